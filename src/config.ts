@@ -1,0 +1,183 @@
+/** The one table of settings. The README's table and `tidemark serve --help` are generated from it. */
+import { StartupError } from './startup-error.ts';
+
+interface Setting<T> {
+  readonly default: string;
+  /** What the value is measured in, for the table; empty where it is no quantity. */
+  readonly unit: string;
+  readonly meaning: string;
+  /** Text of the environment to a value; throws an Error whose message continues "NAME: ". */
+  readonly parse: (text: string) => T;
+}
+
+function integer(min: number, max: number): (text: string) => number {
+  return (text) => {
+    const value = Number(text);
+    if (!/^\d+$/.test(text) || value < min || value > max) {
+      throw new Error(`must be a whole number from ${min} to ${max}, not "${text}"`);
+    }
+    return value;
+  };
+}
+
+function oneOf<const T extends string>(...choices: readonly T[]): (text: string) => T {
+  return (text) => {
+    const found = choices.find((choice) => choice === text);
+    if (found === undefined) throw new Error(`must be one of ${choices.join(', ')}, not "${text}"`);
+    return found;
+  };
+}
+
+const text = (value: string): string => value;
+
+function secret(value: string): string {
+  if (value !== '' && value.length < 32) throw new Error('must have at least 32 characters');
+  return value;
+}
+
+function databaseUrl(value: string): string {
+  if (value !== '' && !/^postgres(ql)?:\/\//.test(value))
+    throw new Error('must start with postgres:// or postgresql://');
+  return value;
+}
+
+/** Every setting: environment variable → default, unit, meaning, parser. */
+export const SETTINGS = {
+  HOST: { default: '127.0.0.1', unit: '', meaning: 'Address to listen on.', parse: text },
+  PORT: {
+    default: '8080',
+    unit: '',
+    meaning: 'Port to listen on; 0 takes a free one.',
+    parse: integer(0, 65_535),
+  },
+  DATA_DIR: {
+    default: '.tidemark',
+    unit: '',
+    meaning: 'Folder of the embedded PostgreSQL and of the generated secret.',
+    parse: text,
+  },
+  DATABASE_URL: {
+    default: '',
+    unit: '',
+    meaning: 'PostgreSQL 15 or newer to use in place of the embedded one.',
+    parse: databaseUrl,
+  },
+  SECRET: {
+    default: '',
+    unit: '',
+    meaning: 'Seals logging tokens at rest, at least 32 characters. Empty: generated into DATA_DIR.',
+    parse: secret,
+  },
+  LOG_LEVEL: {
+    default: 'info',
+    unit: '',
+    meaning: 'fatal, error, warn, info, debug, trace or silent.',
+    parse: oneOf('fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'),
+  },
+  HTTP_TRANSPORT: {
+    default: 'auto',
+    unit: '',
+    meaning: 'uws (uWebSockets.js), node (node:http), or auto: uws where it has a binary for this Node.',
+    parse: oneOf('auto', 'uws', 'node'),
+  },
+  CREATE_LIMIT_PER_MINUTE: {
+    default: '1000',
+    unit: 'requests',
+    meaning: 'Accepted create requests per app in any 60 seconds; 0 lifts the limit.',
+    parse: integer(0, 1_000_000),
+  },
+  READ_LIMIT_PER_MINUTE: {
+    default: '100',
+    unit: 'requests',
+    meaning: 'Accepted reads per resource token in any 60 seconds; 0 lifts the limit.',
+    parse: integer(0, 1_000_000),
+  },
+  MAX_BODY_BYTES: {
+    default: '1048576',
+    unit: 'bytes',
+    meaning: 'Largest request body.',
+    parse: integer(1_024, 64 * 1_048_576),
+  },
+  MAX_BODIES_BYTES: {
+    default: '33554432',
+    unit: 'bytes',
+    meaning: 'All request bodies in memory together; beyond it requests are refused with 503.',
+    parse: integer(65_536, 4_294_967_296),
+  },
+  MAX_PAGE_BYTES: {
+    default: '33554432',
+    unit: 'bytes',
+    meaning: 'Payload bytes after which a page of events ends early.',
+    parse: integer(1_024, 268_435_456),
+  },
+  MAX_EVENT_TYPES_PER_APP: {
+    default: '10000',
+    unit: 'types',
+    meaning: 'Event types that one app may have.',
+    parse: integer(1, 10_000_000),
+  },
+  TOKEN_CACHE_SECONDS: {
+    default: '30',
+    unit: 'seconds',
+    meaning: 'Longest time that a token is believed without asking the database again.',
+    parse: integer(1, 3_600),
+  },
+  RETENTION_DAYS: {
+    default: '0',
+    unit: 'days',
+    meaning: 'Events older than this are removed, whole UTC days at a time; 0 keeps them.',
+    parse: integer(0, 36_500),
+  },
+  COMMIT_BUFFER_EVENTS: {
+    default: '20000',
+    unit: 'events',
+    meaning: 'Events that may wait for their commit; beyond it requests are refused with 503.',
+    parse: integer(1, 10_000_000),
+  },
+  COMMIT_CONNECTIONS: {
+    default: '2',
+    unit: 'connections',
+    meaning: 'Database connections that write batches.',
+    parse: integer(1, 32),
+  },
+  READ_CONNECTIONS: {
+    default: '4',
+    unit: 'connections',
+    meaning: 'Database connections for reads and look-ups.',
+    parse: integer(1, 100),
+  },
+  REQUEST_TIMEOUT_SECONDS: {
+    default: '30',
+    unit: 'seconds',
+    meaning: 'A request without an answer by then gets 503.',
+    parse: integer(1, 600),
+  },
+  SHUTDOWN_TIMEOUT_SECONDS: {
+    default: '20',
+    unit: 'seconds',
+    meaning: 'A stop that has not drained by then ends the process with exit code 1.',
+    parse: integer(1, 600),
+  },
+} as const satisfies Record<string, Setting<unknown>>;
+
+export type SettingName = keyof typeof SETTINGS;
+
+/** Parsed settings under the names of their environment variables; frozen. */
+export type Config = { readonly [N in SettingName]: ReturnType<(typeof SETTINGS)[N]['parse']> };
+
+/**
+ * Reads the settings from an environment. Empty variables count as absent.
+ * @throws StartupError naming the first variable with a bad value
+ */
+export function readConfig(environment: Readonly<Record<string, string | undefined>>): Config {
+  const entries = Object.entries(SETTINGS).map(([name, setting]) => {
+    const given = environment[name];
+    try {
+      return [name, setting.parse(given === undefined || given === '' ? setting.default : given)];
+    } catch (error) {
+      throw new StartupError(`${name}: ${error instanceof Error ? error.message : String(error)}.`);
+    }
+  });
+  // Each value comes from its own setting's parser, which is what the mapped type says.
+  return Object.freeze(Object.fromEntries(entries)) as Config;
+}

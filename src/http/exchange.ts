@@ -1,0 +1,247 @@
+/** One request and its one answer, whichever transport carries them. Only this file writes answers. */
+import { isAscii, isUtf8 } from 'node:buffer';
+import type { LimitDecision } from '../limits/limiter.ts';
+import { Rejection } from './rejection.ts';
+
+export interface Answer {
+  readonly status: number;
+  readonly body: string | Buffer;
+  /** Further headers. Values must not contain text from a request: a transport does not filter CR and LF. */
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
+/** What a handler gives back: the answer, or the refusal that becomes one. */
+export type Outcome = Answer | Rejection;
+
+/** The part of a transport that one request needs. */
+export interface Wire {
+  readonly method: string;
+  /** The path as sent, without the query. */
+  readonly path: string;
+  /** The query as sent, without the question mark; empty where there is none. */
+  readonly query: string;
+  /** A request header by its lower-case name, empty where absent. May be called at any time. */
+  header(name: string): string;
+  /** Starts the body. A chunk's memory is only valid during the call. Called at most once. */
+  readBody(onChunk: (chunk: Uint8Array, last: boolean) => void): void;
+  /**
+   * Writes the whole answer at once.
+   * @param headers complete header lines, `Name: value`, joined by CR LF
+   * @param close   true where the connection is of no further use
+   */
+  respond(status: number, headers: string, body: string | Buffer, close: boolean): void;
+}
+
+/** What all exchanges of a server share. */
+export interface ExchangeLimits {
+  readonly maxBodyBytes: number;
+  /** Ceiling of all bodies in memory together, from their first chunk until their answer. */
+  readonly maxBodiesBytes: number;
+  /** Bodies in memory now. */
+  bodiesBytes: number;
+}
+
+/** How much of an over-long body is read and thrown away so that its sender can still read the refusal. */
+const DRAIN_BYTES = 16 * 1_048_576;
+
+const COMMON_HEADERS =
+  'Content-Type: application/json\r\nX-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\nX-Request-Id: ';
+
+const ABORTED = new Rejection('unavailable', 'The client closed the connection.');
+
+export class Exchange {
+  /** Unique within the installation's logs; returned as X-Request-Id. */
+  readonly id: string;
+  /** When the request arrived, in milliseconds of the server's monotonic clock. */
+  readonly startedAt: number;
+  /** The values of `:name` segments of the route's path, in their order. */
+  readonly parameters: readonly string[];
+  /** Set by the step that asks the limiter; shown as RateLimit headers in every answer from then on. */
+  rateLimit: LimitDecision | null = null;
+  /** The refusal that answers if the deadline passes now. A step that can no longer say "not stored" replaces it. */
+  late: Rejection = new Rejection('unavailable', 'The request took too long.', { retryAfterSeconds: 1 });
+  /** True once the answer is written or the client is gone. */
+  settled = false;
+
+  readonly #wire: Wire;
+  readonly #limits: ExchangeLimits;
+  readonly #onSettled: (exchange: Exchange) => void;
+  #bodyBytes = 0;
+  #chunks: Buffer[] | null = null;
+  #bodyRefusal: Rejection | null = null;
+  #drained = 0;
+  #mustClose = false;
+  #resolveBody: ((body: string | Rejection) => void) | null = null;
+
+  constructor(
+    wire: Wire,
+    id: string,
+    startedAt: number,
+    parameters: readonly string[],
+    limits: ExchangeLimits,
+    onSettled: (exchange: Exchange) => void,
+  ) {
+    this.#wire = wire;
+    this.id = id;
+    this.startedAt = startedAt;
+    this.parameters = parameters;
+    this.#limits = limits;
+    this.#onSettled = onSettled;
+  }
+
+  get method(): string {
+    return this.#wire.method;
+  }
+
+  get path(): string {
+    return this.#wire.path;
+  }
+
+  get query(): string {
+    return this.#wire.query;
+  }
+
+  /** A request header by its lower-case name, empty where absent. */
+  header(name: string): string {
+    return this.#wire.header(name);
+  }
+
+  /**
+   * Reads the whole body as text, within the limit of one body and the ceiling of all.
+   * @returns the text, or a refusal: too large, other than UTF-8, encoded, or no room now
+   */
+  text(): Promise<string | Rejection> {
+    return new Promise((resolve) => {
+      const encoding = this.#wire.header('content-encoding');
+      if (encoding !== '' && encoding.toLowerCase() !== 'identity') {
+        this.#bodyRefusal = new Rejection('unsupportedEncoding', 'Send the body without Content-Encoding.');
+      }
+      this.#resolveBody = resolve;
+      this.#wire.readBody((chunk, last) => this.#onChunk(chunk, last));
+    });
+  }
+
+  #onChunk(chunk: Uint8Array, last: boolean): void {
+    if (this.#resolveBody === null) return;
+    if (this.#bodyRefusal === null) this.#bodyRefusal = this.#admit(chunk.byteLength);
+    if (this.#bodyRefusal !== null) {
+      this.#drain(chunk.byteLength, last, this.#bodyRefusal);
+    } else if (!last) {
+      this.#chunks ??= [];
+      this.#chunks.push(Buffer.from(chunk));
+    } else if (this.#chunks === null) {
+      this.#settleBody(decode(Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength)));
+    } else {
+      this.#chunks.push(Buffer.from(chunk));
+      const whole = Buffer.concat(this.#chunks);
+      this.#chunks = null;
+      this.#settleBody(decode(whole));
+    }
+  }
+
+  /** Counts bytes in, or says why they can not be held. */
+  #admit(bytes: number): Rejection | null {
+    const limits = this.#limits;
+    if (
+      this.#bodyBytes + bytes > limits.maxBodyBytes ||
+      (this.#bodyBytes === 0 && Number(this.#wire.header('content-length')) > limits.maxBodyBytes)
+    ) {
+      return new Rejection('payloadTooLarge', `The body may have at most ${limits.maxBodyBytes} bytes.`);
+    }
+    if (limits.bodiesBytes + bytes > limits.maxBodiesBytes) {
+      return new Rejection('unavailable', 'Too many request bodies are being held; try again shortly.');
+    }
+    this.#bodyBytes += bytes;
+    limits.bodiesBytes += bytes;
+    return null;
+  }
+
+  /**
+   * A refused body is still read for a while: a client that goes on sending into a closed socket would lose the answer.
+   * Where the end is known to be near, the answer goes out at once; else it waits for the end or the bound.
+   */
+  #drain(bytes: number, last: boolean, refusal: Rejection): void {
+    this.#releaseBody();
+    this.#drained += bytes;
+    const announced = Number(this.#wire.header('content-length')) || Number.POSITIVE_INFINITY;
+    if (last || announced <= DRAIN_BYTES) {
+      this.#settleBody(refusal);
+    } else if (this.#drained > DRAIN_BYTES) {
+      this.#mustClose = true;
+      this.#settleBody(refusal);
+    }
+  }
+
+  #settleBody(body: string | Rejection): void {
+    const resolve = this.#resolveBody;
+    this.#resolveBody = null;
+    resolve?.(body);
+  }
+
+  #releaseBody(): void {
+    this.#limits.bodiesBytes -= this.#bodyBytes;
+    this.#bodyBytes = 0;
+    this.#chunks = null;
+  }
+
+  /** Writes the one answer; further calls and calls after an abort do nothing. */
+  answer(outcome: Outcome): void {
+    if (this.settled) return;
+    const headers = COMMON_HEADERS + this.id + this.#rateLimitLines() + headerLines(outcome.headers);
+    const body = outcome instanceof Rejection ? outcome.body() : outcome.body;
+    // Before the transport is called: it may report an abort from within.
+    this.#settle();
+    this.#wire.respond(outcome.status, headers, body, this.#mustClose);
+  }
+
+  /** The deadline has passed: answers with {@link late}, or with 400 where the body never came in full. */
+  expire(): void {
+    if (this.#resolveBody !== null) {
+      this.#mustClose = true;
+      this.answer(this.#bodyRefusal ?? new Rejection('invalidBody', 'The body did not arrive in time.'));
+    } else {
+      this.answer(this.late);
+    }
+  }
+
+  /** Makes this answer the connection's last one. */
+  closeAfterAnswer(): void {
+    this.#mustClose = true;
+  }
+
+  /** The client is gone: nothing may be written any more. */
+  abort(): void {
+    if (!this.settled) this.#settle();
+    this.#settleBody(ABORTED);
+  }
+
+  #settle(): void {
+    this.settled = true;
+    this.#releaseBody();
+    this.#onSettled(this);
+  }
+
+  #rateLimitLines(): string {
+    const decision = this.rateLimit;
+    if (decision === null) return '';
+    return `\r\nRateLimit-Limit: ${decision.limit}\r\nRateLimit-Remaining: ${decision.remaining}\r\nRateLimit-Reset: ${decision.resetSeconds}`;
+  }
+}
+
+function headerLines(headers: Readonly<Record<string, string>> | undefined): string {
+  let lines = '';
+  for (const name in headers) lines += `\r\n${name}: ${headers[name]}`;
+  return lines;
+}
+
+const BOM = 0xfeff;
+
+/** Bytes to text. Invalid UTF-8 and a byte order mark are refused, as JSON over HTTP has neither (RFC 8259, 8.1). */
+function decode(bytes: Buffer): string | Rejection {
+  if (isAscii(bytes)) return bytes.toString('latin1');
+  if (!isUtf8(bytes)) return new Rejection('invalidBody', 'The body is not valid UTF-8.');
+  const text = bytes.toString('utf8');
+  if (text.charCodeAt(0) === BOM)
+    return new Rejection('invalidBody', 'The body starts with a byte order mark.');
+  return text;
+}

@@ -1,0 +1,113 @@
+/** The transport on node:http, for Nodes that uWebSockets.js has no binary for. */
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo, Socket } from 'node:net';
+import type { Exchange, Wire } from './exchange.ts';
+import { Rejection } from './rejection.ts';
+import { statusLine } from './status.ts';
+import { listenError, type Transport, type TransportOptions } from './transport.ts';
+
+class NodeWire implements Wire {
+  readonly method: string;
+  readonly path: string;
+  readonly query: string;
+  exchange: Exchange | null = null;
+  readonly #req: IncomingMessage;
+  readonly #res: ServerResponse;
+  readonly #onUnsentBytes: (change: number) => void;
+
+  constructor(req: IncomingMessage, res: ServerResponse, onUnsentBytes: (change: number) => void) {
+    this.#req = req;
+    this.#res = res;
+    this.#onUnsentBytes = onUnsentBytes;
+    const url = req.url ?? '/';
+    const mark = url.indexOf('?');
+    this.method = req.method ?? 'GET';
+    this.path = mark < 0 ? url : url.slice(0, mark);
+    this.query = mark < 0 ? '' : url.slice(mark + 1);
+  }
+
+  header(name: string): string {
+    const value = this.#req.headers[name];
+    return value === undefined ? '' : String(value);
+  }
+
+  readBody(onChunk: (chunk: Uint8Array, last: boolean) => void): void {
+    this.#req.on('data', (chunk: Buffer) => onChunk(chunk, false));
+    this.#req.on('end', () => onChunk(EMPTY, true));
+  }
+
+  respond(status: number, headers: string, body: string | Buffer, close: boolean): void {
+    const res = this.#res;
+    const bytes = Buffer.byteLength(body);
+    res.sendDate = false;
+    const lines = headers.split('\r\n').flatMap((line) => {
+      const colon = line.indexOf(': ');
+      return [line.slice(0, colon), line.slice(colon + 2)];
+    });
+    if (close) lines.push('Connection', 'close');
+    res.writeHead(status, [...lines, 'Content-Length', String(bytes)]);
+    this.#onUnsentBytes(bytes);
+    res.once('close', () => this.#onUnsentBytes(-bytes));
+    if (this.method === 'HEAD') res.end();
+    else res.end(body);
+    if (close) res.once('finish', () => this.#req.destroy());
+    else if (!this.#req.complete) this.#req.resume();
+  }
+}
+
+const EMPTY = new Uint8Array(0);
+
+class NodeTransport implements Transport {
+  readonly #server: Server;
+
+  constructor(options: TransportOptions) {
+    this.#server = createServer({ keepAliveTimeout: 75_000, headersTimeout: 10_000, requestTimeout: 0 });
+    this.#server.on('request', (req: IncomingMessage, res: ServerResponse) => {
+      const wire = new NodeWire(req, res, options.onUnsentBytes);
+      res.once('close', () => {
+        if (!res.writableFinished) wire.exchange?.abort();
+      });
+      wire.exchange = options.accept(wire, null);
+    });
+    this.#server.on('clientError', refuseMalformed);
+  }
+
+  listen(host: string, port: number): Promise<number> {
+    return new Promise((resolve, reject) => {
+      this.#server.once('error', (error: NodeJS.ErrnoException) =>
+        reject(listenError(host, port, error.code ?? error.message)),
+      );
+      // A listening server's address is an AddressInfo unless it is a pipe, which this one never is.
+      this.#server.listen(port, host, () => resolve((this.#server.address() as AddressInfo).port));
+    });
+  }
+
+  stopListening(): void {
+    this.#server.close();
+    this.#server.closeIdleConnections();
+  }
+
+  async close(): Promise<void> {
+    this.stopListening();
+    this.#server.closeAllConnections();
+  }
+}
+
+/** What is not even HTTP gets the contract's error body too, as far as the socket still takes it. */
+function refuseMalformed(error: NodeJS.ErrnoException, socket: Socket): void {
+  if (error.code === 'ECONNRESET' || !socket.writable) {
+    socket.destroy();
+    return;
+  }
+  const status = error.code === 'HPE_HEADER_OVERFLOW' ? 431 : 400;
+  const body = new Rejection('invalidParameters', 'The request is not valid HTTP.').body();
+  socket.end(
+    `HTTP/1.1 ${statusLine(status)}\r\nContent-Type: application/json\r\nX-Content-Type-Options: nosniff\r\n` +
+      `Content-Length: ${Buffer.byteLength(body)}\r\nConnection: close\r\n\r\n${body}`,
+  );
+}
+
+/** Makes the transport on node:http. */
+export function createNodeTransport(options: TransportOptions): Transport {
+  return new NodeTransport(options);
+}

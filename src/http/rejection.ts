@@ -1,0 +1,79 @@
+/** What the service answers when it does not do what was asked: every refusal there is, in one table. */
+
+interface Refusal {
+  /** The machine-readable `code` of the answer. */
+  readonly code: string;
+  readonly status: number;
+  /** The short `error` text of the answer: the contract's where it gives one. */
+  readonly error: string;
+  /** True where the same request may succeed later: the answer then carries `Retry-After`. */
+  readonly retryable?: boolean;
+}
+
+/** The closed list of refusals on `/public`, by the reason's name inside the service. */
+export const REFUSALS = {
+  invalidBody: { code: 'INVALID_REQUEST', status: 400, error: 'Invalid request body' },
+  invalidParameters: { code: 'INVALID_REQUEST', status: 400, error: 'Invalid request parameters' },
+  tooManyEventTypes: { code: 'TOO_MANY_EVENT_TYPES', status: 400, error: 'Too many event types' },
+  invalidLoggingToken: { code: 'AUTH_INVALID_TOKEN', status: 401, error: 'Invalid logging token' },
+  invalidResourceToken: { code: 'AUTH_INVALID_TOKEN', status: 401, error: 'Invalid resource token' },
+  accessDenied: { code: 'ACCESS_DENIED', status: 403, error: 'Access denied' },
+  appNotFound: { code: 'APP_NOT_FOUND', status: 404, error: 'App not found' },
+  eventTypeNotFound: { code: 'EVENT_TYPE_NOT_FOUND', status: 404, error: 'Event type not found' },
+  notFound: { code: 'NOT_FOUND', status: 404, error: 'Not found' },
+  methodNotAllowed: { code: 'METHOD_NOT_ALLOWED', status: 405, error: 'Method not allowed' },
+  payloadTooLarge: { code: 'PAYLOAD_TOO_LARGE', status: 413, error: 'Payload too large' },
+  unsupportedEncoding: { code: 'UNSUPPORTED_ENCODING', status: 415, error: 'Unsupported content encoding' },
+  rateLimitExceeded: {
+    code: 'RATE_LIMIT_EXCEEDED',
+    status: 429,
+    error: 'Rate limit exceeded',
+    retryable: true,
+  },
+  internalError: { code: 'INTERNAL_ERROR', status: 500, error: 'Internal server error' },
+  unavailable: { code: 'UNAVAILABLE', status: 503, error: 'Service unavailable', retryable: true },
+  outcomeUnknown: { code: 'OUTCOME_UNKNOWN', status: 503, error: 'Outcome unknown', retryable: true },
+} as const satisfies Record<string, Refusal>;
+
+export type Reason = keyof typeof REFUSALS;
+
+export interface RejectionOptions {
+  /** Seconds until a retry may succeed; only for retryable reasons, default 1. */
+  readonly retryAfterSeconds?: number;
+  /** Further headers of the answer, such as `Allow`. Values must not come from a request. */
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
+/** A refusal as a value. Steps return it; only the exchange turns it into an answer. */
+export class Rejection {
+  readonly reason: Reason;
+  readonly details: string;
+  readonly headers: Readonly<Record<string, string>>;
+
+  /**
+   * @param reason  a row of {@link REFUSALS}
+   * @param details the longer explanation for the client, for example the name of a missing field; never a secret
+   */
+  constructor(reason: Reason, details: string, options: RejectionOptions = {}) {
+    this.reason = reason;
+    this.details = details;
+    const retryable = (REFUSALS[reason] as Refusal).retryable ?? false;
+    this.headers = retryable
+      ? { 'Retry-After': String(Math.max(1, Math.ceil(options.retryAfterSeconds ?? 1))), ...options.headers }
+      : (options.headers ?? {});
+  }
+
+  get status(): number {
+    return REFUSALS[this.reason].status;
+  }
+
+  get code(): string {
+    return REFUSALS[this.reason].code;
+  }
+
+  /** The contract's error body as JSON text. */
+  body(): string {
+    const { error, code } = REFUSALS[this.reason];
+    return JSON.stringify({ success: false, error, details: this.details, code });
+  }
+}

@@ -1,0 +1,46 @@
+/** What the server needs of a transport; uws.ts and node.ts are the two there are. */
+import { StartupError } from '../startup-error.ts';
+import type { Exchange, Wire } from './exchange.ts';
+import type { Match, Route, Router } from './route.ts';
+
+export interface TransportOptions {
+  readonly routes: readonly Route[];
+  readonly router: Router;
+  /**
+   * Takes over one request.
+   * @param match the route where the transport itself has found it, null where the router must
+   */
+  readonly accept: (wire: Wire, match: Match | null) => Exchange;
+  /** Called with the change in bytes of answers that wait for a slow reader. */
+  readonly onUnsentBytes: (change: number) => void;
+}
+
+export interface Transport {
+  /**
+   * Listens; port 0 takes a free one.
+   * @returns the port
+   * @throws StartupError where the address can not be had
+   */
+  listen(host: string, port: number): Promise<number>;
+  /** Takes no further connections; those that are open go on. */
+  stopListening(): void;
+  /** Closes every connection. */
+  close(): Promise<void>;
+}
+
+/** The one line for an address that can not be had. */
+export function listenError(host: string, port: number, code: string): StartupError {
+  if (code === 'EADDRINUSE') {
+    return new StartupError(
+      `Port ${port} on ${host} is in use: stop what listens there, or set PORT to another port.`,
+    );
+  }
+  if (code === 'EACCES') {
+    return new StartupError(
+      `Port ${port} on ${host} needs rights that this user lacks: set PORT to 1024 or above.`,
+    );
+  }
+  return new StartupError(
+    `Can not listen on ${host}, port ${port} (${code}): set HOST to an address of this machine.`,
+  );
+}

@@ -1,0 +1,168 @@
+/** The transport on uWebSockets.js. No other file knows it. */
+
+import type { HttpRequest, HttpResponse, TemplatedApp, us_listen_socket } from 'uWebSockets.js';
+import { createServer } from 'node:net';
+import type { StartupError } from '../startup-error.ts';
+import type { Exchange, Wire } from './exchange.ts';
+import { isFixed, type Match } from './route.ts';
+import { statusLine } from './status.ts';
+import { listenError, type Transport, type TransportOptions } from './transport.ts';
+
+type Uws = typeof import('uWebSockets.js');
+
+/** Loads the native module; throws where the package has no binary for this Node and system. */
+export function loadUws(): Promise<Uws> {
+  return import('uWebSockets.js');
+}
+
+/** Headers of every request that are worth a call into the native side. Routes add their own. */
+const BODY_HEADERS = ['content-encoding', 'content-length'] as const;
+
+const CONTENT_TYPE = 'Content-Type';
+
+/** Larger answers go out piece by piece, so that a slow reader does not double them in native memory. */
+const WHOLE_ANSWER_BYTES = 65_536;
+
+/** LIBUS_LISTEN_EXCLUSIVE_PORT, which the package's types leave out. */
+const EXCLUSIVE_PORT = 1;
+
+class UwsWire implements Wire {
+  readonly method: string;
+  readonly path: string;
+  readonly query: string;
+  exchange: Exchange | null = null;
+  readonly #res: HttpResponse;
+  readonly #headers: Record<string, string> = {};
+  readonly #onUnsentBytes: (change: number) => void;
+  #unsent = 0;
+
+  constructor(
+    res: HttpResponse,
+    req: HttpRequest,
+    match: Match | null,
+    onUnsentBytes: (change: number) => void,
+    router: TransportOptions['router'],
+  ) {
+    this.#res = res;
+    this.#onUnsentBytes = onUnsentBytes;
+    this.method = match === null ? req.getCaseSensitiveMethod() : match.route.method;
+    this.path = match === null ? req.getUrl() : match.route.path;
+    this.query = this.method === 'POST' ? '' : (req.getQuery() ?? '');
+    // The request object dies with the first await: what may be needed is copied now.
+    const found = match ?? router.match(this.method, this.path);
+    if (this.method !== 'GET') for (const name of BODY_HEADERS) this.#headers[name] = req.getHeader(name);
+    if ('route' in found) for (const name of found.route.headers) this.#headers[name] = req.getHeader(name);
+  }
+
+  header(name: string): string {
+    return this.#headers[name] ?? '';
+  }
+
+  readBody(onChunk: (chunk: Uint8Array, last: boolean) => void): void {
+    this.#res.onData((chunk, last) => onChunk(new Uint8Array(chunk), last));
+  }
+
+  respond(status: number, headers: string, body: string | Buffer, close: boolean): void {
+    const res = this.#res;
+    res.cork(() => {
+      res.writeStatus(statusLine(status));
+      // One call for all header lines: each call into the native side costs as much as the whole string.
+      res.writeHeader(CONTENT_TYPE, headers.slice(CONTENT_TYPE.length + 2));
+      if (this.method === 'HEAD') res.endWithoutBody(Buffer.byteLength(body), close);
+      else if (body.length <= WHOLE_ANSWER_BYTES) res.end(body, close);
+      else this.#stream(Buffer.from(body as string));
+    });
+  }
+
+  /** Sends a large answer as fast as its reader takes it. */
+  #stream(body: Buffer): void {
+    const res = this.#res;
+    this.#countUnsent(body.byteLength);
+    const send = (from: number): boolean => {
+      const [sent, done] = res.tryEnd(body.subarray(from), body.byteLength);
+      this.#countUnsent(done ? 0 : body.byteLength - res.getWriteOffset());
+      return sent;
+    };
+    const [, done] = res.tryEnd(body, body.byteLength);
+    if (done) this.#countUnsent(0);
+    else res.onWritable((offset) => send(offset));
+  }
+
+  #countUnsent(bytes: number): void {
+    this.#onUnsentBytes(bytes - this.#unsent);
+    this.#unsent = bytes;
+  }
+
+  aborted(): void {
+    this.#countUnsent(0);
+    this.exchange?.abort();
+  }
+}
+
+class UwsTransport implements Transport {
+  readonly #uws: Uws;
+  readonly #app: TemplatedApp;
+  readonly #options: TransportOptions;
+  #listening: us_listen_socket | null = null;
+
+  constructor(uws: Uws, options: TransportOptions) {
+    this.#uws = uws;
+    this.#options = options;
+    this.#app = uws.App();
+    for (const route of options.routes) {
+      if (!isFixed(route) || (route.method !== 'GET' && route.method !== 'POST')) continue;
+      const match: Match = { route, parameters: [] };
+      const method = route.method === 'GET' ? 'get' : 'post';
+      this.#app[method](route.path, (res, req) => this.#accept(res, req, match));
+    }
+    this.#app.any('/*', (res, req) => this.#accept(res, req, null));
+  }
+
+  #accept(res: HttpResponse, req: HttpRequest, match: Match | null): void {
+    const wire = new UwsWire(res, req, match, this.#options.onUnsentBytes, this.#options.router);
+    res.onAborted(() => wire.aborted());
+    wire.exchange = this.#options.accept(wire, match);
+  }
+
+  async listen(host: string, port: number): Promise<number> {
+    // Without the exclusive option a second process would share the port (SO_REUSEPORT) and take half of the requests.
+    const socket = await new Promise<us_listen_socket | false>((resolve) => {
+      // The native call takes (host, port, options, callback), which the package's types leave out.
+      const listen = this.#app.listen.bind(this.#app) as unknown as (
+        host: string,
+        port: number,
+        options: number,
+        callback: (socket: us_listen_socket | false) => void,
+      ) => void;
+      listen(host, port, EXCLUSIVE_PORT, resolve);
+    });
+    if (socket === false) throw await whyNot(host, port);
+    this.#listening = socket;
+    return this.#uws.us_socket_local_port(socket);
+  }
+
+  stopListening(): void {
+    if (this.#listening !== null) this.#uws.us_listen_socket_close(this.#listening);
+    this.#listening = null;
+  }
+
+  async close(): Promise<void> {
+    this.stopListening();
+    this.#app.close();
+  }
+}
+
+/** uWebSockets.js does not say why it could not listen: node:net does. */
+async function whyNot(host: string, port: number): Promise<StartupError> {
+  const reason = await new Promise<string>((resolve) => {
+    const probe = createServer();
+    probe.once('error', (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message));
+    probe.listen(port, host, () => probe.close(() => resolve('EADDRINUSE')));
+  });
+  return listenError(host, port, reason);
+}
+
+/** Makes the transport on uWebSockets.js. */
+export function createUwsTransport(uws: Uws, options: TransportOptions): Transport {
+  return new UwsTransport(uws, options);
+}

@@ -1,0 +1,44 @@
+/** Structured logs on standard error: JSON lines, or readable ones on a terminal. Never a token and never a payload. */
+import pino, { type Logger } from 'pino';
+import type { Config } from './config.ts';
+
+/** Fields that may hold a secret, wherever a log line carries them. */
+const SECRETS = [
+  'loggingToken',
+  'resourceToken',
+  'token',
+  'authorization',
+  'cookie',
+  'password',
+  'payload',
+  'url',
+];
+
+/** Makes the process's logger. Logs go to standard error: standard output belongs to commands. */
+export function createLog(level: Config['LOG_LEVEL']): Logger {
+  return pino(
+    {
+      level,
+      base: null,
+      timestamp: pino.stdTimeFunctions.isoTime,
+      formatters: { level: (label) => ({ level: label }) },
+      redact: { paths: SECRETS.flatMap((name) => [name, `*.${name}`]), censor: '[redacted]' },
+      serializers: { err: describeError },
+    },
+    pino.destination({ fd: 2, sync: true }),
+  );
+}
+
+/**
+ * An error without what it may carry of a producer's data: PostgreSQL puts values into `detail`, `where` and sometimes
+ * into the message of data errors, so of those only the code and the place are kept.
+ */
+function describeError(error: unknown): object {
+  if (!(error instanceof Error)) return { message: String(error) };
+  const code = 'code' in error ? String(error.code) : undefined;
+  const constraint = 'constraint' in error ? error.constraint : undefined;
+  const holdsData = code !== undefined && /^2[23]/.test(code);
+  const message = holdsData ? 'data refused by the database' : error.message;
+  const stack = holdsData ? undefined : error.stack;
+  return { type: error.name, code, constraint, message, stack };
+}
