@@ -1,0 +1,29 @@
+/** Changes of apps, tokens and types, as the database notifies of them (triggers in sql/0001). */
+import type { Sql } from './connect.ts';
+
+const CHANNEL = 'tidemark_changes';
+
+export type ChangedTable =
+  | 'apps'
+  | 'event_types'
+  | 'logging_tokens'
+  | 'resource_tokens'
+  | 'resource_token_apps';
+
+/**
+ * Calls back for every change, and with null whenever changes may have been missed: at the start and after a lost
+ * connection, which is made again by itself.
+ * @returns a function that stops listening
+ */
+export async function listenForChanges(
+  sql: Sql,
+  onChange: (table: ChangedTable | null) => void,
+): Promise<() => Promise<void>> {
+  const { unlisten } = await sql.listen(
+    CHANNEL,
+    // The payload is the name of the table whose trigger notified; those are the five of the type.
+    (table) => onChange(table as ChangedTable),
+    () => onChange(null),
+  );
+  return unlisten;
+}

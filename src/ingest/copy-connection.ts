@@ -1,0 +1,178 @@
+/**
+ * A database connection kept for writing batches. It is `pg` and not the pool's client, because that one never reports
+ * a COPY that fails.
+ */
+import pg from 'pg';
+import { type DatabaseAddress, SESSION_PARAMETERS } from '../database/connect.ts';
+
+const COPY_STATEMENT = 'COPY events (id, app_id, type_id, created_at, payload) FROM STDIN';
+
+/** Frontend messages of PostgreSQL's protocol (documentation, 54.7): type byte, length with itself, body. */
+const COPY_QUERY = message('Q', Buffer.from(`${COPY_STATEMENT}\0`));
+const COPY_DONE = message('c', Buffer.alloc(0));
+const COPY_DATA_HEADER_BYTES = 5;
+
+function message(type: string, body: Buffer): Buffer {
+  const header = Buffer.alloc(5);
+  header.write(type, 0, 'latin1');
+  header.writeInt32BE(body.length + 4, 1);
+  return Buffer.concat([header, body]);
+}
+
+/**
+ * A whole COPY as one write: the statement, the rows and the end of the rows.
+ *
+ * The protocol has a client wait for CopyInResponse before it sends rows. Here they follow at once, which saves a
+ * round trip and a stream's machinery a batch; where the statement itself fails, the server is documented to
+ * discard copy messages that arrive outside of a COPY, so the connection stays usable.
+ */
+export function copyMessages(rows: string): Buffer {
+  const bytes = Buffer.byteLength(rows);
+  const buffer = Buffer.allocUnsafe(COPY_QUERY.length + COPY_DATA_HEADER_BYTES + bytes + COPY_DONE.length);
+  let at = COPY_QUERY.copy(buffer);
+  at = buffer.writeUInt8(0x64, at); // 'd', CopyData
+  at = buffer.writeInt32BE(bytes + 4, at);
+  at += bytes === rows.length ? buffer.write(rows, at, 'latin1') : buffer.write(rows, at, 'utf8');
+  COPY_DONE.copy(buffer, at);
+  return buffer;
+}
+
+/** The connection broke, or could not be made. */
+export class ConnectionLost extends Error {
+  /** True where the statement had been sent, so that nobody knows whether it was committed. */
+  readonly sent: boolean;
+
+  constructor(cause: unknown, sent: boolean) {
+    super(cause instanceof Error ? cause.message : String(cause), { cause });
+    this.sent = sent;
+  }
+}
+
+/** A query of `pg` that is one COPY. Its methods are the ones that `pg` calls on a query. */
+class CopyQuery implements pg.Submittable {
+  readonly #messages: Buffer;
+  readonly #done: (error: Error | null) => void;
+  /** `pg` sets one where the client has a query timeout. */
+  callback: ((error: Error | null) => void) | undefined;
+
+  constructor(messages: Buffer, done: (error: Error | null) => void) {
+    this.#messages = messages;
+    this.#done = done;
+  }
+
+  submit(connection: pg.Connection): void {
+    connection.stream.write(this.#messages);
+  }
+
+  handleCopyInResponse(): void {
+    // The rows are on their way already.
+  }
+
+  handleCommandComplete(): void {
+    // ReadyForQuery says that the transaction has ended; this only that the rows were taken.
+  }
+
+  handleReadyForQuery(): void {
+    this.#done(null);
+  }
+
+  handleError(error: Error): void {
+    this.#done(error);
+  }
+}
+
+/** How long a batch may be without an answer before its connection counts as lost. */
+const ANSWER_TIMEOUT_MS = 10_000;
+
+/** One connection, made when first needed and made again after it was lost. Not for concurrent use. */
+export class CopyConnection {
+  readonly #settings: pg.ClientConfig;
+  #client: pg.Client | null = null;
+
+  constructor(address: DatabaseAddress, name: string) {
+    this.#settings = {
+      ...('url' in address ? { connectionString: address.url } : address),
+      application_name: name,
+      connectionTimeoutMillis: 5_000,
+      keepAlive: true,
+      options: Object.entries(SESSION_PARAMETERS)
+        .map(([parameter, value]) => `-c ${parameter}=${value}`)
+        .join(' '),
+    };
+  }
+
+  /**
+   * Copies rows into the events table in a transaction of its own.
+   * @param rows text format, one line a row
+   * @throws pg.DatabaseError where the server refused, ConnectionLost where it is not there
+   */
+  async copy(rows: string): Promise<void> {
+    const client = await this.#connected();
+    await this.#answered(
+      client,
+      new Promise<void>((resolve, reject) => {
+        client.query(
+          new CopyQuery(copyMessages(rows), (error) => (error === null ? resolve() : reject(error))),
+        );
+      }),
+    );
+  }
+
+  /** Runs one statement in a transaction of its own; throws as {@link copy} does. */
+  async query(statement: string, values: readonly unknown[]): Promise<void> {
+    const client = await this.#connected();
+    await this.#answered(client, client.query(statement, [...values]));
+  }
+
+  async close(): Promise<void> {
+    const client = this.#client;
+    this.#client = null;
+    await client?.end().catch(() => undefined); // A connection that is already broken is closed enough.
+  }
+
+  async #connected(): Promise<pg.Client> {
+    if (this.#client !== null) return this.#client;
+    const client = new pg.Client(this.#settings);
+    // pg reports a connection lost while idle as an event; the next batch connects again.
+    client.on('error', () => this.#forget(client));
+    client.on('end', () => this.#forget(client));
+    try {
+      await client.connect();
+    } catch (error) {
+      throw new ConnectionLost(error, false);
+    }
+    this.#client = client;
+    return client;
+  }
+
+  /** Waits for the server's answer and tells a refusal, which leaves the connection usable, from a lost connection. */
+  async #answered(client: pg.Client, answer: Promise<unknown>): Promise<void> {
+    const timeout = setTimeout(() => {
+      client.connection.stream.destroy(new Error('PostgreSQL did not answer in time'));
+    }, ANSWER_TIMEOUT_MS);
+    try {
+      await answer;
+    } catch (error) {
+      if (error instanceof pg.DatabaseError && error.severity !== 'FATAL') throw error;
+      this.#forget(client);
+      client.connection.stream.destroy();
+      throw new ConnectionLost(error, true);
+    } finally {
+      clearTimeout(timeout);
+    }
+  }
+
+  #forget(client: pg.Client): void {
+    if (this.#client === client) this.#client = null;
+  }
+}
+
+const NEEDS_ESCAPE = /[\\\n\r\t]/;
+const ESCAPES: Readonly<Record<string, string>> = { '\\': '\\\\', '\n': '\\n', '\r': '\\r', '\t': '\\t' };
+
+/** Text as a field of COPY's text format. */
+export function copyField(text: string): string {
+  return NEEDS_ESCAPE.test(text)
+    ? text.replace(/[\\\n\r\t]/g, (character) => ESCAPES[character] ?? character)
+    : text;
+}

@@ -1,0 +1,80 @@
+/** The body of a create request: text → event, or the refusal that says what is wrong with it. */
+import { Ajv, type ErrorObject } from 'ajv';
+import type { FromSchema } from 'json-schema-to-ts';
+import { eventTypeNameProblem } from '../accounts/event-types.ts';
+import { Rejection } from '../http/rejection.ts';
+import { memberSpan } from './payload-text.ts';
+
+const BODY_SCHEMA = {
+  type: 'object',
+  required: ['loggingToken', 'payload'],
+  properties: {
+    loggingToken: { type: 'string' },
+    typeId: { type: 'string', nullable: true },
+    payload: { type: 'object' },
+    // typeName is not here: where a typeId is given it is ignored, whatever it is.
+  },
+} as const;
+
+const TYPE_NAMES: Readonly<Record<string, string>> = {
+  loggingToken: 'a string',
+  typeId: 'a string',
+  payload: 'a JSON object',
+};
+
+const isBody = new Ajv({ strict: true }).compile<FromSchema<typeof BODY_SCHEMA>>(BODY_SCHEMA);
+
+/** Deepest nesting of a payload; PostgreSQL's JSON parser is recursive and would refuse at some depth of its own. */
+const MAX_PAYLOAD_DEPTH = 1_000;
+
+/** An event's type as a producer names it. */
+export type TypeReference = { readonly typeId: string } | { readonly typeName: string };
+
+export interface EventBody {
+  readonly loggingToken: string;
+  readonly type: TypeReference;
+  /** The payload's own text, exactly as sent. */
+  readonly payload: string;
+}
+
+/** Parses a body. The first of the contract's rules that it breaks makes the refusal. */
+export function parseEventBody(text: string): EventBody | Rejection {
+  let body: unknown;
+  try {
+    body = JSON.parse(text);
+  } catch {
+    return invalid('The body is not valid JSON.');
+  }
+  if (!isBody(body)) return invalid(explain(isBody.errors?.[0]));
+  const type = typeReference(body);
+  if (type instanceof Rejection) return type;
+  const span = memberSpan(text, 'payload');
+  if (span === null) throw new Error('A member that JSON.parse found is not in the text.');
+  if (span.depth > MAX_PAYLOAD_DEPTH) {
+    return invalid(`The field "payload" may be nested at most ${MAX_PAYLOAD_DEPTH} levels deep.`);
+  }
+  return { loggingToken: body.loggingToken, type, payload: text.slice(span.start, span.end) };
+}
+
+function typeReference(body: FromSchema<typeof BODY_SCHEMA>): TypeReference | Rejection {
+  const { typeId, typeName } = body;
+  if (typeof typeId === 'string' && typeId !== '') return { typeId };
+  if (typeName === undefined || typeName === null || typeName === '') {
+    return invalid('One of the fields "typeId" and "typeName" is required.');
+  }
+  if (typeof typeName !== 'string') return invalid('The field "typeName" must be a string.');
+  const problem = eventTypeNameProblem(typeName);
+  return problem === null ? { typeName } : invalid(`The field "typeName" ${problem}.`);
+}
+
+function explain(error: ErrorObject | undefined): string {
+  if (error?.keyword === 'required') return `The field "${error.params.missingProperty}" is missing.`;
+  const field = error?.instancePath.slice(1) ?? '';
+  return field === ''
+    ? 'The body must be a JSON object.'
+    : `The field "${field}" must be ${TYPE_NAMES[field]}.`;
+}
+
+function invalid(details: string): Rejection {
+  return new Rejection('invalidBody', details);
+}

@@ -1,0 +1,77 @@
+/** An event's type, by the id or the name that its producer sent; a new name makes a new type. */
+import { getOrCreateEventType } from '../accounts/event-types.ts';
+import type { Sql } from '../database/connect.ts';
+import { LookupCache } from '../database/lookup-cache.ts';
+import { Rejection } from '../http/rejection.ts';
+import type { TypeReference } from './event-body.ts';
+
+export interface EventType {
+  /** Internal id. */
+  readonly id: number;
+  readonly publicId: string;
+}
+
+export interface EventTypesOptions {
+  readonly sql: Sql;
+  readonly maxTypesPerApp: number;
+  readonly cacheMs: number;
+  /** Milliseconds since the epoch. */
+  readonly now: () => number;
+}
+
+const UNKNOWN = new Rejection('eventTypeNotFound', 'The app has no event type with this typeId.');
+
+const MAX_TYPES = 100_000;
+/**
+ * What is not there is as good as not remembered: nobody notifies of a new type, and asking again is rate-limited.
+ */
+const NO_NEGATIVES = 1;
+
+export class EventTypes {
+  readonly #options: EventTypesOptions;
+  readonly #byId: LookupCache<EventType>;
+  readonly #byName: LookupCache<EventType>;
+  readonly #tooMany: Rejection;
+
+  constructor(options: EventTypesOptions) {
+    this.#options = options;
+    const limit = options.maxTypesPerApp;
+    this.#tooMany = new Rejection('tooManyEventTypes', `An app may have at most ${limit} event types.`);
+    const memory = { max: MAX_TYPES, maxNegatives: NO_NEGATIVES, ttlMs: options.cacheMs, now: options.now };
+    this.#byId = new LookupCache({ ...memory, load: (key) => this.#loadById(key) });
+    this.#byName = new LookupCache({ ...memory, load: (key) => this.#loadByName(key) });
+  }
+
+  /** The type of an app that a producer means, made where it is a new name. */
+  async find(appId: number, reference: TypeReference): Promise<EventType | Rejection> {
+    if ('typeId' in reference) return (await this.#byId.get(`${appId} ${reference.typeId}`)) ?? UNKNOWN;
+    return (await this.#byName.get(`${appId} ${reference.typeName}`)) ?? this.#tooMany;
+  }
+
+  /** Forgets every type: one of them has changed. */
+  dropAll(): void {
+    this.#byId.dropAll();
+    this.#byName.dropAll();
+  }
+
+  async #loadById(key: string): Promise<EventType | null> {
+    const [appId, publicId] = splitKey(key);
+    // A NUL can be in no identifier, and PostgreSQL takes none in a text.
+    if (publicId.includes('\0')) return null;
+    const [row] = await this.#options.sql<EventType[]>`
+      SELECT id, public_id AS "publicId" FROM event_types WHERE public_id = ${publicId} AND app_id = ${appId}`;
+    return row === undefined ? null : { id: row.id, publicId: row.publicId };
+  }
+
+  async #loadByName(key: string): Promise<EventType | null> {
+    const [appId, name] = splitKey(key);
+    const maxTypes = this.#options.maxTypesPerApp;
+    const type = await getOrCreateEventType(this.#options.sql, { appId, name, maxTypes });
+    return type === 'too-many' ? null : type;
+  }
+}
+
+function splitKey(key: string): readonly [appId: number, rest: string] {
+  const space = key.indexOf(' ');
+  return [Number(key.slice(0, space)), key.slice(space + 1)];
+}

@@ -1,0 +1,239 @@
+/** A batch of events into the events table: by COPY, and what is done when that fails. */
+import pg from 'pg';
+import type { Logger } from 'pino';
+import type { DatabaseAddress } from '../database/connect.ts';
+import { Rejection } from '../http/rejection.ts';
+import type { AcceptedEvent } from './commit-buffer.ts';
+import { ConnectionLost, CopyConnection, copyField } from './copy-connection.ts';
+
+type Outcomes = readonly (Rejection | null)[];
+
+/** What a failure of a batch means. */
+type Failure =
+  /** Worth another try as it is. */
+  | 'transient'
+  /** No partition holds one of the days: make it, then try again. */
+  | 'missing-partition'
+  /** A row is already there: an earlier try was committed after all. */
+  | 'duplicate'
+  /** One event of the batch can not be stored, whoever it is: halve the batch. */
+  | 'data'
+  /** The connection is gone, and with it the knowledge whether the batch was committed. */
+  | 'lost'
+  /** PostgreSQL could not be reached: nothing was stored. */
+  | 'unreachable'
+  /** Nothing that a retry could mend. */
+  | 'fault';
+
+/** SQLSTATE, or its class of two characters → what to do (PostgreSQL documentation, appendix A). */
+const FAILURES: Readonly<Record<string, Failure>> = {
+  '22': 'data', // data exception
+  '23': 'data', // integrity constraint violation
+  '23505': 'duplicate', // unique_violation
+  '25006': 'transient', // read_only_sql_transaction: a failover is under way
+  '40': 'transient', // transaction rollback: serialization failure, deadlock
+  '53': 'transient', // insufficient resources: disk full, out of memory, too many connections
+  '54': 'data', // program limit exceeded
+  '55006': 'transient', // object_in_use
+  '55P03': 'transient', // lock_not_available
+  '57': 'transient', // operator intervention: shutdown, cancel, starting up
+  '58': 'transient', // system error: an I/O error
+};
+
+function classify(error: unknown): Failure {
+  if (error instanceof ConnectionLost) return error.sent ? 'lost' : 'unreachable';
+  if (!(error instanceof pg.DatabaseError) || error.code === undefined) return 'fault';
+  // The same SQLSTATE as a CHECK constraint's, but no constraint is named.
+  if (error.code === '23514' && error.constraint === undefined) return 'missing-partition';
+  return FAILURES[error.code] ?? FAILURES[error.code.slice(0, 2)] ?? 'fault';
+}
+
+/** Stores each event that is not there yet: the way for events of which nobody knows whether they were committed. */
+const INSERT_MISSING = `
+  INSERT INTO events (id, app_id, type_id, created_at, payload)
+  SELECT id, app_id, type_id, created_at, payload::json
+    FROM unnest($1::uuid[], $2::int[], $3::int[], $4::timestamptz[], $5::text[])
+      AS batch (id, app_id, type_id, created_at, payload)
+  ON CONFLICT DO NOTHING`;
+
+const CREATE_PARTITIONS = `
+  SELECT create_events_partition(day) FROM unnest($1::date[]) AS batch (day) GROUP BY day ORDER BY day`;
+
+/** How long a batch is tried again while PostgreSQL can not be reached and nothing of it is stored. */
+const UNREACHABLE_MS = 800;
+/** How long a batch is tried again after any other failure; long enough for a restart of PostgreSQL. */
+const RETRY_MS = 12_000;
+const BACKOFF_MS = { first: 20, most: 500 } as const;
+
+const UNAVAILABLE = new Rejection('unavailable', 'The event could not be stored; try again shortly.');
+const OUTCOME_UNKNOWN = new Rejection(
+  'outcomeUnknown',
+  'The connection to the database was lost during the commit: the event may be stored.',
+);
+const POISON = new Rejection('invalidBody', 'The database refuses this event.');
+const FAULT = new Rejection('internalError', 'The event could not be stored; the log has the cause.');
+
+export interface EventWriterOptions {
+  readonly address: DatabaseAddress;
+  readonly connections: number;
+  readonly log: Logger;
+  /** Milliseconds of a monotonic clock. */
+  readonly now: () => number;
+}
+
+/** What a batch's tries have in common. */
+interface Attempt {
+  readonly startedAt: number;
+  /** A commit was sent and its answer lost: from then on only missing events are inserted. */
+  uncertain: boolean;
+  retries: number;
+}
+
+export class EventWriter {
+  readonly #options: EventWriterOptions;
+  readonly #idle: CopyConnection[];
+  readonly #all: readonly CopyConnection[];
+
+  constructor(options: EventWriterOptions) {
+    this.#options = options;
+    this.#all = Array.from(
+      { length: options.connections },
+      (_, index) => new CopyConnection(options.address, `tidemark writer ${index + 1}`),
+    );
+    this.#idle = [...this.#all];
+  }
+
+  /**
+   * Commits a batch; at most `connections` calls may be under way at once.
+   * @returns for each event, in order: null once it is durable, or why it is not
+   */
+  async write(batch: readonly AcceptedEvent[]): Promise<Outcomes> {
+    const connection = this.#idle.pop();
+    if (connection === undefined) throw new Error('More batches at once than connections.');
+    try {
+      return await this.#store(connection, batch, {
+        startedAt: this.#options.now(),
+        uncertain: false,
+        retries: 0,
+      });
+    } finally {
+      this.#idle.push(connection);
+    }
+  }
+
+  async close(): Promise<void> {
+    await Promise.all(this.#all.map((connection) => connection.close()));
+  }
+
+  async #store(
+    connection: CopyConnection,
+    batch: readonly AcceptedEvent[],
+    attempt: Attempt,
+  ): Promise<Outcomes> {
+    for (;;) {
+      try {
+        if (attempt.uncertain) await connection.query(INSERT_MISSING, columns(batch));
+        else await connection.copy(copyRows(batch));
+        return batch.map(() => null);
+      } catch (error) {
+        const outcomes = await this.#recover(connection, batch, attempt, error);
+        if (outcomes !== null) return outcomes;
+      }
+    }
+  }
+
+  /** Prepares the next try and returns null, or returns the end of this batch. */
+  async #recover(
+    connection: CopyConnection,
+    batch: readonly AcceptedEvent[],
+    attempt: Attempt,
+    error: unknown,
+  ): Promise<Outcomes | null> {
+    const failure = classify(error);
+    const context = { err: error, events: batch.length, failure };
+    if (failure === 'fault') {
+      this.#options.log.error(context, 'A batch could not be stored');
+      return batch.map(() => (attempt.uncertain ? OUTCOME_UNKNOWN : FAULT));
+    }
+    if (failure === 'data') return this.#bisect(connection, batch, attempt, context);
+    if (failure === 'lost' || failure === 'duplicate') attempt.uncertain = true;
+    if (this.#isOver(attempt, failure)) {
+      this.#options.log.warn(context, 'A batch was given up');
+      return batch.map(() => (attempt.uncertain ? OUTCOME_UNKNOWN : UNAVAILABLE));
+    }
+    if (attempt.retries === 0) this.#options.log.warn(context, 'A batch is tried again');
+    if (failure === 'missing-partition') await this.#createPartitions(connection, batch);
+    else await pause(Math.min(BACKOFF_MS.first * 2 ** attempt.retries, BACKOFF_MS.most));
+    attempt.retries += 1;
+    return null;
+  }
+
+  #isOver(attempt: Attempt, failure: Failure): boolean {
+    const patience = failure === 'unreachable' && !attempt.uncertain ? UNREACHABLE_MS : RETRY_MS;
+    return this.#options.now() - attempt.startedAt > patience;
+  }
+
+  /** Halves the batch until the event that can not be stored stands alone; its neighbours are stored. */
+  async #bisect(
+    connection: CopyConnection,
+    batch: readonly AcceptedEvent[],
+    attempt: Attempt,
+    context: object,
+  ): Promise<Outcomes> {
+    if (batch.length === 1) {
+      this.#options.log.error({ ...context, eventId: batch[0]?.id }, 'The database refuses an event');
+      return [POISON];
+    }
+    const middle = batch.length >> 1;
+    const first = await this.#store(connection, batch.slice(0, middle), { ...attempt });
+    const second = await this.#store(connection, batch.slice(middle), { ...attempt });
+    return [...first, ...second];
+  }
+
+  async #createPartitions(connection: CopyConnection, batch: readonly AcceptedEvent[]): Promise<void> {
+    const days = new Set(batch.map((event) => timestamp(event.createdAt).slice(0, 10)));
+    try {
+      await connection.query(CREATE_PARTITIONS, [[...days]]);
+    } catch (error) {
+      // The batch's next try fails again and decides; here it only must not be lost.
+      this.#options.log.warn({ err: error }, 'A partition could not be made');
+    }
+  }
+}
+
+function pause(ms: number): Promise<void> {
+  return new Promise((resolve) => {
+    setTimeout(resolve, ms);
+  });
+}
+
+let lastTime = Number.NaN;
+let lastText = '';
+
+/** Milliseconds to ISO 8601 in UTC. Neighbouring events share their millisecond, so the last text is kept. */
+export function timestamp(time: number): string {
+  if (time !== lastTime) {
+    lastTime = time;
+    lastText = new Date(time).toISOString();
+  }
+  return lastText;
+}
+
+function copyRows(batch: readonly AcceptedEvent[]): string {
+  let rows = '';
+  for (const event of batch) {
+    const { id, appId, typeId, createdAt, payload } = event;
+    rows += `${id}\t${appId}\t${typeId}\t${timestamp(createdAt)}\t${copyField(payload)}\n`;
+  }
+  return rows;
+}
+
+function columns(batch: readonly AcceptedEvent[]): readonly (readonly unknown[])[] {
+  return [
+    batch.map((event) => event.id),
+    batch.map((event) => event.appId),
+    batch.map((event) => event.typeId),
+    batch.map((event) => timestamp(event.createdAt)),
+    batch.map((event) => event.payload),
+  ];
+}

@@ -1,0 +1,65 @@
+/** Logging token → app, answered from memory for all but the first request of a token. */
+import { digestOf, isWellFormed } from '../accounts/token-text.ts';
+import type { Sql } from '../database/connect.ts';
+import { LookupCache } from '../database/lookup-cache.ts';
+import { Rejection } from '../http/rejection.ts';
+
+interface LoggingToken {
+  /** The app's internal id. */
+  readonly appId: number;
+  /** Milliseconds since the epoch: the end of a rotated token's grace. */
+  readonly expiresAt: number | null;
+}
+
+export interface LoggingTokensOptions {
+  readonly sql: Sql;
+  readonly cacheMs: number;
+  /** Milliseconds since the epoch. */
+  readonly now: () => number;
+}
+
+const UNKNOWN = new Rejection('invalidLoggingToken', 'The logging token is not valid.');
+const ROTATED = new Rejection(
+  'invalidLoggingToken',
+  'The logging token was rotated and its grace period is over.',
+);
+
+const MAX_TOKENS = 50_000;
+const MAX_JUNK = 10_000;
+
+export class LoggingTokens {
+  readonly #cache: LookupCache<LoggingToken>;
+  readonly #now: () => number;
+
+  constructor(options: LoggingTokensOptions) {
+    this.#now = options.now;
+    this.#cache = new LookupCache({
+      load: (token) => load(options.sql, token),
+      max: MAX_TOKENS,
+      maxNegatives: MAX_JUNK,
+      ttlMs: options.cacheMs,
+      now: options.now,
+    });
+  }
+
+  /** The internal id of the token's app. Junk is told by its check characters, without asking the database. */
+  async appOf(token: string): Promise<number | Rejection> {
+    if (!isWellFormed(token, 'tdl')) return UNKNOWN;
+    const found = await this.#cache.get(token);
+    if (found === null) return UNKNOWN;
+    return found.expiresAt !== null && found.expiresAt <= this.#now() ? ROTATED : found.appId;
+  }
+
+  /** Forgets every token: one of them has changed. */
+  dropAll(): void {
+    this.#cache.dropAll();
+  }
+}
+
+async function load(sql: Sql, token: string): Promise<LoggingToken | null> {
+  const [row] = await sql<{ appId: number; expiresAt: Date | null }[]>`
+    SELECT app_id AS "appId", expires_at AS "expiresAt"
+      FROM logging_tokens
+     WHERE digest = ${digestOf(token)}`;
+  return row === undefined ? null : { appId: row.appId, expiresAt: row.expiresAt?.getTime() ?? null };
+}

@@ -1,0 +1,95 @@
+/** The exact sliding window in memory: the log of acceptance times of each key, kept as a ring. */
+import type { LimitDecision, Limiter } from './limiter.ts';
+
+const WINDOW_MS = 60_000;
+
+/** Acceptance times of one key within the window, oldest first, in a ring that grows to the limit. */
+class Ring {
+  #times = new Float64Array(16);
+  #head = 0;
+  count = 0;
+
+  oldest(): number {
+    return this.#times[this.#head] ?? 0;
+  }
+
+  newest(): number {
+    return this.#times[(this.#head + this.count - 1) % this.#times.length] ?? 0;
+  }
+
+  /** Forgets what left the window: a request at t and one at t + 60 s are never in the same 60 seconds. */
+  expire(now: number): void {
+    while (this.count > 0 && this.oldest() <= now - WINDOW_MS) {
+      this.#head = (this.#head + 1) % this.#times.length;
+      this.count -= 1;
+    }
+  }
+
+  push(time: number, limit: number): void {
+    if (this.count === this.#times.length) this.#grow(limit);
+    this.#times[(this.#head + this.count) % this.#times.length] = time;
+    this.count += 1;
+  }
+
+  #grow(limit: number): void {
+    const larger = new Float64Array(Math.min(limit, this.#times.length * 2));
+    larger.set(this.#times.subarray(this.#head));
+    larger.set(this.#times.subarray(0, this.#head), this.#times.length - this.#head);
+    this.#times = larger;
+    this.#head = 0;
+  }
+}
+
+export interface SlidingLogOptions {
+  /** Accepted requests per key in any 60 seconds; 0 lifts the limit. */
+  readonly limit: number;
+  /** Milliseconds of a monotonic clock: a wall clock that jumps must not move the window. */
+  readonly now: () => number;
+}
+
+/**
+ * An exact sliding-window log: accepts a request exactly when fewer than `limit` were accepted in the 60 seconds before
+ * it. Takes at most 8 bytes per accepted request of the last minute and O(1) amortised time.
+ */
+export class SlidingLog implements Limiter {
+  readonly #limit: number;
+  readonly #now: () => number;
+  readonly #rings = new Map<number, Ring>();
+  #sweptAt: number;
+
+  constructor(options: SlidingLogOptions) {
+    this.#limit = options.limit;
+    this.#now = options.now;
+    this.#sweptAt = options.now();
+  }
+
+  take(key: number): LimitDecision | null {
+    const limit = this.#limit;
+    if (limit === 0) return null;
+    const now = this.#now();
+    if (now - this.#sweptAt > WINDOW_MS) this.#sweep(now);
+    const ring = this.#ring(key);
+    ring.expire(now);
+    const accepted = ring.count < limit;
+    if (accepted) ring.push(now, limit);
+    const resetSeconds = Math.max(1, Math.ceil((ring.oldest() + WINDOW_MS - now) / 1000));
+    return { accepted, limit, remaining: limit - ring.count, resetSeconds };
+  }
+
+  #ring(key: number): Ring {
+    let ring = this.#rings.get(key);
+    if (ring === undefined) {
+      ring = new Ring();
+      this.#rings.set(key, ring);
+    }
+    return ring;
+  }
+
+  /** Once a window: keys that were silent for all of it give their memory back. */
+  #sweep(now: number): void {
+    this.#sweptAt = now;
+    for (const [key, ring] of this.#rings) {
+      if (ring.count === 0 || ring.newest() <= now - WINDOW_MS) this.#rings.delete(key);
+    }
+  }
+}

@@ -1,0 +1,74 @@
+/** `tidemark serve`: the boot list, and the shutdown list in the opposite order. */
+import { isAbsolute, relative } from 'node:path';
+import { checkFingerprint, openSecret } from './accounts/secret.ts';
+import type { Config } from './config.ts';
+import { connect } from './database/connect.ts';
+import { migrate } from './database/migrate.ts';
+import { openDatabase } from './database/open.ts';
+import { createLog } from './log.ts';
+import { type Service, startService } from './service.ts';
+
+/** Runs the service until SIGTERM or SIGINT. Sets the process's exit code. */
+export async function serve(config: Config): Promise<void> {
+  const log = createLog(config.LOG_LEVEL);
+  const stopRequested = untilSignal();
+
+  const database = await openDatabase(config, log, { supervise: true });
+  let service: Service;
+  try {
+    const sql = connect(database.address, { connections: 1, name: 'tidemark start' });
+    const { applied } = await migrate(sql, 'postgres');
+    if (applied.length > 0) log.info({ applied }, 'The schema was brought up to date');
+    const secret = await openSecret({ configured: config.SECRET, dataDir: config.DATA_DIR });
+    await checkFingerprint(sql, secret, log);
+    const [server] = await sql<{ version: string; apps: boolean }[]>`
+      SELECT current_setting('server_version') AS version, EXISTS (SELECT FROM apps) AS apps`;
+    await sql.end();
+    const engine = `PostgreSQL ${server?.version.split(' ')[0] ?? ''}`;
+    service = await startService({ config, address: database.address, engine, log });
+    announce(config, service, engine, server?.apps ?? false);
+  } catch (error) {
+    await database.close();
+    throw error;
+  }
+
+  const signal = await stopRequested;
+  log.info({ signal }, 'Stopping');
+  const deadline = setTimeout(() => {
+    log.fatal('The stop did not finish in time; what was not answered was not promised');
+    process.exit(1);
+  }, config.SHUTDOWN_TIMEOUT_SECONDS * 1_000);
+  await service.stop();
+  await database.close();
+  clearTimeout(deadline);
+  log.info('Stopped');
+}
+
+/** Resolves with the first signal; a second one ends the process at once. */
+function untilSignal(): Promise<string> {
+  return new Promise((resolve) => {
+    for (const signal of ['SIGTERM', 'SIGINT'] as const) {
+      process.once(signal, () => {
+        process.once(signal, () => process.exit(1));
+        resolve(signal);
+      });
+    }
+  });
+}
+
+/** For the person who has just started it: where it is, and what to type next. */
+function announce(config: Config, service: Service, engine: string, hasApps: boolean): void {
+  const host = config.HOST.includes(':') ? `[${config.HOST}]` : config.HOST;
+  const place = config.DATABASE_URL === '' ? `, embedded in ${shortPath(config.DATA_DIR)}` : '';
+  const transport = service.transport === 'uws' ? 'uWebSockets.js' : 'node:http';
+  const next = hasApps ? 'app list' : 'app create --name "My app"';
+  process.stdout.write(
+    `\n  Tidemark listens on http://${host}:${service.port}\n  ${engine}${place}; ${transport}\n\n` +
+      `  Next, in another terminal:\n    npm run -s tidemark -- ${next}\n\n`,
+  );
+}
+
+function shortPath(path: string): string {
+  const fromHere = relative(process.cwd(), path);
+  return isAbsolute(fromHere) || fromHere.startsWith('..') ? path : fromHere;
+}
