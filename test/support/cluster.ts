@@ -1,0 +1,140 @@
+/** A PostgreSQL cluster for one run of the tests, in a folder of its own, which goes when the run ends however it ends. */
+import { spawn } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { chown, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { connect, isUnavailable } from '../../src/database/connect.ts';
+import { CLEAN_ENVIRONMENT, canReach, run, type SystemUser } from '../../src/database/embedded-user.ts';
+
+/** How tests reach a cluster. Serialisable: it travels from the global setup to the workers. */
+export interface ClusterAddress {
+  /** Folder of the Unix socket; nobody is asked for a password there. */
+  readonly host: string;
+  /** Of the socket's name, and on 127.0.0.1, where the password is asked for. */
+  readonly port: number;
+  readonly user: string;
+  readonly password: string;
+}
+
+export interface Cluster {
+  readonly address: ClusterAddress;
+  stop(): Promise<void>;
+}
+
+const USER = 'tidemark';
+
+/**
+ * PostgreSQL is the child of a shell whose standard input is a pipe from us: when that ends, because we stop the cluster
+ * or because we were killed, the shell stops PostgreSQL and removes the folder.
+ */
+const GUARD = `
+"$1" -D "$2/data" -k "$2" -p "$3" -c listen_addresses=127.0.0.1 -c max_connections=200 -c fsync=on \
+  -c timezone=UTC >"$2/log" 2>&1 </dev/null &
+read -r forever
+kill -INT $!
+wait $!
+rm -rf "$2"`;
+
+/**
+ * Makes and starts a cluster.
+ * @param bin     folder of initdb and postgres
+ * @param locale  initdb's options for the locale, which differ between versions
+ * @param user    who runs it, where this process is root
+ */
+export async function startCluster(
+  bin: string,
+  locale: readonly string[],
+  user: SystemUser | undefined,
+): Promise<Cluster> {
+  const folder = await temporaryFolder(user);
+  const password = randomBytes(16).toString('hex');
+  const port = await freePort();
+  try {
+    await initialise(bin, folder, locale, password, user);
+  } catch (error) {
+    await rm(folder, { recursive: true, force: true });
+    throw error;
+  }
+  const guard = spawn('/bin/sh', ['-c', GUARD, 'sh', join(bin, 'postgres'), folder, String(port)], {
+    cwd: '/',
+    env: CLEAN_ENVIRONMENT,
+    // A session of its own: Ctrl-C reaches the tests alone, which end the pipe.
+    detached: true,
+    stdio: ['pipe', 'ignore', 'inherit'],
+    ...user,
+  });
+  const stop = async (): Promise<void> => {
+    if (guard.exitCode !== null) return;
+    guard.stdin.end();
+    await once(guard, 'exit');
+  };
+  const address = { host: folder, port, user: USER, password };
+  try {
+    await untilReady(address);
+  } catch (error) {
+    const log = await readFile(join(folder, 'log'), 'utf8').catch(() => '');
+    await stop();
+    throw new Error(`PostgreSQL of ${bin} does not start: ${log}`, { cause: error });
+  }
+  return { address, stop };
+}
+
+async function initialise(
+  bin: string,
+  folder: string,
+  locale: readonly string[],
+  password: string,
+  user: SystemUser | undefined,
+): Promise<void> {
+  const passwordFile = join(folder, 'password');
+  await writeFile(passwordFile, password, { mode: 0o600 });
+  if (user !== undefined) await chown(passwordFile, user.uid, user.gid);
+  const access = [
+    '--auth-local=trust',
+    '--auth-host=scram-sha-256',
+    `--username=${USER}`,
+    `--pwfile=${passwordFile}`,
+  ];
+  const options = ['-D', join(folder, 'data'), '--encoding=UTF8', ...locale, ...access, '--no-sync'];
+  const outcome = await run(join(bin, 'initdb'), options, { user });
+  if (outcome.code !== 0) throw new Error(`initdb of ${bin} failed: ${outcome.stderr}`);
+}
+
+/** In the system's temporary folder, or /tmp where the user can not get there or the socket's path would be too long. */
+async function temporaryFolder(user: SystemUser | undefined): Promise<string> {
+  const usable = tmpdir().length <= 60 && (user === undefined || (await canReach(tmpdir(), user)));
+  const folder = await mkdtemp(join(usable ? tmpdir() : '/tmp', 'tidemark-test-'));
+  if (user !== undefined) await chown(folder, user.uid, user.gid);
+  return folder;
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const address = server.address();
+  server.close();
+  await once(server, 'close');
+  if (address === null || typeof address === 'string') throw new Error('no TCP port');
+  return address.port;
+}
+
+async function untilReady(address: ClusterAddress): Promise<void> {
+  const sql = connect({ ...address, database: 'postgres' }, { connections: 1, name: 'test setup' });
+  try {
+    for (let attempt = 0; ; attempt++) {
+      try {
+        await sql`SELECT 1`;
+        return;
+      } catch (error) {
+        if (!isUnavailable(error) || attempt === 200) throw error;
+      }
+      await delay(50);
+    }
+  } finally {
+    await sql.end();
+  }
+}

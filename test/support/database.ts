@@ -1,0 +1,63 @@
+/** A database of its own for a test. */
+import { randomUUID } from 'node:crypto';
+import { inject } from 'vitest';
+import { connect, type DatabaseAddress, type Sql } from '../../src/database/connect.ts';
+import type { ClusterAddress } from './cluster.ts';
+import { TEMPLATE, type TestEngine } from './global-setup.ts';
+
+export type { TestEngine } from './global-setup.ts';
+
+export interface TestDatabase {
+  /** A pool on the database, closed by drop(). */
+  readonly sql: Sql;
+  /** By the Unix socket. */
+  readonly address: DatabaseAddress;
+  /** By TCP and with a password: a DATABASE_URL. */
+  readonly url: string;
+  /** Ends every connection to the database and removes it. */
+  drop(): Promise<void>;
+}
+
+/** The PostgreSQL versions of this run, for `describe.each`. */
+export function availableEngines(): TestEngine[] {
+  const clusters = inject('clusters');
+  const engines: TestEngine[] = ['postgres18', 'postgres15'];
+  return engines.filter((engine) => clusters[engine] !== undefined);
+}
+
+/**
+ * Makes a database with the schema of this release.
+ * @param options.empty without any schema
+ */
+export async function testDatabase(
+  engine: TestEngine = 'postgres18',
+  options: { readonly empty?: boolean } = {},
+): Promise<TestDatabase> {
+  const cluster = inject('clusters')[engine];
+  if (cluster === undefined) throw new Error(`${engine} is not available in this run`);
+  const database = `test_${randomUUID().replaceAll('-', '')}`;
+  const template = options.empty === true ? 'template0' : TEMPLATE;
+  await administer(cluster, (admin) => admin`CREATE DATABASE ${admin(database)} TEMPLATE ${admin(template)}`);
+  const { host, port, user, password } = cluster;
+  const address = { host, port, user, database };
+  const sql = connect(address, { connections: 10, name: 'test' });
+  return {
+    sql,
+    address,
+    url: `postgres://${user}:${password}@127.0.0.1:${port}/${database}`,
+    drop: async () => {
+      await sql.end({ timeout: 1 });
+      await administer(cluster, (admin) => admin`DROP DATABASE IF EXISTS ${admin(database)} WITH (FORCE)`);
+    },
+  };
+}
+
+async function administer(cluster: ClusterAddress, work: (admin: Sql) => Promise<unknown>): Promise<void> {
+  const { host, port, user } = cluster;
+  const admin = connect({ host, port, user, database: 'postgres' }, { connections: 1, name: 'test setup' });
+  try {
+    await work(admin);
+  } finally {
+    await admin.end();
+  }
+}
