@@ -1,0 +1,26 @@
+/** What can be wrong with a request to change or list apps, event types and tokens. */
+export type AccountErrorCode =
+  | 'INVALID_NAME'
+  | 'INVALID_GRACE'
+  | 'INVALID_EXPIRY'
+  | 'NO_APPS'
+  | 'APP_NOT_FOUND'
+  | 'EVENT_TYPE_EXISTS'
+  | 'TOO_MANY_EVENT_TYPES'
+  | 'TOKEN_NOT_FOUND';
+
+/** The caller asked for something that can not be done; the message is one line and says why. Nothing was changed. */
+export class AccountError extends Error {
+  override readonly name = 'AccountError';
+  readonly code: AccountErrorCode;
+
+  constructor(code: AccountErrorCode, message: string) {
+    super(message);
+    this.code = code;
+  }
+}
+
+/** For an app id that no app has. */
+export function appNotFound(appId: string): AccountError {
+  return new AccountError('APP_NOT_FOUND', `there is no app with the id ${JSON.stringify(appId)}`);
+}

@@ -1,0 +1,126 @@
+/** Event types: the categories inside an app. Made by people, or by the first event that names one. */
+import type { Sql, Transaction } from '../database/connect.ts';
+import { AccountError, appNotFound } from './account-error.ts';
+import { lengthProblem } from './name.ts';
+import { createPublicId } from './token-text.ts';
+
+/** An event type as a list shows it. */
+export interface EventType {
+  readonly typeId: string;
+  readonly name: string;
+  readonly createdAt: Date;
+}
+
+interface StoredType {
+  /** Internal id. */
+  readonly id: number;
+  readonly publicId: string;
+}
+
+interface NewType {
+  /** Internal id of the app. */
+  readonly appId: number;
+  readonly name: string;
+  /** MAX_EVENT_TYPES_PER_APP */
+  readonly maxTypes: number;
+}
+
+/**
+ * What is wrong with the name of an event type, to be read after the field's name ("must not be empty"); null for a good
+ * one: 1 to 200 code points, no NUL, no lone surrogate. Names are kept as given and compared exactly.
+ */
+export function eventTypeNameProblem(name: string): string | null {
+  return lengthProblem(name) ?? (name.includes('\0') ? 'must not contain NUL' : null);
+}
+
+/**
+ * The type of this name, made if the app has none. Any number of calls at once, in any process, get the same type. The
+ * app's row is locked only while a type is made.
+ * @returns 'too-many' where the app has as many types as it may have
+ * @throws AccountError INVALID_NAME; APP_NOT_FOUND where the app is gone
+ */
+export async function getOrCreateEventType(sql: Sql, type: NewType): Promise<StoredType | 'too-many'> {
+  checkEventTypeName(type.name);
+  const found = await findType(sql, type);
+  if (found !== undefined) return found;
+  const outcome = await createUnlessFound(sql, type);
+  return outcome === 'too-many' ? outcome : outcome.type;
+}
+
+/**
+ * Makes an event type.
+ * @param type.appId public id of the app
+ * @throws AccountError INVALID_NAME, APP_NOT_FOUND, EVENT_TYPE_EXISTS, TOO_MANY_EVENT_TYPES
+ */
+export async function createEventType(
+  sql: Sql,
+  type: { appId: string; name: string; maxTypes: number },
+): Promise<{ typeId: string; name: string }> {
+  const { name, maxTypes } = type;
+  checkEventTypeName(name);
+  const outcome = await createUnlessFound(sql, {
+    appId: await internalAppId(sql, type.appId),
+    name,
+    maxTypes,
+  });
+  if (outcome === 'too-many') {
+    throw new AccountError(
+      'TOO_MANY_EVENT_TYPES',
+      `the app has as many event types as it may have, ${maxTypes} (MAX_EVENT_TYPES_PER_APP)`,
+    );
+  }
+  const typeId = outcome.type.publicId;
+  if (outcome.created) return { typeId, name };
+  throw new AccountError('EVENT_TYPE_EXISTS', `the app already has an event type of this name: ${typeId}`);
+}
+
+/**
+ * The event types of an app, in the order in which they were made.
+ * @param appId public id of the app
+ * @throws AccountError APP_NOT_FOUND
+ */
+export async function listEventTypes(sql: Sql, appId: string): Promise<EventType[]> {
+  const id = await internalAppId(sql, appId);
+  return [
+    ...(await sql<EventType[]>`
+      SELECT public_id AS "typeId", name, created_at AS "createdAt"
+        FROM event_types WHERE app_id = ${id} ORDER BY event_types.id`),
+  ];
+}
+
+async function createUnlessFound(
+  sql: Sql,
+  type: NewType,
+): Promise<{ type: StoredType; created: boolean } | 'too-many'> {
+  // Read committed, whatever the role's default: the look after the lock must see what its last holder made.
+  return await sql.begin('isolation level read committed', async (tx) => {
+    // The lock makes the limit exact, and two makers of one name meet here. It lets foreign keys to the app through.
+    const [app] = await tx`SELECT 1 FROM apps WHERE id = ${type.appId} FOR NO KEY UPDATE`;
+    if (app === undefined) throw new AccountError('APP_NOT_FOUND', 'the app has been removed');
+    const found = await findType(tx, type);
+    if (found !== undefined) return { type: found, created: false };
+    const [made] = await tx<StoredType[]>`
+      INSERT INTO event_types (public_id, app_id, name)
+      SELECT ${createPublicId('typ')}, ${type.appId}, ${type.name}
+       WHERE (SELECT count(*) FROM event_types WHERE app_id = ${type.appId}) < ${type.maxTypes}
+      RETURNING id, public_id AS "publicId"`;
+    return made === undefined ? 'too-many' : { type: made, created: true };
+  });
+}
+
+async function findType(sql: Sql | Transaction, { appId, name }: NewType): Promise<StoredType | undefined> {
+  const [type] = await sql<StoredType[]>`
+    SELECT id, public_id AS "publicId" FROM event_types WHERE app_id = ${appId} AND name = ${name}`;
+  return type;
+}
+
+async function internalAppId(sql: Sql, appId: string): Promise<number> {
+  const [app] = await sql<{ id: number }[]>`SELECT id FROM apps WHERE public_id = ${appId}`;
+  if (app === undefined) throw appNotFound(appId);
+  return app.id;
+}
+
+function checkEventTypeName(name: string): void {
+  const problem = eventTypeNameProblem(name);
+  if (problem !== null) throw new AccountError('INVALID_NAME', `the name ${problem}`);
+}

@@ -1,0 +1,26 @@
+/** The rules for names that people give. */
+import { AccountError } from './account-error.ts';
+
+const LONGEST = 200;
+const CONTROL = /\p{Cc}/u;
+/** Half of a surrogate pair, which UTF-8 can not hold. */
+const LONE_SURROGATE = /\p{Cs}/u;
+
+/** What is wrong with a name's length or encoding, to be read after the field's name; null for a good one. */
+export function lengthProblem(name: string): string | null {
+  if (name === '') return 'must not be empty';
+  // A code point has at most two units: a long text is refused without looking at each.
+  if (name.length > 2 * LONGEST || [...name].length > LONGEST)
+    return `must have at most ${LONGEST} characters`;
+  if (LONE_SURROGATE.test(name)) return 'must not contain a lone surrogate';
+  return null;
+}
+
+/**
+ * For the names of apps and resource tokens: 1 to 200 code points without control characters.
+ * @throws AccountError INVALID_NAME
+ */
+export function checkName(name: string): void {
+  const problem = lengthProblem(name) ?? (CONTROL.test(name) ? 'must not contain control characters' : null);
+  if (problem !== null) throw new AccountError('INVALID_NAME', `the name ${problem}`);
+}

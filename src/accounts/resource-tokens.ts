@@ -1,0 +1,105 @@
+/** Resource tokens: what readers read the events of one or more apps with. */
+import type { Sql } from '../database/connect.ts';
+import { AccountError, appNotFound } from './account-error.ts';
+import { checkName } from './name.ts';
+import { createPublicId, createTokenText, digestOf } from './token-text.ts';
+
+/** A resource token as a list shows it: never its text, of which only a digest is kept. */
+export interface ResourceToken {
+  readonly tokenId: string;
+  readonly name: string;
+  /** Public ids of the apps that it may read. */
+  readonly appIds: string[];
+  readonly createdAt: Date;
+  readonly expiresAt: Date | null;
+  readonly revokedAt: Date | null;
+  readonly lastUsedAt: Date | null;
+}
+
+/** Enough for any purpose, and its dates have four digits. */
+const LONGEST_SECONDS = 100 * 366 * 86_400;
+
+/**
+ * Makes a resource token. Its text is in the answer and nowhere else.
+ * @param token.appIds            public ids, at least one; twins count once
+ * @param token.expiresInSeconds  null: it does not expire
+ * @throws AccountError INVALID_NAME, INVALID_EXPIRY, NO_APPS, APP_NOT_FOUND
+ */
+export async function createResourceToken(
+  sql: Sql,
+  token: { name: string; appIds: readonly string[]; expiresInSeconds: number | null },
+): Promise<{
+  tokenId: string;
+  name: string;
+  resourceToken: string;
+  expiresAt: Date | null;
+  appIds: string[];
+}> {
+  const { name, expiresInSeconds } = token;
+  checkName(name);
+  checkExpiry(expiresInSeconds);
+  const appIds = [...new Set(token.appIds)];
+  if (appIds.length === 0)
+    throw new AccountError('NO_APPS', 'a resource token needs at least one app to read');
+  const tokenId = createPublicId('tok');
+  const resourceToken = createTokenText('tdr');
+  return await sql.begin(async (tx) => {
+    const apps = await tx<{ id: number; publicId: string }[]>`
+      SELECT id, public_id AS "publicId" FROM apps WHERE public_id = ANY(${appIds}) FOR KEY SHARE`;
+    const missing = appIds.find((appId) => !apps.some(({ publicId }) => publicId === appId));
+    if (missing !== undefined) throw appNotFound(missing);
+    const [made] = await tx<[{ id: number; expiresAt: Date | null }]>`
+      INSERT INTO resource_tokens (public_id, digest, name, expires_at)
+      VALUES (${tokenId}, ${digestOf(resourceToken)}, ${name}, now() + make_interval(secs => ${expiresInSeconds}))
+      RETURNING id, expires_at AS "expiresAt"`;
+    await tx`
+      INSERT INTO resource_token_apps (token_id, app_id)
+      SELECT ${made.id}, unnest(${apps.map(({ id }) => id)}::int[])`;
+    return { tokenId, name, resourceToken, expiresAt: made.expiresAt, appIds };
+  });
+}
+
+/** All resource tokens, revoked and expired ones included, in the order in which they were made. */
+export async function listResourceTokens(sql: Sql): Promise<ResourceToken[]> {
+  return [
+    ...(await sql<ResourceToken[]>`
+      SELECT token.public_id    AS "tokenId",
+             token.name,
+             ARRAY(SELECT app.public_id
+                     FROM resource_token_apps AS link JOIN apps AS app ON app.id = link.app_id
+                    WHERE link.token_id = token.id
+                    ORDER BY app.id) AS "appIds",
+             token.created_at   AS "createdAt",
+             token.expires_at   AS "expiresAt",
+             token.revoked_at   AS "revokedAt",
+             token.last_used_at AS "lastUsedAt"
+        FROM resource_tokens AS token
+       ORDER BY token.id`),
+  ];
+}
+
+/**
+ * Ends a resource token. Revoking it again changes nothing: the first time stands.
+ * @throws AccountError TOKEN_NOT_FOUND
+ */
+export async function revokeResourceToken(
+  sql: Sql,
+  tokenId: string,
+): Promise<{ tokenId: string; revokedAt: Date }> {
+  const [revoked] = await sql<{ revokedAt: Date }[]>`
+    UPDATE resource_tokens SET revoked_at = coalesce(revoked_at, now())
+     WHERE public_id = ${tokenId} RETURNING revoked_at AS "revokedAt"`;
+  if (revoked !== undefined) return { tokenId, revokedAt: revoked.revokedAt };
+  throw new AccountError(
+    'TOKEN_NOT_FOUND',
+    `there is no resource token with the id ${JSON.stringify(tokenId)}`,
+  );
+}
+
+function checkExpiry(seconds: number | null): void {
+  if (seconds === null || (seconds > 0 && seconds <= LONGEST_SECONDS)) return;
+  throw new AccountError(
+    'INVALID_EXPIRY',
+    'a resource token must expire after a second at least and 100 years at most',
+  );
+}

@@ -1,0 +1,66 @@
+/** The texts of tokens and public identifiers: how they are made, and which of them could be ours at all. */
+import { createHash, randomBytes } from 'node:crypto';
+import { crc32 } from 'node:zlib';
+
+/** `tdl`: logging token, `tdr`: resource token. */
+export type TokenKind = 'tdl' | 'tdr';
+
+const ALPHABET = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
+/** The largest multiple of 62 that a byte can hold: bytes from here on would favour the first letters. */
+const UNBIASED = 256 - (256 % ALPHABET.length);
+/** 32 characters are 190 bits. */
+const RANDOM_CHARACTERS = 32;
+/** 62^6 is the first power that holds every CRC-32. */
+const CHECK_CHARACTERS = 6;
+/** 20 characters are 119 bits: no two of an installation's identifiers will meet. */
+const ID_CHARACTERS = 20;
+
+const FORMS = {
+  tdl: /^tdl_[0-9A-Za-z]{38}$/,
+  tdr: /^tdr_[0-9A-Za-z]{38}$/,
+} as const satisfies Record<TokenKind, RegExp>;
+
+/** A new token: `tdl_` or `tdr_`, 32 random base62 characters, 6 check characters. */
+export function createTokenText(kind: TokenKind): string {
+  const text = `${kind}_${randomBase62(RANDOM_CHARACTERS)}`;
+  return text + checkCharacters(text);
+}
+
+/**
+ * Whether a text has the form of a token of this kind, check characters included. Typing errors and random junk are
+ * refused here, without asking the database.
+ */
+export function isWellFormed(text: string, kind: TokenKind): boolean {
+  return FORMS[kind].test(text) && text.endsWith(checkCharacters(text.slice(0, -CHECK_CHARACTERS)));
+}
+
+/** SHA-256 of a token, 32 bytes: what the database looks tokens up by. */
+export function digestOf(text: string): Buffer {
+  return createHash('sha256').update(text).digest();
+}
+
+/** A new public identifier: the prefix, `_`, 20 random base62 characters. */
+export function createPublicId(prefix: 'app' | 'typ' | 'tok'): string {
+  return `${prefix}_${randomBase62(ID_CHARACTERS)}`;
+}
+
+/** CRC-32 of the rest of the token in base62, most significant first, padded with zeros. */
+function checkCharacters(text: string): string {
+  let rest = crc32(text);
+  let characters = '';
+  for (let i = 0; i < CHECK_CHARACTERS; i++) {
+    characters = ALPHABET.charAt(rest % ALPHABET.length) + characters;
+    rest = Math.floor(rest / ALPHABET.length);
+  }
+  return characters;
+}
+
+function randomBase62(length: number): string {
+  let text = '';
+  while (text.length < length) {
+    for (const byte of randomBytes(length - text.length)) {
+      if (byte < UNBIASED) text += ALPHABET.charAt(byte % ALPHABET.length);
+    }
+  }
+  return text;
+}

@@ -1,0 +1,24 @@
+/** Durations and numbers as people type them on the command line. */
+import { InvalidArgumentError } from 'commander';
+
+const SECONDS: Readonly<Record<string, number>> = { s: 1, m: 60, h: 3_600, d: 86_400, w: 604_800 };
+
+/**
+ * `90m`, `12h`, `30d`, `2w` to seconds.
+ * @throws InvalidArgumentError, which commander puts into its line about the option
+ */
+export function parseDuration(text: string): number {
+  const [, count, unit = ''] = /^(\d{1,9})([smhdw])$/.exec(text) ?? [];
+  const seconds = Number(count) * (SECONDS[unit] ?? Number.NaN);
+  if (seconds > 0) return seconds;
+  throw new InvalidArgumentError('Write a number and a unit: 90m, 12h, 30d or 2w.');
+}
+
+/**
+ * `24`, `0`, `0.5` to hours.
+ * @throws InvalidArgumentError
+ */
+export function parseHours(text: string): number {
+  if (/^\d{1,9}(\.\d{1,9})?$/.test(text)) return Number(text);
+  throw new InvalidArgumentError('Write a number of hours, such as 24 or 0.');
+}

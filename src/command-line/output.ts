@@ -1,0 +1,70 @@
+/** What the commands print: for people aligned text, for scripts one JSON object. */
+import { type Config, SETTINGS } from '../config.ts';
+
+/** Names and values, one below the other. */
+export function formatFields(fields: Readonly<Record<string, Cell>>): string {
+  const lines = Object.entries(fields);
+  const width = Math.max(...lines.map(([name]) => name.length));
+  return lines.map(([name, value]) => `${name.padEnd(width)}  ${formatCell(value)}`).join('\n');
+}
+
+/** A table with a head line; one sentence where it has no rows. */
+export function formatTable(
+  head: readonly string[],
+  rows: readonly (readonly Cell[])[],
+  empty: string,
+): string {
+  if (rows.length === 0) return empty;
+  const lines = [head, ...rows.map((row) => row.map(formatCell))];
+  const widths = head.map((_, column) => Math.max(...lines.map((line) => length(line[column] ?? ''))));
+  return lines
+    .map((line) =>
+      line
+        .map((cell, column) => cell + ' '.repeat((widths[column] ?? 0) - length(cell)))
+        .join('  ')
+        .trimEnd(),
+    )
+    .join('\n');
+}
+
+/** The settings with their defaults and meanings, for `serve --help`. */
+export function formatSettings(): string {
+  const rows = Object.entries(SETTINGS).map(([name, { default: value, unit, meaning }]) => [
+    name,
+    [value, unit].filter((part) => part !== '').join(' ') || '(empty)',
+    meaning,
+  ]);
+  return formatTable(['Variable', 'Default', 'Meaning'], rows, '');
+}
+
+/** A log for short commands: on standard error, because standard output is the answer's. */
+export function commandLog(level: Config['LOG_LEVEL']): {
+  info(message: string): void;
+  warn(message: string): void;
+} {
+  const rank = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'].indexOf(level);
+  const write = (message: string): void => {
+    process.stderr.write(`tidemark: ${message}\n`);
+  };
+  return {
+    info: (message) => rank <= 2 && write(message),
+    warn: (message) => rank <= 3 && write(message),
+  };
+}
+
+type Cell = string | Date | null | readonly string[];
+
+function formatCell(cell: Cell): string {
+  if (cell === null) return '-';
+  if (cell instanceof Date) return cell.toISOString();
+  const text = typeof cell === 'string' ? cell : cell.join(' ');
+  // A producer may have named an event type so as to command the reader's terminal.
+  return text.replace(
+    /[\p{Cc}\p{Zl}\p{Zp}]/gu,
+    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  );
+}
+
+function length(text: string): number {
+  return [...text].length;
+}

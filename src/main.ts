@@ -1,0 +1,77 @@
+/**
+ * The command line. An answer goes to standard output, with `--json` as exactly one JSON object; everything else goes to
+ * standard error. A failure is one line there, leaves standard output empty, and ends with exit code 1.
+ */
+import { readFileSync } from 'node:fs';
+import { Command } from 'commander';
+import { AccountError } from './accounts/account-error.ts';
+import { addAppCommands, addTokenCommands, addTypeCommands } from './command-line/commands.ts';
+import { formatSettings } from './command-line/output.ts';
+import { runCommand } from './command-line/session.ts';
+import { readConfig } from './config.ts';
+import { isUnavailable } from './database/connect.ts';
+import { StartupError } from './startup-error.ts';
+
+const NOTE = `
+With --json a command prints one JSON object on standard output. A failure prints one line on standard
+error and nothing on standard output, and ends with exit code 1.
+The settings are environment variables: see "tidemark serve --help".`;
+
+function commandLine(): Command {
+  const program = new Command('tidemark')
+    .description('Event logging and retrieval service.')
+    .version(version(), '--version', 'print the version')
+    .helpOption('--help', 'print this help')
+    .addHelpText('after', NOTE)
+    .showSuggestionAfterError(false)
+    .configureOutput({ outputError: (text, write) => write(text.replace(/^error: /, 'tidemark: ')) });
+  program
+    .command('serve')
+    .description('start the service')
+    .addHelpText('after', () => `\nSettings, all of them environment variables:\n${formatSettings()}`)
+    .action(async () => {
+      const config = readConfig(process.env);
+      // The short commands start without loading the service.
+      const { serve } = await import('./serve.ts');
+      await serve(config);
+    });
+  program
+    .command('migrate')
+    .description('bring the database to the schema of this release')
+    .option('--json', 'print one JSON object')
+    .action((options: { json?: true }) =>
+      runCommand(options, async ({ applied }) => ({
+        json: { applied },
+        text: applied.length === 0 ? 'The schema is up to date.' : `Applied ${applied.join(', ')}.`,
+      })),
+    );
+  addAppCommands(program);
+  addTypeCommands(program);
+  addTokenCommands(program);
+  return program;
+}
+
+function version(): string {
+  const description: unknown = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8'));
+  const isPackage = typeof description === 'object' && description !== null && 'version' in description;
+  return isPackage ? String(description.version) : 'unknown';
+}
+
+/** One line for whatever went wrong. */
+function describe(error: unknown): string {
+  const message = error instanceof Error ? error.message : String(error);
+  if (error instanceof StartupError || error instanceof AccountError) return message;
+  // Files have codes in common with sockets.
+  const isOfFile =
+    error instanceof Error && 'path' in error && 'syscall' in error && error.syscall !== 'connect';
+  if (isUnavailable(error) && !isOfFile) return `the database went away (${message}): try again`;
+  return `unexpected failure: ${message} (LOG_LEVEL=debug shows where)`;
+}
+
+try {
+  await commandLine().parseAsync();
+} catch (error) {
+  process.stderr.write(`tidemark: ${describe(error).replaceAll(/\s*\n\s*/g, ' ')}\n`);
+  if (['debug', 'trace'].includes(process.env.LOG_LEVEL ?? '')) console.error(error);
+  process.exitCode = 1;
+}
