@@ -1,0 +1,96 @@
+/** A bounded memory of look-ups in the database, for what nearly every request asks and nearly nobody changes. */
+import { LRUCache } from 'lru-cache';
+
+export interface LookupCacheOptions<V extends NonNullable<unknown>> {
+  /**
+   * Asks the database. Null: there is no such thing, which is remembered too. A rejection reaches everyone who waits
+   * for this look-up and is not remembered.
+   */
+  readonly load: (key: string) => Promise<V | null>;
+  /** Most values remembered; the least recently used goes first. */
+  readonly max: number;
+  /** Most keys remembered as absent. They have their own room: junk keys never push out good ones. */
+  readonly maxNegatives: number;
+  /** Longest time in milliseconds, from the start of its look-up, that an answer is believed. */
+  readonly ttlMs: number;
+  /** Clock in milliseconds. One that is set back costs a new look-up, never a longer belief. */
+  readonly now: () => number;
+}
+
+interface Remembered<V> {
+  readonly value: V;
+  readonly askedAt: number;
+}
+
+/**
+ * Key → value or null, asked once for all who wait and believed for a while.
+ *
+ * Whoever changes what `load` reads calls {@link dropAll} (here: the listener for change notifications, also after it
+ * has lost its connection for a while). A look-up is remembered only if no dropAll came between its start and its end:
+ * it may have read what was there before the change.
+ */
+export class LookupCache<V extends NonNullable<unknown>> {
+  readonly #options: LookupCacheOptions<V>;
+  readonly #positives: LRUCache<string, Remembered<V>>;
+  readonly #negatives: LRUCache<string, Remembered<null>>;
+  /** Look-ups on their way whose answer may be remembered and shared. One that is no longer here may be neither. */
+  readonly #inFlight = new Map<string, Promise<V | null>>();
+
+  constructor(options: LookupCacheOptions<V>) {
+    this.#options = options;
+    this.#positives = new LRUCache({ max: options.max });
+    this.#negatives = new LRUCache({ max: options.maxNegatives });
+  }
+
+  /** @returns the answer at once where it is remembered, else a promise of it that rejects as `load` does */
+  get(key: string): V | null | Promise<V | null> {
+    const now = this.#options.now();
+    const remembered = this.#positives.get(key) ?? this.#negatives.get(key);
+    if (remembered !== undefined && this.#isFresh(remembered, now)) return remembered.value;
+    return this.#inFlight.get(key) ?? this.#ask(key, now);
+  }
+
+  /** Forgets everything. Who asks from now on gets an answer from a look-up that begins from now on. */
+  dropAll(): void {
+    this.#inFlight.clear();
+    this.#positives.clear();
+    this.#negatives.clear();
+  }
+
+  #isFresh(remembered: Remembered<V | null>, now: number): boolean {
+    const age = now - remembered.askedAt;
+    return age >= 0 && age < this.#options.ttlMs;
+  }
+
+  #ask(key: string, askedAt: number): Promise<V | null> {
+    const asking = this.#options.load(key).then(
+      (value) => {
+        if (this.#land(key, asking)) this.#remember(key, value, askedAt);
+        return value;
+      },
+      (error: unknown) => {
+        this.#land(key, asking);
+        throw error;
+      },
+    );
+    this.#inFlight.set(key, asking);
+    return asking;
+  }
+
+  /** Ends a look-up. @returns false where a drop has overtaken it */
+  #land(key: string, asking: Promise<V | null>): boolean {
+    if (this.#inFlight.get(key) !== asking) return false;
+    this.#inFlight.delete(key);
+    return true;
+  }
+
+  #remember(key: string, value: V | null, askedAt: number): void {
+    if (value === null) {
+      this.#positives.delete(key);
+      this.#negatives.set(key, { value, askedAt });
+    } else {
+      this.#negatives.delete(key);
+      this.#positives.set(key, { value, askedAt });
+    }
+  }
+}

@@ -1,0 +1,82 @@
+/**
+ * ISO 8601 dates and times as bounds of a range. `Date.parse` is no help: what it takes beside ISO differs between
+ * engines, it reads a time without an offset as local time, and it lets 2026-02-30 through.
+ *
+ * Taken: `2026-01-31`, `20260131`, and either followed by `T` (or `t`, or a space) and `08`, `08:30`, `08:30:15`,
+ * `08:30:15.123` (or a comma, any number of digits; or without the colons), followed by nothing (UTC), `Z`, `±hh`,
+ * `±hhmm` or `±hh:mm`. A `+` that was not percent-encoded arrives as a space: before an offset it is understood.
+ * `24:00:00` is the midnight at the end of the day; `23:59:60` of UTC, a leap second, is the midnight that follows.
+ * Not taken: weeks, days of the year, dates without a day, years of other than four digits.
+ */
+
+const DAY_MS = 86_400_000;
+
+const DATE = /^(\d{4})(?:-(\d\d)-(\d\d)|(\d\d)(\d\d))(?=$|[Tt ])/;
+const TIME = /^(\d\d)(?::(\d\d)(?::(\d\d)(?:[.,](\d+))?)?|(\d\d)(?:(\d\d)(?:[.,](\d+))?)?)?/;
+const OFFSET = /^(?:[Zz]|([+ \-\u2212])(\d\d)(?::?(\d\d))?)$/;
+
+const NOT_ISO = 'must be an ISO 8601 date or time, such as 2026-01-31 or 2026-01-31T08:30:00Z';
+const NO_SUCH_DATE = 'is a date that does not exist';
+const NO_SUCH_TIME = 'is a time that does not exist';
+
+/**
+ * Reads a bound of a range that includes both its ends and is as fine as a millisecond.
+ *
+ * A date alone stands for its first millisecond at the start of a range and for its last one at the end. Digits finer
+ * than a millisecond move a start up to the next millisecond and are cut off an end: the range then holds the same
+ * events, as theirs are whole milliseconds.
+ * @returns milliseconds since 1970 (negative before), or what is wrong, to follow the parameter's name in a sentence
+ */
+export function parseBound(text: string, edge: 'start' | 'end'): number | string {
+  const date = DATE.exec(text);
+  if (date === null) return NOT_ISO;
+  const midnight = utcMidnight(Number(date[1]), Number(date[2] ?? date[4]), Number(date[3] ?? date[5]));
+  if (midnight === null) return NO_SUCH_DATE;
+  const rest = text.slice(date[0].length);
+  if (rest === '') return edge === 'start' ? midnight : midnight + DAY_MS - 1;
+  return timeOfDay(midnight, rest.slice(1), edge);
+}
+
+/** Milliseconds since 1970 at the start of a day; null where there is no such day. */
+function utcMidnight(year: number, month: number, day: number): number | null {
+  // Date.UTC takes the years 0 to 99 for 1900 to 1999.
+  const date = new Date(0);
+  date.setUTCFullYear(year, month - 1, day);
+  // A day that does not exist comes out as one of another month.
+  return date.getUTCMonth() === month - 1 && date.getUTCDate() === day ? date.getTime() : null;
+}
+
+function timeOfDay(midnight: number, text: string, edge: 'start' | 'end'): number | string {
+  const time = TIME.exec(text);
+  if (time === null) return NOT_ISO;
+  const offset = offsetMs(text.slice(time[0].length));
+  if (typeof offset === 'string') return offset;
+
+  const hour = Number(time[1]);
+  const minute = Number(time[2] ?? time[5] ?? 0);
+  const second = Number(time[3] ?? time[6] ?? 0);
+  const fraction = fractionMs(time[4] ?? time[7] ?? '', edge);
+  const whole = midnight + hour * 3_600_000 + minute * 60_000 + second * 1_000 - offset;
+  if (hour > 24 || minute > 59 || second > 60) return NO_SUCH_TIME;
+  if (hour === 24 && (minute > 0 || second > 0 || fraction > 0)) return NO_SUCH_TIME;
+  if (second === 60 && whole % DAY_MS !== 0) return NO_SUCH_TIME;
+  return whole + fraction;
+}
+
+/** How far the local time is ahead of UTC, or what is wrong. No offset is UTC. */
+function offsetMs(text: string): number | string {
+  if (text === '') return 0;
+  const offset = OFFSET.exec(text);
+  if (offset === null) return NOT_ISO;
+  const hours = Number(offset[2] ?? 0);
+  const minutes = Number(offset[3] ?? 0);
+  if (hours > 23 || minutes > 59) return 'has an offset from UTC that does not exist';
+  const size = hours * 3_600_000 + minutes * 60_000;
+  return offset[1] === '-' || offset[1] === '\u2212' ? -size : size;
+}
+
+/** A decimal fraction of a second in whole milliseconds: rounded up at the start of a range, down at its end. */
+function fractionMs(digits: string, edge: 'start' | 'end'): number {
+  const whole = Number(digits.slice(0, 3).padEnd(3, '0'));
+  return edge === 'start' && /[1-9]/.test(digits.slice(3)) ? whole + 1 : whole;
+}

@@ -1,0 +1,65 @@
+/** The query of a series or a list of events: raw text → what to read, or the refusal that names the parameter. */
+import { Rejection } from '../http/rejection.ts';
+import { parseBound } from './iso-date.ts';
+import { isTimezone } from './timezone.ts';
+
+export interface RangeQuery {
+  /** First millisecond since 1970; null: from the first event. */
+  readonly from: number | null;
+  /** First millisecond since 1970 behind the range; null: to now. */
+  readonly until: number | null;
+  /** Public ids, each once; empty: all types. */
+  readonly typeIds: readonly string[];
+}
+
+export interface SeriesQuery extends RangeQuery {
+  readonly timezone: string;
+  /** Most buckets. */
+  readonly buckets: number;
+}
+
+const MAX_BUCKETS = 1_000;
+const DEFAULT_BUCKETS = 200;
+/** As many lines as a chart can show apart, and then some. */
+const MAX_TYPES = 50;
+const EARLIEST = Date.UTC(1970, 0, 1);
+const LATEST = Date.UTC(9999, 0, 1);
+
+/** @param query the query as sent, without the question mark */
+export function parseSeriesQuery(query: string): SeriesQuery | Rejection {
+  const parameters = new URLSearchParams(query);
+  const range = parseRangeQuery(parameters);
+  if (range instanceof Rejection) return range;
+  const timezone = parameters.get('timezone') || 'UTC';
+  if (!isTimezone(timezone)) return refuse('timezone must be an IANA time zone, such as Europe/Berlin.');
+  const buckets = parameters.get('buckets') || String(DEFAULT_BUCKETS);
+  if (!/^\d{1,6}$/.test(buckets) || Number(buckets) < 1)
+    return refuse('buckets must be a whole number of at least 1.');
+  return { ...range, timezone, buckets: Math.min(Number(buckets), MAX_BUCKETS) };
+}
+
+/** `from` is inclusive, `to` is exclusive. */
+export function parseRangeQuery(parameters: URLSearchParams): RangeQuery | Rejection {
+  const from = parseInstant(parameters, 'from');
+  if (from instanceof Rejection) return from;
+  const until = parseInstant(parameters, 'to');
+  if (until instanceof Rejection) return until;
+  if (from !== null && until !== null && from >= until) return refuse('from must be before to.');
+  const typeIds = [...new Set(parameters.getAll('typeId').filter((id) => id !== ''))];
+  if (typeIds.length > MAX_TYPES) return refuse(`typeId may be given at most ${MAX_TYPES} times.`);
+  return { from, until, typeIds };
+}
+
+function parseInstant(parameters: URLSearchParams, name: 'from' | 'to'): number | null | Rejection {
+  const [text, second] = parameters.getAll(name);
+  if (second !== undefined) return refuse(`${name} is given more than once.`);
+  if (text === undefined || text === '') return null;
+  // Both ends are instants: a date alone is its first millisecond.
+  const instant = parseBound(text, 'start');
+  if (typeof instant === 'string') return refuse(`${name} ${instant}.`);
+  return Math.min(Math.max(instant, EARLIEST), LATEST);
+}
+
+function refuse(details: string): Rejection {
+  return new Rejection('invalidParameters', details);
+}

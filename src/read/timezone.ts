@@ -1,0 +1,105 @@
+/** Time zones: their offsets from UTC and when those change, from the same IANA data that browsers show times with. */
+import { LRUCache } from 'lru-cache';
+
+/** From an instant on (milliseconds since 1970, inclusive), how far the local time is ahead of UTC, in milliseconds. */
+export interface OffsetChange {
+  readonly at: number;
+  readonly offset: number;
+}
+
+const WEEK_MS = 7 * 86_400_000;
+const MINUTE_MS = 60_000;
+/** Every zone's offset has been a multiple of it since 1972; stranger ones of before are rounded to it. */
+const QUARTER_HOUR_MS = 900_000;
+const LONGEST_NAME = 64;
+
+const formats = new LRUCache<string, Intl.DateTimeFormat>({ max: 600 });
+/** Zone and year → the offset at its beginning, and its changes. */
+const years = new LRUCache<string, readonly OffsetChange[]>({ max: 20_000 });
+
+/** Whether this is the name of a zone that we know. */
+export function isTimezone(name: string): boolean {
+  if (name.length > LONGEST_NAME || !/^[A-Za-z][A-Za-z0-9_+\-/]*$/.test(name)) return false;
+  try {
+    formatOf(name);
+    return true;
+  } catch {
+    return false; // RangeError: there is no such zone.
+  }
+}
+
+/** The offset at an instant. */
+export function offsetAt(zone: string, instant: number): number {
+  let offset = 0;
+  for (const change of changesOfYear(zone, new Date(instant).getUTCFullYear())) {
+    if (change.at > instant) break;
+    offset = change.offset;
+  }
+  return offset;
+}
+
+/** The offset that holds at `from`, as a change at `from`, and every later change before `until`. */
+export function offsetChanges(zone: string, from: number, until: number): OffsetChange[] {
+  const changes: OffsetChange[] = [{ at: from, offset: offsetAt(zone, from) }];
+  const lastYear = new Date(Math.max(from, until - 1)).getUTCFullYear();
+  for (let year = new Date(from).getUTCFullYear(); year <= lastYear; year += 1) {
+    for (const change of changesOfYear(zone, year)) {
+      if (change.at <= from || change.at >= until) continue;
+      if (change.offset !== changes.at(-1)?.offset) changes.push(change);
+    }
+  }
+  return changes;
+}
+
+function changesOfYear(zone: string, year: number): readonly OffsetChange[] {
+  const key = `${zone} ${year}`;
+  let changes = years.get(key);
+  if (changes === undefined) {
+    changes = findChanges(zone, Date.UTC(year, 0, 1), Date.UTC(year + 1, 0, 1));
+    years.set(key, changes);
+  }
+  return changes;
+}
+
+/** Looks once a week, and between two looks that differ for the minute of the change. */
+function findChanges(zone: string, from: number, until: number): OffsetChange[] {
+  const changes: OffsetChange[] = [{ at: from, offset: readOffset(zone, from) }];
+  let before = from;
+  while (before < until) {
+    const after = Math.min(before + WEEK_MS, until);
+    const offset = readOffset(zone, after);
+    const last = changes.at(-1);
+    if (last !== undefined && offset !== last.offset) {
+      let low = before;
+      let high = after;
+      while (high - low > MINUTE_MS) {
+        const middle = low + Math.floor((high - low) / 2 / MINUTE_MS) * MINUTE_MS;
+        if (readOffset(zone, middle) === last.offset) low = middle;
+        else high = middle;
+      }
+      changes.push({ at: high, offset });
+    }
+    before = after;
+  }
+  return changes;
+}
+
+function readOffset(zone: string, instant: number): number {
+  const name = formatOf(zone)
+    .formatToParts(instant)
+    .find(({ type }) => type === 'timeZoneName')?.value;
+  const [, sign, hours, minutes = '0', seconds = '0'] =
+    /^GMT([+-])(\d{1,2})(?::(\d\d))?(?::(\d\d))?$/.exec(name ?? '') ?? [];
+  if (sign === undefined) return 0;
+  const ms = (Number(hours) * 3_600 + Number(minutes) * 60 + Number(seconds)) * 1_000;
+  return Math.round((sign === '-' ? -ms : ms) / QUARTER_HOUR_MS) * QUARTER_HOUR_MS;
+}
+
+function formatOf(zone: string): Intl.DateTimeFormat {
+  let format = formats.get(zone);
+  if (format === undefined) {
+    format = new Intl.DateTimeFormat('en-US', { timeZone: zone, timeZoneName: 'longOffset' });
+    formats.set(zone, format);
+  }
+  return format;
+}
