@@ -71,6 +71,9 @@ CREATE VIEW events_per_day AS
   UNION ALL SELECT app_id, type_id, date_bin('1 day', bucket, 'epoch'), count FROM count_deltas
   UNION ALL SELECT app_id, 0,       date_bin('1 day', bucket, 'epoch'), count FROM count_deltas;
 
+-- Buckets that readers must count from the level below. Here the views are always exact, so there are none.
+CREATE VIEW stale_buckets AS SELECT 0::smallint AS level, NULL::timestamptz AS bucket WHERE false;
+
 -- Rows before readable_from are no longer read or counted in totals; their partitions are dropped some time later.
 CREATE TABLE retention (
   only_row       boolean     PRIMARY KEY DEFAULT true CHECK (only_row),

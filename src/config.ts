@@ -41,6 +41,22 @@ function databaseUrl(value: string): string {
   return value;
 }
 
+/** An origin, without the slash that people like to end it with. */
+function publicUrl(value: string): string {
+  if (value === '') return '';
+  const url = URL.canParse(value) ? new URL(value) : null;
+  if (url === null || !/^https?:$/.test(url.protocol) || url.pathname !== '/' || url.search + url.hash !== '')
+    throw new Error(`must be an address without a path, such as https://events.example.com, not "${value}"`);
+  return url.origin;
+}
+
+function smtpUrl(value: string): string {
+  // The value has a password in it, so it is not quoted.
+  if (value !== '' && !(URL.canParse(value) && /^smtps?:\/\//.test(value)))
+    throw new Error('must be like smtps://user:password@mail.example.com:465');
+  return value;
+}
+
 /** Every setting: environment variable → default, unit, meaning, parser. */
 export const SETTINGS = {
   HOST: { default: '127.0.0.1', unit: '', meaning: 'Address to listen on.', parse: text },
@@ -67,6 +83,49 @@ export const SETTINGS = {
     unit: '',
     meaning: 'Seals logging tokens at rest, at least 32 characters. Empty: generated into DATA_DIR.',
     parse: secret,
+  },
+  PUBLIC_URL: {
+    default: '',
+    unit: '',
+    meaning: 'Where people reach the dashboard, for links. With https, cookies and browsers stay with https.',
+    parse: publicUrl,
+  },
+  ALLOW_SIGNUP: {
+    default: 'first',
+    unit: '',
+    meaning:
+      'Who may make an account: first (the first one, then by invitation), open (anybody), closed (the command line).',
+    parse: oneOf('first', 'open', 'closed'),
+  },
+  SMTP_URL: {
+    default: '',
+    unit: '',
+    meaning: 'Mail server for invitations and password resets; needs PUBLIC_URL. Empty: links are handed over.',
+    parse: smtpUrl,
+  },
+  MAIL_FROM: {
+    default: 'Tidemark <tidemark@localhost>',
+    unit: '',
+    meaning: 'Sender of those mails.',
+    parse: text,
+  },
+  SESSION_IDLE_HOURS: {
+    default: '168',
+    unit: 'hours',
+    meaning: 'A session ends when it was not used for this long.',
+    parse: integer(1, 8_760),
+  },
+  SESSION_MAX_DAYS: {
+    default: '30',
+    unit: 'days',
+    meaning: 'A session ends this long after its sign-in, however much it is used.',
+    parse: integer(1, 3_650),
+  },
+  TRUST_PROXY: {
+    default: '0',
+    unit: 'proxies',
+    meaning: 'Proxies of your own in front, each of which adds an address to X-Forwarded-For; 0 ignores that header.',
+    parse: integer(0, 10),
   },
   LOG_LEVEL: {
     default: 'info',
@@ -128,6 +187,18 @@ export const SETTINGS = {
     meaning: 'Events older than this are removed, whole UTC days at a time; 0 keeps them.',
     parse: integer(0, 36_500),
   },
+  COMPRESS_AFTER_DAYS: {
+    default: '7',
+    unit: 'days',
+    meaning: 'TimescaleDB only: chunks older than this go into the columnstore; 0 leaves them as rows.',
+    parse: integer(0, 36_500),
+  },
+  CHUNK_HOURS: {
+    default: '24',
+    unit: 'hours',
+    meaning: 'TimescaleDB only: time that a new chunk of events holds.',
+    parse: integer(1, 8_760),
+  },
   COMMIT_BUFFER_EVENTS: {
     default: '20000',
     unit: 'events',
@@ -179,5 +250,9 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     }
   });
   // Each value comes from its own setting's parser, which is what the mapped type says.
-  return Object.freeze(Object.fromEntries(entries)) as Config;
+  const config = Object.freeze(Object.fromEntries(entries)) as Config;
+  // Without it a link in a mail would lead to whatever host a request claimed to be for.
+  if (config.SMTP_URL !== '' && config.PUBLIC_URL === '')
+    throw new StartupError('SMTP_URL: links in mails need PUBLIC_URL too.');
+  return config;
 }

@@ -3,6 +3,7 @@ import { isAbsolute, relative } from 'node:path';
 import { checkFingerprint, openSecret } from './accounts/secret.ts';
 import type { Config } from './config.ts';
 import { connect } from './database/connect.ts';
+import { chooseEngine } from './database/engine.ts';
 import { migrate } from './database/migrate.ts';
 import { openDatabase } from './database/open.ts';
 import { createLog } from './log.ts';
@@ -17,16 +18,17 @@ export async function serve(config: Config): Promise<void> {
   let service: Service;
   try {
     const sql = connect(database.address, { connections: 1, name: 'tidemark start' });
-    const { applied } = await migrate(sql, 'postgres');
+    const engine = await chooseEngine(sql);
+    if (engine.note !== null) log.info(engine.note);
+    const { applied } = await migrate(sql, engine.engine);
     if (applied.length > 0) log.info({ applied }, 'The schema was brought up to date');
     const secret = await openSecret({ configured: config.SECRET, dataDir: config.DATA_DIR });
     await checkFingerprint(sql, secret, log);
-    const [server] = await sql<{ version: string; apps: boolean }[]>`
-      SELECT current_setting('server_version') AS version, EXISTS (SELECT FROM apps) AS apps`;
+    const [installation] = await sql<{ hasApps: boolean }[]>`SELECT EXISTS (SELECT FROM apps) AS "hasApps"`;
     await sql.end();
-    const engine = `PostgreSQL ${server?.version.split(' ')[0] ?? ''}`;
-    service = await startService({ config, address: database.address, engine, log });
-    announce(config, service, engine, server?.apps ?? false);
+    log.info({ engine: engine.description }, 'Starting');
+    service = await startService({ config, address: database.address, engine, secret, log });
+    announce(config, service, engine.description, installation?.hasApps ?? false);
   } catch (error) {
     await database.close();
     throw error;
@@ -62,8 +64,14 @@ function announce(config: Config, service: Service, engine: string, hasApps: boo
   const place = config.DATABASE_URL === '' ? `, embedded in ${shortPath(config.DATA_DIR)}` : '';
   const transport = service.transport === 'uws' ? 'uWebSockets.js' : 'node:http';
   const next = hasApps ? 'app list' : 'app create --name "My app"';
+  const local = ['0.0.0.0', '[::]'].includes(host) ? 'localhost' : host;
+  const base = config.PUBLIC_URL === '' ? `http://${local}:${service.port}` : config.PUBLIC_URL;
+  const people =
+    service.setupPath === null
+      ? `  Dashboard: ${base}\n\n`
+      : `  Make the first account, within 7 days:\n    ${base}${service.setupPath}\n\n`;
   process.stdout.write(
-    `\n  Tidemark listens on http://${host}:${service.port}\n  ${engine}${place}; ${transport}\n\n` +
+    `\n  Tidemark listens on http://${host}:${service.port}\n  ${engine}${place}; ${transport}\n\n${people}` +
       `  Next, in another terminal:\n    npm run -s tidemark -- ${next}\n\n`,
   );
 }

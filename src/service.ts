@@ -1,9 +1,14 @@
 /** The service in one process: everything between a database and a listening port, started and stopped as two lists. */
 import type { Logger } from 'pino';
+import { createDashboard } from './accounts/dashboard.ts';
+import type { Secret } from './accounts/secret.ts';
 import type { Config } from './config.ts';
 import { type ChangedTable, listenForChanges } from './database/changes.ts';
 import { connect, type DatabaseAddress } from './database/connect.ts';
-import { Housekeeping, prepareDays } from './database/housekeeping.ts';
+import type { EngineChoice } from './database/engine.ts';
+import { Housekeeping } from './database/housekeeping.ts';
+import { postgresUpkeep } from './database/maintenance.ts';
+import { timescaleUpkeep } from './database/timescale.ts';
 import { healthRoutes } from './http/health.ts';
 import { createServer } from './http/server.ts';
 import { CommitBuffer } from './ingest/commit-buffer.ts';
@@ -13,13 +18,17 @@ import { EventTypes } from './ingest/event-types.ts';
 import { EventWriter } from './ingest/event-writer.ts';
 import { LoggingTokens } from './ingest/logging-tokens.ts';
 import { SlidingLog } from './limits/sliding-log.ts';
+import { Apps } from './read/apps.ts';
+import { createGetEvents } from './read/get-events.ts';
+import { ResourceTokens } from './read/resource-tokens.ts';
 
 export interface ServiceOptions {
   readonly config: Config;
   /** A database whose schema is complete. */
   readonly address: DatabaseAddress;
-  /** Name and version of the database's engine, for people. */
-  readonly engine: string;
+  readonly engine: EngineChoice;
+  /** What logging tokens are sealed under. */
+  readonly secret: Secret;
   readonly log: Logger;
   readonly clock?: Clock;
 }
@@ -37,6 +46,8 @@ export const SYSTEM_CLOCK: Clock = { wall: () => Date.now(), monotonic: () => pe
 export interface Service {
   readonly port: number;
   readonly transport: 'uws' | 'node';
+  /** The path of the one-time link to the first account; null where there is no need of one. */
+  readonly setupPath: string | null;
   /** Answers what is in flight, commits what waits, leaves the database. */
   stop(): Promise<void>;
 }
@@ -54,8 +65,13 @@ export async function startService(options: ServiceOptions): Promise<Service> {
   let stopping = false;
 
   const lookups = connect(address, { connections: LOOKUP_CONNECTIONS, name: 'tidemark look-ups' });
-  const upkeep = connect(address, { connections: 1, name: 'tidemark upkeep' });
-  await prepareDays(upkeep, clock.wall());
+  const reads = connect(address, { connections: config.READ_CONNECTIONS, name: 'tidemark reads' });
+  const upkeepSql = connect(address, { connections: 1, name: 'tidemark upkeep' });
+  const upkeep =
+    options.engine.engine === 'timescale'
+      ? timescaleUpkeep(upkeepSql, config, clock.wall)
+      : postgresUpkeep(upkeepSql, { retentionDays: config.RETENTION_DAYS, now: clock.wall });
+  await upkeep.prepare();
 
   const writer = new EventWriter({
     address,
@@ -84,27 +100,56 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     now: clock.wall,
   });
 
-  const stopListening = await listenForChanges(lookups, (table: ChangedTable | null) => {
-    if (table === null || table === 'apps' || table === 'logging_tokens') loggingTokens.dropAll();
-    if (table === null || table === 'apps' || table === 'event_types') eventTypes.dropAll();
-  });
-  const housekeeping = new Housekeeping({
-    sql: upkeep,
-    retentionDays: config.RETENTION_DAYS,
-    log,
+  const resourceTokens = new ResourceTokens({
+    sql: lookups,
+    cacheMs,
     now: clock.wall,
+    onError: (error) => log.warn({ err: error }, "A resource token's last use could not be written"),
   });
+  const apps = new Apps({ sql: lookups, cacheMs, now: clock.wall });
+  const getEvents = createGetEvents({
+    sql: reads,
+    resourceTokens,
+    limiter: new SlidingLog({ limit: config.READ_LIMIT_PER_MINUTE, now: clock.monotonic }),
+    apps,
+    maxPageBytes: config.MAX_PAGE_BYTES,
+  });
+
+  const forget = (table: ChangedTable | null): void => {
+    if (table === null || table === 'apps' || table === 'logging_tokens') loggingTokens.dropAll();
+    if (table === null || table === 'apps' || table === 'event_types') {
+      eventTypes.dropAll();
+      apps.dropAll();
+    }
+    if (table !== 'logging_tokens' && table !== 'event_types') resourceTokens.dropAll();
+  };
+  const stopListening = await listenForChanges(lookups, forget);
+  const housekeeping = new Housekeeping({ upkeep, log, now: clock.wall });
   housekeeping.start();
+
+  const dashboard = await createDashboard({
+    config,
+    address,
+    secret: options.secret,
+    log,
+    wall: clock.wall,
+    monotonic: clock.monotonic,
+    // The notification comes a moment after the commit; the answer to the person must not come before it.
+    onChange: () => forget(null),
+  });
 
   const server = await createServer({
     routes: [
       { method: 'POST', path: '/public/create_event', headers: [], handle: createEvent },
-      ...healthRoutes({ sql: lookups, engine: options.engine, isStopping: () => stopping }),
+      { method: 'GET', path: '/public/get_events', headers: ['authorization'], handle: getEvents },
+      ...healthRoutes({ sql: lookups, engine: options.engine.description, isStopping: () => stopping }),
+      ...dashboard.routes,
     ],
     transport: config.HTTP_TRANSPORT,
     maxBodyBytes: config.MAX_BODY_BYTES,
     maxBodiesBytes: config.MAX_BODIES_BYTES,
     requestTimeoutMs: config.REQUEST_TIMEOUT_SECONDS * 1_000,
+    strictTransport: config.PUBLIC_URL.startsWith('https:'),
     log,
     now: clock.monotonic,
   });
@@ -114,13 +159,20 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     await server.stop();
     await commitBuffer.drain();
     await writer.close();
+    await dashboard.close();
     await housekeeping.stop();
     await stopListening().catch(() => undefined); // The database may be gone before us.
-    await Promise.all([lookups.end({ timeout: 2 }), upkeep.end({ timeout: 2 })]);
+    await resourceTokens.idle();
+    await Promise.all([
+      lookups.end({ timeout: 2 }),
+      reads.end({ timeout: 2 }),
+      upkeepSql.end({ timeout: 2 }),
+    ]);
   };
 
   try {
-    return { port: await server.listen(config.HOST, config.PORT), transport: server.transport, stop };
+    const port = await server.listen(config.HOST, config.PORT);
+    return { port, transport: server.transport, setupPath: dashboard.setupPath, stop };
   } catch (error) {
     await stop();
     throw error;

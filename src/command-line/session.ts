@@ -2,6 +2,7 @@
 import { checkFingerprint, openSecret, type Secret } from '../accounts/secret.ts';
 import { type Config, readConfig } from '../config.ts';
 import { connect, type Sql } from '../database/connect.ts';
+import { chooseEngine } from '../database/engine.ts';
 import { migrate } from '../database/migrate.ts';
 import { openDatabase } from '../database/open.ts';
 import { commandLog } from './output.ts';
@@ -37,7 +38,8 @@ export async function runCommand(
   const database = await openDatabase(config, log, { supervise: false });
   const sql = connect(database.address, { connections: 1, name: 'tidemark command' });
   try {
-    const { applied } = await migrate(sql, 'postgres');
+    const { engine } = await chooseEngine(sql);
+    const { applied } = await migrate(sql, engine);
     const secret = async (): Promise<Secret> => {
       const opened = await openSecret({ configured: config.SECRET, dataDir: config.DATA_DIR });
       await checkFingerprint(sql, opened, log);

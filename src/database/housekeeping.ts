@@ -1,32 +1,26 @@
-/** Runs the database's maintenance while the service runs. Several processes may do so: the work itself takes turns. */
+/** Runs the database's upkeep while the service runs. Several processes may do so: the work itself takes turns. */
 import type { Logger } from 'pino';
-import { errorCode, type Sql } from './connect.ts';
-import { applyRetention, ensurePartitions, foldCounts } from './maintenance.ts';
+import { errorCode } from './connect.ts';
+
+/** What there is to do, which differs between the engines. Any of it may run in several processes and be cut off. */
+export interface Upkeep {
+  /** Before the first event may come: room for it, and policies as the settings say. */
+  readonly prepare: () => Promise<void>;
+  /** What keeps reads cheap. */
+  readonly everySecond: () => Promise<void>;
+  /** Room for the coming days, and retention. @returns the names of what retention has dropped */
+  readonly everyTenMinutes: () => Promise<readonly string[]>;
+}
 
 export interface HousekeepingOptions {
-  /** A pool of its own: a fold must not wait for reads. */
-  readonly sql: Sql;
-  readonly retentionDays: number;
+  readonly upkeep: Upkeep;
   readonly log: Logger;
   /** Milliseconds since the epoch. */
   readonly now: () => number;
 }
 
-/** Pending deltas cost every read a little: a second's worth at full load is some 25,000 rows, 2 ms of a read. */
-const FOLD_EVERY_MS = 1_000;
-const UPKEEP_EVERY_MS = 600_000;
-/** Folded deltas after which their dead rows are vacuumed away. */
-const VACUUM_AFTER_DELTAS = 2_000;
-
-const DAY_MS = 86_400_000;
-/** Partitions are made for yesterday, for a clock that was ahead, and a week ahead, for a service that is down then. */
-const DAYS_BEHIND = 1;
-const DAYS_AHEAD = 7;
-
-/** Makes the partitions that the coming days need. Called before the first event may come. */
-export function prepareDays(sql: Sql, now: number): Promise<void> {
-  return ensurePartitions(sql, now - DAYS_BEHIND * DAY_MS, now + DAYS_AHEAD * DAY_MS);
-}
+const OFTEN_MS = 1_000;
+const SELDOM_MS = 600_000;
 
 /** The loop. Failures are logged and tried again in the next round. */
 export class Housekeeping {
@@ -34,8 +28,7 @@ export class Housekeeping {
   #timer: NodeJS.Timeout | null = null;
   #round: Promise<void> = Promise.resolve();
   #stopped = false;
-  #upkeepAt = Number.NEGATIVE_INFINITY;
-  #foldedSinceVacuum = 0;
+  #seldomAt = Number.NEGATIVE_INFINITY;
   #failing = false;
 
   constructor(options: HousekeepingOptions) {
@@ -56,38 +49,24 @@ export class Housekeeping {
   #schedule(delay: number): void {
     if (this.#stopped) return;
     this.#timer = setTimeout(() => {
-      this.#round = this.#work().finally(() => this.#schedule(FOLD_EVERY_MS));
+      this.#round = this.#work().finally(() => this.#schedule(OFTEN_MS));
     }, delay);
   }
 
   async #work(): Promise<void> {
+    const { upkeep, log, now } = this.#options;
     try {
-      await this.#fold();
-      await this.#keepUp();
+      await upkeep.everySecond();
+      if (Math.abs(now() - this.#seldomAt) >= SELDOM_MS) {
+        const dropped = await upkeep.everyTenMinutes();
+        if (dropped.length > 0) log.info({ dropped }, 'Events behind the retention limit were dropped');
+        this.#seldomAt = now();
+      }
       this.#failing = false;
     } catch (error) {
       const context = { code: errorCode(error), err: error };
-      if (!this.#failing)
-        this.#options.log.warn(context, 'Maintenance failed; it is tried again every second');
+      if (!this.#failing) log.warn(context, 'Upkeep of the database failed; it is tried again every second');
       this.#failing = true;
     }
-  }
-
-  async #fold(): Promise<void> {
-    const { sql } = this.#options;
-    this.#foldedSinceVacuum += await foldCounts(sql);
-    if (this.#foldedSinceVacuum < VACUUM_AFTER_DELTAS) return;
-    this.#foldedSinceVacuum = 0;
-    await sql`VACUUM count_deltas`;
-  }
-
-  async #keepUp(): Promise<void> {
-    const { sql, retentionDays, now } = this.#options;
-    if (now() - this.#upkeepAt < UPKEEP_EVERY_MS) return;
-    await prepareDays(sql, now());
-    const { dropped } = await applyRetention(sql, { days: retentionDays, now: now() });
-    if (dropped.length > 0)
-      this.#options.log.info({ dropped }, 'Partitions behind the retention limit were dropped');
-    this.#upkeepAt = now();
   }
 }

@@ -3,9 +3,7 @@ import { createHash } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { StartupError } from '../startup-error.ts';
 import { errorCode, isUnavailable, type Sql, type Transaction } from './connect.ts';
-
-/** What stores the events: plain PostgreSQL, or TimescaleDB. */
-export type Engine = 'postgres' | 'timescale';
+import type { Engine } from './engine.ts';
 
 /** One numbered file. */
 export interface Migration {

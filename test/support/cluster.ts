@@ -7,14 +7,16 @@ import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { connect, isUnavailable } from '../../src/database/connect.ts';
+import { connect, type DatabaseAddress, isUnavailable } from '../../src/database/connect.ts';
 import { CLEAN_ENVIRONMENT, canReach, run, type SystemUser } from '../../src/database/embedded-user.ts';
 
 /** How tests reach a cluster. Serialisable: it travels from the global setup to the workers. */
 export interface ClusterAddress {
-  /** Folder of the Unix socket; nobody is asked for a password there. */
+  /** Folder of the Unix socket, where nobody is asked for a password; null for a server that we have not started. */
+  readonly socket: string | null;
+  /** Name or address for TCP. */
   readonly host: string;
-  /** Of the socket's name, and on 127.0.0.1, where the password is asked for. */
+  /** Of the socket's name, and of TCP, where the password is asked for. */
   readonly port: number;
   readonly user: string;
   readonly password: string;
@@ -33,7 +35,7 @@ const USER = 'tidemark';
  */
 const GUARD = `
 "$1" -D "$2/data" -k "$2" -p "$3" -c listen_addresses=127.0.0.1 -c max_connections=200 -c fsync=on \
-  -c timezone=UTC >"$2/log" 2>&1 </dev/null &
+  -c timezone=UTC $4 >"$2/log" 2>&1 </dev/null &
 read -r forever
 kill -INT $!
 wait $!
@@ -44,11 +46,13 @@ rm -rf "$2"`;
  * @param bin     folder of initdb and postgres
  * @param locale  initdb's options for the locale, which differ between versions
  * @param user    who runs it, where this process is root
+ * @param options further options of postgres, such as `-c name=value`, without blanks in them
  */
 export async function startCluster(
   bin: string,
   locale: readonly string[],
   user: SystemUser | undefined,
+  options = '',
 ): Promise<Cluster> {
   const folder = await temporaryFolder(user);
   const password = randomBytes(16).toString('hex');
@@ -59,7 +63,7 @@ export async function startCluster(
     await rm(folder, { recursive: true, force: true });
     throw error;
   }
-  const guard = spawn('/bin/sh', ['-c', GUARD, 'sh', join(bin, 'postgres'), folder, String(port)], {
+  const guard = spawn('/bin/sh', ['-c', GUARD, 'sh', join(bin, 'postgres'), folder, String(port), options], {
     cwd: '/',
     env: CLEAN_ENVIRONMENT,
     // A session of its own: Ctrl-C reaches the tests alone, which end the pipe.
@@ -72,7 +76,7 @@ export async function startCluster(
     guard.stdin.end();
     await once(guard, 'exit');
   };
-  const address = { host: folder, port, user: USER, password };
+  const address = { socket: folder, host: '127.0.0.1', port, user: USER, password };
   try {
     await untilReady(address);
   } catch (error) {
@@ -122,8 +126,19 @@ async function freePort(): Promise<number> {
   return address.port;
 }
 
-async function untilReady(address: ClusterAddress): Promise<void> {
-  const sql = connect({ ...address, database: 'postgres' }, { connections: 1, name: 'test setup' });
+/** How to connect to one of a cluster's databases. */
+export function addressOf(cluster: ClusterAddress, database: string): DatabaseAddress {
+  const { socket, port, user } = cluster;
+  return socket === null ? { url: urlOf(cluster, database) } : { host: socket, port, user, database };
+}
+
+/** The same by TCP and with a password: a DATABASE_URL. */
+export function urlOf({ host, port, user, password }: ClusterAddress, database: string): string {
+  return `postgres://${user}:${password}@${host}:${port}/${database}`;
+}
+
+async function untilReady(cluster: ClusterAddress): Promise<void> {
+  const sql = connect(addressOf(cluster, 'postgres'), { connections: 1, name: 'test setup' });
   try {
     for (let attempt = 0; ; attempt++) {
       try {

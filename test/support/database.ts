@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { inject } from 'vitest';
 import { connect, type DatabaseAddress, type Sql } from '../../src/database/connect.ts';
-import type { ClusterAddress } from './cluster.ts';
+import { addressOf, type ClusterAddress, urlOf } from './cluster.ts';
 import { TEMPLATE, type TestEngine } from './global-setup.ts';
 
 export type { TestEngine } from './global-setup.ts';
@@ -10,7 +10,7 @@ export type { TestEngine } from './global-setup.ts';
 export interface TestDatabase {
   /** A pool on the database, closed by drop(). */
   readonly sql: Sql;
-  /** By the Unix socket. */
+  /** By the Unix socket, where there is one. */
   readonly address: DatabaseAddress;
   /** By TCP and with a password: a DATABASE_URL. */
   readonly url: string;
@@ -18,10 +18,10 @@ export interface TestDatabase {
   drop(): Promise<void>;
 }
 
-/** The PostgreSQL versions of this run, for `describe.each`. */
+/** The engines of this run, for `describe.each`. */
 export function availableEngines(): TestEngine[] {
   const clusters = inject('clusters');
-  const engines: TestEngine[] = ['postgres18', 'postgres15'];
+  const engines: TestEngine[] = ['postgres18', 'postgres15', 'timescale'];
   return engines.filter((engine) => clusters[engine] !== undefined);
 }
 
@@ -38,13 +38,12 @@ export async function testDatabase(
   const database = `test_${randomUUID().replaceAll('-', '')}`;
   const template = options.empty === true ? 'template0' : TEMPLATE;
   await administer(cluster, (admin) => admin`CREATE DATABASE ${admin(database)} TEMPLATE ${admin(template)}`);
-  const { host, port, user, password } = cluster;
-  const address = { host, port, user, database };
+  const address = addressOf(cluster, database);
   const sql = connect(address, { connections: 10, name: 'test' });
   return {
     sql,
     address,
-    url: `postgres://${user}:${password}@127.0.0.1:${port}/${database}`,
+    url: urlOf(cluster, database),
     drop: async () => {
       await sql.end({ timeout: 1 });
       await administer(cluster, (admin) => admin`DROP DATABASE IF EXISTS ${admin(database)} WITH (FORCE)`);
@@ -53,8 +52,7 @@ export async function testDatabase(
 }
 
 async function administer(cluster: ClusterAddress, work: (admin: Sql) => Promise<unknown>): Promise<void> {
-  const { host, port, user } = cluster;
-  const admin = connect({ host, port, user, database: 'postgres' }, { connections: 1, name: 'test setup' });
+  const admin = connect(addressOf(cluster, 'postgres'), { connections: 1, name: 'test setup' });
   try {
     await work(admin);
   } finally {

@@ -1,18 +1,19 @@
 /** Starts the PostgreSQL clusters that a run of the tests shares, and makes a migrated template database in each. */
 
 import { existsSync } from 'node:fs';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { chmod, cp, mkdtemp, rm } from 'node:fs/promises';
+import { homedir, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { TestProject } from 'vitest/node';
 import { connect } from '../../src/database/connect.ts';
 import { platformPackage, STATE_FOLDER, usableBinaries } from '../../src/database/embedded-binaries.ts';
-import { isRoot, unprivilegedUser } from '../../src/database/embedded-user.ts';
+import { canReach, isRoot, type SystemUser, unprivilegedUser } from '../../src/database/embedded-user.ts';
+import { chooseEngine } from '../../src/database/engine.ts';
 import { migrate } from '../../src/database/migrate.ts';
-import { type Cluster, type ClusterAddress, startCluster } from './cluster.ts';
+import { addressOf, type Cluster, type ClusterAddress, startCluster } from './cluster.ts';
 
-/** The PostgreSQL versions that the suites run on. */
-export type TestEngine = 'postgres18' | 'postgres15';
+/** What the suites run on: PostgreSQL alone in two versions, and TimescaleDB. */
+export type TestEngine = 'postgres18' | 'postgres15' | 'timescale';
 
 /** Every database of a test is a copy of this one. */
 export const TEMPLATE = 'tidemark_template';
@@ -25,14 +26,17 @@ declare module 'vitest' {
 
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   const bin15 = process.env.POSTGRES15_BIN ?? '/usr/lib/postgresql/15/bin';
-  const skipped = existsSync(join(bin15, 'initdb'))
-    ? ''
-    : `PostgreSQL 15 is not at ${bin15} (POSTGRES15_BIN)`;
-  if (skipped !== '' && process.env.CI === 'true')
-    throw new Error(`${skipped}: in CI the suites must run on it`);
+  const has15 = existsSync(join(bin15, 'initdb'));
+  const skipped: string[] = [];
+  if (!has15) {
+    if (process.env.CI === 'true')
+      throw new Error(`In CI the suites must run on PostgreSQL 15, which is not at ${bin15}`);
+    skipped.push(`the suites on PostgreSQL 15, which is not at ${bin15} (POSTGRES15_BIN)`);
+  }
 
-  // The copy of PostgreSQL that an ordinary user may need, where the package's links can not be completed.
+  // Copies of programs that an ordinary user may need, where he can not reach or complete the originals.
   const store = await mkdtemp(join(tmpdir(), 'tidemark-test-store-'));
+  await chmod(store, 0o755);
   const clusters: Cluster[] = [];
   const stop = async (): Promise<void> => {
     await Promise.all(clusters.map((cluster) => cluster.stop()));
@@ -45,39 +49,73 @@ export default async function setup(project: TestProject): Promise<() => Promise
       user,
       user === undefined ? store : STATE_FOLDER,
     );
-    const builtin = ['--locale=C', '--locale-provider=builtin', '--builtin-locale=C.UTF-8'];
-    const [postgres18, postgres15] = await Promise.all([
-      startTemplated(embedded.bin, builtin, user, clusters),
-      skipped === '' ? startTemplated(bin15, ['--locale=C.UTF-8'], user, clusters) : undefined,
+    const start = async (...how: Parameters<typeof startCluster>): Promise<ClusterAddress> => {
+      const cluster = await startCluster(...how);
+      clusters.push(cluster);
+      return await templated(cluster.address);
+    };
+    const [postgres18, postgres15, timescale] = await Promise.all([
+      start(embedded.bin, BUILTIN_LOCALE, user),
+      has15 ? start(bin15, ['--locale=C.UTF-8'], user) : undefined,
+      startTimescale(start, user, store),
     ]);
-    project.provide('clusters', { postgres18, ...(postgres15 && { postgres15 }) });
+    if (timescale === undefined)
+      skipped.push(`the suites on TimescaleDB: no TIMESCALE_URL and nothing at ${timescaleHome()}`);
+    project.provide('clusters', {
+      postgres18,
+      ...(postgres15 && { postgres15 }),
+      ...(timescale && { timescale }),
+    });
   } catch (error) {
     await stop();
     throw error;
   }
   return async () => {
     await stop();
-    if (skipped !== '') console.log(`\nSkipped: the suites on PostgreSQL 15. ${skipped}.`);
+    for (const what of skipped) console.log(`\nSkipped: ${what}.`);
   };
 }
 
-async function startTemplated(
-  bin: string,
-  locale: readonly string[],
-  user: Parameters<typeof startCluster>[2],
-  clusters: Cluster[],
-): Promise<ClusterAddress> {
-  const cluster = await startCluster(bin, locale, user);
-  clusters.push(cluster);
-  const { host, port, user: role } = cluster.address;
-  const admin = connect(
-    { host, port, user: role, database: 'postgres' },
-    { connections: 1, name: 'test setup' },
-  );
+const BUILTIN_LOCALE = ['--locale=C', '--locale-provider=builtin', '--builtin-locale=C.UTF-8'];
+
+/** No background workers: tests run the policies' jobs themselves, and a template may have no other connections. */
+const TIMESCALE_OPTIONS =
+  '-c shared_preload_libraries=timescaledb -c timescaledb.max_background_workers=0 -c timescaledb.telemetry_level=off';
+
+function timescaleHome(): string {
+  return process.env.TIMESCALE_PG_HOME ?? join(homedir(), '.cache/tidemark/timescale-pg');
+}
+
+/** The server of TIMESCALE_URL, or a PostgreSQL installation with the extension at TIMESCALE_PG_HOME. */
+async function startTimescale(
+  start: (...how: Parameters<typeof startCluster>) => Promise<ClusterAddress>,
+  user: SystemUser | undefined,
+  store: string,
+): Promise<ClusterAddress | undefined> {
+  const url = process.env.TIMESCALE_URL;
+  if (url !== undefined) {
+    const { hostname, port, username, password } = new URL(url);
+    const server = { socket: null, host: hostname, port: Number(port || 5432), user: username, password };
+    return await templated(server);
+  }
+  let home = timescaleHome();
+  if (!existsSync(join(home, 'bin/postgres'))) return undefined;
+  if (user !== undefined && !(await canReach(join(home, 'bin'), user))) {
+    await cp(home, join(store, 'timescale-pg'), { recursive: true, verbatimSymlinks: true });
+    home = join(store, 'timescale-pg');
+  }
+  return await start(join(home, 'bin'), BUILTIN_LOCALE, user, TIMESCALE_OPTIONS);
+}
+
+/** Makes the migrated database that every test's database is a copy of. */
+async function templated(cluster: ClusterAddress): Promise<ClusterAddress> {
+  const admin = connect(addressOf(cluster, 'postgres'), { connections: 1, name: 'test setup' });
+  await admin`DROP DATABASE IF EXISTS ${admin(TEMPLATE)}`;
   await admin`CREATE DATABASE ${admin(TEMPLATE)}`;
   await admin.end();
-  const sql = connect({ host, port, user: role, database: TEMPLATE }, { connections: 1, name: 'test setup' });
-  await migrate(sql, 'postgres');
+  const sql = connect(addressOf(cluster, TEMPLATE), { connections: 1, name: 'test setup' });
+  const { engine } = await chooseEngine(sql);
+  await migrate(sql, engine);
   await sql.end();
-  return cluster.address;
+  return cluster;
 }

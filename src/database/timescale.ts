@@ -1,0 +1,227 @@
+/** What TimescaleDB needs done while the service runs: marked buckets refreshed, policies that follow the settings. */
+import type { Config } from '../config.ts';
+import type { Sql } from './connect.ts';
+import type { Upkeep } from './housekeeping.ts';
+import { moveBoundary } from './maintenance.ts';
+
+const MINUTE_MS = 60_000;
+const HOUR_MS = 60 * MINUTE_MS;
+const DAY_MS = 24 * HOUR_MS;
+
+/** The levels of the counts, finest first: the width of their buckets, and the continuous aggregates that hold them. */
+const LEVELS = [
+  { ms: MINUTE_MS, aggregates: ['minute_counts', 'app_minute_counts'] },
+  { ms: 15 * MINUTE_MS, aggregates: ['quarter_hour_counts', 'app_quarter_hour_counts'] },
+  { ms: HOUR_MS, aggregates: ['hour_counts', 'app_hour_counts'] },
+  { ms: DAY_MS, aggregates: ['day_counts', 'app_day_counts'] },
+] as const;
+
+/** A bucket is refreshed this long after its end: until then nearly every batch would mark it again. */
+const SETTLE_MS = 20_000;
+
+/** Buckets that lie no further apart than this many are refreshed in one call, which costs some 20 ms by itself. */
+const JOINED_BUCKETS = 60;
+
+interface Mark {
+  readonly id: string;
+  /** Start of the bucket in milliseconds since 1970. */
+  readonly bucket: number;
+}
+
+/**
+ * Every batch marks its minute; of the marks of one minute one is enough. One statement, so that in no snapshot a
+ * minute is without its mark.
+ */
+export async function mergeMarks(sql: Sql): Promise<void> {
+  await sql`
+    WITH merged AS (DELETE FROM stale_buckets WHERE level = 0 RETURNING bucket)
+    INSERT INTO stale_buckets (level, bucket) SELECT DISTINCT 0, bucket FROM merged`;
+}
+
+/**
+ * Refreshes the marked buckets that have ended, level by level, and moves their marks one level up.
+ *
+ * A mark is only taken away when a refresh that began after the mark was seen has ended: rows committed by then are in
+ * it, and a row committed later has brought a mark of its own.
+ * @param now milliseconds since 1970
+ */
+export async function refreshStale(sql: Sql, now: number): Promise<void> {
+  for (const [level, { ms, aggregates }] of LEVELS.entries()) {
+    const marks = await sql<Mark[]>`
+      SELECT id::text, (extract(epoch FROM bucket) * 1000)::float8 AS bucket
+        FROM stale_buckets
+       WHERE level = ${level} AND bucket <= ${new Date(now - SETTLE_MS - ms)}
+       ORDER BY stale_buckets.bucket`;
+    if (marks.length === 0) continue;
+    // Behind the retention's boundary the finer counts are gone: a refresh would delete the coarser ones there.
+    const readableFrom = await readBoundary(sql);
+    const readable = marks.filter((mark) => mark.bucket >= readableFrom);
+    for (const window of windowsOf(readable, ms)) {
+      for (const aggregate of aggregates) {
+        await sql`CALL refresh_continuous_aggregate(${aggregate}, ${window.from}::timestamptz, ${window.until}::timestamptz)`;
+      }
+    }
+    await liftMarks(sql, level, marks);
+  }
+}
+
+async function readBoundary(sql: Sql): Promise<number> {
+  const [row] = await sql<{ boundary: number }[]>`
+    SELECT (extract(epoch FROM greatest(readable_from, '1970-01-01Z')) * 1000)::float8 AS boundary FROM retention`;
+  return row?.boundary ?? 0;
+}
+
+/** Marks that are near each other in one window, as refreshing wants it: whole buckets, the end not included. */
+function windowsOf(
+  marks: readonly Mark[],
+  ms: number,
+): readonly { readonly from: Date; readonly until: Date }[] {
+  const windows: { from: number; until: number }[] = [];
+  for (const { bucket } of marks) {
+    const last = windows.at(-1);
+    if (last !== undefined && bucket - last.until <= JOINED_BUCKETS * ms)
+      last.until = Math.max(last.until, bucket + ms);
+    else windows.push({ from: bucket, until: bucket + ms });
+  }
+  return windows.map(({ from, until }) => ({ from: new Date(from), until: new Date(until) }));
+}
+
+async function liftMarks(sql: Sql, level: number, marks: readonly Mark[]): Promise<void> {
+  const ids = marks.map((mark) => mark.id);
+  const above = LEVELS[level + 1];
+  const width = `${(above?.ms ?? 0) / MINUTE_MS} minutes`;
+  await sql`
+    WITH refreshed AS (DELETE FROM stale_buckets WHERE id = ANY(${ids}::bigint[]) RETURNING bucket)
+    INSERT INTO stale_buckets (level, bucket)
+    SELECT DISTINCT ${level + 1}::smallint, date_bin(${width}::interval, bucket, 'epoch')
+      FROM refreshed
+     WHERE ${above !== undefined}`;
+}
+
+/**
+ * Sets the policies as the settings say; called at every start, so that a changed setting counts from then on.
+ *
+ * Our own refreshing needs no policies: those of the aggregates are the net below it, for the time in which no service
+ * runs and for whoever queries the aggregates by themselves.
+ */
+export async function applyPolicies(
+  sql: Sql,
+  config: Pick<Config, 'CHUNK_HOURS' | 'COMPRESS_AFTER_DAYS' | 'RETENTION_DAYS'>,
+): Promise<void> {
+  await sql`SELECT set_chunk_time_interval('events', ${`${config.CHUNK_HOURS} hours`}::interval)`;
+  await setColumnstorePolicy(sql, config.COMPRESS_AFTER_DAYS);
+  for (const relation of ['events', 'minute_counts', 'app_minute_counts']) {
+    // A day more than the boundary: it has moved before anything behind it is dropped.
+    await setRetentionPolicy(sql, relation, config.RETENTION_DAYS === 0 ? 0 : config.RETENTION_DAYS + 1);
+  }
+  for (const { ms, aggregates } of LEVELS) {
+    for (const aggregate of aggregates) await setRefreshPolicy(sql, aggregate, ms, config.RETENTION_DAYS);
+  }
+}
+
+async function setColumnstorePolicy(sql: Sql, days: number): Promise<void> {
+  const wanted = `${days} days`;
+  const [job] = await sql<{ same: boolean }[]>`
+    SELECT (config ->> 'compress_after')::interval = ${wanted}::interval AS same
+      FROM timescaledb_information.jobs
+     WHERE hypertable_name = 'events' AND proc_name IN ('policy_compression', 'policy_columnstore')`;
+  if (job?.same === true || (job === undefined && days === 0)) return;
+  await sql`CALL remove_columnstore_policy('events', if_exists => true)`;
+  if (days > 0) await sql`CALL add_columnstore_policy('events', after => ${wanted}::interval)`;
+}
+
+async function setRetentionPolicy(sql: Sql, relation: string, days: number): Promise<void> {
+  const wanted = `${days} days`;
+  const [job] = await sql<{ same: boolean }[]>`
+    SELECT (config ->> 'drop_after')::interval = ${wanted}::interval AS same
+      FROM timescaledb_information.jobs AS job
+     WHERE proc_name = 'policy_retention' AND (
+             hypertable_name = ${relation} OR hypertable_name = (
+               SELECT materialization_hypertable_name FROM timescaledb_information.continuous_aggregates
+                WHERE view_name = ${relation}))`;
+  if (job?.same === true || (job === undefined && days === 0)) return;
+  await sql`SELECT remove_retention_policy(${relation}, if_exists => true)`;
+  if (days > 0) await sql`SELECT add_retention_policy(${relation}, drop_after => ${wanted}::interval)`;
+}
+
+/** How far back a refresh policy looks, and how often: a refresh must never reach behind the retention's boundary. */
+async function setRefreshPolicy(
+  sql: Sql,
+  aggregate: string,
+  ms: number,
+  retentionDays: number,
+): Promise<void> {
+  const startMs = Math.min(
+    Math.max(8 * ms, DAY_MS),
+    retentionDays === 0 ? Number.POSITIVE_INFINITY : retentionDays * DAY_MS,
+  );
+  const endMs = Math.max(2 * ms, 10 * MINUTE_MS);
+  const start = `${startMs / MINUTE_MS} minutes`;
+  const [job] = await sql<{ same: boolean }[]>`
+    SELECT (config ->> 'start_offset')::interval = ${start}::interval AS same
+      FROM timescaledb_information.jobs
+     WHERE proc_name = 'policy_refresh_continuous_aggregate' AND hypertable_name = (
+             SELECT materialization_hypertable_name FROM timescaledb_information.continuous_aggregates
+              WHERE view_name = ${aggregate})`;
+  // TimescaleDB wants a window of two buckets at least; a shorter retention leaves no room for a policy.
+  const hasRoom = startMs - endMs >= 2 * ms;
+  if (job === undefined ? !hasRoom : hasRoom && job.same) return;
+  await sql`SELECT remove_continuous_aggregate_policy(${aggregate}, if_exists => true)`;
+  if (!hasRoom) return;
+  await sql`
+    SELECT add_continuous_aggregate_policy(${aggregate}, start_offset => ${start}::interval,
+             end_offset => ${`${endMs / MINUTE_MS} minutes`}::interval,
+             schedule_interval => ${`${Math.max(ms, HOUR_MS) / MINUTE_MS} minutes`}::interval)`;
+}
+
+/**
+ * Drops the chunks of rows and minutes that end at or before the boundary, which has moved there some time ago.
+ * @param boundary as PostgreSQL writes it
+ * @returns the names of the chunks that are gone
+ */
+export async function dropChunksBefore(sql: Sql, boundary: string): Promise<readonly string[]> {
+  const dropped: string[] = [];
+  if (boundary === '-infinity') return dropped;
+  for (const relation of ['events', 'minute_counts', 'app_minute_counts']) {
+    const chunks = await sql<{ name: string }[]>`
+      SELECT drop_chunks(${relation}::regclass, older_than => ${boundary}::text::timestamptz)::text AS name`;
+    dropped.push(...chunks.map((chunk) => chunk.name));
+  }
+  return dropped;
+}
+
+/** Refreshing every second would cost more than it saves: what is marked meanwhile is counted from its rows. */
+const REFRESH_EVERY_MS = 5_000;
+
+/**
+ * The upkeep of TimescaleDB.
+ * @param sql a pool of one connection, so that the lock that lets one process work at a time is held by what works
+ */
+export function timescaleUpkeep(
+  sql: Sql,
+  config: Pick<Config, 'CHUNK_HOURS' | 'COMPRESS_AFTER_DAYS' | 'RETENTION_DAYS'>,
+  now: () => number,
+): Upkeep {
+  let refreshedAt = Number.NEGATIVE_INFINITY;
+  return {
+    prepare: () => applyPolicies(sql, config),
+    everySecond: async () => {
+      await mergeMarks(sql);
+      if (Math.abs(now() - refreshedAt) < REFRESH_EVERY_MS) return;
+      const [lock] = await sql<
+        { held: boolean }[]
+      >`SELECT pg_try_advisory_lock(hashtext('tidemark upkeep')) AS held`;
+      if (lock?.held !== true) return;
+      try {
+        await refreshStale(sql, now());
+        refreshedAt = now();
+      } finally {
+        await sql`SELECT pg_advisory_unlock(hashtext('tidemark upkeep'))`;
+      }
+    },
+    everyTenMinutes: async () => {
+      const boundary = await moveBoundary(sql, { days: config.RETENTION_DAYS, now: now() });
+      return await dropChunksBefore(sql, boundary);
+    },
+  };
+}
