@@ -1,9 +1,12 @@
 /** The commands for apps, event types and resource tokens. */
 import type { Command } from 'commander';
 import { createApp, listApps } from '../accounts/apps.ts';
+import { requireEmail } from '../accounts/email.ts';
 import { createEventType, listEventTypes } from '../accounts/event-types.ts';
 import { rotateLoggingToken } from '../accounts/logging-tokens.ts';
 import { createResourceToken, listResourceTokens, revokeResourceToken } from '../accounts/resource-tokens.ts';
+import { requireUser } from '../accounts/users.ts';
+import { addGrantCommand } from './account-commands.ts';
 import { parseDuration, parseHours } from './duration.ts';
 import { formatFields, formatTable } from './output.ts';
 import { runCommand } from './session.ts';
@@ -22,10 +25,13 @@ export function addAppCommands(program: Command): void {
     .command('create')
     .description('make an app with its logging token')
     .requiredOption('--name <name>', '1 to 200 characters')
+    .option('--owner <e-mail>', 'the account that owns it; without it nobody sees it in the dashboard')
     .option(...JSON_OPTION)
-    .action((options: Json & { name: string }) =>
+    .action((options: Json & { name: string; owner?: string }) =>
       runCommand(options, async ({ sql, secret }) => {
-        const made = await createApp(sql, await secret(), { name: options.name });
+        const owner =
+          options.owner === undefined ? null : await requireUser(sql, requireEmail(options.owner));
+        const made = await createApp(sql, await secret(), { name: options.name, ownerId: owner?.id ?? null });
         const { appId, name, loggingToken } = made;
         return { json: made, text: formatFields({ App: appId, Name: name, 'Logging token': loggingToken }) };
       }),
@@ -59,6 +65,7 @@ export function addAppCommands(program: Command): void {
         return { json: rotated, text };
       }),
     );
+  addGrantCommand(app);
 }
 
 export function addTypeCommands(program: Command): void {

@@ -135,10 +135,9 @@ async function setRetentionPolicy(sql: Sql, relation: string, days: number): Pro
   const [job] = await sql<{ same: boolean }[]>`
     SELECT (config ->> 'drop_after')::interval = ${wanted}::interval AS same
       FROM timescaledb_information.jobs AS job
-     WHERE proc_name = 'policy_retention' AND (
-             hypertable_name = ${relation} OR hypertable_name = (
-               SELECT materialization_hypertable_name FROM timescaledb_information.continuous_aggregates
-                WHERE view_name = ${relation}))`;
+     WHERE proc_name = 'policy_retention' AND hypertable_name IN (${relation}, (
+             SELECT materialization_hypertable_name FROM timescaledb_information.continuous_aggregates
+              WHERE view_name = ${relation}))`;
   if (job?.same === true || (job === undefined && days === 0)) return;
   await sql`SELECT remove_retention_policy(${relation}, if_exists => true)`;
   if (days > 0) await sql`SELECT add_retention_policy(${relation}, drop_after => ${wanted}::interval)`;
@@ -160,9 +159,9 @@ async function setRefreshPolicy(
   const [job] = await sql<{ same: boolean }[]>`
     SELECT (config ->> 'start_offset')::interval = ${start}::interval AS same
       FROM timescaledb_information.jobs
-     WHERE proc_name = 'policy_refresh_continuous_aggregate' AND hypertable_name = (
+     WHERE proc_name = 'policy_refresh_continuous_aggregate' AND hypertable_name IN (${aggregate}, (
              SELECT materialization_hypertable_name FROM timescaledb_information.continuous_aggregates
-              WHERE view_name = ${aggregate})`;
+              WHERE view_name = ${aggregate}))`;
   // TimescaleDB wants a window of two buckets at least; a shorter retention leaves no room for a policy.
   const hasRoom = startMs - endMs >= 2 * ms;
   if (job === undefined ? !hasRoom : hasRoom && job.same) return;

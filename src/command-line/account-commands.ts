@@ -1,0 +1,117 @@
+/** The commands for accounts, and for who may do what in an app. */
+import type { Command } from 'commander';
+import { AccountError } from '../accounts/account-error.ts';
+import { requireEmail } from '../accounts/email.ts';
+import { grantRole, ROLES, type Role } from '../accounts/members.ts';
+import { createResetPath } from '../accounts/password-reset.ts';
+import { Passwords } from '../accounts/passwords.ts';
+import { createProvedUser } from '../accounts/sign-up.ts';
+import { listUsers } from '../accounts/users.ts';
+import type { Config } from '../config.ts';
+import { formatFields, formatTable } from './output.ts';
+import { runCommand } from './session.ts';
+
+const JSON_OPTION = ['--json', 'print one JSON object'] as const;
+const EMAIL_OPTION = ['--email <e-mail>', 'the e-mail that the account signs in with'] as const;
+
+interface Json {
+  readonly json?: true;
+}
+
+/** `user create`, `user list`, `user reset-password`. */
+export function addUserCommands(program: Command): void {
+  const user = program.command('user').description('accounts of people');
+  user
+    .command('create')
+    .description('make an account; its e-mail counts as proved')
+    .requiredOption(...EMAIL_OPTION)
+    .requiredOption('--password-stdin', 'read the password from standard input')
+    .option(...JSON_OPTION)
+    .action((options: Json & { email: string }) =>
+      runCommand(options, async ({ sql }) => {
+        const email = requireEmail(options.email);
+        const password = await readPassword();
+        const { userId } = await createProvedUser(sql, new Passwords(), { email, password });
+        return {
+          json: { userId, email: email.text },
+          text: formatFields({ Account: userId, 'E-mail': email.text }),
+        };
+      }),
+    );
+  user
+    .command('list')
+    .description('list all accounts')
+    .option('--json', 'print one JSON object with the whole list')
+    .action((options: Json) =>
+      runCommand(options, async ({ sql }) => {
+        const users = await listUsers(sql);
+        const rows = users.map((one) => [
+          one.userId,
+          one.email,
+          one.emailProved ? 'yes' : 'no',
+          one.createdAt,
+        ]);
+        const head = ['Account', 'E-mail', 'E-mail proved', 'Created'];
+        return { json: { users }, text: formatTable(head, rows, 'There are no accounts.') };
+      }),
+    );
+  user
+    .command('reset-password')
+    .description('make a one-time link, good for an hour, by which its owner sets a new password')
+    .requiredOption(...EMAIL_OPTION)
+    .option(...JSON_OPTION)
+    .action((options: Json & { email: string }) =>
+      runCommand(options, async ({ sql, config }) => {
+        const email = requireEmail(options.email);
+        const link = baseUrl(config) + (await createResetPath(sql, email, Date.now()));
+        return {
+          json: { email: email.text, link },
+          text: `${formatFields({ 'E-mail': email.text, Link: link })}\nHand it to the account's owner and nobody else.`,
+        };
+      }),
+    );
+}
+
+/** `app grant`, added to the commands for apps. */
+export function addGrantCommand(app: Command): void {
+  app
+    .command('grant')
+    .description('give an account a role in an app')
+    .requiredOption('--app <id>', 'the app, app_…')
+    .requiredOption(...EMAIL_OPTION)
+    .requiredOption('--role <role>', ROLES.join(' or '))
+    .option(...JSON_OPTION)
+    .action((options: Json & { app: string; email: string; role: string }) =>
+      runCommand(options, async ({ sql }) => {
+        const role = requireRole(options.role);
+        const email = requireEmail(options.email);
+        await grantRole(sql, { appId: options.app, email, role });
+        return {
+          json: { appId: options.app, email: email.text, role },
+          text: formatFields({ App: options.app, 'E-mail': email.text, Role: role }),
+        };
+      }),
+    );
+}
+
+function requireRole(text: string): Role {
+  const role = ROLES.find((one) => one === text);
+  if (role !== undefined) return role;
+  throw new AccountError('INVALID_ROLE', `the role must be ${ROLES.join(' or ')}`);
+}
+
+/** One line, or all of the input without its last line break: a password may have spaces at its ends. */
+async function readPassword(): Promise<string> {
+  const chunks: Buffer[] = [];
+  for await (const chunk of process.stdin) chunks.push(Buffer.from(chunk));
+  return Buffer.concat(chunks)
+    .toString('utf8')
+    .replace(/\r?\n$/, '');
+}
+
+/** Where people reach the service, as far as the settings tell. */
+function baseUrl({ PUBLIC_URL, HOST, PORT }: Config): string {
+  if (PUBLIC_URL !== '') return PUBLIC_URL;
+  const host = ['0.0.0.0', '::'].includes(HOST) ? 'localhost' : HOST;
+  return `http://${host.includes(':') ? `[${host}]` : host}:${PORT}`;
+}
