@@ -42,13 +42,19 @@ const MAX_SEGMENTS = 60;
 export function exactSegmentsOf(range: Range, stale: readonly StaleBucket[]): Segment[] {
   const segments = segmentsOf(range);
   if (stale.length === 0) return segments;
-  const exact = joinRows(segments.flatMap((segment) => refine(segment, stale, true)));
+  const exact = joinRows(segments.flatMap((segment) => replaceStale(segment, stale, true)));
   if (exact.length <= MAX_SEGMENTS) return exact;
-  return joinRows(segments.flatMap((segment) => refine(segment, stale, false)));
+  return joinRows(segments.flatMap((segment) => replaceStale(segment, stale, false)));
 }
 
-/** Replaces the stale buckets of a segment. @param finer by finer buckets where they are exact, else by rows at once */
-function refine(segment: Segment, stale: readonly StaleBucket[], finer: boolean): Segment[] {
+/** One segment without its stale buckets, likewise. */
+export function refine(segment: Segment, stale: readonly StaleBucket[]): Segment[] {
+  const exact = joinRows(replaceStale(segment, stale, true));
+  return exact.length <= MAX_SEGMENTS ? exact : joinRows(replaceStale(segment, stale, false));
+}
+
+/** @param finer by finer buckets where they are exact, else by rows at once */
+function replaceStale(segment: Segment, stale: readonly StaleBucket[], finer: boolean): Segment[] {
   const { level } = segment;
   if (level === null) return [segment];
   const within = stale.filter(
@@ -60,7 +66,7 @@ function refine(segment: Segment, stale: readonly StaleBucket[], finer: boolean)
   const parts: Segment[] = [];
   for (const start of starts) {
     parts.push({ level, from, until: start });
-    parts.push(...refine({ level: next, from: start, until: start + level.ms }, within, finer));
+    parts.push(...replaceStale({ level: next, from: start, until: start + level.ms }, within, finer));
     from = start + level.ms;
   }
   return [...parts, { level, from, until: segment.until }].filter(isFilled);

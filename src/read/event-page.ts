@@ -20,9 +20,9 @@ import {
   MINUTE_MS,
   type Range,
   type Segment,
-  type StaleBucket,
 } from './count-segments.ts';
 import type { Order } from './events-query.ts';
+import { readStaleBuckets } from './exact-counts.ts';
 
 /** Which events: of one app, of one type or all, of a range of time. */
 export interface Scope {
@@ -79,8 +79,6 @@ interface CountedSegment extends Segment {
 const EARLIEST = Date.UTC(1900, 0, 1);
 const LATEST = Date.UTC(9999, 11, 31);
 
-const DAY_MS = 86_400_000;
-
 /** The type under which the counts hold all types of an app together. */
 const ALL_TYPES = 0;
 
@@ -99,17 +97,6 @@ export async function readEventPage(sql: Sql, request: PageRequest): Promise<Eve
     const hasMore = events.length > 0 && request.offset + events.length < total;
     return { total, events, hasMore };
   });
-}
-
-/** The buckets in and around a range that must not be counted from the views of counts in this snapshot. */
-async function readStaleBuckets(tx: Transaction, range: Range): Promise<StaleBucket[]> {
-  const rows = await tx<{ level: number; start: number }[]>`
-    SELECT DISTINCT level, (extract(epoch FROM bucket) * 1000)::float8 AS start
-      FROM stale_buckets
-     WHERE bucket > ${range.from - DAY_MS} AND bucket < ${range.until}
-     ORDER BY start`;
-  // Marks count from the finest level.
-  return rows.map(({ level, start }) => ({ ms: LEVELS[LEVELS.length - 1 - level]?.ms ?? DAY_MS, start }));
 }
 
 /** Adds up each segment, as far as retention lets it be read, and gives those back that hold something. */
