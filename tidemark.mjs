@@ -29,6 +29,7 @@ const main = join(dist, 'main.js');
 const stamp = join(dist, '.built');
 const require = createRequire(import.meta.url);
 const compiler = find('typescript/package.json');
+const dashboard = join(root, 'dashboard');
 
 /** One line that says what to do, and the end. */
 function fail(line) {
@@ -56,7 +57,8 @@ function filesOf(folder) {
 
 /** What dist/ is built from: names, times and sizes. */
 function sources() {
-  return [...filesOf(join(root, 'src')), join(root, 'tsconfig.json'), join(root, 'package.json')]
+  const pages = existsSync(dashboard) ? [...filesOf(dashboard), join(root, 'vite.config.ts')] : [];
+  return [...filesOf(join(root, 'src')), ...pages, join(root, 'tsconfig.json'), join(root, 'package.json')]
     .sort()
     .map((path) => {
       // An editor's own file may be gone by now.
@@ -84,6 +86,7 @@ function build() {
     const draft = mkdtempSync(join(dist, DRAFT));
     try {
       compile(draft);
+      if (existsSync(dashboard)) bundle(draft);
       // Edited meanwhile: what was built may be of neither state.
       if (sources() === wanted) publish(draft, wanted);
     } finally {
@@ -101,6 +104,19 @@ function compile(draft) {
   if (status === 0) return;
   rmSync(draft, { recursive: true, force: true });
   fail(`src/ does not compile: ${error ? error.message : stdout.trim()}`);
+}
+
+/** The dashboard as files to be served, hashed and minified. */
+function bundle(draft) {
+  const bundler = find('vite/package.json');
+  const vite = join(dirname(bundler ?? ''), 'bin', 'vite.js');
+  const options = ['build', '--outDir', join(draft, 'dashboard'), '--logLevel', 'error'];
+  const env = { ...process.env, NODE_ENV: 'production' };
+  const ran =
+    bundler && spawnSync(process.execPath, [vite, ...options], { cwd: root, encoding: 'utf8', env });
+  if (ran?.status === 0) return;
+  rmSync(draft, { recursive: true, force: true });
+  fail(`dashboard/ can not be bundled: ${ran ? (ran.error ?? ran.stderr.trim()) : `run npm ci in ${root}`}`);
 }
 
 function publish(draft, wanted) {

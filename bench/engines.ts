@@ -178,9 +178,9 @@ const results = {
   machine: { cpu: cpus()[0]?.model, cores: cpus().length, node: process.version },
   engines: [await measure(POSTGRES_URL), await measure(TIMESCALE_URL)],
 };
-await mkdir(new URL('../../../bench/results/', import.meta.url), { recursive: true });
+await mkdir(new URL('../../bench/results/', import.meta.url), { recursive: true });
 await writeFile(
-  new URL('../../../bench/results/engines.json', import.meta.url),
+  new URL('../../bench/results/engines.json', import.meta.url),
   `${JSON.stringify(results, null, 2)}\n`,
 );
 process.stdout.write(`${JSON.stringify(results, null, 2)}\n`);

@@ -100,7 +100,8 @@ export const SETTINGS = {
   SMTP_URL: {
     default: '',
     unit: '',
-    meaning: 'Mail server for invitations and password resets; needs PUBLIC_URL. Empty: links are handed over.',
+    meaning:
+      'Mail server for invitations and password resets; needs PUBLIC_URL. Empty: links are handed over.',
     parse: smtpUrl,
   },
   MAIL_FROM: {
@@ -124,7 +125,8 @@ export const SETTINGS = {
   TRUST_PROXY: {
     default: '0',
     unit: 'proxies',
-    meaning: 'Proxies of your own in front, each of which adds an address to X-Forwarded-For; 0 ignores that header.',
+    meaning:
+      'Proxies of your own in front, each of which adds an address to X-Forwarded-For; 0 ignores that header.',
     parse: integer(0, 10),
   },
   LOG_LEVEL: {
@@ -158,7 +160,7 @@ export const SETTINGS = {
     parse: integer(1_024, 64 * 1_048_576),
   },
   MAX_BODIES_BYTES: {
-    default: '33554432',
+    default: '16777216',
     unit: 'bytes',
     meaning: 'All request bodies in memory together; beyond it requests are refused with 503.',
     parse: integer(65_536, 4_294_967_296),

@@ -5,8 +5,12 @@
 import { readFileSync } from 'node:fs';
 import { Command } from 'commander';
 import { AccountError } from './accounts/account-error.ts';
+import { addUserCommands } from './command-line/account-commands.ts';
+import { addBackupCommand } from './command-line/backup-command.ts';
 import { addAppCommands, addTokenCommands, addTypeCommands } from './command-line/commands.ts';
+import { addImportCommand } from './command-line/import-command.ts';
 import { formatSettings } from './command-line/output.ts';
+import { addRestoreCommand } from './command-line/restore-command.ts';
 import { runCommand } from './command-line/session.ts';
 import { readConfig } from './config.ts';
 import { isUnavailable } from './database/connect.ts';
@@ -48,6 +52,10 @@ function commandLine(): Command {
   addAppCommands(program);
   addTypeCommands(program);
   addTokenCommands(program);
+  addImportCommand(program);
+  addBackupCommand(program);
+  addRestoreCommand(program);
+  addUserCommands(program);
   return program;
 }
 

@@ -1,5 +1,6 @@
 /** `tidemark serve`: the boot list, and the shutdown list in the opposite order. */
 import { isAbsolute, relative } from 'node:path';
+import { setFlagsFromString } from 'node:v8';
 import { checkFingerprint, openSecret } from './accounts/secret.ts';
 import type { Config } from './config.ts';
 import { connect } from './database/connect.ts';
@@ -11,6 +12,9 @@ import { type Service, startService } from './service.ts';
 
 /** Runs the service until SIGTERM or SIGINT. Sets the process's exit code. */
 export async function serve(config: Config): Promise<void> {
+  // V8 lets the heap grow to several times of what lives before it collects: 425 MB under large bodies. With this it is
+  // 220 MB, and small events lose nothing that could be measured.
+  setFlagsFromString('--heap-growing-percent=30');
   const log = createLog(config.LOG_LEVEL);
   const stopRequested = untilSignal();
 

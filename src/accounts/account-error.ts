@@ -1,4 +1,4 @@
-/** What can be wrong with a request to change or list apps, event types and tokens. */
+/** What can be wrong with a request to change or list apps, event types, tokens, members and accounts. */
 export type AccountErrorCode =
   | 'INVALID_NAME'
   | 'INVALID_GRACE'
@@ -7,7 +7,16 @@ export type AccountErrorCode =
   | 'APP_NOT_FOUND'
   | 'EVENT_TYPE_EXISTS'
   | 'TOO_MANY_EVENT_TYPES'
-  | 'TOKEN_NOT_FOUND';
+  | 'TOKEN_NOT_FOUND'
+  | 'INVALID_EMAIL'
+  | 'INVALID_ROLE'
+  | 'WEAK_PASSWORD'
+  | 'EMAIL_TAKEN'
+  | 'USER_NOT_FOUND'
+  | 'ALREADY_MEMBER'
+  | 'MEMBER_NOT_FOUND'
+  | 'LAST_OWNER'
+  | 'CONFIRMATION_MISMATCH';
 
 /** The caller asked for something that can not be done; the message is one line and says why. Nothing was changed. */
 export class AccountError extends Error {

@@ -1,6 +1,7 @@
 /** Event types: the categories inside an app. Made by people, or by the first event that names one. */
 import type { Sql, Transaction } from '../database/connect.ts';
 import { AccountError, appNotFound } from './account-error.ts';
+import { type Actor, COMMAND_LINE, writeAudit } from './audit.ts';
 import { lengthProblem } from './name.ts';
 import { createPublicId } from './token-text.ts';
 
@@ -23,6 +24,8 @@ interface NewType {
   readonly name: string;
   /** MAX_EVENT_TYPES_PER_APP */
   readonly maxTypes: number;
+  /** Who makes it; absent: a producer, by the first event, of which the audit log does not tell. */
+  readonly by?: Actor;
 }
 
 /**
@@ -54,14 +57,15 @@ export async function getOrCreateEventType(sql: Sql, type: NewType): Promise<Sto
  */
 export async function createEventType(
   sql: Sql,
-  type: { appId: string; name: string; maxTypes: number },
+  type: { appId: string; name: string; maxTypes: number; by?: Actor },
 ): Promise<{ typeId: string; name: string }> {
-  const { name, maxTypes } = type;
+  const { name, maxTypes, by = COMMAND_LINE } = type;
   checkEventTypeName(name);
   const outcome = await createUnlessFound(sql, {
     appId: await internalAppId(sql, type.appId),
     name,
     maxTypes,
+    by,
   });
   if (outcome === 'too-many') {
     throw new AccountError(
@@ -104,7 +108,11 @@ async function createUnlessFound(
       SELECT ${createPublicId('typ')}, ${type.appId}, ${type.name}
        WHERE (SELECT count(*) FROM event_types WHERE app_id = ${type.appId}) < ${type.maxTypes}
       RETURNING id, public_id AS "publicId"`;
-    return made === undefined ? 'too-many' : { type: made, created: true };
+    if (made === undefined) return 'too-many';
+    const { appId, name, by } = type;
+    if (by !== undefined)
+      await writeAudit(tx, { appId, by, action: 'type.create', details: { typeId: made.publicId, name } });
+    return { type: made, created: true };
   });
 }
 

@@ -1,7 +1,8 @@
 /** Logging tokens: what producers of an app write with. */
 import type { Sql, Transaction } from '../database/connect.ts';
 import { AccountError, appNotFound } from './account-error.ts';
-import { type Secret, sealToken } from './secret.ts';
+import { type Actor, COMMAND_LINE, writeAudit } from './audit.ts';
+import { openSealed, type Secret, sealToken } from './secret.ts';
 import { createTokenText, digestOf } from './token-text.ts';
 
 const LONGEST_GRACE_HOURS = 8_760;
@@ -16,9 +17,9 @@ const LONGEST_GRACE_HOURS = 8_760;
 export async function rotateLoggingToken(
   sql: Sql,
   secret: Secret,
-  rotation: { appId: string; graceHours?: number },
+  rotation: { appId: string; graceHours?: number; by?: Actor },
 ): Promise<{ appId: string; loggingToken: string; previousValidUntil: Date }> {
-  const { appId, graceHours = 24 } = rotation;
+  const { appId, graceHours = 24, by = COMMAND_LINE } = rotation;
   if (!(graceHours >= 0 && graceHours <= LONGEST_GRACE_HOURS)) {
     throw new AccountError('INVALID_GRACE', `the grace must be 0 to ${LONGEST_GRACE_HOURS} hours`);
   }
@@ -32,8 +33,32 @@ export async function rotateLoggingToken(
     const until = tx`now() + make_interval(secs => ${graceHours * 3_600})`;
     await tx`UPDATE logging_tokens SET expires_at = least(expires_at, ${until}) WHERE app_id = ${app.id}`;
     const loggingToken = await issueLoggingToken(tx, secret, app.id);
+    await writeAudit(tx, { appId: app.id, by, action: 'logging-token.rotate', details: { graceHours } });
     return { appId, loggingToken, previousValidUntil: app.until };
   });
+}
+
+/**
+ * The current token of an app, to be shown.
+ * @param appId internal id
+ * @returns with `loggingToken` null where another SECRET sealed it; `previousValidUntil` while an earlier one is in its grace
+ */
+export async function currentLoggingToken(
+  sql: Sql,
+  secret: Secret,
+  appId: number,
+): Promise<{ loggingToken: string | null; createdAt: Date | null; previousValidUntil: Date | null }> {
+  const rows = await sql<{ digest: Buffer; sealed: Buffer; createdAt: Date; expiresAt: Date | null }[]>`
+    SELECT digest, sealed, created_at AS "createdAt", expires_at AS "expiresAt"
+      FROM logging_tokens
+     WHERE app_id = ${appId} AND (expires_at IS NULL OR expires_at > now())
+     ORDER BY expires_at DESC NULLS FIRST`;
+  const current = rows.find(({ expiresAt }) => expiresAt === null);
+  return {
+    loggingToken: current === undefined ? null : openSealed(secret, current.sealed, current.digest),
+    createdAt: current?.createdAt ?? null,
+    previousValidUntil: rows.find(({ expiresAt }) => expiresAt !== null)?.expiresAt ?? null,
+  };
 }
 
 /**

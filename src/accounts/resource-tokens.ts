@@ -1,6 +1,7 @@
 /** Resource tokens: what readers read the events of one or more apps with. */
 import type { Sql } from '../database/connect.ts';
 import { AccountError, appNotFound } from './account-error.ts';
+import { type Actor, COMMAND_LINE, writeAudit } from './audit.ts';
 import { checkName } from './name.ts';
 import { createPublicId, createTokenText, digestOf } from './token-text.ts';
 
@@ -27,7 +28,7 @@ const LONGEST_SECONDS = 100 * 366 * 86_400;
  */
 export async function createResourceToken(
   sql: Sql,
-  token: { name: string; appIds: readonly string[]; expiresInSeconds: number | null },
+  token: { name: string; appIds: readonly string[]; expiresInSeconds: number | null; by?: Actor },
 ): Promise<{
   tokenId: string;
   name: string;
@@ -35,7 +36,7 @@ export async function createResourceToken(
   expiresAt: Date | null;
   appIds: string[];
 }> {
-  const { name, expiresInSeconds } = token;
+  const { name, expiresInSeconds, by = COMMAND_LINE } = token;
   checkName(name);
   checkExpiry(expiresInSeconds);
   const appIds = [...new Set(token.appIds)];
@@ -55,12 +56,17 @@ export async function createResourceToken(
     await tx`
       INSERT INTO resource_token_apps (token_id, app_id)
       SELECT ${made.id}, unnest(${apps.map(({ id }) => id)}::int[])`;
+    for (const { id: appId } of apps)
+      await writeAudit(tx, { appId, by, action: 'resource-token.create', details: { tokenId, name } });
     return { tokenId, name, resourceToken, expiresAt: made.expiresAt, appIds };
   });
 }
 
-/** All resource tokens, revoked and expired ones included, in the order in which they were made. */
-export async function listResourceTokens(sql: Sql): Promise<ResourceToken[]> {
+/**
+ * All resource tokens, revoked and expired ones included, in the order in which they were made.
+ * @param appId internal id of an app: only those that may read it; null: all
+ */
+export async function listResourceTokens(sql: Sql, appId: number | null = null): Promise<ResourceToken[]> {
   return [
     ...(await sql<ResourceToken[]>`
       SELECT token.public_id    AS "tokenId",
@@ -74,23 +80,44 @@ export async function listResourceTokens(sql: Sql): Promise<ResourceToken[]> {
              token.revoked_at   AS "revokedAt",
              token.last_used_at AS "lastUsedAt"
         FROM resource_tokens AS token
+       WHERE ${appId}::integer IS NULL
+          OR EXISTS (SELECT FROM resource_token_apps AS link WHERE link.token_id = token.id AND link.app_id = ${appId})
        ORDER BY token.id`),
   ];
 }
 
 /**
  * Ends a resource token. Revoking it again changes nothing: the first time stands.
+ * @param revocation.appId internal id of an app that the token must be for; null: any token
  * @throws AccountError TOKEN_NOT_FOUND
  */
 export async function revokeResourceToken(
   sql: Sql,
   tokenId: string,
+  revocation: { appId?: number | null; by?: Actor } = {},
 ): Promise<{ tokenId: string; revokedAt: Date }> {
-  const [revoked] = await sql<{ revokedAt: Date }[]>`
-    UPDATE resource_tokens SET revoked_at = coalesce(revoked_at, now())
-     WHERE public_id = ${tokenId} RETURNING revoked_at AS "revokedAt"`;
-  if (revoked !== undefined) return { tokenId, revokedAt: revoked.revokedAt };
-  throw new AccountError(
+  const { appId = null, by = COMMAND_LINE } = revocation;
+  return await sql.begin('isolation level read committed', async (tx) => {
+    const [token] = await tx<{ id: number; name: string; revokedAt: Date | null; appIds: number[] }[]>`
+      SELECT id, name, revoked_at AS "revokedAt",
+             ARRAY(SELECT app_id FROM resource_token_apps WHERE token_id = token.id) AS "appIds"
+        FROM resource_tokens AS token
+       WHERE public_id = ${tokenId} FOR UPDATE`;
+    if (token === undefined || (appId !== null && !token.appIds.includes(appId)))
+      throw tokenNotFound(tokenId);
+    if (token.revokedAt !== null) return { tokenId, revokedAt: token.revokedAt };
+    const [revoked] = await tx<[{ revokedAt: Date }]>`
+      UPDATE resource_tokens SET revoked_at = now() WHERE id = ${token.id} RETURNING revoked_at AS "revokedAt"`;
+    for (const one of token.appIds) {
+      const details = { tokenId, name: token.name };
+      await writeAudit(tx, { appId: one, by, action: 'resource-token.revoke', details });
+    }
+    return { tokenId, revokedAt: revoked.revokedAt };
+  });
+}
+
+function tokenNotFound(tokenId: string): AccountError {
+  return new AccountError(
     'TOKEN_NOT_FOUND',
     `there is no resource token with the id ${JSON.stringify(tokenId)}`,
   );

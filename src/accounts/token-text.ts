@@ -40,7 +40,7 @@ export function digestOf(text: string): Buffer {
 }
 
 /** A new public identifier: the prefix, `_`, 20 random base62 characters. */
-export function createPublicId(prefix: 'app' | 'typ' | 'tok'): string {
+export function createPublicId(prefix: 'app' | 'typ' | 'tok' | 'usr' | 'inv'): string {
   return `${prefix}_${randomBase62(ID_CHARACTERS)}`;
 }
 

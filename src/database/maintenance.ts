@@ -3,6 +3,8 @@
  * Everything here may run in several processes at once and be cut off at any point.
  */
 import { errorCode, type Sql, type Transaction } from './connect.ts';
+import { type AppDay, profileDay, unprofiledDays } from './day-profiles.ts';
+import { removeDeletedApps } from './deleted-apps.ts';
 import type { Upkeep } from './housekeeping.ts';
 
 const DAY_MS = 86_400_000;
@@ -15,7 +17,8 @@ const LOCK_TIMEOUT_MS = 200;
 const LOCK_NOT_AVAILABLE = '55P03';
 
 /**
- * Moves all pending deltas into the counts per minute, quarter-hour, hour and day, for each type and for all (type 0).
+ * Moves all pending deltas into the counts per minute, quarter-hour, hour, day and month, for each type and for all
+ * (type 0), and strikes off the profiles of the days that they belong to.
  *
  * One statement, so that every snapshot sees a delta either pending or folded. One fold at a time: another would only
  * wait for the same rows, so a process that does not get the lock folds nothing. Keys are written in their order.
@@ -57,6 +60,14 @@ export async function foldCounts(sql: Sql): Promise<number> {
       INSERT INTO day_counts AS known (app_id, type_id, bucket, count)
       SELECT app_id, type_id, bucket, count FROM days ORDER BY 1, 2, 3
       ON CONFLICT (app_id, type_id, bucket) DO UPDATE SET count = known.count + excluded.count
+    ), into_months AS (
+      INSERT INTO month_counts AS known (app_id, type_id, bucket, count)
+      SELECT app_id, type_id, date_trunc('month', bucket, 'UTC'), sum(count)::bigint
+        FROM days GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+      ON CONFLICT (app_id, type_id, bucket) DO UPDATE SET count = known.count + excluded.count
+    ), struck_off AS (
+      DELETE FROM profiled_days USING days
+       WHERE days.type_id = 0 AND profiled_days.app_id = days.app_id AND profiled_days.day = days.bucket
     )
     SELECT count(*)::float8 AS folded FROM folded`;
   return result?.folded ?? 0;
@@ -174,6 +185,9 @@ function utcDay(ms: number): string {
 const DAYS_BEHIND = 1;
 const DAYS_AHEAD = 7;
 
+/** Of each second, how much may go into profiles of days; and of each ten minutes, into removing deleted apps. */
+const PROFILE_MS = 100;
+const REMOVE_MS = 5_000;
 /** Folded deltas after which their dead rows are vacuumed away. */
 const VACUUM_AFTER_DELTAS = 2_000;
 
@@ -185,18 +199,30 @@ const VACUUM_AFTER_DELTAS = 2_000;
 export function postgresUpkeep(sql: Sql, options: { retentionDays: number; now: () => number }): Upkeep {
   const { retentionDays, now } = options;
   let foldedSinceVacuum = 0;
+  let unprofiled: AppDay[] = [];
+  // In small pieces: nothing else is maintained meanwhile.
+  const profileSome = async (): Promise<void> => {
+    const until = now() + PROFILE_MS;
+    for (let day = unprofiled.shift(); day !== undefined; day = unprofiled.shift()) {
+      await profileDay(sql, day);
+      if (now() >= until) return;
+    }
+  };
   const prepare = (): Promise<void> =>
     ensurePartitions(sql, now() - DAYS_BEHIND * DAY_MS, now() + DAYS_AHEAD * DAY_MS);
   return {
     prepare,
     everySecond: async () => {
       foldedSinceVacuum += await foldCounts(sql);
+      await profileSome();
       if (foldedSinceVacuum < VACUUM_AFTER_DELTAS) return;
       foldedSinceVacuum = 0;
       await sql`VACUUM count_deltas`;
     },
     everyTenMinutes: async () => {
       await prepare();
+      unprofiled = await unprofiledDays(sql, now());
+      await removeDeletedApps(sql, now, now() + REMOVE_MS);
       return (await applyRetention(sql, { days: retentionDays, now: now() })).dropped;
     },
   };

@@ -68,6 +68,7 @@ export async function readMigrations(engine: Engine): Promise<Migration[]> {
     const text = (await readFile(new URL(name, SQL_FOLDER), 'utf8')).replaceAll('\r\n', '\n');
     migrations.set(number, { number, name, text, checksum: createHash('sha256').update(text).digest('hex') });
   }
+  if (migrations.size === 0) throw new Error(`There are no migrations in ${SQL_FOLDER.pathname}`);
   return [...migrations.values()].sort((a, b) => a.number - b.number);
 }
 

@@ -6,6 +6,10 @@ import { Rejection } from './rejection.ts';
 export interface Answer {
   readonly status: number;
   readonly body: string | Buffer;
+  /** What the body is, where it is not JSON. */
+  readonly contentType?: string;
+  /** How long the answer may be kept, where that is not "not at all". */
+  readonly cacheControl?: string;
   /** Further headers. Values must not contain text from a request: a transport does not filter CR and LF. */
   readonly headers?: Readonly<Record<string, string>>;
 }
@@ -20,6 +24,8 @@ export interface Wire {
   readonly path: string;
   /** The query as sent, without the question mark; empty where there is none. */
   readonly query: string;
+  /** The address at the other end of the connection, as text; empty where the route does not ask for it. */
+  readonly remoteAddress: string;
   /** A request header by its lower-case name, empty where absent. May be called at any time. */
   header(name: string): string;
   /** Starts the body. A chunk's memory is only valid during the call. Called at most once. */
@@ -39,13 +45,15 @@ export interface ExchangeLimits {
   readonly maxBodiesBytes: number;
   /** Bodies in memory now. */
   bodiesBytes: number;
+  /** Header lines of every answer, each ended by CR LF; empty where there are none. */
+  readonly everyAnswer: string;
 }
 
 /** How much of an over-long body is read and thrown away so that its sender can still read the refusal. */
 const DRAIN_BYTES = 16 * 1_048_576;
 
 const COMMON_HEADERS =
-  'Content-Type: application/json\r\nX-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\nX-Request-Id: ';
+  'Content-Type: application/json\r\nX-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n';
 
 const ABORTED = new Rejection('unavailable', 'The client closed the connection.');
 
@@ -67,7 +75,8 @@ export class Exchange {
   readonly #limits: ExchangeLimits;
   readonly #onSettled: (exchange: Exchange) => void;
   #bodyBytes = 0;
-  #chunks: Buffer[] | null = null;
+  /** What has come of a body that comes in several chunks. */
+  #body: Buffer | null = null;
   #bodyRefusal: Rejection | null = null;
   #drained = 0;
   #mustClose = false;
@@ -106,6 +115,11 @@ export class Exchange {
     return this.#wire.header(name);
   }
 
+  /** The address at the other end of the connection; empty where the route does not ask for it. */
+  get remoteAddress(): string {
+    return this.#wire.remoteAddress;
+  }
+
   /**
    * Reads the whole body as text, within the limit of one body and the ceiling of all.
    * @returns the text, or a refusal: too large, other than UTF-8, encoded, or no room now
@@ -126,17 +140,26 @@ export class Exchange {
     if (this.#bodyRefusal === null) this.#bodyRefusal = this.#admit(chunk.byteLength);
     if (this.#bodyRefusal !== null) {
       this.#drain(chunk.byteLength, last, this.#bodyRefusal);
-    } else if (!last) {
-      this.#chunks ??= [];
-      this.#chunks.push(Buffer.from(chunk));
-    } else if (this.#chunks === null) {
+    } else if (last && this.#body === null) {
       this.#settleBody(decode(Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength)));
     } else {
-      this.#chunks.push(Buffer.from(chunk));
-      const whole = Buffer.concat(this.#chunks);
-      this.#chunks = null;
-      this.#settleBody(decode(whole));
+      this.#keep(chunk);
+      if (last && this.#body !== null) this.#settleBody(decode(this.#body.subarray(0, this.#bodyBytes)));
     }
+  }
+
+  /** Appends an admitted chunk. With the length announced there is one buffer; without it grows by doubling. */
+  #keep(chunk: Uint8Array): void {
+    const { maxBodyBytes } = this.#limits;
+    const start = this.#bodyBytes - chunk.byteLength;
+    if (this.#body === null || this.#body.length < this.#bodyBytes) {
+      const announced = Number(this.#wire.header('content-length')) || 0;
+      const size = Math.min(maxBodyBytes, Math.max(announced, 2 * this.#bodyBytes));
+      const larger = Buffer.allocUnsafeSlow(size);
+      this.#body?.copy(larger, 0, 0, start);
+      this.#body = larger;
+    }
+    this.#body.set(chunk, start);
   }
 
   /** Counts bytes in, or says why they can not be held. */
@@ -175,19 +198,20 @@ export class Exchange {
   #settleBody(body: string | Rejection): void {
     const resolve = this.#resolveBody;
     this.#resolveBody = null;
+    this.#body = null;
     resolve?.(body);
   }
 
   #releaseBody(): void {
     this.#limits.bodiesBytes -= this.#bodyBytes;
     this.#bodyBytes = 0;
-    this.#chunks = null;
+    this.#body = null;
   }
 
   /** Writes the one answer; further calls and calls after an abort do nothing. */
   answer(outcome: Outcome): void {
     if (this.settled) return;
-    const headers = COMMON_HEADERS + this.id + this.#rateLimitLines() + headerLines(outcome.headers);
+    const headers = `${commonHeaders(outcome)}${this.#limits.everyAnswer}X-Request-Id: ${this.id}${this.#rateLimitLines()}${headerLines(outcome.headers)}`;
     const body = outcome instanceof Rejection ? outcome.body() : outcome.body;
     // Before the transport is called: it may report an abort from within.
     this.#settle();
@@ -204,6 +228,11 @@ export class Exchange {
     }
   }
 
+  /** True while the handler waits for the body. */
+  get isReceiving(): boolean {
+    return this.#resolveBody !== null;
+  }
+
   /** Makes this answer the connection's last one. */
   closeAfterAnswer(): void {
     this.#mustClose = true;
@@ -212,12 +241,13 @@ export class Exchange {
   /** The client is gone: nothing may be written any more. */
   abort(): void {
     if (!this.settled) this.#settle();
-    this.#settleBody(ABORTED);
   }
 
   #settle(): void {
     this.settled = true;
     this.#releaseBody();
+    // What still comes of the body is for nobody: an event that was refused must not be stored after all.
+    this.#settleBody(ABORTED);
     this.#onSettled(this);
   }
 
@@ -226,6 +256,12 @@ export class Exchange {
     if (decision === null) return '';
     return `\r\nRateLimit-Limit: ${decision.limit}\r\nRateLimit-Remaining: ${decision.remaining}\r\nRateLimit-Reset: ${decision.resetSeconds}`;
   }
+}
+
+function commonHeaders(outcome: Outcome): string {
+  if (outcome instanceof Rejection || outcome.contentType === undefined) return COMMON_HEADERS;
+  const { contentType, cacheControl = 'no-store' } = outcome;
+  return `Content-Type: ${contentType}\r\nX-Content-Type-Options: nosniff\r\nCache-Control: ${cacheControl}\r\n`;
 }
 
 function headerLines(headers: Readonly<Record<string, string>> | undefined): string {

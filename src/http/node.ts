@@ -1,6 +1,7 @@
 /** The transport on node:http, for Nodes that uWebSockets.js has no binary for. */
+import { randomUUID } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import type { AddressInfo, Socket } from 'node:net';
+import { type AddressInfo, Server as NetServer, type Socket } from 'node:net';
 import type { Exchange, Wire } from './exchange.ts';
 import { Rejection } from './rejection.ts';
 import { statusLine } from './status.ts';
@@ -10,6 +11,7 @@ class NodeWire implements Wire {
   readonly method: string;
   readonly path: string;
   readonly query: string;
+  readonly remoteAddress: string;
   exchange: Exchange | null = null;
   readonly #req: IncomingMessage;
   readonly #res: ServerResponse;
@@ -21,6 +23,7 @@ class NodeWire implements Wire {
     this.#onUnsentBytes = onUnsentBytes;
     const url = req.url ?? '/';
     const mark = url.indexOf('?');
+    this.remoteAddress = req.socket.remoteAddress ?? '';
     this.method = req.method ?? 'GET';
     this.path = mark < 0 ? url : url.slice(0, mark);
     this.query = mark < 0 ? '' : url.slice(mark + 1);
@@ -53,23 +56,57 @@ class NodeWire implements Wire {
     if (close) res.once('finish', () => this.#req.destroy());
     else if (!this.#req.complete) this.#req.resume();
   }
+
+  /** The request itself is not valid HTTP. */
+  refuse(): void {
+    this.exchange?.closeAfterAnswer();
+    this.exchange?.answer(MALFORMED);
+  }
+
+  /**
+   * What came behind this request's head is not valid HTTP. Its body is refused; where that is complete, its answer goes
+   * out first, or the client would take the refusal for it.
+   */
+  breakOff(refuseNext: () => void): void {
+    if (this.#res.writableFinished) refuseNext();
+    else if (this.#req.complete) this.#res.once('finish', refuseNext);
+    else this.refuse();
+  }
 }
 
 const EMPTY = new Uint8Array(0);
+const MALFORMED = new Rejection('invalidParameters', 'The request is not valid HTTP.');
 
 class NodeTransport implements Transport {
   readonly #server: Server;
+  /** The last request of each connection. */
+  readonly #newest = new WeakMap<Socket, NodeWire>();
 
   constructor(options: TransportOptions) {
-    this.#server = createServer({ keepAliveTimeout: 75_000, headersTimeout: 10_000, requestTimeout: 0 });
-    this.#server.on('request', (req: IncomingMessage, res: ServerResponse) => {
+    // node's own refusals have no body: what it would refuse itself comes here.
+    this.#server = createServer({
+      keepAliveTimeout: 75_000,
+      headersTimeout: 10_000,
+      requestTimeout: 0,
+      requireHostHeader: false,
+    });
+    const accept = (req: IncomingMessage, res: ServerResponse): void => {
       const wire = new NodeWire(req, res, options.onUnsentBytes);
+      this.#newest.set(req.socket, wire);
       res.once('close', () => {
         if (!res.writableFinished) wire.exchange?.abort();
       });
       wire.exchange = options.accept(wire, null);
+      if (req.headers.host === undefined && req.httpVersion === '1.1') wire.refuse();
+    };
+    this.#server.on('request', accept);
+    this.#server.on('checkExpectation', accept);
+    this.#server.on('clientError', (error: NodeJS.ErrnoException, socket: Socket) => {
+      const newest = this.#newest.get(socket);
+      if (error.code === 'ECONNRESET' || !socket.writable) socket.destroy();
+      else if (newest === undefined) refuseMalformed(error, socket);
+      else newest.breakOff(() => refuseMalformed(error, socket));
     });
-    this.#server.on('clientError', refuseMalformed);
   }
 
   listen(host: string, port: number): Promise<number> {
@@ -83,26 +120,24 @@ class NodeTransport implements Transport {
   }
 
   stopListening(): void {
-    this.#server.close();
-    this.#server.closeIdleConnections();
+    // The close of http.Server would also close connections whose next request has arrived and was not read yet.
+    NetServer.prototype.close.call(this.#server);
   }
 
   async close(): Promise<void> {
-    this.stopListening();
+    this.#server.close();
     this.#server.closeAllConnections();
   }
 }
 
-/** What is not even HTTP gets the contract's error body too, as far as the socket still takes it. */
+/** What is not even HTTP gets the contract's error body too. */
 function refuseMalformed(error: NodeJS.ErrnoException, socket: Socket): void {
-  if (error.code === 'ECONNRESET' || !socket.writable) {
-    socket.destroy();
-    return;
-  }
+  if (!socket.writable) return;
   const status = error.code === 'HPE_HEADER_OVERFLOW' ? 431 : 400;
-  const body = new Rejection('invalidParameters', 'The request is not valid HTTP.').body();
+  const body = MALFORMED.body();
   socket.end(
     `HTTP/1.1 ${statusLine(status)}\r\nContent-Type: application/json\r\nX-Content-Type-Options: nosniff\r\n` +
+      `Cache-Control: no-store\r\nX-Request-Id: ${randomUUID()}\r\n` +
       `Content-Length: ${Buffer.byteLength(body)}\r\nConnection: close\r\n\r\n${body}`,
   );
 }

@@ -10,7 +10,7 @@ interface Refusal {
   readonly retryable?: boolean;
 }
 
-/** The closed list of refusals on `/public`, by the reason's name inside the service. */
+/** Every refusal by the reason's name inside the service. The first part is the closed list of `/public`. */
 export const REFUSALS = {
   invalidBody: { code: 'INVALID_REQUEST', status: 400, error: 'Invalid request body' },
   invalidParameters: { code: 'INVALID_REQUEST', status: 400, error: 'Invalid request parameters' },
@@ -33,6 +33,27 @@ export const REFUSALS = {
   internalError: { code: 'INTERNAL_ERROR', status: 500, error: 'Internal server error' },
   unavailable: { code: 'UNAVAILABLE', status: 503, error: 'Service unavailable', retryable: true },
   outcomeUnknown: { code: 'OUTCOME_UNKNOWN', status: 503, error: 'Outcome unknown', retryable: true },
+
+  // Only under /api, where people work.
+  confirmationMismatch: { code: 'CONFIRMATION_MISMATCH', status: 400, error: 'Confirmation does not match' },
+  weakPassword: { code: 'WEAK_PASSWORD', status: 400, error: 'Password too weak' },
+  sessionRequired: { code: 'SESSION_REQUIRED', status: 401, error: 'Sign in first' },
+  signInFailed: { code: 'SIGN_IN_FAILED', status: 401, error: 'E-mail or password is wrong' },
+  crossOrigin: { code: 'CROSS_ORIGIN', status: 403, error: 'Request from another site' },
+  signUpClosed: { code: 'SIGN_UP_CLOSED', status: 403, error: 'Sign-up is closed' },
+  wrongAccount: { code: 'WRONG_ACCOUNT', status: 403, error: 'For another account' },
+  wrongPassword: { code: 'WRONG_PASSWORD', status: 403, error: 'Password is wrong' },
+  eventNotFound: { code: 'EVENT_NOT_FOUND', status: 404, error: 'Event not found' },
+  invitationNotFound: { code: 'INVITATION_NOT_FOUND', status: 404, error: 'Invitation not found' },
+  linkNotValid: { code: 'LINK_NOT_VALID', status: 404, error: 'Link is not valid' },
+  memberNotFound: { code: 'MEMBER_NOT_FOUND', status: 404, error: 'Member not found' },
+  tokenNotFound: { code: 'TOKEN_NOT_FOUND', status: 404, error: 'Resource token not found' },
+  alreadyMember: { code: 'ALREADY_MEMBER', status: 409, error: 'Already a member' },
+  emailTaken: { code: 'EMAIL_TAKEN', status: 409, error: 'E-mail has an account' },
+  eventTypeExists: { code: 'EVENT_TYPE_EXISTS', status: 409, error: 'Event type exists' },
+  ownerStays: { code: 'OWNER_STAYS', status: 409, error: 'The owner stays' },
+  unsupportedMediaType: { code: 'UNSUPPORTED_MEDIA_TYPE', status: 415, error: 'Send JSON' },
+  tooManyAttempts: { code: 'TOO_MANY_ATTEMPTS', status: 429, error: 'Too many attempts', retryable: true },
 } as const satisfies Record<string, Refusal>;
 
 export type Reason = keyof typeof REFUSALS;

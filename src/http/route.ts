@@ -10,6 +10,8 @@ export interface Route {
   readonly path: string;
   /** The request headers that the handler reads, in lower case: a transport need not keep others. */
   readonly headers: readonly string[];
+  /** True where the handler reads the address at the other end of the connection. */
+  readonly remoteAddress?: boolean;
   readonly handle: (exchange: Exchange) => Promise<Outcome>;
 }
 

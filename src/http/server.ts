@@ -15,6 +15,8 @@ export interface ServerOptions {
   readonly maxBodyBytes: number;
   readonly maxBodiesBytes: number;
   readonly requestTimeoutMs: number;
+  /** True where people reach the service by https: every answer then says to stay with it. */
+  readonly strictTransport?: boolean;
   readonly log: Logger;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
@@ -31,6 +33,11 @@ export interface HttpServer {
 const MAX_UNSENT_BYTES = 64 * 1_048_576;
 
 const DEADLINE_SWEEP_MS = 500;
+/** How long a stop waits for bodies that are still arriving: a slow sender must not hold up a deployment. */
+const STOPPING_BODY_MS = 3_000;
+
+/** A year. Without includeSubDomains: other names below the host's are not ours to decide on. */
+const STRICT_TRANSPORT = 'Strict-Transport-Security: max-age=31536000\r\n';
 
 class Server implements HttpServer {
   readonly transport: 'uws' | 'node';
@@ -44,7 +51,8 @@ class Server implements HttpServer {
   readonly #sweep: NodeJS.Timeout;
   #requests = 0;
   #unsentBytes = 0;
-  #stopping = false;
+  /** When the stop began, in milliseconds of the monotonic clock. */
+  #stoppingSince: number | null = null;
   #onDrained: (() => void) | null = null;
   readonly #settled = (exchange: Exchange): void => {
     this.#pending.delete(exchange);
@@ -63,6 +71,7 @@ class Server implements HttpServer {
       maxBodyBytes: options.maxBodyBytes,
       maxBodiesBytes: options.maxBodiesBytes,
       bodiesBytes: 0,
+      everyAnswer: options.strictTransport === true ? STRICT_TRANSPORT : '',
     };
     this.#transport = create({
       routes: options.routes,
@@ -85,7 +94,7 @@ class Server implements HttpServer {
     const parameters = match instanceof Rejection ? [] : match.parameters;
     const id = `${this.#idPrefix}-${(++this.#requests).toString(36)}`;
     const exchange = new Exchange(wire, id, this.#options.now(), parameters, this.#limits, this.#settled);
-    if (this.#stopping) exchange.closeAfterAnswer();
+    if (this.#stoppingSince !== null) exchange.closeAfterAnswer();
     this.#pending.add(exchange);
     if (match instanceof Rejection) exchange.answer(match);
     else if (this.#unsentBytes > MAX_UNSENT_BYTES && match.route.method === 'GET')
@@ -98,7 +107,8 @@ class Server implements HttpServer {
     try {
       const outcome = await route.handle(exchange);
       if (outcome instanceof Rejection && outcome.status >= 500) this.#logRefusal(route, exchange, outcome);
-      exchange.answer(outcome);
+      const isFault = outcome instanceof Rejection && outcome.reason === 'internalError';
+      exchange.answer(isFault ? internalError(exchange) : outcome);
     } catch (error) {
       exchange.answer(this.#fault(route, exchange, error));
     }
@@ -111,36 +121,50 @@ class Server implements HttpServer {
       return new Rejection('unavailable', 'The database can not be reached; try again shortly.');
     }
     this.#options.log.error({ ...context, err: error }, 'Request failed');
-    return new Rejection('internalError', `Request ${exchange.id} failed; the log has the cause.`);
+    return internalError(exchange);
   }
 
   #logRefusal(route: Route, exchange: Exchange, refusal: Rejection): void {
     const context = { requestId: exchange.id, route: route.path, code: refusal.code };
-    this.#options.log.debug(context, refusal.details);
+    // The step that met the fault has logged its cause; this line says which requests it failed.
+    this.#options.log[refusal.reason === 'internalError' ? 'error' : 'debug'](context, refusal.details);
   }
 
   #expireLate(): void {
-    const latest = this.#options.now() - this.#options.requestTimeoutMs;
+    const now = this.#options.now();
     for (const exchange of this.#pending) {
-      if (exchange.startedAt > latest) break;
+      if (exchange.startedAt > now - this.#options.requestTimeoutMs) break;
       exchange.expire();
     }
+    if (this.#stoppingSince === null || now - this.#stoppingSince < STOPPING_BODY_MS) return;
+    for (const exchange of this.#pending) if (exchange.isReceiving) exchange.expire();
   }
 
   async stop(): Promise<void> {
-    this.#stopping = true;
+    this.#stoppingSince = this.#options.now();
     this.#transport.stopListening();
     for (const exchange of this.#pending) exchange.closeAfterAnswer();
-    if (this.#pending.size > 0) {
+    await turnOfEventLoop();
+    while (this.#pending.size > 0) {
       await new Promise<void>((resolve) => {
         this.#onDrained = resolve;
       });
-      // The last answers are still being written in this turn of the event loop.
-      await new Promise(setImmediate);
+      await turnOfEventLoop();
     }
     clearInterval(this.#sweep);
     await this.#transport.close();
   }
+}
+
+/** What has arrived at the sockets is read meanwhile, and what was answered is written. */
+async function turnOfEventLoop(): Promise<void> {
+  // The first one may come before the loop has looked at the sockets.
+  for (let immediate = 0; immediate < 2; immediate += 1) await new Promise(setImmediate);
+}
+
+/** The client gets the id to ask the operator with, and nothing of the cause. */
+function internalError(exchange: Exchange): Rejection {
+  return new Rejection('internalError', `Request ${exchange.id} failed; the log has the cause.`);
 }
 
 const TOO_MANY_UNSENT = new Rejection(

@@ -30,6 +30,7 @@ class UwsWire implements Wire {
   readonly method: string;
   readonly path: string;
   readonly query: string;
+  readonly remoteAddress: string;
   exchange: Exchange | null = null;
   readonly #res: HttpResponse;
   readonly #headers: Record<string, string> = {};
@@ -51,7 +52,9 @@ class UwsWire implements Wire {
     // The request object dies with the first await: what may be needed is copied now.
     const found = match ?? router.match(this.method, this.path);
     if (this.method !== 'GET') for (const name of BODY_HEADERS) this.#headers[name] = req.getHeader(name);
-    if ('route' in found) for (const name of found.route.headers) this.#headers[name] = req.getHeader(name);
+    const route = 'route' in found ? found.route : null;
+    for (const name of route?.headers ?? []) this.#headers[name] = readHeader(req, name);
+    this.remoteAddress = route?.remoteAddress === true ? latin1(res.getRemoteAddressAsText()) : '';
   }
 
   header(name: string): string {
@@ -68,8 +71,13 @@ class UwsWire implements Wire {
       res.writeStatus(statusLine(status));
       // One call for all header lines: each call into the native side costs as much as the whole string.
       res.writeHeader(CONTENT_TYPE, headers.slice(CONTENT_TYPE.length + 2));
-      if (this.method === 'HEAD') res.endWithoutBody(Buffer.byteLength(body), close);
-      else if (body.length <= WHOLE_ANSWER_BYTES) res.end(body, close);
+      if (this.method === 'HEAD' && close) {
+        res.endWithoutBody(Buffer.byteLength(body), true);
+      } else if (this.method === 'HEAD') {
+        // With a length of its own the call would leave the answer pending: the next request would close the connection.
+        res.writeHeader('Content-Length', String(Buffer.byteLength(body)));
+        res.endWithoutBody();
+      } else if (body.length <= WHOLE_ANSWER_BYTES) res.end(body, close);
       else this.#stream(Buffer.from(body as string));
     });
   }
@@ -97,6 +105,20 @@ class UwsWire implements Wire {
     this.#countUnsent(0);
     this.exchange?.abort();
   }
+}
+
+/** getHeader takes the first of several; proxies add themselves to this list, some in a header of their own. */
+function readHeader(req: HttpRequest, name: string): string {
+  if (name !== 'x-forwarded-for') return req.getHeader(name);
+  const values: string[] = [];
+  req.forEach((key, value) => {
+    if (key === name) values.push(value);
+  });
+  return values.join(', ');
+}
+
+function latin1(bytes: ArrayBuffer): string {
+  return Buffer.from(bytes).toString('latin1');
 }
 
 class UwsTransport implements Transport {

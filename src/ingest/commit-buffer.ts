@@ -28,7 +28,7 @@ export interface CommitBufferOptions {
 
 /** Most events and payload characters of one batch: beyond this a larger batch costs latency and gains nothing. */
 const MAX_BATCH_EVENTS = 4_000;
-const MAX_BATCH_CHARACTERS = 4 * 1_048_576;
+const MAX_BATCH_CHARACTERS = 2 * 1_048_576;
 
 interface Entry {
   readonly event: AcceptedEvent;

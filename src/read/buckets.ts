@@ -14,10 +14,13 @@ const MINUTE_MS = 60_000;
 const HOUR_MS = 3_600_000;
 const DAY_MS = 86_400_000;
 
-/** The ladder, finest first. `ms` is the width; of a month the shortest one's. */
-export const LADDER = [
+/**
+ * The ladder, finest first. `ms` is the width; of a month the shortest one's. `most` bounds a width that is dear to read:
+ * five-minute buckets are added up from minutes, 15 ms for a day of ten types.
+ */
+export const LADDER: readonly Width[] = [
   { name: '1m', ms: MINUTE_MS },
-  { name: '5m', ms: 5 * MINUTE_MS },
+  { name: '5m', ms: 5 * MINUTE_MS, most: 300 },
   { name: '15m', ms: 15 * MINUTE_MS },
   { name: '1h', ms: HOUR_MS },
   { name: '3h', ms: 3 * HOUR_MS },
@@ -26,9 +29,13 @@ export const LADDER = [
   { name: '1d', ms: DAY_MS },
   { name: '7d', ms: 7 * DAY_MS },
   { name: '1mo', ms: 28 * DAY_MS },
-] as const;
+];
 
-export type Width = (typeof LADDER)[number];
+export interface Width {
+  readonly name: '1m' | '5m' | '15m' | '1h' | '3h' | '6h' | '12h' | '1d' | '7d' | '1mo';
+  readonly ms: number;
+  readonly most?: number;
+}
 
 export interface Buckets {
   readonly width: Width;
@@ -38,26 +45,30 @@ export interface Buckets {
   readonly end: number;
 }
 
+/** Whatever is asked for, never more buckets. */
+const MOST = 1_000;
+
 /** The longest month and a change of the clock. */
 const MARGIN_MS = 34 * DAY_MS;
 
 /**
- * The finest buckets, at most `most`, that cover a range. The first may begin before it, and the last end behind it.
+ * The finest buckets, at most `most` or else months, that cover a range. The first may begin before it, and the last end behind it.
  * @param range.from   milliseconds since 1970
- * @param range.until  behind `from`
- * @param finest       the finest width that may be chosen
+ * @param range.until       behind `from`
+ * @param options.finestMs  no finer ones than this
  * @returns null where even months are too many
  */
 export function bucketsOf(
   range: { from: number; until: number },
-  options: { zone: string; most: number; finest: Width },
+  options: { zone: string; most: number; finestMs: number },
 ): Buckets | null {
-  for (const width of LADDER.slice(LADDER.indexOf(options.finest))) {
+  for (const width of LADDER.filter(({ ms }) => ms >= options.finestMs)) {
+    // Nothing is coarser than months: there may be more of them than was asked for.
+    const most = width.name === '1mo' ? MOST : Math.min(options.most, width.most ?? MOST);
     // The exact number is known only when they are made; this many they are at least.
-    if ((range.until - range.from) / (width.name === '1mo' ? 31 * DAY_MS : width.ms) > options.most + 1)
-      continue;
+    if ((range.until - range.from) / (width.name === '1mo' ? 31 * DAY_MS : width.ms) > most + 1) continue;
     const buckets = cover(range, width, options.zone);
-    if (buckets.starts.length <= options.most) return buckets;
+    if (buckets.starts.length <= most) return buckets;
   }
   return null;
 }

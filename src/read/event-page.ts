@@ -22,7 +22,7 @@ import {
   type Segment,
 } from './count-segments.ts';
 import type { Order } from './events-query.ts';
-import { readStaleBuckets } from './exact-counts.ts';
+import { readStaleBuckets } from './stale-buckets.ts';
 
 /** Which events: of one app, of one type or all, of a range of time. */
 export interface Scope {

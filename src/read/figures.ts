@@ -1,6 +1,6 @@
 /** The figures of the dashboard beside its charts: totals, today's count, first and last event. From the counts. */
 import type { Sql } from '../database/connect.ts';
-import { bucketsOf, LADDER } from './buckets.ts';
+import { bucketsOf } from './buckets.ts';
 
 export interface AppFigures {
   /** All events ever counted. */
@@ -13,6 +13,7 @@ export interface AppFigures {
 
 const HOUR_MS = 3_600_000;
 const HOURS = 24;
+const DAY_MS = HOURS * HOUR_MS;
 
 /** The type under which the counts hold all types of an app together. */
 const ALL_TYPES = 0;
@@ -27,7 +28,7 @@ export async function appFigures(
   const midnight = startOfDay(now, timezone);
   const rows = await sql<{ id: number; total: number; today: number; hours: [number, number][] }[]>`
     SELECT app.id,
-           (SELECT coalesce(sum(count), 0)::float8 FROM events_per_day
+           (SELECT coalesce(sum(count), 0)::float8 FROM events_per_month
              WHERE app_id = app.id AND type_id = ${ALL_TYPES}) AS total,
            (SELECT coalesce(sum(count), 0)::float8 FROM events_per_quarter_hour
              WHERE app_id = app.id AND type_id = ${ALL_TYPES} AND bucket >= ${midnight}) AS today,
@@ -48,8 +49,7 @@ export async function appFigures(
 }
 
 function startOfDay(now: number, zone: string): number {
-  const day = LADDER.find(({ name }) => name === '1d') ?? LADDER[0];
-  return bucketsOf({ from: now, until: now + 1 }, { zone, most: 2, finest: day })?.starts[0] ?? now;
+  return bucketsOf({ from: now, until: now + 1 }, { zone, most: 2, finestMs: DAY_MS })?.starts[0] ?? now;
 }
 
 export interface AppSpan {
@@ -92,7 +92,7 @@ export async function typeTotals(sql: Sql, appId: number): Promise<Map<string, n
   const rows = await sql<{ typeId: string; total: number }[]>`
     SELECT public_id AS "typeId", total
       FROM (SELECT type_id, sum(count)::float8 AS total
-              FROM events_per_day WHERE app_id = ${appId} AND type_id <> ${ALL_TYPES} GROUP BY type_id) counted
+              FROM events_per_month WHERE app_id = ${appId} AND type_id <> ${ALL_TYPES} GROUP BY type_id) counted
       JOIN event_types ON event_types.id = type_id`;
   return new Map(rows.map(({ typeId, total }) => [typeId, total]));
 }

@@ -1,7 +1,8 @@
 /** Time series for charts: counts per bucket and type, from the counts alone, all of it from one snapshot. */
 import type { Sql, Transaction } from '../database/connect.ts';
-import { type Buckets, bucketsOf, LADDER, type Width } from './buckets.ts';
-import { LEVELS, type Level, segmentsOf } from './count-segments.ts';
+import { countBefore, countBuckets } from './bucket-counts.ts';
+import { type Buckets, bucketsOf, type Width } from './buckets.ts';
+import { topTypes } from './type-ranking.ts';
 
 export interface SeriesRequest {
   /** Internal id of the app. */
@@ -46,21 +47,21 @@ export interface Series {
 /** Lines that a chart tells apart by colour. */
 const TOP_TYPES = 9;
 const ALL_TYPES = 0;
-const EARLIEST = Date.UTC(1970, 0, 1);
 const QUARTER_HOUR_MS = 900_000;
 
 /** @returns null where the range is too long for months */
 export async function readSeries(sql: Sql, request: SeriesRequest): Promise<Series | null> {
   return await sql.begin('isolation level repeatable read read only', async (tx) => {
-    const { readableFrom, firstDay } = await readEdges(tx, request.appId);
-    const from = Math.min(request.from ?? firstDay ?? request.until - 1, request.until - 1);
+    const { readableFrom, first } = await readEdges(tx, request.appId);
+    const from = Math.min(request.from ?? first ?? request.until - 1, request.until - 1);
     // Behind the retention edge counts are kept by the quarter-hour.
-    const finest = LADDER.find(({ ms }) => from >= readableFrom || ms >= QUARTER_HOUR_MS) ?? LADDER[0];
+    const finestMs = from >= readableFrom ? 0 : QUARTER_HOUR_MS;
     const { timezone: zone, buckets: most, until } = request;
-    const buckets = bucketsOf({ from, until }, { zone, most, finest });
+    const buckets = bucketsOf({ from, until }, { zone, most, finestMs });
     if (buckets === null) return null;
     const begin = buckets.starts[0] ?? from;
-    const chosen = request.typeIds ?? (await topTypes(tx, request.appId, buckets));
+    const range = { from: begin, until: buckets.end };
+    const chosen = request.typeIds ?? (await topTypes(tx, request.appId, range, TOP_TYPES));
     const ids = request.typeIds === null ? [ALL_TYPES, ...chosen] : chosen;
     const [counts, before, names] = await Promise.all([
       countBuckets(tx, request.appId, ids, buckets),
@@ -80,77 +81,21 @@ export async function readSeries(sql: Sql, request: SeriesRequest): Promise<Seri
 interface Edges {
   /** Milliseconds since 1970 from which on rows are kept. */
   readonly readableFrom: number;
-  /** The first UTC day with an event. */
-  readonly firstDay: number | null;
+  /** The hour of the app's first event; null where it has none. */
+  readonly first: number | null;
 }
 
 async function readEdges(tx: Transaction, appId: number): Promise<Edges> {
   const [row] = await tx<Edges[]>`
     SELECT (extract(epoch FROM greatest(readable_from, '1970-01-01')) * 1000)::float8 AS "readableFrom",
-           (SELECT (extract(epoch FROM min(bucket)) * 1000)::float8
-              FROM events_per_day WHERE app_id = ${appId} AND type_id = ${ALL_TYPES}) AS "firstDay"
+           (SELECT (extract(epoch FROM min(events_per_hour.bucket)) * 1000)::float8
+              FROM (SELECT min(bucket) AS day FROM events_per_day
+                     WHERE app_id = ${appId} AND type_id = ${ALL_TYPES}) beginning
+              JOIN events_per_hour ON bucket >= day AND bucket < day + interval '24 hours'
+             WHERE app_id = ${appId} AND type_id = ${ALL_TYPES}) AS first
       FROM retention`;
   if (row === undefined) throw new Error('The table retention has lost its row.');
   return row;
-}
-
-/** The coarsest counts of which every bucket is made of whole ones. */
-function levelOf({ starts, end }: Buckets): Level {
-  const fits = ({ ms }: Level): boolean => end % ms === 0 && starts.every((start) => start % ms === 0);
-  return LEVELS.find(fits) ?? LEVELS[LEVELS.length - 1] ?? LEVELS[0];
-}
-
-async function topTypes(tx: Transaction, appId: number, buckets: Buckets): Promise<number[]> {
-  const rows = await tx<{ id: number }[]>`
-    SELECT type_id AS id FROM ${tx(levelOf(buckets).view)}
-     WHERE app_id = ${appId} AND type_id <> ${ALL_TYPES}
-       AND bucket >= ${buckets.starts[0] ?? 0} AND bucket < ${buckets.end}
-     GROUP BY type_id ORDER BY sum(count) DESC, type_id LIMIT ${TOP_TYPES}`;
-  return rows.map(({ id }) => id);
-}
-
-/** Type → a count for each bucket. */
-async function countBuckets(
-  tx: Transaction,
-  appId: number,
-  ids: readonly number[],
-  buckets: Buckets,
-): Promise<Map<number, number[]>> {
-  const { starts, end } = buckets;
-  const counts = new Map(ids.map((id) => [id, new Array<number>(starts.length).fill(0)]));
-  const rows = await tx<{ id: number; place: number; count: number }[]>`
-    SELECT type_id AS id, width_bucket(bucket, ${starts.map(toIso)}::timestamptz[]) - 1 AS place, sum(count)::float8 AS count
-      FROM ${tx(levelOf(buckets).view)}
-     WHERE app_id = ${appId} AND type_id = ANY(${[...ids]}) AND bucket >= ${starts[0] ?? 0} AND bucket < ${end}
-     GROUP BY 1, 2`;
-  for (const { id, place, count } of rows) {
-    const column = counts.get(id);
-    if (column !== undefined) column[place] = count;
-  }
-  return counts;
-}
-
-/** Type → the count of everything before an instant that is a whole minute. */
-async function countBefore(
-  tx: Transaction,
-  appId: number,
-  ids: readonly number[],
-  until: number,
-): Promise<Map<number, number>> {
-  const parts = segmentsOf({ from: EARLIEST, until }).flatMap(({ level, from, until: end }) =>
-    level === null
-      ? []
-      : [
-          tx`SELECT type_id, count FROM ${tx(level.view)}
-              WHERE app_id = ${appId} AND type_id = ANY(${[...ids]}) AND bucket >= ${from} AND bucket < ${end}`,
-        ],
-  );
-  if (parts.length === 0) return new Map();
-  const rows = await tx<{ id: number; count: number }[]>`
-    SELECT type_id AS id, sum(count)::float8 AS count
-      FROM (${parts.flatMap((part, i) => (i === 0 ? [part] : [tx` UNION ALL `, part]))}) parts
-     GROUP BY type_id`;
-  return new Map(rows.map(({ id, count }) => [id, count]));
 }
 
 async function nameTypes(
@@ -200,8 +145,4 @@ function assemble(request: SeriesRequest, { width, starts, end }: Buckets, parts
 
 function sum(counts: readonly number[]): number {
   return counts.reduce((total, count) => total + count, 0);
-}
-
-function toIso(ms: number): string {
-  return new Date(ms).toISOString();
 }

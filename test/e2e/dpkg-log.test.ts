@@ -26,37 +26,41 @@ const PRODUCER = `
     }
   })();`;
 
-test.skipIf(!hasLog)(`${LOG} is posted line by line and read back complete and in order`, async () => {
-  const lines = (await readFile(LOG, 'utf8')).trimEnd().split('\n');
-  const service = await startTestService({
-    config: { CREATE_LIMIT_PER_MINUTE: 0, READ_LIMIT_PER_MINUTE: 0 },
-  });
-  try {
-    const producer = promisify(execFile)('node', ['-e', PRODUCER, service.url, service.app.loggingToken]);
-    producer.child.stdin?.end(`${lines.join('\n')}\n`);
-    await producer;
-
-    const { resourceToken } = await createResourceToken(service.sql, {
-      name: 'reader',
-      appIds: [service.app.appId],
-      expiresInSeconds: null,
+test.skipIf(!hasLog)(
+  `${LOG} is posted line by line and read back complete and in order`,
+  async () => {
+    const lines = (await readFile(LOG, 'utf8')).trimEnd().split('\n');
+    const service = await startTestService({
+      config: { CREATE_LIMIT_PER_MINUTE: 0, READ_LIMIT_PER_MINUTE: 0 },
     });
-    const read: string[] = [];
-    for (let hasMore = true; hasMore; ) {
-      const answer = await fetch(
-        `${service.url}/public/get_events?appId=${service.app.appId}&limit=700&offset=${read.length}`,
-        { headers: { Authorization: `Bearer ${resourceToken}` } },
-      );
-      // The shape is the contract's, which the contract suite checks.
-      const { data } = (await answer.json()) as {
-        data: { events: { payload: { line: string } }[]; pagination: { total: number; hasMore: boolean } };
-      };
-      expect(data.pagination.total).toBe(lines.length);
-      read.push(...data.events.map((event) => event.payload.line));
-      hasMore = data.pagination.hasMore;
+    try {
+      const producer = promisify(execFile)('node', ['-e', PRODUCER, service.url, service.app.loggingToken]);
+      producer.child.stdin?.end(`${lines.join('\n')}\n`);
+      await producer;
+
+      const { resourceToken } = await createResourceToken(service.sql, {
+        name: 'reader',
+        appIds: [service.app.appId],
+        expiresInSeconds: null,
+      });
+      const read: string[] = [];
+      for (let hasMore = true; hasMore; ) {
+        const answer = await fetch(
+          `${service.url}/public/get_events?appId=${service.app.appId}&limit=700&offset=${read.length}`,
+          { headers: { Authorization: `Bearer ${resourceToken}` } },
+        );
+        // The shape is the contract's, which the contract suite checks.
+        const { data } = (await answer.json()) as {
+          data: { events: { payload: { line: string } }[]; pagination: { total: number; hasMore: boolean } };
+        };
+        expect(data.pagination.total).toBe(lines.length);
+        read.push(...data.events.map((event) => event.payload.line));
+        hasMore = data.pagination.hasMore;
+      }
+      expect(read).toEqual(lines);
+    } finally {
+      await service.stop();
     }
-    expect(read).toEqual(lines);
-  } finally {
-    await service.stop();
-  }
-}, 120_000);
+  },
+  120_000,
+);

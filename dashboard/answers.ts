@@ -1,0 +1,108 @@
+/** The shapes of the server's answers under /api, as far as the dashboard reads them. */
+
+export interface User {
+  readonly userId: string;
+  readonly email: string;
+  readonly emailProved: boolean;
+}
+
+export interface Session {
+  readonly user: User | null;
+  /** How the first account is made: straight away, through the printed link; null: there is one. */
+  readonly setup: 'open' | 'link' | null;
+  readonly signup: 'first' | 'open' | 'closed';
+  readonly mail: boolean;
+  readonly version: string;
+}
+
+export type Role = 'owner' | 'maintainer';
+
+export interface AppRow {
+  readonly appId: string;
+  readonly name: string;
+  readonly role: Role;
+  readonly createdAt: string;
+  readonly today: number;
+  readonly total: number;
+  /** Counts of the last 24 hours, oldest first. */
+  readonly sparkline: readonly number[];
+}
+
+export interface App {
+  readonly appId: string;
+  readonly name: string;
+  readonly role: Role;
+  readonly createdAt: string;
+  readonly total: number;
+  readonly firstEventAt: string | null;
+  readonly lastEventAt: string | null;
+}
+
+export interface EventType {
+  readonly typeId: string;
+  readonly name: string;
+  readonly createdAt: string;
+  readonly total: number;
+}
+
+export interface LoggingToken {
+  /** Null where it is sealed under another SECRET. */
+  readonly loggingToken: string | null;
+  readonly createdAt: string;
+  readonly previousValidUntil: string | null;
+}
+
+export interface ResourceToken {
+  readonly tokenId: string;
+  readonly name: string;
+  readonly appIds: readonly string[];
+  readonly createdAt: string;
+  readonly expiresAt: string | null;
+  readonly revokedAt: string | null;
+  readonly lastUsedAt: string | null;
+}
+
+export interface Member {
+  readonly userId: string;
+  readonly email: string;
+  readonly role: Role;
+  readonly addedAt: string;
+}
+
+export interface Invitation {
+  readonly invitationId: string;
+  readonly email: string;
+  readonly role: Role;
+  readonly createdAt: string;
+  readonly expiresAt: string;
+}
+
+export interface AuditEntry {
+  readonly entryId: string | number;
+  readonly at: string;
+  readonly actor: string;
+  readonly action: string;
+  readonly details: Readonly<Record<string, unknown>>;
+}
+
+/** Columns: `starts[i]` goes with `counts[i]` of every type. */
+export interface Series {
+  readonly bucket: string;
+  readonly timezone: string;
+  /** Milliseconds since the epoch. */
+  readonly starts: readonly number[];
+  /** Where the last bucket ends. */
+  readonly end: number;
+  readonly types: readonly {
+    readonly typeId: string | null;
+    readonly name: string;
+    readonly counts: readonly number[];
+    readonly total: number;
+  }[];
+  readonly all: readonly number[];
+  /** What the types beyond the top ones add up to. */
+  readonly other: readonly number[] | null;
+  readonly before: { readonly all: number; readonly byType: Readonly<Record<string, number>> };
+  /** Events before it are removed, their counts kept. */
+  readonly countsOnlyBefore: number | null;
+}

@@ -1,0 +1,109 @@
+/** The one way to the server: typed answers, failures as one kind of error that can be shown and retried. */
+
+/** A request that did not succeed: refused, failed, or never answered. */
+export class Problem extends Error {
+  /** HTTP status; 0 where there was no answer. */
+  readonly status: number;
+  /** The server's code, or UNREACHABLE. */
+  readonly code: string;
+  /** The longer explanation. */
+  readonly details: string;
+  /** What to look for in the server's log; null where there was no answer. */
+  readonly requestId: string | null;
+  readonly retryAfterSeconds: number | null;
+
+  constructor(error: string, fields: Partial<Omit<Problem, keyof Error>> = {}) {
+    super(error);
+    this.status = fields.status ?? 0;
+    this.code = fields.code ?? 'UNREACHABLE';
+    this.details = fields.details ?? '';
+    this.requestId = fields.requestId ?? null;
+    this.retryAfterSeconds = fields.retryAfterSeconds ?? null;
+  }
+}
+
+export type Method = 'GET' | 'POST' | 'PATCH' | 'DELETE';
+
+export interface CallOptions {
+  readonly body?: unknown;
+  readonly signal?: AbortSignal;
+}
+
+/** Longer than the server's own deadline: it answers first wherever it can. */
+const PATIENCE_MS = 40_000;
+
+let onSignedOut: () => void = () => undefined;
+
+/** Says what happens when an answer shows that the session is over. */
+export function whenSignedOut(listener: () => void): void {
+  onSignedOut = listener;
+}
+
+/**
+ * Sends a request and gives back the answer's text.
+ * @throws Problem; or what the caller's signal was aborted with
+ */
+export async function callText(method: Method, path: string, options: CallOptions = {}): Promise<string> {
+  const { body, signal } = options;
+  const patience = AbortSignal.timeout(PATIENCE_MS);
+  let response: Response;
+  let text: string;
+  try {
+    response = await fetch(path, {
+      method,
+      credentials: 'same-origin',
+      signal: signal === undefined ? patience : AbortSignal.any([signal, patience]),
+      // State-changing requests need the JSON content type even where they have nothing to say.
+      ...(method !== 'GET' && {
+        headers: { 'Content-Type': 'application/json' },
+        body: JSON.stringify(body ?? {}),
+      }),
+    });
+    text = await response.text();
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new Problem(
+      patience.aborted ? 'The server did not answer in time' : 'The server can not be reached',
+      {
+        details: 'Check that it runs and that this computer is connected, then try again.',
+      },
+    );
+  }
+  if (response.ok) return text;
+  const problem = problemOf(response, text);
+  if (problem.code === 'SESSION_REQUIRED') onSignedOut();
+  throw problem;
+}
+
+/** Sends a request and gives back the answer's `data`. @throws Problem */
+export async function call<T>(method: Method, path: string, options: CallOptions = {}): Promise<T> {
+  const text = await callText(method, path, options);
+  try {
+    // The server validates what it sends by the same schema that this shape was written from.
+    return (JSON.parse(text) as { readonly data: T }).data;
+  } catch {
+    throw new Problem('The answer could not be read', {
+      details: 'It is not what this page expects.',
+      code: 'BAD_ANSWER',
+    });
+  }
+}
+
+function problemOf(response: Response, text: string): Problem {
+  const fields = {
+    status: response.status,
+    requestId: response.headers.get('X-Request-Id'),
+    retryAfterSeconds: Number(response.headers.get('Retry-After')) || null,
+  };
+  try {
+    const { error, details, code } = JSON.parse(text) as Record<'error' | 'details' | 'code', string>;
+    return new Problem(error, { ...fields, details, code });
+  } catch {
+    // A proxy in between answers in its own words.
+    return new Problem('The server failed to answer', {
+      ...fields,
+      code: 'BAD_ANSWER',
+      details: `Status ${response.status}.`,
+    });
+  }
+}

@@ -1,0 +1,160 @@
+/** The chart as a part of a page: pointer, keyboard and screen reader get at the same numbers. */
+import type { VNode } from 'preact';
+import { useEffect, useRef, useState } from 'preact/hooks';
+import type { Series } from '../answers.ts';
+import { bucketName, spanText } from '../format.ts';
+import { html } from '../html.ts';
+import { theme } from '../state.ts';
+import { Plot } from './plot.ts';
+import type { Stack } from './series-data.ts';
+import { bucketSentence, Tooltip } from './tooltip.ts';
+
+export interface ChartProps {
+  readonly series: Series;
+  readonly stack: Stack;
+  readonly zone: string;
+  /** Key of the line that stands out. */
+  readonly focus: string | null;
+  readonly onZoom: (first: number, last: number) => void;
+  readonly onLeaveZoom: () => void;
+}
+
+export default function Chart(props: ChartProps): VNode {
+  const { series, stack, zone, focus } = props;
+  const place = useRef<HTMLDivElement>(null);
+  const plot = useRef<Plot | null>(null);
+  const tooltip = useRef<Tooltip | null>(null);
+  /** What the handlers of a plot, which outlives many renders, go by. */
+  const latest = useRef(props);
+  latest.current = props;
+  const cursor = useKeyboardCursor(latest, plot);
+
+  useEffect(() => {
+    if (place.current === null) return;
+    const made = new Tooltip(place.current.parentElement ?? place.current);
+    tooltip.current = made;
+    plot.current = new Plot(
+      place.current,
+      { series, stack, zone },
+      {
+        onPoint: (index, left) => {
+          const { series, stack, zone } = latest.current;
+          if (index === null) made.hide();
+          else made.show(series, stack, index, left, zone, Date.now());
+        },
+        onSelect: (first, last) => latest.current.onZoom(first, last),
+        onLeaveZoom: () => latest.current.onLeaveZoom(),
+      },
+    );
+    return () => plot.current?.destroy();
+  }, []);
+
+  const drawn = useRef({ series, stack, zone });
+  useEffect(() => {
+    const before = drawn.current;
+    if (before.series === series && before.stack === stack && before.zone === zone) return;
+    drawn.current = { series, stack, zone };
+    tooltip.current?.hide();
+    plot.current?.update(drawn.current);
+  }, [series, stack, zone]);
+  useEffect(() => plot.current?.focus(focus), [focus]);
+  useEffect(() => {
+    const recolour = (): void => plot.current?.recolour();
+    const system = matchMedia('(prefers-color-scheme: dark)');
+    system.addEventListener('change', recolour);
+    const stop = theme.subscribe(recolour);
+    return () => {
+      system.removeEventListener('change', recolour);
+      stop();
+    };
+  }, []);
+
+  const name = chartName(series, stack, zone);
+  return html`<div
+    class="plot"
+    tabindex="0"
+    role="application"
+    aria-roledescription="chart"
+    aria-label=${`${name}. Arrow keys read the bars, Shift with them selects, Enter zooms in, Backspace goes back.`}
+    data-buckets=${series.starts.length}
+    onKeyDown=${cursor.onKeyDown}
+    onBlur=${cursor.leave}
+  >
+    <div class="plot-area" ref=${place}></div>
+    <div class="sr-only" aria-live="polite">${cursor.spoken}</div>
+  </div>`;
+}
+
+/** `Events per hour by event type, 19 Nov 2026, 14:00 – 20 Nov 2026, 14:00` */
+export function chartName(series: Series, stack: Stack, zone: string): string {
+  const what = stack.mode === 'accumulated' ? 'Events accumulated' : 'Events';
+  const from = series.starts[0] ?? series.end;
+  return `${what} per ${bucketName(series.bucket)} by event type, ${spanText(from, series.end, zone)}`;
+}
+
+interface KeyboardCursor {
+  readonly spoken: string;
+  readonly onKeyDown: (event: KeyboardEvent) => void;
+  readonly leave: () => void;
+}
+
+const MOVES: Record<string, (index: number, last: number) => number> = {
+  ArrowLeft: (index) => index - 1,
+  ArrowRight: (index) => index + 1,
+  PageUp: (index) => index - 10,
+  PageDown: (index) => index + 10,
+  Home: () => 0,
+  End: (_index, last) => last,
+};
+
+/** Arrow keys walk over the buckets and speak them; with Shift they select, and Enter zooms. */
+function useKeyboardCursor(
+  latest: { readonly current: ChartProps },
+  plot: { readonly current: Plot | null },
+): KeyboardCursor {
+  const [spoken, setSpoken] = useState('');
+  const at = useRef<number | null>(null);
+  const anchor = useRef<number | null>(null);
+
+  const selection = (): [number, number] | null => {
+    const [a, b] = [anchor.current, at.current];
+    return a === null || b === null ? null : [Math.min(a, b), Math.max(a, b)];
+  };
+  const leave = (): void => {
+    if (at.current === null) return;
+    at.current = anchor.current = null;
+    setSpoken('');
+    plot.current?.select(null);
+    plot.current?.point(null);
+  };
+  const move = (next: (index: number, last: number) => number, extend: boolean): void => {
+    const { series, stack, zone } = latest.current;
+    const last = series.starts.length - 1;
+    // The first step reads the newest bucket, whichever way it goes.
+    const from = at.current;
+    const index = from === null ? last : Math.min(last, Math.max(0, next(from, last)));
+    if (extend) anchor.current ??= from ?? index;
+    else anchor.current = null;
+    at.current = index;
+    plot.current?.point(index);
+    plot.current?.select(selection());
+    setSpoken(`${bucketSentence(series, stack, index, zone)}${extend ? ', selected' : ''}`);
+  };
+  return {
+    spoken,
+    leave,
+    onKeyDown: (event) => {
+      if (event.ctrlKey || event.metaKey || event.altKey) return;
+      const next = MOVES[event.key];
+      if (next !== undefined) move(next, event.shiftKey);
+      else if (event.key === 'Enter' && at.current !== null) {
+        const [first, last] = selection() ?? [at.current, at.current];
+        leave();
+        latest.current.onZoom(first, last);
+      } else if (event.key === 'Backspace') latest.current.onLeaveZoom();
+      else if (event.key === 'Escape') leave();
+      else return;
+      event.preventDefault();
+    },
+  };
+}

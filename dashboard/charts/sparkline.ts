@@ -1,0 +1,19 @@
+/** The last 24 hours of an app as 24 bars. */
+import type { VNode } from 'preact';
+import { count } from '../format.ts';
+import { html } from '../html.ts';
+
+const HEIGHT = 40;
+
+export function Sparkline({ counts }: { readonly counts: readonly number[] }): VNode {
+  const max = Math.max(1, ...counts);
+  const total = counts.reduce((sum, value) => sum + value, 0);
+  const bars = counts.map((value, hour) => {
+    // An hour with a single event is still seen beside one with thousands; an empty one leaves a dot of ground.
+    const height = value === 0 ? 1 : Math.max(2.5, (value / max) * HEIGHT);
+    return { hour, height, kind: value === 0 ? 'empty' : '' };
+  });
+  return html`<svg class="sparkline" viewBox=${`0 0 ${counts.length * 10} ${HEIGHT}`} preserveAspectRatio="none" role="img" aria-label=${`Last 24 hours: ${count(total)}`}>
+    ${bars.map(({ hour, height, kind }) => html`<rect key=${hour} class=${kind} x=${hour * 10 + 1} y=${HEIGHT - height} width="8" height=${height} rx="1" />`)}
+  </svg>`;
+}

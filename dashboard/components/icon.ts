@@ -1,0 +1,38 @@
+/** Line icons of one weight, drawn in the text's colour. They stand beside words or in labelled buttons. */
+import type { VNode } from 'preact';
+import { html } from '../html.ts';
+
+const PATHS = {
+  back: 'M10 3 5 8l5 5',
+  forward: 'm6 3 5 5-5 5',
+  down: 'm3.500 6 4.500 4.500L12.500 6',
+  pause: 'M5.500 3.500v9M10.500 3.500v9',
+  play: 'M5 3.200v9.600L12.500 8z',
+  copy: 'M5.500 5.500h8v8h-8zM3 10.500H2.500v-8h8V3',
+  check: 'm3 8.500 3.500 3.500L13 4.500',
+  close: 'm4 4 8 8m0-8-8 8',
+  light:
+    'M8 5a3 3 0 1 1 0 6 3 3 0 0 1 0-6M8 1.500v1M8 13.500v1M1.500 8h1M13.500 8h1M3.400 3.400l.7.7M11.900 11.900l.7.7M12.600 3.400l-.7.7M4.100 11.900l-.7.7',
+  dark: 'M13 9.500A5.500 5.500 0 0 1 6.500 3a5.500 5.500 0 1 0 6.500 6.500z',
+  system: 'M2 3h12v8H2zM6 13.500h4',
+  zoomOut: 'M7 2.500a4.500 4.500 0 1 1 0 9 4.500 4.500 0 0 1 0-9m3.300 7.800 3.200 3.200M5 7h4',
+  plus: 'M8 3v10M3 8h10',
+  reload: 'M13 8a5 5 0 1 1-1.600-3.700M13 2v3h-3',
+  clock: 'M8 2a6 6 0 1 1 0 12A6 6 0 0 1 8 2m0 3v3l2 1.500',
+  filter: 'M2 4h12M4.500 8h7M7 12h2',
+  user: 'M8 2.500a2.500 2.500 0 1 1 0 5 2.500 2.500 0 0 1 0-5M3 13.500c.5-3 2.500-4 5-4s4.500 1 5 4',
+} as const;
+
+export type IconName = keyof typeof PATHS;
+
+export function Icon({ name }: { readonly name: IconName }): VNode {
+  return html`<svg class="icon" viewBox="0 0 16 16" aria-hidden="true"><path d=${PATHS[name]} /></svg>`;
+}
+
+/** The mark: a tide, and what was counted above it. */
+export function Mark(): VNode {
+  return html`<svg class="mark" viewBox="0 0 32 32" aria-hidden="true">
+    <path d="M10 13V9M16 13V6M22 13v-3" />
+    <path class="tide" d="M6 21c3.300 0 3.300-3 6.700-3s3.300 3 6.600 3 3.300-3 6.700-3" />
+  </svg>`;
+}

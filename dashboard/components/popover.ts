@@ -1,0 +1,61 @@
+/** A button with a panel below it: closes on Escape, on a click elsewhere, and when the focus leaves. */
+import type { VNode } from 'preact';
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { type Children, html } from '../html.ts';
+import { Icon, type IconName } from './icon.ts';
+
+export interface PopoverProps {
+  readonly icon?: IconName;
+  /** What the button shows. */
+  readonly text: Children;
+  /** What the button and its panel are for. */
+  readonly label: string;
+  readonly class?: string;
+  readonly children: (close: () => void) => Children;
+}
+
+export function Popover({ icon, text, label, class: kind = '', children }: PopoverProps): VNode {
+  const [open, setOpen] = useState(false);
+  const root = useRef<HTMLDivElement>(null);
+  const button = useRef<HTMLButtonElement>(null);
+  const panel = useRef<HTMLDivElement>(null);
+  const close = (): void => {
+    setOpen(false);
+    button.current?.focus();
+  };
+
+  useEffect(() => {
+    if (!open) return;
+    panel.current?.querySelector<HTMLElement>('[autofocus], [aria-checked=true], button, input, a')?.focus();
+    const leave = (event: Event): void => {
+      if (event.target instanceof Node && !root.current?.contains(event.target)) setOpen(false);
+    };
+    document.addEventListener('pointerdown', leave);
+    document.addEventListener('focusin', leave);
+    return () => {
+      document.removeEventListener('pointerdown', leave);
+      document.removeEventListener('focusin', leave);
+    };
+  }, [open]);
+
+  return html`<div
+    class=${`popover ${kind}`}
+    ref=${root}
+    onKeyDown=${(event: KeyboardEvent) => {
+      if (event.key !== 'Escape' || !open) return;
+      event.stopPropagation();
+      close();
+    }}
+  >
+    <button
+      type="button"
+      class="button"
+      ref=${button}
+      aria-haspopup="dialog"
+      aria-expanded=${open ? 'true' : 'false'}
+      title=${label}
+      onClick=${() => setOpen(!open)}
+    >${icon && html`<${Icon} name=${icon} />`}<span class="sr-only">${label}: </span><span class="text">${text}</span><${Icon} name="down" /></button>
+    ${open && html`<div class="panel" role="dialog" aria-label=${label} ref=${panel}>${children(close)}</div>`}
+  </div>`;
+}

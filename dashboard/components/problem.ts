@@ -1,0 +1,26 @@
+/** A failure where it happened: what, why, a way to try again, and what to tell whoever runs the server. */
+import type { VNode } from 'preact';
+import type { Problem } from '../api.ts';
+import { html } from '../html.ts';
+import { CopyButton } from './copy.ts';
+
+export interface ProblemProps {
+  readonly problem: Problem | null;
+  readonly retry?: () => void;
+}
+
+export function ProblemBox({ problem, retry }: ProblemProps): VNode | null {
+  if (problem === null) return null;
+  const { message, details, requestId, retryAfterSeconds } = problem;
+  return html`<div class="problem" role="alert">
+    <div>
+      <strong>${message}.</strong> ${details}
+      ${retryAfterSeconds !== null && html` Try again in ${retryAfterSeconds} s.`}
+      ${
+        requestId !== null &&
+        html`<div class="request-id">Request <code>${requestId}</code><${CopyButton} text=${requestId} label="Copy the request id" /></div>`
+      }
+    </div>
+    ${retry && html`<button type="button" class="button" onClick=${retry}>Try again</button>`}
+  </div>`;
+}

@@ -1,0 +1,22 @@
+/** Narrows a list that is already here. */
+import type { VNode } from 'preact';
+import { html } from '../html.ts';
+
+export interface SearchProps {
+  readonly label: string;
+  readonly onText: (text: string) => void;
+}
+
+export function Search({ label, onText }: SearchProps): VNode {
+  return html`<input
+    type="search"
+    aria-label=${label}
+    placeholder=${label}
+    onInput=${(event: InputEvent) => onText((event.currentTarget as HTMLInputElement).value)}
+  />`;
+}
+
+/** Whether any of the texts has this in it, whatever its case. */
+export function matches(wanted: string, ...texts: readonly string[]): boolean {
+  return texts.join('\n').toLowerCase().includes(wanted.toLowerCase());
+}

@@ -1,0 +1,53 @@
+/** Events out of the server's answer, their payloads untouched: only the envelope is parsed. */
+import { type Child, children, members } from './raw-json.ts';
+
+export interface EventRow {
+  readonly id: string;
+  readonly typeId: string;
+  /** ISO 8601 in UTC. */
+  readonly createdAt: string;
+  /** The JSON text as it was sent. */
+  readonly payload: string;
+}
+
+export interface EventPage {
+  readonly events: readonly EventRow[];
+  /** Cursor of the next older page; null where this was the last. */
+  readonly next: string | null;
+}
+
+/** Reads `{"success":true,"data":{"events":[…],"next":…}}`. */
+export function readEventPage(text: string): EventPage {
+  const data = members(text, dataAt(text));
+  const list = data.get('events');
+  const events = list === undefined ? [] : children(text, list.start).items;
+  return {
+    events: events.map((child) => readRow(text, child.start)),
+    next: scalar(text, data.get('next')),
+  };
+}
+
+/** Reads `{"success":true,"data":{"id":…}}`. */
+export function readEvent(text: string): EventRow {
+  return readRow(text, dataAt(text));
+}
+
+function dataAt(text: string): number {
+  return members(text, text.indexOf('{')).get('data')?.start ?? text.length;
+}
+
+function readRow(text: string, at: number): EventRow {
+  const row = members(text, at);
+  const payload = row.get('payload');
+  return {
+    id: scalar(text, row.get('id')) ?? '',
+    typeId: scalar(text, row.get('typeId')) ?? '',
+    createdAt: scalar(text, row.get('createdAt')) ?? '',
+    payload: payload === undefined ? '{}' : text.slice(payload.start, payload.end),
+  };
+}
+
+/** A string or null of the envelope, which is the server's own and has no surprises. */
+function scalar(text: string, child: Child | undefined): string | null {
+  return child === undefined ? null : (JSON.parse(text.slice(child.start, child.end)) as string | null);
+}

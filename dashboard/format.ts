@@ -1,0 +1,134 @@
+/** Numbers and times for people. English, with the reader's own conventions where the browser's language is English. */
+import { DAY, HOUR, MINUTE, PRESETS, type Range, rangeText, UNIT_NAMES } from './range.ts';
+
+const LOCALE = pickLocale(globalThis.navigator?.language ?? '');
+
+/** Words of the page are English: dates with foreign names of months between them would be neither. */
+function pickLocale(language: string): string {
+  return /^en\b/.test(language) && language !== 'en' ? language : 'en-GB';
+}
+
+const plain = new Intl.NumberFormat(LOCALE);
+/** American in any case: elsewhere a million is a small m, which reads as minutes or metres. */
+const short = new Intl.NumberFormat('en-US', { notation: 'compact', maximumFractionDigits: 1 });
+const rough = new Intl.NumberFormat(LOCALE, { maximumSignificantDigits: 3 });
+
+/** 12,345 */
+export const count = (value: number): string => plain.format(value);
+/** 12.3K */
+export const compact = (value: number): string => short.format(value);
+/** An average: as exact below ten as it is useful. */
+export const average = (value: number): string =>
+  value < 100 ? rough.format(value) : plain.format(Math.round(value));
+
+/** `1 event`, `2 events` */
+export function counted(value: number, noun: string): string {
+  return `${count(value)} ${noun}${value === 1 ? '' : 's'}`;
+}
+
+const dates = new Map<string, Intl.DateTimeFormat>();
+
+function formatter(zone: string, options: Intl.DateTimeFormatOptions): Intl.DateTimeFormat {
+  const key = zone + JSON.stringify(options);
+  let found = dates.get(key);
+  if (found === undefined) {
+    found = new Intl.DateTimeFormat(LOCALE, { timeZone: zone, hourCycle: 'h23', ...options });
+    dates.set(key, found);
+  }
+  return found;
+}
+
+const DATE = { day: 'numeric', month: 'short', year: 'numeric' } as const;
+const TIME = { hour: '2-digit', minute: '2-digit' } as const;
+const SECONDS = { ...TIME, second: '2-digit' } as const;
+
+/** 20 Nov 2026 */
+export const date = (instant: number, zone: string): string => formatter(zone, DATE).format(instant);
+/** 20 Nov 2026, 14:00 */
+export const dateTime = (instant: number, zone: string): string =>
+  formatter(zone, { ...DATE, ...TIME }).format(instant);
+/** 20 Nov 2026, 14:00:07 GMT+1 */
+export const exact = (instant: number, zone: string): string =>
+  formatter(zone, { ...DATE, ...SECONDS, timeZoneName: 'short' }).format(instant);
+/** 20 Nov */
+export const dayMonth = (instant: number, zone: string): string =>
+  formatter(zone, { day: 'numeric', month: 'short' }).format(instant);
+/** 14:00 */
+export const clock = (instant: number, zone: string): string => formatter(zone, TIME).format(instant);
+/** 14:00:07.123 */
+export const preciseClock = (instant: number, zone: string): string =>
+  formatter(zone, { ...SECONDS, fractionalSecondDigits: 3 }).format(instant);
+/** Nov */
+export const month = (instant: number, zone: string): string =>
+  formatter(zone, { month: 'short' }).format(instant);
+/** 2026 */
+export const year = (instant: number, zone: string): string =>
+  formatter(zone, { year: 'numeric' }).format(instant);
+/** GMT+1 */
+export function offset(instant: number, zone: string): string {
+  const parts = formatter(zone, { timeZoneName: 'shortOffset' }).formatToParts(instant);
+  return parts.find(({ type }) => type === 'timeZoneName')?.value ?? zone;
+}
+
+/** The bucket from `start` to `end` (exclusive): `Fri 20 Nov 2026, 14:00 – 15:00 GMT+1`, or its days, or its month. */
+export function bucketSpan(start: number, end: number, bucket: string, zone: string): string {
+  const last = end - 1;
+  if (bucket === '1mo') return formatter(zone, { month: 'long', year: 'numeric' }).format(start);
+  const day = formatter(zone, { weekday: 'short', ...DATE });
+  if (bucket === '1d') return day.format(start);
+  if (bucket === '7d') return formatter(zone, DATE).formatRange(start, last);
+  // Both hours named 02:00 of an autumn night differ by their offset alone.
+  return `${day.format(start)}, ${clock(start, zone)} – ${clock(end, zone)} ${offset(start, zone)}`;
+}
+
+/** 20 Nov 2026, 14:00 – 18:00 */
+export function spanText(from: number, to: number, zone: string): string {
+  return formatter(zone, { ...DATE, ...TIME }).formatRange(from, to);
+}
+
+/** What a range is called on its button. */
+export function rangeLabel(range: Range, zone: string): string {
+  if (range.kind === 'all') return 'All time';
+  if (range.kind === 'between') return spanText(range.from, range.to, zone);
+  const unit = UNIT_NAMES[range.unit];
+  return range.amount === 1 ? `Last ${unit}` : `Last ${range.amount} ${unit}s`;
+}
+
+/** The presets as pairs of what the URL has and what people read. */
+export const presetLabels = (): [string, string][] =>
+  PRESETS.map((text) => [
+    text,
+    text === 'all' ? 'All' : text.replace('m', ' min').replace(/(\d)([hdy])$/, '$1 $2'),
+  ]);
+
+export const isPreset = (range: Range): boolean => PRESETS.includes(rangeText(range));
+
+const relative = new Intl.RelativeTimeFormat(LOCALE, { numeric: 'auto' });
+
+/** 5 minutes ago */
+export function ago(instant: number, now: number): string {
+  const ms = instant - now;
+  const size = Math.abs(ms);
+  if (size < MINUTE) return 'just now';
+  if (size < HOUR) return relative.format(Math.round(ms / MINUTE), 'minute');
+  if (size < 2 * DAY) return relative.format(Math.round(ms / HOUR), 'hour');
+  if (size < 60 * DAY) return relative.format(Math.round(ms / DAY), 'day');
+  if (size < 730 * DAY) return relative.format(Math.round(ms / (30 * DAY)), 'month');
+  return relative.format(Math.round(ms / (365 * DAY)), 'year');
+}
+
+const BUCKET_NAMES: Record<string, string> = {
+  '1m': 'minute',
+  '5m': '5 minutes',
+  '15m': '15 minutes',
+  '1h': 'hour',
+  '3h': '3 hours',
+  '6h': '6 hours',
+  '12h': '12 hours',
+  '1d': 'day',
+  '7d': 'week',
+  '1mo': 'month',
+};
+
+/** `hour`, for "per hour". */
+export const bucketName = (bucket: string): string => BUCKET_NAMES[bucket] ?? bucket;

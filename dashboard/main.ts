@@ -1,0 +1,28 @@
+/** Starts the page: what the address needs is asked for at once, all together, before anything is drawn. */
+import { render } from 'preact';
+import { html } from './html.ts';
+import { resolveRange } from './range.ts';
+import { preload } from './resource.ts';
+import { prepareChart } from './routes/app.ts';
+import { appsPath } from './routes/apps.ts';
+import { Shell } from './shell.ts';
+import { loadSession, now } from './state.ts';
+import { ownZone } from './time-zone.ts';
+import { parseView } from './url.ts';
+import { seriesPath } from './view.ts';
+
+void loadSession();
+const [, appId, tab] = /^\/apps\/([^/]+)(?:\/([^/]+))?\/?$/.exec(location.pathname) ?? [];
+if (appId !== undefined) {
+  if (tab === undefined) {
+    const view = parseView(location.search, ownZone());
+    prepareChart();
+    preload(seriesPath(appId, view, resolveRange(view.range, now.value, view.zone)));
+  }
+  preload(`/api/apps/${appId}`);
+} else if (location.pathname === '/') {
+  preload(appsPath());
+}
+
+const place = document.getElementById('app');
+if (place !== null) render(html`<${Shell} />`, place);

@@ -1,0 +1,142 @@
+/** Loading for components: one request at a time, the last answer kept while the next one is on its way. */
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { call, Problem } from './api.ts';
+
+export interface Resource<T> {
+  readonly data: T | undefined;
+  readonly problem: Problem | null;
+  readonly loading: boolean;
+  /** Asks again. */
+  readonly reload: () => void;
+  /** Puts in place what is known to be true now, for example after a change. */
+  readonly replace: (data: T) => void;
+}
+
+/** Last answers by key: going back shows them at once, and asks again. */
+const answers = new Map<string, unknown>();
+const MOST_ANSWERS = 40;
+/** Requests that were sent before the component that needs them was there. */
+const early = new Map<string, Promise<unknown>>();
+
+export function forgetAll(): void {
+  answers.clear();
+  early.clear();
+}
+
+/** Sends a GET request now for the component that will ask for it. */
+export function preload(path: string): void {
+  const request = call<unknown>('GET', path);
+  request.catch(() => undefined); // Whoever takes it handles it.
+  early.set(path, request);
+}
+
+export interface ResourceOptions<T> {
+  /** Gets the answer; by default a GET of the key. */
+  readonly load?: (signal: AbortSignal) => Promise<T>;
+  /** Answers of one scope stand in for each other while loading; default: the key's path without its query. */
+  readonly scope?: string;
+  /** Asks again when it changes, also for the same key. */
+  readonly version?: number;
+}
+
+interface State<T> {
+  readonly scope: string;
+  readonly data: T | undefined;
+  readonly problem: Problem | null;
+  readonly loading: boolean;
+}
+
+/**
+ * The answer for a key, and where it stands.
+ * @param key what is asked for, usually the path; null asks for nothing yet
+ */
+export function useResource<T>(key: string | null, options: ResourceOptions<T> = {}): Resource<T> {
+  const scope = options.scope ?? (key ?? '').split('?')[0] ?? '';
+  const [turn, setTurn] = useState(0);
+  const [state, setState] = useState<State<T>>({ scope: '', data: undefined, problem: null, loading: true });
+  const current = useRef(key);
+  current.current = key;
+
+  useEffect(() => {
+    if (key === null) return;
+    const aborter = new AbortController();
+    setState((old) => ({
+      scope,
+      data: (old.scope === scope && old.data) || (answers.get(key) as T | undefined), // Kept under this very key.
+      problem: old.scope === scope ? old.problem : null,
+      loading: true,
+    }));
+    const sent = early.get(key) as Promise<T> | undefined; // Sent for this very key.
+    early.delete(key);
+    const request = sent ?? (options.load ?? ((signal) => call<T>('GET', key, { signal })))(aborter.signal);
+    request.then(
+      (data) => {
+        remember(key, data);
+        if (!aborter.signal.aborted) setState({ scope, data, problem: null, loading: false });
+      },
+      (error: unknown) => {
+        if (aborter.signal.aborted) return;
+        const problem =
+          error instanceof Problem ? error : new Problem('Something went wrong', { details: String(error) });
+        setState((old) => ({ ...old, problem, loading: false }));
+      },
+    );
+    return () => aborter.abort();
+  }, [key, turn, options.version]);
+
+  const usable = state.scope === scope;
+  return {
+    data: usable ? state.data : key === null ? undefined : (answers.get(key) as T | undefined),
+    problem: usable ? state.problem : null,
+    loading: usable ? state.loading : true,
+    reload: () => setTurn((count) => count + 1),
+    replace: (data) => {
+      if (key !== null) remember(key, data);
+      setState({ scope, data, problem: null, loading: false });
+    },
+  };
+}
+
+function remember(key: string, data: unknown): void {
+  answers.delete(key);
+  answers.set(key, data);
+  for (const oldest of answers.keys()) {
+    if (answers.size <= MOST_ANSWERS) break;
+    answers.delete(oldest);
+  }
+}
+
+export interface Action<A extends readonly unknown[]> {
+  readonly run: (...given: A) => Promise<void>;
+  readonly busy: boolean;
+  readonly problem: Problem | null;
+  readonly clear: () => void;
+}
+
+/** A change that a person asks for: at most one at a time, its failure kept to be shown beside the button. */
+export function useAction<A extends readonly unknown[]>(work: (...given: A) => Promise<void>): Action<A> {
+  const [busy, setBusy] = useState(false);
+  const [problem, setProblem] = useState<Problem | null>(null);
+  const running = useRef(false);
+  return {
+    busy,
+    problem,
+    clear: () => setProblem(null),
+    run: async (...given) => {
+      if (running.current) return;
+      running.current = true;
+      setBusy(true);
+      setProblem(null);
+      try {
+        await work(...given);
+      } catch (error) {
+        setProblem(
+          error instanceof Problem ? error : new Problem('Something went wrong', { details: String(error) }),
+        );
+      } finally {
+        running.current = false;
+        setBusy(false);
+      }
+    },
+  };
+}

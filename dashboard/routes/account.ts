@@ -1,0 +1,60 @@
+/** One's own account: password, and sessions elsewhere. */
+import type { VNode } from 'preact';
+import { useLocation } from 'preact-iso/router';
+import { call } from '../api.ts';
+import { Field, Form } from '../components/field.ts';
+import { ProblemBox } from '../components/problem.ts';
+import { Section } from '../components/section.ts';
+import { html } from '../html.ts';
+import { useAction } from '../resource.ts';
+import { forgetUser, notify, session } from '../state.ts';
+import { useTitle } from '../title.ts';
+
+export function AccountPage(): VNode {
+  useTitle('Account');
+  const { route } = useLocation();
+  const current = session.value;
+  const user = current?.user;
+  const change = useAction(
+    async ({ currentPassword, newPassword }: Record<string, string>, form: HTMLFormElement) => {
+      await call('POST', '/api/password', { body: { currentPassword, newPassword } });
+      form.reset();
+      notify('The password was changed; all other sessions have ended');
+    },
+  );
+  const confirm = useAction(async () => {
+    await call('POST', '/api/email-proofs');
+    notify('A mail with a link is on its way');
+  });
+  const everywhere = useAction(async () => {
+    await call('DELETE', '/api/sessions');
+    route('/sign-in');
+    forgetUser();
+  });
+  return html`<div class="page">
+    <div class="page-head"><h1>Account</h1></div>
+    <div class="sections">
+      <${Section} title="E-mail">
+        <p>${user?.email} ${user?.emailProved === false && html`<span class="badge">not confirmed</span>`}</p>
+        ${
+          user?.emailProved === false &&
+          current?.mail &&
+          html`<button type="button" class="button" aria-disabled=${confirm.busy} onClick=${confirm.run}>Mail me a link to confirm it</button>
+          <${ProblemBox} problem=${confirm.problem} />`
+        }
+      <//>
+      <${Section} title="Password" about="Changing it signs you out everywhere else.">
+        <${Form} class="stacked" action=${change} submit="Change the password">
+          <input class="sr-only" type="email" name="email" autocomplete="username" value=${user?.email} readonly tabindex="-1" aria-hidden="true" />
+          <${Field} label="Current password" name="currentPassword" type="password" autocomplete="current-password" />
+          <${Field} label="New password" name="newPassword" type="password" autocomplete="new-password" minlength="8" />
+        <//>
+      <//>
+      <${Section} title="Sessions" about="Ends every session of yours, this one too.">
+        <button type="button" class="button" aria-disabled=${everywhere.busy} onClick=${() => everywhere.run()}>Sign out everywhere</button>
+        <${ProblemBox} problem=${everywhere.problem} />
+      <//>
+    </div>
+    <p class="muted version">Tidemark ${current?.version}</p>
+  </div>`;
+}

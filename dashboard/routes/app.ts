@@ -1,0 +1,90 @@
+/** One app: its name, its tabs, and the page of the tab. */
+import type { FunctionComponent, VNode } from 'preact';
+import type { App } from '../answers.ts';
+import { ProblemBox } from '../components/problem.ts';
+import { type Load, Part, prepare } from '../components/waiting.ts';
+import { ago, compact, count, exact } from '../format.ts';
+import { html } from '../html.ts';
+import { type Resource, useResource } from '../resource.ts';
+import { now } from '../state.ts';
+import { useTitle } from '../title.ts';
+import { viewSearch } from '../url.ts';
+import { useView } from '../view.ts';
+import { EventsPage } from './events.ts';
+import { SettingsPage } from './settings.ts';
+import { TypesPage } from './types.ts';
+
+export interface TabProps {
+  readonly appId: string;
+  /** The app's details, which a page may start without. */
+  readonly app: Resource<App>;
+}
+
+/** The chart comes when it is needed, with what it draws with; both are asked for at once. */
+const loadChart: Load<TabProps> = async () => {
+  const [part] = await Promise.all([import('./chart.ts'), import('uplot')]);
+  return part.ChartPage;
+};
+
+const TABS = ['', 'events', 'types', 'settings'] as const;
+const TAB_NAMES: Record<string, string> = {
+  '': 'Chart',
+  events: 'Events',
+  types: 'Types',
+  settings: 'Settings',
+};
+
+function tabPage(tab: string, props: TabProps): VNode {
+  if (tab === '') return html`<${Part} load=${loadChart} props=${props} />`;
+  if (tab === 'events') return html`<${EventsPage} ...${props} />`;
+  if (tab === 'types') return html`<${TypesPage} ...${props} />`;
+  return tab === 'settings' ? html`<${SettingsPage} ...${props} />` : html`<${Gone} />`;
+}
+
+/** Starts loading what the chart needs. */
+export const prepareChart = (): void => prepare(loadChart);
+
+export const appPath = (appId: string): string => `/api/apps/${appId}`;
+
+export function AppPage({ params }: { readonly params: Readonly<Record<string, string>> }): VNode {
+  const { appId = '', tab = '' } = params;
+  const app = useResource<App>(appPath(appId));
+  const { view } = useView();
+  const name = TAB_NAMES[tab];
+  const { data } = app;
+  useTitle(data && name && `${name} · ${data.name}`);
+  if (app.problem?.status === 404) return html`<${Gone} />`;
+  // The view goes along: what is seen in the chart is what is listed as events.
+  const search = viewSearch({ ...view, event: null });
+  return html`<div class="page">
+    <div class="page-head app-head">
+      <h1>${data?.name ?? html`<span class="sr-only">App</span><span class="skeleton"><span></span></span>`}</h1>
+      <p class="muted">${data && html`<${Figures} app=${data} zone=${view.zone} />`}</p>
+      <nav class="tabs" aria-label="App">
+        ${TABS.map(
+          (key) => html`<a
+            key=${key}
+            href=${`/apps/${appId}${key && `/${key}`}${key === '' || key === 'events' ? search : ''}`}
+            aria-current=${key === tab ? 'page' : undefined}
+            onPointerEnter=${key === '' && prepareChart}
+          >${TAB_NAMES[key]}</a>`,
+        )}
+      </nav>
+    </div>
+    <${ProblemBox} problem=${app.problem} retry=${app.reload} />
+    <div key=${appId + tab}>${tabPage(tab, { appId, app })}</div>
+  </div>`;
+}
+
+function Figures({ app, zone }: { readonly app: App; readonly zone: string }): VNode {
+  const { total, lastEventAt } = app;
+  const last = lastEventAt === null ? null : Date.parse(lastEventAt);
+  return html`<span title=${count(total)}>${compact(total)} events</span>
+    ${last !== null && html` · last <time datetime=${lastEventAt} title=${exact(last, zone)}>${ago(last, Math.max(now.value, Date.now()))}</time>`}`;
+}
+
+const Gone: FunctionComponent = () => html`<div class="empty">
+  <h1>There is no such app</h1>
+  <p>It may have been deleted, or you are not one of its members. An owner of the app can add you by your e-mail address.</p>
+  <a class="button" href="/">All apps</a>
+</div>`;

@@ -1,0 +1,197 @@
+/** Pages of people who have no account here yet, or no way into it: by link, by invitation, by mail. */
+import type { VNode } from 'preact';
+import { useState } from 'preact/hooks';
+import { useLocation } from 'preact-iso/router';
+import type { Role, User } from '../answers.ts';
+import { call } from '../api.ts';
+import { Field, Form } from '../components/field.ts';
+import { ProblemBox } from '../components/problem.ts';
+import { Skeleton, Waiting } from '../components/waiting.ts';
+import { type Children, html } from '../html.ts';
+import { useAction, useResource } from '../resource.ts';
+import { loadSession, notify, session } from '../state.ts';
+import { useTitle } from '../title.ts';
+import { signedIn } from './sign-in.ts';
+
+export interface JoinPageProps {
+  /** How the address begins. */
+  readonly kind: string;
+  /** The one-time secret of the link. */
+  readonly token?: string;
+}
+
+export function JoinPage({ kind, token }: JoinPageProps): VNode {
+  if (kind === 'invitations') return html`<${Invited} token=${token} />`;
+  if (kind === 'email-proofs') return html`<${EmailProof} token=${token} />`;
+  if (kind === 'password-reset')
+    return token ? html`<${NewPassword} token=${token} />` : html`<${AskReset} />`;
+  return html`<${SignUp} setupToken=${kind === 'setup' ? token : undefined} />`;
+}
+
+function Narrow({ title, children }: { readonly title: string; readonly children: Children }): VNode {
+  useTitle(title);
+  return html`<div class="narrow"><h1>${title}</h1>${children}</div>`;
+}
+
+interface NewAccount {
+  readonly user?: User;
+  readonly checkMail?: boolean;
+}
+
+function PasswordField(): VNode {
+  return html`<${Field} label="Password" name="password" type="password" autocomplete="new-password" minlength="8" hint="A sentence is easier to remember and harder to guess than a few odd characters." />`;
+}
+
+function SignUp({ setupToken }: { readonly setupToken?: string }): VNode {
+  const { route } = useLocation();
+  const [mailed, setMailed] = useState(false);
+  const current = session.value;
+  const isFirst = setupToken !== undefined || (current?.setup ?? null) !== null;
+  const action = useAction(async ({ email, password }: Record<string, string>) => {
+    const body = { email, password, ...(setupToken !== undefined && { setupToken }) };
+    const { user } = await call<NewAccount>('POST', '/api/users', { body });
+    if (user === undefined) setMailed(true);
+    else {
+      signedIn(user);
+      route('/', true);
+    }
+  });
+  if (current === null) return html`<${Narrow} title="Create an account"><${Skeleton} lines=${5} /><//>`;
+  if (current.user !== null && !isFirst)
+    return html`<${Narrow} title="You are signed in"><p><a href="/">Go to your apps</a></p><//>`;
+  if (current.setup === 'link' && setupToken === undefined) {
+    return html`<${Narrow} title="Almost there">
+      <p>This server has no account yet. The first one is made through a one-time link, which the server printed when it started. Open that link to go on.</p>
+    <//>`;
+  }
+  if (current.setup === null && current.signup !== 'open') {
+    return html`<${Narrow} title="By invitation">
+      <p>Accounts on this server are made by invitation. Ask an app’s owner to add your e-mail address.</p>
+      <p class="links"><a href="/sign-in">Sign in</a></p>
+    <//>`;
+  }
+  if (mailed)
+    return html`<${Narrow} title="Check your mail"><p role="status">A link to finish with is on its way.</p><//>`;
+  return html`<${Narrow} title=${isFirst ? 'Welcome to Tidemark' : 'Create an account'}>
+    ${isFirst && html`<p>Make the first account of this server. Others can be invited later.</p>`}
+    <${Form} class="stacked" action=${action} submit=${action.busy ? 'One moment…' : 'Create the account'}>
+      <${Field} label="E-mail" name="email" type="email" autocomplete="username" autofocus />
+      <${PasswordField} />
+    <//>
+    ${!isFirst && html`<p class="links"><a href="/sign-in">Sign in with an account</a></p>`}
+  <//>`;
+}
+
+interface InvitationDetails {
+  readonly appName: string;
+  readonly email: string;
+  readonly role: Role;
+  readonly needsAccount: boolean;
+}
+
+function Invited({ token = '' }: { readonly token?: string }): VNode {
+  const { route, path } = useLocation();
+  const invitation = useResource<InvitationDetails>(`/api/invitations/${encodeURIComponent(token)}`);
+  const join = useAction(async ({ password }: Record<string, string>) => {
+    const email = invitation.data?.email;
+    const { user } = await call<NewAccount>('POST', '/api/users', {
+      body: { email, password, invitation: token },
+    });
+    if (user !== undefined) signedIn(user);
+    route('/', true);
+  });
+  const accept = useAction(async () => {
+    const { appId } = await call<{ appId: string }>(
+      'POST',
+      `/api/invitations/${encodeURIComponent(token)}/accept`,
+    );
+    notify('You are a member now');
+    route(`/apps/${appId}`, true);
+  });
+  const { data } = invitation;
+  if (data === undefined) {
+    return html`<${Narrow} title="Invitation"><${Waiting} for=${invitation} lines=${5} /><//>`;
+  }
+  const { appName, email, role, needsAccount } = data;
+  const user = session.value?.user;
+  const intro = html`<p>You are invited to <b>${appName}</b> as ${role}, as <b>${email}</b>.</p>`;
+  if (user != null) {
+    return html`<${Narrow} title="Invitation">${intro}
+      ${user.email !== email && html`<p class="callout">You are signed in as ${user.email}.</p>`}
+      <button type="button" class="button primary" aria-disabled=${accept.busy} onClick=${() => accept.run()}>Accept</button>
+      <${ProblemBox} problem=${accept.problem} />
+    <//>`;
+  }
+  if (!needsAccount) {
+    return html`<${Narrow} title="Invitation">${intro}
+      <a class="button primary" href=${`/sign-in?next=${encodeURIComponent(path)}`}>Sign in to accept</a>
+    <//>`;
+  }
+  return html`<${Narrow} title="Invitation">${intro}
+    <${Form} class="stacked" action=${join} submit="Create the account and join">
+      <${Field} label="E-mail" name="email" type="email" autocomplete="username" readonly value=${email} />
+      <${PasswordField} />
+    <//>
+  <//>`;
+}
+
+function AskReset(): VNode {
+  const [sent, setSent] = useState(false);
+  const action = useAction(async ({ email }: Record<string, string>) => {
+    await call('POST', '/api/password-resets', { body: { email } });
+    setSent(true);
+  });
+  return html`<${Narrow} title="Reset your password">
+    ${
+      sent
+        ? html`<p role="status">If there is an account with this address, a mail with a link is on its way.</p>`
+        : html`<${Form} class="stacked" action=${action} submit="Send the link"><${Field} label="E-mail" name="email" type="email" autocomplete="username" autofocus /><//>`
+    }
+    <p class="links"><a href="/sign-in">Back to signing in</a></p>
+  <//>`;
+}
+
+function NewPassword({ token }: { readonly token: string }): VNode {
+  const { route } = useLocation();
+  const action = useAction(async ({ password }: Record<string, string>) => {
+    await call('POST', `/api/password-resets/${encodeURIComponent(token)}`, { body: { password } });
+    notify('The password was changed');
+    await loadSession();
+    route('/sign-in', true);
+  });
+  return html`<${Narrow} title="A new password">
+    <${Form} class="stacked" action=${action} submit="Set the password"><${PasswordField} /><//>
+  <//>`;
+}
+
+interface ProofDetails {
+  readonly email: string;
+  /** True where a sign-up waits for it: the password shows that whoever has the mail is who signed up. */
+  readonly needsPassword: boolean;
+}
+
+function EmailProof({ token = '' }: { readonly token?: string }): VNode {
+  const { route, path } = useLocation();
+  const url = `/api/email-proofs/${encodeURIComponent(token)}`;
+  const proof = useResource<ProofDetails>(url);
+  const action = useAction(async ({ password }: Record<string, string>) => {
+    await call('POST', url, { body: password === undefined ? {} : { password } });
+    notify('The address is confirmed');
+    await loadSession();
+    route('/', true);
+  });
+  const { data } = proof;
+  if (data === undefined)
+    return html`<${Narrow} title="Your e-mail address"><${Waiting} for=${proof} lines=${4} /><//>`;
+  const canConfirm = data.needsPassword || session.value?.user != null;
+  return html`<${Narrow} title="Your e-mail address">
+    <p>Confirm that <b>${data.email}</b> is yours.</p>
+    ${
+      canConfirm
+        ? html`<${Form} class="stacked" action=${action} submit="Confirm">
+            ${data.needsPassword && html`<${Field} label="The password you chose" name="password" type="password" autocomplete="current-password" />`}
+          <//>`
+        : html`<a class="button primary" href=${`/sign-in?next=${encodeURIComponent(path)}`}>Sign in to confirm</a>`
+    }
+  <//>`;
+}

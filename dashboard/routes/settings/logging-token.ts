@@ -1,0 +1,88 @@
+/** The logging token: masked until it is asked for, and rotated without losing what is still being sent. */
+import type { VNode } from 'preact';
+import { useState } from 'preact/hooks';
+import type { App, LoggingToken } from '../../answers.ts';
+import { call } from '../../api.ts';
+import { CopyButton } from '../../components/copy.ts';
+import { Dialog } from '../../components/dialog.ts';
+import { ConfirmName, Form, Select } from '../../components/field.ts';
+import { Section } from '../../components/section.ts';
+import { Waiting } from '../../components/waiting.ts';
+import { date, dateTime } from '../../format.ts';
+import { html } from '../../html.ts';
+import { useAction } from '../../resource.ts';
+import { notify } from '../../state.ts';
+import { ownZone } from '../../time-zone.ts';
+import type { SectionProps } from '../settings.ts';
+
+const ABOUT = 'Programs send it with every event they write. Keep it on servers: whoever has it can write.';
+
+export function LoggingTokenSection({ app, resource }: SectionProps<LoggingToken>): VNode {
+  const [shown, setShown] = useState(false);
+  const [rotating, setRotating] = useState(false);
+  const { data, reload } = resource;
+  const until = data?.previousValidUntil ?? null;
+  return html`<${Section} title="Logging token" about=${ABOUT}>
+    <${Waiting} for=${resource} lines=${2} />
+    ${data && html`<${TokenText} text=${data.loggingToken} shown=${shown} />`}
+    ${
+      data &&
+      html`<div class="row-actions">
+        ${
+          data.loggingToken !== null &&
+          html`<button type="button" class="button" aria-pressed=${shown ? 'true' : 'false'} onClick=${() => setShown(!shown)}>${shown ? 'Hide' : 'Reveal'}</button>
+          <${CopyButton} text=${data.loggingToken} label="Copy the logging token">Copy<//>`
+        }
+        <button type="button" class="button" onClick=${() => setRotating(true)}>Rotate…</button>
+      </div>
+      <p class="hint">
+        Made on ${date(Date.parse(data.createdAt), ownZone())}.
+        ${until !== null && Date.parse(until) > Date.now() && html` The one before it is taken until ${dateTime(Date.parse(until), ownZone())}.`}
+      </p>`
+    }
+    ${
+      rotating &&
+      html`<${Rotate} app=${app} onClose=${() => setRotating(false)} onRotated=${() => {
+        setRotating(false);
+        setShown(true);
+        reload();
+      }} />`
+    }
+  <//>`;
+}
+
+function TokenText({ text, shown }: { readonly text: string | null; readonly shown: boolean }): VNode {
+  if (text === null) {
+    return html`<p class="callout">The token can not be shown: it was sealed under another SECRET of the server. It still works; rotate it to get one that can be shown.</p>`;
+  }
+  return html`<code class="token">${shown ? text : `${text.slice(0, 4)}${'•'.repeat(24)}`}</code>`;
+}
+
+interface RotateProps {
+  readonly app: App;
+  readonly onClose: () => void;
+  readonly onRotated: () => void;
+}
+
+const GRACE: readonly (readonly [string, string])[] = [
+  ['24', 'a day'],
+  ['1', 'an hour'],
+  ['168', 'a week'],
+  ['0', 'not at all: it stops working now'],
+];
+
+function Rotate({ app, onClose, onRotated }: RotateProps): VNode {
+  const action = useAction(async ({ graceHours, confirm }: Record<string, string>) => {
+    const body = { graceHours: Number(graceHours), confirm };
+    await call('POST', `/api/apps/${app.appId}/logging-token/rotate`, { body });
+    notify('The logging token was rotated');
+    onRotated();
+  });
+  return html`<${Dialog} title="Rotate the logging token" onClose=${onClose}>
+    <p>Programs need the new token before the old one stops working.</p>
+    <${Form} class="stacked" danger action=${action} submit="Rotate">
+      <${Select} label="The old token is still taken for" name="graceHours" options=${GRACE} />
+      <${ConfirmName} name=${app.name} />
+    <//>
+  <//>`;
+}

@@ -1,0 +1,123 @@
+/** Who works with the app: added by e-mail, removed, and leaving by themselves. */
+import type { VNode } from 'preact';
+import { useState } from 'preact/hooks';
+import { useLocation } from 'preact-iso/router';
+import type { Invitation, Member } from '../../answers.ts';
+import { call } from '../../api.ts';
+import { Confirm } from '../../components/confirm.ts';
+import { Copyable } from '../../components/copy.ts';
+import { Field, Form } from '../../components/field.ts';
+import { Section } from '../../components/section.ts';
+import { Waiting } from '../../components/waiting.ts';
+import { date } from '../../format.ts';
+import { html } from '../../html.ts';
+import { useAction } from '../../resource.ts';
+import { notify, session } from '../../state.ts';
+import { ownZone } from '../../time-zone.ts';
+import type { SectionProps } from '../settings.ts';
+
+export interface MemberList {
+  readonly members: readonly Member[];
+  readonly invitations: readonly Invitation[];
+}
+
+type Added =
+  | { readonly added: true }
+  | { readonly invited: true; readonly link: string; readonly mailed: boolean };
+
+/** What is about to be taken away, once it is confirmed. */
+interface Removal {
+  readonly path: string;
+  readonly title: string;
+  readonly text: string;
+  readonly leaves: boolean;
+}
+
+export function Members({ app, resource }: SectionProps<MemberList>): VNode {
+  const path = `/api/apps/${app.appId}/members`;
+  const { data, reload } = resource;
+  const [removal, setRemoval] = useState<Removal | null>(null);
+  const { route } = useLocation();
+  const me = session.value?.user?.userId;
+  const isOwner = app.role === 'owner';
+  const remove = useAction(async () => {
+    if (removal === null) return;
+    await call('DELETE', removal.path);
+    setRemoval(null);
+    notify(removal.leaves ? `You have left ${app.name}` : 'Removed');
+    if (removal.leaves) route('/', true);
+    else reload();
+  });
+  const removeMember = ({ userId, email }: Member): Removal => ({
+    path: `${path}/${userId}`,
+    leaves: userId === me,
+    title: userId === me ? 'Leave the app' : 'Remove the member',
+    text:
+      userId === me
+        ? `You will not see ${app.name} any more.`
+        : `${email} will not see ${app.name} any more.`,
+  });
+  const about =
+    'Maintainers see everything and make event types and resource tokens. The owner also renames, deletes, and decides who is here.';
+  return html`<${Section} title="Members" about=${about}>
+    <${Waiting} for=${resource} lines=${3} />
+    ${
+      data &&
+      html`<ul class="people">
+        ${data.members.map(
+          (member) => html`<li key=${member.userId}>
+            <span class="name">${member.email}</span> <span class="badge">${member.role}</span>
+            <span class="spacer"></span>
+            ${
+              member.role !== 'owner' &&
+              (isOwner || member.userId === me) &&
+              html`<button type="button" class="button quiet" aria-label=${member.userId === me ? undefined : `Remove ${member.email}`} onClick=${() => setRemoval(removeMember(member))}>${member.userId === me ? 'Leave' : 'Remove'}</button>`
+            }
+          </li>`,
+        )}
+        ${data.invitations.map(
+          ({ invitationId, email, expiresAt }) => html`<li key=${invitationId}>
+            <span class="name">${email}</span> <span class="badge">invited until ${date(Date.parse(expiresAt), ownZone())}</span>
+            <span class="spacer"></span>
+            ${
+              isOwner &&
+              html`<button type="button" class="button quiet" aria-label=${`Withdraw the invitation of ${email}`} onClick=${() =>
+                setRemoval({
+                  path: `/api/apps/${app.appId}/invitations/${invitationId}`,
+                  leaves: false,
+                  title: 'Withdraw the invitation',
+                  text: `The link that ${email} was given stops working.`,
+                })}>Withdraw</button>`
+            }
+          </li>`,
+        )}
+      </ul>`
+    }
+    ${isOwner && data && html`<${AddMember} path=${path} onAdded=${reload} />`}
+    ${
+      removal &&
+      html`<${Confirm} title=${removal.title} action=${remove} onClose=${() => setRemoval(null)}>${removal.text}<//>`
+    }
+  <//>`;
+}
+
+function AddMember({ path, onAdded }: { readonly path: string; readonly onAdded: () => void }): VNode {
+  const [result, setResult] = useState<{ email: string; added: Added } | null>(null);
+  const action = useAction(async ({ email = '' }: Record<string, string>, form: HTMLFormElement) => {
+    const added = await call<Added>('POST', path, { body: { email } });
+    form.reset();
+    setResult({ email, added });
+    onAdded();
+  });
+  return html`<${Form} class="inline" action=${action} submit="Add"><${Field} label="Add a maintainer by e-mail" name="email" type="email" placeholder="name@example.com" /><//>
+    ${
+      result &&
+      html`<div class="callout" role="status">
+        ${
+          'link' in result.added
+            ? html`<p>${result.email} has an invitation${result.added.mailed ? ', which was mailed.' : '. Pass on this link; it is shown only now:'}</p><${Copyable} text=${result.added.link} label="Copy the invitation link" />`
+            : html`<p>${result.email} is a maintainer now.</p>`
+        }
+      </div>`
+    }`;
+}

@@ -1,0 +1,116 @@
+/** Resource tokens: made, shown once, listed with their last use, revoked. */
+import type { VNode } from 'preact';
+import { useState } from 'preact/hooks';
+import type { App, AppRow, ResourceToken } from '../../answers.ts';
+import { call } from '../../api.ts';
+import { Confirm } from '../../components/confirm.ts';
+import { Copyable } from '../../components/copy.ts';
+import { Dialog } from '../../components/dialog.ts';
+import { Field, Form, Select } from '../../components/field.ts';
+import { Section } from '../../components/section.ts';
+import { Waiting } from '../../components/waiting.ts';
+import { ago, date } from '../../format.ts';
+import { html } from '../../html.ts';
+import { useAction, useResource } from '../../resource.ts';
+import { notify } from '../../state.ts';
+import { ownZone } from '../../time-zone.ts';
+import { appsPath } from '../apps.ts';
+import type { SectionProps } from '../settings.ts';
+
+const EXPIRY: readonly (readonly [string, string])[] = [
+  ['90', 'in 90 days'],
+  ['30', 'in 30 days'],
+  ['365', 'in a year'],
+  ['', 'never'],
+];
+
+export interface TokenList {
+  readonly tokens: readonly ResourceToken[];
+}
+
+export function ResourceTokens({ app, resource }: SectionProps<TokenList>): VNode {
+  const path = `/api/apps/${app.appId}/tokens`;
+  const { data, reload } = resource;
+  const [creating, setCreating] = useState(false);
+  const [revoking, setRevoking] = useState<ResourceToken | null>(null);
+  const revoke = useAction(async () => {
+    await call('DELETE', `${path}/${revoking?.tokenId}`);
+    notify('The token was revoked');
+    setRevoking(null);
+    reload();
+  });
+  return html`<${Section} title="Resource tokens" about="For tools that read events over HTTP. They can not write.">
+    <${Waiting} for=${resource} lines=${3} />
+    ${data?.tokens.length === 0 && html`<p class="hint">None yet.</p>`}
+    ${
+      data &&
+      data.tokens.length > 0 &&
+      html`<div class="scroll"><table class="list">
+        <thead><tr><th scope="col">Name</th><th scope="col">Last used</th><th scope="col">Expires</th><th scope="col"><span class="sr-only">Actions</span></th></tr></thead>
+        <tbody>${data.tokens.map(
+          (token) => html`<tr key=${token.tokenId} class=${isOver(token) ? 'over' : ''}>
+            <th scope="row">${token.name}${token.appIds.length > 1 && html` <span class="badge">${token.appIds.length} apps</span>`}</th>
+            <td>${token.lastUsedAt === null ? 'never' : ago(Date.parse(token.lastUsedAt), Date.now())}</td>
+            <td>${expiryText(token)}</td>
+            <td class="number">${token.revokedAt === null && html`<button type="button" class="button quiet" aria-label=${`Revoke ${token.name}`} onClick=${() => setRevoking(token)}>Revoke</button>`}</td>
+          </tr>`,
+        )}</tbody>
+      </table></div>`
+    }
+    <div class="row-actions"><button type="button" class="button" onClick=${() => setCreating(true)}>New resource token…</button></div>
+    ${creating && html`<${NewToken} app=${app} path=${path} onDone=${reload} onClose=${() => setCreating(false)} />`}
+    ${
+      revoking &&
+      html`<${Confirm} title="Revoke the token" action=${revoke} onClose=${() => setRevoking(null)}>Whatever uses <b>${revoking.name}</b> stops being able to read, at once.<//>`
+    }
+  <//>`;
+}
+
+function isOver({ revokedAt, expiresAt }: ResourceToken): boolean {
+  return revokedAt !== null || (expiresAt !== null && Date.parse(expiresAt) < Date.now());
+}
+
+function expiryText({ revokedAt, expiresAt }: ResourceToken): string {
+  if (revokedAt !== null) return `revoked ${date(Date.parse(revokedAt), ownZone())}`;
+  return expiresAt === null ? 'never' : date(Date.parse(expiresAt), ownZone());
+}
+
+interface NewTokenProps {
+  readonly app: App;
+  readonly path: string;
+  readonly onDone: () => void;
+  readonly onClose: () => void;
+}
+
+function NewToken({ app, path, onDone, onClose }: NewTokenProps): VNode {
+  const [made, setMade] = useState<string | null>(null);
+  const others = useResource<{ apps: AppRow[] }>(appsPath());
+  const choices = (others.data?.apps ?? []).filter(({ appId }) => appId !== app.appId);
+  const action = useAction(async (values: Record<string, string>) => {
+    const appIds = choices.map(({ appId }) => appId).filter((appId) => values[appId] === 'on');
+    const expiresInDays = values.expiresInDays ? Number(values.expiresInDays) : null;
+    const body = { name: values.name, expiresInDays, ...(appIds.length > 0 && { appIds }) };
+    const { resourceToken } = await call<{ resourceToken: string }>('POST', path, { body });
+    setMade(resourceToken);
+    onDone();
+  });
+  if (made !== null) {
+    return html`<${Dialog} title="The new resource token" onClose=${onClose}>
+      <p class="callout">It is shown only now: put it where it is used before you close this.</p>
+      <${Copyable} text=${made} label="Copy the resource token" />
+      <div class="row-actions"><button type="button" class="button primary" onClick=${onClose}>Done</button></div>
+    <//>`;
+  }
+  return html`<${Dialog} title="New resource token" onClose=${onClose}>
+    <${Form} class="stacked" action=${action} submit="Create">
+      <${Field} label="Name" name="name" maxlength="200" placeholder="Analytics" hint="What or who uses it." />
+      <${Select} label="It expires" name="expiresInDays" options=${EXPIRY} />
+      ${
+        choices.length > 0 &&
+        html`<details class="more"><summary>Let it read further apps</summary>
+          ${choices.map(({ appId, name }) => html`<label class="check" key=${appId}><input type="checkbox" name=${appId} /><span>${name}</span></label>`)}
+        </details>`
+      }
+    <//>
+  <//>`;
+}

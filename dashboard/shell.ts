@@ -1,0 +1,153 @@
+/** What stands around every page: the bar at the top, the routes, notices, and where the focus goes. */
+import type { VNode } from 'preact';
+import { useEffect, useRef } from 'preact/hooks';
+import { exec, LocationProvider, useLocation } from 'preact-iso/router';
+import { call } from './api.ts';
+import { Icon, Mark } from './components/icon.ts';
+import { ProblemBox } from './components/problem.ts';
+import { Skeleton } from './components/waiting.ts';
+import { html } from './html.ts';
+import { useAction } from './resource.ts';
+import { AccountPage } from './routes/account.ts';
+import { AppPage } from './routes/app.ts';
+import { AppsPage } from './routes/apps.ts';
+import { JoinPage } from './routes/join.ts';
+import { SignInPage } from './routes/sign-in.ts';
+import {
+  forgetUser,
+  loadSession,
+  notice,
+  session,
+  sessionEnded,
+  sessionProblem,
+  THEMES,
+  theme,
+} from './state.ts';
+
+export function Shell(): VNode {
+  return html`<${LocationProvider}><${Frame} /><//>`;
+}
+
+function Frame(): VNode {
+  const { path } = useLocation();
+  const main = useRef<HTMLElement>(null);
+  const before = useRef(path);
+  useEffect(() => {
+    if (before.current === path) return;
+    // Within an app the tabs stay where they are, and so does the focus on them.
+    const app = /^\/apps\/[^/]+/.exec(path)?.[0];
+    if (app === undefined || !before.current.startsWith(app)) main.current?.focus({ preventScroll: true });
+    before.current = path;
+  }, [path]);
+  return html`<a class="skip" href="#main" onClick=${() => main.current?.focus()}>Skip to the content</a>
+    <${TopBar} />
+    <main id="main" tabindex="-1" ref=${main}><${Pages} /></main>
+    <div class="notice" role="status" data-shown=${notice.value !== ''}>${notice.value}</div>`;
+}
+
+/** Pages for visitors, by how their address begins. */
+const PUBLIC = /^\/(setup|invitations|email-proofs|password-reset|sign-up)(\/|$)/;
+
+function Pages(): VNode {
+  const { path, url, route } = useLocation();
+  const current = session.value;
+  const signedIn = current?.user != null;
+  const signInPath = `/sign-in${path === '/' ? '' : `?next=${encodeURIComponent(url)}`}`;
+  const first = current !== null && current.setup !== null && !PUBLIC.test(path);
+  const away = current !== null && !signedIn && !first && !PUBLIC.test(path) && path !== '/sign-in';
+  useEffect(() => {
+    if (first) route('/sign-up', true);
+    else if (away) route(signInPath, true);
+  }, [first, away]);
+
+  if (current === null) {
+    if (sessionProblem.value !== null) {
+      return html`<div class="narrow"><${ProblemBox} problem=${sessionProblem.value} retry=${loadSession} /></div>`;
+    }
+    // An app's page need not wait to know who asks: its own requests say so.
+    if (!path.startsWith('/apps/'))
+      return path === '/'
+        ? html`<${AppsPage} />`
+        : html`<div class="narrow"><${Skeleton} lines=${6} /></div>`;
+  } else if (first || away) {
+    return html`<div class="narrow"><${Skeleton} lines=${6} /></div>`;
+  }
+  for (const [pattern, page] of ROUTES) {
+    const found = match(path, pattern);
+    if (found !== undefined) return page(found);
+  }
+  return html`<${NotFound} />`;
+}
+
+type Parameters = Readonly<Record<string, string>>;
+
+const join = (kind: string) => (params: Parameters) =>
+  html`<${JoinPage} kind=${kind} token=${params.token} />`;
+
+const ROUTES: readonly (readonly [pattern: string, page: (params: Parameters) => VNode])[] = [
+  ['/', () => html`<${AppsPage} />`],
+  ['/sign-in', () => html`<${SignInPage} />`],
+  ['/sign-up', join('sign-up')],
+  ['/setup/:token', join('setup')],
+  ['/invitations/:token', join('invitations')],
+  ['/email-proofs/:token', join('email-proofs')],
+  ['/password-reset/:token?', join('password-reset')],
+  ['/account', () => html`<${AccountPage} />`],
+  ['/apps/:appId/:tab?', (params) => html`<${AppPage} params=${params} />`],
+];
+
+/** The values of the pattern's names, undefined where the path is another one. */
+function match(path: string, pattern: string): Parameters | undefined {
+  try {
+    // Undefined in spite of its type.
+    return (exec(path, pattern) as ReturnType<typeof exec> | undefined)?.params;
+  } catch {
+    return undefined; // An escape that is none, such as %zz, names nothing.
+  }
+}
+
+function NotFound(): VNode {
+  return html`<div class="narrow empty">
+    <h1>There is no such page</h1>
+    <p>The address may be mistyped, or what it named is gone.</p>
+    <a class="button" href="/">All apps</a>
+  </div>`;
+}
+
+function TopBar(): VNode {
+  const user = session.value?.user;
+  const { path } = useLocation();
+  return html`<header class="top">
+    <a class="brand" href="/"><${Mark} /><span>Tidemark</span></a>
+    <nav aria-label="Main">${user && html`<a href="/" aria-current=${path === '/' ? 'page' : undefined}>Apps</a>`}</nav>
+    <${ThemeSwitch} />
+    ${user && html`<a class="who" href="/account" title=${user.email} aria-label=${`Account of ${user.email}`} aria-current=${path === '/account' ? 'page' : undefined}><${Icon} name="user" /><span>${user.email}</span></a><${SignOut} />`}
+  </header>`;
+}
+
+function SignOut(): VNode {
+  const { route } = useLocation();
+  const action = useAction(async () => {
+    await call('DELETE', '/api/session');
+    sessionEnded.value = false;
+    route('/sign-in');
+    forgetUser();
+  });
+  return html`<button type="button" class="button quiet" onClick=${action.run}>Sign out</button>
+    ${action.problem && html`<div class="floating"><${ProblemBox} problem=${action.problem} retry=${action.run} /></div>`}`;
+}
+
+function ThemeSwitch(): VNode {
+  const next = THEMES[(THEMES.indexOf(theme.value) + 1) % THEMES.length] ?? 'system';
+  const names = { system: 'as the system', light: 'light', dark: 'dark' };
+  const label = `Theme: ${names[theme.value]}. Change to ${names[next]}`;
+  return html`<button
+    type="button"
+    class="icon-button"
+    aria-label=${label}
+    title=${label}
+    onClick=${() => {
+      theme.value = next;
+    }}
+  ><${Icon} name=${theme.value} /></button>`;
+}

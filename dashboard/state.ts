@@ -1,0 +1,71 @@
+/** What all pages share: who is signed in, the theme, the time that relative ranges end at, and short notices. */
+import { effect, signal } from '@preact/signals';
+import type { Session } from './answers.ts';
+import { call, Problem, whenSignedOut } from './api.ts';
+import { forgetAll } from './resource.ts';
+
+/** Null until the server has answered. */
+export const session = signal<Session | null>(null);
+export const sessionProblem = signal<Problem | null>(null);
+/** True where a session ended by itself while pages were open. */
+export const sessionEnded = signal(false);
+
+/** The instant that relative ranges end at; moved by refreshing and by navigating. */
+export const now = signal(Date.now());
+
+/** A line at the bottom of the window that goes by itself, and is read out. */
+export const notice = signal('');
+let noticeTimer = 0;
+
+export function notify(text: string): void {
+  notice.value = text;
+  clearTimeout(noticeTimer);
+  noticeTimer = setTimeout(() => {
+    notice.value = '';
+  }, 4_000);
+}
+
+export async function loadSession(): Promise<void> {
+  sessionProblem.value = null;
+  try {
+    session.value = await call<Session>('GET', '/api/session');
+  } catch (error) {
+    sessionProblem.value = error instanceof Problem ? error : new Problem('The page could not be set up');
+  }
+}
+
+/** Nothing of one account is shown to the next. */
+export function forgetUser(): void {
+  forgetAll();
+  if (session.value !== null) session.value = { ...session.value, user: null };
+}
+
+whenSignedOut(() => {
+  if (session.value?.user != null) sessionEnded.value = true;
+  forgetUser();
+});
+
+export const THEMES = ['system', 'light', 'dark'] as const;
+export type Theme = (typeof THEMES)[number];
+
+export const theme = signal<Theme>(storedTheme());
+
+/** Storage may be forbidden or full: the choice then lasts as long as the page. */
+function storedTheme(): Theme {
+  try {
+    return THEMES.find((known) => known === localStorage.getItem('theme')) ?? 'system';
+  } catch {
+    return 'system';
+  }
+}
+
+effect(() => {
+  const chosen = theme.value;
+  if (chosen === 'system') delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = chosen;
+  try {
+    localStorage.setItem('theme', chosen);
+  } catch {
+    // See storedTheme.
+  }
+});

@@ -1,0 +1,91 @@
+/** The whole state of a view ⇄ the query of its address: reload, back and a shared link show the same. */
+import { isoText, parseRange, type Range, rangeText } from './range.ts';
+import { isZone } from './time-zone.ts';
+
+export type Mode = 'histogram' | 'accumulated';
+
+export interface View {
+  readonly range: Range;
+  /** Where a zoom came from, so that there is a way back. */
+  readonly back: Range | null;
+  /** Only these event types are asked for; none: the top types and the rest. */
+  readonly types: readonly string[];
+  readonly mode: Mode;
+  /** Lines switched off in the legend. */
+  readonly hidden: readonly string[];
+  /** The one line that is shown alone. */
+  readonly solo: string | null;
+  /** IANA time zone of everything that is shown. */
+  readonly zone: string;
+  /** Whether a relative range follows the clock. */
+  readonly live: boolean;
+  /** The most buckets that are wanted; null: as many as the width shows well. */
+  readonly detail: number | null;
+  /** Whether the numbers are shown as a table too. */
+  readonly table: boolean;
+  /** The one event that is open. */
+  readonly event: string | null;
+}
+
+export const DETAILS = [100, 250, 500, 1000];
+const DEFAULT_RANGE: Range = { kind: 'last', amount: 24, unit: 'h' };
+
+/**
+ * Reads a view. What is missing or is no sense has its default: an old or mistyped link still shows something.
+ * @param search the query, with or without its question mark
+ */
+export function parseView(search: string, ownZone: string): View {
+  const query = new URLSearchParams(search);
+  const text = (name: string): string => query.get(name) ?? '';
+  const between = parseRange(`${text('from')}~${text('to')}`);
+  const zone = text('tz');
+  const detail = Number(text('buckets'));
+  return {
+    range: between ?? parseRange(text('range')) ?? DEFAULT_RANGE,
+    back: parseRange(text('back')),
+    types: [...new Set(query.getAll('type').filter((type) => type !== ''))],
+    mode: text('mode') === 'accumulated' ? 'accumulated' : 'histogram',
+    hidden: [...new Set(query.getAll('hide').filter((key) => key !== ''))],
+    solo: text('solo') || null,
+    zone: zone !== '' && isZone(zone) ? zone : ownZone,
+    live: text('refresh') !== 'off',
+    detail: DETAILS.includes(detail) ? detail : null,
+    table: text('table') === '1',
+    event: text('event') || null,
+  };
+}
+
+/** The query of a view, with its question mark; range and zone are always in it, the rest where it is no default. */
+export function viewSearch(view: View): string {
+  const query = new URLSearchParams();
+  const { range } = view;
+  if (range.kind === 'between') {
+    query.set('from', isoText(range.from));
+    query.set('to', isoText(range.to));
+  } else {
+    query.set('range', rangeText(range));
+  }
+  query.set('tz', view.zone);
+  for (const type of view.types) query.append('type', type);
+  if (view.mode !== 'histogram') query.set('mode', view.mode);
+  for (const key of view.hidden) query.append('hide', key);
+  if (view.solo !== null) query.set('solo', view.solo);
+  if (!view.live) query.set('refresh', 'off');
+  if (view.detail !== null) query.set('buckets', String(view.detail));
+  if (view.table) query.set('table', '1');
+  if (view.event !== null) query.set('event', view.event);
+  if (view.back !== null) query.set('back', rangeText(view.back));
+  // Readable in the address bar; none of these has a meaning in a query.
+  return `?${query.toString().replaceAll('%3A', ':').replaceAll('%2F', '/').replaceAll('%7E', '~')}`;
+}
+
+/** A path of this origin to go on to after signing in; anything else is the list of apps. */
+export function safeNext(next: string | null, origin: string): string {
+  try {
+    const url = new URL(next ?? '/', origin);
+    // `//evil` and `/\evil` are other origins to the parser; only what begins with one slash is a path here.
+    return url.origin === origin && next?.startsWith('/') ? url.pathname + url.search : '/';
+  } catch {
+    return '/';
+  }
+}

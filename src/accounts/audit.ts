@@ -1,0 +1,67 @@
+/** The audit log: who changed which member, token or app. Written in the transaction of the change itself. */
+import type { Sql, Transaction } from '../database/connect.ts';
+
+/** Who changes something: a signed-in person, or whoever runs the command line. */
+export type Actor = { readonly userId: number; readonly email: string } | 'command line';
+
+export const COMMAND_LINE: Actor = 'command line';
+
+export type AuditAction =
+  | 'app.create'
+  | 'app.rename'
+  | 'app.delete'
+  | 'type.create'
+  | 'logging-token.rotate'
+  | 'resource-token.create'
+  | 'resource-token.revoke'
+  | 'member.add'
+  | 'member.role'
+  | 'member.remove'
+  | 'member.leave'
+  | 'invitation.create'
+  | 'invitation.withdraw'
+  | 'invitation.accept';
+
+/** What the row says of the change: names and public identifiers, never a token, a link or a password. */
+export type AuditDetails = Readonly<Record<string, string | number | null>>;
+
+export interface AuditEntry {
+  readonly entryId: number;
+  readonly at: Date;
+  readonly actor: string;
+  readonly action: AuditAction;
+  readonly details: AuditDetails;
+}
+
+const PAGE = 50;
+
+/** @param entry.appId internal id of the app */
+export async function writeAudit(
+  tx: Transaction,
+  entry: { appId: number; by: Actor; action: AuditAction; details: AuditDetails },
+): Promise<void> {
+  const { appId, by, action, details } = entry;
+  const userId = by === 'command line' ? null : by.userId;
+  const actor = by === 'command line' ? by : by.email;
+  await tx`
+    INSERT INTO audit_entries (app_id, user_id, actor, action, details)
+    VALUES (${appId}, ${userId}, ${actor}, ${action}, ${tx.json(details)})`;
+}
+
+/**
+ * A page of an app's audit log, newest first.
+ * @param before the last page's last entryId; null for the first page
+ */
+export async function listAudit(
+  sql: Sql,
+  appId: number,
+  before: number | null,
+): Promise<{ entries: AuditEntry[]; hasMore: boolean }> {
+  const rows = await sql<AuditEntry[]>`
+    SELECT id::float8 AS "entryId", at, actor, action, details
+      FROM audit_entries
+     WHERE app_id = ${appId} AND id < ${before ?? Number.MAX_SAFE_INTEGER}
+     ORDER BY id DESC
+     LIMIT ${PAGE + 1}`;
+  return { entries: rows.slice(0, PAGE), hasMore: rows.length > PAGE };
+}

@@ -1,0 +1,119 @@
+/** The dashboard's side of the service: everything under /api and the pages, put together from its parts. */
+import { readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import type { Logger } from 'pino';
+import type { Config } from '../config.ts';
+import { connect, type DatabaseAddress } from '../database/connect.ts';
+import { assetRoutes } from '../http/assets.ts';
+import type { Route } from '../http/route.ts';
+import { dashboardReadRoutes } from '../read/dashboard-routes.ts';
+import { Background } from './background.ts';
+import { Mailer } from './mail.ts';
+import { PasswordReset } from './password-reset.ts';
+import { Passwords } from './passwords.ts';
+import { Api } from './routes/api.ts';
+import { appRoutes } from './routes/apps.ts';
+import { memberRoutes } from './routes/members.ts';
+import { peopleRoutes } from './routes/people.ts';
+import { tokenRoutes } from './routes/tokens.ts';
+import type { Secret } from './secret.ts';
+import { Sessions } from './sessions.ts';
+import { Setup } from './setup.ts';
+import { SignIn } from './sign-in.ts';
+import { SignUp } from './sign-up.ts';
+
+export interface DashboardOptions {
+  readonly config: Config;
+  readonly address: DatabaseAddress;
+  readonly secret: Secret;
+  readonly log: Logger;
+  /** Milliseconds since 1970. */
+  readonly wall: () => number;
+  /** Milliseconds of a monotonic clock. */
+  readonly monotonic: () => number;
+  /** Called after every change, before its answer: what the process remembers of tokens and apps is out of date. */
+  readonly onChange: () => void;
+  /** Folder of the built dashboard. */
+  readonly assets?: string;
+}
+
+export interface Dashboard {
+  readonly routes: readonly Route[];
+  /** The path of the one-time link to the first account; null where there is an account, or none may be made so. */
+  readonly setupPath: string | null;
+  /** Finishes what goes on behind answers, and leaves the database. */
+  close(): Promise<void>;
+}
+
+/** Apart from those of reads and writes: a slow chart must not hold up producers, nor they a sign-in. */
+const CONNECTIONS = 4;
+
+/** Beside src/ and dist/ alike; from dist/ the page lies in dist/dashboard too. */
+const BUILT = fileURLToPath(new URL('../../dist/dashboard', import.meta.url));
+const DAY_MS = 86_400_000;
+const HOUR_MS = 3_600_000;
+
+export async function createDashboard(options: DashboardOptions): Promise<Dashboard> {
+  const { config, address, secret, log, wall, monotonic, assets = BUILT } = options;
+  const publicUrl = config.PUBLIC_URL;
+  const sql = connect(address, { connections: CONNECTIONS, name: 'tidemark dashboard' });
+  const passwords = new Passwords();
+  const background = new Background(log);
+  const mailer =
+    config.SMTP_URL === '' ? null : new Mailer({ url: config.SMTP_URL, from: config.MAIL_FROM, log });
+  const sessions = new Sessions({
+    sql,
+    secure: publicUrl.startsWith('https:'),
+    idleMs: config.SESSION_IDLE_HOURS * HOUR_MS,
+    maxMs: config.SESSION_MAX_DAYS * DAY_MS,
+    now: wall,
+  });
+  const setup = new Setup({ sql, host: config.HOST, publicUrl, now: wall });
+  const common = { sql, publicUrl, passwords, mailer, background, wall, monotonic };
+  const allowed = config.ALLOW_SIGNUP;
+  const api = new Api({
+    sql,
+    sessions,
+    publicUrl,
+    trustedProxies: config.TRUST_PROXY,
+    onChange: options.onChange,
+  });
+
+  const routes = [
+    ...peopleRoutes({
+      api,
+      sql,
+      sessions,
+      signIn: new SignIn({ sql, passwords, now: monotonic }),
+      signUp: new SignUp({ ...common, allowed, setup }),
+      setup,
+      passwords,
+      passwordReset: new PasswordReset(common),
+      mailer,
+      allowed,
+      version: readVersion(),
+    }),
+    ...appRoutes({ api, sql, secret, maxTypesPerApp: config.MAX_EVENT_TYPES_PER_APP, now: wall }),
+    ...tokenRoutes({ api, sql, secret }),
+    ...memberRoutes({ api, sql, mailer, wall, monotonic }),
+    ...dashboardReadRoutes({ api, sql, maxPageBytes: config.MAX_PAGE_BYTES, now: wall }),
+    ...(await assetRoutes(assets)),
+  ];
+  await passwords.decoy();
+  return {
+    routes,
+    setupPath: allowed === 'first' ? await setup.createPath() : null,
+    close: async () => {
+      await background.idle();
+      await mailer?.close();
+      await sql.end({ timeout: 2 });
+    },
+  };
+}
+
+function readVersion(): string {
+  const text = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
+  const description: unknown = JSON.parse(text);
+  const known = typeof description === 'object' && description !== null && 'version' in description;
+  return known ? String(description.version) : 'unknown';
+}

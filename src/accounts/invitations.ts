@@ -1,0 +1,112 @@
+/** Invitations: a link for an e-mail that no account has proved yet. */
+import type { Sql, Transaction } from '../database/connect.ts';
+import { type Actor, writeAudit } from './audit.ts';
+import type { Email } from './email.ts';
+import { addMaintainer, type Role } from './members.ts';
+import { createSecretText, secretDigest } from './one-time-secret.ts';
+import { createPublicId } from './token-text.ts';
+import { proveEmail, type User } from './users.ts';
+
+export interface Invitation {
+  readonly invitationId: string;
+  readonly email: string;
+  readonly role: Role;
+  readonly createdAt: Date;
+  readonly expiresAt: Date;
+}
+
+/** An invitation that may be accepted now. */
+export interface OpenInvitation {
+  /** Internal id. */
+  readonly id: number;
+  /** The app, by its internal and its public id. */
+  readonly appKey: number;
+  readonly appId: string;
+  readonly appName: string;
+  readonly email: string;
+  readonly emailKey: string;
+  readonly role: Role;
+}
+
+const VALID_FOR_MS = 7 * 86_400_000;
+
+/**
+ * Invites an e-mail. An earlier invitation of the same e-mail is replaced: its link ends.
+ * @param invitation.appId internal id
+ * @param invitation.now   milliseconds since 1970
+ * @returns the token of the link
+ */
+export async function invite(
+  tx: Transaction,
+  invitation: { appId: number; email: Email; by: Actor; now: number },
+): Promise<string> {
+  const { appId, email, by, now } = invitation;
+  const { text, digest } = createSecretText();
+  await tx`
+    INSERT INTO invitations (public_id, digest, app_id, email, email_key, role, created_at, expires_at)
+    VALUES (${createPublicId('inv')}, ${digest}, ${appId}, ${email.text}, ${email.key}, 'maintainer', ${now}, ${now + VALID_FOR_MS})
+    ON CONFLICT (app_id, email_key) DO UPDATE
+       SET digest = excluded.digest, email = excluded.email, created_at = excluded.created_at, expires_at = excluded.expires_at`;
+  await writeAudit(tx, {
+    appId,
+    by,
+    action: 'invitation.create',
+    details: { email: email.text, role: 'maintainer' },
+  });
+  return text;
+}
+
+/** The invitations of an app that may still be accepted. @param appId internal id */
+export async function listInvitations(sql: Sql, appId: number, now: number): Promise<Invitation[]> {
+  return [
+    ...(await sql<Invitation[]>`
+      SELECT public_id AS "invitationId", email, role, created_at AS "createdAt", expires_at AS "expiresAt"
+        FROM invitations
+       WHERE app_id = ${appId} AND expires_at > ${now}
+       ORDER BY invitations.id`),
+  ];
+}
+
+/** Takes an invitation back. @returns false where the app has no such one */
+export async function withdrawInvitation(
+  sql: Sql,
+  withdrawal: { appId: number; invitationId: string; by: Actor },
+): Promise<boolean> {
+  const { appId, invitationId, by } = withdrawal;
+  return await sql.begin(async (tx) => {
+    const [gone] = await tx<{ email: string }[]>`
+      DELETE FROM invitations WHERE app_id = ${appId} AND public_id = ${invitationId} RETURNING email`;
+    if (gone === undefined) return false;
+    await writeAudit(tx, { appId, by, action: 'invitation.withdraw', details: { email: gone.email } });
+    return true;
+  });
+}
+
+/** The invitation of a link; null where it was used, withdrawn or has expired. */
+export async function findInvitation(
+  sql: Sql | Transaction,
+  token: string,
+  now: number,
+): Promise<OpenInvitation | null> {
+  const digest = secretDigest(token);
+  if (digest === null) return null;
+  const [row] = await sql<OpenInvitation[]>`
+    SELECT invitations.id, apps.id AS "appKey", apps.public_id AS "appId", name AS "appName", email,
+           email_key AS "emailKey", role
+      FROM invitations JOIN apps ON apps.id = app_id
+     WHERE digest = ${digest} AND expires_at > ${now}
+       FOR UPDATE OF invitations`;
+  return row ?? null;
+}
+
+/** Makes the invited account a maintainer. Who has the link has shown that the e-mail is theirs. */
+export async function acceptInvitation(
+  tx: Transaction,
+  invitation: OpenInvitation,
+  user: User,
+): Promise<void> {
+  const by = { userId: user.id, email: user.email };
+  await proveEmail(tx, user.id);
+  await addMaintainer(tx, { appId: invitation.appKey, user, by, action: 'invitation.accept' });
+  await tx`DELETE FROM invitations WHERE id = ${invitation.id}`;
+}

@@ -1,0 +1,86 @@
+/** Setting a password without the old one: by a link that was mailed, or that an operator hands over. */
+import type { Sql } from '../database/connect.ts';
+import { Rejection } from '../http/rejection.ts';
+import { createLink, findLink, useUp } from './account-links.ts';
+import type { Background } from './background.ts';
+import { type Email, parseEmail } from './email.ts';
+import { MAILS, type Mailer } from './mail.ts';
+import { type Passwords, passwordProblem } from './passwords.ts';
+import { slowedDown } from './sign-in.ts';
+import { SlowDown } from './slow-down.ts';
+import { findUser, proveEmail, requireUser, setPassword } from './users.ts';
+
+export interface PasswordResetOptions {
+  readonly sql: Sql;
+  readonly publicUrl: string;
+  readonly passwords: Passwords;
+  readonly mailer: Mailer | null;
+  readonly background: Background;
+  readonly wall: () => number;
+  readonly monotonic: () => number;
+}
+
+const NO_LINK = new Rejection('linkNotValid', 'The link was used already, or has expired.');
+
+export class PasswordReset {
+  readonly #options: PasswordResetOptions;
+  readonly #ofEmail: SlowDown;
+  readonly #ofAddress: SlowDown;
+
+  constructor(options: PasswordResetOptions) {
+    this.#options = options;
+    this.#ofEmail = new SlowDown({ free: 3, longestMs: 300_000, now: options.monotonic });
+    this.#ofAddress = new SlowDown({ free: 20, longestMs: 60_000, now: options.monotonic });
+  }
+
+  /** Mails a link where there is such an account. Known and unknown e-mails look the same: all of it is done behind. */
+  request(email: Email, address: string): Rejection | null {
+    const wait = Math.max(this.#ofEmail.wait(email.key), this.#ofAddress.wait(address));
+    if (wait > 0) return slowedDown(wait);
+    this.#ofEmail.begin(email.key);
+    this.#ofAddress.begin(address);
+    const { sql, mailer, publicUrl, background, wall } = this.#options;
+    if (mailer === null) return null;
+    background.run('password reset', async () => {
+      const found = await findUser(sql, email);
+      if (found === null) return;
+      const token = await createLink(
+        sql,
+        { purpose: 'reset-password', userId: found.user.id, provesEmail: true },
+        wall(),
+      );
+      // To the address that the account has, not to the one that was typed.
+      mailer.send(MAILS.resetPassword(found.user.email, `${publicUrl}/password-reset/${token}`));
+    });
+    return null;
+  }
+
+  /** Sets the password of the link's account and ends its sessions. @returns the account's e-mail, or the refusal */
+  async complete(token: string, password: string): Promise<Email | Rejection> {
+    const { sql, passwords, wall } = this.#options;
+    const link = await findLink(sql, token, ['reset-password'], wall());
+    if (link === null) return NO_LINK;
+    const [user] = await sql<{ email: string }[]>`SELECT email FROM users WHERE id = ${link.userId}`;
+    const email = parseEmail(user?.email ?? '');
+    if (email === null || link.userId === null) return NO_LINK;
+    const problem = passwordProblem(password, email);
+    if (problem !== null) return new Rejection('weakPassword', `The password ${problem}.`);
+    const { userId } = link;
+    const passwordHash = await passwords.hash(password);
+    return await sql.begin('isolation level read committed', async (tx) => {
+      const again = await findLink(tx, token, ['reset-password'], wall());
+      if (again === null) return NO_LINK;
+      if (again.provesEmail) await proveEmail(tx, userId);
+      await useUp(tx, again);
+      await setPassword(tx, userId, passwordHash);
+      return email;
+    });
+  }
+}
+
+/** For the command line: the path of a link, to be handed to the account's owner. @throws AccountError USER_NOT_FOUND */
+export async function createResetPath(sql: Sql, email: Email, now: number): Promise<string> {
+  const user = await requireUser(sql, email);
+  const token = await createLink(sql, { purpose: 'reset-password', userId: user.id, provesEmail: true }, now);
+  return `/password-reset/${token}`;
+}

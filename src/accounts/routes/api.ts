@@ -1,0 +1,193 @@
+/**
+ * The spine of every route under /api: same origin and JSON → body → session → app and role → the handler. What an
+ * earlier step refuses, no later one sees.
+ */
+import type { Sql } from '../../database/connect.ts';
+import { addressKey, clientAddress, FORWARDING_HEADERS } from '../../http/client-address.ts';
+import type { Exchange, Outcome } from '../../http/exchange.ts';
+import { type Reason, Rejection } from '../../http/rejection.ts';
+import type { Method, Route } from '../../http/route.ts';
+import { ORIGIN_HEADERS, refuseForeign } from '../../http/same-origin.ts';
+import { AccountError, type AccountErrorCode } from '../account-error.ts';
+import { findMembership, type Membership } from '../members.ts';
+import type { Session, Sessions } from '../sessions.ts';
+import type { User } from '../users.ts';
+import type { BodyParser } from './body.ts';
+
+/** A request on its way through the spine. */
+export interface Call {
+  readonly exchange: Exchange;
+  /** The values of `:name` segments of the path. */
+  readonly parameters: readonly string[];
+  /** The Cookie header. */
+  readonly cookies: string;
+  /** What counts as one client for slowing down. */
+  readonly address: string;
+  /** Where people reach the service, without a slash at the end: for links. */
+  readonly baseUrl: string;
+}
+
+export interface SignedInCall extends Call {
+  readonly session: Session;
+  readonly user: User;
+  /** For the audit log. */
+  readonly by: { readonly userId: number; readonly email: string };
+}
+
+export interface MemberCall extends SignedInCall {
+  /** The app of the path's first `:name` segment. */
+  readonly app: Membership;
+}
+
+interface Calls {
+  anybody: Call;
+  'signed-in': SignedInCall;
+  member: MemberCall;
+  owner: MemberCall;
+}
+
+/** Who may use a route. */
+export type Access = keyof Calls;
+
+export interface ApiOptions {
+  readonly sql: Sql;
+  readonly sessions: Sessions;
+  /** PUBLIC_URL, empty where it is not set. */
+  readonly publicUrl: string;
+  /** TRUST_PROXY */
+  readonly trustedProxies: number;
+  /** Called after every change of a signed-in person, before its answer. */
+  readonly onChange: () => void;
+}
+
+const HEADERS = ['cookie', ...ORIGIN_HEADERS, ...FORWARDING_HEADERS];
+
+const NO_SESSION = new Rejection('sessionRequired', 'There is no session, or it has ended.');
+const NO_APP = new Rejection('appNotFound', 'There is no such app, or you are not a member of it.');
+const NOT_OWNER = new Rejection('accessDenied', 'Only an owner of the app may do this.');
+
+/** Makes routes. */
+export class Api {
+  readonly #options: ApiOptions;
+  readonly #admit: { readonly [A in Access]: (call: Call) => Promise<Calls[A] | Rejection> };
+
+  constructor(options: ApiOptions) {
+    this.#options = options;
+    this.#admit = {
+      anybody: async (call) => call,
+      'signed-in': (call) => this.#signedIn(call),
+      member: (call) => this.#member(call),
+      owner: async (call) => {
+        const member = await this.#member(call);
+        return member instanceof Rejection || member.app.role === 'owner' ? member : NOT_OWNER;
+      },
+    };
+  }
+
+  /** A route that changes nothing. */
+  read<A extends Access>(
+    path: string,
+    access: A,
+    handle: (call: Calls[A]) => Outcome | Promise<Outcome>,
+  ): Route {
+    const work = async (exchange: Exchange): Promise<Outcome> => {
+      const call = await this.#admit[access](this.#call(exchange));
+      return call instanceof Rejection ? call : await handle(call);
+    };
+    return this.#route('GET', path, work);
+  }
+
+  /** A route that changes something. */
+  change<A extends Access, T>(
+    method: Exclude<Method, 'GET'>,
+    path: string,
+    access: A,
+    parse: BodyParser<T>,
+    handle: (call: Calls[A], body: T) => Promise<Outcome>,
+  ): Route {
+    const work = async (exchange: Exchange): Promise<Outcome> => {
+      // Before anything is waited for: a transport delivers the body in the turn in which it is asked for.
+      const text = await exchange.text();
+      const foreign = refuseForeign(exchange, this.#options.publicUrl);
+      if (foreign !== null) return foreign;
+      if (text instanceof Rejection) return text;
+      const call = await this.#admit[access](this.#call(exchange));
+      if (call instanceof Rejection) return call;
+      const body = parse(text);
+      if (body instanceof Rejection) return body;
+      const outcome = await handle(call, body);
+      if (access !== 'anybody') this.#options.onChange();
+      return outcome;
+    };
+    return this.#route(method, path, work);
+  }
+
+  #route(method: Method, path: string, work: (exchange: Exchange) => Promise<Outcome>): Route {
+    const handle = async (exchange: Exchange): Promise<Outcome> => {
+      try {
+        return await work(exchange);
+      } catch (error) {
+        if (error instanceof AccountError) return refusalOf(error);
+        throw error;
+      }
+    };
+    return { method, path, headers: HEADERS, remoteAddress: true, handle };
+  }
+
+  #call(exchange: Exchange): Call {
+    const { publicUrl, trustedProxies } = this.#options;
+    return {
+      exchange,
+      parameters: exchange.parameters,
+      cookies: exchange.header('cookie'),
+      address: addressKey(clientAddress(exchange, trustedProxies)),
+      // The host that the signed-in person's own browser asked for: it is only shown to that person.
+      baseUrl: publicUrl === '' ? `http://${exchange.header('host')}` : publicUrl,
+    };
+  }
+
+  async #signedIn(call: Call): Promise<SignedInCall | Rejection> {
+    const session = await this.#options.sessions.find(call.cookies);
+    if (session === null) return NO_SESSION;
+    const { user } = session;
+    return { ...call, session, user, by: { userId: user.id, email: user.email } };
+  }
+
+  async #member(call: Call): Promise<MemberCall | Rejection> {
+    const signedIn = await this.#signedIn(call);
+    if (signedIn instanceof Rejection) return signedIn;
+    const app = await findMembership(this.#options.sql, signedIn.user, call.parameters[0] ?? '');
+    return app === null ? NO_APP : { ...signedIn, app };
+  }
+}
+
+/** The answer of every route under /api that did what was asked. */
+export function done(data: object, options: { status?: number; setCookie?: string } = {}): Outcome {
+  const body = JSON.stringify({ success: true, data });
+  const { status = 200, setCookie } = options;
+  return setCookie === undefined ? { status, body } : { status, body, headers: { 'Set-Cookie': setCookie } };
+}
+
+const REASONS: Readonly<Record<AccountErrorCode, Reason>> = {
+  INVALID_NAME: 'invalidBody',
+  INVALID_GRACE: 'invalidBody',
+  INVALID_EXPIRY: 'invalidBody',
+  INVALID_EMAIL: 'invalidBody',
+  INVALID_ROLE: 'invalidBody',
+  NO_APPS: 'invalidBody',
+  APP_NOT_FOUND: 'appNotFound',
+  EVENT_TYPE_EXISTS: 'eventTypeExists',
+  TOO_MANY_EVENT_TYPES: 'tooManyEventTypes',
+  TOKEN_NOT_FOUND: 'tokenNotFound',
+  WEAK_PASSWORD: 'weakPassword',
+  EMAIL_TAKEN: 'emailTaken',
+  USER_NOT_FOUND: 'memberNotFound',
+  ALREADY_MEMBER: 'alreadyMember',
+  MEMBER_NOT_FOUND: 'memberNotFound',
+  LAST_OWNER: 'ownerStays',
+  CONFIRMATION_MISMATCH: 'confirmationMismatch',
+};
+
+function refusalOf({ code, message }: AccountError): Rejection {
+  return new Rejection(REASONS[code], `${message.charAt(0).toUpperCase()}${message.slice(1)}.`);
+}

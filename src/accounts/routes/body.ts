@@ -1,0 +1,63 @@
+/** Bodies of requests under /api: flat JSON objects, checked by compiled schemas from which their types come. */
+import { Ajv, type ErrorObject } from 'ajv';
+import { Rejection } from '../../http/rejection.ts';
+
+interface FieldSchema {
+  readonly type: 'string' | 'number' | 'array';
+  readonly nullable?: true;
+  readonly [keyword: string]: unknown;
+}
+
+interface FieldTypes {
+  string: string;
+  number: number;
+  array: readonly string[];
+}
+
+type Field<F extends FieldSchema> = FieldTypes[F['type']] | (F['nullable'] extends true ? null : never);
+
+/** The fields of a body: those that are required, and the others. */
+type Body<F extends Readonly<Record<string, FieldSchema>>, R extends keyof F> = {
+  readonly [K in R]: Field<F[K]>;
+} & { readonly [K in Exclude<keyof F, R>]?: Field<F[K]> | undefined };
+
+/** Text → the body's fields, or the refusal that names the first one at fault. */
+export type BodyParser<T> = (text: string) => T | Rejection;
+
+const ajv = new Ajv({ strict: true });
+
+/**
+ * Compiles the parser of a body. Fields that are not named here are ignored: they change nothing.
+ * @param fields a JSON schema each; an array is one of strings
+ */
+export function bodyOf<
+  const F extends Readonly<Record<string, FieldSchema>>,
+  R extends keyof F & string = never,
+>(fields: F, required: readonly R[] = []): BodyParser<Body<F, R>> {
+  const properties = Object.fromEntries(
+    Object.entries(fields).map(([name, field]) => [
+      name,
+      field.type === 'array' ? { ...field, items: { type: 'string' } } : field,
+    ]),
+  );
+  const isBody = ajv.compile<Body<F, R>>({ type: 'object', required, properties });
+  return (text) => {
+    let body: unknown;
+    try {
+      // No body is an object without fields: a DELETE may have none.
+      body = text === '' ? {} : JSON.parse(text);
+    } catch {
+      return new Rejection('invalidBody', 'The body is not valid JSON.');
+    }
+    return isBody(body) ? body : new Rejection('invalidBody', explain(isBody.errors?.[0]));
+  };
+}
+
+/** For requests that say everything by their path. */
+export const NO_FIELDS = bodyOf({});
+
+function explain(error: ErrorObject | undefined): string {
+  if (error?.keyword === 'required') return `The field "${error.params.missingProperty}" is missing.`;
+  const field = error?.instancePath.slice(1) ?? '';
+  return field === '' ? 'The body must be a JSON object.' : `The field "${field}" ${error?.message}.`;
+}

@@ -1,0 +1,101 @@
+/** Sessions: who is signed in, by a cookie of which the database keeps only a digest. */
+import { parseCookie, stringifySetCookie } from 'cookie';
+import type { Sql, Transaction } from '../database/connect.ts';
+import { createSecretText, secretDigest } from './one-time-secret.ts';
+import type { User } from './users.ts';
+
+export interface SessionsOptions {
+  readonly sql: Sql;
+  /** True where people reach the service by https. */
+  readonly secure: boolean;
+  readonly idleMs: number;
+  readonly maxMs: number;
+  /** Milliseconds since 1970. */
+  readonly now: () => number;
+}
+
+/** A session that is valid now. */
+export interface Session {
+  readonly digest: Buffer;
+  readonly user: User;
+}
+
+/** How often a session's last use is written at most. An idle lifetime is at least an hour. */
+const SEEN_EVERY_MS = 60_000;
+
+export class Sessions {
+  readonly #options: SessionsOptions;
+  readonly #name: string;
+
+  constructor(options: SessionsOptions) {
+    this.#options = options;
+    // The prefix has browsers refuse the cookie from other hosts, from below a path, and over http (RFC 6265bis, 4.1.3).
+    this.#name = options.secure ? '__Host-tidemark_session' : 'tidemark_session';
+  }
+
+  /**
+   * Starts a session; a request's earlier one ends, so that no identifier survives a sign-in.
+   * @param previous the request's Cookie header
+   * @returns the Set-Cookie value
+   */
+  async start(sql: Sql | Transaction, user: User, previous: string): Promise<string> {
+    await this.end(sql, previous);
+    const { text, digest } = createSecretText();
+    const now = this.#options.now();
+    await sql`
+      INSERT INTO sessions (digest, user_id, created_at, last_seen_at) VALUES (${digest}, ${user.id}, ${now}, ${now})`;
+    await sql`DELETE FROM sessions WHERE last_seen_at <= ${now - this.#options.idleMs} OR created_at <= ${now - this.#options.maxMs}`;
+    return this.#cookie(text, this.#options.maxMs / 1_000);
+  }
+
+  /** The session of a Cookie header; null where there is none or it is over. */
+  async find(cookies: string): Promise<Session | null> {
+    const digest = this.#digest(cookies);
+    if (digest === null) return null;
+    const { sql, idleMs, maxMs, now } = this.#options;
+    const time = now();
+    const [row] = await sql<(User & { seen: number })[]>`
+      SELECT users.id, public_id AS "userId", email, email_key AS "emailKey",
+             email_proved_at IS NOT NULL AS "emailProved",
+             (extract(epoch FROM last_seen_at) * 1000)::float8 AS seen
+        FROM sessions JOIN users ON users.id = user_id
+       WHERE digest = ${digest} AND last_seen_at > ${time - idleMs} AND sessions.created_at > ${time - maxMs}`;
+    if (row === undefined) return null;
+    const { seen, ...user } = row;
+    if (time - seen >= SEEN_EVERY_MS)
+      await sql`UPDATE sessions SET last_seen_at = ${time} WHERE digest = ${digest} AND last_seen_at < ${time}`;
+    return { digest, user };
+  }
+
+  /** Ends the session of a Cookie header, where there is one. */
+  async end(sql: Sql | Transaction, cookies: string): Promise<void> {
+    const digest = this.#digest(cookies);
+    if (digest !== null) await sql`DELETE FROM sessions WHERE digest = ${digest}`;
+  }
+
+  /** Ends all sessions of an account. @param userId internal id */
+  async endAll(sql: Sql | Transaction, userId: number): Promise<void> {
+    await sql`DELETE FROM sessions WHERE user_id = ${userId}`;
+  }
+
+  /** The Set-Cookie value that has a browser forget its session. */
+  forget(): string {
+    return this.#cookie('', 0);
+  }
+
+  #digest(cookies: string): Buffer | null {
+    return secretDigest(parseCookie(cookies)[this.#name] ?? '');
+  }
+
+  /** The value is of base64url characters, so nothing from a request reaches the header. */
+  #cookie(value: string, maxAge: number): string {
+    const { secure } = this.#options;
+    return stringifySetCookie(this.#name, value, {
+      httpOnly: true,
+      sameSite: 'lax',
+      path: '/',
+      secure,
+      maxAge,
+    });
+  }
+}

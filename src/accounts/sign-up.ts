@@ -1,0 +1,218 @@
+/** Making accounts: the first one, by invitation, and by open sign-up with or without a proof of the e-mail. */
+import type { Config } from '../config.ts';
+import type { Sql, Transaction } from '../database/connect.ts';
+import type { Exchange } from '../http/exchange.ts';
+import { Rejection } from '../http/rejection.ts';
+import { AccountError } from './account-error.ts';
+import { createLink, findLink, useUp } from './account-links.ts';
+import type { Background } from './background.ts';
+import { type Email, parseEmail } from './email.ts';
+import { acceptInvitation, findInvitation } from './invitations.ts';
+import { MAILS, type Mailer } from './mail.ts';
+import { type Passwords, passwordProblem } from './passwords.ts';
+import type { Setup } from './setup.ts';
+import { slowedDown } from './sign-in.ts';
+import { SlowDown } from './slow-down.ts';
+import { createUser, findUser, hasUsers, proveEmail, type User } from './users.ts';
+
+export interface SignUpOptions {
+  readonly sql: Sql;
+  readonly allowed: Config['ALLOW_SIGNUP'];
+  readonly publicUrl: string;
+  readonly passwords: Passwords;
+  readonly setup: Setup;
+  readonly mailer: Mailer | null;
+  readonly background: Background;
+  /** Milliseconds since 1970. */
+  readonly wall: () => number;
+  /** Milliseconds of a monotonic clock. */
+  readonly monotonic: () => number;
+}
+
+export interface NewAccount {
+  readonly email: string;
+  readonly password: string;
+  readonly setupToken?: string | undefined;
+  readonly invitation?: string | undefined;
+}
+
+/** Starts a session for an account in the transaction that makes it. @returns the Set-Cookie value */
+export type StartSession = (tx: Transaction, user: User) => Promise<string>;
+
+export interface SignedUp {
+  readonly user: User;
+  readonly setCookie: string;
+}
+
+const CLOSED = new Rejection('signUpClosed', 'Accounts are made by invitation, or on the command line.');
+const NO_LINK = new Rejection('linkNotValid', 'The link was used already, was withdrawn, or has expired.');
+const NOT_INVITED = new Rejection('wrongAccount', 'The invitation is for another e-mail.');
+const WRONG_PASSWORD = new Rejection(
+  'wrongPassword',
+  'This is not the password that was chosen at the sign-up.',
+);
+const BUSY = new Rejection('unavailable', 'Too many sign-ups at once; try again shortly.', {
+  retryAfterSeconds: 5,
+});
+
+export class SignUp {
+  readonly #options: SignUpOptions;
+  readonly #ofAddress: SlowDown;
+  readonly #ofLink: SlowDown;
+
+  constructor(options: SignUpOptions) {
+    this.#options = options;
+    this.#ofAddress = new SlowDown({ free: 20, longestMs: 60_000, now: options.monotonic });
+    this.#ofLink = new SlowDown({ free: 5, longestMs: 60_000, now: options.monotonic });
+  }
+
+  /** @returns the account with its session, 'check-mail' where the e-mail has to be proved first, or the refusal */
+  async create(
+    given: NewAccount,
+    exchange: Exchange,
+    address: string,
+    start: StartSession,
+  ): Promise<SignedUp | 'check-mail' | Rejection> {
+    const { passwords, mailer } = this.#options;
+    const way = await this.#wayIn(given, exchange);
+    if (way instanceof Rejection) return way;
+
+    const email = parseEmail(given.email);
+    if (email === null) return new Rejection('invalidBody', 'The field "email" must be an e-mail address.');
+    const problem = passwordProblem(given.password, email);
+    if (problem !== null) return new Rejection('weakPassword', `The password ${problem}.`);
+
+    const wait = this.#ofAddress.wait(address);
+    if (wait > 0) return slowedDown(wait);
+    if (passwords.isBusy) return BUSY;
+    this.#ofAddress.begin(address);
+
+    const passwordHash = await passwords.hash(given.password);
+    if (way === 'open' && mailer !== null) {
+      this.#options.background.run('sign-up', () => this.#mailProof(email, passwordHash, mailer));
+      return 'check-mail';
+    }
+    return await this.#options.sql.begin('isolation level read committed', async (tx) => {
+      const user = await this.#make(tx, way, given, email, passwordHash);
+      return user instanceof Rejection ? user : { user, setCookie: await start(tx, user) };
+    });
+  }
+
+  /** By which right an account may be made. */
+  async #wayIn(given: NewAccount, exchange: Exchange): Promise<'first' | 'invited' | 'open' | Rejection> {
+    const { allowed, setup } = this.#options;
+    if (allowed === 'closed') return CLOSED;
+    if (given.invitation !== undefined) return 'invited';
+    if (allowed === 'open') return 'open';
+    if (!(await setup.isPending())) return CLOSED;
+    if (setup.isOpenTo(exchange)) return 'first';
+    if (given.setupToken === undefined) return CLOSED;
+    return (await setup.isLink(given.setupToken)) ? 'first' : NO_LINK;
+  }
+
+  async #make(
+    tx: Transaction,
+    way: 'first' | 'invited' | 'open',
+    given: NewAccount,
+    email: Email,
+    passwordHash: string,
+  ): Promise<User | Rejection> {
+    if (way === 'open') return await createUser(tx, { email, passwordHash, proved: false });
+    if (way === 'first') {
+      // Two first accounts at once would be one too many.
+      await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark first account'))`;
+      if (await hasUsers(tx)) return CLOSED;
+      await tx`DELETE FROM account_links WHERE purpose = 'setup'`;
+      return await createUser(tx, { email, passwordHash, proved: true });
+    }
+    const invitation = await findInvitation(tx, given.invitation ?? '', this.#options.wall());
+    if (invitation === null) return NO_LINK;
+    if (invitation.emailKey !== email.key) return NOT_INVITED;
+    const user = await createUser(tx, { email, passwordHash, proved: true });
+    await acceptInvitation(tx, invitation, user);
+    return user;
+  }
+
+  /** Behind the answer: what differs between an e-mail with and without an account shows in its mailbox alone. */
+  async #mailProof(email: Email, passwordHash: string, mailer: Mailer): Promise<void> {
+    const { sql, publicUrl, wall } = this.#options;
+    const known = await findUser(sql, email);
+    if (known !== null) {
+      mailer.send(MAILS.alreadySignedUp(known.user.email, `${publicUrl}/password-reset`));
+      return;
+    }
+    const token = await createLink(sql, { purpose: 'sign-up', email, passwordHash }, wall());
+    mailer.send(MAILS.signUp(email.text, `${publicUrl}/email-proofs/${token}`));
+  }
+
+  /** Mails a signed-in account the link that proves its e-mail. @returns the refusal where it asks too often */
+  mailProofOf(user: User, mailer: Mailer): Rejection | null {
+    const { sql, publicUrl, wall, background } = this.#options;
+    const wait = this.#ofLink.wait(user.userId);
+    if (wait > 0) return slowedDown(wait);
+    this.#ofLink.begin(user.userId);
+    background.run('e-mail proof', async () => {
+      const token = await createLink(sql, { purpose: 'prove-email', userId: user.id }, wall());
+      mailer.send(MAILS.proveEmail(user.email, `${publicUrl}/email-proofs/${token}`));
+    });
+    return null;
+  }
+
+  /** What the link of a proof is for; null where it is not good. */
+  async proofOf(token: string): Promise<{ email: string; needsPassword: boolean } | null> {
+    const { sql, wall } = this.#options;
+    const link = await findLink(sql, token, ['sign-up', 'prove-email'], wall());
+    if (link === null) return null;
+    if (link.email !== null) return { email: link.email, needsPassword: true };
+    const [user] = await sql<{ email: string }[]>`SELECT email FROM users WHERE id = ${link.userId}`;
+    return user === undefined ? null : { email: user.email, needsPassword: false };
+  }
+
+  /**
+   * Follows the link of a proof. A sign-up needs the password once more: whoever began it with somebody else's address
+   * must not get an account from that somebody's click. The proof of an account that exists needs its session.
+   */
+  async prove(
+    token: string,
+    proof: { password: string | undefined; user: User | null },
+    start: StartSession,
+  ): Promise<SignedUp | 'proved' | Rejection> {
+    const { sql, passwords, wall } = this.#options;
+    const link = await findLink(sql, token, ['sign-up', 'prove-email'], wall());
+    if (link === null) return NO_LINK;
+    if (link.purpose === 'prove-email') {
+      if (proof.user === null)
+        return new Rejection('sessionRequired', 'Sign in to prove that the e-mail is yours.');
+      if (proof.user.id !== link.userId)
+        return new Rejection('wrongAccount', 'The link is for another account.');
+      await proveEmail(sql, proof.user.id);
+      await sql.begin((tx) => useUp(tx, link));
+      return 'proved';
+    }
+    if (proof.password === undefined) return new Rejection('invalidBody', 'The field "password" is missing.');
+    const wait = this.#ofLink.wait(token);
+    if (wait > 0) return slowedDown(wait);
+    this.#ofLink.begin(token);
+    if (!(await passwords.matches(proof.password, link.passwordHash))) return WRONG_PASSWORD;
+    return await sql.begin('isolation level read committed', async (tx) => {
+      const again = await findLink(tx, token, ['sign-up'], wall());
+      const email = parseEmail(again?.email ?? '');
+      if (again === null || email === null || again.passwordHash === null) return NO_LINK;
+      const user = await createUser(tx, { email, passwordHash: again.passwordHash, proved: true });
+      await useUp(tx, again);
+      return { user, setCookie: await start(tx, user) };
+    });
+  }
+}
+
+/** For the command line. @throws AccountError INVALID_EMAIL, WEAK_PASSWORD, EMAIL_TAKEN */
+export async function createProvedUser(
+  sql: Sql,
+  passwords: Passwords,
+  account: { email: Email; password: string },
+): Promise<User> {
+  const problem = passwordProblem(account.password, account.email);
+  if (problem !== null) throw new AccountError('WEAK_PASSWORD', `the password ${problem}`);
+  const passwordHash = await passwords.hash(account.password);
+  return await createUser(sql, { email: account.email, passwordHash, proved: true });
+}

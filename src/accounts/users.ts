@@ -1,0 +1,96 @@
+/** Accounts of people. */
+import { errorCode, type Sql, type Transaction } from '../database/connect.ts';
+import { AccountError } from './account-error.ts';
+import type { Email } from './email.ts';
+import { createPublicId } from './token-text.ts';
+
+/** An account as the rest of the service sees it: never with its password's hash. */
+export interface User {
+  /** Internal id. */
+  readonly id: number;
+  readonly userId: string;
+  readonly email: string;
+  readonly emailKey: string;
+  readonly emailProved: boolean;
+}
+
+export interface UserInList {
+  readonly userId: string;
+  readonly email: string;
+  readonly emailProved: boolean;
+  readonly createdAt: Date;
+}
+
+const UNIQUE_VIOLATION = '23505';
+
+/**
+ * Makes an account.
+ * @param account.proved the e-mail is known to be its owner's
+ * @throws AccountError EMAIL_TAKEN
+ */
+export async function createUser(
+  sql: Sql | Transaction,
+  account: { email: Email; passwordHash: string; proved: boolean },
+): Promise<User> {
+  const { email, passwordHash, proved } = account;
+  const userId = createPublicId('usr');
+  try {
+    const [made] = await sql<{ id: number }[]>`
+      INSERT INTO users (public_id, email, email_key, password_hash, email_proved_at)
+      VALUES (${userId}, ${email.text}, ${email.key}, ${passwordHash}, CASE WHEN ${proved} THEN now() END)
+      RETURNING id`;
+    if (made === undefined) throw new Error('An insert gave no row back.');
+    return { id: made.id, userId, email: email.text, emailKey: email.key, emailProved: proved };
+  } catch (error) {
+    if (errorCode(error) === UNIQUE_VIOLATION)
+      throw new AccountError('EMAIL_TAKEN', `there is an account with the e-mail ${email.text}`);
+    throw error;
+  }
+}
+
+/** The account with this e-mail, and its password's hash. */
+export async function findUser(
+  sql: Sql | Transaction,
+  email: Email,
+): Promise<{ user: User; passwordHash: string } | null> {
+  const [row] = await sql<(User & { passwordHash: string })[]>`
+    SELECT id, public_id AS "userId", email, email_key AS "emailKey",
+           email_proved_at IS NOT NULL AS "emailProved", password_hash AS "passwordHash"
+      FROM users WHERE email_key = ${email.key}`;
+  if (row === undefined) return null;
+  const { passwordHash, ...user } = row;
+  return { user, passwordHash };
+}
+
+/** @throws AccountError USER_NOT_FOUND */
+export async function requireUser(sql: Sql | Transaction, email: Email): Promise<User> {
+  const found = await findUser(sql, email);
+  if (found !== null) return found.user;
+  throw new AccountError('USER_NOT_FOUND', `there is no account with the e-mail ${email.text}`);
+}
+
+export async function listUsers(sql: Sql): Promise<UserInList[]> {
+  return [
+    ...(await sql<UserInList[]>`
+      SELECT public_id AS "userId", email, email_proved_at IS NOT NULL AS "emailProved", created_at AS "createdAt"
+        FROM users ORDER BY users.id`),
+  ];
+}
+
+export async function hasUsers(sql: Sql | Transaction): Promise<boolean> {
+  const [row] = await sql<{ any: boolean }[]>`SELECT EXISTS (SELECT FROM users) AS any`;
+  return row?.any ?? false;
+}
+
+/** Sets the password and ends every session of the account, in one transaction. @param id internal id */
+export async function setPassword(tx: Transaction, id: number, passwordHash: string): Promise<void> {
+  await tx`UPDATE users SET password_hash = ${passwordHash} WHERE id = ${id}`;
+  await tx`DELETE FROM sessions WHERE user_id = ${id}`;
+  // A reset that somebody else asked for must not outlive the change.
+  await tx`DELETE FROM account_links WHERE user_id = ${id} AND purpose = 'reset-password'`;
+}
+
+/** Notes that the e-mail was proved; the first time stands. @param id internal id */
+export async function proveEmail(sql: Sql | Transaction, id: number): Promise<void> {
+  await sql`UPDATE users SET email_proved_at = coalesce(email_proved_at, now()) WHERE id = ${id}`;
+}

@@ -1,0 +1,191 @@
+/** The built dashboard: read, compressed and hashed once at the start, then served from memory. */
+import { createHash } from 'node:crypto';
+import { readdir, readFile } from 'node:fs/promises';
+import { extname, join } from 'node:path';
+import { promisify } from 'node:util';
+import { brotliCompress, constants, gzip } from 'node:zlib';
+import { errorCode } from '../database/connect.ts';
+import type { Exchange, Outcome } from './exchange.ts';
+import { Rejection } from './rejection.ts';
+import type { Route } from './route.ts';
+
+/** The paths that people open: all of them are the one page, which finds its way by itself. */
+const PAGES = [
+  '/',
+  '/sign-in',
+  '/sign-up',
+  '/setup/:token',
+  '/invitations/:token',
+  '/email-proofs/:token',
+  '/password-reset',
+  '/password-reset/:token',
+  '/apps/:appId',
+  '/apps/:appId/events',
+  '/apps/:appId/types',
+  '/apps/:appId/settings',
+  '/account',
+] as const;
+
+const TYPES: Readonly<Record<string, string>> = {
+  '.css': 'text/css; charset=utf-8',
+  '.html': 'text/html; charset=utf-8',
+  '.ico': 'image/x-icon',
+  '.js': 'text/javascript; charset=utf-8',
+  '.json': 'application/json',
+  '.map': 'application/json',
+  '.png': 'image/png',
+  '.svg': 'image/svg+xml',
+  '.txt': 'text/plain; charset=utf-8',
+  '.webmanifest': 'application/manifest+json',
+  '.woff2': 'font/woff2',
+};
+
+/** Everything from here and nothing inline. `data:` is for images in style sheets. */
+const POLICY = [
+  "default-src 'none'",
+  "script-src 'self'",
+  "style-src 'self'",
+  "img-src 'self' data:",
+  "font-src 'self'",
+  "connect-src 'self'",
+  "manifest-src 'self'",
+  "base-uri 'none'",
+  "form-action 'self'",
+  "frame-ancestors 'none'",
+].join('; ');
+
+const PAGE_HEADERS = {
+  'Content-Security-Policy': POLICY,
+  // Links in invitations and resets carry a token: no other site may learn it.
+  'Referrer-Policy': 'no-referrer',
+  'Cross-Origin-Opener-Policy': 'same-origin',
+  'X-Frame-Options': 'DENY',
+} as const;
+
+/** A file whose name holds its content's hash never changes: the build puts those below assets/. */
+const HASHED = /^assets\/.*[-.][A-Za-z0-9_-]{8,}\.[a-z0-9]+$/;
+const FOR_EVER = 'public, max-age=31536000, immutable';
+const ASK_AGAIN = 'no-cache';
+
+/** Smaller ones gain nothing from compression. */
+const WORTH_COMPRESSING = 512;
+const COMPRESSIBLE = /^(?:text\/|application\/(?:json|manifest)|image\/svg)/;
+
+interface Variant {
+  /** Content-Encoding; empty for the file as it is. */
+  readonly encoding: '' | 'br' | 'gzip';
+  readonly body: Buffer;
+  readonly etag: string;
+}
+
+interface Asset {
+  readonly contentType: string;
+  readonly cacheControl: string;
+  readonly headers: Readonly<Record<string, string>>;
+  /** Smallest first; the file as it is last. */
+  readonly variants: readonly Variant[];
+}
+
+const NOT_BUILT = `<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Tidemark</title></head>
+<body><h1>The dashboard is not built</h1>
+<p>The service runs, and events can be written and read. Build the dashboard with <code>npm run build</code> and start again.</p>
+</body></html>
+`;
+
+/**
+ * The routes of the dashboard's pages and files.
+ * @param folder what the build made: index.html, and files of any depth. Where there is none, pages say so.
+ */
+export async function assetRoutes(folder: string): Promise<readonly Route[]> {
+  const files = await readFiles(folder);
+  const assets = new Map<string, Asset>();
+  for (const [path, bytes] of files)
+    if (path !== 'index.html') assets.set(`/${path}`, await prepare(path, bytes));
+  const page = await prepare('index.html', files.get('index.html') ?? Buffer.from(NOT_BUILT));
+  return [
+    ...PAGES.map((path) => route(path, page)),
+    ...[...assets].map(([path, asset]) => route(path, asset)),
+  ];
+}
+
+function route(path: string, asset: Asset): Route {
+  return {
+    method: 'GET',
+    path,
+    headers: ['accept-encoding', 'if-none-match'],
+    handle: async (exchange) => answer(exchange, asset),
+  };
+}
+
+function answer(exchange: Exchange, asset: Asset): Outcome {
+  const { contentType, cacheControl } = asset;
+  const accepted = acceptedEncodings(exchange.header('accept-encoding'));
+  const variant = asset.variants.find(({ encoding }) => encoding === '' || accepted.has(encoding));
+  if (variant === undefined) return new Rejection('notFound', 'There is nothing at this path.');
+  const headers: Record<string, string> = { ...asset.headers, ETag: variant.etag, Vary: 'Accept-Encoding' };
+  if (matches(exchange.header('if-none-match'), variant.etag))
+    return { status: 304, body: '', contentType, cacheControl, headers };
+  if (variant.encoding !== '') headers['Content-Encoding'] = variant.encoding;
+  return { status: 200, body: variant.body, contentType, cacheControl, headers };
+}
+
+/** The encodings that a client takes: those that it names, without a quality of zero. */
+function acceptedEncodings(header: string): ReadonlySet<string> {
+  const named = header.split(',').map((part) =>
+    part
+      .trim()
+      .toLowerCase()
+      .split(/\s*;\s*/),
+  );
+  return new Set(
+    named.filter(([, quality]) => !/^q=0(?:\.0*)?$/.test(quality ?? '')).map(([name = '']) => name),
+  );
+}
+
+function matches(header: string, etag: string): boolean {
+  return header === '*' || header.split(',').some((one) => one.trim().replace(/^W\//, '') === etag);
+}
+
+async function prepare(path: string, bytes: Buffer): Promise<Asset> {
+  const extension = extname(path);
+  const contentType = TYPES[extension] ?? 'application/octet-stream';
+  const hash = createHash('sha256').update(bytes).digest('base64url').slice(0, 22);
+  const variants: Variant[] = [{ encoding: '', body: bytes, etag: `"${hash}"` }];
+  if (bytes.length >= WORTH_COMPRESSING && COMPRESSIBLE.test(contentType)) {
+    const quality = { params: { [constants.BROTLI_PARAM_QUALITY]: constants.BROTLI_MAX_QUALITY } };
+    variants.push({
+      encoding: 'gzip',
+      body: await promisify(gzip)(bytes, { level: 9 }),
+      etag: `"${hash}-gz"`,
+    });
+    variants.push({
+      encoding: 'br',
+      body: await promisify(brotliCompress)(bytes, quality),
+      etag: `"${hash}-br"`,
+    });
+  }
+  variants.sort((a, b) => a.body.length - b.body.length);
+  return {
+    contentType,
+    cacheControl: HASHED.test(path) ? FOR_EVER : ASK_AGAIN,
+    headers: extension === '.html' ? PAGE_HEADERS : {},
+    variants,
+  };
+}
+
+/** Path below the folder, with slashes → content. Empty where the folder is not there. */
+async function readFiles(folder: string): Promise<Map<string, Buffer>> {
+  try {
+    const entries = await readdir(folder, { recursive: true, withFileTypes: true });
+    const files = entries.filter((entry) => entry.isFile());
+    const contents = files.map(async (entry): Promise<[string, Buffer]> => {
+      const path = join(entry.parentPath, entry.name);
+      return [path.slice(folder.length).replaceAll('\\', '/').replace(/^\//, ''), await readFile(path)];
+    });
+    return new Map(await Promise.all(contents));
+  } catch (error) {
+    if (errorCode(error) === 'ENOENT') return new Map();
+    throw error;
+  }
+}

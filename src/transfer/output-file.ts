@@ -1,0 +1,30 @@
+/** A file that is there as a whole or not at all. */
+import { randomBytes } from 'node:crypto';
+import { createWriteStream } from 'node:fs';
+import { open, rename, rm } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
+import type { Writable } from 'node:stream';
+
+/**
+ * Has a file written beside its place, brings it to the disk and moves it there. An older file of this name is replaced.
+ * Only its owner may read it.
+ * @param write ends the stream
+ */
+export async function writeWholeFile<T>(path: string, write: (output: Writable) => Promise<T>): Promise<T> {
+  const folder = dirname(path);
+  const draft = join(folder, `.${basename(path)}.${randomBytes(6).toString('hex')}.part`);
+  try {
+    const result = await write(createWriteStream(draft, { flags: 'wx', mode: 0o600, flush: true }));
+    await rename(draft, path);
+    const directory = await open(folder);
+    try {
+      await directory.sync();
+    } finally {
+      await directory.close();
+    }
+    return result;
+  } catch (error) {
+    await rm(draft, { force: true });
+    throw error;
+  }
+}

@@ -1,0 +1,110 @@
+import { spawn } from 'node:child_process';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { LAUNCHER, type Outcome } from '../support/command-line.ts';
+import { newPerson, PASSWORD, Person } from '../support/person.ts';
+import { startTestService, type TestService } from '../support/service.ts';
+
+let service: TestService;
+beforeAll(async () => {
+  service = await startTestService();
+});
+afterAll(() => service.stop());
+
+/** Runs a command on the service's database, with this on its standard input. */
+const tidemark = (args: readonly string[], input = ''): Promise<Outcome> =>
+  new Promise((resolve) => {
+    const env = {
+      PATH: process.env.PATH ?? '',
+      DATABASE_URL: service.database.url,
+      SECRET: 'the secret of the tests, 32 characters',
+      PUBLIC_URL: 'https://events.example.com',
+    };
+    const child = spawn(process.execPath, [LAUNCHER, ...args], { env });
+    let [stdout, stderr] = ['', ''];
+    child.stdout.on('data', (chunk) => (stdout += chunk));
+    child.stderr.on('data', (chunk) => (stderr += chunk));
+    child.on('close', (code) => resolve({ code, stdout, stderr }));
+    child.stdin.end(input);
+  });
+const json = (outcome: Outcome): Record<string, unknown> => {
+  expect(outcome.stderr.replace('tidemark: building\n', '')).toBe('');
+  return JSON.parse(outcome.stdout);
+};
+
+test('an account is made with a password from standard input, owns an app of the command line, and grants are noted', async () => {
+  const email = 'operator@example.com';
+  const made = json(
+    await tidemark(['user', 'create', '--email', email, '--password-stdin', '--json'], `${PASSWORD}\n`),
+  );
+  expect(made).toEqual({ userId: expect.stringMatching(/^usr_/), email });
+  const person = await new Person(service).signIn(email);
+  expect((await person.get('/api/session')).data.user).toMatchObject({ emailProved: true });
+
+  const app = json(await tidemark(['app', 'create', '--name', 'Shop', '--owner', email, '--json']));
+  expect((await person.get(`/api/apps/${app.appId}`)).data).toMatchObject({ name: 'Shop', role: 'owner' });
+
+  const helper = await newPerson(service, 'helper@example.com');
+  const grant = ['app', 'grant', '--app', String(app.appId), '--email', 'Helper@example.com', '--role'];
+  expect(json(await tidemark([...grant, 'maintainer', '--json']))).toMatchObject({ role: 'maintainer' });
+  expect((await helper.get(`/api/apps/${app.appId}`)).data.role).toBe('maintainer');
+  const { entries } = (await person.get(`/api/apps/${app.appId}/audit`)).data as {
+    entries: { actor: string; action: string }[];
+  };
+  expect(entries.map(({ actor, action }) => [actor, action])).toEqual([
+    ['command line', 'member.add'],
+    ['command line', 'app.create'],
+  ]);
+
+  const sole = ['app', 'grant', '--app', String(app.appId), '--email', email, '--role', 'maintainer'];
+  expect(await tidemark(sole)).toMatchObject({ code: 1, stdout: '' });
+  expect((await tidemark(['user', 'list'])).stdout).toMatch(/helper@example\.com +yes/);
+}, 60_000);
+
+test('a password is reset by a link that is printed', async () => {
+  const email = 'forgetful@example.com';
+  const person = await newPerson(service, email);
+  const { link } = json(await tidemark(['user', 'reset-password', '--email', email, '--json']));
+  const token = /^https:\/\/events\.example\.com\/password-reset\/([\w-]{43})$/.exec(String(link))?.[1];
+  expect((await person.post(`/api/password-resets/${token}`, { password: 'a better password' })).status).toBe(
+    200,
+  );
+  expect((await person.get('/api/session')).data.user).toBeNull();
+  await person.signIn(email, 'a better password');
+});
+
+test.each([
+  [
+    'an e-mail that is taken',
+    ['user', 'create', '--email', 'Taken@example.com', '--password-stdin'],
+    'there is an account',
+  ],
+  ['a common password', ['user', 'create', '--email', 'a@example.com', '--password-stdin'], 'most common'],
+  ['no address', ['user', 'create', '--email', 'nobody', '--password-stdin'], 'not valid'],
+  ['an unknown account', ['user', 'reset-password', '--email', 'nobody@example.com'], 'there is no account'],
+  [
+    'an unknown owner',
+    ['app', 'create', '--name', 'x', '--owner', 'nobody@example.com'],
+    'there is no account',
+  ],
+  [
+    'an unknown app',
+    ['app', 'grant', '--app', 'app_x', '--email', 'taken@example.com', '--role', 'owner'],
+    'there is no app',
+  ],
+  [
+    'an unknown role',
+    ['app', 'grant', '--app', 'app_x', '--email', 'taken@example.com', '--role', 'king'],
+    'role must be',
+  ],
+])('%s is refused in one line', async (_name, args, reason) => {
+  const [{ taken } = { taken: false }] = await service.sql<{ taken: boolean }[]>`
+    SELECT EXISTS (SELECT FROM users WHERE email = 'taken@example.com') AS taken`;
+  if (!taken) await newPerson(service, 'taken@example.com');
+  const { code, stdout, stderr } = await tidemark(
+    args,
+    args.includes('a@example.com') ? 'password1' : PASSWORD,
+  );
+  expect([code, stdout]).toEqual([1, '']);
+  expect(stderr).toContain(reason);
+  expect(stderr.trim().split('\n')).toHaveLength(1);
+});

@@ -1,0 +1,104 @@
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import type { Series } from '../../dashboard/answers.ts';
+import {
+  linesOf,
+  OTHER,
+  stackOf,
+  summaryOf,
+  valueAt,
+  verticalRange,
+} from '../../dashboard/charts/series-data.ts';
+import { ago, average, compact, counted, rangeLabel } from '../../dashboard/format.ts';
+
+const series: Series = {
+  bucket: '1h',
+  timezone: 'UTC',
+  starts: [0, 3_600_000, 7_200_000],
+  end: 10_800_000,
+  types: [
+    { typeId: 'typ_a', name: 'a', counts: [5, 0, 7], total: 12 },
+    { typeId: 'typ_b', name: 'b', counts: [1, 2, 0], total: 3 },
+  ],
+  all: [8, 2, 7],
+  other: [2, 0, 0],
+  before: { all: 100, byType: { typ_a: 60, typ_b: 30 } },
+  countsOnlyBefore: null,
+};
+const all = { hidden: [], solo: null };
+
+describe('lines', () => {
+  test('are the types and the rest, each with its count before the range', () => {
+    expect(linesOf(series, all).map(({ key, total, before }) => [key, total, before])).toEqual([
+      ['typ_a', 12, 60],
+      ['typ_b', 3, 30],
+      [OTHER, 2, 10],
+    ]);
+  });
+
+  test('never share a colour, and keep it when others are hidden', () => {
+    fc.assert(
+      fc.property(fc.uniqueArray(fc.string({ minLength: 1 }), { maxLength: 10 }), (keys) => {
+        const types = keys.map((typeId) => ({ typeId, name: typeId, counts: [1], total: 1 }));
+        const wide = { ...series, types, other: null };
+        const colours = linesOf(wide, all).map(({ colour }) => colour);
+        expect(new Set(colours).size).toBe(keys.length);
+        expect(linesOf(wide, { hidden: keys.slice(1), solo: null }).map(({ colour }) => colour)).toEqual(
+          colours,
+        );
+      }),
+    );
+  });
+
+  test('are all shown where a link would leave none', () => {
+    expect(linesOf(series, { hidden: [], solo: 'gone' }).every(({ shown }) => shown)).toBe(true);
+  });
+});
+
+describe('stacks', () => {
+  test('of a histogram end at the sum of what is shown', () => {
+    expect([...(stackOf(linesOf(series, all), 'histogram').edges.at(-1) ?? [])]).toEqual(series.all);
+    const some = stackOf(linesOf(series, { hidden: ['typ_a'], solo: null }), 'histogram');
+    expect([...(some.edges.at(-1) ?? [])]).toEqual([3, 2, 0]);
+  });
+
+  test('that accumulate begin at the true count before the range and end at the true count after it', () => {
+    const stack = stackOf(linesOf(series, all), 'accumulated');
+    expect(stack.base).toBe(100);
+    expect([...(stack.edges.at(-1) ?? [])]).toEqual([100, 108, 110, 117]);
+    expect(linesOf(series, all).map((line) => valueAt(line, 2, 'accumulated'))).toEqual([72, 33, 12]);
+  });
+
+  test('have an axis from zero unless that would squash them', () => {
+    expect(verticalRange(stackOf(linesOf(series, all), 'histogram'))[0]).toBe(0);
+    expect(verticalRange(stackOf(linesOf(series, all), 'accumulated'))[0]).toBe(100);
+    const empty = { ...series, types: [], other: null };
+    expect(verticalRange(stackOf(linesOf(empty, all), 'histogram'))).toEqual([0, 1]);
+  });
+
+  test('are summed up by total and fullest bucket', () => {
+    expect(summaryOf(linesOf(series, all), 3)).toEqual({ total: 17, peak: 0, peakCount: 8 });
+    expect(summaryOf(linesOf(series, { hidden: [], solo: 'typ_a' }), 3)).toEqual({
+      total: 12,
+      peak: 2,
+      peakCount: 7,
+    });
+  });
+});
+
+test('numbers and times read as people say them', () => {
+  expect([compact(10_234_567), compact(999), average(0.126), average(1234.5)]).toEqual([
+    '10.2M',
+    '999',
+    '0.126',
+    '1,235',
+  ]);
+  expect([counted(1, 'event'), counted(2_000, 'event')]).toEqual(['1 event', '2,000 events']);
+  expect([ago(0, 10_000), ago(0, 300_000), ago(0, 7_200_000)]).toEqual([
+    'just now',
+    '5 minutes ago',
+    '2 hours ago',
+  ]);
+  expect(rangeLabel({ kind: 'last', amount: 24, unit: 'h' }, 'UTC')).toBe('Last 24 hours');
+  expect(rangeLabel({ kind: 'all' }, 'UTC')).toBe('All time');
+});

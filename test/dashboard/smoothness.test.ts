@@ -1,0 +1,128 @@
+/** A thousand buckets of ten types: no frame of hovering or zooming takes more than 50 ms. */
+import type { Browser, Page } from 'playwright-core';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { buildDashboard, launchBrowser, withoutBrowser } from '../support/browser.ts';
+import { newOwnApp, newPerson } from '../support/person.ts';
+import { startTestService, type TestService } from '../support/service.ts';
+import { visit } from './visitor.ts';
+
+const BUCKETS = 1_000;
+const TYPES = 9;
+const LONGEST_MS = 50;
+
+/** An event of Chromium's trace format, as far as it is read here; times in microseconds. */
+interface TraceEvent {
+  readonly name: string;
+  readonly pid: number;
+  readonly tid: number;
+  /** How long the thread itself was at work. */
+  readonly tdur?: number;
+  readonly args?: { readonly name?: string };
+}
+
+describe.skipIf(withoutBrowser !== '')('a full chart', () => {
+  let service: TestService;
+  let browser: Browser;
+  let page: Page;
+
+  beforeAll(async () => {
+    buildDashboard();
+    [service, browser] = await Promise.all([startTestService(), launchBrowser()]);
+    const owner = await newPerson(service, 'owner@example.com');
+    const { appId, loggingToken } = await newOwnApp(owner);
+    await service.post({ loggingToken, typeId: undefined, typeName: 'first' });
+    page = (await visit(browser, service, owner)).page;
+    await page.route('**/series?*', (route) => {
+      const from = Date.parse(new URL(route.request().url()).searchParams.get('from') ?? '');
+      return route.fulfill({ json: { success: true, data: series(from) } });
+    });
+    await page.goto(`/apps/${appId}?range=30d&tz=Europe/Berlin&buckets=1000`);
+    await page.locator('.plot[data-buckets="1000"]').waitFor();
+  });
+  afterAll(async () => {
+    await browser?.close();
+    await service?.stop();
+  });
+
+  /**
+   * The longest task of the page's main thread during some work, in milliseconds of its own time: what other tests do
+   * to the machine meanwhile is not the page's.
+   */
+  async function longestTask(work: () => Promise<void>): Promise<number> {
+    await browser.startTracing(page, { categories: ['toplevel', '__metadata'] });
+    await work();
+    const { traceEvents } = JSON.parse((await browser.stopTracing()).toString()) as {
+      traceEvents: TraceEvent[];
+    };
+    const main = traceEvents.find(
+      ({ name, args }) => name === 'thread_name' && args?.name === 'CrRendererMain',
+    );
+    const tasks = traceEvents.filter(
+      ({ pid, tid, tdur }) => pid === main?.pid && tid === main?.tid && tdur !== undefined,
+    );
+    expect(tasks.length).toBeGreaterThan(10);
+    return Math.max(...tasks.map(({ tdur = 0 }) => tdur)) / 1_000;
+  }
+
+  test('is hovered over smoothly', async () => {
+    const box = await page.locator('.u-over').boundingBox();
+    const { x, y, width } = box ?? { x: 0, y: 0, width: 0 };
+    const hover = async (): Promise<void> => {
+      for (let step = 0; step < 100; step++)
+        await page.mouse.move(x + (step / 100) * width, y + 80 + (step % 7));
+    };
+    expect(await longestTask(hover)).toBeLessThan(LONGEST_MS);
+    await page.locator('.tooltip .total').waitFor(); // The pointer still rests on the last bars.
+  });
+
+  test('is zoomed smoothly, and back', async () => {
+    const zoom = async (): Promise<void> => {
+      const box = await page.locator('.u-over').boundingBox();
+      const { x, y, width } = box ?? { x: 0, y: 0, width: 0 };
+      const before = page.url();
+      await page.mouse.move(x + 0.3 * width, y + 50);
+      await page.mouse.down();
+      await page.mouse.move(x + 0.6 * width, y + 60, { steps: 10 });
+      await page.mouse.up();
+      await expect.poll(() => page.url()).not.toBe(before);
+      await page.locator('.chart-card:not(.loading)').waitFor();
+      await page.locator('.u-over').dblclick({ position: { x: 100, y: 100 } });
+      await expect.poll(() => page.url()).toBe(before);
+      await page.locator('.chart-card:not(.loading)').waitFor();
+    };
+    expect(await longestTask(zoom)).toBeLessThan(LONGEST_MS);
+  });
+
+  test('is toggled, accumulated and painted in the other theme smoothly', async () => {
+    const change = async (): Promise<void> => {
+      await page.getByRole('button', { name: 'Only type 3' }).click();
+      await page.getByRole('button', { name: 'Only type 3' }).click();
+      await page.getByLabel('Accumulated').check();
+      await page.getByLabel('Histogram').check();
+      for (let theme = 0; theme < 3; theme++) await page.getByRole('button', { name: /^Theme/ }).click();
+    };
+    expect(await longestTask(change)).toBeLessThan(LONGEST_MS);
+  });
+});
+
+function series(from: number): unknown {
+  const starts = Array.from({ length: BUCKETS }, (_, index) => from + index * 3_600_000);
+  const counts = (type: number): number[] => starts.map((_, index) => ((index * 7919) % 997) + type);
+  const types = Array.from({ length: TYPES }, (_, type) => ({
+    typeId: `typ_${type}`,
+    name: `type ${type}`,
+    counts: counts(type),
+    total: counts(type).reduce((sum, value) => sum + value, 0),
+  }));
+  return {
+    bucket: '1h',
+    timezone: 'Europe/Berlin',
+    starts,
+    end: from + BUCKETS * 3_600_000,
+    types,
+    all: starts.map((_, index) => types.reduce((sum, type) => sum + (type.counts[index] ?? 0), 3)),
+    other: starts.map(() => 3),
+    before: { all: 10, byType: {} },
+    countsOnlyBefore: null,
+  };
+}

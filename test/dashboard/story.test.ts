@@ -1,0 +1,299 @@
+/** The whole story in a real browser, in its order: from the first account to a lost server. */
+import type { Browser, Page } from 'playwright-core';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { buildDashboard, launchBrowser, type Watched, withoutBrowser } from '../support/browser.ts';
+import { newPerson, PASSWORD } from '../support/person.ts';
+import { startTestService, type TestService } from '../support/service.ts';
+import { clipboard, figure, signIn, visit } from './visitor.ts';
+
+const OWNER = 'owner@example.com';
+const HELPER = 'helper@example.com';
+
+describe.skipIf(withoutBrowser !== '')('the story', () => {
+  let service: TestService;
+  let browser: Browser;
+  let owner: Watched;
+  let helper: Watched;
+  let page: Page;
+  let appId: string;
+  let loggingToken: string;
+
+  beforeAll(async () => {
+    buildDashboard();
+    [service, browser] = await Promise.all([startTestService(), launchBrowser()]);
+    owner = await visit(browser, service, null);
+    page = owner.page;
+  });
+  afterAll(async () => {
+    await browser?.close();
+    await service?.stop();
+  });
+
+  const post = (body: Record<string, unknown>): Promise<{ status: number }> =>
+    service.request({
+      method: 'POST',
+      path: '/public/create_event',
+      body: JSON.stringify({ payload: {}, ...body }),
+    });
+
+  test('a new server offers to make the first account', async () => {
+    await page.goto('/apps/app_somewhere');
+    await page.getByRole('heading', { name: 'Welcome to Tidemark' }).waitFor();
+    await page.getByLabel('E-mail').fill(OWNER);
+    await page.getByLabel('Password').fill('password');
+    await page.getByRole('button', { name: 'Create the account' }).click();
+    await page.getByRole('alert').filter({ hasText: 'most common' }).waitFor();
+    expect(await page.getByRole('alert').textContent()).toMatch(/Request \S+/);
+    await page.getByLabel('Password').fill(PASSWORD);
+    await page.getByRole('button', { name: 'Create the account' }).click();
+    await page.getByRole('heading', { name: 'Make your first app' }).waitFor();
+  });
+
+  test('an app is made, and shows how to send its first event', async () => {
+    await page.getByRole('button', { name: 'New app' }).first().click();
+    await page.getByRole('dialog').getByLabel('Name').fill('Web shop');
+    await page.keyboard.press('Enter');
+    await page.getByRole('heading', { name: 'Send the first event' }).waitFor();
+    appId = /\/apps\/([^/?]+)/.exec(page.url())?.[1] ?? '';
+    for (const language of ['Python', 'Node', 'curl']) {
+      await page.getByLabel(language, { exact: true }).check();
+      await page.getByRole('button', { name: 'Copy' }).click();
+      const snippet = await clipboard(page);
+      expect(snippet).toContain(`${service.url}/public/create_event`);
+      loggingToken = /tdl_\w+/.exec(snippet)?.[0] ?? '';
+    }
+    expect(loggingToken).toMatch(/^tdl_\w{38}$/);
+  });
+
+  test('the page turns into the chart when the first event arrives', async () => {
+    expect((await post({ loggingToken, typeName: 'order placed' })).status).toBe(201);
+    await page.getByRole('application', { name: /^Events per/ }).waitFor();
+    await page.getByText('The first event has arrived').waitFor();
+    expect(await figure(page, 'In this range')).toBe(1);
+  });
+
+  test('types have identifiers to copy, and events sent with them are in the chart', async () => {
+    await page.getByRole('link', { name: 'Types' }).click();
+    await page.getByLabel('New event type').fill('user signed in');
+    await page.getByRole('button', { name: 'Add the type' }).click();
+    await page.getByRole('button', { name: 'Copy the identifier of user signed in' }).click();
+    const typeId = await clipboard(page);
+    for (let sent = 0; sent < 4; sent++) expect((await post({ loggingToken, typeId })).status).toBe(201);
+    expect((await post({ loggingToken, typeName: 'order placed' })).status).toBe(201);
+
+    await page.getByRole('link', { name: 'Chart' }).click();
+    await page.getByRole('button', { name: /^user signed in/, pressed: true }).waitFor();
+    expect(await figure(page, 'In this range')).toBe(6);
+    await page.getByRole('button', { name: 'Only user signed in' }).click();
+    await expect.poll(() => figure(page, 'In this range')).toBe(4);
+    await page.reload();
+    await page.getByRole('button', { name: 'Only user signed in', pressed: true }).waitFor();
+    expect(await figure(page, 'In this range')).toBe(4);
+    await page.getByRole('button', { name: 'Only user signed in' }).click();
+  });
+
+  test('the table has the numbers of the chart, and accumulated ends at all of them', async () => {
+    await page.getByRole('button', { name: 'Show as a table' }).click();
+    const totals = async (): Promise<number[]> =>
+      (await page.getByRole('table').locator('tbody td:nth-child(2)').allInnerTexts()).map(Number);
+    expect((await totals()).reduce((sum, value) => sum + value, 0)).toBe(6);
+    await page.getByLabel('Accumulated').check();
+    await expect.poll(async () => (await totals())[0]).toBe(6);
+    expect((await totals()).at(-1)).toBe(0);
+    expect(new URL(page.url()).searchParams.get('mode')).toBe('accumulated');
+    await page.goBack();
+    await expect.poll(async () => (await totals()).reduce((sum, value) => sum + value, 0)).toBe(6);
+  });
+
+  test('the arrow keys speak the buckets, and zoom in and back out', async () => {
+    const chart = page.getByRole('application');
+    await chart.focus();
+    await page.keyboard.press('ArrowLeft');
+    await expect.poll(() => chart.locator('[aria-live]').textContent()).toMatch(/GMT\+\d: \d+ in all/);
+    await page.keyboard.press('Shift+Home');
+    await page.keyboard.press('Enter');
+    await expect.poll(() => new URL(page.url()).searchParams.get('back')).toBe('24h');
+    expect(await figure(page, 'In this range')).toBe(6);
+    await chart.focus();
+    await page.keyboard.press('Backspace');
+    await expect.poll(() => new URL(page.url()).searchParams.get('range')).toBe('24h');
+  });
+
+  test('a maintainer is added by e-mail, joins by the link, and may not what the owner may', async () => {
+    await page.getByRole('link', { name: 'Settings' }).click();
+    await page.getByLabel('Add a maintainer by e-mail').fill(HELPER);
+    await page.getByRole('button', { name: 'Add', exact: true }).click();
+    await page.getByRole('button', { name: 'Copy the invitation link' }).click();
+    const link = new URL(await clipboard(page));
+
+    helper = await visit(browser, service, null);
+    await helper.page.goto(link.pathname);
+    await helper.page.getByText('You are invited to').waitFor();
+    await helper.page.getByLabel('Password').fill(PASSWORD);
+    await helper.page.getByRole('button', { name: 'Create the account and join' }).click();
+    await helper.page.getByRole('link', { name: /Web shop/ }).click();
+    expect(await figure(helper.page, 'In this range')).toBe(6);
+    await helper.page.getByRole('link', { name: 'Settings' }).click();
+    await helper.page.getByText('you are maintainer').waitFor();
+    await helper.page.getByRole('button', { name: 'Leave' }).waitFor();
+    for (const name of ['Rename', 'Delete the app', 'Add']) {
+      expect(await helper.page.getByRole('button', { name, exact: true }).count()).toBe(0);
+    }
+    const refused = await helper.page.evaluate(
+      (path) =>
+        fetch(path, {
+          method: 'PATCH',
+          headers: { 'Content-Type': 'application/json' },
+          body: '{"name":"Mine"}',
+        }).then(({ status }) => status),
+      `/api/apps/${appId}`,
+    );
+    expect(refused).toBe(403);
+    expect(helper.complaints).toEqual([]);
+  });
+
+  test('a rotated token stops working, and the new one works', async () => {
+    await page.reload();
+    const masked = page.locator('code.token');
+    expect(await masked.textContent()).not.toContain(loggingToken.slice(4));
+    await page.getByRole('button', { name: 'Reveal' }).click();
+    expect(await masked.textContent()).toBe(loggingToken);
+    await page.getByRole('button', { name: 'Rotate…' }).click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByLabel('The old token is still taken for').selectOption('0');
+    await dialog.getByLabel(/to confirm/).fill('Web shop');
+    await dialog.getByRole('button', { name: 'Rotate' }).click();
+    await expect.poll(() => masked.textContent()).not.toBe(loggingToken);
+    expect((await post({ loggingToken, typeName: 'order placed' })).status).toBe(401);
+    loggingToken = (await masked.textContent()) ?? '';
+    expect((await post({ loggingToken, typeName: 'order placed' })).status).toBe(201);
+  });
+
+  test('a resource token is shown once, reads what the chart shows, and is revoked', async () => {
+    await page.getByRole('button', { name: 'New resource token…' }).click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByLabel('Name').fill('Analytics');
+    await dialog.getByRole('button', { name: 'Create' }).click();
+    await dialog.getByRole('button', { name: 'Copy the resource token' }).click();
+    const resourceToken = await clipboard(page);
+    await dialog.getByRole('button', { name: 'Done' }).click();
+    const read = () =>
+      service.request({
+        path: `/public/get_events?appId=${appId}`,
+        headers: { Authorization: `Bearer ${resourceToken}` },
+      });
+    expect(JSON.parse((await read()).body).data.pagination.total).toBe(7);
+    await page.getByRole('button', { name: 'Revoke Analytics' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Revoke the token' }).click();
+    await page.getByText(/^revoked/).waitFor();
+    expect((await read()).status).toBe(401);
+    expect(await page.content()).not.toContain(resourceToken);
+  });
+
+  test('the activity names who changed what', async () => {
+    await page.reload();
+    const activity = page.getByRole('region', { name: 'Activity' });
+    await activity.getByText(/Logging token: rotate/).waitFor();
+    await activity.getByText(/Resource token: revoke/).waitFor();
+    expect(await activity.textContent()).toContain(OWNER);
+  });
+
+  test('events are listed with the spelling they were sent in, and can be linked to', async () => {
+    const payload = '{"big":1e400, "n":12345678901234567890,"a":1,"a":2,"in":{"deep":[1,{}]}}';
+    const body = `{"loggingToken":"${loggingToken}","typeName":"order placed","payload":${payload}}`;
+    expect((await service.request({ method: 'POST', path: '/public/create_event', body })).status).toBe(201);
+    await page.getByRole('link', { name: 'Events' }).click();
+    const row = page.locator('article').first();
+    await row.getByRole('button').first().click();
+    await row.getByText('1e400', { exact: true }).waitFor();
+    await row.getByText('12345678901234567890', { exact: true }).waitFor();
+    expect(await row.getByText('"a"', { exact: true }).count()).toBe(2);
+    await row.getByRole('button', { name: /^"in"/ }).click();
+    await row.getByRole('button', { name: /^"deep"/ }).waitFor();
+    await row.getByRole('button', { name: 'Copy JSON' }).click();
+    expect(await clipboard(page)).toBe(payload);
+    await row.getByRole('button', { name: 'Copy as curl' }).click();
+    expect(await clipboard(page)).toContain(payload);
+    await row.getByRole('button', { name: 'Copy link' }).click();
+
+    const link = await clipboard(page);
+    await helper.page.goto(link);
+    await helper.page.getByRole('dialog', { name: 'Event' }).getByText('1e400', { exact: true }).waitFor();
+    await helper.page.keyboard.press('Escape');
+    await expect.poll(() => new URL(helper.page.url()).searchParams.has('event')).toBe(false);
+  });
+
+  test('a session that has ended asks to sign in, and goes on where one was', async () => {
+    const { page } = helper;
+    await page.goto(`/apps/${appId}?range=7d&tz=UTC`);
+    await page.getByRole('application').waitFor();
+    const { page: elsewhere } = await visit(browser, service, null);
+    await elsewhere.goto('/sign-in');
+    await signIn(elsewhere, HELPER, PASSWORD);
+    await elsewhere.getByRole('link', { name: /Account of/ }).click();
+    await elsewhere.getByRole('button', { name: 'Sign out everywhere' }).click();
+    await elsewhere.getByRole('heading', { name: 'Sign in' }).waitFor();
+
+    await page.getByRole('link', { name: 'Types' }).click();
+    await page.getByText('Your session has ended').waitFor();
+    await signIn(page, HELPER, 'not the password');
+    await page.getByRole('alert').waitFor();
+    await signIn(page, HELPER, PASSWORD);
+    await page.getByRole('button', { name: 'Copy the identifier of order placed' }).waitFor();
+    expect(helper.complaints).toEqual([]);
+  });
+
+  test('a lost server is said where it matters, and trying again helps', async () => {
+    await page.goto(`/apps/${appId}?range=24h&tz=UTC`);
+    await page.getByRole('application').waitFor();
+    await page.route('**/api/**', (route) => route.abort());
+    await page.getByRole('button', { name: /^Time range/ }).click();
+    await page.getByRole('button', { name: '7 d', exact: true }).click();
+    await page.getByText('The server can not be reached').first().waitFor();
+    expect(await page.getByRole('application').count()).toBe(1); // What was known stays.
+    await page.unroute('**/api/**');
+    await page.getByRole('button', { name: 'Try again' }).first().click();
+    await page.getByText('The server can not be reached').first().waitFor({ state: 'detached' });
+    await expect.poll(() => figure(page, 'In this range')).toBe(8);
+  });
+
+  test('a live chart follows by itself, a paused one does not', async () => {
+    await page.goto(`/apps/${appId}?range=1h&tz=UTC&refresh=off`);
+    await expect.poll(() => figure(page, 'In this range')).toBe(8);
+    await page.getByRole('button', { name: 'Paused' }).waitFor();
+    expect((await post({ loggingToken, typeName: 'order placed' })).status).toBe(201);
+    await page.getByRole('button', { name: 'Paused' }).click();
+    await expect.poll(() => figure(page, 'In this range'), { timeout: 20_000 }).toBe(9);
+    await page.getByRole('button', { name: 'Live' }).waitFor();
+  });
+
+  test('an app is renamed and, once its name is typed, deleted', async () => {
+    await page.getByRole('link', { name: 'Settings' }).click();
+    await page.getByLabel('Name', { exact: true }).fill('Shop');
+    await page.getByRole('button', { name: 'Rename' }).click();
+    await page.getByRole('heading', { name: 'Shop', level: 1 }).waitFor();
+    await page.getByLabel(/^Type Shop to confirm/).fill('Web shop');
+    await page.getByRole('button', { name: 'Delete the app' }).click();
+    await page.getByRole('heading', { name: 'Shop', level: 1 }).waitFor();
+    await page.getByLabel(/^Type Shop to confirm/).fill('Shop');
+    await page.getByRole('button', { name: 'Delete the app' }).click();
+    await page.getByRole('heading', { name: 'Make your first app' }).waitFor();
+    await page.goto(`/apps/${appId}`);
+    await page.getByRole('heading', { name: 'There is no such app' }).waitFor();
+  });
+
+  test('signing out ends it, and nothing of the account stays on the page', async () => {
+    await page.getByRole('button', { name: 'Sign out' }).click();
+    await page.getByRole('heading', { name: 'Sign in' }).waitFor();
+    expect(await page.content()).not.toContain(OWNER);
+    await page.goto('/account');
+    await page.getByRole('heading', { name: 'Sign in' }).waitFor();
+    expect(owner.complaints).toEqual([]);
+  });
+
+  test('where an account has been, the first one is not offered again', async () => {
+    await newPerson(service, 'third@example.com');
+    await page.goto('/sign-up');
+    await page.getByRole('heading', { name: 'By invitation' }).waitFor();
+  });
+});

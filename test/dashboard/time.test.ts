@@ -1,0 +1,161 @@
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { timeTicks } from '../../dashboard/charts/time-axis.ts';
+import { bucketSpan } from '../../dashboard/format.ts';
+import { DAY, HOUR, MINUTE, neighbour, resolveRange } from '../../dashboard/range.ts';
+import { fromWall, toWall } from '../../dashboard/time-zone.ts';
+
+const BERLIN = 'Europe/Berlin';
+const NEW_YORK = 'America/New_York';
+const at = (text: string): number => Date.parse(text);
+const zone = fc.constantFrom(
+  BERLIN,
+  NEW_YORK,
+  'UTC',
+  'Asia/Kathmandu',
+  'Australia/Lord_Howe',
+  'Pacific/Apia',
+);
+const instant = fc.integer({ min: at('1990-01-01T00:00Z'), max: at('2040-01-01T00:00Z') });
+
+describe('wall clocks', () => {
+  test('show what Intl shows', () => {
+    expect(new Date(toWall(at('2026-11-20T14:00:00.123Z'), BERLIN)).toISOString()).toBe(
+      '2026-11-20T15:00:00.123Z',
+    );
+    expect(new Date(toWall(at('2026-07-01T03:30:00Z'), NEW_YORK)).toISOString()).toBe(
+      '2026-06-30T23:30:00.000Z',
+    );
+  });
+
+  test('lead back to an instant at which they show the same', () => {
+    fc.assert(
+      fc.property(instant, zone, (ms, where) => {
+        const wall = toWall(ms, where);
+        const back = fromWall(wall, where);
+        expect(toWall(back, where)).toBe(wall);
+        expect(back).toBeLessThanOrEqual(ms); // The first of two.
+      }),
+    );
+  });
+
+  test('an hour that comes twice is its first, one that is skipped lies after the gap', () => {
+    expect(fromWall(at('2026-10-25T02:30Z'), BERLIN)).toBe(at('2026-10-25T00:30Z'));
+    expect(fromWall(at('2026-11-01T01:30Z'), NEW_YORK)).toBe(at('2026-11-01T05:30Z'));
+    expect(fromWall(at('2026-03-29T02:30Z'), BERLIN)).toBe(at('2026-03-29T01:30Z'));
+    expect(fromWall(at('2026-03-08T02:30Z'), NEW_YORK)).toBe(at('2026-03-08T07:30Z'));
+  });
+});
+
+describe('relative ranges', () => {
+  const now = at('2026-11-02T10:07:30Z');
+
+  test('end with the current minute and begin at round times', () => {
+    expect(resolveRange({ kind: 'last', amount: 15, unit: 'm' }, now, BERLIN)).toEqual({
+      from: at('2026-11-02T09:53Z'),
+      to: at('2026-11-02T10:08Z'),
+    });
+    expect(resolveRange({ kind: 'last', amount: 24, unit: 'h' }, now, BERLIN).from).toBe(
+      at('2026-11-01T10:00Z'),
+    );
+    expect(resolveRange({ kind: 'all' }, now, BERLIN)).toEqual({ from: null, to: at('2026-11-02T10:08Z') });
+  });
+
+  test('count days by the calendar of the zone', () => {
+    // New York left daylight saving on 1 November: its midnight was at 04:00 UTC, then at 05:00.
+    const from = resolveRange({ kind: 'last', amount: 30, unit: 'd' }, now, NEW_YORK).from;
+    expect(from).toBe(at('2026-10-03T04:00Z'));
+    expect(resolveRange({ kind: 'last', amount: 1, unit: 'y' }, now, BERLIN).from).toBe(
+      at('2025-11-01T23:00Z'),
+    );
+  });
+
+  test('always lie in the past and are as long as they say, but for rounding and clocks', () => {
+    fc.assert(
+      fc.property(instant, zone, fc.integer({ min: 1, max: 400 }), (ms, where, amount) => {
+        const { from, to } = resolveRange({ kind: 'last', amount, unit: 'd' }, ms, where);
+        const missing = to - (from ?? 0) - amount * DAY;
+        expect(missing).toBeGreaterThan(-DAY - 2 * HOUR); // One zone's calendar once lacked a day.
+        expect(missing).toBeLessThan(DAY + 26 * HOUR);
+      }),
+    );
+  });
+});
+
+describe('the neighbouring period', () => {
+  test('of a week with a change of clocks is a week from midnight to midnight', () => {
+    const week = { from: at('2026-10-18T22:00Z'), to: at('2026-10-25T23:00Z') }; // 169 hours in Berlin
+    expect(neighbour(week, -1, BERLIN)).toMatchObject({ from: at('2026-10-11T22:00Z'), to: week.from });
+    expect(neighbour(week, 1, BERLIN)).toMatchObject({ from: week.to, to: at('2026-11-01T23:00Z') });
+  });
+
+  test('of less than a day is as long as it', () => {
+    const span = { from: at('2026-10-25T00:00Z'), to: at('2026-10-25T02:00Z') };
+    expect(neighbour(span, 1, BERLIN)).toMatchObject({ from: span.to, to: at('2026-10-25T04:00Z') });
+  });
+});
+
+describe('ticks', () => {
+  const every = (from: string, count: number, step: number): number[] =>
+    Array.from({ length: count }, (_, index) => at(from) + index * step);
+
+  test('stand at round times of the zone’s clock, the larger unit below where it changes', () => {
+    const day = every('2026-11-19T15:15Z', 97, 15 * MINUTE);
+    expect(timeTicks(day, BERLIN, 8).map(({ label }) => label)).toEqual([
+      '18:00\n19 Nov',
+      '21:00',
+      '00:00\n20 Nov',
+      '03:00',
+      '06:00',
+      '09:00',
+      '12:00',
+      '15:00',
+    ]);
+  });
+
+  test('name days of a month and months of years', () => {
+    const month = every('2026-10-31T23:00Z', 30, DAY);
+    expect(timeTicks(month, BERLIN, 6)[0]?.label).toBe('2 Nov\n2026');
+    const years = every('2024-12-31T23:00Z', 700, DAY);
+    expect(
+      timeTicks(years, BERLIN, 8)
+        .map(({ label }) => label)
+        .slice(0, 3),
+    ).toEqual(['Jan\n2025', 'Apr', 'Jul']);
+  });
+
+  test('are never more than there is room for', () => {
+    fc.assert(
+      fc.property(
+        instant,
+        zone,
+        fc.constantFrom(MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR, DAY, 7 * DAY),
+        fc.integer({ min: 1, max: 300 }),
+        fc.integer({ min: 2, max: 30 }),
+        (from, where, step, count, most) => {
+          const starts = Array.from({ length: count }, (_, index) => from - (from % MINUTE) + index * step);
+          expect(timeTicks(starts, where, most).length).toBeLessThanOrEqual(most);
+        },
+      ),
+    );
+  });
+});
+
+describe('buckets', () => {
+  test('of both hours named two o’clock differ by their offset', () => {
+    const first = bucketSpan(at('2026-10-25T00:00Z'), at('2026-10-25T01:00Z'), '1h', BERLIN);
+    const second = bucketSpan(at('2026-10-25T01:00Z'), at('2026-10-25T02:00Z'), '1h', BERLIN);
+    expect(first).toMatch(/25 Oct 2026, 02:00 – 02:00 GMT\+2$/);
+    expect(second).toMatch(/25 Oct 2026, 02:00 – 03:00 GMT\+1$/);
+  });
+
+  test('of days, weeks and months are called by their dates', () => {
+    expect(bucketSpan(at('2026-10-24T22:00Z'), at('2026-10-25T23:00Z'), '1d', BERLIN)).toBe(
+      'Sun, 25 Oct 2026',
+    );
+    expect(bucketSpan(at('2026-10-18T22:00Z'), at('2026-10-25T23:00Z'), '7d', BERLIN)).toMatch(
+      /19\s–\s25 Oct/,
+    );
+    expect(bucketSpan(at('2026-09-30T22:00Z'), at('2026-10-31T23:00Z'), '1mo', BERLIN)).toBe('October 2026');
+  });
+});

@@ -1,0 +1,109 @@
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { DAY, HOUR, MINUTE, parseRange, type Range, type Unit } from '../../dashboard/range.ts';
+import { DETAILS, parseView, safeNext, type View, viewSearch } from '../../dashboard/url.ts';
+
+const unit = fc.constantFrom<Unit>('m', 'h', 'd', 'w', 'mo', 'y');
+const range: fc.Arbitrary<Range> = fc.oneof(
+  fc.constant<Range>({ kind: 'all' }),
+  fc.record({ kind: fc.constant('last' as const), amount: fc.integer({ min: 1, max: 200 }), unit }),
+  fc
+    .record({ from: fc.integer({ min: 0, max: 4e12 }), length: fc.integer({ min: 1, max: 1e12 }) })
+    .map(({ from, length }): Range => ({ kind: 'between', from, to: from + length })),
+);
+const text = fc.string({ minLength: 1, unit: 'grapheme' });
+const view: fc.Arbitrary<View> = fc.record({
+  range,
+  back: fc.option(range),
+  types: fc.uniqueArray(text),
+  mode: fc.constantFrom('histogram' as const, 'accumulated' as const),
+  hidden: fc.uniqueArray(text),
+  solo: fc.option(text),
+  zone: fc.constantFrom('UTC', 'Europe/Berlin', 'America/New_York', 'Asia/Kathmandu'),
+  live: fc.boolean(),
+  detail: fc.option(fc.constantFrom(...DETAILS)),
+  table: fc.boolean(),
+  event: fc.option(text),
+});
+
+describe('the address', () => {
+  test('holds every view completely', () => {
+    fc.assert(
+      fc.property(view, (given) => {
+        expect(parseView(viewSearch(given), 'UTC')).toEqual(given);
+      }),
+    );
+  });
+
+  test('is never refused, whatever it has', () => {
+    fc.assert(
+      fc.property(fc.string(), (search) => {
+        const parsed = parseView(search, 'UTC');
+        expect(parseView(viewSearch(parsed), 'UTC')).toEqual(parsed);
+      }),
+    );
+  });
+
+  test('falls back to the last day, in the reader’s own zone', () => {
+    const given = parseView('?range=7x&tz=Mars/Olympus&buckets=7&mode=pie&from=tomorrow', 'Europe/Berlin');
+    expect(given).toMatchObject({
+      range: { kind: 'last', amount: 24, unit: 'h' },
+      zone: 'Europe/Berlin',
+      detail: null,
+      mode: 'histogram',
+    });
+  });
+
+  test('is readable', () => {
+    const search = viewSearch(
+      parseView('?from=2026-10-24T22:00:00Z&to=2026-10-31T23:00:00Z&tz=Europe/Berlin&back=7d', 'UTC'),
+    );
+    expect(search).toBe('?from=2026-10-24T22:00:00Z&to=2026-10-31T23:00:00Z&tz=Europe/Berlin&back=7d');
+  });
+});
+
+describe('a range', () => {
+  test.each([
+    ['15m', { kind: 'last', amount: 15, unit: 'm' }],
+    ['2mo', { kind: 'last', amount: 2, unit: 'mo' }],
+    ['all', { kind: 'all' }],
+    [
+      '2026-01-01T00:00:00Z~2026-01-02T00:00:00Z',
+      { kind: 'between', from: 1767225600000, to: 1767312000000 },
+    ],
+  ])('is read from %s', (text, expected) => expect(parseRange(text)).toEqual(expected));
+
+  test.each([
+    '',
+    '0h',
+    '-1d',
+    '5',
+    '1e9y',
+    '999999y',
+    'b~a',
+    '2026-01-02~2026-01-01',
+    '2026-01-01~2026-01-01',
+  ])('is not read from "%s"', (text) => expect(parseRange(text)).toBeNull());
+
+  test('has units that are what they are called', () => {
+    expect([MINUTE, HOUR, DAY]).toEqual([60_000, 3_600_000, 86_400_000]);
+  });
+});
+
+describe('after signing in', () => {
+  const here = 'https://tidemark.example';
+  test.each(['/apps/app_1?range=7d&tz=UTC', '/', '/account'])('one goes on to %s', (next) =>
+    expect(safeNext(next, here)).toBe(next),
+  );
+  test.each([
+    '//evil.example',
+    '/\\evil.example',
+    '\\/evil.example',
+    'https://evil.example/',
+    'javascript:alert(1)',
+    '/\t/evil.example',
+    'apps',
+    '',
+    null,
+  ])('%s leads to the list of apps', (next) => expect(safeNext(next, here)).toBe('/'));
+});

@@ -1,0 +1,184 @@
+/** The real server as a process of its own, on PostgreSQL embedded in a folder of its own. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { chmod, mkdtemp, readFile, realpath, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { LAUNCHER, tidemark } from '../support/command-line.ts';
+import { until } from '../support/service.ts';
+
+export interface Ended {
+  /** Null after a signal that nobody handled. */
+  readonly code: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+export class ServerProcess {
+  readonly #child: ChildProcess;
+  readonly #ended: Promise<Ended>;
+  #stdout = '';
+  #stderr = '';
+  #port = 0;
+
+  private constructor(settings: Readonly<Record<string, string>>) {
+    const env = { PATH: process.env.PATH ?? '', PORT: '0', ...settings };
+    this.#child = spawn(process.execPath, [LAUNCHER, 'serve'], { env, stdio: ['ignore', 'pipe', 'pipe'] });
+    this.#child.stdout?.on('data', (text: Buffer) => {
+      this.#stdout += text;
+    });
+    this.#child.stderr?.on('data', (text: Buffer) => {
+      this.#stderr += text;
+    });
+    this.#ended = once(this.#child, 'close').then(() => this.#end());
+  }
+
+  /** Starts it and waits until it listens. */
+  static async start(settings: Readonly<Record<string, string>>): Promise<ServerProcess> {
+    const server = new ServerProcess(settings);
+    await until(
+      () => {
+        if (server.#child.exitCode !== null) throw new Error(`The server has ended: ${server.#stderr}`);
+        server.#port = Number(/listens on http:\/\/127\.0\.0\.1:(\d+)/.exec(server.#stdout)?.[1] ?? 0);
+        return server.#port !== 0;
+      },
+      'the server listens',
+      60_000,
+    );
+    return server;
+  }
+
+  get port(): number {
+    return this.#port;
+  }
+
+  get pid(): number {
+    return this.#child.pid ?? 0;
+  }
+
+  get stderr(): string {
+    return this.#stderr;
+  }
+
+  signal(signal: 'SIGTERM' | 'SIGINT' | 'SIGKILL'): void {
+    this.#child.kill(signal);
+  }
+
+  /** Sends the signal and waits for the end. */
+  async end(signal: 'SIGTERM' | 'SIGINT' | 'SIGKILL'): Promise<Ended> {
+    this.signal(signal);
+    return await this.#ended;
+  }
+
+  #end(): Ended {
+    // The launcher may have built what had changed.
+    const stderr = this.#stderr.replace('tidemark: building\n', '');
+    return { code: this.#child.exitCode, stdout: this.#stdout, stderr };
+  }
+}
+
+/** A data folder in a temporary one. */
+export class Installation {
+  readonly folder: string;
+  readonly settings: Readonly<Record<string, string>>;
+  readonly #servers: ServerProcess[] = [];
+
+  private constructor(folder: string) {
+    this.folder = folder;
+    this.settings = { DATA_DIR: join(folder, 'data'), CREATE_LIMIT_PER_MINUTE: '0' };
+  }
+
+  static async make(): Promise<Installation> {
+    const folder = await realpath(await mkdtemp(join(tmpdir(), 'tidemark-e2e-')));
+    await chmod(folder, 0o755);
+    return new Installation(folder);
+  }
+
+  get dataDir(): string {
+    return join(this.folder, 'data');
+  }
+
+  async start(more: Readonly<Record<string, string>> = {}): Promise<ServerProcess> {
+    const server = await ServerProcess.start({ ...this.settings, ...more });
+    this.#servers.push(server);
+    return server;
+  }
+
+  /** Makes an app by the command line, while the server runs or not. */
+  async makeApp(): Promise<{ appId: string; loggingToken: string }> {
+    const { code, stdout, stderr } = await tidemark(
+      ['app', 'create', '--name', 'Ledger', '--json'],
+      this.settings,
+    );
+    if (code !== 0) throw new Error(stderr);
+    return JSON.parse(stdout);
+  }
+
+  /** Of the embedded PostgreSQL; undefined where it does not run. */
+  async postmaster(): Promise<number | undefined> {
+    const text = await readFile(join(this.dataDir, 'postgres', 'postmaster.pid'), 'utf8').catch(() => '');
+    const pid = Number.parseInt(text, 10);
+    return isAlive(pid) ? pid : undefined;
+  }
+
+  /** Kills PostgreSQL: its first process, which the others notice when they next wait for something. */
+  async killPostgres(): Promise<void> {
+    const pid = await this.postmaster();
+    if (pid === undefined) throw new Error('PostgreSQL does not run.');
+    process.kill(pid, 'SIGKILL');
+  }
+
+  /** Kills all of its processes at once, in the middle of whatever they do. Where there is no /proc, only the first. */
+  async killAllOfPostgres(): Promise<void> {
+    const postmaster = await this.postmaster();
+    if (postmaster === undefined) throw new Error('PostgreSQL does not run.');
+    for (const pid of [postmaster, ...childrenOf(postmaster)]) {
+      try {
+        process.kill(pid, 'SIGKILL');
+      } catch {
+        // It has ended by itself meanwhile.
+      }
+    }
+  }
+
+  /** Ends what still runs and removes everything. */
+  async remove(): Promise<void> {
+    for (const server of this.#servers) await server.end('SIGKILL');
+    const cluster = await realpath(join(this.dataDir, 'postgres')).catch(() => undefined);
+    const pid = await this.postmaster();
+    if (cluster !== undefined && pid !== undefined && readCommand(pid).includes(cluster)) {
+      process.kill(pid, 'SIGQUIT');
+      await until(() => !isAlive(pid), 'PostgreSQL has ended');
+    }
+    if (cluster !== undefined) await rm(cluster, { recursive: true, force: true });
+    await rm(this.folder, { recursive: true, force: true });
+  }
+}
+
+/** A zombie is dead: a container's first process may never ask how its adopted children ended. */
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return process.platform !== 'linux' || readCommand(pid) !== '';
+  } catch {
+    return false;
+  }
+}
+
+function childrenOf(parent: number): number[] {
+  try {
+    const text = readFileSync(`/proc/${parent}/task/${parent}/children`, 'utf8');
+    return (text.match(/\d+/g) ?? []).map(Number);
+  } catch {
+    return [];
+  }
+}
+
+function readCommand(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, 'utf8');
+  } catch {
+    return '';
+  }
+}

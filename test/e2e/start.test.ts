@@ -1,0 +1,181 @@
+/** How the real process starts, refuses to start, and stops. */
+import { once } from 'node:events';
+import { chmod, mkdir, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { type Outcome, tidemark } from '../support/command-line.ts';
+import { type TestDatabase, testDatabase } from '../support/database.ts';
+import { request } from '../support/http-client.ts';
+import { CREATE_EVENT } from '../support/service.ts';
+import { Installation, ServerProcess } from './server-process.ts';
+
+vi.setConfig({ testTimeout: 60_000, hookTimeout: 60_000 });
+
+const SECRET = 'the secret of the tests, 32 characters';
+
+let database: TestDatabase;
+let installation: Installation;
+beforeAll(async () => {
+  database = await testDatabase();
+  installation = await Installation.make();
+  // Whichever test comes first must not be the one whose standard error shows the build.
+  await tidemark(['--build-only']);
+});
+afterAll(async () => {
+  await installation.remove();
+  await database.drop();
+});
+
+/** The one line for people; log lines are JSON, and the launcher says when it builds. */
+function oneLine({ code, stdout, stderr }: Outcome): string {
+  const isForPeople = (line: string): boolean =>
+    line !== '' && !line.startsWith('{') && line !== 'tidemark: building';
+  const lines = stderr.split('\n').filter(isForPeople);
+  expect({ code, stdout, lines: lines.length }).toEqual({ code: 1, stdout: '', lines: 1 });
+  expect(stderr).not.toMatch(/^\s+at /m);
+  expect(lines[0]).toMatch(/^tidemark: ./);
+  return lines[0] ?? '';
+}
+
+const serve = (settings: Record<string, string>): Promise<Outcome> =>
+  tidemark(['serve'], { PORT: '0', DATA_DIR: join(installation.folder, 'unused'), SECRET, ...settings });
+
+describe('a start that can not be is one clear line and exit code 1:', () => {
+  test('the port is in use', async () => {
+    const other = createServer().listen(0, '127.0.0.1');
+    await once(other, 'listening');
+    const address = other.address();
+    const port = String(typeof address === 'object' ? address?.port : 0);
+    try {
+      expect(oneLine(await serve({ DATABASE_URL: database.url, PORT: port }))).toMatch(
+        new RegExp(`${port}.*in use.*PORT`),
+      );
+    } finally {
+      other.close();
+    }
+  });
+
+  test('another tidemark has the port', async () => {
+    const server = await ServerProcess.start({ DATABASE_URL: database.url, SECRET, LOG_LEVEL: 'fatal' });
+    try {
+      const outcome = await serve({ DATABASE_URL: database.url, PORT: String(server.port) });
+      expect(oneLine(outcome)).toMatch('in use');
+    } finally {
+      await server.end('SIGTERM');
+    }
+  });
+
+  test('HOST is no address of this machine', async () => {
+    expect(oneLine(await serve({ DATABASE_URL: database.url, HOST: '192.0.2.1' }))).toContain('HOST');
+  });
+
+  test('DATABASE_URL leads nowhere, and its password is not shown', async () => {
+    const outcome = await serve({ DATABASE_URL: 'postgres://u:hidden-password@127.0.0.1:1/x' });
+    expect(oneLine(outcome)).toMatch(/127\.0\.0\.1:1.*DATABASE_URL/);
+    expect(outcome.stderr).not.toContain('hidden-password');
+  });
+
+  test('DATABASE_URL has a wrong password', async () => {
+    const url = new URL(database.url);
+    url.password = 'hidden-password';
+    const outcome = await serve({ DATABASE_URL: url.href });
+    expect(oneLine(outcome)).toContain('DATABASE_URL');
+    expect(outcome.stderr).not.toContain('hidden-password');
+  });
+
+  test('the database of DATABASE_URL does not exist', async () => {
+    const url = new URL(database.url);
+    url.pathname = '/nowhere';
+    expect(oneLine(await serve({ DATABASE_URL: url.href }))).toContain('nowhere');
+  });
+
+  test('DATA_DIR is a file', async () => {
+    const path = join(installation.folder, 'file');
+    await writeFile(path, '');
+    expect(oneLine(await serve({ DATA_DIR: path }))).toContain(path);
+  });
+
+  test('DATA_DIR is below a file', async () => {
+    const path = join(installation.folder, 'another-file');
+    await writeFile(path, '');
+    expect(oneLine(await serve({ DATA_DIR: join(path, 'data') }))).toContain(path);
+  });
+
+  // Root has rights everywhere, but for the folders of the system itself.
+  test.skipIf(process.platform !== 'linux')(
+    'DATA_DIR is a folder where nobody may write [needs /proc]',
+    async () => {
+      expect(oneLine(await serve({ DATA_DIR: '/proc/tidemark' }))).toContain('/proc/tidemark');
+    },
+  );
+
+  test.skipIf(process.getuid?.() === 0)('DATA_DIR is a folder without rights [not as root]', async () => {
+    const path = join(installation.folder, 'closed');
+    await mkdir(path);
+    await chmod(path, 0o500);
+    expect(oneLine(await serve({ DATA_DIR: join(path, 'data') }))).toContain(path);
+  });
+
+  test.each([
+    ['PORT', 'http'],
+    ['PORT', '70000'],
+    ['MAX_BODY_BYTES', '-1'],
+    ['HTTP_TRANSPORT', 'quic'],
+    ['DATABASE_URL', 'mysql://x'],
+    ['SECRET', 'short'],
+  ])('%s is %s', async (name, value) => {
+    expect(oneLine(await serve({ [name]: value }))).toContain(`${name}:`);
+  });
+});
+
+describe('on an embedded PostgreSQL', () => {
+  test('a second start on the same folder finds its data, whatever the transport', async () => {
+    let server = await installation.start({ LOG_LEVEL: 'fatal', HTTP_TRANSPORT: 'uws' });
+    const { loggingToken } = await installation.makeApp();
+    const post = async (): Promise<{ typeId: string }> => {
+      const body = JSON.stringify({ loggingToken, typeName: 'kept', payload: {} });
+      const response = await request(server.port, { method: 'POST', path: CREATE_EVENT, body });
+      expect(response.status).toBe(201);
+      return JSON.parse(response.body);
+    };
+    const first = await post();
+    expect(await server.end('SIGTERM')).toMatchObject({ code: 0, stderr: '' });
+    expect(await installation.postmaster()).toBeUndefined();
+    server = await installation.start({ LOG_LEVEL: 'fatal', HTTP_TRANSPORT: 'node' });
+    expect((await post()).typeId).toBe(first.typeId);
+    expect(await server.end('SIGINT')).toMatchObject({ code: 0, stderr: '' });
+  });
+
+  test('a start whose port is in use leaves no PostgreSQL behind', async () => {
+    const other = createServer().listen(0, '127.0.0.1');
+    await once(other, 'listening');
+    const address = other.address();
+    const port = String(typeof address === 'object' ? address?.port : 0);
+    oneLine(await tidemark(['serve'], { ...installation.settings, PORT: port }));
+    other.close();
+    expect(await installation.postmaster()).toBeUndefined();
+  });
+
+  test('the log of every level has no token and no payload in it, also of requests that fail', async () => {
+    const server = await installation.start({ LOG_LEVEL: 'trace' });
+    const { loggingToken } = await installation.makeApp();
+    const post = (fields: object): Promise<{ status: number }> =>
+      request(server.port, {
+        method: 'POST',
+        path: `${CREATE_EVENT}?loggingToken=${loggingToken}`,
+        headers: { Authorization: `Bearer ${loggingToken}`, Cookie: `session=${loggingToken}` },
+        body: JSON.stringify({ loggingToken, typeName: 'x', payload: { mark: 'do-not-log' }, ...fields }),
+      });
+    expect((await post({})).status).toBe(201);
+    expect((await post({ typeName: 5 })).status).toBe(400);
+    expect((await post({ loggingToken: `${loggingToken.slice(0, -1)}!` })).status).toBe(401);
+    expect((await post({ typeId: 'x' })).status).toBe(404);
+    await installation.killPostgres();
+    await post({});
+    const { stderr } = await server.end('SIGTERM');
+    expect(stderr).toMatch(/"level"/);
+    expect(stderr).not.toContain(loggingToken.slice(4, 20));
+    expect(stderr).not.toContain('do-not-log');
+  });
+});

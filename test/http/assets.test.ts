@@ -1,0 +1,189 @@
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { brotliDecompressSync, gunzipSync } from 'node:zlib';
+import pino from 'pino';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { assetRoutes } from '../../src/http/assets.ts';
+import { createServer, type HttpServer } from '../../src/http/server.ts';
+import { request } from '../support/http-client.ts';
+import { newOwnApp, newPerson, Person } from '../support/person.ts';
+import { type TestService, withTestService } from '../support/service.ts';
+
+const SCRIPT = `console.log(${JSON.stringify('tidemark '.repeat(2_000))});\n`;
+const PAGES = [
+  '/',
+  '/sign-in',
+  '/sign-up',
+  '/setup/abc',
+  '/invitations/abc',
+  '/email-proofs/abc',
+  '/password-reset',
+  '/password-reset/abc',
+  '/apps/app_x',
+  '/apps/app_x/events',
+  '/apps/app_x/types',
+  '/apps/app_x/settings',
+  '/account',
+];
+
+describe.each(['uws', 'node'] as const)('a built dashboard on %s', (transport) => {
+  let folder: string;
+  let server: HttpServer;
+  let port: number;
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'tidemark-assets-'));
+    await mkdir(join(folder, 'assets'));
+    await writeFile(join(folder, 'index.html'), `<!doctype html><title>Tidemark</title>${' '.repeat(2_000)}`);
+    await writeFile(join(folder, 'favicon.svg'), '<svg xmlns="http://www.w3.org/2000/svg"/>');
+    await writeFile(join(folder, 'assets', 'main-Ab3dE_6h.js'), SCRIPT);
+    await writeFile(join(folder, 'assets', 'big-01234567.js'), `// ${'0123456789'.repeat(20_000)}`);
+    server = await createServer({
+      routes: await assetRoutes(folder),
+      transport,
+      maxBodyBytes: 1_024,
+      maxBodiesBytes: 65_536,
+      requestTimeoutMs: 10_000,
+      log: pino({ level: 'silent' }),
+      now: () => performance.now(),
+    });
+    port = await server.listen('127.0.0.1', 0);
+  });
+  afterAll(async () => {
+    await server.stop();
+    await rm(folder, { recursive: true });
+  });
+
+  const get = (path: string, headers: Record<string, string> = {}) => request(port, { path, headers });
+  /** The body's bytes: the client of the tests reads text. */
+  const fetchBytes = async (path: string, encoding: string): Promise<{ encoding: string; bytes: Buffer }> => {
+    const { get: ask } = await import('node:http');
+    return await new Promise((resolve, reject) => {
+      ask({ port, host: '127.0.0.1', path, headers: { 'accept-encoding': encoding } }, (response) => {
+        const chunks: Buffer[] = [];
+        response.on('data', (chunk: Buffer) => chunks.push(chunk));
+        response.on('end', () =>
+          resolve({ encoding: response.headers['content-encoding'] ?? '', bytes: Buffer.concat(chunks) }),
+        );
+      }).on('error', reject);
+    });
+  };
+
+  test.each(PAGES)(
+    'security 21: the page %s has a strict policy, may not be framed, and tells no other site of itself',
+    async (path) => {
+      const { status, headers, body } = await get(path);
+      expect([status, headers['content-type']]).toEqual([200, 'text/html; charset=utf-8']);
+      expect(body).toContain('<title>Tidemark</title>');
+      const policy = headers['content-security-policy'] ?? '';
+      expect(policy).toContain("default-src 'none'");
+      expect(policy).toContain("script-src 'self'");
+      expect(policy).toContain("style-src 'self'");
+      expect(policy).toContain("frame-ancestors 'none'");
+      expect(policy).not.toContain('unsafe-');
+      expect(headers['referrer-policy']).toBe('no-referrer');
+      expect(headers['x-content-type-options']).toBe('nosniff');
+      expect(headers['cache-control']).toBe('no-cache');
+      expect(headers['access-control-allow-origin']).toBeUndefined();
+    },
+  );
+
+  test('files come compressed as the client takes them, and are the same', async () => {
+    const path = '/assets/main-Ab3dE_6h.js';
+    const brotli = await fetchBytes(path, 'gzip, deflate, br');
+    expect(brotli.encoding).toBe('br');
+    expect(brotliDecompressSync(brotli.bytes).toString()).toBe(SCRIPT);
+    const gzip = await fetchBytes(path, 'gzip, br;q=0');
+    expect(gzip.encoding).toBe('gzip');
+    expect(gunzipSync(gzip.bytes).toString()).toBe(SCRIPT);
+    const plain = await fetchBytes(path, 'identity');
+    expect([plain.encoding, plain.bytes.toString()]).toEqual(['', SCRIPT]);
+    expect((await fetchBytes('/assets/big-01234567.js', 'identity')).bytes).toHaveLength(200_003);
+  });
+
+  test('hashed files are kept for ever, others are asked for again', async () => {
+    const hashed = await get('/assets/main-Ab3dE_6h.js');
+    expect(hashed.headers['cache-control']).toBe('public, max-age=31536000, immutable');
+    expect(hashed.headers['content-type']).toBe('text/javascript; charset=utf-8');
+    expect((await get('/favicon.svg')).headers['cache-control']).toBe('no-cache');
+  });
+
+  test('what a client has already is not sent again', async () => {
+    const { headers } = await get('/', { 'Accept-Encoding': 'gzip' });
+    expect(headers.vary).toBe('Accept-Encoding');
+    const again = await get('/', { 'Accept-Encoding': 'gzip', 'If-None-Match': `W/${headers.etag}` });
+    expect([again.status, again.body]).toEqual([304, '']);
+    expect((await get('/', { 'If-None-Match': `${headers.etag}` })).status).toBe(200);
+  });
+
+  test.each([
+    '/index.html',
+    '/assets/',
+    '/assets/../index.html',
+    '/assets/%2e%2e/index.html',
+    '/..%2f..%2fpackage.json',
+  ])('%s is nothing', async (path) => {
+    expect((await get(path)).status).toBe(404);
+  });
+
+  test('pages are only read', async () => {
+    const { status, headers } = await request(port, { method: 'POST', path: '/', body: '{}' });
+    expect([status, headers.allow]).toEqual([405, 'GET, HEAD']);
+  });
+});
+
+test('a dashboard that is not built says so in words, on every page', async () => {
+  const routes = await assetRoutes('/nowhere/at/all');
+  expect(routes.map(({ path }) => path)).toEqual(
+    PAGES.map((path) => path.replace(/abc$/, ':token').replace('app_x', ':appId')),
+  );
+});
+
+describe('answers of the service', () => {
+  const everyKind = async (
+    service: TestService,
+  ): Promise<{ path: string; headers: Readonly<Record<string, string>> }[]> => {
+    const person = await newPerson(service, 'headers@example.com');
+    const app = await newOwnApp(person);
+    const answers = [];
+    for (const path of [
+      '/',
+      '/nothing',
+      '/livez',
+      '/public/get_events',
+      '/api/session',
+      `${app.path}/tokens`,
+      `${app.path}/events`,
+      `${app.path}/logging-token`,
+    ])
+      answers.push({ path, headers: (await person.get(path)).headers });
+    answers.push({ path: 'POST', headers: (await service.post()).headers });
+    answers.push({ path: 'refused', headers: (await new Person(service).post('/api/apps')).headers });
+    return answers;
+  };
+
+  test.each(['uws', 'node'] as const)(
+    'security 21: all say nosniff; tokens and events are not kept; nothing is shared with other origins, on %s',
+    (transport) =>
+      withTestService({ transport }, async (service) => {
+        for (const { path, headers } of await everyKind(service)) {
+          expect(headers['x-content-type-options'], path).toBe('nosniff');
+          expect(headers['access-control-allow-origin'], path).toBeUndefined();
+          expect(headers['strict-transport-security'], path).toBeUndefined();
+          if (path !== '/') expect(headers['cache-control'], path).toBe('no-store');
+        }
+      }),
+  );
+
+  test.each(['uws', 'node'] as const)(
+    'security 21: with an https PUBLIC_URL all tell browsers to stay with https, on %s',
+    (transport) =>
+      withTestService(
+        { transport, config: { PUBLIC_URL: 'https://events.example.com' } },
+        async (service) => {
+          for (const { path, headers } of await everyKind(service))
+            expect(headers['strict-transport-security'], path).toBe('max-age=31536000');
+        },
+      ),
+  );
+});

@@ -1,0 +1,105 @@
+/** What the exchange promises whatever a transport does: bodies that go on after the answer, or after nobody is there. */
+import { expect, test } from 'vitest';
+import { Exchange, type ExchangeLimits, type Wire } from '../../src/http/exchange.ts';
+import { Rejection } from '../../src/http/rejection.ts';
+
+/** A wire whose body comes when the test says so, and whose answers are kept. */
+function setUp() {
+  const answers: { status: number; close: boolean }[] = [];
+  let onChunk: (chunk: Uint8Array, last: boolean) => void = () => undefined;
+  const wire: Wire = {
+    method: 'POST',
+    path: '/',
+    query: '',
+    remoteAddress: '',
+    header: () => '',
+    readBody: (callback) => {
+      onChunk = callback;
+    },
+    respond: (status, _headers, _body, close) => answers.push({ status, close }),
+  };
+  const limits: ExchangeLimits = { maxBodyBytes: 100, maxBodiesBytes: 150, bodiesBytes: 0, everyAnswer: '' };
+  let settled = 0;
+  const exchange = new Exchange(wire, 'id', 0, [], limits, () => {
+    settled += 1;
+  });
+  const sendBytes = (bytes: Uint8Array, last: boolean): void => onChunk(bytes, last);
+  const send = (text: string, last: boolean): void => sendBytes(Buffer.from(text), last);
+  return { exchange, limits, answers, send, sendBytes, settledTimes: () => settled };
+}
+
+test('a body whose deadline has passed reaches nobody, however it goes on', async () => {
+  const { exchange, limits, answers, send } = setUp();
+  const text = exchange.text();
+  send('{"a":', false);
+  exchange.expire();
+  send('1}', true);
+  expect(await text).toBeInstanceOf(Rejection);
+  expect(answers).toEqual([{ status: 400, close: true }]);
+  expect(limits.bodiesBytes).toBe(0);
+});
+
+test('a body whose sender has left reaches nobody and gives its memory back', async () => {
+  const { exchange, limits, answers, send } = setUp();
+  const text = exchange.text();
+  send('{"a":', false);
+  exchange.abort();
+  send('1}', true);
+  expect(await text).toBeInstanceOf(Rejection);
+  exchange.answer({ status: 201, body: '{}' });
+  expect(answers).toEqual([]);
+  expect(limits.bodiesBytes).toBe(0);
+});
+
+test('a body counts against the common ceiling from its first chunk until its answer', async () => {
+  const { exchange, limits, send } = setUp();
+  const text = exchange.text();
+  send('12345', false);
+  expect(limits.bodiesBytes).toBe(5);
+  send('67890', true);
+  expect(await text).toBe('1234567890');
+  expect(limits.bodiesBytes).toBe(10);
+  exchange.answer({ status: 201, body: '{}' });
+  expect(limits.bodiesBytes).toBe(0);
+});
+
+test('what is thrown away of a body that is too large counts no more', async () => {
+  const { exchange, limits, send } = setUp();
+  const text = exchange.text();
+  send('x'.repeat(99), false);
+  send('x'.repeat(2), false);
+  expect(limits.bodiesBytes).toBe(0);
+  send('x'.repeat(10), true);
+  expect(await text).toMatchObject({ reason: 'payloadTooLarge' });
+  expect(limits.bodiesBytes).toBe(0);
+});
+
+test('the memory of a chunk is not used after its call', async () => {
+  const { exchange, sendBytes } = setUp();
+  const text = exchange.text();
+  const lent = Buffer.from('{"a":');
+  sendBytes(lent, false);
+  lent.fill(0);
+  sendBytes(Buffer.from('1}'), true);
+  expect(await text).toBe('{"a":1}');
+});
+
+test('only the first answer is written, and the exchange settles once', () => {
+  const { exchange, answers, settledTimes } = setUp();
+  exchange.answer({ status: 201, body: '{}' });
+  exchange.answer({ status: 400, body: '{}' });
+  exchange.expire();
+  exchange.abort();
+  expect(answers).toEqual([{ status: 201, close: false }]);
+  expect(settledTimes()).toBe(1);
+});
+
+test('after its deadline a request is answered with what its steps can still say', async () => {
+  const { exchange, answers, send } = setUp();
+  const text = exchange.text();
+  send('{}', true);
+  await text;
+  exchange.late = new Rejection('outcomeUnknown', 'The commit took too long.');
+  exchange.expire();
+  expect(answers).toEqual([{ status: 503, close: false }]);
+});

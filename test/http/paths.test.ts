@@ -1,0 +1,193 @@
+/** Every path and method but the good ones, and the two health routes, over both transports. */
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { HttpConnection, type HttpResponse } from '../support/http-client.ts';
+import { FaultyProxy } from '../support/proxy.ts';
+import { CREATE_EVENT, startTestService, type TestService, until } from '../support/service.ts';
+import { created, expectCommonHeaders, refused } from './answers.ts';
+
+describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
+  let service: TestService;
+  beforeAll(async () => {
+    service = await startTestService({ transport });
+  });
+  afterAll(() => service.stop());
+
+  const notFound = (response: HttpResponse): void => {
+    refused(response, 404, 'NOT_FOUND', 'Not found');
+  };
+
+  describe('a path where nothing is', () => {
+    test.each([
+      '/nope',
+      '/public',
+      '/public/',
+      '/public/create_event/',
+      '/public/create_event/x',
+      '/PUBLIC/create_event',
+      '/public//create_event',
+      '/public/create%5Fevent',
+      '/public/create_event%00',
+      '/public/../livez',
+      '/livez/',
+      '/%',
+      '/%ff',
+      `/${'x'.repeat(2_000)}`,
+    ])("is answered with 404 and the contract's body: %s", async (path) => {
+      notFound(await service.request({ path }));
+    });
+
+    test.each(['POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'])(
+      'is answered with 404 to %s too',
+      async (method) => {
+        notFound(await service.request({ method, path: '/nope', body: '{}' }));
+      },
+    );
+
+    test('is answered with 404 without a body to HEAD', async () => {
+      const response = await service.request({ method: 'HEAD', path: '/nope' });
+      expect(response.status).toBe(404);
+      expect(Number(response.headers['content-length'])).toBeGreaterThan(0);
+      expectCommonHeaders(response);
+    });
+
+    test('is answered with 404 to a large body, on a connection that stays usable', async () => {
+      const connection = await HttpConnection.open(service.port);
+      const body = Buffer.alloc(4 * 1_048_576);
+      await connection.send({ method: 'POST', path: '/nope', body });
+      notFound(await connection.response());
+      await connection.send({ method: 'POST', path: CREATE_EVENT, body: service.body('{}') });
+      created(await connection.response());
+      connection.destroy();
+    });
+
+    test('does not repeat what was asked for', async () => {
+      const response = await service.request({ path: '/<script>alert(1)</script>' });
+      notFound(response);
+      expect(response.body).not.toContain('script');
+    });
+  });
+
+  test('an Expect that is not known is ignored', async () => {
+    const headers = { Expect: 'miracles' };
+    const body = service.body('{}');
+    created(await service.request({ method: 'POST', path: CREATE_EVENT, headers, body }));
+  });
+
+  describe('another method', () => {
+    const notAllowed = (response: HttpResponse, allow: string): void => {
+      refused(response, 405, 'METHOD_NOT_ALLOWED', 'Method not allowed');
+      expect(response.headers.allow).toBe(allow);
+    };
+
+    test.each(['GET', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'TRACE', 'PROPFIND'])(
+      '%s on create_event is answered with 405 that allows POST',
+      async (method) => {
+        notAllowed(await service.request({ method, path: CREATE_EVENT }), 'POST');
+      },
+    );
+
+    test.each(['PUT', 'PATCH', 'DELETE', 'OPTIONS'])(
+      '%s on create_event with a body is answered with 405 and stores nothing',
+      async (method) => {
+        const body = service.body('{"by":"another method"}');
+        notAllowed(await service.request({ method, path: CREATE_EVENT, body }), 'POST');
+        const rows = await service.sql`SELECT 1 FROM events WHERE payload::text LIKE '%another method%'`;
+        expect(rows.length).toBe(0);
+      },
+    );
+
+    test('HEAD on create_event is answered with 405 that allows POST, without a body', async () => {
+      const response = await service.request({ method: 'HEAD', path: CREATE_EVENT });
+      expect(response.status).toBe(405);
+      expect(response.headers.allow).toBe('POST');
+      expectCommonHeaders(response);
+    });
+
+    test('X-HTTP-Method-Override does not make another method of one', async () => {
+      const headers = { 'X-HTTP-Method-Override': 'POST' };
+      notAllowed(
+        await service.request({ method: 'PUT', path: CREATE_EVENT, headers, body: service.body('{}') }),
+        'POST',
+      );
+    });
+
+    test.each(['/livez', '/readyz'])('on %s is answered with 405 that allows GET and HEAD', async (path) => {
+      for (const method of ['POST', 'PUT', 'DELETE', 'OPTIONS']) {
+        notAllowed(await service.request({ method, path, body: '{}' }), 'GET, HEAD');
+      }
+    });
+  });
+
+  describe('health:', () => {
+    test('GET /livez says that the process runs', async () => {
+      const response = await service.request({ path: '/livez' });
+      expect(response.status).toBe(200);
+      expect(JSON.parse(response.body)).toEqual({ success: true, status: 'live' });
+      expectCommonHeaders(response);
+    });
+
+    test('GET /readyz says that it can store, and the engine', async () => {
+      const response = await service.request({ path: '/readyz' });
+      expect(response.status).toBe(200);
+      expect(JSON.parse(response.body)).toEqual({
+        success: true,
+        status: 'ready',
+        engine: expect.stringMatching(/^PostgreSQL \d/),
+      });
+      expectCommonHeaders(response);
+    });
+
+    test.each(['/livez', '/readyz'])('HEAD %s has the head of GET and no body', async (path) => {
+      const connection = await HttpConnection.open(service.port);
+      await connection.send({ method: 'HEAD', path });
+      const head = await connection.response(true);
+      // Had a body come, it would be taken for the next answer.
+      await connection.send({ path });
+      const whole = await connection.response();
+      expect(head.status).toBe(200);
+      expect(head.headers['content-length']).toBe(String(whole.body.length));
+      connection.destroy();
+    });
+
+    test('while the database is away /readyz is 503 and /livez 200; when it is back /readyz is 200', async () => {
+      let proxy: FaultyProxy | undefined;
+      const other = await startTestService({
+        transport,
+        reach: async (address) => {
+          proxy = await FaultyProxy.start(address);
+          return proxy.address;
+        },
+      });
+      try {
+        expect((await other.request({ path: '/readyz' })).status).toBe(200);
+        await proxy?.goAway();
+        const response = await other.request({ path: '/readyz' });
+        refused(response, 503, 'UNAVAILABLE', 'Service unavailable');
+        expect(Number(response.headers['retry-after'])).toBeGreaterThanOrEqual(1);
+        expect((await other.request({ path: '/livez' })).status).toBe(200);
+        await proxy?.comeBack();
+        await until(async () => (await other.request({ path: '/readyz' })).status === 200, '/readyz is 200');
+      } finally {
+        await other.stop();
+        await proxy?.stop();
+      }
+    });
+
+    test('while the database takes no writes /readyz is 503', async () => {
+      const other = await startTestService({ transport });
+      try {
+        const [row] = await other.sql<[{ name: string }]>`SELECT current_database() AS name`;
+        await other.sql`ALTER DATABASE ${other.sql(row.name)} SET default_transaction_read_only = on`;
+        await other.sql`
+          SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+           WHERE datname = ${row.name} AND application_name = 'tidemark look-ups'`;
+        await until(async () => {
+          const { status, body } = await other.request({ path: '/readyz' });
+          return status === 503 && body.includes('takes no writes');
+        }, '/readyz says that the database takes no writes');
+      } finally {
+        await other.stop();
+      }
+    });
+  });
+});

@@ -1,0 +1,115 @@
+/** A stop loses no answer and waits for nobody who does not come, over both transports. */
+import { afterEach, describe, expect, test } from 'vitest';
+import { HttpConnection, requestBytes } from '../support/http-client.ts';
+import { FaultyProxy, isCopy } from '../support/proxy.ts';
+import { CREATE_EVENT, startTestService, TestClock, type TestService, until } from '../support/service.ts';
+import { created, refused } from './answers.ts';
+
+const open: { stop(): Promise<void> }[] = [];
+afterEach(async () => {
+  for (const one of open.splice(0)) await one.stop();
+});
+
+describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
+  const start = async (clock?: TestClock): Promise<{ service: TestService; proxy: FaultyProxy }> => {
+    let proxy: FaultyProxy | undefined;
+    const service = await startTestService({
+      transport,
+      ...(clock && { clock }),
+      reach: async (address) => {
+        proxy = await FaultyProxy.start(address);
+        return proxy.address;
+      },
+    });
+    if (proxy === undefined) throw new Error('The service did not ask how to reach its database.');
+    open.push(service, proxy);
+    created(await service.post());
+    return { service, proxy };
+  };
+  const bytesOf = (service: TestService): Buffer =>
+    requestBytes({ method: 'POST', path: CREATE_EVENT, body: service.body('{}') });
+
+  test('a request that had arrived when the stop began is answered', async () => {
+    const { service } = await start();
+    const connections = await Promise.all(
+      Array.from({ length: 20 }, () => HttpConnection.open(service.port)),
+    );
+    for (const connection of connections) {
+      await connection.write(bytesOf(service));
+      created(await connection.response());
+    }
+    // All of them are with the system, and the service has had no turn to look at them.
+    const sent = connections.map((connection) => connection.write(bytesOf(service)));
+    const stopped = service.stop();
+    await Promise.all(sent);
+    for (const connection of connections) created(await connection.response());
+    await stopped;
+  });
+
+  test('while the last commits are awaited, /readyz is 503, other requests are served, and no one new is let in', async () => {
+    const { service, proxy } = await start();
+    const [waiting, other] = [
+      await HttpConnection.open(service.port),
+      await HttpConnection.open(service.port),
+    ];
+    await other.send({ path: '/livez' });
+    await other.response();
+    const met = proxy.next(isCopy, 'hold-answer');
+    await waiting.write(bytesOf(service));
+    await until(() => met() === 1, 'the commit is on its way');
+    const stopped = service.stop();
+    await until(
+      () =>
+        HttpConnection.open(service.port).then(
+          (connection) => {
+            connection.destroy();
+            return false;
+          },
+          () => true,
+        ),
+      'new connections are refused',
+    );
+    await other.send({ path: '/readyz' });
+    const response = await other.response();
+    refused(response, 503, 'UNAVAILABLE', 'Service unavailable');
+    expect(response.headers.connection).toBe('close');
+    proxy.release();
+    const answer = await waiting.response();
+    created(answer);
+    expect(answer.headers.connection).toBe('close');
+    await stopped;
+  });
+
+  test('connections without a request do not keep it waiting, and are closed', async () => {
+    const { service } = await start();
+    const idle = await HttpConnection.open(service.port);
+    await idle.send({ path: '/livez' });
+    await idle.response();
+    const silent = await HttpConnection.open(service.port);
+    await service.stop();
+    await Promise.all([idle.ended(), silent.ended()]);
+  });
+
+  test('a body that does not come keeps it waiting for three seconds, not for its whole deadline', async () => {
+    const clock = new TestClock();
+    const { service } = await start(clock);
+    const connection = await HttpConnection.open(service.port);
+    await connection.write(bytesOf(service).subarray(0, -1));
+    created(await service.post());
+    const stopped = service.stop();
+    clock.advance(3_000);
+    expect((await connection.response()).status).toBe(400);
+    await stopped;
+  });
+
+  test('a body that is still coming is waited for', async () => {
+    const { service } = await start(new TestClock());
+    const connection = await HttpConnection.open(service.port);
+    await connection.write(bytesOf(service).subarray(0, -1));
+    created(await service.post());
+    const stopped = service.stop();
+    await connection.write('}');
+    created(await connection.response());
+    await stopped;
+  });
+});

@@ -1,0 +1,259 @@
+import fc from 'fast-check';
+import { expect, test } from 'vitest';
+import { Rejection } from '../../src/http/rejection.ts';
+import { type AcceptedEvent, CommitBuffer } from '../../src/ingest/commit-buffer.ts';
+
+interface Write {
+  readonly ids: readonly string[];
+  /** Ends the write; without outcomes all of its events are durable. */
+  readonly finish: (outcomes?: readonly (Rejection | null)[]) => void;
+}
+
+/** A buffer whose writes end when the test says so. */
+function setUp({ lanes = 1, maxEvents = 1_000_000 } = {}) {
+  const writes: Write[] = [];
+  const buffer = new CommitBuffer({
+    lanes,
+    maxEvents,
+    write: (batch) =>
+      new Promise((resolve) => {
+        writes.push({
+          ids: batch.map(({ id }) => id),
+          finish: (outcomes) => resolve(outcomes ?? batch.map(() => null)),
+        });
+      }),
+  });
+  return { buffer, writes, batches: () => writes.map(({ ids }) => ids.length) };
+}
+
+function event(id: string, payload = '{}'): AcceptedEvent {
+  return { id, appId: 1, typeId: 1, createdAt: 0, payload };
+}
+
+function addMany(buffer: CommitBuffer, count: number, payload?: string): Promise<Rejection | null>[] {
+  return Array.from({ length: count }, (_, index) => buffer.add(event(String(index), payload)));
+}
+
+/** Long enough for everything that needs no write to end. */
+async function settle(): Promise<void> {
+  for (let turn = 0; turn < 3; turn += 1) await new Promise(setImmediate);
+}
+
+/** Whether a promise has settled. */
+async function isSettled(promise: Promise<unknown>): Promise<boolean> {
+  const pending = {};
+  return (await Promise.race([promise, Promise.resolve(pending)])) !== pending;
+}
+
+test('an idle buffer writes an event in the same turn of the event loop, without a timer', async () => {
+  const { buffer, writes } = setUp();
+  void buffer.add(event('a'));
+  await new Promise(setImmediate);
+  expect(writes.map(({ ids }) => ids)).toEqual([['a']]);
+});
+
+test('what arrives in one turn goes out together, in its order', async () => {
+  const { buffer, writes } = setUp();
+  for (const id of ['a', 'b', 'c']) void buffer.add(event(id));
+  await settle();
+  expect(writes.map(({ ids }) => ids)).toEqual([['a', 'b', 'c']]);
+});
+
+test('what arrives while a batch is being written gathers, and goes out when that has ended', async () => {
+  const { buffer, writes } = setUp();
+  void buffer.add(event('a'));
+  await settle();
+  void buffer.add(event('b'));
+  await settle();
+  void buffer.add(event('c'));
+  await settle();
+  expect(writes.length).toBe(1);
+  writes[0]?.finish();
+  await settle();
+  expect(writes.map(({ ids }) => ids)).toEqual([['a'], ['b', 'c']]);
+});
+
+test('as many batches as lanes are written at once, and no more', async () => {
+  const { buffer, writes } = setUp({ lanes: 2 });
+  for (const id of ['a', 'b', 'c', 'd']) {
+    void buffer.add(event(id));
+    await settle();
+  }
+  expect(writes.map(({ ids }) => ids)).toEqual([['a'], ['b']]);
+  writes[1]?.finish();
+  await settle();
+  expect(writes.map(({ ids }) => ids)).toEqual([['a'], ['b'], ['c', 'd']]);
+});
+
+test('an event is answered after its write has ended, not before', async () => {
+  const { buffer, writes } = setUp();
+  const answer = buffer.add(event('a'));
+  await settle();
+  expect(await isSettled(answer)).toBe(false);
+  writes[0]?.finish();
+  expect(await answer).toBeNull();
+});
+
+test('each event gets its own outcome', async () => {
+  const { buffer, writes } = setUp();
+  const answers = addMany(buffer, 3);
+  await settle();
+  const poison = new Rejection('invalidBody', 'poison');
+  writes[0]?.finish([null, poison, null]);
+  expect(await Promise.all(answers)).toEqual([null, poison, null]);
+});
+
+test('a batch has at most 4,000 events, and the next one waits for its end', async () => {
+  const { buffer, writes, batches } = setUp();
+  addMany(buffer, 9_000);
+  await settle();
+  expect(batches()).toEqual([4_000]);
+  writes[0]?.finish();
+  await settle();
+  expect(batches()).toEqual([4_000, 4_000]);
+  writes[1]?.finish();
+  await settle();
+  expect(batches()).toEqual([4_000, 4_000, 1_000]);
+});
+
+test('a batch has at most 2 MiB of payload, and the next one waits for its end', async () => {
+  const { buffer, writes, batches } = setUp();
+  addMany(buffer, 5, 'x'.repeat(1_048_576));
+  await settle();
+  expect(batches()).toEqual([2]);
+  writes[0]?.finish();
+  await settle();
+  writes[1]?.finish();
+  await settle();
+  expect(batches()).toEqual([2, 2, 1]);
+});
+
+test('an event that is larger than a batch goes out alone', async () => {
+  const { buffer, writes, batches } = setUp();
+  addMany(buffer, 2, 'x'.repeat(5 * 1_048_576));
+  await settle();
+  writes[0]?.finish();
+  await settle();
+  expect(batches()).toEqual([1, 1]);
+});
+
+test('beyond the ceiling an event is refused at once with a retryable refusal, and none is lost', async () => {
+  const { buffer, writes } = setUp({ maxEvents: 3 });
+  const kept = addMany(buffer, 2);
+  await settle();
+  kept.push(...addMany(buffer, 1));
+  const refused = await buffer.add(event('too many'));
+  expect(refused).toMatchObject({ reason: 'unavailable', headers: { 'Retry-After': '1' } });
+  expect(buffer.depth).toBe(3);
+  writes[0]?.finish();
+  await settle();
+  writes[1]?.finish();
+  expect(await Promise.all(kept)).toEqual([null, null, null]);
+  expect(buffer.depth).toBe(0);
+});
+
+test('what is being written counts for the ceiling until it has ended', async () => {
+  const { buffer, writes } = setUp({ maxEvents: 1 });
+  void buffer.add(event('a'));
+  await settle();
+  expect(await buffer.add(event('b'))).toBeInstanceOf(Rejection);
+  writes[0]?.finish();
+  await settle();
+  const answer = buffer.add(event('c'));
+  await settle();
+  writes[1]?.finish();
+  expect(await answer).toBeNull();
+});
+
+test('a drain ends when the last event is answered, those that only wait included', async () => {
+  const { buffer, writes } = setUp();
+  const answers = addMany(buffer, 1);
+  await settle();
+  answers.push(...addMany(buffer, 1));
+  const drained = buffer.drain();
+  writes[0]?.finish();
+  await settle();
+  expect(await isSettled(drained)).toBe(false);
+  writes[1]?.finish();
+  await drained;
+  expect(await Promise.all(answers)).toEqual([null, null]);
+});
+
+test('a drain writes what arrived just before it', async () => {
+  const { buffer, writes } = setUp();
+  const answer = buffer.add(event('a'));
+  const drained = buffer.drain();
+  await settle();
+  writes[0]?.finish();
+  await drained;
+  expect(await answer).toBeNull();
+});
+
+test('a drain of an empty buffer ends at once', async () => {
+  await setUp().buffer.drain();
+});
+
+test('while it drains and after it the buffer refuses events with a retryable refusal', async () => {
+  const { buffer, writes } = setUp();
+  void buffer.add(event('a'));
+  const drained = buffer.drain();
+  expect(await buffer.add(event('b'))).toMatchObject({ reason: 'unavailable' });
+  await settle();
+  writes[0]?.finish();
+  await drained;
+  expect(await buffer.add(event('c'))).toMatchObject({ reason: 'unavailable' });
+  expect(writes.length).toBe(1);
+});
+
+test('each event is written once and gets its own outcome, for any arrivals and any order of ends', async () => {
+  const step = fc.oneof(
+    fc.record({ add: fc.integer({ min: 1, max: 5 }) }),
+    fc.record({ finish: fc.nat(3) }),
+    fc.constant({ wait: true }),
+  );
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(step, { maxLength: 40 }),
+      fc.integer({ min: 1, max: 3 }),
+      async (steps, lanes) => {
+        const { buffer, writes } = setUp({ lanes });
+        const running = new Set<Write>();
+        let seen = 0;
+        const answers: Promise<Rejection | null>[] = [];
+        const isBad = (id: string): boolean => Number(id) % 7 === 0;
+        const outcomeOf = (id: string): Rejection | null =>
+          isBad(id) ? new Rejection('invalidBody', id) : null;
+        const look = (): void => {
+          for (; seen < writes.length; seen += 1) running.add(writes[seen] as Write); // seen < length
+          expect(running.size).toBeLessThanOrEqual(lanes);
+        };
+        const finish = (index: number): void => {
+          const write = [...running][index];
+          if (write === undefined) return;
+          running.delete(write);
+          write.finish(write.ids.map(outcomeOf));
+        };
+        for (const one of steps) {
+          if ('add' in one) {
+            for (let index = 0; index < one.add; index += 1)
+              answers.push(buffer.add(event(String(answers.length))));
+          } else if ('finish' in one) finish(one.finish);
+          else await settle();
+          look();
+        }
+        const drained = buffer.drain();
+        while (!(await isSettled(drained))) {
+          await settle();
+          look();
+          finish(0);
+        }
+        expect(writes.flatMap(({ ids }) => ids)).toEqual(answers.map((_, index) => String(index)));
+        const outcomes = await Promise.all(answers);
+        expect(outcomes.map((outcome) => outcome?.details ?? null)).toEqual(
+          answers.map((_, index) => (isBad(String(index)) ? String(index) : null)),
+        );
+      },
+    ),
+    { numRuns: 100 },
+  );
+});

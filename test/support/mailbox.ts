@@ -1,0 +1,70 @@
+/** A mail server that takes every mail and keeps it. It speaks as much SMTP as a client needs. */
+import { once } from 'node:events';
+import { createServer, type Socket } from 'node:net';
+
+export interface Mailbox {
+  /** An SMTP_URL. */
+  readonly url: string;
+  readonly mails: readonly { readonly to: string; readonly text: string }[];
+  close(): Promise<void>;
+}
+
+export async function openMailbox(): Promise<Mailbox> {
+  const mails: { to: string; text: string }[] = [];
+  const sockets = new Set<Socket>();
+  const server = createServer((socket) => {
+    sockets.add(socket);
+    let to = '';
+    let buffered = '';
+    let inData = false;
+    socket.on('error', () => undefined);
+    socket.write('220 test\r\n');
+    socket.on('data', (chunk) => {
+      buffered += chunk.toString('utf8');
+      for (;;) {
+        const end = buffered.indexOf(inData ? '\r\n.\r\n' : '\r\n');
+        if (end < 0) return;
+        const part = buffered.slice(0, end);
+        buffered = buffered.slice(end + (inData ? 5 : 2));
+        if (inData) {
+          mails.push({ to, text: decode(part) });
+          inData = false;
+          socket.write('250 taken\r\n');
+        } else if (/^DATA/i.test(part)) {
+          inData = true;
+          socket.write('354 go on\r\n');
+        } else {
+          to = /^RCPT TO:<(.*)>/i.exec(part)?.[1] ?? to;
+          socket.write(/^QUIT/i.test(part) ? '221 bye\r\n' : '250 good\r\n');
+        }
+      }
+    });
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const address = server.address();
+  if (address === null || typeof address === 'string') throw new Error('The mailbox has no port.');
+  return {
+    url: `smtp://127.0.0.1:${address.port}`,
+    mails,
+    close: async () => {
+      for (const socket of sockets) socket.destroy();
+      server.close();
+      await once(server, 'close');
+    },
+  };
+}
+
+/** Undoes quoted-printable, which long lines are sent in. */
+function decode(text: string): string {
+  return text
+    .replace(/=\r\n/g, '')
+    .replace(/=([0-9A-F]{2})/g, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)));
+}
+
+/** The path of the link in a mail, below the service's address. */
+export function linkIn(mail: { readonly text: string } | undefined): string {
+  const link = /https?:\/\/[^\s/]+(\/\S+)/.exec(mail?.text ?? '')?.[1];
+  if (link === undefined) throw new Error(`There is no link in this mail: ${mail?.text}`);
+  return link;
+}

@@ -1,0 +1,156 @@
+/** A TCP proxy in front of PostgreSQL that loses connections, answers and time on demand. */
+import { once } from 'node:events';
+import { connect, createServer, type Server, type Socket } from 'node:net';
+import type { DatabaseAddress } from '../../src/database/connect.ts';
+
+/** What becomes of bytes that a client sends. */
+export type Fate =
+  | 'forward'
+  /** The connection breaks before PostgreSQL has seen them. */
+  | 'lose-request'
+  /** PostgreSQL does what they ask, to the end, and the connection breaks before the client hears of it. */
+  | 'lose-answer'
+  /** PostgreSQL does what they ask; the answer waits for {@link FaultyProxy.release}. */
+  | 'hold-answer'
+  /** Nothing comes back, and nothing breaks. */
+  | 'black-hole';
+
+interface Pair {
+  readonly client: Socket;
+  readonly server: Socket;
+  fate: Fate;
+  held: Buffer[];
+}
+
+/** ReadyForQuery, PostgreSQL's last message of every answer, without its one byte of transaction status. */
+const READY_FOR_QUERY = Buffer.from([0x5a, 0, 0, 0, 5]);
+
+export class FaultyProxy {
+  readonly #target: string;
+  readonly #user: string;
+  readonly #database: string;
+  readonly #pairs = new Set<Pair>();
+  #server: Server;
+  #port = 0;
+
+  /** Asked for everything that a client sends; the bytes are one or more messages of PostgreSQL's protocol. */
+  decide: (sent: Buffer) => Fate = () => 'forward';
+
+  private constructor(address: Exclude<DatabaseAddress, { url: string }>) {
+    this.#target = `${address.host}/.s.PGSQL.${address.port}`;
+    this.#user = address.user;
+    this.#database = address.database;
+    this.#server = this.#makeServer();
+  }
+
+  static async start(address: DatabaseAddress): Promise<FaultyProxy> {
+    if ('url' in address) throw new Error('The proxy reaches PostgreSQL by its Unix socket.');
+    const proxy = new FaultyProxy(address);
+    await proxy.#listen(0);
+    return proxy;
+  }
+
+  /** How to reach the database through the proxy. */
+  get address(): DatabaseAddress {
+    return { host: '127.0.0.1', port: this.#port, user: this.#user, database: this.#database };
+  }
+
+  /** The next `times` of what matches meet this fate; everything else goes through. @returns how often it happened */
+  next(matches: (sent: Buffer) => boolean, fate: Fate, times = 1): () => number {
+    let met = 0;
+    this.decide = (sent) => {
+      if (met >= times || !matches(sent)) return 'forward';
+      met += 1;
+      return fate;
+    };
+    return () => met;
+  }
+
+  /** Breaks every connection and refuses new ones, as a host without PostgreSQL does. */
+  async goAway(): Promise<void> {
+    const closed = once(this.#server, 'close');
+    this.#server.close();
+    for (const pair of this.#pairs) this.#break(pair);
+    await closed;
+  }
+
+  /** Ends {@link goAway}. */
+  async comeBack(): Promise<void> {
+    this.#server = this.#makeServer();
+    await this.#listen(this.#port);
+  }
+
+  /** Lets the held answers go, and holds no more. */
+  release(): void {
+    this.decide = () => 'forward';
+    for (const pair of this.#pairs) {
+      if (pair.fate !== 'hold-answer') continue;
+      pair.fate = 'forward';
+      for (const bytes of pair.held.splice(0)) pair.client.write(bytes);
+    }
+  }
+
+  /** Connections now. */
+  get connections(): number {
+    return this.#pairs.size;
+  }
+
+  async stop(): Promise<void> {
+    if (this.#server.listening) await this.goAway();
+  }
+
+  #makeServer(): Server {
+    return createServer({ noDelay: true }, (client) => this.#join(client));
+  }
+
+  async #listen(port: number): Promise<void> {
+    this.#server.listen(port, '127.0.0.1');
+    await once(this.#server, 'listening');
+    const address = this.#server.address();
+    if (address === null || typeof address === 'string') throw new Error('no TCP port');
+    this.#port = address.port;
+  }
+
+  #join(client: Socket): void {
+    const server = connect(this.#target);
+    const pair: Pair = { client, server, fate: 'forward', held: [] };
+    this.#pairs.add(pair);
+    client.on('data', (sent) => this.#fromClient(pair, sent));
+    server.on('data', (answer) => this.#fromServer(pair, answer));
+    for (const socket of [client, server]) socket.on('error', () => undefined); // 'close' follows.
+    client.on('close', () => this.#break(pair));
+    server.on('close', () => {
+      if (pair.fate !== 'black-hole') this.#break(pair);
+    });
+  }
+
+  #fromClient(pair: Pair, sent: Buffer): void {
+    if (pair.fate === 'black-hole') return;
+    if (pair.fate === 'forward') pair.fate = this.decide(sent);
+    if (pair.fate === 'lose-request') this.#break(pair);
+    else if (pair.fate !== 'black-hole') pair.server.write(sent);
+  }
+
+  #fromServer(pair: Pair, answer: Buffer): void {
+    if (pair.fate === 'black-hole') return;
+    if (pair.fate === 'hold-answer') pair.held.push(answer);
+    else if (pair.fate !== 'lose-answer') pair.client.write(answer);
+    else if (answer.subarray(-6, -1).equals(READY_FOR_QUERY)) this.#break(pair);
+  }
+
+  #break(pair: Pair): void {
+    pair.client.destroy();
+    pair.server.destroy();
+    this.#pairs.delete(pair);
+  }
+}
+
+/** Whether bytes to PostgreSQL are a batch of events on its way into the table. */
+export function isBatch(sent: Buffer): boolean {
+  return isCopy(sent) || sent.includes('INSERT INTO events ');
+}
+
+/** Whether they are a COPY of events. */
+export function isCopy(sent: Buffer): boolean {
+  return sent.includes('COPY events ');
+}

@@ -1,0 +1,185 @@
+/** The service in this process, on a database of its own: one app, one event type, a port of its own. */
+
+import { Writable } from 'node:stream';
+import pino from 'pino';
+import { createApp } from '../../src/accounts/apps.ts';
+import { createEventType } from '../../src/accounts/event-types.ts';
+import { openSecret, type Secret } from '../../src/accounts/secret.ts';
+import { type Config, readConfig, type SettingName } from '../../src/config.ts';
+import type { DatabaseAddress, Sql } from '../../src/database/connect.ts';
+import { chooseEngine } from '../../src/database/engine.ts';
+import { type Clock, type Service, startService } from '../../src/service.ts';
+import { type TestDatabase, type TestEngine, testDatabase } from './database.ts';
+import { type HttpRequest, type HttpResponse, request } from './http-client.ts';
+
+export interface TestServiceOptions {
+  readonly engine?: TestEngine;
+  /** Settings in place of the defaults. */
+  readonly config?: Partial<Record<SettingName, string | number>>;
+  readonly transport?: 'uws' | 'node';
+  readonly clock?: Clock;
+  /** How the service reaches its database, where it is not straight. */
+  readonly reach?: (address: DatabaseAddress) => Promise<DatabaseAddress>;
+  /** Another service's database, in place of one of its own. */
+  readonly database?: TestDatabase;
+}
+
+export interface TestApp {
+  readonly appId: string;
+  readonly loggingToken: string;
+}
+
+export interface TestService {
+  readonly url: string;
+  readonly port: number;
+  readonly config: Config;
+  readonly app: TestApp;
+  readonly type: { readonly typeId: string; readonly name: string };
+  /** Straight to the database. */
+  readonly sql: Sql;
+  readonly database: TestDatabase;
+  /** Lines of the log, parsed. */
+  readonly log: readonly Record<string, unknown>[];
+  /** The path of the one-time link to the first account; null where there is none. */
+  readonly setupPath: string | null;
+  /** Another app, for what apps must not share. */
+  newApp(): Promise<TestApp>;
+  newType(app: TestApp, name: string): Promise<{ typeId: string; name: string }>;
+  /** One request on a connection of its own. */
+  request(options: HttpRequest): Promise<HttpResponse>;
+  /** POST /public/create_event; fields in place of a good body's, undefined leaves one out. */
+  post(fields?: Readonly<Record<string, unknown>>): Promise<HttpResponse>;
+  /** A good body with this payload's text in it. */
+  body(payloadText: string): string;
+  /** Stops the service, once, and drops its database. */
+  stop(): Promise<void>;
+}
+
+export const CREATE_EVENT = '/public/create_event';
+
+/** A clock that stands still until a test moves it; both hands move together. */
+export class TestClock implements Clock {
+  #wall: number;
+  #monotonic = 1_000_000;
+
+  constructor(wall: number = Date.now()) {
+    this.#wall = wall;
+  }
+
+  readonly wall = (): number => this.#wall;
+  readonly monotonic = (): number => this.#monotonic;
+
+  advance(ms: number): void {
+    this.#wall += ms;
+    this.#monotonic += ms;
+  }
+}
+
+/** The system's clock, with a wall that is ahead or behind; monotonic time is the system's own. */
+export function shiftedClock(shiftMs: number): Clock {
+  return { wall: () => Date.now() + shiftMs, monotonic: () => performance.now() };
+}
+
+/** The secret of all tests: sealed tokens are never opened here. */
+export function testSecret(): Promise<Secret> {
+  return openSecret({ configured: 'the secret of the tests, 32 characters', dataDir: null });
+}
+
+export async function startTestService(options: TestServiceOptions = {}): Promise<TestService> {
+  const database = options.database ?? (await testDatabase(options.engine));
+  try {
+    return await serve(database, options);
+  } catch (error) {
+    await database.drop();
+    throw error;
+  }
+}
+
+/** A service for one piece of work. */
+export async function withTestService(
+  options: TestServiceOptions,
+  work: (service: TestService) => Promise<void>,
+): Promise<void> {
+  const service = await startTestService(options);
+  try {
+    await work(service);
+  } finally {
+    await service.stop();
+  }
+}
+
+async function serve(database: TestDatabase, options: TestServiceOptions): Promise<TestService> {
+  const { sql } = database;
+  const settings = { PORT: 0, HTTP_TRANSPORT: options.transport ?? 'auto', ...options.config };
+  const config = readConfig(
+    Object.fromEntries(Object.entries(settings).map(([name, value]) => [name, String(value)])),
+  );
+  const secret = await testSecret();
+  const newApp = (): Promise<TestApp> => createApp(sql, secret, { name: 'Test app' });
+  const newType = (app: TestApp, name: string): Promise<{ typeId: string; name: string }> =>
+    createEventType(sql, { appId: app.appId, name, maxTypes: config.MAX_EVENT_TYPES_PER_APP });
+  const app = await newApp();
+  const type = await newType(app, 'test type');
+  const log: Record<string, unknown>[] = [];
+  const service: Service = await startService({
+    config,
+    secret,
+    address: (await options.reach?.(database.address)) ?? database.address,
+    engine: await chooseEngine(sql),
+    log: captured(log),
+    ...(options.clock && { clock: options.clock }),
+  });
+  const { port } = service;
+
+  let stopped: Promise<void> | null = null;
+  const stop = async (): Promise<void> => {
+    await service.stop();
+    if (options.database === undefined) await database.drop();
+  };
+  const good = { loggingToken: app.loggingToken, typeId: type.typeId };
+  const postBody = (body: string): Promise<HttpResponse> =>
+    request(port, { method: 'POST', path: CREATE_EVENT, body });
+  return {
+    url: `http://127.0.0.1:${port}`,
+    port,
+    config,
+    app,
+    type,
+    sql,
+    database,
+    log,
+    setupPath: service.setupPath,
+    newApp,
+    newType,
+    request: (what) => request(port, what),
+    post: (fields) => postBody(JSON.stringify({ ...good, payload: {}, ...fields })),
+    body: (payloadText) => `${JSON.stringify(good).slice(0, -1)},"payload":${payloadText}}`,
+    stop: () => {
+      stopped ??= stop();
+      return stopped;
+    },
+  };
+}
+
+function captured(lines: Record<string, unknown>[]): pino.Logger {
+  const sink = new Writable({
+    write: (line: Buffer, _encoding, done) => {
+      lines.push(JSON.parse(line.toString()));
+      done();
+    },
+  });
+  return pino({ level: 'trace', base: null, formatters: { level: (label) => ({ level: label }) } }, sink);
+}
+
+/** Waits until a condition holds; fails with its name where it does not in time. */
+export async function until(
+  condition: () => boolean | Promise<boolean>,
+  what: string,
+  patienceMs = 15_000,
+): Promise<void> {
+  const deadline = Date.now() + patienceMs;
+  while (!(await condition())) {
+    if (Date.now() > deadline) throw new Error(`Waited in vain for this: ${what}.`);
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+}
