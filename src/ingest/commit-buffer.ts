@@ -13,7 +13,7 @@ export interface AcceptedEvent {
 }
 
 /**
- * Commits a batch.
+ * Commits a batch. Never rejects.
  * @returns for each event, in order: null once it is durable, or why it is not
  */
 export type WriteBatch = (batch: readonly AcceptedEvent[]) => Promise<readonly (Rejection | null)[]>;
@@ -113,7 +113,15 @@ export class CommitBuffer {
     this.#held -= batch.length;
     // The next batch goes out before this one's answers are written: the database works while they are.
     this.#flush();
-    for (const [index, entry] of batch.entries()) entry.resolve(outcomes[index] ?? null);
+    for (const [index, entry] of batch.entries()) entry.resolve(outcomeOf(outcomes, index));
     if (this.#held === 0) this.#onDrained?.();
   }
+}
+
+/** Only null is an acknowledgement: an outcome that is missing must never pass for one. */
+function outcomeOf(outcomes: readonly (Rejection | null)[], index: number): Rejection | null {
+  const outcome = outcomes[index];
+  if (outcome === undefined)
+    throw new Error('A batch was written without an outcome for each of its events.');
+  return outcome;
 }

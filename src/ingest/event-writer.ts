@@ -116,6 +116,10 @@ export class EventWriter {
         uncertain: false,
         retries: 0,
       });
+    } catch (error) {
+      // Nothing is known to throw here. If it does, nobody may be told that the batch is durable, or that it is not.
+      this.#options.log.error({ err: error, events: batch.length }, 'A batch failed in an unforeseen way');
+      return batch.map(() => OUTCOME_UNKNOWN);
     } finally {
       this.#idle.push(connection);
     }

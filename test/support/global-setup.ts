@@ -112,10 +112,13 @@ async function templated(cluster: ClusterAddress): Promise<ClusterAddress> {
   const admin = connect(addressOf(cluster, 'postgres'), { connections: 1, name: 'test setup' });
   await admin`DROP DATABASE IF EXISTS ${admin(TEMPLATE)}`;
   await admin`CREATE DATABASE ${admin(TEMPLATE)}`;
-  await admin.end();
   const sql = connect(addressOf(cluster, TEMPLATE), { connections: 1, name: 'test setup' });
   const { engine } = await chooseEngine(sql);
   await migrate(sql, engine);
   await sql.end();
+  // TimescaleDB's scheduler would connect to it, and a template may have no connections while it is copied.
+  await admin`ALTER DATABASE ${admin(TEMPLATE)} ALLOW_CONNECTIONS false`;
+  await admin`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = ${TEMPLATE}`;
+  await admin.end();
   return cluster;
 }
