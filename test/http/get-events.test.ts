@@ -135,7 +135,7 @@ describe.each(['uws', 'node'] as const)('GET /public/get_events over %s', (trans
     const revoked = await newToken();
     const [row] = await service.sql<
       { id: string }[]
-    >`SELECT public_id AS id FROM resource_tokens ORDER BY id DESC LIMIT 1`;
+    >`SELECT public_id AS id FROM resource_tokens ORDER BY resource_tokens.id DESC LIMIT 1`;
     await revokeResourceToken(service.sql, row?.id ?? '');
     const bad = [
       null,
