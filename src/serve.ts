@@ -7,6 +7,7 @@ import { connect } from './database/connect.ts';
 import { chooseEngine } from './database/engine.ts';
 import { migrate } from './database/migrate.ts';
 import { openDatabase } from './database/open.ts';
+import { checkTransport } from './http/server.ts';
 import { createLog } from './log.ts';
 import { type Service, startService } from './service.ts';
 
@@ -16,6 +17,7 @@ export async function serve(config: Config): Promise<void> {
   // 220 MB, and small events lose nothing that could be measured.
   setFlagsFromString('--heap-growing-percent=30');
   const log = createLog(config.LOG_LEVEL);
+  await checkTransport(config.HTTP_TRANSPORT);
   const stopRequested = untilSignal();
 
   const database = await openDatabase(config, log, { supervise: true });

@@ -2,6 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import type { Logger } from 'pino';
 import { errorCode, isUnavailable } from '../database/connect.ts';
+import { StartupError } from '../startup-error.ts';
 import { Exchange, type ExchangeLimits, type Wire } from './exchange.ts';
 import { createNodeTransport } from './node.ts';
 import { Rejection } from './rejection.ts';
@@ -172,6 +173,22 @@ const TOO_MANY_UNSENT = new Rejection(
   'Too many large answers wait for slow readers; try again shortly.',
 );
 
+const INSTALL_UWS = 'npm install uWebSockets.js@github:uNetworking/uWebSockets.js#v20.69.0';
+
+/**
+ * Says before anything is started that the transport of the setting can not be had.
+ * @throws StartupError where `uws` is forced and has no binary for this Node
+ */
+export async function checkTransport(transport: ServerOptions['transport']): Promise<void> {
+  if (transport !== 'uws') return;
+  try {
+    await loadUws();
+  } catch (error) {
+    const line = `uWebSockets.js has no binary for Node ${process.version} here: set HTTP_TRANSPORT=auto, or ${INSTALL_UWS}`;
+    throw new StartupError(line, { cause: error });
+  }
+}
+
 /**
  * Makes the server on the transport that the setting names.
  * @throws where `uws` is forced and has no binary for this Node
@@ -185,7 +202,7 @@ export async function createServer(options: ServerOptions): Promise<HttpServer> 
     if (options.transport === 'uws') throw error;
     options.log.warn(
       `uWebSockets.js has no binary for Node ${process.version} here; serving on node:http. For full speed: ` +
-        'npm install uWebSockets.js@github:uNetworking/uWebSockets.js#v20.69.0',
+        INSTALL_UWS,
     );
     return new Server(options, 'node', createNodeTransport);
   }

@@ -8,7 +8,15 @@
 import type postgres from 'postgres';
 import type { Transaction } from '../database/connect.ts';
 import type { Buckets } from './buckets.ts';
-import { exactSegmentsOf, LEVELS, type Level, MINUTE_MS, type Range, refine } from './count-segments.ts';
+import {
+  ALL_TYPES,
+  exactSegmentsOf,
+  LEVELS,
+  type Level,
+  MINUTE_MS,
+  type Range,
+  refine,
+} from './count-segments.ts';
 import { readStaleBuckets } from './stale-buckets.ts';
 
 type Fragment = postgres.PendingQuery<postgres.Row[]>;
@@ -16,9 +24,6 @@ type Fragment = postgres.PendingQuery<postgres.Row[]>;
 const DAY_MS = 86_400_000;
 const QUARTER_HOUR_MS = 900_000;
 const EARLIEST = Date.UTC(1970, 0, 1);
-
-/** The type under which the counts hold all types of an app together. */
-const ALL_TYPES = 0;
 
 /** Type → a count for each bucket. */
 export type BucketCounts = ReadonlyMap<number, readonly number[]>;

@@ -10,6 +10,9 @@ export const LEVELS = [
 
 export type Level = (typeof LEVELS)[number];
 
+/** The type under which the counts hold all types of an app together. */
+export const ALL_TYPES = 0;
+
 /** The finest bucket. */
 export const MINUTE_MS = 60_000;
 

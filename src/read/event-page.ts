@@ -14,6 +14,7 @@
 import type postgres from 'postgres';
 import type { Sql, Transaction } from '../database/connect.ts';
 import {
+  ALL_TYPES,
   exactSegmentsOf,
   LEVELS,
   type Level,
@@ -78,9 +79,6 @@ interface CountedSegment extends Segment {
 // What a bound may be in SQL: wide of every event, and written with a year of four digits.
 const EARLIEST = Date.UTC(1900, 0, 1);
 const LATEST = Date.UTC(9999, 11, 31);
-
-/** The type under which the counts hold all types of an app together. */
-const ALL_TYPES = 0;
 
 /** Reads one page. Rejects where the database fails. */
 export async function readEventPage(sql: Sql, request: PageRequest): Promise<EventPage> {

@@ -1,6 +1,8 @@
 /** The figures of the dashboard beside its charts: totals, today's count, first and last event. From the counts. */
+
 import type { Sql } from '../database/connect.ts';
 import { bucketsOf } from './buckets.ts';
+import { ALL_TYPES } from './count-segments.ts';
 
 export interface AppFigures {
   /** All events ever counted. */
@@ -14,9 +16,6 @@ export interface AppFigures {
 const HOUR_MS = 3_600_000;
 const HOURS = 24;
 const DAY_MS = HOURS * HOUR_MS;
-
-/** The type under which the counts hold all types of an app together. */
-const ALL_TYPES = 0;
 
 /** The figures of each app. @param appIds internal ids */
 export async function appFigures(

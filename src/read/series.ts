@@ -1,7 +1,9 @@
 /** Time series for charts: counts per bucket and type, from the counts alone, all of it from one snapshot. */
+
 import type { Sql, Transaction } from '../database/connect.ts';
 import { countBefore, countBuckets } from './bucket-counts.ts';
 import { type Buckets, bucketsOf, type Width } from './buckets.ts';
+import { ALL_TYPES } from './count-segments.ts';
 import { topTypes } from './type-ranking.ts';
 
 export interface SeriesRequest {
@@ -46,7 +48,6 @@ export interface Series {
 
 /** Lines that a chart tells apart by colour. */
 const TOP_TYPES = 9;
-const ALL_TYPES = 0;
 const QUARTER_HOUR_MS = 900_000;
 
 /** @returns null where the range is too long for months */
