@@ -8,6 +8,7 @@ import { AccountError } from './accounts/account-error.ts';
 import { addUserCommands } from './command-line/account-commands.ts';
 import { addBackupCommand } from './command-line/backup-command.ts';
 import { addAppCommands, addTokenCommands, addTypeCommands } from './command-line/commands.ts';
+import { addDoctorCommand } from './command-line/doctor-command.ts';
 import { addImportCommand } from './command-line/import-command.ts';
 import { formatSettings } from './command-line/output.ts';
 import { addRestoreCommand } from './command-line/restore-command.ts';
@@ -56,6 +57,7 @@ function commandLine(): Command {
   addBackupCommand(program);
   addRestoreCommand(program);
   addUserCommands(program);
+  addDoctorCommand(program);
   return program;
 }
 

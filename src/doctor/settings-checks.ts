@@ -1,0 +1,246 @@
+/** Findings about the settings, the machine and the running service. Facts in, findings out: nothing is asked here. */
+import type { Facts } from './facts.ts';
+import { type Finding, note, ok, problem, warning } from './finding.ts';
+
+/** In the order in which a person would look. A check that does not apply finds nothing. */
+export const SETTINGS_CHECKS: readonly ((facts: Facts) => readonly Finding[])[] = [
+  service,
+  node,
+  openFiles,
+  publicUrl,
+  proxy,
+  signUp,
+  limits,
+  dataFolder,
+  secret,
+];
+
+const SHORTEST_SECRET = 32;
+
+/** Whether only this machine can be meant. */
+export function isLoopback(host: string): boolean {
+  return host === 'localhost' || host === '::1' || /^127(\.\d+){3}$/.test(host);
+}
+
+function service({ service: { readyStatus }, config }: Facts): Finding[] {
+  if (config.PORT === 0)
+    return [note('service', 'PORT=0 takes a free port: whether it runs is not known here')];
+  const place = `${config.HOST} port ${config.PORT}`;
+  if (readyStatus === 200) return [ok('service', `it runs on ${place} and is ready`)];
+  if (readyStatus === null) return [note('service', `nothing answers on ${place}: it does not run here`)];
+  return [
+    problem(
+      'service',
+      `it runs on ${place} but is not ready (${readyStatus})`,
+      'Ask GET /readyz for the reason.',
+    ),
+  ];
+}
+
+function node({ machine, config }: Facts): Finding[] {
+  if (machine.hasUws && config.HTTP_TRANSPORT !== 'node')
+    return [ok('node', `Node ${machine.nodeVersion} with uWebSockets.js`)];
+  return [
+    note(
+      'node',
+      `Node ${machine.nodeVersion} on node:http`,
+      'It is right, and slower: the README says how to have uWebSockets.js.',
+    ),
+  ];
+}
+
+const FEW_FILES = 4_096;
+
+function openFiles({ machine: { openFiles: limit } }: Facts): Finding[] {
+  if (limit === null || limit >= FEW_FILES) return [];
+  return [
+    warning(
+      'files',
+      `a process may have ${limit} files and sockets open`,
+      `Each connection is one: raise it, for example LimitNOFILE=65536 in systemd.`,
+    ),
+  ];
+}
+
+function publicUrl({ config, service: { publicUrl: found } }: Facts): Finding[] {
+  if (found === null) {
+    return isLoopback(config.HOST)
+      ? [note('tls', 'PUBLIC_URL is not set: for this machine only')]
+      : [
+          problem(
+            'tls',
+            `it listens on ${config.HOST} and PUBLIC_URL is not set: passwords and tokens travel in the clear`,
+            'Put a proxy with HTTPS in front, listen on 127.0.0.1, and set PUBLIC_URL=https://….',
+          ),
+        ];
+  }
+  if (!config.PUBLIC_URL.startsWith('https:')) {
+    const host = new URL(config.PUBLIC_URL).hostname;
+    return isLoopback(host)
+      ? [note('tls', 'PUBLIC_URL is on this machine')]
+      : [
+          problem(
+            'tls',
+            'PUBLIC_URL is http: passwords and tokens travel in the clear',
+            'Give it a certificate, and set PUBLIC_URL=https://….',
+          ),
+        ];
+  }
+  if (found.status === null) {
+    return [
+      warning(
+        'tls',
+        `PUBLIC_URL can not be reached from here (${found.failure})`,
+        'Where that is not by design, check name, port and certificate.',
+      ),
+    ];
+  }
+  return certificate(found.status, found.certificateDays ?? 0, found.hasStrictTransport);
+}
+
+const CERTIFICATE_DAYS = 14;
+
+function certificate(status: number, days: number, hasStrictTransport: boolean): Finding[] {
+  const found: Finding[] = [];
+  if (status !== 200) {
+    found.push(
+      warning(
+        'tls',
+        `PUBLIC_URL answers ${status} to GET /livez`,
+        'Let the proxy pass every path to the service.',
+      ),
+    );
+  } else if (!hasStrictTransport) {
+    found.push(
+      warning(
+        'tls',
+        'answers there have no Strict-Transport-Security',
+        'Restart the service with this PUBLIC_URL, and let the proxy keep the header.',
+      ),
+    );
+  }
+  if (days < CERTIFICATE_DAYS) {
+    found.push(
+      warning(
+        'tls',
+        `the certificate ends in ${Math.floor(days)} days`,
+        'Renew it; see that this is automatic.',
+      ),
+    );
+  }
+  return found.length > 0
+    ? found
+    : [ok('tls', `PUBLIC_URL answers; its certificate ends in ${Math.floor(days)} days`)];
+}
+
+function proxy({ config }: Facts): Finding[] {
+  if (config.TRUST_PROXY > 0 && !isLoopback(config.HOST)) {
+    return [
+      warning(
+        'proxy',
+        `TRUST_PROXY=${config.TRUST_PROXY}, and it listens on ${config.HOST}: who comes past the proxy can claim any address`,
+        'Listen on 127.0.0.1, or let a firewall admit the proxy alone.',
+      ),
+    ];
+  }
+  if (config.TRUST_PROXY === 0 && config.PUBLIC_URL.startsWith('https:')) {
+    return [
+      warning(
+        'proxy',
+        'https means a proxy, and TRUST_PROXY=0 makes all people share its address, and its slow-down of sign-ins',
+        'Set TRUST_PROXY to the number of proxies of your own in front, usually 1.',
+      ),
+    ];
+  }
+  return [ok('proxy', config.TRUST_PROXY === 0 ? 'none is trusted' : `${config.TRUST_PROXY} trusted`)];
+}
+
+function signUp({ config, database }: Facts): Finding[] {
+  if (config.ALLOW_SIGNUP === 'open')
+    return [
+      warning(
+        'sign-up',
+        'ALLOW_SIGNUP=open: anybody can make an account',
+        'Use "first" where people come by invitation.',
+      ),
+    ];
+  if (database !== null && 'accounts' in database && database.accounts === 0)
+    return [
+      note(
+        'sign-up',
+        'there is no account yet',
+        'Follow the link that the start prints, or "tidemark user create".',
+      ),
+    ];
+  return [ok('sign-up', `ALLOW_SIGNUP=${config.ALLOW_SIGNUP}`)];
+}
+
+function limits({ config }: Facts): Finding[] {
+  const lifted = (['CREATE_LIMIT_PER_MINUTE', 'READ_LIMIT_PER_MINUTE'] as const).filter(
+    (name) => config[name] === 0,
+  );
+  if (lifted.length === 0) return [];
+  return [
+    warning(
+      'limits',
+      `${lifted.join(' and ')} lifted: one app can take all there is`,
+      'Set a limit, or know why not.',
+    ),
+  ];
+}
+
+function dataFolder({ machine: { dataDirMode }, config }: Facts): Finding[] {
+  if (dataDirMode === null || (dataDirMode & 0o077) === 0) return [];
+  return [
+    warning(
+      'folder',
+      `DATA_DIR ${config.DATA_DIR} can be entered by other users (mode ${dataDirMode.toString(8)})`,
+      `chmod 700 ${config.DATA_DIR}`,
+    ),
+  ];
+}
+
+function secret({ config, machine: { secretFile }, secretFingerprint, database }: Facts): Finding[] {
+  const expected = database !== null && 'secretFingerprint' in database ? database.secretFingerprint : null;
+  if (expected !== null && secretFingerprint !== null && expected !== secretFingerprint)
+    return [
+      problem(
+        'secret',
+        'SECRET is not the one that this database began with: older logging tokens can not be shown',
+        'Set the first one again, or rotate those tokens.',
+      ),
+    ];
+  if (config.SECRET !== '')
+    return [ok('secret', `from the settings${expected === null ? '' : ', the one of this database'}`)];
+  if (secretFile === 'absent')
+    return expected === null
+      ? [note('secret', 'the first start will make one')]
+      : [
+          problem(
+            'secret',
+            'it is gone from DATA_DIR, and a start would make another',
+            'Bring the file "secret" back from a backup, or set SECRET.',
+          ),
+        ];
+  if (secretFile === 'unreadable')
+    return [
+      problem(
+        'secret',
+        'its file in DATA_DIR can not be read',
+        'Give this user the right to, or set SECRET.',
+      ),
+    ];
+  if (secretFile.characters < SHORTEST_SECRET)
+    return [
+      problem('secret', 'its file in DATA_DIR is damaged', 'Bring it back from a backup, or set SECRET.'),
+    ];
+  if ((secretFile.mode & 0o077) !== 0)
+    return [
+      problem(
+        'secret',
+        `other users can read its file (mode ${secretFile.mode.toString(8)})`,
+        `chmod 600 ${config.DATA_DIR}/secret, and rotate the logging tokens if somebody may have.`,
+      ),
+    ];
+  return [ok('secret', 'in a file of DATA_DIR that only this user can read')];
+}
