@@ -76,7 +76,7 @@ function newestFirst(a: StoredEvent, b: StoredEvent): number {
   return a.id < b.id ? 1 : -1;
 }
 
-const CURSOR = /^(\d{1,14})\.([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})$/;
+const CURSOR = /^(\d{1,15})\.([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})$/;
 
 /** Opaque to clients. */
 export function encodeCursor({ at, id }: Cursor): string {

@@ -1,6 +1,7 @@
 /** How bodies arrive: cut, chunked, too large, too many, too late, never; over both transports. */
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { runs } from '../support/fuzz.ts';
 import { chunk, HttpConnection, type HttpResponse, request, requestBytes } from '../support/http-client.ts';
 import {
   CREATE_EVENT,
@@ -154,7 +155,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
           }
         },
       ),
-      { numRuns: 60 },
+      runs(60),
     );
   });
 

@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { Rejection } from '../../src/http/rejection.ts';
 import { parseEventBody } from '../../src/ingest/event-body.ts';
+import { runs } from '../support/fuzz.ts';
 import { jsonObject, jsonValue, spellingOf, whiteSpace } from './json-text.ts';
 
 /** Why a body is refused. */
@@ -44,7 +45,7 @@ describe('a body', () => {
           payload: payload.text,
         });
       }),
-      { numRuns: 1_000 },
+      runs(1_000),
     );
   });
 

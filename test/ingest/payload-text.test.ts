@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { memberSpan } from '../../src/ingest/payload-text.ts';
+import { runs } from '../support/fuzz.ts';
 import { type JsonText, jsonObject, jsonString, jsonValue, spellingOf, whiteSpace } from './json-text.ts';
 
 interface Member {
@@ -41,7 +42,7 @@ describe('the span of a member', () => {
         const { text, expected } = render(before, members, after);
         expect(memberSpan(text, 'payload')).toEqual(expected);
       }),
-      { numRuns: 3_000 },
+      runs(3_000),
     );
   });
 
@@ -59,7 +60,7 @@ describe('the span of a member', () => {
           if (span !== null) expect(JSON.parse(text.slice(span.start, span.end))).toEqual(parsed.payload);
         },
       ),
-      { numRuns: 1_000 },
+      runs(1_000),
     );
   });
 

@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { Rejection } from '../../src/http/rejection.ts';
 import { type EventsQuery, parseEventsQuery } from '../../src/read/events-query.ts';
+import { runs } from '../support/fuzz.ts';
 
 function accepted(query: string): EventsQuery {
   const parsed = parseEventsQuery(query);
@@ -193,5 +194,6 @@ test('no query makes it throw', () => {
       const parsed = parseEventsQuery(parts.join('&'));
       if (!(parsed instanceof Rejection)) expect(parsed.limit).toBeGreaterThanOrEqual(1);
     }),
+    runs(1_000),
   );
 });

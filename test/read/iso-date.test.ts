@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { parseBound } from '../../src/read/iso-date.ts';
+import { runs } from '../support/fuzz.ts';
 
 /** The two bounds that a text stands for, as ISO texts. */
 function bounds(text: string): [string, string] {
@@ -166,6 +167,6 @@ test('no text makes it throw, and a number is a whole one that a Date can hold',
           expect(Number.isNaN(new Date(bound).getTime()) || !Number.isInteger(bound)).toBe(false);
       },
     ),
-    { numRuns: 2_000 },
+    runs(2_000),
   );
 });
