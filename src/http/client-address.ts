@@ -53,6 +53,22 @@ export function isLoopbackName(host: string): boolean {
   return host === 'localhost' || isLoopback(host.replace(/^\[(.*)\]$/, '$1'));
 }
 
+/** The request headers that {@link isFromThisMachine} reads; the route asks for `remoteAddress` too. */
+export const LOCALITY_HEADERS = ['host', ...FORWARDING_HEADERS] as const;
+
+/**
+ * Whether a request comes from this machine, through no proxy that marks what it forwards, and for a name of this
+ * machine: a page of another site whose name was bound to 127.0.0.1 has its own name there.
+ */
+export function isFromThisMachine(exchange: Exchange): boolean {
+  const host = exchange.header('host').toLowerCase().replace(/:\d+$/, '');
+  return (
+    isLoopback(canonicalAddress(exchange.remoteAddress)) &&
+    isLoopbackName(host) &&
+    !cameThroughProxy(exchange)
+  );
+}
+
 /** True where a proxy has left its mark: then a loopback connection says nothing about who sent the request. */
 export function cameThroughProxy(exchange: Exchange): boolean {
   return FORWARDING_HEADERS.some((name) => exchange.header(name) !== '');
