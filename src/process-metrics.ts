@@ -59,6 +59,7 @@ function delaysSinceLast(delay: IntervalHistogram): Sample[] {
     sample('0.99', delay.percentile(99)),
     sample('max', delay.max),
   ];
+  // Node's own reset also forgets the last tick: a stall that begins before the next one is not seen.
   delay.reset();
   return samples;
 }

@@ -45,7 +45,8 @@ export function addressKey(address: string): string {
 }
 
 export function isLoopback(address: string): boolean {
-  return address === '::1' || /^127\./.test(address);
+  // Only of an address: 127.0.0.1.example.com is a name, and leads wherever its owner likes.
+  return address === '::1' || (isIP(address) === 4 && address.startsWith('127.'));
 }
 
 /** Whether a host name, as in a URL or in HOST, is this machine's own. */
