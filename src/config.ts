@@ -35,6 +35,13 @@ function secret(value: string): string {
   return value;
 }
 
+/** What fits behind "Bearer " in a header. */
+function bearerToken(value: string): string {
+  if (value !== '' && value.length < 16) throw new Error('must have at least 16 characters');
+  if (!/^[\x21-\x7e]*$/.test(value)) throw new Error('must be of visible ASCII characters, without blanks');
+  return value;
+}
+
 function databaseUrl(value: string): string {
   if (value !== '' && !/^postgres(ql)?:\/\//.test(value))
     throw new Error('must start with postgres:// or postgresql://');
@@ -128,6 +135,13 @@ export const SETTINGS = {
     meaning:
       'Proxies of your own in front, each of which adds an address to X-Forwarded-For; 0 ignores that header.',
     parse: integer(0, 10),
+  },
+  METRICS_TOKEN: {
+    default: '',
+    unit: '',
+    meaning:
+      'Opens GET /metrics to other machines as a bearer token, at least 16 characters. Empty: only this machine may ask.',
+    parse: bearerToken,
   },
   LOG_LEVEL: {
     default: 'info',

@@ -2,7 +2,6 @@
  * The command line. An answer goes to standard output, with `--json` as exactly one JSON object; everything else goes to
  * standard error. A failure is one line there, leaves standard output empty, and ends with exit code 1.
  */
-import { readFileSync } from 'node:fs';
 import { Command } from 'commander';
 import { AccountError } from './accounts/account-error.ts';
 import { addUserCommands } from './command-line/account-commands.ts';
@@ -16,6 +15,7 @@ import { runCommand } from './command-line/session.ts';
 import { readConfig } from './config.ts';
 import { isUnavailable } from './database/connect.ts';
 import { StartupError } from './startup-error.ts';
+import { readVersion } from './version.ts';
 
 const NOTE = `
 With --json a command prints one JSON object on standard output. A failure prints one line on standard
@@ -25,7 +25,7 @@ The settings are environment variables: see "tidemark serve --help".`;
 function commandLine(): Command {
   const program = new Command('tidemark')
     .description('Event logging and retrieval service.')
-    .version(version(), '--version', 'print the version')
+    .version(readVersion(), '--version', 'print the version')
     .helpOption('--help', 'print this help')
     .addHelpText('after', NOTE)
     .showSuggestionAfterError(false)
@@ -59,12 +59,6 @@ function commandLine(): Command {
   addUserCommands(program);
   addDoctorCommand(program);
   return program;
-}
-
-function version(): string {
-  const description: unknown = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8'));
-  const isPackage = typeof description === 'object' && description !== null && 'version' in description;
-  return isPackage ? String(description.version) : 'unknown';
 }
 
 /** One line for whatever went wrong. */

@@ -10,6 +10,7 @@ import { Housekeeping } from './database/housekeeping.ts';
 import { postgresUpkeep } from './database/maintenance.ts';
 import { timescaleUpkeep } from './database/timescale.ts';
 import { healthRoutes } from './http/health.ts';
+import { metricsRoute } from './http/metrics-route.ts';
 import { createServer } from './http/server.ts';
 import { CommitBuffer } from './ingest/commit-buffer.ts';
 import { createCreateEvent } from './ingest/create-event.ts';
@@ -17,10 +18,14 @@ import { createEventIds } from './ingest/event-id.ts';
 import { EventTypes } from './ingest/event-types.ts';
 import { EventWriter } from './ingest/event-writer.ts';
 import { LoggingTokens } from './ingest/logging-tokens.ts';
+import { StageTimes } from './ingest/stage-times.ts';
 import { SlidingLog } from './limits/sliding-log.ts';
+import { Metrics } from './metrics.ts';
+import { registerProcessMetrics } from './process-metrics.ts';
 import { Apps } from './read/apps.ts';
 import { createGetEvents } from './read/get-events.ts';
 import { ResourceTokens } from './read/resource-tokens.ts';
+import { registerServiceMetrics } from './service-metrics.ts';
 
 export interface ServiceOptions {
   readonly config: Config;
@@ -91,12 +96,14 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     cacheMs,
     now: clock.wall,
   });
+  const stageTimes = new StageTimes(clock.monotonic);
   const createEvent = createCreateEvent({
     loggingTokens,
     limiter: new SlidingLog({ limit: config.CREATE_LIMIT_PER_MINUTE, now: clock.monotonic }),
     eventTypes,
     commitBuffer,
     newEventId: createEventIds(),
+    stageTimes,
     now: clock.wall,
   });
 
@@ -138,11 +145,18 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     onChange: () => forget(null),
   });
 
+  const metrics = new Metrics();
   const server = await createServer({
     routes: [
       { method: 'POST', path: '/public/create_event', headers: [], handle: createEvent },
       { method: 'GET', path: '/public/get_events', headers: ['authorization'], handle: getEvents },
       ...healthRoutes({ sql: lookups, engine: options.engine.description, isStopping: () => stopping }),
+      metricsRoute({
+        metrics,
+        token: config.METRICS_TOKEN,
+        publicUrl: config.PUBLIC_URL,
+        trustedProxies: config.TRUST_PROXY,
+      }),
       ...dashboard.routes,
     ],
     transport: config.HTTP_TRANSPORT,
@@ -153,10 +167,26 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     log,
     now: clock.monotonic,
   });
+  registerServiceMetrics(metrics, {
+    server,
+    stageTimes,
+    commitBuffer,
+    writer,
+    housekeeping,
+    caches: {
+      logging_tokens: loggingTokens,
+      event_types: eventTypes,
+      resource_tokens: resourceTokens,
+      apps,
+    },
+    engine: options.engine.description,
+  });
+  const endProcessMetrics = registerProcessMetrics(metrics);
 
   const stop = async (): Promise<void> => {
     stopping = true;
     await server.stop();
+    endProcessMetrics();
     await commitBuffer.drain();
     await writer.close();
     await dashboard.close();

@@ -1,5 +1,4 @@
 /** The dashboard's side of the service: everything under /api and the pages, put together from its parts. */
-import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import type { Logger } from 'pino';
 import type { Config } from '../config.ts';
@@ -7,6 +6,7 @@ import { connect, type DatabaseAddress } from '../database/connect.ts';
 import { assetRoutes } from '../http/assets.ts';
 import type { Route } from '../http/route.ts';
 import { dashboardReadRoutes } from '../read/dashboard-routes.ts';
+import { readVersion } from '../version.ts';
 import { Background } from './background.ts';
 import { Mailer } from './mail.ts';
 import { PasswordReset } from './password-reset.ts';
@@ -109,11 +109,4 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
       await sql.end({ timeout: 2 });
     },
   };
-}
-
-function readVersion(): string {
-  const text = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
-  const description: unknown = JSON.parse(text);
-  const known = typeof description === 'object' && description !== null && 'version' in description;
-  return known ? String(description.version) : 'unknown';
 }

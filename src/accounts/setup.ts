@@ -1,6 +1,6 @@
 /** The first account: made straight from this machine, or through the one-time link that the start prints. */
 import type { Sql } from '../database/connect.ts';
-import { cameThroughProxy, canonicalAddress, isLoopback, isLoopbackName } from '../http/client-address.ts';
+import { isFromThisMachine, isLoopbackName } from '../http/client-address.ts';
 import type { Exchange } from '../http/exchange.ts';
 import { createLink, findLink } from './account-links.ts';
 import { hasUsers } from './users.ts';
@@ -33,18 +33,9 @@ export class Setup {
     return !this.#over;
   }
 
-  /**
-   * Whether this request may make the first account without the link: it comes from this machine, through no proxy, and
-   * for a name of this machine. A page of another site whose name was bound to 127.0.0.1 has its own name there.
-   */
+  /** Whether this request may make the first account without the link. */
   isOpenTo(exchange: Exchange): boolean {
-    const host = exchange.header('host').toLowerCase().replace(/:\d+$/, '');
-    return (
-      this.#isLocal &&
-      isLoopback(canonicalAddress(exchange.remoteAddress)) &&
-      isLoopbackName(host) &&
-      !cameThroughProxy(exchange)
-    );
+    return this.#isLocal && isFromThisMachine(exchange);
   }
 
   /** Whether this token is of a set-up link that is good now. */

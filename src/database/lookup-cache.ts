@@ -17,6 +17,14 @@ export interface LookupCacheOptions<V extends NonNullable<unknown>> {
   readonly now: () => number;
 }
 
+/** How often a cache was asked. */
+export interface CacheFigures {
+  /** Answered from memory. */
+  readonly hits: number;
+  /** Answered by the database, each of those who wait for one look-up counted. */
+  readonly misses: number;
+}
+
 interface Remembered<V> {
   readonly value: V;
   readonly askedAt: number;
@@ -29,12 +37,14 @@ interface Remembered<V> {
  * has lost its connection for a while). A look-up is remembered only if no dropAll came between its start and its end:
  * it may have read what was there before the change.
  */
-export class LookupCache<V extends NonNullable<unknown>> {
+export class LookupCache<V extends NonNullable<unknown>> implements CacheFigures {
   readonly #options: LookupCacheOptions<V>;
   readonly #positives: LRUCache<string, Remembered<V>>;
   readonly #negatives: LRUCache<string, Remembered<null>>;
   /** Look-ups on their way whose answer may be remembered and shared. One that is no longer here may be neither. */
   readonly #inFlight = new Map<string, Promise<V | null>>();
+  #hits = 0;
+  #misses = 0;
 
   constructor(options: LookupCacheOptions<V>) {
     this.#options = options;
@@ -46,8 +56,20 @@ export class LookupCache<V extends NonNullable<unknown>> {
   get(key: string): V | null | Promise<V | null> {
     const now = this.#options.now();
     const remembered = this.#positives.get(key) ?? this.#negatives.get(key);
-    if (remembered !== undefined && this.#isFresh(remembered, now)) return remembered.value;
+    if (remembered !== undefined && this.#isFresh(remembered, now)) {
+      this.#hits += 1;
+      return remembered.value;
+    }
+    this.#misses += 1;
     return this.#inFlight.get(key) ?? this.#ask(key, now);
+  }
+
+  get hits(): number {
+    return this.#hits;
+  }
+
+  get misses(): number {
+    return this.#misses;
   }
 
   /** Forgets everything. Who asks from now on gets an answer from a look-up that begins from now on. */

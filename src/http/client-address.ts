@@ -45,12 +45,29 @@ export function addressKey(address: string): string {
 }
 
 export function isLoopback(address: string): boolean {
-  return address === '::1' || /^127\./.test(address);
+  // Only of an address: 127.0.0.1.example.com is a name, and leads wherever its owner likes.
+  return address === '::1' || (isIP(address) === 4 && address.startsWith('127.'));
 }
 
 /** Whether a host name, as in a URL or in HOST, is this machine's own. */
 export function isLoopbackName(host: string): boolean {
   return host === 'localhost' || isLoopback(host.replace(/^\[(.*)\]$/, '$1'));
+}
+
+/** The request headers that {@link isFromThisMachine} reads; the route asks for `remoteAddress` too. */
+export const LOCALITY_HEADERS = ['host', ...FORWARDING_HEADERS] as const;
+
+/**
+ * Whether a request comes from this machine, through no proxy that marks what it forwards, and for a name of this
+ * machine: a page of another site whose name was bound to 127.0.0.1 has its own name there.
+ */
+export function isFromThisMachine(exchange: Exchange): boolean {
+  const host = exchange.header('host').toLowerCase().replace(/:\d+$/, '');
+  return (
+    isLoopback(canonicalAddress(exchange.remoteAddress)) &&
+    isLoopbackName(host) &&
+    !cameThroughProxy(exchange)
+  );
 }
 
 /** True where a proxy has left its mark: then a loopback connection says nothing about who sent the request. */

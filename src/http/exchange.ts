@@ -64,6 +64,8 @@ export class Exchange {
   readonly startedAt: number;
   /** The values of `:name` segments of the route's path, in their order. */
   readonly parameters: readonly string[];
+  /** The route's path as it is declared, set by the server; until then, and where there is none, `other`. */
+  route = 'other';
   /** Set by the step that asks the limiter; shown as RateLimit headers in every answer from then on. */
   rateLimit: LimitDecision | null = null;
   /** The refusal that answers if the deadline passes now. A step that can no longer say "not stored" replaces it. */
@@ -73,7 +75,7 @@ export class Exchange {
 
   readonly #wire: Wire;
   readonly #limits: ExchangeLimits;
-  readonly #onSettled: (exchange: Exchange) => void;
+  readonly #onSettled: (exchange: Exchange, outcome: Outcome | null) => void;
   #bodyBytes = 0;
   /** What has come of a body that comes in several chunks. */
   #body: Buffer | null = null;
@@ -82,13 +84,14 @@ export class Exchange {
   #mustClose = false;
   #resolveBody: ((body: string | Rejection) => void) | null = null;
 
+  /** @param onSettled told once of the end: the answer, or null where the client left before it */
   constructor(
     wire: Wire,
     id: string,
     startedAt: number,
     parameters: readonly string[],
     limits: ExchangeLimits,
-    onSettled: (exchange: Exchange) => void,
+    onSettled: (exchange: Exchange, outcome: Outcome | null) => void,
   ) {
     this.#wire = wire;
     this.id = id;
@@ -214,7 +217,7 @@ export class Exchange {
     const headers = `${commonHeaders(outcome)}${this.#limits.everyAnswer}X-Request-Id: ${this.id}${this.#rateLimitLines()}${headerLines(outcome.headers)}`;
     const body = outcome instanceof Rejection ? outcome.body() : outcome.body;
     // Before the transport is called: it may report an abort from within.
-    this.#settle();
+    this.#settle(outcome);
     this.#wire.respond(outcome.status, headers, body, this.#mustClose);
   }
 
@@ -240,15 +243,15 @@ export class Exchange {
 
   /** The client is gone: nothing may be written any more. */
   abort(): void {
-    if (!this.settled) this.#settle();
+    if (!this.settled) this.#settle(null);
   }
 
-  #settle(): void {
+  #settle(outcome: Outcome | null): void {
     this.settled = true;
     this.#releaseBody();
     // What still comes of the body is for nobody: an event that was refused must not be stored after all.
     this.#settleBody(ABORTED);
-    this.#onSettled(this);
+    this.#onSettled(this, outcome);
   }
 
   #rateLimitLines(): string {

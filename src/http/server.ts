@@ -3,9 +3,10 @@ import { randomBytes } from 'node:crypto';
 import type { Logger } from 'pino';
 import { errorCode, isUnavailable } from '../database/connect.ts';
 import { StartupError } from '../startup-error.ts';
-import { Exchange, type ExchangeLimits, type Wire } from './exchange.ts';
+import { Exchange, type ExchangeLimits, type Outcome, type Wire } from './exchange.ts';
 import { createNodeTransport } from './node.ts';
 import { Rejection } from './rejection.ts';
+import { RequestCounts } from './request-counts.ts';
 import { type Match, type Route, Router } from './route.ts';
 import type { Transport, TransportOptions } from './transport.ts';
 import { createUwsTransport, loadUws } from './uws.ts';
@@ -25,6 +26,10 @@ export interface ServerOptions {
 
 export interface HttpServer {
   readonly transport: 'uws' | 'node';
+  /** Requests that have ended. */
+  readonly counts: RequestCounts;
+  /** Bytes of request bodies in memory now. */
+  readonly bodiesBytes: number;
   listen(host: string, port: number): Promise<number>;
   /** Stops listening, answers what is in flight, closes every connection. */
   stop(): Promise<void>;
@@ -42,6 +47,7 @@ const STRICT_TRANSPORT = 'Strict-Transport-Security: max-age=31536000\r\n';
 
 class Server implements HttpServer {
   readonly transport: 'uws' | 'node';
+  readonly counts: RequestCounts;
   readonly #options: ServerOptions;
   readonly #router: Router;
   readonly #transport: Transport;
@@ -55,8 +61,9 @@ class Server implements HttpServer {
   /** When the stop began, in milliseconds of the monotonic clock. */
   #stoppingSince: number | null = null;
   #onDrained: (() => void) | null = null;
-  readonly #settled = (exchange: Exchange): void => {
+  readonly #settled = (exchange: Exchange, outcome: Outcome | null): void => {
     this.#pending.delete(exchange);
+    this.counts.settled(exchange, outcome);
     if (this.#pending.size === 0) this.#onDrained?.();
   };
 
@@ -67,6 +74,7 @@ class Server implements HttpServer {
   ) {
     this.#options = options;
     this.transport = kind;
+    this.counts = new RequestCounts(options.now);
     this.#router = new Router(options.routes);
     this.#limits = {
       maxBodyBytes: options.maxBodyBytes,
@@ -86,6 +94,10 @@ class Server implements HttpServer {
     this.#sweep.unref();
   }
 
+  get bodiesBytes(): number {
+    return this.#limits.bodiesBytes;
+  }
+
   listen(host: string, port: number): Promise<number> {
     return this.#transport.listen(host, port);
   }
@@ -97,6 +109,7 @@ class Server implements HttpServer {
     const exchange = new Exchange(wire, id, this.#options.now(), parameters, this.#limits, this.#settled);
     if (this.#stoppingSince !== null) exchange.closeAfterAnswer();
     this.#pending.add(exchange);
+    if (!(match instanceof Rejection)) exchange.route = match.route.path;
     if (match instanceof Rejection) exchange.answer(match);
     else if (this.#unsentBytes > MAX_UNSENT_BYTES && match.route.method === 'GET')
       exchange.answer(TOO_MANY_UNSENT);

@@ -47,6 +47,7 @@ export class CommitBuffer {
   #waiting: Entry[] = [];
   #busyLanes = 0;
   #held = 0;
+  #stored = 0;
   #scheduled = false;
   #closed = false;
   #onDrained: (() => void) | null = null;
@@ -58,6 +59,11 @@ export class CommitBuffer {
   /** Events that wait or are in flight. */
   get depth(): number {
     return this.#held;
+  }
+
+  /** Events of which it is known that they were committed. */
+  get stored(): number {
+    return this.#stored;
   }
 
   /** Resolves with null once the event is durable, or with the reason why it is not. */
@@ -113,7 +119,11 @@ export class CommitBuffer {
     this.#held -= batch.length;
     // The next batch goes out before this one's answers are written: the database works while they are.
     this.#flush();
-    for (const [index, entry] of batch.entries()) entry.resolve(outcomeOf(outcomes, index));
+    for (const [index, entry] of batch.entries()) {
+      const outcome = outcomeOf(outcomes, index);
+      if (outcome === null) this.#stored += 1;
+      entry.resolve(outcome);
+    }
     if (this.#held === 0) this.#onDrained?.();
   }
 }

@@ -7,6 +7,7 @@ import { parseEventBody } from './event-body.ts';
 import type { EventTypes } from './event-types.ts';
 import { timestamp } from './event-writer.ts';
 import type { LoggingTokens } from './logging-tokens.ts';
+import type { StageTimes } from './stage-times.ts';
 
 export interface CreateEventSteps {
   readonly loggingTokens: LoggingTokens;
@@ -15,6 +16,7 @@ export interface CreateEventSteps {
   readonly commitBuffer: CommitBuffer;
   /** A new event id for an event of this time. */
   readonly newEventId: (now: number) => string;
+  readonly stageTimes: StageTimes;
   /** Milliseconds since the epoch. */
   readonly now: () => number;
 }
@@ -27,17 +29,22 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
     const text = await exchange.text();
     if (text instanceof Rejection) return text;
 
+    const stopwatch = steps.stageTimes.start();
     const body = parseEventBody(text);
+    stopwatch?.lap('validate');
     if (body instanceof Rejection) return body;
 
     const appId = await steps.loggingTokens.appOf(body.loggingToken);
+    stopwatch?.lap('token');
     if (appId instanceof Rejection) return appId;
 
     exchange.rateLimit = await steps.limiter.take(appId);
+    stopwatch?.lap('limit');
     if (exchange.rateLimit?.accepted === false)
       return overLimit(exchange.rateLimit.limit, exchange.rateLimit.resetSeconds);
 
     const type = await steps.eventTypes.find(appId, body.type);
+    stopwatch?.lap('type');
     if (type instanceof Rejection) return type;
 
     const createdAt = steps.now();
@@ -50,6 +57,7 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
       createdAt,
       payload: body.payload,
     });
+    stopwatch?.lap('commit');
     return refused ?? created(id, type.publicId, createdAt);
   };
 }

@@ -1,7 +1,7 @@
 /** An event's type, by the id or the name that its producer sent; a new name makes a new type. */
 import { getOrCreateEventType } from '../accounts/event-types.ts';
 import type { Sql } from '../database/connect.ts';
-import { LookupCache } from '../database/lookup-cache.ts';
+import { type CacheFigures, LookupCache } from '../database/lookup-cache.ts';
 import { Rejection } from '../http/rejection.ts';
 import type { TypeReference } from './event-body.ts';
 
@@ -46,6 +46,10 @@ export class EventTypes {
   async find(appId: number, reference: TypeReference): Promise<EventType | Rejection> {
     if ('typeId' in reference) return (await this.#byId.get(`${appId} ${reference.typeId}`)) ?? UNKNOWN;
     return (await this.#byName.get(`${appId} ${reference.typeName}`)) ?? this.#tooMany;
+  }
+
+  get caches(): readonly CacheFigures[] {
+    return [this.#byId, this.#byName];
   }
 
   /** Forgets every type: one of them has changed. */

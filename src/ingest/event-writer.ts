@@ -2,6 +2,7 @@
 import pg from 'pg';
 import type { Logger } from 'pino';
 import type { DatabaseAddress } from '../database/connect.ts';
+import { Histogram, SECONDS_BOUNDS } from '../histogram.ts';
 import { Rejection } from '../http/rejection.ts';
 import type { AcceptedEvent } from './commit-buffer.ts';
 import { ConnectionLost, CopyConnection, copyField } from './copy-connection.ts';
@@ -81,6 +82,9 @@ export interface EventWriterOptions {
   readonly now: () => number;
 }
 
+/** Up to the largest batch that the commit buffer makes. */
+const BATCH_BOUNDS: readonly number[] = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 4_000];
+
 /** What a batch's tries have in common. */
 interface Attempt {
   readonly startedAt: number;
@@ -90,9 +94,14 @@ interface Attempt {
 }
 
 export class EventWriter {
+  /** Events of each batch. */
+  readonly batchEvents = new Histogram(BATCH_BOUNDS);
+  /** Seconds from a batch's arrival to its outcome, retries included. */
+  readonly batchSeconds = new Histogram(SECONDS_BOUNDS);
   readonly #options: EventWriterOptions;
   readonly #idle: CopyConnection[];
   readonly #all: readonly CopyConnection[];
+  #retries = 0;
 
   constructor(options: EventWriterOptions) {
     this.#options = options;
@@ -103,6 +112,11 @@ export class EventWriter {
     this.#idle = [...this.#all];
   }
 
+  /** Tries after a batch's first one. */
+  get retries(): number {
+    return this.#retries;
+  }
+
   /**
    * Commits a batch; at most `connections` calls may be under way at once.
    * @returns for each event, in order: null once it is durable, or why it is not
@@ -110,18 +124,17 @@ export class EventWriter {
   async write(batch: readonly AcceptedEvent[]): Promise<Outcomes> {
     const connection = this.#idle.pop();
     if (connection === undefined) throw new Error('More batches at once than connections.');
+    const startedAt = this.#options.now();
     try {
-      return await this.#store(connection, batch, {
-        startedAt: this.#options.now(),
-        uncertain: false,
-        retries: 0,
-      });
+      return await this.#store(connection, batch, { startedAt, uncertain: false, retries: 0 });
     } catch (error) {
       // Nothing is known to throw here. If it does, nobody may be told that the batch is durable, or that it is not.
       this.#options.log.error({ err: error, events: batch.length }, 'A batch failed in an unforeseen way');
       return batch.map(() => OUTCOME_UNKNOWN);
     } finally {
       this.#idle.push(connection);
+      this.batchEvents.observe(batch.length);
+      this.batchSeconds.observe((this.#options.now() - startedAt) / 1_000);
     }
   }
 
@@ -169,6 +182,7 @@ export class EventWriter {
     if (failure === 'missing-partition') await this.#createPartitions(connection, batch);
     else await pause(Math.min(BACKOFF_MS.first * 2 ** attempt.retries, BACKOFF_MS.most));
     attempt.retries += 1;
+    this.#retries += 1;
     return null;
   }
 

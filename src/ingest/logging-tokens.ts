@@ -1,7 +1,7 @@
 /** Logging token → app, answered from memory for all but the first request of a token. */
 import { digestOf, isWellFormed } from '../accounts/token-text.ts';
 import type { Sql } from '../database/connect.ts';
-import { LookupCache } from '../database/lookup-cache.ts';
+import { type CacheFigures, LookupCache } from '../database/lookup-cache.ts';
 import { Rejection } from '../http/rejection.ts';
 
 interface LoggingToken {
@@ -48,6 +48,10 @@ export class LoggingTokens {
     const found = await this.#cache.get(token);
     if (found === null) return UNKNOWN;
     return found.expiresAt !== null && found.expiresAt <= this.#now() ? ROTATED : found.appId;
+  }
+
+  get caches(): readonly CacheFigures[] {
+    return [this.#cache];
   }
 
   /** Forgets every token: one of them has changed. */

@@ -1,6 +1,6 @@
 /** Public identifiers of apps and event types → the integers that stay inside. */
 import type { Sql } from '../database/connect.ts';
-import { LookupCache } from '../database/lookup-cache.ts';
+import { type CacheFigures, LookupCache } from '../database/lookup-cache.ts';
 
 export interface AppsOptions {
   readonly sql: Sql;
@@ -40,6 +40,10 @@ export class Apps {
   async typeId(appId: number, publicId: string): Promise<number | null> {
     const type = canExist(publicId) ? await this.#types.get(publicId) : null;
     return type?.appId === appId ? type.id : null;
+  }
+
+  get caches(): readonly CacheFigures[] {
+    return [this.#apps, this.#types];
   }
 
   /** Forgets everything: an app or a type has changed. */

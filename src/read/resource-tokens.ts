@@ -2,7 +2,7 @@
 import { LRUCache } from 'lru-cache';
 import { digestOf, isWellFormed } from '../accounts/token-text.ts';
 import type { Sql } from '../database/connect.ts';
-import { LookupCache } from '../database/lookup-cache.ts';
+import { type CacheFigures, LookupCache } from '../database/lookup-cache.ts';
 import { Rejection } from '../http/rejection.ts';
 
 /** A token as the database knows it, usable or not. */
@@ -70,6 +70,10 @@ export class ResourceTokens {
     if (token.expiresAt !== null && token.expiresAt <= now) return refuse(EXPIRED);
     this.#noteUse(token.tokenId, now);
     return token;
+  }
+
+  get caches(): readonly CacheFigures[] {
+    return [this.#tokens];
   }
 
   /** Forgets all tokens: one of them, or an app that they may read, has changed. */

@@ -1,0 +1,52 @@
+/** GET /metrics: the service's figures, for Prometheus. */
+import { timingSafeEqual } from 'node:crypto';
+import { digestOf } from '../accounts/token-text.ts';
+import { EXPOSITION_TYPE, type Metrics } from '../metrics.ts';
+import { isFromThisMachine, isLoopbackName, LOCALITY_HEADERS } from './client-address.ts';
+import type { Exchange } from './exchange.ts';
+import { Rejection } from './rejection.ts';
+import type { Route } from './route.ts';
+
+export interface MetricsRouteOptions {
+  readonly metrics: Metrics;
+  /** METRICS_TOKEN, empty where it is not set. */
+  readonly token: string;
+  /** PUBLIC_URL, empty where it is not set. */
+  readonly publicUrl: string;
+  /** TRUST_PROXY */
+  readonly trustedProxies: number;
+}
+
+/**
+ * 403 and not 404: that there is this path is no secret, and whoever sets up a scrape is told what is missing. One answer
+ * for no token and a wrong one.
+ */
+const DENIED = new Rejection(
+  'accessDenied',
+  'Ask from the machine that the service runs on, or send "Authorization: Bearer <METRICS_TOKEN>".',
+);
+
+export function metricsRoute({ metrics, token, publicUrl, trustedProxies }: MetricsRouteOptions): Route {
+  const wanted = token === '' ? null : digestOf(token);
+  // A proxy that marks nothing makes every request look local. Where the service is known by another machine's name, and
+  // nobody has said that its proxies tell where requests come from, there may be such a one.
+  const hasLocals = publicUrl === '' || isLoopbackName(new URL(publicUrl).hostname) || trustedProxies > 0;
+  const isAllowed = (exchange: Exchange): boolean =>
+    (hasLocals && isFromThisMachine(exchange)) || carries(exchange, wanted);
+  return {
+    method: 'GET',
+    path: '/metrics',
+    headers: ['authorization', ...LOCALITY_HEADERS],
+    remoteAddress: true,
+    handle: async (exchange) =>
+      isAllowed(exchange)
+        ? { status: 200, body: await metrics.text(), contentType: EXPOSITION_TYPE }
+        : DENIED,
+  };
+}
+
+/** Whether the request's bearer token is the one of this digest. */
+function carries(exchange: Exchange, wanted: Buffer | null): boolean {
+  const sent = /^Bearer +(\S+) *$/i.exec(exchange.header('authorization'))?.[1];
+  return wanted !== null && sent !== undefined && timingSafeEqual(digestOf(sent), wanted);
+}

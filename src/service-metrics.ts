@@ -1,0 +1,130 @@
+/** What the service's own figures are called, what they mean, and where they are read. */
+
+import type { Housekeeping } from './database/housekeeping.ts';
+import type { CacheFigures } from './database/lookup-cache.ts';
+import type { HttpServer } from './http/server.ts';
+import type { CommitBuffer } from './ingest/commit-buffer.ts';
+import type { EventWriter } from './ingest/event-writer.ts';
+import type { StageTimes } from './ingest/stage-times.ts';
+import type { Metrics, Sample } from './metrics.ts';
+import { SAMPLED_ONE_IN } from './sampling.ts';
+import { readVersion } from './version.ts';
+
+export interface ServiceParts {
+  readonly server: HttpServer;
+  readonly stageTimes: StageTimes;
+  readonly commitBuffer: CommitBuffer;
+  readonly writer: EventWriter;
+  readonly housekeeping: Housekeeping;
+  /** By the `cache` label: the caches that are shown together under it. */
+  readonly caches: Readonly<Record<string, { readonly caches: readonly CacheFigures[] }>>;
+  /** Name and version of the database's engine. */
+  readonly engine: string;
+}
+
+const MEASURED = `Measured on one request in ${SAMPLED_ONE_IN}: _count is of those.`;
+
+export function registerServiceMetrics(metrics: Metrics, parts: ServiceParts): void {
+  const { server, engine } = parts;
+  const info = { version: readVersion(), engine, transport: server.transport };
+  metrics.gauge(
+    'tidemark_info',
+    'Always 1; the labels tell.',
+    () => [{ labels: info, value: 1 }],
+    Object.keys(info),
+  );
+  registerRequests(metrics, server);
+  registerWrites(metrics, parts);
+  registerCaches(metrics, parts.caches);
+  registerDatabase(metrics, parts);
+}
+
+function registerRequests(metrics: Metrics, server: HttpServer): void {
+  const { counts } = server;
+  metrics.counter(
+    'tidemark_requests_total',
+    'Answered requests by the path of their route; other: no route.',
+    () =>
+      map(counts.answers(), ({ route, status, count }) => sample({ route, status: String(status) }, count)),
+    ['route', 'status'],
+  );
+  metrics.histogram('tidemark_request_seconds', `From the head of a request to its answer. ${MEASURED}`, () =>
+    map(counts.seconds(), ({ route, histogram }) => ({ labels: { route }, histogram })),
+  );
+  metrics.counter(
+    'tidemark_requests_aborted_total',
+    'Requests whose client left before the answer; in no other figure of requests.',
+    () => counts.aborted,
+  );
+  metrics.counter(
+    'tidemark_refusals_total',
+    'Answers that were no success, by the code in their body.',
+    () => map(counts.refusals, ([code, count]) => sample({ code }, count)),
+    ['code'],
+  );
+  metrics.gauge(
+    'tidemark_request_body_bytes',
+    'Request bodies in memory now; MAX_BODIES_BYTES is their ceiling.',
+    () => server.bodiesBytes,
+  );
+}
+
+function registerWrites(metrics: Metrics, { stageTimes, commitBuffer, writer }: ServiceParts): void {
+  metrics.histogram(
+    'tidemark_stage_seconds',
+    `Time of a create request in a stage once its body is there, refused or not. ${MEASURED}`,
+    () => map(stageTimes.histograms, ([stage, histogram]) => ({ labels: { stage }, histogram })),
+  );
+  metrics.counter('tidemark_events_stored_total', 'Events known to be committed.', () => commitBuffer.stored);
+  metrics.gauge(
+    'tidemark_commit_buffer_events',
+    'Events that wait for their commit or are in it; COMMIT_BUFFER_EVENTS is their ceiling.',
+    () => commitBuffer.depth,
+  );
+  metrics.histogram('tidemark_batch_events', 'Events of a written batch.', () => writer.batchEvents);
+  metrics.histogram(
+    'tidemark_batch_seconds',
+    'Writing of a batch, retries included, whatever its outcome.',
+    () => writer.batchSeconds,
+  );
+  metrics.counter(
+    'tidemark_write_retries_total',
+    'Tries of a batch after its first one.',
+    () => writer.retries,
+  );
+}
+
+function registerCaches(metrics: Metrics, caches: ServiceParts['caches']): void {
+  const sums = (figure: 'hits' | 'misses') => () =>
+    map(Object.entries(caches), ([cache, owner]) =>
+      sample(
+        { cache },
+        owner.caches.reduce((sum, one) => sum + one[figure], 0),
+      ),
+    );
+  metrics.counter('tidemark_cache_hits_total', 'Look-ups answered from memory.', sums('hits'), ['cache']);
+  metrics.counter('tidemark_cache_misses_total', 'Look-ups that waited for the database.', sums('misses'), [
+    'cache',
+  ]);
+}
+
+function registerDatabase(metrics: Metrics, { housekeeping }: ServiceParts): void {
+  metrics.gauge(
+    'tidemark_database_up',
+    'Whether the database answered the upkeep, which asks every second: 1 or 0.',
+    () => (housekeeping.databaseIsUp ? 1 : 0),
+  );
+  metrics.counter(
+    'tidemark_upkeep_failures_total',
+    'Rounds of the upkeep that failed.',
+    () => housekeeping.failures,
+  );
+}
+
+function sample(labels: Sample['labels'], value: number): Sample {
+  return { labels, value };
+}
+
+function* map<T, R>(values: Iterable<T>, change: (value: T) => R): Iterable<R> {
+  for (const value of values) yield change(value);
+}

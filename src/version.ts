@@ -1,0 +1,9 @@
+/** The release that runs. */
+import { readFileSync } from 'node:fs';
+
+/** From package.json, which lies above src/ and dist/ alike. */
+export function readVersion(): string {
+  const description: unknown = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8'));
+  const known = typeof description === 'object' && description !== null && 'version' in description;
+  return known ? String(description.version) : 'unknown';
+}

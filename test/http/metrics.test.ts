@@ -1,0 +1,435 @@
+/** GET /metrics: who may ask, and that every figure is what has happened. */
+import { readFile } from 'node:fs/promises';
+import { networkInterfaces } from 'node:os';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { createApp } from '../../src/accounts/apps.ts';
+import { createResourceToken } from '../../src/accounts/resource-tokens.ts';
+import { createTokenText } from '../../src/accounts/token-text.ts';
+import { SAMPLED_ONE_IN } from '../../src/sampling.ts';
+import { testDatabase } from '../support/database.ts';
+import { Exposition } from '../support/exposition.ts';
+import { HttpConnection, type HttpResponse, requestBytes } from '../support/http-client.ts';
+import { FaultyProxy, isBatch } from '../support/proxy.ts';
+import {
+  CREATE_EVENT,
+  startTestService,
+  TestClock,
+  type TestService,
+  type TestServiceOptions,
+  testSecret,
+  until,
+} from '../support/service.ts';
+import { created, refused } from './answers.ts';
+
+const PATH = '/metrics';
+const TOKEN = 'sesame-sesame-sesame';
+
+const open: { stop(): Promise<void> }[] = [];
+afterEach(async () => {
+  // The services first: they leave through their proxies.
+  for (const one of open.splice(0)) await one.stop();
+});
+
+async function start(options: TestServiceOptions): Promise<TestService> {
+  const service = await startTestService(options);
+  open.push(service);
+  return service;
+}
+
+/** A service that reaches its database through a proxy. */
+async function proxied(options: TestServiceOptions): Promise<{ service: TestService; proxy: FaultyProxy }> {
+  let proxy: FaultyProxy | undefined;
+  const reach: TestServiceOptions['reach'] = async (address) => {
+    proxy = await FaultyProxy.start(address);
+    return proxy.address;
+  };
+  const service = await start({ ...options, reach });
+  if (proxy === undefined) throw new Error('The service did not ask how to reach its database.');
+  open.push(proxy);
+  return { service, proxy };
+}
+
+async function scrape(service: TestService): Promise<Exposition> {
+  const response = await service.request({ path: PATH });
+  expect(response.status).toBe(200);
+  return new Exposition(response.body);
+}
+
+function denied(response: HttpResponse): void {
+  refused(response, 403, 'ACCESS_DENIED', 'Access denied');
+}
+
+describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
+  test("the answer is Prometheus' text format and is not kept", async () => {
+    const service = await start({ transport });
+    const { status, headers, body } = await service.request({ path: PATH });
+    expect(status).toBe(200);
+    expect(headers['content-type']).toBe('text/plain; version=0.0.4; charset=utf-8');
+    expect(headers['cache-control']).toBe('no-store');
+    const info = new Exposition(body).families.find(({ name }) => name === 'tidemark_info')?.samples;
+    expect(info).toEqual([
+      {
+        name: 'tidemark_info',
+        labels: { version: '0.1.0', engine: expect.stringMatching(/^PostgreSQL 18\.\d+$/), transport },
+        value: 1,
+      },
+    ]);
+    expect((await service.request({ path: PATH, method: 'HEAD' })).body).toBe('');
+  });
+
+  test('requests are counted by route and status, refusals by code', async () => {
+    const service = await start({ transport, config: { CREATE_LIMIT_PER_MINUTE: 4 } });
+    for (let n = 0; n < 3; n += 1) created(await service.post());
+    await service.post({ typeId: 'unknown' }); // 404, and the last that the limit lets through
+    await service.post(); // 429
+    await service.post({ payload: undefined }); // 400
+    await service.post({ loggingToken: createTokenText('tdl') }); // 401
+    await service.request({ path: '/public/get_events' }); // 401
+    await service.request({ path: CREATE_EVENT, method: 'DELETE' }); // 405
+    for (let n = 0; n < 50; n += 1) await service.request({ path: `/nope/${n}` }); // 404
+    await service.request({ path: '/livez' });
+    await service.request({ path: '/livez', method: 'HEAD' });
+
+    const figures = await scrape(service);
+    expect(figures.nonZero('tidemark_requests_total')).toEqual({
+      '/public/create_event 201': 3,
+      '/public/create_event 400': 1,
+      '/public/create_event 401': 1,
+      '/public/create_event 404': 1,
+      '/public/create_event 429': 1,
+      '/public/get_events 401': 1,
+      'other 404': 50,
+      'other 405': 1,
+      '/livez 200': 2,
+    });
+    expect(figures.nonZero('tidemark_refusals_total')).toEqual({
+      INVALID_REQUEST: 1,
+      AUTH_INVALID_TOKEN: 2,
+      EVENT_TYPE_NOT_FOUND: 1,
+      RATE_LIMIT_EXCEEDED: 1,
+      NOT_FOUND: 50,
+      METHOD_NOT_ALLOWED: 1,
+    });
+    // A code that has not come yet is there with 0: an alert on its increase sees the first one.
+    expect(figures.value('tidemark_refusals_total', { code: 'OUTCOME_UNKNOWN' })).toBe(0);
+    expect(figures.value('tidemark_events_stored_total')).toBe(3);
+    // The scrape is a request too, once it has been answered.
+    expect((await scrape(service)).value('tidemark_requests_total', { route: PATH, status: '200' })).toBe(1);
+  });
+
+  test('the route of a path with parts that vary is its pattern', async () => {
+    const service = await start({ transport });
+    for (const app of ['one', 'two']) await service.request({ path: `/apps/${app}` });
+    expect((await scrape(service)).nonZero('tidemark_requests_total')).toEqual({ '/apps/:appId 200': 2 });
+  });
+
+  test(`stages and requests are timed for the first of ${SAMPLED_ONE_IN} requests`, async () => {
+    const service = await start({ transport });
+    const stages = ['validate', 'token', 'limit', 'type', 'commit'];
+    const counts = async (): Promise<number[]> => {
+      const figures = await scrape(service);
+      return [
+        ...stages.map((stage) => figures.value('tidemark_stage_seconds_count', { stage })),
+        figures.find('tidemark_request_seconds_count', { route: CREATE_EVENT }) ?? 0,
+      ];
+    };
+    expect(await counts()).toEqual([0, 0, 0, 0, 0, 0]);
+    for (let n = 0; n < SAMPLED_ONE_IN; n += 1) created(await service.post());
+    expect(await counts()).toEqual([1, 1, 1, 1, 1, 1]);
+    await service.post({ loggingToken: createTokenText('tdl') });
+    expect(await counts()).toEqual([2, 2, 1, 1, 1, 2]);
+
+    const figures = await scrape(service);
+    const seconds = stages.map((stage) => figures.value('tidemark_stage_seconds_sum', { stage }));
+    const whole = figures.value('tidemark_request_seconds_sum', { route: CREATE_EVENT });
+    for (const stage of seconds) expect(stage).toBeGreaterThan(0);
+    expect(seconds.reduce((sum, stage) => sum + stage, 0)).toBeLessThan(whole);
+    expect(whole).toBeLessThan(20);
+  });
+
+  test('what waits is shown while it waits, and batches when they are written', async () => {
+    const { service, proxy } = await proxied({ transport, config: { COMMIT_CONNECTIONS: 1 } });
+    created(await service.post());
+    const held = proxy.next(isBatch, 'hold-answer');
+    const first = service.post();
+    await until(() => held() === 1, 'the first batch is on its way');
+    const second = [service.post(), service.post()];
+    await until(
+      async () => (await scrape(service)).value('tidemark_commit_buffer_events') === 3,
+      'three events wait',
+    );
+    const bytes = JSON.stringify({
+      loggingToken: service.app.loggingToken,
+      typeId: service.type.typeId,
+    }).length;
+    const during = await scrape(service);
+    expect(during.value('tidemark_request_body_bytes')).toBe(3 * (bytes + ',"payload":{}'.length));
+    expect(during.value('tidemark_events_stored_total')).toBe(1);
+    expect(during.value('tidemark_batch_events_count')).toBe(1);
+
+    proxy.release();
+    for (const answer of [first, ...second]) created(await answer);
+    const after = await scrape(service);
+    expect(after.value('tidemark_commit_buffer_events')).toBe(0);
+    expect(after.value('tidemark_request_body_bytes')).toBe(0);
+    expect(after.value('tidemark_events_stored_total')).toBe(4);
+    expect(after.value('tidemark_batch_events_count')).toBe(3);
+    expect(after.value('tidemark_batch_events_sum')).toBe(4);
+    expect(after.value('tidemark_batch_events_bucket', { le: '1' })).toBe(2);
+    expect(after.value('tidemark_batch_events_bucket', { le: '2' })).toBe(3);
+    expect(after.value('tidemark_batch_seconds_count')).toBe(3);
+    expect(after.value('tidemark_batch_seconds_sum')).toBeGreaterThan(0);
+  });
+
+  test('a client that leaves before its answer is counted apart', async () => {
+    const service = await start({ transport });
+    const connection = await HttpConnection.open(service.port);
+    await connection.write(
+      requestBytes({ method: 'POST', path: CREATE_EVENT, body: '{"a', headers: { 'Content-Length': '99' } }),
+    );
+    await until(
+      async () => (await scrape(service)).value('tidemark_request_body_bytes') === 3,
+      'the server has the beginning of the body',
+    );
+    connection.reset();
+    await until(
+      async () => (await scrape(service)).value('tidemark_requests_aborted_total') === 1,
+      'the server has seen the reset',
+    );
+    const figures = await scrape(service);
+    expect(figures.value('tidemark_request_body_bytes')).toBe(0);
+    expect(figures.find('tidemark_requests_total', { route: CREATE_EVENT, status: '503' })).toBeUndefined();
+  });
+
+  describe('it is', () => {
+    const PUBLIC_URL = 'https://events.example.com';
+    const services = new Map<string, TestService>();
+    const CONFIGS = {
+      plain: {},
+      'with a token': { METRICS_TOKEN: TOKEN, HOST: '0.0.0.0' },
+      'behind a proxy of ours': { TRUST_PROXY: 1 },
+      'behind a proxy that may mark nothing': { PUBLIC_URL },
+      'behind a proxy of ours, with a public name': { PUBLIC_URL, TRUST_PROXY: 1 },
+    };
+    beforeAll(async () => {
+      for (const [name, config] of Object.entries(CONFIGS))
+        services.set(name, await startTestService({ transport, config }));
+    });
+    afterAll(async () => {
+      for (const service of services.values()) await service.stop();
+    });
+    const the = (name: keyof typeof CONFIGS): TestService => {
+      const service = services.get(name);
+      if (service === undefined) throw new Error('It was not started.');
+      return service;
+    };
+    const ask = (name: keyof typeof CONFIGS, headers: Record<string, string> = {}): Promise<HttpResponse> =>
+      the(name).request({ path: PATH, headers });
+
+    test('open to this machine, by any of its names', async () => {
+      const { port } = the('plain');
+      for (const Host of ['127.0.0.1', `127.0.0.1:${port}`, 'localhost', 'LOCALHOST:80', '[::1]:8080'])
+        expect((await ask('plain', { Host })).status).toBe(200);
+    });
+
+    test.each([
+      ['X-Forwarded-For', '203.0.113.7'],
+      ['X-Forwarded-For', '127.0.0.1'],
+      ['X-Forwarded-For', '127.0.0.1, 203.0.113.7'],
+      ['Forwarded', 'for=127.0.0.1'],
+      ['X-Real-IP', '127.0.0.1'],
+      ['Via', '1.1 proxy'],
+      ['Host', 'events.example.com'],
+      ['Host', '127.0.0.1.example.com'],
+      ['Host', 'localhost.example.com'],
+      ['Host', ''],
+    ])('closed to a request with %s: %s, though the connection is from this machine', async (name, value) => {
+      denied(await ask('plain', { [name]: value }));
+      denied(await ask('behind a proxy of ours', { [name]: value }));
+    });
+
+    test('closed to this machine where a proxy may stand in front that marks nothing', async () => {
+      denied(await ask('behind a proxy that may mark nothing'));
+      expect((await ask('behind a proxy of ours, with a public name')).status).toBe(200);
+    });
+
+    test('open to the bearer of METRICS_TOKEN, from wherever the request comes', async () => {
+      const elsewhere = { Host: 'events.example.com', 'X-Forwarded-For': '203.0.113.7' };
+      const bear = (Authorization: string): Promise<HttpResponse> =>
+        ask('with a token', { ...elsewhere, Authorization });
+      expect((await bear(`Bearer ${TOKEN}`)).status).toBe(200);
+      expect((await bear(`bearer  ${TOKEN}`)).status).toBe(200);
+      denied(await ask('with a token', elsewhere));
+      for (const wrong of [`Bearer ${TOKEN}x`, `Bearer ${TOKEN.slice(1)}`, `Basic ${TOKEN}`, TOKEN, 'Bearer'])
+        denied(await bear(wrong));
+      const path = `${PATH}?token=${TOKEN}`;
+      denied(await the('with a token').request({ path, headers: elsewhere }));
+    });
+
+    test('closed to an empty token where none is set', async () => {
+      for (const Authorization of ['Bearer ', 'Bearer', 'Bearer undefined'])
+        denied(await ask('plain', { Host: 'events.example.com', Authorization }));
+    });
+
+    const outside = Object.values(networkInterfaces())
+      .flat()
+      .find((one) => one?.family === 'IPv4' && !one.internal)?.address;
+    test.skipIf(outside === undefined)('closed to an address that is not loopback', async () => {
+      const url = `http://${outside}:${the('with a token').port}${PATH}`;
+      for (const headers of [{}, { Host: '127.0.0.1' }, { 'X-Forwarded-For': '127.0.0.1' }])
+        expect((await fetch(url, { headers })).status).toBe(403);
+      expect((await fetch(url, { headers: { Authorization: `Bearer ${TOKEN}` } })).status).toBe(200);
+    });
+  });
+
+  test('no limit holds it up, and it tells no name and no token', async () => {
+    const config = { CREATE_LIMIT_PER_MINUTE: 1, READ_LIMIT_PER_MINUTE: 1, METRICS_TOKEN: TOKEN };
+    const service = await start({ transport, config });
+    created(await service.post({ payload: { secret: 'payload text' } }));
+    for (let n = 0; n < 10; n += 1) await scrape(service);
+    const { body } = await service.request({ path: PATH });
+    const { app, type } = service;
+    for (const secret of [app.loggingToken, app.appId, type.typeId, type.name, 'Test app', 'payload', TOKEN])
+      expect(body).not.toContain(secret);
+  });
+});
+
+test('look-ups are counted by whether memory had the answer', async () => {
+  const database = await testDatabase();
+  try {
+    // Before the service listens for changes: each of them would have it forget everything.
+    const app = await createApp(database.sql, await testSecret(), { name: 'Counted' });
+    const made = { name: 'reader', appIds: [app.appId], expiresInSeconds: null };
+    const { resourceToken } = await createResourceToken(database.sql, made);
+    const service = await startTestService({ database });
+    try {
+      for (let n = 0; n < 3; n += 1) created(await service.post());
+      for (let n = 0; n < 2; n += 1) await service.post({ loggingToken: createTokenText('tdl') });
+      await service.post({ loggingToken: 'no token at all' });
+      const headers = { Authorization: `Bearer ${resourceToken}` };
+      for (const typeId of ['', '', 'unknown', 'unknown']) {
+        const path = `/public/get_events?appId=${app.appId}&typeId=${typeId}`;
+        expect((await service.request({ path, headers })).status).toBe(200);
+      }
+      const figures = await scrape(service);
+      expect(figures.nonZero('tidemark_cache_hits_total')).toEqual({
+        logging_tokens: 2,
+        event_types: 2,
+        resource_tokens: 3,
+        apps: 1,
+      });
+      // Junk is told by its check characters, and is no look-up.
+      expect(figures.nonZero('tidemark_cache_misses_total')).toEqual({
+        logging_tokens: 3,
+        event_types: 1,
+        resource_tokens: 1,
+        apps: 1,
+      });
+    } finally {
+      await service.stop();
+    }
+  } finally {
+    await database.drop();
+  }
+});
+
+test('a batch that is tried again is counted as a retry, and its event once', async () => {
+  const { service, proxy } = await proxied({});
+  created(await service.post());
+  expect((await scrape(service)).value('tidemark_write_retries_total')).toBe(0);
+  proxy.next(isBatch, 'lose-answer');
+  created(await service.post());
+  const figures = await scrape(service);
+  expect(figures.value('tidemark_write_retries_total')).toBe(1);
+  expect(figures.value('tidemark_events_stored_total')).toBe(2);
+  expect(figures.value('tidemark_batch_events_count')).toBe(2);
+});
+
+describe('while the database is away,', () => {
+  test('the answer comes all the same, says so, and says when it is back', async () => {
+    const { service, proxy } = await proxied({});
+    const isUp = async (): Promise<number> => (await scrape(service)).value('tidemark_database_up');
+    expect(await isUp()).toBe(1);
+    await proxy.goAway();
+    await until(async () => (await isUp()) === 0, 'the upkeep has missed the database');
+    const failures = (await scrape(service)).value('tidemark_upkeep_failures_total');
+    expect(failures).toBeGreaterThan(0);
+    await service.post();
+    const away = await scrape(service);
+    expect(away.value('tidemark_refusals_total', { code: 'UNAVAILABLE' })).toBe(1);
+    expect(away.value('tidemark_events_stored_total')).toBe(0);
+    await proxy.comeBack();
+    await until(async () => (await isUp()) === 1, 'the upkeep has found the database');
+    expect((await scrape(service)).value('tidemark_upkeep_failures_total')).toBeGreaterThanOrEqual(failures);
+  });
+
+  test('a silent one counts as gone after ten seconds, and no scrape waits for it', async () => {
+    const clock = new TestClock();
+    const { service, proxy } = await proxied({ clock });
+    let swallowed = 0;
+    proxy.decide = () => {
+      swallowed += 1;
+      return 'black-hole';
+    };
+    await until(() => swallowed > 0, 'the upkeep asks');
+    expect((await scrape(service)).value('tidemark_database_up')).toBe(1);
+    clock.advance(9_999);
+    expect((await scrape(service)).value('tidemark_database_up')).toBe(1);
+    clock.advance(1);
+    expect((await scrape(service)).value('tidemark_database_up')).toBe(0);
+    // Otherwise the service waits for what will not come.
+    await proxy.goAway();
+    await proxy.comeBack();
+    proxy.decide = () => 'forward';
+    await until(async () => (await scrape(service)).value('tidemark_database_up') === 1, 'it is back');
+  });
+});
+
+test('the delay of the event loop is that since the last scrape', async () => {
+  const service = await start({});
+  const delay = async (quantile: string): Promise<number> =>
+    (await scrape(service)).value('tidemark_event_loop_delay_seconds', { quantile });
+  await delay('max');
+  // A timer that was set later than the measured one and is longer: that one has come meanwhile.
+  await new Promise((resolve) => setTimeout(resolve, 30));
+  const end = performance.now() + 300;
+  while (performance.now() < end);
+  const blocked = await delay('max');
+  expect(blocked).toBeGreaterThan(0.25);
+  expect(blocked).toBeLessThan(5);
+  await until(async () => (await delay('max')) < 0.2, 'a turn of the loop that nothing holds up');
+});
+
+test("the process's own figures have the names of Prometheus' clients", async () => {
+  const service = await start({});
+  const before = await scrape(service);
+  const cpu = before.value('process_cpu_seconds_total');
+  expect(
+    Math.abs(before.value('process_start_time_seconds') - (Date.now() / 1_000 - process.uptime())),
+  ).toBeLessThan(2);
+  for (const name of [
+    'process_resident_memory_bytes',
+    'nodejs_heap_size_total_bytes',
+    'nodejs_heap_size_used_bytes',
+  ])
+    expect(before.value(name)).toBeGreaterThan(1_048_576);
+  await until(
+    async () => (await scrape(service)).value('process_cpu_seconds_total') > cpu,
+    'the process has used its processor',
+  );
+});
+
+test('each of several services in a process counts for itself', async () => {
+  const [one, other] = [await start({}), await start({})];
+  created(await one.post());
+  expect((await scrape(one)).value('tidemark_events_stored_total')).toBe(1);
+  expect((await scrape(other)).value('tidemark_events_stored_total')).toBe(0);
+});
+
+test('the README names every figure that there is, and no other', async () => {
+  const service = await start({});
+  const readme = await readFile(new URL('../../README.md', import.meta.url), 'utf8');
+  const section = readme.slice(readme.indexOf('### GET /metrics'), readme.indexOf('## Command line'));
+  const named = [...section.matchAll(/^\| `([a-z_]+)/gm)].map(([, name]) => name);
+  expect(named.sort()).toEqual((await scrape(service)).families.map(({ name }) => name).sort());
+});
