@@ -24,29 +24,79 @@ export interface CommitBufferOptions {
   readonly lanes: number;
   /** Events that may wait or be in flight; beyond it events are refused. */
   readonly maxEvents: number;
+  /** The same for the memory of their payloads, each character counted as two bytes. */
+  readonly maxBytes: number;
 }
 
 /** Most events and payload characters of one batch: beyond this a larger batch costs latency and gains nothing. */
 const MAX_BATCH_EVENTS = 4_000;
 const MAX_BATCH_CHARACTERS = 2 * 1_048_576;
+/**
+ * Most changes of the day from one event of a batch to the next: each partition costs locks until the commit, of which
+ * PostgreSQL has some 7,000 by default for everybody together.
+ */
+const MAX_BATCH_DAYS = 100;
+const DAY_MS = 86_400_000;
 
 interface Entry {
   readonly event: AcceptedEvent;
   readonly resolve: (outcome: Rejection | null) => void;
 }
 
-const FULL = new Rejection('unavailable', 'Too many events wait for their commit; try again shortly.');
-const CLOSED = new Rejection('unavailable', 'The service is stopping; try again shortly.');
+/** Events that wait, in order of arrival. */
+class Queue {
+  #entries: Entry[] = [];
+
+  get isEmpty(): boolean {
+    return this.#entries.length === 0;
+  }
+
+  push(entry: Entry): void {
+    this.#entries.push(entry);
+  }
+
+  /** Takes out what goes into the table together. */
+  take(): readonly Entry[] {
+    const waiting = this.#entries;
+    let events = 0;
+    let day = Number.NaN;
+    for (let characters = 0, days = 0; events < waiting.length && events < MAX_BATCH_EVENTS; events += 1) {
+      const { payload, createdAt } = (waiting[events] as Entry).event; // Below the length.
+      characters += payload.length;
+      const dayOfEvent = Math.floor(createdAt / DAY_MS);
+      if (dayOfEvent !== day) days += 1;
+      day = dayOfEvent;
+      if (events > 0 && (characters > MAX_BATCH_CHARACTERS || days > MAX_BATCH_DAYS)) break;
+    }
+    this.#entries = events === waiting.length ? [] : waiting.slice(events);
+    return events === waiting.length ? waiting : waiting.slice(0, events);
+  }
+}
+
+export const FULL = new Rejection('unavailable', 'Too many events wait for their commit; try again shortly.');
+export const CLOSED = new Rejection('unavailable', 'The service is stopping; try again shortly.');
+
+/** What a payload may take of memory: V8 keeps text as one or two bytes a character. */
+export function payloadBytes(event: AcceptedEvent): number {
+  return 2 * event.payload.length;
+}
 
 /**
  * An idle service commits an event at once, so its latency is one commit; under load a batch is whatever has arrived
  * while the batches before it were in flight, so throughput grows with load. There is no timer to tune.
+ *
+ * Events that come by the thousand in one request wait in a queue of their own and leave one lane free for those that
+ * come alone; where there is one lane, the two queues take turns.
  */
 export class CommitBuffer {
   readonly #options: CommitBufferOptions;
-  #waiting: Entry[] = [];
+  readonly #single = new Queue();
+  readonly #bulk = new Queue();
   #busyLanes = 0;
+  #busyWithBulk = 0;
+  #lastWasBulk = false;
   #held = 0;
+  #heldBytes = 0;
   #scheduled = false;
   #closed = false;
   #onDrained: (() => void) | null = null;
@@ -62,13 +112,49 @@ export class CommitBuffer {
 
   /** Resolves with null once the event is durable, or with the reason why it is not. */
   add(event: AcceptedEvent): Promise<Rejection | null> {
-    if (this.#closed) return Promise.resolve(CLOSED);
-    if (this.#held >= this.#options.maxEvents) return Promise.resolve(FULL);
-    this.#held += 1;
+    const refusal = this.#admit(1, payloadBytes(event));
+    if (refusal !== null) return Promise.resolve(refusal);
     return new Promise((resolve) => {
-      this.#waiting.push({ event, resolve });
+      this.#single.push({ event, resolve });
       this.#schedule();
     });
+  }
+
+  /**
+   * Adds many events, or none of them where there is not room for all. They are committed in pieces, in their order:
+   * events of the same day should stand together.
+   * @returns for each event, in order: null once it is durable, or why it is not
+   */
+  addAll(events: readonly AcceptedEvent[]): Promise<readonly (Rejection | null)[]> {
+    if (events.length === 0) return Promise.resolve([]);
+    const bytes = events.reduce((sum, event) => sum + payloadBytes(event), 0);
+    const refusal = this.#admit(events.length, bytes);
+    if (refusal !== null) return Promise.resolve(events.map(() => refusal));
+    return new Promise((resolve) => {
+      const outcomes: (Rejection | null)[] = [];
+      let waiting = events.length;
+      for (const [index, event] of events.entries()) {
+        const settle = (outcome: Rejection | null): void => {
+          outcomes[index] = outcome;
+          waiting -= 1;
+          if (waiting === 0) resolve(outcomes);
+        };
+        this.#bulk.push({ event, resolve: settle });
+      }
+      this.#schedule();
+    });
+  }
+
+  /** Counts events in, or says why they can not wait here. */
+  #admit(events: number, bytes: number): Rejection | null {
+    if (this.#closed) return CLOSED;
+    const { maxEvents, maxBytes } = this.#options;
+    if (this.#held + events > maxEvents) return FULL;
+    // What is too large for the ceiling by itself waits alone.
+    if (this.#held > 0 && this.#heldBytes + bytes > maxBytes) return FULL;
+    this.#held += events;
+    this.#heldBytes += bytes;
+    return null;
   }
 
   /** Takes no more events and waits until none is left. */
@@ -91,26 +177,29 @@ export class CommitBuffer {
   }
 
   #flush(): void {
-    while (this.#waiting.length > 0 && this.#busyLanes < this.#options.lanes)
-      void this.#commit(this.#takeBatch());
-  }
-
-  #takeBatch(): readonly Entry[] {
-    const waiting = this.#waiting;
-    let events = 0;
-    for (let characters = 0; events < waiting.length && events < MAX_BATCH_EVENTS; events += 1) {
-      characters += waiting[events]?.event.payload.length ?? 0;
-      if (events > 0 && characters > MAX_BATCH_CHARACTERS) break;
+    while (this.#busyLanes < this.#options.lanes) {
+      const isBulk = this.#isTurnOfBulk();
+      const queue = isBulk ? this.#bulk : this.#single;
+      if (queue.isEmpty) return;
+      void this.#commit(queue.take(), isBulk);
     }
-    this.#waiting = events === waiting.length ? [] : waiting.slice(events);
-    return events === waiting.length ? waiting : waiting.slice(0, events);
   }
 
-  async #commit(batch: readonly Entry[]): Promise<void> {
+  #isTurnOfBulk(): boolean {
+    const { lanes } = this.#options;
+    if (this.#bulk.isEmpty || this.#busyWithBulk >= Math.max(1, lanes - 1)) return false;
+    return lanes > 1 || this.#single.isEmpty || !this.#lastWasBulk;
+  }
+
+  async #commit(batch: readonly Entry[], isBulk: boolean): Promise<void> {
+    this.#lastWasBulk = isBulk;
+    if (isBulk) this.#busyWithBulk += 1;
     this.#busyLanes += 1;
     const outcomes = await this.#options.write(batch.map((entry) => entry.event));
     this.#busyLanes -= 1;
+    if (isBulk) this.#busyWithBulk -= 1;
     this.#held -= batch.length;
+    for (const { event } of batch) this.#heldBytes -= payloadBytes(event);
     // The next batch goes out before this one's answers are written: the database works while they are.
     this.#flush();
     for (const [index, entry] of batch.entries()) entry.resolve(outcomeOf(outcomes, index));
