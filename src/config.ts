@@ -210,7 +210,8 @@ export const SETTINGS = {
   COMMIT_BUFFER_EVENTS: {
     default: '20000',
     unit: 'events',
-    meaning: 'Events that may wait for their commit; beyond it requests are refused with 503.',
+    meaning:
+      'Events that may wait for their commit, of those that come alone and of batches each; beyond it 503.',
     parse: integer(1, 10_000_000),
   },
   COMMIT_BUFFER_BYTES: {

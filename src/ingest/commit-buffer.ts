@@ -22,7 +22,10 @@ export interface CommitBufferOptions {
   readonly write: WriteBatch;
   /** Batches that may be in flight at once: one per writing connection. */
   readonly lanes: number;
-  /** Events that may wait or be in flight; beyond it events are refused. */
+  /**
+   * Events that may wait or be in flight; beyond it events are refused. Those that come alone and those that come by the
+   * thousand count apart: neither may take the others' room.
+   */
   readonly maxEvents: number;
   /** The same for the memory of their payloads, each character counted as two bytes. */
   readonly maxBytes: number;
@@ -37,6 +40,8 @@ const MAX_BATCH_CHARACTERS = 2 * 1_048_576;
  */
 const MAX_BATCH_DAYS = 100;
 const DAY_MS = 86_400_000;
+/** After this many commits of bulk without an event that came alone, nobody seems to need the lane that is kept free. */
+const QUIET_COMMITS = 6;
 
 interface Entry {
   readonly event: AcceptedEvent;
@@ -45,10 +50,28 @@ interface Entry {
 
 /** Events that wait, in order of arrival. */
 class Queue {
+  /** Events that wait or are in flight, and what their payloads may take of memory. */
+  held = 0;
+  heldBytes = 0;
   #entries: Entry[] = [];
 
   get isEmpty(): boolean {
     return this.#entries.length === 0;
+  }
+
+  /** Counts events in, or says why they can not wait here. */
+  admit(events: number, bytes: number, { maxEvents, maxBytes }: CommitBufferOptions): Rejection | null {
+    if (this.held + events > maxEvents) return FULL;
+    // What is too large for the ceiling by itself waits alone.
+    if (this.held > 0 && this.heldBytes + bytes > maxBytes) return FULL;
+    this.held += events;
+    this.heldBytes += bytes;
+    return null;
+  }
+
+  release(entries: readonly Entry[]): void {
+    this.held -= entries.length;
+    for (const { event } of entries) this.heldBytes -= payloadBytes(event);
   }
 
   push(entry: Entry): void {
@@ -86,7 +109,7 @@ export function payloadBytes(event: AcceptedEvent): number {
  * while the batches before it were in flight, so throughput grows with load. There is no timer to tune.
  *
  * Events that come by the thousand in one request wait in a queue of their own and leave one lane free for those that
- * come alone; where there is one lane, the two queues take turns.
+ * come alone, unless none of these has come for a while; where there is one lane, the two queues take turns.
  */
 export class CommitBuffer {
   readonly #options: CommitBufferOptions;
@@ -94,9 +117,8 @@ export class CommitBuffer {
   readonly #bulk = new Queue();
   #busyLanes = 0;
   #busyWithBulk = 0;
-  #lastWasBulk = false;
-  #held = 0;
-  #heldBytes = 0;
+  /** Commits of bulk since the last event that came alone. */
+  #bulkInARow = 0;
   #scheduled = false;
   #closed = false;
   #onDrained: (() => void) | null = null;
@@ -107,12 +129,12 @@ export class CommitBuffer {
 
   /** Events that wait or are in flight. */
   get depth(): number {
-    return this.#held;
+    return this.#single.held + this.#bulk.held;
   }
 
   /** Resolves with null once the event is durable, or with the reason why it is not. */
   add(event: AcceptedEvent): Promise<Rejection | null> {
-    const refusal = this.#admit(1, payloadBytes(event));
+    const refusal = this.#admit(this.#single, 1, payloadBytes(event));
     if (refusal !== null) return Promise.resolve(refusal);
     return new Promise((resolve) => {
       this.#single.push({ event, resolve });
@@ -128,7 +150,7 @@ export class CommitBuffer {
   addAll(events: readonly AcceptedEvent[]): Promise<readonly (Rejection | null)[]> {
     if (events.length === 0) return Promise.resolve([]);
     const bytes = events.reduce((sum, event) => sum + payloadBytes(event), 0);
-    const refusal = this.#admit(events.length, bytes);
+    const refusal = this.#admit(this.#bulk, events.length, bytes);
     if (refusal !== null) return Promise.resolve(events.map(() => refusal));
     return new Promise((resolve) => {
       const outcomes: (Rejection | null)[] = [];
@@ -145,22 +167,14 @@ export class CommitBuffer {
     });
   }
 
-  /** Counts events in, or says why they can not wait here. */
-  #admit(events: number, bytes: number): Rejection | null {
-    if (this.#closed) return CLOSED;
-    const { maxEvents, maxBytes } = this.#options;
-    if (this.#held + events > maxEvents) return FULL;
-    // What is too large for the ceiling by itself waits alone.
-    if (this.#held > 0 && this.#heldBytes + bytes > maxBytes) return FULL;
-    this.#held += events;
-    this.#heldBytes += bytes;
-    return null;
+  #admit(queue: Queue, events: number, bytes: number): Rejection | null {
+    return this.#closed ? CLOSED : queue.admit(events, bytes, this.#options);
   }
 
   /** Takes no more events and waits until none is left. */
   async drain(): Promise<void> {
     this.#closed = true;
-    if (this.#held === 0) return;
+    if (this.depth === 0) return;
     await new Promise<void>((resolve) => {
       this.#onDrained = resolve;
     });
@@ -186,24 +200,25 @@ export class CommitBuffer {
   }
 
   #isTurnOfBulk(): boolean {
+    if (this.#bulk.isEmpty) return false;
     const { lanes } = this.#options;
-    if (this.#bulk.isEmpty || this.#busyWithBulk >= Math.max(1, lanes - 1)) return false;
-    return lanes > 1 || this.#single.isEmpty || !this.#lastWasBulk;
+    if (lanes === 1) return this.#single.isEmpty || this.#bulkInARow === 0;
+    const isQuiet = this.#single.isEmpty && this.#bulkInARow >= QUIET_COMMITS;
+    return this.#busyWithBulk < (isQuiet ? lanes : lanes - 1);
   }
 
   async #commit(batch: readonly Entry[], isBulk: boolean): Promise<void> {
-    this.#lastWasBulk = isBulk;
+    this.#bulkInARow = isBulk ? this.#bulkInARow + 1 : 0;
     if (isBulk) this.#busyWithBulk += 1;
     this.#busyLanes += 1;
     const outcomes = await this.#options.write(batch.map((entry) => entry.event));
     this.#busyLanes -= 1;
     if (isBulk) this.#busyWithBulk -= 1;
-    this.#held -= batch.length;
-    for (const { event } of batch) this.#heldBytes -= payloadBytes(event);
+    (isBulk ? this.#bulk : this.#single).release(batch);
     // The next batch goes out before this one's answers are written: the database works while they are.
     this.#flush();
     for (const [index, entry] of batch.entries()) entry.resolve(outcomeOf(outcomes, index));
-    if (this.#held === 0) this.#onDrained?.();
+    if (this.depth === 0) this.#onDrained?.();
   }
 }
 
