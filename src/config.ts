@@ -179,6 +179,12 @@ export const SETTINGS = {
     meaning: 'All request bodies in memory together; beyond it requests are refused with 503.',
     parse: integer(65_536, 4_294_967_296),
   },
+  MAX_BATCH_BYTES: {
+    default: '10485760',
+    unit: 'bytes',
+    meaning: 'Largest body of a batch of events, after inflation.',
+    parse: integer(1_024, 256 * 1_048_576),
+  },
   MAX_PAGE_BYTES: {
     default: '33554432',
     unit: 'bytes',
@@ -218,8 +224,15 @@ export const SETTINGS = {
   COMMIT_BUFFER_EVENTS: {
     default: '20000',
     unit: 'events',
-    meaning: 'Events that may wait for their commit; beyond it requests are refused with 503.',
+    meaning:
+      'Events that may wait for their commit, of those that come alone and of batches each; beyond it 503.',
     parse: integer(1, 10_000_000),
+  },
+  COMMIT_BUFFER_BYTES: {
+    default: '67108864',
+    unit: 'bytes',
+    meaning: 'The same for the memory of their payloads, counted as two bytes a character.',
+    parse: integer(65_536, 4_294_967_296),
   },
   COMMIT_CONNECTIONS: {
     default: '2',

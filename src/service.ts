@@ -13,11 +13,17 @@ import { healthRoutes } from './http/health.ts';
 import { metricsRoute } from './http/metrics-route.ts';
 import { createServer } from './http/server.ts';
 import { CommitBuffer } from './ingest/commit-buffer.ts';
+import { BATCH_HEADERS, createCreateBatch } from './ingest/create-batch.ts';
 import { createCreateEvent } from './ingest/create-event.ts';
 import { createEventIds } from './ingest/event-id.ts';
 import { EventTypes } from './ingest/event-types.ts';
 import { EventWriter } from './ingest/event-writer.ts';
+import { IDEMPOTENCY_KEY } from './ingest/idempotency-key.ts';
+import { KeyedLane } from './ingest/keyed-lane.ts';
+import { KeyedWriter } from './ingest/keyed-writer.ts';
+import { findRepeated } from './ingest/known-keys.ts';
 import { LoggingTokens } from './ingest/logging-tokens.ts';
+import { ReadableFrom } from './ingest/readable-from.ts';
 import { StageTimes } from './ingest/stage-times.ts';
 import { SlidingLog } from './limits/sliding-log.ts';
 import { Metrics } from './metrics.ts';
@@ -60,6 +66,28 @@ export interface Service {
 /** Connections for token and type look-ups: apart from reads, so that readers can not starve writers. */
 const LOOKUP_CONNECTIONS = 2;
 
+/** Events that one batch may have. */
+const MAX_BATCH_EVENTS = 10_000;
+
+/** Keyed requests wait apart from the others, and batches apart from single events, each with the buffer's ceilings. */
+function openKeyedLane(
+  { config, address, log }: ServiceOptions,
+  clock: Clock,
+  name: string,
+): { readonly lane: KeyedLane; readonly close: () => Promise<void> } {
+  const writer = new KeyedWriter({ address, name, log, now: clock.monotonic });
+  const lane = new KeyedLane({
+    write: (requests) => writer.write(requests),
+    maxEvents: config.COMMIT_BUFFER_EVENTS,
+    maxBytes: config.COMMIT_BUFFER_BYTES,
+  });
+  const close = async (): Promise<void> => {
+    await lane.drain();
+    await writer.close();
+  };
+  return { lane, close };
+}
+
 /**
  * Starts the service.
  * @throws StartupError where the address can not be listened on
@@ -88,7 +116,10 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     write: (batch) => writer.write(batch),
     lanes: config.COMMIT_CONNECTIONS,
     maxEvents: config.COMMIT_BUFFER_EVENTS,
+    maxBytes: config.COMMIT_BUFFER_BYTES,
   });
+  const keyedEvents = openKeyedLane(options, clock, 'tidemark keyed events');
+  const keyedBatches = openKeyedLane(options, clock, 'tidemark keyed batches');
   const loggingTokens = new LoggingTokens({ sql: lookups, cacheMs, now: clock.wall });
   const eventTypes = new EventTypes({
     sql: lookups,
@@ -97,14 +128,39 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     now: clock.wall,
   });
   const stageTimes = new StageTimes(clock.monotonic);
+  const newEventId = createEventIds();
+  const createLimiter = new SlidingLog({ limit: config.CREATE_LIMIT_PER_MINUTE, now: clock.monotonic });
   const createEvent = createCreateEvent({
     loggingTokens,
-    limiter: new SlidingLog({ limit: config.CREATE_LIMIT_PER_MINUTE, now: clock.monotonic }),
+    limiter: createLimiter,
     eventTypes,
     commitBuffer,
-    newEventId: createEventIds(),
+    keyedLane: keyedEvents.lane,
+    newEventId,
     stageTimes,
     now: clock.wall,
+  });
+  const createBatch = createCreateBatch({
+    loggingTokens,
+    limiter: createLimiter,
+    findRepeated: (appId, request) => findRepeated(lookups, appId, request, clock.wall()),
+    eventTypes,
+    readableFrom: new ReadableFrom({
+      sql: lookups,
+      retentionDays: config.RETENTION_DAYS,
+      cacheMs,
+      now: clock.wall,
+    }),
+    commitBuffer,
+    keyedLane: keyedBatches.lane,
+    newEventId,
+    now: clock.wall,
+    // What can never fit is refused for its size, and not for now.
+    maxBytes: Math.min(config.MAX_BATCH_BYTES, config.MAX_BODIES_BYTES),
+    limits: {
+      maxEvents: Math.min(MAX_BATCH_EVENTS, config.COMMIT_BUFFER_EVENTS),
+      maxEventBytes: config.MAX_BODY_BYTES,
+    },
   });
 
   const resourceTokens = new ResourceTokens({
@@ -148,7 +204,13 @@ export async function startService(options: ServiceOptions): Promise<Service> {
   const metrics = new Metrics();
   const server = await createServer({
     routes: [
-      { method: 'POST', path: '/public/create_event', headers: [], handle: createEvent },
+      {
+        method: 'POST',
+        path: '/public/create_event',
+        headers: [IDEMPOTENCY_KEY],
+        handle: createEvent,
+      },
+      { method: 'POST', path: '/v1/events', headers: BATCH_HEADERS, handle: createBatch },
       { method: 'GET', path: '/public/get_events', headers: ['authorization'], handle: getEvents },
       ...healthRoutes({ sql: lookups, engine: options.engine.description, isStopping: () => stopping }),
       metricsRoute({
@@ -189,6 +251,8 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     endProcessMetrics();
     await commitBuffer.drain();
     await writer.close();
+    await keyedEvents.close();
+    await keyedBatches.close();
     await dashboard.close();
     await housekeeping.stop();
     await stopListening().catch(() => undefined); // The database may be gone before us.

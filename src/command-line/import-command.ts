@@ -5,6 +5,7 @@ import type { Command } from 'commander';
 import { appNotFound } from '../accounts/account-error.ts';
 import type { Sql } from '../database/connect.ts';
 import { migrate } from '../database/migrate.ts';
+import { keptFrom } from '../ingest/event-time.ts';
 import { StartupError } from '../startup-error.ts';
 import { type ImportCounts, importEvents } from '../transfer/import-events.ts';
 import { ImportWriter, type Refusal } from '../transfer/import-writer.ts';
@@ -19,7 +20,6 @@ Lines that are no such event are named and left out. What was imported before is
 may be run again. Exit code 0: every line is stored; 2: some lines were refused; 1: it could not finish.`;
 
 const CHUNK_BYTES = 1_048_576;
-const DAY_MS = 86_400_000;
 /** Lines that are named; more are counted. */
 const NAMED_REFUSALS = 20;
 const REFUSED_EXIT_CODE = 2;
@@ -63,11 +63,13 @@ async function runImport(
   const id = await internalAppId(sql, appId);
   const input = await openInput(file);
   const startedAt = performance.now();
-  const keptFrom =
-    config.RETENTION_DAYS === 0
-      ? 0
-      : Math.floor((Date.now() - config.RETENTION_DAYS * DAY_MS) / DAY_MS) * DAY_MS;
-  const writer = new ImportWriter({ address, engine, appId: id, keptFrom, patienceMs: PATIENCE_MS });
+  const writer = new ImportWriter({
+    address,
+    engine,
+    appId: id,
+    keptFrom: keptFrom(config.RETENTION_DAYS, Date.now()),
+    patienceMs: PATIENCE_MS,
+  });
   const progress = new Progress(process.stderr, () => performance.now());
   const seconds = (): number => (performance.now() - startedAt) / 1_000;
 

@@ -5,6 +5,7 @@
 import { errorCode, type Sql, type Transaction } from './connect.ts';
 import { type AppDay, profileDay, unprofiledDays } from './day-profiles.ts';
 import { removeDeletedApps } from './deleted-apps.ts';
+import { removeExpiredKeys } from './expired-keys.ts';
 import type { Upkeep } from './housekeeping.ts';
 
 const DAY_MS = 86_400_000;
@@ -214,6 +215,7 @@ export function postgresUpkeep(sql: Sql, options: { retentionDays: number; now: 
     prepare,
     everySecond: async () => {
       foldedSinceVacuum += await foldCounts(sql);
+      await removeExpiredKeys(sql, now());
       await profileSome();
       if (foldedSinceVacuum < VACUUM_AFTER_DELTAS) return;
       foldedSinceVacuum = 0;

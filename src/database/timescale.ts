@@ -1,6 +1,7 @@
 /** What TimescaleDB needs done while the service runs: marked buckets refreshed, policies that follow the settings. */
 import type { Config } from '../config.ts';
 import type { Sql } from './connect.ts';
+import { removeExpiredKeys } from './expired-keys.ts';
 import type { Upkeep } from './housekeeping.ts';
 import { moveBoundary } from './maintenance.ts';
 
@@ -237,6 +238,7 @@ export function timescaleUpkeep(
     prepare: () => applyPolicies(sql, config),
     everySecond: async () => {
       await mergeMarks(sql);
+      await removeExpiredKeys(sql, now());
       if (Math.abs(now() - refreshedAt) < REFRESH_EVERY_MS) return;
       const [lock] = await sql<
         { held: boolean }[]

@@ -1,6 +1,7 @@
 /** One request and its one answer, whichever transport carries them. Only this file writes answers. */
 import { isAscii, isUtf8 } from 'node:buffer';
 import type { LimitDecision } from '../limits/limiter.ts';
+import { GzipBody } from './gzip-body.ts';
 import { Rejection } from './rejection.ts';
 
 export interface Answer {
@@ -36,6 +37,14 @@ export interface Wire {
    * @param close   true where the connection is of no further use
    */
   respond(status: number, headers: string, body: string | Buffer, close: boolean): void;
+}
+
+/** How a route takes its body, where that is not as the server's settings say. */
+export interface BodyOptions {
+  /** Most bytes of the text; of one that came compressed, after inflation. */
+  readonly maxBytes?: number;
+  /** Whether the body may come as gzip. */
+  readonly gzip?: boolean;
 }
 
 /** What all exchanges of a server share. */
@@ -76,9 +85,16 @@ export class Exchange {
   readonly #wire: Wire;
   readonly #limits: ExchangeLimits;
   readonly #onSettled: (exchange: Exchange, outcome: Outcome | null) => void;
-  #bodyBytes = 0;
-  /** What has come of a body that comes in several chunks. */
+  /** Bytes of this body in memory, as counted against the ceiling of all. */
+  #heldBytes = 0;
+  #maxBodyBytes = 0;
+  /** What has come of a body that comes in several chunks, and how much of it is filled. */
   #body: Buffer | null = null;
+  #bodyBytes = 0;
+  #gzip: GzipBody | null = null;
+  #compressedBytes = 0;
+  /** True once the body's last chunk has come. */
+  #received = false;
   #bodyRefusal: Rejection | null = null;
   #drained = 0;
   #mustClose = false;
@@ -127,11 +143,17 @@ export class Exchange {
    * Reads the whole body as text, within the limit of one body and the ceiling of all.
    * @returns the text, or a refusal: too large, other than UTF-8, encoded, or no room now
    */
-  text(): Promise<string | Rejection> {
+  text(options: BodyOptions = {}): Promise<string | Rejection> {
     return new Promise((resolve) => {
-      const encoding = this.#wire.header('content-encoding');
-      if (encoding !== '' && encoding.toLowerCase() !== 'identity') {
-        this.#bodyRefusal = new Rejection('unsupportedEncoding', 'Send the body without Content-Encoding.');
+      this.#maxBodyBytes = options.maxBytes ?? this.#limits.maxBodyBytes;
+      const encoding = this.#wire.header('content-encoding').toLowerCase();
+      if (options.gzip === true && (encoding === 'gzip' || encoding === 'x-gzip')) {
+        this.#gzip = this.#inflating();
+      } else if (encoding !== '' && encoding !== 'identity') {
+        this.#bodyRefusal = new Rejection(
+          'unsupportedEncoding',
+          `Send the body without Content-Encoding${options.gzip === true ? ', or with gzip' : ''}.`,
+        );
       }
       this.#resolveBody = resolve;
       this.#wire.readBody((chunk, last) => this.#onChunk(chunk, last));
@@ -140,46 +162,90 @@ export class Exchange {
 
   #onChunk(chunk: Uint8Array, last: boolean): void {
     if (this.#resolveBody === null) return;
-    if (this.#bodyRefusal === null) this.#bodyRefusal = this.#admit(chunk.byteLength);
+    this.#received = last;
+    const bytes = chunk.byteLength;
+    this.#bodyRefusal ??= this.#gzip === null ? this.#admit(bytes) : this.#admitCompressed(bytes);
     if (this.#bodyRefusal !== null) {
-      this.#drain(chunk.byteLength, last, this.#bodyRefusal);
+      this.#drain(bytes, last, this.#bodyRefusal);
+    } else if (this.#gzip !== null) {
+      this.#gzip.write(chunk, last);
     } else if (last && this.#body === null) {
-      this.#settleBody(decode(Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength)));
+      this.#settleBody(decode(Buffer.from(chunk.buffer, chunk.byteOffset, bytes)));
     } else {
-      this.#keep(chunk);
-      if (last && this.#body !== null) this.#settleBody(decode(this.#body.subarray(0, this.#bodyBytes)));
+      this.#keep(chunk, Number(this.#wire.header('content-length')) || 0);
+      if (last) this.#settleBody(this.#decoded());
     }
   }
 
-  /** Appends an admitted chunk. With the length announced there is one buffer; without it grows by doubling. */
-  #keep(chunk: Uint8Array): void {
-    const { maxBodyBytes } = this.#limits;
-    const start = this.#bodyBytes - chunk.byteLength;
+  #inflating(): GzipBody {
+    return new GzipBody({
+      onTaken: (bytes) => this.#release(bytes),
+      onBytes: (bytes) => {
+        this.#bodyRefusal ??= this.#admit(bytes.byteLength);
+        if (this.#bodyRefusal === null) this.#keep(bytes, 0);
+        else this.#drain(0, this.#received, this.#bodyRefusal);
+      },
+      onEnd: (problem) => {
+        if (problem === null) return this.#settleBody(this.#decoded());
+        this.#bodyRefusal = new Rejection('invalidBody', problem);
+        this.#drain(0, this.#received, this.#bodyRefusal);
+      },
+    });
+  }
+
+  /** Appends admitted bytes. With the length announced there is one buffer; without it grows by doubling. */
+  #keep(bytes: Uint8Array, announced: number): void {
+    const start = this.#bodyBytes - bytes.byteLength;
     if (this.#body === null || this.#body.length < this.#bodyBytes) {
-      const announced = Number(this.#wire.header('content-length')) || 0;
-      const size = Math.min(maxBodyBytes, Math.max(announced, 2 * this.#bodyBytes));
+      const size = Math.min(this.#maxBodyBytes, Math.max(announced, 2 * this.#bodyBytes));
       const larger = Buffer.allocUnsafeSlow(size);
       this.#body?.copy(larger, 0, 0, start);
       this.#body = larger;
     }
-    this.#body.set(chunk, start);
+    this.#body.set(bytes, start);
   }
 
-  /** Counts bytes in, or says why they can not be held. */
+  #decoded(): string | Rejection {
+    return this.#body === null ? '' : decode(this.#body.subarray(0, this.#bodyBytes));
+  }
+
+  /** Counts bytes of the body in, or says why they can not be held. */
   #admit(bytes: number): Rejection | null {
-    const limits = this.#limits;
+    const isFirst = this.#bodyBytes === 0 && this.#gzip === null;
     if (
-      this.#bodyBytes + bytes > limits.maxBodyBytes ||
-      (this.#bodyBytes === 0 && Number(this.#wire.header('content-length')) > limits.maxBodyBytes)
+      this.#bodyBytes + bytes > this.#maxBodyBytes ||
+      (isFirst && Number(this.#wire.header('content-length')) > this.#maxBodyBytes)
     ) {
-      return new Rejection('payloadTooLarge', `The body may have at most ${limits.maxBodyBytes} bytes.`);
+      return new Rejection('payloadTooLarge', `The body may have at most ${this.#maxBodyBytes} bytes.`);
     }
+    const refusal = this.#hold(bytes);
+    if (refusal === null) this.#bodyBytes += bytes;
+    return refusal;
+  }
+
+  /** The same for bytes that are still compressed: what does not shrink may grow by a little. */
+  #admitCompressed(bytes: number): Rejection | null {
+    this.#compressedBytes += bytes;
+    const most = this.#maxBodyBytes + (this.#maxBodyBytes >> 6) + 1_024;
+    if (this.#compressedBytes > most || Number(this.#wire.header('content-length')) > most) {
+      return new Rejection('payloadTooLarge', `The body may have at most ${this.#maxBodyBytes} bytes.`);
+    }
+    return this.#hold(bytes);
+  }
+
+  #hold(bytes: number): Rejection | null {
+    const limits = this.#limits;
     if (limits.bodiesBytes + bytes > limits.maxBodiesBytes) {
       return new Rejection('unavailable', 'Too many request bodies are being held; try again shortly.');
     }
-    this.#bodyBytes += bytes;
+    this.#heldBytes += bytes;
     limits.bodiesBytes += bytes;
     return null;
+  }
+
+  #release(bytes: number): void {
+    this.#heldBytes -= bytes;
+    this.#limits.bodiesBytes -= bytes;
   }
 
   /**
@@ -202,11 +268,15 @@ export class Exchange {
     const resolve = this.#resolveBody;
     this.#resolveBody = null;
     this.#body = null;
+    this.#gzip?.stop();
+    this.#gzip = null;
     resolve?.(body);
   }
 
   #releaseBody(): void {
-    this.#limits.bodiesBytes -= this.#bodyBytes;
+    // What is still being inflated reports nothing more.
+    this.#gzip?.stop();
+    this.#release(this.#heldBytes);
     this.#bodyBytes = 0;
     this.#body = null;
   }
@@ -223,7 +293,7 @@ export class Exchange {
 
   /** The deadline has passed: answers with {@link late}, or with 400 where the body never came in full. */
   expire(): void {
-    if (this.#resolveBody !== null) {
+    if (this.#resolveBody !== null && !this.#received) {
       this.#mustClose = true;
       this.answer(this.#bodyRefusal ?? new Rejection('invalidBody', 'The body did not arrive in time.'));
     } else {
@@ -231,9 +301,9 @@ export class Exchange {
     }
   }
 
-  /** True while the handler waits for the body. */
+  /** True while the handler waits for the body, and the body for its sender. */
   get isReceiving(): boolean {
-    return this.#resolveBody !== null;
+    return this.#resolveBody !== null && !this.#received;
   }
 
   /** Makes this answer the connection's last one. */

@@ -10,7 +10,7 @@ interface Refusal {
   readonly retryable?: boolean;
 }
 
-/** Every refusal by the reason's name inside the service. The first part is the closed list of `/public`. */
+/** Every refusal by the reason's name inside the service. The first part is the closed list of `/public` and `/v1`. */
 export const REFUSALS = {
   invalidBody: { code: 'INVALID_REQUEST', status: 400, error: 'Invalid request body' },
   invalidParameters: { code: 'INVALID_REQUEST', status: 400, error: 'Invalid request parameters' },
@@ -24,6 +24,7 @@ export const REFUSALS = {
   methodNotAllowed: { code: 'METHOD_NOT_ALLOWED', status: 405, error: 'Method not allowed' },
   payloadTooLarge: { code: 'PAYLOAD_TOO_LARGE', status: 413, error: 'Payload too large' },
   unsupportedEncoding: { code: 'UNSUPPORTED_ENCODING', status: 415, error: 'Unsupported content encoding' },
+  idempotencyKeyReused: { code: 'IDEMPOTENCY_KEY_REUSED', status: 422, error: 'Idempotency key reused' },
   rateLimitExceeded: {
     code: 'RATE_LIMIT_EXCEEDED',
     status: 429,
@@ -94,7 +95,12 @@ export class Rejection {
 
   /** The contract's error body as JSON text. */
   body(): string {
+    return JSON.stringify({ success: false, ...this.fields() });
+  }
+
+  /** What an error body says of the refusal. */
+  fields(): { readonly error: string; readonly details: string; readonly code: string } {
     const { error, code } = REFUSALS[this.reason];
-    return JSON.stringify({ success: false, error, details: this.details, code });
+    return { error, details: this.details, code };
   }
 }

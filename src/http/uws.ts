@@ -107,9 +107,14 @@ class UwsWire implements Wire {
   }
 }
 
-/** getHeader takes the first of several; proxies add themselves to this list, some in a header of their own. */
+/**
+ * getHeader takes the first of several. Proxies add themselves to X-Forwarded-For, some in a header of their own; and of
+ * two idempotency keys neither may pass for the one.
+ */
 function readHeader(req: HttpRequest, name: string): string {
-  if (name !== 'x-forwarded-for') return req.getHeader(name);
+  const first = req.getHeader(name);
+  const mayBeSeveral = name === 'x-forwarded-for' || (name === 'idempotency-key' && first !== '');
+  if (!mayBeSeveral) return first;
   const values: string[] = [];
   req.forEach((key, value) => {
     if (key === name) values.push(value);

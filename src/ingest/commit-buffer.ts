@@ -22,31 +22,103 @@ export interface CommitBufferOptions {
   readonly write: WriteBatch;
   /** Batches that may be in flight at once: one per writing connection. */
   readonly lanes: number;
-  /** Events that may wait or be in flight; beyond it events are refused. */
+  /**
+   * Events that may wait or be in flight; beyond it events are refused. Those that come alone and those that come by the
+   * thousand count apart: neither may take the others' room.
+   */
   readonly maxEvents: number;
+  /** The same for the memory of their payloads, each character counted as two bytes. */
+  readonly maxBytes: number;
 }
 
 /** Most events and payload characters of one batch: beyond this a larger batch costs latency and gains nothing. */
 const MAX_BATCH_EVENTS = 4_000;
 const MAX_BATCH_CHARACTERS = 2 * 1_048_576;
+/**
+ * Most changes of the day from one event of a batch to the next: each partition costs locks until the commit, of which
+ * PostgreSQL has some 7,000 by default for everybody together.
+ */
+const MAX_BATCH_DAYS = 100;
+const DAY_MS = 86_400_000;
+/** After this many commits of bulk without an event that came alone, nobody seems to need the lane that is kept free. */
+const QUIET_COMMITS = 6;
 
 interface Entry {
   readonly event: AcceptedEvent;
   readonly resolve: (outcome: Rejection | null) => void;
 }
 
-const FULL = new Rejection('unavailable', 'Too many events wait for their commit; try again shortly.');
-const CLOSED = new Rejection('unavailable', 'The service is stopping; try again shortly.');
+/** Events that wait, in order of arrival. */
+class Queue {
+  /** Events that wait or are in flight, and what their payloads may take of memory. */
+  held = 0;
+  heldBytes = 0;
+  #entries: Entry[] = [];
+
+  get isEmpty(): boolean {
+    return this.#entries.length === 0;
+  }
+
+  /** Counts events in, or says why they can not wait here. */
+  admit(events: number, bytes: number, { maxEvents, maxBytes }: CommitBufferOptions): Rejection | null {
+    if (this.held + events > maxEvents) return FULL;
+    // What is too large for the ceiling by itself waits alone.
+    if (this.held > 0 && this.heldBytes + bytes > maxBytes) return FULL;
+    this.held += events;
+    this.heldBytes += bytes;
+    return null;
+  }
+
+  release(entries: readonly Entry[]): void {
+    this.held -= entries.length;
+    for (const { event } of entries) this.heldBytes -= payloadBytes(event);
+  }
+
+  push(entry: Entry): void {
+    this.#entries.push(entry);
+  }
+
+  /** Takes out what goes into the table together. */
+  take(): readonly Entry[] {
+    const waiting = this.#entries;
+    let events = 0;
+    let day = Number.NaN;
+    for (let characters = 0, days = 0; events < waiting.length && events < MAX_BATCH_EVENTS; events += 1) {
+      const { payload, createdAt } = (waiting[events] as Entry).event; // Below the length.
+      characters += payload.length;
+      const dayOfEvent = Math.floor(createdAt / DAY_MS);
+      if (dayOfEvent !== day) days += 1;
+      day = dayOfEvent;
+      if (events > 0 && (characters > MAX_BATCH_CHARACTERS || days > MAX_BATCH_DAYS)) break;
+    }
+    this.#entries = events === waiting.length ? [] : waiting.slice(events);
+    return events === waiting.length ? waiting : waiting.slice(0, events);
+  }
+}
+
+export const FULL = new Rejection('unavailable', 'Too many events wait for their commit; try again shortly.');
+export const CLOSED = new Rejection('unavailable', 'The service is stopping; try again shortly.');
+
+/** What a payload may take of memory: V8 keeps text as one or two bytes a character. */
+export function payloadBytes(event: AcceptedEvent): number {
+  return 2 * event.payload.length;
+}
 
 /**
  * An idle service commits an event at once, so its latency is one commit; under load a batch is whatever has arrived
  * while the batches before it were in flight, so throughput grows with load. There is no timer to tune.
+ *
+ * Events that come by the thousand in one request wait in a queue of their own and leave one lane free for those that
+ * come alone, unless none of these has come for a while; where there is one lane, the two queues take turns.
  */
 export class CommitBuffer {
   readonly #options: CommitBufferOptions;
-  #waiting: Entry[] = [];
+  readonly #single = new Queue();
+  readonly #bulk = new Queue();
   #busyLanes = 0;
-  #held = 0;
+  #busyWithBulk = 0;
+  /** Commits of bulk since the last event that came alone. */
+  #bulkInARow = 0;
   #stored = 0;
   #scheduled = false;
   #closed = false;
@@ -58,7 +130,7 @@ export class CommitBuffer {
 
   /** Events that wait or are in flight. */
   get depth(): number {
-    return this.#held;
+    return this.#single.held + this.#bulk.held;
   }
 
   /** Events of which it is known that they were committed. */
@@ -68,19 +140,47 @@ export class CommitBuffer {
 
   /** Resolves with null once the event is durable, or with the reason why it is not. */
   add(event: AcceptedEvent): Promise<Rejection | null> {
-    if (this.#closed) return Promise.resolve(CLOSED);
-    if (this.#held >= this.#options.maxEvents) return Promise.resolve(FULL);
-    this.#held += 1;
+    const refusal = this.#admit(this.#single, 1, payloadBytes(event));
+    if (refusal !== null) return Promise.resolve(refusal);
     return new Promise((resolve) => {
-      this.#waiting.push({ event, resolve });
+      this.#single.push({ event, resolve });
       this.#schedule();
     });
+  }
+
+  /**
+   * Adds many events, or none of them where there is not room for all. They are committed in pieces, in their order:
+   * events of the same day should stand together.
+   * @returns for each event, in order: null once it is durable, or why it is not
+   */
+  addAll(events: readonly AcceptedEvent[]): Promise<readonly (Rejection | null)[]> {
+    if (events.length === 0) return Promise.resolve([]);
+    const bytes = events.reduce((sum, event) => sum + payloadBytes(event), 0);
+    const refusal = this.#admit(this.#bulk, events.length, bytes);
+    if (refusal !== null) return Promise.resolve(events.map(() => refusal));
+    return new Promise((resolve) => {
+      const outcomes: (Rejection | null)[] = [];
+      let waiting = events.length;
+      for (const [index, event] of events.entries()) {
+        const settle = (outcome: Rejection | null): void => {
+          outcomes[index] = outcome;
+          waiting -= 1;
+          if (waiting === 0) resolve(outcomes);
+        };
+        this.#bulk.push({ event, resolve: settle });
+      }
+      this.#schedule();
+    });
+  }
+
+  #admit(queue: Queue, events: number, bytes: number): Rejection | null {
+    return this.#closed ? CLOSED : queue.admit(events, bytes, this.#options);
   }
 
   /** Takes no more events and waits until none is left. */
   async drain(): Promise<void> {
     this.#closed = true;
-    if (this.#held === 0) return;
+    if (this.depth === 0) return;
     await new Promise<void>((resolve) => {
       this.#onDrained = resolve;
     });
@@ -97,26 +197,30 @@ export class CommitBuffer {
   }
 
   #flush(): void {
-    while (this.#waiting.length > 0 && this.#busyLanes < this.#options.lanes)
-      void this.#commit(this.#takeBatch());
-  }
-
-  #takeBatch(): readonly Entry[] {
-    const waiting = this.#waiting;
-    let events = 0;
-    for (let characters = 0; events < waiting.length && events < MAX_BATCH_EVENTS; events += 1) {
-      characters += waiting[events]?.event.payload.length ?? 0;
-      if (events > 0 && characters > MAX_BATCH_CHARACTERS) break;
+    while (this.#busyLanes < this.#options.lanes) {
+      const isBulk = this.#isTurnOfBulk();
+      const queue = isBulk ? this.#bulk : this.#single;
+      if (queue.isEmpty) return;
+      void this.#commit(queue.take(), isBulk);
     }
-    this.#waiting = events === waiting.length ? [] : waiting.slice(events);
-    return events === waiting.length ? waiting : waiting.slice(0, events);
   }
 
-  async #commit(batch: readonly Entry[]): Promise<void> {
+  #isTurnOfBulk(): boolean {
+    if (this.#bulk.isEmpty) return false;
+    const { lanes } = this.#options;
+    if (lanes === 1) return this.#single.isEmpty || this.#bulkInARow === 0;
+    const isQuiet = this.#single.isEmpty && this.#bulkInARow >= QUIET_COMMITS;
+    return this.#busyWithBulk < (isQuiet ? lanes : lanes - 1);
+  }
+
+  async #commit(batch: readonly Entry[], isBulk: boolean): Promise<void> {
+    this.#bulkInARow = isBulk ? this.#bulkInARow + 1 : 0;
+    if (isBulk) this.#busyWithBulk += 1;
     this.#busyLanes += 1;
     const outcomes = await this.#options.write(batch.map((entry) => entry.event));
     this.#busyLanes -= 1;
-    this.#held -= batch.length;
+    if (isBulk) this.#busyWithBulk -= 1;
+    (isBulk ? this.#bulk : this.#single).release(batch);
     // The next batch goes out before this one's answers are written: the database works while they are.
     this.#flush();
     for (const [index, entry] of batch.entries()) {
@@ -124,7 +228,7 @@ export class CommitBuffer {
       if (outcome === null) this.#stored += 1;
       entry.resolve(outcome);
     }
-    if (this.#held === 0) this.#onDrained?.();
+    if (this.depth === 0) this.#onDrained?.();
   }
 }
 

@@ -118,10 +118,13 @@ export class CopyConnection {
     );
   }
 
-  /** Runs one statement in a transaction of its own; throws as {@link copy} does. */
-  async query(statement: string, values: readonly unknown[]): Promise<void> {
+  /** Runs one statement, in a transaction of its own unless one was begun; throws as {@link copy} does. */
+  async query<Row extends pg.QueryResultRow>(
+    statement: string,
+    values: readonly unknown[],
+  ): Promise<pg.QueryResult<Row>> {
     const client = await this.#connected();
-    await this.#answered(client, client.query(statement, [...values]));
+    return await this.#answered(client, client.query<Row>(statement, [...values]));
   }
 
   async close(): Promise<void> {
@@ -146,12 +149,12 @@ export class CopyConnection {
   }
 
   /** Waits for the server's answer and tells a refusal, which leaves the connection usable, from a lost connection. */
-  async #answered(client: pg.Client, answer: Promise<unknown>): Promise<void> {
+  async #answered<T>(client: pg.Client, answer: Promise<T>): Promise<T> {
     const timeout = setTimeout(() => {
       client.connection.stream.destroy(new Error('PostgreSQL did not answer in time'));
     }, ANSWER_TIMEOUT_MS);
     try {
-      await answer;
+      return await answer;
     } catch (error) {
       if (error instanceof pg.DatabaseError && error.severity !== 'FATAL') throw error;
       this.#forget(client);

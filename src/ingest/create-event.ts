@@ -1,11 +1,14 @@
 /** POST /public/create_event: the steps of a write, in the order in which they may refuse it. */
 import type { Exchange, Outcome } from '../http/exchange.ts';
 import { Rejection } from '../http/rejection.ts';
-import type { Limiter } from '../limits/limiter.ts';
+import type { LimitDecision, Limiter } from '../limits/limiter.ts';
 import type { CommitBuffer } from './commit-buffer.ts';
 import { parseEventBody } from './event-body.ts';
 import type { EventTypes } from './event-types.ts';
-import { timestamp } from './event-writer.ts';
+import { POISON, timestamp } from './event-writer.ts';
+import { IDEMPOTENCY_KEY, keyedRequest } from './idempotency-key.ts';
+import type { KeyedLane } from './keyed-lane.ts';
+import type { KeptAnswer } from './keyed-writer.ts';
 import type { LoggingTokens } from './logging-tokens.ts';
 import type { StageTimes } from './stage-times.ts';
 
@@ -14,6 +17,8 @@ export interface CreateEventSteps {
   readonly limiter: Limiter;
   readonly eventTypes: EventTypes;
   readonly commitBuffer: CommitBuffer;
+  /** The way of requests with an Idempotency-Key. */
+  readonly keyedLane: KeyedLane;
   /** A new event id for an event of this time. */
   readonly newEventId: (now: number) => string;
   readonly stageTimes: StageTimes;
@@ -30,6 +35,8 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
     if (text instanceof Rejection) return text;
 
     const stopwatch = steps.stageTimes.start();
+    const request = keyedRequest(exchange.header(IDEMPOTENCY_KEY), exchange.path, text);
+    if (request instanceof Rejection) return request;
     const body = parseEventBody(text);
     stopwatch?.lap('validate');
     if (body instanceof Rejection) return body;
@@ -40,8 +47,7 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
 
     exchange.rateLimit = await steps.limiter.take(appId);
     stopwatch?.lap('limit');
-    if (exchange.rateLimit?.accepted === false)
-      return overLimit(exchange.rateLimit.limit, exchange.rateLimit.resetSeconds);
+    if (exchange.rateLimit?.accepted === false) return overLimit(exchange.rateLimit);
 
     const type = await steps.eventTypes.find(appId, body.type);
     stopwatch?.lap('type');
@@ -49,27 +55,34 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
 
     const createdAt = steps.now();
     const id = steps.newEventId(createdAt);
+    const event = { id, appId, typeId: type.id, createdAt, payload: body.payload };
+    const answer = created(id, type.publicId, createdAt);
     exchange.late = OVERDUE;
-    const refused = await steps.commitBuffer.add({
-      id,
-      appId,
-      typeId: type.id,
-      createdAt,
-      payload: body.payload,
-    });
+    const outcome =
+      request === null
+        ? ((await steps.commitBuffer.add(event)) ?? answer)
+        : await steps.keyedLane.add({
+            appId,
+            request,
+            acceptedAt: createdAt,
+            events: [event],
+            answer,
+            answerWithout: () => POISON,
+          });
     stopwatch?.lap('commit');
-    return refused ?? created(id, type.publicId, createdAt);
+    return outcome;
   };
 }
 
-function overLimit(limit: number, retryAfterSeconds: number): Rejection {
+/** The 429 of routes whose requests are counted per app. */
+export function overLimit({ limit, resetSeconds }: LimitDecision): Rejection {
   return new Rejection('rateLimitExceeded', `At most ${limit} requests per minute and app are accepted.`, {
-    retryAfterSeconds,
+    retryAfterSeconds: resetSeconds,
   });
 }
 
 /** Every value in it is of our own making and needs no escaping. */
-function created(eventId: string, typeId: string, createdAt: number): Outcome {
+function created(eventId: string, typeId: string, createdAt: number): KeptAnswer {
   const fields = `"eventId":"${eventId}","typeId":"${typeId}","timestamp":"${timestamp(createdAt)}"`;
   return { status: 201, body: `{"success":true,${fields},"message":"Event created"}` };
 }

@@ -19,6 +19,7 @@ const BODY_SCHEMA = {
 const TYPE_NAMES: Readonly<Record<string, string>> = {
   loggingToken: 'a string',
   typeId: 'a string',
+  createdAt: 'a string',
   payload: 'a JSON object',
 };
 
@@ -48,16 +49,26 @@ export function parseEventBody(text: string): EventBody | Rejection {
   if (!isBody(body)) return invalid(explain(isBody.errors?.[0]));
   const type = typeReference(body);
   if (type instanceof Rejection) return type;
+  const payload = payloadText(text);
+  return payload instanceof Rejection ? payload : { loggingToken: body.loggingToken, type, payload };
+}
+
+/** The payload's own text, in that of an object which has one, or the refusal of one that is nested too deep. */
+export function payloadText(text: string): string | Rejection {
   const span = memberSpan(text, 'payload');
   if (span === null) throw new Error('A member that JSON.parse found is not in the text.');
   if (span.depth > MAX_PAYLOAD_DEPTH) {
     return invalid(`The field "payload" may be nested at most ${MAX_PAYLOAD_DEPTH} levels deep.`);
   }
-  return { loggingToken: body.loggingToken, type, payload: text.slice(span.start, span.end) };
+  return text.slice(span.start, span.end);
 }
 
-function typeReference(body: FromSchema<typeof BODY_SCHEMA>): TypeReference | Rejection {
-  const { typeId, typeName } = body;
+/** Which of the two fields decides, or the refusal that says what is wrong with them. */
+export function typeReference(fields: {
+  readonly typeId?: string | null;
+  readonly typeName?: unknown;
+}): TypeReference | Rejection {
+  const { typeId, typeName } = fields;
   if (typeof typeId === 'string' && typeId !== '') return { typeId };
   if (typeName === undefined || typeName === null || typeName === '') {
     return invalid('One of the fields "typeId" and "typeName" is required.');
@@ -67,11 +78,15 @@ function typeReference(body: FromSchema<typeof BODY_SCHEMA>): TypeReference | Re
   return problem === null ? { typeName } : invalid(`The field "typeName" ${problem}.`);
 }
 
-function explain(error: ErrorObject | undefined): string {
+/**
+ * The first thing that a schema found wrong, as a sentence.
+ * @param whole what the schema is of
+ */
+export function explain(error: ErrorObject | undefined, whole = 'body'): string {
   if (error?.keyword === 'required') return `The field "${error.params.missingProperty}" is missing.`;
   const field = error?.instancePath.slice(1) ?? '';
   return field === ''
-    ? 'The body must be a JSON object.'
+    ? `The ${whole} must be a JSON object.`
     : `The field "${field}" must be ${TYPE_NAMES[field]}.`;
 }
 

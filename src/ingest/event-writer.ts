@@ -10,7 +10,7 @@ import { ConnectionLost, CopyConnection, copyField } from './copy-connection.ts'
 type Outcomes = readonly (Rejection | null)[];
 
 /** What a failure of a batch means. */
-type Failure =
+export type Failure =
   /** Worth another try as it is. */
   | 'transient'
   /** No partition holds one of the days: make it, then try again. */
@@ -41,7 +41,8 @@ const FAILURES: Readonly<Record<string, Failure>> = {
   '58': 'transient', // system error: an I/O error
 };
 
-function classify(error: unknown): Failure {
+/** What a failed statement means. */
+export function classify(error: unknown): Failure {
   if (error instanceof ConnectionLost) return error.sent ? 'lost' : 'unreachable';
   if (!(error instanceof pg.DatabaseError) || error.code === undefined) return 'fault';
   // The same SQLSTATE as a CHECK constraint's, but no constraint is named.
@@ -50,7 +51,7 @@ function classify(error: unknown): Failure {
 }
 
 /** Stores each event that is not there yet: the way for events of which nobody knows whether they were committed. */
-const INSERT_MISSING = `
+export const INSERT_MISSING = `
   INSERT INTO events (id, app_id, type_id, created_at, payload)
   SELECT id, app_id, type_id, created_at, payload::json
     FROM unnest($1::uuid[], $2::int[], $3::int[], $4::timestamptz[], $5::text[])
@@ -59,20 +60,22 @@ const INSERT_MISSING = `
 
 const CREATE_PARTITIONS = `
   SELECT create_events_partition(day) FROM unnest($1::date[]) AS batch (day) GROUP BY day ORDER BY day`;
+/** Partitions made in one transaction, each of which costs some five locks until its end. */
+const PARTITIONS_AT_ONCE = 32;
 
 /** How long a batch is tried again while PostgreSQL can not be reached and nothing of it is stored. */
 const UNREACHABLE_MS = 800;
 /** How long a batch is tried again after any other failure; long enough for a restart of PostgreSQL. */
 const RETRY_MS = 12_000;
-const BACKOFF_MS = { first: 20, most: 500 } as const;
+export const BACKOFF_MS = { first: 20, most: 500 } as const;
 
-const UNAVAILABLE = new Rejection('unavailable', 'The event could not be stored; try again shortly.');
-const OUTCOME_UNKNOWN = new Rejection(
+export const UNAVAILABLE = new Rejection('unavailable', 'The event could not be stored; try again shortly.');
+export const OUTCOME_UNKNOWN = new Rejection(
   'outcomeUnknown',
   'The connection to the database was lost during the commit: the event may be stored.',
 );
-const POISON = new Rejection('invalidBody', 'The database refuses this event.');
-const FAULT = new Rejection('internalError', 'The event could not be stored; the log has the cause.');
+export const POISON = new Rejection('invalidBody', 'The database refuses this event.');
+export const FAULT = new Rejection('internalError', 'The event could not be stored; the log has the cause.');
 
 export interface EventWriterOptions {
   readonly address: DatabaseAddress;
@@ -187,8 +190,7 @@ export class EventWriter {
   }
 
   #isOver(attempt: Attempt, failure: Failure): boolean {
-    const patience = failure === 'unreachable' && !attempt.uncertain ? UNREACHABLE_MS : RETRY_MS;
-    return this.#options.now() - attempt.startedAt > patience;
+    return this.#options.now() - attempt.startedAt > patienceMs(failure, attempt.uncertain);
   }
 
   /** Halves the batch until the event that can not be stored stands alone; its neighbours are stored. */
@@ -209,9 +211,8 @@ export class EventWriter {
   }
 
   async #createPartitions(connection: CopyConnection, batch: readonly AcceptedEvent[]): Promise<void> {
-    const days = new Set(batch.map((event) => timestamp(event.createdAt).slice(0, 10)));
     try {
-      await connection.query(CREATE_PARTITIONS, [[...days]]);
+      await createPartitions(connection, batch);
     } catch (error) {
       // The batch's next try fails again and decides; here it only must not be lost.
       this.#options.log.warn({ err: error }, 'A partition could not be made');
@@ -219,7 +220,22 @@ export class EventWriter {
   }
 }
 
-function pause(ms: number): Promise<void> {
+/** How long after its start a batch that fails like this is tried again. */
+export function patienceMs(failure: Failure, uncertain: boolean): number {
+  return failure === 'unreachable' && !uncertain ? UNREACHABLE_MS : RETRY_MS;
+}
+
+/** Makes the partitions of the events' days. */
+export async function createPartitions(
+  connection: CopyConnection,
+  batch: readonly AcceptedEvent[],
+): Promise<void> {
+  const days = [...new Set(batch.map((event) => timestamp(event.createdAt).slice(0, 10)))];
+  for (let from = 0; from < days.length; from += PARTITIONS_AT_ONCE)
+    await connection.query(CREATE_PARTITIONS, [days.slice(from, from + PARTITIONS_AT_ONCE)]);
+}
+
+export function pause(ms: number): Promise<void> {
   return new Promise((resolve) => {
     setTimeout(resolve, ms);
   });
@@ -246,7 +262,8 @@ function copyRows(batch: readonly AcceptedEvent[]): string {
   return rows;
 }
 
-function columns(batch: readonly AcceptedEvent[]): readonly (readonly unknown[])[] {
+/** What INSERT_MISSING takes. */
+export function columns(batch: readonly AcceptedEvent[]): readonly (readonly unknown[])[] {
   return [
     batch.map((event) => event.id),
     batch.map((event) => event.appId),

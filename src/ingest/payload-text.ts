@@ -1,4 +1,9 @@
-/** Finds the payload's own text in a body, so that it is stored as it was sent: never parsed and written again. */
+/**
+ * Finds the payload's own text in a body, so that it is stored as it was sent: never parsed and written again.
+ *
+ * What is found is right where the text is JSON. In any other text the scan ends too, with spans inside of it that are
+ * not JSON themselves, or that leave something behind which is not.
+ */
 
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
@@ -53,10 +58,11 @@ function skipSpace(text: string, from: number): number {
   return at;
 }
 
-/** Index behind the closing quote of the string that starts at `start`. */
-function stringEnd(text: string, start: number): number {
+/** Index behind the closing quote of the string that starts at `start`; the text's end where none closes it. */
+export function stringEnd(text: string, start: number): number {
   for (let from = start + 1; ; ) {
     const quote = text.indexOf('"', from);
+    if (quote < 0) return text.length;
     let slashes = 0;
     while (text.charCodeAt(quote - 1 - slashes) === BACKSLASH) slashes += 1;
     if (slashes % 2 === 0) return quote + 1;
@@ -64,17 +70,18 @@ function stringEnd(text: string, start: number): number {
   }
 }
 
-function valueSpan(text: string, start: number): Span {
+/** The span of the value that starts at `start`, in an object, in an array or alone. */
+export function valueSpan(text: string, start: number): Span {
   const first = text.charCodeAt(start);
   if (first === QUOTE) return { start, end: stringEnd(text, start), depth: 0 };
   if (first === OPEN_BRACE || first === OPEN_BRACKET) return containerSpan(text, start);
   let end = start;
-  while (!endsScalar(text.charCodeAt(end))) end += 1;
+  while (end < text.length && !endsScalar(text.charCodeAt(end))) end += 1;
   return { start, end, depth: 0 };
 }
 
 function endsScalar(code: number): boolean {
-  return code === COMMA || code === CLOSE_BRACE || code <= SPACE;
+  return code === COMMA || code === CLOSE_BRACE || code === CLOSE_BRACKET || code <= SPACE;
 }
 
 function containerSpan(text: string, start: number): Span {
@@ -94,6 +101,6 @@ function containerSpan(text: string, start: number): Span {
       level -= 1;
     }
     at += 1;
-  } while (level > 0);
+  } while (level > 0 && at < text.length);
   return { start, end: at, depth };
 }

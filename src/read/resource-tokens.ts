@@ -3,6 +3,7 @@ import { LRUCache } from 'lru-cache';
 import { digestOf, isWellFormed } from '../accounts/token-text.ts';
 import type { Sql } from '../database/connect.ts';
 import { type CacheFigures, LookupCache } from '../database/lookup-cache.ts';
+import { ASK_FOR_BEARER, bearerToken } from '../http/bearer.ts';
 import { Rejection } from '../http/rejection.ts';
 
 /** A token as the database knows it, usable or not. */
@@ -60,8 +61,8 @@ export class ResourceTokens {
    * @returns a token that may be used now, or the 401
    */
   async authenticate(authorization: string): Promise<ResourceToken | Rejection> {
-    const text = /^Bearer +(\S+) *$/i.exec(authorization)?.[1];
-    if (text === undefined) return refuse(MISSING);
+    const text = bearerToken(authorization);
+    if (text === null) return refuse(MISSING);
     if (!isWellFormed(text, 'tdr')) return refuse(NOT_VALID);
     const token = await this.#tokens.get(digestOf(text).toString('hex'));
     if (token === null) return refuse(NOT_VALID);
@@ -100,7 +101,7 @@ export class ResourceTokens {
 }
 
 function refuse(details: string): Rejection {
-  return new Rejection('invalidResourceToken', details, { headers: { 'WWW-Authenticate': 'Bearer' } });
+  return new Rejection('invalidResourceToken', details, { headers: ASK_FOR_BEARER });
 }
 
 async function findToken(sql: Sql, digest: string): Promise<ResourceToken | null> {

@@ -1,6 +1,7 @@
 /** An import: lines → events → batches, with what to say about each line that is no event. */
 import { getOrCreateEventType } from '../accounts/event-types.ts';
 import { isUnavailable, type Sql } from '../database/connect.ts';
+import { IN_THE_FUTURE } from '../ingest/event-time.ts';
 import { digestOf, importedId, type LineEvent, parseImportLine } from './import-line.ts';
 import type { BatchOutcome, ImportedEvent, ImportWriter, Refusal } from './import-writer.ts';
 import { type InputLine, readLines } from './input-lines.ts';
@@ -59,7 +60,7 @@ export async function importEvents(options: ImportOptions): Promise<ImportCounts
     const digest = digestOf(app.appId, event);
     const id = importedId(event.createdAt, digest, occurrences.count(event.createdAt, digest));
     if (event.createdAt <= now()) return { ...event, id, line: number };
-    refuse({ line: number, reason: 'the field "createdAt" lies in the future' });
+    refuse({ line: number, reason: `the field "createdAt" ${IN_THE_FUTURE}` });
     return null;
   };
   const store = async (lines: readonly Waiting[]): Promise<void> => {

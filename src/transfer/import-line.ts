@@ -1,8 +1,8 @@
 /** One line of an import: text → event, or what is wrong with it. */
 import { hash } from 'node:crypto';
 import { eventTypeNameProblem } from '../accounts/event-types.ts';
+import { NOT_A_TIME, parseEventTime } from '../ingest/event-time.ts';
 import { memberSpan } from '../ingest/payload-text.ts';
-import { parseBound } from '../read/iso-date.ts';
 
 /** What a line says. */
 export interface LineEvent {
@@ -32,7 +32,7 @@ export function parseImportLine(text: string): LineEvent | string {
   const problem = eventTypeNameProblem(type);
   if (problem !== null) return `the field "type" ${problem}`;
   if (createdAt === undefined) return 'the field "createdAt" is missing';
-  const time = typeof createdAt === 'string' ? parseTime(createdAt) : NOT_A_TIME;
+  const time = typeof createdAt === 'string' ? parseEventTime(createdAt) : NOT_A_TIME;
   if (typeof time === 'string') return `the field "createdAt" ${time}`;
   if (payload === undefined) return 'the field "payload" is missing';
   if (!isObject(payload)) return 'the field "payload" must be a JSON object';
@@ -41,16 +41,6 @@ export function parseImportLine(text: string): LineEvent | string {
   if (span.depth > MAX_PAYLOAD_DEPTH)
     return `the field "payload" may be nested at most ${MAX_PAYLOAD_DEPTH} levels deep`;
   return { type, createdAt: time, payload: text.slice(span.start, span.end) };
-}
-
-const NOT_A_TIME = 'must be an ISO 8601 date with a time, such as 2026-01-31T08:30:00.123Z';
-
-/** A moment, not a day. Digits finer than a millisecond are cut off; a time without an offset is UTC. */
-function parseTime(text: string): number | string {
-  if (!/[Tt ]/.test(text)) return NOT_A_TIME;
-  const time = parseBound(text, 'end');
-  if (typeof time === 'number' && time < 0) return 'is before 1970';
-  return time;
 }
 
 function isObject(value: unknown): value is Readonly<Record<string, unknown>> {

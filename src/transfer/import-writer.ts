@@ -3,6 +3,7 @@ import pg from 'pg';
 import { type DatabaseAddress, errorCode, isUnavailable } from '../database/connect.ts';
 import type { Engine } from '../database/engine.ts';
 import { copyField } from '../ingest/copy-connection.ts';
+import { beforeRetention } from '../ingest/event-time.ts';
 import { StartupError } from '../startup-error.ts';
 import { copyRows, openCopyClient } from './copy-client.ts';
 
@@ -264,11 +265,7 @@ function poison(batch: readonly ImportedEvent[], error: unknown): Refusal {
 }
 
 function tooOld(event: ImportedEvent, boundary: number): Refusal {
-  const day = new Date(boundary).toISOString().slice(0, 10);
-  return {
-    line: event.line,
-    reason: `the field "createdAt" is before ${day}, up to which retention has removed events`,
-  };
+  return { line: event.line, reason: `the field "createdAt" ${beforeRetention(boundary)}` };
 }
 
 /** COPY's text format. */

@@ -10,11 +10,12 @@ interface Write {
 }
 
 /** A buffer whose writes end when the test says so. */
-function setUp({ lanes = 1, maxEvents = 1_000_000 } = {}) {
+function setUp({ lanes = 1, maxEvents = 1_000_000, maxBytes = 1_000_000_000 } = {}) {
   const writes: Write[] = [];
   const buffer = new CommitBuffer({
     lanes,
     maxEvents,
+    maxBytes,
     write: (batch) =>
       new Promise((resolve) => {
         writes.push({

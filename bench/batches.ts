@@ -1,0 +1,257 @@
+/**
+ * POST /v1/events beside a bare COPY of the same rows into the same table by a script with one connection, in
+ * interleaved rounds; and the latency of single events alone and beside a stream of batches.
+ *
+ * POSTGRES_URL names an empty database; without it an embedded PostgreSQL is made in a temporary folder. ROUNDS and
+ * BATCHES (of 10,000 events each a round) change the size. To run it:
+ *
+ *   npx tsc -p tsconfig.check.json --noEmit false --outDir .bench && cp -r sql package.json .bench/ && node .bench/bench/batches.js
+ */
+import { fork } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { Agent, request } from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { gzipSync } from 'node:zlib';
+import pino from 'pino';
+import { createApp } from '../src/accounts/apps.ts';
+import { createEventType } from '../src/accounts/event-types.ts';
+import { openSecret } from '../src/accounts/secret.ts';
+import { readConfig } from '../src/config.ts';
+import { connect, type DatabaseAddress, type Sql } from '../src/database/connect.ts';
+import { chooseEngine } from '../src/database/engine.ts';
+import { migrate } from '../src/database/migrate.ts';
+import { openDatabase } from '../src/database/open.ts';
+import { CopyConnection, copyField } from '../src/ingest/copy-connection.ts';
+import { createEventIds } from '../src/ingest/event-id.ts';
+import { startService } from '../src/service.ts';
+
+const ROUNDS = Number(process.env.ROUNDS ?? 7);
+const BATCHES = Number(process.env.BATCHES ?? 8);
+const EVENTS = 10_000;
+const TYPES = 20;
+const SECRET = 'the secret of the bench, 32 characters';
+
+/** The server under test, in a process of its own. */
+async function serve(address: DatabaseAddress): Promise<void> {
+  const config = readConfig({ PORT: '0', CREATE_LIMIT_PER_MINUTE: '0' });
+  const sql = connect(address, { connections: 1, name: 'bench' });
+  const service = await startService({
+    config,
+    address,
+    engine: await chooseEngine(sql),
+    secret: await openSecret({ configured: SECRET, dataDir: null }),
+    log: pino({ level: 'error' }),
+  });
+  await sql.end();
+  process.send?.(service.port);
+  await once(process, 'message');
+  await service.stop();
+  process.disconnect();
+}
+
+interface Producer {
+  readonly port: number;
+  readonly token: string;
+  readonly typeIds: readonly string[];
+}
+
+const agent = new Agent({ keepAlive: true, maxSockets: 256 });
+
+function post(port: number, path: string, body: Buffer, headers: Record<string, string>): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const sending = request(
+      { port, path, method: 'POST', agent, headers: { 'Content-Length': body.length, ...headers } },
+      (response) => {
+        const chunks: Buffer[] = [];
+        response.on('data', (chunk: Buffer) => chunks.push(chunk));
+        response.on('end', () => {
+          const text = Buffer.concat(chunks).toString();
+          if ((response.statusCode ?? 0) < 300) resolve(text);
+          else reject(new Error(`${response.statusCode}: ${text.slice(0, 200)}`));
+        });
+      },
+    );
+    sending.on('error', reject);
+    sending.end(body);
+  });
+}
+
+const PAYLOADS = Array.from({ length: EVENTS }, (_, n) =>
+  JSON.stringify({
+    orderId: 1_000_000 + n,
+    customerId: `c_${(n * 7_919) % 50_000}`,
+    status: ['placed', 'paid', 'packed', 'shipped'][n % 4],
+    source: ['web', 'ios', 'android', 'partner'][n % 4],
+    items: [{ sku: `SKU-${n % 2_000}`, quantity: 1 + (n % 4) }],
+    total: (n % 50_000) / 100,
+    note: 'x'.repeat(60),
+  }),
+);
+
+function batchBody({ typeIds }: Producer): Buffer {
+  const events = PAYLOADS.map((payload, n) => `{"typeId":"${typeIds[n % TYPES]}","payload":${payload}}`);
+  return Buffer.from(`{"events":[${events.join(',')}]}`);
+}
+
+/** Rows of one COPY, made before the clock starts, as the bodies of the batches are. */
+function copyBatches(newId: (now: number) => string): string[] {
+  return Array.from({ length: BATCHES }, () => {
+    const now = Date.now();
+    const time = new Date(now).toISOString();
+    return PAYLOADS.map(
+      (payload, n) => `${newId(now)}\t1\t${1 + (n % TYPES)}\t${time}\t${copyField(payload)}\n`,
+    ).join('');
+  });
+}
+
+async function timed(work: () => Promise<void>): Promise<number> {
+  const startedAt = performance.now();
+  await work();
+  return (BATCHES * EVENTS) / ((performance.now() - startedAt) / 1_000);
+}
+
+async function postBatches(
+  producer: Producer,
+  body: Buffer,
+  inFlight: number,
+  headers: Record<string, string> = {},
+): Promise<void> {
+  let left = BATCHES;
+  const send = async (): Promise<void> => {
+    while (left > 0) {
+      left -= 1;
+      const answer = await post(producer.port, '/v1/events', body, {
+        Authorization: `Bearer ${producer.token}`,
+        ...headers,
+      });
+      if (!answer.startsWith(`{"success":true,"stored":${EVENTS},`)) throw new Error(answer.slice(0, 200));
+    }
+  };
+  await Promise.all(Array.from({ length: inFlight }, send));
+}
+
+/** Latencies in milliseconds of single events, posted one after the other until told to stop. */
+async function postSingles({ port, token, typeIds }: Producer, until: () => boolean): Promise<number[]> {
+  const body = Buffer.from(`{"loggingToken":"${token}","typeId":"${typeIds[0]}","payload":${PAYLOADS[0]}}`);
+  const latencies: number[] = [];
+  while (!until()) {
+    const startedAt = performance.now();
+    await post(port, '/public/create_event', body, {});
+    latencies.push(performance.now() - startedAt);
+  }
+  return latencies;
+}
+
+function quantile(values: readonly number[], share: number): number {
+  return (
+    values.toSorted((a, b) => a - b)[Math.min(values.length - 1, Math.floor(values.length * share))] ?? NaN
+  );
+}
+
+async function rowsIn(sql: Sql): Promise<number> {
+  const [row] = await sql<{ rows: number }[]>`SELECT count(*)::int AS rows FROM events`;
+  return row?.rows ?? 0;
+}
+
+async function measure(address: DatabaseAddress, sql: Sql, producer: Producer): Promise<object> {
+  const connection = new CopyConnection(address, 'bench copy');
+  const newId = createEventIds();
+  const body = batchBody(producer);
+  const zipped = gzipSync(body, { level: 1 });
+  const keyed = (): Record<string, string> => ({ 'Idempotency-Key': `${Math.random()}` });
+  const ways: Record<string, () => Promise<number>> = {
+    'bare COPY': () => {
+      const rows = copyBatches(newId);
+      return timed(async () => {
+        for (const batch of rows) await connection.copy(batch);
+      });
+    },
+    'batches, one at a time': () => timed(() => postBatches(producer, body, 1)),
+    'batches, two at a time': () => timed(() => postBatches(producer, body, 2)),
+    'gzip, two at a time': () =>
+      timed(() => postBatches(producer, zipped, 2, { 'Content-Encoding': 'gzip' })),
+  };
+  const figures = new Map(Object.keys(ways).map((name) => [name, [] as number[]]));
+  const alone: number[] = [];
+  const beside: number[] = [];
+  for (let round = -1; round < ROUNDS; round += 1) {
+    for (const [name, run] of Object.entries(ways)) {
+      const before = await rowsIn(sql);
+      const rowsPerSecond = await run();
+      if ((await rowsIn(sql)) - before !== BATCHES * EVENTS) throw new Error(`${name} lost rows`);
+      if (round >= 0) figures.get(name)?.push(rowsPerSecond);
+    }
+    const end = performance.now() + 500;
+    alone.push(...(await postSingles(producer, () => performance.now() > end)));
+    let over = false;
+    const stream = postBatches(producer, body, 2).finally(() => {
+      over = true;
+    });
+    beside.push(...(await postSingles(producer, () => over)));
+    await stream;
+    // Few of them: an answer of each is kept for a day.
+    await post(producer.port, '/v1/events', body, { Authorization: `Bearer ${producer.token}`, ...keyed() });
+    await sql`TRUNCATE events, idempotency_keys`;
+  }
+  await connection.close();
+  const floor = figures.get('bare COPY') ?? [];
+  return {
+    payloadBytes: Math.round(PAYLOADS.join('').length / EVENTS),
+    rowsPerSecond: Object.fromEntries(
+      [...figures].map(([name, values]) => [name, Math.round(quantile(values, 0.5))]),
+    ),
+    // Round by round, as what else the machine does changes from one to the next.
+    ofBareCopy: Object.fromEntries(
+      [...figures].map(([name, values]) => {
+        const ratios = values.map((value, round) => value / (floor[round] ?? Number.NaN));
+        return [name, [0, 0.5, 1].map((share) => Number(quantile(ratios, share).toFixed(2)))];
+      }),
+    ),
+    singleEventMs: Object.fromEntries(
+      [
+        ['alone', alone],
+        ['beside batches', beside],
+      ].map(([name, values]) => [
+        name,
+        [0.5, 0.99].map((share) => Number(quantile(values as number[], share).toFixed(1))),
+      ]),
+    ),
+  };
+}
+
+async function main(): Promise<void> {
+  const folder = await mkdtemp(join(tmpdir(), 'tidemark-bench-'));
+  const database = await openDatabase(
+    { DATABASE_URL: process.env.POSTGRES_URL ?? '', DATA_DIR: folder },
+    { info: () => undefined, warn: (message) => process.stderr.write(`${message}\n`) },
+    { supervise: false },
+  );
+  const sql = connect(database.address, { connections: 1, name: 'bench' });
+  const { engine } = await chooseEngine(sql);
+  await migrate(sql, engine);
+  const secret = await openSecret({ configured: SECRET, dataDir: null });
+  const app = await createApp(sql, secret, { name: 'Bench' });
+  const typeIds: string[] = [];
+  for (let n = 1; n <= TYPES; n += 1)
+    typeIds.push((await createEventType(sql, { appId: app.appId, name: `type ${n}`, maxTypes: 100 })).typeId);
+  const server = fork(new URL(import.meta.url), {
+    env: { ...process.env, BENCH_ADDRESS: JSON.stringify(database.address) },
+  });
+  const [port] = await once(server, 'message');
+  try {
+    const figures = await measure(database.address, sql, { port, token: app.loggingToken, typeIds });
+    process.stdout.write(`${JSON.stringify(figures, null, 2)}\n`);
+  } finally {
+    agent.destroy();
+    server.send('stop');
+    await once(server, 'exit');
+    await sql.end();
+    await database.close();
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+const { BENCH_ADDRESS } = process.env;
+await (BENCH_ADDRESS === undefined ? main() : serve(JSON.parse(BENCH_ADDRESS)));

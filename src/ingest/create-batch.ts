@@ -1,0 +1,226 @@
+/** POST /v1/events: the steps of a batch, in the order in which they may refuse it or one of its events. */
+import { ASK_FOR_BEARER, bearerToken } from '../http/bearer.ts';
+import type { Exchange, Outcome } from '../http/exchange.ts';
+import { Rejection } from '../http/rejection.ts';
+import type { Limiter } from '../limits/limiter.ts';
+import { batchAnswer, type Result } from './batch-answer.ts';
+import { type BatchLimits, isLineDelimited, readBatch } from './batch-body.ts';
+import type { BatchEvent } from './batch-event.ts';
+import type { AcceptedEvent, CommitBuffer } from './commit-buffer.ts';
+import { overLimit } from './create-event.ts';
+import type { TypeReference } from './event-body.ts';
+import { createEventIds } from './event-id.ts';
+import { beforeRetention, IN_THE_FUTURE } from './event-time.ts';
+import type { EventType, EventTypes } from './event-types.ts';
+import { IDEMPOTENCY_KEY, type KeyedRequest, keyedRequest } from './idempotency-key.ts';
+import type { KeyedLane } from './keyed-lane.ts';
+import type { LoggingTokens } from './logging-tokens.ts';
+import type { ReadableFrom } from './readable-from.ts';
+
+export interface CreateBatchSteps {
+  readonly loggingTokens: LoggingTokens;
+  readonly limiter: Limiter;
+  /** The answer to an earlier request with the same key, if there was one. */
+  readonly findRepeated: (appId: number, request: KeyedRequest) => Promise<Outcome | null>;
+  readonly eventTypes: EventTypes;
+  readonly readableFrom: ReadableFrom;
+  readonly commitBuffer: CommitBuffer;
+  readonly keyedLane: KeyedLane;
+  /** A new event id for an event of this time. */
+  readonly newEventId: (now: number) => string;
+  /** Milliseconds since the epoch. */
+  readonly now: () => number;
+  /** Of the text, after inflation. */
+  readonly maxBytes: number;
+  readonly limits: BatchLimits;
+}
+
+/** The headers that it reads. */
+export const BATCH_HEADERS = ['authorization', 'content-type', IDEMPOTENCY_KEY] as const;
+
+/** Types of one batch that are looked up, or made, at once: the look-ups of single events need their turn too. */
+const TYPE_LOOKUPS = 4;
+/** Days that one batch may touch: a partition or a chunk each, and each of those some locks. */
+const MAX_DAYS = 1_000;
+const DAY_MS = 86_400_000;
+
+const MISSING = new Rejection(
+  'invalidLoggingToken',
+  'Send the logging token as "Authorization: Bearer <LOGGING_TOKEN>".',
+  { headers: ASK_FOR_BEARER },
+);
+const TOO_MANY_DAYS = new Rejection(
+  'invalidBody',
+  `The events of a batch may lie on at most ${MAX_DAYS} days.`,
+);
+const OVERDUE = new Rejection('outcomeUnknown', 'The commit took too long: events may be stored.');
+
+/** Makes the handler. It answers after the transactions that hold the events have committed. */
+export function createCreateBatch(steps: CreateBatchSteps): (exchange: Exchange) => Promise<Outcome> {
+  return async (exchange) => {
+    // Before anything is awaited: a transport does not keep a body that nobody reads.
+    const reading = exchange.text({ maxBytes: steps.maxBytes, gzip: true });
+
+    const appId = await authenticate(steps.loggingTokens, exchange.header('authorization'));
+    if (appId instanceof Rejection) return appId;
+
+    exchange.rateLimit = await steps.limiter.take(appId);
+    if (exchange.rateLimit?.accepted === false) return overLimit(exchange.rateLimit);
+
+    const text = await reading;
+    if (text instanceof Rejection) return text;
+
+    const request = keyedRequest(exchange.header(IDEMPOTENCY_KEY), exchange.path, text);
+    if (request instanceof Rejection) return request;
+    const repeated = request === null ? null : await steps.findRepeated(appId, request);
+    if (repeated !== null) return repeated;
+
+    const lines = isLineDelimited(exchange.header('content-type'));
+    const events = await readBatch(text, lines, steps.limits);
+    if (events instanceof Rejection) return events;
+
+    const types = await resolveTypes(steps.eventTypes, appId, events);
+    const acceptedAt = steps.now();
+    const batch = await accept(steps, { appId, events, types, acceptedAt });
+    if (batch instanceof Rejection) return batch;
+
+    exchange.late = OVERDUE;
+    if (request === null) return answer(batch, await steps.commitBuffer.addAll(batch.accepted));
+    if (batch.accepted.length === 0) return answer(batch, []);
+    return await steps.keyedLane.add({
+      appId,
+      request,
+      acceptedAt,
+      events: batch.accepted,
+      answer: batchAnswer(batch.results),
+      answerWithout: (refused) => batchAnswer(withRefused(batch, (event) => refused.get(event))),
+    });
+  };
+}
+
+async function authenticate(tokens: LoggingTokens, authorization: string): Promise<number | Rejection> {
+  const token = bearerToken(authorization);
+  if (token === null) return MISSING;
+  const appId = await tokens.appOf(token);
+  if (typeof appId === 'number') return appId;
+  return new Rejection(appId.reason, appId.details, { headers: ASK_FOR_BEARER });
+}
+
+type Types = ReadonlyMap<string, EventType | Rejection>;
+
+/** Each type that the events name, looked up once. */
+async function resolveTypes(
+  eventTypes: EventTypes,
+  appId: number,
+  events: readonly (BatchEvent | Rejection)[],
+): Promise<Types> {
+  const named = new Map<string, TypeReference>();
+  for (const event of events) if (!(event instanceof Rejection)) named.set(nameOf(event.type), event.type);
+  const types = new Map<string, EventType | Rejection>();
+  const references = named.entries();
+  const lookUp = async (): Promise<void> => {
+    for (const [name, reference] of references) types.set(name, await eventTypes.find(appId, reference));
+  };
+  await Promise.all(Array.from({ length: TYPE_LOOKUPS }, lookUp));
+  return types;
+}
+
+function nameOf(type: TypeReference): string {
+  return 'typeId' in type ? `id ${type.typeId}` : `name ${type.typeName}`;
+}
+
+/** A batch whose events have been accepted, or refused one by one. */
+interface Batch {
+  /** What is to be stored, in order of time. */
+  readonly accepted: readonly AcceptedEvent[];
+  /** One for each event that was sent, in its order: what it is answered if it gets stored. */
+  readonly results: readonly Result[];
+  /** The place in `results` of each that is accepted. */
+  readonly places: readonly number[];
+}
+
+async function accept(
+  steps: CreateBatchSteps,
+  batch: {
+    readonly appId: number;
+    readonly events: readonly (BatchEvent | Rejection)[];
+    readonly types: Types;
+    readonly acceptedAt: number;
+  },
+): Promise<Batch | Rejection> {
+  const { appId, events, types, acceptedAt } = batch;
+  const isDated = events.some((event) => !(event instanceof Rejection) && event.createdAt !== null);
+  const boundary = isDated ? await steps.readableFrom.boundary() : 0;
+  // Ids begin with the time: those of past events are made apart, in order of their time.
+  const newPastId = createEventIds();
+  const results: Result[] = [];
+  const good: { readonly place: number; readonly event: BatchEvent; readonly type: EventType }[] = [];
+  for (const [place, event] of events.entries()) {
+    const checked = check(event, types, acceptedAt, boundary);
+    if (checked instanceof Rejection) results[place] = checked;
+    else good.push({ place, ...checked });
+  }
+  if (isDated) good.sort((a, b) => (a.event.createdAt ?? acceptedAt) - (b.event.createdAt ?? acceptedAt));
+  const accepted: AcceptedEvent[] = [];
+  const days = new Set<number>();
+  for (const { place, event, type } of good) {
+    const createdAt = event.createdAt ?? acceptedAt;
+    const id = event.createdAt === null ? steps.newEventId(createdAt) : newPastId(createdAt);
+    accepted.push({ id, appId, typeId: type.id, createdAt, payload: event.payload });
+    results[place] = { eventId: id, typeId: type.publicId, createdAt };
+    days.add(Math.floor(createdAt / DAY_MS));
+  }
+  if (days.size > MAX_DAYS) return TOO_MANY_DAYS;
+  return { accepted, results, places: good.map(({ place }) => place) };
+}
+
+/** The event and its type, or the first thing that is wrong with them. */
+function check(
+  event: BatchEvent | Rejection,
+  types: Types,
+  acceptedAt: number,
+  boundary: number,
+): { readonly event: BatchEvent; readonly type: EventType } | Rejection {
+  if (event instanceof Rejection) return event;
+  const type = types.get(nameOf(event.type));
+  if (type === undefined) throw new Error('A type was not looked up.');
+  if (type instanceof Rejection) return type;
+  const problem = event.createdAt === null ? null : timeProblem(event.createdAt, acceptedAt, boundary);
+  return problem === null
+    ? { event, type }
+    : new Rejection('invalidBody', `The field "createdAt" ${problem}.`);
+}
+
+function timeProblem(createdAt: number, acceptedAt: number, boundary: number): string | null {
+  if (createdAt > acceptedAt) return IN_THE_FUTURE;
+  return createdAt < boundary ? beforeRetention(boundary) : null;
+}
+
+/** What came of the batch. Where nothing is stored and the database is why, that is an error of the whole request. */
+function answer(batch: Batch, outcomes: readonly (Rejection | null)[]): Outcome {
+  const isStored = outcomes.includes(null);
+  const failures = isStored ? [] : outcomes.filter((outcome) => outcome !== null && outcome.status >= 500);
+  for (const reason of ['outcomeUnknown', 'internalError', 'unavailable'] as const) {
+    const failure = failures.find((outcome) => outcome?.reason === reason);
+    if (failure) return failure;
+  }
+  const refused = new Map<AcceptedEvent, Rejection>();
+  for (const [index, event] of batch.accepted.entries()) {
+    const outcome = outcomes[index];
+    if (outcome) refused.set(event, outcome);
+  }
+  return batchAnswer(withRefused(batch, (event) => refused.get(event)));
+}
+
+function withRefused(
+  batch: Batch,
+  refusalOf: (event: AcceptedEvent) => Rejection | undefined,
+): readonly Result[] {
+  const results = [...batch.results];
+  for (const [index, event] of batch.accepted.entries()) {
+    const refusal = refusalOf(event);
+    const place = batch.places[index];
+    if (refusal !== undefined && place !== undefined) results[place] = refusal;
+  }
+  return results;
+}

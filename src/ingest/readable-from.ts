@@ -1,0 +1,42 @@
+/** The boundary before which retention lets nothing be read: what is dated back behind it would be stored for nobody. */
+import type { Sql } from '../database/connect.ts';
+import { LookupCache } from '../database/lookup-cache.ts';
+import { keptFrom } from './event-time.ts';
+
+export interface ReadableFromOptions {
+  readonly sql: Sql;
+  /** RETENTION_DAYS */
+  readonly retentionDays: number;
+  /** How long the boundary is believed, in milliseconds. It moves once a day, by whole days. */
+  readonly cacheMs: number;
+  /** Milliseconds since 1970. */
+  readonly now: () => number;
+}
+
+export class ReadableFrom {
+  readonly #options: ReadableFromOptions;
+  readonly #boundary: LookupCache<number>;
+
+  constructor(options: ReadableFromOptions) {
+    this.#options = options;
+    this.#boundary = new LookupCache({
+      load: () => readBoundary(options.sql),
+      max: 1,
+      maxNegatives: 1,
+      ttlMs: options.cacheMs,
+      now: options.now,
+    });
+  }
+
+  /** Milliseconds since 1970, at least 0: of the database's boundary and the one that the setting asks for the later. */
+  async boundary(): Promise<number> {
+    const { retentionDays, now } = this.#options;
+    return Math.max((await this.#boundary.get('')) ?? 0, keptFrom(retentionDays, now()));
+  }
+}
+
+async function readBoundary(sql: Sql): Promise<number> {
+  const [row] = await sql<{ boundary: number }[]>`
+    SELECT (extract(epoch FROM greatest(readable_from, '1970-01-01Z')) * 1000)::float8 AS boundary FROM retention`;
+  return row?.boundary ?? 0;
+}
