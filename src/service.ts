@@ -1,22 +1,28 @@
 /** The service in one process: everything between a database and a listening port, started and stopped as two lists. */
 import type { Logger } from 'pino';
-import { createDashboard } from './accounts/dashboard.ts';
+import { createDashboard, type Dashboard } from './accounts/dashboard.ts';
 import type { Secret } from './accounts/secret.ts';
 import type { Config } from './config.ts';
+import type { Availability } from './database/availability.ts';
 import { type ChangedTable, listenForChanges } from './database/changes.ts';
-import { connect, type DatabaseAddress } from './database/connect.ts';
+import { breakConnections, connect, type DatabaseAddress, type Sql } from './database/connect.ts';
 import type { EngineChoice } from './database/engine.ts';
 import { Housekeeping } from './database/housekeeping.ts';
+import type { LookupOutage } from './database/lookup-cache.ts';
 import { postgresUpkeep } from './database/maintenance.ts';
 import { timescaleUpkeep } from './database/timescale.ts';
 import { healthRoutes } from './http/health.ts';
+import { Rejection } from './http/rejection.ts';
+import type { Route } from './http/route.ts';
 import { createServer } from './http/server.ts';
+import { BatchStore } from './ingest/batch-store.ts';
 import { CommitBuffer } from './ingest/commit-buffer.ts';
 import { createCreateEvent } from './ingest/create-event.ts';
 import { createEventIds } from './ingest/event-id.ts';
 import { EventTypes } from './ingest/event-types.ts';
-import { EventWriter } from './ingest/event-writer.ts';
 import { LoggingTokens } from './ingest/logging-tokens.ts';
+import { databaseIdentity } from './journal/identity.ts';
+import { Journal } from './journal/journal.ts';
 import { SlidingLog } from './limits/sliding-log.ts';
 import { Apps } from './read/apps.ts';
 import { createGetEvents } from './read/get-events.ts';
@@ -55,6 +61,11 @@ export interface Service {
 /** Connections for token and type look-ups: apart from reads, so that readers can not starve writers. */
 const LOOKUP_CONNECTIONS = 2;
 
+/** Longest wait for a look-up before its request is refused. */
+const LOOKUP_PATIENCE_MS = 700;
+/** Without a journal: how long the writing connections may stand still before what waits is refused. */
+const STALL_MS = 700;
+
 /**
  * Starts the service.
  * @throws StartupError where the address can not be listened on
@@ -63,6 +74,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
   const { config, address, log, clock = SYSTEM_CLOCK } = options;
   const cacheMs = config.TOKEN_CACHE_SECONDS * 1_000;
   let stopping = false;
+  let dashboard: Dashboard | null = null;
 
   const lookups = connect(address, { connections: LOOKUP_CONNECTIONS, name: 'tidemark look-ups' });
   const reads = connect(address, { connections: config.READ_CONNECTIONS, name: 'tidemark reads' });
@@ -73,23 +85,40 @@ export async function startService(options: ServiceOptions): Promise<Service> {
       : postgresUpkeep(upkeepSql, { retentionDays: config.RETENTION_DAYS, now: clock.wall });
   await upkeep.prepare();
 
-  const writer = new EventWriter({
+  const journal = config.JOURNAL_DIR === '' ? null : await openJournal(options, upkeepSql);
+  const pools = [lookups, reads, upkeepSql];
+  const breakPools = (): void => {
+    for (const pool of pools) breakConnections(pool);
+    dashboard?.breakConnections();
+  };
+  const batchStore = new BatchStore({
     address,
     connections: config.COMMIT_CONNECTIONS,
+    journal,
+    onUnreachable: breakPools,
     log,
     now: clock.monotonic,
   });
+  const { availability } = batchStore;
   const commitBuffer = new CommitBuffer({
-    write: (batch) => writer.write(batch),
+    write: batchStore.write,
     lanes: config.COMMIT_CONNECTIONS,
     maxEvents: config.COMMIT_BUFFER_EVENTS,
+    // With a journal no lane stands still for longer than that.
+    ...(journal === null && { stall: { afterMs: STALL_MS, now: clock.monotonic } }),
   });
-  const loggingTokens = new LoggingTokens({ sql: lookups, cacheMs, now: clock.wall });
+  const outage: LookupOutage = {
+    isAway: () => !availability.reachable,
+    patienceMs: LOOKUP_PATIENCE_MS,
+    believesOld: journal !== null,
+  };
+  const loggingTokens = new LoggingTokens({ sql: lookups, cacheMs, now: clock.wall, outage });
   const eventTypes = new EventTypes({
     sql: lookups,
     maxTypesPerApp: config.MAX_EVENT_TYPES_PER_APP,
     cacheMs,
     now: clock.wall,
+    outage,
   });
   const createEvent = createCreateEvent({
     loggingTokens,
@@ -104,9 +133,15 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     sql: lookups,
     cacheMs,
     now: clock.wall,
+    outage: { ...outage, believesOld: false },
     onError: (error) => log.warn({ err: error }, "A resource token's last use could not be written"),
   });
-  const apps = new Apps({ sql: lookups, cacheMs, now: clock.wall });
+  const apps = new Apps({
+    sql: lookups,
+    cacheMs,
+    now: clock.wall,
+    outage: { ...outage, believesOld: false },
+  });
   const getEvents = createGetEvents({
     sql: reads,
     resourceTokens,
@@ -127,7 +162,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
   const housekeeping = new Housekeeping({ upkeep, log, now: clock.wall });
   housekeeping.start();
 
-  const dashboard = await createDashboard({
+  dashboard = await createDashboard({
     config,
     address,
     secret: options.secret,
@@ -141,9 +176,17 @@ export async function startService(options: ServiceOptions): Promise<Service> {
   const server = await createServer({
     routes: [
       { method: 'POST', path: '/public/create_event', headers: [], handle: createEvent },
-      { method: 'GET', path: '/public/get_events', headers: ['authorization'], handle: getEvents },
-      ...healthRoutes({ sql: lookups, engine: options.engine.description, isStopping: () => stopping }),
-      ...dashboard.routes,
+      ...[
+        { method: 'GET', path: '/public/get_events', headers: ['authorization'], handle: getEvents } as const,
+        ...dashboard.routes,
+      ].map((route) => whileReachable(route, availability)),
+      ...healthRoutes({
+        sql: lookups,
+        engine: options.engine.description,
+        isStopping: () => stopping,
+        isReachable: () => availability.reachable,
+        journal,
+      }),
     ],
     transport: config.HTTP_TRANSPORT,
     maxBodyBytes: config.MAX_BODY_BYTES,
@@ -158,8 +201,9 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     stopping = true;
     await server.stop();
     await commitBuffer.drain();
-    await writer.close();
-    await dashboard.close();
+    await batchStore.stop();
+    if (!availability.reachable) breakPools();
+    await dashboard?.close();
     await housekeeping.stop();
     await stopListening().catch(() => undefined); // The database may be gone before us.
     await resourceTokens.idle();
@@ -168,8 +212,11 @@ export async function startService(options: ServiceOptions): Promise<Service> {
       reads.end({ timeout: 2 }),
       upkeepSql.end({ timeout: 2 }),
     ]);
+    // What did not end by itself must not keep the process.
+    breakPools();
   };
 
+  batchStore.start();
   try {
     const port = await server.listen(config.HOST, config.PORT);
     return { port, transport: server.transport, setupPath: dashboard.setupPath, stop };
@@ -177,4 +224,25 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     await stop();
     throw error;
   }
+}
+
+/** The journal of this process, which takes over what an earlier one has left. */
+async function openJournal({ config, log }: ServiceOptions, sql: Sql): Promise<Journal> {
+  const database = await databaseIdentity(sql);
+  const { JOURNAL_DIR: folder, JOURNAL_MAX_BYTES: maxBytes } = config;
+  const journal = await Journal.open({ folder, database, maxBytes, log });
+  const { waitingEvents } = journal.figures;
+  if (waitingEvents > 0) log.info({ waitingEvents }, 'Events wait in the journal: they are being stored');
+  return journal;
+}
+
+const NO_DATABASE = new Rejection('unavailable', 'The database can not be reached; try again shortly.');
+
+/** What needs the database is refused at once while that is known not to answer. The pages themselves do not need it. */
+function whileReachable(route: Route, availability: Availability): Route {
+  if (!/^[/](api|public)[/]/.test(route.path)) return route;
+  return {
+    ...route,
+    handle: async (exchange) => (availability.reachable ? route.handle(exchange) : NO_DATABASE),
+  };
 }

@@ -24,11 +24,19 @@ export interface CommitBufferOptions {
   readonly lanes: number;
   /** Events that may wait or be in flight; beyond it events are refused. */
   readonly maxEvents: number;
+  /**
+   * Milliseconds without the end of any batch, while every lane is busy, after which what waits is refused: it is not
+   * sent yet, so that can be said for certain. Without it events wait as long as the batches before them take.
+   */
+  readonly stall?: { readonly afterMs: number; readonly now: () => number };
 }
 
 /** Most events and payload characters of one batch: beyond this a larger batch costs latency and gains nothing. */
 const MAX_BATCH_EVENTS = 4_000;
 const MAX_BATCH_CHARACTERS = 2 * 1_048_576;
+
+/** How often a buffer whose lanes are all busy looks whether they move. */
+const STALL_CHECK_MS = 100;
 
 interface Entry {
   readonly event: AcceptedEvent;
@@ -36,6 +44,7 @@ interface Entry {
 }
 
 const FULL = new Rejection('unavailable', 'Too many events wait for their commit; try again shortly.');
+const STALLED = new Rejection('unavailable', 'The database does not answer; try again shortly.');
 const CLOSED = new Rejection('unavailable', 'The service is stopping; try again shortly.');
 
 /**
@@ -50,6 +59,9 @@ export class CommitBuffer {
   #scheduled = false;
   #closed = false;
   #onDrained: (() => void) | null = null;
+  /** When a lane was last taken or given back. */
+  #movedAt = 0;
+  #stallCheck: NodeJS.Timeout | null = null;
 
   constructor(options: CommitBufferOptions) {
     this.#options = options;
@@ -82,6 +94,7 @@ export class CommitBuffer {
 
   /** What arrives in one turn of the event loop goes out together. */
   #schedule(): void {
+    if (this.#busyLanes >= this.#options.lanes) this.#watch();
     if (this.#scheduled || this.#busyLanes >= this.#options.lanes) return;
     this.#scheduled = true;
     setImmediate(() => {
@@ -93,6 +106,28 @@ export class CommitBuffer {
   #flush(): void {
     while (this.#waiting.length > 0 && this.#busyLanes < this.#options.lanes)
       void this.#commit(this.#takeBatch());
+  }
+
+  #watch(): void {
+    const { stall, lanes } = this.#options;
+    if (stall === undefined || this.#stallCheck !== null) return;
+    this.#stallCheck = setInterval(() => {
+      if (this.#busyLanes < lanes) this.#unwatch();
+      else if (stall.now() - this.#movedAt >= stall.afterMs) this.#refuseWaiting();
+    }, STALL_CHECK_MS);
+    this.#stallCheck.unref();
+  }
+
+  #unwatch(): void {
+    if (this.#stallCheck !== null) clearInterval(this.#stallCheck);
+    this.#stallCheck = null;
+  }
+
+  #refuseWaiting(): void {
+    const refused = this.#waiting;
+    this.#waiting = [];
+    this.#held -= refused.length;
+    for (const entry of refused) entry.resolve(STALLED);
   }
 
   #takeBatch(): readonly Entry[] {
@@ -108,12 +143,15 @@ export class CommitBuffer {
 
   async #commit(batch: readonly Entry[]): Promise<void> {
     this.#busyLanes += 1;
+    this.#movedAt = this.#options.stall?.now() ?? 0;
     const outcomes = await this.#options.write(batch.map((entry) => entry.event));
     this.#busyLanes -= 1;
+    this.#movedAt = this.#options.stall?.now() ?? 0;
     this.#held -= batch.length;
     // The next batch goes out before this one's answers are written: the database works while they are.
     this.#flush();
     for (const [index, entry] of batch.entries()) entry.resolve(outcomeOf(outcomes, index));
+    if (this.#held === 0) this.#unwatch();
     if (this.#held === 0) this.#onDrained?.();
   }
 }

@@ -4,9 +4,10 @@ import type { Logger } from 'pino';
 import type { DatabaseAddress } from '../database/connect.ts';
 import { Rejection } from '../http/rejection.ts';
 import type { AcceptedEvent } from './commit-buffer.ts';
-import { ConnectionLost, CopyConnection, copyField } from './copy-connection.ts';
+import { ConnectionLost, type ConnectionPatience, CopyConnection, copyField } from './copy-connection.ts';
 
-type Outcomes = readonly (Rejection | null)[];
+/** For each event of a batch, in order: null once it is durable, or why it is not. */
+export type Outcomes = readonly (Rejection | null)[];
 
 /** What a failure of a batch means. */
 type Failure =
@@ -20,24 +21,25 @@ type Failure =
   | 'data'
   /** The connection is gone, and with it the knowledge whether the batch was committed. */
   | 'lost'
-  /** PostgreSQL could not be reached: nothing was stored. */
+  /** PostgreSQL could not be reached, or takes no writes now: nothing was stored. */
   | 'unreachable'
   /** Nothing that a retry could mend. */
   | 'fault';
 
-/** SQLSTATE, or its class of two characters → what to do (PostgreSQL documentation, appendix A). */
+/** SQLSTATE, or how it begins → what to do (PostgreSQL documentation, appendix A). */
 const FAILURES: Readonly<Record<string, Failure>> = {
   '22': 'data', // data exception
   '23': 'data', // integrity constraint violation
   '23505': 'duplicate', // unique_violation
-  '25006': 'transient', // read_only_sql_transaction: a failover is under way
+  '25006': 'unreachable', // read_only_sql_transaction: a failover is under way
   '40': 'transient', // transaction rollback: serialization failure, deadlock
-  '53': 'transient', // insufficient resources: disk full, out of memory, too many connections
+  '53': 'unreachable', // insufficient resources: disk full, out of memory, too many connections
   '54': 'data', // program limit exceeded
   '55006': 'transient', // object_in_use
   '55P03': 'transient', // lock_not_available
-  '57': 'transient', // operator intervention: shutdown, cancel, starting up
-  '58': 'transient', // system error: an I/O error
+  '57': 'transient', // operator intervention: cancel, lock timeout
+  '57P': 'unreachable', // shutting down, starting up
+  '58': 'unreachable', // system error: an I/O error
 };
 
 function classify(error: unknown): Failure {
@@ -45,7 +47,8 @@ function classify(error: unknown): Failure {
   if (!(error instanceof pg.DatabaseError) || error.code === undefined) return 'fault';
   // The same SQLSTATE as a CHECK constraint's, but no constraint is named.
   if (error.code === '23514' && error.constraint === undefined) return 'missing-partition';
-  return FAILURES[error.code] ?? FAILURES[error.code.slice(0, 2)] ?? 'fault';
+  const { code } = error;
+  return FAILURES[code] ?? FAILURES[code.slice(0, 3)] ?? FAILURES[code.slice(0, 2)] ?? 'fault';
 }
 
 /** Stores each event that is not there yet: the way for events of which nobody knows whether they were committed. */
@@ -59,10 +62,36 @@ const INSERT_MISSING = `
 const CREATE_PARTITIONS = `
   SELECT create_events_partition(day) FROM unnest($1::date[]) AS batch (day) GROUP BY day ORDER BY day`;
 
-/** How long a batch is tried again while PostgreSQL can not be reached and nothing of it is stored. */
-const UNREACHABLE_MS = 800;
-/** How long a batch is tried again after any other failure; long enough for a restart of PostgreSQL. */
-const RETRY_MS = 12_000;
+/** How long a batch is tried, in milliseconds. */
+export interface WriterPatience extends ConnectionPatience {
+  /** While PostgreSQL can not be reached or takes no writes, and nothing of the batch is stored. */
+  readonly unreachableMs: number;
+  /** After any other failure. */
+  readonly retryMs: number;
+}
+
+/** Where a batch that is given up is refused: an outage is told within a second, a commit in doubt outlasts a restart. */
+export const REFUSING: WriterPatience = {
+  connectMs: 700,
+  answerMs: 10_000,
+  unreachableMs: 700,
+  retryMs: 12_000,
+};
+/** Where a batch that is given up goes to the journal, which costs nothing: what is in doubt is settled at its replay. */
+export const JOURNALING: WriterPatience = {
+  connectMs: 1_000,
+  answerMs: 1_500,
+  unreachableMs: 100,
+  retryMs: 300,
+};
+/** For a replay, which nobody waits for. */
+export const REPLAYING: WriterPatience = {
+  connectMs: 1_000,
+  answerMs: 30_000,
+  unreachableMs: 0,
+  retryMs: 1_000,
+};
+
 const BACKOFF_MS = { first: 20, most: 500 } as const;
 
 const UNAVAILABLE = new Rejection('unavailable', 'The event could not be stored; try again shortly.');
@@ -76,6 +105,15 @@ const FAULT = new Rejection('internalError', 'The event could not be stored; the
 export interface EventWriterOptions {
   readonly address: DatabaseAddress;
   readonly connections: number;
+  /** Shown in pg_stat_activity. */
+  readonly name?: string;
+  /** {@link REFUSING} unless given. */
+  readonly patience?: WriterPatience;
+  /**
+   * Asked for a batch that the database could not take in time. Never rejects.
+   * @param refusal what its events are told otherwise
+   */
+  readonly giveUp?: (batch: readonly AcceptedEvent[], refusal: Rejection) => Promise<Outcomes>;
   readonly log: Logger;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
@@ -91,29 +129,32 @@ interface Attempt {
 
 export class EventWriter {
   readonly #options: EventWriterOptions;
+  readonly #patience: WriterPatience;
   readonly #idle: CopyConnection[];
   readonly #all: readonly CopyConnection[];
 
   constructor(options: EventWriterOptions) {
     this.#options = options;
+    const { name = 'tidemark writer', patience = REFUSING } = options;
+    this.#patience = patience;
     this.#all = Array.from(
       { length: options.connections },
-      (_, index) => new CopyConnection(options.address, `tidemark writer ${index + 1}`),
+      (_, index) => new CopyConnection(options.address, `${name} ${index + 1}`, patience),
     );
     this.#idle = [...this.#all];
   }
 
   /**
    * Commits a batch; at most `connections` calls may be under way at once.
-   * @returns for each event, in order: null once it is durable, or why it is not
+   * @param uncertain true where some of it may be stored already: then only what is missing is inserted
    */
-  async write(batch: readonly AcceptedEvent[]): Promise<Outcomes> {
+  async write(batch: readonly AcceptedEvent[], uncertain = false): Promise<Outcomes> {
     const connection = this.#idle.pop();
     if (connection === undefined) throw new Error('More batches at once than connections.');
     try {
       return await this.#store(connection, batch, {
         startedAt: this.#options.now(),
-        uncertain: false,
+        uncertain,
         retries: 0,
       });
     } catch (error) {
@@ -136,7 +177,7 @@ export class EventWriter {
   ): Promise<Outcomes> {
     for (;;) {
       try {
-        if (attempt.uncertain) await connection.query(INSERT_MISSING, columns(batch));
+        if (attempt.uncertain) await connection.query(INSERT_MISSING, columns(batch), sizeOf(batch));
         else await connection.copy(copyRows(batch));
         return batch.map(() => null);
       } catch (error) {
@@ -163,7 +204,8 @@ export class EventWriter {
     if (failure === 'lost' || failure === 'duplicate') attempt.uncertain = true;
     if (this.#isOver(attempt, failure)) {
       this.#options.log.warn(context, 'A batch was given up');
-      return batch.map(() => (attempt.uncertain ? OUTCOME_UNKNOWN : UNAVAILABLE));
+      const refusal = attempt.uncertain ? OUTCOME_UNKNOWN : UNAVAILABLE;
+      return (await this.#options.giveUp?.(batch, refusal)) ?? batch.map(() => refusal);
     }
     if (attempt.retries === 0) this.#options.log.warn(context, 'A batch is tried again');
     if (failure === 'missing-partition') await this.#createPartitions(connection, batch);
@@ -173,8 +215,9 @@ export class EventWriter {
   }
 
   #isOver(attempt: Attempt, failure: Failure): boolean {
-    const patience = failure === 'unreachable' && !attempt.uncertain ? UNREACHABLE_MS : RETRY_MS;
-    return this.#options.now() - attempt.startedAt > patience;
+    const { unreachableMs, retryMs } = this.#patience;
+    const patience = failure === 'unreachable' && !attempt.uncertain ? unreachableMs : retryMs;
+    return this.#options.now() - attempt.startedAt >= patience;
   }
 
   /** Halves the batch until the event that can not be stored stands alone; its neighbours are stored. */
@@ -230,6 +273,10 @@ function copyRows(batch: readonly AcceptedEvent[]): string {
     rows += `${id}\t${appId}\t${typeId}\t${timestamp(createdAt)}\t${copyField(payload)}\n`;
   }
   return rows;
+}
+
+function sizeOf(batch: readonly AcceptedEvent[]): number {
+  return batch.reduce((sum, { payload }) => sum + payload.length, 0);
 }
 
 function columns(batch: readonly AcceptedEvent[]): readonly (readonly unknown[])[] {

@@ -2,7 +2,7 @@
 import { LRUCache } from 'lru-cache';
 import { digestOf, isWellFormed } from '../accounts/token-text.ts';
 import type { Sql } from '../database/connect.ts';
-import { LookupCache } from '../database/lookup-cache.ts';
+import { LookupCache, type LookupOutage } from '../database/lookup-cache.ts';
 import { Rejection } from '../http/rejection.ts';
 
 /** A token as the database knows it, usable or not. */
@@ -21,6 +21,7 @@ export interface ResourceTokensOptions {
   readonly cacheMs: number;
   /** Milliseconds since 1970. */
   readonly now: () => number;
+  readonly outage?: LookupOutage | undefined;
   /** Told when a token's last use could not be written, which fails no request. */
   readonly onError: (error: unknown) => void;
 }
@@ -52,6 +53,7 @@ export class ResourceTokens {
       maxNegatives: MAX_UNKNOWN,
       ttlMs: options.cacheMs,
       now: options.now,
+      outage: options.outage,
     });
   }
 
