@@ -234,6 +234,19 @@ export const SETTINGS = {
     meaning: 'The same for the memory of their payloads, counted as two bytes a character.',
     parse: integer(65_536, 4_294_967_296),
   },
+  JOURNAL_DIR: {
+    default: '',
+    unit: '',
+    meaning:
+      'Folder on a local disk that takes accepted events while the database is away. Empty: they are refused with 503.',
+    parse: text,
+  },
+  JOURNAL_MAX_BYTES: {
+    default: '1073741824',
+    unit: 'bytes',
+    meaning: 'Ceiling of what a process keeps in the journal; beyond it requests are refused with 503.',
+    parse: integer(65_536, 1_099_511_627_776),
+  },
   COMMIT_CONNECTIONS: {
     default: '2',
     unit: 'connections',

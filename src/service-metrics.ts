@@ -3,18 +3,17 @@
 import type { Housekeeping } from './database/housekeeping.ts';
 import type { CacheFigures } from './database/lookup-cache.ts';
 import type { HttpServer } from './http/server.ts';
-import type { CommitBuffer } from './ingest/commit-buffer.ts';
-import type { EventWriter } from './ingest/event-writer.ts';
-import type { StageTimes } from './ingest/stage-times.ts';
+import type { WritePath } from './ingest/write-path.ts';
+import type { Journal } from './journal/journal.ts';
 import type { Metrics, Sample } from './metrics.ts';
 import { SAMPLED_ONE_IN } from './sampling.ts';
 import { readVersion } from './version.ts';
 
 export interface ServiceParts {
   readonly server: HttpServer;
-  readonly stageTimes: StageTimes;
-  readonly commitBuffer: CommitBuffer;
-  readonly writer: EventWriter;
+  readonly writePath: WritePath;
+  /** Null where there is none. */
+  readonly journal: Journal | null;
   readonly housekeeping: Housekeeping;
   /** By the `cache` label: the caches that are shown together under it. */
   readonly caches: Readonly<Record<string, { readonly caches: readonly CacheFigures[] }>>;
@@ -34,9 +33,10 @@ export function registerServiceMetrics(metrics: Metrics, parts: ServiceParts): v
     Object.keys(info),
   );
   registerRequests(metrics, server);
-  registerWrites(metrics, parts);
+  registerWrites(metrics, parts.writePath);
   registerCaches(metrics, parts.caches);
   registerDatabase(metrics, parts);
+  if (parts.journal !== null) registerJournal(metrics, parts.journal);
 }
 
 function registerRequests(metrics: Metrics, server: HttpServer): void {
@@ -69,17 +69,23 @@ function registerRequests(metrics: Metrics, server: HttpServer): void {
   );
 }
 
-function registerWrites(metrics: Metrics, { stageTimes, commitBuffer, writer }: ServiceParts): void {
+function registerWrites(metrics: Metrics, writePath: WritePath): void {
+  const { stageTimes, store } = writePath;
+  const { writer } = store;
   metrics.histogram(
     'tidemark_stage_seconds',
     `Time of a create request in a stage once its body is there, refused or not. ${MEASURED}`,
     () => map(stageTimes.histograms, ([stage, histogram]) => ({ labels: { stage }, histogram })),
   );
-  metrics.counter('tidemark_events_stored_total', 'Events known to be committed.', () => commitBuffer.stored);
+  metrics.counter(
+    'tidemark_events_stored_total',
+    'Events that were acknowledged: committed, or in the journal.',
+    () => writePath.acknowledged,
+  );
   metrics.gauge(
     'tidemark_commit_buffer_events',
     'Events that wait for their commit or are in it; COMMIT_BUFFER_EVENTS is their ceiling.',
-    () => commitBuffer.depth,
+    () => writePath.depth,
   );
   metrics.histogram('tidemark_batch_events', 'Events of a written batch.', () => writer.batchEvents);
   metrics.histogram(
@@ -108,11 +114,54 @@ function registerCaches(metrics: Metrics, caches: ServiceParts['caches']): void 
   ]);
 }
 
-function registerDatabase(metrics: Metrics, { housekeeping }: ServiceParts): void {
+function registerJournal(metrics: Metrics, journal: Journal): void {
+  metrics.gauge(
+    'tidemark_journal_takes_events',
+    'Whether the last write into the journal did not fail: 1 or 0.',
+    () => (journal.takesEvents ? 1 : 0),
+  );
+  metrics.gauge(
+    'tidemark_journal_waiting_events',
+    'Acknowledged events in the journal that are not in the database yet.',
+    () => journal.figures.waitingEvents,
+  );
+  metrics.gauge(
+    'tidemark_journal_waiting_bytes',
+    'Size of the journal; JOURNAL_MAX_BYTES is its ceiling.',
+    () => journal.figures.waitingBytes,
+  );
+  metrics.counter(
+    'tidemark_journal_appended_events_total',
+    'Events that were acknowledged from the journal.',
+    () => journal.figures.appendedEvents,
+  );
+  metrics.counter(
+    'tidemark_journal_replayed_events_total',
+    'Events of the journal that are in the database now.',
+    () => journal.figures.replayedEvents,
+  );
+  metrics.counter(
+    'tidemark_journal_refused_events_total',
+    'Events of the journal that the database refused; they are kept in a file beside it.',
+    () => journal.figures.refusedEvents,
+  );
+  metrics.counter(
+    'tidemark_journal_failures_total',
+    'Writes into the journal that failed or found it full.',
+    () => journal.figures.failures,
+  );
+  metrics.counter(
+    'tidemark_journal_damaged_segments_total',
+    'Files of the journal that were set aside because they do not read as they were written.',
+    () => journal.figures.damagedSegments,
+  );
+}
+
+function registerDatabase(metrics: Metrics, { housekeeping, writePath }: ServiceParts): void {
   metrics.gauge(
     'tidemark_database_up',
-    'Whether the database answered the upkeep, which asks every second: 1 or 0.',
-    () => (housekeeping.databaseIsUp ? 1 : 0),
+    'Whether the database answered when it was last needed, by the upkeep every second: 1 or 0.',
+    () => (housekeeping.databaseIsUp && writePath.availability.reachable ? 1 : 0),
   );
   metrics.counter(
     'tidemark_upkeep_failures_total',

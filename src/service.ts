@@ -1,30 +1,23 @@
 /** The service in one process: everything between a database and a listening port, started and stopped as two lists. */
 import type { Logger } from 'pino';
-import { createDashboard } from './accounts/dashboard.ts';
+import { createDashboard, type Dashboard } from './accounts/dashboard.ts';
 import type { Secret } from './accounts/secret.ts';
 import type { Config } from './config.ts';
+import type { Availability } from './database/availability.ts';
 import { type ChangedTable, listenForChanges } from './database/changes.ts';
-import { connect, type DatabaseAddress } from './database/connect.ts';
+import { breakConnections, connect, type DatabaseAddress, type Sql } from './database/connect.ts';
 import type { EngineChoice } from './database/engine.ts';
 import { Housekeeping } from './database/housekeeping.ts';
 import { postgresUpkeep } from './database/maintenance.ts';
 import { timescaleUpkeep } from './database/timescale.ts';
 import { healthRoutes } from './http/health.ts';
 import { metricsRoute } from './http/metrics-route.ts';
+import { Rejection } from './http/rejection.ts';
+import type { Route } from './http/route.ts';
 import { createServer } from './http/server.ts';
-import { CommitBuffer } from './ingest/commit-buffer.ts';
-import { BATCH_HEADERS, createCreateBatch } from './ingest/create-batch.ts';
-import { createCreateEvent } from './ingest/create-event.ts';
-import { createEventIds } from './ingest/event-id.ts';
-import { EventTypes } from './ingest/event-types.ts';
-import { EventWriter } from './ingest/event-writer.ts';
-import { IDEMPOTENCY_KEY } from './ingest/idempotency-key.ts';
-import { KeyedLane } from './ingest/keyed-lane.ts';
-import { KeyedWriter } from './ingest/keyed-writer.ts';
-import { findRepeated } from './ingest/known-keys.ts';
-import { LoggingTokens } from './ingest/logging-tokens.ts';
-import { ReadableFrom } from './ingest/readable-from.ts';
-import { StageTimes } from './ingest/stage-times.ts';
+import { WritePath } from './ingest/write-path.ts';
+import { databaseIdentity } from './journal/identity.ts';
+import { Journal } from './journal/journal.ts';
 import { SlidingLog } from './limits/sliding-log.ts';
 import { Metrics } from './metrics.ts';
 import { registerProcessMetrics } from './process-metrics.ts';
@@ -66,28 +59,6 @@ export interface Service {
 /** Connections for token and type look-ups: apart from reads, so that readers can not starve writers. */
 const LOOKUP_CONNECTIONS = 2;
 
-/** Events that one batch may have. */
-const MAX_BATCH_EVENTS = 10_000;
-
-/** Keyed requests wait apart from the others, and batches apart from single events, each with the buffer's ceilings. */
-function openKeyedLane(
-  { config, address, log }: ServiceOptions,
-  clock: Clock,
-  name: string,
-): { readonly lane: KeyedLane; readonly close: () => Promise<void> } {
-  const writer = new KeyedWriter({ address, name, log, now: clock.monotonic });
-  const lane = new KeyedLane({
-    write: (requests) => writer.write(requests),
-    maxEvents: config.COMMIT_BUFFER_EVENTS,
-    maxBytes: config.COMMIT_BUFFER_BYTES,
-  });
-  const close = async (): Promise<void> => {
-    await lane.drain();
-    await writer.close();
-  };
-  return { lane, close };
-}
-
 /**
  * Starts the service.
  * @throws StartupError where the address can not be listened on
@@ -96,80 +67,43 @@ export async function startService(options: ServiceOptions): Promise<Service> {
   const { config, address, log, clock = SYSTEM_CLOCK } = options;
   const cacheMs = config.TOKEN_CACHE_SECONDS * 1_000;
   let stopping = false;
+  let dashboard: Dashboard | null = null;
 
   const lookups = connect(address, { connections: LOOKUP_CONNECTIONS, name: 'tidemark look-ups' });
   const reads = connect(address, { connections: config.READ_CONNECTIONS, name: 'tidemark reads' });
   const upkeepSql = connect(address, { connections: 1, name: 'tidemark upkeep' });
+  const breakPools = (): void => {
+    for (const pool of [lookups, reads, upkeepSql]) breakConnections(pool);
+    dashboard?.breakConnections();
+  };
   const upkeep =
     options.engine.engine === 'timescale'
       ? timescaleUpkeep(upkeepSql, config, clock.wall)
       : postgresUpkeep(upkeepSql, { retentionDays: config.RETENTION_DAYS, now: clock.wall });
   await upkeep.prepare();
 
-  const writer = new EventWriter({
+  const journal = config.JOURNAL_DIR === '' ? null : await openJournal(options, upkeepSql);
+  const writePath = new WritePath({
+    config,
     address,
-    connections: config.COMMIT_CONNECTIONS,
+    lookups,
+    limiter: new SlidingLog({ limit: config.CREATE_LIMIT_PER_MINUTE, now: clock.monotonic }),
+    journal,
+    onUnreachable: breakPools,
     log,
-    now: clock.monotonic,
+    wall: clock.wall,
+    monotonic: clock.monotonic,
   });
-  const commitBuffer = new CommitBuffer({
-    write: (batch) => writer.write(batch),
-    lanes: config.COMMIT_CONNECTIONS,
-    maxEvents: config.COMMIT_BUFFER_EVENTS,
-    maxBytes: config.COMMIT_BUFFER_BYTES,
-  });
-  const keyedEvents = openKeyedLane(options, clock, 'tidemark keyed events');
-  const keyedBatches = openKeyedLane(options, clock, 'tidemark keyed batches');
-  const loggingTokens = new LoggingTokens({ sql: lookups, cacheMs, now: clock.wall });
-  const eventTypes = new EventTypes({
-    sql: lookups,
-    maxTypesPerApp: config.MAX_EVENT_TYPES_PER_APP,
-    cacheMs,
-    now: clock.wall,
-  });
-  const stageTimes = new StageTimes(clock.monotonic);
-  const newEventId = createEventIds();
-  const createLimiter = new SlidingLog({ limit: config.CREATE_LIMIT_PER_MINUTE, now: clock.monotonic });
-  const createEvent = createCreateEvent({
-    loggingTokens,
-    limiter: createLimiter,
-    eventTypes,
-    commitBuffer,
-    keyedLane: keyedEvents.lane,
-    newEventId,
-    stageTimes,
-    now: clock.wall,
-  });
-  const createBatch = createCreateBatch({
-    loggingTokens,
-    limiter: createLimiter,
-    findRepeated: (appId, request) => findRepeated(lookups, appId, request, clock.wall()),
-    eventTypes,
-    readableFrom: new ReadableFrom({
-      sql: lookups,
-      retentionDays: config.RETENTION_DAYS,
-      cacheMs,
-      now: clock.wall,
-    }),
-    commitBuffer,
-    keyedLane: keyedBatches.lane,
-    newEventId,
-    now: clock.wall,
-    // What can never fit is refused for its size, and not for now.
-    maxBytes: Math.min(config.MAX_BATCH_BYTES, config.MAX_BODIES_BYTES),
-    limits: {
-      maxEvents: Math.min(MAX_BATCH_EVENTS, config.COMMIT_BUFFER_EVENTS),
-      maxEventBytes: config.MAX_BODY_BYTES,
-    },
-  });
+  const { availability, outage } = writePath;
 
   const resourceTokens = new ResourceTokens({
     sql: lookups,
     cacheMs,
     now: clock.wall,
+    outage,
     onError: (error) => log.warn({ err: error }, "A resource token's last use could not be written"),
   });
-  const apps = new Apps({ sql: lookups, cacheMs, now: clock.wall });
+  const apps = new Apps({ sql: lookups, cacheMs, now: clock.wall, outage });
   const getEvents = createGetEvents({
     sql: reads,
     resourceTokens,
@@ -179,18 +113,15 @@ export async function startService(options: ServiceOptions): Promise<Service> {
   });
 
   const forget = (table: ChangedTable | null): void => {
-    if (table === null || table === 'apps' || table === 'logging_tokens') loggingTokens.dropAll();
-    if (table === null || table === 'apps' || table === 'event_types') {
-      eventTypes.dropAll();
-      apps.dropAll();
-    }
+    writePath.forget(table);
+    if (table === null || table === 'apps' || table === 'event_types') apps.dropAll();
     if (table !== 'logging_tokens' && table !== 'event_types') resourceTokens.dropAll();
   };
   const stopListening = await listenForChanges(lookups, forget);
   const housekeeping = new Housekeeping({ upkeep, log, now: clock.wall });
   housekeeping.start();
 
-  const dashboard = await createDashboard({
+  dashboard = await createDashboard({
     config,
     address,
     secret: options.secret,
@@ -204,22 +135,24 @@ export async function startService(options: ServiceOptions): Promise<Service> {
   const metrics = new Metrics();
   const server = await createServer({
     routes: [
-      {
-        method: 'POST',
-        path: '/public/create_event',
-        headers: [IDEMPOTENCY_KEY],
-        handle: createEvent,
-      },
-      { method: 'POST', path: '/v1/events', headers: BATCH_HEADERS, handle: createBatch },
-      { method: 'GET', path: '/public/get_events', headers: ['authorization'], handle: getEvents },
-      ...healthRoutes({ sql: lookups, engine: options.engine.description, isStopping: () => stopping }),
+      ...writePath.routes,
+      ...[
+        { method: 'GET', path: '/public/get_events', headers: ['authorization'], handle: getEvents } as const,
+        ...dashboard.routes,
+      ].map((route) => whileReachable(route, availability)),
+      ...healthRoutes({
+        sql: lookups,
+        engine: options.engine.description,
+        isStopping: () => stopping,
+        isReachable: () => availability.reachable,
+        journal,
+      }),
       metricsRoute({
         metrics,
         token: config.METRICS_TOKEN,
         publicUrl: config.PUBLIC_URL,
         trustedProxies: config.TRUST_PROXY,
       }),
-      ...dashboard.routes,
     ],
     transport: config.HTTP_TRANSPORT,
     maxBodyBytes: config.MAX_BODY_BYTES,
@@ -231,13 +164,12 @@ export async function startService(options: ServiceOptions): Promise<Service> {
   });
   registerServiceMetrics(metrics, {
     server,
-    stageTimes,
-    commitBuffer,
-    writer,
+    writePath,
+    journal,
     housekeeping,
     caches: {
-      logging_tokens: loggingTokens,
-      event_types: eventTypes,
+      logging_tokens: writePath.loggingTokens,
+      event_types: writePath.eventTypes,
       resource_tokens: resourceTokens,
       apps,
     },
@@ -249,11 +181,9 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     stopping = true;
     await server.stop();
     endProcessMetrics();
-    await commitBuffer.drain();
-    await writer.close();
-    await keyedEvents.close();
-    await keyedBatches.close();
-    await dashboard.close();
+    await writePath.stop();
+    if (!availability.reachable) breakPools();
+    await dashboard?.close();
     await housekeeping.stop();
     await stopListening().catch(() => undefined); // The database may be gone before us.
     await resourceTokens.idle();
@@ -262,8 +192,11 @@ export async function startService(options: ServiceOptions): Promise<Service> {
       reads.end({ timeout: 2 }),
       upkeepSql.end({ timeout: 2 }),
     ]);
+    // What did not end by itself must not keep the process.
+    breakPools();
   };
 
+  writePath.start();
   try {
     const port = await server.listen(config.HOST, config.PORT);
     return { port, transport: server.transport, setupPath: dashboard.setupPath, stop };
@@ -271,4 +204,25 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     await stop();
     throw error;
   }
+}
+
+/** The journal of this process, which takes over what an earlier one has left. */
+async function openJournal({ config, log }: ServiceOptions, sql: Sql): Promise<Journal> {
+  const database = await databaseIdentity(sql);
+  const { JOURNAL_DIR: folder, JOURNAL_MAX_BYTES: maxBytes } = config;
+  const journal = await Journal.open({ folder, database, maxBytes, log });
+  const { waitingEvents } = journal.figures;
+  if (waitingEvents > 0) log.info({ waitingEvents }, 'Events wait in the journal: they are being stored');
+  return journal;
+}
+
+const NO_DATABASE = new Rejection('unavailable', 'The database can not be reached; try again shortly.');
+
+/** What needs the database is refused at once while that is known not to answer. The pages themselves do not need it. */
+function whileReachable(route: Route, availability: Availability): Route {
+  if (!/^[/](api|public)[/]/.test(route.path)) return route;
+  return {
+    ...route,
+    handle: async (exchange) => (availability.reachable ? route.handle(exchange) : NO_DATABASE),
+  };
 }

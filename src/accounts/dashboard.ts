@@ -2,7 +2,7 @@
 import { fileURLToPath } from 'node:url';
 import type { Logger } from 'pino';
 import type { Config } from '../config.ts';
-import { connect, type DatabaseAddress } from '../database/connect.ts';
+import { breakConnections, connect, type DatabaseAddress } from '../database/connect.ts';
 import { assetRoutes } from '../http/assets.ts';
 import type { Route } from '../http/route.ts';
 import { dashboardReadRoutes } from '../read/dashboard-routes.ts';
@@ -41,6 +41,8 @@ export interface Dashboard {
   readonly routes: readonly Route[];
   /** The path of the one-time link to the first account; null where there is an account, or none may be made so. */
   readonly setupPath: string | null;
+  /** Breaks the connections to a database that does not answer. */
+  breakConnections(): void;
   /** Finishes what goes on behind answers, and leaves the database. */
   close(): Promise<void>;
 }
@@ -103,6 +105,7 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
   return {
     routes,
     setupPath: allowed === 'first' ? await setup.createPath() : null,
+    breakConnections: () => breakConnections(sql),
     close: async () => {
       await background.idle();
       await mailer?.close();

@@ -1,4 +1,5 @@
 /** Connections to PostgreSQL: a pool for reads and look-ups, and what they have in common. */
+import { Socket } from 'node:net';
 import postgres from 'postgres';
 
 export type Sql = postgres.Sql;
@@ -26,7 +27,9 @@ export const SESSION_PARAMETERS = {
  * @param options.name         shown in pg_stat_activity
  */
 export function connect(address: DatabaseAddress, options: { connections: number; name: string }): Sql {
+  const sockets = new Set<Socket>();
   const settings: postgres.Options<Record<string, never>> = {
+    ...trackedSockets(sockets),
     max: options.connections,
     connection: { application_name: options.name, ...SESSION_PARAMETERS },
     connect_timeout: 5,
@@ -34,15 +37,51 @@ export function connect(address: DatabaseAddress, options: { connections: number
     onnotice: () => undefined,
     max_lifetime: null,
   };
-  return 'url' in address
-    ? postgres(address.url, settings)
-    : postgres({
-        ...settings,
-        host: address.host,
-        port: address.port,
-        user: address.user,
-        database: address.database,
-      });
+  const sql =
+    'url' in address
+      ? postgres(address.url, settings)
+      : postgres({
+          ...settings,
+          host: address.host,
+          port: address.port,
+          user: address.user,
+          database: address.database,
+        });
+  SOCKETS.set(sql, sockets);
+  return sql;
+}
+
+const SOCKETS = new WeakMap<Sql, Set<Socket>>();
+
+/**
+ * Breaks all connections of a pool: what waits for an answer fails now, in place of when the system gives up on it, which
+ * takes a quarter of an hour where the other end is silent. The pool makes new ones when they are next needed.
+ */
+export function breakConnections(sql: Sql): void {
+  for (const socket of SOCKETS.get(sql) ?? []) socket.destroy();
+}
+
+/** What the client tells whoever makes its sockets: hosts and ports by turns, or the path of a Unix socket. */
+interface SocketTarget {
+  readonly host: readonly string[];
+  readonly port: readonly number[];
+  readonly path: string | false | undefined;
+}
+
+/** The client's own way of connecting, with the sockets kept in sight. */
+function trackedSockets(sockets: Set<Socket>): object {
+  let turn = 0;
+  const socket = ({ host, port, path }: SocketTarget): Socket => {
+    for (const old of sockets) if (old.destroyed) sockets.delete(old);
+    const made = new Socket();
+    sockets.add(made);
+    if (path) return made.connect(path);
+    const index = turn++ % host.length;
+    // The name is what TLS checks the certificate against.
+    return Object.assign(made.connect(port[index] ?? 0, host[index] ?? ''), { host: host[index] });
+  };
+  // An option that the client has and its types have not.
+  return { socket };
 }
 
 /** SQLSTATE of a database error, or the system's or the client's code of a broken connection; empty where there is none. */

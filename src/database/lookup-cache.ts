@@ -1,5 +1,6 @@
 /** A bounded memory of look-ups in the database, for what nearly every request asks and nearly nobody changes. */
 import { LRUCache } from 'lru-cache';
+import { isUnavailable } from './connect.ts';
 
 export interface LookupCacheOptions<V extends NonNullable<unknown>> {
   /**
@@ -15,6 +16,24 @@ export interface LookupCacheOptions<V extends NonNullable<unknown>> {
   readonly ttlMs: number;
   /** Clock in milliseconds. One that is set back costs a new look-up, never a longer belief. */
   readonly now: () => number;
+  /** How look-ups go while the database is away; without it each takes as long as it takes. */
+  readonly outage?: LookupOutage | undefined;
+}
+
+/** What is done without a database that answers. */
+export interface LookupOutage {
+  /** True while it is known not to answer: then it is not asked. */
+  readonly isAway: () => boolean;
+  /** Longest wait for an answer in milliseconds; then it counts as away. */
+  readonly patienceMs: number;
+  /** True where a value that is too old goes on being believed meanwhile, unless a drop has taken it. */
+  readonly believesOld: boolean;
+}
+
+/** The database was not asked, or did not answer in time. */
+export class LookupUnavailable extends Error {
+  /** As a socket would say it. */
+  readonly code = 'ETIMEDOUT';
 }
 
 /** How often a cache was asked. */
@@ -61,7 +80,36 @@ export class LookupCache<V extends NonNullable<unknown>> implements CacheFigures
       return remembered.value;
     }
     this.#misses += 1;
-    return this.#inFlight.get(key) ?? this.#ask(key, now);
+    const { outage } = this.#options;
+    if (outage === undefined) return this.#inFlight.get(key) ?? this.#ask(key, now);
+    if (outage.isAway())
+      return this.#old(key) ?? Promise.reject(new LookupUnavailable('The database is away'));
+    return this.#answerOrOld(key, this.#inFlight.get(key) ?? this.#ask(key, now), outage);
+  }
+
+  /** A value that is too old, where such ones are believed. What is known to be absent may be there by now. */
+  #old(key: string): V | null {
+    return this.#options.outage?.believesOld === true ? (this.#positives.get(key)?.value ?? null) : null;
+  }
+
+  async #answerOrOld(key: string, answer: Promise<V | null>, outage: LookupOutage): Promise<V | null> {
+    let timer: NodeJS.Timeout | undefined;
+    const timeout = new Promise<never>((_, reject) => {
+      timer = setTimeout(
+        reject,
+        outage.patienceMs,
+        new LookupUnavailable('The database did not answer in time'),
+      );
+    });
+    try {
+      return await Promise.race([answer, timeout]);
+    } catch (error) {
+      const old = isUnavailable(error) ? this.#old(key) : null;
+      if (old === null) throw error;
+      return old;
+    } finally {
+      clearTimeout(timer);
+    }
   }
 
   get hits(): number {

@@ -1,5 +1,6 @@
-/** GET /livez: the process runs. GET /readyz: it can store and read right now. */
+/** GET /livez: the process runs. GET /readyz: it can store and read right now, or, where asked for, acknowledge. */
 import type { Sql } from '../database/connect.ts';
+import type { Exchange, Outcome } from './exchange.ts';
 import { Rejection } from './rejection.ts';
 import type { Route } from './route.ts';
 
@@ -9,18 +10,27 @@ export interface HealthOptions {
   readonly engine: string;
   /** True from the moment the stop has begun. */
   readonly isStopping: () => boolean;
+  /** False while the database is known not to answer: then it is not asked. */
+  readonly isReachable: () => boolean;
+  /** Null where there is none. */
+  readonly journal: JournalHealth | null;
+}
+
+export interface JournalHealth {
+  /** True while it takes the events that the database can not take. */
+  readonly takesEvents: boolean;
+  readonly figures: { readonly waitingEvents: number };
 }
 
 /** Longest wait for the database before it counts as gone. */
-const PROBE_TIMEOUT_MS = 2_000;
+const PROBE_TIMEOUT_MS = 900;
 
 const STOPPING = new Rejection('unavailable', 'The service is stopping.');
-const NO_DATABASE = new Rejection('unavailable', 'The database can not be reached.');
-const READ_ONLY = new Rejection('unavailable', 'The database takes no writes now.');
+const NO_DATABASE = 'The database can not be reached.';
+const READ_ONLY = 'The database takes no writes now.';
 
 /** The two routes for supervisors and load balancers. */
 export function healthRoutes(options: HealthOptions): readonly Route[] {
-  const ready = JSON.stringify({ success: true, status: 'ready', engine: options.engine });
   return [
     {
       method: 'GET',
@@ -28,18 +38,32 @@ export function healthRoutes(options: HealthOptions): readonly Route[] {
       headers: [],
       handle: async () => ({ status: 200, body: '{"success":true,"status":"live"}' }),
     },
-    {
-      method: 'GET',
-      path: '/readyz',
-      headers: [],
-      handle: async () => {
-        if (options.isStopping()) return STOPPING;
-        const writable = await probe(options.sql);
-        if (writable === null) return NO_DATABASE;
-        return writable ? { status: 200, body: ready } : READ_ONLY;
-      },
-    },
+    { method: 'GET', path: '/readyz', headers: [], handle: (exchange) => readiness(options, exchange) },
   ];
+}
+
+async function readiness(options: HealthOptions, exchange: Exchange): Promise<Outcome> {
+  if (options.isStopping()) return STOPPING;
+  const writable = options.isReachable() ? await probe(options.sql) : null;
+  const journal = options.journal && {
+    journal: {
+      takesEvents: options.journal.takesEvents,
+      waitingEvents: options.journal.figures.waitingEvents,
+    },
+  };
+  const engine = { engine: options.engine };
+  if (writable === true) return ready({ success: true, status: 'ready', ...engine, ...journal });
+  const trouble = writable === null ? NO_DATABASE : READ_ONLY;
+  if (options.journal?.takesEvents !== true)
+    return new Rejection('unavailable', trouble, journal === null ? {} : { fields: journal });
+  if (new URLSearchParams(exchange.query).get('for') === 'writing')
+    return ready({ success: true, status: 'journaling', ...engine, ...journal });
+  const details = `${trouble} Events are accepted into the journal; nothing can be read.`;
+  return new Rejection('unavailable', details, { fields: journal ?? {} });
+}
+
+function ready(fields: object): Outcome {
+  return { status: 200, body: JSON.stringify(fields) };
 }
 
 /** Whether the database takes writes; null where it does not answer. */

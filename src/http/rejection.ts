@@ -64,6 +64,8 @@ export interface RejectionOptions {
   readonly retryAfterSeconds?: number;
   /** Further headers of the answer, such as `Allow`. Values must not come from a request. */
   readonly headers?: Readonly<Record<string, string>>;
+  /** Further fields of the answer's body. */
+  readonly fields?: Readonly<Record<string, unknown>>;
 }
 
 /** A refusal as a value. Steps return it; only the exchange turns it into an answer. */
@@ -71,6 +73,7 @@ export class Rejection {
   readonly reason: Reason;
   readonly details: string;
   readonly headers: Readonly<Record<string, string>>;
+  readonly #fields: Readonly<Record<string, unknown>> | undefined;
 
   /**
    * @param reason  a row of {@link REFUSALS}
@@ -79,6 +82,7 @@ export class Rejection {
   constructor(reason: Reason, details: string, options: RejectionOptions = {}) {
     this.reason = reason;
     this.details = details;
+    this.#fields = options.fields;
     const retryable = (REFUSALS[reason] as Refusal).retryable ?? false;
     this.headers = retryable
       ? { 'Retry-After': String(Math.max(1, Math.ceil(options.retryAfterSeconds ?? 1))), ...options.headers }
@@ -101,6 +105,6 @@ export class Rejection {
   /** What an error body says of the refusal. */
   fields(): { readonly error: string; readonly details: string; readonly code: string } {
     const { error, code } = REFUSALS[this.reason];
-    return { error, details: this.details, code };
+    return { error, details: this.details, code, ...this.#fields };
   }
 }

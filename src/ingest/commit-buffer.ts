@@ -29,6 +29,11 @@ export interface CommitBufferOptions {
   readonly maxEvents: number;
   /** The same for the memory of their payloads, each character counted as two bytes. */
   readonly maxBytes: number;
+  /**
+   * Milliseconds without the end of any batch after which what waits is refused: it is not sent yet, so that can be said
+   * for certain. Without it events wait as long as the batches before them take.
+   */
+  readonly stall?: { readonly afterMs: number; readonly now: () => number };
 }
 
 /** Most events and payload characters of one batch: beyond this a larger batch costs latency and gains nothing. */
@@ -42,6 +47,9 @@ const MAX_BATCH_DAYS = 100;
 const DAY_MS = 86_400_000;
 /** After this many commits of bulk without an event that came alone, nobody seems to need the lane that is kept free. */
 const QUIET_COMMITS = 6;
+
+/** How often a buffer whose lanes are all busy looks whether they move. */
+const STALL_CHECK_MS = 100;
 
 interface Entry {
   readonly event: AcceptedEvent;
@@ -94,10 +102,19 @@ class Queue {
     this.#entries = events === waiting.length ? [] : waiting.slice(events);
     return events === waiting.length ? waiting : waiting.slice(0, events);
   }
+
+  /** Refuses what waits; what is in flight stays. */
+  refuse(refusal: Rejection): void {
+    const refused = this.#entries;
+    this.#entries = [];
+    this.release(refused);
+    for (const entry of refused) entry.resolve(refusal);
+  }
 }
 
 export const FULL = new Rejection('unavailable', 'Too many events wait for their commit; try again shortly.');
 export const CLOSED = new Rejection('unavailable', 'The service is stopping; try again shortly.');
+const STALLED = new Rejection('unavailable', 'The database does not answer; try again shortly.');
 
 /** What a payload may take of memory: V8 keeps text as one or two bytes a character. */
 export function payloadBytes(event: AcceptedEvent): number {
@@ -123,6 +140,9 @@ export class CommitBuffer {
   #scheduled = false;
   #closed = false;
   #onDrained: (() => void) | null = null;
+  /** When a lane was last taken or given back. */
+  #movedAt = 0;
+  #stallCheck: NodeJS.Timeout | null = null;
 
   constructor(options: CommitBufferOptions) {
     this.#options = options;
@@ -133,7 +153,7 @@ export class CommitBuffer {
     return this.#single.held + this.#bulk.held;
   }
 
-  /** Events of which it is known that they were committed. */
+  /** Events that were acknowledged. */
   get stored(): number {
     return this.#stored;
   }
@@ -188,6 +208,7 @@ export class CommitBuffer {
 
   /** What arrives in one turn of the event loop goes out together. */
   #schedule(): void {
+    if (this.#busyLanes > 0) this.#watch();
     if (this.#scheduled || this.#busyLanes >= this.#options.lanes) return;
     this.#scheduled = true;
     setImmediate(() => {
@@ -205,6 +226,26 @@ export class CommitBuffer {
     }
   }
 
+  #watch(): void {
+    const { stall } = this.#options;
+    if (stall === undefined || this.#stallCheck !== null) return;
+    this.#stallCheck = setInterval(() => {
+      if (this.#single.isEmpty && this.#bulk.isEmpty) this.#unwatch();
+      else if (stall.now() - this.#movedAt >= stall.afterMs) this.#refuseWaiting();
+    }, STALL_CHECK_MS);
+    this.#stallCheck.unref();
+  }
+
+  #unwatch(): void {
+    if (this.#stallCheck !== null) clearInterval(this.#stallCheck);
+    this.#stallCheck = null;
+  }
+
+  #refuseWaiting(): void {
+    this.#single.refuse(STALLED);
+    this.#bulk.refuse(STALLED);
+  }
+
   #isTurnOfBulk(): boolean {
     if (this.#bulk.isEmpty) return false;
     const { lanes } = this.#options;
@@ -217,8 +258,10 @@ export class CommitBuffer {
     this.#bulkInARow = isBulk ? this.#bulkInARow + 1 : 0;
     if (isBulk) this.#busyWithBulk += 1;
     this.#busyLanes += 1;
+    this.#movedAt = this.#options.stall?.now() ?? 0;
     const outcomes = await this.#options.write(batch.map((entry) => entry.event));
     this.#busyLanes -= 1;
+    this.#movedAt = this.#options.stall?.now() ?? 0;
     if (isBulk) this.#busyWithBulk -= 1;
     (isBulk ? this.#bulk : this.#single).release(batch);
     // The next batch goes out before this one's answers are written: the database works while they are.
@@ -228,7 +271,10 @@ export class CommitBuffer {
       if (outcome === null) this.#stored += 1;
       entry.resolve(outcome);
     }
-    if (this.depth === 0) this.#onDrained?.();
+    if (this.depth === 0) {
+      this.#unwatch();
+      this.#onDrained?.();
+    }
   }
 }
 

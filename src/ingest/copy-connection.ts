@@ -41,12 +41,17 @@ export function copyMessages(rows: string): Buffer {
 export class ConnectionLost extends Error {
   /** True where the statement had been sent, so that nobody knows whether it was committed. */
   readonly sent: boolean;
+  /** True where the server was only silent: it may be there and busy. */
+  readonly timedOut: boolean;
 
-  constructor(cause: unknown, sent: boolean) {
+  constructor(cause: unknown, sent: boolean, timedOut = false) {
     super(cause instanceof Error ? cause.message : String(cause), { cause });
     this.sent = sent;
+    this.timedOut = timedOut;
   }
 }
+
+const SILENT = 'PostgreSQL did not answer in time';
 
 /** A query of `pg` that is one COPY. Its methods are the ones that `pg` calls on a query. */
 class CopyQuery implements pg.Submittable {
@@ -81,19 +86,36 @@ class CopyQuery implements pg.Submittable {
   }
 }
 
-/** How long a batch may be without an answer before its connection counts as lost. */
-const ANSWER_TIMEOUT_MS = 10_000;
+/** How long PostgreSQL is waited for, in milliseconds. */
+export interface ConnectionPatience {
+  /** For a connection that is being made. It goes on being made behind whoever has waited in vain. */
+  readonly connectMs: number;
+  /** For the answer to a statement, before its connection counts as lost; large ones have longer. */
+  readonly answerMs: number;
+}
+
+const PATIENT: ConnectionPatience = { connectMs: 5_000, answerMs: 10_000 };
+/** What is sent may take this much longer: a slow network is no outage. */
+const BYTES_PER_MS = 10_000;
+/** An attempt to connect that takes longer than this is begun anew. */
+const CONNECT_TIMEOUT_MS = 5_000;
+/** How long a connection may take to say goodbye. */
+const CLOSE_TIMEOUT_MS = 1_000;
 
 /** One connection, made when first needed and made again after it was lost. Not for concurrent use. */
 export class CopyConnection {
   readonly #settings: pg.ClientConfig;
+  readonly #patience: ConnectionPatience;
   #client: pg.Client | null = null;
+  #connecting: Promise<pg.Client> | null = null;
+  #closed = false;
 
-  constructor(address: DatabaseAddress, name: string) {
+  constructor(address: DatabaseAddress, name: string, patience: ConnectionPatience = PATIENT) {
+    this.#patience = patience;
     this.#settings = {
       ...('url' in address ? { connectionString: address.url } : address),
       application_name: name,
-      connectionTimeoutMillis: 5_000,
+      connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
       keepAlive: true,
       options: Object.entries(SESSION_PARAMETERS)
         .map(([parameter, value]) => `-c ${parameter}=${value}`)
@@ -108,33 +130,59 @@ export class CopyConnection {
    */
   async copy(rows: string): Promise<void> {
     const client = await this.#connected();
+    const messages = copyMessages(rows);
     await this.#answered(
       client,
+      messages.length,
       new Promise<void>((resolve, reject) => {
-        client.query(
-          new CopyQuery(copyMessages(rows), (error) => (error === null ? resolve() : reject(error))),
-        );
+        client.query(new CopyQuery(messages, (error) => (error === null ? resolve() : reject(error))));
       }),
     );
   }
 
-  /** Runs one statement, in a transaction of its own unless one was begun; throws as {@link copy} does. */
+  /**
+   * Runs one statement, in a transaction of its own unless one was begun; throws as {@link copy} does.
+   * @param bytes of the values, about: the answer is waited for accordingly
+   */
   async query<Row extends pg.QueryResultRow>(
     statement: string,
     values: readonly unknown[],
+    bytes = 0,
   ): Promise<pg.QueryResult<Row>> {
     const client = await this.#connected();
-    return await this.#answered(client, client.query<Row>(statement, [...values]));
+    return await this.#answered(client, bytes, client.query<Row>(statement, [...values]));
   }
 
+  /** Ends the connection; one that does not answer is broken off. */
   async close(): Promise<void> {
+    this.#closed = true;
     const client = this.#client;
     this.#client = null;
-    await client?.end().catch(() => undefined); // A connection that is already broken is closed enough.
+    if (client === null) return;
+    const timeout = setTimeout(() => client.connection.stream.destroy(), CLOSE_TIMEOUT_MS);
+    await client.end().catch(() => undefined); // A connection that is already broken is closed enough.
+    clearTimeout(timeout);
   }
 
   async #connected(): Promise<pg.Client> {
     if (this.#client !== null) return this.#client;
+    this.#connecting ??= this.#connect().finally(() => {
+      this.#connecting = null;
+    });
+    const connecting = this.#connecting;
+    let timer: NodeJS.Timeout | undefined;
+    const timeout = new Promise<never>((_, reject) => {
+      timer = setTimeout(reject, this.#patience.connectMs, new ConnectionLost(SILENT, false, true));
+    });
+    try {
+      return await Promise.race([connecting, timeout]);
+    } finally {
+      clearTimeout(timer);
+      connecting.catch(() => undefined); // The next batch connects again.
+    }
+  }
+
+  async #connect(): Promise<pg.Client> {
     const client = new pg.Client(this.#settings);
     // pg reports a connection lost while idle as an event; the next batch connects again.
     client.on('error', () => this.#forget(client));
@@ -144,23 +192,35 @@ export class CopyConnection {
     } catch (error) {
       throw new ConnectionLost(error, false);
     }
+    if (this.#closed) {
+      await client.end().catch(() => undefined);
+      throw new ConnectionLost('The connection was closed', false);
+    }
     this.#client = client;
     return client;
   }
 
   /** Waits for the server's answer and tells a refusal, which leaves the connection usable, from a lost connection. */
-  async #answered<T>(client: pg.Client, answer: Promise<T>): Promise<T> {
-    const timeout = setTimeout(() => {
-      client.connection.stream.destroy(new Error('PostgreSQL did not answer in time'));
-    }, ANSWER_TIMEOUT_MS);
+  async #answered<T>(client: pg.Client, bytes: number, answer: Promise<T>): Promise<T> {
+    let timedOut = false;
+    let isOver = false;
+    // Where this process itself was busy, an answer may be there that was not looked at yet: that comes first.
+    const giveUp = (): void => {
+      if (isOver) return;
+      timedOut = true;
+      client.connection.stream.destroy(new Error(SILENT));
+    };
+    const patience = this.#patience.answerMs + bytes / BYTES_PER_MS;
+    const timeout = setTimeout(() => setImmediate(giveUp), patience);
     try {
       return await answer;
     } catch (error) {
       if (error instanceof pg.DatabaseError && error.severity !== 'FATAL') throw error;
       this.#forget(client);
       client.connection.stream.destroy();
-      throw new ConnectionLost(error, true);
+      throw new ConnectionLost(error, true, timedOut);
     } finally {
+      isOver = true;
       clearTimeout(timeout);
     }
   }

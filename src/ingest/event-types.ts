@@ -1,7 +1,7 @@
 /** An event's type, by the id or the name that its producer sent; a new name makes a new type. */
 import { getOrCreateEventType } from '../accounts/event-types.ts';
 import type { Sql } from '../database/connect.ts';
-import { type CacheFigures, LookupCache } from '../database/lookup-cache.ts';
+import { type CacheFigures, LookupCache, type LookupOutage } from '../database/lookup-cache.ts';
 import { Rejection } from '../http/rejection.ts';
 import type { TypeReference } from './event-body.ts';
 
@@ -17,6 +17,7 @@ export interface EventTypesOptions {
   readonly cacheMs: number;
   /** Milliseconds since the epoch. */
   readonly now: () => number;
+  readonly outage?: LookupOutage | undefined;
 }
 
 const UNKNOWN = new Rejection('eventTypeNotFound', 'The app has no event type with this typeId.');
@@ -37,7 +38,13 @@ export class EventTypes {
     this.#options = options;
     const limit = options.maxTypesPerApp;
     this.#tooMany = new Rejection('tooManyEventTypes', `An app may have at most ${limit} event types.`);
-    const memory = { max: MAX_TYPES, maxNegatives: NO_NEGATIVES, ttlMs: options.cacheMs, now: options.now };
+    const memory = {
+      max: MAX_TYPES,
+      maxNegatives: NO_NEGATIVES,
+      ttlMs: options.cacheMs,
+      now: options.now,
+      outage: options.outage,
+    };
     this.#byId = new LookupCache({ ...memory, load: (key) => this.#loadById(key) });
     this.#byName = new LookupCache({ ...memory, load: (key) => this.#loadByName(key) });
   }

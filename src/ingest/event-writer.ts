@@ -5,9 +5,10 @@ import type { DatabaseAddress } from '../database/connect.ts';
 import { Histogram, SECONDS_BOUNDS } from '../histogram.ts';
 import { Rejection } from '../http/rejection.ts';
 import type { AcceptedEvent } from './commit-buffer.ts';
-import { ConnectionLost, CopyConnection, copyField } from './copy-connection.ts';
+import { ConnectionLost, type ConnectionPatience, CopyConnection, copyField } from './copy-connection.ts';
 
-type Outcomes = readonly (Rejection | null)[];
+/** For each event of a batch, in order: null once it is durable, or why it is not. */
+export type Outcomes = readonly (Rejection | null)[];
 
 /** What a failure of a batch means. */
 export type Failure =
@@ -21,24 +22,25 @@ export type Failure =
   | 'data'
   /** The connection is gone, and with it the knowledge whether the batch was committed. */
   | 'lost'
-  /** PostgreSQL could not be reached: nothing was stored. */
+  /** PostgreSQL could not be reached, or takes no writes now: nothing was stored. */
   | 'unreachable'
   /** Nothing that a retry could mend. */
   | 'fault';
 
-/** SQLSTATE, or its class of two characters → what to do (PostgreSQL documentation, appendix A). */
+/** SQLSTATE, or how it begins → what to do (PostgreSQL documentation, appendix A). */
 const FAILURES: Readonly<Record<string, Failure>> = {
   '22': 'data', // data exception
   '23': 'data', // integrity constraint violation
   '23505': 'duplicate', // unique_violation
-  '25006': 'transient', // read_only_sql_transaction: a failover is under way
+  '25006': 'unreachable', // read_only_sql_transaction: a failover is under way
   '40': 'transient', // transaction rollback: serialization failure, deadlock
-  '53': 'transient', // insufficient resources: disk full, out of memory, too many connections
+  '53': 'unreachable', // insufficient resources: disk full, out of memory, too many connections
   '54': 'data', // program limit exceeded
   '55006': 'transient', // object_in_use
   '55P03': 'transient', // lock_not_available
-  '57': 'transient', // operator intervention: shutdown, cancel, starting up
-  '58': 'transient', // system error: an I/O error
+  '57': 'transient', // operator intervention: cancel, lock timeout
+  '57P': 'unreachable', // shutting down, starting up
+  '58': 'unreachable', // system error: an I/O error
 };
 
 /** What a failed statement means. */
@@ -47,7 +49,8 @@ export function classify(error: unknown): Failure {
   if (!(error instanceof pg.DatabaseError) || error.code === undefined) return 'fault';
   // The same SQLSTATE as a CHECK constraint's, but no constraint is named.
   if (error.code === '23514' && error.constraint === undefined) return 'missing-partition';
-  return FAILURES[error.code] ?? FAILURES[error.code.slice(0, 2)] ?? 'fault';
+  const { code } = error;
+  return FAILURES[code] ?? FAILURES[code.slice(0, 3)] ?? FAILURES[code.slice(0, 2)] ?? 'fault';
 }
 
 /** Stores each event that is not there yet: the way for events of which nobody knows whether they were committed. */
@@ -63,10 +66,36 @@ const CREATE_PARTITIONS = `
 /** Partitions made in one transaction, each of which costs some five locks until its end. */
 const PARTITIONS_AT_ONCE = 32;
 
-/** How long a batch is tried again while PostgreSQL can not be reached and nothing of it is stored. */
-const UNREACHABLE_MS = 800;
-/** How long a batch is tried again after any other failure; long enough for a restart of PostgreSQL. */
-const RETRY_MS = 12_000;
+/** How long a batch is tried, in milliseconds. */
+export interface WriterPatience extends ConnectionPatience {
+  /** While PostgreSQL can not be reached or takes no writes, and nothing of the batch is stored. */
+  readonly unreachableMs: number;
+  /** After any other failure. */
+  readonly retryMs: number;
+}
+
+/** Where a batch that is given up is refused: an outage is told within a second, a commit in doubt outlasts a restart. */
+export const REFUSING: WriterPatience = {
+  connectMs: 700,
+  answerMs: 10_000,
+  unreachableMs: 700,
+  retryMs: 12_000,
+};
+/** Where a batch that is given up goes to the journal, which costs nothing: what is in doubt is settled at its replay. */
+export const JOURNALING: WriterPatience = {
+  connectMs: 1_000,
+  answerMs: 1_500,
+  unreachableMs: 100,
+  retryMs: 300,
+};
+/** For a replay, which nobody waits for. */
+export const REPLAYING: WriterPatience = {
+  connectMs: 1_000,
+  answerMs: 30_000,
+  unreachableMs: 0,
+  retryMs: 1_000,
+};
+
 export const BACKOFF_MS = { first: 20, most: 500 } as const;
 
 export const UNAVAILABLE = new Rejection('unavailable', 'The event could not be stored; try again shortly.');
@@ -80,6 +109,15 @@ export const FAULT = new Rejection('internalError', 'The event could not be stor
 export interface EventWriterOptions {
   readonly address: DatabaseAddress;
   readonly connections: number;
+  /** Shown in pg_stat_activity. */
+  readonly name?: string;
+  /** {@link REFUSING} unless given. */
+  readonly patience?: WriterPatience;
+  /**
+   * Asked for a batch that the database could not take in time. Never rejects.
+   * @param refusal what its events are told otherwise
+   */
+  readonly giveUp?: (batch: readonly AcceptedEvent[], refusal: Rejection) => Promise<Outcomes>;
   readonly log: Logger;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
@@ -102,15 +140,18 @@ export class EventWriter {
   /** Seconds from a batch's arrival to its outcome, retries included. */
   readonly batchSeconds = new Histogram(SECONDS_BOUNDS);
   readonly #options: EventWriterOptions;
+  readonly #patience: WriterPatience;
   readonly #idle: CopyConnection[];
   readonly #all: readonly CopyConnection[];
   #retries = 0;
 
   constructor(options: EventWriterOptions) {
     this.#options = options;
+    const { name = 'tidemark writer', patience = REFUSING } = options;
+    this.#patience = patience;
     this.#all = Array.from(
       { length: options.connections },
-      (_, index) => new CopyConnection(options.address, `tidemark writer ${index + 1}`),
+      (_, index) => new CopyConnection(options.address, `${name} ${index + 1}`, patience),
     );
     this.#idle = [...this.#all];
   }
@@ -122,14 +163,14 @@ export class EventWriter {
 
   /**
    * Commits a batch; at most `connections` calls may be under way at once.
-   * @returns for each event, in order: null once it is durable, or why it is not
+   * @param uncertain true where some of it may be stored already: then only what is missing is inserted
    */
-  async write(batch: readonly AcceptedEvent[]): Promise<Outcomes> {
+  async write(batch: readonly AcceptedEvent[], uncertain = false): Promise<Outcomes> {
     const connection = this.#idle.pop();
     if (connection === undefined) throw new Error('More batches at once than connections.');
     const startedAt = this.#options.now();
     try {
-      return await this.#store(connection, batch, { startedAt, uncertain: false, retries: 0 });
+      return await this.#store(connection, batch, { startedAt, uncertain, retries: 0 });
     } catch (error) {
       // Nothing is known to throw here. If it does, nobody may be told that the batch is durable, or that it is not.
       this.#options.log.error({ err: error, events: batch.length }, 'A batch failed in an unforeseen way');
@@ -152,7 +193,7 @@ export class EventWriter {
   ): Promise<Outcomes> {
     for (;;) {
       try {
-        if (attempt.uncertain) await connection.query(INSERT_MISSING, columns(batch));
+        if (attempt.uncertain) await connection.query(INSERT_MISSING, columns(batch), sizeOf(batch));
         else await connection.copy(copyRows(batch));
         return batch.map(() => null);
       } catch (error) {
@@ -179,7 +220,8 @@ export class EventWriter {
     if (failure === 'lost' || failure === 'duplicate') attempt.uncertain = true;
     if (this.#isOver(attempt, failure)) {
       this.#options.log.warn(context, 'A batch was given up');
-      return batch.map(() => (attempt.uncertain ? OUTCOME_UNKNOWN : UNAVAILABLE));
+      const refusal = attempt.uncertain ? OUTCOME_UNKNOWN : UNAVAILABLE;
+      return (await this.#options.giveUp?.(batch, refusal)) ?? batch.map(() => refusal);
     }
     if (attempt.retries === 0) this.#options.log.warn(context, 'A batch is tried again');
     if (failure === 'missing-partition') await this.#createPartitions(connection, batch);
@@ -190,7 +232,7 @@ export class EventWriter {
   }
 
   #isOver(attempt: Attempt, failure: Failure): boolean {
-    return this.#options.now() - attempt.startedAt > patienceMs(failure, attempt.uncertain);
+    return this.#options.now() - attempt.startedAt >= patienceMs(this.#patience, failure, attempt.uncertain);
   }
 
   /** Halves the batch until the event that can not be stored stands alone; its neighbours are stored. */
@@ -220,9 +262,13 @@ export class EventWriter {
   }
 }
 
-/** How long after its start a batch that fails like this is tried again. */
-export function patienceMs(failure: Failure, uncertain: boolean): number {
-  return failure === 'unreachable' && !uncertain ? UNREACHABLE_MS : RETRY_MS;
+/** How long a batch is tried again after a failure, in milliseconds since its first try. */
+export function patienceMs(
+  { unreachableMs, retryMs }: WriterPatience,
+  failure: Failure,
+  uncertain: boolean,
+): number {
+  return failure === 'unreachable' && !uncertain ? unreachableMs : retryMs;
 }
 
 /** Makes the partitions of the events' days. */
@@ -260,6 +306,11 @@ function copyRows(batch: readonly AcceptedEvent[]): string {
     rows += `${id}\t${appId}\t${typeId}\t${timestamp(createdAt)}\t${copyField(payload)}\n`;
   }
   return rows;
+}
+
+/** About as many bytes as the batch's payloads have. */
+export function sizeOf(batch: readonly AcceptedEvent[]): number {
+  return batch.reduce((sum, { payload }) => sum + payload.length, 0);
 }
 
 /** What INSERT_MISSING takes. */

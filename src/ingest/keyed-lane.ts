@@ -43,6 +43,11 @@ export class KeyedLane {
     this.#options = options;
   }
 
+  /** Events that wait or are in flight. */
+  get depth(): number {
+    return this.#held;
+  }
+
   /** Resolves with the answer of the request once its events are durable, or with the reason why they are not. */
   add(keyed: KeyedEvents): Promise<Outcome> {
     if (this.#closed) return Promise.resolve(CLOSED);

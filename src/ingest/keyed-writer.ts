@@ -20,6 +20,8 @@ import {
   POISON,
   patienceMs,
   pause,
+  REFUSING,
+  sizeOf,
   timestamp,
   UNAVAILABLE,
 } from './event-writer.ts';
@@ -68,6 +70,8 @@ export interface KeyedWriterOptions {
   readonly address: DatabaseAddress;
   /** Of its connection, shown in pg_stat_activity. */
   readonly name: string;
+  /** Whether the database takes writes: while it does not, it is not asked. */
+  readonly availability: { readonly writable: boolean };
   readonly log: Logger;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
@@ -92,10 +96,16 @@ interface Work {
 export class KeyedWriter {
   readonly #options: KeyedWriterOptions;
   readonly #connection: CopyConnection;
+  #stored = 0;
 
   constructor(options: KeyedWriterOptions) {
     this.#options = options;
-    this.#connection = new CopyConnection(options.address, options.name);
+    this.#connection = new CopyConnection(options.address, options.name, REFUSING);
+  }
+
+  /** Events that were committed. */
+  get stored(): number {
+    return this.#stored;
   }
 
   /**
@@ -103,6 +113,8 @@ export class KeyedWriter {
    * @returns for each, in order: its answer, which may be the first one's, or why it is not stored
    */
   async write(requests: readonly KeyedEvents[]): Promise<readonly Outcome[]> {
+    // The journal does not take them: without the table of keys nobody can tell a repeat.
+    if (!this.#options.availability.writable) return requests.map(() => UNAVAILABLE);
     const attempt = { startedAt: this.#options.now(), uncertain: false, retries: 0 };
     const works = requests.map((keyed) => ({ keyed, events: keyed.events, answer: keyed.answer }));
     try {
@@ -129,7 +141,8 @@ export class KeyedWriter {
   }
 
   async #tryToStore(works: readonly Work[]): Promise<readonly Outcome[]> {
-    const { rowCount } = await this.#connection.query(STORE, valuesOf(works));
+    const { rowCount } = await this.#connection.query(STORE, valuesOf(works), bytesOf(works));
+    this.#stored += rowCount ?? 0;
     if (rowCount === works.reduce((sum, { events }) => sum + events.length, 0))
       return works.map(({ answer }) => answer);
     const known = await this.#find(works.map(({ keyed }) => keyed));
@@ -138,7 +151,9 @@ export class KeyedWriter {
       // It was there a moment ago, and was removed as its time was over by another clock than ours.
       if (found === undefined) return UNAVAILABLE;
       // Ids are in it: nobody else's answer is the same. An earlier try of ours was committed after all.
-      return found.answer === work.answer.body ? work.answer : repeated(found, work.keyed.request);
+      if (found.answer !== work.answer.body) return repeated(found, work.keyed.request);
+      if (rowCount === 0) this.#stored += work.events.length;
+      return work.answer;
     });
   }
 
@@ -164,7 +179,7 @@ export class KeyedWriter {
     }
     if (failure === 'data' && works.length > 1) return await this.#halve(works, attempt);
     if (failure === 'lost') attempt.uncertain = true;
-    if (this.#options.now() - attempt.startedAt > patienceMs(failure, attempt.uncertain)) {
+    if (this.#options.now() - attempt.startedAt >= patienceMs(REFUSING, failure, attempt.uncertain)) {
       this.#options.log.warn(context, 'Keyed requests were given up');
       return works.map(() => (attempt.uncertain ? OUTCOME_UNKNOWN : UNAVAILABLE));
     }
@@ -219,7 +234,7 @@ export class KeyedWriter {
     const connection = this.#connection;
     await connection.query('BEGIN', []);
     try {
-      await connection.query(INSERT_MISSING, columns(events));
+      await connection.query(INSERT_MISSING, columns(events), sizeOf(events));
       return false;
     } catch (error) {
       if (classify(error) === 'data') return true;
@@ -228,6 +243,10 @@ export class KeyedWriter {
       await connection.query('ROLLBACK', []);
     }
   }
+}
+
+function bytesOf(works: readonly Work[]): number {
+  return works.reduce((sum, { events }) => sum + sizeOf(events), 0);
 }
 
 function valuesOf(works: readonly Work[]): readonly (readonly unknown[])[] {

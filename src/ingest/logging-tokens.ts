@@ -1,7 +1,7 @@
 /** Logging token → app, answered from memory for all but the first request of a token. */
 import { digestOf, isWellFormed } from '../accounts/token-text.ts';
 import type { Sql } from '../database/connect.ts';
-import { type CacheFigures, LookupCache } from '../database/lookup-cache.ts';
+import { type CacheFigures, LookupCache, type LookupOutage } from '../database/lookup-cache.ts';
 import { Rejection } from '../http/rejection.ts';
 
 interface LoggingToken {
@@ -16,6 +16,7 @@ export interface LoggingTokensOptions {
   readonly cacheMs: number;
   /** Milliseconds since the epoch. */
   readonly now: () => number;
+  readonly outage?: LookupOutage | undefined;
 }
 
 const UNKNOWN = new Rejection('invalidLoggingToken', 'The logging token is not valid.');
@@ -39,6 +40,7 @@ export class LoggingTokens {
       maxNegatives: MAX_JUNK,
       ttlMs: options.cacheMs,
       now: options.now,
+      outage: options.outage,
     });
   }
 

@@ -1,6 +1,6 @@
 /** The boundary before which retention lets nothing be read: what is dated back behind it would be stored for nobody. */
 import type { Sql } from '../database/connect.ts';
-import { LookupCache } from '../database/lookup-cache.ts';
+import { LookupCache, type LookupOutage } from '../database/lookup-cache.ts';
 import { keptFrom } from './event-time.ts';
 
 export interface ReadableFromOptions {
@@ -9,6 +9,8 @@ export interface ReadableFromOptions {
   readonly retentionDays: number;
   /** How long the boundary is believed, in milliseconds. It moves once a day, by whole days. */
   readonly cacheMs: number;
+  /** How a look-up goes while the database is away. */
+  readonly outage?: LookupOutage;
   /** Milliseconds since 1970. */
   readonly now: () => number;
 }
@@ -25,6 +27,7 @@ export class ReadableFrom {
       maxNegatives: 1,
       ttlMs: options.cacheMs,
       now: options.now,
+      outage: options.outage,
     });
   }
 

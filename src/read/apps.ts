@@ -1,12 +1,13 @@
 /** Public identifiers of apps and event types → the integers that stay inside. */
 import type { Sql } from '../database/connect.ts';
-import { type CacheFigures, LookupCache } from '../database/lookup-cache.ts';
+import { type CacheFigures, LookupCache, type LookupOutage } from '../database/lookup-cache.ts';
 
 export interface AppsOptions {
   readonly sql: Sql;
   /** Longest time in milliseconds that an answer is believed without asking again. */
   readonly cacheMs: number;
   readonly now: () => number;
+  readonly outage?: LookupOutage | undefined;
 }
 
 interface EventType {
@@ -25,8 +26,8 @@ export class Apps {
   readonly #apps: LookupCache<number>;
   readonly #types: LookupCache<EventType>;
 
-  constructor({ sql, cacheMs, now }: AppsOptions) {
-    const common = { maxNegatives: MAX_UNKNOWN, ttlMs: cacheMs, now };
+  constructor({ sql, cacheMs, now, outage }: AppsOptions) {
+    const common = { maxNegatives: MAX_UNKNOWN, ttlMs: cacheMs, now, outage };
     this.#apps = new LookupCache({ ...common, max: MAX_APPS, load: (publicId) => findApp(sql, publicId) });
     this.#types = new LookupCache({ ...common, max: MAX_TYPES, load: (publicId) => findType(sql, publicId) });
   }

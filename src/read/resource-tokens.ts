@@ -2,7 +2,7 @@
 import { LRUCache } from 'lru-cache';
 import { digestOf, isWellFormed } from '../accounts/token-text.ts';
 import type { Sql } from '../database/connect.ts';
-import { type CacheFigures, LookupCache } from '../database/lookup-cache.ts';
+import { type CacheFigures, LookupCache, type LookupOutage } from '../database/lookup-cache.ts';
 import { ASK_FOR_BEARER, bearerToken } from '../http/bearer.ts';
 import { Rejection } from '../http/rejection.ts';
 
@@ -22,6 +22,7 @@ export interface ResourceTokensOptions {
   readonly cacheMs: number;
   /** Milliseconds since 1970. */
   readonly now: () => number;
+  readonly outage?: LookupOutage | undefined;
   /** Told when a token's last use could not be written, which fails no request. */
   readonly onError: (error: unknown) => void;
 }
@@ -53,6 +54,7 @@ export class ResourceTokens {
       maxNegatives: MAX_UNKNOWN,
       ttlMs: options.cacheMs,
       now: options.now,
+      outage: options.outage,
     });
   }
 

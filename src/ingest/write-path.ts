@@ -1,0 +1,155 @@
+/** Everything between a request that writes and the database or the journal, opened and closed together. */
+import type { Logger } from 'pino';
+import type { Config } from '../config.ts';
+import type { Availability } from '../database/availability.ts';
+import type { ChangedTable } from '../database/changes.ts';
+import type { DatabaseAddress, Sql } from '../database/connect.ts';
+import type { LookupOutage } from '../database/lookup-cache.ts';
+import type { Route } from '../http/route.ts';
+import type { Journal } from '../journal/journal.ts';
+import type { Limiter } from '../limits/limiter.ts';
+import { BatchStore } from './batch-store.ts';
+import { CommitBuffer } from './commit-buffer.ts';
+import { BATCH_HEADERS, createCreateBatch } from './create-batch.ts';
+import { createCreateEvent } from './create-event.ts';
+import { createEventIds } from './event-id.ts';
+import { EventTypes } from './event-types.ts';
+import { IDEMPOTENCY_KEY } from './idempotency-key.ts';
+import { KeyedLane } from './keyed-lane.ts';
+import { KeyedWriter } from './keyed-writer.ts';
+import { findRepeated } from './known-keys.ts';
+import { LoggingTokens } from './logging-tokens.ts';
+import { ReadableFrom } from './readable-from.ts';
+import { StageTimes } from './stage-times.ts';
+
+export interface WritePathOptions {
+  readonly config: Config;
+  readonly address: DatabaseAddress;
+  /** For look-ups of tokens, types and keys. */
+  readonly lookups: Sql;
+  readonly limiter: Limiter;
+  /** Null where events are refused while the database is away. */
+  readonly journal: Journal | null;
+  /** The database does not answer: connections to it are of no further use. */
+  readonly onUnreachable: () => void;
+  readonly log: Logger;
+  /** Milliseconds since the epoch. */
+  readonly wall: () => number;
+  /** Milliseconds of a monotonic clock. */
+  readonly monotonic: () => number;
+}
+
+/** Longest wait for a look-up before its request is refused. */
+const LOOKUP_PATIENCE_MS = 700;
+/** Without a journal: how long the writing connections may stand still before what waits is refused. */
+const STALL_MS = 700;
+/** Events that one batch may have. */
+const MAX_BATCH_EVENTS = 10_000;
+
+export class WritePath {
+  readonly routes: readonly Route[];
+  /** Whether the database can be reached, and takes writes. */
+  readonly availability: Availability;
+  /** How look-ups of anybody go while the database is away. */
+  readonly outage: LookupOutage;
+  readonly store: BatchStore;
+  readonly commitBuffer: CommitBuffer;
+  readonly stageTimes: StageTimes;
+  readonly loggingTokens: LoggingTokens;
+  readonly eventTypes: EventTypes;
+  /** Keyed requests wait apart from the others, and batches apart from single events, each with the buffer's ceilings. */
+  readonly #lanes: readonly KeyedLane[];
+  readonly #keyedWriters: readonly KeyedWriter[];
+
+  constructor(options: WritePathOptions) {
+    const { config, address, lookups, limiter, journal, log, wall, monotonic } = options;
+    const cacheMs = config.TOKEN_CACHE_SECONDS * 1_000;
+    const ceilings = { maxEvents: config.COMMIT_BUFFER_EVENTS, maxBytes: config.COMMIT_BUFFER_BYTES };
+    this.store = new BatchStore({
+      address,
+      connections: config.COMMIT_CONNECTIONS,
+      journal,
+      onUnreachable: options.onUnreachable,
+      log,
+      now: monotonic,
+    });
+    this.availability = this.store.availability;
+    this.outage = {
+      isAway: () => !this.availability.reachable,
+      patienceMs: LOOKUP_PATIENCE_MS,
+      believesOld: false,
+    };
+    this.commitBuffer = new CommitBuffer({
+      write: this.store.write,
+      lanes: config.COMMIT_CONNECTIONS,
+      ...ceilings,
+      // With a journal no lane stands still for longer than that.
+      ...(journal === null && { stall: { afterMs: STALL_MS, now: monotonic } }),
+    });
+    this.#keyedWriters = ['tidemark keyed events', 'tidemark keyed batches'].map(
+      (name) => new KeyedWriter({ address, name, availability: this.availability, log, now: monotonic }),
+    );
+    const [keyedEvents, keyedBatches] = this.#keyedWriters.map(
+      (writer) => new KeyedLane({ write: (requests) => writer.write(requests), ...ceilings }),
+    ) as [KeyedLane, KeyedLane]; // As many as writers.
+    this.#lanes = [keyedEvents, keyedBatches];
+    this.stageTimes = new StageTimes(monotonic);
+
+    // Producers go on with what is known of them while the journal takes their events.
+    const outage = { ...this.outage, believesOld: journal !== null };
+    const memory = { sql: lookups, cacheMs, now: wall, outage };
+    this.loggingTokens = new LoggingTokens(memory);
+    this.eventTypes = new EventTypes({ ...memory, maxTypesPerApp: config.MAX_EVENT_TYPES_PER_APP });
+    const steps = {
+      loggingTokens: this.loggingTokens,
+      limiter,
+      eventTypes: this.eventTypes,
+      commitBuffer: this.commitBuffer,
+      newEventId: createEventIds(),
+      now: wall,
+    };
+    const createEvent = createCreateEvent({ ...steps, keyedLane: keyedEvents, stageTimes: this.stageTimes });
+    const createBatch = createCreateBatch({
+      ...steps,
+      keyedLane: keyedBatches,
+      findRepeated: (appId, request) => findRepeated(lookups, appId, request, wall()),
+      readableFrom: new ReadableFrom({ ...memory, retentionDays: config.RETENTION_DAYS }),
+      // What can never fit is refused for its size, and not for now.
+      maxBytes: Math.min(config.MAX_BATCH_BYTES, config.MAX_BODIES_BYTES),
+      limits: {
+        maxEvents: Math.min(MAX_BATCH_EVENTS, config.COMMIT_BUFFER_EVENTS),
+        maxEventBytes: config.MAX_BODY_BYTES,
+      },
+    });
+    this.routes = [
+      { method: 'POST', path: '/public/create_event', headers: [IDEMPOTENCY_KEY], handle: createEvent },
+      { method: 'POST', path: '/v1/events', headers: BATCH_HEADERS, handle: createBatch },
+    ];
+  }
+
+  /** Events that were acknowledged: committed, or in the journal. */
+  get acknowledged(): number {
+    return this.#keyedWriters.reduce((sum, { stored }) => sum + stored, this.commitBuffer.stored);
+  }
+
+  /** Events that wait for their commit or are in it. */
+  get depth(): number {
+    return this.#lanes.reduce((sum, { depth }) => sum + depth, this.commitBuffer.depth);
+  }
+
+  start(): void {
+    this.store.start();
+  }
+
+  /** Forgets what is remembered of tokens and types. @param table what has changed; null: anything may have */
+  forget(table: ChangedTable | null): void {
+    if (table === null || table === 'apps' || table === 'logging_tokens') this.loggingTokens.dropAll();
+    if (table === null || table === 'apps' || table === 'event_types') this.eventTypes.dropAll();
+  }
+
+  /** Commits what waits, and closes. To be called when no request is under way. */
+  async stop(): Promise<void> {
+    await Promise.all([this.commitBuffer.drain(), ...this.#lanes.map((lane) => lane.drain())]);
+    await Promise.all([this.store.stop(), ...this.#keyedWriters.map((writer) => writer.close())]);
+  }
+}
