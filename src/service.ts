@@ -9,6 +9,7 @@ import type { EngineChoice } from './database/engine.ts';
 import { Housekeeping } from './database/housekeeping.ts';
 import { postgresUpkeep } from './database/maintenance.ts';
 import { timescaleUpkeep } from './database/timescale.ts';
+import { prepareAlone, UPKEEP_NAME, UpkeepTurn } from './database/upkeep-turn.ts';
 import { healthRoutes } from './http/health.ts';
 import { createServer } from './http/server.ts';
 import { CommitBuffer } from './ingest/commit-buffer.ts';
@@ -17,7 +18,8 @@ import { createEventIds } from './ingest/event-id.ts';
 import { EventTypes } from './ingest/event-types.ts';
 import { EventWriter } from './ingest/event-writer.ts';
 import { LoggingTokens } from './ingest/logging-tokens.ts';
-import { SlidingLog } from './limits/sliding-log.ts';
+import { openLimits } from './limits/open-limits.ts';
+import type { SharedLimitsFigures } from './limits/redis-sliding-log.ts';
 import { Apps } from './read/apps.ts';
 import { createGetEvents } from './read/get-events.ts';
 import { ResourceTokens } from './read/resource-tokens.ts';
@@ -31,6 +33,12 @@ export interface ServiceOptions {
   readonly secret: Secret;
   readonly log: Logger;
   readonly clock?: Clock;
+  /** The number of this worker, from 1 on, where several serve on one port. */
+  readonly worker?: number;
+  /** Whether others of ours listen on the port too; by default none may. */
+  readonly sharesPort?: boolean;
+  /** Whether to make the link to the first account, where there is need of one; by default so. */
+  readonly offersSetup?: boolean;
 }
 
 /** Time as an argument: tests move it. */
@@ -48,12 +56,18 @@ export interface Service {
   readonly transport: 'uws' | 'node';
   /** The path of the one-time link to the first account; null where there is no need of one. */
   readonly setupPath: string | null;
+  /** How the limits fare with Redis. */
+  readonly limits: () => SharedLimitsFigures;
   /** Answers what is in flight, commits what waits, leaves the database. */
   stop(): Promise<void>;
 }
 
 /** Connections for token and type look-ups: apart from reads, so that readers can not starve writers. */
 const LOOKUP_CONNECTIONS = 2;
+
+const NEIGHBOUR =
+  'Another process serves from this database and REDIS_URL is not set: limits are per process, so an app has its ' +
+  'limit once in each';
 
 /**
  * Starts the service.
@@ -66,12 +80,12 @@ export async function startService(options: ServiceOptions): Promise<Service> {
 
   const lookups = connect(address, { connections: LOOKUP_CONNECTIONS, name: 'tidemark look-ups' });
   const reads = connect(address, { connections: config.READ_CONNECTIONS, name: 'tidemark reads' });
-  const upkeepSql = connect(address, { connections: 1, name: 'tidemark upkeep' });
+  const upkeepSql = connect(address, { connections: 1, name: UPKEEP_NAME });
   const upkeep =
     options.engine.engine === 'timescale'
       ? timescaleUpkeep(upkeepSql, config, clock.wall)
       : postgresUpkeep(upkeepSql, { retentionDays: config.RETENTION_DAYS, now: clock.wall });
-  await upkeep.prepare();
+  await prepareAlone(upkeepSql, upkeep.prepare);
 
   const writer = new EventWriter({
     address,
@@ -91,9 +105,10 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     cacheMs,
     now: clock.wall,
   });
+  const limits = await openLimits({ config, sql: lookups, log, now: clock.monotonic });
   const createEvent = createCreateEvent({
     loggingTokens,
-    limiter: new SlidingLog({ limit: config.CREATE_LIMIT_PER_MINUTE, now: clock.monotonic }),
+    limiter: limits.create,
     eventTypes,
     commitBuffer,
     newEventId: createEventIds(),
@@ -110,7 +125,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
   const getEvents = createGetEvents({
     sql: reads,
     resourceTokens,
-    limiter: new SlidingLog({ limit: config.READ_LIMIT_PER_MINUTE, now: clock.monotonic }),
+    limiter: limits.read,
     apps,
     maxPageBytes: config.MAX_PAGE_BYTES,
   });
@@ -124,7 +139,14 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     if (table !== 'logging_tokens' && table !== 'event_types') resourceTokens.dropAll();
   };
   const stopListening = await listenForChanges(lookups, forget);
-  const housekeeping = new Housekeeping({ upkeep, log, now: clock.wall });
+  const upkeepTurn = new UpkeepTurn({
+    sql: upkeepSql,
+    onNeighbour: () => {
+      if (config.REDIS_URL === '') log.warn(NEIGHBOUR);
+    },
+  });
+  const takeTurn = (): Promise<boolean> => upkeepTurn.take();
+  const housekeeping = new Housekeeping({ upkeep, takeTurn, log, now: clock.wall });
   housekeeping.start();
 
   const dashboard = await createDashboard({
@@ -136,6 +158,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     monotonic: clock.monotonic,
     // The notification comes a moment after the commit; the answer to the person must not come before it.
     onChange: () => forget(null),
+    offersSetup: options.offersSetup ?? true,
   });
 
   const server = await createServer({
@@ -157,6 +180,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
   const stop = async (): Promise<void> => {
     stopping = true;
     await server.stop();
+    limits.stop();
     await commitBuffer.drain();
     await writer.close();
     await dashboard.close();
@@ -171,8 +195,14 @@ export async function startService(options: ServiceOptions): Promise<Service> {
   };
 
   try {
-    const port = await server.listen(config.HOST, config.PORT);
-    return { port, transport: server.transport, setupPath: dashboard.setupPath, stop };
+    const port = await server.listen(config.HOST, config.PORT, options.sharesPort);
+    return {
+      port,
+      transport: server.transport,
+      setupPath: dashboard.setupPath,
+      limits: limits.figures,
+      stop,
+    };
   } catch (error) {
     await stop();
     throw error;

@@ -1,4 +1,4 @@
-/** Runs the database's upkeep while the service runs. Several processes may do so: the work itself takes turns. */
+/** Runs the database's upkeep while the service runs, in one process at a time. */
 import type { Logger } from 'pino';
 import { errorCode } from './connect.ts';
 
@@ -14,6 +14,8 @@ export interface Upkeep {
 
 export interface HousekeepingOptions {
   readonly upkeep: Upkeep;
+  /** Whether the next round is this process's to do. */
+  readonly takeTurn: () => Promise<boolean>;
   readonly log: Logger;
   /** Milliseconds since the epoch. */
   readonly now: () => number;
@@ -54,8 +56,9 @@ export class Housekeeping {
   }
 
   async #work(): Promise<void> {
-    const { upkeep, log, now } = this.#options;
+    const { upkeep, takeTurn, log, now } = this.#options;
     try {
+      if (!(await takeTurn())) return;
       await upkeep.everySecond();
       if (Math.abs(now() - this.#seldomAt) >= SELDOM_MS) {
         const dropped = await upkeep.everyTenMinutes();

@@ -25,7 +25,8 @@ export interface ServerOptions {
 
 export interface HttpServer {
   readonly transport: 'uws' | 'node';
-  listen(host: string, port: number): Promise<number>;
+  /** @param shared whether other processes of ours listen on the port too */
+  listen(host: string, port: number, shared?: boolean): Promise<number>;
   /** Stops listening, answers what is in flight, closes every connection. */
   stop(): Promise<void>;
 }
@@ -86,8 +87,8 @@ class Server implements HttpServer {
     this.#sweep.unref();
   }
 
-  listen(host: string, port: number): Promise<number> {
-    return this.#transport.listen(host, port);
+  listen(host: string, port: number, shared = false): Promise<number> {
+    return this.#transport.listen(host, port, shared);
   }
 
   #accept(wire: Wire, known: Match | null): Exchange {
