@@ -3,7 +3,8 @@ import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import type { LimitDecision, Limiter } from '../../src/limits/limiter.ts';
 import { SharedLimits, type SharedLimitsOptions } from '../../src/limits/redis-sliding-log.ts';
-import { REDIS_SERVER, startRedisCluster, TestRedis } from '../support/redis.ts';
+import { startRedisCluster, TestRedis } from '../support/redis.ts';
+import { REDIS_SERVER } from '../support/redis-server.ts';
 import { captured, until } from '../support/service.ts';
 import { limiterContract } from './limiter.contract.ts';
 

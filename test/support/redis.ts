@@ -1,19 +1,13 @@
 /** A redis-server for a test, in a folder and on a port of its own, which goes when the test run ends however it ends. */
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync } from 'node:fs';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { delimiter, join } from 'node:path';
+import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { freePort } from './cluster.ts';
+import { REDIS_SERVER } from './redis-server.ts';
 import { until } from './service.ts';
-
-/** Where redis-server is; undefined where it is not installed. */
-export const REDIS_SERVER = (process.env.PATH ?? '')
-  .split(delimiter)
-  .map((folder) => join(folder, 'redis-server'))
-  .find((path) => existsSync(path));
 
 /** As for PostgreSQL: when the pipe from us ends, so does Redis, whatever it was told before. */
 const GUARD = `
