@@ -64,6 +64,23 @@ function smtpUrl(value: string): string {
   return value;
 }
 
+function redisUrl(value: string): string {
+  // The value may have a password in it, so it is not quoted.
+  const isRedis = (url: string): boolean => URL.canParse(url) && /^rediss?:\/\/[^/]/.test(url);
+  if (value !== '' && !value.split(',').every(isRedis)) {
+    throw new Error(
+      'must be like redis://user:password@host:6379/0 or rediss://…, or several of those for a Redis Cluster, ' +
+        'separated by commas, with special characters in the password percent-encoded',
+    );
+  }
+  return value;
+}
+
+function keyPrefix(value: string): string {
+  if (!/^[\w:.-]{1,64}$/.test(value)) throw new Error(`must be letters, digits and : . _ -, not "${value}"`);
+  return value;
+}
+
 /** Every setting: environment variable → default, unit, meaning, parser. */
 export const SETTINGS = {
   HOST: { default: '127.0.0.1', unit: '', meaning: 'Address to listen on.', parse: text },
@@ -166,6 +183,31 @@ export const SETTINGS = {
     unit: 'requests',
     meaning: 'Accepted reads per resource token in any 60 seconds; 0 lifts the limit.',
     parse: integer(0, 1_000_000),
+  },
+  REDIS_URL: {
+    default: '',
+    unit: '',
+    meaning:
+      'Redis 6 or newer, through which limits are common to all processes; several addresses, separated by commas, for a Redis Cluster. Empty: each process has limits of its own.',
+    parse: redisUrl,
+  },
+  REDIS_PREFIX: {
+    default: 'tidemark',
+    unit: '',
+    meaning: 'What keys in Redis begin with.',
+    parse: keyPrefix,
+  },
+  REDIS_TIMEOUT_MS: {
+    default: '50',
+    unit: 'ms',
+    meaning: 'Longest wait of a request for Redis; after it the process decides by its own limits.',
+    parse: integer(1, 10_000),
+  },
+  WORKERS: {
+    default: '1',
+    unit: 'processes',
+    meaning: 'Processes that serve on the port together (Linux); more than one need REDIS_URL.',
+    parse: integer(1, 64),
   },
   MAX_BODY_BYTES: {
     default: '1048576',
@@ -296,5 +338,11 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
   // Without it a link in a mail would lead to whatever host a request claimed to be for.
   if (config.SMTP_URL !== '' && config.PUBLIC_URL === '')
     throw new StartupError('SMTP_URL: links in mails need PUBLIC_URL too.');
+  if (config.WORKERS > 1 && config.REDIS_URL === '') {
+    throw new StartupError(
+      'WORKERS: more than one process need REDIS_URL too, or each would have limits of its own and an app ' +
+        `${config.WORKERS} times its limit.`,
+    );
+  }
   return config;
 }

@@ -14,12 +14,15 @@ const SECRETS = [
   'url',
 ];
 
-/** Makes the process's logger. Logs go to standard error: standard output belongs to commands. */
-export function createLog(level: Config['LOG_LEVEL']): Logger {
+/**
+ * Makes the process's logger. Logs go to standard error: standard output belongs to commands.
+ * @param base what every line carries: the worker, where there are several
+ */
+export function createLog(level: Config['LOG_LEVEL'], base: { worker: number } | null = null): Logger {
   return pino(
     {
       level,
-      base: null,
+      base,
       timestamp: pino.stdTimeFunctions.isoTime,
       formatters: { level: (label) => ({ level: label }) },
       redact: { paths: SECRETS.flatMap((name) => [name, `*.${name}`]), censor: '[redacted]' },

@@ -3,7 +3,6 @@
  * standard error. A failure is one line there, leaves standard output empty, and ends with exit code 1.
  */
 import { Command } from 'commander';
-import { AccountError } from './accounts/account-error.ts';
 import { addUserCommands } from './command-line/account-commands.ts';
 import { addBackupCommand } from './command-line/backup-command.ts';
 import { addAppCommands, addTokenCommands, addTypeCommands } from './command-line/commands.ts';
@@ -13,8 +12,7 @@ import { formatSettings } from './command-line/output.ts';
 import { addRestoreCommand } from './command-line/restore-command.ts';
 import { runCommand } from './command-line/session.ts';
 import { readConfig } from './config.ts';
-import { isUnavailable } from './database/connect.ts';
-import { StartupError } from './startup-error.ts';
+import { describeFailure } from './failure.ts';
 import { readVersion } from './version.ts';
 
 const NOTE = `
@@ -61,21 +59,10 @@ function commandLine(): Command {
   return program;
 }
 
-/** One line for whatever went wrong. */
-function describe(error: unknown): string {
-  const message = error instanceof Error ? error.message : String(error);
-  if (error instanceof StartupError || error instanceof AccountError) return message;
-  // Files have codes in common with sockets.
-  const isOfFile =
-    error instanceof Error && 'path' in error && 'syscall' in error && error.syscall !== 'connect';
-  if (isUnavailable(error) && !isOfFile) return `the database went away (${message}): try again`;
-  return `unexpected failure: ${message} (LOG_LEVEL=debug shows where)`;
-}
-
 try {
   await commandLine().parseAsync();
 } catch (error) {
-  process.stderr.write(`tidemark: ${describe(error).replaceAll(/\s*\n\s*/g, ' ')}\n`);
+  process.stderr.write(`tidemark: ${describeFailure(error).replaceAll(/\s*\n\s*/g, ' ')}\n`);
   if (['debug', 'trace'].includes(process.env.LOG_LEVEL ?? '')) console.error(error);
   process.exitCode = 1;
 }

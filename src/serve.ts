@@ -1,40 +1,46 @@
 /** `tidemark serve`: the boot list, and the shutdown list in the opposite order. */
 import { isAbsolute, relative } from 'node:path';
 import { setFlagsFromString } from 'node:v8';
-import { checkFingerprint, openSecret } from './accounts/secret.ts';
+import type { Logger } from 'pino';
+import { checkFingerprint, openSecret, type Secret } from './accounts/secret.ts';
 import type { Config } from './config.ts';
-import { connect } from './database/connect.ts';
-import { chooseEngine } from './database/engine.ts';
+import { connect, type DatabaseAddress } from './database/connect.ts';
+import { chooseEngine, type EngineChoice } from './database/engine.ts';
 import { migrate } from './database/migrate.ts';
 import { openDatabase } from './database/open.ts';
 import { checkTransport } from './http/server.ts';
 import { createLog } from './log.ts';
 import { type Service, startService } from './service.ts';
+import { isWorker, serveAsWorker } from './worker.ts';
+import { Workers } from './workers.ts';
+
+/** What serves: this process itself, or its workers. */
+type Server = Pick<Service, 'port' | 'transport' | 'setupPath' | 'stop'>;
 
 /** Runs the service until SIGTERM or SIGINT. Sets the process's exit code. */
 export async function serve(config: Config): Promise<void> {
   // V8 lets the heap grow to several times of what lives before it collects: 425 MB under large bodies. With this it is
   // 220 MB, and small events lose nothing that could be measured.
   setFlagsFromString('--heap-growing-percent=30');
+  if (isWorker()) {
+    await serveAsWorker(config);
+    return;
+  }
   const log = createLog(config.LOG_LEVEL);
   await checkTransport(config.HTTP_TRANSPORT);
   const stopRequested = untilSignal();
 
   const database = await openDatabase(config, log, { supervise: true });
-  let service: Service;
+  let server: Server;
   try {
-    const sql = connect(database.address, { connections: 1, name: 'tidemark start' });
-    const engine = await chooseEngine(sql);
-    if (engine.note !== null) log.info(engine.note);
-    const { applied } = await migrate(sql, engine.engine);
-    if (applied.length > 0) log.info({ applied }, 'The schema was brought up to date');
-    const secret = await openSecret({ configured: config.SECRET, dataDir: config.DATA_DIR });
-    await checkFingerprint(sql, secret, log);
-    const [installation] = await sql<{ hasApps: boolean }[]>`SELECT EXISTS (SELECT FROM apps) AS "hasApps"`;
-    await sql.end();
+    const { address } = database;
+    const { engine, secret, hasApps } = await prepare(config, address, log);
     log.info({ engine: engine.description }, 'Starting');
-    service = await startService({ config, address: database.address, engine, secret, log });
-    announce(config, service, engine.description, installation?.hasApps ?? false);
+    server =
+      config.WORKERS > 1
+        ? await Workers.start({ config, address, log })
+        : await startService({ config, address, engine, secret, log });
+    announce(config, server, engine.description, hasApps);
   } catch (error) {
     await database.close();
     throw error;
@@ -44,12 +50,31 @@ export async function serve(config: Config): Promise<void> {
   log.info({ signal }, 'Stopping');
   const deadline = setTimeout(() => {
     log.fatal('The stop did not finish in time; what was not answered was not promised');
+    if (server instanceof Workers) server.kill();
     process.exit(1);
   }, config.SHUTDOWN_TIMEOUT_SECONDS * 1_000);
-  await service.stop();
+  await server.stop();
   await database.close();
   clearTimeout(deadline);
   log.info('Stopped');
+}
+
+/** What the database needs before anything can serve from it, and what is to be known of it. */
+async function prepare(
+  config: Config,
+  address: DatabaseAddress,
+  log: Logger,
+): Promise<{ engine: EngineChoice; secret: Secret; hasApps: boolean }> {
+  const sql = connect(address, { connections: 1, name: 'tidemark start' });
+  const engine = await chooseEngine(sql);
+  if (engine.note !== null) log.info(engine.note);
+  const { applied } = await migrate(sql, engine.engine);
+  if (applied.length > 0) log.info({ applied }, 'The schema was brought up to date');
+  const secret = await openSecret({ configured: config.SECRET, dataDir: config.DATA_DIR });
+  await checkFingerprint(sql, secret, log);
+  const [installation] = await sql<{ hasApps: boolean }[]>`SELECT EXISTS (SELECT FROM apps) AS "hasApps"`;
+  await sql.end();
+  return { engine, secret, hasApps: installation?.hasApps ?? false };
 }
 
 /** Resolves with the first signal; a second one ends the process at once. */
@@ -65,19 +90,20 @@ function untilSignal(): Promise<string> {
 }
 
 /** For the person who has just started it: where it is, and what to type next. */
-function announce(config: Config, service: Service, engine: string, hasApps: boolean): void {
+function announce(config: Config, server: Server, engine: string, hasApps: boolean): void {
   const host = config.HOST.includes(':') ? `[${config.HOST}]` : config.HOST;
   const place = config.DATABASE_URL === '' ? `, embedded in ${shortPath(config.DATA_DIR)}` : '';
-  const transport = service.transport === 'uws' ? 'uWebSockets.js' : 'node:http';
+  const transport = server.transport === 'uws' ? 'uWebSockets.js' : 'node:http';
+  const processes = config.WORKERS > 1 ? ` in ${config.WORKERS} processes` : '';
   const next = hasApps ? 'app list' : 'app create --name "My app"';
   const local = ['0.0.0.0', '[::]'].includes(host) ? 'localhost' : host;
-  const base = config.PUBLIC_URL === '' ? `http://${local}:${service.port}` : config.PUBLIC_URL;
+  const base = config.PUBLIC_URL === '' ? `http://${local}:${server.port}` : config.PUBLIC_URL;
   const people =
-    service.setupPath === null
+    server.setupPath === null
       ? `  Dashboard: ${base}\n\n`
-      : `  Make the first account, within 7 days:\n    ${base}${service.setupPath}\n\n`;
+      : `  Make the first account, within 7 days:\n    ${base}${server.setupPath}\n\n`;
   process.stdout.write(
-    `\n  Tidemark listens on http://${host}:${service.port}\n  ${engine}${place}; ${transport}\n\n${people}` +
+    `\n  Tidemark listens on http://${host}:${server.port}\n  ${engine}${place}; ${transport}${processes}\n\n${people}` +
       `  Next, in another terminal:\n    npm run -s tidemark -- ${next}\n\n`,
   );
 }

@@ -5,6 +5,7 @@ import type { CacheFigures } from './database/lookup-cache.ts';
 import type { HttpServer } from './http/server.ts';
 import type { WritePath } from './ingest/write-path.ts';
 import type { Journal } from './journal/journal.ts';
+import type { SharedLimitsFigures } from './limits/redis-sliding-log.ts';
 import type { Metrics, Sample } from './metrics.ts';
 import { SAMPLED_ONE_IN } from './sampling.ts';
 import { readVersion } from './version.ts';
@@ -14,6 +15,8 @@ export interface ServiceParts {
   readonly writePath: WritePath;
   /** Null where there is none. */
   readonly journal: Journal | null;
+  /** How the limits fare with Redis. */
+  readonly limits: () => SharedLimitsFigures;
   readonly housekeeping: Housekeeping;
   /** By the `cache` label: the caches that are shown together under it. */
   readonly caches: Readonly<Record<string, { readonly caches: readonly CacheFigures[] }>>;
@@ -36,6 +39,7 @@ export function registerServiceMetrics(metrics: Metrics, parts: ServiceParts): v
   registerWrites(metrics, parts.writePath);
   registerCaches(metrics, parts.caches);
   registerDatabase(metrics, parts);
+  registerLimits(metrics, parts.limits);
   if (parts.journal !== null) registerJournal(metrics, parts.journal);
 }
 
@@ -114,6 +118,24 @@ function registerCaches(metrics: Metrics, caches: ServiceParts['caches']): void 
   ]);
 }
 
+function registerLimits(metrics: Metrics, figures: () => SharedLimitsFigures): void {
+  metrics.gauge(
+    'tidemark_limits_shared',
+    'Whether limits are common to all processes now, through Redis: 1 or 0.',
+    () => (figures().shared ? 1 : 0),
+  );
+  metrics.counter(
+    'tidemark_limits_fallbacks_total',
+    'Times that Redis went away or was too slow.',
+    () => figures().fallbacks,
+  );
+  metrics.counter(
+    'tidemark_limits_own_decisions_total',
+    "Requests that the process's own windows decided while REDIS_URL is set.",
+    () => figures().ownDecisions,
+  );
+}
+
 function registerJournal(metrics: Metrics, journal: Journal): void {
   metrics.gauge(
     'tidemark_journal_takes_events',
@@ -160,8 +182,8 @@ function registerJournal(metrics: Metrics, journal: Journal): void {
 function registerDatabase(metrics: Metrics, { housekeeping, writePath }: ServiceParts): void {
   metrics.gauge(
     'tidemark_database_up',
-    'Whether the database answered when it was last needed, by the upkeep every second: 1 or 0.',
-    () => (housekeeping.databaseIsUp && writePath.availability.reachable ? 1 : 0),
+    'Whether the database answered when it was last asked, at most a second ago: 1 or 0.',
+    () => (writePath.availability.reachable ? 1 : 0),
   );
   metrics.counter(
     'tidemark_upkeep_failures_total',

@@ -10,6 +10,7 @@ import type { EngineChoice } from './database/engine.ts';
 import { Housekeeping } from './database/housekeeping.ts';
 import { postgresUpkeep } from './database/maintenance.ts';
 import { timescaleUpkeep } from './database/timescale.ts';
+import { prepareAlone, UPKEEP_NAME, UpkeepTurn } from './database/upkeep-turn.ts';
 import { healthRoutes } from './http/health.ts';
 import { metricsRoute } from './http/metrics-route.ts';
 import { Rejection } from './http/rejection.ts';
@@ -18,7 +19,7 @@ import { createServer } from './http/server.ts';
 import { WritePath } from './ingest/write-path.ts';
 import { databaseIdentity } from './journal/identity.ts';
 import { Journal } from './journal/journal.ts';
-import { SlidingLog } from './limits/sliding-log.ts';
+import { openLimits } from './limits/open-limits.ts';
 import { Metrics } from './metrics.ts';
 import { registerProcessMetrics } from './process-metrics.ts';
 import { Apps } from './read/apps.ts';
@@ -35,6 +36,12 @@ export interface ServiceOptions {
   readonly secret: Secret;
   readonly log: Logger;
   readonly clock?: Clock;
+  /** The number of this worker, from 1 on, where several serve on one port. */
+  readonly worker?: number;
+  /** Whether others of ours listen on the port too; by default none may. */
+  readonly sharesPort?: boolean;
+  /** Whether to make the link to the first account, where there is need of one; by default so. */
+  readonly offersSetup?: boolean;
 }
 
 /** Time as an argument: tests move it. */
@@ -59,6 +66,10 @@ export interface Service {
 /** Connections for token and type look-ups: apart from reads, so that readers can not starve writers. */
 const LOOKUP_CONNECTIONS = 2;
 
+const NEIGHBOUR =
+  'Another process serves from this database and REDIS_URL is not set: limits are per process, so an app has its ' +
+  'limit once in each';
+
 /**
  * Starts the service.
  * @throws StartupError where the address can not be listened on
@@ -71,7 +82,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
 
   const lookups = connect(address, { connections: LOOKUP_CONNECTIONS, name: 'tidemark look-ups' });
   const reads = connect(address, { connections: config.READ_CONNECTIONS, name: 'tidemark reads' });
-  const upkeepSql = connect(address, { connections: 1, name: 'tidemark upkeep' });
+  const upkeepSql = connect(address, { connections: 1, name: UPKEEP_NAME });
   const breakPools = (): void => {
     for (const pool of [lookups, reads, upkeepSql]) breakConnections(pool);
     dashboard?.breakConnections();
@@ -80,14 +91,15 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     options.engine.engine === 'timescale'
       ? timescaleUpkeep(upkeepSql, config, clock.wall)
       : postgresUpkeep(upkeepSql, { retentionDays: config.RETENTION_DAYS, now: clock.wall });
-  await upkeep.prepare();
+  await prepareAlone(upkeepSql, upkeep.prepare);
 
   const journal = config.JOURNAL_DIR === '' ? null : await openJournal(options, upkeepSql);
+  const limits = await openLimits({ config, sql: lookups, log, now: clock.monotonic });
   const writePath = new WritePath({
     config,
     address,
     lookups,
-    limiter: new SlidingLog({ limit: config.CREATE_LIMIT_PER_MINUTE, now: clock.monotonic }),
+    limiter: limits.create,
     journal,
     onUnreachable: breakPools,
     log,
@@ -107,7 +119,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
   const getEvents = createGetEvents({
     sql: reads,
     resourceTokens,
-    limiter: new SlidingLog({ limit: config.READ_LIMIT_PER_MINUTE, now: clock.monotonic }),
+    limiter: limits.read,
     apps,
     maxPageBytes: config.MAX_PAGE_BYTES,
   });
@@ -118,7 +130,14 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     if (table !== 'logging_tokens' && table !== 'event_types') resourceTokens.dropAll();
   };
   const stopListening = await listenForChanges(lookups, forget);
-  const housekeeping = new Housekeeping({ upkeep, log, now: clock.wall });
+  const upkeepTurn = new UpkeepTurn({
+    sql: upkeepSql,
+    onNeighbour: () => {
+      if (config.REDIS_URL === '') log.warn(NEIGHBOUR);
+    },
+  });
+  const takeTurn = (): Promise<boolean> => upkeepTurn.take();
+  const housekeeping = new Housekeeping({ upkeep, takeTurn, log, now: clock.wall });
   housekeeping.start();
 
   dashboard = await createDashboard({
@@ -130,6 +149,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     monotonic: clock.monotonic,
     // The notification comes a moment after the commit; the answer to the person must not come before it.
     onChange: () => forget(null),
+    offersSetup: options.offersSetup ?? true,
   });
 
   const metrics = new Metrics();
@@ -166,6 +186,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     server,
     writePath,
     journal,
+    limits: limits.figures,
     housekeeping,
     caches: {
       logging_tokens: writePath.loggingTokens,
@@ -181,6 +202,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     stopping = true;
     await server.stop();
     endProcessMetrics();
+    limits.stop();
     await writePath.stop();
     if (!availability.reachable) breakPools();
     await dashboard?.close();
@@ -198,8 +220,13 @@ export async function startService(options: ServiceOptions): Promise<Service> {
 
   writePath.start();
   try {
-    const port = await server.listen(config.HOST, config.PORT);
-    return { port, transport: server.transport, setupPath: dashboard.setupPath, stop };
+    const port = await server.listen(config.HOST, config.PORT, options.sharesPort);
+    return {
+      port,
+      transport: server.transport,
+      setupPath: dashboard.setupPath,
+      stop,
+    };
   } catch (error) {
     await stop();
     throw error;

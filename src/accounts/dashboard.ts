@@ -33,6 +33,8 @@ export interface DashboardOptions {
   readonly monotonic: () => number;
   /** Called after every change, before its answer: what the process remembers of tokens and apps is out of date. */
   readonly onChange: () => void;
+  /** Whether to make the link to the first account. */
+  readonly offersSetup: boolean;
   /** Folder of the built dashboard. */
   readonly assets?: string;
 }
@@ -104,7 +106,7 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
   await passwords.decoy();
   return {
     routes,
-    setupPath: allowed === 'first' ? await setup.createPath() : null,
+    setupPath: allowed === 'first' && options.offersSetup ? await setup.createPath() : null,
     breakConnections: () => breakConnections(sql),
     close: async () => {
       await background.idle();

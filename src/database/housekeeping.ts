@@ -1,6 +1,6 @@
-/** Runs the database's upkeep while the service runs. Several processes may do so: the work itself takes turns. */
+/** Runs the database's upkeep while the service runs, in one process at a time. */
 import type { Logger } from 'pino';
-import { errorCode, isUnavailable } from './connect.ts';
+import { errorCode } from './connect.ts';
 
 /** What there is to do, which differs between the engines. Any of it may run in several processes and be cut off. */
 export interface Upkeep {
@@ -14,6 +14,8 @@ export interface Upkeep {
 
 export interface HousekeepingOptions {
   readonly upkeep: Upkeep;
+  /** Whether the next round is this process's to do. */
+  readonly takeTurn: () => Promise<boolean>;
   readonly log: Logger;
   /** Milliseconds since the epoch. */
   readonly now: () => number;
@@ -21,8 +23,6 @@ export interface HousekeepingOptions {
 
 const OFTEN_MS = 1_000;
 const SELDOM_MS = 600_000;
-/** A database that is silent for so long counts as gone, as it does for a writer. */
-const SILENCE_MS = 10_000;
 
 /** The loop. Failures are logged and tried again in the next round. */
 export class Housekeeping {
@@ -33,10 +33,6 @@ export class Housekeeping {
   #seldomAt = Number.NEGATIVE_INFINITY;
   #failing = false;
   #failures = 0;
-  /** What the last round that ended has found. */
-  #reachable = true;
-  /** When the question was asked that waits for its answer. */
-  #askedAt: number | null = null;
 
   constructor(options: HousekeepingOptions) {
     this.#options = options;
@@ -45,12 +41,6 @@ export class Housekeeping {
   /** Rounds that failed. */
   get failures(): number {
     return this.#failures;
-  }
-
-  /** Whether the database answers, as the last round found it: about a second old, or the wait of this one. */
-  get databaseIsUp(): boolean {
-    if (!this.#reachable) return false;
-    return this.#askedAt === null || this.#options.now() - this.#askedAt < SILENCE_MS;
   }
 
   start(): void {
@@ -72,13 +62,10 @@ export class Housekeeping {
   }
 
   async #work(): Promise<void> {
-    const { upkeep, log, now } = this.#options;
+    const { upkeep, takeTurn, log, now } = this.#options;
     try {
-      this.#askedAt = now();
+      if (!(await takeTurn())) return;
       await upkeep.everySecond();
-      // What comes seldom may rightly take long.
-      this.#askedAt = null;
-      this.#reachable = true;
       if (Math.abs(now() - this.#seldomAt) >= SELDOM_MS) {
         const dropped = await upkeep.everyTenMinutes();
         if (dropped.length > 0) log.info({ dropped }, 'Events behind the retention limit were dropped');
@@ -87,8 +74,6 @@ export class Housekeeping {
       this.#failing = false;
     } catch (error) {
       this.#failures += 1;
-      this.#askedAt = null;
-      this.#reachable = !isUnavailable(error);
       const context = { code: errorCode(error), err: error };
       if (!this.#failing) log.warn(context, 'Upkeep of the database failed; it is tried again every second');
       this.#failing = true;

@@ -109,13 +109,16 @@ class NodeTransport implements Transport {
     });
   }
 
-  listen(host: string, port: number): Promise<number> {
+  listen(host: string, port: number, shared: boolean): Promise<number> {
     return new Promise((resolve, reject) => {
       this.#server.once('error', (error: NodeJS.ErrnoException) =>
         reject(listenError(host, port, error.code ?? error.message)),
       );
+      // A worker's socket is the primary process's, which hands its connections out (node:cluster).
       // A listening server's address is an AddressInfo unless it is a pipe, which this one never is.
-      this.#server.listen(port, host, () => resolve((this.#server.address() as AddressInfo).port));
+      this.#server.listen({ port, host, exclusive: !shared }, () =>
+        resolve((this.#server.address() as AddressInfo).port),
+      );
     });
   }
 

@@ -30,7 +30,8 @@ export interface HttpServer {
   readonly counts: RequestCounts;
   /** Bytes of request bodies in memory now. */
   readonly bodiesBytes: number;
-  listen(host: string, port: number): Promise<number>;
+  /** @param shared whether other processes of ours listen on the port too */
+  listen(host: string, port: number, shared?: boolean): Promise<number>;
   /** Stops listening, answers what is in flight, closes every connection. */
   stop(): Promise<void>;
 }
@@ -98,8 +99,8 @@ class Server implements HttpServer {
     return this.#limits.bodiesBytes;
   }
 
-  listen(host: string, port: number): Promise<number> {
-    return this.#transport.listen(host, port);
+  listen(host: string, port: number, shared = false): Promise<number> {
+    return this.#transport.listen(host, port, shared);
   }
 
   #accept(wire: Wire, known: Match | null): Exchange {

@@ -18,10 +18,11 @@ export interface TransportOptions {
 export interface Transport {
   /**
    * Listens; port 0 takes a free one.
+   * @param shared whether other processes of ours, of the same user, listen on the port too
    * @returns the port
    * @throws StartupError where the address can not be had
    */
-  listen(host: string, port: number): Promise<number>;
+  listen(host: string, port: number, shared: boolean): Promise<number>;
   /** Takes no further connections; those that are open go on. */
   stopListening(): void;
   /** Closes every connection. */

@@ -23,7 +23,8 @@ const CONTENT_TYPE = 'Content-Type';
 /** Larger answers go out piece by piece, so that a slow reader does not double them in native memory. */
 const WHOLE_ANSWER_BYTES = 65_536;
 
-/** LIBUS_LISTEN_EXCLUSIVE_PORT, which the package's types leave out. */
+/** LIBUS_LISTEN_DEFAULT and LIBUS_LISTEN_EXCLUSIVE_PORT, which the package's types leave out. */
+const SHARED_PORT = 0;
 const EXCLUSIVE_PORT = 1;
 
 class UwsWire implements Wire {
@@ -151,7 +152,7 @@ class UwsTransport implements Transport {
     wire.exchange = this.#options.accept(wire, match);
   }
 
-  async listen(host: string, port: number): Promise<number> {
+  async listen(host: string, port: number, shared: boolean): Promise<number> {
     // Without the exclusive option a second process would share the port (SO_REUSEPORT) and take half of the requests.
     const socket = await new Promise<us_listen_socket | false>((resolve) => {
       // The native call takes (host, port, options, callback), which the package's types leave out.
@@ -161,7 +162,7 @@ class UwsTransport implements Transport {
         options: number,
         callback: (socket: us_listen_socket | false) => void,
       ) => void;
-      listen(host, port, EXCLUSIVE_PORT, resolve);
+      listen(host, port, shared ? SHARED_PORT : EXCLUSIVE_PORT, resolve);
     });
     if (socket === false) throw await whyNot(host, port);
     this.#listening = socket;

@@ -19,10 +19,13 @@ class Ring {
 
   /** Forgets what left the window: a request at t and one at t + 60 s are never in the same 60 seconds. */
   expire(now: number): void {
-    while (this.count > 0 && this.oldest() <= now - WINDOW_MS) {
-      this.#head = (this.#head + 1) % this.#times.length;
-      this.count -= 1;
-    }
+    while (this.count > 0 && this.oldest() <= now - WINDOW_MS) this.shift();
+  }
+
+  /** Forgets the oldest. */
+  shift(): void {
+    this.#head = (this.#head + 1) % this.#times.length;
+    this.count -= 1;
   }
 
   push(time: number, limit: number): void {
@@ -74,6 +77,19 @@ export class SlidingLog implements Limiter {
     if (accepted) ring.push(now, limit);
     const resetSeconds = Math.max(1, Math.ceil((ring.oldest() + WINDOW_MS - now) / 1000));
     return { accepted, limit, remaining: limit - ring.count, resetSeconds };
+  }
+
+  /** Counts a request of `key` that was accepted elsewhere. */
+  note(key: number): void {
+    const limit = this.#limit;
+    if (limit === 0) return;
+    const now = this.#now();
+    if (now - this.#sweptAt > WINDOW_MS) this.#sweep(now);
+    const ring = this.#ring(key);
+    ring.expire(now);
+    // Clocks differ by a little: there its oldest may have left the window already.
+    if (ring.count === limit) ring.shift();
+    ring.push(now, limit);
   }
 
   #ring(key: number): Ring {

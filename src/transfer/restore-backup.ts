@@ -113,7 +113,7 @@ async function takeOver(client: pg.Client, tables: readonly BackupTable[]): Prom
     }
   }
   for (const { name } of tables.toReversed()) {
-    const own = name === 'installation' ? " WHERE name <> 'engine'" : '';
+    const own = name === 'installation' ? " WHERE name NOT IN ('engine', 'id')" : '';
     await client.query(`DELETE FROM ${identifiers([name])}${own}`);
   }
 }

@@ -101,8 +101,8 @@ async function readPieces(client: pg.Client, engine: Engine, boundary: string): 
   const time = (text: string): string => `'${text}'::timestamptz`;
   return [
     ...tables.map(({ name, columns }): Piece => {
-      // The engine is the target's own.
-      const own = name === 'installation' ? " WHERE name <> 'engine'" : '';
+      // The engine and the id are the target's own.
+      const own = name === 'installation' ? " WHERE name NOT IN ('engine', 'id')" : '';
       const query = `SELECT ${identifiers(columns)} FROM ${identifiers([name])}${own}`;
       return { section: { section: 'table', table: name, columns }, query };
     }),

@@ -116,7 +116,7 @@ async function temporaryFolder(user: SystemUser | undefined): Promise<string> {
   return folder;
 }
 
-async function freePort(): Promise<number> {
+export async function freePort(): Promise<number> {
   const server = createServer().listen(0, '127.0.0.1');
   await once(server, 'listening');
   const address = server.address();

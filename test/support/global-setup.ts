@@ -11,6 +11,7 @@ import { canReach, isRoot, type SystemUser, unprivilegedUser } from '../../src/d
 import { chooseEngine } from '../../src/database/engine.ts';
 import { migrate } from '../../src/database/migrate.ts';
 import { addressOf, type Cluster, type ClusterAddress, startCluster } from './cluster.ts';
+import { REDIS_SERVER } from './redis-server.ts';
 
 /** What the suites run on: PostgreSQL alone in two versions, and TimescaleDB. */
 export type TestEngine = 'postgres18' | 'postgres15' | 'timescale';
@@ -32,6 +33,11 @@ export default async function setup(project: TestProject): Promise<() => Promise
     if (process.env.CI === 'true')
       throw new Error(`In CI the suites must run on PostgreSQL 15, which is not at ${bin15}`);
     skipped.push(`the suites on PostgreSQL 15, which is not at ${bin15} (POSTGRES15_BIN)`);
+  }
+  if (REDIS_SERVER === undefined) {
+    if (process.env.CI === 'true')
+      throw new Error('In CI the suites must run with Redis: install redis-server');
+    skipped.push('the suites with Redis: redis-server is not on the PATH (Debian: apt install redis-server)');
   }
 
   // Copies of programs that an ordinary user may need, where he can not reach or complete the originals.

@@ -161,7 +161,8 @@ async function serve(database: TestDatabase, options: TestServiceOptions): Promi
   };
 }
 
-function captured(lines: Record<string, unknown>[]): pino.Logger {
+/** A log whose lines a test reads. */
+export function captured(lines: Record<string, unknown>[]): pino.Logger {
   const sink = new Writable({
     write: (line: Buffer, _encoding, done) => {
       lines.push(JSON.parse(line.toString()));

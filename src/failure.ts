@@ -1,0 +1,15 @@
+/** What a failure is called towards the person at the keyboard. */
+import { AccountError } from './accounts/account-error.ts';
+import { isUnavailable } from './database/connect.ts';
+import { StartupError } from './startup-error.ts';
+
+/** One line for whatever went wrong. */
+export function describeFailure(error: unknown): string {
+  const message = error instanceof Error ? error.message : String(error);
+  if (error instanceof StartupError || error instanceof AccountError) return message;
+  // Files have codes in common with sockets.
+  const isOfFile =
+    error instanceof Error && 'path' in error && 'syscall' in error && error.syscall !== 'connect';
+  if (isUnavailable(error) && !isOfFile) return `the database went away (${message}): try again`;
+  return `unexpected failure: ${message} (LOG_LEVEL=debug shows where)`;
+}

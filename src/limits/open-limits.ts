@@ -1,0 +1,52 @@
+/** The limits of the contract: through Redis where REDIS_URL is set, else in this process alone. */
+import type { Logger } from 'pino';
+import type { Config } from '../config.ts';
+import type { Sql } from '../database/connect.ts';
+import { installationId } from '../database/installation-id.ts';
+import type { Limiter } from './limiter.ts';
+import { SharedLimits, type SharedLimitsFigures } from './redis-sliding-log.ts';
+import { SlidingLog } from './sliding-log.ts';
+
+export interface Limits {
+  /** Create requests, by the app's internal id. */
+  readonly create: Limiter;
+  /** Reads, by the resource token's internal id. */
+  readonly read: Limiter;
+  readonly figures: () => SharedLimitsFigures;
+  readonly stop: () => void;
+}
+
+export interface LimitsOptions {
+  readonly config: Config;
+  readonly sql: Sql;
+  readonly log: Logger;
+  /** Milliseconds of a monotonic clock. */
+  readonly now: () => number;
+}
+
+export async function openLimits({ config, sql, log, now }: LimitsOptions): Promise<Limits> {
+  const create = config.CREATE_LIMIT_PER_MINUTE;
+  const read = config.READ_LIMIT_PER_MINUTE;
+  if (config.REDIS_URL === '') {
+    return {
+      create: new SlidingLog({ limit: create, now }),
+      read: new SlidingLog({ limit: read, now }),
+      figures: () => ({ shared: false, fallbacks: 0, ownDecisions: 0 }),
+      stop: () => undefined,
+    };
+  }
+  const shared = await SharedLimits.start({
+    url: config.REDIS_URL,
+    // Internal ids are counted from 1 in every database. One hash tag, so that one call of a script may touch all keys.
+    prefix: `${config.REDIS_PREFIX}:{${await installationId(sql)}}`,
+    timeoutMs: config.REDIS_TIMEOUT_MS,
+    log,
+    now,
+  });
+  return {
+    create: shared.limiter({ name: 'create', limit: create }),
+    read: shared.limiter({ name: 'read', limit: read }),
+    figures: () => shared.figures,
+    stop: () => shared.stop(),
+  };
+}

@@ -1,0 +1,146 @@
+/** The connection to Redis, or to a Redis Cluster, on which the limits' script runs. */
+import { createHash } from 'node:crypto';
+import { Cluster, Redis, type RedisOptions } from 'ioredis';
+import { SLIDING_LOG_SCRIPT } from './redis-script.ts';
+
+const SHA = createHash('sha1').update(SLIDING_LOG_SCRIPT).digest('hex');
+
+const CONNECT_TIMEOUT_MS = 2_000;
+const RECONNECT_MS = { first: 50, most: 1_000 };
+
+export interface RedisConnectionOptions {
+  /** REDIS_URL: one address, or several of a Redis Cluster, separated by commas. */
+  readonly url: string;
+  /** The connection can be used now. */
+  readonly onReady: () => void;
+  /** It can be used no longer, or not yet; it is made again by itself. */
+  readonly onLost: (reason: string) => void;
+}
+
+/** One connection, made again for as long as it is wanted. Nothing waits in it: what can not be sent now is refused. */
+export class RedisConnection {
+  readonly #options: RedisConnectionOptions;
+  #client: Redis | Cluster;
+
+  constructor(options: RedisConnectionOptions) {
+    this.#options = options;
+    const urls = options.url.split(',');
+    this.#client = urls.length > 1 ? this.#cluster(urls) : this.#single(options.url);
+  }
+
+  get isReady(): boolean {
+    return this.#client.status === 'ready';
+  }
+
+  /**
+   * Runs the script.
+   * @param keys all of one hash tag
+   * @returns three numbers for each key
+   * @throws for whatever keeps Redis from answering
+   */
+  async run(keys: readonly string[], args: readonly string[]): Promise<readonly number[]> {
+    try {
+      return numbers(await this.#client.evalsha(SHA, keys.length, ...keys, ...args), keys.length);
+    } catch (error) {
+      const message = describeRedisError(error);
+      if (message.startsWith('MOVED') && this.#client instanceof Redis) this.#becomeCluster();
+      // It was restarted, or another has taken its place: the script goes along once, and nothing was counted before.
+      if (!message.startsWith('NOSCRIPT')) throw error;
+      const answer = await this.#client.eval(SLIDING_LOG_SCRIPT, keys.length, ...keys, ...args);
+      return numbers(answer, keys.length);
+    }
+  }
+
+  /** Gives up a connection over which nothing comes any more, and makes another. */
+  renew(): void {
+    if (this.#client instanceof Redis) this.#client.disconnect(true);
+  }
+
+  close(): void {
+    this.#client.disconnect();
+  }
+
+  #single(url: string): Redis {
+    return this.#watched(new Redis(url, CONNECTION));
+  }
+
+  #cluster(urls: readonly string[]): Cluster {
+    const nodes = urls.map((url) => new URL(url));
+    const [{ username = '', password = '', protocol = '' } = {}] = nodes;
+    const cluster = new Cluster(
+      nodes.map(({ hostname, port }) => ({
+        host: hostname.replace(/^\[|\]$/g, ''),
+        port: Number(port || 6379),
+      })),
+      {
+        enableOfflineQueue: false,
+        clusterRetryStrategy: retryDelay,
+        redisOptions: {
+          ...CONNECTION,
+          ...(username !== '' && { username: decodeURIComponent(username) }),
+          ...(password !== '' && { password: decodeURIComponent(password) }),
+          ...(protocol === 'rediss:' && { tls: {} }),
+        },
+        // Certificates are made out for names; the cluster's own list has addresses.
+        ...(protocol === 'rediss:' && { dnsLookup: (name, done) => done(null, name) }),
+      },
+    );
+    return this.#watched(cluster);
+  }
+
+  /** A cluster was reached by one of its nodes, as through the single address that a managed one has. */
+  #becomeCluster(): void {
+    this.#client.removeAllListeners();
+    this.#client.on('error', () => undefined);
+    this.#client.disconnect();
+    this.#client = this.#cluster([this.#options.url]);
+  }
+
+  #watched<C extends Redis | Cluster>(client: C): C {
+    let reason = 'the connection was closed';
+    client.on('ready', () => {
+      reason = 'the connection was closed';
+      this.#options.onReady();
+    });
+    client.on('error', (error: unknown) => {
+      reason = describeRedisError(error);
+    });
+    client.on('close', () => this.#options.onLost(reason));
+    return client;
+  }
+}
+
+function retryDelay(times: number): number {
+  return Math.min(RECONNECT_MS.first * 2 ** times, RECONNECT_MS.most);
+}
+
+const CONNECTION = {
+  connectionName: 'tidemark',
+  disableClientInfo: true,
+  protocol: 2,
+  connectTimeout: CONNECT_TIMEOUT_MS,
+  // What can not be sent now is decided here now, and what was not answered is never sent again: it may have counted.
+  enableOfflineQueue: false,
+  maxRetriesPerRequest: 0,
+  autoResendUnfulfilledCommands: false,
+  retryStrategy: retryDelay,
+  // After a failover the address may lead to what has become a replica: a new connection finds the new primary.
+  reconnectOnError: (error: Error) => error.message.startsWith('READONLY'),
+} as const satisfies RedisOptions;
+
+function numbers(answer: unknown, keys: number): readonly number[] {
+  const isRight =
+    Array.isArray(answer) &&
+    answer.length === 3 * keys &&
+    answer.every((part) => typeof part === 'number' && Number.isSafeInteger(part));
+  if (!isRight) throw new Error('Redis answered something else than the script does');
+  return answer;
+}
+
+/** One line without what a command carried: an AUTH carries the password. */
+export function describeRedisError(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  if (error.message !== '') return error.message;
+  // Of several addresses of one name none could be connected to.
+  return 'code' in error ? String(error.code) : error.name;
+}

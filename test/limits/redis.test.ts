@@ -1,0 +1,265 @@
+/** The shared limits on a real Redis: the contract of every limiter, many processes, and a Redis that fails. */
+import { Redis } from 'ioredis';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import type { LimitDecision, Limiter } from '../../src/limits/limiter.ts';
+import { SharedLimits, type SharedLimitsOptions } from '../../src/limits/redis-sliding-log.ts';
+import { startRedisCluster, TestRedis } from '../support/redis.ts';
+import { REDIS_SERVER } from '../support/redis-server.ts';
+import { captured, until } from '../support/service.ts';
+import { limiterContract } from './limiter.contract.ts';
+
+const log: Record<string, unknown>[] = [];
+let redis: TestRedis;
+const open: SharedLimits[] = [];
+let names = 0;
+
+const connect = async (more: Partial<SharedLimitsOptions> = {}): Promise<SharedLimits> => {
+  const limits = await SharedLimits.start({
+    url: redis.url,
+    prefix: 'test:{one}',
+    // A machine that is busy with other tests must not look like a slow Redis.
+    timeoutMs: 5_000,
+    log: captured(log),
+    now: () => performance.now(),
+    ...more,
+  });
+  open.push(limits);
+  return limits;
+};
+
+/** A name whose windows are empty. */
+const newName = (): string => `n${names++}`;
+
+const take = async (limiter: Limiter, key = 1): Promise<LimitDecision> => {
+  const decision = await limiter.take(key);
+  if (decision === null) throw new Error('There is no limit.');
+  return decision;
+};
+
+const acceptedOf = async (limiters: readonly Limiter[], times: number, key = 1): Promise<number> => {
+  const all = limiters.flatMap((limiter) => Array.from({ length: times }, () => take(limiter, key)));
+  return (await Promise.all(all)).filter(({ accepted }) => accepted).length;
+};
+
+const messages = (): unknown[] => log.map(({ msg }) => msg);
+const AWAY = 'Redis is away: until it is back, limits are per process';
+const SHARED = 'Limits are shared through Redis';
+
+describe.skipIf(REDIS_SERVER === undefined)('on a real Redis,', () => {
+  beforeAll(async () => {
+    redis = await TestRedis.start();
+  });
+  afterAll(() => redis?.remove());
+  afterEach(() => {
+    for (const limits of open.splice(0)) limits.stop();
+    log.length = 0;
+  });
+
+  describe('with a clock that the tests move,', () => {
+    let clock = { ms: 0 };
+    let limits: SharedLimits | null = null;
+    afterEach(() => {
+      // Else it was the process's own windows that kept the contract.
+      if (limits !== null) expect(limits.figures).toEqual({ shared: true, fallbacks: 0, ownDecisions: 0 });
+      limits = null;
+    });
+    limiterContract(
+      'the sliding log in Redis',
+      async (limit) => {
+        clock = { ms: 0 };
+        limits ??= await connect({
+          now: () => clock.ms,
+          redisTime: () => Math.floor(clock.ms * 1_000),
+        });
+        return { limiter: limits.limiter({ name: newName(), limit }), clock };
+      },
+      { runs: 30 },
+    );
+
+    test('a clock that is set back lifts no limit, and keeps nobody out for longer than a window', async () => {
+      const time = { us: 1e15 };
+      const own = { ms: 0 };
+      const shared = await connect({ now: () => own.ms, redisTime: () => time.us });
+      for (const back of [1, 30e6, 60e6, 61e6, 3600e6, 1e14]) {
+        const limiter = shared.limiter({ name: newName(), limit: 10 });
+        expect(await acceptedOf([limiter], 6)).toBe(6);
+        time.us -= back;
+        expect(await acceptedOf([limiter], 20)).toBe(4);
+        time.us += 120e6;
+        own.ms += 120_000;
+        expect(await acceptedOf([limiter], 20)).toBe(10);
+      }
+    });
+  });
+
+  test('1,001 requests over three processes at once: exactly 1,000 are accepted', async () => {
+    const limiters = await Promise.all(
+      ['a', 'b', 'c'].map(async () => (await connect()).limiter({ name: 'three', limit: 1_000 })),
+    );
+    const all = Array.from({ length: 1_001 }, (_, index) => limiters[index % 3] as Limiter);
+    const decisions = await Promise.all(all.map((limiter) => take(limiter)));
+    expect(decisions.filter(({ accepted }) => accepted).length).toBe(1_000);
+    // Each sees a place of its own.
+    const remaining = decisions.filter(({ accepted }) => accepted).map((decision) => decision.remaining);
+    expect(new Set(remaining).size).toBe(1_000);
+  });
+
+  test('what waits in one turn of the event loop is one command, whatever its keys and limiters', async () => {
+    const limits = await connect();
+    const [writes, reads] = [newName(), newName()].map((name) => limits.limiter({ name, limit: 100 }));
+    const calls = async (): Promise<number> =>
+      Number(/cmdstat_evalsha:calls=(\d+)/.exec(await redis.cli('info', 'commandstats'))?.[1] ?? 0);
+    const before = await calls();
+    await Promise.all([
+      ...Array.from({ length: 50 }, (_, index) => writes?.take(index % 7)),
+      ...Array.from({ length: 50 }, (_, index) => reads?.take(index % 5)),
+    ]);
+    expect((await calls()) - before).toBe(1);
+  });
+
+  test('keys carry the prefix and one hash tag, expire, and are small', async () => {
+    const client = new Redis(redis.url);
+    try {
+      await client.flushall();
+      const limiter = (await connect()).limiter({ name: 'small', limit: 1_000 });
+      await take(limiter, 17);
+      expect(await client.keys('*')).toEqual(expect.arrayContaining(['test:{one}:small:17']));
+      for (const key of await client.keys('*')) {
+        expect(key).toMatch(/^test:\{one\}:/);
+        expect(await client.pttl(key)).toBeGreaterThan(55_000);
+        expect(await client.pttl(key)).toBeLessThanOrEqual(60_001);
+      }
+      // At worst each of the thousand comes by itself.
+      for (let index = 1; index < 1_000; index += 1) await take(limiter, 17);
+      expect(await client.memory('USAGE', 'test:{one}:small:17')).toBeLessThan(16_000);
+      for (let index = 0; index < 1_000; index += 1) void limiter.take(18);
+      await take(limiter, 18);
+      expect(await client.memory('USAGE', 'test:{one}:small:18')).toBeLessThan(300);
+    } finally {
+      client.disconnect();
+    }
+  });
+
+  test('a script that Redis has forgotten is sent again, and nothing is decided alone', async () => {
+    const limits = await connect();
+    const limiter = limits.limiter({ name: newName(), limit: 5 });
+    await take(limiter);
+    await redis.cli('script', 'flush');
+    expect((await take(limiter)).remaining).toBe(3);
+    expect(limits.figures).toEqual({ shared: true, fallbacks: 0, ownDecisions: 0 });
+  });
+
+  test('while Redis is paused requests go on, within the own window, which knows what Redis accepted', async () => {
+    const limits = await connect({ timeoutMs: 50 });
+    const limiter = limits.limiter({ name: newName(), limit: 10 });
+    await until(() => limits.figures.shared, 'Redis is quick enough');
+    expect(await acceptedOf([limiter], 4)).toBe(4);
+    await redis.pause();
+    try {
+      const startedAt = performance.now();
+      expect(await acceptedOf([limiter], 20)).toBe(6);
+      expect(performance.now() - startedAt).toBeLessThan(1_000);
+      // Only the first ones have waited.
+      const again = performance.now();
+      for (let index = 0; index < 50; index += 1) expect((await take(limiter)).accepted).toBe(false);
+      expect(performance.now() - again).toBeLessThan(50);
+      expect(limits.figures).toMatchObject({ shared: false, fallbacks: 1 });
+    } finally {
+      await redis.resume();
+    }
+    await until(() => limits.figures.shared, 'limits are shared again');
+    expect((await take(limiter)).accepted).toBe(false);
+    expect(messages().filter((message) => message === AWAY).length).toBeGreaterThan(0);
+    expect(messages().at(-1)).toBe(SHARED);
+  });
+
+  test('Redis killed and started again, empty: one line at each change, and the window goes on in each process', async () => {
+    const limits = await connect();
+    const limiter = limits.limiter({ name: newName(), limit: 10 });
+    expect(await acceptedOf([limiter], 4)).toBe(4);
+    log.length = 0;
+    await redis.kill();
+    await until(() => !limits.figures.shared, 'it is noticed that Redis is gone');
+    expect(await acceptedOf([limiter], 3)).toBe(3);
+    await redis.run();
+    await until(() => limits.figures.shared, 'limits are shared again');
+    // Redis would accept ten now.
+    expect(await acceptedOf([limiter], 20)).toBe(3);
+    expect(messages()).toEqual([AWAY, SHARED]);
+    expect(limits.figures).toMatchObject({ shared: true, fallbacks: 1, ownDecisions: 3 });
+  });
+
+  test('a Redis that became a replica counts as away until it is a primary', async () => {
+    const limits = await connect();
+    const limiter = limits.limiter({ name: newName(), limit: 10 });
+    await redis.cli('replicaof', '127.0.0.1', '1');
+    expect((await take(limiter)).accepted).toBe(true);
+    expect(limits.figures).toMatchObject({ shared: false, fallbacks: 1, ownDecisions: 1 });
+    await redis.cli('replicaof', 'no', 'one');
+    await until(() => limits.figures.shared, 'limits are shared again');
+    expect((await take(limiter)).accepted).toBe(true);
+  });
+
+  test('without a Redis at the start it starts with own limits, and joins it when it comes', async () => {
+    await redis.kill();
+    const limits = await connect();
+    const limiter = limits.limiter({ name: newName(), limit: 10 });
+    expect(messages()).toEqual([AWAY]);
+    expect(await acceptedOf([limiter], 20)).toBe(10);
+    await redis.run();
+    await until(() => limits.figures.shared, 'limits are shared');
+    expect(messages()).toEqual([AWAY, SHARED]);
+  });
+
+  test('a password that is wrong is not shown', async () => {
+    await redis.cli('config', 'set', 'requirepass', 'right-password');
+    try {
+      const wrong = await connect({ url: redis.url.replace('//', '//:hidden-password@') });
+      expect(wrong.figures.shared).toBe(false);
+      expect(messages()).toEqual([AWAY]);
+      expect(JSON.stringify(log)).toMatch(/WRONGPASS|NOAUTH/);
+      expect(JSON.stringify(log)).not.toContain('hidden-password');
+      const right = await connect({ url: redis.url.replace('//', '//:right-password@') });
+      expect(right.figures.shared).toBe(true);
+    } finally {
+      await redis.cli('-a', 'right-password', '--no-auth-warning', 'config', 'set', 'requirepass', '');
+    }
+  });
+
+  describe('on a Redis Cluster of three nodes,', () => {
+    let cluster: Awaited<ReturnType<typeof startRedisCluster>>;
+    beforeAll(async () => {
+      cluster = await startRedisCluster();
+    });
+    afterAll(() => cluster?.remove());
+
+    test('several processes share one limit, by its list of nodes or by any one of them', async () => {
+      const urls = [cluster.urls.join(','), ...cluster.urls];
+      const all = await Promise.all(urls.map((url) => connect({ url, prefix: 'test:{cluster}' })));
+      await until(() => all.every(({ figures }) => figures.shared), 'all have found their node');
+      const limiters = all.map((limits) => limits.limiter({ name: 'common', limit: 100 }));
+      expect(await acceptedOf(limiters, 50)).toBe(100);
+      for (const { figures } of all) expect(figures.ownDecisions).toBe(0);
+    });
+
+    let clock = { ms: 0 };
+    let limits: SharedLimits | null = null;
+    afterEach(() => {
+      if (limits !== null) expect(limits.figures).toEqual({ shared: true, fallbacks: 0, ownDecisions: 0 });
+      limits = null;
+    });
+    limiterContract(
+      'the sliding log in a Redis Cluster',
+      async (limit) => {
+        clock = { ms: 0 };
+        limits ??= await connect({
+          url: cluster.urls.join(','),
+          now: () => clock.ms,
+          redisTime: () => Math.floor(clock.ms * 1_000),
+        });
+        return { limiter: limits.limiter({ name: newName(), limit }), clock };
+      },
+      { runs: 5 },
+    );
+  });
+});
