@@ -30,7 +30,10 @@ const UPLOT_EDITS: readonly (readonly [RegExp, string])[] = [
   [/\[_min, _max\] = rangeNum\(_min, _max, rangePad, true\);/, ';'],
   [/rangeNum\(dataMin, dataMax, (cfg|rangePad, true)\)/g, 'nullNullTuple'],
   // No labels of whole axes, none askew.
-  [/if \(axis\.label != null\)/, 'if (false)'],
+  [/if \(axis\.label != null\)/g, 'if (false)'],
+  [/axis\.label != null \? axis\.labelSize : 0/, '0'],
+  [/axis\.labelFont = .*;/, ''],
+  [/\[axis\.font, axis\.labelFont\]/, '[axis.font]'],
   [/let angle = .*;/, 'const angle = 0;'],
   // No legend, no formats of time.
   [/const showLegend = legend\.show;/, 'const showLegend = false;'],
@@ -43,9 +46,19 @@ const UPLOT_EDITS: readonly (readonly [RegExp, string])[] = [
   // Increments are always given.
   [/axis\.incrs {2}= .*;/, 'axis.incrs = fnOrSelf(axis.incrs);'],
   [/const (\w+Incrs) = .*;/g, 'const $1 = null;'],
+  // Padding is always given, and no plugins or bands.
+  [/opts\.padding \|\| \[[^\]]*\]/, 'opts.padding'],
+  [/ifNull\(p, autoPadSide\)/, 'p'],
+  [/\(opts\.plugins \|\| \[\]\)\.forEach\(p => \{[\s\S]*?\n\t\}\);/g, ''],
+  [/bands\.forEach\(b => \{[\s\S]*?\n\t\}\);/, ''],
   // Nothing painted but axes and grid, and nothing that follows the cursor but its line.
   [/else if \(s\.show && s\.auto\)\s*accScale\(.*\);/, ';'],
   [/pt = initCursorPt\(s, i\);/g, ';'],
+  [/(let|const) pt = cursorPts\[i\];/g, 'const pt = null;'],
+  [/cursorPts(Lft|Top)?\.splice\(i, 0, .*\);/g, ''],
+  [/const legendOpts = \{[\s\S]*?\n\};/, 'const legendOpts = {};'],
+  [/points: \{\s*one:[\s\S]*?\n\t\},/, 'points: {},'],
+  [/if \(cursor\.dataIdx == null\) \{[\s\S]*?\n\t\}\n/, 'cursor.dataIdx = (self, seriesIdx, idx) => idx;'],
   [/const linearPath = linear\(\) ;/, 'const linearPath = null;'],
   [/const pointsPath = points\(\) ;/, 'const pointsPath = null;'],
   [/series: drawSeries/, 'series: noop'],
@@ -57,10 +70,10 @@ const UPLOT_EDITS: readonly (readonly [RegExp, string])[] = [
   [/events\["setSeries"\] = [\s\S]*?\n\t\};/, ''],
   [/\bsrc == null\b/g, 'true'],
   [/\bsrc != null\b/g, 'false'],
-  [/if \(syncOpts\.filters\.pub[^;]*;/, ''],
   [/if \(_pub\)/g, 'if (false)'],
-  [/const sync = _sync.*;/, ''],
-  [/sync\.(un)?sub\(self\);/g, ''],
+  [/const syncOpts = [\s\S]*?sync\.sub\(self\);/, ''],
+  [/sync\.unsub\(self\);/, ''],
+  [/(rect\.top;\s*\})\s*else \{[\s\S]*?\n\t\t\}(?=\s*if \(snap)/, '$1'],
   [/^uPlot\.assign = assign;[\s\S]*(?=\nexport \{)/m, ''],
 ];
 

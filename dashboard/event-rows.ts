@@ -8,6 +8,8 @@ export interface EventRow {
   readonly createdAt: string;
   /** The JSON text as it was sent. */
   readonly payload: string;
+  /** It has arrived while the list was shown. */
+  readonly isNew?: boolean;
 }
 
 export interface EventPage {
@@ -25,6 +27,12 @@ export function readEventPage(text: string): EventPage {
     events: events.map((child) => readRow(text, child.start)),
     next: scalar(text, data.get('next')),
   };
+}
+
+/** The events of a message of the live feed; null where it leaves something of them out. */
+export function readNews(news: string): readonly EventRow[] | null {
+  if (!news.endsWith('"skipped":0}') || news.includes('"payloadBytes":')) return null;
+  return readEventPage(`{"data":${news}}`).events;
 }
 
 /** Reads `{"success":true,"data":{"id":…}}`. */

@@ -54,7 +54,6 @@ export default function Chart(props: ChartProps): VNode {
     const before = drawn.current;
     if (before.series === series && before.stack === stack && before.zone === zone) return;
     drawn.current = { series, stack, zone };
-    tooltip.current?.hide();
     plot.current?.update(drawn.current);
   }, [series, stack, zone]);
   useEffect(() => plot.current?.focus(focus), [focus]);

@@ -37,6 +37,7 @@ export class Plot {
   readonly #place: HTMLElement;
   readonly #band: HTMLElement;
   readonly #observer: ResizeObserver;
+  readonly #events: PlotEvents;
   #content: PlotContent;
   #palette: ReturnType<typeof readPalette>;
   #focus: string | null = null;
@@ -46,6 +47,7 @@ export class Plot {
   constructor(place: HTMLElement, content: PlotContent, events: PlotEvents) {
     this.#place = place;
     this.#content = content;
+    this.#events = events;
     this.#palette = readPalette(place);
     this.#band = document.createElement('div');
     this.#band.className = 'band';
@@ -66,8 +68,10 @@ export class Plot {
   /** Other numbers, another zone, or other lines. */
   update(content: PlotContent): void {
     this.#content = content;
+    // What the pointer rests on is told again, with its new numbers.
+    this.#pointed = -1;
     this.#uplot.setData(this.#data());
-    this.#showBand();
+    this.#cursorMoved(this.#uplot);
   }
 
   /** Draws again in the colours of the theme that is on now. */
@@ -164,7 +168,7 @@ export class Plot {
       },
       hooks: {
         draw: [(plot) => this.#draw(plot)],
-        setCursor: [(plot) => this.#cursorMoved(plot, events)],
+        setCursor: [(plot) => this.#cursorMoved(plot)],
         setSelect: [(plot) => this.#selected(plot, events)],
         setSize: [() => this.#showBand()],
       },
@@ -192,13 +196,13 @@ export class Plot {
     drawStack(plot.ctx, this.#content.stack, geometry, this.#palette, this.#focus);
   }
 
-  #cursorMoved(plot: uPlot, events: PlotEvents): void {
+  #cursorMoved(plot: uPlot): void {
     const { left = -1, idx } = plot.cursor;
-    const index = left < 0 || idx == null ? null : idx;
+    const index = left < 0 || idx == null || idx >= this.#buckets ? null : idx;
     if (index === this.#pointed) return;
     this.#pointed = index;
     this.#showBand();
-    events.onPoint(index, index === null ? 0 : plot.over.offsetLeft + plot.valToPos(index, 'x'));
+    this.#events.onPoint(index, index === null ? 0 : plot.over.offsetLeft + plot.valToPos(index, 'x'));
   }
 
   #showBand(): void {

@@ -71,10 +71,10 @@ interface RowProps {
 }
 
 function Row({ appId, event, name, open, onToggle, viewed }: RowProps): VNode {
-  const { id, typeId, createdAt, payload } = event;
+  const { id, typeId, createdAt, payload, isNew } = event;
   const instant = Date.parse(createdAt);
   const { zone } = viewed.view;
-  return html`<article class="event" data-open=${open}>
+  return html`<article class="event" data-open=${open} data-new=${isNew}>
     <button type="button" class="event-row" aria-expanded=${open ? 'true' : 'false'} onClick=${() => onToggle(id)}>
       <time datetime=${createdAt} title=${exact(instant, zone)}>${preciseClock(instant, zone)}</time>
       <span class="type">${name ?? typeId}</span>

@@ -17,11 +17,13 @@ import { ChartTable } from '../charts/table.ts';
 import { bucketLength } from '../charts/time-axis.ts';
 import { FirstEvent } from '../components/first-event.ts';
 import { Icon } from '../components/icon.ts';
+import { LiveButton } from '../components/live-button.ts';
 import { ProblemBox } from '../components/problem.ts';
 import { RangePicker } from '../components/range-picker.ts';
 import { TypeFilter, ZoneSelect } from '../components/view-controls.ts';
 import { average, bucketName, bucketSpan, count, date } from '../format.ts';
 import { html } from '../html.ts';
+import { countNews, useLive } from '../live.ts';
 import { HOUR, type Range, rangeText, wider } from '../range.ts';
 import { useResource } from '../resource.ts';
 import { notify, now } from '../state.ts';
@@ -37,14 +39,14 @@ export function ChartPage({ appId, app }: TabProps): VNode {
   const series = useResource<Series>(isEmpty ? null : path, { scope: `series ${appId}`, version: now.value });
   useArrival(isEmpty);
   useCanonicalAddress(viewed);
-  useRefresh(viewed, series.loading, () => app.reload());
+  const live = useFollow(appId, viewed, series.loading, isEmpty ? null : () => app.reload());
   if (isEmpty) return html`<${FirstEvent} appId=${appId} app=${app} />`;
 
   // That an app is not there is told by the frame around this page, in place of it.
   const problem = series.problem?.code === 'APP_NOT_FOUND' ? null : series.problem;
   const zoomTo = (range: Range): void => change({ range, back: view.back ?? view.range });
   return html`<section aria-label="Time series">
-    <${Toolbar} appId=${appId} viewed=${viewed} />
+    <${Toolbar} appId=${appId} viewed=${viewed} live=${live} />
     <${ProblemBox} problem=${problem} retry=${series.reload} />
     <div class=${`card chart-card ${series.loading ? 'loading' : ''}`} aria-busy=${series.loading}>
       ${
@@ -76,38 +78,60 @@ function useCanonicalAddress({ view, change }: ViewAndChange): void {
   }, [view]);
 }
 
-/** Follows the clock while the page is seen and nothing is under way. */
-function useRefresh({ view, span }: ViewAndChange, loading: boolean, alsoReload: () => void): void {
+/** How soon after the last answer another one is asked for when events have arrived. */
+const NEWS_MS = 1_000;
+
+interface Live {
+  readonly fresh: number;
+  readonly isLost: boolean;
+}
+
+/** Asks again when events have arrived, and by the clock; while paused it counts what is new. */
+function useFollow(
+  appId: string,
+  { view, span }: ViewAndChange,
+  loading: boolean,
+  alsoReload: (() => void) | null,
+): Live {
+  const [fresh, setFresh] = useState(0);
+  const [hasNews, setNews] = useState(false);
+  const isLost = useLive(appId, alsoReload !== null && view.range.kind !== 'between', (news) => {
+    setNews(true);
+    if (news !== null) setFresh((known) => known + countNews(news, view.types));
+  });
+  useEffect(() => setFresh(0), [now.value, rangeText(view.range), view.types.join()]);
   useEffect(() => {
     const interval = refreshInterval(view, span);
     if (interval === null || loading) return;
     const refresh = (): void => {
       if (document.hidden) return;
+      setNews(false);
       now.value = Date.now();
-      alsoReload();
+      alsoReload?.();
     };
-    const timer = setTimeout(refresh, Math.max(0, now.value + interval - Date.now()));
+    const timer = setTimeout(refresh, Math.max(0, now.value + (hasNews ? NEWS_MS : interval) - Date.now()));
     document.addEventListener('visibilitychange', refresh);
     return () => {
       clearTimeout(timer);
       document.removeEventListener('visibilitychange', refresh);
     };
-  }, [view, span, loading]);
+  }, [view, span, loading, hasNews]);
+  return { fresh: view.live ? 0 : fresh, isLost };
 }
 
 interface ToolbarProps {
   readonly appId: string;
   readonly viewed: ViewAndChange;
+  readonly live: Live;
 }
 
-function Toolbar({ appId, viewed }: ToolbarProps): VNode {
+function Toolbar({ appId, viewed, live }: ToolbarProps): VNode {
   const { view, span, change } = viewed;
   const { from, to } = span;
   const leaveZoom = (): void => {
     if (view.back !== null) change({ range: view.back, back: null });
     else if (from !== null) change({ range: wider({ from, to }) });
   };
-  const relative = view.range.kind !== 'between';
   return html`<div class="toolbar" role="group" aria-label="View">
     <${RangePicker} range=${view.range} span=${span} zone=${view.zone} onPick=${(range: Range) => change({ range, back: null })} />
     <button type="button" class="button" disabled=${view.back === null && from === null} onClick=${leaveZoom} title=${view.back ? 'Back to where the zoom began' : 'Show twice as much'}>
@@ -124,9 +148,7 @@ function Toolbar({ appId, viewed }: ToolbarProps): VNode {
     <span class="spacer"></span>
     <${DetailSelect} view=${view} change=${change} />
     <${ZoneSelect} zone=${view.zone} onPick=${(zone: string) => change({ zone })} />
-    <button type="button" class="button live" aria-pressed=${relative && view.live ? 'true' : 'false'} disabled=${!relative} title=${relative ? 'Refresh by itself' : 'Only ranges that end now are refreshed'} onClick=${() => change({ live: !view.live }, true)}>
-      <${Icon} name=${view.live && relative ? 'pause' : 'play'} /><span class="text">${view.live && relative ? 'Live' : 'Paused'}</span>
-    </button>
+    <${LiveButton} viewed=${viewed} ...${live} />
   </div>`;
 }
 

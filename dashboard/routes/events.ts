@@ -2,45 +2,45 @@
 import type { VNode } from 'preact';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { EventType } from '../answers.ts';
-import { callText } from '../api.ts';
 import { EventChunk } from '../components/event-chunk.ts';
 import { EventSheet } from '../components/event-sheet.ts';
 import { FirstEvent } from '../components/first-event.ts';
-import { Icon } from '../components/icon.ts';
+import { LiveButton } from '../components/live-button.ts';
 import { ProblemBox } from '../components/problem.ts';
 import { RangePicker } from '../components/range-picker.ts';
 import { TypeFilter, ZoneSelect } from '../components/view-controls.ts';
 import { Skeleton } from '../components/waiting.ts';
-import { readEventPage } from '../event-rows.ts';
+import { type EventRow, readNews } from '../event-rows.ts';
 import { counted } from '../format.ts';
 import { html } from '../html.ts';
-import { type Range, resolveRange } from '../range.ts';
+import { countNews, useLive } from '../live.ts';
+import { type Range, rangeText } from '../range.ts';
 import { useResource } from '../resource.ts';
 import { now } from '../state.ts';
 import { useView, type ViewAndChange } from '../view.ts';
 import type { TabProps } from './app.ts';
-import { eventsPath, useEventPages } from './event-pages.ts';
+import { type EventPages, useEventPages } from './event-pages.ts';
 
-/** How often a list that ends now looks whether there is more. */
-const LOOK_MS = 10_000;
+/** A list that follows begins anew beyond so many rows, and one that waits asks again rather than keep more. */
+const MOST_ROWS = 2_000;
+/** Pixels within which a list is at its top, where new rows move nothing that is read. */
+const TOP = 80;
+/** How soon after news the figures of the app are asked for again. */
+const FIGURES_MS = 2_000;
 
 export function EventsPage({ appId, app }: TabProps): VNode {
   const viewed = useView();
   const { view, span, change } = viewed;
-  const { pages, loading, problem, complete, more } = useEventPages(appId, view, span);
+  const list = useEventPages(appId, view, span);
+  const { pages, loading, problem, complete, more } = list;
   const types = useResource<{ types: EventType[] }>(`/api/apps/${appId}/types`);
   const names = useMemo(
     () => new Map(types.data?.types.map(({ typeId, name }) => [typeId, name])),
     [types.data],
   );
   const count = pages.reduce((sum, { events }) => sum + events.length, 0);
-  const newest = pages[0] === undefined ? undefined : (pages[0].events[0]?.id ?? null);
-  const hasNewer = useNewer(appId, viewed, newest);
+  const live = useFollow(appId, viewed, list, count, () => app.reload());
   const sentinel = useSentinel(more, [pages, loading]);
-  const refresh = (): void => {
-    scrollTo({ top: 0 });
-    now.value = Date.now();
-  };
   if (app.data?.firstEventAt === null) return html`<${FirstEvent} appId=${appId} app=${app} />`;
 
   return html`<section aria-label="Events">
@@ -49,13 +49,13 @@ export function EventsPage({ appId, app }: TabProps): VNode {
       <${TypeFilter} appId=${appId} types=${view.types} onPick=${(picked: string[]) => change({ types: picked, hidden: [], solo: null })} />
       <span class="spacer"></span>
       <${ZoneSelect} zone=${view.zone} onPick=${(zone: string) => change({ zone })} />
-      <button type="button" class=${hasNewer ? 'button primary' : 'button'} onClick=${refresh}><${Icon} name="reload" /><span class="text">${hasNewer ? 'Show newer' : 'Refresh'}</span></button>
+      <${LiveButton} viewed=${viewed} ...${live} />
     </div>
-    <span class="sr-only" role="status">${hasNewer && 'There are newer events'}</span>
+    <div class="held">${live.fresh > 0 && html`<button type="button" class="button primary" onClick=${live.show}>${counted(live.fresh, 'new event')}</button>`}</div>
     ${
       count > 0 &&
       html`<div class="events" data-complete=${complete}>
-        ${pages.map((page, index) => html`<${EventChunk} key=${page.events[0]?.id} appId=${appId} events=${page.events} before=${pages[index - 1]?.events.at(-1)} names=${names} viewed=${viewed} />`)}
+        ${pages.map((page, index) => html`<${EventChunk} key=${page.events.at(-1)?.id} appId=${appId} events=${page.events} before=${pages[index - 1]?.events.at(-1)} names=${names} viewed=${viewed} />`)}
       </div>`
     }
     ${count === 0 && complete && html`<div class="empty"><h2>No events in this range</h2><p>Choose a longer range, another period, or all types.</p></div>`}
@@ -87,21 +87,70 @@ function useSentinel(reached: () => void, dependencies: readonly unknown[]) {
   return place;
 }
 
-/** Whether a range that ends now has an event newer than the list's first. It says so rather than move the list. */
-function useNewer(appId: string, { view }: ViewAndChange, newest: string | null | undefined): boolean {
-  const [newer, setNewer] = useState<string | null>(null);
-  const follows = view.live && view.range.kind !== 'between';
-  useEffect(() => {
-    if (!follows || newest === undefined) return;
-    const look = async (): Promise<void> => {
-      if (document.hidden) return;
-      const span = resolveRange(view.range, Date.now(), view.zone);
-      // A failure is no news: the next look tells, or the next thing that is asked for fails where it is seen.
-      const text = await callText('GET', eventsPath(appId, view, span, 1)).catch(() => null);
-      if (text !== null) setNewer(readEventPage(text).events[0]?.id ?? null);
-    };
-    const timer = setInterval(look, LOOK_MS);
-    return () => clearInterval(timer);
-  }, [follows, newest, view]);
-  return follows && newest !== undefined && newer !== null && newer !== newest;
+interface Live {
+  /** Events that are new and not in the list. */
+  readonly fresh: number;
+  readonly isLost: boolean;
+  /** Puts them there. */
+  readonly show: () => void;
 }
+
+/** New events go into the list while it is at its top and nothing is open; else they wait, and the place is kept. */
+function useFollow(
+  appId: string,
+  { view }: ViewAndChange,
+  { add, renew }: EventPages,
+  rows: number,
+  reloadFigures: () => void,
+): Live {
+  const [fresh, setFresh] = useState(0);
+  const [isStale, setStale] = useState(false);
+  /** What waits; null: more than is known here. */
+  const held = useRef<readonly EventRow[] | null>([]);
+  const show = (): void => {
+    if (held.current === null || rows > MOST_ROWS) renew();
+    else add(held.current);
+    held.current = [];
+    setFresh(0);
+  };
+  const isLost = useLive(appId, view.range.kind !== 'between', (news) => {
+    const found = news === null ? null : readNews(news);
+    const all =
+      found === null || held.current === null ? null : [...wanted(found, view.types), ...held.current];
+    held.current = all !== null && all.length > MOST_ROWS ? null : all;
+    setStale(true);
+    if (
+      view.live &&
+      scrollY < TOP &&
+      document.querySelector('.event[data-open="true"], dialog[open]') === null
+    )
+      show();
+    else if (news !== null) setFresh((known) => known + countNews(news, view.types));
+  });
+  useEffect(() => {
+    if (view.live && fresh > 0) show();
+  }, [view.live]);
+  useEffect(() => {
+    held.current = [];
+    setFresh(0);
+  }, [now.value, rangeText(view.range), view.types.join()]);
+  useEffect(() => {
+    if (!isStale) return;
+    const timer = setTimeout(() => {
+      setStale(false);
+      reloadFigures();
+    }, FIGURES_MS);
+    return () => clearTimeout(timer);
+  }, [isStale]);
+  return {
+    fresh,
+    isLost,
+    show: () => {
+      show();
+      scrollTo({ top: 0 });
+    },
+  };
+}
+
+const wanted = (events: readonly EventRow[], types: readonly string[]): readonly EventRow[] =>
+  events.filter(({ typeId }) => types.length === 0 || types.includes(typeId));

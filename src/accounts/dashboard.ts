@@ -5,6 +5,8 @@ import type { Config } from '../config.ts';
 import { breakConnections, connect, type DatabaseAddress } from '../database/connect.ts';
 import { assetRoutes } from '../http/assets.ts';
 import type { Route } from '../http/route.ts';
+import { LiveFeeds } from '../live/live-feeds.ts';
+import { liveRoute } from '../live/live-route.ts';
 import { dashboardReadRoutes } from '../read/dashboard-routes.ts';
 import { readVersion } from '../version.ts';
 import { Background } from './background.ts';
@@ -51,6 +53,8 @@ export interface Dashboard {
 
 /** Apart from those of reads and writes: a slow chart must not hold up producers, nor they a sign-in. */
 const CONNECTIONS = 4;
+/** Of the live feeds: who looks twice a second must not wait for charts, nor they for him. */
+const LIVE_CONNECTIONS = 2;
 
 /** Beside src/ and dist/ alike; from dist/ the page lies in dist/dashboard too. */
 const BUILT = fileURLToPath(new URL('../../dist/dashboard', import.meta.url));
@@ -83,6 +87,15 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
     onChange: options.onChange,
   });
 
+  const liveSql = connect(address, { connections: LIVE_CONNECTIONS, name: 'tidemark live' });
+  const feeds = new LiveFeeds({
+    sql: liveSql,
+    validSessions: (digests) => sessions.findValid(digests),
+    log,
+    wall,
+    monotonic,
+  });
+
   const routes = [
     ...peopleRoutes({
       api,
@@ -100,6 +113,7 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
     ...appRoutes({ api, sql, secret, maxTypesPerApp: config.MAX_EVENT_TYPES_PER_APP, now: wall }),
     ...tokenRoutes({ api, sql, secret }),
     ...memberRoutes({ api, sql, mailer, wall, monotonic }),
+    liveRoute({ api, feeds }),
     ...dashboardReadRoutes({ api, sql, maxPageBytes: config.MAX_PAGE_BYTES, now: wall }),
     ...(await assetRoutes(assets)),
   ];
@@ -107,11 +121,14 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
   return {
     routes,
     setupPath: allowed === 'first' && options.offersSetup ? await setup.createPath() : null,
-    breakConnections: () => breakConnections(sql),
+    breakConnections: () => {
+      for (const pool of [sql, liveSql]) breakConnections(pool);
+    },
     close: async () => {
+      await feeds.close();
       await background.idle();
       await mailer?.close();
-      await sql.end({ timeout: 2 });
+      await Promise.all([sql.end({ timeout: 2 }), liveSql.end({ timeout: 2 })]);
     },
   };
 }

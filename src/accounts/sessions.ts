@@ -67,6 +67,19 @@ export class Sessions {
     return { digest, user };
   }
 
+  /** Of these sessions, those that are valid now, their digests in hexadecimal. Asking is no use of a session. */
+  async findValid(digests: readonly Buffer[]): Promise<ReadonlySet<string>> {
+    const { sql, idleMs, maxMs, now } = this.#options;
+    const time = now();
+    const asked = [...new Set(digests.map((digest) => digest.toString('hex')))];
+    const rows = await sql<{ digest: string }[]>`
+      SELECT encode(digest, 'hex') AS digest
+        FROM sessions
+       WHERE digest IN (SELECT decode(text, 'hex') FROM unnest(${asked}::text[]) AS asked (text))
+         AND last_seen_at > ${time - idleMs} AND created_at > ${time - maxMs}`;
+    return new Set(rows.map(({ digest }) => digest));
+  }
+
   /** Ends the session of a Cookie header, where there is one. */
   async end(sql: Sql | Transaction, cookies: string): Promise<void> {
     const digest = this.#digest(cookies);

@@ -3,6 +3,7 @@ import { isAscii, isUtf8 } from 'node:buffer';
 import type { LimitDecision } from '../limits/limiter.ts';
 import { GzipBody } from './gzip-body.ts';
 import { Rejection } from './rejection.ts';
+import { AnswerStream, type StreamAnswer, type StreamWire } from './stream.ts';
 
 export interface Answer {
   readonly status: number;
@@ -16,7 +17,7 @@ export interface Answer {
 }
 
 /** What a handler gives back: the answer, or the refusal that becomes one. */
-export type Outcome = Answer | Rejection;
+export type Outcome = Answer | StreamAnswer | Rejection;
 
 /** The part of a transport that one request needs. */
 export interface Wire {
@@ -37,6 +38,12 @@ export interface Wire {
    * @param close   true where the connection is of no further use
    */
   respond(status: number, headers: string, body: string | Buffer, close: boolean): void;
+  /**
+   * Writes the head of an answer that goes on.
+   * @param filler   see {@link StreamAnswer}
+   * @param onClosed called once when the connection is gone, unless the stream was ended or destroyed before
+   */
+  stream(status: number, headers: string, filler: string, onClosed: () => void): StreamWire;
 }
 
 /** How a route takes its body, where that is not as the server's settings say. */
@@ -56,7 +63,14 @@ export interface ExchangeLimits {
   bodiesBytes: number;
   /** Header lines of every answer, each ended by CR LF; empty where there are none. */
   readonly everyAnswer: string;
+  /** Bytes of answers that wait for slow readers. */
+  unsentBytes: number;
+  /** Answers that go on. They have left the exchanges, and with them the deadline; a stop ends them. */
+  readonly openStreams: Set<AnswerStream>;
 }
+
+/** Ceiling of answers that wait for slow readers: beyond it reads are refused, and streams closed, until some are taken. */
+export const MAX_UNSENT_BYTES = 64 * 1_048_576;
 
 /** How much of an over-long body is read and thrown away so that its sender can still read the refusal. */
 const DRAIN_BYTES = 16 * 1_048_576;
@@ -285,10 +299,33 @@ export class Exchange {
   answer(outcome: Outcome): void {
     if (this.settled) return;
     const headers = `${commonHeaders(outcome)}${this.#limits.everyAnswer}X-Request-Id: ${this.id}${this.#rateLimitLines()}${headerLines(outcome.headers)}`;
-    const body = outcome instanceof Rejection ? outcome.body() : outcome.body;
+    if ('open' in outcome && this.method !== 'HEAD') this.#stream(outcome, headers);
+    else this.#respond(outcome, headers);
+  }
+
+  #respond(outcome: Outcome, headers: string): void {
+    const body = outcome instanceof Rejection ? outcome.body() : 'open' in outcome ? '' : outcome.body;
     // Before the transport is called: it may report an abort from within.
     this.#settle(outcome);
     this.#wire.respond(outcome.status, headers, body, this.#mustClose);
+  }
+
+  #stream(answer: StreamAnswer, headers: string): void {
+    const limits = this.#limits;
+    this.#settle(answer);
+    let stream: AnswerStream | null = null;
+    let isGone = false;
+    const wire = this.#wire.stream(answer.status, headers, answer.filler, () => {
+      isGone = true;
+      stream?.closed();
+    });
+    if (isGone) return;
+    stream = new AnswerStream(wire, {
+      hasRoom: () => limits.unsentBytes <= MAX_UNSENT_BYTES,
+      onClosed: (closed) => limits.openStreams.delete(closed),
+    });
+    limits.openStreams.add(stream);
+    answer.open(stream);
   }
 
   /** The deadline has passed: answers with {@link late}, or with 400 where the body never came in full. */
@@ -333,7 +370,8 @@ export class Exchange {
 
 function commonHeaders(outcome: Outcome): string {
   if (outcome instanceof Rejection || outcome.contentType === undefined) return COMMON_HEADERS;
-  const { contentType, cacheControl = 'no-store' } = outcome;
+  const { contentType } = outcome;
+  const cacheControl = ('cacheControl' in outcome && outcome.cacheControl) || 'no-store';
   return `Content-Type: ${contentType}\r\nX-Content-Type-Options: nosniff\r\nCache-Control: ${cacheControl}\r\n`;
 }
 

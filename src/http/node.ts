@@ -5,6 +5,7 @@ import { type AddressInfo, Server as NetServer, type Socket } from 'node:net';
 import type { Exchange, Wire } from './exchange.ts';
 import { Rejection } from './rejection.ts';
 import { statusLine } from './status.ts';
+import type { StreamWire } from './stream.ts';
 import { listenError, type Transport, type TransportOptions } from './transport.ts';
 
 class NodeWire implements Wire {
@@ -43,10 +44,7 @@ class NodeWire implements Wire {
     const res = this.#res;
     const bytes = Buffer.byteLength(body);
     res.sendDate = false;
-    const lines = headers.split('\r\n').flatMap((line) => {
-      const colon = line.indexOf(': ');
-      return [line.slice(0, colon), line.slice(colon + 2)];
-    });
+    const lines = headerList(headers);
     if (close) lines.push('Connection', 'close');
     res.writeHead(status, [...lines, 'Content-Length', String(bytes)]);
     this.#onUnsentBytes(bytes);
@@ -55,6 +53,20 @@ class NodeWire implements Wire {
     else res.end(body);
     if (close) res.once('finish', () => this.#req.destroy());
     else if (!this.#req.complete) this.#req.resume();
+  }
+
+  stream(status: number, headers: string, filler: string, onClosed: () => void): StreamWire {
+    const res = this.#res;
+    res.sendDate = false;
+    res.writeHead(status, headerList(headers));
+    res.write(filler);
+    const stream = new NodeStream(res, this.#onUnsentBytes);
+    res.once('close', () => {
+      stream.countUnsent();
+      onClosed();
+    });
+    res.on('drain', () => stream.countUnsent());
+    return stream;
   }
 
   /** The request itself is not valid HTTP. */
@@ -71,6 +83,50 @@ class NodeWire implements Wire {
     if (this.#res.writableFinished) refuseNext();
     else if (this.#req.complete) this.#res.once('finish', refuseNext);
     else this.refuse();
+  }
+}
+
+/** Header lines joined by CR LF as names and values in turn. */
+function headerList(headers: string): string[] {
+  return headers.split('\r\n').flatMap((line) => {
+    const colon = line.indexOf(': ');
+    return [line.slice(0, colon), line.slice(colon + 2)];
+  });
+}
+
+/** An answer that goes on. */
+class NodeStream implements StreamWire {
+  readonly #res: ServerResponse;
+  readonly #onUnsentBytes: (change: number) => void;
+  #counted = 0;
+
+  constructor(res: ServerResponse, onUnsentBytes: (change: number) => void) {
+    this.#res = res;
+    this.#onUnsentBytes = onUnsentBytes;
+  }
+
+  get unsentBytes(): number {
+    return this.#res.destroyed ? 0 : this.#res.writableLength;
+  }
+
+  countUnsent(): void {
+    const bytes = this.unsentBytes;
+    this.#onUnsentBytes(bytes - this.#counted);
+    this.#counted = bytes;
+  }
+
+  write(bytes: Buffer): void {
+    if (this.#res.destroyed) return;
+    this.#res.write(bytes);
+    this.countUnsent();
+  }
+
+  end(): void {
+    this.#res.end();
+  }
+
+  destroy(): void {
+    this.#res.destroy();
   }
 }
 

@@ -54,6 +54,7 @@ export const REFUSALS = {
   eventTypeExists: { code: 'EVENT_TYPE_EXISTS', status: 409, error: 'Event type exists' },
   ownerStays: { code: 'OWNER_STAYS', status: 409, error: 'The owner stays' },
   unsupportedMediaType: { code: 'UNSUPPORTED_MEDIA_TYPE', status: 415, error: 'Send JSON' },
+  tooManyStreams: { code: 'TOO_MANY_STREAMS', status: 429, error: 'Too many live feeds', retryable: true },
   tooManyAttempts: { code: 'TOO_MANY_ATTEMPTS', status: 429, error: 'Too many attempts', retryable: true },
 } as const satisfies Record<string, Refusal>;
 

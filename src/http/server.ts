@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import type { Logger } from 'pino';
 import { errorCode, isUnavailable } from '../database/connect.ts';
 import { StartupError } from '../startup-error.ts';
-import { Exchange, type ExchangeLimits, type Outcome, type Wire } from './exchange.ts';
+import { Exchange, type ExchangeLimits, MAX_UNSENT_BYTES, type Outcome, type Wire } from './exchange.ts';
 import { createNodeTransport } from './node.ts';
 import { Rejection } from './rejection.ts';
 import { RequestCounts } from './request-counts.ts';
@@ -32,12 +32,9 @@ export interface HttpServer {
   readonly bodiesBytes: number;
   /** @param shared whether other processes of ours listen on the port too */
   listen(host: string, port: number, shared?: boolean): Promise<number>;
-  /** Stops listening, answers what is in flight, closes every connection. */
+  /** Stops listening, ends answers that go on, answers what is in flight, closes every connection. */
   stop(): Promise<void>;
 }
-
-/** Ceiling of answers that wait for slow readers: beyond it reads are refused until some are taken. */
-const MAX_UNSENT_BYTES = 64 * 1_048_576;
 
 const DEADLINE_SWEEP_MS = 500;
 /** How long a stop waits for bodies that are still arriving: a slow sender must not hold up a deployment. */
@@ -58,7 +55,6 @@ class Server implements HttpServer {
   readonly #idPrefix = randomBytes(6).toString('base64url');
   readonly #sweep: NodeJS.Timeout;
   #requests = 0;
-  #unsentBytes = 0;
   /** When the stop began, in milliseconds of the monotonic clock. */
   #stoppingSince: number | null = null;
   #onDrained: (() => void) | null = null;
@@ -82,13 +78,15 @@ class Server implements HttpServer {
       maxBodiesBytes: options.maxBodiesBytes,
       bodiesBytes: 0,
       everyAnswer: options.strictTransport === true ? STRICT_TRANSPORT : '',
+      unsentBytes: 0,
+      openStreams: new Set(),
     };
     this.#transport = create({
       routes: options.routes,
       router: this.#router,
       accept: (wire, match) => this.#accept(wire, match),
       onUnsentBytes: (change) => {
-        this.#unsentBytes += change;
+        this.#limits.unsentBytes += change;
       },
     });
     this.#sweep = setInterval(() => this.#expireLate(), DEADLINE_SWEEP_MS);
@@ -112,7 +110,7 @@ class Server implements HttpServer {
     this.#pending.add(exchange);
     if (!(match instanceof Rejection)) exchange.route = match.route.path;
     if (match instanceof Rejection) exchange.answer(match);
-    else if (this.#unsentBytes > MAX_UNSENT_BYTES && match.route.method === 'GET')
+    else if (this.#limits.unsentBytes > MAX_UNSENT_BYTES && match.route.method === 'GET')
       exchange.answer(TOO_MANY_UNSENT);
     else void this.#run(match.route, exchange);
     return exchange;
@@ -159,6 +157,7 @@ class Server implements HttpServer {
     this.#stoppingSince = this.#options.now();
     this.#transport.stopListening();
     for (const exchange of this.#pending) exchange.closeAfterAnswer();
+    this.#endStreams();
     await turnOfEventLoop();
     while (this.#pending.size > 0) {
       await new Promise<void>((resolve) => {
@@ -166,8 +165,14 @@ class Server implements HttpServer {
       });
       await turnOfEventLoop();
     }
+    this.#endStreams();
+    await turnOfEventLoop();
     clearInterval(this.#sweep);
     await this.#transport.close();
+  }
+
+  #endStreams(): void {
+    for (const stream of this.#limits.openStreams) stream.end();
   }
 }
 

@@ -6,6 +6,7 @@ import type { StartupError } from '../startup-error.ts';
 import type { Exchange, Wire } from './exchange.ts';
 import { isFixed, type Match } from './route.ts';
 import { statusLine } from './status.ts';
+import type { StreamWire } from './stream.ts';
 import { listenError, type Transport, type TransportOptions } from './transport.ts';
 
 type Uws = typeof import('uWebSockets.js');
@@ -37,6 +38,7 @@ class UwsWire implements Wire {
   readonly #headers: Record<string, string> = {};
   readonly #onUnsentBytes: (change: number) => void;
   #unsent = 0;
+  #stream: UwsStream | null = null;
 
   constructor(
     res: HttpResponse,
@@ -79,12 +81,26 @@ class UwsWire implements Wire {
         res.writeHeader('Content-Length', String(Buffer.byteLength(body)));
         res.endWithoutBody();
       } else if (body.length <= WHOLE_ANSWER_BYTES) res.end(body, close);
-      else this.#stream(Buffer.from(body as string));
+      else this.#sendLarge(Buffer.from(body as string));
     });
   }
 
+  stream(status: number, headers: string, filler: string, onClosed: () => void): StreamWire {
+    const res = this.#res;
+    const stream = new UwsStream(res, filler, onClosed, (bytes) => this.#countUnsent(bytes));
+    // Before anything is written: an abort may be reported from within.
+    this.#stream = stream;
+    res.cork(() => {
+      res.writeStatus(statusLine(status));
+      res.writeHeader(CONTENT_TYPE, headers.slice(CONTENT_TYPE.length + 2));
+      // The head goes out with the first piece.
+      res.write(filler);
+    });
+    return stream;
+  }
+
   /** Sends a large answer as fast as its reader takes it. */
-  #stream(body: Buffer): void {
+  #sendLarge(body: Buffer): void {
     const res = this.#res;
     this.#countUnsent(body.byteLength);
     const send = (from: number): boolean => {
@@ -105,6 +121,88 @@ class UwsWire implements Wire {
   aborted(): void {
     this.#countUnsent(0);
     this.exchange?.abort();
+    this.#stream?.aborted();
+  }
+}
+
+/** An answer that goes on. The native side takes one piece too many at most; what follows waits here. */
+class UwsStream implements StreamWire {
+  readonly #res: HttpResponse;
+  readonly #filler: string;
+  readonly #onClosed: () => void;
+  readonly #onUnsentBytes: (bytes: number) => void;
+  #waiting: Buffer[] = [];
+  /** The native side still has bytes that the reader does not take. */
+  #isBlocked = false;
+  #isOver = false;
+  unsentBytes = 0;
+
+  constructor(
+    res: HttpResponse,
+    filler: string,
+    onClosed: () => void,
+    onUnsentBytes: (bytes: number) => void,
+  ) {
+    this.#res = res;
+    this.#filler = filler;
+    this.#onClosed = onClosed;
+    this.#onUnsentBytes = onUnsentBytes;
+    res.onWritable(() => {
+      this.#isBlocked = false;
+      this.#flush();
+      return true;
+    });
+  }
+
+  write(bytes: Buffer): void {
+    if (this.#isOver) return;
+    this.#waiting.push(bytes);
+    this.#setUnsent(this.unsentBytes + bytes.length);
+    if (!this.#isBlocked) this.#flush();
+  }
+
+  #flush(): void {
+    if (this.#isOver) return;
+    this.#res.cork(() => {
+      // With a handler for writable events the native side sends the rest of a piece only when it is given another one.
+      if (this.unsentBytes > 0 && this.#waiting.length === 0)
+        this.#isBlocked = !this.#res.write(this.#filler);
+      while (!this.#isBlocked && this.#waiting.length > 0) {
+        const piece = this.#waiting.shift();
+        if (piece !== undefined) this.#isBlocked = !this.#res.write(piece);
+      }
+    });
+    if (!this.#isBlocked) this.#setUnsent(0);
+  }
+
+  #setUnsent(bytes: number): void {
+    this.unsentBytes = bytes;
+    this.#onUnsentBytes(bytes);
+  }
+
+  end(): void {
+    if (this.#isOver) return;
+    this.#release();
+    this.#res.cork(() => this.#res.end());
+  }
+
+  destroy(): void {
+    if (this.#isOver) return;
+    this.#release();
+    this.#res.close();
+  }
+
+  /** The connection is gone: the native side may not be touched any more. */
+  aborted(): void {
+    if (this.#isOver) return;
+    this.#release();
+    this.#onClosed();
+  }
+
+  #release(): void {
+    this.#isOver = true;
+    this.#waiting = [];
+    this.#setUnsent(0);
   }
 }
 

@@ -1,7 +1,7 @@
 /** Idempotency keys that were used before: what their requests were answered. */
 import type { Sql } from '../database/connect.ts';
 import { KEY_LIFE_MS } from '../database/expired-keys.ts';
-import type { Outcome } from '../http/exchange.ts';
+import type { Answer } from '../http/exchange.ts';
 import { Rejection } from '../http/rejection.ts';
 import type { KeyedRequest } from './idempotency-key.ts';
 
@@ -24,7 +24,7 @@ const REUSED = new Rejection(
 );
 
 /** The answer to a request whose key is known: the first one's again, or that it is another request. */
-export function repeated(known: KnownKey, request: KeyedRequest): Outcome {
+export function repeated(known: KnownKey, request: KeyedRequest): Answer | Rejection {
   if (!known.bodyDigest.equals(request.bodyDigest)) return REUSED;
   return { status: known.status, body: known.answer, headers: REPLAYED };
 }
@@ -39,7 +39,7 @@ export async function findRepeated(
   appId: number,
   request: KeyedRequest,
   now: number,
-): Promise<Outcome | null> {
+): Promise<Answer | Rejection | null> {
   const [known] = await sql<KnownKey[]>`
     SELECT body_digest AS "bodyDigest", status, answer FROM idempotency_keys
      WHERE app_id = ${appId} AND key_digest = ${request.keyDigest}

@@ -17,8 +17,16 @@ function setUp() {
       onChunk = callback;
     },
     respond: (status, _headers, _body, close) => answers.push({ status, close }),
+    stream: () => expect.unreachable('no answer here goes on'),
   };
-  const limits: ExchangeLimits = { maxBodyBytes: 100, maxBodiesBytes: 150, bodiesBytes: 0, everyAnswer: '' };
+  const limits: ExchangeLimits = {
+    maxBodyBytes: 100,
+    maxBodiesBytes: 150,
+    bodiesBytes: 0,
+    everyAnswer: '',
+    unsentBytes: 0,
+    openStreams: new Set(),
+  };
   let settled = 0;
   const exchange = new Exchange(wire, 'id', 0, [], limits, () => {
     settled += 1;

@@ -54,14 +54,23 @@ function exchangeOf(query: string, header: string): Exchange {
     header: (name: string) => (name === 'authorization' ? header : ''),
     readBody: () => expect.unreachable('a read has no body'),
     respond: () => expect.unreachable('the server answers, not the handler'),
+    stream: () => expect.unreachable('the server answers, not the handler'),
   };
-  const limits = { maxBodyBytes: 1, maxBodiesBytes: 1, bodiesBytes: 0, everyAnswer: '' };
+  const limits = {
+    maxBodyBytes: 1,
+    maxBodiesBytes: 1,
+    bodiesBytes: 0,
+    everyAnswer: '',
+    unsentBytes: 0,
+    openStreams: new Set<never>(),
+  };
   return new Exchange(wire, 'id', 0, [], limits, () => undefined);
 }
 
 /** Status and parsed body of the answer. */
 async function get(query: string, header = authorization) {
   const outcome = await getEvents(exchangeOf(query, header));
+  if ('open' in outcome) expect.unreachable('a page is a whole answer');
   const text = outcome instanceof Rejection ? outcome.body() : outcome.body.toString();
   return { status: outcome.status, text, body: JSON.parse(text) as unknown };
 }

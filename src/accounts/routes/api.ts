@@ -84,17 +84,18 @@ export class Api {
     };
   }
 
-  /** A route that changes nothing. */
+  /** A route that changes nothing. @param headers those that its handler reads */
   read<A extends Access>(
     path: string,
     access: A,
     handle: (call: Calls[A]) => Outcome | Promise<Outcome>,
+    headers: readonly string[] = [],
   ): Route {
     const work = async (exchange: Exchange): Promise<Outcome> => {
       const call = await this.#admit[access](this.#call(exchange));
       return call instanceof Rejection ? call : await handle(call);
     };
-    return this.#route('GET', path, work);
+    return this.#route('GET', path, work, headers);
   }
 
   /** A route that changes something. */
@@ -122,7 +123,12 @@ export class Api {
     return this.#route(method, path, work);
   }
 
-  #route(method: Method, path: string, work: (exchange: Exchange) => Promise<Outcome>): Route {
+  #route(
+    method: Method,
+    path: string,
+    work: (exchange: Exchange) => Promise<Outcome>,
+    headers: readonly string[] = [],
+  ): Route {
     const handle = async (exchange: Exchange): Promise<Outcome> => {
       try {
         return await work(exchange);
@@ -131,7 +137,7 @@ export class Api {
         throw error;
       }
     };
-    return { method, path, headers: HEADERS, remoteAddress: true, handle };
+    return { method, path, headers: [...HEADERS, ...headers], remoteAddress: true, handle };
   }
 
   #call(exchange: Exchange): Call {

@@ -1,0 +1,63 @@
+/** The live feed of an app, for as long as a page of it is seen. */
+import { useEffect, useRef, useState } from 'preact/hooks';
+
+/** A browser has six connections to a server: tabs that nobody looks at give theirs back. */
+const HIDDEN_MS = 10_000;
+/** Until a feed that was refused is asked for again. */
+const REFUSED_MS = 5_000;
+
+/**
+ * Follows while `on`.
+ * @param told called with the text of what has arrived; with null where only asking again tells
+ * @returns true while the feed is interrupted
+ */
+export function useLive(appId: string, on: boolean, told: (news: string | null) => void): boolean {
+  const [isLost, setLost] = useState(false);
+  const latest = useRef(told);
+  latest.current = told;
+  useEffect(() => {
+    if (!on) return;
+    let source: EventSource;
+    let timer = 0;
+    let after = '';
+    const open = (): void => {
+      source = new EventSource(`/api/apps/${appId}/live?after=${after}`);
+      for (const kind of ['ready', 'reset', 'recount', 'events', 'stalled', 'end']) {
+        source.addEventListener(kind, ({ data, lastEventId }: MessageEvent<string>) => {
+          after = lastEventId;
+          setLost(kind === 'stalled');
+          if (kind === 'end') source.close();
+          // Where it has ended for good, what is asked for next is refused, and that is shown.
+          if (kind !== 'stalled') latest.current(kind === 'events' ? data : null);
+        });
+      }
+      source.onerror = () => {
+        setLost(true);
+        if (source.readyState === EventSource.CLOSED) timer = setTimeout(open, REFUSED_MS);
+      };
+    };
+    const turn = (): void => {
+      clearTimeout(timer);
+      if (document.hidden) timer = setTimeout(() => source.close(), HIDDEN_MS);
+      else if (source.readyState === EventSource.CLOSED) open();
+    };
+    open();
+    document.addEventListener('visibilitychange', turn);
+    return () => {
+      document.removeEventListener('visibilitychange', turn);
+      clearTimeout(timer);
+      source.close();
+      setLost(false);
+    };
+  }, [appId, on]);
+  return isLost;
+}
+
+/** How many events of these types (none: of all) a message of the feed tells of. */
+export function countNews(news: string, types: readonly string[]): number {
+  const { counts } = JSON.parse(news) as { counts: { typeId: string; count: number }[] };
+  return counts.reduce(
+    (sum, { typeId, count }) => (types.length === 0 || types.includes(typeId) ? sum + count : sum),
+    0,
+  );
+}
