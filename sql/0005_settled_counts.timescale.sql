@@ -28,8 +28,21 @@ SELECT set_chunk_time_interval(aggregate, width)
                ('app_quarter_hour_counts',  INTERVAL '360 days'),
                ('hour_counts',              INTERVAL '360 days'),
                ('app_hour_counts',          INTERVAL '360 days'),
-               ('day_counts',               INTERVAL '3600 days'),
-               ('app_day_counts',           INTERVAL '3600 days')) AS intervals (aggregate, width);
+               ('day_counts',               INTERVAL '360 days'),
+               ('app_day_counts',           INTERVAL '360 days')) AS intervals (aggregate, width);
+
+-- By the month as on PostgreSQL. A month with a mark in it is made of its days; the transaction that takes the last mark
+-- off a day adds its month up again.
+CREATE TABLE month_counts (
+  app_id   integer     NOT NULL,
+  type_id  integer     NOT NULL,
+  bucket   timestamptz NOT NULL,
+  count    bigint      NOT NULL,
+  PRIMARY KEY (app_id, type_id, bucket)
+);
+INSERT INTO month_counts (app_id, type_id, bucket, count)
+SELECT app_id, type_id, date_trunc('month', bucket, 'UTC'), sum(count) FROM events_per_day GROUP BY 1, 2, 3;
+CREATE OR REPLACE VIEW events_per_month AS SELECT app_id, type_id, bucket, count FROM month_counts;
 
 -- Counts without what is still to be settled: what profiles of days are made of.
 CREATE VIEW settled_day_counts          AS SELECT app_id, type_id, bucket, count FROM events_per_day;

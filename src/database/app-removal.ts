@@ -3,7 +3,9 @@ import type { Sql } from './connect.ts';
 import type { AppRemoval } from './deleted-apps.ts';
 
 const BATCH = 10_000;
-const COUNTS = ['minute_counts', 'quarter_hour_counts', 'hour_counts', 'day_counts', 'month_counts'] as const;
+const COUNTS = ['minute_counts', 'quarter_hour_counts', 'hour_counts', 'day_counts'] as const;
+/** What is made of the counts by the day, on both engines. */
+const FROM_DAYS = ['month_counts', 'profiled_days', 'day_profiles'] as const;
 
 export const postgresRemoval: AppRemoval = {
   removeEvents: async (sql, appId, isOver) => {
@@ -23,9 +25,8 @@ export const postgresRemoval: AppRemoval = {
       // Not while a fold adds to the same counts.
       await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark counts'))`;
       await tx`DELETE FROM count_deltas WHERE app_id = ${appId}`;
-      for (const table of COUNTS) await tx`DELETE FROM ${tx(table)} WHERE app_id = ${appId}`;
-      await tx`DELETE FROM profiled_days WHERE app_id = ${appId}`;
-      await tx`DELETE FROM day_profiles WHERE app_id = ${appId}`;
+      for (const table of [...COUNTS, ...FROM_DAYS])
+        await tx`DELETE FROM ${tx(table)} WHERE app_id = ${appId}`;
     });
   },
 };
@@ -61,8 +62,7 @@ export const timescaleRemoval: AppRemoval = {
     }
     await sql.begin('isolation level read committed', async (tx) => {
       await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark counts'))`;
-      await tx`DELETE FROM profiled_days WHERE app_id = ${appId}`;
-      await tx`DELETE FROM day_profiles WHERE app_id = ${appId}`;
+      for (const table of FROM_DAYS) await tx`DELETE FROM ${tx(table)} WHERE app_id = ${appId}`;
     });
   },
 };

@@ -127,8 +127,9 @@ function windowsOf(
 }
 
 /**
- * Moves marks one level up. From the days they go for good, and the profiles of those days with them: one that is being
- * made meanwhile is waited for, or it would be made of counts from before the refresh and not be struck off.
+ * Moves marks one level up. From the days they go for good: what is made of those days (sql/0005) follows in the same
+ * transaction. A profile that is being made meanwhile is waited for, or it would be of counts from before the refresh
+ * and not be struck off.
  */
 async function liftMarks(sql: Sql, level: number, marks: readonly Mark[]): Promise<void> {
   const ids = marks.map((mark) => mark.id);
@@ -141,11 +142,20 @@ async function liftMarks(sql: Sql, level: number, marks: readonly Mark[]): Promi
         FROM refreshed`;
     return;
   }
+  const days = marks.map(({ bucket }) => new Date(bucket).toISOString());
+  const months = [...new Set(days.map((day) => `${day.slice(0, 7)}-01T00:00:00Z`))];
   await sql.begin('isolation level read committed', async (tx) => {
     await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark counts'))`;
+    await tx`DELETE FROM stale_buckets WHERE id = ANY(${ids}::bigint[])`;
+    await tx`DELETE FROM profiled_days WHERE day = ANY(${days}::timestamptz[])`;
+    await tx`DELETE FROM month_counts WHERE bucket = ANY(${months}::timestamptz[])`;
     await tx`
-      WITH refreshed AS (DELETE FROM stale_buckets WHERE id = ANY(${ids}::bigint[]) RETURNING bucket)
-      DELETE FROM profiled_days WHERE day IN (SELECT bucket FROM refreshed)`;
+      INSERT INTO month_counts (app_id, type_id, bucket, count)
+      SELECT app_id, type_id, month, sum(count)
+        FROM unnest(${months}::timestamptz[]) AS months (month)
+       CROSS JOIN LATERAL (SELECT app_id, type_id, count FROM events_per_day
+                            WHERE bucket >= month AND bucket < month + interval '1 month') days
+       GROUP BY 1, 2, 3`;
   });
 }
 
