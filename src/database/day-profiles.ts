@@ -21,17 +21,17 @@ export async function unprofiledDays(sql: Sql, now: number): Promise<AppDay[]> {
   return [
     ...(await sql<AppDay[]>`
       SELECT app_id AS "appId", (extract(epoch FROM bucket) * 1000)::float8 AS day
-        FROM day_counts
+        FROM settled_day_counts
        WHERE type_id = 0 AND bucket < ${now - DAY_MS - SETTLE_MS} AND count <= ${LARGEST}
-         AND NOT EXISTS (SELECT FROM profiled_days WHERE profiled_days.app_id = day_counts.app_id AND day = bucket)
+         AND NOT EXISTS (SELECT FROM profiled_days WHERE profiled_days.app_id = settled_day_counts.app_id AND day = bucket)
        ORDER BY bucket DESC
        LIMIT ${MOST_DAYS}`),
   ];
 }
 
 /**
- * Makes the profiles of one day from its quarter-hours. No fold works meanwhile: one that adds to the day comes before
- * and is in them, or after and strikes the day off again.
+ * Makes the profiles of one day from its quarter-hours. No fold works meanwhile (and on TimescaleDB nothing takes a
+ * mark off a day): one that adds to the day comes before and is in them, or after and strikes the day off again.
  */
 export async function profileDay(sql: Sql, { appId, day }: AppDay): Promise<void> {
   await sql.begin('isolation level read committed', async (tx) => {
@@ -41,7 +41,7 @@ export async function profileDay(sql: Sql, { appId, day }: AppDay): Promise<void
       SELECT ${appId}, type_id, ${day}, running
         FROM (SELECT type_id, array_agg(quarter) AS quarters, array_agg(count) AS counts
                 FROM (SELECT type_id, count, (extract(epoch FROM bucket - ${day}::timestamptz) / 900)::integer + 1 AS quarter
-                        FROM quarter_hour_counts
+                        FROM settled_quarter_hour_counts
                        WHERE app_id = ${appId} AND bucket >= ${day} AND bucket < ${day + DAY_MS}
                          AND type_id = ANY(ARRAY(SELECT 0 UNION ALL SELECT id FROM event_types WHERE app_id = ${appId}))
                      ) quarter_hours
@@ -54,4 +54,33 @@ export async function profileDay(sql: Sql, { appId, day }: AppDay): Promise<void
       ON CONFLICT (app_id, type_id, day) DO UPDATE SET running = excluded.running`;
     await tx`INSERT INTO profiled_days (app_id, day) VALUES (${appId}, ${day}) ON CONFLICT DO NOTHING`;
   });
+}
+
+/** Of each second, how much may go into profiles of days: nothing else is maintained meanwhile. */
+const PROFILE_MS = 100;
+
+/** Makes profiles in small pieces. */
+export class DayProfiler {
+  readonly #sql: Sql;
+  readonly #now: () => number;
+  #unprofiled: AppDay[] = [];
+
+  /** @param now milliseconds since 1970 */
+  constructor(sql: Sql, now: () => number) {
+    this.#sql = sql;
+    this.#now = now;
+  }
+
+  /** Looks for days to profile. */
+  async look(): Promise<void> {
+    this.#unprofiled = await unprofiledDays(this.#sql, this.#now());
+  }
+
+  async profileSome(): Promise<void> {
+    const until = this.#now() + PROFILE_MS;
+    for (let day = this.#unprofiled.shift(); day !== undefined; day = this.#unprofiled.shift()) {
+      await profileDay(this.#sql, day);
+      if (this.#now() >= until) return;
+    }
+  }
 }

@@ -3,46 +3,34 @@ import type { Sql } from './connect.ts';
 
 /** An event that was accepted before the deletion may still be committed for a while after it. */
 const SETTLE = '1 hour';
-const BATCH = 10_000;
-const COUNTS = ['minute_counts', 'quarter_hour_counts', 'hour_counts', 'day_counts', 'month_counts'] as const;
+
+/** How an engine removes what it keeps of an app, which may be called again and again. */
+export interface AppRemoval {
+  /**
+   * Removes events in bounded pieces, none of which begins once the time is over.
+   * @returns false where that was not time enough
+   */
+  readonly removeEvents: (sql: Sql, appId: number, isOver: () => boolean) => Promise<boolean>;
+  readonly removeCounts: (sql: Sql, appId: number) => Promise<void>;
+}
 
 /**
  * Removes some rows of the apps that were deleted.
- * @param until a moment of `now`'s clock: no batch begins behind it
+ * @param until a moment of `now`'s clock: no piece of events begins behind it, but the first
  * @returns true where nothing is left to do now
  */
-export async function removeDeletedApps(sql: Sql, now: () => number, until: number): Promise<boolean> {
+export async function removeDeletedApps(
+  sql: Sql,
+  removal: AppRemoval,
+  now: () => number,
+  until: number,
+): Promise<boolean> {
   const apps = await sql<{ id: number; settled: boolean }[]>`
     SELECT app_id AS id, deleted_at < now() - ${SETTLE}::interval AS settled FROM deleted_apps ORDER BY deleted_at`;
   for (const { id, settled } of apps) {
-    if (!(await removeEvents(sql, id, now, until))) return false;
-    await removeCounts(sql, id);
+    if (!(await removal.removeEvents(sql, id, () => now() >= until))) return false;
+    await removal.removeCounts(sql, id);
     if (settled) await sql`DELETE FROM deleted_apps WHERE app_id = ${id}`;
   }
   return true;
-}
-
-/** @returns false where there was not time enough */
-async function removeEvents(sql: Sql, appId: number, now: () => number, until: number): Promise<boolean> {
-  for (;;) {
-    const [gone] = await sql<{ rows: number }[]>`
-      WITH oldest AS (SELECT created_at, id FROM events WHERE app_id = ${appId} ORDER BY created_at, id LIMIT ${BATCH}),
-           gone AS (DELETE FROM events USING oldest
-                     WHERE events.app_id = ${appId} AND events.created_at = oldest.created_at AND events.id = oldest.id
-                    RETURNING 1)
-      SELECT count(*)::integer AS rows FROM gone`;
-    if ((gone?.rows ?? 0) < BATCH) return true;
-    if (now() >= until) return false;
-  }
-}
-
-async function removeCounts(sql: Sql, appId: number): Promise<void> {
-  await sql.begin('isolation level read committed', async (tx) => {
-    // Not while a fold adds to the same counts.
-    await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark counts'))`;
-    await tx`DELETE FROM count_deltas WHERE app_id = ${appId}`;
-    for (const table of COUNTS) await tx`DELETE FROM ${tx(table)} WHERE app_id = ${appId}`;
-    await tx`DELETE FROM profiled_days WHERE app_id = ${appId}`;
-    await tx`DELETE FROM day_profiles WHERE app_id = ${appId}`;
-  });
 }

@@ -2,8 +2,9 @@
  * What PostgreSQL needs done from time to time: pending counts folded, partitions made ahead, retention applied.
  * Everything here may run in several processes at once and be cut off at any point.
  */
+import { postgresRemoval } from './app-removal.ts';
 import { errorCode, type Sql, type Transaction } from './connect.ts';
-import { type AppDay, profileDay, unprofiledDays } from './day-profiles.ts';
+import { DayProfiler } from './day-profiles.ts';
 import { removeDeletedApps } from './deleted-apps.ts';
 import { removeExpiredKeys } from './expired-keys.ts';
 import type { Upkeep } from './housekeeping.ts';
@@ -186,9 +187,8 @@ function utcDay(ms: number): string {
 const DAYS_BEHIND = 1;
 const DAYS_AHEAD = 7;
 
-/** Of each second, how much may go into profiles of days; and of each ten minutes, into removing deleted apps. */
-const PROFILE_MS = 100;
-const REMOVE_MS = 5_000;
+/** Of each ten minutes, how much may go into removing deleted apps. */
+export const REMOVE_MS = 5_000;
 /** Folded deltas after which their dead rows are vacuumed away. */
 const VACUUM_AFTER_DELTAS = 2_000;
 
@@ -200,15 +200,7 @@ const VACUUM_AFTER_DELTAS = 2_000;
 export function postgresUpkeep(sql: Sql, options: { retentionDays: number; now: () => number }): Upkeep {
   const { retentionDays, now } = options;
   let foldedSinceVacuum = 0;
-  let unprofiled: AppDay[] = [];
-  // In small pieces: nothing else is maintained meanwhile.
-  const profileSome = async (): Promise<void> => {
-    const until = now() + PROFILE_MS;
-    for (let day = unprofiled.shift(); day !== undefined; day = unprofiled.shift()) {
-      await profileDay(sql, day);
-      if (now() >= until) return;
-    }
-  };
+  const profiler = new DayProfiler(sql, now);
   const prepare = (): Promise<void> =>
     ensurePartitions(sql, now() - DAYS_BEHIND * DAY_MS, now() + DAYS_AHEAD * DAY_MS);
   return {
@@ -216,15 +208,15 @@ export function postgresUpkeep(sql: Sql, options: { retentionDays: number; now: 
     everySecond: async () => {
       foldedSinceVacuum += await foldCounts(sql);
       await removeExpiredKeys(sql, now());
-      await profileSome();
+      await profiler.profileSome();
       if (foldedSinceVacuum < VACUUM_AFTER_DELTAS) return;
       foldedSinceVacuum = 0;
       await sql`VACUUM count_deltas`;
     },
     everyTenMinutes: async () => {
       await prepare();
-      unprofiled = await unprofiledDays(sql, now());
-      await removeDeletedApps(sql, now, now() + REMOVE_MS);
+      await profiler.look();
+      await removeDeletedApps(sql, postgresRemoval, now, now() + REMOVE_MS);
       return (await applyRetention(sql, { days: retentionDays, now: now() })).dropped;
     },
   };

@@ -1,9 +1,12 @@
 /** What TimescaleDB needs done while the service runs: marked buckets refreshed, policies that follow the settings. */
 import type { Config } from '../config.ts';
+import { timescaleRemoval } from './app-removal.ts';
 import type { Sql } from './connect.ts';
+import { DayProfiler } from './day-profiles.ts';
+import { removeDeletedApps } from './deleted-apps.ts';
 import { removeExpiredKeys } from './expired-keys.ts';
 import type { Upkeep } from './housekeeping.ts';
-import { moveBoundary } from './maintenance.ts';
+import { moveBoundary, REMOVE_MS } from './maintenance.ts';
 
 const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
@@ -44,6 +47,9 @@ export async function mergeMarks(sql: Sql): Promise<void> {
     INSERT INTO stale_buckets (level, bucket) SELECT DISTINCT 0, bucket FROM merged`;
 }
 
+/** Marks after which what they leave behind in their table is given back: every reader would look through it. */
+const VACUUM_AFTER_MARKS = 2_000;
+
 /**
  * Refreshes the marked buckets that have ended, level by level, and moves their marks one level up.
  *
@@ -53,6 +59,7 @@ export async function mergeMarks(sql: Sql): Promise<void> {
  */
 export async function refreshStale(sql: Sql, now: number): Promise<void> {
   const inBatches = await refreshesInBatches(sql);
+  let lifted = 0;
   for (const [level, { ms, aggregates }] of LEVELS.entries()) {
     const marks = await sql<Mark[]>`
       SELECT id::text, (extract(epoch FROM bucket) * 1000)::float8 AS bucket
@@ -75,7 +82,9 @@ export async function refreshStale(sql: Sql, now: number): Promise<void> {
       }
     }
     await liftMarks(sql, level, marks);
+    lifted += marks.length;
   }
+  if (lifted >= VACUUM_AFTER_MARKS) await sql`VACUUM (TRUNCATE true) stale_buckets`;
 }
 
 /**
@@ -118,16 +127,37 @@ function windowsOf(
   return windows.map(({ from, until }) => ({ from: new Date(from), until: new Date(until) }));
 }
 
+/**
+ * Moves marks one level up. From the days they go for good: what is made of those days (sql/0005) follows in the same
+ * transaction. A profile that is being made meanwhile is waited for, or it would be of counts from before the refresh
+ * and not be struck off.
+ */
 async function liftMarks(sql: Sql, level: number, marks: readonly Mark[]): Promise<void> {
   const ids = marks.map((mark) => mark.id);
   const above = LEVELS[level + 1];
-  const width = `${(above?.ms ?? 0) / MINUTE_MS} minutes`;
-  await sql`
-    WITH refreshed AS (DELETE FROM stale_buckets WHERE id = ANY(${ids}::bigint[]) RETURNING bucket)
-    INSERT INTO stale_buckets (level, bucket)
-    SELECT DISTINCT ${level + 1}::smallint, date_bin(${width}::interval, bucket, 'epoch')
-      FROM refreshed
-     WHERE ${above !== undefined}`;
+  if (above !== undefined) {
+    await sql`
+      WITH refreshed AS (DELETE FROM stale_buckets WHERE id = ANY(${ids}::bigint[]) RETURNING bucket)
+      INSERT INTO stale_buckets (level, bucket)
+      SELECT DISTINCT ${level + 1}::smallint, date_bin(${`${above.ms / MINUTE_MS} minutes`}::interval, bucket, 'epoch')
+        FROM refreshed`;
+    return;
+  }
+  const days = marks.map(({ bucket }) => new Date(bucket).toISOString());
+  const months = [...new Set(days.map((day) => `${day.slice(0, 7)}-01T00:00:00Z`))];
+  await sql.begin('isolation level read committed', async (tx) => {
+    await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark counts'))`;
+    await tx`DELETE FROM stale_buckets WHERE id = ANY(${ids}::bigint[])`;
+    await tx`DELETE FROM profiled_days WHERE day = ANY(${days}::timestamptz[])`;
+    await tx`DELETE FROM month_counts WHERE bucket = ANY(${months}::timestamptz[])`;
+    await tx`
+      INSERT INTO month_counts (app_id, type_id, bucket, count)
+      SELECT app_id, type_id, month, sum(count)
+        FROM unnest(${months}::timestamptz[]) AS months (month)
+       CROSS JOIN LATERAL (SELECT app_id, type_id, count FROM events_per_day
+                            WHERE bucket >= month AND bucket < month + interval '1 month') days
+       GROUP BY 1, 2, 3`;
+  });
 }
 
 /**
@@ -234,26 +264,37 @@ export function timescaleUpkeep(
   now: () => number,
 ): Upkeep {
   let refreshedAt = Number.NEGATIVE_INFINITY;
+  const profiler = new DayProfiler(sql, now);
   return {
     prepare: () => applyPolicies(sql, config),
     everySecond: async () => {
       await mergeMarks(sql);
       await removeExpiredKeys(sql, now());
+      await profiler.profileSome();
       if (Math.abs(now() - refreshedAt) < REFRESH_EVERY_MS) return;
-      const [lock] = await sql<
-        { held: boolean }[]
-      >`SELECT pg_try_advisory_lock(hashtext('tidemark upkeep')) AS held`;
-      if (lock?.held !== true) return;
-      try {
+      await inTurn(sql, async () => {
         await refreshStale(sql, now());
         refreshedAt = now();
-      } finally {
-        await sql`SELECT pg_advisory_unlock(hashtext('tidemark upkeep'))`;
-      }
+      });
     },
     everyTenMinutes: async () => {
+      await profiler.look();
+      await inTurn(sql, () => removeDeletedApps(sql, timescaleRemoval, now, now() + REMOVE_MS));
       const boundary = await moveBoundary(sql, { days: config.RETENTION_DAYS, now: now() });
       return await dropChunksBefore(sql, boundary);
     },
   };
+}
+
+/** Works while no other process refreshes or removes; else not at all. */
+async function inTurn(sql: Sql, work: () => Promise<unknown>): Promise<void> {
+  const [lock] = await sql<
+    { held: boolean }[]
+  >`SELECT pg_try_advisory_lock(hashtext('tidemark upkeep')) AS held`;
+  if (lock?.held !== true) return;
+  try {
+    await work();
+  } finally {
+    await sql`SELECT pg_advisory_unlock(hashtext('tidemark upkeep'))`;
+  }
 }

@@ -10,6 +10,7 @@ import type { Transaction } from '../database/connect.ts';
 import { countBuckets } from '../read/bucket-counts.ts';
 import { LADDER, type Width } from '../read/buckets.ts';
 import { ALL_TYPES, MINUTE_MS } from '../read/count-segments.ts';
+import { readStaleBuckets } from '../read/stale-buckets.ts';
 import type { Position } from './position.ts';
 
 export interface NewEvent {
@@ -65,7 +66,9 @@ export async function countMinutes(
   const first = floorMinute(since - LATEST_MS);
   const end = floorMinute(now + AHEAD_MS) + MINUTE_MS;
   const starts = Array.from({ length: (end - first) / MINUTE_MS }, (_, place) => first + place * MINUTE_MS);
-  const counts = await countBuckets(tx, appId, [ALL_TYPES], { width: MINUTES as Width, starts, end });
+  const stale = await readStaleBuckets(tx, { from: first, until: end });
+  const minutes = { width: MINUTES as Width, starts, end };
+  const counts = await countBuckets(tx, appId, [ALL_TYPES], minutes, stale);
   const column = counts.get(ALL_TYPES) ?? [];
   return new Map(starts.map((start, place) => [start, column[place] ?? 0]));
 }

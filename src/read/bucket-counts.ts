@@ -5,48 +5,40 @@
  * from them, one subtraction a piece; the others, mostly today, from the counts by the hour or quarter-hour. Finer
  * buckets are added up from the minutes. Measured in bench/series.ts.
  */
-import type postgres from 'postgres';
 import type { Transaction } from '../database/connect.ts';
 import type { Buckets } from './buckets.ts';
-import {
-  ALL_TYPES,
-  exactSegmentsOf,
-  LEVELS,
-  type Level,
-  MINUTE_MS,
-  type Range,
-  refine,
-} from './count-segments.ts';
-import { readStaleBuckets } from './stale-buckets.ts';
-
-type Fragment = postgres.PendingQuery<postgres.Row[]>;
+import { LEVELS, type Level, MINUTE_MS, type Range, refine, type StaleBucket } from './count-segments.ts';
+import { type CountScope, coarseStretchesOf, countsIn, EVER, stretchesOf } from './exact-counts.ts';
 
 const DAY_MS = 86_400_000;
 const QUARTER_HOUR_MS = 900_000;
-const EARLIEST = Date.UTC(1970, 0, 1);
 
 /** Type → a count for each bucket. */
 export type BucketCounts = ReadonlyMap<number, readonly number[]>;
 
-/** @param ids internal ids of types, 0 for all of them together */
+/**
+ * @param ids   internal ids of types, 0 for all of them together
+ * @param stale every stale bucket of this snapshot
+ */
 export async function countBuckets(
   tx: Transaction,
   appId: number,
   ids: readonly number[],
   buckets: Buckets,
+  stale: readonly StaleBucket[],
 ): Promise<BucketCounts> {
   const { starts, end, width } = buckets;
   const counts = new Map(ids.map((id) => [id, new Array<number>(starts.length).fill(0)]));
   const range = { from: starts[0] ?? end, until: end };
   if (width.ms < QUARTER_HOUR_MS) {
-    await addRanges(tx, appId, counts, buckets, [range]);
+    await addRanges(tx, appId, counts, buckets, [range], stale);
     return counts;
   }
   const ready = await readyDays(tx, appId, range);
   const pieces = piecesOf(buckets).filter(({ day }) => ready.has(day));
   if (pieces.length > 0) await addPieces(tx, appId, counts, pieces);
   const rest = unreadyRanges(range, ready);
-  if (rest.length > 0) await addRanges(tx, appId, counts, buckets, rest);
+  if (rest.length > 0) await addRanges(tx, appId, counts, buckets, rest, stale);
   return counts;
 }
 
@@ -157,20 +149,15 @@ async function addRanges(
   counts: Map<number, number[]>,
   buckets: Buckets,
   ranges: readonly Range[],
+  stale: readonly StaleBucket[],
 ): Promise<void> {
-  const stale = await readStaleBuckets(tx, { from: ranges[0]?.from ?? 0, until: ranges.at(-1)?.until ?? 0 });
   const level = levelOf(buckets);
-  const segments = ranges.flatMap((range) => refine({ level, ...range }, stale));
+  const stretches = stretchesOf(ranges.flatMap((range) => refine({ level, ...range }, stale)));
   const starts = buckets.starts.map((start) => new Date(start).toISOString());
-  const ids = [...counts.keys()];
-  const parts = [...LEVELS, null].flatMap((one) => {
-    const own = segments.filter((segment) => segment.level === one);
-    return own.length === 0 ? [] : [stretchCounts(tx, appId, ids, one, own)];
-  });
   const columns = await tx<Column[]>`
     SELECT id, string_agg(place || ' ' || count, ' ') AS text
       FROM (SELECT type_id AS id, width_bucket(bucket, ${starts}::timestamptz[]) - 1 AS place, sum(count) AS count
-              FROM (${parts.flatMap((part, i) => (i === 0 ? [part] : [tx` UNION ALL `, part]))}) rows
+              FROM (${countsIn(tx, scopeOf(tx, appId, [...counts.keys()]), stretches)}) rows
              GROUP BY 1, 2) counted
      GROUP BY id`;
   for (const column of columns) {
@@ -183,65 +170,29 @@ async function addRanges(
   }
 }
 
-/** A SELECT of `type_id, bucket, count` of stretches, from the counts of one level or (null) from rows. */
-function stretchCounts(
-  tx: Transaction,
-  appId: number,
-  ids: readonly number[],
-  level: Level | null,
-  stretches: readonly Range[],
-): Fragment {
-  const counted =
-    level === null
-      ? tx`SELECT kind AS type_id, created_at AS bucket, 1::bigint AS count
-             FROM events CROSS JOIN LATERAL (VALUES (type_id), (${ALL_TYPES})) AS kinds (kind)
-            WHERE app_id = ${appId} AND kind = ANY(${[...ids]})
-              AND created_at >= to_timestamp(first) AND created_at < to_timestamp(past)`
-      : tx`SELECT type_id, bucket, count FROM ${tx(level.view)}
-            WHERE app_id = ${appId} AND type_id = ANY(${[...ids]})
-              AND bucket >= to_timestamp(first) AND bucket < to_timestamp(past)`;
-  return tx`
-    SELECT type_id, bucket, count
-      FROM unnest(${stretches.map(({ from }) => from / 1_000)}::float8[],
-                  ${stretches.map(({ until }) => until / 1_000)}::float8[]) AS stretch (first, past)
-     CROSS JOIN LATERAL (${counted}) counted`;
-}
-
 function levelOf({ starts, end }: Buckets): Level {
   const fits = ({ ms }: Level): boolean => end % ms === 0 && starts.every((start) => start % ms === 0);
   return LEVELS.find(fits) ?? LEVELS[LEVELS.length - 1] ?? LEVELS[0];
 }
 
-/** Type → the count of everything before an instant that is a whole minute: whole months first. */
+/** Type → the count of everything before an instant that is a whole minute. */
 export async function countBefore(
   tx: Transaction,
   appId: number,
   ids: readonly number[],
   until: number,
+  stale: readonly StaleBucket[],
 ): Promise<ReadonlyMap<number, number>> {
-  const stale = await readStaleBuckets(tx, { from: EARLIEST, until });
-  // Months have no marks of their own: where anything is stale, days are added up.
-  const date = new Date(until);
-  const month = Math.max(EARLIEST, Date.UTC(date.getUTCFullYear(), date.getUTCMonth()));
-  const segments = exactSegmentsOf(
-    { from: stale.length === 0 ? month : EARLIEST, until: floor(until, MINUTE_MS) },
-    stale,
-  );
-  const parts = [
-    ...(stale.length === 0 ? [monthCounts(tx, appId, ids, month)] : []),
-    ...segments.map((segment) => stretchCounts(tx, appId, ids, segment.level, [segment])),
-  ];
+  const stretches = coarseStretchesOf({ from: EVER.from, until: floor(until, MINUTE_MS) }, stale);
   const rows = await tx<{ id: number; count: number }[]>`
     SELECT type_id AS id, sum(count)::float8 AS count
-      FROM (${parts.flatMap((part, i) => (i === 0 ? [part] : [tx` UNION ALL `, part]))}) parts
+      FROM (${countsIn(tx, scopeOf(tx, appId, ids), stretches)}) parts
      GROUP BY type_id`;
   return new Map(rows.map(({ id, count }) => [id, count]));
 }
 
-function monthCounts(tx: Transaction, appId: number, ids: readonly number[], until: number): Fragment {
-  return tx`
-    SELECT type_id, bucket, count FROM events_per_month
-     WHERE app_id = ${appId} AND type_id = ANY(${[...ids]}) AND bucket >= ${EARLIEST} AND bucket < ${until}`;
+function scopeOf(tx: Transaction, appId: number, ids: readonly number[]): CountScope {
+  return { apps: tx`${[appId]}::integer[]`, types: tx`${[...ids]}::integer[]` };
 }
 
 function floor(ms: number, unit: number): number {

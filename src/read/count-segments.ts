@@ -36,7 +36,7 @@ export interface StaleBucket {
 }
 
 /** Beyond this many segments a statement costs more to plan than stale hours and days cost to count from rows. */
-const MAX_SEGMENTS = 60;
+export const MAX_SEGMENTS = 60;
 
 /**
  * The segments of a range in the order of time, without a count that may be stale: a stale bucket is made of the next

@@ -80,6 +80,12 @@ interface CountedSegment extends Segment {
 const EARLIEST = Date.UTC(1900, 0, 1);
 const LATEST = Date.UTC(9999, 11, 31);
 
+/**
+ * A page with fewer events than one in this many minutes is read minute by minute. One with more is quicker read as a
+ * whole, with the rows of other types: in the columnstore each look-up opens a batch of a thousand rows.
+ */
+const SPARSE_MINUTES = 2;
+
 /** Reads one page. Rejects where the database fails. */
 export async function readEventPage(sql: Sql, request: PageRequest): Promise<EventPage> {
   const range = { from: clamp(request.scope.from ?? EARLIEST), until: clamp(request.scope.until ?? LATEST) };
@@ -89,8 +95,8 @@ export async function readEventPage(sql: Sql, request: PageRequest): Promise<Eve
     const counted = await countSegments(tx, request.scope, segments);
     const total = counted.reduce((sum, segment) => sum + segment.count, 0);
     if (request.offset >= total) return { total, events: [], hasMore: false };
-    const place = await locate(tx, request, counted, Math.min(request.limit, total - request.offset));
-    const events = await readRows(tx, request, place);
+    const size = Math.min(request.limit, total - request.offset);
+    const events = await readRows(tx, request, await locate(tx, request, counted, size), size);
     // Were a row missing that was counted, an empty page with more to come would have its reader ask for ever.
     const hasMore = events.length > 0 && request.offset + events.length < total;
     return { total, events, hasMore };
@@ -135,75 +141,103 @@ async function locate(
   size: number,
 ): Promise<Place> {
   const walk = request.order === 'asc' ? counted : counted.toReversed();
+  const { offset } = request;
+  const [first, last] = [segmentOf(walk, offset), segmentOf(walk, offset + size - 1)];
   // Sent together: the second does not wait for the answer to the first.
-  const [first, last] = await Promise.all([
-    find(tx, request, walk, request.offset),
-    find(tx, request, walk, request.offset + size - 1),
-  ]);
-  return {
-    from: Math.min(first.from, last.from),
-    until: Math.max(first.until, last.until),
-    skip: first.skip,
-  };
+  const places =
+    first.segment === last.segment
+      ? find(tx, request, first.segment, [first.skip, last.skip])
+      : Promise.all([
+          find(tx, request, first.segment, [first.skip]),
+          find(tx, request, last.segment, [last.skip]),
+        ]).then((found) => found.flat());
+  const [begin, end] = await places;
+  if (begin === undefined || end === undefined) {
+    throw new Error('The finer counts hold fewer events than the coarser ones.');
+  }
+  return { from: Math.min(begin.from, end.from), until: Math.max(begin.until, end.until), skip: begin.skip };
 }
 
-/** Finds the minute that holds one event. @param skip how many events of the walk come before it */
-async function find(
-  tx: Transaction,
-  request: PageRequest,
+/** The segment that holds one event. @param skip how many events of the walk come before it */
+function segmentOf(
   walk: readonly CountedSegment[],
   skip: number,
-): Promise<Place> {
+): { readonly segment: CountedSegment; readonly skip: number } {
   let before = 0;
   for (const segment of walk) {
-    const rest = skip - before;
-    if (rest < segment.count) {
-      const { level, from, until } = segment;
-      return level === null ? { from, until, skip: rest } : await descend(tx, request, level, segment, rest);
-    }
+    if (skip - before < segment.count) return { segment, skip: skip - before };
     before += segment.count;
   }
   throw new Error(`There is no event ${skip} among ${before}.`);
 }
 
-/** Goes down, level by level, from a range of whole buckets to the minute in which `skip` events of it are passed. */
+/**
+ * Finds the minutes in which `skips` events of a segment are passed, ascending. The days by themselves first: then the
+ * finer counts are looked for in those days alone, which are a chunk or two of many on TimescaleDB.
+ */
+async function find(
+  tx: Transaction,
+  request: PageRequest,
+  { level, from, until }: CountedSegment,
+  skips: readonly number[],
+): Promise<Place[]> {
+  const places = skips.map((skip) => ({ from, until, skip }));
+  if (level === null) return places;
+  if (level !== LEVELS[0] || until - from === level.ms) {
+    return await descend(tx, request, LEVELS.slice(LEVELS.indexOf(level)), places);
+  }
+  return await descend(tx, request, LEVELS.slice(1), await descend(tx, request, [level], places));
+}
+
+/** Goes down, level by level, from ranges of whole buckets to the bucket in which the `skip` of each is passed. */
 async function descend(
   tx: Transaction,
   { scope, order }: PageRequest,
-  top: Level,
-  range: Range,
-  skip: number,
-): Promise<Place> {
+  levels: readonly Level[],
+  places: readonly Place[],
+): Promise<Place[]> {
   const direction = order === 'asc' ? tx`ASC` : tx`DESC`;
-  let place = tx`SELECT ${range.from}::timestamptz AS start, ${range.until}::timestamptz AS finish, ${skip}::numeric AS skip`;
-  for (const { view, ms } of LEVELS.slice(LEVELS.indexOf(top))) {
-    place = tx`
-      SELECT bucket AS start, bucket + ${ms} * interval '1 ms' AS finish, skip - (passed - here) AS skip
-        FROM (${place}) place
+  const instants = (times: readonly number[]): string[] => times.map((time) => new Date(time).toISOString());
+  const bounds = tx`
+    bucket >= ${Math.min(...places.map((place) => place.from))} AND bucket < ${Math.max(...places.map((place) => place.until))}`;
+  let found = tx`
+    SELECT * FROM unnest(${instants(places.map(({ from }) => from))}::timestamptz[],
+                         ${instants(places.map(({ until }) => until))}::timestamptz[],
+                         ${places.map(({ skip }) => skip)}::numeric[]) WITH ORDINALITY AS place (start, finish, skip, nth)`;
+  for (const { view, ms } of levels) {
+    found = tx`
+      SELECT below.*, nth
+        FROM (${found}) place
        CROSS JOIN LATERAL (
-              SELECT bucket, sum(count) AS here, sum(sum(count)) OVER (ORDER BY bucket ${direction}) AS passed
-                FROM ${tx(view)}
-               WHERE ${countsOf(tx, scope)} AND bucket >= start AND bucket < finish
-               GROUP BY bucket) running
-       WHERE passed > skip
-       ORDER BY bucket ${direction}
-       LIMIT 1`;
+              SELECT bucket AS start, bucket + ${ms} * interval '1 ms' AS finish, place.skip - (passed - here) AS skip
+                FROM (SELECT bucket, sum(count) AS here, sum(sum(count)) OVER (ORDER BY bucket ${direction}) AS passed
+                        FROM ${tx(view)}
+                       WHERE ${countsOf(tx, scope)} AND ${bounds} AND bucket >= place.start AND bucket < place.finish
+                       GROUP BY bucket) running
+               WHERE passed > place.skip
+               ORDER BY bucket ${direction}
+               LIMIT 1) below`;
   }
-  const [minute] = await tx<{ from: number; skip: number }[]>`
-    SELECT (extract(epoch FROM start) * 1000)::float8 AS from, skip::float8 FROM (${place}) minute`;
-  if (minute === undefined) throw new Error('The finer counts hold fewer events than the coarser ones.');
-  return { from: minute.from, until: minute.from + MINUTE_MS, skip: minute.skip };
+  return await tx<Place[]>`
+    SELECT (extract(epoch FROM start) * 1000)::float8 AS from, (extract(epoch FROM finish) * 1000)::float8 AS until,
+           skip::float8
+      FROM (${found}) place ORDER BY nth`;
 }
 
-/** Reads the page's rows: from `place`, which holds them all, without the first `place.skip` of it. */
-async function readRows(tx: Transaction, request: PageRequest, place: Place): Promise<StoredEvent[]> {
+/** Reads the page's `size` rows: from `place`, which holds them all, without the first `place.skip` of it. */
+async function readRows(
+  tx: Transaction,
+  request: PageRequest,
+  place: Place,
+  size: number,
+): Promise<StoredEvent[]> {
   const { scope, order, limit, maxBytes } = request;
   const inOrder = order === 'asc' ? tx`ORDER BY created_at, id` : tx`ORDER BY created_at DESC, id DESC`;
   const inPlace = tx`
     SELECT id, type_id, created_at, payload FROM events
      WHERE ${rowsOf(tx, scope)} AND created_at >= ${place.from} AND created_at < ${place.until}`;
-  const spansMinutes = place.until - place.from > 2 * MINUTE_MS;
-  const rows = scope.typeId !== null && spansMinutes ? rowsByMinute(tx, scope, place, inPlace) : inPlace;
+  const isSparse = place.until - place.from > SPARSE_MINUTES * (size + 1) * MINUTE_MS;
+  const rows = scope.typeId !== null && isSparse ? rowsByMinute(tx, scope, place, inPlace) : inPlace;
   const before = tx`(${inOrder} ROWS UNBOUNDED PRECEDING)`;
   // What is stored is compressed at best, and known without reading it: no text is as short, but for 4 bytes of header.
   // So the rows that can not be on the page are left out before the texts of the others are measured.

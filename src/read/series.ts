@@ -3,7 +3,9 @@
 import type { Sql, Transaction } from '../database/connect.ts';
 import { countBefore, countBuckets } from './bucket-counts.ts';
 import { type Buckets, bucketsOf, type Width } from './buckets.ts';
-import { ALL_TYPES } from './count-segments.ts';
+import { ALL_TYPES, LEVELS, refine, type StaleBucket } from './count-segments.ts';
+import { countsIn, EVER, stretchesOf } from './exact-counts.ts';
+import { readStaleBuckets } from './stale-buckets.ts';
 import { topTypes } from './type-ranking.ts';
 
 export interface SeriesRequest {
@@ -49,12 +51,15 @@ export interface Series {
 /** Lines that a chart tells apart by colour. */
 const TOP_TYPES = 9;
 const QUARTER_HOUR_MS = 900_000;
+const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
 
 /** @returns null where the range is too long for months */
 export async function readSeries(sql: Sql, request: SeriesRequest): Promise<Series | null> {
   return await sql.begin('isolation level repeatable read read only', async (tx) => {
-    const { readableFrom, first } = await readEdges(tx, request.appId);
-    const from = Math.min(request.from ?? first ?? request.until - 1, request.until - 1);
+    const [readableFrom, stale] = await Promise.all([readBoundary(tx), readStaleBuckets(tx, EVER)]);
+    const wanted = request.from ?? (await firstHour(tx, request.appId, stale)) ?? request.until - 1;
+    const from = Math.min(wanted, request.until - 1);
     // Behind the retention edge counts are kept by the quarter-hour.
     const finestMs = from >= readableFrom ? 0 : QUARTER_HOUR_MS;
     const { timezone: zone, buckets: most, until } = request;
@@ -62,11 +67,11 @@ export async function readSeries(sql: Sql, request: SeriesRequest): Promise<Seri
     if (buckets === null) return null;
     const begin = buckets.starts[0] ?? from;
     const range = { from: begin, until: buckets.end };
-    const chosen = request.typeIds ?? (await topTypes(tx, request.appId, range, TOP_TYPES));
+    const chosen = request.typeIds ?? (await topTypes(tx, request.appId, range, TOP_TYPES, stale));
     const ids = request.typeIds === null ? [ALL_TYPES, ...chosen] : chosen;
     const [counts, before, names] = await Promise.all([
-      countBuckets(tx, request.appId, ids, buckets),
-      countBefore(tx, request.appId, ids, begin),
+      countBuckets(tx, request.appId, ids, buckets, stale),
+      countBefore(tx, request.appId, ids, begin, stale),
       nameTypes(tx, chosen),
     ]);
     return assemble(request, buckets, {
@@ -79,24 +84,36 @@ export async function readSeries(sql: Sql, request: SeriesRequest): Promise<Seri
   });
 }
 
-interface Edges {
-  /** Milliseconds since 1970 from which on rows are kept. */
-  readonly readableFrom: number;
-  /** The hour of the app's first event; null where it has none. */
-  readonly first: number | null;
+/** Milliseconds since 1970 from which on rows are kept. */
+async function readBoundary(tx: Transaction): Promise<number> {
+  const [row] = await tx<{ readableFrom: number }[]>`
+    SELECT (extract(epoch FROM greatest(readable_from, '1970-01-01')) * 1000)::float8 AS "readableFrom" FROM retention`;
+  if (row === undefined) throw new Error('The table retention has lost its row.');
+  return row.readableFrom;
 }
 
-async function readEdges(tx: Transaction, appId: number): Promise<Edges> {
-  const [row] = await tx<Edges[]>`
-    SELECT (extract(epoch FROM greatest(readable_from, '1970-01-01')) * 1000)::float8 AS "readableFrom",
-           (SELECT (extract(epoch FROM min(events_per_hour.bucket)) * 1000)::float8
-              FROM (SELECT min(bucket) AS day FROM events_per_day
-                     WHERE app_id = ${appId} AND type_id = ${ALL_TYPES}) beginning
-              JOIN events_per_hour ON bucket >= day AND bucket < day + interval '24 hours'
-             WHERE app_id = ${appId} AND type_id = ${ALL_TYPES}) AS first
-      FROM retention`;
-  if (row === undefined) throw new Error('The table retention has lost its row.');
-  return row;
+/** The hour of the app's first event; null where it has none. */
+async function firstHour(
+  tx: Transaction,
+  appId: number,
+  stale: readonly StaleBucket[],
+): Promise<number | null> {
+  const [counted] = await tx<{ day: number | null }[]>`
+    SELECT (extract(epoch FROM min(bucket)) * 1000)::float8 AS day FROM events_per_day
+     WHERE app_id = ${appId} AND type_id = ${ALL_TYPES}`;
+  const day = counted?.day ?? null;
+  const [earliest, latest] = [stale[0]?.start, stale.at(-1)?.start].map((start) =>
+    start === undefined ? null : Math.floor(start / DAY_MS) * DAY_MS,
+  );
+  const last = day ?? latest ?? null;
+  if (last === null) return null;
+  const [from, until] = [Math.min(earliest ?? last, last), last + DAY_MS];
+  const level = LEVELS.find(({ ms }) => ms === HOUR_MS) ?? LEVELS[0];
+  const scope = { apps: tx`${[appId]}::integer[]`, types: tx`${[ALL_TYPES]}::integer[]` };
+  const [row] = await tx<{ first: number | null }[]>`
+    SELECT (extract(epoch FROM min(bucket)) * 1000)::float8 AS first
+      FROM (${countsIn(tx, scope, stretchesOf(refine({ level, from, until }, stale)))}) counts WHERE count > 0`;
+  return row?.first == null ? null : Math.floor(row.first / HOUR_MS) * HOUR_MS;
 }
 
 async function nameTypes(

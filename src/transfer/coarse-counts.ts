@@ -9,7 +9,7 @@ const STAGED = 'staged_counts';
  * Adds the counts of one level.
  *
  * TimescaleDB keeps a continuous aggregate in a hypertable of its own and never looks for rows behind what it has
- * materialised: counts put there are as good as its own. They show as soon as a later bucket of the level is materialised.
+ * materialised: counts put there are as good as its own, and readers find them there.
  * @param copy copies rows into a table and says how many
  */
 export async function addCoarseCounts(
@@ -20,7 +20,7 @@ export async function addCoarseCounts(
 ): Promise<number> {
   if (engine === 'postgres') {
     const rows = await copy(`${level}_counts`);
-    if (level === 'day' && rows > 0) await addMonths(client);
+    if (level === 'day' && rows > 0) await addMonths(client, 'day_counts');
     return rows;
   }
   await client.query(
@@ -31,17 +31,21 @@ export async function addCoarseCounts(
   const allTypes = COUNT_COLUMNS.filter((column) => column !== 'type_id');
   await insertStaged(client, `${level}_counts`, COUNT_COLUMNS, 'type_id <> 0');
   await insertStaged(client, `app_${level}_counts`, allTypes, 'type_id = 0');
+  if (level === 'day' && rows > 0) await addMonths(client, STAGED);
   await client.query(`DROP TABLE ${STAGED}`);
   return rows;
 }
 
-/** Counts by the month have no section: they are sums of days. Those of later days are added when they are folded. */
-async function addMonths(client: pg.Client): Promise<void> {
+/**
+ * Counts by the month have no section: they are sums of days. Those of later days are added when they are folded or
+ * refreshed.
+ */
+async function addMonths(client: pg.Client, days: string): Promise<void> {
   const { rows } = await client.query("SELECT WHERE to_regclass('month_counts') IS NOT NULL");
   if (rows.length === 0) return; // A backup from before there were any: the migration that makes them adds them up.
   await client.query(`
     INSERT INTO month_counts (app_id, type_id, bucket, count)
-    SELECT app_id, type_id, date_trunc('month', bucket, 'UTC'), sum(count) FROM day_counts GROUP BY 1, 2, 3`);
+    SELECT app_id, type_id, date_trunc('month', bucket, 'UTC'), sum(count) FROM ${days} GROUP BY 1, 2, 3`);
 }
 
 async function insertStaged(
