@@ -1,7 +1,7 @@
 /**
  * The figures of one service for Prometheus. Whoever has a figure keeps it as a plain number and knows nothing of this
- * file; it is read when somebody asks. (prom-client's own instruments cost about a microsecond a labelled observation,
- * a twentieth of what an event may cost.)
+ * file; it is read when somebody asks. (prom-client's own instruments take 0.2 to 0.9 µs a labelled observation, of which
+ * an event would need several; all of ours together take 0.2 to 0.3 µs an event.)
  */
 import * as prometheus from 'prom-client';
 import { Histogram } from './histogram.ts';

@@ -34,6 +34,7 @@ describe('the first account', () => {
 
   test.each([
     ['for a name that was bound to this machine', { Host: 'evil.example:8080' }],
+    ['for such a name that begins as an address of it', { Host: '127.0.0.1.evil.example:8080' }],
     ['through a proxy on this machine', { 'X-Forwarded-For': '203.0.113.1' }],
     ['through a proxy that says so', { Via: '1.1 proxy' }],
   ])('needs the link where the request comes %s', (_name, headers) =>

@@ -1,14 +1,13 @@
-/** GET /metrics: who may ask, and that every figure is what has happened. */
+/** GET /metrics: every figure is what has happened. */
 import { readFile } from 'node:fs/promises';
-import { networkInterfaces } from 'node:os';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { afterEach, describe, expect, test } from 'vitest';
 import { createApp } from '../../src/accounts/apps.ts';
 import { createResourceToken } from '../../src/accounts/resource-tokens.ts';
 import { createTokenText } from '../../src/accounts/token-text.ts';
 import { SAMPLED_ONE_IN } from '../../src/sampling.ts';
 import { testDatabase } from '../support/database.ts';
 import { Exposition } from '../support/exposition.ts';
-import { HttpConnection, type HttpResponse, requestBytes } from '../support/http-client.ts';
+import { HttpConnection, requestBytes } from '../support/http-client.ts';
 import { FaultyProxy, isBatch } from '../support/proxy.ts';
 import {
   CREATE_EVENT,
@@ -19,10 +18,9 @@ import {
   testSecret,
   until,
 } from '../support/service.ts';
-import { created, refused } from './answers.ts';
+import { created } from './answers.ts';
 
 const PATH = '/metrics';
-const TOKEN = 'sesame-sesame-sesame';
 
 const open: { stop(): Promise<void> }[] = [];
 afterEach(async () => {
@@ -55,10 +53,6 @@ async function scrape(service: TestService): Promise<Exposition> {
   return new Exposition(response.body);
 }
 
-function denied(response: HttpResponse): void {
-  refused(response, 403, 'ACCESS_DENIED', 'Access denied');
-}
-
 describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
   test("the answer is Prometheus' text format and is not kept", async () => {
     const service = await start({ transport });
@@ -70,7 +64,11 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     expect(info).toEqual([
       {
         name: 'tidemark_info',
-        labels: { version: '0.1.0', engine: expect.stringMatching(/^PostgreSQL 18\.\d+$/), transport },
+        labels: {
+          version: expect.stringMatching(/^\d+\.\d+\.\d+$/),
+          engine: expect.stringMatching(/^PostgreSQL 18\.\d+$/),
+          transport,
+        },
         value: 1,
       },
     ]);
@@ -199,98 +197,6 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     const figures = await scrape(service);
     expect(figures.value('tidemark_request_body_bytes')).toBe(0);
     expect(figures.find('tidemark_requests_total', { route: CREATE_EVENT, status: '503' })).toBeUndefined();
-  });
-
-  describe('it is', () => {
-    const PUBLIC_URL = 'https://events.example.com';
-    const services = new Map<string, TestService>();
-    const CONFIGS = {
-      plain: {},
-      'with a token': { METRICS_TOKEN: TOKEN, HOST: '0.0.0.0' },
-      'behind a proxy of ours': { TRUST_PROXY: 1 },
-      'behind a proxy that may mark nothing': { PUBLIC_URL },
-      'behind a proxy of ours, with a public name': { PUBLIC_URL, TRUST_PROXY: 1 },
-    };
-    beforeAll(async () => {
-      for (const [name, config] of Object.entries(CONFIGS))
-        services.set(name, await startTestService({ transport, config }));
-    });
-    afterAll(async () => {
-      for (const service of services.values()) await service.stop();
-    });
-    const the = (name: keyof typeof CONFIGS): TestService => {
-      const service = services.get(name);
-      if (service === undefined) throw new Error('It was not started.');
-      return service;
-    };
-    const ask = (name: keyof typeof CONFIGS, headers: Record<string, string> = {}): Promise<HttpResponse> =>
-      the(name).request({ path: PATH, headers });
-
-    test('open to this machine, by any of its names', async () => {
-      const { port } = the('plain');
-      for (const Host of ['127.0.0.1', `127.0.0.1:${port}`, 'localhost', 'LOCALHOST:80', '[::1]:8080'])
-        expect((await ask('plain', { Host })).status).toBe(200);
-    });
-
-    test.each([
-      ['X-Forwarded-For', '203.0.113.7'],
-      ['X-Forwarded-For', '127.0.0.1'],
-      ['X-Forwarded-For', '127.0.0.1, 203.0.113.7'],
-      ['Forwarded', 'for=127.0.0.1'],
-      ['X-Real-IP', '127.0.0.1'],
-      ['Via', '1.1 proxy'],
-      ['Host', 'events.example.com'],
-      ['Host', '127.0.0.1.example.com'],
-      ['Host', 'localhost.example.com'],
-      ['Host', ''],
-    ])('closed to a request with %s: %s, though the connection is from this machine', async (name, value) => {
-      denied(await ask('plain', { [name]: value }));
-      denied(await ask('behind a proxy of ours', { [name]: value }));
-    });
-
-    test('closed to this machine where a proxy may stand in front that marks nothing', async () => {
-      denied(await ask('behind a proxy that may mark nothing'));
-      expect((await ask('behind a proxy of ours, with a public name')).status).toBe(200);
-    });
-
-    test('open to the bearer of METRICS_TOKEN, from wherever the request comes', async () => {
-      const elsewhere = { Host: 'events.example.com', 'X-Forwarded-For': '203.0.113.7' };
-      const bear = (Authorization: string): Promise<HttpResponse> =>
-        ask('with a token', { ...elsewhere, Authorization });
-      expect((await bear(`Bearer ${TOKEN}`)).status).toBe(200);
-      expect((await bear(`bearer  ${TOKEN}`)).status).toBe(200);
-      denied(await ask('with a token', elsewhere));
-      for (const wrong of [`Bearer ${TOKEN}x`, `Bearer ${TOKEN.slice(1)}`, `Basic ${TOKEN}`, TOKEN, 'Bearer'])
-        denied(await bear(wrong));
-      const path = `${PATH}?token=${TOKEN}`;
-      denied(await the('with a token').request({ path, headers: elsewhere }));
-    });
-
-    test('closed to an empty token where none is set', async () => {
-      for (const Authorization of ['Bearer ', 'Bearer', 'Bearer undefined'])
-        denied(await ask('plain', { Host: 'events.example.com', Authorization }));
-    });
-
-    const outside = Object.values(networkInterfaces())
-      .flat()
-      .find((one) => one?.family === 'IPv4' && !one.internal)?.address;
-    test.skipIf(outside === undefined)('closed to an address that is not loopback', async () => {
-      const url = `http://${outside}:${the('with a token').port}${PATH}`;
-      for (const headers of [{}, { Host: '127.0.0.1' }, { 'X-Forwarded-For': '127.0.0.1' }])
-        expect((await fetch(url, { headers })).status).toBe(403);
-      expect((await fetch(url, { headers: { Authorization: `Bearer ${TOKEN}` } })).status).toBe(200);
-    });
-  });
-
-  test('no limit holds it up, and it tells no name and no token', async () => {
-    const config = { CREATE_LIMIT_PER_MINUTE: 1, READ_LIMIT_PER_MINUTE: 1, METRICS_TOKEN: TOKEN };
-    const service = await start({ transport, config });
-    created(await service.post({ payload: { secret: 'payload text' } }));
-    for (let n = 0; n < 10; n += 1) await scrape(service);
-    const { body } = await service.request({ path: PATH });
-    const { app, type } = service;
-    for (const secret of [app.loggingToken, app.appId, type.typeId, type.name, 'Test app', 'payload', TOKEN])
-      expect(body).not.toContain(secret);
   });
 });
 
