@@ -35,6 +35,11 @@ export class Metrics {
   // Not prom-client's global one: several services may run in one process.
   readonly #registry = new prometheus.Registry();
 
+  /** @param labels of every sample: what tells this service's from another's */
+  constructor(labels: Labels = {}) {
+    this.#registry.setDefaultLabels({ ...labels });
+  }
+
   /** What goes up and down. @param labelNames of the samples, where `read` gives samples */
   gauge(name: string, help: string, read: Read, labelNames: readonly string[] = []): void {
     new prometheus.Gauge({

@@ -4,7 +4,7 @@ import type { Housekeeping } from './database/housekeeping.ts';
 import type { CacheFigures } from './database/lookup-cache.ts';
 import type { HttpServer } from './http/server.ts';
 import type { WritePath } from './ingest/write-path.ts';
-import type { Journal } from './journal/journal.ts';
+import type { Journal, JournalFigures } from './journal/journal.ts';
 import type { SharedLimitsFigures } from './limits/redis-sliding-log.ts';
 import type { Metrics, Sample } from './metrics.ts';
 import { SAMPLED_ONE_IN } from './sampling.ts';
@@ -40,7 +40,7 @@ export function registerServiceMetrics(metrics: Metrics, parts: ServiceParts): v
   registerCaches(metrics, parts.caches);
   registerDatabase(metrics, parts);
   registerLimits(metrics, parts.limits);
-  if (parts.journal !== null) registerJournal(metrics, parts.journal);
+  registerJournal(metrics, parts.journal);
 }
 
 function registerRequests(metrics: Metrics, server: HttpServer): void {
@@ -136,46 +136,48 @@ function registerLimits(metrics: Metrics, figures: () => SharedLimitsFigures): v
   );
 }
 
-function registerJournal(metrics: Metrics, journal: Journal): void {
+/** @param journal null where there is none: its figures are then 0 */
+function registerJournal(metrics: Metrics, journal: Journal | null): void {
+  const figure = (name: keyof JournalFigures) => () => journal?.figures[name] ?? 0;
   metrics.gauge(
     'tidemark_journal_takes_events',
-    'Whether the last write into the journal did not fail: 1 or 0.',
-    () => (journal.takesEvents ? 1 : 0),
+    'Whether there is a journal and its last write did not fail: 1 or 0.',
+    () => (journal?.takesEvents === true ? 1 : 0),
   );
   metrics.gauge(
     'tidemark_journal_waiting_events',
     'Acknowledged events in the journal that are not in the database yet.',
-    () => journal.figures.waitingEvents,
+    figure('waitingEvents'),
   );
   metrics.gauge(
     'tidemark_journal_waiting_bytes',
     'Size of the journal; JOURNAL_MAX_BYTES is its ceiling.',
-    () => journal.figures.waitingBytes,
+    figure('waitingBytes'),
   );
   metrics.counter(
     'tidemark_journal_appended_events_total',
     'Events that were acknowledged from the journal.',
-    () => journal.figures.appendedEvents,
+    figure('appendedEvents'),
   );
   metrics.counter(
     'tidemark_journal_replayed_events_total',
     'Events of the journal that are in the database now.',
-    () => journal.figures.replayedEvents,
+    figure('replayedEvents'),
   );
   metrics.counter(
     'tidemark_journal_refused_events_total',
     'Events of the journal that the database refused; they are kept in a file beside it.',
-    () => journal.figures.refusedEvents,
+    figure('refusedEvents'),
   );
   metrics.counter(
     'tidemark_journal_failures_total',
     'Writes into the journal that failed or found it full.',
-    () => journal.figures.failures,
+    figure('failures'),
   );
   metrics.counter(
     'tidemark_journal_damaged_segments_total',
     'Files of the journal that were set aside because they do not read as they were written.',
-    () => journal.figures.damagedSegments,
+    figure('damagedSegments'),
   );
 }
 

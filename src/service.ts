@@ -26,6 +26,7 @@ import { Apps } from './read/apps.ts';
 import { createGetEvents } from './read/get-events.ts';
 import { ResourceTokens } from './read/resource-tokens.ts';
 import { registerServiceMetrics } from './service-metrics.ts';
+import { figuresOfAllWorkers } from './worker-figures.ts';
 
 export interface ServiceOptions {
   readonly config: Config;
@@ -75,7 +76,7 @@ const NEIGHBOUR =
  * @throws StartupError where the address can not be listened on
  */
 export async function startService(options: ServiceOptions): Promise<Service> {
-  const { config, address, log, clock = SYSTEM_CLOCK } = options;
+  const { config, address, log, worker, clock = SYSTEM_CLOCK } = options;
   const cacheMs = config.TOKEN_CACHE_SECONDS * 1_000;
   let stopping = false;
   let dashboard: Dashboard | null = null;
@@ -152,7 +153,8 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     offersSetup: options.offersSetup ?? true,
   });
 
-  const metrics = new Metrics();
+  const metrics = new Metrics(worker === undefined ? {} : { worker: String(worker) });
+  const ownFigures = (): Promise<string> => metrics.text();
   const server = await createServer({
     routes: [
       ...writePath.routes,
@@ -168,7 +170,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
         journal,
       }),
       metricsRoute({
-        metrics,
+        figures: worker === undefined ? ownFigures : figuresOfAllWorkers(ownFigures),
         token: config.METRICS_TOKEN,
         publicUrl: config.PUBLIC_URL,
         trustedProxies: config.TRUST_PROXY,

@@ -10,6 +10,7 @@ import { listenError } from './http/transport.ts';
 import type { Service } from './service.ts';
 import { StartupError } from './startup-error.ts';
 import { STOP, TASK_VARIABLE, type WorkerReport, type WorkerTask } from './worker.ts';
+import { FiguresRelay } from './worker-figures.ts';
 
 export interface WorkersOptions {
   readonly config: Config;
@@ -35,6 +36,7 @@ export class Workers implements Pick<Service, 'port' | 'transport' | 'setupPath'
   readonly port: number;
   readonly #options: WorkersOptions;
   readonly #places: Place[] = [];
+  readonly #figures = new FiguresRelay(() => this.#places.flatMap(({ worker }) => worker ?? []));
   #transport: Service['transport'] = 'uws';
   #setupPath: string | null = null;
   #isStarted = false;
@@ -117,6 +119,7 @@ export class Workers implements Pick<Service, 'port' | 'transport' | 'setupPath'
     worker.on('error', (error) =>
       log.debug({ err: error, worker: place.number }, 'A worker can not be told'),
     );
+    worker.on('message', (message: object) => this.#figures.take(worker, message));
     worker.on('exit', (code: number | null, signal: string | null) => {
       place.worker = null;
       if (this.#isStopping) this.#drained &&= code === 0;
@@ -147,7 +150,10 @@ export class Workers implements Pick<Service, 'port' | 'transport' | 'setupPath'
 /** What a worker reports first; its end, where it reports nothing. */
 function firstReport(worker: Worker): Promise<WorkerReport> {
   return new Promise((resolve) => {
-    worker.once('message', (report: WorkerReport) => resolve(report));
+    worker.on('message', (message: object) => {
+      // Between the two of them nothing else has these fields.
+      if ('listening' in message || 'failed' in message) resolve(message as WorkerReport);
+    });
     worker.once('exit', (code: number | null, signal: string | null) =>
       resolve({ failed: `a worker ended before it could serve (${signal ?? `exit code ${code}`})` }),
     );

@@ -1,14 +1,16 @@
 /** GET /metrics: the service's figures, for Prometheus. */
 import { timingSafeEqual } from 'node:crypto';
 import { digestOf } from '../accounts/token-text.ts';
-import { EXPOSITION_TYPE, type Metrics } from '../metrics.ts';
+import { EXPOSITION_TYPE } from '../metrics.ts';
+import { bearerToken } from './bearer.ts';
 import { isFromThisMachine, isLoopbackName, LOCALITY_HEADERS } from './client-address.ts';
 import type { Exchange } from './exchange.ts';
 import { Rejection } from './rejection.ts';
 import type { Route } from './route.ts';
 
 export interface MetricsRouteOptions {
-  readonly metrics: Metrics;
+  /** All figures in Prometheus' text format. */
+  readonly figures: () => Promise<string>;
   /** METRICS_TOKEN, empty where it is not set. */
   readonly token: string;
   /** PUBLIC_URL, empty where it is not set. */
@@ -26,7 +28,7 @@ const DENIED = new Rejection(
   'Ask from the machine that the service runs on, or send "Authorization: Bearer <METRICS_TOKEN>".',
 );
 
-export function metricsRoute({ metrics, token, publicUrl, trustedProxies }: MetricsRouteOptions): Route {
+export function metricsRoute({ figures, token, publicUrl, trustedProxies }: MetricsRouteOptions): Route {
   const wanted = token === '' ? null : digestOf(token);
   // A proxy that marks nothing makes every request look local. Where the service is known by another machine's name, and
   // nobody has said that its proxies tell where requests come from, there may be such a one.
@@ -39,14 +41,12 @@ export function metricsRoute({ metrics, token, publicUrl, trustedProxies }: Metr
     headers: ['authorization', ...LOCALITY_HEADERS],
     remoteAddress: true,
     handle: async (exchange) =>
-      isAllowed(exchange)
-        ? { status: 200, body: await metrics.text(), contentType: EXPOSITION_TYPE }
-        : DENIED,
+      isAllowed(exchange) ? { status: 200, body: await figures(), contentType: EXPOSITION_TYPE } : DENIED,
   };
 }
 
 /** Whether the request's bearer token is the one of this digest. */
 function carries(exchange: Exchange, wanted: Buffer | null): boolean {
-  const sent = /^Bearer +(\S+) *$/i.exec(exchange.header('authorization'))?.[1];
-  return wanted !== null && sent !== undefined && timingSafeEqual(digestOf(sent), wanted);
+  const sent = bearerToken(exchange.header('authorization'));
+  return wanted !== null && sent !== null && timingSafeEqual(digestOf(sent), wanted);
 }
