@@ -258,3 +258,141 @@ test('each event is written once and gets its own outcome, for any arrivals and 
     { numRuns: 100 },
   );
 });
+
+/** Adds many events at once; gives whether all of them are durable. */
+async function addAll(
+  buffer: CommitBuffer,
+  events: readonly AcceptedEvent[],
+): Promise<readonly (string | null)[]> {
+  return (await buffer.addAll(events)).map((outcome) => outcome?.reason ?? null);
+}
+
+function bulk(count: number, name = 'b'): AcceptedEvent[] {
+  return Array.from({ length: count }, (_, index) => event(`${name}${index}`));
+}
+
+test('many events are written in pieces, in their order, and answered together', async () => {
+  const { buffer, writes, batches } = setUp();
+  const outcomes = addAll(buffer, bulk(9_000));
+  const rejection = new Rejection('invalidBody', 'x');
+  for (let piece = 0; piece < 3; piece += 1) {
+    await settle();
+    const size = writes[piece]?.ids.length ?? 0;
+    writes[piece]?.finish(
+      Array.from({ length: size }, (_, index) => (piece === 1 && index === 5 ? rejection : null)),
+    );
+  }
+  expect(batches()).toEqual([4_000, 4_000, 1_000]);
+  expect(writes.flatMap(({ ids }) => ids)).toEqual(bulk(9_000).map(({ id }) => id));
+  expect((await outcomes).flatMap((reason, index) => (reason === null ? [] : [index]))).toEqual([4_005]);
+  expect(buffer.depth).toBe(0);
+});
+
+test('many events leave a lane free for those that come alone', async () => {
+  const { buffer, writes } = setUp({ lanes: 2 });
+  void addAll(buffer, bulk(9_000));
+  await settle();
+  expect(writes.length).toBe(1);
+  void buffer.add(event('alone'));
+  await settle();
+  expect(writes[1]?.ids).toEqual(['alone']);
+  // And of events that come alone, however many, those that came together get a lane too.
+  void addMany(buffer, 100);
+  writes[0]?.finish();
+  await settle();
+  expect(writes[2]?.ids.length).toBe(4_000);
+  writes[1]?.finish();
+  await settle();
+  expect(writes[3]?.ids.length).toBe(100);
+});
+
+test('many events take every lane once nothing has come alone for a while, and give it back', async () => {
+  const { buffer, writes } = setUp({ lanes: 2 });
+  void addAll(buffer, bulk(60_000));
+  for (let piece = 0; piece < 5; piece += 1) {
+    await settle();
+    expect(writes.length).toBe(piece + 1);
+    writes[piece]?.finish();
+  }
+  await settle();
+  expect(writes.length).toBe(7);
+  void buffer.add(event('alone'));
+  writes[5]?.finish();
+  await settle();
+  expect(writes[7]?.ids).toEqual(['alone']);
+  writes[7]?.finish();
+  await settle();
+  // The other lane is still busy with what came together.
+  expect(writes.length).toBe(8);
+});
+
+test('where there is one lane, single events and many take turns', async () => {
+  const { buffer, writes } = setUp({ lanes: 1 });
+  void addAll(buffer, bulk(12_000));
+  await settle();
+  for (let turn = 0; turn < 5; turn += 1) {
+    void buffer.add(event(`alone ${turn}`));
+    writes[turn]?.finish();
+    await settle();
+  }
+  expect(writes.map(({ ids }) => (ids[0]?.startsWith('alone') ? 'alone' : 'bulk'))).toEqual([
+    'bulk',
+    'alone',
+    'bulk',
+    'alone',
+    'bulk',
+    'alone',
+  ]);
+});
+
+test('a commit touches at most a hundred days', async () => {
+  const { buffer, writes, batches } = setUp();
+  void addAll(
+    buffer,
+    Array.from({ length: 500 }, (_, n) => ({ ...event(`${n}`), createdAt: (n >> 1) * 86_400_000 })),
+  );
+  for (let piece = 0; piece < 3; piece += 1) {
+    await settle();
+    writes[piece]?.finish();
+  }
+  expect(batches()).toEqual([200, 200, 100]);
+});
+
+test('many events are refused as a whole where not all of them fit, and single ones have room of their own', async () => {
+  const { buffer, writes } = setUp({ maxEvents: 10, lanes: 2 });
+  void addAll(buffer, bulk(6));
+  expect(await addAll(buffer, bulk(5))).toEqual(Array(5).fill('unavailable'));
+  const fits = addAll(buffer, bulk(4));
+  const alone = buffer.add(event('alone'));
+  expect(buffer.depth).toBe(11);
+  await settle();
+  for (const write of writes) write.finish();
+  expect([await fits, await alone]).toEqual([[null, null, null, null], null]);
+});
+
+test('payloads have a ceiling of their own, but for one that waits alone', async () => {
+  const { buffer, writes } = setUp({ maxBytes: 200, lanes: 1 });
+  const first = buffer.add(event('large', 'x'.repeat(1_000)));
+  expect((await buffer.add(event('small')))?.reason).toBe('unavailable');
+  await settle();
+  writes[0]?.finish();
+  expect(await first).toBe(null);
+  void buffer.add(event('a', 'x'.repeat(60)));
+  void buffer.add(event('b', 'x'.repeat(40)));
+  expect((await buffer.add(event('c', 'x')))?.reason).toBe('unavailable');
+  expect(await addAll(buffer, [])).toEqual([]);
+});
+
+test('after a drain has begun many events are refused too, and those that wait are written', async () => {
+  const { buffer, writes } = setUp();
+  const waiting = addAll(buffer, bulk(5_000));
+  const drained = buffer.drain();
+  expect(await addAll(buffer, bulk(1))).toEqual(['unavailable']);
+  await settle();
+  writes[0]?.finish();
+  await settle();
+  expect(await isSettled(drained)).toBe(false);
+  writes[1]?.finish();
+  await drained;
+  expect(new Set(await waiting)).toEqual(new Set([null]));
+});

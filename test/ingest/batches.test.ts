@@ -1,0 +1,383 @@
+/** POST /v1/events: what is stored of a batch, what each of its events is answered, and what the counts make of it. */
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { createTokenText } from '../../src/accounts/token-text.ts';
+import { readEventPage } from '../../src/read/event-page.ts';
+import { refused } from '../http/answers.ts';
+import { answered, type BatchResult, postBatch, storedIds } from '../support/batch.ts';
+import { availableEngines } from '../support/database.ts';
+import { FaultyProxy, isBatch, isCopy } from '../support/proxy.ts';
+import { startTestService, TestClock, type TestService, until, withTestService } from '../support/service.ts';
+import { upkeepOf } from '../support/upkeep.ts';
+
+const DAY_MS = 86_400_000;
+const NOW = Date.UTC(2026, 10, 21, 13, 0, 0, 500);
+
+const open: { stop(): Promise<void> }[] = [];
+afterEach(async () => {
+  for (const one of open.splice(0)) await one.stop();
+});
+
+async function proxied(
+  options: Parameters<typeof startTestService>[0] = {},
+): Promise<{ service: TestService; proxy: FaultyProxy }> {
+  let proxy: FaultyProxy | undefined;
+  const service = await startTestService({
+    ...options,
+    reach: async (address) => {
+      proxy = await FaultyProxy.start(address);
+      return proxy.address;
+    },
+  });
+  if (proxy === undefined) throw new Error('The service did not ask how to reach its database.');
+  open.push(service, proxy);
+  expect((await service.post()).status).toBe(201);
+  await service.sql`TRUNCATE events`;
+  return { service, proxy };
+}
+
+const codes = (results: readonly BatchResult[]): (string | undefined)[] => results.map(({ code }) => code);
+
+describe.each(availableEngines())('on %s a batch', (engine) => {
+  let service: TestService;
+  const clock = new TestClock(NOW);
+  beforeAll(async () => {
+    service = await startTestService({ engine, clock, config: { CREATE_LIMIT_PER_MINUTE: 0 } });
+  });
+  afterAll(() => service.stop());
+
+  test('is stored as it was sent: each event under its app, type and time, with the text of its payload', async () => {
+    const { typeId } = service.type;
+    const body = `{"note": 1, "events": [
+      {"typeId":"${typeId}","payload": {"b": 1e400, "a": -0, "b": "\\u0000" }},
+      {"typeName":"made by a batch","payload":{}, "createdAt": "2026-03-01T02:03:04.567+01:00", "role": "owner"},
+      {"payload":{"__proto__": {"x":1}},"typeName":"ignored","typeId":"${typeId}"} ]}`;
+    const { results } = answered(await postBatch(service, body));
+    const rows = await service.sql`
+      SELECT events.id::text AS "eventId", apps.public_id AS app, event_types.public_id AS "typeId",
+             event_types.name, events.created_at AS "createdAt", payload::text AS payload
+        FROM events JOIN apps ON apps.id = events.app_id JOIN event_types ON event_types.id = type_id`;
+    const stored = results.map(({ eventId }) => rows.find((row) => row.eventId === eventId));
+    const past = new Date('2026-03-01T01:03:04.567Z');
+    expect(stored).toEqual([
+      {
+        eventId: results[0]?.eventId,
+        app: service.app.appId,
+        typeId,
+        name: 'test type',
+        createdAt: new Date(NOW),
+        payload: '{"b": 1e400, "a": -0, "b": "\\u0000" }',
+      },
+      {
+        eventId: results[1]?.eventId,
+        app: service.app.appId,
+        typeId: results[1]?.typeId,
+        name: 'made by a batch',
+        createdAt: past,
+        payload: '{}',
+      },
+      {
+        eventId: results[2]?.eventId,
+        app: service.app.appId,
+        typeId,
+        name: 'test type',
+        createdAt: new Date(NOW),
+        payload: '{"__proto__": {"x":1}}',
+      },
+    ]);
+    expect(results.map(({ timestamp }) => timestamp)).toEqual([
+      new Date(NOW).toISOString(),
+      past.toISOString(),
+      new Date(NOW).toISOString(),
+    ]);
+  });
+
+  test('answers for each event in its place: what is wrong with one harms no other', async () => {
+    const good = { typeId: service.type.typeId, payload: {} };
+    const other = await service.newType(await service.newApp(), 'of another app');
+    const before = await storedIds(service);
+    const { results } = answered(
+      await postBatch(service, [
+        good,
+        { ...good, payload: [] },
+        { ...good, typeId: other.typeId },
+        { ...good, typeId: '\0' },
+        good,
+        { ...good, createdAt: new Date(NOW + 1).toISOString() },
+        { ...good, createdAt: new Date(NOW).toISOString() },
+        { ...good, createdAt: '1969-12-31T23:59:59Z' },
+        { payload: {} },
+        7,
+      ]),
+    );
+    expect(codes(results)).toEqual([
+      undefined,
+      'INVALID_REQUEST',
+      'EVENT_TYPE_NOT_FOUND',
+      'EVENT_TYPE_NOT_FOUND',
+      undefined,
+      'INVALID_REQUEST',
+      undefined,
+      'INVALID_REQUEST',
+      'INVALID_REQUEST',
+      'INVALID_REQUEST',
+    ]);
+    expect(results[5]).toEqual({
+      error: 'Invalid request body',
+      details: 'The field "createdAt" lies in the future.',
+      code: 'INVALID_REQUEST',
+    });
+    const added = (await storedIds(service)).filter((id) => !before.includes(id));
+    expect(added.sort()).toEqual(results.flatMap(({ eventId }) => eventId ?? []).sort());
+  });
+
+  test('of which nothing can be stored is answered with 207, and why', async () => {
+    const { stored, results } = answered(await postBatch(service, [{ typeId: 'unknown', payload: {} }]));
+    expect([stored, codes(results)]).toEqual([0, ['EVENT_TYPE_NOT_FOUND']]);
+  });
+
+  test('of 10,000 events over 400 days is stored whole, counted exactly, with ids in the order of time', async () => {
+    const own = await service.newApp();
+    const events = Array.from({ length: 10_000 }, (_, n) => ({
+      typeName: `type ${n % 7}`,
+      payload: { n },
+      createdAt: new Date(NOW - ((n * 7_919) % 10_000) * 0.04 * DAY_MS).toISOString(),
+    }));
+    const { stored, results } = answered(
+      await postBatch(service, events, { Authorization: `Bearer ${own.loggingToken}` }),
+    );
+    expect(stored).toBe(10_000);
+    expect(results.map(({ timestamp }) => timestamp)).toEqual(events.map(({ createdAt }) => createdAt));
+    const [app] = await service.sql<[{ id: number }]>`SELECT id FROM apps WHERE public_id = ${own.appId}`;
+    const [rows] = await service.sql<[{ rows: number; ids: number; days: number; ordered: boolean }]>`
+      SELECT count(*)::int AS rows, count(DISTINCT id)::int AS ids,
+             count(DISTINCT date_trunc('day', created_at))::int AS days,
+             bool_and(substr(replace(id::text, '-', ''), 1, 12)
+                      = lpad(to_hex((extract(epoch FROM created_at) * 1000)::bigint), 12, '0')) AS ordered
+        FROM events WHERE app_id = ${app.id}`;
+    expect(rows).toEqual({ rows: 10_000, ids: 10_000, days: expect.any(Number), ordered: true });
+    expect(rows.days).toBeGreaterThanOrEqual(400);
+    // Once as they were written, and once more after the upkeep has settled them.
+    const from = NOW - 333.3 * DAY_MS;
+    const within = events.filter(({ createdAt }) => Date.parse(createdAt) >= from).length;
+    const total = async (bounds: { from: number | null }): Promise<number> => {
+      const scope = { appId: app.id, typeId: null, until: null, ...bounds };
+      return (
+        await readEventPage(service.sql, { scope, offset: 5_000, limit: 1, order: 'asc', maxBytes: 1e6 })
+      ).total;
+    };
+    for (const settled of [false, true]) {
+      if (settled) await upkeepOf(engine).settle(service.sql);
+      expect([settled, await total({ from: null }), await total({ from })]).toEqual([
+        settled,
+        10_000,
+        within,
+      ]);
+    }
+    for (const relation of ['events_per_minute', 'events_per_hour', 'events_per_day', 'events_per_month']) {
+      const [counted] = await service.sql<[{ all: number; types: number }]>`
+        SELECT coalesce(sum(count) FILTER (WHERE type_id = 0), 0)::int AS all,
+               coalesce(sum(count) FILTER (WHERE type_id > 0), 0)::int AS types
+          FROM ${service.sql(relation)} WHERE app_id = ${app.id}`;
+      expect({ relation, ...counted }).toEqual({ relation, all: 10_000, types: 10_000 });
+    }
+  }, 90_000);
+
+  test('reads back in order, those of one millisecond as they were sent', async () => {
+    const own = await service.newApp();
+    const createdAt = '2026-05-05T05:05:05.005Z';
+    const { results } = answered(
+      await postBatch(
+        service,
+        Array.from({ length: 50 }, (_, n) => ({ typeName: 'same', payload: { n }, createdAt })),
+        { Authorization: `Bearer ${own.loggingToken}` },
+      ),
+    );
+    const ids = await service.sql`
+      SELECT events.id::text AS id FROM events JOIN event_types ON event_types.id = type_id
+       WHERE name = 'same' ORDER BY events.created_at, events.id`;
+    expect(ids.map(({ id }) => id)).toEqual(results.map(({ eventId }) => eventId));
+  });
+
+  test('is stored but for the event that the database refuses', async () => {
+    await withTestService({ engine }, async (own) => {
+      await own.sql.unsafe(
+        `ALTER TABLE events ADD CONSTRAINT no_poison CHECK (payload::text NOT LIKE '%poison%')`,
+      );
+      const events = Array.from({ length: 300 }, (_, n) => ({
+        typeName: 'a',
+        payload: n === 123 ? { poison: 1 } : { n },
+      }));
+      const { stored, results } = answered(await postBatch(own, events));
+      expect([stored, results[123]?.code]).toEqual([299, 'INVALID_REQUEST']);
+      expect(await storedIds(own)).toEqual(results.flatMap(({ eventId }) => eventId ?? []));
+    });
+  });
+
+  test.each(['lose-request', 'lose-answer'] as const)(
+    'whose connection breaks in the middle of a commit (%s) is stored once',
+    async (fate) => {
+      const { service: own, proxy } = await proxied({ engine });
+      const met = proxy.next(isBatch, fate);
+      const events = Array.from({ length: 100 }, (_, n) => ({ typeId: own.type.typeId, payload: { n } }));
+      const { results } = answered(await postBatch(own, events));
+      expect(met()).toBe(1);
+      expect(await storedIds(own)).toEqual(results.map(({ eventId }) => eventId));
+    },
+  );
+});
+
+test('events that retention has removed, or is to remove, are refused one by one', async () => {
+  const clock = new TestClock(NOW);
+  await withTestService({ clock, config: { RETENTION_DAYS: 10 } }, async (service) => {
+    const at = (time: number) => ({ typeName: 'a', payload: {}, createdAt: new Date(time).toISOString() });
+    const boundary = Date.UTC(2026, 10, 11);
+    const { results } = answered(await postBatch(service, [at(boundary), at(boundary - 1)]));
+    expect(codes(results)).toEqual([undefined, 'INVALID_REQUEST']);
+    expect(results[1]?.details).toContain('before 2026-11-11, up to which retention has removed events');
+    // The boundary of the database counts too: another process may keep less.
+    await service.sql`UPDATE retention SET readable_from = ${new Date(boundary + DAY_MS)}`;
+    clock.advance(31_000);
+    expect(codes(answered(await postBatch(service, [at(boundary), at(NOW)])).results)).toEqual([
+      'INVALID_REQUEST',
+      undefined,
+    ]);
+  });
+});
+
+test('an app that has as many types as it may have: a batch makes those that fit, each other event is refused', async () => {
+  await withTestService({ config: { MAX_EVENT_TYPES_PER_APP: 5 } }, async (service) => {
+    const events = Array.from({ length: 20 }, (_, n) => ({ typeName: `name ${n % 10}`, payload: { n } }));
+    const { stored, results } = answered(await postBatch(service, events));
+    // One of the five is the type that the app had before.
+    expect(stored).toBe(8);
+    expect(new Set(codes(results))).toEqual(new Set([undefined, 'TOO_MANY_EVENT_TYPES']));
+  });
+});
+
+test('a batch on more than 1,000 days is refused whole', async () => {
+  await withTestService({}, async (service) => {
+    const events = Array.from({ length: 1_001 }, (_, n) => ({
+      typeName: 'a',
+      payload: {},
+      createdAt: new Date(Date.now() - n * DAY_MS).toISOString(),
+    }));
+    const { details } = refused(
+      await postBatch(service, events),
+      400,
+      'INVALID_REQUEST',
+      'Invalid request body',
+    );
+    expect(details).toContain('1000 days');
+    expect(await storedIds(service)).toEqual([]);
+  });
+});
+
+describe('a token', () => {
+  test.each([
+    ['is missing', () => null],
+    ['is of another scheme', (token: string) => `Basic ${token}`],
+    ['is a resource token', () => `Bearer ${createTokenText('tdr')}`],
+    ['is unknown', () => `Bearer ${createTokenText('tdl')}`],
+    ['is mistyped', (token: string) => `Bearer ${token.slice(0, -1)}`],
+  ])('that %s is answered with 401, and nothing is stored', async (_, authorization) => {
+    await withTestService({}, async (service) => {
+      const { loggingToken } = service.app;
+      const body = JSON.stringify({ loggingToken, events: [{ typeName: 'a', payload: {}, loggingToken }] });
+      const response = await service.request({
+        method: 'POST',
+        path: `/v1/events?loggingToken=${loggingToken}`,
+        body,
+        headers: { Authorization: authorization(loggingToken) },
+      });
+      refused(response, 401, 'AUTH_INVALID_TOKEN', 'Invalid logging token');
+      expect(response.headers['www-authenticate']).toBe('Bearer');
+      expect(await storedIds(service)).toEqual([]);
+    });
+  });
+
+  test('that was rotated and whose grace is over is answered with 401', async () => {
+    await withTestService({}, async (service) => {
+      await service.sql`UPDATE logging_tokens SET expires_at = now() - interval '1 second'`;
+      const response = await postBatch(service, [{ typeName: 'a', payload: {} }]);
+      expect(refused(response, 401, 'AUTH_INVALID_TOKEN', 'Invalid logging token').details).toContain(
+        'rotated',
+      );
+    });
+  });
+});
+
+test('a batch is one request for the limit, which it shares with single events', async () => {
+  await withTestService({ config: { CREATE_LIMIT_PER_MINUTE: 3 } }, async (service) => {
+    const events = Array.from({ length: 10 }, () => ({ typeName: 'a', payload: {} }));
+    expect((await postBatch(service, events)).headers['ratelimit-remaining']).toBe('2');
+    expect((await service.post()).status).toBe(201);
+    expect((await postBatch(service, '{')).status).toBe(400); // Counted: its token was good.
+    const response = await postBatch(service, events);
+    refused(response, 429, 'RATE_LIMIT_EXCEEDED', 'Rate limit exceeded');
+    expect(Number(response.headers['retry-after'])).toBeGreaterThan(50);
+  });
+});
+
+describe('while the database is away', () => {
+  test('a batch is refused whole with 503, and nothing of it is stored', async () => {
+    const { service, proxy } = await proxied();
+    await proxy.goAway();
+    const events = Array.from({ length: 5_000 }, (_, n) => ({ typeId: service.type.typeId, payload: { n } }));
+    refused(await postBatch(service, events), 503, 'UNAVAILABLE', 'Service unavailable');
+    await proxy.comeBack();
+    expect(await storedIds(service)).toEqual([]);
+  });
+
+  test('a batch of which a part was committed before says of each event which', async () => {
+    const { service, proxy } = await proxied({ config: { COMMIT_CONNECTIONS: 1 } });
+    const events = Array.from({ length: 9_000 }, (_, n) => ({ typeId: service.type.typeId, payload: { n } }));
+    let copies = 0;
+    proxy.decide = (sent) => {
+      if (isCopy(sent)) copies += 1;
+      return copies > 1 ? 'lose-request' : 'forward';
+    };
+    const answer = postBatch(service, events);
+    await until(() => copies > 1, 'the second piece is on its way');
+    await proxy.goAway();
+    const { stored, results } = answered(await answer);
+    await proxy.comeBack();
+    expect(stored).toBe(4_000);
+    expect(new Set(codes(results))).toEqual(new Set([undefined, 'OUTCOME_UNKNOWN', 'UNAVAILABLE']));
+    expect(await storedIds(service)).toEqual(results.flatMap(({ eventId }) => eventId ?? []));
+  });
+
+  test('a batch larger than what may wait now is refused whole with 503, and fits later', async () => {
+    const { service, proxy } = await proxied({ config: { COMMIT_BUFFER_EVENTS: 100 } });
+    const batch = (count: number) =>
+      postBatch(
+        service,
+        Array.from({ length: count }, () => ({ typeId: service.type.typeId, payload: {} })),
+      );
+    const { details } = refused(await batch(101), 400, 'INVALID_REQUEST', 'Invalid request body');
+    expect(details).toContain('at most 100 events');
+    const met = proxy.next(isCopy, 'hold-answer');
+    const first = batch(60);
+    await until(() => met() === 1, 'the first batch is on its way');
+    refused(await batch(41), 503, 'UNAVAILABLE', 'Service unavailable');
+    // What comes alone has room of its own, and the other lane.
+    proxy.decide = () => 'forward';
+    expect((await service.post()).status).toBe(201);
+    proxy.release();
+    expect(answered(await first).stored).toBe(60);
+    expect(answered(await batch(41)).stored).toBe(41);
+  });
+});
+
+test('a stop answers the batch that waits for its commit', async () => {
+  const { service, proxy } = await proxied();
+  const met = proxy.next(isCopy, 'hold-answer');
+  const batch = postBatch(
+    service,
+    Array.from({ length: 6_000 }, () => ({ typeId: service.type.typeId, payload: {} })),
+  );
+  await until(() => met() === 1, 'the batch is on its way');
+  const stopped = service.stop();
+  proxy.release();
+  expect(answered(await batch).stored).toBe(6_000);
+  await stopped;
+});

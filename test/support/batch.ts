@@ -1,0 +1,58 @@
+/** Batches of events, sent and read back. */
+import { expect } from 'vitest';
+import type { HttpResponse } from './http-client.ts';
+import type { TestService } from './service.ts';
+
+export const EVENTS = '/v1/events';
+
+export interface BatchResult {
+  readonly eventId?: string;
+  readonly typeId?: string;
+  readonly timestamp?: string;
+  readonly error?: string;
+  readonly details?: string;
+  readonly code?: string;
+}
+
+export interface BatchAnswer {
+  readonly success: boolean;
+  readonly stored: number;
+  readonly refused: number;
+  readonly results: readonly BatchResult[];
+}
+
+/** POST /v1/events with the service's own app's token, unless the headers say otherwise. */
+export function postBatch(
+  service: TestService,
+  body: string | Buffer | readonly unknown[],
+  headers: Readonly<Record<string, string | null>> = {},
+): Promise<HttpResponse> {
+  const isEvents = typeof body !== 'string' && !Buffer.isBuffer(body);
+  return service.request({
+    method: 'POST',
+    path: EVENTS,
+    body: isEvents ? JSON.stringify({ events: body }) : body,
+    headers: { Authorization: `Bearer ${service.app.loggingToken}`, ...headers },
+  });
+}
+
+/** Asserts what every answer to a batch is; gives it. */
+export function answered(response: HttpResponse): BatchAnswer {
+  const answer: BatchAnswer = JSON.parse(response.body);
+  const stored = answer.results.filter((result) => result.eventId !== undefined).length;
+  const refused = answer.results.length - stored;
+  expect({
+    status: response.status,
+    success: answer.success,
+    stored: answer.stored,
+    refused: answer.refused,
+  }).toEqual({ status: refused === 0 ? 200 : 207, success: refused === 0, stored, refused });
+  return answer;
+}
+
+/** The ids of all that is stored, in the order of the table. */
+export async function storedIds({ sql }: TestService): Promise<string[]> {
+  return (await sql<{ id: string }[]>`SELECT id::text AS id FROM events ORDER BY created_at, id`).map(
+    ({ id }) => id,
+  );
+}
