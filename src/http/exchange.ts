@@ -47,7 +47,12 @@ export interface ExchangeLimits {
   bodiesBytes: number;
   /** Header lines of every answer, each ended by CR LF; empty where there are none. */
   readonly everyAnswer: string;
+  /** Bytes of answers that wait for slow readers. */
+  unsentBytes: number;
 }
+
+/** Ceiling of answers that wait for slow readers: beyond it reads are refused until some are taken. */
+export const MAX_UNSENT_BYTES = 64 * 1_048_576;
 
 /** How much of an over-long body is read and thrown away so that its sender can still read the refusal. */
 const DRAIN_BYTES = 16 * 1_048_576;
@@ -129,6 +134,15 @@ export class Exchange {
       const encoding = this.#wire.header('content-encoding');
       if (encoding !== '' && encoding.toLowerCase() !== 'identity') {
         this.#bodyRefusal = new Rejection('unsupportedEncoding', 'Send the body without Content-Encoding.');
+      }
+      const coding = this.#wire.header('transfer-encoding');
+      if (coding !== '' && coding.toLowerCase() !== 'chunked') {
+        // Whoever stands in front may see another end of this request: nothing behind it can be believed.
+        this.#mustClose = true;
+        this.#bodyRefusal = new Rejection(
+          'invalidParameters',
+          'The only Transfer-Encoding taken is chunked.',
+        );
       }
       this.#resolveBody = resolve;
       this.#wire.readBody((chunk, last) => this.#onChunk(chunk, last));
@@ -226,6 +240,11 @@ export class Exchange {
     } else {
       this.answer(this.late);
     }
+  }
+
+  /** False while so many answers wait for slow readers that a large one more is not to be made. */
+  get hasRoomForLargeAnswer(): boolean {
+    return this.#limits.unsentBytes <= MAX_UNSENT_BYTES;
   }
 
   /** True while the handler waits for the body. */

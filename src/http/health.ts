@@ -20,21 +20,31 @@ const READ_ONLY = new Rejection('unavailable', 'The database takes no writes now
 
 /** The two routes for supervisors and load balancers. */
 export function healthRoutes(options: HealthOptions): readonly Route[] {
+  // Anybody may ask: those who ask while the database is being asked share its answer, or they could keep it busy.
+  let asking: Promise<boolean | null> | null = null;
+  const isWritable = (): Promise<boolean | null> => {
+    asking ??= probe(options.sql).finally(() => {
+      asking = null;
+    });
+    return asking;
+  };
   const ready = JSON.stringify({ success: true, status: 'ready', engine: options.engine });
   return [
     {
       method: 'GET',
       path: '/livez',
       headers: [],
+      isEssential: true,
       handle: async () => ({ status: 200, body: '{"success":true,"status":"live"}' }),
     },
     {
       method: 'GET',
       path: '/readyz',
       headers: [],
+      isEssential: true,
       handle: async () => {
         if (options.isStopping()) return STOPPING;
-        const writable = await probe(options.sql);
+        const writable = await isWritable();
         if (writable === null) return NO_DATABASE;
         return writable ? { status: 200, body: ready } : READ_ONLY;
       },

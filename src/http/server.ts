@@ -3,10 +3,11 @@ import { randomBytes } from 'node:crypto';
 import type { Logger } from 'pino';
 import { errorCode, isUnavailable } from '../database/connect.ts';
 import { StartupError } from '../startup-error.ts';
-import { Exchange, type ExchangeLimits, type Wire } from './exchange.ts';
+import { Exchange, type ExchangeLimits, MAX_UNSENT_BYTES, type Wire } from './exchange.ts';
 import { createNodeTransport } from './node.ts';
 import { Rejection } from './rejection.ts';
 import { type Match, type Route, Router } from './route.ts';
+import { SlowPeers } from './slow-peers.ts';
 import type { Transport, TransportOptions } from './transport.ts';
 import { createUwsTransport, loadUws } from './uws.ts';
 
@@ -30,9 +31,6 @@ export interface HttpServer {
   stop(): Promise<void>;
 }
 
-/** Ceiling of answers that wait for slow readers: beyond it reads are refused until some are taken. */
-const MAX_UNSENT_BYTES = 64 * 1_048_576;
-
 const DEADLINE_SWEEP_MS = 500;
 /** How long a stop waits for bodies that are still arriving: a slow sender must not hold up a deployment. */
 const STOPPING_BODY_MS = 3_000;
@@ -49,9 +47,9 @@ class Server implements HttpServer {
   /** In order of arrival, so that the first is the first to be late. */
   readonly #pending = new Set<Exchange>();
   readonly #idPrefix = randomBytes(6).toString('base64url');
+  readonly #slowPeers: SlowPeers;
   readonly #sweep: NodeJS.Timeout;
   #requests = 0;
-  #unsentBytes = 0;
   /** When the stop began, in milliseconds of the monotonic clock. */
   #stoppingSince: number | null = null;
   #onDrained: (() => void) | null = null;
@@ -73,16 +71,22 @@ class Server implements HttpServer {
       maxBodiesBytes: options.maxBodiesBytes,
       bodiesBytes: 0,
       everyAnswer: options.strictTransport === true ? STRICT_TRANSPORT : '',
+      unsentBytes: 0,
     };
+    this.#slowPeers = new SlowPeers(options.requestTimeoutMs, options.now);
     this.#transport = create({
       routes: options.routes,
       router: this.#router,
       accept: (wire, match) => this.#accept(wire, match),
       onUnsentBytes: (change) => {
-        this.#unsentBytes += change;
+        this.#limits.unsentBytes += change;
       },
+      slowPeers: this.#slowPeers,
     });
-    this.#sweep = setInterval(() => this.#expireLate(), DEADLINE_SWEEP_MS);
+    this.#sweep = setInterval(() => {
+      this.#expireLate();
+      this.#slowPeers.sweep(this.#limits.unsentBytes > MAX_UNSENT_BYTES);
+    }, DEADLINE_SWEEP_MS);
     this.#sweep.unref();
   }
 
@@ -98,7 +102,11 @@ class Server implements HttpServer {
     if (this.#stoppingSince !== null) exchange.closeAfterAnswer();
     this.#pending.add(exchange);
     if (match instanceof Rejection) exchange.answer(match);
-    else if (this.#unsentBytes > MAX_UNSENT_BYTES && match.route.method === 'GET')
+    else if (
+      this.#limits.unsentBytes > MAX_UNSENT_BYTES &&
+      match.route.method === 'GET' &&
+      !match.route.isEssential
+    )
       exchange.answer(TOO_MANY_UNSENT);
     else void this.#run(match.route, exchange);
     return exchange;

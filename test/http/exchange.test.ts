@@ -18,7 +18,13 @@ function setUp() {
     },
     respond: (status, _headers, _body, close) => answers.push({ status, close }),
   };
-  const limits: ExchangeLimits = { maxBodyBytes: 100, maxBodiesBytes: 150, bodiesBytes: 0, everyAnswer: '' };
+  const limits: ExchangeLimits = {
+    maxBodyBytes: 100,
+    maxBodiesBytes: 150,
+    bodiesBytes: 0,
+    everyAnswer: '',
+    unsentBytes: 0,
+  };
   let settled = 0;
   const exchange = new Exchange(wire, 'id', 0, [], limits, () => {
     settled += 1;
