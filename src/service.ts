@@ -20,6 +20,7 @@ import { LoggingTokens } from './ingest/logging-tokens.ts';
 import { SlidingLog } from './limits/sliding-log.ts';
 import { Apps } from './read/apps.ts';
 import { createGetEvents } from './read/get-events.ts';
+import { ReadSlots } from './read/read-slots.ts';
 import { ResourceTokens } from './read/resource-tokens.ts';
 
 export interface ServiceOptions {
@@ -52,8 +53,11 @@ export interface Service {
   stop(): Promise<void>;
 }
 
-/** Connections for token and type look-ups: apart from reads, so that readers can not starve writers. */
+/** Connections for the look-ups of writers: apart from all of readers', so that readers can not starve writers. */
 const LOOKUP_CONNECTIONS = 2;
+
+/** Reads that may wait for a connection: at 5 ms a page, the last of them waits for a second or two. */
+const MAX_WAITING_READS = 1_000;
 
 /**
  * Starts the service.
@@ -66,6 +70,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
 
   const lookups = connect(address, { connections: LOOKUP_CONNECTIONS, name: 'tidemark look-ups' });
   const reads = connect(address, { connections: config.READ_CONNECTIONS, name: 'tidemark reads' });
+  const readerLookups = connect(address, { connections: 1, name: 'tidemark look-ups of readers' });
   const upkeepSql = connect(address, { connections: 1, name: 'tidemark upkeep' });
   const upkeep =
     options.engine.engine === 'timescale'
@@ -101,14 +106,15 @@ export async function startService(options: ServiceOptions): Promise<Service> {
   });
 
   const resourceTokens = new ResourceTokens({
-    sql: lookups,
+    sql: readerLookups,
     cacheMs,
     now: clock.wall,
     onError: (error) => log.warn({ err: error }, "A resource token's last use could not be written"),
   });
-  const apps = new Apps({ sql: lookups, cacheMs, now: clock.wall });
+  const apps = new Apps({ sql: readerLookups, cacheMs, now: clock.wall });
   const getEvents = createGetEvents({
     sql: reads,
+    slots: new ReadSlots(config.READ_CONNECTIONS, MAX_WAITING_READS),
     resourceTokens,
     limiter: new SlidingLog({ limit: config.READ_LIMIT_PER_MINUTE, now: clock.monotonic }),
     apps,
@@ -165,6 +171,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     await resourceTokens.idle();
     await Promise.all([
       lookups.end({ timeout: 2 }),
+      readerLookups.end({ timeout: 2 }),
       reads.end({ timeout: 2 }),
       upkeepSql.end({ timeout: 2 }),
     ]);
