@@ -24,6 +24,7 @@ import { Metrics } from './metrics.ts';
 import { registerProcessMetrics } from './process-metrics.ts';
 import { Apps } from './read/apps.ts';
 import { createGetEvents } from './read/get-events.ts';
+import { ReadSlots } from './read/read-slots.ts';
 import { ResourceTokens } from './read/resource-tokens.ts';
 import { registerServiceMetrics } from './service-metrics.ts';
 import { figuresOfAllWorkers } from './worker-figures.ts';
@@ -64,12 +65,15 @@ export interface Service {
   stop(): Promise<void>;
 }
 
-/** Connections for token and type look-ups: apart from reads, so that readers can not starve writers. */
+/** Connections for the look-ups of writers: apart from all of readers', so that readers can not starve writers. */
 const LOOKUP_CONNECTIONS = 2;
 
 const NEIGHBOUR =
   'Another process serves from this database and REDIS_URL is not set: limits are per process, so an app has its ' +
   'limit once in each';
+
+/** Reads that may wait for a connection: at 5 ms a page, the last of them waits for a second or two. */
+const MAX_WAITING_READS = 1_000;
 
 /**
  * Starts the service.
@@ -83,9 +87,11 @@ export async function startService(options: ServiceOptions): Promise<Service> {
 
   const lookups = connect(address, { connections: LOOKUP_CONNECTIONS, name: 'tidemark look-ups' });
   const reads = connect(address, { connections: config.READ_CONNECTIONS, name: 'tidemark reads' });
+  const readerLookups = connect(address, { connections: 1, name: 'tidemark look-ups of readers' });
   const upkeepSql = connect(address, { connections: 1, name: UPKEEP_NAME });
+  const pools = [lookups, reads, readerLookups, upkeepSql];
   const breakPools = (): void => {
-    for (const pool of [lookups, reads, upkeepSql]) breakConnections(pool);
+    for (const pool of pools) breakConnections(pool);
     dashboard?.breakConnections();
   };
   const upkeep =
@@ -110,15 +116,16 @@ export async function startService(options: ServiceOptions): Promise<Service> {
   const { availability, outage } = writePath;
 
   const resourceTokens = new ResourceTokens({
-    sql: lookups,
+    sql: readerLookups,
     cacheMs,
     now: clock.wall,
     outage,
     onError: (error) => log.warn({ err: error }, "A resource token's last use could not be written"),
   });
-  const apps = new Apps({ sql: lookups, cacheMs, now: clock.wall, outage });
+  const apps = new Apps({ sql: readerLookups, cacheMs, now: clock.wall, outage });
   const getEvents = createGetEvents({
     sql: reads,
+    slots: new ReadSlots(config.READ_CONNECTIONS, MAX_WAITING_READS),
     resourceTokens,
     limiter: limits.read,
     apps,
@@ -211,11 +218,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     await housekeeping.stop();
     await stopListening().catch(() => undefined); // The database may be gone before us.
     await resourceTokens.idle();
-    await Promise.all([
-      lookups.end({ timeout: 2 }),
-      reads.end({ timeout: 2 }),
-      upkeepSql.end({ timeout: 2 }),
-    ]);
+    await Promise.all(pools.map((pool) => pool.end({ timeout: 2 })));
     // What did not end by itself must not keep the process.
     breakPools();
   };

@@ -169,6 +169,15 @@ export class Exchange {
           `Send the body without Content-Encoding${options.gzip === true ? ', or with gzip' : ''}.`,
         );
       }
+      const coding = this.#wire.header('transfer-encoding');
+      if (coding !== '' && coding.toLowerCase() !== 'chunked') {
+        // Whoever stands in front may see another end of this request: nothing behind it can be believed.
+        this.#mustClose = true;
+        this.#bodyRefusal = new Rejection(
+          'invalidParameters',
+          'The only Transfer-Encoding taken is chunked.',
+        );
+      }
       this.#resolveBody = resolve;
       this.#wire.readBody((chunk, last) => this.#onChunk(chunk, last));
     });
@@ -336,6 +345,11 @@ export class Exchange {
     } else {
       this.answer(this.late);
     }
+  }
+
+  /** False while so many answers wait for slow readers that a large one more is not to be made. */
+  get hasRoomForLargeAnswer(): boolean {
+    return this.#limits.unsentBytes <= MAX_UNSENT_BYTES;
   }
 
   /** True while the handler waits for the body, and the body for its sender. */

@@ -31,20 +31,39 @@ const READ_ONLY = 'The database takes no writes now.';
 
 /** The two routes for supervisors and load balancers. */
 export function healthRoutes(options: HealthOptions): readonly Route[] {
+  // Anybody may ask: those who ask while the database is being asked share its answer, or they could keep it busy.
+  let asking: Promise<boolean | null> | null = null;
+  const isWritable = (): Promise<boolean | null> => {
+    asking ??= probe(options.sql).finally(() => {
+      asking = null;
+    });
+    return asking;
+  };
   return [
     {
       method: 'GET',
       path: '/livez',
       headers: [],
+      isEssential: true,
       handle: async () => ({ status: 200, body: '{"success":true,"status":"live"}' }),
     },
-    { method: 'GET', path: '/readyz', headers: [], handle: (exchange) => readiness(options, exchange) },
+    {
+      method: 'GET',
+      path: '/readyz',
+      headers: [],
+      isEssential: true,
+      handle: (exchange) => readiness(options, isWritable, exchange),
+    },
   ];
 }
 
-async function readiness(options: HealthOptions, exchange: Exchange): Promise<Outcome> {
+async function readiness(
+  options: HealthOptions,
+  isWritable: () => Promise<boolean | null>,
+  exchange: Exchange,
+): Promise<Outcome> {
   if (options.isStopping()) return STOPPING;
-  const writable = options.isReachable() ? await probe(options.sql) : null;
+  const writable = options.isReachable() ? await isWritable() : null;
   const journal = options.journal && {
     journal: {
       takesEvents: options.journal.takesEvents,

@@ -4,6 +4,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { type AddressInfo, Server as NetServer, type Socket } from 'node:net';
 import type { Exchange, Wire } from './exchange.ts';
 import { Rejection } from './rejection.ts';
+import type { SlowPeer } from './slow-peers.ts';
 import { statusLine } from './status.ts';
 import type { StreamWire } from './stream.ts';
 import { listenError, type Transport, type TransportOptions } from './transport.ts';
@@ -16,12 +17,14 @@ class NodeWire implements Wire {
   exchange: Exchange | null = null;
   readonly #req: IncomingMessage;
   readonly #res: ServerResponse;
-  readonly #onUnsentBytes: (change: number) => void;
+  readonly #options: TransportOptions;
+  #unsent = 0;
+  #moved = 0;
 
-  constructor(req: IncomingMessage, res: ServerResponse, onUnsentBytes: (change: number) => void) {
+  constructor(req: IncomingMessage, res: ServerResponse, options: TransportOptions) {
     this.#req = req;
     this.#res = res;
-    this.#onUnsentBytes = onUnsentBytes;
+    this.#options = options;
     const url = req.url ?? '/';
     const mark = url.indexOf('?');
     this.remoteAddress = req.socket.remoteAddress ?? '';
@@ -47,12 +50,52 @@ class NodeWire implements Wire {
     const lines = headerList(headers);
     if (close) lines.push('Connection', 'close');
     res.writeHead(status, [...lines, 'Content-Length', String(bytes)]);
-    this.#onUnsentBytes(bytes);
-    res.once('close', () => this.#onUnsentBytes(-bytes));
+    res.once('close', () => this.#countUnsent(0));
     if (this.method === 'HEAD') res.end();
-    else res.end(body);
+    else this.#send(Buffer.from(body as string), 0);
     if (close) res.once('finish', () => this.#req.destroy());
     else if (!this.#req.complete) this.#req.resume();
+    if (!res.writableFinished || !this.#req.complete) this.#waitForPeer();
+  }
+
+  /** Piece by piece, as its reader takes it: what waits is known, and how fast it goes. */
+  #send(body: Buffer, from: number): void {
+    const res = this.#res;
+    for (let start = from; ; start += PIECE_BYTES) {
+      if (start + PIECE_BYTES >= body.length) {
+        this.#countUnsent(body.length - start);
+        res.end(body.subarray(start));
+        return;
+      }
+      if (!res.write(body.subarray(start, start + PIECE_BYTES))) {
+        this.#countUnsent(body.length - start);
+        res.once('drain', () => this.#send(body, start + PIECE_BYTES));
+        return;
+      }
+    }
+  }
+
+  #countUnsent(bytes: number): void {
+    this.#moved += Math.max(0, this.#unsent - bytes);
+    this.#options.onUnsentBytes(bytes - this.#unsent);
+    this.#unsent = bytes;
+  }
+
+  /** Until the answer is taken and the request's body has ended. */
+  #waitForPeer(): void {
+    const req = this.#req;
+    const res = this.#res;
+    const { slowPeers } = this.#options;
+    const peer: SlowPeer = {
+      moved: () => this.#moved + req.socket.bytesRead,
+      cut: () => req.socket.destroy(),
+    };
+    slowPeers.add(peer);
+    const check = (): void => {
+      if (req.socket.destroyed || (res.writableFinished && req.complete)) slowPeers.delete(peer);
+    };
+    for (const emitter of [req, res]) emitter.once('close', check);
+    req.once('end', check);
   }
 
   stream(status: number, headers: string, filler: string, onClosed: () => void): StreamWire {
@@ -60,7 +103,7 @@ class NodeWire implements Wire {
     res.sendDate = false;
     res.writeHead(status, headerList(headers));
     res.write(filler);
-    const stream = new NodeStream(res, this.#onUnsentBytes);
+    const stream = new NodeStream(res, this.#options.onUnsentBytes);
     res.once('close', () => {
       stream.countUnsent();
       onClosed();
@@ -131,6 +174,7 @@ class NodeStream implements StreamWire {
 }
 
 const EMPTY = new Uint8Array(0);
+const PIECE_BYTES = 32_768;
 const MALFORMED = new Rejection('invalidParameters', 'The request is not valid HTTP.');
 
 class NodeTransport implements Transport {
@@ -143,11 +187,13 @@ class NodeTransport implements Transport {
     this.#server = createServer({
       keepAliveTimeout: 75_000,
       headersTimeout: 10_000,
+      // How often node looks for heads whose time is over: by default every 30 seconds.
+      connectionsCheckingInterval: 1_000,
       requestTimeout: 0,
       requireHostHeader: false,
     });
     const accept = (req: IncomingMessage, res: ServerResponse): void => {
-      const wire = new NodeWire(req, res, options.onUnsentBytes);
+      const wire = new NodeWire(req, res, options);
       this.#newest.set(req.socket, wire);
       res.once('close', () => {
         if (!res.writableFinished) wire.exchange?.abort();

@@ -12,6 +12,8 @@ export interface Route {
   readonly headers: readonly string[];
   /** True where the handler reads the address at the other end of the connection. */
   readonly remoteAddress?: boolean;
+  /** True for a GET route with a small answer that supervisors need most when there is no room for large ones. */
+  readonly isEssential?: boolean;
   readonly handle: (exchange: Exchange) => Promise<Outcome>;
 }
 

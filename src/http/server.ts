@@ -8,6 +8,7 @@ import { createNodeTransport } from './node.ts';
 import { Rejection } from './rejection.ts';
 import { RequestCounts } from './request-counts.ts';
 import { type Match, type Route, Router } from './route.ts';
+import { SlowPeers } from './slow-peers.ts';
 import type { Transport, TransportOptions } from './transport.ts';
 import { createUwsTransport, loadUws } from './uws.ts';
 
@@ -53,6 +54,7 @@ class Server implements HttpServer {
   /** In order of arrival, so that the first is the first to be late. */
   readonly #pending = new Set<Exchange>();
   readonly #idPrefix = randomBytes(6).toString('base64url');
+  readonly #slowPeers: SlowPeers;
   readonly #sweep: NodeJS.Timeout;
   #requests = 0;
   /** When the stop began, in milliseconds of the monotonic clock. */
@@ -81,6 +83,7 @@ class Server implements HttpServer {
       unsentBytes: 0,
       openStreams: new Set(),
     };
+    this.#slowPeers = new SlowPeers(options.requestTimeoutMs, options.now);
     this.#transport = create({
       routes: options.routes,
       router: this.#router,
@@ -88,8 +91,12 @@ class Server implements HttpServer {
       onUnsentBytes: (change) => {
         this.#limits.unsentBytes += change;
       },
+      slowPeers: this.#slowPeers,
     });
-    this.#sweep = setInterval(() => this.#expireLate(), DEADLINE_SWEEP_MS);
+    this.#sweep = setInterval(() => {
+      this.#expireLate();
+      this.#slowPeers.sweep(this.#limits.unsentBytes > MAX_UNSENT_BYTES);
+    }, DEADLINE_SWEEP_MS);
     this.#sweep.unref();
   }
 
@@ -110,7 +117,11 @@ class Server implements HttpServer {
     this.#pending.add(exchange);
     if (!(match instanceof Rejection)) exchange.route = match.route.path;
     if (match instanceof Rejection) exchange.answer(match);
-    else if (this.#limits.unsentBytes > MAX_UNSENT_BYTES && match.route.method === 'GET')
+    else if (
+      this.#limits.unsentBytes > MAX_UNSENT_BYTES &&
+      match.route.method === 'GET' &&
+      !match.route.isEssential
+    )
       exchange.answer(TOO_MANY_UNSENT);
     else void this.#run(match.route, exchange);
     return exchange;

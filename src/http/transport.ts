@@ -2,6 +2,7 @@
 import { StartupError } from '../startup-error.ts';
 import type { Exchange, Wire } from './exchange.ts';
 import type { Match, Route, Router } from './route.ts';
+import type { SlowPeers } from './slow-peers.ts';
 
 export interface TransportOptions {
   readonly routes: readonly Route[];
@@ -13,6 +14,8 @@ export interface TransportOptions {
   readonly accept: (wire: Wire, match: Match | null) => Exchange;
   /** Called with the change in bytes of answers that wait for a slow reader. */
   readonly onUnsentBytes: (change: number) => void;
+  /** Who is waited for now; the server ends those whose time is over. */
+  readonly slowPeers: SlowPeers;
 }
 
 export interface Transport {

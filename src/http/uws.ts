@@ -5,6 +5,7 @@ import { createServer } from 'node:net';
 import type { StartupError } from '../startup-error.ts';
 import type { Exchange, Wire } from './exchange.ts';
 import { isFixed, type Match } from './route.ts';
+import type { SlowPeer } from './slow-peers.ts';
 import { statusLine } from './status.ts';
 import type { StreamWire } from './stream.ts';
 import { listenError, type Transport, type TransportOptions } from './transport.ts';
@@ -17,12 +18,15 @@ export function loadUws(): Promise<Uws> {
 }
 
 /** Headers of every request that are worth a call into the native side. Routes add their own. */
-const BODY_HEADERS = ['content-encoding', 'content-length'] as const;
+const BODY_HEADERS = ['content-encoding', 'content-length', 'transfer-encoding'] as const;
 
 const CONTENT_TYPE = 'Content-Type';
 
-/** Larger answers go out piece by piece, so that a slow reader does not double them in native memory. */
-const WHOLE_ANSWER_BYTES = 65_536;
+/**
+ * One in so many answers without a body ends its connection. The native side keeps heads for who does not read them, and
+ * does not say how many: this bounds them.
+ */
+const BODILESS_PER_CONNECTION = 256;
 
 /** LIBUS_LISTEN_DEFAULT and LIBUS_LISTEN_EXCLUSIVE_PORT, which the package's types leave out. */
 const SHARED_PORT = 0;
@@ -36,24 +40,19 @@ class UwsWire implements Wire {
   exchange: Exchange | null = null;
   readonly #res: HttpResponse;
   readonly #headers: Record<string, string> = {};
-  readonly #onUnsentBytes: (change: number) => void;
+  readonly #options: TransportOptions;
   #unsent = 0;
   #stream: UwsStream | null = null;
+  #slowReader: SlowPeer | null = null;
 
-  constructor(
-    res: HttpResponse,
-    req: HttpRequest,
-    match: Match | null,
-    onUnsentBytes: (change: number) => void,
-    router: TransportOptions['router'],
-  ) {
+  constructor(res: HttpResponse, req: HttpRequest, match: Match | null, options: TransportOptions) {
     this.#res = res;
-    this.#onUnsentBytes = onUnsentBytes;
+    this.#options = options;
     this.method = match === null ? req.getCaseSensitiveMethod() : match.route.method;
     this.path = match === null ? req.getUrl() : match.route.path;
     this.query = this.method === 'POST' ? '' : (req.getQuery() ?? '');
     // The request object dies with the first await: what may be needed is copied now.
-    const found = match ?? router.match(this.method, this.path);
+    const found = match ?? options.router.match(this.method, this.path);
     if (this.method !== 'GET') for (const name of BODY_HEADERS) this.#headers[name] = req.getHeader(name);
     const route = 'route' in found ? found.route : null;
     for (const name of route?.headers ?? []) this.#headers[name] = readHeader(req, name);
@@ -74,14 +73,10 @@ class UwsWire implements Wire {
       res.writeStatus(statusLine(status));
       // One call for all header lines: each call into the native side costs as much as the whole string.
       res.writeHeader(CONTENT_TYPE, headers.slice(CONTENT_TYPE.length + 2));
-      if (this.method === 'HEAD' && close) {
-        res.endWithoutBody(Buffer.byteLength(body), true);
-      } else if (this.method === 'HEAD') {
-        // With a length of its own the call would leave the answer pending: the next request would close the connection.
-        res.writeHeader('Content-Length', String(Buffer.byteLength(body)));
-        res.endWithoutBody();
-      } else if (body.length <= WHOLE_ANSWER_BYTES) res.end(body, close);
-      else this.#sendLarge(Buffer.from(body as string));
+      if (this.method === 'HEAD' || body.length === 0) this.#endWithoutBody(Buffer.byteLength(body), close);
+      // The rest of an answer that ends the connection is not waited for: no request can come behind it.
+      else if (close) res.end(body, true);
+      else this.#end(body);
     });
   }
 
@@ -99,27 +94,49 @@ class UwsWire implements Wire {
     return stream;
   }
 
-  /** Sends a large answer as fast as its reader takes it. */
-  #sendLarge(body: Buffer): void {
+  #endWithoutBody(announced: number, close: boolean): void {
+    if (close || Math.random() * BODILESS_PER_CONNECTION < 1) {
+      this.#res.endWithoutBody(announced, true);
+    } else {
+      // With a length of its own the call would leave the answer pending: the next request would close the connection.
+      this.#res.writeHeader('Content-Length', String(announced));
+      this.#res.endWithoutBody();
+    }
+  }
+
+  /**
+   * Sends the answer as fast as its reader takes it. While some of it waits, the request counts as pending, and the next
+   * one closes the connection: who asks and asks without reading piles up one answer, not all of them.
+   */
+  #end(body: string | Buffer): void {
     const res = this.#res;
-    this.#countUnsent(body.byteLength);
-    const send = (from: number): boolean => {
-      const [sent, done] = res.tryEnd(body.subarray(from), body.byteLength);
-      this.#countUnsent(done ? 0 : body.byteLength - res.getWriteOffset());
+    const bytes = Buffer.byteLength(body);
+    const [, done] = res.tryEnd(body, bytes);
+    if (done) return;
+    const whole = Buffer.from(body as string);
+    this.#slowReader = { moved: () => bytes - this.#unsent, cut: () => res.close() };
+    this.#countUnsent(bytes - res.getWriteOffset());
+    this.#options.slowPeers.add(this.#slowReader);
+    res.onWritable((offset) => {
+      const [sent, ended] = res.tryEnd(whole.subarray(offset), bytes);
+      if (ended) this.#sent();
+      else this.#countUnsent(bytes - res.getWriteOffset());
       return sent;
-    };
-    const [, done] = res.tryEnd(body, body.byteLength);
-    if (done) this.#countUnsent(0);
-    else res.onWritable((offset) => send(offset));
+    });
+  }
+
+  #sent(): void {
+    this.#countUnsent(0);
+    if (this.#slowReader !== null) this.#options.slowPeers.delete(this.#slowReader);
   }
 
   #countUnsent(bytes: number): void {
-    this.#onUnsentBytes(bytes - this.#unsent);
+    this.#options.onUnsentBytes(bytes - this.#unsent);
     this.#unsent = bytes;
   }
 
   aborted(): void {
-    this.#countUnsent(0);
+    this.#sent();
     this.exchange?.abort();
     this.#stream?.aborted();
   }
@@ -245,7 +262,7 @@ class UwsTransport implements Transport {
   }
 
   #accept(res: HttpResponse, req: HttpRequest, match: Match | null): void {
-    const wire = new UwsWire(res, req, match, this.#options.onUnsentBytes, this.#options.router);
+    const wire = new UwsWire(res, req, match, this.#options);
     res.onAborted(() => wire.aborted());
     wire.exchange = this.#options.accept(wire, match);
   }

@@ -6,10 +6,12 @@ import type { Limiter } from '../limits/limiter.ts';
 import type { Apps } from './apps.ts';
 import { type EventPage, readEventPage, type StoredEvent } from './event-page.ts';
 import { type EventsQuery, parseEventsQuery } from './events-query.ts';
+import type { ReadSlots } from './read-slots.ts';
 import type { ResourceToken, ResourceTokens } from './resource-tokens.ts';
 
 export interface GetEventsDependencies {
   readonly sql: Sql;
+  readonly slots: ReadSlots;
   readonly resourceTokens: ResourceTokens;
   /** By the token's internal id. */
   readonly limiter: Limiter;
@@ -37,8 +39,8 @@ export function createGetEvents(
     const appId = await permittedApp(dependencies.apps, token, query);
     if (appId instanceof Rejection) return appId;
 
-    const page = await readPage(dependencies, appId, query);
-    return { status: 200, body: pageBody(page, query) };
+    const page = await dependencies.slots.run(exchange, () => readPage(dependencies, appId, query));
+    return page instanceof Rejection ? page : { status: 200, body: pageBody(page, query) };
   };
 }
 

@@ -2,6 +2,7 @@
 import { LRUCache } from 'lru-cache';
 import { digestOf, isWellFormed } from '../accounts/token-text.ts';
 import type { Sql } from '../database/connect.ts';
+import { GatheredLookup } from '../database/gathered-lookup.ts';
 import { type CacheFigures, LookupCache, type LookupOutage } from '../database/lookup-cache.ts';
 import { ASK_FOR_BEARER, bearerToken } from '../http/bearer.ts';
 import { Rejection } from '../http/rejection.ts';
@@ -48,8 +49,9 @@ export class ResourceTokens {
 
   constructor(options: ResourceTokensOptions) {
     this.#options = options;
+    const lookup = new GatheredLookup((digests) => findTokens(options.sql, digests));
     this.#tokens = new LookupCache({
-      load: (digest) => findToken(options.sql, digest),
+      load: (digest) => lookup.get(digest),
       max: MAX_TOKENS,
       maxNegatives: MAX_UNKNOWN,
       ttlMs: options.cacheMs,
@@ -106,18 +108,25 @@ function refuse(details: string): Rejection {
   return new Rejection('invalidResourceToken', details, { headers: ASK_FOR_BEARER });
 }
 
-async function findToken(sql: Sql, digest: string): Promise<ResourceToken | null> {
-  const [row] = await sql<
-    { tokenId: number; expiresAt: number | null; revoked: boolean; apps: [string, number][] }[]
+/** @param digests hexadecimal */
+async function findTokens(sql: Sql, digests: readonly string[]): Promise<ReadonlyMap<string, ResourceToken>> {
+  const rows = await sql<
+    {
+      digest: string;
+      tokenId: number;
+      expiresAt: number | null;
+      revoked: boolean;
+      apps: [string, number][];
+    }[]
   >`
-    SELECT id AS "tokenId", (extract(epoch FROM expires_at) * 1000)::float8 AS "expiresAt",
-           revoked_at IS NOT NULL AS revoked,
+    SELECT encode(digest, 'hex') AS digest, id AS "tokenId",
+           (extract(epoch FROM expires_at) * 1000)::float8 AS "expiresAt", revoked_at IS NOT NULL AS revoked,
            (SELECT coalesce(json_agg(json_build_array(apps.public_id, apps.id)), '[]')
               FROM resource_token_apps JOIN apps ON apps.id = app_id
              WHERE token_id = resource_tokens.id) AS apps
       FROM resource_tokens
-     WHERE digest = ${Buffer.from(digest, 'hex')}`;
-  return row === undefined ? null : { ...row, apps: new Map(row.apps) };
+     WHERE digest IN (SELECT decode(hex, 'hex') FROM unnest(${[...digests]}::text[]) AS hex)`;
+  return new Map(rows.map(({ digest, apps, ...token }) => [digest, { ...token, apps: new Map(apps) }]));
 }
 
 /** Other processes write it too: at most one of them in a minute. */

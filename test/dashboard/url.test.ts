@@ -90,7 +90,7 @@ describe('a range', () => {
   });
 });
 
-describe('after signing in', () => {
+describe('security 8: after signing in', () => {
   const here = 'https://tidemark.example';
   test.each(['/apps/app_1?range=7d&tz=UTC', '/', '/account'])('one goes on to %s', (next) =>
     expect(safeNext(next, here)).toBe(next),

@@ -42,7 +42,7 @@ async function compare(ledger: Ledger): Promise<unknown> {
   }
 }
 
-test('kill -9 of the server, of PostgreSQL and of both loses nothing acknowledged and stores nothing twice', async () => {
+test('security 22: kill -9 of the server, of PostgreSQL and of both loses nothing acknowledged and stores nothing twice', async () => {
   let isUp = true;
   const ledger = new Ledger({ loggingToken, typeName: 'killed', port: () => (isUp ? server.port : null) });
   /** So many more acknowledged: whatever was broken works again. */
@@ -76,7 +76,7 @@ test('kill -9 of the server, of PostgreSQL and of both loses nothing acknowledge
   expect(await compare(ledger)).toEqual(FLAWLESS);
 });
 
-test('SIGTERM under load: every request in flight is answered, what was acknowledged is there, the exit code is 0', async () => {
+test('security 26: SIGTERM under load: every request in flight is answered, what was acknowledged is there, the exit code is 0', async () => {
   server = await installation.start({ LOG_LEVEL: 'fatal' });
   const ledger = new Ledger({ loggingToken, typeName: 'stopped', port: () => server.port });
   ledger.start(PRODUCERS);

@@ -74,11 +74,11 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
       });
     });
 
-    test('a body of one byte more is refused with 413', async () => {
+    test('security 17: a body of one byte more is refused with 413', async () => {
       tooLarge(await postRaw(bodyOf(1_048_577)));
     });
 
-    test('a chunked body of one byte more is refused with 413, and the connection stays usable', async () => {
+    test('security 17: a chunked body of one byte more is refused with 413, and the connection stays usable', async () => {
       await open(async (connection) => {
         const body = Buffer.from(bodyOf(1_048_577));
         await connection.write(chunkedHead);
@@ -110,17 +110,20 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     test.each([
       ['with a length', { 'Content-Length': String(1_000 * 1_048_576) }, (bytes: Buffer) => bytes],
       ['chunked', { 'Transfer-Encoding': 'chunked' }, chunk],
-    ])('a client that never stops sending, %s, reads 413 and is cut off', async (_, headers, framed) => {
-      await open(async (connection) => {
-        await connection.write(requestBytes({ method: 'POST', path: CREATE_EVENT, headers }));
-        const piece = framed(Buffer.alloc(256 * 1_024, ' '));
-        for (let sent = 0; sent < 64 * 1_048_576 && !connection.isOver; sent += piece.length) {
-          await connection.write(piece);
-        }
-        tooLarge(await connection.response());
-        await connection.ended();
-      });
-    });
+    ])(
+      'security 17: a client that never stops sending, %s, reads 413 and is cut off',
+      async (_, headers, framed) => {
+        await open(async (connection) => {
+          await connection.write(requestBytes({ method: 'POST', path: CREATE_EVENT, headers }));
+          const piece = framed(Buffer.alloc(256 * 1_024, ' '));
+          for (let sent = 0; sent < 64 * 1_048_576 && !connection.isOver; sent += piece.length) {
+            await connection.write(piece);
+          }
+          tooLarge(await connection.response());
+          await connection.ended();
+        });
+      },
+    );
   });
 
   test('a body cut into any pieces, with a length or chunked, is stored as it was sent', async () => {
@@ -228,7 +231,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
       expect(Number(response.headers['retry-after'])).toBeGreaterThanOrEqual(1);
     };
 
-    test('have a ceiling: beyond it a request is refused with 503, and below it again taken', async () => {
+    test('security 17: have a ceiling: beyond it a request is refused with 503, and below it again taken', async () => {
       await withTestService(limited, async (other) => {
         const holder = await holdBody(other);
         await until(async () => (await post(other)).status === 503, 'the ceiling is reached');
@@ -268,7 +271,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
   });
 
   describe('a body that does not come in time', () => {
-    test('is refused with 400 on a connection that is then closed', async () => {
+    test('security 19: is refused with 400 on a connection that is then closed', async () => {
       const clock = new TestClock();
       await withTestService({ transport, clock }, async (other) => {
         const connection = await HttpConnection.open(other.port);

@@ -36,6 +36,14 @@ const BROKEN: readonly (readonly [string, (body: string) => string])[] = [
         `${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`,
       ),
   ],
+  ...['gzip, chunked', 'chunked, gzip', 'xchunked', 'identity'].map(
+    (coding) =>
+      [
+        `the Transfer-Encoding "${coding}"`,
+        (body: string) =>
+          post(`Transfer-Encoding: ${coding}\r\n`, `${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`),
+      ] as const,
+  ),
   ['a chunk size that is no number', () => post('Transfer-Encoding: chunked\r\n', 'zz\r\n{}\r\n0\r\n\r\n')],
 ];
 
@@ -57,7 +65,7 @@ describe('over node,', () => {
   afterAll(() => service.stop());
 
   test.each(BROKEN)(
-    'a request with %s is refused with 400 and closed, and stores nothing',
+    'security 18: a request with %s is refused with 400 and closed, and stores nothing',
     async (_, make) => {
       const response = await exchange(make(service.body('{"smuggled":1}')));
       refused(response, 400, 'INVALID_REQUEST', 'Invalid request parameters');
@@ -103,7 +111,7 @@ describe('over uws,', () => {
   afterAll(() => service.stop());
 
   test.each(BROKEN.filter(([what]) => !PASSED_BY_UWS.has(what)))(
-    'a request with %s is refused and closed, and stores nothing',
+    'security 18: a request with %s is refused and closed, and stores nothing',
     async (_, make) => {
       const connection = await HttpConnection.open(service.port);
       await connection.write(make(service.body('{"smuggled":1}')));

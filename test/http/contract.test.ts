@@ -123,7 +123,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     });
 
     test.each([{}, [], 1, null, true])(
-      'is refused with 400 that names loggingToken where that is %j',
+      'security 16: is refused with 400 that names loggingToken where that is %j',
       async (loggingToken) => {
         expect(invalidBody(await service.post({ loggingToken }))).toContain('"loggingToken"');
       },
@@ -168,17 +168,17 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
       ['a cut sequence', [0xe2, 0x82]],
       ['beyond U+10FFFF', [0xf4, 0x90, 0x80, 0x80]],
       ['0xFF', [0xff]],
-    ])('is refused with 400 where it is not UTF-8: %s', async (_, bytes) => {
+    ])('security 16: is refused with 400 where it is not UTF-8: %s', async (_, bytes) => {
       const [before, after] = service.body('{"a":"|"}').split('|');
       const body = Buffer.concat([Buffer.from(before ?? ''), Buffer.from(bytes), Buffer.from(after ?? '')]);
       expect(invalidBody(await postRaw(body))).toContain('UTF-8');
     });
 
-    test('is refused with 400 where it starts with a byte order mark', async () => {
+    test('security 16: is refused with 400 where it starts with a byte order mark', async () => {
       expect(invalidBody(await postRaw(`\ufeff${service.body('{}')}`))).toContain('byte order mark');
     });
 
-    test('may have unknown fields, which change nothing', async () => {
+    test('security 12: may have unknown fields, which change nothing', async () => {
       const others = {
         role: 'owner',
         createdAt: '2001-01-01T00:00:00Z',
@@ -224,7 +224,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
       expect(await storedPayload(eventId)).toBe('{ "a" : [ ] }');
     });
 
-    test('may have a million keys', async () => {
+    test('security 17: may have a million keys', async () => {
       await withTestService({ transport, config: { MAX_BODY_BYTES: 32 * 1_048_576 } }, async (other) => {
         const keys = Array.from({ length: 1_000_000 }, (_, index) => `"k${index}":0`).join(',');
         created(
@@ -237,7 +237,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
       });
     });
 
-    test('with keys named __proto__ and constructor changes no object here', async () => {
+    test('security 15: with keys named __proto__ and constructor changes no object here', async () => {
       const payload = '{"__proto__":{"polluted":1},"constructor":{"prototype":{"polluted":1}}}';
       const body = service.body(payload).replace(/}$/, ',"__proto__":{"polluted":1}}');
       const { eventId } = created(await postRaw(body));
@@ -264,7 +264,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
       ['1,001, of arrays,', arrays(1_001)],
       ['100,000', nested(100_000)],
       ['100,000, of arrays,', arrays(100_000)],
-    ])('of %s levels is refused with 400 that names the limit', async (_, payload) => {
+    ])('security 17: of %s levels is refused with 400 that names the limit', async (_, payload) => {
       expect(invalidBody(await postRaw(service.body(payload)))).toMatch(/payload.*1000/);
     });
 
@@ -521,7 +521,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     });
   });
 
-  describe('a payload comes to the table as the very text that was sent:', () => {
+  describe('security 16: a payload comes to the table as the very text that was sent:', () => {
     test.each([
       ['an empty object', '{}'],
       ['key order', '{"b":1,"a":2,"10":3,"9":4}'],

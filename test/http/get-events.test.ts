@@ -156,6 +156,31 @@ describe.each(['uws', 'node'] as const)('GET /public/get_events over %s', (trans
     expect((await read(`appId=${service.app.appId}&token=${token}`, null)).status).toBe(401);
   });
 
+  test.each([
+    ['offset=1000000000000000000', 400],
+    ['offset=-1', 400],
+    ['limit=%00', 400],
+    ['startDate=%zz', 400],
+    ['startDate=%00', 400],
+    ["endDate='", 400],
+    ['endDate=%2B275760-09-13', 400],
+    ['endDate=-000001-01-01', 400],
+    ['startDate=0000-01-01', 200],
+    ["typeId='%3B--", 200],
+    ['typeId=%00', 200],
+    ['typeId=%zz', 200],
+    ['typeId=%FF', 200],
+  ])('security 20: %s is answered with %i, without a word of SQL', async (query, status) => {
+    const answer = await read(`appId=${service.app.appId}&${query}`);
+    expect(answer.status).toBe(status);
+    expect(answer.body).not.toMatch(/SELECT|syntax|postgres|invalid byte/i);
+  });
+
+  test("security 20: an appId of ', %00 or %zz is one that is not there", async () => {
+    for (const appId of ["'", '%00', '%zz', '%FF', '%ED%A0%80'])
+      expect((await read(`appId=${appId}`)).status).toBe(404);
+  });
+
   test('an app that is not there is 404, one that the token may not read 403, parameters are checked before', async () => {
     expect((await read('appId=app_unknown')).status).toBe(404);
     expect((await read(`appId=${otherAppId}`)).status).toBe(403);

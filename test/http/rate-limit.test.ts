@@ -130,7 +130,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     });
   });
 
-  test('X-Forwarded-For and its like change no limit', async () => {
+  test('security 14: X-Forwarded-For and its like change no limit', async () => {
     await withLimit(1, async (service) => {
       created(await service.post());
       for (const name of ['X-Forwarded-For', 'Forwarded', 'X-Real-IP', 'CF-Connecting-IP']) {

@@ -29,7 +29,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
   const bytesOf = (service: TestService): Buffer =>
     requestBytes({ method: 'POST', path: CREATE_EVENT, body: service.body('{}') });
 
-  test('a request that had arrived when the stop began is answered', async () => {
+  test('security 26: a request that had arrived when the stop began is answered', async () => {
     const { service } = await start();
     const connections = await Promise.all(
       Array.from({ length: 20 }, () => HttpConnection.open(service.port)),

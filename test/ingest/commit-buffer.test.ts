@@ -138,7 +138,7 @@ test('an event that is larger than a batch goes out alone', async () => {
   expect(batches()).toEqual([1, 1]);
 });
 
-test('beyond the ceiling an event is refused at once with a retryable refusal, and none is lost', async () => {
+test('security 27: beyond the ceiling an event is refused at once with a retryable refusal, and none is lost', async () => {
   const { buffer, writes } = setUp({ maxEvents: 3 });
   const kept = addMany(buffer, 2);
   await settle();

@@ -46,7 +46,7 @@ test('half of the counter is left in every millisecond', () => {
   }
 });
 
-test('ids stay ascending where the clock steps back, and follow it when it has caught up', () => {
+test('security 28: ids stay ascending where the clock steps back, and follow it when it has caught up', () => {
   const newId = createEventIds();
   const ids = [newId(NOW), newId(NOW - 3_600_000), newId(NOW - 1), newId(NOW), newId(NOW + 1)];
   expectAscending(ids);

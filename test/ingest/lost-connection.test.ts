@@ -59,7 +59,7 @@ async function untilTaken(service: TestService, requests: number): Promise<void>
 }
 
 describe.each(availableEngines())('on %s', (engine) => {
-  test('of 500 posts that wait for one commit, the one that can not be stored gets 400 and 499 get 201', async () => {
+  test('security 24: of 500 posts that wait for one commit, the one that can not be stored gets 400 and 499 get 201', async () => {
     const { service, proxy } = await proxied({ engine, config: { COMMIT_CONNECTIONS: 1 } });
     await service.sql.unsafe(
       `ALTER TABLE events ADD CONSTRAINT no_poison CHECK (payload::text NOT LIKE '%poison%')`,
@@ -80,7 +80,7 @@ describe.each(availableEngines())('on %s', (engine) => {
   });
 
   test.each(['lose-request', 'lose-answer'] as const)(
-    'a connection that breaks in the middle of a commit (%s) leaves each event stored exactly once, all with 201',
+    'security 22: a connection that breaks in the middle of a commit (%s) leaves each event stored exactly once, all with 201',
     async (fate) => {
       const { service, proxy } = await proxied({ engine });
       const met = proxy.next(isCopy, fate);
@@ -207,7 +207,7 @@ test('a failure that no retry could mend is answered with 500, its request id, a
   expect(service.log.some((line) => line.requestId === response.headers['x-request-id'])).toBe(true);
 });
 
-test('more events than may wait for their commit are refused with 503 at once, and those that wait are stored', async () => {
+test('security 27: more events than may wait for their commit are refused with 503 at once, and those that wait are stored', async () => {
   const { service, proxy } = await proxied({ config: { COMMIT_BUFFER_EVENTS: 10, COMMIT_CONNECTIONS: 1 } });
   proxy.next(isCopy, 'hold-answer');
   const waiting = Array.from({ length: 10 }, () => service.post());

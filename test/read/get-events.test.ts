@@ -6,6 +6,7 @@ import { Rejection } from '../../src/http/rejection.ts';
 import { SlidingLog } from '../../src/limits/sliding-log.ts';
 import { Apps } from '../../src/read/apps.ts';
 import { createGetEvents } from '../../src/read/get-events.ts';
+import { ReadSlots } from '../../src/read/read-slots.ts';
 import { ResourceTokens } from '../../src/read/resource-tokens.ts';
 import { type TestDatabase, testDatabase } from '../support/database.ts';
 
@@ -38,6 +39,7 @@ beforeEach(() => {
   const common = { sql, cacheMs: 1_000, now: () => AT };
   getEvents = createGetEvents({
     sql,
+    slots: new ReadSlots(4, 10),
     resourceTokens: new ResourceTokens({ ...common, onError: (error) => expect.unreachable(String(error)) }),
     limiter: new SlidingLog({ limit: READS_PER_MINUTE, now: () => 0 }),
     apps: new Apps(common),

@@ -89,7 +89,7 @@ test('a value that is gone when asked again is remembered as absent', async () =
   expect(cache.get('a')).toBeNull();
 });
 
-test('a clock that is set back does not lengthen a belief', async () => {
+test('security 28: a clock that is set back does not lengthen a belief', async () => {
   const { clock, fill } = setUp();
   clock.ms = 5_000;
   await fill('a', 'A');

@@ -1,0 +1,52 @@
+/** Look-ups by key that come while others are on their way go together in the next statement. */
+
+/** Most keys of one statement. */
+const MAX_KEYS = 1_000;
+
+/**
+ * Asks the database for what is there under these keys.
+ * @returns what was found; a key that is not in it does not exist
+ */
+export type LoadMany<V> = (keys: readonly string[]) => Promise<ReadonlyMap<string, V>>;
+
+interface Waiting<V> {
+  readonly key: string;
+  readonly resolve: (value: V | null) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+/**
+ * One statement at a time, whatever is asked: who makes up keys that do not exist costs the database a bounded number of
+ * statements, and delays the look-up of a good one by two of them, not by a queue of thousands.
+ */
+export class GatheredLookup<V extends NonNullable<unknown>> {
+  readonly #loadMany: LoadMany<V>;
+  #waiting: Waiting<V>[] = [];
+  #isAsking = false;
+
+  constructor(loadMany: LoadMany<V>) {
+    this.#loadMany = loadMany;
+  }
+
+  /** @returns null where there is no such thing; rejects as the statement does */
+  get(key: string): Promise<V | null> {
+    return new Promise((resolve, reject) => {
+      this.#waiting.push({ key, resolve, reject });
+      if (!this.#isAsking) void this.#askForAll();
+    });
+  }
+
+  async #askForAll(): Promise<void> {
+    this.#isAsking = true;
+    while (this.#waiting.length > 0) {
+      const asked = this.#waiting.splice(0, MAX_KEYS);
+      try {
+        const found = await this.#loadMany([...new Set(asked.map(({ key }) => key))]);
+        for (const { key, resolve } of asked) resolve(found.get(key) ?? null);
+      } catch (error) {
+        for (const { reject } of asked) reject(error);
+      }
+    }
+    this.#isAsking = false;
+  }
+}
