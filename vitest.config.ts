@@ -9,5 +9,8 @@ export default defineConfig({
     maxWorkers: 2,
     testTimeout: 30_000,
     hookTimeout: 60_000,
+    // As `surviveLostConnections` has it in the service: a rejection that the database's client leaves to nobody where a
+    // connection breaks while it is being made.
+    onUnhandledError: (error) => !('code' in error && /^(57P|CONNECTION_)/.test(String(error.code))),
   },
 });

@@ -3,7 +3,7 @@ import { isAbsolute, relative } from 'node:path';
 import { setFlagsFromString } from 'node:v8';
 import { checkFingerprint, openSecret } from './accounts/secret.ts';
 import type { Config } from './config.ts';
-import { connect } from './database/connect.ts';
+import { connect, surviveLostConnections } from './database/connect.ts';
 import { chooseEngine } from './database/engine.ts';
 import { migrate } from './database/migrate.ts';
 import { openDatabase } from './database/open.ts';
@@ -17,6 +17,7 @@ export async function serve(config: Config): Promise<void> {
   // 220 MB, and small events lose nothing that could be measured.
   setFlagsFromString('--heap-growing-percent=30');
   const log = createLog(config.LOG_LEVEL);
+  surviveLostConnections(log);
   await checkTransport(config.HTTP_TRANSPORT);
   const stopRequested = untilSignal();
 

@@ -5,7 +5,7 @@ import type { Secret } from './accounts/secret.ts';
 import type { Config } from './config.ts';
 import type { Availability } from './database/availability.ts';
 import { type ChangedTable, listenForChanges } from './database/changes.ts';
-import { breakConnections, connect, type DatabaseAddress, type Sql } from './database/connect.ts';
+import { breakConnections, connect, type DatabaseAddress, endPool, type Sql } from './database/connect.ts';
 import type { EngineChoice } from './database/engine.ts';
 import { Housekeeping } from './database/housekeeping.ts';
 import type { LookupOutage } from './database/lookup-cache.ts';
@@ -22,7 +22,7 @@ import { createEventIds } from './ingest/event-id.ts';
 import { EventTypes } from './ingest/event-types.ts';
 import { LoggingTokens } from './ingest/logging-tokens.ts';
 import { databaseIdentity } from './journal/identity.ts';
-import { Journal } from './journal/journal.ts';
+import { Journal, type JournalFigures } from './journal/journal.ts';
 import { SlidingLog } from './limits/sliding-log.ts';
 import { Apps } from './read/apps.ts';
 import { createGetEvents } from './read/get-events.ts';
@@ -54,8 +54,19 @@ export interface Service {
   readonly transport: 'uws' | 'node';
   /** The path of the one-time link to the first account; null where there is no need of one. */
   readonly setupPath: string | null;
+  /** For metrics. */
+  figures(): ServiceFigures;
   /** Answers what is in flight, commits what waits, leaves the database. */
   stop(): Promise<void>;
+}
+
+export interface ServiceFigures {
+  /** False while the database does not answer. */
+  readonly databaseReachable: boolean;
+  /** False while it takes no events. */
+  readonly databaseWritable: boolean;
+  /** Null without JOURNAL_DIR. */
+  readonly journal: JournalFigures | null;
 }
 
 /** Connections for token and type look-ups: apart from reads, so that readers can not starve writers. */
@@ -158,7 +169,13 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     }
     if (table !== 'logging_tokens' && table !== 'event_types') resourceTokens.dropAll();
   };
-  const stopListening = await listenForChanges(lookups, forget);
+  const stopListening = await listenForChanges(lookups, (table) => {
+    if (table !== null) return forget(table);
+    loggingTokens.doubtAll();
+    eventTypes.doubtAll();
+    apps.dropAll();
+    resourceTokens.dropAll();
+  });
   const housekeeping = new Housekeeping({ upkeep, log, now: clock.wall });
   housekeeping.start();
 
@@ -197,29 +214,30 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     now: clock.monotonic,
   });
 
+  const figures = (): ServiceFigures => ({
+    databaseReachable: availability.reachable,
+    databaseWritable: availability.writable,
+    journal: journal?.figures ?? null,
+  });
   const stop = async (): Promise<void> => {
     stopping = true;
     await server.stop();
     await commitBuffer.drain();
     await batchStore.stop();
-    if (!availability.reachable) breakPools();
+    const isWell = availability.writable;
+    if (!isWell) breakPools();
     await dashboard?.close();
-    await housekeeping.stop();
-    await stopListening().catch(() => undefined); // The database may be gone before us.
-    await resourceTokens.idle();
-    await Promise.all([
-      lookups.end({ timeout: 2 }),
-      reads.end({ timeout: 2 }),
-      upkeepSql.end({ timeout: 2 }),
-    ]);
-    // What did not end by itself must not keep the process.
-    breakPools();
+    const housekept = housekeeping.stop();
+    await (isWell ? housekept : withinASecond(housekept));
+    // The database may be gone before us, or silent.
+    await withinASecond(Promise.all([stopListening().catch(() => undefined), resourceTokens.idle()]));
+    await Promise.all(pools.map(endPool));
   };
 
   batchStore.start();
   try {
     const port = await server.listen(config.HOST, config.PORT);
-    return { port, transport: server.transport, setupPath: dashboard.setupPath, stop };
+    return { port, transport: server.transport, setupPath: dashboard.setupPath, figures, stop };
   } catch (error) {
     await stop();
     throw error;
@@ -245,4 +263,13 @@ function whileReachable(route: Route, availability: Availability): Route {
     ...route,
     handle: async (exchange) => (availability.reachable ? route.handle(exchange) : NO_DATABASE),
   };
+}
+
+async function withinASecond(work: Promise<unknown>): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const second = new Promise((resolve) => {
+    timer = setTimeout(resolve, 1_000);
+  });
+  await Promise.race([work, second]);
+  clearTimeout(timer);
 }

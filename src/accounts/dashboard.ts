@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import type { Logger } from 'pino';
 import type { Config } from '../config.ts';
-import { breakConnections, connect, type DatabaseAddress } from '../database/connect.ts';
+import { breakConnections, connect, type DatabaseAddress, endPool } from '../database/connect.ts';
 import { assetRoutes } from '../http/assets.ts';
 import type { Route } from '../http/route.ts';
 import { dashboardReadRoutes } from '../read/dashboard-routes.ts';
@@ -109,7 +109,7 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
     close: async () => {
       await background.idle();
       await mailer?.close();
-      await sql.end({ timeout: 2 });
+      await endPool(sql);
     },
   };
 }

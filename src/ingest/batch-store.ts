@@ -98,6 +98,8 @@ export class BatchStore {
   async #keep(batch: readonly AcceptedEvent[], refusal: Rejection): Promise<Outcomes> {
     const { journal } = this.#options;
     const refused = journal === null ? refusal : await journal.append(batch);
+    // The database may have come back while the disk was busy, and have found nothing to replay yet.
+    if (this.availability.writable) this.#replay?.run();
     // Where the database may have them already, that stays what can be said.
     const outcome = refused !== null && refusal.reason === 'outcomeUnknown' ? refusal : refused;
     return batch.map(() => outcome);

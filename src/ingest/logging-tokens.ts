@@ -56,6 +56,11 @@ export class LoggingTokens {
   dropAll(): void {
     this.#cache.dropAll();
   }
+
+  /** Asks for everything again: changes may have been missed. */
+  doubtAll(): void {
+    this.#cache.doubtAll();
+  }
 }
 
 async function load(sql: Sql, token: string): Promise<LoggingToken | null> {

@@ -49,6 +49,8 @@ export class Replay {
   #run: { readonly startedAt: number; events: number } | null = null;
 
   #running: Promise<void> | null = null;
+  /** Something was added since the last step began. */
+  #again = false;
   #timer: NodeJS.Timeout | null = null;
   #stopped = false;
 
@@ -66,6 +68,7 @@ export class Replay {
   /** Stores what waits, behind whatever else goes on. */
   run(): void {
     if (this.#stopped) return;
+    this.#again = true;
     this.#running ??= this.#storeAll().finally(() => {
       this.#running = null;
     });
@@ -81,7 +84,10 @@ export class Replay {
 
   async #storeAll(): Promise<void> {
     let step: ReplayStep = 'stored';
-    while (step === 'stored' && !this.#stopped) step = await this.step();
+    while ((step === 'stored' || (step === 'empty' && this.#again)) && !this.#stopped) {
+      this.#again = false;
+      step = await this.step();
+    }
     if (step === 'away') this.#options.onAway();
   }
 
