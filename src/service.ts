@@ -6,6 +6,7 @@ import type { Config } from './config.ts';
 import type { Availability } from './database/availability.ts';
 import { type ChangedTable, listenForChanges } from './database/changes.ts';
 import { breakConnections, connect, type DatabaseAddress, endPool, type Sql } from './database/connect.ts';
+import { noteDeletedApps } from './database/deleted-apps.ts';
 import type { EngineChoice } from './database/engine.ts';
 import { Housekeeping } from './database/housekeeping.ts';
 import type { LookupOutage } from './database/lookup-cache.ts';
@@ -106,6 +107,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     address,
     connections: config.COMMIT_CONNECTIONS,
     journal,
+    settleReplay: (appIds) => noteDeletedApps(upkeepSql, appIds),
     onUnreachable: breakPools,
     log,
     now: clock.monotonic,

@@ -36,6 +36,15 @@ async function removeEvents(sql: Sql, appId: number, now: () => number, until: n
   }
 }
 
+/** Has those of these apps removed that are no longer there: events of theirs were stored long after they were accepted. */
+export async function noteDeletedApps(sql: Sql, appIds: Iterable<number>): Promise<void> {
+  await sql`
+    INSERT INTO deleted_apps (app_id)
+    SELECT id FROM unnest(${[...appIds]}::integer[]) AS app (id)
+     WHERE NOT EXISTS (SELECT FROM apps WHERE apps.id = app.id)
+    ON CONFLICT (app_id) DO UPDATE SET deleted_at = now()`;
+}
+
 async function removeCounts(sql: Sql, appId: number): Promise<void> {
   await sql.begin('isolation level read committed', async (tx) => {
     // Not while a fold adds to the same counts.

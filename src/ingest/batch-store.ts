@@ -13,6 +13,8 @@ export interface BatchStoreOptions {
   readonly connections: number;
   /** Null where events are refused while the database is away. */
   readonly journal: Journal | null;
+  /** See {@link Replay}. */
+  readonly settleReplay: (appIds: ReadonlySet<number>) => Promise<void>;
   /** The database does not answer: connections to it are of no further use. */
   readonly onUnreachable: () => void;
   readonly log: Logger;
@@ -57,6 +59,7 @@ export class BatchStore {
       new Replay({
         journal,
         write: (batch) => this.#replayWriter.write(batch, true),
+        settle: options.settleReplay,
         onAway: () => this.availability.writeFailed(),
         log,
         now,

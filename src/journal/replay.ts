@@ -8,6 +8,8 @@ export interface ReplayOptions {
   readonly journal: Journal;
   /** Stores what is missing of a batch. Never rejects. */
   readonly write: (batch: readonly AcceptedEvent[]) => Promise<Outcomes>;
+  /** Called with the apps of a file's events when all of them are stored, before the file goes. */
+  readonly settle?: (appIds: ReadonlySet<number>) => Promise<void>;
   /** Called where the database takes no writes after all. */
   readonly onAway: () => void;
   readonly log: Logger;
@@ -132,6 +134,7 @@ export class Replay {
     this.#run.events += batch.length;
     position.next = upTo;
     if (upTo === position.batches.length) {
+      await this.#options.settle?.(new Set(position.batches.flat().map(({ appId }) => appId)));
       await this.#options.journal.finish(position.segment, position.damaged);
       this.#position = null;
     }

@@ -309,6 +309,17 @@ test('an event that the database refuses at the replay is kept in refused.ndjson
   expect(service.figures().journal?.refusedEvents).toBe(1);
 });
 
+test('the journaled events of an app that is deleted meanwhile are removed with it', async () => {
+  const { service, proxy } = await journaled();
+  await proxy.goAway();
+  expect((await service.post()).status).toBe(201);
+  const [app] = await service.sql`DELETE FROM apps WHERE public_id = ${service.app.appId} RETURNING id`;
+  await service.sql`DELETE FROM deleted_apps`;
+  await proxy.comeBack();
+  await untilReplayed(service);
+  expect(await service.sql`SELECT app_id AS id FROM deleted_apps`).toEqual([app]);
+});
+
 test('a server that takes no writes gets none, and goes on being read', async () => {
   const { service, proxy } = await journaled();
   const [{ name = '' } = {}] = await service.sql<{ name: string }[]>`SELECT current_database() AS name`;
