@@ -1,10 +1,10 @@
 /** The end of the write path: a batch goes to the database or, while that is away, to the journal. */
 import type { Logger } from 'pino';
-import { Availability } from '../database/availability.ts';
 import type { DatabaseAddress } from '../database/connect.ts';
 import { Rejection } from '../http/rejection.ts';
 import type { Journal } from '../journal/journal.ts';
 import { Replay } from '../journal/replay.ts';
+import { Availability } from './availability.ts';
 import type { AcceptedEvent, WriteBatch } from './commit-buffer.ts';
 import { EventWriter, JOURNALING, type Outcomes, REFUSING, REPLAYING } from './event-writer.ts';
 
