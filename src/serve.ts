@@ -4,7 +4,7 @@ import { setFlagsFromString } from 'node:v8';
 import type { Logger } from 'pino';
 import { checkFingerprint, openSecret, type Secret } from './accounts/secret.ts';
 import type { Config } from './config.ts';
-import { connect, type DatabaseAddress } from './database/connect.ts';
+import { connect, type DatabaseAddress, surviveLostConnections } from './database/connect.ts';
 import { chooseEngine, type EngineChoice } from './database/engine.ts';
 import { migrate } from './database/migrate.ts';
 import { openDatabase } from './database/open.ts';
@@ -27,6 +27,7 @@ export async function serve(config: Config): Promise<void> {
     return;
   }
   const log = createLog(config.LOG_LEVEL);
+  surviveLostConnections(log);
   await checkTransport(config.HTTP_TRANSPORT);
   const stopRequested = untilSignal();
 

@@ -3,9 +3,9 @@ import type { Logger } from 'pino';
 import { createDashboard, type Dashboard } from './accounts/dashboard.ts';
 import type { Secret } from './accounts/secret.ts';
 import type { Config } from './config.ts';
-import type { Availability } from './database/availability.ts';
 import { type ChangedTable, listenForChanges } from './database/changes.ts';
-import { breakConnections, connect, type DatabaseAddress, type Sql } from './database/connect.ts';
+import { breakConnections, connect, type DatabaseAddress, endPool, type Sql } from './database/connect.ts';
+import { noteDeletedApps } from './database/deleted-apps.ts';
 import type { EngineChoice } from './database/engine.ts';
 import { Housekeeping } from './database/housekeeping.ts';
 import { postgresUpkeep } from './database/maintenance.ts';
@@ -16,9 +16,10 @@ import { metricsRoute } from './http/metrics-route.ts';
 import { Rejection } from './http/rejection.ts';
 import type { Route } from './http/route.ts';
 import { createServer } from './http/server.ts';
+import type { Availability } from './ingest/availability.ts';
 import { WritePath } from './ingest/write-path.ts';
 import { databaseIdentity } from './journal/identity.ts';
-import { Journal } from './journal/journal.ts';
+import { Journal, type JournalFigures } from './journal/journal.ts';
 import { openLimits } from './limits/open-limits.ts';
 import { Metrics } from './metrics.ts';
 import { registerProcessMetrics } from './process-metrics.ts';
@@ -61,8 +62,19 @@ export interface Service {
   readonly transport: 'uws' | 'node';
   /** The path of the one-time link to the first account; null where there is no need of one. */
   readonly setupPath: string | null;
+  /** For metrics. */
+  figures(): ServiceFigures;
   /** Answers what is in flight, commits what waits, leaves the database. */
   stop(): Promise<void>;
+}
+
+export interface ServiceFigures {
+  /** False while the database does not answer. */
+  readonly databaseReachable: boolean;
+  /** False while it takes no events. */
+  readonly databaseWritable: boolean;
+  /** Null without JOURNAL_DIR. */
+  readonly journal: JournalFigures | null;
 }
 
 /** Connections for the look-ups of writers: apart from all of readers', so that readers can not starve writers. */
@@ -108,6 +120,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     lookups,
     limiter: limits.create,
     journal,
+    settleReplay: (appIds) => noteDeletedApps(upkeepSql, appIds),
     onUnreachable: breakPools,
     log,
     wall: clock.wall,
@@ -137,7 +150,12 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     if (table === null || table === 'apps' || table === 'event_types') apps.dropAll();
     if (table !== 'logging_tokens' && table !== 'event_types') resourceTokens.dropAll();
   };
-  const stopListening = await listenForChanges(lookups, forget);
+  const stopListening = await listenForChanges(lookups, (table) => {
+    if (table !== null) return forget(table);
+    writePath.doubt();
+    apps.dropAll();
+    resourceTokens.dropAll();
+  });
   const upkeepTurn = new UpkeepTurn({
     sql: upkeepSql,
     onNeighbour: () => {
@@ -213,14 +231,14 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     endProcessMetrics();
     limits.stop();
     await writePath.stop();
-    if (!availability.reachable) breakPools();
+    const isWell = availability.writable;
+    if (!isWell) breakPools();
     await dashboard?.close();
-    await housekeeping.stop();
-    await stopListening().catch(() => undefined); // The database may be gone before us.
-    await resourceTokens.idle();
-    await Promise.all(pools.map((pool) => pool.end({ timeout: 2 })));
-    // What did not end by itself must not keep the process.
-    breakPools();
+    const housekept = housekeeping.stop();
+    await (isWell ? housekept : withinASecond(housekept));
+    // The database may be gone before us, or silent.
+    await withinASecond(Promise.all([stopListening().catch(() => undefined), resourceTokens.idle()]));
+    await Promise.all(pools.map(endPool));
   };
 
   writePath.start();
@@ -230,6 +248,11 @@ export async function startService(options: ServiceOptions): Promise<Service> {
       port,
       transport: server.transport,
       setupPath: dashboard.setupPath,
+      figures: () => ({
+        databaseReachable: availability.reachable,
+        databaseWritable: availability.writable,
+        journal: journal?.figures ?? null,
+      }),
       stop,
     };
   } catch (error) {
@@ -257,4 +280,13 @@ function whileReachable(route: Route, availability: Availability): Route {
     ...route,
     handle: async (exchange) => (availability.reachable ? route.handle(exchange) : NO_DATABASE),
   };
+}
+
+async function withinASecond(work: Promise<unknown>): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const second = new Promise((resolve) => {
+    timer = setTimeout(resolve, 1_000);
+  });
+  await Promise.race([work, second]);
+  clearTimeout(timer);
 }

@@ -2,7 +2,7 @@
 import cluster from 'node:cluster';
 import { openSecret } from './accounts/secret.ts';
 import type { Config } from './config.ts';
-import { connect, type DatabaseAddress } from './database/connect.ts';
+import { connect, type DatabaseAddress, surviveLostConnections } from './database/connect.ts';
 import { chooseEngine } from './database/engine.ts';
 import { describeFailure } from './failure.ts';
 import { createLog } from './log.ts';
@@ -39,6 +39,7 @@ export async function serveAsWorker(config: Config): Promise<void> {
   // It comes from the primary of this same release.
   const task = JSON.parse(process.env[TASK_VARIABLE] ?? '') as WorkerTask;
   const log = createLog(config.LOG_LEVEL, { worker: task.worker });
+  surviveLostConnections(log);
   // Otherwise a worker ends, in the middle of whatever it does, the moment that the primary is gone.
   if (cluster.worker !== undefined) cluster.worker.exitedAfterDisconnect = true;
   const stopRequested = untilToldToStop();

@@ -2,7 +2,7 @@
 import { fileURLToPath } from 'node:url';
 import type { Logger } from 'pino';
 import type { Config } from '../config.ts';
-import { breakConnections, connect, type DatabaseAddress } from '../database/connect.ts';
+import { breakConnections, connect, type DatabaseAddress, endPool } from '../database/connect.ts';
 import { assetRoutes } from '../http/assets.ts';
 import type { Route } from '../http/route.ts';
 import { LiveFeeds } from '../live/live-feeds.ts';
@@ -128,7 +128,7 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
       await feeds.close();
       await background.idle();
       await mailer?.close();
-      await Promise.all([sql.end({ timeout: 2 }), liveSql.end({ timeout: 2 })]);
+      await Promise.all([endPool(sql), endPool(liveSql)]);
     },
   };
 }

@@ -27,7 +27,7 @@ export const SESSION_PARAMETERS = {
  * @param options.name         shown in pg_stat_activity
  */
 export function connect(address: DatabaseAddress, options: { connections: number; name: string }): Sql {
-  const sockets = new Set<Socket>();
+  const sockets: PoolSockets = { open: new Set(), closed: false };
   const settings: postgres.Options<Record<string, never>> = {
     ...trackedSockets(sockets),
     max: options.connections,
@@ -51,14 +51,33 @@ export function connect(address: DatabaseAddress, options: { connections: number
   return sql;
 }
 
-const SOCKETS = new WeakMap<Sql, Set<Socket>>();
+/** The sockets of a pool. */
+interface PoolSockets {
+  readonly open: Set<Socket>;
+  /** True where no more may be made. */
+  closed: boolean;
+}
+
+const SOCKETS = new WeakMap<Sql, PoolSockets>();
 
 /**
  * Breaks all connections of a pool: what waits for an answer fails now, in place of when the system gives up on it, which
  * takes a quarter of an hour where the other end is silent. The pool makes new ones when they are next needed.
  */
 export function breakConnections(sql: Sql): void {
-  for (const socket of SOCKETS.get(sql) ?? []) socket.destroy();
+  for (const socket of SOCKETS.get(sql)?.open ?? []) socket.destroy();
+}
+
+/**
+ * Ends a pool, also where the database does not answer, and where a lost connection was just being made again: that would
+ * otherwise go on behind the end, and keep the process.
+ */
+export async function endPool(sql: Sql): Promise<void> {
+  await sql.end({ timeout: 2 });
+  const sockets = SOCKETS.get(sql);
+  if (sockets === undefined) return;
+  sockets.closed = true;
+  for (const socket of sockets.open) socket.destroy();
 }
 
 /** What the client tells whoever makes its sockets: hosts and ports by turns, or the path of a Unix socket. */
@@ -69,12 +88,13 @@ interface SocketTarget {
 }
 
 /** The client's own way of connecting, with the sockets kept in sight. */
-function trackedSockets(sockets: Set<Socket>): object {
+function trackedSockets(sockets: PoolSockets): object {
   let turn = 0;
   const socket = ({ host, port, path }: SocketTarget): Socket => {
-    for (const old of sockets) if (old.destroyed) sockets.delete(old);
+    if (sockets.closed) throw new Error('The pool has ended.');
+    for (const old of sockets.open) if (old.destroyed) sockets.open.delete(old);
     const made = new Socket();
-    sockets.add(made);
+    sockets.open.add(made);
     if (path) return made.connect(path);
     const index = turn++ % host.length;
     // The name is what TLS checks the certificate against.
@@ -110,4 +130,15 @@ const CONNECTION_TROUBLE = new Set([
 export function isUnavailable(error: unknown): boolean {
   const code = errorCode(error);
   return CONNECTION_TROUBLE.has(code) || /^(08|53|57P)/.test(code);
+}
+
+/**
+ * The client asks for PostgreSQL's array types behind each new connection, and where that connection breaks meanwhile the
+ * rejection is nobody's: without this it would end the process, in the middle of an outage. Any other one still does.
+ */
+export function surviveLostConnections(log: { debug(context: object, message: string): void }): void {
+  process.on('unhandledRejection', (error) => {
+    if (!isUnavailable(error)) throw error;
+    log.debug({ code: errorCode(error) }, 'A connection broke while it was being made');
+  });
 }

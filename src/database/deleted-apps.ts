@@ -34,3 +34,11 @@ export async function removeDeletedApps(
   }
   return true;
 }
+/** Has those of these apps removed that are no longer there: events of theirs were stored long after they were accepted. */
+export async function noteDeletedApps(sql: Sql, appIds: Iterable<number>): Promise<void> {
+  await sql`
+    INSERT INTO deleted_apps (app_id)
+    SELECT id FROM unnest(${[...appIds]}::integer[]) AS app (id)
+     WHERE NOT EXISTS (SELECT FROM apps WHERE apps.id = app.id)
+    ON CONFLICT (app_id) DO UPDATE SET deleted_at = now()`;
+}

@@ -47,19 +47,22 @@ export interface CacheFigures {
 interface Remembered<V> {
   readonly value: V;
   readonly askedAt: number;
+  /** How often everything had been doubted when it was asked. */
+  readonly doubts: number;
 }
 
 /**
  * Key → value or null, asked once for all who wait and believed for a while.
  *
- * Whoever changes what `load` reads calls {@link dropAll} (here: the listener for change notifications, also after it
- * has lost its connection for a while). A look-up is remembered only if no dropAll came between its start and its end:
- * it may have read what was there before the change.
+ * Whoever changes what `load` reads calls {@link dropAll} (here: the listener for change notifications, which calls
+ * {@link doubtAll} after it has lost its connection for a while). A look-up is remembered only if neither came between its
+ * start and its end: it may have read what was there before the change.
  */
 export class LookupCache<V extends NonNullable<unknown>> implements CacheFigures {
   readonly #options: LookupCacheOptions<V>;
   readonly #positives: LRUCache<string, Remembered<V>>;
   readonly #negatives: LRUCache<string, Remembered<null>>;
+  #doubts = 0;
   /** Look-ups on their way whose answer may be remembered and shared. One that is no longer here may be neither. */
   readonly #inFlight = new Map<string, Promise<V | null>>();
   #hits = 0;
@@ -127,9 +130,19 @@ export class LookupCache<V extends NonNullable<unknown>> implements CacheFigures
     this.#negatives.clear();
   }
 
+  /**
+   * Changes may have been missed: everything is asked again before it is believed. Only where the database goes away once
+   * more, and old values are believed, what was known before still counts.
+   */
+  doubtAll(): void {
+    this.#inFlight.clear();
+    this.#negatives.clear();
+    this.#doubts += 1;
+  }
+
   #isFresh(remembered: Remembered<V | null>, now: number): boolean {
     const age = now - remembered.askedAt;
-    return age >= 0 && age < this.#options.ttlMs;
+    return age >= 0 && age < this.#options.ttlMs && remembered.doubts === this.#doubts;
   }
 
   #ask(key: string, askedAt: number): Promise<V | null> {
@@ -157,10 +170,10 @@ export class LookupCache<V extends NonNullable<unknown>> implements CacheFigures
   #remember(key: string, value: V | null, askedAt: number): void {
     if (value === null) {
       this.#positives.delete(key);
-      this.#negatives.set(key, { value, askedAt });
+      this.#negatives.set(key, { value, askedAt, doubts: this.#doubts });
     } else {
       this.#negatives.delete(key);
-      this.#positives.set(key, { value, askedAt });
+      this.#positives.set(key, { value, askedAt, doubts: this.#doubts });
     }
   }
 }

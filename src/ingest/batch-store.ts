@@ -1,10 +1,10 @@
 /** The end of the write path: a batch goes to the database or, while that is away, to the journal. */
 import type { Logger } from 'pino';
-import { Availability } from '../database/availability.ts';
 import type { DatabaseAddress } from '../database/connect.ts';
 import { Rejection } from '../http/rejection.ts';
 import type { Journal } from '../journal/journal.ts';
 import { Replay } from '../journal/replay.ts';
+import { Availability } from './availability.ts';
 import type { AcceptedEvent, WriteBatch } from './commit-buffer.ts';
 import { EventWriter, JOURNALING, type Outcomes, REFUSING, REPLAYING } from './event-writer.ts';
 
@@ -13,6 +13,8 @@ export interface BatchStoreOptions {
   readonly connections: number;
   /** Null where events are refused while the database is away. */
   readonly journal: Journal | null;
+  /** See {@link Replay}. */
+  readonly settleReplay: (appIds: ReadonlySet<number>) => Promise<void>;
   /** The database does not answer: connections to it are of no further use. */
   readonly onUnreachable: () => void;
   readonly log: Logger;
@@ -58,6 +60,7 @@ export class BatchStore {
       new Replay({
         journal,
         write: (batch) => this.#replayWriter.write(batch, true),
+        settle: options.settleReplay,
         onAway: () => this.availability.writeFailed(),
         log,
         now,
@@ -99,6 +102,8 @@ export class BatchStore {
   async #keep(batch: readonly AcceptedEvent[], refusal: Rejection): Promise<Outcomes> {
     const { journal } = this.#options;
     const refused = journal === null ? refusal : await journal.append(batch);
+    // The database may have come back while the disk was busy, and have found nothing to replay yet.
+    if (this.availability.writable) this.#replay?.run();
     // Where the database may have them already, that stays what can be said.
     const outcome = refused !== null && refusal.reason === 'outcomeUnknown' ? refusal : refused;
     return batch.map(() => outcome);

@@ -65,6 +65,12 @@ export class EventTypes {
     this.#byName.dropAll();
   }
 
+  /** Asks for everything again: changes may have been missed. */
+  doubtAll(): void {
+    this.#byId.doubtAll();
+    this.#byName.doubtAll();
+  }
+
   async #loadById(key: string): Promise<EventType | null> {
     const [appId, publicId] = splitKey(key);
     // A NUL can be in no identifier, and PostgreSQL takes none in a text.

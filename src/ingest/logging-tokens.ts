@@ -63,6 +63,11 @@ export class LoggingTokens {
   dropAll(): void {
     this.#cache.dropAll();
   }
+
+  /** Asks for everything again: changes may have been missed. */
+  doubtAll(): void {
+    this.#cache.doubtAll();
+  }
 }
 
 async function loadTokens(sql: Sql, tokens: readonly string[]): Promise<ReadonlyMap<string, LoggingToken>> {

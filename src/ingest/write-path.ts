@@ -1,13 +1,13 @@
 /** Everything between a request that writes and the database or the journal, opened and closed together. */
 import type { Logger } from 'pino';
 import type { Config } from '../config.ts';
-import type { Availability } from '../database/availability.ts';
 import type { ChangedTable } from '../database/changes.ts';
 import type { DatabaseAddress, Sql } from '../database/connect.ts';
 import type { LookupOutage } from '../database/lookup-cache.ts';
 import type { Route } from '../http/route.ts';
 import type { Journal } from '../journal/journal.ts';
 import type { Limiter } from '../limits/limiter.ts';
+import type { Availability } from './availability.ts';
 import { BatchStore } from './batch-store.ts';
 import { CommitBuffer } from './commit-buffer.ts';
 import { BATCH_HEADERS, createCreateBatch } from './create-batch.ts';
@@ -30,6 +30,8 @@ export interface WritePathOptions {
   readonly limiter: Limiter;
   /** Null where events are refused while the database is away. */
   readonly journal: Journal | null;
+  /** To be called with the internal ids of the apps whose journaled events were stored. */
+  readonly settleReplay: (appIds: Iterable<number>) => Promise<void>;
   /** The database does not answer: connections to it are of no further use. */
   readonly onUnreachable: () => void;
   readonly log: Logger;
@@ -69,6 +71,7 @@ export class WritePath {
       address,
       connections: config.COMMIT_CONNECTIONS,
       journal,
+      settleReplay: options.settleReplay,
       onUnreachable: options.onUnreachable,
       log,
       now: monotonic,
@@ -145,6 +148,12 @@ export class WritePath {
   forget(table: ChangedTable | null): void {
     if (table === null || table === 'apps' || table === 'logging_tokens') this.loggingTokens.dropAll();
     if (table === null || table === 'apps' || table === 'event_types') this.eventTypes.dropAll();
+  }
+
+  /** Asks anew for whatever is remembered, and goes on believing it only while the database is away. */
+  doubt(): void {
+    this.loggingTokens.doubtAll();
+    this.eventTypes.doubtAll();
   }
 
   /** Commits what waits, and closes. To be called when no request is under way. */

@@ -8,6 +8,8 @@ export interface ReplayOptions {
   readonly journal: Journal;
   /** Stores what is missing of a batch. Never rejects. */
   readonly write: (batch: readonly AcceptedEvent[]) => Promise<Outcomes>;
+  /** Called with the apps of a file's events when all of them are stored, before the file goes. */
+  readonly settle?: (appIds: ReadonlySet<number>) => Promise<void>;
   /** Called where the database takes no writes after all. */
   readonly onAway: () => void;
   readonly log: Logger;
@@ -49,6 +51,8 @@ export class Replay {
   #run: { readonly startedAt: number; events: number } | null = null;
 
   #running: Promise<void> | null = null;
+  /** Something was added since the last step began. */
+  #again = false;
   #timer: NodeJS.Timeout | null = null;
   #stopped = false;
 
@@ -66,6 +70,7 @@ export class Replay {
   /** Stores what waits, behind whatever else goes on. */
   run(): void {
     if (this.#stopped) return;
+    this.#again = true;
     this.#running ??= this.#storeAll().finally(() => {
       this.#running = null;
     });
@@ -81,7 +86,10 @@ export class Replay {
 
   async #storeAll(): Promise<void> {
     let step: ReplayStep = 'stored';
-    while (step === 'stored' && !this.#stopped) step = await this.step();
+    while ((step === 'stored' || (step === 'empty' && this.#again)) && !this.#stopped) {
+      this.#again = false;
+      step = await this.step();
+    }
     if (step === 'away') this.#options.onAway();
   }
 
@@ -126,6 +134,7 @@ export class Replay {
     this.#run.events += batch.length;
     position.next = upTo;
     if (upTo === position.batches.length) {
+      await this.#options.settle?.(new Set(position.batches.flat().map(({ appId }) => appId)));
       await this.#options.journal.finish(position.segment, position.damaged);
       this.#position = null;
     }

@@ -15,6 +15,8 @@ export interface Ended {
   readonly stderr: string;
 }
 
+export type ServerSignal = 'SIGTERM' | 'SIGINT' | 'SIGKILL' | 'SIGSTOP' | 'SIGCONT';
+
 export class ServerProcess {
   readonly #child: ChildProcess;
   readonly #ended: Promise<Ended>;
@@ -22,9 +24,10 @@ export class ServerProcess {
   #stderr = '';
   #port = 0;
 
-  private constructor(settings: Readonly<Record<string, string>>) {
+  private constructor(settings: Readonly<Record<string, string>>, under: readonly string[]) {
     const env = { PATH: process.env.PATH ?? '', PORT: '0', ...settings };
-    this.#child = spawn(process.execPath, [LAUNCHER, 'serve'], { env, stdio: ['ignore', 'pipe', 'pipe'] });
+    const [program = '', ...parameters] = [...under, process.execPath, LAUNCHER, 'serve'];
+    this.#child = spawn(program, parameters, { env, stdio: ['ignore', 'pipe', 'pipe'] });
     this.#child.stdout?.on('data', (text: Buffer) => {
       this.#stdout += text;
     });
@@ -34,9 +37,15 @@ export class ServerProcess {
     this.#ended = once(this.#child, 'close').then(() => this.#end());
   }
 
-  /** Starts it and waits until it listens. */
-  static async start(settings: Readonly<Record<string, string>>): Promise<ServerProcess> {
-    const server = new ServerProcess(settings);
+  /**
+   * Starts it and waits until it listens.
+   * @param under a program that is to run it, with its parameters
+   */
+  static async start(
+    settings: Readonly<Record<string, string>>,
+    under: readonly string[] = [],
+  ): Promise<ServerProcess> {
+    const server = new ServerProcess(settings, under);
     await until(
       () => {
         if (server.#child.exitCode !== null) throw new Error(`The server has ended: ${server.#stderr}`);
@@ -61,12 +70,12 @@ export class ServerProcess {
     return this.#stderr;
   }
 
-  signal(signal: 'SIGTERM' | 'SIGINT' | 'SIGKILL'): void {
+  signal(signal: ServerSignal): void {
     this.#child.kill(signal);
   }
 
   /** Sends the signal and waits for the end. */
-  async end(signal: 'SIGTERM' | 'SIGINT' | 'SIGKILL'): Promise<Ended> {
+  async end(signal: ServerSignal): Promise<Ended> {
     this.signal(signal);
     return await this.#ended;
   }
@@ -84,23 +93,27 @@ export class Installation {
   readonly settings: Readonly<Record<string, string>>;
   readonly #servers: ServerProcess[] = [];
 
-  private constructor(folder: string) {
+  private constructor(folder: string, more: Readonly<Record<string, string>>) {
     this.folder = folder;
-    this.settings = { DATA_DIR: join(folder, 'data'), CREATE_LIMIT_PER_MINUTE: '0' };
+    this.settings = { DATA_DIR: join(folder, 'data'), CREATE_LIMIT_PER_MINUTE: '0', ...more };
   }
 
-  static async make(): Promise<Installation> {
+  /** @param more settings of every server and command, for example DATABASE_URL in place of the embedded PostgreSQL */
+  static async make(more: Readonly<Record<string, string>> = {}): Promise<Installation> {
     const folder = await realpath(await mkdtemp(join(tmpdir(), 'tidemark-e2e-')));
     await chmod(folder, 0o755);
-    return new Installation(folder);
+    return new Installation(folder, more);
   }
 
   get dataDir(): string {
     return join(this.folder, 'data');
   }
 
-  async start(more: Readonly<Record<string, string>> = {}): Promise<ServerProcess> {
-    const server = await ServerProcess.start({ ...this.settings, ...more });
+  async start(
+    more: Readonly<Record<string, string>> = {},
+    under: readonly string[] = [],
+  ): Promise<ServerProcess> {
+    const server = await ServerProcess.start({ ...this.settings, ...more }, under);
     this.#servers.push(server);
     return server;
   }
@@ -157,7 +170,7 @@ export class Installation {
 }
 
 /** A zombie is dead: a container's first process may never ask how its adopted children ended. */
-function isAlive(pid: number): boolean {
+export function isAlive(pid: number): boolean {
   try {
     process.kill(pid, 0);
     return process.platform !== 'linux' || readCommand(pid) !== '';
@@ -166,7 +179,7 @@ function isAlive(pid: number): boolean {
   }
 }
 
-function childrenOf(parent: number): number[] {
+export function childrenOf(parent: number): number[] {
   try {
     const text = readFileSync(`/proc/${parent}/task/${parent}/children`, 'utf8');
     return (text.match(/\d+/g) ?? []).map(Number);

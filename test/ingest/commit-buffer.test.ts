@@ -1,7 +1,11 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { Rejection } from '../../src/http/rejection.ts';
-import { type AcceptedEvent, CommitBuffer } from '../../src/ingest/commit-buffer.ts';
+import {
+  type AcceptedEvent,
+  CommitBuffer,
+  type CommitBufferOptions,
+} from '../../src/ingest/commit-buffer.ts';
 
 interface Write {
   readonly ids: readonly string[];
@@ -10,12 +14,18 @@ interface Write {
 }
 
 /** A buffer whose writes end when the test says so. */
-function setUp({ lanes = 1, maxEvents = 1_000_000, maxBytes = 1_000_000_000 } = {}) {
+function setUp({
+  lanes = 1,
+  maxEvents = 1_000_000,
+  maxBytes = 1_000_000_000,
+  stall,
+}: Partial<Omit<CommitBufferOptions, 'write'>> = {}) {
   const writes: Write[] = [];
   const buffer = new CommitBuffer({
     lanes,
     maxEvents,
     maxBytes,
+    ...(stall && { stall }),
     write: (batch) =>
       new Promise((resolve) => {
         writes.push({
@@ -164,6 +174,47 @@ test('what is being written counts for the ceiling until it has ended', async ()
   await settle();
   writes[1]?.finish();
   expect(await answer).toBeNull();
+});
+
+test('what waits behind lanes that stand still is refused, what is on its way is not, and later events go out again', async () => {
+  let now = 0;
+  const { buffer, writes } = setUp({ stall: { afterMs: 500, now: () => now } });
+  const sent = buffer.add(event('sent'));
+  await settle();
+  const waiting = addMany(buffer, 3);
+  now = 499;
+  await new Promise((resolve) => setTimeout(resolve, 150)); // It looks every 100 ms.
+  expect(await isSettled(Promise.race(waiting))).toBe(false);
+  now = 500;
+  const refused = await Promise.all(waiting);
+  expect(refused.map((outcome) => outcome?.reason)).toEqual(['unavailable', 'unavailable', 'unavailable']);
+  expect(buffer.depth).toBe(1);
+  expect(writes.length).toBe(1);
+  writes[0]?.finish();
+  expect(await sent).toBeNull();
+  const later = buffer.add(event('later'));
+  await settle();
+  writes[1]?.finish();
+  expect(await later).toBeNull();
+});
+
+test('lanes that move, however slowly the queue gets shorter, are no stall', async () => {
+  let now = 0;
+  const { buffer, writes } = setUp({ stall: { afterMs: 500, now: () => now } });
+  const first = buffer.add(event('a'));
+  await settle();
+  const second = buffer.add(event('b'));
+  now = 400;
+  writes[0]?.finish();
+  await first;
+  const third = buffer.add(event('c'));
+  now = 800;
+  await new Promise((resolve) => setTimeout(resolve, 150));
+  writes[1]?.finish();
+  expect(await second).toBeNull();
+  await settle();
+  writes[2]?.finish();
+  expect(await third).toBeNull();
 });
 
 test('a drain ends when the last event is answered, those that only wait included', async () => {

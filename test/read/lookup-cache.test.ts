@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { LookupCache } from '../../src/database/lookup-cache.ts';
+import { LookupCache, type LookupOutage, LookupUnavailable } from '../../src/database/lookup-cache.ts';
 
 interface Pending {
   readonly key: string;
@@ -8,7 +8,7 @@ interface Pending {
 }
 
 /** A cache whose look-ups wait to be answered by the test, with a clock that the test moves. */
-function setUp(bounds: { max?: number; maxNegatives?: number } = {}) {
+function setUp(bounds: { max?: number; maxNegatives?: number; outage?: LookupOutage } = {}) {
   const clock = { ms: 0 };
   const asked: Pending[] = [];
   const cache = new LookupCache<string>({
@@ -17,6 +17,7 @@ function setUp(bounds: { max?: number; maxNegatives?: number } = {}) {
     maxNegatives: bounds.maxNegatives ?? 10,
     ttlMs: 1_000,
     now: () => clock.ms,
+    outage: bounds.outage,
   });
   /** Asks for a key and answers its look-up, which must be the only new one. */
   const fill = async (key: string, value: string | null) => {
@@ -171,4 +172,82 @@ test('the least recently used value goes first', async () => {
   await fill('c', 'C');
   expect(cache.get('a')).toBe('A');
   expect(cache.get('b')).toBeInstanceOf(Promise);
+});
+
+/** A database that the test takes away; a look-up may take 20 ms. */
+function outageOf({ believesOld }: { believesOld: boolean }) {
+  const state = { away: false };
+  return { state, outage: { isAway: () => state.away, patienceMs: 20, believesOld } };
+}
+
+test('while the database is away nothing is asked: old values are believed, what is not known is unavailable', async () => {
+  const { state, outage } = outageOf({ believesOld: true });
+  const { cache, asked, clock, fill } = setUp({ outage });
+  await fill('a', 'A');
+  await fill('absent', null);
+  state.away = true;
+  clock.ms = 1_000_000;
+  expect(await cache.get('a')).toBe('A');
+  await expect(cache.get('absent')).rejects.toThrow(LookupUnavailable);
+  await expect(cache.get('never asked')).rejects.toThrow(LookupUnavailable);
+  expect(asked.length).toBe(2);
+  state.away = false;
+  await fill('a', 'B');
+});
+
+test('where old values are not believed they are unavailable while the database is away', async () => {
+  const { state, outage } = outageOf({ believesOld: false });
+  const { cache, clock, fill } = setUp({ outage });
+  await fill('a', 'A');
+  state.away = true;
+  expect(await cache.get('a')).toBe('A');
+  clock.ms = 1_000;
+  await expect(cache.get('a')).rejects.toThrow(LookupUnavailable);
+});
+
+test('what a drop has taken is not believed again while the database is away', async () => {
+  const { state, outage } = outageOf({ believesOld: true });
+  const { cache, fill } = setUp({ outage });
+  await fill('a', 'A');
+  cache.dropAll();
+  state.away = true;
+  await expect(cache.get('a')).rejects.toThrow(LookupUnavailable);
+});
+
+test('what was doubted is asked again, and believed only while the database is away', async () => {
+  const { state, outage } = outageOf({ believesOld: true });
+  const { cache, fill } = setUp({ outage });
+  await fill('a', 'A');
+  await fill('revoked', 'R');
+  cache.doubtAll();
+  await fill('revoked', null);
+  state.away = true;
+  expect(await cache.get('a')).toBe('A');
+  state.away = false;
+  expect(cache.get('revoked')).toBeNull();
+  await fill('a', 'B');
+});
+
+test('a look-up that stays without an answer is unavailable after its patience, and is not asked twice', async () => {
+  const { outage } = outageOf({ believesOld: true });
+  const { cache, asked, clock, fill } = setUp({ outage });
+  await fill('a', 'A');
+  clock.ms = 1_000;
+  expect(await cache.get('a')).toBe('A');
+  await expect(cache.get('b')).rejects.toThrow(LookupUnavailable);
+  await expect(cache.get('b')).rejects.toThrow(LookupUnavailable);
+  expect(asked.map(({ key }) => key)).toEqual(['a', 'a', 'b']);
+});
+
+test('an old value is believed where the look-up fails for want of a database, and only there', async () => {
+  const { outage } = outageOf({ believesOld: true });
+  const { cache, asked, clock, fill } = setUp({ outage });
+  await fill('a', 'A');
+  clock.ms = 1_000;
+  const answer = cache.get('a');
+  asked.at(-1)?.reject(Object.assign(new Error('refused'), { code: 'ECONNREFUSED' }));
+  expect(await answer).toBe('A');
+  const other = cache.get('a');
+  asked.at(-1)?.reject(new Error('a fault'));
+  await expect(other).rejects.toThrow('a fault');
 });

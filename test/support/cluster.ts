@@ -27,7 +27,7 @@ export interface Cluster {
   stop(): Promise<void>;
 }
 
-const USER = 'tidemark';
+export const USER = 'tidemark';
 
 /**
  * PostgreSQL is the child of a shell whose standard input is a pipe from us: when that ends, because we stop the cluster
@@ -87,7 +87,7 @@ export async function startCluster(
   return { address, stop };
 }
 
-async function initialise(
+export async function initialise(
   bin: string,
   folder: string,
   locale: readonly string[],
@@ -109,7 +109,7 @@ async function initialise(
 }
 
 /** In the system's temporary folder, or /tmp where the user can not get there or the socket's path would be too long. */
-async function temporaryFolder(user: SystemUser | undefined): Promise<string> {
+export async function temporaryFolder(user: SystemUser | undefined): Promise<string> {
   const usable = tmpdir().length <= 60 && (user === undefined || (await canReach(tmpdir(), user)));
   const folder = await mkdtemp(join(usable ? tmpdir() : '/tmp', 'tidemark-test-'));
   if (user !== undefined) await chown(folder, user.uid, user.gid);
@@ -137,7 +137,7 @@ export function urlOf({ host, port, user, password }: ClusterAddress, database: 
   return `postgres://${user}:${password}@${host}:${port}/${database}`;
 }
 
-async function untilReady(cluster: ClusterAddress): Promise<void> {
+export async function untilReady(cluster: ClusterAddress): Promise<void> {
   const sql = connect(addressOf(cluster, 'postgres'), { connections: 1, name: 'test setup' });
   try {
     for (let attempt = 0; ; attempt++) {

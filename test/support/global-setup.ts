@@ -82,7 +82,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
   };
 }
 
-const BUILTIN_LOCALE = ['--locale=C', '--locale-provider=builtin', '--builtin-locale=C.UTF-8'];
+export const BUILTIN_LOCALE = ['--locale=C', '--locale-provider=builtin', '--builtin-locale=C.UTF-8'];
 
 /** No background workers: tests run the policies' jobs themselves, and a template may have no other connections. */
 const TIMESCALE_OPTIONS =

@@ -8,6 +8,8 @@ export type Fate =
   | 'forward'
   /** The connection breaks before PostgreSQL has seen them. */
   | 'lose-request'
+  /** The connection breaks when half of them have gone through: in the middle of the rows or of the commit. */
+  | 'cut-request'
   /** PostgreSQL does what they ask, to the end, and the connection breaks before the client hears of it. */
   | 'lose-answer'
   /** PostgreSQL does what they ask; the answer waits for {@link FaultyProxy.release}. */
@@ -35,6 +37,13 @@ export class FaultyProxy {
 
   /** Asked for everything that a client sends; the bytes are one or more messages of PostgreSQL's protocol. */
   decide: (sent: Buffer) => Fate = () => 'forward';
+
+  /** Told everything that PostgreSQL sends. */
+  onAnswer: (answer: Buffer) => void = () => undefined;
+
+  /** Milliseconds that everything takes longer, each way. */
+  delayMs = 0;
+  #swallowing = false;
 
   private constructor(address: Exclude<DatabaseAddress, { url: string }>) {
     this.#target = `${address.host}/.s.PGSQL.${address.port}`;
@@ -80,6 +89,18 @@ export class FaultyProxy {
     await this.#listen(this.#port);
   }
 
+  /** From now on nothing comes through on any connection, and nothing breaks: a network that drops every packet. */
+  swallow(): void {
+    this.#swallowing = true;
+  }
+
+  /**
+   * Ends {@link swallow}. What was sent meanwhile stays lost, so the connections of that time stay silent.
+   */
+  stopSwallowing(): void {
+    this.#swallowing = false;
+  }
+
   /** Lets the held answers go, and holds no more. */
   release(): void {
     this.decide = () => 'forward';
@@ -115,8 +136,8 @@ export class FaultyProxy {
     const server = connect(this.#target);
     const pair: Pair = { client, server, fate: 'forward', held: [] };
     this.#pairs.add(pair);
-    client.on('data', (sent) => this.#fromClient(pair, sent));
-    server.on('data', (answer) => this.#fromServer(pair, answer));
+    client.on('data', (sent) => this.#later(() => this.#fromClient(pair, sent)));
+    server.on('data', (answer) => this.#later(() => this.#fromServer(pair, answer)));
     for (const socket of [client, server]) socket.on('error', () => undefined); // 'close' follows.
     client.on('close', () => this.#break(pair));
     server.on('close', () => {
@@ -124,14 +145,25 @@ export class FaultyProxy {
     });
   }
 
+  /** Timers of one length fire in their order, so the bytes stay in theirs. */
+  #later(work: () => void): void {
+    if (this.delayMs === 0) work();
+    else setTimeout(work, this.delayMs);
+  }
+
   #fromClient(pair: Pair, sent: Buffer): void {
+    if (this.#swallowing) pair.fate = 'black-hole';
     if (pair.fate === 'black-hole') return;
     if (pair.fate === 'forward') pair.fate = this.decide(sent);
     if (pair.fate === 'lose-request') this.#break(pair);
+    else if (pair.fate === 'cut-request')
+      pair.server.write(sent.subarray(0, sent.length >> 1), () => this.#break(pair));
     else if (pair.fate !== 'black-hole') pair.server.write(sent);
   }
 
   #fromServer(pair: Pair, answer: Buffer): void {
+    this.onAnswer(answer);
+    if (this.#swallowing) pair.fate = 'black-hole';
     if (pair.fate === 'black-hole') return;
     if (pair.fate === 'hold-answer') pair.held.push(answer);
     else if (pair.fate !== 'lose-answer') pair.client.write(answer);

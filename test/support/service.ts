@@ -8,7 +8,7 @@ import { openSecret, type Secret } from '../../src/accounts/secret.ts';
 import { type Config, readConfig, type SettingName } from '../../src/config.ts';
 import type { DatabaseAddress, Sql } from '../../src/database/connect.ts';
 import { chooseEngine } from '../../src/database/engine.ts';
-import { type Clock, type Service, startService } from '../../src/service.ts';
+import { type Clock, type Service, type ServiceFigures, startService } from '../../src/service.ts';
 import { type TestDatabase, type TestEngine, testDatabase } from './database.ts';
 import { type HttpRequest, type HttpResponse, request } from './http-client.ts';
 
@@ -42,6 +42,8 @@ export interface TestService {
   readonly log: readonly Record<string, unknown>[];
   /** The path of the one-time link to the first account; null where there is none. */
   readonly setupPath: string | null;
+  /** What the service tells of its database and its journal. */
+  figures(): ServiceFigures;
   /** Another app, for what apps must not share. */
   newApp(): Promise<TestApp>;
   newType(app: TestApp, name: string): Promise<{ typeId: string; name: string }>;
@@ -51,8 +53,8 @@ export interface TestService {
   post(fields?: Readonly<Record<string, unknown>>): Promise<HttpResponse>;
   /** A good body with this payload's text in it. */
   body(payloadText: string): string;
-  /** Stops the service, once, and drops its database. */
-  stop(): Promise<void>;
+  /** Stops the service, once, and drops its database unless that is to be kept. */
+  stop(options?: { readonly keepDatabase: boolean }): Promise<void>;
 }
 
 export const CREATE_EVENT = '/public/create_event';
@@ -72,6 +74,23 @@ export class TestClock implements Clock {
   advance(ms: number): void {
     this.#wall += ms;
     this.#monotonic += ms;
+  }
+
+  /** The wall clock alone is set, as by a person or a time server: forwards, or backwards with a negative number. */
+  jump(ms: number): void {
+    this.#wall += ms;
+  }
+}
+
+/** The system's clock, which a test moves forwards while it goes on. */
+export class RunningClock implements Clock {
+  #ahead = 0;
+
+  readonly wall = (): number => Date.now() + this.#ahead;
+  readonly monotonic = (): number => performance.now() + this.#ahead;
+
+  advance(ms: number): void {
+    this.#ahead += ms;
   }
 }
 
@@ -132,9 +151,9 @@ async function serve(database: TestDatabase, options: TestServiceOptions): Promi
   const { port } = service;
 
   let stopped: Promise<void> | null = null;
-  const stop = async (): Promise<void> => {
+  const stop = async (keepDatabase: boolean): Promise<void> => {
     await service.stop();
-    if (options.database === undefined) await database.drop();
+    if (options.database === undefined && !keepDatabase) await database.drop();
   };
   const good = { loggingToken: app.loggingToken, typeId: type.typeId };
   const postBody = (body: string): Promise<HttpResponse> =>
@@ -149,13 +168,14 @@ async function serve(database: TestDatabase, options: TestServiceOptions): Promi
     database,
     log,
     setupPath: service.setupPath,
+    figures: () => service.figures(),
     newApp,
     newType,
     request: (what) => request(port, what),
     post: (fields) => postBody(JSON.stringify({ ...good, payload: {}, ...fields })),
     body: (payloadText) => `${JSON.stringify(good).slice(0, -1)},"payload":${payloadText}}`,
-    stop: () => {
-      stopped ??= stop();
+    stop: (how) => {
+      stopped ??= stop(how?.keepDatabase ?? false);
       return stopped;
     },
   };

@@ -1,7 +1,7 @@
 /** Whether the database answers, and whether it takes writes: asked all the time, so that nobody has to find out by waiting. */
 import type { Logger } from 'pino';
-import { ConnectionLost, CopyConnection } from '../ingest/copy-connection.ts';
-import type { DatabaseAddress } from './connect.ts';
+import type { DatabaseAddress } from '../database/connect.ts';
+import { ConnectionLost, CopyConnection } from './copy-connection.ts';
 
 export interface AvailabilityOptions {
   readonly address: DatabaseAddress;

@@ -1,0 +1,422 @@
+/** An outage of the database: with a journal producers go on, without one they are told at once. */
+
+import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, describe, expect, test } from 'vitest';
+import { rotateLoggingToken } from '../../src/accounts/logging-tokens.ts';
+import { createResourceToken } from '../../src/accounts/resource-tokens.ts';
+import { refused } from '../http/answers.ts';
+import { availableEngines } from '../support/database.ts';
+import type { HttpResponse } from '../support/http-client.ts';
+import { FaultyProxy, isCopy } from '../support/proxy.ts';
+import {
+  RunningClock,
+  startTestService,
+  type TestService,
+  type TestServiceOptions,
+  testSecret,
+  until,
+} from '../support/service.ts';
+
+const open: { stop(): Promise<void> }[] = [];
+afterEach(async () => {
+  // The services first: they leave through their proxies.
+  for (const one of open.splice(0)) await one.stop();
+});
+
+interface Proxied {
+  readonly service: TestService;
+  readonly proxy: FaultyProxy;
+  /** JOURNAL_DIR. */
+  readonly folder: string;
+}
+
+/** A service with a journal that reaches its database through a proxy, warmed up: its token and type are known. */
+async function journaled(options: TestServiceOptions = {}): Promise<Proxied> {
+  const folder = await mkdtemp(join(tmpdir(), 'tidemark-outage-'));
+  const started = await proxied({ ...options, config: { JOURNAL_DIR: folder, ...options.config } });
+  open.push({ stop: () => rm(folder, { recursive: true, force: true }) });
+  return { ...started, folder };
+}
+
+async function proxied(options: TestServiceOptions = {}): Promise<Omit<Proxied, 'folder'>> {
+  let proxy: FaultyProxy | undefined;
+  const service = await startTestService({
+    ...options,
+    config: { CREATE_LIMIT_PER_MINUTE: 100_000, ...options.config },
+    reach: async (address) => {
+      proxy = await FaultyProxy.start(address);
+      return proxy.address;
+    },
+  });
+  if (proxy === undefined) throw new Error('The service did not ask how to reach its database.');
+  open.push(service, proxy);
+  expect((await service.post()).status).toBe(201);
+  await service.sql`TRUNCATE events`;
+  return { service, proxy };
+}
+
+async function storedIds({ sql }: TestService): Promise<string[]> {
+  return (await sql<{ id: string }[]>`SELECT id::text AS id FROM events ORDER BY id`).map(({ id }) => id);
+}
+
+function ids(answers: readonly HttpResponse[]): string[] {
+  return answers.map(({ body }) => String(JSON.parse(body).eventId)).sort();
+}
+
+async function timed<T>(work: Promise<T>): Promise<{ result: T; ms: number }> {
+  const startedAt = performance.now();
+  return { result: await work, ms: performance.now() - startedAt };
+}
+
+function waitingEvents(service: TestService): number {
+  return service.figures().journal?.waitingEvents ?? Number.NaN;
+}
+
+async function untilReplayed(service: TestService): Promise<void> {
+  await until(
+    () => waitingEvents(service) === 0 && service.figures().databaseWritable,
+    'the journal is empty',
+  );
+}
+
+function said(service: TestService, message: string): boolean {
+  return service.log.some(({ msg }) => String(msg).includes(message));
+}
+
+/** What a reader is told that there is. */
+async function total({ request, sql, app }: TestService): Promise<number> {
+  const token = { name: 'total', appIds: [app.appId], expiresInSeconds: null };
+  const { resourceToken } = await createResourceToken(sql, token);
+  const { body } = await request({
+    path: `/public/get_events?appId=${app.appId}&limit=1`,
+    headers: { Authorization: `Bearer ${resourceToken}` },
+  });
+  return JSON.parse(body).data.pagination.total;
+}
+
+/** Tells whether the service was notified of changes of a table since this call. */
+function changesHeard(proxy: FaultyProxy): (table: string) => boolean {
+  let heard = '';
+  proxy.onAnswer = (answer) => {
+    heard += answer.toString('latin1');
+  };
+  return (table) => heard.includes(`tidemark_changes\0${table}\0`);
+}
+
+describe.each(availableEngines())('with a journal, on %s,', (engine) => {
+  test('events go on being accepted while the database is away, and are stored once when it is back', async () => {
+    const { service, proxy } = await journaled({ engine });
+    await proxy.goAway();
+    const answers = await Promise.all(
+      Array.from({ length: 200 }, (_, index) => service.post({ payload: { index, text: '\\ü\u0000\n' } })),
+    );
+    expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([201]));
+    expect(waitingEvents(service)).toBe(200);
+    expect(await storedIds(service)).toEqual([]);
+    await proxy.comeBack();
+    await untilReplayed(service);
+    expect(await storedIds(service)).toEqual(ids(answers));
+    const [row] = await service.sql<{ payload: string }[]>`
+      SELECT payload::text AS payload FROM events WHERE id = ${JSON.parse(answers[7]?.body ?? '').eventId}`;
+    expect(row?.payload).toBe(JSON.stringify({ index: 7, text: '\\ü\u0000\n' }));
+    expect(await total(service)).toBe(200);
+    expect(service.figures().journal).toMatchObject({
+      appendedEvents: 200,
+      replayedEvents: 200,
+      failures: 0,
+    });
+    expect((await service.post()).status).toBe(201);
+    expect(service.figures().journal?.appendedEvents).toBe(200);
+  });
+
+  test.each(['lose-request', 'cut-request', 'lose-answer'] as const)(
+    'an outage that begins in the middle of a commit (%s) leaves each event stored once, all with 201',
+    async (fate) => {
+      const { service, proxy } = await journaled({ engine });
+      const decide = proxy.next(isCopy, fate, 2);
+      const posts = Promise.all(
+        Array.from({ length: 50 }, (_, index) => service.post({ payload: { index } })),
+      );
+      await until(() => decide() > 0, 'a commit meets its fate');
+      if (fate === 'lose-answer')
+        await until(async () => (await storedIds(service)).length > 0, 'it is stored all the same');
+      await proxy.goAway();
+      const answers = await posts;
+      expect(answers.map(({ status }) => status)).toEqual(answers.map(() => 201));
+      await proxy.comeBack();
+      await untilReplayed(service);
+      expect(await storedIds(service)).toEqual(ids(answers));
+    },
+  );
+});
+
+test('with a journal a network that swallows everything is noticed within about two seconds, and costs nothing then', async () => {
+  const { service, proxy } = await journaled();
+  proxy.swallow();
+  const first = await timed(Promise.all(Array.from({ length: 20 }, () => service.post())));
+  expect(first.ms).toBeLessThan(4_000);
+  const second = await timed(Promise.all(Array.from({ length: 20 }, () => service.post())));
+  expect(second.ms).toBeLessThan(1_000);
+  const answers = [...first.result, ...second.result];
+  expect(answers.map(({ status }) => status)).toEqual(answers.map(() => 201));
+  proxy.stopSwallowing();
+  await untilReplayed(service);
+  expect(await storedIds(service)).toEqual(ids(answers));
+  expect((await service.post()).status).toBe(201);
+});
+
+test('an answer that comes after its batch went to the journal stores nothing twice', async () => {
+  const { service, proxy } = await journaled({ config: { COMMIT_CONNECTIONS: 1 } });
+  proxy.next(isCopy, 'hold-answer');
+  const answers = [await service.post()];
+  proxy.release();
+  answers.push(await service.post());
+  await untilReplayed(service);
+  expect(answers.map(({ status }) => status)).toEqual([201, 201]);
+  expect(await storedIds(service)).toEqual(ids(answers));
+});
+
+test('a slow network is no outage', async () => {
+  const { service, proxy } = await journaled();
+  proxy.delayMs = 150;
+  const answers = await Promise.all(Array.from({ length: 20 }, () => service.post()));
+  expect(await storedIds(service)).toEqual(ids(answers));
+  expect(service.figures()).toMatchObject({ databaseReachable: true, journal: { appendedEvents: 0 } });
+});
+
+test('during an outage known tokens and types are believed beyond TOKEN_CACHE_SECONDS, unknown ones get 503', async () => {
+  const clock = new RunningClock();
+  const { service, proxy } = await journaled({ clock, config: { TOKEN_CACHE_SECONDS: 1 } });
+  const named = { typeId: null, typeName: 'a name that is known' };
+  const changes = changesHeard(proxy);
+  const app = await service.newApp();
+  const type = await service.newType(service.app, 'not asked for yet');
+  await until(() => changes('logging_tokens'), 'the service has heard of it');
+  expect((await service.post(named)).status).toBe(201);
+  expect((await service.post()).status).toBe(201);
+  await proxy.goAway();
+  clock.advance(3_600_000);
+  expect((await service.post()).status).toBe(201);
+  expect((await service.post(named)).status).toBe(201);
+  for (const fields of [
+    { loggingToken: app.loggingToken },
+    { typeId: type.typeId },
+    { typeId: null, typeName: 'a new name' },
+  ]) {
+    const { result, ms } = await timed(service.post(fields));
+    refused(result, 503, 'UNAVAILABLE', 'Service unavailable');
+    expect(Number(result.headers['retry-after'])).toBeGreaterThanOrEqual(1);
+    expect(ms).toBeLessThan(1_000);
+  }
+});
+
+test('a database that comes and goes does not make known tokens unknown', async () => {
+  const { service, proxy } = await journaled();
+  await proxy.goAway();
+  expect((await service.post()).status).toBe(201);
+  const heard = new Promise<void>((resolve) => {
+    proxy.onAnswer = (answer) => {
+      if (answer.includes('LISTEN\0')) resolve();
+    };
+  });
+  await proxy.comeBack();
+  await heard;
+  await proxy.goAway();
+  expect((await service.post()).status).toBe(201);
+});
+
+test('a token that was taken back before the outage is not believed during it', async () => {
+  const { service, proxy } = await journaled();
+  await rotateLoggingToken(service.sql, await testSecret(), { appId: service.app.appId, graceHours: 0 });
+  await until(async () => (await service.post()).status === 401, 'the token is refused');
+  await proxy.goAway();
+  expect((await service.post()).status).not.toBe(201);
+});
+
+test('a token whose grace ends during the outage is refused from then on', async () => {
+  const clock = new RunningClock();
+  const { service, proxy } = await journaled({ clock });
+  const changes = changesHeard(proxy);
+  await rotateLoggingToken(service.sql, await testSecret(), { appId: service.app.appId, graceHours: 1 });
+  await until(() => changes('logging_tokens'), 'the service has heard of it');
+  expect((await service.post()).status).toBe(201);
+  await proxy.goAway();
+  expect((await service.post()).status).toBe(201);
+  clock.advance(3_600_000 * 2);
+  refused(await service.post(), 401, 'AUTH_INVALID_TOKEN', 'Invalid logging token');
+});
+
+test('/readyz, /readyz?for=writing and the log tell of an outage and of its end', async () => {
+  const { service, proxy } = await journaled();
+  const ask = (query = ''): Promise<HttpResponse> => service.request({ path: `/readyz${query}` });
+  expect((await ask()).status).toBe(200);
+  await proxy.goAway();
+  await service.post();
+  await until(() => !service.figures().databaseReachable, 'the outage is noticed');
+  const answer = await ask();
+  expect(answer.status).toBe(503);
+  expect(JSON.parse(answer.body)).toEqual({
+    success: false,
+    error: 'Service unavailable',
+    details: 'The database can not be reached. Events are accepted into the journal; nothing can be read.',
+    code: 'UNAVAILABLE',
+    journal: { takesEvents: true, waitingEvents: 1 },
+  });
+  const writing = await ask('?for=writing');
+  expect(writing.status).toBe(200);
+  expect(JSON.parse(writing.body)).toMatchObject({ status: 'journaling', journal: { waitingEvents: 1 } });
+  expect(said(service, 'The database can not be reached')).toBe(true);
+  await proxy.comeBack();
+  await untilReplayed(service);
+  expect((await ask()).status).toBe(200);
+  expect(said(service, 'The database takes events again')).toBe(true);
+  expect(said(service, 'The journal is replayed')).toBe(true);
+});
+
+test('reads and the dashboard get 503 at once during an outage, and answers after it', async () => {
+  const { service, proxy } = await journaled();
+  const paths = [`/public/get_events?appId=${service.app.appId}`, '/api/session'];
+  proxy.swallow();
+  await until(() => !service.figures().databaseReachable, 'the outage is noticed', 3_000);
+  for (const path of paths) {
+    const { result, ms } = await timed(service.request({ path, headers: { authorization: 'Bearer x' } }));
+    refused(result, 503, 'UNAVAILABLE', 'Service unavailable');
+    expect(ms).toBeLessThan(500);
+  }
+  proxy.stopSwallowing();
+  await until(() => service.figures().databaseReachable, 'its end is noticed');
+  for (const path of paths)
+    expect((await service.request({ path, headers: { authorization: 'Bearer x' } })).status).not.toBe(503);
+});
+
+test('an event that the database refuses is no outage: 400, and nothing in the journal', async () => {
+  const { service } = await journaled();
+  await service.sql.unsafe(
+    `ALTER TABLE events ADD CONSTRAINT no_poison CHECK (payload::text NOT LIKE '%poison%')`,
+  );
+  refused(await service.post({ payload: { poison: 1 } }), 400, 'INVALID_REQUEST', 'Invalid request body');
+  expect(service.figures()).toMatchObject({ databaseWritable: true, journal: { appendedEvents: 0 } });
+});
+
+test('an event that the database refuses at the replay is kept in refused.ndjson, its neighbours are stored', async () => {
+  const { service, proxy, folder } = await journaled();
+  await proxy.goAway();
+  const answers = await Promise.all(
+    Array.from({ length: 9 }, (_, index) =>
+      service.post({ payload: index === 4 ? { poison: 1 } : { index } }),
+    ),
+  );
+  await service.sql.unsafe(
+    `ALTER TABLE events ADD CONSTRAINT no_poison CHECK (payload::text NOT LIKE '%poison%')`,
+  );
+  await proxy.comeBack();
+  await untilReplayed(service);
+  const [poison] = answers.splice(4, 1);
+  expect(await storedIds(service)).toEqual(ids(answers));
+  const line: unknown = JSON.parse(await readFile(join(folder, 'refused.ndjson'), 'utf8'));
+  expect(line).toMatchObject({ id: JSON.parse(poison?.body ?? '').eventId, payload: { poison: 1 } });
+  expect(service.figures().journal?.refusedEvents).toBe(1);
+});
+
+test('the journaled events of an app that is deleted meanwhile are removed with it', async () => {
+  const { service, proxy } = await journaled();
+  await proxy.goAway();
+  expect((await service.post()).status).toBe(201);
+  const [app] = await service.sql`DELETE FROM apps WHERE public_id = ${service.app.appId} RETURNING id`;
+  await service.sql`DELETE FROM deleted_apps`;
+  await proxy.comeBack();
+  await untilReplayed(service);
+  expect(await service.sql`SELECT app_id AS id FROM deleted_apps`).toEqual([app]);
+});
+
+test('a server that takes no writes gets none, and goes on being read', async () => {
+  const { service, proxy } = await journaled();
+  const [{ name = '' } = {}] = await service.sql<{ name: string }[]>`SELECT current_database() AS name`;
+  const reconnect = async (): Promise<void> => {
+    await service.sql`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                       WHERE datname = current_database() AND application_name LIKE 'tidemark%'`;
+  };
+  await service.sql.unsafe(`ALTER DATABASE ${name} SET default_transaction_read_only = on`);
+  await reconnect();
+  const answers = [await service.post(), await service.post()];
+  expect(answers.map(({ status }) => status)).toEqual([201, 201]);
+  expect(service.figures()).toMatchObject({ databaseWritable: false, journal: { waitingEvents: 2 } });
+  await until(() => service.figures().databaseReachable, 'reads go on');
+  const read = await service.request({
+    path: `/public/get_events?appId=${service.app.appId}`,
+    headers: { authorization: 'Bearer x' },
+  });
+  expect(read.status).toBe(401);
+  expect(await (await service.request({ path: '/readyz' })).body).toContain('takes no writes');
+  await service.sql.unsafe(`ALTER DATABASE ${name} RESET default_transaction_read_only`);
+  await reconnect();
+  await untilReplayed(service);
+  expect(await storedIds(service)).toEqual(ids(answers));
+  expect(proxy.connections).toBeGreaterThan(0);
+});
+
+test('a stop during an outage ends, says what waits, and the next start stores it', async () => {
+  const { service, proxy, folder } = await journaled();
+  proxy.swallow();
+  const answers = await Promise.all(Array.from({ length: 5 }, () => service.post()));
+  const { database, log } = service;
+  open.splice(open.indexOf(service), 1);
+  const { ms } = await timed(service.stop({ keepDatabase: true }));
+  expect(ms).toBeLessThan(8_000);
+  expect(log.find(({ msg }) => String(msg).includes('Events wait in the journal'))).toMatchObject({
+    waitingEvents: 5,
+  });
+  const next = await startTestService({ database, config: { JOURNAL_DIR: folder } });
+  open.unshift(next, { stop: () => database.drop() });
+  await untilReplayed(next);
+  expect(await storedIds(next)).toEqual(ids(answers));
+  expect((await readdir(join(folder, 'writer-1'))).filter((name) => name.endsWith('.journal'))).toEqual([]);
+});
+
+test('beyond JOURNAL_MAX_BYTES posts get 503 and are not stored; what was acknowledged is', async () => {
+  const { service, proxy } = await journaled({ config: { JOURNAL_MAX_BYTES: 65_536 } });
+  await proxy.goAway();
+  const answers: HttpResponse[] = [];
+  for (let status = 201; status === 201; status = answers.at(-1)?.status ?? 0)
+    answers.push(await service.post({ payload: { filler: 'x'.repeat(5_000) } }));
+  const last = answers.pop();
+  refused(last as HttpResponse, 503, 'UNAVAILABLE', 'Service unavailable');
+  expect(answers.length).toBe(12);
+  expect((await service.request({ path: '/readyz?for=writing' })).status).toBe(503);
+  await proxy.comeBack();
+  await untilReplayed(service);
+  expect(await storedIds(service)).toEqual(ids(answers));
+});
+
+test('without a journal posts are refused within a second: the database refuses connections', async () => {
+  const { service, proxy } = await proxied();
+  await proxy.goAway();
+  for (let post = 0; post < 3; post += 1) {
+    const { result, ms } = await timed(service.post());
+    refused(result, 503, 'UNAVAILABLE', 'Service unavailable');
+    expect(Number(result.headers['retry-after'])).toBeGreaterThanOrEqual(1);
+    expect(ms).toBeLessThan(1_500);
+  }
+  await proxy.comeBack();
+  await until(async () => (await service.post()).status === 201, 'posts are stored again');
+});
+
+test('without a journal a silent database costs those who wait behind it a second, and later ones nothing', async () => {
+  const { service, proxy } = await proxied({ config: { COMMIT_CONNECTIONS: 1 } });
+  const met = proxy.next(isCopy, 'black-hole');
+  const inDoubt = service.post();
+  await until(() => met() === 1, 'a commit is on its way');
+  proxy.swallow();
+  const behind = await timed(service.post());
+  refused(behind.result, 503, 'UNAVAILABLE', 'Service unavailable');
+  expect(behind.ms).toBeLessThan(1_500);
+  await until(() => !service.figures().databaseReachable, 'the outage is noticed', 3_000);
+  const later = await timed(service.post());
+  refused(later.result, 503, 'UNAVAILABLE', 'Service unavailable');
+  expect(later.ms).toBeLessThan(200);
+  proxy.stopSwallowing();
+  // Its commit was swallowed; the retry on a new connection settles it.
+  expect((await inDoubt).status).toBe(201);
+});
