@@ -1,6 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { Sql } from '../../src/database/connect.ts';
+import { timescaleRemoval } from '../../src/database/app-removal.ts';
+import { connect, type Sql } from '../../src/database/connect.ts';
+import { removeDeletedApps } from '../../src/database/deleted-apps.ts';
 import { applyPolicies, dropChunksBefore, timescaleUpkeep } from '../../src/database/timescale.ts';
 import { readEventPage } from '../../src/read/event-page.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../support/database.ts';
@@ -131,6 +133,24 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
     expect(await policies()).toEqual({});
   });
 
+  test('batches of the columnstore are smaller than usual, unless somebody has chosen their size', async () => {
+    const settings = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 7, RETENTION_DAYS: 0 };
+    const sizeOfNewSession = async (): Promise<string | undefined> => {
+      const session = connect({ url: database.url }, { connections: 1, name: 'test' });
+      const [row] = await session<
+        { size: string }[]
+      >`SELECT current_setting('timescaledb.compression_batch_size_limit') AS size`;
+      await session.end();
+      return row?.size;
+    };
+    await Promise.all([applyPolicies(sql, settings), applyPolicies(sql, settings)]);
+    expect(await sizeOfNewSession()).toBe('333');
+    const [{ name } = { name: '' }] = await sql<{ name: string }[]>`SELECT current_database() AS name`;
+    await sql`ALTER ROLE CURRENT_USER IN DATABASE ${sql(name)} SET timescaledb.compression_batch_size_limit = 500`;
+    await applyPolicies(sql, settings);
+    expect(await sizeOfNewSession()).toBe('500');
+  });
+
   test('every aggregate has a refresh policy where the retention leaves room for one', async () => {
     const refreshed = async (): Promise<number> =>
       (
@@ -140,6 +160,33 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
     expect(await refreshed()).toBe(8);
     await applyPolicies(sql, { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 7, RETENTION_DAYS: 2 });
     expect(await refreshed()).toBe(6);
+  });
+
+  test('of a deleted app nothing stays in the columnstore, and the other apps stay exact', async () => {
+    await sql`INSERT INTO apps (public_id, name) VALUES ('b', 'b')`;
+    await sql`
+      INSERT INTO events (id, app_id, type_id, created_at, payload)
+      SELECT gen_random_uuid(), 2, 1, created_at, payload FROM events WHERE app_id = ${APP}`;
+    await settle(sql);
+    await sql`SELECT compress_chunk(chunk, recompress => true) FROM show_chunks('events') AS chunk`;
+    const eventsOf = async (appId: number): Promise<number> =>
+      (await sql`SELECT FROM events WHERE app_id = ${appId}`).length;
+    const before = await eventsOf(APP);
+    expect(await eventsOf(2)).toBe(before);
+    await sql`DELETE FROM apps WHERE id = 2`;
+    await sql`INSERT INTO deleted_apps (app_id, deleted_at) VALUES (2, now() - interval '2 hours')`;
+    // No time at all: a piece goes, and the rest later.
+    expect(await removeDeletedApps(sql, timescaleRemoval, () => 1, 1)).toBe(false);
+    expect(await eventsOf(2)).toBeGreaterThan(0);
+    expect(await removeDeletedApps(sql, timescaleRemoval, () => 0, 1)).toBe(true);
+    expect(await eventsOf(2)).toBe(0);
+    for (const aggregate of ['minute_counts', 'app_quarter_hour_counts', 'app_hour_counts', 'day_counts'])
+      expect(await sql`SELECT FROM ${sql(aggregate)} WHERE app_id = 2`).toHaveLength(0);
+    expect(await sql`SELECT FROM deleted_apps`).toHaveLength(0);
+    expect(await eventsOf(APP)).toBe(before);
+    await expectExact();
+    await sql`CALL refresh_continuous_aggregate('app_day_counts', NULL, NULL)`;
+    await expectExact();
   });
 
   test('retention takes rows and minutes, keeps the coarser counts, and totals count what can be read', async () => {
