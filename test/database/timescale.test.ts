@@ -3,8 +3,10 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { timescaleRemoval } from '../../src/database/app-removal.ts';
 import { connect, type Sql } from '../../src/database/connect.ts';
 import { removeDeletedApps } from '../../src/database/deleted-apps.ts';
+import { migrate, readMigrations } from '../../src/database/migrate.ts';
 import { applyPolicies, dropChunksBefore, timescaleUpkeep } from '../../src/database/timescale.ts';
 import { readEventPage } from '../../src/read/event-page.ts';
+import { appSpan, typeTotals } from '../../src/read/figures.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../support/database.ts';
 import { upkeepOf } from '../support/upkeep.ts';
 
@@ -216,4 +218,50 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
     expect(after?.total).toBe((hours?.total ?? 0) + 2);
     expect(await dropChunksBefore(sql, '-infinity')).toEqual([]);
   });
+
+  test('a role with ordinary rights brings a database of schema 4 up, with the months that it has counted', async () => {
+    const old = await testDatabase('timescale', { empty: true });
+    const role = `owner_${randomUUID().replaceAll('-', '')}`;
+    await old.sql`CREATE EXTENSION timescaledb`;
+    await old.sql.unsafe(`CREATE ROLE ${role} LOGIN PASSWORD 'ordinary'`);
+    await old.sql.unsafe(`GRANT ALL ON SCHEMA public TO ${role}`);
+    const url = new URL(old.url);
+    [url.username, url.password] = [role, 'ordinary'];
+    const owner = connect({ url: url.href }, { connections: 1, name: 'test' });
+    try {
+      const known = await readMigrations('timescale');
+      await migrate(
+        owner,
+        'timescale',
+        known.filter(({ number }) => number <= 4),
+      );
+      await owner`INSERT INTO apps (public_id, name) VALUES ('a', 'a')`;
+      await owner`INSERT INTO event_types (public_id, app_id, name) VALUES ('t', 1, 't')`;
+      await owner`
+        INSERT INTO events (id, app_id, type_id, created_at, payload)
+        SELECT gen_random_uuid(), 1, 1, at, '{}' FROM generate_series(${new Date(START + 29 * DAY)}::timestamptz, ${new Date(START + 32 * DAY)}, '6 hours') at`;
+      const aggregates = ['minute', 'quarter_hour', 'hour', 'day'].map((width) => `${width}_counts`);
+      for (const name of aggregates.flatMap((aggregate) => [aggregate, `app_${aggregate}`]))
+        await owner`CALL refresh_continuous_aggregate(${name}, ${new Date(START + 29 * DAY)}::timestamptz, ${new Date(START + 33 * DAY)}::timestamptz)`;
+      await owner`TRUNCATE stale_buckets`;
+
+      expect((await migrate(owner, 'timescale')).applied).toHaveLength(1);
+      await applyPolicies(owner, { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 7, RETENTION_DAYS: 0 });
+      const months = await owner`
+        SELECT type_id, count::integer FROM events_per_month WHERE app_id = 1 ORDER BY type_id, bucket`;
+      expect(months.map(({ count }) => count)).toEqual([8, 5, 8, 5]);
+      expect((await appSpan(owner, 1)).total).toBe(13);
+      await owner`
+        INSERT INTO events (id, app_id, type_id, created_at, payload)
+        VALUES (gen_random_uuid(), 1, 1, ${new Date(START + 30 * DAY)}, '{}')`;
+      expect((await appSpan(owner, 1)).total).toBe(14);
+      await settle(owner);
+      expect((await typeTotals(owner, 1)).get('t')).toBe(14);
+    } finally {
+      await owner.end();
+      await old.sql.unsafe(`DROP OWNED BY ${role}`);
+      await old.sql.unsafe(`DROP ROLE ${role}`);
+      await old.drop();
+    }
+  }, 120_000);
 });
