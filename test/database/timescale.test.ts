@@ -1,8 +1,12 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { Sql } from '../../src/database/connect.ts';
+import { timescaleRemoval } from '../../src/database/app-removal.ts';
+import { connect, type Sql } from '../../src/database/connect.ts';
+import { removeDeletedApps } from '../../src/database/deleted-apps.ts';
+import { migrate, readMigrations } from '../../src/database/migrate.ts';
 import { applyPolicies, dropChunksBefore, timescaleUpkeep } from '../../src/database/timescale.ts';
 import { readEventPage } from '../../src/read/event-page.ts';
+import { appSpan, typeTotals } from '../../src/read/figures.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../support/database.ts';
 import { upkeepOf } from '../support/upkeep.ts';
 
@@ -131,6 +135,24 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
     expect(await policies()).toEqual({});
   });
 
+  test('batches of the columnstore are smaller than usual, unless somebody has chosen their size', async () => {
+    const settings = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 7, RETENTION_DAYS: 0 };
+    const sizeOfNewSession = async (): Promise<string | undefined> => {
+      const session = connect({ url: database.url }, { connections: 1, name: 'test' });
+      const [row] = await session<
+        { size: string }[]
+      >`SELECT current_setting('timescaledb.compression_batch_size_limit') AS size`;
+      await session.end();
+      return row?.size;
+    };
+    await Promise.all([applyPolicies(sql, settings), applyPolicies(sql, settings)]);
+    expect(await sizeOfNewSession()).toBe('333');
+    const [{ name } = { name: '' }] = await sql<{ name: string }[]>`SELECT current_database() AS name`;
+    await sql`ALTER ROLE CURRENT_USER IN DATABASE ${sql(name)} SET timescaledb.compression_batch_size_limit = 500`;
+    await applyPolicies(sql, settings);
+    expect(await sizeOfNewSession()).toBe('500');
+  });
+
   test('every aggregate has a refresh policy where the retention leaves room for one', async () => {
     const refreshed = async (): Promise<number> =>
       (
@@ -140,6 +162,33 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
     expect(await refreshed()).toBe(8);
     await applyPolicies(sql, { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 7, RETENTION_DAYS: 2 });
     expect(await refreshed()).toBe(6);
+  });
+
+  test('of a deleted app nothing stays in the columnstore, and the other apps stay exact', async () => {
+    await sql`INSERT INTO apps (public_id, name) VALUES ('b', 'b')`;
+    await sql`
+      INSERT INTO events (id, app_id, type_id, created_at, payload)
+      SELECT gen_random_uuid(), 2, 1, created_at, payload FROM events WHERE app_id = ${APP}`;
+    await settle(sql);
+    await sql`SELECT compress_chunk(chunk, recompress => true) FROM show_chunks('events') AS chunk`;
+    const eventsOf = async (appId: number): Promise<number> =>
+      (await sql`SELECT FROM events WHERE app_id = ${appId}`).length;
+    const before = await eventsOf(APP);
+    expect(await eventsOf(2)).toBe(before);
+    await sql`DELETE FROM apps WHERE id = 2`;
+    await sql`INSERT INTO deleted_apps (app_id, deleted_at) VALUES (2, now() - interval '2 hours')`;
+    // No time at all: a piece goes, and the rest later.
+    expect(await removeDeletedApps(sql, timescaleRemoval, () => 1, 1)).toBe(false);
+    expect(await eventsOf(2)).toBeGreaterThan(0);
+    expect(await removeDeletedApps(sql, timescaleRemoval, () => 0, 1)).toBe(true);
+    expect(await eventsOf(2)).toBe(0);
+    for (const aggregate of ['minute_counts', 'app_quarter_hour_counts', 'app_hour_counts', 'day_counts'])
+      expect(await sql`SELECT FROM ${sql(aggregate)} WHERE app_id = 2`).toHaveLength(0);
+    expect(await sql`SELECT FROM deleted_apps`).toHaveLength(0);
+    expect(await eventsOf(APP)).toBe(before);
+    await expectExact();
+    await sql`CALL refresh_continuous_aggregate('app_day_counts', NULL, NULL)`;
+    await expectExact();
   });
 
   test('retention takes rows and minutes, keeps the coarser counts, and totals count what can be read', async () => {
@@ -169,4 +218,50 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
     expect(after?.total).toBe((hours?.total ?? 0) + 2);
     expect(await dropChunksBefore(sql, '-infinity')).toEqual([]);
   });
+
+  test('a role with ordinary rights brings a database of schema 4 up, with the months that it has counted', async () => {
+    const old = await testDatabase('timescale', { empty: true });
+    const role = `owner_${randomUUID().replaceAll('-', '')}`;
+    await old.sql`CREATE EXTENSION timescaledb`;
+    await old.sql.unsafe(`CREATE ROLE ${role} LOGIN PASSWORD 'ordinary'`);
+    await old.sql.unsafe(`GRANT ALL ON SCHEMA public TO ${role}`);
+    const url = new URL(old.url);
+    [url.username, url.password] = [role, 'ordinary'];
+    const owner = connect({ url: url.href }, { connections: 1, name: 'test' });
+    try {
+      const known = await readMigrations('timescale');
+      await migrate(
+        owner,
+        'timescale',
+        known.filter(({ number }) => number <= 4),
+      );
+      await owner`INSERT INTO apps (public_id, name) VALUES ('a', 'a')`;
+      await owner`INSERT INTO event_types (public_id, app_id, name) VALUES ('t', 1, 't')`;
+      await owner`
+        INSERT INTO events (id, app_id, type_id, created_at, payload)
+        SELECT gen_random_uuid(), 1, 1, at, '{}' FROM generate_series(${new Date(START + 29 * DAY)}::timestamptz, ${new Date(START + 32 * DAY)}, '6 hours') at`;
+      const aggregates = ['minute', 'quarter_hour', 'hour', 'day'].map((width) => `${width}_counts`);
+      for (const name of aggregates.flatMap((aggregate) => [aggregate, `app_${aggregate}`]))
+        await owner`CALL refresh_continuous_aggregate(${name}, ${new Date(START + 29 * DAY)}::timestamptz, ${new Date(START + 33 * DAY)}::timestamptz)`;
+      await owner`TRUNCATE stale_buckets`;
+
+      expect((await migrate(owner, 'timescale')).applied).toHaveLength(1);
+      await applyPolicies(owner, { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 7, RETENTION_DAYS: 0 });
+      const months = await owner`
+        SELECT type_id, count::integer FROM events_per_month WHERE app_id = 1 ORDER BY type_id, bucket`;
+      expect(months.map(({ count }) => count)).toEqual([8, 5, 8, 5]);
+      expect((await appSpan(owner, 1)).total).toBe(13);
+      await owner`
+        INSERT INTO events (id, app_id, type_id, created_at, payload)
+        VALUES (gen_random_uuid(), 1, 1, ${new Date(START + 30 * DAY)}, '{}')`;
+      expect((await appSpan(owner, 1)).total).toBe(14);
+      await settle(owner);
+      expect((await typeTotals(owner, 1)).get('t')).toBe(14);
+    } finally {
+      await owner.end();
+      await old.sql.unsafe(`DROP OWNED BY ${role}`);
+      await old.sql.unsafe(`DROP ROLE ${role}`);
+      await old.drop();
+    }
+  }, 120_000);
 });
