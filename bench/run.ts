@@ -1,0 +1,132 @@
+/**
+ * The command line of the bench.
+ *
+ *   npm run bench                     every scenario, about half an hour
+ *   npm run bench -- NAME [NAME]      some of them
+ *   npm run bench -- --quick          shorter rounds and fewer
+ *   npm run bench:guard               the short set, judged by bench/thresholds.json
+ *   npm run bench:smoke               what no noise excuses, in under two minutes
+ *
+ * Exit code 1 where a check of the work failed, or a ratio fell below its threshold; 2 where the bench itself failed.
+ */
+import { mkdir, readFile } from 'node:fs/promises';
+import { join, resolve } from 'node:path';
+import { Command, InvalidArgumentError, Option } from 'commander';
+import { Findings, ratioOf, type ScenarioResult } from './findings.ts';
+import { judge, type Threshold, type Verdict } from './judge.ts';
+import { writeReport } from './report.ts';
+import { circumstances, ROOT, type StoredResult, storeResult } from './results.ts';
+import type { Length, RunOptions, Scenario } from './scenario.ts';
+import { SCENARIOS } from './scenarios.ts';
+import { formatResult, formatVerdicts } from './table.ts';
+import { Workbench } from './workbench.ts';
+
+interface Options {
+  readonly json?: true;
+  readonly quick?: true;
+  readonly judge?: 'guard' | 'smoke';
+  readonly profile?: true;
+  readonly events: number;
+  readonly store: boolean;
+}
+
+/** For people, while it runs; with --json standard output belongs to the JSON. */
+function say(line: string): void {
+  process.stderr.write(`${line}\n`);
+}
+
+async function runScenario(scenario: Scenario, options: RunOptions): Promise<StoredResult> {
+  say(`\n${scenario.name}: ${scenario.about}`);
+  const started = performance.now();
+  const bench = await Workbench.open();
+  const findings = new Findings();
+  try {
+    await scenario.run(bench, findings, options);
+    const result = findings.result();
+    const around = await circumstances(bench.engine, options.length);
+    say(`${formatResult(result)}\n(${Math.round((performance.now() - started) / 1_000)} s)`);
+    return { scenario: scenario.name, about: scenario.about, ...around, ...result };
+  } finally {
+    await bench.close();
+  }
+}
+
+async function thresholds(length: Length): Promise<Threshold[]> {
+  const text = await readFile(join(ROOT, 'bench', 'thresholds.json'), 'utf8');
+  const file = JSON.parse(text) as Record<'guard' | 'smoke', Threshold[]>;
+  return length === 'guard' || length === 'smoke' ? file[length] : [];
+}
+
+function verdictsOf(limits: readonly Threshold[], results: ReadonlyMap<string, ScenarioResult>): Verdict[] {
+  return limits.map((threshold) => {
+    const result = results.get(threshold.scenario);
+    return judge(threshold, result === undefined ? undefined : ratioOf(result, threshold.ratio));
+  });
+}
+
+/** Scenarios that were asked for; those that a judged run needs; or all. */
+function chosen(names: readonly string[], limits: readonly Threshold[], length: Length): Scenario[] {
+  const unknown = names.find((name) => !SCENARIOS.some((scenario) => scenario.name === name));
+  if (unknown !== undefined) {
+    throw new Error(`there is no scenario ${unknown}: ${SCENARIOS.map(({ name }) => name).join(', ')}`);
+  }
+  const judged = length === 'guard' || length === 'smoke';
+  const wanted = new Set(names.length > 0 ? names : judged ? limits.map(({ scenario }) => scenario) : []);
+  return SCENARIOS.filter(({ name }) => wanted.size === 0 || wanted.has(name));
+}
+
+async function main(names: readonly string[], given: Options): Promise<number> {
+  const length: Length = given.judge ?? (given.quick === true ? 'quick' : 'full');
+  const limits = await thresholds(length);
+  const profileFolder = given.profile === true ? resolve(ROOT, '.bench', 'profiles') : null;
+  if (profileFolder !== null) await mkdir(profileFolder, { recursive: true });
+  const options: RunOptions = { length, events: given.events, profileFolder };
+  const results = new Map<string, StoredResult>();
+  for (const scenario of chosen(names, limits, length)) {
+    const result = await runScenario(scenario, options);
+    results.set(scenario.name, result);
+    // What was profiled or only judged is no record of how fast the service is.
+    if (given.store && given.judge === undefined && profileFolder === null) await storeResult(result);
+  }
+  if (given.store && given.judge === undefined && profileFolder === null) {
+    await writeReport(SCENARIOS.map(({ name }) => name));
+  }
+  const verdicts = verdictsOf(
+    names.length === 0 ? limits : limits.filter(({ scenario }) => results.has(scenario)),
+    results,
+  );
+  if (verdicts.length > 0) say(`\n${formatVerdicts(verdicts)}`);
+  if (given.json === true) {
+    process.stdout.write(`${JSON.stringify({ results: [...results.values()], verdicts }, null, 2)}\n`);
+  }
+  const failedChecks = [...results.values()].flatMap(({ scenario, checks }) =>
+    checks.filter(({ holds }) => !holds).map(({ claim, seen }) => `${scenario}: ${claim} (${seen})`),
+  );
+  for (const failure of failedChecks) say(`FAILED: ${failure}`);
+  return failedChecks.length > 0 || verdicts.some(({ passed }) => !passed) ? 1 : 0;
+}
+
+function count(text: string): number {
+  const value = Number(text);
+  if (!/^\d+$/.test(text) || value < 100_000) throw new InvalidArgumentError('At least 100000.');
+  return value;
+}
+
+const program = new Command('bench')
+  .description(
+    `Scenarios:\n${SCENARIOS.map(({ name, about }) => `  ${name.padEnd(14)} ${about}`).join('\n')}`,
+  )
+  .argument('[names...]', 'scenarios; all where none is named')
+  .option('--quick', 'shorter rounds and fewer')
+  .option('--json', 'print one JSON object on standard output')
+  .option('--events <number>', 'events behind the scenarios that read', count, 10_000_000)
+  .option('--profile', 'write a CPU profile and a flame graph of the service to .bench/profiles')
+  .option('--no-store', 'leave bench/results and bench/RESULTS.md as they are')
+  .addOption(new Option('--judge <set>', 'judge by bench/thresholds.json').choices(['guard', 'smoke']))
+  .action(async (names: string[], options: Options) => {
+    process.exitCode = await main(names, options).catch((error: unknown) => {
+      say(`bench: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`);
+      return 2;
+    });
+  });
+await program.parseAsync();

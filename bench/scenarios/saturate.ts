@@ -1,0 +1,173 @@
+/** saturate: how many durable events a second, and what each of them costs. */
+import { startFloor, startLifted, startNaive } from '../contenders.ts';
+import type { Findings } from '../findings.ts';
+import { pairwise, spreadOf } from '../judge.ts';
+import { sumOfTable } from '../ledger.ts';
+import type { LoadReport } from '../load-job.ts';
+import { checkLedger, checkStatuses, createRequest, interleavedRounds, type Round } from '../measure.ts';
+import { endProfile, profileOptions } from '../profile.ts';
+import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
+import type { Workbench } from '../workbench.ts';
+import { addRounds } from './comparisons.ts';
+
+const PAYLOADS = [
+  { name: '180 B', bytes: 180 },
+  { name: '2 KB', bytes: 2_048 },
+  { name: '64 KB', bytes: 65_536 },
+] as const;
+
+/** 1,024 bodies of 64 KB are more than MAX_BODIES_BYTES holds: those beyond it are refused, as they should be. */
+const CROWDED_BYTES = 16 * 1_048_576;
+
+interface Cell {
+  readonly payload: (typeof PAYLOADS)[number];
+  readonly connections: number;
+  readonly seconds: number;
+  readonly rounds: number;
+  /** Whom the service takes turns with. */
+  readonly beside: readonly ('floor' | 'naive')[];
+}
+
+function cellsOf(options: RunOptions): Cell[] {
+  if (options.profileFolder !== null) {
+    return [{ payload: PAYLOADS[0], connections: 256, seconds: 10, rounds: 1, beside: [] }];
+  }
+  const [small, ...larger] = PAYLOADS;
+  const main = byLength(options, {
+    full: { seconds: 4, rounds: 7 },
+    quick: { seconds: 2, rounds: 5 },
+    guard: { seconds: 3, rounds: 5 },
+    smoke: { seconds: 1, rounds: 3 },
+  });
+  const compared = [64, 256].map((connections): Cell => {
+    return { payload: small, connections, ...main, beside: ['floor', 'naive'] };
+  });
+  const rest = byLength(options, {
+    full: { seconds: 3, rounds: 3 },
+    quick: { seconds: 2, rounds: 1 },
+    guard: null,
+    smoke: null,
+  });
+  if (rest === null) return compared;
+  const others = [16, 1_024].map(
+    (connections): Cell => ({ payload: small, connections, ...rest, beside: ['floor'] }),
+  );
+  const heavy = larger.flatMap((payload) =>
+    [16, 64, 256, 1_024].map((connections): Cell => ({ payload, connections, ...rest, beside: ['floor'] })),
+  );
+  return [...compared, ...others, ...heavy];
+}
+
+async function run(bench: Workbench, findings: Findings, options: RunOptions): Promise<void> {
+  findings.note('Limits lifted, one app, one type. Closed loop by autocannon, pipelining 1.');
+  findings.note(
+    'Load generator, server and database share the cores; the floor is measured by the same generator.',
+  );
+  const generator = bench.startGenerator();
+  const app = await bench.makeApp('saturate');
+  const ours = await startLifted(bench, app, { nodeOptions: profileOptions(options) });
+  const servers = { floor: await startFloor(bench, app), naive: await startNaive(bench, app) };
+  const told: Record<'tidemark' | 'naive', LoadReport[]> = { tidemark: [], naive: [] };
+  for (const cell of cellsOf(options)) {
+    const requests = [createRequest(app, cell.payload.bytes)];
+    const crowded = cell.connections * cell.payload.bytes > CROWDED_BYTES;
+    const expected = crowded ? [201, 503] : [201];
+    const contenders = [ours, ...cell.beside.map((name) => servers[name])].map((one) => ({
+      ...one,
+      requests,
+    }));
+    const results = await interleavedRounds(bench, generator, contenders, cell);
+    const name = `${cell.payload.name}, ${cell.connections} connections`;
+    for (const [contender, { rounds, warmUp }] of results) {
+      const reports = [warmUp, ...rounds].map(({ report }) => report);
+      checkStatuses(findings, `${contender}, ${name}`, reports, contender === 'tidemark' ? expected : [201]);
+      if (contender === 'tidemark' || contender === 'naive') told[contender].push(...reports);
+      if (contender === 'tidemark') addOurs(findings, name, rounds);
+      else
+        findings.figure(
+          `${name}: ${contender}`,
+          '/s',
+          rounds.map(({ accepted }) => accepted),
+        );
+    }
+    addRatios(findings, cell, (contender) => results.get(contender)?.rounds ?? []);
+  }
+  checkLedger(findings, 'tidemark', told.tidemark, await sumOfTable(bench.sql, 'events', [app.id]));
+  if (told.naive.length > 0)
+    checkLedger(findings, 'naive', told.naive, await sumOfTable(bench.sql, 'bench_naive_events', [app.id]));
+  await ours.stop();
+  await endProfile(findings, options, 'saturate');
+}
+
+/** Figures, and where the service itself says that its time goes. */
+function addOurs(findings: Findings, name: string, rounds: readonly Round[]): void {
+  addRounds(findings, name, rounds);
+  findings.figure(`${name}: server memory, high-water`, 'MB', [rounds.at(-1)?.memory ?? Number.NaN]);
+  if (rounds.some(({ refused }) => refused > 0))
+    findings.figure(
+      `${name}: refused`,
+      '/s',
+      rounds.map(({ refused }) => refused),
+    );
+  const accounts = rounds.flatMap(({ account }) => account ?? []);
+  if (accounts.length === 0) {
+    findings.note('The service has no GET /metrics: where its time goes is not shown.');
+    return;
+  }
+  for (const stage of Object.keys(accounts[0]?.stageMicros ?? {})) {
+    findings.figure(
+      `${name}: stage ${stage}`,
+      'µs',
+      accounts.map(({ stageMicros }) => stageMicros[stage] ?? Number.NaN),
+    );
+  }
+  findings.figure(
+    `${name}: events a batch`,
+    '',
+    accounts.map(({ eventsPerBatch }) => eventsPerBatch),
+  );
+  findings.figure(
+    `${name}: a batch's commit`,
+    'ms',
+    accounts.map(({ batchMs }) => batchMs),
+  );
+}
+
+const FLOOR_GOALS: Readonly<Record<number, number>> = { 64: 0.35, 256: 0.45 };
+const NAIVE_GOALS: Readonly<Record<number, number>> = { 256: 6 };
+const CPU_GOAL_MICROS = 32;
+
+function addRatios(findings: Findings, cell: Cell, roundsOf: (contender: string) => readonly Round[]): void {
+  const [ours, floor, naive] = ['tidemark', 'floor', 'naive'].map(roundsOf);
+  if (ours === undefined || floor === undefined || naive === undefined) return;
+  const { payload, connections } = cell;
+  const small = payload.bytes === PAYLOADS[0].bytes;
+  const rates = (rounds: readonly Round[]): number[] => rounds.map(({ accepted }) => accepted);
+  const goal = (goals: Readonly<Record<number, number>>): [{ atLeast: number }] | [] => {
+    const least = small ? goals[connections] : undefined;
+    return least === undefined ? [] : [{ atLeast: least }];
+  };
+  const name = `${payload.name}, ${connections}`;
+  if (floor.length > 0) {
+    findings.ratio(`events to the floor, ${name}`, pairwise(rates(ours), rates(floor)), ...goal(FLOOR_GOALS));
+    const cpu = (rounds: readonly Round[]): number[] => rounds.map(({ serverMicros }) => serverMicros);
+    findings.ratio(`server CPU to the floor, ${name}`, pairwise(cpu(ours), cpu(floor)));
+  }
+  if (naive.length > 0)
+    findings.ratio(`events to naive, ${name}`, pairwise(rates(ours), rates(naive)), ...goal(NAIVE_GOALS));
+  if (small && connections === 256) {
+    const both = spreadOf(
+      ours.map(({ serverMicros, databaseMicros }) => serverMicros + databaseMicros),
+    ).median;
+    findings.goal('CPU of server and database per durable event, 256 connections', 'µs', both, {
+      atMost: CPU_GOAL_MICROS,
+    });
+  }
+}
+
+export const SATURATE: Scenario = {
+  name: 'saturate',
+  about:
+    'Limits lifted, 16 to 1,024 connections, payloads of 180 B to 64 KB: durable events, CPU and memory.',
+  run,
+};
