@@ -61,6 +61,7 @@ export async function runClosedLoop(job: ClosedJob, nextGlobal: () => number): P
     seconds: (lastAnswer - started) / 1_000,
     statuses,
     unanswered: result.errors,
+    dropped: 0,
     acknowledged: acknowledged.sum(),
     latency: latency.summary(),
     generatorMicros: (cpu.user + cpu.system) / answered,

@@ -37,15 +37,35 @@ export interface OpenJob extends Job {
   readonly warmUpSeconds: number;
 }
 
-export type LoadJob = ClosedJob | OpenJob;
+/** Bare commits: one row by a prepared INSERT at each intended time, with nothing before or behind it. */
+export interface CommitsJob {
+  readonly kind: 'commits';
+  /** As pg takes it. */
+  readonly address: {
+    readonly host: string;
+    readonly port: number;
+    readonly user: string;
+    readonly database: string;
+  };
+  /** Of the rows in bench_rival_events. */
+  readonly appId: number;
+  readonly payload: string;
+  readonly seconds: number;
+  readonly perSecond: number;
+  readonly warmUpSeconds: number;
+}
+
+export type LoadJob = ClosedJob | OpenJob | CommitsJob;
 
 export interface LoadReport {
   /** From the first request to the last answer. */
   readonly seconds: number;
   /** Answers by status. */
   readonly statuses: Readonly<Record<string, number>>;
-  /** Requests that got no answer. */
+  /** Requests that were sent and got no answer. */
   readonly unanswered: number;
+  /** Open loop: requests that were due and never sent, as all connections were still waiting when the run ended. */
+  readonly dropped: number;
   readonly acknowledged: LedgerSum;
   /** Null where nothing was answered. */
   readonly latency: Latency | null;

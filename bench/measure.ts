@@ -31,27 +31,45 @@ export interface Round {
   readonly report: LoadReport;
 }
 
+/** Work, and the CPU that a server and its database have used meanwhile, in milliseconds. */
+export async function withCost<T>(
+  bench: Workbench,
+  { pid, databaseCpu = () => bench.databaseCpu() }: Pick<Contender, 'pid' | 'databaseCpu'>,
+  work: () => Promise<T>,
+): Promise<{ result: T; serverMs: number; databaseMs: number }> {
+  const before = { server: cpuOf(pid), database: databaseCpu() };
+  const result = await work();
+  return { result, serverMs: cpuOf(pid) - before.server, databaseMs: databaseCpu() - before.database };
+}
+
+/** The number of answers with a status of this form. */
+export function answersOf({ statuses }: LoadReport, form = /./): number {
+  return Object.entries(statuses).reduce((sum, [status, times]) => sum + (form.test(status) ? times : 0), 0);
+}
+
 export async function closedRound(
   bench: Workbench,
   generator: LoadGenerator,
   contender: Contender,
   { connections, seconds }: Pick<ClosedJob, 'connections' | 'seconds'>,
 ): Promise<Round> {
-  const { port, pid, requests, databaseCpu = () => bench.databaseCpu() } = contender;
+  const { port, pid, requests } = contender;
   const metricsBefore = await readMetrics(port).catch(() => null);
-  const before = { server: cpuOf(pid), database: databaseCpu() };
-  const report = await generator.run({ kind: 'closed', port, connections, seconds, requests });
-  const after = { server: cpuOf(pid), database: databaseCpu() };
+  const {
+    result: report,
+    serverMs,
+    databaseMs,
+  } = await withCost(bench, contender, () =>
+    generator.run({ kind: 'closed', port, connections, seconds, requests }),
+  );
   const metricsAfter = metricsBefore === null ? null : await readMetrics(port).catch(() => null);
-  const answers = Object.entries(report.statuses);
-  const count = (wanted: (status: string) => boolean): number =>
-    answers.filter(([status]) => wanted(status)).reduce((sum, [, times]) => sum + times, 0);
-  const all = count(() => true);
+  const answers = answersOf(report);
+  const accepted = answersOf(report, /^2/);
   return {
-    accepted: count((status) => status.startsWith('2')) / report.seconds,
-    refused: count((status) => !status.startsWith('2')) / report.seconds,
-    serverMicros: ((after.server - before.server) * 1_000) / all,
-    databaseMicros: ((after.database - before.database) * 1_000) / all,
+    accepted: accepted / report.seconds,
+    refused: (answers - accepted) / report.seconds,
+    serverMicros: (serverMs * 1_000) / answers,
+    databaseMicros: (databaseMs * 1_000) / answers,
     generatorMicros: report.generatorMicros,
     memory: memoryOf(pid).highWater,
     account:
@@ -100,10 +118,7 @@ export function checkStatuses(
       .map(([status, times]) => `${times} × ${status} ${refusals[0] ?? ''}`),
   );
   const unanswered = reports.reduce((sum, report) => sum + report.unanswered, 0);
-  const answers = reports.reduce(
-    (sum, { statuses }) => sum + Object.values(statuses).reduce((total, times) => total + times, 0),
-    0,
-  );
+  const answers = reports.reduce((sum, report) => sum + answersOf(report), 0);
   findings.check(
     `${name}: every answer is ${expected.join(' or ')}`,
     unexpected.length === 0 && unanswered === 0 && answers > 0,

@@ -9,7 +9,8 @@ const MAX_REFUSALS = 5;
 const SPIN_MS = 2;
 /** Above this rate a timer a millisecond sends whatever is due: spinning would take a core from the service. */
 const SPIN_UP_TO_PER_SECOND = 200;
-/** How long the last answers may take. */
+/** How long what is still queued when the last request is due may wait to be sent, and the last answers to come. */
+const QUEUE_PATIENCE_MS = 2_000;
 const PATIENCE_MS = 30_000;
 
 interface Due {
@@ -117,6 +118,7 @@ export async function runOpenLoop(job: OpenJob, nextGlobal: () => number): Promi
   const intervalMs = 1_000 / job.perSecond;
   let answered = 0;
   let lost = 0;
+  let dropped = 0;
   let lastAnswer = 0;
 
   const free: Connection[] = [];
@@ -129,7 +131,7 @@ export async function runOpenLoop(job: OpenJob, nextGlobal: () => number): Promi
     onOver = resolve;
   });
   const finish = (): void => {
-    if (answered + lost === total) onOver();
+    if (answered + lost + dropped === total) onOver();
   };
   const onFree = (connection: Connection): void => {
     const next = queue[queueHead];
@@ -161,7 +163,7 @@ export async function runOpenLoop(job: OpenJob, nextGlobal: () => number): Promi
         onLost: (due) => {
           if (due !== null) lost += 1;
           finish();
-          if (answered + lost < total) addConnection();
+          if (answered + lost + dropped < total) addConnection();
         },
       }),
     );
@@ -189,15 +191,25 @@ export async function runOpenLoop(job: OpenJob, nextGlobal: () => number): Promi
     sendDue(performance.now());
   }
   const patience = setTimeout(onOver, PATIENCE_MS);
+  const dropQueue = setTimeout(() => {
+    // Whoever was never served has waited at least until now.
+    for (const { due } of queue.slice(queueHead)) if (due.counted) latency.record(performance.now() - due.at);
+    dropped = queue.length - queueHead;
+    queue = [];
+    queueHead = 0;
+    finish();
+  }, QUEUE_PATIENCE_MS);
   finish();
   await over;
   clearTimeout(patience);
+  clearTimeout(dropQueue);
   const cpu = process.cpuUsage(cpuBefore);
   for (const connection of connections) connection.close();
   return {
     seconds: (lastAnswer - started) / 1_000,
     statuses,
-    unanswered: total - answered,
+    unanswered: total - answered - dropped,
+    dropped,
     acknowledged: acknowledged.sum(),
     latency: latency.summary(),
     generatorMicros: (cpu.user + cpu.system) / Math.max(1, answered),

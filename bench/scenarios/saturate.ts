@@ -4,7 +4,14 @@ import type { Findings } from '../findings.ts';
 import { pairwise, spreadOf } from '../judge.ts';
 import { sumOfTable } from '../ledger.ts';
 import type { LoadReport } from '../load-job.ts';
-import { checkLedger, checkStatuses, createRequest, interleavedRounds, type Round } from '../measure.ts';
+import {
+  type Contender,
+  checkLedger,
+  checkStatuses,
+  createRequest,
+  interleavedRounds,
+  type Round,
+} from '../measure.ts';
 import { endProfile, profileOptions } from '../profile.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
 import type { Workbench } from '../workbench.ts';
@@ -39,6 +46,8 @@ function cellsOf(options: RunOptions): Cell[] {
     guard: { seconds: 3, rounds: 5 },
     smoke: { seconds: 1, rounds: 3 },
   });
+  // The smoke run only judges what an event costs.
+  if (options.length === 'smoke') return [{ payload: small, connections: 64, ...main, beside: ['floor'] }];
   const compared = [64, 256].map((connections): Cell => {
     return { payload: small, connections, ...main, beside: ['floor', 'naive'] };
   });
@@ -66,13 +75,18 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
   const generator = bench.startGenerator();
   const app = await bench.makeApp('saturate');
   const ours = await startLifted(bench, app, { nodeOptions: profileOptions(options) });
-  const servers = { floor: await startFloor(bench, app), naive: await startNaive(bench, app) };
+  const cells = cellsOf(options);
+  const servers = new Map<string, Contender>();
+  if (cells.some(({ beside }) => beside.includes('floor')))
+    servers.set('floor', await startFloor(bench, app));
+  if (cells.some(({ beside }) => beside.includes('naive')))
+    servers.set('naive', await startNaive(bench, app));
   const told: Record<'tidemark' | 'naive', LoadReport[]> = { tidemark: [], naive: [] };
-  for (const cell of cellsOf(options)) {
+  for (const cell of cells) {
     const requests = [createRequest(app, cell.payload.bytes)];
     const crowded = cell.connections * cell.payload.bytes > CROWDED_BYTES;
     const expected = crowded ? [201, 503] : [201];
-    const contenders = [ours, ...cell.beside.map((name) => servers[name])].map((one) => ({
+    const contenders = [ours, ...cell.beside.flatMap((name) => servers.get(name) ?? [])].map((one) => ({
       ...one,
       requests,
     }));
