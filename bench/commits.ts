@@ -10,9 +10,12 @@ const INSERT = {
   text: 'INSERT INTO bench_rival_events (id, app_id, type_id, created_at, payload) VALUES ($1, $2, 1, now(), $3)',
 };
 
+const CONNECTIONS = 4;
+
 export async function runCommits(job: CommitsJob): Promise<LoadReport> {
-  const client = new pg.Client(job.address);
-  await client.connect();
+  // A commit that stalls must not hold up the next one.
+  const pool = new pg.Pool({ ...job.address, max: CONNECTIONS, min: CONNECTIONS });
+  await Promise.all(Array.from({ length: CONNECTIONS }, () => pool.query('SELECT pg_sleep(0.01)')));
   const latency = new LatencyHistogram();
   const total = Math.round(job.perSecond * job.seconds);
   const cpuBefore = process.cpuUsage();
@@ -23,7 +26,7 @@ export async function runCommits(job: CommitsJob): Promise<LoadReport> {
     const at = started + (sent * 1_000) / job.perSecond;
     await spinUntil(at);
     underWay.push(
-      client.query({ ...INSERT, values: [randomUUID(), job.appId, job.payload] }).then(() => {
+      pool.query({ ...INSERT, values: [randomUUID(), job.appId, job.payload] }).then(() => {
         if (at >= countFrom) latency.record(performance.now() - at);
       }),
     );
@@ -31,7 +34,7 @@ export async function runCommits(job: CommitsJob): Promise<LoadReport> {
   await Promise.all(underWay);
   const seconds = (performance.now() - started) / 1_000;
   const cpu = process.cpuUsage(cpuBefore);
-  await client.end();
+  await pool.end();
   return {
     seconds,
     statuses: {},

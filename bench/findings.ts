@@ -64,6 +64,16 @@ export class Findings {
     this.#checks.push({ claim, holds, seen });
   }
 
+  /** For a claim that is checked again and again: one line, which fails if any of its checks did. */
+  checkAll(claim: string, holds: boolean): void {
+    const index = this.#checks.findIndex((check) => check.claim === claim);
+    const before = this.#checks[index];
+    const seen = before === undefined || before.holds ? (holds ? 'each time' : 'not each time') : before.seen;
+    const check = { claim, holds: holds && before?.holds !== false, seen };
+    if (before === undefined) this.#checks.push(check);
+    else this.#checks[index] = check;
+  }
+
   note(text: string): void {
     if (!this.#notes.includes(text)) this.#notes.push(text);
   }

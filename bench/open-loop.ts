@@ -9,6 +9,8 @@ const MAX_REFUSALS = 5;
 const SPIN_MS = 2;
 /** Above this rate a timer a millisecond sends whatever is due: spinning would take a core from the service. */
 const SPIN_UP_TO_PER_SECOND = 200;
+/** Most requests that wait for a connection; beyond it the oldest are given up. */
+const QUEUE_CEILING = 100_000;
 /** How long what is still queued when the last request is due may wait to be sent, and the last answers to come. */
 const QUEUE_PATIENCE_MS = 2_000;
 const PATIENCE_MS = 30_000;
@@ -140,8 +142,8 @@ export async function runOpenLoop(job: OpenJob, nextGlobal: () => number): Promi
       return;
     }
     queueHead += 1;
-    if (queueHead === queue.length) {
-      queue = [];
+    if (queueHead === queue.length || queueHead > QUEUE_CEILING) {
+      queue = queue.slice(queueHead);
       queueHead = 0;
     }
     connection.send(next.text, next.due);
@@ -175,6 +177,14 @@ export async function runOpenLoop(job: OpenJob, nextGlobal: () => number): Promi
   const started = performance.now();
   const countFrom = started + job.warmUpSeconds * 1_000;
   let sent = 0;
+  // Whoever was never served has waited at least until now.
+  const drop = (count: number): void => {
+    for (const { due } of queue.splice(0, queueHead + count).slice(queueHead)) {
+      if (due.counted) latency.record(performance.now() - due.at);
+      dropped += 1;
+    }
+    queueHead = 0;
+  };
   const sendDue = (now: number): void => {
     for (let at = started + sent * intervalMs; sent < total && at <= now; at = started + sent * intervalMs) {
       const text = texts[sent % texts.length]?.() ?? '';
@@ -189,14 +199,12 @@ export async function runOpenLoop(job: OpenJob, nextGlobal: () => number): Promi
   while (sent < total) {
     await wait(started + sent * intervalMs);
     sendDue(performance.now());
+    const excess = queue.length - queueHead - QUEUE_CEILING;
+    if (excess > 0) drop(excess);
   }
   const patience = setTimeout(onOver, PATIENCE_MS);
   const dropQueue = setTimeout(() => {
-    // Whoever was never served has waited at least until now.
-    for (const { due } of queue.slice(queueHead)) if (due.counted) latency.record(performance.now() - due.at);
-    dropped = queue.length - queueHead;
-    queue = [];
-    queueHead = 0;
+    drop(queue.length - queueHead);
     finish();
   }, QUEUE_PATIENCE_MS);
   finish();

@@ -35,19 +35,36 @@ function say(line: string): void {
   process.stderr.write(`${line}\n`);
 }
 
-async function runScenario(scenario: Scenario, options: RunOptions): Promise<StoredResult> {
+async function runScenario(bench: Workbench, scenario: Scenario, options: RunOptions): Promise<StoredResult> {
   say(`\n${scenario.name}: ${scenario.about}`);
   const started = performance.now();
-  const bench = await Workbench.open();
   const findings = new Findings();
+  await scenario.run(bench, findings, options);
+  const result = findings.result();
+  const around = await circumstances(bench.engine, options.length);
+  say(`${formatResult(result)}\n(${Math.round((performance.now() - started) / 1_000)} s)`);
+  return { scenario: scenario.name, about: scenario.about, ...around, ...result };
+}
+
+/** Runs them in their order, each on a fresh workbench unless it shares its neighbour's. */
+async function runScenarios(
+  scenarios: readonly Scenario[],
+  options: RunOptions,
+  onResult: (result: StoredResult) => Promise<void>,
+): Promise<void> {
+  let bench: Workbench | null = null;
   try {
-    await scenario.run(bench, findings, options);
-    const result = findings.result();
-    const around = await circumstances(bench.engine, options.length);
-    say(`${formatResult(result)}\n(${Math.round((performance.now() - started) / 1_000)} s)`);
-    return { scenario: scenario.name, about: scenario.about, ...around, ...result };
+    for (const [index, scenario] of scenarios.entries()) {
+      bench ??= await Workbench.open();
+      await onResult(await runScenario(bench, scenario, options));
+      await bench.tidy();
+      const next = scenarios[index + 1];
+      if (scenario.shares !== undefined && next?.shares === scenario.shares) continue;
+      await bench.close();
+      bench = null;
+    }
   } finally {
-    await bench.close();
+    await bench?.close();
   }
 }
 
@@ -82,15 +99,14 @@ async function main(names: readonly string[], given: Options): Promise<number> {
   if (profileFolder !== null) await mkdir(profileFolder, { recursive: true });
   const options: RunOptions = { length, events: given.events, profileFolder };
   const results = new Map<string, StoredResult>();
-  for (const scenario of chosen(names, limits, length)) {
-    const result = await runScenario(scenario, options);
-    results.set(scenario.name, result);
-    // What was profiled or only judged is no record of how fast the service is.
-    if (given.store && given.judge === undefined && profileFolder === null) await storeResult(result);
-  }
-  if (given.store && given.judge === undefined && profileFolder === null) {
+  // What was profiled or only judged is no record of how fast the service is.
+  const store = given.store && given.judge === undefined && profileFolder === null;
+  await runScenarios(chosen(names, limits, length), options, async (result) => {
+    results.set(result.scenario, result);
+    if (!store) return;
+    await storeResult(result);
     await writeReport(SCENARIOS.map(({ name }) => name));
-  }
+  });
   const verdicts = verdictsOf(
     names.length === 0 ? limits : limits.filter(({ scenario }) => results.has(scenario)),
     results,

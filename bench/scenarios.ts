@@ -4,8 +4,11 @@ import { BAD_INPUT } from './scenarios/bad-input.ts';
 import { COMPARISONS } from './scenarios/comparisons.ts';
 import { FLEET } from './scenarios/fleet.ts';
 import { LIMITS } from './scenarios/limits.ts';
+import { MIXED } from './scenarios/mixed.ts';
 import { NEW_TYPES } from './scenarios/new-types.ts';
+import { READS } from './scenarios/reads.ts';
 import { SATURATE } from './scenarios/saturate.ts';
+import { SERIES } from './scenarios/series.ts';
 
 export const SCENARIOS: readonly Scenario[] = [
   ...COMPARISONS,
@@ -14,4 +17,7 @@ export const SCENARIOS: readonly Scenario[] = [
   SATURATE,
   NEW_TYPES,
   BAD_INPUT,
+  SERIES,
+  ...READS,
+  ...MIXED,
 ];

@@ -1,5 +1,5 @@
 /** saturate: how many durable events a second, and what each of them costs. */
-import { startFloor, startLifted, startNaive } from '../contenders.ts';
+import { findProgram, startFloor, startLifted, startNaive } from '../contenders.ts';
 import type { Findings } from '../findings.ts';
 import { pairwise, spreadOf } from '../judge.ts';
 import { sumOfTable } from '../ledger.ts';
@@ -15,6 +15,7 @@ import {
 import { endProfile, profileOptions } from '../profile.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
 import type { Workbench } from '../workbench.ts';
+import { runWrk } from '../wrk.ts';
 import { addRounds } from './comparisons.ts';
 
 const PAYLOADS = [
@@ -109,8 +110,78 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
   checkLedger(findings, 'tidemark', told.tidemark, await sumOfTable(bench.sql, 'events', [app.id]));
   if (told.naive.length > 0)
     checkLedger(findings, 'naive', told.naive, await sumOfTable(bench.sql, 'bench_naive_events', [app.id]));
+  if (options.length !== 'smoke' && options.profileFolder === null)
+    await runByWrk(bench, findings, options, ours, servers);
   await ours.stop();
   await endProfile(findings, options, 'saturate');
+}
+
+/** The two comparisons again by a generator that takes less of the cores that it shares. */
+async function runByWrk(
+  bench: Workbench,
+  findings: Findings,
+  options: RunOptions,
+  ours: Contender,
+  servers: ReadonlyMap<string, Contender>,
+): Promise<void> {
+  const program = findProgram('wrk');
+  if (program === null) {
+    findings.note(
+      'wrk is not installed: autocannon alone was used, whose own cost flatters every ratio to the floor.',
+    );
+    return;
+  }
+  findings.note(
+    'autocannon costs more than the floor itself and holds it down; wrk costs a fifth, so its ratios are the stricter ones.',
+  );
+  // An app of its own: wrk cuts off what is under way when its time is over, so its ledger has a margin.
+  const app = await bench.makeApp('saturate by wrk');
+  const request = createRequest(app, PAYLOADS[0].bytes);
+  const { seconds, rounds } = byLength(options, {
+    full: { seconds: 4, rounds: 7 },
+    quick: { seconds: 2, rounds: 5 },
+    guard: { seconds: 3, rounds: 5 },
+    smoke: { seconds: 1, rounds: 1 },
+  });
+  const contenders = [ours, ...servers.values()];
+  let acknowledged = 0;
+  let cutOff = 0;
+  for (const connections of [64, 256]) {
+    const rates = new Map<string, number[]>();
+    for (let round = 0; round < rounds; round += 1) {
+      for (const { name, port } of round % 2 === 0 ? contenders : [...contenders].reverse()) {
+        const report = await runWrk(program, bench.folder, { port, connections, seconds, request });
+        rates.set(name, [...(rates.get(name) ?? []), report.accepted]);
+        findings.checkAll(
+          `wrk, ${name}: every answer is 201`,
+          report.refused === 0 && report.unanswered === 0,
+        );
+        if (name !== ours.name) continue;
+        acknowledged += report.acknowledged;
+        cutOff += connections;
+      }
+    }
+    const of = (name: string): number[] => rates.get(name) ?? [];
+    for (const [name, values] of rates)
+      findings.figure(`by wrk, ${connections} connections: ${name}`, '/s', values);
+    const toFloor = pairwise(of('tidemark'), of('floor'));
+    findings.ratio(`events to the floor, 180 B, ${connections}, by wrk`, toFloor, {
+      atLeast: FLOOR_GOALS[connections] ?? 0,
+    });
+    const naive = NAIVE_GOALS[connections];
+    const goal = naive === undefined ? [] : ([{ atLeast: naive }] as const);
+    findings.ratio(
+      `events to naive, 180 B, ${connections}, by wrk`,
+      pairwise(of('tidemark'), of('naive')),
+      ...goal,
+    );
+  }
+  const stored = await sumOfTable(bench.sql, 'events', [app.id]);
+  findings.check(
+    'wrk: acknowledged ≤ stored, and at most one more for each connection that was cut off; nothing twice',
+    acknowledged <= stored.events && stored.events <= acknowledged + cutOff && stored.twice === 0,
+    `${acknowledged} acknowledged, ${stored.events} stored, ${cutOff} connections`,
+  );
 }
 
 /** Figures, and where the service itself says that its time goes. */
