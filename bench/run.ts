@@ -9,7 +9,7 @@
  *
  * Exit code 1 where a check of the work failed, or a ratio fell below its threshold; 2 where the bench itself failed.
  */
-import { mkdir, readFile } from 'node:fs/promises';
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { Command, InvalidArgumentError, Option } from 'commander';
 import { Findings, ratioOf, type ScenarioResult } from './findings.ts';
@@ -26,7 +26,8 @@ interface Options {
   readonly quick?: true;
   readonly judge?: 'guard' | 'smoke';
   readonly profile?: true;
-  readonly events: number;
+  readonly events?: number;
+  readonly record?: true;
   readonly store: boolean;
 }
 
@@ -68,11 +69,43 @@ async function runScenarios(
   }
 }
 
-async function thresholds(length: Length): Promise<Threshold[]> {
-  const text = await readFile(join(ROOT, 'bench', 'thresholds.json'), 'utf8');
-  const file = JSON.parse(text) as Record<'guard' | 'smoke', Threshold[]>;
-  return length === 'guard' || length === 'smoke' ? file[length] : [];
+const THRESHOLDS_FILE = join(ROOT, 'bench', 'thresholds.json');
+
+/** What a judged run runs, and what it judges by. */
+interface JudgedSet {
+  readonly scenarios: readonly string[];
+  readonly thresholds: readonly Threshold[];
 }
+
+type Thresholds = Readonly<Record<'guard' | 'smoke', JudgedSet>>;
+
+async function readThresholds(): Promise<Thresholds> {
+  return JSON.parse(await readFile(THRESHOLDS_FILE, 'utf8'));
+}
+
+/** Makes what was measured now the measure of later runs; margins stay. */
+async function record(set: 'guard' | 'smoke', verdicts: readonly Verdict[]): Promise<void> {
+  const all = await readThresholds();
+  const thresholds = all[set].thresholds.map((threshold) => {
+    const found = verdicts.find(
+      (one) => one.threshold.scenario === threshold.scenario && one.threshold.ratio === threshold.ratio,
+    );
+    const median = found?.measured?.median;
+    return median === undefined ? threshold : { ...threshold, recorded: Number(median.toPrecision(3)) };
+  });
+  await writeFile(
+    THRESHOLDS_FILE,
+    `${JSON.stringify({ ...all, [set]: { ...all[set], thresholds } }, null, 2)}\n`,
+  );
+}
+
+/** Enough for the judged and the short runs; the full one has what the goals speak of. */
+const EVENTS: Readonly<Record<Length, number>> = {
+  full: 10_000_000,
+  quick: 1_000_000,
+  guard: 1_000_000,
+  smoke: 100_000,
+};
 
 function verdictsOf(limits: readonly Threshold[], results: ReadonlyMap<string, ScenarioResult>): Verdict[] {
   return limits.map((threshold) => {
@@ -81,36 +114,35 @@ function verdictsOf(limits: readonly Threshold[], results: ReadonlyMap<string, S
   });
 }
 
-/** Scenarios that were asked for; those that a judged run needs; or all. */
-function chosen(names: readonly string[], limits: readonly Threshold[], length: Length): Scenario[] {
+/** Scenarios that were asked for; those of the judged set; or all. */
+function chosen(names: readonly string[], set: JudgedSet | null): Scenario[] {
   const unknown = names.find((name) => !SCENARIOS.some((scenario) => scenario.name === name));
   if (unknown !== undefined) {
     throw new Error(`there is no scenario ${unknown}: ${SCENARIOS.map(({ name }) => name).join(', ')}`);
   }
-  const judged = length === 'guard' || length === 'smoke';
-  const wanted = new Set(names.length > 0 ? names : judged ? limits.map(({ scenario }) => scenario) : []);
+  const wanted = new Set(names.length > 0 ? names : set?.scenarios);
   return SCENARIOS.filter(({ name }) => wanted.size === 0 || wanted.has(name));
 }
 
 async function main(names: readonly string[], given: Options): Promise<number> {
   const length: Length = given.judge ?? (given.quick === true ? 'quick' : 'full');
-  const limits = await thresholds(length);
+  const set = given.judge === undefined ? null : (await readThresholds())[given.judge];
   const profileFolder = given.profile === true ? resolve(ROOT, '.bench', 'profiles') : null;
   if (profileFolder !== null) await mkdir(profileFolder, { recursive: true });
-  const options: RunOptions = { length, events: given.events, profileFolder };
+  const options: RunOptions = { length, events: given.events ?? EVENTS[length], profileFolder };
   const results = new Map<string, StoredResult>();
   // What was profiled or only judged is no record of how fast the service is.
   const store = given.store && given.judge === undefined && profileFolder === null;
-  await runScenarios(chosen(names, limits, length), options, async (result) => {
+  await runScenarios(chosen(names, set), options, async (result) => {
     results.set(result.scenario, result);
     if (!store) return;
     await storeResult(result);
     await writeReport(SCENARIOS.map(({ name }) => name));
   });
-  const verdicts = verdictsOf(
-    names.length === 0 ? limits : limits.filter(({ scenario }) => results.has(scenario)),
-    results,
-  );
+  // Where only some scenarios were asked for, only they are judged.
+  const judged = set?.thresholds.filter(({ scenario }) => names.length === 0 || results.has(scenario)) ?? [];
+  const verdicts = verdictsOf(judged, results);
+  if (given.judge !== undefined && given.record === true) await record(given.judge, verdicts);
   if (verdicts.length > 0) say(`\n${formatVerdicts(verdicts)}`);
   if (given.json === true) {
     process.stdout.write(`${JSON.stringify({ results: [...results.values()], verdicts }, null, 2)}\n`);
@@ -135,9 +167,14 @@ const program = new Command('bench')
   .argument('[names...]', 'scenarios; all where none is named')
   .option('--quick', 'shorter rounds and fewer')
   .option('--json', 'print one JSON object on standard output')
-  .option('--events <number>', 'events behind the scenarios that read', count, 10_000_000)
+  .option(
+    '--events <number>',
+    'events behind the scenarios that read: 10000000, or 1000000 with --quick and --judge guard',
+    count,
+  )
   .option('--profile', 'write a CPU profile and a flame graph of the service to .bench/profiles')
   .option('--no-store', 'leave bench/results and bench/RESULTS.md as they are')
+  .option('--record', 'with --judge: keep what this run measures as what later ones are judged by')
   .addOption(new Option('--judge <set>', 'judge by bench/thresholds.json').choices(['guard', 'smoke']))
   .action(async (names: string[], options: Options) => {
     process.exitCode = await main(names, options).catch((error: unknown) => {

@@ -43,7 +43,7 @@ async function runPerAppLimit(bench: Workbench, findings: Findings, options: Run
   const { rounds, seconds } = byLength(options, {
     full: { rounds: 5, seconds: 25 },
     quick: { rounds: 3, seconds: 10 },
-    guard: { rounds: 3, seconds: 15 },
+    guard: { rounds: 3, seconds: 10 },
     smoke: { rounds: 1, seconds: 15 },
   });
   const [generator, committer] = [bench.startGenerator(), bench.startGenerator()];
@@ -141,7 +141,7 @@ async function runOverLimit(bench: Workbench, findings: Findings, options: RunOp
   const rounds = byLength(options, {
     full: { seconds: 4, rounds: 5 },
     quick: { seconds: 2, rounds: 3 },
-    guard: { seconds: 3, rounds: 5 },
+    guard: { seconds: 2, rounds: 5 },
     smoke: { seconds: 1, rounds: 1 },
   });
   const results = await interleavedRounds(bench, generator, [ours, floor], { connections: 64, ...rounds });

@@ -57,7 +57,7 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
   const round = byLength(options, {
     full: { seconds: 1, rounds: 7 },
     quick: { seconds: 1, rounds: 3 },
-    guard: { seconds: 1, rounds: 5 },
+    guard: { seconds: 0.5, rounds: 3 },
     smoke: { seconds: 1, rounds: 1 },
   });
   const sizes = [options.events / 10, options.events];
