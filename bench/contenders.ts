@@ -1,10 +1,19 @@
 /** Starts the service and what it is compared with, each ready to be measured. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
+import { loadUws } from '../src/http/uws.ts';
 import { type Contender, createRequest } from './measure.ts';
 import { cpuOf } from './process-usage.ts';
 import { Spawned } from './spawned.ts';
-import type { BenchApp, ServiceOptions, Workbench } from './workbench.ts';
+import type { BenchApp, Workbench } from './workbench.ts';
+
+/** What the service listens with here: Nodes that uWebSockets.js has no binary for get node:http, and so does the floor. */
+export async function transport(): Promise<'uWebSockets.js' | 'node:http'> {
+  return await loadUws().then(
+    () => 'uWebSockets.js' as const,
+    () => 'node:http' as const,
+  );
+}
 
 /** What a common event carries. */
 export const SMALL_PAYLOAD_BYTES = 180;
@@ -14,7 +23,7 @@ export async function startFloor(
   app: BenchApp,
   bytes = SMALL_PAYLOAD_BYTES,
 ): Promise<Contender> {
-  const { port, pid } = await bench.startContender('floor');
+  const { port, pid } = await bench.startContender('floor', { BENCH_TRANSPORT: await transport() });
   return { name: 'floor', port, pid, requests: [createRequest(app, bytes)] };
 }
 
@@ -28,16 +37,9 @@ export async function startNaive(
 }
 
 /** The service with its limits lifted, so that one app may send as much as it likes. */
-export async function startLifted(
-  bench: Workbench,
-  app: BenchApp,
-  options: Pick<ServiceOptions, 'settings' | 'nodeOptions'> & { readonly bytes?: number } = {},
-): Promise<Contender & { readonly stop: () => Promise<number | null> }> {
-  const { bytes = SMALL_PAYLOAD_BYTES, ...rest } = options;
-  const service = await bench.startService({ limits: 'lifted', ...rest });
-  const { port, pid } = service;
-  const stop = (): Promise<number | null> => service.stop();
-  return { name: 'tidemark', port, pid, requests: [createRequest(app, bytes)], stop };
+export async function startLifted(bench: Workbench, app: BenchApp): Promise<Contender> {
+  const { port, pid } = await bench.startService({ limits: 'lifted' });
+  return { name: 'tidemark', port, pid, requests: [createRequest(app, SMALL_PAYLOAD_BYTES)] };
 }
 
 export async function startInsertRival(bench: Workbench, app: BenchApp): Promise<Contender> {

@@ -1,4 +1,4 @@
-/** Makes bench/RESULTS.md from bench/results/*.json. `npm run bench:report` does it alone; every run does it at its end. */
+/** Makes bench/RESULTS.md from bench/results/*.json. Every scenario renews it; `npm run bench:report` does nothing else. */
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ROOT, readResults, type StoredResult } from './results.ts';

@@ -1,10 +1,11 @@
 /** Results as files: one per scenario, with the machine, the versions and the commit that they belong to. */
 import { execFile } from 'node:child_process';
-import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { cpus, release, totalmem } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
+import { transport } from './contenders.ts';
 import type { ScenarioResult } from './findings.ts';
 import type { Length } from './scenario.ts';
 
@@ -44,6 +45,11 @@ async function versionOf(name: string): Promise<string> {
   return String(JSON.parse(text).version ?? 'unknown');
 }
 
+async function transportVersion(): Promise<Record<string, string>> {
+  const name = await transport();
+  return { [name]: name === 'node:http' ? process.version : await versionOf(name) };
+}
+
 /** @param engine name and version of the database */
 export async function circumstances(engine: string, length: Length): Promise<Circumstances> {
   const commit = await output('git', ['rev-parse', '--short', 'HEAD']);
@@ -67,7 +73,7 @@ export async function circumstances(engine: string, length: Length): Promise<Cir
     versions: {
       node: process.version,
       database: engine,
-      'uWebSockets.js': await versionOf('uWebSockets.js'),
+      ...(await transportVersion()),
       autocannon: await versionOf('autocannon'),
       fastify: await versionOf('fastify'),
       pg: await versionOf('pg'),
@@ -86,6 +92,16 @@ export async function storeResult(result: StoredResult): Promise<void> {
   await mkdir(RESULTS_FOLDER, { recursive: true });
   const text = `${JSON.stringify(result, withoutNaN, 2)}\n`;
   await writeFile(join(RESULTS_FOLDER, `${result.scenario}.json`), text);
+}
+
+/** Keeps the flame graph beside a result of its own name, so that a profiled run never passes for a measurement. */
+export async function storeProfile(result: StoredResult, folder: string): Promise<void> {
+  const scenario = `${result.scenario}-profile`;
+  await mkdir(RESULTS_FOLDER, { recursive: true });
+  await copyFile(join(folder, `${result.scenario}.svg`), join(RESULTS_FOLDER, `${scenario}.svg`));
+  const about = `Where the service's time goes in ${result.scenario}: [flame graph](results/${scenario}.svg), and functions by their own time.`;
+  const figures = result.figures.filter(({ name }) => name.startsWith('self time'));
+  await storeResult({ ...result, scenario, about, figures, ratios: [], goals: [] });
 }
 
 /** All results that scenarios have stored. Other files of the folder belong to other benches. */

@@ -6,19 +6,23 @@
  *   npm run bench -- --quick          shorter rounds and fewer
  *   npm run bench:guard               the short set, judged by bench/thresholds.json
  *   npm run bench:smoke               what no noise excuses, in under two minutes
+ *   npm run bench:report              only bench/RESULTS.md, from bench/results
  *
  * Exit code 1 where a check of the work failed, or a ratio fell below its threshold; 2 where the bench itself failed.
  */
-import { mkdir, readFile, writeFile } from 'node:fs/promises';
-import { join, resolve } from 'node:path';
+import { mkdir } from 'node:fs/promises';
+import { resolve } from 'node:path';
 import { Command, InvalidArgumentError, Option } from 'commander';
+import { StartupError } from '../src/startup-error.ts';
 import { Findings, ratioOf, type ScenarioResult } from './findings.ts';
 import { judge, type Threshold, type Verdict } from './judge.ts';
+import { endProfile, profileOptions } from './profile.ts';
 import { writeReport } from './report.ts';
-import { circumstances, ROOT, type StoredResult, storeResult } from './results.ts';
+import { circumstances, ROOT, type StoredResult, storeProfile, storeResult } from './results.ts';
 import type { Length, RunOptions, Scenario } from './scenario.ts';
 import { SCENARIOS } from './scenarios.ts';
 import { formatResult, formatVerdicts } from './table.ts';
+import { type JudgedSet, readJudgedSet, record } from './thresholds.ts';
 import { Workbench } from './workbench.ts';
 
 interface Options {
@@ -28,6 +32,7 @@ interface Options {
   readonly profile?: true;
   readonly events?: number;
   readonly record?: true;
+  readonly report?: true;
   readonly store: boolean;
 }
 
@@ -41,6 +46,10 @@ async function runScenario(bench: Workbench, scenario: Scenario, options: RunOpt
   const started = performance.now();
   const findings = new Findings();
   await scenario.run(bench, findings, options);
+  await bench.tidy();
+  const { profileFolder } = options;
+  const drawing = profileFolder === null ? null : await endProfile(findings, profileFolder, scenario.name);
+  if (drawing !== null) say(`flame graph: ${drawing}`);
   const result = findings.result();
   const around = await circumstances(bench.engine, options.length);
   say(`${formatResult(result)}\n(${Math.round((performance.now() - started) / 1_000)} s)`);
@@ -53,50 +62,30 @@ async function runScenarios(
   options: RunOptions,
   onResult: (result: StoredResult) => Promise<void>,
 ): Promise<void> {
-  let bench: Workbench | null = null;
+  let opened: Promise<Workbench> | null = null;
+  const close = async (): Promise<void> => {
+    const bench = await opened;
+    opened = null;
+    await bench?.close();
+  };
+  // PostgreSQL runs in a session of its own and would outlive us.
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+    process.once(signal, () => {
+      say(`${signal}: stopping`);
+      void close().finally(() => process.exit(130));
+    });
+  }
+  const { profileFolder } = options;
   try {
     for (const [index, scenario] of scenarios.entries()) {
-      bench ??= await Workbench.open();
-      await onResult(await runScenario(bench, scenario, options));
-      await bench.tidy();
+      opened ??= Workbench.open(profileFolder === null ? [] : profileOptions(profileFolder));
+      await onResult(await runScenario(await opened, scenario, options));
       const next = scenarios[index + 1];
-      if (scenario.shares !== undefined && next?.shares === scenario.shares) continue;
-      await bench.close();
-      bench = null;
+      if (scenario.shares === undefined || next?.shares !== scenario.shares) await close();
     }
   } finally {
-    await bench?.close();
+    await close();
   }
-}
-
-const THRESHOLDS_FILE = join(ROOT, 'bench', 'thresholds.json');
-
-/** What a judged run runs, and what it judges by. */
-interface JudgedSet {
-  readonly scenarios: readonly string[];
-  readonly thresholds: readonly Threshold[];
-}
-
-type Thresholds = Readonly<Record<'guard' | 'smoke', JudgedSet>>;
-
-async function readThresholds(): Promise<Thresholds> {
-  return JSON.parse(await readFile(THRESHOLDS_FILE, 'utf8'));
-}
-
-/** Makes what was measured now the measure of later runs; margins stay. */
-async function record(set: 'guard' | 'smoke', verdicts: readonly Verdict[]): Promise<void> {
-  const all = await readThresholds();
-  const thresholds = all[set].thresholds.map((threshold) => {
-    const found = verdicts.find(
-      (one) => one.threshold.scenario === threshold.scenario && one.threshold.ratio === threshold.ratio,
-    );
-    const median = found?.measured?.median;
-    return median === undefined ? threshold : { ...threshold, recorded: Number(median.toPrecision(3)) };
-  });
-  await writeFile(
-    THRESHOLDS_FILE,
-    `${JSON.stringify({ ...all, [set]: { ...all[set], thresholds } }, null, 2)}\n`,
-  );
 }
 
 /** Enough for the judged and the short runs; the full one has what the goals speak of. */
@@ -118,25 +107,32 @@ function verdictsOf(limits: readonly Threshold[], results: ReadonlyMap<string, S
 function chosen(names: readonly string[], set: JudgedSet | null): Scenario[] {
   const unknown = names.find((name) => !SCENARIOS.some((scenario) => scenario.name === name));
   if (unknown !== undefined) {
-    throw new Error(`there is no scenario ${unknown}: ${SCENARIOS.map(({ name }) => name).join(', ')}`);
+    throw new StartupError(
+      `there is no scenario ${unknown}: ${SCENARIOS.map(({ name }) => name).join(', ')}`,
+    );
   }
   const wanted = new Set(names.length > 0 ? names : set?.scenarios);
   return SCENARIOS.filter(({ name }) => wanted.size === 0 || wanted.has(name));
 }
 
 async function main(names: readonly string[], given: Options): Promise<number> {
+  if (given.report === true) {
+    await writeReport(SCENARIOS.map(({ name }) => name));
+    return 0;
+  }
   const length: Length = given.judge ?? (given.quick === true ? 'quick' : 'full');
-  const set = given.judge === undefined ? null : (await readThresholds())[given.judge];
+  const set = given.judge === undefined ? null : await readJudgedSet(given.judge);
   const profileFolder = given.profile === true ? resolve(ROOT, '.bench', 'profiles') : null;
   if (profileFolder !== null) await mkdir(profileFolder, { recursive: true });
   const options: RunOptions = { length, events: given.events ?? EVENTS[length], profileFolder };
   const results = new Map<string, StoredResult>();
-  // What was profiled or only judged is no record of how fast the service is.
-  const store = given.store && given.judge === undefined && profileFolder === null;
+  // What was only judged is no record of how fast the service is; a profile is one of where its time goes.
+  const store = given.store && given.judge === undefined;
   await runScenarios(chosen(names, set), options, async (result) => {
     results.set(result.scenario, result);
     if (!store) return;
-    await storeResult(result);
+    if (profileFolder === null) await storeResult(result);
+    else await storeProfile(result, profileFolder);
     await writeReport(SCENARIOS.map(({ name }) => name));
   });
   // Where only some scenarios were asked for, only they are judged.
@@ -172,13 +168,16 @@ const program = new Command('bench')
     'events behind the scenarios that read: 10000000, or 1000000 with --quick and --judge guard',
     count,
   )
-  .option('--profile', 'write a CPU profile and a flame graph of the service to .bench/profiles')
+  .option('--profile', 'profile the service: .cpuprofile in .bench/profiles, flame graph in bench/results')
+  .option('--report', 'run nothing; make bench/RESULTS.md from bench/results')
   .option('--no-store', 'leave bench/results and bench/RESULTS.md as they are')
   .option('--record', 'with --judge: keep what this run measures as what later ones are judged by')
   .addOption(new Option('--judge <set>', 'judge by bench/thresholds.json').choices(['guard', 'smoke']))
   .action(async (names: string[], options: Options) => {
     process.exitCode = await main(names, options).catch((error: unknown) => {
-      say(`bench: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`);
+      // What the person at the keyboard can put right needs no stack.
+      const text = error instanceof Error && !(error instanceof StartupError) ? error.stack : undefined;
+      say(`bench: ${text ?? (error instanceof Error ? error.message : String(error))}`);
       return 2;
     });
   });

@@ -9,7 +9,7 @@ export interface RunOptions {
   readonly length: Length;
   /** Events behind the scenarios that read. */
   readonly events: number;
-  /** Where a CPU profile and its flame graph go; null where none is wanted. */
+  /** Where the service's CPU profile goes; null where none is wanted. */
   readonly profileFolder: string | null;
 }
 

@@ -42,7 +42,6 @@ export interface ServiceOptions {
   /** Whether the limits of requests per minute are as they are out of the box. */
   readonly limits: 'kept' | 'lifted';
   readonly settings?: Readonly<Record<string, string>>;
-  readonly nodeOptions?: readonly string[];
 }
 
 export class Workbench {
@@ -54,6 +53,8 @@ export class Workbench {
   readonly engine: string;
   readonly #secret: Secret;
   readonly #postmaster: number;
+  /** Of Node, for the service: a profile's, where one is wanted. */
+  readonly #nodeOptions: readonly string[];
 
   private constructor(parts: {
     postgres: EmbeddedPostgres;
@@ -62,6 +63,7 @@ export class Workbench {
     engine: string;
     secret: Secret;
     postmaster: number;
+    nodeOptions: readonly string[];
   }) {
     this.#postgres = parts.postgres;
     this.folder = parts.folder;
@@ -69,9 +71,10 @@ export class Workbench {
     this.engine = parts.engine;
     this.#secret = parts.secret;
     this.#postmaster = parts.postmaster;
+    this.#nodeOptions = parts.nodeOptions;
   }
 
-  static async open(): Promise<Workbench> {
+  static async open(nodeOptions: readonly string[] = []): Promise<Workbench> {
     const folder = await realpath(await mkdtemp(join(tmpdir(), 'tidemark-bench-')));
     // The unprivileged user that runs PostgreSQL for root must get in.
     await chmod(folder, 0o755);
@@ -85,7 +88,7 @@ export class Workbench {
     const secret = await openSecret({ configured: '', dataDir });
     const [row] = await sql<{ folder: string }[]>`SELECT current_setting('data_directory') AS folder`;
     const postmaster = Number.parseInt(await readFile(join(row?.folder ?? '', 'postmaster.pid'), 'utf8'), 10);
-    return new Workbench({ postgres, folder, sql, engine: description, secret, postmaster });
+    return new Workbench({ postgres, folder, sql, engine: description, secret, postmaster, nodeOptions });
   }
 
   /** How to reach PostgreSQL without a password. */
@@ -98,10 +101,10 @@ export class Workbench {
     return cpuOfFamily(this.#postmaster);
   }
 
-  async startService({ limits, settings = {}, nodeOptions }: ServiceOptions): Promise<Spawned> {
+  async startService({ limits, settings = {} }: ServiceOptions): Promise<Spawned> {
     const lifted = limits === 'lifted' ? { CREATE_LIMIT_PER_MINUTE: '0', READ_LIMIT_PER_MINUTE: '0' } : {};
     const env = { DATA_DIR: join(this.folder, 'data'), ...lifted, ...settings };
-    return this.#keep(await startTidemark(env, nodeOptions));
+    return this.#keep(await startTidemark(env, this.#nodeOptions));
   }
 
   async startContender(name: string, env: Readonly<Record<string, string>> = {}): Promise<Spawned> {

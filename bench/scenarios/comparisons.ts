@@ -11,6 +11,7 @@ import {
   startLifted,
   startNaive,
   startRedisRival,
+  transport,
 } from '../contenders.ts';
 import type { Findings } from '../findings.ts';
 import { pairwise } from '../judge.ts';
@@ -110,6 +111,10 @@ async function runNaive(bench: Workbench, findings: Findings, options: RunOption
 
 async function runRivals(bench: Workbench, findings: Findings, options: RunOptions): Promise<void> {
   findings.note(CLOSED_LOOP);
+  if ((await transport()) === 'node:http') {
+    findings.note('Skipped: the rivals stand on uWebSockets.js, which has no binary for this Node.');
+    return;
+  }
   findings.note(
     'All of them make the same checks and answer when the event is durable; pgbench has no HTTP and no checks.',
   );

@@ -12,7 +12,6 @@ import {
   interleavedRounds,
   type Round,
 } from '../measure.ts';
-import { endProfile, profileOptions } from '../profile.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
 import type { Workbench } from '../workbench.ts';
 import { runWrk } from '../wrk.ts';
@@ -75,7 +74,7 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
   );
   const generator = bench.startGenerator();
   const app = await bench.makeApp('saturate');
-  const ours = await startLifted(bench, app, { nodeOptions: profileOptions(options) });
+  const ours = await startLifted(bench, app);
   const cells = cellsOf(options);
   const servers = new Map<string, Contender>();
   if (cells.some(({ beside }) => beside.includes('floor')))
@@ -112,8 +111,6 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
     checkLedger(findings, 'naive', told.naive, await sumOfTable(bench.sql, 'bench_naive_events', [app.id]));
   const judged = options.length === 'guard' || options.length === 'smoke';
   if (!judged && options.profileFolder === null) await runByWrk(bench, findings, options, ours, servers);
-  await ours.stop();
-  await endProfile(findings, options, 'saturate');
 }
 
 /** The two comparisons again by a generator that takes less of the cores that it shares. */
