@@ -30,6 +30,8 @@ export interface Account {
   readonly eventsPerBatch: number;
   readonly batchMs: number;
   readonly eventsStored: number;
+  /** How late the event loop was at its 99th percentile since the first reading. */
+  readonly eventLoopLateMs: number;
 }
 
 /** What happened between two readings of the same process. */
@@ -44,5 +46,6 @@ export function accountBetween(before: Samples, after: Samples): Account {
     eventsPerBatch: mean('tidemark_batch_events', ''),
     batchMs: mean('tidemark_batch_seconds', '') * 1_000,
     eventsStored: grown('tidemark_events_stored_total'),
+    eventLoopLateMs: (after.get('tidemark_event_loop_delay_seconds{quantile="0.99"}') ?? Number.NaN) * 1_000,
   };
 }

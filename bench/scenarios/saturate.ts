@@ -44,7 +44,7 @@ function cellsOf(options: RunOptions): Cell[] {
     full: { seconds: 4, rounds: 7 },
     quick: { seconds: 2, rounds: 5 },
     guard: { seconds: 2, rounds: 5 },
-    smoke: { seconds: 1, rounds: 3 },
+    smoke: { seconds: 2, rounds: 4 },
   });
   // The smoke run only judges what an event costs.
   if (options.length === 'smoke') return [{ payload: small, connections: 64, ...main, beside: ['floor'] }];
@@ -212,6 +212,11 @@ function addOurs(findings: Findings, name: string, rounds: readonly Round[]): vo
     `${name}: a batch's commit`,
     'ms',
     accounts.map(({ batchMs }) => batchMs),
+  );
+  findings.figure(
+    `${name}: event loop late, p99`,
+    'ms',
+    accounts.map(({ eventLoopLateMs }) => eventLoopLateMs),
   );
 }
 
