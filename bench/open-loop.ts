@@ -35,7 +35,7 @@ class Connection {
     handlers: {
       onAnswer: OnAnswer;
       onFree: (connection: Connection) => void;
-      onLost: (due: Due | null) => void;
+      onLost: (connection: Connection, due: Due | null) => void;
     },
   ) {
     this.#onAnswer = handlers.onAnswer;
@@ -43,7 +43,7 @@ class Connection {
     this.#socket = connect({ host: '127.0.0.1', port, noDelay: true });
     this.#socket.on('data', (chunk) => this.#receive(chunk));
     this.#socket.on('error', () => undefined); // 'close' follows.
-    this.#socket.on('close', () => handlers.onLost(this.#due));
+    this.#socket.on('close', () => handlers.onLost(this, this.#due));
     this.#socket.once('connect', () => handlers.onFree(this));
   }
 
@@ -123,6 +123,7 @@ export async function runOpenLoop(job: OpenJob, nextGlobal: () => number): Promi
   let dropped = 0;
   let lastAnswer = 0;
 
+  /** In turn: one that is left alone for ten seconds the server may close, just when it is used again. */
   const free: Connection[] = [];
   /** What is due and found no free connection, oldest first from `queueHead` on. */
   let queue: { text: string; due: Due }[] = [];
@@ -162,7 +163,9 @@ export async function runOpenLoop(job: OpenJob, nextGlobal: () => number): Promi
       new Connection(job.port, {
         onAnswer,
         onFree,
-        onLost: (due) => {
+        onLost: (connection, due) => {
+          const index = free.indexOf(connection);
+          if (index >= 0) free.splice(index, 1);
           if (due !== null) lost += 1;
           finish();
           if (answered + lost + dropped < total) addConnection();
@@ -190,7 +193,7 @@ export async function runOpenLoop(job: OpenJob, nextGlobal: () => number): Promi
       const text = texts[sent % texts.length]?.() ?? '';
       const due = { at, counted: at >= countFrom };
       sent += 1;
-      const connection = free.pop();
+      const connection = free.shift();
       if (connection === undefined) queue.push({ text, due });
       else connection.send(text, due);
     }

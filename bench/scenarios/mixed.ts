@@ -82,6 +82,7 @@ async function runMix(
     },
     dashboard: {
       ...openJob(port, seconds),
+      connections: 4,
       perSecond: CHARTS_PER_SECOND,
       requests: dashboardRequests(app, cookie),
     },

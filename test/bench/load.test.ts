@@ -66,6 +66,17 @@ describe('open loop', () => {
     expect(report.unanswered).toBe(0);
   });
 
+  test('a connection that the server has closed meanwhile is not used again', async () => {
+    const { port } = await serve(() => 0);
+    const closing = setInterval(() => {
+      for (const server of servers) server.closeIdleConnections();
+    }, 101);
+    const slow = { ...job, perSecond: 20, port, connections: 8, requests: [post] };
+    const report = await runOpenLoop(slow, noGlobals);
+    clearInterval(closing);
+    expect(report.statuses).toEqual({ 201: 20 });
+  });
+
   test('what was due and never sent is said, and counts as slow', async () => {
     const { port } = await serve(() => 3_000);
     const report = await runOpenLoop(
