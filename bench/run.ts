@@ -1,9 +1,9 @@
 /**
  * The command line of the bench.
  *
- *   npm run bench                     every scenario, about half an hour
+ *   npm run bench                     every scenario, 35 minutes, the soak's ten included
  *   npm run bench -- NAME [NAME]      some of them
- *   npm run bench -- --quick          shorter rounds and fewer
+ *   npm run bench -- --quick          shorter rounds and fewer, 12 minutes
  *   npm run bench:guard               the short set, judged by bench/thresholds.json
  *   npm run bench:smoke               what no noise excuses, in under two minutes
  *   npm run bench:report              only bench/RESULTS.md, from bench/results

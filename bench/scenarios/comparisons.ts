@@ -60,7 +60,7 @@ export function addRounds(findings: Findings, name: string, rounds: readonly Rou
 
 const seconds = (options: RunOptions): { seconds: number; rounds: number } =>
   byLength(options, {
-    full: { seconds: 4, rounds: 5 },
+    full: { seconds: 3, rounds: 5 },
     quick: { seconds: 2, rounds: 3 },
     guard: { seconds: 3, rounds: 5 },
     smoke: { seconds: 1, rounds: 3 },

@@ -103,8 +103,8 @@ async function run(
     `Pages of ${LIMIT} over HTTP, one after the other on one connection; the limit of reads is lifted.`,
   );
   const round = byLength(options, {
-    full: { seconds: 1.5, rounds: 7 },
-    quick: { seconds: 1, rounds: 3 },
+    full: { seconds: 1, rounds: 5 },
+    quick: { seconds: 0.5, rounds: 3 },
     guard: { seconds: 0.5, rounds: 3 },
     smoke: { seconds: 1, rounds: 1 },
   });

@@ -55,8 +55,8 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
     'GET /api/apps/…/series with a session, one after the other on one connection; up to 400 bars, 20 types.',
   );
   const round = byLength(options, {
-    full: { seconds: 1, rounds: 7 },
-    quick: { seconds: 1, rounds: 3 },
+    full: { seconds: 1, rounds: 5 },
+    quick: { seconds: 0.5, rounds: 3 },
     guard: { seconds: 0.5, rounds: 3 },
     smoke: { seconds: 1, rounds: 1 },
   });
