@@ -1,0 +1,184 @@
+/**
+ * The command line of the bench.
+ *
+ *   npm run bench                     every scenario, 35 minutes, the soak's ten included
+ *   npm run bench -- NAME [NAME]      some of them
+ *   npm run bench -- --quick          shorter rounds and fewer, 12 minutes
+ *   npm run bench:guard               the short set, judged by bench/thresholds.json
+ *   npm run bench:smoke               what no noise excuses, in under two minutes
+ *   npm run bench:report              only bench/RESULTS.md, from bench/results
+ *
+ * Exit code 1 where a check of the work failed, or a ratio fell below its threshold; 2 where the bench itself failed.
+ */
+import { mkdir } from 'node:fs/promises';
+import { resolve } from 'node:path';
+import { Command, InvalidArgumentError, Option } from 'commander';
+import { StartupError } from '../src/startup-error.ts';
+import { Findings, ratioOf, type ScenarioResult } from './findings.ts';
+import { judge, type Threshold, type Verdict } from './judge.ts';
+import { endProfile, profileOptions } from './profile.ts';
+import { writeReport } from './report.ts';
+import { circumstances, ROOT, type StoredResult, storeProfile, storeResult } from './results.ts';
+import type { Length, RunOptions, Scenario } from './scenario.ts';
+import { SCENARIOS } from './scenarios.ts';
+import { formatResult, formatVerdicts } from './table.ts';
+import { type JudgedSet, readJudgedSet, record } from './thresholds.ts';
+import { Workbench } from './workbench.ts';
+
+interface Options {
+  readonly json?: true;
+  readonly quick?: true;
+  readonly judge?: 'guard' | 'smoke';
+  readonly profile?: true;
+  readonly events?: number;
+  readonly record?: true;
+  readonly report?: true;
+  readonly store: boolean;
+}
+
+/** For people, while it runs; with --json standard output belongs to the JSON. */
+function say(line: string): void {
+  process.stderr.write(`${line}\n`);
+}
+
+async function runScenario(bench: Workbench, scenario: Scenario, options: RunOptions): Promise<StoredResult> {
+  say(`\n${scenario.name}: ${scenario.about}`);
+  const started = performance.now();
+  const findings = new Findings();
+  await scenario.run(bench, findings, options);
+  await bench.tidy();
+  const { profileFolder } = options;
+  const drawing = profileFolder === null ? null : await endProfile(findings, profileFolder, scenario.name);
+  if (drawing !== null) say(`flame graph: ${drawing}`);
+  const result = findings.result();
+  const around = await circumstances(bench.engine, options.length);
+  say(`${formatResult(result)}\n(${Math.round((performance.now() - started) / 1_000)} s)`);
+  return { scenario: scenario.name, about: scenario.about, ...around, ...result };
+}
+
+/** Runs them in their order, each on a fresh workbench unless it shares its neighbour's. */
+async function runScenarios(
+  scenarios: readonly Scenario[],
+  options: RunOptions,
+  onResult: (result: StoredResult) => Promise<void>,
+): Promise<void> {
+  let opened: Promise<Workbench> | null = null;
+  const close = async (): Promise<void> => {
+    const bench = await opened;
+    opened = null;
+    await bench?.close();
+  };
+  // PostgreSQL runs in a session of its own and would outlive us.
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+    process.once(signal, () => {
+      say(`${signal}: stopping`);
+      void close().finally(() => process.exit(130));
+    });
+  }
+  const { profileFolder } = options;
+  try {
+    for (const [index, scenario] of scenarios.entries()) {
+      opened ??= Workbench.open(profileFolder === null ? [] : profileOptions(profileFolder));
+      await onResult(await runScenario(await opened, scenario, options));
+      const next = scenarios[index + 1];
+      if (scenario.shares === undefined || next?.shares !== scenario.shares) await close();
+    }
+  } finally {
+    await close();
+  }
+}
+
+/** Enough for the judged and the short runs; the full one has what the goals speak of. */
+const EVENTS: Readonly<Record<Length, number>> = {
+  full: 10_000_000,
+  quick: 1_000_000,
+  guard: 1_000_000,
+  smoke: 100_000,
+};
+
+function verdictsOf(limits: readonly Threshold[], results: ReadonlyMap<string, ScenarioResult>): Verdict[] {
+  return limits.map((threshold) => {
+    const result = results.get(threshold.scenario);
+    return judge(threshold, result === undefined ? undefined : ratioOf(result, threshold.ratio));
+  });
+}
+
+/** Scenarios that were asked for; those of the judged set; or all. */
+function chosen(names: readonly string[], set: JudgedSet | null): Scenario[] {
+  const unknown = names.find((name) => !SCENARIOS.some((scenario) => scenario.name === name));
+  if (unknown !== undefined) {
+    throw new StartupError(
+      `there is no scenario ${unknown}: ${SCENARIOS.map(({ name }) => name).join(', ')}`,
+    );
+  }
+  const wanted = new Set(names.length > 0 ? names : set?.scenarios);
+  return SCENARIOS.filter(({ name }) => wanted.size === 0 || wanted.has(name));
+}
+
+async function main(names: readonly string[], given: Options): Promise<number> {
+  if (given.report === true) {
+    await writeReport(SCENARIOS.map(({ name }) => name));
+    return 0;
+  }
+  const length: Length = given.judge ?? (given.quick === true ? 'quick' : 'full');
+  const set = given.judge === undefined ? null : await readJudgedSet(given.judge);
+  const profileFolder = given.profile === true ? resolve(ROOT, '.bench', 'profiles') : null;
+  if (profileFolder !== null) await mkdir(profileFolder, { recursive: true });
+  const options: RunOptions = { length, events: given.events ?? EVENTS[length], profileFolder };
+  const results = new Map<string, StoredResult>();
+  // What was only judged is no record of how fast the service is; a profile is one of where its time goes.
+  const store = given.store && given.judge === undefined;
+  await runScenarios(chosen(names, set), options, async (result) => {
+    results.set(result.scenario, result);
+    if (!store) return;
+    if (profileFolder === null) await storeResult(result);
+    else await storeProfile(result, profileFolder);
+    await writeReport(SCENARIOS.map(({ name }) => name));
+  });
+  // Where only some scenarios were asked for, only they are judged.
+  const judged = set?.thresholds.filter(({ scenario }) => names.length === 0 || results.has(scenario)) ?? [];
+  const verdicts = verdictsOf(judged, results);
+  if (given.judge !== undefined && given.record === true) await record(given.judge, verdicts);
+  if (verdicts.length > 0) say(`\n${formatVerdicts(verdicts)}`);
+  if (given.json === true) {
+    process.stdout.write(`${JSON.stringify({ results: [...results.values()], verdicts }, null, 2)}\n`);
+  }
+  const failedChecks = [...results.values()].flatMap(({ scenario, checks }) =>
+    checks.filter(({ holds }) => !holds).map(({ claim, seen }) => `${scenario}: ${claim} (${seen})`),
+  );
+  for (const failure of failedChecks) say(`FAILED: ${failure}`);
+  return failedChecks.length > 0 || verdicts.some(({ passed }) => !passed) ? 1 : 0;
+}
+
+function count(text: string): number {
+  const value = Number(text);
+  if (!/^\d+$/.test(text) || value < 100_000) throw new InvalidArgumentError('At least 100000.');
+  return value;
+}
+
+const program = new Command('bench')
+  .description(
+    `Scenarios:\n${SCENARIOS.map(({ name, about }) => `  ${name.padEnd(14)} ${about}`).join('\n')}`,
+  )
+  .argument('[names...]', 'scenarios; all where none is named')
+  .option('--quick', 'shorter rounds and fewer')
+  .option('--json', 'print one JSON object on standard output')
+  .option(
+    '--events <number>',
+    'events behind the scenarios that read: 10000000, or 1000000 with --quick and --judge guard',
+    count,
+  )
+  .option('--profile', 'profile the service: .cpuprofile in .bench/profiles, flame graph in bench/results')
+  .option('--report', 'run nothing; make bench/RESULTS.md from bench/results')
+  .option('--no-store', 'leave bench/results and bench/RESULTS.md as they are')
+  .option('--record', 'with --judge: keep what this run measures as what later ones are judged by')
+  .addOption(new Option('--judge <set>', 'judge by bench/thresholds.json').choices(['guard', 'smoke']))
+  .action(async (names: string[], options: Options) => {
+    process.exitCode = await main(names, options).catch((error: unknown) => {
+      // What the person at the keyboard can put right needs no stack.
+      const text = error instanceof Error && !(error instanceof StartupError) ? error.stack : undefined;
+      say(`bench: ${text ?? (error instanceof Error ? error.message : String(error))}`);
+      return 2;
+    });
+  });
+await program.parseAsync();

@@ -1,0 +1,95 @@
+/** Millions of events of one app over 30 days, made in the database itself, with their counts folded. */
+import type { Sql } from '../src/database/connect.ts';
+import { profileDay, unprofiledDays } from '../src/database/day-profiles.ts';
+import { ensurePartitions, foldCounts } from '../src/database/maintenance.ts';
+import type { BenchApp, Workbench } from './workbench.ts';
+
+const DAYS = 30;
+const DAY_MS = 86_400_000;
+const START = Date.UTC(2026, 0, 1);
+const TYPES = 20;
+const RARE_ONE_IN = 1_000;
+/** Sessions that insert, one a core of the smallest machine. */
+const LANES = 2;
+
+export interface SeededApp extends BenchApp {
+  readonly events: number;
+  /** Milliseconds since 1970: the first event, and behind the last one. Event n is at `from + n × (until - from) / events`. */
+  readonly from: number;
+  readonly until: number;
+  /** A type with one event in twenty, and one with one in a thousand; public ids. */
+  readonly commonType: string;
+  readonly rareType: string;
+}
+
+const seeded = new WeakMap<Workbench, Promise<SeededApp>>();
+
+/** Makes them once a workbench: scenarios that share one share the events. */
+export function seededApp(bench: Workbench, events: number): Promise<SeededApp> {
+  const known = seeded.get(bench);
+  if (known !== undefined) return known;
+  const making = seed(bench, events);
+  seeded.set(bench, making);
+  return making;
+}
+
+async function seed(bench: Workbench, events: number): Promise<SeededApp> {
+  const { sql } = bench;
+  const started = performance.now();
+  process.stderr.write(`filling in ${events.toLocaleString('en-GB')} events\n`);
+  const app = await bench.makeApp('a month of events');
+  // Types in their order; the first one is the app's own.
+  await sql`
+    INSERT INTO event_types (public_id, app_id, name)
+    SELECT 'typ_bench' || lpad(n::text, 2, '0'), ${app.id}::integer, 'type ' || lpad(n::text, 2, '0')
+      FROM generate_series(1, ${TYPES - 1}::integer) n`;
+  const types = await sql<{ id: number; publicId: string }[]>`
+    SELECT id, public_id AS "publicId" FROM event_types WHERE app_id = ${app.id} ORDER BY id`;
+  await ensurePartitions(sql, START, START + (DAYS - 1) * DAY_MS);
+  const typeIds = types.map(({ id }) => id);
+  let day = 0;
+  const lane = async (): Promise<void> => {
+    for (let mine = day++; mine < DAYS; mine = day++) await seedDay(sql, app.id, typeIds, mine, events);
+  };
+  await Promise.all(Array.from({ length: LANES }, lane));
+  await foldCounts(sql);
+  for (const one of await unprofiledDays(sql, START + 60 * DAY_MS)) await profileDay(sql, one);
+  await sql`VACUUM ANALYZE`;
+  await sql`CHECKPOINT`;
+  const [counted] = await sql<{ events: number }[]>`
+    SELECT sum(count)::float8 AS events FROM events_per_day WHERE app_id = ${app.id} AND type_id = 0`;
+  if (counted?.events !== events) throw new Error(`${counted?.events} events were counted, not ${events}.`);
+  process.stderr.write(`filled in ${Math.round((performance.now() - started) / 1_000)} s\n`);
+  return {
+    ...app,
+    events,
+    from: START,
+    until: START + DAYS * DAY_MS,
+    commonType: types[1]?.publicId ?? '',
+    rareType: types.at(-1)?.publicId ?? '',
+  };
+}
+
+/** One day's events, evenly spread, in the order of time; types are drawn by hash. */
+async function seedDay(
+  sql: Sql,
+  appId: number,
+  typeIds: readonly number[],
+  day: number,
+  events: number,
+): Promise<void> {
+  const first = Math.floor((events / DAYS) * day);
+  const end = Math.floor((events / DAYS) * (day + 1));
+  const rare = typeIds.length - 1;
+  await sql`
+    INSERT INTO events (id, app_id, type_id, created_at, payload)
+    SELECT (lpad(to_hex(ms), 12, '0') || '7' || substr(md5(n::text), 1, 3) || '8' || substr(md5(n::text), 4, 15))::uuid,
+           ${appId}::integer,
+           (${[...typeIds]}::integer[])[1 + CASE WHEN hash % ${RARE_ONE_IN} = 0 THEN ${rare}::integer ELSE hash % ${rare} END],
+           to_timestamp(ms / 1000.0),
+           ('{"user":"u-' || hash % 5000 || '","path":"/articles/' || n || '","referrer":"https://example.org/","seconds":'
+             || n % 97 || ',"agent":"' || md5(n::text) || md5(hash::text) || '"}')::json
+      FROM generate_series(${first}::integer, ${end - 1}::integer) n,
+           LATERAL (SELECT ${START}::bigint + (n * ${(DAYS * DAY_MS) / events}::float8)::bigint AS ms,
+                           hashint4(n) & 2147483647 AS hash) drawn`;
+}
