@@ -1,6 +1,6 @@
 /** The service in one process: everything between a database and a listening port, started and stopped as two lists. */
 import type { Logger } from 'pino';
-import { createDashboard } from './accounts/dashboard.ts';
+import { createDashboard, DASHBOARD_CONNECTIONS } from './accounts/dashboard.ts';
 import type { Secret } from './accounts/secret.ts';
 import type { Config } from './config.ts';
 import { type ChangedTable, listenForChanges } from './database/changes.ts';
@@ -64,6 +64,11 @@ export interface Service {
 
 /** Connections for token and type look-ups: apart from reads, so that readers can not starve writers. */
 const LOOKUP_CONNECTIONS = 2;
+
+/** Most connections to the database that one process uses: those of its pools, one that listens, one for the upkeep. */
+export function connectionsOf(config: Pick<Config, 'READ_CONNECTIONS' | 'COMMIT_CONNECTIONS'>): number {
+  return LOOKUP_CONNECTIONS + config.READ_CONNECTIONS + config.COMMIT_CONNECTIONS + DASHBOARD_CONNECTIONS + 2;
+}
 
 const NEIGHBOUR =
   'Another process serves from this database and REDIS_URL is not set: limits are per process, so an app has its ' +

@@ -48,7 +48,7 @@ export interface Dashboard {
 }
 
 /** Apart from those of reads and writes: a slow chart must not hold up producers, nor they a sign-in. */
-const CONNECTIONS = 4;
+export const DASHBOARD_CONNECTIONS = 4;
 
 /** Beside src/ and dist/ alike; from dist/ the page lies in dist/dashboard too. */
 const BUILT = fileURLToPath(new URL('../../dist/dashboard', import.meta.url));
@@ -58,7 +58,7 @@ const HOUR_MS = 3_600_000;
 export async function createDashboard(options: DashboardOptions): Promise<Dashboard> {
   const { config, address, secret, log, wall, monotonic, assets = BUILT } = options;
   const publicUrl = config.PUBLIC_URL;
-  const sql = connect(address, { connections: CONNECTIONS, name: 'tidemark dashboard' });
+  const sql = connect(address, { connections: DASHBOARD_CONNECTIONS, name: 'tidemark dashboard' });
   const passwords = new Passwords();
   const background = new Background(log);
   const mailer =
