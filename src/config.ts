@@ -206,7 +206,7 @@ export const SETTINGS = {
   WORKERS: {
     default: '1',
     unit: 'processes',
-    meaning: 'Processes that serve on the port together (Linux); more than one need REDIS_URL.',
+    meaning: 'Processes that serve on the port together; more than one need REDIS_URL.',
     parse: integer(1, 64),
   },
   MAX_BODY_BYTES: {

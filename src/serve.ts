@@ -4,13 +4,14 @@ import { setFlagsFromString } from 'node:v8';
 import type { Logger } from 'pino';
 import { checkFingerprint, openSecret, type Secret } from './accounts/secret.ts';
 import type { Config } from './config.ts';
-import { connect, type DatabaseAddress, surviveLostConnections } from './database/connect.ts';
+import { connect, type DatabaseAddress, type Sql, surviveLostConnections } from './database/connect.ts';
 import { chooseEngine, type EngineChoice } from './database/engine.ts';
 import { migrate } from './database/migrate.ts';
 import { openDatabase } from './database/open.ts';
 import { checkTransport } from './http/server.ts';
 import { createLog } from './log.ts';
-import { type Service, startService } from './service.ts';
+import { connectionsOf, type Service, startService } from './service.ts';
+import { StartupError } from './startup-error.ts';
 import { isWorker, serveAsWorker } from './worker.ts';
 import { Workers } from './workers.ts';
 
@@ -73,9 +74,25 @@ async function prepare(
   if (applied.length > 0) log.info({ applied }, 'The schema was brought up to date');
   const secret = await openSecret({ configured: config.SECRET, dataDir: config.DATA_DIR });
   await checkFingerprint(sql, secret, log);
+  if (config.WORKERS > 1) await checkConnections(config, sql);
   const [installation] = await sql<{ hasApps: boolean }[]>`SELECT EXISTS (SELECT FROM apps) AS "hasApps"`;
   await sql.end();
   return { engine, secret, hasApps: installation?.hasApps ?? false };
+}
+
+/**
+ * Connections are opened when they are first needed: too few of them would show under load, as refusals.
+ * @throws StartupError where the database allows fewer than the workers may use
+ */
+async function checkConnections(config: Config, sql: Sql): Promise<void> {
+  const needed = config.WORKERS * connectionsOf(config);
+  const [row] = await sql<{ allowed: number }[]>`
+    SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int AS allowed`;
+  if (row === undefined || needed <= row.allowed) return;
+  throw new StartupError(
+    `WORKERS: ${config.WORKERS} processes use up to ${needed} connections and the database allows ${row.allowed}: raise ` +
+      'its max_connections, or lower WORKERS, READ_CONNECTIONS or COMMIT_CONNECTIONS',
+  );
 }
 
 /** Resolves with the first signal; a second one ends the process at once. */

@@ -1,6 +1,6 @@
 /** The service in one process: everything between a database and a listening port, started and stopped as two lists. */
 import type { Logger } from 'pino';
-import { createDashboard, type Dashboard } from './accounts/dashboard.ts';
+import { createDashboard, DASHBOARD_CONNECTIONS, type Dashboard } from './accounts/dashboard.ts';
 import type { Secret } from './accounts/secret.ts';
 import type { Config } from './config.ts';
 import { type ChangedTable, listenForChanges } from './database/changes.ts';
@@ -17,7 +17,7 @@ import { Rejection } from './http/rejection.ts';
 import type { Route } from './http/route.ts';
 import { createServer } from './http/server.ts';
 import type { Availability } from './ingest/availability.ts';
-import { WritePath } from './ingest/write-path.ts';
+import { WRITE_PATH_CONNECTIONS, WritePath } from './ingest/write-path.ts';
 import { databaseIdentity } from './journal/identity.ts';
 import { Journal, type JournalFigures } from './journal/journal.ts';
 import { openLimits } from './limits/open-limits.ts';
@@ -79,6 +79,15 @@ export interface ServiceFigures {
 
 /** Connections for the look-ups of writers: apart from all of readers', so that readers can not starve writers. */
 const LOOKUP_CONNECTIONS = 2;
+
+/** One each: what listens for changes, look-ups of readers, the upkeep. */
+const SINGLE_CONNECTIONS = 3;
+
+/** Most connections to the database that one process uses. */
+export function connectionsOf(config: Pick<Config, 'READ_CONNECTIONS' | 'COMMIT_CONNECTIONS'>): number {
+  const pools = LOOKUP_CONNECTIONS + config.READ_CONNECTIONS + DASHBOARD_CONNECTIONS;
+  return pools + SINGLE_CONNECTIONS + config.COMMIT_CONNECTIONS + WRITE_PATH_CONNECTIONS;
+}
 
 const NEIGHBOUR =
   'Another process serves from this database and REDIS_URL is not set: limits are per process, so an app has its ' +

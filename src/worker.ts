@@ -71,7 +71,7 @@ async function start(config: Config, task: WorkerTask, log: ReturnType<typeof cr
   const engine = await chooseEngine(sql).finally(() => sql.end());
   const secret = await openSecret({ configured: config.SECRET, dataDir: config.DATA_DIR });
   return await startService({
-    config: { ...config, PORT: port },
+    config: { ...config, PORT: port, HTTP_TRANSPORT: sharedTransport(config.HTTP_TRANSPORT) },
     address,
     engine,
     secret,
@@ -80,6 +80,11 @@ async function start(config: Config, task: WorkerTask, log: ReturnType<typeof cr
     sharesPort: true,
     offersSetup,
   });
+}
+
+/** Only Linux spreads connections over sockets of one port; elsewhere the primary hands them out, which is node:http's way. */
+function sharedTransport(transport: Config['HTTP_TRANSPORT']): Config['HTTP_TRANSPORT'] {
+  return transport === 'auto' && process.platform !== 'linux' ? 'node' : transport;
 }
 
 function report(report: WorkerReport): Promise<void> {

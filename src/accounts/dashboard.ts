@@ -55,6 +55,8 @@ export interface Dashboard {
 const CONNECTIONS = 4;
 /** Of the live feeds: who looks twice a second must not wait for charts, nor they for him. */
 const LIVE_CONNECTIONS = 2;
+/** Most connections to the database that the dashboard uses. */
+export const DASHBOARD_CONNECTIONS = CONNECTIONS + LIVE_CONNECTIONS;
 
 /** Beside src/ and dist/ alike; from dist/ the page lies in dist/dashboard too. */
 const BUILT = fileURLToPath(new URL('../../dist/dashboard', import.meta.url));

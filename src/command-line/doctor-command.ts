@@ -1,7 +1,6 @@
 /** `tidemark doctor`: what is right and wrong with this installation, and what to change. */
 import type { Command } from 'commander';
 import { readConfig } from '../config.ts';
-import { examine } from '../doctor/examine.ts';
 import type { Finding, Level } from '../doctor/finding.ts';
 import { commandLog } from './output.ts';
 
@@ -14,6 +13,8 @@ export function addDoctorCommand(program: Command): void {
     .description('look at this installation and say what to change; exit code 2 where something is wrong')
     .option('--json', 'print one JSON object')
     .action(async (options: { json?: true }) => {
+      // The other commands start without loading what it looks at.
+      const { examine } = await import('../doctor/examine.ts');
       const found = await examine(process.env, commandLog(readConfig(process.env).LOG_LEVEL));
       const healthy = !found.some(({ level }) => level === 'problem');
       process.stdout.write(

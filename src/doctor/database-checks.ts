@@ -1,4 +1,5 @@
 /** Findings about the database. Facts in, findings out: nothing is asked here. */
+import { connectionsOf } from '../service.ts';
 import type { DatabaseFacts } from './database-facts.ts';
 import type { Facts } from './facts.ts';
 import { type Finding, note, ok, problem, warning } from './finding.ts';
@@ -100,14 +101,14 @@ function role({ isSuperuser, isEncrypted }: DatabaseFacts, { config }: Facts): F
   return found;
 }
 
-/** Connections of a process beside those of the settings: look-ups, upkeep, the dashboard's, a command's. */
-const OTHER_CONNECTIONS = 12;
+/** Beyond those in use there should be room for a person and a command. */
+const SPARE_CONNECTIONS = 5;
 
 function connections({ settings, connections: used }: DatabaseFacts, { config, service }: Facts): Finding[] {
   const most = Number(settings.max_connections) - Number(settings.superuser_reserved_connections);
-  const needed = config.READ_CONNECTIONS + config.COMMIT_CONNECTIONS + OTHER_CONNECTIONS;
+  const needed = connectionsOf(config);
   const free = most - used;
-  if (service.readyStatus === null ? free >= needed : free >= OTHER_CONNECTIONS) return [];
+  if (service.readyStatus === null ? free >= needed : free >= SPARE_CONNECTIONS) return [];
   return [
     warning(
       'connections',

@@ -41,6 +41,9 @@ export interface WritePathOptions {
   readonly monotonic: () => number;
 }
 
+/** Connections beside COMMIT_CONNECTIONS: two of keyed requests, the replay's, and one that asks whether it is there. */
+export const WRITE_PATH_CONNECTIONS = 4;
+
 /** Longest wait for a look-up before its request is refused. */
 const LOOKUP_PATIENCE_MS = 700;
 /** Without a journal: how long the writing connections may stand still before what waits is refused. */

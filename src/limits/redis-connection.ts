@@ -35,18 +35,21 @@ export class RedisConnection {
   /**
    * Runs the script.
    * @param keys all of one hash tag
+   * @param time microseconds, empty for Redis's own
+   * @param wanted two for each key
    * @returns three numbers for each key
    * @throws for whatever keeps Redis from answering
    */
-  async run(keys: readonly string[], args: readonly string[]): Promise<readonly number[]> {
+  async run(keys: readonly string[], time: string, wanted: readonly number[]): Promise<readonly number[]> {
+    const args = [...keys, time, wanted.join(' ')];
     try {
-      return numbers(await this.#client.evalsha(SHA, keys.length, ...keys, ...args), keys.length);
+      return numbers(await this.#client.evalsha(SHA, keys.length, ...args), keys.length);
     } catch (error) {
       const message = describeRedisError(error);
       if (message.startsWith('MOVED') && this.#client instanceof Redis) this.#becomeCluster();
       // It was restarted, or another has taken its place: the script goes along once, and nothing was counted before.
       if (!message.startsWith('NOSCRIPT')) throw error;
-      const answer = await this.#client.eval(SLIDING_LOG_SCRIPT, keys.length, ...keys, ...args);
+      const answer = await this.#client.eval(SLIDING_LOG_SCRIPT, keys.length, ...args);
       return numbers(answer, keys.length);
     }
   }
@@ -129,12 +132,10 @@ const CONNECTION = {
 } as const satisfies RedisOptions;
 
 function numbers(answer: unknown, keys: number): readonly number[] {
-  const isRight =
-    Array.isArray(answer) &&
-    answer.length === 3 * keys &&
-    answer.every((part) => typeof part === 'number' && Number.isSafeInteger(part));
-  if (!isRight) throw new Error('Redis answered something else than the script does');
-  return answer;
+  const found = String(answer).split(' ').map(Number);
+  if (found.length !== 3 * keys || !found.every(Number.isSafeInteger))
+    throw new Error('Redis answered something else than the script does');
+  return found;
 }
 
 /** One line without what a command carried: an AUTH carries the password. */

@@ -158,7 +158,7 @@ export class SharedLimits {
       if (!this.#shared) throw new Error('away');
       answer = await this.#call(
         questions.map(({ limiter, key }) => `${this.#options.prefix}:${limiter.name}:${key}`),
-        questions.flatMap(({ limiter, waiting }) => [String(waiting.length), String(limiter.limit)]),
+        questions.flatMap(({ limiter, waiting }) => [waiting.length, limiter.limit]),
       );
     } catch (error) {
       this.#leave(error);
@@ -166,13 +166,16 @@ export class SharedLimits {
       return;
     }
     for (const [index, { limiter, key, waiting }] of questions.entries()) {
-      const [accepted = 0, count = 0, resetMicros = 0] = answer.slice(3 * index, 3 * index + 3);
-      limiter.settle(key, waiting, { accepted, count, resetMicros });
+      limiter.settle(key, waiting, {
+        accepted: answer[3 * index] ?? 0,
+        count: answer[3 * index + 1] ?? 0,
+        resetMicros: answer[3 * index + 2] ?? 0,
+      });
     }
   }
 
   /** @throws where Redis does not answer in time, or not as it should */
-  #call(keys: readonly string[], args: readonly string[]): Promise<readonly number[]> {
+  #call(keys: readonly string[], wanted: readonly number[]): Promise<readonly number[]> {
     const { timeoutMs, redisTime } = this.#options;
     return new Promise((resolve, reject) => {
       const end = (): void => {
@@ -189,7 +192,7 @@ export class SharedLimits {
       const timer = setTimeout(late, timeoutMs);
       this.#calls.add(fail);
       this.#connection
-        .run(keys, [redisTime === undefined ? '' : String(redisTime()), ...args])
+        .run(keys, redisTime === undefined ? '' : String(redisTime()), wanted)
         .then((answer) => {
           end();
           resolve(answer);
@@ -239,7 +242,7 @@ export class SharedLimits {
       return;
     }
     this.#isAsking = true;
-    this.#call([`${this.#options.prefix}:asked`], ['1', '1000000']).then(
+    this.#call([`${this.#options.prefix}:asked`], [1, 1_000_000]).then(
       () => this.#enter(),
       (error: unknown) => {
         this.#reason = describeRedisError(error);

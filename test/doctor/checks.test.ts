@@ -120,7 +120,7 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     'role',
     /on db\.example\.com is not encrypted/,
   ],
-  ['few connections left', { database: { connections: 90 } }, 'warning', 'connections', /^90 of 97/],
+  ['few connections left', { database: { connections: 95 } }, 'warning', 'connections', /^95 of 97/],
   [
     'years of days',
     { database: { partitions: 3_000 } },

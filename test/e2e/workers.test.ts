@@ -138,6 +138,12 @@ describe('a start with workers that can not be is one clear line and exit code 1
     expect(oneLine(await serve({ PORT: String(server.port) }))).toMatch('in use');
   });
 
+  test.skipIf(REDIS_SERVER === undefined)('more of them than the database has connections for', async () => {
+    expect(oneLine(await serve({ WORKERS: '60' }))).toMatch(
+      /WORKERS: 60 processes use up to 840.*max_connections/,
+    );
+  });
+
   test.skipIf(REDIS_SERVER === undefined)('the database has no connections left for them', async () => {
     const { sql } = database;
     const role = `few_${process.pid}`;
