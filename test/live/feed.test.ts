@@ -193,7 +193,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     await post('{}');
     await until(() => client.events.length === 1, 'the event has come');
     await insert(10, clock.wall() - 2 * HOUR_MS);
-    clock.advance(3_000);
+    clock.advance(4_000);
     await until(() => client.has('recount'), 'the hint has come');
     expect(client.events).toHaveLength(1);
   });
