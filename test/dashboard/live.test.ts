@@ -4,7 +4,7 @@ import { mkdirSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
-import type { Browser, Page } from 'playwright-core';
+import type { Browser, Page, Request } from 'playwright-core';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { buildDashboard, launchBrowser, type Watched, withoutBrowser } from '../support/browser.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
@@ -261,6 +261,29 @@ describe.skipIf(withoutBrowser !== '')('the live mode', () => {
       await visitor.page.context().close();
       await second.stop();
     }
+  });
+
+  test('a tab that nobody looks at gives its connection back, and catches up when it is seen again', async () => {
+    await page.clock.install();
+    await open('/events');
+    const turn = (hidden: boolean): Promise<void> =>
+      page.evaluate((value) => {
+        Object.defineProperty(document, 'hidden', { value, configurable: true });
+        document.dispatchEvent(new Event('visibilitychange'));
+      }, hidden);
+    const isLive = (request: Request): boolean => request.url().includes('/live');
+    const ended = Promise.race([
+      page.waitForEvent('requestfailed', isLive),
+      page.waitForEvent('requestfinished', isLive),
+    ]);
+    await turn(true);
+    await page.clock.fastForward(11_000);
+    await ended;
+    await post(2);
+    const opened = page.waitForRequest(isLive);
+    await turn(false);
+    await opened;
+    await expect.poll(numbers).toEqual(descending(5));
   });
 
   test('the end of the session ends it, and asks to sign in', async () => {
