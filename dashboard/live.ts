@@ -17,36 +17,44 @@ export function useLive(appId: string, on: boolean, told: (news: string | null) 
   latest.current = told;
   useEffect(() => {
     if (!on) return;
-    let source: EventSource;
+    let source: EventSource | null = null;
     let timer = 0;
     let after = '';
+    const close = (): void => {
+      source?.close();
+      source = null;
+    };
     const open = (): void => {
       source = new EventSource(`/api/apps/${appId}/live?after=${after}`);
       for (const kind of ['ready', 'reset', 'recount', 'events', 'stalled', 'end']) {
         source.addEventListener(kind, ({ data, lastEventId }: MessageEvent<string>) => {
           after = lastEventId;
           setLost(kind === 'stalled');
-          if (kind === 'end') source.close();
+          if (kind === 'end') close();
           // Where it has ended for good, what is asked for next is refused, and that is shown.
           if (kind !== 'stalled') latest.current(kind === 'events' ? data : null);
         });
       }
       source.onerror = () => {
         setLost(true);
-        if (source.readyState === EventSource.CLOSED) timer = setTimeout(open, REFUSED_MS);
+        if (source?.readyState !== EventSource.CLOSED) return;
+        // Refused: what the page asks for next says why.
+        close();
+        latest.current(null);
+        timer = setTimeout(turn, REFUSED_MS);
       };
     };
     const turn = (): void => {
       clearTimeout(timer);
-      if (document.hidden) timer = setTimeout(() => source.close(), HIDDEN_MS);
-      else if (source.readyState === EventSource.CLOSED) open();
+      if (document.hidden) timer = setTimeout(close, HIDDEN_MS);
+      else if (source === null) open();
     };
-    open();
+    turn();
     document.addEventListener('visibilitychange', turn);
     return () => {
       document.removeEventListener('visibilitychange', turn);
       clearTimeout(timer);
-      source.close();
+      close();
       setLost(false);
     };
   }, [appId, on]);

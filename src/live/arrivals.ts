@@ -2,8 +2,8 @@
  * What has been committed since a position: rows that are visible now and were not in its snapshot.
  *
  * A row says by its xmin which transaction wrote it. Counts say how many rows each minute has gained, exactly, so the
- * scan of a minute, newest first, ends with the last one that is new: it costs what is new, not what is there. All
- * writers here insert outside of subtransactions, whose numbers a snapshot's list would not name.
+ * scan of a minute, newest first, ends with the last one that is new: it costs what is new, not what is there. A
+ * snapshot does not list subtransactions. Nothing here writes events in one; where somebody else does, the counts tell.
  */
 import type postgres from 'postgres';
 import type { Transaction } from '../database/connect.ts';
@@ -84,7 +84,7 @@ interface Stretch {
  * What an app has now that it had not at a position.
  * @param before the counts at that position
  * @param now    those of the transaction's snapshot
- * @returns null where there is nothing
+ * @returns null where there is nothing, `too many` where it can not be told
  */
 export async function readArrivals(
   tx: Transaction,
@@ -97,11 +97,15 @@ export async function readArrivals(
     return added > 0 ? [{ from: minute, until: minute + MINUTE_MS, most: added }] : [];
   });
   if (stretches.length === 0) return null;
-  if (stretches.reduce((total, { most }) => total + most, 0) > MOST_COUNTED) return 'too many';
+  const added = stretches.reduce((total, { most }) => total + most, 0);
+  if (added > MOST_COUNTED) return 'too many';
   const events = await newestEvents(tx, appId, since, stretches, MOST_EVENTS);
-  if (events.length < MOST_EVENTS) return events.length === 0 ? null : complete(events);
-  const counts = await countByType(tx, appId, since, stretches);
-  return { events, counts, skipped: sum(counts) - events.length };
+  const arrivals =
+    events.length < MOST_EVENTS
+      ? complete(events)
+      : { events, counts: await countByType(tx, appId, since, stretches), skipped: added - events.length };
+  // Rows that the counts have and the snapshot does not tell apart: of a subtransaction.
+  return sum(arrivals.counts) === added ? arrivals : 'too many';
 }
 
 /**

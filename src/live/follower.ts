@@ -31,16 +31,21 @@ export interface FollowerOptions {
   readonly appId: number;
   /** Milliseconds since 1970. */
   readonly now: () => number;
+  /** Milliseconds of a monotonic clock. */
+  readonly monotonic: () => number;
   readonly log: Logger;
 }
 
 /** Between two looks; what a look itself takes comes on top. */
 const LOOK_EVERY_MS = 400;
-/** A look that takes long is followed by a pause of so many times its length. */
+/** A look that takes long is followed by a pause of so many times its length, up to a limit. */
 const PAUSE_FACTOR = 4;
+const MOST_PAUSE_MS = 2_000;
 /** How often counts further back are looked at, and how long the database is silent before watchers are told. */
-const RECOUNT_EVERY_MS = 2_000;
+const RECOUNT_EVERY_MS = 3_000;
 const STALLED_AFTER_MS = 3_000;
+/** Counting minutes that takes longer is left out until there is less to count. */
+const MOST_COUNTING_MS = 300;
 const TELL_POSITION_EVERY_MS = 60_000;
 
 /** Resuming watchers of so many different positions are told in one look; others wait for the next one. */
@@ -50,9 +55,10 @@ const MOST_RESUMED = 8;
 interface Seen {
   readonly position: Position;
   readonly snapshot: string;
-  readonly minutes: MinuteCounts;
-  /** All events, when they were last counted, and what has arrived since. */
-  readonly total: { readonly at: number; readonly count: number; readonly since: number };
+  /** Null where they cost too much: on TimescaleDB those of the last minutes are counted from rows. */
+  readonly minutes: MinuteCounts | null;
+  /** All events, when they were last counted, and what has arrived since; null where that is not known. */
+  readonly total: { readonly at: number; readonly count: number; readonly since: number } | null;
 }
 
 interface Look {
@@ -118,11 +124,13 @@ export class Follower {
     if (this.#timer !== null) clearTimeout(this.#timer);
     this.#timer = setTimeout(() => {
       this.#timer = null;
-      const startedAt = performance.now();
+      const { monotonic } = this.#options;
+      const startedAt = monotonic();
       this.#looking = this.#look().finally(() => {
         this.#looking = null;
-        const took = performance.now() - startedAt;
-        if (this.isWatched) this.#schedule(Math.max(LOOK_EVERY_MS, PAUSE_FACTOR * took));
+        const took = monotonic() - startedAt;
+        if (this.isWatched)
+          this.#schedule(Math.max(LOOK_EVERY_MS, Math.min(PAUSE_FACTOR * took, MOST_PAUSE_MS)));
       });
     }, delay);
   }
@@ -182,17 +190,30 @@ export class Follower {
     tx: Transaction,
     { at, seen, joining }: { at: number; seen: Seen | null; joining: readonly Watcher[] },
   ): Promise<Look> {
-    const { appId } = this.#options;
+    const { appId, monotonic } = this.#options;
     const snapshot = await readSnapshot(tx);
     const position = parseSnapshot(snapshot, at);
-    const minutes = await countMinutes(tx, appId, { since: seen?.position.at ?? at, now: at });
+    const before = seen?.minutes ?? null;
+    // Without counts the rows are sought one by one, and more of them than can be missed are as many as can be told.
+    const sought =
+      seen !== null && before === null ? await this.#missedSince(tx, seen.position, position) : null;
+    const found = sought !== 'too many' && sought?.events.length === 0 ? null : sought;
+    const startedAt = monotonic();
+    const minutes =
+      sought === 'too many'
+        ? null
+        : await countMinutes(tx, appId, { since: seen?.position.at ?? at, now: at });
+    const countingMs = monotonic() - startedAt;
     const arrivals =
       seen === null
         ? 'too many'
-        : await readArrivals(tx, appId, seen.position, { before: seen.minutes, now: minutes });
+        : before === null || minutes === null
+          ? found
+          : await readArrivals(tx, appId, seen.position, { before, now: minutes });
     const { total, hasOlder } = await this.#recount(tx, at, seen, arrivals);
     const joined = await this.#readMissed(tx, position, joining);
-    return { seen: { position, snapshot, minutes, total }, arrivals, hasOlder, joined };
+    const kept = countingMs > MOST_COUNTING_MS ? null : minutes;
+    return { seen: { position, snapshot, minutes: kept, total }, arrivals, hasOlder, joined };
   }
 
   /** Whether counts have changed further back than events are told of; not in every look. */
@@ -202,13 +223,18 @@ export class Follower {
     seen: Seen | null,
     arrivals: Look['arrivals'],
   ): Promise<{ total: Seen['total']; hasOlder: boolean }> {
-    const isKnown = seen !== null && arrivals !== 'too many';
-    const since = isKnown ? seen.total.since + (arrivals === null ? 0 : sum(arrivals.counts)) : 0;
-    if (isKnown && Math.abs(at - seen.total.at) < RECOUNT_EVERY_MS)
-      return { total: { ...seen.total, since }, hasOlder: false };
+    // Where nobody knows how many have arrived, the next total has nothing to be compared with.
+    if (seen !== null && arrivals === 'too many') return { total: null, hasOlder: false };
+    const added = arrivals === null || arrivals === 'too many' ? 0 : sum(arrivals.counts);
+    const before = seen?.total ?? null;
+    const since = (before?.since ?? 0) + added;
+    if (before !== null && Math.abs(at - before.at) < RECOUNT_EVERY_MS)
+      return { total: { ...before, since }, hasOlder: false };
     const count = await countAll(tx, this.#options.appId);
-    const hasOlder = isKnown && count !== seen.total.count + since;
-    return { total: { at, count, since: 0 }, hasOlder };
+    return {
+      total: { at, count, since: 0 },
+      hasOlder: before !== null && count !== before.count + since,
+    };
   }
 
   async #readMissed(tx: Transaction, now: Position, joining: readonly Watcher[]): Promise<Look['joined']> {

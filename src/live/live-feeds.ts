@@ -100,8 +100,8 @@ export class LiveFeeds {
   #followerOf(appId: number): Follower {
     const known = this.#followers.get(appId);
     if (known !== undefined) return known;
-    const { sql, log, wall } = this.#options;
-    const follower = new Follower({ sql, appId, now: wall, log });
+    const { sql, log, wall, monotonic } = this.#options;
+    const follower = new Follower({ sql, appId, now: wall, monotonic, log });
     this.#followers.set(appId, follower);
     return follower;
   }

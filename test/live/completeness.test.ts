@@ -242,4 +242,26 @@ describe.each(availableEngines())('on %s', (engine) => {
     expect(client.events.at(-1)?.id).toBe(eventId);
     client.close();
   });
+
+  test('rows of a savepoint, which snapshots do not list, begin the page anew', async () => {
+    const app = await newOwnApp(owner);
+    const post = () =>
+      serviceAt(1).post({ loggingToken: app.loggingToken, typeId: undefined, typeName: 'posted' });
+    await post();
+    const client = await LiveClient.follow(serviceAt(0).port, app.appId, { cookie: owner.cookie });
+    const early = await database.sql.reserve();
+    await early`BEGIN`;
+    await early`CREATE TEMPORARY TABLE busy ON COMMIT DROP AS SELECT 1`;
+    await early`SAVEPOINT inner_one`;
+    await early`
+      INSERT INTO events (id, app_id, type_id, created_at, payload)
+      SELECT gen_random_uuid(), app_id, type_id, ${Date.now()}, '{}' FROM events
+       WHERE app_id = (SELECT id FROM apps WHERE public_id = ${app.appId})`;
+    await post();
+    await until(() => client.events.length === 1, 'the later event has come');
+    await early`COMMIT`;
+    early.release();
+    await until(() => client.has('reset'), 'the reader is told to begin anew');
+    client.close();
+  });
 });
