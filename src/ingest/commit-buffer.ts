@@ -45,7 +45,9 @@ const QUIET_COMMITS = 6;
 
 interface Entry {
   readonly event: AcceptedEvent;
-  readonly resolve: (outcome: Rejection | null) => void;
+  readonly resolve: (outcome: Rejection | null, index: number) => void;
+  /** Its place among those that came together. */
+  readonly index: number;
 }
 
 /** Events that wait, in order of arrival. */
@@ -137,7 +139,7 @@ export class CommitBuffer {
     const refusal = this.#admit(this.#single, 1, payloadBytes(event));
     if (refusal !== null) return Promise.resolve(refusal);
     return new Promise((resolve) => {
-      this.#single.push({ event, resolve });
+      this.#single.push({ event, resolve, index: 0 });
       this.#schedule();
     });
   }
@@ -155,14 +157,13 @@ export class CommitBuffer {
     return new Promise((resolve) => {
       const outcomes: (Rejection | null)[] = [];
       let waiting = events.length;
-      for (const [index, event] of events.entries()) {
-        const settle = (outcome: Rejection | null): void => {
-          outcomes[index] = outcome;
-          waiting -= 1;
-          if (waiting === 0) resolve(outcomes);
-        };
-        this.#bulk.push({ event, resolve: settle });
-      }
+      // One function for all: ten thousand of them would be a burden of their own.
+      const settle = (outcome: Rejection | null, index: number): void => {
+        outcomes[index] = outcome;
+        waiting -= 1;
+        if (waiting === 0) resolve(outcomes);
+      };
+      for (const [index, event] of events.entries()) this.#bulk.push({ event, resolve: settle, index });
       this.#schedule();
     });
   }
@@ -217,7 +218,7 @@ export class CommitBuffer {
     (isBulk ? this.#bulk : this.#single).release(batch);
     // The next batch goes out before this one's answers are written: the database works while they are.
     this.#flush();
-    for (const [index, entry] of batch.entries()) entry.resolve(outcomeOf(outcomes, index));
+    for (const [index, entry] of batch.entries()) entry.resolve(outcomeOf(outcomes, index), entry.index);
     if (this.depth === 0) this.#onDrained?.();
   }
 }
