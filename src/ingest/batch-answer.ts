@@ -16,13 +16,17 @@ export type Result = StoredEvent | Rejection;
 export function batchAnswer(results: readonly Result[]): { readonly status: number; readonly body: string } {
   let stored = 0;
   let texts = '';
+  // A type's id is of our own making, but may have come by a restore: it is escaped, once.
+  const typeTexts = new Map<string, string>();
   for (const result of results) {
     if (texts !== '') texts += ',';
     if (result instanceof Rejection) {
       texts += JSON.stringify(result.fields());
     } else {
       const { eventId, typeId, createdAt } = result;
-      texts += `{"eventId":"${eventId}","typeId":${JSON.stringify(typeId)},"timestamp":"${timestamp(createdAt)}"}`;
+      const typeText = typeTexts.get(typeId) ?? JSON.stringify(typeId);
+      typeTexts.set(typeId, typeText);
+      texts += `{"eventId":"${eventId}","typeId":${typeText},"timestamp":"${timestamp(createdAt)}"}`;
       stored += 1;
     }
   }

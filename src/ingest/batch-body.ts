@@ -1,6 +1,6 @@
 /** The body of a batch: text → events, each read or refused by itself, without keeping other requests waiting. */
 import { Rejection } from '../http/rejection.ts';
-import { type BatchEvent, parseBatchEvent } from './batch-event.ts';
+import { type BatchEvent, parseBatchEvent, TypeReferences } from './batch-event.ts';
 import { documentPieces, linePieces, type Piece } from './batch-text.ts';
 
 export interface BatchLimits {
@@ -38,6 +38,7 @@ export async function readBatch(
   limits: BatchLimits,
 ): Promise<readonly (BatchEvent | Rejection)[] | Rejection> {
   const pieces = lines ? linePieces(text) : documentPieces(text);
+  const types = new TypeReferences();
   const read: (BatchEvent | Rejection)[] = [];
   let pausedAt = performance.now();
   for (;;) {
@@ -46,7 +47,7 @@ export async function readBatch(
       if ('problem' in piece) return invalid(piece.problem);
       return checkedCount(read.slice(read.length - piece.events), limits);
     }
-    const event = readPiece(piece, limits);
+    const event = readPiece(piece, types, limits);
     if (event === NOT_JSON && !lines) return event;
     if (event === NOT_JSON) read.push(BAD_LINE);
     else if (piece.kind === 'event' && event !== null) read.push(event);
@@ -63,8 +64,12 @@ const NOT_JSON = invalid('The body is not valid JSON.');
 const BAD_LINE = invalid('The line is not valid JSON.');
 
 /** @returns null for what is no event and nothing wrong */
-function readPiece({ kind, text }: Piece, { maxEventBytes }: BatchLimits): BatchEvent | Rejection | null {
-  if (text.length > maxEventBytes || Buffer.byteLength(text) > maxEventBytes) {
+function readPiece(
+  { kind, text }: Piece,
+  types: TypeReferences,
+  { maxEventBytes }: BatchLimits,
+): BatchEvent | Rejection | null {
+  if (3 * text.length > maxEventBytes && Buffer.byteLength(text) > maxEventBytes) {
     const what = kind === 'event' ? 'An event' : 'A field beside "events"';
     return new Rejection('payloadTooLarge', `${what} may have at most ${maxEventBytes} bytes.`);
   }
@@ -74,7 +79,7 @@ function readPiece({ kind, text }: Piece, { maxEventBytes }: BatchLimits): Batch
   } catch {
     return NOT_JSON;
   }
-  return kind === 'event' ? parseBatchEvent(text, value) : null;
+  return kind === 'event' ? parseBatchEvent(text, value, types) : null;
 }
 
 function checkedCount(

@@ -18,7 +18,26 @@ const EVENT_SCHEMA = {
 
 const isEvent = new Ajv({ strict: true }).compile<FromSchema<typeof EVENT_SCHEMA>>(EVENT_SCHEMA);
 
+/**
+ * The types that a batch names, each once: what is the same name is the same object, so that thousands of events are
+ * told apart by it without looking at their names again.
+ */
+export class TypeReferences {
+  readonly #byId = new Map<string, TypeReference>();
+  readonly #byName = new Map<string, TypeReference>();
+
+  same(reference: TypeReference): TypeReference {
+    const known = 'typeId' in reference ? this.#byId : this.#byName;
+    const name = 'typeId' in reference ? reference.typeId : reference.typeName;
+    const found = known.get(name);
+    if (found !== undefined) return found;
+    known.set(name, reference);
+    return reference;
+  }
+}
+
 export interface BatchEvent {
+  /** One of the batch's {@link TypeReferences}. */
   readonly type: TypeReference;
   /** Milliseconds since 1970; null: now. */
   readonly createdAt: number | null;
@@ -30,14 +49,14 @@ export interface BatchEvent {
  * Reads an event.
  * @param text what JSON.parse has made `value` of
  */
-export function parseBatchEvent(text: string, value: unknown): BatchEvent | Rejection {
+export function parseBatchEvent(text: string, value: unknown, types: TypeReferences): BatchEvent | Rejection {
   if (!isEvent(value)) return invalid(explain(isEvent.errors?.[0], 'event'));
   const type = typeReference(value);
   if (type instanceof Rejection) return type;
   const createdAt = value.createdAt ? parseEventTime(value.createdAt) : null;
   if (typeof createdAt === 'string') return invalid(`The field "createdAt" ${createdAt}.`);
   const payload = payloadText(text);
-  return payload instanceof Rejection ? payload : { type, createdAt, payload };
+  return payload instanceof Rejection ? payload : { type: types.same(type), createdAt, payload };
 }
 
 function invalid(details: string): Rejection {

@@ -53,7 +53,9 @@ const STALL_CHECK_MS = 100;
 
 interface Entry {
   readonly event: AcceptedEvent;
-  readonly resolve: (outcome: Rejection | null) => void;
+  readonly resolve: (outcome: Rejection | null, index: number) => void;
+  /** Its place among those that came together. */
+  readonly index: number;
 }
 
 /** Events that wait, in order of arrival. */
@@ -108,7 +110,7 @@ class Queue {
     const refused = this.#entries;
     this.#entries = [];
     this.release(refused);
-    for (const entry of refused) entry.resolve(refusal);
+    for (const entry of refused) entry.resolve(refusal, entry.index);
   }
 }
 
@@ -163,7 +165,7 @@ export class CommitBuffer {
     const refusal = this.#admit(this.#single, 1, payloadBytes(event));
     if (refusal !== null) return Promise.resolve(refusal);
     return new Promise((resolve) => {
-      this.#single.push({ event, resolve });
+      this.#single.push({ event, resolve, index: 0 });
       this.#schedule();
     });
   }
@@ -181,14 +183,13 @@ export class CommitBuffer {
     return new Promise((resolve) => {
       const outcomes: (Rejection | null)[] = [];
       let waiting = events.length;
-      for (const [index, event] of events.entries()) {
-        const settle = (outcome: Rejection | null): void => {
-          outcomes[index] = outcome;
-          waiting -= 1;
-          if (waiting === 0) resolve(outcomes);
-        };
-        this.#bulk.push({ event, resolve: settle });
-      }
+      // One function for all: ten thousand of them would be a burden of their own.
+      const settle = (outcome: Rejection | null, index: number): void => {
+        outcomes[index] = outcome;
+        waiting -= 1;
+        if (waiting === 0) resolve(outcomes);
+      };
+      for (const [index, event] of events.entries()) this.#bulk.push({ event, resolve: settle, index });
       this.#schedule();
     });
   }
@@ -269,7 +270,7 @@ export class CommitBuffer {
     for (const [index, entry] of batch.entries()) {
       const outcome = outcomeOf(outcomes, index);
       if (outcome === null) this.#stored += 1;
-      entry.resolve(outcome);
+      entry.resolve(outcome, entry.index);
     }
     if (this.depth === 0) {
       this.#unwatch();

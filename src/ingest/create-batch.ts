@@ -106,7 +106,7 @@ async function authenticate(tokens: LoggingTokens, authorization: string): Promi
   return new Rejection(appId.reason, appId.details, { headers: ASK_FOR_BEARER });
 }
 
-type Types = ReadonlyMap<string, EventType | Rejection>;
+type Types = ReadonlyMap<TypeReference, EventType | Rejection>;
 
 /** Each type that the events name, looked up once. */
 async function resolveTypes(
@@ -114,19 +114,15 @@ async function resolveTypes(
   appId: number,
   events: readonly (BatchEvent | Rejection)[],
 ): Promise<Types> {
-  const named = new Map<string, TypeReference>();
-  for (const event of events) if (!(event instanceof Rejection)) named.set(nameOf(event.type), event.type);
-  const types = new Map<string, EventType | Rejection>();
-  const references = named.entries();
+  const named = new Set<TypeReference>();
+  for (const event of events) if (!(event instanceof Rejection)) named.add(event.type);
+  const types = new Map<TypeReference, EventType | Rejection>();
+  const references = named.values();
   const lookUp = async (): Promise<void> => {
-    for (const [name, reference] of references) types.set(name, await eventTypes.find(appId, reference));
+    for (const reference of references) types.set(reference, await eventTypes.find(appId, reference));
   };
   await Promise.all(Array.from({ length: TYPE_LOOKUPS }, lookUp));
   return types;
-}
-
-function nameOf(type: TypeReference): string {
-  return 'typeId' in type ? `id ${type.typeId}` : `name ${type.typeName}`;
 }
 
 /** A batch whose events have been accepted, or refused one by one. */
@@ -182,7 +178,7 @@ function check(
   boundary: number,
 ): { readonly event: BatchEvent; readonly type: EventType } | Rejection {
   if (event instanceof Rejection) return event;
-  const type = types.get(nameOf(event.type));
+  const type = types.get(event.type);
   if (type === undefined) throw new Error('A type was not looked up.');
   if (type instanceof Rejection) return type;
   const problem = event.createdAt === null ? null : timeProblem(event.createdAt, acceptedAt, boundary);
