@@ -1,4 +1,4 @@
-/** Every line of the list in SECURITY.md has a test that is named after it: `security 19: …`. */
+/** Every line of the list in SECURITY.md has a test that is named after it: “security”, its number, a colon. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
@@ -9,8 +9,8 @@ const LINES = Array.from({ length: 28 }, (_, index) => index + 1);
 const NOT_TESTED_HERE = [23, 25];
 
 test('every line of the security list has a test that is named after it', () => {
-  const files = readdirSync(FOLDER, { recursive: true, encoding: 'utf8' }).filter((file) =>
-    /\.(test|contract)\.ts$/.test(file),
+  const files = readdirSync(FOLDER, { recursive: true, encoding: 'utf8' }).filter(
+    (file) => /\.(test|contract)\.ts$/.test(file) && !file.startsWith('security-lines'),
   );
   const named = new Set(
     files.flatMap((file) =>
