@@ -60,7 +60,10 @@ export class Workers implements Pick<Service, 'port' | 'transport' | 'setupPath'
     try {
       await workers.#startAll(config.WORKERS);
     } catch (error) {
+      // One that does not even come to its start must not hold up the end.
+      const deadline = setTimeout(() => workers.kill(), config.SHUTDOWN_TIMEOUT_SECONDS * 1_000);
       await workers.stop();
+      clearTimeout(deadline);
       throw error;
     }
     return workers;

@@ -141,6 +141,9 @@ function numbers(answer: unknown, keys: number): readonly number[] {
 /** One line without what a command carried: an AUTH carries the password. */
 export function describeRedisError(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
+  // A cluster's own error says only that no node answered.
+  if ('lastNodeError' in error && error.lastNodeError instanceof Error)
+    return describeRedisError(error.lastNodeError);
   if (error.message !== '') return error.message;
   // Of several addresses of one name none could be connected to.
   return 'code' in error ? String(error.code) : error.name;
