@@ -37,8 +37,10 @@ interface Options {
 }
 
 /** For people, while it runs; with --json standard output belongs to the JSON. */
+let audience: NodeJS.WriteStream = process.stdout;
+
 function say(line: string): void {
-  process.stderr.write(`${line}\n`);
+  audience.write(`${line}\n`);
 }
 
 async function runScenario(bench: Workbench, scenario: Scenario, options: RunOptions): Promise<StoredResult> {
@@ -120,6 +122,7 @@ async function main(names: readonly string[], given: Options): Promise<number> {
     await writeReport(SCENARIOS.map(({ name }) => name));
     return 0;
   }
+  if (given.json === true) audience = process.stderr;
   const length: Length = given.judge ?? (given.quick === true ? 'quick' : 'full');
   const set = given.judge === undefined ? null : await readJudgedSet(given.judge);
   const profileFolder = given.profile === true ? resolve(ROOT, '.bench', 'profiles') : null;
@@ -177,7 +180,7 @@ const program = new Command('bench')
     process.exitCode = await main(names, options).catch((error: unknown) => {
       // What the person at the keyboard can put right needs no stack.
       const text = error instanceof Error && !(error instanceof StartupError) ? error.stack : undefined;
-      say(`bench: ${text ?? (error instanceof Error ? error.message : String(error))}`);
+      process.stderr.write(`bench: ${text ?? (error instanceof Error ? error.message : String(error))}\n`);
       return 2;
     });
   });

@@ -81,7 +81,7 @@ export class Workbench {
     const dataDir = join(folder, 'data');
     const log = { info: () => undefined, warn: (line: string) => process.stderr.write(`${line}\n`) };
     const postgres = await openEmbedded({ dataDir, log });
-    const sql = connect(postgres.connection, { connections: 4, name: 'tidemark bench' });
+    const sql = connect(postgres.connection, { connections: 8, name: 'tidemark bench' });
     const { engine, description } = await chooseEngine(sql);
     await migrate(sql, engine);
     await sql.unsafe(RIVAL_TABLES);
@@ -139,9 +139,10 @@ export class Workbench {
   }
 
   async makeApps(count: number, name: string): Promise<BenchApp[]> {
-    const apps: BenchApp[] = [];
-    for (let index = 0; index < count; index += 1) apps.push(await this.makeApp(`${name} ${index + 1}`));
-    return apps;
+    // As many at once as there are connections: each is a commit or two, which others' share where the disk is slow.
+    return await Promise.all(
+      Array.from({ length: count }, (_, index) => this.makeApp(`${name} ${index + 1}`)),
+    );
   }
 
   async makeApp(name: string): Promise<BenchApp> {
