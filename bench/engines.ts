@@ -252,6 +252,8 @@ const results = {
   bench: 'engines',
   at: new Date().toISOString(),
   machine: { cpu: cpus()[0]?.model, cores: cpus().length, node: process.version },
+  priority:
+    process.env.REALTIME === '1' ? 'real time for reads and import, loading beside other work' : 'ordinary',
   engines: [await measure(POSTGRES_URL), await measure(TIMESCALE_URL)],
 };
 await mkdir(new URL('../../bench/results/', import.meta.url), { recursive: true });
