@@ -180,7 +180,7 @@ describe.each(availableEngines())('on %s a batch', (engine) => {
           FROM ${service.sql(relation)} WHERE app_id = ${app.id}`;
       expect({ relation, ...counted }).toEqual({ relation, all: 10_000, types: 10_000 });
     }
-  }, 90_000);
+  }, 120_000);
 
   test('reads back in order, those of one millisecond as they were sent', async () => {
     const own = await service.newApp();

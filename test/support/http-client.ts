@@ -15,6 +15,8 @@ export interface HttpRequest {
   /** In place of the usual ones where a name is given again; null leaves one out. */
   readonly headers?: Readonly<Record<string, string | null>>;
   readonly body?: string | Buffer;
+  /** How long the response may take, in milliseconds. */
+  readonly patienceMs?: number;
 }
 
 /** The server ended the connection before a whole response had come. */
@@ -82,8 +84,8 @@ export class HttpConnection {
    * @param toHead the request was HEAD: its response has no body whatever its Content-Length says
    * @throws ConnectionEnded
    */
-  async response(toHead = false): Promise<HttpResponse> {
-    const deadline = Date.now() + PATIENCE_MS;
+  async response(toHead = false, patienceMs = PATIENCE_MS): Promise<HttpResponse> {
+    const deadline = Date.now() + patienceMs;
     for (;;) {
       const parsed = parseResponse(this.#received, toHead, this.#over);
       if (parsed !== null) {
@@ -144,7 +146,7 @@ export async function request(port: number, options: HttpRequest): Promise<HttpR
   const connection = await HttpConnection.open(port);
   try {
     await connection.send(options);
-    return await connection.response(options.method === 'HEAD');
+    return await connection.response(options.method === 'HEAD', options.patienceMs);
   } finally {
     connection.destroy();
   }
