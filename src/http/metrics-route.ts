@@ -38,6 +38,7 @@ export function metricsRoute({ figures, token, publicUrl, trustedProxies }: Metr
   return {
     method: 'GET',
     path: '/metrics',
+    isEssential: true,
     headers: ['authorization', ...LOCALITY_HEADERS],
     remoteAddress: true,
     handle: async (exchange) =>

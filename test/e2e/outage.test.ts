@@ -92,7 +92,7 @@ async function segments(): Promise<string[]> {
   return names.filter((name) => name.endsWith('.journal')).sort();
 }
 
-test('PostgreSQL is killed and stays away, the server is killed meanwhile and its last record torn: nothing acknowledged is lost', async () => {
+test('security 22: PostgreSQL is killed and stays away, the server is killed meanwhile and its last record torn: nothing acknowledged is lost', async () => {
   await run();
   const ledger = ledgerOf('killed in an outage');
   ledger.start(PRODUCERS);
@@ -116,7 +116,7 @@ test('PostgreSQL is killed and stays away, the server is killed meanwhile and it
   expect(await compare(ledger)).toEqual(FLAWLESS);
 });
 
-test('PostgreSQL is killed and comes back, again and again: producers only ever see 201', async () => {
+test('security 22: PostgreSQL is killed and comes back, again and again: producers only ever see 201', async () => {
   await run();
   const ledger = ledgerOf('only 201');
   ledger.start(PRODUCERS);
@@ -133,7 +133,7 @@ test('PostgreSQL is killed and comes back, again and again: producers only ever 
   expect(await compare(ledger)).toEqual(FLAWLESS);
 });
 
-test('PostgreSQL is paused and resumed: producers go on, and a commit that was only late stores nothing twice', async () => {
+test('security 22: PostgreSQL is paused and resumed: producers go on, and a commit that was only late stores nothing twice', async () => {
   await run();
   const ledger = ledgerOf('paused');
   ledger.start(PRODUCERS);

@@ -251,7 +251,7 @@ describe.skipIf(REDIS_SERVER === undefined)('three servers on one database and o
     expect(row?.events).toBe(1_000);
   });
 
-  test('Redis paused, killed and started again in the middle: every post is answered, and limits are shared again', async () => {
+  test('security 25: Redis paused, killed and started again in the middle: every post is answered, and limits are shared again', async () => {
     const all = await three({ CREATE_LIMIT_PER_MINUTE: '1000000', REDIS_TIMEOUT_MS: '200' });
     const SHARED = 'Limits are shared through Redis';
     const AWAY = 'Redis is away: until it is back, limits are per process';

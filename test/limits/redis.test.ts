@@ -152,7 +152,7 @@ describe.skipIf(REDIS_SERVER === undefined)('on a real Redis,', () => {
     expect(limits.figures).toEqual({ shared: true, fallbacks: 0, ownDecisions: 0 });
   });
 
-  test('while Redis is paused requests go on, within the own window, which knows what Redis accepted', async () => {
+  test('security 25: while Redis is paused requests go on, within the own window, which knows what Redis accepted', async () => {
     const limits = await connect({ timeoutMs: 200 });
     const limiter = limits.limiter({ name: newName(), limit: 10 });
     await until(() => limits.figures.shared, 'Redis is quick enough');
@@ -176,7 +176,7 @@ describe.skipIf(REDIS_SERVER === undefined)('on a real Redis,', () => {
     expect(messages().at(-1)).toBe(SHARED);
   });
 
-  test('Redis killed and started again, empty: one line at each change, and the window goes on in each process', async () => {
+  test('security 25: Redis killed and started again, empty: one line at each change, and the window goes on in each process', async () => {
     const limits = await connect();
     const limiter = limits.limiter({ name: newName(), limit: 10 });
     expect(await acceptedOf([limiter], 4)).toBe(4);
