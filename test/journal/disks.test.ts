@@ -79,7 +79,7 @@ test.skipIf(!mountsAllowed())(
 );
 
 test.skipIf(!mountsAllowed()).each([false, true])(
-  'a full disk under the database (journal: %s) heals without help, and the ledger holds',
+  'security 23: a full disk under the database (journal: %s) heals without help, and the ledger holds',
   async (journaled) => {
     const postgres = await RestartablePostgres.make();
     undo.push(() => postgres.stop());
@@ -145,7 +145,7 @@ int fdatasync(int fd) {
 }`;
 
 test.skipIf(!hasCompiler)(
-  'an fsync that fails under the database, which ends it, costs producers with a journal nothing, and it heals by itself',
+  'security 23: an fsync that fails under the database, which ends it, costs producers with a journal nothing, and it heals by itself',
   async () => {
     const folder = await temporaryFolder();
     await chmod(folder, 0o777);
