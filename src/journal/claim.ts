@@ -21,7 +21,7 @@ const MAX_SOCKET_PATH = process.platform === 'darwin' ? 103 : 107;
 /**
  * Claims a folder. Of several that try at once at most one gets it: each first announces itself, then looks around.
  * @returns null where another process has it, or tries in this moment
- * @throws StartupError where the path is too long for a socket
+ * @throws StartupError where no socket can be made there
  */
 export async function claimFolder(folder: string): Promise<Claim | null> {
   const own = `owner-${randomBytes(4).toString('hex')}`;
@@ -34,7 +34,14 @@ export async function claimFolder(folder: string): Promise<Claim | null> {
   // Not shared with other workers of a cluster, and no reason for the process to stay.
   server.listen({ path, exclusive: true });
   server.unref();
-  await once(server, 'listening');
+  try {
+    await once(server, 'listening');
+  } catch (error) {
+    throw new StartupError(
+      `JOURNAL_DIR: no Unix socket can be made in ${folder} (${errorCode(error)}): choose a folder of this user on a local disk`,
+      { cause: error },
+    );
+  }
   const release = async (): Promise<void> => {
     const closed = once(server, 'close');
     server.close(); // This removes the socket too.

@@ -60,7 +60,12 @@ async function untilTaken(service: TestService, requests: number): Promise<void>
 
 describe.each(availableEngines())('on %s', (engine) => {
   test('security 24: of 500 posts that wait for one commit, the one that can not be stored gets 400 and 499 get 201', async () => {
-    const { service, proxy } = await proxied({ engine, config: { COMMIT_CONNECTIONS: 1 } });
+    // The clock stands, so that a commit that is held up is none that stands still.
+    const { service, proxy } = await proxied({
+      engine,
+      clock: new TestClock(),
+      config: { COMMIT_CONNECTIONS: 1 },
+    });
     await service.sql.unsafe(
       `ALTER TABLE events ADD CONSTRAINT no_poison CHECK (payload::text NOT LIKE '%poison%')`,
     );
@@ -208,7 +213,10 @@ test('a failure that no retry could mend is answered with 500, its request id, a
 });
 
 test('security 27: more events than may wait for their commit are refused with 503 at once, and those that wait are stored', async () => {
-  const { service, proxy } = await proxied({ config: { COMMIT_BUFFER_EVENTS: 10, COMMIT_CONNECTIONS: 1 } });
+  const { service, proxy } = await proxied({
+    clock: new TestClock(),
+    config: { COMMIT_BUFFER_EVENTS: 10, COMMIT_CONNECTIONS: 1 },
+  });
   proxy.next(isCopy, 'hold-answer');
   const waiting = Array.from({ length: 10 }, () => service.post());
   await untilTaken(service, 10);
@@ -221,7 +229,7 @@ test('security 27: more events than may wait for their commit are refused with 5
 });
 
 test('a stop answers every post that waits for its commit', async () => {
-  const { service, proxy } = await proxied({ config: { COMMIT_CONNECTIONS: 1 } });
+  const { service, proxy } = await proxied({ clock: new TestClock(), config: { COMMIT_CONNECTIONS: 1 } });
   proxy.next(isCopy, 'hold-answer');
   const posts = Array.from({ length: 30 }, () => service.post());
   await untilTaken(service, 30);
