@@ -68,16 +68,20 @@ async function prepare(
   log: Logger,
 ): Promise<{ engine: EngineChoice; secret: Secret; hasApps: boolean }> {
   const sql = connect(address, { connections: 1, name: 'tidemark start' });
-  const engine = await chooseEngine(sql);
-  if (engine.note !== null) log.info(engine.note);
-  const { applied } = await migrate(sql, engine.engine);
-  if (applied.length > 0) log.info({ applied }, 'The schema was brought up to date');
-  const secret = await openSecret({ configured: config.SECRET, dataDir: config.DATA_DIR });
-  await checkFingerprint(sql, secret, log);
-  if (config.WORKERS > 1) await checkConnections(config, sql);
-  const [installation] = await sql<{ hasApps: boolean }[]>`SELECT EXISTS (SELECT FROM apps) AS "hasApps"`;
-  await sql.end();
-  return { engine, secret, hasApps: installation?.hasApps ?? false };
+  try {
+    const engine = await chooseEngine(sql);
+    if (engine.note !== null) log.info(engine.note);
+    const { applied } = await migrate(sql, engine.engine);
+    if (applied.length > 0) log.info({ applied }, 'The schema was brought up to date');
+    const secret = await openSecret({ configured: config.SECRET, dataDir: config.DATA_DIR });
+    await checkFingerprint(sql, secret, log);
+    if (config.WORKERS > 1) await checkConnections(config, sql);
+    const [installation] = await sql<{ hasApps: boolean }[]>`SELECT EXISTS (SELECT FROM apps) AS "hasApps"`;
+    return { engine, secret, hasApps: installation?.hasApps ?? false };
+  } finally {
+    // An open connection would keep a refused start from ending.
+    await sql.end();
+  }
 }
 
 /**
