@@ -13,10 +13,10 @@ would be named; a goal that was missed is.
 `;
 
 function section(result: StoredResult): string {
-  const { scenario, about, at, commit, machine, versions, length } = result;
+  const { scenario, about, at, commit, machine, loadBefore, versions, length } = result;
   const circumstances =
     `${at.slice(0, 16).replace('T', ' ')} UTC, commit ${commit}${length === 'full' ? '' : `, ${length} run`}; ` +
-    `${machine.cpu}, ${machine.cores} cores, ${machine.memoryGb} GB; ` +
+    `${machine.cpu}, ${machine.cores} cores, ${machine.memoryGb} GB, load ${loadBefore.toFixed(1)} before; ` +
     Object.entries(versions)
       .map(([name, version]) => (name === 'database' ? version : `${name} ${version}`))
       .join(', ');

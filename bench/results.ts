@@ -1,7 +1,7 @@
 /** Results as files: one per scenario, with the machine, the versions and the commit that they belong to. */
 import { execFile } from 'node:child_process';
 import { copyFile, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
-import { cpus, release, totalmem } from 'node:os';
+import { cpus, loadavg, release, totalmem } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
@@ -24,6 +24,8 @@ export interface Circumstances {
     readonly memoryGb: number;
     readonly kernel: string;
   };
+  /** The load average of a minute when the bench began: on two cores, much beyond 1 was somebody else's work. */
+  readonly loadBefore: number;
   readonly versions: Readonly<Record<string, string>>;
   readonly length: Length;
 }
@@ -32,6 +34,8 @@ export interface StoredResult extends ScenarioResult, Circumstances {
   readonly scenario: string;
   readonly about: string;
 }
+
+const LOAD_BEFORE = loadavg()[0] ?? Number.NaN;
 
 async function output(command: string, args: readonly string[]): Promise<string> {
   return await promisify(execFile)(command, args, { cwd: ROOT }).then(
@@ -70,6 +74,7 @@ export async function circumstances(engine: string, length: Length): Promise<Cir
       memoryGb: Math.round(totalmem() / 1e9),
       kernel: release(),
     },
+    loadBefore: LOAD_BEFORE,
     versions: {
       node: process.version,
       database: engine,

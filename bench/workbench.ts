@@ -15,7 +15,7 @@ import { chooseEngine } from '../src/database/engine.ts';
 import { migrate } from '../src/database/migrate.ts';
 import { LoadGenerator } from './load-generator.ts';
 import { cpuOfFamily } from './process-usage.ts';
-import { type Spawned, startContender, startTidemark } from './spawned.ts';
+import { Spawned, startContender, startTidemark } from './spawned.ts';
 
 /** An app that a scenario writes to. */
 export interface BenchApp {
@@ -132,8 +132,15 @@ export class Workbench {
 
   /** Stops what a scenario has started and leaves the database as quiet as it was. */
   async tidy(): Promise<void> {
-    for (const one of [...this.#running].reverse()) await one.stop();
+    const running = [...this.#running].reverse();
     this.#running.clear();
+    const faults: string[] = [];
+    for (const one of running) {
+      const code = await one.stop();
+      if (code !== 0 && one instanceof Spawned)
+        faults.push(`A server ended with ${code ?? 'a signal'} when it was stopped:\n${one.output}`);
+    }
+    if (faults.length > 0) throw new Error(faults.join('\n'));
     // What the last scenario has left to be written back would be the next one's time.
     await this.sql`CHECKPOINT`.catch(() => undefined); // Only a superuser may.
   }
@@ -162,7 +169,14 @@ export class Workbench {
   }
 
   async close(): Promise<void> {
-    await this.tidy();
+    try {
+      await this.tidy();
+    } finally {
+      await this.#remove();
+    }
+  }
+
+  async #remove(): Promise<void> {
     await this.sql.end({ timeout: 5 });
     const cluster = await realpath(join(this.folder, 'data', 'postgres')).catch(() => undefined);
     await this.#postgres.close();
