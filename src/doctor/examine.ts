@@ -11,6 +11,7 @@ import { databaseFacts } from './database-facts.ts';
 import type { Facts } from './facts.ts';
 import type { Finding } from './finding.ts';
 import { type MachineFacts, machineFacts } from './machine-facts.ts';
+import { redisFacts } from './redis-facts.ts';
 import { serviceFacts } from './service-facts.ts';
 
 /** @throws StartupError where a setting is wrong: then no service starts either */
@@ -24,6 +25,7 @@ export async function examine(
     config,
     machine,
     service: await serviceFacts(config),
+    redis: await redisFacts(config),
     secretFingerprint: await fingerprint(config, machine),
     database: await database(config, log),
     now: Date.now(),

@@ -14,6 +14,8 @@ export interface MachineFacts {
   readonly secretFile: 'absent' | 'unreadable' | { readonly mode: number; readonly characters: number };
   /** The disk that DATA_DIR is on; null where there is no such folder. */
   readonly disk: { readonly freeBytes: number; readonly totalBytes: number } | null;
+  /** The disk that JOURNAL_DIR is on; null where there is no such folder. */
+  readonly journalDisk: { readonly freeBytes: number; readonly totalBytes: number } | null;
   /** Files and sockets that a process may have open; null where the system does not say. */
   readonly openFiles: number | null;
 }
@@ -28,6 +30,7 @@ export async function machineFacts(config: Config): Promise<MachineFacts> {
     dataDirMode: await modeOf(config.DATA_DIR),
     secretFile: await secretFile(join(config.DATA_DIR, 'secret')),
     disk: await diskOf(config.DATA_DIR),
+    journalDisk: config.JOURNAL_DIR === '' ? null : await diskOf(config.JOURNAL_DIR),
     openFiles: await openFilesLimit(),
   };
 }

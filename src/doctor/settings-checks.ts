@@ -11,6 +11,8 @@ export const SETTINGS_CHECKS: readonly ((facts: Facts) => readonly Finding[])[] 
   proxy,
   signUp,
   limits,
+  redis,
+  journal,
   dataFolder,
   secret,
 ];
@@ -187,6 +189,60 @@ function limits({ config }: Facts): Finding[] {
       'Set a limit, or know why not.',
     ),
   ];
+}
+
+function redis({ config, redis: facts }: Facts): Finding[] {
+  if (facts === null) return [];
+  if (facts.failure !== '')
+    return [
+      warning(
+        'redis',
+        `it can not be asked (${facts.failure}): each process has limits of its own`,
+        'Start it, or correct REDIS_URL; limits are shared again by themselves.',
+      ),
+    ];
+  if (facts.evictionPolicy !== '' && facts.evictionPolicy !== 'noeviction')
+    return [
+      warning(
+        'redis',
+        `maxmemory-policy is ${facts.evictionPolicy}: windows of limits can be thrown away`,
+        'Set maxmemory-policy noeviction.',
+      ),
+    ];
+  if (
+    config.REDIS_URL.startsWith('redis:') &&
+    !isLoopback(new URL(config.REDIS_URL.split(',')[0] ?? '').hostname)
+  )
+    return [
+      note(
+        'redis',
+        'it answers; the way to it is not encrypted',
+        'Use rediss:// unless the network between is private.',
+      ),
+    ];
+  return [ok('redis', 'it answers: limits are common to all processes')];
+}
+
+function journal({ config, machine: { journalDisk } }: Facts): Finding[] {
+  if (config.JOURNAL_DIR === '')
+    return [
+      note(
+        'journal',
+        'there is none: while the database is away producers get 503',
+        'Set JOURNAL_DIR to a folder on a local disk, and they go on.',
+      ),
+    ];
+  if (journalDisk === null) return [note('journal', `the next start makes ${config.JOURNAL_DIR}`)];
+  const most = config.JOURNAL_MAX_BYTES * config.WORKERS;
+  if (journalDisk.freeBytes < most)
+    return [
+      warning(
+        'journal',
+        `its disk has less room (${journalDisk.freeBytes} bytes) than it may take (${most} bytes)`,
+        'Give it another disk, or lower JOURNAL_MAX_BYTES, which counts for each process.',
+      ),
+    ];
+  return [ok('journal', `in ${config.JOURNAL_DIR}, with room`)];
 }
 
 function dataFolder({ machine: { dataDirMode }, config }: Facts): Finding[] {

@@ -5,6 +5,7 @@ import type { DatabaseFacts } from '../../src/doctor/database-facts.ts';
 import type { Facts } from '../../src/doctor/facts.ts';
 import type { Level } from '../../src/doctor/finding.ts';
 import type { MachineFacts } from '../../src/doctor/machine-facts.ts';
+import type { RedisFacts } from '../../src/doctor/redis-facts.ts';
 import type { ServiceFacts } from '../../src/doctor/service-facts.ts';
 
 const DAY_MS = 86_400_000;
@@ -17,6 +18,7 @@ const MACHINE: MachineFacts = {
   dataDirMode: 0o700,
   secretFile: { mode: 0o600, characters: 43 },
   disk: { freeBytes: 80 * GIBIBYTE, totalBytes: 200 * GIBIBYTE },
+  journalDisk: { freeBytes: 80 * GIBIBYTE, totalBytes: 200 * GIBIBYTE },
   openFiles: 65_536,
 };
 
@@ -63,6 +65,8 @@ const SETTINGS: Partial<Record<SettingName, string>> = {
   PUBLIC_URL: 'https://events.example.com',
   TRUST_PROXY: '1',
   RETENTION_DAYS: '90',
+  JOURNAL_DIR: '/var/lib/tidemark/journal',
+  REDIS_URL: 'redis://127.0.0.1',
 };
 
 interface Changes {
@@ -70,14 +74,16 @@ interface Changes {
   readonly machine?: Partial<MachineFacts>;
   readonly service?: Partial<ServiceFacts>;
   readonly database?: Partial<DatabaseFacts>;
+  readonly redis?: Partial<RedisFacts>;
   readonly fingerprint?: string | null;
 }
 
-function installation({ settings, machine, service, database, fingerprint = 'a1' }: Changes): Facts {
+function installation({ settings, machine, service, redis, database, fingerprint = 'a1' }: Changes): Facts {
   return {
     config: readConfig({ ...SETTINGS, ...settings }),
     machine: { ...MACHINE, ...machine },
     service: { ...READY, ...service },
+    redis: { failure: '', evictionPolicy: 'noeviction', ...redis },
     secretFingerprint: fingerprint,
     database: { ...DATABASE, ...database },
     now: NOW,
@@ -270,6 +276,23 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     'problem',
     'service',
     /not ready \(503\)/,
+  ],
+  ['a Redis that is away', { redis: { failure: 'ECONNREFUSED' } }, 'warning', 'redis', /ECONNREFUSED/],
+  ['a Redis that forgets', { redis: { evictionPolicy: 'allkeys-lru' } }, 'warning', 'redis', /allkeys-lru/],
+  [
+    'a Redis over the network',
+    { settings: { REDIS_URL: 'redis://cache.example.com' } },
+    'note',
+    'redis',
+    /not encrypted/,
+  ],
+  ['no journal', { settings: { JOURNAL_DIR: '' } }, 'note', 'journal', /producers get 503/],
+  [
+    'a journal without room',
+    { machine: { journalDisk: { freeBytes: GIBIBYTE / 2, totalBytes: GIBIBYTE } } },
+    'warning',
+    'journal',
+    /less room/,
   ],
   ['no service', { service: { readyStatus: null } }, 'note', 'service', /does not run here/],
 ];
