@@ -225,8 +225,10 @@ describe.skipIf(withoutBrowser !== '')('the story', () => {
 
   test('a session that has ended asks to sign in, and goes on where one was', async () => {
     const { page } = helper;
-    await page.goto(`/apps/${appId}?range=7d&tz=UTC`);
-    await page.getByRole('application').waitFor();
+    // A page without a live feed, which would say so by itself.
+    const identifier = page.getByRole('button', { name: 'Copy the identifier of order placed' });
+    await page.goto(`/apps/${appId}/types`);
+    await identifier.waitFor();
     const { page: elsewhere } = await visit(browser, service, null);
     await elsewhere.goto('/sign-in');
     await signIn(elsewhere, HELPER, PASSWORD);
@@ -234,12 +236,12 @@ describe.skipIf(withoutBrowser !== '')('the story', () => {
     await elsewhere.getByRole('button', { name: 'Sign out everywhere' }).click();
     await elsewhere.getByRole('heading', { name: 'Sign in' }).waitFor();
 
-    await page.getByRole('link', { name: 'Types' }).click();
+    await page.getByRole('link', { name: 'Chart' }).click();
     await page.getByText('Your session has ended').waitFor();
     await signIn(page, HELPER, 'not the password');
     await page.getByRole('alert').waitFor();
     await signIn(page, HELPER, PASSWORD);
-    await page.getByRole('button', { name: 'Copy the identifier of order placed' }).waitFor();
+    await page.getByRole('application').waitFor();
     expect(helper.complaints).toEqual([]);
   });
 

@@ -246,7 +246,8 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
         await owner`CALL refresh_continuous_aggregate(${name}, ${new Date(START + 29 * DAY)}::timestamptz, ${new Date(START + 33 * DAY)}::timestamptz)`;
       await owner`TRUNCATE stale_buckets`;
 
-      expect((await migrate(owner, 'timescale')).applied).toHaveLength(1);
+      const later = known.filter(({ number }) => number > 4).map(({ name }) => name);
+      expect((await migrate(owner, 'timescale')).applied).toEqual(later);
       await applyPolicies(owner, { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 7, RETENTION_DAYS: 0 });
       const months = await owner`
         SELECT type_id, count::integer FROM events_per_month WHERE app_id = 1 ORDER BY type_id, bucket`;

@@ -1,10 +1,11 @@
 /** POST /v1/events: what is stored of a batch, what each of its events is answered, and what the counts make of it. */
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { createTokenText } from '../../src/accounts/token-text.ts';
+import type { Sql } from '../../src/database/connect.ts';
 import { readEventPage } from '../../src/read/event-page.ts';
 import { refused } from '../http/answers.ts';
 import { answered, type BatchResult, postBatch, storedIds } from '../support/batch.ts';
-import { availableEngines } from '../support/database.ts';
+import { availableEngines, type TestEngine } from '../support/database.ts';
 import { FaultyProxy, isBatch, isCopy } from '../support/proxy.ts';
 import { startTestService, TestClock, type TestService, until, withTestService } from '../support/service.ts';
 import { upkeepOf } from '../support/upkeep.ts';
@@ -36,6 +37,12 @@ async function proxied(
 }
 
 const codes = (results: readonly BatchResult[]): (string | undefined)[] => results.map(({ code }) => code);
+
+async function isSettled(engine: TestEngine, sql: Sql): Promise<boolean> {
+  const upkeep = upkeepOf(engine);
+  await upkeep.settle(sql);
+  return (await upkeep.unsettled(sql)) === 0;
+}
 
 describe.each(availableEngines())('on %s a batch', (engine) => {
   let service: TestService;
@@ -166,7 +173,8 @@ describe.each(availableEngines())('on %s a batch', (engine) => {
       ).total;
     };
     for (const settled of [false, true]) {
-      if (settled) await upkeepOf(engine).settle(service.sql);
+      // The service settles too, and each may find the other half-way.
+      if (settled) await until(() => isSettled(engine, service.sql), 'everything is settled', 60_000);
       expect([settled, await total({ from: null }), await total({ from })]).toEqual([
         settled,
         10_000,
