@@ -12,6 +12,7 @@ export default defineConfig({
     hookTimeout: 60_000,
     // As `surviveLostConnections` has it in the service: a rejection that the database's client leaves to nobody where a
     // connection breaks while it is being made.
-    onUnhandledError: (error) => !('code' in error && /^(57P|CONNECTION_|ECONNRESET|EPIPE)/.test(String(error.code))),
+    onUnhandledError: (error) =>
+      !('code' in error && /^(57P|CONNECTION_|ECONNRESET|EPIPE)/.test(String(error.code))),
   },
 });
