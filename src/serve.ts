@@ -55,9 +55,12 @@ export async function serve(config: Config): Promise<void> {
     if (server instanceof Workers) server.kill();
     process.exit(1);
   }, config.SHUTDOWN_TIMEOUT_SECONDS * 1_000);
-  await server.stop();
-  await database.close();
-  clearTimeout(deadline);
+  try {
+    await server.stop();
+  } finally {
+    await database.close();
+    clearTimeout(deadline);
+  }
   log.info('Stopped');
 }
 

@@ -8,6 +8,7 @@ import { breakConnections, connect, type DatabaseAddress, endPool, type Sql } fr
 import { noteDeletedApps } from './database/deleted-apps.ts';
 import type { EngineChoice } from './database/engine.ts';
 import { Housekeeping } from './database/housekeeping.ts';
+import { answerInTime } from './database/lookup-cache.ts';
 import { postgresUpkeep } from './database/maintenance.ts';
 import { timescaleUpkeep } from './database/timescale.ts';
 import { prepareAlone, UPKEEP_NAME, UpkeepTurn } from './database/upkeep-turn.ts';
@@ -89,6 +90,8 @@ export function connectionsOf(config: Pick<Config, 'READ_CONNECTIONS' | 'COMMIT_
   return pools + SINGLE_CONNECTIONS + config.COMMIT_CONNECTIONS + WRITE_PATH_CONNECTIONS;
 }
 
+const SETTLE_PATIENCE_MS = 2_000;
+
 const NEIGHBOUR =
   'Another process serves from this database and REDIS_URL is not set: limits are per process, so an app has its ' +
   'limit once in each';
@@ -101,6 +104,18 @@ const MAX_WAITING_READS = 1_000;
  * @throws StartupError where the address can not be listened on
  */
 export async function startService(options: ServiceOptions): Promise<Service> {
+  // What a start that fails has opened would keep the process.
+  const opened: (() => unknown)[] = [];
+  try {
+    return await start(options, opened);
+  } catch (error) {
+    for (const close of opened.reverse()) await close();
+    throw error;
+  }
+}
+
+/** @param opened takes what is to be closed, in the opposite order, where the start fails */
+async function start(options: ServiceOptions, opened: (() => unknown)[]): Promise<Service> {
   const { config, address, log, worker, clock = SYSTEM_CLOCK } = options;
   const cacheMs = config.TOKEN_CACHE_SECONDS * 1_000;
   let stopping = false;
@@ -111,6 +126,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
   const readerLookups = connect(address, { connections: 1, name: 'tidemark look-ups of readers' });
   const upkeepSql = connect(address, { connections: 1, name: UPKEEP_NAME });
   const pools = [lookups, reads, readerLookups, upkeepSql];
+  opened.push(() => Promise.all(pools.map(endPool)));
   const breakPools = (): void => {
     for (const pool of pools) breakConnections(pool);
     dashboard?.breakConnections();
@@ -122,14 +138,17 @@ export async function startService(options: ServiceOptions): Promise<Service> {
   await prepareAlone(upkeepSql, upkeep.prepare);
 
   const journal = config.JOURNAL_DIR === '' ? null : await openJournal(options, upkeepSql);
+  opened.push(() => journal?.close());
   const limits = await openLimits({ config, sql: lookups, log, now: clock.monotonic });
+  opened.push(() => limits.stop());
   const writePath = new WritePath({
     config,
     address,
     lookups,
     limiter: limits.create,
     journal,
-    settleReplay: (appIds) => noteDeletedApps(upkeepSql, appIds),
+    // In time: whether the database takes events waits for it.
+    settleReplay: (appIds) => answerInTime(noteDeletedApps(lookups, appIds), SETTLE_PATIENCE_MS),
     onUnreachable: breakPools,
     log,
     wall: clock.wall,
@@ -174,6 +193,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
   const takeTurn = (): Promise<boolean> => upkeepTurn.take();
   const housekeeping = new Housekeeping({ upkeep, takeTurn, log, now: clock.wall });
   housekeeping.start();
+  opened.push(() => housekeeping.stop());
 
   dashboard = await createDashboard({
     config,
@@ -187,6 +207,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     offersSetup: options.offersSetup ?? true,
   });
 
+  opened.push(() => dashboard?.close());
   const metrics = new Metrics(worker === undefined ? {} : { worker: String(worker) });
   const ownFigures = (): Promise<string> => metrics.text();
   const server = await createServer({
@@ -265,6 +286,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
       stop,
     };
   } catch (error) {
+    opened.length = 0;
     await stop();
     throw error;
   }

@@ -84,7 +84,8 @@ export class Workers implements Pick<Service, 'port' | 'transport' | 'setupPath'
       this.#places.map(async ({ worker, timer }) => {
         if (timer !== null) clearTimeout(timer);
         if (worker === null) return;
-        const ended = once(worker, 'exit');
+        // Not events.once, which rejects where its channel breaks: its end is what counts.
+        const ended = new Promise((resolve) => worker.once('exit', resolve));
         if (worker.isConnected()) worker.send(STOP);
         await ended;
       }),

@@ -55,8 +55,8 @@ export interface Dashboard {
 const CONNECTIONS = 4;
 /** Of the live feeds: who looks twice a second must not wait for charts, nor they for him. */
 const LIVE_CONNECTIONS = 2;
-/** Most connections to the database that the dashboard uses. */
-export const DASHBOARD_CONNECTIONS = CONNECTIONS + LIVE_CONNECTIONS;
+/** Most connections to the database that the dashboard uses: those, and one that asks who may still watch. */
+export const DASHBOARD_CONNECTIONS = CONNECTIONS + LIVE_CONNECTIONS + 1;
 
 /** Beside src/ and dist/ alike; from dist/ the page lies in dist/dashboard too. */
 const BUILT = fileURLToPath(new URL('../../dist/dashboard', import.meta.url));
@@ -90,9 +90,12 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
   });
 
   const liveSql = connect(address, { connections: LIVE_CONNECTIONS, name: 'tidemark live' });
+  const accessSql = connect(address, { connections: 1, name: 'tidemark live access' });
+  const pools = [sql, liveSql, accessSql];
   const feeds = new LiveFeeds({
     sql: liveSql,
-    validSessions: (digests) => sessions.findValid(digests),
+    accessSql,
+    validSessions: (digests) => sessions.findValid(accessSql, digests),
     log,
     wall,
     monotonic,
@@ -124,13 +127,13 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
     routes,
     setupPath: allowed === 'first' && options.offersSetup ? await setup.createPath() : null,
     breakConnections: () => {
-      for (const pool of [sql, liveSql]) breakConnections(pool);
+      for (const pool of pools) breakConnections(pool);
     },
     close: async () => {
       await feeds.close();
       await background.idle();
       await mailer?.close();
-      await Promise.all([endPool(sql), endPool(liveSql)]);
+      await Promise.all(pools.map(endPool));
     },
   };
 }

@@ -68,8 +68,8 @@ export class Sessions {
   }
 
   /** Of these sessions, those that are valid now, their digests in hexadecimal. Asking is no use of a session. */
-  async findValid(digests: readonly Buffer[]): Promise<ReadonlySet<string>> {
-    const { sql, idleMs, maxMs, now } = this.#options;
+  async findValid(sql: Sql, digests: readonly Buffer[]): Promise<ReadonlySet<string>> {
+    const { idleMs, maxMs, now } = this.#options;
     const time = now();
     const asked = [...new Set(digests.map((digest) => digest.toString('hex')))];
     const rows = await sql<{ digest: string }[]>`

@@ -1,5 +1,9 @@
 /** Look-ups by key that come while others are on their way go together in the next statement. */
 
+import { answerInTime } from './lookup-cache.ts';
+
+/** One statement that stays without an answer must not hold up the others: the pool has further connections. */
+const PATIENCE_MS = 3_000;
 /** Most keys of one statement. */
 const MAX_KEYS = 1_000;
 
@@ -41,7 +45,8 @@ export class GatheredLookup<V extends NonNullable<unknown>> {
     while (this.#waiting.length > 0) {
       const asked = this.#waiting.splice(0, MAX_KEYS);
       try {
-        const found = await this.#loadMany([...new Set(asked.map(({ key }) => key))]);
+        const answer = this.#loadMany([...new Set(asked.map(({ key }) => key))]);
+        const found = await answerInTime(answer, PATIENCE_MS);
         for (const { key, resolve } of asked) resolve(found.get(key) ?? null);
       } catch (error) {
         for (const { reject } of asked) reject(error);

@@ -36,6 +36,19 @@ export class LookupUnavailable extends Error {
   readonly code = 'ETIMEDOUT';
 }
 
+/** Waits for an answer of the database, but not for longer than that; then rejects with LookupUnavailable. */
+export async function answerInTime<T>(answer: Promise<T>, patienceMs: number): Promise<T> {
+  let timer: NodeJS.Timeout | undefined;
+  const timeout = new Promise<never>((_, reject) => {
+    timer = setTimeout(reject, patienceMs, new LookupUnavailable('The database did not answer in time'));
+  });
+  try {
+    return await Promise.race([answer, timeout]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
 /** How often a cache was asked. */
 export interface CacheFigures {
   /** Answered from memory. */
@@ -82,11 +95,15 @@ export class LookupCache<V extends NonNullable<unknown>> implements CacheFigures
       this.#hits += 1;
       return remembered.value;
     }
-    this.#misses += 1;
     const { outage } = this.#options;
+    if (outage?.isAway() === true) {
+      const old = this.#old(key);
+      if (old === null) return Promise.reject(new LookupUnavailable('The database is away'));
+      this.#hits += 1;
+      return old;
+    }
+    this.#misses += 1;
     if (outage === undefined) return this.#inFlight.get(key) ?? this.#ask(key, now);
-    if (outage.isAway())
-      return this.#old(key) ?? Promise.reject(new LookupUnavailable('The database is away'));
     return this.#answerOrOld(key, this.#inFlight.get(key) ?? this.#ask(key, now), outage);
   }
 
@@ -96,22 +113,12 @@ export class LookupCache<V extends NonNullable<unknown>> implements CacheFigures
   }
 
   async #answerOrOld(key: string, answer: Promise<V | null>, outage: LookupOutage): Promise<V | null> {
-    let timer: NodeJS.Timeout | undefined;
-    const timeout = new Promise<never>((_, reject) => {
-      timer = setTimeout(
-        reject,
-        outage.patienceMs,
-        new LookupUnavailable('The database did not answer in time'),
-      );
-    });
     try {
-      return await Promise.race([answer, timeout]);
+      return await answerInTime(answer, outage.patienceMs);
     } catch (error) {
       const old = isUnavailable(error) ? this.#old(key) : null;
       if (old === null) throw error;
       return old;
-    } finally {
-      clearTimeout(timer);
     }
   }
 

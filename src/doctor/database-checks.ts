@@ -106,13 +106,13 @@ const SPARE_CONNECTIONS = 5;
 
 function connections({ settings, connections: used }: DatabaseFacts, { config, service }: Facts): Finding[] {
   const most = Number(settings.max_connections) - Number(settings.superuser_reserved_connections);
-  const needed = connectionsOf(config);
+  const needed = config.WORKERS * connectionsOf(config);
   const free = most - used;
   if (service.readyStatus === null ? free >= needed : free >= SPARE_CONNECTIONS) return [];
   return [
     warning(
       'connections',
-      `${used} of ${most} connections of the database are in use; a process takes up to ${needed}`,
+      `${used} of ${most} connections of the database are in use; the service takes up to ${needed}`,
       'Raise max_connections, or use fewer.',
     ),
   ];

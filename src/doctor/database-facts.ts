@@ -130,8 +130,7 @@ async function dataFacts(sql: Sql): Promise<DataFacts> {
              WHERE type_id = 0 AND bucket >= date_trunc('day', readable_from, 'UTC'))  AS events,
            (SELECT coalesce(sum(count), 0)::float8 FROM events_per_day, today
              WHERE type_id = 0 AND bucket >= start - interval '7 days' AND bucket < start) AS "eventsOfWeek",
-           (SELECT coalesce(sum(count), 0)::float8 FROM events_per_day, today
-             WHERE type_id = 0 AND bucket > start + interval '1 day')                  AS "eventsInFuture",
+           (SELECT count(*)::float8 FROM events WHERE created_at > now() + interval '1 day')  AS "eventsInFuture",
            (SELECT (extract(epoch FROM nullif(readable_from, '-infinity')) * 1000)::float8 FROM retention)
                                                                                        AS "readableFrom"`;
   if (row === undefined) throw new Error('A SELECT without FROM has a row.');

@@ -20,6 +20,8 @@ export interface AvailabilityOptions {
 const HEARTBEAT_MS = 500;
 /** Between two questions while something is wrong. */
 const PROBE_MS = 250;
+/** An answer that takes longer than this is late. */
+const LATE_MS = 250;
 const PATIENCE = { connectMs: 700, answerMs: 700 } as const;
 /** Unanswered questions in a row after which a database counts as gone that was there until then. */
 const MISSES = 2;
@@ -32,6 +34,8 @@ export class Availability {
   #reachable = true;
   #writable = true;
   #misses = 0;
+  /** When the question was asked that waits for its answer. */
+  #askedAt: number | null = null;
   /** Since when something is wrong. */
   #since = 0;
   #timer: NodeJS.Timeout | null = null;
@@ -51,6 +55,12 @@ export class Availability {
   /** False while it does not take batches: then each would only lose time on finding that out. */
   get writable(): boolean {
     return this.#writable;
+  }
+
+  /** True where it may be gone: a question is late or was not answered, or a write has failed. */
+  get suspect(): boolean {
+    const isLate = this.#askedAt !== null && this.#options.now() - this.#askedAt >= LATE_MS;
+    return isLate || this.#misses > 0 || !this.#writable;
   }
 
   start(): void {
@@ -86,7 +96,9 @@ export class Availability {
   }
 
   async #ask(): Promise<void> {
+    this.#askedAt = this.#options.now();
     const answer = await this.#answer();
+    this.#askedAt = null;
     if (this.#stopped) return;
     if (answer === 'refused' || answer === 'silent') {
       this.#misses += 1;

@@ -33,7 +33,12 @@ export interface CommitBufferOptions {
    * Milliseconds without the end of any batch after which what waits is refused: it is not sent yet, so that can be said
    * for certain. Without it events wait as long as the batches before them take.
    */
-  readonly stall?: { readonly afterMs: number; readonly now: () => number };
+  readonly stall?: {
+    readonly afterMs: number;
+    readonly now: () => number;
+    /** Whether the database may be gone: a commit that only takes long is no reason. */
+    readonly isSuspect: () => boolean;
+  };
 }
 
 /** Most events and payload characters of one batch: beyond this a larger batch costs latency and gains nothing. */
@@ -43,8 +48,7 @@ const MAX_BATCH_CHARACTERS = 2 * 1_048_576;
  * Most changes of the day from one event of a batch to the next: each partition costs locks until the commit, of which
  * PostgreSQL has some 7,000 by default for everybody together.
  */
-const MAX_BATCH_DAYS = 100;
-const DAY_MS = 86_400_000;
+export const MAX_BATCH_DAYS = 100;
 /** After this many commits of bulk without an event that came alone, nobody seems to need the lane that is kept free. */
 const QUIET_COMMITS = 6;
 
@@ -96,7 +100,7 @@ class Queue {
     for (let characters = 0, days = 0; events < waiting.length && events < MAX_BATCH_EVENTS; events += 1) {
       const { payload, createdAt } = (waiting[events] as Entry).event; // Below the length.
       characters += payload.length;
-      const dayOfEvent = Math.floor(createdAt / DAY_MS);
+      const dayOfEvent = dayOf(createdAt);
       if (dayOfEvent !== day) days += 1;
       day = dayOfEvent;
       if (events > 0 && (characters > MAX_BATCH_CHARACTERS || days > MAX_BATCH_DAYS)) break;
@@ -117,6 +121,11 @@ class Queue {
 export const FULL = new Rejection('unavailable', 'Too many events wait for their commit; try again shortly.');
 export const CLOSED = new Rejection('unavailable', 'The service is stopping; try again shortly.');
 const STALLED = new Rejection('unavailable', 'The database does not answer; try again shortly.');
+
+/** The number of the UTC day of a time in milliseconds since 1970. */
+export function dayOf(time: number): number {
+  return Math.floor(time / 86_400_000);
+}
 
 /** What a payload may take of memory: V8 keeps text as one or two bytes a character. */
 export function payloadBytes(event: AcceptedEvent): number {
@@ -222,9 +231,10 @@ export class CommitBuffer {
     while (this.#busyLanes < this.#options.lanes) {
       const isBulk = this.#isTurnOfBulk();
       const queue = isBulk ? this.#bulk : this.#single;
-      if (queue.isEmpty) return;
+      if (queue.isEmpty) break;
       void this.#commit(queue.take(), isBulk);
     }
+    if (!this.#single.isEmpty || !this.#bulk.isEmpty) this.#watch();
   }
 
   #watch(): void {
@@ -232,7 +242,7 @@ export class CommitBuffer {
     if (stall === undefined || this.#stallCheck !== null) return;
     this.#stallCheck = setInterval(() => {
       if (this.#single.isEmpty && this.#bulk.isEmpty) this.#unwatch();
-      else if (stall.now() - this.#movedAt >= stall.afterMs) this.#refuseWaiting();
+      else if (stall.now() - this.#movedAt >= stall.afterMs && stall.isSuspect()) this.#refuseWaiting();
     }, STALL_CHECK_MS);
     this.#stallCheck.unref();
   }

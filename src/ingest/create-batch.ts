@@ -84,6 +84,8 @@ export function createCreateBatch(steps: CreateBatchSteps): (exchange: Exchange)
     const batch = await accept(steps, { appId, events, types, acceptedAt });
     if (batch instanceof Rejection) return batch;
 
+    // The deadline has answered that nothing is stored: so nothing may be, from here on.
+    if (exchange.settled) return exchange.late;
     exchange.late = OVERDUE;
     if (request === null) return answer(batch, await steps.commitBuffer.addAll(batch.accepted));
     if (batch.accepted.length === 0) return answer(batch, []);

@@ -57,6 +57,8 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
     const id = steps.newEventId(createdAt);
     const event = { id, appId, typeId: type.id, createdAt, payload: body.payload };
     const answer = created(id, type.publicId, createdAt);
+    // The deadline has answered that nothing is stored: so nothing may be, from here on.
+    if (exchange.settled) return exchange.late;
     exchange.late = OVERDUE;
     const outcome =
       request === null

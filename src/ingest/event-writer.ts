@@ -91,7 +91,8 @@ export const JOURNALING: WriterPatience = {
 /** For a replay, which nobody waits for. */
 export const REPLAYING: WriterPatience = {
   connectMs: 1_000,
-  answerMs: 30_000,
+  // Less than a stop may take.
+  answerMs: 10_000,
   unreachableMs: 0,
   retryMs: 1_000,
 };

@@ -3,7 +3,7 @@ import type { Logger } from 'pino';
 import type { Config } from '../config.ts';
 import type { ChangedTable } from '../database/changes.ts';
 import type { DatabaseAddress, Sql } from '../database/connect.ts';
-import type { LookupOutage } from '../database/lookup-cache.ts';
+import { answerInTime, type LookupOutage, LookupUnavailable } from '../database/lookup-cache.ts';
 import type { Route } from '../http/route.ts';
 import type { Journal } from '../journal/journal.ts';
 import type { Limiter } from '../limits/limiter.ts';
@@ -90,7 +90,9 @@ export class WritePath {
       lanes: config.COMMIT_CONNECTIONS,
       ...ceilings,
       // With a journal no lane stands still for longer than that.
-      ...(journal === null && { stall: { afterMs: STALL_MS, now: monotonic } }),
+      ...(journal === null && {
+        stall: { afterMs: STALL_MS, now: monotonic, isSuspect: () => this.availability.suspect },
+      }),
     });
     this.#keyedWriters = ['tidemark keyed events', 'tidemark keyed batches'].map(
       (name) => new KeyedWriter({ address, name, availability: this.availability, log, now: monotonic }),
@@ -118,7 +120,10 @@ export class WritePath {
     const createBatch = createCreateBatch({
       ...steps,
       keyedLane: keyedBatches,
-      findRepeated: (appId, request) => findRepeated(lookups, appId, request, wall()),
+      findRepeated: async (appId, request) => {
+        if (this.outage.isAway()) throw new LookupUnavailable('The database is away');
+        return await answerInTime(findRepeated(lookups, appId, request, wall()), LOOKUP_PATIENCE_MS);
+      },
       readableFrom: new ReadableFrom({ ...memory, retentionDays: config.RETENTION_DAYS }),
       // What can never fit is refused for its size, and not for now.
       maxBytes: Math.min(config.MAX_BATCH_BYTES, config.MAX_BODIES_BYTES),

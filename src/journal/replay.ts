@@ -1,6 +1,6 @@
 /** Brings what waits in the journal into the database: in order, in bounded batches, each event exactly once. */
 import type { Logger } from 'pino';
-import type { AcceptedEvent } from '../ingest/commit-buffer.ts';
+import { type AcceptedEvent, dayOf, MAX_BATCH_DAYS } from '../ingest/commit-buffer.ts';
 import type { Outcomes } from '../ingest/event-writer.ts';
 import type { Journal, WaitingSegment } from './journal.ts';
 
@@ -181,12 +181,19 @@ export class Replay {
 function endOfBatch({ batches, next }: Position): number {
   let events = 0;
   let characters = 0;
+  let days = 0;
+  let day = Number.NaN;
   let end = next;
   for (; end < batches.length; end += 1) {
     const batch = batches[end] ?? [];
     events += batch.length;
-    for (const { payload } of batch) characters += payload.length;
-    if (end > next && (events > MAX_EVENTS || characters > MAX_CHARACTERS)) break;
+    for (const { payload, createdAt } of batch) {
+      characters += payload.length;
+      if (dayOf(createdAt) !== day) days += 1;
+      day = dayOf(createdAt);
+    }
+    const isFull = events > MAX_EVENTS || characters > MAX_CHARACTERS || days > MAX_BATCH_DAYS;
+    if (end > next && isFull) break;
   }
   return end;
 }

@@ -305,6 +305,9 @@ class RedisSlidingLog implements Limiter {
       this.ownDecisions += 1;
       return this.#own.take(key);
     }
+    // What the own window refuses must take no place in Redis's.
+    const refused = this.#shared.isComplete ? null : this.#own.refusal(key);
+    if (refused !== null) return refused;
     return new Promise((resolve) => {
       const waiting = this.#waiting.get(key);
       if (waiting === undefined) this.#waiting.set(key, [resolve]);

@@ -79,6 +79,13 @@ export class SlidingLog implements Limiter {
     return { accepted, limit, remaining: limit - ring.count, resetSeconds };
   }
 
+  /** The refusal that a request of `key` would get now; null where it would be accepted. Counts nothing. */
+  refusal(key: number): LimitDecision | null {
+    const ring = this.#rings.get(key);
+    ring?.expire(this.#now());
+    return ring === undefined || this.#limit === 0 || ring.count < this.#limit ? null : this.take(key);
+  }
+
   /** Counts a request of `key` that was accepted elsewhere. */
   note(key: number): void {
     const limit = this.#limit;

@@ -6,10 +6,11 @@
  * snapshot does not list subtransactions. Nothing here writes events in one; where somebody else does, the counts tell.
  */
 import type postgres from 'postgres';
-import type { Transaction } from '../database/connect.ts';
-import { countBuckets } from '../read/bucket-counts.ts';
+import { errorCode, type Transaction } from '../database/connect.ts';
+import { countBefore, countBuckets } from '../read/bucket-counts.ts';
 import { LADDER, type Width } from '../read/buckets.ts';
 import { ALL_TYPES, MINUTE_MS } from '../read/count-segments.ts';
+import { EVER } from '../read/exact-counts.ts';
 import { readStaleBuckets } from '../read/stale-buckets.ts';
 import type { Position } from './position.ts';
 
@@ -40,6 +41,10 @@ export interface Arrivals {
 
 /** Minute (milliseconds since 1970) → how many events an app has in it. */
 export type MinuteCounts = ReadonlyMap<number, number>;
+
+/** Longest look for what somebody has missed. */
+const MISSED_MS = 1_000;
+const QUERY_CANCELED = '57014';
 
 /** An event that is committed later than this after its `createdAt` shows in the counts alone. */
 export const LATEST_MS = 300_000;
@@ -119,8 +124,19 @@ export async function readMissed(
   now: number,
 ): Promise<Arrivals | 'too many'> {
   const all = { from: floorMinute(since.at - LATEST_MS), until: now + AHEAD_MS, most: MOST_MISSED + 1 };
-  const events = await newestEvents(tx, appId, since, [all], MOST_MISSED + 1);
-  return events.length > MOST_MISSED ? 'too many' : complete(events);
+  try {
+    // Where little is new among many rows the scan finds no end: who comes back then begins anew.
+    const events = await tx.savepoint(async (part) => {
+      await part.unsafe(`SET LOCAL statement_timeout = ${MISSED_MS}`);
+      const found = await newestEvents(part, appId, since, [all], MOST_MISSED + 1);
+      await part`SET LOCAL statement_timeout = 0`;
+      return found;
+    });
+    return events.length > MOST_MISSED ? 'too many' : complete(events);
+  } catch (error) {
+    if (errorCode(error) === QUERY_CANCELED) return 'too many';
+    throw error;
+  }
 }
 
 /** Counts of events that are all there. */
@@ -207,10 +223,8 @@ function xid(transaction: bigint): string {
 
 /** All events ever counted: what has grown by more than has arrived has grown further back. */
 export async function countAll(tx: Transaction, appId: number): Promise<number> {
-  const [row] = await tx<{ total: number }[]>`
-    SELECT coalesce(sum(count), 0)::float8 AS total
-      FROM events_per_month WHERE app_id = ${appId} AND type_id = ${ALL_TYPES}`;
-  return row?.total ?? 0;
+  const counts = await countBefore(tx, appId, [ALL_TYPES], EVER.until, await readStaleBuckets(tx, EVER));
+  return counts.get(ALL_TYPES) ?? 0;
 }
 
 export function sum(counts: readonly NewCount[]): number {

@@ -18,6 +18,8 @@ export interface Viewer {
 
 export interface LiveFeedsOptions {
   readonly sql: Sql;
+  /** For who may watch: apart from what they watch, so that nothing slow keeps a feed open whose access has ended. */
+  readonly accessSql: Sql;
   /** Of these sessions, those that are valid now. Asking is no use of them. */
   readonly validSessions: (digests: readonly Buffer[]) => Promise<ReadonlySet<string>>;
   readonly log: Logger;
@@ -93,6 +95,8 @@ export class LiveFeeds {
       if (this.#feeds.size === 0) this.#rest();
     });
     this.#send(feed, messages.HELLO);
+    // It may have been its reader's last: then it has been left behind already.
+    if (stream.isClosed) return;
     follower.join(watcher);
     this.#beat ??= setInterval(() => this.#onBeat(), BEAT_MS);
   }
@@ -123,7 +127,7 @@ export class LiveFeeds {
   /** Ends the feeds whose session has ended, or whose viewer is no member any more, or whose app is gone. */
   async #checkAccess(): Promise<void> {
     const feeds = [...this.#feeds];
-    const { sql, validSessions, log } = this.#options;
+    const { accessSql: sql, validSessions, log } = this.#options;
     try {
       const [sessions, members] = await Promise.all([
         validSessions(feeds.map(({ session }) => session)),

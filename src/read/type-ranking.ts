@@ -3,8 +3,8 @@
  *
  * An app with a thousand types has 365,000 counts by the day in a year, too many to rank by. So long ranges are ranked
  * in two steps: the months that the range touches tell {@link CANDIDATES}, and of these the whole months and the days
- * that it touches. Short ranges are ranked by the buckets that they touch. The ranking is exact but for events at the
- * very ends of the range; the counts of the chosen types always are.
+ * that it touches. Short ranges are ranked by the buckets that they touch. The ranking is approximate where a
+ * range begins or ends within a month (which types become candidates) or a bucket; the counts of the chosen types are exact.
  */
 import type { Transaction } from '../database/connect.ts';
 import { LEVELS, type Range, refine, type StaleBucket } from './count-segments.ts';

@@ -178,7 +178,7 @@ test('what is being written counts for the ceiling until it has ended', async ()
 
 test('what waits behind lanes that stand still is refused, what is on its way is not, and later events go out again', async () => {
   let now = 0;
-  const { buffer, writes } = setUp({ stall: { afterMs: 500, now: () => now } });
+  const { buffer, writes } = setUp({ stall: { afterMs: 500, now: () => now, isSuspect: () => true } });
   const sent = buffer.add(event('sent'));
   await settle();
   const waiting = addMany(buffer, 3);
@@ -200,7 +200,7 @@ test('what waits behind lanes that stand still is refused, what is on its way is
 
 test('lanes that move, however slowly the queue gets shorter, are no stall', async () => {
   let now = 0;
-  const { buffer, writes } = setUp({ stall: { afterMs: 500, now: () => now } });
+  const { buffer, writes } = setUp({ stall: { afterMs: 500, now: () => now, isSuspect: () => true } });
   const first = buffer.add(event('a'));
   await settle();
   const second = buffer.add(event('b'));
