@@ -3,6 +3,8 @@ import { once } from 'node:events';
 import { createServer } from 'node:net';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { createApp } from '../../src/accounts/apps.ts';
+import { readConfig } from '../../src/config.ts';
+import { connectionsOf } from '../../src/service.ts';
 import { type Outcome, tidemark } from '../support/command-line.ts';
 import { type TestDatabase, testDatabase } from '../support/database.ts';
 import { HttpConnection, request } from '../support/http-client.ts';
@@ -140,7 +142,9 @@ describe('a start with workers that can not be is one clear line and exit code 1
 
   test.skipIf(REDIS_SERVER === undefined)('more of them than the database has connections for', async () => {
     expect(oneLine(await serve({ WORKERS: '60' }))).toMatch(
-      /WORKERS: 60 processes use up to \d+ connections.*max_connections/,
+      new RegExp(
+        `WORKERS: 60 processes use up to ${60 * connectionsOf(readConfig({}))} connections.*max_connections`,
+      ),
     );
   });
 
