@@ -9,8 +9,8 @@ const LONE_SURROGATE = /\p{Cs}/u;
 /** What is wrong with a name's length or encoding, to be read after the field's name; null for a good one. */
 export function lengthProblem(name: string): string | null {
   if (name === '') return 'must not be empty';
-  // A code point has at most two units: a long text is refused without looking at each.
-  if (name.length > 2 * LONGEST || [...name].length > LONGEST)
+  // A code point has one unit or two: most texts are accepted, or refused, without looking at each.
+  if (name.length > LONGEST && (name.length > 2 * LONGEST || [...name].length > LONGEST))
     return `must have at most ${LONGEST} characters`;
   if (LONE_SURROGATE.test(name)) return 'must not contain a lone surrogate';
   return null;

@@ -87,14 +87,18 @@ export class LookupCache<V extends NonNullable<unknown>> implements CacheFigures
     this.#negatives = new LRUCache({ max: options.maxNegatives });
   }
 
+  /** What is remembered and believed; undefined where only a look-up can tell. */
+  remembered(key: string): V | null | undefined {
+    const remembered = this.#positives.get(key) ?? this.#negatives.get(key);
+    if (remembered === undefined || !this.#isFresh(remembered)) return undefined;
+    this.#hits += 1;
+    return remembered.value;
+  }
+
   /** @returns the answer at once where it is remembered, else a promise of it that rejects as `load` does */
   get(key: string): V | null | Promise<V | null> {
-    const now = this.#options.now();
-    const remembered = this.#positives.get(key) ?? this.#negatives.get(key);
-    if (remembered !== undefined && this.#isFresh(remembered, now)) {
-      this.#hits += 1;
-      return remembered.value;
-    }
+    const remembered = this.remembered(key);
+    if (remembered !== undefined) return remembered;
     const { outage } = this.#options;
     if (outage?.isAway() === true) {
       const old = this.#old(key);
@@ -103,8 +107,8 @@ export class LookupCache<V extends NonNullable<unknown>> implements CacheFigures
       return old;
     }
     this.#misses += 1;
-    if (outage === undefined) return this.#inFlight.get(key) ?? this.#ask(key, now);
-    return this.#answerOrOld(key, this.#inFlight.get(key) ?? this.#ask(key, now), outage);
+    const answer = this.#inFlight.get(key) ?? this.#ask(key);
+    return outage === undefined ? answer : this.#answerOrOld(key, answer, outage);
   }
 
   /** A value that is too old, where such ones are believed. What is known to be absent may be there by now. */
@@ -147,12 +151,13 @@ export class LookupCache<V extends NonNullable<unknown>> implements CacheFigures
     this.#doubts += 1;
   }
 
-  #isFresh(remembered: Remembered<V | null>, now: number): boolean {
-    const age = now - remembered.askedAt;
+  #isFresh(remembered: Remembered<V | null>): boolean {
+    const age = this.#options.now() - remembered.askedAt;
     return age >= 0 && age < this.#options.ttlMs && remembered.doubts === this.#doubts;
   }
 
-  #ask(key: string, askedAt: number): Promise<V | null> {
+  #ask(key: string): Promise<V | null> {
+    const askedAt = this.#options.now();
     const asking = this.#options.load(key).then(
       (value) => {
         if (this.#land(key, asking)) this.#remember(key, value, askedAt);

@@ -2,12 +2,15 @@
 import { isAscii, isUtf8 } from 'node:buffer';
 import type { LimitDecision } from '../limits/limiter.ts';
 import { GzipBody } from './gzip-body.ts';
+import type { Pending } from './pending.ts';
 import { Rejection } from './rejection.ts';
 import { AnswerStream, type StreamAnswer, type StreamWire } from './stream.ts';
 
 export interface Answer {
   readonly status: number;
   readonly body: string | Buffer;
+  /** The body's length, where it is known without looking. */
+  readonly bytes?: number;
   /** What the body is, where it is not JSON. */
   readonly contentType?: string;
   /** How long the answer may be kept, where that is not "not at all". */
@@ -31,13 +34,14 @@ export interface Wire {
   /** A request header by its lower-case name, empty where absent. May be called at any time. */
   header(name: string): string;
   /** Starts the body. A chunk's memory is only valid during the call. Called at most once. */
-  readBody(onChunk: (chunk: Uint8Array, last: boolean) => void): void;
+  readBody(onChunk: (chunk: Buffer, last: boolean) => void): void;
   /**
    * Writes the whole answer at once.
    * @param headers complete header lines, `Name: value`, joined by CR LF
+   * @param bytes   the body's length
    * @param close   true where the connection is of no further use
    */
-  respond(status: number, headers: string, body: string | Buffer, close: boolean): void;
+  respond(status: number, headers: string, body: string | Buffer, bytes: number, close: boolean): void;
   /**
    * Writes the head of an answer that goes on.
    * @param filler   see {@link StreamAnswer}
@@ -78,9 +82,11 @@ const DRAIN_BYTES = 16 * 1_048_576;
 const COMMON_HEADERS =
   'Content-Type: application/json\r\nX-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n';
 
+const NO_BODY = { body: '', bytes: 0 };
+const TOO_LATE = new Rejection('unavailable', 'The request took too long.');
 const ABORTED = new Rejection('unavailable', 'The client closed the connection.');
 
-export class Exchange {
+export class Exchange implements Pending<Exchange> {
   /** Unique within the installation's logs; returned as X-Request-Id. */
   readonly id: string;
   /** When the request arrived, in milliseconds of the server's monotonic clock. */
@@ -92,9 +98,12 @@ export class Exchange {
   /** Set by the step that asks the limiter; shown as RateLimit headers in every answer from then on. */
   rateLimit: LimitDecision | null = null;
   /** The refusal that answers if the deadline passes now. A step that can no longer say "not stored" replaces it. */
-  late: Rejection = new Rejection('unavailable', 'The request took too long.', { retryAfterSeconds: 1 });
+  late: Rejection = TOO_LATE;
   /** True once the answer is written or the client is gone. */
   settled = false;
+  /** Neighbours in the server's list of requests without an answer. */
+  before: Exchange | null = null;
+  after: Exchange | null = null;
 
   readonly #wire: Wire;
   readonly #limits: ExchangeLimits;
@@ -183,7 +192,7 @@ export class Exchange {
     });
   }
 
-  #onChunk(chunk: Uint8Array, last: boolean): void {
+  #onChunk(chunk: Buffer, last: boolean): void {
     if (this.#resolveBody === null) return;
     this.#received = last;
     const bytes = chunk.byteLength;
@@ -193,7 +202,7 @@ export class Exchange {
     } else if (this.#gzip !== null) {
       this.#gzip.write(chunk, last);
     } else if (last && this.#body === null) {
-      this.#settleBody(decode(Buffer.from(chunk.buffer, chunk.byteOffset, bytes)));
+      this.#settleBody(decode(chunk));
     } else {
       this.#keep(chunk, Number(this.#wire.header('content-length')) || 0);
       if (last) this.#settleBody(this.#decoded());
@@ -313,10 +322,10 @@ export class Exchange {
   }
 
   #respond(outcome: Outcome, headers: string): void {
-    const body = outcome instanceof Rejection ? outcome.body() : 'open' in outcome ? '' : outcome.body;
+    const { body, bytes = Buffer.byteLength(body) } = 'open' in outcome ? NO_BODY : outcome;
     // Before the transport is called: it may report an abort from within.
     this.#settle(outcome);
-    this.#wire.respond(outcome.status, headers, body, this.#mustClose);
+    this.#wire.respond(outcome.status, headers, body, bytes, this.#mustClose);
   }
 
   #stream(answer: StreamAnswer, headers: string): void {

@@ -38,14 +38,13 @@ class NodeWire implements Wire {
     return value === undefined ? '' : String(value);
   }
 
-  readBody(onChunk: (chunk: Uint8Array, last: boolean) => void): void {
+  readBody(onChunk: (chunk: Buffer, last: boolean) => void): void {
     this.#req.on('data', (chunk: Buffer) => onChunk(chunk, false));
     this.#req.on('end', () => onChunk(EMPTY, true));
   }
 
-  respond(status: number, headers: string, body: string | Buffer, close: boolean): void {
+  respond(status: number, headers: string, body: string | Buffer, bytes: number, close: boolean): void {
     const res = this.#res;
-    const bytes = Buffer.byteLength(body);
     res.sendDate = false;
     const lines = headerList(headers);
     if (close) lines.push('Connection', 'close');
@@ -173,7 +172,7 @@ class NodeStream implements StreamWire {
   }
 }
 
-const EMPTY = new Uint8Array(0);
+const EMPTY = Buffer.alloc(0);
 const PIECE_BYTES = 32_768;
 const MALFORMED = new Rejection('invalidParameters', 'The request is not valid HTTP.');
 
@@ -239,7 +238,7 @@ class NodeTransport implements Transport {
 function refuseMalformed(error: NodeJS.ErrnoException, socket: Socket): void {
   if (!socket.writable) return;
   const status = error.code === 'HPE_HEADER_OVERFLOW' ? 431 : 400;
-  const body = MALFORMED.body();
+  const body = MALFORMED.body;
   socket.end(
     `HTTP/1.1 ${statusLine(status)}\r\nContent-Type: application/json\r\nX-Content-Type-Options: nosniff\r\n` +
       `Cache-Control: no-store\r\nX-Request-Id: ${randomUUID()}\r\n` +

@@ -75,6 +75,8 @@ export class Rejection {
   readonly details: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly #fields: Readonly<Record<string, unknown>> | undefined;
+  /** Made once: many requests may be refused for one reason. */
+  #text: { readonly body: string; readonly bytes: number } | null = null;
 
   /**
    * @param reason  a row of {@link REFUSALS}
@@ -99,8 +101,21 @@ export class Rejection {
   }
 
   /** The contract's error body as JSON text. */
-  body(): string {
-    return JSON.stringify({ success: false, ...this.fields() });
+  get body(): string {
+    return this.#written().body;
+  }
+
+  /** The length of {@link body}. */
+  get bytes(): number {
+    return this.#written().bytes;
+  }
+
+  #written(): { readonly body: string; readonly bytes: number } {
+    if (this.#text === null) {
+      const body = JSON.stringify({ success: false, ...this.fields() });
+      this.#text = { body, bytes: Buffer.byteLength(body) };
+    }
+    return this.#text;
   }
 
   /** What an error body says of the refusal. */

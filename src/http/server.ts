@@ -5,6 +5,7 @@ import { errorCode, isUnavailable } from '../database/connect.ts';
 import { StartupError } from '../startup-error.ts';
 import { Exchange, type ExchangeLimits, MAX_UNSENT_BYTES, type Outcome, type Wire } from './exchange.ts';
 import { createNodeTransport } from './node.ts';
+import { PendingList } from './pending.ts';
 import { Rejection } from './rejection.ts';
 import { RequestCounts } from './request-counts.ts';
 import { type Match, type Route, Router } from './route.ts';
@@ -51,8 +52,8 @@ class Server implements HttpServer {
   readonly #router: Router;
   readonly #transport: Transport;
   readonly #limits: ExchangeLimits;
-  /** In order of arrival, so that the first is the first to be late. */
-  readonly #pending = new Set<Exchange>();
+  /** The first is the first to be late. */
+  readonly #pending = new PendingList<Exchange>();
   readonly #idPrefix = randomBytes(6).toString('base64url');
   readonly #slowPeers: SlowPeers;
   readonly #sweep: NodeJS.Timeout;
@@ -63,7 +64,7 @@ class Server implements HttpServer {
   readonly #settled = (exchange: Exchange, outcome: Outcome | null): void => {
     this.#pending.delete(exchange);
     this.counts.settled(exchange, outcome);
-    if (this.#pending.size === 0) this.#onDrained?.();
+    if (this.#pending.isEmpty) this.#onDrained?.();
   };
 
   constructor(
@@ -170,7 +171,7 @@ class Server implements HttpServer {
     for (const exchange of this.#pending) exchange.closeAfterAnswer();
     this.#endStreams();
     await turnOfEventLoop();
-    while (this.#pending.size > 0) {
+    while (!this.#pending.isEmpty) {
       await new Promise<void>((resolve) => {
         this.#onDrained = resolve;
       });

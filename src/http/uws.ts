@@ -4,7 +4,7 @@ import type { HttpRequest, HttpResponse, TemplatedApp, us_listen_socket } from '
 import { createServer } from 'node:net';
 import type { StartupError } from '../startup-error.ts';
 import type { Exchange, Wire } from './exchange.ts';
-import { isFixed, type Match } from './route.ts';
+import { isFixed, type Match, type Route } from './route.ts';
 import type { SlowPeer } from './slow-peers.ts';
 import { statusLine } from './status.ts';
 import type { StreamWire } from './stream.ts';
@@ -19,8 +19,6 @@ export function loadUws(): Promise<Uws> {
 
 /** Headers of every request that are worth a call into the native side. Routes add their own. */
 const BODY_HEADERS = ['content-encoding', 'content-length', 'transfer-encoding'] as const;
-
-const CONTENT_TYPE = 'Content-Type';
 
 /**
  * One in so many answers without a body ends its connection. The native side keeps heads for who does not read them, and
@@ -39,7 +37,9 @@ class UwsWire implements Wire {
   readonly remoteAddress: string;
   exchange: Exchange | null = null;
   readonly #res: HttpResponse;
-  readonly #headers: Record<string, string> = {};
+  /** The names of the headers that are kept, and their values in the same order. */
+  readonly #headerNames: readonly string[];
+  readonly #headerValues: string[] = [];
   readonly #options: TransportOptions;
   #unsent = 0;
   #stream: UwsStream | null = null;
@@ -53,31 +53,34 @@ class UwsWire implements Wire {
     this.query = this.method === 'POST' ? '' : (req.getQuery() ?? '');
     // The request object dies with the first await: what may be needed is copied now.
     const found = match ?? options.router.match(this.method, this.path);
-    if (this.method !== 'GET') for (const name of BODY_HEADERS) this.#headers[name] = req.getHeader(name);
     const route = 'route' in found ? found.route : null;
-    for (const name of route?.headers ?? []) this.#headers[name] = readHeader(req, name);
+    this.#headerNames = headersOf(route, this.method);
+    for (const name of this.#headerNames) this.#headerValues.push(readHeader(req, name));
     this.remoteAddress = route?.remoteAddress === true ? latin1(res.getRemoteAddressAsText()) : '';
   }
 
   header(name: string): string {
-    return this.#headers[name] ?? '';
+    return this.#headerValues[this.#headerNames.indexOf(name)] ?? '';
   }
 
-  readBody(onChunk: (chunk: Uint8Array, last: boolean) => void): void {
-    this.#res.onData((chunk, last) => onChunk(new Uint8Array(chunk), last));
+  readBody(onChunk: (chunk: Buffer, last: boolean) => void): void {
+    this.#res.onData((chunk, last) => onChunk(Buffer.from(chunk), last));
   }
 
-  respond(status: number, headers: string, body: string | Buffer, close: boolean): void {
+  respond(status: number, headers: string, body: string | Buffer, bytes: number, close: boolean): void {
     const res = this.#res;
     res.cork(() => {
-      res.writeStatus(statusLine(status));
-      // One call for all header lines: each call into the native side costs as much as the whole string.
-      res.writeHeader(CONTENT_TYPE, headers.slice(CONTENT_TYPE.length + 2));
-      if (this.method === 'HEAD' || body.length === 0) this.#endWithoutBody(Buffer.byteLength(body), close);
+      this.#writeHead(status, headers);
+      if (this.method === 'HEAD' || bytes === 0) this.#endWithoutBody(bytes, close);
       // The rest of an answer that ends the connection is not waited for: no request can come behind it.
       else if (close) res.end(body, true);
-      else this.#end(body);
+      else this.#end(body, bytes);
     });
+  }
+
+  /** In one call: the native side writes what it is given, and a call costs as much as all of the text. */
+  #writeHead(status: number, headers: string): void {
+    this.#res.writeStatus(`${statusLine(status)}\r\n${headers}`);
   }
 
   stream(status: number, headers: string, filler: string, onClosed: () => void): StreamWire {
@@ -86,8 +89,7 @@ class UwsWire implements Wire {
     // Before anything is written: an abort may be reported from within.
     this.#stream = stream;
     res.cork(() => {
-      res.writeStatus(statusLine(status));
-      res.writeHeader(CONTENT_TYPE, headers.slice(CONTENT_TYPE.length + 2));
+      this.#writeHead(status, headers);
       // The head goes out with the first piece.
       res.write(filler);
     });
@@ -108,9 +110,8 @@ class UwsWire implements Wire {
    * Sends the answer as fast as its reader takes it. While some of it waits, the request counts as pending, and the next
    * one closes the connection: who asks and asks without reading piles up one answer, not all of them.
    */
-  #end(body: string | Buffer): void {
+  #end(body: string | Buffer, bytes: number): void {
     const res = this.#res;
-    const bytes = Buffer.byteLength(body);
     const [, done] = res.tryEnd(body, bytes);
     if (done) return;
     const whole = Buffer.from(body as string);
@@ -221,6 +222,19 @@ class UwsStream implements StreamWire {
     this.#waiting = [];
     this.#setUnsent(0);
   }
+}
+
+const HEADERS_BY_ROUTE = new WeakMap<Route, readonly string[]>();
+
+/** The headers of a request that may be asked for later. */
+function headersOf(route: Route | null, method: string): readonly string[] {
+  if (route === null) return method === 'GET' ? [] : BODY_HEADERS;
+  let names = HEADERS_BY_ROUTE.get(route);
+  if (names === undefined) {
+    names = route.method === 'GET' ? route.headers : [...BODY_HEADERS, ...route.headers];
+    HEADERS_BY_ROUTE.set(route, names);
+  }
+  return names;
 }
 
 /**

@@ -49,10 +49,11 @@ export class EventTypes {
     this.#byName = new LookupCache({ ...memory, load: (key) => this.#loadByName(key) });
   }
 
-  /** The type of an app that a producer means, made where it is a new name. */
-  async find(appId: number, reference: TypeReference): Promise<EventType | Rejection> {
-    if ('typeId' in reference) return (await this.#byId.get(`${appId} ${reference.typeId}`)) ?? UNKNOWN;
-    return (await this.#byName.get(`${appId} ${reference.typeName}`)) ?? this.#tooMany;
+  /** The type of an app that a producer means, at once where it is remembered; made where it is a new name. */
+  find(appId: number, reference: TypeReference): EventType | Rejection | Promise<EventType | Rejection> {
+    return 'typeId' in reference
+      ? foundOr(UNKNOWN, this.#byId.get(`${appId} ${reference.typeId}`))
+      : foundOr(this.#tooMany, this.#byName.get(`${appId} ${reference.typeName}`));
   }
 
   get caches(): readonly CacheFigures[] {
@@ -86,6 +87,13 @@ export class EventTypes {
     const type = await getOrCreateEventType(this.#options.sql, { appId, name, maxTypes });
     return type === 'too-many' ? null : type;
   }
+}
+
+function foundOr(
+  refusal: Rejection,
+  found: EventType | null | Promise<EventType | null>,
+): EventType | Rejection | Promise<EventType | Rejection> {
+  return found instanceof Promise ? found.then((type) => type ?? refusal) : (found ?? refusal);
 }
 
 function splitKey(key: string): readonly [appId: number, rest: string] {

@@ -29,7 +29,7 @@ import type { KeyedRequest } from './idempotency-key.ts';
 import { FIND_KEYS, type KnownKey, repeated } from './known-keys.ts';
 
 /** The part of an answer that is kept, and given again. */
-export type KeptAnswer = Pick<Answer, 'status'> & { readonly body: string };
+export type KeptAnswer = Pick<Answer, 'status' | 'bytes'> & { readonly body: string };
 
 /** Events that a request stores under its key, all of them in one commit. */
 export interface KeyedEvents {

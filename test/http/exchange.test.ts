@@ -6,7 +6,7 @@ import { Rejection } from '../../src/http/rejection.ts';
 /** A wire whose body comes when the test says so, and whose answers are kept. */
 function setUp() {
   const answers: { status: number; close: boolean }[] = [];
-  let onChunk: (chunk: Uint8Array, last: boolean) => void = () => undefined;
+  let onChunk: (chunk: Buffer, last: boolean) => void = () => undefined;
   const wire: Wire = {
     method: 'POST',
     path: '/',
@@ -16,7 +16,7 @@ function setUp() {
     readBody: (callback) => {
       onChunk = callback;
     },
-    respond: (status, _headers, _body, close) => answers.push({ status, close }),
+    respond: (status, _headers, _body, _bytes, close) => answers.push({ status, close }),
     stream: () => expect.unreachable('no answer here goes on'),
   };
   const limits: ExchangeLimits = {
@@ -31,7 +31,7 @@ function setUp() {
   const exchange = new Exchange(wire, 'id', 0, [], limits, () => {
     settled += 1;
   });
-  const sendBytes = (bytes: Uint8Array, last: boolean): void => onChunk(bytes, last);
+  const sendBytes = (bytes: Buffer, last: boolean): void => onChunk(bytes, last);
   const send = (text: string, last: boolean): void => sendBytes(Buffer.from(text), last);
   return { exchange, limits, answers, send, sendBytes, settledTimes: () => settled };
 }

@@ -2,7 +2,6 @@ import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { createResourceToken } from '../../src/accounts/resource-tokens.ts';
 import { ensurePartitions } from '../../src/database/maintenance.ts';
 import { Exchange, type Outcome } from '../../src/http/exchange.ts';
-import { Rejection } from '../../src/http/rejection.ts';
 import { SlidingLog } from '../../src/limits/sliding-log.ts';
 import { Apps } from '../../src/read/apps.ts';
 import { createGetEvents } from '../../src/read/get-events.ts';
@@ -73,7 +72,7 @@ function exchangeOf(query: string, header: string): Exchange {
 async function get(query: string, header = authorization) {
   const outcome = await getEvents(exchangeOf(query, header));
   if ('open' in outcome) expect.unreachable('a page is a whole answer');
-  const text = outcome instanceof Rejection ? outcome.body() : outcome.body.toString();
+  const text = outcome.body.toString();
   return { status: outcome.status, text, body: JSON.parse(text) as unknown };
 }
 
