@@ -1,32 +1,30 @@
 /** The answer to a batch: one result for each event, in the order in which they were sent. */
 import { Rejection } from '../http/rejection.ts';
+import type { AcceptedEvent } from './commit-buffer.ts';
 import { timestamp } from './event-writer.ts';
+import type { KeptAnswer } from './keyed-writer.ts';
 
-export interface StoredEvent {
-  readonly eventId: string;
-  /** Public id of its type. */
-  readonly typeId: string;
-  /** Milliseconds since the epoch. */
-  readonly createdAt: number;
-}
+/** What is answered of an event: that it is stored, or why it is not. */
+export type Result = AcceptedEvent | Rejection;
 
-export type Result = StoredEvent | Rejection;
-
-/** 200 where every event is stored, 207 where some or none are. */
-export function batchAnswer(results: readonly Result[]): { readonly status: number; readonly body: string } {
+/**
+ * 200 where every event is stored, 207 where some or none are.
+ * @param publicIds the event types' public ids by the internal ones
+ */
+export function batchAnswer(results: readonly Result[], publicIds: ReadonlyMap<number, string>): KeptAnswer {
   let stored = 0;
   let texts = '';
   // A type's id is of our own making, but may have come by a restore: it is escaped, once.
-  const typeTexts = new Map<string, string>();
+  const typeTexts = new Map(
+    [...publicIds].map(([id, publicId]) => [id, `","typeId":${JSON.stringify(publicId)},"timestamp":"`]),
+  );
   for (const result of results) {
     if (texts !== '') texts += ',';
     if (result instanceof Rejection) {
       texts += JSON.stringify(result.fields());
     } else {
-      const { eventId, typeId, createdAt } = result;
-      const typeText = typeTexts.get(typeId) ?? JSON.stringify(typeId);
-      typeTexts.set(typeId, typeText);
-      texts += `{"eventId":"${eventId}","typeId":${typeText},"timestamp":"${timestamp(createdAt)}"}`;
+      const { id, typeId, createdAt } = result;
+      texts += `{"eventId":"${id}${typeTexts.get(typeId)}${timestamp(createdAt)}"}`;
       stored += 1;
     }
   }

@@ -2,6 +2,7 @@
 import { Rejection } from '../http/rejection.ts';
 import { type BatchEvent, parseBatchEvent, TypeReferences } from './batch-event.ts';
 import { documentPieces, linePieces, type Piece } from './batch-text.ts';
+import { EventScanner } from './event-scan.ts';
 
 export interface BatchLimits {
   readonly maxEvents: number;
@@ -37,8 +38,9 @@ export async function readBatch(
   lines: boolean,
   limits: BatchLimits,
 ): Promise<readonly (BatchEvent | Rejection)[] | Rejection> {
-  const pieces = lines ? linePieces(text) : documentPieces(text);
   const types = new TypeReferences();
+  const scanner = new EventScanner(types);
+  const pieces = lines ? linePieces(text, scanner) : documentPieces(text, scanner);
   const read: (BatchEvent | Rejection)[] = [];
   let pausedAt = performance.now();
   for (;;) {
@@ -65,14 +67,16 @@ const BAD_LINE = invalid('The line is not valid JSON.');
 
 /** @returns null for what is no event and nothing wrong */
 function readPiece(
-  { kind, text }: Piece,
+  piece: Piece,
   types: TypeReferences,
   { maxEventBytes }: BatchLimits,
 ): BatchEvent | Rejection | null {
+  const { kind, text } = piece;
   if (3 * text.length > maxEventBytes && Buffer.byteLength(text) > maxEventBytes) {
     const what = kind === 'event' ? 'An event' : 'A field beside "events"';
     return new Rejection('payloadTooLarge', `${what} may have at most ${maxEventBytes} bytes.`);
   }
+  if (kind === 'event' && piece.read !== null) return piece.read;
   let value: unknown;
   try {
     value = JSON.parse(text);

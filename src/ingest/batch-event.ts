@@ -26,6 +26,14 @@ export class TypeReferences {
   readonly #byId = new Map<string, TypeReference>();
   readonly #byName = new Map<string, TypeReference>();
 
+  /** The same as {@link typeReference}; null for what that refuses. */
+  named(typeId: string | null | undefined, typeName: string | null | undefined): TypeReference | null {
+    const known = typeId ? this.#byId.get(typeId) : this.#byName.get(typeName ?? '');
+    if (known !== undefined) return known;
+    const reference = typeReference({ typeId: owned(typeId), typeName: owned(typeName) });
+    return reference instanceof Rejection ? null : this.same(reference);
+  }
+
   same(reference: TypeReference): TypeReference {
     const known = 'typeId' in reference ? this.#byId : this.#byName;
     const name = 'typeId' in reference ? reference.typeId : reference.typeName;
@@ -34,6 +42,11 @@ export class TypeReferences {
     known.set(name, reference);
     return reference;
   }
+}
+
+/** A copy: a piece of a text keeps the whole of it in memory, and types are remembered for long. */
+function owned(piece: string | null | undefined): string | null {
+  return piece ? JSON.parse(JSON.stringify(piece)) : null;
 }
 
 export interface BatchEvent {

@@ -1,12 +1,16 @@
 /**
  * Cuts the texts of a batch's events out of its body, one at a time, so that the parsing of a large body can make way
- * for other requests. Nothing of an event is looked at here but where it begins and ends.
+ * for other requests. Nothing of an event is looked at here but where it begins and ends; what is usual is read by the
+ * way.
  */
+import type { BatchEvent } from './batch-event.ts';
+import type { EventScanner } from './event-scan.ts';
 import { stringEnd, valueSpan } from './payload-text.ts';
 
-/** A piece of the body. Each must be parsed: the body is JSON if, and only if, all of them are. */
+/** A piece of the body. Each that is not read must be parsed: the body is JSON if, and only if, all of them are. */
 export type Piece =
-  | { readonly kind: 'event'; readonly text: string }
+  /** `read` is null where the event is not usual. */
+  | { readonly kind: 'event'; readonly text: string; readonly read: BatchEvent | null }
   /** A member that is not the events, or its name. */
   | { readonly kind: 'other'; readonly text: string };
 
@@ -27,7 +31,7 @@ const CLOSE_BRACE = 0x7d;
  * The pieces of `{"events": […], …}`. As in JSON.parse the last of several members of that name counts, and the name may
  * be spelled with escapes; what an earlier one held is still cut, as it must be JSON too.
  */
-export function* documentPieces(text: string): Generator<Piece, End> {
+export function* documentPieces(text: string, scanner: EventScanner): Generator<Piece, End> {
   let end: End = { problem: 'The field "events" is missing.' };
   let at = skipSpace(text, 0);
   if (text.charCodeAt(at) !== OPEN_BRACE) return { problem: 'The body must be a JSON object.' };
@@ -51,7 +55,7 @@ export function* documentPieces(text: string): Generator<Piece, End> {
       yield { kind: 'other', text: text.slice(at, valueEnd) };
       at = valueEnd;
     } else {
-      const array = yield* arrayPieces(text, at);
+      const array = yield* arrayPieces(text, at, scanner);
       if (array === null) return { problem: NOT_JSON };
       end = { events: array.events };
       at = array.end;
@@ -68,12 +72,14 @@ export function* documentPieces(text: string): Generator<Piece, End> {
 function* arrayPieces(
   text: string,
   start: number,
+  scanner: EventScanner,
 ): Generator<Piece, { readonly events: number; readonly end: number } | null> {
   let at = skipSpace(text, start + 1);
   if (text.charCodeAt(at) === CLOSE_BRACKET) return { events: 0, end: at + 1 };
   for (let events = 1; ; events += 1) {
-    const { end } = valueSpan(text, at);
-    yield { kind: 'event', text: text.slice(at, end) };
+    const read = scanner.read(text, at);
+    const end = read === null ? valueSpan(text, at).end : scanner.end;
+    yield { kind: 'event', text: text.slice(at, end), read };
     at = skipSpace(text, end);
     const next = text.charCodeAt(at);
     if (next === CLOSE_BRACKET) return { events, end: at + 1 };
@@ -87,13 +93,16 @@ function closed(text: string, at: number, end: End): End {
 }
 
 /** The lines of newline-delimited JSON; blank ones are no events. */
-export function* linePieces(text: string): Generator<Piece, End> {
+export function* linePieces(text: string, scanner: EventScanner): Generator<Piece, End> {
   let events = 0;
   for (let at = skipSpace(text, 0); at < text.length; ) {
     const feed = text.indexOf('\n', at);
     const end = feed < 0 ? text.length : feed;
     events += 1;
-    yield { kind: 'event', text: text.slice(at, end) };
+    const line = text.slice(at, end);
+    const read = scanner.read(line, 0);
+    const isWhole = read !== null && skipSpace(line, scanner.end) === line.length;
+    yield { kind: 'event', text: line, read: isWhole ? read : null };
     at = skipSpace(text, end);
   }
   return { events };

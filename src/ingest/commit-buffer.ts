@@ -55,11 +55,12 @@ const QUIET_COMMITS = 6;
 /** How often a buffer whose lanes are all busy looks whether they move. */
 const STALL_CHECK_MS = 100;
 
-interface Entry {
-  readonly event: AcceptedEvent;
+/** Events that came together, or those of them that are written together. */
+interface Part {
+  readonly events: readonly AcceptedEvent[];
   readonly resolve: (outcome: Rejection | null, index: number) => void;
-  /** Its place among those that came together. */
-  readonly index: number;
+  /** Place of the first one among those that came together. */
+  readonly start: number;
 }
 
 /** Events that wait, in order of arrival. */
@@ -67,10 +68,10 @@ class Queue {
   /** Events that wait or are in flight, and what their payloads may take of memory. */
   held = 0;
   heldBytes = 0;
-  #entries: Entry[] = [];
+  #parts: Part[] = [];
 
   get isEmpty(): boolean {
-    return this.#entries.length === 0;
+    return this.#parts.length === 0;
   }
 
   /** Counts events in, or says why they can not wait here. */
@@ -83,38 +84,67 @@ class Queue {
     return null;
   }
 
-  release(entries: readonly Entry[]): void {
-    this.held -= entries.length;
-    for (const { event } of entries) this.heldBytes -= payloadBytes(event);
+  release(parts: readonly Part[]): void {
+    for (const { events } of parts) {
+      this.held -= events.length;
+      for (const event of events) this.heldBytes -= payloadBytes(event);
+    }
   }
 
-  push(entry: Entry): void {
-    this.#entries.push(entry);
+  push(part: Part): void {
+    this.#parts.push(part);
   }
 
   /** Takes out what goes into the table together. */
-  take(): readonly Entry[] {
-    const waiting = this.#entries;
-    let events = 0;
-    let day = Number.NaN;
-    for (let characters = 0, days = 0; events < waiting.length && events < MAX_BATCH_EVENTS; events += 1) {
-      const { payload, createdAt } = (waiting[events] as Entry).event; // Below the length.
-      characters += payload.length;
-      const dayOfEvent = dayOf(createdAt);
-      if (dayOfEvent !== day) days += 1;
-      day = dayOfEvent;
-      if (events > 0 && (characters > MAX_BATCH_CHARACTERS || days > MAX_BATCH_DAYS)) break;
+  take(): readonly Part[] {
+    const waiting = this.#parts;
+    const room = new Room();
+    for (const [index, part] of waiting.entries()) {
+      const { events, resolve, start } = part;
+      let fitting = 0;
+      for (const event of events) {
+        if (!room.takes(event)) break;
+        fitting += 1;
+      }
+      if (fitting === events.length) continue;
+      this.#parts = waiting.slice(index);
+      this.#parts[0] = { events: events.slice(fitting), resolve, start: start + fitting };
+      const taken = waiting.slice(0, index);
+      if (fitting > 0) taken.push({ events: events.slice(0, fitting), resolve, start });
+      return taken;
     }
-    this.#entries = events === waiting.length ? [] : waiting.slice(events);
-    return events === waiting.length ? waiting : waiting.slice(0, events);
+    this.#parts = [];
+    return waiting;
   }
 
   /** Refuses what waits; what is in flight stays. */
   refuse(refusal: Rejection): void {
-    const refused = this.#entries;
-    this.#entries = [];
+    const refused = this.#parts;
+    this.#parts = [];
     this.release(refused);
-    for (const entry of refused) entry.resolve(refusal, entry.index);
+    for (const { events, resolve, start } of refused)
+      for (let index = 0; index < events.length; index += 1) resolve(refusal, start + index);
+  }
+}
+
+/** What still fits into a batch. */
+class Room {
+  #events = 0;
+  #characters = 0;
+  #days = 0;
+  #day = Number.NaN;
+
+  /** Counts the next event in, unless it does not fit. */
+  takes({ payload, createdAt }: AcceptedEvent): boolean {
+    if (this.#events === MAX_BATCH_EVENTS) return false;
+    this.#characters += payload.length;
+    const day = dayOf(createdAt);
+    if (day !== this.#day) this.#days += 1;
+    this.#day = day;
+    if (this.#events > 0 && (this.#characters > MAX_BATCH_CHARACTERS || this.#days > MAX_BATCH_DAYS))
+      return false;
+    this.#events += 1;
+    return true;
   }
 }
 
@@ -174,7 +204,7 @@ export class CommitBuffer {
     const refusal = this.#admit(this.#single, 1, payloadBytes(event));
     if (refusal !== null) return Promise.resolve(refusal);
     return new Promise((resolve) => {
-      this.#single.push({ event, resolve, index: 0 });
+      this.#single.push({ events: [event], resolve, start: 0 });
       this.#schedule();
     });
   }
@@ -198,7 +228,7 @@ export class CommitBuffer {
         waiting -= 1;
         if (waiting === 0) resolve(outcomes);
       };
-      for (const [index, event] of events.entries()) this.#bulk.push({ event, resolve: settle, index });
+      this.#bulk.push({ events, resolve: settle, start: 0 });
       this.#schedule();
     });
   }
@@ -265,28 +295,37 @@ export class CommitBuffer {
     return this.#busyWithBulk < (isQuiet ? lanes : lanes - 1);
   }
 
-  async #commit(batch: readonly Entry[], isBulk: boolean): Promise<void> {
+  async #commit(parts: readonly Part[], isBulk: boolean): Promise<void> {
     this.#bulkInARow = isBulk ? this.#bulkInARow + 1 : 0;
     if (isBulk) this.#busyWithBulk += 1;
     this.#busyLanes += 1;
     this.#movedAt = this.#options.stall?.now() ?? 0;
-    const outcomes = await this.#options.write(batch.map((entry) => entry.event));
+    const outcomes = await this.#options.write(eventsOf(parts));
     this.#busyLanes -= 1;
     this.#movedAt = this.#options.stall?.now() ?? 0;
     if (isBulk) this.#busyWithBulk -= 1;
-    (isBulk ? this.#bulk : this.#single).release(batch);
+    (isBulk ? this.#bulk : this.#single).release(parts);
     // The next batch goes out before this one's answers are written: the database works while they are.
     this.#flush();
-    for (const [index, entry] of batch.entries()) {
-      const outcome = outcomeOf(outcomes, index);
-      if (outcome === null) this.#stored += 1;
-      entry.resolve(outcome, entry.index);
+    let at = 0;
+    for (const { events, resolve, start } of parts) {
+      for (let index = 0; index < events.length; index += 1) {
+        const outcome = outcomeOf(outcomes, at);
+        if (outcome === null) this.#stored += 1;
+        resolve(outcome, start + index);
+        at += 1;
+      }
     }
     if (this.depth === 0) {
       this.#unwatch();
       this.#onDrained?.();
     }
   }
+}
+
+function eventsOf(parts: readonly Part[]): readonly AcceptedEvent[] {
+  const [first] = parts;
+  return parts.length === 1 && first !== undefined ? first.events : parts.flatMap(({ events }) => events);
 }
 
 /** Only null is an acknowledgement: an outcome that is missing must never pass for one. */

@@ -230,12 +230,12 @@ export class CopyConnection {
   }
 }
 
-const NEEDS_ESCAPE = /[\\\n\r\t]/;
 const ESCAPES: Readonly<Record<string, string>> = { '\\': '\\\\', '\n': '\\n', '\r': '\\r', '\t': '\\t' };
 
 /** Text as a field of COPY's text format. */
 export function copyField(text: string): string {
-  return NEEDS_ESCAPE.test(text)
-    ? text.replace(/[\\\n\r\t]/g, (character) => ESCAPES[character] ?? character)
-    : text;
+  // Four searches for a character each, as memchr does them, take a third of one for any of them.
+  const isPlain =
+    !text.includes('\\') && !text.includes('\n') && !text.includes('\r') && !text.includes('\t');
+  return isPlain ? text : text.replace(/[\\\n\r\t]/g, (character) => ESCAPES[character] ?? character);
 }

@@ -6,7 +6,7 @@ import type { Limiter } from '../limits/limiter.ts';
 import { batchAnswer, type Result } from './batch-answer.ts';
 import { type BatchLimits, isLineDelimited, readBatch } from './batch-body.ts';
 import type { BatchEvent } from './batch-event.ts';
-import type { AcceptedEvent, CommitBuffer } from './commit-buffer.ts';
+import { type AcceptedEvent, type CommitBuffer, dayOf } from './commit-buffer.ts';
 import { overLimit } from './create-event.ts';
 import type { TypeReference } from './event-body.ts';
 import { createEventIds } from './event-id.ts';
@@ -14,6 +14,7 @@ import { beforeRetention, IN_THE_FUTURE } from './event-time.ts';
 import type { EventType, EventTypes } from './event-types.ts';
 import { IDEMPOTENCY_KEY, type KeyedRequest, keyedRequest } from './idempotency-key.ts';
 import type { KeyedLane } from './keyed-lane.ts';
+import type { KeptAnswer } from './keyed-writer.ts';
 import type { LoggingTokens } from './logging-tokens.ts';
 import type { ReadableFrom } from './readable-from.ts';
 
@@ -42,7 +43,6 @@ export const BATCH_HEADERS = ['authorization', 'content-type', IDEMPOTENCY_KEY] 
 const TYPE_LOOKUPS = 4;
 /** Days that one batch may touch: a partition or a chunk each, and each of those some locks. */
 const MAX_DAYS = 1_000;
-const DAY_MS = 86_400_000;
 
 const MISSING = new Rejection(
   'invalidLoggingToken',
@@ -94,8 +94,8 @@ export function createCreateBatch(steps: CreateBatchSteps): (exchange: Exchange)
       request,
       acceptedAt,
       events: batch.accepted,
-      answer: batchAnswer(batch.results),
-      answerWithout: (refused) => batchAnswer(withRefused(batch, (event) => refused.get(event))),
+      answer: batchAnswer(batch.results, batch.publicIds),
+      answerWithout: (refused) => answerWithout(batch, refused),
     });
   };
 }
@@ -135,6 +135,8 @@ interface Batch {
   readonly results: readonly Result[];
   /** The place in `results` of each that is accepted. */
   readonly places: readonly number[];
+  /** Of the accepted events' types, by their internal ids. */
+  readonly publicIds: ReadonlyMap<number, string>;
 }
 
 async function accept(
@@ -151,42 +153,45 @@ async function accept(
   const boundary = isDated ? await steps.readableFrom.boundary() : 0;
   // Ids begin with the time: those of past events are made apart, in order of their time.
   const newPastId = createEventIds();
-  const results: Result[] = [];
+  const results = new Array<Result>(events.length);
   const good: { readonly place: number; readonly event: BatchEvent; readonly type: EventType }[] = [];
   for (const [place, event] of events.entries()) {
-    const checked = check(event, types, acceptedAt, boundary);
-    if (checked instanceof Rejection) results[place] = checked;
-    else good.push({ place, ...checked });
+    const type = typeOf(event, types, acceptedAt, boundary);
+    if (type instanceof Rejection) results[place] = type;
+    else good.push({ place, event: event as BatchEvent, type }); // It has a type.
   }
   if (isDated) good.sort((a, b) => (a.event.createdAt ?? acceptedAt) - (b.event.createdAt ?? acceptedAt));
   const accepted: AcceptedEvent[] = [];
-  const days = new Set<number>();
+  let days = 0;
+  let day = Number.NaN;
   for (const { place, event, type } of good) {
     const createdAt = event.createdAt ?? acceptedAt;
     const id = event.createdAt === null ? steps.newEventId(createdAt) : newPastId(createdAt);
-    accepted.push({ id, appId, typeId: type.id, createdAt, payload: event.payload });
-    results[place] = { eventId: id, typeId: type.publicId, createdAt };
-    days.add(Math.floor(createdAt / DAY_MS));
+    const acceptedEvent = { id, appId, typeId: type.id, createdAt, payload: event.payload };
+    accepted.push(acceptedEvent);
+    results[place] = acceptedEvent;
+    if (dayOf(createdAt) !== day) days += 1;
+    day = dayOf(createdAt);
   }
-  if (days.size > MAX_DAYS) return TOO_MANY_DAYS;
-  return { accepted, results, places: good.map(({ place }) => place) };
+  if (days > MAX_DAYS) return TOO_MANY_DAYS;
+  const publicIds = new Map<number, string>();
+  for (const type of types.values()) if (!(type instanceof Rejection)) publicIds.set(type.id, type.publicId);
+  return { accepted, results, places: good.map(({ place }) => place), publicIds };
 }
 
-/** The event and its type, or the first thing that is wrong with them. */
-function check(
+/** The type of an event, or the first thing that is wrong with the event. */
+function typeOf(
   event: BatchEvent | Rejection,
   types: Types,
   acceptedAt: number,
   boundary: number,
-): { readonly event: BatchEvent; readonly type: EventType } | Rejection {
+): EventType | Rejection {
   if (event instanceof Rejection) return event;
   const type = types.get(event.type);
   if (type === undefined) throw new Error('A type was not looked up.');
-  if (type instanceof Rejection) return type;
-  const problem = event.createdAt === null ? null : timeProblem(event.createdAt, acceptedAt, boundary);
-  return problem === null
-    ? { event, type }
-    : new Rejection('invalidBody', `The field "createdAt" ${problem}.`);
+  if (type instanceof Rejection || event.createdAt === null) return type;
+  const problem = timeProblem(event.createdAt, acceptedAt, boundary);
+  return problem === null ? type : new Rejection('invalidBody', `The field "createdAt" ${problem}.`);
 }
 
 function timeProblem(createdAt: number, acceptedAt: number, boundary: number): string | null {
@@ -196,6 +201,7 @@ function timeProblem(createdAt: number, acceptedAt: number, boundary: number): s
 
 /** What came of the batch. Where nothing is stored and the database is why, that is an error of the whole request. */
 function answer(batch: Batch, outcomes: readonly (Rejection | null)[]): Outcome {
+  if (outcomes.every((outcome) => outcome === null)) return batchAnswer(batch.results, batch.publicIds);
   const isStored = outcomes.includes(null);
   const failures = isStored ? [] : outcomes.filter((outcome) => outcome !== null && outcome.status >= 500);
   for (const reason of ['outcomeUnknown', 'internalError', 'unavailable'] as const) {
@@ -207,18 +213,15 @@ function answer(batch: Batch, outcomes: readonly (Rejection | null)[]): Outcome 
     const outcome = outcomes[index];
     if (outcome) refused.set(event, outcome);
   }
-  return batchAnswer(withRefused(batch, (event) => refused.get(event)));
+  return answerWithout(batch, refused);
 }
 
-function withRefused(
-  batch: Batch,
-  refusalOf: (event: AcceptedEvent) => Rejection | undefined,
-): readonly Result[] {
+function answerWithout(batch: Batch, refused: ReadonlyMap<AcceptedEvent, Rejection>): KeptAnswer {
   const results = [...batch.results];
   for (const [index, event] of batch.accepted.entries()) {
-    const refusal = refusalOf(event);
+    const refusal = refused.get(event);
     const place = batch.places[index];
     if (refusal !== undefined && place !== undefined) results[place] = refusal;
   }
-  return results;
+  return batchAnswer(results, batch.publicIds);
 }

@@ -4,20 +4,23 @@ import { randomFillSync } from 'node:crypto';
 const POOL_BYTES = 8_192;
 const RANDOM_BYTES_PER_ID = 10;
 const COUNTER_MAX = 0xfff;
+const TEXT_BYTES = 36;
+const DASH = 0x2d;
 
-const HEX = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, '0'));
+const HEX = Buffer.from('0123456789abcdef');
 
 /**
  * Makes a generator of UUIDv7. Within one millisecond the 12 bits after the version count up from a random start
  * (RFC 9562, 6.2, method 1); when they run over, or the clock steps back, the id's own time goes on by itself.
  *
- * The 62 random bits come from a pool: one system call per 800 ids in place of one per id (2 µs each).
+ * The 62 random bits come from a pool: one system call per 800 ids in place of one per id (2 µs each). The text is made
+ * as bytes: one that is put together of strings keeps all of them in memory, ten times its size.
  */
 export function createEventIds(): (now: number) => string {
   const pool = Buffer.alloc(POOL_BYTES);
+  const text = Buffer.alloc(TEXT_BYTES, DASH);
   let offset = POOL_BYTES;
   let time = 0;
-  let timeText = '';
   let counter = 0;
 
   const advance = (now: number): void => {
@@ -30,12 +33,15 @@ export function createEventIds(): (now: number) => string {
       time += 1;
     }
     // Half of the counter's range is left for the ids of this millisecond.
-    counter = ((byte(8) << 8) | byte(9)) & 0x7ff;
+    counter = ((random(8) << 8) | random(9)) & 0x7ff;
     const hex = time.toString(16).padStart(12, '0');
-    timeText = `${hex.slice(0, 8)}-${hex.slice(8)}-7`;
+    text.write(`${hex.slice(0, 8)}-${hex.slice(8)}-7`, 'latin1');
   };
-  const byte = (index: number): number => pool[offset + index] ?? 0;
-  const hex = (index: number): string => HEX[byte(index)] ?? '';
+  const random = (index: number): number => pool[offset + index] ?? 0;
+  const write = (at: number, byte: number): void => {
+    text[at] = HEX[byte >> 4] ?? 0;
+    text[at + 1] = HEX[byte & 0xf] ?? 0;
+  };
 
   return (now) => {
     if (offset + RANDOM_BYTES_PER_ID > POOL_BYTES) {
@@ -43,11 +49,12 @@ export function createEventIds(): (now: number) => string {
       offset = 0;
     }
     advance(now);
-    const variant = HEX[(byte(0) & 0x3f) | 0x80];
-    const id =
-      `${timeText}${HEX[counter >> 8]?.charAt(1)}${HEX[counter & 0xff]}-` +
-      `${variant}${hex(1)}-${hex(2)}${hex(3)}${hex(4)}${hex(5)}${hex(6)}${hex(7)}`;
+    text[15] = HEX[counter >> 8] ?? 0;
+    write(16, counter & 0xff);
+    write(19, (random(0) & 0x3f) | 0x80);
+    write(21, random(1));
+    for (let index = 2; index < 8; index += 1) write(20 + 2 * index, random(index));
     offset += RANDOM_BYTES_PER_ID;
-    return id;
+    return text.toString('latin1');
   };
 }

@@ -5,11 +5,23 @@ const DAY_MS = 86_400_000;
 
 export const NOT_A_TIME = 'must be an ISO 8601 date with a time, such as 2026-01-31T08:30:00.123Z';
 
+/** How JSON.stringify writes a Date. */
+const USUAL = '2026-01-31T08:30:00.123Z';
+
 /**
  * A moment, not a day. Digits finer than a millisecond are cut off; a time without an offset is UTC.
  * @returns milliseconds since 1970, or what is wrong, to follow the field's name in a sentence
  */
 export function parseEventTime(text: string): number | string {
+  const usual = Date.parse(text);
+  // What Date.parse takes beside ISO, or for another time, does not come out of it as it went in.
+  if (
+    text.length === USUAL.length &&
+    !Number.isNaN(usual) &&
+    new Date(usual).toISOString() === text &&
+    usual >= 0
+  )
+    return usual;
   if (!/[Tt ]/.test(text)) return NOT_A_TIME;
   const time = parseBound(text, 'end');
   if (typeof time === 'number' && time < 0) return 'is before 1970';

@@ -3,7 +3,9 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { Rejection } from '../../src/http/rejection.ts';
 import { readBatch } from '../../src/ingest/batch-body.ts';
+import { TypeReferences } from '../../src/ingest/batch-event.ts';
 import { documentPieces, type End, linePieces, type Piece } from '../../src/ingest/batch-text.ts';
+import { EventScanner } from '../../src/ingest/event-scan.ts';
 import { type JsonText, jsonObject, jsonString, jsonValue, spellingOf, whiteSpace } from './json-text.ts';
 
 function cut(pieces: Generator<Piece, End>): { pieces: Piece[]; end: End } {
@@ -13,6 +15,10 @@ function cut(pieces: Generator<Piece, End>): { pieces: Piece[]; end: End } {
     if (done === true) return { pieces: cutSoFar, end: value };
     cutSoFar.push(value);
   }
+}
+
+function scanner(): EventScanner {
+  return new EventScanner(new TypeReferences());
 }
 
 function isJson(text: string): boolean {
@@ -26,7 +32,7 @@ function isJson(text: string): boolean {
 
 /** The texts of a document's events; null where it is not JSON; else what is wrong with it. */
 function eventsOf(text: string): readonly string[] | string | null {
-  const { pieces, end } = cut(documentPieces(text));
+  const { pieces, end } = cut(documentPieces(text, scanner()));
   if (pieces.some((piece) => !isJson(piece.text))) return null;
   if ('problem' in end) return end.problem.includes('not valid JSON') ? null : end.problem;
   const events = pieces.filter((piece) => piece.kind === 'event').map((piece) => piece.text);
@@ -178,12 +184,12 @@ describe('the events of a document', () => {
     ];
     for (const text of texts) {
       const startedAt = performance.now();
-      const pieces = documentPieces(text);
+      const pieces = documentPieces(text, scanner());
       while (pieces.next().done !== true);
       expect(performance.now() - startedAt).toBeLessThan(5_000);
     }
     const startedAt = performance.now();
-    cut(linePieces('\n'.repeat(1_000_000)));
+    cut(linePieces('\n'.repeat(1_000_000), scanner()));
     expect(performance.now() - startedAt).toBeLessThan(5_000);
   });
 });
@@ -197,7 +203,7 @@ describe('lines', () => {
     );
     fc.assert(
       fc.property(fc.array(line), fc.constantFrom('\n', '\r\n'), fc.boolean(), (lines, feed, ended) => {
-        const { pieces, end } = cut(linePieces(lines.join(feed) + (ended ? feed : '')));
+        const { pieces, end } = cut(linePieces(lines.join(feed) + (ended ? feed : ''), scanner()));
         const wanted = lines
           .map((text) => text.replace(/^[ \t\r]+|[ \t\r]+$/g, ''))
           .filter((text) => text !== '');

@@ -1,0 +1,211 @@
+/** What the scanner reads is what the slow way makes of the same text; what it leaves is what it says that it leaves. */
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { type BatchEvent, parseBatchEvent, TypeReferences } from '../../src/ingest/batch-event.ts';
+import { EventScanner } from '../../src/ingest/event-scan.ts';
+import { runs } from '../support/fuzz.ts';
+import { jsonObject, jsonString, jsonValue, spellingOf, whiteSpace } from './json-text.ts';
+
+/** What is read of a text that is one event and nothing else. */
+function scanned(text: string): BatchEvent | null {
+  const scanner = new EventScanner(new TypeReferences());
+  const event = scanner.read(text, 0);
+  return event !== null && scanner.end === text.length ? event : null;
+}
+
+/** By JSON.parse, a schema and a second look for the payload; null where that refuses. */
+function parsed(text: string): unknown {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    return null;
+  }
+  return parseBatchEvent(text, value, new TypeReferences());
+}
+
+/** How many of the texts the scanner has read: a property that holds of none would say nothing. */
+let read = 0;
+
+function expectSame(text: string): void {
+  const event = scanned(text);
+  if (event === null) return;
+  read += 1;
+  expect(event).toEqual(parsed(text));
+}
+
+const plainString = fc.string().map((text) => JSON.stringify(text));
+const time = fc
+  .oneof(
+    fc
+      .date({ min: new Date('0000-01-01'), max: new Date('9999-12-31'), noInvalidDate: true })
+      .map((date) => date.toISOString()),
+    fc.constantFrom(
+      '2026-01-31T08:30Z',
+      '2026-01-31 08:30:00.1234+01:00',
+      '2026-02-30T00:00:00.000Z',
+      '2026-01-31T24:00:00.000Z',
+      '+02026-01-31T08:30:00.0Z',
+      '2026-01-31',
+      '2026-01-31T08:30:00.123z',
+      'Sat Jan 31 2026 08:30:00',
+      '',
+    ),
+  )
+  .map((text) => JSON.stringify(text));
+
+const usualMembers = [
+  fc.tuple(
+    fc.constant('"payload"'),
+    jsonObject.map(({ text }) => text),
+  ),
+  fc.tuple(fc.constantFrom('"typeId"', '"typeName"'), fc.oneof(plainString, fc.constant('null'))),
+  fc.tuple(fc.constant('"createdAt"'), fc.oneof(time, fc.constant('null'))),
+] as const;
+const anyMember = fc.tuple(
+  fc.oneof(
+    spellingOf('payload'),
+    spellingOf('typeId'),
+    jsonString,
+    fc.constantFrom('"__proto__"', '"typeName"', '"createdAt"', '"Payload"', '""'),
+  ),
+  fc.oneof(
+    jsonString,
+    jsonValue.map(({ text }) => text),
+  ),
+);
+
+/** The usual members but perhaps one, perhaps some others, in any order. */
+const eventText: fc.Arbitrary<string> = fc
+  .tuple(
+    fc.tuple(...usualMembers),
+    fc.nat(9),
+    fc.array(anyMember, { maxLength: 1 }),
+    fc.boolean(),
+    whiteSpace,
+    whiteSpace,
+  )
+  .map(([usual, left, others, isFirst, before, behind]) => {
+    const members = [...usual.filter((_, index) => index !== left), ...others];
+    if (isFirst) members.reverse();
+    const texts = members.map(([key, value]) => `${before}${key}${behind}:${before}${value}${behind}`);
+    return `{${texts.join(',')}}`;
+  });
+
+const CHANGES = [
+  '',
+  '"',
+  '\\',
+  '{',
+  '}',
+  '[',
+  ']',
+  ',',
+  ':',
+  ' ',
+  '\u0001',
+  '\u00a0',
+  '0',
+  '.',
+  '-',
+  'e',
+  'x',
+  '\n',
+];
+
+function damaged(text: string, changes: readonly (readonly [number, string, number])[]): string {
+  let broken = text;
+  for (const [at, character, lost] of changes) {
+    const index = at % (broken.length + 1);
+    broken = broken.slice(0, index) + character + broken.slice(index + lost);
+  }
+  return broken;
+}
+
+describe('what is read of an event', () => {
+  test('is what the slow way reads, whatever the names, values, white space and repetition', () => {
+    read = 0;
+    fc.assert(fc.property(eventText, expectSame), runs(4_000));
+    expect(read).toBeGreaterThan(300);
+  });
+
+  test('is what the slow way reads, of damaged texts too', () => {
+    const changes = fc.array(fc.tuple(fc.nat(), fc.constantFrom(...CHANGES), fc.nat(2)), {
+      minLength: 1,
+      maxLength: 2,
+    });
+    read = 0;
+    fc.assert(
+      fc.property(eventText, changes, (text, some) => expectSame(damaged(text, some))),
+      runs(8_000),
+    );
+    expect(read).toBeGreaterThan(80);
+  });
+
+  test('is what the slow way reads where a payload is damaged at any place', () => {
+    const payload = String.raw`{"a":[1,-0.5e+10,{},[],true,false,null],"b\"\\\u00e9":"\ud800\n é"}`;
+    for (let at = 0; at <= payload.length; at += 1)
+      for (const character of CHANGES)
+        for (const lost of [0, 1])
+          expectSame(
+            `{"typeId":"t","payload":${payload.slice(0, at)}${character}${payload.slice(at + lost)}}`,
+          );
+  });
+
+  test('ends, whatever the text', () => {
+    fc.assert(
+      fc.property(fc.string({ unit: fc.constantFrom(...'{}[]",:\\ e0x-.\n') }), (text) => {
+        expectSame(text);
+        expectSame(`{"typeId":"t","payload":${text}}`);
+        expectSame(`{"typeId":"t","payload":{"a":${text}}}`);
+      }),
+      runs(5_000),
+    );
+  });
+
+  test('keeps no text of the body in memory under the name of a type', () => {
+    const types = new TypeReferences();
+    const scanner = new EventScanner(types);
+    const first = scanner.read('{"typeName":"é of some length","payload":{}}', 0);
+    expect(first?.type).toEqual({ typeName: 'é of some length' });
+    expect(scanner.read('{"payload":{},"typeName":"é of some length"}', 0)?.type).toBe(first?.type);
+  });
+});
+
+describe('usual', () => {
+  const deep = (levels: number): string => `${'{"a":'.repeat(levels - 1)}{}${'}'.repeat(levels - 1)}`;
+
+  test.each([
+    '{"typeId":"t","payload":{}}',
+    '{ "payload" : { } , "typeName" : "n" }',
+    '{"typeId":"t","typeName":"n","payload":{"a":"\\u00e9\\"\\\\"},"more":[1]}',
+    '{"typeId":null,"typeName":"n","payload":{},"createdAt":null}',
+    '{"typeId":"","typeName":"n","payload":{},"createdAt":""}',
+    '{"typeId":"t","payload":{},"createdAt":"2026-01-31T08:30:00.123Z"}',
+    '{"typeId":"t","payload":{},"createdAt":"2026-01-31 08:30+01"}',
+    `{"typeId":"t","payload":${deep(100)}}`,
+  ])('is %s', (text) => {
+    expect(scanned(text)).toEqual(parsed(text));
+    expect(scanned(text)).not.toBeNull();
+  });
+
+  test.each([
+    '{"typeId":"\\u0074","payload":{}}',
+    '{"type\\u0049d":"t","payload":{}}',
+    '{"typeId":"t","payload":{},"payload":{}}',
+    '{"typeId":"t","typeId":"t","payload":{}}',
+    '{"typeId":"t","payload":[]}',
+    '{"typeId":1,"payload":{}}',
+    '{"typeId":"t"}',
+    '{"payload":{}}',
+    '{"typeId":"t","payload":{},"createdAt":1}',
+    '{"typeId":"t","payload":{},"createdAt":"today"}',
+    `{"typeId":"t","payload":${deep(101)}}`,
+    '{"typeId":"t","payload":{"a":01}}',
+    '{}',
+    '[]',
+    '',
+  ])('is not %s', (text) => {
+    expect(scanned(text)).toBeNull();
+  });
+});
