@@ -3,6 +3,7 @@ import { Ajv } from 'ajv';
 import type { FromSchema } from 'json-schema-to-ts';
 import { Rejection } from '../http/rejection.ts';
 import { explain, payloadText, type TypeReference, typeReference } from './event-body.ts';
+import { ownText } from './event-members.ts';
 import { parseEventTime } from './event-time.ts';
 
 const EVENT_SCHEMA = {
@@ -30,7 +31,11 @@ export class TypeReferences {
   named(typeId: string | null | undefined, typeName: string | null | undefined): TypeReference | null {
     const known = typeId ? this.#byId.get(typeId) : this.#byName.get(typeName ?? '');
     if (known !== undefined) return known;
-    const reference = typeReference({ typeId: owned(typeId), typeName: owned(typeName) });
+    // Types are remembered for long.
+    const reference = typeReference({
+      typeId: typeId && ownText(typeId),
+      typeName: typeName && ownText(typeName),
+    });
     return reference instanceof Rejection ? null : this.same(reference);
   }
 
@@ -42,11 +47,6 @@ export class TypeReferences {
     known.set(name, reference);
     return reference;
   }
-}
-
-/** A copy: a piece of a text keeps the whole of it in memory, and types are remembered for long. */
-function owned(piece: string | null | undefined): string | null {
-  return piece ? JSON.parse(JSON.stringify(piece)) : null;
 }
 
 export interface BatchEvent {

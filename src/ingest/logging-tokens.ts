@@ -4,6 +4,7 @@ import type { Sql } from '../database/connect.ts';
 import { GatheredLookup } from '../database/gathered-lookup.ts';
 import { type CacheFigures, LookupCache, type LookupOutage } from '../database/lookup-cache.ts';
 import { Rejection } from '../http/rejection.ts';
+import { ownText } from './event-members.ts';
 
 interface LoggingToken {
   /** The app's internal id. */
@@ -55,7 +56,8 @@ export class LoggingTokens {
     const known = this.#cache.remembered(token);
     if (known !== undefined) return this.#judge(known);
     if (!isWellFormed(token, 'tdl')) return UNKNOWN;
-    const found = this.#cache.get(token);
+    // What is remembered must not keep the body in memory that the token is a piece of.
+    const found = this.#cache.get(ownText(token));
     return found instanceof Promise ? found.then((token) => this.#judge(token)) : this.#judge(found);
   }
 

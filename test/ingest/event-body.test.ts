@@ -1,9 +1,9 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { Rejection } from '../../src/http/rejection.ts';
-import { parseEventBody } from '../../src/ingest/event-body.ts';
+import { anyBody, parseEventBody, usualBody } from '../../src/ingest/event-body.ts';
 import { runs } from '../support/fuzz.ts';
-import { jsonObject, jsonValue, spellingOf, whiteSpace } from './json-text.ts';
+import { DAMAGE, damaged, jsonObject, jsonString, jsonValue, spellingOf, whiteSpace } from './json-text.ts';
 
 /** Why a body is refused. */
 function details(text: string): string {
@@ -47,6 +47,69 @@ describe('a body', () => {
       }),
       runs(1_000),
     );
+  });
+
+  test('is read in one pass as it is read at length, whatever its members, and damaged too', () => {
+    const plain = fc.string().map((text) => JSON.stringify(text));
+    const name = fc.oneof(
+      fc.constantFrom('"loggingToken"', '"typeId"', '"typeName"', '"createdAt"', '"payload"', '"x"'),
+      spellingOf('loggingToken'),
+    );
+    const member = fc.tuple(
+      name,
+      fc.oneof(
+        plain,
+        jsonString,
+        fc.constant('null'),
+        jsonValue.map(({ text }) => text),
+      ),
+    );
+    const usual = fc.tuple(plain, plain, jsonObject).map(([token, type, payload]): [string, string][] => [
+      ['"loggingToken"', token],
+      ['"typeName"', type],
+      ['"payload"', payload.text],
+    ]);
+    const text = fc
+      .tuple(usual, fc.array(member, { maxLength: 1 }), fc.nat(3), whiteSpace, whiteSpace)
+      .map(([some, others, place, before, behind]) => {
+        const members: [string, string][] = [...some];
+        members.splice(place, 0, ...others);
+        const texts = members.map(([key, value]) => `${before}${key}${behind}:${before}${value}${behind}`);
+        return `${before}{${texts.join(',')}}${behind}`;
+      });
+    let read = 0;
+    const expectSame = (body: string): void => {
+      const usualOne = usualBody(body);
+      if (usualOne === null) return;
+      read += 1;
+      expect(usualOne).toEqual(anyBody(body));
+    };
+    fc.assert(fc.property(text, expectSame), runs(2_000));
+    expect(read).toBeGreaterThan(300);
+    fc.assert(
+      fc.property(text, DAMAGE, (whole, changes) => expectSame(damaged(whole, changes))),
+      runs(4_000),
+    );
+  });
+
+  test.each([
+    '{"loggingToken":"t","typeName":"n","payload":{}}',
+    ' { "payload" : {"a":[1,{"b":null}]} , "typeId" : "i" , "loggingToken" : "t" , "more" : [1] } ',
+    '{"loggingToken":"t","typeId":null,"typeName":"n","payload":{}}',
+  ])('is usual where it is %s', (text) => {
+    expect(usualBody(text)).toEqual(anyBody(text));
+    expect(usualBody(text)).not.toBeNull();
+  });
+
+  test.each([
+    '{"loggingToken":"\\u0074","typeName":"n","payload":{}}',
+    '{"loggingToken":"t","typeName":"n","payload":{},"payload":{}}',
+    '{"loggingToken":"t","typeName":"n","payload":{}} x',
+    '{"loggingToken":"t","typeName":"","payload":{}}',
+    '{"loggingToken":null,"typeName":"n","payload":{}}',
+    '{"typeName":"n","payload":{}}',
+  ])('is looked at at length where it is %s', (text) => {
+    expect(usualBody(text)).toBeNull();
   });
 
   test('never makes the parser throw, whatever the text', () => {

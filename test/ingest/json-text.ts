@@ -111,3 +111,40 @@ export function spellingOf(key: string): fc.Arbitrary<string> {
   });
   return fc.tuple(...characters).map((parts) => `"${parts.join('')}"`);
 }
+
+/** What breaks JSON, or nearly. */
+export const CHANGES = [
+  '',
+  '"',
+  '\\',
+  '{',
+  '}',
+  '[',
+  ']',
+  ',',
+  ':',
+  ' ',
+  '\u0001',
+  '\u00a0',
+  '0',
+  '.',
+  '-',
+  'e',
+  'x',
+  '\n',
+];
+
+/** Where a text is changed, what comes there, and how many characters are lost. */
+export const DAMAGE = fc.array(fc.tuple(fc.nat(), fc.constantFrom(...CHANGES), fc.nat(2)), {
+  minLength: 1,
+  maxLength: 2,
+});
+
+export function damaged(text: string, changes: readonly (readonly [number, string, number])[]): string {
+  let broken = text;
+  for (const [at, character, lost] of changes) {
+    const index = at % (broken.length + 1);
+    broken = broken.slice(0, index) + character + broken.slice(index + lost);
+  }
+  return broken;
+}
