@@ -70,7 +70,8 @@ export function createCreateBatch(steps: CreateBatchSteps): (exchange: Exchange)
     const text = await reading;
     if (text instanceof Rejection) return text;
 
-    const request = keyedRequest(exchange.header(IDEMPOTENCY_KEY), exchange.path, text);
+    const key = exchange.header(IDEMPOTENCY_KEY);
+    const request = key === '' ? null : await keyedRequest(key, exchange.path, text);
     if (request instanceof Rejection) return request;
     const repeated = request === null ? null : await steps.findRepeated(appId, request);
     if (repeated !== null) return repeated;
