@@ -1,18 +1,20 @@
 /**
  * POST /v1/events beside a bare COPY of the same rows into the same table by a script with one connection, in
- * interleaved rounds; and the latency of single events alone and beside a stream of batches.
+ * interleaved rounds; the CPU that each takes; the latency of single events alone and beside a stream of batches; and how
+ * long the server's event loop is kept at a time.
  *
  * POSTGRES_URL names an empty database; without it an embedded PostgreSQL is made in a temporary folder. ROUNDS and
  * BATCHES (of 10,000 events each a round) change the size. To run it:
  *
  *   npx tsc -p tsconfig.check.json --noEmit false --outDir .bench && cp -r sql package.json .bench/ && node .bench/bench/batches.js
  */
-import { fork } from 'node:child_process';
+import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { Agent, request } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { type IntervalHistogram, monitorEventLoopDelay } from 'node:perf_hooks';
 import { gzipSync } from 'node:zlib';
 import pino from 'pino';
 import { createApp } from '../src/accounts/apps.ts';
@@ -26,6 +28,7 @@ import { openDatabase } from '../src/database/open.ts';
 import { CopyConnection, copyField } from '../src/ingest/copy-connection.ts';
 import { createEventIds } from '../src/ingest/event-id.ts';
 import { startService } from '../src/service.ts';
+import { cpuOf, cpuOfFamily } from './process-usage.ts';
 
 const ROUNDS = Number(process.env.ROUNDS ?? 7);
 const BATCHES = Number(process.env.BATCHES ?? 8);
@@ -45,10 +48,24 @@ async function serve(address: DatabaseAddress): Promise<void> {
     log: pino({ level: 'error' }),
   });
   await sql.end();
+  const delay = monitorEventLoopDelay({ resolution: 1 });
+  delay.enable();
   process.send?.(service.port);
-  await once(process, 'message');
+  while ((await nextMessage()) === 'delay') process.send?.(delaysOf(delay));
   await service.stop();
   process.disconnect();
+}
+
+async function nextMessage(): Promise<unknown> {
+  const [message] = await once(process, 'message');
+  return message;
+}
+
+/** Milliseconds for which the event loop was kept since the last time: the 99th percentile and the longest. */
+function delaysOf(delay: IntervalHistogram): readonly [number, number] {
+  const delays = [delay.percentile(99) / 1e6, delay.max / 1e6] as const;
+  delay.reset();
+  return delays;
 }
 
 interface Producer {
@@ -106,10 +123,40 @@ function copyBatches(newId: (now: number) => string): string[] {
   });
 }
 
-async function timed(work: () => Promise<void>): Promise<number> {
+/** Processes whose CPU is measured, beside the script's own. */
+interface Processes {
+  readonly server: ChildProcess;
+  /** NaN where PostgreSQL is not on this machine. */
+  readonly postmaster: number;
+}
+
+/** What BATCHES times EVENTS rows took. */
+interface Run {
+  readonly rowsPerSecond: number;
+  /** CPU in microseconds a row: of the server, of PostgreSQL with all its processes, and of this script. */
+  readonly cpu: readonly number[];
+}
+
+async function timed({ server, postmaster }: Processes, work: () => Promise<void>): Promise<Run> {
+  const usage = (): number[] => [
+    cpuOf(server.pid ?? Number.NaN),
+    cpuOfFamily(postmaster),
+    cpuOf(process.pid),
+  ];
+  const rows = BATCHES * EVENTS;
+  const before = usage();
   const startedAt = performance.now();
   await work();
-  return (BATCHES * EVENTS) / ((performance.now() - startedAt) / 1_000);
+  const seconds = (performance.now() - startedAt) / 1_000;
+  const cpu = usage().map((after, index) => ((after - (before[index] ?? 0)) * 1_000) / rows);
+  return { rowsPerSecond: rows / seconds, cpu };
+}
+
+/** The postmaster of a database in a folder that can be read. */
+async function postmasterOf(sql: Sql): Promise<number> {
+  const [row] = await sql<{ folder: string }[]>`SELECT current_setting('data_directory') AS folder`;
+  const text = await readFile(join(row?.folder ?? '', 'postmaster.pid'), 'utf8').catch(() => '');
+  return Number.parseInt(text, 10);
 }
 
 async function postBatches(
@@ -155,42 +202,58 @@ async function rowsIn(sql: Sql): Promise<number> {
   return row?.rows ?? 0;
 }
 
-async function measure(address: DatabaseAddress, sql: Sql, producer: Producer): Promise<object> {
+async function measure(
+  address: DatabaseAddress,
+  sql: Sql,
+  producer: Producer,
+  server: ChildProcess,
+): Promise<object> {
+  const processes = { server, postmaster: await postmasterOf(sql) };
+  const delays = async (): Promise<readonly number[]> => {
+    server.send('delay');
+    return (await once(server, 'message'))[0];
+  };
   const connection = new CopyConnection(address, 'bench copy');
   const newId = createEventIds();
   const body = batchBody(producer);
   const zipped = gzipSync(body, { level: 1 });
   const keyed = (): Record<string, string> => ({ 'Idempotency-Key': `${Math.random()}` });
-  const ways: Record<string, () => Promise<number>> = {
+  const ways: Record<string, () => Promise<Run>> = {
     'bare COPY': () => {
       const rows = copyBatches(newId);
-      return timed(async () => {
+      return timed(processes, async () => {
         for (const batch of rows) await connection.copy(batch);
       });
     },
-    'batches, one at a time': () => timed(() => postBatches(producer, body, 1)),
-    'batches, two at a time': () => timed(() => postBatches(producer, body, 2)),
+    'batches, one at a time': () => timed(processes, () => postBatches(producer, body, 1)),
+    'batches, two at a time': () => timed(processes, () => postBatches(producer, body, 2)),
     'gzip, two at a time': () =>
-      timed(() => postBatches(producer, zipped, 2, { 'Content-Encoding': 'gzip' })),
+      timed(processes, () => postBatches(producer, zipped, 2, { 'Content-Encoding': 'gzip' })),
   };
   const figures = new Map(Object.keys(ways).map((name) => [name, [] as number[]]));
+  const cpu = new Map(Object.keys(ways).map((name) => [name, [] as (readonly number[])[]]));
+  const kept: (readonly number[])[] = [];
   const alone: number[] = [];
   const beside: number[] = [];
   for (let round = -1; round < ROUNDS; round += 1) {
     for (const [name, run] of Object.entries(ways)) {
       const before = await rowsIn(sql);
-      const rowsPerSecond = await run();
+      const { rowsPerSecond, cpu: used } = await run();
       if ((await rowsIn(sql)) - before !== BATCHES * EVENTS) throw new Error(`${name} lost rows`);
-      if (round >= 0) figures.get(name)?.push(rowsPerSecond);
+      if (round < 0) continue;
+      figures.get(name)?.push(rowsPerSecond);
+      cpu.get(name)?.push(used);
     }
     const end = performance.now() + 500;
     alone.push(...(await postSingles(producer, () => performance.now() > end)));
+    await delays();
     let over = false;
     const stream = postBatches(producer, body, 2).finally(() => {
       over = true;
     });
     beside.push(...(await postSingles(producer, () => over)));
     await stream;
+    kept.push(await delays());
     // Few of them: an answer of each is kept for a day.
     await post(producer.port, '/v1/events', body, { Authorization: `Bearer ${producer.token}`, ...keyed() });
     await sql`TRUNCATE events, idempotency_keys`;
@@ -209,6 +272,26 @@ async function measure(address: DatabaseAddress, sql: Sql, producer: Producer): 
         return [name, [0, 0.5, 1].map((share) => Number(quantile(ratios, share).toFixed(2)))];
       }),
     ),
+    cpuMicrosecondsPerRow: Object.fromEntries(
+      [...cpu].map(([name, runs]) => [
+        name,
+        Object.fromEntries(
+          ['server', 'PostgreSQL', 'script'].map((process, index) => {
+            const used = runs.map((run) => run[index] ?? Number.NaN);
+            return [process, [0, 0.5, 1].map((share) => Number(quantile(used, share).toFixed(1)))];
+          }),
+        ),
+      ]),
+    ),
+    eventLoopKeptMs: {
+      p99: Number(
+        quantile(
+          kept.map(([p99]) => p99 ?? Number.NaN),
+          0.5,
+        ).toFixed(1),
+      ),
+      longest: Number(Math.max(...kept.map(([, longest]) => longest ?? Number.NaN)).toFixed(1)),
+    },
     singleEventMs: Object.fromEntries(
       [
         ['alone', alone],
@@ -241,7 +324,7 @@ async function main(): Promise<void> {
   });
   const [port] = await once(server, 'message');
   try {
-    const figures = await measure(database.address, sql, { port, token: app.loggingToken, typeIds });
+    const figures = await measure(database.address, sql, { port, token: app.loggingToken, typeIds }, server);
     process.stdout.write(`${JSON.stringify(figures, null, 2)}\n`);
   } finally {
     agent.destroy();

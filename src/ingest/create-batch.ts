@@ -44,6 +44,9 @@ const TYPE_LOOKUPS = 4;
 /** Days that one batch may touch: a partition or a chunk each, and each of those some locks. */
 const MAX_DAYS = 1_000;
 
+/** From this many on a batch makes way for others between its steps. */
+const MANY_EVENTS = 1_000;
+
 const MISSING = new Rejection(
   'invalidLoggingToken',
   'Send the logging token as "Authorization: Bearer <LOGGING_TOKEN>".',
@@ -70,7 +73,8 @@ export function createCreateBatch(steps: CreateBatchSteps): (exchange: Exchange)
     const text = await reading;
     if (text instanceof Rejection) return text;
 
-    const request = keyedRequest(exchange.header(IDEMPOTENCY_KEY), exchange.path, text);
+    const key = exchange.header(IDEMPOTENCY_KEY);
+    const request = key === '' ? null : await keyedRequest(key, exchange.path, text);
     if (request instanceof Rejection) return request;
     const repeated = request === null ? null : await steps.findRepeated(appId, request);
     if (repeated !== null) return repeated;
@@ -80,6 +84,7 @@ export function createCreateBatch(steps: CreateBatchSteps): (exchange: Exchange)
     if (events instanceof Rejection) return events;
 
     const types = await resolveTypes(steps.eventTypes, appId, events);
+    await makeWay(events.length);
     const acceptedAt = steps.now();
     const batch = await accept(steps, { appId, events, types, acceptedAt });
     if (batch instanceof Rejection) return batch;
@@ -87,7 +92,11 @@ export function createCreateBatch(steps: CreateBatchSteps): (exchange: Exchange)
     // The deadline has answered that nothing is stored: so nothing may be, from here on.
     if (exchange.settled) return exchange.late;
     exchange.late = OVERDUE;
-    if (request === null) return answer(batch, await steps.commitBuffer.addAll(batch.accepted));
+    if (request === null) {
+      const outcomes = await steps.commitBuffer.addAll(batch.accepted);
+      await makeWay(events.length);
+      return answer(batch, outcomes);
+    }
     if (batch.accepted.length === 0) return answer(batch, []);
     return await steps.keyedLane.add({
       appId,
@@ -106,6 +115,11 @@ async function authenticate(tokens: LoggingTokens, authorization: string): Promi
   const appId = await tokens.appOf(token);
   if (typeof appId === 'number') return appId;
   return new Rejection(appId.reason, appId.details, { headers: ASK_FOR_BEARER });
+}
+
+/** Between the steps of a large batch, each of which takes some milliseconds, others have their turn. */
+async function makeWay(events: number): Promise<void> {
+  if (events >= MANY_EVENTS) await new Promise(setImmediate);
 }
 
 type Types = ReadonlyMap<TypeReference, EventType | Rejection>;

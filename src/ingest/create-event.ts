@@ -35,7 +35,8 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
     if (text instanceof Rejection) return text;
 
     const stopwatch = steps.stageTimes.start();
-    const request = keyedRequest(exchange.header(IDEMPOTENCY_KEY), exchange.path, text);
+    const key = exchange.header(IDEMPOTENCY_KEY);
+    const request = key === '' ? null : await keyedRequest(key, exchange.path, text);
     if (request instanceof Rejection) return request;
     const body = parseEventBody(text);
     stopwatch?.lap('validate');

@@ -1,5 +1,5 @@
 /** The Idempotency-Key of a request, and what is remembered under it. */
-import { hash } from 'node:crypto';
+import { createHash, hash } from 'node:crypto';
 import { Rejection } from '../http/rejection.ts';
 
 /** The request header, in lower case. */
@@ -21,17 +21,40 @@ export interface KeyedRequest {
   readonly bodyDigest: Buffer;
 }
 
+/** Characters of a body that are hashed at a time, before others have their turn: a millisecond or two. */
+const SLICE = 1_048_576;
+
 /**
- * Reads the header.
- * @param header its value, empty where the request has none
+ * Reads the header. A long body does not keep other requests waiting.
+ * @param header its value, not empty: that is as none
  * @param path   of the route: the same body means something else on another
  * @param body   the whole body's text, which was UTF-8
- * @returns null where the request has no key
  */
-export function keyedRequest(header: string, path: string, body: string): KeyedRequest | Rejection | null {
-  if (header === '') return null;
+export async function keyedRequest(
+  header: string,
+  path: string,
+  body: string,
+): Promise<KeyedRequest | Rejection> {
   if (!FORM.test(header)) return MALFORMED;
-  return { keyDigest: sha256(header), bodyDigest: sha256(`${path}\n${body}`) };
+  return { keyDigest: sha256(header), bodyDigest: await digestOf(`${path}\n`, body) };
+}
+
+async function digestOf(head: string, body: string): Promise<Buffer> {
+  if (body.length <= SLICE) return sha256(head + body);
+  const digest = createHash('sha256').update(head);
+  for (let from = 0; from < body.length; ) {
+    let end = from + SLICE;
+    // Both halves of a surrogate pair are one character of UTF-8.
+    if (isHighSurrogate(body.charCodeAt(end - 1))) end += 1;
+    digest.update(body.slice(from, end));
+    from = end;
+    await new Promise(setImmediate);
+  }
+  return digest.digest();
+}
+
+function isHighSurrogate(code: number): boolean {
+  return code >= 0xd800 && code <= 0xdbff;
 }
 
 function sha256(text: string): Buffer {

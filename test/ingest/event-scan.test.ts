@@ -1,4 +1,6 @@
 /** What the scanner reads is what the slow way makes of the same text; what it leaves is what it says that it leaves. */
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { type BatchEvent, parseBatchEvent, TypeReferences } from '../../src/ingest/batch-event.ts';
@@ -138,7 +140,24 @@ describe('what is read of an event', () => {
     );
   });
 
-  test('keeps no text of the body in memory under the name of a type', () => {
+  test('keeps no body in memory under the name of a type', () => {
+    setFlagsFromString('--expose-gc');
+    const collect: () => void = runInNewContext('gc');
+    const memory = (): number => {
+      collect();
+      const { heapUsed, external } = process.memoryUsage();
+      return heapUsed + external;
+    };
+    const before = memory();
+    const types = Array.from({ length: 20 }, (_, n) => {
+      const text = `{"typeName":"a name of some length ${n}","payload":{"x":"${'x'.repeat(4_000_000)}"}}`;
+      return new EventScanner(new TypeReferences()).read(Buffer.from(text).toString('latin1'), 0)?.type;
+    });
+    expect(memory() - before).toBeLessThan(40_000_000);
+    expect(types[19]).toEqual({ typeName: 'a name of some length 19' });
+  });
+
+  test('names each type once', () => {
     const types = new TypeReferences();
     const scanner = new EventScanner(types);
     const first = scanner.read('{"typeName":"é of some length","payload":{}}', 0);
