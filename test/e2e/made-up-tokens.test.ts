@@ -20,7 +20,7 @@ let proxy: FaultyProxy;
 let installation: Installation;
 let server: ServerProcess;
 let loggingToken: string;
-/** Statements that ask for digests. */
+/** What was sent to the database and asks for digests: one or more statements each. */
 let lookups = 0;
 
 beforeAll(async () => {
@@ -91,7 +91,7 @@ const KINDS: readonly (readonly [name: string, remembered: boolean, make: () => 
 ];
 
 test.each(KINDS)(
-  'a flood of made-up %s is looked up together, takes no more memory, and leaves writers alone',
+  'security 27: a flood of made-up %s is looked up together, takes no more memory, and leaves writers alone',
   async (name, remembered, make) => {
     await flood(Array.from({ length: FILLING }, make));
     const memory = residentMiB(server.pid);
