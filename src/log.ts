@@ -15,10 +15,17 @@ const SECRETS = [
 ];
 
 /**
+ * What JSON leaves as it is and a terminal or a reader of lines may take for a command or an end of the line: DEL, the C1
+ * control characters (U+009B begins what ESC [ begins), and Unicode's line and paragraph separators.
+ */
+const UNESCAPED = /[\u007f-\u009f\u2028\u2029]/g;
+
+/**
  * Makes the process's logger. Logs go to standard error: standard output belongs to commands.
  * @param base what every line carries: the worker, where there are several
  */
 export function createLog(level: Config['LOG_LEVEL'], base: { worker: number } | null = null): Logger {
+  const standardError = pino.destination({ fd: 2, sync: true });
   return pino(
     {
       level,
@@ -28,7 +35,8 @@ export function createLog(level: Config['LOG_LEVEL'], base: { worker: number } |
       redact: { paths: SECRETS.flatMap((name) => [name, `*.${name}`]), censor: '[redacted]' },
       serializers: { err: describeError },
     },
-    pino.destination({ fd: 2, sync: true }),
+    // They can only be inside of JSON's strings.
+    { write: (line: string) => standardError.write(line.replace(UNESCAPED, escaped)) },
   );
 }
 
@@ -44,4 +52,8 @@ function describeError(error: unknown): object {
   const message = holdsData ? 'data refused by the database' : error.message;
   const stack = holdsData ? undefined : error.stack;
   return { type: error.name, code, constraint, message, stack };
+}
+
+function escaped(character: string): string {
+  return `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`;
 }

@@ -101,7 +101,14 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
     monotonic,
   });
 
-  const routes = [
+  const close = async (): Promise<void> => {
+    await feeds.close();
+    await background.idle();
+    await mailer?.close();
+    await Promise.all(pools.map(endPool));
+  };
+
+  const routes: Route[] = [
     ...peopleRoutes({
       api,
       sql,
@@ -120,20 +127,17 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
     ...memberRoutes({ api, sql, mailer, wall, monotonic }),
     liveRoute({ api, feeds }),
     ...dashboardReadRoutes({ api, sql, maxPageBytes: config.MAX_PAGE_BYTES, now: wall }),
-    ...(await assetRoutes(assets)),
   ];
-  await passwords.decoy();
-  return {
-    routes,
-    setupPath: allowed === 'first' && options.offersSetup ? await setup.createPath() : null,
-    breakConnections: () => {
+  try {
+    routes.push(...(await assetRoutes(assets)));
+    await passwords.decoy();
+    const setupPath = allowed === 'first' && options.offersSetup ? await setup.createPath() : null;
+    const breakAll = (): void => {
       for (const pool of pools) breakConnections(pool);
-    },
-    close: async () => {
-      await feeds.close();
-      await background.idle();
-      await mailer?.close();
-      await Promise.all(pools.map(endPool));
-    },
-  };
+    };
+    return { routes, setupPath, breakConnections: breakAll, close };
+  } catch (error) {
+    await close();
+    throw error;
+  }
 }

@@ -1,4 +1,5 @@
 /** Event types: the categories inside an app. Made by people, or by the first event that names one. */
+import { LRUCache } from 'lru-cache';
 import type { Sql, Transaction } from '../database/connect.ts';
 import { AccountError, appNotFound } from './account-error.ts';
 import { type Actor, COMMAND_LINE, writeAudit } from './audit.ts';
@@ -24,8 +25,38 @@ interface NewType {
   readonly name: string;
   /** MAX_EVENT_TYPES_PER_APP */
   readonly maxTypes: number;
+  /** Spares the count of the app's types where it is known that there are fewer; absent: they are counted. */
+  readonly counts?: TypeCounts;
   /** Who makes it; absent: a producer, by the first event, of which the audit log does not tell. */
   readonly by?: Actor;
+}
+
+/**
+ * How many types apps had when they were last counted. Ids are given in order, and an app's types are made one after the
+ * other: it can not have got more types since then than ids were given, to whichever app. While that is below the limit
+ * nothing has to be counted, so the thousandth type costs as much as the first, and the limit stays exact.
+ */
+export class TypeCounts {
+  readonly #counts = new LRUCache<number, TypeCount>({ max: 10_000 });
+
+  get(appId: number): TypeCount | null {
+    return this.#counts.get(appId) ?? null;
+  }
+
+  set(appId: number, count: TypeCount): void {
+    this.#counts.set(appId, count);
+  }
+
+  /** To be called where the database may have become another one, which gives the same ids again. */
+  clear(): void {
+    this.#counts.clear();
+  }
+}
+
+interface TypeCount {
+  readonly types: number;
+  /** The last one of them. */
+  readonly lastId: number;
 }
 
 /**
@@ -96,24 +127,37 @@ async function createUnlessFound(
   sql: Sql,
   type: NewType,
 ): Promise<{ type: StoredType; created: boolean } | 'too-many'> {
+  const { appId, name, maxTypes, counts, by } = type;
+  const known = counts?.get(appId) ?? null;
   // Read committed, whatever the role's default: the look after the lock must see what its last holder made.
-  return await sql.begin('isolation level read committed', async (tx) => {
+  const outcome = await sql.begin('isolation level read committed', async (tx) => {
     // The lock makes the limit exact, and two makers of one name meet here. It lets foreign keys to the app through.
-    const [app] = await tx`SELECT 1 FROM apps WHERE id = ${type.appId} FOR NO KEY UPDATE`;
+    const [app] = await tx`SELECT 1 FROM apps WHERE id = ${appId} FOR NO KEY UPDATE`;
     if (app === undefined) throw new AccountError('APP_NOT_FOUND', 'the app has been removed');
     const found = await findType(tx, type);
-    if (found !== undefined) return { type: found, created: false };
-    const [made] = await tx<StoredType[]>`
-      INSERT INTO event_types (public_id, app_id, name)
-      SELECT ${createPublicId('typ')}, ${type.appId}, ${type.name}
-       WHERE (SELECT count(*) FROM event_types WHERE app_id = ${type.appId}) < ${type.maxTypes}
-      RETURNING id, public_id AS "publicId"`;
+    if (found !== undefined) return { type: found, created: false, counted: null };
+    const [made] = await tx<(StoredType & { counted: number | null })[]>`
+      WITH before AS (
+        SELECT CASE WHEN ${known?.types ?? maxTypes} + last_value - ${known?.lastId ?? 0} < ${maxTypes} THEN NULL
+                    ELSE (SELECT count(*)::int FROM event_types WHERE app_id = ${appId})
+               END AS counted
+          FROM event_types_id_seq
+      ), made AS (
+        INSERT INTO event_types (public_id, app_id, name)
+        SELECT ${createPublicId('typ')}, ${appId}, ${name} FROM before WHERE counted IS NULL OR counted < ${maxTypes}
+        RETURNING id, public_id
+      )
+      SELECT id, public_id AS "publicId", counted FROM made, before`;
     if (made === undefined) return 'too-many';
-    const { appId, name, by } = type;
+    const { counted, ...stored } = made;
     if (by !== undefined)
-      await writeAudit(tx, { appId, by, action: 'type.create', details: { typeId: made.publicId, name } });
-    return { type: made, created: true };
+      await writeAudit(tx, { appId, by, action: 'type.create', details: { typeId: stored.publicId, name } });
+    return { type: stored, created: true, counted };
   });
+  if (outcome === 'too-many') return outcome;
+  // Once it is committed.
+  if (outcome.counted !== null) counts?.set(appId, { types: outcome.counted + 1, lastId: outcome.type.id });
+  return outcome;
 }
 
 async function findType(sql: Sql | Transaction, { appId, name }: NewType): Promise<StoredType | undefined> {

@@ -1,6 +1,7 @@
 /** Sessions: who is signed in, by a cookie of which the database keeps only a digest. */
 import { parseCookie, stringifySetCookie } from 'cookie';
 import type { Sql, Transaction } from '../database/connect.ts';
+import { GatheredLookup } from '../database/gathered-lookup.ts';
 import { createSecretText, secretDigest } from './one-time-secret.ts';
 import type { User } from './users.ts';
 
@@ -20,15 +21,24 @@ export interface Session {
   readonly user: User;
 }
 
+interface StoredSession {
+  readonly user: User;
+  /** Its last use that was written, in milliseconds since 1970. */
+  readonly seen: number;
+}
+
 /** How often a session's last use is written at most. An idle lifetime is at least an hour. */
 const SEEN_EVERY_MS = 60_000;
 
 export class Sessions {
   readonly #options: SessionsOptions;
   readonly #name: string;
+  /** By the digest in hexadecimal. Anybody can make up cookies that only the database can tell from good ones. */
+  readonly #lookup: GatheredLookup<StoredSession>;
 
   constructor(options: SessionsOptions) {
     this.#options = options;
+    this.#lookup = new GatheredLookup((digests) => this.#findMany(digests));
     // The prefix has browsers refuse the cookie from other hosts, from below a path, and over http (RFC 6265bis, 4.1.3).
     this.#name = options.secure ? '__Host-tidemark_session' : 'tidemark_session';
   }
@@ -52,19 +62,26 @@ export class Sessions {
   async find(cookies: string): Promise<Session | null> {
     const digest = this.#digest(cookies);
     if (digest === null) return null;
+    const session = await this.#lookup.get(digest.toString('hex'));
+    if (session === null) return null;
+    const { sql, now } = this.#options;
+    const time = now();
+    if (time - session.seen >= SEEN_EVERY_MS)
+      await sql`UPDATE sessions SET last_seen_at = ${time} WHERE digest = ${digest} AND last_seen_at < ${time}`;
+    return { digest, user: session.user };
+  }
+
+  async #findMany(digests: readonly string[]): Promise<ReadonlyMap<string, StoredSession>> {
     const { sql, idleMs, maxMs, now } = this.#options;
     const time = now();
-    const [row] = await sql<(User & { seen: number })[]>`
-      SELECT users.id, public_id AS "userId", email, email_key AS "emailKey",
+    const rows = await sql<(User & { digest: string; seen: number })[]>`
+      SELECT encode(digest, 'hex') AS digest, users.id, public_id AS "userId", email, email_key AS "emailKey",
              email_proved_at IS NOT NULL AS "emailProved",
              (extract(epoch FROM last_seen_at) * 1000)::float8 AS seen
         FROM sessions JOIN users ON users.id = user_id
-       WHERE digest = ${digest} AND last_seen_at > ${time - idleMs} AND sessions.created_at > ${time - maxMs}`;
-    if (row === undefined) return null;
-    const { seen, ...user } = row;
-    if (time - seen >= SEEN_EVERY_MS)
-      await sql`UPDATE sessions SET last_seen_at = ${time} WHERE digest = ${digest} AND last_seen_at < ${time}`;
-    return { digest, user };
+       WHERE digest IN (SELECT decode(hex, 'hex') FROM unnest(${[...digests]}::text[]) AS hex)
+         AND last_seen_at > ${time - idleMs} AND sessions.created_at > ${time - maxMs}`;
+    return new Map(rows.map(({ digest, seen, ...user }) => [digest, { user, seen }]));
   }
 
   /** Of these sessions, those that are valid now, their digests in hexadecimal. Asking is no use of a session. */

@@ -25,7 +25,9 @@ export interface StartFailure {
 const POLL_MS = 50;
 const LOCK_FILE = 'postmaster.pid';
 // https://www.postgresql.org/docs/18/server-start.html, "pre-existing shared memory block" included.
-const PASSING = /lock file ".*" already exists|pre-existing shared memory block/;
+const PASSING = /lock file ".*" already exists|lock file ".*" is empty|pre-existing shared memory block/;
+/** PostgreSQL writes into its lock file right after making it: one that stays empty is what a power cut left. */
+const EMPTY_LOCK_MS = 5_000;
 
 /** @returns undefined where PostgreSQL is not running and was not killed either. */
 export async function readPostmaster(cluster: string): Promise<Postmaster | undefined> {
@@ -84,6 +86,7 @@ export class PostmasterStart {
     readonly user: SystemUser | undefined;
   }): Promise<PostmasterStart> {
     await removeStaleLocks(options.cluster);
+    await removeEmptyLocks([join(options.cluster, LOCK_FILE), socketLock(options.socketFolder, PORT)]);
     const output = join(options.dataDir, `postgres.start-${randomUUID()}.log`);
     const file = await open(output, 'wx', 0o600);
     try {
@@ -216,8 +219,8 @@ async function removeStaleLocks(cluster: string): Promise<void> {
   // The lock of a process that is gone is PostgreSQL's own business: it tells which shared memory to look for.
   if (postmaster === undefined || !isAlive(postmaster.pid)) return;
   if (await isRunning(postmaster.pid, cluster)) return;
-  const socketLock = join(postmaster.socketFolder || cluster, `.s.PGSQL.${postmaster.port}.lock`);
-  for (const path of [socketLock, join(cluster, LOCK_FILE)]) {
+  const { port, socketFolder } = postmaster;
+  for (const path of [socketLock(socketFolder || cluster, port), join(cluster, LOCK_FILE)]) {
     const aside = `${path}.${randomUUID()}`;
     try {
       // Moved away before it is looked at, so that the lock of one that started just now can be put back.
@@ -228,6 +231,20 @@ async function removeStaleLocks(cluster: string): Promise<void> {
     const pid = Math.abs(Number.parseInt(await readFile(aside, 'utf8'), 10));
     await (pid === postmaster.pid ? rm(aside, { force: true }) : rename(aside, path));
   }
+}
+
+/** Takes away lock files that the power was cut over before anything was in them: PostgreSQL waits for a person to do so. */
+async function removeEmptyLocks(paths: readonly string[]): Promise<void> {
+  for (const path of paths) {
+    const found = await stat(path).catch(() => undefined);
+    // By any clock: that of a machine which has just started may be years behind.
+    if (found?.size === 0 && Math.abs(Date.now() - found.mtimeMs) > EMPTY_LOCK_MS)
+      await rm(path, { force: true });
+  }
+}
+
+function socketLock(folder: string, port: number): string {
+  return join(folder, `.s.PGSQL.${port}.lock`);
 }
 
 function signal(pid: number, name: NodeJS.Signals): void {

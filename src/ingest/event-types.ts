@@ -1,5 +1,5 @@
 /** An event's type, by the id or the name that its producer sent; a new name makes a new type. */
-import { getOrCreateEventType } from '../accounts/event-types.ts';
+import { getOrCreateEventType, TypeCounts } from '../accounts/event-types.ts';
 import type { Sql } from '../database/connect.ts';
 import { type CacheFigures, LookupCache, type LookupOutage } from '../database/lookup-cache.ts';
 import { Rejection } from '../http/rejection.ts';
@@ -33,6 +33,7 @@ export class EventTypes {
   readonly #byId: LookupCache<EventType>;
   readonly #byName: LookupCache<EventType>;
   readonly #tooMany: Rejection;
+  readonly #counts = new TypeCounts();
 
   constructor(options: EventTypesOptions) {
     this.#options = options;
@@ -70,6 +71,7 @@ export class EventTypes {
   doubtAll(): void {
     this.#byId.doubtAll();
     this.#byName.doubtAll();
+    this.#counts.clear();
   }
 
   async #loadById(key: string): Promise<EventType | null> {
@@ -84,7 +86,12 @@ export class EventTypes {
   async #loadByName(key: string): Promise<EventType | null> {
     const [appId, name] = splitKey(key);
     const maxTypes = this.#options.maxTypesPerApp;
-    const type = await getOrCreateEventType(this.#options.sql, { appId, name, maxTypes });
+    const type = await getOrCreateEventType(this.#options.sql, {
+      appId,
+      name,
+      maxTypes,
+      counts: this.#counts,
+    });
     return type === 'too-many' ? null : type;
   }
 }

@@ -1,5 +1,5 @@
 /** An import: lines → events → batches, with what to say about each line that is no event. */
-import { getOrCreateEventType } from '../accounts/event-types.ts';
+import { getOrCreateEventType, TypeCounts } from '../accounts/event-types.ts';
 import { isUnavailable, type Sql } from '../database/connect.ts';
 import { IN_THE_FUTURE } from '../ingest/event-time.ts';
 import { digestOf, importedId, type LineEvent, parseImportLine } from './import-line.ts';
@@ -110,6 +110,7 @@ const RETRY_MS = 250;
 class TypeIds {
   readonly #options: ImportOptions;
   readonly #ids = new Map<string, number>();
+  readonly #counts = new TypeCounts();
 
   constructor(options: ImportOptions) {
     this.#options = options;
@@ -130,7 +131,12 @@ class TypeIds {
     const { sql, app, maxTypes } = this.#options;
     for (const deadline = performance.now() + PATIENCE_MS; ; ) {
       try {
-        const type = await getOrCreateEventType(sql, { appId: app.id, name, maxTypes });
+        const type = await getOrCreateEventType(sql, {
+          appId: app.id,
+          name,
+          maxTypes,
+          counts: this.#counts,
+        });
         if (type === 'too-many') return null;
         this.#ids.set(name, type.id);
         return type.id;

@@ -225,6 +225,20 @@ test('a lock file whose pid now is another process does not keep PostgreSQL from
   expect(await query(connection, 'SELECT 1 AS one')).toEqual([{ one: 1 }]);
 });
 
+test('lock files that a power cut left empty do not keep PostgreSQL from starting', async () => {
+  await (await open()).close();
+  const cluster = join(dataDir, 'postgres');
+  const { uid, gid } = await stat(cluster);
+  for (const name of ['postmaster.pid', '.s.PGSQL.5432.lock']) {
+    await writeFile(join(cluster, name), '');
+    await chown(join(cluster, name), uid, gid);
+  }
+  // The first has to be waited for, as it might be one that is just starting.
+  await utimes(join(cluster, '.s.PGSQL.5432.lock'), new Date(0), new Date(0));
+  const { connection } = await open();
+  expect(await query(connection, 'SELECT 1 AS one')).toEqual([{ one: 1 }]);
+});
+
 test('another major version is refused with what to do', async () => {
   await (await open()).close();
   await writeFile(join(dataDir, 'postgres', 'PG_VERSION'), '17\n');

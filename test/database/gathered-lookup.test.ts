@@ -1,5 +1,8 @@
-import { expect, test } from 'vitest';
+import { afterEach, expect, test, vi } from 'vitest';
 import { GatheredLookup } from '../../src/database/gathered-lookup.ts';
+import { LookupUnavailable } from '../../src/database/lookup-cache.ts';
+
+afterEach(() => vi.useRealTimers());
 
 /** A database that knows `good`, and answers when the test says so. */
 function setUp() {
@@ -47,6 +50,21 @@ test('a failure reaches those of its statement alone', async () => {
   const good = lookup.get('good');
   fail(new Error('away'));
   await expect(broken).rejects.toThrow('away');
+  await answer();
+  expect(await good).toBe(7);
+});
+
+test('a statement that stays without an answer is given up after three seconds, and the next goes out', async () => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+  const { lookup, statements, answer } = setUp();
+  const silent = expect(lookup.get('a')).rejects.toBeInstanceOf(LookupUnavailable);
+  const good = lookup.get('good');
+  await vi.advanceTimersByTimeAsync(2_999);
+  expect(statements).toEqual([['a']]);
+  await vi.advanceTimersByTimeAsync(1);
+  await silent;
+  expect(statements).toEqual([['a'], ['good']]);
+  await answer(); // Of the first: too late for anybody.
   await answer();
   expect(await good).toBe(7);
 });

@@ -106,7 +106,7 @@ export class Installation {
   }
 
   get dataDir(): string {
-    return join(this.folder, 'data');
+    return this.settings.DATA_DIR ?? '';
   }
 
   async start(
@@ -143,12 +143,16 @@ export class Installation {
   }
 
   /** Kills all of its processes at once, in the middle of whatever they do. Where there is no /proc, only the first. */
-  async killAllOfPostgres(): Promise<void> {
+  killAllOfPostgres(): Promise<void> {
+    return this.signalAllOfPostgres('SIGKILL');
+  }
+
+  async signalAllOfPostgres(signal: ServerSignal): Promise<void> {
     const postmaster = await this.postmaster();
     if (postmaster === undefined) throw new Error('PostgreSQL does not run.');
     for (const pid of [postmaster, ...childrenOf(postmaster)]) {
       try {
-        process.kill(pid, 'SIGKILL');
+        process.kill(pid, signal);
       } catch {
         // It has ended by itself meanwhile.
       }

@@ -224,6 +224,24 @@ describe.skipIf(REDIS_SERVER === undefined)('workers on one port:', () => {
     expect(waits).toEqual([100, 200, 400, 800]);
   });
 
+  test('a stop waits for a worker that can not be told, because it has just died, no longer than for the others', async () => {
+    const server = await start({ WORKERS: '3', LOG_LEVEL: 'debug' });
+    await until(() => pidsOf(server).length === 3, 'three serve');
+    const workers = pidsOf(server);
+    // All of it reaches the primary at once: it stops before it has seen its worker's end.
+    server.signal('SIGSTOP');
+    process.kill(workers[1] ?? 0, 'SIGKILL');
+    server.signal('SIGTERM');
+    server.signal('SIGCONT');
+    const { code, stderr } = await server.end('SIGTERM');
+    // Not all of them have drained.
+    expect(code).toBe(1);
+    expect(stderr.split('\n').filter((line) => line !== '' && !line.startsWith('{'))).toEqual([]);
+    expect(workers.filter(isAlive)).toEqual([]);
+    // Two workers, and the primary.
+    expect(linesOf(server).filter(({ msg }) => msg === 'Stopped').length).toBe(3);
+  });
+
   test('when the primary is killed its workers drain and end, and the port is free', async () => {
     const server = await start({ WORKERS: '2' });
     await until(() => pidsOf(server).length === 2, 'both serve');

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
 import { rotateLoggingToken } from '../../src/accounts/logging-tokens.ts';
 import { createResourceToken } from '../../src/accounts/resource-tokens.ts';
+import { digestOf } from '../../src/accounts/token-text.ts';
 import { refused } from '../http/answers.ts';
 import { availableEngines } from '../support/database.ts';
 import type { HttpResponse } from '../support/http-client.ts';
@@ -420,4 +421,49 @@ test('without a journal a silent database costs those who wait behind it a secon
   proxy.stopSwallowing();
   // Its commit was swallowed; the retry on a new connection settles it.
   expect((await inDoubt).status).toBe(201);
+});
+
+test('a look-up of a token that stays without an answer costs its own request, and soon those of others go through again', async () => {
+  const { service, proxy } = await proxied();
+  const app = await service.newApp();
+  const post = (): Promise<HttpResponse> =>
+    service.post({ loggingToken: app.loggingToken, typeId: null, typeName: 'first' });
+  const digest = digestOf(app.loggingToken).toString('hex');
+  const met = proxy.next((sent) => sent.includes(digest), 'black-hole');
+  const first = await timed(post());
+  expect(met()).toBe(1);
+  refused(first.result, 503, 'UNAVAILABLE', 'Service unavailable');
+  expect(first.ms).toBeLessThan(2_000);
+  await until(async () => (await post()).status === 201, 'a later look-up is answered', 8_000);
+});
+
+test('a batch whose key can not be looked up in time is refused with 503, and a repeat of it is stored', async () => {
+  const { service, proxy } = await proxied();
+  const post = (): Promise<HttpResponse> =>
+    service.request({
+      method: 'POST',
+      path: '/v1/events',
+      headers: { Authorization: `Bearer ${service.app.loggingToken}`, 'Idempotency-Key': 'a-key' },
+      body: JSON.stringify({ events: [{ typeId: service.type.typeId, payload: {} }] }),
+    });
+  const met = proxy.next((sent) => sent.includes('FROM idempotency_keys'), 'black-hole');
+  const first = await timed(post());
+  expect(met()).toBe(1);
+  refused(first.result, 503, 'UNAVAILABLE', 'Service unavailable');
+  expect(first.ms).toBeLessThan(2_000);
+  await until(async () => (await post()).status === 200, 'a repeat is stored', 8_000);
+  expect(await storedIds(service)).toHaveLength(1);
+});
+
+test('a replay whose last question stays without an answer keeps no event from the database, and is done again', async () => {
+  const { service, proxy } = await journaled();
+  await proxy.goAway();
+  const answers = await Promise.all(Array.from({ length: 5 }, () => service.post()));
+  const met = proxy.next((sent) => sent.includes('INTO deleted_apps'), 'black-hole');
+  await proxy.comeBack();
+  await until(() => met() === 1 && service.figures().databaseWritable, 'the database takes events', 8_000);
+  answers.push(await service.post());
+  await untilReplayed(service);
+  expect(answers.map(({ status }) => status)).toEqual(answers.map(() => 201));
+  expect(await storedIds(service)).toEqual(ids(answers));
 });

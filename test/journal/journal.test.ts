@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import pino from 'pino';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { Rejection } from '../../src/http/rejection.ts';
-import type { AcceptedEvent } from '../../src/ingest/commit-buffer.ts';
+import { type AcceptedEvent, dayOf, MAX_BATCH_DAYS } from '../../src/ingest/commit-buffer.ts';
 import { createEventIds } from '../../src/ingest/event-id.ts';
 import type { Outcomes } from '../../src/ingest/event-writer.ts';
 import { Journal, type JournalOptions } from '../../src/journal/journal.ts';
@@ -217,6 +217,22 @@ test('a large journal goes over several files, in order', async () => {
   while ((await replay.step()) === 'stored');
   expect(ids()).toEqual(idsOf(batches));
   expect(Math.max(...stored.map(({ length }) => length))).toBe(1);
+});
+
+test('a replay stores no more days in one transaction than a batch of producers may have', async () => {
+  const journal = await openJournal();
+  const days = Array.from({ length: 250 }, (_, day) =>
+    events(2).map((event) => ({ ...event, createdAt: day * 86_400_000 })),
+  );
+  for (const batch of days) await journal.append(batch);
+  const { replay, batches, ids } = replayOf(journal);
+  while ((await replay.step()) === 'stored');
+  expect(ids()).toEqual(idsOf(days));
+  expect(batches.map((batch) => new Set(batch.map(({ createdAt }) => dayOf(createdAt))).size)).toEqual([
+    MAX_BATCH_DAYS,
+    MAX_BATCH_DAYS,
+    50,
+  ]);
 });
 
 test('a replay that the database cuts off goes on with the same batch', async () => {

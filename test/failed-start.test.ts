@@ -1,0 +1,80 @@
+/** A start that fails, however far it came, leaves nothing open that would keep the process. */
+
+import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { readConfig } from '../src/config.ts';
+import { chooseEngine } from '../src/database/engine.ts';
+import { startService } from '../src/service.ts';
+import { type TestDatabase, testDatabase } from './support/database.ts';
+import { captured, testSecret, until } from './support/service.ts';
+
+let database: TestDatabase;
+let folder: string;
+
+beforeEach(async () => {
+  database = await testDatabase();
+  folder = await mkdtemp(join(tmpdir(), 'tidemark-start-'));
+});
+
+afterEach(async () => {
+  await database.drop();
+  await rm(folder, { recursive: true, force: true });
+});
+
+async function start(settings: Record<string, string> = {}): Promise<unknown> {
+  return await startService({
+    config: readConfig({ PORT: '0', JOURNAL_DIR: folder, ...settings }),
+    address: database.address,
+    engine: await chooseEngine(database.sql),
+    secret: await testSecret(),
+    log: captured([]),
+  });
+}
+
+/** What would keep the process, counted by kind. */
+function kept(): Record<string, number> {
+  const counts: Record<string, number> = {};
+  for (const kind of process.getActiveResourcesInfo()) counts[kind] = (counts[kind] ?? 0) + 1;
+  return counts;
+}
+
+async function connections(): Promise<string[]> {
+  const rows = await database.sql<{ name: string }[]>`
+    SELECT application_name AS name FROM pg_stat_activity
+     WHERE datname = current_database() AND application_name LIKE 'tidemark%'`;
+  return rows.map(({ name }) => name);
+}
+
+async function expectNothingOpen(before: Record<string, number>): Promise<void> {
+  await until(async () => (await connections()).length === 0, 'no connection is left');
+  for (const kind of ['Timeout', 'TCPSocketWrap', 'TCPServerWrap', 'PipeWrap', 'PipeServerWrap'])
+    await until(() => (kept()[kind] ?? 0) <= (before[kind] ?? 0), `no ${kind} is left`, 5_000);
+  const claims = (await readdir(folder, { recursive: true })).filter((name) => name.includes('owner-'));
+  expect(claims).toEqual([]);
+}
+
+test.each([
+  ['the preparation of the database', 'DROP TABLE events CASCADE'],
+  ['what the journal asks of the database', 'DROP TABLE installation'],
+  ["the dashboard's link to the first account", 'DROP TABLE users CASCADE'],
+])('a start that fails at %s', async (_, spoil) => {
+  await database.sql.unsafe(spoil);
+  const before = kept();
+  await expect(start()).rejects.toThrow();
+  await expectNothingOpen(before);
+});
+
+test('a start that fails at its port', async () => {
+  const other = createServer().listen(0, '127.0.0.1');
+  await until(() => other.listening, 'the port is in use');
+  const address = other.address();
+  const port = typeof address === 'object' ? String(address?.port) : '';
+  await connections();
+  const before = kept();
+  await expect(start({ PORT: port })).rejects.toThrow(port);
+  await expectNothingOpen(before);
+  other.close();
+});
