@@ -36,6 +36,9 @@ export function connect(address: DatabaseAddress, options: { connections: number
     backoff: (attempt) => Math.min(0.05 * 2 ** attempt, 1),
     onnotice: () => undefined,
     max_lifetime: null,
+    // At this many queries in a row on one connection a BEGIN that is the last of them does not reserve it: others' queries
+    // then run inside of the transaction, which nobody ends (https://github.com/porsager/postgres/issues/1189).
+    max_pipeline: Number.MAX_SAFE_INTEGER,
   };
   const sql =
     'url' in address
