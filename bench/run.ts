@@ -78,16 +78,26 @@ async function runScenarios(
     });
   }
   const { profileFolder } = options;
+  const failed: string[] = [];
   try {
     for (const [index, scenario] of scenarios.entries()) {
       opened ??= Workbench.open(profileFolder === null ? [] : profileOptions(profileFolder));
-      await onResult(await runScenario(await opened, scenario, options));
+      try {
+        await onResult(await runScenario(await opened, scenario, options));
+      } catch (error) {
+        if (error instanceof StartupError || scenarios.length === 1) throw error;
+        // Half an hour of the others is not thrown away for one.
+        say(`${scenario.name} could not be run: ${error instanceof Error ? error.stack : String(error)}`);
+        failed.push(scenario.name);
+        await close();
+      }
       const next = scenarios[index + 1];
       if (scenario.shares === undefined || next?.shares !== scenario.shares) await close();
     }
   } finally {
     await close();
   }
+  if (failed.length > 0) throw new StartupError(`could not be run: ${failed.join(', ')}`);
 }
 
 /** Enough for the judged and the short runs; the full one has what the goals speak of. */

@@ -13,7 +13,7 @@ export interface EventType {
   readonly createdAt: Date;
 }
 
-interface StoredType {
+export interface StoredType {
   /** Internal id. */
   readonly id: number;
   readonly publicId: string;
@@ -129,6 +129,8 @@ async function createUnlessFound(
 ): Promise<{ type: StoredType; created: boolean } | 'too-many'> {
   const { appId, name, maxTypes, counts, by } = type;
   const known = counts?.get(appId) ?? null;
+  // Added to the last id that was given: the most types that there can be. Too many where nothing is known.
+  const offset = known === null ? maxTypes : known.types - known.lastId;
   // Read committed, whatever the role's default: the look after the lock must see what its last holder made.
   const outcome = await sql.begin('isolation level read committed', async (tx) => {
     // The lock makes the limit exact, and two makers of one name meet here. It lets foreign keys to the app through.
@@ -137,11 +139,15 @@ async function createUnlessFound(
     const found = await findType(tx, type);
     if (found !== undefined) return { type: found, created: false, counted: null };
     const [made] = await tx<(StoredType & { counted: number | null })[]>`
-      WITH before AS (
-        SELECT CASE WHEN ${known?.types ?? maxTypes} + last_value - ${known?.lastId ?? 0} < ${maxTypes} THEN NULL
+      WITH sequence AS (
+        SELECT pg_get_serial_sequence('event_types', 'id')::regclass::oid AS id
+      ), before AS (
+        -- Null, and the types are counted, where the role may not look at the sequence: only an INSERT needs no right.
+        SELECT CASE WHEN ${offset}::bigint + CASE WHEN has_sequence_privilege(id, 'SELECT, USAGE')
+                                                THEN pg_sequence_last_value(id) END < ${maxTypes} THEN NULL
                     ELSE (SELECT count(*)::int FROM event_types WHERE app_id = ${appId})
                END AS counted
-          FROM event_types_id_seq
+          FROM sequence
       ), made AS (
         INSERT INTO event_types (public_id, app_id, name)
         SELECT ${createPublicId('typ')}, ${appId}, ${name} FROM before WHERE counted IS NULL OR counted < ${maxTypes}

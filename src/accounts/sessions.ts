@@ -29,6 +29,8 @@ interface StoredSession {
 
 /** How often a session's last use is written at most. An idle lifetime is at least an hour. */
 const SEEN_EVERY_MS = 60_000;
+/** As long as a request may take: its statement may wait for charts, which share its connections. */
+const PATIENCE_MS = 30_000;
 
 export class Sessions {
   readonly #options: SessionsOptions;
@@ -38,7 +40,7 @@ export class Sessions {
 
   constructor(options: SessionsOptions) {
     this.#options = options;
-    this.#lookup = new GatheredLookup((digests) => this.#findMany(digests));
+    this.#lookup = new GatheredLookup((digests) => this.#findMany(digests), PATIENCE_MS);
     // The prefix has browsers refuse the cookie from other hosts, from below a path, and over http (RFC 6265bis, 4.1.3).
     this.#name = options.secure ? '__Host-tidemark_session' : 'tidemark_session';
   }

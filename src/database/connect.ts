@@ -28,7 +28,8 @@ export const SESSION_PARAMETERS = {
  */
 export function connect(address: DatabaseAddress, options: { connections: number; name: string }): Sql {
   const sockets: PoolSockets = { open: new Set(), closed: false };
-  const settings: postgres.Options<Record<string, never>> = {
+  // max_pipeline is missing from the package's types.
+  const settings: postgres.Options<Record<string, never>> & { readonly max_pipeline: number } = {
     ...trackedSockets(sockets),
     max: options.connections,
     connection: { application_name: options.name, ...SESSION_PARAMETERS },

@@ -220,17 +220,19 @@ async function removeStaleLocks(cluster: string): Promise<void> {
   if (postmaster === undefined || !isAlive(postmaster.pid)) return;
   if (await isRunning(postmaster.pid, cluster)) return;
   const { port, socketFolder } = postmaster;
-  for (const path of [socketLock(socketFolder || cluster, port), join(cluster, LOCK_FILE)]) {
-    const aside = `${path}.${randomUUID()}`;
-    try {
-      // Moved away before it is looked at, so that the lock of one that started just now can be put back.
-      await rename(path, aside);
-    } catch {
-      continue;
-    }
-    const pid = Math.abs(Number.parseInt(await readFile(aside, 'utf8'), 10));
-    await (pid === postmaster.pid ? rm(aside, { force: true }) : rename(aside, path));
+  for (const path of [socketLock(socketFolder || cluster, port), join(cluster, LOCK_FILE)])
+    await removeLock(path, (text) => Math.abs(Number.parseInt(text, 10)) === postmaster.pid);
+}
+
+/** Moves it away before it is looked at, so that the lock of one that started just now can be put back. */
+async function removeLock(path: string, isStale: (text: string) => boolean): Promise<void> {
+  const aside = `${path}.${randomUUID()}`;
+  try {
+    await rename(path, aside);
+  } catch {
+    return; // It is gone.
   }
+  await (isStale(await readFile(aside, 'utf8')) ? rm(aside, { force: true }) : rename(aside, path));
 }
 
 /** Takes away lock files that the power was cut over before anything was in them: PostgreSQL waits for a person to do so. */
@@ -239,7 +241,7 @@ async function removeEmptyLocks(paths: readonly string[]): Promise<void> {
     const found = await stat(path).catch(() => undefined);
     // By any clock: that of a machine which has just started may be years behind.
     if (found?.size === 0 && Math.abs(Date.now() - found.mtimeMs) > EMPTY_LOCK_MS)
-      await rm(path, { force: true });
+      await removeLock(path, (text) => text === '');
   }
 }
 

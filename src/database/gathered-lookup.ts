@@ -25,11 +25,14 @@ interface Waiting<V> {
  */
 export class GatheredLookup<V extends NonNullable<unknown>> {
   readonly #loadMany: LoadMany<V>;
+  readonly #patienceMs: number;
   #waiting: Waiting<V>[] = [];
   #isAsking = false;
 
-  constructor(loadMany: LoadMany<V>) {
+  /** @param patienceMs longest wait for a statement, after which the next one is sent */
+  constructor(loadMany: LoadMany<V>, patienceMs = PATIENCE_MS) {
     this.#loadMany = loadMany;
+    this.#patienceMs = patienceMs;
   }
 
   /** @returns null where there is no such thing; rejects as the statement does */
@@ -46,7 +49,7 @@ export class GatheredLookup<V extends NonNullable<unknown>> {
       const asked = this.#waiting.splice(0, MAX_KEYS);
       try {
         const answer = this.#loadMany([...new Set(asked.map(({ key }) => key))]);
-        const found = await answerInTime(answer, PATIENCE_MS);
+        const found = await answerInTime(answer, this.#patienceMs);
         for (const { key, resolve } of asked) resolve(found.get(key) ?? null);
       } catch (error) {
         for (const { reject } of asked) reject(error);

@@ -39,7 +39,7 @@ export async function readBatch(
   limits: BatchLimits,
 ): Promise<readonly (BatchEvent | Rejection)[] | Rejection> {
   const types = new TypeReferences();
-  const scanner = new EventScanner(types);
+  const scanner = new EventScanner(types, limits.maxEventBytes);
   const pieces = lines ? linePieces(text, scanner) : documentPieces(text, scanner);
   const read: (BatchEvent | Rejection)[] = [];
   let pausedAt = performance.now();

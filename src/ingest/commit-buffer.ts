@@ -152,9 +152,11 @@ export const FULL = new Rejection('unavailable', 'Too many events wait for their
 export const CLOSED = new Rejection('unavailable', 'The service is stopping; try again shortly.');
 const STALLED = new Rejection('unavailable', 'The database does not answer; try again shortly.');
 
+export const DAY_MS = 86_400_000;
+
 /** The number of the UTC day of a time in milliseconds since 1970. */
 export function dayOf(time: number): number {
-  return Math.floor(time / 86_400_000);
+  return Math.floor(time / DAY_MS);
 }
 
 /** What a payload may take of memory: V8 keeps text as one or two bytes a character. */

@@ -52,16 +52,17 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
     exchange.rateLimit = decision instanceof Promise ? await decision : decision;
     stopwatch?.lap('limit');
     if (exchange.rateLimit?.accepted === false) return overLimit(exchange.rateLimit);
+    // The moment that was counted: what the limit promises of any 60 seconds can be seen in the events' times, too.
+    const createdAt = steps.now();
 
     const found = steps.eventTypes.find(appId, body.type);
     const type = found instanceof Promise ? await found : found;
     stopwatch?.lap('type');
     if (type instanceof Rejection) return type;
 
-    const createdAt = steps.now();
     const id = steps.newEventId(createdAt);
     const event = { id, appId, typeId: type.id, createdAt, payload: body.payload };
-    const answer = created(id, type.publicId, createdAt);
+    const answer = created(id, type.publicIdJson, createdAt);
     // The deadline has answered that nothing is stored: so nothing may be, from here on.
     if (exchange.settled) return exchange.late;
     exchange.late = OVERDUE;
@@ -97,9 +98,9 @@ export function overLimit({ limit, resetSeconds }: LimitDecision): Rejection {
   return refusal;
 }
 
-/** Every value in it is of our own making, is ASCII and needs no escaping. */
+/** All of it is ASCII. @param typeId as JSON text */
 function created(eventId: string, typeId: string, createdAt: number): KeptAnswer {
-  const fields = `"eventId":"${eventId}","typeId":"${typeId}","timestamp":"${timestamp(createdAt)}"`;
+  const fields = `"eventId":"${eventId}","typeId":${typeId},"timestamp":"${timestamp(createdAt)}"`;
   const body = `{"success":true,${fields},"message":"Event created"}`;
   return { status: 201, body, bytes: body.length };
 }

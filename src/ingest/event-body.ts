@@ -48,8 +48,10 @@ const members = new EventMembers();
 
 /** Reads what nearly every producer sends; null where {@link anyBody} must look at it. What is read, that reads the same. */
 export function usualBody(text: string): EventBody | null {
-  if (!members.read(text, skipSpace(text, 0)) || skipSpace(text, members.end) !== text.length) return null;
-  const { loggingToken, typeId, typeName, payload } = members;
+  const isUsual = members.read(text, skipSpace(text, 0), text.length);
+  const { loggingToken, typeId, typeName, payload, end } = members;
+  members.forget();
+  if (!isUsual || skipSpace(text, end) !== text.length) return null;
   if (loggingToken === undefined || payload === undefined) return null;
   const type = typeReference({ typeId, typeName });
   return type instanceof Rejection ? null : { loggingToken, type, payload };

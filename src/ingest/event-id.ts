@@ -20,7 +20,8 @@ export function createEventIds(): (now: number) => string {
   const pool = Buffer.alloc(POOL_BYTES);
   const text = Buffer.alloc(TEXT_BYTES, DASH);
   let offset = POOL_BYTES;
-  let time = 0;
+  /** That of the last id, which the text still has. Before the first there is none: 0 is a time as any other. */
+  let time = -1;
   let counter = 0;
 
   const advance = (now: number): void => {

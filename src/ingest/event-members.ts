@@ -22,13 +22,20 @@ const PLUS = 0x2b;
 const COMMA = 0x2c;
 const MINUS = 0x2d;
 const POINT = 0x2e;
+const SLASH = 0x2f;
 const ZERO = 0x30;
 const NINE = 0x39;
 const COLON = 0x3a;
 const OPEN_BRACKET = 0x5b;
 const BACKSLASH = 0x5c;
 const CLOSE_BRACKET = 0x5d;
+const LOWER_A = 0x61;
+const LOWER_B = 0x62;
 const LOWER_E = 0x65;
+const LOWER_F = 0x66;
+const LOWER_N = 0x6e;
+const LOWER_R = 0x72;
+const LOWER_T = 0x74;
 const LOWER_U = 0x75;
 const OPEN_BRACE = 0x7b;
 const CLOSE_BRACE = 0x7d;
@@ -50,29 +57,35 @@ export class EventMembers {
 
   /**
    * Reads the object that starts at `start`; what follows it is not looked at.
+   * @param limit index up to which it must have ended: no more of the text is looked at
    * @returns false for what is not usual: nothing that is here then means anything
    */
-  read(text: string, start: number): boolean {
+  read(text: string, start: number, limit: number): boolean {
+    this.forget();
+    if (text.charCodeAt(start) !== OPEN_BRACE) return false;
+    let at = start;
+    do {
+      const key = skipSpace(text, at + 1);
+      const keyEnd = plainStringEnd(text, key, limit);
+      if (keyEnd === NONE) return false;
+      at = skipSpace(text, keyEnd);
+      if (text.charCodeAt(at) !== COLON) return false;
+      const value = skipSpace(text, at + 1);
+      at = valueEnd(text, value, limit, 1);
+      if (at === NONE || !this.#keep(text, key + 1, keyEnd - 1, value, at)) return false;
+      at = skipSpace(text, at);
+    } while (text.charCodeAt(at) === COMMA);
+    this.end = at + 1;
+    return text.charCodeAt(at) === CLOSE_BRACE && at < limit;
+  }
+
+  /** Lets go of the text. */
+  forget(): void {
     this.loggingToken = undefined;
     this.typeId = undefined;
     this.typeName = undefined;
     this.createdAt = undefined;
     this.payload = undefined;
-    if (text.charCodeAt(start) !== OPEN_BRACE) return false;
-    let at = start;
-    do {
-      const key = skipSpace(text, at + 1);
-      const keyEnd = plainStringEnd(text, key);
-      if (keyEnd === NONE) return false;
-      at = skipSpace(text, keyEnd);
-      if (text.charCodeAt(at) !== COLON) return false;
-      const value = skipSpace(text, at + 1);
-      at = valueEnd(text, value, 1);
-      if (at === NONE || !this.#keep(text, key + 1, keyEnd - 1, value, at)) return false;
-      at = skipSpace(text, at);
-    } while (text.charCodeAt(at) === COMMA);
-    this.end = at + 1;
-    return text.charCodeAt(at) === CLOSE_BRACE;
   }
 
   /** Keeps a member that is asked for. @returns false where it is not usual */
@@ -112,30 +125,40 @@ export function ownText(piece: string): string {
 /** The text of a string without escapes; null for null, undefined for anything else. */
 function plainText(text: string, start: number, end: number): string | null | undefined {
   if (text.charCodeAt(start) !== QUOTE) return text.startsWith('null', start) ? null : undefined;
-  return plainStringEnd(text, start) === NONE ? undefined : text.slice(start + 1, end - 1);
+  return plainStringEnd(text, start, end) === NONE ? undefined : text.slice(start + 1, end - 1);
 }
 
 /** Index behind the value that starts at `start`, which is in `depth` objects and arrays; NONE where it is no JSON. */
-function valueEnd(text: string, start: number, depth: number): number {
+function valueEnd(text: string, start: number, limit: number, depth: number): number {
   const first = text.charCodeAt(start);
-  if (first === QUOTE) return stringEnd(text, start);
-  if (first === OPEN_BRACE) return depth > MAX_DEPTH ? NONE : objectEnd(text, start, depth + 1);
-  if (first === OPEN_BRACKET) return depth > MAX_DEPTH ? NONE : arrayEnd(text, start, depth + 1);
-  if (first === MINUS || isDigit(first)) return numberEnd(text, start);
-  for (const word of ['true', 'false', 'null']) if (text.startsWith(word, start)) return start + word.length;
-  return NONE;
+  switch (first) {
+    case QUOTE:
+      return stringEnd(text, start, limit);
+    case OPEN_BRACE:
+      return depth > MAX_DEPTH ? NONE : objectEnd(text, start, limit, depth + 1);
+    case OPEN_BRACKET:
+      return depth > MAX_DEPTH ? NONE : arrayEnd(text, start, limit, depth + 1);
+    case LOWER_T:
+      return text.startsWith('true', start) ? start + 4 : NONE;
+    case LOWER_F:
+      return text.startsWith('false', start) ? start + 5 : NONE;
+    case LOWER_N:
+      return text.startsWith('null', start) ? start + 4 : NONE;
+    default:
+      return first === MINUS || isDigit(first) ? numberEnd(text, start) : NONE;
+  }
 }
 
-function objectEnd(text: string, start: number, depth: number): number {
+function objectEnd(text: string, start: number, limit: number, depth: number): number {
   let at = skipSpace(text, start + 1);
   if (text.charCodeAt(at) === CLOSE_BRACE) return at + 1;
-  for (;;) {
+  while (at < limit) {
     if (text.charCodeAt(at) !== QUOTE) return NONE;
-    at = stringEnd(text, at);
+    at = stringEnd(text, at, limit);
     if (at === NONE) return NONE;
     at = skipSpace(text, at);
     if (text.charCodeAt(at) !== COLON) return NONE;
-    at = valueEnd(text, skipSpace(text, at + 1), depth);
+    at = valueEnd(text, skipSpace(text, at + 1), limit, depth);
     if (at === NONE) return NONE;
     at = skipSpace(text, at);
     const next = text.charCodeAt(at);
@@ -143,13 +166,14 @@ function objectEnd(text: string, start: number, depth: number): number {
     if (next !== COMMA) return NONE;
     at = skipSpace(text, at + 1);
   }
+  return NONE;
 }
 
-function arrayEnd(text: string, start: number, depth: number): number {
+function arrayEnd(text: string, start: number, limit: number, depth: number): number {
   let at = skipSpace(text, start + 1);
   if (text.charCodeAt(at) === CLOSE_BRACKET) return at + 1;
-  for (;;) {
-    at = valueEnd(text, at, depth);
+  while (at < limit) {
+    at = valueEnd(text, at, limit, depth);
     if (at === NONE) return NONE;
     at = skipSpace(text, at);
     const next = text.charCodeAt(at);
@@ -157,37 +181,53 @@ function arrayEnd(text: string, start: number, depth: number): number {
     if (next !== COMMA) return NONE;
     at = skipSpace(text, at + 1);
   }
+  return NONE;
 }
 
 /** Index behind the closing quote of the string that starts at `start`. */
-function stringEnd(text: string, start: number): number {
-  for (let at = start + 1; ; at += 1) {
+function stringEnd(text: string, start: number, limit: number): number {
+  for (let at = start + 1; at < limit; at += 1) {
     const code = text.charCodeAt(at);
     if (code === QUOTE) return at + 1;
     if (code === BACKSLASH) {
       at = escapeEnd(text, at);
       if (at === NONE) return NONE;
-    } else if (!(code >= SPACE)) {
-      return NONE; // A control character or, not a number, the text's end.
+    } else if (code < SPACE) {
+      return NONE;
     }
   }
+  return NONE;
 }
 
 /** Index of the last character of the escape that starts at `start`. */
 function escapeEnd(text: string, start: number): number {
-  if (text.charCodeAt(start + 1) !== LOWER_U)
-    return '"\\/bfnrt'.includes(text.charAt(start + 1)) ? start + 1 : NONE;
-  return /^[0-9A-Fa-f]{4}$/.test(text.slice(start + 2, start + 6)) ? start + 5 : NONE;
+  switch (text.charCodeAt(start + 1)) {
+    case QUOTE:
+    case BACKSLASH:
+    case SLASH:
+    case LOWER_B:
+    case LOWER_F:
+    case LOWER_N:
+    case LOWER_R:
+    case LOWER_T:
+      return start + 1;
+    case LOWER_U:
+      for (let at = start + 2; at < start + 6; at += 1) if (!isHexDigit(text.charCodeAt(at))) return NONE;
+      return start + 5;
+    default:
+      return NONE;
+  }
 }
 
 /** The same as stringEnd; NONE too for a string with escapes. */
-function plainStringEnd(text: string, start: number): number {
+function plainStringEnd(text: string, start: number, limit: number): number {
   if (text.charCodeAt(start) !== QUOTE) return NONE;
-  for (let at = start + 1; ; at += 1) {
+  for (let at = start + 1; at < limit; at += 1) {
     const code = text.charCodeAt(at);
     if (code === QUOTE) return at + 1;
-    if (code === BACKSLASH || !(code >= SPACE)) return NONE;
+    if (code === BACKSLASH || code < SPACE) return NONE;
   }
+  return NONE;
 }
 
 function numberEnd(text: string, start: number): number {
@@ -211,6 +251,11 @@ function digitsEnd(text: string, start: number): number {
 
 function isDigit(code: number): boolean {
   return code >= ZERO && code <= NINE;
+}
+
+function isHexDigit(code: number): boolean {
+  const letter = code | LOWER_CASE;
+  return isDigit(code) || (letter >= LOWER_A && letter <= LOWER_F);
 }
 
 /** Past JSON's white space, and nothing else. */

@@ -7,11 +7,16 @@ export class EventScanner {
   /** Index behind the event that was read last. */
   end = 0;
   readonly #types: TypeReferences;
+  readonly #maxLength: number;
   readonly #members = new EventMembers();
 
-  /** @param types of the batch whose events are read */
-  constructor(types: TypeReferences) {
+  /**
+   * @param types     of the batch whose events are read
+   * @param maxLength characters of an event beyond which it is not looked at: others wait meanwhile
+   */
+  constructor(types: TypeReferences, maxLength: number) {
     this.#types = types;
+    this.#maxLength = maxLength;
   }
 
   /**
@@ -20,7 +25,8 @@ export class EventScanner {
    */
   read(text: string, start: number): BatchEvent | null {
     const members = this.#members;
-    if (!members.read(text, start) || members.payload === undefined) return null;
+    const limit = Math.min(text.length, start + this.#maxLength);
+    if (!members.read(text, start, limit) || members.payload === undefined) return null;
     const type = this.#types.named(members.typeId, members.typeName);
     const createdAt = members.createdAt ? parseEventTime(members.createdAt) : null;
     if (type === null || typeof createdAt === 'string') return null;

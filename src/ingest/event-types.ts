@@ -1,5 +1,5 @@
 /** An event's type, by the id or the name that its producer sent; a new name makes a new type. */
-import { getOrCreateEventType, TypeCounts } from '../accounts/event-types.ts';
+import { getOrCreateEventType, type StoredType, TypeCounts } from '../accounts/event-types.ts';
 import type { Sql } from '../database/connect.ts';
 import { type CacheFigures, LookupCache, type LookupOutage } from '../database/lookup-cache.ts';
 import { Rejection } from '../http/rejection.ts';
@@ -9,6 +9,8 @@ export interface EventType {
   /** Internal id. */
   readonly id: number;
   readonly publicId: string;
+  /** The public id as JSON text of ASCII alone: one that came by a restore may be any text. */
+  readonly publicIdJson: string;
 }
 
 export interface EventTypesOptions {
@@ -65,6 +67,7 @@ export class EventTypes {
   dropAll(): void {
     this.#byId.dropAll();
     this.#byName.dropAll();
+    this.#counts.clear();
   }
 
   /** Asks for everything again: changes may have been missed. */
@@ -78,9 +81,9 @@ export class EventTypes {
     const [appId, publicId] = splitKey(key);
     // A NUL can be in no identifier, and PostgreSQL takes none in a text.
     if (publicId.includes('\0')) return null;
-    const [row] = await this.#options.sql<EventType[]>`
+    const [row] = await this.#options.sql<StoredType[]>`
       SELECT id, public_id AS "publicId" FROM event_types WHERE public_id = ${publicId} AND app_id = ${appId}`;
-    return row === undefined ? null : { id: row.id, publicId: row.publicId };
+    return row === undefined ? null : eventType(row);
   }
 
   async #loadByName(key: string): Promise<EventType | null> {
@@ -92,8 +95,14 @@ export class EventTypes {
       maxTypes,
       counts: this.#counts,
     });
-    return type === 'too-many' ? null : type;
+    return type === 'too-many' ? null : eventType(type);
   }
+}
+
+function eventType({ id, publicId }: StoredType): EventType {
+  const escaped = (character: string): string =>
+    `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`;
+  return { id, publicId, publicIdJson: JSON.stringify(publicId).replace(/[^ -~]/g, escaped) };
 }
 
 function foundOr(

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import type { Logger } from 'pino';
 import { Rejection } from '../http/rejection.ts';
 import type { AcceptedEvent } from '../ingest/commit-buffer.ts';
-import { timestamp } from '../ingest/event-writer.ts';
+import { FAULT, timestamp } from '../ingest/event-writer.ts';
 import { type Claim, claimFolder } from './claim.ts';
 import { type JournalFile, type JournalFiles, SYSTEM_FILES } from './files.ts';
 import { type Leftover, leftoversOf, SEGMENT_NAME, segmentName } from './leftovers.ts';
@@ -155,7 +155,13 @@ export class Journal {
    * @returns null once it is on the disk; why it is not, or that nobody can say. Never rejects
    */
   append(batch: readonly AcceptedEvent[]): Promise<Rejection | null> {
-    const body = encodeBody(batch);
+    let body: Buffer;
+    try {
+      body = encodeBody(batch);
+    } catch (error) {
+      this.#options.log.error({ err: error, events: batch.length }, 'A batch can not be journaled');
+      return Promise.resolve(FAULT);
+    }
     const bytes = RECORD_OVERHEAD_BYTES + body.length;
     const header = this.#open === null ? HEADER_BYTES : 0;
     if (this.figures.waitingBytes + this.#queuedBytes + header + bytes > this.#options.maxBytes) {

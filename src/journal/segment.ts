@@ -49,13 +49,19 @@ function checksum(bytes: Uint8Array): Buffer {
   return sum;
 }
 
-/** The events of a batch as the body of a record. */
+const ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
+
+/**
+ * The events of a batch as the body of a record.
+ * @throws where an id is no UUID: it would shift what comes behind it, under a checksum that is right
+ */
 export function encodeBody(batch: readonly AcceptedEvent[]): Buffer {
   const sizes = batch.map(({ payload }) => Buffer.byteLength(payload));
   const body = Buffer.allocUnsafe(sizes.reduce((sum, size) => sum + EVENT_BYTES + size, 0));
   let at = 0;
   for (const [index, event] of batch.entries()) {
     const size = sizes[index] ?? 0;
+    if (!ID.test(event.id)) throw new Error('The id of an event is no UUID.');
     at += body.write(event.id.replaceAll('-', ''), at, 'hex');
     at = body.writeUInt32BE(event.appId, at);
     at = body.writeUInt32BE(event.typeId, at);
@@ -163,7 +169,8 @@ function readRecord(
   const end = at + FRAME_BYTES + frame.bodyBytes;
   const body = bytes.subarray(at + FRAME_BYTES, end);
   if (body.length < frame.bodyBytes || crc32(body) !== frame.bodySum) return null;
-  return { batch: decodeBody(body, frame.events), end };
+  const batch = decodeBody(body, frame.events);
+  return batch === null ? null : { batch, end };
 }
 
 /** Where the next whole record begins; -1 where there is none. */
@@ -187,10 +194,12 @@ function isZero(bytes: Buffer): boolean {
   return bytes.every((byte) => byte === 0);
 }
 
-/** The checksum has proved that the body is what {@link encodeBody} made. */
-function decodeBody(body: Buffer, events: number): AcceptedEvent[] {
+/** The checksum has proved that the body is what was written; null where that was not what {@link encodeBody} makes. */
+function decodeBody(body: Buffer, events: number): AcceptedEvent[] | null {
   const batch: AcceptedEvent[] = [];
-  for (let at = 0; batch.length < events; ) {
+  let at = 0;
+  while (batch.length < events) {
+    if (at + EVENT_BYTES > body.length) return null;
     const hex = body.toString('hex', at, at + 16);
     const size = body.readUInt32BE(at + 32);
     batch.push({
@@ -202,5 +211,5 @@ function decodeBody(body: Buffer, events: number): AcceptedEvent[] {
     });
     at += EVENT_BYTES + size;
   }
-  return batch;
+  return at === body.length ? batch : null;
 }

@@ -64,3 +64,24 @@ test('the hundred-thousandth type costs as much as the first: types are counted 
   expect((await entriesRead()) - before).toBeLessThan(1_000);
   await sql.end();
 });
+
+test('a role with rights on the tables alone makes types, and no more than an app may have', async () => {
+  const appId = await newApp();
+  const role = `tables_only_${appId}_${process.pid}`;
+  await database.sql.unsafe(
+    `CREATE ROLE ${role}; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO ${role}`,
+  );
+  const sql = connect(database.address, { connections: 1, name: 'test' });
+  try {
+    await sql.unsafe(`SET ROLE ${role}`);
+    const counts = new TypeCounts();
+    const make = (name: string): Promise<unknown> =>
+      getOrCreateEventType(sql, { appId, name, maxTypes: 2, counts });
+    expect(await make('first')).toMatchObject({ publicId: expect.any(String) });
+    expect(await make('second')).toMatchObject({ publicId: expect.any(String) });
+    expect(await make('third')).toBe('too-many');
+  } finally {
+    await sql.end();
+    await database.sql.unsafe(`DROP OWNED BY ${role}; DROP ROLE ${role}`);
+  }
+});

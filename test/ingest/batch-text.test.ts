@@ -18,7 +18,7 @@ function cut(pieces: Generator<Piece, End>): { pieces: Piece[]; end: End } {
 }
 
 function scanner(): EventScanner {
-  return new EventScanner(new TypeReferences());
+  return new EventScanner(new TypeReferences(), 1_000_000);
 }
 
 function isJson(text: string): boolean {

@@ -137,6 +137,16 @@ describe.each(availableEngines())('on %s a batch', (engine) => {
     expect(added.sort()).toEqual(results.flatMap(({ eventId }) => eventId ?? []).sort());
   });
 
+  test('of the first moments of 1970, which producers send for none, is stored beside others', async () => {
+    const { typeId } = service.type;
+    const times = [0, 0, 1].map((time) => new Date(time).toISOString());
+    const events = times.map((createdAt) => ({ typeId, payload: {}, createdAt }));
+    const { stored, results } = answered(await postBatch(service, events));
+    expect([stored, results.map(({ timestamp }) => timestamp)]).toEqual([3, times]);
+    const added = await storedIds(service);
+    expect(results.every(({ eventId }) => eventId !== undefined && added.includes(eventId))).toBe(true);
+  });
+
   test('of which nothing can be stored is answered with 207, and why', async () => {
     const { stored, results } = answered(await postBatch(service, [{ typeId: 'unknown', payload: {} }]));
     expect([stored, codes(results)]).toEqual([0, ['EVENT_TYPE_NOT_FOUND']]);

@@ -24,6 +24,12 @@ test('an id is a UUIDv7 of the time it was made', () => {
   }
 });
 
+test.each([0, 1])('the first id that is made may be of the time %i', (now) => {
+  const id = createEventIds()(now);
+  expect(id).toMatch(UUID_V7);
+  expect(timeOf(id)).toBe(now);
+});
+
 test('ids of one millisecond are ascending, valid and different, also where the counter runs over', () => {
   const newId = createEventIds();
   const ids = Array.from({ length: 50_000 }, () => newId(NOW));

@@ -19,7 +19,7 @@ import {
 
 /** What is read of a text that is one event and nothing else. */
 function scanned(text: string): BatchEvent | null {
-  const scanner = new EventScanner(new TypeReferences());
+  const scanner = new EventScanner(new TypeReferences(), 1_000_000);
   const event = scanner.read(text, 0);
   return event !== null && scanner.end === text.length ? event : null;
 }
@@ -151,7 +151,8 @@ describe('what is read of an event', () => {
     const before = memory();
     const types = Array.from({ length: 20 }, (_, n) => {
       const text = `{"typeName":"a name of some length ${n}","payload":{"x":"${'x'.repeat(4_000_000)}"}}`;
-      return new EventScanner(new TypeReferences()).read(Buffer.from(text).toString('latin1'), 0)?.type;
+      return new EventScanner(new TypeReferences(), 1_000_000).read(Buffer.from(text).toString('latin1'), 0)
+        ?.type;
     });
     expect(memory() - before).toBeLessThan(40_000_000);
     expect(types[19]).toEqual({ typeName: 'a name of some length 19' });
@@ -159,7 +160,7 @@ describe('what is read of an event', () => {
 
   test('names each type once', () => {
     const types = new TypeReferences();
-    const scanner = new EventScanner(types);
+    const scanner = new EventScanner(types, 1_000_000);
     const first = scanner.read('{"typeName":"é of some length","payload":{}}', 0);
     expect(first?.type).toEqual({ typeName: 'é of some length' });
     expect(scanner.read('{"payload":{},"typeName":"é of some length"}', 0)?.type).toBe(first?.type);
@@ -202,4 +203,19 @@ describe('usual', () => {
   ])('is not %s', (text) => {
     expect(scanned(text)).toBeNull();
   });
+});
+
+test('no more of a text is looked at than an event may have', () => {
+  const event = '{"typeId":"t","payload":{"a":"bcd","e":[1,{"f":null}]}}';
+  const read = (maxLength: number, text = event): BatchEvent | null =>
+    new EventScanner(new TypeReferences(), maxLength).read(text, 0);
+  expect(read(event.length)).not.toBeNull();
+  for (let length = 0; length < event.length; length += 1) expect(read(length), String(length)).toBeNull();
+  // Read to its end it would take a second.
+  const began = performance.now();
+  for (const item of ['\\u0000', 'x', 'null,', '{"":[']) {
+    for (const opening of ['{"payload":{"a":"', '{"payload":{"a":[', '{"payload":{"'])
+      expect(read(100, opening + item.repeat(2_000_000))).toBeNull();
+  }
+  expect(performance.now() - began).toBeLessThan(1_000);
 });

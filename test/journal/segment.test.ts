@@ -136,3 +136,28 @@ test("another segment's records are none of this one's", () => {
   const read = readSegment(Buffer.concat([bytes, other.bytes.subarray(HEADER_BYTES)]));
   expect(read).toMatchObject({ events: 0, damagedBytes: other.bytes.length - HEADER_BYTES });
 });
+
+test('an id that is no UUID is not written, as it would shift what comes behind it', () => {
+  const event = { id: newId(1), appId: 1, typeId: 2, createdAt: 3, payload: '{}' };
+  for (const id of ['', '---------------001-a83e-3b4a5359ea13', `${event.id}0`])
+    expect(() => encodeBody([event, { ...event, id }])).toThrow('UUID');
+});
+
+test('a record whose checksum is right and whose events are not costs itself, and nothing beside it', () => {
+  const event = { id: newId(1), appId: 1, typeId: 2, createdAt: 3, payload: '{"a":1}' };
+  const header = newHeader(DATABASE);
+  const good = encodeBody([event]);
+  // Too short by some bytes, too long, and of more events than it has.
+  for (const [body, events] of [
+    [good.subarray(0, -7), 1],
+    [Buffer.concat([good, Buffer.alloc(3)]), 1],
+    [good, 2],
+    [Buffer.alloc(0), 1],
+  ] as const) {
+    const whole = [encodeFrame(header.marker, good, 1), good];
+    const bad = [encodeFrame(header.marker, body, events), body];
+    const contents = readSegment(Buffer.concat([encodeHeader(header), ...whole, ...bad, ...whole]));
+    expect(contents).toMatchObject({ batches: [[event], [event]], events: 2, tornBytes: 0 });
+    expect(contents.damagedBytes).toBe(Buffer.concat(bad).length);
+  }
+});

@@ -1,8 +1,17 @@
+/** The steps of a create request by themselves, where a look-up of the type takes its time. */
 import { expect, test } from 'vitest';
 import { Exchange, type ExchangeLimits, type Wire } from '../../src/http/exchange.ts';
+import type { AcceptedEvent } from '../../src/ingest/commit-buffer.ts';
 import { type CreateEventSteps, createCreateEvent } from '../../src/ingest/create-event.ts';
 
-test('a request whose deadline has answered that nothing is stored stores nothing after it', async () => {
+interface Options {
+  /** What happens while the type is looked up. */
+  readonly meanwhile: (exchange: Exchange) => void;
+  readonly now?: () => number;
+}
+
+/** One request, and what came of it. */
+async function post({ meanwhile, now = () => 0 }: Options) {
   const body = Buffer.from('{"loggingToken":"t","typeName":"n","payload":{}}');
   const statuses: number[] = [];
   const wire: Wire = {
@@ -17,29 +26,44 @@ test('a request whose deadline has answered that nothing is stored stores nothin
     openStreams: new Set(),
   };
   const exchange = new Exchange(wire, 'id', 0, [], limits, () => undefined);
-  let isAdded = false;
+  const added: AcceptedEvent[] = [];
   const steps = {
     loggingTokens: { appOf: async () => 1 },
     limiter: { take: () => null },
-    // The look-up of the type takes longer than the request may.
     eventTypes: {
       find: async () => {
-        exchange.expire();
-        return { id: 1, publicId: 'typ_1' };
+        meanwhile(exchange);
+        return { id: 1, publicId: 'typ_1', publicIdJson: '"typ_1"' };
       },
     },
     commitBuffer: {
-      add: async () => {
-        isAdded = true;
+      add: async (event: AcceptedEvent) => {
+        added.push(event);
         return null;
       },
     },
     stageTimes: { start: () => null },
     newEventId: () => 'id',
-    now: () => 0,
+    now,
   };
   // Of the steps only what this request comes to.
   await createCreateEvent(steps as unknown as CreateEventSteps)(exchange);
+  return { statuses, added };
+}
+
+test('a request whose deadline has answered that nothing is stored stores nothing after it', async () => {
+  const { statuses, added } = await post({ meanwhile: (exchange) => exchange.expire() });
   expect(statuses).toEqual([503]);
-  expect(isAdded).toBe(false);
+  expect(added).toEqual([]);
+});
+
+test('an event has the time at which the limit counted it, however long its type is looked for', async () => {
+  let now = 1_000;
+  const { added } = await post({
+    meanwhile: () => {
+      now += 500;
+    },
+    now: () => now,
+  });
+  expect(added.map(({ createdAt }) => createdAt)).toEqual([1_000]);
 });
