@@ -19,7 +19,7 @@ import {
 
 /** What is read of a text that is one event and nothing else. */
 function scanned(text: string): BatchEvent | null {
-  const scanner = new EventScanner(new TypeReferences(), 1_000_000);
+  const scanner = new EventScanner(new TypeReferences(), 10_000_000);
   const event = scanner.read(text, 0);
   return event !== null && scanner.end === text.length ? event : null;
 }
@@ -151,7 +151,7 @@ describe('what is read of an event', () => {
     const before = memory();
     const types = Array.from({ length: 20 }, (_, n) => {
       const text = `{"typeName":"a name of some length ${n}","payload":{"x":"${'x'.repeat(4_000_000)}"}}`;
-      return new EventScanner(new TypeReferences(), 1_000_000).read(Buffer.from(text).toString('latin1'), 0)
+      return new EventScanner(new TypeReferences(), 10_000_000).read(Buffer.from(text).toString('latin1'), 0)
         ?.type;
     });
     expect(memory() - before).toBeLessThan(40_000_000);
@@ -160,7 +160,7 @@ describe('what is read of an event', () => {
 
   test('names each type once', () => {
     const types = new TypeReferences();
-    const scanner = new EventScanner(types, 1_000_000);
+    const scanner = new EventScanner(types, 10_000_000);
     const first = scanner.read('{"typeName":"é of some length","payload":{}}', 0);
     expect(first?.type).toEqual({ typeName: 'é of some length' });
     expect(scanner.read('{"payload":{},"typeName":"é of some length"}', 0)?.type).toBe(first?.type);
