@@ -7,8 +7,8 @@ export interface Pending<T> {
 }
 
 /**
- * A list through its members: one may leave from anywhere, and nothing is allocated, hashed or moved. A Set does the same
- * at some ten times the cost, which every request would pay.
+ * A list through its members: one may leave from anywhere, and nothing is allocated, hashed or moved. To hash, grow and
+ * shrink a Set took 2 to 3 % of the server's time for a refused request.
  */
 export class PendingList<T extends Pending<T>> {
   #first: T | null = null;

@@ -1,6 +1,6 @@
 /**
- * Reads the members of a usual event in one pass over the text, without making objects of what is in them: a tenth of what
- * JSON.parse and a second look for the payload cost.
+ * Reads the members of a usual event in one pass over the text, without making objects of what is in them: a third of what
+ * JSON.parse and a second look for the payload cost (1.0 µs in place of 3.1 for 200 bytes).
  *
  * Usual is a JSON object (RFC 8259, as strict as JSON.parse) in which
  * - no name has an escape, and none of those below is there twice;

@@ -299,7 +299,7 @@ let lastDate = '';
 
 /**
  * Milliseconds to ISO 8601 in UTC, as Date.toISOString. Neighbouring events share their millisecond, and those of a batch
- * that is dated back their day, so the last of both is kept: a Date for each would cost three times as much.
+ * that is dated back their day, so the last of both is kept: a Date for each would cost four times as much.
  */
 export function timestamp(time: number): string {
   if (time === lastTime) return lastText;
