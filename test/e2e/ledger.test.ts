@@ -1,7 +1,5 @@
 /** Server and database are killed under load; what was acknowledged is there, once, and nothing else is. */
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
-import { connect } from '../../src/database/connect.ts';
-import { openEmbedded } from '../../src/database/embedded.ts';
 import { Ledger } from '../support/ledger.ts';
 import { until } from '../support/service.ts';
 import { Installation, type ServerProcess } from './server-process.ts';
@@ -28,19 +26,6 @@ beforeAll(async () => {
 });
 
 afterAll(() => installation.remove());
-
-/** Compares with the table, after the server has ended. */
-async function compare(ledger: Ledger): Promise<unknown> {
-  const quiet = { info: () => undefined, warn: () => undefined };
-  const embedded = await openEmbedded({ dataDir: installation.dataDir, log: quiet });
-  const sql = connect(embedded.connection, { connections: 1, name: 'ledger' });
-  try {
-    return await ledger.compare(sql);
-  } finally {
-    await sql.end();
-    await embedded.close();
-  }
-}
 
 test('security 22: kill -9 of the server, of PostgreSQL and of both loses nothing acknowledged and stores nothing twice', async () => {
   let isUp = true;
@@ -73,7 +58,7 @@ test('security 22: kill -9 of the server, of PostgreSQL and of both loses nothin
   await progress(500);
   await ledger.stop();
   expect(await server.end('SIGTERM')).toMatchObject({ code: 0 });
-  expect(await compare(ledger)).toEqual(FLAWLESS);
+  expect(await installation.compare(ledger)).toEqual(FLAWLESS);
 });
 
 test('security 26: SIGTERM under load: every request in flight is answered, what was acknowledged is there, the exit code is 0', async () => {
@@ -88,5 +73,5 @@ test('security 26: SIGTERM under load: every request in flight is answered, what
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
   expect(performance.now() - startedAt).toBeLessThan(20_000);
   expect(ledger.unanswered).toBe(0);
-  expect(await compare(ledger)).toEqual(FLAWLESS);
+  expect(await installation.compare(ledger)).toEqual(FLAWLESS);
 });

@@ -7,8 +7,6 @@
 import { appendFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
-import { connect } from '../../src/database/connect.ts';
-import { openEmbedded } from '../../src/database/embedded.ts';
 import { request } from '../support/http-client.ts';
 import { hasLazyDisk, LazyDisk } from '../support/lazy-disk.ts';
 import { type Comparison, Ledger } from '../support/ledger.ts';
@@ -138,15 +136,7 @@ async function replayed(): Promise<void> {
 /** Compares with the table, once the server has ended. */
 async function compare(ledger: Ledger): Promise<Comparison> {
   await stop();
-  const quiet = { info: () => undefined, warn: () => undefined };
-  const embedded = await openEmbedded({ dataDir: installation.dataDir, log: quiet });
-  const sql = connect(embedded.connection, { connections: 1, name: 'ledger' });
-  try {
-    return await ledger.compare(sql);
-  } finally {
-    await sql.end();
-    await embedded.close();
-  }
+  return await installation.compare(ledger);
 }
 
 test.runIf(hasLazyDisk)('security 22: power cuts under load lose nothing acknowledged', async () => {

@@ -5,7 +5,10 @@ import { readFileSync } from 'node:fs';
 import { chmod, mkdtemp, readFile, realpath, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { connect } from '../../src/database/connect.ts';
+import { openEmbedded } from '../../src/database/embedded.ts';
 import { LAUNCHER, tidemark } from '../support/command-line.ts';
+import type { Comparison, Ledger } from '../support/ledger.ts';
 import { until } from '../support/service.ts';
 
 export interface Ended {
@@ -116,6 +119,19 @@ export class Installation {
     const server = await ServerProcess.start({ ...this.settings, ...more }, under);
     this.#servers.push(server);
     return server;
+  }
+
+  /** Compares a ledger with the table of the embedded PostgreSQL, once the server has ended. */
+  async compare(ledger: Ledger): Promise<Comparison> {
+    const quiet = { info: () => undefined, warn: () => undefined };
+    const embedded = await openEmbedded({ dataDir: this.dataDir, log: quiet });
+    const sql = connect(embedded.connection, { connections: 1, name: 'ledger' });
+    try {
+      return await ledger.compare(sql);
+    } finally {
+      await sql.end();
+      await embedded.close();
+    }
   }
 
   /** Makes an app by the command line, while the server runs or not. */
