@@ -11,20 +11,20 @@ import { execFileSync } from 'node:child_process';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { cpus } from 'node:os';
 import { Readable } from 'node:stream';
-import { connect, type Sql } from '../src/database/connect.ts';
-import { profileDay, unprofiledDays } from '../src/database/day-profiles.ts';
-import { chooseEngine, type Engine } from '../src/database/engine.ts';
-import { ensurePartitions, foldCounts } from '../src/database/maintenance.ts';
-import { migrate } from '../src/database/migrate.ts';
-import { mergeMarks, refreshStale } from '../src/database/timescale.ts';
-import { applyPolicies } from '../src/database/timescale-policies.ts';
-import { CopyConnection, copyField } from '../src/ingest/copy-connection.ts';
+import { importEvents } from '../src/cli/transfer/import-events.ts';
+import { ImportWriter } from '../src/cli/transfer/import-writer.ts';
+import { settleCounts } from '../src/cli/transfer/settle-counts.ts';
 import { createEventIds } from '../src/ingest/event-id.ts';
-import { readEventPage } from '../src/read/event-page.ts';
-import { readSeries } from '../src/read/series.ts';
-import { importEvents } from '../src/transfer/import-events.ts';
-import { ImportWriter } from '../src/transfer/import-writer.ts';
-import { settleCounts } from '../src/transfer/settle-counts.ts';
+import { connect, type Sql } from '../src/storage/connect.ts';
+import { profileDay, unprofiledDays } from '../src/storage/counts/day-profiles.ts';
+import { readSeries } from '../src/storage/counts/series.ts';
+import { chooseEngine, type Engine } from '../src/storage/engine.ts';
+import { readEventPage } from '../src/storage/event-page.ts';
+import { migrate } from '../src/storage/migrate.ts';
+import { ensurePartitions, foldCounts } from '../src/storage/postgres/maintenance.ts';
+import { mergeMarks, refreshStale } from '../src/storage/timescale/maintenance.ts';
+import { applyPolicies } from '../src/storage/timescale/policies.ts';
+import { CopyConnection, copyField } from '../src/storage/write/copy-connection.ts';
 
 const EVENTS = Number(process.env.EVENTS ?? 10_000_000);
 const ROUNDS = Number(process.env.ROUNDS ?? 21);
@@ -171,7 +171,7 @@ function* importLines(): Generator<Buffer> {
 /** Events a second, until they are stored and until reads of them are cheap. */
 async function measureImport(sql: Sql, url: string, engine: Engine): Promise<Record<string, number>> {
   await sql`INSERT INTO apps (public_id, name) VALUES ('import', 'import')`;
-  const options = { address: { url }, engine, appId: 2, keptFrom: 0, patienceMs: 1_000 };
+  const options = { address: { url }, engine, appId: 2, keptFrom: 0, timeoutMs: 1_000 };
   const writer = new ImportWriter(options);
   // Its connection is there from now on.
   await writer.write([]);

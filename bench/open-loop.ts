@@ -12,8 +12,8 @@ const SPIN_UP_TO_PER_SECOND = 200;
 /** Most requests that wait for a connection; beyond it the oldest are given up. */
 const QUEUE_CEILING = 100_000;
 /** How long what is still queued when the last request is due may wait to be sent, and the last answers to come. */
-const QUEUE_PATIENCE_MS = 2_000;
-const PATIENCE_MS = 30_000;
+const QUEUE_TIMEOUT_MS = 2_000;
+const TIMEOUT_MS = 30_000;
 
 interface Due {
   readonly at: number;
@@ -205,14 +205,14 @@ export async function runOpenLoop(job: OpenJob, nextGlobal: () => number): Promi
     const excess = queue.length - queueHead - QUEUE_CEILING;
     if (excess > 0) drop(excess);
   }
-  const patience = setTimeout(onOver, PATIENCE_MS);
+  const timeouts = setTimeout(onOver, TIMEOUT_MS);
   const dropQueue = setTimeout(() => {
     drop(queue.length - queueHead);
     finish();
-  }, QUEUE_PATIENCE_MS);
+  }, QUEUE_TIMEOUT_MS);
   finish();
   await over;
-  clearTimeout(patience);
+  clearTimeout(timeouts);
   clearTimeout(dropQueue);
   const cpu = process.cpuUsage(cpuBefore);
   for (const connection of connections) connection.close();

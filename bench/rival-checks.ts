@@ -1,7 +1,7 @@
 /** What the servers beside the service have in common: how they are told about the database, and how they say that they listen. */
 
-import { digestOf } from '../src/accounts/token-text.ts';
-import type { Sql } from '../src/database/connect.ts';
+import type { Sql } from '../src/storage/connect.ts';
+import { digestOf } from '../src/token-text.ts';
 
 /** How to reach the embedded PostgreSQL, by its Unix socket. */
 export interface SocketAddress {

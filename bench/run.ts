@@ -13,7 +13,7 @@
 import { mkdir } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { Command, InvalidArgumentError, Option } from 'commander';
-import { StartupError } from '../src/startup-error.ts';
+import { OperatorError } from '../src/errors.ts';
 import { Findings, ratioOf, type ScenarioResult } from './findings.ts';
 import { judge, type Threshold, type Verdict } from './judge.ts';
 import { endProfile, profileOptions } from './profile.ts';
@@ -85,7 +85,7 @@ async function runScenarios(
       try {
         await onResult(await runScenario(await opened, scenario, options));
       } catch (error) {
-        if (error instanceof StartupError || scenarios.length === 1) throw error;
+        if (error instanceof OperatorError || scenarios.length === 1) throw error;
         // Half an hour of the others is not thrown away for one.
         say(`${scenario.name} could not be run: ${error instanceof Error ? error.stack : String(error)}`);
         failed.push(scenario.name);
@@ -97,7 +97,7 @@ async function runScenarios(
   } finally {
     await close();
   }
-  if (failed.length > 0) throw new StartupError(`could not be run: ${failed.join(', ')}`);
+  if (failed.length > 0) throw new OperatorError(`could not be run: ${failed.join(', ')}`);
 }
 
 /** Enough for the judged and the short runs; the full one has what the goals speak of. */
@@ -119,7 +119,7 @@ function verdictsOf(limits: readonly Threshold[], results: ReadonlyMap<string, S
 function chosen(names: readonly string[], set: JudgedSet | null): Scenario[] {
   const unknown = names.find((name) => !SCENARIOS.some((scenario) => scenario.name === name));
   if (unknown !== undefined) {
-    throw new StartupError(
+    throw new OperatorError(
       `there is no scenario ${unknown}: ${SCENARIOS.map(({ name }) => name).join(', ')}`,
     );
   }
@@ -189,7 +189,7 @@ const program = new Command('bench')
   .action(async (names: string[], options: Options) => {
     process.exitCode = await main(names, options).catch((error: unknown) => {
       // What the person at the keyboard can put right needs no stack.
-      const text = error instanceof Error && !(error instanceof StartupError) ? error.stack : undefined;
+      const text = error instanceof Error && !(error instanceof OperatorError) ? error.stack : undefined;
       process.stderr.write(`bench: ${text ?? (error instanceof Error ? error.message : String(error))}\n`);
       return 2;
     });

@@ -1,6 +1,6 @@
 /** A year of counts of an app, without the events behind them: charts read nothing else. */
-import type { Sql } from '../src/database/connect.ts';
-import { profileDay, unprofiledDays } from '../src/database/day-profiles.ts';
+import type { Sql } from '../src/storage/connect.ts';
+import { profileDay, unprofiledDays } from '../src/storage/counts/day-profiles.ts';
 
 const DAY_MS = 86_400_000;
 const DAYS = 365;

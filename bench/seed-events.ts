@@ -1,7 +1,7 @@
 /** Millions of events of one app over 30 days, made in the database itself, with their counts folded. */
-import type { Sql } from '../src/database/connect.ts';
-import { profileDay, unprofiledDays } from '../src/database/day-profiles.ts';
-import { ensurePartitions, foldCounts } from '../src/database/maintenance.ts';
+import type { Sql } from '../src/storage/connect.ts';
+import { profileDay, unprofiledDays } from '../src/storage/counts/day-profiles.ts';
+import { ensurePartitions, foldCounts } from '../src/storage/postgres/maintenance.ts';
 import type { BenchApp, Workbench } from './workbench.ts';
 
 const DAYS = 30;

@@ -1,5 +1,5 @@
 /** The one table of settings. The README's table and `tidemark serve --help` are generated from it. */
-import { StartupError } from './startup-error.ts';
+import { OperatorError } from './errors.ts';
 
 interface Setting<T> {
   readonly default: string;
@@ -322,7 +322,7 @@ export type Config = { readonly [N in SettingName]: ReturnType<(typeof SETTINGS)
 
 /**
  * Reads the settings from an environment. Empty variables count as absent.
- * @throws StartupError naming the first variable with a bad value
+ * @throws OperatorError naming the first variable with a bad value
  */
 export function readConfig(environment: Readonly<Record<string, string | undefined>>): Config {
   const entries = Object.entries(SETTINGS).map(([name, setting]) => {
@@ -330,16 +330,16 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     try {
       return [name, setting.parse(given === undefined || given === '' ? setting.default : given)];
     } catch (error) {
-      throw new StartupError(`${name}: ${error instanceof Error ? error.message : String(error)}.`);
+      throw new OperatorError(`${name}: ${error instanceof Error ? error.message : String(error)}.`);
     }
   });
   // Each value comes from its own setting's parser, which is what the mapped type says.
   const config = Object.freeze(Object.fromEntries(entries)) as Config;
   // Without it a link in a mail would lead to whatever host a request claimed to be for.
   if (config.SMTP_URL !== '' && config.PUBLIC_URL === '')
-    throw new StartupError('SMTP_URL: links in mails need PUBLIC_URL too.');
+    throw new OperatorError('SMTP_URL: links in mails need PUBLIC_URL too.');
   if (config.WORKERS > 1 && config.REDIS_URL === '') {
-    throw new StartupError(
+    throw new OperatorError(
       'WORKERS: more than one process need REDIS_URL too, or each would have limits of its own and an app ' +
         `${config.WORKERS} times its limit.`,
     );

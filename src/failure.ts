@@ -1,12 +1,12 @@
 /** What a failure is called towards the person at the keyboard. */
 import { AccountError } from './accounts/account-error.ts';
-import { isUnavailable } from './database/connect.ts';
-import { StartupError } from './startup-error.ts';
+import { OperatorError } from './errors.ts';
+import { isUnavailable } from './storage/connect.ts';
 
 /** One line for whatever went wrong. */
 export function describeFailure(error: unknown): string {
   const message = error instanceof Error ? error.message : String(error);
-  if (error instanceof StartupError || error instanceof AccountError) return message;
+  if (error instanceof OperatorError || error instanceof AccountError) return message;
   // Files have codes in common with sockets.
   const isOfFile =
     error instanceof Error && 'path' in error && 'syscall' in error && error.syscall !== 'connect';

@@ -3,14 +3,14 @@
  * standard error. A failure is one line there, leaves standard output empty, and ends with exit code 1.
  */
 import { Command } from 'commander';
-import { addUserCommands } from './command-line/account-commands.ts';
-import { addBackupCommand } from './command-line/backup-command.ts';
-import { addAppCommands, addTokenCommands, addTypeCommands } from './command-line/commands.ts';
-import { addDoctorCommand } from './command-line/doctor-command.ts';
-import { addImportCommand } from './command-line/import-command.ts';
-import { formatSettings } from './command-line/output.ts';
-import { addRestoreCommand } from './command-line/restore-command.ts';
-import { runCommand } from './command-line/session.ts';
+import { addUserCommands } from './cli/account-commands.ts';
+import { addBackupCommand } from './cli/backup-command.ts';
+import { addAppCommands, addTokenCommands, addTypeCommands } from './cli/commands.ts';
+import { addDoctorCommand } from './cli/doctor-command.ts';
+import { addImportCommand } from './cli/import-command.ts';
+import { formatSettings } from './cli/output.ts';
+import { addRestoreCommand } from './cli/restore-command.ts';
+import { runCommand } from './cli/session.ts';
 import { readConfig } from './config.ts';
 import { describeFailure } from './failure.ts';
 import { readVersion } from './version.ts';

@@ -2,18 +2,18 @@
 import { isAbsolute, relative } from 'node:path';
 import { setFlagsFromString } from 'node:v8';
 import type { Logger } from 'pino';
-import { checkFingerprint, openSecret, type Secret } from './accounts/secret.ts';
+import { checkFingerprint, openSecret, type Secret } from './apps/secret.ts';
+import { isWorker, serveAsWorker } from './cluster/worker.ts';
+import { Workers } from './cluster/workers.ts';
 import type { Config } from './config.ts';
-import { connect, type DatabaseAddress, type Sql, surviveLostConnections } from './database/connect.ts';
-import { chooseEngine, type EngineChoice } from './database/engine.ts';
-import { migrate } from './database/migrate.ts';
-import { openDatabase } from './database/open.ts';
+import { OperatorError } from './errors.ts';
 import { checkTransport } from './http/server.ts';
 import { createLog } from './log.ts';
 import { connectionsOf, type Service, startService } from './service.ts';
-import { StartupError } from './startup-error.ts';
-import { isWorker, serveAsWorker } from './worker.ts';
-import { Workers } from './workers.ts';
+import { connect, type DatabaseAddress, type Sql, surviveLostConnections } from './storage/connect.ts';
+import { chooseEngine, type EngineChoice } from './storage/engine.ts';
+import { migrate } from './storage/migrate.ts';
+import { openDatabase } from './storage/open.ts';
 
 /** What serves: this process itself, or its workers. */
 type Server = Pick<Service, 'port' | 'transport' | 'setupPath' | 'stop'>;
@@ -89,14 +89,14 @@ async function prepare(
 
 /**
  * Connections are opened when they are first needed: too few of them would show under load, as refusals.
- * @throws StartupError where the database allows fewer than the workers may use
+ * @throws OperatorError where the database allows fewer than the workers may use
  */
 async function checkConnections(config: Config, sql: Sql): Promise<void> {
   const needed = config.WORKERS * connectionsOf(config);
   const [row] = await sql<{ allowed: number }[]>`
     SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int AS allowed`;
   if (row === undefined || needed <= row.allowed) return;
-  throw new StartupError(
+  throw new OperatorError(
     `WORKERS: ${config.WORKERS} processes use up to ${needed} connections and the database allows ${row.allowed}: raise ` +
       'its max_connections, or lower WORKERS, READ_CONNECTIONS or COMMIT_CONNECTIONS',
   );

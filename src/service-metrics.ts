@@ -1,13 +1,13 @@
 /** What the service's own figures are called, what they mean, and where they are read. */
 
-import type { Housekeeping } from './database/housekeeping.ts';
-import type { CacheFigures } from './database/lookup-cache.ts';
 import type { HttpServer } from './http/server.ts';
+import type { Journal, JournalStats } from './ingest/journal/journal.ts';
 import type { WritePath } from './ingest/write-path.ts';
-import type { Journal, JournalFigures } from './journal/journal.ts';
-import type { SharedLimitsFigures } from './limits/redis-sliding-log.ts';
-import type { Metrics, Sample } from './metrics.ts';
-import { SAMPLED_ONE_IN } from './sampling.ts';
+import type { SharedLimitsStats } from './limits/redis-sliding-log.ts';
+import type { Metrics, Sample } from './metrics/metrics.ts';
+import { SAMPLED_ONE_IN } from './metrics/sampling.ts';
+import type { CacheStats } from './storage/lookup-cache.ts';
+import type { MaintenanceLoop } from './storage/maintenance/loop.ts';
 import { readVersion } from './version.ts';
 
 export interface ServiceParts {
@@ -16,10 +16,10 @@ export interface ServiceParts {
   /** Null where there is none. */
   readonly journal: Journal | null;
   /** How the limits fare with Redis. */
-  readonly limits: () => SharedLimitsFigures;
-  readonly housekeeping: Housekeeping;
+  readonly limits: () => SharedLimitsStats;
+  readonly housekeeping: MaintenanceLoop;
   /** By the `cache` label: the caches that are shown together under it. */
-  readonly caches: Readonly<Record<string, { readonly caches: readonly CacheFigures[] }>>;
+  readonly caches: Readonly<Record<string, { readonly caches: readonly CacheStats[] }>>;
   /** Name and version of the database's engine. */
   readonly engine: string;
 }
@@ -118,27 +118,27 @@ function registerCaches(metrics: Metrics, caches: ServiceParts['caches']): void 
   ]);
 }
 
-function registerLimits(metrics: Metrics, figures: () => SharedLimitsFigures): void {
+function registerLimits(metrics: Metrics, stats: () => SharedLimitsStats): void {
   metrics.gauge(
     'tidemark_limits_shared',
     'Whether limits are common to all processes now, through Redis: 1 or 0.',
-    () => (figures().shared ? 1 : 0),
+    () => (stats().shared ? 1 : 0),
   );
   metrics.counter(
     'tidemark_limits_fallbacks_total',
     'Times that Redis went away or was too slow.',
-    () => figures().fallbacks,
+    () => stats().fallbacks,
   );
   metrics.counter(
     'tidemark_limits_own_decisions_total',
     "Requests that the process's own windows decided while REDIS_URL is set.",
-    () => figures().ownDecisions,
+    () => stats().ownDecisions,
   );
 }
 
 /** @param journal null where there is none: its figures are then 0 */
 function registerJournal(metrics: Metrics, journal: Journal | null): void {
-  const figure = (name: keyof JournalFigures) => () => journal?.figures[name] ?? 0;
+  const figure = (name: keyof JournalStats) => () => journal?.stats[name] ?? 0;
   metrics.gauge(
     'tidemark_journal_takes_events',
     'Whether there is a journal and its last write did not fail: 1 or 0.',

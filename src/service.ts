@@ -1,35 +1,35 @@
 /** The service in one process: everything between a database and a listening port, started and stopped as two lists. */
 import type { Logger } from 'pino';
-import { createDashboard, DASHBOARD_CONNECTIONS, type Dashboard } from './accounts/dashboard.ts';
-import type { Secret } from './accounts/secret.ts';
+import { PublicIds } from './apps/public-ids.ts';
+import { ResourceTokens } from './apps/resource-token-lookup.ts';
+import type { Secret } from './apps/secret.ts';
+import { statsOfAllWorkers } from './cluster/worker-stats.ts';
 import type { Config } from './config.ts';
-import { type ChangedTable, listenForChanges } from './database/changes.ts';
-import { breakConnections, connect, type DatabaseAddress, endPool, type Sql } from './database/connect.ts';
-import { noteDeletedApps } from './database/deleted-apps.ts';
-import type { EngineChoice } from './database/engine.ts';
-import { Housekeeping } from './database/housekeeping.ts';
-import { answerInTime } from './database/lookup-cache.ts';
-import { postgresUpkeep } from './database/maintenance.ts';
-import { timescaleUpkeep } from './database/timescale.ts';
-import { prepareAlone, UPKEEP_NAME, UpkeepTurn } from './database/upkeep-turn.ts';
+import { createDashboard, DASHBOARD_CONNECTIONS, type Dashboard } from './dashboard.ts';
+import { Rejection } from './errors.ts';
 import { healthRoutes } from './http/health.ts';
-import { metricsRoute } from './http/metrics-route.ts';
-import { Rejection } from './http/rejection.ts';
 import type { Route } from './http/route.ts';
 import { createServer } from './http/server.ts';
-import type { Availability } from './ingest/availability.ts';
+import { databaseIdentity } from './ingest/journal/identity.ts';
+import { Journal, type JournalStats } from './ingest/journal/journal.ts';
 import { WRITE_PATH_CONNECTIONS, WritePath } from './ingest/write-path.ts';
-import { databaseIdentity } from './journal/identity.ts';
-import { Journal, type JournalFigures } from './journal/journal.ts';
 import { openLimits } from './limits/open-limits.ts';
-import { Metrics } from './metrics.ts';
-import { registerProcessMetrics } from './process-metrics.ts';
-import { Apps } from './read/apps.ts';
+import { Metrics } from './metrics/metrics.ts';
+import { registerProcessMetrics } from './metrics/process-metrics.ts';
+import { metricsRoute } from './metrics-route.ts';
 import { createGetEvents } from './read/get-events.ts';
 import { ReadSlots } from './read/read-slots.ts';
-import { ResourceTokens } from './read/resource-tokens.ts';
 import { registerServiceMetrics } from './service-metrics.ts';
-import { figuresOfAllWorkers } from './worker-figures.ts';
+import type { Availability } from './storage/availability.ts';
+import { type ChangedTable, listenForChanges } from './storage/changes.ts';
+import { breakConnections, connect, type DatabaseAddress, endPool, type Sql } from './storage/connect.ts';
+import { noteDeletedApps } from './storage/deleted-apps.ts';
+import type { EngineChoice } from './storage/engine.ts';
+import { answerInTime } from './storage/lookup-cache.ts';
+import { MaintenanceLeader, prepareAlone, UPKEEP_NAME } from './storage/maintenance/leader.ts';
+import { MaintenanceLoop } from './storage/maintenance/loop.ts';
+import { postgresMaintenance } from './storage/postgres/maintenance.ts';
+import { timescaleMaintenance } from './storage/timescale/maintenance.ts';
 
 export interface ServiceOptions {
   readonly config: Config;
@@ -64,18 +64,18 @@ export interface Service {
   /** The path of the one-time link to the first account; null where there is no need of one. */
   readonly setupPath: string | null;
   /** For metrics. */
-  figures(): ServiceFigures;
+  stats(): ServiceStats;
   /** Answers what is in flight, commits what waits, leaves the database. */
   stop(): Promise<void>;
 }
 
-export interface ServiceFigures {
+export interface ServiceStats {
   /** False while the database does not answer. */
   readonly databaseReachable: boolean;
   /** False while it takes no events. */
   readonly databaseWritable: boolean;
   /** Null without JOURNAL_DIR. */
-  readonly journal: JournalFigures | null;
+  readonly journal: JournalStats | null;
 }
 
 /** Connections for the look-ups of writers: apart from all of readers', so that readers can not starve writers. */
@@ -90,7 +90,7 @@ export function connectionsOf(config: Pick<Config, 'READ_CONNECTIONS' | 'COMMIT_
   return pools + SINGLE_CONNECTIONS + config.COMMIT_CONNECTIONS + WRITE_PATH_CONNECTIONS;
 }
 
-const SETTLE_PATIENCE_MS = 2_000;
+const SETTLE_TIMEOUT_MS = 2_000;
 
 const NEIGHBOUR =
   'Another process serves from this database and REDIS_URL is not set: limits are per process, so an app has its ' +
@@ -101,7 +101,7 @@ const MAX_WAITING_READS = 1_000;
 
 /**
  * Starts the service.
- * @throws StartupError where the address can not be listened on
+ * @throws OperatorError where the address can not be listened on
  */
 export async function startService(options: ServiceOptions): Promise<Service> {
   // What a start that fails has opened would keep the process.
@@ -133,8 +133,8 @@ async function start(options: ServiceOptions, opened: (() => unknown)[]): Promis
   };
   const upkeep =
     options.engine.engine === 'timescale'
-      ? timescaleUpkeep(upkeepSql, config, clock.wall)
-      : postgresUpkeep(upkeepSql, { retentionDays: config.RETENTION_DAYS, now: clock.wall });
+      ? timescaleMaintenance(upkeepSql, config, clock.wall)
+      : postgresMaintenance(upkeepSql, { retentionDays: config.RETENTION_DAYS, now: clock.wall });
   await prepareAlone(upkeepSql, upkeep.prepare);
 
   const journal = config.JOURNAL_DIR === '' ? null : await openJournal(options, upkeepSql);
@@ -148,7 +148,7 @@ async function start(options: ServiceOptions, opened: (() => unknown)[]): Promis
     limiter: limits.create,
     journal,
     // In time: whether the database takes events waits for it.
-    settleReplay: (appIds) => answerInTime(noteDeletedApps(lookups, appIds), SETTLE_PATIENCE_MS),
+    settleReplay: (appIds) => answerInTime(noteDeletedApps(lookups, appIds), SETTLE_TIMEOUT_MS),
     onUnreachable: breakPools,
     log,
     wall: clock.wall,
@@ -163,7 +163,7 @@ async function start(options: ServiceOptions, opened: (() => unknown)[]): Promis
     outage,
     onError: (error) => log.warn({ err: error }, "A resource token's last use could not be written"),
   });
-  const apps = new Apps({ sql: readerLookups, cacheMs, now: clock.wall, outage });
+  const apps = new PublicIds({ sql: readerLookups, cacheMs, now: clock.wall, outage });
   const getEvents = createGetEvents({
     sql: reads,
     slots: new ReadSlots(config.READ_CONNECTIONS, MAX_WAITING_READS),
@@ -180,18 +180,18 @@ async function start(options: ServiceOptions, opened: (() => unknown)[]): Promis
   };
   const stopListening = await listenForChanges(lookups, (table) => {
     if (table !== null) return forget(table);
-    writePath.doubt();
+    writePath.invalidate();
     apps.dropAll();
     resourceTokens.dropAll();
   });
-  const upkeepTurn = new UpkeepTurn({
+  const maintenanceLeader = new MaintenanceLeader({
     sql: upkeepSql,
     onNeighbour: () => {
       if (config.REDIS_URL === '') log.warn(NEIGHBOUR);
     },
   });
-  const takeTurn = (): Promise<boolean> => upkeepTurn.take();
-  const housekeeping = new Housekeeping({ upkeep, takeTurn, log, now: clock.wall });
+  const takeTurn = (): Promise<boolean> => maintenanceLeader.take();
+  const housekeeping = new MaintenanceLoop({ upkeep, takeTurn, log, now: clock.wall });
   housekeeping.start();
   opened.push(() => housekeeping.stop());
 
@@ -209,7 +209,7 @@ async function start(options: ServiceOptions, opened: (() => unknown)[]): Promis
 
   opened.push(() => dashboard?.close());
   const metrics = new Metrics(worker === undefined ? {} : { worker: String(worker) });
-  const ownFigures = (): Promise<string> => metrics.text();
+  const ownStats = (): Promise<string> => metrics.text();
   const server = await createServer({
     routes: [
       ...writePath.routes,
@@ -225,7 +225,7 @@ async function start(options: ServiceOptions, opened: (() => unknown)[]): Promis
         journal,
       }),
       metricsRoute({
-        figures: worker === undefined ? ownFigures : figuresOfAllWorkers(ownFigures),
+        stats: worker === undefined ? ownStats : statsOfAllWorkers(ownStats),
         token: config.METRICS_TOKEN,
         publicUrl: config.PUBLIC_URL,
         trustedProxies: config.TRUST_PROXY,
@@ -243,7 +243,7 @@ async function start(options: ServiceOptions, opened: (() => unknown)[]): Promis
     server,
     writePath,
     journal,
-    limits: limits.figures,
+    limits: limits.stats,
     housekeeping,
     caches: {
       logging_tokens: writePath.loggingTokens,
@@ -278,10 +278,10 @@ async function start(options: ServiceOptions, opened: (() => unknown)[]): Promis
       port,
       transport: server.transport,
       setupPath: dashboard.setupPath,
-      figures: () => ({
+      stats: () => ({
         databaseReachable: availability.reachable,
         databaseWritable: availability.writable,
-        journal: journal?.figures ?? null,
+        journal: journal?.stats ?? null,
       }),
       stop,
     };
@@ -297,7 +297,7 @@ async function openJournal({ config, log }: ServiceOptions, sql: Sql): Promise<J
   const database = await databaseIdentity(sql);
   const { JOURNAL_DIR: folder, JOURNAL_MAX_BYTES: maxBytes } = config;
   const journal = await Journal.open({ folder, database, maxBytes, log });
-  const { waitingEvents } = journal.figures;
+  const { waitingEvents } = journal.stats;
   if (waitingEvents > 0) log.info({ waitingEvents }, 'Events wait in the journal: they are being stored');
   return journal;
 }

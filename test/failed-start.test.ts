@@ -6,8 +6,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { readConfig } from '../src/config.ts';
-import { chooseEngine } from '../src/database/engine.ts';
 import { startService } from '../src/service.ts';
+import { chooseEngine } from '../src/storage/engine.ts';
 import { type TestDatabase, testDatabase } from './support/database.ts';
 import { captured, testSecret, until } from './support/service.ts';
 

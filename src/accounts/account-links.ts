@@ -1,5 +1,5 @@
 /** One-time links to accounts: the first set-up, sign-ups that wait for their proof, proofs of an e-mail, resets. */
-import type { Sql, Transaction } from '../database/connect.ts';
+import type { Sql, Transaction } from '../storage/connect.ts';
 import type { Email } from './email.ts';
 import { createSecretText, secretDigest } from './one-time-secret.ts';
 

@@ -1,5 +1,5 @@
 /** The audit log: who changed which member, token or app. Written in the transaction of the change itself. */
-import type { Sql, Transaction } from '../database/connect.ts';
+import type { Sql, Transaction } from '../storage/connect.ts';
 
 /** Who changes something: a signed-in person, or whoever runs the command line. */
 export type Actor = { readonly userId: number; readonly email: string } | 'command line';

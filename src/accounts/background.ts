@@ -1,6 +1,6 @@
 /** Work that an answer does not wait for, so that its time tells nothing of what was found; waited for at the stop. */
 import type { Logger } from 'pino';
-import { errorCode } from '../database/connect.ts';
+import { errorCode } from '../storage/connect.ts';
 
 /** Beyond it new work is dropped with a line in the log: those who ask are slowed down, so this is an attack. */
 const MAX_PENDING = 500;

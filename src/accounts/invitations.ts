@@ -1,10 +1,10 @@
 /** Invitations: a link for an e-mail that no account has proved yet. */
-import type { Sql, Transaction } from '../database/connect.ts';
+import type { Sql, Transaction } from '../storage/connect.ts';
+import { createPublicId } from '../token-text.ts';
 import { type Actor, writeAudit } from './audit.ts';
 import type { Email } from './email.ts';
 import { addMaintainer, type Role } from './members.ts';
 import { createSecretText, secretDigest } from './one-time-secret.ts';
-import { createPublicId } from './token-text.ts';
 import { proveEmail, type User } from './users.ts';
 
 export interface Invitation {

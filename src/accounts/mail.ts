@@ -1,7 +1,7 @@
 /** Mail: handed to the mail server in the background, so that no answer tells by its time whether one was sent. */
 import { createTransport, type Transporter } from 'nodemailer';
 import type { Logger } from 'pino';
-import { errorCode } from '../database/connect.ts';
+import { errorCode } from '../storage/connect.ts';
 
 export interface Mail {
   readonly to: string;

@@ -1,5 +1,5 @@
 /** Members: which account may do what in which app. */
-import type { Sql, Transaction } from '../database/connect.ts';
+import type { Sql, Transaction } from '../storage/connect.ts';
 import { AccountError, appNotFound } from './account-error.ts';
 import { type Actor, COMMAND_LINE, writeAudit } from './audit.ts';
 import type { Email } from './email.ts';

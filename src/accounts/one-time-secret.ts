@@ -1,6 +1,6 @@
 /** Texts that let somebody in, kept by their holder alone: session cookies, and the tokens in links. */
 import { randomBytes } from 'node:crypto';
-import { digestOf } from './token-text.ts';
+import { digestOf } from '../token-text.ts';
 
 /** 256 bits. */
 const BYTES = 32;

@@ -1,6 +1,7 @@
 /** Setting a password without the old one: by a link that was mailed, or that an operator hands over. */
-import type { Sql } from '../database/connect.ts';
-import { Rejection } from '../http/rejection.ts';
+
+import { Rejection } from '../errors.ts';
+import type { Sql } from '../storage/connect.ts';
 import { createLink, findLink, useUp } from './account-links.ts';
 import type { Background } from './background.ts';
 import { type Email, parseEmail } from './email.ts';

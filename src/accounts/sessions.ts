@@ -1,7 +1,7 @@
 /** Sessions: who is signed in, by a cookie of which the database keeps only a digest. */
 import { parseCookie, stringifySetCookie } from 'cookie';
-import type { Sql, Transaction } from '../database/connect.ts';
-import { GatheredLookup } from '../database/gathered-lookup.ts';
+import { BatchedLookup } from '../storage/batched-lookup.ts';
+import type { Sql, Transaction } from '../storage/connect.ts';
 import { createSecretText, secretDigest } from './one-time-secret.ts';
 import type { User } from './users.ts';
 
@@ -30,17 +30,17 @@ interface StoredSession {
 /** How often a session's last use is written at most. An idle lifetime is at least an hour. */
 const SEEN_EVERY_MS = 60_000;
 /** As long as a request may take: its statement may wait for charts, which share its connections. */
-const PATIENCE_MS = 30_000;
+const TIMEOUT_MS = 30_000;
 
 export class Sessions {
   readonly #options: SessionsOptions;
   readonly #name: string;
   /** By the digest in hexadecimal. Anybody can make up cookies that only the database can tell from good ones. */
-  readonly #lookup: GatheredLookup<StoredSession>;
+  readonly #lookup: BatchedLookup<StoredSession>;
 
   constructor(options: SessionsOptions) {
     this.#options = options;
-    this.#lookup = new GatheredLookup((digests) => this.#findMany(digests), PATIENCE_MS);
+    this.#lookup = new BatchedLookup((digests) => this.#findMany(digests), TIMEOUT_MS);
     // The prefix has browsers refuse the cookie from other hosts, from below a path, and over http (RFC 6265bis, 4.1.3).
     this.#name = options.secure ? '__Host-tidemark_session' : 'tidemark_session';
   }

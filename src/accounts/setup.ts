@@ -1,7 +1,8 @@
 /** The first account: made straight from this machine, or through the one-time link that the start prints. */
-import type { Sql } from '../database/connect.ts';
+
 import { isFromThisMachine, isLoopbackName } from '../http/client-address.ts';
 import type { Exchange } from '../http/exchange.ts';
+import type { Sql } from '../storage/connect.ts';
 import { createLink, findLink } from './account-links.ts';
 import { hasUsers } from './users.ts';
 

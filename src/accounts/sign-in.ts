@@ -1,8 +1,8 @@
 /** Checking a password: as slow for guessers as it must be, the same for e-mails with and without an account. */
 
 import { LRUCache } from 'lru-cache';
-import type { Sql } from '../database/connect.ts';
-import { Rejection } from '../http/rejection.ts';
+import { Rejection } from '../errors.ts';
+import type { Sql } from '../storage/connect.ts';
 import type { Email } from './email.ts';
 import type { Passwords } from './passwords.ts';
 import { SlowDown } from './slow-down.ts';

@@ -1,8 +1,8 @@
 /** Making accounts: the first one, by invitation, and by open sign-up with or without a proof of the e-mail. */
 import type { Config } from '../config.ts';
-import type { Sql, Transaction } from '../database/connect.ts';
+import { Rejection } from '../errors.ts';
 import type { Exchange } from '../http/exchange.ts';
-import { Rejection } from '../http/rejection.ts';
+import type { Sql, Transaction } from '../storage/connect.ts';
 import { AccountError } from './account-error.ts';
 import { createLink, findLink, useUp } from './account-links.ts';
 import type { Background } from './background.ts';

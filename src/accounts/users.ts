@@ -1,8 +1,8 @@
 /** Accounts of people. */
-import { errorCode, type Sql, type Transaction } from '../database/connect.ts';
+import { errorCode, type Sql, type Transaction } from '../storage/connect.ts';
+import { createPublicId } from '../token-text.ts';
 import { AccountError } from './account-error.ts';
 import type { Email } from './email.ts';
-import { createPublicId } from './token-text.ts';
 
 /** An account as the rest of the service sees it: never with its password's hash. */
 export interface User {

@@ -4,9 +4,9 @@ import { readdir, readFile } from 'node:fs/promises';
 import { extname, join } from 'node:path';
 import { promisify } from 'node:util';
 import { brotliCompress, constants, gzip } from 'node:zlib';
-import { errorCode } from '../database/connect.ts';
+import { Rejection } from '../errors.ts';
+import { errorCode } from '../storage/connect.ts';
 import type { Exchange, Outcome } from './exchange.ts';
-import { Rejection } from './rejection.ts';
 import type { Route } from './route.ts';
 
 /** The paths that people open: all of them are the one page, which finds its way by itself. */

@@ -1,9 +1,9 @@
 /** One request and its one answer, whichever transport carries them. Only this file writes answers. */
 import { isAscii, isUtf8 } from 'node:buffer';
+import { Rejection } from '../errors.ts';
 import type { LimitDecision } from '../limits/limiter.ts';
 import { GzipBody } from './gzip-body.ts';
-import type { Pending } from './pending.ts';
-import { Rejection } from './rejection.ts';
+import type { Pending } from './intrusive-list.ts';
 import { AnswerStream, type StreamAnswer, type StreamWire } from './stream.ts';
 
 export interface Answer {

@@ -1,7 +1,8 @@
 /** GET /livez: the process runs. GET /readyz: it can store and read right now, or, where asked for, acknowledge. */
-import type { Sql } from '../database/connect.ts';
+
+import { Rejection } from '../errors.ts';
+import type { Sql } from '../storage/connect.ts';
 import type { Exchange, Outcome } from './exchange.ts';
-import { Rejection } from './rejection.ts';
 import type { Route } from './route.ts';
 
 export interface HealthOptions {
@@ -19,7 +20,7 @@ export interface HealthOptions {
 export interface JournalHealth {
   /** True while it takes the events that the database can not take. */
   readonly takesEvents: boolean;
-  readonly figures: { readonly waitingEvents: number };
+  readonly stats: { readonly waitingEvents: number };
 }
 
 /** Longest wait for the database before it counts as gone. */
@@ -67,7 +68,7 @@ async function readiness(
   const journal = options.journal && {
     journal: {
       takesEvents: options.journal.takesEvents,
-      waitingEvents: options.journal.figures.waitingEvents,
+      waitingEvents: options.journal.stats.waitingEvents,
     },
   };
   const engine = { engine: options.engine };

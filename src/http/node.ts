@@ -2,8 +2,8 @@
 import { randomUUID } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { type AddressInfo, Server as NetServer, type Socket } from 'node:net';
+import { Rejection } from '../errors.ts';
 import type { Exchange, Wire } from './exchange.ts';
-import { Rejection } from './rejection.ts';
 import type { SlowPeer } from './slow-peers.ts';
 import { statusLine } from './status.ts';
 import type { StreamWire } from './stream.ts';

@@ -1,8 +1,9 @@
 /** Requests by route, outcome and time, counted where each of them ends. */
-import { Histogram, SECONDS_BOUNDS } from '../histogram.ts';
-import { Sampling } from '../sampling.ts';
+
+import { REFUSALS, Rejection } from '../errors.ts';
+import { Histogram, SECONDS_BOUNDS } from '../metrics/histogram.ts';
+import { Sampling } from '../metrics/sampling.ts';
 import type { Exchange, Outcome } from './exchange.ts';
-import { REFUSALS, Rejection } from './rejection.ts';
 
 /** One more than the largest status of HTTP. */
 const STATUSES = 600;

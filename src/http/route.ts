@@ -1,6 +1,7 @@
 /** Routes, and which of them a method and a path mean. */
+
+import { Rejection } from '../errors.ts';
 import type { Exchange, Outcome } from './exchange.ts';
-import { Rejection } from './rejection.ts';
 
 export type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
 

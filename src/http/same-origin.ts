@@ -1,6 +1,7 @@
 /** The guard of every request that changes something: only a page of ours may send it from a browser. */
+
+import { Rejection } from '../errors.ts';
 import type { Exchange } from './exchange.ts';
-import { Rejection } from './rejection.ts';
 
 /** The request headers that {@link refuseForeign} reads. */
 export const ORIGIN_HEADERS = ['content-type', 'host', 'origin', 'sec-fetch-site'] as const;

@@ -1,12 +1,11 @@
 /** The HTTP server: accepts requests, runs their routes, keeps deadlines, and stops without losing an answer. */
 import { randomBytes } from 'node:crypto';
 import type { Logger } from 'pino';
-import { errorCode, isUnavailable } from '../database/connect.ts';
-import { StartupError } from '../startup-error.ts';
+import { OperatorError, Rejection } from '../errors.ts';
+import { errorCode, isUnavailable } from '../storage/connect.ts';
 import { Exchange, type ExchangeLimits, MAX_UNSENT_BYTES, type Outcome, type Wire } from './exchange.ts';
+import { PendingList } from './intrusive-list.ts';
 import { createNodeTransport } from './node.ts';
-import { PendingList } from './pending.ts';
-import { Rejection } from './rejection.ts';
 import { RequestCounts } from './request-counts.ts';
 import { type Match, type Route, Router } from './route.ts';
 import { SlowPeers } from './slow-peers.ts';
@@ -208,7 +207,7 @@ const INSTALL_UWS = 'npm install uWebSockets.js@github:uNetworking/uWebSockets.j
 
 /**
  * Says before anything is started that the transport of the setting can not be had.
- * @throws StartupError where `uws` is forced and has no binary for this Node
+ * @throws OperatorError where `uws` is forced and has no binary for this Node
  */
 export async function checkTransport(transport: ServerOptions['transport']): Promise<void> {
   if (transport !== 'uws') return;
@@ -216,7 +215,7 @@ export async function checkTransport(transport: ServerOptions['transport']): Pro
     await loadUws();
   } catch (error) {
     const line = `uWebSockets.js has no binary for Node ${process.version} here: set HTTP_TRANSPORT=auto, or ${INSTALL_UWS}`;
-    throw new StartupError(line, { cause: error });
+    throw new OperatorError(line, { cause: error });
   }
 }
 

@@ -1,5 +1,5 @@
 /** What the server needs of a transport; uws.ts and node.ts are the two there are. */
-import { StartupError } from '../startup-error.ts';
+import { OperatorError } from '../errors.ts';
 import type { Exchange, Wire } from './exchange.ts';
 import type { Match, Route, Router } from './route.ts';
 import type { SlowPeers } from './slow-peers.ts';
@@ -23,7 +23,7 @@ export interface Transport {
    * Listens; port 0 takes a free one.
    * @param shared whether other processes of ours, of the same user, listen on the port too
    * @returns the port
-   * @throws StartupError where the address can not be had
+   * @throws OperatorError where the address can not be had
    */
   listen(host: string, port: number, shared: boolean): Promise<number>;
   /** Takes no further connections; those that are open go on. */
@@ -33,18 +33,18 @@ export interface Transport {
 }
 
 /** The one line for an address that can not be had. */
-export function listenError(host: string, port: number, code: string): StartupError {
+export function listenError(host: string, port: number, code: string): OperatorError {
   if (code === 'EADDRINUSE') {
-    return new StartupError(
+    return new OperatorError(
       `Port ${port} on ${host} is in use: stop what listens there, or set PORT to another port.`,
     );
   }
   if (code === 'EACCES') {
-    return new StartupError(
+    return new OperatorError(
       `Port ${port} on ${host} needs rights that this user lacks: set PORT to 1024 or above.`,
     );
   }
-  return new StartupError(
+  return new OperatorError(
     `Can not listen on ${host}, port ${port} (${code}): set HOST to an address of this machine.`,
   );
 }

@@ -2,7 +2,7 @@
 
 import type { HttpRequest, HttpResponse, TemplatedApp, us_listen_socket } from 'uWebSockets.js';
 import { createServer } from 'node:net';
-import type { StartupError } from '../startup-error.ts';
+import type { OperatorError } from '../errors.ts';
 import type { Exchange, Wire } from './exchange.ts';
 import { isFixed, type Match, type Route } from './route.ts';
 import type { SlowPeer } from './slow-peers.ts';
@@ -310,7 +310,7 @@ class UwsTransport implements Transport {
 }
 
 /** uWebSockets.js does not say why it could not listen: node:net does. */
-async function whyNot(host: string, port: number): Promise<StartupError> {
+async function whyNot(host: string, port: number): Promise<OperatorError> {
   const reason = await new Promise<string>((resolve) => {
     const probe = createServer();
     probe.once('error', (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message));

@@ -1,8 +1,8 @@
 /** The answer to a batch: one result for each event, in the order in which they were sent. */
-import { Rejection } from '../http/rejection.ts';
+import { Rejection } from '../errors.ts';
+import { timestamp } from '../storage/write/event-writer.ts';
+import type { KeptAnswer } from '../storage/write/keyed-writer.ts';
 import type { AcceptedEvent } from './commit-buffer.ts';
-import { timestamp } from './event-writer.ts';
-import type { KeptAnswer } from './keyed-writer.ts';
 
 /** What is answered of an event: that it is stored, or why it is not. */
 export type Result = AcceptedEvent | Rejection;

@@ -1,5 +1,5 @@
 /** Group commit: while some batches are being committed, the next one gathers. */
-import { Rejection } from '../http/rejection.ts';
+import { Rejection } from '../errors.ts';
 
 /** One accepted event on its way into the table. */
 export interface AcceptedEvent {

@@ -1,22 +1,23 @@
 /** POST /v1/events: the steps of a batch, in the order in which they may refuse it or one of its events. */
+
+import type { EventType, EventTypes } from '../apps/event-type-lookup.ts';
+import type { LoggingTokens } from '../apps/logging-token-lookup.ts';
+import { Rejection } from '../errors.ts';
 import { ASK_FOR_BEARER, bearerToken } from '../http/bearer.ts';
 import type { Exchange, Outcome } from '../http/exchange.ts';
-import { Rejection } from '../http/rejection.ts';
 import type { Limiter } from '../limits/limiter.ts';
+import type { KeptAnswer } from '../storage/write/keyed-writer.ts';
 import { batchAnswer, type Result } from './batch-answer.ts';
-import { type BatchLimits, isLineDelimited, readBatch } from './batch-body.ts';
-import type { BatchEvent } from './batch-event.ts';
 import { type AcceptedEvent, type CommitBuffer, dayOf } from './commit-buffer.ts';
 import { overLimit } from './create-event.ts';
-import type { TypeReference } from './event-body.ts';
 import { createEventIds } from './event-id.ts';
 import { beforeRetention, IN_THE_FUTURE } from './event-time.ts';
-import type { EventType, EventTypes } from './event-types.ts';
 import { IDEMPOTENCY_KEY, type KeyedRequest, keyedRequest } from './idempotency-key.ts';
-import type { KeyedLane } from './keyed-lane.ts';
-import type { KeptAnswer } from './keyed-writer.ts';
-import type { LoggingTokens } from './logging-tokens.ts';
-import type { ReadableFrom } from './readable-from.ts';
+import type { IdempotentQueue } from './idempotent-queue.ts';
+import { type BatchLimits, isLineDelimited, readBatch } from './parse/batch-body.ts';
+import type { BatchEvent } from './parse/batch-event.ts';
+import type { TypeReference } from './parse/event-body.ts';
+import type { RetentionBoundary } from './retention-boundary.ts';
 
 export interface CreateBatchSteps {
   readonly loggingTokens: LoggingTokens;
@@ -24,9 +25,9 @@ export interface CreateBatchSteps {
   /** The answer to an earlier request with the same key, if there was one. */
   readonly findRepeated: (appId: number, request: KeyedRequest) => Promise<Outcome | null>;
   readonly eventTypes: EventTypes;
-  readonly readableFrom: ReadableFrom;
+  readonly readableFrom: RetentionBoundary;
   readonly commitBuffer: CommitBuffer;
-  readonly keyedLane: KeyedLane;
+  readonly idempotentQueue: IdempotentQueue;
   /** A new event id for an event of this time. */
   readonly newEventId: (now: number) => string;
   /** Milliseconds since the epoch. */
@@ -84,7 +85,7 @@ export function createCreateBatch(steps: CreateBatchSteps): (exchange: Exchange)
     if (events instanceof Rejection) return events;
 
     const types = await resolveTypes(steps.eventTypes, appId, events);
-    await makeWay(events.length);
+    await yieldToEventLoop(events.length);
     const acceptedAt = steps.now();
     const batch = await accept(steps, { appId, events, types, acceptedAt });
     if (batch instanceof Rejection) return batch;
@@ -94,11 +95,11 @@ export function createCreateBatch(steps: CreateBatchSteps): (exchange: Exchange)
     exchange.late = OVERDUE;
     if (request === null) {
       const outcomes = await steps.commitBuffer.addAll(batch.accepted);
-      await makeWay(events.length);
+      await yieldToEventLoop(events.length);
       return answer(batch, outcomes);
     }
     if (batch.accepted.length === 0) return answer(batch, []);
-    return await steps.keyedLane.add({
+    return await steps.idempotentQueue.add({
       appId,
       request,
       acceptedAt,
@@ -118,7 +119,7 @@ async function authenticate(tokens: LoggingTokens, authorization: string): Promi
 }
 
 /** Between the steps of a large batch, each of which takes some milliseconds, others have their turn. */
-async function makeWay(events: number): Promise<void> {
+async function yieldToEventLoop(events: number): Promise<void> {
   if (events >= MANY_EVENTS) await new Promise(setImmediate);
 }
 

@@ -1,15 +1,16 @@
 /** POST /public/create_event: the steps of a write, in the order in which they may refuse it. */
+
+import type { EventTypes } from '../apps/event-type-lookup.ts';
+import type { LoggingTokens } from '../apps/logging-token-lookup.ts';
+import { Rejection } from '../errors.ts';
 import type { Exchange, Outcome } from '../http/exchange.ts';
-import { Rejection } from '../http/rejection.ts';
 import type { LimitDecision, Limiter } from '../limits/limiter.ts';
+import { POISON, timestamp } from '../storage/write/event-writer.ts';
+import type { KeptAnswer } from '../storage/write/keyed-writer.ts';
 import type { CommitBuffer } from './commit-buffer.ts';
-import { parseEventBody } from './event-body.ts';
-import type { EventTypes } from './event-types.ts';
-import { POISON, timestamp } from './event-writer.ts';
 import { IDEMPOTENCY_KEY, keyedRequest } from './idempotency-key.ts';
-import type { KeyedLane } from './keyed-lane.ts';
-import type { KeptAnswer } from './keyed-writer.ts';
-import type { LoggingTokens } from './logging-tokens.ts';
+import type { IdempotentQueue } from './idempotent-queue.ts';
+import { parseEventBody } from './parse/event-body.ts';
 import type { StageTimes } from './stage-times.ts';
 
 export interface CreateEventSteps {
@@ -18,7 +19,7 @@ export interface CreateEventSteps {
   readonly eventTypes: EventTypes;
   readonly commitBuffer: CommitBuffer;
   /** The way of requests with an Idempotency-Key. */
-  readonly keyedLane: KeyedLane;
+  readonly idempotentQueue: IdempotentQueue;
   /** A new event id for an event of this time. */
   readonly newEventId: (now: number) => string;
   readonly stageTimes: StageTimes;
@@ -69,7 +70,7 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
     const outcome =
       request === null
         ? ((await steps.commitBuffer.add(event)) ?? answer)
-        : await steps.keyedLane.add({
+        : await steps.idempotentQueue.add({
             appId,
             request,
             acceptedAt: createdAt,

@@ -1,6 +1,6 @@
 /** The Idempotency-Key of a request, and what is remembered under it. */
 import { createHash, hash } from 'node:crypto';
-import { Rejection } from '../http/rejection.ts';
+import { Rejection } from '../errors.ts';
 
 /** The request header, in lower case. */
 export const IDEMPOTENCY_KEY = 'idempotency-key';

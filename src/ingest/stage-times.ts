@@ -1,6 +1,6 @@
 /** How long the stages of a write take, measured on some of the requests. */
-import { Histogram, SECONDS_BOUNDS } from '../histogram.ts';
-import { Sampling } from '../sampling.ts';
+import { Histogram, SECONDS_BOUNDS } from '../metrics/histogram.ts';
+import { Sampling } from '../metrics/sampling.ts';
 
 /** The steps of a write once its body is there, in their order. */
 const STAGES = ['validate', 'token', 'limit', 'type', 'commit'] as const;

@@ -1,25 +1,25 @@
 /** Everything between a request that writes and the database or the journal, opened and closed together. */
 import type { Logger } from 'pino';
+import { EventTypes } from '../apps/event-type-lookup.ts';
+import { LoggingTokens } from '../apps/logging-token-lookup.ts';
 import type { Config } from '../config.ts';
-import type { ChangedTable } from '../database/changes.ts';
-import type { DatabaseAddress, Sql } from '../database/connect.ts';
-import { answerInTime, type LookupOutage, LookupUnavailable } from '../database/lookup-cache.ts';
 import type { Route } from '../http/route.ts';
-import type { Journal } from '../journal/journal.ts';
 import type { Limiter } from '../limits/limiter.ts';
-import type { Availability } from './availability.ts';
-import { BatchStore } from './batch-store.ts';
+import type { Availability } from '../storage/availability.ts';
+import type { ChangedTable } from '../storage/changes.ts';
+import type { DatabaseAddress, Sql } from '../storage/connect.ts';
+import { answerInTime, type LookupOutage, LookupUnavailable } from '../storage/lookup-cache.ts';
+import { KeyedWriter } from '../storage/write/keyed-writer.ts';
 import { CommitBuffer } from './commit-buffer.ts';
 import { BATCH_HEADERS, createCreateBatch } from './create-batch.ts';
 import { createCreateEvent } from './create-event.ts';
+import { DurableWriter } from './durable-writer.ts';
 import { createEventIds } from './event-id.ts';
-import { EventTypes } from './event-types.ts';
 import { IDEMPOTENCY_KEY } from './idempotency-key.ts';
-import { KeyedLane } from './keyed-lane.ts';
-import { KeyedWriter } from './keyed-writer.ts';
-import { findRepeated } from './known-keys.ts';
-import { LoggingTokens } from './logging-tokens.ts';
-import { ReadableFrom } from './readable-from.ts';
+import { findRepeated } from './idempotency-store.ts';
+import { IdempotentQueue } from './idempotent-queue.ts';
+import type { Journal } from './journal/journal.ts';
+import { RetentionBoundary } from './retention-boundary.ts';
 import { StageTimes } from './stage-times.ts';
 
 export interface WritePathOptions {
@@ -45,7 +45,7 @@ export interface WritePathOptions {
 export const WRITE_PATH_CONNECTIONS = 4;
 
 /** Longest wait for a look-up before its request is refused. */
-const LOOKUP_PATIENCE_MS = 700;
+const LOOKUP_TIMEOUT_MS = 700;
 /** Without a journal: how long the writing connections may stand still before what waits is refused. */
 const STALL_MS = 700;
 /** Events that one batch may have. */
@@ -57,20 +57,20 @@ export class WritePath {
   readonly availability: Availability;
   /** How look-ups of anybody go while the database is away. */
   readonly outage: LookupOutage;
-  readonly store: BatchStore;
+  readonly store: DurableWriter;
   readonly commitBuffer: CommitBuffer;
   readonly stageTimes: StageTimes;
   readonly loggingTokens: LoggingTokens;
   readonly eventTypes: EventTypes;
   /** Keyed requests wait apart from the others, and batches apart from single events, each with the buffer's ceilings. */
-  readonly #lanes: readonly KeyedLane[];
+  readonly #lanes: readonly IdempotentQueue[];
   readonly #keyedWriters: readonly KeyedWriter[];
 
   constructor(options: WritePathOptions) {
     const { config, address, lookups, limiter, journal, log, wall, monotonic } = options;
     const cacheMs = config.TOKEN_CACHE_SECONDS * 1_000;
     const ceilings = { maxEvents: config.COMMIT_BUFFER_EVENTS, maxBytes: config.COMMIT_BUFFER_BYTES };
-    this.store = new BatchStore({
+    this.store = new DurableWriter({
       address,
       connections: config.COMMIT_CONNECTIONS,
       journal,
@@ -82,8 +82,8 @@ export class WritePath {
     this.availability = this.store.availability;
     this.outage = {
       isAway: () => !this.availability.reachable,
-      patienceMs: LOOKUP_PATIENCE_MS,
-      believesOld: false,
+      timeoutMs: LOOKUP_TIMEOUT_MS,
+      serveStale: false,
     };
     this.commitBuffer = new CommitBuffer({
       write: this.store.write,
@@ -98,13 +98,13 @@ export class WritePath {
       (name) => new KeyedWriter({ address, name, availability: this.availability, log, now: monotonic }),
     );
     const [keyedEvents, keyedBatches] = this.#keyedWriters.map(
-      (writer) => new KeyedLane({ write: (requests) => writer.write(requests), ...ceilings }),
-    ) as [KeyedLane, KeyedLane]; // As many as writers.
+      (writer) => new IdempotentQueue({ write: (requests) => writer.write(requests), ...ceilings }),
+    ) as [IdempotentQueue, IdempotentQueue]; // As many as writers.
     this.#lanes = [keyedEvents, keyedBatches];
     this.stageTimes = new StageTimes(monotonic);
 
     // Producers go on with what is known of them while the journal takes their events.
-    const outage = { ...this.outage, believesOld: journal !== null };
+    const outage = { ...this.outage, serveStale: journal !== null };
     const memory = { sql: lookups, cacheMs, now: wall, outage };
     this.loggingTokens = new LoggingTokens(memory);
     this.eventTypes = new EventTypes({ ...memory, maxTypesPerApp: config.MAX_EVENT_TYPES_PER_APP });
@@ -116,15 +116,19 @@ export class WritePath {
       newEventId: createEventIds(),
       now: wall,
     };
-    const createEvent = createCreateEvent({ ...steps, keyedLane: keyedEvents, stageTimes: this.stageTimes });
+    const createEvent = createCreateEvent({
+      ...steps,
+      idempotentQueue: keyedEvents,
+      stageTimes: this.stageTimes,
+    });
     const createBatch = createCreateBatch({
       ...steps,
-      keyedLane: keyedBatches,
+      idempotentQueue: keyedBatches,
       findRepeated: async (appId, request) => {
         if (this.outage.isAway()) throw new LookupUnavailable('The database is away');
-        return await answerInTime(findRepeated(lookups, appId, request, wall()), LOOKUP_PATIENCE_MS);
+        return await answerInTime(findRepeated(lookups, appId, request, wall()), LOOKUP_TIMEOUT_MS);
       },
-      readableFrom: new ReadableFrom({ ...memory, retentionDays: config.RETENTION_DAYS }),
+      readableFrom: new RetentionBoundary({ ...memory, retentionDays: config.RETENTION_DAYS }),
       // What can never fit is refused for its size, and not for now.
       maxBytes: Math.min(config.MAX_BATCH_BYTES, config.MAX_BODIES_BYTES),
       limits: {
@@ -159,9 +163,9 @@ export class WritePath {
   }
 
   /** Asks anew for whatever is remembered, and goes on believing it only while the database is away. */
-  doubt(): void {
-    this.loggingTokens.doubtAll();
-    this.eventTypes.doubtAll();
+  invalidate(): void {
+    this.loggingTokens.invalidateAll();
+    this.eventTypes.invalidateAll();
   }
 
   /** Commits what waits, and closes. To be called when no request is under way. */

@@ -1,10 +1,10 @@
 /** The limits of the contract: through Redis where REDIS_URL is set, else in this process alone. */
 import type { Logger } from 'pino';
 import type { Config } from '../config.ts';
-import type { Sql } from '../database/connect.ts';
-import { installationId } from '../database/installation-id.ts';
+import type { Sql } from '../storage/connect.ts';
+import { installationId } from '../storage/installation-id.ts';
 import type { Limiter } from './limiter.ts';
-import { SharedLimits, type SharedLimitsFigures } from './redis-sliding-log.ts';
+import { SharedLimits, type SharedLimitsStats } from './redis-sliding-log.ts';
 import { SlidingLog } from './sliding-log.ts';
 
 export interface Limits {
@@ -12,7 +12,7 @@ export interface Limits {
   readonly create: Limiter;
   /** Reads, by the resource token's internal id. */
   readonly read: Limiter;
-  readonly figures: () => SharedLimitsFigures;
+  readonly stats: () => SharedLimitsStats;
   readonly stop: () => void;
 }
 
@@ -31,7 +31,7 @@ export async function openLimits({ config, sql, log, now }: LimitsOptions): Prom
     return {
       create: new SlidingLog({ limit: create, now }),
       read: new SlidingLog({ limit: read, now }),
-      figures: () => ({ shared: false, fallbacks: 0, ownDecisions: 0 }),
+      stats: () => ({ shared: false, fallbacks: 0, ownDecisions: 0 }),
       stop: () => undefined,
     };
   }
@@ -46,7 +46,7 @@ export async function openLimits({ config, sql, log, now }: LimitsOptions): Prom
   return {
     create: shared.limiter({ name: 'create', limit: create }),
     read: shared.limiter({ name: 'read', limit: read }),
-    figures: () => shared.figures,
+    stats: () => shared.stats,
     stop: () => shared.stop(),
   };
 }

@@ -25,7 +25,7 @@ export interface SharedLimitsOptions {
 }
 
 /** Figures for monitoring. */
-export interface SharedLimitsFigures {
+export interface SharedLimitsStats {
   /** Whether limits are common to all processes now. */
   readonly shared: boolean;
   /** How often Redis went away. */
@@ -104,7 +104,7 @@ export class SharedLimits {
     return shared;
   }
 
-  get figures(): SharedLimitsFigures {
+  get stats(): SharedLimitsStats {
     const ownDecisions = this.#limiters.reduce((sum, limiter) => sum + limiter.ownDecisions, 0);
     return { shared: this.#shared, fallbacks: this.#fallbacks, ownDecisions };
   }

@@ -1,11 +1,11 @@
 /** Routes of the dashboard's charts and lists of events. */
 import { type Api, done, type MemberCall } from '../accounts/routes/api.ts';
-import type { Sql } from '../database/connect.ts';
-import { Rejection } from '../http/rejection.ts';
+import { Rejection } from '../errors.ts';
 import type { Route } from '../http/route.ts';
-import { decodeCursor, encodeCursor, readEvent, readEventList } from './event-list.ts';
-import type { StoredEvent } from './event-page.ts';
-import { readSeries } from './series.ts';
+import type { Sql } from '../storage/connect.ts';
+import { readSeries } from '../storage/counts/series.ts';
+import { decodeCursor, encodeCursor, readEvent, readEventList } from '../storage/event-list.ts';
+import type { StoredEvent } from '../storage/event-page.ts';
 import { parseRangeQuery, parseSeriesQuery } from './series-query.ts';
 
 export interface DashboardReadOptions {

@@ -1,5 +1,5 @@
 /** The query of GET /public/get_events: raw text → what to read, or the refusal that names the parameter at fault. */
-import { Rejection } from '../http/rejection.ts';
+import { Rejection } from '../errors.ts';
 import { parseBound } from './iso-date.ts';
 
 export type Order = 'asc' | 'desc';

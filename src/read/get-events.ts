@@ -1,13 +1,14 @@
 /** GET /public/get_events: the read path as the list of its steps. */
-import type { Sql } from '../database/connect.ts';
+
+import type { PublicIds } from '../apps/public-ids.ts';
+import type { ResourceToken, ResourceTokens } from '../apps/resource-token-lookup.ts';
+import { Rejection } from '../errors.ts';
 import type { Exchange, Outcome } from '../http/exchange.ts';
-import { Rejection } from '../http/rejection.ts';
 import type { Limiter } from '../limits/limiter.ts';
-import type { Apps } from './apps.ts';
-import { type EventPage, readEventPage, type StoredEvent } from './event-page.ts';
+import type { Sql } from '../storage/connect.ts';
+import { type EventPage, readEventPage, type StoredEvent } from '../storage/event-page.ts';
 import { type EventsQuery, parseEventsQuery } from './events-query.ts';
 import type { ReadSlots } from './read-slots.ts';
-import type { ResourceToken, ResourceTokens } from './resource-tokens.ts';
 
 export interface GetEventsDependencies {
   readonly sql: Sql;
@@ -15,7 +16,7 @@ export interface GetEventsDependencies {
   readonly resourceTokens: ResourceTokens;
   /** By the token's internal id. */
   readonly limiter: Limiter;
-  readonly apps: Apps;
+  readonly apps: PublicIds;
   /** Payload bytes after which a page ends early (MAX_PAGE_BYTES). */
   readonly maxPageBytes: number;
 }
@@ -64,7 +65,7 @@ async function countRequest(
 
 /** The internal id of an app that the token may read; 404 where there is no such app, 403 where it may not. */
 async function permittedApp(
-  apps: Apps,
+  apps: PublicIds,
   token: ResourceToken,
   query: EventsQuery,
 ): Promise<number | Rejection> {

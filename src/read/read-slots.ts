@@ -1,6 +1,7 @@
 /** Who reads from the database now, and who waits for that: no more at once than there are connections. */
+
+import { Rejection } from '../errors.ts';
 import type { Exchange } from '../http/exchange.ts';
-import { Rejection } from '../http/rejection.ts';
 
 const FULL = new Rejection('unavailable', 'Too many reads wait already; try again shortly.');
 const NO_ROOM = new Rejection(

@@ -1,7 +1,7 @@
 /** The query of a series or a list of events: raw text → what to read, or the refusal that names the parameter. */
-import { Rejection } from '../http/rejection.ts';
+import { Rejection } from '../errors.ts';
+import { isTimezone } from '../storage/counts/timezone.ts';
 import { parseBound } from './iso-date.ts';
-import { isTimezone } from './timezone.ts';
 
 export interface RangeQuery {
   /** First millisecond since 1970; null: from the first event. */

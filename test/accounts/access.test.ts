@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { digestOf } from '../../src/accounts/token-text.ts';
+import { digestOf } from '../../src/token-text.ts';
 import { newOwnApp, newPerson, PASSWORD, Person } from '../support/person.ts';
 import { startTestService, type TestService, until } from '../support/service.ts';
 

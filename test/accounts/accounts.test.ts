@@ -1,21 +1,21 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { AccountError, type AccountErrorCode } from '../../src/accounts/account-error.ts';
-import { createApp, listApps } from '../../src/accounts/apps.ts';
+import { createApp, listApps } from '../../src/apps/apps.ts';
 import {
   createEventType,
   eventTypeNameProblem,
   getOrCreateEventType,
   listEventTypes,
-} from '../../src/accounts/event-types.ts';
-import { rotateLoggingToken } from '../../src/accounts/logging-tokens.ts';
+} from '../../src/apps/event-types.ts';
+import { rotateLoggingToken } from '../../src/apps/logging-tokens.ts';
 import {
   createResourceToken,
   listResourceTokens,
   revokeResourceToken,
-} from '../../src/accounts/resource-tokens.ts';
-import { openSealed, openSecret, type Secret } from '../../src/accounts/secret.ts';
-import { digestOf, isWellFormed } from '../../src/accounts/token-text.ts';
-import type { Sql } from '../../src/database/connect.ts';
+} from '../../src/apps/resource-tokens.ts';
+import { openSealed, openSecret, type Secret } from '../../src/apps/secret.ts';
+import type { Sql } from '../../src/storage/connect.ts';
+import { digestOf, isWellFormed } from '../../src/token-text.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../support/database.ts';
 
 const maxTypes = 10_000;

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { createEventType } from '../../src/accounts/event-types.ts';
+import { createEventType } from '../../src/apps/event-types.ts';
 import { buildDashboard, launchBrowser, type Watched, withoutBrowser } from '../support/browser.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { startTestService, type TestService } from '../support/service.ts';

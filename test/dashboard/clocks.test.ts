@@ -1,7 +1,7 @@
 /** Weeks in which clocks change, as the chart's table shows them: one event was stored in every hour. */
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { createEventType } from '../../src/accounts/event-types.ts';
+import { createEventType } from '../../src/apps/event-types.ts';
 import { buildDashboard, launchBrowser, withoutBrowser } from '../support/browser.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { startTestService, type TestService } from '../support/service.ts';

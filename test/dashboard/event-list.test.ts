@@ -1,7 +1,7 @@
 /** The list of events while one scrolls: every event once, in its order, and never all of them in the document. */
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { createEventType } from '../../src/accounts/event-types.ts';
+import { createEventType } from '../../src/apps/event-types.ts';
 import { buildDashboard, launchBrowser, withoutBrowser } from '../support/browser.ts';
 import { newOwnApp, newPerson } from '../support/person.ts';
 import { startTestService, type TestService } from '../support/service.ts';

@@ -1,6 +1,6 @@
 /** Events of the past, straight into the database: the service itself only writes now. */
 import { randomBytes } from 'node:crypto';
-import { ensurePartitions } from '../../src/database/maintenance.ts';
+import { ensurePartitions } from '../../src/storage/postgres/maintenance.ts';
 import type { TestService } from '../support/service.ts';
 
 export interface PastEvent {

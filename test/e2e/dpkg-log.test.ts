@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process';
 import { readFile, stat } from 'node:fs/promises';
 import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
-import { createResourceToken } from '../../src/accounts/resource-tokens.ts';
+import { createResourceToken } from '../../src/apps/resource-tokens.ts';
 import { startTestService } from '../support/service.ts';
 
 /** A log that nobody wrote for us. */

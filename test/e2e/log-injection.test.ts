@@ -1,6 +1,6 @@
 /** Nothing that a client sends makes a second line of the log, or reaches a terminal as a command. */
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
-import { createApp } from '../../src/accounts/apps.ts';
+import { createApp } from '../../src/apps/apps.ts';
 import { type TestDatabase, testDatabase } from '../support/database.ts';
 import { HttpConnection, type HttpRequest, requestBytes } from '../support/http-client.ts';
 import { testSecret, until } from '../support/service.ts';

@@ -1,7 +1,7 @@
 /** Floods of made-up tokens and cookies, well-formed so that only the database can tell them from good ones. */
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { createSecretText } from '../../src/accounts/one-time-secret.ts';
-import { createTokenText } from '../../src/accounts/token-text.ts';
+import { createTokenText } from '../../src/token-text.ts';
 import { type TestDatabase, testDatabase } from '../support/database.ts';
 import { goodTraffic, residentMiB } from '../support/good-traffic.ts';
 import { HttpConnection, type HttpRequest } from '../support/http-client.ts';

@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process';
 import { readFile, writeFile } from 'node:fs/promises';
 import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
-import { settingsMarkdown } from '../../src/command-line/output.ts';
+import { settingsMarkdown } from '../../src/cli/output.ts';
 import { Installation } from './server-process.ts';
 
 const README = new URL('../../README.md', import.meta.url);

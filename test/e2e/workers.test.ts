@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import { createServer } from 'node:net';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
-import { createApp } from '../../src/accounts/apps.ts';
+import { createApp } from '../../src/apps/apps.ts';
 import { readConfig } from '../../src/config.ts';
 import { connectionsOf } from '../../src/service.ts';
 import { type Outcome, tidemark } from '../support/command-line.ts';

@@ -1,7 +1,7 @@
 /** What the exchange promises whatever a transport does: bodies that go on after the answer, or after nobody is there. */
 import { expect, test } from 'vitest';
+import { Rejection } from '../../src/errors.ts';
 import { Exchange, type ExchangeLimits, type Wire } from '../../src/http/exchange.ts';
-import { Rejection } from '../../src/http/rejection.ts';
 
 /** A wire whose body comes when the test says so, and whose answers are kept. */
 function setUp() {

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { createResourceToken, revokeResourceToken } from '../../src/accounts/resource-tokens.ts';
+import { createResourceToken, revokeResourceToken } from '../../src/apps/resource-tokens.ts';
 import { startTestService, TestClock, type TestService } from '../support/service.ts';
 
 const START = Date.UTC(2026, 0, 31, 23, 59, 58);

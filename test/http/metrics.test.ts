@@ -1,10 +1,10 @@
 /** GET /metrics: every figure is what has happened. */
 import { readFile } from 'node:fs/promises';
 import { afterEach, describe, expect, test } from 'vitest';
-import { createApp } from '../../src/accounts/apps.ts';
-import { createResourceToken } from '../../src/accounts/resource-tokens.ts';
-import { createTokenText } from '../../src/accounts/token-text.ts';
-import { SAMPLED_ONE_IN } from '../../src/sampling.ts';
+import { createApp } from '../../src/apps/apps.ts';
+import { createResourceToken } from '../../src/apps/resource-tokens.ts';
+import { SAMPLED_ONE_IN } from '../../src/metrics/sampling.ts';
+import { createTokenText } from '../../src/token-text.ts';
 import { testDatabase } from '../support/database.ts';
 import { Exposition } from '../support/exposition.ts';
 import { HttpConnection, requestBytes } from '../support/http-client.ts';

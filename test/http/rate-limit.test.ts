@@ -1,6 +1,6 @@
 /** The limit of create requests per app, over both transports, with a clock that the tests move. */
 import { describe, expect, test } from 'vitest';
-import { createTokenText } from '../../src/accounts/token-text.ts';
+import { createTokenText } from '../../src/token-text.ts';
 import type { HttpResponse } from '../support/http-client.ts';
 import { TestClock, type TestService, withTestService } from '../support/service.ts';
 import { created, refused } from './answers.ts';

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { Rejection } from '../../src/http/rejection.ts';
+import { Rejection } from '../../src/errors.ts';
 import {
   type AcceptedEvent,
   CommitBuffer,

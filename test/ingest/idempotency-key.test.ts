@@ -1,7 +1,7 @@
 /** What a key refers to: the body's bytes, hashed without keeping others waiting. */
 import { hash } from 'node:crypto';
 import { expect, test } from 'vitest';
-import { Rejection } from '../../src/http/rejection.ts';
+import { Rejection } from '../../src/errors.ts';
 import { keyedRequest } from '../../src/ingest/idempotency-key.ts';
 
 const MIB = 1_048_576;

@@ -1,6 +1,6 @@
 /** Idempotency-Key: a repeat gets the first answer and stores nothing, whatever came between, and whoever sends it. */
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import { KEY_LIFE_MS, removeExpiredKeys } from '../../src/database/expired-keys.ts';
+import { KEY_LIFE_MS, removeExpiredKeys } from '../../src/storage/expired-keys.ts';
 import { created, refused } from '../http/answers.ts';
 import { answered, postBatch, storedIds } from '../support/batch.ts';
 import { availableEngines, testDatabase } from '../support/database.ts';

@@ -4,9 +4,9 @@ import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
-import { rotateLoggingToken } from '../../src/accounts/logging-tokens.ts';
-import { createResourceToken } from '../../src/accounts/resource-tokens.ts';
-import { digestOf } from '../../src/accounts/token-text.ts';
+import { rotateLoggingToken } from '../../src/apps/logging-tokens.ts';
+import { createResourceToken } from '../../src/apps/resource-tokens.ts';
+import { digestOf } from '../../src/token-text.ts';
 import { refused } from '../http/answers.ts';
 import { availableEngines } from '../support/database.ts';
 import type { HttpResponse } from '../support/http-client.ts';
@@ -72,14 +72,11 @@ async function timed<T>(work: Promise<T>): Promise<{ result: T; ms: number }> {
 }
 
 function waitingEvents(service: TestService): number {
-  return service.figures().journal?.waitingEvents ?? Number.NaN;
+  return service.stats().journal?.waitingEvents ?? Number.NaN;
 }
 
 async function untilReplayed(service: TestService): Promise<void> {
-  await until(
-    () => waitingEvents(service) === 0 && service.figures().databaseWritable,
-    'the journal is empty',
-  );
+  await until(() => waitingEvents(service) === 0 && service.stats().databaseWritable, 'the journal is empty');
 }
 
 function said(service: TestService, message: string): boolean {
@@ -124,13 +121,13 @@ describe.each(availableEngines())('with a journal, on %s,', (engine) => {
       SELECT payload::text AS payload FROM events WHERE id = ${JSON.parse(answers[7]?.body ?? '').eventId}`;
     expect(row?.payload).toBe(JSON.stringify({ index: 7, text: '\\ü\u0000\n' }));
     expect(await total(service)).toBe(totalBefore + 200);
-    expect(service.figures().journal).toMatchObject({
+    expect(service.stats().journal).toMatchObject({
       appendedEvents: 200,
       replayedEvents: 200,
       failures: 0,
     });
     expect((await service.post()).status).toBe(201);
-    expect(service.figures().journal?.appendedEvents).toBe(200);
+    expect(service.stats().journal?.appendedEvents).toBe(200);
   });
 
   test.each(['lose-request', 'cut-request', 'lose-answer'] as const)(
@@ -185,7 +182,7 @@ test('a slow network is no outage', async () => {
   proxy.delayMs = 150;
   const answers = await Promise.all(Array.from({ length: 20 }, () => service.post()));
   expect(await storedIds(service)).toEqual(ids(answers));
-  expect(service.figures()).toMatchObject({ databaseReachable: true, journal: { appendedEvents: 0 } });
+  expect(service.stats()).toMatchObject({ databaseReachable: true, journal: { appendedEvents: 0 } });
 });
 
 test('during an outage known tokens and types are believed beyond TOKEN_CACHE_SECONDS, unknown ones get 503', async () => {
@@ -256,7 +253,7 @@ test('/readyz, /readyz?for=writing and the log tell of an outage and of its end'
   expect((await ask()).status).toBe(200);
   await proxy.goAway();
   await service.post();
-  await until(() => !service.figures().databaseReachable, 'the outage is noticed');
+  await until(() => !service.stats().databaseReachable, 'the outage is noticed');
   const answer = await ask();
   expect(answer.status).toBe(503);
   expect(JSON.parse(answer.body)).toEqual({
@@ -281,14 +278,14 @@ test('reads and the dashboard get 503 at once during an outage, and answers afte
   const { service, proxy } = await journaled();
   const paths = [`/public/get_events?appId=${service.app.appId}`, '/api/session'];
   proxy.swallow();
-  await until(() => !service.figures().databaseReachable, 'the outage is noticed', 3_000);
+  await until(() => !service.stats().databaseReachable, 'the outage is noticed', 3_000);
   for (const path of paths) {
     const { result, ms } = await timed(service.request({ path, headers: { authorization: 'Bearer x' } }));
     refused(result, 503, 'UNAVAILABLE', 'Service unavailable');
     expect(ms).toBeLessThan(500);
   }
   proxy.stopSwallowing();
-  await until(() => service.figures().databaseReachable, 'its end is noticed');
+  await until(() => service.stats().databaseReachable, 'its end is noticed');
   for (const path of paths)
     expect((await service.request({ path, headers: { authorization: 'Bearer x' } })).status).not.toBe(503);
 });
@@ -299,7 +296,7 @@ test('an event that the database refuses is no outage: 400, and nothing in the j
     `ALTER TABLE events ADD CONSTRAINT no_poison CHECK (payload::text NOT LIKE '%poison%')`,
   );
   refused(await service.post({ payload: { poison: 1 } }), 400, 'INVALID_REQUEST', 'Invalid request body');
-  expect(service.figures()).toMatchObject({ databaseWritable: true, journal: { appendedEvents: 0 } });
+  expect(service.stats()).toMatchObject({ databaseWritable: true, journal: { appendedEvents: 0 } });
 });
 
 test('an event that the database refuses at the replay is kept in refused.ndjson, its neighbours are stored', async () => {
@@ -319,7 +316,7 @@ test('an event that the database refuses at the replay is kept in refused.ndjson
   expect(await storedIds(service)).toEqual(ids(answers));
   const line: unknown = JSON.parse(await readFile(join(folder, 'refused.ndjson'), 'utf8'));
   expect(line).toMatchObject({ id: JSON.parse(poison?.body ?? '').eventId, payload: { poison: 1 } });
-  expect(service.figures().journal?.refusedEvents).toBe(1);
+  expect(service.stats().journal?.refusedEvents).toBe(1);
 });
 
 test('the journaled events of an app that is deleted meanwhile are removed with it', async () => {
@@ -344,8 +341,8 @@ test('a server that takes no writes gets none, and goes on being read', async ()
   await reconnect();
   const answers = [await service.post(), await service.post()];
   expect(answers.map(({ status }) => status)).toEqual([201, 201]);
-  expect(service.figures()).toMatchObject({ databaseWritable: false, journal: { waitingEvents: 2 } });
-  await until(() => service.figures().databaseReachable, 'reads go on');
+  expect(service.stats()).toMatchObject({ databaseWritable: false, journal: { waitingEvents: 2 } });
+  await until(() => service.stats().databaseReachable, 'reads go on');
   const read = await service.request({
     path: `/public/get_events?appId=${service.app.appId}`,
     headers: { authorization: 'Bearer x' },
@@ -414,7 +411,7 @@ test('without a journal a silent database costs those who wait behind it a secon
   const behind = await timed(service.post());
   refused(behind.result, 503, 'UNAVAILABLE', 'Service unavailable');
   expect(behind.ms).toBeLessThan(1_500);
-  await until(() => !service.figures().databaseReachable, 'the outage is noticed', 3_000);
+  await until(() => !service.stats().databaseReachable, 'the outage is noticed', 3_000);
   const later = await timed(service.post());
   refused(later.result, 503, 'UNAVAILABLE', 'Service unavailable');
   expect(later.ms).toBeLessThan(200);
@@ -461,7 +458,7 @@ test('a replay whose last question stays without an answer keeps no event from t
   const answers = await Promise.all(Array.from({ length: 5 }, () => service.post()));
   const met = proxy.next((sent) => sent.includes('INTO deleted_apps'), 'black-hole');
   await proxy.comeBack();
-  await until(() => met() === 1 && service.figures().databaseWritable, 'the database takes events', 8_000);
+  await until(() => met() === 1 && service.stats().databaseWritable, 'the database takes events', 8_000);
   answers.push(await service.post());
   await untilReplayed(service);
   expect(answers.map(({ status }) => status)).toEqual(answers.map(() => 201));

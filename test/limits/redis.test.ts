@@ -63,7 +63,7 @@ describe.skipIf(REDIS_SERVER === undefined)('on a real Redis,', () => {
     let limits: SharedLimits | null = null;
     afterEach(() => {
       // Else it was the process's own windows that kept the contract.
-      if (limits !== null) expect(limits.figures).toEqual({ shared: true, fallbacks: 0, ownDecisions: 0 });
+      if (limits !== null) expect(limits.stats).toEqual({ shared: true, fallbacks: 0, ownDecisions: 0 });
       limits = null;
     });
     limiterContract(
@@ -149,13 +149,13 @@ describe.skipIf(REDIS_SERVER === undefined)('on a real Redis,', () => {
     await take(limiter);
     await redis.cli('script', 'flush');
     expect((await take(limiter)).remaining).toBe(3);
-    expect(limits.figures).toEqual({ shared: true, fallbacks: 0, ownDecisions: 0 });
+    expect(limits.stats).toEqual({ shared: true, fallbacks: 0, ownDecisions: 0 });
   });
 
   test('security 25: while Redis is paused requests go on, within the own window, which knows what Redis accepted', async () => {
     const limits = await connect({ timeoutMs: 200 });
     const limiter = limits.limiter({ name: newName(), limit: 10 });
-    await until(() => limits.figures.shared, 'Redis is quick enough');
+    await until(() => limits.stats.shared, 'Redis is quick enough');
     expect(await acceptedOf([limiter], 4)).toBe(4);
     await redis.pause();
     try {
@@ -166,11 +166,11 @@ describe.skipIf(REDIS_SERVER === undefined)('on a real Redis,', () => {
       const again = performance.now();
       for (let index = 0; index < 50; index += 1) expect((await take(limiter)).accepted).toBe(false);
       expect(performance.now() - again).toBeLessThan(1_000);
-      expect(limits.figures).toMatchObject({ shared: false, fallbacks: 1 });
+      expect(limits.stats).toMatchObject({ shared: false, fallbacks: 1 });
     } finally {
       await redis.resume();
     }
-    await until(() => limits.figures.shared, 'limits are shared again');
+    await until(() => limits.stats.shared, 'limits are shared again');
     expect((await take(limiter)).accepted).toBe(false);
     expect(messages().filter((message) => message === AWAY).length).toBeGreaterThan(0);
     expect(messages().at(-1)).toBe(SHARED);
@@ -182,14 +182,14 @@ describe.skipIf(REDIS_SERVER === undefined)('on a real Redis,', () => {
     expect(await acceptedOf([limiter], 4)).toBe(4);
     log.length = 0;
     await redis.kill();
-    await until(() => !limits.figures.shared, 'it is noticed that Redis is gone');
+    await until(() => !limits.stats.shared, 'it is noticed that Redis is gone');
     expect(await acceptedOf([limiter], 3)).toBe(3);
     await redis.run();
-    await until(() => limits.figures.shared, 'limits are shared again');
+    await until(() => limits.stats.shared, 'limits are shared again');
     // Redis would accept ten now.
     expect(await acceptedOf([limiter], 20)).toBe(3);
     expect(messages()).toEqual([AWAY, SHARED]);
-    expect(limits.figures).toMatchObject({ shared: true, fallbacks: 1, ownDecisions: 3 });
+    expect(limits.stats).toMatchObject({ shared: true, fallbacks: 1, ownDecisions: 3 });
   });
 
   test('a Redis that became a replica counts as away until it is a primary', async () => {
@@ -197,9 +197,9 @@ describe.skipIf(REDIS_SERVER === undefined)('on a real Redis,', () => {
     const limiter = limits.limiter({ name: newName(), limit: 10 });
     await redis.cli('replicaof', '127.0.0.1', '1');
     expect((await take(limiter)).accepted).toBe(true);
-    expect(limits.figures).toMatchObject({ shared: false, fallbacks: 1, ownDecisions: 1 });
+    expect(limits.stats).toMatchObject({ shared: false, fallbacks: 1, ownDecisions: 1 });
     await redis.cli('replicaof', 'no', 'one');
-    await until(() => limits.figures.shared, 'limits are shared again');
+    await until(() => limits.stats.shared, 'limits are shared again');
     expect((await take(limiter)).accepted).toBe(true);
   });
 
@@ -210,7 +210,7 @@ describe.skipIf(REDIS_SERVER === undefined)('on a real Redis,', () => {
     expect(messages()).toEqual([AWAY]);
     expect(await acceptedOf([limiter], 20)).toBe(10);
     await redis.run();
-    await until(() => limits.figures.shared, 'limits are shared');
+    await until(() => limits.stats.shared, 'limits are shared');
     expect(messages()).toEqual([AWAY, SHARED]);
   });
 
@@ -218,12 +218,12 @@ describe.skipIf(REDIS_SERVER === undefined)('on a real Redis,', () => {
     await redis.cli('config', 'set', 'requirepass', 'right-password');
     try {
       const wrong = await connect({ url: redis.url.replace('//', '//:hidden-password@') });
-      expect(wrong.figures.shared).toBe(false);
+      expect(wrong.stats.shared).toBe(false);
       expect(messages()).toEqual([AWAY]);
       expect(JSON.stringify(log)).toMatch(/WRONGPASS|NOAUTH/);
       expect(JSON.stringify(log)).not.toContain('hidden-password');
       const right = await connect({ url: redis.url.replace('//', '//:right-password@') });
-      expect(right.figures.shared).toBe(true);
+      expect(right.stats.shared).toBe(true);
     } finally {
       await redis.cli('-a', 'right-password', '--no-auth-warning', 'config', 'set', 'requirepass', '');
     }
@@ -239,16 +239,16 @@ describe.skipIf(REDIS_SERVER === undefined)('on a real Redis,', () => {
     test('several processes share one limit, by its list of nodes or by any one of them', async () => {
       const urls = [cluster.urls.join(','), ...cluster.urls];
       const all = await Promise.all(urls.map((url) => connect({ url, prefix: 'test:{cluster}' })));
-      await until(() => all.every(({ figures }) => figures.shared), 'all have found their node');
+      await until(() => all.every(({ stats }) => stats.shared), 'all have found their node');
       const limiters = all.map((limits) => limits.limiter({ name: 'common', limit: 100 }));
       expect(await acceptedOf(limiters, 50)).toBe(100);
-      for (const { figures } of all) expect(figures.ownDecisions).toBe(0);
+      for (const { stats } of all) expect(stats.ownDecisions).toBe(0);
     });
 
     let clock = { ms: 0 };
     let limits: SharedLimits | null = null;
     afterEach(() => {
-      if (limits !== null) expect(limits.figures).toEqual({ shared: true, fallbacks: 0, ownDecisions: 0 });
+      if (limits !== null) expect(limits.stats).toEqual({ shared: true, fallbacks: 0, ownDecisions: 0 });
       limits = null;
     });
     limiterContract(

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { Rejection } from '../../src/http/rejection.ts';
+import { Rejection } from '../../src/errors.ts';
 import { type EventsQuery, parseEventsQuery } from '../../src/read/events-query.ts';
 import { runs } from '../support/fuzz.ts';
 

@@ -1,12 +1,12 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
-import { createResourceToken } from '../../src/accounts/resource-tokens.ts';
-import { ensurePartitions } from '../../src/database/maintenance.ts';
+import { PublicIds } from '../../src/apps/public-ids.ts';
+import { ResourceTokens } from '../../src/apps/resource-token-lookup.ts';
+import { createResourceToken } from '../../src/apps/resource-tokens.ts';
 import { Exchange, type Outcome } from '../../src/http/exchange.ts';
 import { SlidingLog } from '../../src/limits/sliding-log.ts';
-import { Apps } from '../../src/read/apps.ts';
 import { createGetEvents } from '../../src/read/get-events.ts';
 import { ReadSlots } from '../../src/read/read-slots.ts';
-import { ResourceTokens } from '../../src/read/resource-tokens.ts';
+import { ensurePartitions } from '../../src/storage/postgres/maintenance.ts';
 import { type TestDatabase, testDatabase } from '../support/database.ts';
 
 const AT = Date.UTC(2026, 0, 31, 8, 30, 15, 123);
@@ -41,7 +41,7 @@ beforeEach(() => {
     slots: new ReadSlots(4, 10),
     resourceTokens: new ResourceTokens({ ...common, onError: (error) => expect.unreachable(String(error)) }),
     limiter: new SlidingLog({ limit: READS_PER_MINUTE, now: () => 0 }),
-    apps: new Apps(common),
+    apps: new PublicIds(common),
     maxPageBytes: 1_000_000,
   });
 });

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
+import { Rejection } from '../../src/errors.ts';
 import { Exchange, type ExchangeLimits, MAX_UNSENT_BYTES } from '../../src/http/exchange.ts';
-import { Rejection } from '../../src/http/rejection.ts';
 import { ReadSlots } from '../../src/read/read-slots.ts';
 
 /** Reads that end when the test says so, on one slot with room for two that wait. */

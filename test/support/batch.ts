@@ -32,7 +32,7 @@ export function postBatch(
     method: 'POST',
     path: EVENTS,
     // Hundreds of partitions are made for some of them, on a machine that does other things too.
-    patienceMs: 90_000,
+    timeoutMs: 90_000,
     body: isEvents ? JSON.stringify({ events: body }) : body,
     headers: { Authorization: `Bearer ${service.app.loggingToken}`, ...headers },
   });

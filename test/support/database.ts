@@ -1,7 +1,7 @@
 /** A database of its own for a test. */
 import { randomUUID } from 'node:crypto';
 import { inject } from 'vitest';
-import { connect, type DatabaseAddress, type Sql } from '../../src/database/connect.ts';
+import { connect, type DatabaseAddress, type Sql } from '../../src/storage/connect.ts';
 import { addressOf, type ClusterAddress, urlOf } from './cluster.ts';
 import { TEMPLATE, type TestEngine } from './global-setup.ts';
 

@@ -1,5 +1,5 @@
 /** A journal's file system that fails on demand, over the real one. */
-import { type JournalFile, type JournalFiles, SYSTEM_FILES } from '../../src/journal/files.ts';
+import { type JournalFile, type JournalFiles, SYSTEM_FILES } from '../../src/ingest/journal/files.ts';
 
 export type FileCall = 'create' | 'write' | 'sync' | 'truncate' | 'read' | 'rename' | 'append' | 'syncFolder';
 

@@ -5,11 +5,11 @@ import { chmod, cp, mkdtemp, rm } from 'node:fs/promises';
 import { homedir, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { TestProject } from 'vitest/node';
-import { connect } from '../../src/database/connect.ts';
-import { platformPackage, STATE_FOLDER, usableBinaries } from '../../src/database/embedded-binaries.ts';
-import { canReach, isRoot, type SystemUser, unprivilegedUser } from '../../src/database/embedded-user.ts';
-import { chooseEngine } from '../../src/database/engine.ts';
-import { migrate } from '../../src/database/migrate.ts';
+import { connect } from '../../src/storage/connect.ts';
+import { platformPackage, STATE_FOLDER, usableBinaries } from '../../src/storage/embedded/binaries.ts';
+import { canReach, isRoot, type SystemUser, unprivilegedUser } from '../../src/storage/embedded/user.ts';
+import { chooseEngine } from '../../src/storage/engine.ts';
+import { migrate } from '../../src/storage/migrate.ts';
 import { addressOf, type Cluster, type ClusterAddress, startCluster } from './cluster.ts';
 import { REDIS_SERVER } from './redis-server.ts';
 

@@ -16,7 +16,7 @@ export interface HttpRequest {
   readonly headers?: Readonly<Record<string, string | null>>;
   readonly body?: string | Buffer;
   /** How long the response may take, in milliseconds. */
-  readonly patienceMs?: number;
+  readonly timeoutMs?: number;
 }
 
 /** The server ended the connection before a whole response had come. */
@@ -31,7 +31,7 @@ export class ConnectionEnded extends Error {
 }
 
 /** How long a response may take before the test fails. */
-const PATIENCE_MS = 20_000;
+const TIMEOUT_MS = 20_000;
 
 /** One connection. Responses are read in their order, one call each. */
 export class HttpConnection {
@@ -84,8 +84,8 @@ export class HttpConnection {
    * @param toHead the request was HEAD: its response has no body whatever its Content-Length says
    * @throws ConnectionEnded
    */
-  async response(toHead = false, patienceMs = PATIENCE_MS): Promise<HttpResponse> {
-    const deadline = Date.now() + patienceMs;
+  async response(toHead = false, timeoutMs = TIMEOUT_MS): Promise<HttpResponse> {
+    const deadline = Date.now() + timeoutMs;
     for (;;) {
       const parsed = parseResponse(this.#received, toHead, this.#over);
       if (parsed !== null) {
@@ -100,7 +100,7 @@ export class HttpConnection {
 
   /** Resolves with what came since the last response once the server has ended the connection. */
   async ended(): Promise<string> {
-    const deadline = Date.now() + PATIENCE_MS;
+    const deadline = Date.now() + TIMEOUT_MS;
     while (!this.#over) await this.#news(deadline);
     return this.#received.toString('latin1');
   }
@@ -146,7 +146,7 @@ export async function request(port: number, options: HttpRequest): Promise<HttpR
   const connection = await HttpConnection.open(port);
   try {
     await connection.send(options);
-    return await connection.response(options.method === 'HEAD', options.patienceMs);
+    return await connection.response(options.method === 'HEAD', options.timeoutMs);
   } finally {
     connection.destroy();
   }

@@ -1,5 +1,5 @@
 /** Producers that keep a ledger of what they were told, to be compared with the table. */
-import type { Sql } from '../../src/database/connect.ts';
+import type { Sql } from '../../src/storage/connect.ts';
 import { HttpConnection } from './http-client.ts';
 
 /** What a producer knows of one event. */

@@ -3,14 +3,14 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { connect, type DatabaseAddress, type Sql } from '../../src/database/connect.ts';
-import { platformPackage, STATE_FOLDER, usableBinaries } from '../../src/database/embedded-binaries.ts';
+import { connect, type DatabaseAddress, type Sql } from '../../src/storage/connect.ts';
+import { platformPackage, STATE_FOLDER, usableBinaries } from '../../src/storage/embedded/binaries.ts';
 import {
   CLEAN_ENVIRONMENT,
   isRoot,
   type SystemUser,
   unprivilegedUser,
-} from '../../src/database/embedded-user.ts';
+} from '../../src/storage/embedded/user.ts';
 import { childrenOf, isAlive } from '../e2e/server-process.ts';
 import {
   addressOf,

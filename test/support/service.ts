@@ -2,13 +2,13 @@
 
 import { Writable } from 'node:stream';
 import pino from 'pino';
-import { createApp } from '../../src/accounts/apps.ts';
-import { createEventType } from '../../src/accounts/event-types.ts';
-import { openSecret, type Secret } from '../../src/accounts/secret.ts';
+import { createApp } from '../../src/apps/apps.ts';
+import { createEventType } from '../../src/apps/event-types.ts';
+import { openSecret, type Secret } from '../../src/apps/secret.ts';
 import { type Config, readConfig, type SettingName } from '../../src/config.ts';
-import type { DatabaseAddress, Sql } from '../../src/database/connect.ts';
-import { chooseEngine } from '../../src/database/engine.ts';
-import { type Clock, type Service, type ServiceFigures, startService } from '../../src/service.ts';
+import { type Clock, type Service, type ServiceStats, startService } from '../../src/service.ts';
+import type { DatabaseAddress, Sql } from '../../src/storage/connect.ts';
+import { chooseEngine } from '../../src/storage/engine.ts';
 import { type TestDatabase, type TestEngine, testDatabase } from './database.ts';
 import { type HttpRequest, type HttpResponse, request } from './http-client.ts';
 
@@ -43,7 +43,7 @@ export interface TestService {
   /** The path of the one-time link to the first account; null where there is none. */
   readonly setupPath: string | null;
   /** What the service tells of its database and its journal. */
-  figures(): ServiceFigures;
+  stats(): ServiceStats;
   /** Another app, for what apps must not share. */
   newApp(): Promise<TestApp>;
   newType(app: TestApp, name: string): Promise<{ typeId: string; name: string }>;
@@ -168,7 +168,7 @@ async function serve(database: TestDatabase, options: TestServiceOptions): Promi
     database,
     log,
     setupPath: service.setupPath,
-    figures: () => service.figures(),
+    stats: () => service.stats(),
     newApp,
     newType,
     request: (what) => request(port, what),
@@ -196,9 +196,9 @@ export function captured(lines: Record<string, unknown>[]): pino.Logger {
 export async function until(
   condition: () => boolean | Promise<boolean>,
   what: string,
-  patienceMs = 15_000,
+  timeoutMs = 15_000,
 ): Promise<void> {
-  const deadline = Date.now() + patienceMs;
+  const deadline = Date.now() + timeoutMs;
   while (!(await condition())) {
     if (Date.now() > deadline) throw new Error(`Waited in vain for this: ${what}.`);
     await new Promise((resolve) => setTimeout(resolve, 5));

@@ -2,12 +2,13 @@
  * The spine of every route under /api: same origin and JSON → body → session → app and role → the handler. What an
  * earlier step refuses, no later one sees.
  */
-import type { Sql } from '../../database/connect.ts';
+
+import { type Reason, Rejection } from '../../errors.ts';
 import { addressKey, clientAddress, FORWARDING_HEADERS } from '../../http/client-address.ts';
 import type { Exchange, Outcome } from '../../http/exchange.ts';
-import { type Reason, Rejection } from '../../http/rejection.ts';
 import type { Method, Route } from '../../http/route.ts';
 import { ORIGIN_HEADERS, refuseForeign } from '../../http/same-origin.ts';
+import type { Sql } from '../../storage/connect.ts';
 import { AccountError, type AccountErrorCode } from '../account-error.ts';
 import { findMembership, type Membership } from '../members.ts';
 import type { Session, Sessions } from '../sessions.ts';

@@ -1,6 +1,6 @@
 /** Bodies of requests under /api: flat JSON objects, checked by compiled schemas from which their types come. */
 import { Ajv, type ErrorObject } from 'ajv';
-import { Rejection } from '../../http/rejection.ts';
+import { Rejection } from '../../errors.ts';
 
 interface FieldSchema {
   readonly type: 'string' | 'number' | 'array';

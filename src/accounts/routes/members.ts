@@ -1,7 +1,8 @@
 /** Routes of an app's members and of invitations. */
-import type { Sql, Transaction } from '../../database/connect.ts';
-import { Rejection } from '../../http/rejection.ts';
+
+import { Rejection } from '../../errors.ts';
 import type { Route } from '../../http/route.ts';
+import type { Sql, Transaction } from '../../storage/connect.ts';
 import { AccountError } from '../account-error.ts';
 import { requireEmail } from '../email.ts';
 import {

@@ -1,9 +1,9 @@
 /** Routes of people: sessions, accounts, passwords, proofs of an e-mail. */
 import type { Config } from '../../config.ts';
-import type { Sql } from '../../database/connect.ts';
+import { Rejection } from '../../errors.ts';
 import type { Outcome } from '../../http/exchange.ts';
-import { Rejection } from '../../http/rejection.ts';
 import type { Route } from '../../http/route.ts';
+import type { Sql } from '../../storage/connect.ts';
 import { parseEmail } from '../email.ts';
 import type { Mailer } from '../mail.ts';
 import type { PasswordReset } from '../password-reset.ts';

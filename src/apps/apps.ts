@@ -1,0 +1,106 @@
+/** Apps: what events, event types and tokens belong to. */
+
+import { AccountError, appNotFound } from '../accounts/account-error.ts';
+import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
+import { checkName } from '../accounts/name.ts';
+import type { Sql } from '../storage/connect.ts';
+import { createPublicId } from '../token-text.ts';
+import { issueLoggingToken } from './logging-tokens.ts';
+import type { Secret } from './secret.ts';
+
+/** An app as its owner sees it in a list. */
+export interface App {
+  readonly appId: string;
+  readonly name: string;
+  readonly createdAt: Date;
+}
+
+/**
+ * Makes an app with its first logging token.
+ * @param app.ownerId internal id of the account that owns it; null: nobody does, until one is granted the role
+ * @throws AccountError INVALID_NAME
+ */
+export async function createApp(
+  sql: Sql,
+  secret: Secret,
+  app: { name: string; ownerId?: number | null; by?: Actor },
+): Promise<{ appId: string; name: string; loggingToken: string }> {
+  const { name, ownerId = null, by = COMMAND_LINE } = app;
+  checkName(name);
+  const appId = createPublicId('app');
+  return await sql.begin(async (tx) => {
+    const [made] = await tx<[{ id: number }]>`
+      INSERT INTO apps (public_id, name) VALUES (${appId}, ${name}) RETURNING id`;
+    const loggingToken = await issueLoggingToken(tx, secret, made.id);
+    if (ownerId !== null)
+      await tx`INSERT INTO app_members (app_id, user_id, role) VALUES (${made.id}, ${ownerId}, 'owner')`;
+    await writeAudit(tx, { appId: made.id, by, action: 'app.create', details: { appId, name } });
+    return { appId, name, loggingToken };
+  });
+}
+
+/** All apps, in the order in which they were made. */
+export async function listApps(sql: Sql): Promise<App[]> {
+  return [
+    ...(await sql<
+      App[]
+    >`SELECT public_id AS "appId", name, created_at AS "createdAt" FROM apps ORDER BY apps.id`),
+  ];
+}
+
+/**
+ * Gives an app another name.
+ * @param change.appId internal id
+ * @throws AccountError INVALID_NAME, APP_NOT_FOUND
+ */
+export async function renameApp(sql: Sql, change: { appId: number; name: string; by: Actor }): Promise<void> {
+  const { appId, name, by } = change;
+  checkName(name);
+  await sql.begin(async (tx) => {
+    const [before] = await tx<{ name: string; publicId: string }[]>`
+      SELECT name, public_id AS "publicId" FROM apps WHERE id = ${appId} FOR NO KEY UPDATE`;
+    if (before === undefined) throw appNotFound(String(appId));
+    if (before.name === name) return;
+    await tx`UPDATE apps SET name = ${name} WHERE id = ${appId}`;
+    await writeAudit(tx, { appId, by, action: 'app.rename', details: { from: before.name, to: name } });
+  });
+}
+
+/**
+ * Removes an app with its types, tokens and members, at once. Its events are unreadable from then on; their rows go in
+ * the background (maintenance.ts).
+ * @param deletion.appId   internal id
+ * @param deletion.confirm the app's name, as its owner typed it
+ * @throws AccountError CONFIRMATION_MISMATCH, APP_NOT_FOUND
+ */
+export async function deleteApp(
+  sql: Sql,
+  deletion: { appId: number; confirm: string; by: Actor },
+): Promise<void> {
+  const { appId, confirm, by } = deletion;
+  await sql.begin(async (tx) => {
+    const [app] = await tx<{ name: string; publicId: string }[]>`
+      SELECT name, public_id AS "publicId" FROM apps WHERE id = ${appId} FOR UPDATE`;
+    if (app === undefined) throw appNotFound(String(appId));
+    checkConfirmation(confirm, app.name);
+    await writeAudit(tx, {
+      appId,
+      by,
+      action: 'app.delete',
+      details: { appId: app.publicId, name: app.name },
+    });
+    // A resource token for this app alone would be left without any.
+    await tx`
+      DELETE FROM resource_tokens
+       WHERE id IN (SELECT token_id FROM resource_token_apps WHERE app_id = ${appId})
+         AND NOT EXISTS (SELECT FROM resource_token_apps WHERE token_id = resource_tokens.id AND app_id <> ${appId})`;
+    await tx`DELETE FROM apps WHERE id = ${appId}`;
+    await tx`INSERT INTO deleted_apps (app_id) VALUES (${appId})`;
+  });
+}
+
+/** For what can not be undone, people type the app's name. @throws AccountError CONFIRMATION_MISMATCH */
+export function checkConfirmation(confirm: string, name: string): void {
+  if (confirm !== name)
+    throw new AccountError('CONFIRMATION_MISMATCH', `the field "confirm" must be the app's name`);
+}

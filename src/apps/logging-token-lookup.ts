@@ -1,0 +1,97 @@
+/** Logging token → app, answered from memory for all but the first request of a token. */
+
+import { Rejection } from '../errors.ts';
+import { ownText } from '../ingest/parse/fast-event-parser.ts';
+import { BatchedLookup } from '../storage/batched-lookup.ts';
+import type { Sql } from '../storage/connect.ts';
+import { type CacheStats, LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
+import { digestOf, isWellFormed } from '../token-text.ts';
+
+interface LoggingToken {
+  /** The app's internal id. */
+  readonly appId: number;
+  /** Milliseconds since the epoch: the end of a rotated token's grace. */
+  readonly expiresAt: number | null;
+}
+
+export interface LoggingTokensOptions {
+  readonly sql: Sql;
+  readonly cacheMs: number;
+  /** Milliseconds since the epoch. */
+  readonly now: () => number;
+  readonly outage?: LookupOutage | undefined;
+}
+
+const UNKNOWN = new Rejection('invalidLoggingToken', 'The logging token is not valid.');
+const ROTATED = new Rejection(
+  'invalidLoggingToken',
+  'The logging token was rotated and its grace period is over.',
+);
+
+const MAX_TOKENS = 50_000;
+const MAX_JUNK = 10_000;
+
+export class LoggingTokens {
+  readonly #cache: LookupCache<LoggingToken>;
+  readonly #now: () => number;
+
+  constructor(options: LoggingTokensOptions) {
+    this.#now = options.now;
+    // The check characters are no secret: anybody can make up tokens that only the database can tell from good ones.
+    const lookup = new BatchedLookup((tokens) => loadTokens(options.sql, tokens));
+    this.#cache = new LookupCache({
+      load: (token) => lookup.get(token),
+      max: MAX_TOKENS,
+      maxNegatives: MAX_JUNK,
+      ttlMs: options.cacheMs,
+      now: options.now,
+      outage: options.outage,
+    });
+  }
+
+  /**
+   * The internal id of the token's app, at once where it is remembered. Junk is told by its check characters, without
+   * asking the database.
+   */
+  appOf(token: string): number | Rejection | Promise<number | Rejection> {
+    const known = this.#cache.peek(token);
+    if (known !== undefined) return this.#judge(known);
+    if (!isWellFormed(token, 'tdl')) return UNKNOWN;
+    // What is remembered must not keep the body in memory that the token is a piece of.
+    const found = this.#cache.get(ownText(token));
+    return found instanceof Promise ? found.then((token) => this.#judge(token)) : this.#judge(found);
+  }
+
+  #judge(found: LoggingToken | null): number | Rejection {
+    if (found === null) return UNKNOWN;
+    return found.expiresAt !== null && found.expiresAt <= this.#now() ? ROTATED : found.appId;
+  }
+
+  get caches(): readonly CacheStats[] {
+    return [this.#cache];
+  }
+
+  /** Forgets every token: one of them has changed. */
+  dropAll(): void {
+    this.#cache.dropAll();
+  }
+
+  /** Asks for everything again: changes may have been missed. */
+  invalidateAll(): void {
+    this.#cache.invalidateAll();
+  }
+}
+
+async function loadTokens(sql: Sql, tokens: readonly string[]): Promise<ReadonlyMap<string, LoggingToken>> {
+  const tokensByDigest = new Map(tokens.map((token) => [digestOf(token).toString('hex'), token]));
+  const rows = await sql<{ digest: string; appId: number; expiresAt: Date | null }[]>`
+    SELECT encode(digest, 'hex') AS digest, app_id AS "appId", expires_at AS "expiresAt"
+      FROM logging_tokens
+     WHERE digest IN (SELECT decode(hex, 'hex') FROM unnest(${[...tokensByDigest.keys()]}::text[]) AS hex)`;
+  return new Map(
+    rows.map(({ digest, appId, expiresAt }) => [
+      tokensByDigest.get(digest) ?? '',
+      { appId, expiresAt: expiresAt?.getTime() ?? null },
+    ]),
+  );
+}

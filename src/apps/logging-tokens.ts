@@ -1,0 +1,75 @@
+/** Logging tokens: what producers of an app write with. */
+
+import { AccountError, appNotFound } from '../accounts/account-error.ts';
+import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
+import type { Sql, Transaction } from '../storage/connect.ts';
+import { createTokenText, digestOf } from '../token-text.ts';
+import { openSealed, type Secret, sealToken } from './secret.ts';
+
+const LONGEST_GRACE_HOURS = 8_760;
+
+/**
+ * Makes a new logging token for an app and ends the earlier ones when the grace is over. No earlier token outlives it: a
+ * rotation without grace ends those of earlier rotations too.
+ * @param rotation.appId       public id of the app
+ * @param rotation.graceHours  default 24, may be 0 or a fraction
+ * @throws AccountError APP_NOT_FOUND, INVALID_GRACE
+ */
+export async function rotateLoggingToken(
+  sql: Sql,
+  secret: Secret,
+  rotation: { appId: string; graceHours?: number; by?: Actor },
+): Promise<{ appId: string; loggingToken: string; previousValidUntil: Date }> {
+  const { appId, graceHours = 24, by = COMMAND_LINE } = rotation;
+  if (!(graceHours >= 0 && graceHours <= LONGEST_GRACE_HOURS)) {
+    throw new AccountError('INVALID_GRACE', `the grace must be 0 to ${LONGEST_GRACE_HOURS} hours`);
+  }
+  return await sql.begin('isolation level read committed', async (tx) => {
+    // Two rotations at once must leave one current token, not two.
+    const [app] = await tx<{ id: number; until: Date }[]>`
+      SELECT id, now() + make_interval(secs => ${graceHours * 3_600}) AS until
+        FROM apps WHERE public_id = ${appId} FOR NO KEY UPDATE`;
+    if (app === undefined) throw appNotFound(appId);
+    await tx`DELETE FROM logging_tokens WHERE app_id = ${app.id} AND expires_at <= now()`;
+    const until = tx`now() + make_interval(secs => ${graceHours * 3_600})`;
+    await tx`UPDATE logging_tokens SET expires_at = least(expires_at, ${until}) WHERE app_id = ${app.id}`;
+    const loggingToken = await issueLoggingToken(tx, secret, app.id);
+    await writeAudit(tx, { appId: app.id, by, action: 'logging-token.rotate', details: { graceHours } });
+    return { appId, loggingToken, previousValidUntil: app.until };
+  });
+}
+
+/**
+ * The current token of an app, to be shown.
+ * @param appId internal id
+ * @returns with `loggingToken` null where another SECRET sealed it; `previousValidUntil` while an earlier one is in its grace
+ */
+export async function currentLoggingToken(
+  sql: Sql,
+  secret: Secret,
+  appId: number,
+): Promise<{ loggingToken: string | null; createdAt: Date | null; previousValidUntil: Date | null }> {
+  const rows = await sql<{ digest: Buffer; sealed: Buffer; createdAt: Date; expiresAt: Date | null }[]>`
+    SELECT digest, sealed, created_at AS "createdAt", expires_at AS "expiresAt"
+      FROM logging_tokens
+     WHERE app_id = ${appId} AND (expires_at IS NULL OR expires_at > now())
+     ORDER BY expires_at DESC NULLS FIRST`;
+  const current = rows.find(({ expiresAt }) => expiresAt === null);
+  return {
+    loggingToken: current === undefined ? null : openSealed(secret, current.sealed, current.digest),
+    createdAt: current?.createdAt ?? null,
+    previousValidUntil: rows.find(({ expiresAt }) => expiresAt !== null)?.expiresAt ?? null,
+  };
+}
+
+/**
+ * Makes and stores a token without an end.
+ * @param appId internal id of the app
+ */
+export async function issueLoggingToken(tx: Transaction, secret: Secret, appId: number): Promise<string> {
+  const token = createTokenText('tdl');
+  await tx`
+    INSERT INTO logging_tokens (digest, app_id, sealed)
+    VALUES (${digestOf(token)}, ${appId}, ${sealToken(secret, token)})`;
+  return token;
+}

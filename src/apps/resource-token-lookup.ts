@@ -1,0 +1,137 @@
+/** `Authorization: Bearer tdr_…` → what the token may read. */
+import { LRUCache } from 'lru-cache';
+import { Rejection } from '../errors.ts';
+import { ASK_FOR_BEARER, bearerToken } from '../http/bearer.ts';
+import { BatchedLookup } from '../storage/batched-lookup.ts';
+import type { Sql } from '../storage/connect.ts';
+import { type CacheStats, LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
+import { digestOf, isWellFormed } from '../token-text.ts';
+
+/** A token as the database knows it, usable or not. */
+export interface ResourceToken {
+  readonly tokenId: number;
+  /** The apps that it may read: public id → internal id. */
+  readonly apps: ReadonlyMap<string, number>;
+  /** Milliseconds since 1970; null: never. */
+  readonly expiresAt: number | null;
+  readonly revoked: boolean;
+}
+
+export interface ResourceTokensOptions {
+  readonly sql: Sql;
+  /** Longest time in milliseconds that a token is believed without asking again (TOKEN_CACHE_SECONDS). */
+  readonly cacheMs: number;
+  /** Milliseconds since 1970. */
+  readonly now: () => number;
+  readonly outage?: LookupOutage | undefined;
+  /** Told when a token's last use could not be written, which fails no request. */
+  readonly onError: (error: unknown) => void;
+}
+
+const MAX_TOKENS = 10_000;
+const MAX_UNKNOWN = 10_000;
+
+/** How often a token's last use is written at most. */
+const LAST_USED_EVERY_MS = 60_000;
+
+const MISSING = 'Send the resource token as "Authorization: Bearer <RESOURCE_TOKEN>".';
+const NOT_VALID = 'The resource token is not valid.';
+const REVOKED = 'The resource token was revoked.';
+const EXPIRED = 'The resource token has expired.';
+
+export class ResourceTokens {
+  readonly #options: ResourceTokensOptions;
+  /** By the hexadecimal digest: no token's text is kept in memory. */
+  readonly #tokens: LookupCache<ResourceToken>;
+  /** Token id → when its last use was last written by this process. */
+  readonly #lastWrites = new LRUCache<number, number>({ max: MAX_TOKENS });
+  readonly #writing = new Set<Promise<void>>();
+
+  constructor(options: ResourceTokensOptions) {
+    this.#options = options;
+    const lookup = new BatchedLookup((digests) => findTokens(options.sql, digests));
+    this.#tokens = new LookupCache({
+      load: (digest) => lookup.get(digest),
+      max: MAX_TOKENS,
+      maxNegatives: MAX_UNKNOWN,
+      ttlMs: options.cacheMs,
+      now: options.now,
+      outage: options.outage,
+    });
+  }
+
+  /**
+   * @param authorization the request's Authorization header, empty where it has none
+   * @returns a token that may be used now, or the 401
+   */
+  async authenticate(authorization: string): Promise<ResourceToken | Rejection> {
+    const text = bearerToken(authorization);
+    if (text === null) return refuse(MISSING);
+    if (!isWellFormed(text, 'tdr')) return refuse(NOT_VALID);
+    const token = await this.#tokens.get(digestOf(text).toString('hex'));
+    if (token === null) return refuse(NOT_VALID);
+    if (token.revoked) return refuse(REVOKED);
+    const now = this.#options.now();
+    if (token.expiresAt !== null && token.expiresAt <= now) return refuse(EXPIRED);
+    this.#noteUse(token.tokenId, now);
+    return token;
+  }
+
+  get caches(): readonly CacheStats[] {
+    return [this.#tokens];
+  }
+
+  /** Forgets all tokens: one of them, or an app that they may read, has changed. */
+  dropAll(): void {
+    this.#tokens.dropAll();
+  }
+
+  /** Resolves when no last use is being written. */
+  async idle(): Promise<void> {
+    while (this.#writing.size > 0) await Promise.all(this.#writing);
+  }
+
+  /** Starts to write the token's last use where that is due. No request waits for it. */
+  #noteUse(tokenId: number, now: number): void {
+    const last = this.#lastWrites.get(tokenId);
+    if (last !== undefined && Math.abs(now - last) < LAST_USED_EVERY_MS) return;
+    // Also where it fails: a database in trouble is not asked again by every request.
+    this.#lastWrites.set(tokenId, now);
+    const writing = writeLastUse(this.#options.sql, tokenId, now)
+      .catch(this.#options.onError)
+      .finally(() => this.#writing.delete(writing));
+    this.#writing.add(writing);
+  }
+}
+
+function refuse(details: string): Rejection {
+  return new Rejection('invalidResourceToken', details, { headers: ASK_FOR_BEARER });
+}
+
+/** @param digests hexadecimal */
+async function findTokens(sql: Sql, digests: readonly string[]): Promise<ReadonlyMap<string, ResourceToken>> {
+  const rows = await sql<
+    {
+      digest: string;
+      tokenId: number;
+      expiresAt: number | null;
+      revoked: boolean;
+      apps: [string, number][];
+    }[]
+  >`
+    SELECT encode(digest, 'hex') AS digest, id AS "tokenId",
+           (extract(epoch FROM expires_at) * 1000)::float8 AS "expiresAt", revoked_at IS NOT NULL AS revoked,
+           (SELECT coalesce(json_agg(json_build_array(apps.public_id, apps.id)), '[]')
+              FROM resource_token_apps JOIN apps ON apps.id = app_id
+             WHERE token_id = resource_tokens.id) AS apps
+      FROM resource_tokens
+     WHERE digest IN (SELECT decode(hex, 'hex') FROM unnest(${[...digests]}::text[]) AS hex)`;
+  return new Map(rows.map(({ digest, apps, ...token }) => [digest, { ...token, apps: new Map(apps) }]));
+}
+
+/** Other processes write it too: at most one of them in a minute. */
+async function writeLastUse(sql: Sql, tokenId: number, now: number): Promise<void> {
+  await sql`
+    UPDATE resource_tokens SET last_used_at = ${now}
+     WHERE id = ${tokenId} AND (last_used_at IS NULL OR last_used_at <= ${now - LAST_USED_EVERY_MS})`;
+}

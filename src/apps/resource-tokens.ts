@@ -1,0 +1,133 @@
+/** Resource tokens: what readers read the events of one or more apps with. */
+
+import { AccountError, appNotFound } from '../accounts/account-error.ts';
+import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
+import { checkName } from '../accounts/name.ts';
+import type { Sql } from '../storage/connect.ts';
+import { createPublicId, createTokenText, digestOf } from '../token-text.ts';
+
+/** A resource token as a list shows it: never its text, of which only a digest is kept. */
+export interface ResourceToken {
+  readonly tokenId: string;
+  readonly name: string;
+  /** Public ids of the apps that it may read. */
+  readonly appIds: string[];
+  readonly createdAt: Date;
+  readonly expiresAt: Date | null;
+  readonly revokedAt: Date | null;
+  readonly lastUsedAt: Date | null;
+}
+
+/** Enough for any purpose, and its dates have four digits. */
+const LONGEST_SECONDS = 100 * 366 * 86_400;
+
+/**
+ * Makes a resource token. Its text is in the answer and nowhere else.
+ * @param token.appIds            public ids, at least one; twins count once
+ * @param token.expiresInSeconds  null: it does not expire
+ * @throws AccountError INVALID_NAME, INVALID_EXPIRY, NO_APPS, APP_NOT_FOUND
+ */
+export async function createResourceToken(
+  sql: Sql,
+  token: { name: string; appIds: readonly string[]; expiresInSeconds: number | null; by?: Actor },
+): Promise<{
+  tokenId: string;
+  name: string;
+  resourceToken: string;
+  expiresAt: Date | null;
+  appIds: string[];
+}> {
+  const { name, expiresInSeconds, by = COMMAND_LINE } = token;
+  checkName(name);
+  checkExpiry(expiresInSeconds);
+  const appIds = [...new Set(token.appIds)];
+  if (appIds.length === 0)
+    throw new AccountError('NO_APPS', 'a resource token needs at least one app to read');
+  const tokenId = createPublicId('tok');
+  const resourceToken = createTokenText('tdr');
+  return await sql.begin(async (tx) => {
+    const apps = await tx<{ id: number; publicId: string }[]>`
+      SELECT id, public_id AS "publicId" FROM apps WHERE public_id = ANY(${appIds}) FOR KEY SHARE`;
+    const missing = appIds.find((appId) => !apps.some(({ publicId }) => publicId === appId));
+    if (missing !== undefined) throw appNotFound(missing);
+    const [made] = await tx<[{ id: number; expiresAt: Date | null }]>`
+      INSERT INTO resource_tokens (public_id, digest, name, expires_at)
+      VALUES (${tokenId}, ${digestOf(resourceToken)}, ${name}, now() + make_interval(secs => ${expiresInSeconds}))
+      RETURNING id, expires_at AS "expiresAt"`;
+    await tx`
+      INSERT INTO resource_token_apps (token_id, app_id)
+      SELECT ${made.id}, unnest(${apps.map(({ id }) => id)}::int[])`;
+    for (const { id: appId } of apps)
+      await writeAudit(tx, { appId, by, action: 'resource-token.create', details: { tokenId, name } });
+    return { tokenId, name, resourceToken, expiresAt: made.expiresAt, appIds };
+  });
+}
+
+/**
+ * All resource tokens, revoked and expired ones included, in the order in which they were made.
+ * @param appId internal id of an app: only those that may read it; null: all
+ */
+export async function listResourceTokens(sql: Sql, appId: number | null = null): Promise<ResourceToken[]> {
+  return [
+    ...(await sql<ResourceToken[]>`
+      SELECT token.public_id    AS "tokenId",
+             token.name,
+             ARRAY(SELECT app.public_id
+                     FROM resource_token_apps AS link JOIN apps AS app ON app.id = link.app_id
+                    WHERE link.token_id = token.id
+                    ORDER BY app.id) AS "appIds",
+             token.created_at   AS "createdAt",
+             token.expires_at   AS "expiresAt",
+             token.revoked_at   AS "revokedAt",
+             token.last_used_at AS "lastUsedAt"
+        FROM resource_tokens AS token
+       WHERE ${appId}::integer IS NULL
+          OR EXISTS (SELECT FROM resource_token_apps AS link WHERE link.token_id = token.id AND link.app_id = ${appId})
+       ORDER BY token.id`),
+  ];
+}
+
+/**
+ * Ends a resource token. Revoking it again changes nothing: the first time stands.
+ * @param revocation.appId internal id of an app that the token must be for; null: any token
+ * @throws AccountError TOKEN_NOT_FOUND
+ */
+export async function revokeResourceToken(
+  sql: Sql,
+  tokenId: string,
+  revocation: { appId?: number | null; by?: Actor } = {},
+): Promise<{ tokenId: string; revokedAt: Date }> {
+  const { appId = null, by = COMMAND_LINE } = revocation;
+  return await sql.begin('isolation level read committed', async (tx) => {
+    const [token] = await tx<{ id: number; name: string; revokedAt: Date | null; appIds: number[] }[]>`
+      SELECT id, name, revoked_at AS "revokedAt",
+             ARRAY(SELECT app_id FROM resource_token_apps WHERE token_id = token.id) AS "appIds"
+        FROM resource_tokens AS token
+       WHERE public_id = ${tokenId} FOR UPDATE`;
+    if (token === undefined || (appId !== null && !token.appIds.includes(appId)))
+      throw tokenNotFound(tokenId);
+    if (token.revokedAt !== null) return { tokenId, revokedAt: token.revokedAt };
+    const [revoked] = await tx<[{ revokedAt: Date }]>`
+      UPDATE resource_tokens SET revoked_at = now() WHERE id = ${token.id} RETURNING revoked_at AS "revokedAt"`;
+    for (const one of token.appIds) {
+      const details = { tokenId, name: token.name };
+      await writeAudit(tx, { appId: one, by, action: 'resource-token.revoke', details });
+    }
+    return { tokenId, revokedAt: revoked.revokedAt };
+  });
+}
+
+function tokenNotFound(tokenId: string): AccountError {
+  return new AccountError(
+    'TOKEN_NOT_FOUND',
+    `there is no resource token with the id ${JSON.stringify(tokenId)}`,
+  );
+}
+
+function checkExpiry(seconds: number | null): void {
+  if (seconds === null || (seconds > 0 && seconds <= LONGEST_SECONDS)) return;
+  throw new AccountError(
+    'INVALID_EXPIRY',
+    'a resource token must expire after a second at least and 100 years at most',
+  );
+}

@@ -1,0 +1,78 @@
+/** Routes of apps: the list, one app, its types and its audit log. */
+
+import { listAudit } from '../../accounts/audit.ts';
+import { listMemberships } from '../../accounts/members.ts';
+import { type Api, done } from '../../accounts/routes/api.ts';
+import { bodyOf } from '../../accounts/routes/body.ts';
+import { Rejection } from '../../errors.ts';
+import type { Route } from '../../http/route.ts';
+import type { Sql } from '../../storage/connect.ts';
+import { appSpan, appStats, typeTotals } from '../../storage/counts/app-stats.ts';
+import { isTimezone } from '../../storage/counts/timezone.ts';
+import { createApp, deleteApp, renameApp } from '../apps.ts';
+import { createEventType, listEventTypes } from '../event-types.ts';
+import type { Secret } from '../secret.ts';
+
+export interface AppRoutesOptions {
+  readonly api: Api;
+  readonly sql: Sql;
+  readonly secret: Secret;
+  readonly maxTypesPerApp: number;
+  /** Milliseconds since 1970. */
+  readonly now: () => number;
+}
+
+/** The rule for names is checkName's and eventTypeNameProblem's; the bound keeps long ones from being looked at. */
+const NAME = bodyOf({ name: { type: 'string', maxLength: 1_000 } }, ['name']);
+const CONFIRMATION = bodyOf({ confirm: { type: 'string', maxLength: 1_000 } }, ['confirm']);
+
+const NO_ZONE = new Rejection(
+  'invalidParameters',
+  'timezone must be an IANA time zone, such as Europe/Berlin.',
+);
+const NO_ENTRY = new Rejection('invalidParameters', 'before must be the entryId of an entry.');
+
+export function appRoutes({ api, sql, secret, maxTypesPerApp, now }: AppRoutesOptions): readonly Route[] {
+  return [
+    api.read('/api/apps', 'signed-in', async ({ user, exchange }) => {
+      const timezone = new URLSearchParams(exchange.query).get('timezone') || 'UTC';
+      if (!isTimezone(timezone)) return NO_ZONE;
+      const memberships = await listMemberships(sql, user);
+      const stats = await appStats(
+        sql,
+        memberships.map(({ id }) => id),
+        { timezone, now: now() },
+      );
+      const apps = memberships.map(({ id, ...app }) => ({ ...app, ...stats.get(id) }));
+      return done({ apps });
+    }),
+    api.change('POST', '/api/apps', 'signed-in', NAME, async ({ user, by }, { name }) =>
+      done(await createApp(sql, secret, { name, ownerId: user.id, by }), { status: 201 }),
+    ),
+    api.read('/api/apps/:appId', 'member', async ({ app: { id, ...app } }) =>
+      done({ ...app, ...(await appSpan(sql, id)) }),
+    ),
+    api.change('PATCH', '/api/apps/:appId', 'owner', NAME, async ({ app, by }, { name }) => {
+      await renameApp(sql, { appId: app.id, name, by });
+      return done({ appId: app.appId, name });
+    }),
+    api.change('DELETE', '/api/apps/:appId', 'owner', CONFIRMATION, async ({ app, by }, { confirm }) => {
+      await deleteApp(sql, { appId: app.id, confirm, by });
+      return done({});
+    }),
+    api.read('/api/apps/:appId/types', 'member', async ({ app }) => {
+      const [types, totals] = await Promise.all([listEventTypes(sql, app.appId), typeTotals(sql, app.id)]);
+      return done({ types: types.map((type) => ({ ...type, total: totals.get(type.typeId) ?? 0 })) });
+    }),
+    api.change('POST', '/api/apps/:appId/types', 'member', NAME, async ({ app, by }, { name }) =>
+      done(await createEventType(sql, { appId: app.appId, name, maxTypes: maxTypesPerApp, by }), {
+        status: 201,
+      }),
+    ),
+    api.read('/api/apps/:appId/audit', 'member', async ({ app, exchange }) => {
+      const before = new URLSearchParams(exchange.query).get('before');
+      if (before !== null && !/^\d{1,15}$/.test(before)) return NO_ENTRY;
+      return done(await listAudit(sql, app.id, before === null ? null : Number(before)));
+    }),
+  ];
+}

@@ -1,0 +1,160 @@
+/** SECRET: where it comes from, what it seals, and how an installation notices that it was exchanged. */
+import {
+  createCipheriv,
+  createDecipheriv,
+  createSecretKey,
+  hkdfSync,
+  type KeyObject,
+  randomBytes,
+  randomUUID,
+} from 'node:crypto';
+import { link, open, readFile, unlink } from 'node:fs/promises';
+import { join } from 'node:path';
+import { OperatorError } from '../errors.ts';
+import { errorCode, type Sql } from '../storage/connect.ts';
+import { openDataFolder } from '../storage/embedded/cluster.ts';
+import { digestOf } from '../token-text.ts';
+
+/** What is derived from SECRET; the text itself is not kept. */
+export interface Secret {
+  /** AES-256 key of the logging tokens at rest. */
+  readonly sealingKey: KeyObject;
+  /** Tells one secret from another, and tells nothing else about it. */
+  readonly fingerprint: string;
+}
+
+const FILE = 'secret';
+const SHORTEST = 32;
+const CIPHER = 'aes-256-gcm';
+const NONCE_BYTES = 12;
+const TAG_BYTES = 16;
+/** The row of `installation`. */
+const FINGERPRINT = 'secret_fingerprint';
+
+/**
+ * The secret from the settings; where they have none, the one in DATA_DIR, which is made at first.
+ * @param options.configured  SECRET, empty where it is not set
+ * @param options.dataDir     DATA_DIR; null where nothing may be kept in files
+ * @throws OperatorError where there is none and none can be kept, or the file is damaged
+ */
+export async function openSecret(options: { configured: string; dataDir: string | null }): Promise<Secret> {
+  if (options.configured !== '') return deriveSecret(options.configured);
+  if (options.dataDir === null)
+    throw new OperatorError(`set SECRET to at least ${SHORTEST} random characters`);
+  const folder = await openDataFolder(options.dataDir);
+  const path = join(folder, FILE);
+  try {
+    return deriveSecret((await readSecret(path)) ?? (await generate(folder, path)));
+  } catch (error) {
+    if (error instanceof OperatorError) throw error;
+    const reason = errorCode(error) || String(error);
+    throw new OperatorError(
+      `${path} can not be read or made (${reason}): give this user the right to, or set SECRET`,
+      {
+        cause: error,
+      },
+    );
+  }
+}
+
+/** Encrypts a token so that it can be shown again: nonce (12 bytes), ciphertext, tag (16 bytes). */
+export function sealToken(secret: Secret, token: string): Buffer {
+  const nonce = randomBytes(NONCE_BYTES);
+  const cipher = createCipheriv(CIPHER, secret.sealingKey, nonce, { authTagLength: TAG_BYTES });
+  // The digest ties it to its row: sealed texts exchanged between rows do not open.
+  cipher.setAAD(digestOf(token));
+  return Buffer.concat([nonce, cipher.update(token, 'utf8'), cipher.final(), cipher.getAuthTag()]);
+}
+
+/**
+ * The token that was sealed for the row with this digest; null where another secret sealed it, or it was changed.
+ */
+export function openSealed(secret: Secret, sealed: Uint8Array, digest: Uint8Array): string | null {
+  if (sealed.length < NONCE_BYTES + TAG_BYTES) return null;
+  const nonce = sealed.subarray(0, NONCE_BYTES);
+  const decipher = createDecipheriv(CIPHER, secret.sealingKey, nonce, { authTagLength: TAG_BYTES });
+  decipher.setAAD(digest);
+  decipher.setAuthTag(sealed.subarray(-TAG_BYTES));
+  try {
+    const text = decipher.update(sealed.subarray(NONCE_BYTES, -TAG_BYTES));
+    return Buffer.concat([text, decipher.final()]).toString('utf8');
+  } catch {
+    // GCM says no more than that key, nonce, text and digest do not belong together.
+    return null;
+  }
+}
+
+/**
+ * Compares the secret with the one that this installation began with, and says so in the log where it is another: at
+ * every start until the first one is back.
+ */
+export async function checkFingerprint(
+  sql: Sql,
+  secret: Secret,
+  log: { warn(message: string): void },
+): Promise<void> {
+  await sql`INSERT INTO installation (name, value) VALUES (${FINGERPRINT}, ${secret.fingerprint}) ON CONFLICT DO NOTHING`;
+  const [first] = await sql<{ value: string }[]>`SELECT value FROM installation WHERE name = ${FINGERPRINT}`;
+  if (first === undefined || first.value === secret.fingerprint) return;
+  log.warn(
+    'SECRET is not the one that this database began with: logging tokens made under the other one stay valid but can ' +
+      'not be shown again; set SECRET back to it, or rotate those tokens',
+  );
+}
+
+function deriveSecret(text: string): Secret {
+  return {
+    sealingKey: createSecretKey(derive(text, 'seal logging tokens', 32)),
+    fingerprint: derive(text, 'fingerprint', 16).toString('hex'),
+  };
+}
+
+function derive(text: string, purpose: string, bytes: number): Buffer {
+  return Buffer.from(hkdfSync('sha256', text, 'tidemark', purpose, bytes));
+}
+
+async function readSecret(path: string): Promise<string | undefined> {
+  try {
+    const text = (await readFile(path, 'utf8')).trim();
+    if (text.length >= SHORTEST) return text;
+  } catch (error) {
+    if (errorCode(error) === 'ENOENT') return undefined;
+    throw error;
+  }
+  throw new OperatorError(
+    `${path} is damaged (less than ${SHORTEST} characters): bring it back from a backup, or remove it to get a new one`,
+  );
+}
+
+/** Of several processes that generate at once, one gives its name to the file, whole, and all read that one. */
+async function generate(folder: string, path: string): Promise<string> {
+  const draft = `${path}.new-${randomUUID()}`;
+  const file = await open(draft, 'wx', 0o600);
+  try {
+    await file.writeFile(`${randomBytes(32).toString('base64url')}\n`);
+    await file.sync();
+  } finally {
+    await file.close();
+  }
+  try {
+    await link(draft, path);
+  } catch (error) {
+    if (errorCode(error) !== 'EEXIST') throw error;
+  } finally {
+    await unlink(draft);
+  }
+  await syncFolder(folder);
+  const text = await readSecret(path);
+  if (text === undefined) throw new Error(`${path} was removed`);
+  return text;
+}
+
+/** A new name survives a power cut once its folder is on the disk. */
+async function syncFolder(folder: string): Promise<void> {
+  const handle = await open(folder, 'r');
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}

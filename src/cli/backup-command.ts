@@ -1,0 +1,74 @@
+/** `tidemark backup`: everything in one file. */
+import type { Writable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import { createGzip } from 'node:zlib';
+import type { Command } from 'commander';
+import { migrate } from '../storage/migrate.ts';
+import { formatFields } from './output.ts';
+import { openCopyClient } from './transfer/copy-client.ts';
+import { type Installation, withInstallation } from './transfer/installation.ts';
+import { writeWholeFile } from './transfer/output-file.ts';
+import { grouped, megabytes, Progress } from './transfer/progress.ts';
+import { type BackupCounts, writeBackup } from './transfer/write-backup.ts';
+
+const HELP = `
+The backup is one moment of the database, while the service goes on. It holds password hashes and tokens: keep
+it as safe as the database, and keep SECRET too. "tidemark restore" takes it on every engine.`;
+
+/** A third larger than by the default of 6, in half of the time. */
+const GZIP_LEVEL = 3;
+
+interface BackupResult {
+  readonly events: number;
+  /** Of the file. */
+  readonly bytes: number;
+  readonly seconds: number;
+}
+
+export function addBackupCommand(program: Command): void {
+  program
+    .command('backup')
+    .description('write everything into one file')
+    .argument('<file>', 'the file, which is replaced when the backup is complete; - writes standard output')
+    .option('--json', 'print one JSON object')
+    .addHelpText('after', HELP)
+    .action(async (file: string, options: { json?: true }) => {
+      const result = await withInstallation((installation) => runBackup(installation, file));
+      const { events, bytes, seconds } = result;
+      const fields = { Events: grouped(events), Size: megabytes(bytes), Seconds: seconds.toFixed(1) };
+      const answer = options.json === true ? JSON.stringify(result) : formatFields(fields);
+      // Standard output may be the backup itself.
+      (file === '-' ? process.stderr : process.stdout).write(`${answer}\n`);
+    });
+}
+
+async function runBackup({ address, engine, sql }: Installation, file: string): Promise<BackupResult> {
+  await migrate(sql, engine);
+  const startedAt = performance.now();
+  const progress = new Progress(process.stderr, () => performance.now());
+  const client = await openCopyClient(address, 'tidemark backup');
+  const gzip = createGzip({ level: GZIP_LEVEL });
+  let bytes = 0;
+  let counts: BackupCounts = { events: 0, rows: 0 };
+  gzip.on('data', (chunk: Buffer) => {
+    bytes += chunk.length;
+  });
+  gzip.pause();
+  const onProgress = (sofar: BackupCounts, total: number): void =>
+    progress.update(() => ({
+      fraction: total === 0 ? null : Math.min(1, sofar.events / total),
+      text: `${grouped(sofar.events)} of ${grouped(total)} events, ${megabytes(bytes)}`,
+    }));
+  async function* parts(): AsyncGenerator<Buffer> {
+    counts = yield* writeBackup({ client, engine, now: Date.now(), onProgress });
+  }
+  try {
+    if (file === '-') await pipeline(parts, gzip, process.stdout, { end: false });
+    else await writeWholeFile(file, (output: Writable) => pipeline(parts, gzip, output));
+    const seconds = Math.round(performance.now() - startedAt) / 1_000;
+    return { events: counts.events, bytes, seconds };
+  } finally {
+    progress.end();
+    await client.end().catch(() => undefined); // A connection that is already broken is closed enough.
+  }
+}

@@ -1,0 +1,171 @@
+/** The commands for apps, event types and resource tokens. */
+import type { Command } from 'commander';
+import { requireEmail } from '../accounts/email.ts';
+import { requireUser } from '../accounts/users.ts';
+import { createApp, listApps } from '../apps/apps.ts';
+import { createEventType, listEventTypes } from '../apps/event-types.ts';
+import { rotateLoggingToken } from '../apps/logging-tokens.ts';
+import { createResourceToken, listResourceTokens, revokeResourceToken } from '../apps/resource-tokens.ts';
+import { addGrantCommand } from './account-commands.ts';
+import { parseDuration, parseHours } from './duration.ts';
+import { formatFields, formatTable } from './output.ts';
+import { runCommand } from './session.ts';
+
+const JSON_OPTION = ['--json', 'print one JSON object'] as const;
+const JSON_LIST = ['--json', 'print one JSON object with the whole list'] as const;
+const APP_OPTION = ['--app <id>', 'the app, app_…'] as const;
+
+interface Json {
+  readonly json?: true;
+}
+
+export function addAppCommands(program: Command): void {
+  const app = program.command('app').description('apps and their logging tokens');
+  app
+    .command('create')
+    .description('make an app with its logging token')
+    .requiredOption('--name <name>', '1 to 200 characters')
+    .option('--owner <e-mail>', 'the account that owns it; without it nobody sees it in the dashboard')
+    .option(...JSON_OPTION)
+    .action((options: Json & { name: string; owner?: string }) =>
+      runCommand(options, async ({ sql, secret }) => {
+        const owner =
+          options.owner === undefined ? null : await requireUser(sql, requireEmail(options.owner));
+        const made = await createApp(sql, await secret(), { name: options.name, ownerId: owner?.id ?? null });
+        const { appId, name, loggingToken } = made;
+        return { json: made, text: formatFields({ App: appId, Name: name, 'Logging token': loggingToken }) };
+      }),
+    );
+  app
+    .command('list')
+    .description('list all apps')
+    .option(...JSON_LIST)
+    .action((options: Json) =>
+      runCommand(options, async ({ sql }) => {
+        const apps = await listApps(sql);
+        const rows = apps.map(({ appId, name, createdAt }) => [appId, name, createdAt]);
+        return { json: { apps }, text: formatTable(['App', 'Name', 'Created'], rows, 'There are no apps.') };
+      }),
+    );
+  app
+    .command('rotate-token')
+    .description('make a new logging token; the earlier ones end after a grace period')
+    .requiredOption(...APP_OPTION)
+    .option('--grace <hours>', 'how long the earlier tokens stay valid; 0 ends them at once', parseHours, 24)
+    .option(...JSON_OPTION)
+    .action((options: Json & { app: string; grace: number }) =>
+      runCommand(options, async ({ sql, secret }) => {
+        const rotation = { appId: options.app, graceHours: options.grace };
+        const rotated = await rotateLoggingToken(sql, await secret(), rotation);
+        const text = formatFields({
+          App: rotated.appId,
+          'Logging token': rotated.loggingToken,
+          'Earlier tokens end': rotated.previousValidUntil,
+        });
+        return { json: rotated, text };
+      }),
+    );
+  addGrantCommand(app);
+}
+
+export function addTypeCommands(program: Command): void {
+  const type = program.command('type').description('event types of an app');
+  type
+    .command('create')
+    .description('make an event type')
+    .requiredOption(...APP_OPTION)
+    .requiredOption('--name <name>', '1 to 200 characters, unique in the app')
+    .option(...JSON_OPTION)
+    .action((options: Json & { app: string; name: string }) =>
+      runCommand(options, async ({ sql, config }) => {
+        const maxTypes = config.MAX_EVENT_TYPES_PER_APP;
+        const made = await createEventType(sql, { appId: options.app, name: options.name, maxTypes });
+        return { json: made, text: formatFields({ 'Event type': made.typeId, Name: made.name }) };
+      }),
+    );
+  type
+    .command('list')
+    .description('list the event types of an app')
+    .requiredOption(...APP_OPTION)
+    .option(...JSON_LIST)
+    .action((options: Json & { app: string }) =>
+      runCommand(options, async ({ sql }) => {
+        const types = await listEventTypes(sql, options.app);
+        const rows = types.map(({ typeId, name, createdAt }) => [typeId, name, createdAt]);
+        const head = ['Event type', 'Name', 'Created'];
+        return { json: { types }, text: formatTable(head, rows, 'The app has no event types.') };
+      }),
+    );
+}
+
+export function addTokenCommands(program: Command): void {
+  const token = program.command('token').description('resource tokens, which read events');
+  token
+    .command('create')
+    .description('make a resource token; it is shown this once')
+    .requiredOption('--name <name>', 'what it is for, 1 to 200 characters')
+    .requiredOption('--app <id>', 'an app that it may read; repeat for more', collect)
+    .option(
+      '--expires-in <duration>',
+      'such as 90m, 12h, 30d, 2w; without it the token does not expire',
+      parseDuration,
+    )
+    .option(...JSON_OPTION)
+    .action((options: Json & { name: string; app: string[]; expiresIn?: number }) =>
+      runCommand(options, async ({ sql }) => {
+        const expiresInSeconds = options.expiresIn ?? null;
+        const made = await createResourceToken(sql, {
+          name: options.name,
+          appIds: options.app,
+          expiresInSeconds,
+        });
+        const { tokenId, name, resourceToken, expiresAt, appIds } = made;
+        const text = formatFields({
+          Token: tokenId,
+          Name: name,
+          Apps: appIds,
+          Expires: expiresAt,
+          'Resource token': resourceToken,
+        });
+        return {
+          json: { tokenId, resourceToken, expiresAt },
+          text: `${text}\nKeep it now: it is not shown again.`,
+        };
+      }),
+    );
+  token
+    .command('list')
+    .description('list all resource tokens, without their texts')
+    .option(...JSON_LIST)
+    .action((options: Json) =>
+      runCommand(options, async ({ sql }) => {
+        const tokens = await listResourceTokens(sql);
+        const rows = tokens.map((one) => [
+          one.tokenId,
+          one.name,
+          one.appIds,
+          one.createdAt,
+          one.expiresAt,
+          one.revokedAt,
+          one.lastUsedAt,
+        ]);
+        const head = ['Token', 'Name', 'Apps', 'Created', 'Expires', 'Revoked', 'Last used'];
+        return { json: { tokens }, text: formatTable(head, rows, 'There are no resource tokens.') };
+      }),
+    );
+  token
+    .command('revoke')
+    .description('end a resource token at once')
+    .argument('<id>', 'the token, tok_…')
+    .option(...JSON_OPTION)
+    .action((id: string, options: Json) =>
+      runCommand(options, async ({ sql }) => {
+        const revoked = await revokeResourceToken(sql, id);
+        return { json: revoked, text: formatFields({ Token: revoked.tokenId, Revoked: revoked.revokedAt }) };
+      }),
+    );
+}
+
+function collect(value: string, before: readonly string[] = []): string[] {
+  return [...before, value];
+}

@@ -1,0 +1,239 @@
+/** Findings about the database. Facts in, findings out: nothing is asked here. */
+import { connectionsOf } from '../../service.ts';
+import type { DatabaseFacts } from './database-facts.ts';
+import type { Facts } from './facts.ts';
+import { type Finding, note, ok, problem, warning } from './finding.ts';
+import { isLoopback } from './settings-checks.ts';
+
+/** In the order in which a person would look. A check that does not apply finds nothing. */
+export const DATABASE_CHECKS: readonly ((database: DatabaseFacts, facts: Facts) => readonly Finding[])[] = [
+  schema,
+  durability,
+  role,
+  connections,
+  locks,
+  transactions,
+  clock,
+  retention,
+  disk,
+  upkeep,
+];
+
+const DAY_MS = 86_400_000;
+const GIBIBYTE = 1_073_741_824;
+
+function schema(database: DatabaseFacts): Finding[] {
+  if (database.isReadOnly)
+    return [problem('database', 'it takes no writes', 'Point DATABASE_URL to the primary server.')];
+  if (database.pendingMigrations > 0)
+    return [
+      warning(
+        'database',
+        `${database.description}, ${database.pendingMigrations} migrations behind this release`,
+        'Run "tidemark migrate", or start the service.',
+      ),
+    ];
+  return [ok('database', `${database.description}, with the schema of this release`)];
+}
+
+/** Each of these off can lose what was acknowledged (PostgreSQL documentation, 19.5). */
+const NEEDED_ON: Readonly<Record<string, string>> = {
+  fsync: 'a crash of the machine can destroy the database',
+  full_page_writes: 'a crash of the machine can destroy pages',
+  synchronous_commit: 'a crash of PostgreSQL can lose acknowledged events',
+};
+
+function durability({ settings }: DatabaseFacts): Finding[] {
+  const wrong = Object.entries(NEEDED_ON)
+    // remote_apply and remote_write wait for a standby besides; "local" for the disk, as "on" does without one.
+    .filter(
+      ([name]) => settings[name] === 'off' || (name !== 'synchronous_commit' && settings[name] !== 'on'),
+    )
+    .map(([name, risk]) =>
+      problem(
+        'durability',
+        `${name} is ${settings[name]}: ${risk}`,
+        name === 'synchronous_commit'
+          ? 'A pooler drops the session settings of the service: let it pass them, or connect without it.'
+          : `Set ${name} = on in postgresql.conf and reload.`,
+      ),
+    );
+  const checksums =
+    settings.data_checksums === 'off'
+      ? [
+          note(
+            'durability',
+            'data checksums are off: bit rot goes unnoticed',
+            'pg_checksums --enable, while it is stopped.',
+          ),
+        ]
+      : [];
+  const vacuum =
+    settings.autovacuum === 'off'
+      ? [warning('durability', 'autovacuum is off: tables grow and statistics age', 'Set autovacuum = on.')]
+      : [];
+  const found = [...wrong, ...checksums, ...vacuum];
+  return wrong.length > 0
+    ? found
+    : [ok('durability', 'fsync, full_page_writes and synchronous_commit are on'), ...found];
+}
+
+function role({ isSuperuser, isEncrypted }: DatabaseFacts, { config }: Facts): Finding[] {
+  if (config.DATABASE_URL === '') return [];
+  const found: Finding[] = [];
+  if (isSuperuser)
+    found.push(
+      warning(
+        'role',
+        'the service connects as a superuser of the database',
+        'Give it a role that owns its database and no more: the README has the two lines.',
+      ),
+    );
+  const { hostname } = new URL(config.DATABASE_URL);
+  if (!isEncrypted && hostname !== '' && !isLoopback(hostname.replace(/^\[|\]$/g, '')))
+    found.push(
+      warning(
+        'role',
+        `the connection to the database on ${hostname} is not encrypted`,
+        'Add ?sslmode=verify-full to DATABASE_URL, unless the network between is private.',
+      ),
+    );
+  return found;
+}
+
+/** Beyond those in use there should be room for a person and a command. */
+const SPARE_CONNECTIONS = 5;
+
+function connections({ settings, connections: used }: DatabaseFacts, { config, service }: Facts): Finding[] {
+  const most = Number(settings.max_connections) - Number(settings.superuser_reserved_connections);
+  const needed = config.WORKERS * connectionsOf(config);
+  const free = most - used;
+  if (service.readyStatus === null ? free >= needed : free >= SPARE_CONNECTIONS) return [];
+  return [
+    warning(
+      'connections',
+      `${used} of ${most} connections of the database are in use; the service takes up to ${needed}`,
+      'Raise max_connections, or use fewer.',
+    ),
+  ];
+}
+
+/** A backup and a retention run lock every partition and its index at once. */
+function locks({ settings, partitions }: DatabaseFacts): Finding[] {
+  const table =
+    Number(settings.max_locks_per_transaction) *
+    (Number(settings.max_connections) + Number(settings.max_prepared_transactions));
+  if (partitions * 2 < table * 0.8) return [];
+  return [
+    warning(
+      'locks',
+      `${partitions} partitions need ${partitions * 2} locks of a table of ${table}: a backup will fail before long`,
+      'Raise max_locks_per_transaction and restart PostgreSQL, or set RETENTION_DAYS.',
+    ),
+  ];
+}
+
+const LONG_TRANSACTION_SECONDS = 900;
+
+function transactions({ oldestTransactionSeconds, idleSlots }: DatabaseFacts): Finding[] {
+  const found: Finding[] = [];
+  if (oldestTransactionSeconds > LONG_TRANSACTION_SECONDS)
+    found.push(
+      warning(
+        'transactions',
+        `one has been open for ${Math.round(oldestTransactionSeconds / 60)} minutes: nothing is vacuumed behind it`,
+        'Find it in pg_stat_activity; set idle_in_transaction_session_timeout.',
+      ),
+    );
+  if (idleSlots.length > 0)
+    found.push(
+      warning(
+        'transactions',
+        `nobody reads the replication slots ${idleSlots.join(', ')}: the write-ahead log grows until the disk is full`,
+        'Drop them, or set max_slot_wal_keep_size.',
+      ),
+    );
+  return found;
+}
+
+const CLOCK_WARNING_MS = 1_000;
+const CLOCK_PROBLEM_MS = 60_000;
+
+function clock({ clockAheadMs, clockErrorMs, eventsInFuture }: DatabaseFacts): Finding[] {
+  const off = Math.max(0, Math.abs(clockAheadMs) - clockErrorMs);
+  const text = `the database's clock is ${(off / 1_000).toFixed(1)} s ${clockAheadMs > 0 ? 'ahead of' : 'behind'} this machine's`;
+  const advice = 'Run NTP (chrony or systemd-timesyncd) on both.';
+  const found: Finding[] = [];
+  if (off >= CLOCK_PROBLEM_MS) found.push(problem('clock', text, advice));
+  else if (off >= CLOCK_WARNING_MS) found.push(warning('clock', text, advice));
+  if (eventsInFuture > 0)
+    found.push(
+      warning(
+        'clock',
+        `${eventsInFuture} events are dated more than a day ahead`,
+        'A clock was wrong when they came; retention will keep them longer.',
+      ),
+    );
+  return found.length > 0 ? found : [ok('clock', "the database's and this machine's agree")];
+}
+
+function retention(database: DatabaseFacts, { config, now }: Facts): Finding[] {
+  if (config.RETENTION_DAYS === 0)
+    return [
+      note(
+        'retention',
+        'events are kept for ever',
+        'Set RETENTION_DAYS where a law or the disk says otherwise.',
+      ),
+    ];
+  const due = now - (config.RETENTION_DAYS + 2) * DAY_MS;
+  if (database.events > 0 && (database.readableFrom ?? Number.NEGATIVE_INFINITY) < due)
+    return [
+      warning(
+        'retention',
+        `RETENTION_DAYS=${config.RETENTION_DAYS}, and older events are still readable`,
+        'The running service applies it every ten minutes: is it running with this setting?',
+      ),
+    ];
+  return [ok('retention', `${config.RETENTION_DAYS} days`)];
+}
+
+/** Days until the disk is full at the pace of the last seven days. */
+function daysUntilFull({ bytes, events, eventsOfWeek }: DatabaseFacts, freeBytes: number): number {
+  return events === 0 || eventsOfWeek === 0
+    ? Number.POSITIVE_INFINITY
+    : freeBytes / ((bytes / events) * (eventsOfWeek / 7));
+}
+
+function disk(database: DatabaseFacts, { config, machine }: Facts): Finding[] {
+  const size = `the database takes ${gibibytes(database.bytes)}`;
+  if (config.DATABASE_URL !== '' || machine.disk === null) return [ok('disk', size)];
+  const { freeBytes, totalBytes } = machine.disk;
+  const days = daysUntilFull(database, freeBytes);
+  const pace = Number.isFinite(days) ? `; at last week's pace it is full in ${Math.floor(days)} days` : '';
+  const found = `${size}; ${gibibytes(freeBytes)} of ${gibibytes(totalBytes)} are free${pace}`;
+  const advice = 'Add disk, set RETENTION_DAYS, or move up to TimescaleDB: it keeps a fraction of the size.';
+  if (freeBytes < GIBIBYTE || days < 3) return [problem('disk', found, advice)];
+  if (freeBytes < totalBytes * 0.1 || days < 30) return [warning('disk', found, advice)];
+  return [ok('disk', found)];
+}
+
+function gibibytes(bytes: number): string {
+  return `${(bytes / GIBIBYTE).toFixed(bytes < 10 * GIBIBYTE ? 1 : 0)} GiB`;
+}
+
+/** At full load a second's counts are some 25,000 rows. */
+const UPKEEP_BEHIND = 200_000;
+
+function upkeep({ upkeepBacklog }: DatabaseFacts, { service: { readyStatus } }: Facts): Finding[] {
+  if (upkeepBacklog < UPKEEP_BEHIND) return [ok('upkeep', 'counts are up to date')];
+  return [
+    warning(
+      'upkeep',
+      `${upkeepBacklog} counts wait to be added up: totals stay exact, and reads get slower`,
+      readyStatus === 200
+        ? 'The log of the service says why its upkeep fails.'
+        : 'Start the service: it does this every second.',
+    ),
+  ];
+}

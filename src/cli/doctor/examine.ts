@@ -1,0 +1,70 @@
+/** One examination of the installation that the settings name. It changes nothing, and starts nothing that is not there. */
+import { realpath } from 'node:fs/promises';
+import { openSecret } from '../../apps/secret.ts';
+import { type Config, readConfig } from '../../config.ts';
+import { OperatorError } from '../../errors.ts';
+import { connect } from '../../storage/connect.ts';
+import { findCluster } from '../../storage/embedded/cluster.ts';
+import { openDatabase } from '../../storage/open.ts';
+import { findings } from './checks.ts';
+import { databaseFacts } from './database-facts.ts';
+import type { Facts } from './facts.ts';
+import type { Finding } from './finding.ts';
+import { type MachineFacts, machineFacts } from './machine-facts.ts';
+import { redisFacts } from './redis-facts.ts';
+import { serviceFacts } from './service-facts.ts';
+
+/** @throws OperatorError where a setting is wrong: then no service starts either */
+export async function examine(
+  environment: Readonly<Record<string, string | undefined>>,
+  log: { info(message: string): void; warn(message: string): void },
+): Promise<readonly Finding[]> {
+  const config = readConfig(environment);
+  const machine = await machineFacts(config);
+  return findings({
+    config,
+    machine,
+    service: await serviceFacts(config),
+    redis: await redisFacts(config),
+    secretFingerprint: await fingerprint(config, machine),
+    database: await database(config, log),
+    now: Date.now(),
+  });
+}
+
+/** Of the secret that is there; none is made. */
+async function fingerprint(config: Config, { secretFile }: MachineFacts): Promise<string | null> {
+  if (config.SECRET === '' && typeof secretFile === 'string') return null;
+  try {
+    return (await openSecret({ configured: config.SECRET, dataDir: config.DATA_DIR })).fingerprint;
+  } catch (error) {
+    if (error instanceof OperatorError) return null; // A damaged file: the finding about the secret says it.
+    throw error;
+  }
+}
+
+async function database(
+  config: Config,
+  log: { info(message: string): void; warn(message: string): void },
+): Promise<Facts['database']> {
+  try {
+    if (config.DATABASE_URL === '' && !(await hasCluster(config.DATA_DIR))) return null;
+    const opened = await openDatabase(config, log, { supervise: false });
+    const sql = connect(opened.address, { connections: 1, name: 'tidemark doctor' });
+    try {
+      return await databaseFacts(sql);
+    } finally {
+      await sql.end({ timeout: 5 });
+      await opened.close();
+    }
+  } catch (error) {
+    if (error instanceof OperatorError) return { unreachable: error.message };
+    throw error;
+  }
+}
+
+/** Opening the embedded PostgreSQL would make one where there is none. */
+async function hasCluster(dataDir: string): Promise<boolean> {
+  const folder = await realpath(dataDir).catch(() => null);
+  return folder !== null && (await findCluster(folder)) !== undefined;
+}

@@ -1,0 +1,71 @@
+/** What the machine tells: the folder, the secret's file, the disk, the limits of a process. */
+import { readFile, stat, statfs } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Config } from '../../config.ts';
+import { loadUws } from '../../http/uws.ts';
+import { errorCode } from '../../storage/connect.ts';
+
+export interface MachineFacts {
+  readonly nodeVersion: string;
+  /** Whether uWebSockets.js has a binary for this Node. */
+  readonly hasUws: boolean;
+  /** Permission bits of DATA_DIR, null where there is no such folder. */
+  readonly dataDirMode: number | null;
+  readonly secretFile: 'absent' | 'unreadable' | { readonly mode: number; readonly characters: number };
+  /** The disk that DATA_DIR is on; null where there is no such folder. */
+  readonly disk: { readonly freeBytes: number; readonly totalBytes: number } | null;
+  /** The disk that JOURNAL_DIR is on; null where there is no such folder. */
+  readonly journalDisk: { readonly freeBytes: number; readonly totalBytes: number } | null;
+  /** Files and sockets that a process may have open; null where the system does not say. */
+  readonly openFiles: number | null;
+}
+
+export async function machineFacts(config: Config): Promise<MachineFacts> {
+  return {
+    nodeVersion: process.version,
+    hasUws: await loadUws().then(
+      () => true,
+      () => false, // The one reason is that there is no binary.
+    ),
+    dataDirMode: await modeOf(config.DATA_DIR),
+    secretFile: await secretFile(join(config.DATA_DIR, 'secret')),
+    disk: await diskOf(config.DATA_DIR),
+    journalDisk: config.JOURNAL_DIR === '' ? null : await diskOf(config.JOURNAL_DIR),
+    openFiles: await openFilesLimit(),
+  };
+}
+
+async function modeOf(path: string): Promise<number | null> {
+  try {
+    return (await stat(path)).mode & 0o777;
+  } catch (error) {
+    if (errorCode(error) === 'ENOENT') return null;
+    throw error;
+  }
+}
+
+async function secretFile(path: string): Promise<MachineFacts['secretFile']> {
+  try {
+    const [{ mode }, text] = [await stat(path), await readFile(path, 'utf8')];
+    return { mode: mode & 0o777, characters: text.trim().length };
+  } catch (error) {
+    return errorCode(error) === 'ENOENT' ? 'absent' : 'unreadable';
+  }
+}
+
+async function diskOf(path: string): Promise<MachineFacts['disk']> {
+  try {
+    const { bavail, blocks, bsize } = await statfs(path);
+    return { freeBytes: bavail * bsize, totalBytes: blocks * bsize };
+  } catch (error) {
+    if (errorCode(error) === 'ENOENT') return null;
+    throw error;
+  }
+}
+
+/** Of Linux only: elsewhere there is no such file. */
+async function openFilesLimit(): Promise<number | null> {
+  const limits = await readFile('/proc/self/limits', 'utf8').catch(() => '');
+  const soft = /^Max open files\s+(\d+)/m.exec(limits)?.[1];
+  return soft === undefined ? null : Number(soft);
+}

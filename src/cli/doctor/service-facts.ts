@@ -1,0 +1,84 @@
+/** What the service itself answers, here and under the address that people use. */
+import { connect as tlsConnect } from 'node:tls';
+import type { Config } from '../../config.ts';
+
+export interface ServiceFacts {
+  /** GET /readyz at HOST and PORT: its status, or null where nothing answers. */
+  readonly readyStatus: number | null;
+  /** What is found behind PUBLIC_URL; null where that is not set. */
+  readonly publicUrl: PublicUrlFacts | null;
+}
+
+export interface PublicUrlFacts {
+  /** Status of GET /livez there; null where it can not be reached. */
+  readonly status: number | null;
+  /** Why it can not be reached, empty where it can. */
+  readonly failure: string;
+  readonly hasStrictTransport: boolean;
+  /** Days until the certificate ends; null without https. */
+  readonly certificateDays: number | null;
+}
+
+const TIMEOUT_MS = 5_000;
+
+export async function serviceFacts(config: Config): Promise<ServiceFacts> {
+  return {
+    readyStatus: await readyStatus(config),
+    publicUrl: config.PUBLIC_URL === '' ? null : await publicUrlFacts(config.PUBLIC_URL),
+  };
+}
+
+async function readyStatus(config: Config): Promise<number | null> {
+  // Port 0 means one that only the service knows.
+  if (config.PORT === 0) return null;
+  const wildcard: Readonly<Record<string, string>> = { '0.0.0.0': '127.0.0.1', '::': '::1' };
+  const host = wildcard[config.HOST] ?? config.HOST;
+  const url = `http://${host.includes(':') ? `[${host}]` : host}:${config.PORT}/readyz`;
+  try {
+    const answer = await fetch(url, { signal: AbortSignal.timeout(TIMEOUT_MS) });
+    await answer.arrayBuffer();
+    return answer.status;
+  } catch {
+    // Whatever the reason is, it does not answer: that is the finding.
+    return null;
+  }
+}
+
+async function publicUrlFacts(url: string): Promise<PublicUrlFacts> {
+  try {
+    const options = { signal: AbortSignal.timeout(TIMEOUT_MS), redirect: 'manual' } as const;
+    const answer = await fetch(new URL('/livez', url), options);
+    await answer.arrayBuffer();
+    return {
+      status: answer.status,
+      failure: '',
+      hasStrictTransport: answer.headers.has('strict-transport-security'),
+      certificateDays: url.startsWith('https:') ? await certificateDays(new URL(url)) : null,
+    };
+  } catch (error) {
+    return { status: null, failure: reasonOf(error), hasStrictTransport: false, certificateDays: null };
+  }
+}
+
+/** fetch hides the reason in the cause of its error. */
+function reasonOf(error: unknown): string {
+  const cause = error instanceof Error && error.cause !== undefined ? error.cause : error;
+  if (!(cause instanceof Error)) return String(cause);
+  return cause.message === '' && 'code' in cause ? String(cause.code) : cause.message;
+}
+
+const DAY_MS = 86_400_000;
+
+function certificateDays(url: URL): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const host = url.hostname.replace(/^\[|\]$/g, '');
+    const port = Number(url.port) || 443;
+    const socket = tlsConnect({ host, port, servername: host, timeout: TIMEOUT_MS }, () => {
+      const end = Date.parse(socket.getPeerCertificate().valid_to);
+      socket.destroy();
+      resolve((end - Date.now()) / DAY_MS);
+    });
+    socket.once('timeout', () => socket.destroy(new Error('no answer in time')));
+    socket.once('error', reject);
+  });
+}

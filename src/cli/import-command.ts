@@ -1,0 +1,144 @@
+/** `tidemark import`: events from a file of lines. */
+import { createReadStream } from 'node:fs';
+import { stat } from 'node:fs/promises';
+import type { Command } from 'commander';
+import { appNotFound } from '../accounts/account-error.ts';
+import { OperatorError } from '../errors.ts';
+import { keptFrom } from '../ingest/event-time.ts';
+import type { Sql } from '../storage/connect.ts';
+import { migrate } from '../storage/migrate.ts';
+import { formatFields } from './output.ts';
+import { type ImportCounts, importEvents } from './transfer/import-events.ts';
+import { ImportWriter, type Refusal } from './transfer/import-writer.ts';
+import { type Installation, withInstallation } from './transfer/installation.ts';
+import { grouped, Progress } from './transfer/progress.ts';
+import { settleCounts } from './transfer/settle-counts.ts';
+
+const HELP = `
+FILE has one JSON object a line: {"type": "name", "createdAt": "2026-01-31T08:30:00.123Z", "payload": {}}.
+Lines that are no such event are named and left out. What was imported before is skipped, so that an import
+may be run again. Exit code 0: every line is stored; 2: some lines were refused; 1: it could not finish.`;
+
+const CHUNK_BYTES = 1_048_576;
+/** Lines that are named; more are counted. */
+const NAMED_REFUSALS = 20;
+const REFUSED_EXIT_CODE = 2;
+const TIMEOUT_MS = 60_000;
+/** Imported events after which the counts are settled, so that those of a long import are not all left to its end. */
+const SETTLE_EVERY = 200_000;
+
+interface ImportCommandOptions {
+  readonly app: string;
+  readonly json?: true;
+}
+
+export function addImportCommand(program: Command): void {
+  program
+    .command('import')
+    .description('bring in events from a file with one JSON object a line')
+    .argument('<file>', 'the file; - reads standard input')
+    .requiredOption('--app <id>', 'the app, app_…')
+    .option('--json', 'print one JSON object')
+    .addHelpText('after', HELP)
+    .action(async (file: string, options: ImportCommandOptions) => {
+      const result = await withInstallation((installation) => runImport(installation, file, options.app));
+      const { imported, skipped, failed, seconds } = result;
+      const fields = {
+        Imported: grouped(imported),
+        'Imported before': grouped(skipped),
+        Refused: grouped(failed),
+        Seconds: seconds.toFixed(1),
+      };
+      process.stdout.write(`${options.json === true ? JSON.stringify(result) : formatFields(fields)}\n`);
+      if (failed > 0) process.exitCode = REFUSED_EXIT_CODE;
+    });
+}
+
+async function runImport(
+  { config, address, engine, sql }: Installation,
+  file: string,
+  appId: string,
+): Promise<ImportCounts & { readonly seconds: number }> {
+  await migrate(sql, engine);
+  const id = await internalAppId(sql, appId);
+  const input = await openInput(file);
+  const startedAt = performance.now();
+  const writer = new ImportWriter({
+    address,
+    engine,
+    appId: id,
+    keptFrom: keptFrom(config.RETENTION_DAYS, Date.now()),
+    timeoutMs: TIMEOUT_MS,
+  });
+  const progress = new Progress(process.stderr, () => performance.now());
+  const seconds = (): number => (performance.now() - startedAt) / 1_000;
+
+  let refusals = 0;
+  const onRefused = ({ line, reason }: Refusal): void => {
+    refusals += 1;
+    if (refusals <= NAMED_REFUSALS) progress.note(`line ${line}: ${reason}`);
+  };
+  let settledAt = 0;
+  let settling: Promise<void> | null = null;
+  const onBatch = async ({ imported, skipped, failed }: ImportCounts): Promise<void> => {
+    const lines = imported + skipped + failed;
+    progress.update(() => ({
+      fraction: input.fraction(),
+      text: `${grouped(lines)} lines, ${grouped(lines / seconds())} a second`,
+    }));
+    if (imported - settledAt < SETTLE_EVERY || engine !== 'postgres') return;
+    settledAt = imported;
+    await settling;
+    // While the next batches are stored: writers and the fold do not wait for one another.
+    settling = settleCounts(sql, engine, Date.now());
+    settling.catch(() => undefined); // Whoever awaits it next hears of it.
+  };
+  try {
+    const counts = await importEvents({
+      source: input.source,
+      sql,
+      writer,
+      app: { id, appId },
+      maxTypes: config.MAX_EVENT_TYPES_PER_APP,
+      maxLineBytes: config.MAX_BODY_BYTES,
+      now: Date.now,
+      onRefused,
+      onBatch,
+    });
+    const result = { ...counts, seconds: Math.round(seconds() * 1_000) / 1_000 };
+    await settling;
+    progress.update(() => ({ fraction: 1, text: 'bringing the counts up to date' }));
+    await settleCounts(sql, engine, Date.now());
+    return result;
+  } finally {
+    progress.end();
+    if (refusals > NAMED_REFUSALS)
+      progress.note(`${grouped(refusals - NAMED_REFUSALS)} more lines were refused`);
+    await writer.close();
+  }
+}
+
+async function internalAppId(sql: Sql, appId: string): Promise<number> {
+  const [app] = await sql<{ id: number }[]>`SELECT id FROM apps WHERE public_id = ${appId}`;
+  if (app === undefined) throw appNotFound(appId);
+  return app.id;
+}
+
+interface Input {
+  readonly source: AsyncIterable<Buffer>;
+  /** How much of it has been read, from 0 to 1; null where its size is not known. */
+  readonly fraction: () => number | null;
+}
+
+async function openInput(file: string): Promise<Input> {
+  if (file === '-') return { source: process.stdin, fraction: () => null };
+  const found = await stat(file).catch((error: Error) => {
+    throw new OperatorError(`the file can not be read: ${error.message}`);
+  });
+  if (found.isDirectory()) throw new OperatorError(`${file} is a folder: name a file`);
+  const stream = createReadStream(file, { highWaterMark: CHUNK_BYTES });
+  return {
+    source: stream,
+    fraction: () => (found.isFile() ? Math.min(1, stream.bytesRead / found.size) : null),
+  };
+}

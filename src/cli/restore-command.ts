@@ -1,0 +1,86 @@
+/** `tidemark restore`: a backup into an empty database. */
+import { createReadStream } from 'node:fs';
+import { stat } from 'node:fs/promises';
+import { createGunzip } from 'node:zlib';
+import type { Command } from 'commander';
+import { OperatorError } from '../errors.ts';
+import { formatFields } from './output.ts';
+import { BackupReader } from './transfer/backup-format.ts';
+import { openCopyClient } from './transfer/copy-client.ts';
+import { type Installation, withInstallation } from './transfer/installation.ts';
+import { grouped, megabytes, Progress } from './transfer/progress.ts';
+import { type RestoreCounts, restoreBackup } from './transfer/restore-backup.ts';
+import { settleCounts } from './transfer/settle-counts.ts';
+
+const HELP = `
+The database must be empty, or just migrated; all of the backup comes into it, or nothing. Give the service the
+SECRET of the installation that the backup was made of.`;
+
+const CHUNK_BYTES = 1_048_576;
+
+interface RestoreResult extends RestoreCounts {
+  readonly seconds: number;
+}
+
+export function addRestoreCommand(program: Command): void {
+  program
+    .command('restore')
+    .description('bring a backup into an empty database')
+    .argument('<file>', 'the file; - reads standard input')
+    .option('--json', 'print one JSON object')
+    .addHelpText('after', HELP)
+    .action(async (file: string, options: { json?: true }) => {
+      const { apps, events, seconds } = await withInstallation((installation) =>
+        runRestore(installation, file),
+      );
+      const fields = { Apps: grouped(apps), Events: grouped(events), Seconds: seconds.toFixed(1) };
+      const answer = options.json === true ? JSON.stringify({ apps, events, seconds }) : formatFields(fields);
+      process.stdout.write(`${answer}\n`);
+    });
+}
+
+async function runRestore({ address, engine, sql }: Installation, file: string): Promise<RestoreResult> {
+  const startedAt = performance.now();
+  const size = file === '-' ? null : await sizeOf(file);
+  const input = file === '-' ? process.stdin : createReadStream(file, { highWaterMark: CHUNK_BYTES });
+  const gunzip = createGunzip({ chunkSize: CHUNK_BYTES });
+  let bytes = 0;
+  input.on('data', (chunk: Buffer | string) => {
+    bytes += chunk.length;
+  });
+  input.on('error', (error: Error) => gunzip.destroy(error));
+  // Whoever reads on hears of it; it may come before anybody does.
+  gunzip.on('error', () => undefined);
+  input.pipe(gunzip);
+  const progress = new Progress(process.stderr, () => performance.now());
+  const client = await openCopyClient(address, 'tidemark restore');
+  try {
+    const counts = await restoreBackup({
+      reader: new BackupReader(gunzip),
+      client,
+      sql,
+      engine,
+      onProgress: () =>
+        progress.update(() => ({
+          fraction: size === null ? null : Math.min(1, bytes / size),
+          text: `${megabytes(bytes)} of ${size === null ? 'standard input' : megabytes(size)}`,
+        })),
+    });
+    progress.update(() => ({ fraction: 1, text: 'bringing the counts up to date' }));
+    await settleCounts(sql, engine, Date.now());
+    return { ...counts, seconds: Math.round(performance.now() - startedAt) / 1_000 };
+  } finally {
+    progress.end();
+    // What is not committed by now is rolled back.
+    await client.end().catch(() => undefined); // A connection that is already broken is closed enough.
+    input.destroy();
+    gunzip.destroy();
+  }
+}
+
+async function sizeOf(file: string): Promise<number | null> {
+  const found = await stat(file).catch((error: Error) => {
+    throw new OperatorError(`the file can not be read: ${error.message}`);
+  });
+  return found.isFile() ? found.size : null;
+}

@@ -1,0 +1,41 @@
+/** A connection for COPY in both directions. It is `pg`: the pool's client never reports a COPY that fails. */
+import pg from 'pg';
+import { from as copyFrom } from 'pg-copy-streams';
+import { type DatabaseAddress, SESSION_PARAMETERS } from '../../storage/connect.ts';
+
+const PARAMETERS = {
+  ...SESSION_PARAMETERS,
+  // A table is copied in one statement, and takes the time that it takes.
+  statement_timeout: '0',
+  idle_in_transaction_session_timeout: '0',
+  // What COPY writes is read by another server.
+  datestyle: 'ISO',
+  bytea_output: 'hex',
+  client_encoding: 'UTF8',
+};
+
+/** Connects. Whoever waits for an answer when the connection breaks is told so; nobody else is. */
+export async function openCopyClient(address: DatabaseAddress, name: string): Promise<pg.Client> {
+  const client = new pg.Client({
+    ...('url' in address ? { connectionString: address.url } : address),
+    application_name: name,
+    connectionTimeoutMillis: 5_000,
+    keepAlive: true,
+    options: Object.entries(PARAMETERS)
+      .map(([parameter, value]) => `-c ${parameter}=${value}`)
+      .join(' '),
+  });
+  client.on('error', () => undefined);
+  await client.connect();
+  return client;
+}
+
+/** Copies rows, ready-made in COPY's text format, in one message. */
+export function copyRows(client: pg.Client, statement: string, rows: Buffer): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const stream = client.query(copyFrom(statement));
+    stream.on('finish', resolve);
+    stream.on('error', reject);
+    stream.end(rows);
+  });
+}

@@ -1,0 +1,155 @@
+/** An import: lines → events → batches, with what to say about each line that is no event. */
+import { getOrCreateEventType, TypeCounts } from '../../apps/event-types.ts';
+import { IN_THE_FUTURE } from '../../ingest/event-time.ts';
+import { isUnavailable, type Sql } from '../../storage/connect.ts';
+import { digestOf, importedId, type LineEvent, parseImportLine } from './import-line.ts';
+import type { BatchOutcome, ImportedEvent, ImportWriter, Refusal } from './import-writer.ts';
+import { type InputLine, readLines } from './input-lines.ts';
+import { Occurrences } from './occurrences.ts';
+
+export interface ImportOptions {
+  readonly source: AsyncIterable<Buffer>;
+  /** For look-ups of types, and what keeps reads cheap. */
+  readonly sql: Sql;
+  readonly writer: ImportWriter;
+  readonly app: { readonly id: number; readonly appId: string };
+  readonly maxTypes: number;
+  /** Longest line. */
+  readonly maxLineBytes: number;
+  /** Milliseconds since 1970. */
+  readonly now: () => number;
+  /** Called for each line that is refused, batch by batch. */
+  readonly onRefused: (refusal: Refusal) => void;
+  /** Called after each batch. @param counts so far */
+  readonly onBatch: (counts: ImportCounts) => Promise<void> | void;
+}
+
+export interface ImportCounts {
+  readonly imported: number;
+  /** Imported before. */
+  readonly skipped: number;
+  readonly failed: number;
+}
+
+/** Batches of this size fill the time between two commits; larger ones are no faster. */
+const BATCH_EVENTS = 10_000;
+const BATCH_UNITS = 4 * 1_048_576;
+
+interface Waiting extends LineEvent {
+  readonly id: string;
+  readonly line: number;
+}
+
+/** Reads the whole input. While a batch is being committed the next one is read. */
+export async function importEvents(options: ImportOptions): Promise<ImportCounts> {
+  const { source, app, maxLineBytes, now, onRefused, onBatch } = options;
+  const counts = { imported: 0, skipped: 0, failed: 0 };
+  const types = new TypeIds(options);
+  const occurrences = new Occurrences();
+
+  const refuse = (refusal: Refusal): void => {
+    counts.failed += 1;
+    onRefused(refusal);
+  };
+  const accept = ({ number, text, problem }: InputLine): Waiting | null => {
+    const event = text === null ? problem : parseImportLine(text);
+    if (typeof event === 'string') {
+      refuse({ line: number, reason: event });
+      return null;
+    }
+    const digest = digestOf(app.appId, event);
+    const id = importedId(event.createdAt, digest, occurrences.count(event.createdAt, digest));
+    if (event.createdAt <= now()) return { ...event, id, line: number };
+    refuse({ line: number, reason: `the field "createdAt" ${IN_THE_FUTURE}` });
+    return null;
+  };
+  const store = async (lines: readonly Waiting[]): Promise<void> => {
+    const { events, refused } = await types.resolve(lines);
+    const none: BatchOutcome = { imported: 0, skipped: 0, refused: [] };
+    const outcome = events.length === 0 ? none : await options.writer.write(events);
+    counts.imported += outcome.imported;
+    counts.skipped += outcome.skipped;
+    for (const refusal of [...refused, ...outcome.refused]) refuse(refusal);
+    await onBatch(counts);
+  };
+
+  let batch: Waiting[] = [];
+  let units = 0;
+  let storing: Promise<void> = Promise.resolve();
+  const flush = async (): Promise<void> => {
+    await storing;
+    storing = store(batch);
+    // Whoever awaits it next hears of a failure; until then it is not unhandled.
+    storing.catch(() => undefined);
+    batch = [];
+    units = 0;
+  };
+  try {
+    for await (const lines of readLines(source, maxLineBytes)) {
+      for (const line of lines) {
+        const event = accept(line);
+        if (event === null) continue;
+        batch.push(event);
+        units += event.payload.length;
+        if (batch.length >= BATCH_EVENTS || units >= BATCH_UNITS) await flush();
+      }
+    }
+    await flush();
+    await storing;
+  } finally {
+    await storing.catch(() => undefined);
+    occurrences.close();
+  }
+  return counts;
+}
+
+const TIMEOUT_MS = 60_000;
+const RETRY_MS = 250;
+
+/** Names of types → internal ids; types that the app does not have yet are made. */
+class TypeIds {
+  readonly #options: ImportOptions;
+  readonly #ids = new Map<string, number>();
+  readonly #counts = new TypeCounts();
+
+  constructor(options: ImportOptions) {
+    this.#options = options;
+  }
+
+  async resolve(lines: readonly Waiting[]): Promise<{ events: ImportedEvent[]; refused: Refusal[] }> {
+    const refused: Refusal[] = [];
+    const events: ImportedEvent[] = [];
+    for (const { type, id, createdAt, payload, line } of lines) {
+      const typeId = this.#ids.get(type) ?? (await this.#look(type));
+      if (typeId === null) refused.push({ line, reason: this.#tooMany() });
+      else events.push({ id, typeId, createdAt, payload, line });
+    }
+    return { events, refused };
+  }
+
+  async #look(name: string): Promise<number | null> {
+    const { sql, app, maxTypes } = this.#options;
+    for (const deadline = performance.now() + TIMEOUT_MS; ; ) {
+      try {
+        const type = await getOrCreateEventType(sql, {
+          appId: app.id,
+          name,
+          maxTypes,
+          counts: this.#counts,
+        });
+        if (type === 'too-many') return null;
+        this.#ids.set(name, type.id);
+        return type.id;
+      } catch (error) {
+        if (!isUnavailable(error) || performance.now() > deadline) throw error;
+      }
+      await new Promise((resolve) => {
+        setTimeout(resolve, RETRY_MS);
+      });
+    }
+  }
+
+  #tooMany(): string {
+    return `the app has as many event types as it may have, ${this.#options.maxTypes} (MAX_EVENT_TYPES_PER_APP)`;
+  }
+}

@@ -1,0 +1,143 @@
+/** The dashboard's side of the service: everything under /api and the pages, put together from its parts. */
+import { fileURLToPath } from 'node:url';
+import type { Logger } from 'pino';
+import { Background } from './accounts/background.ts';
+import { Mailer } from './accounts/mail.ts';
+import { PasswordReset } from './accounts/password-reset.ts';
+import { Passwords } from './accounts/passwords.ts';
+import { Api } from './accounts/routes/api.ts';
+import { memberRoutes } from './accounts/routes/members.ts';
+import { peopleRoutes } from './accounts/routes/people.ts';
+import { Sessions } from './accounts/sessions.ts';
+import { Setup } from './accounts/setup.ts';
+import { SignIn } from './accounts/sign-in.ts';
+import { SignUp } from './accounts/sign-up.ts';
+import { appRoutes } from './apps/routes/apps.ts';
+import { tokenRoutes } from './apps/routes/tokens.ts';
+import type { Secret } from './apps/secret.ts';
+import type { Config } from './config.ts';
+import { assetRoutes } from './http/assets.ts';
+import type { Route } from './http/route.ts';
+import { dashboardReadRoutes } from './read/dashboard-routes.ts';
+import { LiveFeeds } from './read/live/live-feeds.ts';
+import { liveRoute } from './read/live/live-route.ts';
+import { breakConnections, connect, type DatabaseAddress, endPool } from './storage/connect.ts';
+import { readVersion } from './version.ts';
+
+export interface DashboardOptions {
+  readonly config: Config;
+  readonly address: DatabaseAddress;
+  readonly secret: Secret;
+  readonly log: Logger;
+  /** Milliseconds since 1970. */
+  readonly wall: () => number;
+  /** Milliseconds of a monotonic clock. */
+  readonly monotonic: () => number;
+  /** Called after every change, before its answer: what the process remembers of tokens and apps is out of date. */
+  readonly onChange: () => void;
+  /** Whether to make the link to the first account. */
+  readonly offersSetup: boolean;
+  /** Folder of the built dashboard. */
+  readonly assets?: string;
+}
+
+export interface Dashboard {
+  readonly routes: readonly Route[];
+  /** The path of the one-time link to the first account; null where there is an account, or none may be made so. */
+  readonly setupPath: string | null;
+  /** Breaks the connections to a database that does not answer. */
+  breakConnections(): void;
+  /** Finishes what goes on behind answers, and leaves the database. */
+  close(): Promise<void>;
+}
+
+/** Apart from those of reads and writes: a slow chart must not hold up producers, nor they a sign-in. */
+const CONNECTIONS = 4;
+/** Of the live feeds: who looks twice a second must not wait for charts, nor they for him. */
+const LIVE_CONNECTIONS = 2;
+/** Most connections to the database that the dashboard uses: those, and one that asks who may still watch. */
+export const DASHBOARD_CONNECTIONS = CONNECTIONS + LIVE_CONNECTIONS + 1;
+
+/** Beside src/ and dist/ alike; from dist/ the page lies in dist/dashboard too. */
+const BUILT = fileURLToPath(new URL('../dist/dashboard', import.meta.url));
+const DAY_MS = 86_400_000;
+const HOUR_MS = 3_600_000;
+
+export async function createDashboard(options: DashboardOptions): Promise<Dashboard> {
+  const { config, address, secret, log, wall, monotonic, assets = BUILT } = options;
+  const publicUrl = config.PUBLIC_URL;
+  const sql = connect(address, { connections: CONNECTIONS, name: 'tidemark dashboard' });
+  const passwords = new Passwords();
+  const background = new Background(log);
+  const mailer =
+    config.SMTP_URL === '' ? null : new Mailer({ url: config.SMTP_URL, from: config.MAIL_FROM, log });
+  const sessions = new Sessions({
+    sql,
+    secure: publicUrl.startsWith('https:'),
+    idleMs: config.SESSION_IDLE_HOURS * HOUR_MS,
+    maxMs: config.SESSION_MAX_DAYS * DAY_MS,
+    now: wall,
+  });
+  const setup = new Setup({ sql, host: config.HOST, publicUrl, now: wall });
+  const common = { sql, publicUrl, passwords, mailer, background, wall, monotonic };
+  const allowed = config.ALLOW_SIGNUP;
+  const api = new Api({
+    sql,
+    sessions,
+    publicUrl,
+    trustedProxies: config.TRUST_PROXY,
+    onChange: options.onChange,
+  });
+
+  const liveSql = connect(address, { connections: LIVE_CONNECTIONS, name: 'tidemark live' });
+  const accessSql = connect(address, { connections: 1, name: 'tidemark live access' });
+  const pools = [sql, liveSql, accessSql];
+  const feeds = new LiveFeeds({
+    sql: liveSql,
+    accessSql,
+    validSessions: (digests) => sessions.findValid(accessSql, digests),
+    log,
+    wall,
+    monotonic,
+  });
+
+  const close = async (): Promise<void> => {
+    await feeds.close();
+    await background.idle();
+    await mailer?.close();
+    await Promise.all(pools.map(endPool));
+  };
+
+  const routes: Route[] = [
+    ...peopleRoutes({
+      api,
+      sql,
+      sessions,
+      signIn: new SignIn({ sql, passwords, now: monotonic }),
+      signUp: new SignUp({ ...common, allowed, setup }),
+      setup,
+      passwords,
+      passwordReset: new PasswordReset(common),
+      mailer,
+      allowed,
+      version: readVersion(),
+    }),
+    ...appRoutes({ api, sql, secret, maxTypesPerApp: config.MAX_EVENT_TYPES_PER_APP, now: wall }),
+    ...tokenRoutes({ api, sql, secret }),
+    ...memberRoutes({ api, sql, mailer, wall, monotonic }),
+    liveRoute({ api, feeds }),
+    ...dashboardReadRoutes({ api, sql, maxPageBytes: config.MAX_PAGE_BYTES, now: wall }),
+  ];
+  try {
+    routes.push(...(await assetRoutes(assets)));
+    await passwords.decoy();
+    const setupPath = allowed === 'first' && options.offersSetup ? await setup.createPath() : null;
+    const breakAll = (): void => {
+      for (const pool of pools) breakConnections(pool);
+    };
+    return { routes, setupPath, breakConnections: breakAll, close };
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}

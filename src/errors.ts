@@ -1,0 +1,131 @@
+/** What the service answers when it does not do what was asked: every refusal there is, in one table. */
+
+interface Refusal {
+  /** The machine-readable `code` of the answer. */
+  readonly code: string;
+  readonly status: number;
+  /** The short `error` text of the answer: the contract's where it gives one. */
+  readonly error: string;
+  /** True where the same request may succeed later: the answer then carries `Retry-After`. */
+  readonly retryable?: boolean;
+}
+
+/** Every refusal by the reason's name inside the service. The first part is the closed list of `/public` and `/v1`. */
+export const REFUSALS = {
+  invalidBody: { code: 'INVALID_REQUEST', status: 400, error: 'Invalid request body' },
+  invalidParameters: { code: 'INVALID_REQUEST', status: 400, error: 'Invalid request parameters' },
+  tooManyEventTypes: { code: 'TOO_MANY_EVENT_TYPES', status: 400, error: 'Too many event types' },
+  invalidLoggingToken: { code: 'AUTH_INVALID_TOKEN', status: 401, error: 'Invalid logging token' },
+  invalidResourceToken: { code: 'AUTH_INVALID_TOKEN', status: 401, error: 'Invalid resource token' },
+  accessDenied: { code: 'ACCESS_DENIED', status: 403, error: 'Access denied' },
+  appNotFound: { code: 'APP_NOT_FOUND', status: 404, error: 'App not found' },
+  eventTypeNotFound: { code: 'EVENT_TYPE_NOT_FOUND', status: 404, error: 'Event type not found' },
+  notFound: { code: 'NOT_FOUND', status: 404, error: 'Not found' },
+  methodNotAllowed: { code: 'METHOD_NOT_ALLOWED', status: 405, error: 'Method not allowed' },
+  payloadTooLarge: { code: 'PAYLOAD_TOO_LARGE', status: 413, error: 'Payload too large' },
+  unsupportedEncoding: { code: 'UNSUPPORTED_ENCODING', status: 415, error: 'Unsupported content encoding' },
+  idempotencyKeyReused: { code: 'IDEMPOTENCY_KEY_REUSED', status: 422, error: 'Idempotency key reused' },
+  rateLimitExceeded: {
+    code: 'RATE_LIMIT_EXCEEDED',
+    status: 429,
+    error: 'Rate limit exceeded',
+    retryable: true,
+  },
+  internalError: { code: 'INTERNAL_ERROR', status: 500, error: 'Internal server error' },
+  unavailable: { code: 'UNAVAILABLE', status: 503, error: 'Service unavailable', retryable: true },
+  outcomeUnknown: { code: 'OUTCOME_UNKNOWN', status: 503, error: 'Outcome unknown', retryable: true },
+
+  // Only under /api, where people work.
+  confirmationMismatch: { code: 'CONFIRMATION_MISMATCH', status: 400, error: 'Confirmation does not match' },
+  weakPassword: { code: 'WEAK_PASSWORD', status: 400, error: 'Password too weak' },
+  sessionRequired: { code: 'SESSION_REQUIRED', status: 401, error: 'Sign in first' },
+  signInFailed: { code: 'SIGN_IN_FAILED', status: 401, error: 'E-mail or password is wrong' },
+  crossOrigin: { code: 'CROSS_ORIGIN', status: 403, error: 'Request from another site' },
+  signUpClosed: { code: 'SIGN_UP_CLOSED', status: 403, error: 'Sign-up is closed' },
+  wrongAccount: { code: 'WRONG_ACCOUNT', status: 403, error: 'For another account' },
+  wrongPassword: { code: 'WRONG_PASSWORD', status: 403, error: 'Password is wrong' },
+  eventNotFound: { code: 'EVENT_NOT_FOUND', status: 404, error: 'Event not found' },
+  invitationNotFound: { code: 'INVITATION_NOT_FOUND', status: 404, error: 'Invitation not found' },
+  linkNotValid: { code: 'LINK_NOT_VALID', status: 404, error: 'Link is not valid' },
+  memberNotFound: { code: 'MEMBER_NOT_FOUND', status: 404, error: 'Member not found' },
+  tokenNotFound: { code: 'TOKEN_NOT_FOUND', status: 404, error: 'Resource token not found' },
+  alreadyMember: { code: 'ALREADY_MEMBER', status: 409, error: 'Already a member' },
+  emailTaken: { code: 'EMAIL_TAKEN', status: 409, error: 'E-mail has an account' },
+  eventTypeExists: { code: 'EVENT_TYPE_EXISTS', status: 409, error: 'Event type exists' },
+  ownerStays: { code: 'OWNER_STAYS', status: 409, error: 'The owner stays' },
+  unsupportedMediaType: { code: 'UNSUPPORTED_MEDIA_TYPE', status: 415, error: 'Send JSON' },
+  tooManyStreams: { code: 'TOO_MANY_STREAMS', status: 429, error: 'Too many live feeds', retryable: true },
+  tooManyAttempts: { code: 'TOO_MANY_ATTEMPTS', status: 429, error: 'Too many attempts', retryable: true },
+} as const satisfies Record<string, Refusal>;
+
+export type Reason = keyof typeof REFUSALS;
+
+export interface RejectionOptions {
+  /** Seconds until a retry may succeed; only for retryable reasons, default 1. */
+  readonly retryAfterSeconds?: number;
+  /** Further headers of the answer, such as `Allow`. Values must not come from a request. */
+  readonly headers?: Readonly<Record<string, string>>;
+  /** Further fields of the answer's body. */
+  readonly fields?: Readonly<Record<string, unknown>>;
+}
+
+/** A refusal as a value. Steps return it; only the exchange turns it into an answer. */
+export class Rejection {
+  readonly reason: Reason;
+  readonly details: string;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly #fields: Readonly<Record<string, unknown>> | undefined;
+  /** Made once: many requests may be refused for one reason. */
+  #text: { readonly body: string; readonly bytes: number } | null = null;
+
+  /**
+   * @param reason  a row of {@link REFUSALS}
+   * @param details the longer explanation for the client, for example the name of a missing field; never a secret
+   */
+  constructor(reason: Reason, details: string, options: RejectionOptions = {}) {
+    this.reason = reason;
+    this.details = details;
+    this.#fields = options.fields;
+    const retryable = (REFUSALS[reason] as Refusal).retryable ?? false;
+    this.headers = retryable
+      ? { 'Retry-After': String(Math.max(1, Math.ceil(options.retryAfterSeconds ?? 1))), ...options.headers }
+      : (options.headers ?? {});
+  }
+
+  get status(): number {
+    return REFUSALS[this.reason].status;
+  }
+
+  get code(): string {
+    return REFUSALS[this.reason].code;
+  }
+
+  /** The contract's error body as JSON text. */
+  get body(): string {
+    return this.#written().body;
+  }
+
+  /** The length of {@link body}. */
+  get bytes(): number {
+    return this.#written().bytes;
+  }
+
+  #written(): { readonly body: string; readonly bytes: number } {
+    if (this.#text === null) {
+      const body = JSON.stringify({ success: false, ...this.fields() });
+      this.#text = { body, bytes: Buffer.byteLength(body) };
+    }
+    return this.#text;
+  }
+
+  /** What an error body says of the refusal. */
+  fields(): { readonly error: string; readonly details: string; readonly code: string } {
+    const { error, code } = REFUSALS[this.reason];
+    return { error, details: this.details, code, ...this.#fields };
+  }
+}
+
+/** A failure that the operator can fix: the command line prints its one line, which says what to do, and exits with 1. */
+export class OperatorError extends Error {
+  override readonly name = 'OperatorError';
+}

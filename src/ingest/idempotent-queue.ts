@@ -1,0 +1,119 @@
+/** Group commit of requests with an Idempotency-Key: while some are being committed, the next ones gather. */
+
+import type { Rejection } from '../errors.ts';
+import type { Answer } from '../http/exchange.ts';
+import type { KeyedEvents } from '../storage/write/keyed-writer.ts';
+import { CLOSED, FULL, payloadBytes } from './commit-buffer.ts';
+
+type Outcome = Answer | Rejection;
+
+export interface IdempotentQueueOptions {
+  /** Stores requests of which no two have the same key. Never rejects. */
+  readonly write: (requests: readonly KeyedEvents[]) => Promise<readonly Outcome[]>;
+  /** Events that may wait or be in flight; beyond it requests are refused. */
+  readonly maxEvents: number;
+  /** The same for the memory of their payloads, as in the commit buffer. */
+  readonly maxBytes: number;
+}
+
+/** Most events of one commit, beyond which no further request joins it. */
+const MAX_EVENTS_TOGETHER = 1_000;
+
+interface Entry {
+  readonly keyed: KeyedEvents;
+  /** App and key. */
+  readonly name: string;
+  readonly bytes: number;
+  readonly resolve: (outcome: Outcome) => void;
+}
+
+/**
+ * One commit at a time. Of twins, requests with the same key, the second waits for the next commit, where it finds the
+ * answer of the first; those of another process meet in the database.
+ */
+export class IdempotentQueue {
+  readonly #options: IdempotentQueueOptions;
+  #waiting: Entry[] = [];
+  #busy = false;
+  #held = 0;
+  #heldBytes = 0;
+  #closed = false;
+  #onDrained: (() => void) | null = null;
+
+  constructor(options: IdempotentQueueOptions) {
+    this.#options = options;
+  }
+
+  /** Events that wait or are in flight. */
+  get depth(): number {
+    return this.#held;
+  }
+
+  /** Resolves with the answer of the request once its events are durable, or with the reason why they are not. */
+  add(keyed: KeyedEvents): Promise<Outcome> {
+    if (this.#closed) return Promise.resolve(CLOSED);
+    const { maxEvents, maxBytes } = this.#options;
+    const bytes = keyed.events.reduce((sum, event) => sum + payloadBytes(event), 0);
+    const isFull = this.#held + keyed.events.length > maxEvents || this.#heldBytes + bytes > maxBytes;
+    // What is too large for a ceiling by itself waits alone.
+    if (isFull && this.#held > 0) return Promise.resolve(FULL);
+    this.#held += keyed.events.length;
+    this.#heldBytes += bytes;
+    return new Promise((resolve) => {
+      const name = `${keyed.appId} ${keyed.request.keyDigest.toString('latin1')}`;
+      this.#waiting.push({ keyed, name, bytes, resolve });
+      // What arrives in one turn of the event loop goes out together.
+      if (!this.#busy && this.#waiting.length === 1) setImmediate(() => this.#flush());
+    });
+  }
+
+  /** Takes no more requests and waits until none is left. */
+  async drain(): Promise<void> {
+    this.#closed = true;
+    if (this.#held === 0) return;
+    await new Promise<void>((resolve) => {
+      this.#onDrained = resolve;
+    });
+  }
+
+  #flush(): void {
+    if (!this.#busy && this.#waiting.length > 0) void this.#commit(this.#take());
+  }
+
+  #take(): readonly Entry[] {
+    const names = new Set<string>();
+    const taken: Entry[] = [];
+    const left: Entry[] = [];
+    let events = 0;
+    for (const entry of this.#waiting) {
+      const fits = events === 0 || events + entry.keyed.events.length <= MAX_EVENTS_TOGETHER;
+      if (!fits || names.has(entry.name)) {
+        left.push(entry);
+      } else {
+        taken.push(entry);
+        events += entry.keyed.events.length;
+      }
+      // Whoever comes later with the key of one that is left must not overtake it.
+      names.add(entry.name);
+    }
+    this.#waiting = left;
+    return taken;
+  }
+
+  async #commit(batch: readonly Entry[]): Promise<void> {
+    this.#busy = true;
+    const outcomes = await this.#options.write(batch.map(({ keyed }) => keyed));
+    this.#busy = false;
+    for (const { keyed, bytes } of batch) {
+      this.#held -= keyed.events.length;
+      this.#heldBytes -= bytes;
+    }
+    this.#flush();
+    for (const [index, entry] of batch.entries()) {
+      const outcome = outcomes[index];
+      if (outcome === undefined) throw new Error('Keyed requests were written without an outcome for each.');
+      entry.resolve(outcome);
+    }
+    if (this.#held === 0) this.#onDrained?.();
+  }
+}

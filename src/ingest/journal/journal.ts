@@ -1,0 +1,374 @@
+/** The journal: where accepted events are kept on disk while the database can not be reached. */
+import { join } from 'node:path';
+import type { Logger } from 'pino';
+import { Rejection } from '../../errors.ts';
+import { FAULT, timestamp } from '../../storage/write/event-writer.ts';
+import type { AcceptedEvent } from '../commit-buffer.ts';
+import { type Claim, claimFolder } from './claim.ts';
+import { type JournalFile, type JournalFiles, SYSTEM_FILES } from './files.ts';
+import { type Leftover, leftoversOf, SEGMENT_NAME, segmentName } from './leftovers.ts';
+import {
+  encodeBody,
+  encodeFrame,
+  encodeHeader,
+  HEADER_BYTES,
+  newHeader,
+  RECORD_OVERHEAD_BYTES,
+  readSegment,
+  type SegmentHeader,
+} from './segment.ts';
+
+export interface JournalOptions {
+  /** JOURNAL_DIR. Each process takes a folder of its own in it. */
+  readonly folder: string;
+  /** Tells the database that these events belong to from every other: 32 hexadecimal digits. */
+  readonly database: string;
+  /** Ceiling of what waits, in bytes of files. */
+  readonly maxBytes: number;
+  readonly log: Logger;
+  readonly files?: JournalFiles;
+}
+
+/** What the journal holds and has done since the start, for metrics. */
+export interface JournalStats {
+  /** Events on disk that are not in the database yet. */
+  readonly waitingEvents: number;
+  readonly waitingBytes: number;
+  readonly appendedEvents: number;
+  readonly replayedEvents: number;
+  /** Events that the database refused at their replay; they are in refused.ndjson. */
+  readonly refusedEvents: number;
+  /** Writes to the journal that failed, and writes that found it full. */
+  readonly failures: number;
+  /** Files that were damaged; they are kept under another name. */
+  readonly damagedSegments: number;
+}
+
+/** A segment that waits for its replay. */
+export interface WaitingSegment {
+  readonly path: string;
+  /** Bytes up to which it is read: what lies behind them was refused. */
+  readonly length: number;
+  readonly events: number;
+  /** To be given back when the last segment of another process's folder is done. */
+  readonly claim: Claim | null;
+}
+
+/** A segment that is being written. */
+interface OpenSegment {
+  readonly path: string;
+  readonly file: JournalFile;
+  readonly header: SegmentHeader;
+  /** Bytes that are on the disk. */
+  length: number;
+  events: number;
+}
+
+interface Append {
+  readonly body: Buffer;
+  readonly events: number;
+  readonly resolve: (refusal: Rejection | null) => void;
+}
+
+/** A replay reads a whole segment into memory. */
+const SEGMENT_BYTES = 16 * 1_048_576;
+/** Most processes that share a JOURNAL_DIR. */
+const MAX_FOLDERS = 1_000;
+
+const FULL = new Rejection('unavailable', 'The database is away and the journal is full; try again shortly.');
+const FAILED = new Rejection(
+  'unavailable',
+  'The database is away and the journal can not be written; try again shortly.',
+);
+const UNKNOWN = new Rejection(
+  'outcomeUnknown',
+  'The database is away, and the journal failed in a way that leaves open whether it has the event: it may be stored.',
+);
+
+export class Journal {
+  readonly #options: JournalOptions;
+  readonly #files: JournalFiles;
+  readonly #folder: string;
+  readonly #claim: Claim;
+  /** Oldest first. */
+  readonly #waiting: WaitingSegment[] = [];
+  #open: OpenSegment | null = null;
+  #queue: Append[] = [];
+  /** Whatever uses or changes the open segment, one after the other. */
+  #work: Promise<unknown> = Promise.resolve();
+  #sequence = 0;
+  #queuedBytes = 0;
+  #failing = false;
+  #stats = { appendedEvents: 0, replayedEvents: 0, refusedEvents: 0, failures: 0, damagedSegments: 0 };
+
+  private constructor(options: JournalOptions, folder: string, claim: Claim) {
+    this.#options = options;
+    this.#files = options.files ?? SYSTEM_FILES;
+    this.#folder = folder;
+    this.#claim = claim;
+  }
+
+  /**
+   * Takes a folder in JOURNAL_DIR, and what processes that are gone have left there.
+   * @throws OperatorError where a journal is left of another database
+   */
+  static async open(options: JournalOptions): Promise<Journal> {
+    const { files = SYSTEM_FILES } = options;
+    for (let number = 1; number <= MAX_FOLDERS; number += 1) {
+      const folder = join(options.folder, `writer-${number}`);
+      await files.makeFolder(folder);
+      const claim = await claimFolder(folder);
+      if (claim === null) continue;
+      const journal = new Journal(options, folder, claim);
+      try {
+        journal.#adopt(await leftoversOf(files, folder, options.database), null);
+        await journal.adoptLeftovers();
+      } catch (error) {
+        await journal.close();
+        throw error;
+      }
+      return journal;
+    }
+    throw new Error(`All of ${MAX_FOLDERS} folders in ${options.folder} are in use.`);
+  }
+
+  get stats(): JournalStats {
+    const open = this.#open;
+    return {
+      ...this.#stats,
+      waitingEvents: this.#waiting.reduce((sum, { events }) => sum + events, open?.events ?? 0),
+      waitingBytes: this.#waiting.reduce((sum, { length }) => sum + length, open?.length ?? 0),
+    };
+  }
+
+  /** False while the last write failed or found the journal full. */
+  get takesEvents(): boolean {
+    return !this.#failing;
+  }
+
+  get isEmpty(): boolean {
+    return this.#waiting.length === 0 && (this.#open?.events ?? 0) === 0;
+  }
+
+  /**
+   * Keeps a batch. What is appended while the disk is busy goes out with one write and one sync.
+   * @returns null once it is on the disk; why it is not, or that nobody can say. Never rejects
+   */
+  append(batch: readonly AcceptedEvent[]): Promise<Rejection | null> {
+    let body: Buffer;
+    try {
+      body = encodeBody(batch);
+    } catch (error) {
+      this.#options.log.error({ err: error, events: batch.length }, 'A batch can not be journaled');
+      return Promise.resolve(FAULT);
+    }
+    const bytes = RECORD_OVERHEAD_BYTES + body.length;
+    const header = this.#open === null ? HEADER_BYTES : 0;
+    if (this.stats.waitingBytes + this.#queuedBytes + header + bytes > this.#options.maxBytes) {
+      this.#fail({ maxBytes: this.#options.maxBytes }, 'The journal is full: events are refused');
+      return Promise.resolve(FULL);
+    }
+    this.#queuedBytes += bytes;
+    return new Promise((resolve) => {
+      this.#queue.push({ body, events: batch.length, resolve });
+      if (this.#queue.length === 1) void this.#exclusively(() => this.#writeQueue());
+    });
+  }
+
+  /** The oldest segment that waits; null where nothing does. What is appended later goes into another one. */
+  async oldest(): Promise<WaitingSegment | null> {
+    if (this.#waiting.length === 0 && (this.#open?.events ?? 0) > 0)
+      await this.#exclusively(() => this.#retire());
+    return this.#waiting[0] ?? null;
+  }
+
+  /** The batches of a segment, in their order. Damage is said in the log. */
+  async read(segment: WaitingSegment): Promise<{
+    readonly batches: readonly (readonly AcceptedEvent[])[];
+    readonly damaged: boolean;
+  }> {
+    const bytes = await this.#files.read(segment.path);
+    const { batches, events, tornBytes, damagedBytes } = readSegment(bytes.subarray(0, segment.length));
+    const context = { segment: segment.path, events };
+    if (tornBytes > 0)
+      this.#options.log.warn(
+        { ...context, tornBytes },
+        'The last write to the journal was cut off; it had not been acknowledged',
+      );
+    if (damagedBytes > 0)
+      this.#options.log.error(
+        { ...context, damagedBytes },
+        'The journal is damaged: its readable events are stored, and the file is kept as .corrupt',
+      );
+    return { batches, damaged: damagedBytes > 0 };
+  }
+
+  /** Keeps an event that the database refuses where a person can see to it. */
+  async setAside(event: AcceptedEvent): Promise<void> {
+    const { id, appId, typeId, createdAt, payload } = event;
+    const line = `{"id":"${id}","appId":${appId},"typeId":${typeId},"createdAt":"${timestamp(createdAt)}","payload":${payload}}\n`;
+    await this.#files.append(join(this.#options.folder, 'refused.ndjson'), line);
+    this.#stats.refusedEvents += 1;
+  }
+
+  /** Counts events that a replay has brought into the database. */
+  countReplayed(events: number): void {
+    this.#stats.replayedEvents += events;
+  }
+
+  /** The segment, the oldest one, is in the database: its file goes, or is kept under another name where it was damaged. */
+  async finish(segment: WaitingSegment, damaged: boolean): Promise<void> {
+    if (damaged) {
+      this.#stats.damagedSegments += 1;
+      await this.#files.rename(segment.path, `${segment.path}.corrupt`);
+    } else {
+      await this.#files.remove(segment.path);
+    }
+    this.#waiting.splice(this.#waiting.indexOf(segment), 1);
+    const { claim } = segment;
+    if (claim !== null && !this.#waiting.some((other) => other.claim === claim)) await claim.release();
+  }
+
+  /** Takes over what other processes left that are gone. @throws OperatorError where that is another database's */
+  async adoptLeftovers(): Promise<void> {
+    const names = (await this.#files.list(this.#options.folder)).filter((name) => /^writer-\d+$/.test(name));
+    for (const name of names) {
+      const folder = join(this.#options.folder, name);
+      if (folder === this.#folder || !(await this.#files.list(folder)).some(isSegment)) continue;
+      if (this.#waiting.some(({ path }) => path.startsWith(join(folder, '/')))) continue;
+      const claim = await claimFolder(folder);
+      if (claim === null) continue;
+      try {
+        const leftovers = await leftoversOf(this.#files, folder, this.#options.database);
+        this.#adopt(leftovers, claim);
+        if (leftovers.length === 0) await claim.release();
+      } catch (error) {
+        await claim.release();
+        throw error;
+      }
+    }
+  }
+
+  /** Takes no more events. What waits stays on the disk for the next start. */
+  async close(): Promise<void> {
+    await this.#exclusively(() => this.#retire());
+    await this.#claim.release();
+    await Promise.all(new Set(this.#waiting.map(({ claim }) => claim?.release())));
+  }
+
+  #adopt(leftovers: readonly Leftover[], claim: Claim | null): void {
+    for (const { path, length, events, sequence } of leftovers) {
+      this.#waiting.push({ path, length, events, claim });
+      if (claim === null) this.#sequence = Math.max(this.#sequence, sequence);
+    }
+  }
+
+  #exclusively<T>(work: () => Promise<T>): Promise<T> {
+    const done = this.#work.then(work);
+    this.#work = done.catch(() => undefined);
+    return done;
+  }
+
+  async #writeQueue(): Promise<void> {
+    const group = this.#queue;
+    this.#queue = [];
+    const outcome = await this.#write(group);
+    for (const { body, resolve } of group) {
+      this.#queuedBytes -= RECORD_OVERHEAD_BYTES + body.length;
+      resolve(outcome);
+    }
+  }
+
+  async #write(group: readonly Append[]): Promise<Rejection | null> {
+    let segment: OpenSegment;
+    try {
+      segment = await this.#writable();
+    } catch (error) {
+      this.#fail({ err: error }, 'The journal can not be written: events are refused');
+      return FAILED;
+    }
+    const { marker } = segment.header;
+    const records = group.flatMap(({ body, events }) => [encodeFrame(marker, body, events), body]);
+    const bytes = Buffer.concat(records);
+    try {
+      await segment.file.write(bytes, segment.length);
+      await segment.file.sync();
+    } catch (error) {
+      return await this.#takeBack(segment, error);
+    }
+    const events = group.reduce((sum, append) => sum + append.events, 0);
+    segment.length += bytes.length;
+    segment.events += events;
+    this.#stats.appendedEvents += events;
+    if (this.#failing) this.#options.log.info('The journal takes events again');
+    this.#failing = false;
+    return null;
+  }
+
+  /**
+   * After a write or a sync that failed nobody knows what of it is on the disk, and a second sync proves nothing about the
+   * first one's pages. So the file is cut back to what an earlier sync has proved, and not written any more.
+   */
+  async #takeBack(segment: OpenSegment, cause: unknown): Promise<Rejection> {
+    this.#open = null;
+    this.#wait(segment);
+    let outcome = FAILED;
+    try {
+      await segment.file.truncate(segment.length);
+    } catch (error) {
+      this.#options.log.error({ err: error, segment: segment.path }, 'The journal could not be cut back');
+      outcome = UNKNOWN;
+    }
+    await segment.file.close().catch(() => undefined); // The system closes it at the latest with the process.
+    this.#fail({ err: cause, segment: segment.path }, 'The journal can not be written: events are refused');
+    return outcome;
+  }
+
+  #fail(context: object, message: string): void {
+    this.#stats.failures += 1;
+    if (!this.#failing) this.#options.log.error(context, message);
+    this.#failing = true;
+  }
+
+  /** The segment that takes the next record: the open one until it is full, then a new one. */
+  async #writable(): Promise<OpenSegment> {
+    if (this.#open !== null && this.#open.length >= SEGMENT_BYTES) await this.#retire();
+    this.#open ??= await this.#create();
+    return this.#open;
+  }
+
+  async #create(): Promise<OpenSegment> {
+    this.#sequence += 1;
+    const path = join(this.#folder, segmentName(this.#sequence));
+    const header = newHeader(this.#options.database);
+    const file = await this.#files.create(path);
+    try {
+      await file.write(encodeHeader(header), 0);
+      await file.sync();
+      await this.#files.syncFolder(this.#folder);
+    } catch (error) {
+      // Nothing is in it, so nothing is lost with it, or replayed where it can not be removed.
+      await file.close().catch(() => undefined);
+      await this.#files.remove(path).catch(() => undefined);
+      throw error;
+    }
+    return { path, file, header, length: HEADER_BYTES, events: 0 };
+  }
+
+  async #retire(): Promise<void> {
+    const segment = this.#open;
+    if (segment === null) return;
+    this.#open = null;
+    await segment.file.close().catch(() => undefined); // All of it is synced.
+    if (segment.events > 0) this.#wait(segment);
+    else await this.#files.remove(segment.path);
+  }
+
+  #wait({ path, length, events }: OpenSegment): void {
+    this.#waiting.push({ path, length, events, claim: null });
+  }
+}
+
+function isSegment(name: string): boolean {
+  return SEGMENT_NAME.test(name);
+}

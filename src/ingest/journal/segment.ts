@@ -1,0 +1,215 @@
+/**
+ * The format of a journal's segment: a header and records, one record a batch.
+ *
+ * Header, written twice (so that rot in one copy costs nothing), 36 bytes a copy, numbers big-endian:
+ *   magic (8), marker (8, random), database (16), CRC-32 of these 32 bytes (4)
+ * Record:
+ *   marker (8), bytes of the body (4), events (4), CRC-32 of the body (4), CRC-32 of these 20 bytes (4), body
+ * Event in a body:
+ *   id (16), app (4), type (4), createdAt in milliseconds (8, a double), bytes of the payload (4), payload in UTF-8
+ *
+ * Every record begins with the marker of its segment, which nobody outside of the file knows: behind a damaged record
+ * the next one is found by looking for it, and its checksums tell whether it is one.
+ */
+import { randomBytes } from 'node:crypto';
+import { crc32 } from 'node:zlib';
+import type { AcceptedEvent } from '../commit-buffer.ts';
+
+const MAGIC = Buffer.from('TDMKJNL1');
+const MARKER_BYTES = 8;
+const DATABASE_BYTES = 16;
+const HEADER_COPY_BYTES = MAGIC.length + MARKER_BYTES + DATABASE_BYTES + 4;
+const FRAME_BYTES = MARKER_BYTES + 16;
+const EVENT_BYTES = 16 + 4 + 4 + 8 + 4;
+
+/** Bytes of a segment before its first record. */
+export const HEADER_BYTES = 2 * HEADER_COPY_BYTES;
+
+export interface SegmentHeader {
+  /** Begins every record of this segment; 8 bytes. */
+  readonly marker: Buffer;
+  /** The database whose events these are, 32 hexadecimal digits. */
+  readonly database: string;
+}
+
+/** A header for a new segment. */
+export function newHeader(database: string): SegmentHeader {
+  return { marker: randomBytes(MARKER_BYTES), database };
+}
+
+export function encodeHeader({ marker, database }: SegmentHeader): Buffer {
+  const facts = Buffer.concat([MAGIC, marker, Buffer.from(database, 'hex')]);
+  const copy = Buffer.concat([facts, checksum(facts)]);
+  return Buffer.concat([copy, copy]);
+}
+
+function checksum(bytes: Uint8Array): Buffer {
+  const sum = Buffer.alloc(4);
+  sum.writeUInt32BE(crc32(bytes));
+  return sum;
+}
+
+const ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
+
+/**
+ * The events of a batch as the body of a record.
+ * @throws where an id is no UUID: it would shift what comes behind it, under a checksum that is right
+ */
+export function encodeBody(batch: readonly AcceptedEvent[]): Buffer {
+  const sizes = batch.map(({ payload }) => Buffer.byteLength(payload));
+  const body = Buffer.allocUnsafe(sizes.reduce((sum, size) => sum + EVENT_BYTES + size, 0));
+  let at = 0;
+  for (const [index, event] of batch.entries()) {
+    const size = sizes[index] ?? 0;
+    if (!ID.test(event.id)) throw new Error('The id of an event is no UUID.');
+    at += body.write(event.id.replaceAll('-', ''), at, 'hex');
+    at = body.writeUInt32BE(event.appId, at);
+    at = body.writeUInt32BE(event.typeId, at);
+    at = body.writeDoubleBE(event.createdAt, at);
+    at = body.writeUInt32BE(size, at);
+    at += body.write(event.payload, at, 'utf8');
+  }
+  return body;
+}
+
+/** Bytes of a record around its body. */
+export const RECORD_OVERHEAD_BYTES = FRAME_BYTES;
+
+/** What goes before a body to make it a record. */
+export function encodeFrame(marker: Buffer, body: Buffer, events: number): Buffer {
+  const frame = Buffer.alloc(FRAME_BYTES);
+  marker.copy(frame);
+  frame.writeUInt32BE(body.length, MARKER_BYTES);
+  frame.writeUInt32BE(events, MARKER_BYTES + 4);
+  frame.writeUInt32BE(crc32(body), MARKER_BYTES + 8);
+  frame.writeUInt32BE(crc32(frame.subarray(0, MARKER_BYTES + 12)), MARKER_BYTES + 12);
+  return frame;
+}
+
+/** What a segment's bytes hold. */
+export interface SegmentContents {
+  /** Null where neither copy can be read: then nothing else can. */
+  readonly header: SegmentHeader | null;
+  readonly batches: readonly (readonly AcceptedEvent[])[];
+  readonly events: number;
+  /** Bytes at the end that are the beginning of a record: its write was cut off, so it was never acknowledged. */
+  readonly tornBytes: number;
+  /** Bytes that were whole once, or may have been: something has changed them. */
+  readonly damagedBytes: number;
+}
+
+/** Reads a segment. Never throws: what can not be read is counted. */
+export function readSegment(bytes: Buffer): SegmentContents {
+  const { header, damagedBytes: damagedHeader } = readHeader(bytes);
+  const batches: AcceptedEvent[][] = [];
+  let damagedBytes = damagedHeader;
+  let tornBytes = 0;
+  let at = HEADER_BYTES;
+  while (header !== null && at < bytes.length) {
+    const record = readRecord(bytes, at, header.marker);
+    if (record !== null) {
+      batches.push(record.batch);
+      at = record.end;
+      continue;
+    }
+    const next = nextRecord(bytes, at + 1, header.marker);
+    if (next === -1 && isTorn(bytes.subarray(at), header.marker)) tornBytes = bytes.length - at;
+    else damagedBytes += (next === -1 ? bytes.length : next) - at;
+    at = next === -1 ? bytes.length : next;
+  }
+  if (header === null && bytes.length > 0) {
+    // Records follow only once the header is on the disk: a shorter file never had one.
+    if (bytes.length < HEADER_BYTES || isZero(bytes)) tornBytes = bytes.length;
+    else damagedBytes = bytes.length;
+  }
+  const events = batches.reduce((sum, batch) => sum + batch.length, 0);
+  return { header, batches, events, tornBytes, damagedBytes };
+}
+
+function readHeader(bytes: Buffer): { header: SegmentHeader | null; damagedBytes: number } {
+  const copies = [readHeaderCopy(bytes, 0), readHeaderCopy(bytes, HEADER_COPY_BYTES)];
+  const header = bytes.length < HEADER_BYTES ? null : (copies.find((copy) => copy !== null) ?? null);
+  const bad = copies.filter((copy) => copy === null).length;
+  return { header, damagedBytes: header === null ? 0 : bad * HEADER_COPY_BYTES };
+}
+
+function readHeaderCopy(bytes: Buffer, from: number): SegmentHeader | null {
+  const copy = bytes.subarray(from, from + HEADER_COPY_BYTES);
+  if (copy.length < HEADER_COPY_BYTES || !copy.subarray(0, MAGIC.length).equals(MAGIC)) return null;
+  const facts = copy.subarray(0, -4);
+  if (crc32(facts) !== copy.readUInt32BE(facts.length)) return null;
+  const marker = Buffer.from(facts.subarray(MAGIC.length, MAGIC.length + MARKER_BYTES));
+  return { marker, database: facts.toString('hex', MAGIC.length + MARKER_BYTES) };
+}
+
+interface Frame {
+  readonly bodyBytes: number;
+  readonly events: number;
+  readonly bodySum: number;
+}
+
+function readFrame(bytes: Buffer, at: number, marker: Buffer): Frame | null {
+  const frame = bytes.subarray(at, at + FRAME_BYTES);
+  if (frame.length < FRAME_BYTES || !frame.subarray(0, MARKER_BYTES).equals(marker)) return null;
+  if (crc32(frame.subarray(0, MARKER_BYTES + 12)) !== frame.readUInt32BE(MARKER_BYTES + 12)) return null;
+  return {
+    bodyBytes: frame.readUInt32BE(MARKER_BYTES),
+    events: frame.readUInt32BE(MARKER_BYTES + 4),
+    bodySum: frame.readUInt32BE(MARKER_BYTES + 8),
+  };
+}
+
+function readRecord(
+  bytes: Buffer,
+  at: number,
+  marker: Buffer,
+): { batch: AcceptedEvent[]; end: number } | null {
+  const frame = readFrame(bytes, at, marker);
+  if (frame === null) return null;
+  const end = at + FRAME_BYTES + frame.bodyBytes;
+  const body = bytes.subarray(at + FRAME_BYTES, end);
+  if (body.length < frame.bodyBytes || crc32(body) !== frame.bodySum) return null;
+  const batch = decodeBody(body, frame.events);
+  return batch === null ? null : { batch, end };
+}
+
+/** Where the next whole record begins; -1 where there is none. */
+function nextRecord(bytes: Buffer, from: number, marker: Buffer): number {
+  for (let at = bytes.indexOf(marker, from); at !== -1; at = bytes.indexOf(marker, at + 1))
+    if (readRecord(bytes, at, marker) !== null) return at;
+  return -1;
+}
+
+/**
+ * Whether the last bytes of a segment are a record that was not written to its end: they stop before it, or they end in
+ * what a file system shows for blocks that were never written. A payload ends in a brace.
+ */
+function isTorn(rest: Buffer, marker: Buffer): boolean {
+  if (rest.length < FRAME_BYTES || isZero(rest.subarray(-2))) return true;
+  const frame = readFrame(rest, 0, marker);
+  return frame !== null && FRAME_BYTES + frame.bodyBytes > rest.length;
+}
+
+function isZero(bytes: Buffer): boolean {
+  return bytes.every((byte) => byte === 0);
+}
+
+/** The checksum has proved that the body is what was written; null where that was not what {@link encodeBody} makes. */
+function decodeBody(body: Buffer, events: number): AcceptedEvent[] | null {
+  const batch: AcceptedEvent[] = [];
+  let at = 0;
+  while (batch.length < events) {
+    if (at + EVENT_BYTES > body.length) return null;
+    const hex = body.toString('hex', at, at + 16);
+    const size = body.readUInt32BE(at + 32);
+    batch.push({
+      id: `${hex.slice(0, 8)}-${hex.slice(8, 12)}-${hex.slice(12, 16)}-${hex.slice(16, 20)}-${hex.slice(20)}`,
+      appId: body.readUInt32BE(at + 16),
+      typeId: body.readUInt32BE(at + 20),
+      createdAt: body.readDoubleBE(at + 24),
+      payload: body.toString('utf8', at + EVENT_BYTES, at + EVENT_BYTES + size),
+    });
+    at += EVENT_BYTES + size;
+  }
+  return at === body.length ? batch : null;
+}

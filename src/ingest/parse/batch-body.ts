@@ -1,0 +1,103 @@
+/** The body of a batch: text → events, each read or refused by itself, without keeping other requests waiting. */
+import { Rejection } from '../../errors.ts';
+import { type BatchEvent, parseBatchEvent, TypeReferences } from './batch-event.ts';
+import { documentPieces, linePieces, type Piece } from './batch-text.ts';
+import { EventScanner } from './event-scan.ts';
+
+export interface BatchLimits {
+  readonly maxEvents: number;
+  /** Of one event, as of the body of one that comes alone. */
+  readonly maxEventBytes: number;
+}
+
+/**
+ * How long the event loop is kept at a time, in milliseconds: 10,000 events of 200 bytes take some 25 to read, and
+ * whoever else posts meanwhile should not notice.
+ */
+const SLICE_MS = 4;
+
+/** Media types of newline-delimited JSON; whatever else a body calls itself, it is one JSON document. */
+const LINES = new Set([
+  'application/x-ndjson',
+  'application/ndjson',
+  'application/jsonl',
+  'application/x-jsonlines',
+]);
+
+/** Whether a Content-Type says that each line is an event. */
+export function isLineDelimited(contentType: string): boolean {
+  return LINES.has((contentType.split(';')[0] ?? '').trim().toLowerCase());
+}
+
+/**
+ * Reads a batch. What is no event is refused in its place; a document that is no JSON, or no batch, as a whole.
+ * @param lines whether each line is an event
+ */
+export async function readBatch(
+  text: string,
+  lines: boolean,
+  limits: BatchLimits,
+): Promise<readonly (BatchEvent | Rejection)[] | Rejection> {
+  const types = new TypeReferences();
+  const scanner = new EventScanner(types, limits.maxEventBytes);
+  const pieces = lines ? linePieces(text, scanner) : documentPieces(text, scanner);
+  const read: (BatchEvent | Rejection)[] = [];
+  let pausedAt = performance.now();
+  for (;;) {
+    const { done, value: piece } = pieces.next();
+    if (done === true) {
+      if ('problem' in piece) return invalid(piece.problem);
+      return checkedCount(read.slice(read.length - piece.events), limits);
+    }
+    const event = readPiece(piece, types, limits);
+    if (event === NOT_JSON && !lines) return event;
+    if (event === NOT_JSON) read.push(BAD_LINE);
+    else if (piece.kind === 'event' && event !== null) read.push(event);
+    else if (event instanceof Rejection) return event;
+    // An array that does not count, because another one of its name follows, may be as long as any.
+    if (read.length > 2 * limits.maxEvents) return tooMany(limits);
+    if (performance.now() - pausedAt < SLICE_MS) continue;
+    await new Promise(setImmediate);
+    pausedAt = performance.now();
+  }
+}
+
+const NOT_JSON = invalid('The body is not valid JSON.');
+const BAD_LINE = invalid('The line is not valid JSON.');
+
+/** @returns null for what is no event and nothing wrong */
+function readPiece(
+  piece: Piece,
+  types: TypeReferences,
+  { maxEventBytes }: BatchLimits,
+): BatchEvent | Rejection | null {
+  const { kind, text } = piece;
+  if (3 * text.length > maxEventBytes && Buffer.byteLength(text) > maxEventBytes) {
+    const what = kind === 'event' ? 'An event' : 'A field beside "events"';
+    return new Rejection('payloadTooLarge', `${what} may have at most ${maxEventBytes} bytes.`);
+  }
+  if (kind === 'event' && piece.read !== null) return piece.read;
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    return NOT_JSON;
+  }
+  return kind === 'event' ? parseBatchEvent(text, value, types) : null;
+}
+
+function checkedCount(
+  events: readonly (BatchEvent | Rejection)[],
+  limits: BatchLimits,
+): readonly (BatchEvent | Rejection)[] | Rejection {
+  if (events.length === 0) return invalid('The batch has no events.');
+  return events.length > limits.maxEvents ? tooMany(limits) : events;
+}
+
+function tooMany({ maxEvents }: BatchLimits): Rejection {
+  return invalid(`A batch may have at most ${maxEvents} events.`);
+}
+
+function invalid(details: string): Rejection {
+  return new Rejection('invalidBody', details);
+}

@@ -1,0 +1,45 @@
+/** The boundary before which retention lets nothing be read: what is dated back behind it would be stored for nobody. */
+import type { Sql } from '../storage/connect.ts';
+import { LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
+import { keptFrom } from './event-time.ts';
+
+export interface RetentionBoundaryOptions {
+  readonly sql: Sql;
+  /** RETENTION_DAYS */
+  readonly retentionDays: number;
+  /** How long the boundary is believed, in milliseconds. It moves once a day, by whole days. */
+  readonly cacheMs: number;
+  /** How a look-up goes while the database is away. */
+  readonly outage?: LookupOutage;
+  /** Milliseconds since 1970. */
+  readonly now: () => number;
+}
+
+export class RetentionBoundary {
+  readonly #options: RetentionBoundaryOptions;
+  readonly #boundary: LookupCache<number>;
+
+  constructor(options: RetentionBoundaryOptions) {
+    this.#options = options;
+    this.#boundary = new LookupCache({
+      load: () => readBoundary(options.sql),
+      max: 1,
+      maxNegatives: 1,
+      ttlMs: options.cacheMs,
+      now: options.now,
+      outage: options.outage,
+    });
+  }
+
+  /** Milliseconds since 1970, at least 0: of the database's boundary and the one that the setting asks for the later. */
+  async boundary(): Promise<number> {
+    const { retentionDays, now } = this.#options;
+    return Math.max((await this.#boundary.get('')) ?? 0, keptFrom(retentionDays, now()));
+  }
+}
+
+async function readBoundary(sql: Sql): Promise<number> {
+  const [row] = await sql<{ boundary: number }[]>`
+    SELECT (extract(epoch FROM greatest(readable_from, '1970-01-01Z')) * 1000)::float8 AS boundary FROM retention`;
+  return row?.boundary ?? 0;
+}

@@ -1,0 +1,53 @@
+/** GET /metrics: the service's figures, for Prometheus. */
+import { timingSafeEqual } from 'node:crypto';
+import { Rejection } from './errors.ts';
+import { bearerToken } from './http/bearer.ts';
+import { isFromThisMachine, isLoopbackName, LOCALITY_HEADERS } from './http/client-address.ts';
+import type { Exchange } from './http/exchange.ts';
+import type { Route } from './http/route.ts';
+import { EXPOSITION_TYPE } from './metrics/metrics.ts';
+import { digestOf } from './token-text.ts';
+
+export interface MetricsRouteOptions {
+  /** All figures in Prometheus' text format. */
+  readonly stats: () => Promise<string>;
+  /** METRICS_TOKEN, empty where it is not set. */
+  readonly token: string;
+  /** PUBLIC_URL, empty where it is not set. */
+  readonly publicUrl: string;
+  /** TRUST_PROXY */
+  readonly trustedProxies: number;
+}
+
+/**
+ * 403 and not 404: that there is this path is no secret, and whoever sets up a scrape is told what is missing. One answer
+ * for no token and a wrong one.
+ */
+const DENIED = new Rejection(
+  'accessDenied',
+  'Ask from the machine that the service runs on, or send "Authorization: Bearer <METRICS_TOKEN>".',
+);
+
+export function metricsRoute({ stats, token, publicUrl, trustedProxies }: MetricsRouteOptions): Route {
+  const wanted = token === '' ? null : digestOf(token);
+  // A proxy that marks nothing makes every request look local. Where the service is known by another machine's name, and
+  // nobody has said that its proxies tell where requests come from, there may be such a one.
+  const hasLocals = publicUrl === '' || isLoopbackName(new URL(publicUrl).hostname) || trustedProxies > 0;
+  const isAllowed = (exchange: Exchange): boolean =>
+    (hasLocals && isFromThisMachine(exchange)) || carries(exchange, wanted);
+  return {
+    method: 'GET',
+    path: '/metrics',
+    isEssential: true,
+    headers: ['authorization', ...LOCALITY_HEADERS],
+    remoteAddress: true,
+    handle: async (exchange) =>
+      isAllowed(exchange) ? { status: 200, body: await stats(), contentType: EXPOSITION_TYPE } : DENIED,
+  };
+}
+
+/** Whether the request's bearer token is the one of this digest. */
+function carries(exchange: Exchange, wanted: Buffer | null): boolean {
+  const sent = bearerToken(exchange.header('authorization'));
+  return wanted !== null && sent !== null && timingSafeEqual(digestOf(sent), wanted);
+}

@@ -1,0 +1,169 @@
+/** The live feeds of this process: who watches which app, for how long he may, and that he hears something now and then. */
+import type { Logger } from 'pino';
+import { Rejection } from '../../errors.ts';
+import type { AnswerStream, StreamAnswer } from '../../http/stream.ts';
+import type { Sql } from '../../storage/connect.ts';
+import { decodePosition } from '../../storage/feed-cursor.ts';
+import { Follower, type Watcher } from './follower.ts';
+import * as messages from './messages.ts';
+
+/** Who wants to watch what. */
+export interface Viewer {
+  /** The session's digest. */
+  readonly session: Buffer;
+  /** Internal ids. */
+  readonly userId: number;
+  readonly appId: number;
+}
+
+export interface LiveFeedsOptions {
+  readonly sql: Sql;
+  /** For who may watch: apart from what they watch, so that nothing slow keeps a feed open whose access has ended. */
+  readonly accessSql: Sql;
+  /** Of these sessions, those that are valid now. Asking is no use of them. */
+  readonly validSessions: (digests: readonly Buffer[]) => Promise<ReadonlySet<string>>;
+  readonly log: Logger;
+  /** Milliseconds since 1970. */
+  readonly wall: () => number;
+  /** Milliseconds of a monotonic clock. */
+  readonly monotonic: () => number;
+}
+
+/** Streams of one account, and of one process. */
+const MOST_PER_USER = 20;
+const MOST_STREAMS = 500;
+
+/** How often access is asked for again, and heartbeats are looked at. */
+const BEAT_MS = 800;
+const HEARTBEAT_MS = 15_000;
+
+const TOO_MANY_OF_USER = new Rejection(
+  'tooManyStreams',
+  `An account may have ${MOST_PER_USER} live feeds open; close one.`,
+  { retryAfterSeconds: 10 },
+);
+const TOO_MANY = new Rejection('unavailable', 'Too many live feeds are open; try again later.', {
+  retryAfterSeconds: 10,
+});
+
+interface OpenFeed extends Viewer {
+  readonly stream: AnswerStream;
+  /** When something was last sent, by the monotonic clock. */
+  sentAt: number;
+}
+
+export class LiveFeeds {
+  readonly #options: LiveFeedsOptions;
+  readonly #feeds = new Set<OpenFeed>();
+  readonly #followers = new Map<number, Follower>();
+  #beat: NodeJS.Timeout | null = null;
+  #checking: Promise<void> | null = null;
+
+  constructor(options: LiveFeedsOptions) {
+    this.#options = options;
+  }
+
+  /**
+   * Opens a feed.
+   * @param lastEventId the id of the last message that the viewer has had; empty: begins now
+   */
+  open(viewer: Viewer, lastEventId: string): StreamAnswer | Rejection {
+    const ofUser = [...this.#feeds].filter(({ userId }) => userId === viewer.userId);
+    if (ofUser.length >= MOST_PER_USER) return TOO_MANY_OF_USER;
+    if (this.#feeds.size >= MOST_STREAMS) return TOO_MANY;
+    const from = lastEventId === '' ? 'fresh' : (decodePosition(lastEventId) ?? 'anew');
+    return {
+      status: 200,
+      contentType: 'text/event-stream',
+      // nginx would gather the answer, as it does those that end.
+      headers: { 'X-Accel-Buffering': 'no' },
+      filler: messages.COMMENT,
+      open: (stream) => this.#start(viewer, from, stream),
+    };
+  }
+
+  #start(viewer: Viewer, from: Watcher['from'], stream: AnswerStream): void {
+    const { monotonic } = this.#options;
+    const feed: OpenFeed = { ...viewer, stream, sentAt: monotonic() };
+    const watcher: Watcher = { from, send: (message) => this.#send(feed, message) };
+    const follower = this.#followerOf(viewer.appId);
+    this.#feeds.add(feed);
+    stream.whenClosed(() => {
+      this.#feeds.delete(feed);
+      follower.leave(watcher);
+      if (!follower.isWatched) this.#followers.delete(viewer.appId);
+      if (this.#feeds.size === 0) this.#rest();
+    });
+    this.#send(feed, messages.HELLO);
+    // It may have been its reader's last: then it has been left behind already.
+    if (stream.isClosed) return;
+    follower.join(watcher);
+    this.#beat ??= setInterval(() => this.#onBeat(), BEAT_MS);
+  }
+
+  #followerOf(appId: number): Follower {
+    const known = this.#followers.get(appId);
+    if (known !== undefined) return known;
+    const { sql, log, wall, monotonic } = this.#options;
+    const follower = new Follower({ sql, appId, now: wall, monotonic, log });
+    this.#followers.set(appId, follower);
+    return follower;
+  }
+
+  #send(feed: OpenFeed, message: Buffer): void {
+    feed.sentAt = this.#options.monotonic();
+    feed.stream.write(message);
+  }
+
+  #onBeat(): void {
+    const now = this.#options.monotonic();
+    for (const feed of this.#feeds)
+      if (now - feed.sentAt >= HEARTBEAT_MS) this.#send(feed, messages.HEARTBEAT);
+    this.#checking ??= this.#checkAccess().finally(() => {
+      this.#checking = null;
+    });
+  }
+
+  /** Ends the feeds whose session has ended, or whose viewer is no member any more, or whose app is gone. */
+  async #checkAccess(): Promise<void> {
+    const feeds = [...this.#feeds];
+    const { accessSql: sql, validSessions, log } = this.#options;
+    try {
+      const [sessions, members] = await Promise.all([
+        validSessions(feeds.map(({ session }) => session)),
+        sql<{ place: number }[]>`
+          SELECT (place - 1)::integer AS place
+            FROM unnest(${feeds.map(({ appId }) => appId)}::integer[], ${feeds.map(({ userId }) => userId)}::integer[])
+                   WITH ORDINALITY AS feed (app_id, user_id, place)
+            JOIN app_members USING (app_id, user_id)`,
+      ]);
+      const isMember = new Set(members.map(({ place }) => place));
+      for (const [place, feed] of feeds.entries()) {
+        if (!sessions.has(feed.session.toString('hex'))) this.#end(feed, 'session');
+        else if (!isMember.has(place)) this.#end(feed, 'access');
+      }
+    } catch (error) {
+      // While the database is away nothing is told either; the next beat asks again.
+      log.debug({ err: error }, 'The access to live feeds could not be checked');
+    }
+  }
+
+  #end(feed: OpenFeed, reason: messages.EndReason): void {
+    this.#send(feed, messages.end(reason));
+    feed.stream.end();
+  }
+
+  #rest(): void {
+    if (this.#beat !== null) clearInterval(this.#beat);
+    this.#beat = null;
+  }
+
+  /** Ends every feed; the streams' clients may come again elsewhere. */
+  async close(): Promise<void> {
+    const followers = [...this.#followers.values()];
+    for (const { stream } of this.#feeds) stream.end();
+    this.#rest();
+    await Promise.all(followers.map((follower) => follower.stop()));
+    await this.#checking;
+  }
+}

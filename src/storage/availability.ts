@@ -1,0 +1,149 @@
+/** Whether the database answers, and whether it takes writes: asked all the time, so that nobody has to find out by waiting. */
+import type { Logger } from 'pino';
+import type { DatabaseAddress } from './connect.ts';
+import { ConnectionLost, CopyConnection } from './write/copy-connection.ts';
+
+export interface AvailabilityOptions {
+  readonly address: DatabaseAddress;
+  readonly log: Logger;
+  /** Milliseconds of a monotonic clock. */
+  readonly now: () => number;
+  /** Tries to write what waits, where something does. @returns false where the database does not take it */
+  readonly proveWritable: () => Promise<boolean>;
+  /** The database does not answer: connections to it are of no further use. */
+  readonly onUnreachable: () => void;
+  /** The database takes writes again. */
+  readonly onWritable: () => void;
+}
+
+/** Between two questions while all is well; the second one that stays without an answer counts. */
+const HEARTBEAT_MS = 500;
+/** Between two questions while something is wrong. */
+const PROBE_MS = 250;
+/** An answer that takes longer than this is late. */
+const LATE_MS = 250;
+const TIMEOUT = { connectMs: 700, answerMs: 700 } as const;
+/** Unanswered questions in a row after which a database counts as gone that was there until then. */
+const MISSES = 2;
+
+type Answer = 'writable' | 'read-only' | 'refused' | 'silent';
+
+export class Availability {
+  readonly #options: AvailabilityOptions;
+  readonly #connection: CopyConnection;
+  #reachable = true;
+  #writable = true;
+  #misses = 0;
+  /** When the question was asked that waits for its answer. */
+  #askedAt: number | null = null;
+  /** Since when something is wrong. */
+  #since = 0;
+  #timer: NodeJS.Timeout | null = null;
+  #round: Promise<void> | null = null;
+  #stopped = false;
+
+  constructor(options: AvailabilityOptions) {
+    this.#options = options;
+    this.#connection = new CopyConnection(options.address, 'tidemark probe', TIMEOUT);
+  }
+
+  /** False while the database does not answer. */
+  get reachable(): boolean {
+    return this.#reachable;
+  }
+
+  /** False while it does not take batches: then each would only lose time on finding that out. */
+  get writable(): boolean {
+    return this.#writable;
+  }
+
+  /** True where it may be gone: a question is late or was not answered, or a write has failed. */
+  get suspect(): boolean {
+    const isLate = this.#askedAt !== null && this.#options.now() - this.#askedAt >= LATE_MS;
+    return isLate || this.#misses > 0 || !this.#writable;
+  }
+
+  start(): void {
+    this.#schedule(HEARTBEAT_MS);
+  }
+
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    if (this.#timer !== null) clearTimeout(this.#timer);
+    await this.#round;
+    await this.#connection.close();
+  }
+
+  /** A batch could not be stored for want of a database that takes it. */
+  writeFailed(): void {
+    if (!this.#writable) return;
+    this.#writable = false;
+    this.#since = this.#options.now();
+    this.#options.log.warn('The database takes no events now');
+    if (this.#round === null) this.#schedule(0);
+  }
+
+  #schedule(delay: number): void {
+    if (this.#stopped) return;
+    if (this.#timer !== null) clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => {
+      this.#round = this.#ask().finally(() => {
+        this.#round = null;
+        this.#schedule(this.#writable ? HEARTBEAT_MS : PROBE_MS);
+      });
+    }, delay);
+    this.#timer.unref();
+  }
+
+  async #ask(): Promise<void> {
+    this.#askedAt = this.#options.now();
+    const answer = await this.#answer();
+    this.#askedAt = null;
+    if (this.#stopped) return;
+    if (answer === 'refused' || answer === 'silent') {
+      this.#misses += 1;
+      // A database that was well until now may only be busy; one that refuses is not there.
+      if (answer === 'refused' || this.#misses >= MISSES || !this.#writable) this.#lose();
+      return;
+    }
+    this.#misses = 0;
+    if (!this.#reachable) this.#options.log.info(this.#outage(), 'The database answers again');
+    this.#reachable = true;
+    if (answer === 'read-only' || this.#writable) return;
+    if (!(await this.#options.proveWritable())) return;
+    this.#writable = true;
+    this.#options.log.info(this.#outage(), 'The database takes events again');
+    this.#options.onWritable();
+  }
+
+  #lose(): void {
+    if (!this.#reachable) return;
+    if (this.#writable) this.#since = this.#options.now();
+    this.#reachable = false;
+    this.#writable = false;
+    this.#options.log.warn('The database can not be reached');
+    this.#options.onUnreachable();
+  }
+
+  #outage(): { ms: number } {
+    return { ms: Math.round(this.#options.now() - this.#since) };
+  }
+
+  async #answer(): Promise<Answer> {
+    const ask = (): Promise<{ readonly rows: readonly { state: Answer }[] }> =>
+      this.#connection.query(
+        "SELECT CASE current_setting('transaction_read_only') WHEN 'off' THEN 'writable' ELSE 'read-only' END AS state",
+        [],
+      );
+    try {
+      // A connection may have been closed while nobody looked: a second try makes a new one.
+      const { rows } = await ask().catch((error: unknown) => {
+        if (error instanceof ConnectionLost && error.sent && !error.timedOut) return ask();
+        throw error;
+      });
+      return rows[0]?.state ?? 'silent';
+    } catch (error) {
+      return error instanceof ConnectionLost && error.timedOut ? 'silent' : 'refused';
+    }
+  }
+}

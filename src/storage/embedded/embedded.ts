@@ -1,0 +1,313 @@
+import { dirname, join, resolve } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import pg from 'pg';
+import { OperatorError } from '../../errors.ts';
+import { platformPackage, STATE_FOLDER, usableBinaries } from './binaries.ts';
+import {
+  checkVersion,
+  clusterOwner,
+  createCluster,
+  DATABASE,
+  explained,
+  findCluster,
+  openDataFolder,
+  writeSettings,
+} from './cluster.ts';
+import { isRunning, PostmasterStart, readPostmaster, stopPostmaster } from './postmaster.ts';
+import { socketFolder } from './socket.ts';
+import { isRoot, unprivilegedUser } from './user.ts';
+
+/** PostgreSQL in a folder, and our share in it. */
+export interface EmbeddedPostgres {
+  /** How to connect: host is the folder of the Unix socket. No password is asked for. */
+  readonly connection: {
+    readonly host: string;
+    readonly port: number;
+    readonly user: string;
+    readonly database: string;
+  };
+  /**
+   * Leaves; the last one out stops PostgreSQL (fast shutdown) and waits until it is gone. Close your own connections
+   * before: the shutdown ends them.
+   */
+  close(): Promise<void>;
+}
+
+export interface EmbeddedOptions {
+  /** DATA_DIR; made if need be. */
+  readonly dataDir: string;
+  readonly log: { info(message: string): void; warn(message: string): void };
+  /** Start PostgreSQL again whenever it dies while we use it. */
+  readonly supervise?: boolean;
+}
+
+/** Every user of the folder holds this session lock shared; who gets it exclusively is alone. Keys: 'tide', 1. */
+const HOLDER_LOCK = '1953064037, 1';
+
+const POLL_MS = 50;
+/** After this long we say that we wait, and ask less often: PostgreSQL logs every refusal. */
+const PATIENT_MS = 5_000;
+const PATIENT_POLL_MS = 500;
+/** How long PostgreSQL may give no sign of life. */
+const SILENCE_MS = 60_000;
+/** How long it may say that it is starting or stopping: replaying 4 GB of write-ahead log takes minutes. */
+const RECOVERY_MS = 15 * 60_000;
+/** How long the processes of a killed PostgreSQL may keep a new one from starting; two seconds are usual. */
+const LEFTOVERS_MS = 20_000;
+const BACK_OFF_MS = { first: 100, most: 5_000 };
+
+/**
+ * Opens the PostgreSQL of a data folder: makes it at first, starts it unless it is running, and shares it with every
+ * other process that opens the same folder. Those come and go in any order.
+ * @throws OperatorError for whatever the person at the keyboard can put right.
+ */
+export async function openEmbedded(options: EmbeddedOptions): Promise<EmbeddedPostgres> {
+  const dataDir = await openDataFolder(resolve(options.dataDir));
+  const share = new Share(dataDir, options);
+  try {
+    await share.take(true);
+  } catch (error) {
+    throw explained(error, dataDir);
+  }
+  return share;
+}
+
+/** A session that holds the lock. */
+interface Holder {
+  readonly client: pg.Client;
+  /** Resolves when the session ends, however it does. */
+  readonly ended: Promise<unknown>;
+  readonly cluster: string;
+  readonly connection: EmbeddedPostgres['connection'];
+}
+
+/** What came of trying to become a holder. */
+type Attempt =
+  | { readonly state: 'held'; readonly holder: Holder }
+  /** PostgreSQL does not run. */
+  | { readonly state: 'absent' }
+  /** It is there and not ready; talking: it said so itself. */
+  | { readonly state: 'busy'; readonly talking: boolean };
+
+/** One user's share in the PostgreSQL of a folder. */
+class Share implements EmbeddedPostgres {
+  readonly #dataDir: string;
+  readonly #options: EmbeddedOptions;
+  readonly #closing = new AbortController();
+  #holder: Holder | undefined;
+  #connection: EmbeddedPostgres['connection'] | undefined;
+  #recovery: Promise<void> = Promise.resolve();
+  #closed: Promise<void> | undefined;
+
+  constructor(dataDir: string, options: EmbeddedOptions) {
+    this.#dataDir = dataDir;
+    this.#options = options;
+  }
+
+  get connection(): EmbeddedPostgres['connection'] {
+    if (this.#connection === undefined) throw new Error('the embedded PostgreSQL is not open');
+    return this.#connection;
+  }
+
+  /**
+   * Joins PostgreSQL, and watches over the session that holds our share.
+   * @param mayMake whether a cluster is made where there is none
+   */
+  async take(mayMake: boolean): Promise<void> {
+    const holder = await joinPostgres(this.#dataDir, this.#options.log, this.#closing.signal, mayMake);
+    this.#holder = holder;
+    this.#connection = holder.connection;
+    void holder.ended.then(() => {
+      if (this.#holder === holder) this.#lost();
+    });
+  }
+
+  close(): Promise<void> {
+    this.#closed ??= this.#close();
+    return this.#closed;
+  }
+
+  #lost(): void {
+    this.#holder = undefined;
+    if (this.#options.supervise !== true || this.#closing.signal.aborted) return;
+    this.#options.log.warn(`PostgreSQL in ${this.#dataDir} went away: starting it again`);
+    this.#recovery = this.#recover();
+  }
+
+  async #recover(): Promise<void> {
+    const { log } = this.#options;
+    let known = '';
+    for (
+      let pause = BACK_OFF_MS.first;
+      !this.#closing.signal.aborted;
+      pause = Math.min(2 * pause, BACK_OFF_MS.most)
+    ) {
+      try {
+        // A folder that vanished under a running server is no reason to begin empty.
+        await this.take(false);
+        log.info(`PostgreSQL in ${this.#dataDir} is back`);
+        return;
+      } catch (error) {
+        if (this.#closing.signal.aborted) return;
+        const message = error instanceof Error ? error.message : String(error);
+        if (message !== known) log.warn(`PostgreSQL in ${this.#dataDir} does not start: ${message}`);
+        known = message;
+      }
+      await pauseUnless(this.#closing.signal, pause);
+    }
+  }
+
+  async #close(): Promise<void> {
+    this.#closing.abort();
+    await this.#recovery;
+    const holder = this.#holder;
+    this.#holder = undefined;
+    if (holder !== undefined && (await leave(holder, this.#options.log))) return;
+    // The session was lost, but PostgreSQL may live: only the session was ended, or somebody started it again.
+    // A folder that is gone or spoilt meanwhile leaves nothing to stop.
+    const cluster = await findCluster(this.#dataDir).catch(() => undefined);
+    const attempt = cluster === undefined ? undefined : await tryToHold(cluster);
+    if (attempt?.state === 'held') await leave(attempt.holder, this.#options.log);
+  }
+}
+
+/** Comes to hold the lock, making and starting PostgreSQL where needed. */
+async function joinPostgres(
+  dataDir: string,
+  log: EmbeddedOptions['log'],
+  closing: AbortSignal,
+  mayMake: boolean,
+): Promise<Holder> {
+  const began = Date.now();
+  let lastSign = began;
+  let announced = false;
+  let leftoversSince: number | undefined;
+  let start: PostmasterStart | undefined;
+  for (;;) {
+    // One that we have started is waited for: somebody must be there to stop it.
+    if (start === undefined) closing.throwIfAborted();
+    const cluster = await findCluster(dataDir);
+    if (cluster === undefined && !mayMake)
+      throw new OperatorError(`the database in ${dataDir} is gone: bring it back`);
+    const attempt: Attempt = cluster === undefined ? { state: 'absent' } : await tryToHold(cluster);
+    if (attempt.state === 'held') {
+      await start?.succeeded();
+      return attempt.holder;
+    }
+    if (start !== undefined && !start.alive) {
+      const failure = await start.failure();
+      start = undefined;
+      leftoversSince ??= Date.now();
+      if (failure !== undefined && !(failure.passing && Date.now() - leftoversSince < LEFTOVERS_MS)) {
+        throw new OperatorError(`PostgreSQL does not start: ${failure.reason} (its log: ${failure.log})`);
+      }
+    } else if (attempt.state === 'absent' && start === undefined) {
+      start = await begin(dataDir, cluster, log);
+    }
+    if (attempt.state === 'busy' && attempt.talking) lastSign = Date.now();
+    const patient = Date.now() - began > PATIENT_MS;
+    if (patient && !announced)
+      log.info(`waiting for PostgreSQL in ${dataDir}, which is still starting or stopping`);
+    announced ||= patient;
+    if (Date.now() - lastSign > SILENCE_MS || Date.now() - began > RECOVERY_MS) {
+      throw new OperatorError(
+        `PostgreSQL in ${dataDir} does not accept connections: see ${join(dataDir, 'postgres', 'log')}`,
+      );
+    }
+    await delay(patient ? PATIENT_POLL_MS : POLL_MS);
+  }
+}
+
+/** Makes the cluster unless it is there, and begins to start it. */
+async function begin(
+  dataDir: string,
+  found: string | undefined,
+  log: EmbeddedOptions['log'],
+): Promise<PostmasterStart | undefined> {
+  const source = await platformPackage();
+  const user =
+    found !== undefined ? await clusterOwner(found) : isRoot() ? await unprivilegedUser() : undefined;
+  const binaries = await usableBinaries(source, user, user === undefined ? dataDir : STATE_FOLDER);
+  if (found === undefined) {
+    log.info(`making a new PostgreSQL ${binaries.major} data folder in ${dataDir}`);
+    await createCluster(dataDir, binaries, user);
+    const made = await findCluster(dataDir);
+    if (made !== undefined && dirname(made) !== dataDir) {
+      log.info(`the data is in ${made}, because the user that runs PostgreSQL can not reach ${dataDir}`);
+    }
+    // Whoever was the quickest: the next look finds the one that stayed.
+    return undefined;
+  }
+  await checkVersion(found, binaries);
+  await writeSettings(found, user);
+  const folder = await socketFolder(dataDir, found, user);
+  return PostmasterStart.begin({ dataDir, cluster: found, socketFolder: folder, binaries, user });
+}
+
+async function tryToHold(cluster: string): Promise<Attempt> {
+  const postmaster = await readPostmaster(cluster);
+  if (postmaster === undefined) return { state: 'absent' };
+  const unreachable = async (): Promise<Attempt> =>
+    (await isRunning(postmaster.pid, cluster)) ? { state: 'busy', talking: false } : { state: 'absent' };
+  if (postmaster.socketFolder === '') return unreachable();
+
+  const connection = {
+    host: postmaster.socketFolder,
+    port: postmaster.port,
+    user: DATABASE,
+    database: DATABASE,
+  };
+  const client = new pg.Client({
+    ...connection,
+    // Given so that no PG* variable of our environment is taken instead.
+    ssl: false,
+    application_name: 'tidemark holder',
+    options: '-c idle_session_timeout=0 -c statement_timeout=0 -c lock_timeout=0',
+    connectionTimeoutMillis: 5_000,
+  });
+  // Without a listener an error would end the process; what matters is 'end', which follows.
+  client.on('error', () => undefined);
+  const ended = new Promise((done) => {
+    client.once('end', done);
+  });
+  try {
+    await client.connect();
+    await client.query(`SELECT pg_advisory_lock_shared(${HOLDER_LOCK})`);
+    return { state: 'held', holder: { client, ended, cluster, connection } };
+  } catch (error) {
+    await client.end().catch(() => undefined);
+    const code = (error as { code?: string }).code ?? '';
+    if (code === 'ENOENT' || code === 'ECONNREFUSED') return unreachable();
+    if (code === 'EACCES' || /^(3D|28)/.test(code)) {
+      throw new OperatorError(`PostgreSQL in ${cluster} can not be used: ${(error as Error).message}`);
+    }
+    // Starting or stopping (57P03), stopped while we waited for the lock (57P01), or the connection broke.
+    return { state: 'busy', talking: code.startsWith('57P') };
+  }
+}
+
+/**
+ * Gives the lock back, and stops PostgreSQL when nobody else holds it. Whoever of several leavers tries last sees that
+ * nobody is left; a newcomer that waits for the lock meanwhile sees its connection end, and starts PostgreSQL again.
+ * @returns false when the session was lost.
+ */
+async function leave({ client, cluster }: Holder, log: EmbeddedOptions['log']): Promise<boolean> {
+  try {
+    await client.query(`SELECT pg_advisory_unlock_shared(${HOLDER_LOCK})`);
+    const { rows } = await client.query<{ alone: boolean }>(
+      `SELECT pg_try_advisory_lock(${HOLDER_LOCK}) AS alone`,
+    );
+    if (rows[0]?.alone === true && !(await stopPostmaster(cluster))) {
+      log.warn(`PostgreSQL in ${cluster} goes on running: its process is not to be seen from here`);
+    }
+    return true;
+  } catch {
+    return false;
+  } finally {
+    await client.end().catch(() => undefined);
+  }
+}
+
+function pauseUnless(signal: AbortSignal, milliseconds: number): Promise<void> {
+  return delay(milliseconds, undefined, { signal }).catch(() => undefined);
+}

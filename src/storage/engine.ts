@@ -1,0 +1,116 @@
+/** Which engine keeps the events: TimescaleDB where it is complete, else PostgreSQL alone. */
+import { OperatorError } from '../errors.ts';
+import { errorCode, type Sql } from './connect.ts';
+
+export type Engine = 'postgres' | 'timescale';
+
+export interface EngineChoice {
+  readonly engine: Engine;
+  /** Names and versions, for people. */
+  readonly description: string;
+  /** One line for the log where TimescaleDB is there and not used. */
+  readonly note: string | null;
+}
+
+/** The first TimescaleDB with every feature that is used here. */
+const OLDEST_TIMESCALE = [2, 20] as const;
+
+interface Facts {
+  readonly postgresVersion: string;
+  /** The extension in this database, null where it was not created. */
+  readonly installed: string | null;
+  /** The extension that could be created, null where the server has none. */
+  readonly available: string | null;
+  /** True where the server loads the extension at its start, without which it does not work. */
+  readonly preloaded: boolean;
+  /** `timescale` or `apache`, null where unknown before the extension is created. */
+  readonly license: string | null;
+  /** The engine that this database was migrated for, null for an empty one. */
+  readonly migrated: Engine | null;
+}
+
+/**
+ * Decides the engine and, on an empty database that can have TimescaleDB, creates the extension.
+ * @throws OperatorError where the database was migrated for another engine
+ */
+export async function chooseEngine(sql: Sql): Promise<EngineChoice> {
+  const facts = await readFacts(sql);
+  const problem = timescaleProblem(facts);
+  const postgres = `PostgreSQL ${facts.postgresVersion}`;
+  if (facts.migrated === 'timescale' && (problem !== null || facts.installed === null)) {
+    throw new OperatorError(
+      `this database was migrated for TimescaleDB, but ${problem ?? 'the extension is gone from it'}: bring it back, ` +
+        'or restore a backup made by "tidemark backup" into a database without it',
+    );
+  }
+  if (facts.migrated === 'postgres' && facts.installed !== null && problem === null) {
+    throw new OperatorError(
+      'this database was migrated for PostgreSQL alone and now has TimescaleDB: run DROP EXTENSION timescaledb to go on ' +
+        'as before, or move up with "tidemark backup" and "tidemark restore" into a new database',
+    );
+  }
+  if (problem !== null || facts.migrated === 'postgres') {
+    const note = facts.available === null ? null : `${problem ?? MOVE_UP}; PostgreSQL's own way is used`;
+    return { engine: 'postgres', description: postgres, note };
+  }
+  // Which edition it is shows only once the extension is there.
+  if (facts.installed === null) await createExtension(sql);
+  const created = await readFacts(sql);
+  const edition = timescaleProblem(created);
+  return edition === null
+    ? { engine: 'timescale', description: `TimescaleDB ${created.installed} on ${postgres}`, note: null }
+    : { engine: 'postgres', description: postgres, note: `${edition}; PostgreSQL's own way is used` };
+}
+
+const MOVE_UP =
+  'TimescaleDB could be used here after "tidemark backup" and "tidemark restore" into a new database';
+
+async function readFacts(sql: Sql): Promise<Facts> {
+  const [row] = await sql<Facts[]>`
+    SELECT split_part(current_setting('server_version'), ' ', 1) AS "postgresVersion",
+           (SELECT extversion FROM pg_extension WHERE extname = 'timescaledb') AS installed,
+           (SELECT default_version FROM pg_available_extensions WHERE name = 'timescaledb') AS available,
+           current_setting('timescaledb.max_background_workers', true) IS NOT NULL AS preloaded,
+           current_setting('timescaledb.license', true) AS license,
+           NULL AS migrated`;
+  if (row === undefined) throw new Error('A SELECT without FROM has a row.');
+  return { ...row, migrated: await migratedEngine(sql) };
+}
+
+async function migratedEngine(sql: Sql): Promise<Engine | null> {
+  const [table] = await sql<{ exists: boolean }[]>`SELECT to_regclass('installation') IS NOT NULL AS exists`;
+  if (table?.exists !== true) return null;
+  const [row] = await sql<{ value: string }[]>`SELECT value FROM installation WHERE name = 'engine'`;
+  return row?.value === 'timescale' ? 'timescale' : row?.value === 'postgres' ? 'postgres' : null;
+}
+
+/** What keeps TimescaleDB from being used, null where nothing does. */
+function timescaleProblem(facts: Facts): string | null {
+  const version = facts.installed ?? facts.available;
+  if (version === null) return 'TimescaleDB is not installed on this server';
+  if (!facts.preloaded) return `TimescaleDB ${version} is there but not in shared_preload_libraries`;
+  if (!isRecent(version)) {
+    return `TimescaleDB ${version} is older than ${OLDEST_TIMESCALE.join('.')}`;
+  }
+  if (facts.license !== null && facts.license !== 'timescale') {
+    return `TimescaleDB ${version} is the Apache edition, without continuous aggregates and columnstore`;
+  }
+  return null;
+}
+
+function isRecent(version: string): boolean {
+  const [major = 0, minor = 0] = version.split('.').map(Number);
+  return major > OLDEST_TIMESCALE[0] || (major === OLDEST_TIMESCALE[0] && minor >= OLDEST_TIMESCALE[1]);
+}
+
+async function createExtension(sql: Sql): Promise<void> {
+  try {
+    await sql`CREATE EXTENSION IF NOT EXISTS timescaledb`;
+  } catch (error) {
+    if (errorCode(error) !== '42501') throw error;
+    throw new OperatorError(
+      'this role may not create the extension TimescaleDB: run CREATE EXTENSION timescaledb in this database as a ' +
+        'superuser, or GRANT CREATE ON DATABASE to the role',
+    );
+  }
+}

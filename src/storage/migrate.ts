@@ -1,0 +1,197 @@
+/** Brings a database to the schema of this release: numbered SQL files, each in a transaction of its own. */
+import { createHash } from 'node:crypto';
+import { readdir, readFile } from 'node:fs/promises';
+import { OperatorError } from '../errors.ts';
+import { errorCode, isUnavailable, type Sql, type Transaction } from './connect.ts';
+import type { Engine } from './engine.ts';
+
+/** One numbered file. */
+export interface Migration {
+  readonly number: number;
+  /** The file's name in sql/. */
+  readonly name: string;
+  readonly text: string;
+  /** SHA-256 of the text, hexadecimal. */
+  readonly checksum: string;
+}
+
+interface Applied {
+  readonly number: number;
+  readonly name: string;
+  readonly checksum: string;
+}
+
+/** Beside src/ and dist/ alike. */
+const SQL_FOLDER = new URL('../../sql/', import.meta.url);
+const FILE_NAME = /^(\d{4})_\w+?(?:\.(postgres|timescale))?\.sql$/;
+const OLDEST_VERSION = 15;
+
+/**
+ * Applies the migrations that the database does not have yet. Any number of processes may do so at once: each file is
+ * applied by one of them, and all return when the schema is complete.
+ * @param migrations the files of this release; others in tests
+ * @returns the names of the files that this call applied
+ * @throws OperatorError for a database that is too old, too new, of another engine, or lacks rights
+ */
+export async function migrate(
+  sql: Sql,
+  engine: Engine,
+  migrations?: readonly Migration[],
+): Promise<{ applied: string[] }> {
+  const known = migrations ?? (await readMigrations(engine));
+  const applied: string[] = [];
+  try {
+    await checkServer(sql);
+    // Without the lock: a start on a complete schema waits for nobody.
+    let pending = await nextMigration(sql, engine, known);
+    while (pending !== undefined) {
+      const name = await applyNext(sql, engine, known);
+      if (name !== undefined) applied.push(name);
+      pending = await nextMigration(sql, engine, known);
+    }
+  } catch (error) {
+    throw await explained(error, sql);
+  }
+  return { applied };
+}
+
+/** The files of this release for an engine, by number. */
+export async function readMigrations(engine: Engine): Promise<Migration[]> {
+  const migrations = new Map<number, Migration>();
+  for (const name of await readdir(SQL_FOLDER)) {
+    const [, digits, only] = FILE_NAME.exec(name) ?? [];
+    if (digits === undefined || (only !== undefined && only !== engine)) continue;
+    const number = Number(digits);
+    const twin = migrations.get(number);
+    if (twin !== undefined) throw new Error(`sql/${name} and sql/${twin.name} have the same number`);
+    // A checkout with Windows line ends is the same migration.
+    const text = (await readFile(new URL(name, SQL_FOLDER), 'utf8')).replaceAll('\r\n', '\n');
+    migrations.set(number, { number, name, text, checksum: createHash('sha256').update(text).digest('hex') });
+  }
+  if (migrations.size === 0) throw new Error(`There are no migrations in ${SQL_FOLDER.pathname}`);
+  return [...migrations.values()].sort((a, b) => a.number - b.number);
+}
+
+async function checkServer(sql: Sql): Promise<void> {
+  const [server] = await sql<[{ version: number; release: string; encoding: string; database: string }]>`
+    SELECT current_setting('server_version_num')::int / 10000 AS version,
+           current_setting('server_version')                  AS release,
+           current_setting('server_encoding')                 AS encoding,
+           current_database()                                 AS database`;
+  if (server.version < OLDEST_VERSION) {
+    throw new OperatorError(
+      `the database server is PostgreSQL ${server.release}: Tidemark needs PostgreSQL ${OLDEST_VERSION} or newer`,
+    );
+  }
+  if (server.encoding !== 'UTF8') {
+    throw new OperatorError(
+      `the database "${server.database}" has the encoding ${server.encoding}: create one with ` +
+        `CREATE DATABASE name ENCODING 'UTF8' TEMPLATE template0, and point DATABASE_URL to it`,
+    );
+  }
+}
+
+/** Applies the first pending migration under the lock; undefined where another process was quicker. */
+async function applyNext(sql: Sql, engine: Engine, known: readonly Migration[]): Promise<string | undefined> {
+  // Read committed, whatever the role's default: what others applied while we waited for the lock must be seen.
+  return await sql.begin('isolation level read committed read write', async (tx) => {
+    // Migrations take the time that they take.
+    await tx`SET LOCAL statement_timeout = 0`;
+    await tx`SET LOCAL lock_timeout = 0`;
+    await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark migrations'))`;
+    await tx`
+      CREATE TABLE IF NOT EXISTS schema_migrations (
+        number      integer     PRIMARY KEY,
+        name        text        NOT NULL,
+        checksum    text        NOT NULL,
+        applied_at  timestamptz NOT NULL DEFAULT now()
+      )`;
+    const migration = await nextMigration(tx, engine, known);
+    if (migration === undefined) return undefined;
+    await apply(tx, engine, migration);
+    return migration.name;
+  });
+}
+
+async function apply(tx: Transaction, engine: Engine, migration: Migration): Promise<void> {
+  try {
+    await tx.unsafe(migration.text).simple();
+  } catch (error) {
+    if (isUnavailable(error) || RIGHTS.has(errorCode(error)) || !(error instanceof Error)) throw error;
+    throw new Error(`sql/${migration.name}: ${error.message}`, { cause: error });
+  }
+  const { number, name, checksum } = migration;
+  await tx`INSERT INTO schema_migrations (number, name, checksum) VALUES (${number}, ${name}, ${checksum})`;
+  await tx`INSERT INTO installation (name, value) VALUES ('engine', ${engine}) ON CONFLICT DO NOTHING`;
+}
+
+/**
+ * The first migration that the database does not have.
+ * @throws OperatorError where the database does not fit this release
+ */
+async function nextMigration(
+  sql: Sql | Transaction,
+  engine: Engine,
+  known: readonly Migration[],
+): Promise<Migration | undefined> {
+  const applied = await readApplied(sql, engine);
+  for (const { number, name, checksum } of applied) {
+    const migration = known.find((one) => one.number === number);
+    if (migration === undefined) {
+      throw new OperatorError(
+        `the database has the migration ${name}, which this release of Tidemark does not know: ` +
+          'use the newer release that made it',
+      );
+    }
+    if (migration.checksum !== checksum) {
+      throw new OperatorError(
+        `sql/${migration.name} is not the file that was applied to this database (${name}): ` +
+          'restore it as it was; a change to the schema belongs in a new file',
+      );
+    }
+  }
+  const done = new Set(applied.map(({ number }) => number));
+  return known.find(({ number }) => !done.has(number));
+}
+
+async function readApplied(sql: Sql | Transaction, engine: Engine): Promise<Applied[]> {
+  const [found] = await sql<[{ migrated: boolean; installed: boolean }]>`
+    SELECT to_regclass('schema_migrations') IS NOT NULL AS migrated,
+           to_regclass('installation')      IS NOT NULL AS installed`;
+  if (!found.migrated) return [];
+  if (found.installed) await checkEngine(sql, engine);
+  return await sql<Applied[]>`SELECT number, name, checksum FROM schema_migrations ORDER BY number`;
+}
+
+async function checkEngine(sql: Sql | Transaction, engine: Engine): Promise<void> {
+  const [row] = await sql<{ value: string }[]>`SELECT value FROM installation WHERE name = 'engine'`;
+  if (row === undefined || row.value === engine) return;
+  throw new OperatorError(
+    `the database was made for the engine "${row.value}" and is now to be used with "${engine}": ` +
+      'the two keep events in different tables; go back to the first, or begin with an empty database',
+  );
+}
+
+/** insufficient_privilege, and no schema on the search path to create anything in. */
+const RIGHTS = new Set(['42501', '3F000']);
+
+async function explained(error: unknown, sql: Sql): Promise<unknown> {
+  const code = errorCode(error);
+  const message = error instanceof Error ? error.message : String(error);
+  if (code === '25006') {
+    return new OperatorError('the database is read-only: point DATABASE_URL to the primary server', {
+      cause: error,
+    });
+  }
+  if (!RIGHTS.has(code)) return error;
+  const [who] = await sql<[{ role: string; schema: string; may: boolean }]>`
+    SELECT quote_ident(current_user)                                                 AS role,
+           quote_ident(coalesce(current_schema(), 'public'))                         AS schema,
+           coalesce(has_schema_privilege(current_schema(), 'CREATE'), false)         AS may`;
+  const remedy = who.may
+    ? `connect as the user that owns Tidemark's tables, or let it run: GRANT ALL ON ALL TABLES IN SCHEMA ${who.schema} TO ${who.role}`
+    : `let the schema's owner run: GRANT CREATE, USAGE ON SCHEMA ${who.schema} TO ${who.role}`;
+  return new OperatorError(`the database user ${who.role} lacks a right (${message}): ${remedy}`, {
+    cause: error,
+  });
+}

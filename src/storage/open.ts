@@ -1,0 +1,76 @@
+/** The database of this installation: the server that DATABASE_URL names, or the embedded PostgreSQL of DATA_DIR. */
+import type { Config } from '../config.ts';
+import { OperatorError } from '../errors.ts';
+import { connect, type DatabaseAddress, errorCode } from './connect.ts';
+
+export interface OpenDatabase {
+  readonly address: DatabaseAddress;
+  /** Close your own connections before: the embedded PostgreSQL stops with its last user. */
+  close(): Promise<void>;
+}
+
+/**
+ * Makes sure that the database is there and lets us in.
+ * @param options.supervise start the embedded PostgreSQL again whenever it dies
+ * @throws OperatorError, without the password of the URL, where it is not or does not
+ */
+export async function openDatabase(
+  config: Pick<Config, 'DATABASE_URL' | 'DATA_DIR'>,
+  log: { info(message: string): void; warn(message: string): void },
+  options: { supervise: boolean },
+): Promise<OpenDatabase> {
+  if (config.DATABASE_URL !== '') {
+    await checkServer(config.DATABASE_URL);
+    return { address: { url: config.DATABASE_URL }, close: async () => undefined };
+  }
+  // Who uses a server need not load what runs one.
+  const { openEmbedded } = await import('./embedded/embedded.ts');
+  const embedded = await openEmbedded({ dataDir: config.DATA_DIR, log, supervise: options.supervise });
+  return { address: embedded.connection, close: () => embedded.close() };
+}
+
+async function checkServer(url: string): Promise<void> {
+  const location = parseLocation(url);
+  const sql = connect({ url }, { connections: 1, name: 'tidemark start' });
+  try {
+    await sql`SELECT 1`;
+  } catch (error) {
+    throw new OperatorError(`the database ${location.text} of DATABASE_URL ${whatToDo(error, location)}`, {
+      cause: error,
+    });
+  } finally {
+    await sql.end({ timeout: 0 });
+  }
+}
+
+interface Location {
+  /** Host, port and database: what may be printed. */
+  readonly text: string;
+  readonly user: string;
+  readonly database: string;
+}
+
+function parseLocation(url: string): Location {
+  try {
+    const { host, pathname, username } = new URL(url);
+    const database = decodeURIComponent(pathname.slice(1));
+    return { text: `${host}${pathname}`, user: decodeURIComponent(username), database };
+  } catch {
+    // The URL's own error would quote it, password and all.
+    throw new OperatorError(
+      'DATABASE_URL is no valid URL: write postgres://user:password@host:5432/database, with special characters ' +
+        'in the password percent-encoded',
+    );
+  }
+}
+
+/** The rest of a sentence that begins with the database. */
+function whatToDo(error: unknown, { user, database }: Location): string {
+  const code = errorCode(error);
+  const message = error instanceof Error && error.message !== '' ? error.message : code;
+  if (code === '3D000') return `does not exist: CREATE DATABASE "${database}" there, or correct DATABASE_URL`;
+  if (code.startsWith('28')) return `does not let the user "${user}" in (${message}): correct DATABASE_URL`;
+  if (code === '53300') return `has no connection left (${message}): raise max_connections, or use fewer`;
+  if (code.startsWith('57P')) return `is starting or stopping (${message}): try again in a moment`;
+  return `can not be reached (${message}): start PostgreSQL there, correct DATABASE_URL, or unset it to use the embedded one`;
+}

@@ -1,0 +1,241 @@
+/**
+ * A database connection kept for writing batches. It is `pg` and not the pool's client, because that one never reports
+ * a COPY that fails.
+ */
+import pg from 'pg';
+import { type DatabaseAddress, SESSION_PARAMETERS } from '../connect.ts';
+
+const COPY_STATEMENT = 'COPY events (id, app_id, type_id, created_at, payload) FROM STDIN';
+
+/** Frontend messages of PostgreSQL's protocol (documentation, 54.7): type byte, length with itself, body. */
+const COPY_QUERY = message('Q', Buffer.from(`${COPY_STATEMENT}\0`));
+const COPY_DONE = message('c', Buffer.alloc(0));
+const COPY_DATA_HEADER_BYTES = 5;
+
+function message(type: string, body: Buffer): Buffer {
+  const header = Buffer.alloc(5);
+  header.write(type, 0, 'latin1');
+  header.writeInt32BE(body.length + 4, 1);
+  return Buffer.concat([header, body]);
+}
+
+/**
+ * A whole COPY as one write: the statement, the rows and the end of the rows.
+ *
+ * The protocol has a client wait for CopyInResponse before it sends rows. Here they follow at once, which saves a
+ * round trip and a stream's machinery a batch; where the statement itself fails, the server is documented to
+ * discard copy messages that arrive outside of a COPY, so the connection stays usable.
+ */
+export function copyMessages(rows: string): Buffer {
+  const bytes = Buffer.byteLength(rows);
+  const buffer = Buffer.allocUnsafe(COPY_QUERY.length + COPY_DATA_HEADER_BYTES + bytes + COPY_DONE.length);
+  let at = COPY_QUERY.copy(buffer);
+  at = buffer.writeUInt8(0x64, at); // 'd', CopyData
+  at = buffer.writeInt32BE(bytes + 4, at);
+  at += bytes === rows.length ? buffer.write(rows, at, 'latin1') : buffer.write(rows, at, 'utf8');
+  COPY_DONE.copy(buffer, at);
+  return buffer;
+}
+
+/** The connection broke, or could not be made. */
+export class ConnectionLost extends Error {
+  /** True where the statement had been sent, so that nobody knows whether it was committed. */
+  readonly sent: boolean;
+  /** True where the server was only silent: it may be there and busy. */
+  readonly timedOut: boolean;
+
+  constructor(cause: unknown, sent: boolean, timedOut = false) {
+    super(cause instanceof Error ? cause.message : String(cause), { cause });
+    this.sent = sent;
+    this.timedOut = timedOut;
+  }
+}
+
+const SILENT = 'PostgreSQL did not answer in time';
+
+/** A query of `pg` that is one COPY. Its methods are the ones that `pg` calls on a query. */
+class CopyQuery implements pg.Submittable {
+  readonly #messages: Buffer;
+  readonly #done: (error: Error | null) => void;
+  /** `pg` sets one where the client has a query timeout. */
+  callback: ((error: Error | null) => void) | undefined;
+
+  constructor(messages: Buffer, done: (error: Error | null) => void) {
+    this.#messages = messages;
+    this.#done = done;
+  }
+
+  submit(connection: pg.Connection): void {
+    connection.stream.write(this.#messages);
+  }
+
+  handleCopyInResponse(): void {
+    // The rows are on their way already.
+  }
+
+  handleCommandComplete(): void {
+    // ReadyForQuery says that the transaction has ended; this only that the rows were taken.
+  }
+
+  handleReadyForQuery(): void {
+    this.#done(null);
+  }
+
+  handleError(error: Error): void {
+    this.#done(error);
+  }
+}
+
+/** How long PostgreSQL is waited for, in milliseconds. */
+export interface ConnectionTimeouts {
+  /** For a connection that is being made. It goes on being made behind whoever has waited in vain. */
+  readonly connectMs: number;
+  /** For the answer to a statement, before its connection counts as lost; large ones have longer. */
+  readonly answerMs: number;
+}
+
+const PATIENT: ConnectionTimeouts = { connectMs: 5_000, answerMs: 10_000 };
+/** What is sent may take this much longer: a slow network is no outage. */
+const BYTES_PER_MS = 10_000;
+/** An attempt to connect that takes longer than this is begun anew. */
+const CONNECT_TIMEOUT_MS = 5_000;
+/** How long a connection may take to say goodbye. */
+const CLOSE_TIMEOUT_MS = 1_000;
+
+/** One connection, made when first needed and made again after it was lost. Not for concurrent use. */
+export class CopyConnection {
+  readonly #settings: pg.ClientConfig;
+  readonly #timeouts: ConnectionTimeouts;
+  #client: pg.Client | null = null;
+  #connecting: Promise<pg.Client> | null = null;
+  #closed = false;
+
+  constructor(address: DatabaseAddress, name: string, timeouts: ConnectionTimeouts = PATIENT) {
+    this.#timeouts = timeouts;
+    this.#settings = {
+      ...('url' in address ? { connectionString: address.url } : address),
+      application_name: name,
+      connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
+      keepAlive: true,
+      options: Object.entries(SESSION_PARAMETERS)
+        .map(([parameter, value]) => `-c ${parameter}=${value}`)
+        .join(' '),
+    };
+  }
+
+  /**
+   * Copies rows into the events table in a transaction of its own.
+   * @param rows text format, one line a row
+   * @throws pg.DatabaseError where the server refused, ConnectionLost where it is not there
+   */
+  async copy(rows: string): Promise<void> {
+    const client = await this.#connected();
+    const messages = copyMessages(rows);
+    await this.#answered(
+      client,
+      messages.length,
+      new Promise<void>((resolve, reject) => {
+        client.query(new CopyQuery(messages, (error) => (error === null ? resolve() : reject(error))));
+      }),
+    );
+  }
+
+  /**
+   * Runs one statement, in a transaction of its own unless one was begun; throws as {@link copy} does.
+   * @param bytes of the values, about: the answer is waited for accordingly
+   */
+  async query<Row extends pg.QueryResultRow>(
+    statement: string,
+    values: readonly unknown[],
+    bytes = 0,
+  ): Promise<pg.QueryResult<Row>> {
+    const client = await this.#connected();
+    return await this.#answered(client, bytes, client.query<Row>(statement, [...values]));
+  }
+
+  /** Ends the connection; one that does not answer is broken off. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    const client = this.#client;
+    this.#client = null;
+    if (client === null) return;
+    const timeout = setTimeout(() => client.connection.stream.destroy(), CLOSE_TIMEOUT_MS);
+    await client.end().catch(() => undefined); // A connection that is already broken is closed enough.
+    clearTimeout(timeout);
+  }
+
+  async #connected(): Promise<pg.Client> {
+    if (this.#client !== null) return this.#client;
+    this.#connecting ??= this.#connect().finally(() => {
+      this.#connecting = null;
+    });
+    const connecting = this.#connecting;
+    let timer: NodeJS.Timeout | undefined;
+    const timeout = new Promise<never>((_, reject) => {
+      timer = setTimeout(reject, this.#timeouts.connectMs, new ConnectionLost(SILENT, false, true));
+    });
+    try {
+      return await Promise.race([connecting, timeout]);
+    } finally {
+      clearTimeout(timer);
+      connecting.catch(() => undefined); // The next batch connects again.
+    }
+  }
+
+  async #connect(): Promise<pg.Client> {
+    const client = new pg.Client(this.#settings);
+    // pg reports a connection lost while idle as an event; the next batch connects again.
+    client.on('error', () => this.#forget(client));
+    client.on('end', () => this.#forget(client));
+    try {
+      await client.connect();
+    } catch (error) {
+      throw new ConnectionLost(error, false);
+    }
+    if (this.#closed) {
+      await client.end().catch(() => undefined);
+      throw new ConnectionLost('The connection was closed', false);
+    }
+    this.#client = client;
+    return client;
+  }
+
+  /** Waits for the server's answer and tells a refusal, which leaves the connection usable, from a lost connection. */
+  async #answered<T>(client: pg.Client, bytes: number, answer: Promise<T>): Promise<T> {
+    let timedOut = false;
+    let isOver = false;
+    // Where this process itself was busy, an answer may be there that was not looked at yet: that comes first.
+    const giveUp = (): void => {
+      if (isOver) return;
+      timedOut = true;
+      client.connection.stream.destroy(new Error(SILENT));
+    };
+    const timeouts = this.#timeouts.answerMs + bytes / BYTES_PER_MS;
+    const timeout = setTimeout(() => setImmediate(giveUp), timeouts);
+    try {
+      return await answer;
+    } catch (error) {
+      if (error instanceof pg.DatabaseError && error.severity !== 'FATAL') throw error;
+      this.#forget(client);
+      client.connection.stream.destroy();
+      throw new ConnectionLost(error, true, timedOut);
+    } finally {
+      isOver = true;
+      clearTimeout(timeout);
+    }
+  }
+
+  #forget(client: pg.Client): void {
+    if (this.#client === client) this.#client = null;
+  }
+}
+
+const ESCAPES: Readonly<Record<string, string>> = { '\\': '\\\\', '\n': '\\n', '\r': '\\r', '\t': '\\t' };
+
+/** Text as a field of COPY's text format. */
+export function copyField(text: string): string {
+  // Four searches for a character each, as memchr does them, take a third of one for any of them.
+  const isPlain =
+    !text.includes('\\') && !text.includes('\n') && !text.includes('\r') && !text.includes('\t');
+  return isPlain ? text : text.replace(/[\\\n\r\t]/g, (character) => ESCAPES[character] ?? character);
+}

@@ -1,0 +1,318 @@
+import { describe, expect, test } from 'vitest';
+import { findings } from '../../../src/cli/doctor/checks.ts';
+import type { DatabaseFacts } from '../../../src/cli/doctor/database-facts.ts';
+import type { Facts } from '../../../src/cli/doctor/facts.ts';
+import type { Level } from '../../../src/cli/doctor/finding.ts';
+import type { MachineFacts } from '../../../src/cli/doctor/machine-facts.ts';
+import type { RedisFacts } from '../../../src/cli/doctor/redis-facts.ts';
+import type { ServiceFacts } from '../../../src/cli/doctor/service-facts.ts';
+import { readConfig, type SettingName } from '../../../src/config.ts';
+
+const DAY_MS = 86_400_000;
+const GIBIBYTE = 1_073_741_824;
+const NOW = Date.parse('2026-11-20T12:00:00Z');
+
+const MACHINE: MachineFacts = {
+  nodeVersion: 'v20.20.2',
+  hasUws: true,
+  dataDirMode: 0o700,
+  secretFile: { mode: 0o600, characters: 43 },
+  disk: { freeBytes: 80 * GIBIBYTE, totalBytes: 200 * GIBIBYTE },
+  journalDisk: { freeBytes: 80 * GIBIBYTE, totalBytes: 200 * GIBIBYTE },
+  openFiles: 65_536,
+};
+
+const DATABASE: DatabaseFacts = {
+  description: 'PostgreSQL 18.4',
+  engine: 'postgres',
+  pendingMigrations: 0,
+  settings: {
+    fsync: 'on',
+    full_page_writes: 'on',
+    synchronous_commit: 'on',
+    data_checksums: 'on',
+    autovacuum: 'on',
+    max_connections: '100',
+    max_locks_per_transaction: '64',
+    max_prepared_transactions: '0',
+    superuser_reserved_connections: '3',
+  },
+  isSuperuser: false,
+  isEncrypted: true,
+  isReadOnly: false,
+  connections: 12,
+  partitions: 40,
+  oldestTransactionSeconds: 0.1,
+  idleSlots: [],
+  clockAheadMs: 4,
+  clockErrorMs: 5,
+  secretFingerprint: 'a1',
+  accounts: 3,
+  bytes: GIBIBYTE,
+  events: 7_000_000,
+  eventsOfWeek: 700_000,
+  eventsInFuture: 0,
+  upkeepBacklog: 900,
+  readableFrom: NOW - 90 * DAY_MS,
+};
+
+const READY: ServiceFacts = {
+  readyStatus: 200,
+  publicUrl: { status: 200, failure: '', hasStrictTransport: true, certificateDays: 60 },
+};
+
+const SETTINGS: Partial<Record<SettingName, string>> = {
+  PUBLIC_URL: 'https://events.example.com',
+  TRUST_PROXY: '1',
+  RETENTION_DAYS: '90',
+  JOURNAL_DIR: '/var/lib/tidemark/journal',
+  REDIS_URL: 'redis://127.0.0.1',
+};
+
+interface Changes {
+  readonly settings?: Partial<Record<SettingName, string>>;
+  readonly machine?: Partial<MachineFacts>;
+  readonly service?: Partial<ServiceFacts>;
+  readonly database?: Partial<DatabaseFacts>;
+  readonly redis?: Partial<RedisFacts>;
+  readonly fingerprint?: string | null;
+}
+
+function installation({ settings, machine, service, redis, database, fingerprint = 'a1' }: Changes): Facts {
+  return {
+    config: readConfig({ ...SETTINGS, ...settings }),
+    machine: { ...MACHINE, ...machine },
+    service: { ...READY, ...service },
+    redis: { failure: '', evictionPolicy: 'noeviction', ...redis },
+    secretFingerprint: fingerprint,
+    database: { ...DATABASE, ...database },
+    now: NOW,
+  };
+}
+
+/** What is said beyond ok, as "level check: found". */
+function complaints(facts: Facts): string[] {
+  return findings(facts)
+    .filter(({ level }) => level !== 'ok')
+    .map(({ level, check, found }) => `${level} ${check}: ${found}`);
+}
+
+test('a sound installation has nothing to change', () => {
+  expect(complaints(installation({}))).toEqual([]);
+});
+
+const off = (name: string): Changes => ({ database: { settings: { ...DATABASE.settings, [name]: 'off' } } });
+const remote = { DATABASE_URL: 'postgres://tidemark:x@db.example.com/tidemark' };
+
+const CASES: readonly [what: string, changes: Changes, level: Level, check: string, found: RegExp][] = [
+  ['fsync off', off('fsync'), 'problem', 'durability', /^fsync is off/],
+  ['torn pages possible', off('full_page_writes'), 'problem', 'durability', /^full_page_writes is off/],
+  [
+    'a pooler that drops session settings',
+    off('synchronous_commit'),
+    'problem',
+    'durability',
+    /^synchronous_commit is off/,
+  ],
+  ['no checksums', off('data_checksums'), 'note', 'durability', /^data checksums are off/],
+  ['no autovacuum', off('autovacuum'), 'warning', 'durability', /^autovacuum is off/],
+  ['a standby', { database: { isReadOnly: true } }, 'problem', 'database', /^it takes no writes/],
+  ['an old schema', { database: { pendingMigrations: 2 } }, 'warning', 'database', /2 migrations behind/],
+  ['a superuser', { settings: remote, database: { isSuperuser: true } }, 'warning', 'role', /superuser/],
+  [
+    'a database in the clear',
+    { settings: remote, database: { isEncrypted: false } },
+    'warning',
+    'role',
+    /on db\.example\.com is not encrypted/,
+  ],
+  ['few connections left', { database: { connections: 95 } }, 'warning', 'connections', /^95 of 97/],
+  [
+    'years of days',
+    { database: { partitions: 3_000 } },
+    'warning',
+    'locks',
+    /^3000 partitions need 6000 locks of a table of 6400/,
+  ],
+  [
+    'a forgotten transaction',
+    { database: { oldestTransactionSeconds: 7_200 } },
+    'warning',
+    'transactions',
+    /open for 120 minutes/,
+  ],
+  ['a slot of nobody', { database: { idleSlots: ['old'] } }, 'warning', 'transactions', /slots old:/],
+  ['clocks a little apart', { database: { clockAheadMs: -2_500 } }, 'warning', 'clock', /2\.5 s behind/],
+  ['clocks far apart', { database: { clockAheadMs: 90_000 } }, 'problem', 'clock', /90\.0 s ahead of/],
+  ['events of the future', { database: { eventsInFuture: 5 } }, 'warning', 'clock', /^5 events are dated/],
+  ['no retention', { settings: { RETENTION_DAYS: '0' } }, 'note', 'retention', /kept for ever/],
+  [
+    'a retention that nobody applies',
+    { settings: { RETENTION_DAYS: '30' } },
+    'warning',
+    'retention',
+    /still readable/,
+  ],
+  [
+    'a disk that fills',
+    { machine: { disk: { freeBytes: 0.3 * GIBIBYTE * 20, totalBytes: 200 * GIBIBYTE } } },
+    'warning',
+    'disk',
+    /free/,
+  ],
+  [
+    'a full disk',
+    { machine: { disk: { freeBytes: GIBIBYTE / 2, totalBytes: 200 * GIBIBYTE } } },
+    'problem',
+    'disk',
+    /0\.5 GiB of 200 GiB are free/,
+  ],
+  [
+    'a week like no other',
+    { database: { eventsOfWeek: 7_000_000, bytes: 300 * GIBIBYTE } },
+    'problem',
+    'disk',
+    /full in 1 days/,
+  ],
+  [
+    'upkeep that does not run',
+    { database: { upkeepBacklog: 1e6 } },
+    'warning',
+    'upkeep',
+    /1000000 counts wait/,
+  ],
+  ['another secret', { fingerprint: 'b2' }, 'problem', 'secret', /not the one that this database began with/],
+  [
+    'a lost secret',
+    { machine: { secretFile: 'absent' }, fingerprint: null },
+    'problem',
+    'secret',
+    /gone from DATA_DIR/,
+  ],
+  [
+    'a secret of somebody else',
+    { machine: { secretFile: 'unreadable' }, fingerprint: null },
+    'problem',
+    'secret',
+    /can not be read/,
+  ],
+  [
+    'a damaged secret',
+    { machine: { secretFile: { mode: 0o600, characters: 3 } }, fingerprint: null },
+    'problem',
+    'secret',
+    /damaged/,
+  ],
+  [
+    'a secret that others read',
+    { machine: { secretFile: { mode: 0o644, characters: 43 } } },
+    'problem',
+    'secret',
+    /mode 644/,
+  ],
+  ['an open folder', { machine: { dataDirMode: 0o755 } }, 'warning', 'folder', /mode 755/],
+  ['few files', { machine: { openFiles: 1_024 } }, 'warning', 'files', /1024/],
+  ['no native transport', { machine: { hasUws: false } }, 'note', 'node', /node:http/],
+  ['open sign-up', { settings: { ALLOW_SIGNUP: 'open' } }, 'warning', 'sign-up', /anybody/],
+  ['no account', { database: { accounts: 0 } }, 'note', 'sign-up', /no account/],
+  [
+    'no limit',
+    { settings: { CREATE_LIMIT_PER_MINUTE: '0' } },
+    'warning',
+    'limits',
+    /^CREATE_LIMIT_PER_MINUTE lifted/,
+  ],
+  [
+    'the open network',
+    { settings: { PUBLIC_URL: '', TRUST_PROXY: '0', HOST: '0.0.0.0' }, service: { publicUrl: null } },
+    'problem',
+    'tls',
+    /in the clear/,
+  ],
+  [
+    'http for people',
+    { settings: { PUBLIC_URL: 'http://events.example.com' } },
+    'problem',
+    'tls',
+    /^PUBLIC_URL is http/,
+  ],
+  ['a proxy nobody trusts', { settings: { TRUST_PROXY: '0' } }, 'warning', 'proxy', /share its address/],
+  ['a way past the proxy', { settings: { HOST: '0.0.0.0' } }, 'warning', 'proxy', /past the proxy/],
+  [
+    'an address that is not there',
+    {
+      service: {
+        publicUrl: { status: null, failure: 'ENOTFOUND', hasStrictTransport: false, certificateDays: null },
+      },
+    },
+    'warning',
+    'tls',
+    /ENOTFOUND/,
+  ],
+  [
+    'a certificate that ends',
+    { service: { publicUrl: { status: 200, failure: '', hasStrictTransport: true, certificateDays: 3.6 } } },
+    'warning',
+    'tls',
+    /ends in 3 days/,
+  ],
+  [
+    'a proxy that drops the header',
+    { service: { publicUrl: { status: 200, failure: '', hasStrictTransport: false, certificateDays: 60 } } },
+    'warning',
+    'tls',
+    /no Strict-Transport-Security/,
+  ],
+  [
+    'a proxy that keeps paths back',
+    { service: { publicUrl: { status: 404, failure: '', hasStrictTransport: false, certificateDays: 60 } } },
+    'warning',
+    'tls',
+    /answers 404/,
+  ],
+  [
+    'a service that is not ready',
+    { service: { readyStatus: 503 } },
+    'problem',
+    'service',
+    /not ready \(503\)/,
+  ],
+  ['a Redis that is away', { redis: { failure: 'ECONNREFUSED' } }, 'warning', 'redis', /ECONNREFUSED/],
+  ['a Redis that forgets', { redis: { evictionPolicy: 'allkeys-lru' } }, 'warning', 'redis', /allkeys-lru/],
+  [
+    'a Redis over the network',
+    { settings: { REDIS_URL: 'redis://cache.example.com' } },
+    'note',
+    'redis',
+    /not encrypted/,
+  ],
+  ['no journal', { settings: { JOURNAL_DIR: '' } }, 'note', 'journal', /producers get 503/],
+  [
+    'a journal without room',
+    { machine: { journalDisk: { freeBytes: GIBIBYTE / 2, totalBytes: GIBIBYTE } } },
+    'warning',
+    'journal',
+    /less room/,
+  ],
+  ['no service', { service: { readyStatus: null } }, 'note', 'service', /does not run here/],
+];
+
+describe('what is wrong is found, alone, and comes with advice', () => {
+  test.each(CASES)('%s', (_what, changes, level, check, found) => {
+    const said = findings(installation(changes)).filter((finding) => finding.level !== 'ok');
+    expect(said).toHaveLength(1);
+    expect(said[0]).toMatchObject({ level, check, found: expect.stringMatching(found) });
+    if (level === 'problem' || level === 'warning') expect(said[0]?.advice).toMatch(/\w/);
+  });
+});
+
+test('an address that cannot be asked hides nothing else', () => {
+  const facts = {
+    ...installation({ settings: { ALLOW_SIGNUP: 'open' } }),
+    database: { unreachable: 'it is away' },
+  };
+  expect(complaints(facts)).toEqual([
+    'warning sign-up: ALLOW_SIGNUP=open: anybody can make an account',
+    'problem database: it is away',
+  ]);
+});

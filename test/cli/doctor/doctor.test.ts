@@ -1,0 +1,105 @@
+import { existsSync } from 'node:fs';
+import { appendFile, chmod, mkdtemp, readFile, realpath, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { tidemark } from '../../support/command-line.ts';
+import { availableEngines, testDatabase } from '../../support/database.ts';
+import { withTestService } from '../../support/service.ts';
+
+interface Report {
+  readonly healthy: boolean;
+  readonly findings: readonly { check: string; level: string; found: string; advice: string | null }[];
+}
+
+let folder: string;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'tidemark-doctor-'));
+  await tidemark(['--build-only']);
+}, 60_000);
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+/** The report of `tidemark doctor --json`, and its exit code. */
+async function examine(settings: Record<string, string>): Promise<Report & { code: number | null }> {
+  const { code, stdout } = await tidemark(['doctor', '--json'], { PORT: '0', ...settings });
+  const report: Report = JSON.parse(stdout);
+  return { ...report, code };
+}
+
+function about(report: Report, check: string): string[] {
+  return report.findings.filter((one) => one.check === check).map(({ level, found }) => `${level}: ${found}`);
+}
+
+describe.each(availableEngines())('on %s', (engine) => {
+  test('a running installation is healthy, and the doctor changes nothing', async () => {
+    await withTestService({ engine }, async (service) => {
+      const report = await examine({
+        PORT: String(service.port),
+        DATABASE_URL: service.database.url,
+        SECRET: 'the secret of the tests, 32 characters',
+        DATA_DIR: join(folder, 'none'),
+      });
+      expect(report).toMatchObject({ healthy: true, code: 0 });
+      expect(about(report, 'service')).toEqual([
+        `ok: it runs on 127.0.0.1 port ${service.port} and is ready`,
+      ]);
+      expect(about(report, 'durability')[0]).toMatch(/^ok/);
+      expect(about(report, 'clock')).toEqual(["ok: the database's and this machine's agree"]);
+      expect(existsSync(join(folder, 'none'))).toBe(false);
+    });
+  });
+});
+
+test('an empty database stays empty', async () => {
+  const database = await testDatabase('postgres18', { empty: true });
+  try {
+    const report = await examine({ DATABASE_URL: database.url, DATA_DIR: join(folder, 'none') });
+    expect(about(report, 'database')).toEqual(['note: it has no schema yet']);
+    const [tables] = await database.sql`SELECT count(*)::int AS n FROM pg_tables WHERE schemaname = 'public'`;
+    expect(tables).toEqual({ n: 0 });
+  } finally {
+    await database.drop();
+  }
+});
+
+test('where nothing was ever started, nothing is made', async () => {
+  const report = await examine({ DATA_DIR: join(folder, 'nowhere') });
+  expect(report).toMatchObject({ healthy: true, code: 0 });
+  expect(existsSync(join(folder, 'nowhere'))).toBe(false);
+});
+
+test('the embedded database with fsync off, a readable secret and an open folder is found out', async () => {
+  const settings = { DATA_DIR: join(folder, 'embedded') };
+  const made = await tidemark(['app', 'create', '--name', 'A', '--json'], settings);
+  expect(made.code).toBe(0);
+  expect((await examine(settings)).healthy).toBe(true);
+
+  const cluster = await realpath(join(settings.DATA_DIR, 'postgres'));
+  await appendFile(join(cluster, 'postgresql.conf'), '\nfsync = off\n');
+  await chmod(join(settings.DATA_DIR, 'secret'), 0o644);
+  await chmod(settings.DATA_DIR, 0o755);
+  const report = await examine(settings);
+  expect(report).toMatchObject({ healthy: false, code: 2 });
+  expect(about(report, 'durability')[0]).toMatch(/^problem: fsync is off/);
+  expect(about(report, 'secret')).toEqual(['problem: other users can read its file (mode 644)']);
+  expect(about(report, 'folder')).toHaveLength(1);
+  const secret = (await readFile(join(settings.DATA_DIR, 'secret'), 'utf8')).trim();
+  expect(JSON.stringify(report)).not.toContain(secret);
+}, 60_000);
+
+test('a database that is away is a finding, without the password of its URL; a wrong setting is an error', async () => {
+  const settings = {
+    DATABASE_URL: 'postgres://someone:hunter22@127.0.0.1:1/gone',
+    DATA_DIR: join(folder, 'x'),
+  };
+  const { code, stdout, stderr } = await tidemark(['doctor'], settings);
+  expect(code).toBe(2);
+  expect(stdout).toMatch(
+    /PROBLEM +database +the database 127\.0\.0\.1:1\/gone of DATABASE_URL can not be reached/,
+  );
+  expect(stdout + stderr).not.toContain('hunter22');
+
+  const wrong = await tidemark(['doctor'], { PORT: 'http' });
+  expect(wrong).toMatchObject({ code: 1, stdout: '' });
+  expect(wrong.stderr).toContain('PORT:');
+});

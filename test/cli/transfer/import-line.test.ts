@@ -1,0 +1,171 @@
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { digestOf, importedId, parseImportLine } from '../../../src/cli/transfer/import-line.ts';
+import { type InputLine, readLines } from '../../../src/cli/transfer/input-lines.ts';
+import { Occurrences } from '../../../src/cli/transfer/occurrences.ts';
+
+describe('a line', () => {
+  const time = '2026-01-31T08:30:00.123Z';
+  const at = Date.parse(time);
+
+  test('gives its type, its time and the very text of its payload', () => {
+    const payload = '{ "a" : 1e400, "a":-0,"big":12345678901234567890, "z":"\\ud800\\u0000" }';
+    expect(
+      parseImportLine(`{"payload":${payload} ,"type":"ä","createdAt":"${time}","x":{"payload":1}}`),
+    ).toEqual({
+      type: 'ä',
+      createdAt: at,
+      payload,
+    });
+  });
+
+  test.each([
+    ['2026-01-31T09:30:00.123+01:00', at],
+    ['2026-01-31 08:30:00.123999', at],
+    ['2026-01-31T08:30', at - 123],
+  ])('may give its time as %s', (createdAt, ms) => {
+    expect(parseImportLine(JSON.stringify({ type: 't', createdAt, payload: {} }))).toMatchObject({
+      createdAt: ms,
+    });
+  });
+
+  test.each([
+    ['nonsense', 'it is not valid JSON'],
+    ['[]', 'it must be a JSON object'],
+    ['{}', 'the field "type" is missing'],
+    ['{"type":7}', 'the field "type" must be a string, the name of the event type'],
+    ['{"type":""}', 'the field "type" must not be empty'],
+    ['{"type":"\\u0000"}', 'the field "type" must not contain NUL'],
+    ['{"type":"t"}', 'the field "createdAt" is missing'],
+    [
+      '{"type":"t","createdAt":1769848200123}',
+      expect.stringContaining('must be an ISO 8601 date with a time'),
+    ],
+    [
+      '{"type":"t","createdAt":"2026-01-31"}',
+      expect.stringContaining('must be an ISO 8601 date with a time'),
+    ],
+    [
+      '{"type":"t","createdAt":"2026-02-30T00:00:00Z"}',
+      'the field "createdAt" is a date that does not exist',
+    ],
+    ['{"type":"t","createdAt":"1969-12-31T23:59:59Z"}', 'the field "createdAt" is before 1970'],
+    [`{"type":"t","createdAt":"${time}"}`, 'the field "payload" is missing'],
+    [`{"type":"t","createdAt":"${time}","payload":[]}`, 'the field "payload" must be a JSON object'],
+    [
+      `{"type":"t","createdAt":"${time}","payload":{"a":${'['.repeat(1_000)}${']'.repeat(1_000)}}}`,
+      'the field "payload" may be nested at most 1000 levels deep',
+    ],
+  ])('that says %s is refused with its reason', (text, reason) => {
+    expect(parseImportLine(text)).toEqual(reason);
+  });
+});
+
+describe('the id of an imported event', () => {
+  const event = { type: 't', createdAt: Date.UTC(2026, 0, 31), payload: '{}' };
+
+  test('is a UUIDv8 that begins with the time', () => {
+    const id = importedId(event.createdAt, digestOf('app_1', event), 1);
+    expect(id).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
+    expect(Number.parseInt(id.replace('-', '').slice(0, 12), 16)).toBe(event.createdAt);
+  });
+
+  test('is another for another app, type, time, payload or number, and else the same', () => {
+    const id = (appId: string, change: object, occurrence = 1): string => {
+      const changed = { ...event, ...change };
+      return importedId(changed.createdAt, digestOf(appId, changed), occurrence);
+    };
+    const all = [
+      id('app_1', {}),
+      id('app_2', {}),
+      id('app_1', { type: 'u' }),
+      id('app_1', { createdAt: event.createdAt + 1 }),
+      id('app_1', { payload: '{ }' }),
+      id('app_1', {}, 2),
+      id('app_1', {}, 3),
+    ];
+    expect(new Set(all).size).toBe(all.length);
+    expect(id('app_1', {})).toBe(all[0]);
+  });
+});
+
+describe('an input', () => {
+  async function linesOf(chunks: readonly Buffer[], maxBytes = 1_000): Promise<InputLine[]> {
+    async function* source(): AsyncGenerator<Buffer> {
+      yield* chunks;
+    }
+    const lines: InputLine[] = [];
+    for await (const some of readLines(source(), maxBytes)) lines.push(...some);
+    return lines;
+  }
+
+  test('has the same lines however it is cut into chunks', async () => {
+    const line = fc
+      .string({ unit: 'binary', maxLength: 12 })
+      .map((text) => text.replaceAll(/[\n\uFEFF]/g, '|'));
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(line),
+        fc.array(fc.integer({ min: 1, max: 9 })),
+        fc.boolean(),
+        async (texts, cuts, ended) => {
+          const bytes = Buffer.from(texts.join('\n') + (ended ? '\n' : ''));
+          const chunks: Buffer[] = [];
+          for (let at = 0, i = 0; at < bytes.length; i++) {
+            const size = cuts[i] ?? 5;
+            chunks.push(bytes.subarray(at, at + size));
+            at += size;
+          }
+          const expected = texts
+            .map((text, index) => ({ number: index + 1, text, problem: '' }))
+            .filter(({ text }) => text.trim() !== '');
+          expect(await linesOf(chunks)).toEqual(expected);
+        },
+      ),
+    );
+  });
+
+  test('loses no line behind one that is too long or no UTF-8, nor its number', async () => {
+    const chunks = ['\uFEFFa\nb', 'b'.repeat(60), 'b'.repeat(60), '\n\nc\n'].map((text) => Buffer.from(text));
+    const bad = Buffer.from([0x64, 0xff, 0x0a, 0x65]);
+    expect(await linesOf([...chunks, bad], 100)).toEqual([
+      { number: 1, text: 'a', problem: '' },
+      { number: 2, text: null, problem: 'it is longer than 100 bytes (MAX_BODY_BYTES)' },
+      { number: 4, text: 'c', problem: '' },
+      { number: 5, text: null, problem: 'it is not valid UTF-8' },
+      { number: 6, text: 'e', problem: '' },
+    ]);
+  });
+});
+
+test('occurrences are exact, whatever has been put aside meanwhile', () => {
+  const tiny = new Occurrences({ limitBytes: 10_000, idleLines: 20 });
+  const plain = new Map<string, number>();
+  try {
+    fc.assert(
+      fc.property(fc.nat({ max: 40 }), fc.nat({ max: 30 }), (hour, content) => {
+        const event = { type: 't', createdAt: hour * 3_600_000 + content, payload: '{}' };
+        const digest = digestOf('app', event);
+        const number = (plain.get(digest) ?? 0) + 1;
+        plain.set(digest, number);
+        expect(tiny.count(event.createdAt, digest)).toBe(number);
+      }),
+      { numRuns: 3_000 },
+    );
+  } finally {
+    tiny.close();
+  }
+});
+
+test('an input in order of time keeps no more occurrences in memory than the limit', () => {
+  const limitBytes = 100_000;
+  const occurrences = new Occurrences({ limitBytes, idleLines: 1_000 });
+  let most = 0;
+  for (let line = 0; line < 100_000; line++) {
+    const event = { type: 't', createdAt: line * 10_000, payload: `{"n":${line}}` };
+    occurrences.count(event.createdAt, digestOf('app', event));
+    most = Math.max(most, occurrences.bytes);
+  }
+  occurrences.close();
+  expect(most).toBeLessThan(2 * limitBytes);
+});

@@ -1,0 +1,397 @@
+/** The journal on a real disk: what it acknowledges stays, what it refuses is never replayed, and one process owns a folder. */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import pino from 'pino';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { Rejection } from '../../../src/errors.ts';
+import { type AcceptedEvent, dayOf, MAX_BATCH_DAYS } from '../../../src/ingest/commit-buffer.ts';
+import { createEventIds } from '../../../src/ingest/event-id.ts';
+import { Journal, type JournalOptions } from '../../../src/ingest/journal/journal.ts';
+import { Replay } from '../../../src/ingest/journal/replay.ts';
+import { readSegment } from '../../../src/ingest/journal/segment.ts';
+import type { Outcomes } from '../../../src/storage/write/event-writer.ts';
+import { FaultyFiles } from '../../support/faulty-files.ts';
+
+const DATABASE = '00112233445566778899aabbccddeeff';
+const newId = createEventIds();
+
+let folder: string;
+let files: FaultyFiles;
+const open: Journal[] = [];
+
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'tidemark-journal-'));
+  files = new FaultyFiles();
+});
+
+afterEach(async () => {
+  files.fault = () => null;
+  for (const journal of open.splice(0)) await journal.close();
+  await rm(folder, { recursive: true, force: true });
+});
+
+async function openJournal(options: Partial<JournalOptions> = {}): Promise<Journal> {
+  const log = pino({ level: 'silent' });
+  const journal = await Journal.open({
+    folder,
+    database: DATABASE,
+    maxBytes: 1_000_000,
+    log,
+    files,
+    ...options,
+  });
+  open.push(journal);
+  return journal;
+}
+
+/** As a process that is killed: what it holds in memory is gone, and so is its claim. */
+async function reopen(journal: Journal, options: Partial<JournalOptions> = {}): Promise<Journal> {
+  open.splice(open.indexOf(journal), 1);
+  await journal.close();
+  return await openJournal(options);
+}
+
+function events(count: number, payload = '{"some":"payload"}'): AcceptedEvent[] {
+  return Array.from({ length: count }, () => ({
+    id: newId(1_000),
+    appId: 1,
+    typeId: 2,
+    createdAt: 1_000,
+    payload,
+  }));
+}
+
+/** A replay into memory. */
+function replayOf(journal: Journal, outcome: (event: AcceptedEvent) => Rejection | null = () => null) {
+  const batches: AcceptedEvent[][] = [];
+  const replay = new Replay({
+    journal,
+    write: async (batch): Promise<Outcomes> => {
+      const outcomes = batch.map(outcome);
+      batches.push(batch.filter((_, index) => outcomes[index] === null));
+      return outcomes;
+    },
+    onAway: () => undefined,
+    log: pino({ level: 'silent' }),
+    now: () => 0,
+  });
+  return { replay, batches, ids: () => batches.flat().map(({ id }) => id) };
+}
+
+async function replayAll(journal: Journal): Promise<string[]> {
+  const { replay, ids } = replayOf(journal);
+  while ((await replay.step()) === 'stored');
+  return ids();
+}
+
+function idsOf(batches: readonly (readonly AcceptedEvent[])[]): string[] {
+  return batches.flat().map(({ id }) => id);
+}
+
+async function segments(): Promise<string[]> {
+  return (await readdir(join(folder, 'writer-1'))).filter((name) => name.endsWith('.journal'));
+}
+
+test('what is acknowledged is replayed once and in order, and then nothing is left', async () => {
+  const journal = await openJournal();
+  const batches = [events(3), events(1), events(5)];
+  for (const batch of batches) expect(await journal.append(batch)).toBeNull();
+  expect(journal.stats).toMatchObject({ waitingEvents: 9, appendedEvents: 9 });
+  expect(await replayAll(journal)).toEqual(idsOf(batches));
+  expect(journal.stats).toMatchObject({ waitingEvents: 0, waitingBytes: 0, replayedEvents: 9 });
+  expect(journal.isEmpty).toBe(true);
+  expect(await segments()).toEqual([]);
+});
+
+test('what is acknowledged is replayed by the next process, what is appended meanwhile after it', async () => {
+  const first = await openJournal();
+  const batches = [events(2), events(2)];
+  for (const batch of batches) await first.append(batch);
+  const second = await reopen(first);
+  expect(second.stats.waitingEvents).toBe(4);
+  batches.push(events(3));
+  await second.append(batches[2] ?? []);
+  expect(await replayAll(second)).toEqual(idsOf(batches));
+});
+
+test('an append is acknowledged after the sync that covers it, and what comes meanwhile shares the next sync', async () => {
+  const journal = await openJournal();
+  await journal.append(events(1));
+  let release = (): void => undefined;
+  files.beforeSync = () =>
+    new Promise((resolve) => {
+      release = resolve;
+    });
+  files.calls.length = 0;
+  let acknowledged = 0;
+  const appends = Array.from({ length: 5 }, () =>
+    journal.append(events(1)).then(() => {
+      acknowledged += 1;
+    }),
+  );
+  while (!files.calls.includes('write')) await new Promise(setImmediate);
+  for (let turn = 0; turn < 20; turn += 1) await new Promise(setImmediate);
+  expect(acknowledged).toBe(0);
+  const late = Array.from({ length: 5 }, () => journal.append(events(1)));
+  files.beforeSync = async () => undefined;
+  release();
+  await Promise.all([...appends, ...late]);
+  expect(files.calls).toEqual(['write', 'sync', 'write', 'sync']);
+});
+
+test('a new file is on the disk under its name before anything in it is acknowledged', async () => {
+  const journal = await openJournal();
+  await journal.append(events(1));
+  expect(files.calls).toEqual(['create', 'write', 'sync', 'syncFolder', 'write', 'sync']);
+});
+
+test.each([
+  ['a write for which there is no room', 'write', 'ENOSPC'],
+  ['a sync that fails', 'sync', 'EIO'],
+] as const)('%s is a refusal, and what was refused is never replayed', async (_, call, code) => {
+  const journal = await openJournal();
+  const before = events(2);
+  await journal.append(before);
+  files.partial = 50;
+  files.failNext(call, code);
+  const refused = await journal.append(events(2));
+  expect(refused).toMatchObject({ reason: 'unavailable', headers: { 'Retry-After': '1' } });
+  expect(journal.takesEvents).toBe(false);
+  const after = events(2);
+  expect(await journal.append(after)).toBeNull();
+  expect(journal.takesEvents).toBe(true);
+  expect(await segments()).toHaveLength(2);
+  const next = await reopen(journal);
+  expect(await replayAll(next)).toEqual(idsOf([before, after]));
+  expect(next.stats.damagedSegments).toBe(0);
+});
+
+test('a failed sync that can not be taken back is an outcome that nobody knows', async () => {
+  const journal = await openJournal();
+  await journal.append(events(1));
+  files.fault = (call) => (['sync', 'truncate'].includes(call) ? new Error('injected') : null);
+  expect(await journal.append(events(1))).toMatchObject({ reason: 'outcomeUnknown' });
+  files.fault = () => null;
+  expect(await journal.append(events(1))).toBeNull();
+  expect(journal.stats.waitingEvents).toBe(2);
+});
+
+test.each(['create', 'syncFolder'] as const)(
+  'a file that can not be made (%s) is a refusal, and the next try is a new one',
+  async (call) => {
+    const journal = await openJournal();
+    files.failNext(call, 'ENOSPC');
+    expect(await journal.append(events(1))).toMatchObject({ reason: 'unavailable' });
+    const batch = events(1);
+    expect(await journal.append(batch)).toBeNull();
+    expect(await replayAll(journal)).toEqual(idsOf([batch]));
+  },
+);
+
+test('beyond its ceiling the journal refuses, and takes events again when some have left it', async () => {
+  const journal = await openJournal({ maxBytes: 10_000 });
+  const kept: AcceptedEvent[][] = [];
+  for (
+    let batch = events(1, `{"x":"${'x'.repeat(900)}"}`);
+    (await journal.append(batch)) === null;
+    batch = events(1, batch[0]?.payload)
+  )
+    kept.push(batch);
+  expect(kept.length).toBe(10);
+  expect(journal.takesEvents).toBe(false);
+  expect(journal.stats.waitingBytes).toBeLessThanOrEqual(10_000);
+  expect(await replayAll(journal)).toEqual(idsOf(kept));
+  expect(await journal.append(events(1))).toBeNull();
+});
+
+test('a large journal goes over several files, in order', async () => {
+  const journal = await openJournal({ maxBytes: 100_000_000 });
+  const payload = JSON.stringify({ x: 'x'.repeat(4_000_000) });
+  const batches = Array.from({ length: 10 }, () => events(1, payload));
+  for (const batch of batches) await journal.append(batch);
+  expect((await segments()).length).toBeGreaterThan(1);
+  const { replay, ids, batches: stored } = replayOf(await reopen(journal, { maxBytes: 100_000_000 }));
+  while ((await replay.step()) === 'stored');
+  expect(ids()).toEqual(idsOf(batches));
+  expect(Math.max(...stored.map(({ length }) => length))).toBe(1);
+});
+
+test('a replay stores no more days in one transaction than a batch of producers may have', async () => {
+  const journal = await openJournal();
+  const days = Array.from({ length: 250 }, (_, day) =>
+    events(2).map((event) => ({ ...event, createdAt: day * 86_400_000 })),
+  );
+  for (const batch of days) await journal.append(batch);
+  const { replay, batches, ids } = replayOf(journal);
+  while ((await replay.step()) === 'stored');
+  expect(ids()).toEqual(idsOf(days));
+  expect(batches.map((batch) => new Set(batch.map(({ createdAt }) => dayOf(createdAt))).size)).toEqual([
+    MAX_BATCH_DAYS,
+    MAX_BATCH_DAYS,
+    50,
+  ]);
+});
+
+test('a replay that the database cuts off goes on with the same batch', async () => {
+  const journal = await openJournal();
+  const batches = [events(2_500), events(2_500)];
+  for (const batch of batches) await journal.append(batch);
+  let away = false;
+  const { replay, ids } = replayOf(journal, () => (away ? new Rejection('unavailable', 'away') : null));
+  expect(await replay.step()).toBe('stored');
+  away = true;
+  expect(await replay.step()).toBe('away');
+  expect(journal.isEmpty).toBe(false);
+  away = false;
+  while ((await replay.step()) === 'stored');
+  expect(ids()).toEqual(idsOf(batches));
+});
+
+test('a replay that ends with its process begins the file again: what is not in the database can not be missed', async () => {
+  const journal = await openJournal();
+  const batches = [events(2_500), events(2_500)];
+  for (const batch of batches) await journal.append(batch);
+  const { replay } = replayOf(journal);
+  expect(await replay.step()).toBe('stored');
+  expect(await replayAll(await reopen(journal))).toEqual(idsOf(batches));
+});
+
+test('an event that the database refuses at the replay is kept beside, told, and its neighbours are stored', async () => {
+  const journal = await openJournal();
+  const batch = events(3);
+  const poison = batch[1];
+  await journal.append(batch);
+  const { replay, ids } = replayOf(journal, ({ id }) =>
+    id === poison?.id ? new Rejection('invalidBody', 'poison') : null,
+  );
+  while ((await replay.step()) === 'stored');
+  expect(ids()).toEqual([batch[0]?.id, batch[2]?.id]);
+  expect(journal.stats).toMatchObject({ refusedEvents: 1, replayedEvents: 2, waitingEvents: 0 });
+  const line = await readFile(join(folder, 'refused.ndjson'), 'utf8');
+  expect(JSON.parse(line)).toEqual({
+    ...poison,
+    createdAt: '1970-01-01T00:00:01.000Z',
+    payload: { some: 'payload' },
+  });
+});
+
+test('a failure that a retry can not mend keeps what waits', async () => {
+  const journal = await openJournal();
+  const batch = events(3);
+  await journal.append(batch);
+  const { replay } = replayOf(journal, () => new Rejection('internalError', 'fault'));
+  expect(await replay.step()).toBe('fault');
+  expect(await replayAll(journal)).toEqual(idsOf([batch]));
+});
+
+test('a torn last record is dropped, and what was acknowledged before it is replayed', async () => {
+  const journal = await openJournal();
+  const batch = events(3);
+  await journal.append(batch);
+  await journal.append(events(1));
+  const [name = ''] = await segments();
+  await journal.close();
+  open.length = 0;
+  const path = join(folder, 'writer-1', name);
+  const bytes = await readFile(path);
+  await writeFile(path, bytes.subarray(0, -5));
+  const next = await openJournal();
+  expect(await replayAll(next)).toEqual(idsOf([batch]));
+  expect(next.stats.damagedSegments).toBe(0);
+  expect(await segments()).toEqual([]);
+});
+
+test('a damaged file keeps nothing else back: its other records are replayed, and it is kept for a person', async () => {
+  const journal = await openJournal();
+  const batches = [events(2), events(2), events(2)];
+  for (const batch of batches) await journal.append(batch);
+  const [name = ''] = await segments();
+  await journal.close();
+  open.length = 0;
+  const path = join(folder, 'writer-1', name);
+  const bytes = await readFile(path);
+  const middle = bytes.indexOf(Buffer.from((batches[1]?.[0]?.id ?? '').replaceAll('-', ''), 'hex'));
+  bytes[middle] = (bytes[middle] ?? 0) ^ 1;
+  await writeFile(path, bytes);
+  const next = await openJournal();
+  expect(next.stats.waitingEvents).toBe(4);
+  expect(await replayAll(next)).toEqual(idsOf([batches[0] ?? [], batches[2] ?? []]));
+  expect(next.stats.damagedSegments).toBe(1);
+  expect(await readFile(`${path}.corrupt`)).toEqual(bytes);
+  expect(await segments()).toEqual([]);
+});
+
+test('a file that can not be read is kept for a person, and those behind it are replayed', async () => {
+  const first = await openJournal();
+  await first.append(events(1));
+  const second = await reopen(first);
+  const batch = events(1);
+  await second.append(batch);
+  files.failNext('read', 'EIO');
+  expect(await replayAll(second)).toEqual(idsOf([batch]));
+  expect(second.stats.damagedSegments).toBe(1);
+});
+
+test("another database's journal is refused in one line that says what to do", async () => {
+  const journal = await openJournal();
+  await journal.append(events(1));
+  await expect(reopen(journal, { database: 'ff'.repeat(16) })).rejects.toThrow(
+    /^JOURNAL_DIR: .*0000000001\.journal holds 1 events of another database: start once with/,
+  );
+  expect(await replayAll(await openJournal())).toHaveLength(1);
+});
+
+test('each process has a folder of its own, and takes over what one that is gone has left', async () => {
+  const first = await openJournal();
+  const second = await openJournal();
+  const batch = events(2);
+  await second.append(batch);
+  expect(await readdir(folder)).toEqual(['writer-1', 'writer-2']);
+  await first.adoptLeftovers();
+  expect(first.stats.waitingEvents).toBe(0);
+  open.splice(open.indexOf(second), 1);
+  await second.close();
+  await first.adoptLeftovers();
+  expect(first.stats.waitingEvents).toBe(2);
+  expect(await replayAll(first)).toEqual(idsOf([batch]));
+  await first.adoptLeftovers();
+  expect(first.isEmpty).toBe(true);
+});
+
+test('of many that open at once none shares a folder', async () => {
+  const journals = await Promise.all(Array.from({ length: 12 }, () => openJournal()));
+  await Promise.all(journals.map((journal) => journal.append(events(1))));
+  const folders = await readdir(folder);
+  const counts = await Promise.all(
+    folders.map(
+      async (name) => (await readdir(join(folder, name))).filter((file) => file.endsWith('.journal')).length,
+    ),
+  );
+  expect(Math.max(...counts)).toBe(1);
+  expect(counts.reduce((sum, count) => sum + count, 0)).toBe(12);
+});
+
+test('a process that was killed leaves no claim behind', async () => {
+  const script = `
+    const { mkdirSync } = await import('node:fs');
+    const { createServer } = await import('node:net');
+    mkdirSync(${JSON.stringify(join(folder, 'writer-1'))}, { recursive: true });
+    createServer().listen(${JSON.stringify(join(folder, 'writer-1', 'owner-00000000'))}, () => console.log('owned'));`;
+  const owner = spawn(process.execPath, ['--input-type=module', '-e', script], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  await once(owner.stdout, 'data');
+  await openJournal();
+  expect(await readdir(folder)).toEqual(['writer-1', 'writer-2']);
+  const ended = once(owner, 'exit');
+  owner.kill('SIGKILL');
+  await ended;
+  expect(await readdir(join(folder, 'writer-1'))).toEqual(['owner-00000000']);
+  const next = await openJournal();
+  await next.append(events(1));
+  const [name = ''] = await segments();
+  expect(readSegment(await readFile(join(folder, 'writer-1', name))).events).toBe(1);
+});

@@ -1,0 +1,163 @@
+/** The format of a segment: whatever is cut or changed, what was acknowledged is read back or its loss is told. */
+import fc from 'fast-check';
+import { expect, test } from 'vitest';
+import type { AcceptedEvent } from '../../../src/ingest/commit-buffer.ts';
+import { createEventIds } from '../../../src/ingest/event-id.ts';
+import {
+  encodeBody,
+  encodeFrame,
+  encodeHeader,
+  HEADER_BYTES,
+  newHeader,
+  readSegment,
+  type SegmentHeader,
+} from '../../../src/ingest/journal/segment.ts';
+
+const DATABASE = '00112233445566778899aabbccddeeff';
+const newId = createEventIds();
+
+const payloads = fc.oneof(
+  fc.json({ maxDepth: 2 }).map((json) => `{"value":${json}}`),
+  fc.string({ unit: 'grapheme', maxLength: 50 }).map((text) => JSON.stringify({ text })),
+  fc.constant('{}'),
+);
+const batches = fc.array(
+  fc.array(
+    fc.record({
+      id: fc.integer({ min: 0, max: 2 ** 41 }).map((time) => newId(time)),
+      appId: fc.integer({ min: 0, max: 2 ** 31 - 1 }),
+      typeId: fc.integer({ min: 0, max: 2 ** 31 - 1 }),
+      createdAt: fc.integer({ min: 0, max: 8.64e15 }),
+      payload: payloads,
+    }),
+    { minLength: 1, maxLength: 5 },
+  ),
+  { minLength: 1, maxLength: 8 },
+);
+
+/** A segment of these batches, and where each of its records ends. */
+function segmentOf(
+  written: readonly (readonly AcceptedEvent[])[],
+  header: SegmentHeader = newHeader(DATABASE),
+) {
+  const parts = [encodeHeader(header)];
+  const ends: number[] = [];
+  let length = HEADER_BYTES;
+  for (const batch of written) {
+    const body = encodeBody(batch);
+    const frame = encodeFrame(header.marker, body, batch.length);
+    parts.push(frame, body);
+    length += frame.length + body.length;
+    ends.push(length);
+  }
+  return { bytes: Buffer.concat(parts), ends, header };
+}
+
+test('what is written is read back as it was, batch by batch', () => {
+  fc.assert(
+    fc.property(batches, (written) => {
+      const { bytes } = segmentOf(written);
+      expect(readSegment(bytes)).toMatchObject({
+        header: { database: DATABASE },
+        batches: written,
+        events: written.flat().length,
+        tornBytes: 0,
+        damagedBytes: 0,
+      });
+    }),
+  );
+});
+
+test('a copy that is cut at any byte after the last sync loses nothing acknowledged, invents nothing, and tells the torn tail', () => {
+  fc.assert(
+    fc.property(batches, fc.nat(), (written, pick) => {
+      const { bytes, ends } = segmentOf(written);
+      const synced = pick % (ends.length + 1);
+      const from = synced === 0 ? HEADER_BYTES : (ends[synced - 1] ?? 0);
+      for (let cut = from; cut <= bytes.length; cut += 1) {
+        const whole = ends.filter((end) => end <= cut).length;
+        const read = readSegment(bytes.subarray(0, cut));
+        expect(read.batches).toEqual(written.slice(0, whole));
+        expect(whole).toBeGreaterThanOrEqual(synced);
+        expect(read.damagedBytes).toBe(0);
+        expect(read.tornBytes).toBe(cut - (whole === 0 ? HEADER_BYTES : (ends[whole - 1] ?? 0)));
+      }
+    }),
+    { numRuns: 20 },
+  );
+});
+
+test('a tail whose blocks were never written, as a file system may show them after a power cut, is a torn one', () => {
+  fc.assert(
+    fc.property(batches, fc.nat(), (written, pick) => {
+      const { bytes, ends } = segmentOf(written);
+      const synced = ends.length < 2 ? HEADER_BYTES : (ends[ends.length - 2] ?? 0);
+      const from = synced + (pick % (bytes.length - synced - 1));
+      const holed = Buffer.from(bytes).fill(0, from);
+      const read = readSegment(holed);
+      expect(read.batches).toEqual(written.slice(0, -1));
+      expect(read).toMatchObject({ damagedBytes: 0, tornBytes: bytes.length - synced });
+    }),
+  );
+});
+
+test('any one byte that changes is noticed, and costs the one record that it is in', () => {
+  fc.assert(
+    fc.property(batches, fc.integer({ min: 1, max: 255 }), (written, change) => {
+      const { bytes, ends } = segmentOf(written);
+      for (let at = 0; at < bytes.length; at += 1) {
+        const changed = Buffer.from(bytes);
+        changed[at] = (changed[at] ?? 0) ^ change;
+        const hit = at < HEADER_BYTES ? -1 : ends.findIndex((end) => at < end);
+        const read = readSegment(changed);
+        expect(read.damagedBytes, `byte ${at}`).toBeGreaterThan(0);
+        expect(read.tornBytes).toBe(0);
+        expect(read.batches).toEqual(written.filter((_, index) => index !== hit));
+      }
+    }),
+    { numRuns: 10 },
+  );
+});
+
+test('random bytes are no records and break nothing', () => {
+  fc.assert(
+    fc.property(fc.uint8Array({ maxLength: 500 }), (noise) => {
+      expect(readSegment(Buffer.from(noise)).events).toBe(0);
+      const { bytes } = segmentOf([]);
+      expect(readSegment(Buffer.concat([bytes, noise])).events).toBe(0);
+    }),
+  );
+});
+
+test("another segment's records are none of this one's", () => {
+  const event = { id: newId(1), appId: 1, typeId: 1, createdAt: 1, payload: '{}' };
+  const other = segmentOf([[event]]);
+  const { bytes } = segmentOf([]);
+  const read = readSegment(Buffer.concat([bytes, other.bytes.subarray(HEADER_BYTES)]));
+  expect(read).toMatchObject({ events: 0, damagedBytes: other.bytes.length - HEADER_BYTES });
+});
+
+test('an id that is no UUID is not written, as it would shift what comes behind it', () => {
+  const event = { id: newId(1), appId: 1, typeId: 2, createdAt: 3, payload: '{}' };
+  for (const id of ['', '---------------001-a83e-3b4a5359ea13', `${event.id}0`])
+    expect(() => encodeBody([event, { ...event, id }])).toThrow('UUID');
+});
+
+test('a record whose checksum is right and whose events are not costs itself, and nothing beside it', () => {
+  const event = { id: newId(1), appId: 1, typeId: 2, createdAt: 3, payload: '{"a":1}' };
+  const header = newHeader(DATABASE);
+  const good = encodeBody([event]);
+  // Too short by some bytes, too long, and of more events than it has.
+  for (const [body, events] of [
+    [good.subarray(0, -7), 1],
+    [Buffer.concat([good, Buffer.alloc(3)]), 1],
+    [good, 2],
+    [Buffer.alloc(0), 1],
+  ] as const) {
+    const whole = [encodeFrame(header.marker, good, 1), good];
+    const bad = [encodeFrame(header.marker, body, events), body];
+    const contents = readSegment(Buffer.concat([encodeHeader(header), ...whole, ...bad, ...whole]));
+    expect(contents).toMatchObject({ batches: [[event], [event]], events: 2, tornBytes: 0 });
+    expect(contents.damagedBytes).toBe(Buffer.concat(bad).length);
+  }
+});

@@ -1,0 +1,180 @@
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { Rejection } from '../../../src/errors.ts';
+import { anyBody, parseEventBody, usualBody } from '../../../src/ingest/parse/event-body.ts';
+import { runs } from '../../support/fuzz.ts';
+import { DAMAGE, damaged, jsonObject, jsonString, jsonValue, spellingOf, whiteSpace } from './json-text.ts';
+
+/** Why a body is refused. */
+function details(text: string): string {
+  const outcome = parseEventBody(text);
+  if (!(outcome instanceof Rejection)) throw new Error(`It was not refused: ${JSON.stringify(outcome)}`);
+  expect(outcome.reason).toBe('invalidBody');
+  return outcome.details;
+}
+
+function body(fields: Readonly<Record<string, unknown>>): string {
+  return JSON.stringify({ loggingToken: 't', typeId: 'i', payload: {}, ...fields });
+}
+
+describe('a body', () => {
+  test('becomes token, type and the text of the payload', () => {
+    expect(parseEventBody('{"loggingToken":"t","typeId":"i","payload":{ "a" : 1.0 }}')).toEqual({
+      loggingToken: 't',
+      type: { typeId: 'i' },
+      payload: '{ "a" : 1.0 }',
+    });
+  });
+
+  test('gives back the very text of any payload, wherever and however it stands', () => {
+    const fields = fc.record({
+      payload: jsonObject,
+      key: spellingOf('payload'),
+      other: jsonValue,
+      spaces: fc.array(whiteSpace, { minLength: 6, maxLength: 6 }),
+      place: fc.nat(3),
+    });
+    fc.assert(
+      fc.property(fields, ({ payload, key, other, spaces, place }) => {
+        const members = ['"loggingToken":"t"', '"typeName":"n"', `"other":${other.text}`];
+        members.splice(place, 0, `${key}${spaces[0]}:${spaces[1]}${payload.text}`);
+        const text = `${spaces[2]}{${spaces[3]}${members.join(`${spaces[4]},${spaces[5]}`)}}`;
+        expect(parseEventBody(text)).toEqual({
+          loggingToken: 't',
+          type: { typeName: 'n' },
+          payload: payload.text,
+        });
+      }),
+      runs(1_000),
+    );
+  });
+
+  test('is read in one pass as it is read at length, whatever its members, and damaged too', () => {
+    const plain = fc.string().map((text) => JSON.stringify(text));
+    const name = fc.oneof(
+      fc.constantFrom('"loggingToken"', '"typeId"', '"typeName"', '"createdAt"', '"payload"', '"x"'),
+      spellingOf('loggingToken'),
+    );
+    const member = fc.tuple(
+      name,
+      fc.oneof(
+        plain,
+        jsonString,
+        fc.constant('null'),
+        jsonValue.map(({ text }) => text),
+      ),
+    );
+    const usual = fc.tuple(plain, plain, jsonObject).map(([token, type, payload]): [string, string][] => [
+      ['"loggingToken"', token],
+      ['"typeName"', type],
+      ['"payload"', payload.text],
+    ]);
+    const text = fc
+      .tuple(usual, fc.array(member, { maxLength: 1 }), fc.nat(3), whiteSpace, whiteSpace)
+      .map(([some, others, place, before, behind]) => {
+        const members: [string, string][] = [...some];
+        members.splice(place, 0, ...others);
+        const texts = members.map(([key, value]) => `${before}${key}${behind}:${before}${value}${behind}`);
+        return `${before}{${texts.join(',')}}${behind}`;
+      });
+    let read = 0;
+    const expectSame = (body: string): void => {
+      const usualOne = usualBody(body);
+      if (usualOne === null) return;
+      read += 1;
+      expect(usualOne).toEqual(anyBody(body));
+    };
+    fc.assert(fc.property(text, expectSame), runs(2_000));
+    expect(read).toBeGreaterThan(300);
+    fc.assert(
+      fc.property(text, DAMAGE, (whole, changes) => expectSame(damaged(whole, changes))),
+      runs(4_000),
+    );
+  });
+
+  test.each([
+    '{"loggingToken":"t","typeName":"n","payload":{}}',
+    ' { "payload" : {"a":[1,{"b":null}]} , "typeId" : "i" , "loggingToken" : "t" , "more" : [1] } ',
+    '{"loggingToken":"t","typeId":null,"typeName":"n","payload":{}}',
+  ])('is usual where it is %s', (text) => {
+    expect(usualBody(text)).toEqual(anyBody(text));
+    expect(usualBody(text)).not.toBeNull();
+  });
+
+  test.each([
+    '{"loggingToken":"\\u0074","typeName":"n","payload":{}}',
+    '{"loggingToken":"t","typeName":"n","payload":{},"payload":{}}',
+    '{"loggingToken":"t","typeName":"n","payload":{}} x',
+    '{"loggingToken":"t","typeName":"","payload":{}}',
+    '{"loggingToken":null,"typeName":"n","payload":{}}',
+    '{"typeName":"n","payload":{}}',
+  ])('is looked at at length where it is %s', (text) => {
+    expect(usualBody(text)).toBeNull();
+  });
+
+  test('never makes the parser throw, whatever the text', () => {
+    fc.assert(
+      fc.property(
+        fc.oneof(
+          fc.string({ unit: 'binary' }),
+          jsonValue.map(({ text }) => text),
+        ),
+        (text) => {
+          expect(parseEventBody(text)).toBeInstanceOf(Rejection);
+        },
+      ),
+    );
+  });
+
+  test('is refused for what JSON.parse refuses, and says no more of it', () => {
+    expect(details('{"loggingToken":"tdl_secret",}')).toBe('The body is not valid JSON.');
+  });
+
+  test.each(['loggingToken', 'payload'])('is refused with the name of the missing %s', (field) => {
+    expect(details(body({ [field]: undefined }))).toContain(`"${field}"`);
+  });
+
+  test.each([
+    ['loggingToken', null],
+    ['loggingToken', 1],
+    ['payload', null],
+    ['payload', []],
+    ['payload', '{}'],
+    ['typeId', 1],
+    ['typeId', {}],
+  ])('is refused with the name of %s where that is %j', (field, value) => {
+    expect(details(body({ [field]: value }))).toContain(`"${field}"`);
+  });
+
+  test('takes an inherited name for no field', () => {
+    expect(details('{"__proto__":{"loggingToken":"t","payload":{}},"typeId":"i"}')).toContain(
+      '"loggingToken"',
+    );
+  });
+
+  test.each([
+    [{ typeId: 'i', typeName: 'n' }, { typeId: 'i' }],
+    [{ typeId: 'i', typeName: 5 }, { typeId: 'i' }],
+    [{ typeId: '', typeName: 'n' }, { typeName: 'n' }],
+    [{ typeId: null, typeName: 'n' }, { typeName: 'n' }],
+    [{ typeId: undefined, typeName: ' n ' }, { typeName: ' n ' }],
+    [{ typeId: ' ', typeName: 'n' }, { typeId: ' ' }],
+  ])('with %j means the type %j', (fields, type) => {
+    expect(parseEventBody(body(fields))).toMatchObject({ type });
+  });
+
+  test.each([
+    ['', { typeName: undefined }],
+    ['null', { typeName: null }],
+    ['empty', { typeName: '' }],
+  ])('without typeId is refused with both names where typeName is absent: %s', (_, fields) => {
+    expect(details(body({ typeId: null, ...fields }))).toMatch(/"typeId".*"typeName"/);
+  });
+
+  test('may have a payload of 1,000 levels, not of 1,001', () => {
+    const nested = (levels: number): string =>
+      `{"loggingToken":"t","typeId":"i","payload":${'{"a":'.repeat(levels - 1)}{}${'}'.repeat(levels)}`;
+    expect(parseEventBody(nested(1_000))).not.toBeInstanceOf(Rejection);
+    expect(details(nested(1_001))).toContain('1000');
+  });
+});

@@ -1,0 +1,319 @@
+/** The live feed over HTTP: what comes, in which form, for whom, and for how long. */
+import { randomUUID } from 'node:crypto';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { LiveClient } from '../../support/live-client.ts';
+import { newOwnApp, newPerson, PASSWORD, Person } from '../../support/person.ts';
+import { startTestService, TestClock, type TestService, until } from '../../support/service.ts';
+
+const HOUR_MS = 3_600_000;
+
+describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
+  const clock = new TestClock();
+  let service: TestService;
+  let email: string;
+  let owner: Person;
+  let app: { appId: string; loggingToken: string; path: string };
+  let clients: LiveClient[] = [];
+
+  beforeAll(async () => {
+    service = await startTestService({ transport, clock });
+  });
+  afterAll(() => service.stop());
+  beforeEach(async () => {
+    email = `${randomUUID()}@example.com`;
+    owner = await newPerson(service, email);
+    app = await newOwnApp(owner);
+    clients = [];
+  });
+  afterEach(() => {
+    for (const client of clients) client.close();
+  });
+
+  const follow = async (person: Person, lastEventId = ''): Promise<LiveClient> => {
+    const client = await LiveClient.follow(service.port, app.appId, { cookie: person.cookie, lastEventId });
+    clients.push(client);
+    return client;
+  };
+  const post = async (payload: string, typeName = 'order'): Promise<string> => {
+    const body = `{"loggingToken":"${app.loggingToken}","typeName":"${typeName}","payload":${payload}}`;
+    const response = await service.request({ method: 'POST', path: '/public/create_event', body });
+    expect(response.status).toBe(201);
+    return JSON.parse(response.body).eventId;
+  };
+
+  test('an event comes with its counts, and says that nobody may keep or gather it', async () => {
+    const client = await follow(owner);
+    expect(client.response.headers).toMatchObject({
+      'content-type': 'text/event-stream',
+      'cache-control': 'no-store',
+      'x-accel-buffering': 'no',
+    });
+    const eventId = await post('{"a":1}');
+    await until(() => client.events.length === 1, 'the event has come');
+    const [data] = client.data;
+    const [event] = client.events;
+    expect(event).toMatchObject({
+      id: eventId,
+      payload: { a: 1 },
+      createdAt: new Date(clock.wall()).toISOString(),
+    });
+    const minute = new Date(Math.floor(clock.wall() / 60_000) * 60_000).toISOString();
+    expect(data).toMatchObject({ counts: [{ typeId: event?.typeId, minute, count: 1 }], skipped: 0 });
+  });
+
+  test('it comes within a second of its commit: the median of five', async () => {
+    const client = await follow(owner);
+    const took: number[] = [];
+    for (let sent = 1; sent <= 5; sent += 1) {
+      await post('{}');
+      const committed = performance.now();
+      await until(() => client.events.length === sent, 'the event has come');
+      took.push(performance.now() - committed);
+    }
+    expect(took.sort((a, b) => a - b)[2]).toBeLessThan(1_000);
+  });
+
+  test('events of another app do not', async () => {
+    const client = await follow(owner);
+    await service.post();
+    const eventId = await post('{}');
+    await until(() => client.events.length > 0, 'an event has come');
+    expect(client.events.map(({ id }) => id)).toEqual([eventId]);
+  });
+
+  test.each([
+    ['line breaks of every kind', '{\r\n"a":\r1,\n\n"b":\r\r\n2}', { a: 1, b: 2 }],
+    [
+      'what looks like a message',
+      '{"a":"\\n\\nevent: end\\ndata: {}"\n\n,"b"\n:\n"\\r\\ndata: x"}',
+      { a: '\n\nevent: end\ndata: {}', b: '\r\ndata: x' },
+    ],
+    ['separators of Unicode', '{"a":"\u2028\u2029\u0085"}', { a: '\u2028\u2029\u0085' }],
+    ['lines that begin with a colon or a blank', '{"k"\n:\n "v",\n  "l":[\n 1]}', { k: 'v', l: [1] }],
+  ])('a payload with %s breaks no message', async (_what, payload, value) => {
+    const client = await follow(owner);
+    await post(payload);
+    const last = await post('{"last":true}');
+    await until(() => client.events.some(({ id }) => id === last), 'the last event has come');
+    expect(client.messages.map(({ event }) => event).filter((event) => event !== 'events')).toEqual([
+      'ready',
+    ]);
+    expect(client.events.find(({ id }) => id !== last)?.payload).toEqual(value);
+  });
+
+  test('a payload is the text that was sent, and a long one is its length', async () => {
+    const client = await follow(owner);
+    await post('{"n":1e400, "a":1,"a":-0}');
+    const long = JSON.stringify({ text: 'x'.repeat(20_000) });
+    await post(long, 'long');
+    await until(() => client.events.length === 2, 'both events have come');
+    expect(client.messages.some(({ data }) => data.includes('"payload":{"n":1e400, "a":1,"a":-0}'))).toBe(
+      true,
+    );
+    const [longEvent] = client.events.filter(({ payloadBytes }) => payloadBytes !== undefined);
+    expect(longEvent).toMatchObject({ payloadBytes: long.length });
+    expect(longEvent).not.toHaveProperty('payload');
+  });
+
+  test('who comes back is told what he has missed, once', async () => {
+    const before = await follow(owner);
+    const first = await post('{}');
+    await until(() => before.events.length === 1, 'the first event has come');
+    before.close();
+    const missed = [await post('{}'), await post('{}', 'other')];
+    const after = await follow(owner, before.lastEventId);
+    await until(() => after.events.length >= 2, 'the missed events have come');
+    const next = await post('{}');
+    await until(() => after.events.length >= 3, 'the next event has come');
+    expect(after.events.map(({ id }) => id).sort()).toEqual([...missed, next].sort());
+    expect(before.events.map(({ id }) => id)).toEqual([first]);
+    expect(after.has('reset')).toBe(false);
+  });
+
+  test('the position may also stand in the query, for pages that come again by themselves', async () => {
+    const before = await follow(owner);
+    before.close();
+    const missed = await post('{}');
+    const client = await LiveClient.follow(service.port, app.appId, {
+      cookie: owner.cookie,
+      query: `?after=${before.lastEventId}`,
+    });
+    clients.push(client);
+    expect(client.events.map(({ id }) => id)).toEqual([missed]);
+  });
+
+  test.each(['nonsense', '%00', 'anew', '0.0.0', 'zzzzzzzzz.zzzzzzzzzzzz.', `${'9'.repeat(3_000)}`])(
+    'the position %s is none: the page is told to begin anew',
+    async (position) => {
+      const client = await follow(owner, position);
+      expect(client.messages.map(({ event }) => event)).toEqual(['reset']);
+      const eventId = await post('{}');
+      await until(() => client.events.length === 1, 'the next event has come');
+      expect(client.events[0]?.id).toBe(eventId);
+    },
+  );
+
+  test('who comes back after more than five minutes begins anew; one who stayed has no need to', async () => {
+    const stayed = await follow(owner);
+    const left = await follow(owner);
+    left.close();
+    for (let minute = 0; minute < 6; minute++) {
+      const position = stayed.lastEventId;
+      clock.advance(61_000);
+      await until(() => stayed.lastEventId !== position, 'an idle reader is told where the feed stands');
+    }
+    const late = await follow(owner, left.lastEventId);
+    expect(late.messages.map(({ event }) => event)).toEqual(['reset']);
+    stayed.close();
+    const missed = await post('{}');
+    const again = await follow(owner, stayed.lastEventId);
+    expect(again.events.map(({ id }) => id)).toEqual([missed]);
+    expect(stayed.messages.map(({ event }) => event)).toEqual(['ready']);
+  });
+
+  test('who has missed more than a thousand begins anew', async () => {
+    const before = await follow(owner);
+    await post('{}');
+    await until(() => before.events.length === 1, 'the event has come');
+    before.close();
+    await insert(1_001, clock.wall());
+    const after = await follow(owner, before.lastEventId);
+    expect(after.messages.map(({ event }) => event)).toEqual(['reset']);
+  });
+
+  test('of many events at once the newest come, the others as counts', async () => {
+    const client = await follow(owner);
+    await post('{}');
+    await until(() => client.events.length === 1, 'the event has come');
+    await insert(3_000, clock.wall() - 90_000);
+    await until(() => client.data.length === 2, 'the second message has come');
+    const data = client.data[1];
+    expect(data?.events).toHaveLength(200);
+    expect(data?.skipped).toBe(2_800);
+    expect(data?.counts.reduce((sum, { count }) => sum + count, 0)).toBe(3_000);
+    const times = data?.events.map(({ createdAt, id }) => createdAt + id) ?? [];
+    expect(times).toEqual([...times].sort().reverse());
+    const [newest] =
+      await service.sql`SELECT events.id FROM events JOIN apps ON apps.id = app_id WHERE apps.public_id = ${app.appId} AND events.created_at < ${clock.wall()} ORDER BY events.created_at DESC, events.id DESC LIMIT 1`;
+    expect(data?.events[0]?.id).toBe(newest?.id);
+  });
+
+  test('events of long ago are a hint that counts have changed', async () => {
+    const client = await follow(owner);
+    await post('{}');
+    await until(() => client.events.length === 1, 'the event has come');
+    await insert(10, clock.wall() - 2 * HOUR_MS);
+    clock.advance(4_000);
+    await until(() => client.has('recount'), 'the hint has come');
+    expect(client.events).toHaveLength(1);
+  });
+
+  /** Events of the app's first type, a millisecond apart, up to an instant. */
+  async function insert(count: number, until: number): Promise<void> {
+    await service.sql`
+      INSERT INTO events (id, app_id, type_id, created_at, payload)
+      SELECT gen_random_uuid(), apps.id, (SELECT min(id) FROM event_types WHERE app_id = apps.id),
+             ${new Date(until).toISOString()}::timestamptz - n * interval '1 millisecond', '{}'
+        FROM apps, generate_series(1, ${count}::integer) n WHERE public_id = ${app.appId}`;
+  }
+
+  test('a heartbeat comes when nothing else has for fifteen seconds', async () => {
+    const client = await follow(owner);
+    const before = client.comments;
+    clock.advance(14_000);
+    await post('{}');
+    await until(() => client.events.length === 1, 'the event has come');
+    clock.advance(14_000);
+    await owner.get(app.path);
+    expect(client.comments).toBe(before);
+    clock.advance(1_000);
+    await until(() => client.comments > before, 'a heartbeat has come');
+  });
+
+  test('nobody without a session, and nobody who is no member, gets one', async () => {
+    const stranger = await newPerson(service, `stranger.${email}`);
+    const statusOf = async (cookie: string): Promise<number | undefined> => {
+      const client = await LiveClient.open(service.port, app.appId, { cookie });
+      clients.push(client);
+      return client.response.statusCode;
+    };
+    expect(await statusOf('')).toBe(401);
+    expect(await statusOf(stranger.cookie)).toBe(404);
+  });
+
+  test('signing out ends it within a second, and says that there is no use in coming again', async () => {
+    const client = await follow(owner);
+    const other = await follow(await new Person(service).signIn(email));
+    await owner.delete('/api/session');
+    await expectEnd(client, 'session');
+    expect(other.isOver).toBe(false);
+  });
+
+  test('a change of the password ends it', async () => {
+    const elsewhere = await new Person(service).signIn(email);
+    const client = await follow(elsewhere);
+    const reply = await owner.post('/api/password', {
+      currentPassword: PASSWORD,
+      newPassword: 'another good password',
+    });
+    expect([200, 201], reply.text).toContain(reply.status);
+    await expectEnd(client, 'session');
+  });
+
+  test('watching is no use of a session: it ends when nothing else is done', async () => {
+    const client = await follow(owner);
+    for (let hour = 0; hour < 167; hour += 1) clock.advance(HOUR_MS);
+    await post('{}');
+    await until(() => client.messages.length > 1, 'the feed goes on');
+    expect(client.isOver).toBe(false);
+    clock.advance(HOUR_MS);
+    await expectEnd(client, 'session');
+  });
+
+  test('the end of a membership ends it', async () => {
+    const member = await newPerson(service, `member.${email}`);
+    await owner.post(`${app.path}/members`, { email: `member.${email}` });
+    const client = await follow(member);
+    const { data } = await owner.get(`${app.path}/members`);
+    const members = data.members as { userId: string; email: string }[];
+    const userId = members.find((one) => one.email === `member.${email}`)?.userId;
+    expect((await owner.delete(`${app.path}/members/${userId}`)).status).toBe(200);
+    await expectEnd(client, 'access');
+  });
+
+  test('the deletion of the app ends it', async () => {
+    const client = await follow(owner);
+    expect((await owner.delete(app.path, { confirm: 'Shop' })).status).toBe(200);
+    await expectEnd(client, 'access');
+  });
+
+  async function expectEnd(client: LiveClient, reason: string): Promise<void> {
+    const changed = performance.now();
+    await until(() => client.isOver, 'the feed has ended');
+    // A beat is 0.8 s; the rest is what a busy machine adds.
+    expect(performance.now() - changed).toBeLessThan(3_000);
+    expect(client.messages.at(-1)).toMatchObject({ event: 'end', data: JSON.stringify({ reason }) });
+  }
+
+  test('an account has twenty, and one that is closed makes room', async () => {
+    for (let opened = 0; opened < 20; opened += 1) await follow(owner);
+    const refused = await LiveClient.open(service.port, app.appId, { cookie: owner.cookie });
+    expect(refused.response.statusCode).toBe(429);
+    expect(refused.response.headers['retry-after']).toBe('10');
+    clients[0]?.close();
+    await until(async () => {
+      const client = await LiveClient.open(service.port, app.appId, { cookie: owner.cookie });
+      clients.push(client);
+      return client.response.statusCode === 200;
+    }, 'there is room again');
+  });
+
+  test('a stop of the server ends it at once, and says nothing that would keep the client away', async () => {
+    const client = await follow(owner);
+    const began = performance.now();
+    await service.stop();
+    expect(performance.now() - began).toBeLessThan(5_000);
+    await until(() => client.isOver, 'the feed has ended');
+    expect(client.has('end')).toBe(false);
+  });
+});

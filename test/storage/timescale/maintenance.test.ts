@@ -1,0 +1,269 @@
+import { randomUUID } from 'node:crypto';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { timescaleRemoval } from '../../../src/storage/app-removal.ts';
+import { connect, type Sql } from '../../../src/storage/connect.ts';
+import { appSpan, typeTotals } from '../../../src/storage/counts/app-stats.ts';
+import { removeDeletedApps } from '../../../src/storage/deleted-apps.ts';
+import { readEventPage } from '../../../src/storage/event-page.ts';
+import { migrate, readMigrations } from '../../../src/storage/migrate.ts';
+import { dropChunksBefore, timescaleMaintenance } from '../../../src/storage/timescale/maintenance.ts';
+import { applyPolicies } from '../../../src/storage/timescale/policies.ts';
+import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
+import { upkeepOf } from '../../support/upkeep.ts';
+
+const DAY = 86_400_000;
+const START = Date.UTC(2026, 4, 1);
+const DAYS = 6;
+const APP = 1;
+const PAYLOADS = ['{ "b" : 1e400, "a":-0 }', '{"n":12345678901234567890,"n":1}', '{"s":"\\u0000\\ud800"}'];
+const { settle, unsettled } = upkeepOf('timescale');
+
+describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
+  let database: TestDatabase;
+  let sql: Sql;
+
+  beforeAll(async () => {
+    database = await testDatabase('timescale');
+    sql = database.sql;
+    await sql`INSERT INTO apps (public_id, name) VALUES ('a', 'a')`;
+    await sql`INSERT INTO event_types (public_id, app_id, name) VALUES ('t1', ${APP}, 't1'), ('t2', ${APP}, 't2')`;
+    await insert(Array.from({ length: 3_000 }, (_, i) => START + Math.floor((i * DAYS * DAY) / 3_000)));
+  });
+  afterAll(() => database.drop());
+
+  async function insert(times: readonly number[]): Promise<void> {
+    await sql`
+      INSERT INTO events (id, app_id, type_id, created_at, payload)
+      SELECT id, ${APP}, 1 + n % 2, at, payload
+        FROM unnest(${times.map(() => randomUUID())}::uuid[], ${times.map((time) => new Date(time).toISOString())}::timestamptz[],
+                    ${times.map((_, i) => PAYLOADS[i % PAYLOADS.length] ?? '')}::text[]::json[])
+             WITH ORDINALITY AS row (id, at, payload, n)`;
+  }
+
+  /** Every page of the app, and what it holds by a plain query. */
+  async function expectExact(): Promise<void> {
+    for (const typeId of [null, 1, 2]) {
+      const rows = await sql<{ id: string; payload: string }[]>`
+        SELECT id, payload::text FROM events
+         WHERE app_id = ${APP} AND created_at >= (SELECT readable_from FROM retention)
+           AND (${typeId}::integer IS NULL OR type_id = ${typeId})
+         ORDER BY created_at, id`;
+      for (const offset of [0, 1_000, 1_999]) {
+        const page = await readEventPage(sql, {
+          scope: { appId: APP, typeId, from: null, until: null },
+          offset,
+          limit: 300,
+          order: 'asc',
+          maxBytes: 1_000_000,
+        });
+        expect(page.total).toBe(rows.length);
+        expect(page.events.map(({ id, payload }) => ({ id, payload }))).toEqual(
+          rows.slice(offset, offset + 300),
+        );
+      }
+    }
+  }
+
+  test('pages of compressed chunks have the same bytes, and late rows in them are counted at once', async () => {
+    await settle(sql);
+    const before = await readAll();
+    const chunks = await sql<
+      { name: string }[]
+    >`SELECT compress_chunk(c)::text AS name FROM show_chunks('events') AS c`;
+    expect(chunks.length).toBe(DAYS);
+    expect(await readAll()).toEqual(before);
+    await expectExact();
+
+    await insert([START + 5, START + 2 * DAY + 77, START + 2 * DAY + 78]);
+    await expectExact();
+    expect(await unsettled(sql)).toBeGreaterThan(0);
+    await settle(sql);
+    expect(await unsettled(sql)).toBe(0);
+    await expectExact();
+  });
+
+  async function readAll(): Promise<readonly unknown[]> {
+    const scope = { appId: APP, typeId: null, from: START + DAY + 123, until: START + 3 * DAY };
+    return (
+      await readEventPage(sql, { scope, offset: 10, limit: 1_000, order: 'desc', maxBytes: 10_000_000 })
+    ).events;
+  }
+
+  test('a refresh by anybody, of anything, at any time leaves every total exact', async () => {
+    await sql.begin(async (late) => {
+      await late`
+        INSERT INTO events (id, app_id, type_id, created_at, payload)
+        VALUES (${randomUUID()}, ${APP}, 1, ${new Date(START + DAY + 5)}, '{}')`;
+      for (const aggregate of [
+        'minute_counts',
+        'app_minute_counts',
+        'hour_counts',
+        'app_hour_counts',
+        'day_counts',
+      ]) {
+        await sql`CALL refresh_continuous_aggregate(${aggregate}, NULL, NULL)`;
+      }
+      await settle(sql);
+      await expectExact();
+    });
+    await expectExact();
+    await sql`CALL refresh_continuous_aggregate('app_day_counts', NULL, NULL)`;
+    await expectExact();
+    await settle(sql);
+    await expectExact();
+  });
+
+  test('a changed setting changes the policies at the next start, and 0 takes them away', async () => {
+    const policies = async (): Promise<Record<string, string>> => {
+      const rows = await sql<{ name: string; value: string }[]>`
+        SELECT CASE proc_name WHEN 'policy_retention' THEN 'retention' ELSE 'columnstore' END AS name,
+               coalesce(config ->> 'drop_after', config ->> 'compress_after') AS value
+          FROM timescaledb_information.jobs
+         WHERE hypertable_name = 'events' AND proc_name ~ '^policy_(retention|compression|columnstore)'`;
+      return Object.fromEntries(rows.map(({ name, value }) => [name, value]));
+    };
+    const settings = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 7, RETENTION_DAYS: 0 };
+    await applyPolicies(sql, settings);
+    await applyPolicies(sql, settings);
+    expect(await policies()).toEqual({ columnstore: '7 days' });
+    await applyPolicies(sql, { CHUNK_HOURS: 12, COMPRESS_AFTER_DAYS: 3, RETENTION_DAYS: 90 });
+    expect(await policies()).toEqual({ columnstore: '3 days', retention: '91 days' });
+    const [dimension] = await sql<{ interval: string }[]>`
+      SELECT time_interval::text AS interval FROM timescaledb_information.dimensions
+       WHERE hypertable_name = 'events'`;
+    expect(dimension?.interval).toBe('12:00:00');
+    await applyPolicies(sql, { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 0, RETENTION_DAYS: 0 });
+    expect(await policies()).toEqual({});
+  });
+
+  test('batches of the columnstore are smaller than usual, unless somebody has chosen their size', async () => {
+    const settings = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 7, RETENTION_DAYS: 0 };
+    const sizeOfNewSession = async (): Promise<string | undefined> => {
+      const session = connect({ url: database.url }, { connections: 1, name: 'test' });
+      const [row] = await session<
+        { size: string }[]
+      >`SELECT current_setting('timescaledb.compression_batch_size_limit') AS size`;
+      await session.end();
+      return row?.size;
+    };
+    await Promise.all([applyPolicies(sql, settings), applyPolicies(sql, settings)]);
+    expect(await sizeOfNewSession()).toBe('333');
+    const [{ name } = { name: '' }] = await sql<{ name: string }[]>`SELECT current_database() AS name`;
+    await sql`ALTER ROLE CURRENT_USER IN DATABASE ${sql(name)} SET timescaledb.compression_batch_size_limit = 500`;
+    await applyPolicies(sql, settings);
+    expect(await sizeOfNewSession()).toBe('500');
+  });
+
+  test('every aggregate has a refresh policy where the retention leaves room for one', async () => {
+    const refreshed = async (): Promise<number> =>
+      (
+        await sql`SELECT FROM timescaledb_information.jobs WHERE proc_name = 'policy_refresh_continuous_aggregate'`
+      ).length;
+    await applyPolicies(sql, { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 7, RETENTION_DAYS: 30 });
+    expect(await refreshed()).toBe(8);
+    await applyPolicies(sql, { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 7, RETENTION_DAYS: 2 });
+    expect(await refreshed()).toBe(6);
+  });
+
+  test('of a deleted app nothing stays in the columnstore, and the other apps stay exact', async () => {
+    await sql`INSERT INTO apps (public_id, name) VALUES ('b', 'b')`;
+    await sql`
+      INSERT INTO events (id, app_id, type_id, created_at, payload)
+      SELECT gen_random_uuid(), 2, 1, created_at, payload FROM events WHERE app_id = ${APP}`;
+    await settle(sql);
+    await sql`SELECT compress_chunk(chunk, recompress => true) FROM show_chunks('events') AS chunk`;
+    const eventsOf = async (appId: number): Promise<number> =>
+      (await sql`SELECT FROM events WHERE app_id = ${appId}`).length;
+    const before = await eventsOf(APP);
+    expect(await eventsOf(2)).toBe(before);
+    await sql`DELETE FROM apps WHERE id = 2`;
+    await sql`INSERT INTO deleted_apps (app_id, deleted_at) VALUES (2, now() - interval '2 hours')`;
+    // No time at all: a piece goes, and the rest later.
+    expect(await removeDeletedApps(sql, timescaleRemoval, () => 1, 1)).toBe(false);
+    expect(await eventsOf(2)).toBeGreaterThan(0);
+    expect(await removeDeletedApps(sql, timescaleRemoval, () => 0, 1)).toBe(true);
+    expect(await eventsOf(2)).toBe(0);
+    for (const aggregate of ['minute_counts', 'app_quarter_hour_counts', 'app_hour_counts', 'day_counts'])
+      expect(await sql`SELECT FROM ${sql(aggregate)} WHERE app_id = 2`).toHaveLength(0);
+    expect(await sql`SELECT FROM deleted_apps`).toHaveLength(0);
+    expect(await eventsOf(APP)).toBe(before);
+    await expectExact();
+    await sql`CALL refresh_continuous_aggregate('app_day_counts', NULL, NULL)`;
+    await expectExact();
+  });
+
+  test('retention takes rows and minutes, keeps the coarser counts, and totals count what can be read', async () => {
+    const now = START + DAYS * DAY + 1;
+    const upkeep = timescaleMaintenance(
+      sql,
+      { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 7, RETENTION_DAYS: 3 },
+      () => now,
+    );
+    const [hours] = await sql<
+      { total: number }[]
+    >`SELECT sum(count)::float8 AS total FROM events_per_hour WHERE type_id = 0`;
+    expect(await upkeep.everyTenMinutes()).toEqual([]);
+    await expectExact();
+    const dropped = await upkeep.everyTenMinutes();
+    expect(dropped.filter((name) => name.includes('hyper_')).length).toBeGreaterThanOrEqual(3);
+    await expectExact();
+    const [rows] = await sql<{ oldest: Date }[]>`SELECT min(created_at) AS oldest FROM events`;
+    expect(rows?.oldest.getTime()).toBeGreaterThanOrEqual(START + 3 * DAY);
+    // What comes late marks its bucket; refreshing it must not reach behind the boundary.
+    await insert([START + 3 * DAY + 1, START + 3 * DAY + 2]);
+    await settle(sql);
+    await expectExact();
+    const [after] = await sql<
+      { total: number }[]
+    >`SELECT sum(count)::float8 AS total FROM events_per_hour WHERE type_id = 0`;
+    expect(after?.total).toBe((hours?.total ?? 0) + 2);
+    expect(await dropChunksBefore(sql, '-infinity')).toEqual([]);
+  });
+
+  test('a role with ordinary rights brings a database of schema 4 up, with the months that it has counted', async () => {
+    const old = await testDatabase('timescale', { empty: true });
+    const role = `owner_${randomUUID().replaceAll('-', '')}`;
+    await old.sql`CREATE EXTENSION timescaledb`;
+    await old.sql.unsafe(`CREATE ROLE ${role} LOGIN PASSWORD 'ordinary'`);
+    await old.sql.unsafe(`GRANT ALL ON SCHEMA public TO ${role}`);
+    const url = new URL(old.url);
+    [url.username, url.password] = [role, 'ordinary'];
+    const owner = connect({ url: url.href }, { connections: 1, name: 'test' });
+    try {
+      const known = await readMigrations('timescale');
+      await migrate(
+        owner,
+        'timescale',
+        known.filter(({ number }) => number <= 4),
+      );
+      await owner`INSERT INTO apps (public_id, name) VALUES ('a', 'a')`;
+      await owner`INSERT INTO event_types (public_id, app_id, name) VALUES ('t', 1, 't')`;
+      await owner`
+        INSERT INTO events (id, app_id, type_id, created_at, payload)
+        SELECT gen_random_uuid(), 1, 1, at, '{}' FROM generate_series(${new Date(START + 29 * DAY)}::timestamptz, ${new Date(START + 32 * DAY)}, '6 hours') at`;
+      const aggregates = ['minute', 'quarter_hour', 'hour', 'day'].map((width) => `${width}_counts`);
+      for (const name of aggregates.flatMap((aggregate) => [aggregate, `app_${aggregate}`]))
+        await owner`CALL refresh_continuous_aggregate(${name}, ${new Date(START + 29 * DAY)}::timestamptz, ${new Date(START + 33 * DAY)}::timestamptz)`;
+      await owner`TRUNCATE stale_buckets`;
+
+      const later = known.filter(({ number }) => number > 4).map(({ name }) => name);
+      expect((await migrate(owner, 'timescale')).applied).toEqual(later);
+      await applyPolicies(owner, { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 7, RETENTION_DAYS: 0 });
+      const months = await owner`
+        SELECT type_id, count::integer FROM events_per_month WHERE app_id = 1 ORDER BY type_id, bucket`;
+      expect(months.map(({ count }) => count)).toEqual([8, 5, 8, 5]);
+      expect((await appSpan(owner, 1)).total).toBe(13);
+      await owner`
+        INSERT INTO events (id, app_id, type_id, created_at, payload)
+        VALUES (gen_random_uuid(), 1, 1, ${new Date(START + 30 * DAY)}, '{}')`;
+      expect((await appSpan(owner, 1)).total).toBe(14);
+      await settle(owner);
+      expect((await typeTotals(owner, 1)).get('t')).toBe(14);
+    } finally {
+      await owner.end();
+      await old.sql.unsafe(`DROP OWNED BY ${role}`);
+      await old.sql.unsafe(`DROP ROLE ${role}`);
+      await old.drop();
+    }
+  }, 120_000);
+});

@@ -1,0 +1,243 @@
+/** What producers are told, and what is stored, while the connection to the database breaks, hangs or is refused. */
+import { afterEach, describe, expect, test } from 'vitest';
+import { refused } from '../../http/answers.ts';
+import { availableEngines } from '../../support/database.ts';
+import type { HttpResponse } from '../../support/http-client.ts';
+import { FaultyProxy, isBatch, isCopy } from '../../support/proxy.ts';
+import {
+  startTestService,
+  TestClock,
+  type TestService,
+  type TestServiceOptions,
+  until,
+} from '../../support/service.ts';
+
+const open: { stop(): Promise<void> }[] = [];
+afterEach(async () => {
+  // The services first: they leave through their proxies.
+  for (const one of open.splice(0)) await one.stop();
+});
+
+/** A service that reaches its database through a proxy, warmed up: its token and type are known. */
+async function proxied(
+  options: TestServiceOptions = {},
+): Promise<{ service: TestService; proxy: FaultyProxy }> {
+  let proxy: FaultyProxy | undefined;
+  const service = await startTestService({
+    ...options,
+    config: { CREATE_LIMIT_PER_MINUTE: 100_000, ...options.config },
+    reach: async (address) => {
+      proxy = await FaultyProxy.start(address);
+      return proxy.address;
+    },
+  });
+  if (proxy === undefined) throw new Error('The service did not ask how to reach its database.');
+  open.push(service, proxy);
+  expect((await service.post()).status).toBe(201);
+  await service.sql`TRUNCATE events`;
+  return { service, proxy };
+}
+
+function ids(answers: readonly HttpResponse[]): string[] {
+  return answers.map(({ body }) => String(JSON.parse(body).eventId)).sort();
+}
+
+async function storedIds({ sql }: TestService): Promise<string[]> {
+  return (await sql<{ id: string }[]>`SELECT id::text AS id FROM events ORDER BY id`).map(({ id }) => id);
+}
+
+/** Resolves when this many requests are past the limiter, which they are on their way into the buffer. */
+async function untilTaken(service: TestService, requests: number): Promise<void> {
+  let asked = 0;
+  await until(async () => {
+    // A request for a type that is not there counts and is answered at once, whatever the database does.
+    const { headers } = await service.post({ typeId: '\0' });
+    asked += 1;
+    const taken = Number(headers['ratelimit-limit']) - Number(headers['ratelimit-remaining']);
+    return taken - asked - 1 >= requests;
+  }, `${requests} requests are taken`);
+}
+
+describe.each(availableEngines())('on %s', (engine) => {
+  test('security 24: of 500 posts that wait for one commit, the one that can not be stored gets 400 and 499 get 201', async () => {
+    // The clock stands, so that a commit that is held up is none that stands still.
+    const { service, proxy } = await proxied({
+      engine,
+      clock: new TestClock(),
+      config: { COMMIT_CONNECTIONS: 1 },
+    });
+    await service.sql.unsafe(
+      `ALTER TABLE events ADD CONSTRAINT no_poison CHECK (payload::text NOT LIKE '%poison%')`,
+    );
+    proxy.next(isCopy, 'hold-answer');
+    const first = service.post({ payload: { first: 1 } });
+    await untilTaken(service, 1);
+    const posts = Array.from({ length: 500 }, (_, index) =>
+      service.post({ payload: index === 321 ? { poison: 1 } : { index } }),
+    );
+    await untilTaken(service, 501);
+    proxy.release();
+    const answers = await Promise.all(posts);
+    const good = answers.filter(({ status }) => status === 201);
+    expect(good.length).toBe(499);
+    refused(answers[321] as HttpResponse, 400, 'INVALID_REQUEST', 'Invalid request body');
+    expect(await storedIds(service)).toEqual(ids([await first, ...good]));
+  });
+
+  test.each(['lose-request', 'lose-answer'] as const)(
+    'security 22: a connection that breaks in the middle of a commit (%s) leaves each event stored exactly once, all with 201',
+    async (fate) => {
+      const { service, proxy } = await proxied({ engine });
+      const met = proxy.next(isCopy, fate);
+      const answers = await Promise.all(
+        Array.from({ length: 50 }, (_, index) => service.post({ payload: { index } })),
+      );
+      expect(met()).toBe(1);
+      expect(answers.map(({ status }) => status)).toEqual(answers.map(() => 201));
+      expect(await storedIds(service)).toEqual(ids(answers));
+    },
+  );
+
+  test('a connection that breaks again in the middle of the retry leaves the event stored exactly once', async () => {
+    const { service, proxy } = await proxied({ engine });
+    const met = proxy.next(isBatch, 'lose-answer', 3);
+    const answer = await service.post();
+    expect(met()).toBe(3);
+    expect(answer.status).toBe(201);
+    expect(await storedIds(service)).toEqual(ids([answer]));
+  });
+});
+
+test('while the database is away a post is answered with 503 UNAVAILABLE within about a second, and not stored', async () => {
+  const { service, proxy } = await proxied();
+  await proxy.goAway();
+  const startedAt = performance.now();
+  const response = await service.post();
+  expect(performance.now() - startedAt).toBeLessThan(2_500);
+  refused(response, 503, 'UNAVAILABLE', 'Service unavailable');
+  expect(Number(response.headers['retry-after'])).toBeGreaterThanOrEqual(1);
+  await proxy.comeBack();
+  expect(await storedIds(service)).toEqual([]);
+});
+
+test('while the database is away a hundred posts are all answered, with 503, in a few seconds', async () => {
+  const { service, proxy } = await proxied();
+  await proxy.goAway();
+  const startedAt = performance.now();
+  const answers = await Promise.all(Array.from({ length: 100 }, () => service.post()));
+  expect(performance.now() - startedAt).toBeLessThan(5_000);
+  expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([503]));
+});
+
+test('while the database is away a post whose token is not known yet is answered with 503 UNAVAILABLE, not with 401', async () => {
+  const { service, proxy } = await proxied();
+  const app = await service.newApp();
+  await proxy.goAway();
+  const response = await service.post({ loggingToken: app.loggingToken });
+  refused(response, 503, 'UNAVAILABLE', 'Service unavailable');
+  expect(Number(response.headers['retry-after'])).toBeGreaterThanOrEqual(1);
+});
+
+test('while the database is away a post whose type is not known yet is answered with 503 UNAVAILABLE, not with 404', async () => {
+  const { service, proxy } = await proxied();
+  const type = await service.newType(service.app, 'not asked for yet');
+  await proxy.goAway();
+  refused(await service.post({ typeId: type.typeId }), 503, 'UNAVAILABLE', 'Service unavailable');
+});
+
+test('when the database is back, posts are stored again', async () => {
+  const { service, proxy } = await proxied();
+  await proxy.goAway();
+  expect((await service.post()).status).toBe(503);
+  await proxy.comeBack();
+  await until(async () => (await service.post()).status === 201, 'a post is stored');
+});
+
+test('a token that is made while the database connection was lost is good at once after it', async () => {
+  const { service, proxy } = await proxied();
+  await proxy.goAway();
+  const app = await service.newApp();
+  await proxy.comeBack();
+  const post = (): Promise<HttpResponse> =>
+    service.post({ loggingToken: app.loggingToken, typeId: null, typeName: 'x' });
+  await until(async () => (await post()).status === 201, 'its post is stored');
+});
+
+test('an event of which nobody can say whether it was committed is answered with 503 OUTCOME_UNKNOWN', async () => {
+  const clock = new TestClock();
+  const { service, proxy } = await proxied({ clock });
+  const met = proxy.next(isCopy, 'lose-answer');
+  const answer = service.post();
+  await until(() => met() === 1, 'the commit is on its way');
+  await proxy.goAway();
+  clock.advance(12_001);
+  const response = await answer;
+  const { details } = refused(response, 503, 'OUTCOME_UNKNOWN', 'Outcome unknown');
+  expect(details).toContain('may be stored');
+  expect(Number(response.headers['retry-after'])).toBeGreaterThanOrEqual(1);
+  expect((await storedIds(service)).length).toBeLessThanOrEqual(1);
+});
+
+test('a commit that outlasts the deadline of its request is answered with 503 OUTCOME_UNKNOWN, and may be stored', async () => {
+  const clock = new TestClock();
+  const { service, proxy } = await proxied({ clock });
+  proxy.next(isCopy, 'hold-answer');
+  const answer = service.post();
+  await until(async () => (await storedIds(service)).length === 1, 'the event is stored');
+  clock.advance(30_001);
+  const { details } = refused(await answer, 503, 'OUTCOME_UNKNOWN', 'Outcome unknown');
+  expect(details).toContain('may be stored');
+  proxy.release();
+});
+
+test('a connection that swallows a commit without a word is given up after ten seconds, and the event stored once', async () => {
+  const { service, proxy } = await proxied();
+  const met = proxy.next(isCopy, 'black-hole');
+  const answer = await service.post();
+  expect(met()).toBe(1);
+  expect(answer.status).toBe(201);
+  expect(await storedIds(service)).toEqual(ids([answer]));
+});
+
+test('a failure that no retry could mend is answered with 500, its request id, and nothing of its cause', async () => {
+  const { service } = await proxied();
+  await service.sql.unsafe(`
+    CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN RAISE EXCEPTION 'cause' USING ERRCODE = '42501'; END $$;
+    CREATE TRIGGER refuse AFTER INSERT ON events FOR EACH STATEMENT EXECUTE FUNCTION refuse()`);
+  const response = await service.post();
+  const { details } = refused(response, 500, 'INTERNAL_ERROR', 'Internal server error');
+  expect(details).toContain(response.headers['x-request-id']);
+  expect(response.body).not.toContain('cause"');
+  expect(service.log.some((line) => line.requestId === response.headers['x-request-id'])).toBe(true);
+});
+
+test('security 27: more events than may wait for their commit are refused with 503 at once, and those that wait are stored', async () => {
+  const { service, proxy } = await proxied({
+    clock: new TestClock(),
+    config: { COMMIT_BUFFER_EVENTS: 10, COMMIT_CONNECTIONS: 1 },
+  });
+  proxy.next(isCopy, 'hold-answer');
+  const waiting = Array.from({ length: 10 }, () => service.post());
+  await untilTaken(service, 10);
+  const response = await service.post();
+  refused(response, 503, 'UNAVAILABLE', 'Service unavailable');
+  expect(Number(response.headers['retry-after'])).toBeGreaterThanOrEqual(1);
+  proxy.release();
+  const answers = await Promise.all(waiting);
+  expect(await storedIds(service)).toEqual(ids(answers));
+});
+
+test('a stop answers every post that waits for its commit', async () => {
+  const { service, proxy } = await proxied({ clock: new TestClock(), config: { COMMIT_CONNECTIONS: 1 } });
+  proxy.next(isCopy, 'hold-answer');
+  const posts = Array.from({ length: 30 }, () => service.post());
+  await untilTaken(service, 30);
+  const stopped = service.stop();
+  proxy.release();
+  const answers = await Promise.all(posts);
+  expect(answers.map(({ status, headers }) => `${status} ${headers.connection}`)).toEqual(
+    answers.map(() => '201 close'),
+  );
+  await stopped;
+});
