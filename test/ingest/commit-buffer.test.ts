@@ -447,3 +447,25 @@ test('after a drain has begun many events are refused too, and those that wait a
   await drained;
   expect(new Set(await waiting)).toEqual(new Set([null]));
 });
+
+test('under continuous load the room of committed payloads is free again, for single events and for many', async () => {
+  // Something always waits or is in flight, so that the ceiling counts all the time.
+  for (const add of [
+    async (buffer: CommitBuffer, one: AcceptedEvent): Promise<string | null> =>
+      (await buffer.add(one))?.reason ?? null,
+    async (buffer: CommitBuffer, one: AcceptedEvent): Promise<string | null> =>
+      (await addAll(buffer, [one]))[0] ?? null,
+  ]) {
+    const { buffer, writes } = setUp({ maxBytes: 400 });
+    const answers = [add(buffer, event('0', 'x'.repeat(100)))];
+    for (let round = 1; round <= 10; round += 1) {
+      await settle();
+      answers.push(add(buffer, event(String(round), 'x'.repeat(100))));
+      writes.at(-1)?.finish();
+    }
+    await settle();
+    writes.at(-1)?.finish();
+    expect(await Promise.all(answers)).toEqual(Array(11).fill(null));
+    expect(buffer.depth).toBe(0);
+  }
+});
