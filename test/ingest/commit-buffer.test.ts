@@ -1,11 +1,8 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { Rejection } from '../../src/errors.ts';
-import {
-  type AcceptedEvent,
-  CommitBuffer,
-  type CommitBufferOptions,
-} from '../../src/ingest/commit-buffer.ts';
+import { CommitBuffer, type CommitBufferOptions } from '../../src/ingest/commit-buffer.ts';
+import type { AcceptedEvent } from '../../src/storage/write/accepted-event.ts';
 
 interface Write {
   readonly ids: readonly string[];
