@@ -65,6 +65,7 @@ export const WRITE_FIGURES: readonly Pick[] = [
       `180 B, ${connections} connections: database CPU`,
     ],
   ]),
+  ['CPU of an answer of the floor, 256 connections', 'floor', 'figure', '256 connections: server CPU'],
   ['64 connections: relative to the floor', 'saturate', 'ratio', 'events to the floor, 180 B, 64'],
   [
     '64 connections: relative to the floor, by wrk',

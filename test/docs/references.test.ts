@@ -66,8 +66,8 @@ test.each(PAGES)('the npm scripts that %s names exist', (path) => {
 /** Variables that are not settings: of the tests, the benchmarks, and the examples. */
 const OTHER_VARIABLES = [
   ...['APP_ID', 'LOGGING_TOKEN', 'RESOURCE_TOKEN'],
-  ...['FAULT_ROUNDS', 'LAZYFS_HOME', 'POSTGRES15_BIN', 'POWER_CUTS', 'TIMESCALE_PG_HOME', 'TIMESCALE_URL'],
-  ...['UPDATE_SCHEMA'],
+  ...['FAULT_ROUNDS', 'LAZYFS_HOME', 'POWER_CUTS', 'UPDATE_SCHEMA'],
+  ...['POSTGRES15_BIN', 'POSTGRES_URL', 'TIMESCALE_PG_HOME', 'TIMESCALE_URL'],
 ];
 
 test.each(PAGES)('the variables that %s names are settings', (path) => {
@@ -104,6 +104,19 @@ test('docs/operations.md lists every command, with options that it has', { timeo
   expect([...listed.keys()].sort()).toEqual([...help.keys()].sort());
   for (const [command, text] of listed)
     for (const [option] of text.matchAll(/--[a-z-]+/g)) expect(help.get(command), command).toContain(option);
+});
+
+test('the commands that the pages name exist', async () => {
+  const { stdout } = await tidemark(['--help']);
+  for (const path of PAGES) {
+    const page = readPage(path);
+    const code = [...codeSpans(page), ...codeBlocks(page).map(({ text }) => text)].join('\n');
+    const named = [...code.matchAll(/(?<![\w/])tidemark (?:-- )?([a-z]+)/g)].map(([, name = '']) => name);
+    expect(
+      named.filter((name) => !stdout.includes(`\n  ${name} `)),
+      path,
+    ).toEqual([]);
+  }
 });
 
 test('docker compose commands name services of docker-compose.yml', () => {

@@ -51,7 +51,9 @@ afterAll(async () => {
   await postgres.stop();
   const { at, commit } = await circumstances('', 'full');
   const campaign: FaultCampaign = { at, commit, producers: PRODUCERS, faults: table };
-  await writeFile(join(RESULTS_FOLDER, 'faults.json'), `${JSON.stringify(campaign, null, 2)}\n`);
+  // A part of the campaign is no record.
+  if (table.length === 2 * (FAULTS.length + 1))
+    await writeFile(join(RESULTS_FOLDER, 'faults.json'), `${JSON.stringify(campaign, null, 2)}\n`);
   console.log(faultsTable(campaign));
 });
 
