@@ -119,6 +119,13 @@ test('the commands that the pages name exist', async () => {
   }
 });
 
+test('the log lines that docs/scaling.md quotes are in the code', () => {
+  const quoted = codeSpans(readPage('docs/scaling.md')).filter((text) => /^[A-Z][a-z]+(?: \w+)*$/.test(text));
+  expect(quoted.length).toBeGreaterThan(2);
+  const code = sourceFiles().join('\n');
+  expect(quoted.filter((text) => !code.includes(text))).toEqual([]);
+});
+
 test('docker compose commands name services of docker-compose.yml', () => {
   const compose = readFileSync(join(ROOT, 'docker-compose.yml'), 'utf8');
   const services = [
