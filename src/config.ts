@@ -240,6 +240,13 @@ export const SETTINGS = {
     meaning: 'Event types that an app can have.',
     parse: integer(1, 10_000_000),
   },
+  NEW_TYPES_PER_MINUTE: {
+    default: '1000',
+    unit: 'types',
+    meaning:
+      'Event types that one app may create in any 60 seconds by naming them in events. 0 lifts the limit.',
+    parse: integer(0, 1_000_000),
+  },
   TOKEN_CACHE_SECONDS: {
     default: '30',
     unit: 'seconds',
