@@ -71,7 +71,7 @@ test('a batch of more new names than an app may create stores the others and say
       body: JSON.stringify({ events }),
     });
     expect(answer.status).toBe(207);
-    const { results } = JSON.parse(answer.body).data;
+    const { results } = JSON.parse(answer.body);
     expect(results.map(({ code }: { code?: string }) => code ?? 'stored')).toEqual([
       'stored',
       'stored',
