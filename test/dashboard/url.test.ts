@@ -102,8 +102,51 @@ describe('security 8: after signing in', () => {
     'https://evil.example/',
     'javascript:alert(1)',
     '/\t/evil.example',
+    '/..//evil.example',
+    '/../\\evil.example',
+    '/.//evil.example/path?a=b',
+    '/a/..//evil.example',
+    '/a/%2e%2e//evil.example',
+    '/%2E/\\evil.example',
+    '/\t..//evil.example',
+    '/sign-in',
+    '/sign-in/?next=/',
     'apps',
     '',
     null,
   ])('%s leads to the list of apps', (next) => expect(safeNext(next, here)).toBe('/'));
+
+  test('nothing leads to another origin, or to where the browser refuses to go', () => {
+    const part = fc.constantFrom(
+      '/',
+      '\\',
+      '.',
+      '..',
+      '%2e',
+      '%2E%2E',
+      '//',
+      '\t',
+      '\n',
+      '@',
+      ':',
+      '?',
+      '#',
+      'evil.example',
+      'a',
+    );
+    fc.assert(
+      fc.property(
+        fc.oneof(
+          fc.array(part, { maxLength: 8 }).map((parts) => parts.join('')),
+          fc.string(),
+        ),
+        (next) => {
+          const path = safeNext(next, here);
+          // As the browser resolves what it is told to go to, and as the page compares it.
+          expect(new URL(path, here).origin).toBe(here);
+          expect(path).toMatch(/^\/(?![/\\])/);
+        },
+      ),
+    );
+  });
 });
