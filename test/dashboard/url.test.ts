@@ -117,36 +117,15 @@ describe('security 8: after signing in', () => {
   ])('%s leads to the list of apps', (next) => expect(safeNext(next, here)).toBe('/'));
 
   test('nothing leads to another origin, or to where the browser refuses to go', () => {
-    const part = fc.constantFrom(
-      '/',
-      '\\',
-      '.',
-      '..',
-      '%2e',
-      '%2E%2E',
-      '//',
-      '\t',
-      '\n',
-      '@',
-      ':',
-      '?',
-      '#',
-      'evil.example',
-      'a',
-    );
+    const part = fc.constantFrom('/', '//', '\\', '.', '..', '%2e', '\t', '@', 'evil.example');
+    const path = fc.array(part, { maxLength: 6 }).map((parts) => `/${parts.join('')}`);
     fc.assert(
-      fc.property(
-        fc.oneof(
-          fc.array(part, { maxLength: 8 }).map((parts) => parts.join('')),
-          fc.string(),
-        ),
-        (next) => {
-          const path = safeNext(next, here);
-          // As the browser resolves what it is told to go to, and as the page compares it.
-          expect(new URL(path, here).origin).toBe(here);
-          expect(path).toMatch(/^\/(?![/\\])/);
-        },
-      ),
+      fc.property(fc.oneof(path, fc.string()), (next) => {
+        const safe = safeNext(next, here);
+        expect(new URL(safe, here).origin).toBe(here);
+        expect(safe).toMatch(/^\/(?![/\\])/);
+      }),
+      { numRuns: 2_000 },
     );
   });
 });
