@@ -125,7 +125,7 @@ export async function addMaintainer(
 }
 
 /**
- * Ends a membership, and every invitation by which the same person could come back; one who removes himself leaves.
+ * Ends a membership, and every invitation by which the same person could come back; a member who removes themselves leaves.
  * Owners stay. After {@link lockMembers}.
  * @param removal.appId  internal id
  * @param removal.userId public id

@@ -152,7 +152,7 @@ export function addTokenCommands(program: Command): void {
           one.revokedAt,
           one.lastUsedAt,
         ]);
-        const head = ['Token', 'Name', 'Apps', 'Made by', 'Created', 'Expires', 'Revoked', 'Last used'];
+        const head = ['Token', 'Name', 'Apps', 'Created by', 'Created', 'Expires', 'Revoked', 'Last used'];
         return { json: { tokens }, text: formatTable(head, rows, 'There are no resource tokens.') };
       }),
     );

@@ -199,7 +199,7 @@ describe.skipIf(withoutBrowser !== '')('the story', () => {
     expect(await activity.textContent()).toContain(OWNER);
   });
 
-  test('a member who is removed takes own tokens along, but for those that the owner keeps', async () => {
+  test('removing a member ends the tokens of the member, except those that the owner keeps', async () => {
     const leaver = await newPerson(service, LEAVER);
     await page.getByLabel('Add a maintainer by e-mail').fill(LEAVER);
     await page.getByRole('button', { name: 'Add', exact: true }).click();
@@ -223,7 +223,7 @@ describe.skipIf(withoutBrowser !== '')('the story', () => {
     await dialog.getByLabel(/^Keep Nightly report/).check();
     await dialog.getByRole('button', { name: 'Remove the member' }).click();
     const kept = page.getByRole('row', { name: /Nightly report/ });
-    await kept.getByText('no member any more').waitFor();
+    await kept.getByText('no longer a member').waitFor();
     await page
       .getByRole('row', { name: /Ad hoc/ })
       .getByText(/^revoked/)

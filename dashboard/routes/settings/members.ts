@@ -29,7 +29,7 @@ type Added =
 type Removal = { readonly member: Member } | { readonly invitation: Invitation };
 
 export interface MembersProps extends SectionProps<MemberList> {
-  /** Called when somebody was removed, whose tokens may have ended too. */
+  /** Called after a removal, which may have ended tokens too. */
   readonly onRemoved: () => void;
 }
 
@@ -112,7 +112,7 @@ function AddMember({ path, onAdded }: { readonly path: string; readonly onAdded:
       html`<div class="callout" role="status">
         ${
           'link' in result.added
-            ? html`<p>${result.email} has an invitation${result.added.mailed ? ', which was mailed.' : '. Pass on this link; it is shown only now:'} Whoever opens it first joins, under any address.</p><${Copyable} text=${result.added.link} label="Copy the invitation link" />`
+            ? html`<p>${result.email} has an invitation${result.added.mailed ? ', which was mailed.' : '. Pass on this link; it is shown only now:'} The first account that opens it joins, under any address.</p><${Copyable} text=${result.added.link} label="Copy the invitation link" />`
             : html`<p>${result.email} is a maintainer now.</p>`
         }
       </div>`

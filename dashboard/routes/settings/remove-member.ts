@@ -1,4 +1,4 @@
-/** Removing a member, or leaving: which tokens end with the membership, and which an owner lets go on. */
+/** Removing a member, or leaving: which tokens end with the membership, and which an owner keeps. */
 import type { VNode } from 'preact';
 import { useLocation } from 'preact-iso/router';
 import type { App, Member, ResourceToken } from '../../answers.ts';
@@ -63,7 +63,7 @@ function Ending({ tokens }: TokensProps): VNode {
 function Choice({ member, tokens }: TokensProps & { readonly member: Member }): VNode {
   return html`<fieldset class="callout tokens-ending">
     <legend>Resource tokens that ${member.email} made</legend>
-    <p>They stop reading this app now. Keep one only where a program needs it until it has another: whoever has its text goes on reading.</p>
+    <p>They stop reading this app now. Keep one only where a program needs it until it has another: anyone who has its text can still read.</p>
     ${tokens.map(
       (token) => html`<label class="check" key=${token.tokenId}>
         <input type="checkbox" name=${token.tokenId} /><span>Keep ${token.name}, ${lastUse(token)}</span>

@@ -51,11 +51,11 @@ export function ResourceTokens({ app, resource, members }: ResourceTokensProps):
       data &&
       data.tokens.length > 0 &&
       html`<div class="scroll"><table class="list">
-        <thead><tr><th scope="col">Name</th><th scope="col">Made by</th><th scope="col">Last used</th><th scope="col">Expires</th><th scope="col"><span class="sr-only">Actions</span></th></tr></thead>
+        <thead><tr><th scope="col">Name</th><th scope="col">Created by</th><th scope="col">Last used</th><th scope="col">Expires</th><th scope="col"><span class="sr-only">Actions</span></th></tr></thead>
         <tbody>${data.tokens.map(
           (token) => html`<tr key=${token.tokenId} class=${isOver(token) ? 'over' : ''}>
             <th scope="row">${token.name}${token.appIds.length > 1 && html` <span class="badge">${token.appIds.length} apps</span>`}</th>
-            <td>${madeBy(token)}${isOrphan(token, members) && html` <span class="badge">no member any more</span>`}</td>
+            <td>${creatorOf(token)}${isOrphan(token, members) && html` <span class="badge">no longer a member</span>`}</td>
             <td>${token.lastUsedAt === null ? 'never' : ago(Date.parse(token.lastUsedAt), Date.now())}</td>
             <td>${expiryText(token)}</td>
             <td class="number">${token.revokedAt === null && html`<button type="button" class="button quiet" aria-label=${`Revoke ${token.name}`} onClick=${() => setRevoking(token)}>Revoke</button>`}</td>
@@ -72,11 +72,11 @@ export function ResourceTokens({ app, resource, members }: ResourceTokensProps):
   <//>`;
 }
 
-function madeBy({ createdBy }: ResourceToken): string {
+function creatorOf({ createdBy }: ResourceToken): string {
   return createdBy?.email ?? 'the command line';
 }
 
-/** Whether it goes on although who made it, and may still have it, is no member. */
+/** Whether it is valid although its creator, who may still have its text, is not a member. */
 function isOrphan(token: ResourceToken, members: readonly Member[] | undefined): boolean {
   const { createdBy } = token;
   if (createdBy === null || members === undefined || isOver(token)) return false;

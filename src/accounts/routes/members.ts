@@ -102,7 +102,7 @@ export function memberRoutes({ api, sql, mailer, wall, monotonic }: MemberRoutes
   ];
 }
 
-/** Adds the account that has proved the address, or makes an invitation for whoever gets the link. */
+/** Adds the account that has proved the address, or creates an invitation link. */
 async function addOrInvite(
   tx: Transaction,
   { app, user, by }: MemberCall,
