@@ -1,6 +1,7 @@
 /** The dashboard's side of the service: everything under /api and the pages, put together from its parts. */
 import { fileURLToPath } from 'node:url';
 import type { Logger } from 'pino';
+import { AuthLog } from './accounts/auth-log.ts';
 import { Background } from './accounts/background.ts';
 import { Mailer } from './accounts/mail.ts';
 import { PasswordReset } from './accounts/password-reset.ts';
@@ -13,6 +14,7 @@ import { Setup } from './accounts/setup.ts';
 import { SignIn } from './accounts/sign-in.ts';
 import { SignUp } from './accounts/sign-up.ts';
 import { appRoutes } from './apps/routes/apps.ts';
+import { memberRemovalRoute } from './apps/routes/member-removal.ts';
 import { tokenRoutes } from './apps/routes/tokens.ts';
 import type { Secret } from './apps/secret.ts';
 import type { Config } from './config.ts';
@@ -69,6 +71,7 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
   const sql = connect(address, { connections: CONNECTIONS, name: 'tidemark dashboard' });
   const passwords = new Passwords();
   const background = new Background(log);
+  const authLog = new AuthLog({ log, now: monotonic });
   const mailer =
     config.SMTP_URL === '' ? null : new Mailer({ url: config.SMTP_URL, from: config.MAIL_FROM, log });
   const sessions = new Sessions({
@@ -84,6 +87,7 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
   const api = new Api({
     sql,
     sessions,
+    authLog,
     publicUrl,
     trustedProxies: config.TRUST_PROXY,
     onChange: options.onChange,
@@ -125,6 +129,7 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
     ...appRoutes({ api, sql, secret, maxTypesPerApp: config.MAX_EVENT_TYPES_PER_APP, now: wall }),
     ...tokenRoutes({ api, sql, secret }),
     ...memberRoutes({ api, sql, mailer, wall, monotonic }),
+    memberRemovalRoute({ api, sql }),
     liveRoute({ api, feeds }),
     ...dashboardReadRoutes({ api, sql, maxPageBytes: config.MAX_PAGE_BYTES, now: wall }),
   ];
@@ -132,6 +137,7 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
     routes.push(...(await assetRoutes(assets)));
     await passwords.decoy();
     const setupPath = allowed === 'first' && options.offersSetup ? await setup.createPath() : null;
+    if (setupPath !== null) authLog.write('link.create', null, { purpose: 'setup' });
     const breakAll = (): void => {
       for (const pool of pools) breakConnections(pool);
     };

@@ -46,9 +46,11 @@ export function appRoutes({ api, sql, secret, maxTypesPerApp, now }: AppRoutesOp
       const apps = memberships.map(({ id, ...app }) => ({ ...app, ...stats.get(id) }));
       return done({ apps });
     }),
-    api.change('POST', '/api/apps', 'signed-in', NAME, async ({ user, by }, { name }) =>
-      done(await createApp(sql, secret, { name, ownerId: user.id, by }), { status: 201 }),
-    ),
+    api.change('POST', '/api/apps', 'signed-in', NAME, async ({ user, by, note }, { name }) => {
+      const made = await createApp(sql, secret, { name, ownerId: user.id, by });
+      note('app.create', { appId: made.appId });
+      return done(made, { status: 201 });
+    }),
     api.read('/api/apps/:appId', 'member', async ({ app: { id, ...app } }) =>
       done({ ...app, ...(await appSpan(sql, id)) }),
     ),
@@ -56,10 +58,17 @@ export function appRoutes({ api, sql, secret, maxTypesPerApp, now }: AppRoutesOp
       await renameApp(sql, { appId: app.id, name, by });
       return done({ appId: app.appId, name });
     }),
-    api.change('DELETE', '/api/apps/:appId', 'owner', CONFIRMATION, async ({ app, by }, { confirm }) => {
-      await deleteApp(sql, { appId: app.id, confirm, by });
-      return done({});
-    }),
+    api.change(
+      'DELETE',
+      '/api/apps/:appId',
+      'owner',
+      CONFIRMATION,
+      async ({ app, by, note }, { confirm }) => {
+        await deleteApp(sql, { appId: app.id, confirm, by });
+        note('app.delete', { appId: app.appId });
+        return done({});
+      },
+    ),
     api.read('/api/apps/:appId/types', 'member', async ({ app }) => {
       const [types, totals] = await Promise.all([listEventTypes(sql, app.appId), typeTotals(sql, app.id)]);
       return done({ types: types.map((type) => ({ ...type, total: totals.get(type.typeId) ?? 0 })) });
