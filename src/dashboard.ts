@@ -3,6 +3,7 @@ import { fileURLToPath } from 'node:url';
 import type { Logger } from 'pino';
 import { Background } from './accounts/background.ts';
 import { Mailer } from './accounts/mail.ts';
+import { PasswordChange } from './accounts/password-change.ts';
 import { PasswordReset } from './accounts/password-reset.ts';
 import { Passwords } from './accounts/passwords.ts';
 import { Api } from './accounts/routes/api.ts';
@@ -11,6 +12,7 @@ import { peopleRoutes } from './accounts/routes/people.ts';
 import { Sessions } from './accounts/sessions.ts';
 import { Setup } from './accounts/setup.ts';
 import { SignIn } from './accounts/sign-in.ts';
+import { SignInLimits } from './accounts/sign-in-limits.ts';
 import { SignUp } from './accounts/sign-up.ts';
 import { appRoutes } from './apps/routes/apps.ts';
 import { tokenRoutes } from './apps/routes/tokens.ts';
@@ -67,7 +69,7 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
   const { config, address, secret, log, wall, monotonic, assets = BUILT } = options;
   const publicUrl = config.PUBLIC_URL;
   const sql = connect(address, { connections: CONNECTIONS, name: 'tidemark dashboard' });
-  const passwords = new Passwords();
+  const passwords = new Passwords({ now: monotonic });
   const background = new Background(log);
   const mailer =
     config.SMTP_URL === '' ? null : new Mailer({ url: config.SMTP_URL, from: config.MAIL_FROM, log });
@@ -80,6 +82,8 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
   });
   const setup = new Setup({ sql, host: config.HOST, publicUrl, now: wall });
   const common = { sql, publicUrl, passwords, mailer, background, wall, monotonic };
+  const limits = new SignInLimits(monotonic);
+  const signIn = new SignIn({ sql, sessions, passwords, limits });
   const allowed = config.ALLOW_SIGNUP;
   const api = new Api({
     sql,
@@ -113,10 +117,10 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
       api,
       sql,
       sessions,
-      signIn: new SignIn({ sql, passwords, now: monotonic }),
+      signIn,
       signUp: new SignUp({ ...common, allowed, setup }),
       setup,
-      passwords,
+      passwordChange: new PasswordChange({ sql, passwords, sessions, signIn, now: monotonic }),
       passwordReset: new PasswordReset(common),
       mailer,
       allowed,
@@ -130,7 +134,7 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
   ];
   try {
     routes.push(...(await assetRoutes(assets)));
-    await passwords.decoy();
+    await passwords.prepare();
     const setupPath = allowed === 'first' && options.offersSetup ? await setup.createPath() : null;
     const breakAll = (): void => {
       for (const pool of pools) breakConnections(pool);

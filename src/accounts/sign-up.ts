@@ -9,10 +9,12 @@ import type { Background } from './background.ts';
 import { type Email, parseEmail } from './email.ts';
 import { acceptInvitation, findInvitation } from './invitations.ts';
 import { MAILS, type Mailer } from './mail.ts';
+import type { Client } from './networks.ts';
 import { type Passwords, passwordProblem } from './passwords.ts';
 import type { Setup } from './setup.ts';
 import { slowedDown } from './sign-in.ts';
-import { SlowDown } from './slow-down.ts';
+import { CLIENT_LEVELS } from './sign-in-limits.ts';
+import { NetworkSlowDown, SlowDown } from './slow-down.ts';
 import { createUser, findUser, hasUsers, proveEmail, type User } from './users.ts';
 
 export interface SignUpOptions {
@@ -51,18 +53,15 @@ const WRONG_PASSWORD = new Rejection(
   'wrongPassword',
   'This is not the password that was chosen at the sign-up.',
 );
-const BUSY = new Rejection('unavailable', 'Too many sign-ups at once; try again shortly.', {
-  retryAfterSeconds: 5,
-});
 
 export class SignUp {
   readonly #options: SignUpOptions;
-  readonly #ofAddress: SlowDown;
+  readonly #ofClient: NetworkSlowDown;
   readonly #ofLink: SlowDown;
 
   constructor(options: SignUpOptions) {
     this.#options = options;
-    this.#ofAddress = new SlowDown({ free: 20, longestMs: 60_000, now: options.monotonic });
+    this.#ofClient = new NetworkSlowDown(CLIENT_LEVELS, options.monotonic);
     this.#ofLink = new SlowDown({ free: 5, longestMs: 60_000, now: options.monotonic });
   }
 
@@ -70,7 +69,7 @@ export class SignUp {
   async create(
     given: NewAccount,
     exchange: Exchange,
-    address: string,
+    client: Client,
     start: StartSession,
   ): Promise<SignedUp | 'check-mail' | Rejection> {
     const { passwords, mailer } = this.#options;
@@ -79,15 +78,15 @@ export class SignUp {
 
     const email = parseEmail(given.email);
     if (email === null) return new Rejection('invalidBody', 'The field "email" must be an e-mail address.');
-    const problem = passwordProblem(given.password, email);
+    const wait = this.#ofClient.wait(client.networks);
+    if (wait > 0) return slowedDown(wait);
+    const failures = this.#ofClient.count(client.networks);
+    this.#ofClient.begin(client.networks);
+    const problem = await passwordProblem(given.password, email);
     if (problem !== null) return new Rejection('weakPassword', `The password ${problem}.`);
 
-    const wait = this.#ofAddress.wait(address);
-    if (wait > 0) return slowedDown(wait);
-    if (passwords.isBusy) return BUSY;
-    this.#ofAddress.begin(address);
-
-    const passwordHash = await passwords.hash(given.password);
+    const passwordHash = await passwords.hash(given.password, { ...client, isKnown: false, failures });
+    if (passwordHash instanceof Rejection) return passwordHash;
     if (way === 'open' && mailer !== null) {
       this.#options.background.run('sign-up', () => this.#mailProof(email, passwordHash, mailer));
       return 'check-mail';
@@ -175,6 +174,7 @@ export class SignUp {
   async prove(
     token: string,
     proof: { password: string | undefined; user: User | null },
+    client: Client,
     start: StartSession,
   ): Promise<SignedUp | 'proved' | Rejection> {
     const { sql, passwords, wall } = this.#options;
@@ -193,7 +193,10 @@ export class SignUp {
     const wait = this.#ofLink.wait(token);
     if (wait > 0) return slowedDown(wait);
     this.#ofLink.begin(token);
-    if (!(await passwords.matches(proof.password, link.passwordHash))) return WRONG_PASSWORD;
+    const asker = { ...client, isKnown: true, failures: 0 };
+    const matches = await passwords.matches(proof.password, link.passwordHash, asker);
+    if (matches instanceof Rejection) return matches;
+    if (!matches) return WRONG_PASSWORD;
     return await sql.begin('isolation level read committed', async (tx) => {
       const again = await findLink(tx, token, ['sign-up'], wall());
       const email = parseEmail(again?.email ?? '');
@@ -211,7 +214,7 @@ export async function createProvedUser(
   passwords: Passwords,
   account: { email: Email; password: string },
 ): Promise<User> {
-  const problem = passwordProblem(account.password, account.email);
+  const problem = await passwordProblem(account.password, account.email);
   if (problem !== null) throw new AccountError('WEAK_PASSWORD', `the password ${problem}`);
   const passwordHash = await passwords.hash(account.password);
   return await createUser(sql, { email: account.email, passwordHash, proved: true });

@@ -11,6 +11,7 @@ import { ORIGIN_HEADERS, refuseForeign } from '../../http/same-origin.ts';
 import type { Sql } from '../../storage/connect.ts';
 import { AccountError, type AccountErrorCode } from '../account-error.ts';
 import { findMembership, type Membership } from '../members.ts';
+import { type Client, networksOf } from '../networks.ts';
 import type { Session, Sessions } from '../sessions.ts';
 import type { User } from '../users.ts';
 import type { BodyParser } from './body.ts';
@@ -24,6 +25,7 @@ export interface Call {
   readonly cookies: string;
   /** What counts as one client for slowing down. */
   readonly address: string;
+  readonly client: Client;
   /** Where people reach the service, without a slash at the end: for links. */
   readonly baseUrl: string;
 }
@@ -143,11 +145,13 @@ export class Api {
 
   #call(exchange: Exchange): Call {
     const { publicUrl, trustedProxies } = this.#options;
+    const address = clientAddress(exchange, trustedProxies);
     return {
       exchange,
       parameters: exchange.parameters,
       cookies: exchange.header('cookie'),
-      address: addressKey(clientAddress(exchange, trustedProxies)),
+      address: addressKey(address),
+      client: { networks: networksOf(address), hasLeft: () => exchange.settled },
       // The host that the signed-in person's own browser asked for: it is only shown to that person.
       baseUrl: publicUrl === '' ? `http://${exchange.header('host')}` : publicUrl,
     };
