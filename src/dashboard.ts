@@ -23,6 +23,7 @@ import type { Route } from './http/route.ts';
 import { dashboardReadRoutes } from './read/dashboard-routes.ts';
 import { LiveFeeds } from './read/live/live-feeds.ts';
 import { liveRoute } from './read/live/live-route.ts';
+import type { SignInStats } from './service-metrics.ts';
 import { breakConnections, connect, type DatabaseAddress, endPool } from './storage/connect.ts';
 import { readVersion } from './version.ts';
 
@@ -47,6 +48,8 @@ export interface Dashboard {
   readonly routes: readonly Route[];
   /** The path of the one-time link to the first account; null where there is an account, or none may be made so. */
   readonly setupPath: string | null;
+  /** For metrics. */
+  signIns(): SignInStats;
   /** Breaks the connections to a database that does not answer. */
   breakConnections(): void;
   /** Finishes what goes on behind answers, and leaves the database. */
@@ -69,7 +72,7 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
   const { config, address, secret, log, wall, monotonic, assets = BUILT } = options;
   const publicUrl = config.PUBLIC_URL;
   const sql = connect(address, { connections: CONNECTIONS, name: 'tidemark dashboard' });
-  const passwords = new Passwords({ now: monotonic });
+  const passwords = new Passwords({ now: monotonic, log });
   const background = new Background(log);
   const mailer =
     config.SMTP_URL === '' ? null : new Mailer({ url: config.SMTP_URL, from: config.MAIL_FROM, log });
@@ -139,7 +142,8 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
     const breakAll = (): void => {
       for (const pool of pools) breakConnections(pool);
     };
-    return { routes, setupPath, breakConnections: breakAll, close };
+    const signIns = (): SignInStats => ({ passwords: passwords.stats, slowedDown: limits.slowedDown });
+    return { routes, setupPath, signIns, breakConnections: breakAll, close };
   } catch (error) {
     await close();
     throw error;

@@ -1,5 +1,6 @@
 /** Passwords: which are taken, and how they are hashed and checked within bounds of memory, CPU and waiting. */
 import { hash, verify } from '@node-rs/argon2';
+import type { Logger } from 'pino';
 import { Rejection } from '../errors.ts';
 import type { Email } from './email.ts';
 import { FairQueue, type Waiting } from './fair-queue.ts';
@@ -45,7 +46,11 @@ export interface PasswordStats {
 export interface PasswordsOptions {
   /** Milliseconds of a monotonic clock; the system's by default. */
   readonly now?: () => number;
+  /** Told of refusals, once a minute at most. */
+  readonly log?: Pick<Logger, 'warn'>;
 }
+
+const WARN_EVERY_MS = 60_000;
 
 const CROWDED = new Rejection(
   'tooManyAttempts',
@@ -92,6 +97,8 @@ interface Entry extends Asker {
 /** The hashing, a few at a time. One per process. */
 export class Passwords {
   readonly #now: () => number;
+  readonly #log: PasswordsOptions['log'];
+  #warnedAt = Number.NEGATIVE_INFINITY;
   /** The process's own work, which nobody can multiply. */
   readonly #own: (() => void)[] = [];
   readonly #known = new FairQueue<Entry>(KNOWN_PLACES);
@@ -104,6 +111,7 @@ export class Passwords {
 
   constructor(options: PasswordsOptions = {}) {
     this.#now = options.now ?? (() => performance.now());
+    this.#log = options.log;
   }
 
   get stats(): PasswordStats {
@@ -181,6 +189,14 @@ export class Passwords {
     if (leaving === null) return;
     const isCrowded = this.#others.sharers(leaving) > 0;
     this.#refuse(leaving, isCrowded ? 'crowded' : 'full');
+    this.#warn();
+  }
+
+  #warn(): void {
+    const now = this.#now();
+    if (now - this.#warnedAt < WARN_EVERY_MS) return;
+    this.#warnedAt = now;
+    this.#log?.warn(this.stats, 'sign-in: password hashes are refused, too many are waiting');
   }
 
   #refuse(entry: Entry, why: Exclude<TurnOutcome, 'done'>): void {
