@@ -121,6 +121,18 @@ export const SETTINGS = {
       'Who may make an account: first (the first one, then by invitation), open (anybody), closed (the command line).',
     parse: oneOf('first', 'open', 'closed'),
   },
+  MAX_APPS_PER_ACCOUNT: {
+    default: '20',
+    unit: 'apps',
+    meaning: 'Apps that one account may own while ALLOW_SIGNUP is open; 0 lifts the limit.',
+    parse: integer(0, 1_000_000),
+  },
+  MAX_SIGN_UP_MAILS_PER_HOUR: {
+    default: '5',
+    unit: 'mails',
+    meaning: 'Sign-up mails to one mailbox in any hour, per process; 0 lifts the limit.',
+    parse: integer(0, 1_000_000),
+  },
   SMTP_URL: {
     default: '',
     unit: '',
@@ -238,6 +250,24 @@ export const SETTINGS = {
     unit: 'types',
     meaning: 'Event types that one app may have.',
     parse: integer(1, 10_000_000),
+  },
+  MAX_LIVE_FEEDS: {
+    default: '500',
+    unit: 'feeds',
+    meaning: 'Live feeds that one process serves at once; beyond it the account with the most gives one up.',
+    parse: integer(1, 100_000),
+  },
+  MAX_LIVE_FEEDS_PER_APP: {
+    default: '100',
+    unit: 'feeds',
+    meaning: 'The same for one app.',
+    parse: integer(1, 100_000),
+  },
+  MAX_LIVE_FEEDS_PER_ACCOUNT: {
+    default: '20',
+    unit: 'feeds',
+    meaning: 'The same for one account.',
+    parse: integer(1, 100_000),
   },
   TOKEN_CACHE_SECONDS: {
     default: '30',

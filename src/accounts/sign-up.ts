@@ -9,6 +9,7 @@ import type { Background } from './background.ts';
 import { type Email, parseEmail } from './email.ts';
 import { acceptInvitation, findInvitation } from './invitations.ts';
 import { MAILS, type Mailer } from './mail.ts';
+import { MailboxLimit } from './mailbox-limit.ts';
 import type { Client } from './networks.ts';
 import { type Passwords, passwordProblem } from './passwords.ts';
 import type { Setup } from './setup.ts';
@@ -24,6 +25,8 @@ export interface SignUpOptions {
   readonly passwords: Passwords;
   readonly setup: Setup;
   readonly mailer: Mailer | null;
+  /** Sign-up mails to one mailbox in an hour; 0 for any number. */
+  readonly mailsPerHour: number;
   readonly background: Background;
   /** Milliseconds since 1970. */
   readonly wall: () => number;
@@ -58,10 +61,12 @@ export class SignUp {
   readonly #options: SignUpOptions;
   readonly #ofClient: NetworkSlowDown;
   readonly #ofLink: SlowDown;
+  readonly #ofMailbox: MailboxLimit;
 
   constructor(options: SignUpOptions) {
     this.#options = options;
     this.#ofClient = new NetworkSlowDown(CLIENT_LEVELS, options.monotonic);
+    this.#ofMailbox = new MailboxLimit(options.mailsPerHour, options.monotonic);
     this.#ofLink = new SlowDown({ free: 5, longestMs: 60_000, now: options.monotonic });
   }
 
@@ -85,9 +90,16 @@ export class SignUp {
     const problem = await passwordProblem(given.password, email);
     if (problem !== null) return new Rejection('weakPassword', `The password ${problem}.`);
 
+    const mailsProof = way === 'open' && mailer !== null;
+    // Before the work, and the same for addresses with and without an account.
+    const tooEarly = mailsProof ? this.#ofMailbox.take(email) : 0;
+    if (tooEarly > 0) return tooManyMails(this.#options.mailsPerHour, tooEarly);
     const passwordHash = await passwords.hash(given.password, { ...client, isKnown: false, failures });
-    if (passwordHash instanceof Rejection) return passwordHash;
-    if (way === 'open' && mailer !== null) {
+    if (passwordHash instanceof Rejection) {
+      if (mailsProof) this.#ofMailbox.giveBack(email);
+      return passwordHash;
+    }
+    if (mailsProof) {
       this.#options.background.run('sign-up', () => this.#mailProof(email, passwordHash, mailer));
       return 'check-mail';
     }
@@ -206,6 +218,12 @@ export class SignUp {
       return { user, setCookie: await start(tx, user) };
     });
   }
+}
+
+function tooManyMails(limit: number, waitMs: number): Rejection {
+  const minutes = Math.ceil(waitMs / 60_000);
+  const details = `This address was sent ${limit} sign-up mails within an hour (MAX_SIGN_UP_MAILS_PER_HOUR): follow the link in one of them with the password given for it, or wait ${minutes} min.`;
+  return new Rejection('tooManyMails', details, { retryAfterSeconds: waitMs / 1_000 });
 }
 
 /** For the command line. @throws AccountError INVALID_EMAIL, WEAK_PASSWORD, EMAIL_TAKEN */

@@ -37,7 +37,7 @@ export const LANES = 5;
 const FIRST_WAIT_MS = 1_000;
 /** A lane that was quiet for this long starts over. */
 const FORGET_AFTER_MS = 3_600_000;
-const MAX_KEYS = 50_000;
+const MAX_KEYS = 10_000;
 
 export class SlowDown {
   readonly #options: SlowDownOptions;

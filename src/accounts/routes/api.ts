@@ -188,6 +188,7 @@ const REASONS: Readonly<Record<AccountErrorCode, Reason>> = {
   NO_APPS: 'invalidBody',
   APP_NOT_FOUND: 'appNotFound',
   EVENT_TYPE_EXISTS: 'eventTypeExists',
+  TOO_MANY_APPS: 'tooManyApps',
   TOO_MANY_EVENT_TYPES: 'tooManyEventTypes',
   TOKEN_NOT_FOUND: 'tokenNotFound',
   WEAK_PASSWORD: 'weakPassword',
