@@ -14,13 +14,13 @@ export type Weakness = 'common' | 'guessable' | null;
  * Passwords that are longer are only looked up in the list: length is enough (ASVS 6.2.5 allows no rule on composition), and
  * the matchers' time grows faster than the length (up to 0.6 s for 1,000 characters).
  */
-const LONGEST_SCORED = 14;
+const LONGEST_RATED = 14;
 
 /** zxcvbn's border between "very guessable" and what withstands throttled guessing over a network. */
 const FEWEST_GUESSES = 1e6;
 
-/** Longer hints cost time and match nothing: a scored password has no room for them. */
-const LONGEST_HINT = LONGEST_SCORED;
+/** A shorter hint matches by chance; for a longer one a rated password has no room. */
+const SHORTEST_HINT = 3;
 
 interface Estimator {
   readonly common: ReadonlySet<string>;
@@ -42,8 +42,8 @@ export async function weaknessOf(password: string, hints: readonly string[]): Pr
   estimator ??= load();
   const { common, zxcvbn } = await estimator;
   if (common.has(password.toLowerCase())) return 'common';
-  if ([...password].length > LONGEST_SCORED) return null;
-  const words = hints.filter((hint) => hint.length <= LONGEST_HINT);
+  if ([...password].length > LONGEST_RATED) return null;
+  const words = hints.filter(({ length }) => length >= SHORTEST_HINT && length <= LONGEST_RATED);
   return zxcvbn.check(password, words).guesses < FEWEST_GUESSES ? 'guessable' : null;
 }
 
