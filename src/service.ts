@@ -245,6 +245,7 @@ async function start(options: ServiceOptions, opened: (() => unknown)[]): Promis
     writePath,
     journal,
     limits: limits.stats,
+    signIns: dashboard.signIns,
     housekeeping,
     caches: {
       logging_tokens: writePath.loggingTokens,

@@ -117,7 +117,12 @@ export class WritePath {
     const outage = { ...this.outage, serveStale: journal !== null };
     const memory = { sql: lookups, cacheMs, now: wall, outage };
     this.loggingTokens = new LoggingTokens(memory);
-    this.eventTypes = new EventTypes({ ...memory, maxTypesPerApp: config.MAX_EVENT_TYPES_PER_APP });
+    this.eventTypes = new EventTypes({
+      ...memory,
+      maxTypesPerApp: config.MAX_EVENT_TYPES_PER_APP,
+      newTypesPerMinute: config.NEW_TYPES_PER_MINUTE,
+      monotonic,
+    });
     const steps = {
       loggingTokens: this.loggingTokens,
       limiter,
