@@ -9,12 +9,14 @@ import { NEW_TYPES } from './scenarios/new-types.ts';
 import { READS } from './scenarios/reads.ts';
 import { SATURATE } from './scenarios/saturate.ts';
 import { SERIES } from './scenarios/series.ts';
+import { WRITE_FORMATS } from './scenarios/write-formats.ts';
 
 export const SCENARIOS: readonly Scenario[] = [
   ...COMPARISONS,
   ...LIMITS,
   FLEET,
   SATURATE,
+  WRITE_FORMATS,
   NEW_TYPES,
   BAD_INPUT,
   SERIES,
