@@ -16,11 +16,19 @@ function copyDeltas(events: readonly AcceptedEvent[], into: CopyMessages): void 
   const deltas: Delta[] = [];
   // Minute → app → type.
   const minutes = new Map<number, Map<number, Map<number, Delta>>>();
+  // Neighbors mostly share their minute, and often all of it.
+  let minute = Number.NaN;
+  let apps = new Map<number, Map<number, Delta>>();
   let last: Delta | undefined;
   for (const { appId, typeId, createdAt } of events) {
     const bucket = Math.floor(createdAt / MINUTE_MS) * MINUTE_MS;
-    if (last === undefined || last.typeId !== typeId || last.appId !== appId || last.bucket !== bucket) {
-      const types = entryOf(entryOf(minutes, bucket), appId);
+    if (bucket !== minute) {
+      minute = bucket;
+      apps = entryOf(minutes, bucket);
+      last = undefined;
+    }
+    if (last === undefined || last.typeId !== typeId || last.appId !== appId) {
+      const types = entryOf(apps, appId);
       last = types.get(typeId);
       if (last === undefined) {
         last = { appId, typeId, bucket, count: 0 };
