@@ -6,6 +6,7 @@ export type AccountErrorCode =
   | 'NO_APPS'
   | 'APP_NOT_FOUND'
   | 'EVENT_TYPE_EXISTS'
+  | 'TOO_MANY_APPS'
   | 'TOO_MANY_EVENT_TYPES'
   | 'TOKEN_NOT_FOUND'
   | 'INVALID_EMAIL'

@@ -56,7 +56,12 @@ export class Sessions {
     const now = this.#options.now();
     await sql`
       INSERT INTO sessions (digest, user_id, created_at, last_seen_at) VALUES (${digest}, ${user.id}, ${now}, ${now})`;
-    await sql`DELETE FROM sessions WHERE last_seen_at <= ${now - this.#options.idleMs} OR created_at <= ${now - this.#options.maxMs}`;
+    // Those that another transaction holds are left to it: two that wait for each other's would both fail.
+    await sql`
+      DELETE FROM sessions
+       WHERE digest IN (SELECT digest FROM sessions
+                         WHERE last_seen_at <= ${now - this.#options.idleMs} OR created_at <= ${now - this.#options.maxMs}
+                           FOR UPDATE SKIP LOCKED)`;
     return this.#cookie(text, this.#options.maxMs / 1_000);
   }
 

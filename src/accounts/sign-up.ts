@@ -10,10 +10,13 @@ import type { Background } from './background.ts';
 import { type Email, parseEmail } from './email.ts';
 import { acceptInvitation, holdInvitation, type OpenInvitation } from './invitations.ts';
 import { MAILS, type Mailer } from './mail.ts';
+import { MailboxLimit } from './mailbox-limit.ts';
+import type { Client } from './networks.ts';
 import { type Passwords, passwordProblem } from './passwords.ts';
 import type { Setup } from './setup.ts';
 import { slowedDown } from './sign-in.ts';
-import { SlowDown } from './slow-down.ts';
+import { CLIENT_LEVELS } from './sign-in-limits.ts';
+import { NetworkSlowDown, SlowDown } from './slow-down.ts';
 import { createUser, findUser, hasUsers, proveEmail, type User } from './users.ts';
 
 export interface SignUpOptions {
@@ -23,6 +26,8 @@ export interface SignUpOptions {
   readonly passwords: Passwords;
   readonly setup: Setup;
   readonly mailer: Mailer | null;
+  /** Sign-up mails to one mailbox in an hour; 0 for any number. */
+  readonly mailsPerHour: number;
   readonly background: Background;
   /** Milliseconds since 1970. */
   readonly wall: () => number;
@@ -55,8 +60,7 @@ type AtOnce = 'first' | 'setup-link' | 'invitation' | 'open';
 /** The request of a sign-up. */
 export interface SignUpCall {
   readonly exchange: Exchange;
-  /** What counts as one client. */
-  readonly address: string;
+  readonly client: Client;
   readonly note: Note;
 }
 
@@ -66,25 +70,24 @@ const WRONG_PASSWORD = new Rejection(
   'wrongPassword',
   'This is not the password that was chosen at the sign-up.',
 );
-const BUSY = new Rejection('unavailable', 'Too many sign-ups at once; try again shortly.', {
-  retryAfterSeconds: 5,
-});
 
 export class SignUp {
   readonly #options: SignUpOptions;
-  readonly #ofAddress: SlowDown;
+  readonly #ofClient: NetworkSlowDown;
   readonly #ofLink: SlowDown;
+  readonly #ofMailbox: MailboxLimit;
 
   constructor(options: SignUpOptions) {
     this.#options = options;
-    this.#ofAddress = new SlowDown({ free: 20, longestMs: 60_000, now: options.monotonic });
+    this.#ofClient = new NetworkSlowDown(CLIENT_LEVELS, options.monotonic);
+    this.#ofMailbox = new MailboxLimit(options.mailsPerHour, options.monotonic);
     this.#ofLink = new SlowDown({ free: 5, longestMs: 60_000, now: options.monotonic });
   }
 
   /** @returns the account with its session, 'check-mail' where the e-mail has to be proved first, or the refusal */
   async create(
     given: NewAccount,
-    { exchange, address, note }: SignUpCall,
+    { exchange, client, note }: SignUpCall,
     start: StartSession,
   ): Promise<SignedUp | 'check-mail' | Rejection> {
     const { passwords, mailer } = this.#options;
@@ -93,16 +96,23 @@ export class SignUp {
 
     const email = parseEmail(given.email);
     if (email === null) return new Rejection('invalidBody', 'The field "email" must be an e-mail address.');
-    const problem = passwordProblem(given.password, email);
+    const wait = this.#ofClient.wait(client.networks);
+    if (wait > 0) return slowedDown(wait);
+    const failures = this.#ofClient.count(client.networks);
+    this.#ofClient.begin(client.networks);
+    const problem = await passwordProblem(given.password, email);
     if (problem !== null) return new Rejection('weakPassword', `The password ${problem}.`);
 
-    const wait = this.#ofAddress.wait(address);
-    if (wait > 0) return slowedDown(wait);
-    if (passwords.isBusy) return BUSY;
-    this.#ofAddress.begin(address);
-
-    const passwordHash = await passwords.hash(given.password);
-    if (way === 'open' && mailer !== null) {
+    const mailsProof = way === 'open' && mailer !== null;
+    // Before the work, and the same for addresses with and without an account.
+    const tooEarly = mailsProof ? this.#ofMailbox.take(email) : 0;
+    if (tooEarly > 0) return tooManyMails(this.#options.mailsPerHour, tooEarly);
+    const passwordHash = await passwords.hash(given.password, { ...client, isKnown: false, failures });
+    if (passwordHash instanceof Rejection) {
+      if (mailsProof) this.#ofMailbox.giveBack(email);
+      return passwordHash;
+    }
+    if (mailsProof) {
       this.#options.background.run('sign-up', () => this.#mailProof(email, passwordHash, mailer, note));
       return 'check-mail';
     }
@@ -191,6 +201,7 @@ export class SignUp {
   async prove(
     token: string,
     proof: { password: string | undefined; user: User | null },
+    client: Client,
     start: StartSession,
   ): Promise<SignedUp | 'proved' | Rejection> {
     const { sql, passwords, wall } = this.#options;
@@ -209,7 +220,10 @@ export class SignUp {
     const wait = this.#ofLink.wait(token);
     if (wait > 0) return slowedDown(wait);
     this.#ofLink.begin(token);
-    if (!(await passwords.matches(proof.password, link.passwordHash))) return WRONG_PASSWORD;
+    const asker = { ...client, isKnown: true, failures: 0 };
+    const matches = await passwords.matches(proof.password, link.passwordHash, asker);
+    if (matches instanceof Rejection) return matches;
+    if (!matches) return WRONG_PASSWORD;
     return await sql.begin('isolation level read committed', async (tx) => {
       const again = await findLink(tx, token, ['sign-up'], wall());
       const email = parseEmail(again?.email ?? '');
@@ -221,13 +235,19 @@ export class SignUp {
   }
 }
 
+function tooManyMails(limit: number, waitMs: number): Rejection {
+  const minutes = Math.ceil(waitMs / 60_000);
+  const details = `This address was sent ${limit} sign-up mails within an hour (MAX_SIGN_UP_MAILS_PER_HOUR): follow the link in one of them with the password given for it, or wait ${minutes} min.`;
+  return new Rejection('tooManyMails', details, { retryAfterSeconds: waitMs / 1_000 });
+}
+
 /** For the command line. @throws AccountError INVALID_EMAIL, WEAK_PASSWORD, EMAIL_TAKEN */
 export async function createProvedUser(
   sql: Sql,
   passwords: Passwords,
   account: { email: Email; password: string },
 ): Promise<User> {
-  const problem = passwordProblem(account.password, account.email);
+  const problem = await passwordProblem(account.password, account.email);
   if (problem !== null) throw new AccountError('WEAK_PASSWORD', `the password ${problem}`);
   const passwordHash = await passwords.hash(account.password);
   return await createUser(sql, { email: account.email, passwordHash, proved: true });

@@ -12,6 +12,7 @@ import type { Sql } from '../../storage/connect.ts';
 import { AccountError, type AccountErrorCode } from '../account-error.ts';
 import type { AuthEvent, AuthLog, Note } from '../auth-log.ts';
 import { findMembership, type Membership } from '../members.ts';
+import { type Client, networksOf } from '../networks.ts';
 import type { Session, Sessions } from '../sessions.ts';
 import type { User } from '../users.ts';
 import type { BodyParser } from './body.ts';
@@ -27,6 +28,7 @@ export interface Call {
   readonly address: string;
   /** Writes a line of the authentication log that says who asks, and from where. */
   readonly note: Note;
+  readonly client: Client;
   /** Where people reach the service, without a slash at the end: for links. */
   readonly baseUrl: string;
 }
@@ -168,6 +170,7 @@ export class Api {
       parameters: exchange.parameters,
       cookies: exchange.header('cookie'),
       address: addressKey(ip),
+      client: { networks: networksOf(ip), hasLeft: () => exchange.settled },
       note: (event, fields) => authLog.write(event, source, fields),
       source,
       // The host that the signed-in person's own browser asked for: it is only shown to that person.
@@ -230,6 +233,7 @@ const REASONS: Readonly<Record<AccountErrorCode, Reason>> = {
   NO_APPS: 'invalidBody',
   APP_NOT_FOUND: 'appNotFound',
   EVENT_TYPE_EXISTS: 'eventTypeExists',
+  TOO_MANY_APPS: 'tooManyApps',
   TOO_MANY_EVENT_TYPES: 'tooManyEventTypes',
   TOKEN_NOT_FOUND: 'tokenNotFound',
   WEAK_PASSWORD: 'weakPassword',
