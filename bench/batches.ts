@@ -24,9 +24,8 @@ import { readConfig } from '../src/config.ts';
 import { createEventIds } from '../src/ingest/event-id.ts';
 import { startService } from '../src/service.ts';
 import { connect, type DatabaseAddress, type Sql } from '../src/storage/connect.ts';
-import { chooseEngine } from '../src/storage/engine.ts';
-import { migrate } from '../src/storage/migrate.ts';
 import { openDatabase } from '../src/storage/open.ts';
+import { openStorage } from '../src/storage/storage.ts';
 import { CopyConnection, copyField } from '../src/storage/write/copy-connection.ts';
 import { cpuOf, cpuOfFamily } from './process-usage.ts';
 
@@ -43,7 +42,7 @@ async function serve(address: DatabaseAddress): Promise<void> {
   const service = await startService({
     config,
     address,
-    engine: await chooseEngine(sql),
+    storage: await openStorage(sql),
     secret: await openSecret({ configured: SECRET, dataDir: null }),
     log: pino({ level: 'error' }),
   });
@@ -312,8 +311,7 @@ async function main(): Promise<void> {
     { supervise: false },
   );
   const sql = connect(database.address, { connections: 1, name: 'bench' });
-  const { engine } = await chooseEngine(sql);
-  await migrate(sql, engine);
+  await (await openStorage(sql)).migrate(sql);
   const secret = await openSecret({ configured: SECRET, dataDir: null });
   const app = await createApp(sql, secret, { name: 'Bench' });
   const typeIds: string[] = [];

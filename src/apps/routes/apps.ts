@@ -7,8 +7,7 @@ import { bodyOf } from '../../accounts/routes/body.ts';
 import { Rejection } from '../../errors.ts';
 import type { Route } from '../../http/route.ts';
 import type { Sql } from '../../storage/connect.ts';
-import { appSpan, appStats, typeTotals } from '../../storage/counts/app-stats.ts';
-import { isTimezone } from '../../storage/counts/timezone.ts';
+import { type EventReader, isTimezone } from '../../storage/storage.ts';
 import { createApp, deleteApp, renameApp } from '../apps.ts';
 import { createEventType, listEventTypes } from '../event-types.ts';
 import type { Secret } from '../secret.ts';
@@ -16,6 +15,7 @@ import type { Secret } from '../secret.ts';
 export interface AppRoutesOptions {
   readonly api: Api;
   readonly sql: Sql;
+  readonly events: EventReader;
   readonly secret: Secret;
   readonly maxTypesPerApp: number;
   /** Milliseconds since 1970. */
@@ -32,14 +32,14 @@ const NO_ZONE = new Rejection(
 );
 const NO_ENTRY = new Rejection('invalidParameters', 'before must be the entryId of an entry.');
 
-export function appRoutes({ api, sql, secret, maxTypesPerApp, now }: AppRoutesOptions): readonly Route[] {
+export function appRoutes(options: AppRoutesOptions): readonly Route[] {
+  const { api, sql, events, secret, maxTypesPerApp, now } = options;
   return [
     api.read('/api/apps', 'signed-in', async ({ user, exchange }) => {
       const timezone = new URLSearchParams(exchange.query).get('timezone') || 'UTC';
       if (!isTimezone(timezone)) return NO_ZONE;
       const memberships = await listMemberships(sql, user);
-      const stats = await appStats(
-        sql,
+      const stats = await events.appStats(
         memberships.map(({ id }) => id),
         { timezone, now: now() },
       );
@@ -50,7 +50,7 @@ export function appRoutes({ api, sql, secret, maxTypesPerApp, now }: AppRoutesOp
       done(await createApp(sql, secret, { name, ownerId: user.id, by }), { status: 201 }),
     ),
     api.read('/api/apps/:appId', 'member', async ({ app: { id, ...app } }) =>
-      done({ ...app, ...(await appSpan(sql, id)) }),
+      done({ ...app, ...(await events.appSpan(id)) }),
     ),
     api.change('PATCH', '/api/apps/:appId', 'owner', NAME, async ({ app, by }, { name }) => {
       await renameApp(sql, { appId: app.id, name, by });
@@ -61,7 +61,7 @@ export function appRoutes({ api, sql, secret, maxTypesPerApp, now }: AppRoutesOp
       return done({});
     }),
     api.read('/api/apps/:appId/types', 'member', async ({ app }) => {
-      const [types, totals] = await Promise.all([listEventTypes(sql, app.appId), typeTotals(sql, app.id)]);
+      const [types, totals] = await Promise.all([listEventTypes(sql, app.appId), events.typeTotals(app.id)]);
       return done({ types: types.map((type) => ({ ...type, total: totals.get(type.typeId) ?? 0 })) });
     }),
     api.change('POST', '/api/apps/:appId/types', 'member', NAME, async ({ app, by }, { name }) =>

@@ -3,9 +3,9 @@ import pg from 'pg';
 import { OperatorError } from '../../errors.ts';
 import { beforeRetention } from '../../ingest/event-time.ts';
 import { type DatabaseAddress, errorCode, isUnavailable } from '../../storage/connect.ts';
+import { copyRows, openCopyClient } from '../../storage/copy-client.ts';
 import type { Engine } from '../../storage/engine.ts';
 import { copyField } from '../../storage/write/copy-connection.ts';
-import { copyRows, openCopyClient } from './copy-client.ts';
 
 export interface ImportedEvent {
   readonly id: string;

@@ -8,9 +8,9 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createApp } from '../../../src/apps/apps.ts';
 import { createEventType } from '../../../src/apps/event-types.ts';
 import { createResourceToken } from '../../../src/apps/resource-tokens.ts';
-import { DERIVED_TABLES, readTables } from '../../../src/cli/transfer/backup-catalog.ts';
-import { openCopyClient } from '../../../src/cli/transfer/copy-client.ts';
+import { DERIVED_TABLES, readTables } from '../../../src/storage/backup/catalog.ts';
 import type { Sql } from '../../../src/storage/connect.ts';
+import { openCopyClient } from '../../../src/storage/copy-client.ts';
 import { readEventPage } from '../../../src/storage/event-page.ts';
 import { LAUNCHER, type Outcome, tidemark } from '../../support/command-line.ts';
 import {
