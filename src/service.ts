@@ -138,6 +138,7 @@ async function start(options: ServiceOptions, opened: (() => unknown)[]): Promis
   const writePath = new WritePath({
     config,
     address,
+    engine: storage.engine,
     lookups,
     limiter: limits.create,
     journal,

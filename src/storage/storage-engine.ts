@@ -7,6 +7,7 @@ import type { Interval } from './counts/intervals.ts';
 import type { AppRemoval } from './deleted-apps.ts';
 import type { Engine } from './engine.ts';
 import type { MaintenanceTasks } from './maintenance/loop.ts';
+import type { EngineWrites } from './write/engine-writes.ts';
 
 export type StorageSettings = Pick<Config, 'CHUNK_HOURS' | 'COMPRESS_AFTER_DAYS' | 'RETENTION_DAYS'>;
 
@@ -15,6 +16,8 @@ export interface StorageEngine {
   /** @param sql a pool of one connection, so that session locks are held by what works */
   maintenance(sql: Sql, settings: StorageSettings, now: () => number): MaintenanceTasks;
   readonly removal: AppRemoval;
+  /** How rows and what they change in the counts are written. */
+  readonly writes: EngineWrites;
   /** Makes room for events of an interval, where the engine does not do so when they come. */
   ensureRoom(sql: Sql, interval: Interval): Promise<void>;
   /**

@@ -17,6 +17,7 @@ import {
 import { readSeries, type Series, type SeriesRequest } from './counts/series.ts';
 import { type DatabaseFacts, readDatabaseFacts } from './database-facts.ts';
 import { chooseEngine, type Engine } from './engine.ts';
+import { ENGINES } from './engines.ts';
 import {
   type EventList,
   type EventListRequest,
@@ -27,9 +28,7 @@ import {
 import { type EventPage, type PageRequest, readEventPage } from './event-page.ts';
 import type { MaintenanceTasks } from './maintenance/loop.ts';
 import { migrate } from './migrate.ts';
-import { postgres } from './postgres/postgres.ts';
-import type { StorageEngine, StorageSettings } from './storage-engine.ts';
-import { timescale } from './timescale/timescale.ts';
+import type { StorageSettings } from './storage-engine.ts';
 
 export type {
   Arrivals,
@@ -48,6 +47,7 @@ export { isTimezone } from './counts/timezone.ts';
 export type { DatabaseFacts } from './database-facts.ts';
 export { hasSchema } from './database-facts.ts';
 export { markAppDeleted, markDeletedApps } from './deleted-apps.ts';
+export type { Engine } from './engine.ts';
 export type { EventList, SingleEvent } from './event-list.ts';
 export { decodeCursor, encodeCursor } from './event-list.ts';
 export type { EventPage, Order, PageRequest, StoredEvent } from './event-page.ts';
@@ -55,8 +55,6 @@ export type { FeedCursor } from './feed-cursor.ts';
 export { decodeFeedCursor, encodeFeedCursor } from './feed-cursor.ts';
 export type { MaintenanceTasks } from './maintenance/loop.ts';
 export type { StorageSettings } from './storage-engine.ts';
-
-const ENGINES: Readonly<Record<Engine, StorageEngine>> = { postgres, timescale };
 
 /** What the storage of one database does, whatever its engine. Operations take the pool whose connections they use. */
 export interface Storage {

@@ -80,7 +80,7 @@ class World {
       at,
       payload: PAYLOADS[i % PAYLOADS.length] ?? '{}',
     }));
-    await storeRows(this.sql, rows);
+    await storeRows(this.sql, this.storage.engine, rows);
     this.rows.push(...rows);
     return rows;
   }

@@ -1,5 +1,7 @@
 /** Events straight into a database, without the service, and with the counts that belong to them. */
 import type { Sql, Transaction } from '../../src/storage/connect.ts';
+import type { Engine } from '../../src/storage/engine.ts';
+import { insertSelected } from '../../src/storage/write/insert-events.ts';
 
 export interface EventRow {
   readonly id: string;
@@ -12,12 +14,16 @@ export interface EventRow {
   readonly payload: string;
 }
 
-export async function storeRows(sql: Sql | Transaction, rows: readonly EventRow[]): Promise<void> {
-  await sql`
-    INSERT INTO events (id, app_id, type_id, created_at, payload)
-    SELECT * FROM unnest(
+export async function storeRows(
+  sql: Sql | Transaction,
+  engine: Engine,
+  rows: readonly EventRow[],
+): Promise<void> {
+  const values = sql`
+    SELECT id, app_id, type_id, created_at, payload::json FROM unnest(
       ${rows.map(({ id }) => id)}::uuid[], ${rows.map(({ appId }) => appId)}::integer[],
       ${rows.map(({ typeId }) => typeId)}::integer[],
       ${rows.map(({ at }) => new Date(at).toISOString())}::timestamptz[],
-      ${rows.map(({ payload }) => payload)}::text[]::json[])`;
+      ${rows.map(({ payload }) => payload)}::text[]) AS given (id, app_id, type_id, created_at, payload)`;
+  await insertSelected(sql, engine, values);
 }

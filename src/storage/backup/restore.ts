@@ -6,6 +6,7 @@ import { OperatorError } from '../../errors.ts';
 import type { Sql } from '../connect.ts';
 import { migrate, readMigrations } from '../migrate.ts';
 import type { StorageEngine } from '../storage-engine.ts';
+import { countCopied } from '../write/count-copied.ts';
 import {
   type BackupTable,
   identifiers,
@@ -55,7 +56,9 @@ export async function beginRestore(options: RestoreOptions): Promise<Restore> {
       if (section.section === 'table') return await copyInto(client, section.table, section.columns, rows);
       // Made apart: thousands of partitions would pass the locks that one transaction may have.
       await engine.ensureRoom(sql, { from: Date.parse(section.from), until: Date.parse(section.until) });
-      return await copyInto(client, 'events', section.columns, rows);
+      const added = await copyInto(client, 'events', section.columns, rows);
+      await countCopied(client, engine.writes, section);
+      return added;
     },
     commit: async (sequences) => {
       await continueSequences(client, sequences);

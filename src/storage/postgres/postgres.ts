@@ -4,12 +4,14 @@ import { countsOf } from '../counts/levels.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
 import { ensurePartitions, foldCounts, postgresMaintenance } from './maintenance.ts';
+import { writes } from './writes.ts';
 
 export const postgres: StorageEngine = {
   name: 'postgres',
   maintenance: (sql, { RETENTION_DAYS }, now) =>
     postgresMaintenance(sql, { retentionDays: RETENTION_DAYS, now }),
   removal,
+  writes,
   ensureRoom: (sql, { from, until }) => ensurePartitions(sql, from, until - 1),
   settleCounts: async (sql) => {
     await foldCounts(sql);

@@ -6,6 +6,7 @@ import { countsOf } from '../counts/levels.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
 import { settleCounts, timescaleMaintenance } from './maintenance.ts';
+import { writes } from './writes.ts';
 
 const STAGED = 'staged_counts';
 
@@ -13,6 +14,7 @@ export const timescale: StorageEngine = {
   name: 'timescale',
   maintenance: timescaleMaintenance,
   removal,
+  writes,
   // Chunks are made by the rows that need them.
   ensureRoom: async () => undefined,
   settleCounts,

@@ -115,6 +115,21 @@ describe('an interval', () => {
   });
 });
 
+test('up to as many parts as a statement may have, stale minutes leave the counts around them in use', () => {
+  const interval = { from: START, until: START + 5 * DAY_MS };
+  /** A stale minute in the middle of each of so many hours. */
+  const staleMinutes = (count: number): StaleBucket[] =>
+    Array.from({ length: count }, (_, n) => ({ level: MINUTES, start: START + (n * 60 + 31) * MINUTE_MS }));
+  const counts = Array.from({ length: 73 }, (_, stale) => splitExactly(interval, staleMinutes(stale)).length);
+  expect(Math.max(...counts)).toBeLessThanOrEqual(MAX_INTERVALS);
+  expect(counts[5]).toBeGreaterThan(counts[4] ?? 0);
+  expect(counts[39]).toBe(2);
+  expect(splitExactly(interval, staleMinutes(72))).toEqual([
+    { level: null, from: START, until: START + 3 * DAY_MS },
+    { level: DAYS, from: START + 3 * DAY_MS, until: START + 5 * DAY_MS },
+  ]);
+});
+
 describe('an interval from as few counts as there are', () => {
   test('covers the same time, and reads no month with a stale bucket', () => {
     fc.assert(
