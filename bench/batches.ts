@@ -24,13 +24,12 @@ import { readConfig } from '../src/config.ts';
 import { createEventIds } from '../src/ingest/event-id.ts';
 import { startService } from '../src/service.ts';
 import { connect, type DatabaseAddress, type Sql } from '../src/storage/connect.ts';
-import { chooseEngine } from '../src/storage/engine.ts';
-import { migrate } from '../src/storage/migrate.ts';
+import { ENGINES } from '../src/storage/engines.ts';
 import { openDatabase } from '../src/storage/open.ts';
+import { openStorage } from '../src/storage/storage.ts';
 import type { AcceptedEvent } from '../src/storage/write/accepted-event.ts';
 import { CopyConnection } from '../src/storage/write/copy-connection.ts';
 import { COPY_COMMANDS, copyGroup } from '../src/storage/write/copy-group.ts';
-import { ENGINE_WRITES } from '../src/storage/write/engine-writes.ts';
 import { cpuOf, cpuOfFamily } from './process-usage.ts';
 
 const ROUNDS = Number(process.env.ROUNDS ?? 7);
@@ -46,7 +45,7 @@ async function serve(address: DatabaseAddress): Promise<void> {
   const service = await startService({
     config,
     address,
-    engine: await chooseEngine(sql),
+    storage: await openStorage(sql),
     secret: await openSecret({ configured: SECRET, dataDir: null }),
     log: pino({ level: 'error' }),
   });
@@ -128,7 +127,7 @@ function copyBatches(newId: (now: number) => string): Buffer[] {
         payload,
       }),
     );
-    return copyGroup(ENGINE_WRITES.postgres, events);
+    return copyGroup(ENGINES.postgres.writes, events);
   });
 }
 
@@ -321,8 +320,7 @@ async function main(): Promise<void> {
     { supervise: false },
   );
   const sql = connect(database.address, { connections: 1, name: 'bench' });
-  const { engine } = await chooseEngine(sql);
-  await migrate(sql, engine);
+  await (await openStorage(sql)).migrate(sql);
   const secret = await openSecret({ configured: SECRET, dataDir: null });
   const app = await createApp(sql, secret, { name: 'Bench' });
   const typeIds: string[] = [];

@@ -12,21 +12,20 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { cpus } from 'node:os';
 import { Readable } from 'node:stream';
 import { type ImportedEvent, importEvents } from '../src/cli/transfer/import-events.ts';
-import { settleCounts } from '../src/cli/transfer/settle-counts.ts';
 import { createEventIds } from '../src/ingest/event-id.ts';
 import { connect, type Sql } from '../src/storage/connect.ts';
 import { profileDay, unprofiledDays } from '../src/storage/counts/day-profiles.ts';
 import { readSeries } from '../src/storage/counts/series.ts';
-import { chooseEngine, type Engine } from '../src/storage/engine.ts';
+import type { Engine } from '../src/storage/engine.ts';
+import { ENGINES } from '../src/storage/engines.ts';
 import { readEventPage } from '../src/storage/event-page.ts';
-import { migrate } from '../src/storage/migrate.ts';
 import { ensurePartitions, foldCounts } from '../src/storage/postgres/maintenance.ts';
+import { openStorage, type Storage } from '../src/storage/storage.ts';
 import { mergeMarks, refreshStale } from '../src/storage/timescale/maintenance.ts';
 import { applyPolicies } from '../src/storage/timescale/policies.ts';
 import type { AcceptedEvent } from '../src/storage/write/accepted-event.ts';
 import { CopyConnection } from '../src/storage/write/copy-connection.ts';
 import { COPY_COMMANDS, copyGroup } from '../src/storage/write/copy-group.ts';
-import { ENGINE_WRITES } from '../src/storage/write/engine-writes.ts';
 import { ImportWriter } from '../src/storage/write/import-writer.ts';
 
 const EVENTS = Number(process.env.EVENTS ?? 10_000_000);
@@ -100,7 +99,7 @@ async function seed(
   const started = performance.now();
   await Promise.all(
     connections.map(async (connection) => {
-      while (n < EVENTS) await connection.copy(copyGroup(ENGINE_WRITES[engine], nextBatch()), COPY_COMMANDS);
+      while (n < EVENTS) await connection.copy(copyGroup(ENGINES[engine].writes, nextBatch()), COPY_COMMANDS);
     }),
   );
   const seconds = (performance.now() - started) / 1_000;
@@ -176,9 +175,9 @@ function* importLines(): Generator<Buffer> {
 }
 
 /** Events a second, until they are stored and until reads of them are cheap. */
-async function measureImport(sql: Sql, url: string, engine: Engine): Promise<Record<string, number>> {
+async function measureImport(sql: Sql, url: string, storage: Storage): Promise<Record<string, number>> {
   await sql`INSERT INTO apps (public_id, name) VALUES ('import', 'import')`;
-  const options = { address: { url }, engine, appId: 2, keptFrom: 0, timeoutMs: 1_000 };
+  const options = { address: { url }, engine: storage.engine, appId: 2, keptFrom: 0, timeoutMs: 1_000 };
   const writer = new ImportWriter<ImportedEvent>(options);
   // Its connection is there from now on.
   await writer.write([]);
@@ -201,7 +200,7 @@ async function measureImport(sql: Sql, url: string, engine: Engine): Promise<Rec
   );
   if (imported !== IMPORTED) throw new Error(`${imported} events were imported, not ${IMPORTED}.`);
   const stored = perSecond();
-  await inRealTime(sql, () => settleCounts(sql, engine, Date.now()));
+  await inRealTime(sql, () => storage.settleCounts(sql, Date.now()));
   await writer.close();
   return { stored, settled: perSecond() };
 }
@@ -217,8 +216,9 @@ async function bytesPerEvent(sql: Sql, engine: string): Promise<number> {
 
 async function measure(url: string): Promise<Record<string, unknown>> {
   const sql = connect({ url }, { connections: 1, name: 'tidemark bench' });
-  const { engine, description } = await chooseEngine(sql);
-  await migrate(sql, engine);
+  const storage = await openStorage(sql);
+  const { engine, description } = storage;
+  await storage.migrate(sql);
   if (engine === 'postgres') await ensurePartitions(sql, START, END);
   else await applyPolicies(sql, { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 0, RETENTION_DAYS: 0 });
   const { rowsPerSecond, payloadBytes } = await seed(sql, url, engine);
@@ -247,7 +247,7 @@ async function measure(url: string): Promise<Record<string, unknown>> {
     result.bytesPerEventCompressed = await bytesPerEvent(sql, engine);
     result.medianMsCompressed = await inRealTime(sql, () => measureReads(sql));
   }
-  result.importPerSecond = await measureImport(sql, url, engine);
+  result.importPerSecond = await measureImport(sql, url, storage);
   await sql.end();
   return result;
 }
