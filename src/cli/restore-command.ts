@@ -5,13 +5,12 @@ import { createGunzip } from 'node:zlib';
 import type { Command } from 'commander';
 import { compareSecret } from '../apps/secret.ts';
 import { OperatorError } from '../errors.ts';
+import { openCopyClient } from '../storage/copy-client.ts';
 import { formatFields } from './output.ts';
 import { BackupReader } from './transfer/backup-format.ts';
-import { openCopyClient } from './transfer/copy-client.ts';
 import { type Installation, withInstallation } from './transfer/installation.ts';
 import { grouped, megabytes, Progress } from './transfer/progress.ts';
 import { type RestoreCounts, restoreBackup } from './transfer/restore-backup.ts';
-import { settleCounts } from './transfer/settle-counts.ts';
 
 const HELP = `
 The database must be empty, or just migrated; all of the backup comes into it, or nothing. Give the service the
@@ -56,7 +55,7 @@ export function addRestoreCommand(program: Command): void {
 }
 
 async function runRestore(
-  { config, address, engine, sql }: Installation,
+  { config, address, storage, sql }: Installation,
   file: string,
 ): Promise<RestoreResult> {
   const startedAt = performance.now();
@@ -76,9 +75,9 @@ async function runRestore(
   try {
     const counts = await restoreBackup({
       reader: new BackupReader(gunzip),
+      storage,
       client,
       sql,
-      engine,
       onProgress: () =>
         progress.update(() => ({
           fraction: size === null ? null : Math.min(1, bytes / size),
@@ -86,7 +85,7 @@ async function runRestore(
         })),
     });
     progress.update(() => ({ fraction: 1, text: 'bringing the counts up to date' }));
-    await settleCounts(sql, engine, Date.now());
+    await storage.settleCounts(sql, Date.now());
     const secret = await compareSecret(sql, { configured: config.SECRET, dataDir: config.DATA_DIR });
     return { ...counts, seconds: Math.round(performance.now() - startedAt) / 1_000, secret };
   } finally {
