@@ -24,10 +24,12 @@ import { readConfig } from '../src/config.ts';
 import { createEventIds } from '../src/ingest/event-id.ts';
 import { startService } from '../src/service.ts';
 import { connect, type DatabaseAddress, type Sql } from '../src/storage/connect.ts';
-import { chooseEngine } from '../src/storage/engine.ts';
-import { migrate } from '../src/storage/migrate.ts';
+import { ENGINES } from '../src/storage/engines.ts';
 import { openDatabase } from '../src/storage/open.ts';
-import { CopyConnection, copyField } from '../src/storage/write/copy-connection.ts';
+import { openStorage } from '../src/storage/storage.ts';
+import type { AcceptedEvent } from '../src/storage/write/accepted-event.ts';
+import { CopyConnection } from '../src/storage/write/copy-connection.ts';
+import { COPY_COMMANDS, copyGroup } from '../src/storage/write/copy-group.ts';
 import { cpuOf, cpuOfFamily } from './process-usage.ts';
 
 const ROUNDS = Number(process.env.ROUNDS ?? 7);
@@ -43,7 +45,7 @@ async function serve(address: DatabaseAddress): Promise<void> {
   const service = await startService({
     config,
     address,
-    engine: await chooseEngine(sql),
+    storage: await openStorage(sql),
     secret: await openSecret({ configured: SECRET, dataDir: null }),
     log: pino({ level: 'error' }),
   });
@@ -112,14 +114,20 @@ function batchBody({ typeIds }: Producer): Buffer {
   return Buffer.from(`{"events":[${events.join(',')}]}`);
 }
 
-/** Rows of one COPY, made before the clock starts, as the bodies of the batches are. */
-function copyBatches(newId: (now: number) => string): string[] {
+/** Messages of one COPY each, made before the clock starts, as the bodies of the batches are. */
+function copyBatches(newId: (now: number) => string): Buffer[] {
   return Array.from({ length: BATCHES }, () => {
-    const now = Date.now();
-    const time = new Date(now).toISOString();
-    return PAYLOADS.map(
-      (payload, n) => `${newId(now)}\t1\t${1 + (n % TYPES)}\t${time}\t${copyField(payload)}\n`,
-    ).join('');
+    const createdAt = Date.now();
+    const events = PAYLOADS.map(
+      (payload, n): AcceptedEvent => ({
+        id: newId(createdAt),
+        appId: 1,
+        typeId: 1 + (n % TYPES),
+        createdAt,
+        payload,
+      }),
+    );
+    return copyGroup(ENGINES.postgres.writes, events);
   });
 }
 
@@ -222,7 +230,7 @@ async function measure(
     'bare COPY': () => {
       const rows = copyBatches(newId);
       return timed(processes, async () => {
-        for (const batch of rows) await connection.copy(batch);
+        for (const batch of rows) await connection.copy(batch, COPY_COMMANDS);
       });
     },
     'batches, one at a time': () => timed(processes, () => postBatches(producer, body, 1)),
@@ -312,8 +320,7 @@ async function main(): Promise<void> {
     { supervise: false },
   );
   const sql = connect(database.address, { connections: 1, name: 'bench' });
-  const { engine } = await chooseEngine(sql);
-  await migrate(sql, engine);
+  await (await openStorage(sql)).migrate(sql);
   const secret = await openSecret({ configured: SECRET, dataDir: null });
   const app = await createApp(sql, secret, { name: 'Bench' });
   const typeIds: string[] = [];

@@ -11,20 +11,22 @@ import { execFileSync } from 'node:child_process';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { cpus } from 'node:os';
 import { Readable } from 'node:stream';
-import { importEvents } from '../src/cli/transfer/import-events.ts';
-import { ImportWriter } from '../src/cli/transfer/import-writer.ts';
-import { settleCounts } from '../src/cli/transfer/settle-counts.ts';
+import { type ImportedEvent, importEvents } from '../src/cli/transfer/import-events.ts';
 import { createEventIds } from '../src/ingest/event-id.ts';
 import { connect, type Sql } from '../src/storage/connect.ts';
 import { profileDay, unprofiledDays } from '../src/storage/counts/day-profiles.ts';
 import { readSeries } from '../src/storage/counts/series.ts';
-import { chooseEngine, type Engine } from '../src/storage/engine.ts';
+import type { Engine } from '../src/storage/engine.ts';
+import { ENGINES } from '../src/storage/engines.ts';
 import { readEventPage } from '../src/storage/event-page.ts';
-import { migrate } from '../src/storage/migrate.ts';
 import { ensurePartitions, foldCounts } from '../src/storage/postgres/maintenance.ts';
+import { openStorage, type Storage } from '../src/storage/storage.ts';
 import { mergeMarks, refreshStale } from '../src/storage/timescale/maintenance.ts';
 import { applyPolicies } from '../src/storage/timescale/policies.ts';
-import { CopyConnection, copyField } from '../src/storage/write/copy-connection.ts';
+import type { AcceptedEvent } from '../src/storage/write/accepted-event.ts';
+import { CopyConnection } from '../src/storage/write/copy-connection.ts';
+import { COPY_COMMANDS, copyGroup } from '../src/storage/write/copy-group.ts';
+import { ImportWriter } from '../src/storage/write/import-writer.ts';
 
 const EVENTS = Number(process.env.EVENTS ?? 10_000_000);
 const ROUNDS = Number(process.env.ROUNDS ?? 21);
@@ -68,7 +70,11 @@ function payload(n: number, random: (below: number) => number): string {
   });
 }
 
-async function seed(sql: Sql, url: string): Promise<{ rowsPerSecond: number; payloadBytes: number }> {
+async function seed(
+  sql: Sql,
+  url: string,
+  engine: Engine,
+): Promise<{ rowsPerSecond: number; payloadBytes: number }> {
   await sql`INSERT INTO apps (public_id, name) VALUES ('bench', 'bench')`;
   await sql`
     INSERT INTO event_types (public_id, app_id, name)
@@ -78,22 +84,22 @@ async function seed(sql: Sql, url: string): Promise<{ rowsPerSecond: number; pay
   const newId = createEventIds();
   let n = 0;
   let payloadBytes = 0;
-  const nextBatch = (): string => {
-    let rows = '';
+  const nextBatch = (): AcceptedEvent[] => {
+    const events: AcceptedEvent[] = [];
     for (let i = 0; i < BATCH && n < EVENTS; i += 1, n += 1) {
       const at = START + Math.floor((n * DAYS * DAY_MS) / EVENTS);
       // One event in a thousand is of the last type.
       const type = random(1_000) === 0 ? TYPES : 1 + random(TYPES - 1);
       const text = payload(n, random);
       payloadBytes += text.length;
-      rows += `${newId(at)}\t1\t${type}\t${new Date(at).toISOString()}\t${copyField(text)}\n`;
+      events.push({ id: newId(at), appId: 1, typeId: type, createdAt: at, payload: text });
     }
-    return rows;
+    return events;
   };
   const started = performance.now();
   await Promise.all(
     connections.map(async (connection) => {
-      while (n < EVENTS) await connection.copy(nextBatch());
+      while (n < EVENTS) await connection.copy(copyGroup(ENGINES[engine].writes, nextBatch()), COPY_COMMANDS);
     }),
   );
   const seconds = (performance.now() - started) / 1_000;
@@ -169,10 +175,10 @@ function* importLines(): Generator<Buffer> {
 }
 
 /** Events a second, until they are stored and until reads of them are cheap. */
-async function measureImport(sql: Sql, url: string, engine: Engine): Promise<Record<string, number>> {
+async function measureImport(sql: Sql, url: string, storage: Storage): Promise<Record<string, number>> {
   await sql`INSERT INTO apps (public_id, name) VALUES ('import', 'import')`;
-  const options = { address: { url }, engine, appId: 2, keptFrom: 0, timeoutMs: 1_000 };
-  const writer = new ImportWriter(options);
+  const options = { address: { url }, engine: storage.engine, appId: 2, keptFrom: 0, timeoutMs: 1_000 };
+  const writer = new ImportWriter<ImportedEvent>(options);
   // Its connection is there from now on.
   await writer.write([]);
   const started = performance.now();
@@ -194,7 +200,7 @@ async function measureImport(sql: Sql, url: string, engine: Engine): Promise<Rec
   );
   if (imported !== IMPORTED) throw new Error(`${imported} events were imported, not ${IMPORTED}.`);
   const stored = perSecond();
-  await inRealTime(sql, () => settleCounts(sql, engine, Date.now()));
+  await inRealTime(sql, () => storage.settleCounts(sql, Date.now()));
   await writer.close();
   return { stored, settled: perSecond() };
 }
@@ -210,11 +216,12 @@ async function bytesPerEvent(sql: Sql, engine: string): Promise<number> {
 
 async function measure(url: string): Promise<Record<string, unknown>> {
   const sql = connect({ url }, { connections: 1, name: 'tidemark bench' });
-  const { engine, description } = await chooseEngine(sql);
-  await migrate(sql, engine);
+  const storage = await openStorage(sql);
+  const { engine, description } = storage;
+  await storage.migrate(sql);
   if (engine === 'postgres') await ensurePartitions(sql, START, END);
   else await applyPolicies(sql, { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 0, RETENTION_DAYS: 0 });
-  const { rowsPerSecond, payloadBytes } = await seed(sql, url);
+  const { rowsPerSecond, payloadBytes } = await seed(sql, url, engine);
   if (engine === 'postgres') {
     await foldCounts(sql);
   } else {
@@ -240,7 +247,7 @@ async function measure(url: string): Promise<Record<string, unknown>> {
     result.bytesPerEventCompressed = await bytesPerEvent(sql, engine);
     result.medianMsCompressed = await inRealTime(sql, () => measureReads(sql));
   }
-  result.importPerSecond = await measureImport(sql, url, engine);
+  result.importPerSecond = await measureImport(sql, url, storage);
   await sql.end();
   return result;
 }

@@ -11,8 +11,7 @@ import { createResourceToken } from '../src/apps/resource-tokens.ts';
 import { openSecret, type Secret } from '../src/apps/secret.ts';
 import { connect, type Sql } from '../src/storage/connect.ts';
 import { type EmbeddedPostgres, openEmbedded } from '../src/storage/embedded/embedded.ts';
-import { chooseEngine } from '../src/storage/engine.ts';
-import { migrate } from '../src/storage/migrate.ts';
+import { openStorage } from '../src/storage/storage.ts';
 import { LoadGenerator } from './load-generator.ts';
 import { cpuOfFamily } from './process-usage.ts';
 import { Spawned, startContender, startTidemark } from './spawned.ts';
@@ -82,13 +81,21 @@ export class Workbench {
     const log = { info: () => undefined, warn: (line: string) => process.stderr.write(`${line}\n`) };
     const postgres = await openEmbedded({ dataDir, log });
     const sql = connect(postgres.connection, { connections: 8, name: 'tidemark bench' });
-    const { engine, description } = await chooseEngine(sql);
-    await migrate(sql, engine);
+    const storage = await openStorage(sql);
+    await storage.migrate(sql);
     await sql.unsafe(RIVAL_TABLES);
     const secret = await openSecret({ configured: '', dataDir });
     const [row] = await sql<{ folder: string }[]>`SELECT current_setting('data_directory') AS folder`;
     const postmaster = Number.parseInt(await readFile(join(row?.folder ?? '', 'postmaster.pid'), 'utf8'), 10);
-    return new Workbench({ postgres, folder, sql, engine: description, secret, postmaster, nodeOptions });
+    return new Workbench({
+      postgres,
+      folder,
+      sql,
+      engine: storage.description,
+      secret,
+      postmaster,
+      nodeOptions,
+    });
   }
 
   /** How to reach PostgreSQL without a password. */

@@ -1,6 +1,7 @@
 /** The dashboard's side of the service: everything under /api and the pages, put together from its parts. */
 import { fileURLToPath } from 'node:url';
 import type { Logger } from 'pino';
+import { AuthLog } from './accounts/auth-log.ts';
 import { Background } from './accounts/background.ts';
 import { Mailer } from './accounts/mail.ts';
 import { PasswordChange } from './accounts/password-change.ts';
@@ -15,6 +16,7 @@ import { SignIn } from './accounts/sign-in.ts';
 import { SignInLimits } from './accounts/sign-in-limits.ts';
 import { SignUp } from './accounts/sign-up.ts';
 import { appRoutes } from './apps/routes/apps.ts';
+import { memberRemovalRoute } from './apps/routes/member-removal.ts';
 import { tokenRoutes } from './apps/routes/tokens.ts';
 import type { Secret } from './apps/secret.ts';
 import type { Config } from './config.ts';
@@ -25,11 +27,13 @@ import { LiveFeeds } from './read/live/live-feeds.ts';
 import { liveRoute } from './read/live/live-route.ts';
 import type { SignInStats } from './service-metrics.ts';
 import { breakConnections, connect, type DatabaseAddress, endPool } from './storage/connect.ts';
+import type { Storage } from './storage/storage.ts';
 import { readVersion } from './version.ts';
 
 export interface DashboardOptions {
   readonly config: Config;
   readonly address: DatabaseAddress;
+  readonly storage: Storage;
   readonly secret: Secret;
   readonly log: Logger;
   /** Milliseconds since 1970. */
@@ -69,11 +73,13 @@ const DAY_MS = 86_400_000;
 const HOUR_MS = 3_600_000;
 
 export async function createDashboard(options: DashboardOptions): Promise<Dashboard> {
-  const { config, address, secret, log, wall, monotonic, assets = BUILT } = options;
+  const { config, address, storage, secret, log, wall, monotonic, assets = BUILT } = options;
   const publicUrl = config.PUBLIC_URL;
   const sql = connect(address, { connections: CONNECTIONS, name: 'tidemark dashboard' });
+  const events = storage.reader(sql);
   const passwords = new Passwords({ now: monotonic, log });
   const background = new Background(log);
+  const authLog = new AuthLog({ log, now: monotonic });
   const mailer =
     config.SMTP_URL === '' ? null : new Mailer({ url: config.SMTP_URL, from: config.MAIL_FROM, log });
   const sessions = new Sessions({
@@ -91,6 +97,7 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
   const api = new Api({
     sql,
     sessions,
+    authLog,
     publicUrl,
     trustedProxies: config.TRUST_PROXY,
     onChange: options.onChange,
@@ -100,7 +107,7 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
   const accessSql = connect(address, { connections: 1, name: 'tidemark live access' });
   const pools = [sql, liveSql, accessSql];
   const feeds = new LiveFeeds({
-    sql: liveSql,
+    events: storage.reader(liveSql),
     accessSql,
     validSessions: (digests) => sessions.findValid(accessSql, digests),
     most: {
@@ -137,6 +144,7 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
     ...appRoutes({
       api,
       sql,
+      events,
       secret,
       maxTypesPerApp: config.MAX_EVENT_TYPES_PER_APP,
       maxAppsPerAccount: allowed === 'open' ? config.MAX_APPS_PER_ACCOUNT : 0,
@@ -145,13 +153,15 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
     }),
     ...tokenRoutes({ api, sql, secret }),
     ...memberRoutes({ api, sql, mailer, wall, monotonic }),
+    memberRemovalRoute({ api, sql }),
     liveRoute({ api, feeds }),
-    ...dashboardReadRoutes({ api, sql, maxPageBytes: config.MAX_PAGE_BYTES, now: wall }),
+    ...dashboardReadRoutes({ api, sql, events, maxPageBytes: config.MAX_PAGE_BYTES, now: wall }),
   ];
   try {
     routes.push(...(await assetRoutes(assets)));
     await passwords.prepare();
     const setupPath = allowed === 'first' && options.offersSetup ? await setup.createPath() : null;
+    if (setupPath !== null) authLog.write('link.create', null, { purpose: 'setup' });
     const breakAll = (): void => {
       for (const pool of pools) breakConnections(pool);
     };

@@ -14,6 +14,7 @@ export type AccountErrorCode =
   | 'WEAK_PASSWORD'
   | 'EMAIL_TAKEN'
   | 'USER_NOT_FOUND'
+  | 'EMAIL_NOT_PROVED'
   | 'ALREADY_MEMBER'
   | 'MEMBER_NOT_FOUND'
   | 'LAST_OWNER'

@@ -3,6 +3,7 @@
 import { Rejection } from '../errors.ts';
 import type { Sql } from '../storage/connect.ts';
 import { createLink, findLink } from './account-links.ts';
+import type { Note } from './auth-log.ts';
 import type { Background } from './background.ts';
 import { type Email, parseEmail } from './email.ts';
 import { MAILS, type Mailer } from './mail.ts';
@@ -39,7 +40,7 @@ export class PasswordReset {
   }
 
   /** Mails a link where there is such an account. Known and unknown e-mails look the same: all of it is done behind. */
-  request(email: Email, { networks }: Client): Rejection | null {
+  request(email: Email, { networks }: Client, note: Note): Rejection | null {
     const wait = Math.max(this.#ofEmail.wait(email.key), this.#ofClient.wait(networks));
     if (wait > 0) return slowedDown(wait);
     this.#ofEmail.begin(email.key);
@@ -54,6 +55,7 @@ export class PasswordReset {
         { purpose: 'reset-password', userId: found.user.id, provesEmail: true },
         wall(),
       );
+      note('link.create', { purpose: 'reset-password', email: found.user.email });
       // To the address that the account has, not to the one that was typed.
       mailer.send(MAILS.resetPassword(found.user.email, `${publicUrl}/password-reset/${token}`));
     });

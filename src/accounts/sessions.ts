@@ -104,10 +104,18 @@ export class Sessions {
     return new Set(rows.map(({ digest }) => digest));
   }
 
-  /** Ends the session of a Cookie header, where there is one. */
-  async end(sql: Sql | Transaction, cookies: string): Promise<void> {
+  /** Ends the session of a Cookie header. @returns whose it was; null where there was none */
+  async end(
+    sql: Sql | Transaction,
+    cookies: string,
+  ): Promise<{ readonly userId: string; readonly email: string } | null> {
     const digest = this.#digest(cookies);
-    if (digest !== null) await sql`DELETE FROM sessions WHERE digest = ${digest}`;
+    if (digest === null) return null;
+    const [ended] = await sql<{ userId: string; email: string }[]>`
+      DELETE FROM sessions USING users
+       WHERE digest = ${digest} AND users.id = user_id
+      RETURNING public_id AS "userId", email`;
+    return ended ?? null;
   }
 
   /** Ends all sessions of an account. @param userId internal id */

@@ -5,9 +5,10 @@ import type { Exchange } from '../http/exchange.ts';
 import type { Sql, Transaction } from '../storage/connect.ts';
 import { AccountError } from './account-error.ts';
 import { createLink, findLink, useUp } from './account-links.ts';
+import type { Note } from './auth-log.ts';
 import type { Background } from './background.ts';
 import { type Email, parseEmail } from './email.ts';
-import { acceptInvitation, findInvitation } from './invitations.ts';
+import { acceptInvitation, holdInvitation, type OpenInvitation } from './invitations.ts';
 import { MAILS, type Mailer } from './mail.ts';
 import { MailboxLimit } from './mailbox-limit.ts';
 import type { Client } from './networks.ts';
@@ -47,11 +48,24 @@ export type StartSession = (tx: Transaction, user: User) => Promise<string>;
 export interface SignedUp {
   readonly user: User;
   readonly setCookie: string;
+  readonly way: Way;
+  /** The invitation that was accepted on the way. */
+  readonly invitation?: OpenInvitation;
+}
+
+/** How an account comes into being: from this machine, by the printed link, by an invitation, openly, by a mailed link. */
+export type Way = AtOnce | 'mailed-link';
+type AtOnce = 'first' | 'setup-link' | 'invitation' | 'open';
+
+/** The request of a sign-up. */
+export interface SignUpCall {
+  readonly exchange: Exchange;
+  readonly client: Client;
+  readonly note: Note;
 }
 
 const CLOSED = new Rejection('signUpClosed', 'Accounts are made by invitation, or on the command line.');
 const NO_LINK = new Rejection('linkNotValid', 'The link was used already, was withdrawn, or has expired.');
-const NOT_INVITED = new Rejection('wrongAccount', 'The invitation is for another e-mail.');
 const WRONG_PASSWORD = new Rejection(
   'wrongPassword',
   'This is not the password that was chosen at the sign-up.',
@@ -73,8 +87,7 @@ export class SignUp {
   /** @returns the account with its session, 'check-mail' where the e-mail has to be proved first, or the refusal */
   async create(
     given: NewAccount,
-    exchange: Exchange,
-    client: Client,
+    { exchange, client, note }: SignUpCall,
     start: StartSession,
   ): Promise<SignedUp | 'check-mail' | Rejection> {
     const { passwords, mailer } = this.#options;
@@ -100,52 +113,52 @@ export class SignUp {
       return passwordHash;
     }
     if (mailsProof) {
-      this.#options.background.run('sign-up', () => this.#mailProof(email, passwordHash, mailer));
+      this.#options.background.run('sign-up', () => this.#mailProof(email, passwordHash, mailer, note));
       return 'check-mail';
     }
     return await this.#options.sql.begin('isolation level read committed', async (tx) => {
-      const user = await this.#make(tx, way, given, email, passwordHash);
-      return user instanceof Rejection ? user : { user, setCookie: await start(tx, user) };
+      const made = await this.#make(tx, way, given, email, passwordHash);
+      return made instanceof Rejection ? made : { ...made, way, setCookie: await start(tx, made.user) };
     });
   }
 
   /** By which right an account may be made. */
-  async #wayIn(given: NewAccount, exchange: Exchange): Promise<'first' | 'invited' | 'open' | Rejection> {
+  async #wayIn(given: NewAccount, exchange: Exchange): Promise<AtOnce | Rejection> {
     const { allowed, setup } = this.#options;
     if (allowed === 'closed') return CLOSED;
-    if (given.invitation !== undefined) return 'invited';
+    if (given.invitation !== undefined) return 'invitation';
     if (allowed === 'open') return 'open';
     if (!(await setup.isPending())) return CLOSED;
+    if (given.setupToken !== undefined && (await setup.isLink(given.setupToken))) return 'setup-link';
     if (setup.isOpenTo(exchange)) return 'first';
-    if (given.setupToken === undefined) return CLOSED;
-    return (await setup.isLink(given.setupToken)) ? 'first' : NO_LINK;
+    return given.setupToken === undefined ? CLOSED : NO_LINK;
   }
 
   async #make(
     tx: Transaction,
-    way: 'first' | 'invited' | 'open',
+    way: AtOnce,
     given: NewAccount,
     email: Email,
     passwordHash: string,
-  ): Promise<User | Rejection> {
-    if (way === 'open') return await createUser(tx, { email, passwordHash, proved: false });
-    if (way === 'first') {
-      // Two first accounts at once would be one too many.
-      await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark first account'))`;
-      if (await hasUsers(tx)) return CLOSED;
-      await tx`DELETE FROM account_links WHERE purpose = 'setup'`;
-      return await createUser(tx, { email, passwordHash, proved: true });
+  ): Promise<{ user: User; invitation?: OpenInvitation } | Rejection> {
+    if (way === 'open') return { user: await createUser(tx, { email, passwordHash, proved: false }) };
+    if (way === 'invitation') {
+      const invitation = await holdInvitation(tx, given.invitation ?? '', this.#options.wall());
+      if (invitation === null) return NO_LINK;
+      const user = await createUser(tx, { email, passwordHash, proved: false });
+      await acceptInvitation(tx, invitation, user);
+      return { user, invitation };
     }
-    const invitation = await findInvitation(tx, given.invitation ?? '', this.#options.wall());
-    if (invitation === null) return NO_LINK;
-    if (invitation.emailKey !== email.key) return NOT_INVITED;
-    const user = await createUser(tx, { email, passwordHash, proved: true });
-    await acceptInvitation(tx, invitation, user);
-    return user;
+    // Two first accounts at once would be one too many.
+    await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark first account'))`;
+    if (await hasUsers(tx)) return CLOSED;
+    await tx`DELETE FROM account_links WHERE purpose = 'setup'`;
+    // The link is the operator's, who saw it at the start. A request from this machine may be any local user's.
+    return { user: await createUser(tx, { email, passwordHash, proved: way === 'setup-link' }) };
   }
 
   /** Behind the answer: what differs between an e-mail with and without an account shows in its mailbox alone. */
-  async #mailProof(email: Email, passwordHash: string, mailer: Mailer): Promise<void> {
+  async #mailProof(email: Email, passwordHash: string, mailer: Mailer, note: Note): Promise<void> {
     const { sql, publicUrl, wall } = this.#options;
     const known = await findUser(sql, email);
     if (known !== null) {
@@ -153,17 +166,19 @@ export class SignUp {
       return;
     }
     const token = await createLink(sql, { purpose: 'sign-up', email, passwordHash }, wall());
+    note('link.create', { purpose: 'sign-up', email: email.text });
     mailer.send(MAILS.signUp(email.text, `${publicUrl}/email-proofs/${token}`));
   }
 
   /** Mails a signed-in account the link that proves its e-mail. @returns the refusal where it asks too often */
-  mailProofOf(user: User, mailer: Mailer): Rejection | null {
+  mailProofOf(user: User, mailer: Mailer, note: Note): Rejection | null {
     const { sql, publicUrl, wall, background } = this.#options;
     const wait = this.#ofLink.wait(user.userId);
     if (wait > 0) return slowedDown(wait);
     this.#ofLink.begin(user.userId);
     background.run('e-mail proof', async () => {
       const token = await createLink(sql, { purpose: 'prove-email', userId: user.id }, wall());
+      note('link.create', { purpose: 'prove-email' });
       mailer.send(MAILS.proveEmail(user.email, `${publicUrl}/email-proofs/${token}`));
     });
     return null;
@@ -215,7 +230,7 @@ export class SignUp {
       if (again === null || email === null || again.passwordHash === null) return NO_LINK;
       const user = await createUser(tx, { email, passwordHash: again.passwordHash, proved: true });
       await useUp(tx, again);
-      return { user, setCookie: await start(tx, user) };
+      return { user, way: 'mailed-link', setCookie: await start(tx, user) };
     });
   }
 }

@@ -72,6 +72,26 @@ export async function requireUser(sql: Sql | Transaction, email: Email): Promise
   throw new AccountError('USER_NOT_FOUND', `there is no account with the e-mail ${email.text}`);
 }
 
+/**
+ * The account with this e-mail, for commands that give it something because of the address.
+ * @param allowUnproved true where the operator knows whose account it is
+ * @throws AccountError USER_NOT_FOUND, EMAIL_NOT_PROVED
+ */
+export async function requireProvedUser(
+  sql: Sql | Transaction,
+  email: Email,
+  allowUnproved: boolean,
+): Promise<User> {
+  const user = await requireUser(sql, email);
+  if (user.emailProved || allowUnproved) return user;
+  throw new AccountError(
+    'EMAIL_NOT_PROVED',
+    `the account ${user.email} has not proved that the address is its own, so anyone may have registered it: have its ` +
+      `owner confirm the address, or, if you know that the account is theirs, run "tidemark user prove --email ` +
+      `${user.email}" or repeat this command with --allow-unproved`,
+  );
+}
+
 export async function listUsers(sql: Sql): Promise<UserInList[]> {
   return [
     ...(await sql<UserInList[]>`
@@ -127,7 +147,11 @@ export async function lockUser(tx: Transaction, id: number): Promise<void> {
   await tx`SELECT FROM users WHERE id = ${id} FOR NO KEY UPDATE`;
 }
 
-/** Notes that the e-mail was proved; the first time stands. @param id internal id */
+/**
+ * Notes that the account's address is its owner's; the first time stands. Only for a link that was mailed to the address
+ * and shown to nobody else, and for the operator's command line.
+ * @param id internal id
+ */
 export async function proveEmail(sql: Sql | Transaction, id: number): Promise<void> {
   await sql`UPDATE users SET email_proved_at = coalesce(email_proved_at, now()) WHERE id = ${id}`;
 }

@@ -13,7 +13,7 @@ import type { Setup } from '../setup.ts';
 import type { SignIn } from '../sign-in.ts';
 import type { SignedUp, SignUp } from '../sign-up.ts';
 import type { User } from '../users.ts';
-import { type Api, done } from './api.ts';
+import { type Api, type Call, done } from './api.ts';
 import { bodyOf, NO_FIELDS } from './body.ts';
 
 export interface PeopleOptions {
@@ -82,19 +82,27 @@ function sessionRoutes({
         version,
       });
     }),
-    api.change('POST', '/api/session', 'anybody', CREDENTIALS, async ({ cookies, client }, body) => {
-      const email = parseEmail(body.email);
-      if (email === null) return NO_EMAIL;
-      const signedIn = await signIn.signIn({ email, password: body.password }, client, cookies);
-      if (signedIn instanceof Rejection) return signedIn;
+    api.change('POST', '/api/session', 'anybody', CREDENTIALS, async ({ cookies, client, note }, body) => {
+      const parsed = parseEmail(body.email);
+      if (parsed === null) return NO_EMAIL;
+      const given = { email: parsed, password: body.password };
+      const signedIn = await signIn.signIn(given, client, cookies);
+      if (signedIn instanceof Rejection) {
+        if (signedIn.reason === 'signInFailed')
+          note('sign-in.failure', { email: parsed.text, reason: signedIn.code });
+        return signedIn;
+      }
+      note('sign-in.success', named(signedIn.user));
       return done({ user: shown(signedIn.user) }, { setCookie: signedIn.setCookie });
     }),
-    api.change('DELETE', '/api/session', 'anybody', NO_FIELDS, async ({ cookies }) => {
-      await sessions.end(sql, cookies);
+    api.change('DELETE', '/api/session', 'anybody', NO_FIELDS, async ({ cookies, note }) => {
+      const ended = await sessions.end(sql, cookies);
+      if (ended !== null) note('sign-out', ended);
       return done({}, { setCookie: sessions.forget() });
     }),
-    api.change('DELETE', '/api/sessions', 'signed-in', NO_FIELDS, async ({ user }) => {
+    api.change('DELETE', '/api/sessions', 'signed-in', NO_FIELDS, async ({ user, note }) => {
       await sessions.endAll(sql, user.id);
+      note('sign-out.everywhere');
       return done({}, { setCookie: sessions.forget() });
     }),
   ];
@@ -103,11 +111,9 @@ function sessionRoutes({
 function accountRoutes({ api, sessions, signUp }: PeopleOptions): Route[] {
   return [
     api.change('POST', '/api/users', 'anybody', NEW_ACCOUNT, async (call, body) => {
-      const made = await signUp.create(body, call.exchange, call.client, (tx, user) =>
-        sessions.start(tx, user, call.cookies),
-      );
+      const made = await signUp.create(body, call, (tx, user) => sessions.start(tx, user, call.cookies));
       if (made === 'check-mail') return done({ checkMail: true }, { status: 202 });
-      return made instanceof Rejection ? made : signedUp(made);
+      return made instanceof Rejection ? made : signedUp(call, made);
     }),
   ];
 }
@@ -116,21 +122,31 @@ function passwordRoutes(options: PeopleOptions): Route[] {
   const { api, sessions, signIn, passwordChange, passwordReset } = options;
   return [
     api.change('POST', '/api/password', 'signed-in', PASSWORD_CHANGE, async (call, body) => {
-      const email = parseEmail(call.user.email);
-      if (email === null) return NO_EMAIL;
-      const setCookie = await passwordChange.change({ email, ...body }, call.client, call.cookies);
-      return setCookie instanceof Rejection ? setCookie : done({}, { setCookie });
+      const own = parseEmail(call.user.email);
+      if (own === null) return NO_EMAIL;
+      const setCookie = await passwordChange.change({ email: own, ...body }, call.client, call.cookies);
+      if (setCookie instanceof Rejection) {
+        if (setCookie.reason === 'wrongPassword')
+          call.note('password-change.failure', { reason: setCookie.code });
+        return setCookie;
+      }
+      call.note('password-change.success');
+      return done({}, { setCookie });
     }),
-    api.change('POST', '/api/password-resets', 'anybody', EMAIL, async ({ client }, body) => {
+    api.change('POST', '/api/password-resets', 'anybody', EMAIL, async ({ client, note }, body) => {
       const parsed = parseEmail(body.email);
       if (parsed === null) return NO_EMAIL;
-      return passwordReset.request(parsed, client) ?? done({}, { status: 202 });
+      const refused = passwordReset.request(parsed, client, note);
+      if (refused !== null) return refused;
+      note('password-reset.request', { email: parsed.text });
+      return done({}, { status: 202 });
     }),
     api.change('POST', '/api/password-resets/:token', 'anybody', PASSWORD, async (call, body) => {
       const completed = await passwordReset.complete(call.parameters[0] ?? '', body.password, call.client);
       if (completed instanceof Rejection) return completed;
       signIn.forgive(completed, call.client);
       passwordChange.forgive(completed);
+      call.note('password-reset.success', { email: completed.text });
       return done({ email: completed.text }, { setCookie: sessions.forget() });
     }),
   ];
@@ -138,9 +154,9 @@ function passwordRoutes(options: PeopleOptions): Route[] {
 
 function proofRoutes({ api, sessions, signUp, mailer }: PeopleOptions): Route[] {
   return [
-    api.change('POST', '/api/email-proofs', 'signed-in', NO_FIELDS, async ({ user }) => {
+    api.change('POST', '/api/email-proofs', 'signed-in', NO_FIELDS, async ({ user, note }) => {
       if (mailer === null) return NO_MAIL;
-      const refused = signUp.mailProofOf(user, mailer);
+      const refused = signUp.mailProofOf(user, mailer, note);
       return refused ?? done({}, { status: 202 });
     }),
     api.read('/api/email-proofs/:token', 'anybody', async ({ parameters }) => {
@@ -153,14 +169,29 @@ function proofRoutes({ api, sessions, signUp, mailer }: PeopleOptions): Route[] 
       const proved = await signUp.prove(call.parameters[0] ?? '', proof, call.client, (tx, user) =>
         sessions.start(tx, user, call.cookies),
       );
-      if (proved === 'proved') return done({});
-      return proved instanceof Rejection ? proved : signedUp(proved);
+      if (proved === 'proved') {
+        call.note('email.prove', session === null ? {} : named(session.user));
+        return done({});
+      }
+      if (!(proved instanceof Rejection)) return signedUp(call, proved);
+      if (proved.reason === 'wrongPassword') call.note('link.failure', { reason: proved.code });
+      return proved;
     }),
   ];
 }
 
-function signedUp({ user, setCookie }: SignedUp): Outcome {
+function signedUp({ note }: Call, { user, setCookie, way, invitation }: SignedUp): Outcome {
+  note('account.create', { ...named(user), purpose: way });
+  if (invitation !== undefined) {
+    const { appId, email: targetEmail } = invitation;
+    note('invitation.accept', { ...named(user), appId, targetEmail });
+  }
   return done({ user: shown(user) }, { status: 201, setCookie });
+}
+
+/** An account in the authentication log. */
+function named({ userId, email }: User): { userId: string; email: string } {
+  return { userId, email };
 }
 
 /** What an account sees of itself. */

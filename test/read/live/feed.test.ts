@@ -1,6 +1,7 @@
 /** The live feed over HTTP: what comes, in which form, for whom, and for how long. */
 import { randomUUID } from 'node:crypto';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import { LiveClient } from '../../support/live-client.ts';
 import { newOwnApp, newPerson, PASSWORD, Person } from '../../support/person.ts';
 import { startTestService, TestClock, type TestService, until } from '../../support/service.ts';
@@ -210,11 +211,12 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
 
   /** Events of the app's first type, a millisecond apart, up to an instant. */
   async function insert(count: number, until: number): Promise<void> {
-    await service.sql`
-      INSERT INTO events (id, app_id, type_id, created_at, payload)
+    const { sql, database } = service;
+    const rows = sql`
       SELECT gen_random_uuid(), apps.id, (SELECT min(id) FROM event_types WHERE app_id = apps.id),
-             ${new Date(until).toISOString()}::timestamptz - n * interval '1 millisecond', '{}'
+             ${new Date(until).toISOString()}::timestamptz - n * interval '1 millisecond', '{}'::json
         FROM apps, generate_series(1, ${count}::integer) n WHERE public_id = ${app.appId}`;
+    await insertSelected(sql, database.engine, rows);
   }
 
   test('a heartbeat comes when nothing else has for fifteen seconds', async () => {

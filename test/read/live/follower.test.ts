@@ -5,6 +5,8 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { Follower, type Watcher } from '../../../src/read/live/follower.ts';
 import type { Sql } from '../../../src/storage/connect.ts';
 import { ensurePartitions } from '../../../src/storage/postgres/maintenance.ts';
+import { openStorage } from '../../../src/storage/storage.ts';
+import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { until } from '../../support/service.ts';
 
@@ -35,7 +37,7 @@ describe.each(availableEngines())('on %s', (engine) => {
     messages = [];
     let time = 0;
     follower = new Follower({
-      sql,
+      events: (await openStorage(sql)).reader(sql),
       appId: APP,
       now: Date.now,
       monotonic: () => {
@@ -49,7 +51,7 @@ describe.each(availableEngines())('on %s', (engine) => {
       send: (bytes) => {
         const text = bytes.toString();
         const event = /^event: (\w+)$/m.exec(text)?.[1];
-        if (event === undefined) return; // The position alone.
+        if (event === undefined) return; // The cursor alone.
         const data = /^data: (.*)$/m.exec(text)?.[1] ?? '{}';
         const { events = [] } = JSON.parse(data) as { events?: { id: string }[] };
         messages.push({ event, ids: events.map(({ id }) => id) });
@@ -62,9 +64,9 @@ describe.each(availableEngines())('on %s', (engine) => {
   const told = (): string[] => messages.flatMap(({ ids }) => ids);
   const insertWith = async (connection: Sql, count: number, ageMs: number): Promise<string[]> => {
     const ids = Array.from({ length: count }, () => randomUUID());
-    await connection`
-      INSERT INTO events (id, app_id, type_id, created_at, payload)
-      SELECT id, ${APP}, 1, ${new Date(Date.now() - ageMs).toISOString()}::timestamptz, '{}' FROM unnest(${ids}::uuid[]) id`;
+    const rows = connection`
+      SELECT id, ${APP}::integer, 1, ${new Date(Date.now() - ageMs).toISOString()}::timestamptz, '{}'::json FROM unnest(${ids}::uuid[]) id`;
+    await insertSelected(connection, database.engine, rows);
     return ids;
   };
 
