@@ -1,8 +1,8 @@
 /**
  * The figures of the README's table of faults. Each fault is done FAULT_ROUNDS times under load; without that variable
- * this file is skipped, for outage.test.ts and ledger.test.ts check the same, once.
+ * this file is skipped, for outage.slow.test.ts and ledger.slow.test.ts check the same, once.
  *
- *     FAULT_ROUNDS=10 npx vitest run test/e2e/faults.test.ts
+ *     FAULT_ROUNDS=10 npx vitest run test/e2e/faults.slow.test.ts
  */
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
