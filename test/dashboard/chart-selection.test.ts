@@ -41,7 +41,9 @@ describe.skipIf(withoutBrowser !== '')('a chart', () => {
   };
   /** Pixels, without the borders. */
   const selectedArea = (): Promise<number> =>
-    page.locator('.u-select').evaluate((element) => element.clientWidth * element.offsetHeight);
+    page
+      .locator('.u-select')
+      .evaluate((element) => element.clientWidth * element.getBoundingClientRect().height);
   const selectByKeyboard = async (): Promise<void> => {
     await page.getByRole('application').focus();
     for (const key of ['ArrowLeft', 'Shift+ArrowLeft', 'Shift+ArrowLeft']) await page.keyboard.press(key);
