@@ -5,12 +5,20 @@ import { Redis } from 'ioredis';
 import { SMALL_PAYLOAD_BYTES, startRedis } from '../contenders.ts';
 import type { Findings } from '../findings.ts';
 import { pairwise } from '../judge.ts';
-import { sumOfTable } from '../ledger.ts';
-import { checkLedger, checkStatuses, createRequest, interleavedRounds, type Round } from '../measure.ts';
+import { addSums, sumOfTable } from '../ledger.ts';
+import type { LoadReport } from '../load-job.ts';
+import {
+  type Contender,
+  checkLedger,
+  checkStatuses,
+  createRequest,
+  interleavedRounds,
+  type Round,
+} from '../measure.ts';
 import { readMetrics } from '../metrics.ts';
 import { cpuOf } from '../process-usage.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
-import type { Workbench } from '../workbench.ts';
+import type { BenchApp, Workbench } from '../workbench.ts';
 import { addRounds } from './comparisons.ts';
 
 const APPS = 20;
@@ -25,15 +33,9 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
   findings.note(
     `Closed loop by autocannon, ${CONNECTIONS} connections, ${APPS} apps, far below their limits.`,
   );
-  const port = await freePort();
-  const redis = await startRedis(bench, [
-    '--port',
-    String(port),
-    '--bind',
-    '127.0.0.1',
-    '--appendonly',
-    'no',
-  ]);
+  const redisPort = await freePort();
+  const address = ['--port', String(redisPort), '--bind', '127.0.0.1'];
+  const redis = await startRedis(bench, [...address, '--appendonly', 'no']);
   if (redis === null) {
     findings.note('Skipped: there is no redis-server.');
     return;
@@ -46,18 +48,10 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
   });
   const generator = bench.startGenerator();
   const apps = await bench.makeApps(APPS, 'shared-limits');
-  const requests = apps.map((app) => createRequest(app, SMALL_PAYLOAD_BYTES));
-  const own = await bench.startService({ limits: 'kept', settings: SETTINGS });
-  const url = `redis://127.0.0.1:${port}`;
-  const shared = await bench.startService({ limits: 'kept', settings: { ...SETTINGS, REDIS_URL: url } });
-  await untilJoined(shared.port);
-  const contenders = [
-    { name: OWN, port: own.port, pid: own.pid, requests },
-    { name: SHARED, port: shared.port, pid: shared.pid, requests },
-  ];
-  const client = new Redis({ port });
+  const [own, shared] = [await startOwn(bench, apps), await startShared(bench, apps, redisPort)];
+  const client = new Redis({ port: redisPort });
   const before = { calls: await scriptCalls(client), cpu: cpuOf(redis.pid) };
-  const results = await interleavedRounds(bench, generator, contenders, {
+  const results = await interleavedRounds(bench, generator, [own, shared], {
     connections: CONNECTIONS,
     ...length,
   });
@@ -65,33 +59,48 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
   const redisMs = cpuOf(redis.pid) - before.cpu;
   await client.quit();
 
-  const [ofOwn, ofShared] = [results.get(OWN), results.get(SHARED)];
-  if (ofOwn === undefined || ofShared === undefined) throw new Error('A contender was not measured.');
-  addRounds(findings, OWN, ofOwn.rounds);
-  addRounds(findings, SHARED, ofShared.rounds);
-  const events = [ofShared.warmUp, ...ofShared.rounds].reduce(
-    (sum, { report }) => sum + report.acknowledged.events,
-    0,
-  );
-  findings.figure(`${SHARED}: CPU of Redis`, 'µs/answer', [(redisMs * 1_000) / events]);
-  findings.figure(`${SHARED}: events a call of the script`, '', [events / calls]);
-  const rates = (rounds: readonly Round[]): number[] => rounds.map(({ accepted }) => accepted);
-  const cpu = (rounds: readonly Round[]): number[] => rounds.map(({ serverMicros }) => serverMicros);
-  findings.ratio('events, shared to own', pairwise(rates(ofShared.rounds), rates(ofOwn.rounds)));
-  findings.ratio('server CPU, shared to own', pairwise(cpu(ofShared.rounds), cpu(ofOwn.rounds)));
-
-  const reports = [ofOwn, ofShared].flatMap(({ warmUp, rounds }) =>
-    [warmUp, ...rounds].map(({ report }) => report),
-  );
-  checkStatuses(findings, 'shared-limits', reports, [201]);
   const ids = apps.map(({ id }) => id);
+  const reports = [own, shared].flatMap(({ name }) => reportsOf(results.get(name)));
+  checkStatuses(findings, 'shared-limits', reports, [201]);
   checkLedger(findings, 'shared-limits', reports, await sumOfTable(bench.sql, 'events', ids));
   const alone = (await readMetrics(shared.port))?.get('tidemark_limits_own_decisions_total');
-  findings.check(
-    'Redis decided on every event',
-    calls > 0 && alone === 0,
-    `${calls} calls, ${alone} events without`,
-  );
+  const seen = `${calls} calls, ${alone} events without`;
+  findings.check('Redis decided on every event', calls > 0 && alone === 0, seen);
+  addComparison(findings, results.get(OWN)?.rounds ?? [], results.get(SHARED)?.rounds ?? []);
+  const events = addSums(reportsOf(results.get(SHARED)).map(({ acknowledged }) => acknowledged)).events;
+  findings.figure(`${SHARED}: CPU of Redis`, 'µs/answer', [(redisMs * 1_000) / events]);
+  findings.figure(`${SHARED}: events a call of the script`, '', [events / calls]);
+}
+
+type Result = Awaited<ReturnType<typeof interleavedRounds>> extends Map<string, infer R> ? R : never;
+
+function reportsOf(result: Result | undefined): LoadReport[] {
+  return result === undefined ? [] : [result.warmUp, ...result.rounds].map(({ report }) => report);
+}
+
+function addComparison(findings: Findings, own: readonly Round[], shared: readonly Round[]): void {
+  addRounds(findings, OWN, own);
+  addRounds(findings, SHARED, shared);
+  const rates = (rounds: readonly Round[]): number[] => rounds.map(({ accepted }) => accepted);
+  const cpu = (rounds: readonly Round[]): number[] => rounds.map(({ serverMicros }) => serverMicros);
+  findings.ratio('events, shared to own', pairwise(rates(shared), rates(own)));
+  findings.ratio('server CPU, shared to own', pairwise(cpu(shared), cpu(own)));
+}
+
+async function startOwn(bench: Workbench, apps: readonly BenchApp[]): Promise<Contender> {
+  const { port, pid } = await bench.startService({ limits: 'kept', settings: SETTINGS });
+  return { name: OWN, port, pid, requests: apps.map((app) => createRequest(app, SMALL_PAYLOAD_BYTES)) };
+}
+
+async function startShared(
+  bench: Workbench,
+  apps: readonly BenchApp[],
+  redisPort: number,
+): Promise<Contender> {
+  const settings = { ...SETTINGS, REDIS_URL: `redis://127.0.0.1:${redisPort}` };
+  const { port, pid } = await bench.startService({ limits: 'kept', settings });
+  await untilJoined(port);
+  return { name: SHARED, port, pid, requests: apps.map((app) => createRequest(app, SMALL_PAYLOAD_BYTES)) };
 }
 
 async function untilJoined(port: number): Promise<void> {
