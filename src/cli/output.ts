@@ -37,15 +37,6 @@ export function formatSettings(): string {
   return formatTable(['Variable', 'Default', 'Meaning'], rows, '');
 }
 
-/** The same as the README's table. */
-export function settingsMarkdown(): string {
-  const rows = Object.entries(SETTINGS).map(([name, { default: value, unit, meaning }]) => {
-    const shown = value === '' ? '' : `\`${value}\``;
-    return `| \`${name}\` | ${shown} | ${unit} | ${meaning} |`;
-  });
-  return ['| Variable | Default | Unit | Meaning |', '|---|---|---|---|', ...rows].join('\n');
-}
-
 /** A log for short commands: on standard error, because standard output is the answer's. */
 export function commandLog(level: Config['LOG_LEVEL']): {
   info(message: string): void;
