@@ -122,6 +122,18 @@ export const SETTINGS = {
       'Who can create an account: first (the first user, then by invitation), open (everyone), closed (only the command line).',
     parse: oneOf('first', 'open', 'closed'),
   },
+  MAX_APPS_PER_ACCOUNT: {
+    default: '20',
+    unit: 'apps',
+    meaning: 'Apps that an account can own while ALLOW_SIGNUP is open. 0 lifts the limit.',
+    parse: integer(0, 1_000_000),
+  },
+  MAX_SIGN_UP_MAILS_PER_HOUR: {
+    default: '5',
+    unit: 'mails',
+    meaning: 'Sign-up mails that a process sends to one mailbox in any hour. 0 lifts the limit.',
+    parse: integer(0, 1_000_000),
+  },
   SMTP_URL: {
     default: '',
     unit: '',
@@ -239,6 +251,32 @@ export const SETTINGS = {
     unit: 'types',
     meaning: 'Event types that an app can have.',
     parse: integer(1, 10_000_000),
+  },
+  MAX_LIVE_FEEDS: {
+    default: '500',
+    unit: 'feeds',
+    meaning:
+      'Live feeds that a process keeps open. A new feed closes one of the account with the most, or is refused with 503.',
+    parse: integer(1, 100_000),
+  },
+  MAX_LIVE_FEEDS_PER_APP: {
+    default: '100',
+    unit: 'feeds',
+    meaning: 'Live feeds of one app, of MAX_LIVE_FEEDS. More are refused with 429.',
+    parse: integer(1, 100_000),
+  },
+  MAX_LIVE_FEEDS_PER_ACCOUNT: {
+    default: '20',
+    unit: 'feeds',
+    meaning: 'Live feeds of one account, of MAX_LIVE_FEEDS. More are refused with 429.',
+    parse: integer(1, 100_000),
+  },
+  NEW_TYPES_PER_MINUTE: {
+    default: '1000',
+    unit: 'types',
+    meaning:
+      'Event types that one app may create in any 60 seconds by naming them in events. 0 lifts the limit.',
+    parse: integer(0, 1_000_000),
   },
   TOKEN_CACHE_SECONDS: {
     default: '30',

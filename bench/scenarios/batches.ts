@@ -189,7 +189,7 @@ const COPY = 'bare COPY';
 async function run(bench: Workbench, findings: Findings, options: RunOptions): Promise<void> {
   findings.note(`Batches of ${EVENTS.toLocaleString('en-GB')} events of ${TYPES} types, limits lifted.`);
   findings.note(
-    'Bare COPY: the same rows into the same table by a script, on one connection, made beforehand.',
+    'Bare COPY: the same rows into the same table by a script on one connection, made beforehand, without counts.',
   );
   const length = byLength(options, {
     full: { rounds: 7, seconds: 2 },
