@@ -71,6 +71,20 @@ function registerRequests(metrics: Metrics, server: HttpServer): void {
     'Request bodies in memory now; MAX_BODIES_BYTES is their ceiling.',
     () => server.bodiesBytes,
   );
+  metrics.counter(
+    'tidemark_request_bodies_cut_total',
+    'Requests that were ended before their body had come: to make room for others, or because it came too slowly.',
+    () => [
+      sample({ reason: 'room' }, server.bodyStats.cutForRoom),
+      sample({ reason: 'pace' }, server.bodyStats.cutForPace),
+    ],
+    ['reason'],
+  );
+  metrics.counter(
+    'tidemark_request_bodies_refused_total',
+    'Requests whose body found no room, with nothing to cut for it.',
+    () => server.bodyStats.refused,
+  );
 }
 
 function registerWrites(metrics: Metrics, writePath: WritePath): void {

@@ -20,6 +20,9 @@ const FORMS = {
   tdr: /^tdr_[0-9A-Za-z]{38}$/,
 } as const satisfies Record<TokenKind, RegExp>;
 
+/** Characters of a token. */
+export const TOKEN_CHARACTERS = 4 + RANDOM_CHARACTERS + CHECK_CHARACTERS;
+
 /** A new token: `tdl_` or `tdr_`, 32 random base62 characters, 6 check characters. */
 export function createTokenText(kind: TokenKind): string {
   const text = `${kind}_${randomBase62(RANDOM_CHARACTERS)}`;

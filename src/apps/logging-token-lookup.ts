@@ -22,7 +22,8 @@ export interface LoggingTokensOptions {
   readonly outage?: LookupOutage | undefined;
 }
 
-const UNKNOWN = new Rejection('invalidLoggingToken', 'The logging token is not valid.');
+/** The refusal of a token that does not exist, or is none. */
+export const UNKNOWN_TOKEN = new Rejection('invalidLoggingToken', 'The logging token is not valid.');
 const ROTATED = new Rejection(
   'invalidLoggingToken',
   'The logging token was rotated and its grace period is over.',
@@ -56,14 +57,14 @@ export class LoggingTokens {
   appOf(token: string): number | Rejection | Promise<number | Rejection> {
     const known = this.#cache.peek(token);
     if (known !== undefined) return this.#judge(known);
-    if (!isWellFormed(token, 'tdl')) return UNKNOWN;
+    if (!isWellFormed(token, 'tdl')) return UNKNOWN_TOKEN;
     // What is remembered must not keep the body in memory that the token is a piece of.
     const found = this.#cache.get(ownText(token));
     return found instanceof Promise ? found.then((token) => this.#judge(token)) : this.#judge(found);
   }
 
   #judge(found: LoggingToken | null): number | Rejection {
-    if (found === null) return UNKNOWN;
+    if (found === null) return UNKNOWN_TOKEN;
     return found.expiresAt !== null && found.expiresAt <= this.#now() ? ROTATED : found.appId;
   }
 

@@ -8,6 +8,7 @@ import { createGetEvents } from '../../src/read/get-events.ts';
 import { ReadSlots } from '../../src/read/read-slots.ts';
 import { ensurePartitions } from '../../src/storage/postgres/maintenance.ts';
 import { type TestDatabase, testDatabase } from '../support/database.ts';
+import { exchangeLimits } from '../support/exchange-limits.ts';
 
 const AT = Date.UTC(2026, 0, 31, 8, 30, 15, 123);
 const ID = '019c1111-2222-7333-8444-555566667777';
@@ -57,15 +58,7 @@ function exchangeOf(query: string, header: string): Exchange {
     respond: () => expect.unreachable('the server answers, not the handler'),
     stream: () => expect.unreachable('the server answers, not the handler'),
   };
-  const limits = {
-    maxBodyBytes: 1,
-    maxBodiesBytes: 1,
-    bodiesBytes: 0,
-    everyAnswer: '',
-    unsentBytes: 0,
-    openStreams: new Set<never>(),
-  };
-  return new Exchange(wire, 'id', 0, [], limits, () => undefined);
+  return new Exchange(wire, 'id', 0, [], exchangeLimits(1), () => undefined);
 }
 
 /** Status and parsed body of the answer. */
