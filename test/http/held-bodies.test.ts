@@ -80,20 +80,22 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     });
   });
 
-  test.each([
-    ['POST', '/api/session'],
-    ['POST', '/api/users'],
-    ['POST', '/api/password-resets'],
-    ['POST', '/api/apps'],
-    ['PATCH', '/api/apps/app_0'],
-    ['DELETE', '/api/session'],
-  ])('%s %s takes 64 KiB and no byte more', async (method, path) => {
+  test('a body of the dashboard may have 64 KiB and no byte more, whatever the route', async () => {
+    const routes = [
+      ['POST', '/api/session'],
+      ['POST', '/api/users'],
+      ['POST', '/api/password-resets'],
+      ['POST', '/api/apps'],
+      ['PATCH', '/api/apps/app_0'],
+      ['DELETE', '/api/session'],
+    ] as const;
     await withService({}, async (service) => {
-      const send = (bytes: number): Promise<HttpResponse> =>
-        service.request({ method, path, body: `{}${' '.repeat(bytes - 2)}` });
-      expect((await send(65_536)).status).not.toBe(413);
-      if ((await send(2)).status === 404) return;
-      refused(await send(65_537), 413, 'PAYLOAD_TOO_LARGE', 'Payload too large');
+      for (const [method, path] of routes) {
+        const send = (bytes: number): Promise<HttpResponse> =>
+          service.request({ method, path, body: `{}${' '.repeat(bytes - 2)}` });
+        expect([413, 404, 405], path).not.toContain((await send(65_536)).status);
+        refused(await send(65_537), 413, 'PAYLOAD_TOO_LARGE', 'Payload too large');
+      }
     });
   });
 
