@@ -27,7 +27,10 @@ import { connect, type DatabaseAddress, type Sql } from '../src/storage/connect.
 import { chooseEngine } from '../src/storage/engine.ts';
 import { migrate } from '../src/storage/migrate.ts';
 import { openDatabase } from '../src/storage/open.ts';
-import { CopyConnection, copyField } from '../src/storage/write/copy-connection.ts';
+import type { AcceptedEvent } from '../src/storage/write/accepted-event.ts';
+import { CopyConnection } from '../src/storage/write/copy-connection.ts';
+import { COPY_COMMANDS, copyGroup } from '../src/storage/write/copy-group.ts';
+import { ENGINE_WRITES } from '../src/storage/write/engine-writes.ts';
 import { cpuOf, cpuOfFamily } from './process-usage.ts';
 
 const ROUNDS = Number(process.env.ROUNDS ?? 7);
@@ -112,14 +115,20 @@ function batchBody({ typeIds }: Producer): Buffer {
   return Buffer.from(`{"events":[${events.join(',')}]}`);
 }
 
-/** Rows of one COPY, made before the clock starts, as the bodies of the batches are. */
-function copyBatches(newId: (now: number) => string): string[] {
+/** Messages of one COPY each, made before the clock starts, as the bodies of the batches are. */
+function copyBatches(newId: (now: number) => string): Buffer[] {
   return Array.from({ length: BATCHES }, () => {
-    const now = Date.now();
-    const time = new Date(now).toISOString();
-    return PAYLOADS.map(
-      (payload, n) => `${newId(now)}\t1\t${1 + (n % TYPES)}\t${time}\t${copyField(payload)}\n`,
-    ).join('');
+    const createdAt = Date.now();
+    const events = PAYLOADS.map(
+      (payload, n): AcceptedEvent => ({
+        id: newId(createdAt),
+        appId: 1,
+        typeId: 1 + (n % TYPES),
+        createdAt,
+        payload,
+      }),
+    );
+    return copyGroup(ENGINE_WRITES.postgres, events);
   });
 }
 
@@ -222,7 +231,7 @@ async function measure(
     'bare COPY': () => {
       const rows = copyBatches(newId);
       return timed(processes, async () => {
-        for (const batch of rows) await connection.copy(batch);
+        for (const batch of rows) await connection.copy(batch, COPY_COMMANDS);
       });
     },
     'batches, one at a time': () => timed(processes, () => postBatches(producer, body, 1)),

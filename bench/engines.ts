@@ -11,8 +11,7 @@ import { execFileSync } from 'node:child_process';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { cpus } from 'node:os';
 import { Readable } from 'node:stream';
-import { importEvents } from '../src/cli/transfer/import-events.ts';
-import { ImportWriter } from '../src/cli/transfer/import-writer.ts';
+import { type ImportedEvent, importEvents } from '../src/cli/transfer/import-events.ts';
 import { settleCounts } from '../src/cli/transfer/settle-counts.ts';
 import { createEventIds } from '../src/ingest/event-id.ts';
 import { connect, type Sql } from '../src/storage/connect.ts';
@@ -24,7 +23,11 @@ import { migrate } from '../src/storage/migrate.ts';
 import { ensurePartitions, foldCounts } from '../src/storage/postgres/maintenance.ts';
 import { mergeMarks, refreshStale } from '../src/storage/timescale/maintenance.ts';
 import { applyPolicies } from '../src/storage/timescale/policies.ts';
-import { CopyConnection, copyField } from '../src/storage/write/copy-connection.ts';
+import type { AcceptedEvent } from '../src/storage/write/accepted-event.ts';
+import { CopyConnection } from '../src/storage/write/copy-connection.ts';
+import { COPY_COMMANDS, copyGroup } from '../src/storage/write/copy-group.ts';
+import { ENGINE_WRITES } from '../src/storage/write/engine-writes.ts';
+import { ImportWriter } from '../src/storage/write/import-writer.ts';
 
 const EVENTS = Number(process.env.EVENTS ?? 10_000_000);
 const ROUNDS = Number(process.env.ROUNDS ?? 21);
@@ -68,7 +71,11 @@ function payload(n: number, random: (below: number) => number): string {
   });
 }
 
-async function seed(sql: Sql, url: string): Promise<{ rowsPerSecond: number; payloadBytes: number }> {
+async function seed(
+  sql: Sql,
+  url: string,
+  engine: Engine,
+): Promise<{ rowsPerSecond: number; payloadBytes: number }> {
   await sql`INSERT INTO apps (public_id, name) VALUES ('bench', 'bench')`;
   await sql`
     INSERT INTO event_types (public_id, app_id, name)
@@ -78,22 +85,22 @@ async function seed(sql: Sql, url: string): Promise<{ rowsPerSecond: number; pay
   const newId = createEventIds();
   let n = 0;
   let payloadBytes = 0;
-  const nextBatch = (): string => {
-    let rows = '';
+  const nextBatch = (): AcceptedEvent[] => {
+    const events: AcceptedEvent[] = [];
     for (let i = 0; i < BATCH && n < EVENTS; i += 1, n += 1) {
       const at = START + Math.floor((n * DAYS * DAY_MS) / EVENTS);
       // One event in a thousand is of the last type.
       const type = random(1_000) === 0 ? TYPES : 1 + random(TYPES - 1);
       const text = payload(n, random);
       payloadBytes += text.length;
-      rows += `${newId(at)}\t1\t${type}\t${new Date(at).toISOString()}\t${copyField(text)}\n`;
+      events.push({ id: newId(at), appId: 1, typeId: type, createdAt: at, payload: text });
     }
-    return rows;
+    return events;
   };
   const started = performance.now();
   await Promise.all(
     connections.map(async (connection) => {
-      while (n < EVENTS) await connection.copy(nextBatch());
+      while (n < EVENTS) await connection.copy(copyGroup(ENGINE_WRITES[engine], nextBatch()), COPY_COMMANDS);
     }),
   );
   const seconds = (performance.now() - started) / 1_000;
@@ -172,7 +179,7 @@ function* importLines(): Generator<Buffer> {
 async function measureImport(sql: Sql, url: string, engine: Engine): Promise<Record<string, number>> {
   await sql`INSERT INTO apps (public_id, name) VALUES ('import', 'import')`;
   const options = { address: { url }, engine, appId: 2, keptFrom: 0, timeoutMs: 1_000 };
-  const writer = new ImportWriter(options);
+  const writer = new ImportWriter<ImportedEvent>(options);
   // Its connection is there from now on.
   await writer.write([]);
   const started = performance.now();
@@ -214,7 +221,7 @@ async function measure(url: string): Promise<Record<string, unknown>> {
   await migrate(sql, engine);
   if (engine === 'postgres') await ensurePartitions(sql, START, END);
   else await applyPolicies(sql, { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 0, RETENTION_DAYS: 0 });
-  const { rowsPerSecond, payloadBytes } = await seed(sql, url);
+  const { rowsPerSecond, payloadBytes } = await seed(sql, url, engine);
   if (engine === 'postgres') {
     await foldCounts(sql);
   } else {

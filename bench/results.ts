@@ -1,16 +1,17 @@
 /** Results as files: one per scenario, with the machine, the versions and the commit that they belong to. */
 import { execFile } from 'node:child_process';
+import { existsSync } from 'node:fs';
 import { copyFile, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { cpus, loadavg, release, totalmem } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { transport } from './contenders.ts';
 import type { ScenarioResult } from './findings.ts';
 import type { Length } from './scenario.ts';
 
-/** The repository, from the compiled files' place. */
-export const ROOT = fileURLToPath(new URL('../../', import.meta.url));
+/** The repository: above this file, compiled or not. */
+export const ROOT = repositoryOf(fileURLToPath(import.meta.url));
 export const RESULTS_FOLDER = join(ROOT, 'bench', 'results');
 
 export interface Circumstances {
@@ -33,6 +34,11 @@ export interface Circumstances {
 export interface StoredResult extends ScenarioResult, Circumstances {
   readonly scenario: string;
   readonly about: string;
+}
+
+function repositoryOf(path: string): string {
+  const folder = dirname(path);
+  return existsSync(join(folder, 'package-lock.json')) ? folder : repositoryOf(folder);
 }
 
 const LOAD_BEFORE = loadavg()[0] ?? Number.NaN;
@@ -64,6 +70,8 @@ export async function circumstances(engine: string, length: Length): Promise<Cir
     '--',
     ':!bench/results',
     ':!bench/RESULTS.md',
+    ':!docs',
+    ':!README.md',
   ]);
   return {
     at: new Date().toISOString(),

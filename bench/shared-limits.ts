@@ -25,7 +25,7 @@ const APPS = Number(process.env.APPS ?? 20);
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 const LAUNCHER = join(ROOT, 'tidemark.mjs');
-/** 200 bytes, as in the README's figures. */
+/** 200 bytes. */
 const PAYLOAD = JSON.stringify({ orderId: 1_001, note: 'x'.repeat(170) });
 /** The unit of /proc/PID/stat: a hundredth of a second on every Linux there is. */
 const TICK_US = 10_000;

@@ -144,6 +144,7 @@ async function start(options: ServiceOptions, opened: (() => unknown)[]): Promis
   const writePath = new WritePath({
     config,
     address,
+    engine: options.engine.engine,
     lookups,
     limiter: limits.create,
     journal,
@@ -245,6 +246,7 @@ async function start(options: ServiceOptions, opened: (() => unknown)[]): Promis
     writePath,
     journal,
     limits: limits.stats,
+    signIns: dashboard.signIns,
     housekeeping,
     caches: {
       logging_tokens: writePath.loggingTokens,

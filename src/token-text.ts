@@ -1,5 +1,5 @@
 /** The texts of tokens and public identifiers: how they are made, and which of them could be ours at all. */
-import { createHash, randomBytes } from 'node:crypto';
+import { hash, randomBytes } from 'node:crypto';
 import { crc32 } from 'node:zlib';
 
 /** `tdl`: logging token, `tdr`: resource token. */
@@ -39,7 +39,7 @@ export function isWellFormed(text: string, kind: TokenKind): boolean {
 
 /** SHA-256 of a token, 32 bytes: what the database looks tokens up by. */
 export function digestOf(text: string): Buffer {
-  return createHash('sha256').update(text).digest();
+  return hash('sha256', text, 'buffer');
 }
 
 /** A new public identifier: the prefix, `_`, 20 random base62 characters. */

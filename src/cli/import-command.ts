@@ -7,9 +7,14 @@ import { OperatorError } from '../errors.ts';
 import { keptFrom } from '../ingest/event-time.ts';
 import type { Sql } from '../storage/connect.ts';
 import { migrate } from '../storage/migrate.ts';
+import { ImportWriter } from '../storage/write/import-writer.ts';
 import { formatFields } from './output.ts';
-import { type ImportCounts, importEvents } from './transfer/import-events.ts';
-import { ImportWriter, type Refusal } from './transfer/import-writer.ts';
+import {
+  type ImportCounts,
+  type ImportedEvent,
+  importEvents,
+  type Refusal,
+} from './transfer/import-events.ts';
 import { type Installation, withInstallation } from './transfer/installation.ts';
 import { grouped, Progress } from './transfer/progress.ts';
 import { settleCounts } from './transfer/settle-counts.ts';
@@ -63,7 +68,7 @@ async function runImport(
   const id = await internalAppId(sql, appId);
   const input = await openInput(file);
   const startedAt = performance.now();
-  const writer = new ImportWriter({
+  const writer = new ImportWriter<ImportedEvent>({
     address,
     engine,
     appId: id,

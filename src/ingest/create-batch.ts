@@ -6,18 +6,14 @@ import { Rejection } from '../errors.ts';
 import { ASK_FOR_BEARER, bearerToken } from '../http/bearer.ts';
 import type { Exchange, Outcome } from '../http/exchange.ts';
 import type { Limiter } from '../limits/limiter.ts';
-import type { KeptAnswer } from '../storage/write/keyed-writer.ts';
+import { type AcceptedEvent, dayOf } from '../storage/write/accepted-event.ts';
+import type { KeptAnswer, KeyedRequest } from '../storage/write/keyed-writer.ts';
 import { batchAnswer, type Result } from './batch-answer.ts';
-import { type AcceptedEvent, type CommitBuffer, dayOf } from './commit-buffer.ts';
+import type { CommitBuffer } from './commit-buffer.ts';
 import { overLimit } from './create-event.ts';
 import { createEventIds } from './event-id.ts';
 import { beforeRetention, IN_THE_FUTURE } from './event-time.ts';
-import {
-  IDEMPOTENCY_KEY,
-  idempotencyKeyProblem,
-  type KeyedRequest,
-  keyedRequest,
-} from './idempotency-key.ts';
+import { IDEMPOTENCY_KEY, idempotencyKeyProblem, keyedRequest } from './idempotency-key.ts';
 import type { IdempotentQueue } from './idempotent-queue.ts';
 import { type BatchLimits, isLineDelimited, readBatch } from './parse/batch-body.ts';
 import type { BatchEvent } from './parse/batch-event.ts';

@@ -1,6 +1,7 @@
 /** The Idempotency-Key of a request, and what is remembered under it. */
 import { createHash, hash } from 'node:crypto';
 import { Rejection } from '../errors.ts';
+import type { KeyedRequest } from '../storage/write/keyed-writer.ts';
 import { nextTurn } from './turns.ts';
 
 /** The request header, in lower case. */
@@ -13,14 +14,6 @@ const MALFORMED = new Rejection(
   'invalidParameters',
   'The header "Idempotency-Key" must have 1 to 200 visible ASCII characters, and be sent once.',
 );
-
-/** What tells one keyed request from another. */
-export interface KeyedRequest {
-  /** SHA-256 of the key. */
-  readonly keyDigest: Buffer;
-  /** SHA-256 of the path and of the body's bytes. */
-  readonly bodyDigest: Buffer;
-}
 
 /**
  * What is wrong with the header.

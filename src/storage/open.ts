@@ -2,6 +2,7 @@
 import type { Config } from '../config.ts';
 import { OperatorError } from '../errors.ts';
 import { connect, type DatabaseAddress, errorCode } from './connect.ts';
+import { isRefusedByPooler, POOLER_ADVICE, sharesSessions } from './pooler.ts';
 
 export interface OpenDatabase {
   readonly address: DatabaseAddress;
@@ -41,6 +42,10 @@ async function checkServer(url: string): Promise<void> {
   } finally {
     await sql.end({ timeout: 0 });
   }
+  if (await sharesSessions({ url }))
+    throw new OperatorError(
+      `the database ${location.text} of DATABASE_URL is behind a connection pooler that changes the session between transactions: ${POOLER_ADVICE}`,
+    );
 }
 
 interface Location {
@@ -68,6 +73,8 @@ function parseLocation(url: string): Location {
 function whatToDo(error: unknown, { user, database }: Location): string {
   const code = errorCode(error);
   const message = error instanceof Error && error.message !== '' ? error.message : code;
+  if (isRefusedByPooler(error))
+    return `is behind a connection pooler that refuses a session's parameters (${message}): ${POOLER_ADVICE}, and let the pooler pass them on or ignore them (PgBouncer: ignore_startup_parameters)`;
   if (code === '3D000') return `does not exist: CREATE DATABASE "${database}" there, or correct DATABASE_URL`;
   if (code.startsWith('28')) return `does not let the user "${user}" in (${message}): correct DATABASE_URL`;
   if (code === '53300') return `has no connection left (${message}): raise max_connections, or use fewer`;

@@ -47,12 +47,13 @@ describe.skipIf(withoutBrowser !== '')('every page', { timeout: 180_000 }, () =>
   let full: string;
   let empty: string;
   let eventId: string;
+  let invitation: string;
 
   beforeAll(async () => {
     buildDashboard();
     [service, browser] = await Promise.all([startTestService(), launchBrowser()]);
     owner = await newPerson(service, 'owner@example.com');
-    await newPerson(service, 'helper@example.com');
+    const helper = await newPerson(service, 'helper@example.com');
     empty = (await newOwnApp(owner, 'Nothing yet')).appId;
     const app = await newOwnApp(owner, 'Web shop');
     full = app.appId;
@@ -68,7 +69,10 @@ describe.skipIf(withoutBrowser !== '')('every page', { timeout: 180_000 }, () =>
     const listed = await owner.get(`${app.path}/events?limit=1`);
     eventId = /"id":"([^"]+)"/.exec(listed.text)?.[1] ?? '';
     await owner.post(`${app.path}/members`, { email: 'helper@example.com' });
-    await owner.post(`${app.path}/members`, { email: 'invited@example.com' });
+    const { data } = await owner.post(`${app.path}/members`, { email: 'invited@example.com' });
+    invitation = new URL(String(data.link)).pathname;
+    await helper.post(`${app.path}/tokens`, { name: 'Of the helper' });
+    await helper.post(`${app.path}/tokens`, { name: 'Of the helper too' });
     await owner.post(`${app.path}/tokens`, { name: 'Analytics', expiresInDays: 30 });
     await owner.post(`${app.path}/tokens`, { name: 'Export', expiresInDays: null });
   });
@@ -97,7 +101,8 @@ describe.skipIf(withoutBrowser !== '')('every page', { timeout: 180_000 }, () =>
     'sign in': ['/sign-in', 'form'],
     'sign up': ['/sign-up', '.narrow h1'],
     setup: ['/setup/some-token', '.narrow h1'],
-    invitation: ['/invitations/some-token', '.problem'],
+    invitation: [invitation, 'form'],
+    'an invitation that is over': ['/invitations/some-token', '.problem'],
     'e-mail proof': ['/email-proofs/some-token', '.problem'],
     'password reset': ['/password-reset', 'form'],
     'new password': ['/password-reset/some-token', 'form'],
@@ -192,6 +197,7 @@ describe.skipIf(withoutBrowser !== '')('every page', { timeout: 180_000 }, () =>
       for (const name of ['Rotate…', 'New resource token…', 'Revoke Export', 'Remove helper@example.com']) {
         await page.getByRole('button', { name }).click();
         await page.getByRole('dialog').waitFor();
+        if (name.startsWith('Remove')) await page.getByLabel(/^Keep Of the helper too/).waitFor();
         expect(await violations(page), name).toEqual([]);
         await page.keyboard.press('Escape');
         await page.getByRole('dialog').waitFor({ state: 'detached' });

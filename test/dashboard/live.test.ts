@@ -6,6 +6,7 @@ import { createServer } from 'node:net';
 import { join } from 'node:path';
 import type { Browser, Page, Request } from 'playwright-core';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { insertSelected } from '../../src/storage/write/insert-events.ts';
 import { buildDashboard, launchBrowser, type Watched, withoutBrowser } from '../support/browser.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { startTestService, type TestService } from '../support/service.ts';
@@ -214,20 +215,21 @@ describe.skipIf(withoutBrowser !== '')('the live mode', { timeout: 120_000 }, ()
     const [first] = await sql<{ app: number; type: number; at: Date }[]>`
       SELECT app_id AS app, type_id AS type, min(events.created_at) AS at FROM events JOIN apps ON apps.id = app_id
        WHERE apps.public_id = ${app.appId} GROUP BY 1, 2`;
-    await sql`
-      INSERT INTO events (id, app_id, type_id, created_at, payload)
-      VALUES (gen_random_uuid(), ${first?.app ?? 0}, ${first?.type ?? 0}, ${(first?.at.getTime() ?? 0) - 20_000}, '{"n":0}')`;
+    const row = sql`
+      VALUES (gen_random_uuid(), ${first?.app ?? 0}::integer, ${first?.type ?? 0}::integer,
+              ${(first?.at.getTime() ?? 0) - 20_000}::timestamptz, '{"n":0}'::json)`;
+    await insertSelected(sql, service.database.engine, row);
     await expectSoon(numbers).toEqual([3, 2, 1, 0]);
   });
 
   test('more events than a message holds are all in the chart, and the newest in the list', async () => {
     await open('/events');
     const { sql } = service;
-    await sql`
-      INSERT INTO events (id, app_id, type_id, created_at, payload)
+    const rows = sql`
       SELECT gen_random_uuid(), app_id, id, ${new Date().toISOString()}::timestamptz + n * interval '1 ms', json_build_object('n', n)
         FROM event_types, generate_series(1, 1000) n
        WHERE app_id = (SELECT id FROM apps WHERE public_id = ${app.appId})`;
+    await insertSelected(sql, service.database.engine, rows);
     await expect
       .poll(async () => (await page.locator('article code').first().textContent()) ?? '')
       .toContain('1000');

@@ -3,6 +3,7 @@ import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { createSecretText } from '../../src/accounts/one-time-secret.ts';
 import { connect, type Sql } from '../../src/storage/connect.ts';
 import { openEmbedded } from '../../src/storage/embedded/embedded.ts';
+import { insertSelected } from '../../src/storage/write/insert-events.ts';
 import { tidemark } from '../support/command-line.ts';
 import { goodTraffic, type Latency, percentile, residentMiB, span } from '../support/good-traffic.ts';
 import { HttpConnection, type HttpResponse, requestBytes } from '../support/http-client.ts';
@@ -240,12 +241,12 @@ async function signIn(): Promise<string> {
 
 test('security 27: dashboards and readers of every kind, on an app with many events, do not starve writers', async () => {
   const usual = await goodTraffic(server.port, app.loggingToken, () => span(3_000));
-  await sql`
-    INSERT INTO events (id, app_id, type_id, created_at, payload)
+  const rows = sql`
     SELECT gen_random_uuid(), apps.id, event_types.id,
-           date_trunc('day', now(), 'UTC') + (now() - date_trunc('day', now(), 'UTC')) * i / 300000, '{"a":1}'
+           date_trunc('day', now(), 'UTC') + (now() - date_trunc('day', now(), 'UTC')) * i / 300000, '{"a":1}'::json
       FROM apps JOIN event_types ON app_id = apps.id AND event_types.name = 'good', generate_series(1, 300000) AS i
      WHERE apps.public_id = ${app.appId}`;
+  await insertSelected(sql, 'postgres', rows);
   const headers = { Cookie: await signIn() };
   const [{ typeId } = { typeId: '' }] = await sql<{ typeId: string }[]>`
     SELECT public_id AS "typeId" FROM event_types WHERE name = 'good'`;

@@ -7,6 +7,7 @@ import { SlidingLog } from '../../src/limits/sliding-log.ts';
 import { createGetEvents } from '../../src/read/get-events.ts';
 import { ReadSlots } from '../../src/read/read-slots.ts';
 import { ensurePartitions } from '../../src/storage/postgres/maintenance.ts';
+import { insertSelected } from '../../src/storage/write/insert-events.ts';
 import { type TestDatabase, testDatabase } from '../support/database.ts';
 import { exchangeLimits } from '../support/exchange-limits.ts';
 
@@ -26,9 +27,10 @@ beforeAll(async () => {
   await sql`INSERT INTO event_types (public_id, app_id, name)
             SELECT 'typ_' || lower(name), id, name FROM apps`;
   await ensurePartitions(sql, AT, AT);
-  await sql`INSERT INTO events
-            SELECT ${ID}, app_id, id, ${AT}::timestamptz, ${PAYLOAD}::text::json
-              FROM event_types WHERE public_id = 'typ_a'`;
+  const row = sql`
+    SELECT ${ID}::uuid, app_id, id, ${AT}::timestamptz, ${PAYLOAD}::text::json
+      FROM event_types WHERE public_id = 'typ_a'`;
+  await insertSelected(sql, database.engine, row);
   const token = await createResourceToken(sql, { name: 'test', appIds: ['app_a'], expiresInSeconds: null });
   authorization = `Bearer ${token.resourceToken}`;
 });

@@ -4,6 +4,8 @@ import { listAudit } from '../../accounts/audit.ts';
 import { listMemberships } from '../../accounts/members.ts';
 import { type Api, done } from '../../accounts/routes/api.ts';
 import { bodyOf } from '../../accounts/routes/body.ts';
+import { slowedDown } from '../../accounts/sign-in.ts';
+import { SlowDown } from '../../accounts/slow-down.ts';
 import { Rejection } from '../../errors.ts';
 import type { Route } from '../../http/route.ts';
 import type { Sql } from '../../storage/connect.ts';
@@ -18,8 +20,12 @@ export interface AppRoutesOptions {
   readonly sql: Sql;
   readonly secret: Secret;
   readonly maxTypesPerApp: number;
+  /** Apps that one account may own; 0 for any number. */
+  readonly maxAppsPerAccount: number;
   /** Milliseconds since 1970. */
   readonly now: () => number;
+  /** Milliseconds of a monotonic clock. */
+  readonly monotonic: () => number;
 }
 
 /** The rule for names is checkName's and eventTypeNameProblem's; the bound keeps long ones from being looked at. */
@@ -32,7 +38,10 @@ const NO_ZONE = new Rejection(
 );
 const NO_ENTRY = new Rejection('invalidParameters', 'before must be the entryId of an entry.');
 
-export function appRoutes({ api, sql, secret, maxTypesPerApp, now }: AppRoutesOptions): readonly Route[] {
+export function appRoutes(options: AppRoutesOptions): readonly Route[] {
+  const { api, sql, secret, maxTypesPerApp, maxAppsPerAccount: maxApps, now } = options;
+  // Each app has limits of its own: to delete and make apps in a loop must not be a way around them.
+  const ofOwner = new SlowDown({ free: 2 * maxApps, longestMs: 60_000, now: options.monotonic });
   return [
     api.read('/api/apps', 'signed-in', async ({ user, exchange }) => {
       const timezone = new URLSearchParams(exchange.query).get('timezone') || 'UTC';
@@ -46,9 +55,14 @@ export function appRoutes({ api, sql, secret, maxTypesPerApp, now }: AppRoutesOp
       const apps = memberships.map(({ id, ...app }) => ({ ...app, ...stats.get(id) }));
       return done({ apps });
     }),
-    api.change('POST', '/api/apps', 'signed-in', NAME, async ({ user, by }, { name }) =>
-      done(await createApp(sql, secret, { name, ownerId: user.id, by }), { status: 201 }),
-    ),
+    api.change('POST', '/api/apps', 'signed-in', NAME, async ({ user, by, note }, { name }) => {
+      const wait = maxApps === 0 ? 0 : ofOwner.wait(user.userId);
+      if (wait > 0) return slowedDown(wait);
+      const made = await createApp(sql, secret, { name, ownerId: user.id, maxApps, by });
+      ofOwner.begin(user.userId);
+      note('app.create', { appId: made.appId });
+      return done(made, { status: 201 });
+    }),
     api.read('/api/apps/:appId', 'member', async ({ app: { id, ...app } }) =>
       done({ ...app, ...(await appSpan(sql, id)) }),
     ),
@@ -56,10 +70,17 @@ export function appRoutes({ api, sql, secret, maxTypesPerApp, now }: AppRoutesOp
       await renameApp(sql, { appId: app.id, name, by });
       return done({ appId: app.appId, name });
     }),
-    api.change('DELETE', '/api/apps/:appId', 'owner', CONFIRMATION, async ({ app, by }, { confirm }) => {
-      await deleteApp(sql, { appId: app.id, confirm, by });
-      return done({});
-    }),
+    api.change(
+      'DELETE',
+      '/api/apps/:appId',
+      'owner',
+      CONFIRMATION,
+      async ({ app, by, note }, { confirm }) => {
+        await deleteApp(sql, { appId: app.id, confirm, by });
+        note('app.delete', { appId: app.appId });
+        return done({});
+      },
+    ),
     api.read('/api/apps/:appId/types', 'member', async ({ app }) => {
       const [types, totals] = await Promise.all([listEventTypes(sql, app.appId), typeTotals(sql, app.id)]);
       return done({ types: types.map((type) => ({ ...type, total: totals.get(type.typeId) ?? 0 })) });

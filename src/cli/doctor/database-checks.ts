@@ -86,7 +86,7 @@ function role({ isSuperuser, isEncrypted }: DatabaseFacts, { config }: Facts): F
       warning(
         'role',
         'the service connects as a superuser of the database',
-        'Give it a role that owns its database and no more: the README has the two lines.',
+        'Give it a role that owns its database and no more: docs/deployment.md has the two lines.',
       ),
     );
   const { hostname } = new URL(config.DATABASE_URL);

@@ -46,7 +46,7 @@ function node({ machine, config }: Facts): Finding[] {
     note(
       'node',
       `Node ${machine.nodeVersion} on node:http`,
-      'It is right, and slower: the README says how to have uWebSockets.js.',
+      'It is correct, and slower: docs/deployment.md says how to install uWebSockets.js.',
     ),
   ];
 }

@@ -1,6 +1,5 @@
 /** A connection for COPY in both directions. It is `pg`: the pool's client never reports a COPY that fails. */
 import pg from 'pg';
-import { from as copyFrom } from 'pg-copy-streams';
 import { type DatabaseAddress, SESSION_PARAMETERS } from '../../storage/connect.ts';
 
 const PARAMETERS = {
@@ -28,14 +27,4 @@ export async function openCopyClient(address: DatabaseAddress, name: string): Pr
   client.on('error', () => undefined);
   await client.connect();
   return client;
-}
-
-/** Copies rows, ready-made in COPY's text format, in one message. */
-export function copyRows(client: pg.Client, statement: string, rows: Buffer): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const stream = client.query(copyFrom(statement));
-    stream.on('finish', resolve);
-    stream.on('error', reject);
-    stream.end(rows);
-  });
 }

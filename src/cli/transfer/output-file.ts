@@ -1,9 +1,12 @@
 /** A file that is there as a whole or not at all. */
 import { randomBytes } from 'node:crypto';
 import { createWriteStream } from 'node:fs';
-import { open, rename, rm } from 'node:fs/promises';
+import { open, readdir, rename, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import type { Writable } from 'node:stream';
+
+/** A draft that nothing was written to for this long belongs to a command that was killed. */
+const ABANDONED_AFTER_MS = 3_600_000;
 
 /**
  * Has a file written beside its place, brings it to the disk and moves it there. An older file of this name is replaced.
@@ -12,6 +15,7 @@ import type { Writable } from 'node:stream';
  */
 export async function writeWholeFile<T>(path: string, write: (output: Writable) => Promise<T>): Promise<T> {
   const folder = dirname(path);
+  await removeAbandonedDrafts(path);
   const draft = join(folder, `.${basename(path)}.${randomBytes(6).toString('hex')}.part`);
   try {
     const result = await write(createWriteStream(draft, { flags: 'wx', mode: 0o600, flush: true }));
@@ -26,5 +30,17 @@ export async function writeWholeFile<T>(path: string, write: (output: Writable) 
   } catch (error) {
     await rm(draft, { force: true });
     throw error;
+  }
+}
+
+/** Removes the drafts of this file that interrupted commands have left. */
+async function removeAbandonedDrafts(path: string): Promise<void> {
+  const folder = dirname(path);
+  const draft = /^[0-9a-f]{12}[.]part$/;
+  const prefix = `.${basename(path)}.`;
+  for (const name of await readdir(folder)) {
+    if (!name.startsWith(prefix) || !draft.test(name.slice(prefix.length))) continue;
+    const { mtimeMs } = await stat(join(folder, name));
+    if (Date.now() - mtimeMs > ABANDONED_AFTER_MS) await rm(join(folder, name), { force: true });
   }
 }

@@ -7,6 +7,7 @@ import type { Sql } from '../../storage/connect.ts';
 import type { Engine } from '../../storage/engine.ts';
 import { migrate, readMigrations } from '../../storage/migrate.ts';
 import { ensurePartitions } from '../../storage/postgres/maintenance.ts';
+import { countCopied } from '../../storage/write/count-copied.ts';
 import { type BackupTable, identifiers, readTables } from './backup-catalog.ts';
 import { type BackupHeader, type BackupReader, type BackupSection, damaged } from './backup-format.ts';
 import { addCoarseCounts } from './coarse-counts.ts';
@@ -88,7 +89,10 @@ async function restoreAll(options: RestoreOptions, header: BackupHeader): Promis
           )
         : await copy(options, await targetOf(options, section, tables), section.columns);
     counts.rows += rows;
-    if (section.section === 'events') counts.events += rows;
+    if (section.section === 'events') {
+      counts.events += rows;
+      await countCopied(client, engine, section);
+    }
     if (section.section === 'table' && section.table === 'apps') counts.apps = rows;
   }
   for (const { table, column, last } of header.sequences) {

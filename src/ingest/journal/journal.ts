@@ -2,8 +2,8 @@
 import { join } from 'node:path';
 import type { Logger } from 'pino';
 import { Rejection } from '../../errors.ts';
-import { FAULT, timestamp } from '../../storage/write/event-writer.ts';
-import type { AcceptedEvent } from '../commit-buffer.ts';
+import { type AcceptedEvent, timestamp } from '../../storage/write/accepted-event.ts';
+import { FAULT } from '../../storage/write/failures.ts';
 import { type Claim, claimFolder } from './claim.ts';
 import { type JournalFile, type JournalFiles, SYSTEM_FILES } from './files.ts';
 import { type Leftover, leftoversOf, SEGMENT_NAME, segmentName } from './leftovers.ts';

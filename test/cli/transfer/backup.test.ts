@@ -12,6 +12,7 @@ import { DERIVED_TABLES, readTables } from '../../../src/cli/transfer/backup-cat
 import { openCopyClient } from '../../../src/cli/transfer/copy-client.ts';
 import type { Sql } from '../../../src/storage/connect.ts';
 import { readEventPage } from '../../../src/storage/event-page.ts';
+import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import { LAUNCHER, type Outcome, tidemark } from '../../support/command-line.ts';
 import {
   availableEngines,
@@ -58,13 +59,13 @@ async function usedDatabase(engine: TestEngine): Promise<TestDatabase> {
   await createApp(sql, secret, { name: 'Gone' });
   await sql`DELETE FROM apps WHERE name = 'Gone'`;
   await upkeepOf(engine).prepare(sql, START, START + DAYS * DAY - 1);
-  await sql`
-    INSERT INTO events (id, app_id, type_id, created_at, payload)
+  const rows = sql`
     SELECT gen_random_uuid(), event_types.app_id, event_types.id,
            ${new Date(START)}::timestamptz + n * interval '1 second' * ${(DAYS * 86_400) / EVENTS} + event_types.id * interval '3 ms',
            ('{ "n" : ' || n || ', "text":"\\u0000 \\n \\\\. ä' || chr(8232) || '" }')::json
       FROM generate_series(0, ${EVENTS - 1}) AS n
       JOIN event_types ON event_types.id = 1 + n % 3`;
+  await insertSelected(sql, database.engine, rows);
   await upkeepOf(engine).settle(sql);
   await sql`UPDATE retention SET readable_from = ${new Date(BOUNDARY)}`;
   return database;
@@ -196,7 +197,8 @@ describe.each(availableEngines())('a backup of %s', (engine) => {
         const [app] = await tx<
           { id: number }[]
         >`INSERT INTO apps (public_id, name) VALUES (${name}, 'x') RETURNING id`;
-        await tx`INSERT INTO events VALUES (gen_random_uuid(), ${app?.id ?? 0}, 1, ${new Date(BOUNDARY)}, '{}')`;
+        const row = tx`VALUES (gen_random_uuid(), ${app?.id ?? 0}::integer, 1, ${new Date(BOUNDARY)}::timestamptz, '{}'::json)`;
+        await insertSelected(tx, source.engine, row);
       });
     }
     await ended;

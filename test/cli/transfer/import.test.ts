@@ -6,11 +6,11 @@ import { join } from 'node:path';
 import pino from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createApp } from '../../../src/apps/apps.ts';
-import { importEvents } from '../../../src/cli/transfer/import-events.ts';
-import { ImportWriter, type Refusal } from '../../../src/cli/transfer/import-writer.ts';
+import { type ImportedEvent, importEvents, type Refusal } from '../../../src/cli/transfer/import-events.ts';
 import { createEventIds } from '../../../src/ingest/event-id.ts';
 import { readEventPage } from '../../../src/storage/event-page.ts';
 import { EventWriter } from '../../../src/storage/write/event-writer.ts';
+import { ImportWriter } from '../../../src/storage/write/import-writer.ts';
 import { LAUNCHER, type Outcome, tidemark } from '../../support/command-line.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { FaultyProxy } from '../../support/proxy.ts';
@@ -165,7 +165,7 @@ describe.each(availableEngines())('an import on %s', (engine) => {
     address = database.address,
   ): Promise<{ counts: object; refused: Refusal[] }> {
     const storage = engine === 'timescale' ? 'timescale' : 'postgres';
-    const writer = new ImportWriter({
+    const writer = new ImportWriter<ImportedEvent>({
       address,
       engine: storage,
       appId: app.id,
@@ -221,6 +221,7 @@ describe.each(availableEngines())('an import on %s', (engine) => {
     const log = pino({ level: 'silent' });
     const live = new EventWriter({
       address: database.address,
+      engine: database.engine,
       connections: 1,
       log,
       now: performance.now.bind(performance),
@@ -269,7 +270,7 @@ describe.each(availableEngines())('an import on %s', (engine) => {
       keptFrom: 0,
       timeoutMs: 0,
     });
-    const event = { id: crypto.randomUUID(), typeId: 1, createdAt: START, payload: '{}', line: 1 };
+    const event = { id: crypto.randomUUID(), appId: -1, typeId: 1, createdAt: START, payload: '{}' };
     await expect(writer.write([event])).rejects.toThrow('the app was removed');
     await writer.close();
   });

@@ -93,7 +93,13 @@ test.skipIf(!mountsAllowed()).each([false, true])(
     await migrate(sql, (await chooseEngine(sql)).engine);
     await sql.unsafe('ALTER DATABASE postgres SET default_tablespace = small');
     const service = await startTestService({
-      database: { sql, address: postgres.address, url: postgres.url, drop: async () => undefined },
+      database: {
+        engine: 'postgres',
+        sql,
+        address: postgres.address,
+        url: postgres.url,
+        drop: async () => undefined,
+      },
       config: { CREATE_LIMIT_PER_MINUTE: 0, ...(journaled && { JOURNAL_DIR: join(folder, 'journal') }) },
     });
     undo.push(() => service.stop());
@@ -160,7 +166,13 @@ test.skipIf(!hasCompiler)(
     undo.push(() => sql.end());
     await migrate(sql, (await chooseEngine(sql)).engine);
     const service = await startTestService({
-      database: { sql, address: postgres.address, url: postgres.url, drop: async () => undefined },
+      database: {
+        engine: 'postgres',
+        sql,
+        address: postgres.address,
+        url: postgres.url,
+        drop: async () => undefined,
+      },
       config: { CREATE_LIMIT_PER_MINUTE: 0, JOURNAL_DIR: join(folder, 'journal') },
     });
     undo.push(() => service.stop());

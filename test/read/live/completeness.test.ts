@@ -7,6 +7,7 @@ import fc from 'fast-check';
 import type postgres from 'postgres';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { ensurePartitions } from '../../../src/storage/postgres/maintenance.ts';
+import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { LiveClient } from '../../support/live-client.ts';
 import { newOwnApp, newPerson, type Person } from '../../support/person.ts';
@@ -126,10 +127,11 @@ describe.each(availableEngines())('on %s', (engine) => {
         if (connection === undefined) continue;
         if (!busy.has(connection)) await connection`BEGIN`;
         busy.add(connection);
-        await connection`
-          INSERT INTO events (id, app_id, type_id, created_at, payload)
-          SELECT gen_random_uuid(), ${ids.appId}, ${ids.typeId}, ${new Date(Date.now() - step.ageMs).toISOString()}::timestamptz - n * interval '7 ms', '{}'
+        const rows = connection`
+          SELECT gen_random_uuid(), ${ids.appId}::integer, ${ids.typeId}::integer,
+                 ${new Date(Date.now() - step.ageMs).toISOString()}::timestamptz - n * interval '7 ms', '{}'::json
             FROM generate_series(1, ${step.rows}::integer) n`;
+        await insertSelected(connection, database.engine, rows);
       } else if (step.kind === 'end') {
         const connection = writers[step.writer];
         if (connection === undefined || !busy.delete(connection)) continue;
@@ -228,9 +230,9 @@ describe.each(availableEngines())('on %s', (engine) => {
     const early = await sql.reserve();
     const eventId = randomUUID();
     await early`BEGIN`;
-    await early`
-      INSERT INTO events (id, app_id, type_id, created_at, payload)
-      VALUES (${eventId}, ${ids?.id ?? 0}, ${type?.id ?? 0}, ${Date.now() - 120_000}, '{}')`;
+    const row = early`
+      VALUES (${eventId}::uuid, ${ids?.id ?? 0}::integer, ${type?.id ?? 0}::integer, ${Date.now() - 120_000}::timestamptz, '{}'::json)`;
+    await insertSelected(early, database.engine, row);
     const client = await LiveClient.follow(serviceAt(0).port, app.appId, { cookie: owner.cookie });
     for (let posted = 0; posted < 5; posted += 1) {
       await serviceAt(1).post({ loggingToken: app.loggingToken, typeId: undefined, typeName: 'later' });
@@ -253,10 +255,10 @@ describe.each(availableEngines())('on %s', (engine) => {
     await early`BEGIN`;
     await early`CREATE TEMPORARY TABLE busy ON COMMIT DROP AS SELECT 1`;
     await early`SAVEPOINT inner_one`;
-    await early`
-      INSERT INTO events (id, app_id, type_id, created_at, payload)
-      SELECT gen_random_uuid(), app_id, type_id, ${Date.now()}, '{}' FROM events
+    const rows = early`
+      SELECT gen_random_uuid(), app_id, type_id, ${Date.now()}::timestamptz, '{}'::json FROM events
        WHERE app_id = (SELECT id FROM apps WHERE public_id = ${app.appId})`;
+    await insertSelected(early, database.engine, rows);
     await post();
     await until(() => client.events.length === 1, 'the later event has come');
     await early`COMMIT`;

@@ -5,6 +5,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { Follower, type Watcher } from '../../../src/read/live/follower.ts';
 import type { Sql } from '../../../src/storage/connect.ts';
 import { ensurePartitions } from '../../../src/storage/postgres/maintenance.ts';
+import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { until } from '../../support/service.ts';
 
@@ -62,9 +63,9 @@ describe.each(availableEngines())('on %s', (engine) => {
   const told = (): string[] => messages.flatMap(({ ids }) => ids);
   const insertWith = async (connection: Sql, count: number, ageMs: number): Promise<string[]> => {
     const ids = Array.from({ length: count }, () => randomUUID());
-    await connection`
-      INSERT INTO events (id, app_id, type_id, created_at, payload)
-      SELECT id, ${APP}, 1, ${new Date(Date.now() - ageMs).toISOString()}::timestamptz, '{}' FROM unnest(${ids}::uuid[]) id`;
+    const rows = connection`
+      SELECT id, ${APP}::integer, 1, ${new Date(Date.now() - ageMs).toISOString()}::timestamptz, '{}'::json FROM unnest(${ids}::uuid[]) id`;
+    await insertSelected(connection, database.engine, rows);
     return ids;
   };
 

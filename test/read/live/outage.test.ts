@@ -1,5 +1,7 @@
 /** The database goes away while somebody watches: the feed stays, says so, and is complete afterwards. */
+import { randomUUID } from 'node:crypto';
 import { afterEach, expect, test } from 'vitest';
+import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import { LiveClient } from '../../support/live-client.ts';
 import { newOwnApp, newPerson } from '../../support/person.ts';
 import { FaultyProxy } from '../../support/proxy.ts';
@@ -39,11 +41,11 @@ async function follow(service: TestService) {
   const client = await LiveClient.follow(service.port, app.appId, { cookie: owner.cookie });
   /** Straight into the database, as another process would. */
   const insert = async (): Promise<string> => {
-    const [row] = await service.sql<{ id: string }[]>`
-      INSERT INTO events (id, app_id, type_id, created_at, payload)
-      SELECT gen_random_uuid(), app_id, type_id, ${Date.now()}, '{}' FROM events WHERE id = ${first}
-      RETURNING id`;
-    return row?.id ?? '';
+    const { sql, database } = service;
+    const id = randomUUID();
+    const row = sql`SELECT ${id}::uuid, app_id, type_id, ${Date.now()}::timestamptz, '{}'::json FROM events WHERE id = ${first}`;
+    await insertSelected(sql, database.engine, row);
+    return id;
   };
   return { client, insert, post, appId: app.appId, cookie: owner.cookie };
 }

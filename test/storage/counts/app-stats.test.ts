@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Sql } from '../../../src/storage/connect.ts';
 import { appSpan, appStats, typeTotals } from '../../../src/storage/counts/app-stats.ts';
 import { readSeries } from '../../../src/storage/counts/series.ts';
+import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { upkeepOf } from '../../support/upkeep.ts';
 
@@ -29,9 +30,11 @@ describe.each(availableEngines())('on %s', (engine) => {
   afterAll(() => database.drop());
 
   const add = async (appId: number, typeId: number, at: number): Promise<void> => {
-    await sql`
-      INSERT INTO events (id, app_id, type_id, created_at, payload)
-      VALUES (${randomUUID()}, ${appId}, ${typeId}, ${at}, '{}')`;
+    await insertSelected(
+      sql,
+      database.engine,
+      sql`VALUES (${randomUUID()}::uuid, ${appId}::integer, ${typeId}::integer, ${at}::timestamptz, '{}'::json)`,
+    );
   };
 
   /** Every figure against the rows themselves. */
@@ -94,9 +97,8 @@ describe.each(availableEngines())('on %s', (engine) => {
 
   test('figures do not see what is not committed, and see it from the commit on', async () => {
     await sql.begin(async (late) => {
-      await late`
-        INSERT INTO events (id, app_id, type_id, created_at, payload)
-        VALUES (${randomUUID()}, 1, 2, ${NOW - 5 * HOUR_MS}, '{}')`;
+      const row = late`VALUES (${randomUUID()}::uuid, 1, 2, ${NOW - 5 * HOUR_MS}::timestamptz, '{}'::json)`;
+      await insertSelected(late, database.engine, row);
       await settle(sql);
       await expectExact();
     });

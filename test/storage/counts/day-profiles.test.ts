@@ -7,6 +7,7 @@ import type { Sql } from '../../../src/storage/connect.ts';
 import { appSpan } from '../../../src/storage/counts/app-stats.ts';
 import { profileDay, unprofiledDays } from '../../../src/storage/counts/day-profiles.ts';
 import { removeDeletedApps } from '../../../src/storage/deleted-apps.ts';
+import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { testSecret } from '../../support/service.ts';
 import { upkeepOf } from '../../support/upkeep.ts';
@@ -35,9 +36,12 @@ describe.each(availableEngines())('on %s', (engine) => {
       RETURNING app_id AS "appId", id AS "typeId"`;
     return row;
   };
-  const add = ({ appId, typeId }: { appId: number; typeId: number }, at: number) => sql`
-    INSERT INTO events (id, app_id, type_id, created_at, payload)
-    VALUES (${randomUUID()}, ${appId}, ${typeId}, ${at}, '{}')`;
+  const add = ({ appId, typeId }: { appId: number; typeId: number }, at: number) =>
+    insertSelected(
+      sql,
+      database.engine,
+      sql`VALUES (${randomUUID()}::uuid, ${appId}::integer, ${typeId}::integer, ${at}::timestamptz, '{}'::json)`,
+    );
   const isReady = async (appId: number): Promise<boolean> =>
     (await sql`SELECT FROM ready_profiles WHERE app_id = ${appId} AND day = ${DAY}`).length > 0;
   const daysOf = async (appId: number, now: number): Promise<number[]> =>

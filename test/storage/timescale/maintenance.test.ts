@@ -8,6 +8,7 @@ import { readEventPage } from '../../../src/storage/event-page.ts';
 import { migrate, readMigrations } from '../../../src/storage/migrate.ts';
 import { dropChunksBefore, timescaleMaintenance } from '../../../src/storage/timescale/maintenance.ts';
 import { applyPolicies } from '../../../src/storage/timescale/policies.ts';
+import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { upkeepOf } from '../../support/upkeep.ts';
 
@@ -32,12 +33,12 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
   afterAll(() => database.drop());
 
   async function insert(times: readonly number[]): Promise<void> {
-    await sql`
-      INSERT INTO events (id, app_id, type_id, created_at, payload)
-      SELECT id, ${APP}, 1 + n % 2, at, payload
+    const rows = sql`
+      SELECT id, ${APP}::integer, (1 + n % 2)::integer, at, payload
         FROM unnest(${times.map(() => randomUUID())}::uuid[], ${times.map((time) => new Date(time).toISOString())}::timestamptz[],
                     ${times.map((_, i) => PAYLOADS[i % PAYLOADS.length] ?? '')}::text[]::json[])
              WITH ORDINALITY AS row (id, at, payload, n)`;
+    await insertSelected(sql, 'timescale', rows);
   }
 
   /** Every page of the app, and what it holds by a plain query. */
@@ -91,9 +92,8 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
 
   test('a refresh by anybody, of anything, at any time leaves every total exact', async () => {
     await sql.begin(async (late) => {
-      await late`
-        INSERT INTO events (id, app_id, type_id, created_at, payload)
-        VALUES (${randomUUID()}, ${APP}, 1, ${new Date(START + DAY + 5)}, '{}')`;
+      const row = late`VALUES (${randomUUID()}::uuid, ${APP}::integer, 1, ${new Date(START + DAY + 5)}::timestamptz, '{}'::json)`;
+      await insertSelected(late, 'timescale', row);
       for (const aggregate of [
         'minute_counts',
         'app_minute_counts',
@@ -167,9 +167,11 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
 
   test('of a deleted app nothing stays in the columnstore, and the other apps stay exact', async () => {
     await sql`INSERT INTO apps (public_id, name) VALUES ('b', 'b')`;
-    await sql`
-      INSERT INTO events (id, app_id, type_id, created_at, payload)
-      SELECT gen_random_uuid(), 2, 1, created_at, payload FROM events WHERE app_id = ${APP}`;
+    await insertSelected(
+      sql,
+      'timescale',
+      sql`SELECT gen_random_uuid(), 2, 1, created_at, payload FROM events WHERE app_id = ${APP}`,
+    );
     await settle(sql);
     await sql`SELECT compress_chunk(chunk, recompress => true) FROM show_chunks('events') AS chunk`;
     const eventsOf = async (appId: number): Promise<number> =>
@@ -253,9 +255,8 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
         SELECT type_id, count::integer FROM events_per_month WHERE app_id = 1 ORDER BY type_id, bucket`;
       expect(months.map(({ count }) => count)).toEqual([8, 5, 8, 5]);
       expect((await appSpan(owner, 1)).total).toBe(13);
-      await owner`
-        INSERT INTO events (id, app_id, type_id, created_at, payload)
-        VALUES (gen_random_uuid(), 1, 1, ${new Date(START + 30 * DAY)}, '{}')`;
+      const row = owner`VALUES (gen_random_uuid(), 1, 1, ${new Date(START + 30 * DAY)}::timestamptz, '{}'::json)`;
+      await insertSelected(owner, 'timescale', row);
       expect((await appSpan(owner, 1)).total).toBe(14);
       await settle(owner);
       expect((await typeTotals(owner, 1)).get('t')).toBe(14);
