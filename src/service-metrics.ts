@@ -85,7 +85,7 @@ function registerRequests(metrics: Metrics, server: HttpServer): void {
   );
   metrics.counter(
     'tidemark_request_bodies_cut_total',
-    'Requests that were ended before their body had come: to make room for others, or because it came too slowly.',
+    'Requests that were ended before their body had arrived: to make room for other bodies, or because it arrived too slowly.',
     () => [
       sample({ reason: 'room' }, server.bodyStats.cutForRoom),
       sample({ reason: 'pace' }, server.bodyStats.cutForPace),
@@ -94,7 +94,7 @@ function registerRequests(metrics: Metrics, server: HttpServer): void {
   );
   metrics.counter(
     'tidemark_request_bodies_refused_total',
-    'Requests whose body found no room, with nothing to cut for it.',
+    'Requests refused because there was no room for their body, and nothing to cut off for it.',
     () => server.bodyStats.refused,
   );
 }

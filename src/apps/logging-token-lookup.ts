@@ -2,7 +2,7 @@
 
 import { Rejection } from '../errors.ts';
 import { ownText } from '../ingest/parse/fast-event-parser.ts';
-import { BatchedLookup } from '../storage/batched-lookup.ts';
+import { BatchedLookup, LOOKUP_TIMEOUT_MS, MADE_UP_PAUSE_MS } from '../storage/batched-lookup.ts';
 import type { Sql } from '../storage/connect.ts';
 import { type CacheStats, LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
 import { digestOf, isWellFormed } from '../token-text.ts';
@@ -39,7 +39,11 @@ export class LoggingTokens {
   constructor(options: LoggingTokensOptions) {
     this.#now = options.now;
     // The check characters are no secret: anybody can make up tokens that only the database can tell from good ones.
-    const lookup = new BatchedLookup((tokens) => loadTokens(options.sql, tokens));
+    const lookup = new BatchedLookup(
+      (tokens) => loadTokens(options.sql, tokens),
+      LOOKUP_TIMEOUT_MS,
+      MADE_UP_PAUSE_MS,
+    );
     this.#cache = new LookupCache({
       load: (token) => lookup.get(token),
       max: MAX_TOKENS,
