@@ -9,6 +9,7 @@ import { addAppCommands, addTokenCommands, addTypeCommands } from './cli/command
 import { addDoctorCommand } from './cli/doctor-command.ts';
 import { addImportCommand } from './cli/import-command.ts';
 import { formatSettings } from './cli/output.ts';
+import { addRecountCommand } from './cli/recount-command.ts';
 import { addRestoreCommand } from './cli/restore-command.ts';
 import { runCommand } from './cli/session.ts';
 import { readConfig } from './config.ts';
@@ -54,6 +55,7 @@ function commandLine(): Command {
   addImportCommand(program);
   addBackupCommand(program);
   addRestoreCommand(program);
+  addRecountCommand(program);
   addUserCommands(program);
   addDoctorCommand(program);
   return program;

@@ -2,10 +2,10 @@
 
 import { createEventIds } from '../../src/ingest/event-id.ts';
 import type { DatabaseAddress, Sql } from '../../src/storage/connect.ts';
+import { ENGINES } from '../../src/storage/engines.ts';
 import { type AcceptedEvent, timestamp } from '../../src/storage/write/accepted-event.ts';
 import { CopyConnection } from '../../src/storage/write/copy-connection.ts';
 import { COPY_COMMANDS, copyGroup } from '../../src/storage/write/copy-group.ts';
-import { ENGINE_WRITES } from '../../src/storage/write/engine-writes.ts';
 import type { Findings } from '../findings.ts';
 import { pairwise } from '../judge.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
@@ -48,7 +48,7 @@ const WAYS: readonly Way[] = [
   {
     name: 'binary, with deltas (the service)',
     schema: 'bench_binary',
-    messages: (events) => copyGroup(ENGINE_WRITES.postgres, events),
+    messages: (events) => copyGroup(ENGINES.postgres.writes, events),
     commands: COPY_COMMANDS,
     isCounted: true,
   },
