@@ -4,8 +4,7 @@ import { createEventType } from '../src/apps/event-types.ts';
 import { createResourceToken } from '../src/apps/resource-tokens.ts';
 import { openSecret, type Secret } from '../src/apps/secret.ts';
 import { connect, type DatabaseAddress, type Sql } from '../src/storage/connect.ts';
-import { chooseEngine } from '../src/storage/engine.ts';
-import { migrate } from '../src/storage/migrate.ts';
+import { openStorage } from '../src/storage/storage.ts';
 
 /** An app that a scenario writes to. */
 export interface BenchApp {
@@ -47,10 +46,10 @@ export class Installation {
     settings: Readonly<Record<'DATA_DIR', string> & Partial<Record<'DATABASE_URL' | 'SECRET', string>>>,
   ): Promise<Installation> {
     const sql = connect(address, { connections: CONNECTIONS, name: 'tidemark bench' });
-    const { engine, description } = await chooseEngine(sql);
-    await migrate(sql, engine);
+    const storage = await openStorage(sql);
+    await storage.migrate(sql);
     const secret = await openSecret({ configured: settings.SECRET ?? '', dataDir: settings.DATA_DIR });
-    return new Installation({ address, sql, engine: description, settings, secret });
+    return new Installation({ address, sql, engine: storage.description, settings, secret });
   }
 
   async makeApps(count: number, name: string): Promise<BenchApp[]> {

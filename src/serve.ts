@@ -11,9 +11,8 @@ import { checkTransport } from './http/server.ts';
 import { createLog } from './log.ts';
 import { connectionsOf, type Service, startService } from './service.ts';
 import { connect, type DatabaseAddress, type Sql, surviveLostConnections } from './storage/connect.ts';
-import { chooseEngine, type EngineChoice } from './storage/engine.ts';
-import { migrate } from './storage/migrate.ts';
 import { openDatabase } from './storage/open.ts';
+import { openStorage, type Storage } from './storage/storage.ts';
 
 /** What serves: this process itself, or its workers. */
 type Server = Pick<Service, 'port' | 'transport' | 'setupPath' | 'stop'>;
@@ -36,13 +35,13 @@ export async function serve(config: Config): Promise<void> {
   let server: Server;
   try {
     const { address } = database;
-    const { engine, secret, hasApps } = await prepare(config, address, log);
-    log.info({ engine: engine.description }, 'Starting');
+    const { storage, secret, hasApps } = await prepare(config, address, log);
+    log.info({ engine: storage.description }, 'Starting');
     server =
       config.WORKERS > 1
         ? await Workers.start({ config, address, log })
-        : await startService({ config, address, engine, secret, log });
-    announce(config, server, engine.description, hasApps);
+        : await startService({ config, address, storage, secret, log });
+    announce(config, server, storage.description, hasApps);
   } catch (error) {
     await database.close();
     throw error;
@@ -69,18 +68,18 @@ async function prepare(
   config: Config,
   address: DatabaseAddress,
   log: Logger,
-): Promise<{ engine: EngineChoice; secret: Secret; hasApps: boolean }> {
+): Promise<{ storage: Storage; secret: Secret; hasApps: boolean }> {
   const sql = connect(address, { connections: 1, name: 'tidemark start' });
   try {
-    const engine = await chooseEngine(sql);
-    if (engine.note !== null) log.info(engine.note);
-    const { applied } = await migrate(sql, engine.engine);
+    const storage = await openStorage(sql);
+    if (storage.note !== null) log.info(storage.note);
+    const { applied } = await storage.migrate(sql);
     if (applied.length > 0) log.info({ applied }, 'The schema was brought up to date');
     const secret = await openSecret({ configured: config.SECRET, dataDir: config.DATA_DIR });
     await checkFingerprint(sql, secret, log);
     if (config.WORKERS > 1) await checkConnections(config, sql);
     const [installation] = await sql<{ hasApps: boolean }[]>`SELECT EXISTS (SELECT FROM apps) AS "hasApps"`;
-    return { engine, secret, hasApps: installation?.hasApps ?? false };
+    return { storage, secret, hasApps: installation?.hasApps ?? false };
   } finally {
     // An open connection would keep a refused start from ending.
     await sql.end();

@@ -3,9 +3,8 @@ import type { Writable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { createGzip } from 'node:zlib';
 import type { Command } from 'commander';
-import { migrate } from '../storage/migrate.ts';
+import { openCopyClient } from '../storage/copy-client.ts';
 import { formatFields } from './output.ts';
-import { openCopyClient } from './transfer/copy-client.ts';
 import { type Installation, withInstallation } from './transfer/installation.ts';
 import { writeWholeFile } from './transfer/output-file.ts';
 import { grouped, megabytes, Progress } from './transfer/progress.ts';
@@ -42,8 +41,8 @@ export function addBackupCommand(program: Command): void {
     });
 }
 
-async function runBackup({ address, engine, sql }: Installation, file: string): Promise<BackupResult> {
-  await migrate(sql, engine);
+async function runBackup({ address, storage, sql }: Installation, file: string): Promise<BackupResult> {
+  await storage.migrate(sql);
   const startedAt = performance.now();
   const progress = new Progress(process.stderr, () => performance.now());
   const client = await openCopyClient(address, 'tidemark backup');
@@ -60,7 +59,7 @@ async function runBackup({ address, engine, sql }: Installation, file: string): 
       text: `${grouped(sofar.events)} of ${grouped(total)} events, ${megabytes(bytes)}`,
     }));
   async function* parts(): AsyncGenerator<Buffer> {
-    counts = yield* writeBackup({ client, engine, now: Date.now(), onProgress });
+    counts = yield* writeBackup({ storage, client, now: Date.now(), onProgress });
   }
   try {
     if (file === '-') await pipeline(parts, gzip, process.stdout, { end: false });

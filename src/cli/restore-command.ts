@@ -4,13 +4,12 @@ import { stat } from 'node:fs/promises';
 import { createGunzip } from 'node:zlib';
 import type { Command } from 'commander';
 import { OperatorError } from '../errors.ts';
+import { openCopyClient } from '../storage/copy-client.ts';
 import { formatFields } from './output.ts';
 import { BackupReader } from './transfer/backup-format.ts';
-import { openCopyClient } from './transfer/copy-client.ts';
 import { type Installation, withInstallation } from './transfer/installation.ts';
 import { grouped, megabytes, Progress } from './transfer/progress.ts';
 import { type RestoreCounts, restoreBackup } from './transfer/restore-backup.ts';
-import { settleCounts } from './transfer/settle-counts.ts';
 
 const HELP = `
 The database must be empty, or just migrated; all of the backup comes into it, or nothing. Give the service the
@@ -39,7 +38,7 @@ export function addRestoreCommand(program: Command): void {
     });
 }
 
-async function runRestore({ address, engine, sql }: Installation, file: string): Promise<RestoreResult> {
+async function runRestore({ address, storage, sql }: Installation, file: string): Promise<RestoreResult> {
   const startedAt = performance.now();
   const size = file === '-' ? null : await sizeOf(file);
   const input = file === '-' ? process.stdin : createReadStream(file, { highWaterMark: CHUNK_BYTES });
@@ -57,9 +56,9 @@ async function runRestore({ address, engine, sql }: Installation, file: string):
   try {
     const counts = await restoreBackup({
       reader: new BackupReader(gunzip),
+      storage,
       client,
       sql,
-      engine,
       onProgress: () =>
         progress.update(() => ({
           fraction: size === null ? null : Math.min(1, bytes / size),
@@ -67,7 +66,7 @@ async function runRestore({ address, engine, sql }: Installation, file: string):
         })),
     });
     progress.update(() => ({ fraction: 1, text: 'bringing the counts up to date' }));
-    await settleCounts(sql, engine, Date.now());
+    await storage.settleCounts(sql, Date.now());
     return { ...counts, seconds: Math.round(performance.now() - startedAt) / 1_000 };
   } finally {
     progress.end();

@@ -1,6 +1,6 @@
 /** Findings about the database. Facts in, findings out: nothing is asked here. */
 import { connectionsOf } from '../../service.ts';
-import type { DatabaseFacts } from './database-facts.ts';
+import type { DatabaseFacts } from '../../storage/storage.ts';
 import type { Facts } from './facts.ts';
 import { type Finding, note, ok, problem, warning } from './finding.ts';
 import { isLoopback } from './settings-checks.ts';

@@ -1,5 +1,6 @@
 /** What the writer adds to the counts on PostgreSQL: deltas, by insert alone, so that writers never wait for one another. */
-import { type AcceptedEvent, MINUTE_MS } from '../write/accepted-event.ts';
+import { MINUTE_MS } from '../counts/levels.ts';
+import type { AcceptedEvent } from '../write/accepted-event.ts';
 import type { CopyMessages } from '../write/copy-messages.ts';
 import type { EngineWrites } from '../write/engine-writes.ts';
 
@@ -28,7 +29,7 @@ function copyDeltas(events: readonly AcceptedEvent[], into: CopyMessages): void 
       for (const [typeId, count] of types) into.deltaRow(appId, typeId, bucket, count);
 }
 
-export const POSTGRES_WRITES: EngineWrites = {
+export const writes: EngineWrites = {
   changes: 'count_deltas (app_id, type_id, bucket, count)',
   copyChanges: copyDeltas,
   changesOfInserted: `

@@ -1,12 +1,12 @@
 import { describe, expect, test } from 'vitest';
 import { findings } from '../../../src/cli/doctor/checks.ts';
-import type { DatabaseFacts } from '../../../src/cli/doctor/database-facts.ts';
 import type { Facts } from '../../../src/cli/doctor/facts.ts';
 import type { Level } from '../../../src/cli/doctor/finding.ts';
 import type { MachineFacts } from '../../../src/cli/doctor/machine-facts.ts';
 import type { RedisFacts } from '../../../src/cli/doctor/redis-facts.ts';
 import type { ServiceFacts } from '../../../src/cli/doctor/service-facts.ts';
 import { readConfig, type SettingName } from '../../../src/config.ts';
+import type { DatabaseFacts } from '../../../src/storage/storage.ts';
 
 const DAY_MS = 86_400_000;
 const GIBIBYTE = 1_073_741_824;

@@ -5,6 +5,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { Follower, type Watcher } from '../../../src/read/live/follower.ts';
 import type { Sql } from '../../../src/storage/connect.ts';
 import { ensurePartitions } from '../../../src/storage/postgres/maintenance.ts';
+import { openStorage } from '../../../src/storage/storage.ts';
 import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { until } from '../../support/service.ts';
@@ -36,7 +37,7 @@ describe.each(availableEngines())('on %s', (engine) => {
     messages = [];
     let time = 0;
     follower = new Follower({
-      sql,
+      events: (await openStorage(sql)).reader(sql),
       appId: APP,
       now: Date.now,
       monotonic: () => {
@@ -50,7 +51,7 @@ describe.each(availableEngines())('on %s', (engine) => {
       send: (bytes) => {
         const text = bytes.toString();
         const event = /^event: (\w+)$/m.exec(text)?.[1];
-        if (event === undefined) return; // The position alone.
+        if (event === undefined) return; // The cursor alone.
         const data = /^data: (.*)$/m.exec(text)?.[1] ?? '{}';
         const { events = [] } = JSON.parse(data) as { events?: { id: string }[] };
         messages.push({ event, ids: events.map(({ id }) => id) });

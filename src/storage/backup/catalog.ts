@@ -1,15 +1,45 @@
-/** What of a database belongs into a backup, read from its catalog: a table that a later migration adds comes by itself. */
+/** What of a database belongs in a backup, read from its catalog: a table that a later migration adds is included. */
 import type pg from 'pg';
-import type { Engine } from '../../storage/engine.ts';
+import type { COARSE_LEVELS } from '../counts/levels.ts';
+import type { StorageEngine } from '../storage-engine.ts';
+
+/** Rows of one kind, in COPY's text format. */
+export type RowSection =
+  | { readonly section: 'table'; readonly table: string; readonly columns: readonly string[] }
+  /** Events of an interval. */
+  | ({ readonly section: 'events'; readonly columns: readonly string[] } & TimeBounds)
+  /** Counts that have outlived their rows. */
+  | { readonly section: 'counts'; readonly level: CoarseLevelName; readonly columns: readonly string[] };
+
+/** `[from, until)` as ISO 8601. */
+export interface TimeBounds {
+  readonly from: string;
+  readonly until: string;
+}
+
+export type CoarseLevelName = (typeof COARSE_LEVELS)[number]['name'];
+
+/** The value of an identity column's sequence. */
+export interface SequenceValue {
+  readonly table: string;
+  readonly column: string;
+  readonly last: string;
+}
 
 export interface BackupTable {
   readonly name: string;
   readonly columns: readonly string[];
 }
 
+export const EVENT_COLUMNS = ['id', 'app_id', 'type_id', 'created_at', 'payload'] as const;
+export const COUNT_COLUMNS = ['app_id', 'type_id', 'bucket', 'count'] as const;
+
+/** Rows of `installation` that belong to a database, not to its content. */
+export const OWN_FACTS = "name IN ('engine', 'id')";
+
 /**
- * What is not copied as it is: events come by their time, and all else here is made from them anew. Of the counts, those
- * that have outlived their rows come apart.
+ * Tables that are not copied as they are: events are copied by time, and the others are computed from them. Counts that
+ * have outlived their rows have sections of their own.
  */
 export const DERIVED_TABLES: ReadonlySet<string> = new Set([
   'schema_migrations',
@@ -25,15 +55,7 @@ export const DERIVED_TABLES: ReadonlySet<string> = new Set([
   'stale_buckets',
 ]);
 
-export const EVENT_COLUMNS = ['id', 'app_id', 'type_id', 'created_at', 'payload'] as const;
-
-/** A stretch of time that holds events, as ISO 8601; `until` is not included. */
-export interface Stretch {
-  readonly from: string;
-  readonly until: string;
-}
-
-/** The tables of our schema, each behind those that it refers to. */
+/** The tables of our schema, each after those that it refers to. */
 export async function readTables(client: pg.Client): Promise<BackupTable[]> {
   const { rows } = await client.query<{ name: string; columns: string[]; parents: string[] }>(`
     SELECT class.relname AS name,
@@ -58,11 +80,9 @@ export async function readTables(client: pg.Client): Promise<BackupTable[]> {
   return ordered;
 }
 
-/** Where each identity column goes on; those never used are left out. */
-export async function readSequences(
-  client: pg.Client,
-): Promise<{ table: string; column: string; last: string }[]> {
-  const { rows } = await client.query<{ table: string; column: string; last: string }>(
+/** The last values of identity columns; those never used are left out. */
+export async function readSequences(client: pg.Client): Promise<SequenceValue[]> {
+  const { rows } = await client.query<SequenceValue>(
     `
     SELECT * FROM (
       SELECT relname AS table, attname AS column,
@@ -75,25 +95,21 @@ export async function readSequences(
   return rows;
 }
 
-/** Partitions or chunks of events from the boundary on, in order of time. */
-export async function readStretches(client: pg.Client, engine: Engine, boundary: string): Promise<Stretch[]> {
-  const parts =
-    engine === 'timescale'
-      ? `SELECT range_start AS start, range_end AS finish FROM timescaledb_information.chunks
-          WHERE hypertable_schema = current_schema() AND hypertable_name = 'events'`
-      : `SELECT to_date(right(relname, 8), 'YYYYMMDD')::timestamp AT TIME ZONE 'UTC' AS start,
-                (to_date(right(relname, 8), 'YYYYMMDD') + 1)::timestamp AT TIME ZONE 'UTC' AS finish
-           FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid
-          WHERE inhparent = 'events'::regclass AND relname ~ '^events_[0-9]{8}$'`;
+/** The intervals of partitions or chunks of events from the boundary on, in order of time. */
+export async function readEventIntervals(
+  client: pg.Client,
+  { eventIntervals }: StorageEngine,
+  boundary: string,
+): Promise<TimeBounds[]> {
   const { rows } = await client.query<{ from: Date; until: Date }>(
-    `SELECT greatest(start, $1::timestamptz) AS from, finish AS until FROM (${parts}) parts
+    `SELECT greatest(start, $1::timestamptz) AS from, finish AS until FROM (${eventIntervals}) intervals
       WHERE finish > $1::timestamptz ORDER BY start`,
     [boundary],
   );
   return rows.map(({ from, until }) => ({ from: from.toISOString(), until: until.toISOString() }));
 }
 
-/** Names as SQL identifiers, with commas. */
+/** Names as SQL identifiers, separated by commas. */
 export function identifiers(names: readonly string[]): string {
   return names.map((name) => `"${name.replaceAll('"', '""')}"`).join(', ');
 }

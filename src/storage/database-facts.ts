@@ -1,7 +1,9 @@
-/** What the database tells, with the service's ordinary rights and without changing anything. */
-import type { Sql } from '../../storage/connect.ts';
-import { chooseEngine, type Engine } from '../../storage/engine.ts';
-import { readMigrations } from '../../storage/migrate.ts';
+/** Facts about the database for the doctor, read with the service's ordinary rights and without changing anything. */
+import type { Sql } from './connect.ts';
+import { DAYS } from './counts/levels.ts';
+import type { Engine } from './engine.ts';
+import { readMigrations } from './migrate.ts';
+import type { StorageEngine } from './storage-engine.ts';
 
 export interface DatabaseFacts {
   /** Names and versions, for people. */
@@ -15,13 +17,13 @@ export interface DatabaseFacts {
   /** Whether this connection is encrypted. */
   readonly isEncrypted: boolean;
   readonly isReadOnly: boolean;
-  /** Connections of everybody, now. */
+  /** Connections of all clients, now. */
   readonly connections: number;
   /** Partitions or chunks of the events table. */
   readonly partitions: number;
   /** Age in seconds of the oldest transaction that this role can see. */
   readonly oldestTransactionSeconds: number;
-  /** Names of replication slots that nobody reads: they keep the write-ahead log on the disk. */
+  /** Names of replication slots without a reader: they keep the write-ahead log on the disk. */
   readonly idleSlots: readonly string[];
   /** How far the database's clock is ahead of ours, in milliseconds, and how far that may be wrong. */
   readonly clockAheadMs: number;
@@ -35,9 +37,9 @@ export interface DatabaseFacts {
   readonly eventsOfWeek: number;
   /** Events dated more than a day ahead. */
   readonly eventsInFuture: number;
-  /** Counts that wait to be folded, or marks of buckets that wait to be refreshed. */
+  /** Deltas that wait to be folded, or marks of buckets that wait to be refreshed. */
   readonly upkeepBacklog: number;
-  /** Milliseconds since 1970 before which nothing is readable; null where everything is. */
+  /** The retention boundary in milliseconds since 1970; null where everything can be read. */
   readonly readableFrom: number | null;
 }
 
@@ -54,19 +56,26 @@ const SETTINGS = [
   'superuser_reserved_connections',
 ] as const;
 
-/** Reads them; null where the database has no schema yet. */
-export async function databaseFacts(sql: Sql): Promise<DatabaseFacts | null> {
+/** Whether the database has a schema. Asking changes nothing. */
+export async function hasSchema(sql: Sql): Promise<boolean> {
   const [schema] = await sql<{ there: boolean }[]>`SELECT to_regclass('retention') IS NOT NULL AS there`;
-  if (schema?.there !== true) return null;
-  const { engine, description } = await chooseEngine(sql);
+  return schema?.there === true;
+}
+
+/** @param description names and versions of the engine */
+export async function readDatabaseFacts(
+  sql: Sql,
+  engine: StorageEngine,
+  description: string,
+): Promise<DatabaseFacts> {
   return {
-    engine,
+    engine: engine.name,
     description,
-    pendingMigrations: await pendingMigrations(sql, engine),
+    pendingMigrations: await pendingMigrations(sql, engine.name),
     ...(await serverFacts(sql)),
     ...(await clockFacts(sql)),
     ...(await dataFacts(sql)),
-    upkeepBacklog: await backlog(sql, engine),
+    upkeepBacklog: await engine.unsettled(sql),
   };
 }
 
@@ -105,7 +114,7 @@ async function serverFacts(sql: Sql): Promise<ServerFacts> {
   return row;
 }
 
-/** The database's clock between two readings of ours: it can be off by as much as half of the time between them. */
+/** The database's clock between two readings of ours: the error is at most half of the time between them. */
 async function clockFacts(sql: Sql): Promise<Pick<DatabaseFacts, 'clockAheadMs' | 'clockErrorMs'>> {
   const before = Date.now();
   const [row] = await sql<
@@ -126,22 +135,13 @@ async function dataFacts(sql: Sql): Promise<DataFacts> {
     SELECT (SELECT value FROM installation WHERE name = 'secret_fingerprint')          AS "secretFingerprint",
            (SELECT count(*)::int FROM users)                                           AS accounts,
            pg_database_size(current_database())::float8                                AS bytes,
-           (SELECT coalesce(sum(count), 0)::float8 FROM events_per_day, retention
+           (SELECT coalesce(sum(count), 0)::float8 FROM ${sql(DAYS.view)}, retention
              WHERE type_id = 0 AND bucket >= date_trunc('day', readable_from, 'UTC'))  AS events,
-           (SELECT coalesce(sum(count), 0)::float8 FROM events_per_day, today
+           (SELECT coalesce(sum(count), 0)::float8 FROM ${sql(DAYS.view)}, today
              WHERE type_id = 0 AND bucket >= start - interval '7 days' AND bucket < start) AS "eventsOfWeek",
            (SELECT count(*)::float8 FROM events WHERE created_at > now() + interval '1 day')  AS "eventsInFuture",
            (SELECT (extract(epoch FROM nullif(readable_from, '-infinity')) * 1000)::float8 FROM retention)
                                                                                        AS "readableFrom"`;
   if (row === undefined) throw new Error('A SELECT without FROM has a row.');
   return row;
-}
-
-async function backlog(sql: Sql, engine: Engine): Promise<number> {
-  const [row] =
-    engine === 'timescale'
-      ? await sql<{ waiting: number }[]>`
-          SELECT count(*)::float8 AS waiting FROM stale_buckets WHERE bucket < now() - interval '1 hour'`
-      : await sql<{ waiting: number }[]>`SELECT count(*)::float8 AS waiting FROM count_deltas`;
-  return row?.waiting ?? 0;
 }

@@ -1,10 +1,10 @@
-/** A connection for COPY in both directions. It is `pg`: the pool's client never reports a COPY that fails. */
+/** A connection for COPY in both directions. It uses `pg`: the pool's client never reports a COPY that fails. */
 import pg from 'pg';
-import { type DatabaseAddress, SESSION_PARAMETERS } from '../../storage/connect.ts';
+import { type DatabaseAddress, SESSION_PARAMETERS } from './connect.ts';
 
 const PARAMETERS = {
   ...SESSION_PARAMETERS,
-  // A table is copied in one statement, and takes the time that it takes.
+  // A whole table is copied in one statement, however long that takes.
   statement_timeout: '0',
   idle_in_transaction_session_timeout: '0',
   // What COPY writes is read by another server.
@@ -13,7 +13,7 @@ const PARAMETERS = {
   client_encoding: 'UTF8',
 };
 
-/** Connects. Whoever waits for an answer when the connection breaks is told so; nobody else is. */
+/** Connects. A connection that breaks rejects the query that waits for an answer, and nothing else. */
 export async function openCopyClient(address: DatabaseAddress, name: string): Promise<pg.Client> {
   const client = new pg.Client({
     ...('url' in address ? { connectionString: address.url } : address),
