@@ -84,11 +84,9 @@ export function safeNext(next: string | null, origin: string): string {
   const path = next?.startsWith('/') ? localPath(next, origin) : null;
   // Resolved twice: a path whose dots are gone may name another host, as `/..//evil.example` does.
   const again = path === null ? null : localPath(path, origin);
-  return again === null || again !== path || SIGN_IN.test(path) ? '/' : path;
+  // Going on to the sign-in page would stay there.
+  return path === null || again !== path || path.startsWith('/sign-in') ? '/' : path;
 }
-
-/** Going on to it would stay there. */
-const SIGN_IN = /^\/sign-in\/*(\?|$)/;
 
 /** Path and query of an address as the browser resolves it; null where they lead to another origin. */
 function localPath(address: string, origin: string): string | null {

@@ -27,11 +27,13 @@ import { LiveFeeds } from './read/live/live-feeds.ts';
 import { liveRoute } from './read/live/live-route.ts';
 import type { SignInStats } from './service-metrics.ts';
 import { breakConnections, connect, type DatabaseAddress, endPool } from './storage/connect.ts';
+import type { Storage } from './storage/storage.ts';
 import { readVersion } from './version.ts';
 
 export interface DashboardOptions {
   readonly config: Config;
   readonly address: DatabaseAddress;
+  readonly storage: Storage;
   readonly secret: Secret;
   readonly log: Logger;
   /** Milliseconds since 1970. */
@@ -71,9 +73,10 @@ const DAY_MS = 86_400_000;
 const HOUR_MS = 3_600_000;
 
 export async function createDashboard(options: DashboardOptions): Promise<Dashboard> {
-  const { config, address, secret, log, wall, monotonic, assets = BUILT } = options;
+  const { config, address, storage, secret, log, wall, monotonic, assets = BUILT } = options;
   const publicUrl = config.PUBLIC_URL;
   const sql = connect(address, { connections: CONNECTIONS, name: 'tidemark dashboard' });
+  const events = storage.reader(sql);
   const passwords = new Passwords({ now: monotonic, log });
   const background = new Background(log);
   const authLog = new AuthLog({ log, now: monotonic });
@@ -104,7 +107,7 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
   const accessSql = connect(address, { connections: 1, name: 'tidemark live access' });
   const pools = [sql, liveSql, accessSql];
   const feeds = new LiveFeeds({
-    sql: liveSql,
+    events: storage.reader(liveSql),
     accessSql,
     validSessions: (digests) => sessions.findValid(accessSql, digests),
     most: {
@@ -141,6 +144,7 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
     ...appRoutes({
       api,
       sql,
+      events,
       secret,
       maxTypesPerApp: config.MAX_EVENT_TYPES_PER_APP,
       maxAppsPerAccount: allowed === 'open' ? config.MAX_APPS_PER_ACCOUNT : 0,
@@ -151,7 +155,7 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
     ...memberRoutes({ api, sql, mailer, wall, monotonic }),
     memberRemovalRoute({ api, sql }),
     liveRoute({ api, feeds }),
-    ...dashboardReadRoutes({ api, sql, maxPageBytes: config.MAX_PAGE_BYTES, now: wall }),
+    ...dashboardReadRoutes({ api, sql, events, maxPageBytes: config.MAX_PAGE_BYTES, now: wall }),
   ];
   try {
     routes.push(...(await assetRoutes(assets)));

@@ -6,14 +6,14 @@ import { checkFingerprint, openSecret, type Secret } from './apps/secret.ts';
 import { isWorker, serveAsWorker } from './cluster/worker.ts';
 import { Workers } from './cluster/workers.ts';
 import type { Config } from './config.ts';
+import { commandPrefix, isContainerImage } from './container.ts';
 import { OperatorError } from './errors.ts';
 import { checkTransport } from './http/server.ts';
 import { createLog } from './log.ts';
 import { connectionsOf, type Service, startService } from './service.ts';
 import { connect, type DatabaseAddress, type Sql, surviveLostConnections } from './storage/connect.ts';
-import { chooseEngine, type EngineChoice } from './storage/engine.ts';
-import { migrate } from './storage/migrate.ts';
 import { openDatabase } from './storage/open.ts';
+import { openStorage, type Storage } from './storage/storage.ts';
 
 /** What serves: this process itself, or its workers. */
 type Server = Pick<Service, 'port' | 'transport' | 'setupPath' | 'stop'>;
@@ -36,13 +36,13 @@ export async function serve(config: Config): Promise<void> {
   let server: Server;
   try {
     const { address } = database;
-    const { engine, secret, hasApps } = await prepare(config, address, log);
-    log.info({ engine: engine.description }, 'Starting');
+    const { storage, secret, hasApps } = await prepare(config, address, log);
+    log.info({ engine: storage.description }, 'Starting');
     server =
       config.WORKERS > 1
         ? await Workers.start({ config, address, log })
-        : await startService({ config, address, engine, secret, log });
-    announce(config, server, engine.description, hasApps);
+        : await startService({ config, address, storage, secret, log });
+    announce(config, server, storage.description, hasApps);
   } catch (error) {
     await database.close();
     throw error;
@@ -69,18 +69,18 @@ async function prepare(
   config: Config,
   address: DatabaseAddress,
   log: Logger,
-): Promise<{ engine: EngineChoice; secret: Secret; hasApps: boolean }> {
+): Promise<{ storage: Storage; secret: Secret; hasApps: boolean }> {
   const sql = connect(address, { connections: 1, name: 'tidemark start' });
   try {
-    const engine = await chooseEngine(sql);
-    if (engine.note !== null) log.info(engine.note);
-    const { applied } = await migrate(sql, engine.engine);
+    const storage = await openStorage(sql);
+    if (storage.note !== null) log.info(storage.note);
+    const { applied } = await storage.migrate(sql);
     if (applied.length > 0) log.info({ applied }, 'The schema was brought up to date');
     const secret = await openSecret({ configured: config.SECRET, dataDir: config.DATA_DIR });
     await checkFingerprint(sql, secret, log);
     if (config.WORKERS > 1) await checkConnections(config, sql);
     const [installation] = await sql<{ hasApps: boolean }[]>`SELECT EXISTS (SELECT FROM apps) AS "hasApps"`;
-    return { engine, secret, hasApps: installation?.hasApps ?? false };
+    return { storage, secret, hasApps: installation?.hasApps ?? false };
   } finally {
     // An open connection would keep a refused start from ending.
     await sql.end();
@@ -117,19 +117,22 @@ function untilSignal(): Promise<string> {
 /** For the person who has just started it: where it is, and what to type next. */
 function announce(config: Config, server: Server, engine: string, hasApps: boolean): void {
   const host = config.HOST.includes(':') ? `[${config.HOST}]` : config.HOST;
+  const inImage = isContainerImage();
   const place = config.DATABASE_URL === '' ? `, embedded in ${shortPath(config.DATA_DIR)}` : '';
   const transport = server.transport === 'uws' ? 'uWebSockets.js' : 'node:http';
   const processes = config.WORKERS > 1 ? ` in ${config.WORKERS} processes` : '';
   const next = hasApps ? 'app list' : 'app create --name "My app"';
+  // The port of the container is the published one in docker-compose.yml.
   const local = ['0.0.0.0', '[::]'].includes(host) ? 'localhost' : host;
   const base = config.PUBLIC_URL === '' ? `http://${local}:${server.port}` : config.PUBLIC_URL;
+  const address = inImage ? base : `http://${host}:${server.port}`;
   const people =
     server.setupPath === null
       ? `  Dashboard: ${base}\n\n`
       : `  Make the first account, within 7 days:\n    ${base}${server.setupPath}\n\n`;
   process.stdout.write(
-    `\n  Tidemark listens on http://${host}:${server.port}\n  ${engine}${place}; ${transport}${processes}\n\n${people}` +
-      `  Next, in another terminal:\n    npm run -s tidemark -- ${next}\n\n`,
+    `\n  Tidemark listens on ${address}\n  ${engine}${place}; ${transport}${processes}\n\n${people}` +
+      `  Next, in another terminal:\n    ${commandPrefix(process.env)} ${next}\n\n`,
   );
 }
 

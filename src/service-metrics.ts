@@ -165,7 +165,7 @@ function registerLimits(metrics: Metrics, stats: () => SharedLimitsStats): void 
 function registerSignIns(metrics: Metrics, stats: () => SignInStats): void {
   metrics.gauge(
     'tidemark_password_hashes_waiting',
-    'Password hashes that wait for their turn; two are computed at a time.',
+    'Password hashes that wait for their turn.',
     () => stats().passwords.waiting,
   );
   metrics.counter(

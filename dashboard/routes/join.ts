@@ -120,18 +120,15 @@ function Invited({ token = '' }: { readonly token?: string }): VNode {
       <${ProblemBox} problem=${accept.problem} />
     <//>`;
   }
-  const signIn = `/sign-in?next=${encodeURIComponent(path)}`;
-  if (session.value?.signup === 'closed') {
-    return html`<${Narrow} title="Invitation">${intro}
-      <a class="button primary" href=${signIn}>Sign in to accept</a>
-    <//>`;
-  }
   return html`<${Narrow} title="Invitation">${intro}
-    <${Form} class="stacked" action=${join} submit="Create the account and join">
-      <${Field} label="E-mail" name="email" type="email" autocomplete="username" defaultValue=${email} />
-      <${PasswordField} />
-    <//>
-    <p class="links"><a href=${signIn}>Sign in with an account to accept</a></p>
+    ${
+      session.value?.signup !== 'closed' &&
+      html`<${Form} class="stacked" action=${join} submit="Create the account and join">
+        <${Field} label="E-mail" name="email" type="email" autocomplete="username" defaultValue=${email} />
+        <${PasswordField} />
+      <//>`
+    }
+    <p class="links"><a href=${`/sign-in?next=${encodeURIComponent(path)}`}>Sign in to accept with an account</a></p>
   <//>`;
 }
 

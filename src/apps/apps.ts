@@ -5,6 +5,7 @@ import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
 import { checkName } from '../accounts/name.ts';
 import { lockUser } from '../accounts/users.ts';
 import type { Sql, Transaction } from '../storage/connect.ts';
+import { markAppDeleted } from '../storage/storage.ts';
 import { createPublicId } from '../token-text.ts';
 import { issueLoggingToken } from './logging-tokens.ts';
 import type { Secret } from './secret.ts';
@@ -83,7 +84,7 @@ export async function renameApp(sql: Sql, change: { appId: number; name: string;
 
 /**
  * Removes an app with its types, tokens and members, at once. Its events are unreadable from then on; their rows go in
- * the background (maintenance.ts).
+ * the background.
  * @param deletion.appId   internal id
  * @param deletion.confirm the app's name, as its owner typed it
  * @throws AccountError CONFIRMATION_MISMATCH, APP_NOT_FOUND
@@ -110,7 +111,7 @@ export async function deleteApp(
        WHERE id IN (SELECT token_id FROM resource_token_apps WHERE app_id = ${appId})
          AND NOT EXISTS (SELECT FROM resource_token_apps WHERE token_id = resource_tokens.id AND app_id <> ${appId})`;
     await tx`DELETE FROM apps WHERE id = ${appId}`;
-    await tx`INSERT INTO deleted_apps (app_id) VALUES (${appId})`;
+    await markAppDeleted(tx, appId);
   });
 }
 

@@ -1,11 +1,10 @@
 /** An event's type, by the id or the name that its producer sent; a new name makes a new type. */
 
 import { Rejection } from '../errors.ts';
-import type { TypeReference } from '../ingest/parse/event-body.ts';
 import { BatchedLookup } from '../storage/batched-lookup.ts';
 import type { Sql } from '../storage/connect.ts';
 import { type CacheStats, LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
-import { getOrCreateEventType, type StoredType, TypeCounts } from './event-types.ts';
+import { getOrCreateEventTypes, type StoredType, TypeCounts, type TypeReference } from './event-types.ts';
 import { TypeCreation } from './type-creation.ts';
 
 export interface EventType {
@@ -52,8 +51,8 @@ export class EventTypes {
     this.#tooMany = new Rejection('tooManyEventTypes', `An app may have at most ${limit} event types.`);
     this.#names = new BatchedLookup((keys) => this.#findByNames(keys));
     this.#creation = new TypeCreation({
-      create: (appId, name) =>
-        getOrCreateEventType(options.sql, { appId, name, maxTypes: limit, counts: this.#counts }),
+      create: (appId, names) =>
+        getOrCreateEventTypes(options.sql, { appId, names, maxTypes: limit, counts: this.#counts }),
       limitPerMinute: options.newTypesPerMinute,
       now: options.monotonic,
     });

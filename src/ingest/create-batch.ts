@@ -1,6 +1,7 @@
 /** POST /v1/events: the steps of a batch, in the order in which they may refuse it or one of its events. */
 
 import type { EventType, EventTypes } from '../apps/event-type-lookup.ts';
+import type { TypeReference } from '../apps/event-types.ts';
 import type { LoggingTokens } from '../apps/logging-token-lookup.ts';
 import { Rejection } from '../errors.ts';
 import { ASK_FOR_BEARER, bearerToken } from '../http/bearer.ts';
@@ -17,7 +18,6 @@ import { IDEMPOTENCY_KEY, idempotencyKeyProblem, keyedRequest } from './idempote
 import type { IdempotentQueue } from './idempotent-queue.ts';
 import { type BatchLimits, isLineDelimited, readBatch } from './parse/batch-body.ts';
 import type { BatchEvent } from './parse/batch-event.ts';
-import type { TypeReference } from './parse/event-body.ts';
 import type { RetentionBoundary } from './retention-boundary.ts';
 import { nextTurn } from './turns.ts';
 

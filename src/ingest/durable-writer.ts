@@ -3,7 +3,7 @@ import type { Logger } from 'pino';
 import { Rejection } from '../errors.ts';
 import { Availability } from '../storage/availability.ts';
 import type { DatabaseAddress } from '../storage/connect.ts';
-import type { Engine } from '../storage/engine.ts';
+import type { Engine } from '../storage/storage.ts';
 import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
 import { EventWriter, type Outcomes } from '../storage/write/event-writer.ts';
 import { JOURNALING, REFUSING, REPLAYING } from '../storage/write/failures.ts';

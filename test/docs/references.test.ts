@@ -67,7 +67,7 @@ test.each(PAGES)('the npm scripts that %s names exist', (path) => {
 const OTHER_VARIABLES = [
   ...['APP_ID', 'LOGGING_TOKEN', 'RESOURCE_TOKEN'],
   ...['FAULT_ROUNDS', 'LAZYFS_HOME', 'POWER_CUTS', 'UPDATE_SCHEMA'],
-  ...['POSTGRES15_BIN', 'POSTGRES_URL', 'TIMESCALE_PG_HOME', 'TIMESCALE_URL'],
+  ...['POSTGRES15_BIN', 'TIMESCALE_PG_HOME', 'TIMESCALE_URL'],
 ];
 
 test.each(PAGES)('the variables that %s names are settings', (path) => {

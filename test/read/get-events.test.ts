@@ -7,6 +7,7 @@ import { SlidingLog } from '../../src/limits/sliding-log.ts';
 import { createGetEvents } from '../../src/read/get-events.ts';
 import { ReadSlots } from '../../src/read/read-slots.ts';
 import { ensurePartitions } from '../../src/storage/postgres/maintenance.ts';
+import { openStorage } from '../../src/storage/storage.ts';
 import { insertSelected } from '../../src/storage/write/insert-events.ts';
 import { type TestDatabase, testDatabase } from '../support/database.ts';
 import { exchangeLimits } from '../support/exchange-limits.ts';
@@ -36,11 +37,11 @@ beforeAll(async () => {
 });
 afterAll(() => database.drop());
 
-beforeEach(() => {
+beforeEach(async () => {
   const { sql } = database;
   const common = { sql, cacheMs: 1_000, now: () => AT };
   getEvents = createGetEvents({
-    sql,
+    events: (await openStorage(sql)).reader(sql),
     slots: new ReadSlots(4, 10),
     resourceTokens: new ResourceTokens({ ...common, onError: (error) => expect.unreachable(String(error)) }),
     limiter: new SlidingLog({ limit: READS_PER_MINUTE, now: () => 0 }),

@@ -1,7 +1,7 @@
 /** Who works with the app: added by e-mail, removed, and leaving by themselves. */
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
-import type { App, Invitation, Member } from '../../answers.ts';
+import type { Invitation, Member } from '../../answers.ts';
 import { call } from '../../api.ts';
 import { Confirm } from '../../components/confirm.ts';
 import { Copyable } from '../../components/copy.ts';
@@ -26,7 +26,7 @@ type Added =
   | { readonly invited: true; readonly link: string; readonly mailed: boolean };
 
 /** What is about to be taken away, once it is confirmed. */
-type Removal = { readonly member: Member } | { readonly invitation: Invitation };
+type Removal = Member | Invitation;
 
 export interface MembersProps extends SectionProps<MemberList> {
   /** Called after a removal, which may have ended tokens too. */
@@ -46,6 +46,11 @@ export function Members({ app, resource, onRemoved }: MembersProps): VNode {
     reload();
     onRemoved();
   };
+  const withdraw = useAction(async () => {
+    if (removal === null || 'userId' in removal) return;
+    await call('DELETE', `/api/apps/${app.appId}/invitations/${removal.invitationId}`);
+    removed();
+  });
   const about =
     'Maintainers see everything and make event types and resource tokens. The owner also renames, deletes, and decides who is here.';
   return html`<${Section} title="Members" about=${about}>
@@ -61,7 +66,7 @@ export function Members({ app, resource, onRemoved }: MembersProps): VNode {
             ${
               member.role !== 'owner' &&
               (isOwner || member.userId === me) &&
-              html`<button type="button" class="button quiet" aria-label=${member.userId === me ? undefined : `Remove ${member.email}`} onClick=${() => setRemoval({ member })}>${member.userId === me ? 'Leave' : 'Remove'}</button>`
+              html`<button type="button" class="button quiet" aria-label=${member.userId === me ? undefined : `Remove ${member.email}`} onClick=${() => setRemoval(member)}>${member.userId === me ? 'Leave' : 'Remove'}</button>`
             }
           </li>`,
         )}
@@ -71,31 +76,20 @@ export function Members({ app, resource, onRemoved }: MembersProps): VNode {
             <span class="spacer"></span>
             ${
               isOwner &&
-              html`<button type="button" class="button quiet" aria-label=${`Withdraw the invitation of ${invitation.email}`} onClick=${() => setRemoval({ invitation })}>Withdraw</button>`
+              html`<button type="button" class="button quiet" aria-label=${`Withdraw the invitation of ${invitation.email}`} onClick=${() => setRemoval(invitation)}>Withdraw</button>`
             }
           </li>`,
         )}
       </ul>`
     }
     ${isOwner && data && html`<${AddMember} path=${path} onAdded=${reload} />`}
-    ${removal && 'member' in removal && html`<${RemoveMember} app=${app} member=${removal.member} onRemoved=${removed} onClose=${close} />`}
-    ${removal && 'invitation' in removal && html`<${Withdraw} app=${app} invitation=${removal.invitation} onRemoved=${removed} onClose=${close} />`}
+    ${
+      removal &&
+      ('userId' in removal
+        ? html`<${RemoveMember} app=${app} member=${removal} onRemoved=${removed} onClose=${close} />`
+        : html`<${Confirm} title="Withdraw the invitation" action=${withdraw} onClose=${close}>The link that ${removal.email} was given stops working.<//>`)
+    }
   <//>`;
-}
-
-interface WithdrawProps {
-  readonly app: App;
-  readonly invitation: Invitation;
-  readonly onRemoved: () => void;
-  readonly onClose: () => void;
-}
-
-function Withdraw({ app, invitation, onRemoved, onClose }: WithdrawProps): VNode {
-  const action = useAction(async () => {
-    await call('DELETE', `/api/apps/${app.appId}/invitations/${invitation.invitationId}`);
-    onRemoved();
-  });
-  return html`<${Confirm} title="Withdraw the invitation" action=${action} onClose=${onClose}>The link that ${invitation.email} was given stops working.<//>`;
 }
 
 function AddMember({ path, onAdded }: { readonly path: string; readonly onAdded: () => void }): VNode {

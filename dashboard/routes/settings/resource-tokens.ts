@@ -55,7 +55,7 @@ export function ResourceTokens({ app, resource, members }: ResourceTokensProps):
         <tbody>${data.tokens.map(
           (token) => html`<tr key=${token.tokenId} class=${isOver(token) ? 'over' : ''}>
             <th scope="row">${token.name}${token.appIds.length > 1 && html` <span class="badge">${token.appIds.length} apps</span>`}</th>
-            <td>${creatorOf(token)}${isOrphan(token, members) && html` <span class="badge">no longer a member</span>`}</td>
+            <td>${token.createdBy?.email ?? 'the command line'}${isOrphan(token, members) && html` <span class="badge">no longer a member</span>`}</td>
             <td>${token.lastUsedAt === null ? 'never' : ago(Date.parse(token.lastUsedAt), Date.now())}</td>
             <td>${expiryText(token)}</td>
             <td class="number">${token.revokedAt === null && html`<button type="button" class="button quiet" aria-label=${`Revoke ${token.name}`} onClick=${() => setRevoking(token)}>Revoke</button>`}</td>
@@ -72,15 +72,10 @@ export function ResourceTokens({ app, resource, members }: ResourceTokensProps):
   <//>`;
 }
 
-function creatorOf({ createdBy }: ResourceToken): string {
-  return createdBy?.email ?? 'the command line';
-}
-
 /** Whether it is valid although its creator, who may still have its text, is not a member. */
 function isOrphan(token: ResourceToken, members: readonly Member[] | undefined): boolean {
-  const { createdBy } = token;
-  if (createdBy === null || members === undefined || isOver(token)) return false;
-  return !members.some(({ userId }) => userId === createdBy.userId);
+  const maker = token.createdBy?.userId;
+  return !(isOver(token) || maker === undefined || (members?.some(({ userId }) => userId === maker) ?? true));
 }
 
 /** Whether it has expired or was revoked. */

@@ -9,8 +9,7 @@ import { SlowDown } from '../../accounts/slow-down.ts';
 import { Rejection } from '../../errors.ts';
 import type { Route } from '../../http/route.ts';
 import type { Sql } from '../../storage/connect.ts';
-import { appSpan, appStats, typeTotals } from '../../storage/counts/app-stats.ts';
-import { isTimezone } from '../../storage/counts/timezone.ts';
+import { type EventReader, isTimezone } from '../../storage/storage.ts';
 import { createApp, deleteApp, renameApp } from '../apps.ts';
 import { createEventType, listEventTypes } from '../event-types.ts';
 import type { Secret } from '../secret.ts';
@@ -18,6 +17,7 @@ import type { Secret } from '../secret.ts';
 export interface AppRoutesOptions {
   readonly api: Api;
   readonly sql: Sql;
+  readonly events: EventReader;
   readonly secret: Secret;
   readonly maxTypesPerApp: number;
   /** Apps that one account may own; 0 for any number. */
@@ -39,7 +39,7 @@ const NO_ZONE = new Rejection(
 const NO_ENTRY = new Rejection('invalidParameters', 'before must be the entryId of an entry.');
 
 export function appRoutes(options: AppRoutesOptions): readonly Route[] {
-  const { api, sql, secret, maxTypesPerApp, maxAppsPerAccount: maxApps, now } = options;
+  const { api, sql, events, secret, maxTypesPerApp, maxAppsPerAccount: maxApps, now } = options;
   // Each app has limits of its own: to delete and make apps in a loop must not be a way around them.
   const ofOwner = new SlowDown({ free: 2 * maxApps, longestMs: 60_000, now: options.monotonic });
   return [
@@ -47,8 +47,7 @@ export function appRoutes(options: AppRoutesOptions): readonly Route[] {
       const timezone = new URLSearchParams(exchange.query).get('timezone') || 'UTC';
       if (!isTimezone(timezone)) return NO_ZONE;
       const memberships = await listMemberships(sql, user);
-      const stats = await appStats(
-        sql,
+      const stats = await events.appStats(
         memberships.map(({ id }) => id),
         { timezone, now: now() },
       );
@@ -64,7 +63,7 @@ export function appRoutes(options: AppRoutesOptions): readonly Route[] {
       return done(made, { status: 201 });
     }),
     api.read('/api/apps/:appId', 'member', async ({ app: { id, ...app } }) =>
-      done({ ...app, ...(await appSpan(sql, id)) }),
+      done({ ...app, ...(await events.appSpan(id)) }),
     ),
     api.change('PATCH', '/api/apps/:appId', 'owner', NAME, async ({ app, by }, { name }) => {
       await renameApp(sql, { appId: app.id, name, by });
@@ -82,7 +81,7 @@ export function appRoutes(options: AppRoutesOptions): readonly Route[] {
       },
     ),
     api.read('/api/apps/:appId/types', 'member', async ({ app }) => {
-      const [types, totals] = await Promise.all([listEventTypes(sql, app.appId), typeTotals(sql, app.id)]);
+      const [types, totals] = await Promise.all([listEventTypes(sql, app.appId), events.typeTotals(app.id)]);
       return done({ types: types.map((type) => ({ ...type, total: totals.get(type.typeId) ?? 0 })) });
     }),
     api.change('POST', '/api/apps/:appId/types', 'member', NAME, async ({ app, by }, { name }) =>

@@ -1,6 +1,6 @@
 /** Findings about the database. Facts in, findings out: nothing is asked here. */
 import { connectionsOf } from '../../service.ts';
-import type { DatabaseFacts } from './database-facts.ts';
+import type { DatabaseFacts } from '../../storage/storage.ts';
 import type { Facts } from './facts.ts';
 import { type Finding, note, ok, problem, warning } from './finding.ts';
 import { isLoopback } from './settings-checks.ts';
@@ -78,7 +78,7 @@ function durability({ settings }: DatabaseFacts): Finding[] {
     : [ok('durability', 'fsync, full_page_writes and synchronous_commit are on'), ...found];
 }
 
-function role({ isSuperuser, isEncrypted }: DatabaseFacts, { config }: Facts): Finding[] {
+function role({ isSuperuser, isEncrypted }: DatabaseFacts, { config, machine }: Facts): Finding[] {
   if (config.DATABASE_URL === '') return [];
   const found: Finding[] = [];
   if (isSuperuser)
@@ -90,9 +90,11 @@ function role({ isSuperuser, isEncrypted }: DatabaseFacts, { config }: Facts): F
       ),
     );
   const { hostname } = new URL(config.DATABASE_URL);
+  // A name without a dot, in a container, is one of the network that Compose or Kubernetes makes.
+  const isNeighbor = machine.inImage && !hostname.includes('.') && !hostname.includes(':');
   if (!isEncrypted && hostname !== '' && !isLoopback(hostname.replace(/^\[|\]$/g, '')))
     found.push(
-      warning(
+      (isNeighbor ? note : warning)(
         'role',
         `the connection to the database on ${hostname} is not encrypted`,
         'Add ?sslmode=verify-full to DATABASE_URL, unless the network between is private.',

@@ -1,7 +1,9 @@
 /** The events of a batch: text → event, or the refusal that says what is wrong with it. */
 import { Ajv } from 'ajv';
 import type { FromSchema } from 'json-schema-to-ts';
+import type { TypeReference } from '../../apps/event-types.ts';
 import { Rejection } from '../../errors.ts';
+import { ownText } from '../../own-text.ts';
 import { parseEventTime } from '../event-time.ts';
 import {
   EVENT_FIELDS,
@@ -9,10 +11,9 @@ import {
   fieldsOf,
   payloadText,
   SLICE_CHARACTERS,
-  type TypeReference,
   typeReference,
 } from './event-body.ts';
-import { EventMembers, ownText } from './fast-event-parser.ts';
+import { EventMembers } from './fast-event-parser.ts';
 import { JsonScan } from './json-scan.ts';
 
 const EVENT_SCHEMA = {

@@ -1,13 +1,13 @@
-/** The live feeds of this process: who watches which app, for how long he may, and that he hears something now and then. */
+/** The live feeds of this process: which clients watch which app, for how long they may, and their heartbeats. */
 import type { Logger } from 'pino';
 import { Rejection } from '../../errors.ts';
 import type { AnswerStream, StreamAnswer } from '../../http/stream.ts';
 import type { Sql } from '../../storage/connect.ts';
-import { decodePosition } from '../../storage/feed-cursor.ts';
+import { decodeFeedCursor, type EventReader } from '../../storage/storage.ts';
 import { Follower, type Watcher } from './follower.ts';
 import * as messages from './messages.ts';
 
-/** Who wants to watch what. */
+/** A client and the app that it watches. */
 export interface Viewer {
   /** The session's digest. */
   readonly session: Buffer;
@@ -17,8 +17,8 @@ export interface Viewer {
 }
 
 export interface LiveFeedsOptions {
-  readonly sql: Sql;
-  /** For who may watch: apart from what they watch, so that nothing slow keeps a feed open whose access has ended. */
+  readonly events: EventReader;
+  /** For checks of access: apart from the reads, so that nothing slow keeps a feed open whose access has ended. */
   readonly accessSql: Sql;
   /** Of these sessions, those that are valid now. Asking is no use of them. */
   readonly validSessions: (digests: readonly Buffer[]) => Promise<ReadonlySet<string>>;
@@ -37,7 +37,7 @@ export interface FeedLimits {
   readonly ofAccount: number;
 }
 
-/** How often access is asked for again, and heartbeats are looked at. */
+/** How often access is checked, and heartbeats are due. */
 const BEAT_MS = 800;
 const HEARTBEAT_MS = 15_000;
 
@@ -67,7 +67,7 @@ export class LiveFeeds {
   open(viewer: Viewer, lastEventId: string): StreamAnswer | Rejection {
     const refusal = this.#refusal(viewer);
     if (refusal !== null) return refusal;
-    const from = lastEventId === '' ? 'fresh' : (decodePosition(lastEventId) ?? 'anew');
+    const from = lastEventId === '' ? 'fresh' : (decodeFeedCursor(lastEventId) ?? 'anew');
     return {
       status: 200,
       contentType: 'text/event-stream',
@@ -140,8 +140,8 @@ export class LiveFeeds {
   #followerOf(appId: number): Follower {
     const known = this.#followers.get(appId);
     if (known !== undefined) return known;
-    const { sql, log, wall, monotonic } = this.#options;
-    const follower = new Follower({ sql, appId, now: wall, monotonic, log });
+    const { events, log, wall, monotonic } = this.#options;
+    const follower = new Follower({ events, appId, now: wall, monotonic, log });
     this.#followers.set(appId, follower);
     return follower;
   }

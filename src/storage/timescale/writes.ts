@@ -1,5 +1,6 @@
 /** What the writer adds to the counts on TimescaleDB: marks of the minutes that its aggregates may lack rows of. */
-import { type AcceptedEvent, MINUTE_MS } from '../write/accepted-event.ts';
+import { MINUTE_MS } from '../counts/levels.ts';
+import type { AcceptedEvent } from '../write/accepted-event.ts';
 import type { CopyMessages } from '../write/copy-messages.ts';
 import type { EngineWrites } from '../write/engine-writes.ts';
 
@@ -12,7 +13,7 @@ function copyMarks(events: readonly AcceptedEvent[], into: CopyMessages): void {
   for (const minute of minutes) into.markRow(MINUTE_LEVEL, minute * MINUTE_MS);
 }
 
-export const TIMESCALE_WRITES: EngineWrites = {
+export const writes: EngineWrites = {
   changes: 'stale_buckets (level, bucket)',
   copyChanges: copyMarks,
   changesOfInserted: `SELECT DISTINCT ${MINUTE_LEVEL}, date_bin('1 minute', created_at, 'epoch') FROM inserted`,

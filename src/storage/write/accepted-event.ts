@@ -1,4 +1,5 @@
 /** What is written: events that have been accepted, whichever way they came. */
+import { DAY_MS, MINUTE_MS } from '../counts/levels.ts';
 
 /** One accepted event on its way into the table. */
 export interface AcceptedEvent {
@@ -12,9 +13,6 @@ export interface AcceptedEvent {
   /** The payload's JSON text. */
   readonly payload: string;
 }
-
-export const MINUTE_MS = 60_000;
-export const DAY_MS = 86_400_000;
 
 /** The number of the UTC day of a time in milliseconds since 1970. */
 export function dayOf(time: number): number {

@@ -1,7 +1,6 @@
 /** Counts rows that were copied into the events table as they are, as a restore does. */
 import type pg from 'pg';
-import type { Engine } from '../engine.ts';
-import { ENGINE_WRITES } from './engine-writes.ts';
+import type { EngineWrites } from './engine-writes.ts';
 
 /**
  * Counts the rows of an interval that the current transaction has written, in that transaction. To be called once for
@@ -10,7 +9,7 @@ import { ENGINE_WRITES } from './engine-writes.ts';
  */
 export async function countCopied(
   client: pg.Client,
-  engine: Engine,
+  writes: EngineWrites,
   interval: { readonly from: string; readonly until: string },
 ): Promise<void> {
   const { rows } = await client.query<{ counts: boolean }>(`
@@ -18,7 +17,7 @@ export async function countCopied(
                       AND tgname IN ('count_new_events', 'mark_stale_minutes')) AS counts`);
   // Up to schema 9 a trigger has done so.
   if (rows[0]?.counts === true) return;
-  const { changes, changesOfInserted } = ENGINE_WRITES[engine];
+  const { changes, changesOfInserted } = writes;
   await client.query(
     `WITH inserted AS (
        SELECT app_id, type_id, created_at FROM events

@@ -1,7 +1,4 @@
 /** How the engines differ where rows are written: in what counts them. */
-import type { Engine } from '../engine.ts';
-import { POSTGRES_WRITES } from '../postgres/writes.ts';
-import { TIMESCALE_WRITES } from '../timescale/writes.ts';
 import type { AcceptedEvent } from './accepted-event.ts';
 import type { CopyMessages } from './copy-messages.ts';
 
@@ -21,8 +18,3 @@ export interface EngineWrites {
   /** Settings of every session that writes. */
   readonly session: Readonly<Record<string, string>>;
 }
-
-export const ENGINE_WRITES: Readonly<Record<Engine, EngineWrites>> = {
-  postgres: POSTGRES_WRITES,
-  timescale: TIMESCALE_WRITES,
-};

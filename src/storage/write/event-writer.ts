@@ -4,10 +4,10 @@ import type { Rejection } from '../../errors.ts';
 import { Histogram, SECONDS_BOUNDS } from '../../metrics/histogram.ts';
 import type { DatabaseAddress } from '../connect.ts';
 import type { Engine } from '../engine.ts';
+import { ENGINES } from '../engines.ts';
 import { type AcceptedEvent, sizeOf } from './accepted-event.ts';
 import { CopyConnection } from './copy-connection.ts';
 import { COPY_COMMANDS, copyGroup } from './copy-group.ts';
-import { ENGINE_WRITES } from './engine-writes.ts';
 import { OUTCOME_UNKNOWN, POISON, REFUSING, type WriteTimeouts } from './failures.ts';
 import { GroupCommit, type GroupKind } from './group-commit.ts';
 import { columns, insertMissingValues } from './insert-events.ts';
@@ -50,7 +50,7 @@ export class EventWriter {
   constructor(options: EventWriterOptions) {
     this.#options = options;
     const { address, name = 'tidemark writer', timeouts = REFUSING, log, now } = options;
-    const engine = ENGINE_WRITES[options.engine];
+    const engine = ENGINES[options.engine].writes;
     this.#commit = new GroupCommit({ engine, timeouts, log, now });
     const insertMissing = insertMissingValues(engine);
     this.#kind = {

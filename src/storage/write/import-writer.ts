@@ -2,10 +2,10 @@
 import { OperatorError } from '../../errors.ts';
 import { type DatabaseAddress, errorCode } from '../connect.ts';
 import type { Engine } from '../engine.ts';
+import { ENGINES } from '../engines.ts';
 import { type AcceptedEvent, datesOf, sizeOf } from './accepted-event.ts';
 import { ConnectionLost, CopyConnection } from './copy-connection.ts';
 import { COPY_COMMANDS, copyGroup } from './copy-group.ts';
-import { ENGINE_WRITES } from './engine-writes.ts';
 import { backOff } from './failures.ts';
 import { type Attempt, GroupCommit, type GroupKind, type WriteLog } from './group-commit.ts';
 import { columns, insertMissingValues } from './insert-events.ts';
@@ -68,7 +68,7 @@ export class ImportWriter<Event extends AcceptedEvent> {
   constructor(options: ImportWriterOptions) {
     this.#options = options;
     const { address, timeoutMs } = options;
-    const engine = ENGINE_WRITES[options.engine];
+    const engine = ENGINES[options.engine].writes;
     const timeouts = { ...CONNECTION_TIMEOUTS, unreachableMs: timeoutMs, retryMs: timeoutMs };
     this.#connection = new CopyConnection(address, 'tidemark import', timeouts, {
       ...SESSION,
@@ -150,7 +150,7 @@ export class ImportWriter<Event extends AcceptedEvent> {
       .map((event) => ({ event, reason: { boundary } }));
     if (kept.length === 0) return { imported: 0, skipped: 0, refused };
     if (!uncertain && !this.#merging) {
-      const engine = ENGINE_WRITES[this.#options.engine];
+      const engine = ENGINES[this.#options.engine].writes;
       await this.#connection.copy(copyGroup(engine, kept), COPY_COMMANDS);
       return { imported: kept.length, skipped: 0, refused };
     }
@@ -166,7 +166,7 @@ export class ImportWriter<Event extends AcceptedEvent> {
 
   /** Makes room for the days that are new: COPY would send a whole group to find the first of them missing. */
   async #makeRoom(events: readonly Event[]): Promise<void> {
-    if (ENGINE_WRITES[this.#options.engine].makeRoom === null) return;
+    if (ENGINES[this.#options.engine].writes.makeRoom === null) return;
     this.#boundary ??= await this.#readBoundary();
     const dates = datesOf(this.#kept(events)).filter((date) => !this.#roomyDays.has(date));
     await this.#commit.makeRoom(this.#connection, dates);

@@ -2,8 +2,9 @@
 import type postgres from 'postgres';
 import type { Sql, Transaction } from '../connect.ts';
 import type { Engine } from '../engine.ts';
+import { ENGINES } from '../engines.ts';
 import { type AcceptedEvent, timestamp } from './accepted-event.ts';
-import { ENGINE_WRITES, type EngineWrites } from './engine-writes.ts';
+import type { EngineWrites } from './engine-writes.ts';
 
 export const EVENT_COLUMNS = 'id, app_id, type_id, created_at, payload';
 
@@ -59,7 +60,7 @@ export async function insertSelected(
   engine: Engine,
   rows: postgres.PendingQuery<postgres.Row[]>,
 ): Promise<number> {
-  const { before, after } = insertMissing(ENGINE_WRITES[engine]);
+  const { before, after } = insertMissing(ENGINES[engine].writes);
   const [result] = await sql<{ stored: number }[]>`
     WITH ${sql.unsafe(before)} ${rows} ${sql.unsafe(after)}`;
   return result?.stored ?? 0;

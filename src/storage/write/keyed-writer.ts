@@ -6,10 +6,11 @@ import type { Logger } from 'pino';
 import { Rejection } from '../../errors.ts';
 import type { DatabaseAddress, Sql } from '../connect.ts';
 import type { Engine } from '../engine.ts';
+import { ENGINES } from '../engines.ts';
 import { KEY_LIFE_MS } from '../expired-keys.ts';
 import { type AcceptedEvent, sizeOf, timestamp } from './accepted-event.ts';
 import { CopyConnection } from './copy-connection.ts';
-import { ENGINE_WRITES, type EngineWrites } from './engine-writes.ts';
+import type { EngineWrites } from './engine-writes.ts';
 import { OUTCOME_UNKNOWN, POISON, REFUSING, UNAVAILABLE } from './failures.ts';
 import { type Attempt, GroupCommit, type GroupKind } from './group-commit.ts';
 import { columns, insertMissing, insertMissingValues } from './insert-events.ts';
@@ -115,7 +116,7 @@ export class KeyedWriter {
   constructor(options: KeyedWriterOptions) {
     this.#options = options;
     const { address, name, log, now } = options;
-    const engine = ENGINE_WRITES[options.engine];
+    const engine = ENGINES[options.engine].writes;
     this.#connection = new CopyConnection(address, name, REFUSING, engine.session);
     this.#commit = new GroupCommit({ engine, timeouts: REFUSING, log, now });
     this.#storeStatement = storeStatement(engine);

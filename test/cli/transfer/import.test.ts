@@ -230,20 +230,17 @@ describe.each(availableEngines())('an import on %s', (engine) => {
       INSERT INTO event_types (public_id, app_id, name) VALUES (${`typ_${app.appId}`}, ${app.id}, 'plain') RETURNING id`;
     let importing = true;
     let written = 0;
+    const write = async (): Promise<void> => {
+      const createdAt = START + (written % 1_000) * MINUTE;
+      const event = { id: newId(createdAt), appId: app.id, typeId: type?.id ?? 0, createdAt, payload: '{}' };
+      expect(await live.write([event])).toEqual([null]);
+      written += 1;
+      if (written % 200 === 100) await upkeepOf(engine).settle(database.sql);
+    };
+    // The import keeps this process too busy for a connection to be made in time.
+    await write();
     const writing = (async () => {
-      do {
-        const createdAt = START + (written % 1_000) * MINUTE;
-        const event = {
-          id: newId(createdAt),
-          appId: app.id,
-          typeId: type?.id ?? 0,
-          createdAt,
-          payload: '{}',
-        };
-        expect(await live.write([event])).toEqual([null]);
-        written += 1;
-        if (written % 200 === 100) await upkeepOf(engine).settle(database.sql);
-      } while (importing);
+      while (importing) await write();
     })();
     const { counts } = await imported(app, eventsOf(12_000).map(lineOf));
     importing = false;

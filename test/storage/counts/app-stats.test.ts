@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Sql } from '../../../src/storage/connect.ts';
-import { appSpan, appStats, typeTotals } from '../../../src/storage/counts/app-stats.ts';
+import { readAppSpan, readAppStats, readTypeTotals } from '../../../src/storage/counts/app-stats.ts';
 import { readSeries } from '../../../src/storage/counts/series.ts';
 import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
@@ -39,7 +39,7 @@ describe.each(availableEngines())('on %s', (engine) => {
 
   /** Every figure against the rows themselves. */
   async function expectExact(): Promise<void> {
-    const figures = await appStats(sql, APPS, { timezone: 'Asia/Kathmandu', now: NOW });
+    const figures = await readAppStats(sql, APPS, { timezone: 'Asia/Kathmandu', now: NOW });
     for (const appId of APPS) {
       const rows = await sql<{ at: number; type: string }[]>`
         SELECT (extract(epoch FROM created_at) * 1000)::float8 AS at, 'type' || type_id AS type
@@ -53,14 +53,14 @@ describe.each(availableEngines())('on %s', (engine) => {
       expect(figures.get(appId)).toEqual({ total: rows.length, today, sparkline });
 
       const [first, last] = [rows[0], rows.at(-1)];
-      expect(await appSpan(sql, appId)).toEqual({
+      expect(await readAppSpan(sql, appId)).toEqual({
         total: rows.length,
         firstEventAt: first === undefined ? null : new Date(first.at),
         lastEventAt: last === undefined ? null : new Date(last.at),
       });
       const byType = new Map<string, number>();
       for (const { type } of rows) byType.set(type, (byType.get(type) ?? 0) + 1);
-      expect(await typeTotals(sql, appId)).toEqual(byType);
+      expect(await readTypeTotals(sql, appId)).toEqual(byType);
 
       const request = { appId, typeIds: null, from: null, until: NOW, timezone: 'UTC', buckets: 400 };
       const series = await readSeries(sql, request);
