@@ -1,9 +1,9 @@
 /** Findings about the database. Facts in, findings out: nothing is asked here. */
+import { isLoopbackName } from '../../http/client-address.ts';
 import { connectionsOf } from '../../service.ts';
 import type { DatabaseFacts } from './database-facts.ts';
 import type { Facts } from './facts.ts';
 import { type Finding, note, ok, problem, warning } from './finding.ts';
-import { isLoopback } from './settings-checks.ts';
 
 /** In the order in which a person would look. A check that does not apply finds nothing. */
 export const DATABASE_CHECKS: readonly ((database: DatabaseFacts, facts: Facts) => readonly Finding[])[] = [
@@ -90,7 +90,7 @@ function role({ isSuperuser, isEncrypted }: DatabaseFacts, { config }: Facts): F
       ),
     );
   const { hostname } = new URL(config.DATABASE_URL);
-  if (!isEncrypted && hostname !== '' && !isLoopback(hostname.replace(/^\[|\]$/g, '')))
+  if (!isEncrypted && hostname !== '' && !isLoopbackName(hostname))
     found.push(
       warning(
         'role',
