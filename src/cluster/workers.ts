@@ -55,7 +55,7 @@ export class Workers implements Pick<Service, 'port' | 'transport' | 'setupPath'
    */
   static async start(options: WorkersOptions): Promise<Workers> {
     const { config } = options;
-    cluster.setupPrimary({ exec: fileURLToPath(new URL('main.js', import.meta.url)), args: ['serve'] });
+    cluster.setupPrimary({ exec: fileURLToPath(new URL('../main.js', import.meta.url)), args: ['serve'] });
     const workers = new Workers(options, await freePort(config.HOST, config.PORT));
     try {
       await workers.#startAll(config.WORKERS);
