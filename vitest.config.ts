@@ -10,9 +10,5 @@ export default defineConfig({
     // Fuzzing takes as many times longer (test/support/fuzz.ts).
     testTimeout: 30_000 * Number(process.env.FUZZ_FACTOR ?? 1),
     hookTimeout: 60_000,
-    // As `surviveLostConnections` has it in the service: a rejection that the database's client leaves to nobody where a
-    // connection breaks while it is being made.
-    onUnhandledError: (error) =>
-      !('code' in error && /^(57P|CONNECTION_|ECONNRESET|EPIPE)/.test(String(error.code))),
   },
 });

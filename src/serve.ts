@@ -10,7 +10,8 @@ import { OperatorError } from './errors.ts';
 import { checkTransport } from './http/server.ts';
 import { createLog } from './log.ts';
 import { connectionsOf, type Service, startService } from './service.ts';
-import { connect, type DatabaseAddress, type Sql, surviveLostConnections } from './storage/connect.ts';
+import { StopRequest } from './stop-request.ts';
+import { connect, type DatabaseAddress, type Sql } from './storage/connect.ts';
 import { chooseEngine, type EngineChoice } from './storage/engine.ts';
 import { migrate } from './storage/migrate.ts';
 import { openDatabase } from './storage/open.ts';
@@ -28,12 +29,22 @@ export async function serve(config: Config): Promise<void> {
     return;
   }
   const log = createLog(config.LOG_LEVEL);
-  surviveLostConnections(log);
+  const stopRequest = new StopRequest();
+  stopRequest.onFault(log);
+  onSignal((signal) => stopRequest.request(signal));
+  let server: Server | null = null;
+  // From the first signal on, also while the service is still starting: nothing may keep the process longer.
+  const deadline = stopRequest.reason.then((reason) => {
+    log.info({ reason }, 'Stopping');
+    return setTimeout(() => {
+      log.fatal('The stop did not finish in time; what was not answered was not promised');
+      if (server instanceof Workers) server.kill();
+      process.exit(1);
+    }, config.SHUTDOWN_TIMEOUT_SECONDS * 1_000);
+  });
   await checkTransport(config.HTTP_TRANSPORT);
-  const stopRequested = untilSignal();
 
   const database = await openDatabase(config, log, { supervise: true });
-  let server: Server;
   try {
     const { address } = database;
     const { engine, secret, hasApps } = await prepare(config, address, log);
@@ -48,18 +59,13 @@ export async function serve(config: Config): Promise<void> {
     throw error;
   }
 
-  const signal = await stopRequested;
-  log.info({ signal }, 'Stopping');
-  const deadline = setTimeout(() => {
-    log.fatal('The stop did not finish in time; what was not answered was not promised');
-    if (server instanceof Workers) server.kill();
-    process.exit(1);
-  }, config.SHUTDOWN_TIMEOUT_SECONDS * 1_000);
+  await stopRequest.reason;
   try {
     await server.stop();
   } finally {
     await database.close();
-    clearTimeout(deadline);
+    // What a stop that failed has left open must not keep the process.
+    (await deadline).unref();
   }
   log.info('Stopped');
 }
@@ -102,16 +108,14 @@ async function checkConnections(config: Config, sql: Sql): Promise<void> {
   );
 }
 
-/** Resolves with the first signal; a second one ends the process at once. */
-function untilSignal(): Promise<string> {
-  return new Promise((resolve) => {
-    for (const signal of ['SIGTERM', 'SIGINT'] as const) {
-      process.once(signal, () => {
-        process.once(signal, () => process.exit(1));
-        resolve(signal);
-      });
-    }
-  });
+/** Calls back for the first signal; a second one ends the process at once. */
+function onSignal(stop: (signal: string) => void): void {
+  for (const signal of ['SIGTERM', 'SIGINT'] as const) {
+    process.once(signal, () => {
+      process.once(signal, () => process.exit(1));
+      stop(signal);
+    });
+  }
 }
 
 /** For the person who has just started it: where it is, and what to type next. */

@@ -18,7 +18,7 @@ export interface Ended {
   readonly stderr: string;
 }
 
-export type ServerSignal = 'SIGTERM' | 'SIGINT' | 'SIGKILL' | 'SIGSTOP' | 'SIGCONT';
+export type ServerSignal = 'SIGTERM' | 'SIGINT' | 'SIGKILL' | 'SIGSTOP' | 'SIGCONT' | 'SIGUSR2';
 
 export class ServerProcess {
   readonly #child: ChildProcess;

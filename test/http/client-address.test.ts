@@ -20,7 +20,7 @@ function addressOf(forwarded: string, trustedProxies: number): string {
   return clientAddress(exchange as Exchange, trustedProxies);
 }
 
-test.each([
+const CASES: readonly (readonly [header: string, proxies: number, address: string])[] = [
   // One proxy: the last entry counts, whatever stands before it.
   ['203.0.113.7', 1, '203.0.113.7'],
   ['192.0.2.1, 203.0.113.7', 1, '203.0.113.7'],
@@ -66,7 +66,9 @@ test.each([
   ['192.0.2.1, 192.0.2.2', 3, REMOTE],
   // No proxy: the header is anybody's.
   ['192.0.2.1', 0, REMOTE],
-])('X-Forwarded-For: "%s" behind %i proxies is of %s', (header, proxies, address) => {
+];
+
+test.each(CASES)('X-Forwarded-For: "%s" behind %i proxies is of %s', (header, proxies, address) => {
   expect(addressOf(header, proxies)).toBe(address);
 });
 
