@@ -1,5 +1,4 @@
 /** `tidemark backup`: everything in one file. */
-import type { Writable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { createGzip } from 'node:zlib';
 import type { Command } from 'commander';
@@ -7,7 +6,7 @@ import { migrate } from '../storage/migrate.ts';
 import { formatFields } from './output.ts';
 import { openCopyClient } from './transfer/copy-client.ts';
 import { type Installation, withInstallation } from './transfer/installation.ts';
-import { writeWholeFile } from './transfer/output-file.ts';
+import { outputOf } from './transfer/output-file.ts';
 import { grouped, megabytes, Progress } from './transfer/progress.ts';
 import { type BackupCounts, writeBackup } from './transfer/write-backup.ts';
 
@@ -29,7 +28,10 @@ export function addBackupCommand(program: Command): void {
   program
     .command('backup')
     .description('write everything into one file')
-    .argument('<file>', 'the file, which is replaced when the backup is complete; - writes standard output')
+    .argument(
+      '<file>',
+      'the file, which is replaced when the backup is complete, or a pipe or device; - writes standard output',
+    )
     .option('--json', 'print one JSON object')
     .addHelpText('after', HELP)
     .action(async (file: string, options: { json?: true }) => {
@@ -43,6 +45,7 @@ export function addBackupCommand(program: Command): void {
 }
 
 async function runBackup({ address, engine, sql }: Installation, file: string): Promise<BackupResult> {
+  const output = file === '-' ? null : await outputOf(file);
   await migrate(sql, engine);
   const startedAt = performance.now();
   const progress = new Progress(process.stderr, () => performance.now());
@@ -63,8 +66,8 @@ async function runBackup({ address, engine, sql }: Installation, file: string): 
     counts = yield* writeBackup({ client, engine, now: Date.now(), onProgress });
   }
   try {
-    if (file === '-') await pipeline(parts, gzip, process.stdout, { end: false });
-    else await writeWholeFile(file, (output: Writable) => pipeline(parts, gzip, output));
+    if (output === null) await pipeline(parts, gzip, process.stdout, { end: false });
+    else await output((stream) => pipeline(parts, gzip, stream));
     const seconds = Math.round(performance.now() - startedAt) / 1_000;
     return { events: counts.events, bytes, seconds };
   } finally {

@@ -69,6 +69,7 @@ export async function* writeBackup(options: BackupOptions): AsyncGenerator<Buffe
   for (const { section, query } of await readPieces(client, engine, boundary)) {
     yield hashed(json(section));
     const rows = client.query(copyTo(`COPY (${query}) TO STDOUT`));
+    rows.on('error', () => undefined); // The loop throws it.
     for await (const chunk of rows) {
       // The stream is one of bytes.
       yield hashed(chunk as Buffer);
