@@ -115,6 +115,7 @@ test.each(['rejection', 'exception'])(
     await until(() => ledger.acknowledged > 50, 'events are acknowledged');
     // In flight: its commit waits for the table.
     const sql = postgres.connect();
+    const watcher = postgres.connect();
     const held = await sql.reserve();
     await held`BEGIN`;
     await held`LOCK TABLE events IN SHARE MODE`;
@@ -124,14 +125,14 @@ test.each(['rejection', 'exception'])(
       `POST ${CREATE_EVENT} HTTP/1.1\r\nHost: x\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
     );
     await until(async () => {
-      const rows = await held`SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'`;
+      const rows = await watcher`SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'`;
       return rows.length > 0;
     }, 'a commit waits');
     const ending = server.end('SIGUSR2');
     await until(() => server.stderr.includes('"Stopping"'), 'it stops');
     await held`ROLLBACK`;
     held.release();
-    await sql.end();
+    await Promise.all([sql.end(), watcher.end()]);
     expect((await connection.response()).status).toBe(201);
     const { code, stderr } = await ending;
     await ledger.stop();

@@ -40,6 +40,11 @@ export class ServerProcess {
     this.#ended = once(this.#child, 'close').then(() => this.#end());
   }
 
+  /** Starts it, and waits for nothing. */
+  static begin(settings: Readonly<Record<string, string>>, under: readonly string[] = []): ServerProcess {
+    return new ServerProcess(settings, under);
+  }
+
   /**
    * Starts it and waits until it listens.
    * @param under a program that is to run it, with its parameters
