@@ -183,6 +183,8 @@ function firstReport(worker: Worker): Promise<WorkerReport> {
  */
 async function freePort(host: string, port: number): Promise<number> {
   const probe = createServer();
+  // Told to whoever waits for it below.
+  probe.on('error', () => undefined);
   probe.listen({ host, port, exclusive: true });
   try {
     await once(probe, 'listening');

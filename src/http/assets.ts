@@ -63,7 +63,7 @@ const PAGE_HEADERS = {
 } as const;
 
 /** A file whose name holds its content's hash never changes: the build puts those below assets/. */
-const HASHED = /^assets\/.*[-.][A-Za-z0-9_-]{8,}\.[a-z0-9]+$/;
+const HASHED = /^assets\/.*[-.][A-Za-z0-9_-]{8}\.[a-z0-9]+$/;
 const FOR_EVER = 'public, max-age=31536000, immutable';
 const ASK_AGAIN = 'no-cache';
 
@@ -130,18 +130,20 @@ function answer(exchange: Exchange, asset: Asset): Outcome {
   return { status: 200, body: variant.body, contentType, cacheControl, headers };
 }
 
-/** The encodings that a client takes: those that it names, without a quality of zero. */
-function acceptedEncodings(header: string): ReadonlySet<string> {
-  const named = header.split(',').map((part) =>
-    part
-      .trim()
-      .toLowerCase()
-      .split(/\s*;\s*/),
-  );
-  return new Set(
-    named.filter(([, quality]) => !/^q=0(?:\.0*)?$/.test(quality ?? '')).map(([name = '']) => name),
-  );
+/**
+ * The encodings that a client takes: those that it names, without a quality of zero (RFC 9110, 12.5.3). Takes time in
+ * proportion to the header's length, whatever the header is.
+ */
+export function acceptedEncodings(header: string): ReadonlySet<string> {
+  const accepted = new Set<string>();
+  for (const item of header.split(',')) {
+    const [name = '', weight = ''] = item.split(';', 2);
+    if (!ZERO_WEIGHT.test(weight.trim())) accepted.add(name.trim().toLowerCase());
+  }
+  return accepted;
 }
+
+const ZERO_WEIGHT = /^q=0(?:\.0*)?$/i;
 
 function matches(header: string, etag: string): boolean {
   return header === '*' || header.split(',').some((one) => one.trim().replace(/^W\//, '') === etag);
