@@ -7,7 +7,7 @@ import { brotliCompress, constants, gzip } from 'node:zlib';
 import { Rejection } from '../errors.ts';
 import { errorCode } from '../storage/connect.ts';
 import type { Exchange, Outcome } from './exchange.ts';
-import type { Route } from './route.ts';
+import type { Parameter, Route } from './route.ts';
 
 /** The paths that people open: all of them are the one page, which finds its way by itself. */
 const PAGES = [
@@ -109,10 +109,14 @@ export async function assetRoutes(folder: string): Promise<readonly Route[]> {
   ];
 }
 
+/** The page itself reads its path, and says what it finds there. */
+const ANY: Parameter = { form: /^/, refusal: new Rejection('notFound', 'There is nothing at this path.') };
+
 function route(path: string, asset: Asset): Route {
   return {
     method: 'GET',
     path,
+    parameters: { appId: ANY, token: ANY },
     headers: ['accept-encoding', 'if-none-match'],
     handle: async (exchange) => answer(exchange, asset),
   };
