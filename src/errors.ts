@@ -129,3 +129,12 @@ export class Rejection {
 export class OperatorError extends Error {
   override readonly name = 'OperatorError';
 }
+
+/** A text of any number of lines as one: what an operator reads, and what a log is searched for. */
+export function oneLine(text: string): string {
+  return text
+    .split('\n')
+    .map((line) => line.trim())
+    .filter((line) => line !== '')
+    .join(' ');
+}

@@ -12,6 +12,7 @@ import { formatSettings } from './cli/output.ts';
 import { addRestoreCommand } from './cli/restore-command.ts';
 import { runCommand } from './cli/session.ts';
 import { readConfig } from './config.ts';
+import { oneLine } from './errors.ts';
 import { describeFailure } from './failure.ts';
 import { readVersion } from './version.ts';
 
@@ -59,10 +60,16 @@ function commandLine(): Command {
   return program;
 }
 
+// Their readers may be gone, and disks full. A service goes on without; a command has failed to answer.
+process.stderr.on('error', () => undefined);
+process.stdout.on('error', () => {
+  if (process.argv[2] !== 'serve') process.exitCode = 1;
+});
+
 try {
   await commandLine().parseAsync();
 } catch (error) {
-  process.stderr.write(`tidemark: ${describeFailure(error).replaceAll(/\s*\n\s*/g, ' ')}\n`);
+  process.stderr.write(`tidemark: ${oneLine(describeFailure(error))}\n`);
   if (['debug', 'trace'].includes(process.env.LOG_LEVEL ?? '')) console.error(error);
   process.exitCode = 1;
 }

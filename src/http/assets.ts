@@ -128,7 +128,7 @@ function answer(exchange: Exchange, asset: Asset): Outcome {
   const variant = asset.variants.find(({ encoding }) => encoding === '' || accepted.has(encoding));
   if (variant === undefined) return new Rejection('notFound', 'There is nothing at this path.');
   const headers: Record<string, string> = { ...asset.headers, ETag: variant.etag, Vary: 'Accept-Encoding' };
-  if (matches(exchange.header('if-none-match'), variant.etag))
+  if (matchesTag(exchange.header('if-none-match'), variant.etag))
     return { status: 304, body: '', contentType, cacheControl, headers };
   if (variant.encoding !== '') headers['Content-Encoding'] = variant.encoding;
   return { status: 200, body: variant.body, contentType, cacheControl, headers };
@@ -149,7 +149,8 @@ export function acceptedEncodings(header: string): ReadonlySet<string> {
 
 const ZERO_WEIGHT = /^q=0(?:\.0*)?$/i;
 
-function matches(header: string, etag: string): boolean {
+/** Whether If-None-Match names the tag, by weak comparison (RFC 9110, 13.1.2). */
+export function matchesTag(header: string, etag: string): boolean {
   return header === '*' || header.split(',').some((one) => one.trim().replace(/^W\//, '') === etag);
 }
 
