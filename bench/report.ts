@@ -1,15 +1,13 @@
-/** Makes bench/RESULTS.md from bench/results/*.json. Every scenario renews it; `npm run bench:report` does nothing else. */
-import { writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
-import { ROOT, readResults, type StoredResult } from './results.ts';
+/** bench/RESULTS.md: every stored result in full. */
+import type { StoredResult } from './results.ts';
 import { formatResult } from './table.ts';
 
 const INTRODUCTION = `# Results
 
-Made by \`npm run bench\` from \`bench/results/*.json\`: change nothing here by hand. Medians of interleaved rounds, with the
-smallest and the largest beside them. The machines are shared and noisy, and load generator, server and database share
-their cores: a ratio of neighbouring rounds says more than any absolute figure. Every 201 is durable. A check that failed
-would be named; a goal that was missed is.
+Generated from \`bench/results/*.json\` by \`npm run bench\` and \`npm run docs\`; do not edit. Medians of interleaved rounds,
+with the smallest and the largest. The machine is shared and noisy, and load generator, service and database share its
+cores: a ratio of neighboring rounds says more than an absolute figure. Every 201 is durable. A check that failed is
+named, and so is a goal that was missed. [docs/performance.md](../docs/performance.md) explains the scenarios.
 `;
 
 function section(result: StoredResult): string {
@@ -31,8 +29,4 @@ export function formatReport(results: readonly StoredResult[], order: readonly s
   };
   const sorted = [...results].sort((a, b) => place(a) - place(b));
   return [INTRODUCTION, ...sorted.map(section)].join('\n');
-}
-
-export async function writeReport(order: readonly string[]): Promise<void> {
-  await writeFile(join(ROOT, 'bench', 'RESULTS.md'), formatReport(await readResults(), order));
 }

@@ -6,7 +6,7 @@
  *   npm run bench -- --quick          shorter rounds and fewer, 12 minutes
  *   npm run bench:guard               the short set, judged by bench/thresholds.json
  *   npm run bench:smoke               what no noise excuses, in under two minutes
- *   npm run bench:report              only bench/RESULTS.md, from bench/results
+ *   npm run docs                      runs nothing: the generated parts of README.md, docs and bench/RESULTS.md
  *
  * Exit code 1 where a check of the work failed, or a ratio fell below its threshold; 2 where the bench itself failed.
  */
@@ -14,10 +14,10 @@ import { mkdir } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { Command, InvalidArgumentError, Option } from 'commander';
 import { OperatorError } from '../src/errors.ts';
+import { writeDocuments } from './documents.ts';
 import { Findings, ratioOf, type ScenarioResult } from './findings.ts';
 import { judge, type Threshold, type Verdict } from './judge.ts';
 import { endProfile, profileOptions } from './profile.ts';
-import { writeReport } from './report.ts';
 import { circumstances, ROOT, type StoredResult, storeProfile, storeResult } from './results.ts';
 import type { Length, RunOptions, Scenario } from './scenario.ts';
 import { SCENARIOS } from './scenarios.ts';
@@ -32,7 +32,7 @@ interface Options {
   readonly profile?: true;
   readonly events?: number;
   readonly record?: true;
-  readonly report?: true;
+  readonly docs?: true;
   readonly store: boolean;
 }
 
@@ -50,8 +50,7 @@ async function runScenario(bench: Workbench, scenario: Scenario, options: RunOpt
   await scenario.run(bench, findings, options);
   await bench.tidy();
   const { profileFolder } = options;
-  const drawing = profileFolder === null ? null : await endProfile(findings, profileFolder, scenario.name);
-  if (drawing !== null) say(`flame graph: ${drawing}`);
+  if (profileFolder !== null) say(`profile: ${await endProfile(findings, profileFolder, scenario.name)}`);
   const result = findings.result();
   const around = await circumstances(bench.engine, options.length);
   say(`${formatResult(result)}\n(${Math.round((performance.now() - started) / 1_000)} s)`);
@@ -128,8 +127,8 @@ function chosen(names: readonly string[], set: JudgedSet | null): Scenario[] {
 }
 
 async function main(names: readonly string[], given: Options): Promise<number> {
-  if (given.report === true) {
-    await writeReport(SCENARIOS.map(({ name }) => name));
+  if (given.docs === true) {
+    await writeDocuments();
     return 0;
   }
   if (given.json === true) audience = process.stderr;
@@ -145,8 +144,8 @@ async function main(names: readonly string[], given: Options): Promise<number> {
     results.set(result.scenario, result);
     if (!store) return;
     if (profileFolder === null) await storeResult(result);
-    else await storeProfile(result, profileFolder);
-    await writeReport(SCENARIOS.map(({ name }) => name));
+    else await storeProfile(result);
+    await writeDocuments();
   });
   // Where only some scenarios were asked for, only they are judged.
   const judged = set?.thresholds.filter(({ scenario }) => names.length === 0 || results.has(scenario)) ?? [];
@@ -181,9 +180,12 @@ const program = new Command('bench')
     'events behind the scenarios that read: 10000000, or 1000000 with --quick and --judge guard',
     count,
   )
-  .option('--profile', 'profile the service: .cpuprofile in .bench/profiles, flame graph in bench/results')
-  .option('--report', 'run nothing; make bench/RESULTS.md from bench/results')
-  .option('--no-store', 'leave bench/results and bench/RESULTS.md as they are')
+  .option(
+    '--profile',
+    'profile the service: NAME.cpuprofile in .bench/profiles, for the developer tools of a browser',
+  )
+  .option('--docs', 'run nothing; renew the generated parts of README.md, docs and bench/RESULTS.md')
+  .option('--no-store', 'leave bench/results and the documentation as they are')
   .option('--record', 'with --judge: keep what this run measures as what later ones are judged by')
   .addOption(new Option('--judge <set>', 'judge by bench/thresholds.json').choices(['guard', 'smoke']))
   .action(async (names: string[], options: Options) => {

@@ -2,6 +2,7 @@
 import type { Sql } from '../src/storage/connect.ts';
 import { profileDay, unprofiledDays } from '../src/storage/counts/day-profiles.ts';
 import { ensurePartitions, foldCounts } from '../src/storage/postgres/maintenance.ts';
+import { insertSelected } from '../src/storage/write/insert-events.ts';
 import type { BenchApp, Workbench } from './workbench.ts';
 
 const DAYS = 30;
@@ -81,8 +82,7 @@ async function seedDay(
   const first = Math.floor((events / DAYS) * day);
   const end = Math.floor((events / DAYS) * (day + 1));
   const rare = typeIds.length - 1;
-  await sql`
-    INSERT INTO events (id, app_id, type_id, created_at, payload)
+  const rows = sql`
     SELECT (lpad(to_hex(ms), 12, '0') || '7' || substr(md5(n::text), 1, 3) || '8' || substr(md5(n::text), 4, 15))::uuid,
            ${appId}::integer,
            (${[...typeIds]}::integer[])[1 + CASE WHEN hash % ${RARE_ONE_IN} = 0 THEN ${rare}::integer ELSE hash % ${rare} END],
@@ -92,4 +92,5 @@ async function seedDay(
       FROM generate_series(${first}::integer, ${end - 1}::integer) n,
            LATERAL (SELECT ${START}::bigint + (n * ${(DAYS * DAY_MS) / events}::float8)::bigint AS ms,
                            hashint4(n) & 2147483647 AS hash) drawn`;
+  await insertSelected(sql, 'postgres', rows);
 }

@@ -9,7 +9,7 @@ export function formatNumber(value: number): string {
   return String(Number(value.toPrecision(3)));
 }
 
-function formatSpread({ min, max }: Spread): string {
+export function formatSpread({ min, max }: Spread): string {
   return min === max || Number.isNaN(min) ? '' : `${formatNumber(min)} to ${formatNumber(max)}`;
 }
 

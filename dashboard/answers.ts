@@ -56,6 +56,8 @@ export interface ResourceToken {
   readonly tokenId: string;
   readonly name: string;
   readonly appIds: readonly string[];
+  /** Null: made on the command line. */
+  readonly createdBy: { readonly userId: string; readonly email: string } | null;
   readonly createdAt: string;
   readonly expiresAt: string | null;
   readonly revokedAt: string | null;
@@ -65,6 +67,8 @@ export interface ResourceToken {
 export interface Member {
   readonly userId: string;
   readonly email: string;
+  /** False where the account came by a link and never confirmed its address. */
+  readonly emailProved: boolean;
   readonly role: Role;
   readonly addedAt: string;
 }

@@ -81,11 +81,16 @@ export function viewSearch(view: View): string {
 
 /** A path of this origin to go on to after signing in; anything else is the list of apps. */
 export function safeNext(next: string | null, origin: string): string {
-  try {
-    const url = new URL(next ?? '/', origin);
-    // `//evil` and `/\evil` are other origins to the parser; only what begins with one slash is a path here.
-    return url.origin === origin && next?.startsWith('/') ? url.pathname + url.search : '/';
-  } catch {
-    return '/';
-  }
+  const path = next?.startsWith('/') ? localPath(next, origin) : null;
+  // Resolved twice: a path whose dots are gone may name another host, as `/..//evil.example` does.
+  const again = path === null ? null : localPath(path, origin);
+  // Going on to the sign-in page would stay there.
+  return path === null || again !== path || path.startsWith('/sign-in') ? '/' : path;
+}
+
+/** Path and query of an address as the browser resolves it; null where they lead to another origin. */
+function localPath(address: string, origin: string): string | null {
+  if (!URL.canParse(address, origin)) return null;
+  const url = new URL(address, origin);
+  return url.origin === origin ? url.pathname + url.search : null;
 }

@@ -1,4 +1,5 @@
-/** The one table of settings. The README's table and `tidemark serve --help` are generated from it. */
+/** The one table of settings. docs/settings.md, the README's table and `tidemark serve --help` are generated from it. */
+import { readFileSync } from 'node:fs';
 import { OperatorError } from './errors.ts';
 
 interface Setting<T> {
@@ -87,7 +88,7 @@ export const SETTINGS = {
   PORT: {
     default: '8080',
     unit: '',
-    meaning: 'Port to listen on; 0 takes a free one.',
+    meaning: 'Port to listen on. 0 takes a free port.',
     parse: integer(0, 65_535),
   },
   DATA_DIR: {
@@ -99,65 +100,84 @@ export const SETTINGS = {
   DATABASE_URL: {
     default: '',
     unit: '',
-    meaning: 'PostgreSQL 15 or newer to use in place of the embedded one.',
+    meaning: 'PostgreSQL 15 or newer to use instead of the embedded one.',
     parse: databaseUrl,
+  },
+  PGPASSWORD_FILE: {
+    default: '',
+    unit: '',
+    meaning: 'File with the password for DATABASE_URL, for a URL that has none.',
+    parse: text,
   },
   SECRET: {
     default: '',
     unit: '',
-    meaning: 'Seals logging tokens at rest, at least 32 characters. Empty: generated into DATA_DIR.',
+    meaning: 'Seals logging tokens at rest, at least 32 characters. Empty: one is generated into DATA_DIR.',
     parse: secret,
   },
   PUBLIC_URL: {
     default: '',
     unit: '',
-    meaning: 'Where people reach the dashboard, for links. With https, cookies and browsers stay with https.',
+    meaning:
+      'Address at which users reach the dashboard, for links. With https, cookies and browsers stay with https.',
     parse: publicUrl,
   },
   ALLOW_SIGNUP: {
     default: 'first',
     unit: '',
     meaning:
-      'Who may make an account: first (the first one, then by invitation), open (anybody), closed (the command line).',
+      'Who can create an account: first (the first user, then by invitation), open (everyone), closed (only the command line).',
     parse: oneOf('first', 'open', 'closed'),
+  },
+  MAX_APPS_PER_ACCOUNT: {
+    default: '20',
+    unit: 'apps',
+    meaning: 'Apps that an account can own while ALLOW_SIGNUP is open. 0 lifts the limit.',
+    parse: integer(0, 1_000_000),
+  },
+  MAX_SIGN_UP_MAILS_PER_HOUR: {
+    default: '5',
+    unit: 'mails',
+    meaning: 'Sign-up mails that a process sends to one mailbox in any hour. 0 lifts the limit.',
+    parse: integer(0, 1_000_000),
   },
   SMTP_URL: {
     default: '',
     unit: '',
     meaning:
-      'Mail server for invitations and password resets; needs PUBLIC_URL. Empty: links are handed over.',
+      'Mail server for invitations and password resets; needs PUBLIC_URL. Empty: links are shown and have to be handed over.',
     parse: smtpUrl,
   },
   MAIL_FROM: {
     default: 'Tidemark <tidemark@localhost>',
     unit: '',
-    meaning: 'Sender of those mails.',
+    meaning: 'Sender of these mails.',
     parse: text,
   },
   SESSION_IDLE_HOURS: {
     default: '168',
     unit: 'hours',
-    meaning: 'A session ends when it was not used for this long.',
+    meaning: 'A session ends when it has not been used for this long.',
     parse: integer(1, 8_760),
   },
   SESSION_MAX_DAYS: {
     default: '30',
     unit: 'days',
-    meaning: 'A session ends this long after its sign-in, however much it is used.',
+    meaning: 'A session ends this long after its sign-in, even if it is used.',
     parse: integer(1, 3_650),
   },
   TRUST_PROXY: {
     default: '0',
     unit: 'proxies',
     meaning:
-      'Proxies of your own in front, each of which adds an address to X-Forwarded-For; 0 ignores that header.',
+      'Number of your own proxies in front, each of which adds an address to X-Forwarded-For. 0 ignores that header.',
     parse: integer(0, 10),
   },
   METRICS_TOKEN: {
     default: '',
     unit: '',
     meaning:
-      'Opens GET /metrics to other machines as a bearer token, at least 16 characters. Empty: only this machine may ask.',
+      'Bearer token with which other machines can read GET /metrics, at least 16 characters. Empty: only the same machine can.',
     parse: bearerToken,
   },
   LOG_LEVEL: {
@@ -169,44 +189,50 @@ export const SETTINGS = {
   HTTP_TRANSPORT: {
     default: 'auto',
     unit: '',
-    meaning: 'uws (uWebSockets.js), node (node:http), or auto: uws where it has a binary for this Node.',
+    meaning: 'uws (uWebSockets.js), node (node:http), or auto: uws if it has a binary for this Node.',
     parse: oneOf('auto', 'uws', 'node'),
   },
   CREATE_LIMIT_PER_MINUTE: {
     default: '1000',
     unit: 'requests',
-    meaning: 'Accepted create requests per app in any 60 seconds; 0 lifts the limit.',
+    meaning: 'Accepted create requests per app in any 60 seconds. 0 lifts the limit.',
     parse: integer(0, 1_000_000),
   },
   READ_LIMIT_PER_MINUTE: {
     default: '100',
     unit: 'requests',
-    meaning: 'Accepted reads per resource token in any 60 seconds; 0 lifts the limit.',
+    meaning: 'Accepted reads per resource token in any 60 seconds. 0 lifts the limit.',
     parse: integer(0, 1_000_000),
   },
   REDIS_URL: {
     default: '',
     unit: '',
     meaning:
-      'Redis 6 or newer, through which limits are common to all processes; several addresses, separated by commas, for a Redis Cluster. Empty: each process has limits of its own.',
+      'Redis 6 or newer, through which all processes share limits. For a Redis Cluster several addresses, separated by commas. Empty: each process has limits of its own.',
     parse: redisUrl,
+  },
+  REDIS_PASSWORD_FILE: {
+    default: '',
+    unit: '',
+    meaning: 'File with the password for REDIS_URL, for addresses that have none.',
+    parse: text,
   },
   REDIS_PREFIX: {
     default: 'tidemark',
     unit: '',
-    meaning: 'What keys in Redis begin with.',
+    meaning: 'Prefix of all keys in Redis.',
     parse: keyPrefix,
   },
   REDIS_TIMEOUT_MS: {
     default: '50',
     unit: 'ms',
-    meaning: 'Longest wait of a request for Redis; after it the process decides by its own limits.',
+    meaning: 'Longest time that a request waits for Redis. After it the process decides by its own limits.',
     parse: integer(1, 10_000),
   },
   WORKERS: {
     default: '1',
     unit: 'processes',
-    meaning: 'Processes that serve on the port together; more than one need REDIS_URL.',
+    meaning: 'Processes that serve the port together. More than one need REDIS_URL.',
     parse: integer(1, 64),
   },
   MAX_BODY_BYTES: {
@@ -218,99 +244,126 @@ export const SETTINGS = {
   MAX_BODIES_BYTES: {
     default: '16777216',
     unit: 'bytes',
-    meaning: 'All request bodies in memory together; beyond it requests are refused with 503.',
+    meaning: 'Total size of request bodies in memory. Beyond it requests are refused with 503.',
     parse: integer(65_536, 4_294_967_296),
   },
   MAX_BATCH_BYTES: {
     default: '10485760',
     unit: 'bytes',
-    meaning: 'Largest body of a batch of events, after inflation.',
+    meaning: 'Largest body of a batch of events, after decompression.',
     parse: integer(1_024, 256 * 1_048_576),
   },
   MAX_PAGE_BYTES: {
     default: '33554432',
     unit: 'bytes',
-    meaning: 'Payload bytes after which a page of events ends early.',
+    meaning: 'Size of payloads at which a page of events ends early.',
     parse: integer(1_024, 268_435_456),
   },
   MAX_EVENT_TYPES_PER_APP: {
     default: '10000',
     unit: 'types',
-    meaning: 'Event types that one app may have.',
+    meaning: 'Event types that an app can have.',
     parse: integer(1, 10_000_000),
+  },
+  MAX_LIVE_FEEDS: {
+    default: '500',
+    unit: 'feeds',
+    meaning:
+      'Live feeds that a process keeps open. A new feed closes one of the account with the most, or is refused with 503.',
+    parse: integer(1, 100_000),
+  },
+  MAX_LIVE_FEEDS_PER_APP: {
+    default: '100',
+    unit: 'feeds',
+    meaning: 'Live feeds of one app, of MAX_LIVE_FEEDS. More are refused with 429.',
+    parse: integer(1, 100_000),
+  },
+  MAX_LIVE_FEEDS_PER_ACCOUNT: {
+    default: '20',
+    unit: 'feeds',
+    meaning: 'Live feeds of one account, of MAX_LIVE_FEEDS. More are refused with 429.',
+    parse: integer(1, 100_000),
+  },
+  NEW_TYPES_PER_MINUTE: {
+    default: '1000',
+    unit: 'types',
+    meaning:
+      'Event types that one app may create in any 60 seconds by naming them in events. 0 lifts the limit.',
+    parse: integer(0, 1_000_000),
   },
   TOKEN_CACHE_SECONDS: {
     default: '30',
     unit: 'seconds',
-    meaning: 'Longest time that a token is believed without asking the database again.',
+    meaning: 'Longest time that a cached token is used without asking the database again.',
     parse: integer(1, 3_600),
   },
   RETENTION_DAYS: {
     default: '0',
     unit: 'days',
-    meaning: 'Events older than this are removed, whole UTC days at a time; 0 keeps them.',
+    meaning: 'Events older than this are removed, whole UTC days at a time. 0 keeps all events.',
     parse: integer(0, 36_500),
   },
   COMPRESS_AFTER_DAYS: {
     default: '7',
     unit: 'days',
-    meaning: 'TimescaleDB only: chunks older than this go into the columnstore; 0 leaves them as rows.',
+    meaning:
+      'TimescaleDB only: chunks older than this are moved into the columnstore. 0 leaves them as rows.',
     parse: integer(0, 36_500),
   },
   CHUNK_HOURS: {
     default: '24',
     unit: 'hours',
-    meaning: 'TimescaleDB only: time that a new chunk of events holds.',
+    meaning: 'TimescaleDB only: interval of a new chunk of events.',
     parse: integer(1, 8_760),
   },
   COMMIT_BUFFER_EVENTS: {
     default: '20000',
     unit: 'events',
     meaning:
-      'Events that may wait for their commit, of those that come alone and of batches each; beyond it 503.',
+      'Events that can wait for their commit, separately for single events and for batches. Beyond it requests are refused with 503.',
     parse: integer(1, 10_000_000),
   },
   COMMIT_BUFFER_BYTES: {
     default: '67108864',
     unit: 'bytes',
-    meaning: 'The same for the memory of their payloads, counted as two bytes a character.',
+    meaning: 'The same limit for the memory of their payloads, counted as two bytes per character.',
     parse: integer(65_536, 4_294_967_296),
   },
   JOURNAL_DIR: {
     default: '',
     unit: '',
     meaning:
-      'Folder on a local disk that takes accepted events while the database is away. Empty: they are refused with 503.',
+      'Folder on a local disk for accepted events while the database is unavailable. Empty: events are refused with 503.',
     parse: text,
   },
   JOURNAL_MAX_BYTES: {
     default: '1073741824',
     unit: 'bytes',
-    meaning: 'Ceiling of what a process keeps in the journal; beyond it requests are refused with 503.',
+    meaning: 'Largest journal of a process. Beyond it requests are refused with 503.',
     parse: integer(65_536, 1_099_511_627_776),
   },
   COMMIT_CONNECTIONS: {
     default: '2',
     unit: 'connections',
-    meaning: 'Database connections that write batches.',
+    meaning: 'Database connections that write commit groups.',
     parse: integer(1, 32),
   },
   READ_CONNECTIONS: {
     default: '4',
     unit: 'connections',
-    meaning: 'Database connections for reads and look-ups.',
+    meaning: 'Database connections for reads.',
     parse: integer(1, 100),
   },
   REQUEST_TIMEOUT_SECONDS: {
     default: '30',
     unit: 'seconds',
-    meaning: 'A request without an answer by then gets 503.',
+    meaning: 'A request without a response by then gets 503.',
     parse: integer(1, 600),
   },
   SHUTDOWN_TIMEOUT_SECONDS: {
     default: '20',
     unit: 'seconds',
-    meaning: 'A stop that has not drained by then ends the process with exit code 1.',
+    meaning: 'A stop that has not finished by then ends the process with exit code 1.',
     parse: integer(1, 600),
   },
 } as const satisfies Record<string, Setting<unknown>>;
@@ -320,8 +373,44 @@ export type SettingName = keyof typeof SETTINGS;
 /** Parsed settings under the names of their environment variables; frozen. */
 export type Config = { readonly [N in SettingName]: ReturnType<(typeof SETTINGS)[N]['parse']> };
 
+/** Puts the passwords that files hold into the addresses that they are for. */
+function withPasswords(config: Config): Config {
+  return Object.freeze({
+    ...config,
+    DATABASE_URL: addPassword(config.DATABASE_URL, 'PGPASSWORD_FILE', config.PGPASSWORD_FILE),
+    REDIS_URL: config.REDIS_URL.split(',')
+      .map((address) => addPassword(address, 'REDIS_PASSWORD_FILE', config.REDIS_PASSWORD_FILE))
+      .join(','),
+  });
+}
+
+/** @param name the setting that names the file */
+function addPassword(address: string, name: string, file: string): string {
+  // An address that is no URL is reported where it is used.
+  if (address === '' || file === '' || !URL.canParse(address)) return address;
+  const url = new URL(address);
+  if (url.password !== '') return address;
+  // The setter leaves % as it is, which whoever reads the URL decodes.
+  url.password = encodeURIComponent(readPassword(name, file));
+  return url.href;
+}
+
+function readPassword(name: string, file: string): string {
+  let password: string;
+  try {
+    password = readFileSync(file, 'utf8').trimEnd();
+  } catch (error) {
+    const reason = error instanceof Error && 'code' in error ? error.code : String(error);
+    throw new OperatorError(
+      `${name}: ${file} cannot be read (${reason}): let the user of this process read it, or correct the path.`,
+    );
+  }
+  if (password === '') throw new OperatorError(`${name}: ${file} is empty: write the password into it.`);
+  return password;
+}
+
 /**
- * Reads the settings from an environment. Empty variables count as absent.
+ * Reads the settings from an environment. Empty variables count as absent. Passwords from files are part of the addresses.
  * @throws OperatorError naming the first variable with a bad value
  */
 export function readConfig(environment: Readonly<Record<string, string | undefined>>): Config {
@@ -334,7 +423,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     }
   });
   // Each value comes from its own setting's parser, which is what the mapped type says.
-  const config = Object.freeze(Object.fromEntries(entries)) as Config;
+  const config = withPasswords(Object.fromEntries(entries) as Config);
   // Without it a link in a mail would lead to whatever host a request claimed to be for.
   if (config.SMTP_URL !== '' && config.PUBLIC_URL === '')
     throw new OperatorError('SMTP_URL: links in mails need PUBLIC_URL too.');

@@ -1,8 +1,10 @@
 /** The dashboard's side of the service: everything under /api and the pages, put together from its parts. */
 import { fileURLToPath } from 'node:url';
 import type { Logger } from 'pino';
+import { AuthLog } from './accounts/auth-log.ts';
 import { Background } from './accounts/background.ts';
 import { Mailer } from './accounts/mail.ts';
+import { PasswordChange } from './accounts/password-change.ts';
 import { PasswordReset } from './accounts/password-reset.ts';
 import { Passwords } from './accounts/passwords.ts';
 import { Api } from './accounts/routes/api.ts';
@@ -11,8 +13,10 @@ import { peopleRoutes } from './accounts/routes/people.ts';
 import { Sessions } from './accounts/sessions.ts';
 import { Setup } from './accounts/setup.ts';
 import { SignIn } from './accounts/sign-in.ts';
+import { SignInLimits } from './accounts/sign-in-limits.ts';
 import { SignUp } from './accounts/sign-up.ts';
 import { appRoutes } from './apps/routes/apps.ts';
+import { memberRemovalRoute } from './apps/routes/member-removal.ts';
 import { tokenRoutes } from './apps/routes/tokens.ts';
 import type { Secret } from './apps/secret.ts';
 import type { Config } from './config.ts';
@@ -21,12 +25,15 @@ import type { Route } from './http/route.ts';
 import { dashboardReadRoutes } from './read/dashboard-routes.ts';
 import { LiveFeeds } from './read/live/live-feeds.ts';
 import { liveRoute } from './read/live/live-route.ts';
+import type { SignInStats } from './service-metrics.ts';
 import { breakConnections, connect, type DatabaseAddress, endPool } from './storage/connect.ts';
+import type { Storage } from './storage/storage.ts';
 import { readVersion } from './version.ts';
 
 export interface DashboardOptions {
   readonly config: Config;
   readonly address: DatabaseAddress;
+  readonly storage: Storage;
   readonly secret: Secret;
   readonly log: Logger;
   /** Milliseconds since 1970. */
@@ -45,6 +52,8 @@ export interface Dashboard {
   readonly routes: readonly Route[];
   /** The path of the one-time link to the first account; null where there is an account, or none may be made so. */
   readonly setupPath: string | null;
+  /** For metrics. */
+  signIns(): SignInStats;
   /** Breaks the connections to a database that does not answer. */
   breakConnections(): void;
   /** Finishes what goes on behind answers, and leaves the database. */
@@ -64,11 +73,13 @@ const DAY_MS = 86_400_000;
 const HOUR_MS = 3_600_000;
 
 export async function createDashboard(options: DashboardOptions): Promise<Dashboard> {
-  const { config, address, secret, log, wall, monotonic, assets = BUILT } = options;
+  const { config, address, storage, secret, log, wall, monotonic, assets = BUILT } = options;
   const publicUrl = config.PUBLIC_URL;
   const sql = connect(address, { connections: CONNECTIONS, name: 'tidemark dashboard' });
-  const passwords = new Passwords();
+  const events = storage.reader(sql);
+  const passwords = new Passwords({ now: monotonic, log });
   const background = new Background(log);
+  const authLog = new AuthLog({ log, now: monotonic });
   const mailer =
     config.SMTP_URL === '' ? null : new Mailer({ url: config.SMTP_URL, from: config.MAIL_FROM, log });
   const sessions = new Sessions({
@@ -80,10 +91,13 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
   });
   const setup = new Setup({ sql, host: config.HOST, publicUrl, now: wall });
   const common = { sql, publicUrl, passwords, mailer, background, wall, monotonic };
+  const limits = new SignInLimits(monotonic);
+  const signIn = new SignIn({ sql, sessions, passwords, limits });
   const allowed = config.ALLOW_SIGNUP;
   const api = new Api({
     sql,
     sessions,
+    authLog,
     publicUrl,
     trustedProxies: config.TRUST_PROXY,
     onChange: options.onChange,
@@ -93,9 +107,14 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
   const accessSql = connect(address, { connections: 1, name: 'tidemark live access' });
   const pools = [sql, liveSql, accessSql];
   const feeds = new LiveFeeds({
-    sql: liveSql,
+    events: storage.reader(liveSql),
     accessSql,
     validSessions: (digests) => sessions.findValid(accessSql, digests),
+    most: {
+      all: config.MAX_LIVE_FEEDS,
+      ofApp: config.MAX_LIVE_FEEDS_PER_APP,
+      ofAccount: config.MAX_LIVE_FEEDS_PER_ACCOUNT,
+    },
     log,
     wall,
     monotonic,
@@ -113,29 +132,41 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
       api,
       sql,
       sessions,
-      signIn: new SignIn({ sql, passwords, now: monotonic }),
-      signUp: new SignUp({ ...common, allowed, setup }),
+      signIn,
+      signUp: new SignUp({ ...common, allowed, setup, mailsPerHour: config.MAX_SIGN_UP_MAILS_PER_HOUR }),
       setup,
-      passwords,
+      passwordChange: new PasswordChange({ sql, passwords, sessions, signIn, now: monotonic }),
       passwordReset: new PasswordReset(common),
       mailer,
       allowed,
       version: readVersion(),
     }),
-    ...appRoutes({ api, sql, secret, maxTypesPerApp: config.MAX_EVENT_TYPES_PER_APP, now: wall }),
+    ...appRoutes({
+      api,
+      sql,
+      events,
+      secret,
+      maxTypesPerApp: config.MAX_EVENT_TYPES_PER_APP,
+      maxAppsPerAccount: allowed === 'open' ? config.MAX_APPS_PER_ACCOUNT : 0,
+      now: wall,
+      monotonic,
+    }),
     ...tokenRoutes({ api, sql, secret }),
     ...memberRoutes({ api, sql, mailer, wall, monotonic }),
+    memberRemovalRoute({ api, sql }),
     liveRoute({ api, feeds }),
-    ...dashboardReadRoutes({ api, sql, maxPageBytes: config.MAX_PAGE_BYTES, now: wall }),
+    ...dashboardReadRoutes({ api, sql, events, maxPageBytes: config.MAX_PAGE_BYTES, now: wall }),
   ];
   try {
     routes.push(...(await assetRoutes(assets)));
-    await passwords.decoy();
+    await passwords.prepare();
     const setupPath = allowed === 'first' && options.offersSetup ? await setup.createPath() : null;
+    if (setupPath !== null) authLog.write('link.create', null, { purpose: 'setup' });
     const breakAll = (): void => {
       for (const pool of pools) breakConnections(pool);
     };
-    return { routes, setupPath, breakConnections: breakAll, close };
+    const signIns = (): SignInStats => ({ passwords: passwords.stats, slowedDown: limits.slowedDown });
+    return { routes, setupPath, signIns, breakConnections: breakAll, close };
   } catch (error) {
     await close();
     throw error;

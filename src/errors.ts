@@ -37,6 +37,7 @@ export const REFUSALS = {
 
   // Only under /api, where people work.
   confirmationMismatch: { code: 'CONFIRMATION_MISMATCH', status: 400, error: 'Confirmation does not match' },
+  tooManyApps: { code: 'TOO_MANY_APPS', status: 400, error: 'Too many apps' },
   weakPassword: { code: 'WEAK_PASSWORD', status: 400, error: 'Password too weak' },
   sessionRequired: { code: 'SESSION_REQUIRED', status: 401, error: 'Sign in first' },
   signInFailed: { code: 'SIGN_IN_FAILED', status: 401, error: 'E-mail or password is wrong' },
@@ -54,6 +55,7 @@ export const REFUSALS = {
   eventTypeExists: { code: 'EVENT_TYPE_EXISTS', status: 409, error: 'Event type exists' },
   ownerStays: { code: 'OWNER_STAYS', status: 409, error: 'The owner stays' },
   unsupportedMediaType: { code: 'UNSUPPORTED_MEDIA_TYPE', status: 415, error: 'Send JSON' },
+  tooManyMails: { code: 'TOO_MANY_MAILS', status: 429, error: 'Too many mails', retryable: true },
   tooManyStreams: { code: 'TOO_MANY_STREAMS', status: 429, error: 'Too many live feeds', retryable: true },
   tooManyAttempts: { code: 'TOO_MANY_ATTEMPTS', status: 429, error: 'Too many attempts', retryable: true },
 } as const satisfies Record<string, Refusal>;
@@ -125,9 +127,16 @@ export class Rejection {
   }
 }
 
-/** A failure that the operator can fix: the command line prints its one line, which says what to do, and exits with 1. */
+/** A failure that the operator can fix: the command line prints its one line, which says what to do. */
 export class OperatorError extends Error {
   override readonly name = 'OperatorError';
+  /** Whether the same start can succeed later without a change, as when the database is starting: a restart helps. */
+  readonly isPassing: boolean;
+
+  constructor(message: string, options: ErrorOptions & { readonly isPassing?: boolean } = {}) {
+    super(message, options);
+    this.isPassing = options.isPassing ?? false;
+  }
 }
 
 /** A text of any number of lines as one: what an operator reads, and what a log is searched for. */

@@ -1,5 +1,7 @@
 /** What the service's own figures are called, what they mean, and where they are read. */
 
+import type { PasswordStats } from './accounts/passwords.ts';
+import type { SlowedBy } from './accounts/sign-in-limits.ts';
 import type { HttpServer } from './http/server.ts';
 import type { Journal, JournalStats } from './ingest/journal/journal.ts';
 import type { WritePath } from './ingest/write-path.ts';
@@ -18,10 +20,19 @@ export interface ServiceParts {
   /** How the limits fare with Redis. */
   readonly limits: () => SharedLimitsStats;
   readonly housekeeping: MaintenanceLoop;
+  /** How password checks fare. */
+  readonly signIns: () => SignInStats;
   /** By the `cache` label: the caches that are shown together under it. */
   readonly caches: Readonly<Record<string, { readonly caches: readonly CacheStats[] }>>;
   /** Name and version of the database's engine. */
   readonly engine: string;
+}
+
+/** What sign-ins cost, and what became of those that would have cost too much. */
+export interface SignInStats {
+  readonly passwords: PasswordStats;
+  /** Sign-ins that were told to wait, by the count that said so. */
+  readonly slowedDown: Readonly<Record<SlowedBy, number>>;
 }
 
 const MEASURED = `Measured on one request in ${SAMPLED_ONE_IN}: _count is of those.`;
@@ -41,6 +52,7 @@ export function registerServiceMetrics(metrics: Metrics, parts: ServiceParts): v
   registerDatabase(metrics, parts);
   registerLimits(metrics, parts.limits);
   registerJournal(metrics, parts.journal);
+  registerSignIns(metrics, parts.signIns);
 }
 
 function registerRequests(metrics: Metrics, server: HttpServer): void {
@@ -133,6 +145,27 @@ function registerLimits(metrics: Metrics, stats: () => SharedLimitsStats): void 
     'tidemark_limits_own_decisions_total',
     "Requests that the process's own windows decided while REDIS_URL is set.",
     () => stats().ownDecisions,
+  );
+}
+
+function registerSignIns(metrics: Metrics, stats: () => SignInStats): void {
+  metrics.gauge(
+    'tidemark_password_hashes_waiting',
+    'Password hashes that wait for their turn.',
+    () => stats().passwords.waiting,
+  );
+  metrics.counter(
+    'tidemark_password_hashes_total',
+    'Password hashes by outcome: done; or not computed: crowded (the network had its share of the places), full (all places ' +
+      'taken), late (waited too long), left (the client was gone).',
+    () => map(Object.entries(stats().passwords.outcomes), ([outcome, n]) => sample({ outcome }, n)),
+    ['outcome'],
+  );
+  metrics.counter(
+    'tidemark_sign_ins_slowed_down_total',
+    'Sign-ins that were told to wait, by what had too many failures: account_and_client, client, account.',
+    () => map(Object.entries(stats().slowedDown), ([by, n]) => sample({ by }, n)),
+    ['by'],
   );
 }
 

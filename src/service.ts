@@ -23,19 +23,16 @@ import { registerServiceMetrics } from './service-metrics.ts';
 import type { Availability } from './storage/availability.ts';
 import { type ChangedTable, listenForChanges } from './storage/changes.ts';
 import { breakConnections, connect, type DatabaseAddress, endPool, type Sql } from './storage/connect.ts';
-import { noteDeletedApps } from './storage/deleted-apps.ts';
-import type { EngineChoice } from './storage/engine.ts';
 import { answerInTime } from './storage/lookup-cache.ts';
-import { MaintenanceLeader, prepareAlone, UPKEEP_NAME } from './storage/maintenance/leader.ts';
+import { MAINTENANCE_NAME, MaintenanceLeader, prepareAlone } from './storage/maintenance/leader.ts';
 import { MaintenanceLoop } from './storage/maintenance/loop.ts';
-import { postgresMaintenance } from './storage/postgres/maintenance.ts';
-import { timescaleMaintenance } from './storage/timescale/maintenance.ts';
+import { markDeletedApps, type Storage } from './storage/storage.ts';
 
 export interface ServiceOptions {
   readonly config: Config;
   /** A database whose schema is complete. */
   readonly address: DatabaseAddress;
-  readonly engine: EngineChoice;
+  readonly storage: Storage;
   /** What logging tokens are sealed under. */
   readonly secret: Secret;
   readonly log: Logger;
@@ -92,7 +89,7 @@ export function connectionsOf(config: Pick<Config, 'READ_CONNECTIONS' | 'COMMIT_
 
 const SETTLE_TIMEOUT_MS = 2_000;
 
-const NEIGHBOUR =
+const NEIGHBOR =
   'Another process serves from this database and REDIS_URL is not set: limits are per process, so an app has its ' +
   'limit once in each';
 
@@ -116,7 +113,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
 
 /** @param opened takes what is to be closed, in the opposite order, where the start fails */
 async function start(options: ServiceOptions, opened: (() => unknown)[]): Promise<Service> {
-  const { config, address, log, worker, clock = SYSTEM_CLOCK } = options;
+  const { config, address, storage, log, worker, clock = SYSTEM_CLOCK } = options;
   const cacheMs = config.TOKEN_CACHE_SECONDS * 1_000;
   let stopping = false;
   let dashboard: Dashboard | null = null;
@@ -124,18 +121,15 @@ async function start(options: ServiceOptions, opened: (() => unknown)[]): Promis
   const lookups = connect(address, { connections: LOOKUP_CONNECTIONS, name: 'tidemark look-ups' });
   const reads = connect(address, { connections: config.READ_CONNECTIONS, name: 'tidemark reads' });
   const readerLookups = connect(address, { connections: 1, name: 'tidemark look-ups of readers' });
-  const upkeepSql = connect(address, { connections: 1, name: UPKEEP_NAME });
+  const upkeepSql = connect(address, { connections: 1, name: MAINTENANCE_NAME });
   const pools = [lookups, reads, readerLookups, upkeepSql];
   opened.push(() => Promise.all(pools.map(endPool)));
   const breakPools = (): void => {
     for (const pool of pools) breakConnections(pool);
     dashboard?.breakConnections();
   };
-  const upkeep =
-    options.engine.engine === 'timescale'
-      ? timescaleMaintenance(upkeepSql, config, clock.wall)
-      : postgresMaintenance(upkeepSql, { retentionDays: config.RETENTION_DAYS, now: clock.wall });
-  await prepareAlone(upkeepSql, upkeep.prepare);
+  const tasks = storage.maintenance(upkeepSql, config, clock.wall);
+  await prepareAlone(upkeepSql, tasks.prepare);
 
   const journal = config.JOURNAL_DIR === '' ? null : await openJournal(options, upkeepSql);
   opened.push(() => journal?.close());
@@ -144,11 +138,12 @@ async function start(options: ServiceOptions, opened: (() => unknown)[]): Promis
   const writePath = new WritePath({
     config,
     address,
+    engine: storage.engine,
     lookups,
     limiter: limits.create,
     journal,
     // In time: whether the database takes events waits for it.
-    settleReplay: (appIds) => answerInTime(noteDeletedApps(lookups, appIds), SETTLE_TIMEOUT_MS),
+    settleReplay: (appIds) => answerInTime(markDeletedApps(lookups, appIds), SETTLE_TIMEOUT_MS),
     onUnreachable: breakPools,
     log,
     wall: clock.wall,
@@ -165,7 +160,7 @@ async function start(options: ServiceOptions, opened: (() => unknown)[]): Promis
   });
   const apps = new PublicIds({ sql: readerLookups, cacheMs, now: clock.wall, outage });
   const getEvents = createGetEvents({
-    sql: reads,
+    events: storage.reader(reads),
     slots: new ReadSlots(config.READ_CONNECTIONS, MAX_WAITING_READS),
     resourceTokens,
     limiter: limits.read,
@@ -186,18 +181,19 @@ async function start(options: ServiceOptions, opened: (() => unknown)[]): Promis
   });
   const maintenanceLeader = new MaintenanceLeader({
     sql: upkeepSql,
-    onNeighbour: () => {
-      if (config.REDIS_URL === '') log.warn(NEIGHBOUR);
+    onNeighbor: () => {
+      if (config.REDIS_URL === '') log.warn(NEIGHBOR);
     },
   });
   const takeTurn = (): Promise<boolean> => maintenanceLeader.take();
-  const housekeeping = new MaintenanceLoop({ upkeep, takeTurn, log, now: clock.wall });
+  const housekeeping = new MaintenanceLoop({ tasks, takeTurn, log, now: clock.wall });
   housekeeping.start();
   opened.push(() => housekeeping.stop());
 
   dashboard = await createDashboard({
     config,
     address,
+    storage,
     secret: options.secret,
     log,
     wall: clock.wall,
@@ -219,7 +215,7 @@ async function start(options: ServiceOptions, opened: (() => unknown)[]): Promis
       ].map((route) => whileReachable(route, availability)),
       ...healthRoutes({
         sql: lookups,
-        engine: options.engine.description,
+        engine: storage.description,
         isStopping: () => stopping,
         isReachable: () => availability.reachable,
         journal,
@@ -244,6 +240,7 @@ async function start(options: ServiceOptions, opened: (() => unknown)[]): Promis
     writePath,
     journal,
     limits: limits.stats,
+    signIns: dashboard.signIns,
     housekeeping,
     caches: {
       logging_tokens: writePath.loggingTokens,
@@ -251,7 +248,7 @@ async function start(options: ServiceOptions, opened: (() => unknown)[]): Promis
       resource_tokens: resourceTokens,
       apps,
     },
-    engine: options.engine.description,
+    engine: storage.description,
   });
   const endProcessMetrics = registerProcessMetrics(metrics);
 

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { readConfig } from '../src/config.ts';
 import { startService } from '../src/service.ts';
-import { chooseEngine } from '../src/storage/engine.ts';
+import { openStorage } from '../src/storage/storage.ts';
 import { type TestDatabase, testDatabase } from './support/database.ts';
 import { captured, testSecret, until } from './support/service.ts';
 
@@ -28,7 +28,7 @@ async function start(settings: Record<string, string> = {}): Promise<unknown> {
   return await startService({
     config: readConfig({ PORT: '0', JOURNAL_DIR: folder, ...settings }),
     address: database.address,
-    engine: await chooseEngine(database.sql),
+    storage: await openStorage(database.sql),
     secret: await testSecret(),
     log: captured([]),
   });

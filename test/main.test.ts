@@ -81,6 +81,7 @@ describe('on a server', () => {
           tokenId,
           name: 'R',
           appIds: [appId, other],
+          createdBy: null,
           createdAt: TIME,
           expiresAt: token.expiresAt,
           revokedAt: TIME,

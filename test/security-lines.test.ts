@@ -1,21 +1,66 @@
-/** Every line of the list in SECURITY.md has a test that is named after it: “security”, its number, a colon. */
-import { readdirSync, readFileSync } from 'node:fs';
+/** Every line of the table in SECURITY.md has tests that are named after it: “security”, its number, a colon. */
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
+import { markedTable, readPage } from './docs/pages.ts';
 
 const FOLDER = fileURLToPath(new URL('.', import.meta.url));
 const LINES = Array.from({ length: 28 }, (_, index) => index + 1);
 
-test('every line of the security list has a test that is named after it', () => {
-  const files = readdirSync(FOLDER, { recursive: true, encoding: 'utf8' }).filter(
+interface Line {
+  readonly number: number;
+  /** Files of tests, as paths in test/ without their endings. */
+  readonly tests: readonly string[];
+  readonly alsoTests: readonly string[];
+}
+
+const table: Line[] = markedTable(readPage('SECURITY.md'), 'security lines').map(
+  ([number, , tests = '', alsoTests = '']) => ({
+    number: Number(number),
+    tests: filesOf(tests),
+    alsoTests: filesOf(alsoTests),
+  }),
+);
+
+function filesOf(cell: string): string[] {
+  return [...cell.matchAll(/`([^`]+)`/g)].map(([, file = '']) => file);
+}
+
+/** File, as a path in test/ without its ending → the numbers of the lines that its tests are named after. */
+function namedTests(): Map<string, ReadonlySet<number>> {
+  const files = readdirSync(FOLDER, { recursive: true, encoding: 'utf8' });
+  const tests = files.filter(
     (file) => /\.(test|contract)\.ts$/.test(file) && !file.startsWith('security-lines'),
   );
-  const named = new Set(
-    files.flatMap((file) =>
-      [...readFileSync(`${FOLDER}${file}`, 'utf8').matchAll(/['"`]security (\d+): /gm)].map(([, line]) =>
-        Number(line),
-      ),
-    ),
+  return new Map(
+    tests.map((file) => {
+      const text = readFileSync(`${FOLDER}${file}`, 'utf8');
+      const numbers = [...text.matchAll(/['"`]security (\d+): /g)].map(([, number]) => Number(number));
+      return [file.replace(/\.(test|contract)\.ts$/, ''), new Set(numbers)];
+    }),
   );
-  expect(LINES.filter((line) => !named.has(line))).toEqual([]);
+}
+
+test('SECURITY.md has every line of the security list, each with a test', () => {
+  expect(table.map(({ number }) => number)).toEqual(LINES);
+  expect(table.filter(({ tests }) => tests.length === 0)).toEqual([]);
+});
+
+test('each file that SECURITY.md names for a line has a test of that line', () => {
+  const named = namedTests();
+  const missing = table.flatMap(({ number, tests }) =>
+    tests.filter((file) => named.get(file)?.has(number) !== true).map((file) => `${number}: ${file}`),
+  );
+  expect(missing).toEqual([]);
+  const also = table.flatMap(({ alsoTests }) => alsoTests);
+  expect(also.filter((file) => !existsSync(`${FOLDER}${file}.test.ts`))).toEqual([]);
+});
+
+test('SECURITY.md names every file that has a test of a line', () => {
+  const unnamed = [...namedTests()].flatMap(([file, numbers]) =>
+    [...numbers]
+      .filter((number) => !table.find((line) => line.number === number)?.tests.includes(file))
+      .map((number) => `${number}: ${file}`),
+  );
+  expect(unnamed).toEqual([]);
 });

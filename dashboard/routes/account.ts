@@ -42,6 +42,11 @@ export function AccountPage(): VNode {
           html`<button type="button" class="button" aria-disabled=${confirm.busy} onClick=${confirm.run}>Mail me a link to confirm it</button>
           <${ProblemBox} problem=${confirm.problem} />`
         }
+        ${
+          user?.emailProved === false &&
+          current?.mail === false &&
+          html`<p class="hint">The operator of this server can confirm it: <code>tidemark user prove</code></p>`
+        }
       <//>
       <${Section} title="Password" about="Changing it signs you out everywhere else.">
         <${Form} class="stacked" action=${change} submit="Change the password">

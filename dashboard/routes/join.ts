@@ -86,14 +86,12 @@ interface InvitationDetails {
   readonly appName: string;
   readonly email: string;
   readonly role: Role;
-  readonly needsAccount: boolean;
 }
 
 function Invited({ token = '' }: { readonly token?: string }): VNode {
   const { route, path } = useLocation();
   const invitation = useResource<InvitationDetails>(`/api/invitations/${encodeURIComponent(token)}`);
-  const join = useAction(async ({ password }: Record<string, string>) => {
-    const email = invitation.data?.email;
+  const join = useAction(async ({ email, password }: Record<string, string>) => {
     const { user } = await call<NewAccount>('POST', '/api/users', {
       body: { email, password, invitation: token },
     });
@@ -112,7 +110,7 @@ function Invited({ token = '' }: { readonly token?: string }): VNode {
   if (data === undefined) {
     return html`<${Narrow} title="Invitation"><${Waiting} for=${invitation} lines=${5} /><//>`;
   }
-  const { appName, email, role, needsAccount } = data;
+  const { appName, email, role } = data;
   const user = session.value?.user;
   const intro = html`<p>You are invited to <b>${appName}</b> as ${role}, as <b>${email}</b>.</p>`;
   if (user != null) {
@@ -122,16 +120,15 @@ function Invited({ token = '' }: { readonly token?: string }): VNode {
       <${ProblemBox} problem=${accept.problem} />
     <//>`;
   }
-  if (!needsAccount) {
-    return html`<${Narrow} title="Invitation">${intro}
-      <a class="button primary" href=${`/sign-in?next=${encodeURIComponent(path)}`}>Sign in to accept</a>
-    <//>`;
-  }
   return html`<${Narrow} title="Invitation">${intro}
-    <${Form} class="stacked" action=${join} submit="Create the account and join">
-      <${Field} label="E-mail" name="email" type="email" autocomplete="username" readonly value=${email} />
-      <${PasswordField} />
-    <//>
+    ${
+      session.value?.signup !== 'closed' &&
+      html`<${Form} class="stacked" action=${join} submit="Create the account and join">
+        <${Field} label="E-mail" name="email" type="email" autocomplete="username" defaultValue=${email} />
+        <${PasswordField} />
+      <//>`
+    }
+    <p class="links"><a href=${`/sign-in?next=${encodeURIComponent(path)}`}>Sign in to accept with an account</a></p>
   <//>`;
 }
 

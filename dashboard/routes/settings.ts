@@ -38,8 +38,11 @@ export function SettingsPage({ appId, app }: TabProps): VNode | null {
   return html`<div class="sections">
     <${General} app=${app} data=${data} />
     <${LoggingTokenSection} app=${data} resource=${token} />
-    <${ResourceTokens} app=${data} resource=${tokens} />
-    <${Members} app=${data} resource=${members} />
+    <${ResourceTokens} app=${data} resource=${tokens} members=${members.data?.members} />
+    <${Members} app=${data} resource=${members} onRemoved=${() => {
+      tokens.reload();
+      audit.reload();
+    }} />
     <${Activity} app=${data} resource=${audit} />
     ${data.role === 'owner' && html`<${DeleteApp} app=${data} />`}
   </div>`;

@@ -14,6 +14,7 @@ export type AuditAction =
   | 'logging-token.rotate'
   | 'resource-token.create'
   | 'resource-token.revoke'
+  | 'resource-token.keep'
   | 'member.add'
   | 'member.role'
   | 'member.remove'

@@ -1,11 +1,14 @@
-/** Invitations: a link for an e-mail that no account has proved yet. */
+/**
+ * Invitations: links for addresses that no account has proved. The inviter sees the link, so it lets the account that
+ * opens it into the one app, whatever that account's address is, and proves nothing.
+ */
 import type { Sql, Transaction } from '../storage/connect.ts';
 import { createPublicId } from '../token-text.ts';
 import { type Actor, writeAudit } from './audit.ts';
 import type { Email } from './email.ts';
-import { addMaintainer, type Role } from './members.ts';
+import { addMaintainer, lockMembers, type Role } from './members.ts';
 import { createSecretText, secretDigest } from './one-time-secret.ts';
-import { proveEmail, type User } from './users.ts';
+import type { User } from './users.ts';
 
 export interface Invitation {
   readonly invitationId: string;
@@ -17,8 +20,6 @@ export interface Invitation {
 
 /** An invitation that may be accepted now. */
 export interface OpenInvitation {
-  /** Internal id. */
-  readonly id: number;
   /** The app, by its internal and its public id. */
   readonly appKey: number;
   readonly appId: string;
@@ -31,7 +32,7 @@ export interface OpenInvitation {
 const VALID_FOR_MS = 7 * 86_400_000;
 
 /**
- * Invites an e-mail. An earlier invitation of the same e-mail is replaced: its link ends.
+ * Invites an e-mail, after {@link lockMembers}. An earlier invitation of the same e-mail is replaced: its link ends.
  * @param invitation.appId internal id
  * @param invitation.now   milliseconds since 1970
  * @returns the token of the link
@@ -73,7 +74,8 @@ export async function withdrawInvitation(
   withdrawal: { appId: number; invitationId: string; by: Actor },
 ): Promise<boolean> {
   const { appId, invitationId, by } = withdrawal;
-  return await sql.begin(async (tx) => {
+  return await sql.begin('isolation level read committed', async (tx) => {
+    await lockMembers(tx, appId);
     const [gone] = await tx<{ email: string }[]>`
       DELETE FROM invitations WHERE app_id = ${appId} AND public_id = ${invitationId} RETURNING email`;
     if (gone === undefined) return false;
@@ -91,22 +93,39 @@ export async function findInvitation(
   const digest = secretDigest(token);
   if (digest === null) return null;
   const [row] = await sql<OpenInvitation[]>`
-    SELECT invitations.id, apps.id AS "appKey", apps.public_id AS "appId", name AS "appName", email,
+    SELECT apps.id AS "appKey", apps.public_id AS "appId", name AS "appName", email,
            email_key AS "emailKey", role
       FROM invitations JOIN apps ON apps.id = app_id
-     WHERE digest = ${digest} AND expires_at > ${now}
-       FOR UPDATE OF invitations`;
+     WHERE digest = ${digest} AND expires_at > ${now}`;
   return row ?? null;
 }
 
-/** Makes the invited account a maintainer. Who has the link has shown that the e-mail is theirs. */
+/**
+ * The invitation of a link, with the app's members locked ({@link lockMembers}) until the end of the transaction: it can
+ * be accepted, and is neither replaced nor withdrawn meanwhile.
+ */
+export async function holdInvitation(
+  tx: Transaction,
+  token: string,
+  now: number,
+): Promise<OpenInvitation | null> {
+  const found = await findInvitation(tx, token, now);
+  if (found === null || !(await lockMembers(tx, found.appKey))) return null;
+  // Once more: who had the lock before may have ended it.
+  return await findInvitation(tx, token, now);
+}
+
+/**
+ * Makes the account that opened the link a maintainer. Nothing is proved by it.
+ * @param invitation from {@link holdInvitation}
+ * @returns false where the account is a member already; the invitation then stays for who it is meant for
+ */
 export async function acceptInvitation(
   tx: Transaction,
   invitation: OpenInvitation,
   user: User,
-): Promise<void> {
+): Promise<boolean> {
   const by = { userId: user.id, email: user.email };
-  await proveEmail(tx, user.id);
-  await addMaintainer(tx, { appId: invitation.appKey, user, by, action: 'invitation.accept' });
-  await tx`DELETE FROM invitations WHERE id = ${invitation.id}`;
+  const invited = { text: invitation.email, key: invitation.emailKey };
+  return await addMaintainer(tx, { appId: invitation.appKey, user, by, invited });
 }

@@ -3,7 +3,7 @@ import type { Sql, Transaction } from '../storage/connect.ts';
 import { AccountError, appNotFound } from './account-error.ts';
 import { type Actor, COMMAND_LINE, writeAudit } from './audit.ts';
 import type { Email } from './email.ts';
-import { requireUser, type User } from './users.ts';
+import { requireProvedUser, type User } from './users.ts';
 
 /** `owner`: everything. `maintainer`: sees and makes tokens and types, reads charts and events. */
 export type Role = 'owner' | 'maintainer';
@@ -23,6 +23,8 @@ export interface Membership {
 export interface Member {
   readonly userId: string;
   readonly email: string;
+  /** Whether the address is known to be its owner's: who came by a link need not have proved it. */
+  readonly emailProved: boolean;
   readonly role: Role;
   readonly addedAt: Date;
 }
@@ -53,7 +55,7 @@ export async function listMemberships(sql: Sql, user: User): Promise<Membership[
 export async function listMembers(sql: Sql, appId: number): Promise<Member[]> {
   return [
     ...(await sql<Member[]>`
-      SELECT public_id AS "userId", email, role, added_at AS "addedAt"
+      SELECT public_id AS "userId", email, email_proved_at IS NOT NULL AS "emailProved", role, added_at AS "addedAt"
         FROM app_members JOIN users ON users.id = user_id
        WHERE app_id = ${appId}
        ORDER BY role = 'owner' DESC, added_at, users.id`),
@@ -61,78 +63,134 @@ export async function listMembers(sql: Sql, appId: number): Promise<Member[]> {
 }
 
 /**
- * Makes an account a maintainer.
- * @param addition.appId internal id
+ * Has changes of an app's members and invitations take turns, until the end of the transaction: each sees what the one
+ * before it left. The transaction must be "read committed".
+ * @param appId internal id
+ * @returns false where the app is gone
+ */
+export async function lockMembers(tx: Transaction, appId: number): Promise<boolean> {
+  const rows = await tx`SELECT FROM apps WHERE id = ${appId} FOR NO KEY UPDATE`;
+  return rows.length > 0;
+}
+
+/** The role of an account in an app, null where it has none; exact after {@link lockMembers}. @param appId internal id */
+export async function roleOf(tx: Transaction, appId: number, userId: number): Promise<Role | null> {
+  const [row] = await tx<{ role: Role }[]>`
+    SELECT role FROM app_members WHERE app_id = ${appId} AND user_id = ${userId}`;
+  return row?.role ?? null;
+}
+
+/**
+ * The apps of these that an account is a member of. It stays one until the end of the transaction: a removal waits.
+ * @param appIds internal ids
+ */
+export async function holdMemberships(
+  tx: Transaction,
+  userId: number,
+  appIds: readonly number[],
+): Promise<ReadonlySet<number>> {
+  const rows = await tx<{ appId: number }[]>`
+    SELECT app_id AS "appId" FROM app_members
+     WHERE user_id = ${userId} AND app_id = ANY(${[...appIds]}::int[])
+     ORDER BY app_id FOR SHARE`;
+  return new Set(rows.map(({ appId }) => appId));
+}
+
+/**
+ * Makes an account a maintainer, after {@link lockMembers}.
+ * @param addition.appId   internal id
+ * @param addition.invited the address of the invitation that was accepted; null where the account was added by itself
  * @returns false where it is a member already
  */
 export async function addMaintainer(
   tx: Transaction,
-  addition: { appId: number; user: User; by: Actor; action: 'member.add' | 'invitation.accept' },
+  addition: { appId: number; user: User; by: Actor; invited: Email | null },
 ): Promise<boolean> {
-  const { appId, user, by, action } = addition;
+  const { appId, user, by, invited } = addition;
   const added = await tx`
-    INSERT INTO app_members (app_id, user_id, role) VALUES (${appId}, ${user.id}, 'maintainer')
+    INSERT INTO app_members (app_id, user_id, role, invited_key)
+    VALUES (${appId}, ${user.id}, 'maintainer', ${invited?.key ?? null})
     ON CONFLICT DO NOTHING RETURNING 1`;
   if (added.length === 0) return false;
   // Who was invited and is now in needs no second way in.
-  await tx`DELETE FROM invitations WHERE app_id = ${appId} AND email_key = ${user.emailKey}`;
-  await writeAudit(tx, { appId, by, action, details: { email: user.email, role: 'maintainer' } });
+  await endInvitations(tx, appId, [user.emailKey, invited?.key ?? user.emailKey]);
+  const other = invited !== null && invited.key !== user.emailKey ? { invited: invited.text } : {};
+  await writeAudit(tx, {
+    appId,
+    by,
+    action: invited === null ? 'member.add' : 'invitation.accept',
+    details: { email: user.email, role: 'maintainer', ...other },
+  });
   return true;
 }
 
 /**
- * Removes a member; one who removes himself leaves. An owner stays.
+ * Ends a membership, and every invitation by which the same person could come back; a member who removes themselves leaves.
+ * Owners stay. After {@link lockMembers}.
  * @param removal.appId  internal id
  * @param removal.userId public id
+ * @returns the former member, by internal id
  * @throws AccountError MEMBER_NOT_FOUND, LAST_OWNER
  */
-export async function removeMember(
-  sql: Sql,
+export async function endMembership(
+  tx: Transaction,
   removal: { appId: number; userId: string; by: { userId: number; email: string } },
-): Promise<void> {
+): Promise<{ id: number; email: string }> {
   const { appId, userId, by } = removal;
-  await sql.begin('isolation level read committed', async (tx) => {
-    const [member] = await tx<{ id: number; email: string; role: Role }[]>`
-      SELECT users.id, email, role
-        FROM app_members JOIN users ON users.id = user_id
-       WHERE app_id = ${appId} AND public_id = ${userId} FOR UPDATE OF app_members`;
-    if (member === undefined) throw new AccountError('MEMBER_NOT_FOUND', 'the app has no such member');
-    if (member.role === 'owner')
-      throw new AccountError(
-        'LAST_OWNER',
-        'an owner can not be removed and can not leave: delete the app instead',
-      );
-    await tx`DELETE FROM app_members WHERE app_id = ${appId} AND user_id = ${member.id}`;
-    const action = member.id === by.userId ? 'member.leave' : 'member.remove';
-    await writeAudit(tx, { appId, by, action, details: { email: member.email, role: member.role } });
-  });
+  // The row's lock waits for tokens that the member is just making (holdMemberships).
+  const [member] = await tx<
+    { id: number; email: string; emailKey: string; invitedKey: string | null; role: Role }[]
+  >`
+    SELECT users.id, email, email_key AS "emailKey", invited_key AS "invitedKey", role
+      FROM app_members JOIN users ON users.id = user_id
+     WHERE app_id = ${appId} AND public_id = ${userId} FOR UPDATE OF app_members`;
+  if (member === undefined) throw new AccountError('MEMBER_NOT_FOUND', 'the app has no such member');
+  if (member.role === 'owner')
+    throw new AccountError(
+      'LAST_OWNER',
+      'an owner can not be removed and can not leave: delete the app instead',
+    );
+  await tx`DELETE FROM app_members WHERE app_id = ${appId} AND user_id = ${member.id}`;
+  const action = member.id === by.userId ? 'member.leave' : 'member.remove';
+  await writeAudit(tx, { appId, by, action, details: { email: member.email, role: member.role } });
+  const ended = await endInvitations(tx, appId, [member.emailKey, member.invitedKey ?? member.emailKey]);
+  for (const email of ended)
+    await writeAudit(tx, { appId, by, action: 'invitation.withdraw', details: { email } });
+  return { id: member.id, email: member.email };
+}
+
+/** Ends the invitations for these addresses. @returns the addresses */
+async function endInvitations(tx: Transaction, appId: number, keys: readonly string[]): Promise<string[]> {
+  const rows = await tx<{ email: string }[]>`
+    DELETE FROM invitations WHERE app_id = ${appId} AND email_key = ANY(${[...keys]}) RETURNING email`;
+  return rows.map(({ email }) => email);
 }
 
 /**
  * Gives an account a role in an app, for the command line. Several accounts may be owners; one always is, once one was.
- * @param grant.appId public id
- * @throws AccountError APP_NOT_FOUND, USER_NOT_FOUND, LAST_OWNER
+ * @param grant.appId         public id
+ * @param grant.allowUnproved also to an account that has not proved its address
+ * @throws AccountError APP_NOT_FOUND, USER_NOT_FOUND, EMAIL_NOT_PROVED, LAST_OWNER
  */
 export async function grantRole(
   sql: Sql,
-  grant: { appId: string; email: Email; role: Role; by?: Actor },
+  grant: { appId: string; email: Email; role: Role; allowUnproved?: boolean; by?: Actor },
 ): Promise<void> {
-  const { appId, email, role, by = COMMAND_LINE } = grant;
+  const { appId, email, role, allowUnproved = false, by = COMMAND_LINE } = grant;
   await sql.begin('isolation level read committed', async (tx) => {
     const [app] = await tx<
       { id: number }[]
     >`SELECT id FROM apps WHERE public_id = ${appId} FOR NO KEY UPDATE`;
     if (app === undefined) throw appNotFound(appId);
-    const user = await requireUser(tx, email);
-    const [before] = await tx<{ role: Role }[]>`
-      SELECT role FROM app_members WHERE app_id = ${app.id} AND user_id = ${user.id}`;
-    if (before?.role === role) return;
-    if (before?.role === 'owner') await checkAnotherOwner(tx, app.id, user);
+    const user = await requireProvedUser(tx, email, allowUnproved);
+    const before = await roleOf(tx, app.id, user.id);
+    if (before === role) return;
+    if (before === 'owner') await checkAnotherOwner(tx, app.id, user);
     await tx`
       INSERT INTO app_members (app_id, user_id, role) VALUES (${app.id}, ${user.id}, ${role})
       ON CONFLICT (app_id, user_id) DO UPDATE SET role = excluded.role`;
-    await tx`DELETE FROM invitations WHERE app_id = ${app.id} AND email_key = ${user.emailKey}`;
-    const action = before === undefined ? 'member.add' : 'member.role';
+    await endInvitations(tx, app.id, [user.emailKey]);
+    const action = before === null ? 'member.add' : 'member.role';
     await writeAudit(tx, { appId: app.id, by, action, details: { email: user.email, role } });
   });
 }

@@ -2,14 +2,17 @@
 
 import { Rejection } from '../errors.ts';
 import type { Sql } from '../storage/connect.ts';
-import { createLink, findLink, useUp } from './account-links.ts';
+import { createLink, findLink } from './account-links.ts';
+import type { Note } from './auth-log.ts';
 import type { Background } from './background.ts';
 import { type Email, parseEmail } from './email.ts';
 import { MAILS, type Mailer } from './mail.ts';
+import type { Client } from './networks.ts';
 import { type Passwords, passwordProblem } from './passwords.ts';
 import { slowedDown } from './sign-in.ts';
-import { SlowDown } from './slow-down.ts';
-import { findUser, proveEmail, requireUser, setPassword } from './users.ts';
+import { CLIENT_LEVELS } from './sign-in-limits.ts';
+import { NetworkSlowDown, SlowDown } from './slow-down.ts';
+import { findUser, lockUser, proveEmail, requireUser, resetPassword } from './users.ts';
 
 export interface PasswordResetOptions {
   readonly sql: Sql;
@@ -26,20 +29,22 @@ const NO_LINK = new Rejection('linkNotValid', 'The link was used already, or has
 export class PasswordReset {
   readonly #options: PasswordResetOptions;
   readonly #ofEmail: SlowDown;
-  readonly #ofAddress: SlowDown;
+  readonly #ofClient: NetworkSlowDown;
+  readonly #ofLink: SlowDown;
 
   constructor(options: PasswordResetOptions) {
     this.#options = options;
     this.#ofEmail = new SlowDown({ free: 3, longestMs: 300_000, now: options.monotonic });
-    this.#ofAddress = new SlowDown({ free: 20, longestMs: 60_000, now: options.monotonic });
+    this.#ofClient = new NetworkSlowDown(CLIENT_LEVELS, options.monotonic);
+    this.#ofLink = new SlowDown({ free: 10, longestMs: 60_000, now: options.monotonic });
   }
 
   /** Mails a link where there is such an account. Known and unknown e-mails look the same: all of it is done behind. */
-  request(email: Email, address: string): Rejection | null {
-    const wait = Math.max(this.#ofEmail.wait(email.key), this.#ofAddress.wait(address));
+  request(email: Email, { networks }: Client, note: Note): Rejection | null {
+    const wait = Math.max(this.#ofEmail.wait(email.key), this.#ofClient.wait(networks));
     if (wait > 0) return slowedDown(wait);
     this.#ofEmail.begin(email.key);
-    this.#ofAddress.begin(address);
+    this.#ofClient.begin(networks);
     const { sql, mailer, publicUrl, background, wall } = this.#options;
     if (mailer === null) return null;
     background.run('password reset', async () => {
@@ -50,30 +55,39 @@ export class PasswordReset {
         { purpose: 'reset-password', userId: found.user.id, provesEmail: true },
         wall(),
       );
+      note('link.create', { purpose: 'reset-password', email: found.user.email });
       // To the address that the account has, not to the one that was typed.
       mailer.send(MAILS.resetPassword(found.user.email, `${publicUrl}/password-reset/${token}`));
     });
     return null;
   }
 
-  /** Sets the password of the link's account and ends its sessions. @returns the account's e-mail, or the refusal */
-  async complete(token: string, password: string): Promise<Email | Rejection> {
+  /**
+   * Sets the password of the link's account, whatever else is changing it, and ends its sessions.
+   * @returns the account's e-mail, or the refusal
+   */
+  async complete(token: string, password: string, client: Client): Promise<Email | Rejection> {
     const { sql, passwords, wall } = this.#options;
     const link = await findLink(sql, token, ['reset-password'], wall());
-    if (link === null) return NO_LINK;
+    if (link === null || link.userId === null) return NO_LINK;
     const [user] = await sql<{ email: string }[]>`SELECT email FROM users WHERE id = ${link.userId}`;
     const email = parseEmail(user?.email ?? '');
-    if (email === null || link.userId === null) return NO_LINK;
-    const problem = passwordProblem(password, email);
+    if (email === null) return NO_LINK;
+    const wait = this.#ofLink.wait(token);
+    if (wait > 0) return slowedDown(wait);
+    this.#ofLink.begin(token);
+    const problem = await passwordProblem(password, email);
     if (problem !== null) return new Rejection('weakPassword', `The password ${problem}.`);
     const { userId } = link;
-    const passwordHash = await passwords.hash(password);
+    const passwordHash = await passwords.hash(password, { ...client, isKnown: true, failures: 0 });
+    if (passwordHash instanceof Rejection) return passwordHash;
     return await sql.begin('isolation level read committed', async (tx) => {
+      // The account before its links, as everywhere: two links at once would wait for each other.
+      await lockUser(tx, userId);
       const again = await findLink(tx, token, ['reset-password'], wall());
       if (again === null) return NO_LINK;
       if (again.provesEmail) await proveEmail(tx, userId);
-      await useUp(tx, again);
-      await setPassword(tx, userId, passwordHash);
+      await resetPassword(tx, userId, passwordHash);
       return email;
     });
   }

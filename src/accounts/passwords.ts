@@ -1,78 +1,237 @@
-/** Passwords: which are taken, and how they are hashed without filling the memory. */
+/** Passwords: which are taken, and how they are hashed and checked within bounds of memory, CPU and waiting. */
+import { availableParallelism } from 'node:os';
 import { hash, verify } from '@node-rs/argon2';
-import { COMMON_PASSWORDS } from './common-passwords.ts';
+import type { Logger } from 'pino';
+import { Rejection } from '../errors.ts';
 import type { Email } from './email.ts';
+import { FairQueue, type Waiting } from './fair-queue.ts';
+import { loadPasswordList, weaknessOf } from './password-strength.ts';
 
 /** OWASP's first choice for argon2id (ASVS 11.4.2): 19 MiB, two passes, one lane. The package's default is argon2id. */
 const COST = { memoryCost: 19_456, timeCost: 2, parallelism: 1 } as const;
 
 const SHORTEST = 8;
-/** Only so that nobody sends a novel: every character counts. */
+/** Only a bound for the work: every character counts. */
 const LONGEST = 1_000;
-/** From this length on the list of common passwords is not asked: nothing on it is as long. */
-const LONG = 15;
-
-/** Hashes at work at once: 19 MiB each, and two of the four threads that files and look-ups use too. */
-const AT_ONCE = 2;
-/** Hashes that may wait, some five seconds' worth on one core; beyond it {@link Passwords} refuses. */
-const MAX_WAITING = 200;
 
 /**
- * What is wrong with a new password, to be read after "The password "; null for a good one. Length is all that counts:
- * there are no rules on which characters (ASVS 6.2).
+ * Hashes computed at once: 19 MiB each, and two of the four threads that files and lookups use too. On two cores one: the
+ * event loop and the database need the other.
  */
-export function passwordProblem(password: string, email: Email): string | null {
+const HASHES_AT_ONCE = availableParallelism() > 2 ? 2 : 1;
+/** Hashes that may wait: some four seconds' worth on one core. */
+const PLACES = 150;
+/** More of them, only for {@link Asker.isKnown}. */
+const KNOWN_PLACES = 50;
+/** Longest wait for a turn. The request's own deadline ends it earlier where that is shorter. */
+const LONGEST_WAIT_MS = 10_000;
+
+/** Who asks for a hash: the one who pays for it with a share of the places. */
+export interface Asker extends Waiting {
+  /**
+   * True for a client that has shown more than an address: an account that has signed in from there before, a session, a
+   * valid link. These have places of their own and every other turn.
+   */
+  readonly isKnown: boolean;
+  /** True once nobody waits for the answer: the work is then not done. */
+  readonly hasLeft: () => boolean;
+}
+
+/** What became of the work, for metrics. `crowded`: the client's network had its share; `full`: all had the same. */
+export const TURN_OUTCOMES = ['done', 'crowded', 'full', 'late', 'left'] as const;
+export type TurnOutcome = (typeof TURN_OUTCOMES)[number];
+
+export interface PasswordStats {
+  /** Hashes that wait for their turn now. */
+  readonly waiting: number;
+  readonly outcomes: Readonly<Record<TurnOutcome, number>>;
+}
+
+export interface PasswordsOptions {
+  /** Milliseconds of a monotonic clock; the system's by default. */
+  readonly now?: () => number;
+  /** Told of refusals, once a minute at most. */
+  readonly log?: Pick<Logger, 'warn'>;
+}
+
+const WARN_EVERY_MS = 60_000;
+
+const CROWDED = new Rejection(
+  'tooManyAttempts',
+  'Too many sign-ins from your network are waiting; try again in 5 s.',
+  { retryAfterSeconds: 5 },
+);
+const BUSY = new Rejection('unavailable', 'Too many sign-ins are waiting; try again in 5 s.', {
+  retryAfterSeconds: 5,
+});
+
+/**
+ * What is wrong with a new password, to be read after "The password "; null for a good one. Costs up to 5 ms of CPU for one
+ * of less than 15 characters: ask only after whatever limits attempts.
+ *
+ * Length is what counts: there are no rules on which characters (ASVS 6.2.5), and from 15 characters on only a password that
+ * is itself on the list of leaked ones is refused.
+ */
+export async function passwordProblem(password: string, email: Email): Promise<string | null> {
+  const formal = formalProblem(password);
+  if (formal !== null) return formal;
+  if (password.toLowerCase() === email.key) return 'must not be the e-mail address';
+  const weakness = await weaknessOf(password, ['tidemark', email.key, ...email.key.split(/[@.+_-]/)]);
+  if (weakness === 'common') return 'is one of the most common ones';
+  if (weakness === 'guessable')
+    return 'is too easy to guess, because it is close to the most common ones or too regular: use a longer one, for example several words';
+  return null;
+}
+
+function formalProblem(password: string): string | null {
   const characters = [...password].length;
   if (characters < SHORTEST) return `must have at least ${SHORTEST} characters`;
   if (characters > LONGEST) return `must have at most ${LONGEST} characters`;
   if (/\p{Cs}/u.test(password)) return 'must not contain a lone surrogate';
-  const plain = password.toLowerCase();
-  if (plain === email.key) return 'must not be the e-mail address';
-  if (characters < LONG && COMMON_PASSWORDS.has(plain)) return 'is one of the most common ones';
   return null;
+}
+
+interface Entry extends Asker {
+  /** When it began to wait. */
+  readonly since: number;
+  /** Gives it its turn, or the refusal. */
+  readonly settle: (refusal: Rejection | null) => void;
 }
 
 /** The hashing, a few at a time. One per process. */
 export class Passwords {
-  readonly #waiting: (() => void)[] = [];
+  readonly #now: () => number;
+  readonly #log: PasswordsOptions['log'];
+  #warnedAt = Number.NEGATIVE_INFINITY;
+  /** The process's own work, which nobody can multiply. */
+  readonly #own: (() => void)[] = [];
+  readonly #known = new FairQueue<Entry>(KNOWN_PLACES);
+  readonly #others = new FairQueue<Entry>(PLACES);
+  readonly #outcomes: Record<TurnOutcome, number> = { done: 0, crowded: 0, full: 0, late: 0, left: 0 };
   #working = 0;
+  #isTurnOfKnown = true;
   /** What a password is compared with where there is no account, so that it takes as long. */
   #decoy: Promise<string> | null = null;
 
-  /** True where so many wait already that a new one would wait too long. */
-  get isBusy(): boolean {
-    return this.#waiting.length >= MAX_WAITING;
+  constructor(options: PasswordsOptions = {}) {
+    this.#now = options.now ?? (() => performance.now());
+    this.#log = options.log;
   }
 
-  /** The text to store: algorithm, cost, salt and hash. */
-  hash(password: string): Promise<string> {
-    return this.#inTurn(() => hash(password, COST));
+  get stats(): PasswordStats {
+    return {
+      waiting: this.#own.length + this.#known.size + this.#others.size,
+      outcomes: { ...this.#outcomes },
+    };
   }
 
-  /** Whether the password is the account's. Takes the same time where there is no account (null): then it never is. */
-  async matches(password: string, stored: string | null): Promise<boolean> {
-    if (stored !== null) return await this.#inTurn(() => verify(stored, password));
-    const decoy = await this.decoy();
-    await this.#inTurn(() => verify(decoy, password));
-    return false;
+  /**
+   * The text to store: algorithm, cost, salt and hash.
+   * @param asker who waits for it; left out for the process's own work, which is never refused
+   */
+  hash(password: string): Promise<string>;
+  hash(password: string, asker: Asker): Promise<string | Rejection>;
+  hash(password: string, asker: Asker | null = null): Promise<string | Rejection> {
+    return this.#inTurn(asker, () => hash(password, COST));
   }
 
-  /** Made at the start, so that the first unknown e-mail takes no longer than the next. */
-  decoy(): Promise<string> {
+  /**
+   * Whether the password is the account's. Takes the same time where there is no account (null): then it never is.
+   * @param asker as for {@link hash}
+   */
+  matches(password: string, stored: string | null): Promise<boolean>;
+  matches(password: string, stored: string | null, asker: Asker): Promise<boolean | Rejection>;
+  async matches(
+    password: string,
+    stored: string | null,
+    asker: Asker | null = null,
+  ): Promise<boolean | Rejection> {
+    if (stored !== null) return await this.#inTurn(asker, () => verify(stored, password));
+    const decoy = await this.#decoyHash();
+    const outcome = await this.#inTurn(asker, () => verify(decoy, password));
+    return outcome instanceof Rejection ? outcome : false;
+  }
+
+  /** At the start: what would make the first request take longer than the next. */
+  async prepare(): Promise<void> {
+    await Promise.all([this.#decoyHash(), loadPasswordList()]);
+  }
+
+  #decoyHash(): Promise<string> {
     this.#decoy ??= this.hash('no account has this password');
     return this.#decoy;
   }
 
-  async #inTurn<T>(work: () => Promise<T>): Promise<T> {
-    if (this.#working === AT_ONCE) await new Promise<void>((resolve) => this.#waiting.push(resolve));
-    else this.#working += 1;
+  async #inTurn<T>(asker: Asker | null, work: () => Promise<T>): Promise<T | Rejection> {
+    const refusal = await this.#turn(asker);
+    if (refusal !== null) return refusal;
     try {
       return await work();
     } finally {
-      const next = this.#waiting.shift();
-      // Who is next takes over this place.
-      if (next === undefined) this.#working -= 1;
-      else next();
+      this.#outcomes.done += 1;
+      this.#next();
     }
+  }
+
+  /** Waits for a turn. @returns null at the turn, or the refusal */
+  #turn(asker: Asker | null): Promise<Rejection | null> {
+    if (this.#working < HASHES_AT_ONCE) {
+      this.#working += 1;
+      return Promise.resolve(null);
+    }
+    return new Promise((resolve) => {
+      if (asker === null) this.#own.push(() => resolve(null));
+      else this.#enqueue({ ...asker, since: this.#now(), settle: resolve });
+    });
+  }
+
+  #enqueue(entry: Entry): void {
+    // What has no room among the known ones is one of the others.
+    const overflow = entry.isKnown ? this.#known.add(entry) : entry;
+    if (overflow === null) return;
+    const leaving = this.#others.add(overflow);
+    if (leaving === null) return;
+    const isCrowded = this.#others.sharers(leaving) > 0;
+    this.#refuse(leaving, isCrowded ? 'crowded' : 'full');
+    this.#warn();
+  }
+
+  #warn(): void {
+    const now = this.#now();
+    if (now - this.#warnedAt < WARN_EVERY_MS) return;
+    this.#warnedAt = now;
+    this.#log?.warn(this.stats, 'sign-in: password hashes are refused, too many are waiting');
+  }
+
+  #refuse(entry: Entry, why: Exclude<TurnOutcome, 'done'>): void {
+    this.#outcomes[why] += 1;
+    entry.settle(why === 'crowded' ? CROWDED : BUSY);
+  }
+
+  /** A hash is done: its place goes to the next one, if any waits. */
+  #next(): void {
+    const own = this.#own.shift();
+    if (own !== undefined) own();
+    else if (!this.#admitNext()) this.#working -= 1;
+  }
+
+  /** @returns false where nobody waits any more */
+  #admitNext(): boolean {
+    for (let entry = this.#take(); entry !== null; entry = this.#take()) {
+      if (entry.hasLeft()) this.#refuse(entry, 'left');
+      else if (this.#now() - entry.since > LONGEST_WAIT_MS) this.#refuse(entry, 'late');
+      else {
+        entry.settle(null);
+        return true;
+      }
+    }
+    return false;
+  }
+
+  #take(): Entry | null {
+    const first = this.#isTurnOfKnown ? this.#known : this.#others;
+    const second = this.#isTurnOfKnown ? this.#others : this.#known;
+    this.#isTurnOfKnown = !this.#isTurnOfKnown;
+    return first.take() ?? second.take();
   }
 }

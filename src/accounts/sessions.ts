@@ -56,7 +56,12 @@ export class Sessions {
     const now = this.#options.now();
     await sql`
       INSERT INTO sessions (digest, user_id, created_at, last_seen_at) VALUES (${digest}, ${user.id}, ${now}, ${now})`;
-    await sql`DELETE FROM sessions WHERE last_seen_at <= ${now - this.#options.idleMs} OR created_at <= ${now - this.#options.maxMs}`;
+    // Those that another transaction holds are left to it: two that wait for each other's would both fail.
+    await sql`
+      DELETE FROM sessions
+       WHERE digest IN (SELECT digest FROM sessions
+                         WHERE last_seen_at <= ${now - this.#options.idleMs} OR created_at <= ${now - this.#options.maxMs}
+                           FOR UPDATE SKIP LOCKED)`;
     return this.#cookie(text, this.#options.maxMs / 1_000);
   }
 
@@ -99,10 +104,18 @@ export class Sessions {
     return new Set(rows.map(({ digest }) => digest));
   }
 
-  /** Ends the session of a Cookie header, where there is one. */
-  async end(sql: Sql | Transaction, cookies: string): Promise<void> {
+  /** Ends the session of a Cookie header. @returns whose it was; null where there was none */
+  async end(
+    sql: Sql | Transaction,
+    cookies: string,
+  ): Promise<{ readonly userId: string; readonly email: string } | null> {
     const digest = this.#digest(cookies);
-    if (digest !== null) await sql`DELETE FROM sessions WHERE digest = ${digest}`;
+    if (digest === null) return null;
+    const [ended] = await sql<{ userId: string; email: string }[]>`
+      DELETE FROM sessions USING users
+       WHERE digest = ${digest} AND users.id = user_id
+      RETURNING public_id AS "userId", email`;
+    return ended ?? null;
   }
 
   /** Ends all sessions of an account. @param userId internal id */

@@ -1,72 +1,79 @@
 /** Checking a password: as slow for guessers as it must be, the same for e-mails with and without an account. */
-
-import { LRUCache } from 'lru-cache';
 import { Rejection } from '../errors.ts';
 import type { Sql } from '../storage/connect.ts';
 import type { Email } from './email.ts';
+import type { Client } from './networks.ts';
 import type { Passwords } from './passwords.ts';
-import { SlowDown } from './slow-down.ts';
-import { findUser, type User } from './users.ts';
+import type { Sessions } from './sessions.ts';
+import type { SignInLimits } from './sign-in-limits.ts';
+import { findUser, holdPassword, type User, type VerifiedUser } from './users.ts';
 
 const FAILED = new Rejection('signInFailed', 'There is no account with this e-mail and password.');
-const BUSY = new Rejection('unavailable', 'Too many sign-ins at once; try again shortly.', {
-  retryAfterSeconds: 5,
-});
 
-const MAX_KNOWN = 50_000;
+export interface SignInOptions {
+  readonly sql: Sql;
+  readonly sessions: Sessions;
+  readonly passwords: Passwords;
+  readonly limits: SignInLimits;
+}
 
-/**
- * Three counts of attempts: of an account from one address, of an address, and of an account from wherever. The last one
- * is generous, waits little, and does not hold up who signed in from this address before: else a stranger could keep
- * somebody out by guessing.
- */
 export class SignIn {
-  readonly #sql: Sql;
-  readonly #passwords: Passwords;
-  readonly #ofPair: SlowDown;
-  readonly #ofAddress: SlowDown;
-  readonly #ofAccount: SlowDown;
-  /** Pairs of account and address that have signed in. */
-  readonly #known = new LRUCache<string, true>({ max: MAX_KNOWN });
+  readonly #options: SignInOptions;
 
-  constructor(options: { sql: Sql; passwords: Passwords; now: () => number }) {
-    const { sql, passwords, now } = options;
-    this.#sql = sql;
-    this.#passwords = passwords;
-    this.#ofPair = new SlowDown({ free: 5, longestMs: 60_000, now });
-    this.#ofAddress = new SlowDown({ free: 20, longestMs: 60_000, now });
-    this.#ofAccount = new SlowDown({ free: 50, longestMs: 10_000, now });
+  constructor(options: SignInOptions) {
+    this.#options = options;
   }
 
-  /** The account of this e-mail and password, or the refusal. */
-  async check(email: Email, password: string, address: string): Promise<User | Rejection> {
-    const pair = `${address} ${email.key}`;
-    const wait = Math.max(
-      this.#ofPair.wait(pair),
-      this.#ofAddress.wait(address),
-      this.#known.has(pair) ? 0 : this.#ofAccount.wait(email.key),
-    );
-    if (wait > 0) return slowedDown(wait);
-    if (this.#passwords.isBusy) return BUSY;
-    this.#ofPair.begin(pair);
-    this.#ofAddress.begin(address);
-    this.#ofAccount.begin(email.key);
-
-    const found = await findUser(this.#sql, email);
-    if (!(await this.#passwords.matches(password, found?.passwordHash ?? null)) || found === null)
-      return FAILED;
-
-    this.#ofPair.forget(pair);
-    this.#ofAddress.takeBack(address);
-    this.#ofAccount.takeBack(email.key);
-    this.#known.set(pair, true);
-    return found.user;
+  /**
+   * Checks the password and starts a session.
+   * @param cookies the request's Cookie header: an earlier session ends
+   */
+  async signIn(
+    given: { email: Email; password: string },
+    client: Client,
+    cookies: string,
+  ): Promise<{ user: User; setCookie: string } | Rejection> {
+    const verified = await this.check(given, client);
+    if (verified instanceof Rejection) return verified;
+    const { user } = verified;
+    return await this.#options.sql.begin('isolation level read committed', async (tx) => {
+      // Whatever has changed the password since it was verified has ended all sessions: none may come after it.
+      if (!(await holdPassword(tx, verified))) return FAILED;
+      return { user, setCookie: await this.#options.sessions.start(tx, user, cookies) };
+    });
   }
 
-  /** Whoever has set a new password by a link tries with a clean slate. */
-  forgive(email: Email, address: string): void {
-    this.#ofPair.forget(`${address} ${email.key}`);
-    this.#known.set(`${address} ${email.key}`, true);
+  /**
+   * The account of this e-mail and password, or the refusal. The password may be another one by the time that this returns:
+   * act on it only after {@link holdPassword} or {@link changePassword} has said that it is not.
+   * @param isKnown whether the client has shown otherwise that the account is its own, for example by a session
+   */
+  async check(
+    given: { email: Email; password: string },
+    client: Client,
+    isKnown = false,
+  ): Promise<VerifiedUser | Rejection> {
+    const { sql, passwords, limits } = this.#options;
+    const attempt = limits.admit(given.email, client.networks);
+    if (typeof attempt === 'number') return slowedDown(attempt);
+    const found = await findUser(sql, given.email);
+    const matches = await passwords.matches(given.password, found?.passwordHash ?? null, {
+      ...client,
+      isKnown: isKnown || attempt.isKnown,
+      failures: attempt.failures,
+    });
+    if (matches instanceof Rejection) {
+      attempt.notChecked();
+      return matches;
+    }
+    if (!matches || found === null) return FAILED;
+    attempt.succeeded();
+    return found;
+  }
+
+  /** A password was set by a link: the next attempt from there is a first one. */
+  forgive(email: Email, client: Client): void {
+    this.#options.limits.remember(email, client.networks);
   }
 }
 

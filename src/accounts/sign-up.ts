@@ -5,14 +5,18 @@ import type { Exchange } from '../http/exchange.ts';
 import type { Sql, Transaction } from '../storage/connect.ts';
 import { AccountError } from './account-error.ts';
 import { createLink, findLink, useUp } from './account-links.ts';
+import type { Note } from './auth-log.ts';
 import type { Background } from './background.ts';
 import { type Email, parseEmail } from './email.ts';
-import { acceptInvitation, findInvitation } from './invitations.ts';
+import { acceptInvitation, holdInvitation, type OpenInvitation } from './invitations.ts';
 import { MAILS, type Mailer } from './mail.ts';
+import { MailboxLimit } from './mailbox-limit.ts';
+import type { Client } from './networks.ts';
 import { type Passwords, passwordProblem } from './passwords.ts';
 import type { Setup } from './setup.ts';
 import { slowedDown } from './sign-in.ts';
-import { SlowDown } from './slow-down.ts';
+import { CLIENT_LEVELS } from './sign-in-limits.ts';
+import { NetworkSlowDown, SlowDown } from './slow-down.ts';
 import { createUser, findUser, hasUsers, proveEmail, type User } from './users.ts';
 
 export interface SignUpOptions {
@@ -22,6 +26,8 @@ export interface SignUpOptions {
   readonly passwords: Passwords;
   readonly setup: Setup;
   readonly mailer: Mailer | null;
+  /** Sign-up mails to one mailbox in an hour; 0 for any number. */
+  readonly mailsPerHour: number;
   readonly background: Background;
   /** Milliseconds since 1970. */
   readonly wall: () => number;
@@ -42,35 +48,46 @@ export type StartSession = (tx: Transaction, user: User) => Promise<string>;
 export interface SignedUp {
   readonly user: User;
   readonly setCookie: string;
+  readonly way: Way;
+  /** The invitation that was accepted on the way. */
+  readonly invitation?: OpenInvitation;
+}
+
+/** How an account comes into being: from this machine, by the printed link, by an invitation, openly, by a mailed link. */
+export type Way = AtOnce | 'mailed-link';
+type AtOnce = 'first' | 'setup-link' | 'invitation' | 'open';
+
+/** The request of a sign-up. */
+export interface SignUpCall {
+  readonly exchange: Exchange;
+  readonly client: Client;
+  readonly note: Note;
 }
 
 const CLOSED = new Rejection('signUpClosed', 'Accounts are made by invitation, or on the command line.');
 const NO_LINK = new Rejection('linkNotValid', 'The link was used already, was withdrawn, or has expired.');
-const NOT_INVITED = new Rejection('wrongAccount', 'The invitation is for another e-mail.');
 const WRONG_PASSWORD = new Rejection(
   'wrongPassword',
   'This is not the password that was chosen at the sign-up.',
 );
-const BUSY = new Rejection('unavailable', 'Too many sign-ups at once; try again shortly.', {
-  retryAfterSeconds: 5,
-});
 
 export class SignUp {
   readonly #options: SignUpOptions;
-  readonly #ofAddress: SlowDown;
+  readonly #ofClient: NetworkSlowDown;
   readonly #ofLink: SlowDown;
+  readonly #ofMailbox: MailboxLimit;
 
   constructor(options: SignUpOptions) {
     this.#options = options;
-    this.#ofAddress = new SlowDown({ free: 20, longestMs: 60_000, now: options.monotonic });
+    this.#ofClient = new NetworkSlowDown(CLIENT_LEVELS, options.monotonic);
+    this.#ofMailbox = new MailboxLimit(options.mailsPerHour, options.monotonic);
     this.#ofLink = new SlowDown({ free: 5, longestMs: 60_000, now: options.monotonic });
   }
 
   /** @returns the account with its session, 'check-mail' where the e-mail has to be proved first, or the refusal */
   async create(
     given: NewAccount,
-    exchange: Exchange,
-    address: string,
+    { exchange, client, note }: SignUpCall,
     start: StartSession,
   ): Promise<SignedUp | 'check-mail' | Rejection> {
     const { passwords, mailer } = this.#options;
@@ -79,62 +96,69 @@ export class SignUp {
 
     const email = parseEmail(given.email);
     if (email === null) return new Rejection('invalidBody', 'The field "email" must be an e-mail address.');
-    const problem = passwordProblem(given.password, email);
+    const wait = this.#ofClient.wait(client.networks);
+    if (wait > 0) return slowedDown(wait);
+    const failures = this.#ofClient.count(client.networks);
+    this.#ofClient.begin(client.networks);
+    const problem = await passwordProblem(given.password, email);
     if (problem !== null) return new Rejection('weakPassword', `The password ${problem}.`);
 
-    const wait = this.#ofAddress.wait(address);
-    if (wait > 0) return slowedDown(wait);
-    if (passwords.isBusy) return BUSY;
-    this.#ofAddress.begin(address);
-
-    const passwordHash = await passwords.hash(given.password);
-    if (way === 'open' && mailer !== null) {
-      this.#options.background.run('sign-up', () => this.#mailProof(email, passwordHash, mailer));
+    const mailsProof = way === 'open' && mailer !== null;
+    // Before the work, and the same for addresses with and without an account.
+    const tooEarly = mailsProof ? this.#ofMailbox.take(email) : 0;
+    if (tooEarly > 0) return tooManyMails(this.#options.mailsPerHour, tooEarly);
+    const passwordHash = await passwords.hash(given.password, { ...client, isKnown: false, failures });
+    if (passwordHash instanceof Rejection) {
+      if (mailsProof) this.#ofMailbox.giveBack(email);
+      return passwordHash;
+    }
+    if (mailsProof) {
+      this.#options.background.run('sign-up', () => this.#mailProof(email, passwordHash, mailer, note));
       return 'check-mail';
     }
     return await this.#options.sql.begin('isolation level read committed', async (tx) => {
-      const user = await this.#make(tx, way, given, email, passwordHash);
-      return user instanceof Rejection ? user : { user, setCookie: await start(tx, user) };
+      const made = await this.#make(tx, way, given, email, passwordHash);
+      return made instanceof Rejection ? made : { ...made, way, setCookie: await start(tx, made.user) };
     });
   }
 
   /** By which right an account may be made. */
-  async #wayIn(given: NewAccount, exchange: Exchange): Promise<'first' | 'invited' | 'open' | Rejection> {
+  async #wayIn(given: NewAccount, exchange: Exchange): Promise<AtOnce | Rejection> {
     const { allowed, setup } = this.#options;
     if (allowed === 'closed') return CLOSED;
-    if (given.invitation !== undefined) return 'invited';
+    if (given.invitation !== undefined) return 'invitation';
     if (allowed === 'open') return 'open';
     if (!(await setup.isPending())) return CLOSED;
+    if (given.setupToken !== undefined && (await setup.isLink(given.setupToken))) return 'setup-link';
     if (setup.isOpenTo(exchange)) return 'first';
-    if (given.setupToken === undefined) return CLOSED;
-    return (await setup.isLink(given.setupToken)) ? 'first' : NO_LINK;
+    return given.setupToken === undefined ? CLOSED : NO_LINK;
   }
 
   async #make(
     tx: Transaction,
-    way: 'first' | 'invited' | 'open',
+    way: AtOnce,
     given: NewAccount,
     email: Email,
     passwordHash: string,
-  ): Promise<User | Rejection> {
-    if (way === 'open') return await createUser(tx, { email, passwordHash, proved: false });
-    if (way === 'first') {
-      // Two first accounts at once would be one too many.
-      await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark first account'))`;
-      if (await hasUsers(tx)) return CLOSED;
-      await tx`DELETE FROM account_links WHERE purpose = 'setup'`;
-      return await createUser(tx, { email, passwordHash, proved: true });
+  ): Promise<{ user: User; invitation?: OpenInvitation } | Rejection> {
+    if (way === 'open') return { user: await createUser(tx, { email, passwordHash, proved: false }) };
+    if (way === 'invitation') {
+      const invitation = await holdInvitation(tx, given.invitation ?? '', this.#options.wall());
+      if (invitation === null) return NO_LINK;
+      const user = await createUser(tx, { email, passwordHash, proved: false });
+      await acceptInvitation(tx, invitation, user);
+      return { user, invitation };
     }
-    const invitation = await findInvitation(tx, given.invitation ?? '', this.#options.wall());
-    if (invitation === null) return NO_LINK;
-    if (invitation.emailKey !== email.key) return NOT_INVITED;
-    const user = await createUser(tx, { email, passwordHash, proved: true });
-    await acceptInvitation(tx, invitation, user);
-    return user;
+    // Two first accounts at once would be one too many.
+    await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark first account'))`;
+    if (await hasUsers(tx)) return CLOSED;
+    await tx`DELETE FROM account_links WHERE purpose = 'setup'`;
+    // The link is the operator's, who saw it at the start. A request from this machine may be any local user's.
+    return { user: await createUser(tx, { email, passwordHash, proved: way === 'setup-link' }) };
   }
 
   /** Behind the answer: what differs between an e-mail with and without an account shows in its mailbox alone. */
-  async #mailProof(email: Email, passwordHash: string, mailer: Mailer): Promise<void> {
+  async #mailProof(email: Email, passwordHash: string, mailer: Mailer, note: Note): Promise<void> {
     const { sql, publicUrl, wall } = this.#options;
     const known = await findUser(sql, email);
     if (known !== null) {
@@ -142,17 +166,19 @@ export class SignUp {
       return;
     }
     const token = await createLink(sql, { purpose: 'sign-up', email, passwordHash }, wall());
+    note('link.create', { purpose: 'sign-up', email: email.text });
     mailer.send(MAILS.signUp(email.text, `${publicUrl}/email-proofs/${token}`));
   }
 
   /** Mails a signed-in account the link that proves its e-mail. @returns the refusal where it asks too often */
-  mailProofOf(user: User, mailer: Mailer): Rejection | null {
+  mailProofOf(user: User, mailer: Mailer, note: Note): Rejection | null {
     const { sql, publicUrl, wall, background } = this.#options;
     const wait = this.#ofLink.wait(user.userId);
     if (wait > 0) return slowedDown(wait);
     this.#ofLink.begin(user.userId);
     background.run('e-mail proof', async () => {
       const token = await createLink(sql, { purpose: 'prove-email', userId: user.id }, wall());
+      note('link.create', { purpose: 'prove-email' });
       mailer.send(MAILS.proveEmail(user.email, `${publicUrl}/email-proofs/${token}`));
     });
     return null;
@@ -175,6 +201,7 @@ export class SignUp {
   async prove(
     token: string,
     proof: { password: string | undefined; user: User | null },
+    client: Client,
     start: StartSession,
   ): Promise<SignedUp | 'proved' | Rejection> {
     const { sql, passwords, wall } = this.#options;
@@ -193,16 +220,25 @@ export class SignUp {
     const wait = this.#ofLink.wait(token);
     if (wait > 0) return slowedDown(wait);
     this.#ofLink.begin(token);
-    if (!(await passwords.matches(proof.password, link.passwordHash))) return WRONG_PASSWORD;
+    const asker = { ...client, isKnown: true, failures: 0 };
+    const matches = await passwords.matches(proof.password, link.passwordHash, asker);
+    if (matches instanceof Rejection) return matches;
+    if (!matches) return WRONG_PASSWORD;
     return await sql.begin('isolation level read committed', async (tx) => {
       const again = await findLink(tx, token, ['sign-up'], wall());
       const email = parseEmail(again?.email ?? '');
       if (again === null || email === null || again.passwordHash === null) return NO_LINK;
       const user = await createUser(tx, { email, passwordHash: again.passwordHash, proved: true });
       await useUp(tx, again);
-      return { user, setCookie: await start(tx, user) };
+      return { user, way: 'mailed-link', setCookie: await start(tx, user) };
     });
   }
+}
+
+function tooManyMails(limit: number, waitMs: number): Rejection {
+  const minutes = Math.ceil(waitMs / 60_000);
+  const details = `This address was sent ${limit} sign-up mails within an hour (MAX_SIGN_UP_MAILS_PER_HOUR): follow the link in one of them with the password given for it, or wait ${minutes} min.`;
+  return new Rejection('tooManyMails', details, { retryAfterSeconds: waitMs / 1_000 });
 }
 
 /** For the command line. @throws AccountError INVALID_EMAIL, WEAK_PASSWORD, EMAIL_TAKEN */
@@ -211,7 +247,7 @@ export async function createProvedUser(
   passwords: Passwords,
   account: { email: Email; password: string },
 ): Promise<User> {
-  const problem = passwordProblem(account.password, account.email);
+  const problem = await passwordProblem(account.password, account.email);
   if (problem !== null) throw new AccountError('WEAK_PASSWORD', `the password ${problem}`);
   const passwordHash = await passwords.hash(account.password);
   return await createUser(sql, { email: account.email, passwordHash, proved: true });

@@ -3,7 +3,9 @@
 import { AccountError, appNotFound } from '../accounts/account-error.ts';
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
 import { checkName } from '../accounts/name.ts';
-import type { Sql } from '../storage/connect.ts';
+import { lockUser } from '../accounts/users.ts';
+import type { Sql, Transaction } from '../storage/connect.ts';
+import { markAppDeleted } from '../storage/storage.ts';
 import { createPublicId } from '../token-text.ts';
 import { issueLoggingToken } from './logging-tokens.ts';
 import type { Secret } from './secret.ts';
@@ -18,17 +20,19 @@ export interface App {
 /**
  * Makes an app with its first logging token.
  * @param app.ownerId internal id of the account that owns it; null: nobody does, until one is granted the role
- * @throws AccountError INVALID_NAME
+ * @param app.maxApps how many it may own; 0, as for the command line, for any number
+ * @throws AccountError INVALID_NAME, TOO_MANY_APPS
  */
 export async function createApp(
   sql: Sql,
   secret: Secret,
-  app: { name: string; ownerId?: number | null; by?: Actor },
+  app: { name: string; ownerId?: number | null; maxApps?: number; by?: Actor },
 ): Promise<{ appId: string; name: string; loggingToken: string }> {
-  const { name, ownerId = null, by = COMMAND_LINE } = app;
+  const { name, ownerId = null, maxApps = 0, by = COMMAND_LINE } = app;
   checkName(name);
   const appId = createPublicId('app');
-  return await sql.begin(async (tx) => {
+  return await sql.begin('isolation level read committed', async (tx) => {
+    if (ownerId !== null && maxApps > 0) await checkRoom(tx, ownerId, maxApps);
     const [made] = await tx<[{ id: number }]>`
       INSERT INTO apps (public_id, name) VALUES (${appId}, ${name}) RETURNING id`;
     const loggingToken = await issueLoggingToken(tx, secret, made.id);
@@ -37,6 +41,18 @@ export async function createApp(
     await writeAudit(tx, { appId: made.id, by, action: 'app.create', details: { appId, name } });
     return { appId, name, loggingToken };
   });
+}
+
+/** One app more must not be one too many, also where several are made at once. */
+async function checkRoom(tx: Transaction, ownerId: number, maxApps: number): Promise<void> {
+  await lockUser(tx, ownerId);
+  const [owned] = await tx<{ count: number }[]>`
+    SELECT count(*)::integer AS count FROM app_members WHERE user_id = ${ownerId} AND role = 'owner'`;
+  if ((owned?.count ?? 0) >= maxApps)
+    throw new AccountError(
+      'TOO_MANY_APPS',
+      `an account may own ${maxApps} apps here (MAX_APPS_PER_ACCOUNT): delete one that is not needed, or ask the operator`,
+    );
 }
 
 /** All apps, in the order in which they were made. */
@@ -68,7 +84,7 @@ export async function renameApp(sql: Sql, change: { appId: number; name: string;
 
 /**
  * Removes an app with its types, tokens and members, at once. Its events are unreadable from then on; their rows go in
- * the background (maintenance.ts).
+ * the background.
  * @param deletion.appId   internal id
  * @param deletion.confirm the app's name, as its owner typed it
  * @throws AccountError CONFIRMATION_MISMATCH, APP_NOT_FOUND
@@ -95,7 +111,7 @@ export async function deleteApp(
        WHERE id IN (SELECT token_id FROM resource_token_apps WHERE app_id = ${appId})
          AND NOT EXISTS (SELECT FROM resource_token_apps WHERE token_id = resource_tokens.id AND app_id <> ${appId})`;
     await tx`DELETE FROM apps WHERE id = ${appId}`;
-    await tx`INSERT INTO deleted_apps (app_id) VALUES (${appId})`;
+    await markAppDeleted(tx, appId);
   });
 }
 

@@ -1,10 +1,11 @@
 /** An event's type, by the id or the name that its producer sent; a new name makes a new type. */
 
 import { Rejection } from '../errors.ts';
-import type { TypeReference } from '../ingest/parse/event-body.ts';
+import { BatchedLookup } from '../storage/batched-lookup.ts';
 import type { Sql } from '../storage/connect.ts';
 import { type CacheStats, LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
-import { getOrCreateEventType, type StoredType, TypeCounts } from './event-types.ts';
+import { getOrCreateEventType, type StoredType, TypeCounts, type TypeReference } from './event-types.ts';
+import { TypeCreation } from './type-creation.ts';
 
 export interface EventType {
   /** Internal id. */
@@ -17,9 +18,13 @@ export interface EventType {
 export interface EventTypesOptions {
   readonly sql: Sql;
   readonly maxTypesPerApp: number;
+  /** Types that an app may create in any 60 seconds; 0 lifts the limit. */
+  readonly newTypesPerMinute: number;
   readonly cacheMs: number;
   /** Milliseconds since the epoch. */
   readonly now: () => number;
+  /** Milliseconds of a monotonic clock. */
+  readonly monotonic: () => number;
   readonly outage?: LookupOutage | undefined;
 }
 
@@ -37,11 +42,20 @@ export class EventTypes {
   readonly #byName: LookupCache<EventType>;
   readonly #tooMany: Rejection;
   readonly #counts = new TypeCounts();
+  readonly #names: BatchedLookup<StoredType>;
+  readonly #creation: TypeCreation;
 
   constructor(options: EventTypesOptions) {
     this.#options = options;
     const limit = options.maxTypesPerApp;
     this.#tooMany = new Rejection('tooManyEventTypes', `An app may have at most ${limit} event types.`);
+    this.#names = new BatchedLookup((keys) => this.#findByNames(keys));
+    this.#creation = new TypeCreation({
+      create: (appId, name) =>
+        getOrCreateEventType(options.sql, { appId, name, maxTypes: limit, counts: this.#counts }),
+      limitPerMinute: options.newTypesPerMinute,
+      now: options.monotonic,
+    });
     const memory = {
       max: MAX_TYPES,
       maxNegatives: NO_NEGATIVES,
@@ -88,15 +102,32 @@ export class EventTypes {
   }
 
   async #loadByName(key: string): Promise<EventType | null> {
-    const [appId, name] = splitKey(key);
-    const maxTypes = this.#options.maxTypesPerApp;
-    const type = await getOrCreateEventType(this.#options.sql, {
-      appId,
-      name,
-      maxTypes,
-      counts: this.#counts,
-    });
+    const found = await this.#names.get(key);
+    if (found !== null) return eventType(found);
+    const type = await this.#creation.add(...splitKey(key));
+    if (type instanceof Rejection) throw new Refused(type);
     return type === 'too-many' ? null : eventType(type);
+  }
+
+  /** Ten thousand names of one batch are a few statements. */
+  async #findByNames(keys: readonly string[]): Promise<ReadonlyMap<string, StoredType>> {
+    const split = keys.map(splitKey);
+    const rows = await this.#options.sql<(StoredType & { appId: number; name: string })[]>`
+      SELECT type.id, type.public_id AS "publicId", type.app_id AS "appId", type.name
+        FROM unnest(${split.map(([appId]) => appId)}::int[], ${split.map(([, name]) => name)}::text[])
+               AS asked (app_id, name)
+        JOIN event_types AS type USING (app_id, name)`;
+    return new Map(rows.map((row) => [`${row.appId} ${row.name}`, row]));
+  }
+}
+
+/** A lookup that ends in a refusal, which is not remembered. */
+class Refused extends Error {
+  readonly rejection: Rejection;
+
+  constructor(rejection: Rejection) {
+    super(rejection.details);
+    this.rejection = rejection;
   }
 }
 
@@ -110,7 +141,14 @@ function foundOr(
   refusal: Rejection,
   found: EventType | null | Promise<EventType | null>,
 ): EventType | Rejection | Promise<EventType | Rejection> {
-  return found instanceof Promise ? found.then((type) => type ?? refusal) : (found ?? refusal);
+  if (!(found instanceof Promise)) return found ?? refusal;
+  return found.then(
+    (type) => type ?? refusal,
+    (error: unknown) => {
+      if (error instanceof Refused) return error.rejection;
+      throw error;
+    },
+  );
 }
 
 function splitKey(key: string): readonly [appId: number, rest: string] {

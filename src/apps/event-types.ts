@@ -13,6 +13,9 @@ export interface EventType {
   readonly createdAt: Date;
 }
 
+/** An event's type as a producer names it. */
+export type TypeReference = { readonly typeId: string } | { readonly typeName: string };
+
 export interface StoredType {
   /** Internal id. */
   readonly id: number;

@@ -1,7 +1,7 @@
 /** Logging token → app, answered from memory for all but the first request of a token. */
 
 import { Rejection } from '../errors.ts';
-import { ownText } from '../ingest/parse/fast-event-parser.ts';
+import { ownText } from '../own-text.ts';
 import { BatchedLookup } from '../storage/batched-lookup.ts';
 import type { Sql } from '../storage/connect.ts';
 import { type CacheStats, LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
@@ -57,7 +57,7 @@ export class LoggingTokens {
     const known = this.#cache.peek(token);
     if (known !== undefined) return this.#judge(known);
     if (!isWellFormed(token, 'tdl')) return UNKNOWN;
-    // What is remembered must not keep the body in memory that the token is a piece of.
+    // The cached key must not keep in memory the body that the token is a part of.
     const found = this.#cache.get(ownText(token));
     return found instanceof Promise ? found.then((token) => this.#judge(token)) : this.#judge(found);
   }

@@ -2,8 +2,9 @@
 
 import { AccountError, appNotFound } from '../accounts/account-error.ts';
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
+import { holdMemberships } from '../accounts/members.ts';
 import { checkName } from '../accounts/name.ts';
-import type { Sql } from '../storage/connect.ts';
+import type { Sql, Transaction } from '../storage/connect.ts';
 import { createPublicId, createTokenText, digestOf } from '../token-text.ts';
 
 /** A resource token as a list shows it: never its text, of which only a digest is kept. */
@@ -12,6 +13,8 @@ export interface ResourceToken {
   readonly name: string;
   /** Public ids of the apps that it may read. */
   readonly appIds: string[];
+  /** Null: the command line. */
+  readonly createdBy: { readonly userId: string; readonly email: string } | null;
   readonly createdAt: Date;
   readonly expiresAt: Date | null;
   readonly revokedAt: Date | null;
@@ -23,7 +26,7 @@ const LONGEST_SECONDS = 100 * 366 * 86_400;
 
 /**
  * Makes a resource token. Its text is in the answer and nowhere else.
- * @param token.appIds            public ids, at least one; twins count once
+ * @param token.appIds            public ids, at least one; twins count once; a signed-in maker is a member of each
  * @param token.expiresInSeconds  null: it does not expire
  * @throws AccountError INVALID_NAME, INVALID_EXPIRY, NO_APPS, APP_NOT_FOUND
  */
@@ -45,14 +48,16 @@ export async function createResourceToken(
     throw new AccountError('NO_APPS', 'a resource token needs at least one app to read');
   const tokenId = createPublicId('tok');
   const resourceToken = createTokenText('tdr');
-  return await sql.begin(async (tx) => {
+  return await sql.begin('isolation level read committed', async (tx) => {
     const apps = await tx<{ id: number; publicId: string }[]>`
       SELECT id, public_id AS "publicId" FROM apps WHERE public_id = ANY(${appIds}) FOR KEY SHARE`;
     const missing = appIds.find((appId) => !apps.some(({ publicId }) => publicId === appId));
     if (missing !== undefined) throw appNotFound(missing);
+    const userId = by === 'command line' ? null : by.userId;
+    if (userId !== null) await checkMember(tx, userId, apps);
     const [made] = await tx<[{ id: number; expiresAt: Date | null }]>`
-      INSERT INTO resource_tokens (public_id, digest, name, expires_at)
-      VALUES (${tokenId}, ${digestOf(resourceToken)}, ${name}, now() + make_interval(secs => ${expiresInSeconds}))
+      INSERT INTO resource_tokens (public_id, digest, name, expires_at, created_by)
+      VALUES (${tokenId}, ${digestOf(resourceToken)}, ${name}, now() + make_interval(secs => ${expiresInSeconds}), ${userId})
       RETURNING id, expires_at AS "expiresAt"`;
     await tx`
       INSERT INTO resource_token_apps (token_id, app_id)
@@ -76,11 +81,13 @@ export async function listResourceTokens(sql: Sql, appId: number | null = null):
                      FROM resource_token_apps AS link JOIN apps AS app ON app.id = link.app_id
                     WHERE link.token_id = token.id
                     ORDER BY app.id) AS "appIds",
+             CASE WHEN maker.id IS NOT NULL
+                  THEN json_build_object('userId', maker.public_id, 'email', maker.email) END AS "createdBy",
              token.created_at   AS "createdAt",
              token.expires_at   AS "expiresAt",
              token.revoked_at   AS "revokedAt",
              token.last_used_at AS "lastUsedAt"
-        FROM resource_tokens AS token
+        FROM resource_tokens AS token LEFT JOIN users AS maker ON maker.id = token.created_by
        WHERE ${appId}::integer IS NULL
           OR EXISTS (SELECT FROM resource_token_apps AS link WHERE link.token_id = token.id AND link.app_id = ${appId})
        ORDER BY token.id`),
@@ -115,6 +122,69 @@ export async function revokeResourceToken(
     }
     return { tokenId, revokedAt: revoked.revokedAt };
   });
+}
+
+/** A resource token that a former member made. */
+export interface MadeToken {
+  readonly tokenId: string;
+  readonly name: string;
+}
+
+/**
+ * Ends what the tokens of a former member read of an app: a token for this app alone is revoked, one for several goes on
+ * without it. Those that have ended already are left out.
+ * @param ending.appId  internal id
+ * @param ending.userId internal id of the maker
+ * @param ending.keep   public ids of tokens that are to go on
+ * @throws AccountError TOKEN_NOT_FOUND where one of `keep` is no such token
+ */
+export async function endTokensOf(
+  tx: Transaction,
+  ending: { appId: number; userId: number; keep: readonly string[]; by: Actor },
+): Promise<{ ended: MadeToken[]; kept: MadeToken[] }> {
+  const { appId, userId, keep, by } = ending;
+  // Locked in one order by all: a token of two apps may be ended in both at once.
+  const tokens = await tx<(MadeToken & { id: number })[]>`
+    SELECT id, public_id AS "tokenId", name
+      FROM resource_tokens AS token
+     WHERE created_by = ${userId}
+       AND EXISTS (SELECT FROM resource_token_apps WHERE token_id = token.id AND app_id = ${appId})
+       AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())
+     ORDER BY id FOR UPDATE`;
+  const missing = keep.find((tokenId) => !tokens.some((token) => token.tokenId === tokenId));
+  if (missing !== undefined) throw tokenNotFound(missing);
+  const [ended, kept] = [[] as MadeToken[], [] as MadeToken[]];
+  for (const { id, tokenId, name } of tokens) {
+    const isKept = keep.includes(tokenId);
+    if (!isKept) await endTokenIn(tx, id, appId);
+    (isKept ? kept : ended).push({ tokenId, name });
+    const action = isKept ? 'resource-token.keep' : 'resource-token.revoke';
+    await writeAudit(tx, { appId, by, action, details: { tokenId, name } });
+  }
+  return { ended, kept };
+}
+
+/** A revoked token stays in the lists of its app; one that reads other apps leaves this one's. */
+async function endTokenIn(tx: Transaction, id: number, appId: number): Promise<void> {
+  const others = await tx`
+    SELECT FROM resource_token_apps WHERE token_id = ${id} AND app_id <> ${appId} LIMIT 1`;
+  if (others.length === 0) await tx`UPDATE resource_tokens SET revoked_at = now() WHERE id = ${id}`;
+  else await tx`DELETE FROM resource_token_apps WHERE token_id = ${id} AND app_id = ${appId}`;
+}
+
+/** @throws AccountError APP_NOT_FOUND, as for an app that does not exist */
+async function checkMember(
+  tx: Transaction,
+  userId: number,
+  apps: readonly { id: number; publicId: string }[],
+): Promise<void> {
+  const own = await holdMemberships(
+    tx,
+    userId,
+    apps.map(({ id }) => id),
+  );
+  const foreign = apps.find(({ id }) => !own.has(id));
+  if (foreign !== undefined) throw appNotFound(foreign.publicId);
 }
 
 function tokenNotFound(tokenId: string): AccountError {

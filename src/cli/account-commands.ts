@@ -6,19 +6,27 @@ import { grantRole, ROLES, type Role } from '../accounts/members.ts';
 import { createResetPath } from '../accounts/password-reset.ts';
 import { Passwords } from '../accounts/passwords.ts';
 import { createProvedUser } from '../accounts/sign-up.ts';
-import { listUsers } from '../accounts/users.ts';
+import { listUsers, proveEmail, requireUser } from '../accounts/users.ts';
 import type { Config } from '../config.ts';
 import { formatFields, formatTable } from './output.ts';
 import { runCommand } from './session.ts';
 
 const JSON_OPTION = ['--json', 'print one JSON object'] as const;
 const EMAIL_OPTION = ['--email <e-mail>', 'the e-mail that the account signs in with'] as const;
+/** Of commands that give an account something because of its address. */
+export const UNPROVED_OPTION = [
+  '--allow-unproved',
+  'also to an account that has not proved its e-mail: anyone may have registered it',
+] as const;
+
+const PROVES =
+  'The account has not proved its e-mail: the link does, so hand it over by that address or in person.';
 
 interface Json {
   readonly json?: true;
 }
 
-/** `user create`, `user list`, `user reset-password`. */
+/** `user create`, `user list`, `user prove`, `user reset-password`. */
 export function addUserCommands(program: Command): void {
   const user = program.command('user').description('accounts of people');
   user
@@ -56,6 +64,21 @@ export function addUserCommands(program: Command): void {
       }),
     );
   user
+    .command('prove')
+    .description("note that an account belongs to its e-mail's owner, where you know that it does")
+    .requiredOption(...EMAIL_OPTION)
+    .option(...JSON_OPTION)
+    .action((options: Json & { email: string }) =>
+      runCommand(options, async ({ sql }) => {
+        const { id, userId, email } = await requireUser(sql, requireEmail(options.email));
+        await proveEmail(sql, id);
+        return {
+          json: { userId, email, emailProved: true },
+          text: formatFields({ Account: userId, 'E-mail': email, 'E-mail proved': 'yes' }),
+        };
+      }),
+    );
+  user
     .command('reset-password')
     .description('make a one-time link, good for an hour, by which its owner sets a new password')
     .requiredOption(...EMAIL_OPTION)
@@ -63,10 +86,12 @@ export function addUserCommands(program: Command): void {
     .action((options: Json & { email: string }) =>
       runCommand(options, async ({ sql, config }) => {
         const email = requireEmail(options.email);
+        const { emailProved } = await requireUser(sql, email);
         const link = baseUrl(config) + (await createResetPath(sql, email, Date.now()));
+        const warning = emailProved ? '' : `\n${PROVES}`;
         return {
           json: { email: email.text, link },
-          text: `${formatFields({ 'E-mail': email.text, Link: link })}\nHand it to the account's owner and nobody else.`,
+          text: `${formatFields({ 'E-mail': email.text, Link: link })}\nHand it to the account's owner and nobody else.${warning}`,
         };
       }),
     );
@@ -80,12 +105,14 @@ export function addGrantCommand(app: Command): void {
     .requiredOption('--app <id>', 'the app, app_…')
     .requiredOption(...EMAIL_OPTION)
     .requiredOption('--role <role>', ROLES.join(' or '))
+    .option(...UNPROVED_OPTION)
     .option(...JSON_OPTION)
-    .action((options: Json & { app: string; email: string; role: string }) =>
+    .action((options: Json & { app: string; email: string; role: string; allowUnproved?: true }) =>
       runCommand(options, async ({ sql }) => {
         const role = requireRole(options.role);
         const email = requireEmail(options.email);
-        await grantRole(sql, { appId: options.app, email, role });
+        const { allowUnproved = false } = options;
+        await grantRole(sql, { appId: options.app, email, role, allowUnproved });
         return {
           json: { appId: options.app, email: email.text, role },
           text: formatFields({ App: options.app, 'E-mail': email.text, Role: role }),

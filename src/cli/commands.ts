@@ -1,12 +1,12 @@
 /** The commands for apps, event types and resource tokens. */
 import type { Command } from 'commander';
 import { requireEmail } from '../accounts/email.ts';
-import { requireUser } from '../accounts/users.ts';
+import { requireProvedUser } from '../accounts/users.ts';
 import { createApp, listApps } from '../apps/apps.ts';
 import { createEventType, listEventTypes } from '../apps/event-types.ts';
 import { rotateLoggingToken } from '../apps/logging-tokens.ts';
 import { createResourceToken, listResourceTokens, revokeResourceToken } from '../apps/resource-tokens.ts';
-import { addGrantCommand } from './account-commands.ts';
+import { addGrantCommand, UNPROVED_OPTION } from './account-commands.ts';
 import { parseDuration, parseHours } from './duration.ts';
 import { formatFields, formatTable } from './output.ts';
 import { runCommand } from './session.ts';
@@ -26,11 +26,13 @@ export function addAppCommands(program: Command): void {
     .description('make an app with its logging token')
     .requiredOption('--name <name>', '1 to 200 characters')
     .option('--owner <e-mail>', 'the account that owns it; without it nobody sees it in the dashboard')
+    .option(...UNPROVED_OPTION)
     .option(...JSON_OPTION)
-    .action((options: Json & { name: string; owner?: string }) =>
+    .action((options: Json & { name: string; owner?: string; allowUnproved?: true }) =>
       runCommand(options, async ({ sql, secret }) => {
+        const { owner: email, allowUnproved = false } = options;
         const owner =
-          options.owner === undefined ? null : await requireUser(sql, requireEmail(options.owner));
+          email === undefined ? null : await requireProvedUser(sql, requireEmail(email), allowUnproved);
         const made = await createApp(sql, await secret(), { name: options.name, ownerId: owner?.id ?? null });
         const { appId, name, loggingToken } = made;
         return { json: made, text: formatFields({ App: appId, Name: name, 'Logging token': loggingToken }) };
@@ -144,12 +146,13 @@ export function addTokenCommands(program: Command): void {
           one.tokenId,
           one.name,
           one.appIds,
+          one.createdBy?.email ?? null,
           one.createdAt,
           one.expiresAt,
           one.revokedAt,
           one.lastUsedAt,
         ]);
-        const head = ['Token', 'Name', 'Apps', 'Created', 'Expires', 'Revoked', 'Last used'];
+        const head = ['Token', 'Name', 'Apps', 'Created by', 'Created', 'Expires', 'Revoked', 'Last used'];
         return { json: { tokens }, text: formatTable(head, rows, 'There are no resource tokens.') };
       }),
     );

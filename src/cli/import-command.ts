@@ -6,13 +6,16 @@ import { appNotFound } from '../accounts/account-error.ts';
 import { OperatorError } from '../errors.ts';
 import { keptFrom } from '../ingest/event-time.ts';
 import type { Sql } from '../storage/connect.ts';
-import { migrate } from '../storage/migrate.ts';
+import { ImportWriter } from '../storage/write/import-writer.ts';
 import { formatFields } from './output.ts';
-import { type ImportCounts, importEvents } from './transfer/import-events.ts';
-import { ImportWriter, type Refusal } from './transfer/import-writer.ts';
+import {
+  type ImportCounts,
+  type ImportedEvent,
+  importEvents,
+  type Refusal,
+} from './transfer/import-events.ts';
 import { type Installation, withInstallation } from './transfer/installation.ts';
 import { grouped, Progress } from './transfer/progress.ts';
-import { settleCounts } from './transfer/settle-counts.ts';
 
 const HELP = `
 FILE has one JSON object a line: {"type": "name", "createdAt": "2026-01-31T08:30:00.123Z", "payload": {}}.
@@ -55,17 +58,17 @@ export function addImportCommand(program: Command): void {
 }
 
 async function runImport(
-  { config, address, engine, sql }: Installation,
+  { config, address, storage, sql }: Installation,
   file: string,
   appId: string,
 ): Promise<ImportCounts & { readonly seconds: number }> {
-  await migrate(sql, engine);
+  await storage.migrate(sql);
   const id = await internalAppId(sql, appId);
   const input = await openInput(file);
   const startedAt = performance.now();
-  const writer = new ImportWriter({
+  const writer = new ImportWriter<ImportedEvent>({
     address,
-    engine,
+    engine: storage.engine,
     appId: id,
     keptFrom: keptFrom(config.RETENTION_DAYS, Date.now()),
     timeoutMs: TIMEOUT_MS,
@@ -86,12 +89,11 @@ async function runImport(
       fraction: input.fraction(),
       text: `${grouped(lines)} lines, ${grouped(lines / seconds())} a second`,
     }));
-    if (imported - settledAt < SETTLE_EVERY || engine !== 'postgres') return;
+    if (imported - settledAt < SETTLE_EVERY) return;
     settledAt = imported;
     await settling;
-    // While the next batches are stored: writers and the fold do not wait for one another.
-    settling = settleCounts(sql, engine, Date.now());
-    settling.catch(() => undefined); // Whoever awaits it next hears of it.
+    settling = storage.settleBesideWriters(sql, Date.now());
+    settling.catch(() => undefined); // It is awaited later.
   };
   try {
     const counts = await importEvents({
@@ -108,7 +110,7 @@ async function runImport(
     const result = { ...counts, seconds: Math.round(seconds() * 1_000) / 1_000 };
     await settling;
     progress.update(() => ({ fraction: 1, text: 'bringing the counts up to date' }));
-    await settleCounts(sql, engine, Date.now());
+    await storage.settleCounts(sql, Date.now());
     return result;
   } finally {
     progress.end();

@@ -16,7 +16,10 @@ export function formatTable(
 ): string {
   if (rows.length === 0) return empty;
   const lines = [head, ...rows.map((row) => row.map(formatCell))];
-  const widths = head.map((_, column) => Math.max(...lines.map((line) => length(line[column] ?? ''))));
+  // Not Math.max over all rows: a call takes some 100,000 arguments, and a list may be longer.
+  const widths = head.map((_, column) =>
+    lines.reduce((widest, line) => Math.max(widest, length(line[column] ?? '')), 0),
+  );
   return lines
     .map((line) =>
       line
@@ -35,15 +38,6 @@ export function formatSettings(): string {
     meaning,
   ]);
   return formatTable(['Variable', 'Default', 'Meaning'], rows, '');
-}
-
-/** The same as the README's table. */
-export function settingsMarkdown(): string {
-  const rows = Object.entries(SETTINGS).map(([name, { default: value, unit, meaning }]) => {
-    const shown = value === '' ? '' : `\`${value}\``;
-    return `| \`${name}\` | ${shown} | ${unit} | ${meaning} |`;
-  });
-  return ['| Variable | Default | Unit | Meaning |', '|---|---|---|---|', ...rows].join('\n');
 }
 
 /** A log for short commands: on standard error, because standard output is the answer's. */

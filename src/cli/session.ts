@@ -2,9 +2,8 @@
 import { checkFingerprint, openSecret, type Secret } from '../apps/secret.ts';
 import { type Config, readConfig } from '../config.ts';
 import { connect, type Sql } from '../storage/connect.ts';
-import { chooseEngine } from '../storage/engine.ts';
-import { migrate } from '../storage/migrate.ts';
 import { openDatabase } from '../storage/open.ts';
+import { openStorage } from '../storage/storage.ts';
 import { commandLog } from './output.ts';
 
 /** What a command works with. */
@@ -38,8 +37,8 @@ export async function runCommand(
   const database = await openDatabase(config, log, { supervise: false });
   const sql = connect(database.address, { connections: 1, name: 'tidemark command' });
   try {
-    const { engine } = await chooseEngine(sql);
-    const { applied } = await migrate(sql, engine);
+    const storage = await openStorage(sql);
+    const { applied } = await storage.migrate(sql);
     const secret = async (): Promise<Secret> => {
       const opened = await openSecret({ configured: config.SECRET, dataDir: config.DATA_DIR });
       await checkFingerprint(sql, opened, log);

@@ -7,7 +7,7 @@ import { createLog } from '../log.ts';
 import { type Service, startService } from '../service.ts';
 import { StopRequest } from '../stop-request.ts';
 import { connect, type DatabaseAddress } from '../storage/connect.ts';
-import { chooseEngine } from '../storage/engine.ts';
+import { openStorage } from '../storage/storage.ts';
 
 /** The variable in which a worker finds its task. */
 export const TASK_VARIABLE = 'TIDEMARK_WORKER';
@@ -70,12 +70,12 @@ export async function serveAsWorker(config: Config): Promise<void> {
 async function start(config: Config, task: WorkerTask, log: ReturnType<typeof createLog>): Promise<Service> {
   const { address, port, worker, offersSetup } = task;
   const sql = connect(address, { connections: 1, name: 'tidemark start' });
-  const engine = await chooseEngine(sql).finally(() => sql.end());
+  const storage = await openStorage(sql).finally(() => sql.end());
   const secret = await openSecret({ configured: config.SECRET, dataDir: config.DATA_DIR });
   return await startService({
     config: { ...config, PORT: port, HTTP_TRANSPORT: sharedTransport(config.HTTP_TRANSPORT) },
     address,
-    engine,
+    storage,
     secret,
     log,
     worker,

@@ -41,14 +41,12 @@ export function canonicalAddress(text: string): string {
 }
 
 /**
- * What counts as one client: an IPv4 address, or a network of IPv6, all of which a household or a server has.
+ * What counts as one client: an IPv4 address, or a /64, all of which a household or a server has.
  * @param address as {@link canonicalAddress} gives it
- * @param prefixBits of the IPv6 network
  */
-export function addressKey(address: string, prefixBits = 64): string {
+export function addressKey(address: string): string {
   if (!address.includes(':')) return address;
-  const network = ipaddr.IPv6.networkAddressFromCIDR(`${address}/${prefixBits}`);
-  return `${network.toRFC5952String()}/${prefixBits}`;
+  return `${ipaddr.IPv6.networkAddressFromCIDR(`${address}/64`).toRFC5952String()}/64`;
 }
 
 /** node:net decides what an address is: ipaddr.js also takes octal, hexadecimal and shortened IPv4. */

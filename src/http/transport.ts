@@ -39,6 +39,7 @@ export function listenError(host: string, port: number, code: string): OperatorE
   if (code === 'EADDRINUSE') {
     return new OperatorError(
       `Port ${port} on ${host} is in use: stop what listens there, or set PORT to another port.`,
+      { isPassing: true },
     );
   }
   if (code === 'EACCES') {

@@ -1,8 +1,7 @@
 /** The answer to a batch: one result for each event, in the order in which they were sent. */
 import { Rejection } from '../errors.ts';
-import { timestamp } from '../storage/write/event-writer.ts';
+import { type AcceptedEvent, timestamp } from '../storage/write/accepted-event.ts';
 import type { KeptAnswer } from '../storage/write/keyed-writer.ts';
-import type { AcceptedEvent } from './commit-buffer.ts';
 
 /** What is answered of an event: that it is stored, or why it is not. */
 export type Result = AcceptedEvent | Rejection;

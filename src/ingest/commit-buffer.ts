@@ -1,16 +1,6 @@
 /** Group commit: while some batches are being committed, the next one gathers. */
 import { Rejection } from '../errors.ts';
-
-/** One accepted event on its way into the table. */
-export interface AcceptedEvent {
-  readonly id: string;
-  readonly appId: number;
-  readonly typeId: number;
-  /** Milliseconds since the epoch. */
-  readonly createdAt: number;
-  /** The payload's JSON text. */
-  readonly payload: string;
-}
+import { type AcceptedEvent, dayOf } from '../storage/write/accepted-event.ts';
 
 /**
  * Commits a batch. Never rejects.
@@ -151,13 +141,6 @@ class Room {
 export const FULL = new Rejection('unavailable', 'Too many events wait for their commit; try again shortly.');
 export const CLOSED = new Rejection('unavailable', 'The service is stopping; try again shortly.');
 const STALLED = new Rejection('unavailable', 'The database does not answer; try again shortly.');
-
-export const DAY_MS = 86_400_000;
-
-/** The number of the UTC day of a time in milliseconds since 1970. */
-export function dayOf(time: number): number {
-  return Math.floor(time / DAY_MS);
-}
 
 /** What a payload may take of memory: V8 keeps text as one or two bytes a character. */
 export function payloadBytes(event: AcceptedEvent): number {

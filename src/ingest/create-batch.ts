@@ -1,22 +1,23 @@
 /** POST /v1/events: the steps of a batch, in the order in which they may refuse it or one of its events. */
 
 import type { EventType, EventTypes } from '../apps/event-type-lookup.ts';
+import type { TypeReference } from '../apps/event-types.ts';
 import type { LoggingTokens } from '../apps/logging-token-lookup.ts';
 import { Rejection } from '../errors.ts';
 import { ASK_FOR_BEARER, bearerToken } from '../http/bearer.ts';
 import type { Exchange, Outcome } from '../http/exchange.ts';
 import type { Limiter } from '../limits/limiter.ts';
-import type { KeptAnswer } from '../storage/write/keyed-writer.ts';
+import { type AcceptedEvent, dayOf } from '../storage/write/accepted-event.ts';
+import type { KeptAnswer, KeyedRequest } from '../storage/write/keyed-writer.ts';
 import { batchAnswer, type Result } from './batch-answer.ts';
-import { type AcceptedEvent, type CommitBuffer, dayOf } from './commit-buffer.ts';
+import type { CommitBuffer } from './commit-buffer.ts';
 import { overLimit } from './create-event.ts';
 import { createEventIds } from './event-id.ts';
 import { beforeRetention, IN_THE_FUTURE } from './event-time.ts';
-import { IDEMPOTENCY_KEY, type KeyedRequest, keyedRequest } from './idempotency-key.ts';
+import { IDEMPOTENCY_KEY, keyedRequest } from './idempotency-key.ts';
 import type { IdempotentQueue } from './idempotent-queue.ts';
 import { type BatchLimits, isLineDelimited, readBatch } from './parse/batch-body.ts';
 import type { BatchEvent } from './parse/batch-event.ts';
-import type { TypeReference } from './parse/event-body.ts';
 import type { RetentionBoundary } from './retention-boundary.ts';
 
 export interface CreateBatchSteps {

@@ -3,19 +3,17 @@ import type { Logger } from 'pino';
 import { Rejection } from '../errors.ts';
 import { Availability } from '../storage/availability.ts';
 import type { DatabaseAddress } from '../storage/connect.ts';
-import {
-  EventWriter,
-  JOURNALING,
-  type Outcomes,
-  REFUSING,
-  REPLAYING,
-} from '../storage/write/event-writer.ts';
-import type { AcceptedEvent, WriteBatch } from './commit-buffer.ts';
+import type { Engine } from '../storage/storage.ts';
+import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
+import { EventWriter, type Outcomes } from '../storage/write/event-writer.ts';
+import { JOURNALING, REFUSING, REPLAYING } from '../storage/write/failures.ts';
+import type { WriteBatch } from './commit-buffer.ts';
 import type { Journal } from './journal/journal.ts';
 import { Replay } from './journal/replay.ts';
 
 export interface DurableWriterOptions {
   readonly address: DatabaseAddress;
+  readonly engine: Engine;
   readonly connections: number;
   /** Null where events are refused while the database is away. */
   readonly journal: Journal | null;
@@ -40,10 +38,11 @@ export class DurableWriter {
   readonly #replay: Replay | null;
 
   constructor(options: DurableWriterOptions) {
-    const { journal, log, now, address } = options;
+    const { journal, log, now, address, engine } = options;
     this.#options = options;
     this.writer = new EventWriter({
       address,
+      engine,
       connections: options.connections,
       timeouts: journal === null ? REFUSING : JOURNALING,
       giveUp: (batch, refusal) => {
@@ -55,6 +54,7 @@ export class DurableWriter {
     });
     this.#replayWriter = new EventWriter({
       address,
+      engine,
       connections: 1,
       name: 'tidemark replay',
       timeouts: REPLAYING,

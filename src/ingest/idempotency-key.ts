@@ -1,6 +1,7 @@
 /** The Idempotency-Key of a request, and what is remembered under it. */
 import { createHash, hash } from 'node:crypto';
 import { Rejection } from '../errors.ts';
+import type { KeyedRequest } from '../storage/write/keyed-writer.ts';
 
 /** The request header, in lower case. */
 export const IDEMPOTENCY_KEY = 'idempotency-key';
@@ -12,14 +13,6 @@ const MALFORMED = new Rejection(
   'invalidParameters',
   'The header "Idempotency-Key" must have 1 to 200 visible ASCII characters, and be sent once.',
 );
-
-/** What tells one keyed request from another. */
-export interface KeyedRequest {
-  /** SHA-256 of the key. */
-  readonly keyDigest: Buffer;
-  /** SHA-256 of the path and of the body's bytes. */
-  readonly bodyDigest: Buffer;
-}
 
 /** Characters of a body that are hashed at a time, before others have their turn: a millisecond or two. */
 const SLICE = 1_048_576;

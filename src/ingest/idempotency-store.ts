@@ -1,22 +1,9 @@
-/** Idempotency keys that were used before: what their requests were answered. */
+/** Idempotency keys that were used before: what their requests are answered. */
 
 import { Rejection } from '../errors.ts';
 import type { Answer } from '../http/exchange.ts';
 import type { Sql } from '../storage/connect.ts';
-import { KEY_LIFE_MS } from '../storage/expired-keys.ts';
-import type { KeyedRequest } from './idempotency-key.ts';
-
-export interface KnownKey {
-  readonly bodyDigest: Buffer;
-  readonly status: number;
-  readonly answer: string;
-}
-
-/** Of several keys those that are known; `index` is the key's in the two arrays of apps and of digests. */
-export const FIND_KEYS = `
-  SELECT request.number::int - 1 AS index, body_digest AS "bodyDigest", status, answer
-    FROM unnest($1::int[], $2::bytea[]) WITH ORDINALITY AS request (app_id, key_digest, number)
-    JOIN idempotency_keys USING (app_id, key_digest)`;
+import { findKnownKey, type KeyedRequest, type KnownKey } from '../storage/write/keyed-writer.ts';
 
 const REPLAYED = { 'Idempotent-Replayed': 'true' } as const;
 const REUSED = new Rejection(
@@ -41,9 +28,6 @@ export async function findRepeated(
   request: KeyedRequest,
   now: number,
 ): Promise<Answer | Rejection | null> {
-  const [known] = await sql<KnownKey[]>`
-    SELECT body_digest AS "bodyDigest", status, answer FROM idempotency_keys
-     WHERE app_id = ${appId} AND key_digest = ${request.keyDigest}
-       AND created_at > ${new Date(now - KEY_LIFE_MS)}`;
-  return known === undefined ? null : repeated(known, request);
+  const known = await findKnownKey(sql, appId, request, now);
+  return known === null ? null : repeated(known, request);
 }

@@ -1,15 +1,14 @@
 /** Group commit of requests with an Idempotency-Key: while some are being committed, the next ones gather. */
 
-import type { Rejection } from '../errors.ts';
+import { Rejection } from '../errors.ts';
 import type { Answer } from '../http/exchange.ts';
-import type { KeyedEvents } from '../storage/write/keyed-writer.ts';
+import type { KeyedEvents, KeyedOutcome } from '../storage/write/keyed-writer.ts';
 import { CLOSED, FULL, payloadBytes } from './commit-buffer.ts';
-
-type Outcome = Answer | Rejection;
+import { repeated } from './idempotency-store.ts';
 
 export interface IdempotentQueueOptions {
   /** Stores requests of which no two have the same key. Never rejects. */
-  readonly write: (requests: readonly KeyedEvents[]) => Promise<readonly Outcome[]>;
+  readonly write: (requests: readonly KeyedEvents[]) => Promise<readonly KeyedOutcome[]>;
   /** Events that may wait or be in flight; beyond it requests are refused. */
   readonly maxEvents: number;
   /** The same for the memory of their payloads, as in the commit buffer. */
@@ -24,7 +23,7 @@ interface Entry {
   /** App and key. */
   readonly name: string;
   readonly bytes: number;
-  readonly resolve: (outcome: Outcome) => void;
+  readonly resolve: (outcome: Answer | Rejection) => void;
 }
 
 /**
@@ -37,6 +36,7 @@ export class IdempotentQueue {
   #busy = false;
   #held = 0;
   #heldBytes = 0;
+  #stored = 0;
   #closed = false;
   #onDrained: (() => void) | null = null;
 
@@ -49,8 +49,13 @@ export class IdempotentQueue {
     return this.#held;
   }
 
+  /** Events that were stored, each counted once however often its request comes. */
+  get stored(): number {
+    return this.#stored;
+  }
+
   /** Resolves with the answer of the request once its events are durable, or with the reason why they are not. */
-  add(keyed: KeyedEvents): Promise<Outcome> {
+  add(keyed: KeyedEvents): Promise<Answer | Rejection> {
     if (this.#closed) return Promise.resolve(CLOSED);
     const { maxEvents, maxBytes } = this.#options;
     const bytes = keyed.events.reduce((sum, event) => sum + payloadBytes(event), 0);
@@ -112,8 +117,15 @@ export class IdempotentQueue {
     for (const [index, entry] of batch.entries()) {
       const outcome = outcomes[index];
       if (outcome === undefined) throw new Error('Keyed requests were written without an outcome for each.');
-      entry.resolve(outcome);
+      entry.resolve(this.#answer(entry.keyed, outcome));
     }
     if (this.#held === 0) this.#onDrained?.();
+  }
+
+  #answer({ request }: KeyedEvents, outcome: KeyedOutcome): Answer | Rejection {
+    if (outcome instanceof Rejection) return outcome;
+    if ('known' in outcome) return repeated(outcome.known, request);
+    this.#stored += outcome.stored;
+    return outcome.answer;
   }
 }

@@ -9,6 +9,8 @@ import type { Availability } from '../storage/availability.ts';
 import type { ChangedTable } from '../storage/changes.ts';
 import type { DatabaseAddress, Sql } from '../storage/connect.ts';
 import { answerInTime, type LookupOutage, LookupUnavailable } from '../storage/lookup-cache.ts';
+import type { Engine } from '../storage/storage.ts';
+import { UNAVAILABLE } from '../storage/write/failures.ts';
 import { KeyedWriter } from '../storage/write/keyed-writer.ts';
 import { CommitBuffer } from './commit-buffer.ts';
 import { BATCH_HEADERS, createCreateBatch } from './create-batch.ts';
@@ -25,6 +27,7 @@ import { StageTimes } from './stage-times.ts';
 export interface WritePathOptions {
   readonly config: Config;
   readonly address: DatabaseAddress;
+  readonly engine: Engine;
   /** For look-ups of tokens, types and keys. */
   readonly lookups: Sql;
   readonly limiter: Limiter;
@@ -67,11 +70,12 @@ export class WritePath {
   readonly #keyedWriters: readonly KeyedWriter[];
 
   constructor(options: WritePathOptions) {
-    const { config, address, lookups, limiter, journal, log, wall, monotonic } = options;
+    const { config, address, engine, lookups, limiter, journal, log, wall, monotonic } = options;
     const cacheMs = config.TOKEN_CACHE_SECONDS * 1_000;
     const ceilings = { maxEvents: config.COMMIT_BUFFER_EVENTS, maxBytes: config.COMMIT_BUFFER_BYTES };
     this.store = new DurableWriter({
       address,
+      engine,
       connections: config.COMMIT_CONNECTIONS,
       journal,
       settleReplay: options.settleReplay,
@@ -95,10 +99,16 @@ export class WritePath {
       }),
     });
     this.#keyedWriters = ['tidemark keyed events', 'tidemark keyed batches'].map(
-      (name) => new KeyedWriter({ address, name, availability: this.availability, log, now: monotonic }),
+      (name) => new KeyedWriter({ address, engine, name, log, now: monotonic }),
     );
     const [keyedEvents, keyedBatches] = this.#keyedWriters.map(
-      (writer) => new IdempotentQueue({ write: (requests) => writer.write(requests), ...ceilings }),
+      (writer) =>
+        new IdempotentQueue({
+          // The journal does not take them: without the table of keys nobody can tell a repeat.
+          write: async (requests) =>
+            this.availability.writable ? await writer.write(requests) : requests.map(() => UNAVAILABLE),
+          ...ceilings,
+        }),
     ) as [IdempotentQueue, IdempotentQueue]; // As many as writers.
     this.#lanes = [keyedEvents, keyedBatches];
     this.stageTimes = new StageTimes(monotonic);
@@ -107,7 +117,12 @@ export class WritePath {
     const outage = { ...this.outage, serveStale: journal !== null };
     const memory = { sql: lookups, cacheMs, now: wall, outage };
     this.loggingTokens = new LoggingTokens(memory);
-    this.eventTypes = new EventTypes({ ...memory, maxTypesPerApp: config.MAX_EVENT_TYPES_PER_APP });
+    this.eventTypes = new EventTypes({
+      ...memory,
+      maxTypesPerApp: config.MAX_EVENT_TYPES_PER_APP,
+      newTypesPerMinute: config.NEW_TYPES_PER_MINUTE,
+      monotonic,
+    });
     const steps = {
       loggingTokens: this.loggingTokens,
       limiter,
@@ -144,7 +159,7 @@ export class WritePath {
 
   /** Events that were acknowledged: committed, or in the journal. */
   get acknowledged(): number {
-    return this.#keyedWriters.reduce((sum, { stored }) => sum + stored, this.commitBuffer.stored);
+    return this.#lanes.reduce((sum, { stored }) => sum + stored, this.commitBuffer.stored);
   }
 
   /** Events that wait for their commit or are in it. */

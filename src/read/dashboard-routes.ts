@@ -3,14 +3,14 @@ import { type Api, done, type MemberCall } from '../accounts/routes/api.ts';
 import { Rejection } from '../errors.ts';
 import type { Route } from '../http/route.ts';
 import type { Sql } from '../storage/connect.ts';
-import { readSeries } from '../storage/counts/series.ts';
-import { decodeCursor, encodeCursor, readEvent, readEventList } from '../storage/event-list.ts';
-import type { StoredEvent } from '../storage/event-page.ts';
+import { decodeCursor, type EventReader, encodeCursor, type StoredEvent } from '../storage/storage.ts';
 import { parseRangeQuery, parseSeriesQuery } from './series-query.ts';
 
 export interface DashboardReadOptions {
   readonly api: Api;
+  /** For lookups of types. */
   readonly sql: Sql;
+  readonly events: EventReader;
   readonly maxPageBytes: number;
   /** Milliseconds since 1970. */
   readonly now: () => number;
@@ -25,7 +25,8 @@ const TOO_LONG = new Rejection('invalidParameters', 'The range from from to to h
 const NO_CURSOR = new Rejection('invalidParameters', 'before must be the "next" of an earlier page.');
 const NO_LIMIT = new Rejection('invalidParameters', 'limit must be a whole number of at least 1.');
 
-export function dashboardReadRoutes({ api, sql, maxPageBytes, now }: DashboardReadOptions): readonly Route[] {
+export function dashboardReadRoutes(options: DashboardReadOptions): readonly Route[] {
+  const { api, sql, events, maxPageBytes, now } = options;
   return [
     api.read('/api/apps/:appId/series', 'member', async ({ app, exchange }) => {
       const query = parseSeriesQuery(exchange.query);
@@ -35,7 +36,7 @@ export function dashboardReadRoutes({ api, sql, maxPageBytes, now }: DashboardRe
       const { from, timezone, buckets } = query;
       // The current millisecond is part of the present.
       const until = query.until ?? Math.max(now(), from ?? 0) + 1;
-      const series = await readSeries(sql, { appId: app.id, typeIds, from, until, timezone, buckets });
+      const series = await events.series({ appId: app.id, typeIds, from, until, timezone, buckets });
       return series === null ? TOO_LONG : done(series);
     }),
     api.read('/api/apps/:appId/events', 'member', async ({ app, exchange }) => {
@@ -49,7 +50,7 @@ export function dashboardReadRoutes({ api, sql, maxPageBytes, now }: DashboardRe
       if (cursor !== null && before === null) return NO_CURSOR;
       const typeIds = await internalTypes(sql, app, range.typeIds);
       if (typeIds instanceof Rejection) return typeIds;
-      const { events, next } = await readEventList(sql, {
+      const page = await events.list({
         appId: app.id,
         typeIds,
         from: range.from,
@@ -58,12 +59,12 @@ export function dashboardReadRoutes({ api, sql, maxPageBytes, now }: DashboardRe
         limit: Math.min(Number(limit), MAX_LIMIT),
         maxBytes: maxPageBytes,
       });
-      const rows = events.map((event) => eventText(event)).join(',');
-      const cursorText = next === null ? 'null' : `"${encodeCursor(next)}"`;
+      const rows = page.events.map((event) => eventText(event)).join(',');
+      const cursorText = page.next === null ? 'null' : `"${encodeCursor(page.next)}"`;
       return { status: 200, body: `{"success":true,"data":{"events":[${rows}],"next":${cursorText}}}` };
     }),
     api.read('/api/apps/:appId/events/:eventId', 'member', async ({ app, parameters }) => {
-      const event = await readEvent(sql, app.id, parameters[1] ?? '');
+      const event = await events.event(app.id, parameters[1] ?? '');
       if (event === null) return NO_EVENT;
       return {
         status: 200,

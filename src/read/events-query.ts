@@ -1,8 +1,7 @@
 /** The query of GET /public/get_events: raw text → what to read, or the refusal that names the parameter at fault. */
 import { Rejection } from '../errors.ts';
+import type { Order } from '../storage/storage.ts';
 import { parseBound } from './iso-date.ts';
-
-export type Order = 'asc' | 'desc';
 
 /** A query that says what it should. Whether its app and its type exist is not known yet. */
 export interface EventsQuery {

@@ -5,13 +5,12 @@ import type { ResourceToken, ResourceTokens } from '../apps/resource-token-looku
 import { Rejection } from '../errors.ts';
 import type { Exchange, Outcome } from '../http/exchange.ts';
 import type { Limiter } from '../limits/limiter.ts';
-import type { Sql } from '../storage/connect.ts';
-import { type EventPage, readEventPage, type StoredEvent } from '../storage/event-page.ts';
+import type { EventPage, EventReader, StoredEvent } from '../storage/storage.ts';
 import { type EventsQuery, parseEventsQuery } from './events-query.ts';
 import type { ReadSlots } from './read-slots.ts';
 
 export interface GetEventsDependencies {
-  readonly sql: Sql;
+  readonly events: EventReader;
   readonly slots: ReadSlots;
   readonly resourceTokens: ResourceTokens;
   /** By the token's internal id. */
@@ -76,14 +75,14 @@ async function permittedApp(
 }
 
 async function readPage(
-  { sql, apps, maxPageBytes }: GetEventsDependencies,
+  { events, apps, maxPageBytes }: GetEventsDependencies,
   appId: number,
   query: EventsQuery,
 ): Promise<EventPage> {
   const typeId = query.typeId === null ? null : await apps.typeId(appId, query.typeId);
   if (query.typeId !== null && typeId === null) return { total: 0, events: [], hasMore: false };
   const { from, until, offset, limit, order } = query;
-  return await readEventPage(sql, {
+  return await events.page({
     scope: { appId, typeId, from, until },
     offset,
     limit,

@@ -1,6 +1,6 @@
 /** The query of a series or a list of events: raw text → what to read, or the refusal that names the parameter. */
 import { Rejection } from '../errors.ts';
-import { isTimezone } from '../storage/counts/timezone.ts';
+import { isTimezone } from '../storage/storage.ts';
 import { parseBound } from './iso-date.ts';
 
 export interface RangeQuery {

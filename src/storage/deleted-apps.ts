@@ -1,22 +1,39 @@
-/** Removes what is left of deleted apps: events and counts, which nothing leads to any more. */
-import type { Sql } from './connect.ts';
+/** What is left of deleted apps: events and counts that nothing refers to any more, removed in the background. */
+import type { Sql, Transaction } from './connect.ts';
 
 /** An event that was accepted before the deletion may still be committed for a while after it. */
 const SETTLE = '1 hour';
 
-/** How an engine removes what it keeps of an app, which may be called again and again. */
+/** What is computed from the counts by day, on every engine. */
+const FROM_DAYS = ['month_counts', 'profiled_days', 'day_profiles'] as const;
+
+/** How an engine removes what it keeps of an app. Both may be called again and again. */
 export interface AppRemoval {
   /**
-   * Removes events in bounded pieces, none of which begins once the time is over.
-   * @returns false where that was not time enough
+   * Removes events, a bounded number at a time, and begins no further removal once the time is over.
+   * @returns false where the time did not suffice
    */
   readonly removeEvents: (sql: Sql, appId: number, isOver: () => boolean) => Promise<boolean>;
   readonly removeCounts: (sql: Sql, appId: number) => Promise<void>;
 }
 
+/** Has the events and counts of an app removed. @param appId internal id of an app that this transaction deletes */
+export async function markAppDeleted(tx: Transaction, appId: number): Promise<void> {
+  await tx`INSERT INTO deleted_apps (app_id) VALUES (${appId})`;
+}
+
+/** The same for those of these apps that no longer exist: events of theirs were stored long after they were accepted. */
+export async function markDeletedApps(sql: Sql, appIds: Iterable<number>): Promise<void> {
+  await sql`
+    INSERT INTO deleted_apps (app_id)
+    SELECT id FROM unnest(${[...appIds]}::integer[]) AS app (id)
+     WHERE NOT EXISTS (SELECT FROM apps WHERE apps.id = app.id)
+    ON CONFLICT (app_id) DO UPDATE SET deleted_at = now()`;
+}
+
 /**
- * Removes some rows of the apps that were deleted.
- * @param until a moment of `now`'s clock: no piece of events begins behind it, but the first
+ * Removes some rows of deleted apps.
+ * @param until a moment of `now`'s clock: no removal of events begins after it, except the first
  * @returns true where nothing is left to do now
  */
 export async function removeDeletedApps(
@@ -34,11 +51,8 @@ export async function removeDeletedApps(
   }
   return true;
 }
-/** Has those of these apps removed that are no longer there: events of theirs were stored long after they were accepted. */
-export async function noteDeletedApps(sql: Sql, appIds: Iterable<number>): Promise<void> {
-  await sql`
-    INSERT INTO deleted_apps (app_id)
-    SELECT id FROM unnest(${[...appIds]}::integer[]) AS app (id)
-     WHERE NOT EXISTS (SELECT FROM apps WHERE apps.id = app.id)
-    ON CONFLICT (app_id) DO UPDATE SET deleted_at = now()`;
+
+/** Removes what is computed from an app's counts by day. */
+export async function removeFromDays(tx: Transaction, appId: number): Promise<void> {
+  for (const table of FROM_DAYS) await tx`DELETE FROM ${tx(table)} WHERE app_id = ${appId}`;
 }

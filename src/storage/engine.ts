@@ -1,4 +1,4 @@
-/** Which engine keeps the events: TimescaleDB where it is complete, else PostgreSQL alone. */
+/** Detects the engine that keeps the events: TimescaleDB where it is complete, else PostgreSQL. */
 import { OperatorError } from '../errors.ts';
 import { errorCode, type Sql } from './connect.ts';
 
@@ -8,7 +8,7 @@ export interface EngineChoice {
   readonly engine: Engine;
   /** Names and versions, for people. */
   readonly description: string;
-  /** One line for the log where TimescaleDB is there and not used. */
+  /** A line for the log where TimescaleDB is available and not used. */
   readonly note: string | null;
 }
 

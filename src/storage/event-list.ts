@@ -1,8 +1,9 @@
-/** The dashboard's list of events: newest first, from where the last page ended. */
+/** The dashboard's list of events, newest first, by cursor; and single events. */
 import type { Sql } from './connect.ts';
+import { HOUR_MS } from './counts/levels.ts';
 import { type EventPage, readEventPage, type StoredEvent } from './event-page.ts';
 
-/** The last event of a page: the next page begins behind it. */
+/** The last event of a page: the next page starts after it. */
 export interface Cursor {
   /** Milliseconds since 1970. */
   readonly at: number;
@@ -23,13 +24,13 @@ export interface EventListRequest {
 
 export interface EventList {
   readonly events: readonly StoredEvent[];
-  /** Where the next page begins; null where there is none. */
+  /** Where the next page starts; null where there is none. */
   readonly next: Cursor | null;
 }
 
 /**
- * Reads a page. A keyset, so that new events at the head move nothing; the rows are found through the counts as in
- * event-page.ts, so that a rare type costs no more than a common one. Several types are read one by one and merged.
+ * Reads a page. It starts at a cursor, so that new events at the head move nothing; the rows are found through the counts,
+ * so that a rare type costs no more than a common one. Several types are read one by one and merged.
  */
 export async function readEventList(sql: Sql, request: EventListRequest): Promise<EventList> {
   const pages = await Promise.all(
@@ -51,12 +52,12 @@ async function readPage(sql: Sql, request: EventListRequest, typeId: number | nu
   const offset = before === null ? 0 : await countSameInstant(sql, appId, typeId, before);
   const page = await readEventPage(sql, { scope, offset, limit, order: 'desc', maxBytes });
   if (before === null) return page;
-  // One that came meanwhile within the cursor's millisecond would push an event of the last page into this one.
+  // An event that has arrived since in the cursor's millisecond would push one of the last page into this one.
   const events = page.events.filter(({ createdAt, id }) => createdAt.getTime() < before.at || id < before.id);
   return { ...page, events };
 }
 
-/** How many events of the cursor's millisecond the last pages have had. */
+/** How many events of the cursor's millisecond were on the pages before. */
 async function countSameInstant(
   sql: Sql,
   appId: number,
@@ -94,11 +95,11 @@ export interface SingleEvent extends StoredEvent {
 }
 
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
-/** How far an id's own time may be from the event's: ids count on where the clock stood still or stepped back. */
-const APART_MS = 3_600_000;
+/** How far an id's own time may be from the event's: ids continue where the clock stands still or steps back. */
+const APART_MS = HOUR_MS;
 
 /**
- * One event. Rows are found by their time, which the id (UUIDv7) begins with.
+ * One event. Rows are found by their time, with which the id (UUIDv7) starts.
  * @returns null where the app has no such event that can be read
  */
 export async function readEvent(sql: Sql, appId: number, eventId: string): Promise<SingleEvent | null> {

@@ -1,38 +1,41 @@
 /**
  * A page of events and the exact total, both from one snapshot, at a cost that does not depend on the offset.
  *
- * The algorithm (order statistics over a tree of counts, the tree being day → hour → quarter-hour → minute):
- *  1. total: the range is cut into segments of whole buckets (count-segments.ts); one statement adds up each of them.
- *  2. place: the segment in which the running total passes the offset is known from 1; a statement descends from it
- *     level by level to the minute. The same for the page's last event.
- *  3. rows: a last statement reads from the one minute to the other and skips what is left of the offset.
+ * The algorithm (order statistics over a tree of counts: day → hour → quarter-hour → minute):
+ *  1. total: the interval is split into intervals of whole buckets (counts/intervals.ts); one statement sums each of them.
+ *  2. page bounds: step 1 tells in which interval the running total passes the offset; a statement descends from it level
+ *     by level to the minute. The same for the page's last event.
+ *  3. rows: a last statement reads from the first minute to the last and skips what is left of the offset.
  * Descending order is the same walk from the other end.
  *
- * Times are literal in every statement, so that partitions are pruned when it is planned: a range without an end would
- * have all of them planned. Measured in bench/read-depth.ts.
+ * Times are literals in every statement, so that partitions are pruned when it is planned: an interval without an end
+ * would have all of them planned.
  */
-import type postgres from 'postgres';
-import type { Order } from '../read/events-query.ts';
 import type { Sql, Transaction } from './connect.ts';
+import { type Fragment, readStaleBuckets, SNAPSHOT } from './counts/exact-counts.ts';
+import { type Interval, type LevelInterval, splitExactly } from './counts/intervals.ts';
 import {
   ALL_TYPES,
-  exactSegmentsOf,
-  LEVELS,
+  DAYS,
+  finerThan,
+  floorTo,
+  HOURS,
   type Level,
   MINUTE_MS,
-  type Range,
-  type Segment,
-} from './counts/count-segments.ts';
-import { readStaleBuckets } from './counts/stale-buckets.ts';
+  MINUTES,
+} from './counts/levels.ts';
 
-/** Which events: of one app, of one type or all, of a range of time. */
+/** By time of creation, then id. */
+export type Order = 'asc' | 'desc';
+
+/** Which events: of one app, of one type or all, of an interval. */
 export interface Scope {
   readonly appId: number;
   /** Internal id; null: all types. */
   readonly typeId: number | null;
   /** First millisecond since 1970; null: from the beginning. */
   readonly from: number | null;
-  /** First millisecond since 1970 that is behind the range; null: to the end. */
+  /** The end in milliseconds since 1970, not included; null: to the end. */
   readonly until: number | null;
 }
 
@@ -42,7 +45,6 @@ export interface PageRequest {
   readonly offset: number;
   /** Most events of the page, at least 1. */
   readonly limit: number;
-  /** By time of creation, then id. */
   readonly order: Order;
   /** The page ends before the event whose payload would take it beyond this many bytes, unless it is the first. */
   readonly maxBytes: number;
@@ -61,56 +63,55 @@ export interface EventPage {
   /** All events of the scope that can be read. */
   readonly total: number;
   readonly events: readonly StoredEvent[];
-  /** True where there are events behind this page. */
+  /** True where there are events after this page. */
   readonly hasMore: boolean;
 }
 
-/** A stretch of time, and how many events of it, in the order of the page, to skip. */
-interface Place extends Range {
+/** An interval, and how many of its events, in the order of the page, to skip. */
+interface SkipInterval extends Interval {
   readonly skip: number;
 }
 
-type Fragment = postgres.PendingQuery<postgres.Row[]>;
-
-interface CountedSegment extends Segment {
+interface CountedInterval extends LevelInterval {
   readonly count: number;
 }
 
-// What a bound may be in SQL: wide of every event, and written with a year of four digits.
+// What a bound may be in SQL: far from every event, and written with a year of four digits.
 const EARLIEST = Date.UTC(1900, 0, 1);
 const LATEST = Date.UTC(9999, 11, 31);
 
 /**
- * A page with fewer events than one in this many minutes is read minute by minute. One with more is quicker read as a
- * whole, with the rows of other types: in the columnstore each look-up opens a batch of a thousand rows.
+ * A page with fewer events than one in this many minutes is read minute by minute. One with more is faster read as a
+ * whole, with the rows of other types: in the columnstore each lookup decompresses a batch of rows.
  */
 const SPARSE_MINUTES = 2;
 
 /** Reads one page. Rejects where the database fails. */
 export async function readEventPage(sql: Sql, request: PageRequest): Promise<EventPage> {
-  const range = { from: clamp(request.scope.from ?? EARLIEST), until: clamp(request.scope.until ?? LATEST) };
-  if (range.from >= range.until) return { total: 0, events: [], hasMore: false };
-  return await sql.begin('isolation level repeatable read read only', async (tx) => {
-    const segments = exactSegmentsOf(range, await readStaleBuckets(tx, range));
-    const counted = await countSegments(tx, request.scope, segments);
-    const total = counted.reduce((sum, segment) => sum + segment.count, 0);
+  const { scope } = request;
+  const interval = { from: clamp(scope.from ?? EARLIEST), until: clamp(scope.until ?? LATEST) };
+  if (interval.from >= interval.until) return { total: 0, events: [], hasMore: false };
+  return await sql.begin(SNAPSHOT, async (tx) => {
+    const intervals = splitExactly(interval, await readStaleBuckets(tx, interval));
+    const counted = await countIntervals(tx, scope, intervals);
+    const total = counted.reduce((sum, { count }) => sum + count, 0);
     if (request.offset >= total) return { total, events: [], hasMore: false };
     const size = Math.min(request.limit, total - request.offset);
     const events = await readRows(tx, request, await locate(tx, request, counted, size), size);
-    // Were a row missing that was counted, an empty page with more to come would have its reader ask for ever.
+    // If a counted row were missing, an empty page with hasMore would make its reader ask forever.
     const hasMore = events.length > 0 && request.offset + events.length < total;
     return { total, events, hasMore };
   });
 }
 
-/** Adds up each segment, as far as retention lets it be read, and gives those back that hold something. */
-async function countSegments(
+/** Sums each interval, as far as retention lets it be read, and returns those that hold events. */
+async function countIntervals(
   tx: Transaction,
   scope: Scope,
-  segments: readonly Segment[],
-): Promise<CountedSegment[]> {
-  // The boundary is the start of a day, so a segment that it cuts still is whole buckets.
-  const sums = segments.map(({ level, from, until }) =>
+  intervals: readonly LevelInterval[],
+): Promise<CountedInterval[]> {
+  // The retention boundary is the start of a day: an interval that it cuts still consists of whole buckets.
+  const sums = intervals.map(({ level, from, until }) =>
     level === null
       ? tx`(SELECT count(*) FROM events
              WHERE ${rowsOf(tx, scope)} AND created_at >= ${from} AND created_at < ${until}
@@ -124,123 +125,135 @@ async function countSegments(
       FROM retention`;
   if (row === undefined) throw new Error('The table retention has lost its row.');
   const { readableFrom, counts } = row;
-  return segments
-    .map((segment, i) => ({ ...segment, from: Math.max(segment.from, readableFrom), count: counts[i] ?? 0 }))
-    .filter((segment) => segment.count > 0);
+  return intervals
+    .map((interval, i) => ({
+      ...interval,
+      from: Math.max(interval.from, readableFrom),
+      count: counts[i] ?? 0,
+    }))
+    .filter(({ count }) => count > 0);
 }
 
 /**
  * Finds the page's first and last event in the counts.
  * @param size how many events the page has, at least 1
- * @returns the whole minutes (cut off where the scope begins or ends within one) from one to the other
+ * @returns the whole minutes from the first to the last, cut where the scope begins or ends within one
  */
 async function locate(
   tx: Transaction,
   request: PageRequest,
-  counted: readonly CountedSegment[],
+  counted: readonly CountedInterval[],
   size: number,
-): Promise<Place> {
+): Promise<SkipInterval> {
   const walk = request.order === 'asc' ? counted : counted.toReversed();
   const { offset } = request;
-  const [first, last] = [segmentOf(walk, offset), segmentOf(walk, offset + size - 1)];
+  const [first, last] = [intervalOf(walk, offset), intervalOf(walk, offset + size - 1)];
   // Sent together: the second does not wait for the answer to the first.
-  const places =
-    first.segment === last.segment
-      ? find(tx, request, first.segment, [first.skip, last.skip])
+  const minutes =
+    first.interval === last.interval
+      ? findMinutes(tx, request, first.interval, [first.skip, last.skip])
       : Promise.all([
-          find(tx, request, first.segment, [first.skip]),
-          find(tx, request, last.segment, [last.skip]),
+          findMinutes(tx, request, first.interval, [first.skip]),
+          findMinutes(tx, request, last.interval, [last.skip]),
         ]).then((found) => found.flat());
-  const [begin, end] = await places;
+  const [begin, end] = await minutes;
   if (begin === undefined || end === undefined) {
     throw new Error('The finer counts hold fewer events than the coarser ones.');
   }
   return { from: Math.min(begin.from, end.from), until: Math.max(begin.until, end.until), skip: begin.skip };
 }
 
-/** The segment that holds one event. @param skip how many events of the walk come before it */
-function segmentOf(
-  walk: readonly CountedSegment[],
+/** The interval that holds one event. @param skip how many events of the walk come before it */
+function intervalOf(
+  walk: readonly CountedInterval[],
   skip: number,
-): { readonly segment: CountedSegment; readonly skip: number } {
+): { readonly interval: CountedInterval; readonly skip: number } {
   let before = 0;
-  for (const segment of walk) {
-    if (skip - before < segment.count) return { segment, skip: skip - before };
-    before += segment.count;
+  for (const interval of walk) {
+    if (skip - before < interval.count) return { interval, skip: skip - before };
+    before += interval.count;
   }
   throw new Error(`There is no event ${skip} among ${before}.`);
 }
 
 /**
- * Finds the minutes in which `skips` events of a segment are passed, ascending. The days by themselves first: then the
- * finer counts are looked for in those days alone, which are a chunk or two of many on TimescaleDB.
+ * Finds the minutes of an interval in which each of the ascending `skips` is passed. The days are found by a statement of
+ * their own: the finer counts are then searched in those days alone, which are one or two chunks of many on TimescaleDB.
  */
-async function find(
+async function findMinutes(
   tx: Transaction,
   request: PageRequest,
-  { level, from, until }: CountedSegment,
+  { level, from, until }: CountedInterval,
   skips: readonly number[],
-): Promise<Place[]> {
-  const places = skips.map((skip) => ({ from, until, skip }));
-  if (level === null) return places;
-  if (level !== LEVELS[0] || until - from === level.ms) {
-    return await descend(tx, request, LEVELS.slice(LEVELS.indexOf(level)), places);
-  }
-  return await descend(tx, request, LEVELS.slice(1), await descend(tx, request, [level], places));
+): Promise<SkipInterval[]> {
+  const whole = skips.map((skip) => ({ from, until, skip }));
+  if (level === null) return whole;
+  if (level !== DAYS || until - from === level.ms) return await descend(tx, request, level, MINUTES, whole);
+  return await descend(tx, request, HOURS, MINUTES, await descend(tx, request, DAYS, DAYS, whole));
 }
 
-/** Goes down, level by level, from ranges of whole buckets to the bucket in which the `skip` of each is passed. */
+/**
+ * Goes from intervals of whole buckets down to the bucket in which the `skip` of each is passed, in one statement.
+ * @param coarsest the first level to look at
+ * @param finest   the last, whose buckets are returned
+ */
 async function descend(
   tx: Transaction,
   { scope, order }: PageRequest,
-  levels: readonly Level[],
-  places: readonly Place[],
-): Promise<Place[]> {
+  coarsest: Level,
+  finest: Level,
+  intervals: readonly SkipInterval[],
+): Promise<SkipInterval[]> {
   const direction = order === 'asc' ? tx`ASC` : tx`DESC`;
   const instants = (times: readonly number[]): string[] => times.map((time) => new Date(time).toISOString());
   const bounds = tx`
-    bucket >= ${Math.min(...places.map((place) => place.from))} AND bucket < ${Math.max(...places.map((place) => place.until))}`;
+    bucket >= ${Math.min(...intervals.map((one) => one.from))} AND bucket < ${Math.max(...intervals.map((one) => one.until))}`;
   let found = tx`
-    SELECT * FROM unnest(${instants(places.map(({ from }) => from))}::timestamptz[],
-                         ${instants(places.map(({ until }) => until))}::timestamptz[],
-                         ${places.map(({ skip }) => skip)}::numeric[]) WITH ORDINALITY AS place (start, finish, skip, nth)`;
-  for (const { view, ms } of levels) {
+    SELECT * FROM unnest(${instants(intervals.map(({ from }) => from))}::timestamptz[],
+                         ${instants(intervals.map(({ until }) => until))}::timestamptz[],
+                         ${intervals.map(({ skip }) => skip)}::numeric[]) WITH ORDINALITY AS whole (start, finish, skip, nth)`;
+  for (
+    let level: Level | null = coarsest;
+    level !== null;
+    level = level === finest ? null : finerThan(level)
+  ) {
     found = tx`
       SELECT below.*, nth
-        FROM (${found}) place
+        FROM (${found}) above
        CROSS JOIN LATERAL (
-              SELECT bucket AS start, bucket + ${ms} * interval '1 ms' AS finish, place.skip - (passed - here) AS skip
+              SELECT bucket AS start, bucket + ${level.ms} * interval '1 ms' AS finish, above.skip - (passed - here) AS skip
                 FROM (SELECT bucket, sum(count) AS here, sum(sum(count)) OVER (ORDER BY bucket ${direction}) AS passed
-                        FROM ${tx(view)}
-                       WHERE ${countsOf(tx, scope)} AND ${bounds} AND bucket >= place.start AND bucket < place.finish
+                        FROM ${tx(level.view)}
+                       WHERE ${countsOf(tx, scope)} AND ${bounds} AND bucket >= above.start AND bucket < above.finish
                        GROUP BY bucket) running
-               WHERE passed > place.skip
+               WHERE passed > above.skip
                ORDER BY bucket ${direction}
                LIMIT 1) below`;
   }
-  return await tx<Place[]>`
+  return await tx<SkipInterval[]>`
     SELECT (extract(epoch FROM start) * 1000)::float8 AS from, (extract(epoch FROM finish) * 1000)::float8 AS until,
            skip::float8
-      FROM (${found}) place ORDER BY nth`;
+      FROM (${found}) found ORDER BY nth`;
 }
 
-/** Reads the page's `size` rows: from `place`, which holds them all, without the first `place.skip` of it. */
+/** Reads the page's `size` rows from an interval that holds them all, without the first `skip` of it. */
 async function readRows(
   tx: Transaction,
   request: PageRequest,
-  place: Place,
+  { from, until, skip }: SkipInterval,
   size: number,
 ): Promise<StoredEvent[]> {
   const { scope, order, limit, maxBytes } = request;
   const inOrder = order === 'asc' ? tx`ORDER BY created_at, id` : tx`ORDER BY created_at DESC, id DESC`;
-  const inPlace = tx`
+  const inInterval = tx`
     SELECT id, type_id, created_at, payload FROM events
-     WHERE ${rowsOf(tx, scope)} AND created_at >= ${place.from} AND created_at < ${place.until}`;
-  const isSparse = place.until - place.from > SPARSE_MINUTES * (size + 1) * MINUTE_MS;
-  const rows = scope.typeId !== null && isSparse ? rowsByMinute(tx, scope, place, inPlace) : inPlace;
+     WHERE ${rowsOf(tx, scope)} AND created_at >= ${from} AND created_at < ${until}`;
+  const isSparse = until - from > SPARSE_MINUTES * (size + 1) * MINUTE_MS;
+  const rows =
+    scope.typeId !== null && isSparse ? rowsByMinute(tx, scope, { from, until }, inInterval) : inInterval;
   const before = tx`(${inOrder} ROWS UNBOUNDED PRECEDING)`;
-  // What is stored is compressed at best, and known without reading it: no text is as short, but for 4 bytes of header.
-  // So the rows that can not be on the page are left out before the texts of the others are measured.
+  // The stored size is known without reading the value: at most the text's length, plus 4 bytes of header. So the rows
+  // that cannot be on the page are left out before the texts of the others are measured.
   return await tx<StoredEvent[]>`
     SELECT id, (SELECT public_id FROM event_types WHERE event_types.id = type_id) AS "typeId",
            created_at AS "createdAt", payload
@@ -248,25 +261,29 @@ async function readRows(
               FROM (SELECT id, type_id, created_at, payload::text AS payload, number
                       FROM (SELECT *, row_number() OVER ${before} AS number,
                                    sum(pg_column_size(payload) - 4) OVER ${before} AS least_bytes
-                              FROM (${rows} ${inOrder} OFFSET ${place.skip} LIMIT ${limit}) page) page
+                              FROM (${rows} ${inOrder} OFFSET ${skip} LIMIT ${limit}) page) page
                      WHERE number = 1 OR least_bytes <= ${maxBytes}) page) page
      WHERE number = 1 OR bytes <= ${maxBytes}
      ${inOrder}`;
 }
 
 /**
- * Between the minutes of a rare type lie all other types' rows: only minutes that hold the type, or whose count may be
- * stale, are looked at.
+ * Rows by the minutes that hold the type, or whose count may be stale: between them lie the rows of all other types, which
+ * are not looked at.
  */
-function rowsByMinute(tx: Transaction, scope: Scope, place: Place, inPlace: Fragment): Fragment {
-  const first = Math.floor(place.from / MINUTE_MS) * MINUTE_MS;
-  const inBuckets = tx`bucket >= ${first} AND bucket < ${place.until}`;
+function rowsByMinute(
+  tx: Transaction,
+  scope: Scope,
+  { from, until }: Interval,
+  inInterval: Fragment,
+): Fragment {
+  const inBuckets = tx`bucket >= ${floorTo(from, MINUTE_MS)} AND bucket < ${until}`;
   return tx`
     SELECT found.*
-      FROM (SELECT bucket FROM events_per_minute WHERE ${countsOf(tx, scope)} AND ${inBuckets}
+      FROM (SELECT bucket FROM ${tx(MINUTES.view)} WHERE ${countsOf(tx, scope)} AND ${inBuckets}
              UNION SELECT bucket FROM stale_buckets WHERE level = 0 AND ${inBuckets}) minutes
      CROSS JOIN LATERAL (
-             ${inPlace} AND created_at >= bucket AND created_at < bucket + interval '1 minute' OFFSET 0) found`;
+             ${inInterval} AND created_at >= bucket AND created_at < bucket + interval '1 minute' OFFSET 0) found`;
 }
 
 function rowsOf(tx: Transaction, { appId, typeId }: Scope): Fragment {

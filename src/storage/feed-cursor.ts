@@ -1,12 +1,12 @@
 /**
- * A position in the feed: what had been committed at a moment, as PostgreSQL's own snapshot has it.
+ * A cursor of the live feed: what had been committed at a moment, as PostgreSQL's own snapshot describes it.
  *
- * Batches commit out of order and in several processes, so no time and no id of an event says what a reader has had. A
- * snapshot does: the transactions from `xmax` on, and those of `running`, had not ended; all others had. Whatever is
- * committed later is not in it, however early its rows were made.
+ * Transactions commit out of order and in several processes, so neither a time nor the id of an event tells what a client
+ * has received. A snapshot does: the transactions from `xmax` on, and those of `running`, had not ended; all others had.
+ * Whatever is committed later is not in it, however early its rows were written.
  */
 
-export interface Position {
+export interface FeedCursor {
   /** When it was taken, or a moment before: milliseconds since 1970. */
   readonly at: number;
   /** The first transaction that had not begun, in the 64 bits in which PostgreSQL never repeats one. */
@@ -15,31 +15,31 @@ export interface Position {
   readonly running: readonly bigint[];
 }
 
-/** Longest id of a message: it comes back in a header, and uWebSockets.js takes 4 KiB of headers in all. */
-const MAX_ID_LENGTH = 1_500;
+/** Longest text: it comes back in a header, and uWebSockets.js takes 4 KiB of headers in all. */
+const MAX_LENGTH = 1_500;
 
-/** The id of messages whose position is too long, which is no position: who comes back with it starts anew. */
-const NO_POSITION = 'anew';
+/** In place of a cursor that is too long. It decodes to no cursor: a client that resumes with it starts again. */
+const TOO_LONG = 'anew';
 
 /** @param snapshot the text of pg_current_snapshot() */
-export function parseSnapshot(snapshot: string, at: number): Position {
+export function feedCursorOf(snapshot: string, at: number): FeedCursor {
   const [, xmax = '0', running = ''] = snapshot.split(':');
   return { at, xmax: BigInt(xmax), running: running === '' ? [] : running.split(',').map(BigInt) };
 }
 
-/** A position as the id of a message: any process can go on from it. */
-export function encodePosition({ at, xmax, running }: Position): string {
+/** A cursor as the id of a message: any process can resume from it. */
+export function encodeFeedCursor({ at, xmax, running }: FeedCursor): string {
   const distances = running.map((transaction) => (xmax - transaction).toString(36));
-  const id = `${at.toString(36)}.${xmax.toString(36)}.${distances.join('-')}`;
-  return id.length > MAX_ID_LENGTH ? NO_POSITION : id;
+  const text = `${at.toString(36)}.${xmax.toString(36)}.${distances.join('-')}`;
+  return text.length > MAX_LENGTH ? TOO_LONG : text;
 }
 
-const ID = /^([0-9a-z]{1,9})\.([0-9a-z]{1,12})\.((?:[0-9a-z]{1,12}(?:-[0-9a-z]{1,12})*)?)$/;
+const CURSOR = /^([0-9a-z]{1,9})\.([0-9a-z]{1,12})\.((?:[0-9a-z]{1,12}(?:-[0-9a-z]{1,12})*)?)$/;
 
-/** @returns null for a text that is no position */
-export function decodePosition(id: string): Position | null {
-  if (id.length > MAX_ID_LENGTH) return null;
-  const [, at, xmaxText, distances] = ID.exec(id) ?? [];
+/** @returns null for a text that is no cursor */
+export function decodeFeedCursor(text: string): FeedCursor | null {
+  if (text.length > MAX_LENGTH) return null;
+  const [, at, xmaxText, distances] = CURSOR.exec(text) ?? [];
   if (at === undefined || xmaxText === undefined || distances === undefined) return null;
   const xmax = fromBase36(xmaxText);
   const running = distances === '' ? [] : distances.split('-').map((distance) => xmax - fromBase36(distance));

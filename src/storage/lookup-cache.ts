@@ -83,8 +83,8 @@ export class LookupCache<V extends NonNullable<unknown>> implements CacheStats {
 
   constructor(options: LookupCacheOptions<V>) {
     this.#options = options;
-    this.#positives = new LRUCache({ max: options.max });
-    this.#negatives = new LRUCache({ max: options.maxNegatives });
+    this.#positives = new LRUCache(atMost(options.max));
+    this.#negatives = new LRUCache(atMost(options.maxNegatives));
   }
 
   /** What is remembered and believed; undefined where only a look-up can tell. */
@@ -188,4 +188,9 @@ export class LookupCache<V extends NonNullable<unknown>> implements CacheStats {
       this.#positives.set(key, { value, askedAt, generation: this.#generation });
     }
   }
+}
+
+/** A limit by sizes of 1: `max` would allocate room for all entries at once, and most caches stay nearly empty. */
+function atMost(entries: number): { maxSize: number; sizeCalculation: () => number } {
+  return { maxSize: entries, sizeCalculation: () => 1 };
 }

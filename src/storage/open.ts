@@ -1,7 +1,9 @@
 /** The database of this installation: the server that DATABASE_URL names, or the embedded PostgreSQL of DATA_DIR. */
 import type { Config } from '../config.ts';
+import { isContainerImage } from '../container.ts';
 import { OperatorError } from '../errors.ts';
 import { connect, type DatabaseAddress, errorCode } from './connect.ts';
+import { isRefusedByPooler, POOLER_ADVICE, sharesSessions } from './pooler.ts';
 
 export interface OpenDatabase {
   readonly address: DatabaseAddress;
@@ -12,16 +14,22 @@ export interface OpenDatabase {
 /**
  * Makes sure that the database is there and lets us in.
  * @param options.supervise start the embedded PostgreSQL again whenever it dies
+ * @param options.inImage    whether this is the container image, for tests
  * @throws OperatorError, without the password of the URL, where it is not or does not
  */
 export async function openDatabase(
   config: Pick<Config, 'DATABASE_URL' | 'DATA_DIR'>,
   log: { info(message: string): void; warn(message: string): void },
-  options: { supervise: boolean },
+  options: { supervise: boolean; inImage?: boolean },
 ): Promise<OpenDatabase> {
   if (config.DATABASE_URL !== '') {
     await checkServer(config.DATABASE_URL);
     return { address: { url: config.DATABASE_URL }, close: async () => undefined };
+  }
+  if (options.inImage ?? isContainerImage()) {
+    throw new OperatorError(
+      'DATABASE_URL is not set: set it to a PostgreSQL server; this image has no embedded PostgreSQL',
+    );
   }
   // Who uses a server need not load what runs one.
   const { openEmbedded } = await import('./embedded/embedded.ts');
@@ -37,10 +45,15 @@ async function checkServer(url: string): Promise<void> {
   } catch (error) {
     throw new OperatorError(`the database ${location.text} of DATABASE_URL ${whatToDo(error, location)}`, {
       cause: error,
+      isPassing: !isRefused(errorCode(error)),
     });
   } finally {
     await sql.end({ timeout: 0 });
   }
+  if (await sharesSessions({ url }))
+    throw new OperatorError(
+      `the database ${location.text} of DATABASE_URL is behind a connection pooler that changes the session between transactions: ${POOLER_ADVICE}`,
+    );
 }
 
 interface Location {
@@ -64,10 +77,17 @@ function parseLocation(url: string): Location {
   }
 }
 
+/** True where the server answered and does not let us in: a wrong password, or a database that does not exist. */
+function isRefused(code: string): boolean {
+  return code === '3D000' || code.startsWith('28');
+}
+
 /** The rest of a sentence that begins with the database. */
 function whatToDo(error: unknown, { user, database }: Location): string {
   const code = errorCode(error);
   const message = error instanceof Error && error.message !== '' ? error.message : code;
+  if (isRefusedByPooler(error))
+    return `is behind a connection pooler that refuses a session's parameters (${message}): ${POOLER_ADVICE}, and let the pooler pass them on or ignore them (PgBouncer: ignore_startup_parameters)`;
   if (code === '3D000') return `does not exist: CREATE DATABASE "${database}" there, or correct DATABASE_URL`;
   if (code.startsWith('28')) return `does not let the user "${user}" in (${message}): correct DATABASE_URL`;
   if (code === '53300') return `has no connection left (${message}): raise max_connections, or use fewer`;

@@ -200,6 +200,7 @@ describe.each(availableEngines())('on %s', (engine) => {
         tokenId: made.tokenId,
         name: 'Reports',
         appIds: [one.appId, two.appId],
+        createdBy: null,
         createdAt: expect.any(Date),
         expiresAt: made.expiresAt,
         revokedAt: null,

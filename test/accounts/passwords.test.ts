@@ -1,5 +1,6 @@
 import { parseOptions } from '@node-rs/argon2';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { ZxcvbnFactory } from '@zxcvbn-ts/core';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { requireEmail } from '../../src/accounts/email.ts';
 import { Passwords, passwordProblem } from '../../src/accounts/passwords.ts';
 import { newPerson, PASSWORD, Person, type Reply } from '../support/person.ts';
@@ -22,7 +23,7 @@ describe('security 5: passwords', () => {
   test('count in full: byte 73 tells two of 64 and more characters apart', async () => {
     const passwords = new Passwords();
     const long = 'é'.repeat(36) + 'x'.repeat(40);
-    expect(passwordProblem(long, email)).toBeNull();
+    expect(await passwordProblem(long, email)).toBeNull();
     const hashed = await passwords.hash(long);
     expect(await passwords.matches(long, hashed)).toBe(true);
     expect(await passwords.matches(`${'é'.repeat(36)}y${'x'.repeat(39)}`, hashed)).toBe(false);
@@ -36,22 +37,67 @@ describe('security 5: passwords', () => {
     'correct horse battery',
     'пароль-на-кириллице',
     ' '.repeat(15),
-  ])('are never refused for their composition: %j', (password) => {
-    expect(passwordProblem(password, email)).toBeNull();
+    'somebody@example.com1',
+  ])('are never refused for their composition: %j', async (password) => {
+    expect(await passwordProblem(password, email)).toBeNull();
   });
 
-  test.each(['password', 'Password1', '12345678', 'QWERTYUIOP', 'iloveyou', 'letmein123'])(
-    'are refused where they are among the most common: %j',
-    (password) => {
-      expect(passwordProblem(password, email)).toContain('most common');
+  test.each([
+    'password',
+    'Password1',
+    '12345678',
+    'QWERTYUIOP',
+    'iloveyou',
+    'letmein123',
+    'passwordpassword',
+  ])('are refused where they are among the most common: %j', async (password) => {
+    expect(await passwordProblem(password, email)).toContain('most common');
+  });
+
+  test.each(['P@ssw0rd!1', 'Monkey1234', 'aaaaaaaaaaaaaa', 'abcdefgh1234', '19841984'])(
+    'of less than 15 characters are refused where a guesser comes to them soon: %j',
+    async (password) => {
+      expect(await passwordProblem(password, email)).toContain('too easy to guess');
     },
   );
 
-  test('are refused below eight characters, beyond 1,000, and as the e-mail itself', () => {
-    expect(passwordProblem('1234567', email)).toContain('at least 8');
-    expect(passwordProblem('🛒'.repeat(7), email)).toContain('at least 8');
-    expect(passwordProblem('x'.repeat(1_001), email)).toContain('at most 1000');
-    expect(passwordProblem('Somebody@Example.com', email)).toContain('e-mail');
+  test.each(['somebody1', 'Example2026', 'tidemark123'])(
+    'of less than 15 characters are refused where they are the address or the product with little added: %j',
+    async (password) => {
+      expect(await passwordProblem(password, email)).toContain('too easy to guess');
+      expect(await passwordProblem(`${password} but longer`, email)).toBeNull();
+    },
+  );
+
+  test.each(['mouse-pad-29', 'x7Gq!92k', 'a new password', 'ключ от дома', '窓の外は雨だった'])(
+    'of eight characters and more are taken where they are hard to guess: %j',
+    async (password) => {
+      expect(await passwordProblem(password, email)).toBeNull();
+    },
+  );
+
+  test('are refused below eight characters, beyond 1,000, and as the e-mail itself', async () => {
+    expect(await passwordProblem('1234567', email)).toContain('at least 8');
+    expect(await passwordProblem('🛒'.repeat(7), email)).toContain('at least 8');
+    expect(await passwordProblem('x'.repeat(1_001), email)).toContain('at most 1000');
+    expect(await passwordProblem('Somebody@Example.com', email)).toContain('e-mail');
+  });
+
+  test('of any length are never rated beyond 14 characters, whose time grows with their square and worse', async () => {
+    const rated: number[] = [];
+    vi.spyOn(ZxcvbnFactory.prototype, 'check').mockImplementation((password) => {
+      rated.push([...password].length);
+      throw new Error('rated');
+    });
+    try {
+      for (const part of ['1', 'ab', '4@8({[<3', '!1|iIl', 'é'])
+        for (const length of [15, 100, 1_000])
+          expect(await passwordProblem(part.repeat(1_000).slice(0, length), email)).toBeNull();
+      expect(rated).toEqual([]);
+      await expect(passwordProblem('1'.repeat(14), email)).rejects.toThrow('rated');
+    } finally {
+      vi.restoreAllMocks();
+    }
   });
 });
 

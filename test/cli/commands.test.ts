@@ -1,5 +1,5 @@
 import { spawn } from 'node:child_process';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { LAUNCHER, type Outcome } from '../support/command-line.ts';
 import { newPerson, PASSWORD, Person } from '../support/person.ts';
 import { startTestService, type TestService } from '../support/service.ts';
@@ -59,6 +59,67 @@ test('an account is made with a password from standard input, owns an app of the
   expect(await tidemark(sole)).toMatchObject({ code: 1, stdout: '' });
   expect((await tidemark(['user', 'list'])).stdout).toMatch(/helper@example\.com +yes/);
 }, 60_000);
+
+describe('an account that has not proved its e-mail', () => {
+  /** Registered by whoever came first, with an app to be given to it. */
+  const squatted = async (name: string): Promise<{ email: string; squatter: Person; appId: string }> => {
+    const email = `${name}@example.com`;
+    const squatter = await newPerson(service, email);
+    await service.sql`UPDATE users SET email_proved_at = NULL WHERE email = ${email}`;
+    const { appId } = await service.newApp();
+    return { email, squatter, appId };
+  };
+  const grant = (appId: string, email: string): string[] => [
+    ...['app', 'grant', '--app', appId, '--email', email, '--role', 'owner'],
+  ];
+
+  test('is granted nothing and owns no new app, with an explanation', async () => {
+    const { email, squatter, appId } = await squatted('boss');
+    for (const command of [grant(appId, email), ['app', 'create', '--name', 'Real', '--owner', email]]) {
+      const { code, stdout, stderr } = await tidemark(command);
+      expect([code, stdout]).toEqual([1, '']);
+      expect(stderr).toContain('has not proved');
+      expect(stderr).toContain(`tidemark user prove --email ${email}`);
+      expect(stderr).toContain('--allow-unproved');
+      expect(stderr.trim().split('\n')).toHaveLength(1);
+    }
+    expect((await squatter.get('/api/apps')).data.apps).toEqual([]);
+    expect(await service.sql`SELECT FROM apps WHERE name = 'Real'`).toHaveLength(0);
+  }, 60_000);
+
+  test('is granted and owns what the operator says with --allow-unproved, and stays unproved', async () => {
+    const { email, squatter, appId } = await squatted('colleague');
+    json(await tidemark([...grant(appId, email), '--allow-unproved', '--json']));
+    json(
+      await tidemark(['app', 'create', '--name', 'Theirs', '--owner', email, '--allow-unproved', '--json']),
+    );
+    const { apps } = (await squatter.get('/api/apps')).data as { apps: { name: string; role: string }[] };
+    expect(apps.map(({ name, role }) => [name, role])).toEqual([
+      ['Test app', 'owner'],
+      ['Theirs', 'owner'],
+    ]);
+    expect((await squatter.get('/api/session')).data.user).toMatchObject({ emailProved: false });
+  }, 60_000);
+
+  test('is proved by the operator, or by the link that the operator hands over, which says so', async () => {
+    const { email, squatter, appId } = await squatted('known');
+    expect(json(await tidemark(['user', 'prove', '--email', email, '--json']))).toMatchObject({
+      email,
+      emailProved: true,
+    });
+    expect((await squatter.get('/api/session')).data.user).toMatchObject({ emailProved: true });
+    json(await tidemark([...grant(appId, email), '--json']));
+
+    const other = await squatted('other');
+    const { stdout } = await tidemark(['user', 'reset-password', '--email', other.email]);
+    expect(stdout).toContain('has not proved its e-mail');
+    const token = /\/password-reset\/([\w-]{43})/.exec(stdout)?.[1];
+    await other.squatter.post(`/api/password-resets/${token}`, { password: 'a better password' });
+    expect((await other.squatter.get('/api/session')).data.user).toBeNull();
+    const rightful = await new Person(service).signIn(other.email, 'a better password');
+    expect((await rightful.get('/api/session')).data.user).toMatchObject({ emailProved: true });
+  }, 60_000);
+});
 
 test('a password is reset by a link that is printed', async () => {
   const email = 'forgetful@example.com';

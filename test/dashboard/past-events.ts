@@ -1,6 +1,7 @@
 /** Events of the past, straight into the database: the service itself only writes now. */
 import { randomBytes } from 'node:crypto';
 import { ensurePartitions } from '../../src/storage/postgres/maintenance.ts';
+import { insertSelected } from '../../src/storage/write/insert-events.ts';
 import type { TestService } from '../support/service.ts';
 
 export interface PastEvent {
@@ -12,20 +13,20 @@ export interface PastEvent {
 
 /** Stores events of one type. */
 export async function addPastEvents(
-  { sql }: Pick<TestService, 'sql'>,
+  { sql, database }: Pick<TestService, 'sql' | 'database'>,
   typeId: string,
   events: readonly PastEvent[],
 ): Promise<void> {
   const times = events.map(({ at }) => Date.parse(at));
   await ensurePartitions(sql, Math.min(...times), Math.max(...times));
-  await sql`
-    INSERT INTO events (id, app_id, type_id, created_at, payload)
+  const rows = sql`
     SELECT event.id::uuid, event_types.app_id, event_types.id, event.at::timestamptz, event.payload::json
       FROM event_types,
            unnest(${events.map(({ at }) => eventId(at))}::text[],
                   ${events.map(({ at }) => at)}::text[],
                   ${events.map(({ payload = '{}' }) => payload)}::text[]) AS event (id, at, payload)
      WHERE event_types.public_id = ${typeId}`;
+  await insertSelected(sql, database.engine, rows);
 }
 
 /** As the service makes them: a UUIDv7 of the event's time. */

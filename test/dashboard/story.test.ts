@@ -8,6 +8,7 @@ import { clipboard, figure, signIn, visit } from './visitor.ts';
 
 const OWNER = 'owner@example.com';
 const HELPER = 'helper@example.com';
+const LEAVER = 'leaver@example.com';
 
 describe.skipIf(withoutBrowser !== '')('the story', () => {
   let service: TestService;
@@ -198,6 +199,39 @@ describe.skipIf(withoutBrowser !== '')('the story', () => {
     expect(await activity.textContent()).toContain(OWNER);
   });
 
+  test('removing a member ends the tokens of the member, except those that the owner keeps', async () => {
+    const leaver = await newPerson(service, LEAVER);
+    await page.getByLabel('Add a maintainer by e-mail').fill(LEAVER);
+    await page.getByRole('button', { name: 'Add', exact: true }).click();
+    await page.getByText(`${LEAVER} is a maintainer now`).waitFor();
+    const newToken = async (name: string): Promise<string> => {
+      const { data } = await leaver.post(`/api/apps/${appId}/tokens`, { name });
+      return String(data.resourceToken);
+    };
+    const [nightly, adhoc] = [await newToken('Nightly report'), await newToken('Ad hoc')];
+    const read = async (token: string): Promise<number> =>
+      (
+        await service.request({
+          path: `/public/get_events?appId=${appId}`,
+          headers: { Authorization: `Bearer ${token}` },
+        })
+      ).status;
+    expect([await read(nightly), await read(adhoc)]).toEqual([200, 200]);
+    await page.getByRole('button', { name: `Remove ${LEAVER}` }).click();
+    const dialog = page.getByRole('dialog', { name: 'Remove the member' });
+    expect(await dialog.getByLabel(/^Keep Ad hoc/).isChecked()).toBe(false);
+    await dialog.getByLabel(/^Keep Nightly report/).check();
+    await dialog.getByRole('button', { name: 'Remove the member' }).click();
+    const kept = page.getByRole('row', { name: /Nightly report/ });
+    await kept.getByText('no longer a member').waitFor();
+    await page
+      .getByRole('row', { name: /Ad hoc/ })
+      .getByText(/^revoked/)
+      .waitFor();
+    expect([await read(nightly), await read(adhoc)]).toEqual([200, 401]);
+    expect(await page.getByRole('button', { name: `Remove ${LEAVER}` }).count()).toBe(0);
+  });
+
   test('events are listed with the spelling they were sent in, and can be linked to', async () => {
     const payload = '{"big":1e400, "n":12345678901234567890,"a":1,"a":2,"in":{"deep":[1,{}]}}';
     const body = `{"loggingToken":"${loggingToken}","typeName":"order placed","payload":${payload}}`;
@@ -230,8 +264,11 @@ describe.skipIf(withoutBrowser !== '')('the story', () => {
     await page.goto(`/apps/${appId}/types`);
     await identifier.waitFor();
     const { page: elsewhere } = await visit(browser, service, null);
-    await elsewhere.goto('/sign-in');
+    // What a link of a stranger may say: it leads to the list of apps, and the page goes on.
+    await elsewhere.goto('/sign-in?next=/..//evil.example');
     await signIn(elsewhere, HELPER, PASSWORD);
+    await elsewhere.getByRole('link', { name: /Web shop/ }).waitFor();
+    expect(elsewhere.url()).toBe(`${service.url}/`);
     await elsewhere.getByRole('link', { name: /Account of/ }).click();
     await elsewhere.getByRole('button', { name: 'Sign out everywhere' }).click();
     await elsewhere.getByRole('heading', { name: 'Sign in' }).waitFor();

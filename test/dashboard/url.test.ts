@@ -102,8 +102,30 @@ describe('security 8: after signing in', () => {
     'https://evil.example/',
     'javascript:alert(1)',
     '/\t/evil.example',
+    '/..//evil.example',
+    '/../\\evil.example',
+    '/.//evil.example/path?a=b',
+    '/a/..//evil.example',
+    '/a/%2e%2e//evil.example',
+    '/%2E/\\evil.example',
+    '/\t..//evil.example',
+    '/sign-in',
+    '/sign-in/?next=/',
     'apps',
     '',
     null,
   ])('%s leads to the list of apps', (next) => expect(safeNext(next, here)).toBe('/'));
+
+  test('nothing leads to another origin, or to where the browser refuses to go', () => {
+    const part = fc.constantFrom('/', '//', '\\', '.', '..', '%2e', '\t', '@', 'evil.example');
+    const path = fc.array(part, { maxLength: 6 }).map((parts) => `/${parts.join('')}`);
+    fc.assert(
+      fc.property(fc.oneof(path, fc.string()), (next) => {
+        const safe = safeNext(next, here);
+        expect(new URL(safe, here).origin).toBe(here);
+        expect(safe).toMatch(/^\/(?![/\\])/);
+      }),
+      { numRuns: 2_000 },
+    );
+  });
 });

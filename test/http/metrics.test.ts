@@ -1,10 +1,10 @@
 /** GET /metrics: every figure is what has happened. */
-import { readFile } from 'node:fs/promises';
 import { afterEach, describe, expect, test } from 'vitest';
 import { createApp } from '../../src/apps/apps.ts';
 import { createResourceToken } from '../../src/apps/resource-tokens.ts';
 import { SAMPLED_ONE_IN } from '../../src/metrics/sampling.ts';
 import { createTokenText } from '../../src/token-text.ts';
+import { markedTable, readPage } from '../docs/pages.ts';
 import { testDatabase } from '../support/database.ts';
 import { Exposition } from '../support/exposition.ts';
 import { HttpConnection, requestBytes } from '../support/http-client.ts';
@@ -323,10 +323,23 @@ test('each of several services in a process counts for itself', async () => {
   expect((await scrape(other)).value('tidemark_events_stored_total')).toBe(0);
 });
 
-test('the README names every figure that there is, and no other', async () => {
+test('docs/operations.md names every metric that there is, and no other, with its labels', async () => {
   const service = await start({});
-  const readme = await readFile(new URL('../../README.md', import.meta.url), 'utf8');
-  const section = readme.slice(readme.indexOf('### GET /metrics'), readme.indexOf('## Command line'));
-  const named = [...section.matchAll(/^\| `([a-z_]+)/gm)].map(([, name]) => name);
-  expect(named.sort()).toEqual((await scrape(service)).families.map(({ name }) => name).sort());
+  created(await service.post());
+  const rows = markedTable(readPage('docs/operations.md'), 'metrics');
+  const listed = new Map<string, readonly string[]>(
+    rows.map(([cell = '', labels = '']) => [cell, labels.match(/\w+/g) ?? []]),
+  );
+  const { families } = await scrape(service);
+  const names = families.map(({ name, type }) => `\`${name}\`${type === 'histogram' ? ' (histogram)' : ''}`);
+  expect([...listed.keys()].sort()).toEqual([...names].sort());
+  for (const [index, { samples }] of families.entries()) {
+    const seen = new Set(samples.flatMap(({ labels }) => Object.keys(labels)));
+    seen.delete('le');
+    const documented = listed.get(names[index] ?? '') ?? [];
+    expect(
+      [...seen].filter((label) => !documented.includes(label)),
+      names[index],
+    ).toEqual([]);
+  }
 });

@@ -1,11 +1,8 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { Rejection } from '../../src/errors.ts';
-import {
-  type AcceptedEvent,
-  CommitBuffer,
-  type CommitBufferOptions,
-} from '../../src/ingest/commit-buffer.ts';
+import { CommitBuffer, type CommitBufferOptions } from '../../src/ingest/commit-buffer.ts';
+import type { AcceptedEvent } from '../../src/storage/write/accepted-event.ts';
 
 interface Write {
   readonly ids: readonly string[];
@@ -446,4 +443,26 @@ test('after a drain has begun many events are refused too, and those that wait a
   writes[1]?.finish();
   await drained;
   expect(new Set(await waiting)).toEqual(new Set([null]));
+});
+
+test('under continuous load the room of committed payloads is free again, for single events and for many', async () => {
+  // Something always waits or is in flight, so that the ceiling counts all the time.
+  for (const add of [
+    async (buffer: CommitBuffer, one: AcceptedEvent): Promise<string | null> =>
+      (await buffer.add(one))?.reason ?? null,
+    async (buffer: CommitBuffer, one: AcceptedEvent): Promise<string | null> =>
+      (await addAll(buffer, [one]))[0] ?? null,
+  ]) {
+    const { buffer, writes } = setUp({ maxBytes: 400 });
+    const answers = [add(buffer, event('0', 'x'.repeat(100)))];
+    for (let round = 1; round <= 10; round += 1) {
+      await settle();
+      answers.push(add(buffer, event(String(round), 'x'.repeat(100))));
+      writes.at(-1)?.finish();
+    }
+    await settle();
+    writes.at(-1)?.finish();
+    expect(await Promise.all(answers)).toEqual(Array(11).fill(null));
+    expect(buffer.depth).toBe(0);
+  }
 });

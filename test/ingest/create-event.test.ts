@@ -1,8 +1,8 @@
 /** The steps of a create request by themselves, where a look-up of the type takes its time. */
 import { expect, test } from 'vitest';
 import { Exchange, type ExchangeLimits, type Wire } from '../../src/http/exchange.ts';
-import type { AcceptedEvent } from '../../src/ingest/commit-buffer.ts';
 import { type CreateEventSteps, createCreateEvent } from '../../src/ingest/create-event.ts';
+import type { AcceptedEvent } from '../../src/storage/write/accepted-event.ts';
 
 interface Options {
   /** What happens while the type is looked up. */

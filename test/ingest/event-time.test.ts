@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { NOT_A_TIME, parseEventTime } from '../../src/ingest/event-time.ts';
 import { parseBound } from '../../src/read/iso-date.ts';
-import { timestamp } from '../../src/storage/write/event-writer.ts';
+import { timestamp } from '../../src/storage/write/accepted-event.ts';
 import { runs } from '../support/fuzz.ts';
 
 /** By the parser of bounds alone. */

@@ -7,6 +7,8 @@ import { SlidingLog } from '../../src/limits/sliding-log.ts';
 import { createGetEvents } from '../../src/read/get-events.ts';
 import { ReadSlots } from '../../src/read/read-slots.ts';
 import { ensurePartitions } from '../../src/storage/postgres/maintenance.ts';
+import { openStorage } from '../../src/storage/storage.ts';
+import { insertSelected } from '../../src/storage/write/insert-events.ts';
 import { type TestDatabase, testDatabase } from '../support/database.ts';
 
 const AT = Date.UTC(2026, 0, 31, 8, 30, 15, 123);
@@ -25,19 +27,20 @@ beforeAll(async () => {
   await sql`INSERT INTO event_types (public_id, app_id, name)
             SELECT 'typ_' || lower(name), id, name FROM apps`;
   await ensurePartitions(sql, AT, AT);
-  await sql`INSERT INTO events
-            SELECT ${ID}, app_id, id, ${AT}::timestamptz, ${PAYLOAD}::text::json
-              FROM event_types WHERE public_id = 'typ_a'`;
+  const row = sql`
+    SELECT ${ID}::uuid, app_id, id, ${AT}::timestamptz, ${PAYLOAD}::text::json
+      FROM event_types WHERE public_id = 'typ_a'`;
+  await insertSelected(sql, database.engine, row);
   const token = await createResourceToken(sql, { name: 'test', appIds: ['app_a'], expiresInSeconds: null });
   authorization = `Bearer ${token.resourceToken}`;
 });
 afterAll(() => database.drop());
 
-beforeEach(() => {
+beforeEach(async () => {
   const { sql } = database;
   const common = { sql, cacheMs: 1_000, now: () => AT };
   getEvents = createGetEvents({
-    sql,
+    events: (await openStorage(sql)).reader(sql),
     slots: new ReadSlots(4, 10),
     resourceTokens: new ResourceTokens({ ...common, onError: (error) => expect.unreachable(String(error)) }),
     limiter: new SlidingLog({ limit: READS_PER_MINUTE, now: () => 0 }),

@@ -3,12 +3,14 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Sql, Transaction } from '../../src/storage/connect.ts';
 import { errorCode } from '../../src/storage/connect.ts';
+import type { Engine } from '../../src/storage/engine.ts';
 import {
   type EventPage,
   type PageRequest,
   readEventPage,
   type StoredEvent,
 } from '../../src/storage/event-page.ts';
+import { insertSelected } from '../../src/storage/write/insert-events.ts';
 import { availableEngines, type TestDatabase, type TestEngine, testDatabase } from '../support/database.ts';
 import { upkeepOf } from '../support/upkeep.ts';
 
@@ -70,6 +72,7 @@ const draws: fc.Arbitrary<Draw> = fc.record({
 
 interface World {
   readonly sql: Sql;
+  readonly engine: Engine;
   readonly appIds: readonly number[];
   readonly typeIds: readonly number[];
 }
@@ -82,7 +85,12 @@ async function createWorld(sql: Sql, engine: TestEngine = 'postgres18'): Promise
     INSERT INTO event_types (public_id, app_id, name)
     SELECT 't' || n, ${appIds[0] ?? 0}, 't' || n FROM generate_series(0, 2) n RETURNING id`;
   await upkeepOf(engine).prepare(sql, START, END - 1);
-  return { sql, appIds, typeIds: types.map((type) => type.id) };
+  return {
+    sql,
+    engine: engine === 'timescale' ? 'timescale' : 'postgres',
+    appIds,
+    typeIds: types.map((type) => type.id),
+  };
 }
 
 async function insert(sql: Sql | Transaction, world: World, events: readonly Seed[]): Promise<void> {
@@ -93,11 +101,12 @@ async function insert(sql: Sql | Transaction, world: World, events: readonly See
     created_at: new Date(event.at),
     payload: event.payload,
   }));
-  await sql`
-    INSERT INTO events SELECT * FROM unnest(
+  const selected = sql`
+    SELECT * FROM unnest(
       ${rows.map((row) => row.id)}::uuid[], ${rows.map((row) => row.app_id)}::integer[],
       ${rows.map((row) => row.type_id)}::integer[], ${rows.map((row) => row.created_at.toISOString())}::timestamptz[],
       ${rows.map((row) => row.payload)}::text[]::json[])`;
+  await insertSelected(sql, world.engine, selected);
 }
 
 function requestOf(world: World, draw: Draw): PageRequest {

@@ -2,12 +2,14 @@
 import { randomUUID } from 'node:crypto';
 import { inject } from 'vitest';
 import { connect, type DatabaseAddress, type Sql } from '../../src/storage/connect.ts';
+import type { Engine } from '../../src/storage/engine.ts';
 import { addressOf, type ClusterAddress, urlOf } from './cluster.ts';
 import { TEMPLATE, type TestEngine } from './global-setup.ts';
 
 export type { TestEngine } from './global-setup.ts';
 
 export interface TestDatabase {
+  readonly engine: Engine;
   /** A pool on the database, closed by drop(). */
   readonly sql: Sql;
   /** By the Unix socket, where there is one. */
@@ -41,6 +43,7 @@ export async function testDatabase(
   const address = addressOf(cluster, database);
   const sql = connect(address, { connections: 10, name: 'test' });
   return {
+    engine: engine === 'timescale' ? 'timescale' : 'postgres',
     sql,
     address,
     url: urlOf(cluster, database),

@@ -84,6 +84,11 @@ export class LiveClient {
     return this.messages.filter(({ event }) => event === 'events').map(({ data }) => JSON.parse(data));
   }
 
+  /** The body of an answer that is no feed: a line without an end. */
+  get refusal(): string {
+    return this.#text;
+  }
+
   has(event: string): boolean {
     return this.messages.some((message) => message.event === event);
   }

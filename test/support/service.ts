@@ -8,7 +8,7 @@ import { openSecret, type Secret } from '../../src/apps/secret.ts';
 import { type Config, readConfig, type SettingName } from '../../src/config.ts';
 import { type Clock, type Service, type ServiceStats, startService } from '../../src/service.ts';
 import type { DatabaseAddress, Sql } from '../../src/storage/connect.ts';
-import { chooseEngine } from '../../src/storage/engine.ts';
+import { openStorage } from '../../src/storage/storage.ts';
 import { type TestDatabase, type TestEngine, testDatabase } from './database.ts';
 import { type HttpRequest, type HttpResponse, request } from './http-client.ts';
 
@@ -144,7 +144,7 @@ async function serve(database: TestDatabase, options: TestServiceOptions): Promi
     config,
     secret,
     address: (await options.reach?.(database.address)) ?? database.address,
-    engine: await chooseEngine(sql),
+    storage: await openStorage(sql),
     log: captured(log),
     ...(options.clock && { clock: options.clock }),
   });

@@ -1,7 +1,6 @@
 /** Who works with the app: added by e-mail, removed, and leaving by themselves. */
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
-import { useLocation } from 'preact-iso/router';
 import type { Invitation, Member } from '../../answers.ts';
 import { call } from '../../api.ts';
 import { Confirm } from '../../components/confirm.ts';
@@ -15,6 +14,7 @@ import { useAction } from '../../resource.ts';
 import { notify, session } from '../../state.ts';
 import { ownZone } from '../../time-zone.ts';
 import type { SectionProps } from '../settings.ts';
+import { RemoveMember } from './remove-member.ts';
 
 export interface MemberList {
   readonly members: readonly Member[];
@@ -26,36 +26,30 @@ type Added =
   | { readonly invited: true; readonly link: string; readonly mailed: boolean };
 
 /** What is about to be taken away, once it is confirmed. */
-interface Removal {
-  readonly path: string;
-  readonly title: string;
-  readonly text: string;
-  readonly leaves: boolean;
+type Removal = Member | Invitation;
+
+export interface MembersProps extends SectionProps<MemberList> {
+  /** Called after a removal, which may have ended tokens too. */
+  readonly onRemoved: () => void;
 }
 
-export function Members({ app, resource }: SectionProps<MemberList>): VNode {
+export function Members({ app, resource, onRemoved }: MembersProps): VNode {
   const path = `/api/apps/${app.appId}/members`;
   const { data, reload } = resource;
   const [removal, setRemoval] = useState<Removal | null>(null);
-  const { route } = useLocation();
   const me = session.value?.user?.userId;
   const isOwner = app.role === 'owner';
-  const remove = useAction(async () => {
-    if (removal === null) return;
-    await call('DELETE', removal.path);
-    setRemoval(null);
-    notify(removal.leaves ? `You have left ${app.name}` : 'Removed');
-    if (removal.leaves) route('/', true);
-    else reload();
-  });
-  const removeMember = ({ userId, email }: Member): Removal => ({
-    path: `${path}/${userId}`,
-    leaves: userId === me,
-    title: userId === me ? 'Leave the app' : 'Remove the member',
-    text:
-      userId === me
-        ? `You will not see ${app.name} any more.`
-        : `${email} will not see ${app.name} any more.`,
+  const close = (): void => setRemoval(null);
+  const removed = (): void => {
+    close();
+    notify('Removed');
+    reload();
+    onRemoved();
+  };
+  const withdraw = useAction(async () => {
+    if (removal === null || 'userId' in removal) return;
+    await call('DELETE', `/api/apps/${app.appId}/invitations/${removal.invitationId}`);
+    removed();
   });
   const about =
     'Maintainers see everything and make event types and resource tokens. The owner also renames, deletes, and decides who is here.';
@@ -67,27 +61,22 @@ export function Members({ app, resource }: SectionProps<MemberList>): VNode {
         ${data.members.map(
           (member) => html`<li key=${member.userId}>
             <span class="name">${member.email}</span> <span class="badge">${member.role}</span>
+            ${!member.emailProved && html` <span class="badge">e-mail not confirmed</span>`}
             <span class="spacer"></span>
             ${
               member.role !== 'owner' &&
               (isOwner || member.userId === me) &&
-              html`<button type="button" class="button quiet" aria-label=${member.userId === me ? undefined : `Remove ${member.email}`} onClick=${() => setRemoval(removeMember(member))}>${member.userId === me ? 'Leave' : 'Remove'}</button>`
+              html`<button type="button" class="button quiet" aria-label=${member.userId === me ? undefined : `Remove ${member.email}`} onClick=${() => setRemoval(member)}>${member.userId === me ? 'Leave' : 'Remove'}</button>`
             }
           </li>`,
         )}
         ${data.invitations.map(
-          ({ invitationId, email, expiresAt }) => html`<li key=${invitationId}>
-            <span class="name">${email}</span> <span class="badge">invited until ${date(Date.parse(expiresAt), ownZone())}</span>
+          (invitation) => html`<li key=${invitation.invitationId}>
+            <span class="name">${invitation.email}</span> <span class="badge">invited until ${date(Date.parse(invitation.expiresAt), ownZone())}</span>
             <span class="spacer"></span>
             ${
               isOwner &&
-              html`<button type="button" class="button quiet" aria-label=${`Withdraw the invitation of ${email}`} onClick=${() =>
-                setRemoval({
-                  path: `/api/apps/${app.appId}/invitations/${invitationId}`,
-                  leaves: false,
-                  title: 'Withdraw the invitation',
-                  text: `The link that ${email} was given stops working.`,
-                })}>Withdraw</button>`
+              html`<button type="button" class="button quiet" aria-label=${`Withdraw the invitation of ${invitation.email}`} onClick=${() => setRemoval(invitation)}>Withdraw</button>`
             }
           </li>`,
         )}
@@ -96,7 +85,9 @@ export function Members({ app, resource }: SectionProps<MemberList>): VNode {
     ${isOwner && data && html`<${AddMember} path=${path} onAdded=${reload} />`}
     ${
       removal &&
-      html`<${Confirm} title=${removal.title} action=${remove} onClose=${() => setRemoval(null)}>${removal.text}<//>`
+      ('userId' in removal
+        ? html`<${RemoveMember} app=${app} member=${removal} onRemoved=${removed} onClose=${close} />`
+        : html`<${Confirm} title="Withdraw the invitation" action=${withdraw} onClose=${close}>The link that ${removal.email} was given stops working.<//>`)
     }
   <//>`;
 }
@@ -115,7 +106,7 @@ function AddMember({ path, onAdded }: { readonly path: string; readonly onAdded:
       html`<div class="callout" role="status">
         ${
           'link' in result.added
-            ? html`<p>${result.email} has an invitation${result.added.mailed ? ', which was mailed.' : '. Pass on this link; it is shown only now:'}</p><${Copyable} text=${result.added.link} label="Copy the invitation link" />`
+            ? html`<p>${result.email} has an invitation${result.added.mailed ? ', which was mailed.' : '. Pass on this link; it is shown only now:'} The first account that opens it joins, under any address.</p><${Copyable} text=${result.added.link} label="Copy the invitation link" />`
             : html`<p>${result.email} is a maintainer now.</p>`
         }
       </div>`

@@ -1,7 +1,7 @@
 /** Resource tokens: made, shown once, listed with their last use, revoked. */
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
-import type { App, AppRow, ResourceToken } from '../../answers.ts';
+import type { App, AppRow, Member, ResourceToken } from '../../answers.ts';
 import { call } from '../../api.ts';
 import { Confirm } from '../../components/confirm.ts';
 import { Copyable } from '../../components/copy.ts';
@@ -28,7 +28,12 @@ export interface TokenList {
   readonly tokens: readonly ResourceToken[];
 }
 
-export function ResourceTokens({ app, resource }: SectionProps<TokenList>): VNode {
+export interface ResourceTokensProps extends SectionProps<TokenList> {
+  /** Undefined where they could not be loaded. */
+  readonly members: readonly Member[] | undefined;
+}
+
+export function ResourceTokens({ app, resource, members }: ResourceTokensProps): VNode {
   const path = `/api/apps/${app.appId}/tokens`;
   const { data, reload } = resource;
   const [creating, setCreating] = useState(false);
@@ -46,10 +51,11 @@ export function ResourceTokens({ app, resource }: SectionProps<TokenList>): VNod
       data &&
       data.tokens.length > 0 &&
       html`<div class="scroll"><table class="list">
-        <thead><tr><th scope="col">Name</th><th scope="col">Last used</th><th scope="col">Expires</th><th scope="col"><span class="sr-only">Actions</span></th></tr></thead>
+        <thead><tr><th scope="col">Name</th><th scope="col">Created by</th><th scope="col">Last used</th><th scope="col">Expires</th><th scope="col"><span class="sr-only">Actions</span></th></tr></thead>
         <tbody>${data.tokens.map(
           (token) => html`<tr key=${token.tokenId} class=${isOver(token) ? 'over' : ''}>
             <th scope="row">${token.name}${token.appIds.length > 1 && html` <span class="badge">${token.appIds.length} apps</span>`}</th>
+            <td>${token.createdBy?.email ?? 'the command line'}${isOrphan(token, members) && html` <span class="badge">no longer a member</span>`}</td>
             <td>${token.lastUsedAt === null ? 'never' : ago(Date.parse(token.lastUsedAt), Date.now())}</td>
             <td>${expiryText(token)}</td>
             <td class="number">${token.revokedAt === null && html`<button type="button" class="button quiet" aria-label=${`Revoke ${token.name}`} onClick=${() => setRevoking(token)}>Revoke</button>`}</td>
@@ -66,7 +72,14 @@ export function ResourceTokens({ app, resource }: SectionProps<TokenList>): VNod
   <//>`;
 }
 
-function isOver({ revokedAt, expiresAt }: ResourceToken): boolean {
+/** Whether it is valid although its creator, who may still have its text, is not a member. */
+function isOrphan(token: ResourceToken, members: readonly Member[] | undefined): boolean {
+  const maker = token.createdBy?.userId;
+  return !(isOver(token) || maker === undefined || (members?.some(({ userId }) => userId === maker) ?? true));
+}
+
+/** Whether it has expired or was revoked. */
+export function isOver({ revokedAt, expiresAt }: ResourceToken): boolean {
   return revokedAt !== null || (expiresAt !== null && Date.parse(expiresAt) < Date.now());
 }
 

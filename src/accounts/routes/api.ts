@@ -11,7 +11,9 @@ import { ORIGIN_HEADERS, refuseForeign } from '../../http/same-origin.ts';
 import type { Sql } from '../../storage/connect.ts';
 import { PUBLIC_ID_FORMS } from '../../token-text.ts';
 import { AccountError, type AccountErrorCode } from '../account-error.ts';
+import type { AuthEvent, AuthLog, Note } from '../auth-log.ts';
 import { findMembership, type Membership } from '../members.ts';
+import { type Client, networksOf } from '../networks.ts';
 import { SECRET_TEXT } from '../one-time-secret.ts';
 import type { Session, Sessions } from '../sessions.ts';
 import type { User } from '../users.ts';
@@ -26,6 +28,9 @@ export interface Call {
   readonly cookies: string;
   /** What counts as one client for slowing down. */
   readonly address: string;
+  /** Writes a line of the authentication log that says who asks, and from where. */
+  readonly note: Note;
+  readonly client: Client;
   /** Where people reach the service, without a slash at the end: for links. */
   readonly baseUrl: string;
 }
@@ -55,6 +60,7 @@ export type Access = keyof Calls;
 export interface ApiOptions {
   readonly sql: Sql;
   readonly sessions: Sessions;
+  readonly authLog: AuthLog;
   /** PUBLIC_URL, empty where it is not set. */
   readonly publicUrl: string;
   /** TRUST_PROXY */
@@ -63,6 +69,18 @@ export interface ApiOptions {
   readonly onChange: () => void;
 }
 
+/** Who asks. The account is set once the session is known. */
+interface Source {
+  readonly ip: string;
+  readonly requestId: string;
+  userId?: string;
+  email?: string;
+}
+
+/** A call before its session is looked for. */
+interface RawCall extends Call {
+  readonly source: Source;
+}
 /** What the `:name` segments of the paths under /api may be, and the answer to anything else. */
 const PARAMETERS: Readonly<Record<string, Parameter>> = {
   appId: {
@@ -100,7 +118,7 @@ const NOT_OWNER = new Rejection('accessDenied', 'Only an owner of the app may do
 /** Makes routes. */
 export class Api {
   readonly #options: ApiOptions;
-  readonly #admit: { readonly [A in Access]: (call: Call) => Promise<Calls[A] | Rejection> };
+  readonly #admit: { readonly [A in Access]: (call: RawCall) => Promise<Calls[A] | Rejection> };
 
   constructor(options: ApiOptions) {
     this.#options = options;
@@ -122,8 +140,8 @@ export class Api {
     handle: (call: Calls[A]) => Outcome | Promise<Outcome>,
     headers: readonly string[] = [],
   ): Route {
-    const work = async (exchange: Exchange): Promise<Outcome> => {
-      const call = await this.#admit[access](this.#call(exchange));
+    const work = async (raw: RawCall): Promise<Outcome> => {
+      const call = await this.#admit[access](raw);
       return call instanceof Rejection ? call : await handle(call);
     };
     return this.#route('GET', path, work, headers);
@@ -137,13 +155,13 @@ export class Api {
     parse: BodyParser<T>,
     handle: (call: Calls[A], body: T) => Promise<Outcome>,
   ): Route {
-    const work = async (exchange: Exchange): Promise<Outcome> => {
+    const work = async (raw: RawCall): Promise<Outcome> => {
       // Before anything is waited for: a transport delivers the body in the turn in which it is asked for.
-      const text = await exchange.text();
-      const foreign = refuseForeign(exchange, this.#options.publicUrl);
+      const text = await raw.exchange.text();
+      const foreign = refuseForeign(raw.exchange, this.#options.publicUrl);
       if (foreign !== null) return foreign;
       if (text instanceof Rejection) return text;
-      const call = await this.#admit[access](this.#call(exchange));
+      const call = await this.#admit[access](raw);
       if (call instanceof Rejection) return call;
       const body = parse(text);
       if (body instanceof Rejection) return body;
@@ -157,16 +175,17 @@ export class Api {
   #route(
     method: Method,
     path: string,
-    work: (exchange: Exchange) => Promise<Outcome>,
+    work: (call: RawCall) => Promise<Outcome>,
     headers: readonly string[] = [],
   ): Route {
     const handle = async (exchange: Exchange): Promise<Outcome> => {
-      try {
-        return await work(exchange);
-      } catch (error) {
+      const call = this.#call(exchange);
+      const outcome = await work(call).catch((error: unknown) => {
         if (error instanceof AccountError) return refusalOf(error);
         throw error;
-      }
+      });
+      if (outcome instanceof Rejection) this.#noteRefusal(call, { method, path }, outcome);
+      return outcome;
     };
     return {
       method,
@@ -178,26 +197,45 @@ export class Api {
     };
   }
 
-  #call(exchange: Exchange): Call {
-    const { publicUrl, trustedProxies } = this.#options;
+  #call(exchange: Exchange): RawCall {
+    const { publicUrl, trustedProxies, authLog } = this.#options;
+    const ip = clientAddress(exchange, trustedProxies);
+    const source: Source = { ip, requestId: exchange.id };
     return {
       exchange,
       parameters: exchange.parameters,
       cookies: exchange.header('cookie'),
-      address: addressKey(clientAddress(exchange, trustedProxies)),
+      address: addressKey(ip),
+      client: { networks: networksOf(ip), hasLeft: () => exchange.settled },
+      note: (event, fields) => authLog.write(event, source, fields),
+      source,
       // The host that the signed-in person's own browser asked for: it is only shown to that person.
       baseUrl: publicUrl === '' ? `http://${exchange.header('host')}` : publicUrl,
     };
   }
 
-  async #signedIn(call: Call): Promise<SignedInCall | Rejection> {
+  #noteRefusal(call: RawCall, route: Pick<Route, 'method' | 'path'>, refusal: Rejection): void {
+    const event = REFUSAL_EVENTS[refusal.reason];
+    if (event === undefined) return;
+    const retryAfter = refusal.headers['Retry-After'];
+    this.#options.authLog.writeRefusal(event, call.address, call.source, {
+      reason: refusal.code,
+      method: route.method,
+      route: route.path,
+      ...(retryAfter !== undefined && { retryAfterSeconds: Number(retryAfter) }),
+    });
+  }
+
+  async #signedIn(call: RawCall): Promise<SignedInCall | Rejection> {
     const session = await this.#options.sessions.find(call.cookies);
     if (session === null) return NO_SESSION;
     const { user } = session;
+    call.source.userId = user.userId;
+    call.source.email = user.email;
     return { ...call, session, user, by: { userId: user.id, email: user.email } };
   }
 
-  async #member(call: Call): Promise<MemberCall | Rejection> {
+  async #member(call: RawCall): Promise<MemberCall | Rejection> {
     const signedIn = await this.#signedIn(call);
     if (signedIn instanceof Rejection) return signedIn;
     const app = await findMembership(this.#options.sql, signedIn.user, call.parameters[0] ?? '');
@@ -212,6 +250,16 @@ export function done(data: object, options: { status?: number; setCookie?: strin
   return setCookie === undefined ? { status, body } : { status, body, headers: { 'Set-Cookie': setCookie } };
 }
 
+/** The refusals that the authentication log has, whichever route they come from. */
+const REFUSAL_EVENTS: Readonly<Partial<Record<Reason, AuthEvent>>> = {
+  tooManyAttempts: 'slow-down.refusal',
+  linkNotValid: 'link.failure',
+  accessDenied: 'access.refusal',
+  appNotFound: 'access.refusal',
+  crossOrigin: 'access.refusal',
+  wrongAccount: 'access.refusal',
+};
+
 const REASONS: Readonly<Record<AccountErrorCode, Reason>> = {
   INVALID_NAME: 'invalidBody',
   INVALID_GRACE: 'invalidBody',
@@ -221,11 +269,13 @@ const REASONS: Readonly<Record<AccountErrorCode, Reason>> = {
   NO_APPS: 'invalidBody',
   APP_NOT_FOUND: 'appNotFound',
   EVENT_TYPE_EXISTS: 'eventTypeExists',
+  TOO_MANY_APPS: 'tooManyApps',
   TOO_MANY_EVENT_TYPES: 'tooManyEventTypes',
   TOKEN_NOT_FOUND: 'tokenNotFound',
   WEAK_PASSWORD: 'weakPassword',
   EMAIL_TAKEN: 'emailTaken',
   USER_NOT_FOUND: 'memberNotFound',
+  EMAIL_NOT_PROVED: 'accessDenied',
   ALREADY_MEMBER: 'alreadyMember',
   MEMBER_NOT_FOUND: 'memberNotFound',
   LAST_OWNER: 'ownerStays',

@@ -6,14 +6,14 @@ import type { Route } from '../../http/route.ts';
 import type { Sql } from '../../storage/connect.ts';
 import { parseEmail } from '../email.ts';
 import type { Mailer } from '../mail.ts';
+import type { PasswordChange } from '../password-change.ts';
 import type { PasswordReset } from '../password-reset.ts';
-import { type Passwords, passwordProblem } from '../passwords.ts';
 import type { Sessions } from '../sessions.ts';
 import type { Setup } from '../setup.ts';
 import type { SignIn } from '../sign-in.ts';
 import type { SignedUp, SignUp } from '../sign-up.ts';
-import { setPassword, type User } from '../users.ts';
-import { type Api, done } from './api.ts';
+import type { User } from '../users.ts';
+import { type Api, type Call, done } from './api.ts';
 import { bodyOf, NO_FIELDS } from './body.ts';
 
 export interface PeopleOptions {
@@ -23,7 +23,7 @@ export interface PeopleOptions {
   readonly signIn: SignIn;
   readonly signUp: SignUp;
   readonly setup: Setup;
-  readonly passwords: Passwords;
+  readonly passwordChange: PasswordChange;
   readonly passwordReset: PasswordReset;
   readonly mailer: Mailer | null;
   readonly allowed: Config['ALLOW_SIGNUP'];
@@ -50,7 +50,6 @@ const NO_MAIL = new Rejection('unavailable', 'This installation sends no mail.',
   retryAfterSeconds: 3_600,
 });
 const NO_LINK = new Rejection('linkNotValid', 'The link was used already, or has expired.');
-const WRONG_PASSWORD = new Rejection('wrongPassword', 'The current password is another one.');
 
 export function peopleRoutes(options: PeopleOptions): readonly Route[] {
   return [
@@ -83,20 +82,27 @@ function sessionRoutes({
         version,
       });
     }),
-    api.change('POST', '/api/session', 'anybody', CREDENTIALS, async ({ cookies, address }, body) => {
+    api.change('POST', '/api/session', 'anybody', CREDENTIALS, async ({ cookies, client, note }, body) => {
       const parsed = parseEmail(body.email);
       if (parsed === null) return NO_EMAIL;
-      const user = await signIn.check(parsed, body.password, address);
-      if (user instanceof Rejection) return user;
-      const setCookie = await sql.begin((tx) => sessions.start(tx, user, cookies));
-      return done({ user: shown(user) }, { setCookie });
+      const given = { email: parsed, password: body.password };
+      const signedIn = await signIn.signIn(given, client, cookies);
+      if (signedIn instanceof Rejection) {
+        if (signedIn.reason === 'signInFailed')
+          note('sign-in.failure', { email: parsed.text, reason: signedIn.code });
+        return signedIn;
+      }
+      note('sign-in.success', named(signedIn.user));
+      return done({ user: shown(signedIn.user) }, { setCookie: signedIn.setCookie });
     }),
-    api.change('DELETE', '/api/session', 'anybody', NO_FIELDS, async ({ cookies }) => {
-      await sessions.end(sql, cookies);
+    api.change('DELETE', '/api/session', 'anybody', NO_FIELDS, async ({ cookies, note }) => {
+      const ended = await sessions.end(sql, cookies);
+      if (ended !== null) note('sign-out', ended);
       return done({}, { setCookie: sessions.forget() });
     }),
-    api.change('DELETE', '/api/sessions', 'signed-in', NO_FIELDS, async ({ user }) => {
+    api.change('DELETE', '/api/sessions', 'signed-in', NO_FIELDS, async ({ user, note }) => {
       await sessions.endAll(sql, user.id);
+      note('sign-out.everywhere');
       return done({}, { setCookie: sessions.forget() });
     }),
   ];
@@ -105,42 +111,42 @@ function sessionRoutes({
 function accountRoutes({ api, sessions, signUp }: PeopleOptions): Route[] {
   return [
     api.change('POST', '/api/users', 'anybody', NEW_ACCOUNT, async (call, body) => {
-      const made = await signUp.create(body, call.exchange, call.address, (tx, user) =>
-        sessions.start(tx, user, call.cookies),
-      );
+      const made = await signUp.create(body, call, (tx, user) => sessions.start(tx, user, call.cookies));
       if (made === 'check-mail') return done({ checkMail: true }, { status: 202 });
-      return made instanceof Rejection ? made : signedUp(made);
+      return made instanceof Rejection ? made : signedUp(call, made);
     }),
   ];
 }
 
 function passwordRoutes(options: PeopleOptions): Route[] {
-  const { api, sql, sessions, signIn, passwords, passwordReset } = options;
+  const { api, sessions, signIn, passwordChange, passwordReset } = options;
   return [
     api.change('POST', '/api/password', 'signed-in', PASSWORD_CHANGE, async (call, body) => {
       const own = parseEmail(call.user.email);
       if (own === null) return NO_EMAIL;
-      const problem = passwordProblem(body.newPassword, own);
-      if (problem !== null) return new Rejection('weakPassword', `The password ${problem}.`);
-      // Counted like sign-ins: a session that was left open must not be a way to guess the password.
-      const user = await signIn.check(own, body.currentPassword, call.address);
-      if (user instanceof Rejection) return user.reason === 'signInFailed' ? WRONG_PASSWORD : user;
-      const hash = await passwords.hash(body.newPassword);
-      const setCookie = await sql.begin(async (tx) => {
-        await setPassword(tx, user.id, hash);
-        return await sessions.start(tx, user, call.cookies);
-      });
+      const setCookie = await passwordChange.change({ email: own, ...body }, call.client, call.cookies);
+      if (setCookie instanceof Rejection) {
+        if (setCookie.reason === 'wrongPassword')
+          call.note('password-change.failure', { reason: setCookie.code });
+        return setCookie;
+      }
+      call.note('password-change.success');
       return done({}, { setCookie });
     }),
-    api.change('POST', '/api/password-resets', 'anybody', EMAIL, async ({ address }, body) => {
+    api.change('POST', '/api/password-resets', 'anybody', EMAIL, async ({ client, note }, body) => {
       const parsed = parseEmail(body.email);
       if (parsed === null) return NO_EMAIL;
-      return passwordReset.request(parsed, address) ?? done({}, { status: 202 });
+      const refused = passwordReset.request(parsed, client, note);
+      if (refused !== null) return refused;
+      note('password-reset.request', { email: parsed.text });
+      return done({}, { status: 202 });
     }),
     api.change('POST', '/api/password-resets/:token', 'anybody', PASSWORD, async (call, body) => {
-      const completed = await passwordReset.complete(call.parameters[0] ?? '', body.password);
+      const completed = await passwordReset.complete(call.parameters[0] ?? '', body.password, call.client);
       if (completed instanceof Rejection) return completed;
-      signIn.forgive(completed, call.address);
+      signIn.forgive(completed, call.client);
+      passwordChange.forgive(completed);
+      call.note('password-reset.success', { email: completed.text });
       return done({ email: completed.text }, { setCookie: sessions.forget() });
     }),
   ];
@@ -148,9 +154,9 @@ function passwordRoutes(options: PeopleOptions): Route[] {
 
 function proofRoutes({ api, sessions, signUp, mailer }: PeopleOptions): Route[] {
   return [
-    api.change('POST', '/api/email-proofs', 'signed-in', NO_FIELDS, async ({ user }) => {
+    api.change('POST', '/api/email-proofs', 'signed-in', NO_FIELDS, async ({ user, note }) => {
       if (mailer === null) return NO_MAIL;
-      const refused = signUp.mailProofOf(user, mailer);
+      const refused = signUp.mailProofOf(user, mailer, note);
       return refused ?? done({}, { status: 202 });
     }),
     api.read('/api/email-proofs/:token', 'anybody', async ({ parameters }) => {
@@ -160,17 +166,32 @@ function proofRoutes({ api, sessions, signUp, mailer }: PeopleOptions): Route[] 
     api.change('POST', '/api/email-proofs/:token', 'anybody', PROOF, async (call, body) => {
       const session = await sessions.find(call.cookies);
       const proof = { password: body.password, user: session?.user ?? null };
-      const proved = await signUp.prove(call.parameters[0] ?? '', proof, (tx, user) =>
+      const proved = await signUp.prove(call.parameters[0] ?? '', proof, call.client, (tx, user) =>
         sessions.start(tx, user, call.cookies),
       );
-      if (proved === 'proved') return done({});
-      return proved instanceof Rejection ? proved : signedUp(proved);
+      if (proved === 'proved') {
+        call.note('email.prove', session === null ? {} : named(session.user));
+        return done({});
+      }
+      if (!(proved instanceof Rejection)) return signedUp(call, proved);
+      if (proved.reason === 'wrongPassword') call.note('link.failure', { reason: proved.code });
+      return proved;
     }),
   ];
 }
 
-function signedUp({ user, setCookie }: SignedUp): Outcome {
+function signedUp({ note }: Call, { user, setCookie, way, invitation }: SignedUp): Outcome {
+  note('account.create', { ...named(user), purpose: way });
+  if (invitation !== undefined) {
+    const { appId, email: targetEmail } = invitation;
+    note('invitation.accept', { ...named(user), appId, targetEmail });
+  }
   return done({ user: shown(user) }, { status: 201, setCookie });
+}
+
+/** An account in the authentication log. */
+function named({ userId, email }: User): { userId: string; email: string } {
+  return { userId, email };
 }
 
 /** What an account sees of itself. */

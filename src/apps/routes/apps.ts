@@ -4,11 +4,12 @@ import { listAudit } from '../../accounts/audit.ts';
 import { listMemberships } from '../../accounts/members.ts';
 import { type Api, done } from '../../accounts/routes/api.ts';
 import { bodyOf } from '../../accounts/routes/body.ts';
+import { slowedDown } from '../../accounts/sign-in.ts';
+import { SlowDown } from '../../accounts/slow-down.ts';
 import { Rejection } from '../../errors.ts';
 import type { Route } from '../../http/route.ts';
 import type { Sql } from '../../storage/connect.ts';
-import { appSpan, appStats, typeTotals } from '../../storage/counts/app-stats.ts';
-import { isTimezone } from '../../storage/counts/timezone.ts';
+import { type EventReader, isTimezone } from '../../storage/storage.ts';
 import { createApp, deleteApp, renameApp } from '../apps.ts';
 import { createEventType, listEventTypes } from '../event-types.ts';
 import type { Secret } from '../secret.ts';
@@ -16,10 +17,15 @@ import type { Secret } from '../secret.ts';
 export interface AppRoutesOptions {
   readonly api: Api;
   readonly sql: Sql;
+  readonly events: EventReader;
   readonly secret: Secret;
   readonly maxTypesPerApp: number;
+  /** Apps that one account may own; 0 for any number. */
+  readonly maxAppsPerAccount: number;
   /** Milliseconds since 1970. */
   readonly now: () => number;
+  /** Milliseconds of a monotonic clock. */
+  readonly monotonic: () => number;
 }
 
 /** The rule for names is checkName's and eventTypeNameProblem's; the bound keeps long ones from being looked at. */
@@ -32,36 +38,50 @@ const NO_ZONE = new Rejection(
 );
 const NO_ENTRY = new Rejection('invalidParameters', 'before must be the entryId of an entry.');
 
-export function appRoutes({ api, sql, secret, maxTypesPerApp, now }: AppRoutesOptions): readonly Route[] {
+export function appRoutes(options: AppRoutesOptions): readonly Route[] {
+  const { api, sql, events, secret, maxTypesPerApp, maxAppsPerAccount: maxApps, now } = options;
+  // Each app has limits of its own: to delete and make apps in a loop must not be a way around them.
+  const ofOwner = new SlowDown({ free: 2 * maxApps, longestMs: 60_000, now: options.monotonic });
   return [
     api.read('/api/apps', 'signed-in', async ({ user, exchange }) => {
       const timezone = new URLSearchParams(exchange.query).get('timezone') || 'UTC';
       if (!isTimezone(timezone)) return NO_ZONE;
       const memberships = await listMemberships(sql, user);
-      const stats = await appStats(
-        sql,
+      const stats = await events.appStats(
         memberships.map(({ id }) => id),
         { timezone, now: now() },
       );
       const apps = memberships.map(({ id, ...app }) => ({ ...app, ...stats.get(id) }));
       return done({ apps });
     }),
-    api.change('POST', '/api/apps', 'signed-in', NAME, async ({ user, by }, { name }) =>
-      done(await createApp(sql, secret, { name, ownerId: user.id, by }), { status: 201 }),
-    ),
+    api.change('POST', '/api/apps', 'signed-in', NAME, async ({ user, by, note }, { name }) => {
+      const wait = maxApps === 0 ? 0 : ofOwner.wait(user.userId);
+      if (wait > 0) return slowedDown(wait);
+      const made = await createApp(sql, secret, { name, ownerId: user.id, maxApps, by });
+      ofOwner.begin(user.userId);
+      note('app.create', { appId: made.appId });
+      return done(made, { status: 201 });
+    }),
     api.read('/api/apps/:appId', 'member', async ({ app: { id, ...app } }) =>
-      done({ ...app, ...(await appSpan(sql, id)) }),
+      done({ ...app, ...(await events.appSpan(id)) }),
     ),
     api.change('PATCH', '/api/apps/:appId', 'owner', NAME, async ({ app, by }, { name }) => {
       await renameApp(sql, { appId: app.id, name, by });
       return done({ appId: app.appId, name });
     }),
-    api.change('DELETE', '/api/apps/:appId', 'owner', CONFIRMATION, async ({ app, by }, { confirm }) => {
-      await deleteApp(sql, { appId: app.id, confirm, by });
-      return done({});
-    }),
+    api.change(
+      'DELETE',
+      '/api/apps/:appId',
+      'owner',
+      CONFIRMATION,
+      async ({ app, by, note }, { confirm }) => {
+        await deleteApp(sql, { appId: app.id, confirm, by });
+        note('app.delete', { appId: app.appId });
+        return done({});
+      },
+    ),
     api.read('/api/apps/:appId/types', 'member', async ({ app }) => {
-      const [types, totals] = await Promise.all([listEventTypes(sql, app.appId), typeTotals(sql, app.id)]);
+      const [types, totals] = await Promise.all([listEventTypes(sql, app.appId), events.typeTotals(app.id)]);
       return done({ types: types.map((type) => ({ ...type, total: totals.get(type.typeId) ?? 0 })) });
     }),
     api.change('POST', '/api/apps/:appId/types', 'member', NAME, async ({ app, by }, { name }) =>

@@ -4,7 +4,6 @@ import { listMemberships } from '../../accounts/members.ts';
 import { type Api, done } from '../../accounts/routes/api.ts';
 import { bodyOf, NO_FIELDS } from '../../accounts/routes/body.ts';
 import type { User } from '../../accounts/users.ts';
-import { Rejection } from '../../errors.ts';
 import type { Route } from '../../http/route.ts';
 import type { Sql } from '../../storage/connect.ts';
 import { checkConfirmation } from '../apps.ts';
@@ -42,8 +41,6 @@ const NEW_TOKEN = bodyOf(
 const DAY_SECONDS = 86_400;
 const DEFAULT_GRACE_HOURS = 24;
 
-const NOT_A_MEMBER = new Rejection('appNotFound', 'One of "appIds" is no app of yours.');
-
 export function tokenRoutes({ api, sql, secret }: TokenRoutesOptions): readonly Route[] {
   return [
     api.read('/api/apps/:appId/logging-token', 'member', async ({ app }) =>
@@ -54,7 +51,7 @@ export function tokenRoutes({ api, sql, secret }: TokenRoutesOptions): readonly 
       '/api/apps/:appId/logging-token/rotate',
       'member',
       ROTATION,
-      async ({ app, by }, body) => {
+      async ({ app, by, note }, body) => {
         checkConfirmation(body.confirm, app.name);
         const { graceHours = DEFAULT_GRACE_HOURS } = body;
         const { loggingToken, previousValidUntil } = await rotateLoggingToken(sql, secret, {
@@ -62,22 +59,22 @@ export function tokenRoutes({ api, sql, secret }: TokenRoutesOptions): readonly 
           graceHours,
           by,
         });
+        note('logging-token.rotate', { appId: app.appId });
         return done({ loggingToken, previousValidUntil });
       },
     ),
     api.read('/api/apps/:appId/tokens', 'member', async ({ app, user }) =>
       done({ tokens: await visibleTokens(sql, app.id, user) }),
     ),
-    api.change('POST', '/api/apps/:appId/tokens', 'member', NEW_TOKEN, async ({ app, user, by }, body) => {
+    api.change('POST', '/api/apps/:appId/tokens', 'member', NEW_TOKEN, async ({ app, by, note }, body) => {
       const { name, expiresInDays = null, appIds = [] } = body;
-      const own = new Set((await listMemberships(sql, user)).map(({ appId }) => appId));
-      if (!appIds.every((appId) => own.has(appId))) return NOT_A_MEMBER;
       const made = await createResourceToken(sql, {
         name,
         appIds: [app.appId, ...appIds],
         expiresInSeconds: expiresInDays === null ? null : expiresInDays * DAY_SECONDS,
         by,
       });
+      for (const appId of made.appIds) note('resource-token.create', { appId, tokenId: made.tokenId });
       return done(made, { status: 201 });
     }),
     api.change(
@@ -85,8 +82,12 @@ export function tokenRoutes({ api, sql, secret }: TokenRoutesOptions): readonly 
       '/api/apps/:appId/tokens/:tokenId',
       'member',
       NO_FIELDS,
-      async ({ app, by, parameters }) =>
-        done(await revokeResourceToken(sql, parameters[1] ?? '', { appId: app.id, by })),
+      async ({ app, by, parameters, note }) => {
+        const tokenId = parameters[1] ?? '';
+        const revoked = await revokeResourceToken(sql, tokenId, { appId: app.id, by });
+        note('resource-token.revoke', { appId: app.appId, tokenId });
+        return done(revoked);
+      },
     ),
   ];
 }

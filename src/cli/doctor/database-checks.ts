@@ -1,7 +1,7 @@
 /** Findings about the database. Facts in, findings out: nothing is asked here. */
 import { isLoopbackName } from '../../http/client-address.ts';
 import { connectionsOf } from '../../service.ts';
-import type { DatabaseFacts } from './database-facts.ts';
+import type { DatabaseFacts } from '../../storage/storage.ts';
 import type { Facts } from './facts.ts';
 import { type Finding, note, ok, problem, warning } from './finding.ts';
 
@@ -78,7 +78,7 @@ function durability({ settings }: DatabaseFacts): Finding[] {
     : [ok('durability', 'fsync, full_page_writes and synchronous_commit are on'), ...found];
 }
 
-function role({ isSuperuser, isEncrypted }: DatabaseFacts, { config }: Facts): Finding[] {
+function role({ isSuperuser, isEncrypted }: DatabaseFacts, { config, machine }: Facts): Finding[] {
   if (config.DATABASE_URL === '') return [];
   const found: Finding[] = [];
   if (isSuperuser)
@@ -86,13 +86,15 @@ function role({ isSuperuser, isEncrypted }: DatabaseFacts, { config }: Facts): F
       warning(
         'role',
         'the service connects as a superuser of the database',
-        'Give it a role that owns its database and no more: the README has the two lines.',
+        'Give it a role that owns its database and no more: docs/deployment.md has the two lines.',
       ),
     );
   const { hostname } = new URL(config.DATABASE_URL);
+  // A name without a dot, in a container, is one of the network that Compose or Kubernetes makes.
+  const isNeighbor = machine.inImage && !hostname.includes('.') && !hostname.includes(':');
   if (!isEncrypted && hostname !== '' && !isLoopbackName(hostname))
     found.push(
-      warning(
+      (isNeighbor ? note : warning)(
         'role',
         `the connection to the database on ${hostname} is not encrypted`,
         'Add ?sslmode=verify-full to DATABASE_URL, unless the network between is private.',

@@ -6,8 +6,8 @@ import { OperatorError } from '../../errors.ts';
 import { connect } from '../../storage/connect.ts';
 import { findCluster } from '../../storage/embedded/cluster.ts';
 import { openDatabase } from '../../storage/open.ts';
+import { hasSchema, openStorage } from '../../storage/storage.ts';
 import { findings } from './checks.ts';
-import { databaseFacts } from './database-facts.ts';
 import type { Facts } from './facts.ts';
 import type { Finding } from './finding.ts';
 import { type MachineFacts, machineFacts } from './machine-facts.ts';
@@ -27,7 +27,7 @@ export async function examine(
     service: await serviceFacts(config),
     redis: await redisFacts(config),
     secretFingerprint: await fingerprint(config, machine),
-    database: await database(config, log),
+    database: await database(config, machine, log),
     now: Date.now(),
   });
 }
@@ -45,14 +45,17 @@ async function fingerprint(config: Config, { secretFile }: MachineFacts): Promis
 
 async function database(
   config: Config,
+  { inImage }: MachineFacts,
   log: { info(message: string): void; warn(message: string): void },
 ): Promise<Facts['database']> {
   try {
-    if (config.DATABASE_URL === '' && !(await hasCluster(config.DATA_DIR))) return null;
+    if (config.DATABASE_URL === '' && !inImage && !(await hasCluster(config.DATA_DIR))) return null;
     const opened = await openDatabase(config, log, { supervise: false });
     const sql = connect(opened.address, { connections: 1, name: 'tidemark doctor' });
     try {
-      return await databaseFacts(sql);
+      // Opening the storage of an empty database could create an extension in it.
+      if (!(await hasSchema(sql))) return null;
+      return await (await openStorage(sql)).facts(sql);
     } finally {
       await sql.end({ timeout: 5 });
       await opened.close();

@@ -1,6 +1,6 @@
 /** Everything that the doctor knows of an installation before it says anything. */
 import type { Config } from '../../config.ts';
-import type { DatabaseFacts } from './database-facts.ts';
+import type { DatabaseFacts } from '../../storage/storage.ts';
 import type { MachineFacts } from './machine-facts.ts';
 import type { RedisFacts } from './redis-facts.ts';
 import type { ServiceFacts } from './service-facts.ts';

@@ -6,6 +6,7 @@
  */
 import { createHash, type Hash } from 'node:crypto';
 import { OperatorError } from '../../errors.ts';
+import type { RowSection, SequenceValue } from '../../storage/storage.ts';
 
 export const FORMAT_VERSION = 1;
 
@@ -17,21 +18,10 @@ export interface BackupHeader {
   readonly engine: string;
   /** ISO 8601. */
   readonly createdAt: string;
-  /** Where identity columns go on, by table and column. */
-  readonly sequences: readonly { readonly table: string; readonly column: string; readonly last: string }[];
+  readonly sequences: readonly SequenceValue[];
 }
 
-export type BackupSection =
-  | { readonly section: 'table'; readonly table: string; readonly columns: readonly string[] }
-  /** Events of a stretch of time; bounds as ISO 8601, the latter not included. */
-  | {
-      readonly section: 'events';
-      readonly from: string;
-      readonly until: string;
-      readonly columns: readonly string[];
-    }
-  /** Counts that have outlived their rows. */
-  | { readonly section: 'counts'; readonly level: CoarseLevel; readonly columns: readonly string[] };
+export type BackupSection = RowSection;
 
 export interface BackupTrailer {
   readonly section: 'end';
@@ -39,11 +29,6 @@ export interface BackupTrailer {
   readonly rows: number;
   readonly sha256: string;
 }
-
-/** The counts that stay when retention removes rows. */
-export const COARSE_LEVELS = ['quarter_hour', 'hour', 'day'] as const;
-export type CoarseLevel = (typeof COARSE_LEVELS)[number];
-export const COUNT_COLUMNS = ['app_id', 'type_id', 'bucket', 'count'] as const;
 
 /** Behind the last row of a section. */
 export const END_OF_ROWS = '\\.\n';

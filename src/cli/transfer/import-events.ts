@@ -1,17 +1,29 @@
 /** An import: lines → events → batches, with what to say about each line that is no event. */
 import { getOrCreateEventType, TypeCounts } from '../../apps/event-types.ts';
-import { IN_THE_FUTURE } from '../../ingest/event-time.ts';
+import { beforeRetention, IN_THE_FUTURE } from '../../ingest/event-time.ts';
 import { isUnavailable, type Sql } from '../../storage/connect.ts';
+import type { AcceptedEvent } from '../../storage/write/accepted-event.ts';
+import type { ImportWriter, RefusedImport } from '../../storage/write/import-writer.ts';
 import { digestOf, importedId, type LineEvent, parseImportLine } from './import-line.ts';
-import type { BatchOutcome, ImportedEvent, ImportWriter, Refusal } from './import-writer.ts';
 import { type InputLine, readLines } from './input-lines.ts';
 import { Occurrences } from './occurrences.ts';
+
+/** An event with the number of its line. */
+export interface ImportedEvent extends AcceptedEvent {
+  readonly line: number;
+}
+
+/** A line that is not stored, and why. */
+export interface Refusal {
+  readonly line: number;
+  readonly reason: string;
+}
 
 export interface ImportOptions {
   readonly source: AsyncIterable<Buffer>;
   /** For look-ups of types, and what keeps reads cheap. */
   readonly sql: Sql;
-  readonly writer: ImportWriter;
+  readonly writer: ImportWriter<ImportedEvent>;
   readonly app: { readonly id: number; readonly appId: string };
   readonly maxTypes: number;
   /** Longest line. */
@@ -65,11 +77,10 @@ export async function importEvents(options: ImportOptions): Promise<ImportCounts
   };
   const store = async (lines: readonly Waiting[]): Promise<void> => {
     const { events, refused } = await types.resolve(lines);
-    const none: BatchOutcome = { imported: 0, skipped: 0, refused: [] };
-    const outcome = events.length === 0 ? none : await options.writer.write(events);
+    const outcome = await options.writer.write(events);
     counts.imported += outcome.imported;
     counts.skipped += outcome.skipped;
-    for (const refusal of [...refused, ...outcome.refused]) refuse(refusal);
+    for (const refusal of [...refused, ...outcome.refused.map(refusalOf)]) refuse(refusal);
     await onBatch(counts);
   };
 
@@ -98,9 +109,16 @@ export async function importEvents(options: ImportOptions): Promise<ImportCounts
     await storing;
   } finally {
     await storing.catch(() => undefined);
-    occurrences.close();
   }
   return counts;
+}
+
+function refusalOf({ event, reason }: RefusedImport<ImportedEvent>): Refusal {
+  const text =
+    'boundary' in reason
+      ? `the field "createdAt" ${beforeRetention(reason.boundary)}`
+      : `the database refuses it (${reason.message})`;
+  return { line: event.line, reason: text };
 }
 
 const TIMEOUT_MS = 60_000;
@@ -122,7 +140,7 @@ class TypeIds {
     for (const { type, id, createdAt, payload, line } of lines) {
       const typeId = this.#ids.get(type) ?? (await this.#look(type));
       if (typeId === null) refused.push({ line, reason: this.#tooMany() });
-      else events.push({ id, typeId, createdAt, payload, line });
+      else events.push({ id, appId: this.#options.app.id, typeId, createdAt, payload, line });
     }
     return { events, refused };
   }

@@ -2,15 +2,15 @@
 
 import { type Config, readConfig } from '../../config.ts';
 import { connect, type DatabaseAddress, type Sql } from '../../storage/connect.ts';
-import { chooseEngine, type Engine } from '../../storage/engine.ts';
 import { openDatabase } from '../../storage/open.ts';
+import { openStorage, type Storage } from '../../storage/storage.ts';
 import { commandLog } from '../output.ts';
 
 export interface Installation {
   readonly config: Config;
   readonly address: DatabaseAddress;
-  readonly engine: Engine;
-  /** A pool of one connection, so that a lock of its session is held by what works. */
+  readonly storage: Storage;
+  /** A pool of one connection, so that session locks are held by what works. */
   readonly sql: Sql;
 }
 
@@ -21,8 +21,7 @@ export async function withInstallation<T>(work: (installation: Installation) => 
   const { address } = database;
   const sql = connect(address, { connections: 1, name: 'tidemark command' });
   try {
-    const { engine } = await chooseEngine(sql);
-    return await work({ config, address, engine, sql });
+    return await work({ config, address, storage: await openStorage(sql), sql });
   } finally {
     await sql.end({ timeout: 5 });
     await database.close();

@@ -1,7 +1,7 @@
 /** Where a command writes a file that was named to it: a file is there as a whole or not at all, a pipe is written to. */
 import { randomBytes } from 'node:crypto';
 import { constants, createWriteStream, type Stats } from 'node:fs';
-import { lstat, open, rename, rm, stat } from 'node:fs/promises';
+import { lstat, open, readdir, rename, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import type { Writable } from 'node:stream';
 import { OperatorError } from '../../errors.ts';
@@ -9,6 +9,9 @@ import { errorCode } from '../../storage/connect.ts';
 
 /** Has the output written. @param write ends the stream */
 export type Output = <T>(write: (stream: Writable) => Promise<T>) => Promise<T>;
+
+/** A draft that nothing was written to for this long belongs to a command that was killed. */
+const ABANDONED_AFTER_MS = 3_600_000;
 
 /**
  * Decides how a path is written to. A file, and a path that is free, is replaced as a whole; a device such as /dev/null,
@@ -45,6 +48,7 @@ async function existing(found: Promise<Stats>): Promise<Stats | null> {
  */
 async function writeWholeFile<T>(path: string, write: (stream: Writable) => Promise<T>): Promise<T> {
   const folder = dirname(path);
+  await removeAbandonedDrafts(path);
   const draft = join(folder, `.${basename(path)}.${randomBytes(6).toString('hex')}.part`);
   try {
     const stream = createWriteStream(draft, { flags: 'wx', mode: 0o600, flush: true });
@@ -70,4 +74,16 @@ async function writeInto<T>(path: string, write: (stream: Writable) => Promise<T
   const stream = handle.createWriteStream();
   stream.on('error', () => undefined); // Whoever writes it throws it.
   return await write(stream);
+}
+
+/** Removes the drafts of this file that interrupted commands have left. */
+async function removeAbandonedDrafts(path: string): Promise<void> {
+  const folder = dirname(path);
+  const draft = /^[0-9a-f]{12}[.]part$/;
+  const prefix = `.${basename(path)}.`;
+  for (const name of await readdir(folder)) {
+    if (!name.startsWith(prefix) || !draft.test(name.slice(prefix.length))) continue;
+    const { mtimeMs } = await stat(join(folder, name));
+    if (Date.now() - mtimeMs > ABANDONED_AFTER_MS) await rm(join(folder, name), { force: true });
+  }
 }

@@ -1,7 +1,8 @@
 /** Brings what waits in the journal into the database: in order, in bounded batches, each event exactly once. */
 import type { Logger } from 'pino';
+import { type AcceptedEvent, dayOf } from '../../storage/write/accepted-event.ts';
 import type { Outcomes } from '../../storage/write/event-writer.ts';
-import { type AcceptedEvent, dayOf, MAX_BATCH_DAYS } from '../commit-buffer.ts';
+import { MAX_BATCH_DAYS } from '../commit-buffer.ts';
 import type { Journal, WaitingSegment } from './journal.ts';
 
 export interface ReplayOptions {

@@ -13,7 +13,7 @@
  */
 import { randomBytes } from 'node:crypto';
 import { crc32 } from 'node:zlib';
-import type { AcceptedEvent } from '../commit-buffer.ts';
+import type { AcceptedEvent } from '../../storage/write/accepted-event.ts';
 
 const MAGIC = Buffer.from('TDMKJNL1');
 const MARKER_BYTES = 8;

@@ -1,10 +1,11 @@
 /** One event of a batch: text → event, or the refusal that says what is wrong with it. */
 import { Ajv } from 'ajv';
 import type { FromSchema } from 'json-schema-to-ts';
+import type { TypeReference } from '../../apps/event-types.ts';
 import { Rejection } from '../../errors.ts';
+import { ownText } from '../../own-text.ts';
 import { parseEventTime } from '../event-time.ts';
-import { explain, payloadText, type TypeReference, typeReference } from './event-body.ts';
-import { ownText } from './fast-event-parser.ts';
+import { explain, payloadText, typeReference } from './event-body.ts';
 
 const EVENT_SCHEMA = {
   type: 'object',

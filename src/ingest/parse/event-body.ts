@@ -1,7 +1,7 @@
 /** The body of a create request: text → event, or the refusal that says what is wrong with it. */
 import { Ajv, type ErrorObject } from 'ajv';
 import type { FromSchema } from 'json-schema-to-ts';
-import { eventTypeNameProblem } from '../../apps/event-types.ts';
+import { eventTypeNameProblem, type TypeReference } from '../../apps/event-types.ts';
 import { Rejection } from '../../errors.ts';
 import { EventMembers, skipSpace } from './fast-event-parser.ts';
 import { memberSpan } from './payload-text.ts';
@@ -28,9 +28,6 @@ const isBody = new Ajv({ strict: true }).compile<FromSchema<typeof BODY_SCHEMA>>
 
 /** Deepest nesting of a payload; PostgreSQL's JSON parser is recursive and would refuse at some depth of its own. */
 const MAX_PAYLOAD_DEPTH = 1_000;
-
-/** An event's type as a producer names it. */
-export type TypeReference = { readonly typeId: string } | { readonly typeName: string };
 
 export interface EventBody {
   readonly loggingToken: string;

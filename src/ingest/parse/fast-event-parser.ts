@@ -117,11 +117,6 @@ export class EventMembers {
   }
 }
 
-/** A copy of a piece of a text: it may be kept without the whole of it. */
-export function ownText(piece: string): string {
-  return JSON.parse(JSON.stringify(piece));
-}
-
 /** The text of a string without escapes; null for null, undefined for anything else. */
 function plainText(text: string, start: number, end: number): string | null | undefined {
   if (text.charCodeAt(start) !== QUOTE) return text.startsWith('null', start) ? null : undefined;

@@ -1,13 +1,13 @@
-/** The live feeds of this process: who watches which app, for how long he may, and that he hears something now and then. */
+/** The live feeds of this process: which clients watch which app, for how long they may, and their heartbeats. */
 import type { Logger } from 'pino';
 import { Rejection } from '../../errors.ts';
 import type { AnswerStream, StreamAnswer } from '../../http/stream.ts';
 import type { Sql } from '../../storage/connect.ts';
-import { decodePosition } from '../../storage/feed-cursor.ts';
+import { decodeFeedCursor, type EventReader } from '../../storage/storage.ts';
 import { Follower, type Watcher } from './follower.ts';
 import * as messages from './messages.ts';
 
-/** Who wants to watch what. */
+/** A client and the app that it watches. */
 export interface Viewer {
   /** The session's digest. */
   readonly session: Buffer;
@@ -17,11 +17,12 @@ export interface Viewer {
 }
 
 export interface LiveFeedsOptions {
-  readonly sql: Sql;
-  /** For who may watch: apart from what they watch, so that nothing slow keeps a feed open whose access has ended. */
+  readonly events: EventReader;
+  /** For checks of access: apart from the reads, so that nothing slow keeps a feed open whose access has ended. */
   readonly accessSql: Sql;
   /** Of these sessions, those that are valid now. Asking is no use of them. */
   readonly validSessions: (digests: readonly Buffer[]) => Promise<ReadonlySet<string>>;
+  readonly most: FeedLimits;
   readonly log: Logger;
   /** Milliseconds since 1970. */
   readonly wall: () => number;
@@ -29,22 +30,18 @@ export interface LiveFeedsOptions {
   readonly monotonic: () => number;
 }
 
-/** Streams of one account, and of one process. */
-const MOST_PER_USER = 20;
-const MOST_STREAMS = 500;
+/** How many feeds may be open in this process at once. */
+export interface FeedLimits {
+  readonly all: number;
+  readonly ofApp: number;
+  readonly ofAccount: number;
+}
 
-/** How often access is asked for again, and heartbeats are looked at. */
+/** How often access is checked, and heartbeats are due. */
 const BEAT_MS = 800;
 const HEARTBEAT_MS = 15_000;
 
-const TOO_MANY_OF_USER = new Rejection(
-  'tooManyStreams',
-  `An account may have ${MOST_PER_USER} live feeds open; close one.`,
-  { retryAfterSeconds: 10 },
-);
-const TOO_MANY = new Rejection('unavailable', 'Too many live feeds are open; try again later.', {
-  retryAfterSeconds: 10,
-});
+const RETRY = { retryAfterSeconds: 10 } as const;
 
 interface OpenFeed extends Viewer {
   readonly stream: AnswerStream;
@@ -68,10 +65,9 @@ export class LiveFeeds {
    * @param lastEventId the id of the last message that the viewer has had; empty: begins now
    */
   open(viewer: Viewer, lastEventId: string): StreamAnswer | Rejection {
-    const ofUser = [...this.#feeds].filter(({ userId }) => userId === viewer.userId);
-    if (ofUser.length >= MOST_PER_USER) return TOO_MANY_OF_USER;
-    if (this.#feeds.size >= MOST_STREAMS) return TOO_MANY;
-    const from = lastEventId === '' ? 'fresh' : (decodePosition(lastEventId) ?? 'anew');
+    const refusal = this.#refusal(viewer);
+    if (refusal !== null) return refusal;
+    const from = lastEventId === '' ? 'fresh' : (decodeFeedCursor(lastEventId) ?? 'anew');
     return {
       status: 200,
       contentType: 'text/event-stream',
@@ -82,8 +78,48 @@ export class LiveFeeds {
     };
   }
 
+  /** Why one more feed can not be opened; null where it can. */
+  #refusal({ userId, appId }: Viewer): Rejection | null {
+    const { all, ofApp, ofAccount } = this.#options.most;
+    if (this.#count((feed) => feed.userId === userId) >= ofAccount) {
+      const details = `An account may have ${ofAccount} live feeds open (MAX_LIVE_FEEDS_PER_ACCOUNT); close one.`;
+      return new Rejection('tooManyStreams', details, RETRY);
+    }
+    if (this.#count((feed) => feed.appId === appId) >= ofApp) {
+      const details = `An app may have ${ofApp} live feeds open (MAX_LIVE_FEEDS_PER_APP); close one.`;
+      return new Rejection('tooManyStreams', details, RETRY);
+    }
+    if (this.#feeds.size < all || this.#surplus(userId) !== null) return null;
+    const details = `The server has ${all} live feeds open (MAX_LIVE_FEEDS); try again later.`;
+    return new Rejection('unavailable', details, RETRY);
+  }
+
+  #count(isCounted: (feed: OpenFeed) => boolean): number {
+    let count = 0;
+    for (const feed of this.#feeds) if (isCounted(feed)) count += 1;
+    return count;
+  }
+
+  /** The oldest feed of the account with the most, where that has more than the account would have with one more. */
+  #surplus(userId: number): OpenFeed | null {
+    const ofAccount = new Map<number, OpenFeed[]>();
+    for (const feed of this.#feeds) {
+      const feeds = ofAccount.get(feed.userId);
+      if (feeds === undefined) ofAccount.set(feed.userId, [feed]);
+      else feeds.push(feed);
+    }
+    const most = [...ofAccount.values()].reduce((a, b) => (b.length > a.length ? b : a), []);
+    return most.length > (ofAccount.get(userId)?.length ?? 0) + 1 ? (most[0] ?? null) : null;
+  }
+
   #start(viewer: Viewer, from: Watcher['from'], stream: AnswerStream): void {
-    const { monotonic } = this.#options;
+    const { monotonic, most } = this.#options;
+    // Others may have been opened since it was admitted; its client comes again, and is told why then.
+    if (this.#refusal(viewer) !== null) {
+      stream.end();
+      return;
+    }
+    if (this.#feeds.size >= most.all) this.#surplus(viewer.userId)?.stream.end();
     const feed: OpenFeed = { ...viewer, stream, sentAt: monotonic() };
     const watcher: Watcher = { from, send: (message) => this.#send(feed, message) };
     const follower = this.#followerOf(viewer.appId);
@@ -104,8 +140,8 @@ export class LiveFeeds {
   #followerOf(appId: number): Follower {
     const known = this.#followers.get(appId);
     if (known !== undefined) return known;
-    const { sql, log, wall, monotonic } = this.#options;
-    const follower = new Follower({ sql, appId, now: wall, monotonic, log });
+    const { events, log, wall, monotonic } = this.#options;
+    const follower = new Follower({ events, appId, now: wall, monotonic, log });
     this.#followers.set(appId, follower);
     return follower;
   }

@@ -1,7 +1,7 @@
-/** Makes the profiles of days that are over (sql/0004): what charts over long ranges are read from. */
+/** Makes the profiles of days that are over (sql/0004), from which charts of long intervals are read. */
 import type { Sql } from '../connect.ts';
+import { DAY_MS } from './levels.ts';
 
-const DAY_MS = 86_400_000;
 /** A day is profiled this long after its end: until then a late commit would have it made again. */
 const SETTLE_MS = 600_000;
 const MOST_DAYS = 5_000;
@@ -30,8 +30,8 @@ export async function unprofiledDays(sql: Sql, now: number): Promise<AppDay[]> {
 }
 
 /**
- * Makes the profiles of one day from its quarter-hours. No fold works meanwhile (and on TimescaleDB nothing takes a
- * mark off a day): one that adds to the day comes before and is in them, or after and strikes the day off again.
+ * Makes the profiles of one day from its quarter-hours. The lock keeps out folds (and on TimescaleDB whatever removes the
+ * mark of a day): one that adds to the day is done before and is in the profiles, or comes after and discards them.
  */
 export async function profileDay(sql: Sql, { appId, day }: AppDay): Promise<void> {
   await sql.begin('isolation level read committed', async (tx) => {
@@ -56,10 +56,10 @@ export async function profileDay(sql: Sql, { appId, day }: AppDay): Promise<void
   });
 }
 
-/** Of each second, how much may go into profiles of days: nothing else is maintained meanwhile. */
+/** How much of each second may go into profiles: no other maintenance runs meanwhile. */
 const PROFILE_MS = 100;
 
-/** Makes profiles in small pieces. */
+/** Makes profiles, a bounded number at a time. */
 export class DayProfiler {
   readonly #sql: Sql;
   readonly #now: () => number;
@@ -76,6 +76,7 @@ export class DayProfiler {
     this.#unprofiled = await unprofiledDays(this.#sql, this.#now());
   }
 
+  /** Makes profiles of days that the last look has found. */
   async profileSome(): Promise<void> {
     const until = this.#now() + PROFILE_MS;
     for (let day = this.#unprofiled.shift(); day !== undefined; day = this.#unprofiled.shift()) {

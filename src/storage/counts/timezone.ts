@@ -1,5 +1,6 @@
 /** Time zones: their offsets from UTC and when those change, from the same IANA data that browsers show times with. */
 import { LRUCache } from 'lru-cache';
+import { DAY_MS, MINUTE_MS, QUARTER_HOUR_MS } from './levels.ts';
 
 /** From an instant on (milliseconds since 1970, inclusive), how far the local time is ahead of UTC, in milliseconds. */
 export interface OffsetChange {
@@ -7,17 +8,14 @@ export interface OffsetChange {
   readonly offset: number;
 }
 
-const WEEK_MS = 7 * 86_400_000;
-const MINUTE_MS = 60_000;
-/** Every zone's offset has been a multiple of it since 1972; stranger ones of before are rounded to it. */
-const QUARTER_HOUR_MS = 900_000;
+const WEEK_MS = 7 * DAY_MS;
 const LONGEST_NAME = 64;
 
 const formats = new LRUCache<string, Intl.DateTimeFormat>({ max: 600 });
-/** Zone and year → the offset at its beginning, and its changes. */
+/** Zone and year → the offset at its start, and its changes. */
 const years = new LRUCache<string, readonly OffsetChange[]>({ max: 20_000 });
 
-/** Whether this is the name of a zone that we know. */
+/** Whether this is the name of a known zone. */
 export function isTimezone(name: string): boolean {
   if (name.length > LONGEST_NAME || !/^[A-Za-z][A-Za-z0-9_+\-/]*$/.test(name)) return false;
   try {
@@ -61,7 +59,7 @@ function changesOfYear(zone: string, year: number): readonly OffsetChange[] {
   return changes;
 }
 
-/** Looks once a week, and between two looks that differ for the minute of the change. */
+/** Samples once a week, and searches between two samples that differ for the minute of the change. */
 function findChanges(zone: string, from: number, until: number): OffsetChange[] {
   const changes: OffsetChange[] = [{ at: from, offset: readOffset(zone, from) }];
   let before = from;
@@ -84,6 +82,7 @@ function findChanges(zone: string, from: number, until: number): OffsetChange[] 
   return changes;
 }
 
+/** Since 1972 every zone's offset is a multiple of a quarter-hour; older ones are rounded to it. */
 function readOffset(zone: string, instant: number): number {
   const name = formatOf(zone)
     .formatToParts(instant)

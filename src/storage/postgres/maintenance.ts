@@ -1,83 +1,73 @@
 /**
- * What PostgreSQL needs done from time to time: pending counts folded, partitions made ahead, retention applied.
- * Everything here may run in several processes at once and be cut off at any point.
+ * Maintenance of PostgreSQL: pending deltas are folded into the counts, partitions made ahead, retention applied.
+ * Everything here may run in several processes at once and be interrupted at any point.
  */
-import { postgresRemoval } from '../app-removal.ts';
 import { errorCode, type Sql, type Transaction } from '../connect.ts';
 import { DayProfiler } from '../counts/day-profiles.ts';
+import { countsOf, DAY_MS, finerThan, LEVELS, type Level, MINUTES } from '../counts/levels.ts';
 import { removeDeletedApps } from '../deleted-apps.ts';
 import { removeExpiredKeys } from '../expired-keys.ts';
-import type { Upkeep } from '../maintenance/loop.ts';
-
-const DAY_MS = 86_400_000;
+import { type MaintenanceTasks, REMOVE_APPS_MS } from '../maintenance/loop.ts';
+import { moveBoundary, utcDay } from '../retention.ts';
+import { removal } from './app-removal.ts';
 
 /**
- * Longest wait for a lock that keeps others waiting meanwhile: dropping a partition asks for all of `events`, and from
- * then on every reader and writer queues behind it.
+ * Longest wait for a lock that makes others wait meanwhile: dropping a partition locks all of `events`, and every reader
+ * and writer queues after the request.
  */
 const LOCK_TIMEOUT_MS = 200;
 const LOCK_NOT_AVAILABLE = '55P03';
 
+/** Adds counts to a table of counts, in the order of its keys. */
+const addTo = (table: string, counts: string): string => `
+      INSERT INTO ${table} AS known (app_id, type_id, bucket, count)
+      ${counts} ORDER BY 1, 2, 3
+      ON CONFLICT (app_id, type_id, bucket) DO UPDATE SET count = known.count + excluded.count`;
+
+/** The new counts of a level, from those of the finer one. */
+const newCounts = (level: Level): string =>
+  finerThan(level) === null
+    ? `SELECT app_id, CASE WHEN grouping(type_id) = 1 THEN 0 ELSE type_id END AS type_id, bucket,
+              sum(count)::bigint AS count
+         FROM folded
+        GROUP BY GROUPING SETS ((app_id, type_id, bucket), (app_id, bucket))`
+    : `SELECT app_id, type_id, date_bin('${level.ms} ms', bucket, 'epoch') AS bucket, sum(count)::bigint AS count
+         FROM new_${finerThan(level)?.name} GROUP BY 1, 2, 3`;
+
+const FOLD = `
+    WITH folded AS (
+      DELETE FROM count_deltas
+       WHERE (SELECT pg_try_advisory_xact_lock(hashtext('tidemark counts')))
+      RETURNING app_id, type_id, bucket, count
+    ),
+    ${LEVELS.map((level) => `new_${level.name} AS (${newCounts(level)})`).join(',\n    ')},
+    ${LEVELS.map(({ name }) => `into_${name} AS (${addTo(countsOf(name), `SELECT * FROM new_${name}`)})`).join(',\n    ')},
+    into_month AS (${addTo(
+      'month_counts',
+      `SELECT app_id, type_id, date_trunc('month', bucket, 'UTC'), sum(count)::bigint FROM new_day GROUP BY 1, 2, 3`,
+    )}),
+    discarded AS (
+      DELETE FROM profiled_days USING new_day
+       WHERE new_day.type_id = 0 AND profiled_days.app_id = new_day.app_id AND profiled_days.day = new_day.bucket
+    )
+    SELECT count(*)::float8 AS folded FROM folded`;
+
 /**
- * Moves all pending deltas into the counts per minute, quarter-hour, hour, day and month, for each type and for all
- * (type 0), and strikes off the profiles of the days that they belong to.
+ * Moves all pending deltas into the counts of every level and of months, for each type and for all together, and discards
+ * the profiles of the days that they belong to.
  *
  * One statement, so that every snapshot sees a delta either pending or folded. One fold at a time: another would only
  * wait for the same rows, so a process that does not get the lock folds nothing. Keys are written in their order.
  * @returns the number of deltas folded
  */
 export async function foldCounts(sql: Sql): Promise<number> {
-  const [result] = await sql<{ folded: number }[]>`
-    WITH folded AS (
-      DELETE FROM count_deltas
-       WHERE (SELECT pg_try_advisory_xact_lock(hashtext('tidemark counts')))
-      RETURNING app_id, type_id, bucket, count
-    ), minutes AS (
-      SELECT app_id, CASE WHEN grouping(type_id) = 1 THEN 0 ELSE type_id END AS type_id, bucket,
-             sum(count)::bigint AS count
-        FROM folded
-       GROUP BY GROUPING SETS ((app_id, type_id, bucket), (app_id, bucket))
-    ), quarter_hours AS (
-      SELECT app_id, type_id, date_bin('15 minutes', bucket, 'epoch') AS bucket, sum(count)::bigint AS count
-        FROM minutes GROUP BY 1, 2, 3
-    ), hours AS (
-      SELECT app_id, type_id, date_bin('1 hour', bucket, 'epoch') AS bucket, sum(count)::bigint AS count
-        FROM quarter_hours GROUP BY 1, 2, 3
-    ), days AS (
-      SELECT app_id, type_id, date_bin('1 day', bucket, 'epoch') AS bucket, sum(count)::bigint AS count
-        FROM hours GROUP BY 1, 2, 3
-    ), into_minutes AS (
-      INSERT INTO minute_counts AS known (app_id, type_id, bucket, count)
-      SELECT app_id, type_id, bucket, count FROM minutes ORDER BY 1, 2, 3
-      ON CONFLICT (app_id, type_id, bucket) DO UPDATE SET count = known.count + excluded.count
-    ), into_quarter_hours AS (
-      INSERT INTO quarter_hour_counts AS known (app_id, type_id, bucket, count)
-      SELECT app_id, type_id, bucket, count FROM quarter_hours ORDER BY 1, 2, 3
-      ON CONFLICT (app_id, type_id, bucket) DO UPDATE SET count = known.count + excluded.count
-    ), into_hours AS (
-      INSERT INTO hour_counts AS known (app_id, type_id, bucket, count)
-      SELECT app_id, type_id, bucket, count FROM hours ORDER BY 1, 2, 3
-      ON CONFLICT (app_id, type_id, bucket) DO UPDATE SET count = known.count + excluded.count
-    ), into_days AS (
-      INSERT INTO day_counts AS known (app_id, type_id, bucket, count)
-      SELECT app_id, type_id, bucket, count FROM days ORDER BY 1, 2, 3
-      ON CONFLICT (app_id, type_id, bucket) DO UPDATE SET count = known.count + excluded.count
-    ), into_months AS (
-      INSERT INTO month_counts AS known (app_id, type_id, bucket, count)
-      SELECT app_id, type_id, date_trunc('month', bucket, 'UTC'), sum(count)::bigint
-        FROM days GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
-      ON CONFLICT (app_id, type_id, bucket) DO UPDATE SET count = known.count + excluded.count
-    ), struck_off AS (
-      DELETE FROM profiled_days USING days
-       WHERE days.type_id = 0 AND profiled_days.app_id = days.app_id AND profiled_days.day = days.bucket
-    )
-    SELECT count(*)::float8 AS folded FROM folded`;
+  const [result] = await sql.unsafe<{ folded: number }[]>(FOLD);
   return result?.folded ?? 0;
 }
 
 /**
- * Makes the partitions of every UTC day that the time from `from` to `to` touches (inclusive, in milliseconds since
- * 1970), a day per transaction. Readers and writers go on meanwhile.
+ * Makes the partitions of every UTC day from that of `from` to that of `to` (inclusive, in milliseconds since 1970), one
+ * transaction for each. Readers and writers continue meanwhile.
  */
 export async function ensurePartitions(sql: Sql, from: number, to: number): Promise<void> {
   const missing = await sql<{ day: string }[]>`
@@ -91,14 +81,14 @@ export async function ensurePartitions(sql: Sql, from: number, to: number): Prom
 export interface RetentionResult {
   /** Names of the partitions that are gone since this call. */
   readonly dropped: readonly string[];
-  /** Names of those that may still be read, or whose lock was not free; the next call tries them again. */
+  /** Names of those that may still be read, or whose lock was not free; the next call retries them. */
   readonly postponed: readonly string[];
 }
 
 /**
- * Makes events older than `days` days unreadable, whole UTC days at a time, and removes what an earlier call had made
- * unreadable: by then nobody reads it in an older snapshot. Counts by the quarter-hour and coarser stay.
- * @param options.days 0 keeps what is readable now; the boundary never moves back
+ * Moves the retention boundary, and removes what an earlier call has made unreadable: by then no older snapshot reads it.
+ * Counts by quarter-hour and coarser stay.
+ * @param options.days RETENTION_DAYS; 0 keeps what can be read now
  * @param options.now  milliseconds since 1970
  */
 export async function applyRetention(
@@ -107,37 +97,17 @@ export async function applyRetention(
 ): Promise<RetentionResult> {
   const boundary = await moveBoundary(sql, options);
   await sql.begin(async (tx) => {
-    // Not while a fold adds to the same minutes: each could wait for the other.
+    // Not while a fold adds to the same minutes: the two could deadlock.
     await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark counts'))`;
-    await tx`DELETE FROM minute_counts WHERE bucket < ${boundary}::text::timestamptz`;
+    await tx`DELETE FROM ${tx(countsOf(MINUTES.name))} WHERE bucket < ${boundary}::text::timestamptz`;
   });
   const dropped: string[] = [];
   const postponed: string[] = [];
   for (const partition of await partitionsBefore(sql, boundary)) {
-    const free = (await isReadByNobody(sql)) && (await dropPartition(sql, partition));
+    const free = (await hasNoOlderSnapshot(sql)) && (await dropPartition(sql, partition));
     (free ? dropped : postponed).push(partition);
   }
   return { dropped, postponed };
-}
-
-/**
- * Moves the boundary, behind which nothing is readable, forward where it is due.
- * @returns the boundary as it was before, as PostgreSQL writes it
- */
-export async function moveBoundary(sql: Sql, { days, now }: { days: number; now: number }): Promise<string> {
-  const due = utcDay(days === 0 ? 0 : now - days * DAY_MS);
-  return await sql.begin(async (tx) => {
-    const [before] = await tx<
-      { boundary: string }[]
-    >`SELECT readable_from::text AS boundary FROM retention FOR UPDATE`;
-    if (before === undefined) throw new Error('The table retention has lost its row.');
-    if (days > 0) {
-      await tx`
-        UPDATE retention SET readable_from = ${due}::date::timestamp AT TIME ZONE 'UTC'
-         WHERE readable_from < ${due}::date::timestamp AT TIME ZONE 'UTC'`;
-    }
-    return before.boundary;
-  });
 }
 
 /** Partitions of `events` that end at or before the boundary, oldest first. Their names say their day. */
@@ -153,10 +123,10 @@ async function partitionsBefore(sql: Sql, boundary: string): Promise<string[]> {
 }
 
 /**
- * Whether every snapshot in use is younger than the boundary. Another process may have moved it a moment ago, and a
- * reader that has counted a partition's rows before must still find them.
+ * Whether every snapshot in use is newer than the boundary. Another process may have moved it a moment ago, and a reader
+ * that has counted a partition's rows before that must still find them.
  */
-async function isReadByNobody(sql: Sql): Promise<boolean> {
+async function hasNoOlderSnapshot(sql: Sql): Promise<boolean> {
   const [older] = await sql`
     SELECT FROM pg_stat_activity, retention
      WHERE datname = current_database() AND age(backend_xmin) >= age(retention.xmin)
@@ -179,25 +149,22 @@ async function dropPartition(sql: Sql, partition: string): Promise<boolean> {
   }
 }
 
-function utcDay(ms: number): string {
-  return new Date(ms).toISOString().slice(0, 10);
-}
-
-/** Partitions are made for yesterday, for a clock that was ahead, and a week ahead, for a service that is down then. */
+/** Partitions are made for yesterday, in case the clock was ahead, and for a week ahead, in case the service is down then. */
 const DAYS_BEHIND = 1;
 const DAYS_AHEAD = 7;
 
-/** Of each ten minutes, how much may go into removing deleted apps. */
-export const REMOVE_MS = 5_000;
-/** Folded deltas after which their dead rows are vacuumed away. */
+/** Folded deltas after which their dead rows are vacuumed. */
 const VACUUM_AFTER_DELTAS = 2_000;
 
 /**
- * The upkeep of PostgreSQL alone. Pending deltas cost every read a little: a second's worth at full load is some 25,000
- * rows, 2 ms of a read.
+ * The maintenance tasks of PostgreSQL. Pending deltas cost every read a little: a second's worth at full load is some
+ * 25,000 rows, 2 ms of a read.
  * @param sql a pool of its own: a fold must not wait for reads
  */
-export function postgresMaintenance(sql: Sql, options: { retentionDays: number; now: () => number }): Upkeep {
+export function postgresMaintenance(
+  sql: Sql,
+  options: { retentionDays: number; now: () => number },
+): MaintenanceTasks {
   const { retentionDays, now } = options;
   let foldedSinceVacuum = 0;
   const profiler = new DayProfiler(sql, now);
@@ -216,7 +183,7 @@ export function postgresMaintenance(sql: Sql, options: { retentionDays: number; 
     everyTenMinutes: async () => {
       await prepare();
       await profiler.look();
-      await removeDeletedApps(sql, postgresRemoval, now, now() + REMOVE_MS);
+      await removeDeletedApps(sql, removal, now, now() + REMOVE_APPS_MS);
       return (await applyRetention(sql, { days: retentionDays, now: now() })).dropped;
     },
   };

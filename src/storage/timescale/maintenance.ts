@@ -1,26 +1,26 @@
-/** What TimescaleDB needs done while the service runs: marked buckets refreshed, days profiled, retention applied. */
-import type { Config } from '../../config.ts';
-import { timescaleRemoval } from '../app-removal.ts';
+/** Maintenance of TimescaleDB: marked buckets are refreshed, days profiled, retention applied. */
 import type { Sql } from '../connect.ts';
 import { DayProfiler } from '../counts/day-profiles.ts';
+import { LEVELS, MINUTES } from '../counts/levels.ts';
 import { removeDeletedApps } from '../deleted-apps.ts';
 import { removeExpiredKeys } from '../expired-keys.ts';
-import type { Upkeep } from '../maintenance/loop.ts';
-import { moveBoundary, REMOVE_MS } from '../postgres/maintenance.ts';
-import { applyPolicies, LEVELS } from './policies.ts';
+import { type MaintenanceTasks, REMOVE_APPS_MS } from '../maintenance/loop.ts';
+import { moveBoundary, readBoundary } from '../retention.ts';
+import type { StorageSettings } from '../storage-engine.ts';
+import { removal } from './app-removal.ts';
+import { aggregatesOf, applyPolicies, RETAINED } from './policies.ts';
 
-const MINUTE_MS = 60_000;
-
-/** A bucket is refreshed this long after its end: until then nearly every batch would mark it again. */
+/** A bucket is refreshed this long after its end: until then nearly every commit would mark it again. */
 const SETTLE_MS = 20_000;
 
-/** Buckets that lie no further apart than this many are refreshed in one call, which costs some 20 ms by itself. */
+/** Buckets that are at most this many buckets apart are refreshed in one call, as a call by itself costs some 20 ms. */
 const JOINED_BUCKETS = 60;
 /**
- * Where that leaves more calls than this, as after an import, buckets that lie further apart are joined too. Minutes are
- * refreshed whole, so a few windows keep what lies between them out; above them the log of invalidations does that.
+ * Where that leaves more calls than this, as after an import, buckets further apart are joined too. A refresh of minutes
+ * computes all of its interval, so several intervals leave out what is between them; above minutes the log of
+ * invalidations does that.
  */
-const MOST_WINDOWS = { minutes: 30, coarser: 4 } as const;
+const MOST_REFRESHES = { minutes: 30, coarser: 4 } as const;
 
 interface Mark {
   readonly id: string;
@@ -29,8 +29,8 @@ interface Mark {
 }
 
 /**
- * Every batch marks its minute; of the marks of one minute one is enough. One statement, so that in no snapshot a
- * minute is without its mark.
+ * Every commit marks its minutes; one mark of each is enough. One statement, so that no snapshot finds a stale minute
+ * without its mark.
  */
 export async function mergeMarks(sql: Sql): Promise<void> {
   await sql`
@@ -38,7 +38,7 @@ export async function mergeMarks(sql: Sql): Promise<void> {
     INSERT INTO stale_buckets (level, bucket) SELECT DISTINCT 0, bucket FROM merged`;
 }
 
-/** Marks after which what they leave behind in their table is given back: every reader would look through it. */
+/** Marks whose dead rows are vacuumed away: every reader would scan them. */
 const VACUUM_AFTER_MARKS = 2_000;
 
 /**
@@ -51,28 +51,29 @@ const VACUUM_AFTER_MARKS = 2_000;
 export async function refreshStale(sql: Sql, now: number): Promise<void> {
   const inBatches = await refreshesInBatches(sql);
   let lifted = 0;
-  for (const [level, { ms, aggregates }] of LEVELS.entries()) {
+  for (const [number, level] of LEVELS.entries()) {
+    const { ms } = level;
     const marks = await sql<Mark[]>`
       SELECT id::text, (extract(epoch FROM bucket) * 1000)::float8 AS bucket
         FROM stale_buckets
-       WHERE level = ${level} AND bucket <= ${new Date(now - SETTLE_MS - ms)}
+       WHERE level = ${number} AND bucket <= ${new Date(now - SETTLE_MS - ms)}
        ORDER BY stale_buckets.bucket`;
     if (marks.length === 0) continue;
-    // Behind the retention's boundary the finer counts are gone: a refresh would delete the coarser ones there.
-    const readableFrom = await readBoundary(sql);
-    const readable = marks.filter((mark) => mark.bucket >= readableFrom);
-    const most = level === 0 ? MOST_WINDOWS.minutes : MOST_WINDOWS.coarser;
-    for (const window of windowsOf(readable, ms, most)) {
-      for (const aggregate of aggregates) {
+    // Before the retention boundary the finer counts are gone: a refresh would delete the coarser ones there.
+    const boundary = await readBoundary(sql);
+    const readable = marks.filter((mark) => mark.bucket >= boundary);
+    const most = level === MINUTES ? MOST_REFRESHES.minutes : MOST_REFRESHES.coarser;
+    for (const interval of intervalsOf(readable, ms, most)) {
+      for (const aggregate of aggregatesOf(level)) {
         // COPY into a hypertable with a trigger that has a transition table logs no invalidation (seen in 2.29.2), so what
-        // is read from rows is refreshed whatever the log says. Between aggregates the log is complete.
+        // is computed from rows is refreshed whatever the log says. Between aggregates the log is complete.
         await sql`
-          CALL refresh_continuous_aggregate(${aggregate}, ${window.from}::timestamptz, ${window.until}::timestamptz,
-                                            force => ${level === 0}
+          CALL refresh_continuous_aggregate(${aggregate}, ${interval.from}::timestamptz, ${interval.until}::timestamptz,
+                                            force => ${level === MINUTES}
                                             ${inBatches ? sql`, options => '{"buckets_per_batch": 0}'` : sql``})`;
       }
     }
-    await liftMarks(sql, level, marks);
+    await liftMarks(sql, number, marks);
     lifted += marks.length;
   }
   if (lifted >= VACUUM_AFTER_MARKS) await sql`VACUUM (TRUNCATE true) stale_buckets`;
@@ -88,40 +89,34 @@ async function refreshesInBatches(sql: Sql): Promise<boolean> {
   return refresh?.hasOptions === true;
 }
 
-async function readBoundary(sql: Sql): Promise<number> {
-  const [row] = await sql<{ boundary: number }[]>`
-    SELECT (extract(epoch FROM greatest(readable_from, '1970-01-01Z')) * 1000)::float8 AS boundary FROM retention`;
-  return row?.boundary ?? 0;
-}
-
-interface Window {
+interface RefreshInterval {
   readonly from: Date;
   /** Not included. */
   readonly until: Date;
 }
 
-/** Windows of whole buckets that hold all marks: one for marks that are near each other. */
-function windowsOf(
+/** Intervals of whole buckets that hold all marks: one for marks that are near each other. */
+function intervalsOf(
   marks: readonly Mark[],
   ms: number,
   most: number,
   joined: number = JOINED_BUCKETS,
-): readonly Window[] {
-  const windows: { from: number; until: number }[] = [];
+): readonly RefreshInterval[] {
+  const intervals: { from: number; until: number }[] = [];
   for (const { bucket } of marks) {
-    const last = windows.at(-1);
+    const last = intervals.at(-1);
     if (last !== undefined && bucket - last.until <= joined * ms)
       last.until = Math.max(last.until, bucket + ms);
-    else windows.push({ from: bucket, until: bucket + ms });
+    else intervals.push({ from: bucket, until: bucket + ms });
   }
-  if (windows.length > most) return windowsOf(marks, ms, most, joined * 4);
-  return windows.map(({ from, until }) => ({ from: new Date(from), until: new Date(until) }));
+  if (intervals.length > most) return intervalsOf(marks, ms, most, joined * 4);
+  return intervals.map(({ from, until }) => ({ from: new Date(from), until: new Date(until) }));
 }
 
 /**
- * Moves marks one level up. From the days they go for good: what is made of those days (sql/0005) follows in the same
- * transaction. A profile that is being made meanwhile is waited for, or it would be of counts from before the refresh
- * and not be struck off.
+ * Moves marks one level up. Those of days are removed: what is computed from those days (sql/0005) follows in the same
+ * transaction. It waits for a profile that is being made, which otherwise would hold the counts from before the refresh
+ * and not be discarded.
  */
 async function liftMarks(sql: Sql, level: number, marks: readonly Mark[]): Promise<void> {
   const ids = marks.map((mark) => mark.id);
@@ -130,7 +125,7 @@ async function liftMarks(sql: Sql, level: number, marks: readonly Mark[]): Promi
     await sql`
       WITH refreshed AS (DELETE FROM stale_buckets WHERE id = ANY(${ids}::bigint[]) RETURNING bucket)
       INSERT INTO stale_buckets (level, bucket)
-      SELECT DISTINCT ${level + 1}::smallint, date_bin(${`${above.ms / MINUTE_MS} minutes`}::interval, bucket, 'epoch')
+      SELECT DISTINCT ${level + 1}::smallint, date_bin(${`${above.ms} ms`}::interval, bucket, 'epoch')
         FROM refreshed`;
     return;
   }
@@ -152,6 +147,21 @@ async function liftMarks(sql: Sql, level: number, marks: readonly Mark[]): Promi
 }
 
 /**
+ * Brings what is committed into the counts, when no other process does.
+ * @param sql a pool of one connection, so that the lock is held by the session that works
+ * @param now milliseconds since 1970
+ */
+export async function settleCounts(sql: Sql, now: number): Promise<void> {
+  await sql`SELECT pg_advisory_lock(hashtext('tidemark upkeep'))`;
+  try {
+    await mergeMarks(sql);
+    await refreshStale(sql, now);
+  } finally {
+    await sql`SELECT pg_advisory_unlock(hashtext('tidemark upkeep'))`;
+  }
+}
+
+/**
  * Drops the chunks of rows and minutes that end at or before the boundary, which has moved there some time ago.
  * @param boundary as PostgreSQL writes it
  * @returns the names of the chunks that are gone
@@ -159,7 +169,7 @@ async function liftMarks(sql: Sql, level: number, marks: readonly Mark[]): Promi
 export async function dropChunksBefore(sql: Sql, boundary: string): Promise<readonly string[]> {
   const dropped: string[] = [];
   if (boundary === '-infinity') return dropped;
-  for (const relation of ['events', 'minute_counts', 'app_minute_counts']) {
+  for (const relation of RETAINED) {
     const chunks = await sql<{ name: string }[]>`
       SELECT drop_chunks(${relation}::regclass, older_than => ${boundary}::text::timestamptz)::text AS name`;
     dropped.push(...chunks.map((chunk) => chunk.name));
@@ -167,43 +177,43 @@ export async function dropChunksBefore(sql: Sql, boundary: string): Promise<read
   return dropped;
 }
 
-/** Refreshing every second would cost more than it saves: what is marked meanwhile is counted from its rows. */
+/** Refreshing every second would cost more than it saves: what is marked meanwhile is counted from rows. */
 const REFRESH_EVERY_MS = 5_000;
 
 /**
- * The upkeep of TimescaleDB.
- * @param sql a pool of one connection, so that the lock that lets one process work at a time is held by what works
+ * The maintenance tasks of TimescaleDB.
+ * @param sql a pool of one connection, so that locks are held by the session that works
  */
 export function timescaleMaintenance(
   sql: Sql,
-  config: Pick<Config, 'CHUNK_HOURS' | 'COMPRESS_AFTER_DAYS' | 'RETENTION_DAYS'>,
+  settings: StorageSettings,
   now: () => number,
-): Upkeep {
+): MaintenanceTasks {
   let refreshedAt = Number.NEGATIVE_INFINITY;
   const profiler = new DayProfiler(sql, now);
   return {
-    prepare: () => applyPolicies(sql, config),
+    prepare: () => applyPolicies(sql, settings),
     everySecond: async () => {
       await mergeMarks(sql);
       await removeExpiredKeys(sql, now());
       await profiler.profileSome();
       if (Math.abs(now() - refreshedAt) < REFRESH_EVERY_MS) return;
-      await inTurn(sql, async () => {
+      await ifAlone(sql, async () => {
         await refreshStale(sql, now());
         refreshedAt = now();
       });
     },
     everyTenMinutes: async () => {
       await profiler.look();
-      await inTurn(sql, () => removeDeletedApps(sql, timescaleRemoval, now, now() + REMOVE_MS));
-      const boundary = await moveBoundary(sql, { days: config.RETENTION_DAYS, now: now() });
+      await ifAlone(sql, () => removeDeletedApps(sql, removal, now, now() + REMOVE_APPS_MS));
+      const boundary = await moveBoundary(sql, { days: settings.RETENTION_DAYS, now: now() });
       return await dropChunksBefore(sql, boundary);
     },
   };
 }
 
-/** Works while no other process refreshes or removes; else not at all. */
-async function inTurn(sql: Sql, work: () => Promise<unknown>): Promise<void> {
+/** Works if no other process refreshes or removes now. */
+async function ifAlone(sql: Sql, work: () => Promise<unknown>): Promise<void> {
   const [lock] = await sql<
     { held: boolean }[]
   >`SELECT pg_try_advisory_lock(hashtext('tidemark upkeep')) AS held`;

@@ -1,52 +1,47 @@
 /** TimescaleDB's own policies, which follow the settings. */
-import type { Config } from '../../config.ts';
 import type { Sql, Transaction } from '../connect.ts';
+import { countsOf, DAY_MS, HOUR_MS, LEVELS, type Level, MINUTE_MS, MINUTES } from '../counts/levels.ts';
+import type { StorageSettings } from '../storage-engine.ts';
 
-const MINUTE_MS = 60_000;
-const HOUR_MS = 60 * MINUTE_MS;
-const DAY_MS = 24 * HOUR_MS;
+/** The continuous aggregates of a level: by type, and of all types of an app together. */
+export function aggregatesOf({ name }: Level): readonly string[] {
+  return [countsOf(name), `app_${countsOf(name)}`];
+}
 
-/** The levels of the counts, finest first: the width of their buckets, and the continuous aggregates that hold them. */
-export const LEVELS = [
-  { ms: MINUTE_MS, aggregates: ['minute_counts', 'app_minute_counts'] },
-  { ms: 15 * MINUTE_MS, aggregates: ['quarter_hour_counts', 'app_quarter_hour_counts'] },
-  { ms: HOUR_MS, aggregates: ['hour_counts', 'app_hour_counts'] },
-  { ms: DAY_MS, aggregates: ['day_counts', 'app_day_counts'] },
-] as const;
+/** What retention removes rows and minutes from. */
+export const RETAINED = ['events', ...aggregatesOf(MINUTES)];
 
 /**
- * Sets the policies as the settings say; called at every start, so that a changed setting counts from then on.
+ * Sets the policies; called at every start, so that a changed setting takes effect.
  *
- * Our own refreshing needs no policies: those of the aggregates are the net below it, for the time in which no service
- * runs and for whoever queries the aggregates by themselves.
+ * The service refreshes by itself and needs no policies: those of the aggregates are a safety net for the time in which no
+ * service runs, and for other programs that query the aggregates.
  */
-export async function applyPolicies(
-  sql: Sql,
-  config: Pick<Config, 'CHUNK_HOURS' | 'COMPRESS_AFTER_DAYS' | 'RETENTION_DAYS'>,
-): Promise<void> {
+export async function applyPolicies(sql: Sql, config: StorageSettings): Promise<void> {
   // One process at a time: TimescaleDB refuses the second of two such changes ("tuple concurrently updated").
   await sql.begin('isolation level read committed', async (tx) => {
     await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark policies'))`;
     await tx`SELECT set_chunk_time_interval('events', ${`${config.CHUNK_HOURS} hours`}::interval)`;
     await setBatchSize(tx);
     await setColumnstorePolicy(tx, config.COMPRESS_AFTER_DAYS);
-    for (const relation of ['events', 'minute_counts', 'app_minute_counts']) {
-      // A day more than the boundary: it has moved before anything behind it is dropped.
+    for (const relation of RETAINED) {
+      // A day later than the boundary, which moves before anything is dropped.
       await setRetentionPolicy(tx, relation, config.RETENTION_DAYS === 0 ? 0 : config.RETENTION_DAYS + 1);
     }
-    for (const { ms, aggregates } of LEVELS) {
-      for (const aggregate of aggregates) await setRefreshPolicy(tx, aggregate, ms, config.RETENTION_DAYS);
+    for (const level of LEVELS) {
+      for (const aggregate of aggregatesOf(level))
+        await setRefreshPolicy(tx, aggregate, level.ms, config.RETENTION_DAYS);
     }
   });
 }
 
 /**
- * Rows of a batch in the columnstore, in place of a thousand. To show one event its whole batch is opened up, 0.2 ms of a
- * thousand: a page of a hundred rare events took 22 ms, and takes 14 ms for 5 % more bytes (bench/results/engines.json).
+ * Rows of a batch in the columnstore, instead of a thousand. To show one event its whole batch is decompressed: smaller
+ * batches make a page of rare events a third faster for 5 % more bytes (bench/results/engines.json).
  */
 const BATCH_ROWS = 333;
 
-/** The policy's job knows the settings of the role alone. One that somebody has chosen there already stays. */
+/** The policy's job knows only the settings of the role. One that was chosen there before stays. */
 async function setBatchSize(tx: Transaction): Promise<void> {
   const [row] = await tx<{ database: string; isChosen: boolean }[]>`
     SELECT quote_ident(current_database()) AS database, EXISTS (
@@ -84,7 +79,7 @@ async function setRetentionPolicy(tx: Transaction, relation: string, days: numbe
   if (days > 0) await tx`SELECT add_retention_policy(${relation}, drop_after => ${wanted}::interval)`;
 }
 
-/** How far back a refresh policy looks, and how often: a refresh must never reach behind the retention's boundary. */
+/** Sets how far back a refresh policy looks, and how often it runs: a refresh must not reach before the retention boundary. */
 async function setRefreshPolicy(
   tx: Transaction,
   aggregate: string,

@@ -5,38 +5,6 @@
 import pg from 'pg';
 import { type DatabaseAddress, SESSION_PARAMETERS } from '../connect.ts';
 
-const COPY_STATEMENT = 'COPY events (id, app_id, type_id, created_at, payload) FROM STDIN';
-
-/** Frontend messages of PostgreSQL's protocol (documentation, 54.7): type byte, length with itself, body. */
-const COPY_QUERY = message('Q', Buffer.from(`${COPY_STATEMENT}\0`));
-const COPY_DONE = message('c', Buffer.alloc(0));
-const COPY_DATA_HEADER_BYTES = 5;
-
-function message(type: string, body: Buffer): Buffer {
-  const header = Buffer.alloc(5);
-  header.write(type, 0, 'latin1');
-  header.writeInt32BE(body.length + 4, 1);
-  return Buffer.concat([header, body]);
-}
-
-/**
- * A whole COPY as one write: the statement, the rows and the end of the rows.
- *
- * The protocol has a client wait for CopyInResponse before it sends rows. Here they follow at once, which saves a
- * round trip and a stream's machinery a batch; where the statement itself fails, the server is documented to
- * discard copy messages that arrive outside of a COPY, so the connection stays usable.
- */
-export function copyMessages(rows: string): Buffer {
-  const bytes = Buffer.byteLength(rows);
-  const buffer = Buffer.allocUnsafe(COPY_QUERY.length + COPY_DATA_HEADER_BYTES + bytes + COPY_DONE.length);
-  let at = COPY_QUERY.copy(buffer);
-  at = buffer.writeUInt8(0x64, at); // 'd', CopyData
-  at = buffer.writeInt32BE(bytes + 4, at);
-  at += bytes === rows.length ? buffer.write(rows, at, 'latin1') : buffer.write(rows, at, 'utf8');
-  COPY_DONE.copy(buffer, at);
-  return buffer;
-}
-
 /** The connection broke, or could not be made. */
 export class ConnectionLost extends Error {
   /** True where the statement had been sent, so that nobody knows whether it was committed. */
@@ -53,15 +21,18 @@ export class ConnectionLost extends Error {
 
 const SILENT = 'PostgreSQL did not answer in time';
 
-/** A query of `pg` that is one COPY. Its methods are the ones that `pg` calls on a query. */
+/** A query of `pg` that is nothing but COPY commands. Its methods are the ones that `pg` calls on a query. */
 class CopyQuery implements pg.Submittable {
   readonly #messages: Buffer;
   readonly #done: (error: Error | null) => void;
+  /** Commands that are not complete yet. */
+  #left: number;
   /** `pg` sets one where the client has a query timeout. */
   callback: ((error: Error | null) => void) | undefined;
 
-  constructor(messages: Buffer, done: (error: Error | null) => void) {
+  constructor(messages: Buffer, commands: number, done: (error: Error | null) => void) {
     this.#messages = messages;
+    this.#left = commands;
     this.#done = done;
   }
 
@@ -74,11 +45,13 @@ class CopyQuery implements pg.Submittable {
   }
 
   handleCommandComplete(): void {
-    // ReadyForQuery says that the transaction has ended; this only that the rows were taken.
+    // The server ends an implicit transaction before it tells of its last command: that one says that all is committed.
+    this.#left -= 1;
+    if (this.#left === 0) this.#done(null);
   }
 
   handleReadyForQuery(): void {
-    this.#done(null);
+    if (this.#left > 0) this.#done(new Error('PostgreSQL left commands of a COPY undone'));
   }
 
   handleError(error: Error): void {
@@ -110,32 +83,39 @@ export class CopyConnection {
   #connecting: Promise<pg.Client> | null = null;
   #closed = false;
 
-  constructor(address: DatabaseAddress, name: string, timeouts: ConnectionTimeouts = PATIENT) {
+  /** @param session settings beside those of every connection */
+  constructor(
+    address: DatabaseAddress,
+    name: string,
+    timeouts: ConnectionTimeouts = PATIENT,
+    session: Readonly<Record<string, string>> = {},
+  ) {
     this.#timeouts = timeouts;
     this.#settings = {
       ...('url' in address ? { connectionString: address.url } : address),
       application_name: name,
       connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
       keepAlive: true,
-      options: Object.entries(SESSION_PARAMETERS)
+      options: Object.entries({ ...SESSION_PARAMETERS, ...session })
         .map(([parameter, value]) => `-c ${parameter}=${value}`)
         .join(' '),
     };
   }
 
   /**
-   * Copies rows into the events table in a transaction of its own.
-   * @param rows text format, one line a row
+   * Copies rows, in a transaction of its own unless one was begun.
+   * @param messages a query of COPY commands with all of their rows
+   * @param commands how many these are
    * @throws pg.DatabaseError where the server refused, ConnectionLost where it is not there
    */
-  async copy(rows: string): Promise<void> {
+  async copy(messages: Buffer, commands: number): Promise<void> {
     const client = await this.#connected();
-    const messages = copyMessages(rows);
     await this.#answered(
       client,
       messages.length,
       new Promise<void>((resolve, reject) => {
-        client.query(new CopyQuery(messages, (error) => (error === null ? resolve() : reject(error))));
+        const done = (error: Error | null): void => (error === null ? resolve() : reject(error));
+        client.query(new CopyQuery(messages, commands, done));
       }),
     );
   }
@@ -228,14 +208,4 @@ export class CopyConnection {
   #forget(client: pg.Client): void {
     if (this.#client === client) this.#client = null;
   }
-}
-
-const ESCAPES: Readonly<Record<string, string>> = { '\\': '\\\\', '\n': '\\n', '\r': '\\r', '\t': '\\t' };
-
-/** Text as a field of COPY's text format. */
-export function copyField(text: string): string {
-  // Four searches for a character each, as memchr does them, take a third of one for any of them.
-  const isPlain =
-    !text.includes('\\') && !text.includes('\n') && !text.includes('\r') && !text.includes('\t');
-  return isPlain ? text : text.replace(/[\\\n\r\t]/g, (character) => ESCAPES[character] ?? character);
 }

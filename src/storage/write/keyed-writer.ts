@@ -1,35 +1,35 @@
 /**
- * Events of requests with an Idempotency-Key into the table, each request with its key in one statement: both are
- * committed or neither, so that a repeat finds either the answer or nothing.
+ * Writes requests with an Idempotency-Key, each request's events with its key in one statement: both are committed or
+ * neither, so that a repeat finds either the answer or nothing.
  */
 import type { Logger } from 'pino';
 import { Rejection } from '../../errors.ts';
-import type { Answer } from '../../http/exchange.ts';
-import type { AcceptedEvent } from '../../ingest/commit-buffer.ts';
-import type { KeyedRequest } from '../../ingest/idempotency-key.ts';
-import { FIND_KEYS, type KnownKey, repeated } from '../../ingest/idempotency-store.ts';
-import type { DatabaseAddress } from '../connect.ts';
+import type { DatabaseAddress, Sql } from '../connect.ts';
+import type { Engine } from '../engine.ts';
+import { ENGINES } from '../engines.ts';
 import { KEY_LIFE_MS } from '../expired-keys.ts';
+import { type AcceptedEvent, sizeOf, timestamp } from './accepted-event.ts';
 import { CopyConnection } from './copy-connection.ts';
-import {
-  BACKOFF_MS,
-  classify,
-  columns,
-  createPartitions,
-  FAULT,
-  INSERT_MISSING,
-  OUTCOME_UNKNOWN,
-  POISON,
-  pause,
-  REFUSING,
-  sizeOf,
-  timeoutMs,
-  timestamp,
-  UNAVAILABLE,
-} from './event-writer.ts';
+import type { EngineWrites } from './engine-writes.ts';
+import { OUTCOME_UNKNOWN, POISON, REFUSING, UNAVAILABLE } from './failures.ts';
+import { type Attempt, GroupCommit, type GroupKind } from './group-commit.ts';
+import { columns, insertMissing, insertMissingValues } from './insert-events.ts';
+
+/** What tells one keyed request from another. */
+export interface KeyedRequest {
+  /** SHA-256 of the key. */
+  readonly keyDigest: Buffer;
+  /** SHA-256 of the path and of the body's bytes. */
+  readonly bodyDigest: Buffer;
+}
 
 /** The part of an answer that is kept, and given again. */
-export type KeptAnswer = Pick<Answer, 'status' | 'bytes'> & { readonly body: string };
+export interface KeptAnswer {
+  readonly status: number;
+  readonly body: string;
+  /** The body's length, where it is known without looking. */
+  readonly bytes?: number;
+}
 
 /** Events that a request stores under its key, all of them in one commit. */
 export interface KeyedEvents {
@@ -45,8 +45,23 @@ export interface KeyedEvents {
   readonly answerWithout: (refused: ReadonlyMap<AcceptedEvent, Rejection>) => KeptAnswer | Rejection;
 }
 
+/** What is remembered under a key. */
+export interface KnownKey {
+  readonly bodyDigest: Buffer;
+  readonly status: number;
+  readonly answer: string;
+}
+
+/** What came of a keyed request: its answer and how many events it stored, the key that was known before, or a refusal. */
+export type KeyedOutcome =
+  | { readonly stored: number; readonly answer: KeptAnswer }
+  | { readonly known: KnownKey }
+  | Rejection;
+
 /** A key's row is written first, so whoever comes second with it waits here until the first is committed, or is not. */
-const STORE = `
+function storeStatement(engine: EngineWrites): string {
+  const { before, after } = insertMissing(engine);
+  return `
   WITH request AS (
     SELECT * FROM unnest($1::int[], $2::bytea[], $3::bytea[], $4::smallint[], $5::text[], $6::timestamptz[])
            WITH ORDINALITY AS request (app_id, key_digest, body_digest, status, answer, created_at, number)
@@ -58,33 +73,29 @@ const STORE = `
            created_at = excluded.created_at
      WHERE known.created_at <= excluded.created_at - interval '${KEY_LIFE_MS} milliseconds'
     RETURNING app_id, key_digest
-  )
-  INSERT INTO events (id, app_id, type_id, created_at, payload)
-  SELECT event.id, event.app_id, event.type_id, event.created_at, event.payload::json
-    FROM unnest($7::uuid[], $8::int[], $9::int[], $10::timestamptz[], $11::text[], $12::int[])
-           AS event (id, app_id, type_id, created_at, payload, number)
-    JOIN request USING (number)
-    JOIN kept ON kept.app_id = request.app_id AND kept.key_digest = request.key_digest`;
+  ), ${before}
+       SELECT event.id, event.app_id, event.type_id, event.created_at, event.payload::json
+         FROM unnest($7::uuid[], $8::int[], $9::int[], $10::timestamptz[], $11::text[], $12::int[])
+                AS event (id, app_id, type_id, created_at, payload, number)
+         JOIN request USING (number)
+         JOIN kept ON kept.app_id = request.app_id AND kept.key_digest = request.key_digest${after}`;
+}
+
+/** Of several keys those that are known; `index` is the key's in the two arrays of apps and of digests. */
+const FIND_KEYS = `
+  SELECT request.number::int - 1 AS index, body_digest AS "bodyDigest", status, answer
+    FROM unnest($1::int[], $2::bytea[]) WITH ORDINALITY AS request (app_id, key_digest, number)
+    JOIN idempotency_keys USING (app_id, key_digest)`;
 
 export interface KeyedWriterOptions {
   readonly address: DatabaseAddress;
+  readonly engine: Engine;
   /** Of its connection, shown in pg_stat_activity. */
   readonly name: string;
-  /** Whether the database takes writes: while it does not, it is not asked. */
-  readonly availability: { readonly writable: boolean };
   readonly log: Logger;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
 }
-
-interface Attempt {
-  readonly startedAt: number;
-  /** A commit was sent and its answer lost. */
-  uncertain: boolean;
-  retries: number;
-}
-
-type Outcome = Answer | Rejection;
 
 /** What is to be stored for a request: all of its events, or those that the database does not refuse. */
 interface Work {
@@ -96,31 +107,52 @@ interface Work {
 export class KeyedWriter {
   readonly #options: KeyedWriterOptions;
   readonly #connection: CopyConnection;
-  #stored = 0;
+  readonly #commit: GroupCommit;
+  readonly #storeStatement: string;
+  readonly #kind: GroupKind<Work, KeyedOutcome>;
+  /** Finds out which events the database refuses, and stores nothing. */
+  readonly #trial: GroupKind<AcceptedEvent, boolean>;
 
   constructor(options: KeyedWriterOptions) {
     this.#options = options;
-    this.#connection = new CopyConnection(options.address, options.name, REFUSING);
-  }
-
-  /** Events that were committed. */
-  get stored(): number {
-    return this.#stored;
+    const { address, name, log, now } = options;
+    const engine = ENGINES[options.engine].writes;
+    this.#connection = new CopyConnection(address, name, REFUSING, engine.session);
+    this.#commit = new GroupCommit({ engine, timeouts: REFUSING, log, now });
+    this.#storeStatement = storeStatement(engine);
+    this.#kind = {
+      name: 'requests',
+      store: (_, works) => this.#store(works),
+      eventsOf: (works) => works.flatMap(({ events }) => events),
+      refuse: (_, work, attempt) => this.#storeWithoutPoison(work, attempt),
+      giveUp: (works, { refusal }) => works.map(() => refusal),
+    };
+    const insert = insertMissingValues(engine);
+    this.#trial = {
+      name: 'events',
+      store: async (_, events) => {
+        await this.#rolledBack(insert, columns(events), sizeOf(events));
+        return events.map(() => false);
+      },
+      eventsOf: (events) => events,
+      refuse: () => true,
+      giveUp: (_, { error }) => {
+        throw error;
+      },
+    };
   }
 
   /**
    * Stores requests in one commit, no two of them with the same key; one call at a time. Never rejects.
-   * @returns for each, in order: its answer, which may be the first one's, or why it is not stored
+   * @returns for each, in order, what came of it
    */
-  async write(requests: readonly KeyedEvents[]): Promise<readonly Outcome[]> {
-    // The journal does not take them: without the table of keys nobody can tell a repeat.
-    if (!this.#options.availability.writable) return requests.map(() => UNAVAILABLE);
-    const attempt = { startedAt: this.#options.now(), uncertain: false, retries: 0 };
+  async write(requests: readonly KeyedEvents[]): Promise<readonly KeyedOutcome[]> {
     const works = requests.map((keyed) => ({ keyed, events: keyed.events, answer: keyed.answer }));
     try {
-      return await this.#store(works, attempt);
+      return await this.#commit.run(this.#kind, this.#connection, works, this.#commit.begin(false));
     } catch (error) {
-      this.#options.log.error({ err: error }, 'Keyed requests failed in an unforeseen way');
+      const fields = { err: error, requests: requests.length };
+      this.#options.log.error(fields, 'write: failed in an unforeseen way');
       return requests.map(() => OUTCOME_UNKNOWN);
     }
   }
@@ -129,31 +161,21 @@ export class KeyedWriter {
     return this.#connection.close();
   }
 
-  async #store(works: readonly Work[], attempt: Attempt): Promise<readonly Outcome[]> {
-    for (;;) {
-      try {
-        return await this.#tryToStore(works);
-      } catch (error) {
-        const outcomes = await this.#recover(works, attempt, error);
-        if (outcomes !== null) return outcomes;
-      }
-    }
-  }
-
-  async #tryToStore(works: readonly Work[]): Promise<readonly Outcome[]> {
-    const { rowCount } = await this.#connection.query(STORE, valuesOf(works), bytesOf(works));
-    this.#stored += rowCount ?? 0;
-    if (rowCount === works.reduce((sum, { events }) => sum + events.length, 0))
-      return works.map(({ answer }) => answer);
+  async #store(works: readonly Work[]): Promise<readonly KeyedOutcome[]> {
+    const { rows } = await this.#connection.query<{ stored: number }>(
+      this.#storeStatement,
+      valuesOf(works),
+      bytesOf(works),
+    );
+    if (rows[0]?.stored === works.reduce((sum, { events }) => sum + events.length, 0))
+      return works.map(({ events, answer }) => ({ stored: events.length, answer }));
     const known = await this.#find(works.map(({ keyed }) => keyed));
-    return works.map((work, index) => {
+    return works.map(({ events, answer }, index) => {
       const found = known.get(index);
       // It was there a moment ago, and was removed as its time was over by another clock than ours.
       if (found === undefined) return UNAVAILABLE;
-      // Ids are in it: nobody else's answer is the same. An earlier try of ours was committed after all.
-      if (found.answer !== work.answer.body) return repeated(found, work.keyed.request);
-      if (rowCount === 0) this.#stored += work.events.length;
-      return work.answer;
+      // Ids are in it: nobody else's answer is the same. It was stored, now or by an earlier try that was committed after all.
+      return found.answer === answer.body ? { stored: events.length, answer } : { known: found };
     });
   }
 
@@ -165,80 +187,37 @@ export class KeyedWriter {
     return new Map(rows.map((row) => [row.index, row]));
   }
 
-  /** Prepares the next try and returns null, or returns the end of these requests. */
-  async #recover(
-    works: readonly Work[],
-    attempt: Attempt,
-    error: unknown,
-  ): Promise<readonly Outcome[] | null> {
-    const failure = classify(error);
-    const context = { err: error, requests: works.length, failure };
-    if (failure === 'fault') {
-      this.#options.log.error(context, 'Keyed requests could not be stored');
-      return works.map(() => (attempt.uncertain ? OUTCOME_UNKNOWN : FAULT));
-    }
-    if (failure === 'data' && works.length > 1) return await this.#halve(works, attempt);
-    if (failure === 'lost') attempt.uncertain = true;
-    if (this.#options.now() - attempt.startedAt >= timeoutMs(REFUSING, failure, attempt.uncertain)) {
-      this.#options.log.warn(context, 'Keyed requests were given up');
-      return works.map(() => (attempt.uncertain ? OUTCOME_UNKNOWN : UNAVAILABLE));
-    }
-    if (attempt.retries === 0) this.#options.log.warn(context, 'Keyed requests are tried again');
-    attempt.retries += 1;
-    try {
-      if (failure === 'data') return await this.#withoutPoison(works, attempt);
-      if (failure === 'missing-partition')
-        await createPartitions(
-          this.#connection,
-          works.flatMap(({ events }) => events),
-        );
-      else await pause(Math.min(BACKOFF_MS.first * 2 ** attempt.retries, BACKOFF_MS.most));
-    } catch (mending) {
-      // The next try fails again and decides.
-      this.#options.log.warn({ err: mending }, 'Keyed requests could not be mended');
-    }
-    return null;
-  }
-
-  /** The request that can not be stored must not take the others with it. */
-  async #halve(works: readonly Work[], attempt: Attempt): Promise<readonly Outcome[]> {
-    const middle = works.length >> 1;
-    const first = await this.#store(works.slice(0, middle), { ...attempt });
-    const second = await this.#store(works.slice(middle), { ...attempt });
-    return [...first, ...second];
-  }
-
   /** Stores the one request but for the events that the database refuses. */
-  async #withoutPoison([work]: readonly Work[], attempt: Attempt): Promise<readonly Outcome[]> {
-    if (work === undefined) return [];
-    const poison = work.events.length === 1 ? work.events : await this.#poisonIn(work.events);
-    this.#options.log.error({ eventId: poison[0]?.id, events: poison.length }, 'The database refuses events');
+  async #storeWithoutPoison(work: Work, attempt: Attempt): Promise<KeyedOutcome> {
+    const isPoison =
+      work.events.length === 1
+        ? [true]
+        : await this.#commit.run(this.#trial, this.#connection, work.events, { ...attempt });
+    const poison = work.events.filter((_, index) => isPoison[index]);
+    const fields = { eventId: poison[0]?.id, events: poison.length };
+    this.#options.log.error(fields, 'write: the database refuses events');
+    // What was refused as a whole is not in its parts: that may pass.
+    if (poison.length === 0) return UNAVAILABLE;
     const answer = work.keyed.answerWithout(new Map(poison.map((event) => [event, POISON])));
-    const events = work.events.filter((event) => !poison.includes(event));
-    if (events.length === 0 || answer instanceof Rejection) return [answer];
-    return await this.#store([{ ...work, events, answer }], attempt);
+    if (answer instanceof Rejection) return answer;
+    const events = work.events.filter((_, index) => !isPoison[index]);
+    if (events.length === 0) return { stored: 0, answer };
+    const [outcome] = await this.#commit.run(
+      this.#kind,
+      this.#connection,
+      [{ ...work, events, answer }],
+      attempt,
+    );
+    if (outcome === undefined)
+      throw new Error('A group was written without an outcome for each of its units.');
+    return outcome;
   }
 
-  /** Finds by halving, and by inserts that are rolled back, which events can not be stored. */
-  async #poisonIn(events: readonly AcceptedEvent[]): Promise<readonly AcceptedEvent[]> {
-    if (!(await this.#isRefused(events))) return [];
-    if (events.length === 1) return events;
-    const middle = events.length >> 1;
-    return [
-      ...(await this.#poisonIn(events.slice(0, middle))),
-      ...(await this.#poisonIn(events.slice(middle))),
-    ];
-  }
-
-  async #isRefused(events: readonly AcceptedEvent[]): Promise<boolean> {
+  async #rolledBack(statement: string, values: readonly unknown[], bytes: number): Promise<void> {
     const connection = this.#connection;
     await connection.query('BEGIN', []);
     try {
-      await connection.query(INSERT_MISSING, columns(events), sizeOf(events));
-      return false;
-    } catch (error) {
-      if (classify(error) === 'data') return true;
-      throw error;
+      await connection.query(statement, values, bytes);
     } finally {
       await connection.query('ROLLBACK', []);
     }
@@ -260,4 +239,21 @@ function valuesOf(works: readonly Work[]): readonly (readonly unknown[])[] {
     ...columns(works.flatMap(({ events }) => events)),
     works.flatMap(({ events }, index) => events.map(() => index + 1)),
   ];
+}
+
+/**
+ * Looks a key up before anything is done for its request: a repeated batch is not read again.
+ * @param now milliseconds since the epoch
+ * @returns null where the key is not known, or its time is over
+ */
+export async function findKnownKey(
+  sql: Sql,
+  appId: number,
+  { keyDigest }: KeyedRequest,
+  now: number,
+): Promise<KnownKey | null> {
+  const [known] = await sql<KnownKey[]>`
+    SELECT body_digest AS "bodyDigest", status, answer FROM idempotency_keys
+     WHERE app_id = ${appId} AND key_digest = ${keyDigest} AND created_at > ${new Date(now - KEY_LIFE_MS)}`;
+  return known ?? null;
 }

@@ -1,6 +1,19 @@
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { lstat, mkdtemp, readdir, readFile, readlink, rm, stat, symlink, writeFile } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import {
+  copyFile,
+  lstat,
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  readlink,
+  rm,
+  stat,
+  symlink,
+  writeFile,
+} from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { gunzipSync, gzipSync } from 'node:zlib';
@@ -8,10 +21,12 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createApp } from '../../../src/apps/apps.ts';
 import { createEventType } from '../../../src/apps/event-types.ts';
 import { createResourceToken } from '../../../src/apps/resource-tokens.ts';
-import { DERIVED_TABLES, readTables } from '../../../src/cli/transfer/backup-catalog.ts';
-import { openCopyClient } from '../../../src/cli/transfer/copy-client.ts';
+import { openSealed, openSecret } from '../../../src/apps/secret.ts';
+import { DERIVED_TABLES, readTables } from '../../../src/storage/backup/catalog.ts';
 import type { Sql } from '../../../src/storage/connect.ts';
+import { openCopyClient } from '../../../src/storage/copy-client.ts';
 import { readEventPage } from '../../../src/storage/event-page.ts';
+import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import { LAUNCHER, type Outcome, tidemark } from '../../support/command-line.ts';
 import {
   availableEngines,
@@ -58,13 +73,13 @@ async function usedDatabase(engine: TestEngine): Promise<TestDatabase> {
   await createApp(sql, secret, { name: 'Gone' });
   await sql`DELETE FROM apps WHERE name = 'Gone'`;
   await upkeepOf(engine).prepare(sql, START, START + DAYS * DAY - 1);
-  await sql`
-    INSERT INTO events (id, app_id, type_id, created_at, payload)
+  const rows = sql`
     SELECT gen_random_uuid(), event_types.app_id, event_types.id,
            ${new Date(START)}::timestamptz + n * interval '1 second' * ${(DAYS * 86_400) / EVENTS} + event_types.id * interval '3 ms',
            ('{ "n" : ' || n || ', "text":"\\u0000 \\n \\\\. ä' || chr(8232) || '" }')::json
       FROM generate_series(0, ${EVENTS - 1}) AS n
       JOIN event_types ON event_types.id = 1 + n % 3`;
+  await insertSelected(sql, database.engine, rows);
   await upkeepOf(engine).settle(sql);
   await sql`UPDATE retention SET readable_from = ${new Date(BOUNDARY)}`;
   return database;
@@ -127,6 +142,7 @@ describe.each(availableEngines())('a backup of %s', (engine) => {
       events: readable,
       bytes: (await stat(file)).size,
       seconds: expect.any(Number),
+      keepToo: join(folder, 'secret'),
     });
   });
   afterAll(() => source.drop());
@@ -250,7 +266,8 @@ describe.each(availableEngines())('a backup of %s', (engine) => {
         const [app] = await tx<
           { id: number }[]
         >`INSERT INTO apps (public_id, name) VALUES (${name}, 'x') RETURNING id`;
-        await tx`INSERT INTO events VALUES (gen_random_uuid(), ${app?.id ?? 0}, 1, ${new Date(BOUNDARY)}, '{}')`;
+        const row = tx`VALUES (gen_random_uuid(), ${app?.id ?? 0}::integer, 1, ${new Date(BOUNDARY)}::timestamptz, '{}'::json)`;
+        await insertSelected(tx, source.engine, row);
       });
     }
     await ended;
@@ -352,5 +369,63 @@ describe.each(availableEngines())('a backup of %s', (engine) => {
     expect((await started).code).toBe(1);
     expect(await readFile(path, 'utf8')).toBe('older');
     expect((await readdir(folder)).filter((name) => name.endsWith('.part'))).toEqual([]);
+  });
+});
+
+describe('SECRET, which no backup holds', () => {
+  test('is named by the backup, and with it old logging tokens are shown after a restore', async () => {
+    const [source, target] = [await testDatabase(), await testDatabase()];
+    const [old, fresh] = [join(folder, 'old-data'), join(folder, 'fresh-data')];
+    const file = join(folder, 'with-secret.backup');
+    const json = async (
+      database: TestDatabase,
+      settings: Record<string, string>,
+      ...args: string[]
+    ): Promise<Record<string, unknown>> => {
+      const { code, stdout, stderr } = await tidemark([...args, '--json'], {
+        DATABASE_URL: database.url,
+        ...settings,
+      });
+      expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+      return JSON.parse(stdout);
+    };
+    try {
+      const made = await json(source, { DATA_DIR: old }, 'app', 'create', '--name', 'Shop');
+      const { keepToo } = await json(source, { DATA_DIR: old }, 'backup', file);
+      expect(keepToo).toBe(join(old, 'secret'));
+      // As the recipes of docs/deployment.md do: the file that was named goes into the new DATA_DIR.
+      await mkdir(fresh, { mode: 0o700 });
+      await copyFile(String(keepToo), join(fresh, 'secret'));
+      expect(await json(target, { DATA_DIR: fresh }, 'restore', file)).toMatchObject({ secret: 'same' });
+      const [row] = await target.sql<
+        { digest: Buffer; sealed: Buffer }[]
+      >`SELECT digest, sealed FROM logging_tokens`;
+      const secret = await openSecret({ configured: '', dataDir: fresh });
+      expect(row && openSealed(secret, row.sealed, row.digest)).toBe(made.loggingToken);
+    } finally {
+      await Promise.all([source.drop(), target.drop()]);
+    }
+  });
+
+  test.each([
+    ['missing', {}],
+    ['different', { SECRET: 'another secret of more than thirty-two characters' }],
+  ])('that is %s is told by the restore, which does not make one', async (secret, settings) => {
+    const [source, target] = [await testDatabase(), await testDatabase()];
+    const file = join(folder, `${secret}.backup`);
+    const dataDir = join(folder, `${secret}-data`);
+    try {
+      await tidemark(['app', 'create', '--name', 'Shop'], { DATABASE_URL: source.url, DATA_DIR: folder });
+      expect((await run(source, 'backup', file)).code).toBe(0);
+      const restored = await tidemark(['restore', file, '--json'], {
+        DATABASE_URL: target.url,
+        DATA_DIR: dataDir,
+        ...settings,
+      });
+      expect(JSON.parse(restored.stdout)).toMatchObject({ apps: 1, secret });
+      expect(existsSync(join(dataDir, 'secret'))).toBe(false);
+    } finally {
+      await Promise.all([source.drop(), target.drop()]);
+    }
   });
 });

@@ -6,11 +6,11 @@ import { join } from 'node:path';
 import pino from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createApp } from '../../../src/apps/apps.ts';
-import { importEvents } from '../../../src/cli/transfer/import-events.ts';
-import { ImportWriter, type Refusal } from '../../../src/cli/transfer/import-writer.ts';
+import { type ImportedEvent, importEvents, type Refusal } from '../../../src/cli/transfer/import-events.ts';
 import { createEventIds } from '../../../src/ingest/event-id.ts';
 import { readEventPage } from '../../../src/storage/event-page.ts';
 import { EventWriter } from '../../../src/storage/write/event-writer.ts';
+import { ImportWriter } from '../../../src/storage/write/import-writer.ts';
 import { LAUNCHER, type Outcome, tidemark } from '../../support/command-line.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { FaultyProxy } from '../../support/proxy.ts';
@@ -165,7 +165,7 @@ describe.each(availableEngines())('an import on %s', (engine) => {
     address = database.address,
   ): Promise<{ counts: object; refused: Refusal[] }> {
     const storage = engine === 'timescale' ? 'timescale' : 'postgres';
-    const writer = new ImportWriter({
+    const writer = new ImportWriter<ImportedEvent>({
       address,
       engine: storage,
       appId: app.id,
@@ -221,6 +221,7 @@ describe.each(availableEngines())('an import on %s', (engine) => {
     const log = pino({ level: 'silent' });
     const live = new EventWriter({
       address: database.address,
+      engine: database.engine,
       connections: 1,
       log,
       now: performance.now.bind(performance),
@@ -229,20 +230,17 @@ describe.each(availableEngines())('an import on %s', (engine) => {
       INSERT INTO event_types (public_id, app_id, name) VALUES (${`typ_${app.appId}`}, ${app.id}, 'plain') RETURNING id`;
     let importing = true;
     let written = 0;
+    const write = async (): Promise<void> => {
+      const createdAt = START + (written % 1_000) * MINUTE;
+      const event = { id: newId(createdAt), appId: app.id, typeId: type?.id ?? 0, createdAt, payload: '{}' };
+      expect(await live.write([event])).toEqual([null]);
+      written += 1;
+      if (written % 200 === 100) await upkeepOf(engine).settle(database.sql);
+    };
+    // The import keeps this process too busy for a connection to be made in time.
+    await write();
     const writing = (async () => {
-      do {
-        const createdAt = START + (written % 1_000) * MINUTE;
-        const event = {
-          id: newId(createdAt),
-          appId: app.id,
-          typeId: type?.id ?? 0,
-          createdAt,
-          payload: '{}',
-        };
-        expect(await live.write([event])).toEqual([null]);
-        written += 1;
-        if (written % 200 === 100) await upkeepOf(engine).settle(database.sql);
-      } while (importing);
+      while (importing) await write();
     })();
     const { counts } = await imported(app, eventsOf(12_000).map(lineOf));
     importing = false;
@@ -269,7 +267,7 @@ describe.each(availableEngines())('an import on %s', (engine) => {
       keptFrom: 0,
       timeoutMs: 0,
     });
-    const event = { id: crypto.randomUUID(), typeId: 1, createdAt: START, payload: '{}', line: 1 };
+    const event = { id: crypto.randomUUID(), appId: -1, typeId: 1, createdAt: START, payload: '{}' };
     await expect(writer.write([event])).rejects.toThrow('the app was removed');
     await writer.close();
   });

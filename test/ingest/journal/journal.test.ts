@@ -7,11 +7,12 @@ import { join } from 'node:path';
 import pino from 'pino';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { Rejection } from '../../../src/errors.ts';
-import { type AcceptedEvent, dayOf, MAX_BATCH_DAYS } from '../../../src/ingest/commit-buffer.ts';
+import { MAX_BATCH_DAYS } from '../../../src/ingest/commit-buffer.ts';
 import { createEventIds } from '../../../src/ingest/event-id.ts';
 import { Journal, type JournalOptions } from '../../../src/ingest/journal/journal.ts';
 import { Replay } from '../../../src/ingest/journal/replay.ts';
 import { readSegment } from '../../../src/ingest/journal/segment.ts';
+import { type AcceptedEvent, dayOf } from '../../../src/storage/write/accepted-event.ts';
 import type { Outcomes } from '../../../src/storage/write/event-writer.ts';
 import { FaultyFiles } from '../../support/faulty-files.ts';
 

@@ -1,7 +1,6 @@
 /** The format of a segment: whatever is cut or changed, what was acknowledged is read back or its loss is told. */
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import type { AcceptedEvent } from '../../../src/ingest/commit-buffer.ts';
 import { createEventIds } from '../../../src/ingest/event-id.ts';
 import {
   encodeBody,
@@ -12,6 +11,7 @@ import {
   readSegment,
   type SegmentHeader,
 } from '../../../src/ingest/journal/segment.ts';
+import type { AcceptedEvent } from '../../../src/storage/write/accepted-event.ts';
 
 const DATABASE = '00112233445566778899aabbccddeeff';
 const newId = createEventIds();

@@ -1,6 +1,7 @@
 /** The live feed over HTTP: what comes, in which form, for whom, and for how long. */
 import { randomUUID } from 'node:crypto';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import { LiveClient } from '../../support/live-client.ts';
 import { newOwnApp, newPerson, PASSWORD, Person } from '../../support/person.ts';
 import { startTestService, TestClock, type TestService, until } from '../../support/service.ts';
@@ -210,11 +211,12 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
 
   /** Events of the app's first type, a millisecond apart, up to an instant. */
   async function insert(count: number, until: number): Promise<void> {
-    await service.sql`
-      INSERT INTO events (id, app_id, type_id, created_at, payload)
+    const { sql, database } = service;
+    const rows = sql`
       SELECT gen_random_uuid(), apps.id, (SELECT min(id) FROM event_types WHERE app_id = apps.id),
-             ${new Date(until).toISOString()}::timestamptz - n * interval '1 millisecond', '{}'
+             ${new Date(until).toISOString()}::timestamptz - n * interval '1 millisecond', '{}'::json
         FROM apps, generate_series(1, ${count}::integer) n WHERE public_id = ${app.appId}`;
+    await insertSelected(sql, database.engine, rows);
   }
 
   test('a heartbeat comes when nothing else has for fifteen seconds', async () => {
@@ -315,5 +317,92 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     expect(performance.now() - began).toBeLessThan(5_000);
     await until(() => client.isOver, 'the feed has ended');
     expect(client.has('end')).toBe(false);
+  });
+});
+
+describe('the shares of the feeds', () => {
+  let service: TestService;
+  let clients: LiveClient[] = [];
+  beforeAll(async () => {
+    const config = { MAX_LIVE_FEEDS: 10, MAX_LIVE_FEEDS_PER_APP: 8, MAX_LIVE_FEEDS_PER_ACCOUNT: 5 };
+    service = await startTestService({ config });
+  });
+  afterAll(() => service.stop());
+  afterEach(() => {
+    for (const client of clients) client.close();
+    clients = [];
+  });
+
+  interface Watching {
+    readonly person: Person;
+    readonly email: string;
+    readonly appId: string;
+    readonly path: string;
+  }
+  const newWatcher = async (): Promise<Watching> => {
+    const email = `${randomUUID()}@example.com`;
+    const person = await newPerson(service, email);
+    return { person, email, ...(await newOwnApp(person)) };
+  };
+  const open = async ({ person }: Watching, appId: string): Promise<LiveClient> => {
+    const client = await LiveClient.open(service.port, appId, { cookie: person.cookie });
+    clients.push(client);
+    return client;
+  };
+  const openMany = async (watcher: Watching, count: number, appId = watcher.appId): Promise<LiveClient[]> => {
+    const opened: LiveClient[] = [];
+    for (let i = 0; i < count; i++) opened.push(await open(watcher, appId));
+    return opened;
+  };
+  const isRefused = async (client: LiveClient, status: number, code: string, setting: string) => {
+    expect(client.response.statusCode).toBe(status);
+    await until(() => client.isOver, 'the refusal has come');
+    expect(JSON.parse(client.refusal)).toMatchObject({ code, details: expect.stringContaining(setting) });
+  };
+
+  test('an account has its own, and no more', async () => {
+    const watcher = await newWatcher();
+    for (const client of await openMany(watcher, 5)) expect(client.response.statusCode).toBe(200);
+    await isRefused(
+      await open(watcher, watcher.appId),
+      429,
+      'TOO_MANY_STREAMS',
+      'An account may have 5 live feeds open (MAX_LIVE_FEEDS_PER_ACCOUNT)',
+    );
+  });
+
+  test('an app has its own, whoever watches, and other apps have theirs', async () => {
+    const [owner, member, other] = [await newWatcher(), await newWatcher(), await newWatcher()];
+    await owner.person.post(`${owner.path}/members`, { email: member.email });
+    await openMany(owner, 4);
+    for (const client of await openMany(member, 4, owner.appId)) expect(client.response.statusCode).toBe(200);
+    await isRefused(
+      await open(member, owner.appId),
+      429,
+      'TOO_MANY_STREAMS',
+      'An app may have 8 live feeds open (MAX_LIVE_FEEDS_PER_APP)',
+    );
+    expect((await open(member, member.appId)).response.statusCode).toBe(200);
+    expect((await open(other, other.appId)).response.statusCode).toBe(200);
+  });
+
+  test('no few accounts hold all: where all are taken, the one with the most gives up its oldest', async () => {
+    const [one, two, three] = [await newWatcher(), await newWatcher(), await newWatcher()];
+    const ofOne = await openMany(one, 5);
+    const ofTwo = await openMany(two, 5);
+    const ofThree = await openMany(three, 3);
+    for (const client of ofThree) expect(client.response.statusCode).toBe(200);
+    await until(() => [...ofOne, ...ofTwo].filter(({ isOver }) => isOver).length === 3, 'three have ended');
+    expect(ofOne.map(({ isOver }) => isOver)).toEqual([true, true, false, false, false]);
+    expect(ofTwo.map(({ isOver }) => isOver)).toEqual([true, false, false, false, false]);
+    expect(ofThree.every(({ isOver }) => !isOver)).toBe(true);
+    // Shares are equal now, as far as ten go into three: no one takes one from another.
+    await isRefused(
+      await open(one, one.appId),
+      503,
+      'UNAVAILABLE',
+      'The server has 10 live feeds open (MAX_LIVE_FEEDS)',
+    );
+    await isRefused(await open(three, three.appId), 503, 'UNAVAILABLE', 'MAX_LIVE_FEEDS');
   });
 });

@@ -1,8 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Sql } from '../../../src/storage/connect.ts';
-import { appSpan, appStats, typeTotals } from '../../../src/storage/counts/app-stats.ts';
+import { readAppSpan, readAppStats, readTypeTotals } from '../../../src/storage/counts/app-stats.ts';
 import { readSeries } from '../../../src/storage/counts/series.ts';
+import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { upkeepOf } from '../../support/upkeep.ts';
 
@@ -29,14 +30,16 @@ describe.each(availableEngines())('on %s', (engine) => {
   afterAll(() => database.drop());
 
   const add = async (appId: number, typeId: number, at: number): Promise<void> => {
-    await sql`
-      INSERT INTO events (id, app_id, type_id, created_at, payload)
-      VALUES (${randomUUID()}, ${appId}, ${typeId}, ${at}, '{}')`;
+    await insertSelected(
+      sql,
+      database.engine,
+      sql`VALUES (${randomUUID()}::uuid, ${appId}::integer, ${typeId}::integer, ${at}::timestamptz, '{}'::json)`,
+    );
   };
 
   /** Every figure against the rows themselves. */
   async function expectExact(): Promise<void> {
-    const figures = await appStats(sql, APPS, { timezone: 'Asia/Kathmandu', now: NOW });
+    const figures = await readAppStats(sql, APPS, { timezone: 'Asia/Kathmandu', now: NOW });
     for (const appId of APPS) {
       const rows = await sql<{ at: number; type: string }[]>`
         SELECT (extract(epoch FROM created_at) * 1000)::float8 AS at, 'type' || type_id AS type
@@ -50,14 +53,14 @@ describe.each(availableEngines())('on %s', (engine) => {
       expect(figures.get(appId)).toEqual({ total: rows.length, today, sparkline });
 
       const [first, last] = [rows[0], rows.at(-1)];
-      expect(await appSpan(sql, appId)).toEqual({
+      expect(await readAppSpan(sql, appId)).toEqual({
         total: rows.length,
         firstEventAt: first === undefined ? null : new Date(first.at),
         lastEventAt: last === undefined ? null : new Date(last.at),
       });
       const byType = new Map<string, number>();
       for (const { type } of rows) byType.set(type, (byType.get(type) ?? 0) + 1);
-      expect(await typeTotals(sql, appId)).toEqual(byType);
+      expect(await readTypeTotals(sql, appId)).toEqual(byType);
 
       const request = { appId, typeIds: null, from: null, until: NOW, timezone: 'UTC', buckets: 400 };
       const series = await readSeries(sql, request);
@@ -94,9 +97,8 @@ describe.each(availableEngines())('on %s', (engine) => {
 
   test('figures do not see what is not committed, and see it from the commit on', async () => {
     await sql.begin(async (late) => {
-      await late`
-        INSERT INTO events (id, app_id, type_id, created_at, payload)
-        VALUES (${randomUUID()}, 1, 2, ${NOW - 5 * HOUR_MS}, '{}')`;
+      const row = late`VALUES (${randomUUID()}::uuid, 1, 2, ${NOW - 5 * HOUR_MS}::timestamptz, '{}'::json)`;
+      await insertSelected(late, database.engine, row);
       await settle(sql);
       await expectExact();
     });

@@ -2,11 +2,13 @@ import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { COMMAND_LINE } from '../../../src/accounts/audit.ts';
 import { createApp, deleteApp } from '../../../src/apps/apps.ts';
-import { postgresRemoval, timescaleRemoval } from '../../../src/storage/app-removal.ts';
 import type { Sql } from '../../../src/storage/connect.ts';
-import { appSpan } from '../../../src/storage/counts/app-stats.ts';
+import { readAppSpan } from '../../../src/storage/counts/app-stats.ts';
 import { profileDay, unprofiledDays } from '../../../src/storage/counts/day-profiles.ts';
 import { removeDeletedApps } from '../../../src/storage/deleted-apps.ts';
+import { postgres } from '../../../src/storage/postgres/postgres.ts';
+import { timescale } from '../../../src/storage/timescale/timescale.ts';
+import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { testSecret } from '../../support/service.ts';
 import { upkeepOf } from '../../support/upkeep.ts';
@@ -17,7 +19,7 @@ const DAY = Date.UTC(2026, 5, 1);
 
 describe.each(availableEngines())('on %s', (engine) => {
   const { prepare, settle } = upkeepOf(engine);
-  const removal = engine === 'timescale' ? timescaleRemoval : postgresRemoval;
+  const { removal } = engine === 'timescale' ? timescale : postgres;
   let database: TestDatabase;
   let sql: Sql;
   beforeAll(async () => {
@@ -35,9 +37,12 @@ describe.each(availableEngines())('on %s', (engine) => {
       RETURNING app_id AS "appId", id AS "typeId"`;
     return row;
   };
-  const add = ({ appId, typeId }: { appId: number; typeId: number }, at: number) => sql`
-    INSERT INTO events (id, app_id, type_id, created_at, payload)
-    VALUES (${randomUUID()}, ${appId}, ${typeId}, ${at}, '{}')`;
+  const add = ({ appId, typeId }: { appId: number; typeId: number }, at: number) =>
+    insertSelected(
+      sql,
+      database.engine,
+      sql`VALUES (${randomUUID()}::uuid, ${appId}::integer, ${typeId}::integer, ${at}::timestamptz, '{}'::json)`,
+    );
   const isReady = async (appId: number): Promise<boolean> =>
     (await sql`SELECT FROM ready_profiles WHERE app_id = ${appId} AND day = ${DAY}`).length > 0;
   const daysOf = async (appId: number, now: number): Promise<number[]> =>
@@ -119,7 +124,7 @@ describe.each(availableEngines())('on %s', (engine) => {
     expect((await rowsOf(other.appId)).every((rows) => rows > 0)).toBe(true);
     await settle(sql);
     expect(await rowsOf(app.appId)).toEqual(tables.map(() => 0));
-    expect((await appSpan(sql, other.appId)).total).toBe(2);
+    expect((await readAppSpan(sql, other.appId)).total).toBe(2);
     await add(app, DAY + 3);
     await removeDeletedApps(sql, removal, () => 0, 1);
     expect(await rowsOf(app.appId)).toEqual(tables.map(() => 0));

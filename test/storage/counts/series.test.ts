@@ -6,6 +6,7 @@ import { bucketsOf } from '../../../src/storage/counts/buckets.ts';
 import { profileDay, unprofiledDays } from '../../../src/storage/counts/day-profiles.ts';
 import { readSeries, type Series } from '../../../src/storage/counts/series.ts';
 import { readEventPage } from '../../../src/storage/event-page.ts';
+import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { testSecret } from '../../support/service.ts';
 import { upkeepOf } from '../../support/upkeep.ts';
@@ -73,11 +74,12 @@ describe.each(availableEngines())('on %s', (engine) => {
       type: typeIds[Math.floor(Math.random() ** 2 * TYPES)] ?? 0,
       at: new Date(START + Math.floor(Math.random() * (END - START))).toISOString(),
     }));
-    await database.sql`
-      INSERT INTO events (id, app_id, type_id, created_at, payload)
-      SELECT id, ${appId}, type, at, '{}'
+    const { sql } = database;
+    const selected = sql`
+      SELECT id, ${appId}::integer, type, at, '{}'::json
         FROM unnest(${rows.map(({ id }) => id)}::uuid[], ${rows.map(({ type }) => type)}::integer[],
                     ${rows.map(({ at }) => at)}::timestamptz[]) AS row (id, type, at)`;
+    await insertSelected(sql, database.engine, selected);
   };
 
   const totalOf = async (typeId: number | null, from: number | null, until: number): Promise<number> =>

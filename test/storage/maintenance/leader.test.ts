@@ -1,7 +1,11 @@
 /** Upkeep and preparation in one process at a time, each process with a connection of its own. */
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { connect, type Sql } from '../../../src/storage/connect.ts';
-import { MaintenanceLeader, prepareAlone, UPKEEP_NAME } from '../../../src/storage/maintenance/leader.ts';
+import {
+  MAINTENANCE_NAME,
+  MaintenanceLeader,
+  prepareAlone,
+} from '../../../src/storage/maintenance/leader.ts';
 import { type TestDatabase, testDatabase } from '../../support/database.ts';
 import { startTestService, until } from '../../support/service.ts';
 
@@ -18,16 +22,16 @@ afterAll(() => database.drop());
 interface Process {
   readonly sql: Sql;
   readonly turn: MaintenanceLeader;
-  neighbours: number;
+  neighbors: number;
 }
 
 function newProcess(): Process {
-  const sql = connect(database.address, { connections: 1, name: UPKEEP_NAME });
+  const sql = connect(database.address, { connections: 1, name: MAINTENANCE_NAME });
   open.push(sql);
   const made = {
     sql,
-    turn: new MaintenanceLeader({ sql, onNeighbour: () => made.neighbours++ }),
-    neighbours: 0,
+    turn: new MaintenanceLeader({ sql, onNeighbor: () => made.neighbors++ }),
+    neighbors: 0,
   };
   return made;
 }
@@ -62,14 +66,14 @@ test('one process keeps the turn, and another takes it over when the first one d
 test('a process is told of another, once, and again of a third', async () => {
   const first = newProcess();
   await first.turn.take();
-  expect(first.neighbours).toBe(0);
+  expect(first.neighbors).toBe(0);
   const second = newProcess();
   await second.turn.take();
   for (let round = 0; round < 3; round += 1) await first.turn.take();
-  expect([first.neighbours, second.neighbours]).toEqual([1, 1]);
+  expect([first.neighbors, second.neighbors]).toEqual([1, 1]);
   await newProcess().turn.take();
   await first.turn.take();
-  expect(first.neighbours).toBe(2);
+  expect(first.neighbors).toBe(2);
 });
 
 test('what a start prepares is prepared by one process at a time', async () => {

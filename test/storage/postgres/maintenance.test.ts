@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import type { Sql, Transaction } from '../../../src/storage/connect.ts';
 import { applyRetention, ensurePartitions, foldCounts } from '../../../src/storage/postgres/maintenance.ts';
+import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import { type TestDatabase, testDatabase } from '../../support/database.ts';
 
 const DAY_MS = 86_400_000;
@@ -23,7 +24,8 @@ async function partitions(): Promise<string[]> {
 }
 
 async function insertAt(time: number, into: Sql | Transaction = sql): Promise<void> {
-  await into`INSERT INTO events VALUES (gen_random_uuid(), 1, 7, ${time}, '{}')`;
+  const row = into`VALUES (gen_random_uuid(), 1, 7, ${time}::timestamptz, '{}'::json)`;
+  await insertSelected(into, 'postgres', row);
 }
 
 const COUNTS = ['minute_counts', 'quarter_hour_counts', 'hour_counts', 'day_counts'] as const;

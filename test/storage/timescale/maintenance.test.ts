@@ -1,13 +1,14 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { timescaleRemoval } from '../../../src/storage/app-removal.ts';
 import { connect, type Sql } from '../../../src/storage/connect.ts';
-import { appSpan, typeTotals } from '../../../src/storage/counts/app-stats.ts';
+import { readAppSpan, readTypeTotals } from '../../../src/storage/counts/app-stats.ts';
 import { removeDeletedApps } from '../../../src/storage/deleted-apps.ts';
 import { readEventPage } from '../../../src/storage/event-page.ts';
 import { migrate, readMigrations } from '../../../src/storage/migrate.ts';
+import { removal } from '../../../src/storage/timescale/app-removal.ts';
 import { dropChunksBefore, timescaleMaintenance } from '../../../src/storage/timescale/maintenance.ts';
 import { applyPolicies } from '../../../src/storage/timescale/policies.ts';
+import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { upkeepOf } from '../../support/upkeep.ts';
 
@@ -32,12 +33,12 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
   afterAll(() => database.drop());
 
   async function insert(times: readonly number[]): Promise<void> {
-    await sql`
-      INSERT INTO events (id, app_id, type_id, created_at, payload)
-      SELECT id, ${APP}, 1 + n % 2, at, payload
+    const rows = sql`
+      SELECT id, ${APP}::integer, (1 + n % 2)::integer, at, payload
         FROM unnest(${times.map(() => randomUUID())}::uuid[], ${times.map((time) => new Date(time).toISOString())}::timestamptz[],
                     ${times.map((_, i) => PAYLOADS[i % PAYLOADS.length] ?? '')}::text[]::json[])
              WITH ORDINALITY AS row (id, at, payload, n)`;
+    await insertSelected(sql, 'timescale', rows);
   }
 
   /** Every page of the app, and what it holds by a plain query. */
@@ -91,9 +92,8 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
 
   test('a refresh by anybody, of anything, at any time leaves every total exact', async () => {
     await sql.begin(async (late) => {
-      await late`
-        INSERT INTO events (id, app_id, type_id, created_at, payload)
-        VALUES (${randomUUID()}, ${APP}, 1, ${new Date(START + DAY + 5)}, '{}')`;
+      const row = late`VALUES (${randomUUID()}::uuid, ${APP}::integer, 1, ${new Date(START + DAY + 5)}::timestamptz, '{}'::json)`;
+      await insertSelected(late, 'timescale', row);
       for (const aggregate of [
         'minute_counts',
         'app_minute_counts',
@@ -167,9 +167,11 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
 
   test('of a deleted app nothing stays in the columnstore, and the other apps stay exact', async () => {
     await sql`INSERT INTO apps (public_id, name) VALUES ('b', 'b')`;
-    await sql`
-      INSERT INTO events (id, app_id, type_id, created_at, payload)
-      SELECT gen_random_uuid(), 2, 1, created_at, payload FROM events WHERE app_id = ${APP}`;
+    await insertSelected(
+      sql,
+      'timescale',
+      sql`SELECT gen_random_uuid(), 2, 1, created_at, payload FROM events WHERE app_id = ${APP}`,
+    );
     await settle(sql);
     await sql`SELECT compress_chunk(chunk, recompress => true) FROM show_chunks('events') AS chunk`;
     const eventsOf = async (appId: number): Promise<number> =>
@@ -179,9 +181,9 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
     await sql`DELETE FROM apps WHERE id = 2`;
     await sql`INSERT INTO deleted_apps (app_id, deleted_at) VALUES (2, now() - interval '2 hours')`;
     // No time at all: a piece goes, and the rest later.
-    expect(await removeDeletedApps(sql, timescaleRemoval, () => 1, 1)).toBe(false);
+    expect(await removeDeletedApps(sql, removal, () => 1, 1)).toBe(false);
     expect(await eventsOf(2)).toBeGreaterThan(0);
-    expect(await removeDeletedApps(sql, timescaleRemoval, () => 0, 1)).toBe(true);
+    expect(await removeDeletedApps(sql, removal, () => 0, 1)).toBe(true);
     expect(await eventsOf(2)).toBe(0);
     for (const aggregate of ['minute_counts', 'app_quarter_hour_counts', 'app_hour_counts', 'day_counts'])
       expect(await sql`SELECT FROM ${sql(aggregate)} WHERE app_id = 2`).toHaveLength(0);
@@ -194,7 +196,7 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
 
   test('retention takes rows and minutes, keeps the coarser counts, and totals count what can be read', async () => {
     const now = START + DAYS * DAY + 1;
-    const upkeep = timescaleMaintenance(
+    const tasks = timescaleMaintenance(
       sql,
       { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 7, RETENTION_DAYS: 3 },
       () => now,
@@ -202,9 +204,9 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
     const [hours] = await sql<
       { total: number }[]
     >`SELECT sum(count)::float8 AS total FROM events_per_hour WHERE type_id = 0`;
-    expect(await upkeep.everyTenMinutes()).toEqual([]);
+    expect(await tasks.everyTenMinutes()).toEqual([]);
     await expectExact();
-    const dropped = await upkeep.everyTenMinutes();
+    const dropped = await tasks.everyTenMinutes();
     expect(dropped.filter((name) => name.includes('hyper_')).length).toBeGreaterThanOrEqual(3);
     await expectExact();
     const [rows] = await sql<{ oldest: Date }[]>`SELECT min(created_at) AS oldest FROM events`;
@@ -252,13 +254,12 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
       const months = await owner`
         SELECT type_id, count::integer FROM events_per_month WHERE app_id = 1 ORDER BY type_id, bucket`;
       expect(months.map(({ count }) => count)).toEqual([8, 5, 8, 5]);
-      expect((await appSpan(owner, 1)).total).toBe(13);
-      await owner`
-        INSERT INTO events (id, app_id, type_id, created_at, payload)
-        VALUES (gen_random_uuid(), 1, 1, ${new Date(START + 30 * DAY)}, '{}')`;
-      expect((await appSpan(owner, 1)).total).toBe(14);
+      expect((await readAppSpan(owner, 1)).total).toBe(13);
+      const row = owner`VALUES (gen_random_uuid(), 1, 1, ${new Date(START + 30 * DAY)}::timestamptz, '{}'::json)`;
+      await insertSelected(owner, 'timescale', row);
+      expect((await readAppSpan(owner, 1)).total).toBe(14);
       await settle(owner);
-      expect((await typeTotals(owner, 1)).get('t')).toBe(14);
+      expect((await readTypeTotals(owner, 1)).get('t')).toBe(14);
     } finally {
       await owner.end();
       await old.sql.unsafe(`DROP OWNED BY ${role}`);

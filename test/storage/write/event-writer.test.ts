@@ -2,8 +2,8 @@
 import fc from 'fast-check';
 import pino from 'pino';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import type { AcceptedEvent } from '../../../src/ingest/commit-buffer.ts';
 import { createEventIds } from '../../../src/ingest/event-id.ts';
+import type { AcceptedEvent } from '../../../src/storage/write/accepted-event.ts';
 import { EventWriter } from '../../../src/storage/write/event-writer.ts';
 import { jsonObject } from '../../ingest/parse/json-text.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
@@ -22,7 +22,8 @@ describe.each(availableEngines())('on %s a batch', (engine) => {
   const clock = { ms: 0 };
   const makeWriter = (): EventWriter => {
     const log = pino({ level: 'silent' });
-    return new EventWriter({ address: database.address, connections: 2, log, now: () => clock.ms });
+    const { address } = database;
+    return new EventWriter({ address, engine: database.engine, connections: 2, log, now: () => clock.ms });
   };
   /** PostgreSQL alone counts in the inserting transaction, and has partitions that someone must make. */
   const isPlain = engine !== 'timescale';

@@ -1,0 +1,114 @@
+/**
+ * The generated parts of the documentation: settings from src/config.ts, figures from bench/results. `npm run docs` renews
+ * them, and so does every scenario that stores a result. test/docs/generated.test.ts fails while one is stale.
+ */
+import { readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { SETTINGS, type SettingName } from '../src/config.ts';
+import {
+  type FaultCampaign,
+  faultsTable,
+  figuresTable,
+  LIMIT_FIGURES,
+  READ_FIGURES,
+  README_FIGURES,
+  SOAK_FIGURES,
+  WRITE_FIGURES,
+} from './figures.ts';
+import { formatReport } from './report.ts';
+import { RESULTS_FOLDER, ROOT, readResults } from './results.ts';
+import { SCENARIOS } from './scenarios.ts';
+
+/** The settings that the README shows. */
+const IMPORTANT: readonly SettingName[] = [
+  'HOST',
+  'PORT',
+  'DATA_DIR',
+  'DATABASE_URL',
+  'PUBLIC_URL',
+  'TRUST_PROXY',
+  'REDIS_URL',
+  'WORKERS',
+  'RETENTION_DAYS',
+  'JOURNAL_DIR',
+];
+
+/** The groups of docs/settings.md, each from this setting on, in the order of src/config.ts. */
+const GROUPS: readonly (readonly [title: string, first: SettingName])[] = [
+  ['Address and database', 'HOST'],
+  ['Accounts and mail', 'PUBLIC_URL'],
+  ['Proxy, metrics, log and transport', 'TRUST_PROXY'],
+  ['Rate limits and processes', 'CREATE_LIMIT_PER_MINUTE'],
+  ['Sizes and caches', 'MAX_BODY_BYTES'],
+  ['Retention and TimescaleDB', 'RETENTION_DAYS'],
+  ['Commit queue and journal', 'COMMIT_BUFFER_EVENTS'],
+  ['Connections and timeouts', 'COMMIT_CONNECTIONS'],
+];
+
+const SETTINGS_INTRODUCTION = `# Settings
+
+Generated from \`src/config.ts\` by \`npm run docs\`; do not edit. \`tidemark serve --help\` prints the same list.
+
+All settings are environment variables. An empty variable counts as absent. A value that is not valid ends the start with
+one line that names the variable.
+`;
+
+/** @returns path in the repository → the file's whole text as it should be */
+export async function documents(): Promise<ReadonlyMap<string, string>> {
+  const results = await readResults();
+  const faults: FaultCampaign = JSON.parse(await readFile(join(RESULTS_FOLDER, 'faults.json'), 'utf8'));
+  const order = SCENARIOS.map(({ name }) => name);
+  const page = async (path: string, parts: Readonly<Record<string, string>>): Promise<[string, string]> => [
+    path,
+    withParts(path, await readFile(join(ROOT, path), 'utf8'), parts),
+  ];
+  return new Map([
+    ['bench/RESULTS.md', formatReport(results, order)],
+    ['docs/settings.md', settingsPage()],
+    await page('README.md', {
+      settings: settingsTable(IMPORTANT),
+      figures: figuresTable(results, README_FIGURES),
+    }),
+    await page('docs/durability.md', { faults: faultsTable(faults) }),
+    await page('docs/performance.md', {
+      writes: figuresTable(results, WRITE_FIGURES),
+      limits: figuresTable(results, LIMIT_FIGURES),
+      reads: figuresTable(results, READ_FIGURES),
+      soak: figuresTable(results, SOAK_FIGURES),
+    }),
+  ]);
+}
+
+/** Renews the files. */
+export async function writeDocuments(): Promise<void> {
+  for (const [path, text] of await documents()) await writeFile(join(ROOT, path), text);
+}
+
+/** Puts each part between its marks, `<!-- generated: NAME -->` and `<!-- end of generated -->`. */
+function withParts(path: string, text: string, parts: Readonly<Record<string, string>>): string {
+  return Object.entries(parts).reduce((page, [name, part]) => {
+    const start = `<!-- generated: ${name} -->\n`;
+    const from = page.indexOf(start);
+    const end = page.indexOf('<!-- end of generated -->', from);
+    if (from < 0 || end < 0) throw new Error(`${path} has no generated part "${name}"`);
+    return `${page.slice(0, from)}${start}${part}\n${page.slice(end)}`;
+  }, text);
+}
+
+function settingsPage(): string {
+  const names = Object.keys(SETTINGS) as SettingName[];
+  const sections = GROUPS.map(([title, first], index) => {
+    const next = GROUPS[index + 1]?.[1];
+    const until = next === undefined ? names.length : names.indexOf(next);
+    return `## ${title}\n\n${settingsTable(names.slice(names.indexOf(first), until))}\n`;
+  });
+  return [SETTINGS_INTRODUCTION, ...sections].join('\n');
+}
+
+function settingsTable(names: readonly SettingName[]): string {
+  const rows = names.map((name) => {
+    const { default: value, unit, meaning } = SETTINGS[name];
+    return `| \`${name}\` | ${value === '' ? '' : `\`${value}\``} | ${unit} | ${meaning} |`;
+  });
+  return ['| Variable | Default | Unit | Meaning |', '|---|---|---|---|', ...rows].join('\n');
+}

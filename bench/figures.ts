@@ -1,0 +1,275 @@
+/** Tables of figures for the README and docs/performance.md, picked from the stored results by their names. */
+import { spreadOf } from './judge.ts';
+import type { StoredResult } from './results.ts';
+import { formatNumber, formatSpread, formatTable } from './table.ts';
+
+/** One line of a table: what a reader calls it, and where its values are. */
+type Pick = readonly [label: string, scenario: string, kind: 'figure' | 'ratio' | 'goal', name: string];
+
+/** The dozen of the README. */
+export const README_FIGURES: readonly Pick[] = [
+  ['Durable events, 256 connections', 'saturate', 'figure', '180 B, 256 connections: answers'],
+  ['Their latency, p50', 'saturate', 'figure', '180 B, 256 connections: p50'],
+  ['CPU of an event in the service', 'saturate', 'figure', '180 B, 256 connections: server CPU'],
+  ['CPU of an event in PostgreSQL', 'saturate', 'figure', '180 B, 256 connections: database CPU'],
+  ['Events, relative to the floor (by wrk)', 'saturate', 'ratio', 'events to the floor, 180 B, 256, by wrk'],
+  [
+    'Events, relative to Fastify with one INSERT per request',
+    'saturate',
+    'ratio',
+    'events to naive, 180 B, 256',
+  ],
+  ['Events, relative to Redis XADD with `appendfsync always`', 'rivals', 'ratio', 'tidemark to Redis XADD'],
+  ['1,500 apps at their limit, 25,000 requests/s offered: accepted', 'fleet', 'figure', 'accepted'],
+  [
+    'Page at offset 5,000,000 of ten million events with exact total, p50',
+    'read-deep',
+    'figure',
+    'all types, offset 5,000,000: p50',
+  ],
+  [
+    'The same for a type with one event in 1,000, p50',
+    'read-deep',
+    'figure',
+    'a type with one event in 1,000, offset 5,016: p50',
+  ],
+  [
+    'Chart of a year of ten million events, p50',
+    'series',
+    'figure',
+    'a year, Europe/Berlin, 10,000,000 events: p50',
+  ],
+  ['Memory of the service during ten minutes of mixed load', 'soak', 'figure', 'server memory'],
+];
+
+export const WRITE_FIGURES: readonly Pick[] = [
+  ...([64, 256, 1024] as const).flatMap((connections): Pick[] => [
+    [
+      `${connections} connections: durable events`,
+      'saturate',
+      'figure',
+      `180 B, ${connections} connections: answers`,
+    ],
+    [`${connections} connections: p50`, 'saturate', 'figure', `180 B, ${connections} connections: p50`],
+    [`${connections} connections: p99`, 'saturate', 'figure', `180 B, ${connections} connections: p99`],
+    [
+      `${connections} connections: CPU of an event in the service`,
+      'saturate',
+      'figure',
+      `180 B, ${connections} connections: server CPU`,
+    ],
+    [
+      `${connections} connections: CPU of an event in PostgreSQL`,
+      'saturate',
+      'figure',
+      `180 B, ${connections} connections: database CPU`,
+    ],
+  ]),
+  ['CPU of an answer of the floor, 256 connections', 'floor', 'figure', '256 connections: server CPU'],
+  ['64 connections: relative to the floor', 'saturate', 'ratio', 'events to the floor, 180 B, 64'],
+  [
+    '64 connections: relative to the floor, by wrk',
+    'saturate',
+    'ratio',
+    'events to the floor, 180 B, 64, by wrk',
+  ],
+  ['256 connections: relative to the floor', 'saturate', 'ratio', 'events to the floor, 180 B, 256'],
+  [
+    '256 connections: relative to the floor, by wrk',
+    'saturate',
+    'ratio',
+    'events to the floor, 180 B, 256, by wrk',
+  ],
+  [
+    '256 connections: relative to Fastify with one INSERT per request',
+    'saturate',
+    'ratio',
+    'events to naive, 180 B, 256',
+  ],
+  [
+    '256 connections: relative to uWebSockets.js with an INSERT every 5 ms',
+    'rivals',
+    'ratio',
+    'tidemark to INSERT every 5 ms',
+  ],
+  [
+    '256 connections: relative to Redis XADD with `appendfsync always`',
+    'rivals',
+    'ratio',
+    'tidemark to Redis XADD',
+  ],
+  ['256 connections: relative to pgbench with a prepared INSERT', 'rivals', 'ratio', 'tidemark to pgbench'],
+  [
+    'Memory of the service, high-water mark, 256 connections, 180-byte payloads',
+    'saturate',
+    'figure',
+    '180 B, 256 connections: server memory, high-water',
+  ],
+  ['The same with 64 KB payloads', 'saturate', 'figure', '64 KB, 256 connections: server memory, high-water'],
+];
+
+export const LIMIT_FIGURES: readonly Pick[] = [
+  ['1,500 apps at their limit: offered', 'fleet', 'figure', 'offered'],
+  ['1,500 apps at their limit: accepted', 'fleet', 'figure', 'accepted'],
+  ['1,500 apps at their limit: p50', 'fleet', 'figure', 'latency: p50'],
+  ['1,500 apps at their limit: p99', 'fleet', 'figure', 'latency: p99'],
+  [
+    'CPU of a 429, relative to an answer of the floor',
+    'over-limit',
+    'ratio',
+    "CPU of a 429 to the floor's answer",
+  ],
+  ['One app at 990 requests a minute: p50', 'per-app-limit', 'figure', 'request: p50'],
+  ['One app at 990 requests a minute: p99', 'per-app-limit', 'figure', 'request: p99'],
+  ['The same p99 beyond that of a bare commit', 'per-app-limit', 'goal', "p99 beyond a bare commit's"],
+];
+
+export const READ_FIGURES: readonly Pick[] = [
+  ['Page at offset 0, all types, p50', 'read-deep', 'figure', 'all types, offset 0: p50'],
+  ['Page at offset 5,000,000, all types, p50', 'read-deep', 'figure', 'all types, offset 5,000,000: p50'],
+  [
+    'Page in the middle of a range of 29 days, p50',
+    'read-deep',
+    'figure',
+    'all types, a range of 29 days, offset 4,824,284: p50',
+  ],
+  ['Page in the middle of a common type, p50', 'read-deep', 'figure', 'a type, offset 263,218: p50'],
+  [
+    'Page in the middle of a type with one event in 1,000, p50',
+    'read-deep',
+    'figure',
+    'a type with one event in 1,000, offset 5,016: p50',
+  ],
+  ['Deep to shallow, all types', 'read-deep', 'ratio', 'deep to shallow, all types'],
+  ['Chart of a day, UTC, p50', 'series', 'figure', 'a day, UTC, 10,000,000 events: p50'],
+  [
+    'Chart of a month, Europe/Berlin, p50',
+    'series',
+    'figure',
+    'a month, Europe/Berlin, 10,000,000 events: p50',
+  ],
+  ['Chart of a year, UTC, p50', 'series', 'figure', 'a year, UTC, 10,000,000 events: p50'],
+  [
+    'Chart of a year, Europe/Berlin, p50',
+    'series',
+    'figure',
+    'a year, Europe/Berlin, 10,000,000 events: p50',
+  ],
+  [
+    'Chart of a day, ten times as many events, UTC',
+    'series',
+    'ratio',
+    'ten times as many events, a day, UTC',
+  ],
+  [
+    'Chart of a year, ten times as many events, UTC',
+    'series',
+    'ratio',
+    'ten times as many events, a year, UTC',
+  ],
+];
+
+export const SOAK_FIGURES: readonly Pick[] = [
+  ['Events accepted', 'soak', 'figure', 'events accepted'],
+  ['Latency of an event, p50', 'soak', 'figure', 'events: p50'],
+  ['Latency of an event, p99', 'soak', 'figure', 'events: p99'],
+  ['Page at any offset, 20 a second, p50', 'soak', 'figure', 'pages, 20/s: p50'],
+  ['Request of the dashboard, 2 a second, p50', 'soak', 'figure', 'dashboard, 2/s: p50'],
+  ['Memory of the service', 'soak', 'figure', 'server memory'],
+];
+
+/** What a fault campaign has found (test/e2e/faults.slow.test.ts). */
+export interface FaultCampaign {
+  /** ISO 8601. */
+  readonly at: string;
+  readonly commit: string;
+  readonly producers: number;
+  readonly faults: readonly {
+    readonly fault: string;
+    readonly journal: boolean;
+    readonly rounds: number;
+    readonly acknowledged: number;
+    readonly lost: number;
+    readonly storedTwice: number;
+    /** Rows that were never sent, or whose request was refused. */
+    readonly unexplained: number;
+    readonly refused: number;
+    readonly longestWaitMs: number;
+    readonly recoveryMs: number;
+  }[];
+}
+
+/** What stands in the place of a figure that no result has: a short run, or a scenario that names it otherwise now. */
+export const NOT_MEASURED = 'not measured';
+
+export function figuresTable(results: readonly StoredResult[], picks: readonly Pick[]): string {
+  const rows = picks.map(([label, scenario, kind, name]) => {
+    const result = results.find((one) => one.scenario === scenario);
+    const found = valuesOf(result, kind, name);
+    if (found === null) return [label, NOT_MEASURED, ''];
+    const spread = spreadOf(found.values);
+    return [label, `${formatNumber(spread.median)} ${found.unit}`.trim(), formatSpread(spread)];
+  });
+  return `${formatTable(['What', 'Median', 'Smallest to largest'], rows)}\n\n${provenance(results, picks)}`;
+}
+
+function valuesOf(
+  result: StoredResult | undefined,
+  kind: Pick[2],
+  name: string,
+): { readonly values: readonly number[]; readonly unit: string } | null {
+  if (kind === 'figure') {
+    const figure = result?.figures.find((one) => one.name === name);
+    if (figure !== undefined)
+      return { values: figure.values, unit: figure.unit.replace(/\/(answer|event)$/, '') };
+  } else if (kind === 'ratio') {
+    const ratio = result?.ratios.find((one) => one.name === name);
+    if (ratio !== undefined) return { values: ratio.values, unit: '×' };
+  } else {
+    const goal = result?.goals.find((one) => one.name === name);
+    if (goal !== undefined) return { values: [goal.value], unit: goal.unit };
+  }
+  return null;
+}
+
+/** When, on which commit and on what the figures of a table were measured. */
+function provenance(results: readonly StoredResult[], picks: readonly Pick[]): string {
+  const used = results.filter(({ scenario }) => picks.some((pick) => pick[1] === scenario));
+  const days = [...new Set(used.map(({ at }) => at.slice(0, 10)))].sort();
+  const commits = [...new Set(used.map(({ commit }) => commit))].sort();
+  const machines = [...new Set(used.map(({ machine }) => `${machine.cpu}, ${machine.cores} cores`))].sort();
+  const versions = [
+    ...new Set(used.map((one) => `Node ${one.versions.node?.slice(1)}, ${one.versions.database}`)),
+  ];
+  const commit = `commit${commits.length === 1 ? '' : 's'} ${commits.join(', ')}`;
+  return `<sub>${[days.join(', '), commit, ...machines, ...versions.sort()].join('; ')}</sub>`;
+}
+
+export function faultsTable({ at, commit, faults }: FaultCampaign): string {
+  const seconds = (ms: number): string => `${(ms / 1_000).toFixed(1)} s`;
+  const head = [
+    'Fault, under load',
+    'Journal',
+    'Times',
+    'Acknowledged',
+    'Lost',
+    'Stored twice',
+    'Never sent, or refused and stored',
+    'Refused',
+    'Longest wait',
+    'Recovery',
+  ];
+  const rows = faults.map((row) => [
+    row.fault,
+    row.journal ? 'yes' : 'no',
+    formatNumber(row.rounds),
+    formatNumber(row.acknowledged),
+    formatNumber(row.lost),
+    formatNumber(row.storedTwice),
+    formatNumber(row.unexplained),
+    formatNumber(row.refused),
+    seconds(row.longestWaitMs),
+    seconds(row.recoveryMs),
+  ]);
+  return `${formatTable(head, rows)}\n\n<sub>${at.slice(0, 10)}, commit ${commit}</sub>`;
+}

@@ -1,0 +1,71 @@
+/** Changing the password of a signed-in account, which has to know the current one. */
+import { Rejection } from '../errors.ts';
+import type { Sql } from '../storage/connect.ts';
+import type { Email } from './email.ts';
+import type { Client } from './networks.ts';
+import { type Passwords, passwordProblem } from './passwords.ts';
+import type { Sessions } from './sessions.ts';
+import { type SignIn, slowedDown } from './sign-in.ts';
+import { SlowDown } from './slow-down.ts';
+import { changePassword } from './users.ts';
+
+export interface PasswordChangeOptions {
+  readonly sql: Sql;
+  readonly passwords: Passwords;
+  readonly sessions: Sessions;
+  readonly signIn: SignIn;
+  /** Milliseconds of a monotonic clock. */
+  readonly now: () => number;
+}
+
+const WRONG_PASSWORD = new Rejection('wrongPassword', 'The current password is another one.');
+
+/**
+ * Changes of one account: some are free, then minutes between two. Each ends every other session, so a thief who changes the
+ * password in a loop would keep the owner out until the owner follows a link for a reset, which is not limited by this.
+ */
+const CHANGES = { free: 10, firstMs: 60_000, longestMs: 600_000 } as const;
+
+export class PasswordChange {
+  readonly #options: PasswordChangeOptions;
+  readonly #ofAccount: SlowDown;
+
+  constructor(options: PasswordChangeOptions) {
+    this.#options = options;
+    this.#ofAccount = new SlowDown({ ...CHANGES, now: options.now });
+  }
+
+  /** The password was set by a link: whoever made the changes before has lost the account. */
+  forgive(email: Email): void {
+    this.#ofAccount.forget(email.key);
+  }
+
+  /**
+   * Changes the password, ends every session of the account, and starts one for the client.
+   * @param cookies the request's Cookie header
+   * @returns the Set-Cookie value, or the refusal
+   */
+  async change(
+    given: { email: Email; currentPassword: string; newPassword: string },
+    client: Client,
+    cookies: string,
+  ): Promise<string | Rejection> {
+    const { signIn, passwords } = this.#options;
+    const { email, currentPassword, newPassword } = given;
+    const wait = this.#ofAccount.wait(email.key);
+    if (wait > 0) return slowedDown(wait);
+    // Counted like sign-ins: a session that was left open must not be a way to guess the password.
+    const verified = await signIn.check({ email, password: currentPassword }, client, true);
+    if (verified instanceof Rejection) return verified.reason === 'signInFailed' ? WRONG_PASSWORD : verified;
+    // From here on it counts, refused or not: rating a new password takes time, too.
+    this.#ofAccount.begin(email.key);
+    const problem = await passwordProblem(newPassword, email);
+    if (problem !== null) return new Rejection('weakPassword', `The password ${problem}.`);
+    const newHash = await passwords.hash(newPassword, { ...client, isKnown: true, failures: 0 });
+    if (newHash instanceof Rejection) return newHash;
+    return await this.#options.sql.begin('isolation level read committed', async (tx) => {
+      if (!(await changePassword(tx, verified, newHash))) return WRONG_PASSWORD;
+      return await this.#options.sessions.start(tx, verified.user, cookies);
+    });
+  }
+}

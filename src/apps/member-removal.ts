@@ -1,0 +1,45 @@
+/** Removing a member: the membership, the invitations for the same person, and the tokens that the person made. */
+import { endMembership, lockMembers, roleOf } from '../accounts/members.ts';
+import type { User } from '../accounts/users.ts';
+import { Rejection } from '../errors.ts';
+import type { Sql } from '../storage/connect.ts';
+import { endTokensOf, type MadeToken } from './resource-tokens.ts';
+
+/** What became of the tokens that a former member made for the app. */
+export interface Removal {
+  /** The former member's address. */
+  readonly email: string;
+  /** These read the app no more. */
+  readonly revokedTokens: readonly MadeToken[];
+  /** These go on, because an owner said so. */
+  readonly keptTokens: readonly MadeToken[];
+}
+
+const NOT_OWNER = new Rejection('accessDenied', 'Only an owner may remove others.');
+const NOT_KEEPER = new Rejection('accessDenied', 'Only an owner may keep the tokens of a former member.');
+
+/**
+ * Removes a member, or lets one leave, in one transaction: what the person begins meanwhile is either part of what ends, or
+ * is refused.
+ * @param removal.appId      internal id
+ * @param removal.userId     public id of the member
+ * @param removal.keepTokens public ids of tokens of the member that go on reading the app
+ * @param removal.user       who asks for it
+ * @throws AccountError MEMBER_NOT_FOUND, LAST_OWNER, TOKEN_NOT_FOUND
+ */
+export async function removeMember(
+  sql: Sql,
+  removal: { appId: number; userId: string; keepTokens: readonly string[]; user: User },
+): Promise<Removal | Rejection> {
+  const { appId, userId, keepTokens, user } = removal;
+  const by = { userId: user.id, email: user.email };
+  return await sql.begin('isolation level read committed', async (tx) => {
+    await lockMembers(tx, appId);
+    const isOwner = (await roleOf(tx, appId, user.id)) === 'owner';
+    if (!isOwner && userId !== user.userId) return NOT_OWNER;
+    if (!isOwner && keepTokens.length > 0) return NOT_KEEPER;
+    const member = await endMembership(tx, { appId, userId, by });
+    const { ended, kept } = await endTokensOf(tx, { appId, userId: member.id, keep: keepTokens, by });
+    return { email: member.email, revokedTokens: ended, keptTokens: kept };
+  });
+}

@@ -1,0 +1,115 @@
+/** What of a database belongs in a backup, read from its catalog: a table that a later migration adds is included. */
+import type pg from 'pg';
+import type { COARSE_LEVELS } from '../counts/levels.ts';
+import type { StorageEngine } from '../storage-engine.ts';
+
+/** Rows of one kind, in COPY's text format. */
+export type RowSection =
+  | { readonly section: 'table'; readonly table: string; readonly columns: readonly string[] }
+  /** Events of an interval. */
+  | ({ readonly section: 'events'; readonly columns: readonly string[] } & TimeBounds)
+  /** Counts that have outlived their rows. */
+  | { readonly section: 'counts'; readonly level: CoarseLevelName; readonly columns: readonly string[] };
+
+/** `[from, until)` as ISO 8601. */
+export interface TimeBounds {
+  readonly from: string;
+  readonly until: string;
+}
+
+export type CoarseLevelName = (typeof COARSE_LEVELS)[number]['name'];
+
+/** The value of an identity column's sequence. */
+export interface SequenceValue {
+  readonly table: string;
+  readonly column: string;
+  readonly last: string;
+}
+
+export interface BackupTable {
+  readonly name: string;
+  readonly columns: readonly string[];
+}
+
+export const EVENT_COLUMNS = ['id', 'app_id', 'type_id', 'created_at', 'payload'] as const;
+export const COUNT_COLUMNS = ['app_id', 'type_id', 'bucket', 'count'] as const;
+
+/** Rows of `installation` that belong to a database, not to its content. */
+export const OWN_FACTS = "name IN ('engine', 'id')";
+
+/**
+ * Tables that are not copied as they are: events are copied by time, and the others are computed from them. Counts that
+ * have outlived their rows have sections of their own.
+ */
+export const DERIVED_TABLES: ReadonlySet<string> = new Set([
+  'schema_migrations',
+  'events',
+  'count_deltas',
+  'minute_counts',
+  'quarter_hour_counts',
+  'hour_counts',
+  'day_counts',
+  'month_counts',
+  'day_profiles',
+  'profiled_days',
+  'stale_buckets',
+]);
+
+/** The tables of our schema, each after those that it refers to. */
+export async function readTables(client: pg.Client): Promise<BackupTable[]> {
+  const { rows } = await client.query<{ name: string; columns: string[]; parents: string[] }>(`
+    SELECT class.relname AS name,
+           ARRAY(SELECT attname::text FROM pg_attribute
+                  WHERE attrelid = class.oid AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
+                  ORDER BY attnum) AS columns,
+           ARRAY(SELECT DISTINCT parent.relname::text FROM pg_constraint JOIN pg_class parent ON parent.oid = confrelid
+                  WHERE conrelid = class.oid AND contype = 'f' AND confrelid <> conrelid) AS parents
+      FROM pg_class class
+     WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition
+       AND NOT EXISTS (SELECT FROM pg_depend
+                        WHERE classid = 'pg_class'::regclass AND objid = class.oid AND deptype = 'e')
+     ORDER BY relname`);
+  const ordered: BackupTable[] = [];
+  let waiting = rows.filter((table) => !DERIVED_TABLES.has(table.name));
+  while (waiting.length > 0) {
+    const free = waiting.filter(({ parents }) => !waiting.some(({ name }) => parents.includes(name)));
+    if (free.length === 0) throw new Error('Tables refer to each other in a circle: no order restores them.');
+    ordered.push(...free.map(({ name, columns }) => ({ name, columns })));
+    waiting = waiting.filter((table) => !free.includes(table));
+  }
+  return ordered;
+}
+
+/** The last values of identity columns; those never used are left out. */
+export async function readSequences(client: pg.Client): Promise<SequenceValue[]> {
+  const { rows } = await client.query<SequenceValue>(
+    `
+    SELECT * FROM (
+      SELECT relname AS table, attname AS column,
+             pg_sequence_last_value(pg_get_serial_sequence(quote_ident(relname), attname)::regclass)::text AS last
+        FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid
+       WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r' AND attidentity <> '') used
+     WHERE last IS NOT NULL AND "table" <> ALL ($1) ORDER BY 1, 2`,
+    [[...DERIVED_TABLES]],
+  );
+  return rows;
+}
+
+/** The intervals of partitions or chunks of events from the boundary on, in order of time. */
+export async function readEventIntervals(
+  client: pg.Client,
+  { eventIntervals }: StorageEngine,
+  boundary: string,
+): Promise<TimeBounds[]> {
+  const { rows } = await client.query<{ from: Date; until: Date }>(
+    `SELECT greatest(start, $1::timestamptz) AS from, finish AS until FROM (${eventIntervals}) intervals
+      WHERE finish > $1::timestamptz ORDER BY start`,
+    [boundary],
+  );
+  return rows.map(({ from, until }) => ({ from: from.toISOString(), until: until.toISOString() }));
+}
+
+/** Names as SQL identifiers, separated by commas. */
+export function identifiers(names: readonly string[]): string {
+  return names.map((name) => `"${name.replaceAll('"', '""')}"`).join(', ');
+}

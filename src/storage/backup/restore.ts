@@ -1,0 +1,132 @@
+/** Rows of a backup into a database that nobody has used: all of them in one transaction, or none. */
+import { pipeline } from 'node:stream/promises';
+import type pg from 'pg';
+import { from as copyFrom } from 'pg-copy-streams';
+import { OperatorError } from '../../errors.ts';
+import type { Sql } from '../connect.ts';
+import { migrate, readMigrations } from '../migrate.ts';
+import type { StorageEngine } from '../storage-engine.ts';
+import { countCopied } from '../write/count-copied.ts';
+import {
+  type BackupTable,
+  identifiers,
+  OWN_FACTS,
+  type RowSection,
+  readTables,
+  type SequenceValue,
+} from './catalog.ts';
+
+export interface RestoreOptions {
+  /** A connection for this alone. */
+  readonly client: pg.Client;
+  /** For what is not part of the one transaction: the schema, and room for events. */
+  readonly sql: Sql;
+  readonly engine: StorageEngine;
+  /** Number of the last migration of the database that the rows come from. */
+  readonly schema: number;
+}
+
+export interface Restore {
+  /** Whether the schema has a table. */
+  hasTable(name: string): boolean;
+  /** Adds the rows of a section. @returns how many they are */
+  add(section: RowSection, rows: AsyncIterable<Buffer>): Promise<number>;
+  /** Makes everything visible, with identity columns that continue, then brings the schema to this release's. */
+  commit(sequences: readonly SequenceValue[]): Promise<void>;
+}
+
+/**
+ * Brings the database to the schema of the backup and locks it.
+ * @throws OperatorError where the schema does not fit, or the database has been used
+ */
+export async function beginRestore(options: RestoreOptions): Promise<Restore> {
+  const { client, sql, engine } = options;
+  await prepareSchema(options);
+  await client.query('BEGIN ISOLATION LEVEL READ COMMITTED');
+  const tables = await readTables(client);
+  await takeOver(client, tables);
+  return {
+    hasTable: (name) => tables.some((table) => table.name === name),
+    add: async (section, rows) => {
+      if (section.section === 'counts') {
+        return await engine.addCounts(client, section.level, (table) =>
+          copyInto(client, table, section.columns, rows),
+        );
+      }
+      if (section.section === 'table') return await copyInto(client, section.table, section.columns, rows);
+      // Made apart: thousands of partitions would pass the locks that one transaction may have.
+      await engine.ensureRoom(sql, { from: Date.parse(section.from), until: Date.parse(section.until) });
+      const added = await copyInto(client, 'events', section.columns, rows);
+      await countCopied(client, engine.writes, section);
+      return added;
+    },
+    commit: async (sequences) => {
+      await continueSequences(client, sequences);
+      await client.query('COMMIT');
+      await migrate(sql, engine.name);
+    },
+  };
+}
+
+/** A backup is restored into the very schema that it was made of; later migrations then do their work on it. */
+async function prepareSchema({ sql, engine, schema }: RestoreOptions): Promise<void> {
+  const known = await readMigrations(engine.name);
+  if (!known.some(({ number }) => number === schema)) {
+    throw new OperatorError(
+      `the backup has the schema ${schema}, which this release of Tidemark does not know: use the newer release that made it`,
+    );
+  }
+  const [table] = await sql<
+    { there: boolean }[]
+  >`SELECT to_regclass('schema_migrations') IS NOT NULL AS there`;
+  const [current] =
+    table?.there === true
+      ? await sql<{ schema: number }[]>`SELECT max(number) AS schema FROM schema_migrations`
+      : [];
+  if (current !== undefined && current.schema > schema) {
+    throw new OperatorError(
+      `the backup has the schema ${schema} and the database already ${current.schema}: restore into an empty database, ` +
+        'which gets the schema of the backup first and the later migrations then',
+    );
+  }
+  const needed = known.filter(({ number }) => number <= schema);
+  await migrate(sql, engine.name, needed);
+}
+
+/** Keeps others from beginning to use the database, and removes what a first start has written into it. */
+async function takeOver(client: pg.Client, tables: readonly BackupTable[]): Promise<void> {
+  await client.query('LOCK TABLE apps, users IN SHARE ROW EXCLUSIVE MODE');
+  for (const name of ['apps', 'users', 'deleted_apps', 'events']) {
+    if (name !== 'events' && !tables.some((table) => table.name === name)) continue;
+    const { rows } = await client.query(`SELECT FROM ${name} LIMIT 1`);
+    if (rows.length > 0) {
+      throw new OperatorError(
+        `the database is in use: its table ${name} has rows. Restore into an empty database, with another DATABASE_URL or DATA_DIR`,
+      );
+    }
+  }
+  for (const { name } of tables.toReversed()) {
+    const condition = name === 'installation' ? `WHERE NOT (${OWN_FACTS})` : '';
+    await client.query(`DELETE FROM ${identifiers([name])} ${condition}`);
+  }
+}
+
+async function copyInto(
+  client: pg.Client,
+  table: string,
+  columns: readonly string[],
+  rows: AsyncIterable<Buffer>,
+): Promise<number> {
+  const stream = client.query(copyFrom(`COPY ${identifiers([table])} (${identifiers(columns)}) FROM STDIN`));
+  await pipeline(rows, stream);
+  return stream.rowCount;
+}
+
+async function continueSequences(client: pg.Client, sequences: readonly SequenceValue[]): Promise<void> {
+  for (const { table, column, last } of sequences) {
+    await client.query(
+      'SELECT setval(sequence::regclass, $3::bigint) FROM pg_get_serial_sequence($1, $2) AS sequence WHERE sequence IS NOT NULL',
+      [identifiers([table]), column, last],
+    );
+  }
+}

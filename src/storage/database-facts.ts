@@ -1,0 +1,147 @@
+/** Facts about the database for the doctor, read with the service's ordinary rights and without changing anything. */
+import type { Sql } from './connect.ts';
+import { DAYS } from './counts/levels.ts';
+import type { Engine } from './engine.ts';
+import { readMigrations } from './migrate.ts';
+import type { StorageEngine } from './storage-engine.ts';
+
+export interface DatabaseFacts {
+  /** Names and versions, for people. */
+  readonly description: string;
+  readonly engine: Engine;
+  /** Migrations of this release that the database does not have. */
+  readonly pendingMigrations: number;
+  /** Settings as a session of the service has them: name → value. */
+  readonly settings: Readonly<Record<string, string>>;
+  readonly isSuperuser: boolean;
+  /** Whether this connection is encrypted. */
+  readonly isEncrypted: boolean;
+  readonly isReadOnly: boolean;
+  /** Connections of all clients, now. */
+  readonly connections: number;
+  /** Partitions or chunks of the events table. */
+  readonly partitions: number;
+  /** Age in seconds of the oldest transaction that this role can see. */
+  readonly oldestTransactionSeconds: number;
+  /** Names of replication slots without a reader: they keep the write-ahead log on the disk. */
+  readonly idleSlots: readonly string[];
+  /** How far the database's clock is ahead of ours, in milliseconds, and how far that may be wrong. */
+  readonly clockAheadMs: number;
+  readonly clockErrorMs: number;
+  /** Fingerprint of the secret that this database began with, null before the first start. */
+  readonly secretFingerprint: string | null;
+  readonly accounts: number;
+  readonly bytes: number;
+  readonly events: number;
+  /** Events of the last seven UTC days that are over. */
+  readonly eventsOfWeek: number;
+  /** Events dated more than a day ahead. */
+  readonly eventsInFuture: number;
+  /** Deltas that wait to be folded, or marks of buckets that wait to be refreshed. */
+  readonly upkeepBacklog: number;
+  /** The retention boundary in milliseconds since 1970; null where everything can be read. */
+  readonly readableFrom: number | null;
+}
+
+/** Settings that the findings speak of. */
+const SETTINGS = [
+  'fsync',
+  'full_page_writes',
+  'synchronous_commit',
+  'data_checksums',
+  'autovacuum',
+  'max_connections',
+  'max_locks_per_transaction',
+  'max_prepared_transactions',
+  'superuser_reserved_connections',
+] as const;
+
+/** Whether the database has a schema. Asking changes nothing. */
+export async function hasSchema(sql: Sql): Promise<boolean> {
+  const [schema] = await sql<{ there: boolean }[]>`SELECT to_regclass('retention') IS NOT NULL AS there`;
+  return schema?.there === true;
+}
+
+/** @param description names and versions of the engine */
+export async function readDatabaseFacts(
+  sql: Sql,
+  engine: StorageEngine,
+  description: string,
+): Promise<DatabaseFacts> {
+  return {
+    engine: engine.name,
+    description,
+    pendingMigrations: await pendingMigrations(sql, engine.name),
+    ...(await serverFacts(sql)),
+    ...(await clockFacts(sql)),
+    ...(await dataFacts(sql)),
+    upkeepBacklog: await engine.unsettled(sql),
+  };
+}
+
+async function pendingMigrations(sql: Sql, engine: Engine): Promise<number> {
+  const applied = await sql<{ number: number }[]>`SELECT number FROM schema_migrations`;
+  const done = new Set(applied.map((row) => row.number));
+  return (await readMigrations(engine)).filter(({ number }) => !done.has(number)).length;
+}
+
+type ServerFacts = Pick<
+  DatabaseFacts,
+  | 'settings'
+  | 'isSuperuser'
+  | 'isEncrypted'
+  | 'isReadOnly'
+  | 'connections'
+  | 'partitions'
+  | 'oldestTransactionSeconds'
+  | 'idleSlots'
+>;
+
+async function serverFacts(sql: Sql): Promise<ServerFacts> {
+  const [row] = await sql<ServerFacts[]>`
+    SELECT (SELECT json_object_agg(name, setting) FROM pg_settings WHERE name IN ${sql(SETTINGS)})   AS settings,
+           (SELECT rolsuper FROM pg_roles WHERE rolname = current_user)                             AS "isSuperuser",
+           coalesce((SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()), false)              AS "isEncrypted",
+           pg_is_in_recovery() OR current_setting('default_transaction_read_only') = 'on'           AS "isReadOnly",
+           (SELECT count(*)::int FROM pg_stat_activity WHERE backend_type = 'client backend')       AS connections,
+           (SELECT count(*)::int FROM pg_inherits WHERE inhparent = 'events'::regclass)             AS partitions,
+           (SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0)::float8
+              FROM pg_stat_activity
+             WHERE datname = current_database() AND pid <> pg_backend_pid())           AS "oldestTransactionSeconds",
+           (SELECT coalesce(json_agg(slot_name ORDER BY slot_name), '[]')
+              FROM pg_replication_slots WHERE NOT active)                                           AS "idleSlots"`;
+  if (row === undefined) throw new Error('A SELECT without FROM has a row.');
+  return row;
+}
+
+/** The database's clock between two readings of ours: the error is at most half of the time between them. */
+async function clockFacts(sql: Sql): Promise<Pick<DatabaseFacts, 'clockAheadMs' | 'clockErrorMs'>> {
+  const before = Date.now();
+  const [row] = await sql<
+    { now: number }[]
+  >`SELECT (extract(epoch FROM clock_timestamp()) * 1000)::float8 AS now`;
+  const after = Date.now();
+  return { clockAheadMs: (row?.now ?? 0) - (before + after) / 2, clockErrorMs: (after - before) / 2 };
+}
+
+type DataFacts = Pick<
+  DatabaseFacts,
+  'secretFingerprint' | 'accounts' | 'bytes' | 'events' | 'eventsOfWeek' | 'eventsInFuture' | 'readableFrom'
+>;
+
+async function dataFacts(sql: Sql): Promise<DataFacts> {
+  const [row] = await sql<DataFacts[]>`
+    WITH today AS (SELECT date_trunc('day', now(), 'UTC') AS start)
+    SELECT (SELECT value FROM installation WHERE name = 'secret_fingerprint')          AS "secretFingerprint",
+           (SELECT count(*)::int FROM users)                                           AS accounts,
+           pg_database_size(current_database())::float8                                AS bytes,
+           (SELECT coalesce(sum(count), 0)::float8 FROM ${sql(DAYS.view)}, retention
+             WHERE type_id = 0 AND bucket >= date_trunc('day', readable_from, 'UTC'))  AS events,
+           (SELECT coalesce(sum(count), 0)::float8 FROM ${sql(DAYS.view)}, today
+             WHERE type_id = 0 AND bucket >= start - interval '7 days' AND bucket < start) AS "eventsOfWeek",
+           (SELECT count(*)::float8 FROM events WHERE created_at > now() + interval '1 day')  AS "eventsInFuture",
+           (SELECT (extract(epoch FROM nullif(readable_from, '-infinity')) * 1000)::float8 FROM retention)
+                                                                                       AS "readableFrom"`;
+  if (row === undefined) throw new Error('A SELECT without FROM has a row.');
+  return row;
+}

@@ -1,0 +1,7 @@
+/** The engines by name: the one place that lists them. */
+import type { Engine } from './engine.ts';
+import { postgres } from './postgres/postgres.ts';
+import type { StorageEngine } from './storage-engine.ts';
+import { timescale } from './timescale/timescale.ts';
+
+export const ENGINES: Readonly<Record<Engine, StorageEngine>> = { postgres, timescale };

@@ -1,0 +1,30 @@
+/** Removes the events and counts of a deleted app. */
+import { countsOf, LEVELS } from '../counts/levels.ts';
+import { type AppRemoval, removeFromDays } from '../deleted-apps.ts';
+
+/** Events that one statement removes. */
+const REMOVED_EVENTS = 10_000;
+
+export const removal: AppRemoval = {
+  removeEvents: async (sql, appId, isOver) => {
+    for (;;) {
+      const [gone] = await sql<{ rows: number }[]>`
+        WITH oldest AS (SELECT created_at, id FROM events WHERE app_id = ${appId} ORDER BY created_at, id LIMIT ${REMOVED_EVENTS}),
+             gone AS (DELETE FROM events USING oldest
+                       WHERE events.app_id = ${appId} AND events.created_at = oldest.created_at AND events.id = oldest.id
+                      RETURNING 1)
+        SELECT count(*)::integer AS rows FROM gone`;
+      if ((gone?.rows ?? 0) < REMOVED_EVENTS) return true;
+      if (isOver()) return false;
+    }
+  },
+  removeCounts: async (sql, appId) => {
+    await sql.begin('isolation level read committed', async (tx) => {
+      // Not while a fold adds to the same counts.
+      await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark counts'))`;
+      await tx`DELETE FROM count_deltas WHERE app_id = ${appId}`;
+      for (const level of LEVELS) await tx`DELETE FROM ${tx(countsOf(level.name))} WHERE app_id = ${appId}`;
+      await removeFromDays(tx, appId);
+    });
+  },
+};

@@ -1,0 +1,35 @@
+/** PostgreSQL without extensions: events in partitions by day, counts in tables that the service folds deltas into. */
+import { addMonthCounts } from '../backup/month-counts.ts';
+import { countsOf } from '../counts/levels.ts';
+import type { StorageEngine } from '../storage-engine.ts';
+import { removal } from './app-removal.ts';
+import { ensurePartitions, foldCounts, postgresMaintenance } from './maintenance.ts';
+import { writes } from './writes.ts';
+
+export const postgres: StorageEngine = {
+  name: 'postgres',
+  maintenance: (sql, { RETENTION_DAYS }, now) =>
+    postgresMaintenance(sql, { retentionDays: RETENTION_DAYS, now }),
+  removal,
+  writes,
+  ensureRoom: (sql, { from, until }) => ensurePartitions(sql, from, until - 1),
+  settleCounts: async (sql) => {
+    await foldCounts(sql);
+  },
+  settlesBesideWriters: true,
+  unsettled: async (sql) => {
+    const [row] = await sql<{ waiting: number }[]>`SELECT count(*)::float8 AS waiting FROM count_deltas`;
+    return row?.waiting ?? 0;
+  },
+  eventIntervals: `
+    SELECT to_date(right(relname, 8), 'YYYYMMDD')::timestamp AT TIME ZONE 'UTC'       AS start,
+           (to_date(right(relname, 8), 'YYYYMMDD') + 1)::timestamp AT TIME ZONE 'UTC' AS finish
+      FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid
+     WHERE inhparent = 'events'::regclass AND relname ~ '^events_[0-9]{8}$'`,
+  addCounts: async (client, level, copyTo) => {
+    const table = countsOf(level);
+    const rows = await copyTo(table);
+    if (level === 'day' && rows > 0) await addMonthCounts(client, table);
+    return rows;
+  },
+};

@@ -1,0 +1,38 @@
+/** The retention boundary: the time before which events are gone. Every read clips to it in its own snapshot. */
+import type { Sql, Transaction } from './connect.ts';
+import { DAY_MS } from './counts/levels.ts';
+
+/** The boundary in milliseconds since 1970, 0 where everything can be read. */
+export async function readBoundary(sql: Sql | Transaction): Promise<number> {
+  const [row] = await sql<{ boundary: number }[]>`
+    SELECT (extract(epoch FROM greatest(readable_from, '1970-01-01Z')) * 1000)::float8 AS boundary FROM retention`;
+  if (row === undefined) throw new Error('The table retention has lost its row.');
+  return row.boundary;
+}
+
+/**
+ * Moves the boundary forward where it is due, to the start of a UTC day. It never moves back.
+ * @param options.days RETENTION_DAYS; 0 leaves the boundary where it is
+ * @param options.now  milliseconds since 1970
+ * @returns the boundary as it was before, as PostgreSQL writes it
+ */
+export async function moveBoundary(sql: Sql, { days, now }: { days: number; now: number }): Promise<string> {
+  const due = utcDay(days === 0 ? 0 : now - days * DAY_MS);
+  return await sql.begin(async (tx) => {
+    const [before] = await tx<
+      { boundary: string }[]
+    >`SELECT readable_from::text AS boundary FROM retention FOR UPDATE`;
+    if (before === undefined) throw new Error('The table retention has lost its row.');
+    if (days > 0) {
+      await tx`
+        UPDATE retention SET readable_from = ${due}::date::timestamp AT TIME ZONE 'UTC'
+         WHERE readable_from < ${due}::date::timestamp AT TIME ZONE 'UTC'`;
+    }
+    return before.boundary;
+  });
+}
+
+/** The UTC day of an instant, as YYYY-MM-DD. */
+export function utcDay(ms: number): string {
+  return new Date(ms).toISOString().slice(0, 10);
+}

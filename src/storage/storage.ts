@@ -1,0 +1,156 @@
+/**
+ * Events and their counts: the one interface that the rest of the code uses. Only this folder has SQL on them, and only
+ * here engines have names. Each engine is a folder (postgres/, timescale/) that implements {@link StorageEngine}.
+ */
+import type pg from 'pg';
+import { type FeedSnapshot, readFeed, readSnapshotText } from './arrivals.ts';
+import { beginExport, type Export } from './backup/export.ts';
+import { beginRestore, type Restore, type RestoreOptions } from './backup/restore.ts';
+import type { Sql } from './connect.ts';
+import {
+  type AppSpan,
+  type AppStats,
+  readAppSpan,
+  readAppStats,
+  readTypeTotals,
+} from './counts/app-stats.ts';
+import { readSeries, type Series, type SeriesRequest } from './counts/series.ts';
+import { type DatabaseFacts, readDatabaseFacts } from './database-facts.ts';
+import { chooseEngine, type Engine } from './engine.ts';
+import { ENGINES } from './engines.ts';
+import {
+  type EventList,
+  type EventListRequest,
+  readEvent,
+  readEventList,
+  type SingleEvent,
+} from './event-list.ts';
+import { type EventPage, type PageRequest, readEventPage } from './event-page.ts';
+import type { MaintenanceTasks } from './maintenance/loop.ts';
+import { migrate } from './migrate.ts';
+import type { StorageSettings } from './storage-engine.ts';
+
+export type {
+  Arrivals,
+  FeedSnapshot,
+  MinuteCounts,
+  NewCount,
+  NewEvent,
+} from './arrivals.ts';
+export { MAX_CURSOR_AGE_MS, sumCounts } from './arrivals.ts';
+export type { RowSection, SequenceValue } from './backup/catalog.ts';
+export type { Export } from './backup/export.ts';
+export type { Restore } from './backup/restore.ts';
+export type { AppSpan, AppStats } from './counts/app-stats.ts';
+export type { Series, TypeSeries } from './counts/series.ts';
+export { isTimezone } from './counts/timezone.ts';
+export type { DatabaseFacts } from './database-facts.ts';
+export { hasSchema } from './database-facts.ts';
+export { markAppDeleted, markDeletedApps } from './deleted-apps.ts';
+export type { Engine } from './engine.ts';
+export type { EventList, SingleEvent } from './event-list.ts';
+export { decodeCursor, encodeCursor } from './event-list.ts';
+export type { EventPage, Order, PageRequest, StoredEvent } from './event-page.ts';
+export type { FeedCursor } from './feed-cursor.ts';
+export { decodeFeedCursor, encodeFeedCursor } from './feed-cursor.ts';
+export type { MaintenanceTasks } from './maintenance/loop.ts';
+export type { StorageSettings } from './storage-engine.ts';
+
+/** What the storage of one database does, whatever its engine. Operations take the pool whose connections they use. */
+export interface Storage {
+  readonly engine: Engine;
+  /** Names and versions of the engine, for people. */
+  readonly description: string;
+  /** A line for the log where a better engine is available and not used. */
+  readonly note: string | null;
+  /** Brings the schema to this release's. @returns the names of the files that were applied */
+  migrate(sql: Sql): Promise<{ applied: string[] }>;
+  /** Reads with the connections of a pool. */
+  reader(sql: Sql): EventReader;
+  /**
+   * What has to be done from time to time.
+   * @param sql a pool of one connection, so that session locks are held by what works
+   * @param now milliseconds since 1970
+   */
+  maintenance(sql: Sql, settings: StorageSettings, now: () => number): MaintenanceTasks;
+  /**
+   * Brings what was just stored into the counts, so that its first reads are as cheap as all others. Totals are exact
+   * before, during and after.
+   * @param sql a pool of one connection
+   * @param now milliseconds since 1970
+   */
+  settleCounts(sql: Sql, now: number): Promise<void>;
+  /** The same while more is being stored; does nothing where that would make writers wait. */
+  settleBesideWriters(sql: Sql, now: number): Promise<void>;
+  /** Takes a snapshot of everything that a backup holds. @param client a connection for this alone */
+  beginExport(client: pg.Client): Promise<Export>;
+  /** Prepares an unused database for the rows of a backup. @throws OperatorError where it does not fit or has been used */
+  beginRestore(options: Omit<RestoreOptions, 'engine'>): Promise<Restore>;
+  /** Facts for the doctor. */
+  facts(sql: Sql): Promise<DatabaseFacts>;
+}
+
+/** Reads of events and counts. All reject where the database fails. Ids of apps and types are internal ones. */
+export interface EventReader {
+  /** A page at an offset, and the exact total. */
+  page(request: PageRequest): Promise<EventPage>;
+  /** A page from a cursor, newest first. */
+  list(request: EventListRequest): Promise<EventList>;
+  /** One event; null where the app has no such event that can be read. */
+  event(appId: number, eventId: string): Promise<SingleEvent | null>;
+  /** Counts by bucket and type; null where the interval is too long for months. */
+  series(request: SeriesRequest): Promise<Series | null>;
+  /** The stats of apps, by id. */
+  appStats(
+    appIds: readonly number[],
+    at: { readonly timezone: string; readonly now: number },
+  ): Promise<ReadonlyMap<number, AppStats>>;
+  /** How many events an app has, and from when to when. */
+  appSpan(appId: number): Promise<AppSpan>;
+  /** How many events each type of an app has, by public id; types without events are left out. */
+  typeTotals(appId: number): Promise<ReadonlyMap<string, number>>;
+  /** Changes whenever anything is committed. */
+  snapshotText(): Promise<string>;
+  /** Reads of the live feed, in one snapshot. */
+  feed<T extends object>(appId: number, read: (snapshot: FeedSnapshot) => Promise<T>): Promise<T>;
+}
+
+/**
+ * Opens the storage of a database, whose engine it detects. In an empty database that can have TimescaleDB it creates the
+ * extension.
+ * @throws OperatorError where the database was migrated for another engine
+ */
+export async function openStorage(sql: Sql): Promise<Storage> {
+  const { engine: name, description, note } = await chooseEngine(sql);
+  const engine = ENGINES[name];
+  return {
+    engine: name,
+    description,
+    note,
+    migrate: (pool) => migrate(pool, name),
+    reader: createReader,
+    maintenance: engine.maintenance,
+    settleCounts: engine.settleCounts,
+    settleBesideWriters: async (pool, now) => {
+      if (engine.settlesBesideWriters) await engine.settleCounts(pool, now);
+    },
+    beginExport: (client) => beginExport(client, engine),
+    beginRestore: (options) => beginRestore({ ...options, engine }),
+    facts: (pool) => readDatabaseFacts(pool, engine, description),
+  };
+}
+
+/** Readers need not know the engine: views of the schema hide what differs. */
+function createReader(sql: Sql): EventReader {
+  return {
+    page: (request) => readEventPage(sql, request),
+    list: (request) => readEventList(sql, request),
+    event: (appId, eventId) => readEvent(sql, appId, eventId),
+    series: (request) => readSeries(sql, request),
+    appStats: (appIds, at) => readAppStats(sql, appIds, at),
+    appSpan: (appId) => readAppSpan(sql, appId),
+    typeTotals: (appId) => readTypeTotals(sql, appId),
+    snapshotText: () => readSnapshotText(sql),
+    feed: (appId, read) => readFeed(sql, appId, read),
+  };
+}

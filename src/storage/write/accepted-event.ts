@@ -1,0 +1,60 @@
+/** What is written: events that have been accepted, whichever way they came. */
+import { DAY_MS, MINUTE_MS } from '../counts/levels.ts';
+
+/** One accepted event on its way into the table. */
+export interface AcceptedEvent {
+  /** UUID, in the form with four hyphens. */
+  readonly id: string;
+  /** Internal ids. */
+  readonly appId: number;
+  readonly typeId: number;
+  /** Milliseconds since the epoch. */
+  readonly createdAt: number;
+  /** The payload's JSON text. */
+  readonly payload: string;
+}
+
+/** The number of the UTC day of a time in milliseconds since 1970. */
+export function dayOf(time: number): number {
+  return Math.floor(time / DAY_MS);
+}
+
+/** The UTC days of events as ISO 8601 dates, each once. */
+export function datesOf(events: readonly AcceptedEvent[]): string[] {
+  const days = new Set(events.map(({ createdAt }) => dayOf(createdAt)));
+  return [...days].map((day) => timestamp(day * DAY_MS).slice(0, 'YYYY-MM-DD'.length));
+}
+
+/** Characters of the payloads: about as many bytes as the events take on their way. */
+export function sizeOf(events: readonly AcceptedEvent[]): number {
+  return events.reduce((sum, { payload }) => sum + payload.length, 0);
+}
+
+/** The numbers below a thousand, in three digits; and those below sixty, in two. */
+const THREE_DIGITS = Array.from({ length: 1_000 }, (_, number) => String(number).padStart(3, '0'));
+const TWO_DIGITS = THREE_DIGITS.slice(0, 60).map((text) => text.slice(1));
+
+let lastTime = Number.NaN;
+let lastText = '';
+let lastDay = Number.NaN;
+let lastDate = '';
+
+/**
+ * Milliseconds to ISO 8601 in UTC, as Date.toISOString. Neighboring events share their millisecond, and those of a batch
+ * that is dated back their day, so the last of both is kept: a Date for each would cost four times as much.
+ */
+export function timestamp(time: number): string {
+  if (time === lastTime) return lastText;
+  const day = dayOf(time);
+  if (day !== lastDay) {
+    lastDate = new Date(day * DAY_MS).toISOString().slice(0, -'00:00:00.000Z'.length);
+    lastDay = day;
+  }
+  const ms = time - day * DAY_MS;
+  const hour = TWO_DIGITS[Math.floor(ms / 3_600_000)];
+  const minute = TWO_DIGITS[Math.floor(ms / MINUTE_MS) % 60];
+  const second = TWO_DIGITS[Math.floor(ms / 1_000) % 60];
+  lastText = `${lastDate}${hour}:${minute}:${second}.${THREE_DIGITS[ms % 1_000]}Z`;
+  lastTime = time;
+  return lastText;
+}

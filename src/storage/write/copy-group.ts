@@ -1,0 +1,29 @@
+/** A group of events as one write to the socket: a COPY of the rows and one of what they change in the counts. */
+import { type AcceptedEvent, sizeOf } from './accepted-event.ts';
+import { CopyMessages } from './copy-messages.ts';
+import type { EngineWrites } from './engine-writes.ts';
+import { EVENT_COLUMNS } from './insert-events.ts';
+
+/** Of a row, beside its payload. */
+const ROW_BYTES = 54;
+
+/** COPY commands of a group: the transaction, where they are all of it, is committed when the last of them is complete. */
+export const COPY_COMMANDS = 2;
+
+/**
+ * Messages for {@link CopyConnection.copy}. Outside of a transaction block the two commands are one implicit transaction:
+ * a failure of either stores nothing.
+ */
+export function copyGroup(engine: EngineWrites, events: readonly AcceptedEvent[]): Buffer {
+  const messages = new CopyMessages(sizeOf(events) + ROW_BYTES * events.length + 1_024);
+  messages.query(
+    `COPY events (${EVENT_COLUMNS}) FROM STDIN (FORMAT binary);COPY ${engine.changes} FROM STDIN (FORMAT binary)`,
+  );
+  messages.beginRows();
+  for (const event of events) messages.eventRow(event);
+  messages.endRows();
+  messages.beginRows();
+  engine.copyChanges(events, messages);
+  messages.endRows();
+  return messages.bytes;
+}

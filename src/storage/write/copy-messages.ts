@@ -1,0 +1,181 @@
+/**
+ * Messages of PostgreSQL's protocol (documentation, 55.7) that copy rows into tables, built into one buffer: statements and
+ * rows leave in one write to the socket.
+ *
+ * The protocol has a client wait for CopyInResponse before it sends rows. Here they follow at once, which saves a round
+ * trip. Where the statement itself fails, the server is documented to discard copy messages that arrive outside of a COPY,
+ * so the connection stays usable.
+ *
+ * Rows are in COPY's binary format: it costs PostgreSQL and this process less than the text format (bench: write-formats).
+ */
+import type { AcceptedEvent } from './accepted-event.ts';
+
+/** Signature, flags and length of the header's extension, of which there is none. */
+const COPY_HEADER = Buffer.from('PGCOPY\n\u00ff\r\n\0\0\0\0\0\0\0\0\0', 'latin1');
+const COPY_TRAILER = -1;
+/** 2000-01-01, from which PostgreSQL counts microseconds. */
+const EPOCH_MS = 946_684_800_000;
+/** Values of 32 bits. */
+const WORD = 0x1_0000_0000;
+const UUID_BYTES = 16;
+const UUID_CHARACTERS = 36;
+/** Of an event's row, without the payload's own bytes: the number of fields, and five lengths with four values. */
+const EVENT_BYTES = 2 + 5 * 4 + UUID_BYTES + 4 + 4 + 8;
+/** UTF-8 takes at most three bytes for a UTF-16 unit. */
+const BYTES_PER_UNIT = 3;
+/** Message type and length, and what begins and ends rows. */
+const MESSAGE_BYTES = 64;
+
+/** The values of hexadecimal digits by their character codes. */
+const DIGITS = new Uint8Array(128);
+for (const [value, digit] of [...'0123456789abcdef'].entries()) {
+  DIGITS[digit.charCodeAt(0)] = value;
+  DIGITS[digit.toUpperCase().charCodeAt(0)] = value;
+}
+
+export class CopyMessages {
+  #bytes: Buffer;
+  #at = 0;
+  /** Where the length of the CopyData message that is being filled stands. */
+  #lengthAt = 0;
+  /** The time that was last written, and the two halves of what stands for it. */
+  #time = Number.NaN;
+  #high = 0;
+  #low = 0;
+
+  /** @param bytes of all messages together, about; more room is made where they need it */
+  constructor(bytes: number) {
+    this.#bytes = Buffer.allocUnsafe(bytes + MESSAGE_BYTES);
+  }
+
+  /** Query: one statement, or several that are one implicit transaction. */
+  query(statement: string): void {
+    const bytes = Buffer.byteLength(statement) + 1;
+    this.#reserve(bytes + MESSAGE_BYTES);
+    this.#type('Q');
+    this.#int4(bytes + 4);
+    this.#at += this.#bytes.write(statement, this.#at);
+    this.#bytes[this.#at++] = 0;
+  }
+
+  /** CopyData: begins the rows of the query's next COPY. */
+  beginRows(): void {
+    this.#reserve(MESSAGE_BYTES);
+    this.#type('d');
+    this.#lengthAt = this.#at;
+    this.#at += 4;
+    this.#at += COPY_HEADER.copy(this.#bytes, this.#at);
+  }
+
+  /** CopyDone. */
+  endRows(): void {
+    this.#reserve(MESSAGE_BYTES);
+    this.#int2(COPY_TRAILER);
+    this.#bytes.writeInt32BE(this.#at - this.#lengthAt, this.#lengthAt);
+    this.#type('c');
+    this.#int4(4);
+  }
+
+  /** A row of `events` (id, app_id, type_id, created_at, payload). */
+  eventRow({ id, appId, typeId, createdAt, payload }: AcceptedEvent): void {
+    let most = payload.length * BYTES_PER_UNIT;
+    if (this.#at + EVENT_BYTES + most > this.#bytes.length) {
+      most = Buffer.byteLength(payload);
+      this.#reserve(EVENT_BYTES + most + MESSAGE_BYTES);
+    }
+    this.#int2(5);
+    this.#int4(UUID_BYTES);
+    this.#uuid(id);
+    this.#int4(4);
+    this.#int4(appId);
+    this.#int4(4);
+    this.#int4(typeId);
+    this.#timestamp(createdAt);
+    const written = this.#bytes.write(payload, this.#at + 4);
+    this.#int4(written);
+    this.#at += written;
+  }
+
+  /** A row of `count_deltas` (app_id, type_id, bucket, count). */
+  deltaRow(appId: number, typeId: number, bucket: number, count: number): void {
+    this.#reserve(MESSAGE_BYTES);
+    this.#int2(4);
+    this.#int4(4);
+    this.#int4(appId);
+    this.#int4(4);
+    this.#int4(typeId);
+    this.#timestamp(bucket);
+    this.#int4(8);
+    this.#int4(0);
+    this.#int4(count);
+  }
+
+  /** A row of `stale_buckets` (level, bucket). */
+  markRow(level: number, bucket: number): void {
+    this.#reserve(MESSAGE_BYTES);
+    this.#int2(2);
+    this.#int4(2);
+    this.#int2(level);
+    this.#timestamp(bucket);
+  }
+
+  /** All of it. */
+  get bytes(): Buffer {
+    return this.#bytes.subarray(0, this.#at);
+  }
+
+  #reserve(bytes: number): void {
+    if (this.#at + bytes <= this.#bytes.length) return;
+    const larger = Buffer.allocUnsafe(2 * this.#bytes.length + bytes);
+    this.#bytes.copy(larger, 0, 0, this.#at);
+    this.#bytes = larger;
+  }
+
+  #type(type: string): void {
+    this.#bytes[this.#at++] = type.charCodeAt(0);
+  }
+
+  #int2(value: number): void {
+    this.#bytes[this.#at] = value >>> 8;
+    this.#bytes[this.#at + 1] = value;
+    this.#at += 2;
+  }
+
+  #int4(value: number): void {
+    const bytes = this.#bytes;
+    const at = this.#at;
+    bytes[at] = value >>> 24;
+    bytes[at + 1] = value >>> 16;
+    bytes[at + 2] = value >>> 8;
+    bytes[at + 3] = value;
+    this.#at = at + 4;
+  }
+
+  /** A timestamptz with its length. @param time milliseconds since 1970 */
+  #timestamp(time: number): void {
+    if (time !== this.#time) {
+      // In two halves: a time after 2255 has more microseconds than a number holds exactly.
+      const ms = time - EPOCH_MS;
+      const high = Math.floor(ms / WORD);
+      const low = (ms - high * WORD) * 1_000;
+      const carry = Math.floor(low / WORD);
+      this.#high = high * 1_000 + carry;
+      this.#low = low - carry * WORD;
+      this.#time = time;
+    }
+    this.#int4(8);
+    this.#int4(this.#high);
+    this.#int4(this.#low);
+  }
+
+  #uuid(text: string): void {
+    const bytes = this.#bytes;
+    let at = this.#at;
+    for (let place = 0; place < UUID_CHARACTERS; place += 2) {
+      if (place === 8 || place === 13 || place === 18 || place === 23) place += 1; // Hyphens.
+      const high = DIGITS[text.charCodeAt(place)] ?? 0;
+      bytes[at++] = (high << 4) | (DIGITS[text.charCodeAt(place + 1)] ?? 0);
+    }
+    this.#at = at;
+  }
+}

@@ -1,0 +1,29 @@
+/** Counts rows that were copied into the events table as they are, as a restore does. */
+import type pg from 'pg';
+import type { EngineWrites } from './engine-writes.ts';
+
+/**
+ * Counts the rows of an interval that the current transaction has written, in that transaction. To be called once for
+ * them.
+ * @param interval bounds as ISO 8601; `until` is not included
+ */
+export async function countCopied(
+  client: pg.Client,
+  writes: EngineWrites,
+  interval: { readonly from: string; readonly until: string },
+): Promise<void> {
+  const { rows } = await client.query<{ counts: boolean }>(`
+    SELECT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = 'events'::regclass
+                      AND tgname IN ('count_new_events', 'mark_stale_minutes')) AS counts`);
+  // Up to schema 9 a trigger has done so.
+  if (rows[0]?.counts === true) return;
+  const { changes, changesOfInserted } = writes;
+  await client.query(
+    `WITH inserted AS (
+       SELECT app_id, type_id, created_at FROM events
+        WHERE created_at >= $1::timestamptz AND created_at < $2::timestamptz
+          AND xmin = pg_current_xact_id()::xid)
+     INSERT INTO ${changes} ${changesOfInserted}`,
+    [interval.from, interval.until],
+  );
+}

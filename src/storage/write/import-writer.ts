@@ -1,0 +1,226 @@
+/** Writes groups of imported events, each event exactly once, and says exactly how many were new. */
+import { OperatorError } from '../../errors.ts';
+import { type DatabaseAddress, errorCode } from '../connect.ts';
+import type { Engine } from '../engine.ts';
+import { ENGINES } from '../engines.ts';
+import { type AcceptedEvent, datesOf, sizeOf } from './accepted-event.ts';
+import { ConnectionLost, CopyConnection } from './copy-connection.ts';
+import { COPY_COMMANDS, copyGroup } from './copy-group.ts';
+import { backOff } from './failures.ts';
+import { type Attempt, GroupCommit, type GroupKind, type WriteLog } from './group-commit.ts';
+import { columns, insertMissingValues } from './insert-events.ts';
+
+export interface ImportOutcome<Event> {
+  readonly imported: number;
+  /** Were there already. */
+  readonly skipped: number;
+  readonly refused: readonly RefusedImport<Event>[];
+}
+
+export interface RefusedImport<Event> {
+  readonly event: Event;
+  /** Milliseconds since 1970: retention has removed what is older, and the event is. Else what the database says. */
+  readonly reason: { readonly boundary: number } | { readonly message: string };
+}
+
+export interface ImportWriterOptions {
+  readonly address: DatabaseAddress;
+  readonly engine: Engine;
+  /** Internal id of the app that all events belong to. */
+  readonly appId: number;
+  /** Milliseconds since 1970, before which retention removes events; beside the boundary in the database. */
+  readonly keptFrom: number;
+  /** How long a group is tried again, in milliseconds; long enough for a restart of PostgreSQL. */
+  readonly timeoutMs: number;
+}
+
+const BOUNDARY = "(extract(epoch FROM greatest(readable_from, '1970-01-01Z')) * 1000)::float8 AS boundary";
+
+/** Locks: the app cannot go, nor retention's boundary move, before the group is committed. */
+const BEGIN_GROUP = `
+  SELECT pg_current_xact_id()::text AS xid, ${BOUNDARY}
+    FROM apps CROSS JOIN retention
+   WHERE apps.id = $1
+     FOR KEY SHARE OF apps FOR SHARE OF retention`;
+
+/** An import is alone, and may wait for a lock as long as it takes to compress a chunk. */
+const CONNECTION_TIMEOUTS = { connectMs: 5_000, answerMs: 300_000 } as const;
+const SESSION = { statement_timeout: '0', idle_in_transaction_session_timeout: '0' } as const;
+
+/** A failure that counts is thrown, and told by the command. */
+const NO_LOG: WriteLog = { warn: () => undefined, error: () => undefined };
+
+export class ImportWriter<Event extends AcceptedEvent> {
+  readonly #options: ImportWriterOptions;
+  readonly #connection: CopyConnection;
+  readonly #commit: GroupCommit;
+  readonly #insertMissing: string;
+  readonly #kind: GroupKind<Event, ImportOutcome<Event>>;
+  /** Days for which there is room. */
+  readonly #roomyDays = new Set<string>();
+  /** The boundary that was last read. */
+  #boundary: number | null = null;
+  /** True after a group of which some events were there already: then COPY would only find that out anew. */
+  #merging = false;
+  /** The transaction whose COMMIT got no answer, by PostgreSQL's id of it, and what came of the group if it was committed. */
+  #doubtful: { readonly xid: string; readonly outcome: ImportOutcome<Event> } | null = null;
+
+  constructor(options: ImportWriterOptions) {
+    this.#options = options;
+    const { address, timeoutMs } = options;
+    const engine = ENGINES[options.engine].writes;
+    const timeouts = { ...CONNECTION_TIMEOUTS, unreachableMs: timeoutMs, retryMs: timeoutMs };
+    this.#connection = new CopyConnection(address, 'tidemark import', timeouts, {
+      ...SESSION,
+      ...engine.session,
+    });
+    this.#commit = new GroupCommit({ engine, timeouts, log: NO_LOG, now: () => performance.now() });
+    this.#insertMissing = insertMissingValues(engine);
+    this.#kind = {
+      name: 'events',
+      store: async (_, events, attempt) => [
+        (await this.#outcomeInDoubt(attempt)) ?? (await this.#store(events, attempt)),
+      ],
+      eventsOf: (events) => this.#kept(events),
+      refuse: (_, event, __, error) => ({
+        imported: 0,
+        skipped: 0,
+        refused: [{ event, reason: { message: messageOf(error) } }],
+      }),
+      giveUp: (_, { failure, error }) => {
+        throw failure === 'fault' ? error : stayedAway(error);
+      },
+    };
+  }
+
+  /**
+   * Commits a group; one call at a time.
+   * @throws OperatorError where the app was removed meanwhile, or the database stays away
+   */
+  async write(events: readonly Event[]): Promise<ImportOutcome<Event>> {
+    if (events.length === 0) return { imported: 0, skipped: 0, refused: [] };
+    const ordered = events.toSorted((a, b) => a.createdAt - b.createdAt);
+    const outcomes = await this.#commit.run(this.#kind, this.#connection, ordered, this.#commit.begin(false));
+    return {
+      imported: outcomes.reduce((sum, { imported }) => sum + imported, 0),
+      skipped: outcomes.reduce((sum, { skipped }) => sum + skipped, 0),
+      refused: outcomes.flatMap(({ refused }) => refused),
+    };
+  }
+
+  close(): Promise<void> {
+    return this.#connection.close();
+  }
+
+  async #store(events: readonly Event[], attempt: Attempt): Promise<ImportOutcome<Event>> {
+    const connection = this.#connection;
+    try {
+      await this.#makeRoom(events);
+      await connection.query('BEGIN ISOLATION LEVEL READ COMMITTED', []);
+      const { xid, boundary } = await this.#begin();
+      const outcome = await this.#fill(events, boundary, attempt.uncertain);
+      this.#doubtful = { xid, outcome };
+      await connection.query('COMMIT', []);
+      this.#doubtful = null;
+      return outcome;
+    } catch (error) {
+      // Retention may have taken room away.
+      this.#roomyDays.clear();
+      if (error instanceof ConnectionLost) throw error;
+      this.#doubtful = null;
+      await connection.query('ROLLBACK', []).catch(() => undefined); // A new connection has no transaction to end.
+      throw error;
+    }
+  }
+
+  async #begin(): Promise<{ xid: string; boundary: number }> {
+    const { appId, keptFrom } = this.#options;
+    const { rows } = await this.#connection.query<{ xid: string; boundary: number }>(BEGIN_GROUP, [appId]);
+    const [start] = rows;
+    if (start === undefined) throw new OperatorError('the app was removed: its import ends here');
+    this.#boundary = Math.max(start.boundary, keptFrom);
+    return { xid: start.xid, boundary: this.#boundary };
+  }
+
+  /** Writes what retention keeps. */
+  async #fill(events: readonly Event[], boundary: number, uncertain: boolean): Promise<ImportOutcome<Event>> {
+    const kept = this.#kept(events);
+    const refused = events
+      .filter(({ createdAt }) => createdAt < boundary)
+      .map((event) => ({ event, reason: { boundary } }));
+    if (kept.length === 0) return { imported: 0, skipped: 0, refused };
+    if (!uncertain && !this.#merging) {
+      const engine = ENGINES[this.#options.engine].writes;
+      await this.#connection.copy(copyGroup(engine, kept), COPY_COMMANDS);
+      return { imported: kept.length, skipped: 0, refused };
+    }
+    const { rows } = await this.#connection.query<{ stored: number }>(
+      this.#insertMissing,
+      columns(kept),
+      sizeOf(kept),
+    );
+    const imported = rows[0]?.stored ?? 0;
+    this.#merging = imported < kept.length;
+    return { imported, skipped: kept.length - imported, refused };
+  }
+
+  /** Makes room for the days that are new: COPY would send a whole group to find the first of them missing. */
+  async #makeRoom(events: readonly Event[]): Promise<void> {
+    if (ENGINES[this.#options.engine].writes.makeRoom === null) return;
+    this.#boundary ??= await this.#readBoundary();
+    const dates = datesOf(this.#kept(events)).filter((date) => !this.#roomyDays.has(date));
+    await this.#commit.makeRoom(this.#connection, dates);
+    for (const date of dates) this.#roomyDays.add(date);
+  }
+
+  async #readBoundary(): Promise<number> {
+    const { rows } = await this.#connection.query<{ boundary: number }>(
+      `SELECT ${BOUNDARY} FROM retention`,
+      [],
+    );
+    return Math.max(rows[0]?.boundary ?? 0, this.#options.keptFrom);
+  }
+
+  #kept(events: readonly Event[]): readonly Event[] {
+    const boundary = this.#boundary ?? this.#options.keptFrom;
+    return events.filter(({ createdAt }) => createdAt >= boundary);
+  }
+
+  /** What the transaction whose COMMIT got no answer has brought: null where it was not committed, or nobody knows. */
+  async #outcomeInDoubt({ startedAt }: Attempt): Promise<ImportOutcome<Event> | null> {
+    for (let tries = 0; this.#doubtful !== null; tries += 1) {
+      const { xid, outcome } = this.#doubtful;
+      const status = await this.#statusOf(xid);
+      if (status !== 'in progress') this.#doubtful = null;
+      if (status === 'committed') return outcome;
+      // The old session may not have noticed yet that we are gone.
+      if (performance.now() - startedAt > this.#options.timeoutMs) throw stayedAway('a commit does not end');
+      await backOff(tries);
+    }
+    return null;
+  }
+
+  async #statusOf(xid: string): Promise<string | null> {
+    try {
+      const { rows } = await this.#connection.query<{ status: string | null }>(
+        'SELECT pg_xact_status($1::xid8) AS status',
+        [xid],
+      );
+      return rows[0]?.status ?? null;
+    } catch (error) {
+      if (error instanceof ConnectionLost) throw error;
+      return null; // Another server that took over may never have heard of the transaction.
+    }
+  }
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error && error.message !== '' ? error.message : errorCode(error) || String(error);
+}
+
+function stayedAway(error: unknown): OperatorError {
+  return new OperatorError(
+    `the database stayed away (${messageOf(error)}): run the same import again, which skips what is imported already`,
+    { cause: error },
+  );
+}

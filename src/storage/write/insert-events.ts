@@ -1,0 +1,67 @@
+/** The one INSERT into the events table. What is copied goes by copy-group.ts. */
+import type postgres from 'postgres';
+import type { Sql, Transaction } from '../connect.ts';
+import type { Engine } from '../engine.ts';
+import { ENGINES } from '../engines.ts';
+import { type AcceptedEvent, timestamp } from './accepted-event.ts';
+import type { EngineWrites } from './engine-writes.ts';
+
+export const EVENT_COLUMNS = 'id, app_id, type_id, created_at, payload';
+
+/** What comes before and after a SELECT of {@link EVENT_COLUMNS} to store those of its rows that are missing. */
+export interface InsertMissing {
+  /** After `WITH`, or after a comma behind other CTEs that the SELECT refers to. */
+  readonly before: string;
+  readonly after: string;
+}
+
+/**
+ * A statement that stores rows that are not there yet, and counts exactly those: what another transaction is just
+ * storing is waited for. Its result is one row, the number that it has `stored`.
+ */
+export function insertMissing({ changes, changesOfInserted }: EngineWrites): InsertMissing {
+  return {
+    before: `inserted AS (INSERT INTO events (${EVENT_COLUMNS})`,
+    after: `
+         ON CONFLICT DO NOTHING RETURNING app_id, type_id, created_at),
+       counted AS (INSERT INTO ${changes} ${changesOfInserted})
+  SELECT count(*)::integer AS stored FROM inserted`,
+  };
+}
+
+/** {@link insertMissing} of the values that {@link columns} gives. */
+export function insertMissingValues(engine: EngineWrites): string {
+  const { before, after } = insertMissing(engine);
+  return `
+  WITH ${before}
+       SELECT id, app_id, type_id, created_at, payload::json
+         FROM unnest($1::uuid[], $2::int[], $3::int[], $4::timestamptz[], $5::text[])
+           AS batch (id, app_id, type_id, created_at, payload)${after}`;
+}
+
+/** Events as arrays, one for each of {@link EVENT_COLUMNS}. */
+export function columns(events: readonly AcceptedEvent[]): readonly (readonly unknown[])[] {
+  return [
+    events.map(({ id }) => id),
+    events.map(({ appId }) => appId),
+    events.map(({ typeId }) => typeId),
+    events.map(({ createdAt }) => timestamp(createdAt)),
+    events.map(({ payload }) => payload),
+  ];
+}
+
+/**
+ * Stores the missing rows of a query, for whoever makes events inside of the database.
+ * @param rows SELECT of {@link EVENT_COLUMNS}
+ * @returns how many were stored
+ */
+export async function insertSelected(
+  sql: Sql | Transaction,
+  engine: Engine,
+  rows: postgres.PendingQuery<postgres.Row[]>,
+): Promise<number> {
+  const { before, after } = insertMissing(ENGINES[engine].writes);
+  const [result] = await sql<{ stored: number }[]>`
+    WITH ${sql.unsafe(before)} ${rows} ${sql.unsafe(after)}`;
+  return result?.stored ?? 0;
+}

@@ -1,0 +1,224 @@
+/** axe-core on every route: light and dark, with data, empty, loading and in error; and the page on a small phone. */
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import type { Browser, Page } from 'playwright-core';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { createEventType } from '../../src/apps/event-types.ts';
+import { buildDashboard, launchBrowser, type Watched, withoutBrowser } from '../support/browser.ts';
+import { newOwnApp, newPerson, type Person } from '../support/person.ts';
+import { startTestService, type TestService } from '../support/service.ts';
+import { addPastEvents } from './past-events.ts';
+import { visit } from './visitor.ts';
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+const NOW = Date.now();
+const HOUR_MS = 3_600_000;
+/** Fields of an answer that the server refuses with. */
+const REFUSAL = {
+  status: 503,
+  contentType: 'application/json',
+  headers: { 'X-Request-Id': 'request-7' },
+  body: '{"success":false,"error":"Service unavailable","details":"The database is away.","code":"UNAVAILABLE"}',
+};
+
+/** Cumulative layout shift: the share of the window that moves, times how far; below 0.1 counts as good. */
+const MOST_SHIFT = 0.03;
+
+/** Runs in the page: adds up what moves. */
+function watchShifts(): void {
+  Reflect.set(window, 'shifted', 0);
+  new PerformanceObserver((list) => {
+    for (const entry of list.getEntries()) {
+      // Of type LayoutShift, which TypeScript's DOM library does not have yet.
+      Reflect.set(window, 'shifted', Reflect.get(window, 'shifted') + Reflect.get(entry, 'value'));
+    }
+  }).observe({ type: 'layout-shift', buffered: true });
+}
+
+interface Violation {
+  readonly id: string;
+  readonly nodes: readonly { readonly html: string; readonly failureSummary?: string }[];
+}
+
+describe.skipIf(withoutBrowser !== '')('every page', { timeout: 180_000 }, () => {
+  let service: TestService;
+  let browser: Browser;
+  let owner: Person;
+  let full: string;
+  let empty: string;
+  let eventId: string;
+  let invitation: string;
+
+  beforeAll(async () => {
+    buildDashboard();
+    [service, browser] = await Promise.all([startTestService(), launchBrowser()]);
+    owner = await newPerson(service, 'owner@example.com');
+    const helper = await newPerson(service, 'helper@example.com');
+    empty = (await newOwnApp(owner, 'Nothing yet')).appId;
+    const app = await newOwnApp(owner, 'Web shop');
+    full = app.appId;
+    for (let type = 0; type < 13; type++) {
+      const name = `type ${type}`;
+      const { typeId } = await createEventType(service.sql, { appId: full, name, maxTypes: 100 });
+      const events = Array.from({ length: 40 - 3 * type }, (_, index) => ({
+        at: new Date(NOW - index * 0.55 * HOUR_MS - type * 60_000).toISOString(),
+        payload: `{"index":${index},"nested":{"list":[1,"two",null,true,{}]}}`,
+      }));
+      await addPastEvents(service, typeId, events);
+    }
+    const listed = await owner.get(`${app.path}/events?limit=1`);
+    eventId = /"id":"([^"]+)"/.exec(listed.text)?.[1] ?? '';
+    await owner.post(`${app.path}/members`, { email: 'helper@example.com' });
+    const { data } = await owner.post(`${app.path}/members`, { email: 'invited@example.com' });
+    invitation = new URL(String(data.link)).pathname;
+    await helper.post(`${app.path}/tokens`, { name: 'Of the helper' });
+    await helper.post(`${app.path}/tokens`, { name: 'Of the helper too' });
+    await owner.post(`${app.path}/tokens`, { name: 'Analytics', expiresInDays: 30 });
+    await owner.post(`${app.path}/tokens`, { name: 'Export', expiresInDays: null });
+  });
+  afterAll(async () => {
+    await browser?.close();
+    await service?.stop();
+  });
+
+  /** By name: the address, and what is there once it has loaded. */
+  const routes = (): Record<string, readonly [path: string, ready: string]> => ({
+    apps: ['/', '.app-card .sparkline'],
+    chart: [`/apps/${full}`, '.legend'],
+    accumulated: [`/apps/${full}?mode=accumulated&table=1`, '.chart-table'],
+    'an empty range': [`/apps/${full}?from=2020-01-01T00:00Z&to=2020-01-02T00:00Z`, '.nothing'],
+    'an empty app': [`/apps/${empty}`, '.snippets'],
+    events: [`/apps/${full}/events`, '.events article'],
+    'no events': [`/apps/${full}/events?from=2020-01-01T00:00Z&to=2020-01-02T00:00Z`, '.empty'],
+    'one event': [`/apps/${full}/events?event=${eventId}`, 'dialog .json'],
+    types: [`/apps/${full}/types`, '.list'],
+    'no types': [`/apps/${empty}/types`, '.empty'],
+    settings: [`/apps/${full}/settings`, '.activity li'],
+    account: ['/account', '.sections'],
+    'no such app': ['/apps/app_nowhere', '.empty'],
+  });
+  const visitors = (): Record<string, readonly [path: string, ready: string]> => ({
+    'sign in': ['/sign-in', 'form'],
+    'sign up': ['/sign-up', '.narrow h1'],
+    setup: ['/setup/some-token', '.narrow h1'],
+    invitation: [invitation, 'form'],
+    'an invitation that is over': ['/invitations/some-token', '.problem'],
+    'e-mail proof': ['/email-proofs/some-token', '.problem'],
+    'password reset': ['/password-reset', 'form'],
+    'new password': ['/password-reset/some-token', 'form'],
+  });
+
+  async function violations(page: Page): Promise<string[]> {
+    await page.evaluate(AXE);
+    const found = (await page.evaluate('axe.run()')) as { violations: Violation[] }; // Its documented result.
+    return found.violations.flatMap(({ id, nodes }) =>
+      nodes.map(({ html, failureSummary }) => `${id}: ${html.slice(0, 200)} ${failureSummary ?? ''}`),
+    );
+  }
+
+  async function open(person: Person | null, colorScheme: 'light' | 'dark', width = 1280): Promise<Watched> {
+    const options = { colorScheme, viewport: { width, height: 900 }, reducedMotion: 'reduce' as const };
+    return visit(browser, service, person, options);
+  }
+
+  /** Where a page is wider than the window, with the name of what is. */
+  const overflow = (page: Page): Promise<string | null> =>
+    page.evaluate(() => {
+      if (document.documentElement.scrollWidth <= innerWidth) return null;
+      const wide = [...document.querySelectorAll('body *')].filter(
+        (e) => e.getBoundingClientRect().right > innerWidth + 1,
+      );
+      return wide.map((element) => `${element.tagName}.${element.className}`).join(' ');
+    });
+
+  describe.each(['light', 'dark'] as const)('in %s', (scheme) => {
+    test('has no violations with data, empty, and for visitors', async () => {
+      for (const [person, pages] of [
+        [owner, routes()],
+        [null, visitors()],
+      ] as const) {
+        const { page, complaints } = await open(person, scheme);
+        for (const [name, [path, ready]] of Object.entries(pages)) {
+          await page.goto(path);
+          await page.locator(ready).first().waitFor();
+          expect(await violations(page), name).toEqual([]);
+        }
+        expect(complaints).toEqual([]);
+        await page.context().close();
+      }
+    });
+
+    test('has no violations while loading, and nothing jumps when the answer comes', async () => {
+      const { page } = await open(owner, scheme);
+      await page.addInitScript(watchShifts);
+      for (const [name, [path, ready]] of Object.entries(routes())) {
+        if (path === '/account') continue; // It asks for nothing.
+        let release = (): void => undefined;
+        const held = new Promise<void>((resolve) => {
+          release = resolve;
+        });
+        await page.route(/\/api\/apps/, async (route) => {
+          await held;
+          await route.continue().catch(() => undefined); // The page may have gone on.
+        });
+        await page.goto(path);
+        await page.locator('main .skeleton, main [aria-busy=true]').first().waitFor();
+        expect(await violations(page), name).toEqual([]);
+        release();
+        await page.locator(ready).first().waitFor();
+        await page.unroute(/\/api\/apps/);
+        expect(await page.evaluate(() => Reflect.get(window, 'shifted')), name).toBeLessThan(MOST_SHIFT);
+      }
+    });
+
+    test('has no violations in error, says the request and offers another try', async () => {
+      const { page } = await open(owner, scheme);
+      await page.route(/\/api\/apps/, (route) => route.fulfill(REFUSAL));
+      for (const [name, [path]] of Object.entries(routes())) {
+        if (path === '/account') continue;
+        await page.goto(path);
+        const alert = page.getByRole('alert').first();
+        await alert.getByText('request-7').waitFor();
+        await alert.getByRole('button', { name: 'Try again' }).waitFor();
+        expect(await violations(page), name).toEqual([]);
+      }
+    });
+
+    test('has no violations in its dialogs and panels', async () => {
+      const { page } = await open(owner, scheme);
+      await page.goto(`/apps/${full}`);
+      for (const name of [/^Time range/, /^Event types/]) {
+        await page.getByRole('button', { name }).click();
+        await page.locator('.panel input').first().waitFor();
+        expect(await violations(page), String(name)).toEqual([]);
+        await page.keyboard.press('Escape');
+      }
+      await page.goto(`/apps/${full}/settings`);
+      for (const name of ['Rotate…', 'New resource token…', 'Revoke Export', 'Remove helper@example.com']) {
+        await page.getByRole('button', { name }).click();
+        await page.getByRole('dialog').waitFor();
+        if (name.startsWith('Remove')) await page.getByLabel(/^Keep Of the helper too/).waitFor();
+        expect(await violations(page), name).toEqual([]);
+        await page.keyboard.press('Escape');
+        await page.getByRole('dialog').waitFor({ state: 'detached' });
+        // The focus is back where it was.
+        expect(await page.evaluate(() => document.activeElement?.tagName)).toBe('BUTTON');
+      }
+    });
+  });
+
+  test.each([320, 3_840])('fits a window of %i px', async (width) => {
+    for (const [person, pages] of [
+      [owner, routes()],
+      [null, visitors()],
+    ] as const) {
+      const { page } = await open(person, 'light', width);
+      for (const [name, [path, ready]] of Object.entries(pages)) {
+        await page.goto(path);
+        await page.locator(ready).first().waitFor();
+        expect(await overflow(page), name).toBeNull();
+      }
+      await page.context().close();
+    }
+  });
+});

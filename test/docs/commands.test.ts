@@ -1,0 +1,137 @@
+/**
+ * Every shell block of the documentation runs here as written, in its order, one shell per page, against a service of its
+ * own. A block that cannot run says why: `<!-- not run: reason -->`. Where a JSON block follows, its lines are the expected
+ * output, but for identifiers, times and versions.
+ */
+import { execFile } from 'node:child_process';
+import { mkdir, realpath } from 'node:fs/promises';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { afterAll, beforeAll, expect, inject, test, vi } from 'vitest';
+import { Installation, type ServerProcess } from '../e2e/server-process.ts';
+import { urlOf } from '../support/cluster.ts';
+import { LAUNCHER, tidemark } from '../support/command-line.ts';
+import { type CodeBlock, codeBlocks, PAGES, ROOT, readPage } from './pages.ts';
+
+vi.setConfig({ testTimeout: 120_000, hookTimeout: 60_000 });
+
+const run = promisify(execFile);
+
+let installation: Installation;
+let server: ServerProcess;
+
+beforeAll(async () => {
+  installation = await Installation.make();
+  server = await installation.start();
+});
+
+afterAll(async () => {
+  await server?.end('SIGTERM');
+  await installation?.remove();
+});
+
+/** A block, and the lines of JSON that it is said to print; null where the page does not say. */
+interface Step extends CodeBlock {
+  readonly output: readonly string[] | null;
+}
+
+function stepsOf(page: string): Step[] {
+  const blocks = codeBlocks(page);
+  return blocks.flatMap((block, index): Step[] => {
+    if (block.language !== 'sh' || block.notRun !== null) return [];
+    const next = blocks[index + 1];
+    return [{ ...block, output: next?.language === 'json' ? next.text.split('\n') : null }];
+  });
+}
+
+const END = '\u001e';
+
+test.each(PAGES.filter((path) => stepsOf(readPage(path)).length > 0))(
+  'the commands of %s work as written',
+  async (path) => {
+    const steps = stepsOf(readPage(path));
+    const outputs = await runSteps(path, steps);
+    for (const [index, { line, output }] of steps.entries()) {
+      if (output === null) continue;
+      const printed = (outputs[index] ?? '').trim().replaceAll('}{', '}\n{').split('\n');
+      expect(printed.map(comparable), `${path}, line ${line}`).toEqual(output.map(comparable));
+    }
+  },
+);
+
+/** @returns what each of the steps has printed */
+async function runSteps(path: string, steps: readonly Step[]): Promise<readonly string[]> {
+  const isReadme = path === 'README.md';
+  // The README's commands are for a clone; those of other pages leave files behind.
+  const folder = isReadme ? ROOT : join(await realpath(installation.folder), path.replaceAll('/', '-'));
+  await mkdir(folder, { recursive: true });
+  const env = { ...process.env, DATA_DIR: installation.dataDir, ...(isReadme ? {} : await newApp()) };
+  const script = [
+    `tidemark() { ${JSON.stringify(process.execPath)} ${JSON.stringify(LAUNCHER)} "$@"; }`,
+    ...steps.map(({ text }) => `${text.replaceAll(':8080', `:${server.port}`)}\nprintf '${END}'`),
+  ].join('\n');
+  const { stdout } = await run('bash', ['-euo', 'pipefail', '-c', script], { cwd: folder, env });
+  const outputs = stdout.split(END);
+  expect(outputs.pop(), 'all of the steps have run').toBe('');
+  return outputs;
+}
+
+/** The variables that the pages take from the quick start. */
+async function newApp(): Promise<Record<string, string>> {
+  const { appId, loggingToken } = await installation.makeApp();
+  const made = await tidemark(
+    ['token', 'create', '--name', 'Docs', '--app', appId, '--json'],
+    installation.settings,
+  );
+  const { resourceToken } = JSON.parse(made.stdout);
+  return { APP_ID: appId, LOGGING_TOKEN: loggingToken, RESOURCE_TOKEN: resourceToken };
+}
+
+/** A line of JSON without what differs from run to run. */
+function comparable(line: string): unknown {
+  return JSON.parse(line, (_key, value: unknown) => {
+    if (typeof value !== 'string') return value;
+    return value
+      .replace(/^[0-9a-f]{8}-[0-9a-f]{4}-[78][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/, 'a UUID')
+      .replace(/^(app|typ|tok|tdl|tdr)_\w+$/, 'an identifier')
+      .replace(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/, (time) => (isRecent(time) ? 'now' : time))
+      .replace(/^PostgreSQL [\d.]+$/, 'PostgreSQL');
+  });
+}
+
+/** Times of the documentation in 2026 stand for the time of the request; earlier ones are given by the example. */
+function isRecent(time: string): boolean {
+  return time >= '2026';
+}
+
+test('a block that does not run says why', () => {
+  const reasons = PAGES.flatMap((path) =>
+    codeBlocks(readPage(path)).map(({ notRun }) => notRun ?? 'a reason'),
+  );
+  expect(reasons.filter((reason) => reason.length < 8)).toEqual([]);
+});
+
+test('the SQL of docs/deployment.md makes a role and a database that are enough for the service', async () => {
+  const cluster = inject('clusters').postgres18;
+  if (cluster === undefined) throw new Error('The tests have no PostgreSQL 18.');
+  const [block] = codeBlocks(readPage('docs/deployment.md')).filter(({ language }) => language === 'sql');
+  if (block === undefined) throw new Error('docs/deployment.md has no SQL.');
+  const { connect } = await import('../../src/storage/connect.ts');
+  const admin = connect({ url: urlOf(cluster, 'postgres') }, { connections: 1, name: 'docs' });
+  const name = `docs_${Date.now()}`;
+  try {
+    for (const statement of block.text.split(';').filter((text) => text.trim() !== ''))
+      await admin.unsafe(statement.replaceAll('tidemark', name));
+    const url = `postgres://${name}:${encodeURIComponent('change me')}@${cluster.host}:${cluster.port}/${name}`;
+    const settings = { DATABASE_URL: url, DATA_DIR: join(installation.folder, 'docs-sql'), PORT: '0' };
+    expect(await tidemark(['migrate'], settings)).toMatchObject({ code: 0 });
+    const doctor = await tidemark(['doctor', '--json'], settings);
+    const { findings } = JSON.parse(doctor.stdout) as { findings: { check: string; level: string }[] };
+    const about = findings.filter(({ check }) => ['database', 'role'].includes(check));
+    expect(about.map(({ level }) => level)).toEqual(['ok']);
+  } finally {
+    await admin.unsafe(`DROP DATABASE IF EXISTS ${name} WITH (FORCE)`);
+    await admin.unsafe(`DROP ROLE IF EXISTS ${name}`);
+    await admin.end();
+  }
+});

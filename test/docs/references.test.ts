@@ -1,0 +1,221 @@
+/** Whatever the documentation names exists: files, anchors, scripts, variables, commands, services, routes, errors. */
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { dirname, join, normalize } from 'node:path';
+import { expect, test } from 'vitest';
+import { SETTINGS } from '../../src/config.ts';
+import { tidemark } from '../support/command-line.ts';
+import { startTestService } from '../support/service.ts';
+import {
+  anchors,
+  codeBlocks,
+  codeSpans,
+  links,
+  markedTable,
+  PAGES,
+  prose,
+  ROOT,
+  readPage,
+  tableBelow,
+} from './pages.ts';
+
+test.each(PAGES)('the links of %s lead to files and headings that exist', (path) => {
+  const broken = links(readPage(path))
+    .filter((target) => !/^https?:/.test(target))
+    .filter((target) => {
+      const [file = '', anchor] = target.split('#');
+      const found = file === '' ? path : normalize(join(dirname(path), file));
+      if (!existsSync(join(ROOT, found))) return true;
+      return anchor !== undefined && !anchors(readPage(found)).has(anchor);
+    });
+  expect(broken).toEqual([]);
+});
+
+test.each(PAGES)('the files that %s names exist', (path) => {
+  const named = codeSpans(readPage(path)).filter((text) =>
+    /^(src|test|bench|sql|docs|dashboard|\.ci)\/[\w./-]*$/.test(text),
+  );
+  // SECURITY.md names tests by their path in test/; NNNN stands for a number.
+  const places = (name: string): string[] => [name, `test/${name}.test.ts`, name.replace(/NNNN.*/, '')];
+  const missing = named.filter((name) => !places(name).some((place) => existsSync(join(ROOT, place))));
+  expect(missing).toEqual([]);
+});
+
+test('the folders of the README and of docs/architecture.md are those of src', () => {
+  const folders = readdirSync(join(ROOT, 'src'), { withFileTypes: true })
+    .filter((entry) => entry.isDirectory())
+    .map(({ name }) => name)
+    .sort();
+  const named = (cell = ''): string[] =>
+    [...cell.matchAll(/`(?:src\/)?(\w+)\/`/g)].map(([, name = '']) => name);
+  const readme = tableBelow(readPage('README.md'), '## How it works').map(([cell]) => cell);
+  const rest = ['dashboard', 'sql', 'bench', 'test', 'docs', 'src', 'client', 'deploy'];
+  expect([...new Set(readme.flatMap(named))].filter((name) => !rest.includes(name)).sort()).toEqual(folders);
+  const architecture = tableBelow(readPage('docs/architecture.md'), '## Folders').map(([cell]) => cell);
+  expect(architecture.flatMap(named).sort()).toEqual(folders);
+});
+
+test.each(PAGES)('the npm scripts that %s names exist', (path) => {
+  const page = readPage(path);
+  const code = [...codeSpans(page), ...codeBlocks(page).map(({ text }) => text)].join('\n');
+  const { scripts } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'));
+  const named = [...code.matchAll(/\bnpm (?:run (?:-s )?)?([a-z][\w:]*)/g)].map(([, name = '']) => name);
+  const known = [...Object.keys(scripts), 'ci', 'install', 'pack'];
+  expect(named.filter((name) => !known.includes(name))).toEqual([]);
+});
+
+/** Variables that are not settings: of the tests, the benchmarks, and the examples. */
+const OTHER_VARIABLES = [
+  ...['APP_ID', 'LOGGING_TOKEN', 'RESOURCE_TOKEN'],
+  ...['FAULT_ROUNDS', 'LAZYFS_HOME', 'POWER_CUTS', 'UPDATE_SCHEMA'],
+  ...['POSTGRES15_BIN', 'TIMESCALE_PG_HOME', 'TIMESCALE_URL'],
+];
+
+test.each(PAGES)('the variables that %s names are settings', (path) => {
+  const page = readPage(path);
+  const known = [...Object.keys(SETTINGS), ...OTHER_VARIABLES, ...publicErrors().map(([code]) => code)];
+  const spans = codeSpans(page).map((text) => /^([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)(?:=.*)?$/.exec(text)?.[1]);
+  const assigned = codeBlocks(page)
+    .filter(({ notRun }) => notRun !== null)
+    .flatMap(({ text }) => [...text.matchAll(/\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)=/g)].map(([, name]) => name));
+  const unknown = [...spans, ...assigned].filter((name) => name !== undefined && !known.includes(name));
+  // Names of constants of the code, in CONTRIBUTING.md and docs/architecture.md, have no underscore.
+  expect(unknown).toEqual([]);
+});
+
+/** The commands that have no commands of their own, with their options, as the help tells. */
+async function commandsOf(path: readonly string[]): Promise<Map<string, string>> {
+  const { stdout } = await tidemark([...path, '--help']);
+  const listed = /\nCommands:\n([\s\S]*?)(?=\n\S|\n\n|$)/.exec(stdout)?.[1] ?? '';
+  const names = [...listed.matchAll(/^ {2}(\w[\w-]*)/gm)].map(([, name = '']) => name);
+  const own = names.filter((name) => name !== 'help');
+  if (own.length === 0) return new Map([[path.join(' '), stdout]]);
+  const below = await Promise.all(own.map((name) => commandsOf([...path, name])));
+  return new Map(below.flatMap((commands) => [...commands]));
+}
+
+test('docs/operations.md lists every command, with options that it has', { timeout: 120_000 }, async () => {
+  const help = await commandsOf([]);
+  const listed = new Map(
+    markedTable(readPage('docs/operations.md'), 'commands').map(([cell = '']) => {
+      const text = cell.replaceAll('`', '').replace(/^tidemark /, '');
+      return [/^[a-z][a-z-]*(?: [a-z][a-z-]*)*/.exec(text)?.[0] ?? '', text];
+    }),
+  );
+  expect([...listed.keys()].sort()).toEqual([...help.keys()].sort());
+  for (const [command, text] of listed)
+    for (const [option] of text.matchAll(/--[a-z-]+/g)) expect(help.get(command), command).toContain(option);
+});
+
+test('the commands that the pages name exist', async () => {
+  const { stdout } = await tidemark(['--help']);
+  for (const path of PAGES) {
+    const page = readPage(path);
+    const code = [...codeSpans(page), ...codeBlocks(page).map(({ text }) => text)].join('\n');
+    const named = [...code.matchAll(/(?<![\w/])tidemark (?:-- )?([a-z]+)/g)].map(([, name = '']) => name);
+    expect(
+      named.filter((name) => !stdout.includes(`\n  ${name} `)),
+      path,
+    ).toEqual([]);
+  }
+});
+
+test('the log lines that docs/scaling.md quotes are in the code', () => {
+  const quoted = codeSpans(readPage('docs/scaling.md')).filter((text) => /^[A-Z][a-z]+(?: \w+)*$/.test(text));
+  expect(quoted.length).toBeGreaterThan(2);
+  const code = sourceFiles().join('\n');
+  expect(quoted.filter((text) => !code.includes(text))).toEqual([]);
+});
+
+test('docker compose commands name services of docker-compose.yml', () => {
+  const compose = readFileSync(join(ROOT, 'docker-compose.yml'), 'utf8');
+  const services = [
+    ...compose
+      .slice(compose.indexOf('\nservices:'), compose.indexOf('\nvolumes:'))
+      .matchAll(/^ {2}(\w+):$/gm),
+  ];
+  const known = services.map(([, name]) => name);
+  const lines = PAGES.flatMap((path) => codeBlocks(readPage(path)))
+    .flatMap(({ text }) => text.split('\n'))
+    .filter((line) => line.startsWith('docker compose '));
+  expect(lines.length).toBeGreaterThan(0);
+  for (const line of lines) {
+    const [, , command, ...words] = line
+      .replace(/[#<>].*/, '')
+      .trim()
+      .split(/\s+/);
+    const named = words.filter((word) => /^\w+$/.test(word));
+    const services = command === 'up' || command === 'logs' ? named : named.slice(0, 1);
+    for (const service of services) expect(known, line).toContain(service);
+  }
+});
+
+/** The routes of a table whose first column has them. */
+function routesOf(rows: readonly (readonly string[])[]): string[] {
+  return rows.map(([cell = '']) => /`([A-Z]+ \/[^`]*)`/.exec(cell)?.[1] ?? cell).sort();
+}
+
+test('README and docs/api.md list the routes of the service', async () => {
+  const readme = routesOf(tableBelow(readPage('README.md'), '## API'));
+  const api = routesOf(tableBelow(readPage('docs/api.md'), '# HTTP API'));
+  expect(api).toEqual(readme);
+  const declared = sourceFiles()
+    .flatMap((text) => [...text.matchAll(/path: '(\/(?!api\/)[\w/:]+)'/g)].map(([, path]) => path))
+    .sort();
+  expect(readme.map((route) => route.split(' ')[1]).sort()).toEqual(declared);
+  const service = await startTestService();
+  try {
+    for (const route of readme) {
+      const [method = '', path = ''] = route.split(' ');
+      const { status } = await service.request({ method, path });
+      expect([404, 405], `${route} is answered ${status}`).not.toContain(status);
+    }
+    expect((await service.request({ path: '/v1/there-is-no-such-route' })).status).toBe(404);
+  } finally {
+    await service.stop();
+  }
+});
+
+test('docs/api.md has a heading for each route of producers and readers', () => {
+  const page = readPage('docs/api.md');
+  for (const route of routesOf(tableBelow(page, '# HTTP API')))
+    if (/ \/(public|v1)\//.test(route)) expect(page).toContain(`\n## ${route}\n`);
+});
+
+/** Codes and statuses of what is not of the dashboard alone, as src/errors.ts lists them. */
+function publicErrors(): [code: string, status: number][] {
+  const text = readFileSync(join(ROOT, 'src/errors.ts'), 'utf8');
+  const table = text.slice(text.indexOf('REFUSALS = {'), text.indexOf('// Only under /api'));
+  const found = [...table.matchAll(/code: '(\w+)',\s+status: (\d+)/g)];
+  return [...new Map(found.map(([, code = '', status]) => [code, Number(status)]))];
+}
+
+test('docs/api.md lists every error code of the public routes, with its status', () => {
+  expect(publicErrors().length).toBeGreaterThan(10);
+  const listed = markedTable(readPage('docs/api.md'), 'errors').map(([code = '', status]) => [
+    code.replaceAll('`', ''),
+    Number(status),
+  ]);
+  expect(listed.sort()).toEqual(publicErrors().sort());
+});
+
+function sourceFiles(): string[] {
+  const names = readdirSync(join(ROOT, 'src'), { recursive: true, encoding: 'utf8' });
+  return names
+    .filter((name) => name.endsWith('.ts'))
+    .map((name) => readFileSync(join(ROOT, 'src', name), 'utf8'));
+}
+
+/** Words with a plainer one: they slip back in with copied sentences. */
+const AVOIDED = [
+  /\bcan not\b/i,
+  /\blook-ups?\b/i,
+  /\bwhoever\b/i,
+  /\blicence\b/i,
+  /\bin vain\b/i,
+  /\banew\b/i,
+];
+
+test.each(PAGES)('%s uses the terms of the project', (path) => {
+  const text = prose(readPage(path));
+  expect(AVOIDED.flatMap((pattern) => pattern.exec(text)?.[0] ?? [])).toEqual([]);
+});

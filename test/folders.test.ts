@@ -1,0 +1,35 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { dirname, join, normalize } from 'node:path';
+import { expect, test } from 'vitest';
+
+const SOURCE = new URL('../src/', import.meta.url).pathname;
+
+/** Which folder of src imports which. */
+function folderImports(): Map<string, Set<string>> {
+  const imports = new Map<string, Set<string>>();
+  for (const file of readdirSync(SOURCE, { recursive: true, encoding: 'utf8' })) {
+    const [folder, rest] = file.split('/');
+    if (!file.endsWith('.ts') || folder === undefined || rest === undefined) continue;
+    const targets = imports.get(folder) ?? new Set();
+    imports.set(folder, targets);
+    for (const [, target] of readFileSync(join(SOURCE, file), 'utf8').matchAll(/from '(\.[^']+)'/g)) {
+      const [other, inside] = normalize(join(dirname(file), target ?? '')).split('/');
+      if (other !== undefined && inside !== undefined && other !== folder) targets.add(other);
+    }
+  }
+  return imports;
+}
+
+test('folders import each other in one direction only, whatever lies between them', () => {
+  const imports = folderImports();
+  expect(imports.get('read')).toContain('storage');
+  const cycles: string[] = [];
+  const follow = (path: readonly string[]): void => {
+    for (const next of imports.get(path.at(-1) ?? '') ?? []) {
+      if (next === path[0]) cycles.push([...path, next].join(' → '));
+      else if (!path.includes(next)) follow([...path, next]);
+    }
+  };
+  for (const folder of imports.keys()) follow([folder]);
+  expect(cycles).toEqual([]);
+});

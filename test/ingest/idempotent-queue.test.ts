@@ -1,0 +1,113 @@
+/** How requests with an Idempotency-Key wait for their commit, and how many may. */
+import { expect, test } from 'vitest';
+import { IdempotentQueue, type IdempotentQueueOptions } from '../../src/ingest/idempotent-queue.ts';
+import type { KeyedEvents } from '../../src/storage/write/keyed-writer.ts';
+
+type Answers = Awaited<ReturnType<IdempotentQueueOptions['write']>>;
+
+interface Write {
+  readonly keys: readonly string[];
+  /** Ends the write: each request gets its own answer. */
+  readonly finish: () => void;
+}
+
+/** A queue whose writes end when the test says so. */
+function setUp({ maxEvents = 1_000_000, maxBytes = 1_000_000_000 } = {}) {
+  const writes: Write[] = [];
+  const queue = new IdempotentQueue({
+    maxEvents,
+    maxBytes,
+    write: (requests) =>
+      new Promise<Answers>((resolve) => {
+        writes.push({
+          keys: requests.map(({ request }) => request.keyDigest.toString()),
+          finish: () => resolve(requests.map(({ answer, events }) => ({ stored: events.length, answer }))),
+        });
+      }),
+  });
+  return { queue, writes };
+}
+
+function keyed(key: string, payload = '{}', events = 1): KeyedEvents {
+  const answer = { status: 201, body: key, bytes: key.length };
+  return {
+    appId: 1,
+    request: { keyDigest: Buffer.from(key), bodyDigest: Buffer.from(payload) },
+    acceptedAt: 0,
+    events: Array.from({ length: events }, (_, n) => ({
+      id: `${key}-${n}`,
+      appId: 1,
+      typeId: 1,
+      createdAt: 0,
+      payload,
+    })),
+    answer,
+    answerWithout: () => answer,
+  };
+}
+
+/** Adds a request; gives the body of its answer, or the reason why it is refused. */
+async function add(queue: IdempotentQueue, request: KeyedEvents): Promise<unknown> {
+  const outcome = await queue.add(request);
+  return 'reason' in outcome ? outcome.reason : outcome.body;
+}
+
+/** Long enough for everything that needs no write to end. */
+async function settle(): Promise<void> {
+  for (let turn = 0; turn < 3; turn += 1) await new Promise(setImmediate);
+}
+
+test('under continuous load the room of committed requests is free again', async () => {
+  // Something always waits or is in flight, so that the ceilings count all the time.
+  const { queue, writes } = setUp({ maxEvents: 4, maxBytes: 400 });
+  const answers = [add(queue, keyed('0', 'x'.repeat(100)))];
+  for (let round = 1; round <= 10; round += 1) {
+    await settle();
+    answers.push(add(queue, keyed(String(round), 'x'.repeat(100))));
+    writes.at(-1)?.finish();
+  }
+  await settle();
+  writes.at(-1)?.finish();
+  expect(await Promise.all(answers)).toEqual(Array.from({ length: 11 }, (_, round) => String(round)));
+  expect(queue.depth).toBe(0);
+});
+
+test('beyond a ceiling of events or of payloads a request is refused at once, but for one that waits alone', async () => {
+  const { queue, writes } = setUp({ maxEvents: 3, maxBytes: 200 });
+  const large = add(queue, keyed('large', 'x'.repeat(1_000), 5));
+  expect(await add(queue, keyed('second'))).toBe('unavailable');
+  await settle();
+  writes[0]?.finish();
+  expect(await large).toBe('large');
+  const [first, second] = [add(queue, keyed('a', '{}', 2)), add(queue, keyed('b', `"${'x'.repeat(80)}"`, 1))];
+  expect(await add(queue, keyed('too many'))).toBe('unavailable');
+  await settle();
+  writes[1]?.finish();
+  expect(await Promise.all([first, second])).toEqual(['a', 'b']);
+});
+
+test('of requests with the same key the second waits for the commit of the first, and others go ahead of it', async () => {
+  const { queue, writes } = setUp();
+  const answers = ['a', 'a', 'b', 'a'].map((key) => add(queue, keyed(key)));
+  for (let turn = 0; turn < 3; turn += 1) {
+    await settle();
+    writes[turn]?.finish();
+  }
+  await Promise.all(answers);
+  expect(writes.map(({ keys }) => keys)).toEqual([['a', 'b'], ['a'], ['a']]);
+});
+
+test('a drain ends when the last request is answered, and no other is taken meanwhile', async () => {
+  const { queue, writes } = setUp();
+  const answers = [add(queue, keyed('a')), add(queue, keyed('a'))];
+  const drained = queue.drain();
+  expect(await add(queue, keyed('late'))).toBe('unavailable');
+  await settle();
+  writes[0]?.finish();
+  await settle();
+  expect(await Promise.race([drained, 'waiting'])).toBe('waiting');
+  writes[1]?.finish();
+  await drained;
+  expect(await Promise.all(answers)).toEqual(['a', 'a']);
+  await queue.drain();
+});

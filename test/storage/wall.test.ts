@@ -1,0 +1,72 @@
+/** The wall around storage: what the rest of the code may know of it. */
+import { readdirSync, readFileSync } from 'node:fs';
+import { dirname, join, normalize } from 'node:path';
+import { expect, test } from 'vitest';
+
+const SOURCE = new URL('../../src/', import.meta.url).pathname;
+const files = readdirSync(SOURCE, { recursive: true, encoding: 'utf8' }).filter((file) =>
+  file.endsWith('.ts'),
+);
+const outside = files.filter((file) => !file.startsWith('storage/'));
+
+/** What a file imports, as paths in src. */
+function importsOf(file: string): string[] {
+  const text = readFileSync(join(SOURCE, file), 'utf8');
+  return [...text.matchAll(/from '(\.[^']+)'|import\('(\.[^']+)'\)/g)].map(([, from, imported]) =>
+    normalize(join(dirname(file), from ?? imported ?? '')),
+  );
+}
+
+/** Modules of storage that others use: the interface, connections, migrations, lookups, the writer, the embedded server. */
+const DOORS = [
+  /^storage\/storage\.ts$/,
+  /^storage\/(open|connect|copy-client|availability|changes|installation-id|expired-keys)\.ts$/,
+  /^storage\/(lookup-cache|batched-lookup)\.ts$/,
+  /^storage\/maintenance\//,
+  /^storage\/write\//,
+  /^storage\/embedded\//,
+];
+
+test('the rest of the code enters storage by its doors alone', () => {
+  const entries = outside.flatMap((file) =>
+    importsOf(file)
+      .filter((target) => target.startsWith('storage/'))
+      .map((target) => ({ file, target })),
+  );
+  expect(entries.length).toBeGreaterThan(50);
+  expect(entries.filter(({ target }) => !DOORS.some((door) => door.test(target)))).toEqual([]);
+});
+
+test('storage knows nothing of what is built on it', () => {
+  const above = /^(accounts|apps|cli|cluster|http|ingest|limits|read)\//;
+  const upward = files
+    .filter((file) => file.startsWith('storage/'))
+    .flatMap((file) =>
+      importsOf(file)
+        .filter((target) => above.test(target))
+        .map((target) => `${file} → ${target}`),
+    );
+  expect(upward).toEqual([]);
+});
+
+test('an engine is named in its own folder and where one is chosen', () => {
+  const engines = files.filter((file) => /^storage\/(postgres|timescale)\//.test(file));
+  expect(engines.length).toBeGreaterThan(4);
+  const users = files.filter(
+    (file) =>
+      !/^storage\/(postgres|timescale)\//.test(file) &&
+      importsOf(file).some((target) => /^storage\/(postgres|timescale)\//.test(target)),
+  );
+  expect(users).toEqual(['storage/engines.ts']);
+});
+
+const SQL_ON_EVENTS =
+  /\b(FROM|INTO|UPDATE|COPY|JOIN|TABLE)\s+(ONLY\s+)?(events|(minute|quarter_hour|hour|day|month)_counts|count_deltas|events_per_\w+|stale_\w+|day_profiles|profiled_days)\b/i;
+
+test('SQL on events and counts is in storage alone', () => {
+  const elsewhere = outside.filter((file) => {
+    const text = readFileSync(join(SOURCE, file), 'utf8');
+    return SQL_ON_EVENTS.test(text.replace(/\/\*[\s\S]*?\*\//g, '').replace(/(^|\s)\/\/.*$/gm, ''));
+  });
+  expect(elsewhere).toEqual([]);
+});
