@@ -98,7 +98,6 @@ export class DurableWriter {
     await Promise.all([this.#replay?.stop(), this.writer.close()]);
     await this.#replayWriter.close();
     if (journal === null) return;
-    await journal.close();
     const { waitingEvents, waitingBytes } = journal.stats;
     if (waitingEvents > 0)
       log.warn({ waitingEvents, waitingBytes }, 'Events wait in the journal: the next start stores them');
