@@ -22,7 +22,7 @@ export function clientAddress(exchange: Exchange, trustedProxies: number): strin
 }
 
 /** One spelling for one address: IPv4 also where it comes wrapped in IPv6; empty for what is no address. */
-export function canonicalAddress(text: string): string {
+function canonicalAddress(text: string): string {
   const version = isIP(text);
   if (version === 4) return text;
   if (version === 0) return '';
@@ -44,7 +44,7 @@ export function addressKey(address: string): string {
   return [...before, ...zeros, ...after].slice(0, 4).join(':');
 }
 
-export function isLoopback(address: string): boolean {
+function isLoopback(address: string): boolean {
   // Only of an address: 127.0.0.1.example.com is a name, and leads wherever its owner likes.
   return address === '::1' || (isIP(address) === 4 && address.startsWith('127.'));
 }
@@ -71,6 +71,6 @@ export function isFromThisMachine(exchange: Exchange): boolean {
 }
 
 /** True where a proxy has left its mark: then a loopback connection says nothing about who sent the request. */
-export function cameThroughProxy(exchange: Exchange): boolean {
+function cameThroughProxy(exchange: Exchange): boolean {
   return FORWARDING_HEADERS.some((name) => exchange.header(name) !== '');
 }

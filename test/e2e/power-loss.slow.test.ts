@@ -2,7 +2,7 @@
  * Power cuts under load: the data folder and the journal are on a disk that forgets what was not synced. The last tests
  * take the syncs out, and must find that acknowledged events are gone.
  *
- *     LAZYFS_HOME=<folder of the program lazyfs> POWER_CUTS=5 npx vitest run test/e2e/power-loss.test.ts
+ *     LAZYFS_HOME=<folder of the program lazyfs> POWER_CUTS=5 npx vitest run test/e2e/power-loss.slow.test.ts
  */
 import { appendFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';

@@ -1,8 +1,8 @@
 /**
  * The table of faults in docs/durability.md. Each fault is done FAULT_ROUNDS times under load; without that variable this
- * file is skipped, for outage.test.ts and ledger.test.ts check the same, once. Writes bench/results/faults.json.
+ * file is skipped, for outage.slow.test.ts and ledger.slow.test.ts check the same, once. Writes bench/results/faults.json.
  *
- *     FAULT_ROUNDS=10 npx vitest run test/e2e/faults.test.ts && npm run docs
+ *     FAULT_ROUNDS=10 npx vitest run test/e2e/faults.slow.test.ts && npm run docs
  */
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
