@@ -12,12 +12,14 @@ import { READS } from './scenarios/reads.ts';
 import { SATURATE } from './scenarios/saturate.ts';
 import { SERIES } from './scenarios/series.ts';
 import { SHARED_LIMITS } from './scenarios/shared-limits.ts';
+import { WRITE_FORMATS } from './scenarios/write-formats.ts';
 
 export const SCENARIOS: readonly Scenario[] = [
   ...COMPARISONS,
   ...LIMITS,
   FLEET,
   SATURATE,
+  WRITE_FORMATS,
   BATCHES,
   SHARED_LIMITS,
   NEW_TYPES,

@@ -127,7 +127,14 @@ export class Rejection {
   }
 }
 
-/** A failure that the operator can fix: the command line prints its one line, which says what to do, and exits with 1. */
+/** A failure that the operator can fix: the command line prints its one line, which says what to do. */
 export class OperatorError extends Error {
   override readonly name = 'OperatorError';
+  /** Whether the same start can succeed later without a change, as when the database is starting: a restart helps. */
+  readonly isPassing: boolean;
+
+  constructor(message: string, options: ErrorOptions & { readonly isPassing?: boolean } = {}) {
+    super(message, options);
+    this.isPassing = options.isPassing ?? false;
+  }
 }

@@ -13,3 +13,9 @@ export function describeFailure(error: unknown): string {
   if (isUnavailable(error) && !isOfFile) return `the database went away (${message}): try again`;
   return `unexpected failure: ${message} (LOG_LEVEL=debug shows where)`;
 }
+
+/** Prints the failure as one line on standard error. */
+export function printFailure(error: unknown): void {
+  process.stderr.write(`tidemark: ${describeFailure(error).replaceAll(/\s*\n\s*/g, ' ')}\n`);
+  if (['debug', 'trace'].includes(process.env.LOG_LEVEL ?? '')) console.error(error);
+}

@@ -6,6 +6,7 @@ import { checkFingerprint, openSecret, type Secret } from './apps/secret.ts';
 import { isWorker, serveAsWorker } from './cluster/worker.ts';
 import { Workers } from './cluster/workers.ts';
 import type { Config } from './config.ts';
+import { commandPrefix, isContainerImage } from './container.ts';
 import { OperatorError } from './errors.ts';
 import { checkTransport } from './http/server.ts';
 import { createLog } from './log.ts';
@@ -116,19 +117,22 @@ function untilSignal(): Promise<string> {
 /** For the person who has just started it: where it is, and what to type next. */
 function announce(config: Config, server: Server, engine: string, hasApps: boolean): void {
   const host = config.HOST.includes(':') ? `[${config.HOST}]` : config.HOST;
+  const inImage = isContainerImage();
   const place = config.DATABASE_URL === '' ? `, embedded in ${shortPath(config.DATA_DIR)}` : '';
   const transport = server.transport === 'uws' ? 'uWebSockets.js' : 'node:http';
   const processes = config.WORKERS > 1 ? ` in ${config.WORKERS} processes` : '';
   const next = hasApps ? 'app list' : 'app create --name "My app"';
+  // The port of the container is the published one in docker-compose.yml.
   const local = ['0.0.0.0', '[::]'].includes(host) ? 'localhost' : host;
   const base = config.PUBLIC_URL === '' ? `http://${local}:${server.port}` : config.PUBLIC_URL;
+  const address = inImage ? base : `http://${host}:${server.port}`;
   const people =
     server.setupPath === null
       ? `  Dashboard: ${base}\n\n`
       : `  Make the first account, within 7 days:\n    ${base}${server.setupPath}\n\n`;
   process.stdout.write(
-    `\n  Tidemark listens on http://${host}:${server.port}\n  ${engine}${place}; ${transport}${processes}\n\n${people}` +
-      `  Next, in another terminal:\n    npm run -s tidemark -- ${next}\n\n`,
+    `\n  Tidemark listens on ${address}\n  ${engine}${place}; ${transport}${processes}\n\n${people}` +
+      `  Next, in another terminal:\n    ${commandPrefix(process.env)} ${next}\n\n`,
   );
 }
 

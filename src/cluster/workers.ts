@@ -105,7 +105,8 @@ export class Workers implements Pick<Service, 'port' | 'transport' | 'setupPath'
         this.#places.push(place);
         const worker = this.#fork(place, index === 0);
         const outcome = await firstReport(worker);
-        if ('failed' in outcome) throw new OperatorError(outcome.failed);
+        // The primary has checked settings and database: what keeps a worker from starting may pass.
+        if ('failed' in outcome) throw new OperatorError(outcome.failed, { isPassing: true });
         this.#transport = outcome.listening.transport;
         this.#setupPath ??= outcome.listening.setupPath;
       }),

@@ -16,6 +16,8 @@ export interface TransportOptions {
   readonly onUnsentBytes: (change: number) => void;
   /** Who is waited for now; the server ends those whose time is over. */
   readonly slowPeers: SlowPeers;
+  /** Whether X-Forwarded-For says where requests come from. */
+  readonly trustsProxies: boolean;
 }
 
 export interface Transport {
@@ -37,6 +39,7 @@ export function listenError(host: string, port: number, code: string): OperatorE
   if (code === 'EADDRINUSE') {
     return new OperatorError(
       `Port ${port} on ${host} is in use: stop what listens there, or set PORT to another port.`,
+      { isPassing: true },
     );
   }
   if (code === 'EACCES') {

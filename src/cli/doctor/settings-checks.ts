@@ -53,19 +53,29 @@ function node({ machine, config }: Facts): Finding[] {
 
 const FEW_FILES = 4_096;
 
-function openFiles({ machine: { openFiles: limit } }: Facts): Finding[] {
+function openFiles({ machine: { openFiles: limit, inImage } }: Facts): Finding[] {
   if (limit === null || limit >= FEW_FILES) return [];
   return [
     warning(
       'files',
       `a process may have ${limit} files and sockets open`,
-      `Each connection is one: raise it, for example LimitNOFILE=65536 in systemd.`,
+      inImage
+        ? 'Each connection is one: raise it with "ulimits: nofile" of the service, or in the container runtime.'
+        : 'Each connection is one: raise it, for example LimitNOFILE=65536 in systemd.',
     ),
   ];
 }
 
-function publicUrl({ config, service: { publicUrl: found } }: Facts): Finding[] {
+function publicUrl({ config, machine: { inImage }, service: { publicUrl: found } }: Facts): Finding[] {
   if (found === null) {
+    if (inImage)
+      return [
+        warning(
+          'tls',
+          'PUBLIC_URL is not set: whether the port is published for other machines cannot be seen in a container',
+          'Publish it on 127.0.0.1 only, or put HTTPS in front: docs/deployment.md has a profile for it.',
+        ),
+      ];
     return isLoopback(config.HOST)
       ? [note('tls', 'PUBLIC_URL is not set: for this machine only')]
       : [
@@ -135,8 +145,9 @@ function certificate(status: number, days: number, hasStrictTransport: boolean):
     : [ok('tls', `PUBLIC_URL answers; its certificate ends in ${Math.floor(days)} days`)];
 }
 
-function proxy({ config }: Facts): Finding[] {
-  if (config.TRUST_PROXY > 0 && !isLoopback(config.HOST)) {
+function proxy({ config, machine: { inImage } }: Facts): Finding[] {
+  // In a container HOST is every address, and the network of the container decides.
+  if (config.TRUST_PROXY > 0 && !isLoopback(config.HOST) && !inImage) {
     return [
       warning(
         'proxy',

@@ -1,6 +1,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import { copyFile, mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { gunzipSync, gzipSync } from 'node:zlib';
@@ -8,6 +9,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createApp } from '../../../src/apps/apps.ts';
 import { createEventType } from '../../../src/apps/event-types.ts';
 import { createResourceToken } from '../../../src/apps/resource-tokens.ts';
+import { openSealed, openSecret } from '../../../src/apps/secret.ts';
 import { DERIVED_TABLES, readTables } from '../../../src/storage/backup/catalog.ts';
 import type { Sql } from '../../../src/storage/connect.ts';
 import { openCopyClient } from '../../../src/storage/copy-client.ts';
@@ -128,6 +130,7 @@ describe.each(availableEngines())('a backup of %s', (engine) => {
       events: readable,
       bytes: (await stat(file)).size,
       seconds: expect.any(Number),
+      keepToo: join(folder, 'secret'),
     });
   });
   afterAll(() => source.drop());
@@ -300,5 +303,63 @@ describe.each(availableEngines())('a backup of %s', (engine) => {
     expect((await started).code).toBe(1);
     expect(await readFile(path, 'utf8')).toBe('older');
     expect((await readdir(folder)).filter((name) => name.endsWith('.part'))).toEqual([]);
+  });
+});
+
+describe('SECRET, which no backup holds', () => {
+  test('is named by the backup, and with it old logging tokens are shown after a restore', async () => {
+    const [source, target] = [await testDatabase(), await testDatabase()];
+    const [old, fresh] = [join(folder, 'old-data'), join(folder, 'fresh-data')];
+    const file = join(folder, 'with-secret.backup');
+    const json = async (
+      database: TestDatabase,
+      settings: Record<string, string>,
+      ...args: string[]
+    ): Promise<Record<string, unknown>> => {
+      const { code, stdout, stderr } = await tidemark([...args, '--json'], {
+        DATABASE_URL: database.url,
+        ...settings,
+      });
+      expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+      return JSON.parse(stdout);
+    };
+    try {
+      const made = await json(source, { DATA_DIR: old }, 'app', 'create', '--name', 'Shop');
+      const { keepToo } = await json(source, { DATA_DIR: old }, 'backup', file);
+      expect(keepToo).toBe(join(old, 'secret'));
+      // As the recipes of docs/deployment.md do: the file that was named goes into the new DATA_DIR.
+      await mkdir(fresh, { mode: 0o700 });
+      await copyFile(String(keepToo), join(fresh, 'secret'));
+      expect(await json(target, { DATA_DIR: fresh }, 'restore', file)).toMatchObject({ secret: 'same' });
+      const [row] = await target.sql<
+        { digest: Buffer; sealed: Buffer }[]
+      >`SELECT digest, sealed FROM logging_tokens`;
+      const secret = await openSecret({ configured: '', dataDir: fresh });
+      expect(row && openSealed(secret, row.sealed, row.digest)).toBe(made.loggingToken);
+    } finally {
+      await Promise.all([source.drop(), target.drop()]);
+    }
+  });
+
+  test.each([
+    ['missing', {}],
+    ['different', { SECRET: 'another secret of more than thirty-two characters' }],
+  ])('that is %s is told by the restore, which does not make one', async (secret, settings) => {
+    const [source, target] = [await testDatabase(), await testDatabase()];
+    const file = join(folder, `${secret}.backup`);
+    const dataDir = join(folder, `${secret}-data`);
+    try {
+      await tidemark(['app', 'create', '--name', 'Shop'], { DATABASE_URL: source.url, DATA_DIR: folder });
+      expect((await run(source, 'backup', file)).code).toBe(0);
+      const restored = await tidemark(['restore', file, '--json'], {
+        DATABASE_URL: target.url,
+        DATA_DIR: dataDir,
+        ...settings,
+      });
+      expect(JSON.parse(restored.stdout)).toMatchObject({ apps: 1, secret });
+      expect(existsSync(join(dataDir, 'secret'))).toBe(false);
+    } finally {
+      await Promise.all([source.drop(), target.drop()]);
+    }
   });
 });
