@@ -9,7 +9,7 @@ import { visit } from './visitor.ts';
 const BUCKETS = 1_000;
 const TYPES = 9;
 /** Turns of the loop: some 10 ms on a machine of 2026. */
-const LOOP_TURNS = 10_000_000;
+const LOOP_TURNS = 2_000_000;
 /** The longest task may take as long as so many loops: 50 ms, where a loop takes 10. */
 const LONGEST_LOOPS = 5;
 
