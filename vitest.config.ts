@@ -24,10 +24,6 @@ export default defineConfig({
     globalSetup: ['test/support/global-setup.ts'],
     // Two processors are enough: many tests wait, for a timer or for a server that starts.
     maxWorkers: 3,
-    // As `surviveLostConnections` has it in the service: a rejection that the database's client leaves to nobody where a
-    // connection breaks while it is being made.
-    onUnhandledError: (error) =>
-      !('code' in error && /^(57P|CONNECTION_|ECONNRESET|EPIPE)/.test(String(error.code))),
     projects: [
       {
         test: {

@@ -52,7 +52,7 @@ export async function callText(method: Method, path: string, options: CallOption
     response = await fetch(path, {
       method,
       credentials: 'same-origin',
-      signal: signal === undefined ? patience : AbortSignal.any([signal, timeout]),
+      signal: signal === undefined ? timeout : AbortSignal.any([signal, timeout]),
       // State-changing requests need the JSON content type even where they have nothing to say.
       ...(method !== 'GET' && {
         headers: { 'Content-Type': 'application/json' },

@@ -1,9 +1,9 @@
 /** Findings about the database. Facts in, findings out: nothing is asked here. */
+import { isLoopbackName } from '../../http/client-address.ts';
 import { connectionsOf } from '../../service.ts';
 import type { CountDifference, DatabaseFacts } from '../../storage/storage.ts';
 import type { Facts } from './facts.ts';
 import { type Finding, note, ok, problem, warning } from './finding.ts';
-import { isLoopback } from './settings-checks.ts';
 
 /** In the order in which a person would look. A check that does not apply finds nothing. */
 export const DATABASE_CHECKS: readonly ((database: DatabaseFacts, facts: Facts) => readonly Finding[])[] = [
@@ -93,7 +93,7 @@ function role({ isSuperuser, isEncrypted }: DatabaseFacts, { config, machine }: 
   const { hostname } = new URL(config.DATABASE_URL);
   // A name without a dot, in a container, is one of the network that Compose or Kubernetes makes.
   const isNeighbor = machine.inImage && !hostname.includes('.') && !hostname.includes(':');
-  if (!isEncrypted && hostname !== '' && !isLoopback(hostname.replace(/^\[|\]$/g, '')))
+  if (!isEncrypted && hostname !== '' && !isLoopbackName(hostname))
     found.push(
       (isNeighbor ? note : warning)(
         'role',
