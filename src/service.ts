@@ -53,7 +53,7 @@ export interface Clock {
   readonly monotonic: () => number;
 }
 
-export const SYSTEM_CLOCK: Clock = { wall: () => Date.now(), monotonic: () => performance.now() };
+const SYSTEM_CLOCK: Clock = { wall: () => Date.now(), monotonic: () => performance.now() };
 
 export interface Service {
   readonly port: number;
