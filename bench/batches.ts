@@ -125,6 +125,7 @@ function copyBatches(newId: (now: number) => string): Buffer[] {
         typeId: 1 + (n % TYPES),
         createdAt,
         payload,
+        source: { appId: 'app_1', typeId: 'typ_1', typeName: 'type' },
       }),
     );
     return copyGroup(ENGINES.postgres.writes, events);

@@ -23,7 +23,7 @@ import { ensurePartitions, foldCounts } from '../src/storage/postgres/maintenanc
 import { openStorage, type Storage } from '../src/storage/storage.ts';
 import { mergeMarks, refreshStale } from '../src/storage/timescale/maintenance.ts';
 import { applyPolicies } from '../src/storage/timescale/policies.ts';
-import type { AcceptedEvent } from '../src/storage/write/accepted-event.ts';
+import type { EventRow } from '../src/storage/write/accepted-event.ts';
 import { CopyConnection } from '../src/storage/write/copy-connection.ts';
 import { COPY_COMMANDS, copyGroup } from '../src/storage/write/copy-group.ts';
 import { ImportWriter } from '../src/storage/write/import-writer.ts';
@@ -84,8 +84,8 @@ async function seed(
   const newId = createEventIds();
   let n = 0;
   let payloadBytes = 0;
-  const nextBatch = (): AcceptedEvent[] => {
-    const events: AcceptedEvent[] = [];
+  const nextBatch = (): EventRow[] => {
+    const events: EventRow[] = [];
     for (let i = 0; i < BATCH && n < EVENTS; i += 1, n += 1) {
       const at = START + Math.floor((n * DAYS * DAY_MS) / EVENTS);
       // One event in a thousand is of the last type.

@@ -20,6 +20,8 @@ export interface StoredType {
   /** Internal id. */
   readonly id: number;
   readonly publicId: string;
+  readonly name: string;
+  readonly appPublicId: string;
 }
 
 interface NewType {
@@ -137,11 +139,12 @@ async function createUnlessFound(
   // Read committed, whatever the role's default: the look after the lock must see what its last holder made.
   const outcome = await sql.begin('isolation level read committed', async (tx) => {
     // The lock makes the limit exact, and two makers of one name meet here. It lets foreign keys to the app through.
-    const [app] = await tx`SELECT 1 FROM apps WHERE id = ${appId} FOR NO KEY UPDATE`;
+    const [app] = await tx<{ publicId: string }[]>`
+      SELECT public_id AS "publicId" FROM apps WHERE id = ${appId} FOR NO KEY UPDATE`;
     if (app === undefined) throw new AccountError('APP_NOT_FOUND', 'the app has been removed');
     const found = await findType(tx, type);
     if (found !== undefined) return { type: found, created: false, counted: null };
-    const [made] = await tx<(StoredType & { counted: number | null })[]>`
+    const [made] = await tx<{ id: number; publicId: string; counted: number | null }[]>`
       WITH sequence AS (
         SELECT pg_get_serial_sequence('event_types', 'id')::regclass::oid AS id
       ), before AS (
@@ -158,7 +161,8 @@ async function createUnlessFound(
       )
       SELECT id, public_id AS "publicId", counted FROM made, before`;
     if (made === undefined) return 'too-many';
-    const { counted, ...stored } = made;
+    const { counted, ...ids } = made;
+    const stored = { ...ids, name, appPublicId: app.publicId };
     if (by !== undefined)
       await writeAudit(tx, { appId, by, action: 'type.create', details: { typeId: stored.publicId, name } });
     return { type: stored, created: true, counted };
@@ -171,7 +175,9 @@ async function createUnlessFound(
 
 async function findType(sql: Sql | Transaction, { appId, name }: NewType): Promise<StoredType | undefined> {
   const [type] = await sql<StoredType[]>`
-    SELECT id, public_id AS "publicId" FROM event_types WHERE app_id = ${appId} AND name = ${name}`;
+    SELECT type.id, type.public_id AS "publicId", type.name, app.public_id AS "appPublicId"
+      FROM event_types AS type JOIN apps AS app ON app.id = type.app_id
+     WHERE type.app_id = ${appId} AND type.name = ${name}`;
   return type;
 }
 

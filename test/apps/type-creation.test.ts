@@ -1,14 +1,19 @@
 import { expect, test } from 'vitest';
+import type { StoredType } from '../../src/apps/event-types.ts';
 import { TypeCreation } from '../../src/apps/type-creation.ts';
 import { Rejection } from '../../src/errors.ts';
 import { withTestService } from '../support/service.ts';
+
+function storedType(id: number, publicId: string): StoredType {
+  return { id, publicId, name: '', appPublicId: '' };
+}
 
 test('apps take turns: one new name of an app waits for one of another app, not for its thousands', async () => {
   const created: string[] = [];
   const creation = new TypeCreation({
     create: async (appId, name) => {
       created.push(`${appId} ${name}`);
-      return { id: created.length, publicId: '' };
+      return storedType(created.length, '');
     },
     limitPerMinute: 0,
     now: () => 0,
@@ -23,7 +28,7 @@ test('a creation that fails reaches its own waiter, and the next one goes on', a
   const creation = new TypeCreation({
     create: async (_, name) => {
       if (name === 'bad') throw new Error('gone');
-      return { id: 1, publicId: name };
+      return storedType(1, name);
     },
     limitPerMinute: 0,
     now: () => 0,
@@ -31,14 +36,14 @@ test('a creation that fails reaches its own waiter, and the next one goes on', a
   const bad = creation.add(1, 'bad');
   const good = creation.add(1, 'good');
   await expect(bad).rejects.toThrow('gone');
-  expect(await good).toEqual({ id: 1, publicId: 'good' });
+  expect(await good).toEqual(storedType(1, 'good'));
 });
 
 test('an app creates a bounded number of types per minute, and waiting names have a ceiling', async () => {
   let now = 0;
   const never = new Promise<never>(() => undefined);
   const limited = new TypeCreation({
-    create: async (_, name) => ({ id: 1, publicId: name }),
+    create: async (_, name) => storedType(1, name),
     limitPerMinute: 2,
     now: () => now,
   });

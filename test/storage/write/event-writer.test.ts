@@ -8,12 +8,13 @@ import { EventWriter } from '../../../src/storage/write/event-writer.ts';
 import { jsonObject } from '../../ingest/parse/json-text.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { until } from '../../support/service.ts';
+import { SOURCE } from '../../support/source.ts';
 
 const DAY_MS = 86_400_000;
 const newId = createEventIds();
 
 function event(payload = '{}', createdAt = Date.now()): AcceptedEvent {
-  return { id: newId(createdAt), appId: 1, typeId: 2, createdAt, payload };
+  return { id: newId(createdAt), appId: 1, typeId: 2, createdAt, payload, source: SOURCE };
 }
 
 describe.each(availableEngines())('on %s a batch', (engine) => {
