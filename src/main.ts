@@ -8,6 +8,7 @@ import { addBackupCommand } from './cli/backup-command.ts';
 import { addAppCommands, addTokenCommands, addTypeCommands } from './cli/commands.ts';
 import { addDoctorCommand } from './cli/doctor-command.ts';
 import { addImportCommand } from './cli/import-command.ts';
+import { addJournalCommands } from './cli/journal-command.ts';
 import { formatSettings } from './cli/output.ts';
 import { addRestoreCommand } from './cli/restore-command.ts';
 import { runCommand } from './cli/session.ts';
@@ -54,6 +55,7 @@ function commandLine(): Command {
   addImportCommand(program);
   addBackupCommand(program);
   addRestoreCommand(program);
+  addJournalCommands(program);
   addUserCommands(program);
   addDoctorCommand(program);
   return program;
