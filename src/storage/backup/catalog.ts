@@ -80,6 +80,20 @@ export async function readTables(client: pg.Client): Promise<BackupTable[]> {
   return ordered;
 }
 
+/** The identity columns of tables that a backup holds. */
+export async function readIdentityColumns(
+  client: pg.Client,
+): Promise<readonly { readonly table: string; readonly column: string }[]> {
+  const { rows } = await client.query<{ table: string; column: string }>(
+    `SELECT relname AS table, attname AS column
+       FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid
+      WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r' AND attidentity <> ''
+        AND relname <> ALL ($1) ORDER BY 1, 2`,
+    [[...DERIVED_TABLES]],
+  );
+  return rows;
+}
+
 /** The last values of identity columns; those never used are left out. */
 export async function readSequences(client: pg.Client): Promise<SequenceValue[]> {
   const { rows } = await client.query<SequenceValue>(
