@@ -1,5 +1,6 @@
 /** The few things that a journal asks of a file system; an argument of it, so that tests can let them fail. */
-import { mkdir, open, readdir, readFile, rename, stat, unlink } from 'node:fs/promises';
+import { open, readdir, readFile, rename, stat, unlink } from 'node:fs/promises';
+import { makeFolder } from '../../make-folder.ts';
 import { errorCode } from '../../storage/connect.ts';
 
 export interface JournalFile {
@@ -32,9 +33,7 @@ export interface JournalFiles {
 }
 
 export const SYSTEM_FILES: JournalFiles = {
-  makeFolder: async (path) => {
-    await mkdir(path, { recursive: true, mode: 0o700 });
-  },
+  makeFolder: (path) => makeFolder(path, 0o700),
   create: async (path) => {
     const handle = await open(path, 'wx', 0o600);
     return {

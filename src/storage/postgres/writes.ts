@@ -4,29 +4,51 @@ import type { EventRow } from '../write/accepted-event.ts';
 import type { CopyMessages } from '../write/copy-messages.ts';
 import type { EngineWrites } from '../write/engine-writes.ts';
 
+interface Delta {
+  readonly appId: number;
+  readonly typeId: number;
+  /** The minute's start, milliseconds since 1970. */
+  readonly bucket: number;
+  count: number;
+}
+
 /** One delta for each app, type and minute. The fold adds them to the counts; until then readers do. */
 function copyDeltas(events: readonly EventRow[], into: CopyMessages): void {
-  const minutes = new Map<number, Map<number, Map<number, number>>>();
+  const deltas: Delta[] = [];
+  // Minute → app → type.
+  const minutes = new Map<number, Map<number, Map<number, Delta>>>();
+  // Neighbors mostly share their minute, and often all of it.
   let minute = Number.NaN;
-  let apps = new Map<number, Map<number, number>>();
+  let apps = new Map<number, Map<number, Delta>>();
+  let last: Delta | undefined;
   for (const { appId, typeId, createdAt } of events) {
-    const start = Math.floor(createdAt / MINUTE_MS) * MINUTE_MS;
-    // Neighbors mostly share their minute.
-    if (start !== minute) {
-      minute = start;
-      apps = minutes.get(start) ?? new Map();
-      minutes.set(start, apps);
+    const bucket = Math.floor(createdAt / MINUTE_MS) * MINUTE_MS;
+    if (bucket !== minute) {
+      minute = bucket;
+      apps = entryOf(minutes, bucket);
+      last = undefined;
     }
-    let types = apps.get(appId);
-    if (types === undefined) {
-      types = new Map();
-      apps.set(appId, types);
+    if (last === undefined || last.typeId !== typeId || last.appId !== appId) {
+      const types = entryOf(apps, appId);
+      last = types.get(typeId);
+      if (last === undefined) {
+        last = { appId, typeId, bucket, count: 0 };
+        types.set(typeId, last);
+        deltas.push(last);
+      }
     }
-    types.set(typeId, (types.get(typeId) ?? 0) + 1);
+    last.count += 1;
   }
-  for (const [bucket, appsOfMinute] of minutes)
-    for (const [appId, types] of appsOfMinute)
-      for (const [typeId, count] of types) into.deltaRow(appId, typeId, bucket, count);
+  for (const { appId, typeId, bucket, count } of deltas) into.deltaRow(appId, typeId, bucket, count);
+}
+
+function entryOf<Value>(maps: Map<number, Map<number, Value>>, key: number): Map<number, Value> {
+  let map = maps.get(key);
+  if (map === undefined) {
+    map = new Map();
+    maps.set(key, map);
+  }
+  return map;
 }
 
 export const writes: EngineWrites = {

@@ -13,6 +13,7 @@ const GIBIBYTE = 1_073_741_824;
 const NOW = Date.parse('2026-11-20T12:00:00Z');
 
 const MACHINE: MachineFacts = {
+  inImage: false,
   nodeVersion: 'v20.20.2',
   hasUws: true,
   dataDirMode: 0o700,
@@ -55,6 +56,7 @@ const DATABASE: DatabaseFacts = {
   eventsInFuture: 0,
   upkeepBacklog: 900,
   readableFrom: NOW - 90 * DAY_MS,
+  counts: { days: [{ day: Date.parse('2026-11-20'), differing: 0, examples: [] }], unfinished: [] },
 };
 
 const READY: ServiceFacts = {
@@ -294,6 +296,43 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     'quarantine',
     /^7 events .* not be stored$/,
   ],
+  [
+    'counts that are not those of the rows',
+    {
+      database: {
+        counts: {
+          days: [
+            { day: Date.parse('2026-11-18'), differing: 0, examples: [] },
+            {
+              day: Date.parse('2026-11-19'),
+              differing: 3,
+              examples: [
+                {
+                  level: 'quarter_hour',
+                  app: 'app_1',
+                  type: 'typ_1',
+                  bucket: Date.parse('2026-11-19T08:15Z'),
+                  counted: 7,
+                  expected: 9,
+                },
+              ],
+            },
+          ],
+          unfinished: [],
+        },
+      },
+    },
+    'problem',
+    'counts',
+    /^3 of 2026-11-19 differ from the rows, such as typ_1 of app_1, quarter-hour 2026-11-19T08:15:00.000Z: 7 in place of 9$/,
+  ],
+  [
+    'a day that takes too long to count',
+    { database: { counts: { days: [], unfinished: [Date.parse('2026-11-19')] } } },
+    'note',
+    'counts',
+    /^2026-11-19 could not be compared with the rows in time$/,
+  ],
   ['no journal', { settings: { JOURNAL_DIR: '' } }, 'note', 'journal', /producers get 503/],
   [
     'a journal without room',
@@ -301,6 +340,35 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     'warning',
     'journal',
     /less room/,
+  ],
+  [
+    'a container whose publishing is unknown',
+    {
+      settings: { PUBLIC_URL: '', TRUST_PROXY: '0', HOST: '0.0.0.0' },
+      machine: { inImage: true },
+      service: { publicUrl: null },
+    },
+    'warning',
+    'tls',
+    /cannot be seen in a container/,
+  ],
+  [
+    'a database beside the container',
+    {
+      settings: { DATABASE_URL: 'postgres://tidemark@database/tidemark' },
+      machine: { inImage: true },
+      database: { isEncrypted: false },
+    },
+    'note',
+    'role',
+    /on database is not encrypted/,
+  ],
+  [
+    'a database beside the machine',
+    { settings: { DATABASE_URL: 'postgres://tidemark@database/tidemark' }, database: { isEncrypted: false } },
+    'warning',
+    'role',
+    /on database is not encrypted/,
   ],
   ['no service', { service: { readyStatus: null } }, 'note', 'service', /does not run here/],
 ];
@@ -312,6 +380,10 @@ describe('what is wrong is found, alone, and comes with advice', () => {
     expect(said[0]).toMatchObject({ level, check, found: expect.stringMatching(found) });
     if (level === 'problem' || level === 'warning') expect(said[0]?.advice).toMatch(/\w/);
   });
+});
+
+test('a container behind a proxy has nothing to change: its network decides who reaches it', () => {
+  expect(complaints(installation({ settings: { HOST: '0.0.0.0' }, machine: { inImage: true } }))).toEqual([]);
 });
 
 test('an address that cannot be asked hides nothing else', () => {
