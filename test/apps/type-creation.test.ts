@@ -21,10 +21,10 @@ test('apps take turns: one new name of an app waits for one transaction of anoth
   const all = Array.from({ length: 250 }, (_, index) => creation.add(1, `${index}`));
   const others = [creation.add(2, 'a'), creation.add(2, 'b')];
   expect(await Promise.all([...all.slice(0, 2), ...others])).toEqual([
-    { id: 1, publicId: '0' },
-    { id: 1, publicId: '1' },
-    { id: 2, publicId: 'a' },
-    { id: 2, publicId: 'b' },
+    storedType(1, '0'),
+    storedType(1, '1'),
+    storedType(2, 'a'),
+    storedType(2, 'b'),
   ]);
   await Promise.all(all);
   expect(turns).toEqual(['1: 1', '1: 100', '2: 2', '1: 100', '1: 49']);
