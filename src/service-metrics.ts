@@ -185,7 +185,7 @@ function registerSignIns(metrics: Metrics, stats: () => SignInStats): void {
 
 /** @param journal null where there is none: its figures are then 0 */
 function registerJournal(metrics: Metrics, journal: Journal | null): void {
-  const figure = (name: keyof JournalStats) => () => journal?.stats[name] ?? 0;
+  const figure = (name: Exclude<keyof JournalStats, 'wrongDatabase'>) => () => journal?.stats[name] ?? 0;
   metrics.gauge(
     'tidemark_journal_takes_events',
     'Whether there is a journal and its last write did not fail: 1 or 0.',
@@ -212,9 +212,19 @@ function registerJournal(metrics: Metrics, journal: Journal | null): void {
     figure('replayedEvents'),
   );
   metrics.counter(
-    'tidemark_journal_refused_events_total',
-    'Events of the journal that the database refused; they are kept in a file beside it.',
-    figure('refusedEvents'),
+    'tidemark_journal_quarantined_events_total',
+    'Events of the journal that could not be stored at their replay and went to quarantine.',
+    figure('quarantinedEvents'),
+  );
+  metrics.gauge(
+    'tidemark_journal_quarantine_events',
+    'Events in quarantine now, of all processes that share JOURNAL_DIR; "tidemark journal list" shows them.',
+    figure('quarantineEvents'),
+  );
+  metrics.gauge(
+    'tidemark_journal_wrong_database',
+    'Whether the database belongs to another installation, so that the journal waits: 1 or 0.',
+    () => (journal?.wrongDatabase === true ? 1 : 0),
   );
   metrics.counter(
     'tidemark_journal_failures_total',

@@ -10,7 +10,6 @@ import { Rejection } from './errors.ts';
 import { healthRoutes } from './http/health.ts';
 import type { Route } from './http/route.ts';
 import { createServer } from './http/server.ts';
-import { databaseIdentity } from './ingest/journal/identity.ts';
 import { Journal, type JournalStats } from './ingest/journal/journal.ts';
 import { WRITE_PATH_CONNECTIONS, WritePath } from './ingest/write-path.ts';
 import { type Limits, openLimits } from './limits/open-limits.ts';
@@ -23,10 +22,11 @@ import { registerServiceMetrics } from './service-metrics.ts';
 import type { Availability } from './storage/availability.ts';
 import { type ChangedTable, listenForChanges } from './storage/changes.ts';
 import { breakConnections, connect, type DatabaseAddress, endPool, type Sql } from './storage/connect.ts';
-import { answerInTime, type LookupOutage } from './storage/lookup-cache.ts';
+import { readInstallation } from './storage/installation-id.ts';
+import type { LookupOutage } from './storage/lookup-cache.ts';
 import { MAINTENANCE_NAME, MaintenanceLeader, prepareAlone } from './storage/maintenance/leader.ts';
 import { MaintenanceLoop, type MaintenanceTasks } from './storage/maintenance/loop.ts';
-import { markDeletedApps, type Storage } from './storage/storage.ts';
+import type { Storage } from './storage/storage.ts';
 
 export interface ServiceOptions {
   readonly config: Config;
@@ -86,8 +86,6 @@ export function connectionsOf(config: Pick<Config, 'READ_CONNECTIONS' | 'COMMIT_
   const pools = LOOKUP_CONNECTIONS + config.READ_CONNECTIONS + DASHBOARD_CONNECTIONS;
   return pools + SINGLE_CONNECTIONS + config.COMMIT_CONNECTIONS + WRITE_PATH_CONNECTIONS;
 }
-
-const SETTLE_TIMEOUT_MS = 2_000;
 
 const NEIGHBOR =
   'Another process serves from this database and REDIS_URL is not set: limits are per process, so an app has its ' +
@@ -306,8 +304,6 @@ function openWritePath(
     lookups,
     limiter: parts.limits.create,
     journal: parts.journal,
-    // In time: whether the database takes events waits for it.
-    settleReplay: (appIds) => answerInTime(markDeletedApps(lookups, appIds), SETTLE_TIMEOUT_MS),
     onUnreachable: parts.onUnreachable,
     log,
     wall: clock.wall,
@@ -383,9 +379,9 @@ function startMaintenance(
 
 /** The journal of this process, which takes over what an earlier one has left. */
 async function openJournal({ config, log }: ServiceOptions, sql: Sql): Promise<Journal> {
-  const database = await databaseIdentity(sql);
+  const installation = await readInstallation(sql);
   const { JOURNAL_DIR: folder, JOURNAL_MAX_BYTES: maxBytes } = config;
-  const journal = await Journal.open({ folder, database, maxBytes, log });
+  const journal = await Journal.open({ folder, installation, maxBytes, log });
   const { waitingEvents } = journal.stats;
   if (waitingEvents > 0) log.info({ waitingEvents }, 'Events wait in the journal: they are being stored');
   return journal;

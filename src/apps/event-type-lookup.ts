@@ -4,6 +4,7 @@ import { Rejection } from '../errors.ts';
 import { BatchedLookup } from '../storage/batched-lookup.ts';
 import type { Sql } from '../storage/connect.ts';
 import { type CacheStats, LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
+import type { EventSource } from '../storage/write/accepted-event.ts';
 import { getOrCreateEventTypes, type StoredType, TypeCounts, type TypeReference } from './event-types.ts';
 import { TypeCreation } from './type-creation.ts';
 
@@ -13,6 +14,8 @@ export interface EventType {
   readonly publicId: string;
   /** The public id as JSON text of ASCII alone: one that came by a restore may be any text. */
   readonly publicIdJson: string;
+  /** What its events carry into the journal; one object for all of them. */
+  readonly source: EventSource;
 }
 
 export interface EventTypesOptions {
@@ -97,7 +100,9 @@ export class EventTypes {
     // A NUL can be in no identifier, and PostgreSQL takes none in a text.
     if (publicId.includes('\0')) return null;
     const [row] = await this.#options.sql<StoredType[]>`
-      SELECT id, public_id AS "publicId" FROM event_types WHERE public_id = ${publicId} AND app_id = ${appId}`;
+      SELECT type.id, type.public_id AS "publicId", type.name, app.public_id AS "appPublicId"
+        FROM event_types AS type JOIN apps AS app ON app.id = type.app_id
+       WHERE type.public_id = ${publicId} AND type.app_id = ${appId}`;
     return row === undefined ? null : eventType(row);
   }
 
@@ -112,11 +117,12 @@ export class EventTypes {
   /** Ten thousand names of one batch are a few statements. */
   async #findByNames(keys: readonly string[]): Promise<ReadonlyMap<string, StoredType>> {
     const split = keys.map(splitKey);
-    const rows = await this.#options.sql<(StoredType & { appId: number; name: string })[]>`
-      SELECT type.id, type.public_id AS "publicId", type.app_id AS "appId", type.name
+    const rows = await this.#options.sql<(StoredType & { appId: number })[]>`
+      SELECT type.id, type.public_id AS "publicId", type.name, app.public_id AS "appPublicId", type.app_id AS "appId"
         FROM unnest(${split.map(([appId]) => appId)}::int[], ${split.map(([, name]) => name)}::text[])
                AS asked (app_id, name)
-        JOIN event_types AS type USING (app_id, name)`;
+        JOIN event_types AS type USING (app_id, name)
+        JOIN apps AS app ON app.id = type.app_id`;
     return new Map(rows.map((row) => [`${row.appId} ${row.name}`, row]));
   }
 }
@@ -131,10 +137,11 @@ class Refused extends Error {
   }
 }
 
-function eventType({ id, publicId }: StoredType): EventType {
+function eventType({ id, publicId, name, appPublicId }: StoredType): EventType {
   const escaped = (character: string): string =>
     `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`;
-  return { id, publicId, publicIdJson: JSON.stringify(publicId).replace(/[^ -~]/g, escaped) };
+  const source = Object.freeze({ appId: appPublicId, typeId: publicId, typeName: name });
+  return { id, publicId, publicIdJson: JSON.stringify(publicId).replace(/[^ -~]/g, escaped), source };
 }
 
 function foundOr(

@@ -20,6 +20,8 @@ export interface StoredType {
   /** Internal id. */
   readonly id: number;
   readonly publicId: string;
+  readonly name: string;
+  readonly appPublicId: string;
 }
 
 interface NewType extends Omit<NewTypes, 'names'> {
@@ -161,12 +163,13 @@ async function createUnlessFound(
   // Read committed, whatever the role's default: the look after the lock must see what its last holder made.
   const outcome = await sql.begin('isolation level read committed', async (tx) => {
     // The lock makes the limit exact, and two makers of one name meet here. It lets foreign keys to the app through.
-    const [app] = await tx`SELECT 1 FROM apps WHERE id = ${appId} FOR NO KEY UPDATE`;
+    const [app] = await tx<{ publicId: string }[]>`
+      SELECT public_id AS "publicId" FROM apps WHERE id = ${appId} FOR NO KEY UPDATE`;
     if (app === undefined) throw new AccountError('APP_NOT_FOUND', 'the app has been removed');
     const found = await findTypes(tx, appId, names);
     const missing = names.filter((name) => !found.has(name));
     const publicIds = missing.map(() => createPublicId('typ'));
-    const rows = await tx<(StoredType & { name: string; counted: number | null })[]>`
+    const made = await tx<(Omit<StoredType, 'appPublicId'> & { counted: number | null })[]>`
       WITH sequence AS (
         SELECT pg_get_serial_sequence('event_types', 'id')::regclass::oid AS id
       ), before AS (
@@ -186,6 +189,7 @@ async function createUnlessFound(
         RETURNING id, public_id, name
       )
       SELECT id, public_id AS "publicId", name, counted FROM made, before`;
+    const rows = made.map((row) => ({ ...row, appPublicId: app.publicId }));
     if (by !== undefined)
       for (const { publicId: typeId, name } of rows)
         await writeAudit(tx, { appId, by, action: 'type.create', details: { typeId, name } });
@@ -196,7 +200,7 @@ async function createUnlessFound(
   const lastId = rows.reduce((last, { id }) => Math.max(last, id), 0);
   // Once it is committed.
   if (counted !== null) counts?.set(appId, { types: counted + rows.length, lastId });
-  return { found, made: new Map(rows.map(({ id, publicId, name }) => [name, { id, publicId }])) };
+  return { found, made: new Map(rows.map(({ counted: _, ...type }) => [type.name, type])) };
 }
 
 async function findTypes(
@@ -204,10 +208,11 @@ async function findTypes(
   appId: number,
   names: readonly string[],
 ): Promise<ReadonlyMap<string, StoredType>> {
-  const rows = await sql<(StoredType & { name: string })[]>`
-    SELECT id, public_id AS "publicId", name FROM event_types
-     WHERE app_id = ${appId} AND name = ANY(${names as string[]}::text[])`;
-  return new Map(rows.map(({ id, publicId, name }) => [name, { id, publicId }]));
+  const rows = await sql<StoredType[]>`
+    SELECT type.id, type.public_id AS "publicId", type.name, app.public_id AS "appPublicId"
+      FROM event_types AS type JOIN apps AS app ON app.id = type.app_id
+     WHERE type.app_id = ${appId} AND type.name = ANY(${names as string[]}::text[])`;
+  return new Map(rows.map((row) => [row.name, row]));
 }
 
 async function internalAppId(sql: Sql, appId: string): Promise<number> {

@@ -185,7 +185,8 @@ async function accept(
   for (const { place, event, type } of good) {
     const createdAt = event.createdAt ?? acceptedAt;
     const id = event.createdAt === null ? steps.newEventId(createdAt) : newPastId(createdAt);
-    const acceptedEvent = { id, appId, typeId: type.id, createdAt, payload: event.payload };
+    const { payload } = event;
+    const acceptedEvent = { id, appId, typeId: type.id, createdAt, payload, source: type.source };
     accepted.push(acceptedEvent);
     results[place] = acceptedEvent;
     if (dayOf(createdAt) !== day) days += 1;

@@ -34,8 +34,6 @@ export interface WritePathOptions {
   readonly limiter: Limiter;
   /** Null where events are refused while the database is away. */
   readonly journal: Journal | null;
-  /** To be called with the internal ids of the apps whose journaled events were stored. */
-  readonly settleReplay: (appIds: Iterable<number>) => Promise<void>;
   /** The database does not answer: connections to it are of no further use. */
   readonly onUnreachable: () => void;
   readonly log: Logger;
@@ -79,7 +77,6 @@ export class WritePath {
       engine,
       connections: config.COMMIT_CONNECTIONS,
       journal,
-      settleReplay: options.settleReplay,
       onUnreachable: options.onUnreachable,
       log,
       now: monotonic,

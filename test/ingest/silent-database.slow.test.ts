@@ -121,19 +121,6 @@ test('a batch whose key can not be looked up is refused with 503, and a repeat o
   expect(await storedIds(service)).toHaveLength(1);
 });
 
-test('a replay whose last question stays without an answer keeps no event from the database, and is done again', async () => {
-  const { service, proxy } = await journaled();
-  await proxy.goAway();
-  const answers = await posts(service, 5);
-  const met = proxy.next((sent) => sent.includes('INTO deleted_apps'), 'black-hole');
-  await proxy.comeBack();
-  await until(() => met() === 1 && service.stats().databaseWritable, 'the database takes events');
-  answers.push(await service.post());
-  await untilReplayed(service);
-  expect(answers.map(({ status }) => status)).toEqual(answers.map(() => 201));
-  expect(await storedIds(service)).toEqual(ids(answers));
-});
-
 test('a connection that swallows a commit without a word is given up, and the event stored once', async () => {
   const { service, proxy } = await proxied();
   const met = proxy.next(isCopy, 'black-hole');

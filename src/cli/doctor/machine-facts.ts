@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import type { Config } from '../../config.ts';
 import { isContainerImage } from '../../container.ts';
 import { loadUws } from '../../http/uws.ts';
+import { countQuarantined } from '../../ingest/journal/quarantine.ts';
 import { errorCode } from '../../storage/connect.ts';
 
 export interface MachineFacts {
@@ -19,6 +20,8 @@ export interface MachineFacts {
   readonly disk: { readonly freeBytes: number; readonly totalBytes: number } | null;
   /** The disk that JOURNAL_DIR is on; null where there is no such folder. */
   readonly journalDisk: { readonly freeBytes: number; readonly totalBytes: number } | null;
+  /** Events of the journal that are in quarantine. */
+  readonly quarantinedEvents: number;
   /** Files and sockets that a process may have open; null where the system does not say. */
   readonly openFiles: number | null;
 }
@@ -35,6 +38,7 @@ export async function machineFacts(config: Config): Promise<MachineFacts> {
     secretFile: await secretFile(join(config.DATA_DIR, 'secret')),
     disk: await diskOf(config.DATA_DIR),
     journalDisk: config.JOURNAL_DIR === '' ? null : await diskOf(config.JOURNAL_DIR),
+    quarantinedEvents: config.JOURNAL_DIR === '' ? 0 : await countQuarantined(config.JOURNAL_DIR),
     openFiles: await openFilesLimit(),
   };
 }

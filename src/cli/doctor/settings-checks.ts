@@ -14,6 +14,7 @@ export const SETTINGS_CHECKS: readonly ((facts: Facts) => readonly Finding[])[] 
   limits,
   redis,
   journal,
+  quarantine,
   dataFolder,
   secret,
 ];
@@ -250,6 +251,17 @@ function journal({ config, machine: { journalDisk } }: Facts): Finding[] {
       ),
     ];
   return [ok('journal', `in ${config.JOURNAL_DIR}, with room`)];
+}
+
+function quarantine({ machine: { quarantinedEvents: events } }: Facts): Finding[] {
+  if (events === 0) return [];
+  return [
+    warning(
+      'quarantine',
+      `${events} events of the journal could not be stored`,
+      'See "tidemark journal list", then "tidemark journal import" or "tidemark journal drop".',
+    ),
+  ];
 }
 
 function dataFolder({ machine: { dataDirMode }, config }: Facts): Finding[] {

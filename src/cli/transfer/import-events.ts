@@ -2,14 +2,14 @@
 import { getOrCreateEventType, TypeCounts } from '../../apps/event-types.ts';
 import { beforeRetention, IN_THE_FUTURE } from '../../ingest/event-time.ts';
 import { isUnavailable, type Sql } from '../../storage/connect.ts';
-import type { AcceptedEvent } from '../../storage/write/accepted-event.ts';
+import type { EventRow } from '../../storage/write/accepted-event.ts';
 import type { ImportWriter, RefusedImport } from '../../storage/write/import-writer.ts';
 import { digestOf, importedId, type LineEvent, parseImportLine } from './import-line.ts';
 import { type InputLine, readLines } from './input-lines.ts';
 import { Occurrences } from './occurrences.ts';
 
 /** An event with the number of its line. */
-export interface ImportedEvent extends AcceptedEvent {
+export interface ImportedEvent extends EventRow {
   readonly line: number;
 }
 

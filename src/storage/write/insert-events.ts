@@ -3,7 +3,7 @@ import type postgres from 'postgres';
 import type { Sql, Transaction } from '../connect.ts';
 import type { Engine } from '../engine.ts';
 import { ENGINES } from '../engines.ts';
-import { type AcceptedEvent, timestamp } from './accepted-event.ts';
+import { type EventRow, timestamp } from './accepted-event.ts';
 import type { EngineWrites } from './engine-writes.ts';
 
 export const EVENT_COLUMNS = 'id, app_id, type_id, created_at, payload';
@@ -12,6 +12,9 @@ export const EVENT_COLUMNS = 'id, app_id, type_id, created_at, payload';
 export interface InsertMissing {
   /** After `WITH`, or after a comma behind other CTEs that the SELECT refers to. */
   readonly before: string;
+  /** Ends the CTEs; a SELECT that may read `inserted` follows. */
+  readonly counted: string;
+  /** {@link counted} with a SELECT of the number of rows that were `stored`. */
   readonly after: string;
 }
 
@@ -20,11 +23,13 @@ export interface InsertMissing {
  * storing is waited for. Its result is one row, the number that it has `stored`.
  */
 export function insertMissing({ changes, changesOfInserted }: EngineWrites): InsertMissing {
+  const counted = `
+         ON CONFLICT DO NOTHING RETURNING app_id, type_id, created_at),
+       counted AS (INSERT INTO ${changes} ${changesOfInserted})`;
   return {
     before: `inserted AS (INSERT INTO events (${EVENT_COLUMNS})`,
-    after: `
-         ON CONFLICT DO NOTHING RETURNING app_id, type_id, created_at),
-       counted AS (INSERT INTO ${changes} ${changesOfInserted})
+    counted,
+    after: `${counted}
   SELECT count(*)::integer AS stored FROM inserted`,
   };
 }
@@ -40,7 +45,7 @@ export function insertMissingValues(engine: EngineWrites): string {
 }
 
 /** Events as arrays, one for each of {@link EVENT_COLUMNS}. */
-export function columns(events: readonly AcceptedEvent[]): readonly (readonly unknown[])[] {
+export function columns(events: readonly EventRow[]): readonly (readonly unknown[])[] {
   return [
     events.map(({ id }) => id),
     events.map(({ appId }) => appId),

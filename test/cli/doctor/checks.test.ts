@@ -20,6 +20,7 @@ const MACHINE: MachineFacts = {
   secretFile: { mode: 0o600, characters: 43 },
   disk: { freeBytes: 80 * GIBIBYTE, totalBytes: 200 * GIBIBYTE },
   journalDisk: { freeBytes: 80 * GIBIBYTE, totalBytes: 200 * GIBIBYTE },
+  quarantinedEvents: 0,
   openFiles: 65_536,
 };
 
@@ -287,6 +288,13 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     'note',
     'redis',
     /not encrypted/,
+  ],
+  [
+    'events in quarantine',
+    { machine: { quarantinedEvents: 7 } },
+    'warning',
+    'quarantine',
+    /^7 events .* not be stored$/,
   ],
   [
     'counts that are not those of the rows',
