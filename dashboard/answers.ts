@@ -93,7 +93,7 @@ export interface AuditEntry {
 export interface Series {
   readonly bucket: string;
   readonly timezone: string;
-  /** Milliseconds since the epoch. */
+  /** Milliseconds since the Unix epoch. */
   readonly starts: readonly number[];
   /** Where the last bucket ends. */
   readonly end: number;

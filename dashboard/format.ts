@@ -9,7 +9,7 @@ function pickLocale(language: string): string {
 }
 
 const plain = new Intl.NumberFormat(LOCALE);
-/** American in any case: elsewhere a million is a small m, which reads as minutes or metres. */
+/** American in any case: elsewhere a million is a small m, which reads as minutes or meters. */
 const short = new Intl.NumberFormat('en-US', { notation: 'compact', maximumFractionDigits: 1 });
 const rough = new Intl.NumberFormat(LOCALE, { maximumSignificantDigits: 3 });
 

@@ -138,8 +138,8 @@ function registerCaches(metrics: Metrics, caches: ServiceParts['caches']): void 
         owner.caches.reduce((sum, one) => sum + one[figure], 0),
       ),
     );
-  metrics.counter('tidemark_cache_hits_total', 'Look-ups answered from memory.', sums('hits'), ['cache']);
-  metrics.counter('tidemark_cache_misses_total', 'Look-ups that waited for the database.', sums('misses'), [
+  metrics.counter('tidemark_cache_hits_total', 'Lookups answered from memory.', sums('hits'), ['cache']);
+  metrics.counter('tidemark_cache_misses_total', 'Lookups that waited for the database.', sums('misses'), [
     'cache',
   ]);
 }

@@ -6,7 +6,7 @@ import { crc32 } from 'node:zlib';
 export type TokenKind = 'tdl' | 'tdr';
 
 const ALPHABET = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
-/** The largest multiple of 62 that a byte can hold: bytes from here on would favour the first letters. */
+/** The largest multiple of 62 that a byte can hold: bytes from here on would favor the first letters. */
 const UNBIASED = 256 - (256 % ALPHABET.length);
 /** 32 characters are 190 bits. */
 const RANDOM_CHARACTERS = 32;

@@ -60,7 +60,7 @@ const across = ({ left, width, buckets }: Geometry, index: number): number =>
 const up = ({ top, height, min, max }: Geometry, value: number): number =>
   top + height * (1 - (value - min) / (max - min));
 
-/** Bars on whole pixels: neighbours neither overlap nor leave a seam. */
+/** Bars on whole pixels: neighbors neither overlap nor leave a seam. */
 function addBars(
   context: CanvasRenderingContext2D,
   lower: Float64Array,

@@ -14,7 +14,7 @@ async function copyText(text: string): Promise<boolean> {
     const area = document.createElement('textarea');
     area.value = text;
     area.className = 'sr-only';
-    // Inside an open dialog: everything outside it is inert and can not be selected.
+    // Inside an open dialog: everything outside it is inert and cannot be selected.
     (document.querySelector('dialog[open]') ?? document.body).append(area);
     const focused = document.activeElement;
     area.select();

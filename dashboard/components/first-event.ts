@@ -9,7 +9,7 @@ import { snippets } from './snippets.ts';
 import { Waiting } from './waiting.ts';
 
 const POLL_MS = 2_000;
-/** What stands in a snippet where the token itself can not be shown. */
+/** What stands in a snippet where the token itself cannot be shown. */
 const PLACEHOLDER = 'YOUR_LOGGING_TOKEN';
 
 export interface FirstEventProps {

@@ -115,7 +115,7 @@ export async function deleteApp(
   });
 }
 
-/** For what can not be undone, people type the app's name. @throws AccountError CONFIRMATION_MISMATCH */
+/** For what cannot be undone, people type the app's name. @throws AccountError CONFIRMATION_MISMATCH */
 export function checkConfirmation(confirm: string, name: string): void {
   if (confirm !== name)
     throw new AccountError('CONFIRMATION_MISMATCH', `the field "confirm" must be the app's name`);

@@ -41,7 +41,7 @@ interface NewTypes {
 
 /**
  * How many types apps had when they were last counted. Ids are given in order, and an app's types are made one after the
- * other: it can not have got more types since then than ids were given, to whichever app. While that is below the limit
+ * other: it cannot have got more types since then than ids were given, to whichever app. While that is below the limit
  * nothing has to be counted, so the thousandth type costs as much as the first, and the limit stays exact.
  */
 export class TypeCounts {

@@ -10,14 +10,14 @@ import { digestOf, isWellFormed } from '../token-text.ts';
 interface LoggingToken {
   /** The app's internal id. */
   readonly appId: number;
-  /** Milliseconds since the epoch: the end of a rotated token's grace. */
+  /** Milliseconds since the Unix epoch: the end of a rotated token's grace. */
   readonly expiresAt: number | null;
 }
 
 export interface LoggingTokensOptions {
   readonly sql: Sql;
   readonly cacheMs: number;
-  /** Milliseconds since the epoch. */
+  /** Milliseconds since the Unix epoch. */
   readonly now: () => number;
   readonly outage?: LookupOutage | undefined;
 }

@@ -12,7 +12,7 @@ export interface ResourceToken {
   readonly tokenId: number;
   /** The apps that it may read: public id → internal id. */
   readonly apps: ReadonlyMap<string, number>;
-  /** Milliseconds since 1970; null: never. */
+  /** Milliseconds since the Unix epoch; null: never. */
   readonly expiresAt: number | null;
   readonly revoked: boolean;
 }
@@ -21,7 +21,7 @@ export interface ResourceTokensOptions {
   readonly sql: Sql;
   /** Longest time in milliseconds that a token is believed without asking again (TOKEN_CACHE_SECONDS). */
   readonly cacheMs: number;
-  /** Milliseconds since 1970. */
+  /** Milliseconds since the Unix epoch. */
   readonly now: () => number;
   readonly outage?: LookupOutage | undefined;
   /** Told when a token's last use could not be written, which fails no request. */

@@ -55,7 +55,7 @@ export async function openSecret(options: { configured: string; dataDir: string 
     if (error instanceof OperatorError) throw error;
     const reason = errorCode(error) || String(error);
     throw new OperatorError(
-      `${path} can not be read or made (${reason}): give this user the right to, or set SECRET`,
+      `${path} cannot be read or made (${reason}): give this user the right to, or set SECRET`,
       {
         cause: error,
       },

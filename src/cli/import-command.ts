@@ -135,7 +135,7 @@ interface Input {
 async function openInput(file: string): Promise<Input> {
   if (file === '-') return { source: process.stdin, fraction: () => null };
   const found = await stat(file).catch((error: Error) => {
-    throw new OperatorError(`the file can not be read: ${error.message}`);
+    throw new OperatorError(`the file cannot be read: ${error.message}`);
   });
   if (found.isDirectory()) throw new OperatorError(`${file} is a folder: name a file`);
   const stream = createReadStream(file, { highWaterMark: CHUNK_BYTES });

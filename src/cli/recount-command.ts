@@ -75,7 +75,7 @@ function report({ days, differing, leftOut }: RecountResult): string {
   });
 }
 
-/** Midnight (UTC) of a date, milliseconds since 1970. */
+/** Midnight (UTC) of a date, milliseconds since the Unix epoch. */
 function parseDay(text: string): number {
   const day = /^\d{4}-\d\d-\d\d$/.test(text) ? Date.parse(`${text}T00:00:00Z`) : Number.NaN;
   // A day that no month has becomes one of the next.

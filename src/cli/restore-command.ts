@@ -99,7 +99,7 @@ async function runRestore(
 
 async function sizeOf(file: string): Promise<number | null> {
   const found = await stat(file).catch((error: Error) => {
-    throw new OperatorError(`the file can not be read: ${error.message}`);
+    throw new OperatorError(`the file cannot be read: ${error.message}`);
   });
   return found.isFile() ? found.size : null;
 }

@@ -21,7 +21,7 @@ export interface WorkerTask {
   readonly offersSetup: boolean;
 }
 
-/** What a worker tells the primary: that it serves, or why it can not. */
+/** What a worker tells the primary: that it serves, or why it cannot. */
 export type WorkerReport =
   | { readonly listening: Pick<Service, 'transport' | 'setupPath'> }
   | { readonly failed: string };

@@ -51,7 +51,7 @@ export class Workers implements Pick<Service, 'port' | 'transport' | 'setupPath'
 
   /**
    * Starts them all.
-   * @throws OperatorError where the port can not be had, or one of them can not serve
+   * @throws OperatorError where the port cannot be had, or one of them cannot serve
    */
   static async start(options: WorkersOptions): Promise<Workers> {
     const { config } = options;
@@ -121,9 +121,7 @@ export class Workers implements Pick<Service, 'port' | 'transport' | 'setupPath'
     const startedAt = performance.now();
     place.worker = worker;
     // Its channel may break while it is being told to stop; its end is what counts.
-    worker.on('error', (error) =>
-      log.debug({ err: error, worker: place.number }, 'A worker can not be told'),
-    );
+    worker.on('error', (error) => log.debug({ err: error, worker: place.number }, 'A worker cannot be told'));
     worker.on('message', (message: object) => this.#stats.take(worker, message));
     worker.on('exit', (code: number | null, signal: string | null) => {
       place.worker = null;
@@ -146,7 +144,7 @@ export class Workers implements Pick<Service, 'port' | 'transport' | 'setupPath'
       place.timer = null;
       void firstReport(this.#fork(place, false)).then((outcome) => {
         if ('failed' in outcome && !this.#isStopping)
-          log.error({ worker: place.number, reason: outcome.failed }, 'A worker can not start');
+          log.error({ worker: place.number, reason: outcome.failed }, 'A worker cannot start');
       });
     }, inMs);
   }

@@ -17,7 +17,7 @@ export interface RedisConnectionOptions {
   readonly onLost: (reason: string) => void;
 }
 
-/** One connection, made again for as long as it is wanted. Nothing waits in it: what can not be sent now is refused. */
+/** One connection, made again for as long as it is wanted. Nothing waits in it: what cannot be sent now is refused. */
 export class RedisConnection {
   readonly #options: RedisConnectionOptions;
   #client: Redis | Cluster;
@@ -122,7 +122,7 @@ const CONNECTION = {
   disableClientInfo: true,
   protocol: 2,
   connectTimeout: CONNECT_TIMEOUT_MS,
-  // What can not be sent now is decided here now, and what was not answered is never sent again: it may have counted.
+  // What cannot be sent now is decided here now, and what was not answered is never sent again: it may have counted.
   enableOfflineQueue: false,
   maxRetriesPerRequest: 0,
   autoResendUnfulfilledCommands: false,

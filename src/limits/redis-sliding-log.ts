@@ -89,7 +89,7 @@ export class SharedLimits {
     });
   }
 
-  /** Connects; where Redis can not be reached, the limits are the process's own until it can. */
+  /** Connects; where Redis cannot be reached, the limits are the process's own until it can. */
   static async start(options: SharedLimitsOptions): Promise<SharedLimits> {
     const shared = new SharedLimits(options);
     await new Promise<void>((resolve) => {

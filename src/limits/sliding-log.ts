@@ -52,7 +52,7 @@ export interface SlidingLogOptions {
 
 /**
  * An exact sliding-window log: accepts a request exactly when fewer than `limit` were accepted in the 60 seconds before
- * it. Takes at most 8 bytes per accepted request of the last minute and O(1) amortised time.
+ * it. Takes at most 8 bytes per accepted request of the last minute and O(1) amortized time.
  */
 export class SlidingLog implements Limiter {
   readonly #limit: number;

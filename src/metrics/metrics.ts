@@ -92,7 +92,7 @@ interface Line {
   readonly value: number;
 }
 
-/** prom-client's histogram counts for itself and can not be handed counts: this one gives ours in place of its own. */
+/** prom-client's histogram counts for itself and cannot be handed counts: this one gives ours in place of its own. */
 class ReadHistogram extends prometheus.Histogram {
   readonly #name: string;
   readonly #help: string;

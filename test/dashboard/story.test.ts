@@ -288,11 +288,11 @@ describe.skipIf(withoutBrowser !== '')('the story', () => {
     await page.route('**/api/**', (route) => route.abort());
     await page.getByRole('button', { name: /^Time range/ }).click();
     await page.getByRole('button', { name: '7 d', exact: true }).click();
-    await page.getByText('The server can not be reached').first().waitFor();
+    await page.getByText('The server cannot be reached').first().waitFor();
     expect(await page.getByRole('application').count()).toBe(1); // What was known stays.
     await page.unroute('**/api/**');
     await page.getByRole('button', { name: 'Try again' }).first().click();
-    await page.getByText('The server can not be reached').first().waitFor({ state: 'detached' });
+    await page.getByText('The server cannot be reached').first().waitFor({ state: 'detached' });
     await expect.poll(() => figure(page, 'In this range')).toBe(8);
   });
 

@@ -53,7 +53,7 @@ export function LoggingTokenSection({ app, resource }: SectionProps<LoggingToken
 
 function TokenText({ text, shown }: { readonly text: string | null; readonly shown: boolean }): VNode {
   if (text === null) {
-    return html`<p class="callout">The token can not be shown: it was sealed under another SECRET of the server. It still works; rotate it to get one that can be shown.</p>`;
+    return html`<p class="callout">The token cannot be shown: it was sealed under another SECRET of the server. It still works; rotate it to get one that can be shown.</p>`;
   }
   return html`<code class="token">${shown ? text : `${text.slice(0, 4)}${'•'.repeat(24)}`}</code>`;
 }

@@ -44,7 +44,7 @@ export function ResourceTokens({ app, resource, members }: ResourceTokensProps):
     setRevoking(null);
     reload();
   });
-  return html`<${Section} title="Resource tokens" about="For tools that read events over HTTP. They can not write.">
+  return html`<${Section} title="Resource tokens" about="For tools that read events over HTTP. They cannot write.">
     <${Waiting} for=${resource} lines=${3} />
     ${data?.tokens.length === 0 && html`<p class="hint">None yet.</p>`}
     ${

@@ -22,7 +22,7 @@ export interface AppRoutesOptions {
   readonly maxTypesPerApp: number;
   /** Apps that one account may own; 0 for any number. */
   readonly maxAppsPerAccount: number;
-  /** Milliseconds since 1970. */
+  /** Milliseconds since the Unix epoch. */
   readonly now: () => number;
   /** Milliseconds of a monotonic clock. */
   readonly monotonic: () => number;

@@ -13,8 +13,8 @@ export interface Facts {
   readonly redis: RedisFacts | null;
   /** Fingerprint of the secret of these settings; null where there is none that could be read. */
   readonly secretFingerprint: string | null;
-  /** What the database tells; null before the first start, or why it can not be asked. */
+  /** What the database tells; null before the first start, or why it cannot be asked. */
   readonly database: DatabaseFacts | null | { readonly unreachable: string };
-  /** Milliseconds since 1970. */
+  /** Milliseconds since the Unix epoch. */
   readonly now: number;
 }

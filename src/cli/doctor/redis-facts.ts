@@ -3,7 +3,7 @@ import { Redis } from 'ioredis';
 import type { Config } from '../../config.ts';
 
 export interface RedisFacts {
-  /** Why it can not be asked, empty where it answers; never with the password of its URL. */
+  /** Why it cannot be asked, empty where it answers; never with the password of its URL. */
   readonly failure: string;
   /** How it makes room when its memory is full; empty where it does not say. */
   readonly evictionPolicy: string;

@@ -10,9 +10,9 @@ export interface ServiceFacts {
 }
 
 export interface PublicUrlFacts {
-  /** Status of GET /livez there; null where it can not be reached. */
+  /** Status of GET /livez there; null where it cannot be reached. */
   readonly status: number | null;
-  /** Why it can not be reached, empty where it can. */
+  /** Why it cannot be reached, empty where it can. */
   readonly failure: string;
   readonly hasStrictTransport: boolean;
   /** Days until the certificate ends; null without https. */

@@ -102,7 +102,7 @@ function publicUrl({ config, machine: { inImage }, service: { publicUrl: found }
     return [
       warning(
         'tls',
-        `PUBLIC_URL can not be reached from here (${found.failure})`,
+        `PUBLIC_URL cannot be reached from here (${found.failure})`,
         'Where that is not by design, check name, port and certificate.',
       ),
     ];
@@ -208,7 +208,7 @@ function redis({ config, redis: facts }: Facts): Finding[] {
     return [
       warning(
         'redis',
-        `it can not be asked (${facts.failure}): each process has limits of its own`,
+        `it cannot be asked (${facts.failure}): each process has limits of its own`,
         'Start it, or correct REDIS_URL; limits are shared again by themselves.',
       ),
     ];
@@ -273,7 +273,7 @@ function secret({ config, machine: { secretFile }, secretFingerprint, database }
     return [
       problem(
         'secret',
-        'SECRET is not the one that this database began with: older logging tokens can not be shown',
+        'SECRET is not the one that this database began with: older logging tokens cannot be shown',
         'Set the first one again, or rotate those tokens.',
       ),
     ];
@@ -291,11 +291,7 @@ function secret({ config, machine: { secretFile }, secretFingerprint, database }
         ];
   if (secretFile === 'unreadable')
     return [
-      problem(
-        'secret',
-        'its file in DATA_DIR can not be read',
-        'Give this user the right to, or set SECRET.',
-      ),
+      problem('secret', 'its file in DATA_DIR cannot be read', 'Give this user the right to, or set SECRET.'),
     ];
   if (secretFile.characters < SHORTEST_SECRET)
     return [

@@ -21,14 +21,14 @@ export interface Refusal {
 
 export interface ImportOptions {
   readonly source: AsyncIterable<Buffer>;
-  /** For look-ups of types, and what keeps reads cheap. */
+  /** For lookups of types, and what keeps reads cheap. */
   readonly sql: Sql;
   readonly writer: ImportWriter<ImportedEvent>;
   readonly app: { readonly id: number; readonly appId: string };
   readonly maxTypes: number;
   /** Longest line. */
   readonly maxLineBytes: number;
-  /** Milliseconds since 1970. */
+  /** Milliseconds since the Unix epoch. */
   readonly now: () => number;
   /** Called for each line that is refused, batch by batch. */
   readonly onRefused: (refusal: Refusal) => void;

@@ -8,7 +8,7 @@ import { memberSpan } from '../../ingest/parse/json-scan.ts';
 export interface LineEvent {
   /** Name of the event type. */
   readonly type: string;
-  /** Milliseconds since 1970. */
+  /** Milliseconds since the Unix epoch. */
   readonly createdAt: number;
   /** The payload's own text, exactly as it stands in the line. */
   readonly payload: string;

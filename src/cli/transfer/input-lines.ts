@@ -4,7 +4,7 @@ import { isUtf8 } from 'node:buffer';
 export interface InputLine {
   /** From 1, blank lines included. */
   readonly number: number;
-  /** Without its end; null where the line can not be read. */
+  /** Without its end; null where the line cannot be read. */
   readonly text: string | null;
   /** Why not; empty where there is a text. */
   readonly problem: string;

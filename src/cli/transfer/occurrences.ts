@@ -37,7 +37,7 @@ export class Occurrences {
   }
 
   /**
-   * @param createdAt milliseconds since 1970
+   * @param createdAt milliseconds since the Unix epoch
    * @param digest    hexadecimal, of what makes lines identical
    * @returns 1 for the first line with this digest
    * @throws OperatorError where the input is too large for its order

@@ -20,7 +20,7 @@ export interface BackupOptions {
   readonly storage: Storage;
   /** A connection for this alone. */
   readonly client: pg.Client;
-  /** Milliseconds since 1970. */
+  /** Milliseconds since the Unix epoch. */
   readonly now: number;
   /** Called while rows are copied. @param total number of events, as far as it is known */
   readonly onProgress: (counts: BackupCounts, total: number) => void;
