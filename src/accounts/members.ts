@@ -167,7 +167,7 @@ async function endInvitations(tx: Transaction, appId: number, keys: readonly str
 }
 
 /**
- * Gives an account a role in an app, for the command line. An app may have several owners; its last owner cannot be demoted.
+ * Gives an account a role in an app, for the command line. The last owner of an app cannot be demoted.
  * @param grant.appId         public id
  * @param grant.allowUnproved also grant to an account with an unverified address
  * @throws AccountError APP_NOT_FOUND, USER_NOT_FOUND, EMAIL_NOT_PROVED, LAST_OWNER

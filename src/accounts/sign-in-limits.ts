@@ -10,7 +10,7 @@ import { LRUCache } from 'lru-cache';
 import type { Email } from './email.ts';
 import { NetworkSlowDown, SlowDown, TIERS } from './slow-down.ts';
 
-/** Attempts of a client at any operation that costs a hash. The wide networks have tiers with so many free attempts each. */
+/** Attempts of a client at any operation that costs a hash. Wide networks have these free attempts per tier. */
 export const CLIENT_LEVELS = [
   { free: 20, longestMs: 60_000 },
   { free: 12, longestMs: 10_000 },

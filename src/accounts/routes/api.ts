@@ -1,6 +1,6 @@
 /**
- * The pipeline of every route under /api: same origin and JSON → body → session → app and role → handler. A request that
- * one step refuses does not reach the next.
+ * The pipeline of every route under /api: same origin and JSON → body → session → app and role → handler. A
+ * request that one step refuses does not reach the next.
  */
 
 import { type Reason, Rejection } from '../../errors.ts';
