@@ -1,4 +1,4 @@
-/** `tidemark serve`: the boot list, and the shutdown list in the opposite order. */
+/** `tidemark serve`: startup in order, and shutdown in reverse order. */
 import { isAbsolute, relative } from 'node:path';
 import { setFlagsFromString } from 'node:v8';
 import type { Logger } from 'pino';
@@ -15,7 +15,7 @@ import { connect, type DatabaseAddress, type Sql, surviveLostConnections } from 
 import { openDatabase } from './storage/open.ts';
 import { openStorage, type Storage } from './storage/storage.ts';
 
-/** What serves: this process itself, or its workers. */
+/** The service: this process itself, or its workers. */
 type Server = Pick<Service, 'port' | 'transport' | 'setupPath' | 'stop'>;
 
 /** Runs the service until SIGTERM or SIGINT. Sets the process's exit code. */
@@ -51,7 +51,7 @@ export async function serve(config: Config): Promise<void> {
   const signal = await stopRequested;
   log.info({ signal }, 'Stopping');
   const deadline = setTimeout(() => {
-    log.fatal('The stop did not finish in time; what was not answered was not promised');
+    log.fatal('shutdown: SHUTDOWN_TIMEOUT_SECONDS exceeded, exiting with unanswered requests');
     if (server instanceof Workers) server.kill();
     process.exit(1);
   }, config.SHUTDOWN_TIMEOUT_SECONDS * 1_000);
@@ -64,7 +64,7 @@ export async function serve(config: Config): Promise<void> {
   log.info('Stopped');
 }
 
-/** What the database needs before anything can serve from it, and what is to be known of it. */
+/** Prepares the database and collects what the start needs to know of it. */
 async function prepare(
   config: Config,
   address: DatabaseAddress,
@@ -75,21 +75,21 @@ async function prepare(
     const storage = await openStorage(sql);
     if (storage.note !== null) log.info(storage.note);
     const { applied } = await storage.migrate(sql);
-    if (applied.length > 0) log.info({ applied }, 'The schema was brought up to date');
+    if (applied.length > 0) log.info({ applied }, 'schema: migrations applied');
     const secret = await openSecret({ configured: config.SECRET, dataDir: config.DATA_DIR });
     await checkFingerprint(sql, secret, log);
     if (config.WORKERS > 1) await checkConnections(config, sql);
     const [installation] = await sql<{ hasApps: boolean }[]>`SELECT EXISTS (SELECT FROM apps) AS "hasApps"`;
     return { storage, secret, hasApps: installation?.hasApps ?? false };
   } finally {
-    // An open connection would keep a refused start from ending.
+    // An open connection would keep the process alive after a failed start.
     await sql.end();
   }
 }
 
 /**
- * Connections are opened when they are first needed: too few of them would show under load, as refusals.
- * @throws OperatorError where the database allows fewer than the workers may use
+ * Checked at start: connections open on demand, so a shortage would only show under load, as refused requests.
+ * @throws OperatorError if the database allows fewer connections than the workers may use
  */
 async function checkConnections(config: Config, sql: Sql): Promise<void> {
   const needed = config.WORKERS * connectionsOf(config);
@@ -114,7 +114,7 @@ function untilSignal(): Promise<string> {
   });
 }
 
-/** For the person who has just started it: where it is, and what to type next. */
+/** Prints the address and the next steps for the operator. */
 function announce(config: Config, server: Server, engine: string, hasApps: boolean): void {
   const host = config.HOST.includes(':') ? `[${config.HOST}]` : config.HOST;
   const inImage = isContainerImage();
@@ -129,7 +129,7 @@ function announce(config: Config, server: Server, engine: string, hasApps: boole
   const people =
     server.setupPath === null
       ? `  Dashboard: ${base}\n\n`
-      : `  Make the first account, within 7 days:\n    ${base}${server.setupPath}\n\n`;
+      : `  Create the first account within 7 days:\n    ${base}${server.setupPath}\n\n`;
   process.stdout.write(
     `\n  Tidemark listens on ${address}\n  ${engine}${place}; ${transport}${processes}\n\n${people}` +
       `  Next, in another terminal:\n    ${commandPrefix(process.env)} ${next}\n\n`,

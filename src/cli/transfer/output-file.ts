@@ -1,17 +1,17 @@
-/** A file that is there as a whole or not at all. */
+/** Writes files atomically. */
 import { randomBytes } from 'node:crypto';
 import { createWriteStream } from 'node:fs';
 import { open, readdir, rename, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import type { Writable } from 'node:stream';
 
-/** A draft that nothing was written to for this long belongs to a command that was killed. */
+/** A temporary file without writes for this long is left over from a killed command. */
 const ABANDONED_AFTER_MS = 3_600_000;
 
 /**
- * Has a file written beside its place, brings it to the disk and moves it there. An older file of this name is replaced.
- * Only its owner may read it.
- * @param write ends the stream
+ * Writes to a temporary file, syncs it and renames it to its final name, replacing an older file. Only its owner may read
+ * it.
+ * @param write must end the stream
  */
 export async function writeWholeFile<T>(path: string, write: (output: Writable) => Promise<T>): Promise<T> {
   const folder = dirname(path);
@@ -33,7 +33,7 @@ export async function writeWholeFile<T>(path: string, write: (output: Writable) 
   }
 }
 
-/** Removes the drafts of this file that interrupted commands have left. */
+/** Removes the temporary files of interrupted commands. */
 async function removeAbandonedDrafts(path: string): Promise<void> {
   const folder = dirname(path);
   const draft = /^[0-9a-f]{12}[.]part$/;
