@@ -1,4 +1,4 @@
-/** Somebody who looks at the dashboard: an account with a session, and the requests that its pages make. */
+/** A dashboard user: an account with a session, and the requests that its pages make. */
 import { requireEmail } from '../src/accounts/email.ts';
 import { grantRole } from '../src/accounts/members.ts';
 import { Passwords } from '../src/accounts/passwords.ts';

@@ -1,4 +1,4 @@
-/** The one way to the server: typed answers, failures as one kind of error that can be shown and retried. */
+/** The API client: typed answers, and failures as one error type that can be shown and retried. */
 
 /** A request that did not succeed: refused, failed, or never answered. */
 export class Problem extends Error {
@@ -29,12 +29,12 @@ export interface CallOptions {
   readonly signal?: AbortSignal;
 }
 
-/** Longer than the server's own deadline: it answers first wherever it can. */
+/** Longer than the server's own request timeout, so that its answer comes first. */
 const PATIENCE_MS = 40_000;
 
 let onSignedOut: () => void = () => undefined;
 
-/** Says what happens when an answer shows that the session is over. */
+/** Sets the handler of a 401: the session has ended. */
 export function whenSignedOut(listener: () => void): void {
   onSignedOut = listener;
 }
@@ -53,7 +53,7 @@ export async function callText(method: Method, path: string, options: CallOption
       method,
       credentials: 'same-origin',
       signal: signal === undefined ? patience : AbortSignal.any([signal, patience]),
-      // State-changing requests need the JSON content type even where they have nothing to say.
+      // State-changing requests need the JSON content type even without a body.
       ...(method !== 'GET' && {
         headers: { 'Content-Type': 'application/json' },
         body: JSON.stringify(body ?? {}),
@@ -83,7 +83,7 @@ export async function call<T>(method: Method, path: string, options: CallOptions
     return (JSON.parse(text) as { readonly data: T }).data;
   } catch {
     throw new Problem('The answer could not be read', {
-      details: 'It is not what this page expects.',
+      details: 'It does not have the expected format.',
       code: 'BAD_ANSWER',
     });
   }
@@ -99,7 +99,7 @@ function problemOf(response: Response, text: string): Problem {
     const { error, details, code } = JSON.parse(text) as Record<'error' | 'details' | 'code', string>;
     return new Problem(error, { ...fields, details, code });
   } catch {
-    // A proxy in between answers in its own words.
+    // A proxy may answer in a format of its own.
     return new Problem('The server failed to answer', {
       ...fields,
       code: 'BAD_ANSWER',

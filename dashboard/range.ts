@@ -1,4 +1,4 @@
-/** Ranges of time as people choose them: relative to now, everything, or between two instants. */
+/** Time ranges as users choose them: relative to now, everything, or between two instants. */
 import { fromWall, toWall } from './time-zone.ts';
 
 export type Unit = 'm' | 'h' | 'd' | 'w' | 'mo' | 'y';
@@ -76,7 +76,7 @@ export function resolveRange(range: Range, now: number, zone: string): Span {
   const to = Math.floor(now / MINUTE) * MINUTE + MINUTE;
   if (range.kind === 'all') return { from: null, to };
   const length = range.amount * UNIT_MS[range.unit];
-  // Hours and minutes are elapsed time; days and longer are by the calendar, whatever the clocks did meanwhile.
+  // Hours and minutes are elapsed time; days and longer follow the calendar across clock changes.
   if (range.unit === 'm' || range.unit === 'h') {
     return { from: floorWall(to - length, length <= 6 * HOUR ? MINUTE : 15 * MINUTE, zone), to };
   }

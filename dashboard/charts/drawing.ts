@@ -1,4 +1,4 @@
-/** What is painted inside the axes: stacked bars, stacked areas, and the ground behind them. Device pixels throughout. */
+/** What is painted inside the axes: stacked bars, stacked areas, and the background. Device pixels throughout. */
 import type { Stack } from './series-data.ts';
 
 /** From indices and counts to the canvas. */

@@ -37,7 +37,7 @@ export function CopyButton({ text, label, children }: CopyProps): VNode {
   const [done, setDone] = useState(false);
   const copy = async (): Promise<void> => {
     const copied = await copyText(typeof text === 'string' ? text : text());
-    notify(copied ? 'Copied' : 'The browser did not let this page copy');
+    notify(copied ? 'Copied' : 'The browser refused access to the clipboard');
     setDone(copied);
     setTimeout(() => setDone(false), 1_500);
   };

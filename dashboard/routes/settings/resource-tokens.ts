@@ -67,7 +67,7 @@ export function ResourceTokens({ app, resource, members }: ResourceTokensProps):
     ${creating && html`<${NewToken} app=${app} path=${path} onDone=${reload} onClose=${() => setCreating(false)} />`}
     ${
       revoking &&
-      html`<${Confirm} title="Revoke the token" action=${revoke} onClose=${() => setRevoking(null)}>Whatever uses <b>${revoking.name}</b> stops being able to read, at once.<//>`
+      html`<${Confirm} title="Revoke the token" action=${revoke} onClose=${() => setRevoking(null)}>Clients that use <b>${revoking.name}</b> lose access at once.<//>`
     }
   <//>`;
 }
