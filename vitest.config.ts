@@ -17,10 +17,6 @@ export default defineConfig({
     globalSetup: ['test/support/global-setup.ts'],
     // The clusters and the servers under test need their share of the machine too.
     maxWorkers: 2,
-    // As `surviveLostConnections` has it in the service: a rejection that the database's client leaves to nobody where a
-    // connection breaks while it is being made.
-    onUnhandledError: (error) =>
-      !('code' in error && /^(57P|CONNECTION_|ECONNRESET|EPIPE)/.test(String(error.code))),
     projects: [
       {
         test: {

@@ -138,3 +138,12 @@ export class OperatorError extends Error {
     this.isPassing = options.isPassing ?? false;
   }
 }
+
+/** A text of any number of lines as one: what an operator reads, and what a log is searched for. */
+export function oneLine(text: string): string {
+  return text
+    .split('\n')
+    .map((line) => line.trim())
+    .filter((line) => line !== '')
+    .join(' ');
+}

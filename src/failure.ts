@@ -1,6 +1,6 @@
 /** Describes failures to the operator. */
 import { AccountError } from './accounts/account-error.ts';
-import { OperatorError } from './errors.ts';
+import { OperatorError, oneLine } from './errors.ts';
 import { isUnavailable } from './storage/connect.ts';
 
 /** One line for any failure. */
@@ -16,6 +16,6 @@ export function describeFailure(error: unknown): string {
 
 /** Prints the failure as one line on standard error. */
 export function printFailure(error: unknown): void {
-  process.stderr.write(`tidemark: ${describeFailure(error).replaceAll(/\s*\n\s*/g, ' ')}\n`);
+  process.stderr.write(`tidemark: ${oneLine(describeFailure(error))}\n`);
   if (['debug', 'trace'].includes(process.env.LOG_LEVEL ?? '')) console.error(error);
 }

@@ -51,6 +51,12 @@ function commandLine(): Command {
   return program;
 }
 
+// Their readers may be gone, and disks full. A service goes on without; a command has failed to answer.
+process.stderr.on('error', () => undefined);
+process.stdout.on('error', () => {
+  if (process.argv[2] !== 'serve') process.exitCode = 1;
+});
+
 try {
   await commandLine().parseAsync();
 } catch (error) {

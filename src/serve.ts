@@ -11,7 +11,8 @@ import { OperatorError } from './errors.ts';
 import { checkTransport } from './http/server.ts';
 import { createLog } from './log.ts';
 import { connectionsOf, type Service, startService } from './service.ts';
-import { connect, type DatabaseAddress, type Sql, surviveLostConnections } from './storage/connect.ts';
+import { StopRequest } from './stop-request.ts';
+import { connect, type DatabaseAddress, type Sql } from './storage/connect.ts';
 import { openDatabase } from './storage/open.ts';
 import { openStorage, type Storage } from './storage/storage.ts';
 
@@ -28,40 +29,58 @@ export async function serve(config: Config): Promise<void> {
     return;
   }
   const log = createLog(config.LOG_LEVEL);
-  surviveLostConnections(log);
-  await checkTransport(config.HTTP_TRANSPORT);
-  const stopRequested = untilSignal();
-
-  const database = await openDatabase(config, log, { supervise: true });
-  let server: Server;
-  try {
-    const { address } = database;
-    const { storage, secret, hasApps } = await prepare(config, address, log);
-    log.info({ engine: storage.description }, 'Starting');
-    server =
-      config.WORKERS > 1
-        ? await Workers.start({ config, address, log })
-        : await startService({ config, address, storage, secret, log });
-    announce(config, server, storage.description, hasApps);
-  } catch (error) {
-    await database.close();
-    throw error;
-  }
-
-  const signal = await stopRequested;
-  log.info({ signal }, 'Stopping');
-  const deadline = setTimeout(() => {
-    log.fatal('shutdown: SHUTDOWN_TIMEOUT_SECONDS exceeded, exiting with unanswered requests');
+  const stopRequest = new StopRequest();
+  stopRequest.onFault(log);
+  onSignal((signal) => stopRequest.request(signal));
+  let server: Server | null = null;
+  // Armed by the first signal, also during the start.
+  const disarm = endInTime(stopRequest.reason, config, log, () => {
     if (server instanceof Workers) server.kill();
-    process.exit(1);
-  }, config.SHUTDOWN_TIMEOUT_SECONDS * 1_000);
+  });
   try {
-    await server.stop();
+    await checkTransport(config.HTTP_TRANSPORT);
+    const database = await openDatabase(config, log, { supervise: true });
+    try {
+      const { address } = database;
+      const { storage, secret, hasApps } = await prepare(config, address, log);
+      log.info({ engine: storage.description }, 'Starting');
+      server =
+        config.WORKERS > 1
+          ? await Workers.start({ config, address, log })
+          : await startService({ config, address, storage, secret, log });
+      announce(config, server, storage.description, hasApps);
+      await stopRequest.reason;
+      await server.stop();
+    } finally {
+      await database.close();
+    }
+    log.info('Stopped');
   } finally {
-    await database.close();
-    clearTimeout(deadline);
+    disarm();
   }
-  log.info('Stopped');
+}
+
+/**
+ * Ends the process with exit code 1 if it has not ended within the timeout after a stop request.
+ * @param kill ends child processes
+ * @returns disarms the timeout; call it at the end. A running timeout then only ends a process that hangs
+ */
+function endInTime(reason: Promise<string>, config: Config, log: Logger, kill: () => void): () => void {
+  let deadline: NodeJS.Timeout | null = null;
+  let isOver = false;
+  void reason.then((why) => {
+    if (isOver) return;
+    log.info({ reason: why }, 'Stopping');
+    deadline = setTimeout(() => {
+      log.fatal('shutdown: SHUTDOWN_TIMEOUT_SECONDS exceeded, exiting with unanswered requests');
+      kill();
+      process.exit(1);
+    }, config.SHUTDOWN_TIMEOUT_SECONDS * 1_000);
+  });
+  return () => {
+    isOver = true;
+    deadline?.unref();
+  };
 }
 
 /** Prepares the database and collects what the start needs to know of it. */
@@ -102,16 +121,14 @@ async function checkConnections(config: Config, sql: Sql): Promise<void> {
   );
 }
 
-/** Resolves with the first signal; a second one ends the process at once. */
-function untilSignal(): Promise<string> {
-  return new Promise((resolve) => {
-    for (const signal of ['SIGTERM', 'SIGINT'] as const) {
-      process.once(signal, () => {
-        process.once(signal, () => process.exit(1));
-        resolve(signal);
-      });
-    }
-  });
+/** Calls back for the first signal; a second one ends the process at once. */
+function onSignal(stop: (signal: string) => void): void {
+  for (const signal of ['SIGTERM', 'SIGINT'] as const) {
+    process.once(signal, () => {
+      process.once(signal, () => process.exit(1));
+      stop(signal);
+    });
+  }
 }
 
 /** Prints the address and the next steps for the operator. */

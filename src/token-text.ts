@@ -42,8 +42,20 @@ export function digestOf(text: string): Buffer {
   return hash('sha256', text, 'buffer');
 }
 
+/** What a public identifier names: an app, an event type, a resource token, a user, an invitation. */
+export type PublicIdPrefix = 'app' | 'typ' | 'tok' | 'usr' | 'inv';
+
+/** The forms that {@link createPublicId} makes. */
+export const PUBLIC_ID_FORMS = {
+  app: /^app_[0-9A-Za-z]{20}$/,
+  typ: /^typ_[0-9A-Za-z]{20}$/,
+  tok: /^tok_[0-9A-Za-z]{20}$/,
+  usr: /^usr_[0-9A-Za-z]{20}$/,
+  inv: /^inv_[0-9A-Za-z]{20}$/,
+} as const satisfies Record<PublicIdPrefix, RegExp>;
+
 /** A new public identifier: the prefix, `_`, 20 random base62 characters. */
-export function createPublicId(prefix: 'app' | 'typ' | 'tok' | 'usr' | 'inv'): string {
+export function createPublicId(prefix: PublicIdPrefix): string {
   return `${prefix}_${randomBase62(ID_CHARACTERS)}`;
 }
 

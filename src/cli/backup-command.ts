@@ -1,5 +1,4 @@
 /** `tidemark backup`: the whole installation in one file. */
-import type { Writable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { createGzip } from 'node:zlib';
 import type { Command } from 'commander';
@@ -7,7 +6,7 @@ import { secretFile } from '../apps/secret.ts';
 import { openCopyClient } from '../storage/copy-client.ts';
 import { formatFields } from './output.ts';
 import { type Installation, withInstallation } from './transfer/installation.ts';
-import { writeWholeFile } from './transfer/output-file.ts';
+import { outputOf } from './transfer/output-file.ts';
 import { grouped, megabytes, Progress } from './transfer/progress.ts';
 import { type BackupCounts, writeBackup } from './transfer/write-backup.ts';
 
@@ -32,7 +31,10 @@ export function addBackupCommand(program: Command): void {
   program
     .command('backup')
     .description('write the whole installation to one file')
-    .argument('<file>', 'the file, which is replaced when the backup is complete; - writes standard output')
+    .argument(
+      '<file>',
+      'the file, which is replaced when the backup is complete, or a pipe or device; - writes standard output',
+    )
     .option('--json', 'print one JSON object')
     .addHelpText('after', HELP)
     .action(async (file: string, options: { json?: true }) => {
@@ -54,6 +56,7 @@ async function runBackup(
   { config, address, storage, sql }: Installation,
   file: string,
 ): Promise<BackupResult> {
+  const output = file === '-' ? null : await outputOf(file);
   await storage.migrate(sql);
   const startedAt = performance.now();
   const progress = new Progress(process.stderr, () => performance.now());
@@ -74,8 +77,8 @@ async function runBackup(
     counts = yield* writeBackup({ storage, client, now: Date.now(), onProgress });
   }
   try {
-    if (file === '-') await pipeline(parts, gzip, process.stdout, { end: false });
-    else await writeWholeFile(file, (output: Writable) => pipeline(parts, gzip, output));
+    if (output === null) await pipeline(parts, gzip, process.stdout, { end: false });
+    else await output((stream) => pipeline(parts, gzip, stream));
     const seconds = Math.round(performance.now() - startedAt) / 1_000;
     const keepToo = config.SECRET === '' ? secretFile(config.DATA_DIR) : 'SECRET';
     return { events: counts.events, bytes, seconds, keepToo };

@@ -5,7 +5,8 @@ import type { Config } from '../config.ts';
 import { describeFailure } from '../failure.ts';
 import { createLog } from '../log.ts';
 import { type Service, startService } from '../service.ts';
-import { connect, type DatabaseAddress, surviveLostConnections } from '../storage/connect.ts';
+import { StopRequest } from '../stop-request.ts';
+import { connect, type DatabaseAddress } from '../storage/connect.ts';
 import { openStorage } from '../storage/storage.ts';
 
 /** Environment variable with the worker's task. */
@@ -39,10 +40,11 @@ export async function serveAsWorker(config: Config): Promise<void> {
   // Written by the primary of the same release, so it is not validated.
   const task = JSON.parse(process.env[TASK_VARIABLE] ?? '') as WorkerTask;
   const log = createLog(config.LOG_LEVEL, { worker: task.worker });
-  surviveLostConnections(log);
+  const stopRequest = new StopRequest();
+  stopRequest.onFault(log);
   // Otherwise node:cluster ends the worker without draining as soon as the primary exits.
   if (cluster.worker !== undefined) cluster.worker.exitedAfterDisconnect = true;
-  const stopRequested = untilStopRequested();
+  onStopRequest((reason) => stopRequest.request(reason));
   let service: Service;
   try {
     service = await start(config, task, log);
@@ -54,7 +56,7 @@ export async function serveAsWorker(config: Config): Promise<void> {
   await report({ listening: { transport: service.transport, setupPath: service.setupPath } });
   log.info({ pid: process.pid }, 'Serving');
 
-  const reason = await stopRequested;
+  const reason = await stopRequest.reason;
   log.info({ reason }, 'Stopping');
   setTimeout(() => {
     log.fatal('shutdown: SHUTDOWN_TIMEOUT_SECONDS exceeded, exiting with unanswered requests');
@@ -62,7 +64,7 @@ export async function serveAsWorker(config: Config): Promise<void> {
   }, config.SHUTDOWN_TIMEOUT_SECONDS * 1_000);
   await service.stop();
   log.info('Stopped');
-  process.exit(0);
+  process.exit(process.exitCode ?? 0);
 }
 
 async function start(config: Config, task: WorkerTask, log: ReturnType<typeof createLog>): Promise<Service> {
@@ -94,13 +96,11 @@ function report(report: WorkerReport): Promise<void> {
   });
 }
 
-/** Resolves with the reason of the first stop request: message of the primary, its exit, or a signal. Ctrl-C signals primary and workers alike. */
-function untilStopRequested(): Promise<string> {
-  return new Promise((resolve) => {
-    process.on('message', (message) => {
-      if (message === STOP) resolve('requested by the primary');
-    });
-    process.once('disconnect', () => resolve('the primary process exited'));
-    for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => resolve(signal));
+/** Reports stop requests: a message of the primary, its exit, or a signal. Ctrl-C signals primary and workers alike. */
+function onStopRequest(stop: (reason: string) => void): void {
+  process.on('message', (message) => {
+    if (message === STOP) stop('requested by the primary');
   });
+  process.once('disconnect', () => stop('the primary process exited'));
+  for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => stop(signal));
 }

@@ -106,6 +106,8 @@ class Server implements HttpServer {
       routes: options.routes,
       router: this.#router,
       accept: (wire, match) => this.#accept(wire, match),
+      onAcceptError: (error) =>
+        options.log.warn({ code: errorCode(error) }, 'A connection could not be accepted'),
       onUnsentBytes: (change) => {
         this.#limits.unsentBytes += change;
       },
@@ -141,7 +143,8 @@ class Server implements HttpServer {
     if (this.#stoppingSince !== null) exchange.closeAfterAnswer();
     this.#pending.add(exchange);
     if (!(match instanceof Rejection)) exchange.route = match.route.path;
-    if (match instanceof Rejection) exchange.answer(match);
+    if (!exchange.isFramed) exchange.refuseFraming();
+    else if (match instanceof Rejection) exchange.answer(match);
     else if (
       this.#limits.unsentBytes > MAX_UNSENT_BYTES &&
       match.route.method === 'GET' &&

@@ -12,6 +12,8 @@ export interface TransportOptions {
    * @param match the route where the transport itself has found it, null where the router must
    */
   readonly accept: (wire: Wire, match: Match | null) => Exchange;
+  /** Called where a connection could not be accepted, as without a free handle of a file. */
+  readonly onAcceptError: (error: Error) => void;
   /** Called with the change in bytes of answers that wait for a slow reader. */
   readonly onUnsentBytes: (change: number) => void;
   /** Who is waited for now; the server ends those whose time is over. */

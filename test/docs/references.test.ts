@@ -143,6 +143,7 @@ test('docker compose commands name services of docker-compose.yml', () => {
   for (const line of lines) {
     const [, , command, ...words] = line
       .replace(/[#<>].*/, '')
+      .replace(/ --profile \w+/, '')
       .trim()
       .split(/\s+/);
     const named = words.filter((word) => /^\w+$/.test(word));

@@ -1,9 +1,9 @@
 /** Findings about the database: pure functions of the collected facts. */
+import { isLoopbackName } from '../../http/client-address.ts';
 import { connectionsOf } from '../../service.ts';
 import type { CountDifference, DatabaseFacts } from '../../storage/storage.ts';
 import type { Facts } from './facts.ts';
 import { type Finding, note, ok, problem, warning } from './finding.ts';
-import { isLoopback } from './settings-checks.ts';
 
 /** In order of importance. A check that does not apply returns no finding. */
 export const DATABASE_CHECKS: readonly ((database: DatabaseFacts, facts: Facts) => readonly Finding[])[] = [
@@ -93,7 +93,7 @@ function role({ isSuperuser, isEncrypted }: DatabaseFacts, { config, machine }: 
   const { hostname } = new URL(config.DATABASE_URL);
   // In a container, a name without a dot is a service in the network of Compose or Kubernetes.
   const isNeighbor = machine.inImage && !hostname.includes('.') && !hostname.includes(':');
-  if (!isEncrypted && hostname !== '' && !isLoopback(hostname.replace(/^\[|\]$/g, '')))
+  if (!isEncrypted && hostname !== '' && !isLoopbackName(hostname))
     found.push(
       (isNeighbor ? note : warning)(
         'role',

@@ -1,4 +1,5 @@
 /** Findings about settings, machine and running service: pure functions of the collected facts. */
+import { isLoopbackName } from '../../http/client-address.ts';
 import type { Facts } from './facts.ts';
 import { type Finding, note, ok, problem, warning } from './finding.ts';
 
@@ -18,11 +19,6 @@ export const SETTINGS_CHECKS: readonly ((facts: Facts) => readonly Finding[])[] 
 ];
 
 const SHORTEST_SECRET = 32;
-
-/** Whether the address can only be this machine. */
-export function isLoopback(host: string): boolean {
-  return host === 'localhost' || host === '::1' || /^127(\.\d+){3}$/.test(host);
-}
 
 function service({ service: { readyStatus }, config }: Facts): Finding[] {
   if (config.PORT === 0)
@@ -76,7 +72,7 @@ function publicUrl({ config, machine: { inImage }, service: { publicUrl: found }
           'Publish it on 127.0.0.1 only, or put HTTPS in front: docs/deployment.md has a profile for it.',
         ),
       ];
-    return isLoopback(config.HOST)
+    return isLoopbackName(config.HOST)
       ? [note('tls', 'PUBLIC_URL is not set: for this machine only')]
       : [
           problem(
@@ -88,7 +84,7 @@ function publicUrl({ config, machine: { inImage }, service: { publicUrl: found }
   }
   if (!config.PUBLIC_URL.startsWith('https:')) {
     const host = new URL(config.PUBLIC_URL).hostname;
-    return isLoopback(host)
+    return isLoopbackName(host)
       ? [note('tls', 'PUBLIC_URL is on this machine')]
       : [
           problem(
@@ -147,7 +143,7 @@ function certificate(status: number, days: number, hasStrictTransport: boolean):
 
 function proxy({ config, machine: { inImage } }: Facts): Finding[] {
   // In a container HOST is always 0.0.0.0 or ::, and the container network controls access.
-  if (config.TRUST_PROXY > 0 && !isLoopback(config.HOST) && !inImage) {
+  if (config.TRUST_PROXY > 0 && !isLoopbackName(config.HOST) && !inImage) {
     return [
       warning(
         'proxy',
@@ -222,7 +218,7 @@ function redis({ config, redis: facts }: Facts): Finding[] {
     ];
   if (
     config.REDIS_URL.startsWith('redis:') &&
-    !isLoopback(new URL(config.REDIS_URL.split(',')[0] ?? '').hostname)
+    !isLoopbackName(new URL(config.REDIS_URL.split(',')[0] ?? '').hostname)
   )
     return [
       note(

@@ -1,7 +1,19 @@
-import { spawn } from 'node:child_process';
+import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
-import { copyFile, mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import {
+  copyFile,
+  lstat,
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  readlink,
+  rm,
+  stat,
+  symlink,
+  writeFile,
+} from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { gunzipSync, gzipSync } from 'node:zlib';
@@ -138,6 +150,60 @@ describe.each(availableEngines())('a backup of %s', (engine) => {
   test('can be read by its owner alone, and leaves nothing else behind', async () => {
     expect((await stat(file)).mode & 0o777).toBe(0o600);
     expect((await readdir(folder)).filter((name) => name.endsWith('.part'))).toEqual([]);
+  });
+
+  test('into a pipe, a device or /dev/stdout is written to it, which stays what it is', async () => {
+    const own = await mkdtemp(join(folder, 'own-'));
+    const pipe = join(own, 'pipe');
+    execFileSync('mkfifo', [pipe]);
+    const [piped, read] = await Promise.all([run(source, 'backup', pipe), readFile(pipe)]);
+    expect(piped).toMatchObject({ code: 0, stderr: '' });
+    expect(gunzipSync(read).toString('latin1')).toContain('{"section":"end"');
+    expect((await lstat(pipe)).isFIFO()).toBe(true);
+
+    const settings = { DATABASE_URL: source.url, DATA_DIR: folder };
+    const shell = `"$0" "$1" backup /dev/stdout --json | cat`;
+    const printed = execFileSync('sh', ['-c', shell, process.execPath, LAUNCHER], {
+      env: { PATH: process.env.PATH ?? '', ...settings },
+      maxBuffer: 100_000_000,
+    });
+    // The answer follows the backup.
+    expect(gunzipSync(printed.subarray(0, printed.lastIndexOf('{"events"'))).toString('latin1')).toContain(
+      '{"section":"end"',
+    );
+
+    const device = join(own, 'null');
+    // Without the right to make devices the pipes have to do.
+    if (spawnSync('mknod', [device, 'c', '1', '3']).status === 0) {
+      expect(await run(source, 'backup', device)).toMatchObject({ code: 0, stderr: '' });
+      expect((await lstat(device)).isCharacterDevice()).toBe(true);
+    }
+  });
+
+  test('in place of a symbolic link or a folder is refused, and neither is touched', async () => {
+    const own = await mkdtemp(join(folder, 'own-'));
+    const kept = join(own, 'kept');
+    await writeFile(kept, 'kept');
+    for (const [name, target] of [
+      ['link', kept],
+      ['dangling', join(own, 'missing')],
+    ] as const) {
+      const link = join(own, name);
+      await symlink(target, link);
+      const outcome = await run(source, 'backup', link);
+      expect(outcome).toMatchObject({ code: 1, stdout: '' });
+      expect(outcome.stderr).toContain(
+        `${link} is a symbolic link: name the file itself, or - for standard output`,
+      );
+      expect(await readlink(link)).toBe(target);
+    }
+    expect(await readFile(kept, 'utf8')).toBe('kept');
+    const refused = await run(source, 'backup', folder);
+    expect(refused).toMatchObject({ code: 1, stdout: '' });
+    expect(refused.stderr).toContain(`${folder} is a folder: name a file`);
+    expect((await readdir(folder)).filter((name) => name.endsWith('.part') || name === 'missing')).toEqual(
+      [],
+    );
   });
 
   test.each(availableEngines())(
