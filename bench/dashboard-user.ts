@@ -1,4 +1,4 @@
-/** Somebody who looks at the dashboard: an account with a session, and the requests that its pages make. */
+/** A dashboard user: an account with a session, and the requests that its pages make. */
 import { requireEmail } from '../src/accounts/email.ts';
 import { grantRole } from '../src/accounts/members.ts';
 import { Passwords } from '../src/accounts/passwords.ts';
@@ -27,12 +27,12 @@ export async function signIn(port: number): Promise<string> {
   });
   const cookie = response.headers.get('set-cookie')?.split(';')[0];
   if (response.status !== 200 || cookie === undefined)
-    throw new Error(`The dashboard's user can not sign in: ${response.status} ${await response.text()}`);
+    throw new Error(`The dashboard's user cannot sign in: ${response.status} ${await response.text()}`);
   return cookie;
 }
 
 export interface SeriesRange {
-  /** Milliseconds since 1970. */
+  /** Milliseconds since the Unix epoch. */
   readonly from: number;
   readonly until: number;
   readonly timezone?: string;

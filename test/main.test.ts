@@ -119,7 +119,7 @@ describe('on a server', () => {
     const { code, stdout, stderr } = await tidemark(['app', 'create', '--name', 'Second', '--json'], other);
     expect(code).toBe(0);
     expect(JSON.parse(stdout).name).toBe('Second');
-    expect(stderr).toMatch(/^tidemark: SECRET is not the one .*\n$/);
+    expect(stderr).toMatch(/^tidemark: SECRET differs from the original one .*\n$/);
   });
 
   test('a failure is one line on standard error, nothing on standard output, and exit code 1', async () => {

@@ -211,7 +211,7 @@ describe('a start that does not end', () => {
         const { code, stderr } = await server.end('SIGTERM');
         expect(code).toBe(1);
         expect(stderr).toMatch(/"reason":"SIGTERM","msg":"Stopping"/);
-        expect(stderr).toContain('The stop did not finish in time');
+        expect(stderr).toContain('shutdown: SHUTDOWN_TIMEOUT_SECONDS exceeded');
       });
     } finally {
       await blocked.drop();
