@@ -396,9 +396,10 @@ export class Journal {
     const segment = this.#open;
     if (segment === null) return;
     this.#open = null;
-    await segment.file.close().catch(() => undefined); // All of it is synced.
+    // At once, so that its events are counted as waiting at every moment.
     if (segment.events > 0) this.#wait(segment);
-    else await this.#files.remove(segment.path);
+    await segment.file.close().catch(() => undefined); // All of it is synced.
+    if (segment.events === 0) await this.#files.remove(segment.path);
   }
 
   #wait({ path, length, events }: OpenSegment): void {

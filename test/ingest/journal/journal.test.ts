@@ -336,6 +336,23 @@ test('the number of waiting events falls while a large file is replayed', async 
   expect(waiting).toEqual([10_000, 7_500, 5_000, 2_500, 0]);
 });
 
+test('the events of a file count as waiting while it is closed for its replay', async () => {
+  const journal = await openJournal();
+  await journal.append(events(3));
+  const retiring = journal.oldest();
+  const seen = new Set<number>();
+  let isDone = false;
+  const done = retiring.then(() => {
+    isDone = true;
+  });
+  while (!isDone) {
+    seen.add(journal.stats.waitingEvents);
+    await new Promise(setImmediate);
+  }
+  await done;
+  expect(seen).toEqual(new Set([3]));
+});
+
 test('a failure that a retry can not mend keeps what waits', async () => {
   const journal = await openJournal();
   const batch = events(3);
