@@ -63,7 +63,7 @@ export async function callText(method: Method, path: string, options: CallOption
   } catch (error) {
     if (signal?.aborted) throw error;
     throw new Problem(
-      timeout.aborted ? 'The server did not answer in time' : 'The server can not be reached',
+      timeout.aborted ? 'The server did not answer in time' : 'The server cannot be reached',
       {
         details: 'Check that it runs and that this computer is connected, then try again.',
       },

@@ -18,7 +18,7 @@ export interface HealthOptions {
 }
 
 export interface JournalHealth {
-  /** True while it takes the events that the database can not take. */
+  /** True while it takes the events that the database cannot take. */
   readonly takesEvents: boolean;
   /** True while the database belongs to another installation. */
   readonly wrongDatabase: boolean;
@@ -29,7 +29,7 @@ export interface JournalHealth {
 const PROBE_TIMEOUT_MS = 900;
 
 const STOPPING = new Rejection('unavailable', 'The service is stopping.');
-const NO_DATABASE = 'The database can not be reached.';
+const NO_DATABASE = 'The database cannot be reached.';
 const WRONG_DATABASE = 'The database belongs to another installation: its own one is waited for.';
 const READ_ONLY = 'The database takes no writes now.';
 

@@ -25,7 +25,7 @@ export interface DurableWriterOptions {
   readonly now: () => number;
 }
 
-const AWAY = new Rejection('unavailable', 'The database can not be reached; try again shortly.');
+const AWAY = new Rejection('unavailable', 'The database cannot be reached; try again shortly.');
 
 /** Writers, journal, replay and the switch between them. */
 export class DurableWriter {

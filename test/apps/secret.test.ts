@@ -50,7 +50,7 @@ describe('the secret', () => {
     expect(await readFile(join(dataDir, 'secret'), 'utf8')).toBe('short\n');
   });
 
-  test('that can not be read is a matter for the operator', async () => {
+  test('that cannot be read is a matter for the operator', async () => {
     await mkdir(join(dataDir, 'secret'));
     await chmod(join(dataDir, 'secret'), 0o755);
     await expect(openSecret({ configured: '', dataDir })).rejects.toThrow(/EISDIR.*or set SECRET/);

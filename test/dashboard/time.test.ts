@@ -82,7 +82,7 @@ describe('relative ranges', () => {
   });
 });
 
-describe('the neighbouring period', () => {
+describe('the neighboring period', () => {
   test('of a week with a change of clocks is a week from midnight to midnight', () => {
     const week = { from: at('2026-10-18T22:00Z'), to: at('2026-10-25T23:00Z') }; // 169 hours in Berlin
     expect(neighbor(week, -1, BERLIN)).toMatchObject({ from: at('2026-10-11T22:00Z'), to: week.from });

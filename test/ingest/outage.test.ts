@@ -183,14 +183,14 @@ test('/readyz, /readyz?for=writing and the log tell of an outage and of its end'
   expect(JSON.parse(answer.body)).toEqual({
     success: false,
     error: 'Service unavailable',
-    details: 'The database can not be reached. Events are accepted into the journal; nothing can be read.',
+    details: 'The database cannot be reached. Events are accepted into the journal; nothing can be read.',
     code: 'UNAVAILABLE',
     journal: { takesEvents: true, waitingEvents: 1 },
   });
   const writing = await ask('?for=writing');
   expect(writing.status).toBe(200);
   expect(JSON.parse(writing.body)).toMatchObject({ status: 'journaling', journal: { waitingEvents: 1 } });
-  expect(said(service, 'The database can not be reached')).toBe(true);
+  expect(said(service, 'The database cannot be reached')).toBe(true);
   await proxy.comeBack();
   await untilReplayed(service);
   expect((await ask()).status).toBe(200);

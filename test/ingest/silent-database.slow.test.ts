@@ -93,7 +93,7 @@ test('without a journal those who wait behind a silent commit are refused before
   expect((await inDoubt).status).toBe(201);
 });
 
-test('a look-up of a token that stays without an answer costs its own request, and those of others go through again', async () => {
+test('a lookup of a token that stays without an answer costs its own request, and those of others go through again', async () => {
   const { service, proxy } = await proxied({ config: PATIENT });
   const app = await service.newApp();
   const post = (): Promise<HttpResponse> =>
@@ -102,10 +102,10 @@ test('a look-up of a token that stays without an answer costs its own request, a
   const met = proxy.next((sent) => sent.includes(digest), 'black-hole');
   refused(await post(), 503, 'UNAVAILABLE', 'Service unavailable');
   expect(met()).toBe(1);
-  await until(async () => (await post()).status === 201, 'a later look-up is answered');
+  await until(async () => (await post()).status === 201, 'a later lookup is answered');
 });
 
-test('a batch whose key can not be looked up is refused with 503, and a repeat of it is stored', async () => {
+test('a batch whose key cannot be looked up is refused with 503, and a repeat of it is stored', async () => {
   const { service, proxy } = await proxied({ config: PATIENT });
   const post = (): Promise<HttpResponse> =>
     service.request({

@@ -1,4 +1,4 @@
-/** The journal: where accepted events are kept on disk while the database can not be reached. */
+/** The journal: where accepted events are kept on disk while the database cannot be reached. */
 import { join } from 'node:path';
 import type { Logger } from 'pino';
 import { OperatorError, Rejection } from '../../errors.ts';
@@ -85,7 +85,7 @@ const MAX_FOLDERS = 1_000;
 const FULL = new Rejection('unavailable', 'The database is away and the journal is full; try again shortly.');
 const FAILED = new Rejection(
   'unavailable',
-  'The database is away and the journal can not be written; try again shortly.',
+  'The database is away and the journal cannot be written; try again shortly.',
 );
 const UNKNOWN = new Rejection(
   'outcomeUnknown',
@@ -182,7 +182,7 @@ export class Journal {
     try {
       body = encodeBody(batch);
     } catch (error) {
-      this.#options.log.error({ err: error, events: batch.length }, 'A batch can not be journaled');
+      this.#options.log.error({ err: error, events: batch.length }, 'A batch cannot be journaled');
       return Promise.resolve(FAULT);
     }
     const bytes = RECORD_OVERHEAD_BYTES + body.length;
@@ -226,7 +226,7 @@ export class Journal {
     return { batches, damaged };
   }
 
-  /** Keeps events that can not be stored where a person can see to them. */
+  /** Keeps events that cannot be stored where a person can see to them. */
   async setAside(some: readonly Quarantined[]): Promise<void> {
     await this.#quarantine.add(some);
     this.#stats.quarantinedEvents += some.length;
@@ -319,7 +319,7 @@ export class Journal {
     try {
       segment = await this.#writable();
     } catch (error) {
-      this.#fail({ err: error }, 'The journal can not be written: events are refused');
+      this.#fail({ err: error }, 'The journal cannot be written: events are refused');
       return FAILED;
     }
     const { marker } = segment.header;
@@ -355,7 +355,7 @@ export class Journal {
       outcome = UNKNOWN;
     }
     await segment.file.close().catch(() => undefined); // The system closes it at the latest with the process.
-    this.#fail({ err: cause, segment: segment.path }, 'The journal can not be written: events are refused');
+    this.#fail({ err: cause, segment: segment.path }, 'The journal cannot be written: events are refused');
     return outcome;
   }
 
@@ -384,7 +384,7 @@ export class Journal {
       await this.#files.rename(made, path);
       await this.#files.syncFolder(this.#folder);
     } catch (error) {
-      // Nothing is in it, so nothing is lost with it, or replayed where it can not be removed.
+      // Nothing is in it, so nothing is lost with it, or replayed where it cannot be removed.
       await file.close().catch(() => undefined);
       for (const name of [made, path]) await this.#files.remove(name).catch(() => undefined);
       throw error;
@@ -407,13 +407,13 @@ export class Journal {
   }
 }
 
-/** @throws OperatorError where the folder is not there and can not be made */
+/** @throws OperatorError where the folder is not there and cannot be made */
 async function makeWritersFolder(files: JournalFiles, folder: string): Promise<void> {
   try {
     await files.makeFolder(folder);
   } catch (error) {
     throw new OperatorError(
-      `JOURNAL_DIR: the folder ${folder} can not be made (${errorCode(error)}): choose a folder on a local disk that this user may write to`,
+      `JOURNAL_DIR: the folder ${folder} cannot be made (${errorCode(error)}): choose a folder on a local disk that this user may write to`,
       { cause: error },
     );
   }

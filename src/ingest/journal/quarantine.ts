@@ -69,7 +69,7 @@ export class Quarantine {
     await this.look();
   }
 
-  /** Counts the events anew where the file has changed, as by a command. */
+  /** Counts the events again where the file has changed, as by a command. */
   async look(): Promise<void> {
     const size = (await this.#files.size(quarantinePath(this.#folder))) ?? 0;
     if (size === this.#size) return;

@@ -101,7 +101,7 @@ export class Replay {
     try {
       await this.#options.journal.adoptLeftovers();
     } catch (error) {
-      this.#options.log.error({ err: error }, 'The journal that another process left can not be taken over');
+      this.#options.log.error({ err: error }, 'The journal that another process left cannot be taken over');
     }
     if (!this.#options.journal.isEmpty) this.run();
   }
@@ -169,10 +169,10 @@ export class Replay {
     try {
       return { segment, ...(await journal.read(segment)), next: 0, done: 0 };
     } catch (error) {
-      // What can not be read now may be read by a person later; those behind it must not wait for that.
+      // What cannot be read now may be read by a person later; those behind it must not wait for that.
       log.error(
         { err: error, segment: segment.path, events: segment.events },
-        'A file of the journal can not be read: it is kept as .corrupt',
+        'A file of the journal cannot be read: it is kept as .corrupt',
       );
       return { segment, batches: [], damaged: true, next: 0, done: 0 };
     }
@@ -188,7 +188,7 @@ export class Replay {
     for (const { event, why, events } of summarize(some))
       this.#options.log.error(
         { appId: event.source.appId, ...why, events, eventId: event.id },
-        'Events of the journal can not be stored: they are in quarantine, see "tidemark journal list"',
+        'Events of the journal cannot be stored: they are in quarantine, see "tidemark journal list"',
       );
   }
 

@@ -115,7 +115,7 @@ export interface SegmentContents {
   readonly damagedBytes: number;
 }
 
-/** Reads a segment. Never throws: what can not be read is counted. */
+/** Reads a segment. Never throws: what cannot be read is counted. */
 export function readSegment(bytes: Buffer): SegmentContents {
   const { header, damagedBytes: damagedHeader } = readHeader(bytes);
   const batches: JournaledEvent[][] = [];

@@ -60,7 +60,7 @@ export class ImportWriter<Event extends EventRow> {
   readonly #roomyDays = new Set<string>();
   /** The boundary that was last read. */
   #boundary: number | null = null;
-  /** True after a group of which some events were there already: then COPY would only find that out anew. */
+  /** True after a group of which some events were there already: then COPY would only find that out again. */
   #merging = false;
   /** The transaction whose COMMIT got no answer, by PostgreSQL's id of it, and what came of the group if it was committed. */
   #doubtful: { readonly xid: string; readonly outcome: ImportOutcome<Event> } | null = null;

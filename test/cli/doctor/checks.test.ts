@@ -197,7 +197,7 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     { machine: { secretFile: 'unreadable' }, fingerprint: null },
     'problem',
     'secret',
-    /can not be read/,
+    /cannot be read/,
   ],
   [
     'a damaged secret',

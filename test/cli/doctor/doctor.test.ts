@@ -160,7 +160,7 @@ test('a database that is away is a finding, without the password of its URL; a w
   const { code, stdout, stderr } = await tidemark(['doctor'], settings);
   expect(code).toBe(2);
   expect(stdout).toMatch(
-    /PROBLEM +database +the database 127\.0\.0\.1:1\/gone of DATABASE_URL can not be reached/,
+    /PROBLEM +database +the database 127\.0\.0\.1:1\/gone of DATABASE_URL cannot be reached/,
   );
   expect(stdout + stderr).not.toContain('hunter22');
 

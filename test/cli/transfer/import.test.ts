@@ -274,7 +274,7 @@ describe.each(availableEngines())('an import on %s', (engine) => {
     await writer.close();
   });
 
-  test('finds the one event that the database refuses and stores its neighbours', async () => {
+  test('finds the one event that the database refuses and stores its neighbors', async () => {
     const app = await newApp();
     await database.sql.unsafe(
       `ALTER TABLE events ADD CONSTRAINT test_poison CHECK (payload::text <> '{"poison":${app.id}}') NOT VALID`,

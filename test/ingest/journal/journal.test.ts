@@ -181,7 +181,7 @@ test.each([
   expect(next.stats.damagedSegments).toBe(0);
 });
 
-test('a failed sync that can not be taken back is an outcome that nobody knows', async () => {
+test('a failed sync that cannot be taken back is an outcome that nobody knows', async () => {
   const journal = await openJournal();
   await journal.append(events(1));
   files.fault = (call) => (['sync', 'truncate'].includes(call) ? new Error('injected') : null);
@@ -192,7 +192,7 @@ test('a failed sync that can not be taken back is an outcome that nobody knows',
 });
 
 test.each(['create', 'rename', 'syncFolder'] as const)(
-  'a file that can not be made (%s) is a refusal, and the next try is a new one',
+  'a file that cannot be made (%s) is a refusal, and the next try is a new one',
   async (call) => {
     const journal = await openJournal();
     files.failNext(call, 'ENOSPC');
@@ -262,7 +262,7 @@ test('a replay that the database cuts off goes on with the same batch', async ()
   expect(ids()).toEqual(idsOf(batches));
 });
 
-test('a replay that ends with its process begins the file again: what is not in the database can not be missed', async () => {
+test('a replay that ends with its process begins the file again: what is not in the database cannot be missed', async () => {
   const journal = await openJournal();
   const batches = [events(2_500), events(2_500)];
   for (const batch of batches) await journal.append(batch);
@@ -271,7 +271,7 @@ test('a replay that ends with its process begins the file again: what is not in 
   expect(await replayAll(await reopen(journal))).toEqual(idsOf(batches));
 });
 
-test('an event that can not be stored goes to quarantine as it was, and its neighbors are stored', async () => {
+test('an event that cannot be stored goes to quarantine as it was, and its neighbors are stored', async () => {
   const journal = await openJournal();
   const batch = events(3, '{ "with":\n"a line\\n" }');
   const poison = batch[1];
@@ -353,7 +353,7 @@ test('the events of a file count as waiting while it is closed for its replay', 
   expect(seen).toEqual(new Set([3]));
 });
 
-test('a failure that a retry can not mend keeps what waits', async () => {
+test('a failure that a retry cannot mend keeps what waits', async () => {
   const journal = await openJournal();
   const batch = events(3);
   await journal.append(batch);
@@ -487,7 +487,7 @@ test('a damaged file keeps nothing else back: its other records are replayed, an
   expect(await segments()).toEqual([]);
 });
 
-test('a file that can not be read is kept for a person, and those behind it are replayed', async () => {
+test('a file that cannot be read is kept for a person, and those behind it are replayed', async () => {
   const first = await openJournal();
   await first.append(events(1));
   const second = await reopen(first);

@@ -130,7 +130,7 @@ describe.each(availableEngines())('on %s a batch', (engine) => {
     );
   });
 
-  test('security 24: of 500 of which one can not be stored: the other 499 are', async () => {
+  test('security 24: of 500 of which one cannot be stored: the other 499 are', async () => {
     await forbidPoison();
     const batch = Array.from({ length: 500 }, (_, index) => event(index === 123 ? '{"poison":1}' : '{}'));
     const outcomes = await write(batch);
