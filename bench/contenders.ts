@@ -54,23 +54,21 @@ export interface RedisRival extends Contender {
 
 /** @returns null where there is no redis-server */
 export async function startRedisRival(bench: Workbench, app: BenchApp): Promise<RedisRival | null> {
-  const command = findProgram('redis-server');
-  if (command === null) return null;
   const socket = join(bench.folder, 'redis.sock');
-  const redis = bench.keep(
-    await Spawned.start({
-      command,
-      args: [
-        ...['--port', '0', '--unixsocket', socket, '--dir', bench.folder],
-        ...['--save', '', '--appendonly', 'yes', '--appendfsync', 'always', '--daemonize', 'no'],
-      ],
-      env: {},
-      listens: /eady to accept connections/,
-    }),
-  );
+  const durable = ['--appendonly', 'yes', '--appendfsync', 'always'];
+  const redis = await startRedis(bench, ['--port', '0', '--unixsocket', socket, ...durable]);
+  if (redis === null) return null;
   const { port, pid } = await bench.startContender('rival-redis', { BENCH_REDIS: socket });
   const requests = [createRequest(app, SMALL_PAYLOAD_BYTES)];
   return { name: 'Redis XADD', port, pid, requests, socket, databaseCpu: () => cpuOf(redis.pid) };
+}
+
+/** @returns the server, which ends with the scenario; null where there is no redis-server */
+export async function startRedis(bench: Workbench, options: readonly string[]): Promise<Spawned | null> {
+  const command = findProgram('redis-server');
+  if (command === null) return null;
+  const args = ['--dir', bench.folder, '--save', '', '--daemonize', 'no', ...options];
+  return bench.keep(await Spawned.start({ command, args, env: {}, listens: /eady to accept connections/ }));
 }
 
 /** @returns its path; null where it is not installed */

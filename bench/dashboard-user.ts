@@ -3,17 +3,19 @@ import { requireEmail } from '../src/accounts/email.ts';
 import { grantRole } from '../src/accounts/members.ts';
 import { Passwords } from '../src/accounts/passwords.ts';
 import { createProvedUser } from '../src/accounts/sign-up.ts';
-import type { Workbench } from './workbench.ts';
+import type { Installation } from './installation.ts';
 
 const EMAIL = requireEmail('dashboard@example.org');
 const PASSWORD = 'correct horse battery';
 
-/** Makes the account, once a workbench, and lets it see these apps. */
-export async function addDashboardUser(bench: Workbench, appIds: readonly string[]): Promise<void> {
-  const [known] = await bench.sql`SELECT FROM users WHERE email = ${EMAIL.text}`;
-  if (known === undefined)
-    await createProvedUser(bench.sql, new Passwords(), { email: EMAIL, password: PASSWORD });
-  for (const appId of appIds) await grantRole(bench.sql, { appId, email: EMAIL, role: 'owner' });
+/** Makes the account, once in an installation, and lets it see these apps. */
+export async function addDashboardUser(
+  { sql }: Pick<Installation, 'sql'>,
+  appIds: readonly string[],
+): Promise<void> {
+  const [known] = await sql`SELECT FROM users WHERE email = ${EMAIL.text}`;
+  if (known === undefined) await createProvedUser(sql, new Passwords(), { email: EMAIL, password: PASSWORD });
+  for (const appId of appIds) await grantRole(sql, { appId, email: EMAIL, role: 'owner' });
 }
 
 /** @returns the Cookie header of a session */

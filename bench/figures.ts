@@ -178,7 +178,7 @@ export const SOAK_FIGURES: readonly Pick[] = [
   ['Memory of the service', 'soak', 'figure', 'server memory'],
 ];
 
-/** What a fault campaign has found (test/e2e/faults.test.ts). */
+/** What a fault campaign has found (test/e2e/faults.slow.test.ts). */
 export interface FaultCampaign {
   /** ISO 8601. */
   readonly at: string;

@@ -8,6 +8,8 @@ export interface LoadRequest {
   readonly headers?: Readonly<Record<string, string>>;
   /** `{n}` becomes a number that no other request of the job has; `{g}` one that no other job of the generator has. */
   readonly body?: string;
+  /** Closed loop: the body is sent compressed, as it is here, without numbers in it. */
+  readonly gzip?: true;
 }
 
 interface Job {

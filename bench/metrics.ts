@@ -30,8 +30,9 @@ export interface Account {
   readonly eventsPerBatch: number;
   readonly batchMs: number;
   readonly eventsStored: number;
-  /** How late the event loop was at its 99th percentile since the first reading. */
+  /** How late the event loop was since the first reading: at its 99th percentile, and at most. */
   readonly eventLoopLateMs: number;
+  readonly eventLoopMostLateMs: number;
 }
 
 /** What happened between two readings of the same process. */
@@ -39,6 +40,8 @@ export function accountBetween(before: Samples, after: Samples): Account {
   const grown = (name: string): number => (after.get(name) ?? Number.NaN) - (before.get(name) ?? 0);
   const mean = (name: string, labels: string): number =>
     grown(`${name}_sum${labels}`) / grown(`${name}_count${labels}`);
+  const late = (quantile: string): number =>
+    (after.get(`tidemark_event_loop_delay_seconds{quantile="${quantile}"}`) ?? Number.NaN) * 1_000;
   return {
     stageMicros: Object.fromEntries(
       STAGES.map((stage) => [stage, mean('tidemark_stage_seconds', `{stage="${stage}"}`) * 1e6]),
@@ -46,6 +49,7 @@ export function accountBetween(before: Samples, after: Samples): Account {
     eventsPerBatch: mean('tidemark_batch_events', ''),
     batchMs: mean('tidemark_batch_seconds', '') * 1_000,
     eventsStored: grown('tidemark_events_stored_total'),
-    eventLoopLateMs: (after.get('tidemark_event_loop_delay_seconds{quantile="0.99"}') ?? Number.NaN) * 1_000,
+    eventLoopLateMs: late('0.99'),
+    eventLoopMostLateMs: late('max'),
   };
 }

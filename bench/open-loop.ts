@@ -10,10 +10,10 @@ const SPIN_MS = 2;
 /** Above this rate a timer a millisecond sends whatever is due: spinning would take a core from the service. */
 const SPIN_UP_TO_PER_SECOND = 200;
 /** Most requests that wait for a connection; beyond it the oldest are given up. */
-const QUEUE_CEILING = 100_000;
-/** How long what is still queued when the last request is due may wait to be sent, and the last answers to come. */
-const QUEUE_TIMEOUT_MS = 2_000;
-const TIMEOUT_MS = 30_000;
+const BACKLOG_CEILING = 100_000;
+/** How long what is still in the backlog when the last request is due may wait to be sent, and the last answers to come. */
+const BACKLOG_TIMEOUT_MS = 2_000;
+const ANSWER_TIMEOUT_MS = 30_000;
 
 interface Due {
   readonly at: number;
@@ -108,124 +108,183 @@ function prepare(
     );
 }
 
-export async function runOpenLoop(job: OpenJob, nextGlobal: () => number): Promise<LoadReport> {
-  let sequence = 0;
-  const numbers = { n: () => sequence++, g: nextGlobal };
-  const texts = job.requests.map((request) => prepare(job.port, request, numbers));
-  const acknowledged = new AcknowledgedEvents();
-  const latency = new LatencyHistogram();
-  const statuses: Record<string, number> = {};
-  const refusals: string[] = [];
-  const total = Math.round(job.perSecond * job.seconds);
-  const intervalMs = 1_000 / job.perSecond;
-  let answered = 0;
-  let lost = 0;
-  let dropped = 0;
-  let lastAnswer = 0;
+/** Runs one job to its end. @param nextGlobal numbers that no other job of this process gets */
+export function runOpenLoop(job: OpenJob, nextGlobal: () => number): Promise<LoadReport> {
+  return new OpenLoop(job, nextGlobal).run();
+}
 
-  /** In turn: one that is left alone for ten seconds the server may close, just when it is used again. */
-  const free: Connection[] = [];
-  /** What is due and found no free connection, oldest first from `queueHead` on. */
-  let queue: { text: string; due: Due }[] = [];
-  let queueHead = 0;
-  const connections: Connection[] = [];
-  let onOver = (): void => undefined;
-  const over = new Promise<void>((resolve) => {
-    onOver = resolve;
-  });
-  const finish = (): void => {
-    if (answered + lost + dropped === total) onOver();
-  };
-  const onFree = (connection: Connection): void => {
-    const next = queue[queueHead];
-    if (next === undefined) {
-      free.push(connection);
-      return;
+interface Waiting {
+  readonly text: string;
+  readonly due: Due;
+}
+
+/** Requests that found no free connection, oldest first. An index in place of shift(), which moves every entry. */
+class Backlog {
+  #entries: Waiting[] = [];
+  #head = 0;
+
+  get length(): number {
+    return this.#entries.length - this.#head;
+  }
+
+  push(entry: Waiting): void {
+    this.#entries.push(entry);
+  }
+
+  shift(): Waiting | undefined {
+    const entry = this.#entries[this.#head];
+    if (entry === undefined) return undefined;
+    this.#head += 1;
+    if (this.#head === this.#entries.length || this.#head > BACKLOG_CEILING) {
+      this.#entries = this.#entries.slice(this.#head);
+      this.#head = 0;
     }
-    queueHead += 1;
-    if (queueHead === queue.length || queueHead > QUEUE_CEILING) {
-      queue = queue.slice(queueHead);
-      queueHead = 0;
-    }
-    connection.send(next.text, next.due);
-  };
-  const onAnswer: OnAnswer = (status, body, due) => {
-    lastAnswer = performance.now();
-    if (due.counted) latency.record(lastAnswer - due.at);
-    statuses[status] = (statuses[status] ?? 0) + 1;
-    answered += 1;
-    if (status === 201) acknowledged.note(body);
-    else if (status !== 200 && refusals.length < MAX_REFUSALS) refusals.push(body);
-    finish();
-  };
-  const addConnection = (): void => {
-    connections.push(
-      new Connection(job.port, {
-        onAnswer,
-        onFree,
-        onLost: (connection, due) => {
-          const index = free.indexOf(connection);
-          if (index >= 0) free.splice(index, 1);
-          if (due !== null) lost += 1;
-          finish();
-          if (answered + lost + dropped < total) addConnection();
-        },
+    return entry;
+  }
+}
+
+class OpenLoop {
+  readonly #job: OpenJob;
+  readonly #texts: readonly (() => string)[];
+  readonly #total: number;
+  readonly #connections: Connection[] = [];
+  /** Used in turn: the server may close one that is idle for ten seconds at the moment at which it is used again. */
+  readonly #free: Connection[] = [];
+  readonly #backlog = new Backlog();
+  readonly #acknowledged = new AcknowledgedEvents();
+  readonly #latency = new LatencyHistogram();
+  readonly #statuses: Record<string, number> = {};
+  readonly #refusals: string[] = [];
+  #startedAt = 0;
+  #sent = 0;
+  #answered = 0;
+  #lost = 0;
+  #dropped = 0;
+  #lastAnswerAt = 0;
+  #onOver: () => void = () => undefined;
+
+  constructor(job: OpenJob, nextGlobal: () => number) {
+    let sequence = 0;
+    const numbers = { n: () => sequence++, g: nextGlobal };
+    this.#job = job;
+    this.#texts = job.requests.map((request) => prepare(job.port, request, numbers));
+    this.#total = Math.round(job.perSecond * job.seconds);
+  }
+
+  async run(): Promise<LoadReport> {
+    const { connections } = this.#job;
+    for (let index = 0; index < connections; index += 1) this.#connect();
+    while (this.#free.length < connections) await new Promise((resolve) => setTimeout(resolve, 5));
+    const cpuBefore = process.cpuUsage();
+    this.#startedAt = performance.now();
+    await this.#sendAll();
+    await this.#finish();
+    const cpu = process.cpuUsage(cpuBefore);
+    for (const connection of this.#connections) connection.close();
+    return this.#report(cpu.user + cpu.system);
+  }
+
+  get #isOver(): boolean {
+    return this.#answered + this.#lost + this.#dropped === this.#total;
+  }
+
+  #connect(): void {
+    this.#connections.push(
+      new Connection(this.#job.port, {
+        onAnswer: (status, body, due) => this.#onAnswer(status, body, due),
+        onFree: (connection) => this.#onFree(connection),
+        onLost: (connection, due) => this.#onLost(connection, due),
       }),
     );
-  };
-  for (let index = 0; index < job.connections; index += 1) addConnection();
-  while (free.length < job.connections) await new Promise((resolve) => setTimeout(resolve, 5));
-
-  const cpuBefore = process.cpuUsage();
-  const started = performance.now();
-  const countFrom = started + job.warmUpSeconds * 1_000;
-  let sent = 0;
-  // Whoever was never served has waited at least until now.
-  const drop = (count: number): void => {
-    for (const { due } of queue.splice(0, queueHead + count).slice(queueHead)) {
-      if (due.counted) latency.record(performance.now() - due.at);
-      dropped += 1;
-    }
-    queueHead = 0;
-  };
-  const sendDue = (now: number): void => {
-    for (let at = started + sent * intervalMs; sent < total && at <= now; at = started + sent * intervalMs) {
-      const text = texts[sent % texts.length]?.() ?? '';
-      const due = { at, counted: at >= countFrom };
-      sent += 1;
-      const connection = free.shift();
-      if (connection === undefined) queue.push({ text, due });
-      else connection.send(text, due);
-    }
-  };
-  const wait = job.perSecond <= SPIN_UP_TO_PER_SECOND ? spinUntil : sleepShortly;
-  while (sent < total) {
-    await wait(started + sent * intervalMs);
-    sendDue(performance.now());
-    const excess = queue.length - queueHead - QUEUE_CEILING;
-    if (excess > 0) drop(excess);
   }
-  const timeouts = setTimeout(onOver, TIMEOUT_MS);
-  const dropQueue = setTimeout(() => {
-    drop(queue.length - queueHead);
-    finish();
-  }, QUEUE_TIMEOUT_MS);
-  finish();
-  await over;
-  clearTimeout(timeouts);
-  clearTimeout(dropQueue);
-  const cpu = process.cpuUsage(cpuBefore);
-  for (const connection of connections) connection.close();
-  return {
-    seconds: (lastAnswer - started) / 1_000,
-    statuses,
-    unanswered: total - answered - dropped,
-    dropped,
-    acknowledged: acknowledged.sum(),
-    latency: latency.summary(),
-    generatorMicros: (cpu.user + cpu.system) / Math.max(1, answered),
-    refusals,
-  };
+
+  #onAnswer(status: number, body: string, due: Due): void {
+    this.#lastAnswerAt = performance.now();
+    if (due.counted) this.#latency.record(this.#lastAnswerAt - due.at);
+    this.#statuses[status] = (this.#statuses[status] ?? 0) + 1;
+    this.#answered += 1;
+    if (status === 201) this.#acknowledged.note(body);
+    else if (status !== 200 && this.#refusals.length < MAX_REFUSALS) this.#refusals.push(body);
+    if (this.#isOver) this.#onOver();
+  }
+
+  #onFree(connection: Connection): void {
+    const next = this.#backlog.shift();
+    if (next === undefined) this.#free.push(connection);
+    else connection.send(next.text, next.due);
+  }
+
+  #onLost(connection: Connection, due: Due | null): void {
+    const index = this.#free.indexOf(connection);
+    if (index >= 0) this.#free.splice(index, 1);
+    if (due !== null) this.#lost += 1;
+    if (this.#isOver) this.#onOver();
+    else this.#connect();
+  }
+
+  /** When the `n`-th request is due. */
+  #dueAt(n: number): number {
+    return this.#startedAt + (n * 1_000) / this.#job.perSecond;
+  }
+
+  /** Sends every request when it is due, whatever the answers. */
+  async #sendAll(): Promise<void> {
+    const wait = this.#job.perSecond <= SPIN_UP_TO_PER_SECOND ? spinUntil : sleepShortly;
+    while (this.#sent < this.#total) {
+      await wait(this.#dueAt(this.#sent));
+      const now = performance.now();
+      while (this.#sent < this.#total && this.#dueAt(this.#sent) <= now) this.#sendNext();
+      this.#drop(this.#backlog.length - BACKLOG_CEILING);
+    }
+  }
+
+  #sendNext(): void {
+    const text = this.#texts[this.#sent % this.#texts.length]?.() ?? '';
+    const at = this.#dueAt(this.#sent);
+    const due = { at, counted: at >= this.#startedAt + this.#job.warmUpSeconds * 1_000 };
+    this.#sent += 1;
+    const connection = this.#free.shift();
+    if (connection === undefined) this.#backlog.push({ text, due });
+    else connection.send(text, due);
+  }
+
+  /** Gives up the oldest requests of the backlog: each of them has waited at least until now. */
+  #drop(count: number): void {
+    for (let index = 0; index < count; index += 1) {
+      const due = this.#backlog.shift()?.due;
+      if (due?.counted === true) this.#latency.record(performance.now() - due.at);
+      this.#dropped += 1;
+    }
+  }
+
+  /** Waits for the last answers; what is not sent in time by then is dropped. */
+  async #finish(): Promise<void> {
+    const over = new Promise<void>((resolve) => {
+      this.#onOver = resolve;
+    });
+    if (this.#isOver) return;
+    const answerTimeout = setTimeout(() => this.#onOver(), ANSWER_TIMEOUT_MS);
+    const backlogTimeout = setTimeout(() => {
+      this.#drop(this.#backlog.length);
+      if (this.#isOver) this.#onOver();
+    }, BACKLOG_TIMEOUT_MS);
+    await over;
+    clearTimeout(answerTimeout);
+    clearTimeout(backlogTimeout);
+  }
+
+  #report(generatorMicros: number): LoadReport {
+    return {
+      seconds: (this.#lastAnswerAt - this.#startedAt) / 1_000,
+      statuses: this.#statuses,
+      unanswered: this.#total - this.#answered - this.#dropped,
+      dropped: this.#dropped,
+      acknowledged: this.#acknowledged.sum(),
+      latency: this.#latency.summary(),
+      generatorMicros: generatorMicros / Math.max(1, this.#answered),
+      refusals: this.#refusals,
+    };
+  }
 }
 
 /** Resolves within microseconds of a time, at the price of a core for its last {@link SPIN_MS}. */

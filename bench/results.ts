@@ -1,7 +1,7 @@
 /** Results as files: one per scenario, with the machine, the versions and the commit that they belong to. */
 import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
-import { copyFile, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { cpus, loadavg, release, totalmem } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -107,17 +107,21 @@ export async function storeResult(result: StoredResult): Promise<void> {
   await writeFile(join(RESULTS_FOLDER, `${result.scenario}.json`), text);
 }
 
-/** Keeps the flame graph beside a result of its own name, so that a profiled run never passes for a measurement. */
-export async function storeProfile(result: StoredResult, folder: string): Promise<void> {
-  const scenario = `${result.scenario}-profile`;
-  await mkdir(RESULTS_FOLDER, { recursive: true });
-  await copyFile(join(folder, `${result.scenario}.svg`), join(RESULTS_FOLDER, `${scenario}.svg`));
-  const about = `Where the service's time goes in ${result.scenario}: [flame graph](results/${scenario}.svg), and functions by their own time.`;
+/** Keeps the table of a profile as a result of its own name, so that a profiled run never passes for a measurement. */
+export async function storeProfile(result: StoredResult): Promise<void> {
+  const about = `Where the service's time goes in ${result.scenario}: functions by their own time.`;
   const figures = result.figures.filter(({ name }) => name.startsWith('self time'));
-  await storeResult({ ...result, scenario, about, figures, ratios: [], goals: [] });
+  await storeResult({
+    ...result,
+    scenario: `${result.scenario}-profile`,
+    about,
+    figures,
+    ratios: [],
+    goals: [],
+  });
 }
 
-/** All results that scenarios have stored. Other files of the folder belong to other benches. */
+/** All results that scenarios have stored. */
 export async function readResults(): Promise<StoredResult[]> {
   const results: StoredResult[] = [];
   for (const name of (await readdir(RESULTS_FOLDER)).filter((file) => file.endsWith('.json')).sort()) {

@@ -50,8 +50,7 @@ async function runScenario(bench: Workbench, scenario: Scenario, options: RunOpt
   await scenario.run(bench, findings, options);
   await bench.tidy();
   const { profileFolder } = options;
-  const drawing = profileFolder === null ? null : await endProfile(findings, profileFolder, scenario.name);
-  if (drawing !== null) say(`flame graph: ${drawing}`);
+  if (profileFolder !== null) say(`profile: ${await endProfile(findings, profileFolder, scenario.name)}`);
   const result = findings.result();
   const around = await circumstances(bench.engine, options.length);
   say(`${formatResult(result)}\n(${Math.round((performance.now() - started) / 1_000)} s)`);
@@ -145,7 +144,7 @@ async function main(names: readonly string[], given: Options): Promise<number> {
     results.set(result.scenario, result);
     if (!store) return;
     if (profileFolder === null) await storeResult(result);
-    else await storeProfile(result, profileFolder);
+    else await storeProfile(result);
     await writeDocuments();
   });
   // Where only some scenarios were asked for, only they are judged.
@@ -181,7 +180,10 @@ const program = new Command('bench')
     'events behind the scenarios that read: 10000000, or 1000000 with --quick and --judge guard',
     count,
   )
-  .option('--profile', 'profile the service: .cpuprofile in .bench/profiles, flame graph in bench/results')
+  .option(
+    '--profile',
+    'profile the service: NAME.cpuprofile in .bench/profiles, for the developer tools of a browser',
+  )
   .option('--docs', 'run nothing; renew the generated parts of README.md, docs and bench/RESULTS.md')
   .option('--no-store', 'leave bench/results and the documentation as they are')
   .option('--record', 'with --judge: keep what this run measures as what later ones are judged by')

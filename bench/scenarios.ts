@@ -1,7 +1,9 @@
 /** The table of scenarios, in the order in which `npm run bench` runs them. */
 import type { Scenario } from './scenario.ts';
 import { BAD_INPUT } from './scenarios/bad-input.ts';
+import { BATCHES } from './scenarios/batches.ts';
 import { COMPARISONS } from './scenarios/comparisons.ts';
+import { ENGINES } from './scenarios/engines.ts';
 import { FLEET } from './scenarios/fleet.ts';
 import { LIMITS } from './scenarios/limits.ts';
 import { MIXED } from './scenarios/mixed.ts';
@@ -9,6 +11,7 @@ import { NEW_TYPES } from './scenarios/new-types.ts';
 import { READS } from './scenarios/reads.ts';
 import { SATURATE } from './scenarios/saturate.ts';
 import { SERIES } from './scenarios/series.ts';
+import { SHARED_LIMITS } from './scenarios/shared-limits.ts';
 import { WRITE_FORMATS } from './scenarios/write-formats.ts';
 
 export const SCENARIOS: readonly Scenario[] = [
@@ -17,9 +20,12 @@ export const SCENARIOS: readonly Scenario[] = [
   FLEET,
   SATURATE,
   WRITE_FORMATS,
+  BATCHES,
+  SHARED_LIMITS,
   NEW_TYPES,
   BAD_INPUT,
   SERIES,
   ...READS,
   ...MIXED,
+  ENGINES,
 ];

@@ -8,7 +8,8 @@ const STOP_TIMEOUT_MS = 30_000;
 /** What is kept of a server's log, for the error message where it does not start or stop well. */
 const KEPT_CHARACTERS = 4_000;
 
-const LAUNCHER = fileURLToPath(new URL('../../tidemark.mjs', import.meta.url));
+/** The command line of the service. */
+export const LAUNCHER = fileURLToPath(new URL('../../tidemark.mjs', import.meta.url));
 
 export interface SpawnOptions {
   readonly command: string;

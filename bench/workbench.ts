@@ -5,25 +5,14 @@
 import { chmod, mkdtemp, readFile, realpath, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { createApp } from '../src/apps/apps.ts';
-import { createEventType } from '../src/apps/event-types.ts';
-import { createResourceToken } from '../src/apps/resource-tokens.ts';
-import { openSecret, type Secret } from '../src/apps/secret.ts';
-import { connect, type Sql } from '../src/storage/connect.ts';
+import type { Sql } from '../src/storage/connect.ts';
 import { type EmbeddedPostgres, openEmbedded } from '../src/storage/embedded/embedded.ts';
-import { openStorage } from '../src/storage/storage.ts';
+import { type BenchApp, Installation } from './installation.ts';
 import { LoadGenerator } from './load-generator.ts';
 import { cpuOfFamily } from './process-usage.ts';
 import { Spawned, startContender, startTidemark } from './spawned.ts';
 
-/** An app that a scenario writes to. */
-export interface BenchApp {
-  /** Internal, for queries. */
-  readonly id: number;
-  readonly appId: string;
-  readonly loggingToken: string;
-  readonly typeId: string;
-}
+export type { BenchApp } from './installation.ts';
 
 /** The tables of those that the service is compared with, shaped as their authors would. */
 const RIVAL_TABLES = `
@@ -37,38 +26,36 @@ const RIVAL_TABLES = `
     payload json NOT NULL, UNIQUE (app_id, created_at, id)
   );`;
 
+/** Of installations on servers that the bench does not run itself. */
+const SECRET = 'the secret of the bench, 32 characters';
+
 export interface ServiceOptions {
   /** Whether the limits of requests per minute are as they are out of the box. */
   readonly limits: 'kept' | 'lifted';
   readonly settings?: Readonly<Record<string, string>>;
+  /** Where it is not the bench's own. */
+  readonly installation?: Installation;
 }
 
 export class Workbench {
   readonly #postgres: EmbeddedPostgres;
   readonly #running = new Set<{ stop(): Promise<unknown> }>();
+  readonly #installation: Installation;
   readonly folder: string;
-  readonly sql: Sql;
-  /** Name and version of the database. */
-  readonly engine: string;
-  readonly #secret: Secret;
   readonly #postmaster: number;
   /** Of Node, for the service: a profile's, where one is wanted. */
   readonly #nodeOptions: readonly string[];
 
   private constructor(parts: {
     postgres: EmbeddedPostgres;
+    installation: Installation;
     folder: string;
-    sql: Sql;
-    engine: string;
-    secret: Secret;
     postmaster: number;
     nodeOptions: readonly string[];
   }) {
     this.#postgres = parts.postgres;
+    this.#installation = parts.installation;
     this.folder = parts.folder;
-    this.sql = parts.sql;
-    this.engine = parts.engine;
-    this.#secret = parts.secret;
     this.#postmaster = parts.postmaster;
     this.#nodeOptions = parts.nodeOptions;
   }
@@ -80,22 +67,35 @@ export class Workbench {
     const dataDir = join(folder, 'data');
     const log = { info: () => undefined, warn: (line: string) => process.stderr.write(`${line}\n`) };
     const postgres = await openEmbedded({ dataDir, log });
-    const sql = connect(postgres.connection, { connections: 8, name: 'tidemark bench' });
-    const storage = await openStorage(sql);
-    await storage.migrate(sql);
-    await sql.unsafe(RIVAL_TABLES);
-    const secret = await openSecret({ configured: '', dataDir });
-    const [row] = await sql<{ folder: string }[]>`SELECT current_setting('data_directory') AS folder`;
-    const postmaster = Number.parseInt(await readFile(join(row?.folder ?? '', 'postmaster.pid'), 'utf8'), 10);
-    return new Workbench({
-      postgres,
-      folder,
-      sql,
-      engine: storage.description,
-      secret,
-      postmaster,
-      nodeOptions,
-    });
+    const installation = await Installation.open(postgres.connection, { DATA_DIR: dataDir });
+    await installation.sql.unsafe(RIVAL_TABLES);
+    const postmaster = await postmasterOf(installation.sql);
+    return new Workbench({ postgres, installation, folder, postmaster, nodeOptions });
+  }
+
+  get sql(): Sql {
+    return this.#installation.sql;
+  }
+
+  /** Name and version of the database. */
+  get engine(): string {
+    return this.#installation.engine;
+  }
+
+  /** On the PostgreSQL of the bench. */
+  get installation(): Installation {
+    return this.#installation;
+  }
+
+  /**
+   * Makes the service's schema in another database; its connections are closed when the scenario ends.
+   * @param url of an empty database
+   */
+  async openInstallation(url: string): Promise<Installation> {
+    const DATA_DIR = join(this.folder, `data-${this.#running.size}`);
+    const installation = await Installation.open({ url }, { DATA_DIR, DATABASE_URL: url, SECRET });
+    this.#running.add({ stop: () => installation.close() });
+    return installation;
   }
 
   /** How to reach PostgreSQL without a password. */
@@ -108,16 +108,15 @@ export class Workbench {
     return cpuOfFamily(this.#postmaster);
   }
 
-  async startService({ limits, settings = {} }: ServiceOptions): Promise<Spawned> {
+  async startService(options: ServiceOptions): Promise<Spawned> {
+    const { limits, settings = {}, installation = this.#installation } = options;
     const lifted = limits === 'lifted' ? { CREATE_LIMIT_PER_MINUTE: '0', READ_LIMIT_PER_MINUTE: '0' } : {};
-    const env = { DATA_DIR: join(this.folder, 'data'), ...lifted, ...settings };
-    return this.#keep(await startTidemark(env, this.#nodeOptions));
+    const env = { ...installation.settings, ...lifted, ...settings };
+    return this.keep(await startTidemark(env, this.#nodeOptions));
   }
 
   async startContender(name: string, env: Readonly<Record<string, string>> = {}): Promise<Spawned> {
-    return this.#keep(
-      await startContender(name, { BENCH_DATABASE: JSON.stringify(this.connection), ...env }),
-    );
+    return this.keep(await startContender(name, { BENCH_DATABASE: JSON.stringify(this.connection), ...env }));
   }
 
   startGenerator(): LoadGenerator {
@@ -127,14 +126,9 @@ export class Workbench {
   }
 
   /** Keeps something that must be stopped when the scenario ends, however it ends. */
-  #keep<T extends { stop(): Promise<unknown> }>(started: T): T {
+  keep<T extends { stop(): Promise<unknown> }>(started: T): T {
     this.#running.add(started);
     return started;
-  }
-
-  /** Keeps a process that the scenario has started by itself. */
-  keep(started: Spawned): Spawned {
-    return this.#keep(started);
   }
 
   /** Stops what a scenario has started and leaves the database as quiet as it was. */
@@ -152,27 +146,16 @@ export class Workbench {
     await this.sql`CHECKPOINT`.catch(() => undefined); // Only a superuser may.
   }
 
-  async makeApps(count: number, name: string): Promise<BenchApp[]> {
-    // As many at once as there are connections: each is a commit or two, which others' share where the disk is slow.
-    return await Promise.all(
-      Array.from({ length: count }, (_, index) => this.makeApp(`${name} ${index + 1}`)),
-    );
+  makeApps(count: number, name: string): Promise<BenchApp[]> {
+    return this.#installation.makeApps(count, name);
   }
 
-  async makeApp(name: string): Promise<BenchApp> {
-    const { appId, loggingToken } = await createApp(this.sql, this.#secret, { name });
-    const { typeId } = await createEventType(this.sql, { appId, name: 'page viewed', maxTypes: 10 });
-    const [row] = await this.sql<{ id: number }[]>`SELECT id FROM apps WHERE public_id = ${appId}`;
-    return { id: row?.id ?? 0, appId, loggingToken, typeId };
+  makeApp(name: string): Promise<BenchApp> {
+    return this.#installation.makeApp(name);
   }
 
-  async makeResourceToken(apps: readonly Pick<BenchApp, 'appId'>[]): Promise<string> {
-    const { resourceToken } = await createResourceToken(this.sql, {
-      name: 'bench',
-      appIds: apps.map(({ appId }) => appId),
-      expiresInSeconds: null,
-    });
-    return resourceToken;
+  makeResourceToken(apps: readonly Pick<BenchApp, 'appId'>[]): Promise<string> {
+    return this.#installation.makeResourceToken(apps);
   }
 
   async close(): Promise<void> {
@@ -184,11 +167,18 @@ export class Workbench {
   }
 
   async #remove(): Promise<void> {
-    await this.sql.end({ timeout: 5 });
+    await this.#installation.close();
     const cluster = await realpath(join(this.folder, 'data', 'postgres')).catch(() => undefined);
     await this.#postgres.close();
     // As root the cluster may lie elsewhere, where its user can reach it.
     if (cluster !== undefined) await rm(cluster, { recursive: true, force: true });
     await rm(this.folder, { recursive: true, force: true });
   }
+}
+
+/** Process id of the postmaster; NaN where its data folder is on another machine. */
+export async function postmasterOf(sql: Sql): Promise<number> {
+  const [row] = await sql<{ folder: string }[]>`SELECT current_setting('data_directory') AS folder`;
+  const text = await readFile(join(row?.folder ?? '', 'postmaster.pid'), 'utf8').catch(() => '');
+  return Number.parseInt(text, 10);
 }

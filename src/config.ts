@@ -1,4 +1,5 @@
 /** The one table of settings. docs/settings.md, the README's table and `tidemark serve --help` are generated from it. */
+import { readFileSync } from 'node:fs';
 import { OperatorError } from './errors.ts';
 
 interface Setting<T> {
@@ -102,6 +103,12 @@ export const SETTINGS = {
     meaning: 'PostgreSQL 15 or newer to use instead of the embedded one.',
     parse: databaseUrl,
   },
+  PGPASSWORD_FILE: {
+    default: '',
+    unit: '',
+    meaning: 'File with the password for DATABASE_URL, for a URL that has none.',
+    parse: text,
+  },
   SECRET: {
     default: '',
     unit: '',
@@ -204,6 +211,12 @@ export const SETTINGS = {
       'Redis 6 or newer, through which all processes share limits. For a Redis Cluster several addresses, separated by commas. Empty: each process has limits of its own.',
     parse: redisUrl,
   },
+  REDIS_PASSWORD_FILE: {
+    default: '',
+    unit: '',
+    meaning: 'File with the password for REDIS_URL, for addresses that have none.',
+    parse: text,
+  },
   REDIS_PREFIX: {
     default: 'tidemark',
     unit: '',
@@ -231,7 +244,8 @@ export const SETTINGS = {
   MAX_BODIES_BYTES: {
     default: '16777216',
     unit: 'bytes',
-    meaning: 'Total size of request bodies in memory. Beyond it requests are refused with 503.',
+    meaning:
+      'Total size of request bodies in memory. Beyond it the slowest bodies that are still arriving are cut off with 503, or else the request is refused with 503.',
     parse: integer(65_536, 4_294_967_296),
   },
   MAX_BATCH_BYTES: {
@@ -360,8 +374,44 @@ export type SettingName = keyof typeof SETTINGS;
 /** Parsed settings under the names of their environment variables; frozen. */
 export type Config = { readonly [N in SettingName]: ReturnType<(typeof SETTINGS)[N]['parse']> };
 
+/** Puts the passwords that files hold into the addresses that they are for. */
+function withPasswords(config: Config): Config {
+  return Object.freeze({
+    ...config,
+    DATABASE_URL: addPassword(config.DATABASE_URL, 'PGPASSWORD_FILE', config.PGPASSWORD_FILE),
+    REDIS_URL: config.REDIS_URL.split(',')
+      .map((address) => addPassword(address, 'REDIS_PASSWORD_FILE', config.REDIS_PASSWORD_FILE))
+      .join(','),
+  });
+}
+
+/** @param name the setting that names the file */
+function addPassword(address: string, name: string, file: string): string {
+  // An address that is no URL is reported where it is used.
+  if (address === '' || file === '' || !URL.canParse(address)) return address;
+  const url = new URL(address);
+  if (url.password !== '') return address;
+  // The setter leaves % as it is, which whoever reads the URL decodes.
+  url.password = encodeURIComponent(readPassword(name, file));
+  return url.href;
+}
+
+function readPassword(name: string, file: string): string {
+  let password: string;
+  try {
+    password = readFileSync(file, 'utf8').trimEnd();
+  } catch (error) {
+    const reason = error instanceof Error && 'code' in error ? error.code : String(error);
+    throw new OperatorError(
+      `${name}: ${file} cannot be read (${reason}): let the user of this process read it, or correct the path.`,
+    );
+  }
+  if (password === '') throw new OperatorError(`${name}: ${file} is empty: write the password into it.`);
+  return password;
+}
+
 /**
- * Reads the settings from an environment. Empty variables count as absent.
+ * Reads the settings from an environment. Empty variables count as absent. Passwords from files are part of the addresses.
  * @throws OperatorError naming the first variable with a bad value
  */
 export function readConfig(environment: Readonly<Record<string, string | undefined>>): Config {
@@ -374,7 +424,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     }
   });
   // Each value comes from its own setting's parser, which is what the mapped type says.
-  const config = Object.freeze(Object.fromEntries(entries)) as Config;
+  const config = withPasswords(Object.fromEntries(entries) as Config);
   // Without it a link in a mail would lead to whatever host a request claimed to be for.
   if (config.SMTP_URL !== '' && config.PUBLIC_URL === '')
     throw new OperatorError('SMTP_URL: links in mails need PUBLIC_URL too.');

@@ -127,7 +127,23 @@ export class Rejection {
   }
 }
 
-/** A failure that the operator can fix: the command line prints its one line, which says what to do, and exits with 1. */
+/** A failure that the operator can fix: the command line prints its one line, which says what to do. */
 export class OperatorError extends Error {
   override readonly name = 'OperatorError';
+  /** Whether the same start can succeed later without a change, as when the database is starting: a restart helps. */
+  readonly isPassing: boolean;
+
+  constructor(message: string, options: ErrorOptions & { readonly isPassing?: boolean } = {}) {
+    super(message, options);
+    this.isPassing = options.isPassing ?? false;
+  }
+}
+
+/** A text of any number of lines as one: what an operator reads, and what a log is searched for. */
+export function oneLine(text: string): string {
+  return text
+    .split('\n')
+    .map((line) => line.trim())
+    .filter((line) => line !== '')
+    .join(' ');
 }

@@ -26,6 +26,8 @@ const UNESCAPED = /[\u007f-\u009f\u2028\u2029]/g;
  */
 export function createLog(level: Config['LOG_LEVEL'], base: { worker: number } | null = null): Logger {
   const standardError = pino.destination({ fd: 2, sync: true });
+  // A log that can not be written, on a full disk or to a reader that is gone, is no reason to stop serving.
+  standardError.on('error', () => undefined);
   return pino(
     {
       level,

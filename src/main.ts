@@ -8,12 +8,11 @@ import { addBackupCommand } from './cli/backup-command.ts';
 import { addAppCommands, addTokenCommands, addTypeCommands } from './cli/commands.ts';
 import { addDoctorCommand } from './cli/doctor-command.ts';
 import { addImportCommand } from './cli/import-command.ts';
-import { formatSettings } from './cli/output.ts';
 import { addRecountCommand } from './cli/recount-command.ts';
 import { addRestoreCommand } from './cli/restore-command.ts';
+import { addServeCommand } from './cli/serve-command.ts';
 import { runCommand } from './cli/session.ts';
-import { readConfig } from './config.ts';
-import { describeFailure } from './failure.ts';
+import { printFailure } from './failure.ts';
 import { readVersion } from './version.ts';
 
 const NOTE = `
@@ -29,16 +28,7 @@ function commandLine(): Command {
     .addHelpText('after', NOTE)
     .showSuggestionAfterError(false)
     .configureOutput({ outputError: (text, write) => write(text.replace(/^error: /, 'tidemark: ')) });
-  program
-    .command('serve')
-    .description('start the service')
-    .addHelpText('after', () => `\nSettings, all of them environment variables:\n${formatSettings()}`)
-    .action(async () => {
-      const config = readConfig(process.env);
-      // The short commands start without loading the service.
-      const { serve } = await import('./serve.ts');
-      await serve(config);
-    });
+  addServeCommand(program);
   program
     .command('migrate')
     .description('bring the database to the schema of this release')
@@ -61,10 +51,15 @@ function commandLine(): Command {
   return program;
 }
 
+// Their readers may be gone, and disks full. A service goes on without; a command has failed to answer.
+process.stderr.on('error', () => undefined);
+process.stdout.on('error', () => {
+  if (process.argv[2] !== 'serve') process.exitCode = 1;
+});
+
 try {
   await commandLine().parseAsync();
 } catch (error) {
-  process.stderr.write(`tidemark: ${describeFailure(error).replaceAll(/\s*\n\s*/g, ' ')}\n`);
-  if (['debug', 'trace'].includes(process.env.LOG_LEVEL ?? '')) console.error(error);
+  printFailure(error);
   process.exitCode = 1;
 }

@@ -6,11 +6,13 @@ import { checkFingerprint, openSecret, type Secret } from './apps/secret.ts';
 import { isWorker, serveAsWorker } from './cluster/worker.ts';
 import { Workers } from './cluster/workers.ts';
 import type { Config } from './config.ts';
+import { commandPrefix, isContainerImage } from './container.ts';
 import { OperatorError } from './errors.ts';
 import { checkTransport } from './http/server.ts';
 import { createLog } from './log.ts';
 import { connectionsOf, type Service, startService } from './service.ts';
-import { connect, type DatabaseAddress, type Sql, surviveLostConnections } from './storage/connect.ts';
+import { StopRequest } from './stop-request.ts';
+import { connect, type DatabaseAddress, type Sql } from './storage/connect.ts';
 import { openDatabase } from './storage/open.ts';
 import { openStorage, type Storage } from './storage/storage.ts';
 
@@ -27,40 +29,58 @@ export async function serve(config: Config): Promise<void> {
     return;
   }
   const log = createLog(config.LOG_LEVEL);
-  surviveLostConnections(log);
-  await checkTransport(config.HTTP_TRANSPORT);
-  const stopRequested = untilSignal();
-
-  const database = await openDatabase(config, log, { supervise: true });
-  let server: Server;
-  try {
-    const { address } = database;
-    const { storage, secret, hasApps } = await prepare(config, address, log);
-    log.info({ engine: storage.description }, 'Starting');
-    server =
-      config.WORKERS > 1
-        ? await Workers.start({ config, address, log })
-        : await startService({ config, address, storage, secret, log });
-    announce(config, server, storage.description, hasApps);
-  } catch (error) {
-    await database.close();
-    throw error;
-  }
-
-  const signal = await stopRequested;
-  log.info({ signal }, 'Stopping');
-  const deadline = setTimeout(() => {
-    log.fatal('The stop did not finish in time; what was not answered was not promised');
+  const stopRequest = new StopRequest();
+  stopRequest.onFault(log);
+  onSignal((signal) => stopRequest.request(signal));
+  let server: Server | null = null;
+  // From the first signal on, also while the service is still starting: nothing may keep the process longer.
+  const disarm = endInTime(stopRequest.reason, config, log, () => {
     if (server instanceof Workers) server.kill();
-    process.exit(1);
-  }, config.SHUTDOWN_TIMEOUT_SECONDS * 1_000);
+  });
   try {
-    await server.stop();
+    await checkTransport(config.HTTP_TRANSPORT);
+    const database = await openDatabase(config, log, { supervise: true });
+    try {
+      const { address } = database;
+      const { storage, secret, hasApps } = await prepare(config, address, log);
+      log.info({ engine: storage.description }, 'Starting');
+      server =
+        config.WORKERS > 1
+          ? await Workers.start({ config, address, log })
+          : await startService({ config, address, storage, secret, log });
+      announce(config, server, storage.description, hasApps);
+      await stopRequest.reason;
+      await server.stop();
+    } finally {
+      await database.close();
+    }
+    log.info('Stopped');
   } finally {
-    await database.close();
-    clearTimeout(deadline);
+    disarm();
   }
-  log.info('Stopped');
+}
+
+/**
+ * Ends the process with exit code 1 where it has not ended by itself in time after the stop was asked for.
+ * @param kill ends what would outlive it
+ * @returns to be called at the end: from then on only what was left open by a stop that failed is ended
+ */
+function endInTime(reason: Promise<string>, config: Config, log: Logger, kill: () => void): () => void {
+  let deadline: NodeJS.Timeout | null = null;
+  let isOver = false;
+  void reason.then((why) => {
+    if (isOver) return;
+    log.info({ reason: why }, 'Stopping');
+    deadline = setTimeout(() => {
+      log.fatal('The stop did not finish in time; what was not answered was not promised');
+      kill();
+      process.exit(1);
+    }, config.SHUTDOWN_TIMEOUT_SECONDS * 1_000);
+  });
+  return () => {
+    isOver = true;
+    deadline?.unref();
+  };
 }
 
 /** What the database needs before anything can serve from it, and what is to be known of it. */
@@ -101,34 +121,35 @@ async function checkConnections(config: Config, sql: Sql): Promise<void> {
   );
 }
 
-/** Resolves with the first signal; a second one ends the process at once. */
-function untilSignal(): Promise<string> {
-  return new Promise((resolve) => {
-    for (const signal of ['SIGTERM', 'SIGINT'] as const) {
-      process.once(signal, () => {
-        process.once(signal, () => process.exit(1));
-        resolve(signal);
-      });
-    }
-  });
+/** Calls back for the first signal; a second one ends the process at once. */
+function onSignal(stop: (signal: string) => void): void {
+  for (const signal of ['SIGTERM', 'SIGINT'] as const) {
+    process.once(signal, () => {
+      process.once(signal, () => process.exit(1));
+      stop(signal);
+    });
+  }
 }
 
 /** For the person who has just started it: where it is, and what to type next. */
 function announce(config: Config, server: Server, engine: string, hasApps: boolean): void {
   const host = config.HOST.includes(':') ? `[${config.HOST}]` : config.HOST;
+  const inImage = isContainerImage();
   const place = config.DATABASE_URL === '' ? `, embedded in ${shortPath(config.DATA_DIR)}` : '';
   const transport = server.transport === 'uws' ? 'uWebSockets.js' : 'node:http';
   const processes = config.WORKERS > 1 ? ` in ${config.WORKERS} processes` : '';
   const next = hasApps ? 'app list' : 'app create --name "My app"';
+  // The port of the container is the published one in docker-compose.yml.
   const local = ['0.0.0.0', '[::]'].includes(host) ? 'localhost' : host;
   const base = config.PUBLIC_URL === '' ? `http://${local}:${server.port}` : config.PUBLIC_URL;
+  const address = inImage ? base : `http://${host}:${server.port}`;
   const people =
     server.setupPath === null
       ? `  Dashboard: ${base}\n\n`
       : `  Make the first account, within 7 days:\n    ${base}${server.setupPath}\n\n`;
   process.stdout.write(
-    `\n  Tidemark listens on http://${host}:${server.port}\n  ${engine}${place}; ${transport}${processes}\n\n${people}` +
-      `  Next, in another terminal:\n    npm run -s tidemark -- ${next}\n\n`,
+    `\n  Tidemark listens on ${address}\n  ${engine}${place}; ${transport}${processes}\n\n${people}` +
+      `  Next, in another terminal:\n    ${commandPrefix(process.env)} ${next}\n\n`,
   );
 }
 

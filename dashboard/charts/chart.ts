@@ -77,6 +77,7 @@ export default function Chart(props: ChartProps): VNode {
     aria-label=${`${name}. Arrow keys read the bars, Shift with them selects, Enter zooms in, Backspace goes back.`}
     data-buckets=${series.starts.length}
     onKeyDown=${cursor.onKeyDown}
+    onPointerDown=${cursor.leave}
     onBlur=${cursor.leave}
   >
     <div class="plot-area" ref=${place}></div>
@@ -106,7 +107,10 @@ const MOVES: Record<string, (index: number, last: number) => number> = {
   End: (_index, last) => last,
 };
 
-/** Arrow keys walk over the buckets and speak them; with Shift they select, and Enter zooms. */
+/**
+ * Arrow keys walk over the buckets and speak them; with Shift they select, and Enter zooms. A press of the pointer ends
+ * that: otherwise uPlot would take the selection for one that was dragged.
+ */
 function useKeyboardCursor(
   latest: { readonly current: ChartProps },
   plot: { readonly current: Plot | null },

@@ -95,9 +95,14 @@ export class Plot {
 
   /** Shows buckets from first to last as selected; null: none. */
   select(range: readonly [number, number] | null): void {
-    const [first, last] = range ?? [0, -1];
+    if (range === null) {
+      // Without a height: the borders of a selection are seen even where it has no width.
+      this.#uplot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+      return;
+    }
+    const [first, last] = range;
     const left = this.#uplot.valToPos(first - 0.5, 'x');
-    const width = range === null ? 0 : this.#uplot.valToPos(last + 0.5, 'x') - left;
+    const width = this.#uplot.valToPos(last + 0.5, 'x') - left;
     this.#uplot.setSelect({ left, top: 0, width, height: this.#uplot.over.clientHeight }, false);
   }
 

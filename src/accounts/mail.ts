@@ -31,6 +31,10 @@ export class Mailer {
     this.#transport = createTransport(options.url, {
       from: options.from,
     });
+    // What fails a mail is told to its sender; this is of connections that are kept for the next one.
+    this.#transport.on('error', (error) =>
+      options.log.warn({ code: errorCode(error) }, 'The connection to the mail server failed'),
+    );
   }
 
   /** Starts to send a mail. A failure is logged, without the mail and its address. */

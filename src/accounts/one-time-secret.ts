@@ -4,7 +4,8 @@ import { digestOf } from '../token-text.ts';
 
 /** 256 bits. */
 const BYTES = 32;
-const FORM = /^[A-Za-z0-9_-]{43}$/;
+/** The form that {@link createSecretText} makes. */
+export const SECRET_TEXT = /^[A-Za-z0-9_-]{43}$/;
 
 /** A new one: 43 characters that are safe in a cookie and in a path. */
 export function createSecretText(): { text: string; digest: Buffer } {
@@ -14,5 +15,5 @@ export function createSecretText(): { text: string; digest: Buffer } {
 
 /** What the database knows it by; null for a text that was never one, without asking the database. */
 export function secretDigest(text: string): Buffer | null {
-  return FORM.test(text) ? digestOf(text) : null;
+  return SECRET_TEXT.test(text) ? digestOf(text) : null;
 }

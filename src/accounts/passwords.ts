@@ -1,4 +1,5 @@
 /** Passwords: which are taken, and how they are hashed and checked within bounds of memory, CPU and waiting. */
+import { availableParallelism } from 'node:os';
 import { hash, verify } from '@node-rs/argon2';
 import type { Logger } from 'pino';
 import { Rejection } from '../errors.ts';
@@ -13,9 +14,12 @@ const SHORTEST = 8;
 /** Only a bound for the work: every character counts. */
 const LONGEST = 1_000;
 
-/** Hashes computed at once: 19 MiB each, and two of the four threads that files and lookups use too. */
-const AT_ONCE = 2;
-/** Hashes that may wait: some five seconds' worth on one core. */
+/**
+ * Hashes computed at once: 19 MiB each, and two of the four threads that files and lookups use too. On two cores one: the
+ * event loop and the database need the other.
+ */
+const HASHES_AT_ONCE = availableParallelism() > 2 ? 2 : 1;
+/** Hashes that may wait: some four seconds' worth on one core. */
 const PLACES = 150;
 /** More of them, only for {@link Asker.isKnown}. */
 const KNOWN_PLACES = 50;
@@ -34,7 +38,7 @@ export interface Asker extends Waiting {
 }
 
 /** What became of the work, for metrics. `crowded`: the client's network had its share; `full`: all had the same. */
-export const TURN_OUTCOMES = ['done', 'crowded', 'full', 'late', 'left'] as const;
+const TURN_OUTCOMES = ['done', 'crowded', 'full', 'late', 'left'] as const;
 export type TurnOutcome = (typeof TURN_OUTCOMES)[number];
 
 export interface PasswordStats {
@@ -171,7 +175,7 @@ export class Passwords {
 
   /** Waits for a turn. @returns null at the turn, or the refusal */
   #turn(asker: Asker | null): Promise<Rejection | null> {
-    if (this.#working < AT_ONCE) {
+    if (this.#working < HASHES_AT_ONCE) {
       this.#working += 1;
       return Promise.resolve(null);
     }

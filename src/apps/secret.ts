@@ -24,6 +24,12 @@ export interface Secret {
 }
 
 const FILE = 'secret';
+
+/** Where the secret is that is not in the settings. */
+export function secretFile(dataDir: string): string {
+  return join(dataDir, FILE);
+}
+
 const SHORTEST = 32;
 const CIPHER = 'aes-256-gcm';
 const NONCE_BYTES = 12;
@@ -42,7 +48,7 @@ export async function openSecret(options: { configured: string; dataDir: string 
   if (options.dataDir === null)
     throw new OperatorError(`set SECRET to at least ${SHORTEST} random characters`);
   const folder = await openDataFolder(options.dataDir);
-  const path = join(folder, FILE);
+  const path = secretFile(folder);
   try {
     return deriveSecret((await readSecret(path)) ?? (await generate(folder, path)));
   } catch (error) {
@@ -54,6 +60,28 @@ export async function openSecret(options: { configured: string; dataDir: string 
         cause: error,
       },
     );
+  }
+}
+
+/**
+ * Compares the secret of these settings with the one that a database began with. None is made.
+ * @returns `missing` where there is none yet; `unknown` where the database does not know its own
+ */
+export async function compareSecret(
+  sql: Sql,
+  options: { configured: string; dataDir: string },
+): Promise<'same' | 'different' | 'missing' | 'unknown'> {
+  const [first] = await sql<{ value: string }[]>`SELECT value FROM installation WHERE name = ${FINGERPRINT}`;
+  if (first === undefined) return 'unknown';
+  try {
+    const { configured, dataDir } = options;
+    const text = configured === '' ? await readSecret(secretFile(dataDir)) : configured;
+    if (text === undefined) return 'missing';
+    return deriveSecret(text).fingerprint === first.value ? 'same' : 'different';
+  } catch (error) {
+    // A damaged file, or one of another user: it cannot be the one.
+    if (error instanceof OperatorError || errorCode(error) !== '') return 'different';
+    throw error;
   }
 }
 

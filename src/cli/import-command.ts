@@ -139,6 +139,7 @@ async function openInput(file: string): Promise<Input> {
   });
   if (found.isDirectory()) throw new OperatorError(`${file} is a folder: name a file`);
   const stream = createReadStream(file, { highWaterMark: CHUNK_BYTES });
+  stream.on('error', () => undefined); // Whoever reads it throws it.
   return {
     source: stream,
     fraction: () => (found.isFile() ? Math.min(1, stream.bytesRead / found.size) : null),

@@ -3,6 +3,7 @@ import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { createGunzip } from 'node:zlib';
 import type { Command } from 'commander';
+import { compareSecret } from '../apps/secret.ts';
 import { OperatorError } from '../errors.ts';
 import { openCopyClient } from '../storage/copy-client.ts';
 import { formatFields } from './output.ts';
@@ -19,7 +20,16 @@ const CHUNK_BYTES = 1_048_576;
 
 interface RestoreResult extends RestoreCounts {
   readonly seconds: number;
+  /** The secret here, compared with the one of the backup. */
+  readonly secret: Awaited<ReturnType<typeof compareSecret>>;
 }
+
+const SECRETS: Readonly<Record<RestoreResult['secret'], string>> = {
+  same: 'the one of the backup',
+  unknown: 'the backup was made before the first start: any will do',
+  missing: 'not here: bring it back before the first start, or logging tokens cannot be shown',
+  different: 'not the one of the backup: bring that back, or logging tokens cannot be shown',
+};
 
 export function addRestoreCommand(program: Command): void {
   program
@@ -29,16 +39,25 @@ export function addRestoreCommand(program: Command): void {
     .option('--json', 'print one JSON object')
     .addHelpText('after', HELP)
     .action(async (file: string, options: { json?: true }) => {
-      const { apps, events, seconds } = await withInstallation((installation) =>
+      const { apps, events, seconds, secret } = await withInstallation((installation) =>
         runRestore(installation, file),
       );
-      const fields = { Apps: grouped(apps), Events: grouped(events), Seconds: seconds.toFixed(1) };
-      const answer = options.json === true ? JSON.stringify({ apps, events, seconds }) : formatFields(fields);
+      const fields = {
+        Apps: grouped(apps),
+        Events: grouped(events),
+        Seconds: seconds.toFixed(1),
+        Secret: SECRETS[secret],
+      };
+      const answer =
+        options.json === true ? JSON.stringify({ apps, events, seconds, secret }) : formatFields(fields);
       process.stdout.write(`${answer}\n`);
     });
 }
 
-async function runRestore({ address, storage, sql }: Installation, file: string): Promise<RestoreResult> {
+async function runRestore(
+  { config, address, storage, sql }: Installation,
+  file: string,
+): Promise<RestoreResult> {
   const startedAt = performance.now();
   const size = file === '-' ? null : await sizeOf(file);
   const input = file === '-' ? process.stdin : createReadStream(file, { highWaterMark: CHUNK_BYTES });
@@ -67,7 +86,8 @@ async function runRestore({ address, storage, sql }: Installation, file: string)
     });
     progress.update(() => ({ fraction: 1, text: 'bringing the counts up to date' }));
     await storage.settleCounts(sql, Date.now());
-    return { ...counts, seconds: Math.round(performance.now() - startedAt) / 1_000 };
+    const secret = await compareSecret(sql, { configured: config.SECRET, dataDir: config.DATA_DIR });
+    return { ...counts, seconds: Math.round(performance.now() - startedAt) / 1_000, secret };
   } finally {
     progress.end();
     // What is not committed by now is rolled back.

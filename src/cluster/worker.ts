@@ -5,7 +5,8 @@ import type { Config } from '../config.ts';
 import { describeFailure } from '../failure.ts';
 import { createLog } from '../log.ts';
 import { type Service, startService } from '../service.ts';
-import { connect, type DatabaseAddress, surviveLostConnections } from '../storage/connect.ts';
+import { StopRequest } from '../stop-request.ts';
+import { connect, type DatabaseAddress } from '../storage/connect.ts';
 import { openStorage } from '../storage/storage.ts';
 
 /** The variable in which a worker finds its task. */
@@ -39,10 +40,11 @@ export async function serveAsWorker(config: Config): Promise<void> {
   // It comes from the primary of this same release.
   const task = JSON.parse(process.env[TASK_VARIABLE] ?? '') as WorkerTask;
   const log = createLog(config.LOG_LEVEL, { worker: task.worker });
-  surviveLostConnections(log);
+  const stopRequest = new StopRequest();
+  stopRequest.onFault(log);
   // Otherwise a worker ends, in the middle of whatever it does, the moment that the primary is gone.
   if (cluster.worker !== undefined) cluster.worker.exitedAfterDisconnect = true;
-  const stopRequested = untilToldToStop();
+  onOrder((reason) => stopRequest.request(reason));
   let service: Service;
   try {
     service = await start(config, task, log);
@@ -54,7 +56,7 @@ export async function serveAsWorker(config: Config): Promise<void> {
   await report({ listening: { transport: service.transport, setupPath: service.setupPath } });
   log.info({ pid: process.pid }, 'Serving');
 
-  const reason = await stopRequested;
+  const reason = await stopRequest.reason;
   log.info({ reason }, 'Stopping');
   setTimeout(() => {
     log.fatal('The stop did not finish in time; what was not answered was not promised');
@@ -62,7 +64,7 @@ export async function serveAsWorker(config: Config): Promise<void> {
   }, config.SHUTDOWN_TIMEOUT_SECONDS * 1_000);
   await service.stop();
   log.info('Stopped');
-  process.exit(0);
+  process.exit(process.exitCode ?? 0);
 }
 
 async function start(config: Config, task: WorkerTask, log: ReturnType<typeof createLog>): Promise<Service> {
@@ -94,13 +96,11 @@ function report(report: WorkerReport): Promise<void> {
   });
 }
 
-/** Resolves with the first of: the primary's word, its end, a signal. Ctrl-C reaches primary and workers alike. */
-function untilToldToStop(): Promise<string> {
-  return new Promise((resolve) => {
-    process.on('message', (message) => {
-      if (message === STOP) resolve('told to');
-    });
-    process.once('disconnect', () => resolve('the primary process is gone'));
-    for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => resolve(signal));
+/** Calls back for the primary's word, its end, and a signal. Ctrl-C reaches primary and workers alike. */
+function onOrder(stop: (reason: string) => void): void {
+  process.on('message', (message) => {
+    if (message === STOP) stop('told to');
   });
+  process.once('disconnect', () => stop('the primary process is gone'));
+  for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => stop(signal));
 }

@@ -28,6 +28,8 @@ const STEADY_MS = 30_000;
 interface Place {
   readonly number: number;
   worker: Worker | null;
+  /** Whether it has said that it serves. Before that it may not even listen to us. */
+  serves: boolean;
   backOffMs: number;
   timer: NodeJS.Timeout | null;
 }
@@ -55,7 +57,7 @@ export class Workers implements Pick<Service, 'port' | 'transport' | 'setupPath'
    */
   static async start(options: WorkersOptions): Promise<Workers> {
     const { config } = options;
-    cluster.setupPrimary({ exec: fileURLToPath(new URL('main.js', import.meta.url)), args: ['serve'] });
+    cluster.setupPrimary({ exec: fileURLToPath(new URL('../main.js', import.meta.url)), args: ['serve'] });
     const workers = new Workers(options, await freePort(config.HOST, config.PORT));
     try {
       await workers.#startAll(config.WORKERS);
@@ -81,12 +83,13 @@ export class Workers implements Pick<Service, 'port' | 'transport' | 'setupPath'
   async stop(): Promise<void> {
     this.#isStopping = true;
     await Promise.all(
-      this.#places.map(async ({ worker, timer }) => {
+      this.#places.map(async ({ worker, timer, serves }) => {
         if (timer !== null) clearTimeout(timer);
         if (worker === null) return;
         // Not events.once, which rejects where its channel breaks: its end is what counts.
         const ended = new Promise((resolve) => worker.once('exit', resolve));
-        if (worker.isConnected()) worker.send(STOP);
+        if (!serves) worker.process.kill('SIGTERM');
+        else if (worker.isConnected()) worker.send(STOP);
         await ended;
       }),
     );
@@ -101,11 +104,18 @@ export class Workers implements Pick<Service, 'port' | 'transport' | 'setupPath'
   async #startAll(count: number): Promise<void> {
     await Promise.all(
       Array.from({ length: count }, async (_, index) => {
-        const place: Place = { number: index + 1, worker: null, backOffMs: BACK_OFF_MS.first, timer: null };
+        const place: Place = {
+          number: index + 1,
+          worker: null,
+          serves: false,
+          backOffMs: BACK_OFF_MS.first,
+          timer: null,
+        };
         this.#places.push(place);
         const worker = this.#fork(place, index === 0);
         const outcome = await firstReport(worker);
-        if ('failed' in outcome) throw new OperatorError(outcome.failed);
+        // The primary has checked settings and database: what keeps a worker from starting may pass.
+        if ('failed' in outcome) throw new OperatorError(outcome.failed, { isPassing: true });
         this.#transport = outcome.listening.transport;
         this.#setupPath ??= outcome.listening.setupPath;
       }),
@@ -119,14 +129,18 @@ export class Workers implements Pick<Service, 'port' | 'transport' | 'setupPath'
     const worker = cluster.fork({ [TASK_VARIABLE]: JSON.stringify(task) });
     const startedAt = performance.now();
     place.worker = worker;
+    place.serves = false;
     // Its channel may break while it is being told to stop; its end is what counts.
     worker.on('error', (error) =>
       log.debug({ err: error, worker: place.number }, 'A worker can not be told'),
     );
-    worker.on('message', (message: object) => this.#stats.take(worker, message));
+    worker.on('message', (message: object) => {
+      if ('listening' in message) place.serves = true;
+      this.#stats.take(worker, message);
+    });
     worker.on('exit', (code: number | null, signal: string | null) => {
       place.worker = null;
-      if (this.#isStopping) this.#drained &&= code === 0;
+      if (this.#isStopping) this.#drained &&= code === 0 || !place.serves;
       else if (this.#isStarted) this.#replace(place, { code, signal, ranMs: performance.now() - startedAt });
     });
     return worker;
@@ -170,6 +184,8 @@ function firstReport(worker: Worker): Promise<WorkerReport> {
  */
 async function freePort(host: string, port: number): Promise<number> {
   const probe = createServer();
+  // Told to whoever waits for it below.
+  probe.on('error', () => undefined);
   probe.listen({ host, port, exclusive: true });
   try {
     await once(probe, 'listening');

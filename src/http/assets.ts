@@ -1,13 +1,11 @@
-/** The built dashboard: read, compressed and hashed once at the start, then served from memory. */
+/** The built dashboard: read and hashed once at the start, then served from memory. The build compresses it. */
 import { createHash } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { extname, join } from 'node:path';
-import { promisify } from 'node:util';
-import { brotliCompress, constants, gzip } from 'node:zlib';
 import { Rejection } from '../errors.ts';
 import { errorCode } from '../storage/connect.ts';
 import type { Exchange, Outcome } from './exchange.ts';
-import type { Route } from './route.ts';
+import type { Parameter, Route } from './route.ts';
 
 /** The paths that people open: all of them are the one page, which finds its way by itself. */
 const PAGES = [
@@ -63,13 +61,15 @@ const PAGE_HEADERS = {
 } as const;
 
 /** A file whose name holds its content's hash never changes: the build puts those below assets/. */
-const HASHED = /^assets\/.*[-.][A-Za-z0-9_-]{8,}\.[a-z0-9]+$/;
+const HASHED = /^assets\/.*[-.][A-Za-z0-9_-]{8}\.[a-z0-9]+$/;
 const FOR_EVER = 'public, max-age=31536000, immutable';
 const ASK_AGAIN = 'no-cache';
 
-/** Smaller ones gain nothing from compression. */
-const WORTH_COMPRESSING = 512;
-const COMPRESSIBLE = /^(?:text\/|application\/(?:json|manifest)|image\/svg)/;
+/** What the build adds to the name of a compressed copy, and the encoding that it has. */
+const COPIES = [
+  ['.br', 'br'],
+  ['.gz', 'gzip'],
+] as const;
 
 interface Variant {
   /** Content-Encoding; empty for the file as it is. */
@@ -86,12 +86,13 @@ interface Asset {
   readonly variants: readonly Variant[];
 }
 
-const NOT_BUILT = `<!doctype html>
+const NOT_BUILT_PAGE = `<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Tidemark</title></head>
 <body><h1>The dashboard is not built</h1>
 <p>The service runs, and events can be written and read. Build the dashboard with <code>npm run build</code> and start again.</p>
 </body></html>
 `;
+const NOT_BUILT: ReadonlyMap<string, Buffer> = new Map([['index.html', Buffer.from(NOT_BUILT_PAGE)]]);
 
 /**
  * The routes of the dashboard's pages and files.
@@ -100,19 +101,23 @@ const NOT_BUILT = `<!doctype html>
 export async function assetRoutes(folder: string): Promise<readonly Route[]> {
   const files = await readFiles(folder);
   const assets = new Map<string, Asset>();
-  for (const [path, bytes] of files)
-    if (path !== 'index.html') assets.set(`/${path}`, await prepare(path, bytes));
-  const page = await prepare('index.html', files.get('index.html') ?? Buffer.from(NOT_BUILT));
+  for (const path of files.keys())
+    if (path !== 'index.html' && !isCopy(path, files)) assets.set(`/${path}`, prepare(path, files));
+  const page = prepare('index.html', files.has('index.html') ? files : NOT_BUILT);
   return [
     ...PAGES.map((path) => route(path, page)),
     ...[...assets].map(([path, asset]) => route(path, asset)),
   ];
 }
 
+/** The page itself reads its path, and says what it finds there. */
+const ANY: Parameter = { form: /^/, refusal: new Rejection('notFound', 'There is nothing at this path.') };
+
 function route(path: string, asset: Asset): Route {
   return {
     method: 'GET',
     path,
+    parameters: { appId: ANY, token: ANY },
     headers: ['accept-encoding', 'if-none-match'],
     handle: async (exchange) => answer(exchange, asset),
   };
@@ -124,50 +129,49 @@ function answer(exchange: Exchange, asset: Asset): Outcome {
   const variant = asset.variants.find(({ encoding }) => encoding === '' || accepted.has(encoding));
   if (variant === undefined) return new Rejection('notFound', 'There is nothing at this path.');
   const headers: Record<string, string> = { ...asset.headers, ETag: variant.etag, Vary: 'Accept-Encoding' };
-  if (matches(exchange.header('if-none-match'), variant.etag))
+  if (matchesTag(exchange.header('if-none-match'), variant.etag))
     return { status: 304, body: '', contentType, cacheControl, headers };
   if (variant.encoding !== '') headers['Content-Encoding'] = variant.encoding;
   return { status: 200, body: variant.body, contentType, cacheControl, headers };
 }
 
-/** The encodings that a client takes: those that it names, without a quality of zero. */
-function acceptedEncodings(header: string): ReadonlySet<string> {
-  const named = header.split(',').map((part) =>
-    part
-      .trim()
-      .toLowerCase()
-      .split(/\s*;\s*/),
-  );
-  return new Set(
-    named.filter(([, quality]) => !/^q=0(?:\.0*)?$/.test(quality ?? '')).map(([name = '']) => name),
-  );
+/**
+ * The encodings that a client takes: those that it names, without a quality of zero (RFC 9110, 12.5.3). Takes time in
+ * proportion to the header's length, whatever the header is.
+ */
+export function acceptedEncodings(header: string): ReadonlySet<string> {
+  const accepted = new Set<string>();
+  for (const item of header.split(',')) {
+    const [name = '', weight = ''] = item.split(';', 2);
+    if (!ZERO_WEIGHT.test(weight.trim())) accepted.add(name.trim().toLowerCase());
+  }
+  return accepted;
 }
 
-function matches(header: string, etag: string): boolean {
+const ZERO_WEIGHT = /^q=0(?:\.0*)?$/i;
+
+/** Whether If-None-Match names the tag, by weak comparison (RFC 9110, 13.1.2). */
+export function matchesTag(header: string, etag: string): boolean {
   return header === '*' || header.split(',').some((one) => one.trim().replace(/^W\//, '') === etag);
 }
 
-async function prepare(path: string, bytes: Buffer): Promise<Asset> {
+function isCopy(path: string, files: ReadonlyMap<string, Buffer>): boolean {
+  return COPIES.some(([suffix]) => path.endsWith(suffix) && files.has(path.slice(0, -suffix.length)));
+}
+
+/** A file with its compressed copies. */
+function prepare(path: string, files: ReadonlyMap<string, Buffer>): Asset {
   const extension = extname(path);
-  const contentType = TYPES[extension] ?? 'application/octet-stream';
+  const bytes = files.get(path) ?? Buffer.of();
   const hash = createHash('sha256').update(bytes).digest('base64url').slice(0, 22);
   const variants: Variant[] = [{ encoding: '', body: bytes, etag: `"${hash}"` }];
-  if (bytes.length >= WORTH_COMPRESSING && COMPRESSIBLE.test(contentType)) {
-    const quality = { params: { [constants.BROTLI_PARAM_QUALITY]: constants.BROTLI_MAX_QUALITY } };
-    variants.push({
-      encoding: 'gzip',
-      body: await promisify(gzip)(bytes, { level: 9 }),
-      etag: `"${hash}-gz"`,
-    });
-    variants.push({
-      encoding: 'br',
-      body: await promisify(brotliCompress)(bytes, quality),
-      etag: `"${hash}-br"`,
-    });
+  for (const [suffix, encoding] of COPIES) {
+    const body = files.get(path + suffix);
+    if (body !== undefined) variants.push({ encoding, body, etag: `"${hash}-${encoding}"` });
   }
   variants.sort((a, b) => a.body.length - b.body.length);
   return {
-    contentType,
+    contentType: TYPES[extension] ?? 'application/octet-stream',
     cacheControl: HASHED.test(path) ? FOR_EVER : ASK_AGAIN,
     headers: extension === '.html' ? PAGE_HEADERS : {},
     variants,

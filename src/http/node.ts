@@ -39,8 +39,18 @@ class NodeWire implements Wire {
   }
 
   readBody(onChunk: (chunk: Buffer, last: boolean) => void): void {
-    this.#req.on('data', (chunk: Buffer) => onChunk(chunk, false));
-    this.#req.on('end', () => onChunk(EMPTY, true));
+    const req = this.#req;
+    // With an announced length the last chunk is known as such, and most bodies are one chunk.
+    let missing = Number(req.headers['content-length']);
+    let hasEnded = false;
+    req.on('data', (chunk: Buffer) => {
+      missing -= chunk.length;
+      hasEnded = missing === 0;
+      onChunk(chunk, hasEnded);
+    });
+    req.on('end', () => {
+      if (!hasEnded) onChunk(EMPTY, true);
+    });
   }
 
   respond(status: number, headers: string, body: string | Buffer, bytes: number, close: boolean): void {
@@ -191,7 +201,15 @@ class NodeTransport implements Transport {
       requestTimeout: 0,
       requireHostHeader: false,
     });
+    this.#server.on('error', (error) => {
+      // Before it listens the failure is that of `listen`.
+      if (this.#server.listening) options.onAcceptError(error);
+    });
     const accept = (req: IncomingMessage, res: ServerResponse): void => {
+      // `close` follows, and tells what there is to know.
+      for (const emitter of [req, res]) emitter.on('error', () => undefined);
+      // Behind a request whose end is not known nothing is a request. Its answer ends the connection.
+      if (this.#newest.get(req.socket)?.exchange?.isFramed === false) return;
       const wire = new NodeWire(req, res, options);
       this.#newest.set(req.socket, wire);
       res.once('close', () => {

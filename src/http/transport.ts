@@ -12,10 +12,14 @@ export interface TransportOptions {
    * @param match the route where the transport itself has found it, null where the router must
    */
   readonly accept: (wire: Wire, match: Match | null) => Exchange;
+  /** Called where a connection could not be accepted, as without a free handle of a file. */
+  readonly onAcceptError: (error: Error) => void;
   /** Called with the change in bytes of answers that wait for a slow reader. */
   readonly onUnsentBytes: (change: number) => void;
   /** Who is waited for now; the server ends those whose time is over. */
   readonly slowPeers: SlowPeers;
+  /** Whether X-Forwarded-For says where requests come from. */
+  readonly trustsProxies: boolean;
 }
 
 export interface Transport {
@@ -37,6 +41,7 @@ export function listenError(host: string, port: number, code: string): OperatorE
   if (code === 'EADDRINUSE') {
     return new OperatorError(
       `Port ${port} on ${host} is in use: stop what listens there, or set PORT to another port.`,
+      { isPassing: true },
     );
   }
   if (code === 'EACCES') {

@@ -17,8 +17,13 @@ export function loadUws(): Promise<Uws> {
   return import('uWebSockets.js');
 }
 
-/** Headers of every request that are worth a call into the native side. Routes add their own. */
-const BODY_HEADERS = ['content-encoding', 'content-length', 'transfer-encoding'] as const;
+/** Headers that are worth a call into the native side for every request, and for those with a body. Routes add their own. */
+const FRAMING_HEADERS = ['transfer-encoding'] as const;
+const BODY_HEADERS = ['content-encoding', 'content-length', ...FRAMING_HEADERS] as const;
+
+const FORWARDED = 'x-forwarded-for';
+/** Bodies that announce more than this, or nothing, have X-Forwarded-For kept. */
+const FORWARDED_FROM_BYTES = 16_384;
 
 /**
  * One in so many answers without a body ends its connection. The native side keeps heads for who does not read them, and
@@ -34,13 +39,16 @@ class UwsWire implements Wire {
   readonly method: string;
   readonly path: string;
   readonly query: string;
-  readonly remoteAddress: string;
   exchange: Exchange | null = null;
   readonly #res: HttpResponse;
+  /** Undefined until it is asked for, unless the route asks for it. */
+  #remoteAddress: string | undefined;
   /** The names of the headers that are kept, and their values in the same order. */
   readonly #headerNames: readonly string[];
   readonly #headerValues: string[] = [];
   readonly #options: TransportOptions;
+  #forwarded = '';
+  #isAborted = false;
   #unsent = 0;
   #stream: UwsStream | null = null;
   #slowReader: SlowPeer | null = null;
@@ -56,11 +64,30 @@ class UwsWire implements Wire {
     const route = 'route' in found ? found.route : null;
     this.#headerNames = headersOf(route, this.method);
     for (const name of this.#headerNames) this.#headerValues.push(readHeader(req, name));
-    this.remoteAddress = route?.remoteAddress === true ? latin1(res.getRemoteAddressAsText()) : '';
+    if (route?.remoteAddress === true) this.#remoteAddress = latin1(res.getRemoteAddressAsText());
+    if (options.trustsProxies) this.#keepForwarded(req);
+  }
+
+  /**
+   * Whom a body is from counts where it comes in pieces or is large. What is announced as small nearly always comes in
+   * one piece, and must not pay for the look at all headers that this one takes.
+   */
+  #keepForwarded(req: HttpRequest): void {
+    const announced = Number(this.header('content-length'));
+    if (this.#headerNames.includes(FORWARDED) || (announced > 0 && announced <= FORWARDED_FROM_BYTES)) return;
+    this.#forwarded = readHeader(req, FORWARDED);
+  }
+
+  /** The address at the other end of the connection; empty once that is gone, unless it was asked for before. */
+  get remoteAddress(): string {
+    if (this.#remoteAddress === undefined && !this.#isAborted)
+      this.#remoteAddress = latin1(this.#res.getRemoteAddressAsText());
+    return this.#remoteAddress ?? '';
   }
 
   header(name: string): string {
-    return this.#headerValues[this.#headerNames.indexOf(name)] ?? '';
+    const value = this.#headerValues[this.#headerNames.indexOf(name)];
+    return value ?? (name === FORWARDED ? this.#forwarded : '');
   }
 
   readBody(onChunk: (chunk: Buffer, last: boolean) => void): void {
@@ -137,6 +164,7 @@ class UwsWire implements Wire {
   }
 
   aborted(): void {
+    this.#isAborted = true;
     this.#sent();
     this.exchange?.abort();
     this.#stream?.aborted();
@@ -228,22 +256,23 @@ const HEADERS_BY_ROUTE = new WeakMap<Route, readonly string[]>();
 
 /** The headers of a request that may be asked for later. */
 function headersOf(route: Route | null, method: string): readonly string[] {
-  if (route === null) return method === 'GET' ? [] : BODY_HEADERS;
+  if (route === null) return method === 'GET' ? FRAMING_HEADERS : BODY_HEADERS;
   let names = HEADERS_BY_ROUTE.get(route);
   if (names === undefined) {
-    names = route.method === 'GET' ? route.headers : [...BODY_HEADERS, ...route.headers];
+    names = [...(route.method === 'GET' ? FRAMING_HEADERS : BODY_HEADERS), ...route.headers];
     HEADERS_BY_ROUTE.set(route, names);
   }
   return names;
 }
 
 /**
- * getHeader takes the first of several. Proxies add themselves to X-Forwarded-For, some in a header of their own; and of
- * two idempotency keys neither may pass for the one.
+ * getHeader takes the first of several. Proxies add themselves to X-Forwarded-For, some in a header of their own; of two
+ * idempotency keys neither may pass for the one; and a second transfer coding must not hide behind the first.
  */
 function readHeader(req: HttpRequest, name: string): string {
   const first = req.getHeader(name);
-  const mayBeSeveral = name === 'x-forwarded-for' || (name === 'idempotency-key' && first !== '');
+  const mayBeSeveral =
+    name === FORWARDED || (first !== '' && (name === 'idempotency-key' || name === 'transfer-encoding'));
   if (!mayBeSeveral) return first;
   const values: string[] = [];
   req.forEach((key, value) => {
@@ -313,7 +342,7 @@ class UwsTransport implements Transport {
 async function whyNot(host: string, port: number): Promise<OperatorError> {
   const reason = await new Promise<string>((resolve) => {
     const probe = createServer();
-    probe.once('error', (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message));
+    probe.on('error', (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message));
     probe.listen(port, host, () => probe.close(() => resolve('EADDRINUSE')));
   });
   return listenError(host, port, reason);

@@ -181,6 +181,8 @@ async function explained(error: unknown, sql: Sql): Promise<unknown> {
   if (code === '25006') {
     return new OperatorError('the database is read-only: point DATABASE_URL to the primary server', {
       cause: error,
+      // A standby may be on its way to become the primary.
+      isPassing: true,
     });
   }
   if (!RIGHTS.has(code)) return error;

@@ -1,5 +1,6 @@
 /** The database of this installation: the server that DATABASE_URL names, or the embedded PostgreSQL of DATA_DIR. */
 import type { Config } from '../config.ts';
+import { isContainerImage } from '../container.ts';
 import { OperatorError } from '../errors.ts';
 import { connect, type DatabaseAddress, errorCode } from './connect.ts';
 import { isRefusedByPooler, POOLER_ADVICE, sharesSessions } from './pooler.ts';
@@ -13,16 +14,22 @@ export interface OpenDatabase {
 /**
  * Makes sure that the database is there and lets us in.
  * @param options.supervise start the embedded PostgreSQL again whenever it dies
+ * @param options.inImage    whether this is the container image, for tests
  * @throws OperatorError, without the password of the URL, where it is not or does not
  */
 export async function openDatabase(
   config: Pick<Config, 'DATABASE_URL' | 'DATA_DIR'>,
   log: { info(message: string): void; warn(message: string): void },
-  options: { supervise: boolean },
+  options: { supervise: boolean; inImage?: boolean },
 ): Promise<OpenDatabase> {
   if (config.DATABASE_URL !== '') {
     await checkServer(config.DATABASE_URL);
     return { address: { url: config.DATABASE_URL }, close: async () => undefined };
+  }
+  if (options.inImage ?? isContainerImage()) {
+    throw new OperatorError(
+      'DATABASE_URL is not set: set it to a PostgreSQL server; this image has no embedded PostgreSQL',
+    );
   }
   // Who uses a server need not load what runs one.
   const { openEmbedded } = await import('./embedded/embedded.ts');
@@ -38,6 +45,7 @@ async function checkServer(url: string): Promise<void> {
   } catch (error) {
     throw new OperatorError(`the database ${location.text} of DATABASE_URL ${whatToDo(error, location)}`, {
       cause: error,
+      isPassing: !isRefused(errorCode(error)),
     });
   } finally {
     await sql.end({ timeout: 0 });
@@ -67,6 +75,11 @@ function parseLocation(url: string): Location {
         'in the password percent-encoded',
     );
   }
+}
+
+/** True where the server answered and does not let us in: a wrong password, or a database that does not exist. */
+function isRefused(code: string): boolean {
+  return code === '3D000' || code.startsWith('28');
 }
 
 /** The rest of a sentence that begins with the database. */

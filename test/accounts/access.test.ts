@@ -222,7 +222,7 @@ describe.each(['uws', 'node'] as const)('on %s', (transport) => {
     expect(await person.patch(app.path, { name: 'Mine' })).toMatchObject(denied);
     expect(await person.delete(app.path, { confirm: 'Shop' })).toMatchObject(denied);
     expect(await person.post(`${app.path}/members`, { email: anEmail() })).toMatchObject(denied);
-    expect(await person.delete(`${app.path}/invitations/inv_x`)).toMatchObject(denied);
+    expect(await person.delete(`${app.path}/invitations/inv_00000000000000000000`)).toMatchObject(denied);
     const { members } = (await person.get(`${app.path}/members`)).data as {
       members: { userId: string; role: string }[];
     };
@@ -247,7 +247,7 @@ describe.each(['uws', 'node'] as const)('on %s', (transport) => {
       '/audit',
       '/series',
       '/events',
-      '/events/x',
+      '/events/00000000-0000-7000-8000-000000000000',
     ]) {
       const reply = await stranger.get(app.path + path);
       const missing = await stranger.get(`/api/apps/app_00000000000000000000${path}`);

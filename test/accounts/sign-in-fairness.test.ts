@@ -7,6 +7,9 @@ import { newPerson, PASSWORD, Person, type Reply } from '../support/person.ts';
 import { startTestService, TestClock, type TestService, until } from '../support/service.ts';
 
 vi.mock('@node-rs/argon2', async (original) => gatedArgon2(await original()));
+// With many cores two hashes are computed at once, with few one.
+vi.mock('node:os', async (original) => ({ ...(await original<object>()), availableParallelism: () => 4 }));
+const HASHES_AT_ONCE = 2;
 
 const MINUTE_MS = 60_000;
 
@@ -79,7 +82,7 @@ describe('security 6: with 240 attempts in flight from 12 addresses', () => {
     );
     expect(reply).toBeNull();
     expect(await metric('tidemark_password_hashes_waiting')).toBe(waiting);
-    expect(await turnsUntilOwner()).toBeLessThanOrEqual(12 + 2);
+    expect(await turnsUntilOwner()).toBeLessThanOrEqual(12 + HASHES_AT_ONCE);
     gate.open();
     expect((await owner).status).toBe(200);
     const statuses = (await Promise.all(replies)).map(({ status }) => status);
@@ -211,7 +214,9 @@ describe('security 6: an account at which 30 addresses guess without a pause', (
 test('a client that has left before its turn costs no hash', async () => {
   gate.holds = () => true;
   gate.isCheap = () => true;
-  const held = await inFlight(2, (i) => attempt(anEmail(), 'a wrong password', `198.51.100.${i}`));
+  const held = await inFlight(HASHES_AT_ONCE, (i) =>
+    attempt(anEmail(), 'a wrong password', `198.51.100.${i}`),
+  );
   const before = gate.checked.length;
   const connections = await Promise.all(
     Array.from({ length: 5 }, async (_, i) => {
@@ -241,9 +246,11 @@ test('a client that has left before its turn costs no hash', async () => {
 test('who waits for a turn for more than ten seconds is told to come again', async () => {
   gate.holds = () => true;
   gate.isCheap = () => true;
-  const held = await inFlight(3, (i) => attempt(anEmail(), 'a wrong password', `198.51.102.${i}`));
+  const held = await inFlight(HASHES_AT_ONCE + 1, (i) =>
+    attempt(anEmail(), 'a wrong password', `198.51.102.${i}`),
+  );
   clock.advance(10_001);
   gate.open();
   const statuses = (await Promise.all(held)).map(({ status }) => status);
-  expect(statuses.sort()).toEqual([401, 401, 503]);
+  expect(statuses.sort()).toEqual([...Array(HASHES_AT_ONCE).fill(401), 503]);
 });

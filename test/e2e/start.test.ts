@@ -1,13 +1,14 @@
 /** How the real process starts, refuses to start, and stops. */
+import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { chmod, mkdir, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
-import { type Outcome, tidemark } from '../support/command-line.ts';
+import { LAUNCHER, type Outcome, tidemark } from '../support/command-line.ts';
 import { type TestDatabase, testDatabase } from '../support/database.ts';
 import { request } from '../support/http-client.ts';
-import { CREATE_EVENT } from '../support/service.ts';
+import { CREATE_EVENT, until } from '../support/service.ts';
 import { Installation, ServerProcess } from './server-process.ts';
 
 vi.setConfig({ testTimeout: 60_000, hookTimeout: 60_000 });
@@ -27,12 +28,16 @@ afterAll(async () => {
   await database.drop();
 });
 
+/** Exit codes of a start that was refused: it may pass, or somebody must change something first. */
+const MAY_PASS = 1;
+const NEEDS_A_CHANGE = 78;
+
 /** The one line for people; log lines are JSON, and the launcher says when it builds. */
-function oneLine({ code, stdout, stderr }: Outcome): string {
+function oneLine({ code, stdout, stderr }: Outcome, expected = NEEDS_A_CHANGE): string {
   const isForPeople = (line: string): boolean =>
     line !== '' && !line.startsWith('{') && line !== 'tidemark: building';
   const lines = stderr.split('\n').filter(isForPeople);
-  expect({ code, stdout, lines: lines.length }).toEqual({ code: 1, stdout: '', lines: 1 });
+  expect({ code, stdout, lines: lines.length }).toEqual({ code: expected, stdout: '', lines: 1 });
   expect(stderr).not.toMatch(/^\s+at /m);
   expect(lines[0]).toMatch(/^tidemark: ./);
   return lines[0] ?? '';
@@ -41,14 +46,14 @@ function oneLine({ code, stdout, stderr }: Outcome): string {
 const serve = (settings: Record<string, string>): Promise<Outcome> =>
   tidemark(['serve'], { PORT: '0', DATA_DIR: join(installation.folder, 'unused'), SECRET, ...settings });
 
-describe('a start that can not be is one clear line and exit code 1:', () => {
+describe('a start that cannot be is one clear line, and an exit code that says whether it may pass:', () => {
   test('the port is in use', async () => {
     const other = createServer().listen(0, '127.0.0.1');
     await once(other, 'listening');
     const address = other.address();
     const port = String(typeof address === 'object' ? address?.port : 0);
     try {
-      expect(oneLine(await serve({ DATABASE_URL: database.url, PORT: port }))).toMatch(
+      expect(oneLine(await serve({ DATABASE_URL: database.url, PORT: port }), MAY_PASS)).toMatch(
         new RegExp(`${port}.*in use.*PORT`),
       );
     } finally {
@@ -60,7 +65,7 @@ describe('a start that can not be is one clear line and exit code 1:', () => {
     const server = await ServerProcess.start({ DATABASE_URL: database.url, SECRET, LOG_LEVEL: 'fatal' });
     try {
       const outcome = await serve({ DATABASE_URL: database.url, PORT: String(server.port) });
-      expect(oneLine(outcome)).toMatch('in use');
+      expect(oneLine(outcome, MAY_PASS)).toMatch('in use');
     } finally {
       await server.end('SIGTERM');
     }
@@ -72,7 +77,7 @@ describe('a start that can not be is one clear line and exit code 1:', () => {
 
   test('DATABASE_URL leads nowhere, and its password is not shown', async () => {
     const outcome = await serve({ DATABASE_URL: 'postgres://u:hidden-password@127.0.0.1:1/x' });
-    expect(oneLine(outcome)).toMatch(/127\.0\.0\.1:1.*DATABASE_URL/);
+    expect(oneLine(outcome, MAY_PASS)).toMatch(/127\.0\.0\.1:1.*DATABASE_URL/);
     expect(outcome.stderr).not.toContain('hidden-password');
   });
 
@@ -107,8 +112,25 @@ describe('a start that can not be is one clear line and exit code 1:', () => {
     'DATA_DIR is a folder where nobody may write [needs /proc]',
     async () => {
       expect(oneLine(await serve({ DATA_DIR: '/proc/tidemark' }))).toContain('/proc/tidemark');
+      expect(oneLine(await serve({ DATA_DIR: '/proc/tidemark/data' }))).toContain('/proc/tidemark/data');
     },
   );
+
+  test.skipIf(process.platform !== 'linux')('JOURNAL_DIR can not be made [needs /proc]', async () => {
+    for (const folder of ['/proc/tidemark', '/proc/tidemark/journal'])
+      expect(oneLine(await serve({ DATABASE_URL: database.url, JOURNAL_DIR: folder }))).toContain(
+        `JOURNAL_DIR: the folder ${folder}/writer-1 can not be made (ENOENT)`,
+      );
+  });
+
+  test('JOURNAL_DIR is a file, or below one', async () => {
+    const path = join(installation.folder, 'no-journal');
+    await writeFile(path, '');
+    for (const folder of [path, join(path, 'journal')])
+      expect(oneLine(await serve({ DATABASE_URL: database.url, JOURNAL_DIR: folder }))).toContain(
+        `JOURNAL_DIR: the folder ${folder}/writer-1 can not be made`,
+      );
+  });
 
   test.skipIf(process.getuid?.() === 0)('DATA_DIR is a folder without rights [not as root]', async () => {
     const path = join(installation.folder, 'closed');
@@ -127,7 +149,126 @@ describe('a start that can not be is one clear line and exit code 1:', () => {
   ])('%s is %s', async (name, value) => {
     expect(oneLine(await serve({ [name]: value }))).toContain(`${name}:`);
   });
+
+  test('PGPASSWORD_FILE cannot be read, or is empty', async () => {
+    const url = new URL(database.url);
+    url.password = '';
+    const missing = join(installation.folder, 'no-password');
+    const settings = { DATABASE_URL: url.href, PGPASSWORD_FILE: missing };
+    expect(oneLine(await serve(settings))).toMatch(
+      /PGPASSWORD_FILE: .*no-password cannot be read \(ENOENT\)/,
+    );
+    await writeFile(missing, '\n');
+    expect(oneLine(await serve(settings))).toMatch(/PGPASSWORD_FILE: .* is empty/);
+  });
+
+  test('with --hold one that a restart cannot cure waits for SIGTERM, and one that may pass ends', async () => {
+    const start = (settings: Record<string, string>): ChildProcess => {
+      const env = {
+        PATH: process.env.PATH ?? '',
+        DATA_DIR: join(installation.folder, 'unused'),
+        ...settings,
+      };
+      return spawn(process.execPath, [LAUNCHER, 'serve', '--hold'], {
+        env,
+        stdio: ['ignore', 'ignore', 'pipe'],
+      });
+    };
+    const refused = start({ DATABASE_URL: database.url, PORT: 'http' });
+    let stderr = '';
+    refused.stderr?.on('data', (text: Buffer) => {
+      stderr += text;
+    });
+    await until(() => stderr.includes('waiting for SIGTERM'), 'it says that it waits');
+    expect(stderr).toContain('tidemark: PORT:');
+    expect(refused.exitCode).toBeNull();
+    refused.kill('SIGTERM');
+    expect(await once(refused, 'exit')).toEqual([NEEDS_A_CHANGE, null]);
+
+    const passing = start({ DATABASE_URL: 'postgres://u@127.0.0.1:1/x', PORT: '0' });
+    expect(await once(passing, 'exit')).toEqual([MAY_PASS, null]);
+  });
 });
+
+describe('a start that does not end', () => {
+  test('is ended by SIGTERM, within the time of a stop and with a line in the log', async () => {
+    const blocked = await testDatabase('postgres18', { empty: true });
+    const server = ServerProcess.begin({
+      DATABASE_URL: blocked.url,
+      SECRET,
+      DATA_DIR: join(installation.folder, 'unused'),
+      SHUTDOWN_TIMEOUT_SECONDS: '1',
+    });
+    try {
+      await blocked.sql.begin(async (tx) => {
+        // What its first migration waits for.
+        await tx`CREATE TABLE apps ()`;
+        await until(async () => {
+          const waiting =
+            await blocked.sql`SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()`;
+          return waiting.length > 0;
+        }, 'it waits');
+        const { code, stderr } = await server.end('SIGTERM');
+        expect(code).toBe(1);
+        expect(stderr).toMatch(/"reason":"SIGTERM","msg":"Stopping"/);
+        expect(stderr).toContain('The stop did not finish in time');
+      });
+    } finally {
+      await blocked.drop();
+    }
+  });
+});
+
+describe.skipIf(process.platform !== 'linux')(
+  'a service whose output can not be written [needs /dev/full]',
+  () => {
+    const settings = (): Record<string, string> => ({
+      DATABASE_URL: database.url,
+      SECRET,
+      LOG_LEVEL: 'trace',
+    });
+
+    test('serves without its log', async () => {
+      const server = await ServerProcess.start(settings(), ['sh', '-c', 'exec "$@" 2>/dev/full', 'sh']);
+      for (let round = 0; round < 3; round += 1)
+        expect((await request(server.port, { path: '/readyz' })).status).toBe(200);
+      expect((await request(server.port, { method: 'POST', path: CREATE_EVENT, body: '{' })).status).toBe(
+        400,
+      );
+      expect(await server.end('SIGTERM')).toMatchObject({ code: 0 });
+    });
+
+    test('serves without its announcement', async () => {
+      const free = createServer().listen(0, '127.0.0.1');
+      await once(free, 'listening');
+      const address = free.address();
+      const port = typeof address === 'object' ? (address?.port ?? 0) : 0;
+      free.close();
+      const server = ServerProcess.begin({ ...settings(), PORT: String(port) }, [
+        'sh',
+        '-c',
+        'exec "$@" >/dev/full',
+        'sh',
+      ]);
+      const isReady = async (): Promise<boolean> =>
+        (await request(port, { path: '/readyz' }).catch(() => null))?.status === 200;
+      await until(isReady, 'it serves', 30_000);
+      expect(await server.end('SIGTERM')).toMatchObject({ code: 0 });
+    });
+
+    test('is none where a command can not print its answer', async () => {
+      const { code } = await new Promise<{ code: number | null }>((resolve) => {
+        const command = 'exec "$0" "$1" app list >/dev/full';
+        const child = spawn('sh', ['-c', command, process.execPath, LAUNCHER], {
+          env: { PATH: process.env.PATH ?? '', ...settings() },
+          stdio: 'ignore',
+        });
+        child.on('exit', (ended) => resolve({ code: ended }));
+      });
+      expect(code).toBe(1);
+    });
+  },
+);
 
 describe('on an embedded PostgreSQL', () => {
   test('a second start on the same folder finds its data, whatever the transport', async () => {
@@ -152,7 +293,7 @@ describe('on an embedded PostgreSQL', () => {
     await once(other, 'listening');
     const address = other.address();
     const port = String(typeof address === 'object' ? address?.port : 0);
-    oneLine(await tidemark(['serve'], { ...installation.settings, PORT: port }));
+    oneLine(await tidemark(['serve'], { ...installation.settings, PORT: port }), MAY_PASS);
     other.close();
     expect(await installation.postmaster()).toBeUndefined();
   });

@@ -1,10 +1,10 @@
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { brotliDecompressSync, gunzipSync } from 'node:zlib';
+import { brotliCompressSync, brotliDecompressSync, gunzipSync, gzipSync } from 'node:zlib';
 import pino from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { assetRoutes } from '../../src/http/assets.ts';
+import { acceptedEncodings, assetRoutes } from '../../src/http/assets.ts';
 import { createServer, type HttpServer } from '../../src/http/server.ts';
 import { request } from '../support/http-client.ts';
 import { newOwnApp, newPerson, Person } from '../support/person.ts';
@@ -36,13 +36,17 @@ describe.each(['uws', 'node'] as const)('a built dashboard on %s', (transport) =
     await mkdir(join(folder, 'assets'));
     await writeFile(join(folder, 'index.html'), `<!doctype html><title>Tidemark</title>${' '.repeat(2_000)}`);
     await writeFile(join(folder, 'favicon.svg'), '<svg xmlns="http://www.w3.org/2000/svg"/>');
-    await writeFile(join(folder, 'assets', 'main-Ab3dE_6h.js'), SCRIPT);
+    const script = join(folder, 'assets', 'main-Ab3dE_6h.js');
+    await writeFile(script, SCRIPT);
+    await writeFile(`${script}.gz`, gzipSync(SCRIPT));
+    await writeFile(`${script}.br`, brotliCompressSync(SCRIPT));
     await writeFile(join(folder, 'assets', 'big-01234567.js'), `// ${'0123456789'.repeat(20_000)}`);
     server = await createServer({
       routes: await assetRoutes(folder),
       transport,
       maxBodyBytes: 1_024,
       maxBodiesBytes: 65_536,
+      trustedProxies: 0,
       requestTimeoutMs: 10_000,
       log: pino({ level: 'silent' }),
       now: () => performance.now(),
@@ -88,7 +92,7 @@ describe.each(['uws', 'node'] as const)('a built dashboard on %s', (transport) =
     },
   );
 
-  test('files come compressed as the client takes them, and are the same', async () => {
+  test('files are sent in the encoding that the client accepts, and are the same', async () => {
     const path = '/assets/main-Ab3dE_6h.js';
     const brotli = await fetchBytes(path, 'gzip, deflate, br');
     expect(brotli.encoding).toBe('br');
@@ -109,16 +113,18 @@ describe.each(['uws', 'node'] as const)('a built dashboard on %s', (transport) =
   });
 
   test('what a client has already is not sent again', async () => {
-    const { headers } = await get('/', { 'Accept-Encoding': 'gzip' });
+    const path = '/assets/main-Ab3dE_6h.js';
+    const { headers } = await get(path, { 'Accept-Encoding': 'gzip' });
     expect(headers.vary).toBe('Accept-Encoding');
-    const again = await get('/', { 'Accept-Encoding': 'gzip', 'If-None-Match': `W/${headers.etag}` });
+    const again = await get(path, { 'Accept-Encoding': 'gzip', 'If-None-Match': `W/${headers.etag}` });
     expect([again.status, again.body]).toEqual([304, '']);
-    expect((await get('/', { 'If-None-Match': `${headers.etag}` })).status).toBe(200);
+    expect((await get(path, { 'If-None-Match': `${headers.etag}` })).status).toBe(200);
   });
 
   test.each([
     '/index.html',
     '/assets/',
+    '/assets/main-Ab3dE_6h.js.gz',
     '/assets/../index.html',
     '/assets/%2e%2e/index.html',
     '/..%2f..%2fpackage.json',
@@ -186,4 +192,17 @@ describe('answers of the service', () => {
         },
       ),
   );
+});
+
+test.each([
+  ['', []],
+  ['gzip', ['gzip']],
+  ['GZIP, br', ['gzip', 'br']],
+  ['gzip;q=0, br;q=0.0, deflate;q=0.001', ['deflate']],
+  [' gzip \t ; \t Q=0 , br ; q=1', ['br']],
+  ['gzip;q=0;x=1', []],
+  ['gzip;q=00', ['gzip']],
+  [`gzip${' '.repeat(1_000)};${' '.repeat(1_000)}q=0`, []],
+])('Accept-Encoding "%s" takes %j', (header, expected) => {
+  expect([...acceptedEncodings(header)].filter((name) => name !== '')).toEqual(expected);
 });

@@ -7,7 +7,14 @@ import { refused } from '../http/answers.ts';
 import { answered, type BatchResult, postBatch, storedIds } from '../support/batch.ts';
 import { availableEngines, type TestEngine } from '../support/database.ts';
 import { FaultyProxy, isBatch, isCopy } from '../support/proxy.ts';
-import { startTestService, TestClock, type TestService, until, withTestService } from '../support/service.ts';
+import {
+  RunningClock,
+  startTestService,
+  TestClock,
+  type TestService,
+  until,
+  withTestService,
+} from '../support/service.ts';
 import { upkeepOf } from '../support/upkeep.ts';
 
 const DAY_MS = 86_400_000;
@@ -347,7 +354,8 @@ describe('while the database is away', () => {
   });
 
   test('a batch of which a part was committed before says of each event which', async () => {
-    const { service, proxy } = await proxied({ config: { COMMIT_CONNECTIONS: 1 } });
+    const clock = new RunningClock();
+    const { service, proxy } = await proxied({ clock, config: { COMMIT_CONNECTIONS: 1 } });
     const events = Array.from({ length: 9_000 }, (_, n) => ({ typeId: service.type.typeId, payload: { n } }));
     let copies = 0;
     proxy.decide = (sent) => {
@@ -357,6 +365,8 @@ describe('while the database is away', () => {
     const answer = postBatch(service, events);
     await until(() => copies > 1, 'the second piece is on its way');
     await proxy.goAway();
+    // It is retried for twelve seconds.
+    clock.advance(12_001);
     const { stored, results } = answered(await answer);
     await proxy.comeBack();
     expect(stored).toBe(4_000);

@@ -40,6 +40,9 @@ export class FaultyProxy {
   /** Asked for everything that a client sends; the bytes are one or more messages of PostgreSQL's protocol. */
   decide: (sent: Buffer) => Fate = () => 'forward';
 
+  /** Told everything that a client sends, whatever becomes of it. */
+  onSent: (sent: Buffer) => void = () => undefined;
+
   /** Told everything that PostgreSQL sends. */
   onAnswer: (answer: Buffer) => void = () => undefined;
 
@@ -154,6 +157,7 @@ export class FaultyProxy {
   }
 
   #fromClient(pair: Pair, sent: Buffer): void {
+    this.onSent(sent);
     if (this.#swallowing) pair.fate = 'black-hole';
     if (pair.fate === 'black-hole') return;
     if (pair.fate === 'forward') pair.fate = this.decide(sent);

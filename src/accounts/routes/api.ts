@@ -6,13 +6,15 @@
 import { type Reason, Rejection } from '../../errors.ts';
 import { addressKey, clientAddress, FORWARDING_HEADERS } from '../../http/client-address.ts';
 import type { Exchange, Outcome } from '../../http/exchange.ts';
-import type { Method, Route } from '../../http/route.ts';
+import type { Method, Parameter, Route } from '../../http/route.ts';
 import { ORIGIN_HEADERS, refuseForeign } from '../../http/same-origin.ts';
 import type { Sql } from '../../storage/connect.ts';
+import { PUBLIC_ID_FORMS } from '../../token-text.ts';
 import { AccountError, type AccountErrorCode } from '../account-error.ts';
 import type { AuthEvent, AuthLog, Note } from '../auth-log.ts';
 import { findMembership, type Membership } from '../members.ts';
 import { type Client, networksOf } from '../networks.ts';
+import { SECRET_TEXT } from '../one-time-secret.ts';
 import type { Session, Sessions } from '../sessions.ts';
 import type { User } from '../users.ts';
 import type { BodyParser } from './body.ts';
@@ -79,8 +81,38 @@ interface Source {
 interface RawCall extends Call {
   readonly source: Source;
 }
+/** What the `:name` segments of the paths under /api may be, and the answer to anything else. */
+const PARAMETERS: Readonly<Record<string, Parameter>> = {
+  appId: {
+    form: PUBLIC_ID_FORMS.app,
+    refusal: new Rejection('appNotFound', 'An appId is "app_" with 20 letters and digits.'),
+  },
+  eventId: {
+    form: /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i,
+    refusal: new Rejection('eventNotFound', 'An eventId is a UUID.'),
+  },
+  invitationId: {
+    form: PUBLIC_ID_FORMS.inv,
+    refusal: new Rejection('invitationNotFound', 'An invitationId is "inv_" with 20 letters and digits.'),
+  },
+  token: {
+    form: SECRET_TEXT,
+    refusal: new Rejection('linkNotValid', 'The link is not complete: its token has 43 characters.'),
+  },
+  tokenId: {
+    form: PUBLIC_ID_FORMS.tok,
+    refusal: new Rejection('tokenNotFound', 'A tokenId is "tok_" with 20 letters and digits.'),
+  },
+  userId: {
+    form: PUBLIC_ID_FORMS.usr,
+    refusal: new Rejection('memberNotFound', 'A userId is "usr_" with 20 letters and digits.'),
+  },
+};
 
 const HEADERS = ['cookie', ...ORIGIN_HEADERS, ...FORWARDING_HEADERS];
+
+/** Most bytes of a body: names, passwords, e-mail addresses, lists of apps. */
+const MAX_BODY_BYTES = 65_536;
 
 const NO_SESSION = new Rejection('sessionRequired', 'There is no session, or it has ended.');
 const NO_APP = new Rejection('appNotFound', 'There is no such app, or you are not a member of it.');
@@ -127,10 +159,10 @@ export class Api {
     handle: (call: Calls[A], body: T) => Promise<Outcome>,
   ): Route {
     const work = async (raw: RawCall): Promise<Outcome> => {
-      // Before anything is waited for: a transport delivers the body in the turn in which it is asked for.
-      const text = await raw.exchange.text();
       const foreign = refuseForeign(raw.exchange, this.#options.publicUrl);
       if (foreign !== null) return foreign;
+      // Before anything is waited for: a transport delivers the body in the turn in which it is asked for.
+      const text = await raw.exchange.text({ maxBytes: MAX_BODY_BYTES });
       if (text instanceof Rejection) return text;
       const call = await this.#admit[access](raw);
       if (call instanceof Rejection) return call;
@@ -158,7 +190,14 @@ export class Api {
       if (outcome instanceof Rejection) this.#noteRefusal(call, { method, path }, outcome);
       return outcome;
     };
-    return { method, path, headers: [...HEADERS, ...headers], remoteAddress: true, handle };
+    return {
+      method,
+      path,
+      parameters: PARAMETERS,
+      headers: [...HEADERS, ...headers],
+      remoteAddress: true,
+      handle,
+    };
   }
 
   #call(exchange: Exchange): RawCall {

@@ -1,9 +1,9 @@
 /** Findings about the database. Facts in, findings out: nothing is asked here. */
+import { isLoopbackName } from '../../http/client-address.ts';
 import { connectionsOf } from '../../service.ts';
 import type { CountDifference, DatabaseFacts } from '../../storage/storage.ts';
 import type { Facts } from './facts.ts';
 import { type Finding, note, ok, problem, warning } from './finding.ts';
-import { isLoopback } from './settings-checks.ts';
 
 /** In the order in which a person would look. A check that does not apply finds nothing. */
 export const DATABASE_CHECKS: readonly ((database: DatabaseFacts, facts: Facts) => readonly Finding[])[] = [
@@ -79,7 +79,7 @@ function durability({ settings }: DatabaseFacts): Finding[] {
     : [ok('durability', 'fsync, full_page_writes and synchronous_commit are on'), ...found];
 }
 
-function role({ isSuperuser, isEncrypted }: DatabaseFacts, { config }: Facts): Finding[] {
+function role({ isSuperuser, isEncrypted }: DatabaseFacts, { config, machine }: Facts): Finding[] {
   if (config.DATABASE_URL === '') return [];
   const found: Finding[] = [];
   if (isSuperuser)
@@ -91,9 +91,11 @@ function role({ isSuperuser, isEncrypted }: DatabaseFacts, { config }: Facts): F
       ),
     );
   const { hostname } = new URL(config.DATABASE_URL);
-  if (!isEncrypted && hostname !== '' && !isLoopback(hostname.replace(/^\[|\]$/g, '')))
+  // A name without a dot, in a container, is one of the network that Compose or Kubernetes makes.
+  const isNeighbor = machine.inImage && !hostname.includes('.') && !hostname.includes(':');
+  if (!isEncrypted && hostname !== '' && !isLoopbackName(hostname))
     found.push(
-      warning(
+      (isNeighbor ? note : warning)(
         'role',
         `the connection to the database on ${hostname} is not encrypted`,
         'Add ?sslmode=verify-full to DATABASE_URL, unless the network between is private.',

@@ -27,7 +27,7 @@ export async function examine(
     service: await serviceFacts(config),
     redis: await redisFacts(config),
     secretFingerprint: await fingerprint(config, machine),
-    database: await database(config, log),
+    database: await database(config, machine, log),
     now: Date.now(),
   });
 }
@@ -45,10 +45,11 @@ async function fingerprint(config: Config, { secretFile }: MachineFacts): Promis
 
 async function database(
   config: Config,
+  { inImage }: MachineFacts,
   log: { info(message: string): void; warn(message: string): void },
 ): Promise<Facts['database']> {
   try {
-    if (config.DATABASE_URL === '' && !(await hasCluster(config.DATA_DIR))) return null;
+    if (config.DATABASE_URL === '' && !inImage && !(await hasCluster(config.DATA_DIR))) return null;
     const opened = await openDatabase(config, log, { supervise: false });
     const sql = connect(opened.address, { connections: 1, name: 'tidemark doctor' });
     try {

@@ -2,10 +2,13 @@
 import { readFile, stat, statfs } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Config } from '../../config.ts';
+import { isContainerImage } from '../../container.ts';
 import { loadUws } from '../../http/uws.ts';
 import { errorCode } from '../../storage/connect.ts';
 
 export interface MachineFacts {
+  /** Whether this is the project's container image: HOST does not say who reaches the port there. */
+  readonly inImage: boolean;
   readonly nodeVersion: string;
   /** Whether uWebSockets.js has a binary for this Node. */
   readonly hasUws: boolean;
@@ -22,6 +25,7 @@ export interface MachineFacts {
 
 export async function machineFacts(config: Config): Promise<MachineFacts> {
   return {
+    inImage: isContainerImage(),
     nodeVersion: process.version,
     hasUws: await loadUws().then(
       () => true,

@@ -79,6 +79,6 @@ function certificateDays(url: URL): Promise<number> {
       resolve((end - Date.now()) / DAY_MS);
     });
     socket.once('timeout', () => socket.destroy(new Error('no answer in time')));
-    socket.once('error', reject);
+    socket.on('error', reject);
   });
 }

@@ -1,4 +1,5 @@
 /** Findings about the settings, the machine and the running service. Facts in, findings out: nothing is asked here. */
+import { isLoopbackName } from '../../http/client-address.ts';
 import type { Facts } from './facts.ts';
 import { type Finding, note, ok, problem, warning } from './finding.ts';
 
@@ -18,11 +19,6 @@ export const SETTINGS_CHECKS: readonly ((facts: Facts) => readonly Finding[])[] 
 ];
 
 const SHORTEST_SECRET = 32;
-
-/** Whether only this machine can be meant. */
-export function isLoopback(host: string): boolean {
-  return host === 'localhost' || host === '::1' || /^127(\.\d+){3}$/.test(host);
-}
 
 function service({ service: { readyStatus }, config }: Facts): Finding[] {
   if (config.PORT === 0)
@@ -53,20 +49,30 @@ function node({ machine, config }: Facts): Finding[] {
 
 const FEW_FILES = 4_096;
 
-function openFiles({ machine: { openFiles: limit } }: Facts): Finding[] {
+function openFiles({ machine: { openFiles: limit, inImage } }: Facts): Finding[] {
   if (limit === null || limit >= FEW_FILES) return [];
   return [
     warning(
       'files',
       `a process may have ${limit} files and sockets open`,
-      `Each connection is one: raise it, for example LimitNOFILE=65536 in systemd.`,
+      inImage
+        ? 'Each connection is one: raise it with "ulimits: nofile" of the service, or in the container runtime.'
+        : 'Each connection is one: raise it, for example LimitNOFILE=65536 in systemd.',
     ),
   ];
 }
 
-function publicUrl({ config, service: { publicUrl: found } }: Facts): Finding[] {
+function publicUrl({ config, machine: { inImage }, service: { publicUrl: found } }: Facts): Finding[] {
   if (found === null) {
-    return isLoopback(config.HOST)
+    if (inImage)
+      return [
+        warning(
+          'tls',
+          'PUBLIC_URL is not set: whether the port is published for other machines cannot be seen in a container',
+          'Publish it on 127.0.0.1 only, or put HTTPS in front: docs/deployment.md has a profile for it.',
+        ),
+      ];
+    return isLoopbackName(config.HOST)
       ? [note('tls', 'PUBLIC_URL is not set: for this machine only')]
       : [
           problem(
@@ -78,7 +84,7 @@ function publicUrl({ config, service: { publicUrl: found } }: Facts): Finding[] 
   }
   if (!config.PUBLIC_URL.startsWith('https:')) {
     const host = new URL(config.PUBLIC_URL).hostname;
-    return isLoopback(host)
+    return isLoopbackName(host)
       ? [note('tls', 'PUBLIC_URL is on this machine')]
       : [
           problem(
@@ -135,8 +141,9 @@ function certificate(status: number, days: number, hasStrictTransport: boolean):
     : [ok('tls', `PUBLIC_URL answers; its certificate ends in ${Math.floor(days)} days`)];
 }
 
-function proxy({ config }: Facts): Finding[] {
-  if (config.TRUST_PROXY > 0 && !isLoopback(config.HOST)) {
+function proxy({ config, machine: { inImage } }: Facts): Finding[] {
+  // In a container HOST is every address, and the network of the container decides.
+  if (config.TRUST_PROXY > 0 && !isLoopbackName(config.HOST) && !inImage) {
     return [
       warning(
         'proxy',
@@ -211,7 +218,7 @@ function redis({ config, redis: facts }: Facts): Finding[] {
     ];
   if (
     config.REDIS_URL.startsWith('redis:') &&
-    !isLoopback(new URL(config.REDIS_URL.split(',')[0] ?? '').hostname)
+    !isLoopbackName(new URL(config.REDIS_URL.split(',')[0] ?? '').hostname)
   )
     return [
       note(

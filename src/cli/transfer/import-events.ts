@@ -109,7 +109,6 @@ export async function importEvents(options: ImportOptions): Promise<ImportCounts
     await storing;
   } finally {
     await storing.catch(() => undefined);
-    occurrences.close();
   }
   return counts;
 }

@@ -1,5 +1,6 @@
 /** The few things that a journal asks of a file system; an argument of it, so that tests can let them fail. */
-import { mkdir, open, readdir, readFile, rename, unlink } from 'node:fs/promises';
+import { open, readdir, readFile, rename, unlink } from 'node:fs/promises';
+import { makeFolder } from '../../make-folder.ts';
 
 export interface JournalFile {
   /** Writes all of the bytes at a position, or throws; then any part of them may have been written. */
@@ -27,9 +28,7 @@ export interface JournalFiles {
 }
 
 export const SYSTEM_FILES: JournalFiles = {
-  makeFolder: async (path) => {
-    await mkdir(path, { recursive: true, mode: 0o700 });
-  },
+  makeFolder: (path) => makeFolder(path, 0o700),
   create: async (path) => {
     const handle = await open(path, 'wx', 0o600);
     return {

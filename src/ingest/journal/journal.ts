@@ -1,7 +1,8 @@
 /** The journal: where accepted events are kept on disk while the database can not be reached. */
 import { join } from 'node:path';
 import type { Logger } from 'pino';
-import { Rejection } from '../../errors.ts';
+import { OperatorError, Rejection } from '../../errors.ts';
+import { errorCode } from '../../storage/connect.ts';
 import { type AcceptedEvent, timestamp } from '../../storage/write/accepted-event.ts';
 import { FAULT } from '../../storage/write/failures.ts';
 import { type Claim, claimFolder } from './claim.ts';
@@ -116,7 +117,7 @@ export class Journal {
     const { files = SYSTEM_FILES } = options;
     for (let number = 1; number <= MAX_FOLDERS; number += 1) {
       const folder = join(options.folder, `writer-${number}`);
-      await files.makeFolder(folder);
+      await makeWritersFolder(files, folder);
       const claim = await claimFolder(folder);
       if (claim === null) continue;
       const journal = new Journal(options, folder, claim);
@@ -366,6 +367,18 @@ export class Journal {
 
   #wait({ path, length, events }: OpenSegment): void {
     this.#waiting.push({ path, length, events, claim: null });
+  }
+}
+
+/** @throws OperatorError where the folder is not there and can not be made */
+async function makeWritersFolder(files: JournalFiles, folder: string): Promise<void> {
+  try {
+    await files.makeFolder(folder);
+  } catch (error) {
+    throw new OperatorError(
+      `JOURNAL_DIR: the folder ${folder} can not be made (${errorCode(error)}): choose a folder on a local disk that this user may write to`,
+      { cause: error },
+    );
   }
 }
 

@@ -77,8 +77,12 @@ async function sectionsOf(
   const time = (text: string): string => `'${text}'::timestamptz`;
   const exported = (section: RowSection, query: string): ExportedSection => ({
     section,
-    // A stream of bytes, which the package's type does not say.
-    rows: () => client.query(copyTo(`COPY (${query}) TO STDOUT`)) as CopiedRows,
+    rows: () => {
+      const rows = client.query(copyTo(`COPY (${query}) TO STDOUT`));
+      rows.on('error', () => undefined); // Whoever reads it throws it.
+      // A stream of bytes, which the package's type does not say.
+      return rows as CopiedRows;
+    },
   });
   return [
     ...tables.map(({ name, columns }) =>

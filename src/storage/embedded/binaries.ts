@@ -1,19 +1,8 @@
-import {
-  chmod,
-  cp,
-  lstat,
-  mkdir,
-  mkdtemp,
-  readdir,
-  readFile,
-  rename,
-  rm,
-  stat,
-  symlink,
-} from 'node:fs/promises';
+import { chmod, cp, lstat, mkdtemp, readdir, readFile, rename, rm, stat, symlink } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { dirname, join, relative } from 'node:path';
-import { OperatorError } from '../../errors.ts';
+import { OperatorError, oneLine } from '../../errors.ts';
+import { makeFolder } from '../../make-folder.ts';
 import { type Outcome, run, type SystemUser } from './user.ts';
 
 /** PostgreSQL's programs, checked to run as the user that will run them. */
@@ -119,7 +108,7 @@ export async function completeLinks(native: string): Promise<boolean> {
  * @throws OperatorError when it belongs to somebody else, who could plant programs or links in it.
  */
 export async function rootOnlyFolder(folder: string): Promise<void> {
-  await mkdir(folder, { recursive: true, mode: 0o755 });
+  await makeFolder(folder, 0o755);
   const found = await lstat(folder);
   if (!found.isDirectory() || found.uid !== 0 || (found.mode & 0o022) !== 0) {
     throw new OperatorError(
@@ -160,7 +149,7 @@ function binaries(native: string, probed: Outcome): Binaries {
 }
 
 function doesNotRun(outcome: Outcome): OperatorError {
-  const reason = outcome.stderr.trim().replaceAll(/\s*\n\s*/g, ' ') || `it ends with ${outcome.code}`;
+  const reason = oneLine(outcome.stderr) || `it ends with ${outcome.code}`;
   return new OperatorError(
     `the embedded PostgreSQL does not run on this machine (${reason}): set DATABASE_URL`,
   );

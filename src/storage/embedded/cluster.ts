@@ -19,6 +19,7 @@ import {
 } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { OperatorError } from '../../errors.ts';
+import { makeFolder } from '../../make-folder.ts';
 import { type Binaries, renamed, rootOnlyFolder, STATE_FOLDER } from './binaries.ts';
 import { canReach, isRoot, run, type SystemUser } from './user.ts';
 
@@ -64,7 +65,7 @@ log_line_prefix = '%m [%p] '
  */
 export async function openDataFolder(dataDir: string): Promise<string> {
   try {
-    await mkdir(dirname(dataDir), { recursive: true });
+    await makeFolder(dirname(dataDir), 0o777);
     await mkdir(dataDir, { mode: 0o700 }).catch((error: NodeJS.ErrnoException) => {
       if (error.code !== 'EEXIST') throw error;
     });
@@ -75,7 +76,10 @@ export async function openDataFolder(dataDir: string): Promise<string> {
     await access(dataDir, constants.R_OK | constants.W_OK | constants.X_OK);
     return await realpath(dataDir);
   } catch (error) {
-    throw explained(error, dataDir);
+    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw explained(error, dataDir);
+    throw new OperatorError(`DATA_DIR ${dataDir} can not be made: set DATA_DIR to another folder`, {
+      cause: error,
+    });
   }
 }
 

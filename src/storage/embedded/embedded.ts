@@ -199,7 +199,9 @@ async function joinPostgres(
       start = undefined;
       leftoversSince ??= Date.now();
       if (failure !== undefined && !(failure.passing && Date.now() - leftoversSince < LEFTOVERS_MS)) {
-        throw new OperatorError(`PostgreSQL does not start: ${failure.reason} (its log: ${failure.log})`);
+        throw new OperatorError(`PostgreSQL does not start: ${failure.reason} (its log: ${failure.log})`, {
+          isPassing: true,
+        });
       }
     } else if (attempt.state === 'absent' && start === undefined) {
       start = await begin(dataDir, cluster, log);
@@ -212,6 +214,7 @@ async function joinPostgres(
     if (Date.now() - lastSign > SILENCE_MS || Date.now() - began > RECOVERY_MS) {
       throw new OperatorError(
         `PostgreSQL in ${dataDir} does not accept connections: see ${join(dataDir, 'postgres', 'log')}`,
+        { isPassing: true },
       );
     }
     await delay(patient ? PATIENT_POLL_MS : POLL_MS);

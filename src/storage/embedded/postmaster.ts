@@ -70,7 +70,7 @@ export class PostmasterStart {
     child.once('exit', (code) => {
       this.#end ??= { code };
     });
-    child.once('error', (error) => {
+    child.on('error', (error) => {
       this.#end ??= { code: null, error };
     });
     // Neither the process nor its output keeps this process alive.

@@ -13,6 +13,7 @@ const GIBIBYTE = 1_073_741_824;
 const NOW = Date.parse('2026-11-20T12:00:00Z');
 
 const MACHINE: MachineFacts = {
+  inImage: false,
   nodeVersion: 'v20.20.2',
   hasUws: true,
   dataDirMode: 0o700,
@@ -332,6 +333,35 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     'journal',
     /less room/,
   ],
+  [
+    'a container whose publishing is unknown',
+    {
+      settings: { PUBLIC_URL: '', TRUST_PROXY: '0', HOST: '0.0.0.0' },
+      machine: { inImage: true },
+      service: { publicUrl: null },
+    },
+    'warning',
+    'tls',
+    /cannot be seen in a container/,
+  ],
+  [
+    'a database beside the container',
+    {
+      settings: { DATABASE_URL: 'postgres://tidemark@database/tidemark' },
+      machine: { inImage: true },
+      database: { isEncrypted: false },
+    },
+    'note',
+    'role',
+    /on database is not encrypted/,
+  ],
+  [
+    'a database beside the machine',
+    { settings: { DATABASE_URL: 'postgres://tidemark@database/tidemark' }, database: { isEncrypted: false } },
+    'warning',
+    'role',
+    /on database is not encrypted/,
+  ],
   ['no service', { service: { readyStatus: null } }, 'note', 'service', /does not run here/],
 ];
 
@@ -342,6 +372,10 @@ describe('what is wrong is found, alone, and comes with advice', () => {
     expect(said[0]).toMatchObject({ level, check, found: expect.stringMatching(found) });
     if (level === 'problem' || level === 'warning') expect(said[0]?.advice).toMatch(/\w/);
   });
+});
+
+test('a container behind a proxy has nothing to change: its network decides who reaches it', () => {
+  expect(complaints(installation({ settings: { HOST: '0.0.0.0' }, machine: { inImage: true } }))).toEqual([]);
 });
 
 test('an address that cannot be asked hides nothing else', () => {

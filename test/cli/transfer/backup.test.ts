@@ -1,6 +1,19 @@
-import { spawn } from 'node:child_process';
+import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import {
+  copyFile,
+  lstat,
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  readlink,
+  rm,
+  stat,
+  symlink,
+  writeFile,
+} from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { gunzipSync, gzipSync } from 'node:zlib';
@@ -8,6 +21,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createApp } from '../../../src/apps/apps.ts';
 import { createEventType } from '../../../src/apps/event-types.ts';
 import { createResourceToken } from '../../../src/apps/resource-tokens.ts';
+import { openSealed, openSecret } from '../../../src/apps/secret.ts';
 import { DERIVED_TABLES, readTables } from '../../../src/storage/backup/catalog.ts';
 import type { Sql } from '../../../src/storage/connect.ts';
 import { openCopyClient } from '../../../src/storage/copy-client.ts';
@@ -128,6 +142,7 @@ describe.each(availableEngines())('a backup of %s', (engine) => {
       events: readable,
       bytes: (await stat(file)).size,
       seconds: expect.any(Number),
+      keepToo: join(folder, 'secret'),
     });
   });
   afterAll(() => source.drop());
@@ -135,6 +150,60 @@ describe.each(availableEngines())('a backup of %s', (engine) => {
   test('can be read by its owner alone, and leaves nothing else behind', async () => {
     expect((await stat(file)).mode & 0o777).toBe(0o600);
     expect((await readdir(folder)).filter((name) => name.endsWith('.part'))).toEqual([]);
+  });
+
+  test('into a pipe, a device or /dev/stdout is written to it, which stays what it is', async () => {
+    const own = await mkdtemp(join(folder, 'own-'));
+    const pipe = join(own, 'pipe');
+    execFileSync('mkfifo', [pipe]);
+    const [piped, read] = await Promise.all([run(source, 'backup', pipe), readFile(pipe)]);
+    expect(piped).toMatchObject({ code: 0, stderr: '' });
+    expect(gunzipSync(read).toString('latin1')).toContain('{"section":"end"');
+    expect((await lstat(pipe)).isFIFO()).toBe(true);
+
+    const settings = { DATABASE_URL: source.url, DATA_DIR: folder };
+    const shell = `"$0" "$1" backup /dev/stdout --json | cat`;
+    const printed = execFileSync('sh', ['-c', shell, process.execPath, LAUNCHER], {
+      env: { PATH: process.env.PATH ?? '', ...settings },
+      maxBuffer: 100_000_000,
+    });
+    // The answer follows the backup.
+    expect(gunzipSync(printed.subarray(0, printed.lastIndexOf('{"events"'))).toString('latin1')).toContain(
+      '{"section":"end"',
+    );
+
+    const device = join(own, 'null');
+    // Without the right to make devices the pipes have to do.
+    if (spawnSync('mknod', [device, 'c', '1', '3']).status === 0) {
+      expect(await run(source, 'backup', device)).toMatchObject({ code: 0, stderr: '' });
+      expect((await lstat(device)).isCharacterDevice()).toBe(true);
+    }
+  });
+
+  test('in place of a symbolic link or a folder is refused, and neither is touched', async () => {
+    const own = await mkdtemp(join(folder, 'own-'));
+    const kept = join(own, 'kept');
+    await writeFile(kept, 'kept');
+    for (const [name, target] of [
+      ['link', kept],
+      ['dangling', join(own, 'missing')],
+    ] as const) {
+      const link = join(own, name);
+      await symlink(target, link);
+      const outcome = await run(source, 'backup', link);
+      expect(outcome).toMatchObject({ code: 1, stdout: '' });
+      expect(outcome.stderr).toContain(
+        `${link} is a symbolic link: name the file itself, or - for standard output`,
+      );
+      expect(await readlink(link)).toBe(target);
+    }
+    expect(await readFile(kept, 'utf8')).toBe('kept');
+    const refused = await run(source, 'backup', folder);
+    expect(refused).toMatchObject({ code: 1, stdout: '' });
+    expect(refused.stderr).toContain(`${folder} is a folder: name a file`);
+    expect((await readdir(folder)).filter((name) => name.endsWith('.part') || name === 'missing')).toEqual(
+      [],
+    );
   });
 
   test.each(availableEngines())(
@@ -300,5 +369,63 @@ describe.each(availableEngines())('a backup of %s', (engine) => {
     expect((await started).code).toBe(1);
     expect(await readFile(path, 'utf8')).toBe('older');
     expect((await readdir(folder)).filter((name) => name.endsWith('.part'))).toEqual([]);
+  });
+});
+
+describe('SECRET, which no backup holds', () => {
+  test('is named by the backup, and with it old logging tokens are shown after a restore', async () => {
+    const [source, target] = [await testDatabase(), await testDatabase()];
+    const [old, fresh] = [join(folder, 'old-data'), join(folder, 'fresh-data')];
+    const file = join(folder, 'with-secret.backup');
+    const json = async (
+      database: TestDatabase,
+      settings: Record<string, string>,
+      ...args: string[]
+    ): Promise<Record<string, unknown>> => {
+      const { code, stdout, stderr } = await tidemark([...args, '--json'], {
+        DATABASE_URL: database.url,
+        ...settings,
+      });
+      expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+      return JSON.parse(stdout);
+    };
+    try {
+      const made = await json(source, { DATA_DIR: old }, 'app', 'create', '--name', 'Shop');
+      const { keepToo } = await json(source, { DATA_DIR: old }, 'backup', file);
+      expect(keepToo).toBe(join(old, 'secret'));
+      // As the recipes of docs/deployment.md do: the file that was named goes into the new DATA_DIR.
+      await mkdir(fresh, { mode: 0o700 });
+      await copyFile(String(keepToo), join(fresh, 'secret'));
+      expect(await json(target, { DATA_DIR: fresh }, 'restore', file)).toMatchObject({ secret: 'same' });
+      const [row] = await target.sql<
+        { digest: Buffer; sealed: Buffer }[]
+      >`SELECT digest, sealed FROM logging_tokens`;
+      const secret = await openSecret({ configured: '', dataDir: fresh });
+      expect(row && openSealed(secret, row.sealed, row.digest)).toBe(made.loggingToken);
+    } finally {
+      await Promise.all([source.drop(), target.drop()]);
+    }
+  });
+
+  test.each([
+    ['missing', {}],
+    ['different', { SECRET: 'another secret of more than thirty-two characters' }],
+  ])('that is %s is told by the restore, which does not make one', async (secret, settings) => {
+    const [source, target] = [await testDatabase(), await testDatabase()];
+    const file = join(folder, `${secret}.backup`);
+    const dataDir = join(folder, `${secret}-data`);
+    try {
+      await tidemark(['app', 'create', '--name', 'Shop'], { DATABASE_URL: source.url, DATA_DIR: folder });
+      expect((await run(source, 'backup', file)).code).toBe(0);
+      const restored = await tidemark(['restore', file, '--json'], {
+        DATABASE_URL: target.url,
+        DATA_DIR: dataDir,
+        ...settings,
+      });
+      expect(JSON.parse(restored.stdout)).toMatchObject({ apps: 1, secret });
+      expect(existsSync(join(dataDir, 'secret'))).toBe(false);
+    } finally {
+      await Promise.all([source.drop(), target.drop()]);
+    }
   });
 });

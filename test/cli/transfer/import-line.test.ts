@@ -3,6 +3,7 @@ import { describe, expect, test } from 'vitest';
 import { digestOf, importedId, parseImportLine } from '../../../src/cli/transfer/import-line.ts';
 import { type InputLine, readLines } from '../../../src/cli/transfer/input-lines.ts';
 import { Occurrences } from '../../../src/cli/transfer/occurrences.ts';
+import { OperatorError } from '../../../src/errors.ts';
 
 describe('a line', () => {
   const time = '2026-01-31T08:30:00.123Z';
@@ -138,34 +139,53 @@ describe('an input', () => {
   });
 });
 
-test('occurrences are exact, whatever has been put aside meanwhile', () => {
-  const tiny = new Occurrences({ limitBytes: 10_000, idleLines: 20 });
-  const plain = new Map<string, number>();
-  try {
+describe('occurrences', () => {
+  const INTERVAL_MS = 600_000;
+  const count = (occurrences: Occurrences, createdAt: number, payload = '{}'): number =>
+    occurrences.count(createdAt, digestOf('app', { type: 't', createdAt, payload }));
+
+  test('are exact in any order of lines', () => {
+    const occurrences = new Occurrences(2_000);
+    const plain = new Map<number, number>();
     fc.assert(
-      fc.property(fc.nat({ max: 40 }), fc.nat({ max: 30 }), (hour, content) => {
-        const event = { type: 't', createdAt: hour * 3_600_000 + content, payload: '{}' };
-        const digest = digestOf('app', event);
-        const number = (plain.get(digest) ?? 0) + 1;
-        plain.set(digest, number);
-        expect(tiny.count(event.createdAt, digest)).toBe(number);
+      fc.property(fc.nat({ max: 40 }), fc.nat({ max: 30 }), (interval, ms) => {
+        const createdAt = interval * INTERVAL_MS + ms;
+        const number = (plain.get(createdAt) ?? 0) + 1;
+        plain.set(createdAt, number);
+        expect(count(occurrences, createdAt)).toBe(number);
       }),
       { numRuns: 3_000 },
     );
-  } finally {
-    tiny.close();
-  }
-});
+    expect(occurrences.remembered).toBe(plain.size);
+  });
 
-test('an input in order of time keeps no more occurrences in memory than the limit', () => {
-  const limitBytes = 100_000;
-  const occurrences = new Occurrences({ limitBytes, idleLines: 1_000 });
-  let most = 0;
-  for (let line = 0; line < 100_000; line++) {
-    const event = { type: 't', createdAt: line * 10_000, payload: `{"n":${line}}` };
-    occurrences.count(event.createdAt, digestOf('app', event));
-    most = Math.max(most, occurrences.bytes);
-  }
-  occurrences.close();
-  expect(most).toBeLessThan(2 * limitBytes);
+  test('of an input in order of time need no more memory than the ceiling, and stay exact', () => {
+    const occurrences = new Occurrences(1_000);
+    for (let line = 0; line < 20_000; line++) {
+      // Every event twice, with another one in between.
+      const at = Math.floor(line / 4) * 10_000;
+      expect(count(occurrences, at, `{"n":${line % 2}}`)).toBe(line % 4 < 2 ? 1 : 2);
+      expect(occurrences.remembered).toBeLessThanOrEqual(1_000);
+    }
+  });
+
+  test('of an input that returns to what was forgotten are refused, with what to do', () => {
+    const occurrences = new Occurrences(10);
+    for (let interval = 0; interval < 11; interval++) count(occurrences, interval * INTERVAL_MS);
+    expect(count(occurrences, INTERVAL_MS)).toBe(2);
+    expect(() => count(occurrences, 1)).toThrow(
+      new OperatorError(
+        'the file returns to events of 1970-01-01T00:00:00.000Z to 1970-01-01T00:10:00.000Z, and more than 10 different ' +
+          'lines cannot be remembered to number identical ones: sort the file by createdAt and import it again; what is ' +
+          'stored is then skipped',
+      ),
+    );
+  });
+
+  test('of too many different lines in one interval are refused, with what to do', () => {
+    const occurrences = new Occurrences(10);
+    for (let ms = 0; ms < 10; ms++) count(occurrences, ms);
+    expect(count(occurrences, 9)).toBe(2);
+    expect(() => count(occurrences, 10)).toThrow(/has too many events of 1970.*split the file by createdAt/);
+  });
 });

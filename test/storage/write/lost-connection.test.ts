@@ -3,48 +3,13 @@ import { afterEach, describe, expect, test } from 'vitest';
 import { refused } from '../../http/answers.ts';
 import { availableEngines } from '../../support/database.ts';
 import type { HttpResponse } from '../../support/http-client.ts';
-import { FaultyProxy, isBatch, isCopy } from '../../support/proxy.ts';
-import {
-  startTestService,
-  TestClock,
-  type TestService,
-  type TestServiceOptions,
-  until,
-} from '../../support/service.ts';
+import { ids, Opened, PATIENT, storedIds } from '../../support/proxied-service.ts';
+import { isBatch, isCopy } from '../../support/proxy.ts';
+import { TestClock, type TestService, until } from '../../support/service.ts';
 
-const open: { stop(): Promise<void> }[] = [];
-afterEach(async () => {
-  // The services first: they leave through their proxies.
-  for (const one of open.splice(0)) await one.stop();
-});
-
-/** A service that reaches its database through a proxy, warmed up: its token and type are known. */
-async function proxied(
-  options: TestServiceOptions = {},
-): Promise<{ service: TestService; proxy: FaultyProxy }> {
-  let proxy: FaultyProxy | undefined;
-  const service = await startTestService({
-    ...options,
-    config: { CREATE_LIMIT_PER_MINUTE: 100_000, ...options.config },
-    reach: async (address) => {
-      proxy = await FaultyProxy.start(address);
-      return proxy.address;
-    },
-  });
-  if (proxy === undefined) throw new Error('The service did not ask how to reach its database.');
-  open.push(service, proxy);
-  expect((await service.post()).status).toBe(201);
-  await service.sql`TRUNCATE events`;
-  return { service, proxy };
-}
-
-function ids(answers: readonly HttpResponse[]): string[] {
-  return answers.map(({ body }) => String(JSON.parse(body).eventId)).sort();
-}
-
-async function storedIds({ sql }: TestService): Promise<string[]> {
-  return (await sql<{ id: string }[]>`SELECT id::text AS id FROM events ORDER BY id`).map(({ id }) => id);
-}
+const opened = new Opened();
+afterEach(opened.stopAll);
+const { proxied } = opened;
 
 /** Resolves when this many requests are past the limiter, which they are on their way into the buffer. */
 async function untilTaken(service: TestService, requests: number): Promise<void> {
@@ -108,24 +73,20 @@ describe.each(availableEngines())('on %s', (engine) => {
   });
 });
 
-test('while the database is away a post is answered with 503 UNAVAILABLE within about a second, and not stored', async () => {
-  const { service, proxy } = await proxied();
+test('while the database is away a post is answered with 503 UNAVAILABLE, and not stored', async () => {
+  const { service, proxy } = await proxied({ config: PATIENT });
   await proxy.goAway();
-  const startedAt = performance.now();
   const response = await service.post();
-  expect(performance.now() - startedAt).toBeLessThan(2_500);
   refused(response, 503, 'UNAVAILABLE', 'Service unavailable');
   expect(Number(response.headers['retry-after'])).toBeGreaterThanOrEqual(1);
   await proxy.comeBack();
   expect(await storedIds(service)).toEqual([]);
 });
 
-test('while the database is away a hundred posts are all answered, with 503, in a few seconds', async () => {
-  const { service, proxy } = await proxied();
+test('while the database is away a hundred posts are all answered, with 503', async () => {
+  const { service, proxy } = await proxied({ config: PATIENT });
   await proxy.goAway();
-  const startedAt = performance.now();
   const answers = await Promise.all(Array.from({ length: 100 }, () => service.post()));
-  expect(performance.now() - startedAt).toBeLessThan(5_000);
   expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([503]));
 });
 
@@ -188,15 +149,6 @@ test('a commit that outlasts the deadline of its request is answered with 503 OU
   const { details } = refused(await answer, 503, 'OUTCOME_UNKNOWN', 'Outcome unknown');
   expect(details).toContain('may be stored');
   proxy.release();
-});
-
-test('a connection that swallows a commit without a word is given up after ten seconds, and the event stored once', async () => {
-  const { service, proxy } = await proxied();
-  const met = proxy.next(isCopy, 'black-hole');
-  const answer = await service.post();
-  expect(met()).toBe(1);
-  expect(answer.status).toBe(201);
-  expect(await storedIds(service)).toEqual(ids([answer]));
 });
 
 test('a failure that no retry could mend is answered with 500, its request id, and nothing of its cause', async () => {

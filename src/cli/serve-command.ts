@@ -1,0 +1,49 @@
+/** `tidemark serve`: the service, and what becomes of a start that is refused. */
+import type { Command } from 'commander';
+import { readConfig } from '../config.ts';
+import { OperatorError } from '../errors.ts';
+import { printFailure } from '../failure.ts';
+import { formatSettings } from './output.ts';
+
+/** Exit code of a start that fails again until somebody changes something: EX_CONFIG of sysexits.h. */
+const NEEDS_A_CHANGE = 78;
+
+const HELP = `
+Exit codes: 0 after a complete stop, 1 after a failure that may pass, 78 where a setting or the database must be
+changed first. With --hold the last of these waits for SIGTERM: a restart policy of Docker cannot stop at a code.
+
+Settings, all of them environment variables:
+`;
+
+export function addServeCommand(program: Command): void {
+  program
+    .command('serve')
+    .description('start the service')
+    .option('--hold', 'wait for SIGTERM where a restart cannot help, instead of ending with exit code 78')
+    .addHelpText('after', () => `${HELP}${formatSettings()}`)
+    .action(async (options: { hold?: true }) => {
+      try {
+        const config = readConfig(process.env);
+        // The short commands start without loading the service.
+        const { serve } = await import('../serve.ts');
+        await serve(config);
+      } catch (error) {
+        if (!(error instanceof OperatorError) || error.isPassing) throw error;
+        printFailure(error);
+        process.exitCode = NEEDS_A_CHANGE;
+        if (options.hold === true) await holdUntilSignal();
+      }
+    });
+}
+
+async function holdUntilSignal(): Promise<void> {
+  process.stderr.write(
+    'tidemark: a restart would not help: waiting for SIGTERM; change it, then start again\n',
+  );
+  // A promise alone does not keep the process.
+  const alive = setInterval(() => undefined, 60_000);
+  await new Promise<void>((resolve) => {
+    for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => resolve());
+  });
+  clearInterval(alive);
+}

@@ -1,0 +1,56 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { readConfig } from '../src/config.ts';
+import { OperatorError } from '../src/errors.ts';
+
+const PASSWORD = 'p@ss/w:rd%41';
+
+describe('passwords from files', () => {
+  let folder: string;
+  let file: string;
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'tidemark-config-'));
+    file = join(folder, 'password');
+    await writeFile(file, `${PASSWORD}\n`);
+  });
+  afterAll(() => rm(folder, { recursive: true, force: true }));
+
+  const passwordOf = (url: string): string => decodeURIComponent(new URL(url).password);
+
+  test('become part of addresses that have none, whatever characters they have', () => {
+    const { DATABASE_URL, REDIS_URL } = readConfig({
+      DATABASE_URL: 'postgres://tidemark@database/tidemark?sslmode=verify-full',
+      PGPASSWORD_FILE: file,
+      REDIS_URL: 'redis://one:6379,redis://two:6379',
+      REDIS_PASSWORD_FILE: file,
+    });
+    expect(passwordOf(DATABASE_URL)).toBe(PASSWORD);
+    expect(new URL(DATABASE_URL)).toMatchObject({ username: 'tidemark', search: '?sslmode=verify-full' });
+    const addresses = REDIS_URL.split(',');
+    expect(addresses.map(passwordOf)).toEqual([PASSWORD, PASSWORD]);
+    expect(addresses.map((address) => new URL(address).host)).toEqual(['one:6379', 'two:6379']);
+  });
+
+  test('leave an address as it is that has one, or that is not set', () => {
+    const given = { DATABASE_URL: 'postgres://tidemark:own@database/tidemark', REDIS_URL: '' };
+    expect(readConfig({ ...given, PGPASSWORD_FILE: file, REDIS_PASSWORD_FILE: file })).toMatchObject(given);
+    expect(readConfig({ PGPASSWORD_FILE: '/nowhere' }).DATABASE_URL).toBe('');
+  });
+
+  test('that cannot be read, or are empty, are refused by name and without the address', async () => {
+    const settings = { DATABASE_URL: 'postgres://tidemark@database/tidemark' };
+    const empty = join(folder, 'empty');
+    await writeFile(empty, '\n');
+    for (const [path, reason] of [
+      [join(folder, 'absent'), /^PGPASSWORD_FILE: .*absent cannot be read \(ENOENT\)/],
+      [folder, /cannot be read \(EISDIR\)/],
+      [empty, /^PGPASSWORD_FILE: .*empty is empty/],
+    ] as const) {
+      const read = (): unknown => readConfig({ ...settings, PGPASSWORD_FILE: path });
+      expect(read).toThrow(OperatorError);
+      expect(read).toThrow(reason);
+    }
+  });
+});

@@ -1,0 +1,205 @@
+/**
+ * The table of faults in docs/durability.md. Each fault is done FAULT_ROUNDS times under load; without that variable this
+ * file is skipped, for outage.slow.test.ts and ledger.slow.test.ts check the same, once. Writes bench/results/faults.json.
+ *
+ *     FAULT_ROUNDS=10 npx vitest run test/e2e/faults.slow.test.ts && npm run docs
+ */
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { afterAll, beforeAll, expect, test, vi } from 'vitest';
+import { type FaultCampaign, faultsTable } from '../../bench/figures.ts';
+import { circumstances, RESULTS_FOLDER } from '../../bench/results.ts';
+import { request } from '../support/http-client.ts';
+import { Ledger } from '../support/ledger.ts';
+import { FaultyProxy, isCopy } from '../support/proxy.ts';
+import { RestartablePostgres } from '../support/restartable-postgres.ts';
+import { until } from '../support/service.ts';
+import { Installation, type ServerProcess } from './server-process.ts';
+
+const ROUNDS = Number(process.env.FAULT_ROUNDS ?? 0);
+const PRODUCERS = 16;
+const AWAY_MS = 5_000;
+
+vi.setConfig({ testTimeout: 900_000, hookTimeout: 90_000 });
+
+let postgres: RestartablePostgres;
+let proxy: FaultyProxy;
+let installation: Installation;
+let server: ServerProcess | null = null;
+let loggingToken: string;
+const table: FaultCampaign['faults'][number][] = [];
+
+beforeAll(async () => {
+  if (ROUNDS === 0) return;
+  postgres = await RestartablePostgres.make();
+  proxy = await FaultyProxy.start(postgres.address);
+  const address = proxy.address;
+  if ('url' in address) throw new Error('The proxy has no port.');
+  installation = await Installation.make({
+    DATABASE_URL: `postgres://${address.user}@${address.host}:${address.port}/${address.database}`,
+    LOG_LEVEL: 'fatal',
+  });
+  server = await installation.start();
+  ({ loggingToken } = await installation.makeApp());
+});
+
+afterAll(async () => {
+  if (ROUNDS === 0) return;
+  await installation.remove();
+  await proxy.stop();
+  await postgres.stop();
+  const { at, commit } = await circumstances('', 'full');
+  const campaign: FaultCampaign = { at, commit, producers: PRODUCERS, faults: table };
+  // A part of the campaign is no record.
+  if (table.length === 2 * (FAULTS.length + 1))
+    await writeFile(join(RESULTS_FOLDER, 'faults.json'), `${JSON.stringify(campaign, null, 2)}\n`);
+  console.log(faultsTable(campaign));
+});
+
+interface Fault {
+  readonly name: string;
+  /** Does it, and undoes it. */
+  readonly strike: (restart: () => Promise<void>) => Promise<void>;
+}
+
+const FAULTS: readonly Fault[] = [
+  { name: '`kill -9` of the server', strike: (restart) => restart() },
+  {
+    name: '`kill -9` of PostgreSQL, started again at once',
+    strike: async () => {
+      await postgres.kill();
+      await postgres.start();
+    },
+  },
+  {
+    name: `\`kill -9\` of PostgreSQL, away for ${AWAY_MS / 1_000} s`,
+    strike: async () => {
+      await postgres.kill();
+      await delay(AWAY_MS);
+      await postgres.start();
+    },
+  },
+  {
+    name: '`kill -9` of PostgreSQL, then of the server',
+    strike: async (restart) => {
+      await postgres.kill();
+      await delay(1_000);
+      const down = server;
+      server = null;
+      await down?.end('SIGKILL');
+      await postgres.start();
+      await restart();
+    },
+  },
+  {
+    name: `PostgreSQL stopped (SIGSTOP) for ${AWAY_MS / 1_000} s`,
+    strike: async () => {
+      await postgres.pause();
+      await delay(AWAY_MS);
+      await postgres.resume();
+    },
+  },
+  {
+    name: 'connection cut in the middle of a commit, both sides of it',
+    strike: async () => {
+      for (const fate of ['cut-request', 'lose-answer'] as const) {
+        const met = proxy.next(isCopy, fate, 2);
+        await until(() => met() === 2, 'two commits are cut');
+      }
+    },
+  },
+];
+
+test.runIf(ROUNDS > 0)('PostgreSQL stopped (SIGSTOP) for 30 s, once', async () => {
+  for (const journaled of [true, false])
+    await measure(journaled, 1, {
+      name: 'PostgreSQL stopped (SIGSTOP) for 30 s',
+      strike: async () => {
+        await postgres.pause();
+        await delay(30_000);
+        await postgres.resume();
+      },
+    });
+});
+
+test.runIf(ROUNDS > 0).each(FAULTS)('$name', async (fault) => {
+  for (const journaled of [true, false]) await measure(journaled, ROUNDS, fault);
+});
+
+async function measure(journaled: boolean, rounds: number, fault: Fault): Promise<void> {
+  const settings: Record<string, string> = journaled
+    ? { JOURNAL_DIR: join(installation.folder, 'journal') }
+    : {};
+  const restart = async (): Promise<void> => {
+    const down = server;
+    server = null;
+    await down?.end('SIGKILL');
+    server = await installation.start(settings);
+  };
+  await server?.end('SIGTERM');
+  server = await installation.start(settings);
+  const ledger = new Ledger({
+    loggingToken,
+    typeName: `${fault.name} ${journaled}`,
+    port: () => server?.port ?? null,
+  });
+  ledger.start(PRODUCERS);
+  let longestWait = 0;
+  let longestReplay = 0;
+  const progress = async (): Promise<void> => {
+    const goal = ledger.acknowledged + 300;
+    await until(() => ledger.acknowledged >= goal, '300 more events are acknowledged', 60_000);
+  };
+  await progress();
+  for (let round = 0; round < rounds; round += 1) {
+    let last = ledger.acknowledged;
+    let lastAt = performance.now();
+    const watch = setInterval(() => {
+      if (ledger.acknowledged > last) {
+        longestWait = Math.max(longestWait, performance.now() - lastAt);
+        last = ledger.acknowledged;
+        lastAt = performance.now();
+      }
+    }, 2);
+    await fault.strike(restart);
+    const endedAt = performance.now();
+    await until(isReady, 'the database is back and the journal empty', 60_000);
+    longestReplay = Math.max(longestReplay, performance.now() - endedAt);
+    await progress();
+    clearInterval(watch);
+  }
+  await ledger.stop();
+  const sql = postgres.connect();
+  const found = await ledger.compare(sql);
+  await sql.end();
+  let refused = 0;
+  for (const [status, times] of ledger.statuses) if (status !== 201) refused += times;
+  table.push({
+    fault: fault.name,
+    journal: journaled,
+    rounds,
+    acknowledged: ledger.acknowledged,
+    lost: found.acknowledgedAndMissing,
+    storedTwice: found.storedTwice,
+    unexplained: found.storedAndNeverSent + found.storedAndRefused,
+    refused,
+    longestWaitMs: Math.round(longestWait),
+    recoveryMs: Math.round(longestReplay),
+  });
+  expect(found).toEqual({
+    acknowledgedAndMissing: 0,
+    storedTwice: 0,
+    storedAndRefused: 0,
+    storedAndNeverSent: 0,
+    miscounted: 0,
+  });
+}
+
+async function isReady(): Promise<boolean> {
+  if (server === null) return false;
+  const answer = await request(server.port, { path: '/readyz' }).catch(() => null);
+  if (answer?.status !== 200) return false;
+  const { journal }: { journal?: { waitingEvents: number } } = JSON.parse(answer.body);
+  return (journal?.waitingEvents ?? 0) === 0;
+}
