@@ -65,7 +65,7 @@ export const month = (instant: number, zone: string): string =>
 export const year = (instant: number, zone: string): string =>
   formatter(zone, { year: 'numeric' }).format(instant);
 /** GMT+1 */
-export function offset(instant: number, zone: string): string {
+function offset(instant: number, zone: string): string {
   const parts = formatter(zone, { timeZoneName: 'shortOffset' }).formatToParts(instant);
   return parts.find(({ type }) => type === 'timeZoneName')?.value ?? zone;
 }

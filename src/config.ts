@@ -244,7 +244,8 @@ export const SETTINGS = {
   MAX_BODIES_BYTES: {
     default: '16777216',
     unit: 'bytes',
-    meaning: 'Total size of request bodies in memory. Beyond it requests are refused with 503.',
+    meaning:
+      'Total size of request bodies in memory. Beyond it the slowest bodies that are still arriving are cut off with 503, or else the request is refused with 503.',
     parse: integer(65_536, 4_294_967_296),
   },
   MAX_BATCH_BYTES: {

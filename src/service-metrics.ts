@@ -83,6 +83,20 @@ function registerRequests(metrics: Metrics, server: HttpServer): void {
     'Request bodies in memory now; MAX_BODIES_BYTES is their ceiling.',
     () => server.bodiesBytes,
   );
+  metrics.counter(
+    'tidemark_request_bodies_cut_total',
+    'Requests that were ended before their body had arrived: to make room for other bodies, or because it arrived too slowly.',
+    () => [
+      sample({ reason: 'room' }, server.bodyStats.cutForRoom),
+      sample({ reason: 'pace' }, server.bodyStats.cutForPace),
+    ],
+    ['reason'],
+  );
+  metrics.counter(
+    'tidemark_request_bodies_refused_total',
+    'Requests refused because there was no room for their body, and nothing to cut off for it.',
+    () => server.bodyStats.refused,
+  );
 }
 
 function registerWrites(metrics: Metrics, writePath: WritePath): void {

@@ -53,7 +53,7 @@ export interface Clock {
   readonly monotonic: () => number;
 }
 
-export const SYSTEM_CLOCK: Clock = { wall: () => Date.now(), monotonic: () => performance.now() };
+const SYSTEM_CLOCK: Clock = { wall: () => Date.now(), monotonic: () => performance.now() };
 
 export interface Service {
   readonly port: number;
@@ -231,6 +231,7 @@ async function start(options: ServiceOptions, opened: (() => unknown)[]): Promis
     maxBodyBytes: config.MAX_BODY_BYTES,
     maxBodiesBytes: config.MAX_BODIES_BYTES,
     requestTimeoutMs: config.REQUEST_TIMEOUT_SECONDS * 1_000,
+    trustedProxies: config.TRUST_PROXY,
     strictTransport: config.PUBLIC_URL.startsWith('https:'),
     log,
     now: clock.monotonic,

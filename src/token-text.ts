@@ -1,5 +1,5 @@
 /** The texts of tokens and public identifiers: how they are made, and which of them could be ours at all. */
-import { createHash, randomBytes } from 'node:crypto';
+import { hash, randomBytes } from 'node:crypto';
 import { crc32 } from 'node:zlib';
 
 /** `tdl`: logging token, `tdr`: resource token. */
@@ -20,6 +20,9 @@ const FORMS = {
   tdr: /^tdr_[0-9A-Za-z]{38}$/,
 } as const satisfies Record<TokenKind, RegExp>;
 
+/** Characters of a token. */
+export const TOKEN_CHARACTERS = 4 + RANDOM_CHARACTERS + CHECK_CHARACTERS;
+
 /** A new token: `tdl_` or `tdr_`, 32 random base62 characters, 6 check characters. */
 export function createTokenText(kind: TokenKind): string {
   const text = `${kind}_${randomBase62(RANDOM_CHARACTERS)}`;
@@ -36,7 +39,7 @@ export function isWellFormed(text: string, kind: TokenKind): boolean {
 
 /** SHA-256 of a token, 32 bytes: what the database looks tokens up by. */
 export function digestOf(text: string): Buffer {
-  return createHash('sha256').update(text).digest();
+  return hash('sha256', text, 'buffer');
 }
 
 /** What a public identifier names: an app, an event type, a resource token, a user, an invitation. */

@@ -6,7 +6,6 @@ import { ENGINES } from '../../src/storage/engines.ts';
 import { type AcceptedEvent, timestamp } from '../../src/storage/write/accepted-event.ts';
 import { CopyConnection } from '../../src/storage/write/copy-connection.ts';
 import { COPY_COMMANDS, copyGroup } from '../../src/storage/write/copy-group.ts';
-
 import type { Findings } from '../findings.ts';
 import { pairwise } from '../judge.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';

@@ -6,7 +6,7 @@ import { notify } from '../state.ts';
 import { Icon } from './icon.ts';
 
 /** Puts text on the clipboard, also on plain-http origins, where browsers withhold the clipboard's API. */
-export async function copyText(text: string): Promise<boolean> {
+async function copyText(text: string): Promise<boolean> {
   try {
     await navigator.clipboard.writeText(text);
     return true;

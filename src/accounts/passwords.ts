@@ -38,7 +38,7 @@ export interface Asker extends Waiting {
 }
 
 /** What became of the work, for metrics. `crowded`: the client's network had its share; `full`: all had the same. */
-export const TURN_OUTCOMES = ['done', 'crowded', 'full', 'late', 'left'] as const;
+const TURN_OUTCOMES = ['done', 'crowded', 'full', 'late', 'left'] as const;
 export type TurnOutcome = (typeof TURN_OUTCOMES)[number];
 
 export interface PasswordStats {

@@ -32,7 +32,7 @@ const MAX_KNOWN_ACCOUNTS = 10_000;
 const MAX_KNOWN_NETWORKS = 20;
 
 /** Which count refuses, for metrics. */
-export const SLOW_DOWNS = ['account_and_client', 'client', 'account'] as const;
+const SLOW_DOWNS = ['account_and_client', 'client', 'account'] as const;
 export type SlowedBy = (typeof SLOW_DOWNS)[number];
 
 /** A password check that was admitted, and is counted until it says otherwise. */

@@ -4,7 +4,7 @@ import { Rejection } from '../errors.ts';
 import { BatchedLookup } from '../storage/batched-lookup.ts';
 import type { Sql } from '../storage/connect.ts';
 import { type CacheStats, LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
-import { getOrCreateEventType, type StoredType, TypeCounts, type TypeReference } from './event-types.ts';
+import { getOrCreateEventTypes, type StoredType, TypeCounts, type TypeReference } from './event-types.ts';
 import { TypeCreation } from './type-creation.ts';
 
 export interface EventType {
@@ -51,8 +51,8 @@ export class EventTypes {
     this.#tooMany = new Rejection('tooManyEventTypes', `An app may have at most ${limit} event types.`);
     this.#names = new BatchedLookup((keys) => this.#findByNames(keys));
     this.#creation = new TypeCreation({
-      create: (appId, name) =>
-        getOrCreateEventType(options.sql, { appId, name, maxTypes: limit, counts: this.#counts }),
+      create: (appId, names) =>
+        getOrCreateEventTypes(options.sql, { appId, names, maxTypes: limit, counts: this.#counts }),
       limitPerMinute: options.newTypesPerMinute,
       now: options.monotonic,
     });

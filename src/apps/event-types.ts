@@ -22,10 +22,15 @@ export interface StoredType {
   readonly publicId: string;
 }
 
-interface NewType {
+interface NewType extends Omit<NewTypes, 'names'> {
+  readonly name: string;
+}
+
+interface NewTypes {
   /** Internal id of the app. */
   readonly appId: number;
-  readonly name: string;
+  /** Each once. */
+  readonly names: readonly string[];
   /** MAX_EVENT_TYPES_PER_APP */
   readonly maxTypes: number;
   /** Spares the count of the app's types where it is known that there are fewer; absent: they are counted. */
@@ -77,11 +82,25 @@ export function eventTypeNameProblem(name: string): string | null {
  * @throws AccountError INVALID_NAME; APP_NOT_FOUND where the app is gone
  */
 export async function getOrCreateEventType(sql: Sql, type: NewType): Promise<StoredType | 'too-many'> {
-  checkEventTypeName(type.name);
-  const found = await findType(sql, type);
-  if (found !== undefined) return found;
-  const outcome = await createUnlessFound(sql, type);
-  return outcome === 'too-many' ? outcome : outcome.type;
+  const { name, ...common } = type;
+  checkEventTypeName(name);
+  const found = await findTypes(sql, type.appId, [name]);
+  const types = found.size > 0 ? found : await getOrCreateEventTypes(sql, { ...common, names: [name] });
+  return types.get(name) ?? 'too-many';
+}
+
+/**
+ * The types of these names, those that the app lacks made in one transaction, in their order.
+ * @returns by name; what is missing did not fit into the app
+ * @throws AccountError INVALID_NAME; APP_NOT_FOUND where the app is gone
+ */
+export async function getOrCreateEventTypes(
+  sql: Sql,
+  types: NewTypes,
+): Promise<ReadonlyMap<string, StoredType>> {
+  for (const name of types.names) checkEventTypeName(name);
+  const { found, made } = await createUnlessFound(sql, types);
+  return new Map([...found, ...made]);
 }
 
 /**
@@ -95,21 +114,25 @@ export async function createEventType(
 ): Promise<{ typeId: string; name: string }> {
   const { name, maxTypes, by = COMMAND_LINE } = type;
   checkEventTypeName(name);
-  const outcome = await createUnlessFound(sql, {
+  const { found, made } = await createUnlessFound(sql, {
     appId: await internalAppId(sql, type.appId),
-    name,
+    names: [name],
     maxTypes,
     by,
   });
-  if (outcome === 'too-many') {
+  const existing = found.get(name);
+  if (existing !== undefined)
+    throw new AccountError(
+      'EVENT_TYPE_EXISTS',
+      `the app already has an event type of this name: ${existing.publicId}`,
+    );
+  const created = made.get(name);
+  if (created === undefined)
     throw new AccountError(
       'TOO_MANY_EVENT_TYPES',
       `the app has as many event types as it may have, ${maxTypes} (MAX_EVENT_TYPES_PER_APP)`,
     );
-  }
-  const typeId = outcome.type.publicId;
-  if (outcome.created) return { typeId, name };
-  throw new AccountError('EVENT_TYPE_EXISTS', `the app already has an event type of this name: ${typeId}`);
+  return { typeId: created.publicId, name };
 }
 
 /**
@@ -126,11 +149,12 @@ export async function listEventTypes(sql: Sql, appId: string): Promise<EventType
   ];
 }
 
+/** @returns the types that were there, and those that were made; both by name */
 async function createUnlessFound(
   sql: Sql,
-  type: NewType,
-): Promise<{ type: StoredType; created: boolean } | 'too-many'> {
-  const { appId, name, maxTypes, counts, by } = type;
+  types: NewTypes,
+): Promise<{ found: ReadonlyMap<string, StoredType>; made: ReadonlyMap<string, StoredType> }> {
+  const { appId, names, maxTypes, counts, by } = types;
   const known = counts?.get(appId) ?? null;
   // Added to the last id that was given: the most types that there can be. Too many where nothing is known.
   const offset = known === null ? maxTypes : known.types - known.lastId;
@@ -139,40 +163,51 @@ async function createUnlessFound(
     // The lock makes the limit exact, and two makers of one name meet here. It lets foreign keys to the app through.
     const [app] = await tx`SELECT 1 FROM apps WHERE id = ${appId} FOR NO KEY UPDATE`;
     if (app === undefined) throw new AccountError('APP_NOT_FOUND', 'the app has been removed');
-    const found = await findType(tx, type);
-    if (found !== undefined) return { type: found, created: false, counted: null };
-    const [made] = await tx<(StoredType & { counted: number | null })[]>`
+    const found = await findTypes(tx, appId, names);
+    const missing = names.filter((name) => !found.has(name));
+    const publicIds = missing.map(() => createPublicId('typ'));
+    const rows = await tx<(StoredType & { name: string; counted: number | null })[]>`
       WITH sequence AS (
         SELECT pg_get_serial_sequence('event_types', 'id')::regclass::oid AS id
       ), before AS (
         -- Null, and the types are counted, where the role may not look at the sequence: only an INSERT needs no right.
-        SELECT CASE WHEN ${offset}::bigint + CASE WHEN has_sequence_privilege(id, 'SELECT, USAGE')
-                                                THEN pg_sequence_last_value(id) END < ${maxTypes} THEN NULL
+        SELECT CASE WHEN ${offset}::bigint + ${missing.length}::int
+                         + CASE WHEN has_sequence_privilege(id, 'SELECT, USAGE')
+                                THEN pg_sequence_last_value(id) END <= ${maxTypes} THEN NULL
                     ELSE (SELECT count(*)::int FROM event_types WHERE app_id = ${appId})
                END AS counted
           FROM sequence
       ), made AS (
         INSERT INTO event_types (public_id, app_id, name)
-        SELECT ${createPublicId('typ')}, ${appId}, ${name} FROM before WHERE counted IS NULL OR counted < ${maxTypes}
-        RETURNING id, public_id
+        SELECT new.public_id, ${appId}, new.name
+          FROM unnest(${publicIds}::text[], ${missing}::text[]) WITH ORDINALITY AS new (public_id, name, position), before
+         WHERE counted IS NULL OR counted + position <= ${maxTypes}
+         ORDER BY position
+        RETURNING id, public_id, name
       )
-      SELECT id, public_id AS "publicId", counted FROM made, before`;
-    if (made === undefined) return 'too-many';
-    const { counted, ...stored } = made;
+      SELECT id, public_id AS "publicId", name, counted FROM made, before`;
     if (by !== undefined)
-      await writeAudit(tx, { appId, by, action: 'type.create', details: { typeId: stored.publicId, name } });
-    return { type: stored, created: true, counted };
+      for (const { publicId: typeId, name } of rows)
+        await writeAudit(tx, { appId, by, action: 'type.create', details: { typeId, name } });
+    return { found, rows };
   });
-  if (outcome === 'too-many') return outcome;
+  const { found, rows } = outcome;
+  const counted = rows[0]?.counted ?? null;
+  const lastId = rows.reduce((last, { id }) => Math.max(last, id), 0);
   // Once it is committed.
-  if (outcome.counted !== null) counts?.set(appId, { types: outcome.counted + 1, lastId: outcome.type.id });
-  return outcome;
+  if (counted !== null) counts?.set(appId, { types: counted + rows.length, lastId });
+  return { found, made: new Map(rows.map(({ id, publicId, name }) => [name, { id, publicId }])) };
 }
 
-async function findType(sql: Sql | Transaction, { appId, name }: NewType): Promise<StoredType | undefined> {
-  const [type] = await sql<StoredType[]>`
-    SELECT id, public_id AS "publicId" FROM event_types WHERE app_id = ${appId} AND name = ${name}`;
-  return type;
+async function findTypes(
+  sql: Sql | Transaction,
+  appId: number,
+  names: readonly string[],
+): Promise<ReadonlyMap<string, StoredType>> {
+  const rows = await sql<(StoredType & { name: string })[]>`
+    SELECT id, public_id AS "publicId", name FROM event_types
+     WHERE app_id = ${appId} AND name = ANY(${names as string[]}::text[])`;
+  return new Map(rows.map(({ id, publicId, name }) => [name, { id, publicId }]));
 }
 
 async function internalAppId(sql: Sql, appId: string): Promise<number> {

@@ -2,7 +2,7 @@
 
 import { Rejection } from '../errors.ts';
 import { ownText } from '../own-text.ts';
-import { BatchedLookup } from '../storage/batched-lookup.ts';
+import { BatchedLookup, LOOKUP_TIMEOUT_MS, MADE_UP_PAUSE_MS } from '../storage/batched-lookup.ts';
 import type { Sql } from '../storage/connect.ts';
 import { type CacheStats, LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
 import { digestOf, isWellFormed } from '../token-text.ts';
@@ -22,7 +22,8 @@ export interface LoggingTokensOptions {
   readonly outage?: LookupOutage | undefined;
 }
 
-const UNKNOWN = new Rejection('invalidLoggingToken', 'The logging token is not valid.');
+/** The refusal of a token that does not exist, or is none. */
+export const UNKNOWN_TOKEN = new Rejection('invalidLoggingToken', 'The logging token is not valid.');
 const ROTATED = new Rejection(
   'invalidLoggingToken',
   'The logging token was rotated and its grace period is over.',
@@ -38,7 +39,11 @@ export class LoggingTokens {
   constructor(options: LoggingTokensOptions) {
     this.#now = options.now;
     // The check characters are no secret: anybody can make up tokens that only the database can tell from good ones.
-    const lookup = new BatchedLookup((tokens) => loadTokens(options.sql, tokens));
+    const lookup = new BatchedLookup(
+      (tokens) => loadTokens(options.sql, tokens),
+      LOOKUP_TIMEOUT_MS,
+      MADE_UP_PAUSE_MS,
+    );
     this.#cache = new LookupCache({
       load: (token) => lookup.get(token),
       max: MAX_TOKENS,
@@ -56,14 +61,14 @@ export class LoggingTokens {
   appOf(token: string): number | Rejection | Promise<number | Rejection> {
     const known = this.#cache.peek(token);
     if (known !== undefined) return this.#judge(known);
-    if (!isWellFormed(token, 'tdl')) return UNKNOWN;
+    if (!isWellFormed(token, 'tdl')) return UNKNOWN_TOKEN;
     // The cached key must not keep in memory the body that the token is a part of.
     const found = this.#cache.get(ownText(token));
     return found instanceof Promise ? found.then((token) => this.#judge(token)) : this.#judge(found);
   }
 
   #judge(found: LoggingToken | null): number | Rejection {
-    if (found === null) return UNKNOWN;
+    if (found === null) return UNKNOWN_TOKEN;
     return found.expiresAt !== null && found.expiresAt <= this.#now() ? ROTATED : found.appId;
   }
 

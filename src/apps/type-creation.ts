@@ -4,8 +4,11 @@ import { SlidingLog } from '../limits/sliding-log.ts';
 import type { StoredType } from './event-types.ts';
 
 export interface TypeCreationOptions {
-  /** Creates a type, or finds the one that another process has just created. */
-  readonly create: (appId: number, name: string) => Promise<StoredType | 'too-many'>;
+  /**
+   * Creates types of an app in one transaction, or finds those that another process has just created.
+   * @returns by name; what is missing did not fit into the app
+   */
+  readonly create: (appId: number, names: readonly string[]) => Promise<ReadonlyMap<string, StoredType>>;
   /** Types that an app may create in any 60 seconds; 0 lifts the limit. */
   readonly limitPerMinute: number;
   /** Milliseconds of a monotonic clock. */
@@ -14,6 +17,8 @@ export interface TypeCreationOptions {
 
 /** Names that may wait, of all apps together: some 10 MB. */
 const MAX_WAITING = 20_000;
+/** Names of one transaction: some milliseconds. */
+const MAX_AT_ONCE = 100;
 
 const FULL = new Rejection(
   'unavailable',
@@ -28,7 +33,7 @@ interface Waiting {
 
 /**
  * Round robin over apps, one transaction at a time: an app with ten thousand new names delays another app's new type by
- * one creation, not by ten thousand, and a connection stays free for other lookups.
+ * one transaction, not by all of them, and a connection stays free for other lookups.
  */
 export class TypeCreation {
   readonly #options: TypeCreationOptions;
@@ -66,27 +71,27 @@ export class TypeCreation {
   async #run(): Promise<void> {
     this.#isRunning = true;
     for (let turn = this.#next(); turn !== null; turn = this.#next()) {
-      const { appId, waiting } = turn;
+      const { appId, group } = turn;
       try {
-        waiting.resolve(await this.#options.create(appId, waiting.name));
+        const types = await this.#options.create(appId, [...new Set(group.map(({ name }) => name))]);
+        for (const { name, resolve } of group) resolve(types.get(name) ?? 'too-many');
       } catch (error) {
-        waiting.reject(error);
+        for (const { reject } of group) reject(error);
       }
     }
     this.#isRunning = false;
   }
 
-  /** Takes one name of the app whose turn it is, and puts the app behind the others. */
-  #next(): { readonly appId: number; readonly waiting: Waiting } | null {
-    for (const [appId, queue] of this.#queues) {
-      this.#queues.delete(appId);
-      const waiting = queue.shift();
-      if (waiting === undefined) continue;
-      if (queue.length > 0) this.#queues.set(appId, queue);
-      this.#waiting -= 1;
-      return { appId, waiting };
-    }
-    return null;
+  /** Takes names of the app whose turn it is, and puts the app behind the others. */
+  #next(): { readonly appId: number; readonly group: readonly Waiting[] } | null {
+    const [first] = this.#queues;
+    if (first === undefined) return null;
+    const [appId, queue] = first;
+    const group = queue.splice(0, MAX_AT_ONCE);
+    this.#queues.delete(appId);
+    if (queue.length > 0) this.#queues.set(appId, queue);
+    this.#waiting -= group.length;
+    return { appId, group };
   }
 }
 

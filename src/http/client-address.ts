@@ -56,7 +56,7 @@ function parse(text: string): ipaddr.IPv4 | ipaddr.IPv6 | null {
   return ipaddr.process(text.split('%', 1)[0] ?? '');
 }
 
-export function isLoopback(address: string): boolean {
+function isLoopback(address: string): boolean {
   // Only of an address: 127.0.0.1.example.com is a name, and leads wherever its owner likes.
   return parse(address)?.range() === 'loopback';
 }
@@ -83,6 +83,6 @@ export function isFromThisMachine(exchange: Exchange): boolean {
 }
 
 /** True where a proxy has left its mark: then a loopback connection says nothing about who sent the request. */
-export function cameThroughProxy(exchange: Exchange): boolean {
+function cameThroughProxy(exchange: Exchange): boolean {
   return FORWARDING_HEADERS.some((name) => exchange.header(name) !== '');
 }

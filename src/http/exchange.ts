@@ -1,9 +1,9 @@
 /** One request and its one answer, whichever transport carries them. Only this file writes answers. */
-import { isAscii, isUtf8 } from 'node:buffer';
 import { Rejection } from '../errors.ts';
 import type { LimitDecision } from '../limits/limiter.ts';
-import { GzipBody } from './gzip-body.ts';
+import type { BodyRoom } from './body-room.ts';
 import type { Pending } from './intrusive-list.ts';
+import { type BodyOptions, type BodyOwner, decode, type ReceivedBody, RequestBody } from './request-body.ts';
 import { AnswerStream, type StreamAnswer, type StreamWire } from './stream.ts';
 
 export interface Answer {
@@ -50,21 +50,13 @@ export interface Wire {
   stream(status: number, headers: string, filler: string, onClosed: () => void): StreamWire;
 }
 
-/** How a route takes its body, where that is not as the server's settings say. */
-export interface BodyOptions {
-  /** Most bytes of the text; of one that came compressed, after inflation. */
-  readonly maxBytes?: number;
-  /** Whether the body may come as gzip. */
-  readonly gzip?: boolean;
-}
-
 /** What all exchanges of a server share. */
 export interface ExchangeLimits {
   readonly maxBodyBytes: number;
-  /** Ceiling of all bodies in memory together, from their first chunk until their answer. */
-  readonly maxBodiesBytes: number;
-  /** Bodies in memory now. */
-  bodiesBytes: number;
+  /** Memory of all bodies together, from their first chunk until their answer. */
+  readonly bodies: BodyRoom;
+  /** What counts as one client. */
+  readonly addressOf: (exchange: Exchange) => string;
   /** Header lines of every answer, each ended by CR LF; empty where there are none. */
   readonly everyAnswer: string;
   /** Bytes of answers that wait for slow readers. */
@@ -76,18 +68,14 @@ export interface ExchangeLimits {
 /** Ceiling of answers that wait for slow readers: beyond it reads are refused, and streams closed, until some are taken. */
 export const MAX_UNSENT_BYTES = 64 * 1_048_576;
 
-/** How much of an over-long body is read and thrown away so that its sender can still read the refusal. */
-const DRAIN_BYTES = 16 * 1_048_576;
-
 const COMMON_HEADERS =
   'Content-Type: application/json\r\nX-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n';
 
 const NO_BODY = { body: '', bytes: 0 };
 const UNKNOWN_CODING = new Rejection('invalidParameters', 'The only Transfer-Encoding taken is chunked.');
 const TOO_LATE = new Rejection('unavailable', 'The request took too long.');
-const ABORTED = new Rejection('unavailable', 'The client closed the connection.');
 
-export class Exchange implements Pending<Exchange> {
+export class Exchange implements Pending<Exchange>, BodyOwner {
   /** Unique within the installation's logs; returned as X-Request-Id. */
   readonly id: string;
   /** When the request arrived, in milliseconds of the server's monotonic clock. */
@@ -111,20 +99,8 @@ export class Exchange implements Pending<Exchange> {
   readonly #wire: Wire;
   readonly #limits: ExchangeLimits;
   readonly #onSettled: (exchange: Exchange, outcome: Outcome | null) => void;
-  /** Bytes of this body in memory, as counted against the ceiling of all. */
-  #heldBytes = 0;
-  #maxBodyBytes = 0;
-  /** What has come of a body that comes in several chunks, and how much of it is filled. */
-  #body: Buffer | null = null;
-  #bodyBytes = 0;
-  #gzip: GzipBody | null = null;
-  #compressedBytes = 0;
-  /** True once the body's last chunk has come. */
-  #received = false;
-  #bodyRefusal: Rejection | null = null;
-  #drained = 0;
+  #body: RequestBody | null = null;
   #mustClose = false;
-  #resolveBody: ((body: string | Rejection) => void) | null = null;
 
   /** @param onSettled told once of the end: the answer, or null where the client left before it */
   constructor(
@@ -168,145 +144,41 @@ export class Exchange implements Pending<Exchange> {
   }
 
   /**
-   * Reads the whole body as text, within the limit of one body and the ceiling of all.
-   * @returns the text, or a refusal: too large, other than UTF-8, encoded, or no room now
+   * Starts to receive the body, within the limit of one body and the room of all. To be called before anything is waited
+   * for: a transport does not keep a body that nobody takes.
    */
-  text(options: BodyOptions = {}): Promise<string | Rejection> {
-    return new Promise((resolve) => {
-      this.#maxBodyBytes = options.maxBytes ?? this.#limits.maxBodyBytes;
-      const encoding = this.#wire.header('content-encoding').toLowerCase();
-      if (options.gzip === true && (encoding === 'gzip' || encoding === 'x-gzip')) {
-        this.#gzip = this.#inflating();
-      } else if (encoding !== '' && encoding !== 'identity') {
-        this.#bodyRefusal = new Rejection(
-          'unsupportedEncoding',
-          `Send the body without Content-Encoding${options.gzip === true ? ', or with gzip' : ''}.`,
-        );
-      }
-      this.#resolveBody = resolve;
-      this.#wire.readBody((chunk, last) => this.#onChunk(chunk, last));
-    });
-  }
-
-  #onChunk(chunk: Buffer, last: boolean): void {
-    if (this.#resolveBody === null) return;
-    this.#received = last;
-    const bytes = chunk.byteLength;
-    this.#bodyRefusal ??= this.#gzip === null ? this.#admit(bytes) : this.#admitCompressed(bytes);
-    if (this.#bodyRefusal !== null) {
-      this.#drain(bytes, last, this.#bodyRefusal);
-    } else if (this.#gzip !== null) {
-      this.#gzip.write(chunk, last);
-    } else if (last && this.#body === null) {
-      this.#settleBody(decode(chunk));
-    } else {
-      this.#keep(chunk, Number(this.#wire.header('content-length')) || 0);
-      if (last) this.#settleBody(this.#decoded());
-    }
-  }
-
-  #inflating(): GzipBody {
-    return new GzipBody({
-      onTaken: (bytes) => this.#release(bytes),
-      onBytes: (bytes) => {
-        this.#bodyRefusal ??= this.#admit(bytes.byteLength);
-        if (this.#bodyRefusal === null) this.#keep(bytes, 0);
-        else this.#drain(0, this.#received, this.#bodyRefusal);
-      },
-      onEnd: (problem) => {
-        if (problem === null) return this.#settleBody(this.#decoded());
-        this.#bodyRefusal = new Rejection('invalidBody', problem);
-        this.#drain(0, this.#received, this.#bodyRefusal);
-      },
-    });
-  }
-
-  /** Appends admitted bytes. With the length announced there is one buffer; without it grows by doubling. */
-  #keep(bytes: Uint8Array, announced: number): void {
-    const start = this.#bodyBytes - bytes.byteLength;
-    if (this.#body === null || this.#body.length < this.#bodyBytes) {
-      const size = Math.min(this.#maxBodyBytes, Math.max(announced, 2 * this.#bodyBytes));
-      const larger = Buffer.allocUnsafeSlow(size);
-      this.#body?.copy(larger, 0, 0, start);
-      this.#body = larger;
-    }
-    this.#body.set(bytes, start);
-  }
-
-  #decoded(): string | Rejection {
-    return this.#body === null ? '' : decode(this.#body.subarray(0, this.#bodyBytes));
-  }
-
-  /** Counts bytes of the body in, or says why they can not be held. */
-  #admit(bytes: number): Rejection | null {
-    const isFirst = this.#bodyBytes === 0 && this.#gzip === null;
-    if (
-      this.#bodyBytes + bytes > this.#maxBodyBytes ||
-      (isFirst && Number(this.#wire.header('content-length')) > this.#maxBodyBytes)
-    ) {
-      return new Rejection('payloadTooLarge', `The body may have at most ${this.#maxBodyBytes} bytes.`);
-    }
-    const refusal = this.#hold(bytes);
-    if (refusal === null) this.#bodyBytes += bytes;
-    return refusal;
-  }
-
-  /** The same for bytes that are still compressed: what does not shrink may grow by a little. */
-  #admitCompressed(bytes: number): Rejection | null {
-    this.#compressedBytes += bytes;
-    const most = this.#maxBodyBytes + (this.#maxBodyBytes >> 6) + 1_024;
-    if (this.#compressedBytes > most || Number(this.#wire.header('content-length')) > most) {
-      return new Rejection('payloadTooLarge', `The body may have at most ${this.#maxBodyBytes} bytes.`);
-    }
-    return this.#hold(bytes);
-  }
-
-  #hold(bytes: number): Rejection | null {
-    const limits = this.#limits;
-    if (limits.bodiesBytes + bytes > limits.maxBodiesBytes) {
-      return new Rejection('unavailable', 'Too many request bodies are being held; try again shortly.');
-    }
-    this.#heldBytes += bytes;
-    limits.bodiesBytes += bytes;
-    return null;
-  }
-
-  #release(bytes: number): void {
-    this.#heldBytes -= bytes;
-    this.#limits.bodiesBytes -= bytes;
+  receive(options: BodyOptions = {}): void {
+    const { bodies, maxBodyBytes } = this.#limits;
+    this.#body = new RequestBody(this, bodies, options.maxBytes ?? maxBodyBytes, options, this.startedAt);
   }
 
   /**
-   * A refused body is still read for a while: a client that goes on sending into a closed socket would lose the answer.
-   * Where the end is known to be near, the answer goes out at once; else it waits for the end or the bound.
+   * The whole body: text where it is small or ASCII, else bytes that `decode` makes text of.
+   * @param options where {@link receive} was not called before
+   * @returns the body, or a refusal: too large, encoded, or no room now; other than UTF-8 where it is small
    */
-  #drain(bytes: number, last: boolean, refusal: Rejection): void {
-    this.#releaseBody();
-    this.#drained += bytes;
-    const announced = Number(this.#wire.header('content-length')) || Number.POSITIVE_INFINITY;
-    if (last || announced <= DRAIN_BYTES) {
-      this.#settleBody(refusal);
-    } else if (this.#drained > DRAIN_BYTES) {
-      this.#mustClose = true;
-      this.#settleBody(refusal);
-    }
+  body(options?: BodyOptions): Promise<ReceivedBody | Rejection> {
+    if (this.#body === null) this.receive(options);
+    // It was made by the line above, or before.
+    return (this.#body as RequestBody).read();
   }
 
-  #settleBody(body: string | Rejection): void {
-    const resolve = this.#resolveBody;
-    this.#resolveBody = null;
-    this.#body = null;
-    this.#gzip?.stop();
-    this.#gzip = null;
-    resolve?.(body);
+  /** The same as text, whatever its size. One that came compressed is inflated from here on, and not before. */
+  async text(options?: BodyOptions): Promise<string | Rejection> {
+    const body = await this.body(options);
+    return Buffer.isBuffer(body) ? decode(body) : body;
   }
 
-  #releaseBody(): void {
-    // What is still being inflated reports nothing more.
-    this.#gzip?.stop();
-    this.#release(this.#heldBytes);
-    this.#bodyBytes = 0;
-    this.#body = null;
+  readBody(onChunk: (chunk: Buffer, last: boolean) => void): void {
+    this.#wire.readBody(onChunk);
+  }
+
+  address(): string {
+    return this.#limits.addressOf(this);
+  }
+
+  refuse(refusal: Rejection): void {
+    this.answer(refusal);
   }
 
   /** Writes the one answer; further calls and calls after an abort do nothing. */
@@ -353,12 +225,17 @@ export class Exchange implements Pending<Exchange> {
 
   /** The deadline has passed: answers with {@link late}, or with 400 where the body never came in full. */
   expire(): void {
-    if (this.#resolveBody !== null && !this.#received) {
+    if (this.#body?.isArriving === true) {
       this.#mustClose = true;
-      this.answer(this.#bodyRefusal ?? new Rejection('invalidBody', 'The body did not arrive in time.'));
+      this.answer(this.#body.late);
     } else {
       this.answer(this.late);
     }
+  }
+
+  /** Refuses a body that comes too slowly. @returns true where it did */
+  checkPace(now: number): boolean {
+    return this.#body?.checkPace(now) === true;
   }
 
   /** False while so many answers wait for slow readers that a large one more is not to be made. */
@@ -366,9 +243,9 @@ export class Exchange implements Pending<Exchange> {
     return this.#limits.unsentBytes <= MAX_UNSENT_BYTES;
   }
 
-  /** True while the handler waits for the body, and the body for its sender. */
+  /** True while the body has not come in full. */
   get isReceiving(): boolean {
-    return this.#resolveBody !== null && !this.#received;
+    return this.#body?.isArriving === true;
   }
 
   /** Makes this answer the connection's last one. */
@@ -383,9 +260,7 @@ export class Exchange implements Pending<Exchange> {
 
   #settle(outcome: Outcome | null): void {
     this.settled = true;
-    this.#releaseBody();
-    // What still comes of the body is for nobody: an event that was refused must not be stored after all.
-    this.#settleBody(ABORTED);
+    this.#body?.release();
     this.#onSettled(this, outcome);
   }
 
@@ -407,16 +282,4 @@ function headerLines(headers: Readonly<Record<string, string>> | undefined): str
   let lines = '';
   for (const name in headers) lines += `\r\n${name}: ${headers[name]}`;
   return lines;
-}
-
-const BOM = 0xfeff;
-
-/** Bytes to text. Invalid UTF-8 and a byte order mark are refused, as JSON over HTTP has neither (RFC 8259, 8.1). */
-function decode(bytes: Buffer): string | Rejection {
-  if (isAscii(bytes)) return bytes.toString('latin1');
-  if (!isUtf8(bytes)) return new Rejection('invalidBody', 'The body is not valid UTF-8.');
-  const text = bytes.toString('utf8');
-  if (text.charCodeAt(0) === BOM)
-    return new Rejection('invalidBody', 'The body starts with a byte order mark.');
-  return text;
 }

@@ -39,8 +39,18 @@ class NodeWire implements Wire {
   }
 
   readBody(onChunk: (chunk: Buffer, last: boolean) => void): void {
-    this.#req.on('data', (chunk: Buffer) => onChunk(chunk, false));
-    this.#req.on('end', () => onChunk(EMPTY, true));
+    const req = this.#req;
+    // With an announced length the last chunk is known as such, and most bodies are one chunk.
+    let missing = Number(req.headers['content-length']);
+    let hasEnded = false;
+    req.on('data', (chunk: Buffer) => {
+      missing -= chunk.length;
+      hasEnded = missing === 0;
+      onChunk(chunk, hasEnded);
+    });
+    req.on('end', () => {
+      if (!hasEnded) onChunk(EMPTY, true);
+    });
   }
 
   respond(status: number, headers: string, body: string | Buffer, bytes: number, close: boolean): void {

@@ -3,9 +3,12 @@ import { randomBytes } from 'node:crypto';
 import type { Logger } from 'pino';
 import { OperatorError, Rejection } from '../errors.ts';
 import { errorCode, isUnavailable } from '../storage/connect.ts';
+import { BodyRoom, type BodyRoomStats } from './body-room.ts';
+import { addressKey, clientAddress } from './client-address.ts';
 import { Exchange, type ExchangeLimits, MAX_UNSENT_BYTES, type Outcome, type Wire } from './exchange.ts';
 import { PendingList } from './intrusive-list.ts';
 import { createNodeTransport } from './node.ts';
+import { PACE_WINDOW_MS } from './request-body.ts';
 import { RequestCounts } from './request-counts.ts';
 import { type Match, type Route, Router } from './route.ts';
 import { SlowPeers } from './slow-peers.ts';
@@ -18,6 +21,8 @@ export interface ServerOptions {
   readonly maxBodyBytes: number;
   readonly maxBodiesBytes: number;
   readonly requestTimeoutMs: number;
+  /** TRUST_PROXY */
+  readonly trustedProxies: number;
   /** True where people reach the service by https: every answer then says to stay with it. */
   readonly strictTransport?: boolean;
   readonly log: Logger;
@@ -31,13 +36,22 @@ export interface HttpServer {
   readonly counts: RequestCounts;
   /** Bytes of request bodies in memory now. */
   readonly bodiesBytes: number;
+  /** What became of bodies for which there was no room, or that came too slowly. */
+  readonly bodyStats: BodyStats;
   /** @param shared whether other processes of ours listen on the port too */
   listen(host: string, port: number, shared?: boolean): Promise<number>;
   /** Stops listening, ends answers that go on, answers what is in flight, closes every connection. */
   stop(): Promise<void>;
 }
 
+export interface BodyStats extends BodyRoomStats {
+  /** Bodies that were cut because they came too slowly. */
+  readonly cutForPace: number;
+}
+
 const DEADLINE_SWEEP_MS = 500;
+/** At most one line in so many milliseconds says that bodies were cut: whoever attacks must not fill the log. */
+const CUT_LOG_MS = 10_000;
 /** How long a stop waits for bodies that are still arriving: a slow sender must not hold up a deployment. */
 const STOPPING_BODY_MS = 3_000;
 
@@ -57,6 +71,10 @@ class Server implements HttpServer {
   readonly #slowPeers: SlowPeers;
   readonly #sweep: NodeJS.Timeout;
   #requests = 0;
+  #cutForPace = 0;
+  /** What was last logged of bodies that were cut, and when, in milliseconds of the monotonic clock. */
+  #loggedCuts: BodyStats | null = null;
+  #loggedCutsAt = Number.NEGATIVE_INFINITY;
   /** When the stop began, in milliseconds of the monotonic clock. */
   #stoppingSince: number | null = null;
   #onDrained: (() => void) | null = null;
@@ -77,8 +95,8 @@ class Server implements HttpServer {
     this.#router = new Router(options.routes);
     this.#limits = {
       maxBodyBytes: options.maxBodyBytes,
-      maxBodiesBytes: options.maxBodiesBytes,
-      bodiesBytes: 0,
+      bodies: new BodyRoom(options.maxBodiesBytes),
+      addressOf: (exchange) => addressKey(clientAddress(exchange, options.trustedProxies)),
       everyAnswer: options.strictTransport === true ? STRICT_TRANSPORT : '',
       unsentBytes: 0,
       openStreams: new Set(),
@@ -94,16 +112,23 @@ class Server implements HttpServer {
         this.#limits.unsentBytes += change;
       },
       slowPeers: this.#slowPeers,
+      trustsProxies: options.trustedProxies > 0,
     });
     this.#sweep = setInterval(() => {
       this.#expireLate();
+      this.#limits.bodies.sweep();
+      this.#logCuts();
       this.#slowPeers.sweep(this.#limits.unsentBytes > MAX_UNSENT_BYTES);
     }, DEADLINE_SWEEP_MS);
     this.#sweep.unref();
   }
 
   get bodiesBytes(): number {
-    return this.#limits.bodiesBytes;
+    return this.#limits.bodies.bytes;
+  }
+
+  get bodyStats(): BodyStats {
+    return { ...this.#limits.bodies.stats, cutForPace: this.#cutForPace };
   }
 
   listen(host: string, port: number, shared = false): Promise<number> {
@@ -160,11 +185,32 @@ class Server implements HttpServer {
   #expireLate(): void {
     const now = this.#options.now();
     for (const exchange of this.#pending) {
-      if (exchange.startedAt > now - this.#options.requestTimeoutMs) break;
-      exchange.expire();
+      // The list is in order of arrival: no later one is under a bound that this one is not.
+      if (now - exchange.startedAt < Math.min(PACE_WINDOW_MS, this.#options.requestTimeoutMs)) break;
+      if (now - exchange.startedAt >= this.#options.requestTimeoutMs) exchange.expire();
+      else if (exchange.checkPace(now)) this.#cutForPace += 1;
     }
     if (this.#stoppingSince === null || now - this.#stoppingSince < STOPPING_BODY_MS) return;
     for (const exchange of this.#pending) if (exchange.isReceiving) exchange.expire();
+  }
+
+  #logCuts(): void {
+    const now = this.#options.now();
+    const stats = this.bodyStats;
+    const before = this.#loggedCuts ?? { cutForRoom: 0, refused: 0, cutForPace: 0 };
+    const news = {
+      cutForRoom: stats.cutForRoom - before.cutForRoom,
+      cutForPace: stats.cutForPace - before.cutForPace,
+      refused: stats.refused - before.refused,
+    };
+    if (Object.values(news).every((count) => count === 0) || now - this.#loggedCutsAt < CUT_LOG_MS) return;
+    this.#loggedCuts = stats;
+    this.#loggedCutsAt = now;
+    const { heaviestAddress } = stats;
+    this.#options.log.warn(
+      { ...news, heaviestAddress, heldBytes: this.bodiesBytes },
+      'http: cut request bodies',
+    );
   }
 
   async stop(): Promise<void> {

@@ -18,6 +18,8 @@ export interface TransportOptions {
   readonly onUnsentBytes: (change: number) => void;
   /** Who is waited for now; the server ends those whose time is over. */
   readonly slowPeers: SlowPeers;
+  /** Whether X-Forwarded-For says where requests come from. */
+  readonly trustsProxies: boolean;
 }
 
 export interface Transport {

@@ -21,6 +21,10 @@ export function loadUws(): Promise<Uws> {
 const FRAMING_HEADERS = ['transfer-encoding'] as const;
 const BODY_HEADERS = ['content-encoding', 'content-length', ...FRAMING_HEADERS] as const;
 
+const FORWARDED = 'x-forwarded-for';
+/** Bodies that announce more than this, or nothing, have X-Forwarded-For kept. */
+const FORWARDED_FROM_BYTES = 16_384;
+
 /**
  * One in so many answers without a body ends its connection. The native side keeps heads for who does not read them, and
  * does not say how many: this bounds them.
@@ -35,13 +39,16 @@ class UwsWire implements Wire {
   readonly method: string;
   readonly path: string;
   readonly query: string;
-  readonly remoteAddress: string;
   exchange: Exchange | null = null;
   readonly #res: HttpResponse;
+  /** Undefined until it is asked for, unless the route asks for it. */
+  #remoteAddress: string | undefined;
   /** The names of the headers that are kept, and their values in the same order. */
   readonly #headerNames: readonly string[];
   readonly #headerValues: string[] = [];
   readonly #options: TransportOptions;
+  #forwarded = '';
+  #isAborted = false;
   #unsent = 0;
   #stream: UwsStream | null = null;
   #slowReader: SlowPeer | null = null;
@@ -57,11 +64,30 @@ class UwsWire implements Wire {
     const route = 'route' in found ? found.route : null;
     this.#headerNames = headersOf(route, this.method);
     for (const name of this.#headerNames) this.#headerValues.push(readHeader(req, name));
-    this.remoteAddress = route?.remoteAddress === true ? latin1(res.getRemoteAddressAsText()) : '';
+    if (route?.remoteAddress === true) this.#remoteAddress = latin1(res.getRemoteAddressAsText());
+    if (options.trustsProxies) this.#keepForwarded(req);
+  }
+
+  /**
+   * Whom a body is from counts where it comes in pieces or is large. What is announced as small nearly always comes in
+   * one piece, and must not pay for the look at all headers that this one takes.
+   */
+  #keepForwarded(req: HttpRequest): void {
+    const announced = Number(this.header('content-length'));
+    if (this.#headerNames.includes(FORWARDED) || (announced > 0 && announced <= FORWARDED_FROM_BYTES)) return;
+    this.#forwarded = readHeader(req, FORWARDED);
+  }
+
+  /** The address at the other end of the connection; empty once that is gone, unless it was asked for before. */
+  get remoteAddress(): string {
+    if (this.#remoteAddress === undefined && !this.#isAborted)
+      this.#remoteAddress = latin1(this.#res.getRemoteAddressAsText());
+    return this.#remoteAddress ?? '';
   }
 
   header(name: string): string {
-    return this.#headerValues[this.#headerNames.indexOf(name)] ?? '';
+    const value = this.#headerValues[this.#headerNames.indexOf(name)];
+    return value ?? (name === FORWARDED ? this.#forwarded : '');
   }
 
   readBody(onChunk: (chunk: Buffer, last: boolean) => void): void {
@@ -138,6 +164,7 @@ class UwsWire implements Wire {
   }
 
   aborted(): void {
+    this.#isAborted = true;
     this.#sent();
     this.exchange?.abort();
     this.#stream?.aborted();
@@ -245,8 +272,7 @@ function headersOf(route: Route | null, method: string): readonly string[] {
 function readHeader(req: HttpRequest, name: string): string {
   const first = req.getHeader(name);
   const mayBeSeveral =
-    name === 'x-forwarded-for' ||
-    (first !== '' && (name === 'idempotency-key' || name === 'transfer-encoding'));
+    name === FORWARDED || (first !== '' && (name === 'idempotency-key' || name === 'transfer-encoding'));
   if (!mayBeSeveral) return first;
   const values: string[] = [];
   req.forEach((key, value) => {

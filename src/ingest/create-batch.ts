@@ -14,11 +14,12 @@ import type { CommitBuffer } from './commit-buffer.ts';
 import { overLimit } from './create-event.ts';
 import { createEventIds } from './event-id.ts';
 import { beforeRetention, IN_THE_FUTURE } from './event-time.ts';
-import { IDEMPOTENCY_KEY, keyedRequest } from './idempotency-key.ts';
+import { IDEMPOTENCY_KEY, idempotencyKeyProblem, keyedRequest } from './idempotency-key.ts';
 import type { IdempotentQueue } from './idempotent-queue.ts';
 import { type BatchLimits, isLineDelimited, readBatch } from './parse/batch-body.ts';
 import type { BatchEvent } from './parse/batch-event.ts';
 import type { RetentionBoundary } from './retention-boundary.ts';
+import { nextTurn } from './turns.ts';
 
 export interface CreateBatchSteps {
   readonly loggingTokens: LoggingTokens;
@@ -63,8 +64,8 @@ const OVERDUE = new Rejection('outcomeUnknown', 'The commit took too long: event
 /** Makes the handler. It answers after the transactions that hold the events have committed. */
 export function createCreateBatch(steps: CreateBatchSteps): (exchange: Exchange) => Promise<Outcome> {
   return async (exchange) => {
-    // Before anything is awaited: a transport does not keep a body that nobody reads.
-    const reading = exchange.text({ maxBytes: steps.maxBytes, gzip: true });
+    // What came compressed is inflated when its sender is known, and not before.
+    exchange.receive({ maxBytes: steps.maxBytes, gzip: true, usesReserve: true });
 
     const appId = await authenticate(steps.loggingTokens, exchange.header('authorization'));
     if (appId instanceof Rejection) return appId;
@@ -72,12 +73,13 @@ export function createCreateBatch(steps: CreateBatchSteps): (exchange: Exchange)
     exchange.rateLimit = await steps.limiter.take(appId);
     if (exchange.rateLimit?.accepted === false) return overLimit(exchange.rateLimit);
 
-    const text = await reading;
+    const text = await exchange.text();
     if (text instanceof Rejection) return text;
 
     const key = exchange.header(IDEMPOTENCY_KEY);
+    const keyProblem = idempotencyKeyProblem(key);
+    if (keyProblem !== null) return keyProblem;
     const request = key === '' ? null : await keyedRequest(key, exchange.path, text);
-    if (request instanceof Rejection) return request;
     const repeated = request === null ? null : await steps.findRepeated(appId, request);
     if (repeated !== null) return repeated;
 
@@ -121,7 +123,7 @@ async function authenticate(tokens: LoggingTokens, authorization: string): Promi
 
 /** Between the steps of a large batch, each of which takes some milliseconds, others have their turn. */
 async function yieldToEventLoop(events: number): Promise<void> {
-  if (events >= MANY_EVENTS) await new Promise(setImmediate);
+  if (events >= MANY_EVENTS) await nextTurn();
 }
 
 type Types = ReadonlyMap<TypeReference, EventType | Rejection>;

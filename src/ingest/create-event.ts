@@ -4,18 +4,22 @@ import type { EventTypes } from '../apps/event-type-lookup.ts';
 import type { LoggingTokens } from '../apps/logging-token-lookup.ts';
 import { Rejection } from '../errors.ts';
 import type { Exchange, Outcome } from '../http/exchange.ts';
+import { isSmallBody } from '../http/request-body.ts';
 import type { LimitDecision, Limiter } from '../limits/limiter.ts';
 import { timestamp } from '../storage/write/accepted-event.ts';
 import { POISON } from '../storage/write/failures.ts';
 import type { KeptAnswer } from '../storage/write/keyed-writer.ts';
 import type { CommitBuffer } from './commit-buffer.ts';
-import { IDEMPOTENCY_KEY, keyedRequest } from './idempotency-key.ts';
+import { IDEMPOTENCY_KEY, idempotencyKeyProblem, keyedRequest } from './idempotency-key.ts';
 import type { IdempotentQueue } from './idempotent-queue.ts';
 import { parseEventBody } from './parse/event-body.ts';
 import type { StageTimes } from './stage-times.ts';
+import type { TokenScreen } from './token-screen.ts';
 
 export interface CreateEventSteps {
   readonly loggingTokens: LoggingTokens;
+  /** Looks for a token in large bodies, before they are parsed. */
+  readonly tokenScreen: TokenScreen;
   readonly limiter: Limiter;
   readonly eventTypes: EventTypes;
   readonly commitBuffer: CommitBuffer;
@@ -33,14 +37,17 @@ const OVERDUE = new Rejection('outcomeUnknown', 'The commit took too long: the e
 /** Makes the handler. It answers 201 only after the transaction that holds the event has committed. */
 export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange) => Promise<Outcome> {
   return async (exchange) => {
-    const text = await exchange.text();
-    if (text instanceof Rejection) return text;
+    const received = await exchange.body({ usesReserve: true });
+    if (received instanceof Rejection) return received;
 
     const stopwatch = steps.stageTimes.start();
     const key = exchange.header(IDEMPOTENCY_KEY);
-    const request = key === '' ? null : await keyedRequest(key, exchange.path, text);
-    if (request instanceof Rejection) return request;
-    const body = parseEventBody(text);
+    const keyProblem = idempotencyKeyProblem(key);
+    if (keyProblem !== null) return keyProblem;
+    const text = isSmallBody(received) ? received : await steps.tokenScreen.admit(received);
+    if (text instanceof Rejection) return text;
+    const parsed = parseEventBody(text);
+    const body = parsed instanceof Promise ? await parsed : parsed;
     stopwatch?.lap('validate');
     if (body instanceof Rejection) return body;
 
@@ -56,6 +63,7 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
     if (exchange.rateLimit?.accepted === false) return overLimit(exchange.rateLimit);
     // The moment that was counted: what the limit promises of any 60 seconds can be seen in the events' times, too.
     const createdAt = steps.now();
+    const request = key === '' ? null : await keyedRequest(key, exchange.path, text);
 
     const found = steps.eventTypes.find(appId, body.type);
     const type = found instanceof Promise ? await found : found;

@@ -2,6 +2,7 @@
 import { createHash, hash } from 'node:crypto';
 import { Rejection } from '../errors.ts';
 import type { KeyedRequest } from '../storage/write/keyed-writer.ts';
+import { nextTurn } from './turns.ts';
 
 /** The request header, in lower case. */
 export const IDEMPOTENCY_KEY = 'idempotency-key';
@@ -14,22 +15,25 @@ const MALFORMED = new Rejection(
   'The header "Idempotency-Key" must have 1 to 200 visible ASCII characters, and be sent once.',
 );
 
+/**
+ * What is wrong with the header.
+ * @param header its value; empty is as none
+ */
+export function idempotencyKeyProblem(header: string): Rejection | null {
+  return header === '' || FORM.test(header) ? null : MALFORMED;
+}
+
 /** Characters of a body that are hashed at a time, before others have their turn: a millisecond or two. */
 const SLICE = 1_048_576;
 
 /**
- * Reads the header. A long body does not keep other requests waiting.
- * @param header its value, not empty: that is as none
- * @param path   of the route: the same body means something else on another
- * @param body   the whole body's text, which was UTF-8
+ * What a keyed request is known by. A long body does not keep other requests waiting.
+ * @param key  the header, in which {@link idempotencyKeyProblem} finds nothing wrong
+ * @param path of the route: the same body means something else on another
+ * @param body the whole body's text, which was UTF-8
  */
-export async function keyedRequest(
-  header: string,
-  path: string,
-  body: string,
-): Promise<KeyedRequest | Rejection> {
-  if (!FORM.test(header)) return MALFORMED;
-  return { keyDigest: sha256(header), bodyDigest: await digestOf(`${path}\n`, body) };
+export async function keyedRequest(key: string, path: string, body: string): Promise<KeyedRequest> {
+  return { keyDigest: sha256(key), bodyDigest: await digestOf(`${path}\n`, body) };
 }
 
 async function digestOf(head: string, body: string): Promise<Buffer> {
@@ -41,7 +45,7 @@ async function digestOf(head: string, body: string): Promise<Buffer> {
     if (isHighSurrogate(body.charCodeAt(end - 1))) end += 1;
     digest.update(body.slice(from, end));
     from = end;
-    await new Promise(setImmediate);
+    await nextTurn();
   }
   return digest.digest();
 }

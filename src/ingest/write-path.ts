@@ -23,6 +23,7 @@ import { IdempotentQueue } from './idempotent-queue.ts';
 import type { Journal } from './journal/journal.ts';
 import { RetentionBoundary } from './retention-boundary.ts';
 import { StageTimes } from './stage-times.ts';
+import { TokenScreen } from './token-screen.ts';
 
 export interface WritePathOptions {
   readonly config: Config;
@@ -133,6 +134,7 @@ export class WritePath {
     };
     const createEvent = createCreateEvent({
       ...steps,
+      tokenScreen: new TokenScreen(this.loggingTokens, monotonic),
       idempotentQueue: keyedEvents,
       stageTimes: this.stageTimes,
     });

@@ -3,9 +3,13 @@
 import { answerInTime } from './lookup-cache.ts';
 
 /** One statement that stays without an answer must not hold up the others: the pool has further connections. */
-const TIMEOUT_MS = 3_000;
+export const LOOKUP_TIMEOUT_MS = 3_000;
 /** Most keys of one statement. */
 const MAX_KEYS = 1_000;
+/** For tokens, of which nearly all that are sent exist. */
+export const MADE_UP_PAUSE_MS = 10;
+/** From this many keys on, a statement that finds less than half of them is one of keys that somebody makes up. */
+const MANY_KEYS = 16;
 
 /**
  * Asks the database for what is there under these keys.
@@ -26,13 +30,19 @@ interface Waiting<V> {
 export class BatchedLookup<V extends NonNullable<unknown>> {
   readonly #loadMany: LoadMany<V>;
   readonly #timeoutMs: number;
+  readonly #pauseMs: number;
   #waiting: Waiting<V>[] = [];
   #isAsking = false;
 
-  /** @param timeoutMs longest wait for a statement, after which the next one is sent */
-  constructor(loadMany: LoadMany<V>, timeoutMs = TIMEOUT_MS) {
+  /**
+   * @param timeoutMs longest wait for a statement, after which the next one is sent
+   * @param pauseMs   how long keys are gathered for the next statement after one of made-up keys, most of whose cost is
+   *                  its own and not its keys'; 0 where keys that do not exist are usual
+   */
+  constructor(loadMany: LoadMany<V>, timeoutMs = LOOKUP_TIMEOUT_MS, pauseMs = 0) {
     this.#loadMany = loadMany;
     this.#timeoutMs = timeoutMs;
+    this.#pauseMs = pauseMs;
   }
 
   /** @returns null where there is no such thing; rejects as the statement does */
@@ -51,6 +61,8 @@ export class BatchedLookup<V extends NonNullable<unknown>> {
         const answer = this.#loadMany([...new Set(asked.map(({ key }) => key))]);
         const found = await answerInTime(answer, this.#timeoutMs);
         for (const { key, resolve } of asked) resolve(found.get(key) ?? null);
+        if (this.#pauseMs > 0 && asked.length >= MANY_KEYS && found.size < asked.length / 2)
+          await new Promise((resolve) => setTimeout(resolve, this.#pauseMs));
       } catch (error) {
         for (const { reject } of asked) reject(error);
       }

@@ -28,6 +28,12 @@ export interface StorageEngine {
   settleCounts(sql: Sql, now: number): Promise<void>;
   /** Whether {@link settleCounts} and writers of the same events do not wait for each other. */
   readonly settlesBesideWriters: boolean;
+  /**
+   * Rebuilds the counts of a UTC day from its rows, while readers and writers go on.
+   * @param sql a pool of one connection
+   * @param day its midnight, milliseconds since 1970; left alone where it is before the retention boundary
+   */
+  recountDay(sql: Sql, day: number): Promise<void>;
   /** How much is left to settle that maintenance should have settled: deltas, or marks of stale buckets. */
   unsettled(sql: Sql): Promise<number>;
   /** SELECT of `start, finish`: the intervals of the partitions or chunks of events. */

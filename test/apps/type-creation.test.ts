@@ -3,33 +3,40 @@ import { TypeCreation } from '../../src/apps/type-creation.ts';
 import { Rejection } from '../../src/errors.ts';
 import { withTestService } from '../support/service.ts';
 
-test('apps take turns: one new name of an app waits for one of another app, not for its thousands', async () => {
-  const created: string[] = [];
+test('apps take turns: one new name of an app waits for one transaction of another app, not for its thousands', async () => {
+  const turns: string[] = [];
   const creation = new TypeCreation({
-    create: async (appId, name) => {
-      created.push(`${appId} ${name}`);
-      return { id: created.length, publicId: '' };
+    create: async (appId, names) => {
+      turns.push(`${appId}: ${names.length}`);
+      return new Map(names.map((name) => [name, { id: appId, publicId: name }]));
     },
     limitPerMinute: 0,
     now: () => 0,
   });
-  const all = Array.from({ length: 5 }, (_, index) => creation.add(1, `${index}`));
-  await Promise.all([...all, creation.add(2, 'a'), creation.add(2, 'b')]);
-  expect(created).toEqual(['1 0', '1 1', '2 a', '1 2', '2 b', '1 3', '1 4']);
+  const all = Array.from({ length: 250 }, (_, index) => creation.add(1, `${index}`));
+  const others = [creation.add(2, 'a'), creation.add(2, 'b')];
+  expect(await Promise.all([...all.slice(0, 2), ...others])).toEqual([
+    { id: 1, publicId: '0' },
+    { id: 1, publicId: '1' },
+    { id: 2, publicId: 'a' },
+    { id: 2, publicId: 'b' },
+  ]);
+  await Promise.all(all);
+  expect(turns).toEqual(['1: 1', '1: 100', '2: 2', '1: 100', '1: 49']);
   expect(creation.waiting).toBe(0);
 });
 
-test('a creation that fails reaches its own waiter, and the next one goes on', async () => {
+test('a creation that fails reaches those who wait for it, and the next one goes on', async () => {
   const creation = new TypeCreation({
-    create: async (_, name) => {
-      if (name === 'bad') throw new Error('gone');
-      return { id: 1, publicId: name };
+    create: async (appId, names) => {
+      if (appId === 1) throw new Error('gone');
+      return new Map(names.map((name) => [name, { id: 1, publicId: name }]));
     },
     limitPerMinute: 0,
     now: () => 0,
   });
   const bad = creation.add(1, 'bad');
-  const good = creation.add(1, 'good');
+  const good = creation.add(2, 'good');
   await expect(bad).rejects.toThrow('gone');
   expect(await good).toEqual({ id: 1, publicId: 'good' });
 });
@@ -38,7 +45,7 @@ test('an app creates a bounded number of types per minute, and waiting names hav
   let now = 0;
   const never = new Promise<never>(() => undefined);
   const limited = new TypeCreation({
-    create: async (_, name) => ({ id: 1, publicId: name }),
+    create: async (_, names) => new Map(names.map((name) => [name, { id: 1, publicId: name }])),
     limitPerMinute: 2,
     now: () => now,
   });

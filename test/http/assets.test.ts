@@ -46,6 +46,7 @@ describe.each(['uws', 'node'] as const)('a built dashboard on %s', (transport) =
       transport,
       maxBodyBytes: 1_024,
       maxBodiesBytes: 65_536,
+      trustedProxies: 0,
       requestTimeoutMs: 10_000,
       log: pino({ level: 'silent' }),
       now: () => performance.now(),

@@ -1,7 +1,8 @@
 /** What the exchange promises whatever a transport does: bodies that go on after the answer, or after nobody is there. */
 import { expect, test } from 'vitest';
 import { Rejection } from '../../src/errors.ts';
-import { Exchange, type ExchangeLimits, type Wire } from '../../src/http/exchange.ts';
+import { Exchange, type Wire } from '../../src/http/exchange.ts';
+import { exchangeLimits } from '../support/exchange-limits.ts';
 
 /** A wire whose body comes when the test says so, and whose answers are kept. */
 function setUp() {
@@ -19,14 +20,7 @@ function setUp() {
     respond: (status, _headers, _body, _bytes, close) => answers.push({ status, close }),
     stream: () => expect.unreachable('no answer here goes on'),
   };
-  const limits: ExchangeLimits = {
-    maxBodyBytes: 100,
-    maxBodiesBytes: 150,
-    bodiesBytes: 0,
-    everyAnswer: '',
-    unsentBytes: 0,
-    openStreams: new Set(),
-  };
+  const limits = exchangeLimits(100);
   let settled = 0;
   const exchange = new Exchange(wire, 'id', 0, [], limits, () => {
     settled += 1;
@@ -44,7 +38,7 @@ test('a body whose deadline has passed reaches nobody, however it goes on', asyn
   send('1}', true);
   expect(await text).toBeInstanceOf(Rejection);
   expect(answers).toEqual([{ status: 400, close: true }]);
-  expect(limits.bodiesBytes).toBe(0);
+  expect(limits.bodies.bytes).toBe(0);
 });
 
 test('a body whose sender has left reaches nobody and gives its memory back', async () => {
@@ -56,19 +50,19 @@ test('a body whose sender has left reaches nobody and gives its memory back', as
   expect(await text).toBeInstanceOf(Rejection);
   exchange.answer({ status: 201, body: '{}' });
   expect(answers).toEqual([]);
-  expect(limits.bodiesBytes).toBe(0);
+  expect(limits.bodies.bytes).toBe(0);
 });
 
 test('a body counts against the common ceiling from its first chunk until its answer', async () => {
   const { exchange, limits, send } = setUp();
   const text = exchange.text();
   send('12345', false);
-  expect(limits.bodiesBytes).toBe(5);
+  expect(limits.bodies.bytes).toBe(5);
   send('67890', true);
   expect(await text).toBe('1234567890');
-  expect(limits.bodiesBytes).toBe(10);
+  expect(limits.bodies.bytes).toBe(10);
   exchange.answer({ status: 201, body: '{}' });
-  expect(limits.bodiesBytes).toBe(0);
+  expect(limits.bodies.bytes).toBe(0);
 });
 
 test('what is thrown away of a body that is too large counts no more', async () => {
@@ -76,10 +70,10 @@ test('what is thrown away of a body that is too large counts no more', async () 
   const text = exchange.text();
   send('x'.repeat(99), false);
   send('x'.repeat(2), false);
-  expect(limits.bodiesBytes).toBe(0);
+  expect(limits.bodies.bytes).toBe(0);
   send('x'.repeat(10), true);
   expect(await text).toMatchObject({ reason: 'payloadTooLarge' });
-  expect(limits.bodiesBytes).toBe(0);
+  expect(limits.bodies.bytes).toBe(0);
 });
 
 test('the memory of a chunk is not used after its call', async () => {

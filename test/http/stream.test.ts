@@ -48,6 +48,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
       transport,
       maxBodyBytes: 1_000,
       maxBodiesBytes: 10_000,
+      trustedProxies: 0,
       requestTimeoutMs: 1_000,
       log: pino({ level: 'silent' }),
       now: () => now,

@@ -1,8 +1,9 @@
 /** The steps of a create request by themselves, where a look-up of the type takes its time. */
 import { expect, test } from 'vitest';
-import { Exchange, type ExchangeLimits, type Wire } from '../../src/http/exchange.ts';
+import { Exchange, type Wire } from '../../src/http/exchange.ts';
 import { type CreateEventSteps, createCreateEvent } from '../../src/ingest/create-event.ts';
 import type { AcceptedEvent } from '../../src/storage/write/accepted-event.ts';
+import { exchangeLimits } from '../support/exchange-limits.ts';
 
 interface Options {
   /** What happens while the type is looked up. */
@@ -21,11 +22,7 @@ async function post({ meanwhile, now = () => 0 }: Options) {
     respond: (status) => statuses.push(status),
     stream: () => expect.unreachable('no answer goes on here'),
   };
-  const limits: ExchangeLimits = {
-    ...{ maxBodyBytes: 1_000, maxBodiesBytes: 1_000, bodiesBytes: 0, everyAnswer: '', unsentBytes: 0 },
-    openStreams: new Set(),
-  };
-  const exchange = new Exchange(wire, 'id', 0, [], limits, () => undefined);
+  const exchange = new Exchange(wire, 'id', 0, [], exchangeLimits(1_000), () => undefined);
   const added: AcceptedEvent[] = [];
   const steps = {
     loggingTokens: { appOf: async () => 1 },

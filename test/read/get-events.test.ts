@@ -10,6 +10,7 @@ import { ensurePartitions } from '../../src/storage/postgres/maintenance.ts';
 import { openStorage } from '../../src/storage/storage.ts';
 import { insertSelected } from '../../src/storage/write/insert-events.ts';
 import { type TestDatabase, testDatabase } from '../support/database.ts';
+import { exchangeLimits } from '../support/exchange-limits.ts';
 
 const AT = Date.UTC(2026, 0, 31, 8, 30, 15, 123);
 const ID = '019c1111-2222-7333-8444-555566667777';
@@ -60,15 +61,7 @@ function exchangeOf(query: string, header: string): Exchange {
     respond: () => expect.unreachable('the server answers, not the handler'),
     stream: () => expect.unreachable('the server answers, not the handler'),
   };
-  const limits = {
-    maxBodyBytes: 1,
-    maxBodiesBytes: 1,
-    bodiesBytes: 0,
-    everyAnswer: '',
-    unsentBytes: 0,
-    openStreams: new Set<never>(),
-  };
-  return new Exchange(wire, 'id', 0, [], limits, () => undefined);
+  return new Exchange(wire, 'id', 0, [], exchangeLimits(1), () => undefined);
 }
 
 /** Status and parsed body of the answer. */

@@ -1,19 +1,13 @@
 import { expect, test } from 'vitest';
 import { Rejection } from '../../src/errors.ts';
-import { Exchange, type ExchangeLimits, MAX_UNSENT_BYTES } from '../../src/http/exchange.ts';
+import { Exchange, MAX_UNSENT_BYTES } from '../../src/http/exchange.ts';
 import { ReadSlots } from '../../src/read/read-slots.ts';
+import { exchangeLimits } from '../support/exchange-limits.ts';
 
 /** Reads that end when the test says so, on one slot with room for two that wait. */
 function setUp() {
   const slots = new ReadSlots(1, 2);
-  const limits: ExchangeLimits = {
-    maxBodyBytes: 1,
-    maxBodiesBytes: 1,
-    bodiesBytes: 0,
-    everyAnswer: '',
-    unsentBytes: 0,
-    openStreams: new Set(),
-  };
+  const limits = exchangeLimits(1);
   const started: string[] = [];
   const ends = new Map<string, (outcome: string | Error) => void>();
   const read = (name: string) => {

@@ -68,3 +68,29 @@ test('a statement that stays without an answer is given up after three seconds, 
   await answer();
   expect(await good).toBe(7);
 });
+
+test('after a statement of made-up keys more are gathered for the next, where that is asked for', async () => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+  const statements: (readonly string[])[] = [];
+  const loadMany = async (keys: readonly string[]): Promise<ReadonlyMap<string, number>> => {
+    statements.push(keys);
+    return new Map(keys.filter((key) => key.startsWith('good')).map((key) => [key, 7]));
+  };
+  const lookup = new BatchedLookup<number>(loadMany, 3_000, 10);
+  const askMany = (kind: string): Promise<unknown> =>
+    Promise.all(Array.from({ length: 20 }, (_, index) => lookup.get(`${kind} ${index}`)));
+  const asked = [lookup.get('one'), askMany('made up')];
+  await Promise.all(asked);
+  expect(statements.map(({ length }) => length)).toEqual([1, 20]);
+  const gathered = [lookup.get('a'), lookup.get('good'), lookup.get('b')];
+  await vi.advanceTimersByTimeAsync(9);
+  expect(statements).toHaveLength(2);
+  await vi.advanceTimersByTimeAsync(1);
+  expect(await Promise.all(gathered)).toEqual([null, 7, null]);
+  expect(statements[2]).toEqual(['a', 'good', 'b']);
+  // Keys that exist, and few that do not, wait for nothing.
+  await askMany('good');
+  await lookup.get('c');
+  await lookup.get('d');
+  expect(statements.map(({ length }) => length)).toEqual([1, 20, 3, 1, 19, 1, 1]);
+});

@@ -1,5 +1,6 @@
 /** Starts the PostgreSQL clusters that a run of the tests shares, and makes a migrated template database in each. */
 
+import { spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { chmod, cp, mkdtemp, rm } from 'node:fs/promises';
 import { homedir, tmpdir } from 'node:os';
@@ -10,6 +11,7 @@ import { platformPackage, STATE_FOLDER, usableBinaries } from '../../src/storage
 import { canReach, isRoot, type SystemUser, unprivilegedUser } from '../../src/storage/embedded/user.ts';
 import { chooseEngine } from '../../src/storage/engine.ts';
 import { migrate } from '../../src/storage/migrate.ts';
+import { CHROMIUM, hasChromium } from './chromium.ts';
 import { addressOf, type Cluster, type ClusterAddress, startCluster } from './cluster.ts';
 import { REDIS_SERVER } from './redis-server.ts';
 
@@ -28,17 +30,9 @@ declare module 'vitest' {
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   const bin15 = process.env.POSTGRES15_BIN ?? '/usr/lib/postgresql/15/bin';
   const has15 = existsSync(join(bin15, 'initdb'));
-  const skipped: string[] = [];
-  if (!has15) {
-    if (process.env.CI === 'true')
-      throw new Error(`In CI the suites must run on PostgreSQL 15, which is not at ${bin15}`);
-    skipped.push(`the suites on PostgreSQL 15, which is not at ${bin15} (POSTGRES15_BIN)`);
-  }
-  if (REDIS_SERVER === undefined) {
-    if (process.env.CI === 'true')
-      throw new Error('In CI the suites must run with Redis: install redis-server');
-    skipped.push('the suites with Redis: redis-server is not on the PATH (Debian: apt install redis-server)');
-  }
+  const skipped = missingPrograms(has15 ? null : bin15);
+  if (process.env.CI === 'true' && skipped.length > 0)
+    throw new Error(`In CI nothing may be skipped but TimescaleDB and power cuts: ${skipped.join('; ')}`);
 
   // Copies of programs that an ordinary user may need, where he can not reach or complete the originals.
   const store = await mkdtemp(join(tmpdir(), 'tidemark-test-store-'));
@@ -80,6 +74,18 @@ export default async function setup(project: TestProject): Promise<() => Promise
     await stop();
     for (const what of skipped) console.log(`\nSkipped: ${what}.`);
   };
+}
+
+/** The suites that are skipped on this machine, each with what it lacks. @param bin15 where PostgreSQL 15 is not */
+function missingPrograms(bin15: string | null): string[] {
+  const skipped: string[] = [];
+  if (bin15 !== null) skipped.push(`the suites on PostgreSQL 15, which is not at ${bin15} (POSTGRES15_BIN)`);
+  if (REDIS_SERVER === undefined)
+    skipped.push('the suites with Redis: redis-server is not on the PATH (Debian: apt install redis-server)');
+  if (!hasChromium) skipped.push(`the suites in a browser: Chromium is not at ${CHROMIUM} (CHROMIUM)`);
+  if (process.platform === 'linux' && spawnSync('strace', ['-V']).status !== 0)
+    skipped.push('the order of system calls: strace is not on the PATH (Debian: apt install strace)');
+  return skipped;
 }
 
 export const BUILTIN_LOCALE = ['--locale=C', '--locale-provider=builtin', '--builtin-locale=C.UTF-8'];

@@ -20,7 +20,7 @@ export interface HttpRequest {
 }
 
 /** The server ended the connection before a whole response had come. */
-export class ConnectionEnded extends Error {
+class ConnectionEnded extends Error {
   /** What had come until then. */
   readonly received: string;
 
@@ -52,9 +52,10 @@ export class HttpConnection {
     socket.on('end', () => this.#end());
   }
 
-  static async open(port: number): Promise<HttpConnection> {
+  /** @param from the address of this end: all of 127.0.0.0/8 are this machine's */
+  static async open(port: number, from = '127.0.0.1'): Promise<HttpConnection> {
     // Half-open: the server's end must not end what we are still sending.
-    const socket = connect({ host: '127.0.0.1', port, allowHalfOpen: true });
+    const socket = connect({ host: '127.0.0.1', port, localAddress: from, allowHalfOpen: true });
     await once(socket, 'connect');
     return new HttpConnection(socket);
   }

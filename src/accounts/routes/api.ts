@@ -111,6 +111,9 @@ const PARAMETERS: Readonly<Record<string, Parameter>> = {
 
 const HEADERS = ['cookie', ...ORIGIN_HEADERS, ...FORWARDING_HEADERS];
 
+/** Most bytes of a body: names, passwords, e-mail addresses, lists of apps. */
+const MAX_BODY_BYTES = 65_536;
+
 const NO_SESSION = new Rejection('sessionRequired', 'There is no session, or it has ended.');
 const NO_APP = new Rejection('appNotFound', 'There is no such app, or you are not a member of it.');
 const NOT_OWNER = new Rejection('accessDenied', 'Only an owner of the app may do this.');
@@ -156,10 +159,10 @@ export class Api {
     handle: (call: Calls[A], body: T) => Promise<Outcome>,
   ): Route {
     const work = async (raw: RawCall): Promise<Outcome> => {
-      // Before anything is waited for: a transport delivers the body in the turn in which it is asked for.
-      const text = await raw.exchange.text();
       const foreign = refuseForeign(raw.exchange, this.#options.publicUrl);
       if (foreign !== null) return foreign;
+      // Before anything is waited for: a transport delivers the body in the turn in which it is asked for.
+      const text = await raw.exchange.text({ maxBytes: MAX_BODY_BYTES });
       if (text instanceof Rejection) return text;
       const call = await this.#admit[access](raw);
       if (call instanceof Rejection) return call;

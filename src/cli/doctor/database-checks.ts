@@ -1,7 +1,7 @@
 /** Findings about the database. Facts in, findings out: nothing is asked here. */
 import { isLoopbackName } from '../../http/client-address.ts';
 import { connectionsOf } from '../../service.ts';
-import type { DatabaseFacts } from '../../storage/storage.ts';
+import type { CountDifference, DatabaseFacts } from '../../storage/storage.ts';
 import type { Facts } from './facts.ts';
 import { type Finding, note, ok, problem, warning } from './finding.ts';
 
@@ -17,6 +17,7 @@ export const DATABASE_CHECKS: readonly ((database: DatabaseFacts, facts: Facts) 
   retention,
   disk,
   upkeep,
+  counts,
 ];
 
 const DAY_MS = 86_400_000;
@@ -238,4 +239,36 @@ function upkeep({ upkeepBacklog }: DatabaseFacts, { service: { readyStatus } }: 
         : 'Start the service: it does this every second.',
     ),
   ];
+}
+
+/** Counts that differ are named by their days, for "tidemark recount". */
+function counts({ counts: check }: DatabaseFacts): Finding[] {
+  if (check === null) return [];
+  const { days, unfinished } = check;
+  const wrong = days.filter(({ differing }) => differing > 0);
+  const found = wrong.map(({ day, differing, examples: [first] }) =>
+    problem(
+      'counts',
+      `${differing} of ${dayOf(day)} differ from the rows${first === undefined ? '' : `, such as ${describe(first)}`}`,
+      `Run "tidemark recount --from ${dayOf(day)}", and please report how it came to this.`,
+    ),
+  );
+  if (unfinished.length > 0)
+    found.push(
+      note('counts', `${unfinished.map(dayOf).join(', ')} could not be compared with the rows in time`),
+    );
+  if (wrong.length > 0 || days.length === 0) return found;
+  return [
+    ok('counts', `they agree with the rows of ${days.map(({ day }) => dayOf(day)).join(', ')}`),
+    ...found,
+  ];
+}
+
+function describe({ level, app, type, bucket, counted, expected }: CountDifference): string {
+  const whose = type === null ? app : `${type} of ${app}`;
+  return `${whose}, ${level.replace('_', '-')} ${new Date(bucket).toISOString()}: ${counted} in place of ${expected}`;
+}
+
+function dayOf(ms: number): string {
+  return new Date(ms).toISOString().slice(0, 'YYYY-MM-DD'.length);
 }

@@ -2,7 +2,7 @@
 import { hash } from 'node:crypto';
 import { eventTypeNameProblem } from '../../apps/event-types.ts';
 import { NOT_A_TIME, parseEventTime } from '../../ingest/event-time.ts';
-import { memberSpan } from '../../ingest/parse/payload-text.ts';
+import { memberSpan } from '../../ingest/parse/json-scan.ts';
 
 /** What a line says. */
 export interface LineEvent {

@@ -1,8 +1,8 @@
 /** The body of a batch: text → events, each read or refused by itself, without keeping other requests waiting. */
 import { Rejection } from '../../errors.ts';
-import { type BatchEvent, parseBatchEvent, TypeReferences } from './batch-event.ts';
+import { nextTurn } from '../turns.ts';
+import { type BatchEvent, EventReader, TypeReferences } from './batch-event.ts';
 import { documentPieces, linePieces, type Piece } from './batch-text.ts';
-import { EventScanner } from './event-scan.ts';
 
 export interface BatchLimits {
   readonly maxEvents: number;
@@ -38,9 +38,8 @@ export async function readBatch(
   lines: boolean,
   limits: BatchLimits,
 ): Promise<readonly (BatchEvent | Rejection)[] | Rejection> {
-  const types = new TypeReferences();
-  const scanner = new EventScanner(types, limits.maxEventBytes);
-  const pieces = lines ? linePieces(text, scanner) : documentPieces(text, scanner);
+  const reader = new EventReader(new TypeReferences(), limits.maxEventBytes);
+  const pieces = lines ? linePieces(text, reader) : documentPieces(text, reader);
   const read: (BatchEvent | Rejection)[] = [];
   let pausedAt = performance.now();
   for (;;) {
@@ -49,41 +48,27 @@ export async function readBatch(
       if ('problem' in piece) return invalid(piece.problem);
       return checkedCount(read.slice(read.length - piece.events), limits);
     }
-    const event = readPiece(piece, types, limits);
-    if (event === NOT_JSON && !lines) return event;
-    if (event === NOT_JSON) read.push(BAD_LINE);
-    else if (piece.kind === 'event' && event !== null) read.push(event);
+    const event = piece === undefined ? null : sized(piece, limits);
+    if (event !== null && piece?.kind === 'event') read.push(event);
     else if (event instanceof Rejection) return event;
     // An array that does not count, because another one of its name follows, may be as long as any.
     if (read.length > 2 * limits.maxEvents) return tooMany(limits);
     if (performance.now() - pausedAt < SLICE_MS) continue;
-    await new Promise(setImmediate);
+    await nextTurn();
     pausedAt = performance.now();
   }
 }
 
-const NOT_JSON = invalid('The body is not valid JSON.');
 const BAD_LINE = invalid('The line is not valid JSON.');
 
-/** @returns null for what is no event and nothing wrong */
-function readPiece(
-  piece: Piece,
-  types: TypeReferences,
-  { maxEventBytes }: BatchLimits,
-): BatchEvent | Rejection | null {
+/** What was read, or the refusal of a piece that is too large; null for one that is no event and may be there. */
+function sized(piece: NonNullable<Piece>, { maxEventBytes }: BatchLimits): BatchEvent | Rejection | null {
   const { kind, text } = piece;
   if (3 * text.length > maxEventBytes && Buffer.byteLength(text) > maxEventBytes) {
     const what = kind === 'event' ? 'An event' : 'A field beside "events"';
     return new Rejection('payloadTooLarge', `${what} may have at most ${maxEventBytes} bytes.`);
   }
-  if (kind === 'event' && piece.read !== null) return piece.read;
-  let value: unknown;
-  try {
-    value = JSON.parse(text);
-  } catch {
-    return NOT_JSON;
-  }
-  return kind === 'event' ? parseBatchEvent(text, value, types) : null;
+  return kind === 'event' ? (piece.read ?? BAD_LINE) : null;
 }
 
 function checkedCount(

@@ -1,11 +1,20 @@
-/** One event of a batch: text → event, or the refusal that says what is wrong with it. */
+/** The events of a batch: text → event, or the refusal that says what is wrong with it. */
 import { Ajv } from 'ajv';
 import type { FromSchema } from 'json-schema-to-ts';
 import type { TypeReference } from '../../apps/event-types.ts';
 import { Rejection } from '../../errors.ts';
 import { ownText } from '../../own-text.ts';
 import { parseEventTime } from '../event-time.ts';
-import { explain, payloadText, typeReference } from './event-body.ts';
+import {
+  EVENT_FIELDS,
+  explain,
+  fieldsOf,
+  payloadText,
+  SLICE_CHARACTERS,
+  typeReference,
+} from './event-body.ts';
+import { EventMembers } from './fast-event-parser.ts';
+import { JsonScan } from './json-scan.ts';
 
 const EVENT_SCHEMA = {
   type: 'object',
@@ -59,18 +68,65 @@ export interface BatchEvent {
   readonly payload: string;
 }
 
-/**
- * Reads an event.
- * @param text what JSON.parse has made `value` of
- */
-export function parseBatchEvent(text: string, value: unknown, types: TypeReferences): BatchEvent | Rejection {
-  if (!isEvent(value)) return invalid(explain(isEvent.errors?.[0], 'event'));
-  const type = typeReference(value);
-  if (type instanceof Rejection) return type;
-  const createdAt = value.createdAt ? parseEventTime(value.createdAt) : null;
-  if (typeof createdAt === 'string') return invalid(`The field "createdAt" ${createdAt}.`);
-  const payload = payloadText(text);
-  return payload instanceof Rejection ? payload : { type: types.same(type), createdAt, payload };
+/** Reads the events of a batch, one after the other. */
+export class EventReader {
+  /** Index behind the event that was read last. */
+  end = 0;
+  readonly #types: TypeReferences;
+  readonly #maxLength: number;
+  readonly #members = new EventMembers();
+  readonly #scan = new JsonScan(EVENT_FIELDS);
+
+  /**
+   * @param types     of the batch whose events are read
+   * @param maxLength characters that an event may have
+   */
+  constructor(types: TypeReferences, maxLength: number) {
+    this.#types = types;
+    this.#maxLength = Math.min(maxLength, SLICE_CHARACTERS);
+  }
+
+  /**
+   * Reads a usual event, one that {@link EventMembers} reads and in which all is good; what follows it is not looked at.
+   * @returns null for what is unusual, wrong or long: {@link readStrict} says which
+   */
+  readFast(text: string, start: number): BatchEvent | null {
+    const members = this.#members;
+    const limit = Math.min(text.length, start + this.#maxLength);
+    if (!members.read(text, start, limit) || members.payload === undefined) return null;
+    const type = this.#types.named(members.typeId, members.typeName);
+    const createdAt = members.createdAt ? parseEventTime(members.createdAt) : null;
+    if (type === null || typeof createdAt === 'string') return null;
+    this.end = members.end;
+    return { type, createdAt, payload: members.payload };
+  }
+
+  /**
+   * Reads any event, and stops by the way where it is long, so that others have their turn.
+   * @returns the event, or what is wrong with it; null for what is not JSON
+   */
+  *readStrict(text: string, start: number): Generator<undefined, BatchEvent | Rejection | null> {
+    const scan = this.#scan;
+    scan.begin(text, start);
+    let state = scan.step(SLICE_CHARACTERS);
+    while (state === 'more') {
+      yield;
+      state = scan.step(SLICE_CHARACTERS);
+    }
+    this.end = scan.end;
+    return state === 'done' ? this.#scannedEvent(text) : null;
+  }
+
+  #scannedEvent(text: string): BatchEvent | Rejection {
+    const event = fieldsOf(text, this.#scan);
+    if (!isEvent(event)) return invalid(explain(isEvent.errors?.[0], 'event'));
+    const type = typeReference(event);
+    if (type instanceof Rejection) return type;
+    const createdAt = event.createdAt ? parseEventTime(event.createdAt) : null;
+    if (typeof createdAt === 'string') return invalid(`The field "createdAt" ${createdAt}.`);
+    const payload = payloadText(text, this.#scan);
+    return payload instanceof Rejection ? payload : { type: this.#types.same(type), createdAt, payload };
+  }
 }
 
 function invalid(details: string): Rejection {

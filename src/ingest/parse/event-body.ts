@@ -3,8 +3,10 @@ import { Ajv, type ErrorObject } from 'ajv';
 import type { FromSchema } from 'json-schema-to-ts';
 import { eventTypeNameProblem, type TypeReference } from '../../apps/event-types.ts';
 import { Rejection } from '../../errors.ts';
-import { EventMembers, skipSpace } from './fast-event-parser.ts';
-import { memberSpan } from './payload-text.ts';
+import { nextTurn } from '../turns.ts';
+import { EventMembers } from './fast-event-parser.ts';
+import { JsonScan } from './json-scan.ts';
+import { skipSpace } from './lexer.ts';
 
 const BODY_SCHEMA = {
   type: 'object',
@@ -24,6 +26,8 @@ const TYPE_NAMES: Readonly<Record<string, string>> = {
   payload: 'a JSON object',
 };
 
+const NOT_JSON = invalid('The body is not valid JSON.');
+
 const isBody = new Ajv({ strict: true }).compile<FromSchema<typeof BODY_SCHEMA>>(BODY_SCHEMA);
 
 /** Deepest nesting of a payload; PostgreSQL's JSON parser is recursive and would refuse at some depth of its own. */
@@ -36,15 +40,22 @@ export interface EventBody {
   readonly payload: string;
 }
 
-/** Parses a body. The first of the contract's rules that it breaks makes the refusal. */
-export function parseEventBody(text: string): EventBody | Rejection {
-  return usualBody(text) ?? anyBody(text);
+/** Characters of a body that are looked at at a time: under a millisecond, whatever they are. */
+export const SLICE_CHARACTERS = 131_072;
+
+/**
+ * Parses a body. The first of the contract's rules that it breaks makes the refusal.
+ * @returns a promise for a long body, which others do not wait for
+ */
+export function parseEventBody(text: string): EventBody | Rejection | Promise<EventBody | Rejection> {
+  if (text.length > SLICE_CHARACTERS) return parseInSlices(text);
+  return parseFast(text) ?? parseStrict(text);
 }
 
 const members = new EventMembers();
 
-/** Reads what nearly every producer sends; null where {@link anyBody} must look at it. What is read, that reads the same. */
-export function usualBody(text: string): EventBody | null {
+/** Reads what nearly every producer sends; null where {@link parseStrict} must look at it. What is read, that reads the same. */
+export function parseFast(text: string): EventBody | null {
   const isUsual = members.read(text, skipSpace(text, 0), text.length);
   const { loggingToken, typeId, typeName, payload, end } = members;
   members.forget();
@@ -55,24 +66,60 @@ export function usualBody(text: string): EventBody | null {
 }
 
 /** Reads any body, or says what is wrong with it. */
-export function anyBody(text: string): EventBody | Rejection {
-  let body: unknown;
-  try {
-    body = JSON.parse(text);
-  } catch {
-    return invalid('The body is not valid JSON.');
+export function parseStrict(text: string): EventBody | Rejection {
+  const scan = new JsonScan(EVENT_FIELDS);
+  scan.begin(text, 0);
+  return scan.step(text.length) === 'done' ? scannedBody(text, scan) : NOT_JSON;
+}
+
+async function parseInSlices(text: string): Promise<EventBody | Rejection> {
+  const scan = new JsonScan(EVENT_FIELDS);
+  scan.begin(text, 0);
+  let state = scan.step(SLICE_CHARACTERS);
+  while (state === 'more') {
+    await nextTurn();
+    state = scan.step(SLICE_CHARACTERS);
   }
+  return state === 'done' ? scannedBody(text, scan) : NOT_JSON;
+}
+
+function scannedBody(text: string, scan: JsonScan): EventBody | Rejection {
+  if (skipSpace(text, scan.end) !== text.length) return NOT_JSON;
+  const body = fieldsOf(text, scan);
   if (!isBody(body)) return invalid(explain(isBody.errors?.[0]));
   const type = typeReference(body);
   if (type instanceof Rejection) return type;
-  const payload = payloadText(text);
+  const payload = payloadText(text, scan);
   return payload instanceof Rejection ? payload : { loggingToken: body.loggingToken, type, payload };
 }
 
-/** The payload's own text, in that of an object which has one, or the refusal of one that is nested too deep. */
-export function payloadText(text: string): string | Rejection {
-  const span = memberSpan(text, 'payload');
-  if (span === null) throw new Error('A member that JSON.parse found is not in the text.');
+/** The members of an event that mean something. */
+export const EVENT_FIELDS = ['loggingToken', 'typeId', 'typeName', 'createdAt', 'payload'] as const;
+
+/**
+ * What JSON.parse would make of a value that was scanned, for a schema to look at: only {@link EVENT_FIELDS} are there, and
+ * objects and arrays are empty.
+ */
+export function fieldsOf(text: string, scan: JsonScan): unknown {
+  if (!scan.isObject) return null;
+  const fields: Record<string, unknown> = {};
+  for (const name of EVENT_FIELDS) {
+    const span = scan.span(name);
+    if (span === null) continue;
+    fields[name] =
+      span.depth === 0
+        ? JSON.parse(text.slice(span.start, span.end))
+        : text.startsWith('{', span.start)
+          ? {}
+          : [];
+  }
+  return fields;
+}
+
+/** The payload's own text, exactly as sent, of an event that has one; or the refusal of one that is nested too deep. */
+export function payloadText(text: string, scan: JsonScan): string | Rejection {
+  const span = scan.span('payload');
+  if (span === null) throw new Error('The payload was found before, and is not there now.');
   if (span.depth > MAX_PAYLOAD_DEPTH) {
     return invalid(`The field "payload" may be nested at most ${MAX_PAYLOAD_DEPTH} levels deep.`);
   }

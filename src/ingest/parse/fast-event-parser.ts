@@ -10,40 +10,18 @@
  * Anything else, be it unusual, wrong or no JSON at all, is for JSON.parse and the schemas, which say what is wrong with it.
  */
 
+import { NONE, plainStringEnd, scalarEnd, skipSpace, stringEnd } from './lexer.ts';
+
 /** Nesting that is followed: the scan calls itself for each level. */
 const MAX_DEPTH = 100;
 
-const TAB = 0x09;
-const FEED = 0x0a;
-const RETURN = 0x0d;
-const SPACE = 0x20;
 const QUOTE = 0x22;
-const PLUS = 0x2b;
 const COMMA = 0x2c;
-const MINUS = 0x2d;
-const POINT = 0x2e;
-const SLASH = 0x2f;
-const ZERO = 0x30;
-const NINE = 0x39;
 const COLON = 0x3a;
 const OPEN_BRACKET = 0x5b;
-const BACKSLASH = 0x5c;
 const CLOSE_BRACKET = 0x5d;
-const LOWER_A = 0x61;
-const LOWER_B = 0x62;
-const LOWER_E = 0x65;
-const LOWER_F = 0x66;
-const LOWER_N = 0x6e;
-const LOWER_R = 0x72;
-const LOWER_T = 0x74;
-const LOWER_U = 0x75;
 const OPEN_BRACE = 0x7b;
 const CLOSE_BRACE = 0x7d;
-/** Of a letter. */
-const LOWER_CASE = 0x20;
-
-/** What the functions below return where the text is not what they read. */
-const NONE = -1;
 
 export class EventMembers {
   /** Index behind the object that was read last. */
@@ -133,14 +111,8 @@ function valueEnd(text: string, start: number, limit: number, depth: number): nu
       return depth > MAX_DEPTH ? NONE : objectEnd(text, start, limit, depth + 1);
     case OPEN_BRACKET:
       return depth > MAX_DEPTH ? NONE : arrayEnd(text, start, limit, depth + 1);
-    case LOWER_T:
-      return text.startsWith('true', start) ? start + 4 : NONE;
-    case LOWER_F:
-      return text.startsWith('false', start) ? start + 5 : NONE;
-    case LOWER_N:
-      return text.startsWith('null', start) ? start + 4 : NONE;
     default:
-      return first === MINUS || isDigit(first) ? numberEnd(text, start) : NONE;
+      return scalarEnd(text, start, first);
   }
 }
 
@@ -177,88 +149,4 @@ function arrayEnd(text: string, start: number, limit: number, depth: number): nu
     at = skipSpace(text, at + 1);
   }
   return NONE;
-}
-
-/** Index behind the closing quote of the string that starts at `start`. */
-function stringEnd(text: string, start: number, limit: number): number {
-  for (let at = start + 1; at < limit; at += 1) {
-    const code = text.charCodeAt(at);
-    if (code === QUOTE) return at + 1;
-    if (code === BACKSLASH) {
-      at = escapeEnd(text, at);
-      if (at === NONE) return NONE;
-    } else if (code < SPACE) {
-      return NONE;
-    }
-  }
-  return NONE;
-}
-
-/** Index of the last character of the escape that starts at `start`. */
-function escapeEnd(text: string, start: number): number {
-  switch (text.charCodeAt(start + 1)) {
-    case QUOTE:
-    case BACKSLASH:
-    case SLASH:
-    case LOWER_B:
-    case LOWER_F:
-    case LOWER_N:
-    case LOWER_R:
-    case LOWER_T:
-      return start + 1;
-    case LOWER_U:
-      for (let at = start + 2; at < start + 6; at += 1) if (!isHexDigit(text.charCodeAt(at))) return NONE;
-      return start + 5;
-    default:
-      return NONE;
-  }
-}
-
-/** The same as stringEnd; NONE too for a string with escapes. */
-function plainStringEnd(text: string, start: number, limit: number): number {
-  if (text.charCodeAt(start) !== QUOTE) return NONE;
-  for (let at = start + 1; at < limit; at += 1) {
-    const code = text.charCodeAt(at);
-    if (code === QUOTE) return at + 1;
-    if (code === BACKSLASH || code < SPACE) return NONE;
-  }
-  return NONE;
-}
-
-function numberEnd(text: string, start: number): number {
-  let at = text.charCodeAt(start) === MINUS ? start + 1 : start;
-  // No digit follows a leading zero.
-  at = text.charCodeAt(at) === ZERO ? at + 1 : digitsEnd(text, at);
-  if (at !== NONE && text.charCodeAt(at) === POINT) at = digitsEnd(text, at + 1);
-  if (at !== NONE && (text.charCodeAt(at) | LOWER_CASE) === LOWER_E) {
-    const sign = text.charCodeAt(at + 1);
-    at = digitsEnd(text, sign === PLUS || sign === MINUS ? at + 2 : at + 1);
-  }
-  return at;
-}
-
-/** Index behind one digit or more. */
-function digitsEnd(text: string, start: number): number {
-  let at = start;
-  while (isDigit(text.charCodeAt(at))) at += 1;
-  return at === start ? NONE : at;
-}
-
-function isDigit(code: number): boolean {
-  return code >= ZERO && code <= NINE;
-}
-
-function isHexDigit(code: number): boolean {
-  const letter = code | LOWER_CASE;
-  return isDigit(code) || (letter >= LOWER_A && letter <= LOWER_F);
-}
-
-/** Past JSON's white space, and nothing else. */
-export function skipSpace(text: string, from: number): number {
-  let at = from;
-  for (;;) {
-    const code = text.charCodeAt(at);
-    if (code > SPACE || (code !== SPACE && code !== FEED && code !== RETURN && code !== TAB)) return at;
-    at += 1;
-  }
 }

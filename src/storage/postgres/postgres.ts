@@ -4,6 +4,7 @@ import { countsOf } from '../counts/levels.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
 import { ensurePartitions, foldCounts, postgresMaintenance } from './maintenance.ts';
+import { recountDay } from './recount.ts';
 import { writes } from './writes.ts';
 
 export const postgres: StorageEngine = {
@@ -17,6 +18,7 @@ export const postgres: StorageEngine = {
     await foldCounts(sql);
   },
   settlesBesideWriters: true,
+  recountDay,
   unsettled: async (sql) => {
     const [row] = await sql<{ waiting: number }[]>`SELECT count(*)::float8 AS waiting FROM count_deltas`;
     return row?.waiting ?? 0;

@@ -6,6 +6,7 @@ import { countsOf } from '../counts/levels.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
 import { settleCounts, timescaleMaintenance } from './maintenance.ts';
+import { recountDay } from './recount.ts';
 import { writes } from './writes.ts';
 
 const STAGED = 'staged_counts';
@@ -19,6 +20,7 @@ export const timescale: StorageEngine = {
   ensureRoom: async () => undefined,
   settleCounts,
   settlesBesideWriters: false,
+  recountDay,
   unsettled: async (sql) => {
     // The marks of the last hour are still written to.
     const [row] = await sql<{ waiting: number }[]>`

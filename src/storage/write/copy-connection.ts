@@ -45,17 +45,16 @@ class CopyQuery implements pg.Submittable {
   }
 
   handleCommandComplete(): void {
-    // The server ends an implicit transaction before it tells of its last command: that one says that all is committed.
     this.#left -= 1;
-    if (this.#left === 0) this.#done(null);
   }
 
   handleReadyForQuery(): void {
-    if (this.#left > 0) this.#done(new Error('PostgreSQL left commands of a COPY undone'));
+    this.#done(this.#left === 0 ? null : new Error('PostgreSQL left commands of a COPY undone'));
   }
 
   handleError(error: Error): void {
-    this.#done(error);
+    // The server ends an implicit transaction before it tells of its last command: once it has, all of it is committed.
+    this.#done(this.#left === 0 ? null : error);
   }
 }
 

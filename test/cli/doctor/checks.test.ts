@@ -55,6 +55,7 @@ const DATABASE: DatabaseFacts = {
   eventsInFuture: 0,
   upkeepBacklog: 900,
   readableFrom: NOW - 90 * DAY_MS,
+  counts: { days: [{ day: Date.parse('2026-11-20'), differing: 0, examples: [] }], unfinished: [] },
 };
 
 const READY: ServiceFacts = {
@@ -286,6 +287,43 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     'note',
     'redis',
     /not encrypted/,
+  ],
+  [
+    'counts that are not those of the rows',
+    {
+      database: {
+        counts: {
+          days: [
+            { day: Date.parse('2026-11-18'), differing: 0, examples: [] },
+            {
+              day: Date.parse('2026-11-19'),
+              differing: 3,
+              examples: [
+                {
+                  level: 'quarter_hour',
+                  app: 'app_1',
+                  type: 'typ_1',
+                  bucket: Date.parse('2026-11-19T08:15Z'),
+                  counted: 7,
+                  expected: 9,
+                },
+              ],
+            },
+          ],
+          unfinished: [],
+        },
+      },
+    },
+    'problem',
+    'counts',
+    /^3 of 2026-11-19 differ from the rows, such as typ_1 of app_1, quarter-hour 2026-11-19T08:15:00.000Z: 7 in place of 9$/,
+  ],
+  [
+    'a day that takes too long to count',
+    { database: { counts: { days: [], unfinished: [Date.parse('2026-11-19')] } } },
+    'note',
+    'counts',
+    /^2026-11-19 could not be compared with the rows in time$/,
   ],
   ['no journal', { settings: { JOURNAL_DIR: '' } }, 'note', 'journal', /producers get 503/],
   [

@@ -199,8 +199,8 @@ describe.each(availableEngines())('an import on %s', (engine) => {
     try {
       for (const [what, fate] of [
         ['COPY events', 'lose-request'],
-        ['COMMIT', 'lose-request'],
-        ['COMMIT', 'lose-answer'],
+        ['COMMIT\0', 'lose-request'],
+        ['COMMIT\0', 'lose-answer'],
       ] as const) {
         const app = await newApp();
         const met = proxy.next((sent) => sent.includes(what), fate);

@@ -3,22 +3,21 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { Rejection } from '../../../src/errors.ts';
 import { readBatch } from '../../../src/ingest/parse/batch-body.ts';
-import { TypeReferences } from '../../../src/ingest/parse/batch-event.ts';
+import { EventReader, TypeReferences } from '../../../src/ingest/parse/batch-event.ts';
 import { documentPieces, type End, linePieces, type Piece } from '../../../src/ingest/parse/batch-text.ts';
-import { EventScanner } from '../../../src/ingest/parse/event-scan.ts';
 import { type JsonText, jsonObject, jsonString, jsonValue, spellingOf, whiteSpace } from './json-text.ts';
 
-function cut(pieces: Generator<Piece, End>): { pieces: Piece[]; end: End } {
-  const cutSoFar: Piece[] = [];
+function cut(pieces: Generator<Piece, End>): { pieces: NonNullable<Piece>[]; end: End } {
+  const cutSoFar: NonNullable<Piece>[] = [];
   for (;;) {
     const { done, value } = pieces.next();
     if (done === true) return { pieces: cutSoFar, end: value };
-    cutSoFar.push(value);
+    if (value !== undefined) cutSoFar.push(value);
   }
 }
 
-function scanner(): EventScanner {
-  return new EventScanner(new TypeReferences(), 1_000_000);
+function reader(): EventReader {
+  return new EventReader(new TypeReferences(), 1_000_000);
 }
 
 function isJson(text: string): boolean {
@@ -32,7 +31,7 @@ function isJson(text: string): boolean {
 
 /** The texts of a document's events; null where it is not JSON; else what is wrong with it. */
 function eventsOf(text: string): readonly string[] | string | null {
-  const { pieces, end } = cut(documentPieces(text, scanner()));
+  const { pieces, end } = cut(documentPieces(text, reader()));
   if (pieces.some((piece) => !isJson(piece.text))) return null;
   if ('problem' in end) return end.problem.includes('not valid JSON') ? null : end.problem;
   const events = pieces.filter((piece) => piece.kind === 'event').map((piece) => piece.text);
@@ -184,12 +183,12 @@ describe('the events of a document', () => {
     ];
     for (const text of texts) {
       const startedAt = performance.now();
-      const pieces = documentPieces(text, scanner());
+      const pieces = documentPieces(text, reader());
       while (pieces.next().done !== true);
       expect(performance.now() - startedAt).toBeLessThan(5_000);
     }
     const startedAt = performance.now();
-    cut(linePieces('\n'.repeat(1_000_000), scanner()));
+    cut(linePieces('\n'.repeat(1_000_000), reader()));
     expect(performance.now() - startedAt).toBeLessThan(5_000);
   });
 });
@@ -203,7 +202,7 @@ describe('lines', () => {
     );
     fc.assert(
       fc.property(fc.array(line), fc.constantFrom('\n', '\r\n'), fc.boolean(), (lines, feed, ended) => {
-        const { pieces, end } = cut(linePieces(lines.join(feed) + (ended ? feed : ''), scanner()));
+        const { pieces, end } = cut(linePieces(lines.join(feed) + (ended ? feed : ''), reader()));
         const wanted = lines
           .map((text) => text.replace(/^[ \t\r]+|[ \t\r]+$/g, ''))
           .filter((text) => text !== '');

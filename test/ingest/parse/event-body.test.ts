@@ -1,8 +1,9 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { Rejection } from '../../../src/errors.ts';
-import { anyBody, parseEventBody, usualBody } from '../../../src/ingest/parse/event-body.ts';
+import { parseEventBody, parseFast, parseStrict } from '../../../src/ingest/parse/event-body.ts';
 import { runs } from '../../support/fuzz.ts';
+import { bodyByJsonParse } from './by-json-parse.ts';
 import { DAMAGE, damaged, jsonObject, jsonString, jsonValue, spellingOf, whiteSpace } from './json-text.ts';
 
 /** Why a body is refused. */
@@ -49,7 +50,7 @@ describe('a body', () => {
     );
   });
 
-  test('is read in one pass as it is read at length, whatever its members, and damaged too', () => {
+  test('is read fast and strictly as JSON.parse reads it, whatever its members, and damaged too', () => {
     const plain = fc.string().map((text) => JSON.stringify(text));
     const name = fc.oneof(
       fc.constantFrom('"loggingToken"', '"typeId"', '"typeName"', '"createdAt"', '"payload"', '"x"'),
@@ -79,10 +80,14 @@ describe('a body', () => {
       });
     let read = 0;
     const expectSame = (body: string): void => {
-      const usualOne = usualBody(body);
-      if (usualOne === null) return;
+      const strict = parseStrict(body);
+      const meant =
+        strict instanceof Rejection ? strict.details : { ...strict, payload: JSON.parse(strict.payload) };
+      expect(meant, body).toEqual(bodyByJsonParse(body));
+      const fast = parseFast(body);
+      if (fast === null) return;
       read += 1;
-      expect(usualOne).toEqual(anyBody(body));
+      expect(fast).toEqual(strict);
     };
     fc.assert(fc.property(text, expectSame), runs(2_000));
     expect(read).toBeGreaterThan(300);
@@ -97,8 +102,8 @@ describe('a body', () => {
     ' { "payload" : {"a":[1,{"b":null}]} , "typeId" : "i" , "loggingToken" : "t" , "more" : [1] } ',
     '{"loggingToken":"t","typeId":null,"typeName":"n","payload":{}}',
   ])('is usual where it is %s', (text) => {
-    expect(usualBody(text)).toEqual(anyBody(text));
-    expect(usualBody(text)).not.toBeNull();
+    expect(parseFast(text)).toEqual(parseStrict(text));
+    expect(parseFast(text)).not.toBeNull();
   });
 
   test.each([
@@ -109,7 +114,7 @@ describe('a body', () => {
     '{"loggingToken":null,"typeName":"n","payload":{}}',
     '{"typeName":"n","payload":{}}',
   ])('is looked at at length where it is %s', (text) => {
-    expect(usualBody(text)).toBeNull();
+    expect(parseFast(text)).toBeNull();
   });
 
   test('never makes the parser throw, whatever the text', () => {
@@ -169,6 +174,31 @@ describe('a body', () => {
     ['empty', { typeName: '' }],
   ])('without typeId is refused with both names where typeName is absent: %s', (_, fields) => {
     expect(details(body({ typeId: null, ...fields }))).toMatch(/"typeId".*"typeName"/);
+  });
+
+  test('of any length is read as a short one, in turns that others have too', async () => {
+    const item = ' {"a" : [1, "\\u00e9\\\\", {} ] } ,';
+    const long = (payload: string): string => `{"payload":${payload},"loggingToken":"t", "typeName":"n"}`;
+    const good = `{"a":[${item.repeat(40_000)}0]}`;
+    let turns = 0;
+    let isReading = true;
+    const turn = (): void => {
+      turns += 1;
+      if (isReading) setImmediate(turn);
+    };
+    setImmediate(turn);
+    expect(await parseEventBody(long(good))).toEqual({
+      loggingToken: 't',
+      type: { typeName: 'n' },
+      payload: good,
+    });
+    isReading = false;
+    expect(turns).toBeGreaterThan(Math.floor(good.length / 150_000));
+    expect(await parseEventBody(long(`${good}x`))).toMatchObject({ details: 'The body is not valid JSON.' });
+    expect(await parseEventBody(`${long(good)}x`)).toMatchObject({ details: 'The body is not valid JSON.' });
+    expect(await parseEventBody(long(`[${good}]`))).toMatchObject({
+      details: 'The field "payload" must be a JSON object.',
+    });
   });
 
   test('may have a payload of 1,000 levels, not of 1,001', () => {

@@ -1,0 +1,346 @@
+/** A request's body on its way in: counted, bounded, kept, inflated and decoded. */
+import { isAscii, isUtf8, transcode } from 'node:buffer';
+import { Rejection } from '../errors.ts';
+import type { BodyAccount, BodyRoom } from './body-room.ts';
+import { GzipBody } from './gzip-body.ts';
+
+/** How a route takes its body, where that is not as the server's settings say. */
+export interface BodyOptions {
+  /** Most bytes of the text; of one that came compressed, after inflation. */
+  readonly maxBytes?: number;
+  /** Whether the body may come as gzip. */
+  readonly gzip?: boolean;
+  /** Whether small bodies may use the part of the room that is kept for producers. */
+  readonly usesReserve?: boolean;
+}
+
+/** What a body needs of its request. */
+export interface BodyOwner {
+  /** A request header by its lower-case name, empty where absent. */
+  header(name: string): string;
+  /** What counts as one client. */
+  address(): string;
+  /** Starts the body. A chunk's memory is only valid during the call. */
+  readBody(onChunk: (chunk: Buffer, last: boolean) => void): void;
+  /** Makes the answer the connection's last one. */
+  closeAfterAnswer(): void;
+  /** Answers at once. */
+  refuse(refusal: Rejection): void;
+}
+
+/**
+ * A body of up to this many bytes is small: it is decoded as it comes. A larger one stays as it is, unless it is ASCII,
+ * which costs next to nothing: decoding may take as long as receiving, and whom it is from is not known yet.
+ */
+const SMALL_BODY_BYTES = 2_048;
+
+/** How much of an over-long body is read and thrown away so that its sender can still read the refusal. */
+const DRAIN_BYTES = 16 * 1_048_576;
+
+/** A body that has not come in full by then must have come at this rate: the same as uWebSockets.js asks of senders. */
+export const PACE_WINDOW_MS = 5_000;
+const PACE_BYTES_PER_SECOND = 16_384;
+
+/** The least memory for a body that comes in pieces. */
+const LEAST_BUFFER_BYTES = 256;
+
+const NO_ROOM = new Rejection('unavailable', 'Too many request bodies are being held; try again shortly.');
+const CUT_FOR_ROOM = new Rejection(
+  'unavailable',
+  'Too many request bodies are being held, and this one came slowly for its size; try again shortly.',
+);
+const TOO_SLOW = new Rejection(
+  'invalidBody',
+  `The body did not arrive in time: what takes more than ${PACE_WINDOW_MS / 1_000} seconds must come at ` +
+    `${PACE_BYTES_PER_SECOND / 1_024} KiB a second.`,
+);
+const LATE = new Rejection('invalidBody', 'The body did not arrive in time.');
+const NOT_UTF8 = new Rejection('invalidBody', 'The body is not valid UTF-8.');
+const HAS_BOM = new Rejection('invalidBody', 'The body starts with a byte order mark.');
+const ABORTED = new Rejection('unavailable', 'The client closed the connection.');
+
+/** A body as it came: text where it is small or ASCII, else bytes for {@link decode}. */
+export type ReceivedBody = string | Buffer;
+
+/** Whether a body is so small that it may be parsed before anything is known of its sender. */
+export function isSmallBody(body: ReceivedBody): body is string {
+  return typeof body === 'string' && body.length <= SMALL_BODY_BYTES;
+}
+
+export class RequestBody {
+  readonly #owner: BodyOwner;
+  readonly #room: BodyRoom;
+  readonly #maxBytes: number;
+  readonly #usesReserve: boolean;
+  /** Bytes held without an account. */
+  #countedBytes = 0;
+  #account: BodyAccount | null = null;
+  /** What has come of a body in pieces, and how much of it is filled. */
+  #buffer: Buffer | null = null;
+  #bytes = 0;
+  readonly #isCompressed: boolean;
+  #gzip: GzipBody | null = null;
+  #compressedBytes = 0;
+  /** True once the last chunk has come. */
+  #hasEnded = false;
+  /** True once nothing that comes matters any more. */
+  #isOver = false;
+  #refusal: Rejection | null = null;
+  #drainedBytes = 0;
+  /** Where the pace is measured from: a time, and the bytes that had come until then. */
+  #paceSince: number;
+  #paceBytes = 0;
+  #receivedBytes = 0;
+  #result: ReceivedBody | Rejection | null = null;
+  #resolve: ((body: ReceivedBody | Rejection) => void) | null = null;
+
+  /**
+   * Starts to receive.
+   * @param maxBytes  most bytes of the text
+   * @param startedAt when the request came, in milliseconds of the clock of {@link checkPace}
+   */
+  constructor(owner: BodyOwner, room: BodyRoom, maxBytes: number, options: BodyOptions, startedAt: number) {
+    this.#owner = owner;
+    this.#room = room;
+    this.#maxBytes = Math.min(maxBytes, room.largestBody);
+    this.#usesReserve = options.usesReserve ?? false;
+    this.#paceSince = startedAt;
+    const encoding = owner.header('content-encoding');
+    this.#isCompressed = options.gzip === true && encoding !== '' && /^(?:x-)?gzip$/i.test(encoding);
+    if (!this.#isCompressed && encoding !== '' && encoding.toLowerCase() !== 'identity') {
+      this.#refusal = new Rejection(
+        'unsupportedEncoding',
+        `Send the body without Content-Encoding${options.gzip === true ? ', or with gzip' : ''}.`,
+      );
+    }
+    owner.readBody((chunk, last) => this.#onChunk(chunk, last));
+  }
+
+  /** The whole body. One that came compressed is inflated from here on, and not before. To be called once. */
+  read(): Promise<ReceivedBody | Rejection> {
+    return new Promise((resolve) => {
+      this.#resolve = resolve;
+      if (this.#result !== null) resolve(this.#result);
+      else if (this.#isCompressed && this.#refusal === null) this.#inflate();
+    });
+  }
+
+  /** True while it has not come in full. */
+  get isArriving(): boolean {
+    return !this.#hasEnded && !this.#isOver;
+  }
+
+  /** The refusal of a body that is not there when the deadline has passed. */
+  get late(): Rejection {
+    return this.#refusal ?? LATE;
+  }
+
+  /** Refuses a body that comes too slowly. @returns true where it did */
+  checkPace(now: number): boolean {
+    const elapsed = now - this.#paceSince;
+    if (!this.isArriving || elapsed < PACE_WINDOW_MS) return false;
+    const isTooSlow = this.#receivedBytes - this.#paceBytes < (PACE_BYTES_PER_SECOND * elapsed) / 1_000;
+    this.#paceSince = now;
+    this.#paceBytes = this.#receivedBytes;
+    if (isTooSlow) this.#refuseAtOnce(this.#refusal ?? TOO_SLOW);
+    return isTooSlow;
+  }
+
+  /** Gives all memory back: the request has its answer, or nobody waits for one. */
+  release(): void {
+    this.#letGo();
+    // What still comes is for nobody, and so is what was not read: an event that was refused must not be stored after all.
+    if (this.#isOver) this.#result = ABORTED;
+    else this.#settle(ABORTED);
+  }
+
+  #onChunk(chunk: Buffer, last: boolean): void {
+    if (this.#isOver) return;
+    this.#hasEnded = last;
+    this.#receivedBytes += chunk.byteLength;
+    if (this.#isCompressed) this.#onCompressed(chunk, last);
+    else this.#onPlain(chunk, last);
+  }
+
+  #onPlain(chunk: Buffer, last: boolean): void {
+    const isWhole = last && this.#bytes === 0;
+    this.#refusal ??= this.#admit(chunk.byteLength, isWhole);
+    if (this.#refusal !== null) {
+      this.#drain(chunk.byteLength, last, this.#refusal);
+    } else if (isWhole) {
+      this.#settle(received(chunk, true));
+    } else {
+      this.#keep(chunk);
+      if (last) this.#end();
+    }
+  }
+
+  #onCompressed(chunk: Buffer, last: boolean): void {
+    this.#refusal ??= this.#admitCompressed(chunk.byteLength);
+    if (this.#refusal !== null) {
+      this.#drain(chunk.byteLength, last, this.#refusal);
+    } else if (this.#gzip !== null) {
+      this.#gzip.write(chunk, last);
+    } else {
+      this.#bytes += chunk.byteLength;
+      this.#keep(chunk);
+    }
+  }
+
+  /** Inflates what has come, and what comes from now on. */
+  #inflate(): void {
+    const compressed = this.#buffer?.subarray(0, this.#bytes) ?? NOTHING;
+    this.#buffer = null;
+    this.#bytes = 0;
+    this.#gzip = new GzipBody({
+      onTaken: (bytes) => this.#giveBack(bytes),
+      onBytes: (bytes) => {
+        this.#refusal ??= this.#admit(bytes.byteLength, false);
+        if (this.#refusal === null) this.#keep(bytes);
+        else this.#drain(0, this.#hasEnded, this.#refusal);
+      },
+      onEnd: (problem) => {
+        if (problem === null) return this.#end();
+        this.#refusal = new Rejection('invalidBody', problem);
+        this.#drain(0, this.#hasEnded, this.#refusal);
+      },
+    });
+    this.#gzip.write(compressed, this.#hasEnded);
+  }
+
+  /** Counts bytes of the body in, or says why they cannot be held. */
+  #admit(bytes: number, isWhole: boolean): Rejection | null {
+    const isFirst = this.#bytes === 0 && !this.#isCompressed;
+    if (this.#bytes + bytes > this.#maxBytes || (isFirst && this.#announcedBytes > this.#maxBytes))
+      return this.#tooLarge();
+    if (!this.#hold(bytes, isWhole)) return NO_ROOM;
+    if (!isWhole) this.#bytes += bytes;
+    return null;
+  }
+
+  /** The same for bytes that are still compressed: what does not shrink may grow by a little. */
+  #admitCompressed(bytes: number): Rejection | null {
+    this.#compressedBytes += bytes;
+    const most = this.#maxBytes + (this.#maxBytes >> 6) + 1_024;
+    if (this.#compressedBytes > most || this.#announcedBytes > most) return this.#tooLarge();
+    return this.#hold(bytes, false) ? null : NO_ROOM;
+  }
+
+  #tooLarge(): Rejection {
+    return new Rejection('payloadTooLarge', `The body may have at most ${this.#maxBytes} bytes.`);
+  }
+
+  /** What Content-Length says; NaN or 0 where it says nothing. */
+  get #announcedBytes(): number {
+    return Number(this.#owner.header('content-length'));
+  }
+
+  #hold(bytes: number, isWhole: boolean): boolean {
+    if (isWhole && this.#room.isSmall(bytes)) {
+      if (!this.#room.take(bytes, this.#usesReserve)) return false;
+      this.#countedBytes += bytes;
+      return true;
+    }
+    this.#account ??= this.#room.open(this.#owner.address(), this.#usesReserve, () =>
+      this.#refuseAtOnce(CUT_FOR_ROOM),
+    );
+    if (this.#hasEnded) this.#room.arrived(this.#account);
+    return this.#room.grow(this.#account, bytes);
+  }
+
+  #giveBack(bytes: number): void {
+    if (this.#account !== null) this.#room.shrink(this.#account, bytes);
+  }
+
+  /** Appends bytes that were counted. The buffer grows with what has come, not with what was announced. */
+  #keep(bytes: Uint8Array): void {
+    const start = this.#bytes - bytes.byteLength;
+    if (this.#buffer === null || this.#buffer.length < this.#bytes) {
+      const larger = Buffer.allocUnsafeSlow(this.#bufferBytes());
+      this.#buffer?.copy(larger, 0, 0, start);
+      this.#buffer = larger;
+    }
+    this.#buffer.set(bytes, start);
+  }
+
+  #bufferBytes(): number {
+    const doubled = Math.max(LEAST_BUFFER_BYTES, 2 * this.#bytes);
+    // The end that is announced is at most a bound: what comes may be compressed, or chunked.
+    const announced = this.#isCompressed ? 0 : this.#announcedBytes;
+    const most = announced >= this.#bytes ? announced : this.#maxBytes;
+    return Math.max(this.#bytes, Math.min(doubled, most));
+  }
+
+  #end(): void {
+    const body = this.#buffer?.subarray(0, this.#bytes);
+    this.#settle(body === undefined ? '' : received(body, false));
+  }
+
+  /**
+   * A refused body is still read for a while: a client that goes on sending into a closed socket would lose the answer.
+   * Where the end is known to be near, the answer goes out at once; else it waits for the end or the bound.
+   */
+  #drain(bytes: number, last: boolean, refusal: Rejection): void {
+    this.#letGo();
+    this.#drainedBytes += bytes;
+    const announced = this.#announcedBytes || Number.POSITIVE_INFINITY;
+    if (last || announced <= DRAIN_BYTES) {
+      this.#settle(refusal);
+    } else if (this.#drainedBytes > DRAIN_BYTES) {
+      this.#owner.closeAfterAnswer();
+      this.#settle(refusal);
+    }
+  }
+
+  /** The sender is not waited for, and not believed to stop: its connection ends with the answer. */
+  #refuseAtOnce(refusal: Rejection): void {
+    this.#owner.closeAfterAnswer();
+    this.#owner.refuse(refusal);
+  }
+
+  #settle(body: ReceivedBody | Rejection): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    if (this.#account !== null) this.#room.arrived(this.#account);
+    this.#buffer = null;
+    this.#gzip?.stop();
+    this.#gzip = null;
+    if (this.#resolve === null) this.#result = body;
+    else this.#resolve(body);
+  }
+
+  #letGo(): void {
+    // What is still being inflated reports nothing more.
+    this.#gzip?.stop();
+    this.#room.giveBack(this.#countedBytes);
+    this.#countedBytes = 0;
+    if (this.#account !== null) this.#room.close(this.#account);
+    this.#account = null;
+    this.#bytes = 0;
+    this.#buffer = null;
+    this.#result = null;
+  }
+}
+
+const NOTHING = Buffer.alloc(0);
+
+/** @param isLent true where the memory is only valid now */
+function received(bytes: Buffer, isLent: boolean): ReceivedBody | Rejection {
+  if (isAscii(bytes)) return bytes.toString('latin1');
+  if (bytes.length <= SMALL_BODY_BYTES) return decode(bytes);
+  return isLent ? Buffer.from(bytes) : bytes;
+}
+
+const BOM = 0xfeff;
+/** From this many bytes on, two steps in native code are faster than the one of Buffer's toString. */
+const TRANSCODED_BYTES = 512;
+
+/** Bytes to text. Invalid UTF-8 and a byte order mark are refused, as JSON over HTTP has neither (RFC 8259, 8.1). */
+export function decode(bytes: Buffer): string | Rejection {
+  if (!isUtf8(bytes)) return NOT_UTF8;
+  const text =
+    bytes.length < TRANSCODED_BYTES
+      ? bytes.toString('utf8')
+      : transcode(bytes, 'utf8', 'utf16le').toString('utf16le');
+  return text.charCodeAt(0) === BOM ? HAS_BOM : text;
+}

@@ -1,0 +1,243 @@
+/**
+ * Proves that a text is JSON (RFC 8259, exactly what JSON.parse takes) without making anything of what is in it, and
+ * finds the members of the outermost object on the way. It takes a few nanoseconds a character whatever the text is, where
+ * JSON.parse takes up to a hundred for nested arrays, and it can stop anywhere and go on later.
+ */
+import { NONE, scalarEnd, skipSpace, stringRest } from './lexer.ts';
+
+const SPACE = 0x20;
+const QUOTE = 0x22;
+const COMMA = 0x2c;
+const COLON = 0x3a;
+const OPEN_BRACKET = 0x5b;
+const BACKSLASH = 0x5c;
+const CLOSE_BRACKET = 0x5d;
+const OPEN_BRACE = 0x7b;
+/** From an opening bracket or brace to its closing one. */
+const TO_CLOSING = 2;
+
+/** A value in the text. */
+export interface Span {
+  /** Index of its first character. */
+  readonly start: number;
+  /** Index behind its last character. */
+  readonly end: number;
+  /** Levels of objects and arrays in it: 0 for a string or a number, 1 for `{}`. */
+  readonly depth: number;
+}
+
+/** `more`: it is neither JSON nor not JSON so far. */
+export type ScanState = 'more' | 'done' | 'invalid';
+
+/** What comes next where a scan has stopped. */
+const VALUE = 0;
+const STRING = 1;
+const KEY = 2;
+const AFTER_VALUE = 3;
+
+export class JsonScan {
+  /** How far it has come; once it is done, the index behind the value. */
+  end = 0;
+  readonly #names: readonly string[];
+  /** A name with an escape of six characters for each of its own is not longer. */
+  readonly #longestKey: number;
+  readonly #spans: (Span | null)[];
+  #text = '';
+  #start = 0;
+  #next = VALUE;
+  #keyStart = 0;
+  /** The closing characters of the objects and arrays around the place, and how many they are. */
+  #stack: Uint8Array = new Uint8Array(64);
+  #depth = 0;
+  /** Most that they have been in the member of the outermost object at hand. */
+  #deepest = 0;
+  /** The member at hand: its name's index, NONE where that is not asked for; and where its value starts. */
+  #member = NONE;
+  #memberStart = 0;
+
+  /** @param names of the members of the outermost object that {@link span} is asked for */
+  constructor(names: readonly string[] = []) {
+    this.#names = names;
+    this.#spans = names.map(() => null);
+    this.#longestKey = 6 * Math.max(0, ...names.map(({ length }) => length));
+  }
+
+  /** Begins with the value at `start`, before which white space may stand. What follows the value is not looked at. */
+  begin(text: string, start: number): void {
+    this.#text = text;
+    this.#start = start;
+    this.end = start;
+    this.#next = VALUE;
+    this.#depth = 0;
+    this.#member = NONE;
+    this.#spans.fill(null);
+  }
+
+  /**
+   * Goes on.
+   * @param characters after about so many it stops; only numbers and white space are not interrupted
+   */
+  step(characters: number): ScanState {
+    const text = this.#text;
+    const stop = Math.min(text.length, this.end + characters);
+    let at = this.end;
+    let depth = this.#depth;
+    let deepest = this.#deepest;
+    let next = this.#next;
+    let stack: Uint8Array = this.#stack;
+    scan: for (;;) {
+      if (next === VALUE) {
+        let code = text.charCodeAt(at);
+        if (code <= SPACE) {
+          at = skipSpace(text, at);
+          code = text.charCodeAt(at);
+        }
+        if (at >= stop) break;
+        if (code === OPEN_BRACKET || code === OPEN_BRACE) {
+          const closing = code + TO_CLOSING;
+          if (depth === stack.length) stack = this.#stack = twiceAsLong(stack);
+          stack[depth] = closing;
+          depth += 1;
+          if (depth > deepest) deepest = depth;
+          at += 1;
+          code = text.charCodeAt(at);
+          if (code <= SPACE) {
+            at = skipSpace(text, at);
+            code = text.charCodeAt(at);
+          }
+          if (code !== closing) {
+            if (closing === CLOSE_BRACKET) continue;
+            if (code !== QUOTE) return 'invalid';
+            at += 1;
+            this.#keyStart = at;
+            next = KEY;
+          }
+        } else if (code === QUOTE) {
+          at += 1;
+          next = STRING;
+        } else {
+          at = scalarEnd(text, at, code);
+          if (at === NONE) return 'invalid';
+        }
+      }
+      if (next === STRING || next === KEY) {
+        at = stringRest(text, at, stop);
+        if (at === NONE) return 'invalid';
+        if (text.charCodeAt(at) !== QUOTE) break;
+        at += 1;
+        if (next === KEY) {
+          const keyEnd = at - 1;
+          at = skipSpace(text, at);
+          if (text.charCodeAt(at) !== COLON) return 'invalid';
+          at += 1;
+          next = VALUE;
+          if (depth === 1) {
+            this.#beginMember(keyEnd, at);
+            deepest = 1;
+          }
+          continue;
+        }
+      }
+      next = VALUE;
+      for (;;) {
+        if (depth <= 1 && this.#endsAt(at, depth, deepest)) return 'done';
+        if (at >= stop) {
+          next = AFTER_VALUE;
+          break scan;
+        }
+        let code = text.charCodeAt(at);
+        if (code <= SPACE) {
+          at = skipSpace(text, at);
+          code = text.charCodeAt(at);
+        }
+        const closing = stack[depth - 1];
+        at += 1;
+        if (code === closing) {
+          depth -= 1;
+        } else if (code !== COMMA) {
+          return 'invalid';
+        } else if (closing === CLOSE_BRACKET) {
+          continue scan;
+        } else {
+          at = skipSpace(text, at);
+          if (text.charCodeAt(at) !== QUOTE) return 'invalid';
+          at += 1;
+          this.#keyStart = at;
+          next = KEY;
+          continue scan;
+        }
+      }
+    }
+    this.end = at;
+    this.#next = next;
+    this.#depth = depth;
+    this.#deepest = deepest;
+    return at >= text.length ? 'invalid' : 'more';
+  }
+
+  /** Whether the value is an object. */
+  get isObject(): boolean {
+    return this.#text.charCodeAt(skipSpace(this.#text, this.#start)) === OPEN_BRACE;
+  }
+
+  /**
+   * The value of a member of the outermost object, once the scan is done. As in JSON.parse the last of several members of
+   * the same name counts, and a name may be spelled with escapes.
+   * @returns null where there is no such member
+   */
+  span(name: string): Span | null {
+    return this.#spans[this.#names.indexOf(name)] ?? null;
+  }
+
+  #beginMember(keyEnd: number, valueStart: number): void {
+    this.#member = this.#nameAt(this.#keyStart, keyEnd);
+    if (this.#member === NONE) return;
+    this.#memberStart = skipSpace(this.#text, valueStart);
+  }
+
+  /** Index of the name that a key spells. */
+  #nameAt(start: number, end: number): number {
+    const length = end - start;
+    const names = this.#names;
+    for (let index = 0; index < names.length; index += 1) {
+      const name = names[index] as string; // The index is in range.
+      if (name.length === length && this.#text.startsWith(name, start)) return index;
+    }
+    if (length > this.#longestKey || !hasEscape(this.#text, start, end)) return NONE;
+    return names.indexOf(JSON.parse(this.#text.slice(start - 1, end + 1)));
+  }
+
+  /** A value of the outermost object has ended, or that itself. @returns true for the latter */
+  #endsAt(at: number, depth: number, deepest: number): boolean {
+    if (depth === 0) {
+      this.end = at;
+      return true;
+    }
+    if (this.#member !== NONE) {
+      this.#spans[this.#member] = { start: this.#memberStart, end: at, depth: deepest - 1 };
+      this.#member = NONE;
+    }
+    return false;
+  }
+}
+
+/**
+ * The span of a member's value in the text of a JSON object, as {@link JsonScan.span} finds it.
+ * @returns null where there is no such member, or the text is not JSON
+ */
+export function memberSpan(text: string, name: string): Span | null {
+  const scan = new JsonScan([name]);
+  scan.begin(text, 0);
+  return scan.step(text.length) === 'done' ? scan.span(name) : null;
+}
+
+function twiceAsLong(stack: Uint8Array): Uint8Array {
+  const longer = new Uint8Array(2 * stack.length);
+  longer.set(stack);
+  return longer;
+}
+
+function hasEscape(text: string, start: number, end: number): boolean {
+  for (let at = start; at < end; at += 1) if (text.charCodeAt(at) === BACKSLASH) return true;
+  return false;
+}

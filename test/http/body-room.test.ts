@@ -1,0 +1,192 @@
+/** Who may take how much of the room for bodies, and whose body is cut when it is full. */
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { type BodyAccount, BodyRoom } from '../../src/http/body-room.ts';
+import { runs } from '../support/fuzz.ts';
+
+const MIB = 1_048_576;
+const ROOM = 16 * MIB;
+
+/** A body in the room; what is cut lets go of its room, as requests do. */
+class Body {
+  isCut = false;
+  readonly account: BodyAccount;
+  readonly #room: BodyRoom;
+
+  constructor(room: BodyRoom, address: string, usesReserve = false) {
+    this.#room = room;
+    this.account = room.open(address, usesReserve, () => {
+      this.isCut = true;
+      this.close();
+    });
+  }
+
+  grow(bytes: number): boolean {
+    return this.#room.grow(this.account, bytes);
+  }
+
+  arrive(): void {
+    this.#room.arrived(this.account);
+  }
+
+  close(): void {
+    this.#room.close(this.account);
+  }
+}
+
+/** Bodies of one address that have sent so many bytes each, and nothing since. */
+function stalled(room: BodyRoom, count: number, bytes: number, address = 'attacker'): Body[] {
+  const bodies = Array.from({ length: count }, () => {
+    const body = new Body(room, address);
+    expect(body.grow(bytes)).toBe(true);
+    return body;
+  });
+  room.sweep();
+  room.sweep();
+  return bodies;
+}
+
+const cutOf = (bodies: readonly Body[]): number => bodies.filter(({ isCut }) => isCut).length;
+
+describe('the bodies of one address', () => {
+  test('take at most three quarters of the room, and make way for one another', () => {
+    const room = new BodyRoom(ROOM);
+    const twelve = stalled(room, 12, MIB);
+    expect(room.bytes).toBe(12 * MIB);
+    const thirteenth = new Body(room, 'attacker');
+    expect(thirteenth.grow(MIB)).toBe(true);
+    expect(cutOf(twelve)).toBe(1);
+    expect(room.bytes).toBe(12 * MIB);
+  });
+
+  test('leave the rest to others, of whom nobody is cut', () => {
+    const room = new BodyRoom(ROOM);
+    stalled(room, 12, MIB);
+    const honest = new Body(room, 'honest');
+    expect(honest.grow(MIB)).toBe(true);
+    for (let round = 0; round < 20; round += 1) new Body(room, 'attacker').grow(MIB);
+    expect(honest.isCut).toBe(false);
+  });
+
+  test('are refused where all have come in full', () => {
+    const room = new BodyRoom(ROOM);
+    for (const body of stalled(room, 12, MIB)) body.arrive();
+    expect(new Body(room, 'attacker').grow(MIB)).toBe(false);
+    expect(new Body(room, 'honest').grow(MIB)).toBe(true);
+    expect(room.stats).toMatchObject({ cutForRoom: 0, refused: 1 });
+  });
+});
+
+describe('where the room is full', () => {
+  test('small bodies of producers have a reserve', () => {
+    const room = new BodyRoom(ROOM);
+    for (const address of ['a', 'b']) for (const body of stalled(room, 7, MIB, address)) body.arrive();
+    expect(room.take(200, false)).toBe(false);
+    expect(new Body(room, 'dashboard').grow(200)).toBe(false);
+    expect(room.take(200, true)).toBe(true);
+    const slow = new Body(room, 'honest', true);
+    expect(slow.grow(100)).toBe(true);
+    expect(slow.grow(16_284)).toBe(true);
+    // It is no small one any more.
+    expect(slow.grow(1)).toBe(false);
+    slow.arrive();
+    for (let taken = 16_584; taken + 16_384 <= 2 * MIB; taken += 16_384)
+      expect(room.take(16_384, true)).toBe(true);
+    expect(room.take(16_384, true)).toBe(false);
+    expect(room.bytes).toBeLessThanOrEqual(ROOM);
+  });
+
+  test('the slowest body of the address that holds most is cut for the next one', () => {
+    const room = new BodyRoom(ROOM);
+    const light = stalled(room, 5, MIB, 'light');
+    const heavy = stalled(room, 9, MIB, 'heavy');
+    for (const body of heavy.slice(0, 8)) body.account.recentBytes = 1_000;
+    const honest = new Body(room, 'honest');
+    expect(honest.grow(MIB)).toBe(true);
+    expect(heavy.map(({ isCut }) => isCut)).toEqual([...Array(8).fill(false), true]);
+    expect(cutOf(light)).toBe(0);
+    expect(room.stats).toEqual({ cutForRoom: 1, refused: 0, heaviestAddress: 'heavy' });
+  });
+
+  test('a body that moves is not cut before one that stands still', () => {
+    const room = new BodyRoom(ROOM);
+    const still = stalled(room, 11, MIB, 'all behind one proxy');
+    const moving = new Body(room, 'all behind one proxy');
+    for (let sent = 0; sent < 20; sent += 1) {
+      expect(moving.grow(MIB / 20)).toBe(true);
+      room.sweep();
+      expect(new Body(room, 'all behind one proxy').grow(100_000)).toBe(true);
+    }
+    expect(moving.isCut).toBe(false);
+    expect(cutOf(still)).toBeGreaterThan(0);
+  });
+
+  test('a body that is slower than all others is refused itself', () => {
+    const room = new BodyRoom(ROOM);
+    const body = stalled(room, 1, 4 * MIB)[0];
+    const others = stalled(room, 8, MIB);
+    for (const { account } of others) account.recentBytes = 500_000;
+    expect(body?.grow(1_000)).toBe(false);
+    expect(cutOf(others)).toBe(0);
+  });
+
+  test('nothing is cut where that would not be enough', () => {
+    const room = new BodyRoom(ROOM);
+    for (const body of stalled(room, 12, MIB, 'a')) body.arrive();
+    const small = stalled(room, 1, MIB, 'b')[0];
+    for (const body of stalled(room, 1, MIB, 'c')) body.arrive();
+    expect(new Body(room, 'd').grow(2 * MIB)).toBe(false);
+    expect(small?.isCut).toBe(false);
+    expect(room.stats).toMatchObject({ cutForRoom: 0, refused: 1 });
+  });
+
+  test('many small bodies are cut at a time: it is not searched for each chunk', () => {
+    const room = new BodyRoom(ROOM);
+    const crumbs = Array.from({ length: 100 }, (_, n) => stalled(room, 140, 1_000, `address ${n}`)).flat();
+    while (room.bytes + 16_384 <= (7 / 8) * ROOM) room.take(16_384, false);
+    room.take(16_384, false);
+    expect(cutOf(crumbs)).toBeGreaterThan(500);
+    expect(cutOf(crumbs)).toBeLessThan(600);
+  });
+});
+
+test('the largest batch fits into the room that is the default', () => {
+  expect(new BodyRoom(ROOM).largestBody).toBeGreaterThanOrEqual(10 * MIB);
+});
+
+test('the room is what the bodies hold, whatever comes, and never more than its ceilings', () => {
+  const size = 100_000;
+  const step = fc.record({
+    body: fc.nat(11),
+    act: fc.constantFrom('grow', 'grow', 'grow', 'shrink', 'arrive', 'close', 'sweep'),
+    bytes: fc.nat(30_000),
+  });
+  fc.assert(
+    fc.property(fc.array(step, { maxLength: 80 }), (steps) => {
+      const room = new BodyRoom(size);
+      const bodies = new Map<number, Body>();
+      const held = (of: (body: Body) => boolean = () => true): number =>
+        [...bodies.values()].filter(of).reduce((sum, { account }) => sum + account.bytes, 0);
+      for (const { body: number, act, bytes } of steps) {
+        const body = bodies.get(number) ?? new Body(room, `address ${number % 4}`, number % 3 === 0);
+        bodies.set(number, body);
+        if (act === 'grow' && !body.grow(bytes)) body.close();
+        if (act === 'shrink') room.shrink(body.account, Math.min(bytes, body.account.bytes));
+        if (act === 'arrive') body.arrive();
+        if (act === 'sweep') room.sweep();
+        if (act === 'close') body.close();
+        for (const [key, { isCut, account }] of bodies) if (isCut || !(account.bytes > 0)) bodies.delete(key);
+        if (act === 'close' || (act === 'grow' && body.account.bytes === 0)) bodies.delete(number);
+        expect(room.bytes).toBe(held());
+        expect(room.bytes).toBeLessThanOrEqual(size);
+        for (let address = 0; address < 4; address += 1)
+          expect(held(({ account }) => account.share.address === `address ${address}`)).toBeLessThanOrEqual(
+            (3 / 4) * size,
+          );
+      }
+      for (const body of bodies.values()) body.close();
+      expect(room.bytes).toBe(0);
+    }),
+    runs(1_000),
+  );
+});

@@ -1,0 +1,89 @@
+/** The quick search misses no token that JSON.parse would find, or says that it may. */
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { findTokens, mayHideToken } from '../../../src/ingest/parse/find-tokens.ts';
+import { createTokenText } from '../../../src/token-text.ts';
+import { runs } from '../../support/fuzz.ts';
+import { jsonString, jsonValue, spellingOf, whiteSpace } from './json-text.ts';
+
+const A = createTokenText('tdl');
+const B = createTokenText('tdl');
+const C = createTokenText('tdl');
+
+/** Of UTF-8, seen byte by byte, as the search has it. */
+const bytesOf = (text: string): string => Buffer.from(text).toString('latin1');
+
+describe('a body with a token', () => {
+  const token = fc.constantFrom(A, B, C);
+  const value = fc.oneof(
+    token.map((text) => `"${text}"`),
+    token.chain(spellingOf),
+    jsonString,
+    jsonValue.map(({ text }) => text),
+    // Further down, where the search finds it too.
+    token.map((text) => `{"loggingToken":"${text}"}`),
+    token.map((text) => JSON.stringify(`"loggingToken":"${text}"`)),
+  );
+  const key = fc.oneof(fc.constant('"loggingToken"'), spellingOf('loggingToken'), jsonString);
+  const body = fc
+    .array(fc.tuple(whiteSpace, key, whiteSpace, whiteSpace, value), { maxLength: 6 })
+    .map(
+      (members) =>
+        `{${members.map(([before, name, between, behind, text]) => `${before}${name}${between}:${behind}${text}`).join(',')}}`,
+    );
+
+  test('has it among those that are found, or is said to be able to hide it', () => {
+    let found = 0;
+    fc.assert(
+      fc.property(body, (text) => {
+        const { loggingToken } = JSON.parse(text);
+        if (![A, B, C].includes(loggingToken)) return;
+        const { tokens, isComplete } = findTokens(bytesOf(text));
+        if (tokens.includes(loggingToken)) found += 1;
+        else expect(!isComplete || mayHideToken(bytesOf(text)), text).toBe(true);
+      }),
+      runs(5_000),
+    );
+    expect(found).toBeGreaterThan(200);
+  });
+
+  test('is not said to hide one where it is spelled as everybody does', () => {
+    const text = JSON.stringify({
+      loggingToken: A,
+      payload: { text: 'é\u{1f30a}\n"\\\u0001', html: '\u003cb\u003e' },
+    });
+    expect(mayHideToken(text)).toBe(false);
+    // What serializers of some languages escape.
+    expect(mayHideToken('"\\u003cb\\u003e \\u0026 \\u00e9 \\u0027 \\u002f \\u001f \\u007f \\u4e2d"')).toBe(
+      false,
+    );
+    expect(mayHideToken('"\\u006Cogging"')).toBe(true);
+    expect(mayHideToken('"\\u0030"')).toBe(true);
+    expect(mayHideToken('"\\u005f"')).toBe(true);
+  });
+});
+
+describe('of a text', () => {
+  test.each([
+    ['{}', { tokens: [], value: 'missing', isComplete: true }],
+    ['{"loggingToken" 1}', { tokens: [], value: 'missing', isComplete: true }],
+    ['{"loggingToken":1}', { tokens: [], value: 'not a string', isComplete: true }],
+    ['{"loggingToken":"x"}', { tokens: [], value: 'string', isComplete: true }],
+    ['{"loggingToken":1,"a":{"loggingToken":"x"}}', { tokens: [], value: 'string', isComplete: true }],
+    [`{"loggingToken" :\t\n "${A}"}`, { tokens: [A], value: 'string', isComplete: true }],
+    [`{"loggingToken":"${A.slice(0, -1)}"}`, { tokens: [], value: 'string', isComplete: true }],
+    [`{"loggingToken":"${A}x"}`, { tokens: [], value: 'string', isComplete: true }],
+    [`{"loggingToken":"${A}`, { tokens: [], value: 'string', isComplete: true }],
+    [
+      `{"loggingToken":"${A}","a":{"loggingToken":"${B}","b":[{"loggingToken":"${A}"}]}}`,
+      { tokens: [A, B], value: 'string', isComplete: true },
+    ],
+    [
+      `{"loggingToken":"${A}","a":{"loggingToken":"${B}","b":[{"loggingToken":"${C}"}]}}`,
+      { tokens: [A, B], value: 'string', isComplete: false },
+    ],
+    ['{"loggingToken":"x"}'.repeat(17), { tokens: [], value: 'string', isComplete: false }],
+  ])('%s is found %j', (text, found) => {
+    expect(findTokens(text)).toEqual(found);
+  });
+});
