@@ -114,7 +114,7 @@ describe('silent bodies', () => {
   const job = {
     kind: 'silent',
     connections: 3,
-    seconds: 0.5,
+    seconds: 1,
     announcedBytes: 1_000,
     requests: [{ method: 'POST', path: '/api/session' }],
   } as const;
