@@ -137,7 +137,7 @@ test.each([
   [
     'an e-mail that is taken',
     ['user', 'create', '--email', 'Taken@example.com', '--password-stdin'],
-    'there is an account',
+    'there is already an account',
   ],
   ['a common password', ['user', 'create', '--email', 'a@example.com', '--password-stdin'], 'most common'],
   ['no address', ['user', 'create', '--email', 'nobody', '--password-stdin'], 'not valid'],

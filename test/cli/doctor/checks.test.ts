@@ -144,11 +144,17 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     'transactions',
     /open for 120 minutes/,
   ],
-  ['a slot of nobody', { database: { idleSlots: ['old'] } }, 'warning', 'transactions', /slots old:/],
+  [
+    'a slot of nobody',
+    { database: { idleSlots: ['old'] } },
+    'warning',
+    'transactions',
+    /slots old are inactive/,
+  ],
   ['clocks a little apart', { database: { clockAheadMs: -2_500 } }, 'warning', 'clock', /2\.5 s behind/],
   ['clocks far apart', { database: { clockAheadMs: 90_000 } }, 'problem', 'clock', /90\.0 s ahead of/],
   ['events of the future', { database: { eventsInFuture: 5 } }, 'warning', 'clock', /^5 events are dated/],
-  ['no retention', { settings: { RETENTION_DAYS: '0' } }, 'note', 'retention', /kept for ever/],
+  ['no retention', { settings: { RETENTION_DAYS: '0' } }, 'note', 'retention', /kept forever/],
   [
     'a retention that nobody applies',
     { settings: { RETENTION_DAYS: '30' } },
@@ -182,7 +188,7 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     { database: { upkeepBacklog: 1e6 } },
     'warning',
     'upkeep',
-    /1000000 counts wait/,
+    /1000000 count changes/,
   ],
   ['another secret', { fingerprint: 'b2' }, 'problem', 'secret', /differs from the original one/],
   [
@@ -190,7 +196,7 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     { machine: { secretFile: 'absent' }, fingerprint: null },
     'problem',
     'secret',
-    /gone from DATA_DIR/,
+    /missing from DATA_DIR/,
   ],
   [
     'a secret of somebody else',
@@ -216,7 +222,7 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
   ['an open folder', { machine: { dataDirMode: 0o755 } }, 'warning', 'folder', /mode 755/],
   ['few files', { machine: { openFiles: 1_024 } }, 'warning', 'files', /1024/],
   ['no native transport', { machine: { hasUws: false } }, 'note', 'node', /node:http/],
-  ['open sign-up', { settings: { ALLOW_SIGNUP: 'open' } }, 'warning', 'sign-up', /anybody/],
+  ['open sign-up', { settings: { ALLOW_SIGNUP: 'open' } }, 'warning', 'sign-up', /anyone/],
   ['no account', { database: { accounts: 0 } }, 'note', 'sign-up', /no account/],
   [
     'no limit',
@@ -230,7 +236,7 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     { settings: { PUBLIC_URL: '', TRUST_PROXY: '0', HOST: '0.0.0.0' }, service: { publicUrl: null } },
     'problem',
     'tls',
-    /in the clear/,
+    /unencrypted/,
   ],
   [
     'http for people',
@@ -240,7 +246,7 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     /^PUBLIC_URL is http/,
   ],
   ['a proxy nobody trusts', { settings: { TRUST_PROXY: '0' } }, 'warning', 'proxy', /share its address/],
-  ['a way past the proxy', { settings: { HOST: '0.0.0.0' } }, 'warning', 'proxy', /past the proxy/],
+  ['a way past the proxy', { settings: { HOST: '0.0.0.0' } }, 'warning', 'proxy', /bypass the proxy/],
   [
     'an address that is not there',
     {
@@ -339,7 +345,7 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     { machine: { journalDisk: { freeBytes: GIBIBYTE / 2, totalBytes: GIBIBYTE } } },
     'warning',
     'journal',
-    /less room/,
+    /less space/,
   ],
   [
     'a container whose publishing is unknown',
