@@ -58,7 +58,7 @@ async function runScenario(bench: Workbench, scenario: Scenario, options: RunOpt
   return { scenario: scenario.name, about: scenario.about, ...around, ...result };
 }
 
-/** Runs them in their order, each on a fresh workbench unless it shares its neighbour's. */
+/** Runs them in their order, each on a fresh workbench unless it shares its neighbor's. */
 async function runScenarios(
   scenarios: readonly Scenario[],
   options: RunOptions,

@@ -34,7 +34,7 @@ const TIMEOUT_MS = 40_000;
 
 let onSignedOut: () => void = () => undefined;
 
-/** Says what happens when an answer shows that the session is over. */
+/** Sets the handler of a 401: the session has ended. */
 export function whenSignedOut(listener: () => void): void {
   onSignedOut = listener;
 }
@@ -63,7 +63,7 @@ export async function callText(method: Method, path: string, options: CallOption
   } catch (error) {
     if (signal?.aborted) throw error;
     throw new Problem(
-      timeout.aborted ? 'The server did not answer in time' : 'The server can not be reached',
+      timeout.aborted ? 'The server did not answer in time' : 'The server cannot be reached',
       {
         details: 'Check that it runs and that this computer is connected, then try again.',
       },
@@ -83,7 +83,7 @@ export async function call<T>(method: Method, path: string, options: CallOptions
     return (JSON.parse(text) as { readonly data: T }).data;
   } catch {
     throw new Problem('The answer could not be read', {
-      details: 'It is not what this page expects.',
+      details: 'It does not have the expected format.',
       code: 'BAD_ANSWER',
     });
   }
@@ -99,7 +99,7 @@ function problemOf(response: Response, text: string): Problem {
     const { error, details, code } = JSON.parse(text) as Record<'error' | 'details' | 'code', string>;
     return new Problem(error, { ...fields, details, code });
   } catch {
-    // A proxy in between answers in its own words.
+    // A proxy may answer in a format of its own.
     return new Problem('The server failed to answer', {
       ...fields,
       code: 'BAD_ANSWER',

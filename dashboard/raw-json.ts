@@ -23,7 +23,7 @@ function skipSpace(text: string, at: number): number {
   return SPACE.lastIndex;
 }
 
-/** Behind the string whose opening quote is at `at`. */
+/** The index after the string whose opening quote is at `at`. */
 function stringEnd(text: string, at: number): number {
   for (let quote = text.indexOf('"', at + 1); quote >= 0; quote = text.indexOf('"', quote + 1)) {
     let escapes = quote - 1;

@@ -39,6 +39,11 @@ export interface StorageEngine {
   /** SELECT of `start, finish`: the intervals of the partitions or chunks of events. */
   readonly eventIntervals: string;
   /**
+   * Tables of which an export locks each in SHARE UPDATE EXCLUSIVE mode before its snapshot, so that nothing rewrites
+   * them without regard to it. Writers do not wait for these locks.
+   */
+  tablesToExport(client: pg.Client): Promise<readonly string[]>;
+  /**
    * Adds counts that have outlived their rows, in a restore's transaction.
    * @param copyTo copies the counts into a table and returns their number
    */

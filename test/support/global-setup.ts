@@ -24,6 +24,8 @@ export const TEMPLATE = 'tidemark_template';
 declare module 'vitest' {
   interface ProvidedContext {
     clusters: Partial<Record<TestEngine, ClusterAddress>>;
+    /** A PostgreSQL installation with TimescaleDB that {@link startCluster} can start; null where there is none. */
+    timescaleHome: string | null;
   }
 }
 
@@ -34,7 +36,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
   if (process.env.CI === 'true' && skipped.length > 0)
     throw new Error(`In CI nothing may be skipped but TimescaleDB and power cuts: ${skipped.join('; ')}`);
 
-  // Copies of programs that an ordinary user may need, where he can not reach or complete the originals.
+  // Copies of programs that an ordinary user may need, where he cannot reach or complete the originals.
   const store = await mkdtemp(join(tmpdir(), 'tidemark-test-store-'));
   await chmod(store, 0o755);
   const clusters: Cluster[] = [];
@@ -54,13 +56,15 @@ export default async function setup(project: TestProject): Promise<() => Promise
       clusters.push(cluster);
       return await templated(cluster.address);
     };
+    const home = await reachableTimescale(user, store);
     const [postgres18, postgres15, timescale] = await Promise.all([
       start(embedded.bin, BUILTIN_LOCALE, user),
       has15 ? start(bin15, ['--locale=C.UTF-8'], user) : undefined,
-      startTimescale(start, user, store),
+      startTimescale(start, home),
     ]);
     if (timescale === undefined)
       skipped.push(`the suites on TimescaleDB: no TIMESCALE_URL and nothing at ${timescaleHome()}`);
+    project.provide('timescaleHome', home);
     project.provide('clusters', {
       postgres18,
       ...(postgres15 && { postgres15 }),
@@ -98,11 +102,20 @@ function timescaleHome(): string {
   return process.env.TIMESCALE_PG_HOME ?? join(homedir(), '.cache/tidemark/timescale-pg');
 }
 
-/** The server of TIMESCALE_URL, or a PostgreSQL installation with the extension at TIMESCALE_PG_HOME. */
+/** The installation at TIMESCALE_PG_HOME, or a copy where the user cannot reach it; null where there is none. */
+async function reachableTimescale(user: SystemUser | undefined, store: string): Promise<string | null> {
+  const home = timescaleHome();
+  if (!existsSync(join(home, 'bin/postgres'))) return null;
+  if (user === undefined || (await canReach(join(home, 'bin'), user))) return home;
+  const copy = join(store, 'timescale-pg');
+  await cp(home, copy, { recursive: true, verbatimSymlinks: true });
+  return copy;
+}
+
+/** The server of TIMESCALE_URL, or one of the installation with the extension. */
 async function startTimescale(
   start: (...how: Parameters<typeof startCluster>) => Promise<ClusterAddress>,
-  user: SystemUser | undefined,
-  store: string,
+  home: string | null,
 ): Promise<ClusterAddress | undefined> {
   const url = process.env.TIMESCALE_URL;
   if (url !== undefined) {
@@ -110,12 +123,8 @@ async function startTimescale(
     const server = { socket: null, host: hostname, port: Number(port || 5432), user: username, password };
     return await templated(server);
   }
-  let home = timescaleHome();
-  if (!existsSync(join(home, 'bin/postgres'))) return undefined;
-  if (user !== undefined && !(await canReach(join(home, 'bin'), user))) {
-    await cp(home, join(store, 'timescale-pg'), { recursive: true, verbatimSymlinks: true });
-    home = join(store, 'timescale-pg');
-  }
+  if (home === null) return undefined;
+  const user = isRoot() ? await unprivilegedUser() : undefined;
   return await start(join(home, 'bin'), BUILTIN_LOCALE, user, TIMESCALE_OPTIONS);
 }
 

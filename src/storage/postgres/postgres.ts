@@ -28,6 +28,8 @@ export const postgres: StorageEngine = {
            (to_date(right(relname, 8), 'YYYYMMDD') + 1)::timestamp AT TIME ZONE 'UTC' AS finish
       FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid
      WHERE inhparent = 'events'::regclass AND relname ~ '^events_[0-9]{8}$'`,
+  // Nothing rewrites a partition.
+  tablesToExport: async () => [],
   addCounts: async (client, level, copyTo) => {
     const table = countsOf(level);
     const rows = await copyTo(table);

@@ -20,6 +20,7 @@ const MACHINE: MachineFacts = {
   secretFile: { mode: 0o600, characters: 43 },
   disk: { freeBytes: 80 * GIBIBYTE, totalBytes: 200 * GIBIBYTE },
   journalDisk: { freeBytes: 80 * GIBIBYTE, totalBytes: 200 * GIBIBYTE },
+  quarantinedEvents: 0,
   openFiles: 65_536,
 };
 
@@ -118,7 +119,7 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
   ],
   ['no checksums', off('data_checksums'), 'note', 'durability', /^data checksums are off/],
   ['no autovacuum', off('autovacuum'), 'warning', 'durability', /^autovacuum is off/],
-  ['a standby', { database: { isReadOnly: true } }, 'problem', 'database', /^it takes no writes/],
+  ['a standby', { database: { isReadOnly: true } }, 'problem', 'database', /^it is read-only/],
   ['an old schema', { database: { pendingMigrations: 2 } }, 'warning', 'database', /2 migrations behind/],
   ['a superuser', { settings: remote, database: { isSuperuser: true } }, 'warning', 'role', /superuser/],
   [
@@ -134,7 +135,7 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     { database: { partitions: 3_000 } },
     'warning',
     'locks',
-    /^3000 partitions need 6000 locks of a table of 6400/,
+    /^3000 partitions need 6000 of 6400 locks/,
   ],
   [
     'a forgotten transaction',
@@ -183,7 +184,7 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     'upkeep',
     /1000000 counts wait/,
   ],
-  ['another secret', { fingerprint: 'b2' }, 'problem', 'secret', /not the one that this database began with/],
+  ['another secret', { fingerprint: 'b2' }, 'problem', 'secret', /differs from the original one/],
   [
     'a lost secret',
     { machine: { secretFile: 'absent' }, fingerprint: null },
@@ -196,7 +197,7 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     { machine: { secretFile: 'unreadable' }, fingerprint: null },
     'problem',
     'secret',
-    /can not be read/,
+    /cannot be read/,
   ],
   [
     'a damaged secret',
@@ -256,7 +257,7 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     { service: { publicUrl: { status: 200, failure: '', hasStrictTransport: true, certificateDays: 3.6 } } },
     'warning',
     'tls',
-    /ends in 3 days/,
+    /expires in 3 days/,
   ],
   [
     'a proxy that drops the header',
@@ -289,6 +290,13 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     /not encrypted/,
   ],
   [
+    'events in quarantine',
+    { machine: { quarantinedEvents: 7 } },
+    'warning',
+    'quarantine',
+    /^7 events .* not be stored$/,
+  ],
+  [
     'counts that are not those of the rows',
     {
       database: {
@@ -316,7 +324,7 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     },
     'problem',
     'counts',
-    /^3 of 2026-11-19 differ from the rows, such as typ_1 of app_1, quarter-hour 2026-11-19T08:15:00.000Z: 7 in place of 9$/,
+    /^3 of 2026-11-19 differ from the rows, such as typ_1 of app_1, quarter-hour 2026-11-19T08:15:00.000Z: 7 instead of 9$/,
   ],
   [
     'a day that takes too long to count',
@@ -362,7 +370,7 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     'role',
     /on database is not encrypted/,
   ],
-  ['no service', { service: { readyStatus: null } }, 'note', 'service', /does not run here/],
+  ['no service', { service: { readyStatus: null } }, 'note', 'service', /not running here/],
 ];
 
 describe('what is wrong is found, alone, and comes with advice', () => {
@@ -384,7 +392,7 @@ test('an address that cannot be asked hides nothing else', () => {
     database: { unreachable: 'it is away' },
   };
   expect(complaints(facts)).toEqual([
-    'warning sign-up: ALLOW_SIGNUP=open: anybody can make an account',
+    'warning sign-up: ALLOW_SIGNUP=open: anyone can create an account',
     'problem database: it is away',
   ]);
 });

@@ -262,7 +262,7 @@ describe('reading a batch', () => {
     ['null', '400: The event must be a JSON object.'],
     [`{"typeId":"t","payload":{"a":"${'x'.repeat(200)}"}}`, '413: An event may have at most 200 bytes.'],
     [`{"typeId":"t","payload":{"a":"${'é'.repeat(100)}"}}`, '413: An event may have at most 200 bytes.'],
-  ])('makes of %s %j, and keeps its neighbours', async (text, event) => {
+  ])('makes of %s %j, and keeps its neighbors', async (text, event) => {
     expect(await read(`{"events":[${good},${text},${good}]}`)).toEqual([goodEvent, event, goodEvent]);
     expect(await read(`${good}\n${text}\n${good}`, true)).toEqual([goodEvent, event, goodEvent]);
   });
