@@ -184,10 +184,10 @@ describe.each(availableEngines())('on %s', (engine) => {
           () => undefined,
         );
     })();
-    for (let round = 0; round < 5; round += 1) await recountAll();
+    // Until several refreshes were under way beside it, however long each of them takes here.
+    for (let round = 0; round < 5 || refreshes <= 5; round += 1) await recountAll();
     over = true;
     await refreshing;
-    expect(refreshes).toBeGreaterThan(5);
     expect(await differing()).toEqual([0, 0, 0, 0]);
   });
 
