@@ -73,6 +73,6 @@ describe.each(CODES)('where connect() fails at once with %s,', (code) => {
     const mailer = new Mailer({ url: `smtp://127.0.0.1:${port}`, from: 'a@example.com', log });
     mailer.send({ to: 'b@example.com', subject: 'x', text: 'x' });
     await mailer.close();
-    expect(lines.join('')).toContain('A mail could not be sent');
+    expect(lines.join('')).toContain('mail: delivery failed');
   });
 });

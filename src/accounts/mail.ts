@@ -33,7 +33,7 @@ export class Mailer {
     });
     // What fails a mail is told to its sender; this is of connections that are kept for the next one.
     this.#transport.on('error', (error) =>
-      options.log.warn({ code: errorCode(error) }, 'The connection to the mail server failed'),
+      options.log.warn({ code: errorCode(error) }, 'mail: connection to the server failed'),
     );
   }
 

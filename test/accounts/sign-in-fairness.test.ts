@@ -122,7 +122,7 @@ describe('security 6: with 240 attempts in flight from 12 addresses', () => {
   });
 
   test('the log says so, once a minute', async () => {
-    const lines = () => service.log.filter(({ msg }) => String(msg).startsWith('sign-in: password hashes'));
+    const lines = () => service.log.filter(({ msg }) => String(msg).startsWith('passwords: hashes refused'));
     const before = lines().length;
     gate.holds = () => true;
     gate.isCheap = () => true;
