@@ -265,7 +265,9 @@ function quarantine({ machine: { quarantinedEvents: events } }: Facts): Finding[
 }
 
 function dataFolder({ machine: { dataDirMode }, config }: Facts): Finding[] {
-  if (dataDirMode === null || (dataDirMode & 0o077) === 0) return [];
+  // Started by root, the embedded PostgreSQL runs as another user, whose group must pass through the folder, and no more.
+  const allowed = config.DATABASE_URL === '' ? 0o710 : 0o700;
+  if (dataDirMode === null || (dataDirMode & ~allowed) === 0) return [];
   return [
     warning(
       'folder',

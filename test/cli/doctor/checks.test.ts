@@ -388,6 +388,17 @@ describe('what is wrong is found, alone, and comes with advice', () => {
   });
 });
 
+test('the folder of an embedded PostgreSQL that root started lets its group pass, and that of a server does not', () => {
+  const machine = { dataDirMode: 0o710 };
+  expect(complaints(installation({ machine }))).toEqual([]);
+  expect(complaints(installation({ machine, settings: remote }))).toContainEqual(
+    expect.stringMatching(/^warning folder: .*mode 710/),
+  );
+  expect(complaints(installation({ machine: { dataDirMode: 0o750 } }))).toContainEqual(
+    expect.stringMatching(/^warning folder: .*mode 750/),
+  );
+});
+
 test('a container behind a proxy has nothing to change: its network decides who reaches it', () => {
   expect(complaints(installation({ settings: { HOST: '0.0.0.0' }, machine: { inImage: true } }))).toEqual([]);
 });
