@@ -5,7 +5,7 @@ import { LEVELS, MINUTES } from '../counts/levels.ts';
 import { removeDeletedApps } from '../deleted-apps.ts';
 import { removeExpiredKeys } from '../expired-keys.ts';
 import { type MaintenanceTasks, REMOVE_APPS_MS } from '../maintenance/loop.ts';
-import { moveBoundary, readBoundary } from '../retention.ts';
+import { hasNoOlderSnapshot, moveBoundary, readBoundary } from '../retention.ts';
 import type { StorageSettings } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
 import { aggregatesOf, applyPolicies, RETAINED } from './policies.ts';
@@ -216,7 +216,12 @@ export function timescaleMaintenance(
   let refreshedAt = Number.NEGATIVE_INFINITY;
   const profiler = new DayProfiler(sql, now);
   return {
-    prepare: () => applyPolicies(sql, settings),
+    prepare: async () => {
+      // Before there is a policy, whose job drops chunks at once, and before anything is read after a downtime in which
+      // such a job may have done so.
+      await moveBoundary(sql, { days: settings.RETENTION_DAYS, now: now() });
+      await applyPolicies(sql, settings);
+    },
     everySecond: async () => {
       await mergeMarks(sql);
       await removeExpiredKeys(sql, now());
@@ -228,10 +233,10 @@ export function timescaleMaintenance(
       });
     },
     everyTenMinutes: async () => {
+      const boundary = await moveBoundary(sql, { days: settings.RETENTION_DAYS, now: now() });
       await profiler.look();
       await ifAlone(sql, () => removeDeletedApps(sql, removal, now, now() + REMOVE_APPS_MS));
-      const boundary = await moveBoundary(sql, { days: settings.RETENTION_DAYS, now: now() });
-      return await dropChunksBefore(sql, boundary);
+      return (await hasNoOlderSnapshot(sql)) ? await dropChunksBefore(sql, boundary) : [];
     },
   };
 }

@@ -25,7 +25,7 @@ export async function applyPolicies(sql: Sql, config: StorageSettings): Promise<
     await setBatchSize(tx);
     await setColumnstorePolicy(tx, config.COMPRESS_AFTER_DAYS);
     for (const relation of RETAINED) {
-      // A day later than the boundary, which moves before anything is dropped.
+      // A day later than the boundary, which the service moves by itself: a reader never misses what it has counted.
       await setRetentionPolicy(tx, relation, config.RETENTION_DAYS === 0 ? 0 : config.RETENTION_DAYS + 1);
     }
     for (const level of LEVELS) {
@@ -76,7 +76,10 @@ async function setRetentionPolicy(tx: Transaction, relation: string, days: numbe
               WHERE view_name = ${relation}))`;
   if (job?.same === true || (job === undefined && days === 0)) return;
   await tx`SELECT remove_retention_policy(${relation}, if_exists => true)`;
-  if (days > 0) await tx`SELECT add_retention_policy(${relation}, drop_after => ${wanted}::interval)`;
+  if (days === 0) return;
+  // Later: reads that have begun before the boundary moved still need the chunks.
+  await tx`
+    SELECT add_retention_policy(${relation}, drop_after => ${wanted}::interval, initial_start => now() + interval '1 hour')`;
 }
 
 /** Sets how far back a refresh policy looks, and how often it runs: a refresh must not reach before the retention boundary. */
