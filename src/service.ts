@@ -78,8 +78,8 @@ export interface ServiceStats {
 /** Connections for the look-ups of writers: apart from all of readers', so that readers can not starve writers. */
 const LOOKUP_CONNECTIONS = 2;
 
-/** One each: what listens for changes, look-ups of readers, the upkeep. */
-const SINGLE_CONNECTIONS = 3;
+/** One each: what listens for changes, lookups of readers, maintenance, and its work that takes long. */
+const SINGLE_CONNECTIONS = 4;
 
 /** Most connections to the database that one process uses. */
 export function connectionsOf(config: Pick<Config, 'READ_CONNECTIONS' | 'COMMIT_CONNECTIONS'>): number {
@@ -122,13 +122,14 @@ async function start(options: ServiceOptions, opened: (() => unknown)[]): Promis
   const reads = connect(address, { connections: config.READ_CONNECTIONS, name: 'tidemark reads' });
   const readerLookups = connect(address, { connections: 1, name: 'tidemark look-ups of readers' });
   const upkeepSql = connect(address, { connections: 1, name: MAINTENANCE_NAME });
-  const pools = [lookups, reads, readerLookups, upkeepSql];
+  const slowUpkeepSql = connect(address, { connections: 1, name: 'tidemark slow upkeep' });
+  const pools = [lookups, reads, readerLookups, upkeepSql, slowUpkeepSql];
   opened.push(() => Promise.all(pools.map(endPool)));
   const breakPools = (): void => {
     for (const pool of pools) breakConnections(pool);
     dashboard?.breakConnections();
   };
-  const tasks = storage.maintenance(upkeepSql, config, clock.wall);
+  const tasks = storage.maintenance({ sql: upkeepSql, slow: slowUpkeepSql }, config, clock.wall);
   await prepareAlone(upkeepSql, tasks.prepare);
 
   const journal = config.JOURNAL_DIR === '' ? null : await openJournal(options, upkeepSql);

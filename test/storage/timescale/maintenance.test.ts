@@ -197,7 +197,7 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
   test('retention takes rows and minutes, keeps the coarser counts, and totals count what can be read', async () => {
     const now = START + DAYS * DAY + 1;
     const tasks = timescaleMaintenance(
-      sql,
+      { sql, slow: sql },
       { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 7, RETENTION_DAYS: 3 },
       () => now,
     );
@@ -264,7 +264,7 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
     };
 
     test('hides it before a policy may drop it, so that every page is right when its job has run', async () => {
-      await timescaleMaintenance(old.sql, settings, Date.now).prepare();
+      await timescaleMaintenance({ sql: old.sql, slow: old.sql }, settings, Date.now).prepare();
       await expectReadable();
       await runJobs();
       await expectReadable();
@@ -275,12 +275,12 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
     test('does so at a start too, after a downtime in which the job has run', async () => {
       await applyPolicies(old.sql, settings);
       await runJobs();
-      await timescaleMaintenance(old.sql, settings, Date.now).prepare();
+      await timescaleMaintenance({ sql: old.sql, slow: old.sql }, settings, Date.now).prepare();
       await expectReadable();
     });
 
     test('drops nothing that an older snapshot may still read', async () => {
-      const tasks = timescaleMaintenance(old.sql, settings, Date.now);
+      const tasks = timescaleMaintenance({ sql: old.sql, slow: old.sql }, settings, Date.now);
       const reader = connect(old.address, { connections: 1, name: 'test reader' });
       try {
         await reader.begin('isolation level repeatable read', async (tx) => {
