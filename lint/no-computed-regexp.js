@@ -1,4 +1,4 @@
-/** A regular expression that is put together when the program runs can not be checked before: none is. */
+/** A regular expression that is put together when the program runs cannot be checked before: none is. */
 export const noComputedRegExp = {
   meta: { type: 'problem' },
   create(context) {

@@ -8,6 +8,7 @@ import { addBackupCommand } from './cli/backup-command.ts';
 import { addAppCommands, addTokenCommands, addTypeCommands } from './cli/commands.ts';
 import { addDoctorCommand } from './cli/doctor-command.ts';
 import { addImportCommand } from './cli/import-command.ts';
+import { addJournalCommands } from './cli/journal-command.ts';
 import { addRecountCommand } from './cli/recount-command.ts';
 import { addRestoreCommand } from './cli/restore-command.ts';
 import { addServeCommand } from './cli/serve-command.ts';
@@ -45,6 +46,7 @@ function commandLine(): Command {
   addImportCommand(program);
   addBackupCommand(program);
   addRestoreCommand(program);
+  addJournalCommands(program);
   addRecountCommand(program);
   addUserCommands(program);
   addDoctorCommand(program);

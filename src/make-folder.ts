@@ -6,7 +6,7 @@ import { dirname } from 'node:path';
  * Makes a folder and those above it, where they are missing. In place of node's recursive `mkdir`, which never returns, and
  * keeps a thread busy, where a file system answers ENOENT for a folder whose parent is there, as /proc does.
  * @param mode of each folder that is made
- * @throws the system's error where one can not be made, also where a file is in its place
+ * @throws the system's error where one cannot be made, also where a file is in its place
  */
 export async function makeFolder(path: string, mode: number): Promise<void> {
   try {

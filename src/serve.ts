@@ -1,4 +1,4 @@
-/** `tidemark serve`: the boot list, and the shutdown list in the opposite order. */
+/** `tidemark serve`: startup in order, and shutdown in reverse order. */
 import { isAbsolute, relative } from 'node:path';
 import { setFlagsFromString } from 'node:v8';
 import type { Logger } from 'pino';
@@ -16,7 +16,7 @@ import { connect, type DatabaseAddress, type Sql } from './storage/connect.ts';
 import { openDatabase } from './storage/open.ts';
 import { openStorage, type Storage } from './storage/storage.ts';
 
-/** What serves: this process itself, or its workers. */
+/** The service: this process itself, or its workers. */
 type Server = Pick<Service, 'port' | 'transport' | 'setupPath' | 'stop'>;
 
 /** Runs the service until SIGTERM or SIGINT. Sets the process's exit code. */
@@ -33,7 +33,7 @@ export async function serve(config: Config): Promise<void> {
   stopRequest.onFault(log);
   onSignal((signal) => stopRequest.request(signal));
   let server: Server | null = null;
-  // From the first signal on, also while the service is still starting: nothing may keep the process longer.
+  // Armed by the first signal, also during the start.
   const disarm = endInTime(stopRequest.reason, config, log, () => {
     if (server instanceof Workers) server.kill();
   });
@@ -61,9 +61,9 @@ export async function serve(config: Config): Promise<void> {
 }
 
 /**
- * Ends the process with exit code 1 where it has not ended by itself in time after the stop was asked for.
- * @param kill ends what would outlive it
- * @returns to be called at the end: from then on only what was left open by a stop that failed is ended
+ * Ends the process with exit code 1 if it has not ended within the timeout after a stop request.
+ * @param kill ends child processes
+ * @returns disarms the timeout; call it at the end. A running timeout then only ends a process that hangs
  */
 function endInTime(reason: Promise<string>, config: Config, log: Logger, kill: () => void): () => void {
   let deadline: NodeJS.Timeout | null = null;
@@ -72,7 +72,7 @@ function endInTime(reason: Promise<string>, config: Config, log: Logger, kill: (
     if (isOver) return;
     log.info({ reason: why }, 'Stopping');
     deadline = setTimeout(() => {
-      log.fatal('The stop did not finish in time; what was not answered was not promised');
+      log.fatal('shutdown: SHUTDOWN_TIMEOUT_SECONDS exceeded, exiting with unanswered requests');
       kill();
       process.exit(1);
     }, config.SHUTDOWN_TIMEOUT_SECONDS * 1_000);
@@ -83,7 +83,7 @@ function endInTime(reason: Promise<string>, config: Config, log: Logger, kill: (
   };
 }
 
-/** What the database needs before anything can serve from it, and what is to be known of it. */
+/** Prepares the database and collects what the start needs to know of it. */
 async function prepare(
   config: Config,
   address: DatabaseAddress,
@@ -94,21 +94,21 @@ async function prepare(
     const storage = await openStorage(sql);
     if (storage.note !== null) log.info(storage.note);
     const { applied } = await storage.migrate(sql);
-    if (applied.length > 0) log.info({ applied }, 'The schema was brought up to date');
+    if (applied.length > 0) log.info({ applied }, 'schema: migrations applied');
     const secret = await openSecret({ configured: config.SECRET, dataDir: config.DATA_DIR });
     await checkFingerprint(sql, secret, log);
     if (config.WORKERS > 1) await checkConnections(config, sql);
     const [installation] = await sql<{ hasApps: boolean }[]>`SELECT EXISTS (SELECT FROM apps) AS "hasApps"`;
     return { storage, secret, hasApps: installation?.hasApps ?? false };
   } finally {
-    // An open connection would keep a refused start from ending.
+    // An open connection would keep the process alive after a failed start.
     await sql.end();
   }
 }
 
 /**
- * Connections are opened when they are first needed: too few of them would show under load, as refusals.
- * @throws OperatorError where the database allows fewer than the workers may use
+ * Checked at start: connections open on demand, so a shortage would only show under load, as refused requests.
+ * @throws OperatorError if the database allows fewer connections than the workers may use
  */
 async function checkConnections(config: Config, sql: Sql): Promise<void> {
   const needed = config.WORKERS * connectionsOf(config);
@@ -131,7 +131,7 @@ function onSignal(stop: (signal: string) => void): void {
   }
 }
 
-/** For the person who has just started it: where it is, and what to type next. */
+/** Prints the address and the next steps for the operator. */
 function announce(config: Config, server: Server, engine: string, hasApps: boolean): void {
   const host = config.HOST.includes(':') ? `[${config.HOST}]` : config.HOST;
   const inImage = isContainerImage();
@@ -146,7 +146,7 @@ function announce(config: Config, server: Server, engine: string, hasApps: boole
   const people =
     server.setupPath === null
       ? `  Dashboard: ${base}\n\n`
-      : `  Make the first account, within 7 days:\n    ${base}${server.setupPath}\n\n`;
+      : `  Create the first account within 7 days:\n    ${base}${server.setupPath}\n\n`;
   process.stdout.write(
     `\n  Tidemark listens on ${address}\n  ${engine}${place}; ${transport}${processes}\n\n${people}` +
       `  Next, in another terminal:\n    ${commandPrefix(process.env)} ${next}\n\n`,

@@ -17,7 +17,7 @@ const REFUSED: readonly (readonly [string, string, string])[] = [
     'export const bad = (text: string): boolean => /^(?:a+)+$/.test(text);',
   ],
   [
-    'an expression that begins anew at each blank of a header',
+    'an expression that begins again at each blank of a header',
     'regexp(no-super-linear-move)',
     'export const bad = (header: string): string[] => header.split(/\\s*;\\s*/);',
   ],

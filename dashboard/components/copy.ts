@@ -14,7 +14,7 @@ async function copyText(text: string): Promise<boolean> {
     const area = document.createElement('textarea');
     area.value = text;
     area.className = 'sr-only';
-    // Inside an open dialog: everything outside it is inert and can not be selected.
+    // Inside an open dialog: everything outside it is inert and cannot be selected.
     (document.querySelector('dialog[open]') ?? document.body).append(area);
     const focused = document.activeElement;
     area.select();
@@ -37,7 +37,7 @@ export function CopyButton({ text, label, children }: CopyProps): VNode {
   const [done, setDone] = useState(false);
   const copy = async (): Promise<void> => {
     const copied = await copyText(typeof text === 'string' ? text : text());
-    notify(copied ? 'Copied' : 'The browser did not let this page copy');
+    notify(copied ? 'Copied' : 'The browser refused access to the clipboard');
     setDone(copied);
     setTimeout(() => setDone(false), 1_500);
   };

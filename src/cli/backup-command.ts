@@ -1,4 +1,4 @@
-/** `tidemark backup`: everything in one file. */
+/** `tidemark backup`: the whole installation in one file. */
 import { pipeline } from 'node:stream/promises';
 import { createGzip } from 'node:zlib';
 import type { Command } from 'commander';
@@ -15,22 +15,22 @@ The backup is one moment of the database, while the service goes on. It holds pa
 it as safe as the database. It does not hold SECRET, without which logging tokens cannot be shown again: the answer
 names what else to keep. "tidemark restore" takes it on every engine.`;
 
-/** A third larger than by the default of 6, in half of the time. */
+/** A third larger than with the default of 6, in half the time. */
 const GZIP_LEVEL = 3;
 
 interface BackupResult {
   readonly events: number;
-  /** Of the file. */
+  /** Size of the file. */
   readonly bytes: number;
   readonly seconds: number;
-  /** What a restore needs besides: the file with the secret, or the setting. */
+  /** What a restore also needs: the file with the secret, or the setting. */
   readonly keepToo: string;
 }
 
 export function addBackupCommand(program: Command): void {
   program
     .command('backup')
-    .description('write everything into one file')
+    .description('write the whole installation to one file')
     .argument(
       '<file>',
       'the file, which is replaced when the backup is complete, or a pipe or device; - writes standard output',
@@ -44,7 +44,7 @@ export function addBackupCommand(program: Command): void {
         Events: grouped(events),
         Size: megabytes(bytes),
         Seconds: seconds.toFixed(1),
-        'Keep too': `${keepToo}, without which logging tokens cannot be shown again`,
+        'Also keep': `${keepToo}, without which logging tokens cannot be shown`,
       };
       const answer = options.json === true ? JSON.stringify(result) : formatFields(fields);
       // Standard output may be the backup itself.
@@ -84,6 +84,6 @@ async function runBackup(
     return { events: counts.events, bytes, seconds, keepToo };
   } finally {
     progress.end();
-    await client.end().catch(() => undefined); // A connection that is already broken is closed enough.
+    await client.end().catch(() => undefined); // The connection may already be broken.
   }
 }

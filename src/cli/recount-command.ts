@@ -1,4 +1,4 @@
-/** `tidemark recount`: the counts of some days again, from their rows. */
+/** `tidemark recount`: rebuilds the counts of some days from their rows. */
 import { type Command, InvalidArgumentError } from 'commander';
 import { OperatorError } from '../errors.ts';
 import type { RecountedDay } from '../storage/storage.ts';
@@ -21,7 +21,7 @@ interface RecountOptions {
 
 interface RecountResult {
   readonly days: number;
-  /** Days whose counts differed from the rows, as dates, with how many did. */
+  /** Days whose counts differed from the rows, as dates, with the number of different counts. */
   readonly differing: readonly { readonly day: string; readonly counts: number }[];
   /** Days before the retention boundary. */
   readonly leftOut: number;
@@ -32,7 +32,7 @@ export function addRecountCommand(program: Command): void {
     .command('recount')
     .description('rebuild the counts of some days from their events')
     .requiredOption('--from <day>', 'the first day, such as 2026-01-31', parseDay)
-    .option('--to <day>', 'the last day, included; without it the first one alone', parseDay)
+    .option('--to <day>', 'the last day, inclusive; the first day by default', parseDay)
     .option('--json', 'print one JSON object')
     .addHelpText('after', HELP)
     .action(async ({ from, to = from, json }: RecountOptions) => {
@@ -75,10 +75,10 @@ function report({ days, differing, leftOut }: RecountResult): string {
   });
 }
 
-/** Midnight (UTC) of a date, milliseconds since 1970. */
+/** Midnight (UTC) of a date, milliseconds since the Unix epoch. */
 function parseDay(text: string): number {
   const day = /^\d{4}-\d\d-\d\d$/.test(text) ? Date.parse(`${text}T00:00:00Z`) : Number.NaN;
-  // A day that no month has becomes one of the next.
+  // An impossible day overflows into the next month.
   if (Number.isNaN(day) || dateOf(day) !== text) throw new InvalidArgumentError('Write a day as 2026-01-31.');
   return day;
 }

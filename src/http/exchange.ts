@@ -92,7 +92,7 @@ export class Exchange implements Pending<Exchange>, BodyOwner {
   settled = false;
   /** Whether the request's end is where the transport sees it. Where it may not be, nothing behind it can be believed. */
   readonly isFramed: boolean;
-  /** Neighbours in the server's list of requests without an answer. */
+  /** Neighbors in the server's list of requests without an answer. */
   before: Exchange | null = null;
   after: Exchange | null = null;
 

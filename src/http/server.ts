@@ -169,8 +169,8 @@ class Server implements HttpServer {
   #fault(route: Route, exchange: Exchange, error: unknown): Rejection {
     const context = { requestId: exchange.id, route: route.path, code: errorCode(error) };
     if (isUnavailable(error)) {
-      this.#options.log.warn(context, 'The database can not be reached');
-      return new Rejection('unavailable', 'The database can not be reached; try again shortly.');
+      this.#options.log.warn(context, 'The database cannot be reached');
+      return new Rejection('unavailable', 'The database cannot be reached; try again shortly.');
     }
     this.#options.log.error({ ...context, err: error }, 'Request failed');
     return internalError(exchange);
@@ -255,7 +255,7 @@ const TOO_MANY_UNSENT = new Rejection(
 const INSTALL_UWS = 'npm install uWebSockets.js@github:uNetworking/uWebSockets.js#v20.69.0';
 
 /**
- * Says before anything is started that the transport of the setting can not be had.
+ * Says before anything is started that the transport of the setting cannot be had.
  * @throws OperatorError where `uws` is forced and has no binary for this Node
  */
 export async function checkTransport(transport: ServerOptions['transport']): Promise<void> {

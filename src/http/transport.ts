@@ -27,7 +27,7 @@ export interface Transport {
    * Listens; port 0 takes a free one.
    * @param shared whether other processes of ours, of the same user, listen on the port too
    * @returns the port
-   * @throws OperatorError where the address can not be had
+   * @throws OperatorError where the address cannot be had
    */
   listen(host: string, port: number, shared: boolean): Promise<number>;
   /** Takes no further connections; those that are open go on. */
@@ -36,7 +36,7 @@ export interface Transport {
   close(): Promise<void>;
 }
 
-/** The one line for an address that can not be had. */
+/** The one line for an address that cannot be had. */
 export function listenError(host: string, port: number, code: string): OperatorError {
   if (code === 'EADDRINUSE') {
     return new OperatorError(
@@ -50,6 +50,6 @@ export function listenError(host: string, port: number, code: string): OperatorE
     );
   }
   return new OperatorError(
-    `Can not listen on ${host}, port ${port} (${code}): set HOST to an address of this machine.`,
+    `Cannot listen on ${host}, port ${port} (${code}): set HOST to an address of this machine.`,
   );
 }

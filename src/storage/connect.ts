@@ -1,4 +1,4 @@
-/** Connections to PostgreSQL: a pool for reads and look-ups, and what they have in common. */
+/** Connections to PostgreSQL: a pool for reads and lookups, and what they have in common. */
 import postgres from 'postgres';
 import { ARRAYS } from './array-types.ts';
 import { PoolSockets } from './pool-sockets.ts';
@@ -101,7 +101,7 @@ export function errorCode(error: unknown): string {
   return String(error.code);
 }
 
-/** Codes of the system, of name lookups and of the clients for a connection that can not be made or is lost. */
+/** Codes of the system, of name lookups and of the clients for a connection that cannot be made or is lost. */
 const CONNECTION_TROUBLE = new Set([
   'ECONNREFUSED',
   'ECONNRESET',
@@ -131,7 +131,7 @@ const CONNECTION_TROUBLE = new Set([
 /** A firewall's or a route's refusal. Files have these codes too, so the system call has to be one of sockets. */
 const PROHIBITED = new Set(['EACCES', 'EPERM']);
 
-/** True where the database can not be reached or is starting, stopping or out of resources: the request is not at fault. */
+/** True where the database cannot be reached or is starting, stopping or out of resources: the request is not at fault. */
 export function isUnavailable(error: unknown): boolean {
   const code = errorCode(error);
   if (CONNECTION_TROUBLE.has(code) || /^(08|53|57P)/.test(code)) return true;

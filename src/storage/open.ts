@@ -95,5 +95,5 @@ function whatToDo(error: unknown, { user, database }: Location): string {
   if (code.startsWith('28')) return `does not let the user "${user}" in (${message}): correct DATABASE_URL`;
   if (code === '53300') return `has no connection left (${message}): raise max_connections, or use fewer`;
   if (code.startsWith('57P')) return `is starting or stopping (${message}): try again in a moment`;
-  return `can not be reached (${message}): start PostgreSQL there, correct DATABASE_URL, or unset it to use the embedded one`;
+  return `cannot be reached (${message}): start PostgreSQL there, correct DATABASE_URL, or unset it to use the embedded one`;
 }

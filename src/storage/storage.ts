@@ -50,7 +50,7 @@ export type { Series, TypeSeries } from './counts/series.ts';
 export { isTimezone } from './counts/timezone.ts';
 export type { DatabaseFacts } from './database-facts.ts';
 export { hasSchema } from './database-facts.ts';
-export { markAppDeleted, markDeletedApps } from './deleted-apps.ts';
+export { markAppDeleted } from './deleted-apps.ts';
 export type { Engine } from './engine.ts';
 export type { EventList, SingleEvent } from './event-list.ts';
 export { decodeCursor, encodeCursor } from './event-list.ts';

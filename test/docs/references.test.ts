@@ -3,6 +3,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, normalize } from 'node:path';
 import { expect, test } from 'vitest';
 import { SETTINGS } from '../../src/config.ts';
+import { REFUSALS } from '../../src/errors.ts';
 import { tidemark } from '../support/command-line.ts';
 import { startTestService } from '../support/service.ts';
 import {
@@ -74,7 +75,8 @@ const OTHER_VARIABLES = [
 
 test.each(PAGES)('the variables that %s names are settings', (path) => {
   const page = readPage(path);
-  const known = [...Object.keys(SETTINGS), ...OTHER_VARIABLES, ...publicErrors().map(([code]) => code)];
+  const codes = Object.values(REFUSALS).map(({ code }) => code);
+  const known = [...Object.keys(SETTINGS), ...OTHER_VARIABLES, ...codes];
   const spans = codeSpans(page).map((text) => /^([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)(?:=.*)?$/.exec(text)?.[1]);
   const assigned = codeBlocks(page)
     .filter(({ notRun }) => notRun !== null)
@@ -122,7 +124,9 @@ test('the commands that the pages name exist', async () => {
 });
 
 test('the log lines that docs/scaling.md quotes are in the code', () => {
-  const quoted = codeSpans(readPage('docs/scaling.md')).filter((text) => /^[A-Z][a-z]+(?: \w+)*$/.test(text));
+  const quoted = codeSpans(readPage('docs/scaling.md')).filter((text) =>
+    /^(?:[A-Z][a-z]+(?: \w+)*|[a-z]+: [\w ]+)$/.test(text),
+  );
   expect(quoted.length).toBeGreaterThan(2);
   const code = sourceFiles().join('\n');
   expect(quoted.filter((text) => !code.includes(text))).toEqual([]);

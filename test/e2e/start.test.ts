@@ -116,10 +116,10 @@ describe('a start that cannot be is one clear line, and an exit code that says w
     },
   );
 
-  test.skipIf(process.platform !== 'linux')('JOURNAL_DIR can not be made [needs /proc]', async () => {
+  test.skipIf(process.platform !== 'linux')('JOURNAL_DIR cannot be made [needs /proc]', async () => {
     for (const folder of ['/proc/tidemark', '/proc/tidemark/journal'])
       expect(oneLine(await serve({ DATABASE_URL: database.url, JOURNAL_DIR: folder }))).toContain(
-        `JOURNAL_DIR: the folder ${folder}/writer-1 can not be made (ENOENT)`,
+        `JOURNAL_DIR: the folder ${folder}/writer-1 cannot be made (ENOENT)`,
       );
   });
 
@@ -128,7 +128,7 @@ describe('a start that cannot be is one clear line, and an exit code that says w
     await writeFile(path, '');
     for (const folder of [path, join(path, 'journal')])
       expect(oneLine(await serve({ DATABASE_URL: database.url, JOURNAL_DIR: folder }))).toContain(
-        `JOURNAL_DIR: the folder ${folder}/writer-1 can not be made`,
+        `JOURNAL_DIR: the folder ${folder}/writer-1 cannot be made`,
       );
   });
 
@@ -211,7 +211,7 @@ describe('a start that does not end', () => {
         const { code, stderr } = await server.end('SIGTERM');
         expect(code).toBe(1);
         expect(stderr).toMatch(/"reason":"SIGTERM","msg":"Stopping"/);
-        expect(stderr).toContain('The stop did not finish in time');
+        expect(stderr).toContain('shutdown: SHUTDOWN_TIMEOUT_SECONDS exceeded');
       });
     } finally {
       await blocked.drop();
@@ -220,7 +220,7 @@ describe('a start that does not end', () => {
 });
 
 describe.skipIf(process.platform !== 'linux')(
-  'a service whose output can not be written [needs /dev/full]',
+  'a service whose output cannot be written [needs /dev/full]',
   () => {
     const settings = (): Record<string, string> => ({
       DATABASE_URL: database.url,
@@ -256,7 +256,7 @@ describe.skipIf(process.platform !== 'linux')(
       expect(await server.end('SIGTERM')).toMatchObject({ code: 0 });
     });
 
-    test('is none where a command can not print its answer', async () => {
+    test('is none where a command cannot print its answer', async () => {
       const { code } = await new Promise<{ code: number | null }>((resolve) => {
         const command = 'exec "$0" "$1" app list >/dev/full';
         const child = spawn('sh', ['-c', command, process.execPath, LAUNCHER], {

@@ -33,7 +33,7 @@ describe.skipIf(REDIS_SERVER === undefined)('workers on one port:', () => {
     expect(pidsOf(server).length).toBe(9);
     expect([...ledger.statuses.keys()].filter((status) => status !== 201)).toEqual([]);
     expect(await ledger.compare(servers.database.sql)).toEqual(FLAWLESS);
-    const replaced = linesOf(server).filter(({ msg }) => msg.startsWith('A worker has ended'));
+    const replaced = linesOf(server).filter(({ msg }) => msg.startsWith('worker: ended'));
     expect(replaced.map(({ level }) => level)).toEqual(['info', 'info', 'info', 'warn', 'warn', 'warn']);
   });
 
@@ -65,8 +65,8 @@ describe.skipIf(REDIS_SERVER === undefined)('workers on one port:', () => {
 describe.skipIf(REDIS_SERVER === undefined)('three servers on one database and one Redis:', () => {
   test('security 25: Redis paused, killed and started again in the middle: every post is answered, and limits are shared again', async () => {
     const all = await servers.startThree({ CREATE_LIMIT_PER_MINUTE: '1000000', REDIS_TIMEOUT_MS: '200' });
-    const SHARED = 'Limits are shared through Redis';
-    const AWAY = 'Redis is away: until it is back, limits are per process';
+    const SHARED = 'limits: shared through Redis';
+    const AWAY = 'limits: Redis unavailable, limiting per process';
     const isLast = (message: string): boolean =>
       all.every(
         (server) =>

@@ -33,7 +33,7 @@ function oneLine({ code, stdout, stderr }: Outcome, expected: number): string {
   return lines[0] ?? '';
 }
 
-describe('a start with workers that can not be is one clear line, and an exit code that says whether it may pass:', () => {
+describe('a start with workers that cannot be is one clear line, and an exit code that says whether it may pass:', () => {
   const serve = (more: Record<string, string>): Promise<Outcome> =>
     tidemark(['serve'], servers.settings({ WORKERS: '2', PORT: '0', ...more }));
 
@@ -111,7 +111,7 @@ describe.skipIf(REDIS_SERVER === undefined)('workers on one port:', () => {
     });
   });
 
-  test('a stop waits for a worker that can not be told, because it has just died, no longer than for the others', async () => {
+  test('a stop waits for a worker that cannot be told, because it has just died, no longer than for the others', async () => {
     const server = await servers.start({ WORKERS: '3', LOG_LEVEL: 'debug' });
     await until(() => pidsOf(server).length === 3, 'three serve');
     const workers = pidsOf(server);
@@ -186,11 +186,11 @@ describe.skipIf(REDIS_SERVER === undefined)('three servers on one database and o
 
 test('two servers on one database without Redis each say that limits are per process', async () => {
   const without = { REDIS_URL: '' };
-  const neighbours = (server: ServerProcess): number =>
+  const neighbors = (server: ServerProcess): number =>
     linesOf(server).filter(({ msg }) => msg.includes('limits are per process')).length;
   const first = await servers.start(without);
   await until(() => linesOf(first).length > 0, 'the first one logs');
-  expect(neighbours(first)).toBe(0);
+  expect(neighbors(first)).toBe(0);
   const second = await servers.start(without);
-  await until(() => neighbours(first) === 1 && neighbours(second) === 1, 'both have said so');
+  await until(() => neighbors(first) === 1 && neighbors(second) === 1, 'both have said so');
 });

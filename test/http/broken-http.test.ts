@@ -44,15 +44,21 @@ const BROKEN: readonly (readonly [string, (body: string) => string])[] = [
           post(`Transfer-Encoding: ${coding}\r\n`, `${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`),
       ] as const,
   ),
+  [
+    'a Transfer-Encoding behind an empty one',
+    (body) =>
+      post(`Transfer-Encoding:\r\nTransfer-Encoding: gzip\r\nContent-Length: ${body.length}\r\n`, body),
+  ],
   ['a chunk size that is no number', () => post('Transfer-Encoding: chunked\r\n', 'zz\r\n{}\r\n0\r\n\r\n')],
 ];
 
 /**
- * What the packaged uWebSockets.js does not refuse: of two lengths it takes the first, and where it finds no end of a
- * head it waits for more, until the connection's idle time is over.
+ * What the packaged uWebSockets.js does not refuse: of two lengths, and of two codings where the first is empty, it takes
+ * the first; and where it finds no end of a head it waits for more, until the connection's idle time is over.
  */
 const PASSED_BY_UWS = new Set([
   'two different Content-Lengths',
+  'a Transfer-Encoding behind an empty one',
   'no HTTP at all',
   'a header without a colon',
   'a space before the colon',
@@ -173,6 +179,19 @@ describe('over uws,', () => {
       await connection.write(make(service.body('{"smuggled":1}')));
       expect(await connection.ended()).toMatch(/^HTTP\/1\.1 (400|505) /);
       expect((await service.sql`SELECT 1 FROM events`).length).toBe(0);
+    },
+  );
+
+  // docs/deployment.md says which proxies refuse them.
+  test.each(['two different Content-Lengths', 'a Transfer-Encoding behind an empty one'])(
+    'a request with %s is taken by its first one, which the documentation says',
+    async (what) => {
+      const make = BROKEN.find(([name]) => name === what)?.[1];
+      const connection = await HttpConnection.open(service.port);
+      await connection.write(make?.(service.body('{}')) ?? '');
+      created(await connection.response());
+      connection.destroy();
+      await service.sql`TRUNCATE events`;
     },
   );
 });

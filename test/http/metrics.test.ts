@@ -198,7 +198,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
   });
 });
 
-test('look-ups are counted by whether memory had the answer', async () => {
+test('lookups are counted by whether memory had the answer', async () => {
   const database = await testDatabase();
   try {
     // Before the service listens for changes: each of them would have it forget everything.
@@ -222,7 +222,7 @@ test('look-ups are counted by whether memory had the answer', async () => {
         resource_tokens: 3,
         apps: 1,
       });
-      // Junk is told by its check characters, and is no look-up.
+      // Junk is told by its check characters, and is no lookup.
       expect(figures.nonZero('tidemark_cache_misses_total')).toEqual({
         logging_tokens: 3,
         event_types: 1,

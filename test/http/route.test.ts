@@ -33,7 +33,7 @@ describe('a router', () => {
     return match instanceof Rejection ? match : match.parameters;
   };
 
-  test('can not be made with a parameter that may be anything', () => {
+  test('cannot be made with a parameter that may be anything', () => {
     expect(() => new Router([route('/things/:id')])).toThrow('GET /things/:id does not say what :id may be');
     expect(() => new Router([route('/things/:id', { part: NUMBER })])).toThrow(':id');
   });

@@ -45,8 +45,8 @@ const acceptedOf = async (limiters: readonly Limiter[], times: number, key = 1):
 };
 
 const messages = (): unknown[] => log.map(({ msg }) => msg);
-const AWAY = 'Redis is away: until it is back, limits are per process';
-const SHARED = 'Limits are shared through Redis';
+const AWAY = 'limits: Redis unavailable, limiting per process';
+const SHARED = 'limits: shared through Redis';
 
 describe.skipIf(REDIS_SERVER === undefined)('on a real Redis,', () => {
   beforeAll(async () => {

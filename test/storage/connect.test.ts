@@ -176,7 +176,7 @@ describe('arrays', () => {
     ]);
   });
 
-  test('are known on a connection that is made while the type catalog can not be read', async () => {
+  test('are known on a connection that is made while the type catalog cannot be read', async () => {
     const faults = unhandled();
     const patient = connect(database.address, { connections: 1, name: 'impatient' });
     onTestFinished(() => endPool(patient));

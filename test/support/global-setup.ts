@@ -36,7 +36,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
   if (process.env.CI === 'true' && skipped.length > 0)
     throw new Error(`In CI nothing may be skipped but TimescaleDB and power cuts: ${skipped.join('; ')}`);
 
-  // Copies of programs that an ordinary user may need, where he can not reach or complete the originals.
+  // Copies of programs that an ordinary user may need, where he cannot reach or complete the originals.
   const store = await mkdtemp(join(tmpdir(), 'tidemark-test-store-'));
   await chmod(store, 0o755);
   const clusters: Cluster[] = [];

@@ -1,4 +1,4 @@
-/** Where a command writes a file that was named to it: a file is there as a whole or not at all, a pipe is written to. */
+/** Opens the output of a command: files are replaced atomically, pipes and devices are written to directly. */
 import { randomBytes } from 'node:crypto';
 import { constants, createWriteStream, type Stats } from 'node:fs';
 import { lstat, open, readdir, rename, rm, stat } from 'node:fs/promises';
@@ -7,22 +7,22 @@ import type { Writable } from 'node:stream';
 import { OperatorError } from '../../errors.ts';
 import { errorCode } from '../../storage/connect.ts';
 
-/** Has the output written. @param write ends the stream */
+/** Writes the output. @param write must end the stream */
 export type Output = <T>(write: (stream: Writable) => Promise<T>) => Promise<T>;
 
-/** A draft that nothing was written to for this long belongs to a command that was killed. */
+/** A temporary file without writes for this long is left over from a killed command. */
 const ABANDONED_AFTER_MS = 3_600_000;
 
 /**
- * Decides how a path is written to. A file, and a path that is free, is replaced as a whole; a device such as /dev/null,
- * a terminal or a pipe is written to. What is neither stays untouched: for root a rename would replace it too, and a
- * symbolic link in a folder of others may lead anywhere.
- * @throws OperatorError where there is a folder, a link, a socket or a disk
+ * Decides how to write to a path. A regular or missing file is replaced atomically; a device such as /dev/null,
+ * a terminal or a pipe is written to directly. Anything else is refused: as root a rename would replace it, and a
+ * symbolic link in a folder of other users may point anywhere.
+ * @throws OperatorError for a folder, a symbolic link to a file, a socket or a block device
  */
 export async function outputOf(path: string): Promise<Output> {
   const named = await existing(lstat(path));
   if (named === null || named.isFile()) return (write) => writeWholeFile(path, write);
-  // /dev/stdout and its like are links.
+  // /dev/stdout and /dev/stderr are links.
   const meant = named.isSymbolicLink() ? await existing(stat(path)) : named;
   if (meant !== null && (meant.isFIFO() || meant.isCharacterDevice()))
     return (write) => writeInto(path, write);
@@ -43,7 +43,7 @@ async function existing(found: Promise<Stats>): Promise<Stats | null> {
 }
 
 /**
- * Writes a file beside its place, brings it to the disk and moves it there. An older file of this name is replaced. Only
+ * Writes to a temporary file, syncs it and renames it to its final name, replacing an older file. Only
  * its owner may read it.
  */
 async function writeWholeFile<T>(path: string, write: (stream: Writable) => Promise<T>): Promise<T> {
@@ -52,7 +52,7 @@ async function writeWholeFile<T>(path: string, write: (stream: Writable) => Prom
   const draft = join(folder, `.${basename(path)}.${randomBytes(6).toString('hex')}.part`);
   try {
     const stream = createWriteStream(draft, { flags: 'wx', mode: 0o600, flush: true });
-    stream.on('error', () => undefined); // Whoever writes it throws it.
+    stream.on('error', () => undefined); // The writer reports the error.
     const result = await write(stream);
     await rename(draft, path);
     const directory = await open(folder);
@@ -68,15 +68,15 @@ async function writeWholeFile<T>(path: string, write: (stream: Writable) => Prom
   }
 }
 
-/** Writes to what is there, and never makes a file in its place. */
+/** Writes to an existing pipe or device; never creates a file. */
 async function writeInto<T>(path: string, write: (stream: Writable) => Promise<T>): Promise<T> {
   const handle = await open(path, constants.O_WRONLY);
   const stream = handle.createWriteStream();
-  stream.on('error', () => undefined); // Whoever writes it throws it.
+  stream.on('error', () => undefined); // The writer reports the error.
   return await write(stream);
 }
 
-/** Removes the drafts of this file that interrupted commands have left. */
+/** Removes the temporary files of interrupted commands. */
 async function removeAbandonedDrafts(path: string): Promise<void> {
   const folder = dirname(path);
   const draft = /^[0-9a-f]{12}[.]part$/;

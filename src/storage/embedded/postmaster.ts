@@ -197,7 +197,7 @@ function isAlive(pid: number): boolean {
   }
 }
 
-/** Program and arguments; empty for a zombie, undefined where they can not be read. */
+/** Program and arguments; empty for a zombie, undefined where they cannot be read. */
 async function commandLine(pid: number): Promise<string[] | undefined> {
   if (process.platform === 'linux') {
     const text = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => undefined);

@@ -69,7 +69,7 @@ export interface ConnectionTimeouts {
 const PATIENT: ConnectionTimeouts = { connectMs: 5_000, answerMs: 10_000 };
 /** What is sent may take this much longer: a slow network is no outage. */
 const BYTES_PER_MS = 10_000;
-/** An attempt to connect that takes longer than this is begun anew. */
+/** An attempt to connect that takes longer than this is begun again. */
 const CONNECT_TIMEOUT_MS = 5_000;
 /** How long a connection may take to say goodbye. */
 const CLOSE_TIMEOUT_MS = 1_000;

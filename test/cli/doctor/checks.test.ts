@@ -20,6 +20,7 @@ const MACHINE: MachineFacts = {
   secretFile: { mode: 0o600, characters: 43 },
   disk: { freeBytes: 80 * GIBIBYTE, totalBytes: 200 * GIBIBYTE },
   journalDisk: { freeBytes: 80 * GIBIBYTE, totalBytes: 200 * GIBIBYTE },
+  quarantinedEvents: 0,
   openFiles: 65_536,
 };
 
@@ -118,7 +119,7 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
   ],
   ['no checksums', off('data_checksums'), 'note', 'durability', /^data checksums are off/],
   ['no autovacuum', off('autovacuum'), 'warning', 'durability', /^autovacuum is off/],
-  ['a standby', { database: { isReadOnly: true } }, 'problem', 'database', /^it takes no writes/],
+  ['a standby', { database: { isReadOnly: true } }, 'problem', 'database', /^it is read-only/],
   ['an old schema', { database: { pendingMigrations: 2 } }, 'warning', 'database', /2 migrations behind/],
   ['a superuser', { settings: remote, database: { isSuperuser: true } }, 'warning', 'role', /superuser/],
   [
@@ -134,7 +135,7 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     { database: { partitions: 3_000 } },
     'warning',
     'locks',
-    /^3000 partitions need 6000 locks of a table of 6400/,
+    /^3000 partitions need 6000 of 6400 locks/,
   ],
   [
     'a forgotten transaction',
@@ -143,11 +144,17 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     'transactions',
     /open for 120 minutes/,
   ],
-  ['a slot of nobody', { database: { idleSlots: ['old'] } }, 'warning', 'transactions', /slots old:/],
+  [
+    'a slot of nobody',
+    { database: { idleSlots: ['old'] } },
+    'warning',
+    'transactions',
+    /slots old are inactive/,
+  ],
   ['clocks a little apart', { database: { clockAheadMs: -2_500 } }, 'warning', 'clock', /2\.5 s behind/],
   ['clocks far apart', { database: { clockAheadMs: 90_000 } }, 'problem', 'clock', /90\.0 s ahead of/],
   ['events of the future', { database: { eventsInFuture: 5 } }, 'warning', 'clock', /^5 events are dated/],
-  ['no retention', { settings: { RETENTION_DAYS: '0' } }, 'note', 'retention', /kept for ever/],
+  ['no retention', { settings: { RETENTION_DAYS: '0' } }, 'note', 'retention', /kept forever/],
   [
     'a retention that nobody applies',
     { settings: { RETENTION_DAYS: '30' } },
@@ -181,22 +188,22 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     { database: { upkeepBacklog: 1e6 } },
     'warning',
     'upkeep',
-    /1000000 counts wait/,
+    /1000000 count changes/,
   ],
-  ['another secret', { fingerprint: 'b2' }, 'problem', 'secret', /not the one that this database began with/],
+  ['another secret', { fingerprint: 'b2' }, 'problem', 'secret', /differs from the original one/],
   [
     'a lost secret',
     { machine: { secretFile: 'absent' }, fingerprint: null },
     'problem',
     'secret',
-    /gone from DATA_DIR/,
+    /missing from DATA_DIR/,
   ],
   [
     'a secret of somebody else',
     { machine: { secretFile: 'unreadable' }, fingerprint: null },
     'problem',
     'secret',
-    /can not be read/,
+    /cannot be read/,
   ],
   [
     'a damaged secret',
@@ -215,7 +222,7 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
   ['an open folder', { machine: { dataDirMode: 0o755 } }, 'warning', 'folder', /mode 755/],
   ['few files', { machine: { openFiles: 1_024 } }, 'warning', 'files', /1024/],
   ['no native transport', { machine: { hasUws: false } }, 'note', 'node', /node:http/],
-  ['open sign-up', { settings: { ALLOW_SIGNUP: 'open' } }, 'warning', 'sign-up', /anybody/],
+  ['open sign-up', { settings: { ALLOW_SIGNUP: 'open' } }, 'warning', 'sign-up', /anyone/],
   ['no account', { database: { accounts: 0 } }, 'note', 'sign-up', /no account/],
   [
     'no limit',
@@ -229,7 +236,7 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     { settings: { PUBLIC_URL: '', TRUST_PROXY: '0', HOST: '0.0.0.0' }, service: { publicUrl: null } },
     'problem',
     'tls',
-    /in the clear/,
+    /unencrypted/,
   ],
   [
     'http for people',
@@ -239,7 +246,7 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     /^PUBLIC_URL is http/,
   ],
   ['a proxy nobody trusts', { settings: { TRUST_PROXY: '0' } }, 'warning', 'proxy', /share its address/],
-  ['a way past the proxy', { settings: { HOST: '0.0.0.0' } }, 'warning', 'proxy', /past the proxy/],
+  ['a way past the proxy', { settings: { HOST: '0.0.0.0' } }, 'warning', 'proxy', /bypass the proxy/],
   [
     'an address that is not there',
     {
@@ -256,7 +263,7 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     { service: { publicUrl: { status: 200, failure: '', hasStrictTransport: true, certificateDays: 3.6 } } },
     'warning',
     'tls',
-    /ends in 3 days/,
+    /expires in 3 days/,
   ],
   [
     'a proxy that drops the header',
@@ -289,6 +296,13 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     /not encrypted/,
   ],
   [
+    'events in quarantine',
+    { machine: { quarantinedEvents: 7 } },
+    'warning',
+    'quarantine',
+    /^7 events .* not be stored$/,
+  ],
+  [
     'counts that are not those of the rows',
     {
       database: {
@@ -316,7 +330,7 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     },
     'problem',
     'counts',
-    /^3 of 2026-11-19 differ from the rows, such as typ_1 of app_1, quarter-hour 2026-11-19T08:15:00.000Z: 7 in place of 9$/,
+    /^3 of 2026-11-19 differ from the rows, such as typ_1 of app_1, quarter-hour 2026-11-19T08:15:00.000Z: 7 instead of 9$/,
   ],
   [
     'a day that takes too long to count',
@@ -331,7 +345,7 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     { machine: { journalDisk: { freeBytes: GIBIBYTE / 2, totalBytes: GIBIBYTE } } },
     'warning',
     'journal',
-    /less room/,
+    /less space/,
   ],
   [
     'a container whose publishing is unknown',
@@ -362,7 +376,7 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     'role',
     /on database is not encrypted/,
   ],
-  ['no service', { service: { readyStatus: null } }, 'note', 'service', /does not run here/],
+  ['no service', { service: { readyStatus: null } }, 'note', 'service', /not running here/],
 ];
 
 describe('what is wrong is found, alone, and comes with advice', () => {
@@ -384,7 +398,7 @@ test('an address that cannot be asked hides nothing else', () => {
     database: { unreachable: 'it is away' },
   };
   expect(complaints(facts)).toEqual([
-    'warning sign-up: ALLOW_SIGNUP=open: anybody can make an account',
+    'warning sign-up: ALLOW_SIGNUP=open: anyone can create an account',
     'problem database: it is away',
   ]);
 });

@@ -44,10 +44,10 @@ describe.each(availableEngines())('on %s', (engine) => {
       });
       expect(report).toMatchObject({ healthy: true, code: 0 });
       expect(about(report, 'service')).toEqual([
-        `ok: it runs on 127.0.0.1 port ${service.port} and is ready`,
+        `ok: it is running on 127.0.0.1 port ${service.port} and is ready`,
       ]);
       expect(about(report, 'durability')[0]).toMatch(/^ok/);
-      expect(about(report, 'clock')).toEqual(["ok: the database's and this machine's agree"]);
+      expect(about(report, 'clock')).toEqual(['ok: the clocks of the database and this machine agree']);
       expect(existsSync(join(folder, 'none'))).toBe(false);
     });
   });
@@ -82,7 +82,7 @@ describe.each(availableEngines())('on %s', (engine) => {
         check: 'counts',
         level: 'problem',
         found: expect.stringMatching(
-          /^8 of 2026-03-02 differ from the rows, such as app, day 2026-03-02T.*: 2 in place of 1$/,
+          /^8 of 2026-03-02 differ from the rows, such as app, day 2026-03-02T.*: 2 instead of 1$/,
         ),
         advice: expect.stringContaining('tidemark recount --from 2026-03-02'),
       });
@@ -160,7 +160,7 @@ test('a database that is away is a finding, without the password of its URL; a w
   const { code, stdout, stderr } = await tidemark(['doctor'], settings);
   expect(code).toBe(2);
   expect(stdout).toMatch(
-    /PROBLEM +database +the database 127\.0\.0\.1:1\/gone of DATABASE_URL can not be reached/,
+    /PROBLEM +database +the database 127\.0\.0\.1:1\/gone of DATABASE_URL cannot be reached/,
   );
   expect(stdout + stderr).not.toContain('hunter22');
 

@@ -153,7 +153,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
   });
 
   test.each(['nonsense', '%00', 'anew', '0.0.0', 'zzzzzzzzz.zzzzzzzzzzzz.', `${'9'.repeat(3_000)}`])(
-    'the position %s is none: the page is told to begin anew',
+    'the position %s is none: the page is told to begin again',
     async (position) => {
       const client = await follow(owner, position);
       expect(client.messages.map(({ event }) => event)).toEqual(['reset']);
@@ -163,7 +163,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     },
   );
 
-  test('who comes back after more than five minutes begins anew; one who stayed has no need to', async () => {
+  test('who comes back after more than five minutes begins again; one who stayed has no need to', async () => {
     const stayed = await follow(owner);
     const left = await follow(owner);
     left.close();
@@ -181,7 +181,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     expect(stayed.messages.map(({ event }) => event)).toEqual(['ready']);
   });
 
-  test('who has missed more than a thousand begins anew', async () => {
+  test('who has missed more than a thousand begins again', async () => {
     const before = await follow(owner);
     await post('{}');
     await until(() => before.events.length === 1, 'the event has come');

@@ -10,6 +10,7 @@ import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../../src/storage/counts/levels.t
 import { openStorage, type RecountedDay, type Storage } from '../../../src/storage/storage.ts';
 import { EventWriter } from '../../../src/storage/write/event-writer.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
+import { SOURCE } from '../../support/source.ts';
 import { upkeepOf } from '../../support/upkeep.ts';
 
 /** Over the end of a month. */
@@ -56,7 +57,8 @@ describe.each(availableEngines())('on %s', (engine) => {
   async function write(times: readonly number[]): Promise<void> {
     const events = times.map((time, n) => {
       const createdAt = Math.floor(time);
-      return { id: newId(createdAt), appId: 1 + (n % 2), typeId: 1 + (n % 4), createdAt, payload: '{}' };
+      const row = { id: newId(createdAt), appId: 1 + (n % 2), typeId: 1 + (n % 4), createdAt, payload: '{}' };
+      return { ...row, source: SOURCE };
     });
     expect(new Set(await writer.write(events))).toEqual(new Set([null]));
   }
