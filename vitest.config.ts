@@ -23,7 +23,7 @@ export default defineConfig({
     // Once for all projects of a run, which share its clusters.
     globalSetup: ['test/support/global-setup.ts'],
     // Two processors are enough: many tests wait, for a timer or for a server that starts.
-    maxWorkers: 3,
+    maxWorkers: 2,
     projects: [
       {
         test: {

@@ -212,19 +212,27 @@ describe('security 14: X-Forwarded-For', () => {
   );
 
   test.each([
-    ['with a port', '198.51.100.1:40001', 20],
-    ['of IPv6 with a port', '[2001:db8::1]:40001', 20],
-    ['that is "unknown"', 'unknown', 20],
-    ['that is empty', '', 20],
-    ['that is a name', 'client.example.com', 20],
-  ])('of a trusted proxy with a last entry %s counts no entry of the client', (_, last, checked) =>
-    withTestService(
-      { transport: 'uws', clock: new TestClock(), config: { TRUST_PROXY: 1 } },
-      async (service) => {
-        expect(await failures(service, (i) => `192.0.2.${i}, ${last}`)).toBe(checked);
-      },
-    ),
-  );
+    ['with a port', '198.51.100.1:40001'],
+    ['of IPv6 with a port', '[2001:db8::1]:40001'],
+    ['that is "unknown"', 'unknown'],
+    ['that is empty', ''],
+    ['that is a name', 'client.example.com'],
+  ])('of a trusted proxy with a last entry %s counts no entry of the client', async (_, last) => {
+    const checked = async (header: (i: number) => string): Promise<number> => {
+      let count = 0;
+      await withTestService(
+        { transport: 'uws', clock: new TestClock(), config: { TRUST_PROXY: 1 } },
+        async (service) => {
+          count = await failures(service, header);
+        },
+      );
+      return count;
+    };
+    // As many as are checked without any, and fewer than were sent.
+    const alone = await checked(() => last);
+    expect(alone).toBeLessThanOrEqual(20);
+    expect(await checked((i) => `192.0.2.${i}, ${last}`)).toBe(alone);
+  });
 
   test('with fewer entries than trusted proxies counts none of them', () =>
     withTestService(
