@@ -17,8 +17,8 @@ const LOCK_NOT_AVAILABLE = '55P03';
 /** How long a request for a lock may make others wait behind it: late writers of the chunk, or readers. */
 const CHUNK_LOCK_TIMEOUT_MS = 1_000;
 const LOCK_TIMEOUT_MS = 200;
-/** The work of a chunk is not given up for one long read. */
-const LOCK_TRIES = 20;
+/** Before the work of a chunk a snapshot that stays in use is noticed soon; its work is not given up for one long read. */
+const TRIES = { before: 5, after: 20 } as const;
 const RETRY_MS = 300;
 
 /**
@@ -29,9 +29,7 @@ const RETRY_MS = 300;
  */
 export async function recompress(sql: Sql, afterDays: number): Promise<boolean> {
   for (const chunk of await partialChunks(sql, afterDays)) {
-    // Before the work of a chunk, which would be lost.
-    if (!(await sql.begin('isolation level read committed', lockOut))) return false;
-    if (!(await recompressChunk(sql, chunk))) return false;
+    if (!(await isFree(sql)) || !(await recompressChunk(sql, chunk))) return false;
   }
   return true;
 }
@@ -42,6 +40,15 @@ async function partialChunks(sql: Sql, afterDays: number): Promise<string[]> {
      WHERE _timescaledb_functions.chunk_status(chunk) & ${PARTIAL} <> 0
      ORDER BY chunk`;
   return rows.map(({ name }) => name);
+}
+
+/** Whether no snapshot stays in use: the work of a chunk would be lost to it. */
+async function isFree(sql: Sql): Promise<boolean> {
+  for (let tries = 1; tries <= TRIES.before; tries += 1) {
+    if (tries > 1) await pause(RETRY_MS);
+    if (await sql.begin('isolation level read committed', lockOut)) return true;
+  }
+  return false;
 }
 
 /** A lock was not free: what the transaction has done is rolled back. */
@@ -55,7 +62,7 @@ async function recompressChunk(sql: Sql, chunk: string): Promise<boolean> {
       await tx.unsafe(`SET LOCAL lock_timeout = ${CHUNK_LOCK_TIMEOUT_MS}`);
       await tx`SELECT compress_chunk(${chunk}::text::regclass)`;
       for (let tries = 1; !(await lockOut(tx)); tries += 1) {
-        if (tries === LOCK_TRIES) throw new NotFree();
+        if (tries === TRIES.after) throw new NotFree();
         await pause(RETRY_MS);
       }
     });

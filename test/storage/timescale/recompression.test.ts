@@ -142,7 +142,8 @@ describe.runIf(availableEngines().includes('timescale'))('recompression', () => 
         expect(await partialChunks()).toBe(1);
         reading = true;
         const reads = [read(0), read(1_200), read(total - 1_000)];
-        expect(await recompress(sql, 7)).toBe(true);
+        // On a busy machine reads may last so long that it is put off.
+        while (!(await recompress(sql, 7)));
         reading = false;
         await Promise.all(reads);
         expect(await partialChunks()).toBe(0);
