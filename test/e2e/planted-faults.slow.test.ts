@@ -183,7 +183,7 @@ test.skipIf(REDIS_SERVER === undefined)(
     expect(workers).toHaveLength(2);
     const [faulty = 0, other = 0] = workers;
     process.kill(faulty, 'SIGUSR2');
-    const replaced = /"worker":[12],"code":1,.*A worker has ended; another takes its place/;
+    const replaced = /"worker":[12],"code":1,.*worker: ended, starting a replacement/;
     await until(() => replaced.test(server.stderr), 'the worker has ended with exit code 1');
     await until(() => {
       const now = childrenOf(server.pid);

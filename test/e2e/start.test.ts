@@ -4,6 +4,7 @@ import { once } from 'node:events';
 import { chmod, mkdir, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { LAUNCHER, type Outcome, tidemark } from '../support/command-line.ts';
 import { type TestDatabase, testDatabase } from '../support/database.ts';
@@ -269,6 +270,27 @@ describe.skipIf(process.platform !== 'linux')(
     });
   },
 );
+
+test('a rejection that nobody handles stops the service in order, with its stack in the log and exit code 1', async () => {
+  const words = join(installation.folder, 'planted');
+  await writeFile(words, 'nothing rejection');
+  const planted = fileURLToPath(new URL('../support/planted-faults.mjs', import.meta.url));
+  const server = await ServerProcess.start({
+    DATABASE_URL: database.url,
+    SECRET,
+    LOG_LEVEL: 'info',
+    NODE_OPTIONS: `--import=${planted}`,
+    PLANTED_FAULTS: words,
+  });
+  const { code, stderr } = await server.end('SIGUSR2');
+  expect(code).toBe(1);
+  const lines = stderr.split('\n').filter((line) => line.startsWith('{'));
+  const fatal = lines.map((line) => JSON.parse(line)).filter(({ level }) => level === 'fatal');
+  expect(fatal).toMatchObject([
+    { err: { message: 'the planted fault', stack: expect.stringMatching(/\.mjs:\d+/) } },
+  ]);
+  expect(lines.at(-1)).toContain('"Stopped"');
+});
 
 describe('on an embedded PostgreSQL', () => {
   test('a second start on the same folder finds its data, whatever the transport', async () => {
