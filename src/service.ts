@@ -78,8 +78,8 @@ export interface ServiceStats {
 /** Connections for the lookups of writers: apart from those of all readers, so that readers cannot starve writers. */
 const LOOKUP_CONNECTIONS = 2;
 
-/** One each: change notifications, lookups of readers, maintenance. */
-const SINGLE_CONNECTIONS = 3;
+/** One each: change notifications, lookups of readers, maintenance, and maintenance that takes long. */
+const SINGLE_CONNECTIONS = 4;
 
 /** Most connections to the database that one process uses. */
 export function connectionsOf(config: Pick<Config, 'READ_CONNECTIONS' | 'COMMIT_CONNECTIONS'>): number {
@@ -127,7 +127,8 @@ async function start(options: ServiceOptions, opened: Opened): Promise<Service> 
   const { config, log, clock = SYSTEM_CLOCK } = options;
   const pools = openPools(options);
   opened.push(() => pools.end());
-  const tasks = options.storage.maintenance(pools.maintenance, config, clock.wall);
+  const maintenancePools = { sql: pools.maintenance, slow: pools.slowMaintenance };
+  const tasks = options.storage.maintenance(maintenancePools, config, clock.wall);
   await prepareAlone(pools.maintenance, tasks.prepare);
   const journal = config.JOURNAL_DIR === '' ? null : await openJournal(options, pools.maintenance);
   opened.push(() => journal?.close());
@@ -274,6 +275,7 @@ interface Pools {
   readonly reads: Sql;
   readonly readerLookups: Sql;
   readonly maintenance: Sql;
+  readonly slowMaintenance: Sql;
   breakAll(): void;
   end(): Promise<unknown>;
 }
@@ -284,6 +286,7 @@ function openPools({ address, config }: ServiceOptions): Pools {
     reads: connect(address, { connections: config.READ_CONNECTIONS, name: 'tidemark reads' }),
     readerLookups: connect(address, { connections: 1, name: 'tidemark look-ups of readers' }),
     maintenance: connect(address, { connections: 1, name: MAINTENANCE_NAME }),
+    slowMaintenance: connect(address, { connections: 1, name: 'tidemark slow upkeep' }),
   };
   return {
     ...pools,

@@ -7,10 +7,11 @@
  */
 import { errorCode, type Sql, type Transaction } from './connect.ts';
 import { countBefore, countBuckets } from './counts/bucket-counts.ts';
-import { type Fragment, readStaleBuckets, SNAPSHOT } from './counts/exact-counts.ts';
+import { type Fragment, readStaleBuckets } from './counts/exact-counts.ts';
 import { ALL_TIME, type Interval } from './counts/intervals.ts';
 import { ALL_TYPES, floorTo, MINUTE_MS } from './counts/levels.ts';
 import { type FeedCursor, feedCursorOf } from './feed-cursor.ts';
+import { readSnapshot } from './snapshot.ts';
 
 export interface NewEvent {
   readonly id: string;
@@ -92,26 +93,22 @@ export async function readSnapshotText(sql: Sql | Transaction): Promise<string> 
 }
 
 /** Runs reads of one app in one snapshot. */
-export async function readFeed<T extends object>(
+export async function readFeed<T>(
   sql: Sql,
   appId: number,
   read: (snapshot: FeedSnapshot) => Promise<T>,
 ): Promise<T> {
-  const outcome = await sql.begin(SNAPSHOT, async (tx) => {
+  return await readSnapshot(sql, async (tx) => {
     const text = await readSnapshotText(tx);
-    // Wrapped: the pool would wait for each element of an array.
-    return {
-      value: await read({
-        text,
-        cursor: (at) => feedCursorOf(text, at),
-        minuteCounts: (interval) => countMinutes(tx, appId, interval),
-        arrivals: (since, counts) => readArrivals(tx, appId, since, counts),
-        missed: (since, now) => readMissed(tx, appId, since, now),
-        total: () => countAll(tx, appId),
-      }),
-    };
+    return await read({
+      text,
+      cursor: (at) => feedCursorOf(text, at),
+      minuteCounts: (interval) => countMinutes(tx, appId, interval),
+      arrivals: (since, counts) => readArrivals(tx, appId, since, counts),
+      missed: (since, now) => readMissed(tx, appId, since, now),
+      total: () => countAll(tx, appId),
+    });
   });
-  return outcome.value;
 }
 
 async function countMinutes(

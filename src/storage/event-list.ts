@@ -1,7 +1,8 @@
 /** The dashboard's list of events, newest first, by cursor; and single events. */
-import type { Sql } from './connect.ts';
+import type { Sql, Transaction } from './connect.ts';
 import { HOUR_MS } from './counts/levels.ts';
-import { type EventPage, readEventPage, type StoredEvent } from './event-page.ts';
+import { type EventPage, readEventPage, readPageIn, type StoredEvent } from './event-page.ts';
+import { readSnapshot } from './snapshot.ts';
 
 /** The last event of a page: the next page starts after it. */
 export interface Cursor {
@@ -46,12 +47,15 @@ export async function readEventList(sql: Sql, request: EventListRequest): Promis
   };
 }
 
-async function readPage(sql: Sql, request: EventListRequest, typeId: number | null): Promise<EventPage> {
-  const { appId, from, until, before, limit, maxBytes } = request;
+async function readPage(sql: Sql, list: EventListRequest, typeId: number | null): Promise<EventPage> {
+  const { appId, from, until, before, limit, maxBytes } = list;
   const scope = { appId, typeId, from, until: before === null ? until : before.at + 1 };
-  const offset = before === null ? 0 : await countSameInstant(sql, appId, typeId, before);
-  const page = await readEventPage(sql, { scope, offset, limit, order: 'desc', maxBytes });
-  if (before === null) return page;
+  const request = { scope, limit, order: 'desc', maxBytes } as const;
+  if (before === null) return await readEventPage(sql, { ...request, offset: 0 });
+  const page = await readSnapshot(sql, async (tx) => {
+    const offset = await countSameInstant(tx, appId, typeId, before);
+    return await readPageIn(tx, { ...request, offset });
+  });
   // An event that has arrived since in the cursor's millisecond would push one of the last page into this one.
   const events = page.events.filter(({ createdAt, id }) => createdAt.getTime() < before.at || id < before.id);
   return { ...page, events };
@@ -59,15 +63,15 @@ async function readPage(sql: Sql, request: EventListRequest, typeId: number | nu
 
 /** How many events of the cursor's millisecond were on the pages before. */
 async function countSameInstant(
-  sql: Sql,
+  tx: Transaction,
   appId: number,
   typeId: number | null,
   { at, id }: Cursor,
 ): Promise<number> {
-  const [row] = await sql<{ count: number }[]>`
+  const [row] = await tx<{ count: number }[]>`
     SELECT count(*)::integer AS count FROM events
      WHERE app_id = ${appId} AND created_at = ${at} AND id >= ${id}
-       ${typeId === null ? sql`` : sql`AND type_id = ${typeId}`}`;
+       ${typeId === null ? tx`` : tx`AND type_id = ${typeId}`}`;
   return row?.count ?? 0;
 }
 
@@ -105,13 +109,16 @@ const APART_MS = HOUR_MS;
 export async function readEvent(sql: Sql, appId: number, eventId: string): Promise<SingleEvent | null> {
   if (!UUID.test(eventId)) return null;
   const at = Number.parseInt(eventId.replace('-', '').slice(0, 12), 16);
-  const [event] = await sql<SingleEvent[]>`
+  const [event] = await readSnapshot(
+    sql,
+    (tx) => tx<SingleEvent[]>`
     SELECT events.id, event_types.public_id AS "typeId", event_types.name AS "typeName",
            events.created_at AS "createdAt", payload::text AS payload
       FROM events JOIN event_types ON event_types.id = type_id
      WHERE events.app_id = ${appId} AND events.id = ${eventId}
        AND events.created_at BETWEEN ${clampYear(at - APART_MS)} AND ${clampYear(at + APART_MS)}
-       AND events.created_at >= (SELECT readable_from FROM retention)`;
+       AND events.created_at >= (SELECT readable_from FROM retention)`,
+  );
   return event ?? null;
 }
 

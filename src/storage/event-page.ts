@@ -12,7 +12,7 @@
  * would have all of them planned.
  */
 import type { Sql, Transaction } from './connect.ts';
-import { type Fragment, readStaleBuckets, SNAPSHOT } from './counts/exact-counts.ts';
+import { type Fragment, readStaleBuckets } from './counts/exact-counts.ts';
 import { type Interval, type LevelInterval, splitExactly } from './counts/intervals.ts';
 import {
   ALL_TYPES,
@@ -24,6 +24,7 @@ import {
   MINUTE_MS,
   MINUTES,
 } from './counts/levels.ts';
+import { readSnapshot } from './snapshot.ts';
 
 /** By time of creation, then id. */
 export type Order = 'asc' | 'desc';
@@ -88,20 +89,29 @@ const SPARSE_MINUTES = 2;
 
 /** Reads one page. Rejects where the database fails. */
 export async function readEventPage(sql: Sql, request: PageRequest): Promise<EventPage> {
+  return isEmpty(request.scope) ? NO_EVENTS : await readSnapshot(sql, (tx) => readPageIn(tx, request));
+}
+
+const NO_EVENTS: EventPage = { total: 0, events: [], hasMore: false };
+
+function isEmpty({ from, until }: Scope): boolean {
+  return clamp(from ?? EARLIEST) >= clamp(until ?? LATEST);
+}
+
+/** The same in the snapshot of a transaction. */
+export async function readPageIn(tx: Transaction, request: PageRequest): Promise<EventPage> {
   const { scope } = request;
+  if (isEmpty(scope)) return NO_EVENTS;
   const interval = { from: clamp(scope.from ?? EARLIEST), until: clamp(scope.until ?? LATEST) };
-  if (interval.from >= interval.until) return { total: 0, events: [], hasMore: false };
-  return await sql.begin(SNAPSHOT, async (tx) => {
-    const intervals = splitExactly(interval, await readStaleBuckets(tx, interval));
-    const counted = await countIntervals(tx, scope, intervals);
-    const total = counted.reduce((sum, { count }) => sum + count, 0);
-    if (request.offset >= total) return { total, events: [], hasMore: false };
-    const size = Math.min(request.limit, total - request.offset);
-    const events = await readRows(tx, request, await locate(tx, request, counted, size), size);
-    // If a counted row were missing, an empty page with hasMore would make its reader ask forever.
-    const hasMore = events.length > 0 && request.offset + events.length < total;
-    return { total, events, hasMore };
-  });
+  const intervals = splitExactly(interval, await readStaleBuckets(tx, interval));
+  const counted = await countIntervals(tx, scope, intervals);
+  const total = counted.reduce((sum, { count }) => sum + count, 0);
+  if (request.offset >= total) return { total, events: [], hasMore: false };
+  const size = Math.min(request.limit, total - request.offset);
+  const events = await readRows(tx, request, await locate(tx, request, counted, size), size);
+  // If a counted row were missing, an empty page with hasMore would make its reader ask forever.
+  const hasMore = events.length > 0 && request.offset + events.length < total;
+  return { total, events, hasMore };
 }
 
 /** Sums each interval, as far as retention lets it be read, and returns those that hold events. */

@@ -32,6 +32,19 @@ export async function moveBoundary(sql: Sql, { days, now }: { days: number; now:
   });
 }
 
+/**
+ * Whether every snapshot in use is newer than the boundary. Another process may have moved it a moment ago, and a reader
+ * that has counted a partition's rows before that must still find them.
+ */
+export async function hasNoOlderSnapshot(sql: Sql): Promise<boolean> {
+  const [older] = await sql`
+    SELECT FROM pg_stat_activity, retention
+     WHERE datname = current_database() AND age(backend_xmin) >= age(retention.xmin)
+       AND pid <> pg_backend_pid()
+     LIMIT 1`;
+  return older === undefined;
+}
+
 /** The UTC day of an instant, as YYYY-MM-DD. */
 export function utcDay(ms: number): string {
   return new Date(ms).toISOString().slice(0, 10);

@@ -11,10 +11,17 @@ import type { EngineWrites } from './write/engine-writes.ts';
 
 export type StorageSettings = Pick<Config, 'CHUNK_HOURS' | 'COMPRESS_AFTER_DAYS' | 'RETENTION_DAYS'>;
 
+export interface MaintenancePools {
+  /** Of one connection, so that session locks are held by what works. */
+  readonly sql: Sql;
+  /** For work that takes long, beside the rest. */
+  readonly slow: Sql;
+}
+
 export interface StorageEngine {
   readonly name: Engine;
-  /** @param sql a pool of one connection, so that session locks are held by what works */
-  maintenance(sql: Sql, settings: StorageSettings, now: () => number): MaintenanceTasks;
+  /** @param now milliseconds since 1970 */
+  maintenance(pools: MaintenancePools, settings: StorageSettings, now: () => number): MaintenanceTasks;
   readonly removal: AppRemoval;
   /** How rows and what they change in the counts are written. */
   readonly writes: EngineWrites;

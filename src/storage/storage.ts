@@ -30,7 +30,7 @@ import {
 import { type EventPage, type PageRequest, readEventPage } from './event-page.ts';
 import type { MaintenanceTasks } from './maintenance/loop.ts';
 import { migrate } from './migrate.ts';
-import type { StorageSettings } from './storage-engine.ts';
+import type { MaintenancePools, StorageSettings } from './storage-engine.ts';
 
 export type {
   Arrivals,
@@ -58,7 +58,7 @@ export type { EventPage, Order, PageRequest, StoredEvent } from './event-page.ts
 export type { FeedCursor } from './feed-cursor.ts';
 export { decodeFeedCursor, encodeFeedCursor } from './feed-cursor.ts';
 export type { MaintenanceTasks } from './maintenance/loop.ts';
-export type { StorageSettings } from './storage-engine.ts';
+export type { MaintenancePools, StorageSettings } from './storage-engine.ts';
 
 /** What the storage of one database does, whatever its engine. Operations take the pool whose connections they use. */
 export interface Storage {
@@ -73,10 +73,9 @@ export interface Storage {
   reader(sql: Sql): EventReader;
   /**
    * What has to be done from time to time.
-   * @param sql a pool of one connection, so that session locks are held by what works
    * @param now milliseconds since 1970
    */
-  maintenance(sql: Sql, settings: StorageSettings, now: () => number): MaintenanceTasks;
+  maintenance(pools: MaintenancePools, settings: StorageSettings, now: () => number): MaintenanceTasks;
   /**
    * Brings what was just stored into the counts, so that its first reads are as cheap as all others. Totals are exact
    * before, during and after.
@@ -127,7 +126,7 @@ export interface EventReader {
   /** Changes whenever anything is committed. */
   snapshotText(): Promise<string>;
   /** Reads of the live feed, in one snapshot. */
-  feed<T extends object>(appId: number, read: (snapshot: FeedSnapshot) => Promise<T>): Promise<T>;
+  feed<T>(appId: number, read: (snapshot: FeedSnapshot) => Promise<T>): Promise<T>;
 }
 
 /**

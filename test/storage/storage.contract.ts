@@ -86,7 +86,7 @@ class World {
   }
 
   tasksWith(settings: StorageSettings): MaintenanceTasks {
-    return this.storage.maintenance(this.#maintenanceSql, settings, () => this.now);
+    return this.storage.maintenance({ sql: this.#maintenanceSql, slow: this.sql }, settings, () => this.now);
   }
 
   async settle(): Promise<void> {

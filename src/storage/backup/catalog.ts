@@ -53,6 +53,7 @@ export const DERIVED_TABLES: ReadonlySet<string> = new Set([
   'day_profiles',
   'profiled_days',
   'stale_buckets',
+  'snapshot_lock',
 ]);
 
 /** The tables of our schema, each after those that it refers to. */

@@ -3,6 +3,7 @@ import type pg from 'pg';
 import { to as copyTo } from 'pg-copy-streams';
 import { errorCode } from '../connect.ts';
 import { COARSE_LEVELS, DAYS } from '../counts/levels.ts';
+import { SNAPSHOT_LOCK } from '../snapshot.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import {
   COUNT_COLUMNS,
@@ -68,7 +69,7 @@ async function beginLocked(client: pg.Client, tables: readonly string[]): Promis
   try {
     if (tables.length > 0)
       await client.query(`LOCK TABLE ONLY ${tables.join(', ONLY ')} IN SHARE UPDATE EXCLUSIVE MODE`);
-    await client.query('LOCK TABLE events IN ACCESS SHARE MODE');
+    await client.query(`LOCK TABLE events, ${SNAPSHOT_LOCK} IN ACCESS SHARE MODE`);
     return true;
   } catch (error) {
     if (errorCode(error) !== UNDEFINED_TABLE) throw error;

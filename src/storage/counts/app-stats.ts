@@ -95,31 +95,35 @@ export interface AppSpan {
  * @param appId internal id
  */
 export async function readAppSpan(sql: Sql, appId: number): Promise<AppSpan> {
-  const days = await inSnapshot(sql, async (tx, stale) => {
-    const [row] = await tx<{ total: number; first: Date | null; last: Date | null }[]>`
+  return await inSnapshot(sql, async (tx, stale) => {
+    const [days] = await tx<{ total: number; first: Date | null; last: Date | null }[]>`
       SELECT coalesce(sum(count), 0)::float8 AS total, date_trunc('day', min(bucket), 'UTC') AS first,
              date_trunc('day', max(bucket), 'UTC') AS last
         FROM (${countsIn(tx, scopeOf(tx, appId, [ALL_TYPES]), sourcesOf(splitExactly(ALL_TIME, stale)))}) counts
        WHERE count > 0`;
-    return row;
+    if (days?.first == null || days.last == null) return { total: 0, firstEventAt: null, lastEventAt: null };
+    const [firstEventAt, lastEventAt] = await Promise.all([
+      readEventTime(tx, appId, days.first, 'first'),
+      readEventTime(tx, appId, days.last, 'last'),
+    ]);
+    return { total: days.total, firstEventAt, lastEventAt };
   });
-  if (days?.first == null || days.last == null) return { total: 0, firstEventAt: null, lastEventAt: null };
-  const [firstEventAt, lastEventAt] = await Promise.all([
-    readEventTime(sql, appId, days.first, 'first'),
-    readEventTime(sql, appId, days.last, 'last'),
-  ]);
-  return { total: days.total, firstEventAt, lastEventAt };
 }
 
 /** The time of a day's first or last event. */
-async function readEventTime(sql: Sql, appId: number, day: Date, which: 'first' | 'last'): Promise<Date> {
+async function readEventTime(
+  tx: Transaction,
+  appId: number,
+  day: Date,
+  which: 'first' | 'last',
+): Promise<Date> {
   const end = new Date(day.getTime() + DAY_MS);
-  const [row] = await sql<{ at: Date | null }[]>`
+  const [row] = await tx<{ at: Date | null }[]>`
     SELECT coalesce(
              (SELECT created_at FROM events
                WHERE app_id = ${appId} AND created_at >= ${day} AND created_at < ${end}
-               ORDER BY created_at ${which === 'first' ? sql`ASC` : sql`DESC`} LIMIT 1),
-             (SELECT ${which === 'first' ? sql`min` : sql`max`}(bucket) FROM ${sql(QUARTER_HOURS.view)}
+               ORDER BY created_at ${which === 'first' ? tx`ASC` : tx`DESC`} LIMIT 1),
+             (SELECT ${which === 'first' ? tx`min` : tx`max`}(bucket) FROM ${tx(QUARTER_HOURS.view)}
                WHERE app_id = ${appId} AND type_id = ${ALL_TYPES} AND bucket >= ${day} AND bucket < ${end})) AS at`;
   return row?.at ?? day;
 }

@@ -1,5 +1,6 @@
 /** Compares the counts of some days with their rows: what the doctor looks at. */
 import { errorCode, type Sql } from '../connect.ts';
+import { readSnapshot } from '../snapshot.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { compareDay, type DayComparison } from './differences.ts';
 import { ALL_TYPES, DAYS } from './levels.ts';
@@ -68,7 +69,7 @@ async function daysWithEvents(sql: Sql, engine: StorageEngine, now: number): Pro
 /** @returns null where it takes too long */
 async function compareInTime(sql: Sql, day: number): Promise<DayComparison | null> {
   try {
-    return await sql.begin('read only', async (tx) => {
+    return await readSnapshot(sql, async (tx) => {
       await tx.unsafe(`SET LOCAL statement_timeout = ${TIMEOUT_MS}`);
       const apps = await tx<{ appId: number; total: number }[]>`
         SELECT app_id AS "appId", (sum(sum(count)) OVER ())::float8 AS total

@@ -1,13 +1,11 @@
 /** Counts that are exact in a snapshot: which buckets are stale in it, and SELECTs over the sources of intervals. */
 import type postgres from 'postgres';
 import type { Sql, Transaction } from '../connect.ts';
+import { readSnapshot } from '../snapshot.ts';
 import { ALL_TIME, type Interval, type SourceInterval, type StaleBucket } from './intervals.ts';
 import { ALL_TYPES, DAY_MS, DAYS, LEVELS } from './levels.ts';
 
 export type Fragment = postgres.PendingQuery<postgres.Row[]>;
-
-/** How a transaction begins that reads all of its statements from one snapshot. */
-export const SNAPSHOT = 'isolation level repeatable read read only';
 
 /** Whose counts: arrays of internal ids in SQL. {@link ALL_TYPES} is the sum of an app's types. */
 export interface CountScope {
@@ -34,15 +32,11 @@ export async function readStaleBuckets(tx: Transaction, interval: Interval): Pro
 }
 
 /** Runs reads in one snapshot, with all of its stale buckets. */
-export async function inSnapshot<T>(
+export function inSnapshot<T>(
   sql: Sql,
   read: (tx: Transaction, stale: readonly StaleBucket[]) => Promise<T>,
 ): Promise<T> {
-  const outcome = await sql.begin(SNAPSHOT, async (tx) => ({
-    // Wrapped: the pool would wait for each element of an array.
-    value: await read(tx, await readStaleBuckets(tx, ALL_TIME)),
-  }));
-  return outcome.value;
+  return readSnapshot(sql, async (tx) => await read(tx, await readStaleBuckets(tx, ALL_TIME)));
 }
 
 /**

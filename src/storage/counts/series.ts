@@ -1,9 +1,10 @@
 /** The series of an app's types for a chart, with names and totals, from the counts alone and from one snapshot. */
 import type { Sql, Transaction } from '../connect.ts';
 import { readBoundary } from '../retention.ts';
+import { readSnapshot } from '../snapshot.ts';
 import { countBefore, countBuckets } from './bucket-counts.ts';
 import { type Buckets, bucketsOf, type Width } from './buckets.ts';
-import { countsIn, type Fragment, readStaleBuckets, SNAPSHOT, scopeOf } from './exact-counts.ts';
+import { countsIn, type Fragment, readStaleBuckets, scopeOf } from './exact-counts.ts';
 import {
   ALL_TIME,
   coarseSourcesOf,
@@ -62,7 +63,7 @@ const TOP_TYPES = 9;
 
 /** @returns null where the interval is too long for months */
 export async function readSeries(sql: Sql, request: SeriesRequest): Promise<Series | null> {
-  return await sql.begin(SNAPSHOT, async (tx) => {
+  return await readSnapshot(sql, async (tx) => {
     const [boundary, stale] = await Promise.all([readBoundary(tx), readStaleBuckets(tx, ALL_TIME)]);
     const wanted = request.from ?? (await firstHour(tx, request.appId, stale)) ?? request.until - 1;
     const from = Math.min(wanted, request.until - 1);

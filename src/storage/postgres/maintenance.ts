@@ -8,7 +8,7 @@ import { countsOf, DAY_MS, finerThan, LEVELS, type Level, MINUTES } from '../cou
 import { removeDeletedApps } from '../deleted-apps.ts';
 import { removeExpiredKeys } from '../expired-keys.ts';
 import { type MaintenanceTasks, REMOVE_APPS_MS } from '../maintenance/loop.ts';
-import { moveBoundary, utcDay } from '../retention.ts';
+import { hasNoOlderSnapshot, moveBoundary, utcDay } from '../retention.ts';
 import { removal } from './app-removal.ts';
 
 /**
@@ -120,19 +120,6 @@ async function partitionsBefore(sql: Sql, boundary: string): Promise<string[]> {
            <= ${boundary}::text::timestamptz
      ORDER BY child.relname`;
   return rows.map((row) => row.name);
-}
-
-/**
- * Whether every snapshot in use is newer than the boundary. Another process may have moved it a moment ago, and a reader
- * that has counted a partition's rows before that must still find them.
- */
-async function hasNoOlderSnapshot(sql: Sql): Promise<boolean> {
-  const [older] = await sql`
-    SELECT FROM pg_stat_activity, retention
-     WHERE datname = current_database() AND age(backend_xmin) >= age(retention.xmin)
-       AND pid <> pg_backend_pid()
-     LIMIT 1`;
-  return older === undefined;
 }
 
 /** @returns false where the lock was not free in time */

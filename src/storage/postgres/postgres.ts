@@ -9,7 +9,7 @@ import { writes } from './writes.ts';
 
 export const postgres: StorageEngine = {
   name: 'postgres',
-  maintenance: (sql, { RETENTION_DAYS }, now) =>
+  maintenance: ({ sql }, { RETENTION_DAYS }, now) =>
     postgresMaintenance(sql, { retentionDays: RETENTION_DAYS, now }),
   removal,
   writes,

@@ -5,10 +5,11 @@ import { LEVELS, MINUTES } from '../counts/levels.ts';
 import { removeDeletedApps } from '../deleted-apps.ts';
 import { removeExpiredKeys } from '../expired-keys.ts';
 import { type MaintenanceTasks, REMOVE_APPS_MS } from '../maintenance/loop.ts';
-import { moveBoundary, readBoundary } from '../retention.ts';
-import type { StorageSettings } from '../storage-engine.ts';
+import { hasNoOlderSnapshot, moveBoundary, readBoundary } from '../retention.ts';
+import type { MaintenancePools, StorageSettings } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
 import { aggregatesOf, applyPolicies, RETAINED } from './policies.ts';
+import { Recompression } from './recompression.ts';
 
 /** A bucket is refreshed this long after its end: until then nearly every commit would mark it again. */
 const SETTLE_MS = 20_000;
@@ -204,34 +205,43 @@ export async function dropChunksBefore(sql: Sql, boundary: string): Promise<read
 /** Refreshing every second would cost more than it saves: what is marked meanwhile is counted from rows. */
 const REFRESH_EVERY_MS = 5_000;
 
-/**
- * The maintenance tasks of TimescaleDB.
- * @param sql a pool of one connection, so that locks are held by the session that works
- */
+/** The maintenance tasks of TimescaleDB. */
 export function timescaleMaintenance(
-  sql: Sql,
+  { sql, slow }: MaintenancePools,
   settings: StorageSettings,
   now: () => number,
 ): MaintenanceTasks {
   let refreshedAt = Number.NEGATIVE_INFINITY;
   const profiler = new DayProfiler(sql, now);
+  const recompression = new Recompression(slow, settings, now);
   return {
-    prepare: () => applyPolicies(sql, settings),
+    prepare: async () => {
+      // Before there is a policy, whose job drops chunks at once, and before anything is read after a downtime in which
+      // such a job may have done so.
+      await moveBoundary(sql, { days: settings.RETENTION_DAYS, now: now() });
+      await applyPolicies(sql, settings);
+    },
     everySecond: async () => {
       await mergeMarks(sql);
       await removeExpiredKeys(sql, now());
       await profiler.profileSome();
-      if (Math.abs(now() - refreshedAt) < REFRESH_EVERY_MS) return;
-      await ifAlone(sql, async () => {
-        await refreshStale(sql, now());
-        refreshedAt = now();
-      });
+      if (Math.abs(now() - refreshedAt) >= REFRESH_EVERY_MS) {
+        await ifAlone(sql, async () => {
+          await refreshStale(sql, now());
+          refreshedAt = now();
+        });
+      }
+      recompression.throwFailure();
     },
     everyTenMinutes: async () => {
-      await profiler.look();
-      await ifAlone(sql, () => removeDeletedApps(sql, removal, now, now() + REMOVE_APPS_MS));
       const boundary = await moveBoundary(sql, { days: settings.RETENTION_DAYS, now: now() });
-      return await dropChunksBefore(sql, boundary);
+      await profiler.look();
+      // A removal and a recompression of one chunk would wait for each other.
+      if (!recompression.isRunning) {
+        await ifAlone(sql, () => removeDeletedApps(sql, removal, now, now() + REMOVE_APPS_MS));
+        recompression.startIfDue();
+      }
+      return (await hasNoOlderSnapshot(sql)) ? await dropChunksBefore(sql, boundary) : [];
     },
   };
 }

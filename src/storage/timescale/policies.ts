@@ -1,5 +1,6 @@
 /** TimescaleDB's own policies, which follow the settings. */
 import type { Sql, Transaction } from '../connect.ts';
+import type { Fragment } from '../counts/exact-counts.ts';
 import { countsOf, DAY_MS, HOUR_MS, LEVELS, type Level, MINUTE_MS, MINUTES } from '../counts/levels.ts';
 import type { StorageSettings } from '../storage-engine.ts';
 
@@ -25,7 +26,7 @@ export async function applyPolicies(sql: Sql, config: StorageSettings): Promise<
     await setBatchSize(tx);
     await setColumnstorePolicy(tx, config.COMPRESS_AFTER_DAYS);
     for (const relation of RETAINED) {
-      // A day later than the boundary, which moves before anything is dropped.
+      // A day later than the boundary, which the service moves by itself: a reader never misses what it has counted.
       await setRetentionPolicy(tx, relation, config.RETENTION_DAYS === 0 ? 0 : config.RETENTION_DAYS + 1);
     }
     for (const level of LEVELS) {
@@ -58,12 +59,20 @@ async function setBatchSize(tx: Transaction): Promise<void> {
 async function setColumnstorePolicy(tx: Transaction, days: number): Promise<void> {
   const wanted = `${days} days`;
   const [job] = await tx<{ same: boolean }[]>`
-    SELECT (config ->> 'compress_after')::interval = ${wanted}::interval AS same
-      FROM timescaledb_information.jobs
-     WHERE hypertable_name = 'events' AND proc_name IN ('policy_compression', 'policy_columnstore')`;
+    SELECT (config ->> 'compress_after')::interval = ${wanted}::interval AND config ->> 'recompress' = 'false' AS same
+      FROM timescaledb_information.jobs WHERE ${isColumnstoreJob(tx)}`;
   if (job?.same === true || (job === undefined && days === 0)) return;
   await tx`CALL remove_columnstore_policy('events', if_exists => true)`;
-  if (days > 0) await tx`CALL add_columnstore_policy('events', after => ${wanted}::interval)`;
+  if (days === 0) return;
+  await tx`CALL add_columnstore_policy('events', after => ${wanted}::interval)`;
+  // The service recompresses (recompression.ts): a job would do so without regard to snapshots that are in use.
+  await tx`
+    SELECT alter_job(job_id, config => config || '{"recompress": false}')
+      FROM timescaledb_information.jobs WHERE ${isColumnstoreJob(tx)}`;
+}
+
+function isColumnstoreJob(tx: Transaction): Fragment {
+  return tx`hypertable_name = 'events' AND proc_name IN ('policy_compression', 'policy_columnstore')`;
 }
 
 async function setRetentionPolicy(tx: Transaction, relation: string, days: number): Promise<void> {
@@ -76,7 +85,10 @@ async function setRetentionPolicy(tx: Transaction, relation: string, days: numbe
               WHERE view_name = ${relation}))`;
   if (job?.same === true || (job === undefined && days === 0)) return;
   await tx`SELECT remove_retention_policy(${relation}, if_exists => true)`;
-  if (days > 0) await tx`SELECT add_retention_policy(${relation}, drop_after => ${wanted}::interval)`;
+  if (days === 0) return;
+  // Later: reads that have begun before the boundary moved still need the chunks.
+  await tx`
+    SELECT add_retention_policy(${relation}, drop_after => ${wanted}::interval, initial_start => now() + interval '1 hour')`;
 }
 
 /** Sets how far back a refresh policy looks, and how often it runs: a refresh must not reach before the retention boundary. */

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { connect, type Sql } from '../../../src/storage/connect.ts';
 import { readAppSpan, readTypeTotals } from '../../../src/storage/counts/app-stats.ts';
 import { removeDeletedApps } from '../../../src/storage/deleted-apps.ts';
@@ -197,7 +197,7 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
   test('retention takes rows and minutes, keeps the coarser counts, and totals count what can be read', async () => {
     const now = START + DAYS * DAY + 1;
     const tasks = timescaleMaintenance(
-      sql,
+      { sql, slow: sql },
       { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 7, RETENTION_DAYS: 3 },
       () => now,
     );
@@ -220,6 +220,83 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
     >`SELECT sum(count)::float8 AS total FROM events_per_hour WHERE type_id = 0`;
     expect(after?.total).toBe((hours?.total ?? 0) + 2);
     expect(await dropChunksBefore(sql, '-infinity')).toEqual([]);
+  });
+
+  describe('retention that begins on old data', () => {
+    const settings = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 7, RETENTION_DAYS: 3 };
+    const today = Math.floor(Date.now() / DAY) * DAY;
+    let old: TestDatabase;
+    beforeEach(async () => {
+      old = await testDatabase('timescale');
+      await old.sql`INSERT INTO apps (public_id, name) VALUES ('a', 'a')`;
+      await old.sql`INSERT INTO event_types (public_id, app_id, name) VALUES ('t1', ${APP}, 't1')`;
+      const days = (n: number) => old.sql`
+        SELECT gen_random_uuid(), ${APP}::integer, 1, at, '{}'::json
+          FROM generate_series(${new Date(today - 10 * DAY)}::timestamptz, ${new Date(today)}, ${`${n} hours`}::interval) at`;
+      // Half of it counted, and every minute of the other half marked.
+      await insertSelected(old.sql, 'timescale', days(3));
+      await settle(old.sql);
+      await insertSelected(old.sql, 'timescale', days(5));
+    });
+    afterEach(() => old.drop());
+
+    /** What TimescaleDB's scheduler does. */
+    const runJobs = async (): Promise<void> => {
+      const jobs = await old.sql<{ id: number }[]>`
+        SELECT job_id AS id FROM timescaledb_information.jobs WHERE proc_name = 'policy_retention'`;
+      expect(jobs).toHaveLength(3);
+      for (const { id } of jobs) await old.sql`CALL run_job(${id})`;
+    };
+    const expectReadable = async (): Promise<void> => {
+      for (const offset of [0, 10]) {
+        const scope = { appId: APP, typeId: null, from: null, until: null };
+        const page = await readEventPage(old.sql, {
+          scope,
+          offset,
+          limit: 1_000,
+          order: 'asc',
+          maxBytes: 1e9,
+        });
+        const rows = await old.sql`SELECT FROM events WHERE created_at >= ${new Date(today - 3 * DAY)}`;
+        expect(page.total).toBe(rows.length);
+        expect(page.events).toHaveLength(rows.length - offset);
+      }
+    };
+
+    test('hides it before a policy may drop it, so that every page is right when its job has run', async () => {
+      await timescaleMaintenance({ sql: old.sql, slow: old.sql }, settings, Date.now).prepare();
+      await expectReadable();
+      await runJobs();
+      await expectReadable();
+      const [first] = await old.sql<{ at: Date }[]>`SELECT min(created_at) AS at FROM events`;
+      expect(first?.at.getTime()).toBeGreaterThanOrEqual(today - 5 * DAY);
+    });
+
+    test('does so at a start too, after a downtime in which the job has run', async () => {
+      await applyPolicies(old.sql, settings);
+      await runJobs();
+      await timescaleMaintenance({ sql: old.sql, slow: old.sql }, settings, Date.now).prepare();
+      await expectReadable();
+    });
+
+    test('drops nothing that an older snapshot may still read', async () => {
+      const tasks = timescaleMaintenance({ sql: old.sql, slow: old.sql }, settings, Date.now);
+      const reader = connect(old.address, { connections: 1, name: 'test reader' });
+      try {
+        await reader.begin('isolation level repeatable read', async (tx) => {
+          await tx`SELECT FROM retention`;
+          await tasks.prepare();
+          expect(await tasks.everyTenMinutes()).toEqual([]);
+          expect(
+            await tx`SELECT FROM events WHERE created_at < ${new Date(today - 4 * DAY)}`,
+          ).not.toHaveLength(0);
+        });
+      } finally {
+        await reader.end();
+      }
+      expect((await tasks.everyTenMinutes()).length).toBeGreaterThan(0);
+      await expectReadable();
+    });
   });
 
   test('a role with ordinary rights brings a database of schema 4 up, with the months that it has counted', async () => {
