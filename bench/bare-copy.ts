@@ -10,7 +10,7 @@ export interface Row {
   readonly id: string;
   readonly appId: number;
   readonly typeId: number;
-  /** Milliseconds since 1970. */
+  /** Milliseconds since the Unix epoch. */
   readonly createdAt: number;
   /** JSON without backslashes: nothing in it needs escaping. */
   readonly payload: string;

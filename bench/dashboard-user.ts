@@ -1,9 +1,10 @@
-/** Somebody who looks at the dashboard: an account with a session, and the requests that its pages make. */
+/** A dashboard user: an account with a session, and the requests that its pages make. */
 import { requireEmail } from '../src/accounts/email.ts';
 import { grantRole } from '../src/accounts/members.ts';
 import { Passwords } from '../src/accounts/passwords.ts';
 import { createProvedUser } from '../src/accounts/sign-up.ts';
 import type { Installation } from './installation.ts';
+import type { LoadRequest } from './load-job.ts';
 
 const EMAIL = requireEmail('dashboard@example.org');
 const PASSWORD = 'correct horse battery';
@@ -18,21 +19,35 @@ export async function addDashboardUser(
   for (const appId of appIds) await grantRole(sql, { appId, email: EMAIL, role: 'owner' });
 }
 
-/** @returns the Cookie header of a session */
-export async function signIn(port: number): Promise<string> {
-  const response = await fetch(`http://127.0.0.1:${port}/api/session`, {
-    method: 'POST',
-    headers: { 'Content-Type': 'application/json' },
+const SESSION = { method: 'POST', path: '/api/session' } as const;
+const JSON_TYPE = { 'Content-Type': 'application/json' } as const;
+
+/** One attempt, with the right password. @param headers further ones */
+export function trySignIn(port: number, headers: Readonly<Record<string, string>> = {}): Promise<Response> {
+  return fetch(`http://127.0.0.1:${port}${SESSION.path}`, {
+    method: SESSION.method,
+    headers: { ...JSON_TYPE, ...headers },
     body: JSON.stringify({ email: EMAIL.text, password: PASSWORD }),
   });
+}
+
+/** An attempt with a password that nobody has, from this address as a proxy tells it. */
+export function wrongSignIn(address: string): LoadRequest {
+  const body = JSON.stringify({ email: EMAIL.text, password: 'guess {n} of many' });
+  return { ...SESSION, headers: { 'X-Forwarded-For': address }, body };
+}
+
+/** @returns the Cookie header of a session */
+export async function signIn(port: number): Promise<string> {
+  const response = await trySignIn(port);
   const cookie = response.headers.get('set-cookie')?.split(';')[0];
   if (response.status !== 200 || cookie === undefined)
-    throw new Error(`The dashboard's user can not sign in: ${response.status} ${await response.text()}`);
+    throw new Error(`The dashboard's user cannot sign in: ${response.status} ${await response.text()}`);
   return cookie;
 }
 
 export interface SeriesRange {
-  /** Milliseconds since 1970. */
+  /** Milliseconds since the Unix epoch. */
   readonly from: number;
   readonly until: number;
   readonly timezone?: string;

@@ -21,7 +21,7 @@ export function spreadOf(values: readonly number[]): Spread {
 }
 
 /**
- * Ratios round by round. Neighbouring rounds share the weather of the machine, which the ratio of two medians that were
+ * Ratios round by round. Neighboring rounds share the weather of the machine, which the ratio of two medians that were
  * taken at different times would not cancel.
  */
 export function pairwise(ours: readonly number[], theirs: readonly number[]): number[] {

@@ -57,7 +57,13 @@ export interface CommitsJob {
   readonly warmUpSeconds: number;
 }
 
-export type LoadJob = ClosedJob | OpenJob | CommitsJob;
+/** Connections that send all but the last byte of the body that they have announced, and fall silent. */
+export interface SilentJob extends Job {
+  readonly kind: 'silent';
+  readonly announcedBytes: number;
+}
+
+export type LoadJob = ClosedJob | OpenJob | CommitsJob | SilentJob;
 
 export interface LoadReport {
   /** From the first request to the last answer. */

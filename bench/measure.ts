@@ -80,7 +80,7 @@ export async function closedRound(
 
 /**
  * Rounds in turn, the order reversed every time (a, b, b, a, …), after one of each that warms up and is not measured.
- * @returns every contender's reports, the first one's from the warm-up; rounds[i] of all were neighbours
+ * @returns every contender's reports, the first one's from the warm-up; rounds[i] of all were neighbors
  */
 export async function interleavedRounds(
   bench: Workbench,

@@ -25,7 +25,7 @@ export interface Circumstances {
     readonly memoryGb: number;
     readonly kernel: string;
   };
-  /** The load average of a minute when the bench began: on two cores, much beyond 1 was somebody else's work. */
+  /** The load average of a minute when the bench began: on two cores, much beyond 1 was other load. */
   readonly loadBefore: number;
   readonly versions: Readonly<Record<string, string>>;
   readonly length: Length;

@@ -1,7 +1,8 @@
 /**
  * The command line of the bench.
  *
- *   npm run bench                     every scenario, 35 minutes, the soak's ten included
+ *   npm run bench                     every scenario, 40 minutes, the soak's ten included; engines, where TIMESCALE_URL is
+ *                                     set, take half an hour more
  *   npm run bench -- NAME [NAME]      some of them
  *   npm run bench -- --quick          shorter rounds and fewer, 12 minutes
  *   npm run bench:guard               the short set, judged by bench/thresholds.json
@@ -57,7 +58,7 @@ async function runScenario(bench: Workbench, scenario: Scenario, options: RunOpt
   return { scenario: scenario.name, about: scenario.about, ...around, ...result };
 }
 
-/** Runs them in their order, each on a fresh workbench unless it shares its neighbour's. */
+/** Runs them in their order, each on a fresh workbench unless it shares its neighbor's. */
 async function runScenarios(
   scenarios: readonly Scenario[],
   options: RunOptions,

@@ -17,7 +17,7 @@ export interface Scenario {
   readonly name: string;
   /** One sentence: what it does and what it shows. */
   readonly about: string;
-  /** Neighbours in the table that name the same thing here work on one workbench: what one has filled in the next finds. */
+  /** Neighbors in the table that name the same thing here work on one workbench: what one has filled in the next finds. */
   readonly shares?: string;
   readonly run: (bench: Workbench, findings: Findings, options: RunOptions) => Promise<void>;
 }

@@ -5,6 +5,7 @@ import { BATCHES } from './scenarios/batches.ts';
 import { COMPARISONS } from './scenarios/comparisons.ts';
 import { ENGINES } from './scenarios/engines.ts';
 import { FLEET } from './scenarios/fleet.ts';
+import { HOSTILE } from './scenarios/hostile.ts';
 import { LIMITS } from './scenarios/limits.ts';
 import { MIXED } from './scenarios/mixed.ts';
 import { NEW_TYPES } from './scenarios/new-types.ts';
@@ -24,6 +25,7 @@ export const SCENARIOS: readonly Scenario[] = [
   SHARED_LIMITS,
   NEW_TYPES,
   BAD_INPUT,
+  HOSTILE,
   SERIES,
   ...READS,
   ...MIXED,

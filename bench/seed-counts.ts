@@ -7,7 +7,7 @@ const DAYS = 365;
 const TYPES = 20;
 /** The year ends behind whole days, so that all of them have profiles. */
 export const YEAR_END = Date.UTC(2026, 0, 1);
-export const YEAR_START = YEAR_END - DAYS * DAY_MS;
+const YEAR_START = YEAR_END - DAYS * DAY_MS;
 
 const MINUTES_FROM = new Date(YEAR_END - 2 * DAY_MS);
 

@@ -15,7 +15,7 @@ const LANES = 2;
 
 export interface SeededApp extends BenchApp {
   readonly events: number;
-  /** Milliseconds since 1970: the first event, and behind the last one. Event n is at `from + n × (until - from) / events`. */
+  /** Milliseconds since the Unix epoch: the first event, and behind the last one. Event n is at `from + n × (until - from) / events`. */
   readonly from: number;
   readonly until: number;
   /** A type with one event in twenty, and one with one in a thousand; public ids. */

@@ -47,7 +47,7 @@ export class Spawned {
       };
       spawned.#child.stdout?.on('data', onOutput);
       spawned.#child.stderr?.on('data', onOutput);
-      spawned.#child.once('error', (error) => fail(`can not be run (${error.message})`));
+      spawned.#child.once('error', (error) => fail(`cannot be run (${error.message})`));
       spawned.#child.once('exit', () => {
         clearTimeout(timeout);
         fail('has ended');

@@ -8,7 +8,7 @@ export interface User {
 
 export interface Session {
   readonly user: User | null;
-  /** How the first account is made: straight away, through the printed link; null: there is one. */
+  /** How the first account is created: directly, or through the printed link; null: one exists. */
   readonly setup: 'open' | 'link' | null;
   readonly signup: 'first' | 'open' | 'closed';
   readonly mail: boolean;
@@ -56,7 +56,7 @@ export interface ResourceToken {
   readonly tokenId: string;
   readonly name: string;
   readonly appIds: readonly string[];
-  /** Null: made on the command line. */
+  /** Null: created on the command line. */
   readonly createdBy: { readonly userId: string; readonly email: string } | null;
   readonly createdAt: string;
   readonly expiresAt: string | null;
@@ -93,7 +93,7 @@ export interface AuditEntry {
 export interface Series {
   readonly bucket: string;
   readonly timezone: string;
-  /** Milliseconds since the epoch. */
+  /** Milliseconds since the Unix epoch. */
   readonly starts: readonly number[];
   /** Where the last bucket ends. */
   readonly end: number;
@@ -104,9 +104,9 @@ export interface Series {
     readonly total: number;
   }[];
   readonly all: readonly number[];
-  /** What the types beyond the top ones add up to. */
+  /** Sum of the types beyond the top ones. */
   readonly other: readonly number[] | null;
   readonly before: { readonly all: number; readonly byType: Readonly<Record<string, number>> };
-  /** Events before it are removed, their counts kept. */
+  /** Retention boundary: older events are removed, their counts kept. */
   readonly countsOnlyBefore: number | null;
 }

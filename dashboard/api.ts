@@ -1,4 +1,4 @@
-/** The one way to the server: typed answers, failures as one kind of error that can be shown and retried. */
+/** Requests to the server: typed answers, failures as one kind of error that can be shown and retried. */
 
 /** A request that did not succeed: refused, failed, or never answered. */
 export class Problem extends Error {
@@ -29,12 +29,12 @@ export interface CallOptions {
   readonly signal?: AbortSignal;
 }
 
-/** Longer than the server's own deadline: it answers first wherever it can. */
-const PATIENCE_MS = 40_000;
+/** Longer than REQUEST_TIMEOUT_SECONDS by default, so that the server answers first. */
+const TIMEOUT_MS = 40_000;
 
 let onSignedOut: () => void = () => undefined;
 
-/** Says what happens when an answer shows that the session is over. */
+/** Sets the handler of a 401: the session has ended. */
 export function whenSignedOut(listener: () => void): void {
   onSignedOut = listener;
 }
@@ -45,14 +45,14 @@ export function whenSignedOut(listener: () => void): void {
  */
 export async function callText(method: Method, path: string, options: CallOptions = {}): Promise<string> {
   const { body, signal } = options;
-  const patience = AbortSignal.timeout(PATIENCE_MS);
+  const timeout = AbortSignal.timeout(TIMEOUT_MS);
   let response: Response;
   let text: string;
   try {
     response = await fetch(path, {
       method,
       credentials: 'same-origin',
-      signal: signal === undefined ? patience : AbortSignal.any([signal, patience]),
+      signal: signal === undefined ? timeout : AbortSignal.any([signal, timeout]),
       // State-changing requests need the JSON content type even where they have nothing to say.
       ...(method !== 'GET' && {
         headers: { 'Content-Type': 'application/json' },
@@ -63,7 +63,7 @@ export async function callText(method: Method, path: string, options: CallOption
   } catch (error) {
     if (signal?.aborted) throw error;
     throw new Problem(
-      patience.aborted ? 'The server did not answer in time' : 'The server can not be reached',
+      timeout.aborted ? 'The server did not answer in time' : 'The server cannot be reached',
       {
         details: 'Check that it runs and that this computer is connected, then try again.',
       },
@@ -79,11 +79,11 @@ export async function callText(method: Method, path: string, options: CallOption
 export async function call<T>(method: Method, path: string, options: CallOptions = {}): Promise<T> {
   const text = await callText(method, path, options);
   try {
-    // The server validates what it sends by the same schema that this shape was written from.
+    // The shapes of answers.ts are those of the server's handlers; nothing checks them here.
     return (JSON.parse(text) as { readonly data: T }).data;
   } catch {
     throw new Problem('The answer could not be read', {
-      details: 'It is not what this page expects.',
+      details: 'It does not have the expected format.',
       code: 'BAD_ANSWER',
     });
   }
@@ -99,7 +99,7 @@ function problemOf(response: Response, text: string): Problem {
     const { error, details, code } = JSON.parse(text) as Record<'error' | 'details' | 'code', string>;
     return new Problem(error, { ...fields, details, code });
   } catch {
-    // A proxy in between answers in its own words.
+    // A proxy may answer in a format of its own.
     return new Problem('The server failed to answer', {
       ...fields,
       code: 'BAD_ANSWER',

@@ -1,4 +1,4 @@
-/** Numbers and times for people. English, with the reader's own conventions where the browser's language is English. */
+/** Formats numbers and times in English, with the user's own conventions if the browser's language is English. */
 import { DAY, HOUR, MINUTE, PRESETS, type Range, rangeText, UNIT_NAMES } from './range.ts';
 
 const LOCALE = pickLocale(globalThis.navigator?.language ?? '');
@@ -9,7 +9,7 @@ function pickLocale(language: string): string {
 }
 
 const plain = new Intl.NumberFormat(LOCALE);
-/** American in any case: elsewhere a million is a small m, which reads as minutes or metres. */
+/** American in any case: elsewhere a million is a small m, which reads as minutes or meters. */
 const short = new Intl.NumberFormat('en-US', { notation: 'compact', maximumFractionDigits: 1 });
 const rough = new Intl.NumberFormat(LOCALE, { maximumSignificantDigits: 3 });
 
@@ -65,7 +65,7 @@ export const month = (instant: number, zone: string): string =>
 export const year = (instant: number, zone: string): string =>
   formatter(zone, { year: 'numeric' }).format(instant);
 /** GMT+1 */
-export function offset(instant: number, zone: string): string {
+function offset(instant: number, zone: string): string {
   const parts = formatter(zone, { timeZoneName: 'shortOffset' }).formatToParts(instant);
   return parts.find(({ type }) => type === 'timeZoneName')?.value ?? zone;
 }
@@ -94,7 +94,7 @@ export function rangeLabel(range: Range, zone: string): string {
   return range.amount === 1 ? `Last ${unit}` : `Last ${range.amount} ${unit}s`;
 }
 
-/** The presets as pairs of what the URL has and what people read. */
+/** The presets as pairs of URL value and label. */
 export const presetLabels = (): [string, string][] =>
   PRESETS.map((text) => [
     text,

@@ -1,14 +1,14 @@
-/** The live feed of an app, for as long as a page of it is seen. */
+/** The live feed of an app, while one of its pages is visible. */
 import { useEffect, useRef, useState } from 'preact/hooks';
 
-/** A browser has six connections to a server: tabs that nobody looks at give theirs back. */
+/** A browser opens at most six connections per server (HTTP/1.1), so hidden tabs close theirs. */
 const HIDDEN_MS = 10_000;
-/** Until a feed that was refused is asked for again. */
+/** Delay before a refused feed is retried. */
 const REFUSED_MS = 5_000;
 
 /**
  * Follows while `on`.
- * @param told called with the text of what has arrived; with null where only asking again tells
+ * @param told called with the text of a message; with null if the caller must reload
  * @returns true while the feed is interrupted
  */
 export function useLive(appId: string, on: boolean, told: (news: string | null) => void): boolean {
@@ -61,7 +61,7 @@ export function useLive(appId: string, on: boolean, told: (news: string | null) 
   return isLost;
 }
 
-/** How many events of these types (none: of all) a message of the feed tells of. */
+/** Number of events of these types (empty: all types) in a message of the feed. */
 export function countNews(news: string, types: readonly string[]): number {
   const { counts } = JSON.parse(news) as { counts: { typeId: string; count: number }[] };
   return counts.reduce(

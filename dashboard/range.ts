@@ -1,4 +1,4 @@
-/** Ranges of time as people choose them: relative to now, everything, or between two instants. */
+/** Time ranges as users choose them: relative to now, everything, or between two instants. */
 import { fromWall, toWall } from './time-zone.ts';
 
 export type Unit = 'm' | 'h' | 'd' | 'w' | 'mo' | 'y';
@@ -6,7 +6,7 @@ export type Unit = 'm' | 'h' | 'd' | 'w' | 'mo' | 'y';
 export type Range =
   | { readonly kind: 'last'; readonly amount: number; readonly unit: Unit }
   | { readonly kind: 'all' }
-  /** Milliseconds since the epoch; the end is exclusive. */
+  /** Milliseconds since the Unix epoch; the end is exclusive. */
   | { readonly kind: 'between'; readonly from: number; readonly to: number };
 
 /** A range as instants; `from` is null for "since the first event". */
@@ -76,7 +76,7 @@ export function resolveRange(range: Range, now: number, zone: string): Span {
   const to = Math.floor(now / MINUTE) * MINUTE + MINUTE;
   if (range.kind === 'all') return { from: null, to };
   const length = range.amount * UNIT_MS[range.unit];
-  // Hours and minutes are elapsed time; days and longer are by the calendar, whatever the clocks did meanwhile.
+  // Hours and minutes are elapsed time; days and longer follow the calendar across clock changes.
   if (range.unit === 'm' || range.unit === 'h') {
     return { from: floorWall(to - length, length <= 6 * HOUR ? MINUTE : 15 * MINUTE, zone), to };
   }
@@ -100,7 +100,7 @@ function floorWall(instant: number, step: number, zone: string): number {
  * The period of the same length before (-1) or after (+1). Spans of a day and more move by the zone's calendar: a week
  * from midnight to midnight stays one when the clocks change.
  */
-export function neighbour(span: Span & { readonly from: number }, direction: -1 | 1, zone: string): Range {
+export function neighbor(span: Span & { readonly from: number }, direction: -1 | 1, zone: string): Range {
   const { from, to } = span;
   if (to - from < DAY) {
     const length = to - from;

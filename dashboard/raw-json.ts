@@ -23,7 +23,7 @@ function skipSpace(text: string, at: number): number {
   return SPACE.lastIndex;
 }
 
-/** Behind the string whose opening quote is at `at`. */
+/** The index after the string whose opening quote is at `at`. */
 function stringEnd(text: string, at: number): number {
   for (let quote = text.indexOf('"', at + 1); quote >= 0; quote = text.indexOf('"', quote + 1)) {
     let escapes = quote - 1;
@@ -34,7 +34,7 @@ function stringEnd(text: string, at: number): number {
   return text.length;
 }
 
-/** Behind the value that begins at `at`. A loop, not a recursion: payloads may be as deep as they like. */
+/** Behind the value that begins at `at`. A loop, not a recursion: payloads may be a thousand levels deep. */
 export function valueEnd(text: string, at: number): number {
   const first = text[at];
   if (first === '"') return stringEnd(text, at);

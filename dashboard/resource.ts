@@ -1,4 +1,4 @@
-/** Loading for components: one request at a time, the last answer kept while the next one is on its way. */
+/** Loads data for components: one request at a time; the last answer is shown while the next one loads. */
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { call, Problem } from './api.ts';
 
@@ -26,7 +26,7 @@ export function forgetAll(): void {
 /** Sends a GET request now for the component that will ask for it. */
 export function preload(path: string): void {
   const request = call<unknown>('GET', path);
-  request.catch(() => undefined); // Whoever takes it handles it.
+  request.catch(() => undefined); // The component that uses it handles the error.
   early.set(path, request);
 }
 
@@ -62,7 +62,7 @@ export function useResource<T>(key: string | null, options: ResourceOptions<T> =
     const aborter = new AbortController();
     setState((old) => ({
       scope,
-      data: (old.scope === scope && old.data) || (answers.get(key) as T | undefined), // Kept under this very key.
+      data: (old.scope === scope && old.data) || (answers.get(key) as T | undefined), // Stored under this key.
       problem: old.scope === scope ? old.problem : null,
       loading: true,
     }));
@@ -113,7 +113,7 @@ export interface Action<A extends readonly unknown[]> {
   readonly clear: () => void;
 }
 
-/** A change that a person asks for: at most one at a time, its failure kept to be shown beside the button. */
+/** A change by the user: at most one at a time; its failure is kept, to be shown beside the button. */
 export function useAction<A extends readonly unknown[]>(work: (...given: A) => Promise<void>): Action<A> {
   const [busy, setBusy] = useState(false);
   const [problem, setProblem] = useState<Problem | null>(null);

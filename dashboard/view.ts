@@ -30,7 +30,7 @@ export function useView(): ViewAndChange {
   };
 }
 
-/** The most bars that can be told apart in windows up to this width, in CSS pixels. */
+/** The most distinguishable bars for windows up to this width, in CSS pixels. */
 const BUCKETS: readonly (readonly [width: number, buckets: number])[] = [
   [640, 100],
   [1_440, 200],

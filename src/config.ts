@@ -1,13 +1,13 @@
-/** The one table of settings. docs/settings.md, the README's table and `tidemark serve --help` are generated from it. */
+/** The single table of settings. docs/settings.md and `tidemark serve --help` are generated from it. */
 import { readFileSync } from 'node:fs';
 import { OperatorError } from './errors.ts';
 
 interface Setting<T> {
   readonly default: string;
-  /** What the value is measured in, for the table; empty where it is no quantity. */
+  /** Unit of the value, for the table; empty if it has none. */
   readonly unit: string;
   readonly meaning: string;
-  /** Text of the environment to a value; throws an Error whose message continues "NAME: ". */
+  /** Parses the environment's text; throws an Error whose message completes "NAME: ". */
   readonly parse: (text: string) => T;
 }
 
@@ -36,10 +36,11 @@ function secret(value: string): string {
   return value;
 }
 
-/** What fits behind "Bearer " in a header. */
+/** A token that is valid after "Bearer " in a header. */
 function bearerToken(value: string): string {
   if (value !== '' && value.length < 16) throw new Error('must have at least 16 characters');
-  if (!/^[\x21-\x7e]*$/.test(value)) throw new Error('must be of visible ASCII characters, without blanks');
+  if (!/^[\x21-\x7e]*$/.test(value))
+    throw new Error('must consist of visible ASCII characters, without spaces');
   return value;
 }
 
@@ -49,7 +50,7 @@ function databaseUrl(value: string): string {
   return value;
 }
 
-/** An origin, without the slash that people like to end it with. */
+/** An origin; a trailing slash is removed. */
 function publicUrl(value: string): string {
   if (value === '') return '';
   const url = URL.canParse(value) ? new URL(value) : null;
@@ -59,14 +60,14 @@ function publicUrl(value: string): string {
 }
 
 function smtpUrl(value: string): string {
-  // The value has a password in it, so it is not quoted.
+  // The value contains a password, so it is not quoted.
   if (value !== '' && !(URL.canParse(value) && /^smtps?:\/\//.test(value)))
     throw new Error('must be like smtps://user:password@mail.example.com:465');
   return value;
 }
 
 function redisUrl(value: string): string {
-  // The value may have a password in it, so it is not quoted.
+  // The value may contain a password, so it is not quoted.
   const isRedis = (url: string): boolean => URL.canParse(url) && /^rediss?:\/\/[^/]/.test(url);
   if (value !== '' && !value.split(',').every(isRedis)) {
     throw new Error(
@@ -374,7 +375,7 @@ export type SettingName = keyof typeof SETTINGS;
 /** Parsed settings under the names of their environment variables; frozen. */
 export type Config = { readonly [N in SettingName]: ReturnType<(typeof SETTINGS)[N]['parse']> };
 
-/** Puts the passwords that files hold into the addresses that they are for. */
+/** Inserts the passwords from files into their URLs. */
 function withPasswords(config: Config): Config {
   return Object.freeze({
     ...config,
@@ -387,11 +388,11 @@ function withPasswords(config: Config): Config {
 
 /** @param name the setting that names the file */
 function addPassword(address: string, name: string, file: string): string {
-  // An address that is no URL is reported where it is used.
+  // An invalid URL is reported where it is used.
   if (address === '' || file === '' || !URL.canParse(address)) return address;
   const url = new URL(address);
   if (url.password !== '') return address;
-  // The setter leaves % as it is, which whoever reads the URL decodes.
+  // The setter does not encode %, which the reader of the URL decodes.
   url.password = encodeURIComponent(readPassword(name, file));
   return url.href;
 }
@@ -425,7 +426,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
   });
   // Each value comes from its own setting's parser, which is what the mapped type says.
   const config = withPasswords(Object.fromEntries(entries) as Config);
-  // Without it a link in a mail would lead to whatever host a request claimed to be for.
+  // Otherwise a link in a mail would point to whatever host the request named.
   if (config.SMTP_URL !== '' && config.PUBLIC_URL === '')
     throw new OperatorError('SMTP_URL: links in mails need PUBLIC_URL too.');
   if (config.WORKERS > 1 && config.REDIS_URL === '') {

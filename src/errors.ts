@@ -1,16 +1,16 @@
-/** What the service answers when it does not do what was asked: every refusal there is, in one table. */
+/** Every refusal of the service, in one table. */
 
 interface Refusal {
   /** The machine-readable `code` of the answer. */
   readonly code: string;
   readonly status: number;
-  /** The short `error` text of the answer: the contract's where it gives one. */
+  /** The short `error` text of the answer, as the API's contract defines it where it does. */
   readonly error: string;
-  /** True where the same request may succeed later: the answer then carries `Retry-After`. */
+  /** Whether the same request may succeed later: the answer then has `Retry-After`. */
   readonly retryable?: boolean;
 }
 
-/** Every refusal by the reason's name inside the service. The first part is the closed list of `/public` and `/v1`. */
+/** Every refusal by its internal name. The first part is the closed list of `/public` and `/v1`. */
 export const REFUSALS = {
   invalidBody: { code: 'INVALID_REQUEST', status: 400, error: 'Invalid request body' },
   invalidParameters: { code: 'INVALID_REQUEST', status: 400, error: 'Invalid request parameters' },
@@ -35,7 +35,7 @@ export const REFUSALS = {
   unavailable: { code: 'UNAVAILABLE', status: 503, error: 'Service unavailable', retryable: true },
   outcomeUnknown: { code: 'OUTCOME_UNKNOWN', status: 503, error: 'Outcome unknown', retryable: true },
 
-  // Only under /api, where people work.
+  // Only under /api.
   confirmationMismatch: { code: 'CONFIRMATION_MISMATCH', status: 400, error: 'Confirmation does not match' },
   tooManyApps: { code: 'TOO_MANY_APPS', status: 400, error: 'Too many apps' },
   weakPassword: { code: 'WEAK_PASSWORD', status: 400, error: 'Password too weak' },
@@ -77,7 +77,7 @@ export class Rejection {
   readonly details: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly #fields: Readonly<Record<string, unknown>> | undefined;
-  /** Made once: many requests may be refused for one reason. */
+  /** Built once: many requests may be refused for the same reason. */
   #text: { readonly body: string; readonly bytes: number } | null = null;
 
   /**
@@ -107,7 +107,7 @@ export class Rejection {
     return this.#written().body;
   }
 
-  /** The length of {@link body}. */
+  /** The length of {@link body} in bytes. */
   get bytes(): number {
     return this.#written().bytes;
   }
@@ -120,21 +120,30 @@ export class Rejection {
     return this.#text;
   }
 
-  /** What an error body says of the refusal. */
+  /** The fields of an error body. */
   fields(): { readonly error: string; readonly details: string; readonly code: string } {
     const { error, code } = REFUSALS[this.reason];
     return { error, details: this.details, code, ...this.#fields };
   }
 }
 
-/** A failure that the operator can fix: the command line prints its one line, which says what to do. */
+/** A failure that the operator can fix: the command line prints its one-line message, which says what to do. */
 export class OperatorError extends Error {
   override readonly name = 'OperatorError';
-  /** Whether the same start can succeed later without a change, as when the database is starting: a restart helps. */
+  /** Whether a restart can succeed without a change, for example while the database is starting. */
   readonly isPassing: boolean;
 
   constructor(message: string, options: ErrorOptions & { readonly isPassing?: boolean } = {}) {
     super(message, options);
     this.isPassing = options.isPassing ?? false;
   }
+}
+
+/** A text of any number of lines as one: what an operator reads, and what a log is searched for. */
+export function oneLine(text: string): string {
+  return text
+    .split('\n')
+    .map((line) => line.trim())
+    .filter((line) => line !== '')
+    .join(' ');
 }

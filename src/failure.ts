@@ -1,21 +1,21 @@
-/** What a failure is called towards the person at the keyboard. */
+/** Describes failures to the operator. */
 import { AccountError } from './accounts/account-error.ts';
-import { OperatorError } from './errors.ts';
+import { OperatorError, oneLine } from './errors.ts';
 import { isUnavailable } from './storage/connect.ts';
 
-/** One line for whatever went wrong. */
+/** One line for any failure. */
 export function describeFailure(error: unknown): string {
   const message = error instanceof Error ? error.message : String(error);
   if (error instanceof OperatorError || error instanceof AccountError) return message;
-  // Files have codes in common with sockets.
+  // File errors share codes with socket errors.
   const isOfFile =
     error instanceof Error && 'path' in error && 'syscall' in error && error.syscall !== 'connect';
-  if (isUnavailable(error) && !isOfFile) return `the database went away (${message}): try again`;
-  return `unexpected failure: ${message} (LOG_LEVEL=debug shows where)`;
+  if (isUnavailable(error) && !isOfFile) return `the database is unavailable (${message}): retry`;
+  return `unexpected failure: ${message} (set LOG_LEVEL=debug for the stack trace)`;
 }
 
 /** Prints the failure as one line on standard error. */
 export function printFailure(error: unknown): void {
-  process.stderr.write(`tidemark: ${describeFailure(error).replaceAll(/\s*\n\s*/g, ' ')}\n`);
+  process.stderr.write(`tidemark: ${oneLine(describeFailure(error))}\n`);
   if (['debug', 'trace'].includes(process.env.LOG_LEVEL ?? '')) console.error(error);
 }

@@ -2,7 +2,7 @@
 import pino, { type Logger } from 'pino';
 import type { Config } from './config.ts';
 
-/** Fields that may hold a secret, wherever a log line carries them. */
+/** Fields that may contain a secret, at any level of a log line. */
 const SECRETS = [
   'loggingToken',
   'resourceToken',
@@ -15,17 +15,19 @@ const SECRETS = [
 ];
 
 /**
- * What JSON leaves as it is and a terminal or a reader of lines may take for a command or an end of the line: DEL, the C1
- * control characters (U+009B begins what ESC [ begins), and Unicode's line and paragraph separators.
+ * Characters that JSON leaves unescaped and that a terminal may run as a command or a reader may take for a line break: DEL,
+ * the C1 control characters (U+009B is equivalent to ESC [), and Unicode's line and paragraph separators.
  */
 const UNESCAPED = /[\u007f-\u009f\u2028\u2029]/g;
 
 /**
- * Makes the process's logger. Logs go to standard error: standard output belongs to commands.
- * @param base what every line carries: the worker, where there are several
+ * Creates the process's logger. It writes to standard error: standard output belongs to commands.
+ * @param base fields of every line: the worker, if there are several
  */
 export function createLog(level: Config['LOG_LEVEL'], base: { worker: number } | null = null): Logger {
   const standardError = pino.destination({ fd: 2, sync: true });
+  // A log that cannot be written, on a full disk or to a reader that is gone, is no reason to stop serving.
+  standardError.on('error', () => undefined);
   return pino(
     {
       level,
@@ -35,14 +37,14 @@ export function createLog(level: Config['LOG_LEVEL'], base: { worker: number } |
       redact: { paths: SECRETS.flatMap((name) => [name, `*.${name}`]), censor: '[redacted]' },
       serializers: { err: describeError },
     },
-    // They can only be inside of JSON's strings.
+    // They occur only inside JSON strings.
     { write: (line: string) => standardError.write(line.replace(UNESCAPED, escaped)) },
   );
 }
 
 /**
- * An error without what it may carry of a producer's data: PostgreSQL puts values into `detail`, `where` and sometimes
- * into the message of data errors, so of those only the code and the place are kept.
+ * An error without a producer's data: PostgreSQL puts values into `detail`, `where` and sometimes into the message of data
+ * errors, so only the code and the location of those are kept.
  */
 function describeError(error: unknown): object {
   if (!(error instanceof Error)) return { message: String(error) };

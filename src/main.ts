@@ -8,6 +8,8 @@ import { addBackupCommand } from './cli/backup-command.ts';
 import { addAppCommands, addTokenCommands, addTypeCommands } from './cli/commands.ts';
 import { addDoctorCommand } from './cli/doctor-command.ts';
 import { addImportCommand } from './cli/import-command.ts';
+import { addJournalCommands } from './cli/journal-command.ts';
+import { addRecountCommand } from './cli/recount-command.ts';
 import { addRestoreCommand } from './cli/restore-command.ts';
 import { addServeCommand } from './cli/serve-command.ts';
 import { runCommand } from './cli/session.ts';
@@ -44,10 +46,18 @@ function commandLine(): Command {
   addImportCommand(program);
   addBackupCommand(program);
   addRestoreCommand(program);
+  addJournalCommands(program);
+  addRecountCommand(program);
   addUserCommands(program);
   addDoctorCommand(program);
   return program;
 }
+
+// Their readers may be gone, and disks full. A service goes on without; a command has failed to answer.
+process.stderr.on('error', () => undefined);
+process.stdout.on('error', () => {
+  if (process.argv[2] !== 'serve') process.exitCode = 1;
+});
 
 try {
   await commandLine().parseAsync();

@@ -1,4 +1,4 @@
-/** GET /metrics: the service's figures, for Prometheus. */
+/** GET /metrics: the service's metrics, for Prometheus. */
 import { timingSafeEqual } from 'node:crypto';
 import { Rejection } from './errors.ts';
 import { bearerToken } from './http/bearer.ts';
@@ -9,19 +9,19 @@ import { EXPOSITION_TYPE } from './metrics/metrics.ts';
 import { digestOf } from './token-text.ts';
 
 export interface MetricsRouteOptions {
-  /** All figures in Prometheus' text format. */
+  /** All metrics in Prometheus' text format. */
   readonly stats: () => Promise<string>;
-  /** METRICS_TOKEN, empty where it is not set. */
+  /** METRICS_TOKEN; empty if not set. */
   readonly token: string;
-  /** PUBLIC_URL, empty where it is not set. */
+  /** PUBLIC_URL; empty if not set. */
   readonly publicUrl: string;
   /** TRUST_PROXY */
   readonly trustedProxies: number;
 }
 
 /**
- * 403 and not 404: that there is this path is no secret, and whoever sets up a scrape is told what is missing. One answer
- * for no token and a wrong one.
+ * 403 and not 404: the path is no secret, and the operator who configures a scrape needs to know what is missing. A missing
+ * and a wrong token get the same answer.
  */
 const DENIED = new Rejection(
   'accessDenied',
@@ -30,8 +30,8 @@ const DENIED = new Rejection(
 
 export function metricsRoute({ stats, token, publicUrl, trustedProxies }: MetricsRouteOptions): Route {
   const wanted = token === '' ? null : digestOf(token);
-  // A proxy that marks nothing makes every request look local. Where the service is known by another machine's name, and
-  // nobody has said that its proxies tell where requests come from, there may be such a one.
+  // Behind a proxy that adds no forwarding headers, every request looks local. If PUBLIC_URL names another machine and
+  // TRUST_PROXY is 0, assume such a proxy.
   const hasLocals = publicUrl === '' || isLoopbackName(new URL(publicUrl).hostname) || trustedProxies > 0;
   const isAllowed = (exchange: Exchange): boolean =>
     (hasLocals && isFromThisMachine(exchange)) || carries(exchange, wanted);
@@ -46,7 +46,7 @@ export function metricsRoute({ stats, token, publicUrl, trustedProxies }: Metric
   };
 }
 
-/** Whether the request's bearer token is the one of this digest. */
+/** Whether the request's bearer token matches this digest. */
 function carries(exchange: Exchange, wanted: Buffer | null): boolean {
   const sent = bearerToken(exchange.header('authorization'));
   return wanted !== null && sent !== null && timingSafeEqual(digestOf(sent), wanted);

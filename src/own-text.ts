@@ -1,4 +1,4 @@
-/** A copy of a part of a text. V8 makes parts as references into the whole, which would be kept in memory with them. */
+/** Copies a substring. V8 substrings reference the whole text and keep it in memory. */
 export function ownText(part: string): string {
   return JSON.parse(JSON.stringify(part));
 }

@@ -1,4 +1,4 @@
-/** `tidemark serve`: the boot list, and the shutdown list in the opposite order. */
+/** `tidemark serve`: startup in order, and shutdown in reverse order. */
 import { isAbsolute, relative } from 'node:path';
 import { setFlagsFromString } from 'node:v8';
 import type { Logger } from 'pino';
@@ -11,11 +11,12 @@ import { OperatorError } from './errors.ts';
 import { checkTransport } from './http/server.ts';
 import { createLog } from './log.ts';
 import { connectionsOf, type Service, startService } from './service.ts';
-import { connect, type DatabaseAddress, type Sql, surviveLostConnections } from './storage/connect.ts';
+import { StopRequest } from './stop-request.ts';
+import { connect, type DatabaseAddress, type Sql } from './storage/connect.ts';
 import { openDatabase } from './storage/open.ts';
 import { openStorage, type Storage } from './storage/storage.ts';
 
-/** What serves: this process itself, or its workers. */
+/** The service: this process itself, or its workers. */
 type Server = Pick<Service, 'port' | 'transport' | 'setupPath' | 'stop'>;
 
 /** Runs the service until SIGTERM or SIGINT. Sets the process's exit code. */
@@ -28,43 +29,61 @@ export async function serve(config: Config): Promise<void> {
     return;
   }
   const log = createLog(config.LOG_LEVEL);
-  surviveLostConnections(log);
-  await checkTransport(config.HTTP_TRANSPORT);
-  const stopRequested = untilSignal();
-
-  const database = await openDatabase(config, log, { supervise: true });
-  let server: Server;
-  try {
-    const { address } = database;
-    const { storage, secret, hasApps } = await prepare(config, address, log);
-    log.info({ engine: storage.description }, 'Starting');
-    server =
-      config.WORKERS > 1
-        ? await Workers.start({ config, address, log })
-        : await startService({ config, address, storage, secret, log });
-    announce(config, server, storage.description, hasApps);
-  } catch (error) {
-    await database.close();
-    throw error;
-  }
-
-  const signal = await stopRequested;
-  log.info({ signal }, 'Stopping');
-  const deadline = setTimeout(() => {
-    log.fatal('The stop did not finish in time; what was not answered was not promised');
+  const stopRequest = new StopRequest();
+  stopRequest.onFault(log);
+  onSignal((signal) => stopRequest.request(signal));
+  let server: Server | null = null;
+  // Armed by the first signal, also during the start.
+  const disarm = endInTime(stopRequest.reason, config, log, () => {
     if (server instanceof Workers) server.kill();
-    process.exit(1);
-  }, config.SHUTDOWN_TIMEOUT_SECONDS * 1_000);
+  });
   try {
-    await server.stop();
+    await checkTransport(config.HTTP_TRANSPORT);
+    const database = await openDatabase(config, log, { supervise: true });
+    try {
+      const { address } = database;
+      const { storage, secret, hasApps } = await prepare(config, address, log);
+      log.info({ engine: storage.description }, 'Starting');
+      server =
+        config.WORKERS > 1
+          ? await Workers.start({ config, address, log })
+          : await startService({ config, address, storage, secret, log });
+      announce(config, server, storage.description, hasApps);
+      await stopRequest.reason;
+      await server.stop();
+    } finally {
+      await database.close();
+    }
+    log.info('Stopped');
   } finally {
-    await database.close();
-    clearTimeout(deadline);
+    disarm();
   }
-  log.info('Stopped');
 }
 
-/** What the database needs before anything can serve from it, and what is to be known of it. */
+/**
+ * Ends the process with exit code 1 if it has not ended within the timeout after a stop request.
+ * @param kill ends child processes
+ * @returns disarms the timeout; call it at the end. A running timeout then only ends a process that hangs
+ */
+function endInTime(reason: Promise<string>, config: Config, log: Logger, kill: () => void): () => void {
+  let deadline: NodeJS.Timeout | null = null;
+  let isOver = false;
+  void reason.then((why) => {
+    if (isOver) return;
+    log.info({ reason: why }, 'Stopping');
+    deadline = setTimeout(() => {
+      log.fatal('shutdown: SHUTDOWN_TIMEOUT_SECONDS exceeded, exiting with unanswered requests');
+      kill();
+      process.exit(1);
+    }, config.SHUTDOWN_TIMEOUT_SECONDS * 1_000);
+  });
+  return () => {
+    isOver = true;
+    deadline?.unref();
+  };
+}
+
+/** Prepares the database and collects what the start needs to know of it. */
 async function prepare(
   config: Config,
   address: DatabaseAddress,
@@ -75,21 +94,21 @@ async function prepare(
     const storage = await openStorage(sql);
     if (storage.note !== null) log.info(storage.note);
     const { applied } = await storage.migrate(sql);
-    if (applied.length > 0) log.info({ applied }, 'The schema was brought up to date');
+    if (applied.length > 0) log.info({ applied }, 'schema: migrations applied');
     const secret = await openSecret({ configured: config.SECRET, dataDir: config.DATA_DIR });
     await checkFingerprint(sql, secret, log);
     if (config.WORKERS > 1) await checkConnections(config, sql);
     const [installation] = await sql<{ hasApps: boolean }[]>`SELECT EXISTS (SELECT FROM apps) AS "hasApps"`;
     return { storage, secret, hasApps: installation?.hasApps ?? false };
   } finally {
-    // An open connection would keep a refused start from ending.
+    // An open connection would keep the process alive after a failed start.
     await sql.end();
   }
 }
 
 /**
- * Connections are opened when they are first needed: too few of them would show under load, as refusals.
- * @throws OperatorError where the database allows fewer than the workers may use
+ * Checked at start: connections open on demand, so a shortage would only show under load, as refused requests.
+ * @throws OperatorError if the database allows fewer connections than the workers may use
  */
 async function checkConnections(config: Config, sql: Sql): Promise<void> {
   const needed = config.WORKERS * connectionsOf(config);
@@ -102,19 +121,17 @@ async function checkConnections(config: Config, sql: Sql): Promise<void> {
   );
 }
 
-/** Resolves with the first signal; a second one ends the process at once. */
-function untilSignal(): Promise<string> {
-  return new Promise((resolve) => {
-    for (const signal of ['SIGTERM', 'SIGINT'] as const) {
-      process.once(signal, () => {
-        process.once(signal, () => process.exit(1));
-        resolve(signal);
-      });
-    }
-  });
+/** Calls back for the first signal; a second one ends the process at once. */
+function onSignal(stop: (signal: string) => void): void {
+  for (const signal of ['SIGTERM', 'SIGINT'] as const) {
+    process.once(signal, () => {
+      process.once(signal, () => process.exit(1));
+      stop(signal);
+    });
+  }
 }
 
-/** For the person who has just started it: where it is, and what to type next. */
+/** Prints the address and the next steps for the operator. */
 function announce(config: Config, server: Server, engine: string, hasApps: boolean): void {
   const host = config.HOST.includes(':') ? `[${config.HOST}]` : config.HOST;
   const inImage = isContainerImage();
@@ -129,7 +146,7 @@ function announce(config: Config, server: Server, engine: string, hasApps: boole
   const people =
     server.setupPath === null
       ? `  Dashboard: ${base}\n\n`
-      : `  Make the first account, within 7 days:\n    ${base}${server.setupPath}\n\n`;
+      : `  Create the first account within 7 days:\n    ${base}${server.setupPath}\n\n`;
   process.stdout.write(
     `\n  Tidemark listens on ${address}\n  ${engine}${place}; ${transport}${processes}\n\n${people}` +
       `  Next, in another terminal:\n    ${commandPrefix(process.env)} ${next}\n\n`,

@@ -1,4 +1,4 @@
-/** What the service's own figures are called, what they mean, and where they are read. */
+/** Defines the service's own metrics: names, help texts and sources. */
 
 import type { PasswordStats } from './accounts/passwords.ts';
 import type { SlowedBy } from './accounts/sign-in-limits.ts';
@@ -15,34 +15,34 @@ import { readVersion } from './version.ts';
 export interface ServiceParts {
   readonly server: HttpServer;
   readonly writePath: WritePath;
-  /** Null where there is none. */
+  /** Null if there is none. */
   readonly journal: Journal | null;
-  /** How the limits fare with Redis. */
+  /** State of the limits with Redis. */
   readonly limits: () => SharedLimitsStats;
   readonly housekeeping: MaintenanceLoop;
-  /** How password checks fare. */
+  /** Stats of password checks. */
   readonly signIns: () => SignInStats;
-  /** By the `cache` label: the caches that are shown together under it. */
+  /** Caches by the value of their `cache` label. */
   readonly caches: Readonly<Record<string, { readonly caches: readonly CacheStats[] }>>;
-  /** Name and version of the database's engine. */
+  /** Name and version of the database engine. */
   readonly engine: string;
 }
 
-/** What sign-ins cost, and what became of those that would have cost too much. */
+/** Stats of sign-ins, including refused ones. */
 export interface SignInStats {
   readonly passwords: PasswordStats;
-  /** Sign-ins that were told to wait, by the count that said so. */
+  /** Throttled sign-ins, by the limit that refused them. */
   readonly slowedDown: Readonly<Record<SlowedBy, number>>;
 }
 
-const MEASURED = `Measured on one request in ${SAMPLED_ONE_IN}: _count is of those.`;
+const MEASURED = `Measured on one request in ${SAMPLED_ONE_IN}; _count counts those.`;
 
 export function registerServiceMetrics(metrics: Metrics, parts: ServiceParts): void {
   const { server, engine } = parts;
   const info = { version: readVersion(), engine, transport: server.transport };
   metrics.gauge(
     'tidemark_info',
-    'Always 1; the labels tell.',
+    'Always 1; see the labels.',
     () => [{ labels: info, value: 1 }],
     Object.keys(info),
   );
@@ -69,18 +69,18 @@ function registerRequests(metrics: Metrics, server: HttpServer): void {
   );
   metrics.counter(
     'tidemark_requests_aborted_total',
-    'Requests whose client left before the answer; in no other figure of requests.',
+    'Requests whose client disconnected before the answer; not counted in other request metrics.',
     () => counts.aborted,
   );
   metrics.counter(
     'tidemark_refusals_total',
-    'Answers that were no success, by the code in their body.',
+    'Error responses, by the code in their body.',
     () => map(counts.refusals, ([code, count]) => sample({ code }, count)),
     ['code'],
   );
   metrics.gauge(
     'tidemark_request_body_bytes',
-    'Request bodies in memory now; MAX_BODIES_BYTES is their ceiling.',
+    'Request bodies in memory now; the limit is MAX_BODIES_BYTES.',
     () => server.bodiesBytes,
   );
   metrics.counter(
@@ -114,7 +114,7 @@ function registerWrites(metrics: Metrics, writePath: WritePath): void {
   );
   metrics.gauge(
     'tidemark_commit_buffer_events',
-    'Events that wait for their commit or are in it; COMMIT_BUFFER_EVENTS is their ceiling.',
+    'Events waiting for their commit or in it; the limit is COMMIT_BUFFER_EVENTS.',
     () => writePath.depth,
   );
   metrics.histogram('tidemark_batch_events', 'Events of a written batch.', () => writer.batchEvents);
@@ -138,8 +138,8 @@ function registerCaches(metrics: Metrics, caches: ServiceParts['caches']): void 
         owner.caches.reduce((sum, one) => sum + one[figure], 0),
       ),
     );
-  metrics.counter('tidemark_cache_hits_total', 'Look-ups answered from memory.', sums('hits'), ['cache']);
-  metrics.counter('tidemark_cache_misses_total', 'Look-ups that waited for the database.', sums('misses'), [
+  metrics.counter('tidemark_cache_hits_total', 'Lookups answered from memory.', sums('hits'), ['cache']);
+  metrics.counter('tidemark_cache_misses_total', 'Lookups that waited for the database.', sums('misses'), [
     'cache',
   ]);
 }
@@ -147,17 +147,17 @@ function registerCaches(metrics: Metrics, caches: ServiceParts['caches']): void 
 function registerLimits(metrics: Metrics, stats: () => SharedLimitsStats): void {
   metrics.gauge(
     'tidemark_limits_shared',
-    'Whether limits are common to all processes now, through Redis: 1 or 0.',
+    'Whether limits are shared by all processes through Redis now: 1 or 0.',
     () => (stats().shared ? 1 : 0),
   );
   metrics.counter(
     'tidemark_limits_fallbacks_total',
-    'Times that Redis went away or was too slow.',
+    'Times that Redis became unavailable or too slow.',
     () => stats().fallbacks,
   );
   metrics.counter(
     'tidemark_limits_own_decisions_total',
-    "Requests that the process's own windows decided while REDIS_URL is set.",
+    'Requests decided by the limits of the process while REDIS_URL is set.',
     () => stats().ownDecisions,
   );
 }
@@ -165,7 +165,7 @@ function registerLimits(metrics: Metrics, stats: () => SharedLimitsStats): void 
 function registerSignIns(metrics: Metrics, stats: () => SignInStats): void {
   metrics.gauge(
     'tidemark_password_hashes_waiting',
-    'Password hashes that wait for their turn.',
+    'Password hashes waiting for their turn.',
     () => stats().passwords.waiting,
   );
   metrics.counter(
@@ -177,18 +177,18 @@ function registerSignIns(metrics: Metrics, stats: () => SignInStats): void {
   );
   metrics.counter(
     'tidemark_sign_ins_slowed_down_total',
-    'Sign-ins that were told to wait, by what had too many failures: account_and_client, client, account.',
+    'Throttled sign-ins, by the limit that refused them: account_and_client, client, account.',
     () => map(Object.entries(stats().slowedDown), ([by, n]) => sample({ by }, n)),
     ['by'],
   );
 }
 
-/** @param journal null where there is none: its figures are then 0 */
+/** @param journal null if there is none: its metrics are then 0 */
 function registerJournal(metrics: Metrics, journal: Journal | null): void {
-  const figure = (name: keyof JournalStats) => () => journal?.stats[name] ?? 0;
+  const figure = (name: Exclude<keyof JournalStats, 'wrongDatabase'>) => () => journal?.stats[name] ?? 0;
   metrics.gauge(
     'tidemark_journal_takes_events',
-    'Whether there is a journal and its last write did not fail: 1 or 0.',
+    'Whether there is a journal and its last write succeeded: 1 or 0.',
     () => (journal?.takesEvents === true ? 1 : 0),
   );
   metrics.gauge(
@@ -198,7 +198,7 @@ function registerJournal(metrics: Metrics, journal: Journal | null): void {
   );
   metrics.gauge(
     'tidemark_journal_waiting_bytes',
-    'Size of the journal; JOURNAL_MAX_BYTES is its ceiling.',
+    'Size of the journal; the limit is JOURNAL_MAX_BYTES.',
     figure('waitingBytes'),
   );
   metrics.counter(
@@ -212,18 +212,28 @@ function registerJournal(metrics: Metrics, journal: Journal | null): void {
     figure('replayedEvents'),
   );
   metrics.counter(
-    'tidemark_journal_refused_events_total',
-    'Events of the journal that the database refused; they are kept in a file beside it.',
-    figure('refusedEvents'),
+    'tidemark_journal_quarantined_events_total',
+    'Events of the journal that could not be stored at their replay and went to quarantine.',
+    figure('quarantinedEvents'),
+  );
+  metrics.gauge(
+    'tidemark_journal_quarantine_events',
+    'Events in quarantine now, of all processes that share JOURNAL_DIR; "tidemark journal list" shows them.',
+    figure('quarantineEvents'),
+  );
+  metrics.gauge(
+    'tidemark_journal_wrong_database',
+    'Whether the database belongs to another installation, so that the journal waits: 1 or 0.',
+    () => (journal?.wrongDatabase === true ? 1 : 0),
   );
   metrics.counter(
     'tidemark_journal_failures_total',
-    'Writes into the journal that failed or found it full.',
+    'Writes to the journal that failed or found it full.',
     figure('failures'),
   );
   metrics.counter(
     'tidemark_journal_damaged_segments_total',
-    'Files of the journal that were set aside because they do not read as they were written.',
+    'Journal files that were set aside as damaged.',
     figure('damagedSegments'),
   );
 }
@@ -231,12 +241,12 @@ function registerJournal(metrics: Metrics, journal: Journal | null): void {
 function registerDatabase(metrics: Metrics, { housekeeping, writePath }: ServiceParts): void {
   metrics.gauge(
     'tidemark_database_up',
-    'Whether the database answered when it was last asked, at most a second ago: 1 or 0.',
+    'Whether the database answered the last probe, at most a second ago: 1 or 0.',
     () => (writePath.availability.reachable ? 1 : 0),
   );
   metrics.counter(
     'tidemark_upkeep_failures_total',
-    'Rounds of the upkeep that failed.',
+    'Maintenance runs that failed.',
     () => housekeeping.failures,
   );
 }

@@ -1,4 +1,4 @@
-/** The service in one process: everything between a database and a listening port, started and stopped as two lists. */
+/** The service in one process: everything between a database and a listening port, started by one list and stopped by the same list, backward. */
 import type { Logger } from 'pino';
 import { PublicIds } from './apps/public-ids.ts';
 import { ResourceTokens } from './apps/resource-token-lookup.ts';
@@ -10,10 +10,9 @@ import { Rejection } from './errors.ts';
 import { healthRoutes } from './http/health.ts';
 import type { Route } from './http/route.ts';
 import { createServer } from './http/server.ts';
-import { databaseIdentity } from './ingest/journal/identity.ts';
 import { Journal, type JournalStats } from './ingest/journal/journal.ts';
 import { WRITE_PATH_CONNECTIONS, WritePath } from './ingest/write-path.ts';
-import { openLimits } from './limits/open-limits.ts';
+import { type Limits, openLimits } from './limits/open-limits.ts';
 import { Metrics } from './metrics/metrics.ts';
 import { registerProcessMetrics } from './metrics/process-metrics.ts';
 import { metricsRoute } from './metrics-route.ts';
@@ -23,10 +22,11 @@ import { registerServiceMetrics } from './service-metrics.ts';
 import type { Availability } from './storage/availability.ts';
 import { type ChangedTable, listenForChanges } from './storage/changes.ts';
 import { breakConnections, connect, type DatabaseAddress, endPool, type Sql } from './storage/connect.ts';
-import { answerInTime } from './storage/lookup-cache.ts';
+import { readInstallation } from './storage/installation-id.ts';
+import type { LookupOutage } from './storage/lookup-cache.ts';
 import { MAINTENANCE_NAME, MaintenanceLeader, prepareAlone } from './storage/maintenance/leader.ts';
-import { MaintenanceLoop } from './storage/maintenance/loop.ts';
-import { markDeletedApps, type Storage } from './storage/storage.ts';
+import { MaintenanceLoop, type MaintenanceTasks } from './storage/maintenance/loop.ts';
+import type { Storage } from './storage/storage.ts';
 
 export interface ServiceOptions {
   readonly config: Config;
@@ -53,7 +53,7 @@ export interface Clock {
   readonly monotonic: () => number;
 }
 
-export const SYSTEM_CLOCK: Clock = { wall: () => Date.now(), monotonic: () => performance.now() };
+const SYSTEM_CLOCK: Clock = { wall: () => Date.now(), monotonic: () => performance.now() };
 
 export interface Service {
   readonly port: number;
@@ -75,10 +75,10 @@ export interface ServiceStats {
   readonly journal: JournalStats | null;
 }
 
-/** Connections for the look-ups of writers: apart from all of readers', so that readers can not starve writers. */
+/** Connections for the lookups of writers: apart from those of all readers, so that readers cannot starve writers. */
 const LOOKUP_CONNECTIONS = 2;
 
-/** One each: what listens for changes, look-ups of readers, the upkeep. */
+/** One each: change notifications, lookups of readers, maintenance. */
 const SINGLE_CONNECTIONS = 3;
 
 /** Most connections to the database that one process uses. */
@@ -86,8 +86,6 @@ export function connectionsOf(config: Pick<Config, 'READ_CONNECTIONS' | 'COMMIT_
   const pools = LOOKUP_CONNECTIONS + config.READ_CONNECTIONS + DASHBOARD_CONNECTIONS;
   return pools + SINGLE_CONNECTIONS + config.COMMIT_CONNECTIONS + WRITE_PATH_CONNECTIONS;
 }
-
-const SETTLE_TIMEOUT_MS = 2_000;
 
 const NEIGHBOR =
   'Another process serves from this database and REDIS_URL is not set: limits are per process, so an app has its ' +
@@ -98,135 +96,106 @@ const MAX_WAITING_READS = 1_000;
 
 /**
  * Starts the service.
- * @throws OperatorError where the address can not be listened on
+ * @throws OperatorError where the address cannot be listened on
  */
 export async function startService(options: ServiceOptions): Promise<Service> {
-  // What a start that fails has opened would keep the process.
-  const opened: (() => unknown)[] = [];
+  const opened = new Opened();
   try {
     return await start(options, opened);
   } catch (error) {
-    for (const close of opened.reverse()) await close();
+    await opened.close();
     throw error;
   }
 }
 
-/** @param opened takes what is to be closed, in the opposite order, where the start fails */
-async function start(options: ServiceOptions, opened: (() => unknown)[]): Promise<Service> {
-  const { config, address, storage, log, worker, clock = SYSTEM_CLOCK } = options;
-  const cacheMs = config.TOKEN_CACHE_SECONDS * 1_000;
-  let stopping = false;
-  let dashboard: Dashboard | null = null;
+/** What was opened, in order. A stop and a start that fails close it by the same list, backward. */
+class Opened {
+  readonly #closers: (() => unknown)[] = [];
 
-  const lookups = connect(address, { connections: LOOKUP_CONNECTIONS, name: 'tidemark look-ups' });
-  const reads = connect(address, { connections: config.READ_CONNECTIONS, name: 'tidemark reads' });
-  const readerLookups = connect(address, { connections: 1, name: 'tidemark look-ups of readers' });
-  const upkeepSql = connect(address, { connections: 1, name: MAINTENANCE_NAME });
-  const pools = [lookups, reads, readerLookups, upkeepSql];
-  opened.push(() => Promise.all(pools.map(endPool)));
-  const breakPools = (): void => {
-    for (const pool of pools) breakConnections(pool);
+  /** @param close waits for as long as it takes; called at most once */
+  push(close: () => unknown): void {
+    this.#closers.push(close);
+  }
+
+  async close(): Promise<void> {
+    for (let close = this.#closers.pop(); close !== undefined; close = this.#closers.pop()) await close();
+  }
+}
+
+/** @param opened takes the way to close each part, as soon as that part is open */
+async function start(options: ServiceOptions, opened: Opened): Promise<Service> {
+  const { config, log, clock = SYSTEM_CLOCK } = options;
+  const pools = openPools(options);
+  opened.push(() => pools.end());
+  const tasks = options.storage.maintenance(pools.maintenance, config, clock.wall);
+  await prepareAlone(pools.maintenance, tasks.prepare);
+  const journal = config.JOURNAL_DIR === '' ? null : await openJournal(options, pools.maintenance);
+  opened.push(() => journal?.close());
+  const limits = await openLimits({ config, sql: pools.lookups, log, now: clock.monotonic });
+  opened.push(() => limits.stop());
+
+  // Connections to a database that does not answer are of no further use, the dashboard's included.
+  let dashboard: Dashboard | null = null;
+  const onUnreachable = (): void => {
+    pools.breakAll();
     dashboard?.breakConnections();
   };
-  const tasks = storage.maintenance(upkeepSql, config, clock.wall);
-  await prepareAlone(upkeepSql, tasks.prepare);
-
-  const journal = config.JOURNAL_DIR === '' ? null : await openJournal(options, upkeepSql);
-  opened.push(() => journal?.close());
-  const limits = await openLimits({ config, sql: lookups, log, now: clock.monotonic });
-  opened.push(() => limits.stop());
-  const writePath = new WritePath({
-    config,
-    address,
-    engine: storage.engine,
-    lookups,
-    limiter: limits.create,
-    journal,
-    // In time: whether the database takes events waits for it.
-    settleReplay: (appIds) => answerInTime(markDeletedApps(lookups, appIds), SETTLE_TIMEOUT_MS),
-    onUnreachable: breakPools,
-    log,
-    wall: clock.wall,
-    monotonic: clock.monotonic,
+  const writePath = openWritePath(options, { pools, limits, journal, onUnreachable });
+  const { availability } = writePath;
+  const reads = openReads(options, { pools, limits, outage: writePath.outage });
+  const caches = { writePath, ...reads };
+  const stopListening = await listenForChanges(pools.lookups, (table) => {
+    if (table === null) invalidate(caches);
+    else forget(caches, table);
   });
-  const { availability, outage } = writePath;
-
-  const resourceTokens = new ResourceTokens({
-    sql: readerLookups,
-    cacheMs,
-    now: clock.wall,
-    outage,
-    onError: (error) => log.warn({ err: error }, "A resource token's last use could not be written"),
+  // The database may be gone before the service is, or silent.
+  opened.push(() =>
+    withinASecond(Promise.all([stopListening().catch(() => undefined), reads.resourceTokens.idle()])),
+  );
+  const maintenance = startMaintenance(options, pools.maintenance, tasks);
+  opened.push(() => {
+    const stopped = maintenance.stop();
+    return availability.writable ? stopped : withinASecond(stopped);
   });
-  const apps = new PublicIds({ sql: readerLookups, cacheMs, now: clock.wall, outage });
-  const getEvents = createGetEvents({
-    events: storage.reader(reads),
-    slots: new ReadSlots(config.READ_CONNECTIONS, MAX_WAITING_READS),
-    resourceTokens,
-    limiter: limits.read,
-    apps,
-    maxPageBytes: config.MAX_PAGE_BYTES,
-  });
-
-  const forget = (table: ChangedTable | null): void => {
-    writePath.forget(table);
-    if (table === null || table === 'apps' || table === 'event_types') apps.dropAll();
-    if (table !== 'logging_tokens' && table !== 'event_types') resourceTokens.dropAll();
-  };
-  const stopListening = await listenForChanges(lookups, (table) => {
-    if (table !== null) return forget(table);
-    writePath.invalidate();
-    apps.dropAll();
-    resourceTokens.dropAll();
-  });
-  const maintenanceLeader = new MaintenanceLeader({
-    sql: upkeepSql,
-    onNeighbor: () => {
-      if (config.REDIS_URL === '') log.warn(NEIGHBOR);
-    },
-  });
-  const takeTurn = (): Promise<boolean> => maintenanceLeader.take();
-  const housekeeping = new MaintenanceLoop({ tasks, takeTurn, log, now: clock.wall });
-  housekeeping.start();
-  opened.push(() => housekeeping.stop());
-
   dashboard = await createDashboard({
-    config,
-    address,
-    storage,
-    secret: options.secret,
-    log,
+    ...options,
     wall: clock.wall,
     monotonic: clock.monotonic,
-    // The notification comes a moment after the commit; the answer to the person must not come before it.
-    onChange: () => forget(null),
+    // The notification comes a moment after the commit; the response to the user must not come before it.
+    onChange: () => forget(caches, null),
     offersSetup: options.offersSetup ?? true,
   });
-
   opened.push(() => dashboard?.close());
+  opened.push(() => {
+    if (!availability.writable) onUnreachable();
+  });
+  writePath.start();
+  opened.push(() => writePath.stop());
+  return await serve(options, opened, {
+    ...{ pools, journal, limits, writePath, maintenance, dashboard },
+    ...reads,
+  });
+}
+
+/** Everything that routes and metrics are made of. */
+interface Parts extends Reads {
+  readonly pools: Pools;
+  readonly journal: Journal | null;
+  readonly limits: Limits;
+  readonly writePath: WritePath;
+  readonly maintenance: MaintenanceLoop;
+  readonly dashboard: Dashboard;
+}
+
+/** Listens: the last part of a start, and what stops first. */
+async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Promise<Service> {
+  const { config, log, worker, clock = SYSTEM_CLOCK } = options;
+  const { journal, dashboard, writePath } = parts;
+  const { availability } = writePath;
+  let stopping = false;
   const metrics = new Metrics(worker === undefined ? {} : { worker: String(worker) });
-  const ownStats = (): Promise<string> => metrics.text();
   const server = await createServer({
-    routes: [
-      ...writePath.routes,
-      ...[
-        { method: 'GET', path: '/public/get_events', headers: ['authorization'], handle: getEvents } as const,
-        ...dashboard.routes,
-      ].map((route) => whileReachable(route, availability)),
-      ...healthRoutes({
-        sql: lookups,
-        engine: storage.description,
-        isStopping: () => stopping,
-        isReachable: () => availability.reachable,
-        journal,
-      }),
-      metricsRoute({
-        stats: worker === undefined ? ownStats : statsOfAllWorkers(ownStats),
-        token: config.METRICS_TOKEN,
-        publicUrl: config.PUBLIC_URL,
-        trustedProxies: config.TRUST_PROXY,
-      }),
-    ],
+    routes: routesOf(options, parts, metrics, () => stopping),
     transport: config.HTTP_TRANSPORT,
     maxBodyBytes: config.MAX_BODY_BYTES,
     maxBodiesBytes: config.MAX_BODIES_BYTES,
@@ -240,67 +209,185 @@ async function start(options: ServiceOptions, opened: (() => unknown)[]): Promis
     server,
     writePath,
     journal,
-    limits: limits.stats,
+    limits: parts.limits.stats,
     signIns: dashboard.signIns,
-    housekeeping,
+    housekeeping: parts.maintenance,
     caches: {
       logging_tokens: writePath.loggingTokens,
       event_types: writePath.eventTypes,
-      resource_tokens: resourceTokens,
-      apps,
+      resource_tokens: parts.resourceTokens,
+      apps: parts.publicIds,
     },
-    engine: storage.description,
+    engine: options.storage.description,
   });
-  const endProcessMetrics = registerProcessMetrics(metrics);
-
-  const stop = async (): Promise<void> => {
-    stopping = true;
-    await server.stop();
-    endProcessMetrics();
-    limits.stop();
-    await writePath.stop();
-    const isWell = availability.writable;
-    if (!isWell) breakPools();
-    await dashboard?.close();
-    const housekept = housekeeping.stop();
-    await (isWell ? housekept : withinASecond(housekept));
-    // The database may be gone before us, or silent.
-    await withinASecond(Promise.all([stopListening().catch(() => undefined), resourceTokens.idle()]));
-    await Promise.all(pools.map(endPool));
+  opened.push(registerProcessMetrics(metrics));
+  opened.push(() => server.stop());
+  const port = await server.listen(config.HOST, config.PORT, options.sharesPort);
+  return {
+    port,
+    transport: server.transport,
+    setupPath: dashboard.setupPath,
+    stats: () => ({
+      databaseReachable: availability.reachable,
+      databaseWritable: availability.writable,
+      journal: journal?.stats ?? null,
+    }),
+    stop: async () => {
+      stopping = true;
+      await opened.close();
+    },
   };
+}
 
-  writePath.start();
-  try {
-    const port = await server.listen(config.HOST, config.PORT, options.sharesPort);
-    return {
-      port,
-      transport: server.transport,
-      setupPath: dashboard.setupPath,
-      stats: () => ({
-        databaseReachable: availability.reachable,
-        databaseWritable: availability.writable,
-        journal: journal?.stats ?? null,
-      }),
-      stop,
-    };
-  } catch (error) {
-    opened.length = 0;
-    await stop();
-    throw error;
-  }
+function routesOf(
+  { config, storage, worker }: ServiceOptions,
+  { pools, journal, dashboard, writePath, getEvents }: Parts,
+  metrics: Metrics,
+  isStopping: () => boolean,
+): Route[] {
+  const { availability } = writePath;
+  const ownStats = (): Promise<string> => metrics.text();
+  return [
+    ...writePath.routes,
+    ...[
+      { method: 'GET', path: '/public/get_events', headers: ['authorization'], handle: getEvents } as const,
+      ...dashboard.routes,
+    ].map((route) => whileReachable(route, availability)),
+    ...healthRoutes({
+      sql: pools.lookups,
+      engine: storage.description,
+      isStopping,
+      isReachable: () => availability.reachable,
+      journal,
+    }),
+    metricsRoute({
+      stats: worker === undefined ? ownStats : statsOfAllWorkers(ownStats),
+      token: config.METRICS_TOKEN,
+      publicUrl: config.PUBLIC_URL,
+      trustedProxies: config.TRUST_PROXY,
+    }),
+  ];
+}
+
+interface Pools {
+  readonly lookups: Sql;
+  readonly reads: Sql;
+  readonly readerLookups: Sql;
+  readonly maintenance: Sql;
+  breakAll(): void;
+  end(): Promise<unknown>;
+}
+
+function openPools({ address, config }: ServiceOptions): Pools {
+  const pools = {
+    lookups: connect(address, { connections: LOOKUP_CONNECTIONS, name: 'tidemark look-ups' }),
+    reads: connect(address, { connections: config.READ_CONNECTIONS, name: 'tidemark reads' }),
+    readerLookups: connect(address, { connections: 1, name: 'tidemark look-ups of readers' }),
+    maintenance: connect(address, { connections: 1, name: MAINTENANCE_NAME }),
+  };
+  return {
+    ...pools,
+    breakAll: () => Object.values(pools).forEach(breakConnections),
+    end: () => Promise.all(Object.values(pools).map(endPool)),
+  };
+}
+
+function openWritePath(
+  { config, address, storage, log, clock = SYSTEM_CLOCK }: ServiceOptions,
+  parts: { pools: Pools; limits: Limits; journal: Journal | null; onUnreachable: () => void },
+): WritePath {
+  const { lookups } = parts.pools;
+  return new WritePath({
+    config,
+    address,
+    engine: storage.engine,
+    lookups,
+    limiter: parts.limits.create,
+    journal: parts.journal,
+    onUnreachable: parts.onUnreachable,
+    log,
+    wall: clock.wall,
+    monotonic: clock.monotonic,
+  });
+}
+
+interface Reads {
+  readonly resourceTokens: ResourceTokens;
+  readonly publicIds: PublicIds;
+  readonly getEvents: Route['handle'];
+}
+
+function openReads(
+  { config, storage, log, clock = SYSTEM_CLOCK }: ServiceOptions,
+  { pools, limits, outage }: { pools: Pools; limits: Limits; outage: LookupOutage },
+): Reads {
+  const memory = {
+    sql: pools.readerLookups,
+    cacheMs: config.TOKEN_CACHE_SECONDS * 1_000,
+    now: clock.wall,
+    outage,
+  };
+  const resourceTokens = new ResourceTokens({
+    ...memory,
+    onError: (error) => log.warn({ err: error }, "A resource token's last use could not be written"),
+  });
+  const publicIds = new PublicIds(memory);
+  const getEvents = createGetEvents({
+    events: storage.reader(pools.reads),
+    slots: new ReadSlots(config.READ_CONNECTIONS, MAX_WAITING_READS),
+    resourceTokens,
+    limiter: limits.read,
+    apps: publicIds,
+    maxPageBytes: config.MAX_PAGE_BYTES,
+  });
+  return { resourceTokens, publicIds, getEvents };
+}
+
+interface Caches extends Pick<Reads, 'resourceTokens' | 'publicIds'> {
+  readonly writePath: WritePath;
+}
+
+/** Drops what is cached of a table that has changed. @param table null: any table may have */
+function forget({ writePath, resourceTokens, publicIds }: Caches, table: ChangedTable | null): void {
+  writePath.forget(table);
+  if (table === null || table === 'apps' || table === 'event_types') publicIds.dropAll();
+  if (table !== 'logging_tokens' && table !== 'event_types') resourceTokens.dropAll();
+}
+
+/** Changes may have been missed: writers check again, and serve stale only while the database is away. */
+function invalidate({ writePath, resourceTokens, publicIds }: Caches): void {
+  writePath.invalidate();
+  publicIds.dropAll();
+  resourceTokens.dropAll();
+}
+
+function startMaintenance(
+  { config, log, clock = SYSTEM_CLOCK }: ServiceOptions,
+  sql: Sql,
+  tasks: MaintenanceTasks,
+): MaintenanceLoop {
+  const leader = new MaintenanceLeader({
+    sql,
+    onNeighbor: () => {
+      if (config.REDIS_URL === '') log.warn(NEIGHBOR);
+    },
+  });
+  const loop = new MaintenanceLoop({ tasks, takeTurn: () => leader.take(), log, now: clock.wall });
+  loop.start();
+  return loop;
 }
 
 /** The journal of this process, which takes over what an earlier one has left. */
 async function openJournal({ config, log }: ServiceOptions, sql: Sql): Promise<Journal> {
-  const database = await databaseIdentity(sql);
+  const installation = await readInstallation(sql);
   const { JOURNAL_DIR: folder, JOURNAL_MAX_BYTES: maxBytes } = config;
-  const journal = await Journal.open({ folder, database, maxBytes, log });
+  const journal = await Journal.open({ folder, installation, maxBytes, log });
   const { waitingEvents } = journal.stats;
   if (waitingEvents > 0) log.info({ waitingEvents }, 'Events wait in the journal: they are being stored');
   return journal;
 }
 
-const NO_DATABASE = new Rejection('unavailable', 'The database can not be reached; try again shortly.');
+const NO_DATABASE = new Rejection('unavailable', 'The database cannot be reached; try again shortly.');
 
 /** What needs the database is refused at once while that is known not to answer. The pages themselves do not need it. */
 function whileReachable(route: Route, availability: Availability): Route {

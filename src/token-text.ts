@@ -1,4 +1,4 @@
-/** The texts of tokens and public identifiers: how they are made, and which of them could be ours at all. */
+/** Format of tokens and public identifiers: creation and validation. */
 import { hash, randomBytes } from 'node:crypto';
 import { crc32 } from 'node:zlib';
 
@@ -6,13 +6,13 @@ import { crc32 } from 'node:zlib';
 export type TokenKind = 'tdl' | 'tdr';
 
 const ALPHABET = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
-/** The largest multiple of 62 that a byte can hold: bytes from here on would favour the first letters. */
+/** The largest multiple of 62 that fits into a byte: bytes from here on would favor the first letters. */
 const UNBIASED = 256 - (256 % ALPHABET.length);
 /** 32 characters are 190 bits. */
 const RANDOM_CHARACTERS = 32;
-/** 62^6 is the first power that holds every CRC-32. */
+/** 62^6 is the first power above every CRC-32. */
 const CHECK_CHARACTERS = 6;
-/** 20 characters are 119 bits: no two of an installation's identifiers will meet. */
+/** 20 characters are 119 bits: collisions are practically impossible. */
 const ID_CHARACTERS = 20;
 
 const FORMS = {
@@ -30,20 +30,32 @@ export function createTokenText(kind: TokenKind): string {
 }
 
 /**
- * Whether a text has the form of a token of this kind, check characters included. Typing errors and random junk are
- * refused here, without asking the database.
+ * Whether a text has the format of a token of this kind, check characters included. Typing errors and random junk are
+ * refused here, without a query.
  */
 export function isWellFormed(text: string, kind: TokenKind): boolean {
   return FORMS[kind].test(text) && text.endsWith(checkCharacters(text.slice(0, -CHECK_CHARACTERS)));
 }
 
-/** SHA-256 of a token, 32 bytes: what the database looks tokens up by. */
+/** SHA-256 of a token, 32 bytes: the key for lookups in the database. */
 export function digestOf(text: string): Buffer {
   return hash('sha256', text, 'buffer');
 }
 
+/** What a public identifier names: an app, an event type, a resource token, a user, an invitation. */
+export type PublicIdPrefix = 'app' | 'typ' | 'tok' | 'usr' | 'inv';
+
+/** The forms that {@link createPublicId} makes. */
+export const PUBLIC_ID_FORMS = {
+  app: /^app_[0-9A-Za-z]{20}$/,
+  typ: /^typ_[0-9A-Za-z]{20}$/,
+  tok: /^tok_[0-9A-Za-z]{20}$/,
+  usr: /^usr_[0-9A-Za-z]{20}$/,
+  inv: /^inv_[0-9A-Za-z]{20}$/,
+} as const satisfies Record<PublicIdPrefix, RegExp>;
+
 /** A new public identifier: the prefix, `_`, 20 random base62 characters. */
-export function createPublicId(prefix: 'app' | 'typ' | 'tok' | 'usr' | 'inv'): string {
+export function createPublicId(prefix: PublicIdPrefix): string {
   return `${prefix}_${randomBase62(ID_CHARACTERS)}`;
 }
 

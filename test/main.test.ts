@@ -92,7 +92,7 @@ describe('on a server', () => {
     expect(await json('migrate')).toEqual({ applied: [] });
   });
 
-  test('people read aligned columns, in which a name can not command the terminal', async () => {
+  test('people read aligned columns, in which a name cannot command the terminal', async () => {
     const app = await json('app', 'create', '--name', 'Shop');
     await tidemark(['type', 'create', '--app', String(app.appId), '--name', 'a\u001b[31m\nb'], settings);
     await tidemark(['type', 'create', '--app', String(app.appId), '--name', 'short'], settings);
@@ -119,7 +119,7 @@ describe('on a server', () => {
     const { code, stdout, stderr } = await tidemark(['app', 'create', '--name', 'Second', '--json'], other);
     expect(code).toBe(0);
     expect(JSON.parse(stdout).name).toBe('Second');
-    expect(stderr).toMatch(/^tidemark: SECRET is not the one .*\n$/);
+    expect(stderr).toMatch(/^tidemark: SECRET differs from the original one .*\n$/);
   });
 
   test('a failure is one line on standard error, nothing on standard output, and exit code 1', async () => {
@@ -157,7 +157,7 @@ describe('on a server', () => {
     }
   });
 
-  test('a server that can not be used is named without its password, whatever is wrong', async () => {
+  test('a server that cannot be used is named without its password, whatever is wrong', async () => {
     const url = new URL(database.url);
     const password = url.password;
     const variant = (change: (changed: URL) => void): string => {
@@ -168,13 +168,13 @@ describe('on a server', () => {
     const failures: [string, RegExp][] = [
       [
         variant((to) => (to.port = '1')),
-        /127\.0\.0\.1:1\/test_\w+ of DATABASE_URL can not be reached \(.*ECONNREFUSED/,
+        /127\.0\.0\.1:1\/test_\w+ of DATABASE_URL cannot be reached \(.*ECONNREFUSED/,
       ],
-      [variant((to) => (to.hostname = 'nowhere.invalid')), /can not be reached \(.*ENOTFOUND/],
+      [variant((to) => (to.hostname = 'nowhere.invalid')), /cannot be reached \(.*ENOTFOUND/],
       [variant((to) => (to.pathname = '/absent')), /does not exist: CREATE DATABASE "absent"/],
       [variant((to) => (to.username = 'nobody')), /does not let the user "nobody" in/],
       [`postgres://tidemark:${password}@[::1/x`, /is no valid URL/],
-      [`${database.url.replace(url.host, `${url.host}0`)}`, /is no valid URL|can not be reached/],
+      [`${database.url.replace(url.host, `${url.host}0`)}`, /is no valid URL|cannot be reached/],
     ];
     for (const [bad, message] of failures) {
       const { code, stdout, stderr } = await tidemark(['app', 'list', '--json'], {
@@ -216,7 +216,7 @@ describe('on the embedded PostgreSQL', () => {
     ).toEqual(names);
   }, 120_000);
 
-  test('a DATA_DIR that can not be one is a matter of one line', async () => {
+  test('a DATA_DIR that cannot be one is a matter of one line', async () => {
     const file = join(folder, 'file');
     await writeFile(file, '');
     const { code, stdout, stderr } = await tidemark(['app', 'list', '--json'], { DATA_DIR: file });

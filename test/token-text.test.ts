@@ -24,7 +24,7 @@ test('a token of one kind is not one of the other', () => {
   expect(isWellFormed(`tdr_${rest}`, 'tdr')).toBe(false);
 });
 
-test('any one wrong character and any two exchanged neighbours are noticed', () => {
+test('any one wrong character and any two exchanged neighbors are noticed', () => {
   const token = createTokenText('tdr');
   fc.assert(
     fc.property(fc.integer({ min: 4, max: 41 }), CHARACTER, (at, character) => {

@@ -12,7 +12,7 @@ import { addLatency } from './limits.ts';
 
 const CONNECTIONS = 64;
 const GOOD_PER_SECOND = 200;
-/** Tokens of the right form that nobody has: more of them than are sent in one round trip to the database. */
+/** Well-formed tokens that do not exist: more than are sent in one round trip to the database. */
 const UNKNOWN_TOKENS = 500;
 
 interface Kind {

@@ -149,7 +149,7 @@ async function runRivals(bench: Workbench, findings: Findings, options: RunOptio
   const transactions = await runPgbench(bench, findings, app, { rounds, ...round });
   if (transactions.length === 0) return;
   findings.figure('pgbench: transactions', '/s', transactions);
-  // Not neighbours of our rounds: a round of ours and one of pgbench, in turn.
+  // Not neighbors of our rounds: a round of ours and one of pgbench, in turn.
   const beside: number[] = [];
   for (const _ of transactions) {
     const one = await closedRound(bench, generator, ours, { connections, ...round });

@@ -117,7 +117,7 @@ async function scriptCalls(client: Redis): Promise<number> {
   return Number(/cmdstat_evalsha:calls=(\d+)/.exec(stats)?.[1] ?? 0);
 }
 
-/** A TCP port that nobody has. */
+/** A free TCP port. */
 async function freePort(): Promise<number> {
   const server = createServer().listen(0, '127.0.0.1');
   await once(server, 'listening');

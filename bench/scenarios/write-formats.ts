@@ -3,10 +3,9 @@
 import { createEventIds } from '../../src/ingest/event-id.ts';
 import type { DatabaseAddress, Sql } from '../../src/storage/connect.ts';
 import { ENGINES } from '../../src/storage/engines.ts';
-import { type AcceptedEvent, timestamp } from '../../src/storage/write/accepted-event.ts';
+import { type EventRow, timestamp } from '../../src/storage/write/accepted-event.ts';
 import { CopyConnection } from '../../src/storage/write/copy-connection.ts';
 import { COPY_COMMANDS, copyGroup } from '../../src/storage/write/copy-group.ts';
-
 import type { Findings } from '../findings.ts';
 import { pairwise } from '../judge.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
@@ -22,7 +21,7 @@ interface Way {
   readonly name: string;
   /** Schema of its own, with tables of the same shape. */
   readonly schema: string;
-  readonly messages: (events: readonly AcceptedEvent[]) => Buffer;
+  readonly messages: (events: readonly EventRow[]) => Buffer;
   readonly commands: number;
   readonly isCounted: boolean;
 }
@@ -65,14 +64,14 @@ const WAYS: readonly Way[] = [
 const COPY_EVENTS = 'COPY events (id, app_id, type_id, created_at, payload) FROM STDIN';
 const COPY_DELTAS = 'COPY count_deltas (app_id, type_id, bucket, count) FROM STDIN';
 
-function eventLines(events: readonly AcceptedEvent[]): string {
+function eventLines(events: readonly EventRow[]): string {
   let lines = '';
   for (const { id, appId, typeId, createdAt, payload } of events)
     lines += `${id}\t${appId}\t${typeId}\t${timestamp(createdAt)}\t${payload.replaceAll('\\', '\\\\')}\n`;
   return lines;
 }
 
-function deltaLines(events: readonly AcceptedEvent[]): string {
+function deltaLines(events: readonly EventRow[]): string {
   const counts = new Map<string, number>();
   for (const { appId, typeId, createdAt } of events) {
     const key = `${appId}\t${typeId}\t${timestamp(Math.floor(createdAt / 60_000) * 60_000)}`;
@@ -122,7 +121,7 @@ async function makeSchema(sql: Sql, { schema }: Way): Promise<void> {
 const newId = createEventIds();
 
 /** Events of several apps, each payload a slice of a larger text as it comes from a request. */
-function group(size: number): AcceptedEvent[] {
+function group(size: number): EventRow[] {
   const createdAt = Date.now();
   return Array.from({ length: size }, (_, n) => {
     const fields = `"path":"/articles/${1_000 + n}","referrer":"https://example.org/","user":"u-4711","seconds":42`;

@@ -1,4 +1,4 @@
-/** What is painted inside the axes: stacked bars, stacked areas, and the ground behind them. Device pixels throughout. */
+/** What is painted inside the axes: stacked bars, stacked areas, and the background. Device pixels throughout. */
 import type { Stack } from './series-data.ts';
 
 /** From indices and counts to the canvas. */
@@ -60,7 +60,7 @@ const across = ({ left, width, buckets }: Geometry, index: number): number =>
 const up = ({ top, height, min, max }: Geometry, value: number): number =>
   top + height * (1 - (value - min) / (max - min));
 
-/** Bars on whole pixels: neighbours neither overlap nor leave a seam. */
+/** Bars on whole pixels: neighbors neither overlap nor leave a seam. */
 function addBars(
   context: CanvasRenderingContext2D,
   lower: Float64Array,

@@ -6,7 +6,7 @@ import { notify } from '../state.ts';
 import { Icon } from './icon.ts';
 
 /** Puts text on the clipboard, also on plain-http origins, where browsers withhold the clipboard's API. */
-export async function copyText(text: string): Promise<boolean> {
+async function copyText(text: string): Promise<boolean> {
   try {
     await navigator.clipboard.writeText(text);
     return true;
@@ -14,7 +14,7 @@ export async function copyText(text: string): Promise<boolean> {
     const area = document.createElement('textarea');
     area.value = text;
     area.className = 'sr-only';
-    // Inside an open dialog: everything outside it is inert and can not be selected.
+    // Inside an open dialog: everything outside it is inert and cannot be selected.
     (document.querySelector('dialog[open]') ?? document.body).append(area);
     const focused = document.activeElement;
     area.select();
@@ -37,7 +37,7 @@ export function CopyButton({ text, label, children }: CopyProps): VNode {
   const [done, setDone] = useState(false);
   const copy = async (): Promise<void> => {
     const copied = await copyText(typeof text === 'string' ? text : text());
-    notify(copied ? 'Copied' : 'The browser did not let this page copy');
+    notify(copied ? 'Copied' : 'The browser refused access to the clipboard');
     setDone(copied);
     setTimeout(() => setDone(false), 1_500);
   };

@@ -14,7 +14,7 @@ export interface DialogProps {
 
 export function Dialog({ title, onClose, sheet = false, children }: DialogProps): VNode {
   const element = useRef<HTMLDialogElement>(null);
-  // Closing is told in an event of its own, which may come after whoever showed the dialog has taken it away.
+  // The close event is asynchronous and may arrive after the component was unmounted.
   const gone = useRef(false);
   useEffect(() => {
     const dialog = element.current;

@@ -66,7 +66,7 @@ export function Form({ action, submit, class: kind = '', danger = false, childre
   </form>`;
 }
 
-/** For what can not be undone: the name has to be typed. */
+/** For irreversible operations: the user has to type the name. */
 export function ConfirmName({ name }: { readonly name: string }): VNode {
   return html`<${Field}
     label=${html`Type <b>${name}</b> to confirm`}

@@ -9,7 +9,7 @@ import { snippets } from './snippets.ts';
 import { Waiting } from './waiting.ts';
 
 const POLL_MS = 2_000;
-/** What stands in a snippet where the token itself can not be shown. */
+/** Placeholder in a snippet if the token cannot be shown. */
 const PLACEHOLDER = 'YOUR_LOGGING_TOKEN';
 
 export interface FirstEventProps {
@@ -38,7 +38,7 @@ export function FirstEvent({ appId, app }: FirstEventProps): VNode {
             <pre class="code-block" tabindex="0" aria-label=${snippet?.name}><code>${snippet?.text}</code></pre>
           </div>`
     }
-    <p class="hint">The logging token in it is this app’s own. Keep it on servers: whoever has it can write events. <code>typeName</code> makes an event type the first time it is used.</p>
+    <p class="hint">The logging token in it is this app’s own. Keep it on servers: anyone who has it can write events. <code>typeName</code> makes an event type the first time it is used.</p>
   </section>`;
 }
 

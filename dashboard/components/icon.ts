@@ -1,4 +1,4 @@
-/** Line icons of one weight, drawn in the text's colour. They stand beside words or in labelled buttons. */
+/** Line icons of one weight, drawn in the text's color. They stand beside words or in labeled buttons. */
 import type { VNode } from 'preact';
 import { html } from '../html.ts';
 

@@ -1,4 +1,4 @@
-/** A failure where it happened: what, why, a way to try again, and what to tell whoever runs the server. */
+/** A failure at its place: what, why, a retry button, and the request id for the operator. */
 import type { VNode } from 'preact';
 import type { Problem } from '../api.ts';
 import { html } from '../html.ts';

@@ -3,7 +3,7 @@ import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
 import { isPreset, presetLabels, rangeLabel } from '../format.ts';
 import { html } from '../html.ts';
-import { neighbour, parseRange, type Range, rangeText, type Span, UNIT_NAMES } from '../range.ts';
+import { neighbor, parseRange, type Range, rangeText, type Span, UNIT_NAMES } from '../range.ts';
 import { fromWall, toWall } from '../time-zone.ts';
 import { Icon } from './icon.ts';
 import { Popover } from './popover.ts';
@@ -19,7 +19,7 @@ export interface RangePickerProps {
 export function RangePicker({ range, span, zone, onPick }: RangePickerProps): VNode {
   const { from, to } = span;
   const step = (direction: -1 | 1) => (): void => {
-    if (from !== null) onPick(neighbour({ from, to }, direction, zone));
+    if (from !== null) onPick(neighbor({ from, to }, direction, zone));
   };
   return html`<div class="joined">
     <button type="button" class="button" aria-label="Previous period" title="Previous period" disabled=${from === null} onClick=${step(-1)}><${Icon} name="back" /></button>

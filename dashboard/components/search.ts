@@ -16,7 +16,7 @@ export function Search({ label, onText }: SearchProps): VNode {
   />`;
 }
 
-/** Whether any of the texts has this in it, whatever its case. */
+/** Whether any of the texts contains this, ignoring case. */
 export function matches(wanted: string, ...texts: readonly string[]): boolean {
   return texts.join('\n').toLowerCase().includes(wanted.toLowerCase());
 }

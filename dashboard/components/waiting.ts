@@ -42,7 +42,7 @@ export function prepare<P>(load: Load<P>): void {
   load().then(
     (component) => loaded.set(load, component),
     () => undefined,
-  ); // Shown by whoever needs the page.
+  ); // Shown by the component that needs the page.
 }
 
 export interface PartProps<P> {

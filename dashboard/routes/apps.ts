@@ -64,7 +64,7 @@ function CardSkeletons(): VNode {
 
 function NoApps({ newApp }: { readonly newApp: VNode }): VNode {
   return html`<div class="empty">
-    <h2>Make your first app</h2>
+    <h2>Create your first app</h2>
     <p>An app is one program or product whose events belong together. It gets a logging token to write with; its events are counted by type and shown as a time series.</p>
     ${newApp}
     <ol class="steps">
@@ -85,7 +85,7 @@ function NewApp({ onClose }: { readonly onClose: () => void }): VNode {
   });
   return html`<${Dialog} title="New app" onClose=${onClose}>
     <${Form} action=${action} submit="Create">
-      <${Field} label="Name" name="name" maxlength="200" hint="What people know it by. It can be changed later." />
+      <${Field} label="Name" name="name" maxlength="200" hint="A display name. It can be changed later." />
     <//>
   <//>`;
 }

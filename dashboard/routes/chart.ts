@@ -42,7 +42,7 @@ export function ChartPage({ appId, app }: TabProps): VNode {
   const live = useFollow(appId, viewed, series.loading, isEmpty ? null : () => app.reload());
   if (isEmpty) return html`<${FirstEvent} appId=${appId} app=${app} />`;
 
-  // That an app is not there is told by the frame around this page, in place of it.
+  // The frame around this page reports an app that does not exist.
   const problem = series.problem?.code === 'APP_NOT_FOUND' ? null : series.problem;
   const zoomTo = (range: Range): void => change({ range, back: view.back ?? view.range });
   return html`<section aria-label="Time series">

@@ -1,4 +1,4 @@
-/** Pages of events, newest first, each behind the last one's cursor: what arrives meanwhile shifts nothing. */
+/** Pages of events, newest first, each after the cursor of the previous one: new events do not shift them. */
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { callText, Problem } from '../api.ts';
 import { type EventPage, type EventRow, readEventPage } from '../event-rows.ts';
@@ -92,7 +92,7 @@ export function useEventPages(appId: string, view: View, span: Span): EventPages
 /** Rows of a page until the next ones get a page of their own. */
 const FULL = 100;
 
-/** Each event in the page in whose stretch it lies; one that is older than all of them comes with its own page. */
+/** Puts each event into the page that covers its time; an event older than all pages arrives with its own page. */
 function withNew(pages: readonly EventPage[], events: readonly EventRow[]): readonly EventPage[] {
   const known = new Set(pages.flatMap((page) => page.events.map(({ id }) => id)));
   let rest = events.filter(({ id }) => !known.has(id)).map((event) => ({ ...event, isNew: true }));

@@ -21,11 +21,11 @@ import { useView, type ViewAndChange } from '../view.ts';
 import type { TabProps } from './app.ts';
 import { type EventPages, useEventPages } from './event-pages.ts';
 
-/** A list that follows begins anew beyond so many rows, and one that waits asks again rather than keep more. */
+/** A live list restarts beyond this many rows, and a paused list reloads instead of buffering more. */
 const MOST_ROWS = 2_000;
 /** Pixels within which a list is at its top, where new rows move nothing that is read. */
 const TOP = 80;
-/** How soon after news the figures of the app are asked for again. */
+/** Delay before the app's stats are reloaded after new events. */
 const FIGURES_MS = 2_000;
 
 export function EventsPage({ appId, app }: TabProps): VNode {
@@ -82,7 +82,7 @@ function useSentinel(reached: () => void, dependencies: readonly unknown[]) {
     );
     observer.observe(place.current);
     return () => observer.disconnect();
-    // Made anew after every page: an end that is still near is told again.
+    // Recreated after every page, so that it reports an end that is still visible.
   }, dependencies);
   return place;
 }
@@ -95,7 +95,7 @@ interface Live {
   readonly show: () => void;
 }
 
-/** New events go into the list while it is at its top and nothing is open; else they wait, and the place is kept. */
+/** New events are inserted while the list is at its top and no event is open; otherwise they wait, so the list does not move. */
 function useFollow(
   appId: string,
   { view }: ViewAndChange,

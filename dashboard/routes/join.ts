@@ -1,4 +1,4 @@
-/** Pages of people who have no account here yet, or no way into it: by link, by invitation, by mail. */
+/** Pages for users without an account or without access to it: sign-up, invitation, password reset, e-mail confirmation. */
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
@@ -66,14 +66,14 @@ function SignUp({ setupToken }: { readonly setupToken?: string }): VNode {
   }
   if (current.setup === null && current.signup !== 'open') {
     return html`<${Narrow} title="By invitation">
-      <p>Accounts on this server are made by invitation. Ask an app’s owner to add your e-mail address.</p>
+      <p>Accounts on this server are created by invitation. Ask an app’s owner to add your e-mail address.</p>
       <p class="links"><a href="/sign-in">Sign in</a></p>
     <//>`;
   }
   if (mailed)
     return html`<${Narrow} title="Check your mail"><p role="status">A link to finish with is on its way.</p><//>`;
   return html`<${Narrow} title=${isFirst ? 'Welcome to Tidemark' : 'Create an account'}>
-    ${isFirst && html`<p>Make the first account of this server. Others can be invited later.</p>`}
+    ${isFirst && html`<p>Create the first account of this server. Others can be invited later.</p>`}
     <${Form} class="stacked" action=${action} submit=${action.busy ? 'One moment…' : 'Create the account'}>
       <${Field} label="E-mail" name="email" type="email" autocomplete="username" autofocus />
       <${PasswordField} />
@@ -163,7 +163,7 @@ function NewPassword({ token }: { readonly token: string }): VNode {
 
 interface ProofDetails {
   readonly email: string;
-  /** True where a sign-up waits for it: the password shows that whoever has the mail is who signed up. */
+  /** True for a pending sign-up: the password proves that the owner of the mailbox is the one who signed up. */
   readonly needsPassword: boolean;
 }
 

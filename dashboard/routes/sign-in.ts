@@ -31,7 +31,7 @@ export function SignInPage(): VNode {
       <${Field} label="Password" name="password" type="password" autocomplete="current-password" />
     <//>
     <p class="muted links">
-      ${current?.mail ? html`<a href="/password-reset">Forgotten your password?</a>` : html`<span>Forgotten your password? Whoever runs this server can reset it: <code>tidemark user reset-password</code></span>`}
+      ${current?.mail ? html`<a href="/password-reset">Forgot your password?</a>` : html`<span>Forgot your password? The operator of this server can reset it: <code>tidemark user reset-password</code></span>`}
       ${current?.signup === 'open' && html`<a href="/sign-up">Create an account</a>`}
     </p>
   </div>`;

@@ -1,4 +1,4 @@
-/** What can be wrong with a request to change or list apps, event types, tokens, members and accounts. */
+/** Reasons to refuse a request that changes or lists apps, event types, tokens, members or accounts. */
 export type AccountErrorCode =
   | 'INVALID_NAME'
   | 'INVALID_GRACE'
@@ -20,7 +20,7 @@ export type AccountErrorCode =
   | 'LAST_OWNER'
   | 'CONFIRMATION_MISMATCH';
 
-/** The caller asked for something that can not be done; the message is one line and says why. Nothing was changed. */
+/** A request that was refused without changing anything. The message is one line and says why. */
 export class AccountError extends Error {
   override readonly name = 'AccountError';
   readonly code: AccountErrorCode;
@@ -31,7 +31,7 @@ export class AccountError extends Error {
   }
 }
 
-/** For an app id that no app has. */
+/** The error for an unknown app id. */
 export function appNotFound(appId: string): AccountError {
   return new AccountError('APP_NOT_FOUND', `there is no app with the id ${JSON.stringify(appId)}`);
 }

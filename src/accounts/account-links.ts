@@ -1,11 +1,11 @@
-/** One-time links to accounts: the first set-up, sign-ups that wait for their proof, proofs of an e-mail, resets. */
+/** One-time links: initial setup, pending sign-ups, e-mail verification, password resets. */
 import type { Sql, Transaction } from '../storage/connect.ts';
 import type { Email } from './email.ts';
 import { createSecretText, secretDigest } from './one-time-secret.ts';
 
 const HOUR_MS = 3_600_000;
 
-/** How long each kind of link is good for. */
+/** Lifetime of each kind of link. */
 const VALID_FOR_MS = {
   setup: 7 * 24 * HOUR_MS,
   'sign-up': 24 * HOUR_MS,
@@ -20,10 +20,10 @@ export interface AccountLink {
   readonly purpose: LinkPurpose;
   /** Internal id of the account; null where there is none yet. */
   readonly userId: number | null;
-  /** Of a sign-up that waits for its proof. */
+  /** Set for a pending sign-up only. */
   readonly email: string | null;
   readonly passwordHash: string | null;
-  /** Who follows it has shown that the e-mail is theirs. */
+  /** Whether following the link proves ownership of the e-mail address. */
   readonly provesEmail: boolean;
 }
 
@@ -33,7 +33,7 @@ export type NewLink =
   | { readonly purpose: 'prove-email'; readonly userId: number }
   | { readonly purpose: 'reset-password'; readonly userId: number; readonly provesEmail: boolean };
 
-/** Makes a link. Those that have expired go. @returns its token, of which the database keeps a digest */
+/** Creates a link and deletes expired ones. @returns its token; the database stores only a digest */
 export async function createLink(sql: Sql | Transaction, link: NewLink, now: number): Promise<string> {
   const { text, digest } = createSecretText();
   const userId = 'userId' in link ? link.userId : null;
@@ -47,7 +47,7 @@ export async function createLink(sql: Sql | Transaction, link: NewLink, now: num
   return text;
 }
 
-/** The link of a token, locked inside a transaction; null where there is none that is good now. */
+/** The valid link of a token, locked until the end of the transaction; null if there is none. */
 export async function findLink(
   sql: Sql | Transaction,
   token: string,
@@ -64,7 +64,7 @@ export async function findLink(
   return row ?? null;
 }
 
-/** Ends a link. */
+/** Deletes a link after its use. */
 export async function useUp(tx: Transaction, link: AccountLink): Promise<void> {
   await tx`DELETE FROM account_links WHERE digest = ${link.digest}`;
 }

@@ -1,7 +1,7 @@
 /** The audit log: who changed which member, token or app. Written in the transaction of the change itself. */
 import type { Sql, Transaction } from '../storage/connect.ts';
 
-/** Who changes something: a signed-in person, or whoever runs the command line. */
+/** Who makes a change: a signed-in user, or the operator on the command line. */
 export type Actor = { readonly userId: number; readonly email: string } | 'command line';
 
 export const COMMAND_LINE: Actor = 'command line';
@@ -23,7 +23,7 @@ export type AuditAction =
   | 'invitation.withdraw'
   | 'invitation.accept';
 
-/** What the row says of the change: names and public identifiers, never a token, a link or a password. */
+/** Details of the change: names and public identifiers, never a token, a link or a password. */
 export type AuditDetails = Readonly<Record<string, string | number | null>>;
 
 export interface AuditEntry {

@@ -1,12 +1,12 @@
 /**
- * The authentication log: who signed in, from where, and what was changed of accounts, members and tokens (ASVS 16.3).
- * Lines of the service's log with a field `event`, one name for one thing that happened. Which fields a line can have is
- * a closed list without room for a password, a token, a cookie or a link.
+ * The authentication log: sign-ins, their sources, and changes of accounts, members and tokens (ASVS 16.3).
+ * Each is a line of the service's log with a field `event`, one name per kind of event. The fields of a line are
+ * a closed list that has no field for a password, a token, a cookie or a link.
  */
 import { LRUCache } from 'lru-cache';
 import type { Logger } from 'pino';
 
-/** Every event, with its level and its text. Names that the audit log has too mean the same there. */
+/** Every event with its level and message. A name that the audit log also uses has the same meaning there. */
 export const AUTH_EVENTS = {
   'sign-in.success': ['info', 'signed in'],
   'sign-in.failure': ['warn', 'sign-in failed'],
@@ -25,7 +25,7 @@ export const AUTH_EVENTS = {
   'logging-token.rotate': ['info', 'logging token rotated'],
   'resource-token.create': ['info', 'resource token created'],
   'resource-token.revoke': ['info', 'resource token revoked'],
-  'resource-token.keep': ['info', "a former member's resource token kept"],
+  'resource-token.keep': ['info', 'resource token of a former member kept'],
   'member.add': ['info', 'member added'],
   'member.remove': ['info', 'member removed'],
   'member.leave': ['info', 'member left'],
@@ -38,39 +38,39 @@ export const AUTH_EVENTS = {
 
 export type AuthEvent = keyof typeof AUTH_EVENTS;
 
-/** Where an event comes from; the account is the one that is signed in. */
+/** The source of an event; the account is the signed-in one. */
 export interface AuthSource {
-  /** The client's address, empty where it is not known. */
+  /** The client's address; empty if unknown. */
   readonly ip: string;
-  /** The X-Request-Id of the answer. */
+  /** X-Request-Id of the response. */
   readonly requestId: string;
   readonly userId?: string | undefined;
   readonly email?: string | undefined;
 }
 
-/** What else a line can say. No value is a secret: identifiers, addresses of people, and words of this code. */
+/** Further fields of a line. No value is a secret: only identifiers, e-mail addresses and constants. */
 export interface AuthFields {
-  /** The account that the event is about, where nobody is signed in. */
+  /** The account that the event is about, if no session exists. */
   readonly userId?: string;
-  /** Its address; for failures as it was typed. */
+  /** Its e-mail address; for failures, as entered. */
   readonly email?: string;
   readonly appId?: string;
   readonly tokenId?: string;
   readonly invitationId?: string;
-  /** The other person of the event: who is added, invited, removed. */
+  /** The user who is added, invited or removed. */
   readonly targetUserId?: string;
   readonly targetEmail?: string;
-  /** What a link is for, or how an account came about. */
+  /** The purpose of a link, or how an account was created. */
   readonly purpose?: string;
   /** The `code` of the refusal. */
   readonly reason?: string;
   readonly method?: string;
-  /** The route's pattern, never the path that was asked for. */
+  /** The route's pattern, never the requested path. */
   readonly route?: string;
   readonly retryAfterSeconds?: number;
 }
 
-/** Writes a line for the request or the task that it was made for. */
+/** Writes a line with the source of one request or task. */
 export type Note = (event: AuthEvent, fields?: AuthFields) => void;
 
 export interface AuthLogOptions {
@@ -79,21 +79,21 @@ export interface AuthLogOptions {
   readonly now: () => number;
 }
 
-/** Refusals cost a stranger next to nothing: of one kind and from one address a line is written this often at most. */
+/** Refusals cost an attacker almost nothing, so each kind logs at most one line per client and interval. */
 const REFUSAL_EVERY_MS = 10_000;
 const MAX_SOURCES = 10_000;
-/** And of all addresses together so many a second. */
+/** Limit for all clients together. */
 const MAX_REFUSALS_PER_SECOND = 20;
 
 interface Refusals {
   readonly writtenAt: number;
-  /** How many were not written since then. */
+  /** Refusals not logged since then. */
   readonly suppressed: number;
 }
 
 export class AuthLog {
   readonly #options: AuthLogOptions;
-  /** By event and address. */
+  /** By event and client. */
   readonly #refusals = new LRUCache<string, Refusals>({ max: MAX_SOURCES });
   #second = { startedAt: Number.NEGATIVE_INFINITY, lines: 0 };
 
@@ -101,20 +101,20 @@ export class AuthLog {
     this.#options = options;
   }
 
-  /** @param source null for what the service does by itself */
+  /** @param source null for actions of the service itself */
   write(
     event: AuthEvent,
     source: AuthSource | null,
     fields: AuthFields & { suppressed?: number } = {},
   ): void {
     const [level, message] = AUTH_EVENTS[event];
-    // The event and the address come first: filters such as fail2ban's are anchored to the beginning of the line.
+    // The event and the address come first: fail2ban filters are anchored to the beginning of the line.
     this.#options.log[level]({ event, ...source, ...fields }, `auth: ${message}`);
   }
 
   /**
-   * Writes an event that any client can cause as often as it likes, within bounds; the next line counts what was left out.
-   * @param client what counts as one client
+   * Writes an event that any client can trigger, rate-limited. The next line carries the number of suppressed events.
+   * @param client key of the client
    */
   writeRefusal(event: AuthEvent, client: string, source: AuthSource, fields: AuthFields): void {
     const now = this.#options.now();

@@ -1,8 +1,8 @@
-/** Work that an answer does not wait for, so that its time tells nothing of what was found; waited for at the stop. */
+/** Work that a response does not wait for, so that its duration reveals nothing. The shutdown waits for it. */
 import type { Logger } from 'pino';
 import { errorCode } from '../storage/connect.ts';
 
-/** Beyond it new work is dropped with a line in the log: those who ask are slowed down, so this is an attack. */
+/** Work beyond this limit is dropped and logged. Clients are throttled, so only an attack reaches it. */
 const MAX_PENDING = 500;
 
 export class Background {
@@ -16,18 +16,18 @@ export class Background {
   /** Starts the work. A failure is logged. */
   run(what: string, work: () => Promise<void>): void {
     if (this.#pending.size >= MAX_PENDING) {
-      this.#log.warn({ what }, 'Too much work in the background; some was dropped');
+      this.#log.warn({ task: what }, 'background: task dropped, too many are pending');
       return;
     }
     const running = work()
       .catch((error: unknown) =>
-        this.#log.warn({ what, code: errorCode(error), err: error }, 'Background work failed'),
+        this.#log.warn({ task: what, code: errorCode(error), err: error }, 'background: task failed'),
       )
       .finally(() => this.#pending.delete(running));
     this.#pending.add(running);
   }
 
-  /** Resolves when nothing is being done. */
+  /** Resolves when no work is pending. */
   async idle(): Promise<void> {
     while (this.#pending.size > 0) await Promise.all(this.#pending);
   }

@@ -1,20 +1,20 @@
-/** E-mail addresses: which are taken, and which of them are the same. */
+/** E-mail addresses: which are accepted, and which are the same account. */
 import { AccountError } from './account-error.ts';
 
 export interface Email {
-  /** As it was typed, without space around it. */
+  /** As entered, trimmed. */
   readonly text: string;
-  /** What tells one account from another. */
+  /** Identifies the account: normalized and in lower case. */
   readonly key: string;
 }
 
-/** RFC 5321, 4.5.3.1.3: a path of 256 with its angle brackets. */
+/** RFC 5321, 4.5.3.1.3: a path has at most 256 octets, angle brackets included. */
 const LONGEST = 254;
 
-/** One address and nothing else: what could begin a second one, a name or a header line is refused. */
+/** Exactly one address: characters that could begin a second one, a name or a header line are refused. */
 const ADDRESS = /^[^\s@<>()[\]\\,;:"\p{C}]+@[^\s@<>()[\]\\,;:"\p{C}]+$/u;
 
-/** @returns null where it is no address */
+/** @returns null if the text is not an address */
 export function parseEmail(given: string): Email | null {
   const text = given.trim();
   if (text.length > LONGEST || !ADDRESS.test(text)) return null;

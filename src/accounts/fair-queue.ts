@@ -1,23 +1,23 @@
 /**
- * A queue for expensive work that anyone can ask for: bounded, and shared out by network.
+ * A bounded queue for expensive work that unauthenticated clients can request, shared fairly by network.
  *
- * Turns go round: first between the widest networks that have work waiting, then between the networks inside of one, then
- * in order of arrival. When all places are taken, the latest work of the network that holds most of them leaves, so a
- * network's share shrinks as others come, and a client that nobody shares a network with always finds a place.
+ * Turns are round robin: first between the widest networks with waiting work, then between the networks inside one, then
+ * in order of arrival. When the queue is full, the latest work of the network with most of it is evicted. A network's
+ * share shrinks as others arrive, and a client alone in its network always gets a place.
  */
 
-/** Work as the queue sees it. */
+/** Queued work. */
 export interface Waiting {
   /** The client's networks, the narrowest first. */
   readonly networks: readonly string[];
-  /** Attempts of the client that failed lately: where shares are equal, who has fewer keeps the place. */
+  /** Recent failed attempts of the client. Between equal shares, the client with fewer keeps its place. */
   readonly failures: number;
 }
 
-/** A network with work waiting, and the networks inside of it. */
+/** A network with waiting work, and the networks inside it. */
 interface Network<T> {
   count: number;
-  /** By name; the next turn is the first one's. Empty in the narrowest networks. */
+  /** By name, in order of turns. Empty in the narrowest networks. */
   readonly inside: Map<string, Network<T>>;
   /** Of the narrowest networks, in order of arrival. */
   readonly work: T[];
@@ -37,7 +37,7 @@ export class FairQueue<T extends Waiting> {
 
   /**
    * Adds work.
-   * @returns the work that has to leave for it, which may be the added one; null where there was a place
+   * @returns the work that is evicted for it, which may be the added one; null if there was room
    */
   add(added: T): T | null {
     let at = this.#root;
@@ -58,7 +58,7 @@ export class FairQueue<T extends Waiting> {
     return leaving;
   }
 
-  /** Takes the work whose turn it is; null where none waits. */
+  /** Takes the work whose turn it is; null if none waits. */
   take(): T | null {
     let at = this.#root;
     while (at.inside.size > 0) {
@@ -76,7 +76,7 @@ export class FairQueue<T extends Waiting> {
     return taken;
   }
 
-  /** How much work waits for the widest network of this one. */
+  /** Number of works waiting in the widest network of this one. */
   sharers({ networks }: Waiting): number {
     return this.#root.inside.get(networks.at(-1) ?? '')?.count ?? 0;
   }
@@ -113,7 +113,7 @@ function widestFirst({ networks }: Waiting): readonly string[] {
 function heaviest<T extends Waiting>(at: Network<T>): T {
   if (at.inside.size === 0) {
     const latest = at.work.at(-1);
-    if (latest === undefined) throw new Error('A network without work was kept.');
+    if (latest === undefined) throw new Error('fair queue holds a network without work');
     return latest;
   }
   const most = Math.max(...[...at.inside.values()].map(({ count }) => count));

@@ -1,6 +1,6 @@
 /**
- * Invitations: links for addresses that no account has proved. The inviter sees the link, so it lets the account that
- * opens it into the one app, whatever that account's address is, and proves nothing.
+ * Invitations: links for addresses that no account has proved. The inviter sees the link too, so accepting it proves
+ * nothing about the address: any account that opens it joins the one app.
  */
 import type { Sql, Transaction } from '../storage/connect.ts';
 import { createPublicId } from '../token-text.ts';
@@ -18,9 +18,9 @@ export interface Invitation {
   readonly expiresAt: Date;
 }
 
-/** An invitation that may be accepted now. */
+/** An invitation that can be accepted now. */
 export interface OpenInvitation {
-  /** The app, by its internal and its public id. */
+  /** The app's internal and public id. */
   readonly appKey: number;
   readonly appId: string;
   readonly appName: string;
@@ -32,9 +32,9 @@ export interface OpenInvitation {
 const VALID_FOR_MS = 7 * 86_400_000;
 
 /**
- * Invites an e-mail, after {@link lockMembers}. An earlier invitation of the same e-mail is replaced: its link ends.
+ * Invites an e-mail, after {@link lockMembers}. Replaces an earlier invitation of the same e-mail.
  * @param invitation.appId internal id
- * @param invitation.now   milliseconds since 1970
+ * @param invitation.now   milliseconds since the Unix epoch
  * @returns the token of the link
  */
 export async function invite(
@@ -57,7 +57,7 @@ export async function invite(
   return text;
 }
 
-/** The invitations of an app that may still be accepted. @param appId internal id */
+/** The pending invitations of an app. @param appId internal id */
 export async function listInvitations(sql: Sql, appId: number, now: number): Promise<Invitation[]> {
   return [
     ...(await sql<Invitation[]>`
@@ -68,7 +68,7 @@ export async function listInvitations(sql: Sql, appId: number, now: number): Pro
   ];
 }
 
-/** Takes an invitation back. @returns false where the app has no such one */
+/** Withdraws an invitation. @returns false if the app has no such invitation */
 export async function withdrawInvitation(
   sql: Sql,
   withdrawal: { appId: number; invitationId: string; by: Actor },
@@ -84,7 +84,7 @@ export async function withdrawInvitation(
   });
 }
 
-/** The invitation of a link; null where it was used, withdrawn or has expired. */
+/** The invitation of a link; null if it was used, withdrawn or has expired. */
 export async function findInvitation(
   sql: Sql | Transaction,
   token: string,
@@ -101,8 +101,8 @@ export async function findInvitation(
 }
 
 /**
- * The invitation of a link, with the app's members locked ({@link lockMembers}) until the end of the transaction: it can
- * be accepted, and is neither replaced nor withdrawn meanwhile.
+ * The invitation of a link. The app's members stay locked ({@link lockMembers}) until the end of the transaction, so the
+ * invitation cannot be replaced or withdrawn before it is accepted.
  */
 export async function holdInvitation(
   tx: Transaction,
@@ -111,14 +111,14 @@ export async function holdInvitation(
 ): Promise<OpenInvitation | null> {
   const found = await findInvitation(tx, token, now);
   if (found === null || !(await lockMembers(tx, found.appKey))) return null;
-  // Once more: who had the lock before may have ended it.
+  // Check again: the previous holder of the lock may have deleted it.
   return await findInvitation(tx, token, now);
 }
 
 /**
- * Makes the account that opened the link a maintainer. Nothing is proved by it.
+ * Makes the account that opened the link a maintainer. This does not prove its e-mail.
  * @param invitation from {@link holdInvitation}
- * @returns false where the account is a member already; the invitation then stays for who it is meant for
+ * @returns false if the account is already a member; the invitation then stays valid for its addressee
  */
 export async function acceptInvitation(
   tx: Transaction,

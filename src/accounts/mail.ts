@@ -1,4 +1,4 @@
-/** Mail: handed to the mail server in the background, so that no answer tells by its time whether one was sent. */
+/** Mail, sent in the background so that response times do not reveal whether a mail was sent. */
 import { createTransport, type Transporter } from 'nodemailer';
 import type { Logger } from 'pino';
 import { errorCode } from '../storage/connect.ts';
@@ -17,7 +17,7 @@ export interface MailerOptions {
   readonly log: Logger;
 }
 
-/** Mails on their way; beyond it they are dropped with a line in the log, as an attack is what sends so many. */
+/** Mails in delivery. Further ones are dropped and logged: only an attack reaches the limit. */
 const MAX_PENDING = 200;
 const TIMEOUT_MS = 15_000;
 
@@ -31,19 +31,23 @@ export class Mailer {
     this.#transport = createTransport(options.url, {
       from: options.from,
     });
+    // What fails a mail is told to its sender; this is of connections that are kept for the next one.
+    this.#transport.on('error', (error) =>
+      options.log.warn({ code: errorCode(error) }, 'The connection to the mail server failed'),
+    );
   }
 
-  /** Starts to send a mail. A failure is logged, without the mail and its address. */
+  /** Starts to send a mail. A failure is logged without the mail and its address. */
   send(mail: Mail): void {
     if (this.#pending.size >= MAX_PENDING) {
-      this.#options.log.warn('Too many mails are waiting for the mail server; one was dropped');
+      this.#options.log.warn('mail: message dropped, too many are in delivery');
       return;
     }
     const sending = this.#deliver(mail).finally(() => this.#pending.delete(sending));
     this.#pending.add(sending);
   }
 
-  /** Resolves when nothing is on its way. */
+  /** Resolves when no mail is in delivery. */
   async close(): Promise<void> {
     while (this.#pending.size > 0) await Promise.all(this.#pending);
     this.#transport.close();
@@ -52,23 +56,23 @@ export class Mailer {
   async #deliver({ to, subject, text }: Mail): Promise<void> {
     let timer: NodeJS.Timeout | undefined;
     const timeout = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => reject(new Error('The mail server did not answer in time.')), TIMEOUT_MS);
+      timer = setTimeout(() => reject(new Error('the mail server did not answer in time')), TIMEOUT_MS);
     });
     try {
-      // An object, not a text: nothing in it is parsed as a second address.
+      // An object, not a string: its address is not parsed as a list.
       await Promise.race([
         this.#transport.sendMail({ to: { name: '', address: to }, subject, text }),
         timeout,
       ]);
     } catch (error) {
-      this.#options.log.warn({ code: errorCode(error) }, 'A mail could not be sent');
+      this.#options.log.warn({ code: errorCode(error) }, 'mail: delivery failed');
     } finally {
       clearTimeout(timer);
     }
   }
 }
 
-/** The texts of the mails, with their links. */
+/** Texts of the mails, with their links. */
 export const MAILS = {
   invitation: (to: string, appName: string, by: string, link: string): Mail => ({
     to,
@@ -78,21 +82,21 @@ export const MAILS = {
   signUp: (to: string, link: string): Mail => ({
     to,
     subject: 'Finish your sign-up',
-    text: `Somebody, presumably you, signed up for Tidemark with this e-mail address.\n\nFinish within 24 hours, with the password that you chose:\n${link}\n\nIf it was not you, do nothing.\n`,
+    text: `You, or another person, signed up for Tidemark with this e-mail address.\n\nFinish within 24 hours, with the password that you chose:\n${link}\n\nIf it was not you, ignore this mail.\n`,
   }),
   alreadySignedUp: (to: string, link: string): Mail => ({
     to,
-    subject: 'You have an account already',
-    text: `Somebody, presumably you, signed up for Tidemark with this e-mail address, which has an account already.\n\nSign in, or set a new password:\n${link}\n\nIf it was not you, do nothing.\n`,
+    subject: 'You already have an account',
+    text: `You, or another person, signed up for Tidemark with this e-mail address, which already has an account.\n\nSign in, or set a new password:\n${link}\n\nIf it was not you, ignore this mail.\n`,
   }),
   proveEmail: (to: string, link: string): Mail => ({
     to,
     subject: 'Confirm your e-mail address',
-    text: `Confirm that this e-mail address is yours, signed in to Tidemark, within 24 hours:\n${link}\n`,
+    text: `Sign in to Tidemark and confirm within 24 hours that this e-mail address is yours:\n${link}\n`,
   }),
   resetPassword: (to: string, link: string): Mail => ({
     to,
     subject: 'Set a new password',
-    text: `Somebody, presumably you, asked for a new password for Tidemark.\n\nSet it within an hour:\n${link}\n\nIf it was not you, do nothing: your password stays as it is.\n`,
+    text: `You, or another person, requested a new password for Tidemark.\n\nSet it within an hour:\n${link}\n\nIf it was not you, ignore this mail: your password does not change.\n`,
   }),
 } as const;

@@ -1,4 +1,4 @@
-/** How many mails that anybody can ask for may go to one mailbox in an hour. In memory and per process. */
+/** Limits the mails per mailbox and hour that unauthenticated clients can trigger. In memory and per process. */
 import { LRUCache } from 'lru-cache';
 import type { Email } from './email.ts';
 
@@ -8,11 +8,11 @@ const MAX_MAILBOXES = 10_000;
 export class MailboxLimit {
   readonly #limit: number;
   readonly #now: () => number;
-  /** When mails were sent, oldest first. */
+  /** Send times, oldest first. */
   readonly #mails = new LRUCache<string, number[]>({ max: MAX_MAILBOXES });
 
   /**
-   * @param limit mails in any hour; 0 for any number
+   * @param limit mails in any hour; 0 for no limit
    * @param now   milliseconds of a monotonic clock
    */
   constructor(limit: number, now: () => number) {
@@ -20,7 +20,7 @@ export class MailboxLimit {
     this.#now = now;
   }
 
-  /** Counts a mail. @returns 0, or where there were too many the milliseconds until the next one may be sent */
+  /** Counts a mail. @returns 0 if it may be sent; else the milliseconds until the next one may be sent */
   take(email: Email): number {
     if (this.#limit === 0) return 0;
     const now = this.#now();
@@ -32,15 +32,15 @@ export class MailboxLimit {
     return 0;
   }
 
-  /** The mail that was counted last was not sent. */
+  /** Undoes the last count of a mailbox: the mail was not sent. */
   giveBack(email: Email): void {
     this.#mails.get(mailboxOf(email))?.pop();
   }
 }
 
 /**
- * The mailbox that an address leads to, as far as addresses tell: what follows a plus is a tag (RFC 5233), and some providers
- * ignore dots. Where that is wrong, two mailboxes of one domain share a limit.
+ * The mailbox of an address, as far as the address shows: the text after a plus is a tag (RFC 5233), and some providers
+ * ignore dots. If a provider does neither, two mailboxes of its domain may share a limit.
  */
 function mailboxOf({ key }: Email): string {
   const at = key.lastIndexOf('@');

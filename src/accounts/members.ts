@@ -1,16 +1,16 @@
-/** Members: which account may do what in which app. */
+/** Members: the roles of accounts in apps. */
 import type { Sql, Transaction } from '../storage/connect.ts';
 import { AccountError, appNotFound } from './account-error.ts';
 import { type Actor, COMMAND_LINE, writeAudit } from './audit.ts';
 import type { Email } from './email.ts';
 import { requireProvedUser, type User } from './users.ts';
 
-/** `owner`: everything. `maintainer`: sees and makes tokens and types, reads charts and events. */
+/** `owner`: full access. `maintainer`: sees and creates tokens and types, reads charts and events. */
 export type Role = 'owner' | 'maintainer';
 
 export const ROLES: readonly Role[] = ['owner', 'maintainer'];
 
-/** An app as one of its members sees it. */
+/** An app and the role of one of its members. */
 export interface Membership {
   /** Internal id of the app. */
   readonly id: number;
@@ -23,15 +23,15 @@ export interface Membership {
 export interface Member {
   readonly userId: string;
   readonly email: string;
-  /** Whether the address is known to be its owner's: who came by a link need not have proved it. */
+  /** Whether the e-mail address is verified: an account that joined through a link may not have verified it. */
   readonly emailProved: boolean;
   readonly role: Role;
   readonly addedAt: Date;
 }
 
-/** What somebody is in an app; null where he is nothing there, or there is no such app. */
+/** The membership of an account in an app; null if it has none or there is no such app. */
 export async function findMembership(sql: Sql, user: User, appId: string): Promise<Membership | null> {
-  // PostgreSQL's text holds no NUL, so no app is called so.
+  // PostgreSQL's text type cannot store NUL, so no public id contains it.
   if (appId.includes('\0')) return null;
   const [row] = await sql<Membership[]>`
     SELECT apps.id, public_id AS "appId", name, created_at AS "createdAt", role
@@ -40,7 +40,7 @@ export async function findMembership(sql: Sql, user: User, appId: string): Promi
   return row ?? null;
 }
 
-/** The apps of an account, in the order in which they were made. */
+/** The apps of an account, in order of creation. */
 export async function listMemberships(sql: Sql, user: User): Promise<Membership[]> {
   return [
     ...(await sql<Membership[]>`
@@ -63,17 +63,17 @@ export async function listMembers(sql: Sql, appId: number): Promise<Member[]> {
 }
 
 /**
- * Has changes of an app's members and invitations take turns, until the end of the transaction: each sees what the one
- * before it left. The transaction must be "read committed".
+ * Serializes changes of an app's members and invitations until the end of the transaction. The transaction must be
+ * "read committed", to see what the previous holder of the lock committed.
  * @param appId internal id
- * @returns false where the app is gone
+ * @returns false if the app no longer exists
  */
 export async function lockMembers(tx: Transaction, appId: number): Promise<boolean> {
   const rows = await tx`SELECT FROM apps WHERE id = ${appId} FOR NO KEY UPDATE`;
   return rows.length > 0;
 }
 
-/** The role of an account in an app, null where it has none; exact after {@link lockMembers}. @param appId internal id */
+/** The role of an account in an app, null if it has none; exact after {@link lockMembers}. @param appId internal id */
 export async function roleOf(tx: Transaction, appId: number, userId: number): Promise<Role | null> {
   const [row] = await tx<{ role: Role }[]>`
     SELECT role FROM app_members WHERE app_id = ${appId} AND user_id = ${userId}`;
@@ -81,7 +81,7 @@ export async function roleOf(tx: Transaction, appId: number, userId: number): Pr
 }
 
 /**
- * The apps of these that an account is a member of. It stays one until the end of the transaction: a removal waits.
+ * Those of the given apps that an account is a member of. A removal waits until the end of the transaction.
  * @param appIds internal ids
  */
 export async function holdMemberships(
@@ -99,8 +99,8 @@ export async function holdMemberships(
 /**
  * Makes an account a maintainer, after {@link lockMembers}.
  * @param addition.appId   internal id
- * @param addition.invited the address of the invitation that was accepted; null where the account was added by itself
- * @returns false where it is a member already
+ * @param addition.invited the address of the accepted invitation; null if the account was added directly
+ * @returns false if it is already a member
  */
 export async function addMaintainer(
   tx: Transaction,
@@ -112,7 +112,7 @@ export async function addMaintainer(
     VALUES (${appId}, ${user.id}, 'maintainer', ${invited?.key ?? null})
     ON CONFLICT DO NOTHING RETURNING 1`;
   if (added.length === 0) return false;
-  // Who was invited and is now in needs no second way in.
+  // A pending invitation of the new member would be a second way in.
   await endInvitations(tx, appId, [user.emailKey, invited?.key ?? user.emailKey]);
   const other = invited !== null && invited.key !== user.emailKey ? { invited: invited.text } : {};
   await writeAudit(tx, {
@@ -125,8 +125,8 @@ export async function addMaintainer(
 }
 
 /**
- * Ends a membership, and every invitation by which the same person could come back; a member who removes themselves leaves.
- * Owners stay. After {@link lockMembers}.
+ * Removes a member, and every invitation by which the same person could return. A member may remove themselves (leave).
+ * Owners cannot be removed. Call after {@link lockMembers}.
  * @param removal.appId  internal id
  * @param removal.userId public id
  * @returns the former member, by internal id
@@ -137,7 +137,7 @@ export async function endMembership(
   removal: { appId: number; userId: string; by: { userId: number; email: string } },
 ): Promise<{ id: number; email: string }> {
   const { appId, userId, by } = removal;
-  // The row's lock waits for tokens that the member is just making (holdMemberships).
+  // The row lock waits for tokens that the member is creating (holdMemberships).
   const [member] = await tx<
     { id: number; email: string; emailKey: string; invitedKey: string | null; role: Role }[]
   >`
@@ -148,7 +148,7 @@ export async function endMembership(
   if (member.role === 'owner')
     throw new AccountError(
       'LAST_OWNER',
-      'an owner can not be removed and can not leave: delete the app instead',
+      'an owner cannot be removed and cannot leave: delete the app instead',
     );
   await tx`DELETE FROM app_members WHERE app_id = ${appId} AND user_id = ${member.id}`;
   const action = member.id === by.userId ? 'member.leave' : 'member.remove';
@@ -159,7 +159,7 @@ export async function endMembership(
   return { id: member.id, email: member.email };
 }
 
-/** Ends the invitations for these addresses. @returns the addresses */
+/** Deletes the invitations for these addresses. @returns the addresses */
 async function endInvitations(tx: Transaction, appId: number, keys: readonly string[]): Promise<string[]> {
   const rows = await tx<{ email: string }[]>`
     DELETE FROM invitations WHERE app_id = ${appId} AND email_key = ANY(${[...keys]}) RETURNING email`;
@@ -167,9 +167,9 @@ async function endInvitations(tx: Transaction, appId: number, keys: readonly str
 }
 
 /**
- * Gives an account a role in an app, for the command line. Several accounts may be owners; one always is, once one was.
+ * Gives an account a role in an app, for the command line. The last owner of an app cannot be demoted.
  * @param grant.appId         public id
- * @param grant.allowUnproved also to an account that has not proved its address
+ * @param grant.allowUnproved also grant to an account with an unverified address
  * @throws AccountError APP_NOT_FOUND, USER_NOT_FOUND, EMAIL_NOT_PROVED, LAST_OWNER
  */
 export async function grantRole(
@@ -199,5 +199,8 @@ async function checkAnotherOwner(tx: Transaction, appId: number, user: User): Pr
   const others = await tx`
     SELECT FROM app_members WHERE app_id = ${appId} AND role = 'owner' AND user_id <> ${user.id} LIMIT 1`;
   if (others.length === 0)
-    throw new AccountError('LAST_OWNER', `${user.email} is the app's only owner: make another one first`);
+    throw new AccountError(
+      'LAST_OWNER',
+      `${user.email} is the app's only owner: make another account an owner first`,
+    );
 }

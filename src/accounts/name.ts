@@ -1,15 +1,15 @@
-/** The rules for names that people give. */
+/** The rules for names of apps, event types and tokens. */
 import { AccountError } from './account-error.ts';
 
 const LONGEST = 200;
 const CONTROL = /\p{Cc}/u;
-/** Half of a surrogate pair, which UTF-8 can not hold. */
+/** Half of a surrogate pair, which UTF-8 cannot encode. */
 const LONE_SURROGATE = /\p{Cs}/u;
 
-/** What is wrong with a name's length or encoding, to be read after the field's name; null for a good one. */
+/** The problem of a name's length or encoding, worded to follow the field's name; null if there is none. */
 export function lengthProblem(name: string): string | null {
   if (name === '') return 'must not be empty';
-  // A code point has one unit or two: most texts are accepted, or refused, without looking at each.
+  // A code point has one or two units: most texts are accepted or refused without counting code points.
   if (name.length > LONGEST && (name.length > 2 * LONGEST || [...name].length > LONGEST))
     return `must have at most ${LONGEST} characters`;
   if (LONE_SURROGATE.test(name)) return 'must not contain a lone surrogate';

@@ -1,13 +1,13 @@
-/** The networks that a client's address lies in: what one client can own as a whole, from the narrowest to the widest. */
+/** The networks that contain a client's address, narrowest first. One client can own any of them. */
 import ipaddr from 'ipaddr.js';
 
 /**
- * An IPv4 address stands for itself. With IPv6 a household or a server has a /64, many have a /56, and a site may have a
- * /48 (RFC 6177): who owns one can change the address as often as there are networks in it.
+ * An IPv4 address is its own network. With IPv6 a household or a server has a /64, many have a /56, and a site may have a
+ * /48 (RFC 6177). Its owner can use any address in it.
  */
 const IPV6_PREFIXES = [64, 56, 48] as const;
 
-/** Where the address is not known, all such clients are one. */
+/** All clients with an unknown address count as one. */
 const UNKNOWN = ['unknown'] as const;
 
 /** Names of the networks of an address in any spelling, the narrowest first: at least one, at most three. */
@@ -20,10 +20,10 @@ export function networksOf(address: string): readonly string[] {
   return IPV6_PREFIXES.map((length) => `${(bits >> BigInt(64 - length)).toString(16)}/${length}`);
 }
 
-/** Who sends a request, as far as limits can tell before anybody has signed in. */
+/** The client of a request, as far as limits can identify it before sign-in. */
 export interface Client {
   /** The networks of its address, the narrowest first. */
   readonly networks: readonly string[];
-  /** True once nobody waits for the answer. */
+  /** True once the client has disconnected or the request is answered. */
   readonly hasLeft: () => boolean;
 }

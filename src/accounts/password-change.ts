@@ -1,4 +1,4 @@
-/** Changing the password of a signed-in account, which has to know the current one. */
+/** Changing the password of a signed-in account, which requires the current password. */
 import { Rejection } from '../errors.ts';
 import type { Sql } from '../storage/connect.ts';
 import type { Email } from './email.ts';
@@ -18,11 +18,11 @@ export interface PasswordChangeOptions {
   readonly now: () => number;
 }
 
-const WRONG_PASSWORD = new Rejection('wrongPassword', 'The current password is another one.');
+const WRONG_PASSWORD = new Rejection('wrongPassword', 'The current password is wrong.');
 
 /**
- * Changes of one account: some are free, then minutes between two. Each ends every other session, so a thief who changes the
- * password in a loop would keep the owner out until the owner follows a link for a reset, which is not limited by this.
+ * Limit per account: some changes are free, then each waits minutes. Each change ends all other sessions, so a thief
+ * changing the password in a loop could lock the owner out. Resets by link are not limited by this.
  */
 const CHANGES = { free: 10, firstMs: 60_000, longestMs: 600_000 } as const;
 
@@ -35,7 +35,7 @@ export class PasswordChange {
     this.#ofAccount = new SlowDown({ ...CHANGES, now: options.now });
   }
 
-  /** The password was set by a link: whoever made the changes before has lost the account. */
+  /** The password was set by a link: earlier changes of this account no longer count. */
   forgive(email: Email): void {
     this.#ofAccount.forget(email.key);
   }
@@ -54,10 +54,10 @@ export class PasswordChange {
     const { email, currentPassword, newPassword } = given;
     const wait = this.#ofAccount.wait(email.key);
     if (wait > 0) return slowedDown(wait);
-    // Counted like sign-ins: a session that was left open must not be a way to guess the password.
+    // Counted like sign-ins: an open session must not be a way to guess the password.
     const verified = await signIn.check({ email, password: currentPassword }, client, true);
     if (verified instanceof Rejection) return verified.reason === 'signInFailed' ? WRONG_PASSWORD : verified;
-    // From here on it counts, refused or not: rating a new password takes time, too.
+    // From here on the attempt counts, refused or not: rating a new password costs CPU.
     this.#ofAccount.begin(email.key);
     const problem = await passwordProblem(newPassword, email);
     if (problem !== null) return new Rejection('weakPassword', `The password ${problem}.`);

@@ -1,4 +1,4 @@
-/** Setting a password without the old one: by a link that was mailed, or that an operator hands over. */
+/** Setting a password without the current one, through a link that is mailed or handed over by an operator. */
 
 import { Rejection } from '../errors.ts';
 import type { Sql } from '../storage/connect.ts';
@@ -39,7 +39,7 @@ export class PasswordReset {
     this.#ofLink = new SlowDown({ free: 10, longestMs: 60_000, now: options.monotonic });
   }
 
-  /** Mails a link where there is such an account. Known and unknown e-mails look the same: all of it is done behind. */
+  /** Mails a link if the account exists. The lookup runs in the background, so known and unknown e-mails look the same. */
   request(email: Email, { networks }: Client, note: Note): Rejection | null {
     const wait = Math.max(this.#ofEmail.wait(email.key), this.#ofClient.wait(networks));
     if (wait > 0) return slowedDown(wait);
@@ -56,14 +56,14 @@ export class PasswordReset {
         wall(),
       );
       note('link.create', { purpose: 'reset-password', email: found.user.email });
-      // To the address that the account has, not to the one that was typed.
+      // To the account's stored address, not to the entered one.
       mailer.send(MAILS.resetPassword(found.user.email, `${publicUrl}/password-reset/${token}`));
     });
     return null;
   }
 
   /**
-   * Sets the password of the link's account, whatever else is changing it, and ends its sessions.
+   * Sets the password of the link's account and ends its sessions, even if the password was changed concurrently.
    * @returns the account's e-mail, or the refusal
    */
   async complete(token: string, password: string, client: Client): Promise<Email | Rejection> {
@@ -82,7 +82,7 @@ export class PasswordReset {
     const passwordHash = await passwords.hash(password, { ...client, isKnown: true, failures: 0 });
     if (passwordHash instanceof Rejection) return passwordHash;
     return await sql.begin('isolation level read committed', async (tx) => {
-      // The account before its links, as everywhere: two links at once would wait for each other.
+      // Lock the account before its links, as everywhere: the other order could deadlock two requests.
       await lockUser(tx, userId);
       const again = await findLink(tx, token, ['reset-password'], wall());
       if (again === null) return NO_LINK;
@@ -93,7 +93,7 @@ export class PasswordReset {
   }
 }
 
-/** For the command line: the path of a link, to be handed to the account's owner. @throws AccountError USER_NOT_FOUND */
+/** For the command line: the path of a link for the account's owner. @throws AccountError USER_NOT_FOUND */
 export async function createResetPath(sql: Sql, email: Email, now: number): Promise<string> {
   const user = await requireUser(sql, email);
   const token = await createLink(sql, { purpose: 'reset-password', userId: user.id, provesEmail: true }, now);

@@ -1,25 +1,25 @@
 /**
- * How easy a password is to guess, by zxcvbn-ts and its list of 49,000 leaked passwords.
+ * Rates how easy a password is to guess, with zxcvbn-ts and its list of leaked passwords.
  *
- * The list and the matchers take some 6 MB and 0.1 s, so they are loaded when first needed: the service loads them at its
- * start, a command only where it makes an account. The English dictionaries are left out: they would triple the memory, and
- * guesses are throttled, so what matters is the top of the attackers' lists.
+ * The list and the matchers take some 6 MB and 0.1 s to load, so they are loaded on first use: by the service at start, by
+ * a command only if it creates an account. The English dictionaries are left out: they would triple the memory, and
+ * throttled attackers only try the most common passwords.
  */
 import type { ZxcvbnFactory } from '@zxcvbn-ts/core';
 
-/** Why a password is refused; null for a good one. */
+/** Why a password is refused; null if it is accepted. */
 export type Weakness = 'common' | 'guessable' | null;
 
 /**
- * Passwords that are longer are only looked up in the list: length is enough (ASVS 6.2.5 allows no rule on composition), and
- * the matchers' time grows faster than the length (up to 0.6 s for 1,000 characters).
+ * Longer passwords are only looked up in the list: length is enough (ASVS 6.2.5 allows no composition rules), and the
+ * matchers take up to 0.6 s for 1,000 characters.
  */
 const LONGEST_RATED = 14;
 
-/** zxcvbn's border between "very guessable" and what withstands throttled guessing over a network. */
+/** zxcvbn's threshold between "very guessable" and safe against throttled online guessing. */
 const FEWEST_GUESSES = 1e6;
 
-/** A shorter hint matches by chance; for a longer one a rated password has no room. */
+/** A shorter hint would match by chance; a longer one does not fit into a rated password. */
 const SHORTEST_HINT = 3;
 
 interface Estimator {
@@ -29,14 +29,14 @@ interface Estimator {
 
 let estimator: Promise<Estimator> | null = null;
 
-/** Loads the list. Later calls return the first one's promise. */
+/** Loads the list once. */
 export function loadPasswordList(): Promise<unknown> {
   estimator ??= load();
   return estimator;
 }
 
 /**
- * @param hints words that an attacker would try first for this account, such as the parts of its e-mail address
+ * @param hints words that an attacker would try first, such as the parts of the account's e-mail address
  */
 export async function weaknessOf(password: string, hints: readonly string[]): Promise<Weakness> {
   estimator ??= load();

@@ -1,4 +1,4 @@
-/** Passwords: which are taken, and how they are hashed and checked within bounds of memory, CPU and waiting. */
+/** Passwords: acceptance rules, and hashing with bounded memory, CPU and waiting time. */
 import { availableParallelism } from 'node:os';
 import { hash, verify } from '@node-rs/argon2';
 import type { Logger } from 'pino';
@@ -11,38 +11,38 @@ import { loadPasswordList, weaknessOf } from './password-strength.ts';
 const COST = { memoryCost: 19_456, timeCost: 2, parallelism: 1 } as const;
 
 const SHORTEST = 8;
-/** Only a bound for the work: every character counts. */
+/** Bounds the work. Every character counts. */
 const LONGEST = 1_000;
 
 /**
- * Hashes computed at once: 19 MiB each, and two of the four threads that files and lookups use too. On two cores one: the
- * event loop and the database need the other.
+ * Concurrent hashes. Each takes 19 MiB and one of the four libuv threads that file and DNS operations share. With two
+ * cores, one: the event loop and the database need the other.
  */
 const HASHES_AT_ONCE = availableParallelism() > 2 ? 2 : 1;
-/** Hashes that may wait: some four seconds' worth on one core. */
+/** Queue length: about four seconds of work on one core. */
 const PLACES = 150;
-/** More of them, only for {@link Asker.isKnown}. */
+/** Additional places, only for {@link Asker.isKnown}. */
 const KNOWN_PLACES = 50;
-/** Longest wait for a turn. The request's own deadline ends it earlier where that is shorter. */
+/** Longest time in the queue. The request's own deadline may end it earlier. */
 const LONGEST_WAIT_MS = 10_000;
 
-/** Who asks for a hash: the one who pays for it with a share of the places. */
+/** The client of a hash. It uses a share of the queue. */
 export interface Asker extends Waiting {
   /**
-   * True for a client that has shown more than an address: an account that has signed in from there before, a session, a
-   * valid link. These have places of their own and every other turn.
+   * True for a client that has proved more than an address: a previous sign-in to the account from there, a session, or a
+   * valid link. Such clients have a queue of their own and every other turn.
    */
   readonly isKnown: boolean;
-  /** True once nobody waits for the answer: the work is then not done. */
+  /** True once the client no longer waits for the response: the work is then skipped. */
   readonly hasLeft: () => boolean;
 }
 
-/** What became of the work, for metrics. `crowded`: the client's network had its share; `full`: all had the same. */
-export const TURN_OUTCOMES = ['done', 'crowded', 'full', 'late', 'left'] as const;
+/** Outcomes for metrics. `crowded`: the client's network used its share; `full`: all networks had equal shares. */
+const TURN_OUTCOMES = ['done', 'crowded', 'full', 'late', 'left'] as const;
 export type TurnOutcome = (typeof TURN_OUTCOMES)[number];
 
 export interface PasswordStats {
-  /** Hashes that wait for their turn now. */
+  /** Hashes waiting for their turn. */
   readonly waiting: number;
   readonly outcomes: Readonly<Record<TurnOutcome, number>>;
 }
@@ -50,7 +50,7 @@ export interface PasswordStats {
 export interface PasswordsOptions {
   /** Milliseconds of a monotonic clock; the system's by default. */
   readonly now?: () => number;
-  /** Told of refusals, once a minute at most. */
+  /** Receives refusals, at most once a minute. */
   readonly log?: Pick<Logger, 'warn'>;
 }
 
@@ -66,20 +66,20 @@ const BUSY = new Rejection('unavailable', 'Too many sign-ins are waiting; try ag
 });
 
 /**
- * What is wrong with a new password, to be read after "The password "; null for a good one. Costs up to 5 ms of CPU for one
- * of less than 15 characters: ask only after whatever limits attempts.
+ * The problem of a new password, worded to follow "The password "; null if it is accepted. Costs up to 5 ms of CPU below
+ * 15 characters: call it only after the rate limits.
  *
- * Length is what counts: there are no rules on which characters (ASVS 6.2.5), and from 15 characters on only a password that
- * is itself on the list of leaked ones is refused.
+ * Length is what counts. There are no composition rules (ASVS 6.2.5), and from 15 characters on only a password that is
+ * on the list of leaked ones is refused.
  */
 export async function passwordProblem(password: string, email: Email): Promise<string | null> {
   const formal = formalProblem(password);
   if (formal !== null) return formal;
   if (password.toLowerCase() === email.key) return 'must not be the e-mail address';
   const weakness = await weaknessOf(password, ['tidemark', email.key, ...email.key.split(/[@.+_-]/)]);
-  if (weakness === 'common') return 'is one of the most common ones';
+  if (weakness === 'common') return 'is one of the most common passwords';
   if (weakness === 'guessable')
-    return 'is too easy to guess, because it is close to the most common ones or too regular: use a longer one, for example several words';
+    return 'is too easy to guess: it resembles a common password or is too regular; use a longer one, for example several words';
   return null;
 }
 
@@ -92,25 +92,25 @@ function formalProblem(password: string): string | null {
 }
 
 interface Entry extends Asker {
-  /** When it began to wait. */
+  /** When it was queued. */
   readonly since: number;
-  /** Gives it its turn, or the refusal. */
+  /** Starts the work, or refuses it. */
   readonly settle: (refusal: Rejection | null) => void;
 }
 
-/** The hashing, a few at a time. One per process. */
+/** Password hashing with limited concurrency. One per process. */
 export class Passwords {
   readonly #now: () => number;
   readonly #log: PasswordsOptions['log'];
   #warnedAt = Number.NEGATIVE_INFINITY;
-  /** The process's own work, which nobody can multiply. */
+  /** The process's own work, which clients cannot trigger. */
   readonly #own: (() => void)[] = [];
   readonly #known = new FairQueue<Entry>(KNOWN_PLACES);
   readonly #others = new FairQueue<Entry>(PLACES);
   readonly #outcomes: Record<TurnOutcome, number> = { done: 0, crowded: 0, full: 0, late: 0, left: 0 };
   #working = 0;
   #isTurnOfKnown = true;
-  /** What a password is compared with where there is no account, so that it takes as long. */
+  /** Compared with when there is no account, so that it takes as long. */
   #decoy: Promise<string> | null = null;
 
   constructor(options: PasswordsOptions = {}) {
@@ -127,7 +127,7 @@ export class Passwords {
 
   /**
    * The text to store: algorithm, cost, salt and hash.
-   * @param asker who waits for it; left out for the process's own work, which is never refused
+   * @param asker the client; absent for the process's own work, which is never refused
    */
   hash(password: string): Promise<string>;
   hash(password: string, asker: Asker): Promise<string | Rejection>;
@@ -136,7 +136,7 @@ export class Passwords {
   }
 
   /**
-   * Whether the password is the account's. Takes the same time where there is no account (null): then it never is.
+   * Whether the password is the account's. Without an account (null) it takes the same time and returns false.
    * @param asker as for {@link hash}
    */
   matches(password: string, stored: string | null): Promise<boolean>;
@@ -152,7 +152,7 @@ export class Passwords {
     return outcome instanceof Rejection ? outcome : false;
   }
 
-  /** At the start: what would make the first request take longer than the next. */
+  /** Warms up at start, so that the first request does not take longer. */
   async prepare(): Promise<void> {
     await Promise.all([this.#decoyHash(), loadPasswordList()]);
   }
@@ -186,7 +186,7 @@ export class Passwords {
   }
 
   #enqueue(entry: Entry): void {
-    // What has no room among the known ones is one of the others.
+    // If the queue for known clients is full, use the other one.
     const overflow = entry.isKnown ? this.#known.add(entry) : entry;
     if (overflow === null) return;
     const leaving = this.#others.add(overflow);
@@ -200,7 +200,7 @@ export class Passwords {
     const now = this.#now();
     if (now - this.#warnedAt < WARN_EVERY_MS) return;
     this.#warnedAt = now;
-    this.#log?.warn(this.stats, 'sign-in: password hashes are refused, too many are waiting');
+    this.#log?.warn(this.stats, 'passwords: hashes refused, too many are waiting');
   }
 
   #refuse(entry: Entry, why: Exclude<TurnOutcome, 'done'>): void {
@@ -208,14 +208,14 @@ export class Passwords {
     entry.settle(why === 'crowded' ? CROWDED : BUSY);
   }
 
-  /** A hash is done: its place goes to the next one, if any waits. */
+  /** Ends a hash and starts the next one, if any waits. */
   #next(): void {
     const own = this.#own.shift();
     if (own !== undefined) own();
     else if (!this.#admitNext()) this.#working -= 1;
   }
 
-  /** @returns false where nobody waits any more */
+  /** @returns false if the client no longer waits */
   #admitNext(): boolean {
     for (let entry = this.#take(); entry !== null; entry = this.#take()) {
       if (entry.hasLeft()) this.#refuse(entry, 'left');

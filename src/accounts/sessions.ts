@@ -1,4 +1,4 @@
-/** Sessions: who is signed in, by a cookie of which the database keeps only a digest. */
+/** Sessions, identified by a cookie of which the database stores only a digest. */
 import { parseCookie, stringifySetCookie } from 'cookie';
 import { BatchedLookup } from '../storage/batched-lookup.ts';
 import type { Sql, Transaction } from '../storage/connect.ts';
@@ -7,11 +7,11 @@ import type { User } from './users.ts';
 
 export interface SessionsOptions {
   readonly sql: Sql;
-  /** True where people reach the service by https. */
+  /** Whether users reach the service by https. */
   readonly secure: boolean;
   readonly idleMs: number;
   readonly maxMs: number;
-  /** Milliseconds since 1970. */
+  /** Milliseconds since the Unix epoch. */
   readonly now: () => number;
 }
 
@@ -23,30 +23,30 @@ export interface Session {
 
 interface StoredSession {
   readonly user: User;
-  /** Its last use that was written, in milliseconds since 1970. */
+  /** The last use that was written, in milliseconds since the Unix epoch. */
   readonly seen: number;
 }
 
-/** How often a session's last use is written at most. An idle lifetime is at least an hour. */
+/** Shortest interval between writes of a session's last use. An idle lifetime is at least an hour. */
 const SEEN_EVERY_MS = 60_000;
-/** As long as a request may take: its statement may wait for charts, which share its connections. */
+/** As long as a request may take: the statement may wait for chart queries on the same connections. */
 const TIMEOUT_MS = 30_000;
 
 export class Sessions {
   readonly #options: SessionsOptions;
   readonly #name: string;
-  /** By the digest in hexadecimal. Anybody can make up cookies that only the database can tell from good ones. */
+  /** By the hexadecimal digest. Clients can make up cookies, and only the database can validate them. */
   readonly #lookup: BatchedLookup<StoredSession>;
 
   constructor(options: SessionsOptions) {
     this.#options = options;
     this.#lookup = new BatchedLookup((digests) => this.#findMany(digests), TIMEOUT_MS);
-    // The prefix has browsers refuse the cookie from other hosts, from below a path, and over http (RFC 6265bis, 4.1.3).
+    // With the prefix, browsers refuse the cookie from other hosts, for a narrower path, and over http (RFC 6265bis, 4.1.3).
     this.#name = options.secure ? '__Host-tidemark_session' : 'tidemark_session';
   }
 
   /**
-   * Starts a session; a request's earlier one ends, so that no identifier survives a sign-in.
+   * Starts a session and ends the one of the request, so that no session id survives a sign-in.
    * @param previous the request's Cookie header
    * @returns the Set-Cookie value
    */
@@ -56,7 +56,7 @@ export class Sessions {
     const now = this.#options.now();
     await sql`
       INSERT INTO sessions (digest, user_id, created_at, last_seen_at) VALUES (${digest}, ${user.id}, ${now}, ${now})`;
-    // Those that another transaction holds are left to it: two that wait for each other's would both fail.
+    // Skip rows that another transaction has locked: waiting for each other would deadlock.
     await sql`
       DELETE FROM sessions
        WHERE digest IN (SELECT digest FROM sessions
@@ -65,7 +65,7 @@ export class Sessions {
     return this.#cookie(text, this.#options.maxMs / 1_000);
   }
 
-  /** The session of a Cookie header; null where there is none or it is over. */
+  /** The session of a Cookie header; null if there is none or it has ended. */
   async find(cookies: string): Promise<Session | null> {
     const digest = this.#digest(cookies);
     if (digest === null) return null;
@@ -91,7 +91,7 @@ export class Sessions {
     return new Map(rows.map(({ digest, seen, ...user }) => [digest, { user, seen }]));
   }
 
-  /** Of these sessions, those that are valid now, their digests in hexadecimal. Asking is no use of a session. */
+  /** Those of the given sessions that are valid now, by hexadecimal digest. Does not count as a use. */
   async findValid(sql: Sql, digests: readonly Buffer[]): Promise<ReadonlySet<string>> {
     const { idleMs, maxMs, now } = this.#options;
     const time = now();
@@ -104,7 +104,7 @@ export class Sessions {
     return new Set(rows.map(({ digest }) => digest));
   }
 
-  /** Ends the session of a Cookie header. @returns whose it was; null where there was none */
+  /** Ends the session of a Cookie header. @returns its account; null if there was none */
   async end(
     sql: Sql | Transaction,
     cookies: string,
@@ -123,7 +123,7 @@ export class Sessions {
     await sql`DELETE FROM sessions WHERE user_id = ${userId}`;
   }
 
-  /** The Set-Cookie value that has a browser forget its session. */
+  /** The Set-Cookie value that deletes the cookie. */
   forget(): string {
     return this.#cookie('', 0);
   }
@@ -132,7 +132,7 @@ export class Sessions {
     return secretDigest(parseCookie(cookies)[this.#name] ?? '');
   }
 
-  /** The value is of base64url characters, so nothing from a request reaches the header. */
+  /** The value consists of base64url characters, so no text of a request reaches the header. */
   #cookie(value: string, maxAge: number): string {
     const { secure } = this.#options;
     return stringifySetCookie(this.#name, value, {

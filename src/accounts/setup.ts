@@ -1,4 +1,4 @@
-/** The first account: made straight from this machine, or through the one-time link that the start prints. */
+/** The first account: created from this machine, or through the one-time link that is printed at start. */
 
 import { isFromThisMachine, isLoopbackName } from '../http/client-address.ts';
 import type { Exchange } from '../http/exchange.ts';
@@ -10,16 +10,16 @@ export interface SetupOptions {
   readonly sql: Sql;
   /** HOST */
   readonly host: string;
-  /** PUBLIC_URL, empty where it is not set. */
+  /** PUBLIC_URL; empty if not set. */
   readonly publicUrl: string;
   readonly now: () => number;
 }
 
 export class Setup {
   readonly #options: SetupOptions;
-  /** Whether there can be nobody but people at this machine. */
+  /** Whether only this machine can reach the service. */
   readonly #isLocal: boolean;
-  /** Once there is an account there always is one: the question is asked no more. */
+  /** Once an account exists, one always does, so the database is not queried again. */
   #over = false;
 
   constructor(options: SetupOptions) {
@@ -28,23 +28,23 @@ export class Setup {
     this.#isLocal = isLoopbackName(host) && (publicUrl === '' || isLoopbackName(new URL(publicUrl).hostname));
   }
 
-  /** Whether the first account is still to be made. */
+  /** Whether the first account does not exist yet. */
   async isPending(): Promise<boolean> {
     this.#over ||= await hasUsers(this.#options.sql);
     return !this.#over;
   }
 
-  /** Whether this request may make the first account without the link. */
+  /** Whether this request may create the first account without the link. */
   isOpenTo(exchange: Exchange): boolean {
     return this.#isLocal && isFromThisMachine(exchange);
   }
 
-  /** Whether this token is of a set-up link that is good now. */
+  /** Whether this token belongs to a valid setup link. */
   async isLink(token: string): Promise<boolean> {
     return (await findLink(this.#options.sql, token, ['setup'], this.#options.now())) !== null;
   }
 
-  /** A new link's path; null where there is an account already. */
+  /** The path of a new link; null if an account exists. */
   async createPath(): Promise<string | null> {
     if (!(await this.isPending())) return null;
     return `/setup/${await createLink(this.#options.sql, { purpose: 'setup' }, this.#options.now())}`;

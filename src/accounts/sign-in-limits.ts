@@ -1,16 +1,16 @@
 /**
- * How often a password may be tried: by account and client, by client, and by account from everywhere.
+ * How often a password may be tried: per account and client, per client, and per account.
  *
- * The last count alone would let a stranger keep the owner out by guessing. So a client that has signed in to the account
- * from its network before is held up by nothing but its own failures; and of those who have not, the ones that have tried
- * less often wait only for each other: thirty guessers are past their first attempts soon, and a new address is in a lane
- * where they no longer are. All of it is in memory, bounded, and per process.
+ * The limit per account alone would let a stranger lock the owner out. So a client that has signed in to the account from
+ * its network before is limited only by its own failures. The others are grouped by their number of attempts and wait
+ * only within their group: repeated guessers leave the groups of new clients. All state is in memory, bounded, and per
+ * process.
  */
 import { LRUCache } from 'lru-cache';
 import type { Email } from './email.ts';
-import { LANES, NetworkSlowDown, SlowDown } from './slow-down.ts';
+import { NetworkSlowDown, SlowDown, TIERS } from './slow-down.ts';
 
-/** Attempts of a client at anything that costs a hash. The wide levels have lanes, and so many free attempts in each. */
+/** Attempts of a client at any operation that costs a hash. Wide networks have these free attempts per tier. */
 export const CLIENT_LEVELS = [
   { free: 20, longestMs: 60_000 },
   { free: 12, longestMs: 10_000 },
@@ -24,24 +24,24 @@ const PAIR_LEVELS = [
   { free: 5, longestMs: 60_000 },
 ] as const;
 
-/** Attempts at one account from everywhere, in each lane: the wait doubles slowly, so that a lane moves on while it is full. */
-const ACCOUNT_LEVEL = { free: 50 / LANES, longestMs: 10_000, doublesEvery: 60 } as const;
+/** Attempts at one account from everywhere, per tier. The wait doubles slowly, so that a full tier still makes progress. */
+const ACCOUNT_LEVEL = { free: 50 / TIERS, longestMs: 10_000, doublesEvery: 60 } as const;
 
-/** Accounts whose networks are remembered, and networks of one: no account can push out those of many others. */
+/** Accounts with remembered networks, and networks per account: one account cannot evict those of many others. */
 const MAX_KNOWN_ACCOUNTS = 10_000;
 const MAX_KNOWN_NETWORKS = 20;
 
-/** Which count refuses, for metrics. */
-export const SLOW_DOWNS = ['account_and_client', 'client', 'account'] as const;
+/** The limit that refuses, for metrics. */
+const SLOW_DOWNS = ['account_and_client', 'client', 'account'] as const;
 export type SlowedBy = (typeof SLOW_DOWNS)[number];
 
-/** A password check that was admitted, and is counted until it says otherwise. */
+/** An admitted password check, counted as failed unless reported otherwise. */
 export interface AdmittedAttempt {
   /** Whether the client has signed in to this account before. */
   readonly isKnown: boolean;
-  /** Attempts of the client in the last hour that have not succeeded. */
+  /** Failed attempts of the client in the last hour. */
   readonly failures: number;
-  /** The password was right. */
+  /** The password was correct. */
   succeeded(): void;
   /** The password was not checked. */
   notChecked(): void;
@@ -51,9 +51,9 @@ export class SignInLimits {
   readonly #ofPair: NetworkSlowDown;
   readonly #ofClient: NetworkSlowDown;
   readonly #ofAccount: SlowDown;
-  /** By account: the networks from which it has signed in, the latest last. */
+  /** By account: networks of successful sign-ins, latest last. */
   readonly #known = new LRUCache<string, Set<string>>({ max: MAX_KNOWN_ACCOUNTS });
-  /** Attempts that had to wait, by the count with the longest wait. */
+  /** Throttled attempts, by the limit with the longest wait. */
   readonly slowedDown: Record<SlowedBy, number> = { account_and_client: 0, client: 0, account: 0 };
 
   /** @param now milliseconds of a monotonic clock */
@@ -63,14 +63,14 @@ export class SignInLimits {
     this.#ofAccount = new SlowDown({ ...ACCOUNT_LEVEL, now });
   }
 
-  /** Counts an attempt, or says for how many milliseconds to wait. */
+  /** Counts an attempt, or returns the milliseconds to wait. */
   admit(email: Email, networks: readonly string[]): AdmittedAttempt | number {
     const isKnown = this.#isKnown(email, networks);
-    const lane = this.#ofPair.lane(networks, email.key);
+    const tier = this.#ofPair.tier(networks, email.key);
     const waits: Record<SlowedBy, number> = {
       account_and_client: this.#ofPair.wait(networks, email.key),
       client: isKnown ? 0 : this.#ofClient.wait(networks),
-      account: isKnown ? 0 : this.#ofAccount.wait(email.key, lane),
+      account: isKnown ? 0 : this.#ofAccount.wait(email.key, tier),
     };
     const wait = Math.max(...Object.values(waits));
     if (wait > 0) {
@@ -81,10 +81,10 @@ export class SignInLimits {
     const failures = this.#ofClient.count(networks);
     const pair = this.#ofPair.begin(networks, email.key);
     const client = this.#ofClient.begin(networks);
-    this.#ofAccount.begin(email.key, lane);
+    this.#ofAccount.begin(email.key, tier);
     const takeBack = (): void => {
       pair.takeBack();
-      this.#ofAccount.takeBack(email.key, lane);
+      this.#ofAccount.takeBack(email.key, tier);
     };
     return {
       isKnown,
@@ -94,12 +94,12 @@ export class SignInLimits {
         client.takeBack();
         this.remember(email, networks);
       },
-      // The client's own count stays: asking for more than there is room for is an attempt as well.
+      // The client's own count stays: a request beyond the queue's capacity is an attempt too.
       notChecked: takeBack,
     };
   }
 
-  /** From here the account was signed in to, or its password was set by a link: earlier failures count no more. */
+  /** The client signed in to the account, or set its password by a link: its earlier failures no longer count. */
   remember(email: Email, networks: readonly string[]): void {
     this.#ofPair.forget(networks, email.key);
     const known = this.#known.get(email.key) ?? new Set();

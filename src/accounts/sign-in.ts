@@ -1,4 +1,4 @@
-/** Checking a password: as slow for guessers as it must be, the same for e-mails with and without an account. */
+/** Checks passwords: throttled, and with the same timing for e-mails with and without an account. */
 import { Rejection } from '../errors.ts';
 import type { Sql } from '../storage/connect.ts';
 import type { Email } from './email.ts';
@@ -26,7 +26,7 @@ export class SignIn {
 
   /**
    * Checks the password and starts a session.
-   * @param cookies the request's Cookie header: an earlier session ends
+   * @param cookies the request's Cookie header; its session ends
    */
   async signIn(
     given: { email: Email; password: string },
@@ -37,16 +37,16 @@ export class SignIn {
     if (verified instanceof Rejection) return verified;
     const { user } = verified;
     return await this.#options.sql.begin('isolation level read committed', async (tx) => {
-      // Whatever has changed the password since it was verified has ended all sessions: none may come after it.
+      // A concurrent password change ends all sessions; no session may start after it.
       if (!(await holdPassword(tx, verified))) return FAILED;
       return { user, setCookie: await this.#options.sessions.start(tx, user, cookies) };
     });
   }
 
   /**
-   * The account of this e-mail and password, or the refusal. The password may be another one by the time that this returns:
-   * act on it only after {@link holdPassword} or {@link changePassword} has said that it is not.
-   * @param isKnown whether the client has shown otherwise that the account is its own, for example by a session
+   * The account with this e-mail and password, or the refusal. The password may have changed by the time this returns:
+   * act on it only after {@link holdPassword} or {@link changePassword} confirms it.
+   * @param isKnown whether the client has already proved that the account is its own, for example by a session
    */
   async check(
     given: { email: Email; password: string },
@@ -71,13 +71,13 @@ export class SignIn {
     return found;
   }
 
-  /** A password was set by a link: the next attempt from there is a first one. */
+  /** A password was set by a link: earlier failures from this client no longer count. */
   forgive(email: Email, client: Client): void {
     this.#options.limits.remember(email, client.networks);
   }
 }
 
-/** The 429 of everything that is slowed down. */
+/** The 429 response of all throttled operations. */
 export function slowedDown(waitMs: number): Rejection {
   const retryAfterSeconds = Math.ceil(waitMs / 1_000);
   return new Rejection('tooManyAttempts', `Wait ${retryAfterSeconds} s before the next attempt.`, {

@@ -1,4 +1,4 @@
-/** Making accounts: the first one, by invitation, and by open sign-up with or without a proof of the e-mail. */
+/** Creates accounts: the first one, by invitation, and by open sign-up with or without verification of the e-mail. */
 import type { Config } from '../config.ts';
 import { Rejection } from '../errors.ts';
 import type { Exchange } from '../http/exchange.ts';
@@ -26,10 +26,10 @@ export interface SignUpOptions {
   readonly passwords: Passwords;
   readonly setup: Setup;
   readonly mailer: Mailer | null;
-  /** Sign-up mails to one mailbox in an hour; 0 for any number. */
+  /** Sign-up mails to one mailbox in an hour; 0 for no limit. */
   readonly mailsPerHour: number;
   readonly background: Background;
-  /** Milliseconds since 1970. */
+  /** Milliseconds since the Unix epoch. */
   readonly wall: () => number;
   /** Milliseconds of a monotonic clock. */
   readonly monotonic: () => number;
@@ -42,18 +42,18 @@ export interface NewAccount {
   readonly invitation?: string | undefined;
 }
 
-/** Starts a session for an account in the transaction that makes it. @returns the Set-Cookie value */
+/** Starts a session in the transaction that creates the account. @returns the Set-Cookie value */
 export type StartSession = (tx: Transaction, user: User) => Promise<string>;
 
 export interface SignedUp {
   readonly user: User;
   readonly setCookie: string;
   readonly way: Way;
-  /** The invitation that was accepted on the way. */
+  /** The invitation that was accepted, if any. */
   readonly invitation?: OpenInvitation;
 }
 
-/** How an account comes into being: from this machine, by the printed link, by an invitation, openly, by a mailed link. */
+/** How an account is created: from this machine, by the setup link, by invitation, by open sign-up, by a mailed link. */
 export type Way = AtOnce | 'mailed-link';
 type AtOnce = 'first' | 'setup-link' | 'invitation' | 'open';
 
@@ -64,12 +64,9 @@ export interface SignUpCall {
   readonly note: Note;
 }
 
-const CLOSED = new Rejection('signUpClosed', 'Accounts are made by invitation, or on the command line.');
+const CLOSED = new Rejection('signUpClosed', 'Accounts are created by invitation, or on the command line.');
 const NO_LINK = new Rejection('linkNotValid', 'The link was used already, was withdrawn, or has expired.');
-const WRONG_PASSWORD = new Rejection(
-  'wrongPassword',
-  'This is not the password that was chosen at the sign-up.',
-);
+const WRONG_PASSWORD = new Rejection('wrongPassword', 'This is not the password that was chosen at sign-up.');
 
 export class SignUp {
   readonly #options: SignUpOptions;
@@ -84,7 +81,7 @@ export class SignUp {
     this.#ofLink = new SlowDown({ free: 5, longestMs: 60_000, now: options.monotonic });
   }
 
-  /** @returns the account with its session, 'check-mail' where the e-mail has to be proved first, or the refusal */
+  /** @returns the account with its session, 'check-mail' if the e-mail must be verified first, or the refusal */
   async create(
     given: NewAccount,
     { exchange, client, note }: SignUpCall,
@@ -104,7 +101,7 @@ export class SignUp {
     if (problem !== null) return new Rejection('weakPassword', `The password ${problem}.`);
 
     const mailsProof = way === 'open' && mailer !== null;
-    // Before the work, and the same for addresses with and without an account.
+    // Before the expensive work, and the same for addresses with and without an account.
     const tooEarly = mailsProof ? this.#ofMailbox.take(email) : 0;
     if (tooEarly > 0) return tooManyMails(this.#options.mailsPerHour, tooEarly);
     const passwordHash = await passwords.hash(given.password, { ...client, isKnown: false, failures });
@@ -122,7 +119,7 @@ export class SignUp {
     });
   }
 
-  /** By which right an account may be made. */
+  /** By which right an account may be created. */
   async #wayIn(given: NewAccount, exchange: Exchange): Promise<AtOnce | Rejection> {
     const { allowed, setup } = this.#options;
     if (allowed === 'closed') return CLOSED;
@@ -149,15 +146,15 @@ export class SignUp {
       await acceptInvitation(tx, invitation, user);
       return { user, invitation };
     }
-    // Two first accounts at once would be one too many.
+    // Serialize: two concurrent requests must not both create a first account.
     await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark first account'))`;
     if (await hasUsers(tx)) return CLOSED;
     await tx`DELETE FROM account_links WHERE purpose = 'setup'`;
-    // The link is the operator's, who saw it at the start. A request from this machine may be any local user's.
+    // Only the operator has seen the link. A local request may come from any user of this machine.
     return { user: await createUser(tx, { email, passwordHash, proved: way === 'setup-link' }) };
   }
 
-  /** Behind the answer: what differs between an e-mail with and without an account shows in its mailbox alone. */
+  /** Runs in the background: whether an account exists shows only in the mailbox. */
   async #mailProof(email: Email, passwordHash: string, mailer: Mailer, note: Note): Promise<void> {
     const { sql, publicUrl, wall } = this.#options;
     const known = await findUser(sql, email);
@@ -170,7 +167,7 @@ export class SignUp {
     mailer.send(MAILS.signUp(email.text, `${publicUrl}/email-proofs/${token}`));
   }
 
-  /** Mails a signed-in account the link that proves its e-mail. @returns the refusal where it asks too often */
+  /** Mails a signed-in account the link that verifies its e-mail. @returns the refusal if it is throttled */
   mailProofOf(user: User, mailer: Mailer, note: Note): Rejection | null {
     const { sql, publicUrl, wall, background } = this.#options;
     const wait = this.#ofLink.wait(user.userId);
@@ -184,7 +181,7 @@ export class SignUp {
     return null;
   }
 
-  /** What the link of a proof is for; null where it is not good. */
+  /** The account that a verification link is for; null if the link is not valid. */
   async proofOf(token: string): Promise<{ email: string; needsPassword: boolean } | null> {
     const { sql, wall } = this.#options;
     const link = await findLink(sql, token, ['sign-up', 'prove-email'], wall());
@@ -195,8 +192,8 @@ export class SignUp {
   }
 
   /**
-   * Follows the link of a proof. A sign-up needs the password once more: whoever began it with somebody else's address
-   * must not get an account from that somebody's click. The proof of an account that exists needs its session.
+   * Follows a verification link. A sign-up also requires the password: a person who signed up with another person's address
+   * must not get an account when the owner of the address follows the link. An existing account requires its session.
    */
   async prove(
     token: string,
@@ -237,7 +234,7 @@ export class SignUp {
 
 function tooManyMails(limit: number, waitMs: number): Rejection {
   const minutes = Math.ceil(waitMs / 60_000);
-  const details = `This address was sent ${limit} sign-up mails within an hour (MAX_SIGN_UP_MAILS_PER_HOUR): follow the link in one of them with the password given for it, or wait ${minutes} min.`;
+  const details = `This address received ${limit} sign-up mails within an hour (MAX_SIGN_UP_MAILS_PER_HOUR): follow the link in one of them with the password given for it, or wait ${minutes} min.`;
   return new Rejection('tooManyMails', details, { retryAfterSeconds: waitMs / 1_000 });
 }
 

@@ -1,41 +1,41 @@
 /**
- * Slows down repeated attempts, by key (an account, an address): some attempts are free, then each has to wait longer than
- * the one before, up to a bound. Never a lockout: the wait is bounded, and forgotten after a while.
+ * Throttles repeated attempts per key (an account, an address): some are free, then each has to wait longer than
+ * the previous one, up to a maximum. It is never a lockout: the wait is bounded and expires.
  *
- * In memory and per process: with several processes on one port a guesser has that many times the attempts.
+ * In memory and per process: with N processes on one port a client has N times the attempts.
  */
 import { LRUCache } from 'lru-cache';
 
 export interface SlowDownOptions {
-  /** Attempts before the first wait, in each lane. */
+  /** Attempts before the first wait, in each tier. */
   readonly free: number;
   /** The first wait between two attempts; 1 s by default. */
   readonly firstMs?: number;
   /** Longest wait between two attempts. */
   readonly longestMs: number;
-  /** The wait doubles every so many attempts; with each attempt by default. */
+  /** Attempts after which the wait doubles; 1 by default. */
   readonly doublesEvery?: number;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
 }
 
-interface Lane {
+interface Tier {
   count: number;
-  /** When its last attempt began. */
+  /** Start of its last attempt. */
   last: number;
 }
 
-/** The attempts of one key, by lane. */
-type Attempts = Lane[];
+/** The attempts of one key, by tier. */
+type Attempts = Tier[];
 
 /**
- * Lanes of a key that many share: those who have tried less often than others wait only for each other. Lane 0 is for who
- * has not tried yet, the last one for all who have tried this often or more.
+ * Tiers of a key that several clients share, by their number of attempts. A client waits only for its tier. Tier 0 is for
+ * clients without attempts, the last one for clients with this many attempts or more.
  */
-export const LANES = 5;
+export const TIERS = 5;
 
 const FIRST_WAIT_MS = 1_000;
-/** A lane that was quiet for this long starts over. */
+/** A tier without attempts for this long starts over. */
 const FORGET_AFTER_MS = 3_600_000;
 const MAX_KEYS = 10_000;
 
@@ -47,51 +47,51 @@ export class SlowDown {
     this.#options = options;
   }
 
-  /** Milliseconds until the next attempt of this key may begin; 0 where it may begin now. */
-  wait(key: string, lane = 0): number {
-    const attempts = this.#recent(key, lane);
+  /** Milliseconds until the next attempt of this key may begin; 0 if it may begin now. */
+  wait(key: string, tier = 0): number {
+    const attempts = this.#recent(key, tier);
     const { free, firstMs = FIRST_WAIT_MS, longestMs, doublesEvery = 1, now } = this.#options;
     if (attempts === undefined || attempts.count < free) return 0;
     const wait = Math.min(firstMs * 2 ** Math.floor((attempts.count - free) / doublesEvery), longestMs);
     return Math.max(0, attempts.last + wait - now());
   }
 
-  /** Counts an attempt when it begins: of many at once only the first ones are free. */
-  begin(key: string, lane = 0): void {
-    const count = (this.#recent(key, lane)?.count ?? 0) + 1;
-    const lanes = this.#attempts.get(key) ?? [];
-    while (lanes.length < lane) lanes.push({ count: 0, last: Number.NEGATIVE_INFINITY });
-    lanes[lane] = { count, last: this.#options.now() };
-    this.#attempts.set(key, lanes);
+  /** Counts an attempt when it begins: of concurrent attempts only the first ones are free. */
+  begin(key: string, tier = 0): void {
+    const count = (this.#recent(key, tier)?.count ?? 0) + 1;
+    const tiers = this.#attempts.get(key) ?? [];
+    while (tiers.length < tier) tiers.push({ count: 0, last: Number.NEGATIVE_INFINITY });
+    tiers[tier] = { count, last: this.#options.now() };
+    this.#attempts.set(key, tiers);
   }
 
-  /** Attempts of a key in the last hour, in all lanes. */
+  /** Attempts of a key in the last hour, in all tiers. */
   count(key: string): number {
     let sum = 0;
-    for (let lane = 0; lane < LANES; lane++) sum += this.#recent(key, lane)?.count ?? 0;
+    for (let tier = 0; tier < TIERS; tier++) sum += this.#recent(key, tier)?.count ?? 0;
     return sum;
   }
 
-  /** The attempt succeeded: no earlier one of this key counts any more. */
+  /** The attempt succeeded: earlier ones of this key no longer count. */
   forget(key: string): void {
     this.#attempts.delete(key);
   }
 
-  /** The attempt succeeded, or did not take place: it does not count, earlier ones still do. */
-  takeBack(key: string, lane = 0): void {
-    const attempts = this.#attempts.get(key)?.[lane];
+  /** The attempt succeeded, or did not take place: it does not count; earlier ones still do. */
+  takeBack(key: string, tier = 0): void {
+    const attempts = this.#attempts.get(key)?.[tier];
     if (attempts !== undefined) attempts.count = Math.max(0, attempts.count - 1);
   }
 
-  #recent(key: string, lane: number): Lane | undefined {
-    const attempts = this.#attempts.get(key)?.[lane];
+  #recent(key: string, tier: number): Tier | undefined {
+    const attempts = this.#attempts.get(key)?.[tier];
     return attempts !== undefined && this.#options.now() - attempts.last < FORGET_AFTER_MS
       ? attempts
       : undefined;
   }
 }
 
-/** How a {@link NetworkSlowDown} treats one size of network. */
+/** Limits of a {@link NetworkSlowDown} for one size of network. */
 export type NetworkLevel = Pick<SlowDownOptions, 'free' | 'longestMs'>;
 
 /** An attempt that was counted. */
@@ -101,8 +101,8 @@ export interface CountedAttempt {
 }
 
 /**
- * Slows down a client by each of its networks (networks.ts). In a wide network a part that has tried less often than others
- * has a lane of its own, so that a guesser does not hold up the neighbors.
+ * Throttles a client by each of its networks. In a wide network, the parts with fewer attempts have a
+ * tier of their own, so that a guesser does not block its neighbors.
  */
 export class NetworkSlowDown {
   readonly #levels: readonly SlowDown[];
@@ -114,24 +114,24 @@ export class NetworkSlowDown {
 
   /**
    * Milliseconds until the next attempt may begin.
-   * @param scope what is counted apart, for example an account; empty where nothing is
+   * @param scope counted separately, for example an account; empty for one count
    */
   wait(networks: readonly string[], scope = ''): number {
-    return Math.max(...this.#steps(networks, scope).map(({ level, key, lane }) => level.wait(key, lane)));
+    return Math.max(...this.#steps(networks, scope).map(({ level, key, tier }) => level.wait(key, tier)));
   }
 
   /** Counts an attempt when it begins. */
   begin(networks: readonly string[], scope = ''): CountedAttempt {
     const steps = this.#steps(networks, scope);
-    for (const { level, key, lane } of steps) level.begin(key, lane);
+    for (const { level, key, tier } of steps) level.begin(key, tier);
     return {
       takeBack: () => {
-        for (const { level, key, lane } of steps) level.takeBack(key, lane);
+        for (const { level, key, tier } of steps) level.takeBack(key, tier);
       },
     };
   }
 
-  /** The attempt succeeded: no earlier one of the narrowest network counts any more. */
+  /** The attempt succeeded: earlier ones of the narrowest network no longer count. */
   forget(networks: readonly string[], scope = ''): void {
     const [narrowest] = this.#steps(networks, scope);
     narrowest?.level.forget(narrowest.key);
@@ -144,27 +144,27 @@ export class NetworkSlowDown {
   }
 
   /**
-   * The lane of a client in what it shares with others: by how often it has tried in the last hour. A wide network has a
-   * few attempts for each lane, so that a whole site's first attempts are not one client's fifth.
+   * The tier of a client in a shared key, by its attempts in the last hour. A wide network has
+   * several attempts per tier, so that the first attempts of a whole site do not count as repeated ones of a client.
    */
-  lane(networks: readonly string[], scope = ''): number {
+  tier(networks: readonly string[], scope = ''): number {
     const steps = this.#steps(networks, scope);
-    const shares = steps.map(({ level, key }, i) => Math.floor(level.count(key) / ATTEMPTS_A_LANE ** i));
-    return Math.min(LANES - 1, Math.max(...shares));
+    const shares = steps.map(({ level, key }, i) => Math.floor(level.count(key) / ATTEMPTS_PER_TIER ** i));
+    return Math.min(TIERS - 1, Math.max(...shares));
   }
 
   #steps(
     networks: readonly string[],
     scope: string,
-  ): readonly { readonly level: SlowDown; readonly key: string; readonly lane: number }[] {
+  ): readonly { readonly level: SlowDown; readonly key: string; readonly tier: number }[] {
     let narrower = 0;
     return this.#levels.slice(0, networks.length).map((level, i) => {
       const key = `${networks[i]} ${scope}`;
-      const step = { level, key, lane: Math.min(LANES - 1, narrower) };
+      const step = { level, key, tier: Math.min(TIERS - 1, narrower) };
       narrower = level.count(key);
       return step;
     });
   }
 }
 
-const ATTEMPTS_A_LANE = 2;
+const ATTEMPTS_PER_TIER = 2;

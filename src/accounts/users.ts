@@ -1,10 +1,10 @@
-/** Accounts of people. */
+/** User accounts. */
 import { errorCode, type Sql, type Transaction } from '../storage/connect.ts';
 import { createPublicId } from '../token-text.ts';
 import { AccountError } from './account-error.ts';
 import type { Email } from './email.ts';
 
-/** An account as the rest of the service sees it: never with its password's hash. */
+/** An account without its password hash. */
 export interface User {
   /** Internal id. */
   readonly id: number;
@@ -14,7 +14,7 @@ export interface User {
   readonly emailProved: boolean;
 }
 
-/** An account whose password was verified, and the hash that it had then. */
+/** An account whose password was verified, and the hash at that time. */
 export interface VerifiedUser {
   readonly user: User;
   readonly passwordHash: string;
@@ -30,8 +30,8 @@ export interface UserInList {
 const UNIQUE_VIOLATION = '23505';
 
 /**
- * Makes an account.
- * @param account.proved the e-mail is known to be its owner's
+ * Creates an account.
+ * @param account.proved whether ownership of the e-mail is verified
  * @throws AccountError EMAIL_TAKEN
  */
 export async function createUser(
@@ -45,16 +45,16 @@ export async function createUser(
       INSERT INTO users (public_id, email, email_key, password_hash, email_proved_at)
       VALUES (${userId}, ${email.text}, ${email.key}, ${passwordHash}, CASE WHEN ${proved} THEN now() END)
       RETURNING id`;
-    if (made === undefined) throw new Error('An insert gave no row back.');
+    if (made === undefined) throw new Error('INSERT INTO users returned no row');
     return { id: made.id, userId, email: email.text, emailKey: email.key, emailProved: proved };
   } catch (error) {
     if (errorCode(error) === UNIQUE_VIOLATION)
-      throw new AccountError('EMAIL_TAKEN', `there is an account with the e-mail ${email.text}`);
+      throw new AccountError('EMAIL_TAKEN', `there is already an account with the e-mail ${email.text}`);
     throw error;
   }
 }
 
-/** The account with this e-mail, and its password's hash. */
+/** The account with this e-mail, and its password hash. */
 export async function findUser(sql: Sql | Transaction, email: Email): Promise<VerifiedUser | null> {
   const [row] = await sql<(User & { passwordHash: string })[]>`
     SELECT id, public_id AS "userId", email, email_key AS "emailKey",
@@ -73,8 +73,8 @@ export async function requireUser(sql: Sql | Transaction, email: Email): Promise
 }
 
 /**
- * The account with this e-mail, for commands that give it something because of the address.
- * @param allowUnproved true where the operator knows whose account it is
+ * The account with this e-mail, for commands that grant it access because of the address.
+ * @param allowUnproved true if the operator knows the owner of the account
  * @throws AccountError USER_NOT_FOUND, EMAIL_NOT_PROVED
  */
 export async function requireProvedUser(
@@ -86,7 +86,7 @@ export async function requireProvedUser(
   if (user.emailProved || allowUnproved) return user;
   throw new AccountError(
     'EMAIL_NOT_PROVED',
-    `the account ${user.email} has not proved that the address is its own, so anyone may have registered it: have its ` +
+    `the e-mail of the account ${user.email} is not confirmed, so anyone may have registered it: have its ` +
       `owner confirm the address, or, if you know that the account is theirs, run "tidemark user prove --email ` +
       `${user.email}" or repeat this command with --allow-unproved`,
   );
@@ -106,8 +106,8 @@ export async function hasUsers(sql: Sql | Transaction): Promise<boolean> {
 }
 
 /**
- * Whether an account's password is still the one that was verified; it then stays so until the end of the transaction. The
- * transaction must be "read committed": with a snapshot the answer would be of its beginning.
+ * Whether an account's password is still the verified one; if so, it does not change until the end of the transaction. The
+ * transaction must be "read committed": a snapshot would show the state at its beginning.
  */
 export async function holdPassword(tx: Transaction, { user, passwordHash }: VerifiedUser): Promise<boolean> {
   const rows = await tx`
@@ -116,9 +116,9 @@ export async function holdPassword(tx: Transaction, { user, passwordHash }: Veri
 }
 
 /**
- * Sets a new password in place of the one that was verified, and ends every session of the account. Links for a reset stay:
- * they lead to the mailbox, which decides about an account whose password a thief knows as well.
- * @returns false where the password is another one by now; nothing was changed
+ * Replaces the verified password and ends every session of the account. Reset links stay valid:
+ * they prove access to the mailbox, which takes precedence when a thief knows the password too.
+ * @returns false if the password was changed meanwhile; nothing is changed then
  */
 export async function changePassword(
   tx: Transaction,
@@ -133,7 +133,7 @@ export async function changePassword(
 }
 
 /**
- * Sets the password whatever it is now, and ends every session and every other link for a reset, after {@link lockUser}.
+ * Sets the password regardless of the current one, and deletes every session and reset link. Call after {@link lockUser}.
  * @param id internal id
  */
 export async function resetPassword(tx: Transaction, id: number, newHash: string): Promise<void> {
@@ -142,14 +142,14 @@ export async function resetPassword(tx: Transaction, id: number, newHash: string
   await tx`DELETE FROM account_links WHERE user_id = ${id} AND purpose = 'reset-password'`;
 }
 
-/** Has changes of an account take turns, until the end of the transaction. @param id internal id */
+/** Serializes changes of an account until the end of the transaction. @param id internal id */
 export async function lockUser(tx: Transaction, id: number): Promise<void> {
   await tx`SELECT FROM users WHERE id = ${id} FOR NO KEY UPDATE`;
 }
 
 /**
- * Notes that the account's address is its owner's; the first time stands. Only for a link that was mailed to the address
- * and shown to nobody else, and for the operator's command line.
+ * Marks the account's e-mail as verified; the first time is kept. Only for a link that was mailed to the address
+ * and shown to no other person, and for the operator's command line.
  * @param id internal id
  */
 export async function proveEmail(sql: Sql | Transaction, id: number): Promise<void> {

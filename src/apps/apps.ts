@@ -1,4 +1,4 @@
-/** Apps: what events, event types and tokens belong to. */
+/** Apps: the owners of events, event types and tokens. */
 
 import { AccountError, appNotFound } from '../accounts/account-error.ts';
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
@@ -10,7 +10,7 @@ import { createPublicId } from '../token-text.ts';
 import { issueLoggingToken } from './logging-tokens.ts';
 import type { Secret } from './secret.ts';
 
-/** An app as its owner sees it in a list. */
+/** An app in a list. */
 export interface App {
   readonly appId: string;
   readonly name: string;
@@ -18,9 +18,9 @@ export interface App {
 }
 
 /**
- * Makes an app with its first logging token.
- * @param app.ownerId internal id of the account that owns it; null: nobody does, until one is granted the role
- * @param app.maxApps how many it may own; 0, as for the command line, for any number
+ * Creates an app with its first logging token.
+ * @param app.ownerId internal id of the owner; null: no owner until an account is granted the role
+ * @param app.maxApps how many apps the owner may own; 0 for no limit
  * @throws AccountError INVALID_NAME, TOO_MANY_APPS
  */
 export async function createApp(
@@ -43,7 +43,7 @@ export async function createApp(
   });
 }
 
-/** One app more must not be one too many, also where several are made at once. */
+/** The limit also holds for concurrent creations: the owner's row is locked. */
 async function checkRoom(tx: Transaction, ownerId: number, maxApps: number): Promise<void> {
   await lockUser(tx, ownerId);
   const [owned] = await tx<{ count: number }[]>`
@@ -55,7 +55,7 @@ async function checkRoom(tx: Transaction, ownerId: number, maxApps: number): Pro
     );
 }
 
-/** All apps, in the order in which they were made. */
+/** All apps, in order of creation. */
 export async function listApps(sql: Sql): Promise<App[]> {
   return [
     ...(await sql<
@@ -65,7 +65,7 @@ export async function listApps(sql: Sql): Promise<App[]> {
 }
 
 /**
- * Gives an app another name.
+ * Renames an app.
  * @param change.appId internal id
  * @throws AccountError INVALID_NAME, APP_NOT_FOUND
  */
@@ -83,10 +83,10 @@ export async function renameApp(sql: Sql, change: { appId: number; name: string;
 }
 
 /**
- * Removes an app with its types, tokens and members, at once. Its events are unreadable from then on; their rows go in
+ * Deletes an app with its types, tokens and members. Its events become unreadable at once; their rows are deleted in
  * the background.
  * @param deletion.appId   internal id
- * @param deletion.confirm the app's name, as its owner typed it
+ * @param deletion.confirm the app's name, as entered by the owner
  * @throws AccountError CONFIRMATION_MISMATCH, APP_NOT_FOUND
  */
 export async function deleteApp(
@@ -105,7 +105,7 @@ export async function deleteApp(
       action: 'app.delete',
       details: { appId: app.publicId, name: app.name },
     });
-    // A resource token for this app alone would be left without any.
+    // A resource token for this app alone would be left without an app.
     await tx`
       DELETE FROM resource_tokens
        WHERE id IN (SELECT token_id FROM resource_token_apps WHERE app_id = ${appId})
@@ -115,7 +115,7 @@ export async function deleteApp(
   });
 }
 
-/** For what can not be undone, people type the app's name. @throws AccountError CONFIRMATION_MISMATCH */
+/** Irreversible operations require the app's name. @throws AccountError CONFIRMATION_MISMATCH */
 export function checkConfirmation(confirm: string, name: string): void {
   if (confirm !== name)
     throw new AccountError('CONFIRMATION_MISMATCH', `the field "confirm" must be the app's name`);

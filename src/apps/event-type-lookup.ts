@@ -1,9 +1,10 @@
-/** An event's type, by the id or the name that its producer sent; a new name makes a new type. */
+/** Looks up the type of an event by the id or name that its producer sent. A new name creates a type. */
 
 import { Rejection } from '../errors.ts';
 import { BatchedLookup } from '../storage/batched-lookup.ts';
 import type { Sql } from '../storage/connect.ts';
 import { type CacheStats, LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
+import type { EventSource } from '../storage/write/accepted-event.ts';
 import { getOrCreateEventTypes, type StoredType, TypeCounts, type TypeReference } from './event-types.ts';
 import { TypeCreation } from './type-creation.ts';
 
@@ -11,8 +12,10 @@ export interface EventType {
   /** Internal id. */
   readonly id: number;
   readonly publicId: string;
-  /** The public id as JSON text of ASCII alone: one that came by a restore may be any text. */
+  /** The public id as ASCII-only JSON text: a restored public id may be any text. */
   readonly publicIdJson: string;
+  /** What its events carry into the journal; one object for all of them. */
+  readonly source: EventSource;
 }
 
 export interface EventTypesOptions {
@@ -21,7 +24,7 @@ export interface EventTypesOptions {
   /** Types that an app may create in any 60 seconds; 0 lifts the limit. */
   readonly newTypesPerMinute: number;
   readonly cacheMs: number;
-  /** Milliseconds since the epoch. */
+  /** Milliseconds since the Unix epoch. */
   readonly now: () => number;
   /** Milliseconds of a monotonic clock. */
   readonly monotonic: () => number;
@@ -32,7 +35,7 @@ const UNKNOWN = new Rejection('eventTypeNotFound', 'The app has no event type wi
 
 const MAX_TYPES = 100_000;
 /**
- * What is not there is as good as not remembered: nobody notifies of a new type, and asking again is rate-limited.
+ * Negative results are not cached: new types are not announced between processes, and creating them is rate-limited.
  */
 const NO_NEGATIVES = 1;
 
@@ -67,7 +70,7 @@ export class EventTypes {
     this.#byName = new LookupCache({ ...memory, load: (key) => this.#loadByName(key) });
   }
 
-  /** The type of an app that a producer means, at once where it is remembered; made where it is a new name. */
+  /** The type that a producer names, synchronously if it is cached. A new name creates it. */
   find(appId: number, reference: TypeReference): EventType | Rejection | Promise<EventType | Rejection> {
     return 'typeId' in reference
       ? foundOr(UNKNOWN, this.#byId.get(`${appId} ${reference.typeId}`))
@@ -78,14 +81,14 @@ export class EventTypes {
     return [this.#byId, this.#byName];
   }
 
-  /** Forgets every type: one of them has changed. */
+  /** Drops all cached types after a change. */
   dropAll(): void {
     this.#byId.dropAll();
     this.#byName.dropAll();
     this.#counts.clear();
   }
 
-  /** Asks for everything again: changes may have been missed. */
+  /** Invalidates all cached types: change notifications may have been missed. */
   invalidateAll(): void {
     this.#byId.invalidateAll();
     this.#byName.invalidateAll();
@@ -94,10 +97,12 @@ export class EventTypes {
 
   async #loadById(key: string): Promise<EventType | null> {
     const [appId, publicId] = splitKey(key);
-    // A NUL can be in no identifier, and PostgreSQL takes none in a text.
+    // PostgreSQL's text type cannot store NUL, so no identifier contains it.
     if (publicId.includes('\0')) return null;
     const [row] = await this.#options.sql<StoredType[]>`
-      SELECT id, public_id AS "publicId" FROM event_types WHERE public_id = ${publicId} AND app_id = ${appId}`;
+      SELECT type.id, type.public_id AS "publicId", type.name, app.public_id AS "appPublicId"
+        FROM event_types AS type JOIN apps AS app ON app.id = type.app_id
+       WHERE type.public_id = ${publicId} AND type.app_id = ${appId}`;
     return row === undefined ? null : eventType(row);
   }
 
@@ -109,19 +114,20 @@ export class EventTypes {
     return type === 'too-many' ? null : eventType(type);
   }
 
-  /** Ten thousand names of one batch are a few statements. */
+  /** Looks up many names in one statement. */
   async #findByNames(keys: readonly string[]): Promise<ReadonlyMap<string, StoredType>> {
     const split = keys.map(splitKey);
-    const rows = await this.#options.sql<(StoredType & { appId: number; name: string })[]>`
-      SELECT type.id, type.public_id AS "publicId", type.app_id AS "appId", type.name
+    const rows = await this.#options.sql<(StoredType & { appId: number })[]>`
+      SELECT type.id, type.public_id AS "publicId", type.name, app.public_id AS "appPublicId", type.app_id AS "appId"
         FROM unnest(${split.map(([appId]) => appId)}::int[], ${split.map(([, name]) => name)}::text[])
                AS asked (app_id, name)
-        JOIN event_types AS type USING (app_id, name)`;
+        JOIN event_types AS type USING (app_id, name)
+        JOIN apps AS app ON app.id = type.app_id`;
     return new Map(rows.map((row) => [`${row.appId} ${row.name}`, row]));
   }
 }
 
-/** A lookup that ends in a refusal, which is not remembered. */
+/** A lookup that ends in a refusal, which is not cached. */
 class Refused extends Error {
   readonly rejection: Rejection;
 
@@ -131,10 +137,11 @@ class Refused extends Error {
   }
 }
 
-function eventType({ id, publicId }: StoredType): EventType {
+function eventType({ id, publicId, name, appPublicId }: StoredType): EventType {
   const escaped = (character: string): string =>
     `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`;
-  return { id, publicId, publicIdJson: JSON.stringify(publicId).replace(/[^ -~]/g, escaped) };
+  const source = Object.freeze({ appId: appPublicId, typeId: publicId, typeName: name });
+  return { id, publicId, publicIdJson: JSON.stringify(publicId).replace(/[^ -~]/g, escaped), source };
 }
 
 function foundOr(

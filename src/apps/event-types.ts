@@ -1,4 +1,4 @@
-/** Event types: the categories inside an app. Made by people, or by the first event that names one. */
+/** Event types: the categories of an app's events. Created by users, or by the first event that names one. */
 import { LRUCache } from 'lru-cache';
 import { AccountError, appNotFound } from '../accounts/account-error.ts';
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
@@ -6,20 +6,22 @@ import { lengthProblem } from '../accounts/name.ts';
 import type { Sql, Transaction } from '../storage/connect.ts';
 import { createPublicId } from '../token-text.ts';
 
-/** An event type as a list shows it. */
+/** An event type in a list. */
 export interface EventType {
   readonly typeId: string;
   readonly name: string;
   readonly createdAt: Date;
 }
 
-/** An event's type as a producer names it. */
+/** The event type that a producer names. */
 export type TypeReference = { readonly typeId: string } | { readonly typeName: string };
 
 export interface StoredType {
   /** Internal id. */
   readonly id: number;
   readonly publicId: string;
+  readonly name: string;
+  readonly appPublicId: string;
 }
 
 interface NewType extends Omit<NewTypes, 'names'> {
@@ -29,20 +31,20 @@ interface NewType extends Omit<NewTypes, 'names'> {
 interface NewTypes {
   /** Internal id of the app. */
   readonly appId: number;
-  /** Each once. */
+  /** Without duplicates. */
   readonly names: readonly string[];
   /** MAX_EVENT_TYPES_PER_APP */
   readonly maxTypes: number;
-  /** Spares the count of the app's types where it is known that there are fewer; absent: they are counted. */
+  /** Avoids counting the app's types while it is known to be below the limit; absent: they are counted. */
   readonly counts?: TypeCounts;
-  /** Who makes it; absent: a producer, by the first event, of which the audit log does not tell. */
+  /** The creator; absent for a producer, which the audit log does not record. */
   readonly by?: Actor;
 }
 
 /**
- * How many types apps had when they were last counted. Ids are given in order, and an app's types are made one after the
- * other: it can not have got more types since then than ids were given, to whichever app. While that is below the limit
- * nothing has to be counted, so the thousandth type costs as much as the first, and the limit stays exact.
+ * Number of types of each app at the last count. Ids are assigned in ascending order, so an app cannot have gained more
+ * types since then than ids were assigned to all apps. While that bound is below the limit, no count is needed, and the
+ * limit stays exact.
  */
 export class TypeCounts {
   readonly #counts = new LRUCache<number, TypeCount>({ max: 10_000 });
@@ -55,7 +57,7 @@ export class TypeCounts {
     this.#counts.set(appId, count);
   }
 
-  /** To be called where the database may have become another one, which gives the same ids again. */
+  /** Call when the connection may lead to another database, which may assign the same ids again. */
   clear(): void {
     this.#counts.clear();
   }
@@ -63,23 +65,23 @@ export class TypeCounts {
 
 interface TypeCount {
   readonly types: number;
-  /** The last one of them. */
+  /** The id of the newest one. */
   readonly lastId: number;
 }
 
 /**
- * What is wrong with the name of an event type, to be read after the field's name ("must not be empty"); null for a good
- * one: 1 to 200 code points, no NUL, no lone surrogate. Names are kept as given and compared exactly.
+ * The problem of an event type's name, worded to follow the field's name ("must not be empty"); null if it is valid:
+ * 1 to 200 code points, no NUL, no lone surrogate. Names are stored as given and compared exactly.
  */
 export function eventTypeNameProblem(name: string): string | null {
   return lengthProblem(name) ?? (name.includes('\0') ? 'must not contain NUL' : null);
 }
 
 /**
- * The type of this name, made if the app has none. Any number of calls at once, in any process, get the same type. The
- * app's row is locked only while a type is made.
- * @returns 'too-many' where the app has as many types as it may have
- * @throws AccountError INVALID_NAME; APP_NOT_FOUND where the app is gone
+ * The type of this name, created if the app has none. Concurrent calls in any process get the same type. The app's row
+ * is locked only while a type is created.
+ * @returns 'too-many' if the app has reached its limit
+ * @throws AccountError INVALID_NAME; APP_NOT_FOUND if the app was deleted
  */
 export async function getOrCreateEventType(sql: Sql, type: NewType): Promise<StoredType | 'too-many'> {
   const { name, ...common } = type;
@@ -90,9 +92,9 @@ export async function getOrCreateEventType(sql: Sql, type: NewType): Promise<Sto
 }
 
 /**
- * The types of these names, those that the app lacks made in one transaction, in their order.
- * @returns by name; what is missing did not fit into the app
- * @throws AccountError INVALID_NAME; APP_NOT_FOUND where the app is gone
+ * The types of these names. Missing ones are created in one transaction, in the given order.
+ * @returns by name; names beyond the app's limit are missing
+ * @throws AccountError INVALID_NAME; APP_NOT_FOUND if the app was deleted
  */
 export async function getOrCreateEventTypes(
   sql: Sql,
@@ -104,7 +106,7 @@ export async function getOrCreateEventTypes(
 }
 
 /**
- * Makes an event type.
+ * Creates an event type.
  * @param type.appId public id of the app
  * @throws AccountError INVALID_NAME, APP_NOT_FOUND, EVENT_TYPE_EXISTS, TOO_MANY_EVENT_TYPES
  */
@@ -124,7 +126,7 @@ export async function createEventType(
   if (existing !== undefined)
     throw new AccountError(
       'EVENT_TYPE_EXISTS',
-      `the app already has an event type of this name: ${existing.publicId}`,
+      `the app already has an event type with this name: ${existing.publicId}`,
     );
   const created = made.get(name);
   if (created === undefined)
@@ -136,7 +138,7 @@ export async function createEventType(
 }
 
 /**
- * The event types of an app, in the order in which they were made.
+ * The event types of an app, in order of creation.
  * @param appId public id of the app
  * @throws AccountError APP_NOT_FOUND
  */
@@ -149,24 +151,25 @@ export async function listEventTypes(sql: Sql, appId: string): Promise<EventType
   ];
 }
 
-/** @returns the types that were there, and those that were made; both by name */
+/** @returns the existing and the created types; both by name */
 async function createUnlessFound(
   sql: Sql,
   types: NewTypes,
 ): Promise<{ found: ReadonlyMap<string, StoredType>; made: ReadonlyMap<string, StoredType> }> {
   const { appId, names, maxTypes, counts, by } = types;
   const known = counts?.get(appId) ?? null;
-  // Added to the last id that was given: the most types that there can be. Too many where nothing is known.
+  // Upper bound: the last count plus all ids assigned since. Without a count, assume that the limit is exceeded.
   const offset = known === null ? maxTypes : known.types - known.lastId;
-  // Read committed, whatever the role's default: the look after the lock must see what its last holder made.
+  // Read committed, whatever the role's default: the query after the lock must see what the previous holder created.
   const outcome = await sql.begin('isolation level read committed', async (tx) => {
     // The lock makes the limit exact, and two makers of one name meet here. It lets foreign keys to the app through.
-    const [app] = await tx`SELECT 1 FROM apps WHERE id = ${appId} FOR NO KEY UPDATE`;
+    const [app] = await tx<{ publicId: string }[]>`
+      SELECT public_id AS "publicId" FROM apps WHERE id = ${appId} FOR NO KEY UPDATE`;
     if (app === undefined) throw new AccountError('APP_NOT_FOUND', 'the app has been removed');
     const found = await findTypes(tx, appId, names);
     const missing = names.filter((name) => !found.has(name));
     const publicIds = missing.map(() => createPublicId('typ'));
-    const rows = await tx<(StoredType & { name: string; counted: number | null })[]>`
+    const made = await tx<(Omit<StoredType, 'appPublicId'> & { counted: number | null })[]>`
       WITH sequence AS (
         SELECT pg_get_serial_sequence('event_types', 'id')::regclass::oid AS id
       ), before AS (
@@ -186,6 +189,7 @@ async function createUnlessFound(
         RETURNING id, public_id, name
       )
       SELECT id, public_id AS "publicId", name, counted FROM made, before`;
+    const rows = made.map((row) => ({ ...row, appPublicId: app.publicId }));
     if (by !== undefined)
       for (const { publicId: typeId, name } of rows)
         await writeAudit(tx, { appId, by, action: 'type.create', details: { typeId, name } });
@@ -194,9 +198,9 @@ async function createUnlessFound(
   const { found, rows } = outcome;
   const counted = rows[0]?.counted ?? null;
   const lastId = rows.reduce((last, { id }) => Math.max(last, id), 0);
-  // Once it is committed.
+  // Only after the commit.
   if (counted !== null) counts?.set(appId, { types: counted + rows.length, lastId });
-  return { found, made: new Map(rows.map(({ id, publicId, name }) => [name, { id, publicId }])) };
+  return { found, made: new Map(rows.map(({ counted: _, ...type }) => [type.name, type])) };
 }
 
 async function findTypes(
@@ -204,10 +208,11 @@ async function findTypes(
   appId: number,
   names: readonly string[],
 ): Promise<ReadonlyMap<string, StoredType>> {
-  const rows = await sql<(StoredType & { name: string })[]>`
-    SELECT id, public_id AS "publicId", name FROM event_types
-     WHERE app_id = ${appId} AND name = ANY(${names as string[]}::text[])`;
-  return new Map(rows.map(({ id, publicId, name }) => [name, { id, publicId }]));
+  const rows = await sql<StoredType[]>`
+    SELECT type.id, type.public_id AS "publicId", type.name, app.public_id AS "appPublicId"
+      FROM event_types AS type JOIN apps AS app ON app.id = type.app_id
+     WHERE type.app_id = ${appId} AND type.name = ANY(${names as string[]}::text[])`;
+  return new Map(rows.map((row) => [row.name, row]));
 }
 
 async function internalAppId(sql: Sql, appId: string): Promise<number> {

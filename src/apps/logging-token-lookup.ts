@@ -1,4 +1,4 @@
-/** Logging token → app, answered from memory for all but the first request of a token. */
+/** Resolves a logging token to its app, from memory for all but the first request of a token. */
 
 import { Rejection } from '../errors.ts';
 import { ownText } from '../own-text.ts';
@@ -10,19 +10,19 @@ import { digestOf, isWellFormed } from '../token-text.ts';
 interface LoggingToken {
   /** The app's internal id. */
   readonly appId: number;
-  /** Milliseconds since the epoch: the end of a rotated token's grace. */
+  /** Milliseconds since the Unix epoch: the end of a rotated token's grace period. */
   readonly expiresAt: number | null;
 }
 
 export interface LoggingTokensOptions {
   readonly sql: Sql;
   readonly cacheMs: number;
-  /** Milliseconds since the epoch. */
+  /** Milliseconds since the Unix epoch. */
   readonly now: () => number;
   readonly outage?: LookupOutage | undefined;
 }
 
-/** The refusal of a token that does not exist, or is none. */
+/** The refusal of an unknown or malformed token. */
 export const UNKNOWN_TOKEN = new Rejection('invalidLoggingToken', 'The logging token is not valid.');
 const ROTATED = new Rejection(
   'invalidLoggingToken',
@@ -38,7 +38,7 @@ export class LoggingTokens {
 
   constructor(options: LoggingTokensOptions) {
     this.#now = options.now;
-    // The check characters are no secret: anybody can make up tokens that only the database can tell from good ones.
+    // The check characters are public: clients can make up valid-looking tokens, which only the database can reject.
     const lookup = new BatchedLookup(
       (tokens) => loadTokens(options.sql, tokens),
       LOOKUP_TIMEOUT_MS,
@@ -55,14 +55,14 @@ export class LoggingTokens {
   }
 
   /**
-   * The internal id of the token's app, at once where it is remembered. Junk is told by its check characters, without
-   * asking the database.
+   * The internal id of the token's app, synchronously if it is cached. Malformed tokens fail the check characters, without
+   * a query.
    */
   appOf(token: string): number | Rejection | Promise<number | Rejection> {
     const known = this.#cache.peek(token);
     if (known !== undefined) return this.#judge(known);
     if (!isWellFormed(token, 'tdl')) return UNKNOWN_TOKEN;
-    // The cached key must not keep in memory the body that the token is a part of.
+    // Copy the key: a slice would keep the whole request body in memory.
     const found = this.#cache.get(ownText(token));
     return found instanceof Promise ? found.then((token) => this.#judge(token)) : this.#judge(found);
   }
@@ -76,12 +76,12 @@ export class LoggingTokens {
     return [this.#cache];
   }
 
-  /** Forgets every token: one of them has changed. */
+  /** Drops all cached tokens after a change. */
   dropAll(): void {
     this.#cache.dropAll();
   }
 
-  /** Asks for everything again: changes may have been missed. */
+  /** Invalidates all cached tokens: change notifications may have been missed. */
   invalidateAll(): void {
     this.#cache.invalidateAll();
   }

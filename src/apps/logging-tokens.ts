@@ -1,4 +1,4 @@
-/** Logging tokens: what producers of an app write with. */
+/** Logging tokens, with which producers write events. */
 
 import { AccountError, appNotFound } from '../accounts/account-error.ts';
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
@@ -9,8 +9,8 @@ import { openSealed, type Secret, sealToken } from './secret.ts';
 const LONGEST_GRACE_HOURS = 8_760;
 
 /**
- * Makes a new logging token for an app and ends the earlier ones when the grace is over. No earlier token outlives it: a
- * rotation without grace ends those of earlier rotations too.
+ * Creates a new logging token for an app and ends the earlier ones after the grace period. No earlier token outlives it:
+ * a rotation without grace also ends tokens in the grace period of an earlier rotation.
  * @param rotation.appId       public id of the app
  * @param rotation.graceHours  default 24, may be 0 or a fraction
  * @throws AccountError APP_NOT_FOUND, INVALID_GRACE
@@ -22,10 +22,10 @@ export async function rotateLoggingToken(
 ): Promise<{ appId: string; loggingToken: string; previousValidUntil: Date }> {
   const { appId, graceHours = 24, by = COMMAND_LINE } = rotation;
   if (!(graceHours >= 0 && graceHours <= LONGEST_GRACE_HOURS)) {
-    throw new AccountError('INVALID_GRACE', `the grace must be 0 to ${LONGEST_GRACE_HOURS} hours`);
+    throw new AccountError('INVALID_GRACE', `the grace period must be 0 to ${LONGEST_GRACE_HOURS} hours`);
   }
   return await sql.begin('isolation level read committed', async (tx) => {
-    // Two rotations at once must leave one current token, not two.
+    // Lock: concurrent rotations must leave one current token.
     const [app] = await tx<{ id: number; until: Date }[]>`
       SELECT id, now() + make_interval(secs => ${graceHours * 3_600}) AS until
         FROM apps WHERE public_id = ${appId} FOR NO KEY UPDATE`;
@@ -40,9 +40,9 @@ export async function rotateLoggingToken(
 }
 
 /**
- * The current token of an app, to be shown.
+ * The current token of an app, for display.
  * @param appId internal id
- * @returns with `loggingToken` null where another SECRET sealed it; `previousValidUntil` while an earlier one is in its grace
+ * @returns `loggingToken` is null if another SECRET sealed it; `previousValidUntil` is set while an earlier one is in its grace period
  */
 export async function currentLoggingToken(
   sql: Sql,
@@ -63,7 +63,7 @@ export async function currentLoggingToken(
 }
 
 /**
- * Makes and stores a token without an end.
+ * Creates and stores a token without expiry.
  * @param appId internal id of the app
  */
 export async function issueLoggingToken(tx: Transaction, secret: Secret, appId: number): Promise<string> {

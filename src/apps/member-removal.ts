@@ -1,17 +1,17 @@
-/** Removing a member: the membership, the invitations for the same person, and the tokens that the person made. */
+/** Removes a member: the membership, invitations of the same person, and the tokens that the member created. */
 import { endMembership, lockMembers, roleOf } from '../accounts/members.ts';
 import type { User } from '../accounts/users.ts';
 import { Rejection } from '../errors.ts';
 import type { Sql } from '../storage/connect.ts';
 import { endTokensOf, type MadeToken } from './resource-tokens.ts';
 
-/** What became of the tokens that a former member made for the app. */
+/** Outcome for the tokens that a former member created for the app. */
 export interface Removal {
-  /** The former member's address. */
+  /** The former member's e-mail address. */
   readonly email: string;
-  /** These read the app no more. */
+  /** These no longer read the app. */
   readonly revokedTokens: readonly MadeToken[];
-  /** These go on, because an owner said so. */
+  /** These stay valid at the owner's request. */
   readonly keptTokens: readonly MadeToken[];
 }
 
@@ -19,12 +19,12 @@ const NOT_OWNER = new Rejection('accessDenied', 'Only an owner may remove others
 const NOT_KEEPER = new Rejection('accessDenied', 'Only an owner may keep the tokens of a former member.');
 
 /**
- * Removes a member, or lets one leave, in one transaction: what the person begins meanwhile is either part of what ends, or
- * is refused.
+ * Removes a member, or lets one leave, in one transaction. Concurrent operations of the member are either included or
+ * refused.
  * @param removal.appId      internal id
  * @param removal.userId     public id of the member
- * @param removal.keepTokens public ids of tokens of the member that go on reading the app
- * @param removal.user       who asks for it
+ * @param removal.keepTokens public ids of the member's tokens that stay valid for the app
+ * @param removal.user       the requesting account
  * @throws AccountError MEMBER_NOT_FOUND, LAST_OWNER, TOKEN_NOT_FOUND
  */
 export async function removeMember(

@@ -1,10 +1,10 @@
-/** Public identifiers of apps and event types → the integers that stay inside. */
+/** Maps public identifiers of apps and event types to internal integer ids. */
 import type { Sql } from '../storage/connect.ts';
 import { type CacheStats, LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
 
 export interface PublicIdsOptions {
   readonly sql: Sql;
-  /** Longest time in milliseconds that an answer is believed without asking again. */
+  /** Longest time in milliseconds that a cached answer is used without a query. */
   readonly cacheMs: number;
   readonly now: () => number;
   readonly outage?: LookupOutage | undefined;
@@ -19,7 +19,7 @@ const MAX_APPS = 10_000;
 const MAX_TYPES = 50_000;
 const MAX_UNKNOWN = 10_000;
 
-/** Far longer than any identifier. What is longer is not looked up, nor remembered. */
+/** Longer texts are neither looked up nor cached. */
 const MAX_ID_LENGTH = 200;
 
 export class PublicIds {
@@ -32,12 +32,12 @@ export class PublicIds {
     this.#types = new LookupCache({ ...common, max: MAX_TYPES, load: (publicId) => findType(sql, publicId) });
   }
 
-  /** @returns the app's internal id; null where there is no such app */
+  /** @returns the app's internal id; null if there is no such app */
   async appId(publicId: string): Promise<number | null> {
     return canExist(publicId) ? await this.#apps.get(publicId) : null;
   }
 
-  /** @returns the type's internal id; null where the app has no such type */
+  /** @returns the type's internal id; null if the app has no such type */
   async typeId(appId: number, publicId: string): Promise<number | null> {
     const type = canExist(publicId) ? await this.#types.get(publicId) : null;
     return type?.appId === appId ? type.id : null;
@@ -47,14 +47,14 @@ export class PublicIds {
     return [this.#apps, this.#types];
   }
 
-  /** Forgets everything: an app or a type has changed. */
+  /** Drops all cached ids after a change of an app or a type. */
   dropAll(): void {
     this.#apps.dropAll();
     this.#types.dropAll();
   }
 }
 
-/** PostgreSQL's text holds no NUL and fails when asked for one. */
+/** PostgreSQL's text type cannot store NUL, and a query with it fails. */
 function canExist(publicId: string): boolean {
   return publicId.length <= MAX_ID_LENGTH && !publicId.includes('\0');
 }

@@ -1,4 +1,4 @@
-/** `Authorization: Bearer tdr_…` → what the token may read. */
+/** Resolves `Authorization: Bearer tdr_…` to the apps that the token may read. */
 import { LRUCache } from 'lru-cache';
 import { Rejection } from '../errors.ts';
 import { ASK_FOR_BEARER, bearerToken } from '../http/bearer.ts';
@@ -7,31 +7,31 @@ import type { Sql } from '../storage/connect.ts';
 import { type CacheStats, LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
 import { digestOf, isWellFormed } from '../token-text.ts';
 
-/** A token as the database knows it, usable or not. */
+/** A token as stored, valid or not. */
 export interface ResourceToken {
   readonly tokenId: number;
   /** The apps that it may read: public id → internal id. */
   readonly apps: ReadonlyMap<string, number>;
-  /** Milliseconds since 1970; null: never. */
+  /** Milliseconds since the Unix epoch; null: does not expire. */
   readonly expiresAt: number | null;
   readonly revoked: boolean;
 }
 
 export interface ResourceTokensOptions {
   readonly sql: Sql;
-  /** Longest time in milliseconds that a token is believed without asking again (TOKEN_CACHE_SECONDS). */
+  /** Longest time in milliseconds that a cached token is used without a query (TOKEN_CACHE_SECONDS). */
   readonly cacheMs: number;
-  /** Milliseconds since 1970. */
+  /** Milliseconds since the Unix epoch. */
   readonly now: () => number;
   readonly outage?: LookupOutage | undefined;
-  /** Told when a token's last use could not be written, which fails no request. */
+  /** Receives failures to write a token's last use. They fail no request. */
   readonly onError: (error: unknown) => void;
 }
 
 const MAX_TOKENS = 10_000;
 const MAX_UNKNOWN = 10_000;
 
-/** How often a token's last use is written at most. */
+/** Shortest interval between writes of a token's last use. */
 const LAST_USED_EVERY_MS = 60_000;
 
 const MISSING = 'Send the resource token as "Authorization: Bearer <RESOURCE_TOKEN>".';
@@ -41,9 +41,9 @@ const EXPIRED = 'The resource token has expired.';
 
 export class ResourceTokens {
   readonly #options: ResourceTokensOptions;
-  /** By the hexadecimal digest: no token's text is kept in memory. */
+  /** By hexadecimal digest: the token's text is not kept in memory. */
   readonly #tokens: LookupCache<ResourceToken>;
-  /** Token id → when its last use was last written by this process. */
+  /** Token id → time of the last write of its last use by this process. */
   readonly #lastWrites = new LRUCache<number, number>({ max: MAX_TOKENS });
   readonly #writing = new Set<Promise<void>>();
 
@@ -65,8 +65,8 @@ export class ResourceTokens {
   }
 
   /**
-   * @param authorization the request's Authorization header, empty where it has none
-   * @returns a token that may be used now, or the 401
+   * @param authorization the request's Authorization header; empty if absent
+   * @returns a valid token, or the 401
    */
   async authenticate(authorization: string): Promise<ResourceToken | Rejection> {
     const text = bearerToken(authorization);
@@ -85,21 +85,21 @@ export class ResourceTokens {
     return [this.#tokens];
   }
 
-  /** Forgets all tokens: one of them, or an app that they may read, has changed. */
+  /** Drops all cached tokens after a change of a token or of an app. */
   dropAll(): void {
     this.#tokens.dropAll();
   }
 
-  /** Resolves when no last use is being written. */
+  /** Resolves when no write of a last use is pending. */
   async idle(): Promise<void> {
     while (this.#writing.size > 0) await Promise.all(this.#writing);
   }
 
-  /** Starts to write the token's last use where that is due. No request waits for it. */
+  /** Starts to write the token's last use if it is due. No request waits for it. */
   #noteUse(tokenId: number, now: number): void {
     const last = this.#lastWrites.get(tokenId);
     if (last !== undefined && Math.abs(now - last) < LAST_USED_EVERY_MS) return;
-    // Also where it fails: a database in trouble is not asked again by every request.
+    // Also after a failure: requests must not add load to a database in trouble.
     this.#lastWrites.set(tokenId, now);
     const writing = writeLastUse(this.#options.sql, tokenId, now)
       .catch(this.#options.onError)
@@ -133,7 +133,7 @@ async function findTokens(sql: Sql, digests: readonly string[]): Promise<Readonl
   return new Map(rows.map(({ digest, apps, ...token }) => [digest, { ...token, apps: new Map(apps) }]));
 }
 
-/** Other processes write it too: at most one of them in a minute. */
+/** Other processes write it too: the condition limits all of them to one write a minute. */
 async function writeLastUse(sql: Sql, tokenId: number, now: number): Promise<void> {
   await sql`
     UPDATE resource_tokens SET last_used_at = ${now}

@@ -1,4 +1,4 @@
-/** Resource tokens: what readers read the events of one or more apps with. */
+/** Resource tokens, with which clients read the events of one or more apps. */
 
 import { AccountError, appNotFound } from '../accounts/account-error.ts';
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
@@ -7,13 +7,13 @@ import { checkName } from '../accounts/name.ts';
 import type { Sql, Transaction } from '../storage/connect.ts';
 import { createPublicId, createTokenText, digestOf } from '../token-text.ts';
 
-/** A resource token as a list shows it: never its text, of which only a digest is kept. */
+/** A resource token in a list. Only a digest of its text is stored. */
 export interface ResourceToken {
   readonly tokenId: string;
   readonly name: string;
   /** Public ids of the apps that it may read. */
   readonly appIds: string[];
-  /** Null: the command line. */
+  /** Null: created on the command line. */
   readonly createdBy: { readonly userId: string; readonly email: string } | null;
   readonly createdAt: Date;
   readonly expiresAt: Date | null;
@@ -21,12 +21,12 @@ export interface ResourceToken {
   readonly lastUsedAt: Date | null;
 }
 
-/** Enough for any purpose, and its dates have four digits. */
+/** 100 years: dates keep four-digit years. */
 const LONGEST_SECONDS = 100 * 366 * 86_400;
 
 /**
- * Makes a resource token. Its text is in the answer and nowhere else.
- * @param token.appIds            public ids, at least one; twins count once; a signed-in maker is a member of each
+ * Creates a resource token. Its text is returned only here.
+ * @param token.appIds            public ids, at least one; duplicates count once; a signed-in creator must be a member of each
  * @param token.expiresInSeconds  null: it does not expire
  * @throws AccountError INVALID_NAME, INVALID_EXPIRY, NO_APPS, APP_NOT_FOUND
  */
@@ -69,8 +69,8 @@ export async function createResourceToken(
 }
 
 /**
- * All resource tokens, revoked and expired ones included, in the order in which they were made.
- * @param appId internal id of an app: only those that may read it; null: all
+ * All resource tokens, revoked and expired ones included, in order of creation.
+ * @param appId internal id of an app: only tokens that may read it; null: all
  */
 export async function listResourceTokens(sql: Sql, appId: number | null = null): Promise<ResourceToken[]> {
   return [
@@ -95,7 +95,7 @@ export async function listResourceTokens(sql: Sql, appId: number | null = null):
 }
 
 /**
- * Ends a resource token. Revoking it again changes nothing: the first time stands.
+ * Revokes a resource token. Revoking it again changes nothing: the first time is kept.
  * @param revocation.appId internal id of an app that the token must be for; null: any token
  * @throws AccountError TOKEN_NOT_FOUND
  */
@@ -124,26 +124,26 @@ export async function revokeResourceToken(
   });
 }
 
-/** A resource token that a former member made. */
+/** A resource token that a former member created. */
 export interface MadeToken {
   readonly tokenId: string;
   readonly name: string;
 }
 
 /**
- * Ends what the tokens of a former member read of an app: a token for this app alone is revoked, one for several goes on
- * without it. Those that have ended already are left out.
+ * Ends access of a former member's tokens to an app: a token for this app alone is revoked, a token for several apps
+ * loses this one. Tokens that have already ended are skipped.
  * @param ending.appId  internal id
- * @param ending.userId internal id of the maker
- * @param ending.keep   public ids of tokens that are to go on
- * @throws AccountError TOKEN_NOT_FOUND where one of `keep` is no such token
+ * @param ending.userId internal id of the creator
+ * @param ending.keep   public ids of tokens that stay valid
+ * @throws AccountError TOKEN_NOT_FOUND if one of `keep` is not among them
  */
 export async function endTokensOf(
   tx: Transaction,
   ending: { appId: number; userId: number; keep: readonly string[]; by: Actor },
 ): Promise<{ ended: MadeToken[]; kept: MadeToken[] }> {
   const { appId, userId, keep, by } = ending;
-  // Locked in one order by all: a token of two apps may be ended in both at once.
+  // A fixed lock order avoids deadlocks: a token of two apps may be ended in both at once.
   const tokens = await tx<(MadeToken & { id: number })[]>`
     SELECT id, public_id AS "tokenId", name
       FROM resource_tokens AS token
@@ -164,7 +164,7 @@ export async function endTokensOf(
   return { ended, kept };
 }
 
-/** A revoked token stays in the lists of its app; one that reads other apps leaves this one's. */
+/** A revoked token stays in the app's list; a token for other apps disappears from it. */
 async function endTokenIn(tx: Transaction, id: number, appId: number): Promise<void> {
   const others = await tx`
     SELECT FROM resource_token_apps WHERE token_id = ${id} AND app_id <> ${appId} LIMIT 1`;
@@ -198,6 +198,6 @@ function checkExpiry(seconds: number | null): void {
   if (seconds === null || (seconds > 0 && seconds <= LONGEST_SECONDS)) return;
   throw new AccountError(
     'INVALID_EXPIRY',
-    'a resource token must expire after a second at least and 100 years at most',
+    'a resource token must expire after at least a second and at most 100 years',
   );
 }

@@ -1,4 +1,4 @@
-/** SECRET: where it comes from, what it seals, and how an installation notices that it was exchanged. */
+/** SECRET: its source, what it seals, and how an installation detects that it was replaced. */
 import {
   createCipheriv,
   createDecipheriv,
@@ -15,17 +15,17 @@ import { errorCode, type Sql } from '../storage/connect.ts';
 import { openDataFolder } from '../storage/embedded/cluster.ts';
 import { digestOf } from '../token-text.ts';
 
-/** What is derived from SECRET; the text itself is not kept. */
+/** Keys derived from SECRET; the text itself is not kept. */
 export interface Secret {
   /** AES-256 key of the logging tokens at rest. */
   readonly sealingKey: KeyObject;
-  /** Tells one secret from another, and tells nothing else about it. */
+  /** Identifies the secret without revealing it. */
   readonly fingerprint: string;
 }
 
 const FILE = 'secret';
 
-/** Where the secret is that is not in the settings. */
+/** The file of a secret that is not in the settings. */
 export function secretFile(dataDir: string): string {
   return join(dataDir, FILE);
 }
@@ -38,10 +38,10 @@ const TAG_BYTES = 16;
 const FINGERPRINT = 'secret_fingerprint';
 
 /**
- * The secret from the settings; where they have none, the one in DATA_DIR, which is made at first.
- * @param options.configured  SECRET, empty where it is not set
- * @param options.dataDir     DATA_DIR; null where nothing may be kept in files
- * @throws OperatorError where there is none and none can be kept, or the file is damaged
+ * The secret from the settings, else from DATA_DIR, where it is created on first use.
+ * @param options.configured  SECRET, empty if not set
+ * @param options.dataDir     DATA_DIR; null if no file may be written
+ * @throws OperatorError if there is none and none can be created, or the file is damaged
  */
 export async function openSecret(options: { configured: string; dataDir: string | null }): Promise<Secret> {
   if (options.configured !== '') return deriveSecret(options.configured);
@@ -55,7 +55,7 @@ export async function openSecret(options: { configured: string; dataDir: string 
     if (error instanceof OperatorError) throw error;
     const reason = errorCode(error) || String(error);
     throw new OperatorError(
-      `${path} can not be read or made (${reason}): give this user the right to, or set SECRET`,
+      `${path} cannot be read or created (${reason}): give this user access, or set SECRET`,
       {
         cause: error,
       },
@@ -64,8 +64,8 @@ export async function openSecret(options: { configured: string; dataDir: string 
 }
 
 /**
- * Compares the secret of these settings with the one that a database began with. None is made.
- * @returns `missing` where there is none yet; `unknown` where the database does not know its own
+ * Compares the secret of the settings with the original one of the database. Does not create a secret.
+ * @returns `missing` if there is none yet; `unknown` if the database has no fingerprint
  */
 export async function compareSecret(
   sql: Sql,
@@ -79,7 +79,7 @@ export async function compareSecret(
     if (text === undefined) return 'missing';
     return deriveSecret(text).fingerprint === first.value ? 'same' : 'different';
   } catch (error) {
-    // A damaged file, or one of another user: it cannot be the one.
+    // A damaged or unreadable file cannot be the original secret.
     if (error instanceof OperatorError || errorCode(error) !== '') return 'different';
     throw error;
   }
@@ -89,13 +89,13 @@ export async function compareSecret(
 export function sealToken(secret: Secret, token: string): Buffer {
   const nonce = randomBytes(NONCE_BYTES);
   const cipher = createCipheriv(CIPHER, secret.sealingKey, nonce, { authTagLength: TAG_BYTES });
-  // The digest ties it to its row: sealed texts exchanged between rows do not open.
+  // The digest binds it to its row: sealed texts swapped between rows do not open.
   cipher.setAAD(digestOf(token));
   return Buffer.concat([nonce, cipher.update(token, 'utf8'), cipher.final(), cipher.getAuthTag()]);
 }
 
 /**
- * The token that was sealed for the row with this digest; null where another secret sealed it, or it was changed.
+ * The token that was sealed for the row with this digest; null if another secret sealed it or it was modified.
  */
 export function openSealed(secret: Secret, sealed: Uint8Array, digest: Uint8Array): string | null {
   if (sealed.length < NONCE_BYTES + TAG_BYTES) return null;
@@ -107,14 +107,14 @@ export function openSealed(secret: Secret, sealed: Uint8Array, digest: Uint8Arra
     const text = decipher.update(sealed.subarray(NONCE_BYTES, -TAG_BYTES));
     return Buffer.concat([text, decipher.final()]).toString('utf8');
   } catch {
-    // GCM says no more than that key, nonce, text and digest do not belong together.
+    // GCM reports only that key, nonce, text and digest do not match.
     return null;
   }
 }
 
 /**
- * Compares the secret with the one that this installation began with, and says so in the log where it is another: at
- * every start until the first one is back.
+ * Compares the secret with the original one of this installation and logs a warning on a mismatch: at
+ * every start until the original is restored.
  */
 export async function checkFingerprint(
   sql: Sql,
@@ -125,8 +125,8 @@ export async function checkFingerprint(
   const [first] = await sql<{ value: string }[]>`SELECT value FROM installation WHERE name = ${FINGERPRINT}`;
   if (first === undefined || first.value === secret.fingerprint) return;
   log.warn(
-    'SECRET is not the one that this database began with: logging tokens made under the other one stay valid but can ' +
-      'not be shown again; set SECRET back to it, or rotate those tokens',
+    'SECRET differs from the original one of this database: logging tokens sealed with the original stay valid but ' +
+      'cannot be shown; restore the original SECRET, or rotate those tokens',
   );
 }
 
@@ -150,11 +150,11 @@ async function readSecret(path: string): Promise<string | undefined> {
     throw error;
   }
   throw new OperatorError(
-    `${path} is damaged (less than ${SHORTEST} characters): bring it back from a backup, or remove it to get a new one`,
+    `${path} is damaged (less than ${SHORTEST} characters): restore it from a backup, or delete it to create a new one`,
   );
 }
 
-/** Of several processes that generate at once, one gives its name to the file, whole, and all read that one. */
+/** Concurrent processes race to link a complete file; one wins, and all read its file. */
 async function generate(folder: string, path: string): Promise<string> {
   const draft = `${path}.new-${randomUUID()}`;
   const file = await open(draft, 'wx', 0o600);
@@ -177,7 +177,7 @@ async function generate(folder: string, path: string): Promise<string> {
   return text;
 }
 
-/** A new name survives a power cut once its folder is on the disk. */
+/** A new directory entry survives a power failure only after fsync of its folder. */
 async function syncFolder(folder: string): Promise<void> {
   const handle = await open(folder, 'r');
   try {

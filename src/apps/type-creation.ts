@@ -1,4 +1,4 @@
-/** Event types that producers create by naming them: apps take turns, and each has a bound on new types per minute. */
+/** Creates event types that producers name: round robin over apps, rate-limited per app. */
 import { Rejection } from '../errors.ts';
 import { SlidingLog } from '../limits/sliding-log.ts';
 import type { StoredType } from './event-types.ts';
@@ -6,7 +6,7 @@ import type { StoredType } from './event-types.ts';
 export interface TypeCreationOptions {
   /**
    * Creates types of an app in one transaction, or finds those that another process has just created.
-   * @returns by name; what is missing did not fit into the app
+   * @returns by name; names beyond the app's limit are missing
    */
   readonly create: (appId: number, names: readonly string[]) => Promise<ReadonlyMap<string, StoredType>>;
   /** Types that an app may create in any 60 seconds; 0 lifts the limit. */
@@ -15,14 +15,14 @@ export interface TypeCreationOptions {
   readonly now: () => number;
 }
 
-/** Names that may wait, of all apps together: some 10 MB. */
+/** Waiting names of all apps together: about 10 MB. */
 const MAX_WAITING = 20_000;
-/** Names of one transaction: some milliseconds. */
+/** Names per transaction: a few milliseconds. */
 const MAX_AT_ONCE = 100;
 
 const FULL = new Rejection(
   'unavailable',
-  'Too many new event types wait for their creation; try again shortly.',
+  'Too many new event types are waiting to be created; retry shortly.',
 );
 
 interface Waiting {
@@ -48,12 +48,12 @@ export class TypeCreation {
     this.#limit = new SlidingLog({ limit: options.limitPerMinute, now: options.now });
   }
 
-  /** Names that wait. */
+  /** Number of waiting names. */
   get waiting(): number {
     return this.#waiting;
   }
 
-  /** @returns the type, or why it is not created; rejects as `create` does */
+  /** @returns the type, or the refusal; rejects if `create` does */
   add(appId: number, name: string): Promise<StoredType | 'too-many' | Rejection> {
     if (this.#waiting >= MAX_WAITING) return Promise.resolve(FULL);
     const decision = this.#limit.take(appId);
@@ -82,7 +82,7 @@ export class TypeCreation {
     this.#isRunning = false;
   }
 
-  /** Takes names of the app whose turn it is, and puts the app behind the others. */
+  /** Takes names of the next app, and moves the app to the end. */
   #next(): { readonly appId: number; readonly group: readonly Waiting[] } | null {
     const [first] = this.#queues;
     if (first === undefined) return null;

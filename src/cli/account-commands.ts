@@ -1,4 +1,4 @@
-/** The commands for accounts, and for who may do what in an app. */
+/** Commands for accounts and their roles in apps. */
 import type { Command } from 'commander';
 import { AccountError } from '../accounts/account-error.ts';
 import { requireEmail } from '../accounts/email.ts';
@@ -13,14 +13,14 @@ import { runCommand } from './session.ts';
 
 const JSON_OPTION = ['--json', 'print one JSON object'] as const;
 const EMAIL_OPTION = ['--email <e-mail>', 'the e-mail that the account signs in with'] as const;
-/** Of commands that give an account something because of its address. */
+/** For commands that grant access to an account by its address. */
 export const UNPROVED_OPTION = [
   '--allow-unproved',
-  'also to an account that has not proved its e-mail: anyone may have registered it',
+  'also grant to an account with an unconfirmed e-mail, which anyone may have registered',
 ] as const;
 
 const PROVES =
-  'The account has not proved its e-mail: the link does, so hand it over by that address or in person.';
+  'The e-mail of this account is not confirmed; the link confirms it. Send it to that address or hand it over in person.';
 
 interface Json {
   readonly json?: true;
@@ -28,10 +28,10 @@ interface Json {
 
 /** `user create`, `user list`, `user prove`, `user reset-password`. */
 export function addUserCommands(program: Command): void {
-  const user = program.command('user').description('accounts of people');
+  const user = program.command('user').description('user accounts');
   user
     .command('create')
-    .description('make an account; its e-mail counts as proved')
+    .description('create an account with a confirmed e-mail')
     .requiredOption(...EMAIL_OPTION)
     .requiredOption('--password-stdin', 'read the password from standard input')
     .option(...JSON_OPTION)
@@ -65,7 +65,7 @@ export function addUserCommands(program: Command): void {
     );
   user
     .command('prove')
-    .description("note that an account belongs to its e-mail's owner, where you know that it does")
+    .description('mark the e-mail of an account as confirmed, if you know that it belongs to the account')
     .requiredOption(...EMAIL_OPTION)
     .option(...JSON_OPTION)
     .action((options: Json & { email: string }) =>
@@ -80,7 +80,7 @@ export function addUserCommands(program: Command): void {
     );
   user
     .command('reset-password')
-    .description('make a one-time link, good for an hour, by which its owner sets a new password')
+    .description('create a one-time link, valid for an hour, to set a new password')
     .requiredOption(...EMAIL_OPTION)
     .option(...JSON_OPTION)
     .action((options: Json & { email: string }) =>
@@ -91,13 +91,13 @@ export function addUserCommands(program: Command): void {
         const warning = emailProved ? '' : `\n${PROVES}`;
         return {
           json: { email: email.text, link },
-          text: `${formatFields({ 'E-mail': email.text, Link: link })}\nHand it to the account's owner and nobody else.${warning}`,
+          text: `${formatFields({ 'E-mail': email.text, Link: link })}\nGive it only to the account's owner.${warning}`,
         };
       }),
     );
 }
 
-/** `app grant`, added to the commands for apps. */
+/** Adds `app grant` to the commands for apps. */
 export function addGrantCommand(app: Command): void {
   app
     .command('grant')
@@ -127,7 +127,7 @@ function requireRole(text: string): Role {
   throw new AccountError('INVALID_ROLE', `the role must be ${ROLES.join(' or ')}`);
 }
 
-/** One line, or all of the input without its last line break: a password may have spaces at its ends. */
+/** The whole input without its last line break: a password may begin or end with spaces. */
 async function readPassword(): Promise<string> {
   const chunks: Buffer[] = [];
   for await (const chunk of process.stdin) chunks.push(Buffer.from(chunk));
@@ -136,7 +136,7 @@ async function readPassword(): Promise<string> {
     .replace(/\r?\n$/, '');
 }
 
-/** Where people reach the service, as far as the settings tell. */
+/** The address of the dashboard, according to the settings. */
 function baseUrl({ PUBLIC_URL, HOST, PORT }: Config): string {
   if (PUBLIC_URL !== '') return PUBLIC_URL;
   const host = ['0.0.0.0', '::'].includes(HOST) ? 'localhost' : HOST;

@@ -1,5 +1,4 @@
-/** `tidemark backup`: everything in one file. */
-import type { Writable } from 'node:stream';
+/** `tidemark backup`: the whole installation in one file. */
 import { pipeline } from 'node:stream/promises';
 import { createGzip } from 'node:zlib';
 import type { Command } from 'commander';
@@ -7,7 +6,7 @@ import { secretFile } from '../apps/secret.ts';
 import { openCopyClient } from '../storage/copy-client.ts';
 import { formatFields } from './output.ts';
 import { type Installation, withInstallation } from './transfer/installation.ts';
-import { writeWholeFile } from './transfer/output-file.ts';
+import { outputOf } from './transfer/output-file.ts';
 import { grouped, megabytes, Progress } from './transfer/progress.ts';
 import { type BackupCounts, writeBackup } from './transfer/write-backup.ts';
 
@@ -16,23 +15,26 @@ The backup is one moment of the database, while the service goes on. It holds pa
 it as safe as the database. It does not hold SECRET, without which logging tokens cannot be shown again: the answer
 names what else to keep. "tidemark restore" takes it on every engine.`;
 
-/** A third larger than by the default of 6, in half of the time. */
+/** A third larger than with the default of 6, in half the time. */
 const GZIP_LEVEL = 3;
 
 interface BackupResult {
   readonly events: number;
-  /** Of the file. */
+  /** Size of the file. */
   readonly bytes: number;
   readonly seconds: number;
-  /** What a restore needs besides: the file with the secret, or the setting. */
+  /** What a restore also needs: the file with the secret, or the setting. */
   readonly keepToo: string;
 }
 
 export function addBackupCommand(program: Command): void {
   program
     .command('backup')
-    .description('write everything into one file')
-    .argument('<file>', 'the file, which is replaced when the backup is complete; - writes standard output')
+    .description('write the whole installation to one file')
+    .argument(
+      '<file>',
+      'the file, which is replaced when the backup is complete, or a pipe or device; - writes standard output',
+    )
     .option('--json', 'print one JSON object')
     .addHelpText('after', HELP)
     .action(async (file: string, options: { json?: true }) => {
@@ -42,7 +44,7 @@ export function addBackupCommand(program: Command): void {
         Events: grouped(events),
         Size: megabytes(bytes),
         Seconds: seconds.toFixed(1),
-        'Keep too': `${keepToo}, without which logging tokens cannot be shown again`,
+        'Also keep': `${keepToo}, without which logging tokens cannot be shown`,
       };
       const answer = options.json === true ? JSON.stringify(result) : formatFields(fields);
       // Standard output may be the backup itself.
@@ -54,6 +56,7 @@ async function runBackup(
   { config, address, storage, sql }: Installation,
   file: string,
 ): Promise<BackupResult> {
+  const output = file === '-' ? null : await outputOf(file);
   await storage.migrate(sql);
   const startedAt = performance.now();
   const progress = new Progress(process.stderr, () => performance.now());
@@ -74,13 +77,13 @@ async function runBackup(
     counts = yield* writeBackup({ storage, client, now: Date.now(), onProgress });
   }
   try {
-    if (file === '-') await pipeline(parts, gzip, process.stdout, { end: false });
-    else await writeWholeFile(file, (output: Writable) => pipeline(parts, gzip, output));
+    if (output === null) await pipeline(parts, gzip, process.stdout, { end: false });
+    else await output((stream) => pipeline(parts, gzip, stream));
     const seconds = Math.round(performance.now() - startedAt) / 1_000;
     const keepToo = config.SECRET === '' ? secretFile(config.DATA_DIR) : 'SECRET';
     return { events: counts.events, bytes, seconds, keepToo };
   } finally {
     progress.end();
-    await client.end().catch(() => undefined); // A connection that is already broken is closed enough.
+    await client.end().catch(() => undefined); // The connection may already be broken.
   }
 }

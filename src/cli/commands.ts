@@ -23,9 +23,12 @@ export function addAppCommands(program: Command): void {
   const app = program.command('app').description('apps and their logging tokens');
   app
     .command('create')
-    .description('make an app with its logging token')
+    .description('create an app with its logging token')
     .requiredOption('--name <name>', '1 to 200 characters')
-    .option('--owner <e-mail>', 'the account that owns it; without it nobody sees it in the dashboard')
+    .option(
+      '--owner <e-mail>',
+      'the account that owns it; without an owner it is not visible in the dashboard',
+    )
     .option(...UNPROVED_OPTION)
     .option(...JSON_OPTION)
     .action((options: Json & { name: string; owner?: string; allowUnproved?: true }) =>
@@ -51,7 +54,7 @@ export function addAppCommands(program: Command): void {
     );
   app
     .command('rotate-token')
-    .description('make a new logging token; the earlier ones end after a grace period')
+    .description('create a new logging token; the earlier ones end after a grace period')
     .requiredOption(...APP_OPTION)
     .option('--grace <hours>', 'how long the earlier tokens stay valid; 0 ends them at once', parseHours, 24)
     .option(...JSON_OPTION)
@@ -74,7 +77,7 @@ export function addTypeCommands(program: Command): void {
   const type = program.command('type').description('event types of an app');
   type
     .command('create')
-    .description('make an event type')
+    .description('create an event type')
     .requiredOption(...APP_OPTION)
     .requiredOption('--name <name>', '1 to 200 characters, unique in the app')
     .option(...JSON_OPTION)
@@ -104,7 +107,7 @@ export function addTokenCommands(program: Command): void {
   const token = program.command('token').description('resource tokens, which read events');
   token
     .command('create')
-    .description('make a resource token; it is shown this once')
+    .description('create a resource token; it is shown only once')
     .requiredOption('--name <name>', 'what it is for, 1 to 200 characters')
     .requiredOption('--app <id>', 'an app that it may read; repeat for more', collect)
     .option(
@@ -131,7 +134,7 @@ export function addTokenCommands(program: Command): void {
         });
         return {
           json: { tokenId, resourceToken, expiresAt },
-          text: `${text}\nKeep it now: it is not shown again.`,
+          text: `${text}\nStore it now: it is not shown again.`,
         };
       }),
     );
@@ -158,7 +161,7 @@ export function addTokenCommands(program: Command): void {
     );
   token
     .command('revoke')
-    .description('end a resource token at once')
+    .description('revoke a resource token at once')
     .argument('<id>', 'the token, tok_…')
     .option(...JSON_OPTION)
     .action((id: string, options: Json) =>

@@ -1,19 +1,19 @@
-/** `tidemark doctor`: what is right and wrong with this installation, and what to change. */
+/** `tidemark doctor`: checks the installation and advises what to change. */
 import type { Command } from 'commander';
 import { readConfig } from '../config.ts';
 import type { Finding, Level } from './doctor/finding.ts';
 import { commandLog } from './output.ts';
 
-/** Exit code where something is wrong, as against 1, where the examination itself failed. */
+/** Exit code if a problem is found; 1 means that the examination itself failed. */
 const PROBLEMS = 2;
 
 export function addDoctorCommand(program: Command): void {
   program
     .command('doctor')
-    .description('look at this installation and say what to change; exit code 2 where something is wrong')
+    .description('check this installation and advise what to change; exit code 2 if a problem is found')
     .option('--json', 'print one JSON object')
     .action(async (options: { json?: true }) => {
-      // The other commands start without loading what it looks at.
+      // Loaded here to keep the start of other commands fast.
       const { examine } = await import('./doctor/examine.ts');
       const found = await examine(process.env, commandLog(readConfig(process.env).LOG_LEVEL));
       const healthy = !found.some(({ level }) => level === 'problem');
@@ -32,7 +32,7 @@ const MARKS: Readonly<Record<Level, string>> = {
 };
 const MARK_WIDTH = 9;
 
-/** A line a finding, the advice below it. */
+/** One line per finding, with its advice below. */
 function report(found: readonly Finding[]): string {
   const width = Math.max(...found.map(({ check }) => check.length)) + 2;
   const indent = ' '.repeat(MARK_WIDTH + width);

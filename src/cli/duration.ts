@@ -1,4 +1,4 @@
-/** Durations and numbers as people type them on the command line. */
+/** Durations and numbers as arguments of the command line. */
 import { InvalidArgumentError } from 'commander';
 
 const SECONDS: Readonly<Record<string, number>> = { s: 1, m: 60, h: 3_600, d: 86_400, w: 604_800 };

@@ -23,11 +23,11 @@ Lines that are no such event are named and left out. What was imported before is
 may be run again. Exit code 0: every line is stored; 2: some lines were refused; 1: it could not finish.`;
 
 const CHUNK_BYTES = 1_048_576;
-/** Lines that are named; more are counted. */
+/** Number of refused lines that are listed; further ones are only counted. */
 const NAMED_REFUSALS = 20;
 const REFUSED_EXIT_CODE = 2;
 const TIMEOUT_MS = 60_000;
-/** Imported events after which the counts are settled, so that those of a long import are not all left to its end. */
+/** Imported events between runs that settle the counts, to spread the work over a long import. */
 const SETTLE_EVERY = 200_000;
 
 interface ImportCommandOptions {
@@ -38,7 +38,7 @@ interface ImportCommandOptions {
 export function addImportCommand(program: Command): void {
   program
     .command('import')
-    .description('bring in events from a file with one JSON object a line')
+    .description('import events from a file with one JSON object per line')
     .argument('<file>', 'the file; - reads standard input')
     .requiredOption('--app <id>', 'the app, app_…')
     .option('--json', 'print one JSON object')
@@ -109,7 +109,7 @@ async function runImport(
     });
     const result = { ...counts, seconds: Math.round(seconds() * 1_000) / 1_000 };
     await settling;
-    progress.update(() => ({ fraction: 1, text: 'bringing the counts up to date' }));
+    progress.update(() => ({ fraction: 1, text: 'updating the counts' }));
     await storage.settleCounts(sql, Date.now());
     return result;
   } finally {
@@ -128,17 +128,18 @@ async function internalAppId(sql: Sql, appId: string): Promise<number> {
 
 interface Input {
   readonly source: AsyncIterable<Buffer>;
-  /** How much of it has been read, from 0 to 1; null where its size is not known. */
+  /** The fraction of the input that has been read, from 0 to 1; null if its size is unknown. */
   readonly fraction: () => number | null;
 }
 
 async function openInput(file: string): Promise<Input> {
   if (file === '-') return { source: process.stdin, fraction: () => null };
   const found = await stat(file).catch((error: Error) => {
-    throw new OperatorError(`the file can not be read: ${error.message}`);
+    throw new OperatorError(`the file cannot be read: ${error.message}`);
   });
-  if (found.isDirectory()) throw new OperatorError(`${file} is a folder: name a file`);
+  if (found.isDirectory()) throw new OperatorError(`${file} is a directory: specify a file`);
   const stream = createReadStream(file, { highWaterMark: CHUNK_BYTES });
+  stream.on('error', () => undefined); // Whoever reads it throws it.
   return {
     source: stream,
     fraction: () => (found.isFile() ? Math.min(1, stream.bytesRead / found.size) : null),

@@ -1,14 +1,14 @@
-/** What the commands print: for people aligned text, for scripts one JSON object. */
+/** Output of the commands: aligned text, or one JSON object for scripts. */
 import { type Config, SETTINGS } from '../config.ts';
 
-/** Names and values, one below the other. */
+/** Names and values, one per line. */
 export function formatFields(fields: Readonly<Record<string, Cell>>): string {
   const lines = Object.entries(fields);
   const width = Math.max(...lines.map(([name]) => name.length));
   return lines.map(([name, value]) => `${name.padEnd(width)}  ${formatCell(value)}`).join('\n');
 }
 
-/** A table with a head line; one sentence where it has no rows. */
+/** A table with a header; one sentence if it has no rows. */
 export function formatTable(
   head: readonly string[],
   rows: readonly (readonly Cell[])[],
@@ -16,7 +16,7 @@ export function formatTable(
 ): string {
   if (rows.length === 0) return empty;
   const lines = [head, ...rows.map((row) => row.map(formatCell))];
-  // Not Math.max over all rows: a call takes some 100,000 arguments, and a list may be longer.
+  // Not Math.max over all rows: a call accepts about 100,000 arguments, and a list may be longer.
   const widths = head.map((_, column) =>
     lines.reduce((widest, line) => Math.max(widest, length(line[column] ?? '')), 0),
   );
@@ -40,7 +40,7 @@ export function formatSettings(): string {
   return formatTable(['Variable', 'Default', 'Meaning'], rows, '');
 }
 
-/** A log for short commands: on standard error, because standard output is the answer's. */
+/** A log for short commands, on standard error: standard output has the result. */
 export function commandLog(level: Config['LOG_LEVEL']): {
   info(message: string): void;
   warn(message: string): void;
@@ -61,7 +61,7 @@ function formatCell(cell: Cell): string {
   if (cell === null) return '-';
   if (cell instanceof Date) return cell.toISOString();
   const text = typeof cell === 'string' ? cell : cell.join(' ');
-  // A producer may have named an event type so as to command the reader's terminal.
+  // An event type's name may contain terminal control sequences.
   return text.replace(
     /[\p{Cc}\p{Zl}\p{Zp}]/gu,
     (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,

@@ -20,21 +20,21 @@ const CHUNK_BYTES = 1_048_576;
 
 interface RestoreResult extends RestoreCounts {
   readonly seconds: number;
-  /** The secret here, compared with the one of the backup. */
+  /** How the secret here compares with that of the backup. */
   readonly secret: Awaited<ReturnType<typeof compareSecret>>;
 }
 
 const SECRETS: Readonly<Record<RestoreResult['secret'], string>> = {
-  same: 'the one of the backup',
-  unknown: 'the backup was made before the first start: any will do',
-  missing: 'not here: bring it back before the first start, or logging tokens cannot be shown',
-  different: 'not the one of the backup: bring that back, or logging tokens cannot be shown',
+  same: 'matches the backup',
+  unknown: 'the backup has none: any secret will do',
+  missing: 'missing: restore it before the first start, or logging tokens cannot be shown',
+  different: 'differs from the backup: restore that one, or logging tokens cannot be shown',
 };
 
 export function addRestoreCommand(program: Command): void {
   program
     .command('restore')
-    .description('bring a backup into an empty database')
+    .description('restore a backup into an empty database')
     .argument('<file>', 'the file; - reads standard input')
     .option('--json', 'print one JSON object')
     .addHelpText('after', HELP)
@@ -67,7 +67,7 @@ async function runRestore(
     bytes += chunk.length;
   });
   input.on('error', (error: Error) => gunzip.destroy(error));
-  // Whoever reads on hears of it; it may come before anybody does.
+  // The reader of the stream receives the error; this handler covers an error before it reads.
   gunzip.on('error', () => undefined);
   input.pipe(gunzip);
   const progress = new Progress(process.stderr, () => performance.now());
@@ -84,14 +84,14 @@ async function runRestore(
           text: `${megabytes(bytes)} of ${size === null ? 'standard input' : megabytes(size)}`,
         })),
     });
-    progress.update(() => ({ fraction: 1, text: 'bringing the counts up to date' }));
+    progress.update(() => ({ fraction: 1, text: 'updating the counts' }));
     await storage.settleCounts(sql, Date.now());
     const secret = await compareSecret(sql, { configured: config.SECRET, dataDir: config.DATA_DIR });
     return { ...counts, seconds: Math.round(performance.now() - startedAt) / 1_000, secret };
   } finally {
     progress.end();
-    // What is not committed by now is rolled back.
-    await client.end().catch(() => undefined); // A connection that is already broken is closed enough.
+    // Rolls back what is not committed.
+    await client.end().catch(() => undefined); // The connection may already be broken.
     input.destroy();
     gunzip.destroy();
   }
@@ -99,7 +99,7 @@ async function runRestore(
 
 async function sizeOf(file: string): Promise<number | null> {
   const found = await stat(file).catch((error: Error) => {
-    throw new OperatorError(`the file can not be read: ${error.message}`);
+    throw new OperatorError(`the file cannot be read: ${error.message}`);
   });
   return found.isFile() ? found.size : null;
 }

@@ -1,11 +1,11 @@
-/** `tidemark serve`: the service, and what becomes of a start that is refused. */
+/** `tidemark serve`: runs the service and handles a refused start. */
 import type { Command } from 'commander';
 import { readConfig } from '../config.ts';
 import { OperatorError } from '../errors.ts';
 import { printFailure } from '../failure.ts';
 import { formatSettings } from './output.ts';
 
-/** Exit code of a start that fails again until somebody changes something: EX_CONFIG of sysexits.h. */
+/** Exit code of a start that cannot succeed without a change: EX_CONFIG of sysexits.h. */
 const NEEDS_A_CHANGE = 78;
 
 const HELP = `
@@ -24,7 +24,7 @@ export function addServeCommand(program: Command): void {
     .action(async (options: { hold?: true }) => {
       try {
         const config = readConfig(process.env);
-        // The short commands start without loading the service.
+        // Loaded here to keep the start of short commands fast.
         const { serve } = await import('../serve.ts');
         await serve(config);
       } catch (error) {
@@ -38,9 +38,9 @@ export function addServeCommand(program: Command): void {
 
 async function holdUntilSignal(): Promise<void> {
   process.stderr.write(
-    'tidemark: a restart would not help: waiting for SIGTERM; change it, then start again\n',
+    'tidemark: a restart does not help; waiting for SIGTERM. Fix the cause, then start again.\n',
   );
-  // A promise alone does not keep the process.
+  // A pending promise alone does not keep the process alive.
   const alive = setInterval(() => undefined, 60_000);
   await new Promise<void>((resolve) => {
     for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => resolve());

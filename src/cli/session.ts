@@ -1,4 +1,4 @@
-/** What the short commands have in common: the settings, the database with its schema, and one answer. */
+/** Common parts of the short commands: settings, database with schema, and one result. */
 import { checkFingerprint, openSecret, type Secret } from '../apps/secret.ts';
 import { type Config, readConfig } from '../config.ts';
 import { connect, type Sql } from '../storage/connect.ts';
@@ -6,26 +6,26 @@ import { openDatabase } from '../storage/open.ts';
 import { openStorage } from '../storage/storage.ts';
 import { commandLog } from './output.ts';
 
-/** What a command works with. */
+/** The context of a command. */
 export interface Session {
   readonly config: Config;
   readonly sql: Sql;
-  /** The migrations that this command applied on its way. */
+  /** The migrations that this command applied. */
   readonly applied: readonly string[];
-  /** SECRET, with a warning where it is not this database's own. */
+  /** SECRET, with a warning if it is not the original one of the database. */
   secret(): Promise<Secret>;
 }
 
-/** One command's answer, in both of its forms. */
+/** The result of a command, in both forms. */
 export interface Answer {
-  /** What `--json` prints. */
+  /** Printed with `--json`. */
   readonly json: object;
-  /** What people read. */
+  /** Printed otherwise. */
   readonly text: string;
 }
 
 /**
- * Runs a command on the database of this installation, whether a server runs on it or not, and prints its answer on
+ * Runs a command on the database of this installation, whether or not a server is running, and prints its result on
  * standard output.
  */
 export async function runCommand(
@@ -45,7 +45,7 @@ export async function runCommand(
       return opened;
     };
     const answer = await command({ config, sql, applied, secret });
-    // Before anything else can fail: what was made is committed, and a token is shown only this once.
+    // Before later steps can fail: the change is committed, and a token is shown only once.
     process.stdout.write(`${options.json === true ? JSON.stringify(answer.json) : answer.text}\n`);
   } finally {
     await sql.end({ timeout: 5 });

@@ -1,42 +1,42 @@
 /**
- * The figures of all workers in the answer that any of them gives: a scrape reaches one of those that share the port,
- * and never knows which. The worker asks the primary process, that asks them all, each sample says whose it is.
+ * Merges the metrics of all workers: a scrape reaches an arbitrary one of the workers that share the port. That worker asks
+ * the primary process, which asks all workers. A label of each sample names its worker.
  */
 import type { Worker } from 'node:cluster';
 
-/** What goes between workers and the primary. */
+/** Messages between workers and the primary. */
 type Message =
-  /** From a worker: the figures of all are wanted. From the primary: its own are. */
+  /** From a worker: request for the metrics of all. From the primary: request for the worker's own. */
   | { readonly statsWanted: number }
-  /** From a worker: its own, in Prometheus' text format. */
+  /** From a worker: its own metrics, in Prometheus' text format. */
   | { readonly stats: string; readonly of: number }
-  /** From the primary: those of every worker that answered in time. */
+  /** From the primary: the metrics of every worker that answered in time. */
   | { readonly statsOfAll: readonly string[]; readonly of: number };
 
-/** How long workers are waited for: one that is busy for longer is missing from that scrape. */
+/** Timeout for workers: a worker that is busy for longer is missing from that scrape. */
 const TIMEOUT_MS = 1_000;
 
 interface Round {
   readonly askedBy: Worker;
-  /** The asker's own number for it. */
+  /** The asking worker's own request number. */
   readonly number: number;
   readonly awaited: Set<Worker>;
   readonly stats: string[];
   readonly timer: NodeJS.Timeout;
 }
 
-/** The primary's part. */
+/** The primary's side. */
 export class StatsRelay {
   readonly #workers: () => readonly Worker[];
   readonly #rounds = new Map<number, Round>();
   #count = 0;
 
-  /** @param workers those that serve now */
+  /** @param workers returns those that are running */
   constructor(workers: () => readonly Worker[]) {
     this.#workers = workers;
   }
 
-  /** To be called for every message of a worker; other messages are let pass. */
+  /** Handles a message of a worker; ignores messages of other kinds. */
   take(worker: Worker, message: object): void {
     if ('statsWanted' in message) this.#begin(worker, (message as { statsWanted: number }).statsWanted);
     else if ('stats' in message) this.#add(worker, message as { stats: string; of: number });
@@ -68,20 +68,20 @@ export class StatsRelay {
 }
 
 /**
- * A worker's part.
- * @param own this worker's figures, each sample with a label that no other worker's has
- * @returns asks for those of all; gives this worker's alone where the primary does not answer
+ * A worker's side.
+ * @param own returns this worker's metrics, each sample with a label that is unique to the worker
+ * @returns a function that collects the metrics of all workers, or only this worker's if the primary does not answer
  */
 export function statsOfAllWorkers(own: () => Promise<string>): () => Promise<string> {
   const waiting = new Map<number, (stats: readonly string[]) => void>();
   let count = 0;
-  const tell = (message: Message): void => {
+  const send = (message: Message): void => {
     if (process.connected) process.send?.(message);
   };
   process.on('message', (message: Message | string) => {
     if (typeof message === 'string') return;
     if ('statsWanted' in message) {
-      void own().then((stats) => tell({ stats, of: message.statsWanted }));
+      void own().then((stats) => send({ stats, of: message.statsWanted }));
     } else if ('statsOfAll' in message) {
       waiting.get(message.of)?.(message.statsOfAll);
       waiting.delete(message.of);
@@ -94,7 +94,7 @@ export function statsOfAllWorkers(own: () => Promise<string>): () => Promise<str
     const timeout = new Promise<readonly string[]>((resolve) => {
       timer = setTimeout(resolve, 2 * TIMEOUT_MS, []);
     });
-    tell({ statsWanted: number });
+    send({ statsWanted: number });
     const stats = await Promise.race([answer, timeout]);
     clearTimeout(timer);
     waiting.delete(number);
@@ -102,7 +102,7 @@ export function statsOfAllWorkers(own: () => Promise<string>): () => Promise<str
   };
 }
 
-/** Texts of the format as one: all samples of a metric stand together below its one head. */
+/** Merges texts in Prometheus' format: all samples of a metric follow its one head. */
 export function mergeStats(texts: readonly string[]): string {
   const families = new Map<string, { readonly head: string[]; readonly samples: string[] }>();
   for (const text of texts) {

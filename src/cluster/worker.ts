@@ -1,32 +1,33 @@
-/** One of several workers: the service on an address and a port that the primary process hands to it. */
+/** A worker process: runs the service with the database address and the port that the primary passes to it. */
 import cluster from 'node:cluster';
 import { openSecret } from '../apps/secret.ts';
 import type { Config } from '../config.ts';
 import { describeFailure } from '../failure.ts';
 import { createLog } from '../log.ts';
 import { type Service, startService } from '../service.ts';
-import { connect, type DatabaseAddress, surviveLostConnections } from '../storage/connect.ts';
+import { StopRequest } from '../stop-request.ts';
+import { connect, type DatabaseAddress } from '../storage/connect.ts';
 import { openStorage } from '../storage/storage.ts';
 
-/** The variable in which a worker finds its task. */
+/** Environment variable with the worker's task. */
 export const TASK_VARIABLE = 'TIDEMARK_WORKER';
 
-/** What the primary has prepared. */
+/** Parameters from the primary. */
 export interface WorkerTask {
-  /** From 1 on; a worker that takes another's place has its number. */
+  /** From 1 on; a replacement keeps the number of the worker it replaces. */
   readonly worker: number;
   readonly port: number;
   readonly address: DatabaseAddress;
-  /** Whether this one makes the link to the first account, where there is need of one. */
+  /** Whether this worker creates the setup link for the first account, if needed. */
   readonly offersSetup: boolean;
 }
 
-/** What a worker tells the primary: that it serves, or why it can not. */
+/** Report of a worker to the primary: it is listening, or why it failed. */
 export type WorkerReport =
   | { readonly listening: Pick<Service, 'transport' | 'setupPath'> }
   | { readonly failed: string };
 
-/** What the primary tells a worker. */
+/** Message of the primary to stop a worker. */
 export const STOP = 'stop';
 
 /** Whether this process was started as a worker. */
@@ -34,35 +35,36 @@ export function isWorker(): boolean {
   return cluster.isWorker && process.env[TASK_VARIABLE] !== undefined;
 }
 
-/** Serves until the primary says so, a signal comes, or the primary is gone; then drains and ends the process. */
+/** Serves until the primary requests a stop, a signal arrives, or the primary exits; then drains and exits. */
 export async function serveAsWorker(config: Config): Promise<void> {
-  // It comes from the primary of this same release.
+  // Written by the primary of the same release, so it is not validated.
   const task = JSON.parse(process.env[TASK_VARIABLE] ?? '') as WorkerTask;
   const log = createLog(config.LOG_LEVEL, { worker: task.worker });
-  surviveLostConnections(log);
-  // Otherwise a worker ends, in the middle of whatever it does, the moment that the primary is gone.
+  const stopRequest = new StopRequest();
+  stopRequest.onFault(log);
+  // Otherwise node:cluster ends the worker without draining as soon as the primary exits.
   if (cluster.worker !== undefined) cluster.worker.exitedAfterDisconnect = true;
-  const stopRequested = untilToldToStop();
+  onStopRequest((reason) => stopRequest.request(reason));
   let service: Service;
   try {
     service = await start(config, task, log);
   } catch (error) {
-    log.debug({ err: error }, 'The start failed');
+    log.debug({ err: error }, 'start failed');
     await report({ failed: describeFailure(error) });
     process.exit(1);
   }
   await report({ listening: { transport: service.transport, setupPath: service.setupPath } });
   log.info({ pid: process.pid }, 'Serving');
 
-  const reason = await stopRequested;
+  const reason = await stopRequest.reason;
   log.info({ reason }, 'Stopping');
   setTimeout(() => {
-    log.fatal('The stop did not finish in time; what was not answered was not promised');
+    log.fatal('shutdown: SHUTDOWN_TIMEOUT_SECONDS exceeded, exiting with unanswered requests');
     process.exit(1);
   }, config.SHUTDOWN_TIMEOUT_SECONDS * 1_000);
   await service.stop();
   log.info('Stopped');
-  process.exit(0);
+  process.exit(process.exitCode ?? 0);
 }
 
 async function start(config: Config, task: WorkerTask, log: ReturnType<typeof createLog>): Promise<Service> {
@@ -94,13 +96,11 @@ function report(report: WorkerReport): Promise<void> {
   });
 }
 
-/** Resolves with the first of: the primary's word, its end, a signal. Ctrl-C reaches primary and workers alike. */
-function untilToldToStop(): Promise<string> {
-  return new Promise((resolve) => {
-    process.on('message', (message) => {
-      if (message === STOP) resolve('told to');
-    });
-    process.once('disconnect', () => resolve('the primary process is gone'));
-    for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => resolve(signal));
+/** Reports stop requests: a message of the primary, its exit, or a signal. Ctrl-C signals primary and workers alike. */
+function onStopRequest(stop: (reason: string) => void): void {
+  process.on('message', (message) => {
+    if (message === STOP) stop('requested by the primary');
   });
+  process.once('disconnect', () => stop('the primary process exited'));
+  for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => stop(signal));
 }

@@ -1,4 +1,4 @@
-/** The primary process of WORKERS processes on one port: starts them, starts them again, and stops them all. */
+/** The primary process of WORKERS processes on one port: starts, replaces and stops them. */
 import cluster, { type Worker } from 'node:cluster';
 import { once } from 'node:events';
 import { type AddressInfo, createServer } from 'node:net';
@@ -14,20 +14,22 @@ import { StatsRelay } from './worker-stats.ts';
 
 export interface WorkersOptions {
   readonly config: Config;
-  /** A database whose schema is complete. */
+  /** A database with an up-to-date schema. */
   readonly address: DatabaseAddress;
   readonly log: Logger;
 }
 
-/** How long a worker that has ended is waited for before the next takes its place: longer for each that ends early. */
+/** Delay before an ended worker is replaced; doubled for each that ends early. */
 const BACK_OFF_MS = { first: 100, most: 10_000 };
-/** A worker that has served for this long was a good one. */
+/** A worker that ran for this long resets the delay. */
 const STEADY_MS = 30_000;
 
-/** The place of one worker. */
+/** The slot of one worker. */
 interface Place {
   readonly number: number;
   worker: Worker | null;
+  /** Whether it has said that it serves. Before that it may not even listen to us. */
+  serves: boolean;
   backOffMs: number;
   timer: NodeJS.Timeout | null;
 }
@@ -41,7 +43,7 @@ export class Workers implements Pick<Service, 'port' | 'transport' | 'setupPath'
   #setupPath: string | null = null;
   #isStarted = false;
   #isStopping = false;
-  /** Whether every worker that was told to stop has drained. */
+  /** Whether every stopped worker has drained. */
   #drained = true;
 
   private constructor(options: WorkersOptions, port: number) {
@@ -50,8 +52,8 @@ export class Workers implements Pick<Service, 'port' | 'transport' | 'setupPath'
   }
 
   /**
-   * Starts them all.
-   * @throws OperatorError where the port can not be had, or one of them can not serve
+   * Starts all workers.
+   * @throws OperatorError if the port is not available, or a worker fails to start
    */
   static async start(options: WorkersOptions): Promise<Workers> {
     const { config } = options;
@@ -60,7 +62,7 @@ export class Workers implements Pick<Service, 'port' | 'transport' | 'setupPath'
     try {
       await workers.#startAll(config.WORKERS);
     } catch (error) {
-      // One that does not even come to its start must not hold up the end.
+      // A worker that hangs during its start must not block the exit.
       const deadline = setTimeout(() => workers.kill(), config.SHUTDOWN_TIMEOUT_SECONDS * 1_000);
       await workers.stop();
       clearTimeout(deadline);
@@ -77,23 +79,24 @@ export class Workers implements Pick<Service, 'port' | 'transport' | 'setupPath'
     return this.#setupPath;
   }
 
-  /** Has every worker answer what it has and end. The process's exit code says whether all of them could. */
+  /** Drains and stops all workers. Sets exit code 1 if any failed to drain. */
   async stop(): Promise<void> {
     this.#isStopping = true;
     await Promise.all(
-      this.#places.map(async ({ worker, timer }) => {
+      this.#places.map(async ({ worker, timer, serves }) => {
         if (timer !== null) clearTimeout(timer);
         if (worker === null) return;
-        // Not events.once, which rejects where its channel breaks: its end is what counts.
+        // Not events.once, which rejects when the channel breaks: wait for the exit.
         const ended = new Promise((resolve) => worker.once('exit', resolve));
-        if (worker.isConnected()) worker.send(STOP);
+        if (!serves) worker.process.kill('SIGTERM');
+        else if (worker.isConnected()) worker.send(STOP);
         await ended;
       }),
     );
     if (!this.#drained) process.exitCode = 1;
   }
 
-  /** Ends them at once. */
+  /** Kills all workers. */
   kill(): void {
     for (const { worker } of this.#places) worker?.process.kill('SIGKILL');
   }
@@ -101,11 +104,17 @@ export class Workers implements Pick<Service, 'port' | 'transport' | 'setupPath'
   async #startAll(count: number): Promise<void> {
     await Promise.all(
       Array.from({ length: count }, async (_, index) => {
-        const place: Place = { number: index + 1, worker: null, backOffMs: BACK_OFF_MS.first, timer: null };
+        const place: Place = {
+          number: index + 1,
+          worker: null,
+          serves: false,
+          backOffMs: BACK_OFF_MS.first,
+          timer: null,
+        };
         this.#places.push(place);
         const worker = this.#fork(place, index === 0);
         const outcome = await firstReport(worker);
-        // The primary has checked settings and database: what keeps a worker from starting may pass.
+        // The primary has checked settings and database, so the failure may be transient.
         if ('failed' in outcome) throw new OperatorError(outcome.failed, { isPassing: true });
         this.#transport = outcome.listening.transport;
         this.#setupPath ??= outcome.listening.setupPath;
@@ -120,14 +129,18 @@ export class Workers implements Pick<Service, 'port' | 'transport' | 'setupPath'
     const worker = cluster.fork({ [TASK_VARIABLE]: JSON.stringify(task) });
     const startedAt = performance.now();
     place.worker = worker;
-    // Its channel may break while it is being told to stop; its end is what counts.
+    place.serves = false;
+    // Its channel may break while it is asked to stop; only its exit matters.
     worker.on('error', (error) =>
-      log.debug({ err: error, worker: place.number }, 'A worker can not be told'),
+      log.debug({ err: error, worker: place.number }, 'worker: message not delivered'),
     );
-    worker.on('message', (message: object) => this.#stats.take(worker, message));
+    worker.on('message', (message: object) => {
+      if ('listening' in message) place.serves = true;
+      this.#stats.take(worker, message);
+    });
     worker.on('exit', (code: number | null, signal: string | null) => {
       place.worker = null;
-      if (this.#isStopping) this.#drained &&= code === 0;
+      if (this.#isStopping) this.#drained &&= code === 0 || !place.serves;
       else if (this.#isStarted) this.#replace(place, { code, signal, ranMs: performance.now() - startedAt });
     });
     return worker;
@@ -137,26 +150,26 @@ export class Workers implements Pick<Service, 'port' | 'transport' | 'setupPath'
     const { code, signal, ranMs } = ended;
     const { log } = this.#options;
     if (ranMs >= STEADY_MS) place.backOffMs = BACK_OFF_MS.first;
-    // Who was asked to end, by a signal of its own, has drained.
+    // Exit code 0: it received a signal and drained.
     const inMs = code === 0 ? 0 : place.backOffMs;
     if (code !== 0) place.backOffMs = Math.min(place.backOffMs * 2, BACK_OFF_MS.most);
     const context = { worker: place.number, code, signal, inMs };
-    log[code === 0 ? 'info' : 'warn'](context, 'A worker has ended; another takes its place');
+    log[code === 0 ? 'info' : 'warn'](context, 'worker: ended, starting a replacement');
     place.timer = setTimeout(() => {
       place.timer = null;
       void firstReport(this.#fork(place, false)).then((outcome) => {
         if ('failed' in outcome && !this.#isStopping)
-          log.error({ worker: place.number, reason: outcome.failed }, 'A worker can not start');
+          log.error({ worker: place.number, reason: outcome.failed }, 'worker: start failed');
       });
     }, inMs);
   }
 }
 
-/** What a worker reports first; its end, where it reports nothing. */
+/** The first report of a worker, or its exit. */
 function firstReport(worker: Worker): Promise<WorkerReport> {
   return new Promise((resolve) => {
     worker.on('message', (message: object) => {
-      // Between the two of them nothing else has these fields.
+      // No other message has these fields.
       if ('listening' in message || 'failed' in message) resolve(message as WorkerReport);
     });
     worker.once('exit', (code: number | null, signal: string | null) =>
@@ -166,11 +179,13 @@ function firstReport(worker: Worker): Promise<WorkerReport> {
 }
 
 /**
- * Makes sure that nobody else listens there: workers share the port with whoever shares it.
+ * Checks that no other process listens on the port: workers would silently share it.
  * @returns the port, a free one for 0
  */
 async function freePort(host: string, port: number): Promise<number> {
   const probe = createServer();
+  // Told to whoever waits for it below.
+  probe.on('error', () => undefined);
   probe.listen({ host, port, exclusive: true });
   try {
     await once(probe, 'listening');

@@ -1,5 +1,6 @@
 /** Where a request comes from: the connection's other end, or what trusted proxies say of theirs. */
 import { isIP } from 'node:net';
+import ipaddr from 'ipaddr.js';
 import type { Exchange } from './exchange.ts';
 
 /** The request headers that {@link clientAddress} and {@link cameThroughProxy} read. */
@@ -7,46 +8,57 @@ export const FORWARDING_HEADERS = ['x-forwarded-for', 'forwarded', 'via', 'x-rea
 
 /**
  * The client's address in one spelling. Without trusted proxies X-Forwarded-For means nothing: anybody can send it.
- * @param trustedProxies how many proxies of ours stand in front, each of which adds the address it was called from
+ * With them one entry counts, the one at their number from the right: each proxy appends the address that it was called
+ * from, and what stands further to the left came from the client. Where that entry is missing or is no address, nothing
+ * in the header can be believed, and the connection's own address counts.
+ * @param trustedProxies how many proxies of ours stand in front
  */
 export function clientAddress(exchange: Exchange, trustedProxies: number): string {
   const remote = canonicalAddress(exchange.remoteAddress);
   if (trustedProxies === 0) return remote;
-  const listed = exchange
-    .header('x-forwarded-for')
-    .split(',')
-    .map((one) => canonicalAddress(one.trim()));
-  const hops = [...listed.filter((one) => one !== ''), remote];
-  // What stands further to the left was there before the first trusted proxy, and may be anything.
-  return hops[Math.max(0, hops.length - 1 - trustedProxies)] ?? remote;
+  const entry = exchange.header('x-forwarded-for').split(',').at(-trustedProxies) ?? '';
+  return canonicalAddress(withoutPort(entry.trim())) || remote;
 }
 
-/** One spelling for one address: IPv4 also where it comes wrapped in IPv6; empty for what is no address. */
+const PORT = /^:\d{1,5}$/;
+
+/** The address of `ip`, `ip:port`, `[v6]` and `[v6]:port`, the four spellings that proxies use; else the text as it is. */
+function withoutPort(entry: string): string {
+  // Only what follows the last bracket or, without brackets, the only colon can be a port: IPv6 has colons of its own.
+  const end = entry.startsWith('[') ? entry.indexOf(']') + 1 : entry.indexOf(':');
+  const isBare = end <= 0 || (entry[0] !== '[' && entry.includes(':', end + 1));
+  if (isBare) return entry;
+  const port = entry.slice(end);
+  if (port !== '' && !PORT.test(port)) return entry;
+  return entry.startsWith('[') ? entry.slice(1, end - 1) : entry.slice(0, end);
+}
+
+/** One spelling for one address (RFC 5952), IPv4 also where it comes wrapped in IPv6; empty for what is no address. */
 export function canonicalAddress(text: string): string {
-  const version = isIP(text);
-  if (version === 4) return text;
-  if (version === 0) return '';
-  // The URL parser writes IPv6 in its shortest form (RFC 5952); zones are of this machine alone.
-  const short = new URL(`http://[${text.split('%')[0]}]`).hostname.slice(1, -1);
-  const [, high, low] = /^::ffff:([0-9a-f]{1,4}):([0-9a-f]{1,4})$/.exec(short) ?? [];
-  if (high === undefined || low === undefined) return short;
-  const [a, b] = [Number.parseInt(high, 16), Number.parseInt(low, 16)];
-  return `${a >> 8}.${a & 255}.${b >> 8}.${b & 255}`;
+  const address = parse(text);
+  if (address === null) return '';
+  return address instanceof ipaddr.IPv6 ? address.toRFC5952String() : address.toString();
 }
 
-/** What counts as one client: an IPv4 address, or a /64, all of which a household or a server has. */
+/**
+ * What counts as one client: an IPv4 address, or a /64, all of which a household or a server has.
+ * @param address as {@link canonicalAddress} gives it
+ */
 export function addressKey(address: string): string {
   if (!address.includes(':')) return address;
-  const [head = '', tail = ''] = address.split('::');
-  const before = head === '' ? [] : head.split(':');
-  const after = tail === '' ? [] : tail.split(':');
-  const zeros = Array<string>(8 - before.length - after.length).fill('0');
-  return [...before, ...zeros, ...after].slice(0, 4).join(':');
+  return `${ipaddr.IPv6.networkAddressFromCIDR(`${address}/64`).toRFC5952String()}/64`;
 }
 
-export function isLoopback(address: string): boolean {
+/** node:net decides what an address is: ipaddr.js also takes octal, hexadecimal and shortened IPv4. */
+function parse(text: string): ipaddr.IPv4 | ipaddr.IPv6 | null {
+  if (isIP(text) === 0) return null;
+  // Zones are of this machine alone.
+  return ipaddr.process(text.split('%', 1)[0] ?? '');
+}
+
+function isLoopback(address: string): boolean {
   // Only of an address: 127.0.0.1.example.com is a name, and leads wherever its owner likes.
-  return address === '::1' || (isIP(address) === 4 && address.startsWith('127.'));
+  return parse(address)?.range() === 'loopback';
 }
 
 /** Whether a host name, as in a URL or in HOST, is this machine's own. */
@@ -71,6 +83,6 @@ export function isFromThisMachine(exchange: Exchange): boolean {
 }
 
 /** True where a proxy has left its mark: then a loopback connection says nothing about who sent the request. */
-export function cameThroughProxy(exchange: Exchange): boolean {
+function cameThroughProxy(exchange: Exchange): boolean {
   return FORWARDING_HEADERS.some((name) => exchange.header(name) !== '');
 }

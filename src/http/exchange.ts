@@ -72,6 +72,7 @@ const COMMON_HEADERS =
   'Content-Type: application/json\r\nX-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n';
 
 const NO_BODY = { body: '', bytes: 0 };
+const UNKNOWN_CODING = new Rejection('invalidParameters', 'The only Transfer-Encoding taken is chunked.');
 const TOO_LATE = new Rejection('unavailable', 'The request took too long.');
 
 export class Exchange implements Pending<Exchange>, BodyOwner {
@@ -89,7 +90,9 @@ export class Exchange implements Pending<Exchange>, BodyOwner {
   late: Rejection = TOO_LATE;
   /** True once the answer is written or the client is gone. */
   settled = false;
-  /** Neighbours in the server's list of requests without an answer. */
+  /** Whether the request's end is where the transport sees it. Where it may not be, nothing behind it can be believed. */
+  readonly isFramed: boolean;
+  /** Neighbors in the server's list of requests without an answer. */
   before: Exchange | null = null;
   after: Exchange | null = null;
 
@@ -114,6 +117,8 @@ export class Exchange implements Pending<Exchange>, BodyOwner {
     this.parameters = parameters;
     this.#limits = limits;
     this.#onSettled = onSettled;
+    const coding = wire.header('transfer-encoding');
+    this.isFramed = coding === '' || coding.toLowerCase() === 'chunked';
   }
 
   get method(): string {
@@ -207,6 +212,15 @@ export class Exchange implements Pending<Exchange>, BodyOwner {
     });
     limits.openStreams.add(stream);
     answer.open(stream);
+  }
+
+  /**
+   * Refuses a request of which someone in front may see another end. Not in this turn: while a request has no answer a
+   * transport executes none behind it, and what has come in the same packet is parsed in this turn.
+   */
+  refuseFraming(): void {
+    this.#mustClose = true;
+    setImmediate(() => this.answer(UNKNOWN_CODING));
   }
 
   /** The deadline has passed: answers with {@link late}, or with 400 where the body never came in full. */

@@ -18,8 +18,10 @@ export interface HealthOptions {
 }
 
 export interface JournalHealth {
-  /** True while it takes the events that the database can not take. */
+  /** True while it takes the events that the database cannot take. */
   readonly takesEvents: boolean;
+  /** True while the database belongs to another installation. */
+  readonly wrongDatabase: boolean;
   readonly stats: { readonly waitingEvents: number };
 }
 
@@ -27,7 +29,8 @@ export interface JournalHealth {
 const PROBE_TIMEOUT_MS = 900;
 
 const STOPPING = new Rejection('unavailable', 'The service is stopping.');
-const NO_DATABASE = 'The database can not be reached.';
+const NO_DATABASE = 'The database cannot be reached.';
+const WRONG_DATABASE = 'The database belongs to another installation: its own one is waited for.';
 const READ_ONLY = 'The database takes no writes now.';
 
 /** The two routes for supervisors and load balancers. */
@@ -72,8 +75,10 @@ async function readiness(
     },
   };
   const engine = { engine: options.engine };
-  if (writable === true) return ready({ success: true, status: 'ready', ...engine, ...journal });
-  const trouble = writable === null ? NO_DATABASE : READ_ONLY;
+  const isOurs = options.journal?.wrongDatabase !== true;
+  if (writable === true && isOurs) return ready({ success: true, status: 'ready', ...engine, ...journal });
+  const refusal = writable === null ? NO_DATABASE : READ_ONLY;
+  const trouble = isOurs ? refusal : WRONG_DATABASE;
   if (options.journal?.takesEvents !== true)
     return new Rejection('unavailable', trouble, journal === null ? {} : { fields: journal });
   if (new URLSearchParams(exchange.query).get('for') === 'writing')

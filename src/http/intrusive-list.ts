@@ -1,6 +1,6 @@
 /** The requests without an answer, in their order of arrival. */
 
-/** What a member needs of the list: its neighbours in it. Nobody else touches them. */
+/** What a member needs of the list: its neighbors in it. Nobody else touches them. */
 export interface Pending<T> {
   before: T | null;
   after: T | null;

@@ -201,7 +201,15 @@ class NodeTransport implements Transport {
       requestTimeout: 0,
       requireHostHeader: false,
     });
+    this.#server.on('error', (error) => {
+      // Before it listens the failure is that of `listen`.
+      if (this.#server.listening) options.onAcceptError(error);
+    });
     const accept = (req: IncomingMessage, res: ServerResponse): void => {
+      // `close` follows, and tells what there is to know.
+      for (const emitter of [req, res]) emitter.on('error', () => undefined);
+      // Behind a request whose end is not known nothing is a request. Its answer ends the connection.
+      if (this.#newest.get(req.socket)?.exchange?.isFramed === false) return;
       const wire = new NodeWire(req, res, options);
       this.#newest.set(req.socket, wire);
       res.once('close', () => {

@@ -57,7 +57,6 @@ const TOO_SLOW = new Rejection(
 const LATE = new Rejection('invalidBody', 'The body did not arrive in time.');
 const NOT_UTF8 = new Rejection('invalidBody', 'The body is not valid UTF-8.');
 const HAS_BOM = new Rejection('invalidBody', 'The body starts with a byte order mark.');
-const OTHER_CODING = new Rejection('invalidParameters', 'The only Transfer-Encoding taken is chunked.');
 const ABORTED = new Rejection('unavailable', 'The client closed the connection.');
 
 /** A body as it came: text where it is small or ASCII, else bytes for {@link decode}. */
@@ -113,12 +112,6 @@ export class RequestBody {
         'unsupportedEncoding',
         `Send the body without Content-Encoding${options.gzip === true ? ', or with gzip' : ''}.`,
       );
-    }
-    const coding = owner.header('transfer-encoding');
-    if (coding !== '' && coding.toLowerCase() !== 'chunked') {
-      // Whoever stands in front may see another end of this request: nothing behind it can be believed.
-      owner.closeAfterAnswer();
-      this.#refusal = OTHER_CODING;
     }
     owner.readBody((chunk, last) => this.#onChunk(chunk, last));
   }

@@ -9,6 +9,8 @@ export interface Route {
   readonly method: Method;
   /** `/fixed/path`, or with `:name` segments, each of which matches one segment that is not empty. */
   readonly path: string;
+  /** What each `:name` segment may be. */
+  readonly parameters?: Readonly<Record<string, Parameter>>;
   /** The request headers that the handler reads, in lower case: a transport need not keep others. */
   readonly headers: readonly string[];
   /** True where the handler reads the address at the other end of the connection. */
@@ -18,37 +20,48 @@ export interface Route {
   readonly handle: (exchange: Exchange) => Promise<Outcome>;
 }
 
+/** A `:name` segment of a path. */
+export interface Parameter {
+  /** What its percent-decoded value looks like. The handler sees no other: not one with NUL, which no text column takes. */
+  readonly form: RegExp;
+  /** The answer to any other value. */
+  readonly refusal: Rejection;
+}
+
 export interface Match {
   readonly route: Route;
   /** Percent-decoded values of the path's `:name` segments. */
   readonly parameters: readonly string[];
 }
 
-const NONE: readonly string[] = [];
+interface Pattern {
+  readonly route: Route;
+  /** The path's segments: a text that must be there, or a parameter. */
+  readonly segments: readonly (string | Parameter)[];
+}
 
 export class Router {
   readonly #fixed = new Map<string, Route[]>();
-  readonly #patterns: { readonly expression: RegExp; readonly route: Route }[] = [];
+  readonly #patterns: readonly Pattern[];
 
+  /** @throws where a route does not say what one of its `:name` segments may be */
   constructor(routes: readonly Route[]) {
-    for (const route of routes) {
-      if (isFixed(route)) {
-        const sharing = this.#fixed.get(route.path);
-        if (sharing) sharing.push(route);
-        else this.#fixed.set(route.path, [route]);
-      } else {
-        const source = route.path.replace(/:[^/]+/g, '([^/]+)');
-        this.#patterns.push({ expression: new RegExp(`^${source}$`), route });
-      }
+    for (const route of routes.filter(isFixed)) {
+      const sharing = this.#fixed.get(route.path);
+      if (sharing) sharing.push(route);
+      else this.#fixed.set(route.path, [route]);
     }
+    this.#patterns = routes.filter((route) => !isFixed(route)).map(patternOf);
   }
 
   /** Finds the route. HEAD is answered by the GET route. Otherwise 404, or 405 with `Allow`. */
   match(method: string, path: string): Match | Rejection {
     const wanted = method === 'HEAD' ? 'GET' : method;
-    const candidates = this.#candidates(path);
+    const fixed = this.#fixed.get(path)?.map((route): Pattern => ({ route, segments: [] }));
+    const segments = path.split('/');
+    const candidates = fixed ?? this.#patterns.filter((pattern) => fits(pattern, segments));
     const found = candidates.find(({ route }) => route.method === wanted);
-    if (found) return found;
+    if (found) return parametersOf(found, segments);
     if (candidates.length === 0) return new Rejection('notFound', 'There is nothing at this path.');
     const methods = candidates.map(({ route }) => route.method as string);
     if (methods.includes('GET')) methods.push('HEAD');
@@ -56,15 +69,40 @@ export class Router {
       headers: { Allow: methods.join(', ') },
     });
   }
+}
 
-  #candidates(path: string): readonly Match[] {
-    const fixed = this.#fixed.get(path);
-    if (fixed) return fixed.map((route) => ({ route, parameters: NONE }));
-    return this.#patterns.flatMap(({ expression, route }) => {
-      const parameters = expression.exec(path)?.slice(1).map(decodeSegment);
-      return parameters === undefined ? [] : [{ route, parameters }];
-    });
+function patternOf(route: Route): Pattern {
+  const segments = route.path.split('/').map((segment) => {
+    if (!segment.startsWith(':')) return segment;
+    const parameter = route.parameters?.[segment.slice(1)];
+    if (parameter === undefined)
+      throw new Error(`${route.method} ${route.path} does not say what ${segment} may be.`);
+    return parameter;
+  });
+  return { route, segments };
+}
+
+function fits(pattern: Pattern, segments: readonly string[]): boolean {
+  return (
+    pattern.segments.length === segments.length &&
+    pattern.segments.every((one, index) =>
+      typeof one === 'string' ? one === segments[index] : segments[index] !== '',
+    )
+  );
+}
+
+function parametersOf(
+  { route, segments: expected }: Pattern,
+  segments: readonly string[],
+): Match | Rejection {
+  const parameters: string[] = [];
+  for (const [index, one] of expected.entries()) {
+    if (typeof one === 'string') continue;
+    const value = decodeSegment(segments[index] ?? '');
+    if (!one.form.test(value)) return one.refusal;
+    parameters.push(value);
   }
+  return { route, parameters };
 }
 
 /** True where the path has no `:name` segment. */
@@ -76,6 +114,6 @@ function decodeSegment(segment: string): string {
   try {
     return decodeURIComponent(segment);
   } catch {
-    return segment; // A broken escape names nothing that exists: the handler answers 404.
+    return segment; // A broken escape is of no form but one that takes any text.
   }
 }

@@ -106,6 +106,8 @@ class Server implements HttpServer {
       routes: options.routes,
       router: this.#router,
       accept: (wire, match) => this.#accept(wire, match),
+      onAcceptError: (error) =>
+        options.log.warn({ code: errorCode(error) }, 'A connection could not be accepted'),
       onUnsentBytes: (change) => {
         this.#limits.unsentBytes += change;
       },
@@ -141,7 +143,8 @@ class Server implements HttpServer {
     if (this.#stoppingSince !== null) exchange.closeAfterAnswer();
     this.#pending.add(exchange);
     if (!(match instanceof Rejection)) exchange.route = match.route.path;
-    if (match instanceof Rejection) exchange.answer(match);
+    if (!exchange.isFramed) exchange.refuseFraming();
+    else if (match instanceof Rejection) exchange.answer(match);
     else if (
       this.#limits.unsentBytes > MAX_UNSENT_BYTES &&
       match.route.method === 'GET' &&
@@ -166,8 +169,8 @@ class Server implements HttpServer {
   #fault(route: Route, exchange: Exchange, error: unknown): Rejection {
     const context = { requestId: exchange.id, route: route.path, code: errorCode(error) };
     if (isUnavailable(error)) {
-      this.#options.log.warn(context, 'The database can not be reached');
-      return new Rejection('unavailable', 'The database can not be reached; try again shortly.');
+      this.#options.log.warn(context, 'The database cannot be reached');
+      return new Rejection('unavailable', 'The database cannot be reached; try again shortly.');
     }
     this.#options.log.error({ ...context, err: error }, 'Request failed');
     return internalError(exchange);
@@ -252,7 +255,7 @@ const TOO_MANY_UNSENT = new Rejection(
 const INSTALL_UWS = 'npm install uWebSockets.js@github:uNetworking/uWebSockets.js#v20.69.0';
 
 /**
- * Says before anything is started that the transport of the setting can not be had.
+ * Says before anything is started that the transport of the setting cannot be had.
  * @throws OperatorError where `uws` is forced and has no binary for this Node
  */
 export async function checkTransport(transport: ServerOptions['transport']): Promise<void> {

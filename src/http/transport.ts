@@ -12,6 +12,8 @@ export interface TransportOptions {
    * @param match the route where the transport itself has found it, null where the router must
    */
   readonly accept: (wire: Wire, match: Match | null) => Exchange;
+  /** Called where a connection could not be accepted, as without a free handle of a file. */
+  readonly onAcceptError: (error: Error) => void;
   /** Called with the change in bytes of answers that wait for a slow reader. */
   readonly onUnsentBytes: (change: number) => void;
   /** Who is waited for now; the server ends those whose time is over. */
@@ -25,7 +27,7 @@ export interface Transport {
    * Listens; port 0 takes a free one.
    * @param shared whether other processes of ours, of the same user, listen on the port too
    * @returns the port
-   * @throws OperatorError where the address can not be had
+   * @throws OperatorError where the address cannot be had
    */
   listen(host: string, port: number, shared: boolean): Promise<number>;
   /** Takes no further connections; those that are open go on. */
@@ -34,7 +36,7 @@ export interface Transport {
   close(): Promise<void>;
 }
 
-/** The one line for an address that can not be had. */
+/** The one line for an address that cannot be had. */
 export function listenError(host: string, port: number, code: string): OperatorError {
   if (code === 'EADDRINUSE') {
     return new OperatorError(
@@ -48,6 +50,6 @@ export function listenError(host: string, port: number, code: string): OperatorE
     );
   }
   return new OperatorError(
-    `Can not listen on ${host}, port ${port} (${code}): set HOST to an address of this machine.`,
+    `Cannot listen on ${host}, port ${port} (${code}): set HOST to an address of this machine.`,
   );
 }

@@ -17,8 +17,9 @@ export function loadUws(): Promise<Uws> {
   return import('uWebSockets.js');
 }
 
-/** Headers of every request that are worth a call into the native side. Routes add their own. */
-const BODY_HEADERS = ['content-encoding', 'content-length', 'transfer-encoding'] as const;
+/** Headers that are worth a call into the native side for every request, and for those with a body. Routes add their own. */
+const FRAMING_HEADERS = ['transfer-encoding'] as const;
+const BODY_HEADERS = ['content-encoding', 'content-length', ...FRAMING_HEADERS] as const;
 
 const FORWARDED = 'x-forwarded-for';
 /** Bodies that announce more than this, or nothing, have X-Forwarded-For kept. */
@@ -255,22 +256,23 @@ const HEADERS_BY_ROUTE = new WeakMap<Route, readonly string[]>();
 
 /** The headers of a request that may be asked for later. */
 function headersOf(route: Route | null, method: string): readonly string[] {
-  if (route === null) return method === 'GET' ? [] : BODY_HEADERS;
+  if (route === null) return method === 'GET' ? FRAMING_HEADERS : BODY_HEADERS;
   let names = HEADERS_BY_ROUTE.get(route);
   if (names === undefined) {
-    names = route.method === 'GET' ? route.headers : [...BODY_HEADERS, ...route.headers];
+    names = [...(route.method === 'GET' ? FRAMING_HEADERS : BODY_HEADERS), ...route.headers];
     HEADERS_BY_ROUTE.set(route, names);
   }
   return names;
 }
 
 /**
- * getHeader takes the first of several. Proxies add themselves to X-Forwarded-For, some in a header of their own; and of
- * two idempotency keys neither may pass for the one.
+ * getHeader takes the first of several. Proxies add themselves to X-Forwarded-For, some in a header of their own; of two
+ * idempotency keys neither may pass for the one; and a second transfer coding must not hide behind the first.
  */
 function readHeader(req: HttpRequest, name: string): string {
   const first = req.getHeader(name);
-  const mayBeSeveral = name === FORWARDED || (name === 'idempotency-key' && first !== '');
+  const mayBeSeveral =
+    name === FORWARDED || (first !== '' && (name === 'idempotency-key' || name === 'transfer-encoding'));
   if (!mayBeSeveral) return first;
   const values: string[] = [];
   req.forEach((key, value) => {
@@ -340,7 +342,7 @@ class UwsTransport implements Transport {
 async function whyNot(host: string, port: number): Promise<OperatorError> {
   const reason = await new Promise<string>((resolve) => {
     const probe = createServer();
-    probe.once('error', (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message));
+    probe.on('error', (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message));
     probe.listen(port, host, () => probe.close(() => resolve('EADDRINUSE')));
   });
   return listenError(host, port, reason);

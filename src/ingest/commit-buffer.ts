@@ -64,7 +64,7 @@ class Queue {
     return this.#parts.length === 0;
   }
 
-  /** Counts events in, or says why they can not wait here. */
+  /** Counts events in, or says why they cannot wait here. */
   admit(events: number, bytes: number, { maxEvents, maxBytes }: CommitBufferOptions): Rejection | null {
     if (this.held + events > maxEvents) return FULL;
     // What is too large for the ceiling by itself waits alone.

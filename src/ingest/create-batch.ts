@@ -42,7 +42,7 @@ export interface CreateBatchSteps {
 /** The headers that it reads. */
 export const BATCH_HEADERS = ['authorization', 'content-type', IDEMPOTENCY_KEY] as const;
 
-/** Types of one batch that are looked up, or made, at once: the look-ups of single events need their turn too. */
+/** Types of one batch that are looked up, or made, at once: the lookups of single events need their turn too. */
 const TYPE_LOOKUPS = 4;
 /** Days that one batch may touch: a partition or a chunk each, and each of those some locks. */
 const MAX_DAYS = 1_000;
@@ -185,7 +185,8 @@ async function accept(
   for (const { place, event, type } of good) {
     const createdAt = event.createdAt ?? acceptedAt;
     const id = event.createdAt === null ? steps.newEventId(createdAt) : newPastId(createdAt);
-    const acceptedEvent = { id, appId, typeId: type.id, createdAt, payload: event.payload };
+    const { payload } = event;
+    const acceptedEvent = { id, appId, typeId: type.id, createdAt, payload, source: type.source };
     accepted.push(acceptedEvent);
     results[place] = acceptedEvent;
     if (dayOf(createdAt) !== day) days += 1;

@@ -71,7 +71,7 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
     if (type instanceof Rejection) return type;
 
     const id = steps.newEventId(createdAt);
-    const event = { id, appId, typeId: type.id, createdAt, payload: body.payload };
+    const event = { id, appId, typeId: type.id, createdAt, payload: body.payload, source: type.source };
     const answer = created(id, type.publicIdJson, createdAt);
     // The deadline has answered that nothing is stored: so nothing may be, from here on.
     if (exchange.settled) return exchange.late;

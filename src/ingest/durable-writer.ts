@@ -6,7 +6,8 @@ import type { DatabaseAddress } from '../storage/connect.ts';
 import type { Engine } from '../storage/storage.ts';
 import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
 import { EventWriter, type Outcomes } from '../storage/write/event-writer.ts';
-import { JOURNALING, REFUSING, REPLAYING } from '../storage/write/failures.ts';
+import { JOURNALING, REFUSING } from '../storage/write/failures.ts';
+import { ReplayWriter } from '../storage/write/replay-writer.ts';
 import type { WriteBatch } from './commit-buffer.ts';
 import type { Journal } from './journal/journal.ts';
 import { Replay } from './journal/replay.ts';
@@ -17,8 +18,6 @@ export interface DurableWriterOptions {
   readonly connections: number;
   /** Null where events are refused while the database is away. */
   readonly journal: Journal | null;
-  /** See {@link Replay}. */
-  readonly settleReplay: (appIds: ReadonlySet<number>) => Promise<void>;
   /** The database does not answer: connections to it are of no further use. */
   readonly onUnreachable: () => void;
   readonly log: Logger;
@@ -26,7 +25,7 @@ export interface DurableWriterOptions {
   readonly now: () => number;
 }
 
-const AWAY = new Rejection('unavailable', 'The database can not be reached; try again shortly.');
+const AWAY = new Rejection('unavailable', 'The database cannot be reached; try again shortly.');
 
 /** Writers, journal, replay and the switch between them. */
 export class DurableWriter {
@@ -34,7 +33,7 @@ export class DurableWriter {
   readonly #options: DurableWriterOptions;
   /** What writes while the database is there. */
   readonly writer: EventWriter;
-  readonly #replayWriter: EventWriter;
+  readonly #replayWriter: ReplayWriter | null;
   readonly #replay: Replay | null;
 
   constructor(options: DurableWriterOptions) {
@@ -52,21 +51,15 @@ export class DurableWriter {
       log,
       now,
     });
-    this.#replayWriter = new EventWriter({
-      address,
-      engine,
-      connections: 1,
-      name: 'tidemark replay',
-      timeouts: REPLAYING,
-      log,
-      now,
-    });
+    const replayWriter =
+      journal && new ReplayWriter({ address, engine, identity: journal.installation.identity, log, now });
+    this.#replayWriter = replayWriter;
     this.#replay =
       journal &&
+      replayWriter &&
       new Replay({
         journal,
-        write: (batch) => this.#replayWriter.write(batch, true),
-        settle: options.settleReplay,
+        write: (batch) => replayWriter.write(batch),
         onAway: () => this.availability.writeFailed(),
         log,
         now,
@@ -76,7 +69,7 @@ export class DurableWriter {
       log,
       now,
       // What waits goes first: a question proves less than a batch that is stored.
-      proveWritable: async () => (await this.#replay?.step()) !== 'away',
+      proveWritable: async () => !['away', 'foreign'].includes((await this.#replay?.step()) ?? 'empty'),
       onUnreachable: options.onUnreachable,
       onWritable: () => this.#replay?.run(),
     });
@@ -96,9 +89,8 @@ export class DurableWriter {
     const { journal, log } = this.#options;
     await this.availability.stop();
     await Promise.all([this.#replay?.stop(), this.writer.close()]);
-    await this.#replayWriter.close();
+    await this.#replayWriter?.close();
     if (journal === null) return;
-    await journal.close();
     const { waitingEvents, waitingBytes } = journal.stats;
     if (waitingEvents > 0)
       log.warn({ waitingEvents, waitingBytes }, 'Events wait in the journal: the next start stores them');

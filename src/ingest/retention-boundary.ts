@@ -9,7 +9,7 @@ export interface RetentionBoundaryOptions {
   readonly retentionDays: number;
   /** How long the boundary is believed, in milliseconds. It moves once a day, by whole days. */
   readonly cacheMs: number;
-  /** How a look-up goes while the database is away. */
+  /** How a lookup goes while the database is away. */
   readonly outage?: LookupOutage;
   /** Milliseconds since 1970. */
   readonly now: () => number;

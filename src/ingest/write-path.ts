@@ -29,13 +29,11 @@ export interface WritePathOptions {
   readonly config: Config;
   readonly address: DatabaseAddress;
   readonly engine: Engine;
-  /** For look-ups of tokens, types and keys. */
+  /** For lookups of tokens, types and keys. */
   readonly lookups: Sql;
   readonly limiter: Limiter;
   /** Null where events are refused while the database is away. */
   readonly journal: Journal | null;
-  /** To be called with the internal ids of the apps whose journaled events were stored. */
-  readonly settleReplay: (appIds: Iterable<number>) => Promise<void>;
   /** The database does not answer: connections to it are of no further use. */
   readonly onUnreachable: () => void;
   readonly log: Logger;
@@ -48,7 +46,7 @@ export interface WritePathOptions {
 /** Connections beside COMMIT_CONNECTIONS: two of keyed requests, the replay's, and one that asks whether it is there. */
 export const WRITE_PATH_CONNECTIONS = 4;
 
-/** Longest wait for a look-up before its request is refused. */
+/** Longest wait for a lookup before its request is refused. */
 const LOOKUP_TIMEOUT_MS = 700;
 /** Without a journal: how long the writing connections may stand still before what waits is refused. */
 const STALL_MS = 700;
@@ -59,7 +57,7 @@ export class WritePath {
   readonly routes: readonly Route[];
   /** Whether the database can be reached, and takes writes. */
   readonly availability: Availability;
-  /** How look-ups of anybody go while the database is away. */
+  /** How lookups of anybody go while the database is away. */
   readonly outage: LookupOutage;
   readonly store: DurableWriter;
   readonly commitBuffer: CommitBuffer;
@@ -79,7 +77,6 @@ export class WritePath {
       engine,
       connections: config.COMMIT_CONNECTIONS,
       journal,
-      settleReplay: options.settleReplay,
       onUnreachable: options.onUnreachable,
       log,
       now: monotonic,
@@ -179,7 +176,7 @@ export class WritePath {
     if (table === null || table === 'apps' || table === 'event_types') this.eventTypes.dropAll();
   }
 
-  /** Asks anew for whatever is remembered, and goes on believing it only while the database is away. */
+  /** Asks again for whatever is remembered, and goes on believing it only while the database is away. */
   invalidate(): void {
     this.loggingTokens.invalidateAll();
     this.eventTypes.invalidateAll();

@@ -4,16 +4,16 @@ export interface LimitDecision {
   readonly accepted: boolean;
   /** Accepted requests allowed in any 60 seconds. */
   readonly limit: number;
-  /** How many more would be accepted at this moment. */
+  /** Further requests that would be accepted now. */
   readonly remaining: number;
-  /** Whole seconds until a place becomes free (rounded up, at least 1); 0 while the window is empty. */
+  /** Seconds until the oldest request leaves the window (rounded up, at least 1); 0 if the window is empty. */
   readonly resetSeconds: number;
 }
 
 export interface Limiter {
   /**
    * Decides one request of `key` now and, if accepted, counts it.
-   * @returns null where the limit is lifted
+   * @returns null if there is no limit
    */
   take(key: number): LimitDecision | null | Promise<LimitDecision | null>;
 }

@@ -1,4 +1,4 @@
-/** The limits of the contract: through Redis where REDIS_URL is set, else in this process alone. */
+/** The rate limits of the API: shared through Redis if REDIS_URL is set, else per process. */
 import type { Logger } from 'pino';
 import type { Config } from '../config.ts';
 import type { Sql } from '../storage/connect.ts';
@@ -37,7 +37,7 @@ export async function openLimits({ config, sql, log, now }: LimitsOptions): Prom
   }
   const shared = await SharedLimits.start({
     url: config.REDIS_URL,
-    // Internal ids are counted from 1 in every database. One hash tag, so that one call of a script may touch all keys.
+    // Internal ids start at 1 in every database, hence the installation id. One hash tag lets a script touch all keys.
     prefix: `${config.REDIS_PREFIX}:{${await installationId(sql)}}`,
     timeoutMs: config.REDIS_TIMEOUT_MS,
     log,

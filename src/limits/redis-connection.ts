@@ -1,4 +1,4 @@
-/** The connection to Redis, or to a Redis Cluster, on which the limits' script runs. */
+/** The connection to Redis or Redis Cluster that runs the limiter's script. */
 import { createHash } from 'node:crypto';
 import { Cluster, Redis, type RedisOptions } from 'ioredis';
 import { SLIDING_LOG_SCRIPT } from './redis-script.ts';
@@ -11,13 +11,13 @@ const RECONNECT_MS = { first: 50, most: 1_000 };
 export interface RedisConnectionOptions {
   /** REDIS_URL: one address, or several of a Redis Cluster, separated by commas. */
   readonly url: string;
-  /** The connection can be used now. */
+  /** Called when the connection is ready. */
   readonly onReady: () => void;
-  /** It can be used no longer, or not yet; it is made again by itself. */
+  /** Called when the connection is lost or failed; it reconnects automatically. */
   readonly onLost: (reason: string) => void;
 }
 
-/** One connection, made again for as long as it is wanted. Nothing waits in it: what can not be sent now is refused. */
+/** One connection that reconnects until it is closed. It has no offline queue: a command that cannot be sent now fails. */
 export class RedisConnection {
   readonly #options: RedisConnectionOptions;
   #client: Redis | Cluster;
@@ -38,7 +38,7 @@ export class RedisConnection {
    * @param time microseconds, empty for Redis's own
    * @param wanted two for each key
    * @returns three numbers for each key
-   * @throws for whatever keeps Redis from answering
+   * @throws if Redis does not answer
    */
   async run(keys: readonly string[], time: string, wanted: readonly number[]): Promise<readonly number[]> {
     const args = [...keys, time, wanted.join(' ')];
@@ -47,14 +47,14 @@ export class RedisConnection {
     } catch (error) {
       const message = describeRedisError(error);
       if (message.startsWith('MOVED') && this.#client instanceof Redis) this.#becomeCluster();
-      // It was restarted, or another has taken its place: the script goes along once, and nothing was counted before.
+      // Redis was restarted or replaced: send the script once. Nothing was counted by the failed call.
       if (!message.startsWith('NOSCRIPT')) throw error;
       const answer = await this.#client.eval(SLIDING_LOG_SCRIPT, keys.length, ...args);
       return numbers(answer, keys.length);
     }
   }
 
-  /** Gives up a connection over which nothing comes any more, and makes another. */
+  /** Replaces a connection that no longer responds. */
   renew(): void {
     if (this.#client instanceof Redis) this.#client.disconnect(true);
   }
@@ -84,14 +84,14 @@ export class RedisConnection {
           ...(password !== '' && { password: decodeURIComponent(password) }),
           ...(protocol === 'rediss:' && { tls: {} }),
         },
-        // Certificates are made out for names; the cluster's own list has addresses.
+        // Certificates name hosts, but the cluster reports addresses: do not resolve names.
         ...(protocol === 'rediss:' && { dnsLookup: (name, done) => done(null, name) }),
       },
     );
     return this.#watched(cluster);
   }
 
-  /** A cluster was reached by one of its nodes, as through the single address that a managed one has. */
+  /** The single address belongs to a cluster node, as with managed services: switch to a cluster client. */
   #becomeCluster(): void {
     this.#client.removeAllListeners();
     this.#client.on('error', () => undefined);
@@ -122,29 +122,29 @@ const CONNECTION = {
   disableClientInfo: true,
   protocol: 2,
   connectTimeout: CONNECT_TIMEOUT_MS,
-  // What can not be sent now is decided here now, and what was not answered is never sent again: it may have counted.
+  // A command that cannot be sent falls back to the process's own limits. An unanswered one is not resent: it may have counted.
   enableOfflineQueue: false,
   maxRetriesPerRequest: 0,
   autoResendUnfulfilledCommands: false,
   retryStrategy: retryDelay,
-  // After a failover the address may lead to what has become a replica: a new connection finds the new primary.
+  // After a failover the address may lead to a replica: a new connection finds the new primary.
   reconnectOnError: (error: Error) => error.message.startsWith('READONLY'),
 } as const satisfies RedisOptions;
 
 function numbers(answer: unknown, keys: number): readonly number[] {
   const found = String(answer).split(' ').map(Number);
   if (found.length !== 3 * keys || !found.every(Number.isSafeInteger))
-    throw new Error('Redis answered something else than the script does');
+    throw new Error('Redis sent an unexpected reply to the limiter script');
   return found;
 }
 
-/** One line without what a command carried: an AUTH carries the password. */
+/** One line without the command's arguments: AUTH carries the password. */
 export function describeRedisError(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   // A cluster's own error says only that no node answered.
   if ('lastNodeError' in error && error.lastNodeError instanceof Error)
     return describeRedisError(error.lastNodeError);
   if (error.message !== '') return error.message;
-  // Of several addresses of one name none could be connected to.
+  // An AggregateError: none of the addresses of a name accepted a connection.
   return 'code' in error ? String(error.code) : error.name;
 }

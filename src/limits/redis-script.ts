@@ -1,17 +1,17 @@
 /**
- * The exact sliding window in Redis, as one script for everything that waits in a turn of the event loop.
+ * The exact sliding window in Redis, as one script call for all requests of a turn of the event loop.
  *
  * A key is a list of acceptances, oldest first; each entry is a time in microseconds of Redis's own clock (7 bytes) and the
  * number of requests accepted up to and with it (3 bytes, modulo 2^24). What one call accepts is one entry, and the count
  * of a window is the difference between its last entry and the one before its first: that one stays as the list's head. So
  * a call costs the same at every limit, and an app takes 12 KB at most at a limit of 1,000.
  *
- * KEYS: the windows. ARGV: the time in microseconds, empty for Redis's own; then one text of numbers, which costs less to
- * send than one each: of each key, how many requests are wanted, and the limit. The answer is such a text too: of each
- * key, how many are accepted, how many the window then holds, and the microseconds until its oldest leaves it.
+ * KEYS: the windows. ARGV: the time in microseconds, empty for Redis's own; then one text of numbers, which is cheaper to
+ * send than separate arguments: per key, the number of requests and the limit. The reply is such a text too: per
+ * key, the accepted requests, the requests in the window, and the microseconds until the oldest leaves it.
  *
- * A clock that is set back must not lift a limit, nor close a window for good: up to one window it stands still for the
- * key; further, everything that the key has counted counts as of now. Hence an entry is never in the future.
+ * A clock that is set back must neither lift a limit nor block a key forever. If set back by up to one window, time stops for the
+ * key; beyond that, all counted requests are dated now. An entry is never in the future.
  */
 export const SLIDING_LOG_SCRIPT = `
 local WINDOW = 60000000

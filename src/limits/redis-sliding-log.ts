@@ -1,10 +1,10 @@
 /**
- * Limits that all processes share: the exact sliding window in Redis, and each process's own window while Redis is away.
+ * Limits that all processes share: the exact sliding window in Redis, with a window per process while Redis is unavailable.
  *
- * What waits in one turn of the event loop goes to Redis in one call. While Redis answers, the limit is exact over all
- * processes. While it does not, each process accepts at most the limit of what passes through it, counting what Redis
- * has accepted for it before; a window in Redis lacks what was accepted meanwhile, so for one window after its return
- * both must accept.
+ * All requests of a turn of the event loop go to Redis in one call. While Redis answers, the limit is exact over all
+ * processes. While it does not, each process enforces the limit on its own requests, counting those that Redis accepted
+ * for it before. A window in Redis lacks what was accepted meanwhile, so for one window after Redis returns both must
+ * accept.
  */
 import type { Logger } from 'pino';
 import type { LimitDecision, Limiter } from './limiter.ts';
@@ -13,7 +13,7 @@ import { SlidingLog } from './sliding-log.ts';
 
 export interface SharedLimitsOptions {
   readonly url: string;
-  /** What the keys of this installation begin with, hash tag included. */
+  /** Key prefix of this installation, hash tag included. */
   readonly prefix: string;
   /** Milliseconds that a request may wait for Redis. */
   readonly timeoutMs: number;
@@ -24,56 +24,56 @@ export interface SharedLimitsOptions {
   readonly redisTime?: () => number;
 }
 
-/** Figures for monitoring. */
+/** Stats for monitoring. */
 export interface SharedLimitsStats {
-  /** Whether limits are common to all processes now. */
+  /** Whether limits are shared by all processes now. */
   readonly shared: boolean;
-  /** How often Redis went away. */
+  /** How often Redis became unavailable. */
   readonly fallbacks: number;
   /** Requests decided by the process's own windows. */
   readonly ownDecisions: number;
 }
 
 const WINDOW_MS = 60_000;
-/** Most keys of one call, so that a script never keeps Redis busy for long. */
+/** Largest number of keys per call, so that a script does not block Redis for long. */
 const MAX_KEYS = 500;
-/** How long a start waits for the first connection. */
+/** Timeout of the first connection at start. */
 const START_MS = 1_000;
 /**
- * How long after Redis went away it is asked whether it is back, twice as long each time. Only a Redis that then stays for
- * STEADY_MS is asked early again: one that is now and then too slow must not fill the log, nor keep requests waiting.
+ * Delay before Redis is probed after a failure, doubled each time. It is reset only if Redis stays available for STEADY_MS:
+ * a Redis that is slow now and then must not flood the log nor delay requests.
  */
-const ASK_MS = { first: 250, most: 1_000, mostUnsteady: 5_000 };
+const PROBE_MS = { first: 250, most: 1_000, mostUnsteady: 5_000 };
 const STEADY_MS = 60_000;
-/** Unanswered questions after which the connection is given up. */
+/** Unanswered probes after which the connection is replaced. */
 const MAX_SILENCE = 3;
 
 type Resolve = (decision: LimitDecision) => void;
 
-/** What one turn asks of one key. */
+/** The requests of one key in one turn. */
 interface Question {
   readonly limiter: RedisSlidingLog;
   readonly key: number;
   readonly waiting: readonly Resolve[];
 }
 
-/** Redis as the limiters of one process see it: there, or away. */
+/** Shared state of the limiters of one process: whether Redis is available. */
 export class SharedLimits {
   readonly #options: SharedLimitsOptions;
   readonly #connection: RedisConnection;
   readonly #limiters: RedisSlidingLog[] = [];
-  /** Ends a call early, when another one has found that Redis is away. */
+  /** Ends pending calls early when another one finds Redis unavailable. */
   readonly #calls = new Set<(reason: Error) => void>();
   #shared = false;
   #fallbacks = 0;
-  /** Why it is away. */
-  #reason = 'it does not answer';
+  /** Why Redis is unavailable. */
+  #reason = 'no answer';
   #isScheduled = false;
   #isStopped = false;
   #timer: NodeJS.Timeout | null = null;
-  #isAsking = false;
+  #isProbing = false;
   #silence = 0;
-  #askMs: number = ASK_MS.first;
+  #probeMs: number = PROBE_MS.first;
   #sharedSince = Number.NEGATIVE_INFINITY;
   #onStarted: (() => void) | null = null;
 
@@ -81,7 +81,7 @@ export class SharedLimits {
     this.#options = options;
     this.#connection = new RedisConnection({
       url: options.url,
-      onReady: () => this.#ask(),
+      onReady: () => this.#probe(),
       onLost: (reason) => {
         if (!this.#shared) this.#reason = reason;
         this.#leave(new Error(reason));
@@ -89,7 +89,7 @@ export class SharedLimits {
     });
   }
 
-  /** Connects; where Redis can not be reached, the limits are the process's own until it can. */
+  /** Connects. If Redis cannot be reached, limits are per process until it can. */
   static async start(options: SharedLimitsOptions): Promise<SharedLimits> {
     const shared = new SharedLimits(options);
     await new Promise<void>((resolve) => {
@@ -100,7 +100,7 @@ export class SharedLimits {
       };
     });
     shared.#onStarted = null;
-    if (!shared.#shared) shared.#sayAway();
+    if (!shared.#shared) shared.#logUnavailable();
     return shared;
   }
 
@@ -113,14 +113,14 @@ export class SharedLimits {
     return this.#shared;
   }
 
-  /** Whether Redis's windows hold all that was accepted: not within a window after it was away. */
+  /** Whether Redis's windows are complete: not within one window after an outage. */
   get isComplete(): boolean {
     return this.#options.now() - this.#sharedSince >= WINDOW_MS;
   }
 
   /**
    * A limiter on this connection.
-   * @param options.name  what its keys are of; no two limiters share one
+   * @param options.name  key prefix of its keys; unique per limiter
    * @param options.limit accepted requests per key in any 60 seconds; 0 lifts the limit
    */
   limiter(options: { readonly name: string; readonly limit: number }): Limiter {
@@ -129,14 +129,14 @@ export class SharedLimits {
     return limiter;
   }
 
-  /** The limiter has something to ask: at the end of this turn, after all that has arrived with it. */
+  /** A limiter has requests: flush at the end of this turn, to combine all that arrive in it. */
   schedule(): void {
     if (this.#isScheduled) return;
     this.#isScheduled = true;
     setImmediate(() => this.#send());
   }
 
-  /** Leaves Redis. Who still waits is decided by the process's own windows. */
+  /** Stops using Redis. The process's own windows decide pending requests. */
   stop(): void {
     this.#isStopped = true;
     if (this.#timer !== null) clearTimeout(this.#timer);
@@ -155,7 +155,7 @@ export class SharedLimits {
   async #put(questions: readonly Question[]): Promise<void> {
     let answer: readonly number[];
     try {
-      if (!this.#shared) throw new Error('away');
+      if (!this.#shared) throw new Error('Redis is unavailable');
       answer = await this.#call(
         questions.map(({ limiter, key }) => `${this.#options.prefix}:${limiter.name}:${key}`),
         questions.flatMap(({ limiter, waiting }) => [waiting.length, limiter.limit]),
@@ -174,7 +174,7 @@ export class SharedLimits {
     }
   }
 
-  /** @throws where Redis does not answer in time, or not as it should */
+  /** @throws if Redis does not answer in time, or unexpectedly */
   #call(keys: readonly string[], wanted: readonly number[]): Promise<readonly number[]> {
     const { timeoutMs, redisTime } = this.#options;
     return new Promise((resolve, reject) => {
@@ -186,7 +186,7 @@ export class SharedLimits {
         end();
         reject(reason);
       };
-      // An answer that has come while this process was busy is read first.
+      // A reply that arrived while this process was busy is read first.
       const late = (): unknown =>
         setImmediate(() => this.#calls.has(fail) && fail(new Error(tooSlow(timeoutMs))));
       const timer = setTimeout(late, timeoutMs);
@@ -204,70 +204,67 @@ export class SharedLimits {
     for (const fail of [...this.#calls]) fail(reason);
   }
 
-  /** Redis is away: what waits for it is decided here, and it is asked from time to time whether it is back. */
+  /** Redis is unavailable: pending requests are decided here, and Redis is probed periodically. */
   #leave(error: unknown): void {
     if (this.#shared) {
       this.#shared = false;
       this.#fallbacks += 1;
       const wasSteady = this.#options.now() - this.#sharedSince >= STEADY_MS;
-      this.#askMs = wasSteady ? ASK_MS.first : Math.min(this.#askMs * 2, ASK_MS.mostUnsteady);
+      this.#probeMs = wasSteady ? PROBE_MS.first : Math.min(this.#probeMs * 2, PROBE_MS.mostUnsteady);
       this.#reason = describeRedisError(error);
-      this.#sayAway();
-      this.#endCalls(new Error('away'));
+      this.#logUnavailable();
+      this.#endCalls(new Error('Redis is unavailable'));
     }
-    this.#askLater();
+    this.#probeLater();
   }
 
-  #sayAway(): void {
-    this.#options.log.warn(
-      { reason: this.#reason },
-      'Redis is away: until it is back, limits are per process',
-    );
+  #logUnavailable(): void {
+    this.#options.log.warn({ reason: this.#reason }, 'limits: Redis unavailable, limiting per process');
   }
 
-  #askLater(): void {
-    if (this.#isStopped || this.#timer !== null || this.#isAsking) return;
+  #probeLater(): void {
+    if (this.#isStopped || this.#timer !== null || this.#isProbing) return;
     this.#timer = setTimeout(() => {
       this.#timer = null;
-      this.#ask();
-    }, this.#askMs);
+      this.#probe();
+    }, this.#probeMs);
     this.#timer.unref();
   }
 
-  /** One call of the script on a key of its own, which says that Redis is there, quick enough, and can be written to. */
-  #ask(): void {
-    if (this.#shared || this.#isStopped || this.#isAsking || this.#timer !== null) return;
+  /** Probes Redis with one call of the script on a separate key: reachable, fast enough and writable. */
+  #probe(): void {
+    if (this.#shared || this.#isStopped || this.#isProbing || this.#timer !== null) return;
     if (!this.#connection.isReady) {
-      this.#stayAway();
+      this.#stayUnavailable();
       return;
     }
-    this.#isAsking = true;
+    this.#isProbing = true;
     this.#call([`${this.#options.prefix}:asked`], [1, 1_000_000]).then(
       () => this.#enter(),
       (error: unknown) => {
         this.#reason = describeRedisError(error);
-        this.#stayAway();
+        this.#stayUnavailable();
       },
     );
   }
 
   #enter(): void {
-    this.#isAsking = false;
+    this.#isProbing = false;
     if (this.#isStopped) return;
     this.#silence = 0;
     this.#shared = true;
     this.#sharedSince = this.#options.now();
     this.#onStarted?.();
-    this.#options.log.info('Limits are shared through Redis');
+    this.#options.log.info('limits: shared through Redis');
   }
 
-  #stayAway(): void {
-    this.#isAsking = false;
+  #stayUnavailable(): void {
+    this.#isProbing = false;
     this.#silence += 1;
-    // Where packets are lost without a word, the old connection would stay silent for minutes after the others work.
+    // If packets are dropped silently, the old connection stays stuck for minutes after the network recovers.
     if (this.#silence % MAX_SILENCE === 0) this.#connection.renew();
-    this.#askMs = Math.max(this.#askMs, Math.min(this.#askMs * 2, ASK_MS.most));
-    this.#askLater();
+    this.#probeMs = Math.max(this.#probeMs, Math.min(this.#probeMs * 2, PROBE_MS.most));
+    this.#probeLater();
   }
 }
 
@@ -275,15 +272,15 @@ function tooSlow(timeoutMs: number): string {
   return `no answer within ${timeoutMs} ms (REDIS_TIMEOUT_MS)`;
 }
 
-/** What Redis says of one key. */
+/** Redis's decision for one key. */
 interface Answer {
   readonly accepted: number;
-  /** Requests in the window, those that were accepted now included. */
+  /** Requests in the window, including those accepted now. */
   readonly count: number;
   readonly resetMicros: number;
 }
 
-/** The window of one operation, in Redis, and in this process for when Redis is away. */
+/** The window of one operation, in Redis and, for outages, in this process. */
 class RedisSlidingLog implements Limiter {
   readonly name: string;
   readonly limit: number;
@@ -305,7 +302,7 @@ class RedisSlidingLog implements Limiter {
       this.ownDecisions += 1;
       return this.#own.take(key);
     }
-    // What the own window refuses must take no place in Redis's.
+    // A request that the own window refuses must not use capacity in Redis.
     const refused = this.#shared.isComplete ? null : this.#own.refusal(key);
     if (refused !== null) return refused;
     return new Promise((resolve) => {
@@ -316,7 +313,7 @@ class RedisSlidingLog implements Limiter {
     });
   }
 
-  /** What this turn has gathered. */
+  /** Takes the requests gathered in this turn. */
   takeQuestions(): Question[] {
     if (this.#waiting.size === 0) return [];
     const questions = [...this.#waiting].map(([key, waiting]) => ({ limiter: this, key, waiting }));
@@ -324,7 +321,7 @@ class RedisSlidingLog implements Limiter {
     return questions;
   }
 
-  /** The first ones were accepted, the others not. */
+  /** The first `accepted` requests are accepted, the others refused. */
   settle(key: number, waiting: readonly Resolve[], { accepted, count, resetMicros }: Answer): void {
     const { limit } = this;
     const resetSeconds = Math.max(1, Math.ceil(resetMicros / 1_000_000));
@@ -342,7 +339,7 @@ class RedisSlidingLog implements Limiter {
     }
   }
 
-  /** Redis did not answer. It may have counted them: that is on the safe side. */
+  /** Redis did not answer. It may have counted the requests, which errs on the strict side. */
   decideAlone(key: number, waiting: readonly Resolve[]): void {
     this.ownDecisions += waiting.length;
     for (const resolve of waiting) {

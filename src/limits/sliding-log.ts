@@ -1,4 +1,4 @@
-/** The exact sliding window in memory: the log of acceptance times of each key, kept as a ring. */
+/** The exact sliding window in memory: the acceptance times of each key, in a ring. */
 import type { LimitDecision, Limiter } from './limiter.ts';
 
 const WINDOW_MS = 60_000;
@@ -17,12 +17,12 @@ class Ring {
     return this.#times[(this.#head + this.count - 1) % this.#times.length] ?? 0;
   }
 
-  /** Forgets what left the window: a request at t and one at t + 60 s are never in the same 60 seconds. */
+  /** Drops entries outside the window: requests at t and t + 60 s never share a window. */
   expire(now: number): void {
     while (this.count > 0 && this.oldest() <= now - WINDOW_MS) this.shift();
   }
 
-  /** Forgets the oldest. */
+  /** Drops the oldest. */
   shift(): void {
     this.#head = (this.#head + 1) % this.#times.length;
     this.count -= 1;
@@ -52,7 +52,7 @@ export interface SlidingLogOptions {
 
 /**
  * An exact sliding-window log: accepts a request exactly when fewer than `limit` were accepted in the 60 seconds before
- * it. Takes at most 8 bytes per accepted request of the last minute and O(1) amortised time.
+ * it. Takes at most 8 bytes per accepted request of the last minute and O(1) amortized time.
  */
 export class SlidingLog implements Limiter {
   readonly #limit: number;
@@ -79,7 +79,7 @@ export class SlidingLog implements Limiter {
     return { accepted, limit, remaining: limit - ring.count, resetSeconds };
   }
 
-  /** The refusal that a request of `key` would get now; null where it would be accepted. Counts nothing. */
+  /** The refusal that a request of `key` would get now; null if it would be accepted. Does not count. */
   refusal(key: number): LimitDecision | null {
     const ring = this.#rings.get(key);
     ring?.expire(this.#now());
@@ -94,7 +94,7 @@ export class SlidingLog implements Limiter {
     if (now - this.#sweptAt > WINDOW_MS) this.#sweep(now);
     const ring = this.#ring(key);
     ring.expire(now);
-    // Clocks differ by a little: there its oldest may have left the window already.
+    // Clocks differ slightly: in Redis the oldest may have left the window already.
     if (ring.count === limit) ring.shift();
     ring.push(now, limit);
   }
@@ -108,7 +108,7 @@ export class SlidingLog implements Limiter {
     return ring;
   }
 
-  /** Once a window: keys that were silent for all of it give their memory back. */
+  /** Runs once a window: frees the memory of keys without requests in it. */
   #sweep(now: number): void {
     this.#sweptAt = now;
     for (const [key, ring] of this.#rings) {

@@ -1,6 +1,6 @@
-/** How many values there were of which size, kept in numbers alone: one more costs tens of nanoseconds. */
+/** A histogram as plain numbers: an observation costs tens of nanoseconds. */
 
-/** Upper bounds in seconds from a microsecond to what a request may take, three to a decade. */
+/** Upper bounds in seconds, from a microsecond to the longest request, three per decade. */
 export const SECONDS_BOUNDS: readonly number[] = [
   0.000001, 0.0000025, 0.000005, 0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005,
   0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25,
@@ -9,14 +9,14 @@ export const SECONDS_BOUNDS: readonly number[] = [
 export interface Bucket {
   /** Inclusive upper bound; infinite for the last bucket. */
   readonly bound: number;
-  /** Values up to the bound, those of the smaller buckets included. */
+  /** Observations up to the bound, including those of smaller buckets. */
   readonly count: number;
 }
 
-/** Fixed buckets, and the sum of all values. Nothing is ever taken out. */
+/** Fixed buckets and the sum of all observations. Cumulative for the life of the process. */
 export class Histogram {
   readonly #bounds: Float64Array;
-  /** By bucket, smaller ones not included; the last is for what is above every bound. */
+  /** Per bucket, not cumulative; the last one counts values above every bound. */
   readonly #counts: Float64Array;
   #sum = 0;
 
@@ -38,7 +38,7 @@ export class Histogram {
     return this.#sum;
   }
 
-  /** Every bucket, the infinite one last: its count is that of all values. */
+  /** All buckets, the infinite one last: its count is the total. */
   buckets(): readonly Bucket[] {
     let count = 0;
     return Array.from(this.#counts, (own, index) => {

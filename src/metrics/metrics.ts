@@ -1,7 +1,7 @@
 /**
- * The figures of one service for Prometheus. Whoever has a figure keeps it as a plain number and knows nothing of this
- * file; it is read when somebody asks. (prom-client's own instruments take 0.2 to 0.9 µs a labelled observation, of which
- * an event would need several; all of ours together take 0.2 to 0.3 µs an event.)
+ * The metrics of one service for Prometheus. Components keep plain numbers and do not depend on this module, which reads
+ * them at a scrape. prom-client's own instruments take 0.2 to 0.9 µs per labeled observation, and an event would need
+ * several.
  */
 import * as prometheus from 'prom-client';
 import { Histogram } from './histogram.ts';
@@ -14,13 +14,13 @@ export interface Sample {
   readonly value: number;
 }
 
-/** A histogram with the labels that tell it from others of its name. */
+/** A histogram with its labels. */
 export interface LabelledHistogram {
   readonly labels: Labels;
   readonly histogram: Histogram;
 }
 
-/** What a metric's values are at this moment: one number, or one for each of several sets of labels. */
+/** The current values of a metric: one number, or one per set of labels. */
 export type Read = () => number | Iterable<Sample>;
 export type ReadHistograms = () => Histogram | Iterable<LabelledHistogram>;
 
@@ -28,19 +28,19 @@ export type ReadHistograms = () => Histogram | Iterable<LabelledHistogram>;
 export const EXPOSITION_TYPE = prometheus.Registry.PROMETHEUS_CONTENT_TYPE;
 
 /**
- * Every method takes the metric's name and its HELP text, with the unit at the end of the name as Prometheus has it
- * (`_seconds`, `_bytes`, `_total`), and throws where the name is taken or not allowed.
+ * Every method takes the metric's name, which ends with its unit as Prometheus recommends (`_seconds`, `_bytes`,
+ * `_total`), and its HELP text. It throws if the name is taken or invalid.
  */
 export class Metrics {
   // Not prom-client's global one: several services may run in one process.
   readonly #registry = new prometheus.Registry();
 
-  /** @param labels of every sample: what tells this service's from another's */
+  /** @param labels of every sample: they identify this service */
   constructor(labels: Labels = {}) {
     this.#registry.setDefaultLabels({ ...labels });
   }
 
-  /** What goes up and down. @param labelNames of the samples, where `read` gives samples */
+  /** A value that goes up and down. @param labelNames of the samples, if `read` returns samples */
   gauge(name: string, help: string, read: Read, labelNames: readonly string[] = []): void {
     new prometheus.Gauge({
       name,
@@ -54,7 +54,7 @@ export class Metrics {
     });
   }
 
-  /** What only goes up while the process runs. @param labelNames of the samples, where `read` gives samples */
+  /** A value that only increases. @param labelNames of the samples, if `read` returns samples */
   counter(name: string, help: string, read: Read, labelNames: readonly string[] = []): void {
     new prometheus.Counter({
       name,
@@ -72,7 +72,7 @@ export class Metrics {
     this.#registry.registerMetric(new ReadHistogram(name, help, read));
   }
 
-  /** Everything in Prometheus' text format, as it is now. */
+  /** All metrics in Prometheus' text format. */
   text(): Promise<string> {
     return this.#registry.metrics();
   }
@@ -85,14 +85,14 @@ function samplesOf(read: Read): Iterable<Sample> {
   return typeof values === 'number' ? [{ labels: NO_LABELS, value: values }] : values;
 }
 
-/** One line of the exposition, as prom-client takes it from a metric. */
+/** One sample in the form that prom-client expects. */
 interface Line {
   readonly metricName: string;
   readonly labels: Readonly<Record<string, string | number>>;
   readonly value: number;
 }
 
-/** prom-client's histogram counts for itself and can not be handed counts: this one gives ours in place of its own. */
+/** prom-client's histogram keeps its own counts and accepts no others: this one returns ours instead. */
 class ReadHistogram extends prometheus.Histogram {
   readonly #name: string;
   readonly #help: string;
@@ -105,7 +105,7 @@ class ReadHistogram extends prometheus.Histogram {
     this.#read = read;
   }
 
-  /** What the registry asks a histogram for; prom-client's types leave it out. */
+  /** Called by the registry on a histogram; prom-client's types omit it. */
   async getForPromString(): Promise<object> {
     const read = this.#read();
     const histograms = read instanceof Histogram ? [{ labels: NO_LABELS, histogram: read }] : [...read];

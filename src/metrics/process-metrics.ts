@@ -1,17 +1,17 @@
 /**
- * The figures of the process itself, under the names that Prometheus' clients use. prom-client's own collection has a
- * second timer for the event loop and an observer of the garbage collector, neither of which can be stopped again.
+ * Metrics of the process, under the names that Prometheus' clients use. prom-client's own collection adds a second timer
+ * for the event loop and a garbage collection observer, which cannot be stopped.
  */
 import { type IntervalHistogram, monitorEventLoopDelay } from 'node:perf_hooks';
 import type { Metrics, Sample } from './metrics.ts';
 
-/** The timer whose lateness is measured; also in every value that Node gives. */
+/** Interval of the timer whose delay is measured. Node includes it in every value. */
 const RESOLUTION_MS = 10;
 
 const NS_PER_SECOND = 1e9;
 const US_PER_SECOND = 1e6;
 
-/** Registers the process's figures. @returns what ends their collection */
+/** Registers the metrics of the process. @returns a function that stops their collection */
 export function registerProcessMetrics(metrics: Metrics): () => void {
   metrics.counter('process_cpu_seconds_total', 'User and system time of the process.', () => {
     const { user, system } = process.cpuUsage();
@@ -20,21 +20,17 @@ export function registerProcessMetrics(metrics: Metrics): () => void {
   const startedAt = Date.now() / 1_000 - process.uptime();
   metrics.gauge(
     'process_start_time_seconds',
-    'Start of the process, in seconds since 1970.',
+    'Start time of the process, in seconds since the Unix epoch.',
     () => startedAt,
   );
   metrics.gauge('process_resident_memory_bytes', 'Resident memory of the process.', () =>
     process.memoryUsage.rss(),
   );
   metrics.gauge('nodejs_heap_size_total_bytes', "V8's heap.", () => process.memoryUsage().heapTotal);
-  metrics.gauge(
-    'nodejs_heap_size_used_bytes',
-    "What is used of V8's heap.",
-    () => process.memoryUsage().heapUsed,
-  );
+  metrics.gauge('nodejs_heap_size_used_bytes', 'Used V8 heap.', () => process.memoryUsage().heapUsed);
   metrics.gauge(
     'nodejs_external_memory_bytes',
-    "Memory outside of V8's heap that its objects hold, buffers included.",
+    "Memory outside V8's heap that its objects use, buffers included.",
     () => process.memoryUsage().external,
   );
 
@@ -42,7 +38,7 @@ export function registerProcessMetrics(metrics: Metrics): () => void {
   delay.enable();
   metrics.gauge(
     'tidemark_event_loop_delay_seconds',
-    `How late a timer of ${RESOLUTION_MS} ms came since the last scrape.`,
+    `Delay of a ${RESOLUTION_MS} ms timer since the last scrape.`,
     () => delaysSinceLast(delay),
     ['quantile'],
   );
@@ -59,7 +55,7 @@ function delaysSinceLast(delay: IntervalHistogram): Sample[] {
     sample('0.99', delay.percentile(99)),
     sample('max', delay.max),
   ];
-  // Node's own reset also forgets the last tick: a stall that begins before the next one is not seen.
+  // Node's own reset also drops the last tick, so a stall that begins before the next one would be missed.
   delay.reset();
   return samples;
 }

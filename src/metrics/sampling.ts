@@ -1,12 +1,12 @@
-/** Which requests are measured, where measuring every one would cost more than it tells. */
+/** Selects the requests that are measured, where measuring all costs too much. */
 
 /**
- * One in this many, the first among them. It is a prime: connections and batches like to come in powers of two and
- * in tens, and a divisor of theirs would measure the same place of every batch.
+ * One request in this many is measured, starting with the first. A prime: connections and batches often come in powers of
+ * two and ten, and a common divisor would always sample the same position of a batch.
  */
 export const SAMPLED_ONE_IN = 17;
 
-/** Says of each of a row of requests whether it is measured. */
+/** Decides for each request in sequence whether it is measured. */
 export class Sampling {
   #next = 0;
 

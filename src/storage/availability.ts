@@ -121,7 +121,7 @@ export class Availability {
     if (this.#writable) this.#since = this.#options.now();
     this.#reachable = false;
     this.#writable = false;
-    this.#options.log.warn('The database can not be reached');
+    this.#options.log.warn('The database cannot be reached');
     this.#options.onUnreachable();
   }
 

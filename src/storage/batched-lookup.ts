@@ -1,4 +1,4 @@
-/** Look-ups by key that come while others are on their way go together in the next statement. */
+/** Lookups by key that come while others are on their way go together in the next statement. */
 
 import { answerInTime } from './lookup-cache.ts';
 
@@ -25,7 +25,7 @@ interface Waiting<V> {
 
 /**
  * One statement at a time, whatever is asked: who makes up keys that do not exist costs the database a bounded number of
- * statements, and delays the look-up of a good one by two of them, not by a queue of thousands.
+ * statements, and delays the lookup of a good one by two of them, not by a queue of thousands.
  */
 export class BatchedLookup<V extends NonNullable<unknown>> {
   readonly #loadMany: LoadMany<V>;

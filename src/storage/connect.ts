@@ -1,6 +1,7 @@
-/** Connections to PostgreSQL: a pool for reads and look-ups, and what they have in common. */
-import { Socket } from 'node:net';
+/** Connections to PostgreSQL: a pool for reads and lookups, and what they have in common. */
 import postgres from 'postgres';
+import { ARRAYS } from './array-types.ts';
+import { PoolSockets } from './pool-sockets.ts';
 
 export type Sql = postgres.Sql;
 export type Transaction = postgres.TransactionSql;
@@ -21,16 +22,24 @@ export const SESSION_PARAMETERS = {
   max_parallel_workers_per_gather: '0',
 } as const;
 
+/** Of the client's options, the package's types leave two out. */
+type Settings = postgres.Options<Record<string, never>> & {
+  readonly max_pipeline: number;
+  readonly socket: PoolSockets['connect'];
+};
+
 /**
  * Opens a pool. Connections are made when first used and remade when lost.
  * @param options.connections  most connections at once
  * @param options.name         shown in pg_stat_activity
  */
 export function connect(address: DatabaseAddress, options: { connections: number; name: string }): Sql {
-  const sockets: PoolSockets = { open: new Set(), closed: false };
-  // max_pipeline is missing from the package's types.
-  const settings: postgres.Options<Record<string, never>> & { readonly max_pipeline: number } = {
-    ...trackedSockets(sockets),
+  const sockets = new PoolSockets();
+  const settings: Settings = {
+    socket: sockets.connect,
+    // Not named in the pool's type: the methods that the client makes of them are nobody's.
+    types: ARRAYS as Record<string, never>,
+    fetch_types: false,
     max: options.connections,
     connection: { application_name: options.name, ...SESSION_PARAMETERS },
     connect_timeout: 5,
@@ -52,14 +61,19 @@ export function connect(address: DatabaseAddress, options: { connections: number
           database: address.database,
         });
   SOCKETS.set(sql, sockets);
-  return sql;
+  return Object.assign(sql, { reserve: reserving(sql) });
 }
 
-/** The sockets of a pool. */
-interface PoolSockets {
-  readonly open: Set<Socket>;
-  /** True where no more may be made. */
-  closed: boolean;
+/**
+ * Without the query for types the client never hands out a connection that it opens for `reserve` itself, so it gets one
+ * that is open: it was just used, and nothing has come between.
+ */
+function reserving(sql: Sql): Sql['reserve'] {
+  const reserve = sql.reserve.bind(sql);
+  return async () => {
+    await sql`SELECT 1`;
+    return await reserve();
+  };
 }
 
 const SOCKETS = new WeakMap<Sql, PoolSockets>();
@@ -69,7 +83,7 @@ const SOCKETS = new WeakMap<Sql, PoolSockets>();
  * takes a quarter of an hour where the other end is silent. The pool makes new ones when they are next needed.
  */
 export function breakConnections(sql: Sql): void {
-  for (const socket of SOCKETS.get(sql)?.open ?? []) socket.destroy();
+  SOCKETS.get(sql)?.break();
 }
 
 /**
@@ -78,34 +92,7 @@ export function breakConnections(sql: Sql): void {
  */
 export async function endPool(sql: Sql): Promise<void> {
   await sql.end({ timeout: 2 });
-  const sockets = SOCKETS.get(sql);
-  if (sockets === undefined) return;
-  sockets.closed = true;
-  for (const socket of sockets.open) socket.destroy();
-}
-
-/** What the client tells whoever makes its sockets: hosts and ports by turns, or the path of a Unix socket. */
-interface SocketTarget {
-  readonly host: readonly string[];
-  readonly port: readonly number[];
-  readonly path: string | false | undefined;
-}
-
-/** The client's own way of connecting, with the sockets kept in sight. */
-function trackedSockets(sockets: PoolSockets): object {
-  let turn = 0;
-  const socket = ({ host, port, path }: SocketTarget): Socket => {
-    if (sockets.closed) throw new Error('The pool has ended.');
-    for (const old of sockets.open) if (old.destroyed) sockets.open.delete(old);
-    const made = new Socket();
-    sockets.open.add(made);
-    if (path) return made.connect(path);
-    const index = turn++ % host.length;
-    // The name is what TLS checks the certificate against.
-    return Object.assign(made.connect(port[index] ?? 0, host[index] ?? ''), { host: host[index] });
-  };
-  // An option that the client has and its types have not.
-  return { socket };
+  SOCKETS.get(sql)?.close();
 }
 
 /** SQLSTATE of a database error, or the system's or the client's code of a broken connection; empty where there is none. */
@@ -114,35 +101,39 @@ export function errorCode(error: unknown): string {
   return String(error.code);
 }
 
+/** Codes of the system, of name lookups and of the clients for a connection that cannot be made or is lost. */
 const CONNECTION_TROUBLE = new Set([
   'ECONNREFUSED',
   'ECONNRESET',
+  'ECONNABORTED',
   'EPIPE',
   'ENOENT',
   'ENOTFOUND',
   'EAI_AGAIN',
   'ETIMEDOUT',
-  'EHOSTUNREACH',
-  'ENETUNREACH',
   'CONNECT_TIMEOUT',
   'CONNECTION_CLOSED',
   'CONNECTION_ENDED',
   'CONNECTION_DESTROYED',
+  // What `connect` fails with at once: no route, no network, no address or port of our own, no room for a socket.
+  'EHOSTUNREACH',
+  'EHOSTDOWN',
+  'ENETUNREACH',
+  'ENETDOWN',
+  'ENETRESET',
+  'EADDRNOTAVAIL',
+  'EAGAIN',
+  'EMFILE',
+  'ENFILE',
+  'ENOBUFS',
 ]);
 
-/** True where the database can not be reached or is starting, stopping or out of resources: the request is not at fault. */
+/** A firewall's or a route's refusal. Files have these codes too, so the system call has to be one of sockets. */
+const PROHIBITED = new Set(['EACCES', 'EPERM']);
+
+/** True where the database cannot be reached or is starting, stopping or out of resources: the request is not at fault. */
 export function isUnavailable(error: unknown): boolean {
   const code = errorCode(error);
-  return CONNECTION_TROUBLE.has(code) || /^(08|53|57P)/.test(code);
-}
-
-/**
- * The client asks for PostgreSQL's array types behind each new connection, and where that connection breaks meanwhile the
- * rejection is nobody's: without this it would end the process, in the middle of an outage. Any other one still does.
- */
-export function surviveLostConnections(log: { debug(context: object, message: string): void }): void {
-  process.on('unhandledRejection', (error) => {
-    if (!isUnavailable(error)) throw error;
-    log.debug({ code: errorCode(error) }, 'A connection broke while it was being made');
-  });
+  if (CONNECTION_TROUBLE.has(code) || /^(08|53|57P)/.test(code)) return true;
+  return PROHIBITED.has(code) && error instanceof Error && 'syscall' in error && error.syscall === 'connect';
 }

@@ -1,5 +1,6 @@
 /** Facts about the database for the doctor, read with the service's ordinary rights and without changing anything. */
 import type { Sql } from './connect.ts';
+import { type CountCheck, checkCounts } from './counts/count-check.ts';
 import { DAYS } from './counts/levels.ts';
 import type { Engine } from './engine.ts';
 import { readMigrations } from './migrate.ts';
@@ -41,6 +42,8 @@ export interface DatabaseFacts {
   readonly upkeepBacklog: number;
   /** The retention boundary in milliseconds since 1970; null where everything can be read. */
   readonly readableFrom: number | null;
+  /** Counts of some days, compared with their rows; null where the schema is older than this release's. */
+  readonly counts: CountCheck | null;
 }
 
 /** Settings that the findings speak of. */
@@ -68,14 +71,16 @@ export async function readDatabaseFacts(
   engine: StorageEngine,
   description: string,
 ): Promise<DatabaseFacts> {
+  const pending = await pendingMigrations(sql, engine.name);
   return {
     engine: engine.name,
     description,
-    pendingMigrations: await pendingMigrations(sql, engine.name),
+    pendingMigrations: pending,
     ...(await serverFacts(sql)),
     ...(await clockFacts(sql)),
     ...(await dataFacts(sql)),
     upkeepBacklog: await engine.unsettled(sql),
+    counts: pending > 0 ? null : await checkCounts(sql, engine, Date.now()),
   };
 }
 

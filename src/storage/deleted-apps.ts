@@ -22,15 +22,6 @@ export async function markAppDeleted(tx: Transaction, appId: number): Promise<vo
   await tx`INSERT INTO deleted_apps (app_id) VALUES (${appId})`;
 }
 
-/** The same for those of these apps that no longer exist: events of theirs were stored long after they were accepted. */
-export async function markDeletedApps(sql: Sql, appIds: Iterable<number>): Promise<void> {
-  await sql`
-    INSERT INTO deleted_apps (app_id)
-    SELECT id FROM unnest(${[...appIds]}::integer[]) AS app (id)
-     WHERE NOT EXISTS (SELECT FROM apps WHERE apps.id = app.id)
-    ON CONFLICT (app_id) DO UPDATE SET deleted_at = now()`;
-}
-
 /**
  * Removes some rows of deleted apps.
  * @param until a moment of `now`'s clock: no removal of events begins after it, except the first

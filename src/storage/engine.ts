@@ -34,7 +34,10 @@ interface Facts {
  * @throws OperatorError where the database was migrated for another engine
  */
 export async function chooseEngine(sql: Sql): Promise<EngineChoice> {
-  const facts = await readFacts(sql);
+  const facts = await readFacts(sql).catch((error: unknown) => {
+    const advice = missingLibraryAdvice(error);
+    throw advice === null ? error : new OperatorError(`the database ${advice}`, { cause: error });
+  });
   const problem = timescaleProblem(facts);
   const postgres = `PostgreSQL ${facts.postgresVersion}`;
   if (facts.migrated === 'timescale' && (problem !== null || facts.installed === null)) {
@@ -58,8 +61,40 @@ export async function chooseEngine(sql: Sql): Promise<EngineChoice> {
   const created = await readFacts(sql);
   const edition = timescaleProblem(created);
   return edition === null
-    ? { engine: 'timescale', description: `TimescaleDB ${created.installed} on ${postgres}`, note: null }
+    ? {
+        engine: 'timescale',
+        description: `TimescaleDB ${created.installed} on ${postgres}`,
+        note: updateNote(created),
+      }
     : { engine: 'postgres', description: postgres, note: `${edition}; PostgreSQL's own way is used` };
+}
+
+/** A line for the log where the server has another version of the extension than the database uses. */
+function updateNote({ installed, available }: Facts): string | null {
+  return installed === available
+    ? null
+    : `this database uses TimescaleDB ${installed} and the server has ${available}: ${UPDATE_EXTENSION}`;
+}
+
+const UPDATE_EXTENSION =
+  'run ALTER EXTENSION timescaledb UPDATE in this database, as the first statement of a new session (psql -X)';
+
+/** undefined_file, where the library of the extension's version is not there. */
+const UNDEFINED_FILE = '58P01';
+
+/**
+ * What to do after a package upgrade that has removed the library of the version that the database still uses: then the
+ * first statement of every session fails.
+ * @returns the rest of a sentence that begins with the database; null for other errors
+ */
+export function missingLibraryAdvice(error: unknown): string | null {
+  if (errorCode(error) !== UNDEFINED_FILE || !(error instanceof Error)) return null;
+  const [, version] = /timescaledb-(\d[\w.]*)/.exec(error.message) ?? [];
+  if (version === undefined) return null;
+  return (
+    `uses TimescaleDB ${version}, whose library the server no longer has: ${UPDATE_EXTENSION}, ` +
+    `or install the package of ${version} again`
+  );
 }
 
 const MOVE_UP =
@@ -70,7 +105,8 @@ async function readFacts(sql: Sql): Promise<Facts> {
     SELECT split_part(current_setting('server_version'), ' ', 1) AS "postgresVersion",
            (SELECT extversion FROM pg_extension WHERE extname = 'timescaledb') AS installed,
            (SELECT default_version FROM pg_available_extensions WHERE name = 'timescaledb') AS available,
-           current_setting('timescaledb.max_background_workers', true) IS NOT NULL AS preloaded,
+           -- A value in postgresql.conf alone has no row here: the setting is the extension's.
+           EXISTS (SELECT FROM pg_settings WHERE name = 'timescaledb.max_background_workers') AS preloaded,
            current_setting('timescaledb.license', true) AS license,
            NULL AS migrated`;
   if (row === undefined) throw new Error('A SELECT without FROM has a row.');

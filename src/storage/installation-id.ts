@@ -1,15 +1,41 @@
-/** What tells this installation from others that share a Redis with it. */
+/** What tells this installation from others, and one life of its database from another. */
 import { randomBytes } from 'node:crypto';
 import type { Sql } from './connect.ts';
 
-/** The row of `installation`. A restored backup is another installation, and gets one of its own. */
-const NAME = 'id';
+/** Whose data a database holds. */
+export interface Installation {
+  /** 32 hexadecimal digits. Replicas and restored backups keep it: the same events belong in them. */
+  readonly identity: string;
+  /** 16 hexadecimal digits. A restore draws new ones: apps and types that it does not bring back may be missed. */
+  readonly generation: string;
+}
+
+/** The rows of `installation`. */
+export const IDENTITY = 'database_identity';
+export const GENERATION = 'generation';
+/** Tells installations apart that share a Redis. A restored backup gets one of its own. */
+const ID = 'id';
 
 /** Made at first, and the same in every process from then on. */
 export async function installationId(sql: Sql): Promise<string> {
-  const made = randomBytes(9).toString('base64url');
-  await sql`INSERT INTO installation (name, value) VALUES (${NAME}, ${made}) ON CONFLICT DO NOTHING`;
-  const [row] = await sql<{ value: string }[]>`SELECT value FROM installation WHERE name = ${NAME}`;
-  if (row === undefined) throw new Error('The table installation has lost its id.');
+  return await readOrMake(sql, ID, randomBytes(9).toString('base64url'));
+}
+
+/** The installation that the database belongs to; drawn at the first call. */
+export async function readInstallation(sql: Sql): Promise<Installation> {
+  return {
+    identity: await readOrMake(sql, IDENTITY, randomBytes(16).toString('hex')),
+    generation: await readOrMake(sql, GENERATION, newGeneration()),
+  };
+}
+
+export function newGeneration(): string {
+  return randomBytes(8).toString('hex');
+}
+
+async function readOrMake(sql: Sql, name: string, made: string): Promise<string> {
+  await sql`INSERT INTO installation (name, value) VALUES (${name}, ${made}) ON CONFLICT DO NOTHING`;
+  const [row] = await sql<{ value: string }[]>`SELECT value FROM installation WHERE name = ${name}`;
+  if (row === undefined) throw new Error(`The table installation has lost its row ${name}.`);
   return row.value;
 }

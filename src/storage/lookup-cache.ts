@@ -1,22 +1,22 @@
-/** A bounded memory of look-ups in the database, for what nearly every request asks and nearly nobody changes. */
+/** A bounded memory of lookups in the database, for what nearly every request asks and nearly nobody changes. */
 import { LRUCache } from 'lru-cache';
 import { isUnavailable } from './connect.ts';
 
 export interface LookupCacheOptions<V extends NonNullable<unknown>> {
   /**
    * Asks the database. Null: there is no such thing, which is remembered too. A rejection reaches everyone who waits
-   * for this look-up and is not remembered.
+   * for this lookup and is not remembered.
    */
   readonly load: (key: string) => Promise<V | null>;
   /** Most values remembered; the least recently used goes first. */
   readonly max: number;
   /** Most keys remembered as absent. They have their own room: junk keys never push out good ones. */
   readonly maxNegatives: number;
-  /** Longest time in milliseconds, from the start of its look-up, that an answer is believed. */
+  /** Longest time in milliseconds, from the start of its lookup, that an answer is believed. */
   readonly ttlMs: number;
-  /** Clock in milliseconds. One that is set back costs a new look-up, never a longer belief. */
+  /** Clock in milliseconds. One that is set back costs a new lookup, never a longer belief. */
   readonly now: () => number;
-  /** How look-ups go while the database is away; without it each takes as long as it takes. */
+  /** How lookups go while the database is away; without it each takes as long as it takes. */
   readonly outage?: LookupOutage | undefined;
 }
 
@@ -61,7 +61,7 @@ export function answerInTime<T>(answer: Promise<T>, timeoutMs: number): Promise<
 export interface CacheStats {
   /** Answered from memory. */
   readonly hits: number;
-  /** Answered by the database, each of those who wait for one look-up counted. */
+  /** Answered by the database, each of those who wait for one lookup counted. */
   readonly misses: number;
 }
 
@@ -76,7 +76,7 @@ interface Remembered<V> {
  * Key → value or null, asked once for all who wait and believed for a while.
  *
  * Whoever changes what `load` reads calls {@link dropAll} (here: the listener for change notifications, which calls
- * {@link invalidateAll} after it has lost its connection for a while). A look-up is remembered only if neither came between its
+ * {@link invalidateAll} after it has lost its connection for a while). A lookup is remembered only if neither came between its
  * start and its end: it may have read what was there before the change.
  */
 export class LookupCache<V extends NonNullable<unknown>> implements CacheStats {
@@ -84,7 +84,7 @@ export class LookupCache<V extends NonNullable<unknown>> implements CacheStats {
   readonly #positives: LRUCache<string, Remembered<V>>;
   readonly #negatives: LRUCache<string, Remembered<null>>;
   #generation = 0;
-  /** Look-ups on their way whose answer may be remembered and shared. One that is no longer here may be neither. */
+  /** Lookups on their way whose answer may be remembered and shared. One that is no longer here may be neither. */
   readonly #inFlight = new Map<string, Promise<V | null>>();
   #hits = 0;
   #misses = 0;
@@ -95,7 +95,7 @@ export class LookupCache<V extends NonNullable<unknown>> implements CacheStats {
     this.#negatives = new LRUCache(atMost(options.maxNegatives));
   }
 
-  /** What is remembered and believed; undefined where only a look-up can tell. */
+  /** What is remembered and believed; undefined where only a lookup can tell. */
   peek(key: string): V | null | undefined {
     const remembered = this.#positives.get(key) ?? this.#negatives.get(key);
     if (remembered === undefined || !this.#isFresh(remembered)) return undefined;
@@ -142,7 +142,7 @@ export class LookupCache<V extends NonNullable<unknown>> implements CacheStats {
     return this.#misses;
   }
 
-  /** Forgets everything. Who asks from now on gets an answer from a look-up that begins from now on. */
+  /** Forgets everything. Who asks from now on gets an answer from a lookup that begins from now on. */
   dropAll(): void {
     this.#inFlight.clear();
     this.#positives.clear();
@@ -180,7 +180,7 @@ export class LookupCache<V extends NonNullable<unknown>> implements CacheStats {
     return asking;
   }
 
-  /** Ends a look-up. @returns false where a drop has overtaken it */
+  /** Ends a lookup. @returns false where a drop has overtaken it */
   #land(key: string, asking: Promise<V | null>): boolean {
     if (this.#inFlight.get(key) !== asking) return false;
     this.#inFlight.delete(key);

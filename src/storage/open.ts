@@ -3,6 +3,7 @@ import type { Config } from '../config.ts';
 import { isContainerImage } from '../container.ts';
 import { OperatorError } from '../errors.ts';
 import { connect, type DatabaseAddress, errorCode } from './connect.ts';
+import { missingLibraryAdvice } from './engine.ts';
 import { isRefusedByPooler, POOLER_ADVICE, sharesSessions } from './pooler.ts';
 
 export interface OpenDatabase {
@@ -45,7 +46,7 @@ async function checkServer(url: string): Promise<void> {
   } catch (error) {
     throw new OperatorError(`the database ${location.text} of DATABASE_URL ${whatToDo(error, location)}`, {
       cause: error,
-      isPassing: !isRefused(errorCode(error)),
+      isPassing: !isRefused(errorCode(error)) && missingLibraryAdvice(error) === null,
     });
   } finally {
     await sql.end({ timeout: 0 });
@@ -86,11 +87,13 @@ function isRefused(code: string): boolean {
 function whatToDo(error: unknown, { user, database }: Location): string {
   const code = errorCode(error);
   const message = error instanceof Error && error.message !== '' ? error.message : code;
+  const upgraded = missingLibraryAdvice(error);
+  if (upgraded !== null) return upgraded;
   if (isRefusedByPooler(error))
     return `is behind a connection pooler that refuses a session's parameters (${message}): ${POOLER_ADVICE}, and let the pooler pass them on or ignore them (PgBouncer: ignore_startup_parameters)`;
   if (code === '3D000') return `does not exist: CREATE DATABASE "${database}" there, or correct DATABASE_URL`;
   if (code.startsWith('28')) return `does not let the user "${user}" in (${message}): correct DATABASE_URL`;
   if (code === '53300') return `has no connection left (${message}): raise max_connections, or use fewer`;
   if (code.startsWith('57P')) return `is starting or stopping (${message}): try again in a moment`;
-  return `can not be reached (${message}): start PostgreSQL there, correct DATABASE_URL, or unset it to use the embedded one`;
+  return `cannot be reached (${message}): start PostgreSQL there, correct DATABASE_URL, or unset it to use the embedded one`;
 }

@@ -28,10 +28,21 @@ export interface StorageEngine {
   settleCounts(sql: Sql, now: number): Promise<void>;
   /** Whether {@link settleCounts} and writers of the same events do not wait for each other. */
   readonly settlesBesideWriters: boolean;
+  /**
+   * Rebuilds the counts of a UTC day from its rows, while readers and writers go on.
+   * @param sql a pool of one connection
+   * @param day its midnight, milliseconds since 1970; left alone where it is before the retention boundary
+   */
+  recountDay(sql: Sql, day: number): Promise<void>;
   /** How much is left to settle that maintenance should have settled: deltas, or marks of stale buckets. */
   unsettled(sql: Sql): Promise<number>;
   /** SELECT of `start, finish`: the intervals of the partitions or chunks of events. */
   readonly eventIntervals: string;
+  /**
+   * Tables of which an export locks each in SHARE UPDATE EXCLUSIVE mode before its snapshot, so that nothing rewrites
+   * them without regard to it. Writers do not wait for these locks.
+   */
+  tablesToExport(client: pg.Client): Promise<readonly string[]>;
   /**
    * Adds counts that have outlived their rows, in a restore's transaction.
    * @param copyTo copies the counts into a table and returns their number

@@ -14,6 +14,8 @@ import {
   readAppStats,
   readTypeTotals,
 } from './counts/app-stats.ts';
+import type { Interval } from './counts/intervals.ts';
+import { type RecountedDay, recount } from './counts/recount.ts';
 import { readSeries, type Series, type SeriesRequest } from './counts/series.ts';
 import { type DatabaseFacts, readDatabaseFacts } from './database-facts.ts';
 import { chooseEngine, type Engine } from './engine.ts';
@@ -42,11 +44,13 @@ export type { RowSection, SequenceValue } from './backup/catalog.ts';
 export type { Export } from './backup/export.ts';
 export type { Restore } from './backup/restore.ts';
 export type { AppSpan, AppStats } from './counts/app-stats.ts';
+export type { CountDifference } from './counts/differences.ts';
+export type { RecountedDay } from './counts/recount.ts';
 export type { Series, TypeSeries } from './counts/series.ts';
 export { isTimezone } from './counts/timezone.ts';
 export type { DatabaseFacts } from './database-facts.ts';
 export { hasSchema } from './database-facts.ts';
-export { markAppDeleted, markDeletedApps } from './deleted-apps.ts';
+export { markAppDeleted } from './deleted-apps.ts';
 export type { Engine } from './engine.ts';
 export type { EventList, SingleEvent } from './event-list.ts';
 export { decodeCursor, encodeCursor } from './event-list.ts';
@@ -88,6 +92,17 @@ export interface Storage {
   beginRestore(options: Omit<RestoreOptions, 'engine'>): Promise<Restore>;
   /** Facts for the doctor. */
   facts(sql: Sql): Promise<DatabaseFacts>;
+  /**
+   * Rebuilds the counts of the UTC days that an interval touches from their rows, while readers and writers go on. Days
+   * before the retention boundary are left out.
+   * @param sql a pool of one connection
+   * @param onDay called after each day
+   */
+  recount(
+    sql: Sql,
+    interval: Interval,
+    onDay: (day: RecountedDay) => void,
+  ): Promise<{ readonly leftOut: number }>;
 }
 
 /** Reads of events and counts. All reject where the database fails. Ids of apps and types are internal ones. */
@@ -137,6 +152,7 @@ export async function openStorage(sql: Sql): Promise<Storage> {
     beginExport: (client) => beginExport(client, engine),
     beginRestore: (options) => beginRestore({ ...options, engine }),
     facts: (pool) => readDatabaseFacts(pool, engine, description),
+    recount: (pool, interval, onDay) => recount(pool, engine, interval, onDay),
   };
 }
 

@@ -210,4 +210,27 @@ describe('security 14: X-Forwarded-For', () => {
         expect(await failures(service, (i) => `198.51.100.2, 203.0.113.${i}`)).toBe(30);
       }),
   );
+
+  test.each([
+    ['with a port', '198.51.100.1:40001', 20],
+    ['of IPv6 with a port', '[2001:db8::1]:40001', 20],
+    ['that is "unknown"', 'unknown', 20],
+    ['that is empty', '', 20],
+    ['that is a name', 'client.example.com', 20],
+  ])('of a trusted proxy with a last entry %s counts no entry of the client', (_, last, checked) =>
+    withTestService(
+      { transport: 'uws', clock: new TestClock(), config: { TRUST_PROXY: 1 } },
+      async (service) => {
+        expect(await failures(service, (i) => `192.0.2.${i}, ${last}`)).toBe(checked);
+      },
+    ),
+  );
+
+  test('with fewer entries than trusted proxies counts none of them', () =>
+    withTestService(
+      { transport: 'uws', clock: new TestClock(), config: { TRUST_PROXY: 2 } },
+      async (service) => {
+        expect(await failures(service, (i) => `192.0.2.${i}`)).toBe(20);
+      },
+    ));
 });

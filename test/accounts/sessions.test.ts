@@ -119,7 +119,7 @@ describe.each(['uws', 'node'] as const)('on %s', (transport) => {
     ['from another origin', { Origin: 'https://evil.example' }, 403, 'CROSS_ORIGIN'],
     ['from no origin at all', { Origin: 'null' }, 403, 'CROSS_ORIGIN'],
     ['from another site', { 'Sec-Fetch-Site': 'cross-site' }, 403, 'CROSS_ORIGIN'],
-    ['from a neighbour of the site', { 'Sec-Fetch-Site': 'same-site' }, 403, 'CROSS_ORIGIN'],
+    ['from a neighbor of the site', { 'Sec-Fetch-Site': 'same-site' }, 403, 'CROSS_ORIGIN'],
     ['as text/plain', { 'Content-Type': 'text/plain' }, 415, 'UNSUPPORTED_MEDIA_TYPE'],
     ['as a form', { 'Content-Type': 'application/x-www-form-urlencoded' }, 415, 'UNSUPPORTED_MEDIA_TYPE'],
     ['without a content type', { 'Content-Type': null }, 415, 'UNSUPPORTED_MEDIA_TYPE'],

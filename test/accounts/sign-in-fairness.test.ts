@@ -199,7 +199,7 @@ describe('security 6: an account at which 30 addresses guess without a pause', (
     expect(await ownerGetsIn((i) => `192.0.2.${i}`, '203.0.113.9')).toBeLessThan(60);
   });
 
-  test('also where each of them comes anew, one after the other', async () => {
+  test('also where each of them comes again, one after the other', async () => {
     const later = (i: number, second: number) => (second - 30 >= i ? `192.0.2.${i}` : `198.51.100.${i}`);
     expect(await ownerGetsIn(later, '203.0.113.10')).toBeLessThan(60);
   });

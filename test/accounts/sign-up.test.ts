@@ -299,7 +299,7 @@ describe('with mail', () => {
       const refused = await ask('/api/users', newAccount(`${name}+d@${domain}`));
       expect(refused).toMatchObject({ status: 429, code: 'TOO_MANY_MAILS' });
       expect(refused.data.details).toBe(
-        'This address was sent 5 sign-up mails within an hour (MAX_SIGN_UP_MAILS_PER_HOUR): follow the link in one of them with the password given for it, or wait 60 min.',
+        'This address received 5 sign-up mails within an hour (MAX_SIGN_UP_MAILS_PER_HOUR): follow the link in one of them with the password given for it, or wait 60 min.',
       );
       expect(refused.headers['retry-after']).toBe('3600');
     }

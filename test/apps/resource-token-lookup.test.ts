@@ -121,7 +121,7 @@ test('a token that nobody made is refused, and the database asked once', async (
   expect(lookUps()).toBe(1);
 });
 
-test('requests that come together share one look-up, later ones need none until the time is over', async () => {
+test('requests that come together share one lookup, later ones need none until the time is over', async () => {
   await Promise.all([accepted(`Bearer ${token}`), accepted(`Bearer ${token}`), accepted(`Bearer ${token}`)]);
   clock.ms += CACHE_MS - 1;
   await accepted(`Bearer ${token}`);
@@ -148,7 +148,7 @@ test('a revoked token is refused from the change on, and said to be revoked', as
   expect(await refused(`Bearer ${token}`)).toMatch(/revoked/);
 });
 
-test('a look-up that a change overtakes is not remembered', async () => {
+test('a lookup that a change overtakes is not remembered', async () => {
   const overtaken = accepted(`Bearer ${token}`);
   tokens.dropAll();
   await overtaken;
@@ -188,7 +188,7 @@ test('a refused token leaves no last use', async () => {
   expect(lastUseWrites()).toBe(0);
 });
 
-test('a last use that can not be written is reported and refuses nobody', async () => {
+test('a last use that cannot be written is reported and refuses nobody', async () => {
   await database.sql`ALTER TABLE resource_tokens ADD CHECK (last_used_at IS NULL)`;
   await accepted(`Bearer ${token}`);
   await tokens.idle();

@@ -50,7 +50,7 @@ describe('the secret', () => {
     expect(await readFile(join(dataDir, 'secret'), 'utf8')).toBe('short\n');
   });
 
-  test('that can not be read is a matter for the operator', async () => {
+  test('that cannot be read is a matter for the operator', async () => {
     await mkdir(join(dataDir, 'secret'));
     await chmod(join(dataDir, 'secret'), 0o755);
     await expect(openSecret({ configured: '', dataDir })).rejects.toThrow(/EISDIR.*or set SECRET/);
@@ -103,7 +103,7 @@ test('another secret is named at every start until the first one is back', async
     await start(OTHER);
     await start(OTHER);
     expect(warnings).toHaveLength(2);
-    expect(warnings[0]).toMatch(/^SECRET is not the one/);
+    expect(warnings[0]).toMatch(/^SECRET differs from the original one/);
     await start(ONE);
     expect(warnings).toHaveLength(2);
   } finally {

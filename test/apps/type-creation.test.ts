@@ -1,14 +1,19 @@
 import { expect, test } from 'vitest';
+import type { StoredType } from '../../src/apps/event-types.ts';
 import { TypeCreation } from '../../src/apps/type-creation.ts';
 import { Rejection } from '../../src/errors.ts';
 import { withTestService } from '../support/service.ts';
+
+function storedType(id: number, publicId: string): StoredType {
+  return { id, publicId, name: '', appPublicId: '' };
+}
 
 test('apps take turns: one new name of an app waits for one transaction of another app, not for its thousands', async () => {
   const turns: string[] = [];
   const creation = new TypeCreation({
     create: async (appId, names) => {
       turns.push(`${appId}: ${names.length}`);
-      return new Map(names.map((name) => [name, { id: appId, publicId: name }]));
+      return new Map(names.map((name) => [name, storedType(appId, name)]));
     },
     limitPerMinute: 0,
     now: () => 0,
@@ -16,10 +21,10 @@ test('apps take turns: one new name of an app waits for one transaction of anoth
   const all = Array.from({ length: 250 }, (_, index) => creation.add(1, `${index}`));
   const others = [creation.add(2, 'a'), creation.add(2, 'b')];
   expect(await Promise.all([...all.slice(0, 2), ...others])).toEqual([
-    { id: 1, publicId: '0' },
-    { id: 1, publicId: '1' },
-    { id: 2, publicId: 'a' },
-    { id: 2, publicId: 'b' },
+    storedType(1, '0'),
+    storedType(1, '1'),
+    storedType(2, 'a'),
+    storedType(2, 'b'),
   ]);
   await Promise.all(all);
   expect(turns).toEqual(['1: 1', '1: 100', '2: 2', '1: 100', '1: 49']);
@@ -30,7 +35,7 @@ test('a creation that fails reaches those who wait for it, and the next one goes
   const creation = new TypeCreation({
     create: async (appId, names) => {
       if (appId === 1) throw new Error('gone');
-      return new Map(names.map((name) => [name, { id: 1, publicId: name }]));
+      return new Map(names.map((name) => [name, storedType(1, name)]));
     },
     limitPerMinute: 0,
     now: () => 0,
@@ -38,14 +43,14 @@ test('a creation that fails reaches those who wait for it, and the next one goes
   const bad = creation.add(1, 'bad');
   const good = creation.add(2, 'good');
   await expect(bad).rejects.toThrow('gone');
-  expect(await good).toEqual({ id: 1, publicId: 'good' });
+  expect(await good).toEqual(storedType(1, 'good'));
 });
 
 test('an app creates a bounded number of types per minute, and waiting names have a ceiling', async () => {
   let now = 0;
   const never = new Promise<never>(() => undefined);
   const limited = new TypeCreation({
-    create: async (_, names) => new Map(names.map((name) => [name, { id: 1, publicId: name }])),
+    create: async (_, names) => new Map(names.map((name) => [name, storedType(1, name)])),
     limitPerMinute: 2,
     now: () => now,
   });

@@ -1,8 +1,10 @@
 import { once } from 'node:events';
 import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { afterEach, describe, expect, test } from 'vitest';
 import { runClosedLoop } from '../../bench/closed-loop.ts';
 import { parseResponse, runOpenLoop } from '../../bench/open-loop.ts';
+import { runSilentBodies } from '../../bench/silent-bodies.ts';
 
 const servers: Server[] = [];
 
@@ -106,4 +108,41 @@ test('a response is complete when its length has come', () => {
   expect(parseResponse(Buffer.from(whole))).toEqual({ status: 429, body: 'abcd' });
   expect(parseResponse(Buffer.from(whole.slice(0, -1)))).toBeNull();
   expect(parseResponse(Buffer.from('HTTP/1.1 201 Created\r\nContent'))).toBeNull();
+});
+
+describe('silent bodies', () => {
+  const job = {
+    kind: 'silent',
+    connections: 3,
+    seconds: 1,
+    announcedBytes: 1_000,
+    requests: [{ method: 'POST', path: '/api/session' }],
+  } as const;
+
+  test('come to within a byte of what they announce, and stay', async () => {
+    const received: number[] = [];
+    const server = createServer((request) => {
+      const index = received.push(0) - 1;
+      request.on('data', (chunk: Buffer) => {
+        received[index] = (received[index] ?? 0) + chunk.length;
+      });
+    });
+    servers.push(server);
+    server.listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const report = await runSilentBodies({ ...job, port: (server.address() as AddressInfo).port });
+    expect(received).toEqual([999, 999, 999]);
+    expect(report).toMatchObject({ statuses: {}, unanswered: 3 });
+  });
+
+  test('begin again when they are refused, and say how often', async () => {
+    const server = createServer((_request, response) => {
+      response.writeHead(408, { 'Content-Length': 2, Connection: 'close' }).end('{}');
+    });
+    servers.push(server);
+    server.listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const { statuses } = await runSilentBodies({ ...job, port: (server.address() as AddressInfo).port });
+    expect(statuses[408]).toBeGreaterThan(3);
+  });
 });

@@ -78,7 +78,7 @@ describe('an account that has not proved its e-mail', () => {
     for (const command of [grant(appId, email), ['app', 'create', '--name', 'Real', '--owner', email]]) {
       const { code, stdout, stderr } = await tidemark(command);
       expect([code, stdout]).toEqual([1, '']);
-      expect(stderr).toContain('has not proved');
+      expect(stderr).toContain('is not confirmed');
       expect(stderr).toContain(`tidemark user prove --email ${email}`);
       expect(stderr).toContain('--allow-unproved');
       expect(stderr.trim().split('\n')).toHaveLength(1);
@@ -112,7 +112,7 @@ describe('an account that has not proved its e-mail', () => {
 
     const other = await squatted('other');
     const { stdout } = await tidemark(['user', 'reset-password', '--email', other.email]);
-    expect(stdout).toContain('has not proved its e-mail');
+    expect(stdout).toContain('is not confirmed');
     const token = /\/password-reset\/([\w-]{43})/.exec(stdout)?.[1];
     await other.squatter.post(`/api/password-resets/${token}`, { password: 'a better password' });
     expect((await other.squatter.get('/api/session')).data.user).toBeNull();

@@ -16,11 +16,11 @@ test.skipIf(withoutBrowser !== '')('the printed link makes the first account, on
     await page.getByLabel('E-mail').fill('first@example.com');
     await page.getByLabel('Password').fill(PASSWORD);
     await page.getByRole('button', { name: 'Create the account' }).click();
-    await page.getByRole('heading', { name: 'Make your first app' }).waitFor();
+    await page.getByRole('heading', { name: 'Create your first app' }).waitFor();
 
     const second = await visit(browser, service, null);
     await second.page.goto(link);
-    await second.page.getByRole('heading', { name: 'Make your first app' }).waitFor({ state: 'detached' });
+    await second.page.getByRole('heading', { name: 'Create your first app' }).waitFor({ state: 'detached' });
     expect(await service.sql`SELECT email FROM users`).toEqual([{ email: 'first@example.com' }]);
     const answer = await service.request({
       method: 'POST',

@@ -47,7 +47,7 @@ describe.skipIf(withoutBrowser !== '')('the story', () => {
     expect(await page.getByRole('alert').textContent()).toMatch(/Request \S+/);
     await page.getByLabel('Password').fill(PASSWORD);
     await page.getByRole('button', { name: 'Create the account' }).click();
-    await page.getByRole('heading', { name: 'Make your first app' }).waitFor();
+    await page.getByRole('heading', { name: 'Create your first app' }).waitFor();
   });
 
   test('an app is made, and shows how to send its first event', async () => {
@@ -161,7 +161,7 @@ describe.skipIf(withoutBrowser !== '')('the story', () => {
     expect(await masked.textContent()).toBe(loggingToken);
     await page.getByRole('button', { name: 'Rotate…' }).click();
     const dialog = page.getByRole('dialog');
-    await dialog.getByLabel('The old token is still taken for').selectOption('0');
+    await dialog.getByLabel('The old token stays valid for').selectOption('0');
     await dialog.getByLabel(/to confirm/).fill('Web shop');
     await dialog.getByRole('button', { name: 'Rotate' }).click();
     await expect.poll(() => masked.textContent()).not.toBe(loggingToken);
@@ -288,11 +288,11 @@ describe.skipIf(withoutBrowser !== '')('the story', () => {
     await page.route('**/api/**', (route) => route.abort());
     await page.getByRole('button', { name: /^Time range/ }).click();
     await page.getByRole('button', { name: '7 d', exact: true }).click();
-    await page.getByText('The server can not be reached').first().waitFor();
+    await page.getByText('The server cannot be reached').first().waitFor();
     expect(await page.getByRole('application').count()).toBe(1); // What was known stays.
     await page.unroute('**/api/**');
     await page.getByRole('button', { name: 'Try again' }).first().click();
-    await page.getByText('The server can not be reached').first().waitFor({ state: 'detached' });
+    await page.getByText('The server cannot be reached').first().waitFor({ state: 'detached' });
     await expect.poll(() => figure(page, 'In this range')).toBe(8);
   });
 
@@ -316,7 +316,7 @@ describe.skipIf(withoutBrowser !== '')('the story', () => {
     await page.getByRole('heading', { name: 'Shop', level: 1 }).waitFor();
     await page.getByLabel(/^Type Shop to confirm/).fill('Shop');
     await page.getByRole('button', { name: 'Delete the app' }).click();
-    await page.getByRole('heading', { name: 'Make your first app' }).waitFor();
+    await page.getByRole('heading', { name: 'Create your first app' }).waitFor();
     await page.goto(`/apps/${appId}`);
     await page.getByRole('heading', { name: 'There is no such app' }).waitFor();
   });

@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { timeTicks } from '../../dashboard/charts/time-axis.ts';
 import { bucketSpan } from '../../dashboard/format.ts';
-import { DAY, HOUR, MINUTE, neighbour, resolveRange } from '../../dashboard/range.ts';
+import { DAY, HOUR, MINUTE, neighbor, resolveRange } from '../../dashboard/range.ts';
 import { fromWall, toWall } from '../../dashboard/time-zone.ts';
 
 const BERLIN = 'Europe/Berlin';
@@ -82,16 +82,16 @@ describe('relative ranges', () => {
   });
 });
 
-describe('the neighbouring period', () => {
+describe('the neighboring period', () => {
   test('of a week with a change of clocks is a week from midnight to midnight', () => {
     const week = { from: at('2026-10-18T22:00Z'), to: at('2026-10-25T23:00Z') }; // 169 hours in Berlin
-    expect(neighbour(week, -1, BERLIN)).toMatchObject({ from: at('2026-10-11T22:00Z'), to: week.from });
-    expect(neighbour(week, 1, BERLIN)).toMatchObject({ from: week.to, to: at('2026-11-01T23:00Z') });
+    expect(neighbor(week, -1, BERLIN)).toMatchObject({ from: at('2026-10-11T22:00Z'), to: week.from });
+    expect(neighbor(week, 1, BERLIN)).toMatchObject({ from: week.to, to: at('2026-11-01T23:00Z') });
   });
 
   test('of less than a day is as long as it', () => {
     const span = { from: at('2026-10-25T00:00Z'), to: at('2026-10-25T02:00Z') };
-    expect(neighbour(span, 1, BERLIN)).toMatchObject({ from: span.to, to: at('2026-10-25T04:00Z') });
+    expect(neighbor(span, 1, BERLIN)).toMatchObject({ from: span.to, to: at('2026-10-25T04:00Z') });
   });
 });
 

@@ -4,7 +4,8 @@ import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
 import { readConfig, SETTINGS, type SettingName } from '../../src/config.ts';
-import { ROOT } from '../docs/pages.ts';
+import { connectionsOf } from '../../src/service.ts';
+import { ROOT, readPage } from '../docs/pages.ts';
 
 interface ComposeService {
   readonly image?: string;
@@ -139,6 +140,12 @@ describe('privileges', () => {
     expect(service('database').environment?.TS_TUNE_MAX_CONNS).toBe(most);
     expect(service('database').command).toContain(`max_connections=${most}`);
   });
+});
+
+test('docs/deployment.md says how many connections a process uses, and the database has them for two', () => {
+  const [, uses] = /uses up to (\d+) with its default settings/.exec(readPage('docs/deployment.md')) ?? [];
+  expect(Number(uses)).toBe(connectionsOf(readConfig({})));
+  expect(2 * Number(uses)).toBeLessThan(100 - 3);
 });
 
 describe('the image', () => {

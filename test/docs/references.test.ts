@@ -67,7 +67,9 @@ test.each(PAGES)('the npm scripts that %s names exist', (path) => {
 const OTHER_VARIABLES = [
   ...['APP_ID', 'LOGGING_TOKEN', 'RESOURCE_TOKEN'],
   ...['FAULT_ROUNDS', 'LAZYFS_HOME', 'POWER_CUTS', 'UPDATE_SCHEMA'],
-  ...['POSTGRES15_BIN', 'TIMESCALE_PG_HOME', 'TIMESCALE_URL'],
+  // Of docker-compose.yml alone.
+  ...['DATABASE_MAX_CONNECTIONS', 'DATABASE_MEMORY', 'PROXY_MAX_BODY', 'SERVER_MEMORY'],
+  ...['POSTGRES15_BIN', 'POSTGRES_URL', 'TIMESCALE_PG_HOME', 'TIMESCALE_URL'],
 ];
 
 test.each(PAGES)('the variables that %s names are settings', (path) => {
@@ -141,6 +143,7 @@ test('docker compose commands name services of docker-compose.yml', () => {
   for (const line of lines) {
     const [, , command, ...words] = line
       .replace(/[#<>].*/, '')
+      .replace(/ --profile \w+/, '')
       .trim()
       .split(/\s+/);
     const named = words.filter((word) => /^\w+$/.test(word));

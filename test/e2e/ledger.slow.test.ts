@@ -67,11 +67,9 @@ test('security 26: SIGTERM under load: every request in flight is answered, what
   ledger.start(PRODUCERS);
   await until(() => ledger.acknowledged > 500 && ledger.inFlight > PRODUCERS / 2, 'there is load');
   const answered = ledger.stop();
-  const startedAt = performance.now();
   const { code, stderr } = await server.end('SIGTERM');
   await answered;
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
-  expect(performance.now() - startedAt).toBeLessThan(20_000);
   expect(ledger.unanswered).toBe(0);
   expect(await installation.compare(ledger)).toEqual(FLAWLESS);
 });

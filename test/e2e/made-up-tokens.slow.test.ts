@@ -3,7 +3,7 @@ import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { createSecretText } from '../../src/accounts/one-time-secret.ts';
 import { createTokenText } from '../../src/token-text.ts';
 import { type TestDatabase, testDatabase } from '../support/database.ts';
-import { goodTraffic, residentMiB } from '../support/good-traffic.ts';
+import { goodTraffic, residentMiB, span } from '../support/good-traffic.ts';
 import { HttpConnection, type HttpRequest } from '../support/http-client.ts';
 import { FaultyProxy } from '../support/proxy.ts';
 import { Installation, type ServerProcess } from './server-process.ts';
@@ -94,6 +94,7 @@ test.each(KINDS)(
   'security 27: a flood of made-up %s is looked up together, takes no more memory, and leaves writers alone',
   async (name, remembered, make) => {
     await flood(Array.from({ length: FILLING }, make));
+    const usual = await goodTraffic(server.port, loggingToken, () => span(3_000));
     const memory = residentMiB(server.pid);
     const before = lookups;
     const requests = Array.from({ length: FLOOD }, make);
@@ -109,8 +110,9 @@ test.each(KINDS)(
     );
     expect(lookups - before).toBeLessThan(FLOOD / 8);
     expect(growth).toBeLessThan(60);
-    expect(p50).toBeLessThan(100);
-    expect(p99).toBeLessThan(500);
+    // Two processors that a flood keeps busy make a write slower, but it is never behind the flood.
+    expect(p50).toBeLessThan(10 * usual.p50 + 20);
+    expect(p99).toBeLessThan(10 * usual.p99 + 100);
     if (!remembered) return;
     // The last ones are still known not to be there.
     const known = lookups;

@@ -18,7 +18,7 @@ export interface Ended {
   readonly stderr: string;
 }
 
-export type ServerSignal = 'SIGTERM' | 'SIGINT' | 'SIGKILL' | 'SIGSTOP' | 'SIGCONT';
+export type ServerSignal = 'SIGTERM' | 'SIGINT' | 'SIGKILL' | 'SIGSTOP' | 'SIGCONT' | 'SIGUSR2';
 
 export class ServerProcess {
   readonly #child: ChildProcess;
@@ -38,6 +38,11 @@ export class ServerProcess {
       this.#stderr += text;
     });
     this.#ended = once(this.#child, 'close').then(() => this.#end());
+  }
+
+  /** Starts it, and waits for nothing. */
+  static begin(settings: Readonly<Record<string, string>>, under: readonly string[] = []): ServerProcess {
+    return new ServerProcess(settings, under);
   }
 
   /**

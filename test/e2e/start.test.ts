@@ -111,9 +111,26 @@ describe('a start that cannot be is one clear line, and an exit code that says w
   test.skipIf(process.platform !== 'linux')(
     'DATA_DIR is a folder where nobody may write [needs /proc]',
     async () => {
-      expect(oneLine(await serve({ DATA_DIR: '/proc/tidemark' }), MAY_PASS)).toContain('/proc/tidemark');
+      expect(oneLine(await serve({ DATA_DIR: '/proc/tidemark' }))).toContain('/proc/tidemark');
+      expect(oneLine(await serve({ DATA_DIR: '/proc/tidemark/data' }))).toContain('/proc/tidemark/data');
     },
   );
+
+  test.skipIf(process.platform !== 'linux')('JOURNAL_DIR cannot be made [needs /proc]', async () => {
+    for (const folder of ['/proc/tidemark', '/proc/tidemark/journal'])
+      expect(oneLine(await serve({ DATABASE_URL: database.url, JOURNAL_DIR: folder }))).toContain(
+        `JOURNAL_DIR: the folder ${folder}/writer-1 cannot be made (ENOENT)`,
+      );
+  });
+
+  test('JOURNAL_DIR is a file, or below one', async () => {
+    const path = join(installation.folder, 'no-journal');
+    await writeFile(path, '');
+    for (const folder of [path, join(path, 'journal')])
+      expect(oneLine(await serve({ DATABASE_URL: database.url, JOURNAL_DIR: folder }))).toContain(
+        `JOURNAL_DIR: the folder ${folder}/writer-1 cannot be made`,
+      );
+  });
 
   test.skipIf(process.getuid?.() === 0)('DATA_DIR is a folder without rights [not as root]', async () => {
     const path = join(installation.folder, 'closed');
@@ -172,6 +189,86 @@ describe('a start that cannot be is one clear line, and an exit code that says w
     expect(await once(passing, 'exit')).toEqual([MAY_PASS, null]);
   });
 });
+
+describe('a start that does not end', () => {
+  test('is ended by SIGTERM, within the time of a stop and with a line in the log', async () => {
+    const blocked = await testDatabase('postgres18', { empty: true });
+    const server = ServerProcess.begin({
+      DATABASE_URL: blocked.url,
+      SECRET,
+      DATA_DIR: join(installation.folder, 'unused'),
+      SHUTDOWN_TIMEOUT_SECONDS: '1',
+    });
+    try {
+      await blocked.sql.begin(async (tx) => {
+        // What its first migration waits for.
+        await tx`CREATE TABLE apps ()`;
+        await until(async () => {
+          const waiting =
+            await blocked.sql`SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()`;
+          return waiting.length > 0;
+        }, 'it waits');
+        const { code, stderr } = await server.end('SIGTERM');
+        expect(code).toBe(1);
+        expect(stderr).toMatch(/"reason":"SIGTERM","msg":"Stopping"/);
+        expect(stderr).toContain('shutdown: SHUTDOWN_TIMEOUT_SECONDS exceeded');
+      });
+    } finally {
+      await blocked.drop();
+    }
+  });
+});
+
+describe.skipIf(process.platform !== 'linux')(
+  'a service whose output cannot be written [needs /dev/full]',
+  () => {
+    const settings = (): Record<string, string> => ({
+      DATABASE_URL: database.url,
+      SECRET,
+      LOG_LEVEL: 'trace',
+    });
+
+    test('serves without its log', async () => {
+      const server = await ServerProcess.start(settings(), ['sh', '-c', 'exec "$@" 2>/dev/full', 'sh']);
+      for (let round = 0; round < 3; round += 1)
+        expect((await request(server.port, { path: '/readyz' })).status).toBe(200);
+      expect((await request(server.port, { method: 'POST', path: CREATE_EVENT, body: '{' })).status).toBe(
+        400,
+      );
+      expect(await server.end('SIGTERM')).toMatchObject({ code: 0 });
+    });
+
+    test('serves without its announcement', async () => {
+      const free = createServer().listen(0, '127.0.0.1');
+      await once(free, 'listening');
+      const address = free.address();
+      const port = typeof address === 'object' ? (address?.port ?? 0) : 0;
+      free.close();
+      const server = ServerProcess.begin({ ...settings(), PORT: String(port) }, [
+        'sh',
+        '-c',
+        'exec "$@" >/dev/full',
+        'sh',
+      ]);
+      const isReady = async (): Promise<boolean> =>
+        (await request(port, { path: '/readyz' }).catch(() => null))?.status === 200;
+      await until(isReady, 'it serves', 30_000);
+      expect(await server.end('SIGTERM')).toMatchObject({ code: 0 });
+    });
+
+    test('is none where a command cannot print its answer', async () => {
+      const { code } = await new Promise<{ code: number | null }>((resolve) => {
+        const command = 'exec "$0" "$1" app list >/dev/full';
+        const child = spawn('sh', ['-c', command, process.execPath, LAUNCHER], {
+          env: { PATH: process.env.PATH ?? '', ...settings() },
+          stdio: 'ignore',
+        });
+        child.on('exit', (ended) => resolve({ code: ended }));
+      });
+      expect(code).toBe(1);
+    });
+  },
+);
 
 describe('on an embedded PostgreSQL', () => {
   test('a second start on the same folder finds its data, whatever the transport', async () => {

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { brotliCompressSync, brotliDecompressSync, gunzipSync, gzipSync } from 'node:zlib';
 import pino from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { assetRoutes } from '../../src/http/assets.ts';
+import { acceptedEncodings, assetRoutes } from '../../src/http/assets.ts';
 import { createServer, type HttpServer } from '../../src/http/server.ts';
 import { request } from '../support/http-client.ts';
 import { newOwnApp, newPerson, Person } from '../support/person.ts';
@@ -192,4 +192,17 @@ describe('answers of the service', () => {
         },
       ),
   );
+});
+
+test.each([
+  ['', []],
+  ['gzip', ['gzip']],
+  ['GZIP, br', ['gzip', 'br']],
+  ['gzip;q=0, br;q=0.0, deflate;q=0.001', ['deflate']],
+  [' gzip \t ; \t Q=0 , br ; q=1', ['br']],
+  ['gzip;q=0;x=1', []],
+  ['gzip;q=00', ['gzip']],
+  [`gzip${' '.repeat(1_000)};${' '.repeat(1_000)}q=0`, []],
+])('Accept-Encoding "%s" takes %j', (header, expected) => {
+  expect([...acceptedEncodings(header)].filter((name) => name !== '')).toEqual(expected);
 });

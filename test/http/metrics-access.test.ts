@@ -117,8 +117,8 @@ describe.each(['uws', 'node'] as const)('GET /metrics over %s is', (transport) =
 test('a METRICS_TOKEN that is short, or fits in no header, is refused without being shown', () => {
   for (const [token, problem] of [
     ['fifteen-letters', /^METRICS_TOKEN: must have at least 16 characters\.$/],
-    ['sixteen letters!', /^METRICS_TOKEN: must be of visible ASCII characters, without blanks\.$/],
-    ['sixteen-lettérs!', /^METRICS_TOKEN: must be of visible ASCII characters, without blanks\.$/],
+    ['sixteen letters!', /^METRICS_TOKEN: must consist of visible ASCII characters, without spaces\.$/],
+    ['sixteen-lettérs!', /^METRICS_TOKEN: must consist of visible ASCII characters, without spaces\.$/],
   ] as const)
     expect(() => readConfig({ METRICS_TOKEN: token })).toThrow(problem);
   expect(readConfig({ METRICS_TOKEN: 'sixteen-letters!' }).METRICS_TOKEN).toBe('sixteen-letters!');

@@ -133,7 +133,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     expect(letters === expected.join('')).toBe(true);
   });
 
-  test('a reader that does not read is cut off at a bound, and its neighbour is not held up', async () => {
+  test('a reader that does not read is cut off at a bound, and its neighbor is not held up', async () => {
     const { port, streams } = await start();
     const [slow, slowStream] = await openStream(port, streams);
     const [quick, quickStream] = await openStream(port, streams);

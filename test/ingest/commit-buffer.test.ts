@@ -3,6 +3,7 @@ import { expect, test } from 'vitest';
 import { Rejection } from '../../src/errors.ts';
 import { CommitBuffer, type CommitBufferOptions } from '../../src/ingest/commit-buffer.ts';
 import type { AcceptedEvent } from '../../src/storage/write/accepted-event.ts';
+import { SOURCE } from '../support/source.ts';
 
 interface Write {
   readonly ids: readonly string[];
@@ -35,7 +36,7 @@ function setUp({
 }
 
 function event(id: string, payload = '{}'): AcceptedEvent {
-  return { id, appId: 1, typeId: 1, createdAt: 0, payload };
+  return { id, appId: 1, typeId: 1, createdAt: 0, payload, source: SOURCE };
 }
 
 function addMany(buffer: CommitBuffer, count: number, payload?: string): Promise<Rejection | null>[] {

@@ -1,4 +1,4 @@
-/** The steps of a create request by themselves, where a look-up of the type takes its time. */
+/** The steps of a create request by themselves, where a lookup of the type takes its time. */
 import { expect, test } from 'vitest';
 import { Exchange, type Wire } from '../../src/http/exchange.ts';
 import { type CreateEventSteps, createCreateEvent } from '../../src/ingest/create-event.ts';

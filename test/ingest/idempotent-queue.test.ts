@@ -2,6 +2,7 @@
 import { expect, test } from 'vitest';
 import { IdempotentQueue, type IdempotentQueueOptions } from '../../src/ingest/idempotent-queue.ts';
 import type { KeyedEvents } from '../../src/storage/write/keyed-writer.ts';
+import { SOURCE } from '../support/source.ts';
 
 type Answers = Awaited<ReturnType<IdempotentQueueOptions['write']>>;
 
@@ -40,6 +41,7 @@ function keyed(key: string, payload = '{}', events = 1): KeyedEvents {
       typeId: 1,
       createdAt: 0,
       payload,
+      source: SOURCE,
     })),
     answer,
     answerWithout: () => answer,

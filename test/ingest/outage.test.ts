@@ -1,6 +1,6 @@
 /** An outage of the database: with a journal producers go on, without one they are told at once. */
 
-import { readFile } from 'node:fs/promises';
+import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
 import { rotateLoggingToken } from '../../src/apps/logging-tokens.ts';
@@ -183,14 +183,14 @@ test('/readyz, /readyz?for=writing and the log tell of an outage and of its end'
   expect(JSON.parse(answer.body)).toEqual({
     success: false,
     error: 'Service unavailable',
-    details: 'The database can not be reached. Events are accepted into the journal; nothing can be read.',
+    details: 'The database cannot be reached. Events are accepted into the journal; nothing can be read.',
     code: 'UNAVAILABLE',
     journal: { takesEvents: true, waitingEvents: 1 },
   });
   const writing = await ask('?for=writing');
   expect(writing.status).toBe(200);
   expect(JSON.parse(writing.body)).toMatchObject({ status: 'journaling', journal: { waitingEvents: 1 } });
-  expect(said(service, 'The database can not be reached')).toBe(true);
+  expect(said(service, 'The database cannot be reached')).toBe(true);
   await proxy.comeBack();
   await untilReplayed(service);
   expect((await ask()).status).toBe(200);
@@ -207,7 +207,7 @@ test('an event that the database refuses is no outage: 400, and nothing in the j
   expect(service.stats()).toMatchObject({ databaseWritable: true, journal: { appendedEvents: 0 } });
 });
 
-test('an event that the database refuses at the replay is kept in refused.ndjson, its neighbours are stored', async () => {
+test('an event that the database refuses at the replay goes to quarantine, its neighbors are stored', async () => {
   const { service, proxy, folder } = await journaled();
   await proxy.goAway();
   const answers = await Promise.all(
@@ -222,20 +222,115 @@ test('an event that the database refuses at the replay is kept in refused.ndjson
   await untilReplayed(service);
   const [poison] = answers.splice(4, 1);
   expect(await storedIds(service)).toEqual(ids(answers));
-  const line: unknown = JSON.parse(await readFile(join(folder, 'refused.ndjson'), 'utf8'));
-  expect(line).toMatchObject({ id: JSON.parse(poison?.body ?? '').eventId, payload: { poison: 1 } });
-  expect(service.stats().journal?.refusedEvents).toBe(1);
+  expect(await quarantined(folder)).toEqual([
+    expect.objectContaining({
+      reason: 'refused',
+      appId: service.app.appId,
+      typeId: service.type.typeId,
+      typeName: service.type.name,
+      id: JSON.parse(poison?.body ?? '').eventId,
+      payload: '{"poison":1}',
+    }),
+  ]);
+  expect(service.stats().journal).toMatchObject({ quarantinedEvents: 1, quarantineEvents: 1 });
 });
 
-test('the journaled events of an app that is deleted meanwhile are removed with it', async () => {
-  const { service, proxy } = await journaled();
+/** What the lines of quarantine.ndjson say. */
+async function quarantined(folder: string): Promise<Record<string, unknown>[]> {
+  const text = await readFile(join(folder, 'quarantine.ndjson'), 'utf8');
+  return text
+    .trimEnd()
+    .split('\n')
+    .map((line) => JSON.parse(line));
+}
+
+describe.each(availableEngines())('an older backup is restored while events wait, on %s:', (engine) => {
+  test('events of apps that it does not know go to quarantine, and no app gets those of another', async () => {
+    const { service, proxy, folder } = await journaled({ engine });
+    const { sql } = service;
+    const changes = changesHeard(proxy);
+    const younger = await service.newApp();
+    await until(() => changes('logging_tokens'), 'the service has heard of it');
+    const toYounger = { loggingToken: younger.loggingToken, typeId: null, typeName: 'a type' };
+    const youngerType = { loggingToken: service.app.loggingToken, typeId: null, typeName: 'a younger type' };
+    for (const fields of [toYounger, youngerType]) expect((await service.post(fields)).status).toBe(201);
+    await sql`TRUNCATE events`;
+    const totalBefore = await total(service);
+    await proxy.goAway();
+    const lost = await Promise.all(Array.from({ length: 30 }, () => service.post(toYounger)));
+    const kept = await Promise.all(Array.from({ length: 30 }, () => service.post(youngerType)));
+    expect([...lost, ...kept].map(({ status }) => status)).toEqual(Array(60).fill(201));
+
+    // As a database is that was copied before the app and the type were made: the next ones get their internal ids.
+    const [app] = await sql<
+      { id: number }[]
+    >`DELETE FROM apps WHERE public_id = ${younger.appId} RETURNING id`;
+    const [type] = await sql<{ id: number; publicId: string }[]>`
+      DELETE FROM event_types WHERE name = 'a younger type' RETURNING id, public_id AS "publicId"`;
+    await sql`SELECT setval(pg_get_serial_sequence('apps', 'id'), ${app?.id ?? 0}, false)`;
+    await sql`SELECT setval(pg_get_serial_sequence('event_types', 'id'), ${type?.id ?? 0}, false)`;
+    const next = await service.newApp();
+    await service.newType(next, 'a type');
+    expect(await sql`SELECT id FROM apps WHERE public_id = ${next.appId}`).toEqual([{ id: app?.id }]);
+    await proxy.comeBack();
+    await untilReplayed(service);
+
+    expect(await storedIds(service)).toEqual(ids(kept));
+    const owners = await sql`
+      SELECT DISTINCT apps.public_id AS "appId", event_types.public_id AS "typeId", event_types.name
+        FROM events JOIN event_types ON event_types.id = type_id AND event_types.app_id = events.app_id
+        JOIN apps ON apps.id = events.app_id`;
+    expect(owners).toEqual([{ appId: service.app.appId, typeId: type?.publicId, name: 'a younger type' }]);
+    expect(await total(service)).toBe(totalBefore + 30);
+    const waiting = await quarantined(folder);
+    expect(waiting.map(({ id }) => id).sort()).toEqual(ids(lost));
+    expect(new Set(waiting.map(({ reason, appId }) => `${reason} ${appId}`))).toEqual(
+      new Set([`unknown-app ${younger.appId}`]),
+    );
+    expect(service.log.find(({ reason }) => reason === 'unknown-app')).toMatchObject({
+      level: 'error',
+      appId: younger.appId,
+      events: 30,
+    });
+    expect(service.stats().journal).toMatchObject({ quarantinedEvents: 30, replayedEvents: 30 });
+  });
+});
+
+test("another installation's database at the same address gets no event of the journal", async () => {
+  const { service, proxy, folder } = await journaled();
   await proxy.goAway();
-  expect((await service.post()).status).toBe(201);
-  const [app] = await service.sql`DELETE FROM apps WHERE public_id = ${service.app.appId} RETURNING id`;
-  await service.sql`DELETE FROM deleted_apps`;
+  const answers = await Promise.all(Array.from({ length: 20 }, () => service.post()));
+  const [own] = await service.sql<{ value: string }[]>`
+    UPDATE installation SET value = ${'f'.repeat(32)} FROM installation AS before
+     WHERE installation.name = 'database_identity' AND before.name = installation.name RETURNING before.value`;
+  await proxy.comeBack();
+  await until(() => service.stats().journal?.wrongDatabase === true, 'the other installation is noticed');
+  answers.push(await service.post());
+  expect(answers.map(({ status }) => status)).toEqual(Array(21).fill(201));
+  expect(await storedIds(service)).toEqual([]);
+  const { status, body } = await service.request({ path: '/readyz' });
+  expect(status).toBe(503);
+  expect(JSON.parse(body).details).toContain('The database belongs to another installation');
+  const metrics = await service.request({ path: '/metrics' });
+  expect(metrics.body).toMatch(/^tidemark_journal_wrong_database 1$/m);
+  const told = service.log.filter(({ msg }) => String(msg).includes('belongs to another installation'));
+  expect(told.filter(({ level }) => level === 'error')).toHaveLength(1);
+  await service.sql`UPDATE installation SET value = ${own?.value ?? ''} WHERE name = 'database_identity'`;
+  await untilReplayed(service);
+  expect(await storedIds(service)).toEqual(ids(answers));
+  expect(await readdir(folder)).not.toContain('quarantine.ndjson');
+});
+
+test('the journaled events of an app that is deleted meanwhile go to quarantine, and none of them into the database', async () => {
+  const { service, proxy, folder } = await journaled();
+  await proxy.goAway();
+  const answer = await service.post();
+  expect(answer.status).toBe(201);
+  await service.sql`DELETE FROM apps WHERE public_id = ${service.app.appId}`;
   await proxy.comeBack();
   await untilReplayed(service);
-  expect(await service.sql`SELECT app_id AS id FROM deleted_apps`).toEqual([app]);
+  expect(await storedIds(service)).toEqual([]);
+  expect((await quarantined(folder)).map(({ id }) => id)).toEqual(ids([answer]));
 });
 
 test('a server that takes no writes gets none, and goes on being read', async () => {
@@ -289,4 +384,16 @@ test('without a journal posts are refused while the database refuses connections
   }
   await proxy.comeBack();
   await until(async () => (await service.post()).status === 201, 'posts are stored again');
+});
+
+test('a replay whose commit is not answered stores nothing twice', async () => {
+  const { service, proxy } = await journaled();
+  await proxy.goAway();
+  const answers = await Promise.all(Array.from({ length: 5 }, () => service.post()));
+  const met = proxy.next((sent) => sent.includes('app_public_id'), 'lose-answer');
+  await proxy.comeBack();
+  await until(() => met() === 1, 'the replay meets its fate');
+  await untilReplayed(service);
+  expect(answers.map(({ status }) => status)).toEqual(answers.map(() => 201));
+  expect(await storedIds(service)).toEqual(ids(answers));
 });

@@ -21,7 +21,7 @@ function setUp() {
   return { lookup, statements, answer, fail: (error: Error) => answers.shift()?.fail(error) };
 }
 
-test('keys that are asked for while a look-up is on its way share the next statement', async () => {
+test('keys that are asked for while a lookup is on its way share the next statement', async () => {
   const { lookup, statements, answer } = setUp();
   const first = lookup.get('a');
   const others = ['b', 'good', 'b'].map((key) => lookup.get(key));

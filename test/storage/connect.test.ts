@@ -1,7 +1,10 @@
-/** What a pool must keep apart, however much is asked of it at once. */
-import { afterAll, beforeAll, expect, test } from 'vitest';
-import { connect, endPool, type Sql } from '../../src/storage/connect.ts';
+/** What a pool must keep apart, however much is asked of it at once, and what it must live through. */
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { connect, endPool, errorCode, isUnavailable, type Sql } from '../../src/storage/connect.ts';
 import { type TestDatabase, testDatabase } from '../support/database.ts';
+import { FaultyProxy } from '../support/proxy.ts';
+import { until } from '../support/service.ts';
+import { type ConnectError, failConnects } from '../support/unroutable.ts';
 
 let database: TestDatabase;
 let pool: Sql;
@@ -51,4 +54,146 @@ test('a transaction has its connection to itself, however many queries are befor
     SELECT count(*) FILTER (WHERE amount = 1)::int AS kept, count(*) FILTER (WHERE owner % 2 = 0 AND amount = 1)::int AS right
       FROM balances`;
   expect(kept).toEqual({ kept: owner / 2, right: owner / 2 });
+});
+
+/** Errors that nobody handled while a test ran: each of them would have ended a service. */
+function unhandled(): unknown[] {
+  const found: unknown[] = [];
+  const note = (error: unknown): unknown => found.push(error);
+  process.on('uncaughtException', note).on('unhandledRejection', note);
+  onTestFinished(() => {
+    process.off('uncaughtException', note).off('unhandledRejection', note);
+  });
+  return found;
+}
+
+async function failureOf(query: PromiseLike<unknown>): Promise<unknown> {
+  try {
+    await query;
+  } catch (error) {
+    return error;
+  }
+  throw new Error('It did not fail.');
+}
+
+describe('a connection that fails at once', () => {
+  test.each<ConnectError>(['ENETUNREACH', 'EHOSTUNREACH', 'ENETDOWN', 'EADDRNOTAVAIL', 'EMFILE'])(
+    'with %s fails its query as an outage, and nothing else; the pool goes on afterwards',
+    async (code) => {
+      const faults = unhandled();
+      const proxy = await FaultyProxy.start(database.address);
+      onTestFinished(() => proxy.stop());
+      const { port } = proxy.address as { port: number };
+      const distant = connect(proxy.address, { connections: 1, name: 'distant' });
+      onTestFinished(() => endPool(distant));
+      expect(await distant`SELECT 1 AS one`).toEqual([{ one: 1 }]);
+      const restore = failConnects(code, port);
+      onTestFinished(restore);
+      await proxy.goAway();
+      for (let attempt = 0; attempt < 3; attempt += 1) {
+        const failure = await failureOf(distant`SELECT 1`);
+        // The first one may still have gone to the connection that has just been broken.
+        if (attempt > 0) expect(errorCode(failure)).toBe(code);
+        expect(isUnavailable(failure)).toBe(true);
+      }
+      await proxy.comeBack();
+      restore();
+      await until(async () => {
+        const rows = await distant`SELECT 1 AS one`.catch(() => []);
+        return rows.length === 1;
+      }, 'the pool has a connection again');
+      expect(faults).toEqual([]);
+    },
+  );
+
+  test('to an address that this machine has no way to is an outage too', async () => {
+    const faults = unhandled();
+    const nowhere = connect(
+      { url: 'postgres://u@255.255.255.255:5432/d' },
+      { connections: 1, name: 'nowhere' },
+    );
+    const failures = await Promise.all([failureOf(nowhere`SELECT 1`), failureOf(nowhere`SELECT 2`)]);
+    expect(failures.map((failure) => isUnavailable(failure))).toEqual([true, true]);
+    await endPool(nowhere);
+    expect(faults).toEqual([]);
+  });
+
+  test("of a file is no outage: only connections' refusals by a firewall are", () => {
+    const failure = (syscall: string): Error => Object.assign(new Error(), { code: 'EACCES', syscall });
+    expect(isUnavailable(failure('connect'))).toBe(true);
+    expect(isUnavailable(failure('open'))).toBe(false);
+  });
+});
+
+test('reserved connections are as many as are asked for, on a pool that has not been used', async () => {
+  const unused = connect(database.address, { connections: 3, name: 'unused' });
+  onTestFinished(() => endPool(unused));
+  const reserved = await Promise.all([unused.reserve(), unused.reserve(), unused.reserve()]);
+  const pids = await Promise.all(
+    reserved.map(async (one) => (await one`SELECT pg_backend_pid() AS pid`)[0]?.pid),
+  );
+  expect(new Set(pids).size).toBe(3);
+  for (const one of reserved) one.release();
+  expect(await unused`SELECT 1 AS one`).toEqual([{ one: 1 }]);
+});
+
+describe('arrays', () => {
+  test('of each type come back as they went', async () => {
+    const time = new Date('2026-01-02T03:04:05.678Z');
+    const cases: readonly (readonly [type: string, values: readonly unknown[]])[] = [
+      ['bool', [true, false, null]],
+      ['bytea', [Buffer.from([0, 92, 34, 255]), null]],
+      ['name', ['a', 'b c']],
+      ['int2', [-1, 2, null]],
+      ['int4', [-1, 2, null]],
+      ['text', ['', 'NULL', 'null', '{a,"b"}', '\\', '"', "'", 'ä\n😀', ' x ', null]],
+      ['xid', ['7']],
+      ['varchar', ['a,b']],
+      ['int8', ['9007199254740993', null]],
+      ['float4', [0.5, null]],
+      ['float8', [1e300, -0.1, null]],
+      ['oid', [42]],
+      ['numeric', ['12345678901234567890.5']],
+      ['json', [{ a: [1, '"'] }, null]],
+      ['jsonb', [{ a: [1, '"'] }, null]],
+      ['uuid', ['01890a5d-ac96-774b-bcce-b302099a8057', null]],
+      ['int4', []],
+      ['text', []],
+    ];
+    for (const [type, values] of cases) {
+      // The client guesses a type from the first element, which is no array's.
+      const [oid] = await pool<{ oid: number }[]>`SELECT ${`${type}[]`}::regtype::oid AS oid`;
+      const [row] = await pool`SELECT ${pool.typed(values as string[], oid?.oid ?? 0)} AS kept`;
+      expect([type, row?.kept]).toEqual([type, values]);
+    }
+    const [times] = await pool`
+      SELECT ${[time.toISOString()]}::timestamptz[] AS zoned, ARRAY['2026-01-02'::date] AS days`;
+    expect(times).toEqual({ zoned: [time], days: [new Date('2026-01-02')] });
+    const [nested] = await pool`SELECT ${[[1, 2], [3, 4]]}::int[] AS grid`;
+    expect(nested?.grid).toEqual([
+      [1, 2],
+      [3, 4],
+    ]);
+  });
+
+  test('are known on a connection that is made while the type catalog cannot be read', async () => {
+    const faults = unhandled();
+    const patient = connect(database.address, { connections: 1, name: 'impatient' });
+    onTestFinished(() => endPool(patient));
+    const [role] = await database.sql<{ name: string }[]>`SELECT current_database() AS name`;
+    await database.sql.unsafe(`ALTER DATABASE "${role?.name}" SET lock_timeout = '50ms'`);
+    onTestFinished(async () => {
+      await database.sql.unsafe(`ALTER DATABASE "${role?.name}" RESET lock_timeout`);
+    });
+    const held = await database.sql.reserve();
+    await held`BEGIN`;
+    await held`LOCK TABLE pg_catalog.pg_type IN ACCESS EXCLUSIVE MODE`;
+    // Whether this one needs the catalog is PostgreSQL's business; that it fails alone is the claim.
+    await patient`SELECT 1`.catch((error: unknown) => expect(errorCode(error)).toBe('55P03'));
+    await patient`SELECT 1`.catch((error: unknown) => expect(errorCode(error)).toBe('55P03'));
+    await held`ROLLBACK`;
+    held.release();
+    expect(await patient`SELECT ${['a', 'b']}::text[] AS texts`).toEqual([{ texts: ['a', 'b'] }]);
+    expect(faults).toEqual([]);
+  });
 });

@@ -1,7 +1,13 @@
-import { afterEach, describe, expect, test } from 'vitest';
+import { join } from 'node:path';
+import { afterEach, describe, expect, inject, test } from 'vitest';
 import { OperatorError } from '../../src/errors.ts';
+import { connect, type Sql } from '../../src/storage/connect.ts';
+import { isRoot, unprivilegedUser } from '../../src/storage/embedded/user.ts';
 import { chooseEngine } from '../../src/storage/engine.ts';
+import { openDatabase } from '../../src/storage/open.ts';
+import { addressOf, type Cluster, type ClusterAddress, startCluster, urlOf } from '../support/cluster.ts';
 import { availableEngines, type TestDatabase, type TestEngine, testDatabase } from '../support/database.ts';
+import { BUILTIN_LOCALE } from '../support/global-setup.ts';
 import { startTestService } from '../support/service.ts';
 
 const open: TestDatabase[] = [];
@@ -75,7 +81,6 @@ describe.runIf(engines.includes('timescale'))('TimescaleDB', () => {
     // The edition is a setting of the server; a database may carry one of its own.
     await sql.unsafe(`ALTER DATABASE ${row?.name} SET timescaledb.license = 'apache'`);
     await sql`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = ${row?.name ?? ''} AND pid <> pg_backend_pid()`;
-    const { connect } = await import('../../src/storage/connect.ts');
     const apache = connect(open.at(-1)?.address ?? { url: '' }, { connections: 1, name: 'test' });
     try {
       const choice = await chooseEngine(apache);
@@ -84,6 +89,67 @@ describe.runIf(engines.includes('timescale'))('TimescaleDB', () => {
     } finally {
       await apache.end();
     }
+  });
+});
+
+const timescaleHome = inject('timescaleHome');
+
+describe.runIf(timescaleHome !== null)('a server of its own with TimescaleDB', () => {
+  const clusters: Cluster[] = [];
+  const pools: Sql[] = [];
+  afterEach(async () => {
+    await Promise.all(pools.splice(0).map((pool) => pool.end({ timeout: 1 })));
+    await Promise.all(clusters.splice(0).map((cluster) => cluster.stop()));
+  });
+
+  async function start(options: string): Promise<ClusterAddress> {
+    const user = isRoot() ? await unprivilegedUser() : undefined;
+    const cluster = await startCluster(join(timescaleHome ?? '', 'bin'), BUILTIN_LOCALE, user, options);
+    clusters.push(cluster);
+    return cluster.address;
+  }
+
+  function session(address: ClusterAddress): Sql {
+    const sql = connect(addressOf(address, 'postgres'), { connections: 1, name: 'test' });
+    pools.push(sql);
+    return sql;
+  }
+
+  test('that does not load it, although its settings name it, is used as PostgreSQL, with why', async () => {
+    const sql = session(
+      await start('-c timescaledb.max_background_workers=4 -c timescaledb.license=timescale'),
+    );
+    expect(await chooseEngine(sql)).toEqual({
+      engine: 'postgres',
+      description: expect.stringMatching(/^PostgreSQL \d/),
+      note: expect.stringMatching(
+        /is there but not in shared_preload_libraries; PostgreSQL's own way is used$/,
+      ),
+    });
+    await migratedFor(sql, 'timescale');
+    await expect(chooseEngine(sql)).rejects.toThrow(
+      /was migrated for TimescaleDB, but TimescaleDB [\d.]+ is there but not in shared_preload_libraries: bring it back/,
+    );
+  });
+
+  test('whose package was upgraded alone is refused with what to run, in one line', async () => {
+    const address = await start(
+      '-c shared_preload_libraries=timescaledb -c timescaledb.max_background_workers=0',
+    );
+    const sql = session(address);
+    expect(await chooseEngine(sql)).toMatchObject({ engine: 'timescale', note: null });
+    await sql`UPDATE pg_extension SET extversion = '2.28.0' WHERE extname = 'timescaledb'`;
+    // This session has loaded a library, as every one has while the package of the old version is still there.
+    expect((await chooseEngine(sql)).note).toMatch(
+      /^this database uses TimescaleDB 2\.28\.0 and the server has [\d.]+: run ALTER EXTENSION timescaledb UPDATE/,
+    );
+    const advice =
+      /uses TimescaleDB 2\.28\.0, whose library the server no longer has: run ALTER EXTENSION timescaledb UPDATE/;
+    await expect(chooseEngine(session(address))).rejects.toThrow(OperatorError);
+    await expect(chooseEngine(session(address))).rejects.toThrow(advice);
+    const config = { DATABASE_URL: urlOf(address, 'postgres'), DATA_DIR: '' };
+    const log = { info: () => undefined, warn: () => undefined };
+    await expect(openDatabase(config, log, { supervise: false })).rejects.toThrow(advice);
   });
 });
 

@@ -7,7 +7,7 @@ interface Pending {
   readonly reject: (error: Error) => void;
 }
 
-/** A cache whose look-ups wait to be answered by the test, with a clock that the test moves. */
+/** A cache whose lookups wait to be answered by the test, with a clock that the test moves. */
 function setUp(bounds: { max?: number; maxNegatives?: number; outage?: LookupOutage } = {}) {
   const clock = { ms: 0 };
   const asked: Pending[] = [];
@@ -19,7 +19,7 @@ function setUp(bounds: { max?: number; maxNegatives?: number; outage?: LookupOut
     now: () => clock.ms,
     outage: bounds.outage,
   });
-  /** Asks for a key and answers its look-up, which must be the only new one. */
+  /** Asks for a key and answers its lookup, which must be the only new one. */
   const fill = async (key: string, value: string | null) => {
     const before = asked.length;
     const answer = cache.get(key);
@@ -44,7 +44,7 @@ test('a remembered absence is given synchronously, as null', async () => {
   expect(asked.length).toBe(1);
 });
 
-test('many who ask for one key at once share one look-up', async () => {
+test('many who ask for one key at once share one lookup', async () => {
   const { cache, asked } = setUp();
   const answers = [cache.get('a'), cache.get('a'), cache.get('a')];
   expect(asked.map((one) => one.key)).toEqual(['a']);
@@ -59,7 +59,7 @@ test('different keys are looked up apart', () => {
   expect(asked.map((one) => one.key)).toEqual(['a', 'b']);
 });
 
-test('an answer is believed until its time is over, counted from the start of its look-up', async () => {
+test('an answer is believed until its time is over, counted from the start of its lookup', async () => {
   const { cache, asked, clock } = setUp();
   const answer = cache.get('a');
   clock.ms = 400;
@@ -98,7 +98,7 @@ test('security 28: a clock that is set back does not lengthen a belief', async (
   await fill('a', 'B');
 });
 
-test('a failed look-up reaches everyone who waits and is not remembered', async () => {
+test('a failed lookup reaches everyone who waits and is not remembered', async () => {
   const { cache, asked, fill } = setUp();
   const answers = [cache.get('a'), cache.get('a')];
   asked[0]?.reject(new Error('away'));
@@ -115,7 +115,7 @@ test('a drop forgets values and absences', async () => {
   await fill('b', 'B2');
 });
 
-test('a look-up that began before a drop is not remembered, nor shared with who asks after it', async () => {
+test('a lookup that began before a drop is not remembered, nor shared with who asks after it', async () => {
   const { cache, asked } = setUp();
   const before = cache.get('a');
   cache.dropAll();
@@ -128,7 +128,7 @@ test('a look-up that began before a drop is not remembered, nor shared with who 
   expect(cache.get('a')).toBe('new');
 });
 
-test('an overtaken look-up that ends first leaves the newer one shared', async () => {
+test('an overtaken lookup that ends first leaves the newer one shared', async () => {
   const { cache, asked } = setUp();
   const before = cache.get('a');
   cache.dropAll();
@@ -141,7 +141,7 @@ test('an overtaken look-up that ends first leaves the newer one shared', async (
   expect(await Promise.all([after, later])).toEqual(['new', 'new']);
 });
 
-test('an overtaken look-up that fails leaves the newer one shared', async () => {
+test('an overtaken lookup that fails leaves the newer one shared', async () => {
   const { cache, asked } = setUp();
   const before = cache.get('a');
   cache.dropAll();
@@ -174,7 +174,7 @@ test('the least recently used value goes first', async () => {
   expect(cache.get('b')).toBeInstanceOf(Promise);
 });
 
-/** A database that the test takes away; a look-up may take 20 ms. */
+/** A database that the test takes away; a lookup may take 20 ms. */
 function outageOf({ serveStale }: { serveStale: boolean }) {
   const state = { away: false };
   return { state, outage: { isAway: () => state.away, timeoutMs: 20, serveStale } };
@@ -228,7 +228,7 @@ test('what was doubted is asked again, and believed only while the database is a
   await fill('a', 'B');
 });
 
-test('a look-up that stays without an answer is unavailable after its timeouts, and is not asked twice', async () => {
+test('a lookup that stays without an answer is unavailable after its timeouts, and is not asked twice', async () => {
   const { outage } = outageOf({ serveStale: true });
   const { cache, asked, clock, fill } = setUp({ outage });
   await fill('a', 'A');
@@ -239,7 +239,7 @@ test('a look-up that stays without an answer is unavailable after its timeouts, 
   expect(asked.map(({ key }) => key)).toEqual(['a', 'a', 'b']);
 });
 
-test('an old value is believed where the look-up fails for want of a database, and only there', async () => {
+test('an old value is believed where the lookup fails for want of a database, and only there', async () => {
   const { outage } = outageOf({ serveStale: true });
   const { cache, asked, clock, fill } = setUp({ outage });
   await fill('a', 'A');

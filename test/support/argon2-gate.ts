@@ -12,7 +12,7 @@ interface Held {
 }
 
 /** What was held up, in order of arrival. Each test file has its own. */
-export class Argon2Gate {
+class Argon2Gate {
   /** Of which passwords the checks and the hashes are held. */
   holds: (password: string) => boolean = () => false;
   /** Passwords that are answered without work: they are wrong. */

@@ -1,10 +1,9 @@
-/** A real browser for the dashboard: Debian's chromium, fetched where it is missing and may be installed. */
+/** A real browser for the dashboard: Chromium as the machine has it. */
 import { spawnSync } from 'node:child_process';
-import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { type Browser, type BrowserContextOptions, chromium, type Page } from 'playwright-core';
+import { CHROMIUM, hasChromium } from './chromium.ts';
 
-const CHROMIUM = process.env.CHROMIUM ?? '/usr/bin/chromium';
 const LAUNCHER = fileURLToPath(new URL('../../tidemark.mjs', import.meta.url));
 
 const ARGUMENTS = [
@@ -18,31 +17,8 @@ const ARGUMENTS = [
   '--disable-quic',
 ];
 
-/**
- * Why there is no browser, to be named where its suites are skipped; empty where there is one.
- * @throws with CI=true: there the suites must run
- */
-export const withoutBrowser = prepare();
-
-function prepare(): string {
-  if (!existsSync(CHROMIUM)) install();
-  if (existsSync(CHROMIUM)) return '';
-  const reason = `chromium is not at ${CHROMIUM} (CHROMIUM) and could not be installed`;
-  if (process.env.CI === 'true') throw new Error(`${reason}: in CI the suites must run`);
-  console.log(`\nSkipped: the suites in a browser; ${reason}.`);
-  return reason;
-}
-
-/** Debian's own package, as root only. Failing is no fault: the suites are then skipped by name. */
-function install(): void {
-  if (process.getuid?.() !== 0 || !existsSync('/usr/bin/apt-get')) return;
-  const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive' };
-  const apt = (...args: string[]): boolean =>
-    spawnSync('apt-get', ['-qq', ...args], { env, stdio: 'ignore', timeout: 300_000 }).status === 0;
-  if (!apt('install', '-y', '--no-install-recommends', 'chromium') && apt('update')) {
-    apt('install', '-y', '--no-install-recommends', 'chromium');
-  }
-}
+/** Why there is no browser; empty where there is one. The last lines of a run name the suites that are skipped for it. */
+export const withoutBrowser = hasChromium ? '' : `chromium is not at ${CHROMIUM} (CHROMIUM)`;
 
 /** Brings dist/dashboard up to date: what is tested is what is served. */
 export function buildDashboard(): void {

@@ -108,7 +108,7 @@ export async function initialise(
   if (outcome.code !== 0) throw new Error(`initdb of ${bin} failed: ${outcome.stderr}`);
 }
 
-/** In the system's temporary folder, or /tmp where the user can not get there or the socket's path would be too long. */
+/** In the system's temporary folder, or /tmp where the user cannot get there or the socket's path would be too long. */
 export async function temporaryFolder(user: SystemUser | undefined): Promise<string> {
   const usable = tmpdir().length <= 60 && (user === undefined || (await canReach(tmpdir(), user)));
   const folder = await mkdtemp(join(usable ? tmpdir() : '/tmp', 'tidemark-test-'));

@@ -26,6 +26,8 @@ export class FaultyFiles implements JournalFiles {
   readonly makeFolder = SYSTEM_FILES.makeFolder;
   readonly list = SYSTEM_FILES.list;
   readonly remove = SYSTEM_FILES.remove;
+  readonly cut = SYSTEM_FILES.cut;
+  readonly size = SYSTEM_FILES.size;
 
   async create(path: string): Promise<JournalFile> {
     this.#meet('create', path);
@@ -58,9 +60,9 @@ export class FaultyFiles implements JournalFiles {
     return await SYSTEM_FILES.read(path);
   }
 
-  async append(path: string, line: string): Promise<void> {
+  async append(path: string, lines: string): Promise<void> {
     this.#meet('append', path);
-    await SYSTEM_FILES.append(path, line);
+    await SYSTEM_FILES.append(path, lines);
   }
 
   async rename(from: string, to: string): Promise<void> {

@@ -1,5 +1,6 @@
 /** Starts the PostgreSQL clusters that a run of the tests shares, and makes a migrated template database in each. */
 
+import { spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { chmod, cp, mkdtemp, rm } from 'node:fs/promises';
 import { homedir, tmpdir } from 'node:os';
@@ -10,6 +11,7 @@ import { platformPackage, STATE_FOLDER, usableBinaries } from '../../src/storage
 import { canReach, isRoot, type SystemUser, unprivilegedUser } from '../../src/storage/embedded/user.ts';
 import { chooseEngine } from '../../src/storage/engine.ts';
 import { migrate } from '../../src/storage/migrate.ts';
+import { CHROMIUM, hasChromium } from './chromium.ts';
 import { addressOf, type Cluster, type ClusterAddress, startCluster } from './cluster.ts';
 import { REDIS_SERVER } from './redis-server.ts';
 
@@ -22,25 +24,19 @@ export const TEMPLATE = 'tidemark_template';
 declare module 'vitest' {
   interface ProvidedContext {
     clusters: Partial<Record<TestEngine, ClusterAddress>>;
+    /** A PostgreSQL installation with TimescaleDB that {@link startCluster} can start; null where there is none. */
+    timescaleHome: string | null;
   }
 }
 
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   const bin15 = process.env.POSTGRES15_BIN ?? '/usr/lib/postgresql/15/bin';
   const has15 = existsSync(join(bin15, 'initdb'));
-  const skipped: string[] = [];
-  if (!has15) {
-    if (process.env.CI === 'true')
-      throw new Error(`In CI the suites must run on PostgreSQL 15, which is not at ${bin15}`);
-    skipped.push(`the suites on PostgreSQL 15, which is not at ${bin15} (POSTGRES15_BIN)`);
-  }
-  if (REDIS_SERVER === undefined) {
-    if (process.env.CI === 'true')
-      throw new Error('In CI the suites must run with Redis: install redis-server');
-    skipped.push('the suites with Redis: redis-server is not on the PATH (Debian: apt install redis-server)');
-  }
+  const skipped = missingPrograms(has15 ? null : bin15);
+  if (process.env.CI === 'true' && skipped.length > 0)
+    throw new Error(`In CI nothing may be skipped but TimescaleDB and power cuts: ${skipped.join('; ')}`);
 
-  // Copies of programs that an ordinary user may need, where he can not reach or complete the originals.
+  // Copies of programs that an ordinary user may need, where he cannot reach or complete the originals.
   const store = await mkdtemp(join(tmpdir(), 'tidemark-test-store-'));
   await chmod(store, 0o755);
   const clusters: Cluster[] = [];
@@ -60,13 +56,15 @@ export default async function setup(project: TestProject): Promise<() => Promise
       clusters.push(cluster);
       return await templated(cluster.address);
     };
+    const home = await reachableTimescale(user, store);
     const [postgres18, postgres15, timescale] = await Promise.all([
       start(embedded.bin, BUILTIN_LOCALE, user),
       has15 ? start(bin15, ['--locale=C.UTF-8'], user) : undefined,
-      startTimescale(start, user, store),
+      startTimescale(start, home),
     ]);
     if (timescale === undefined)
       skipped.push(`the suites on TimescaleDB: no TIMESCALE_URL and nothing at ${timescaleHome()}`);
+    project.provide('timescaleHome', home);
     project.provide('clusters', {
       postgres18,
       ...(postgres15 && { postgres15 }),
@@ -82,6 +80,18 @@ export default async function setup(project: TestProject): Promise<() => Promise
   };
 }
 
+/** The suites that are skipped on this machine, each with what it lacks. @param bin15 where PostgreSQL 15 is not */
+function missingPrograms(bin15: string | null): string[] {
+  const skipped: string[] = [];
+  if (bin15 !== null) skipped.push(`the suites on PostgreSQL 15, which is not at ${bin15} (POSTGRES15_BIN)`);
+  if (REDIS_SERVER === undefined)
+    skipped.push('the suites with Redis: redis-server is not on the PATH (Debian: apt install redis-server)');
+  if (!hasChromium) skipped.push(`the suites in a browser: Chromium is not at ${CHROMIUM} (CHROMIUM)`);
+  if (process.platform === 'linux' && spawnSync('strace', ['-V']).status !== 0)
+    skipped.push('the order of system calls: strace is not on the PATH (Debian: apt install strace)');
+  return skipped;
+}
+
 export const BUILTIN_LOCALE = ['--locale=C', '--locale-provider=builtin', '--builtin-locale=C.UTF-8'];
 
 /** No background workers: tests run the policies' jobs themselves, and a template may have no other connections. */
@@ -92,11 +102,20 @@ function timescaleHome(): string {
   return process.env.TIMESCALE_PG_HOME ?? join(homedir(), '.cache/tidemark/timescale-pg');
 }
 
-/** The server of TIMESCALE_URL, or a PostgreSQL installation with the extension at TIMESCALE_PG_HOME. */
+/** The installation at TIMESCALE_PG_HOME, or a copy where the user cannot reach it; null where there is none. */
+async function reachableTimescale(user: SystemUser | undefined, store: string): Promise<string | null> {
+  const home = timescaleHome();
+  if (!existsSync(join(home, 'bin/postgres'))) return null;
+  if (user === undefined || (await canReach(join(home, 'bin'), user))) return home;
+  const copy = join(store, 'timescale-pg');
+  await cp(home, copy, { recursive: true, verbatimSymlinks: true });
+  return copy;
+}
+
+/** The server of TIMESCALE_URL, or one of the installation with the extension. */
 async function startTimescale(
   start: (...how: Parameters<typeof startCluster>) => Promise<ClusterAddress>,
-  user: SystemUser | undefined,
-  store: string,
+  home: string | null,
 ): Promise<ClusterAddress | undefined> {
   const url = process.env.TIMESCALE_URL;
   if (url !== undefined) {
@@ -104,12 +123,8 @@ async function startTimescale(
     const server = { socket: null, host: hostname, port: Number(port || 5432), user: username, password };
     return await templated(server);
   }
-  let home = timescaleHome();
-  if (!existsSync(join(home, 'bin/postgres'))) return undefined;
-  if (user !== undefined && !(await canReach(join(home, 'bin'), user))) {
-    await cp(home, join(store, 'timescale-pg'), { recursive: true, verbatimSymlinks: true });
-    home = join(store, 'timescale-pg');
-  }
+  if (home === null) return undefined;
+  const user = isRoot() ? await unprivilegedUser() : undefined;
   return await start(join(home, 'bin'), BUILTIN_LOCALE, user, TIMESCALE_OPTIONS);
 }
 

@@ -20,7 +20,7 @@ export interface HttpRequest {
 }
 
 /** The server ended the connection before a whole response had come. */
-export class ConnectionEnded extends Error {
+class ConnectionEnded extends Error {
   /** What had come until then. */
   readonly received: string;
 

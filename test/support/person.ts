@@ -63,7 +63,7 @@ export class Person {
   /** Signs in and fails the test where that is refused. */
   async signIn(email: string, password = PASSWORD): Promise<this> {
     const reply = await this.post('/api/session', { email, password });
-    if (reply.status !== 200) throw new Error(`${email} can not sign in: ${reply.text}`);
+    if (reply.status !== 200) throw new Error(`${email} cannot sign in: ${reply.text}`);
     return this;
   }
 

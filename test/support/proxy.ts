@@ -12,6 +12,8 @@ export type Fate =
   | 'cut-request'
   /** PostgreSQL does what they ask, to the end, and the connection breaks before the client hears of it. */
   | 'lose-answer'
+  /** The same, but the client hears all of the answer except its very end, that PostgreSQL is ready for another query. */
+  | 'lose-ready'
   /** PostgreSQL does what they ask; the answer waits for {@link FaultyProxy.release}. */
   | 'hold-answer'
   /** Nothing comes back, and nothing breaks. */
@@ -170,8 +172,11 @@ export class FaultyProxy {
     if (this.#swallowing) pair.fate = 'black-hole';
     if (pair.fate === 'black-hole') return;
     if (pair.fate === 'hold-answer') pair.held.push(answer);
-    else if (pair.fate !== 'lose-answer') pair.client.write(answer);
-    else if (answer.subarray(-6, -1).equals(READY_FOR_QUERY)) this.#break(pair);
+    else if (pair.fate !== 'lose-answer' && pair.fate !== 'lose-ready') pair.client.write(answer);
+    else if (answer.subarray(-6, -1).equals(READY_FOR_QUERY)) {
+      if (pair.fate === 'lose-answer') this.#break(pair);
+      else pair.client.write(answer.subarray(0, -6), () => this.#break(pair));
+    } else if (pair.fate === 'lose-ready') pair.client.write(answer);
   }
 
   #break(pair: Pair): void {

@@ -94,11 +94,6 @@ export class RunningClock implements Clock {
   }
 }
 
-/** The system's clock, with a wall that is ahead or behind; monotonic time is the system's own. */
-export function shiftedClock(shiftMs: number): Clock {
-  return { wall: () => Date.now() + shiftMs, monotonic: () => performance.now() };
-}
-
 /** The secret of all tests: sealed tokens are never opened here. */
 export function testSecret(): Promise<Secret> {
   return openSecret({ configured: 'the secret of the tests, 32 characters', dataDir: null });

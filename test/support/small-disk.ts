@@ -29,7 +29,7 @@ export async function mountSmall(
   size: string,
   user?: SystemUser,
 ): Promise<() => Promise<void>> {
-  if (!mount(folder, size)) throw new Error(`${folder} can not be mounted over.`);
+  if (!mount(folder, size)) throw new Error(`${folder} cannot be mounted over.`);
   if (user !== undefined) await chown(folder, user.uid, user.gid);
   return async () => {
     // Lazily: whoever has a file open in it must not keep the test.

@@ -15,7 +15,8 @@ import { notify } from '../../state.ts';
 import { ownZone } from '../../time-zone.ts';
 import type { SectionProps } from '../settings.ts';
 
-const ABOUT = 'Programs send it with every event they write. Keep it on servers: whoever has it can write.';
+const ABOUT =
+  'Programs send it with every event they write. Keep it on servers: anyone who has it can write.';
 
 export function LoggingTokenSection({ app, resource }: SectionProps<LoggingToken>): VNode {
   const [shown, setShown] = useState(false);
@@ -37,7 +38,7 @@ export function LoggingTokenSection({ app, resource }: SectionProps<LoggingToken
       </div>
       <p class="hint">
         Made on ${date(Date.parse(data.createdAt), ownZone())}.
-        ${until !== null && Date.parse(until) > Date.now() && html` The one before it is taken until ${dateTime(Date.parse(until), ownZone())}.`}
+        ${until !== null && Date.parse(until) > Date.now() && html` The previous one is accepted until ${dateTime(Date.parse(until), ownZone())}.`}
       </p>`
     }
     ${
@@ -53,7 +54,7 @@ export function LoggingTokenSection({ app, resource }: SectionProps<LoggingToken
 
 function TokenText({ text, shown }: { readonly text: string | null; readonly shown: boolean }): VNode {
   if (text === null) {
-    return html`<p class="callout">The token can not be shown: it was sealed under another SECRET of the server. It still works; rotate it to get one that can be shown.</p>`;
+    return html`<p class="callout">The token cannot be shown: it was sealed under another SECRET of the server. It still works; rotate it to get one that can be shown.</p>`;
   }
   return html`<code class="token">${shown ? text : `${text.slice(0, 4)}${'•'.repeat(24)}`}</code>`;
 }
@@ -68,7 +69,7 @@ const GRACE: readonly (readonly [string, string])[] = [
   ['24', 'a day'],
   ['1', 'an hour'],
   ['168', 'a week'],
-  ['0', 'not at all: it stops working now'],
+  ['0', 'no grace period: it stops working now'],
 ];
 
 function Rotate({ app, onClose, onRotated }: RotateProps): VNode {
@@ -81,7 +82,7 @@ function Rotate({ app, onClose, onRotated }: RotateProps): VNode {
   return html`<${Dialog} title="Rotate the logging token" onClose=${onClose}>
     <p>Programs need the new token before the old one stops working.</p>
     <${Form} class="stacked" danger action=${action} submit="Rotate">
-      <${Select} label="The old token is still taken for" name="graceHours" options=${GRACE} />
+      <${Select} label="The old token stays valid for" name="graceHours" options=${GRACE} />
       <${ConfirmName} name=${app.name} />
     <//>
   <//>`;

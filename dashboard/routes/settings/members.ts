@@ -52,7 +52,7 @@ export function Members({ app, resource, onRemoved }: MembersProps): VNode {
     removed();
   });
   const about =
-    'Maintainers see everything and make event types and resource tokens. The owner also renames, deletes, and decides who is here.';
+    'Maintainers see everything and create event types and resource tokens. The owner also renames, deletes, and decides who is here.';
   return html`<${Section} title="Members" about=${about}>
     <${Waiting} for=${resource} lines=${3} />
     ${

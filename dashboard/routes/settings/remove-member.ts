@@ -36,7 +36,7 @@ export function RemoveMember({ app, member, onRemoved, onClose }: RemoveMemberPr
   });
   const title = leaves ? 'Leave the app' : 'Remove the member';
   return html`<${Dialog} title=${title} onClose=${onClose}>
-    <p>${leaves ? 'You' : member.email} will not see ${app.name} any more.${!leaves && ' Rotate the logging token too if only you may write.'}</p>
+    <p>${leaves ? 'You' : member.email} will no longer see ${app.name}.${!leaves && ' Rotate the logging token too if only you may write.'}</p>
     <${Waiting} for=${tokens} lines=${2} />
     ${
       tokens.data &&

@@ -44,7 +44,7 @@ export function ResourceTokens({ app, resource, members }: ResourceTokensProps):
     setRevoking(null);
     reload();
   });
-  return html`<${Section} title="Resource tokens" about="For tools that read events over HTTP. They can not write.">
+  return html`<${Section} title="Resource tokens" about="For tools that read events over HTTP. They cannot write.">
     <${Waiting} for=${resource} lines=${3} />
     ${data?.tokens.length === 0 && html`<p class="hint">None yet.</p>`}
     ${
@@ -67,7 +67,7 @@ export function ResourceTokens({ app, resource, members }: ResourceTokensProps):
     ${creating && html`<${NewToken} app=${app} path=${path} onDone=${reload} onClose=${() => setCreating(false)} />`}
     ${
       revoking &&
-      html`<${Confirm} title="Revoke the token" action=${revoke} onClose=${() => setRevoking(null)}>Whatever uses <b>${revoking.name}</b> stops being able to read, at once.<//>`
+      html`<${Confirm} title="Revoke the token" action=${revoke} onClose=${() => setRevoking(null)}>Clients that use <b>${revoking.name}</b> lose access at once.<//>`
     }
   <//>`;
 }

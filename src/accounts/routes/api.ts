@@ -1,35 +1,37 @@
 /**
- * The spine of every route under /api: same origin and JSON → body → session → app and role → the handler. What an
- * earlier step refuses, no later one sees.
+ * The pipeline of every route under /api: same origin and JSON → body → session → app and role → handler. A
+ * request that one step refuses does not reach the next.
  */
 
 import { type Reason, Rejection } from '../../errors.ts';
 import { addressKey, clientAddress, FORWARDING_HEADERS } from '../../http/client-address.ts';
 import type { Exchange, Outcome } from '../../http/exchange.ts';
-import type { Method, Route } from '../../http/route.ts';
+import type { Method, Parameter, Route } from '../../http/route.ts';
 import { ORIGIN_HEADERS, refuseForeign } from '../../http/same-origin.ts';
 import type { Sql } from '../../storage/connect.ts';
+import { PUBLIC_ID_FORMS } from '../../token-text.ts';
 import { AccountError, type AccountErrorCode } from '../account-error.ts';
 import type { AuthEvent, AuthLog, Note } from '../auth-log.ts';
 import { findMembership, type Membership } from '../members.ts';
 import { type Client, networksOf } from '../networks.ts';
+import { SECRET_TEXT } from '../one-time-secret.ts';
 import type { Session, Sessions } from '../sessions.ts';
 import type { User } from '../users.ts';
 import type { BodyParser } from './body.ts';
 
-/** A request on its way through the spine. */
+/** A request in the pipeline. */
 export interface Call {
   readonly exchange: Exchange;
   /** The values of `:name` segments of the path. */
   readonly parameters: readonly string[];
   /** The Cookie header. */
   readonly cookies: string;
-  /** What counts as one client for slowing down. */
+  /** Key of the client for throttling. */
   readonly address: string;
-  /** Writes a line of the authentication log that says who asks, and from where. */
+  /** Writes a line of the authentication log with the request's account and address. */
   readonly note: Note;
   readonly client: Client;
-  /** Where people reach the service, without a slash at the end: for links. */
+  /** The public address of the service for links, without a trailing slash. */
   readonly baseUrl: string;
 }
 
@@ -46,7 +48,7 @@ export interface MemberCall extends SignedInCall {
 }
 
 interface Calls {
-  anybody: Call;
+  public: Call;
   'signed-in': SignedInCall;
   member: MemberCall;
   owner: MemberCall;
@@ -59,15 +61,15 @@ export interface ApiOptions {
   readonly sql: Sql;
   readonly sessions: Sessions;
   readonly authLog: AuthLog;
-  /** PUBLIC_URL, empty where it is not set. */
+  /** PUBLIC_URL, empty if not set. */
   readonly publicUrl: string;
   /** TRUST_PROXY */
   readonly trustedProxies: number;
-  /** Called after every change of a signed-in person, before its answer. */
+  /** Called after every change by a signed-in user, before the response. */
   readonly onChange: () => void;
 }
 
-/** Who asks. The account is set once the session is known. */
+/** The source of a request. The account is set once the session is known. */
 interface Source {
   readonly ip: string;
   readonly requestId: string;
@@ -75,21 +77,48 @@ interface Source {
   email?: string;
 }
 
-/** A call before its session is looked for. */
+/** A call before the session lookup. */
 interface RawCall extends Call {
   readonly source: Source;
 }
+/** What the `:name` segments of the paths under /api may be, and the answer to anything else. */
+const PARAMETERS: Readonly<Record<string, Parameter>> = {
+  appId: {
+    form: PUBLIC_ID_FORMS.app,
+    refusal: new Rejection('appNotFound', 'An appId is "app_" with 20 letters and digits.'),
+  },
+  eventId: {
+    form: /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i,
+    refusal: new Rejection('eventNotFound', 'An eventId is a UUID.'),
+  },
+  invitationId: {
+    form: PUBLIC_ID_FORMS.inv,
+    refusal: new Rejection('invitationNotFound', 'An invitationId is "inv_" with 20 letters and digits.'),
+  },
+  token: {
+    form: SECRET_TEXT,
+    refusal: new Rejection('linkNotValid', 'The link is not complete: its token has 43 characters.'),
+  },
+  tokenId: {
+    form: PUBLIC_ID_FORMS.tok,
+    refusal: new Rejection('tokenNotFound', 'A tokenId is "tok_" with 20 letters and digits.'),
+  },
+  userId: {
+    form: PUBLIC_ID_FORMS.usr,
+    refusal: new Rejection('memberNotFound', 'A userId is "usr_" with 20 letters and digits.'),
+  },
+};
 
 const HEADERS = ['cookie', ...ORIGIN_HEADERS, ...FORWARDING_HEADERS];
 
-/** Most bytes of a body: names, passwords, e-mail addresses, lists of apps. */
+/** Largest body: names, passwords, e-mail addresses, lists of apps. */
 const MAX_BODY_BYTES = 65_536;
 
 const NO_SESSION = new Rejection('sessionRequired', 'There is no session, or it has ended.');
 const NO_APP = new Rejection('appNotFound', 'There is no such app, or you are not a member of it.');
 const NOT_OWNER = new Rejection('accessDenied', 'Only an owner of the app may do this.');
 
-/** Makes routes. */
+/** Builds the routes. */
 export class Api {
   readonly #options: ApiOptions;
   readonly #admit: { readonly [A in Access]: (call: RawCall) => Promise<Calls[A] | Rejection> };
@@ -97,7 +126,7 @@ export class Api {
   constructor(options: ApiOptions) {
     this.#options = options;
     this.#admit = {
-      anybody: async (call) => call,
+      public: async (call) => call,
       'signed-in': (call) => this.#signedIn(call),
       member: (call) => this.#member(call),
       owner: async (call) => {
@@ -107,7 +136,7 @@ export class Api {
     };
   }
 
-  /** A route that changes nothing. @param headers those that its handler reads */
+  /** A read-only route. @param headers those that its handler reads */
   read<A extends Access>(
     path: string,
     access: A,
@@ -121,7 +150,7 @@ export class Api {
     return this.#route('GET', path, work, headers);
   }
 
-  /** A route that changes something. */
+  /** A route that changes state. */
   change<A extends Access, T>(
     method: Exclude<Method, 'GET'>,
     path: string,
@@ -132,7 +161,7 @@ export class Api {
     const work = async (raw: RawCall): Promise<Outcome> => {
       const foreign = refuseForeign(raw.exchange, this.#options.publicUrl);
       if (foreign !== null) return foreign;
-      // Before anything is waited for: a transport delivers the body in the turn in which it is asked for.
+      // Before the first await: a transport delivers the body only to a listener of the same turn of the event loop.
       const text = await raw.exchange.text({ maxBytes: MAX_BODY_BYTES });
       if (text instanceof Rejection) return text;
       const call = await this.#admit[access](raw);
@@ -140,7 +169,7 @@ export class Api {
       const body = parse(text);
       if (body instanceof Rejection) return body;
       const outcome = await handle(call, body);
-      if (access !== 'anybody') this.#options.onChange();
+      if (access !== 'public') this.#options.onChange();
       return outcome;
     };
     return this.#route(method, path, work);
@@ -161,7 +190,14 @@ export class Api {
       if (outcome instanceof Rejection) this.#noteRefusal(call, { method, path }, outcome);
       return outcome;
     };
-    return { method, path, headers: [...HEADERS, ...headers], remoteAddress: true, handle };
+    return {
+      method,
+      path,
+      parameters: PARAMETERS,
+      headers: [...HEADERS, ...headers],
+      remoteAddress: true,
+      handle,
+    };
   }
 
   #call(exchange: Exchange): RawCall {
@@ -176,7 +212,7 @@ export class Api {
       client: { networks: networksOf(ip), hasLeft: () => exchange.settled },
       note: (event, fields) => authLog.write(event, source, fields),
       source,
-      // The host that the signed-in person's own browser asked for: it is only shown to that person.
+      // The Host header of the user's own browser: the link is shown only to that user.
       baseUrl: publicUrl === '' ? `http://${exchange.header('host')}` : publicUrl,
     };
   }
@@ -210,14 +246,14 @@ export class Api {
   }
 }
 
-/** The answer of every route under /api that did what was asked. */
+/** The success response of every route under /api. */
 export function done(data: object, options: { status?: number; setCookie?: string } = {}): Outcome {
   const body = JSON.stringify({ success: true, data });
   const { status = 200, setCookie } = options;
   return setCookie === undefined ? { status, body } : { status, body, headers: { 'Set-Cookie': setCookie } };
 }
 
-/** The refusals that the authentication log has, whichever route they come from. */
+/** The refusals that are written to the authentication log, for all routes. */
 const REFUSAL_EVENTS: Readonly<Partial<Record<Reason, AuthEvent>>> = {
   tooManyAttempts: 'slow-down.refusal',
   linkNotValid: 'link.failure',

@@ -21,10 +21,10 @@ type Body<F extends Readonly<Record<string, FieldSchema>>, R extends keyof F> = 
   readonly [K in R]: Field<F[K]>;
 } & { readonly [K in Exclude<keyof F, R>]?: Field<F[K]> | undefined };
 
-/** Text → the body's fields, or the refusal that names the first one at fault. */
+/** Parses a body into its fields, or returns a refusal that names the first invalid one. */
 export type BodyParser<T> = (text: string) => T | Rejection;
 
-/** Objects and arrays in one another, and separators, that a body of ours may have: a list of apps is the longest. */
+/** Largest nesting depth and number of separators of a body: a list of apps is the longest. */
 const MAX_DEPTH = 4;
 const MAX_COMMAS = 5_000;
 
@@ -33,8 +33,8 @@ const TOO_COMPLEX = new Rejection('invalidBody', 'The body has too many fields o
 const ajv = new Ajv({ strict: true });
 
 /**
- * Compiles the parser of a body. Fields that are not named here are ignored: they change nothing.
- * @param fields a JSON schema each; an array is one of strings
+ * Compiles the parser of a body. Unknown fields are ignored.
+ * @param fields a JSON schema each; arrays are of strings
  */
 export function bodyOf<
   const F extends Readonly<Record<string, FieldSchema>>,
@@ -51,7 +51,7 @@ export function bodyOf<
     if (isTooComplex(text)) return TOO_COMPLEX;
     let body: unknown;
     try {
-      // No body is an object without fields: a DELETE may have none.
+      // An empty body counts as an object without fields: a DELETE may have none.
       body = text === '' ? {} : JSON.parse(text);
     } catch {
       return new Rejection('invalidBody', 'The body is not valid JSON.');
@@ -61,8 +61,8 @@ export function bodyOf<
 }
 
 /**
- * Whether a text has more structure than any body of ours. JSON.parse takes up to a hundred times as long for nested arrays
- * as for the strings and numbers that bodies consist of, and anybody may send them.
+ * Whether a text has more structure than any valid body. JSON.parse takes up to a hundred times as long for nested arrays
+ * as for strings and numbers, and unauthenticated clients can send them.
  */
 function isTooComplex(text: string): boolean {
   let depth = 0;
@@ -80,7 +80,7 @@ function isTooComplex(text: string): boolean {
   return false;
 }
 
-/** For requests that say everything by their path. */
+/** For requests without fields. */
 export const NO_FIELDS = bodyOf({});
 
 function explain(error: ErrorObject | undefined): string {

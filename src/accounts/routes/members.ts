@@ -25,7 +25,7 @@ export interface MemberRoutesOptions {
   readonly api: Api;
   readonly sql: Sql;
   readonly mailer: Mailer | null;
-  /** Milliseconds since 1970. */
+  /** Milliseconds since the Unix epoch. */
   readonly wall: () => number;
   /** Milliseconds of a monotonic clock. */
   readonly monotonic: () => number;
@@ -40,12 +40,12 @@ const NO_LINK = new Rejection(
 const NO_INVITATION = new Rejection('invitationNotFound', 'The app has no such invitation.');
 const ALREADY_MEMBER = new Rejection(
   'alreadyMember',
-  'You are a member of the app already. The link stays good for the person it is meant for.',
+  'You are already a member of the app. The link stays valid for its addressee.',
 );
 const NOT_OWNER = new Rejection('accessDenied', 'Only an owner of the app may do this.');
 
 export function memberRoutes({ api, sql, mailer, wall, monotonic }: MemberRoutesOptions): readonly Route[] {
-  // An account of ours must not be a way to fill strangers' mailboxes.
+  // An account must not be a way to flood the mailboxes of strangers.
   const ofInviter = new SlowDown({ free: 30, longestMs: 60_000, now: monotonic });
   return [
     api.read('/api/apps/:appId/members', 'member', async ({ app }) => {
@@ -82,7 +82,7 @@ export function memberRoutes({ api, sql, mailer, wall, monotonic }: MemberRoutes
       call.note('invitation.withdraw', { appId: call.app.appId, invitationId });
       return done({});
     }),
-    api.read('/api/invitations/:token', 'anybody', async ({ parameters }) => {
+    api.read('/api/invitations/:token', 'public', async ({ parameters }) => {
       const invitation = await findInvitation(sql, parameters[0] ?? '', wall());
       if (invitation === null) return NO_LINK;
       const { appName, email, role } = invitation;
@@ -109,13 +109,13 @@ async function addOrInvite(
   email: Email,
   now: number,
 ): Promise<{ added: User } | { token: string } | Rejection> {
-  // Only what is read after the lock is sure: an invitation may be accepted, or this owner demoted, at this very moment.
+  // Only reads after the lock are safe: an invitation may be accepted, or this owner demoted, concurrently.
   await lockMembers(tx, app.id);
   if ((await roleOf(tx, app.id, user.id)) !== 'owner') return NOT_OWNER;
   const found = await findUser(tx, email);
   if (found !== null && (await roleOf(tx, app.id, found.user.id)) !== null)
-    throw new AccountError('ALREADY_MEMBER', `${found.user.email} is a member already`);
-  // An account that never proved its e-mail may be a stranger's who typed this address first.
+    throw new AccountError('ALREADY_MEMBER', `${found.user.email} is already a member`);
+  // An account with an unverified e-mail may belong to a stranger who registered this address first.
   if (found === null || !found.user.emailProved)
     return { token: await invite(tx, { appId: app.id, email, by, now }) };
   await addMaintainer(tx, { appId: app.id, user: found.user, by, invited: null });

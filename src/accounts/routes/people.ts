@@ -1,4 +1,4 @@
-/** Routes of people: sessions, accounts, passwords, proofs of an e-mail. */
+/** Routes of accounts: sessions, sign-up, passwords, e-mail verification. */
 import type { Config } from '../../config.ts';
 import { Rejection } from '../../errors.ts';
 import type { Outcome } from '../../http/exchange.ts';
@@ -30,7 +30,7 @@ export interface PeopleOptions {
   readonly version: string;
 }
 
-/** Longer than any that is taken: refused before anything looks at each character. */
+/** Longer than any accepted password: refused before each character is checked. */
 const password = { type: 'string', maxLength: 4_096 } as const;
 const email = { type: 'string', maxLength: 1_000 } as const;
 const token = { type: 'string', maxLength: 1_000 } as const;
@@ -46,7 +46,7 @@ const PASSWORD_CHANGE = bodyOf({ currentPassword: password, newPassword: passwor
 ]);
 
 const NO_EMAIL = new Rejection('invalidBody', 'The field "email" must be an e-mail address.');
-const NO_MAIL = new Rejection('unavailable', 'This installation sends no mail.', {
+const NO_MAIL = new Rejection('unavailable', 'This installation sends no mail: set SMTP_URL.', {
   retryAfterSeconds: 3_600,
 });
 const NO_LINK = new Rejection('linkNotValid', 'The link was used already, or has expired.');
@@ -71,7 +71,7 @@ function sessionRoutes({
   version,
 }: PeopleOptions): Route[] {
   return [
-    api.read('/api/session', 'anybody', async ({ exchange, cookies }) => {
+    api.read('/api/session', 'public', async ({ exchange, cookies }) => {
       const session = await sessions.find(cookies);
       const pending = session === null && allowed === 'first' && (await setup.isPending());
       return done({
@@ -82,7 +82,7 @@ function sessionRoutes({
         version,
       });
     }),
-    api.change('POST', '/api/session', 'anybody', CREDENTIALS, async ({ cookies, client, note }, body) => {
+    api.change('POST', '/api/session', 'public', CREDENTIALS, async ({ cookies, client, note }, body) => {
       const parsed = parseEmail(body.email);
       if (parsed === null) return NO_EMAIL;
       const given = { email: parsed, password: body.password };
@@ -95,7 +95,7 @@ function sessionRoutes({
       note('sign-in.success', named(signedIn.user));
       return done({ user: shown(signedIn.user) }, { setCookie: signedIn.setCookie });
     }),
-    api.change('DELETE', '/api/session', 'anybody', NO_FIELDS, async ({ cookies, note }) => {
+    api.change('DELETE', '/api/session', 'public', NO_FIELDS, async ({ cookies, note }) => {
       const ended = await sessions.end(sql, cookies);
       if (ended !== null) note('sign-out', ended);
       return done({}, { setCookie: sessions.forget() });
@@ -110,7 +110,7 @@ function sessionRoutes({
 
 function accountRoutes({ api, sessions, signUp }: PeopleOptions): Route[] {
   return [
-    api.change('POST', '/api/users', 'anybody', NEW_ACCOUNT, async (call, body) => {
+    api.change('POST', '/api/users', 'public', NEW_ACCOUNT, async (call, body) => {
       const made = await signUp.create(body, call, (tx, user) => sessions.start(tx, user, call.cookies));
       if (made === 'check-mail') return done({ checkMail: true }, { status: 202 });
       return made instanceof Rejection ? made : signedUp(call, made);
@@ -133,7 +133,7 @@ function passwordRoutes(options: PeopleOptions): Route[] {
       call.note('password-change.success');
       return done({}, { setCookie });
     }),
-    api.change('POST', '/api/password-resets', 'anybody', EMAIL, async ({ client, note }, body) => {
+    api.change('POST', '/api/password-resets', 'public', EMAIL, async ({ client, note }, body) => {
       const parsed = parseEmail(body.email);
       if (parsed === null) return NO_EMAIL;
       const refused = passwordReset.request(parsed, client, note);
@@ -141,7 +141,7 @@ function passwordRoutes(options: PeopleOptions): Route[] {
       note('password-reset.request', { email: parsed.text });
       return done({}, { status: 202 });
     }),
-    api.change('POST', '/api/password-resets/:token', 'anybody', PASSWORD, async (call, body) => {
+    api.change('POST', '/api/password-resets/:token', 'public', PASSWORD, async (call, body) => {
       const completed = await passwordReset.complete(call.parameters[0] ?? '', body.password, call.client);
       if (completed instanceof Rejection) return completed;
       signIn.forgive(completed, call.client);
@@ -159,11 +159,11 @@ function proofRoutes({ api, sessions, signUp, mailer }: PeopleOptions): Route[] 
       const refused = signUp.mailProofOf(user, mailer, note);
       return refused ?? done({}, { status: 202 });
     }),
-    api.read('/api/email-proofs/:token', 'anybody', async ({ parameters }) => {
+    api.read('/api/email-proofs/:token', 'public', async ({ parameters }) => {
       const proof = await signUp.proofOf(parameters[0] ?? '');
       return proof === null ? NO_LINK : done(proof);
     }),
-    api.change('POST', '/api/email-proofs/:token', 'anybody', PROOF, async (call, body) => {
+    api.change('POST', '/api/email-proofs/:token', 'public', PROOF, async (call, body) => {
       const session = await sessions.find(call.cookies);
       const proof = { password: body.password, user: session?.user ?? null };
       const proved = await signUp.prove(call.parameters[0] ?? '', proof, call.client, (tx, user) =>
@@ -189,12 +189,12 @@ function signedUp({ note }: Call, { user, setCookie, way, invitation }: SignedUp
   return done({ user: shown(user) }, { status: 201, setCookie });
 }
 
-/** An account in the authentication log. */
+/** An account's fields in the authentication log. */
 function named({ userId, email }: User): { userId: string; email: string } {
   return { userId, email };
 }
 
-/** What an account sees of itself. */
+/** An account's own data. */
 function shown({ userId, email, emailProved }: User): {
   userId: string;
   email: string;

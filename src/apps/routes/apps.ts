@@ -20,15 +20,15 @@ export interface AppRoutesOptions {
   readonly events: EventReader;
   readonly secret: Secret;
   readonly maxTypesPerApp: number;
-  /** Apps that one account may own; 0 for any number. */
+  /** Apps that one account may own; 0 for no limit. */
   readonly maxAppsPerAccount: number;
-  /** Milliseconds since 1970. */
+  /** Milliseconds since the Unix epoch. */
   readonly now: () => number;
   /** Milliseconds of a monotonic clock. */
   readonly monotonic: () => number;
 }
 
-/** The rule for names is checkName's and eventTypeNameProblem's; the bound keeps long ones from being looked at. */
+/** The name's own rules are checked later; this bound refuses long texts early. */
 const NAME = bodyOf({ name: { type: 'string', maxLength: 1_000 } }, ['name']);
 const CONFIRMATION = bodyOf({ confirm: { type: 'string', maxLength: 1_000 } }, ['confirm']);
 
@@ -40,7 +40,7 @@ const NO_ENTRY = new Rejection('invalidParameters', 'before must be the entryId 
 
 export function appRoutes(options: AppRoutesOptions): readonly Route[] {
   const { api, sql, events, secret, maxTypesPerApp, maxAppsPerAccount: maxApps, now } = options;
-  // Each app has limits of its own: to delete and make apps in a loop must not be a way around them.
+  // Rate limits are per app: deleting and creating apps in a loop must not bypass them.
   const ofOwner = new SlowDown({ free: 2 * maxApps, longestMs: 60_000, now: options.monotonic });
   return [
     api.read('/api/apps', 'signed-in', async ({ user, exchange }) => {

@@ -1,4 +1,4 @@
-/** Routes of an app's tokens: the logging token, and the resource tokens that may read it. */
+/** Routes of an app's logging token and resource tokens. */
 
 import { listMemberships } from '../../accounts/members.ts';
 import { type Api, done } from '../../accounts/routes/api.ts';
@@ -92,7 +92,7 @@ export function tokenRoutes({ api, sql, secret }: TokenRoutesOptions): readonly 
   ];
 }
 
-/** Of a token's apps only those are named that the reader is a member of. */
+/** Lists only those apps of a token that the user is a member of. */
 async function visibleTokens(sql: Sql, appId: number, user: User): Promise<ResourceToken[]> {
   const [tokens, memberships] = await Promise.all([
     listResourceTokens(sql, appId),

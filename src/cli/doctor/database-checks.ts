@@ -1,11 +1,11 @@
-/** Findings about the database. Facts in, findings out: nothing is asked here. */
+/** Findings about the database: pure functions of the collected facts. */
+import { isLoopbackName } from '../../http/client-address.ts';
 import { connectionsOf } from '../../service.ts';
-import type { DatabaseFacts } from '../../storage/storage.ts';
+import type { CountDifference, DatabaseFacts } from '../../storage/storage.ts';
 import type { Facts } from './facts.ts';
 import { type Finding, note, ok, problem, warning } from './finding.ts';
-import { isLoopback } from './settings-checks.ts';
 
-/** In the order in which a person would look. A check that does not apply finds nothing. */
+/** In order of importance. A check that does not apply returns no finding. */
 export const DATABASE_CHECKS: readonly ((database: DatabaseFacts, facts: Facts) => readonly Finding[])[] = [
   schema,
   durability,
@@ -17,6 +17,7 @@ export const DATABASE_CHECKS: readonly ((database: DatabaseFacts, facts: Facts) 
   retention,
   disk,
   upkeep,
+  counts,
 ];
 
 const DAY_MS = 86_400_000;
@@ -24,7 +25,7 @@ const GIBIBYTE = 1_073_741_824;
 
 function schema(database: DatabaseFacts): Finding[] {
   if (database.isReadOnly)
-    return [problem('database', 'it takes no writes', 'Point DATABASE_URL to the primary server.')];
+    return [problem('database', 'it is read-only', 'Point DATABASE_URL to the primary server.')];
   if (database.pendingMigrations > 0)
     return [
       warning(
@@ -36,7 +37,7 @@ function schema(database: DatabaseFacts): Finding[] {
   return [ok('database', `${database.description}, with the schema of this release`)];
 }
 
-/** Each of these off can lose what was acknowledged (PostgreSQL documentation, 19.5). */
+/** Each of these settings, if off, can lose acknowledged events (PostgreSQL documentation, 19.5). */
 const NEEDED_ON: Readonly<Record<string, string>> = {
   fsync: 'a crash of the machine can destroy the database',
   full_page_writes: 'a crash of the machine can destroy pages',
@@ -45,7 +46,7 @@ const NEEDED_ON: Readonly<Record<string, string>> = {
 
 function durability({ settings }: DatabaseFacts): Finding[] {
   const wrong = Object.entries(NEEDED_ON)
-    // remote_apply and remote_write wait for a standby besides; "local" for the disk, as "on" does without one.
+    // remote_apply and remote_write also wait for a standby; "local" waits for the disk, like "on" without a standby.
     .filter(
       ([name]) => settings[name] === 'off' || (name !== 'synchronous_commit' && settings[name] !== 'on'),
     )
@@ -63,8 +64,8 @@ function durability({ settings }: DatabaseFacts): Finding[] {
       ? [
           note(
             'durability',
-            'data checksums are off: bit rot goes unnoticed',
-            'pg_checksums --enable, while it is stopped.',
+            'data checksums are off: corruption of the disk goes unnoticed',
+            'Stop PostgreSQL and run pg_checksums --enable.',
           ),
         ]
       : [];
@@ -86,13 +87,13 @@ function role({ isSuperuser, isEncrypted }: DatabaseFacts, { config, machine }: 
       warning(
         'role',
         'the service connects as a superuser of the database',
-        'Give it a role that owns its database and no more: docs/deployment.md has the two lines.',
+        'Give it a role that only owns its database: see docs/deployment.md.',
       ),
     );
   const { hostname } = new URL(config.DATABASE_URL);
-  // A name without a dot, in a container, is one of the network that Compose or Kubernetes makes.
+  // In a container, a name without a dot is a service in the network of Compose or Kubernetes.
   const isNeighbor = machine.inImage && !hostname.includes('.') && !hostname.includes(':');
-  if (!isEncrypted && hostname !== '' && !isLoopback(hostname.replace(/^\[|\]$/g, '')))
+  if (!isEncrypted && hostname !== '' && !isLoopbackName(hostname))
     found.push(
       (isNeighbor ? note : warning)(
         'role',
@@ -103,7 +104,7 @@ function role({ isSuperuser, isEncrypted }: DatabaseFacts, { config, machine }: 
   return found;
 }
 
-/** Beyond those in use there should be room for a person and a command. */
+/** Connections that must stay free for an operator and a command. */
 const SPARE_CONNECTIONS = 5;
 
 function connections({ settings, connections: used }: DatabaseFacts, { config, service }: Facts): Finding[] {
@@ -120,7 +121,7 @@ function connections({ settings, connections: used }: DatabaseFacts, { config, s
   ];
 }
 
-/** A backup and a retention run lock every partition and its index at once. */
+/** A backup and a retention run lock every partition and its index. */
 function locks({ settings, partitions }: DatabaseFacts): Finding[] {
   const table =
     Number(settings.max_locks_per_transaction) *
@@ -129,7 +130,7 @@ function locks({ settings, partitions }: DatabaseFacts): Finding[] {
   return [
     warning(
       'locks',
-      `${partitions} partitions need ${partitions * 2} locks of a table of ${table}: a backup will fail before long`,
+      `${partitions} partitions need ${partitions * 2} of ${table} locks: backups will soon fail`,
       'Raise max_locks_per_transaction and restart PostgreSQL, or set RETENTION_DAYS.',
     ),
   ];
@@ -143,7 +144,7 @@ function transactions({ oldestTransactionSeconds, idleSlots }: DatabaseFacts): F
     found.push(
       warning(
         'transactions',
-        `one has been open for ${Math.round(oldestTransactionSeconds / 60)} minutes: nothing is vacuumed behind it`,
+        `a transaction has been open for ${Math.round(oldestTransactionSeconds / 60)} minutes: rows deleted since cannot be vacuumed`,
         'Find it in pg_stat_activity; set idle_in_transaction_session_timeout.',
       ),
     );
@@ -151,7 +152,7 @@ function transactions({ oldestTransactionSeconds, idleSlots }: DatabaseFacts): F
     found.push(
       warning(
         'transactions',
-        `nobody reads the replication slots ${idleSlots.join(', ')}: the write-ahead log grows until the disk is full`,
+        `the replication slots ${idleSlots.join(', ')} are inactive: the write-ahead log grows until the disk is full`,
         'Drop them, or set max_slot_wal_keep_size.',
       ),
     );
@@ -172,21 +173,17 @@ function clock({ clockAheadMs, clockErrorMs, eventsInFuture }: DatabaseFacts): F
     found.push(
       warning(
         'clock',
-        `${eventsInFuture} events are dated more than a day ahead`,
-        'A clock was wrong when they came; retention will keep them longer.',
+        `${eventsInFuture} events are dated more than a day in the future`,
+        'A producer or server clock was wrong; retention will keep these events longer.',
       ),
     );
-  return found.length > 0 ? found : [ok('clock', "the database's and this machine's agree")];
+  return found.length > 0 ? found : [ok('clock', 'the clocks of the database and this machine agree')];
 }
 
 function retention(database: DatabaseFacts, { config, now }: Facts): Finding[] {
   if (config.RETENTION_DAYS === 0)
     return [
-      note(
-        'retention',
-        'events are kept for ever',
-        'Set RETENTION_DAYS where a law or the disk says otherwise.',
-      ),
+      note('retention', 'events are kept forever', 'Set RETENTION_DAYS if a law or the disk requires it.'),
     ];
   const due = now - (config.RETENTION_DAYS + 2) * DAY_MS;
   if (database.events > 0 && (database.readableFrom ?? Number.NEGATIVE_INFINITY) < due)
@@ -194,13 +191,13 @@ function retention(database: DatabaseFacts, { config, now }: Facts): Finding[] {
       warning(
         'retention',
         `RETENTION_DAYS=${config.RETENTION_DAYS}, and older events are still readable`,
-        'The running service applies it every ten minutes: is it running with this setting?',
+        'The running service applies it every ten minutes: check that it runs with this setting.',
       ),
     ];
   return [ok('retention', `${config.RETENTION_DAYS} days`)];
 }
 
-/** Days until the disk is full at the pace of the last seven days. */
+/** Days until the disk is full at the rate of the last seven days. */
 function daysUntilFull({ bytes, events, eventsOfWeek }: DatabaseFacts, freeBytes: number): number {
   return events === 0 || eventsOfWeek === 0
     ? Number.POSITIVE_INFINITY
@@ -212,9 +209,9 @@ function disk(database: DatabaseFacts, { config, machine }: Facts): Finding[] {
   if (config.DATABASE_URL !== '' || machine.disk === null) return [ok('disk', size)];
   const { freeBytes, totalBytes } = machine.disk;
   const days = daysUntilFull(database, freeBytes);
-  const pace = Number.isFinite(days) ? `; at last week's pace it is full in ${Math.floor(days)} days` : '';
+  const pace = Number.isFinite(days) ? `; at last week's rate it is full in ${Math.floor(days)} days` : '';
   const found = `${size}; ${gibibytes(freeBytes)} of ${gibibytes(totalBytes)} are free${pace}`;
-  const advice = 'Add disk, set RETENTION_DAYS, or move up to TimescaleDB: it keeps a fraction of the size.';
+  const advice = 'Add disk space, set RETENTION_DAYS, or migrate to TimescaleDB, which compresses events.';
   if (freeBytes < GIBIBYTE || days < 3) return [problem('disk', found, advice)];
   if (freeBytes < totalBytes * 0.1 || days < 30) return [warning('disk', found, advice)];
   return [ok('disk', found)];
@@ -232,10 +229,42 @@ function upkeep({ upkeepBacklog }: DatabaseFacts, { service: { readyStatus } }: 
   return [
     warning(
       'upkeep',
-      `${upkeepBacklog} counts wait to be added up: totals stay exact, and reads get slower`,
+      `${upkeepBacklog} count changes are not added up yet: totals stay exact, but reads get slower`,
       readyStatus === 200
-        ? 'The log of the service says why its upkeep fails.'
+        ? 'See the log of the service for failures of its maintenance.'
         : 'Start the service: it does this every second.',
     ),
   ];
+}
+
+/** Counts that differ are reported by day, for "tidemark recount". */
+function counts({ counts: check }: DatabaseFacts): Finding[] {
+  if (check === null) return [];
+  const { days, unfinished } = check;
+  const wrong = days.filter(({ differing }) => differing > 0);
+  const found = wrong.map(({ day, differing, examples: [first] }) =>
+    problem(
+      'counts',
+      `${differing} of ${dayOf(day)} differ from the rows${first === undefined ? '' : `, such as ${describe(first)}`}`,
+      `Run "tidemark recount --from ${dayOf(day)}", and please report this as a bug.`,
+    ),
+  );
+  if (unfinished.length > 0)
+    found.push(
+      note('counts', `${unfinished.map(dayOf).join(', ')} could not be compared with the rows in time`),
+    );
+  if (wrong.length > 0 || days.length === 0) return found;
+  return [
+    ok('counts', `they agree with the rows of ${days.map(({ day }) => dayOf(day)).join(', ')}`),
+    ...found,
+  ];
+}
+
+function describe({ level, app, type, bucket, counted, expected }: CountDifference): string {
+  const whose = type === null ? app : `${type} of ${app}`;
+  return `${whose}, ${level.replace('_', '-')} ${new Date(bucket).toISOString()}: ${counted} instead of ${expected}`;
+}
+
+function dayOf(ms: number): string {
+  return new Date(ms).toISOString().slice(0, 'YYYY-MM-DD'.length);
 }

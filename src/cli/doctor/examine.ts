@@ -1,4 +1,4 @@
-/** One examination of the installation that the settings name. It changes nothing, and starts nothing that is not there. */
+/** Collects the facts of an installation. Read-only: it creates and starts nothing. */
 import { realpath } from 'node:fs/promises';
 import { openSecret } from '../../apps/secret.ts';
 import { type Config, readConfig } from '../../config.ts';
@@ -14,7 +14,7 @@ import { type MachineFacts, machineFacts } from './machine-facts.ts';
 import { redisFacts } from './redis-facts.ts';
 import { serviceFacts } from './service-facts.ts';
 
-/** @throws OperatorError where a setting is wrong: then no service starts either */
+/** @throws OperatorError if a setting is invalid: the service could not start either */
 export async function examine(
   environment: Readonly<Record<string, string | undefined>>,
   log: { info(message: string): void; warn(message: string): void },
@@ -32,13 +32,13 @@ export async function examine(
   });
 }
 
-/** Of the secret that is there; none is made. */
+/** The fingerprint of the existing secret; none is created. */
 async function fingerprint(config: Config, { secretFile }: MachineFacts): Promise<string | null> {
   if (config.SECRET === '' && typeof secretFile === 'string') return null;
   try {
     return (await openSecret({ configured: config.SECRET, dataDir: config.DATA_DIR })).fingerprint;
   } catch (error) {
-    if (error instanceof OperatorError) return null; // A damaged file: the finding about the secret says it.
+    if (error instanceof OperatorError) return null; // A damaged file: the check of the secret reports it.
     throw error;
   }
 }
@@ -66,7 +66,7 @@ async function database(
   }
 }
 
-/** Opening the embedded PostgreSQL would make one where there is none. */
+/** Opening the embedded PostgreSQL would create a cluster if there is none. */
 async function hasCluster(dataDir: string): Promise<boolean> {
   const folder = await realpath(dataDir).catch(() => null);
   return folder !== null && (await findCluster(folder)) !== undefined;

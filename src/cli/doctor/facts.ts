@@ -1,4 +1,4 @@
-/** Everything that the doctor knows of an installation before it says anything. */
+/** The facts that the checks of the doctor work on. */
 import type { Config } from '../../config.ts';
 import type { DatabaseFacts } from '../../storage/storage.ts';
 import type { MachineFacts } from './machine-facts.ts';
@@ -9,12 +9,12 @@ export interface Facts {
   readonly config: Config;
   readonly machine: MachineFacts;
   readonly service: ServiceFacts;
-  /** Null where REDIS_URL is not set. */
+  /** Null if REDIS_URL is not set. */
   readonly redis: RedisFacts | null;
-  /** Fingerprint of the secret of these settings; null where there is none that could be read. */
+  /** Fingerprint of the secret of these settings; null if none can be read. */
   readonly secretFingerprint: string | null;
-  /** What the database tells; null before the first start, or why it can not be asked. */
+  /** Facts of the database; null before the first start, or why it cannot be reached. */
   readonly database: DatabaseFacts | null | { readonly unreachable: string };
-  /** Milliseconds since 1970. */
+  /** Milliseconds since the Unix epoch. */
   readonly now: number;
 }

@@ -1,15 +1,15 @@
-/** What the doctor says of one thing that it looked at. */
+/** A finding of one check. */
 
-/** `problem`: data or people are at risk, or it does not work. `warning`: it should be changed. `note`: a decision to know of. */
+/** `problem`: data or users are at risk, or the service does not work. `warning`: should be changed. `note`: for information. */
 export type Level = 'ok' | 'note' | 'warning' | 'problem';
 
 export interface Finding {
-  /** The thing that was looked at, one word. */
+  /** The subject of the check, one word. */
   readonly check: string;
   readonly level: Level;
-  /** What was found, a sentence without its full stop. */
+  /** The finding, a clause without a full stop. */
   readonly found: string;
-  /** What to change, null where there is nothing to change. */
+  /** What to change; null if nothing. */
   readonly advice: string | null;
 }
 

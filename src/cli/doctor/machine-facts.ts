@@ -1,24 +1,27 @@
-/** What the machine tells: the folder, the secret's file, the disk, the limits of a process. */
+/** Facts of the machine: data directory, secret file, disks, process limits. */
 import { readFile, stat, statfs } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Config } from '../../config.ts';
 import { isContainerImage } from '../../container.ts';
 import { loadUws } from '../../http/uws.ts';
+import { countQuarantined } from '../../ingest/journal/quarantine.ts';
 import { errorCode } from '../../storage/connect.ts';
 
 export interface MachineFacts {
-  /** Whether this is the project's container image: HOST does not say who reaches the port there. */
+  /** Whether this is the project's container image: HOST then does not show who can reach the port. */
   readonly inImage: boolean;
   readonly nodeVersion: string;
   /** Whether uWebSockets.js has a binary for this Node. */
   readonly hasUws: boolean;
-  /** Permission bits of DATA_DIR, null where there is no such folder. */
+  /** Permission bits of DATA_DIR; null if it does not exist. */
   readonly dataDirMode: number | null;
   readonly secretFile: 'absent' | 'unreadable' | { readonly mode: number; readonly characters: number };
-  /** The disk that DATA_DIR is on; null where there is no such folder. */
+  /** The disk of DATA_DIR; null if it does not exist. */
   readonly disk: { readonly freeBytes: number; readonly totalBytes: number } | null;
-  /** The disk that JOURNAL_DIR is on; null where there is no such folder. */
+  /** The disk of JOURNAL_DIR; null if it does not exist. */
   readonly journalDisk: { readonly freeBytes: number; readonly totalBytes: number } | null;
+  /** Events of the journal that are in quarantine. */
+  readonly quarantinedEvents: number;
   /** Files and sockets that a process may have open; null where the system does not say. */
   readonly openFiles: number | null;
 }
@@ -29,12 +32,13 @@ export async function machineFacts(config: Config): Promise<MachineFacts> {
     nodeVersion: process.version,
     hasUws: await loadUws().then(
       () => true,
-      () => false, // The one reason is that there is no binary.
+      () => false, // The only cause is a missing binary.
     ),
     dataDirMode: await modeOf(config.DATA_DIR),
     secretFile: await secretFile(join(config.DATA_DIR, 'secret')),
     disk: await diskOf(config.DATA_DIR),
     journalDisk: config.JOURNAL_DIR === '' ? null : await diskOf(config.JOURNAL_DIR),
+    quarantinedEvents: config.JOURNAL_DIR === '' ? 0 : await countQuarantined(config.JOURNAL_DIR),
     openFiles: await openFilesLimit(),
   };
 }
@@ -67,7 +71,7 @@ async function diskOf(path: string): Promise<MachineFacts['disk']> {
   }
 }
 
-/** Of Linux only: elsewhere there is no such file. */
+/** Linux only: other systems do not have this file. */
 async function openFilesLimit(): Promise<number | null> {
   const limits = await readFile('/proc/self/limits', 'utf8').catch(() => '');
   const soft = /^Max open files\s+(\d+)/m.exec(limits)?.[1];

@@ -1,17 +1,17 @@
-/** What Redis tells: whether it is there, and whether it keeps what it was given. */
+/** Facts of Redis: whether it is reachable, and whether it evicts keys. */
 import { Redis } from 'ioredis';
 import type { Config } from '../../config.ts';
 
 export interface RedisFacts {
-  /** Why it can not be asked, empty where it answers; never with the password of its URL. */
+  /** Why it cannot be reached, empty if it can; never contains the password of its URL. */
   readonly failure: string;
-  /** How it makes room when its memory is full; empty where it does not say. */
+  /** Its eviction policy; empty if it does not report one. */
   readonly evictionPolicy: string;
 }
 
 const TIMEOUT_MS = 2_000;
 
-/** Asks the one of REDIS_URL, or the first node of a Cluster; null where there is none. */
+/** Facts of the server of REDIS_URL, or of the first node of a cluster; null if not set. */
 export async function redisFacts({ REDIS_URL: urls }: Config): Promise<RedisFacts | null> {
   const [url = ''] = urls.split(',');
   if (url === '') return null;
@@ -23,7 +23,7 @@ export async function redisFacts({ REDIS_URL: urls }: Config): Promise<RedisFact
     maxRetriesPerRequest: 0,
   });
   let reason = '';
-  // Its reason comes as an event; what the call rejects with only says that the connection is closed.
+  // The cause arrives as an event; the rejected call only reports a closed connection.
   redis.on('error', (error: Error) => {
     reason = error.message;
   });

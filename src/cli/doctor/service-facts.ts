@@ -1,21 +1,21 @@
-/** What the service itself answers, here and under the address that people use. */
+/** Facts of the running service, asked locally and through PUBLIC_URL. */
 import { connect as tlsConnect } from 'node:tls';
 import type { Config } from '../../config.ts';
 
 export interface ServiceFacts {
-  /** GET /readyz at HOST and PORT: its status, or null where nothing answers. */
+  /** Status of GET /readyz at HOST and PORT; null if there is no answer. */
   readonly readyStatus: number | null;
-  /** What is found behind PUBLIC_URL; null where that is not set. */
+  /** The result at PUBLIC_URL; null if it is not set. */
   readonly publicUrl: PublicUrlFacts | null;
 }
 
 export interface PublicUrlFacts {
-  /** Status of GET /livez there; null where it can not be reached. */
+  /** Status of GET /livez there; null if it cannot be reached. */
   readonly status: number | null;
-  /** Why it can not be reached, empty where it can. */
+  /** Why it cannot be reached, empty if it can. */
   readonly failure: string;
   readonly hasStrictTransport: boolean;
-  /** Days until the certificate ends; null without https. */
+  /** Days until the certificate expires; null without https. */
   readonly certificateDays: number | null;
 }
 
@@ -29,7 +29,7 @@ export async function serviceFacts(config: Config): Promise<ServiceFacts> {
 }
 
 async function readyStatus(config: Config): Promise<number | null> {
-  // Port 0 means one that only the service knows.
+  // The port is unknown if PORT is 0.
   if (config.PORT === 0) return null;
   const wildcard: Readonly<Record<string, string>> = { '0.0.0.0': '127.0.0.1', '::': '::1' };
   const host = wildcard[config.HOST] ?? config.HOST;
@@ -39,7 +39,7 @@ async function readyStatus(config: Config): Promise<number | null> {
     await answer.arrayBuffer();
     return answer.status;
   } catch {
-    // Whatever the reason is, it does not answer: that is the finding.
+    // For any cause, the finding is that it does not answer.
     return null;
   }
 }
@@ -60,7 +60,7 @@ async function publicUrlFacts(url: string): Promise<PublicUrlFacts> {
   }
 }
 
-/** fetch hides the reason in the cause of its error. */
+/** fetch reports the reason in the cause of its error. */
 function reasonOf(error: unknown): string {
   const cause = error instanceof Error && error.cause !== undefined ? error.cause : error;
   if (!(cause instanceof Error)) return String(cause);
@@ -79,6 +79,6 @@ function certificateDays(url: URL): Promise<number> {
       resolve((end - Date.now()) / DAY_MS);
     });
     socket.once('timeout', () => socket.destroy(new Error('no answer in time')));
-    socket.once('error', reject);
+    socket.on('error', reject);
   });
 }

@@ -1,8 +1,9 @@
-/** Findings about the settings, the machine and the running service. Facts in, findings out: nothing is asked here. */
+/** Findings about settings, machine and running service: pure functions of the collected facts. */
+import { isLoopbackName } from '../../http/client-address.ts';
 import type { Facts } from './facts.ts';
 import { type Finding, note, ok, problem, warning } from './finding.ts';
 
-/** In the order in which a person would look. A check that does not apply finds nothing. */
+/** In order of importance. A check that does not apply returns no finding. */
 export const SETTINGS_CHECKS: readonly ((facts: Facts) => readonly Finding[])[] = [
   service,
   node,
@@ -13,28 +14,24 @@ export const SETTINGS_CHECKS: readonly ((facts: Facts) => readonly Finding[])[] 
   limits,
   redis,
   journal,
+  quarantine,
   dataFolder,
   secret,
 ];
 
 const SHORTEST_SECRET = 32;
 
-/** Whether only this machine can be meant. */
-export function isLoopback(host: string): boolean {
-  return host === 'localhost' || host === '::1' || /^127(\.\d+){3}$/.test(host);
-}
-
 function service({ service: { readyStatus }, config }: Facts): Finding[] {
   if (config.PORT === 0)
-    return [note('service', 'PORT=0 takes a free port: whether it runs is not known here')];
+    return [note('service', 'PORT=0 takes a free port: cannot check whether it is running')];
   const place = `${config.HOST} port ${config.PORT}`;
-  if (readyStatus === 200) return [ok('service', `it runs on ${place} and is ready`)];
-  if (readyStatus === null) return [note('service', `nothing answers on ${place}: it does not run here`)];
+  if (readyStatus === 200) return [ok('service', `it is running on ${place} and is ready`)];
+  if (readyStatus === null) return [note('service', `no answer on ${place}: it is not running here`)];
   return [
     problem(
       'service',
-      `it runs on ${place} but is not ready (${readyStatus})`,
-      'Ask GET /readyz for the reason.',
+      `it is running on ${place} but is not ready (${readyStatus})`,
+      'See the response of GET /readyz for the reason.',
     ),
   ];
 }
@@ -46,7 +43,7 @@ function node({ machine, config }: Facts): Finding[] {
     note(
       'node',
       `Node ${machine.nodeVersion} on node:http`,
-      'It is correct, and slower: docs/deployment.md says how to install uWebSockets.js.',
+      'It works, but is slower: docs/deployment.md says how to install uWebSockets.js.',
     ),
   ];
 }
@@ -76,25 +73,25 @@ function publicUrl({ config, machine: { inImage }, service: { publicUrl: found }
           'Publish it on 127.0.0.1 only, or put HTTPS in front: docs/deployment.md has a profile for it.',
         ),
       ];
-    return isLoopback(config.HOST)
+    return isLoopbackName(config.HOST)
       ? [note('tls', 'PUBLIC_URL is not set: for this machine only')]
       : [
           problem(
             'tls',
-            `it listens on ${config.HOST} and PUBLIC_URL is not set: passwords and tokens travel in the clear`,
+            `it listens on ${config.HOST} and PUBLIC_URL is not set: passwords and tokens are sent unencrypted`,
             'Put a proxy with HTTPS in front, listen on 127.0.0.1, and set PUBLIC_URL=https://….',
           ),
         ];
   }
   if (!config.PUBLIC_URL.startsWith('https:')) {
     const host = new URL(config.PUBLIC_URL).hostname;
-    return isLoopback(host)
+    return isLoopbackName(host)
       ? [note('tls', 'PUBLIC_URL is on this machine')]
       : [
           problem(
             'tls',
-            'PUBLIC_URL is http: passwords and tokens travel in the clear',
-            'Give it a certificate, and set PUBLIC_URL=https://….',
+            'PUBLIC_URL is http: passwords and tokens are sent unencrypted',
+            'Set up a certificate, and set PUBLIC_URL=https://….',
           ),
         ];
   }
@@ -102,8 +99,8 @@ function publicUrl({ config, machine: { inImage }, service: { publicUrl: found }
     return [
       warning(
         'tls',
-        `PUBLIC_URL can not be reached from here (${found.failure})`,
-        'Where that is not by design, check name, port and certificate.',
+        `PUBLIC_URL cannot be reached from here (${found.failure})`,
+        'Unless this is intended, check name, port and certificate.',
       ),
     ];
   }
@@ -135,24 +132,24 @@ function certificate(status: number, days: number, hasStrictTransport: boolean):
     found.push(
       warning(
         'tls',
-        `the certificate ends in ${Math.floor(days)} days`,
-        'Renew it; see that this is automatic.',
+        `the certificate expires in ${Math.floor(days)} days`,
+        'Renew it, and check that renewal is automatic.',
       ),
     );
   }
   return found.length > 0
     ? found
-    : [ok('tls', `PUBLIC_URL answers; its certificate ends in ${Math.floor(days)} days`)];
+    : [ok('tls', `PUBLIC_URL answers; its certificate expires in ${Math.floor(days)} days`)];
 }
 
 function proxy({ config, machine: { inImage } }: Facts): Finding[] {
-  // In a container HOST is every address, and the network of the container decides.
-  if (config.TRUST_PROXY > 0 && !isLoopback(config.HOST) && !inImage) {
+  // In a container HOST is always 0.0.0.0 or ::, and the container network controls access.
+  if (config.TRUST_PROXY > 0 && !isLoopbackName(config.HOST) && !inImage) {
     return [
       warning(
         'proxy',
-        `TRUST_PROXY=${config.TRUST_PROXY}, and it listens on ${config.HOST}: who comes past the proxy can claim any address`,
-        'Listen on 127.0.0.1, or let a firewall admit the proxy alone.',
+        `TRUST_PROXY=${config.TRUST_PROXY}, and it listens on ${config.HOST}: clients that bypass the proxy can claim any address`,
+        'Listen on 127.0.0.1, or allow only the proxy through the firewall.',
       ),
     ];
   }
@@ -160,8 +157,8 @@ function proxy({ config, machine: { inImage } }: Facts): Finding[] {
     return [
       warning(
         'proxy',
-        'https means a proxy, and TRUST_PROXY=0 makes all people share its address, and its slow-down of sign-ins',
-        'Set TRUST_PROXY to the number of proxies of your own in front, usually 1.',
+        'PUBLIC_URL is https, so there is a proxy, and with TRUST_PROXY=0 all users share its address and its sign-in limits',
+        'Set TRUST_PROXY to the number of your own proxies in front, usually 1.',
       ),
     ];
   }
@@ -173,8 +170,8 @@ function signUp({ config, database }: Facts): Finding[] {
     return [
       warning(
         'sign-up',
-        'ALLOW_SIGNUP=open: anybody can make an account',
-        'Use "first" where people come by invitation.',
+        'ALLOW_SIGNUP=open: anyone can create an account',
+        'Use "first" to require an invitation.',
       ),
     ];
   if (database !== null && 'accounts' in database && database.accounts === 0)
@@ -182,7 +179,7 @@ function signUp({ config, database }: Facts): Finding[] {
       note(
         'sign-up',
         'there is no account yet',
-        'Follow the link that the start prints, or "tidemark user create".',
+        'Follow the link that is printed at start, or run "tidemark user create".',
       ),
     ];
   return [ok('sign-up', `ALLOW_SIGNUP=${config.ALLOW_SIGNUP}`)];
@@ -196,8 +193,8 @@ function limits({ config }: Facts): Finding[] {
   return [
     warning(
       'limits',
-      `${lifted.join(' and ')} lifted: one app can take all there is`,
-      'Set a limit, or know why not.',
+      `${lifted.join(' and ')} lifted: one app can use all capacity`,
+      'Set a limit, unless this is intended.',
     ),
   ];
 }
@@ -208,30 +205,30 @@ function redis({ config, redis: facts }: Facts): Finding[] {
     return [
       warning(
         'redis',
-        `it can not be asked (${facts.failure}): each process has limits of its own`,
-        'Start it, or correct REDIS_URL; limits are shared again by themselves.',
+        `it cannot be reached (${facts.failure}): limits are per process`,
+        'Start it, or correct REDIS_URL; limits then become shared automatically.',
       ),
     ];
   if (facts.evictionPolicy !== '' && facts.evictionPolicy !== 'noeviction')
     return [
       warning(
         'redis',
-        `maxmemory-policy is ${facts.evictionPolicy}: windows of limits can be thrown away`,
+        `maxmemory-policy is ${facts.evictionPolicy}: windows of limits can be evicted`,
         'Set maxmemory-policy noeviction.',
       ),
     ];
   if (
     config.REDIS_URL.startsWith('redis:') &&
-    !isLoopback(new URL(config.REDIS_URL.split(',')[0] ?? '').hostname)
+    !isLoopbackName(new URL(config.REDIS_URL.split(',')[0] ?? '').hostname)
   )
     return [
       note(
         'redis',
-        'it answers; the way to it is not encrypted',
+        'it answers; the connection is not encrypted',
         'Use rediss:// unless the network between is private.',
       ),
     ];
-  return [ok('redis', 'it answers: limits are common to all processes')];
+  return [ok('redis', 'it answers: limits are shared by all processes')];
 }
 
 function journal({ config, machine: { journalDisk } }: Facts): Finding[] {
@@ -239,21 +236,32 @@ function journal({ config, machine: { journalDisk } }: Facts): Finding[] {
     return [
       note(
         'journal',
-        'there is none: while the database is away producers get 503',
-        'Set JOURNAL_DIR to a folder on a local disk, and they go on.',
+        'there is none: while the database is unavailable, producers get 503',
+        'Set JOURNAL_DIR to a folder on a local disk to accept events meanwhile.',
       ),
     ];
-  if (journalDisk === null) return [note('journal', `the next start makes ${config.JOURNAL_DIR}`)];
+  if (journalDisk === null) return [note('journal', `the next start creates ${config.JOURNAL_DIR}`)];
   const most = config.JOURNAL_MAX_BYTES * config.WORKERS;
   if (journalDisk.freeBytes < most)
     return [
       warning(
         'journal',
-        `its disk has less room (${journalDisk.freeBytes} bytes) than it may take (${most} bytes)`,
-        'Give it another disk, or lower JOURNAL_MAX_BYTES, which counts for each process.',
+        `its disk has less space (${journalDisk.freeBytes} bytes) than the journal may use (${most} bytes)`,
+        'Use another disk, or lower JOURNAL_MAX_BYTES, which applies per process.',
       ),
     ];
-  return [ok('journal', `in ${config.JOURNAL_DIR}, with room`)];
+  return [ok('journal', `in ${config.JOURNAL_DIR}, with enough space`)];
+}
+
+function quarantine({ machine: { quarantinedEvents: events } }: Facts): Finding[] {
+  if (events === 0) return [];
+  return [
+    warning(
+      'quarantine',
+      `${events} events of the journal could not be stored`,
+      'See "tidemark journal list", then "tidemark journal import" or "tidemark journal drop".',
+    ),
+  ];
 }
 
 function dataFolder({ machine: { dataDirMode }, config }: Facts): Finding[] {
@@ -261,7 +269,7 @@ function dataFolder({ machine: { dataDirMode }, config }: Facts): Finding[] {
   return [
     warning(
       'folder',
-      `DATA_DIR ${config.DATA_DIR} can be entered by other users (mode ${dataDirMode.toString(8)})`,
+      `DATA_DIR ${config.DATA_DIR} is accessible to other users (mode ${dataDirMode.toString(8)})`,
       `chmod 700 ${config.DATA_DIR}`,
     ),
   ];
@@ -273,41 +281,35 @@ function secret({ config, machine: { secretFile }, secretFingerprint, database }
     return [
       problem(
         'secret',
-        'SECRET is not the one that this database began with: older logging tokens can not be shown',
-        'Set the first one again, or rotate those tokens.',
+        'SECRET differs from the original one of this database: older logging tokens cannot be shown',
+        'Restore the original SECRET, or rotate those tokens.',
       ),
     ];
   if (config.SECRET !== '')
-    return [ok('secret', `from the settings${expected === null ? '' : ', the one of this database'}`)];
+    return [ok('secret', `from the settings${expected === null ? '' : ', matches this database'}`)];
   if (secretFile === 'absent')
     return expected === null
-      ? [note('secret', 'the first start will make one')]
+      ? [note('secret', 'the first start will create one')]
       : [
           problem(
             'secret',
-            'it is gone from DATA_DIR, and a start would make another',
-            'Bring the file "secret" back from a backup, or set SECRET.',
+            'it is missing from DATA_DIR, and a start would create another',
+            'Restore the file "secret" from a backup, or set SECRET.',
           ),
         ];
   if (secretFile === 'unreadable')
     return [
-      problem(
-        'secret',
-        'its file in DATA_DIR can not be read',
-        'Give this user the right to, or set SECRET.',
-      ),
+      problem('secret', 'its file in DATA_DIR cannot be read', 'Give this user read access, or set SECRET.'),
     ];
   if (secretFile.characters < SHORTEST_SECRET)
-    return [
-      problem('secret', 'its file in DATA_DIR is damaged', 'Bring it back from a backup, or set SECRET.'),
-    ];
+    return [problem('secret', 'its file in DATA_DIR is damaged', 'Restore it from a backup, or set SECRET.')];
   if ((secretFile.mode & 0o077) !== 0)
     return [
       problem(
         'secret',
         `other users can read its file (mode ${secretFile.mode.toString(8)})`,
-        `chmod 600 ${config.DATA_DIR}/secret, and rotate the logging tokens if somebody may have.`,
+        `Run chmod 600 ${config.DATA_DIR}/secret, and rotate the logging tokens if it may have been read.`,
       ),
     ];
-  return [ok('secret', 'in a file of DATA_DIR that only this user can read')];
+  return [ok('secret', 'in a file in DATA_DIR that only this user can read')];
 }

@@ -13,7 +13,7 @@ export const FORMAT_VERSION = 1;
 export interface BackupHeader {
   readonly tidemark: 'backup';
   readonly format: number;
-  /** Number of the last migration. */
+  /** Number of the last applied migration. */
   readonly schema: number;
   readonly engine: string;
   /** ISO 8601. */
@@ -25,17 +25,17 @@ export type BackupSection = RowSection;
 
 export interface BackupTrailer {
   readonly section: 'end';
-  /** Of all sections together. */
+  /** Total of all sections. */
   readonly rows: number;
   readonly sha256: string;
 }
 
-/** Behind the last row of a section. */
+/** Marks the end of a section's rows. */
 export const END_OF_ROWS = '\\.\n';
 
 const NEWLINE = 0x0a;
 const END_MARK = Buffer.from(`\n${END_OF_ROWS}`);
-/** No line of JSON is longer. */
+/** Longest accepted line of JSON. */
 const LONGEST_LINE = 1_048_576;
 
 export function damaged(what: string): OperatorError {
@@ -56,37 +56,37 @@ export class BackupReader {
   async header(): Promise<BackupHeader> {
     const header = parse(await this.#line('its header'));
     if (header.tidemark !== 'backup')
-      throw new OperatorError('the file is no backup made by "tidemark backup"');
+      throw new OperatorError('the file is not a backup made by "tidemark backup"');
     if (header.format !== FORMAT_VERSION)
       throw new OperatorError(
         `the backup has the format ${String(header.format)}, which this release of Tidemark does not know: use a newer one`,
       );
     const { schema, sequences } = header;
     if (typeof schema !== 'number' || !Array.isArray(sequences)) throw damaged('its header is incomplete');
-    // Written by us: the checksum tells of any other damage before something becomes visible.
+    // The backup is written by this software, and the checksum detects damage before the commit.
     return header as unknown as BackupHeader;
   }
 
-  /** The next section, whose rows are to be read to their end before the next call; null behind the last one. */
+  /** The next section; read its rows to the end before the next call. Null after the last one. */
   async next(): Promise<{ section: BackupSection } | { trailer: BackupTrailer }> {
     const before = this.#hash.copy();
     const section = parse(await this.#line('the head of a section'));
     if (section.section !== 'end') return { section: section as unknown as BackupSection };
     const trailer = section as unknown as BackupTrailer;
-    if (before.digest('hex') !== trailer.sha256) throw damaged('its checksum is another');
-    if (this.#rest.length > 0 || (await this.#more())) throw damaged('it goes on behind its end');
+    if (before.digest('hex') !== trailer.sha256) throw damaged('its checksum does not match');
+    if (this.#rest.length > 0 || (await this.#more())) throw damaged('it has data after its end');
     return { trailer };
   }
 
   /** The rows of a section. */
   async *rows(): AsyncGenerator<Buffer> {
-    // The first row begins a line too, although no newline of this section is before it.
+    // Prepend a newline, so that the end mark is also found before the first row.
     let held: Buffer = Buffer.from([NEWLINE]);
     let isFirst = true;
     for (;;) {
       const block = Buffer.concat([held, this.#rest]);
       const end = block.indexOf(END_MARK);
-      // The mark may be cut by the end of the block.
+      // The mark may be split at the end of the block.
       const until = end === -1 ? Math.max(0, block.length - END_MARK.length + 1) : end + 1;
       const from = isFirst ? Math.min(1, until) : 0;
       if (until > from) yield this.#hashed(block.subarray(from, until));
@@ -115,7 +115,7 @@ export class BackupReader {
     }
   }
 
-  /** Reads on: what comes next takes the place of the rest. @returns false at the end */
+  /** Reads the next block into the rest. @returns false at the end */
   async #more(): Promise<boolean> {
     try {
       const next = await this.#chunks.next();
@@ -139,9 +139,9 @@ function parse(line: string): Readonly<Record<string, unknown>> {
     const value: unknown = JSON.parse(line);
     if (typeof value === 'object' && value !== null) return { ...value };
   } catch {
-    // Said below.
+    // Reported below.
   }
-  throw damaged('a line that must be JSON is not');
+  throw damaged('a header line is not valid JSON');
 }
 
 /** zlib's errors: Z_DATA_ERROR, Z_BUF_ERROR ("unexpected end of file"). */

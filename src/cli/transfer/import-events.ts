@@ -1,15 +1,15 @@
-/** An import: lines → events → batches, with what to say about each line that is no event. */
+/** An import: reads lines, parses events and writes them in batches; reports each line that is refused. */
 import { getOrCreateEventType, TypeCounts } from '../../apps/event-types.ts';
 import { beforeRetention, IN_THE_FUTURE } from '../../ingest/event-time.ts';
 import { isUnavailable, type Sql } from '../../storage/connect.ts';
-import type { AcceptedEvent } from '../../storage/write/accepted-event.ts';
+import type { EventRow } from '../../storage/write/accepted-event.ts';
 import type { ImportWriter, RefusedImport } from '../../storage/write/import-writer.ts';
 import { digestOf, importedId, type LineEvent, parseImportLine } from './import-line.ts';
 import { type InputLine, readLines } from './input-lines.ts';
 import { Occurrences } from './occurrences.ts';
 
 /** An event with the number of its line. */
-export interface ImportedEvent extends AcceptedEvent {
+export interface ImportedEvent extends EventRow {
   readonly line: number;
 }
 
@@ -21,16 +21,16 @@ export interface Refusal {
 
 export interface ImportOptions {
   readonly source: AsyncIterable<Buffer>;
-  /** For look-ups of types, and what keeps reads cheap. */
+  /** Connection for type lookups and for settling counts. */
   readonly sql: Sql;
   readonly writer: ImportWriter<ImportedEvent>;
   readonly app: { readonly id: number; readonly appId: string };
   readonly maxTypes: number;
   /** Longest line. */
   readonly maxLineBytes: number;
-  /** Milliseconds since 1970. */
+  /** Milliseconds since the Unix epoch. */
   readonly now: () => number;
-  /** Called for each line that is refused, batch by batch. */
+  /** Called with the refused lines of each batch. */
   readonly onRefused: (refusal: Refusal) => void;
   /** Called after each batch. @param counts so far */
   readonly onBatch: (counts: ImportCounts) => Promise<void> | void;
@@ -38,12 +38,12 @@ export interface ImportOptions {
 
 export interface ImportCounts {
   readonly imported: number;
-  /** Imported before. */
+  /** Events that an earlier import stored. */
   readonly skipped: number;
   readonly failed: number;
 }
 
-/** Batches of this size fill the time between two commits; larger ones are no faster. */
+/** Batch size: larger batches are no faster. */
 const BATCH_EVENTS = 10_000;
 const BATCH_UNITS = 4 * 1_048_576;
 
@@ -90,7 +90,7 @@ export async function importEvents(options: ImportOptions): Promise<ImportCounts
   const flush = async (): Promise<void> => {
     await storing;
     storing = store(batch);
-    // Whoever awaits it next hears of a failure; until then it is not unhandled.
+    // The next await reports a failure; until then it must not be unhandled.
     storing.catch(() => undefined);
     batch = [];
     units = 0;
@@ -124,7 +124,7 @@ function refusalOf({ event, reason }: RefusedImport<ImportedEvent>): Refusal {
 const TIMEOUT_MS = 60_000;
 const RETRY_MS = 250;
 
-/** Names of types → internal ids; types that the app does not have yet are made. */
+/** Maps type names to internal ids; missing types are created. */
 class TypeIds {
   readonly #options: ImportOptions;
   readonly #ids = new Map<string, number>();

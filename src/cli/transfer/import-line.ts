@@ -1,23 +1,23 @@
-/** One line of an import: text → event, or what is wrong with it. */
+/** Parses one line of an import into an event, or describes its problem. */
 import { hash } from 'node:crypto';
 import { eventTypeNameProblem } from '../../apps/event-types.ts';
 import { NOT_A_TIME, parseEventTime } from '../../ingest/event-time.ts';
 import { memberSpan } from '../../ingest/parse/json-scan.ts';
 
-/** What a line says. */
+/** The event of a line. */
 export interface LineEvent {
   /** Name of the event type. */
   readonly type: string;
-  /** Milliseconds since 1970. */
+  /** Milliseconds since the Unix epoch. */
   readonly createdAt: number;
-  /** The payload's own text, exactly as it stands in the line. */
+  /** The payload's JSON text, exactly as in the line. */
   readonly payload: string;
 }
 
-/** As for requests: PostgreSQL's JSON parser is recursive and would refuse at some depth of its own. */
+/** As for requests: PostgreSQL's JSON parser is recursive and limits the depth. */
 const MAX_PAYLOAD_DEPTH = 1_000;
 
-/** @returns the event, or what is wrong, as a sentence without its full stop */
+/** @returns the event, or its problem as a clause without a full stop */
 export function parseImportLine(text: string): LineEvent | string {
   let line: unknown;
   try {
@@ -37,7 +37,7 @@ export function parseImportLine(text: string): LineEvent | string {
   if (payload === undefined) return 'the field "payload" is missing';
   if (!isObject(payload)) return 'the field "payload" must be a JSON object';
   const span = memberSpan(text, 'payload');
-  if (span === null) throw new Error('A member that JSON.parse found is not in the text.');
+  if (span === null) throw new Error('import line: payload not found in the text');
   if (span.depth > MAX_PAYLOAD_DEPTH)
     return `the field "payload" may be nested at most ${MAX_PAYLOAD_DEPTH} levels deep`;
   return { type, createdAt: time, payload: text.slice(span.start, span.end) };
@@ -48,18 +48,18 @@ function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
 }
 
 /**
- * SHA-256 of what an event says in its app, hexadecimal: however a line spells its time or orders its fields. No
- * name and no JSON text holds a raw NUL.
- * @param appId public id of the app, which a restore into another database keeps
+ * SHA-256 of an event's content in its app, hexadecimal; independent of the spelling of the time and the order of fields.
+ * Fields are separated by NUL, which neither names nor JSON text contain.
+ * @param appId public id of the app, which a restore into another database preserves
  */
 export function digestOf(appId: string, { type, createdAt, payload }: LineEvent): string {
   return hash('sha256', `${appId}\0${createdAt}\0${type}\0${payload}`);
 }
 
 /**
- * The id of an imported event, the same whenever it is imported: a UUIDv8 (RFC 9562, 5.8) of the 48 bits of its time in
- * milliseconds, as in UUIDv7, and 74 bits of its digest. Of identical lines in one input the second and later ones take
- * the digest of the first one's and their number.
+ * The id of an imported event, the same at every import: a UUIDv8 (RFC 9562, 5.8) of the 48 bits of its time in
+ * milliseconds, as in UUIDv7, and 74 bits of its digest. For repeated lines of one input, the digest includes the
+ * occurrence number.
  * @param occurrence 1 for the first
  */
 export function importedId(createdAt: number, digest: string, occurrence: number): string {

@@ -1,12 +1,12 @@
-/** An input of any size as numbered lines, in memory that does not depend on its size. */
+/** Reads an input of any size as numbered lines, in bounded memory. */
 import { isUtf8 } from 'node:buffer';
 
 export interface InputLine {
-  /** From 1, blank lines included. */
+  /** From 1; blank lines count. */
   readonly number: number;
-  /** Without its end; null where the line can not be read. */
+  /** The line without its line break; null if it cannot be read. */
   readonly text: string | null;
-  /** Why not; empty where there is a text. */
+  /** Why the line cannot be read; empty if there is a text. */
   readonly problem: string;
 }
 
@@ -14,8 +14,8 @@ const NEWLINE = 0x0a;
 const BYTE_ORDER_MARK = '\uFEFF';
 
 /**
- * Reads lines, many at a time. Blank ones are left out; a byte order mark at the start is too.
- * @param maxBytes a longer line has a problem in place of its text, and is never in memory as a whole
+ * Reads lines in blocks. Skips blank lines and a byte order mark at the start.
+ * @param maxBytes a longer line has a problem instead of its text, and is never buffered as a whole
  */
 export async function* readLines(
   source: AsyncIterable<Buffer>,
@@ -74,7 +74,7 @@ function linesOf(block: Buffer, maxBytes: number): Text[] {
       .toString('utf8')
       .split('\n')
       .map((text) =>
-        // A character has at most three bytes a unit.
+        // A UTF-16 unit takes at most three bytes.
         text.length * 3 > maxBytes && Buffer.byteLength(text) > maxBytes
           ? tooLong(maxBytes)
           : { text, problem: '' },

@@ -1,4 +1,4 @@
-/** The database of this installation for the commands that move whole sets of data. */
+/** The database of this installation, for commands that move whole sets of data. */
 
 import { type Config, readConfig } from '../../config.ts';
 import { connect, type DatabaseAddress, type Sql } from '../../storage/connect.ts';
@@ -10,11 +10,11 @@ export interface Installation {
   readonly config: Config;
   readonly address: DatabaseAddress;
   readonly storage: Storage;
-  /** A pool of one connection, so that session locks are held by what works. */
+  /** A pool of one connection, so that session locks belong to the connection in use. */
   readonly sql: Sql;
 }
 
-/** Opens the database, whether a server runs on it or not, for one piece of work. It is not migrated yet. */
+/** Opens the database, whether or not a server is running. Does not migrate it. */
 export async function withInstallation<T>(work: (installation: Installation) => Promise<T>): Promise<T> {
   const config = readConfig(process.env);
   const database = await openDatabase(config, commandLog(config.LOG_LEVEL), { supervise: false });

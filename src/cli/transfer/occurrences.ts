@@ -1,26 +1,26 @@
 /** Numbers identical lines of one import: the first, the second and so on, in bounded memory. */
 import { OperatorError } from '../../errors.ts';
 
-/** Of `createdAt`. Identical lines have the same time, so each interval has a table of its own. */
+/** Interval of `createdAt`. Identical lines have the same time, so each interval has a table of its own. */
 const INTERVAL_MS = 600_000;
-/** Different lines that are remembered at a time. One takes about 60 bytes, all of them 120 MB. */
+/** Limit of remembered lines: about 60 bytes each, 120 MB in total. */
 const MAX_REMEMBERED_LINES = 2_000_000;
 /**
- * Hexadecimal digits of a digest that are remembered: the 52 bits that a number holds exactly. Two lines that agree in them
- * are numbered as identical ones; their ids still differ, by the rest of the digest.
+ * Hexadecimal digits of a digest that are remembered: the 52 bits that a number stores exactly. Lines that collide in them
+ * are numbered as identical; their ids still differ in the rest of the digest.
  */
 const FINGERPRINT_DIGITS = 13;
 
-/** Fingerprint of a line → how often the line has come. */
+/** Fingerprint of a line → number of occurrences. */
 type Table = Map<number, number>;
 
 /**
- * Above the ceiling, the interval that has not come for longest is forgotten. A file that is sorted by time, of any size,
- * never returns to it. A file that does return is refused: an identical line could not be told from a new one.
+ * Above the limit, the least recently used interval is dropped. A file sorted by time never returns to a dropped interval.
+ * A file that does is refused, because identical lines could no longer be counted.
  */
 export class Occurrences {
   readonly #ceiling: number;
-  /** Least recent first. */
+  /** Least recently used first. */
   readonly #tables = new Map<number, Table>();
   readonly #forgotten = new Set<number>();
   #current = Number.NaN;
@@ -31,16 +31,16 @@ export class Occurrences {
     this.#ceiling = ceiling;
   }
 
-  /** Different lines that are remembered now. */
+  /** Number of remembered lines. */
   get remembered(): number {
     return this.#remembered;
   }
 
   /**
-   * @param createdAt milliseconds since 1970
+   * @param createdAt milliseconds since the Unix epoch
    * @param digest    hexadecimal, of what makes lines identical
    * @returns 1 for the first line with this digest
-   * @throws OperatorError where the input is too large for its order
+   * @throws OperatorError if the input is not sorted enough for its size
    */
   count(createdAt: number, digest: string): number {
     const interval = Math.floor(createdAt / INTERVAL_MS);
@@ -62,7 +62,7 @@ export class Occurrences {
     return table;
   }
 
-  /** For one more line. */
+  /** Makes room for one more line. */
   #makeRoom(): void {
     this.#remembered += 1;
     if (this.#remembered <= this.#ceiling) return;

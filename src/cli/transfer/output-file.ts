@@ -1,24 +1,59 @@
-/** A file that is there as a whole or not at all. */
+/** Opens the output of a command: files are replaced atomically, pipes and devices are written to directly. */
 import { randomBytes } from 'node:crypto';
-import { createWriteStream } from 'node:fs';
-import { open, readdir, rename, rm, stat } from 'node:fs/promises';
+import { constants, createWriteStream, type Stats } from 'node:fs';
+import { lstat, open, readdir, rename, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import type { Writable } from 'node:stream';
+import { OperatorError } from '../../errors.ts';
+import { errorCode } from '../../storage/connect.ts';
 
-/** A draft that nothing was written to for this long belongs to a command that was killed. */
+/** Writes the output. @param write must end the stream */
+export type Output = <T>(write: (stream: Writable) => Promise<T>) => Promise<T>;
+
+/** A temporary file without writes for this long is left over from a killed command. */
 const ABANDONED_AFTER_MS = 3_600_000;
 
 /**
- * Has a file written beside its place, brings it to the disk and moves it there. An older file of this name is replaced.
- * Only its owner may read it.
- * @param write ends the stream
+ * Decides how to write to a path. A regular or missing file is replaced atomically; a device such as /dev/null,
+ * a terminal or a pipe is written to directly. Anything else is refused: as root a rename would replace it, and a
+ * symbolic link in a folder of other users may point anywhere.
+ * @throws OperatorError for a folder, a symbolic link to a file, a socket or a block device
  */
-export async function writeWholeFile<T>(path: string, write: (output: Writable) => Promise<T>): Promise<T> {
+export async function outputOf(path: string): Promise<Output> {
+  const named = await existing(lstat(path));
+  if (named === null || named.isFile()) return (write) => writeWholeFile(path, write);
+  // /dev/stdout and /dev/stderr are links.
+  const meant = named.isSymbolicLink() ? await existing(stat(path)) : named;
+  if (meant !== null && (meant.isFIFO() || meant.isCharacterDevice()))
+    return (write) => writeInto(path, write);
+  throw new OperatorError(
+    named.isSymbolicLink()
+      ? `${path} is a symbolic link: name the file itself, or - for standard output`
+      : `${path} is ${named.isDirectory() ? 'a folder' : 'no regular file'}: name a file`,
+  );
+}
+
+async function existing(found: Promise<Stats>): Promise<Stats | null> {
+  try {
+    return await found;
+  } catch (error) {
+    if (errorCode(error) === 'ENOENT') return null;
+    throw error;
+  }
+}
+
+/**
+ * Writes to a temporary file, syncs it and renames it to its final name, replacing an older file. Only
+ * its owner may read it.
+ */
+async function writeWholeFile<T>(path: string, write: (stream: Writable) => Promise<T>): Promise<T> {
   const folder = dirname(path);
   await removeAbandonedDrafts(path);
   const draft = join(folder, `.${basename(path)}.${randomBytes(6).toString('hex')}.part`);
   try {
-    const result = await write(createWriteStream(draft, { flags: 'wx', mode: 0o600, flush: true }));
+    const stream = createWriteStream(draft, { flags: 'wx', mode: 0o600, flush: true });
+    stream.on('error', () => undefined); // The writer reports the error.
+    const result = await write(stream);
     await rename(draft, path);
     const directory = await open(folder);
     try {
@@ -33,7 +68,15 @@ export async function writeWholeFile<T>(path: string, write: (output: Writable) 
   }
 }
 
-/** Removes the drafts of this file that interrupted commands have left. */
+/** Writes to an existing pipe or device; never creates a file. */
+async function writeInto<T>(path: string, write: (stream: Writable) => Promise<T>): Promise<T> {
+  const handle = await open(path, constants.O_WRONLY);
+  const stream = handle.createWriteStream();
+  stream.on('error', () => undefined); // The writer reports the error.
+  return await write(stream);
+}
+
+/** Removes the temporary files of interrupted commands. */
 async function removeAbandonedDrafts(path: string): Promise<void> {
   const folder = dirname(path);
   const draft = /^[0-9a-f]{12}[.]part$/;

@@ -1,7 +1,7 @@
-/** How far a long command is: a bar where somebody watches, else a line every few seconds. On standard error. */
+/** Progress of a long command on standard error: a bar on a terminal, else a line every few seconds. */
 
 export interface ProgressState {
-  /** From 0 to 1; null where nobody knows how much there is. */
+  /** From 0 to 1; null if the total is unknown. */
   readonly fraction: number | null;
   readonly text: string;
 }
@@ -24,7 +24,7 @@ export class Progress {
     this.#shownAt = stream.isTTY ? Number.NEGATIVE_INFINITY : now();
   }
 
-  /** Shows the state if it is time to. */
+  /** Prints the state if it is due. */
   update(state: () => ProgressState): void {
     const time = this.#now();
     if (time - this.#shownAt < (this.#stream.isTTY ? REDRAW_MS : LINE_EVERY_MS)) return;
@@ -41,13 +41,13 @@ export class Progress {
     this.#stream.write(`${CLEAR_LINE}${this.#drawn}`);
   }
 
-  /** A line of its own, above the bar. */
+  /** Prints a line above the bar. */
   note(line: string): void {
     const isDrawn = this.#drawn !== '';
     this.#stream.write(`${isDrawn ? CLEAR_LINE : ''}tidemark: ${line}\n${this.#drawn}`);
   }
 
-  /** Takes the bar away. */
+  /** Removes the bar. */
   end(): void {
     if (this.#drawn !== '') this.#stream.write(CLEAR_LINE);
     this.#drawn = '';
@@ -59,7 +59,7 @@ export function grouped(count: number): string {
   return Math.round(count).toLocaleString('en-US');
 }
 
-/** Rates and sizes as `12.3 MB`. */
+/** Formats rates and sizes as `12.3 MB`. */
 export function megabytes(bytes: number): string {
   return `${(bytes / 1e6).toFixed(1)} MB`;
 }

@@ -1,4 +1,4 @@
-/** Restores a backup into a database that nobody has used: all of it in one transaction, or nothing. */
+/** Restores a backup into an empty database in one transaction. */
 import type pg from 'pg';
 import type { Sql } from '../../storage/connect.ts';
 import type { Restore, Storage } from '../../storage/storage.ts';
@@ -7,9 +7,9 @@ import { type BackupReader, damaged } from './backup-format.ts';
 export interface RestoreOptions {
   readonly reader: BackupReader;
   readonly storage: Storage;
-  /** A connection for this alone. */
+  /** A connection used only for the restore. */
   readonly client: pg.Client;
-  /** For what is not part of the one transaction: the schema, and room for events. */
+  /** For statements outside the transaction: the schema, and partitions for events. */
   readonly sql: Sql;
   readonly onProgress: () => void;
 }
@@ -20,8 +20,8 @@ export interface RestoreCounts {
 }
 
 /**
- * Restores, then brings the schema to this release's.
- * @throws OperatorError where the file is damaged, the schema does not fit, or the database has been used
+ * Restores the backup, then migrates the schema to this release.
+ * @throws OperatorError if the file is damaged, the schema does not match, or the database is not empty
  */
 export async function restoreBackup(options: RestoreOptions): Promise<RestoreCounts> {
   const { reader, storage, client, sql } = options;
@@ -43,12 +43,12 @@ async function addSections({ reader, onProgress }: RestoreOptions, restore: Rest
   for (;;) {
     const next = await reader.next();
     if ('trailer' in next) {
-      if (next.trailer.rows !== counts.rows) throw damaged('it has another number of rows than it says');
+      if (next.trailer.rows !== counts.rows) throw damaged('its number of rows does not match');
       return counts;
     }
     const { section } = next;
     if (section.section === 'table' && !restore.hasTable(section.table))
-      throw damaged(`it has a table "${section.table}", which its schema has not`);
+      throw damaged(`its schema has no table "${section.table}"`);
     const rows = await restore.add(section, watched());
     counts.rows += rows;
     if (section.section === 'events') counts.events += rows;

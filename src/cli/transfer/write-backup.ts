@@ -1,4 +1,4 @@
-/** Writes a backup: everything that is committed at one moment, while the service goes on. */
+/** Writes a backup: a consistent snapshot, while the service keeps running. */
 import { createHash } from 'node:crypto';
 import type pg from 'pg';
 import type { Storage } from '../../storage/storage.ts';
@@ -18,17 +18,17 @@ export interface BackupCounts {
 
 export interface BackupOptions {
   readonly storage: Storage;
-  /** A connection for this alone. */
+  /** A connection used only for the backup. */
   readonly client: pg.Client;
-  /** Milliseconds since 1970. */
+  /** Milliseconds since the Unix epoch. */
   readonly now: number;
-  /** Called while rows are copied. @param total number of events, as far as it is known */
+  /** Called while rows are copied. @param total estimated number of events */
   readonly onProgress: (counts: BackupCounts, total: number) => void;
 }
 
 /**
  * The uncompressed bytes of a backup.
- * @returns its counts, when all bytes have been taken
+ * @returns its counts, once all bytes are consumed
  */
 export async function* writeBackup(options: BackupOptions): AsyncGenerator<Buffer, BackupCounts> {
   const { storage, client, now, onProgress } = options;

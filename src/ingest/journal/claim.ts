@@ -31,6 +31,8 @@ export async function claimFolder(folder: string): Promise<Claim | null> {
       `JOURNAL_DIR: ${folder} is too long a path for a Unix socket: choose a shorter one`,
     );
   const server = createServer((caller) => caller.destroy());
+  // While it begins to listen, the error is waited for below; later ones are of callers, who learn what they want anyway.
+  server.on('error', () => undefined);
   // Not shared with other workers of a cluster, and no reason for the process to stay.
   server.listen({ path, exclusive: true });
   server.unref();
@@ -57,6 +59,7 @@ export async function claimFolder(folder: string): Promise<Claim | null> {
 /** Whether a process listens on the socket. One that nobody listens on any more is removed. */
 async function isOwned(path: string): Promise<boolean> {
   const caller = connect(path);
+  caller.on('error', () => undefined); // Waited for below.
   try {
     await once(caller, 'connect');
     return true;

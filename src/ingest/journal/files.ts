@@ -1,5 +1,7 @@
 /** The few things that a journal asks of a file system; an argument of it, so that tests can let them fail. */
-import { mkdir, open, readdir, readFile, rename, unlink } from 'node:fs/promises';
+import { open, readdir, readFile, rename, stat, unlink } from 'node:fs/promises';
+import { makeFolder } from '../../make-folder.ts';
+import { errorCode } from '../../storage/connect.ts';
 
 export interface JournalFile {
   /** Writes all of the bytes at a position, or throws; then any part of them may have been written. */
@@ -17,19 +19,21 @@ export interface JournalFiles {
   /** Makes a file that is not there yet. */
   create(path: string): Promise<JournalFile>;
   read(path: string): Promise<Buffer>;
-  /** Appends a line to a file, made where it is missing, and resolves when that is on the disk. */
-  append(path: string, line: string): Promise<void>;
+  /** Appends lines to a file, made where it is missing, and resolves when that is on the disk. */
+  append(path: string, lines: string): Promise<void>;
   list(folder: string): Promise<string[]>;
   rename(from: string, to: string): Promise<void>;
+  /** Cuts a file that is not open, and resolves when that is on the disk. */
+  cut(path: string, length: number): Promise<void>;
+  /** Bytes of a file; null where there is none. */
+  size(path: string): Promise<number | null>;
   remove(path: string): Promise<void>;
   /** Names made, changed and removed in a folder are on the disk when it resolves. */
   syncFolder(folder: string): Promise<void>;
 }
 
 export const SYSTEM_FILES: JournalFiles = {
-  makeFolder: async (path) => {
-    await mkdir(path, { recursive: true, mode: 0o700 });
-  },
+  makeFolder: (path) => makeFolder(path, 0o700),
   create: async (path) => {
     const handle = await open(path, 'wx', 0o600);
     return {
@@ -54,10 +58,10 @@ export const SYSTEM_FILES: JournalFiles = {
     };
   },
   read: (path) => readFile(path),
-  append: async (path, line) => {
+  append: async (path, lines) => {
     const handle = await open(path, 'a', 0o600);
     try {
-      await handle.writeFile(line);
+      await handle.writeFile(lines);
       await handle.sync();
     } finally {
       await handle.close();
@@ -65,6 +69,23 @@ export const SYSTEM_FILES: JournalFiles = {
   },
   list: (folder) => readdir(folder),
   rename,
+  cut: async (path, length) => {
+    const handle = await open(path, 'r+');
+    try {
+      await handle.truncate(length);
+      await handle.sync();
+    } finally {
+      await handle.close();
+    }
+  },
+  size: async (path) => {
+    try {
+      return (await stat(path)).size;
+    } catch (error) {
+      if (errorCode(error) === 'ENOENT') return null;
+      throw error;
+    }
+  },
   remove: unlink,
   syncFolder: async (folder) => {
     const handle = await open(folder, 'r');

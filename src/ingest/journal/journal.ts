@@ -1,12 +1,15 @@
-/** The journal: where accepted events are kept on disk while the database can not be reached. */
+/** The journal: where accepted events are kept on disk while the database cannot be reached. */
 import { join } from 'node:path';
 import type { Logger } from 'pino';
-import { Rejection } from '../../errors.ts';
-import { type AcceptedEvent, timestamp } from '../../storage/write/accepted-event.ts';
+import { OperatorError, Rejection } from '../../errors.ts';
+import { errorCode } from '../../storage/connect.ts';
+import type { Installation } from '../../storage/installation-id.ts';
+import type { JournaledEvent } from '../../storage/write/accepted-event.ts';
 import { FAULT } from '../../storage/write/failures.ts';
 import { type Claim, claimFolder } from './claim.ts';
 import { type JournalFile, type JournalFiles, SYSTEM_FILES } from './files.ts';
-import { type Leftover, leftoversOf, SEGMENT_NAME, segmentName } from './leftovers.ts';
+import { isSegment, type Leftovers, leftoversOf, segmentNames } from './leftovers.ts';
+import { Quarantine, type Quarantined } from './quarantine.ts';
 import {
   encodeBody,
   encodeFrame,
@@ -21,8 +24,8 @@ import {
 export interface JournalOptions {
   /** JOURNAL_DIR. Each process takes a folder of its own in it. */
   readonly folder: string;
-  /** Tells the database that these events belong to from every other: 32 hexadecimal digits. */
-  readonly database: string;
+  /** Whose events these are. */
+  readonly installation: Installation;
   /** Ceiling of what waits, in bytes of files. */
   readonly maxBytes: number;
   readonly log: Logger;
@@ -36,8 +39,12 @@ export interface JournalStats {
   readonly waitingBytes: number;
   readonly appendedEvents: number;
   readonly replayedEvents: number;
-  /** Events that the database refused at their replay; they are in refused.ndjson. */
-  readonly refusedEvents: number;
+  /** Events that could not be stored at their replay and went to quarantine. */
+  readonly quarantinedEvents: number;
+  /** Events that are in quarantine now, of all processes that share JOURNAL_DIR. */
+  readonly quarantineEvents: number;
+  /** True while the database belongs to another installation, so that nothing is replayed into it. */
+  readonly wrongDatabase: boolean;
   /** Writes to the journal that failed, and writes that found it full. */
   readonly failures: number;
   /** Files that were damaged; they are kept under another name. */
@@ -47,7 +54,7 @@ export interface JournalStats {
 /** A segment that waits for its replay. */
 export interface WaitingSegment {
   readonly path: string;
-  /** Bytes up to which it is read: what lies behind them was refused. */
+  /** Bytes that it must have: what lies behind them was refused, or never written to its end. */
   readonly length: number;
   readonly events: number;
   /** To be given back when the last segment of another process's folder is done. */
@@ -78,7 +85,7 @@ const MAX_FOLDERS = 1_000;
 const FULL = new Rejection('unavailable', 'The database is away and the journal is full; try again shortly.');
 const FAILED = new Rejection(
   'unavailable',
-  'The database is away and the journal can not be written; try again shortly.',
+  'The database is away and the journal cannot be written; try again shortly.',
 );
 const UNKNOWN = new Rejection(
   'outcomeUnknown',
@@ -99,29 +106,35 @@ export class Journal {
   #sequence = 0;
   #queuedBytes = 0;
   #failing = false;
-  #stats = { appendedEvents: 0, replayedEvents: 0, refusedEvents: 0, failures: 0, damagedSegments: 0 };
+  /** Events of the oldest segment that are stored already. */
+  #storedOfOldest = 0;
+  /** Set by the replay, which finds it out. */
+  wrongDatabase = false;
+  readonly #quarantine: Quarantine;
+  #stats = { appendedEvents: 0, replayedEvents: 0, quarantinedEvents: 0, failures: 0, damagedSegments: 0 };
 
   private constructor(options: JournalOptions, folder: string, claim: Claim) {
     this.#options = options;
     this.#files = options.files ?? SYSTEM_FILES;
     this.#folder = folder;
     this.#claim = claim;
+    this.#quarantine = new Quarantine(options.folder, this.#files);
   }
 
   /**
    * Takes a folder in JOURNAL_DIR, and what processes that are gone have left there.
-   * @throws OperatorError where a journal is left of another database
+   * @throws OperatorError where a journal is left of another database, or of an earlier format
    */
   static async open(options: JournalOptions): Promise<Journal> {
     const { files = SYSTEM_FILES } = options;
     for (let number = 1; number <= MAX_FOLDERS; number += 1) {
       const folder = join(options.folder, `writer-${number}`);
-      await files.makeFolder(folder);
+      await makeWritersFolder(files, folder);
       const claim = await claimFolder(folder);
       if (claim === null) continue;
       const journal = new Journal(options, folder, claim);
       try {
-        journal.#adopt(await leftoversOf(files, folder, options.database), null);
+        await journal.#adopt(await leftoversOf(files, folder, options.installation.identity), null);
         await journal.adoptLeftovers();
       } catch (error) {
         await journal.close();
@@ -136,9 +149,19 @@ export class Journal {
     const open = this.#open;
     return {
       ...this.#stats,
-      waitingEvents: this.#waiting.reduce((sum, { events }) => sum + events, open?.events ?? 0),
+      waitingEvents: Math.max(
+        0,
+        this.#waiting.reduce((sum, { events }) => sum + events, open?.events ?? 0) - this.#storedOfOldest,
+      ),
+      quarantineEvents: this.#quarantine.events,
+      wrongDatabase: this.wrongDatabase,
       waitingBytes: this.#waiting.reduce((sum, { length }) => sum + length, open?.length ?? 0),
     };
+  }
+
+  /** Whose events it keeps. */
+  get installation(): Installation {
+    return this.#options.installation;
   }
 
   /** False while the last write failed or found the journal full. */
@@ -154,12 +177,12 @@ export class Journal {
    * Keeps a batch. What is appended while the disk is busy goes out with one write and one sync.
    * @returns null once it is on the disk; why it is not, or that nobody can say. Never rejects
    */
-  append(batch: readonly AcceptedEvent[]): Promise<Rejection | null> {
+  append(batch: readonly JournaledEvent[]): Promise<Rejection | null> {
     let body: Buffer;
     try {
       body = encodeBody(batch);
     } catch (error) {
-      this.#options.log.error({ err: error, events: batch.length }, 'A batch can not be journaled');
+      this.#options.log.error({ err: error, events: batch.length }, 'A batch cannot be journaled');
       return Promise.resolve(FAULT);
     }
     const bytes = RECORD_OVERHEAD_BYTES + body.length;
@@ -184,36 +207,38 @@ export class Journal {
 
   /** The batches of a segment, in their order. Damage is said in the log. */
   async read(segment: WaitingSegment): Promise<{
-    readonly batches: readonly (readonly AcceptedEvent[])[];
+    readonly batches: readonly (readonly JournaledEvent[])[];
     readonly damaged: boolean;
   }> {
     const bytes = await this.#files.read(segment.path);
-    const { batches, events, tornBytes, damagedBytes } = readSegment(bytes.subarray(0, segment.length));
-    const context = { segment: segment.path, events };
-    if (tornBytes > 0)
-      this.#options.log.warn(
-        { ...context, tornBytes },
-        'The last write to the journal was cut off; it had not been acknowledged',
-      );
-    if (damagedBytes > 0)
+    const missingBytes = Math.max(0, segment.length - bytes.length);
+    const { header, batches, events, tornBytes, damagedBytes } = readSegment(
+      bytes.subarray(0, segment.length),
+    );
+    // What a killed process has cut off is gone from its length by now: these bytes were acknowledged, and are not there.
+    const lostBytes = missingBytes + tornBytes + damagedBytes;
+    const damaged = header === null || lostBytes > 0;
+    if (damaged)
       this.#options.log.error(
-        { ...context, damagedBytes },
+        { segment: segment.path, events, damagedBytes: lostBytes },
         'The journal is damaged: its readable events are stored, and the file is kept as .corrupt',
       );
-    return { batches, damaged: damagedBytes > 0 };
+    return { batches, damaged };
   }
 
-  /** Keeps an event that the database refuses where a person can see to it. */
-  async setAside(event: AcceptedEvent): Promise<void> {
-    const { id, appId, typeId, createdAt, payload } = event;
-    const line = `{"id":"${id}","appId":${appId},"typeId":${typeId},"createdAt":"${timestamp(createdAt)}","payload":${payload}}\n`;
-    await this.#files.append(join(this.#options.folder, 'refused.ndjson'), line);
-    this.#stats.refusedEvents += 1;
+  /** Keeps events that cannot be stored where a person can see to them. */
+  async setAside(some: readonly Quarantined[]): Promise<void> {
+    await this.#quarantine.add(some);
+    this.#stats.quarantinedEvents += some.length;
   }
 
-  /** Counts events that a replay has brought into the database. */
-  countReplayed(events: number): void {
+  /**
+   * Counts events that a replay has brought into the database.
+   * @param done events of the oldest segment that need no replay any more
+   */
+  countReplayed(events: number, done: number): void {
     this.#stats.replayedEvents += events;
+    this.#storedOfOldest = done;
   }
 
   /** The segment, the oldest one, is in the database: its file goes, or is kept under another name where it was damaged. */
@@ -225,12 +250,14 @@ export class Journal {
       await this.#files.remove(segment.path);
     }
     this.#waiting.splice(this.#waiting.indexOf(segment), 1);
+    this.#storedOfOldest = 0;
     const { claim } = segment;
     if (claim !== null && !this.#waiting.some((other) => other.claim === claim)) await claim.release();
   }
 
   /** Takes over what other processes left that are gone. @throws OperatorError where that is another database's */
   async adoptLeftovers(): Promise<void> {
+    await this.#quarantine.look();
     const names = (await this.#files.list(this.#options.folder)).filter((name) => /^writer-\d+$/.test(name));
     for (const name of names) {
       const folder = join(this.#options.folder, name);
@@ -239,9 +266,9 @@ export class Journal {
       const claim = await claimFolder(folder);
       if (claim === null) continue;
       try {
-        const leftovers = await leftoversOf(this.#files, folder, this.#options.database);
-        this.#adopt(leftovers, claim);
-        if (leftovers.length === 0) await claim.release();
+        const leftovers = await leftoversOf(this.#files, folder, this.#options.installation.identity);
+        await this.#adopt(leftovers, claim);
+        if (leftovers.segments.length === 0) await claim.release();
       } catch (error) {
         await claim.release();
         throw error;
@@ -256,10 +283,18 @@ export class Journal {
     await Promise.all(new Set(this.#waiting.map(({ claim }) => claim?.release())));
   }
 
-  #adopt(leftovers: readonly Leftover[], claim: Claim | null): void {
-    for (const { path, length, events, sequence } of leftovers) {
+  async #adopt({ segments, lastNumber }: Leftovers, claim: Claim | null): Promise<void> {
+    if (claim === null) this.#sequence = lastNumber;
+    for (const { path, length, events, tornBytes } of segments) {
+      if (tornBytes > 0) {
+        this.#options.log.warn(
+          { segment: path, events, tornBytes },
+          'The last write to the journal was cut off; it had not been acknowledged',
+        );
+        // Now, while it is known that nothing was written after it.
+        await this.#files.cut(path, length);
+      }
       this.#waiting.push({ path, length, events, claim });
-      if (claim === null) this.#sequence = Math.max(this.#sequence, sequence);
     }
   }
 
@@ -284,7 +319,7 @@ export class Journal {
     try {
       segment = await this.#writable();
     } catch (error) {
-      this.#fail({ err: error }, 'The journal can not be written: events are refused');
+      this.#fail({ err: error }, 'The journal cannot be written: events are refused');
       return FAILED;
     }
     const { marker } = segment.header;
@@ -320,7 +355,7 @@ export class Journal {
       outcome = UNKNOWN;
     }
     await segment.file.close().catch(() => undefined); // The system closes it at the latest with the process.
-    this.#fail({ err: cause, segment: segment.path }, 'The journal can not be written: events are refused');
+    this.#fail({ err: cause, segment: segment.path }, 'The journal cannot be written: events are refused');
     return outcome;
   }
 
@@ -339,17 +374,19 @@ export class Journal {
 
   async #create(): Promise<OpenSegment> {
     this.#sequence += 1;
-    const path = join(this.#folder, segmentName(this.#sequence));
-    const header = newHeader(this.#options.database);
-    const file = await this.#files.create(path);
+    const { unfinished, finished } = segmentNames(this.#sequence);
+    const [made, path] = [join(this.#folder, unfinished), join(this.#folder, finished)];
+    const header = newHeader(this.#options.installation);
+    const file = await this.#files.create(made);
     try {
       await file.write(encodeHeader(header), 0);
       await file.sync();
+      await this.#files.rename(made, path);
       await this.#files.syncFolder(this.#folder);
     } catch (error) {
-      // Nothing is in it, so nothing is lost with it, or replayed where it can not be removed.
+      // Nothing is in it, so nothing is lost with it, or replayed where it cannot be removed.
       await file.close().catch(() => undefined);
-      await this.#files.remove(path).catch(() => undefined);
+      for (const name of [made, path]) await this.#files.remove(name).catch(() => undefined);
       throw error;
     }
     return { path, file, header, length: HEADER_BYTES, events: 0 };
@@ -359,9 +396,10 @@ export class Journal {
     const segment = this.#open;
     if (segment === null) return;
     this.#open = null;
-    await segment.file.close().catch(() => undefined); // All of it is synced.
+    // At once, so that its events are counted as waiting at every moment.
     if (segment.events > 0) this.#wait(segment);
-    else await this.#files.remove(segment.path);
+    await segment.file.close().catch(() => undefined); // All of it is synced.
+    if (segment.events === 0) await this.#files.remove(segment.path);
   }
 
   #wait({ path, length, events }: OpenSegment): void {
@@ -369,6 +407,14 @@ export class Journal {
   }
 }
 
-function isSegment(name: string): boolean {
-  return SEGMENT_NAME.test(name);
+/** @throws OperatorError where the folder is not there and cannot be made */
+async function makeWritersFolder(files: JournalFiles, folder: string): Promise<void> {
+  try {
+    await files.makeFolder(folder);
+  } catch (error) {
+    throw new OperatorError(
+      `JOURNAL_DIR: the folder ${folder} cannot be made (${errorCode(error)}): choose a folder on a local disk that this user may write to`,
+      { cause: error },
+    );
+  }
 }

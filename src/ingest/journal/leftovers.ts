@@ -2,44 +2,74 @@
 import { join } from 'node:path';
 import { OperatorError } from '../../errors.ts';
 import type { JournalFiles } from './files.ts';
-import { readSegment } from './segment.ts';
+import { isOldFormat, readSegment } from './segment.ts';
 
 export interface Leftover {
   readonly path: string;
-  readonly sequence: number;
+  /** Bytes of its records and its header, without a last record that was not written to its end. */
   readonly length: number;
+  /** Bytes of that record. */
+  readonly tornBytes: number;
   readonly events: number;
 }
 
-/** A segment's name holds its place in the order. */
-export const SEGMENT_NAME = /^(\d{10})\.journal$/;
+export interface Leftovers {
+  /** Oldest first. */
+  readonly segments: readonly Leftover[];
+  /** The highest number of a file in the folder, damaged ones included. */
+  readonly lastNumber: number;
+}
 
-export function segmentName(sequence: number): string {
-  return `${String(sequence).padStart(10, '0')}.journal`;
+/** A segment's name holds its place in the order. */
+const SEGMENT_NAME = /^\d{10}\.journal$/;
+/** A segment gets its name once its header is on the disk; until then nothing in it was acknowledged. */
+const UNFINISHED_NAME = /^\d{10}\.new$/;
+
+export function isSegment(name: string): boolean {
+  return SEGMENT_NAME.test(name);
+}
+
+export function segmentNames(number: number): { readonly unfinished: string; readonly finished: string } {
+  const digits = String(number).padStart(10, '0');
+  return { unfinished: `${digits}.new`, finished: `${digits}.journal` };
 }
 
 /**
- * The segments of a folder, oldest first. They are read to be counted: a GiB takes about a second.
- * @throws OperatorError where one belongs to another database
+ * The segments of a folder. They are read to be counted: a GiB takes about a second.
+ * @throws OperatorError where one belongs to another installation, or is of an earlier format
  */
-export async function leftoversOf(
+export async function leftoversOf(files: JournalFiles, folder: string, identity: string): Promise<Leftovers> {
+  const names = (await files.list(folder)).sort();
+  for (const name of names) if (UNFINISHED_NAME.test(name)) await files.remove(join(folder, name));
+  const found = names.filter(isSegment);
+  const segments: Leftover[] = [];
+  for (const name of found)
+    segments.push(await leftover(files, join(folder, name), identity, name === found.at(-1)));
+  return {
+    segments,
+    lastNumber: Math.max(0, ...names.map((name) => Number(/^\d{10}(?=\.)/.exec(name)?.[0] ?? 0))),
+  };
+}
+
+async function leftover(
   files: JournalFiles,
-  folder: string,
-  database: string,
-): Promise<Leftover[]> {
-  const leftovers: Leftover[] = [];
-  for (const name of (await files.list(folder)).sort()) {
-    const sequence = SEGMENT_NAME.exec(name)?.[1];
-    if (sequence === undefined) continue;
-    const path = join(folder, name);
-    const bytes = await files.read(path);
-    const { header, events } = readSegment(bytes);
-    if (header !== null && header.database !== database && events > 0)
-      throw new OperatorError(
-        `JOURNAL_DIR: ${path} holds ${events} events of another database: start once with the DATABASE_URL or ` +
-          'DATA_DIR that they belong to, or move the file away',
-      );
-    leftovers.push({ path, sequence: Number(sequence), length: bytes.length, events });
-  }
-  return leftovers;
+  path: string,
+  identity: string,
+  isLast: boolean,
+): Promise<Leftover> {
+  const bytes = await files.read(path);
+  if (isOldFormat(bytes))
+    throw new OperatorError(
+      `JOURNAL_DIR: ${path} was written by an earlier version of Tidemark: start that version once, which stores its ` +
+        'events, then this one',
+    );
+  const { header, events, tornBytes } = readSegment(bytes);
+  if (header !== null && header.installation.identity !== identity && events > 0)
+    throw new OperatorError(
+      `JOURNAL_DIR: ${path} holds ${events} events of another database: start once with the DATABASE_URL or ` +
+        'DATA_DIR that they belong to, or move the file away',
+    );
+  // A process that is killed can cut off its last write. Only then: an earlier file was complete when the next one was made.
+  const torn = isLast ? tornBytes : 0;
+  return { path, length: bytes.length - torn, tornBytes: torn, events };
 }

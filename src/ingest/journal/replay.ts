@@ -1,16 +1,15 @@
 /** Brings what waits in the journal into the database: in order, in bounded batches, each event exactly once. */
 import type { Logger } from 'pino';
-import { type AcceptedEvent, dayOf } from '../../storage/write/accepted-event.ts';
-import type { Outcomes } from '../../storage/write/event-writer.ts';
+import { dayOf, type JournaledEvent } from '../../storage/write/accepted-event.ts';
+import type { ReplayOutcome } from '../../storage/write/replay-writer.ts';
 import { MAX_BATCH_DAYS } from '../commit-buffer.ts';
 import type { Journal, WaitingSegment } from './journal.ts';
+import type { Quarantined } from './quarantine.ts';
 
 export interface ReplayOptions {
   readonly journal: Journal;
   /** Stores what is missing of a batch. Never rejects. */
-  readonly write: (batch: readonly AcceptedEvent[]) => Promise<Outcomes>;
-  /** Called with the apps of a file's events when all of them are stored, before the file goes. */
-  readonly settle?: (appIds: ReadonlySet<number>) => Promise<void>;
+  readonly write: (batch: readonly JournaledEvent[]) => Promise<readonly ReplayOutcome[]>;
   /** Called where the database takes no writes after all. */
   readonly onAway: () => void;
   readonly log: Logger;
@@ -25,6 +24,8 @@ export type ReplayStep =
   | 'stored'
   /** The database takes no writes: the batch waits. */
   | 'away'
+  /** The database belongs to another installation: the batch waits for its own. */
+  | 'foreign'
   /** Something that the log has told: the batch waits, for a person may have to mend it. */
   | 'fault';
 
@@ -38,10 +39,12 @@ const LOOK_MS = 10_000;
 /** A segment on its way into the database. */
 interface Position {
   readonly segment: WaitingSegment;
-  readonly batches: readonly (readonly AcceptedEvent[])[];
+  readonly batches: readonly (readonly JournaledEvent[])[];
   readonly damaged: boolean;
   /** The first batch that is not stored yet. */
   next: number;
+  /** Events before it. */
+  done: number;
 }
 
 export class Replay {
@@ -91,14 +94,14 @@ export class Replay {
       this.#again = false;
       step = await this.step();
     }
-    if (step === 'away') this.#options.onAway();
+    if (step === 'away' || step === 'foreign') this.#options.onAway();
   }
 
   async #look(): Promise<void> {
     try {
       await this.#options.journal.adoptLeftovers();
     } catch (error) {
-      this.#options.log.error({ err: error }, 'The journal that another process left can not be taken over');
+      this.#options.log.error({ err: error }, 'The journal that another process left cannot be taken over');
     }
     if (!this.#options.journal.isEmpty) this.run();
   }
@@ -127,19 +130,36 @@ export class Replay {
     const upTo = endOfBatch(position);
     const batch = position.batches.slice(position.next, upTo).flat();
     const outcomes = batch.length === 0 ? [] : await this.#options.write(batch);
-    const reasons = outcomes.map((outcome) => outcome?.reason);
-    if (reasons.includes('internalError')) return 'fault';
-    if (reasons.some((reason) => reason !== undefined && reason !== 'invalidBody')) return 'away';
-    await this.#setRefusedAside(batch, outcomes);
-    this.#options.journal.countReplayed(reasons.filter((reason) => reason === undefined).length);
-    this.#run.events += batch.length;
+    if (outcomes.length > 0) this.#noteInstallation(outcomes.includes('foreign'), position);
+    for (const obstacle of ['foreign', 'fault', 'away'] as const)
+      if (outcomes.includes(obstacle)) return obstacle;
+    await this.#setAside(batch, outcomes);
+    const { journal } = this.#options;
+    position.done += batch.length;
     position.next = upTo;
-    if (upTo === position.batches.length) {
-      await this.#options.settle?.(new Set(position.batches.flat().map(({ appId }) => appId)));
-      await this.#options.journal.finish(position.segment, position.damaged);
+    const isWhole = upTo === position.batches.length;
+    // The last events of a file wait until the file is gone: nobody may take the journal for empty before.
+    const done = isWhole ? position.done - batch.length : position.done;
+    journal.countReplayed(outcomes.filter((outcome) => outcome === 'stored').length, done);
+    this.#run.events += batch.length;
+    if (isWhole) {
+      await journal.finish(position.segment, position.damaged);
       this.#position = null;
     }
     return 'stored';
+  }
+
+  /** Says it once, however often the batch is tried. */
+  #noteInstallation(isForeign: boolean, { segment }: Position): void {
+    const { journal, log } = this.#options;
+    if (isForeign && !journal.wrongDatabase)
+      log.error(
+        { segment: segment.path },
+        'The database belongs to another installation: the journal waits until its own database is back',
+      );
+    if (!isForeign && journal.wrongDatabase)
+      log.info('The database is the one that the journal belongs to again');
+    journal.wrongDatabase = isForeign;
   }
 
   async #open(): Promise<Position | null> {
@@ -147,26 +167,29 @@ export class Replay {
     const segment = await journal.oldest();
     if (segment === null) return null;
     try {
-      return { segment, ...(await journal.read(segment)), next: 0 };
+      return { segment, ...(await journal.read(segment)), next: 0, done: 0 };
     } catch (error) {
-      // What can not be read now may be read by a person later; those behind it must not wait for that.
+      // What cannot be read now may be read by a person later; those behind it must not wait for that.
       log.error(
         { err: error, segment: segment.path, events: segment.events },
-        'A file of the journal can not be read: it is kept as .corrupt',
+        'A file of the journal cannot be read: it is kept as .corrupt',
       );
-      return { segment, batches: [], damaged: true, next: 0 };
+      return { segment, batches: [], damaged: true, next: 0, done: 0 };
     }
   }
 
-  async #setRefusedAside(batch: readonly AcceptedEvent[], outcomes: Outcomes): Promise<void> {
-    for (const [index, event] of batch.entries()) {
-      if (outcomes[index] === null) continue;
-      await this.#options.journal.setAside(event);
+  async #setAside(batch: readonly JournaledEvent[], outcomes: readonly ReplayOutcome[]): Promise<void> {
+    const some = batch.flatMap((event, index): Quarantined[] => {
+      const why = outcomes[index];
+      return typeof why === 'object' ? [{ event, why }] : [];
+    });
+    if (some.length === 0) return;
+    await this.#options.journal.setAside(some);
+    for (const { event, why, events } of summarize(some))
       this.#options.log.error(
-        { eventId: event.id },
-        'The database refuses an event of the journal: it is kept in refused.ndjson',
+        { appId: event.source.appId, ...why, events, eventId: event.id },
+        'Events of the journal cannot be stored: they are in quarantine, see "tidemark journal list"',
       );
-    }
   }
 
   #end(): void {
@@ -197,4 +220,16 @@ function endOfBatch({ batches, next }: Position): number {
     if (end > next && isFull) break;
   }
   return end;
+}
+
+/** One of the events of each app and reason, with their number. */
+function summarize(some: readonly Quarantined[]): Iterable<Quarantined & { readonly events: number }> {
+  const groups = new Map<string, Quarantined & { events: number }>();
+  for (const { event, why } of some) {
+    const key = `${why.reason} ${event.source.appId}`;
+    const group = groups.get(key) ?? { event, why, events: 0 };
+    group.events += 1;
+    groups.set(key, group);
+  }
+  return groups.values();
 }

@@ -1,26 +1,36 @@
 /**
  * The format of a journal's segment: a header and records, one record a batch.
  *
- * Header, written twice (so that rot in one copy costs nothing), 36 bytes a copy, numbers big-endian:
- *   magic (8), marker (8, random), database (16), CRC-32 of these 32 bytes (4)
+ * Header, written twice (so that rot in one copy costs nothing), 44 bytes a copy, numbers big-endian:
+ *   magic (8), marker (8, random), installation (16), its generation (8), CRC-32 of these 40 bytes (4)
  * Record:
  *   marker (8), bytes of the body (4), events (4), CRC-32 of the body (4), CRC-32 of these 20 bytes (4), body
+ * Body:
+ *   bytes of the sources (4), sources as JSON in UTF-8: [[app id, type id, type name], …], public ids; then the events
  * Event in a body:
- *   id (16), app (4), type (4), createdAt in milliseconds (8, a double), bytes of the payload (4), payload in UTF-8
+ *   id (16), createdAt in milliseconds (8, a double), place in the sources (4), bytes of the payload (4), payload in UTF-8
+ *
+ * No internal id is in a file: after a restore or a failover they may belong to other apps.
  *
  * Every record begins with the marker of its segment, which nobody outside of the file knows: behind a damaged record
  * the next one is found by looking for it, and its checksums tell whether it is one.
  */
 import { randomBytes } from 'node:crypto';
 import { crc32 } from 'node:zlib';
-import type { AcceptedEvent } from '../../storage/write/accepted-event.ts';
+import type { Installation } from '../../storage/installation-id.ts';
+import type { EventSource, JournaledEvent } from '../../storage/write/accepted-event.ts';
 
-const MAGIC = Buffer.from('TDMKJNL1');
+const MAGIC = Buffer.from('TDMKJNL2');
+/** Of the format with internal ids, which means nothing to this one. */
+const OLD_MAGIC = Buffer.from('TDMKJNL1');
+const OLD_HEADER_COPY_BYTES = 36;
 const MARKER_BYTES = 8;
-const DATABASE_BYTES = 16;
-const HEADER_COPY_BYTES = MAGIC.length + MARKER_BYTES + DATABASE_BYTES + 4;
+const INSTALLATION_BYTES = 16;
+const GENERATION_BYTES = 8;
+const HEADER_COPY_BYTES = MAGIC.length + MARKER_BYTES + INSTALLATION_BYTES + GENERATION_BYTES + 4;
 const FRAME_BYTES = MARKER_BYTES + 16;
-const EVENT_BYTES = 16 + 4 + 4 + 8 + 4;
+const SOURCES_BYTES = 4;
+const EVENT_BYTES = 16 + 8 + 4 + 4;
 
 /** Bytes of a segment before its first record. */
 export const HEADER_BYTES = 2 * HEADER_COPY_BYTES;
@@ -28,17 +38,17 @@ export const HEADER_BYTES = 2 * HEADER_COPY_BYTES;
 export interface SegmentHeader {
   /** Begins every record of this segment; 8 bytes. */
   readonly marker: Buffer;
-  /** The database whose events these are, 32 hexadecimal digits. */
-  readonly database: string;
+  /** Whose events these are. */
+  readonly installation: Installation;
 }
 
 /** A header for a new segment. */
-export function newHeader(database: string): SegmentHeader {
-  return { marker: randomBytes(MARKER_BYTES), database };
+export function newHeader(installation: Installation): SegmentHeader {
+  return { marker: randomBytes(MARKER_BYTES), installation };
 }
 
-export function encodeHeader({ marker, database }: SegmentHeader): Buffer {
-  const facts = Buffer.concat([MAGIC, marker, Buffer.from(database, 'hex')]);
+export function encodeHeader({ marker, installation: { identity, generation } }: SegmentHeader): Buffer {
+  const facts = Buffer.concat([MAGIC, marker, Buffer.from(identity, 'hex'), Buffer.from(generation, 'hex')]);
   const copy = Buffer.concat([facts, checksum(facts)]);
   return Buffer.concat([copy, copy]);
 }
@@ -55,17 +65,24 @@ const ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
  * The events of a batch as the body of a record.
  * @throws where an id is no UUID: it would shift what comes behind it, under a checksum that is right
  */
-export function encodeBody(batch: readonly AcceptedEvent[]): Buffer {
+export function encodeBody(batch: readonly JournaledEvent[]): Buffer {
+  const places = new Map<EventSource, number>();
+  for (const { source } of batch) if (!places.has(source)) places.set(source, places.size);
+  const sources = Buffer.from(
+    JSON.stringify([...places.keys()].map(({ appId, typeId, typeName }) => [appId, typeId, typeName])),
+  );
   const sizes = batch.map(({ payload }) => Buffer.byteLength(payload));
-  const body = Buffer.allocUnsafe(sizes.reduce((sum, size) => sum + EVENT_BYTES + size, 0));
-  let at = 0;
+  const start = SOURCES_BYTES + sources.length;
+  const body = Buffer.allocUnsafe(sizes.reduce((sum, size) => sum + EVENT_BYTES + size, start));
+  body.writeUInt32BE(sources.length);
+  sources.copy(body, SOURCES_BYTES);
+  let at = start;
   for (const [index, event] of batch.entries()) {
     const size = sizes[index] ?? 0;
     if (!ID.test(event.id)) throw new Error('The id of an event is no UUID.');
     at += body.write(event.id.replaceAll('-', ''), at, 'hex');
-    at = body.writeUInt32BE(event.appId, at);
-    at = body.writeUInt32BE(event.typeId, at);
     at = body.writeDoubleBE(event.createdAt, at);
+    at = body.writeUInt32BE(places.get(event.source) ?? 0, at);
     at = body.writeUInt32BE(size, at);
     at += body.write(event.payload, at, 'utf8');
   }
@@ -90,7 +107,7 @@ export function encodeFrame(marker: Buffer, body: Buffer, events: number): Buffe
 export interface SegmentContents {
   /** Null where neither copy can be read: then nothing else can. */
   readonly header: SegmentHeader | null;
-  readonly batches: readonly (readonly AcceptedEvent[])[];
+  readonly batches: readonly (readonly JournaledEvent[])[];
   readonly events: number;
   /** Bytes at the end that are the beginning of a record: its write was cut off, so it was never acknowledged. */
   readonly tornBytes: number;
@@ -98,10 +115,10 @@ export interface SegmentContents {
   readonly damagedBytes: number;
 }
 
-/** Reads a segment. Never throws: what can not be read is counted. */
+/** Reads a segment. Never throws: what cannot be read is counted. */
 export function readSegment(bytes: Buffer): SegmentContents {
   const { header, damagedBytes: damagedHeader } = readHeader(bytes);
-  const batches: AcceptedEvent[][] = [];
+  const batches: JournaledEvent[][] = [];
   let damagedBytes = damagedHeader;
   let tornBytes = 0;
   let at = HEADER_BYTES;
@@ -117,11 +134,8 @@ export function readSegment(bytes: Buffer): SegmentContents {
     else damagedBytes += (next === -1 ? bytes.length : next) - at;
     at = next === -1 ? bytes.length : next;
   }
-  if (header === null && bytes.length > 0) {
-    // Records follow only once the header is on the disk: a shorter file never had one.
-    if (bytes.length < HEADER_BYTES || isZero(bytes)) tornBytes = bytes.length;
-    else damagedBytes = bytes.length;
-  }
+  // A segment gets its name once its header is on the disk: a file without one has lost it.
+  if (header === null) damagedBytes = bytes.length;
   const events = batches.reduce((sum, batch) => sum + batch.length, 0);
   return { header, batches, events, tornBytes, damagedBytes };
 }
@@ -138,8 +152,16 @@ function readHeaderCopy(bytes: Buffer, from: number): SegmentHeader | null {
   if (copy.length < HEADER_COPY_BYTES || !copy.subarray(0, MAGIC.length).equals(MAGIC)) return null;
   const facts = copy.subarray(0, -4);
   if (crc32(facts) !== copy.readUInt32BE(facts.length)) return null;
-  const marker = Buffer.from(facts.subarray(MAGIC.length, MAGIC.length + MARKER_BYTES));
-  return { marker, database: facts.toString('hex', MAGIC.length + MARKER_BYTES) };
+  const afterMarker = MAGIC.length + MARKER_BYTES;
+  const marker = Buffer.from(facts.subarray(MAGIC.length, afterMarker));
+  const identity = facts.toString('hex', afterMarker, afterMarker + INSTALLATION_BYTES);
+  const generation = facts.toString('hex', afterMarker + INSTALLATION_BYTES);
+  return { marker, installation: { identity, generation } };
+}
+
+/** Whether a file was written in the format of an earlier release. */
+export function isOldFormat(bytes: Buffer): boolean {
+  return [0, OLD_HEADER_COPY_BYTES].some((at) => bytes.subarray(at, at + OLD_MAGIC.length).equals(OLD_MAGIC));
 }
 
 interface Frame {
@@ -163,7 +185,7 @@ function readRecord(
   bytes: Buffer,
   at: number,
   marker: Buffer,
-): { batch: AcceptedEvent[]; end: number } | null {
+): { batch: JournaledEvent[]; end: number } | null {
   const frame = readFrame(bytes, at, marker);
   if (frame === null) return null;
   const end = at + FRAME_BYTES + frame.bodyBytes;
@@ -195,21 +217,35 @@ function isZero(bytes: Buffer): boolean {
 }
 
 /** The checksum has proved that the body is what was written; null where that was not what {@link encodeBody} makes. */
-function decodeBody(body: Buffer, events: number): AcceptedEvent[] | null {
-  const batch: AcceptedEvent[] = [];
-  let at = 0;
+function decodeBody(body: Buffer, events: number): JournaledEvent[] | null {
+  const start = body.length < SOURCES_BYTES ? 0 : SOURCES_BYTES + body.readUInt32BE(0);
+  const sources = start === 0 || start > body.length ? null : decodeSources(body, start);
+  if (sources === null) return null;
+  const batch: JournaledEvent[] = [];
+  let at = start;
   while (batch.length < events) {
     if (at + EVENT_BYTES > body.length) return null;
     const hex = body.toString('hex', at, at + 16);
-    const size = body.readUInt32BE(at + 32);
+    const source = sources[body.readUInt32BE(at + 24)];
+    const size = body.readUInt32BE(at + 28);
+    if (source === undefined) return null;
     batch.push({
       id: `${hex.slice(0, 8)}-${hex.slice(8, 12)}-${hex.slice(12, 16)}-${hex.slice(16, 20)}-${hex.slice(20)}`,
-      appId: body.readUInt32BE(at + 16),
-      typeId: body.readUInt32BE(at + 20),
-      createdAt: body.readDoubleBE(at + 24),
+      createdAt: body.readDoubleBE(at + 16),
       payload: body.toString('utf8', at + EVENT_BYTES, at + EVENT_BYTES + size),
+      source,
     });
     at += EVENT_BYTES + size;
   }
   return at === body.length ? batch : null;
+}
+
+function decodeSources(body: Buffer, end: number): EventSource[] | null {
+  try {
+    const sources: unknown = JSON.parse(body.toString('utf8', SOURCES_BYTES, end));
+    if (!Array.isArray(sources)) return null;
+    return sources.map(([appId, typeId, typeName]) => ({ appId, typeId, typeName }));
+  } catch {
+    return null; // No JSON, so nothing that was written here; whoever asked counts it as damage.
+  }
 }

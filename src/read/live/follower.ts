@@ -19,7 +19,7 @@ import * as messages from './messages.ts';
 
 /** A client that watches. */
 export interface Watcher {
-  /** Where to resume; `fresh`: from now on; `anew`: from now on, after a reset. */
+  /** Where to resume; `fresh`: from now on; `again`: from now on, after a reset. */
   readonly from: FeedCursor | 'fresh' | 'anew';
   readonly send: (message: Buffer) => void;
 }

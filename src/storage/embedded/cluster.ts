@@ -19,11 +19,12 @@ import {
 } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { OperatorError } from '../../errors.ts';
+import { makeFolder } from '../../make-folder.ts';
 import { type Binaries, renamed, rootOnlyFolder, STATE_FOLDER } from './binaries.ts';
 import { canReach, isRoot, run, type SystemUser } from './user.ts';
 
 // The folder DATA_DIR holds, beside files of others such as the secret:
-//   postgres           the cluster, or as root a link to it where its user can not pass through DATA_DIR
+//   postgres           the cluster, or as root a link to it where its user cannot pass through DATA_DIR
 //   postgres.new-*     a cluster in the making
 //   postgres.socket    a link to the folder of the Unix socket, where the cluster's own path is too long for one
 //   postgres.start-*   what PostgreSQL says until its own log takes over; postgres-start.log if it says nothing good
@@ -64,7 +65,7 @@ log_line_prefix = '%m [%p] '
  */
 export async function openDataFolder(dataDir: string): Promise<string> {
   try {
-    await mkdir(dirname(dataDir), { recursive: true });
+    await makeFolder(dirname(dataDir), 0o777);
     await mkdir(dataDir, { mode: 0o700 }).catch((error: NodeJS.ErrnoException) => {
       if (error.code !== 'EEXIST') throw error;
     });
@@ -75,7 +76,10 @@ export async function openDataFolder(dataDir: string): Promise<string> {
     await access(dataDir, constants.R_OK | constants.W_OK | constants.X_OK);
     return await realpath(dataDir);
   } catch (error) {
-    throw explained(error, dataDir);
+    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw explained(error, dataDir);
+    throw new OperatorError(`DATA_DIR ${dataDir} cannot be made: set DATA_DIR to another folder`, {
+      cause: error,
+    });
   }
 }
 
@@ -109,7 +113,7 @@ export async function findCluster(dataDir: string): Promise<string | undefined> 
 
 /**
  * The user an existing cluster belongs to, when we are root: the one who has to run it.
- * @throws OperatorError when that is root, or the user can not get there.
+ * @throws OperatorError when that is root, or the user cannot get there.
  */
 export async function clusterOwner(cluster: string): Promise<SystemUser | undefined> {
   if (!isRoot()) return undefined;
@@ -121,7 +125,7 @@ export async function clusterOwner(cluster: string): Promise<SystemUser | undefi
   }
   if (!(await canReach(cluster, { uid, gid }))) {
     throw new OperatorError(
-      `the owner of ${cluster} (uid ${uid}) can not reach it any more: chmod a+x the folders above it`,
+      `the owner of ${cluster} (uid ${uid}) cannot reach it any more: chmod a+x the folders above it`,
     );
   }
   return { uid, gid };
@@ -219,7 +223,7 @@ async function shell(
 ): Promise<void> {
   const outcome = await run('/bin/sh', ['-c', script, 'sh', path], { user, input });
   if (outcome.code !== 0)
-    throw new OperatorError(`${path} can not be written: ${outcome.stderr.trim().split('\n', 1)[0]}`);
+    throw new OperatorError(`${path} cannot be written: ${outcome.stderr.trim().split('\n', 1)[0]}`);
 }
 
 async function must(
@@ -293,7 +297,7 @@ export function explained(error: unknown, dataDir: string): unknown {
     case 'EPERM':
     case 'EROFS':
       return new OperatorError(
-        `DATA_DIR ${dataDir} can not be written to: give this user the right to, or set DATA_DIR to another folder`,
+        `DATA_DIR ${dataDir} cannot be written to: give this user the right to, or set DATA_DIR to another folder`,
         { cause: error },
       );
     case 'ENOTDIR':

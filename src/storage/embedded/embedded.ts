@@ -236,7 +236,7 @@ async function begin(
     await createCluster(dataDir, binaries, user);
     const made = await findCluster(dataDir);
     if (made !== undefined && dirname(made) !== dataDir) {
-      log.info(`the data is in ${made}, because the user that runs PostgreSQL can not reach ${dataDir}`);
+      log.info(`the data is in ${made}, because the user that runs PostgreSQL cannot reach ${dataDir}`);
     }
     // Whoever was the quickest: the next look finds the one that stayed.
     return undefined;
@@ -282,7 +282,7 @@ async function tryToHold(cluster: string): Promise<Attempt> {
     const code = (error as { code?: string }).code ?? '';
     if (code === 'ENOENT' || code === 'ECONNREFUSED') return unreachable();
     if (code === 'EACCES' || /^(3D|28)/.test(code)) {
-      throw new OperatorError(`PostgreSQL in ${cluster} can not be used: ${(error as Error).message}`);
+      throw new OperatorError(`PostgreSQL in ${cluster} cannot be used: ${(error as Error).message}`);
     }
     // Starting or stopping (57P03), stopped while we waited for the lock (57P01), or the connection broke.
     return { state: 'busy', talking: code.startsWith('57P') };

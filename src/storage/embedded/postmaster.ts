@@ -70,7 +70,7 @@ export class PostmasterStart {
     child.once('exit', (code) => {
       this.#end ??= { code };
     });
-    child.once('error', (error) => {
+    child.on('error', (error) => {
       this.#end ??= { code: null, error };
     });
     // Neither the process nor its output keeps this process alive.
@@ -197,7 +197,7 @@ function isAlive(pid: number): boolean {
   }
 }
 
-/** Program and arguments; empty for a zombie, undefined where they can not be read. */
+/** Program and arguments; empty for a zombie, undefined where they cannot be read. */
 async function commandLine(pid: number): Promise<string[] | undefined> {
   if (process.platform === 'linux') {
     const text = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => undefined);

@@ -4,6 +4,7 @@ import { countsOf } from '../counts/levels.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
 import { ensurePartitions, foldCounts, postgresMaintenance } from './maintenance.ts';
+import { recountDay } from './recount.ts';
 import { writes } from './writes.ts';
 
 export const postgres: StorageEngine = {
@@ -17,6 +18,7 @@ export const postgres: StorageEngine = {
     await foldCounts(sql);
   },
   settlesBesideWriters: true,
+  recountDay,
   unsettled: async (sql) => {
     const [row] = await sql<{ waiting: number }[]>`SELECT count(*)::float8 AS waiting FROM count_deltas`;
     return row?.waiting ?? 0;
@@ -26,6 +28,8 @@ export const postgres: StorageEngine = {
            (to_date(right(relname, 8), 'YYYYMMDD') + 1)::timestamp AT TIME ZONE 'UTC' AS finish
       FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid
      WHERE inhparent = 'events'::regclass AND relname ~ '^events_[0-9]{8}$'`,
+  // Nothing rewrites a partition.
+  tablesToExport: async () => [],
   addCounts: async (client, level, copyTo) => {
     const table = countsOf(level);
     const rows = await copyTo(table);

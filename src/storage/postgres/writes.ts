@@ -1,6 +1,6 @@
 /** What the writer adds to the counts on PostgreSQL: deltas, by insert alone, so that writers never wait for one another. */
 import { MINUTE_MS } from '../counts/levels.ts';
-import type { AcceptedEvent } from '../write/accepted-event.ts';
+import type { EventRow } from '../write/accepted-event.ts';
 import type { CopyMessages } from '../write/copy-messages.ts';
 import type { EngineWrites } from '../write/engine-writes.ts';
 
@@ -13,7 +13,7 @@ interface Delta {
 }
 
 /** One delta for each app, type and minute. The fold adds them to the counts; until then readers do. */
-function copyDeltas(events: readonly AcceptedEvent[], into: CopyMessages): void {
+function copyDeltas(events: readonly EventRow[], into: CopyMessages): void {
   const deltas: Delta[] = [];
   // Minute → app → type.
   const minutes = new Map<number, Map<number, Map<number, Delta>>>();

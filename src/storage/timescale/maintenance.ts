@@ -1,5 +1,5 @@
 /** Maintenance of TimescaleDB: marked buckets are refreshed, days profiled, retention applied. */
-import type { Sql } from '../connect.ts';
+import type { Sql, Transaction } from '../connect.ts';
 import { DayProfiler } from '../counts/day-profiles.ts';
 import { LEVELS, MINUTES } from '../counts/levels.ts';
 import { removeDeletedApps } from '../deleted-apps.ts';
@@ -65,12 +65,9 @@ export async function refreshStale(sql: Sql, now: number): Promise<void> {
     const most = level === MINUTES ? MOST_REFRESHES.minutes : MOST_REFRESHES.coarser;
     for (const interval of intervalsOf(readable, ms, most)) {
       for (const aggregate of aggregatesOf(level)) {
-        // COPY into a hypertable with a trigger that has a transition table logs no invalidation (seen in 2.29.2), so what
-        // is computed from rows is refreshed whatever the log says. Between aggregates the log is complete.
-        await sql`
-          CALL refresh_continuous_aggregate(${aggregate}, ${interval.from}::timestamptz, ${interval.until}::timestamptz,
-                                            force => ${level === MINUTES}
-                                            ${inBatches ? sql`, options => '{"buckets_per_batch": 0}'` : sql``})`;
+        // Rows of schema 9 and before are not in the log of invalidations, as COPY logs none for a table with a trigger that
+        // has a transition table. So what is computed from rows is refreshed whatever the log says.
+        await refresh(sql, aggregate, interval, { isForced: level === MINUTES, inBatches });
       }
     }
     await liftMarks(sql, number, marks);
@@ -80,10 +77,26 @@ export async function refreshStale(sql: Sql, now: number): Promise<void> {
 }
 
 /**
+ * Refreshes whole buckets of an aggregate.
+ * @param options.isForced  also what no logged invalidation lies in
+ * @param options.inBatches see {@link refreshesInBatches}
+ */
+export async function refresh(
+  sql: Sql,
+  aggregate: string,
+  { from, until }: RefreshInterval,
+  { isForced, inBatches }: { readonly isForced: boolean; readonly inBatches: boolean },
+): Promise<void> {
+  await sql`
+    CALL refresh_continuous_aggregate(${aggregate}, ${from}::timestamptz, ${until}::timestamptz, force => ${isForced}
+                                      ${inBatches ? sql`, options => '{"buckets_per_batch": 0}'` : sql``})`;
+}
+
+/**
  * Newer releases refresh ten buckets at a time unless told otherwise: 15 s for a hundred days of minutes, in place of
  * 12 ms. Older ones neither do so nor know the option.
  */
-async function refreshesInBatches(sql: Sql): Promise<boolean> {
+export async function refreshesInBatches(sql: Sql): Promise<boolean> {
   const [refresh] = await sql<{ hasOptions: boolean }[]>`
     SELECT max(pronargs) > 4 AS "hasOptions" FROM pg_proc WHERE proname = 'refresh_continuous_aggregate'`;
   return refresh?.hasOptions === true;
@@ -129,21 +142,32 @@ async function liftMarks(sql: Sql, level: number, marks: readonly Mark[]): Promi
         FROM refreshed`;
     return;
   }
-  const days = marks.map(({ bucket }) => new Date(bucket).toISOString());
-  const months = [...new Set(days.map((day) => `${day.slice(0, 7)}-01T00:00:00Z`))];
   await sql.begin('isolation level read committed', async (tx) => {
     await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark counts'))`;
     await tx`DELETE FROM stale_buckets WHERE id = ANY(${ids}::bigint[])`;
-    await tx`DELETE FROM profiled_days WHERE day = ANY(${days}::timestamptz[])`;
-    await tx`DELETE FROM month_counts WHERE bucket = ANY(${months}::timestamptz[])`;
-    await tx`
-      INSERT INTO month_counts (app_id, type_id, bucket, count)
-      SELECT app_id, type_id, month, sum(count)
-        FROM unnest(${months}::timestamptz[]) AS months (month)
-       CROSS JOIN LATERAL (SELECT app_id, type_id, count FROM events_per_day
-                            WHERE bucket >= month AND bucket < month + interval '1 month') days
-       GROUP BY 1, 2, 3`;
+    await renewDays(
+      tx,
+      marks.map(({ bucket }) => bucket),
+    );
   });
+}
+
+/**
+ * Discards the profiles of days and adds their months up again, in a transaction that no profile is made beside.
+ * @param starts milliseconds since 1970
+ */
+export async function renewDays(tx: Transaction, starts: readonly number[]): Promise<void> {
+  const days = starts.map((start) => new Date(start).toISOString());
+  const months = [...new Set(days.map((day) => `${day.slice(0, 7)}-01T00:00:00Z`))];
+  await tx`DELETE FROM profiled_days WHERE day = ANY(${days}::timestamptz[])`;
+  await tx`DELETE FROM month_counts WHERE bucket = ANY(${months}::timestamptz[])`;
+  await tx`
+    INSERT INTO month_counts (app_id, type_id, bucket, count)
+    SELECT app_id, type_id, month, sum(count)
+      FROM unnest(${months}::timestamptz[]) AS months (month)
+     CROSS JOIN LATERAL (SELECT app_id, type_id, count FROM events_per_day
+                          WHERE bucket >= month AND bucket < month + interval '1 month') days
+     GROUP BY 1, 2, 3`;
 }
 
 /**

@@ -6,6 +6,7 @@ import { countsOf } from '../counts/levels.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
 import { settleCounts, timescaleMaintenance } from './maintenance.ts';
+import { recountDay } from './recount.ts';
 import { writes } from './writes.ts';
 
 const STAGED = 'staged_counts';
@@ -19,6 +20,7 @@ export const timescale: StorageEngine = {
   ensureRoom: async () => undefined,
   settleCounts,
   settlesBesideWriters: false,
+  recountDay,
   unsettled: async (sql) => {
     // The marks of the last hour are still written to.
     const [row] = await sql<{ waiting: number }[]>`
@@ -28,6 +30,13 @@ export const timescale: StorageEngine = {
   eventIntervals: `
     SELECT range_start AS start, range_end AS finish FROM timescaledb_information.chunks
      WHERE hypertable_schema = current_schema() AND hypertable_name = 'events'`,
+  // Recompression moves late rows to where an older snapshot does not find them.
+  tablesToExport: async (client) => {
+    const { rows } = await client.query<{ name: string }>(
+      "SELECT chunk::text AS name FROM show_chunks('events') AS chunk ORDER BY chunk",
+    );
+    return rows.map(({ name }) => name);
+  },
   /**
    * A continuous aggregate is kept in a hypertable of its own and never looks for rows before what it has materialized:
    * counts that are put there are as good as its own, and readers find them there.

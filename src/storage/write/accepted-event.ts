@@ -1,18 +1,38 @@
 /** What is written: events that have been accepted, whichever way they came. */
 import { DAY_MS, MINUTE_MS } from '../counts/levels.ts';
 
-/** One accepted event on its way into the table. */
-export interface AcceptedEvent {
+/** What an event has of its own, wherever it is on its way. */
+export interface EventContent {
   /** UUID, in the form with four hyphens. */
   readonly id: string;
-  /** Internal ids. */
-  readonly appId: number;
-  readonly typeId: number;
   /** Milliseconds since the epoch. */
   readonly createdAt: number;
   /** The payload's JSON text. */
   readonly payload: string;
 }
+
+/** An event as a row of the table: its app and its type by internal ids, which mean something in one database alone. */
+export interface EventRow extends EventContent {
+  readonly appId: number;
+  readonly typeId: number;
+}
+
+/** The app and the type of an event as clients know them: they mean the same in every copy of the database. */
+export interface EventSource {
+  /** Public ids. */
+  readonly appId: string;
+  readonly typeId: string;
+  readonly typeName: string;
+}
+
+/** An event without internal ids, as the journal keeps it. */
+export interface JournaledEvent extends EventContent {
+  /** Events of one type share one object. */
+  readonly source: EventSource;
+}
+
+/** One accepted event on its way into the table, or into the journal. */
+export interface AcceptedEvent extends EventRow, JournaledEvent {}
 
 /** The number of the UTC day of a time in milliseconds since 1970. */
 export function dayOf(time: number): number {
@@ -20,13 +40,13 @@ export function dayOf(time: number): number {
 }
 
 /** The UTC days of events as ISO 8601 dates, each once. */
-export function datesOf(events: readonly AcceptedEvent[]): string[] {
+export function datesOf(events: readonly EventContent[]): string[] {
   const days = new Set(events.map(({ createdAt }) => dayOf(createdAt)));
   return [...days].map((day) => timestamp(day * DAY_MS).slice(0, 'YYYY-MM-DD'.length));
 }
 
 /** Characters of the payloads: about as many bytes as the events take on their way. */
-export function sizeOf(events: readonly AcceptedEvent[]): number {
+export function sizeOf(events: readonly EventContent[]): number {
   return events.reduce((sum, { payload }) => sum + payload.length, 0);
 }
 

@@ -45,17 +45,16 @@ class CopyQuery implements pg.Submittable {
   }
 
   handleCommandComplete(): void {
-    // The server ends an implicit transaction before it tells of its last command: that one says that all is committed.
     this.#left -= 1;
-    if (this.#left === 0) this.#done(null);
   }
 
   handleReadyForQuery(): void {
-    if (this.#left > 0) this.#done(new Error('PostgreSQL left commands of a COPY undone'));
+    this.#done(this.#left === 0 ? null : new Error('PostgreSQL left commands of a COPY undone'));
   }
 
   handleError(error: Error): void {
-    this.#done(error);
+    // The server ends an implicit transaction before it tells of its last command: once it has, all of it is committed.
+    this.#done(this.#left === 0 ? null : error);
   }
 }
 
@@ -70,7 +69,7 @@ export interface ConnectionTimeouts {
 const PATIENT: ConnectionTimeouts = { connectMs: 5_000, answerMs: 10_000 };
 /** What is sent may take this much longer: a slow network is no outage. */
 const BYTES_PER_MS = 10_000;
-/** An attempt to connect that takes longer than this is begun anew. */
+/** An attempt to connect that takes longer than this is begun again. */
 const CONNECT_TIMEOUT_MS = 5_000;
 /** How long a connection may take to say goodbye. */
 const CLOSE_TIMEOUT_MS = 1_000;

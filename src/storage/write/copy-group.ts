@@ -1,5 +1,5 @@
 /** A group of events as one write to the socket: a COPY of the rows and one of what they change in the counts. */
-import { type AcceptedEvent, sizeOf } from './accepted-event.ts';
+import { type EventRow, sizeOf } from './accepted-event.ts';
 import { CopyMessages } from './copy-messages.ts';
 import type { EngineWrites } from './engine-writes.ts';
 import { EVENT_COLUMNS } from './insert-events.ts';
@@ -14,7 +14,7 @@ export const COPY_COMMANDS = 2;
  * Messages for {@link CopyConnection.copy}. Outside of a transaction block the two commands are one implicit transaction:
  * a failure of either stores nothing.
  */
-export function copyGroup(engine: EngineWrites, events: readonly AcceptedEvent[]): Buffer {
+export function copyGroup(engine: EngineWrites, events: readonly EventRow[]): Buffer {
   const messages = new CopyMessages(sizeOf(events) + ROW_BYTES * events.length + 1_024);
   messages.query(
     `COPY events (${EVENT_COLUMNS}) FROM STDIN (FORMAT binary);COPY ${engine.changes} FROM STDIN (FORMAT binary)`,

@@ -8,7 +8,7 @@
  *
  * Rows are in COPY's binary format: it costs PostgreSQL and this process less than the text format (bench: write-formats).
  */
-import type { AcceptedEvent } from './accepted-event.ts';
+import type { EventRow } from './accepted-event.ts';
 
 /** Signature, flags and length of the header's extension, of which there is none. */
 const COPY_HEADER = Buffer.from('PGCOPY\n\u00ff\r\n\0\0\0\0\0\0\0\0\0', 'latin1');
@@ -77,7 +77,7 @@ export class CopyMessages {
   }
 
   /** A row of `events` (id, app_id, type_id, created_at, payload). */
-  eventRow({ id, appId, typeId, createdAt, payload }: AcceptedEvent): void {
+  eventRow({ id, appId, typeId, createdAt, payload }: EventRow): void {
     let most = payload.length * BYTES_PER_UNIT;
     if (this.#at + EVENT_BYTES + most > this.#bytes.length) {
       most = Buffer.byteLength(payload);

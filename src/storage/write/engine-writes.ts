@@ -1,5 +1,5 @@
 /** How the engines differ where rows are written: in what counts them. */
-import type { AcceptedEvent } from './accepted-event.ts';
+import type { EventRow } from './accepted-event.ts';
 import type { CopyMessages } from './copy-messages.ts';
 
 /**
@@ -10,7 +10,7 @@ export interface EngineWrites {
   /** The table that takes what rows change in the counts, with the columns that are written. */
   readonly changes: string;
   /** Writes the changes of some events as rows of a COPY into that table. */
-  readonly copyChanges: (events: readonly AcceptedEvent[], into: CopyMessages) => void;
+  readonly copyChanges: (events: readonly EventRow[], into: CopyMessages) => void;
   /** SELECT of the changes of the rows in `inserted` (app_id, type_id, created_at). */
   readonly changesOfInserted: string;
   /** SELECT that makes room for events of the days `$1::date[]`; null where the engine makes it by itself. */

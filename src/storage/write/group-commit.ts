@@ -3,7 +3,7 @@
  * together and in what its outcome is; when a try fails, what is done about it is the same for all of them.
  */
 import type { Rejection } from '../../errors.ts';
-import { type AcceptedEvent, datesOf } from './accepted-event.ts';
+import { datesOf, type EventContent } from './accepted-event.ts';
 import type { CopyConnection } from './copy-connection.ts';
 import type { EngineWrites } from './engine-writes.ts';
 import {
@@ -42,7 +42,7 @@ export interface GroupKind<Unit, Outcome> {
     attempt: Attempt,
   ) => Promise<readonly Outcome[]>;
   /** The events of units, for which there may be no room. */
-  readonly eventsOf: (units: readonly Unit[]) => readonly AcceptedEvent[];
+  readonly eventsOf: (units: readonly Unit[]) => readonly EventContent[];
   /** The one unit of a group whose data the database refuses. */
   readonly refuse: (
     connection: CopyConnection,
@@ -182,7 +182,7 @@ export class GroupCommit {
     return [...first, ...second];
   }
 
-  async #makeRoomFor(connection: CopyConnection, events: readonly AcceptedEvent[]): Promise<void> {
+  async #makeRoomFor(connection: CopyConnection, events: readonly EventContent[]): Promise<void> {
     try {
       await this.makeRoom(connection, datesOf(events));
     } catch (error) {

@@ -3,7 +3,7 @@ import { OperatorError } from '../../errors.ts';
 import { type DatabaseAddress, errorCode } from '../connect.ts';
 import type { Engine } from '../engine.ts';
 import { ENGINES } from '../engines.ts';
-import { type AcceptedEvent, datesOf, sizeOf } from './accepted-event.ts';
+import { datesOf, type EventRow, sizeOf } from './accepted-event.ts';
 import { ConnectionLost, CopyConnection } from './copy-connection.ts';
 import { COPY_COMMANDS, copyGroup } from './copy-group.ts';
 import { backOff } from './failures.ts';
@@ -50,7 +50,7 @@ const SESSION = { statement_timeout: '0', idle_in_transaction_session_timeout: '
 /** A failure that counts is thrown, and told by the command. */
 const NO_LOG: WriteLog = { warn: () => undefined, error: () => undefined };
 
-export class ImportWriter<Event extends AcceptedEvent> {
+export class ImportWriter<Event extends EventRow> {
   readonly #options: ImportWriterOptions;
   readonly #connection: CopyConnection;
   readonly #commit: GroupCommit;
@@ -60,7 +60,7 @@ export class ImportWriter<Event extends AcceptedEvent> {
   readonly #roomyDays = new Set<string>();
   /** The boundary that was last read. */
   #boundary: number | null = null;
-  /** True after a group of which some events were there already: then COPY would only find that out anew. */
+  /** True after a group of which some events were there already: then COPY would only find that out again. */
   #merging = false;
   /** The transaction whose COMMIT got no answer, by PostgreSQL's id of it, and what came of the group if it was committed. */
   #doubtful: { readonly xid: string; readonly outcome: ImportOutcome<Event> } | null = null;

@@ -1,18 +1,23 @@
-/** The one INSERT into the events table. What is copied goes by copy-group.ts. */
+/** The INSERTs into the events table, each with what its rows change in the counts. What is copied goes by copy-group.ts. */
 import type postgres from 'postgres';
 import type { Sql, Transaction } from '../connect.ts';
 import type { Engine } from '../engine.ts';
 import { ENGINES } from '../engines.ts';
-import { type AcceptedEvent, timestamp } from './accepted-event.ts';
+import { type EventRow, timestamp } from './accepted-event.ts';
 import type { EngineWrites } from './engine-writes.ts';
 
 export const EVENT_COLUMNS = 'id, app_id, type_id, created_at, payload';
 
-/** What comes before and after a SELECT of {@link EVENT_COLUMNS} to store those of its rows that are missing. */
-export interface InsertMissing {
+/** What comes before and after a SELECT of {@link EVENT_COLUMNS} to store its rows. */
+export interface InsertStatement {
   /** After `WITH`, or after a comma behind other CTEs that the SELECT refers to. */
   readonly before: string;
   readonly after: string;
+}
+
+interface InsertMissing extends InsertStatement {
+  /** Ends the CTEs; a SELECT that may read `inserted` follows. {@link after} is this with a SELECT of what was `stored`. */
+  readonly counted: string;
 }
 
 /**
@@ -20,12 +25,27 @@ export interface InsertMissing {
  * storing is waited for. Its result is one row, the number that it has `stored`.
  */
 export function insertMissing({ changes, changesOfInserted }: EngineWrites): InsertMissing {
+  const counted = `
+         ON CONFLICT DO NOTHING RETURNING app_id, type_id, created_at),
+       counted AS (INSERT INTO ${changes} ${changesOfInserted})`;
   return {
     before: `inserted AS (INSERT INTO events (${EVENT_COLUMNS})`,
-    after: `
-         ON CONFLICT DO NOTHING RETURNING app_id, type_id, created_at),
-       counted AS (INSERT INTO ${changes} ${changesOfInserted})
+    counted,
+    after: `${counted}
   SELECT count(*)::integer AS stored FROM inserted`,
+  };
+}
+
+/**
+ * The same for rows of which none can be there yet: all of them are stored, or none. It is cheaper, as they need not be
+ * looked for. Its row count is the number that it has stored.
+ */
+export function insertNew({ changes, changesOfInserted }: EngineWrites): InsertStatement {
+  return {
+    before: 'inserted AS (',
+    after: `),
+       counted AS (INSERT INTO ${changes} ${changesOfInserted})
+  INSERT INTO events (${EVENT_COLUMNS}) SELECT ${EVENT_COLUMNS} FROM inserted`,
   };
 }
 
@@ -40,7 +60,7 @@ export function insertMissingValues(engine: EngineWrites): string {
 }
 
 /** Events as arrays, one for each of {@link EVENT_COLUMNS}. */
-export function columns(events: readonly AcceptedEvent[]): readonly (readonly unknown[])[] {
+export function columns(events: readonly EventRow[]): readonly (readonly unknown[])[] {
   return [
     events.map(({ id }) => id),
     events.map(({ appId }) => appId),

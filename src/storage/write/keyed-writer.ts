@@ -13,7 +13,7 @@ import { CopyConnection } from './copy-connection.ts';
 import type { EngineWrites } from './engine-writes.ts';
 import { OUTCOME_UNKNOWN, POISON, REFUSING, UNAVAILABLE } from './failures.ts';
 import { type Attempt, GroupCommit, type GroupKind } from './group-commit.ts';
-import { columns, insertMissing, insertMissingValues } from './insert-events.ts';
+import { columns, insertMissingValues, insertNew } from './insert-events.ts';
 
 /** What tells one keyed request from another. */
 export interface KeyedRequest {
@@ -58,9 +58,12 @@ export type KeyedOutcome =
   | { readonly known: KnownKey }
   | Rejection;
 
-/** A key's row is written first, so whoever comes second with it waits here until the first is committed, or is not. */
+/**
+ * A key's row is written first, so whoever comes second with it waits here until the first is committed, or is not. The
+ * events of a key that is new are new, too.
+ */
 function storeStatement(engine: EngineWrites): string {
-  const { before, after } = insertMissing(engine);
+  const { before, after } = insertNew(engine);
   return `
   WITH request AS (
     SELECT * FROM unnest($1::int[], $2::bytea[], $3::bytea[], $4::smallint[], $5::text[], $6::timestamptz[])
@@ -162,12 +165,9 @@ export class KeyedWriter {
   }
 
   async #store(works: readonly Work[]): Promise<readonly KeyedOutcome[]> {
-    const { rows } = await this.#connection.query<{ stored: number }>(
-      this.#storeStatement,
-      valuesOf(works),
-      bytesOf(works),
-    );
-    if (rows[0]?.stored === works.reduce((sum, { events }) => sum + events.length, 0))
+    const values = valuesOf(works);
+    const { rowCount } = await this.#connection.query(this.#storeStatement, values, bytesOf(works));
+    if (rowCount === works.reduce((sum, { events }) => sum + events.length, 0))
       return works.map(({ events, answer }) => ({ stored: events.length, answer }));
     const known = await this.#find(works.map(({ keyed }) => keyed));
     return works.map(({ events, answer }, index) => {

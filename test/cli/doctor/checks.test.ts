@@ -20,6 +20,7 @@ const MACHINE: MachineFacts = {
   secretFile: { mode: 0o600, characters: 43 },
   disk: { freeBytes: 80 * GIBIBYTE, totalBytes: 200 * GIBIBYTE },
   journalDisk: { freeBytes: 80 * GIBIBYTE, totalBytes: 200 * GIBIBYTE },
+  quarantinedEvents: 0,
   openFiles: 65_536,
 };
 
@@ -55,6 +56,7 @@ const DATABASE: DatabaseFacts = {
   eventsInFuture: 0,
   upkeepBacklog: 900,
   readableFrom: NOW - 90 * DAY_MS,
+  counts: { days: [{ day: Date.parse('2026-11-20'), differing: 0, examples: [] }], unfinished: [] },
 };
 
 const READY: ServiceFacts = {
@@ -117,7 +119,7 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
   ],
   ['no checksums', off('data_checksums'), 'note', 'durability', /^data checksums are off/],
   ['no autovacuum', off('autovacuum'), 'warning', 'durability', /^autovacuum is off/],
-  ['a standby', { database: { isReadOnly: true } }, 'problem', 'database', /^it takes no writes/],
+  ['a standby', { database: { isReadOnly: true } }, 'problem', 'database', /^it is read-only/],
   ['an old schema', { database: { pendingMigrations: 2 } }, 'warning', 'database', /2 migrations behind/],
   ['a superuser', { settings: remote, database: { isSuperuser: true } }, 'warning', 'role', /superuser/],
   [
@@ -133,7 +135,7 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     { database: { partitions: 3_000 } },
     'warning',
     'locks',
-    /^3000 partitions need 6000 locks of a table of 6400/,
+    /^3000 partitions need 6000 of 6400 locks/,
   ],
   [
     'a forgotten transaction',
@@ -182,7 +184,7 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     'upkeep',
     /1000000 counts wait/,
   ],
-  ['another secret', { fingerprint: 'b2' }, 'problem', 'secret', /not the one that this database began with/],
+  ['another secret', { fingerprint: 'b2' }, 'problem', 'secret', /differs from the original one/],
   [
     'a lost secret',
     { machine: { secretFile: 'absent' }, fingerprint: null },
@@ -195,7 +197,7 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     { machine: { secretFile: 'unreadable' }, fingerprint: null },
     'problem',
     'secret',
-    /can not be read/,
+    /cannot be read/,
   ],
   [
     'a damaged secret',
@@ -255,7 +257,7 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     { service: { publicUrl: { status: 200, failure: '', hasStrictTransport: true, certificateDays: 3.6 } } },
     'warning',
     'tls',
-    /ends in 3 days/,
+    /expires in 3 days/,
   ],
   [
     'a proxy that drops the header',
@@ -286,6 +288,50 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     'note',
     'redis',
     /not encrypted/,
+  ],
+  [
+    'events in quarantine',
+    { machine: { quarantinedEvents: 7 } },
+    'warning',
+    'quarantine',
+    /^7 events .* not be stored$/,
+  ],
+  [
+    'counts that are not those of the rows',
+    {
+      database: {
+        counts: {
+          days: [
+            { day: Date.parse('2026-11-18'), differing: 0, examples: [] },
+            {
+              day: Date.parse('2026-11-19'),
+              differing: 3,
+              examples: [
+                {
+                  level: 'quarter_hour',
+                  app: 'app_1',
+                  type: 'typ_1',
+                  bucket: Date.parse('2026-11-19T08:15Z'),
+                  counted: 7,
+                  expected: 9,
+                },
+              ],
+            },
+          ],
+          unfinished: [],
+        },
+      },
+    },
+    'problem',
+    'counts',
+    /^3 of 2026-11-19 differ from the rows, such as typ_1 of app_1, quarter-hour 2026-11-19T08:15:00.000Z: 7 instead of 9$/,
+  ],
+  [
+    'a day that takes too long to count',
+    { database: { counts: { days: [], unfinished: [Date.parse('2026-11-19')] } } },
+    'note',
+    'counts',
+    /^2026-11-19 could not be compared with the rows in time$/,
   ],
   ['no journal', { settings: { JOURNAL_DIR: '' } }, 'note', 'journal', /producers get 503/],
   [
@@ -324,7 +370,7 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     'role',
     /on database is not encrypted/,
   ],
-  ['no service', { service: { readyStatus: null } }, 'note', 'service', /does not run here/],
+  ['no service', { service: { readyStatus: null } }, 'note', 'service', /not running here/],
 ];
 
 describe('what is wrong is found, alone, and comes with advice', () => {
@@ -346,7 +392,7 @@ test('an address that cannot be asked hides nothing else', () => {
     database: { unreachable: 'it is away' },
   };
   expect(complaints(facts)).toEqual([
-    'warning sign-up: ALLOW_SIGNUP=open: anybody can make an account',
+    'warning sign-up: ALLOW_SIGNUP=open: anyone can create an account',
     'problem database: it is away',
   ]);
 });

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { appendFile, chmod, mkdtemp, readFile, realpath, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -6,6 +7,8 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { tidemark } from '../../support/command-line.ts';
 import { availableEngines, testDatabase } from '../../support/database.ts';
 import { withTestService } from '../../support/service.ts';
+import { storeRows } from '../../support/stored-events.ts';
+import { upkeepOf } from '../../support/upkeep.ts';
 
 interface Report {
   readonly healthy: boolean;
@@ -41,13 +44,75 @@ describe.each(availableEngines())('on %s', (engine) => {
       });
       expect(report).toMatchObject({ healthy: true, code: 0 });
       expect(about(report, 'service')).toEqual([
-        `ok: it runs on 127.0.0.1 port ${service.port} and is ready`,
+        `ok: it is running on 127.0.0.1 port ${service.port} and is ready`,
       ]);
       expect(about(report, 'durability')[0]).toMatch(/^ok/);
-      expect(about(report, 'clock')).toEqual(["ok: the database's and this machine's agree"]);
+      expect(about(report, 'clock')).toEqual(['ok: the clocks of the database and this machine agree']);
       expect(existsSync(join(folder, 'none'))).toBe(false);
     });
   });
+
+  test('counts that differ from their rows are found with their day, until that is recounted', async () => {
+    const database = await testDatabase(engine);
+    const { sql } = database;
+    const settings = { DATABASE_URL: database.url, DATA_DIR: join(folder, 'none') };
+    try {
+      expect(about(await examine(settings), 'counts')).toEqual([]);
+      await sql`INSERT INTO apps (public_id, name) VALUES ('app', 'app')`;
+      await sql`INSERT INTO event_types (public_id, app_id, name) VALUES ('type', 1, 'type')`;
+      const [monday, tuesday] = [Date.UTC(2026, 2, 2), Date.UTC(2026, 2, 3)];
+      await upkeepOf(engine).prepare(sql, monday, tuesday);
+      const rows = [monday, monday + 1, tuesday].map((at) => ({ at, appId: 1, typeId: 1, payload: '{}' }));
+      await storeRows(
+        sql,
+        database.engine,
+        rows.map((row) => ({ ...row, id: randomUUID() })),
+      );
+      await upkeepOf(engine).settle(sql);
+      expect(about(await examine(settings), 'counts')).toEqual([
+        'ok: they agree with the rows of 2026-03-02, 2026-03-03',
+      ]);
+
+      // As a failing disk might: a row that nobody has deleted is gone.
+      await sql`DELETE FROM events WHERE created_at = ${new Date(monday + 1)}`;
+      const report = await examine(settings);
+      expect(report).toMatchObject({ healthy: false, code: 2 });
+      const [found] = report.findings.filter(({ check }) => check === 'counts');
+      expect(found).toEqual({
+        check: 'counts',
+        level: 'problem',
+        found: expect.stringMatching(
+          /^8 of 2026-03-02 differ from the rows, such as app, day 2026-03-02T.*: 2 instead of 1$/,
+        ),
+        advice: expect.stringContaining('tidemark recount --from 2026-03-02'),
+      });
+
+      const recounted = await tidemark(
+        ['recount', '--from', '2026-03-01', '--to', '2026-03-03', '--json'],
+        settings,
+      );
+      expect(JSON.parse(recounted.stdout)).toEqual({
+        days: 3,
+        differing: [{ day: '2026-03-02', counts: 8 }],
+        leftOut: 0,
+      });
+      expect(about(await examine(settings), 'counts')[0]).toMatch(/^ok/);
+      const again = await tidemark(['recount', '--from', '2026-03-02'], settings);
+      expect(again.stdout).toBe('Days recounted      1\nDays that differed  none\n');
+    } finally {
+      await database.drop();
+    }
+  });
+});
+
+test.each([
+  [['--from', '2026-02-30'], "'2026-02-30' is invalid. Write a day as 2026-01-31."],
+  [['--from', '2026-02-03', '--to', '2026-02-02'], '--to must not be before --from'],
+  [[], "required option '--from <day>' not specified"],
+])('a recount with %j says what is wrong', async (args, text) => {
+  const { code, stdout, stderr } = await tidemark(['recount', ...args], { DATA_DIR: join(folder, 'none') });
+  expect({ code, stdout }).toEqual({ code: 1, stdout: '' });
+  expect(stderr).toContain(text);
 });
 
 test('an empty database stays empty', async () => {
@@ -95,7 +160,7 @@ test('a database that is away is a finding, without the password of its URL; a w
   const { code, stdout, stderr } = await tidemark(['doctor'], settings);
   expect(code).toBe(2);
   expect(stdout).toMatch(
-    /PROBLEM +database +the database 127\.0\.0\.1:1\/gone of DATABASE_URL can not be reached/,
+    /PROBLEM +database +the database 127\.0\.0\.1:1\/gone of DATABASE_URL cannot be reached/,
   );
   expect(stdout + stderr).not.toContain('hunter22');
 

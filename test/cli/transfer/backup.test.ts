@@ -1,7 +1,19 @@
-import { spawn } from 'node:child_process';
+import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
-import { copyFile, mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import {
+  copyFile,
+  lstat,
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  readlink,
+  rm,
+  stat,
+  symlink,
+  writeFile,
+} from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { gunzipSync, gzipSync } from 'node:zlib';
@@ -11,9 +23,11 @@ import { createEventType } from '../../../src/apps/event-types.ts';
 import { createResourceToken } from '../../../src/apps/resource-tokens.ts';
 import { openSealed, openSecret } from '../../../src/apps/secret.ts';
 import { DERIVED_TABLES, readTables } from '../../../src/storage/backup/catalog.ts';
+import { SEQUENCE_GAP } from '../../../src/storage/backup/restore.ts';
 import type { Sql } from '../../../src/storage/connect.ts';
 import { openCopyClient } from '../../../src/storage/copy-client.ts';
 import { readEventPage } from '../../../src/storage/event-page.ts';
+import { readInstallation } from '../../../src/storage/installation-id.ts';
 import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import { LAUNCHER, type Outcome, tidemark } from '../../support/command-line.ts';
 import {
@@ -121,6 +135,7 @@ describe.each(availableEngines())('a backup of %s', (engine) => {
   let file: string;
   beforeAll(async () => {
     source = await usedDatabase(engine);
+    await readInstallation(source.sql);
     content = await contentOf(source.sql);
     file = join(folder, `${engine}.backup`);
     const outcome = await run(source, 'backup', file);
@@ -140,6 +155,60 @@ describe.each(availableEngines())('a backup of %s', (engine) => {
     expect((await readdir(folder)).filter((name) => name.endsWith('.part'))).toEqual([]);
   });
 
+  test('into a pipe, a device or /dev/stdout is written to it, which stays what it is', async () => {
+    const own = await mkdtemp(join(folder, 'own-'));
+    const pipe = join(own, 'pipe');
+    execFileSync('mkfifo', [pipe]);
+    const [piped, read] = await Promise.all([run(source, 'backup', pipe), readFile(pipe)]);
+    expect(piped).toMatchObject({ code: 0, stderr: '' });
+    expect(gunzipSync(read).toString('latin1')).toContain('{"section":"end"');
+    expect((await lstat(pipe)).isFIFO()).toBe(true);
+
+    const settings = { DATABASE_URL: source.url, DATA_DIR: folder };
+    const shell = `"$0" "$1" backup /dev/stdout --json | cat`;
+    const printed = execFileSync('sh', ['-c', shell, process.execPath, LAUNCHER], {
+      env: { PATH: process.env.PATH ?? '', ...settings },
+      maxBuffer: 100_000_000,
+    });
+    // The answer follows the backup.
+    expect(gunzipSync(printed.subarray(0, printed.lastIndexOf('{"events"'))).toString('latin1')).toContain(
+      '{"section":"end"',
+    );
+
+    const device = join(own, 'null');
+    // Without the right to make devices the pipes have to do.
+    if (spawnSync('mknod', [device, 'c', '1', '3']).status === 0) {
+      expect(await run(source, 'backup', device)).toMatchObject({ code: 0, stderr: '' });
+      expect((await lstat(device)).isCharacterDevice()).toBe(true);
+    }
+  });
+
+  test('in place of a symbolic link or a folder is refused, and neither is touched', async () => {
+    const own = await mkdtemp(join(folder, 'own-'));
+    const kept = join(own, 'kept');
+    await writeFile(kept, 'kept');
+    for (const [name, target] of [
+      ['link', kept],
+      ['dangling', join(own, 'missing')],
+    ] as const) {
+      const link = join(own, name);
+      await symlink(target, link);
+      const outcome = await run(source, 'backup', link);
+      expect(outcome).toMatchObject({ code: 1, stdout: '' });
+      expect(outcome.stderr).toContain(
+        `${link} is a symbolic link: name the file itself, or - for standard output`,
+      );
+      expect(await readlink(link)).toBe(target);
+    }
+    expect(await readFile(kept, 'utf8')).toBe('kept');
+    const refused = await run(source, 'backup', folder);
+    expect(refused).toMatchObject({ code: 1, stdout: '' });
+    expect(refused.stderr).toContain(`${folder} is a folder: name a file`);
+    expect((await readdir(folder)).filter((name) => name.endsWith('.part') || name === 'missing')).toEqual(
+      [],
+    );
+  });
+
   test.each(availableEngines())(
     'brings events, counts, totals, people and tokens back on %s, also counts without rows',
     async (targetEngine) => {
@@ -152,10 +221,19 @@ describe.each(availableEngines())('a backup of %s', (engine) => {
           expect({ [what]: restored[what] }).toEqual({ [what]: rows });
         await upkeepOf(targetEngine).settle(target.sql);
         expect(await totalsOf(target.sql)).toEqual(content.totals);
-        // Three apps were made, one of which is gone: no identifier is given twice.
+        // Three apps were made, one of which is gone, and any number after the backup: no identifier is given twice.
         const [app] =
           await target.sql`INSERT INTO apps (public_id, name) VALUES ('app_new', 'new') RETURNING id`;
-        expect(app).toEqual({ id: 4 });
+        expect(app).toEqual({ id: 3 + SEQUENCE_GAP + 1 });
+        const sequences = await target.sql<{ name: string; last: string }[]>`
+          SELECT sequencename AS name, last_value::text AS last FROM pg_sequences WHERE sequencename IN
+            ('event_types_id_seq', 'users_id_seq', 'resource_tokens_id_seq', 'audit_entries_id_seq', 'invitations_id_seq')`;
+        expect(sequences).toHaveLength(5);
+        for (const { last } of sequences) expect(Number(last)).toBeGreaterThanOrEqual(SEQUENCE_GAP);
+        const installation = await readInstallation(target.sql);
+        const before = await readInstallation(source.sql);
+        expect(installation.identity).toBe(before.identity);
+        expect(installation.generation).not.toBe(before.generation);
         const [engineRow] = await target.sql`SELECT value FROM installation WHERE name = 'engine'`;
         expect(engineRow).toEqual({ value: targetEngine === 'timescale' ? 'timescale' : 'postgres' });
       } finally {
@@ -247,9 +325,9 @@ describe.each(availableEngines())('a backup of %s', (engine) => {
       [
         'with another digit in a row',
         edited((text) => text.replace('"n" : 2999', '"n" : 2998')),
-        /its checksum is another/,
+        /its checksum does not match/,
       ],
-      ['with something behind its end', edited((text) => `${text}x`), /goes on behind its end/],
+      ['with something behind its end', edited((text) => `${text}x`), /data after its end/],
       [
         'of a newer schema',
         edited((text) => text.replace(/"schema":\d+/, '"schema":9999')),
@@ -260,7 +338,7 @@ describe.each(availableEngines())('a backup of %s', (engine) => {
         edited((text) => text.replace('"format":1', '"format":2')),
         /format 2, which this release/,
       ],
-      ['that is no backup', () => gzipSync('{"hello":1}\n'), /no backup made by/],
+      ['that is no backup', () => gzipSync('{"hello":1}\n'), /not a backup made by/],
       ['that is no gzip', () => Buffer.from('hello'), /cut off or damaged/],
     ];
     test.each(cases)('%s', async (what, damage, reason) => {

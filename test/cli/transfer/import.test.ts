@@ -15,6 +15,7 @@ import { LAUNCHER, type Outcome, tidemark } from '../../support/command-line.ts'
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { FaultyProxy } from '../../support/proxy.ts';
 import { testSecret } from '../../support/service.ts';
+import { SOURCE } from '../../support/source.ts';
 import { upkeepOf } from '../../support/upkeep.ts';
 
 const START = Date.UTC(2026, 1, 27, 23, 50);
@@ -199,8 +200,8 @@ describe.each(availableEngines())('an import on %s', (engine) => {
     try {
       for (const [what, fate] of [
         ['COPY events', 'lose-request'],
-        ['COMMIT', 'lose-request'],
-        ['COMMIT', 'lose-answer'],
+        ['COMMIT\0', 'lose-request'],
+        ['COMMIT\0', 'lose-answer'],
       ] as const) {
         const app = await newApp();
         const met = proxy.next((sent) => sent.includes(what), fate);
@@ -232,7 +233,8 @@ describe.each(availableEngines())('an import on %s', (engine) => {
     let written = 0;
     const write = async (): Promise<void> => {
       const createdAt = START + (written % 1_000) * MINUTE;
-      const event = { id: newId(createdAt), appId: app.id, typeId: type?.id ?? 0, createdAt, payload: '{}' };
+      const ids = { id: newId(createdAt), appId: app.id, typeId: type?.id ?? 0 };
+      const event = { ...ids, createdAt, payload: '{}', source: SOURCE };
       expect(await live.write([event])).toEqual([null]);
       written += 1;
       if (written % 200 === 100) await upkeepOf(engine).settle(database.sql);
@@ -272,7 +274,7 @@ describe.each(availableEngines())('an import on %s', (engine) => {
     await writer.close();
   });
 
-  test('finds the one event that the database refuses and stores its neighbours', async () => {
+  test('finds the one event that the database refuses and stores its neighbors', async () => {
     const app = await newApp();
     await database.sql.unsafe(
       `ALTER TABLE events ADD CONSTRAINT test_poison CHECK (payload::text <> '{"poison":${app.id}}') NOT VALID`,

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { finished } from 'node:stream/promises';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { writeWholeFile } from '../../../src/cli/transfer/output-file.ts';
+import { outputOf } from '../../../src/cli/transfer/output-file.ts';
 
 let folder: string;
 beforeEach(async () => {
@@ -17,7 +17,8 @@ test('drafts that interrupted commands have left go, and those of running ones a
   const yesterday = new Date(Date.now() - 86_400_000);
   await utimes(join(folder, names[0] ?? ''), yesterday, yesterday);
   await utimes(join(folder, names[2] ?? ''), yesterday, yesterday);
-  await writeWholeFile(join(folder, 'a.backup'), async (output) => {
+  const write = await outputOf(join(folder, 'a.backup'));
+  await write(async (output) => {
     output.end('whole');
     await finished(output);
   });

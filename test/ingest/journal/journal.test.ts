@@ -1,22 +1,24 @@
 /** The journal on a real disk: what it acknowledges stays, what it refuses is never replayed, and one process owns a folder. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pino from 'pino';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { Rejection } from '../../../src/errors.ts';
 import { MAX_BATCH_DAYS } from '../../../src/ingest/commit-buffer.ts';
 import { createEventIds } from '../../../src/ingest/event-id.ts';
 import { Journal, type JournalOptions } from '../../../src/ingest/journal/journal.ts';
+import { readQuarantine } from '../../../src/ingest/journal/quarantine.ts';
 import { Replay } from '../../../src/ingest/journal/replay.ts';
 import { readSegment } from '../../../src/ingest/journal/segment.ts';
-import { type AcceptedEvent, dayOf } from '../../../src/storage/write/accepted-event.ts';
-import type { Outcomes } from '../../../src/storage/write/event-writer.ts';
+import { dayOf, type JournaledEvent } from '../../../src/storage/write/accepted-event.ts';
+import type { ReplayOutcome } from '../../../src/storage/write/replay-writer.ts';
 import { FaultyFiles } from '../../support/faulty-files.ts';
+import { captured } from '../../support/service.ts';
 
-const DATABASE = '00112233445566778899aabbccddeeff';
+const INSTALLATION = { identity: '00112233445566778899aabbccddeeff', generation: '0123456789abcdef' };
+const SOURCE = { appId: 'app_1', typeId: 'typ_1', typeName: 'a type' };
 const newId = createEventIds();
 
 let folder: string;
@@ -38,7 +40,7 @@ async function openJournal(options: Partial<JournalOptions> = {}): Promise<Journ
   const log = pino({ level: 'silent' });
   const journal = await Journal.open({
     folder,
-    database: DATABASE,
+    installation: INSTALLATION,
     maxBytes: 1_000_000,
     log,
     files,
@@ -55,28 +57,31 @@ async function reopen(journal: Journal, options: Partial<JournalOptions> = {}): 
   return await openJournal(options);
 }
 
-function events(count: number, payload = '{"some":"payload"}'): AcceptedEvent[] {
+function events(count: number, payload = '{"some":"payload"}'): JournaledEvent[] {
   return Array.from({ length: count }, () => ({
     id: newId(1_000),
-    appId: 1,
-    typeId: 2,
     createdAt: 1_000,
     payload,
+    source: SOURCE,
   }));
 }
 
 /** A replay into memory. */
-function replayOf(journal: Journal, outcome: (event: AcceptedEvent) => Rejection | null = () => null) {
-  const batches: AcceptedEvent[][] = [];
+function replayOf(
+  journal: Journal,
+  outcome: (event: JournaledEvent) => ReplayOutcome = () => 'stored',
+  log = pino({ level: 'silent' }),
+) {
+  const batches: JournaledEvent[][] = [];
   const replay = new Replay({
     journal,
-    write: async (batch): Promise<Outcomes> => {
+    write: async (batch) => {
       const outcomes = batch.map(outcome);
-      batches.push(batch.filter((_, index) => outcomes[index] === null));
+      batches.push(batch.filter((_, index) => outcomes[index] === 'stored'));
       return outcomes;
     },
     onAway: () => undefined,
-    log: pino({ level: 'silent' }),
+    log,
     now: () => 0,
   });
   return { replay, batches, ids: () => batches.flat().map(({ id }) => id) };
@@ -88,8 +93,14 @@ async function replayAll(journal: Journal): Promise<string[]> {
   return ids();
 }
 
-function idsOf(batches: readonly (readonly AcceptedEvent[])[]): string[] {
+function idsOf(batches: readonly (readonly JournaledEvent[])[]): string[] {
   return batches.flat().map(({ id }) => id);
+}
+
+async function collect<T>(items: AsyncIterable<T>): Promise<T[]> {
+  const list: T[] = [];
+  for await (const item of items) list.push(item);
+  return list;
 }
 
 async function segments(): Promise<string[]> {
@@ -146,7 +157,7 @@ test('an append is acknowledged after the sync that covers it, and what comes me
 test('a new file is on the disk under its name before anything in it is acknowledged', async () => {
   const journal = await openJournal();
   await journal.append(events(1));
-  expect(files.calls).toEqual(['create', 'write', 'sync', 'syncFolder', 'write', 'sync']);
+  expect(files.calls).toEqual(['create', 'write', 'sync', 'rename', 'syncFolder', 'write', 'sync']);
 });
 
 test.each([
@@ -170,7 +181,7 @@ test.each([
   expect(next.stats.damagedSegments).toBe(0);
 });
 
-test('a failed sync that can not be taken back is an outcome that nobody knows', async () => {
+test('a failed sync that cannot be taken back is an outcome that nobody knows', async () => {
   const journal = await openJournal();
   await journal.append(events(1));
   files.fault = (call) => (['sync', 'truncate'].includes(call) ? new Error('injected') : null);
@@ -180,8 +191,8 @@ test('a failed sync that can not be taken back is an outcome that nobody knows',
   expect(journal.stats.waitingEvents).toBe(2);
 });
 
-test.each(['create', 'syncFolder'] as const)(
-  'a file that can not be made (%s) is a refusal, and the next try is a new one',
+test.each(['create', 'rename', 'syncFolder'] as const)(
+  'a file that cannot be made (%s) is a refusal, and the next try is a new one',
   async (call) => {
     const journal = await openJournal();
     files.failNext(call, 'ENOSPC');
@@ -193,8 +204,8 @@ test.each(['create', 'syncFolder'] as const)(
 );
 
 test('beyond its ceiling the journal refuses, and takes events again when some have left it', async () => {
-  const journal = await openJournal({ maxBytes: 10_000 });
-  const kept: AcceptedEvent[][] = [];
+  const journal = await openJournal({ maxBytes: 10_500 });
+  const kept: JournaledEvent[][] = [];
   for (
     let batch = events(1, `{"x":"${'x'.repeat(900)}"}`);
     (await journal.append(batch)) === null;
@@ -203,7 +214,7 @@ test('beyond its ceiling the journal refuses, and takes events again when some h
     kept.push(batch);
   expect(kept.length).toBe(10);
   expect(journal.takesEvents).toBe(false);
-  expect(journal.stats.waitingBytes).toBeLessThanOrEqual(10_000);
+  expect(journal.stats.waitingBytes).toBeLessThanOrEqual(10_500);
   expect(await replayAll(journal)).toEqual(idsOf(kept));
   expect(await journal.append(events(1))).toBeNull();
 });
@@ -241,7 +252,7 @@ test('a replay that the database cuts off goes on with the same batch', async ()
   const batches = [events(2_500), events(2_500)];
   for (const batch of batches) await journal.append(batch);
   let away = false;
-  const { replay, ids } = replayOf(journal, () => (away ? new Rejection('unavailable', 'away') : null));
+  const { replay, ids } = replayOf(journal, () => (away ? 'away' : 'stored'));
   expect(await replay.step()).toBe('stored');
   away = true;
   expect(await replay.step()).toBe('away');
@@ -251,7 +262,7 @@ test('a replay that the database cuts off goes on with the same batch', async ()
   expect(ids()).toEqual(idsOf(batches));
 });
 
-test('a replay that ends with its process begins the file again: what is not in the database can not be missed', async () => {
+test('a replay that ends with its process begins the file again: what is not in the database cannot be missed', async () => {
   const journal = await openJournal();
   const batches = [events(2_500), events(2_500)];
   for (const batch of batches) await journal.append(batch);
@@ -260,30 +271,93 @@ test('a replay that ends with its process begins the file again: what is not in 
   expect(await replayAll(await reopen(journal))).toEqual(idsOf(batches));
 });
 
-test('an event that the database refuses at the replay is kept beside, told, and its neighbours are stored', async () => {
+test('an event that cannot be stored goes to quarantine as it was, and its neighbors are stored', async () => {
   const journal = await openJournal();
-  const batch = events(3);
+  const batch = events(3, '{ "with":\n"a line\\n" }');
   const poison = batch[1];
   await journal.append(batch);
-  const { replay, ids } = replayOf(journal, ({ id }) =>
-    id === poison?.id ? new Rejection('invalidBody', 'poison') : null,
-  );
+  const why = { reason: 'refused', details: 'no "poison"' } as const;
+  const { replay, ids } = replayOf(journal, ({ id }) => (id === poison?.id ? why : 'stored'));
   while ((await replay.step()) === 'stored');
   expect(ids()).toEqual([batch[0]?.id, batch[2]?.id]);
-  expect(journal.stats).toMatchObject({ refusedEvents: 1, replayedEvents: 2, waitingEvents: 0 });
-  const line = await readFile(join(folder, 'refused.ndjson'), 'utf8');
-  expect(JSON.parse(line)).toEqual({
-    ...poison,
-    createdAt: '1970-01-01T00:00:01.000Z',
-    payload: { some: 'payload' },
+  expect(journal.stats).toMatchObject({
+    quarantinedEvents: 1,
+    quarantineEvents: 1,
+    replayedEvents: 2,
+    waitingEvents: 0,
   });
+  const line = await readFile(join(folder, 'quarantine.ndjson'), 'utf8');
+  expect(JSON.parse(line)).toEqual({
+    ...why,
+    ...SOURCE,
+    id: poison?.id,
+    createdAt: '1970-01-01T00:00:01.000Z',
+    payload: poison?.payload,
+  });
+  const read = await collect(readQuarantine(folder));
+  expect(read.map(({ quarantined }) => quarantined)).toEqual([{ event: poison, why }]);
 });
 
-test('a failure that a retry can not mend keeps what waits', async () => {
+test('a line that a killed process has cut off costs itself, and what is set aside twice is there once', async () => {
+  const [event] = events(1);
+  const journal = await openJournal();
+  await writeFile(join(folder, 'quarantine.ndjson'), '{"reason":"refused","det');
+  const some = [{ event: event as JournaledEvent, why: { reason: 'refused', details: '' } as const }];
+  await journal.setAside(some);
+  await journal.setAside(some);
+  const read = await collect(readQuarantine(folder));
+  expect(read.map(({ quarantined }) => quarantined?.event.id)).toEqual([undefined, event?.id]);
+});
+
+test('events of another installation wait, and are told once until their database is back', async () => {
+  const lines: Record<string, unknown>[] = [];
+  const journal = await openJournal({ log: captured(lines) });
+  const batch = events(3);
+  await journal.append(batch);
+  let isForeign = true;
+  const { replay, ids } = replayOf(journal, () => (isForeign ? 'foreign' : 'stored'), captured(lines));
+  for (let tries = 0; tries < 3; tries += 1) expect(await replay.step()).toBe('foreign');
+  expect(journal.stats).toMatchObject({ waitingEvents: 3, wrongDatabase: true });
+  expect(lines.filter(({ level }) => level === 'error').map(({ msg }) => msg)).toEqual([
+    'The database belongs to another installation: the journal waits until its own database is back',
+  ]);
+  isForeign = false;
+  while ((await replay.step()) === 'stored');
+  expect(ids()).toEqual(idsOf([batch]));
+  expect(journal.stats).toMatchObject({ waitingEvents: 0, wrongDatabase: false });
+});
+
+test('the number of waiting events falls while a large file is replayed', async () => {
+  const journal = await openJournal();
+  for (let record = 0; record < 4; record += 1) await journal.append(events(2_500));
+  const { replay } = replayOf(journal);
+  const waiting = [journal.stats.waitingEvents];
+  while ((await replay.step()) === 'stored') waiting.push(journal.stats.waitingEvents);
+  expect(waiting).toEqual([10_000, 7_500, 5_000, 2_500, 0]);
+});
+
+test('the events of a file count as waiting while it is closed for its replay', async () => {
+  const journal = await openJournal();
+  await journal.append(events(3));
+  const retiring = journal.oldest();
+  const seen = new Set<number>();
+  let isDone = false;
+  const done = retiring.then(() => {
+    isDone = true;
+  });
+  while (!isDone) {
+    seen.add(journal.stats.waitingEvents);
+    await new Promise(setImmediate);
+  }
+  await done;
+  expect(seen).toEqual(new Set([3]));
+});
+
+test('a failure that a retry cannot mend keeps what waits', async () => {
   const journal = await openJournal();
   const batch = events(3);
   await journal.append(batch);
-  const { replay } = replayOf(journal, () => new Rejection('internalError', 'fault'));
+  const { replay } = replayOf(journal, () => 'fault');
   expect(await replay.step()).toBe('fault');
   expect(await replayAll(journal)).toEqual(idsOf([batch]));
 });
@@ -303,6 +377,94 @@ test('a torn last record is dropped, and what was acknowledged before it is repl
   expect(await replayAll(next)).toEqual(idsOf([batch]));
   expect(next.stats.damagedSegments).toBe(0);
   expect(await segments()).toEqual([]);
+});
+
+/** What is left after a process is gone and `change` has met the bytes of its only file. */
+async function leftoverAfter(change: (bytes: Buffer) => Buffer): Promise<{ path: string; left: Buffer }> {
+  const [name = ''] = await segments();
+  for (const journal of open.splice(0)) await journal.close();
+  const path = join(folder, 'writer-1', name);
+  const left = change(await readFile(path));
+  await writeFile(path, left);
+  return { path, left };
+}
+
+test.each([
+  ['emptied', () => Buffer.alloc(0)],
+  ['cut in its header', (bytes: Buffer) => bytes.subarray(0, 50)],
+  ['overwritten with zeros', (bytes: Buffer) => Buffer.alloc(bytes.length)],
+])('a file that was %s is kept for a person, and counts as damage', async (_, change) => {
+  const journal = await openJournal();
+  await journal.append(events(3));
+  const { path, left } = await leftoverAfter(change);
+  const next = await openJournal();
+  expect(await replayAll(next)).toEqual([]);
+  expect(next.stats.damagedSegments).toBe(1);
+  expect(await readFile(`${path}.corrupt`)).toEqual(left);
+  const batch = events(1);
+  await next.append(batch);
+  expect(await segments()).toEqual(['0000000002.journal']);
+  expect(await replayAll(next)).toEqual(idsOf([batch]));
+});
+
+test('a file that is cut while its process runs is damage, and what is left of it is replayed', async () => {
+  const journal = await openJournal();
+  const batches = [events(2), events(2)];
+  for (const batch of batches) await journal.append(batch);
+  const [name = ''] = await segments();
+  const path = join(folder, 'writer-1', name);
+  const bytes = await readFile(path);
+  await truncate(path, bytes.length - 5);
+  expect(await replayAll(journal)).toEqual(idsOf([batches[0] ?? []]));
+  expect(journal.stats.damagedSegments).toBe(1);
+  expect(await readFile(`${path}.corrupt`)).toEqual(bytes.subarray(0, -5));
+});
+
+test('a last record that is cut off is damage in any file but the last one of its folder', async () => {
+  const journal = await openJournal();
+  const first = [events(1), events(1)];
+  for (const batch of first) await journal.append(batch);
+  // A sync that fails ends a file: what is appended next goes into another one.
+  files.failNext('sync', 'EIO');
+  await journal.append(events(1));
+  const second = events(1);
+  await journal.append(second);
+  expect(await segments()).toEqual(['0000000001.journal', '0000000002.journal']);
+  const { path, left } = await leftoverAfter((bytes) => bytes.subarray(0, -5));
+  const next = await openJournal();
+  expect(await replayAll(next)).toEqual(idsOf([first[0] ?? [], second]));
+  expect(next.stats.damagedSegments).toBe(1);
+  expect(await readFile(`${path}.corrupt`)).toEqual(left);
+});
+
+test('a torn last record is no damage later, when another file follows it', async () => {
+  const journal = await openJournal();
+  const batches = [events(1), events(1)];
+  await journal.append(batches[0] ?? []);
+  await journal.append(events(1));
+  await leftoverAfter((bytes) => bytes.subarray(0, -5));
+  const second = await openJournal();
+  await second.append(batches[1] ?? []);
+  const third = await reopen(second);
+  expect(await replayAll(third)).toEqual(idsOf(batches));
+  expect(third.stats.damagedSegments).toBe(0);
+});
+
+test('a file whose header was not synced any more is removed: nothing in it was acknowledged', async () => {
+  await mkdir(join(folder, 'writer-1'));
+  await writeFile(join(folder, 'writer-1', '0000000001.new'), 'TDMK');
+  const journal = await openJournal();
+  expect(journal.isEmpty).toBe(true);
+  expect((await readdir(join(folder, 'writer-1'))).filter((name) => !name.startsWith('owner-'))).toEqual([]);
+});
+
+test('a file of the earlier format ends the start with what to do', async () => {
+  const journal = await openJournal();
+  await journal.append(events(1));
+  await leftoverAfter((bytes) => Buffer.concat([Buffer.from('TDMKJNL1'), bytes.subarray(8)]));
+  await expect(openJournal()).rejects.toThrow(
+    /^JOURNAL_DIR: .*0000000001\.journal was written by an earlier version of Tidemark: start that version once/,
+  );
 });
 
 test('a damaged file keeps nothing else back: its other records are replayed, and it is kept for a person', async () => {
@@ -325,7 +487,7 @@ test('a damaged file keeps nothing else back: its other records are replayed, an
   expect(await segments()).toEqual([]);
 });
 
-test('a file that can not be read is kept for a person, and those behind it are replayed', async () => {
+test('a file that cannot be read is kept for a person, and those behind it are replayed', async () => {
   const first = await openJournal();
   await first.append(events(1));
   const second = await reopen(first);
@@ -339,7 +501,9 @@ test('a file that can not be read is kept for a person, and those behind it are 
 test("another database's journal is refused in one line that says what to do", async () => {
   const journal = await openJournal();
   await journal.append(events(1));
-  await expect(reopen(journal, { database: 'ff'.repeat(16) })).rejects.toThrow(
+  await expect(
+    reopen(journal, { installation: { ...INSTALLATION, identity: 'ff'.repeat(16) } }),
+  ).rejects.toThrow(
     /^JOURNAL_DIR: .*0000000001\.journal holds 1 events of another database: start once with/,
   );
   expect(await replayAll(await openJournal())).toHaveLength(1);

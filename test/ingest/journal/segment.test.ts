@@ -11,9 +11,10 @@ import {
   readSegment,
   type SegmentHeader,
 } from '../../../src/ingest/journal/segment.ts';
-import type { AcceptedEvent } from '../../../src/storage/write/accepted-event.ts';
+import type { JournaledEvent } from '../../../src/storage/write/accepted-event.ts';
 
-const DATABASE = '00112233445566778899aabbccddeeff';
+const INSTALLATION = { identity: '00112233445566778899aabbccddeeff', generation: '0123456789abcdef' };
+const SOURCE = { appId: 'app_1', typeId: 'typ_1', typeName: 'a type' };
 const newId = createEventIds();
 
 const payloads = fc.oneof(
@@ -21,14 +22,21 @@ const payloads = fc.oneof(
   fc.string({ unit: 'grapheme', maxLength: 50 }).map((text) => JSON.stringify({ text })),
   fc.constant('{}'),
 );
+const sources = fc.oneof(
+  fc.constant(SOURCE),
+  fc.record({
+    appId: fc.string(),
+    typeId: fc.string(),
+    typeName: fc.string({ unit: 'grapheme', maxLength: 50 }),
+  }),
+);
 const batches = fc.array(
   fc.array(
     fc.record({
       id: fc.integer({ min: 0, max: 2 ** 41 }).map((time) => newId(time)),
-      appId: fc.integer({ min: 0, max: 2 ** 31 - 1 }),
-      typeId: fc.integer({ min: 0, max: 2 ** 31 - 1 }),
       createdAt: fc.integer({ min: 0, max: 8.64e15 }),
       payload: payloads,
+      source: sources,
     }),
     { minLength: 1, maxLength: 5 },
   ),
@@ -37,8 +45,8 @@ const batches = fc.array(
 
 /** A segment of these batches, and where each of its records ends. */
 function segmentOf(
-  written: readonly (readonly AcceptedEvent[])[],
-  header: SegmentHeader = newHeader(DATABASE),
+  written: readonly (readonly JournaledEvent[])[],
+  header: SegmentHeader = newHeader(INSTALLATION),
 ) {
   const parts = [encodeHeader(header)];
   const ends: number[] = [];
@@ -58,7 +66,7 @@ test('what is written is read back as it was, batch by batch', () => {
     fc.property(batches, (written) => {
       const { bytes } = segmentOf(written);
       expect(readSegment(bytes)).toMatchObject({
-        header: { database: DATABASE },
+        header: { installation: INSTALLATION },
         batches: written,
         events: written.flat().length,
         tornBytes: 0,
@@ -130,7 +138,7 @@ test('random bytes are no records and break nothing', () => {
 });
 
 test("another segment's records are none of this one's", () => {
-  const event = { id: newId(1), appId: 1, typeId: 1, createdAt: 1, payload: '{}' };
+  const event = { id: newId(1), createdAt: 1, payload: '{}', source: SOURCE };
   const other = segmentOf([[event]]);
   const { bytes } = segmentOf([]);
   const read = readSegment(Buffer.concat([bytes, other.bytes.subarray(HEADER_BYTES)]));
@@ -138,14 +146,14 @@ test("another segment's records are none of this one's", () => {
 });
 
 test('an id that is no UUID is not written, as it would shift what comes behind it', () => {
-  const event = { id: newId(1), appId: 1, typeId: 2, createdAt: 3, payload: '{}' };
+  const event = { id: newId(1), createdAt: 3, payload: '{}', source: SOURCE };
   for (const id of ['', '---------------001-a83e-3b4a5359ea13', `${event.id}0`])
     expect(() => encodeBody([event, { ...event, id }])).toThrow('UUID');
 });
 
 test('a record whose checksum is right and whose events are not costs itself, and nothing beside it', () => {
-  const event = { id: newId(1), appId: 1, typeId: 2, createdAt: 3, payload: '{"a":1}' };
-  const header = newHeader(DATABASE);
+  const event = { id: newId(1), createdAt: 3, payload: '{"a":1}', source: SOURCE };
+  const header = newHeader(INSTALLATION);
   const good = encodeBody([event]);
   // Too short by some bytes, too long, and of more events than it has.
   for (const [body, events] of [
@@ -160,4 +168,20 @@ test('a record whose checksum is right and whose events are not costs itself, an
     expect(contents).toMatchObject({ batches: [[event], [event]], events: 2, tornBytes: 0 });
     expect(contents.damagedBytes).toBe(Buffer.concat(bad).length);
   }
+});
+
+test('the events of a type share its name in a record, and one object when they are read', () => {
+  const event = (n: number) => ({ id: newId(n), createdAt: n, payload: '{}', source: SOURCE });
+  const { bytes } = segmentOf([Array.from({ length: 1_000 }, (_, n) => event(n))]);
+  expect(bytes.length).toBeLessThan(1_000 * (16 + 8 + 4 + 4 + 2) + 200);
+  const [batch = []] = readSegment(bytes).batches;
+  expect(new Set(batch.map(({ source }) => source)).size).toBe(1);
+});
+
+test('a file that has lost its header is damaged, however much of it is left', () => {
+  const event = { id: newId(1), createdAt: 1, payload: '{}', source: SOURCE };
+  const { bytes } = segmentOf([[event]]);
+  for (const left of [bytes.subarray(0, 10), bytes.subarray(0, HEADER_BYTES - 1), Buffer.alloc(500)])
+    expect(readSegment(left)).toMatchObject({ header: null, events: 0, damagedBytes: left.length });
+  expect(readSegment(Buffer.alloc(0)).header).toBeNull();
 });

@@ -245,7 +245,7 @@ describe.each(availableEngines())('on %s', (engine) => {
     client.close();
   });
 
-  test('rows of a savepoint, which snapshots do not list, begin the page anew', async () => {
+  test('rows of a savepoint, which snapshots do not list, begin the page again', async () => {
     const app = await newOwnApp(owner);
     const post = () =>
       serviceAt(1).post({ loggingToken: app.loggingToken, typeId: undefined, typeName: 'posted' });
@@ -263,7 +263,7 @@ describe.each(availableEngines())('on %s', (engine) => {
     await until(() => client.events.length === 1, 'the later event has come');
     await early`COMMIT`;
     early.release();
-    await until(() => client.has('reset'), 'the reader is told to begin anew');
+    await until(() => client.has('reset'), 'the reader is told to begin again');
     client.close();
   });
 });

@@ -91,13 +91,13 @@ describe.each(availableEngines())('on %s', (engine) => {
     expect(messages.filter(({ event }) => event !== 'events')).toEqual([{ event: 'ready', ids: [] }]);
   });
 
-  test('more than can be sought begins anew, and goes on exactly', async () => {
+  test('more than can be sought begins again, and goes on exactly', async () => {
     tick = 400;
     await follow();
     const [first] = await insertWith(sql, 1, 0);
     await until(() => told().length === 1, 'the first one has come');
     await insertWith(sql, 1_001, 0);
-    await until(() => messages.some(({ event }) => event === 'reset'), 'the reader is told to begin anew');
+    await until(() => messages.some(({ event }) => event === 'reset'), 'the reader is told to begin again');
     const [last] = await insertWith(sql, 1, 0);
     await until(() => told().length === 2, 'the last one has come');
     expect(told()).toEqual([first, last]);

@@ -259,7 +259,7 @@ test.skipIf(root && !hasOrdinaryUser)('a DATA_DIR without the right to write is 
         () => '',
         (error: Error) => error.message,
       );
-  expect(await refusal).toMatch(/can not be written to: give this user the right/);
+  expect(await refusal).toMatch(/cannot be written to: give this user the right/);
 });
 
 test('a folder of something else in the place of the database is refused and left alone', async () => {
@@ -396,7 +396,7 @@ test('links that npm did not make are made, by several at once', async () => {
 const asRoot = test.skipIf(!root);
 const asRootAndOrdinary = test.skipIf(!hasOrdinaryUser);
 
-asRoot('programs that the unprivileged user can not reach are copied [needs root]', async () => {
+asRoot('programs that the unprivileged user cannot reach are copied [needs root]', async () => {
   const source = await platformPackage();
   const closed = join(folder, 'closed');
   await mkdir(closed, { mode: 0o700 });
@@ -434,7 +434,7 @@ asRoot('a store for programs that others can write to is refused [needs root]', 
 });
 
 asRoot(
-  'a DATA_DIR that the unprivileged user can not reach holds a link to the database [needs root]',
+  'a DATA_DIR that the unprivileged user cannot reach holds a link to the database [needs root]',
   async () => {
     await chmod(folder, 0o700);
     const first = await open();

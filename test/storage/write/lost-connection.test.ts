@@ -24,7 +24,7 @@ async function untilTaken(service: TestService, requests: number): Promise<void>
 }
 
 describe.each(availableEngines())('on %s', (engine) => {
-  test('security 24: of 500 posts that wait for one commit, the one that can not be stored gets 400 and 499 get 201', async () => {
+  test('security 24: of 500 posts that wait for one commit, the one that cannot be stored gets 400 and 499 get 201', async () => {
     // The clock stands, so that a commit that is held up is none that stands still.
     const { service, proxy } = await proxied({
       engine,

@@ -1,0 +1,275 @@
+/** hostile: what producers feel while somebody without a token attacks the service beside them, over both transports. */
+import { createTokenText } from '../../src/token-text.ts';
+import { SMALL_PAYLOAD_BYTES, transport } from '../contenders.ts';
+import { addDashboardUser, trySignIn, wrongSignIn } from '../dashboard-user.ts';
+import type { Findings } from '../findings.ts';
+import { pairwise } from '../judge.ts';
+import type { Latency } from '../latency.ts';
+import { sumOfTable } from '../ledger.ts';
+import type { LoadGenerator } from '../load-generator.ts';
+import type { LoadJob, LoadReport, OpenJob } from '../load-job.ts';
+import { answersOf, checkLedger, checkStatuses, createRequest } from '../measure.ts';
+import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
+import type { BenchApp, Workbench } from '../workbench.ts';
+import { addLatency } from './limits.ts';
+
+const PRODUCERS_PER_SECOND = 200;
+const MEBIBYTE = 1_048_576;
+/** An attack has this long before producers are looked at, and this long behind them. */
+const LEAD_MS = 500;
+const TAIL_SECONDS = 1;
+
+/** The longest head that a transport takes, with room for its other lines. */
+const HEADER_BYTES = { uws: 3_700, node: 15_500 } as const;
+type TransportName = keyof typeof HEADER_BYTES;
+
+const P99_GOAL = { atMost: 3 };
+const NO_REFUSAL = { atMost: 0 };
+
+interface Attack {
+  readonly name: string;
+  readonly job: (target: { port: number; transport: TransportName; seconds: number }) => LoadJob;
+}
+
+const SILENT_BODIES = 'silent bodies';
+const SPACES = 'a header of spaces';
+const NESTED = 'made-up tokens with nested arrays';
+const GUESSES = 'guessed passwords';
+
+/** Half of it opens arrays and the other half closes them; or as many empty ones as there is room for, side by side. */
+function nestedPayloads(bytes: number): string[] {
+  const half = Math.floor(bytes / 2) - 1_000;
+  return [
+    `{"a":${'['.repeat(half)}${']'.repeat(half)}}`,
+    `{"a":[${'[],'.repeat(Math.floor((2 * half) / 3))}[]]}`,
+  ];
+}
+
+const ATTACKS: readonly Attack[] = [
+  {
+    name: SILENT_BODIES,
+    job: ({ port, seconds }) => ({
+      kind: 'silent',
+      port,
+      seconds,
+      connections: 16,
+      announcedBytes: MEBIBYTE,
+      requests: [{ method: 'POST', path: '/api/session' }],
+    }),
+  },
+  {
+    name: SPACES,
+    job: ({ port, seconds, transport: name }) => ({
+      ...attackers(port, seconds),
+      connections: 4,
+      perSecond: 10,
+      requests: [
+        { method: 'GET', path: '/', headers: { 'Accept-Encoding': `a${' '.repeat(HEADER_BYTES[name])}b` } },
+      ],
+    }),
+  },
+  {
+    name: NESTED,
+    job: ({ port, seconds }) => ({
+      ...attackers(port, seconds),
+      connections: 4,
+      perSecond: 9,
+      requests: nestedPayloads(MEBIBYTE).map((payload) => ({
+        method: 'POST' as const,
+        path: '/public/create_event',
+        body: `{"payload":${payload},"typeName":"x","loggingToken":"${createTokenText('tdl')}"}`,
+      })),
+    }),
+  },
+  {
+    name: GUESSES,
+    job: ({ port, seconds }) => ({
+      ...attackers(port, seconds),
+      connections: 240,
+      perSecond: 100,
+      // As a proxy says of whom it forwards: twelve addresses.
+      requests: Array.from({ length: 12 }, (_, index) => wrongSignIn(`198.51.100.${index + 1}`)),
+    }),
+  },
+];
+
+function attackers(
+  port: number,
+  seconds: number,
+): Pick<OpenJob, 'kind' | 'port' | 'seconds' | 'warmUpSeconds'> {
+  return { kind: 'open', port, seconds, warmUpSeconds: 0 };
+}
+
+/** What a time with or without an attack was like. */
+interface Spell {
+  readonly producers: LoadReport;
+  /** Null where there was no attack. */
+  readonly attackers: LoadReport | null;
+  /** Seconds until the owner of the account that is guessed at had signed in; NaN where that did not happen. */
+  readonly ownerSeconds: number;
+}
+
+interface Battlefield {
+  readonly port: number;
+  readonly transport: TransportName;
+  readonly seconds: number;
+  readonly good: LoadGenerator;
+  readonly bad: LoadGenerator;
+  readonly app: BenchApp;
+  /** Where the owner signs in from: an address that the service has not seen. */
+  readonly newAddress: () => string;
+}
+
+function producersJob({ port, seconds, app }: Battlefield): OpenJob {
+  return {
+    kind: 'open',
+    port,
+    connections: 64,
+    seconds,
+    perSecond: PRODUCERS_PER_SECOND,
+    warmUpSeconds: 0,
+    requests: [createRequest(app, SMALL_PAYLOAD_BYTES)],
+  };
+}
+
+async function spell(field: Battlefield, attack: Attack | null): Promise<Spell> {
+  if (attack === null)
+    return {
+      producers: await field.good.run(producersJob(field)),
+      attackers: null,
+      ownerSeconds: Number.NaN,
+    };
+  const seconds = LEAD_MS / 1_000 + field.seconds + TAIL_SECONDS;
+  const attacking = field.bad.run(attack.job({ ...field, seconds }));
+  await new Promise((resolve) => setTimeout(resolve, LEAD_MS));
+  const [producers, ownerSeconds] = await Promise.all([
+    field.good.run(producersJob(field)),
+    attack.name === GUESSES ? ownerSignsIn(field) : Number.NaN,
+  ]);
+  return { producers, attackers: await attacking, ownerSeconds };
+}
+
+/** Tries once a second, as a person does. @returns seconds until it went well; NaN where it did not in the time there was */
+async function ownerSignsIn({ port, seconds, newAddress }: Battlefield): Promise<number> {
+  const address = newAddress();
+  const started = performance.now();
+  const passed = (): number => (performance.now() - started) / 1_000;
+  while (passed() < seconds) {
+    const { status } = await trySignIn(port, { 'X-Forwarded-For': address });
+    if (status === 200) return passed();
+    await new Promise((resolve) => setTimeout(resolve, 1_000));
+  }
+  return Number.NaN;
+}
+
+/** Requests of producers that were not answered with 201. */
+function refusedOf({ statuses, unanswered, dropped }: LoadReport): number {
+  const answered = Object.values(statuses).reduce((sum, count) => sum + count, 0);
+  return answered - (statuses[201] ?? 0) + unanswered + dropped;
+}
+
+async function runOn(
+  bench: Workbench,
+  findings: Findings,
+  name: TransportName,
+  setting: {
+    seconds: number;
+    rounds: number;
+    app: BenchApp;
+    generators: readonly [LoadGenerator, LoadGenerator];
+  },
+): Promise<LoadReport[]> {
+  const { seconds, rounds, app, generators } = setting;
+  const service = await bench.startService({
+    limits: 'lifted',
+    settings: { HTTP_TRANSPORT: name, TRUST_PROXY: '1' },
+  });
+  let addresses = 0;
+  const field: Battlefield = {
+    port: service.port,
+    transport: name,
+    seconds,
+    good: generators[0],
+    bad: generators[1],
+    app,
+    newAddress: () => `203.0.113.${++addresses}`,
+  };
+  const warmUp = await spell({ ...field, seconds: Math.min(3, seconds) }, null);
+  const alone: LoadReport[] = [];
+  const beside = new Map<string, Spell[]>();
+  for (let round = 0; round < rounds; round += 1) {
+    alone.push((await spell(field, null)).producers);
+    for (const attack of ATTACKS)
+      beside.set(attack.name, [...(beside.get(attack.name) ?? []), await spell(field, attack)]);
+  }
+  addLatency(findings, `${name}: producers alone`, alone);
+  for (const [attack, spells] of beside) addAttack(findings, `${name}, ${attack}`, spells, alone);
+  checkStatuses(findings, `${name}: producers alone`, [warmUp.producers, ...alone], [201]);
+  await service.stop();
+  return [warmUp.producers, ...alone, ...[...beside.values()].flat().map(({ producers }) => producers)];
+}
+
+function addAttack(
+  findings: Findings,
+  name: string,
+  spells: readonly Spell[],
+  alone: readonly LoadReport[],
+): void {
+  const producers = spells.map((one) => one.producers);
+  const refused = producers.map(refusedOf);
+  const of = (reports: readonly LoadReport[], key: keyof Latency): number[] =>
+    reports.map(({ latency }) => latency?.[key] ?? Number.NaN);
+  addLatency(findings, `${name}: producers`, producers);
+  findings.figure(`${name}: producers refused`, '', refused);
+  findings.figure(
+    `${name}: attackers' answers`,
+    '',
+    spells.map(({ attackers: report }) => (report === null ? 0 : answersOf(report))),
+  );
+  if (name.endsWith(GUESSES))
+    findings.figure(
+      `${name}: owner signed in after`,
+      's',
+      spells.map(({ ownerSeconds }) => ownerSeconds),
+    );
+  findings.ratio(`${name}: p50 to alone`, pairwise(of(producers, 'p50'), of(alone, 'p50')));
+  findings.ratio(`${name}: p99 to alone`, pairwise(of(producers, 'p99'), of(alone, 'p99')), P99_GOAL);
+  findings.goal(`${name}: producers refused`, '', Math.max(...refused), NO_REFUSAL);
+  const reached = spells.every(
+    ({ attackers: report }) => report !== null && answersOf(report) + report.unanswered > 0,
+  );
+  findings.check(`${name}: the attack reached the service`, reached, reached ? 'each time' : 'not each time');
+}
+
+async function run(bench: Workbench, findings: Findings, options: RunOptions): Promise<void> {
+  findings.note(
+    `Producers: open loop, ${PRODUCERS_PER_SECOND} events a second on 64 connections. An attack and the time without it are neighbors. A refusal has its latency too: it counts beside the number of refusals.`,
+  );
+  findings.note(
+    'Silent bodies: 16 connections that send 1 MiB less a byte to /api/session and fall silent. A header of spaces: Accept-Encoding, 10 a second. ' +
+      'Made-up tokens: 9 bodies of 1 MiB a second. Guessed passwords: 100 a second for one account, 240 at once, from 12 addresses.',
+  );
+  const { seconds, rounds } = byLength(options, {
+    full: { seconds: 15, rounds: 2 },
+    quick: { seconds: 8, rounds: 1 },
+    guard: { seconds: 8, rounds: 1 },
+    smoke: { seconds: 3, rounds: 1 },
+  });
+  const generators = [bench.startGenerator(), bench.startGenerator()] as const;
+  const app = await bench.makeApp('hostile');
+  await addDashboardUser(bench, [app.appId]);
+  const transports: TransportName[] = (await transport()) === 'node:http' ? ['node'] : ['uws', 'node'];
+  const told: LoadReport[] = [];
+  for (const name of transports)
+    told.push(...(await runOn(bench, findings, name, { seconds, rounds, app, generators })));
+  // What got no answer may be stored or not.
+  const isKnown = told.every(({ unanswered }) => unanswered === 0);
+  if (isKnown) checkLedger(findings, 'producers', told, await sumOfTable(bench.sql, 'events', [app.id]));
+  else findings.note('Requests without an answer: the ledger could not be compared.');
+}
+
+export const HOSTILE: Scenario = {
+  name: 'hostile',
+  about: 'Attacks without a token beside producers: their latency to that without, and how many are refused.',
+  run,
+};

@@ -1,0 +1,88 @@
+/** `tidemark recount`: rebuilds the counts of some days from their rows. */
+import { type Command, InvalidArgumentError } from 'commander';
+import { OperatorError } from '../errors.ts';
+import type { RecountedDay } from '../storage/storage.ts';
+import { formatFields } from './output.ts';
+import { type Installation, withInstallation } from './transfer/installation.ts';
+import { grouped, Progress } from './transfer/progress.ts';
+
+const HELP = `
+Counts are kept exact without this. It is for counts that "tidemark doctor" has found to differ from their rows,
+and may run while the service does. Days are those of UTC. Days whose events retention has removed are left as
+they are: their counts are all that is left of them.`;
+
+const DAY_MS = 86_400_000;
+
+interface RecountOptions {
+  readonly from: number;
+  readonly to?: number;
+  readonly json?: true;
+}
+
+interface RecountResult {
+  readonly days: number;
+  /** Days whose counts differed from the rows, as dates, with the number of different counts. */
+  readonly differing: readonly { readonly day: string; readonly counts: number }[];
+  /** Days before the retention boundary. */
+  readonly leftOut: number;
+}
+
+export function addRecountCommand(program: Command): void {
+  program
+    .command('recount')
+    .description('rebuild the counts of some days from their events')
+    .requiredOption('--from <day>', 'the first day, such as 2026-01-31', parseDay)
+    .option('--to <day>', 'the last day, inclusive; the first day by default', parseDay)
+    .option('--json', 'print one JSON object')
+    .addHelpText('after', HELP)
+    .action(async ({ from, to = from, json }: RecountOptions) => {
+      if (to < from) throw new OperatorError('--to must not be before --from');
+      const result = await withInstallation((installation) => runRecount(installation, from, to));
+      process.stdout.write(`${json === true ? JSON.stringify(result) : report(result)}\n`);
+    });
+}
+
+async function runRecount({ storage, sql }: Installation, from: number, to: number): Promise<RecountResult> {
+  await storage.migrate(sql);
+  const all = (to - from) / DAY_MS + 1;
+  const progress = new Progress(process.stderr, () => performance.now());
+  const differing: { day: string; counts: number }[] = [];
+  let days = 0;
+  const onDay = ({ day, differing: counts }: RecountedDay): void => {
+    days += 1;
+    if (counts > 0) differing.push({ day: dateOf(day), counts });
+    progress.update(() => ({
+      fraction: (day - from) / DAY_MS / all,
+      text: `${grouped(days)} days, ${grouped(differing.length)} of which differed`,
+    }));
+  };
+  try {
+    const { leftOut } = await storage.recount(sql, { from, until: to + DAY_MS }, onDay);
+    return { days, differing, leftOut };
+  } finally {
+    progress.end();
+  }
+}
+
+function report({ days, differing, leftOut }: RecountResult): string {
+  return formatFields({
+    'Days recounted': grouped(days),
+    'Days that differed':
+      differing.length === 0
+        ? 'none'
+        : differing.map(({ day, counts }) => `${day} (${grouped(counts)} counts)`),
+    ...(leftOut > 0 && { 'Days before the retention boundary': grouped(leftOut) }),
+  });
+}
+
+/** Midnight (UTC) of a date, milliseconds since the Unix epoch. */
+function parseDay(text: string): number {
+  const day = /^\d{4}-\d\d-\d\d$/.test(text) ? Date.parse(`${text}T00:00:00Z`) : Number.NaN;
+  // An impossible day overflows into the next month.
+  if (Number.isNaN(day) || dateOf(day) !== text) throw new InvalidArgumentError('Write a day as 2026-01-31.');
+  return day;
+}
+
+function dateOf(day: number): string {
+  return new Date(day).toISOString().slice(0, 'YYYY-MM-DD'.length);
+}

@@ -1,0 +1,37 @@
+/** Makes folders. */
+import { mkdir, stat } from 'node:fs/promises';
+import { dirname } from 'node:path';
+
+/**
+ * Makes a folder and those above it, where they are missing. In place of node's recursive `mkdir`, which never returns, and
+ * keeps a thread busy, where a file system answers ENOENT for a folder whose parent is there, as /proc does.
+ * @param mode of each folder that is made
+ * @throws the system's error where one cannot be made, also where a file is in its place
+ */
+export async function makeFolder(path: string, mode: number): Promise<void> {
+  try {
+    await mkdirUnlessThere(path, mode);
+  } catch (error) {
+    const parent = dirname(path);
+    const isMissing = (error as NodeJS.ErrnoException).code === 'ENOENT' && !(await isFolder(parent));
+    if (!isMissing || parent === path) throw error;
+    await makeFolder(parent, mode);
+    await mkdirUnlessThere(path, mode);
+  }
+}
+
+async function mkdirUnlessThere(path: string, mode: number): Promise<void> {
+  try {
+    await mkdir(path, { mode });
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST' || !(await isFolder(path))) throw error;
+  }
+}
+
+async function isFolder(path: string): Promise<boolean> {
+  try {
+    return (await stat(path)).isDirectory();
+  } catch {
+    return false;
+  }
+}

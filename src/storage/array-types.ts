@@ -1,0 +1,75 @@
+/**
+ * How PostgreSQL's arrays are read and written. The client would ask the catalog for them after each new connection, and
+ * where that query fails (a lock, a timeout, a cancel) nobody hears of it: the rejection belongs to no caller, and the
+ * connection goes on without knowing arrays. The built-in types have the same numbers in every PostgreSQL.
+ */
+import type { PostgresType } from 'postgres';
+import { parse } from 'postgres-array';
+
+/** A value of one type as PostgreSQL's text, and back. */
+interface Codec {
+  readonly read: (text: string) => unknown;
+  readonly write: (value: unknown) => string;
+}
+
+const TEXT: Codec = { read: (text) => text, write: String };
+const NUMBER: Codec = { read: Number, write: String };
+const BOOLEAN: Codec = { read: (text) => text === 't', write: (value) => (value === true ? 't' : 'f') };
+const TIME: Codec = {
+  read: (text) => new Date(text),
+  write: (value) => (value instanceof Date ? value.toISOString() : String(value)),
+};
+const JSON_TEXT: Codec = { read: (text) => JSON.parse(text), write: (value) => JSON.stringify(value) };
+const BYTES: Codec = {
+  read: (text) => Buffer.from(text.slice(2), 'hex'),
+  // The client takes nothing else for bytea.
+  write: (value) => `\\x${Buffer.from(value as Uint8Array).toString('hex')}`,
+};
+
+/** The object id of each array type (pg_type.dat), and how its elements are read as the client reads single ones. */
+const ARRAY_TYPES: Readonly<Record<string, readonly [oid: number, element: Codec]>> = {
+  bool: [1000, BOOLEAN],
+  bytea: [1001, BYTES],
+  name: [1003, TEXT],
+  int2: [1005, NUMBER],
+  int4: [1007, NUMBER],
+  text: [1009, TEXT],
+  xid: [1011, TEXT],
+  varchar: [1015, TEXT],
+  int8: [1016, TEXT],
+  float4: [1021, NUMBER],
+  float8: [1022, NUMBER],
+  oid: [1028, NUMBER],
+  timestamp: [1115, TIME],
+  date: [1182, TIME],
+  timestamptz: [1185, TIME],
+  numeric: [1231, TEXT],
+  json: [199, JSON_TEXT],
+  jsonb: [3807, JSON_TEXT],
+  uuid: [2951, TEXT],
+};
+
+/** The client's option `types`. */
+export const ARRAYS: Readonly<Record<string, PostgresType>> = Object.fromEntries(
+  Object.entries(ARRAY_TYPES).map(([name, [oid, element]]): [string, PostgresType] => [
+    `${name}_array`,
+    {
+      to: oid,
+      from: [oid],
+      parse: (text: string) => parse(text, element.read),
+      serialize: (value: unknown) => (Array.isArray(value) ? arrayText(value, element) : value),
+    },
+  ]),
+);
+
+function arrayText(values: readonly unknown[], element: Codec): string {
+  const texts = values.map((value) => {
+    if (value === null) return 'NULL';
+    return Array.isArray(value) ? arrayText(value, element) : quoted(element.write(value));
+  });
+  return `{${texts.join(',')}}`;
+}
+
+function quoted(text: string): string {
+  return `"${text.replaceAll('\\', '\\\\').replaceAll('"', '\\"')}"`;
+}

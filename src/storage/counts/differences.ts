@@ -1,0 +1,107 @@
+/** Compares counts with the rows that they are of, in one snapshot: what is committed beside it makes no difference. */
+import type postgres from 'postgres';
+import type { Sql, Transaction } from '../connect.ts';
+import { startOfMonth } from './intervals.ts';
+import { ALL_TYPES, DAY_MS, DAYS, LEVELS, type Level } from './levels.ts';
+
+type Fragment = postgres.PendingQuery<postgres.Row[]>;
+
+/** A count that is not what it should be. */
+export interface CountDifference {
+  /** `month` is compared with its days, `profile` (sql/0004) with its day, the others with rows. */
+  readonly level: Level['name'] | 'month' | 'profile';
+  /** Public ids; internal ones where the app or the type is gone. The type is null for all types of the app. */
+  readonly app: string;
+  readonly type: string | null;
+  /** Start of the bucket, milliseconds since 1970. */
+  readonly bucket: number;
+  readonly counted: number;
+  readonly expected: number;
+}
+
+export interface DayComparison {
+  /** Number of counts that differ. */
+  readonly differing: number;
+  /** Some of them: of coarse levels before finer ones, and of months and profiles, which other counts explain, last. */
+  readonly examples: readonly CountDifference[];
+}
+
+const EXAMPLES = 3;
+
+/**
+ * Compares the counts of a UTC day: those of readers, hence with what is still to be settled and without buckets that
+ * readers do not take. Apps that are being removed are left out, as their rows go before their counts do.
+ * @param day   its midnight, milliseconds since 1970; not before the retention boundary
+ * @param appId internal id of the one app that is compared; null for all of them
+ */
+export async function compareDay(
+  sql: Sql | Transaction,
+  day: number,
+  appId: number | null,
+): Promise<DayComparison> {
+  const scope = (time: Fragment, from: number, until: number): Fragment => sql`
+    ${time} >= ${new Date(from)} AND ${time} < ${new Date(until)}
+    AND ${appId === null ? sql`app_id NOT IN (SELECT app_id FROM deleted_apps)` : sql`app_id = ${appId}`}`;
+  const within = (time: Fragment): Fragment => scope(time, day, day + DAY_MS);
+  const counted = LEVELS.map(
+    ({ view }, level) => sql`
+      UNION ALL SELECT ${level}::integer, app_id, type_id, bucket, 0, count FROM ${sql(view)} WHERE ${within(sql`bucket`)}`,
+  );
+  const [from, until] = [startOfMonth(day), startOfMonth(day, 1)];
+  const found = await sql<(Omit<CountDifference, 'level'> & { level: number; differing: number })[]>`
+    WITH minutes AS MATERIALIZED (
+      SELECT app_id, type_id, date_bin('1 minute', created_at, 'epoch') AS bucket, count(*) AS rows
+        FROM events WHERE ${within(sql`created_at`)} GROUP BY 1, 2, 3
+    ), found AS (
+      SELECT app_id, type_id, bucket, rows FROM minutes
+      UNION ALL SELECT app_id, ${ALL_TYPES}::integer, bucket, sum(rows) FROM minutes GROUP BY app_id, bucket
+    ), levels AS (
+      SELECT level::integer - 1 AS level, ms * interval '1 ms' AS width
+        FROM unnest(${LEVELS.map(({ ms }) => ms)}::float8[]) WITH ORDINALITY AS level (ms, level)
+    ), buckets AS (
+      SELECT level, app_id, type_id, bucket, sum(rows) AS expected, sum(count) AS counted
+        FROM (SELECT level, app_id, type_id, date_bin(width, bucket, 'epoch') AS bucket, rows, 0 AS count
+                FROM found CROSS JOIN levels
+              ${counted}) AS compared
+       GROUP BY 1, 2, 3, 4
+      HAVING sum(rows) <> sum(count)
+    ), days AS (
+      SELECT app_id, type_id, sum(count) AS count FROM ${sql(DAYS.view)} WHERE ${within(sql`bucket`)} GROUP BY 1, 2
+    ), differing AS (
+      SELECT level, app_id, type_id, bucket, expected, counted
+        FROM buckets JOIN levels USING (level)
+       WHERE NOT EXISTS (SELECT FROM stale_buckets AS stale
+                          WHERE stale.level <= buckets.level AND stale.bucket >= buckets.bucket
+                            AND stale.bucket < buckets.bucket + width)
+      UNION ALL
+      SELECT ${LEVELS.length}::integer, app_id, type_id, ${new Date(from)}::timestamptz, sum(of_days), sum(count)
+        FROM (SELECT app_id, type_id, count AS of_days, 0 AS count FROM ${sql(DAYS.view)}
+               WHERE ${scope(sql`bucket`, from, until)}
+              UNION ALL
+              SELECT app_id, type_id, 0, count FROM events_per_month WHERE ${scope(sql`bucket`, from, from + 1)}) AS month
+       WHERE NOT EXISTS (SELECT FROM stale_buckets WHERE bucket >= ${new Date(from)} AND bucket < ${new Date(until)})
+       GROUP BY app_id, type_id
+      HAVING sum(of_days) <> sum(count)
+      UNION ALL
+      SELECT ${LEVELS.length + 1}::integer, app_id, type_id, day, coalesce(days.count, 0), running[96]
+        FROM ready_profiles JOIN day_profiles USING (app_id, day) LEFT JOIN days USING (app_id, type_id)
+       WHERE ${within(sql`day`)} AND running[96] <> coalesce(days.count, 0)
+    )
+    SELECT level, coalesce(apps.public_id, differing.app_id::text) AS app,
+           CASE WHEN type_id <> ${ALL_TYPES} THEN coalesce(event_types.public_id, type_id::text) END AS type,
+           (extract(epoch FROM bucket) * 1000)::float8 AS bucket, counted::float8, expected::float8,
+           (count(*) OVER ())::float8 AS differing
+      FROM differing
+      LEFT JOIN apps ON apps.id = differing.app_id
+      LEFT JOIN event_types ON event_types.id = type_id
+     ORDER BY level >= ${LEVELS.length}::integer, level DESC, bucket, differing.app_id, type_id
+     LIMIT ${EXAMPLES}`;
+  const names = [...LEVELS.map(({ name }) => name), 'month', 'profile'] as const;
+  return {
+    differing: found[0]?.differing ?? 0,
+    examples: found.map(({ differing, ...example }) => ({
+      ...example,
+      level: names[example.level] ?? 'profile',
+    })),
+  };
+}

@@ -1,0 +1,65 @@
+/** Rebuilds the counts of a day: folded counts, months and profiles. */
+import type { Sql, Transaction } from '../connect.ts';
+import { startOfMonth } from '../counts/intervals.ts';
+import { ALL_TYPES, countsOf, DAY_MS, LEVELS } from '../counts/levels.ts';
+
+/**
+ * In one snapshot every row is there with its delta, or with its count where that was folded. So what that snapshot counts
+ * of rows takes the place of both: no fold works meanwhile, and what is committed later brings a delta of its own.
+ * @param day its midnight (UTC), milliseconds since 1970; left alone where it is before the retention boundary
+ */
+export async function recountDay(sql: Sql, day: number): Promise<void> {
+  await sql.begin('isolation level read committed', async (tx) => {
+    await tx`SET LOCAL statement_timeout = 0`;
+    await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark counts'))`;
+    // Retention must not take rows away while they are counted.
+    const kept = await tx`SELECT FROM retention WHERE readable_from <= ${new Date(day)} FOR SHARE`;
+    if (kept.length === 0) return;
+    await countRows(tx, day);
+    for (const { name, ms } of LEVELS) {
+      await tx`
+        CREATE TEMPORARY TABLE wanted ON COMMIT DROP AS
+        SELECT app_id, type_id, date_bin(${`${ms} ms`}::interval, bucket, 'epoch') AS bucket, sum(count)::bigint AS count
+          FROM recounted GROUP BY 1, 2, 3`;
+      await replace(tx, countsOf(name), day, day + DAY_MS);
+    }
+    const [month, next] = [startOfMonth(day), startOfMonth(day, 1)];
+    await tx`
+      CREATE TEMPORARY TABLE wanted ON COMMIT DROP AS
+      SELECT app_id, type_id, ${new Date(month)}::timestamptz AS bucket, sum(count)::bigint AS count
+        FROM day_counts WHERE bucket >= ${new Date(month)} AND bucket < ${new Date(next)} GROUP BY 1, 2`;
+    await replace(tx, 'month_counts', month, next);
+    // Maintenance makes them again.
+    await tx`DELETE FROM profiled_days WHERE day = ${new Date(day)}`;
+    await tx`DELETE FROM day_profiles WHERE day = ${new Date(day)}`;
+  });
+}
+
+/** Counts the rows of a day by minute, and removes the deltas of the same snapshot. */
+async function countRows(tx: Transaction, day: number): Promise<void> {
+  const [from, until] = [new Date(day), new Date(day + DAY_MS)];
+  await tx`
+    CREATE TEMPORARY TABLE recounted (app_id integer, type_id integer, bucket timestamptz, count bigint) ON COMMIT DROP`;
+  await tx`
+    WITH settled AS (DELETE FROM count_deltas WHERE bucket >= ${from} AND bucket < ${until})
+    INSERT INTO recounted
+    SELECT app_id, type_id, date_bin('1 minute', created_at, 'epoch'), count(*)
+      FROM events WHERE created_at >= ${from} AND created_at < ${until} GROUP BY 1, 2, 3`;
+  await tx`
+    INSERT INTO recounted SELECT app_id, ${ALL_TYPES}::integer, bucket, sum(count) FROM recounted GROUP BY 1, 3`;
+}
+
+/** Makes an interval of a table of counts the same as `wanted`, which it drops. What is right already stays untouched. */
+async function replace(tx: Transaction, table: string, from: number, until: number): Promise<void> {
+  const within = tx`known.bucket >= ${new Date(from)} AND known.bucket < ${new Date(until)}`;
+  const same = tx`known.app_id = wanted.app_id AND known.type_id = wanted.type_id AND known.bucket = wanted.bucket`;
+  await tx`
+    DELETE FROM ${tx(table)} AS known
+     WHERE ${within} AND NOT EXISTS (SELECT FROM wanted WHERE ${same} AND known.count = wanted.count)`;
+  await tx`
+    INSERT INTO ${tx(table)} (app_id, type_id, bucket, count)
+    SELECT app_id, type_id, bucket, count FROM wanted
+     WHERE NOT EXISTS (SELECT FROM ${tx(table)} AS known WHERE ${within} AND ${same})
+     ORDER BY 1, 2, 3`;
+  await tx`DROP TABLE wanted`;
+}

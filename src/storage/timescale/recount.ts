@@ -1,0 +1,50 @@
+/** Rebuilds the counts of a day: aggregates, months and profiles. */
+import { errorCode, type Sql } from '../connect.ts';
+import { DAY_MS, LEVELS } from '../counts/levels.ts';
+import { readBoundary } from '../retention.ts';
+import { refresh, refreshesInBatches, renewDays } from './maintenance.ts';
+import { aggregatesOf } from './policies.ts';
+
+/**
+ * Refreshes every aggregate of the day, whatever the log of invalidations says. What is committed meanwhile brings a mark
+ * of its own; marks that are there stay, for the next refresh.
+ * @param sql a pool of one connection, so that the lock is held by the session that works
+ * @param day its midnight (UTC), milliseconds since 1970; left alone where it is before the retention boundary
+ */
+export async function recountDay(sql: Sql, day: number): Promise<void> {
+  await sql`SELECT pg_advisory_lock(hashtext('tidemark upkeep'))`;
+  try {
+    // A refresh of what has lost its rows would remove the counts that outlive them.
+    if (day < (await readBoundary(sql))) return;
+    const inBatches = await refreshesInBatches(sql);
+    const interval = { from: new Date(day), until: new Date(day + DAY_MS) };
+    for (const level of LEVELS)
+      for (const aggregate of aggregatesOf(level))
+        await inTurn(() => refresh(sql, aggregate, interval, { isForced: true, inBatches }));
+    await sql.begin('isolation level read committed', async (tx) => {
+      await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark counts'))`;
+      await renewDays(tx, [day]);
+      await tx`DELETE FROM day_profiles WHERE day = ${new Date(day)}`;
+    });
+  } finally {
+    await sql`SELECT pg_advisory_unlock(hashtext('tidemark upkeep'))`;
+  }
+}
+
+const LOCK_NOT_AVAILABLE = '55P03';
+const RETRY_MS = 100;
+const TIMEOUT_MS = 60_000;
+
+/** TimescaleDB refuses a refresh beside another one of the same aggregate: its own policies do not know our lock. */
+async function inTurn(work: () => Promise<void>): Promise<void> {
+  for (const deadline = performance.now() + TIMEOUT_MS; ; ) {
+    try {
+      return await work();
+    } catch (error) {
+      if (errorCode(error) !== LOCK_NOT_AVAILABLE || performance.now() > deadline) throw error;
+    }
+    await new Promise((resolve) => {
+      setTimeout(resolve, RETRY_MS);
+    });
+  }
+}

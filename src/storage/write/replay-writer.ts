@@ -1,0 +1,286 @@
+/**
+ * Writes events that come back from a journal or from quarantine. They name their app and type as clients do, so that they
+ * find the right ones in a database that was restored or has failed over, and none in another installation's.
+ */
+import type { DatabaseAddress } from '../connect.ts';
+import type { Engine } from '../engine.ts';
+import { ENGINES } from '../engines.ts';
+import { IDENTITY } from '../installation-id.ts';
+import {
+  datesOf,
+  dayOf,
+  type EventSource,
+  type JournaledEvent,
+  sizeOf,
+  timestamp,
+} from './accepted-event.ts';
+import { CopyConnection } from './copy-connection.ts';
+import type { EngineWrites } from './engine-writes.ts';
+import { classify, type Failure, REPLAYING } from './failures.ts';
+import { GroupCommit, type GroupKind, type WriteLog } from './group-commit.ts';
+import { insertMissing } from './insert-events.ts';
+
+/** An event that no retry brings into the database, and why. */
+export interface Unstorable {
+  readonly reason: /** The database has no app with its public id. */
+    | 'unknown-app'
+    /** Its type is missing, and another app has one with its public id. */
+    | 'type-conflict'
+    /** No partition can be made for its day. */
+    | 'no-partition'
+    /** The database refuses its data. */
+    | 'refused';
+  /** For a person. */
+  readonly details: string;
+}
+
+/** What came of an event. */
+export type ReplayOutcome =
+  | 'stored'
+  /** The database takes no writes now. */
+  | 'away'
+  /** The database belongs to another installation: nothing was written into it. */
+  | 'foreign'
+  /** The log has the cause; a later try may succeed. */
+  | 'fault'
+  | Unstorable;
+
+export interface ReplayWriterOptions {
+  readonly address: DatabaseAddress;
+  readonly engine: Engine;
+  /** The identity of the installation that the events belong to. */
+  readonly identity: string;
+  readonly log: WriteLog;
+  /** Milliseconds of a monotonic clock. */
+  readonly now: () => number;
+}
+
+/** Beside the final outcomes: there is no partition, or a transaction of another session has made the type meanwhile. */
+type TryOutcome = ReplayOutcome | 'no-room' | 'no-type';
+
+interface Resolution {
+  readonly isOurs: boolean;
+  /** Places of sources, from 1 on. */
+  readonly unknownApps: readonly number[];
+  readonly unknownTypes: readonly number[];
+}
+
+/** A type that another session makes at the same moment is visible to the next statement. */
+const TYPE_TRIES = 3;
+
+export class ReplayWriter {
+  readonly #options: ReplayWriterOptions;
+  readonly #connection: CopyConnection;
+  readonly #commit: GroupCommit;
+  readonly #kind: GroupKind<JournaledEvent, TryOutcome>;
+
+  constructor(options: ReplayWriterOptions) {
+    this.#options = options;
+    const { address, identity, log, now } = options;
+    const engine = ENGINES[options.engine].writes;
+    const statement = insertResolved(engine);
+    this.#connection = new CopyConnection(address, 'tidemark replay', REPLAYING, engine.session);
+    this.#commit = new GroupCommit({ engine, timeouts: REPLAYING, log, now });
+    this.#kind = {
+      name: 'events',
+      store: async (connection, events) => {
+        const sources = new Sources(events);
+        const { rows } = await connection.query<Resolution>(
+          statement,
+          [identity, ...sources.columns, ...eventColumns(events, sources)],
+          sizeOf(events),
+        );
+        return outcomesOf(events, sources, rows[0]);
+      },
+      eventsOf: (events) => events,
+      refuse: (_, __, ___, error) => ({ reason: 'refused', details: messageOf(error) }),
+      giveUp: (events, { failure }) => events.map(() => givenUp(failure)),
+    };
+  }
+
+  /**
+   * Stores what is missing of a group; one call at a time. What must hold for it is checked in the transaction that stores
+   * it: nothing that was known of the database before is believed.
+   * @returns the outcomes of the events, in order
+   */
+  async write(events: readonly JournaledEvent[]): Promise<readonly ReplayOutcome[]> {
+    const outcomes = [...(await this.#run(events))];
+    for (let tries = 1; tries < TYPE_TRIES; tries += 1)
+      await this.#again(events, outcomes, 'no-type', (some) => this.#run(some));
+    // Each day alone, so that one for which there is no room does not keep its neighbors waiting.
+    const days = new Set(
+      events.filter((_, index) => outcomes[index] === 'no-room').map(({ createdAt }) => dayOf(createdAt)),
+    );
+    for (const day of days)
+      await this.#again(
+        events,
+        outcomes,
+        'no-room',
+        (some) => this.#storeDay(some),
+        ({ createdAt }) => dayOf(createdAt) === day,
+      );
+    return outcomes.map((outcome, index) => final(outcome, events[index]));
+  }
+
+  async close(): Promise<void> {
+    await this.#connection.close();
+  }
+
+  #run(events: readonly JournaledEvent[]): Promise<readonly TryOutcome[]> {
+    return this.#commit.run(this.#kind, this.#connection, events, this.#commit.begin(true));
+  }
+
+  /** Tries the events again that have an outcome, and puts the new ones in its place. */
+  async #again(
+    events: readonly JournaledEvent[],
+    outcomes: TryOutcome[],
+    outcome: TryOutcome,
+    store: (events: readonly JournaledEvent[]) => Promise<readonly TryOutcome[]>,
+    applies: (event: JournaledEvent) => boolean = () => true,
+  ): Promise<void> {
+    const some = [...events.entries()].filter(
+      ([index, event]) => outcomes[index] === outcome && applies(event),
+    );
+    if (some.length === 0) return;
+    const changed = await store(some.map(([, event]) => event));
+    for (const [at, [index]] of some.entries()) outcomes[index] = changed[at] ?? 'fault';
+  }
+
+  /** Events of one day, whose partition could not be made on the way. */
+  async #storeDay(events: readonly JournaledEvent[]): Promise<readonly TryOutcome[]> {
+    const dates = datesOf(events);
+    try {
+      await this.#commit.makeRoom(this.#connection, dates);
+    } catch (error) {
+      const failure = classify(error);
+      // What the server is sure of will not change; a lock or a lost connection will.
+      if (failure === 'data') return events.map(() => 'no-room');
+      this.#options.log.warn({ err: error, days: dates }, 'journal: no partition could be made, retrying');
+      return events.map(() => (failure === 'unreachable' || failure === 'lost' ? 'away' : 'fault'));
+    }
+    return await this.#run(events);
+  }
+}
+
+/** The apps and types of a group, each once: different records may name the same ones. */
+class Sources {
+  readonly #places = new Map<string, number>();
+  readonly #ofObject = new Map<EventSource, number>();
+  readonly #list: EventSource[] = [];
+
+  constructor(events: readonly JournaledEvent[]) {
+    for (const { source } of events) {
+      if (this.#ofObject.has(source)) continue;
+      const key = JSON.stringify([source.appId, source.typeId, source.typeName]);
+      let place = this.#places.get(key);
+      if (place === undefined) {
+        place = this.#list.push(source);
+        this.#places.set(key, place);
+      }
+      this.#ofObject.set(source, place);
+    }
+  }
+
+  /** From 1 on, as the statement counts them. */
+  placeOf({ source }: JournaledEvent): number {
+    return this.#ofObject.get(source) ?? 0;
+  }
+
+  get columns(): readonly (readonly string[])[] {
+    return [
+      this.#list.map(({ appId }) => appId),
+      this.#list.map(({ typeId }) => typeId),
+      this.#list.map(({ typeName }) => typeName),
+    ];
+  }
+}
+
+function eventColumns(events: readonly JournaledEvent[], sources: Sources): readonly (readonly unknown[])[] {
+  return [
+    events.map(({ id }) => id),
+    events.map((event) => sources.placeOf(event)),
+    events.map(({ createdAt }) => timestamp(createdAt)),
+    events.map(({ payload }) => payload),
+  ];
+}
+
+/**
+ * One statement, so one transaction, that resolves sources and stores the events of those that it can resolve. A type is
+ * found by its public id, else by its name in the app; one that an existing app lacks is made as it was: MAX_EVENT_TYPES_PER_APP
+ * does not apply, because its events were acknowledged.
+ */
+function insertResolved(engine: EngineWrites): string {
+  const { before, counted } = insertMissing(engine);
+  return `
+  WITH home AS (
+         SELECT EXISTS (SELECT FROM installation WHERE name = '${IDENTITY}' AND value = $1) AS is_ours
+       ), source AS (
+         SELECT place::integer, app_public_id, type_public_id, type_name
+           FROM unnest($2::text[], $3::text[], $4::text[]) WITH ORDINALITY
+             AS source (app_public_id, type_public_id, type_name, place)
+       ), app AS (
+         -- Locked: an app that is deleted before the commit gets no events.
+         SELECT source.*, apps.id AS app_id
+           FROM source JOIN apps ON apps.public_id = source.app_public_id
+          WHERE (SELECT is_ours FROM home)
+            FOR KEY SHARE OF apps
+       ), known AS (
+         SELECT app.*, coalesce(by_id.id, by_name.id) AS type_id
+           FROM app
+           LEFT JOIN event_types AS by_id ON by_id.public_id = app.type_public_id AND by_id.app_id = app.app_id
+           LEFT JOIN event_types AS by_name ON by_name.app_id = app.app_id AND by_name.name = app.type_name
+       ), made AS (
+         INSERT INTO event_types (public_id, app_id, name)
+         SELECT DISTINCT ON (app_id, type_name) type_public_id, app_id, type_name FROM known WHERE type_id IS NULL
+         ON CONFLICT DO NOTHING
+         RETURNING id, app_id, name
+       ), placed AS (
+         SELECT known.place, known.app_id, coalesce(known.type_id, made.id) AS type_id
+           FROM known LEFT JOIN made ON made.app_id = known.app_id AND made.name = known.type_name
+       ), ${before}
+         SELECT batch.id, placed.app_id, placed.type_id, batch.created_at, batch.payload::json
+           FROM unnest($5::uuid[], $6::integer[], $7::timestamptz[], $8::text[]) AS batch (id, place, created_at, payload)
+           JOIN placed USING (place)
+          WHERE placed.type_id IS NOT NULL${counted}
+  SELECT (SELECT is_ours FROM home) AS "isOurs",
+         ARRAY(SELECT place FROM source EXCEPT SELECT place FROM known) AS "unknownApps",
+         ARRAY(SELECT place FROM placed WHERE type_id IS NULL) AS "unknownTypes"`;
+}
+
+function outcomesOf(
+  events: readonly JournaledEvent[],
+  sources: Sources,
+  resolution: Resolution | undefined,
+): readonly TryOutcome[] {
+  if (resolution?.isOurs !== true) return events.map(() => 'foreign');
+  const apps = new Set(resolution.unknownApps);
+  const types = new Set(resolution.unknownTypes);
+  return events.map((event) => {
+    const place = sources.placeOf(event);
+    if (apps.has(place))
+      return { reason: 'unknown-app', details: `the database has no app ${event.source.appId}` };
+    return types.has(place) ? 'no-type' : 'stored';
+  });
+}
+
+function givenUp(failure: Failure): TryOutcome {
+  if (failure === 'missing-partition') return 'no-room';
+  return failure === 'fault' ? 'fault' : 'away';
+}
+
+function final(outcome: TryOutcome, event: JournaledEvent | undefined): ReplayOutcome {
+  if (event === undefined) return 'fault';
+  const { source, createdAt } = event;
+  if (outcome === 'no-room')
+    return {
+      reason: 'no-partition',
+      details: `there is no partition for ${timestamp(createdAt).slice(0, 10)}`,
+    };
+  if (outcome === 'no-type')
+    return { reason: 'type-conflict', details: `another app has the event type ${source.typeId}` };
+  return outcome;
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

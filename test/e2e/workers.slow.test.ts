@@ -1,0 +1,107 @@
+/** Several real processes that are killed, restarted and cut off from Redis under load. */
+import { describe, expect, test, vi } from 'vitest';
+import { HttpConnection } from '../support/http-client.ts';
+import { REDIS_SERVER } from '../support/redis-server.ts';
+import { until } from '../support/service.ts';
+import { isAlive } from './server-process.ts';
+import { FLAWLESS, linesOf, pidsOf, Servers } from './servers.ts';
+
+vi.setConfig({ testTimeout: 120_000, hookTimeout: 60_000 });
+
+const servers = new Servers();
+
+describe.skipIf(REDIS_SERVER === undefined)('workers on one port:', () => {
+  test('a rolling restart under load loses and doubles nothing, and so does kill -9 of each', async () => {
+    const server = await servers.start({ WORKERS: '3' });
+    await until(() => pidsOf(server).length === 3, 'three serve');
+    const ledger = servers.ledger('rolled', () => server.port);
+    ledger.start(24);
+    const progress = async (events: number): Promise<void> => {
+      const goal = ledger.acknowledged + events;
+      await until(() => ledger.acknowledged >= goal, `${events} more events are acknowledged`, 30_000);
+    };
+    await progress(300);
+    for (const signal of ['SIGTERM', 'SIGKILL'] as const) {
+      for (const pid of pidsOf(server).slice(-3)) {
+        const before = pidsOf(server).length;
+        process.kill(pid, signal);
+        await until(() => pidsOf(server).length > before, `another serves after ${signal}`, 30_000);
+        await progress(100);
+      }
+    }
+    await ledger.stop();
+    expect(pidsOf(server).length).toBe(9);
+    expect([...ledger.statuses.keys()].filter((status) => status !== 201)).toEqual([]);
+    expect(await ledger.compare(servers.database.sql)).toEqual(FLAWLESS);
+    const replaced = linesOf(server).filter(({ msg }) => msg.startsWith('worker: ended'));
+    expect(replaced.map(({ level }) => level)).toEqual(['info', 'info', 'info', 'warn', 'warn', 'warn']);
+  });
+
+  test('a worker that keeps ending is started again less and less often', async () => {
+    const server = await servers.start({ WORKERS: '2' });
+    for (let round = 0; round < 4; round += 1) {
+      const before = pidsOf(server).length;
+      process.kill(pidsOf(server).at(-1) ?? 0, 'SIGKILL');
+      await until(() => pidsOf(server).length > before, 'another serves', 30_000);
+    }
+    const waits = server.stderr.match(/(?<="inMs":)\d+/g)?.map(Number);
+    expect(waits).toEqual([100, 200, 400, 800]);
+  });
+
+  test('when the primary is killed its workers drain and end, and the port is free', async () => {
+    const server = await servers.start({ WORKERS: '2' });
+    await until(() => pidsOf(server).length === 2, 'both serve');
+    const workers = pidsOf(server);
+    const connection = await HttpConnection.open(server.port);
+    await connection.send({ path: '/livez' });
+    expect((await connection.response()).status).toBe(200);
+    await server.end('SIGKILL');
+    await until(() => !workers.some(isAlive), 'they have ended');
+    expect(linesOf(server).filter(({ msg }) => msg === 'Stopped').length).toBe(2);
+    await expect(HttpConnection.open(server.port)).rejects.toThrow();
+  });
+});
+
+describe.skipIf(REDIS_SERVER === undefined)('three servers on one database and one Redis:', () => {
+  test('security 25: Redis paused, killed and started again in the middle: every post is answered, and limits are shared again', async () => {
+    const all = await servers.startThree({ CREATE_LIMIT_PER_MINUTE: '1000000', REDIS_TIMEOUT_MS: '200' });
+    const SHARED = 'limits: shared through Redis';
+    const AWAY = 'limits: Redis unavailable, limiting per process';
+    const isLast = (message: string): boolean =>
+      all.every(
+        (server) =>
+          linesOf(server)
+            .filter(({ msg }) => msg === SHARED || msg === AWAY)
+            .at(-1)?.msg === message,
+      );
+    await until(() => isLast(SHARED), 'limits are shared');
+    const ledgers = all.map(({ port }, index) => servers.ledger(`redis ${index}`, () => port));
+    for (const ledger of ledgers) ledger.start(8);
+    const progress = async (): Promise<void> => {
+      const goals = ledgers.map(({ acknowledged }) => acknowledged + 50);
+      await until(
+        () => ledgers.every((ledger, index) => ledger.acknowledged >= (goals[index] ?? 0)),
+        'posts go on',
+      );
+    };
+    await progress();
+    await servers.redis.pause();
+    await until(() => isLast(AWAY), 'each says that Redis is away');
+    await progress();
+    await servers.redis.resume();
+    await until(() => isLast(SHARED), 'limits are shared after the pause');
+    await servers.redis.kill();
+    await until(() => isLast(AWAY), 'each says that Redis is away');
+    await progress();
+    await servers.redis.run();
+    await until(() => isLast(SHARED), 'limits are shared after the restart');
+    await progress();
+    await Promise.all(ledgers.map((ledger) => ledger.stop()));
+    for (const ledger of ledgers) {
+      expect([...ledger.statuses.keys()]).toEqual([201]);
+      expect(ledger.unanswered).toBe(0);
+    }
+    const [row] = await servers.database.sql`SELECT count(*)::int AS events FROM events`;
+    expect(row?.events).toBe(ledgers.reduce((sum, { acknowledged }) => sum + acknowledged, 0));
+  });
+});

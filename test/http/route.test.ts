@@ -1,0 +1,135 @@
+/** Which route a path means, and what the identifiers in it may be. */
+import { readdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { Rejection } from '../../src/errors.ts';
+import { type Route, Router } from '../../src/http/route.ts';
+import { newOwnApp, newPerson, type Person } from '../support/person.ts';
+import { startTestService, type TestService } from '../support/service.ts';
+
+const SOURCE = fileURLToPath(new URL('../../src', import.meta.url));
+
+const route = (path: string, parameters?: Route['parameters']): Route => ({
+  method: 'GET',
+  path,
+  headers: [],
+  handle: async () => ({ status: 200, body: '' }),
+  ...(parameters !== undefined && { parameters }),
+});
+
+const NO_NUMBER = new Rejection('invalidParameters', 'It must be a number.');
+const NUMBER = { form: /^\d+$/, refusal: NO_NUMBER };
+
+describe('a router', () => {
+  const router = new Router([
+    route('/fixed'),
+    route('/things/:id', { id: NUMBER }),
+    route('/things/:id/parts/:part', { id: NUMBER, part: { form: /^[a-z]+$/, refusal: NO_NUMBER } }),
+    { ...route('/things/:id', { id: NUMBER }), method: 'DELETE' },
+  ]);
+  const parametersOf = (path: string, method = 'GET'): readonly string[] | Rejection => {
+    const match = router.match(method, path);
+    return match instanceof Rejection ? match : match.parameters;
+  };
+
+  test('cannot be made with a parameter that may be anything', () => {
+    expect(() => new Router([route('/things/:id')])).toThrow('GET /things/:id does not say what :id may be');
+    expect(() => new Router([route('/things/:id', { part: NUMBER })])).toThrow(':id');
+  });
+
+  test('gives decoded parameters in their order', () => {
+    expect(parametersOf('/fixed')).toEqual([]);
+    expect(parametersOf('/things/12')).toEqual(['12']);
+    expect(parametersOf('/things/%31%32')).toEqual(['12']);
+    expect(parametersOf('/things/1/parts/ab')).toEqual(['1', 'ab']);
+    expect(parametersOf('/things/1', 'DELETE')).toEqual(['1']);
+    expect(parametersOf('/things/1', 'HEAD')).toEqual(['1']);
+  });
+
+  test.each(['%00', '1%00', 'x', '%zz', '%', '1%2F2', '%ff', ' 1', '1%0a', '..', '%2e%2e', '１'])(
+    'refuses the parameter "%s"',
+    (value) => {
+      expect(parametersOf(`/things/${value}`)).toBe(NO_NUMBER);
+      expect(parametersOf(`/things/${value}/parts/ab`)).toBe(NO_NUMBER);
+    },
+  );
+
+  test.each([
+    '/things',
+    '/things/',
+    '/things//',
+    '/things/1/',
+    '/things/1/parts',
+    '/things/1/parts/',
+    '/fixed/',
+  ])('knows nothing at %s', (path) => {
+    expect(parametersOf(path)).toMatchObject({ reason: 'notFound' });
+  });
+});
+
+/** Every path of the dashboard's interface that has a parameter, as it is written where it is declared. */
+async function declaredPaths(): Promise<string[]> {
+  const names = await readdir(SOURCE, { recursive: true });
+  const texts = await Promise.all(
+    names.filter((name) => name.endsWith('.ts')).map((name) => readFile(join(SOURCE, name), 'utf8')),
+  );
+  return [...new Set(texts.flatMap((text) => text.match(/(?<=')\/(?:api|v1)\/[^'\s]*:[^'\s]*(?=')/g) ?? []))];
+}
+
+const MALFORMED = [
+  '%00',
+  'app_%00aaaaaaaaaaaaaaaaaaa',
+  'tok_aaaaaaaaaaaaaaaaaaa%00',
+  '%0d%0aX:1',
+  '%ff%fe',
+  '%zz',
+  '%ed%a0%80',
+  'x',
+  '0',
+  '-1',
+  "'",
+  '%27%20OR%201=1',
+  '..%2f..',
+  '9'.repeat(1_000),
+  '%F0%9F%98%80',
+  'app_aaaaaaaaaaaaaaaaaaaa',
+  'tok_aaaaaaaaaaaaaaaaaaaa',
+  'usr_aaaaaaaaaaaaaaaaaaaa',
+  'inv_aaaaaaaaaaaaaaaaaaaa',
+  '00000000-0000-0000-0000-000000000000',
+  'a'.repeat(43),
+];
+
+describe.each(['uws', 'node'] as const)('security 20: over %s', (transport) => {
+  let service: TestService;
+  let owner: Person;
+  let appId: string;
+  beforeAll(async () => {
+    service = await startTestService({ transport });
+    owner = await newPerson(service, 'owner@example.com');
+    ({ appId } = await newOwnApp(owner));
+  });
+  afterAll(() => service.stop());
+
+  test('no identifier in any path makes a request fail: what is malformed or unknown is 404', async () => {
+    const paths = await declaredPaths();
+    expect(paths.length).toBeGreaterThan(15);
+    const found: string[] = [];
+    for (const path of paths) {
+      // Of several parameters the last is spoiled too: an app of one's own does not stop the request before.
+      const prepared = [path, path.replace(':appId', appId)].filter((one) => one.includes(':'));
+      for (const template of new Set(prepared)) {
+        for (const value of MALFORMED) {
+          const target = template.replaceAll(/:\w+/g, value);
+          const { status } = await owner.delete(target, {});
+          const read = await owner.get(target);
+          for (const one of [status, read.status])
+            if (one !== 404 && one !== 405) found.push(`${target} ${one}`);
+        }
+      }
+    }
+    expect(found).toEqual([]);
+    expect(service.log.filter(({ level }) => level === 'error')).toEqual([]);
+  });
+});

@@ -1,0 +1,128 @@
+/** What `npm run check` finds beyond types and form: each rule on code that it must refuse, and on code that it must let be. */
+import { spawnSync } from 'node:child_process';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { expect, test } from 'vitest';
+
+const ROOT = fileURLToPath(new URL('..', import.meta.url));
+const LINTER = join(ROOT, 'node_modules', '.bin', 'oxlint');
+
+/** Code by what is wrong with it, and the rule that says so. */
+const REFUSED: readonly (readonly [string, string, string])[] = [
+  [
+    'an expression that tries each split of a text',
+    'regexp(no-super-linear-backtracking)',
+    'export const bad = (text: string): boolean => /^(?:a+)+$/.test(text);',
+  ],
+  [
+    'an expression that begins again at each blank of a header',
+    'regexp(no-super-linear-move)',
+    'export const bad = (header: string): string[] => header.split(/\\s*;\\s*/);',
+  ],
+  [
+    'an expression that is not known before it runs',
+    'tidemark(no-computed-regexp)',
+    'export const bad = (text: string): RegExp => new RegExp(text);',
+  ],
+  [
+    'a socket without a listener for its errors',
+    'tidemark(error-listeners)',
+    `import { Socket } from 'node:net';
+     export const bad = (): Socket => { const socket = new Socket(); return socket.connect(1, '10.0.0.1'); };`,
+  ],
+  [
+    'a socket that gets its listener only once it is connected',
+    'tidemark(error-listeners)',
+    `import { connect } from 'node:net';
+     import { once } from 'node:events';
+     export async function bad(): Promise<void> {
+       const socket = connect(1);
+       await once(socket, 'connect');
+       socket.on('error', () => undefined);
+     }`,
+  ],
+  [
+    'a stream that listens for its first error alone',
+    'tidemark(error-listeners)',
+    `import { createReadStream as read } from 'node:fs';
+     export function bad(): void { const stream = read('x'); stream.once('error', () => undefined); }`,
+  ],
+  [
+    'a listener of another function',
+    'tidemark(error-listeners)',
+    `import pg from 'pg';
+     export function bad(): void { const client = new pg.Client(); void client.connect(); }
+     export function good(): void { const client = new pg.Client(); client.on('error', () => undefined); }`,
+  ],
+  [
+    'a child process that nobody keeps',
+    'tidemark(error-listeners)',
+    `import { spawn } from 'node:child_process';
+     export const bad = (): void => { spawn('true').unref(); };`,
+  ],
+];
+
+const FINE = `
+  import { spawn } from 'node:child_process';
+  import { createReadStream } from 'node:fs';
+  import { connect, type Socket } from 'node:net';
+  import { pipeline } from 'node:stream/promises';
+  import { createGunzip, type Gunzip } from 'node:zlib';
+  export class Fine {
+    readonly #gunzip: Gunzip = createGunzip();
+    readonly #socket: Socket;
+    constructor() {
+      this.#gunzip.on('error', () => undefined);
+      this.#socket = this.#watched(connect(1));
+    }
+    #watched(socket: Socket): Socket {
+      socket.on('error', () => undefined);
+      return socket;
+    }
+    get port(): number | undefined {
+      return this.#socket.remotePort;
+    }
+  }
+  export async function fine(): Promise<void> {
+    const child = spawn('true');
+    child.on('error', () => undefined);
+    await pipeline(createReadStream('x'), createGunzip(), process.stdout);
+  }
+  export const words = (text: string): string[] => text.split(/[ \\t]/).filter((one) => /^[a-z]+$/.test(one));
+`;
+
+/** The project's rules on one file. */
+async function lint(code: string): Promise<{ status: number | null; output: string }> {
+  const folder = await mkdtemp(join(tmpdir(), 'tidemark-lint-'));
+  try {
+    const file = join(folder, 'planted.ts');
+    await writeFile(file, code);
+    const rules = join(ROOT, '.oxlintrc.json');
+    const { status, stdout } = spawnSync(LINTER, ['-c', rules, '--deny-warnings', file], {
+      encoding: 'utf8',
+    });
+    return { status, output: stdout };
+  } finally {
+    await rm(folder, { recursive: true });
+  }
+}
+
+test.each(REFUSED)('%s is refused', async (_, rule, code) => {
+  const { status, output } = await lint(code);
+  expect(output).toContain(rule);
+  expect(output).toContain('Found 0 warnings and 1 error.');
+  expect(status).toBe(1);
+});
+
+test('what listens, and expressions that take linear time, are let be', async () => {
+  const { status, output } = await lint(FINE);
+  expect(output).toContain('Found 0 warnings and 0 errors.');
+  expect(status).toBe(0);
+});
+
+test('`npm run check` runs these rules over everything that meets input', async () => {
+  const { scripts } = JSON.parse(await readFile(join(ROOT, 'package.json'), 'utf8'));
+  expect(scripts.check).toMatch(/ && oxlint --deny-warnings src dashboard /);
+});
