@@ -86,7 +86,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
       ['POST', '/api/users'],
       ['POST', '/api/password-resets'],
       ['POST', '/api/apps'],
-      ['PATCH', '/api/apps/app_0'],
+      ['PATCH', '/api/apps/app_00000000000000000000'],
       ['DELETE', '/api/session'],
     ] as const;
     await withService({}, async (service) => {
