@@ -9,10 +9,16 @@ const MAX_PLACES = 16;
 const MAX_TOKENS = 2;
 
 const QUOTE = 0x22;
+const ZERO = 0x30;
+const NINE = 0x39;
 const COLON = 0x3a;
-
-/** Letters, digits and `_` as escapes: what could spell the key or a token in another way. */
-const ESCAPED_WORD = /\\u00(?:3[0-9]|4[1-9a-fA-F]|5[0-9aAfF]|6[1-9a-fA-F]|7[0-9aA])/;
+const BACKSLASH = 0x5c;
+const UNDERSCORE = 0x5f;
+const LOWER_A = 0x61;
+const LOWER_U = 0x75;
+const LOWER_Z = 0x7a;
+/** Of a letter. */
+const LOWER_CASE = 0x20;
 
 export interface FoundTokens {
   /** The values of the key that have the form of a token, each once. */
@@ -50,9 +56,45 @@ export function findTokens(text: string): FoundTokens {
   return { tokens, value, isComplete: true };
 }
 
-/** Whether the key or its value may be spelled with escapes somewhere. No serializer escapes letters or digits. */
+/**
+ * Whether the key or its value may be spelled with escapes somewhere: `\u00` and the code of a letter, a digit or `_`. No
+ * serializer escapes these.
+ */
 export function mayHideToken(text: string): boolean {
-  return ESCAPED_WORD.test(text);
+  const first = text.indexOf('\\');
+  if (first < 0) return false;
+  // Of `\u00`, one is a fourth character. A regular expression is slow where it is interpreted, which it is now and then.
+  for (let at = first + 3; at < text.length; at += 4) {
+    const code = text.charCodeAt(at);
+    if (code === ZERO) {
+      if (isEscapedWord(text, at - 2) || isEscapedWord(text, at - 3)) return true;
+    } else if (code === BACKSLASH) {
+      if (isEscapedWord(text, at)) return true;
+    } else if (code === LOWER_U && isEscapedWord(text, at - 1)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+function isEscapedWord(text: string, start: number): boolean {
+  return (
+    text.charCodeAt(start) === BACKSLASH &&
+    text.charCodeAt(start + 1) === LOWER_U &&
+    text.charCodeAt(start + 2) === ZERO &&
+    text.charCodeAt(start + 3) === ZERO &&
+    isWord(16 * hexValue(text.charCodeAt(start + 4)) + hexValue(text.charCodeAt(start + 5)))
+  );
+}
+
+/** Of a hexadecimal digit in either case; of other characters it is of no meaning. */
+function hexValue(code: number): number {
+  return code <= NINE ? code - ZERO : (code | LOWER_CASE) - LOWER_A + 10;
+}
+
+function isWord(code: number): boolean {
+  const letter = code | LOWER_CASE;
+  return (code >= ZERO && code <= NINE) || (letter >= LOWER_A && letter <= LOWER_Z) || code === UNDERSCORE;
 }
 
 /** Index of the value of the key that ends before `keyEnd`; NONE where it is no key. */

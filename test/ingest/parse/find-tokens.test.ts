@@ -63,6 +63,27 @@ describe('a body with a token', () => {
   });
 });
 
+test('a letter, a digit or an underscore as an escape may hide a token, wherever it stands, and nothing else', () => {
+  const WORD = /\\u00(?:3[0-9]|4[1-9a-fA-F]|5[0-9aAfF]|6[1-9a-fA-F]|7[0-9aA])/;
+  for (let code = 0; code < 256; code += 1) {
+    const hex = code.toString(16).padStart(2, '0');
+    for (const digits of [hex, hex.toUpperCase()])
+      for (let before = 0; before < 4; before += 1)
+        for (const behind of ['', 'x', 'xyz', 'xxxx']) {
+          const text = `${'x'.repeat(before)}\\u00${digits}${behind}`;
+          expect(mayHideToken(text), text).toBe(WORD.test(text));
+        }
+  }
+  const part = fc.constantFrom('\\', 'u', '0', '00', '6', 'c', '\\u00', '\\u006', '1', '"', '5', 'F', 'g');
+  fc.assert(
+    fc.property(fc.array(part, { maxLength: 12 }), (parts) => {
+      // Of what is no escape in JSON it may say anything.
+      if (WORD.test(parts.join(''))) expect(mayHideToken(parts.join(''))).toBe(true);
+    }),
+    runs(5_000),
+  );
+});
+
 describe('of a text', () => {
   test.each([
     ['{}', { tokens: [], value: 'missing', isComplete: true }],
