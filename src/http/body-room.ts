@@ -1,4 +1,5 @@
 /** The memory that request bodies share: who may take how much of it, and whose body is cut when it is full. */
+import { BufferPool } from './buffer-pool.ts';
 
 /** A body of up to this many bytes is small: it may use the reserve, where its route has one. */
 const SMALL_BYTES = 16_384;
@@ -59,6 +60,8 @@ export class BodyAccount {
  *   next to be cut, is it refused.
  */
 export class BodyRoom {
+  /** Memory for bodies that come in pieces. */
+  readonly buffers = new BufferPool();
   readonly #maxBytes: number;
   readonly #shares = new Map<string, Share>();
   #bytes = 0;
