@@ -2,6 +2,7 @@
 
 import { Rejection } from '../errors.ts';
 import type { Sql } from '../storage/connect.ts';
+import type { ServerTrouble } from '../storage/connections/server-watch.ts';
 import type { Exchange, Outcome } from './exchange.ts';
 import type { Route } from './route.ts';
 
@@ -13,6 +14,8 @@ export interface HealthOptions {
   readonly isStopping: () => boolean;
   /** False while the database is known not to answer: then it is not asked. */
   readonly isReachable: () => boolean;
+  /** Why the server that answers is not used; null where it is used, or none answers. */
+  readonly trouble: () => ServerTrouble | null;
   /** Null where there is none. */
   readonly journal: JournalHealth | null;
 }
@@ -32,6 +35,13 @@ const STOPPING = new Rejection('unavailable', 'The service is stopping.');
 const NO_DATABASE = 'The database cannot be reached.';
 const WRONG_DATABASE = 'The database belongs to another installation: its own one is waited for.';
 const READ_ONLY = 'The database takes no writes now.';
+const TROUBLES: Readonly<Record<ServerTrouble, string>> = {
+  'read-only': READ_ONLY,
+  recovery: 'The server of the database is a standby: the primary is waited for.',
+  older: 'The server of the database is one that was replaced: its successor is waited for.',
+  foreign: WRONG_DATABASE,
+  forbidden: 'The user of the database lacks a right, which the log names.',
+};
 
 /** The two routes for supervisors and load balancers. */
 export function healthRoutes(options: HealthOptions): readonly Route[] {
@@ -76,9 +86,10 @@ async function readiness(
   };
   const engine = { engine: options.engine };
   const isOurs = options.journal?.wrongDatabase !== true;
-  if (writable === true && isOurs) return ready({ success: true, status: 'ready', ...engine, ...journal });
+  const met = options.trouble();
+  if (writable === true && isOurs && met === null) return ready({ success: true, status: 'ready', ...engine, ...journal });
   const refusal = writable === null ? NO_DATABASE : READ_ONLY;
-  const trouble = isOurs ? refusal : WRONG_DATABASE;
+  const trouble = isOurs ? (met === null ? refusal : TROUBLES[met]) : WRONG_DATABASE;
   if (options.journal?.takesEvents !== true)
     return new Rejection('unavailable', trouble, journal === null ? {} : { fields: journal });
   if (new URLSearchParams(exchange.query).get('for') === 'writing')

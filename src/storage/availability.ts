@@ -1,6 +1,8 @@
 /** Whether the database answers, and whether it takes writes: asked all the time, so that nobody has to find out by waiting. */
 import type { Logger } from 'pino';
 import type { DatabaseAddress } from './connect.ts';
+import { DEADLINES } from './connections/pools.ts';
+import type { ServerTrouble, ServerWatch } from './connections/server-watch.ts';
 import { ConnectionLost, CopyConnection } from './write/copy-connection.ts';
 
 export interface AvailabilityOptions {
@@ -10,8 +12,8 @@ export interface AvailabilityOptions {
   readonly now: () => number;
   /** Tries to write what waits, where something does. @returns false where the database does not take it */
   readonly proveWritable: () => Promise<boolean>;
-  /** The database does not answer: connections to it are of no further use. */
-  readonly onUnreachable: () => void;
+  /** Looks after the connections: those to a database that does not answer, or takes no writes, are of no further use. */
+  readonly watch: ServerWatch;
   /** The database takes writes again. */
   readonly onWritable: () => void;
 }
@@ -22,7 +24,7 @@ const HEARTBEAT_MS = 500;
 const PROBE_MS = 250;
 /** An answer that takes longer than this is late. */
 const LATE_MS = 250;
-const TIMEOUT = { connectMs: 700, answerMs: 700 } as const;
+const TIMEOUT = { pool: 'probe', connectMs: 700, answerMs: DEADLINES.probe.answerMs } as const;
 /** Unanswered questions in a row after which a database counts as gone that was there until then. */
 const MISSES = 2;
 
@@ -55,6 +57,11 @@ export class Availability {
   /** False while it does not take batches: then each would only lose time on finding that out. */
   get writable(): boolean {
     return this.#writable;
+  }
+
+  /** Why the server that answers is not used; null where it is used, or none answers. */
+  get trouble(): ServerTrouble | null {
+    return this.#options.watch.trouble;
   }
 
   /** True where it may be gone: a question is late or was not answered, or a write has failed. */
@@ -100,16 +107,18 @@ export class Availability {
     const answer = await this.#answer();
     this.#askedAt = null;
     if (this.#stopped) return;
-    if (answer === 'refused' || answer === 'silent') {
+    if (answer !== 'writable') {
       this.#misses += 1;
+      // A server that takes no writes is none: it may have been the primary until a moment ago.
+      if (answer === 'read-only') this.#options.watch.breakAll();
       // A database that was well until now may only be busy; one that refuses is not there.
-      if (answer === 'refused' || this.#misses >= MISSES || !this.#writable) this.#lose();
+      if (answer !== 'silent' || this.#misses >= MISSES || !this.#writable) this.#lose();
       return;
     }
     this.#misses = 0;
     if (!this.#reachable) this.#options.log.info(this.#outage(), 'The database answers again');
     this.#reachable = true;
-    if (answer === 'read-only' || this.#writable) return;
+    if (this.#writable) return;
     if (!(await this.#options.proveWritable())) return;
     this.#writable = true;
     this.#options.log.info(this.#outage(), 'The database takes events again');
@@ -122,7 +131,7 @@ export class Availability {
     this.#reachable = false;
     this.#writable = false;
     this.#options.log.warn('The database cannot be reached');
-    this.#options.onUnreachable();
+    this.#options.watch.breakSilent();
   }
 
   #outage(): { ms: number } {

@@ -104,14 +104,6 @@ function reserving(sql: Sql): Sql['reserve'] {
 const SOCKETS = new WeakMap<Sql, PoolSockets>();
 
 /**
- * Breaks all connections of a pool: what waits for an answer fails now, in place of when the system gives up on it, which
- * takes a quarter of an hour where the other end is silent. The pool makes new ones when they are next needed.
- */
-export function breakConnections(sql: Sql): void {
-  SOCKETS.get(sql)?.break();
-}
-
-/**
  * Ends a pool, also where the database does not answer, and where a lost connection was just being made again: that would
  * otherwise go on behind the end, and keep the process.
  */

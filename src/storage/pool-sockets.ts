@@ -1,4 +1,4 @@
-/** The sockets of a pool: made for its client, and kept in sight, so that they can be broken at once. */
+/** The sockets of a pool: made for its client, and kept in sight, so that all of them end with the pool. */
 import { Socket } from 'node:net';
 import { openSocket, type Purpose, withCode } from './connections/dial.ts';
 import type { DatabaseAddress } from './connections/server-address.ts';
@@ -33,15 +33,10 @@ export class PoolSockets {
     }
   };
 
-  /** Ends every connection now. */
-  break(): void {
-    for (const socket of this.#open) socket.destroy();
-  }
-
-  /** The same, and no further one can be made. */
+  /** Ends every connection now, and no further one can be made. */
   close(): void {
     this.#closed = true;
-    this.break();
+    for (const socket of this.#open) socket.destroy();
   }
 }
 

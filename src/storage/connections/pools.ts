@@ -31,8 +31,6 @@ export const DEADLINES = {
   write: { statementMs: 9_000, answerMs: 10_000 },
   /** The same where it goes to the journal. */
   'journaled write': { statementMs: 1_200, answerMs: 1_500 },
-  /** Requests with an Idempotency-Key. */
-  'keyed write': { statementMs: 9_000, answerMs: 10_000 },
   replay: { statementMs: 9_000, answerMs: 10_000 },
   /** Asks whether the database is there. */
   probe: { statementMs: 600, answerMs: 700 },

@@ -5,6 +5,8 @@
  */
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
+import type { Logger } from 'pino';
+import { askBackends } from './ask-backends.ts';
 import type { Purpose } from './dial.ts';
 import { chooseAgain, withCode } from './dial.ts';
 import { DEADLINES, type PoolKind } from './pools.ts';
@@ -80,12 +82,11 @@ interface Session extends Purpose {
 }
 
 export interface ServerWatchOptions {
-  readonly log: { info(fields: object, text: string): void; warn(fields: object, text: string): void };
-  /**
-   * Makes a fresh connection and asks the server which of these backends are at work for their clients.
-   * @throws where there is no server
-   */
-  readonly askServer: (address: DatabaseAddress, pids: readonly number[]) => Promise<ReadonlySet<number>>;
+  readonly log: Pick<Logger, 'info' | 'warn' | 'error'>;
+  /** The address has moved to another server: what is remembered of the old one may be wrong. */
+  readonly onMoved: () => void;
+  /** Whether the database at the address belongs to another installation has changed. */
+  readonly onForeign: (isForeign: boolean) => void;
 }
 
 export class ServerWatch {
@@ -102,8 +103,6 @@ export class ServerWatch {
   #turnsSinceAsking = 0;
   #suspectTurns = SUSPECT_TURNS;
   #isLeaving = false;
-  /** Called when the address has moved to another server: what is remembered of the old one may be wrong. */
-  onMoved: () => void = () => undefined;
 
   constructor(address: DatabaseAddress, options: ServerWatchOptions) {
     this.#options = options;
@@ -146,9 +145,13 @@ export class ServerWatch {
     for (const session of this.#sessions) session.socket.destroy();
   }
 
-  /** Breaks the connections that nobody uses now: they lead to a server that does not answer. */
-  breakIdle(): void {
-    for (const session of this.#sessions) if (!session.wire.isWaiting) session.socket.destroy();
+  /**
+   * Breaks the connections to a server that does not answer: what waits there fails now. Commits are left to their own
+   * deadline, as nobody can say what became of one that is broken off.
+   */
+  breakSilent(): void {
+    for (const { socket, wire, keepsDeadline } of this.#sessions)
+      if (keepsDeadline !== true || !wire.isWaiting) socket.destroy();
   }
 
   /** Breaks all connections: their server is not to be used any more. */
@@ -203,11 +206,10 @@ export class ServerWatch {
     if (this.#asking !== null || this.#isLeaving) return;
     this.#turnsSinceAsking = 0;
     const heard = suspects.map(({ wire }) => wire.heard);
-    this.#asking = this.#options
-      .askServer(
-        this.address,
-        suspects.map(({ pid }) => pid),
-      )
+    this.#asking = askBackends(
+      this.address,
+      suspects.map(({ pid }) => pid),
+    )
       .then(
         (atWork) => {
           for (const [index, session] of suspects.entries()) {
@@ -259,22 +261,26 @@ export class ServerWatch {
       identity,
       generation,
     };
-    const trouble =
-      inRecovery === 't'
-        ? 'recovery'
-        : readOnly === 'on'
-          ? 'read-only'
-          : this.#troubleWith(server, installation?.error?.code ?? null);
+    const trouble = this.#troubleWith(server, installation?.error?.code ?? null, {
+      inRecovery: inRecovery === 't',
+      isReadOnly: readOnly === 'on',
+    });
     if (trouble !== null) return this.#refuse(session, trouble, installation?.error?.message);
     if (this.#trouble !== null) this.#options.log.info({}, 'database: its server can be used again');
-    this.#trouble = null;
+    this.#meet(null);
     session.server = server;
     this.#accept(server);
     return null;
   }
 
-  #troubleWith(server: Server, error: string | null): ServerTrouble | null {
+  #troubleWith(
+    server: Server,
+    error: string | null,
+    state: { inRecovery: boolean; isReadOnly: boolean },
+  ): ServerTrouble | null {
     const known = this.#server;
+    if (state.inRecovery) return 'recovery';
+    if (state.isReadOnly) return 'read-only';
     if (error === NO_RIGHT) return 'forbidden';
     if (known?.identity == null) return null;
     if (error === NO_SUCH_TABLE || (error === null && server.identity !== known.identity)) return 'foreign';
@@ -285,11 +291,19 @@ export class ServerWatch {
 
   #refuse(session: Session, trouble: ServerTrouble, message: string | undefined): Error {
     const [code, text] = REFUSALS[trouble];
+    // An outage passes by itself; the wrong database and a missing right need a person.
+    const level = trouble === 'foreign' || trouble === 'forbidden' ? 'error' : 'warn';
     if (this.#trouble !== trouble)
-      this.#options.log.warn({ trouble, connection: session.name }, `database: ${message ?? text}`);
-    this.#trouble = trouble;
+      this.#options.log[level]({ trouble, connection: session.name }, `database: ${message ?? text}`);
+    this.#meet(trouble);
     chooseAgain(this.address);
     return withCode(text, code);
+  }
+
+  #meet(trouble: ServerTrouble | null): void {
+    const wasForeign = this.#trouble === 'foreign';
+    this.#trouble = trouble;
+    if (wasForeign !== (trouble === 'foreign')) this.#options.onForeign(!wasForeign);
   }
 
   /** Where the server is another one than before, everybody leaves the old one before the next statement. */
@@ -310,7 +324,7 @@ export class ServerWatch {
       { before, now: server, connections: left },
       'database: the address leads to another server; all connections to the old one are replaced',
     );
-    this.onMoved();
+    this.#options.onMoved();
   }
 }
 

@@ -62,6 +62,8 @@ class CopyQuery implements pg.Submittable {
 
 /** How long PostgreSQL is waited for, in milliseconds. */
 export interface ConnectionTimeouts {
+  /** For metrics: what the connection is for. */
+  readonly pool?: PoolKind;
   /** For a connection that is being made. It goes on being made behind whoever has waited in vain. */
   readonly connectMs: number;
   /** For the answer to a statement, before its connection counts as lost; large ones have longer. */
@@ -92,10 +94,9 @@ export class CopyConnection {
     name: string,
     timeouts: ConnectionTimeouts = PATIENT,
     session: Readonly<Record<string, string>> = {},
-    kind: PoolKind | null = null,
   ) {
     this.#address = address;
-    this.#purpose = { name, kind, keepsDeadline: true };
+    this.#purpose = { name, kind: timeouts.pool ?? null, keepsDeadline: true };
     this.#timeouts = timeouts;
     const identity = identityOf(address);
     this.#settings = {
