@@ -304,7 +304,11 @@ interface Pools {
 function openPools({ address, config }: ServiceOptions): Pools {
   const one = (name: string, kind: PoolKind): Sql => connect(address, { connections: 1, name, kind });
   const pools = {
-    lookups: connect(address, { connections: LOOKUP_CONNECTIONS, name: 'tidemark look-ups', kind: 'lookups' }),
+    lookups: connect(address, {
+      connections: LOOKUP_CONNECTIONS,
+      name: 'tidemark look-ups',
+      kind: 'lookups',
+    }),
     reads: connect(address, { connections: config.READ_CONNECTIONS, name: 'tidemark reads', kind: 'reads' }),
     readerLookups: one('tidemark look-ups of readers', 'lookups'),
     maintenance: one(MAINTENANCE_NAME, 'upkeep'),

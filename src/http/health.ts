@@ -87,7 +87,8 @@ async function readiness(
   const engine = { engine: options.engine };
   const isOurs = options.journal?.wrongDatabase !== true;
   const met = options.trouble();
-  if (writable === true && isOurs && met === null) return ready({ success: true, status: 'ready', ...engine, ...journal });
+  if (writable === true && isOurs && met === null)
+    return ready({ success: true, status: 'ready', ...engine, ...journal });
   const refusal = writable === null ? NO_DATABASE : READ_ONLY;
   const trouble = isOurs ? (met === null ? refusal : TROUBLES[met]) : WRONG_DATABASE;
   if (options.journal?.takesEvents !== true)

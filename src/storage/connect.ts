@@ -77,7 +77,9 @@ function openPool(
   };
   const identity = identityOf(address);
   const sql =
-    'url' in identity ? postgres(withoutOptions(identity.url), settings) : postgres({ ...settings, ...identity });
+    'url' in identity
+      ? postgres(withoutOptions(identity.url), settings)
+      : postgres({ ...settings, ...identity });
   SOCKETS.set(sql, sockets);
   return Object.assign(sql, { reserve: reserving(sql) });
 }

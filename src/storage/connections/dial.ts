@@ -3,7 +3,12 @@ import { isIP, Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import pg from 'pg';
 import { type PoolKind, statementTimeout } from './pools.ts';
-import { type DatabaseAddress, readServerAddress, type ServerAddress, type Target } from './server-address.ts';
+import {
+  type DatabaseAddress,
+  readServerAddress,
+  type ServerAddress,
+  type Target,
+} from './server-address.ts';
 
 /** What a connection is for. */
 export interface Purpose {
@@ -215,7 +220,10 @@ function happened(socket: Socket, event: 'connect' | 'readable' | 'secureConnect
     const settle = (failure: Error | null): void => {
       clearTimeout(timeout);
       socket.off('error', onError).off('close', onClose).off(event, onEvent);
-      if (failure === null) return resolve();
+      if (failure === null) {
+        resolve();
+        return;
+      }
       socket.destroy();
       reject(failure);
     };

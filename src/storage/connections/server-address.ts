@@ -14,9 +14,7 @@ export type DatabaseAddress = (
 };
 
 /** One place where a server may listen. */
-export type Target =
-  | { readonly path: string }
-  | { readonly host: string; readonly port: number };
+export type Target = { readonly path: string } | { readonly host: string; readonly port: number };
 
 /** What is to be asked of a server before it is used (libpq's target_session_attrs). */
 export type SessionAttributes = 'any' | 'read-write';
@@ -57,6 +55,12 @@ export function withFirstHost(url: string): string {
   const [, start, hosts, rest] = HOSTS.exec(url) ?? [];
   if (start === undefined || hosts === undefined || !hosts.includes(',')) return url;
   return `${start}${hosts.split(',', 1)[0]}${rest}`;
+}
+
+/** The same with other hosts. */
+export function withHosts(url: string, hosts: string): string {
+  const [, start = '', , rest = ''] = HOSTS.exec(url) ?? [];
+  return `${start}${hosts}${rest}`;
 }
 
 /** The hosts of a URL, with their ports; `a:1,b`. */

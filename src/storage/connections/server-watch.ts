@@ -120,7 +120,11 @@ export class ServerWatch {
   }
 
   /** Replaced connections by pool and reason, for metrics. */
-  get replaced(): readonly { readonly pool: PoolKind; readonly reason: ReplaceReason; readonly count: number }[] {
+  get replaced(): readonly {
+    readonly pool: PoolKind;
+    readonly reason: ReplaceReason;
+    readonly count: number;
+  }[] {
     return [...this.#replaced.values()];
   }
 
@@ -150,6 +154,7 @@ export class ServerWatch {
    * deadline, as nobody can say what became of one that is broken off.
    */
   breakSilent(): void {
+    chooseAgain(this.address);
     for (const { socket, wire, keepsDeadline } of this.#sessions)
       if (keepsDeadline !== true || !wire.isWaiting) socket.destroy();
   }

@@ -4,7 +4,7 @@
  */
 import pg from 'pg';
 import { type DatabaseAddress, SESSION_PARAMETERS } from '../connect.ts';
-import { identityOf, openSocket, pgClient, type Purpose } from '../connections/dial.ts';
+import { identityOf, openSocket, type Purpose, pgClient } from '../connections/dial.ts';
 import type { PoolKind } from '../connections/pools.ts';
 
 /** The connection broke, or could not be made. */
