@@ -351,7 +351,7 @@ test('a server that takes no writes is no server: it may have been the primary u
     headers: { authorization: 'Bearer x' },
   });
   refused(read, 503, 'UNAVAILABLE', 'Service unavailable');
-  expect(await (await service.request({ path: '/readyz' })).body).toContain('takes no writes');
+  expect(await (await service.request({ path: '/readyz' })).body).toContain('read-only');
   await service.sql.unsafe(`ALTER DATABASE ${name} RESET default_transaction_read_only`);
   await reconnect();
   await untilReplayed(service);

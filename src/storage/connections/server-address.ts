@@ -48,24 +48,29 @@ const ATTRIBUTES: Readonly<Record<string, SessionAttributes>> = {
   primary: 'read-write',
 };
 
-const HOSTS = /^([a-z]+:\/\/(?:[^@/?#]*@)?)([^@/?#]*)(.*)$/is;
-
 /** The same URL with its first host alone, which every URL parser takes. */
 export function withFirstHost(url: string): string {
-  const [, start, hosts, rest] = HOSTS.exec(url) ?? [];
-  if (start === undefined || hosts === undefined || !hosts.includes(',')) return url;
-  return `${start}${hosts.split(',', 1)[0]}${rest}`;
+  return withHosts(url, hostsOf(url).split(',', 1)[0] ?? '');
 }
 
 /** The same with other hosts. */
 export function withHosts(url: string, hosts: string): string {
-  const [, start = '', , rest = ''] = HOSTS.exec(url) ?? [];
-  return `${start}${hosts}${rest}`;
+  const { from, until } = authorityOf(url);
+  return url.slice(0, from) + hosts + url.slice(until);
 }
 
 /** The hosts of a URL, with their ports; `a:1,b`. */
 export function hostsOf(url: string): string {
-  return HOSTS.exec(url)?.[2] ?? '';
+  const { from, until } = authorityOf(url);
+  return url.slice(from, until);
+}
+
+/** Where the hosts stand in a URL: behind the password, in which an @ may be. */
+function authorityOf(url: string): { from: number; until: number } {
+  const start = url.indexOf('://') + 3;
+  const length = url.slice(start).search(/[/?#]/);
+  const until = length < 0 ? url.length : start + length;
+  return { from: Math.max(start, url.lastIndexOf('@', until) + 1), until };
 }
 
 /** @throws OperatorError where a parameter is not understood, or a certificate cannot be read */

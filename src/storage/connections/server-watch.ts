@@ -26,7 +26,7 @@ export type ReplaceReason =
 export type ServerTrouble = 'read-only' | 'recovery' | 'older' | 'foreign' | 'forbidden';
 
 const REFUSALS: Readonly<Record<ServerTrouble, readonly [code: string, message: string]>> = {
-  'read-only': ['SERVER_READ_ONLY', 'The server takes no writes'],
+  'read-only': ['SERVER_READ_ONLY', 'The server is read-only'],
   recovery: ['SERVER_IN_RECOVERY', 'The server is a standby'],
   older: ['SERVER_IS_OLDER', 'The server has been replaced by another one'],
   foreign: ['SERVER_IS_FOREIGN', 'The database belongs to another installation'],
@@ -241,7 +241,7 @@ export class ServerWatch {
     const { name, kind: pool, pid, turns } = session;
     this.#options.log.warn(
       { pool, connection: name, pid, reason, silentMs: turns * TURN_MS },
-      'database: a connection that does not answer is replaced',
+      'database: connection replaced',
     );
   }
 
@@ -327,7 +327,7 @@ export class ServerWatch {
     }
     this.#options.log.warn(
       { before, now: server, connections: left },
-      'database: the address leads to another server; all connections to the old one are replaced',
+      'database: the address leads to another server; leaving the old one',
     );
     this.#options.onMoved();
   }
