@@ -6,7 +6,7 @@ import type { DatabaseAddress } from '../storage/connect.ts';
 import type { ServerWatch } from '../storage/connections/server-watch.ts';
 import type { Engine } from '../storage/storage.ts';
 import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
-import { EventWriter, type Outcomes } from '../storage/write/event-writer.ts';
+import { EventWriter, type Outcomes, tablesOfWrites } from '../storage/write/event-writer.ts';
 import { JOURNALING, REFUSING } from '../storage/write/failures.ts';
 import { ReplayWriter } from '../storage/write/replay-writer.ts';
 import type { WriteBatch } from './commit-buffer.ts';
@@ -67,6 +67,7 @@ export class DurableWriter {
       });
     this.availability = new Availability({
       address,
+      tables: tablesOfWrites(engine),
       log,
       now,
       // What waits goes first: a question proves less than a batch that is stored.

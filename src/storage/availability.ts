@@ -12,6 +12,8 @@ export interface AvailabilityOptions {
   readonly now: () => number;
   /** Tries to write what waits, where something does. @returns false where the database does not take it */
   readonly proveWritable: () => Promise<boolean>;
+  /** The tables into which writing inserts. */
+  readonly tables: readonly string[];
   /** Looks after the connections: those to a database that does not answer, or takes no writes, are of no further use. */
   readonly watch: ServerWatch;
   /** The database takes writes again. */
@@ -28,7 +30,12 @@ const TIMEOUT = { pool: 'probe', connectMs: 700, answerMs: DEADLINES.probe.answe
 /** Unanswered questions in a row after which a database counts as gone that was there until then. */
 const MISSES = 2;
 
-type Answer = 'writable' | 'read-only' | 'refused' | 'silent';
+type Answer = 'writable' | 'read-only' | 'forbidden' | 'refused' | 'silent';
+
+const QUESTION = `
+  SELECT current_setting('transaction_read_only') = 'on' AS "isReadOnly",
+         ARRAY(SELECT name FROM unnest($1::text[]) AS name
+                WHERE NOT has_table_privilege(to_regclass(name), 'INSERT')) AS forbidden`;
 
 export class Availability {
   readonly #options: AvailabilityOptions;
@@ -43,6 +50,8 @@ export class Availability {
   #timer: NodeJS.Timeout | null = null;
   #round: Promise<void> | null = null;
   #stopped = false;
+  /** Tables without the privilege that writing needs. */
+  #forbidden: readonly string[] = [];
 
   constructor(options: AvailabilityOptions) {
     this.#options = options;
@@ -61,7 +70,7 @@ export class Availability {
 
   /** Why the server that answers is not used; null where it is used, or none answers. */
   get trouble(): ServerTrouble | null {
-    return this.#options.watch.trouble;
+    return this.#forbidden.length > 0 ? 'forbidden' : this.#options.watch.trouble;
   }
 
   /** True where it may be gone: a question is late or was not answered, or a write has failed. */
@@ -107,7 +116,7 @@ export class Availability {
     const answer = await this.#answer();
     this.#askedAt = null;
     if (this.#stopped) return;
-    if (answer !== 'writable') {
+    if (answer !== 'writable' && answer !== 'forbidden') {
       this.#misses += 1;
       // A server that takes no writes is none: it may have been the primary until a moment ago.
       if (answer === 'read-only') this.#options.watch.breakAll();
@@ -118,11 +127,22 @@ export class Availability {
     this.#misses = 0;
     if (!this.#reachable) this.#options.log.info(this.#outage(), 'The database answers again');
     this.#reachable = true;
+    if (answer === 'forbidden') {
+      this.#forbid();
+      return;
+    }
     if (this.#writable) return;
     if (!(await this.#options.proveWritable())) return;
     this.#writable = true;
     this.#options.log.info(this.#outage(), 'The database takes events again');
     this.#options.onWritable();
+  }
+
+  /** The server is there and can be read. */
+  #forbid(): void {
+    if (!this.#writable) return;
+    this.#writable = false;
+    this.#since = this.#options.now();
   }
 
   #lose(): void {
@@ -139,20 +159,31 @@ export class Availability {
   }
 
   async #answer(): Promise<Answer> {
-    const ask = (): Promise<{ readonly rows: readonly { state: Answer }[] }> =>
-      this.#connection.query(
-        "SELECT CASE current_setting('transaction_read_only') WHEN 'off' THEN 'writable' ELSE 'read-only' END AS state",
-        [],
-      );
+    const ask = (): Promise<{ readonly rows: readonly { isReadOnly: boolean; forbidden: string[] }[] }> =>
+      this.#connection.query(QUESTION, [this.#options.tables]);
     try {
       // A connection may have been closed while nobody looked: a second try makes a new one.
       const { rows } = await ask().catch((error: unknown) => {
         if (error instanceof ConnectionLost && error.sent && !error.timedOut) return ask();
         throw error;
       });
-      return rows[0]?.state ?? 'silent';
+      const [state] = rows;
+      if (state === undefined) return 'silent';
+      this.#noteForbidden(state.forbidden);
+      if (state.isReadOnly) return 'read-only';
+      return state.forbidden.length > 0 ? 'forbidden' : 'writable';
     } catch (error) {
       return error instanceof ConnectionLost && error.timedOut ? 'silent' : 'refused';
     }
+  }
+
+  /** Logs each change once. */
+  #noteForbidden(tables: readonly string[]): void {
+    const { log } = this.#options;
+    const before = this.#forbidden;
+    this.#forbidden = tables;
+    if (tables.join() === before.join()) return;
+    if (tables.length > 0) log.error({ privilege: 'INSERT', tables }, 'database: privilege missing');
+    else log.info({ privilege: 'INSERT', tables: before }, 'database: privilege granted');
   }
 }
