@@ -32,6 +32,9 @@ function migration(number: number, text: string): Migration {
   return { number, name, text, checksum: createHash('sha256').update(text).digest('hex') };
 }
 
+/** What came later is a migration of data that somebody has. */
+const LAST_OF_FIRST_RELEASE = 15;
+
 async function refusal(work: Promise<unknown>): Promise<string> {
   const error = await work.then(
     () => undefined,
@@ -160,3 +163,12 @@ async function exists(sql: Sql, table: string): Promise<boolean> {
   const [row] = await sql<[{ found: boolean }]>`SELECT to_regclass(${table}) IS NOT NULL AS found`;
   return row.found;
 }
+
+test('every migration since the first release says whether the previous release can run beside it', async () => {
+  for (const engine of ['postgres', 'timescale'] as const) {
+    for (const { number, name, text } of await readMigrations(engine)) {
+      if (number <= LAST_OF_FIRST_RELEASE) continue;
+      expect(text.slice(0, 400), name).toMatch(/^-- Beside the previous release: (yes|no: .+)$/m);
+    }
+  }
+});
