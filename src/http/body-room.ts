@@ -1,4 +1,5 @@
 /** The memory that request bodies share: its limits, and which body is cut when they are reached. */
+import { BufferPool } from './buffer-pool.ts';
 
 /** A body of up to this many bytes is small: it may use the reserve if its route allows that. */
 const SMALL_BYTES = 16_384;
@@ -58,6 +59,8 @@ export class BodyAccount {
  *   these the slowest for their size. If there are none, or the body itself would be the next to be cut, it is refused.
  */
 export class BodyRoom {
+  /** Buffers of bodies that arrive in several chunks. */
+  readonly buffers = new BufferPool();
   readonly #maxBytes: number;
   readonly #shares = new Map<string, Share>();
   #bytes = 0;

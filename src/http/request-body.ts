@@ -41,9 +41,6 @@ const DRAIN_BYTES = 16 * 1_048_576;
 export const PACE_AFTER_MS = 5_000;
 const PACE_BYTES_PER_SECOND = 16_384;
 
-/** Initial buffer for a body that arrives in several chunks. */
-const LEAST_BUFFER_BYTES = 256;
-
 const NO_ROOM = new Rejection('unavailable', 'Too many request bodies are being held; try again shortly.');
 const CUT_FOR_ROOM = new Rejection(
   'unavailable',
@@ -190,6 +187,7 @@ export class RequestBody {
   /** Inflates what has arrived, and what arrives from now on. */
   #inflate(): void {
     const compressed = this.#buffer?.subarray(0, this.#bytes) ?? NOTHING;
+    // Not given back: it is read until it is inflated.
     this.#buffer = null;
     this.#bytes = 0;
     this.#gzip = new GzipBody({
@@ -256,15 +254,16 @@ export class RequestBody {
   #keep(bytes: Uint8Array): void {
     const start = this.#bytes - bytes.byteLength;
     if (this.#buffer === null || this.#buffer.length < this.#bytes) {
-      const larger = Buffer.allocUnsafeSlow(this.#bufferBytes());
+      const larger = this.#room.buffers.take(this.#bufferBytes());
       this.#buffer?.copy(larger, 0, 0, start);
+      this.#giveBufferBack();
       this.#buffer = larger;
     }
     this.#buffer.set(bytes, start);
   }
 
   #bufferBytes(): number {
-    const doubled = Math.max(LEAST_BUFFER_BYTES, 2 * this.#bytes);
+    const doubled = 2 * this.#bytes;
     // Content-Length is only an upper bound: the body may be compressed or chunked.
     const announced = this.#isCompressed ? 0 : this.#announcedBytes;
     const most = announced >= this.#bytes ? announced : this.#maxBytes;
@@ -272,8 +271,16 @@ export class RequestBody {
   }
 
   #end(): void {
-    const body = this.#buffer?.subarray(0, this.#bytes);
-    this.#settle(body === undefined ? '' : received(body, false));
+    const bytes = this.#buffer?.subarray(0, this.#bytes);
+    const body = bytes === undefined ? '' : received(bytes, false);
+    // The handler may use these bytes even after the response, so their buffer is not reused.
+    if (Buffer.isBuffer(body)) this.#buffer = null;
+    this.#settle(body);
+  }
+
+  #giveBufferBack(): void {
+    if (this.#buffer !== null) this.#room.buffers.giveBack(this.#buffer);
+    this.#buffer = null;
   }
 
   /**
@@ -302,7 +309,7 @@ export class RequestBody {
     if (this.#isOver) return;
     this.#isOver = true;
     if (this.#account !== null) this.#room.arrived(this.#account);
-    this.#buffer = null;
+    this.#giveBufferBack();
     this.#gzip?.stop();
     this.#gzip = null;
     if (this.#resolve === null) this.#result = body;
@@ -317,7 +324,7 @@ export class RequestBody {
     if (this.#account !== null) this.#room.close(this.#account);
     this.#account = null;
     this.#bytes = 0;
-    this.#buffer = null;
+    this.#giveBufferBack();
     this.#result = null;
   }
 }
