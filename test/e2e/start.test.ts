@@ -117,10 +117,10 @@ describe('a start that cannot be is one clear line, and an exit code that says w
     },
   );
 
-  test.skipIf(process.platform !== 'linux')('JOURNAL_DIR cannot be made [needs /proc]', async () => {
+  test.skipIf(process.platform !== 'linux')('JOURNAL_DIR cannot be created [needs /proc]', async () => {
     for (const folder of ['/proc/tidemark', '/proc/tidemark/journal'])
       expect(oneLine(await serve({ DATABASE_URL: database.url, JOURNAL_DIR: folder }))).toContain(
-        `JOURNAL_DIR: the folder ${folder}/writer-1 cannot be made (ENOENT)`,
+        `JOURNAL_DIR: the folder ${folder}/writer-1 cannot be created (ENOENT)`,
       );
   });
 
@@ -129,7 +129,7 @@ describe('a start that cannot be is one clear line, and an exit code that says w
     await writeFile(path, '');
     for (const folder of [path, join(path, 'journal')])
       expect(oneLine(await serve({ DATABASE_URL: database.url, JOURNAL_DIR: folder }))).toContain(
-        `JOURNAL_DIR: the folder ${folder}/writer-1 cannot be made`,
+        `JOURNAL_DIR: the folder ${folder}/writer-1 cannot be created`,
       );
   });
 

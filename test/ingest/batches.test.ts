@@ -137,7 +137,7 @@ describe.each(availableEngines())('on %s a batch', (engine) => {
     ]);
     expect(results[5]).toEqual({
       error: 'Invalid request body',
-      details: 'The field "createdAt" lies in the future.',
+      details: 'The field "createdAt" is in the future.',
       code: 'INVALID_REQUEST',
     });
     const added = (await storedIds(service)).filter((id) => !before.includes(id));
@@ -258,7 +258,7 @@ test('events that retention has removed, or is to remove, are refused one by one
     const boundary = Date.UTC(2026, 10, 11);
     const { results } = answered(await postBatch(service, [at(boundary), at(boundary - 1)]));
     expect(codes(results)).toEqual([undefined, 'INVALID_REQUEST']);
-    expect(results[1]?.details).toContain('before 2026-11-11, up to which retention has removed events');
+    expect(results[1]?.details).toContain('before 2026-11-11, the retention boundary');
     // The boundary of the database counts too: another process may keep less.
     await service.sql`UPDATE retention SET readable_from = ${new Date(boundary + DAY_MS)}`;
     clock.advance(31_000);
