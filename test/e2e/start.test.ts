@@ -8,7 +8,7 @@ import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { LAUNCHER, type Outcome, tidemark } from '../support/command-line.ts';
 import { type TestDatabase, testDatabase } from '../support/database.ts';
-import { request } from '../support/http-client.ts';
+import { HttpConnection, request } from '../support/http-client.ts';
 import { CREATE_EVENT, until } from '../support/service.ts';
 import { Installation, ServerProcess } from './server-process.ts';
 
@@ -251,8 +251,15 @@ describe.skipIf(process.platform !== 'linux')(
         'exec "$@" >/dev/full',
         'sh',
       ]);
-      const isReady = async (): Promise<boolean> =>
-        (await request(port, { path: '/readyz' }).catch(() => null))?.status === 200;
+      // From another address: a connection from 127.0.0.1 to a port without a listener may connect to itself.
+      const isReady = async (): Promise<boolean> => {
+        const connection = await HttpConnection.open(port, '127.0.0.2').catch(() => null);
+        if (connection === null) return false;
+        await connection.send({ path: '/readyz' });
+        const response = await connection.response().catch(() => null);
+        connection.destroy();
+        return response?.status === 200;
+      };
       await until(isReady, 'it serves', 30_000);
       expect(await server.end('SIGTERM')).toMatchObject({ code: 0 });
     });

@@ -106,7 +106,7 @@ describe.each(availableEngines())('migrations on %s', (engine) => {
 
   test('refuse a database of another engine', async () => {
     const { sql } = await database(engine, { empty: false });
-    expect(await refusal(migrate(sql, other))).toContain(`made for the engine "${kind}"`);
+    expect(await refusal(migrate(sql, other))).toContain(`migrated for the engine "${kind}"`);
   });
 
   test('refuse a database that is not UTF-8', async () => {
