@@ -2,11 +2,13 @@
 
 import { Rejection } from '../errors.ts';
 import type { Sql } from '../storage/connect.ts';
+import type { Release } from '../version.ts';
 import type { Exchange, Outcome } from './exchange.ts';
 import type { Route } from './route.ts';
 
 export interface HealthOptions {
   readonly sql: Sql;
+  readonly release: Release;
   /** Name and version of the database's engine. */
   readonly engine: string;
   /** True once the stop has begun. */
@@ -44,13 +46,17 @@ export function healthRoutes(options: HealthOptions): readonly Route[] {
     });
     return asking;
   };
+  const live: Outcome = {
+    status: 200,
+    body: JSON.stringify({ success: true, status: 'live', ...options.release }),
+  };
   return [
     {
       method: 'GET',
       path: '/livez',
       headers: [],
       isEssential: true,
-      handle: async () => ({ status: 200, body: '{"success":true,"status":"live"}' }),
+      handle: async () => live,
     },
     {
       method: 'GET',
