@@ -27,7 +27,7 @@ import { LiveFeeds } from './read/live/live-feeds.ts';
 import { liveRoute } from './read/live/live-route.ts';
 import type { SignInStats } from './service-metrics.ts';
 import { connect, type DatabaseAddress, endPool } from './storage/connect.ts';
-import type { Storage } from './storage/storage.ts';
+import { DAY_MS, type Storage } from './storage/storage.ts';
 import { readVersion } from './version.ts';
 
 export interface DashboardOptions {
@@ -67,7 +67,6 @@ export const DASHBOARD_CONNECTIONS = CONNECTIONS + LIVE_CONNECTIONS + 1;
 
 /** Beside src/ and dist/ alike; from dist/ the page lies in dist/dashboard too. */
 const BUILT = fileURLToPath(new URL('../dist/dashboard', import.meta.url));
-const DAY_MS = 86_400_000;
 const HOUR_MS = 3_600_000;
 
 export async function createDashboard(options: DashboardOptions): Promise<Dashboard> {

@@ -45,6 +45,7 @@ export type { Export } from './backup/export.ts';
 export type { Restore } from './backup/restore.ts';
 export type { AppSpan, AppStats } from './counts/app-stats.ts';
 export type { CountDifference } from './counts/differences.ts';
+export { DAY_MS, MINUTE_MS } from './counts/levels.ts';
 export type { RecountedDay } from './counts/recount.ts';
 export type { Series, TypeSeries } from './counts/series.ts';
 export { isTimezone } from './counts/timezone.ts';

@@ -1,5 +1,5 @@
 /** The events of a web shop that does not exist, believable and the same each time they are asked for. */
-import { DAY_MS, MINUTE_MS } from '../../storage/counts/levels.ts';
+import { DAY_MS, MINUTE_MS } from '../../storage/storage.ts';
 
 export interface DemoEvent {
   readonly typeName: string;

@@ -1,6 +1,7 @@
 /** Facts of the running service, asked locally and through PUBLIC_URL. */
 import { connect as tlsConnect } from 'node:tls';
 import { type Config, localOrigin } from '../../config.ts';
+import { DAY_MS } from '../../storage/storage.ts';
 
 export interface ServiceFacts {
   /** Status of GET /readyz at HOST and PORT; null if there is no answer. */
@@ -64,8 +65,6 @@ function reasonOf(error: unknown): string {
   if (!(cause instanceof Error)) return String(cause);
   return cause.message === '' && 'code' in cause ? String(cause.code) : cause.message;
 }
-
-const DAY_MS = 86_400_000;
 
 function certificateDays(url: URL): Promise<number> {
   return new Promise((resolve, reject) => {
