@@ -3,7 +3,9 @@
 import { Rejection } from '../errors.ts';
 import type { Sql } from '../storage/connect.ts';
 import type { Exchange, Outcome } from './exchange.ts';
-import type { Route } from './route.ts';
+import { json, type Operation, objectOf, type Schema } from './operation.ts';
+import { Query, text } from './query.ts';
+import type { Declaration, Route } from './route.ts';
 
 export interface HealthOptions {
   readonly sql: Sql;
@@ -33,6 +35,79 @@ const NO_DATABASE = 'The database cannot be reached.';
 const WRONG_DATABASE = 'The database belongs to another installation: its own one is waited for.';
 const READ_ONLY = 'The database takes no writes now.';
 
+const common = {
+  tag: 'Service',
+  token: null,
+  isLimited: false,
+  refusals: [],
+} as const satisfies Partial<Operation>;
+
+const JOURNAL: Schema = objectOf(
+  { takesEvents: { type: 'boolean' }, waitingEvents: { type: 'integer', minimum: 0 } },
+  { title: 'JournalState', description: 'With `JOURNAL_DIR`.' },
+);
+
+export const LIVEZ: Declaration = {
+  method: 'GET',
+  path: '/livez',
+  headers: [],
+  isEssential: true,
+  operation: {
+    ...common,
+    id: 'getLiveness',
+    summary: 'Ask whether the process runs.',
+    answers: {
+      200: json('It runs.', objectOf({ success: { const: true }, status: { const: 'live' } })),
+    },
+  },
+};
+
+const READINESS_QUERY = new Query({
+  for: text('`writing` also accepts a journal that takes events while the database is unavailable.', {
+    convert: (purpose) => purpose,
+  }),
+});
+
+export const READYZ: Declaration = {
+  method: 'GET',
+  path: '/readyz',
+  headers: [],
+  isEssential: true,
+  operation: {
+    ...common,
+    id: 'getReadiness',
+    summary: 'Ask whether the service can store and read now.',
+    query: READINESS_QUERY,
+    answers: {
+      200: json(
+        'It can; or, for writing, it accepts events into the journal.',
+        objectOf(
+          {
+            success: { const: true },
+            status: { enum: ['ready', 'journaling'] },
+            engine: { type: 'string' },
+            journal: JOURNAL,
+          },
+          { optional: ['journal'] },
+        ),
+      ),
+      503: json(
+        'It cannot, or it is stopping.',
+        objectOf(
+          {
+            success: { const: false },
+            error: { type: 'string' },
+            details: { type: 'string' },
+            code: { const: 'UNAVAILABLE' },
+            journal: JOURNAL,
+          },
+          { optional: ['journal'] },
+        ),
+      ),
+    },
+  },
+};
+
 /** The two routes for supervisors and load balancers. */
 export function healthRoutes(options: HealthOptions): readonly Route[] {
   // Anybody may ask: those who ask while the database is being asked share its answer, or they could keep it busy.
@@ -45,17 +120,11 @@ export function healthRoutes(options: HealthOptions): readonly Route[] {
   };
   return [
     {
-      method: 'GET',
-      path: '/livez',
-      headers: [],
-      isEssential: true,
+      ...LIVEZ,
       handle: async () => ({ status: 200, body: '{"success":true,"status":"live"}' }),
     },
     {
-      method: 'GET',
-      path: '/readyz',
-      headers: [],
-      isEssential: true,
+      ...READYZ,
       handle: (exchange) => readiness(options, isWritable, exchange),
     },
   ];
@@ -81,7 +150,8 @@ async function readiness(
   const trouble = isOurs ? refusal : WRONG_DATABASE;
   if (options.journal?.takesEvents !== true)
     return new Rejection('unavailable', trouble, journal === null ? {} : { fields: journal });
-  if (new URLSearchParams(exchange.query).get('for') === 'writing')
+  const query = READINESS_QUERY.parse(exchange.query);
+  if (!(query instanceof Rejection) && query.for === 'writing')
     return ready({ success: true, status: 'journaling', ...engine, ...journal });
   const details = `${trouble} Events are accepted into the journal; nothing can be read.`;
   return new Rejection('unavailable', details, { fields: journal ?? {} });

@@ -49,6 +49,6 @@ function chartRoute({ api, sql, events, now }: DashboardReadOptions): Route {
     // The current millisecond is part of the present.
     const until = query.until ?? Math.max(now(), from ?? 0) + 1;
     const series = await events.series({ appId: app.id, typeIds, from, until, timezone, buckets });
-    return series === null ? TOO_LONG : done(series);
+    return typeof series === 'string' ? TOO_LONG : done(series);
   });
 }
