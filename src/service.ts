@@ -35,7 +35,7 @@ import type { LookupOutage } from './storage/lookup-cache.ts';
 import { MAINTENANCE_NAME, MaintenanceLeader, prepareAlone } from './storage/maintenance/leader.ts';
 import { MaintenanceLoop, type MaintenanceTasks } from './storage/maintenance/loop.ts';
 import type { Storage } from './storage/storage.ts';
-import { readVersion } from './version.ts';
+import { readRelease } from './version.ts';
 
 export interface ServiceOptions {
   readonly config: Config;
@@ -263,6 +263,7 @@ function routesOf(
       (route) => whileReachable(route, availability),
     ),
     ...healthRoutes({
+      release: readRelease(),
       sql: pools.lookups,
       engine: storage.description,
       isStopping,
@@ -270,7 +271,7 @@ function routesOf(
       journal,
     }),
     descriptionRoute({
-      version: readVersion(),
+      version: readRelease().version,
       ...(config.PUBLIC_URL !== '' && { url: config.PUBLIC_URL }),
     }),
     metricsRoute({

@@ -17,7 +17,7 @@ export interface DashboardReadOptions {
   readonly now: () => number;
 }
 
-const TOO_LONG = new Rejection('invalidParameters', 'The range from from to to has more than 1,000 months.');
+const TOO_LONG = new Rejection('invalidParameters', 'from and to must be at most 1,000 months apart.');
 
 export function dashboardReadRoutes(
   options: DashboardReadOptions,
