@@ -210,7 +210,7 @@ async function joinPostgres(
     const isSlow = Date.now() - began > SLOW_POLL_AFTER_MS;
     if (isSlow && !announced)
       log.info(`waiting for PostgreSQL in ${dataDir}, which is still starting or stopping`);
-    announced ||= patient;
+    announced ||= isSlow;
     if (Date.now() - lastSign > SILENCE_TIMEOUT_MS || Date.now() - began > RECOVERY_TIMEOUT_MS) {
       throw new OperatorError(
         `PostgreSQL in ${dataDir} does not accept connections: see ${join(dataDir, 'postgres', 'log')}`,
