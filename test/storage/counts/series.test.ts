@@ -192,7 +192,7 @@ describe.each(availableEngines())('on %s', (engine) => {
     expect(sum(series?.all ?? [1])).toBe(0);
   });
 
-  test('behind the retention edge a series goes on from the counts and says so', async () => {
+  test('before the retention boundary a series continues from counts and says so', async () => {
     const edge = START + 200 * DAY_MS;
     await database.sql`UPDATE retention SET readable_from = ${edge}`;
     const series = await read({ from: edge - HOUR_MS, until: edge + HOUR_MS, buckets: 1_000 });
