@@ -21,7 +21,7 @@ export interface ServiceParts {
   readonly watch: ServerWatch;
   /** State of the limits with Redis. */
   readonly limits: () => SharedLimitsStats;
-  readonly housekeeping: MaintenanceLoop;
+  readonly maintenance: MaintenanceLoop;
   /** Stats of password checks. */
   readonly signIns: () => SignInStats;
   /** Caches by the value of their `cache` label. */
@@ -240,7 +240,7 @@ function registerJournal(metrics: Metrics, journal: Journal | null): void {
   );
 }
 
-function registerDatabase(metrics: Metrics, { housekeeping, writePath, watch }: ServiceParts): void {
+function registerDatabase(metrics: Metrics, { maintenance, writePath, watch }: ServiceParts): void {
   metrics.counter(
     'tidemark_database_connections_replaced_total',
     'Connections that were given up, by pool and reason: silent (the server owes them nothing, and nothing comes), deadline ' +
@@ -261,7 +261,7 @@ function registerDatabase(metrics: Metrics, { housekeeping, writePath, watch }: 
   metrics.counter(
     'tidemark_upkeep_failures_total',
     'Maintenance runs that failed.',
-    () => housekeeping.failures,
+    () => maintenance.failures,
   );
 }
 

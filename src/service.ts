@@ -238,7 +238,7 @@ async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Pro
     watch,
     limits: parts.limits.stats,
     signIns: dashboard.signIns,
-    housekeeping: parts.maintenance,
+    maintenance: parts.maintenance,
     caches: {
       logging_tokens: writePath.loggingTokens,
       event_types: writePath.eventTypes,
@@ -319,13 +319,13 @@ function openPools({ address, config }: ServiceOptions): Pools {
   const pools = {
     lookups: connect(address, {
       connections: LOOKUP_CONNECTIONS,
-      name: 'tidemark look-ups',
+      name: 'tidemark lookups',
       kind: 'lookups',
     }),
     reads: connect(address, { connections: config.READ_CONNECTIONS, name: 'tidemark reads', kind: 'reads' }),
-    readerLookups: one('tidemark look-ups of readers', 'lookups'),
-    maintenance: one(MAINTENANCE_NAME, 'upkeep'),
-    slowMaintenance: one('tidemark slow upkeep', 'slow upkeep'),
+    readerLookups: one('tidemark lookups of readers', 'lookups'),
+    maintenance: one(MAINTENANCE_NAME, 'maintenance'),
+    slowMaintenance: one('tidemark slow maintenance', 'slow maintenance'),
     listener: one('tidemark listener', 'listen'),
   };
   return { ...pools, end: () => Promise.all(Object.values(pools).map(endPool)) };
