@@ -13,6 +13,10 @@ export interface HealthOptions {
   readonly isStopping: () => boolean;
   /** False while the database is known not to answer: then it is not asked. */
   readonly isReachable: () => boolean;
+  /** False while it is known to take no events of now, whatever it answers. */
+  readonly takesEvents: () => boolean;
+  /** Past days that take no events now, though all is well otherwise. */
+  readonly closedDays: () => number;
   /** Null where there is none. */
   readonly journal: JournalHealth | null;
 }
@@ -67,7 +71,8 @@ async function readiness(
   exchange: Exchange,
 ): Promise<Outcome> {
   if (options.isStopping()) return STOPPING;
-  const writable = options.isReachable() ? await isWritable() : null;
+  const answers = options.isReachable() ? await isWritable() : null;
+  const writable = answers === true ? options.takesEvents() : answers;
   const journal = options.journal && {
     journal: {
       takesEvents: options.journal.takesEvents,
@@ -75,8 +80,10 @@ async function readiness(
     },
   };
   const engine = { engine: options.engine };
+  const closedDays = options.closedDays();
+  const past = closedDays > 0 && { closedDays };
   const isOurs = options.journal?.wrongDatabase !== true;
-  if (writable === true && isOurs) return ready({ success: true, status: 'ready', ...engine, ...journal });
+  if (writable === true && isOurs) return ready({ success: true, status: 'ready', ...engine, ...journal, ...past });
   const refusal = writable === null ? NO_DATABASE : READ_ONLY;
   const trouble = isOurs ? refusal : WRONG_DATABASE;
   if (options.journal?.takesEvents !== true)

@@ -43,8 +43,13 @@ export interface WritePathOptions {
   readonly monotonic: () => number;
 }
 
-/** Connections beside COMMIT_CONNECTIONS: two of keyed requests, the replay's, and one that asks whether it is there. */
-export const WRITE_PATH_CONNECTIONS = 4;
+/** Connections for events of past days: where one waits for a day that is locked, the other goes on. */
+const PAST_CONNECTIONS = 2;
+/**
+ * Connections beside COMMIT_CONNECTIONS: those of past days, three of keyed requests, the replay's, and one that asks whether
+ * the database is there.
+ */
+export const WRITE_PATH_CONNECTIONS = PAST_CONNECTIONS + 5;
 
 /** Longest wait for a lookup before its request is refused. */
 const LOOKUP_TIMEOUT_MS = 700;
@@ -64,7 +69,12 @@ export class WritePath {
   readonly stageTimes: StageTimes;
   readonly loggingTokens: LoggingTokens;
   readonly eventTypes: EventTypes;
-  /** Keyed requests wait apart from the others, and batches apart from single events, each with the buffer's ceilings. */
+  /** The same for events of past days, which may have to wait for one of these days. */
+  readonly pastBuffer: CommitBuffer;
+  /**
+   * Keyed requests wait apart from the others, batches apart from single events, and those with events of past days apart
+   * from those without, each with the buffer's ceilings.
+   */
   readonly #lanes: readonly IdempotentQueue[];
   readonly #keyedWriters: readonly KeyedWriter[];
 
@@ -76,10 +86,12 @@ export class WritePath {
       address,
       engine,
       connections: config.COMMIT_CONNECTIONS,
+      pastConnections: PAST_CONNECTIONS,
       journal,
       onUnreachable: options.onUnreachable,
       log,
       now: monotonic,
+      wall,
     });
     this.availability = this.store.availability;
     this.outage = {
@@ -93,13 +105,21 @@ export class WritePath {
       ...ceilings,
       // With a journal no lane stands still for longer than that.
       ...(journal === null && {
-        stall: { afterMs: STALL_MS, now: monotonic, isSuspect: () => this.availability.suspect },
+        stall: {
+          afterMs: STALL_MS,
+          now: monotonic,
+          isSuspect: () => this.availability.suspect || !this.store.takesEvents,
+        },
       }),
     });
-    this.#keyedWriters = ['tidemark keyed events', 'tidemark keyed batches'].map(
-      (name) => new KeyedWriter({ address, engine, name, log, now: monotonic }),
-    );
-    const [keyedEvents, keyedBatches] = this.#keyedWriters.map(
+    this.pastBuffer = new CommitBuffer({ write: this.store.writePast, lanes: PAST_CONNECTIONS, ...ceilings });
+    const keyedWriter = { address, engine, log, now: monotonic };
+    this.#keyedWriters = [
+      new KeyedWriter({ ...keyedWriter, name: 'tidemark keyed events' }),
+      new KeyedWriter({ ...keyedWriter, name: 'tidemark keyed batches' }),
+      new KeyedWriter({ ...keyedWriter, name: 'tidemark keyed past', past: true }),
+    ];
+    const [keyedEvents, keyedBatches, keyedPast] = this.#keyedWriters.map(
       (writer) =>
         new IdempotentQueue({
           // The journal does not take them: without the table of keys nobody can tell a repeat.
@@ -107,8 +127,8 @@ export class WritePath {
             this.availability.writable ? await writer.write(requests) : requests.map(() => UNAVAILABLE),
           ...ceilings,
         }),
-    ) as [IdempotentQueue, IdempotentQueue]; // As many as writers.
-    this.#lanes = [keyedEvents, keyedBatches];
+    ) as [IdempotentQueue, IdempotentQueue, IdempotentQueue]; // As many as writers.
+    this.#lanes = [keyedEvents, keyedBatches, keyedPast];
     this.stageTimes = new StageTimes(monotonic);
 
     // Producers go on with what is known of them while the journal takes their events.
@@ -138,6 +158,11 @@ export class WritePath {
     const createBatch = createCreateBatch({
       ...steps,
       idempotentQueue: keyedBatches,
+      past: {
+        commitBuffer: this.pastBuffer,
+        idempotentQueue: keyedPast,
+        refusalOf: (time) => this.store.past.refusalOf(time),
+      },
       findRepeated: async (appId, request) => {
         if (this.outage.isAway()) throw new LookupUnavailable('The database is away');
         return await answerInTime(findRepeated(lookups, appId, request, wall()), LOOKUP_TIMEOUT_MS);
@@ -158,12 +183,18 @@ export class WritePath {
 
   /** Events that were acknowledged: committed, or in the journal. */
   get acknowledged(): number {
-    return this.#lanes.reduce((sum, { stored }) => sum + stored, this.commitBuffer.stored);
+    return this.#lanes.reduce(
+      (sum, { stored }) => sum + stored,
+      this.commitBuffer.stored + this.pastBuffer.stored,
+    );
   }
 
   /** Events that wait for their commit or are in it. */
   get depth(): number {
-    return this.#lanes.reduce((sum, { depth }) => sum + depth, this.commitBuffer.depth);
+    return this.#lanes.reduce(
+      (sum, { depth }) => sum + depth,
+      this.commitBuffer.depth + this.pastBuffer.depth,
+    );
   }
 
   start(): void {
@@ -184,7 +215,8 @@ export class WritePath {
 
   /** Commits what waits, and closes. To be called when no request is under way. */
   async stop(): Promise<void> {
-    await Promise.all([this.commitBuffer.drain(), ...this.#lanes.map((lane) => lane.drain())]);
+    const queues = [this.commitBuffer, this.pastBuffer, ...this.#lanes];
+    await Promise.all(queues.map((queue) => queue.drain()));
     await Promise.all([this.store.stop(), ...this.#keyedWriters.map((writer) => writer.close())]);
   }
 }

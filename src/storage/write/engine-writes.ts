@@ -15,6 +15,8 @@ export interface EngineWrites {
   readonly changesOfInserted: string;
   /** SELECT that makes room for events of the days `$1::date[]`; null where the engine makes it by itself. */
   readonly makeRoom: string | null;
+  /** SELECT of those of the days `$1::date[]`, as texts, whose rows another session has locked or waits to lock. */
+  readonly lockedDays: string;
   /** Settings of every session that writes. */
   readonly session: Readonly<Record<string, string>>;
 }

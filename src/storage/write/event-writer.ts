@@ -9,7 +9,7 @@ import { type AcceptedEvent, sizeOf } from './accepted-event.ts';
 import { CopyConnection } from './copy-connection.ts';
 import { COPY_COMMANDS, copyGroup } from './copy-group.ts';
 import { OUTCOME_UNKNOWN, POISON, REFUSING, type WriteTimeouts } from './failures.ts';
-import { GroupCommit, type GroupKind } from './group-commit.ts';
+import { type GivenUp, GroupCommit, type GroupKind } from './group-commit.ts';
 import { columns, insertMissingValues } from './insert-events.ts';
 
 /** For each event of a group, in order: null once it is durable, or why it is not. */
@@ -25,9 +25,9 @@ export interface EventWriterOptions {
   readonly timeouts?: WriteTimeouts;
   /**
    * Asked for a group that the database could not take in time. Never rejects.
-   * @param refusal what its events are told otherwise
+   * @param end what its events are told otherwise, and why
    */
-  readonly giveUp?: (events: readonly AcceptedEvent[], refusal: Rejection) => Promise<Outcomes>;
+  readonly giveUp?: (events: readonly AcceptedEvent[], end: GivenUp) => Promise<Outcomes>;
   readonly log: Logger;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
@@ -35,6 +35,11 @@ export interface EventWriterOptions {
 
 /** Up to the largest group that the commit buffer makes. */
 const GROUP_BOUNDS: readonly number[] = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 4_000];
+
+/** The id and the app of an event that is never committed. */
+const NOBODYS = '00000000-0000-0000-0000-000000000000';
+/** How long a trial waits for a lock: short, as it is repeated until it succeeds. */
+const TRIAL_LOCK_MS = 200;
 
 export class EventWriter {
   /** Events of each group. */
@@ -46,6 +51,9 @@ export class EventWriter {
   readonly #kind: GroupKind<AcceptedEvent, Rejection | null>;
   readonly #idle: CopyConnection[];
   readonly #all: readonly CopyConnection[];
+  readonly #trial: string;
+  /** When a group was last begun while none was under way, or ended. */
+  #movedAt = 0;
 
   constructor(options: EventWriterOptions) {
     this.#options = options;
@@ -53,6 +61,7 @@ export class EventWriter {
     const engine = ENGINES[options.engine].writes;
     this.#commit = new GroupCommit({ engine, timeouts, log, now });
     const insertMissing = insertMissingValues(engine);
+    this.#trial = insertMissing;
     this.#kind = {
       name: 'events',
       store: async (connection, events, { uncertain }) => {
@@ -65,10 +74,10 @@ export class EventWriter {
         log.error({ err: error, eventId: id }, 'write: the database refuses an event');
         return POISON;
       },
-      giveUp: async (events, { refusal, failure }) => {
+      giveUp: async (events, end) => {
         // What no retry could fix here, a journal could not bring in either.
-        const kept = failure === 'fault' ? undefined : await options.giveUp?.(events, refusal);
-        return kept ?? events.map(() => refusal);
+        const kept = end.failure === 'fault' ? undefined : await options.giveUp?.(events, end);
+        return kept ?? events.map(() => end.refusal);
       },
     };
     this.#all = Array.from(
@@ -88,9 +97,11 @@ export class EventWriter {
    * @param uncertain true where some of them may be stored already: then only what is missing is inserted
    */
   async write(events: readonly AcceptedEvent[], uncertain = false): Promise<Outcomes> {
+    const isFirst = this.#idle.length === this.#all.length;
     const connection = this.#idle.pop();
     if (connection === undefined) throw new Error('More groups at once than connections.');
     const attempt = this.#commit.begin(uncertain);
+    if (isFirst) this.#movedAt = attempt.startedAt;
     try {
       return await this.#commit.run(this.#kind, connection, events, attempt);
     } catch (error) {
@@ -99,8 +110,38 @@ export class EventWriter {
       return events.map(() => OUTCOME_UNKNOWN);
     } finally {
       this.#idle.push(connection);
+      this.#movedAt = this.#options.now();
       this.batchEvents.observe(events.length);
-      this.batchSeconds.observe((this.#options.now() - attempt.startedAt) / 1_000);
+      this.batchSeconds.observe((this.#movedAt - attempt.startedAt) / 1_000);
+    }
+  }
+
+  /** Milliseconds for which groups have been under way and none has ended. */
+  get stillMs(): number {
+    return this.#idle.length === this.#all.length ? 0 : this.#options.now() - this.#movedAt;
+  }
+
+  /**
+   * Whether the database takes events of a time now: stores one and takes it back, so that every lock, right and disk that
+   * a real one needs is needed here. Where all connections are busy nobody can say: false.
+   */
+  async proves(createdAt: number): Promise<boolean> {
+    const connection = this.#idle.pop();
+    if (connection === undefined) return false;
+    try {
+      const event = { id: NOBODYS, appId: 0, typeId: 0, createdAt, payload: '{}' };
+      await connection.query('BEGIN', []);
+      await connection.query(`SET LOCAL lock_timeout = ${TRIAL_LOCK_MS}`, []);
+      try {
+        await connection.query(this.#trial, columns([event]));
+      } finally {
+        await connection.query('ROLLBACK', []);
+      }
+      return true;
+    } catch {
+      return false; // The log has what became of the groups before; this only asks whether it is over.
+    } finally {
+      this.#idle.push(connection);
     }
   }
 
