@@ -66,6 +66,7 @@ export class PastWriter {
       connections,
       name: 'tidemark past writer',
       timeouts,
+      past: true,
       giveUp: async (events, { refusal, failure, error }) => {
         if (refusal.reason === 'outcomeUnknown' || failure === 'unreachable')
           return await options.keep(events, refusal);

@@ -58,6 +58,7 @@ export const writes: EngineWrites = {
   changesOfInserted: `
     SELECT app_id, type_id, date_bin('1 minute', created_at, 'epoch'), count(*) FROM inserted GROUP BY 1, 2, 3`,
   makeRoom: 'SELECT make_room_for_events(day) FROM unnest($1::date[]) AS wanted (day) ORDER BY day',
+  makesRoomAhead: false,
   lockedDays: `
     SELECT day::text AS day
       FROM (SELECT day, day::timestamp AT TIME ZONE 'UTC' AS midnight FROM unnest($1::date[]) AS wanted (day)) AS wanted

@@ -23,6 +23,8 @@ export interface EventWriterOptions {
   readonly name?: string;
   /** {@link REFUSING} unless given. */
   readonly timeouts?: WriteTimeouts;
+  /** For events of past days. */
+  readonly past?: boolean;
   /**
    * Asked for a group that the database could not take in time. Never rejects.
    * @param end what its events are told otherwise, and why
@@ -57,9 +59,9 @@ export class EventWriter {
 
   constructor(options: EventWriterOptions) {
     this.#options = options;
-    const { address, name = 'tidemark writer', timeouts = REFUSING, log, now } = options;
+    const { address, name = 'tidemark writer', timeouts = REFUSING, past = false, log, now } = options;
     const engine = ENGINES[options.engine].writes;
-    this.#commit = new GroupCommit({ engine, timeouts, log, now });
+    this.#commit = new GroupCommit({ engine, timeouts, past, log, now });
     const insertMissing = insertMissingValues(engine);
     this.#trial = insertMissing;
     this.#kind = {

@@ -79,6 +79,8 @@ export interface WriteLog {
 export interface GroupCommitOptions {
   readonly engine: EngineWrites;
   readonly timeouts: WriteTimeouts;
+  /** True where events are of past days, which may be the first ones of their months or years. */
+  readonly past?: boolean;
   readonly log: WriteLog;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
@@ -89,12 +91,21 @@ const DAYS_AT_ONCE = 32;
 /** When so many days of a group in a row meet a lock, it is probably on all of the table: the others are not tried. */
 const MOST_BLOCKED_DAYS = 3;
 
+/** Days of which a process remembers that they have room. */
+const MOST_ROOMY_DAYS = 50_000;
+
+/** Most days that a line of the log names. */
+const MOST_DAYS_LOGGED = 5;
+
 export class GroupCommit {
   readonly #options: GroupCommitOptions;
+  /** Past days for which room was made ahead; null where that is not needed. */
+  readonly #roomy: Set<string> | null;
   #retries = 0;
 
   constructor(options: GroupCommitOptions) {
     this.#options = options;
+    this.#roomy = options.past === true && options.engine.makesRoomAhead ? new Set() : null;
   }
 
   /** Tries of groups after their first one. */
@@ -119,6 +130,7 @@ export class GroupCommit {
   ): Promise<readonly Outcome[]> {
     for (;;) {
       try {
+        if (this.#roomy !== null) await this.#makeRoomAhead(connection, kind.eventsOf(units), this.#roomy);
         return await kind.store(connection, units, attempt);
       } catch (error) {
         const outcomes = await this.#recover(kind, connection, units, attempt, error);
@@ -127,12 +139,29 @@ export class GroupCommit {
     }
   }
 
-  /** Makes room for events of these days, where the engine does not do so by itself. @param dates ISO 8601 */
+  /** Makes room for events of these days. @param dates ISO 8601 */
   async makeRoom(connection: CopyConnection, dates: readonly string[]): Promise<void> {
     const { makeRoom } = this.#options.engine;
-    if (makeRoom === null) return;
     for (let from = 0; from < dates.length; from += DAYS_AT_ONCE)
       await connection.query(makeRoom, [dates.slice(from, from + DAYS_AT_ONCE)]);
+  }
+
+  async #makeRoomAhead(
+    connection: CopyConnection,
+    events: readonly EventContent[],
+    roomy: Set<string>,
+  ): Promise<void> {
+    const dates = datesOf(events).filter((date) => !roomy.has(date));
+    if (dates.length === 0) return;
+    try {
+      await this.makeRoom(connection, dates);
+    } catch (error) {
+      if (meaningOf(error) !== 'no-partition') throw error;
+      // The rows make room for themselves, if less of it.
+      this.#options.log.warn({ err: error, days: dates.slice(0, MOST_DAYS_LOGGED) }, 'write: no wide chunk was made');
+    }
+    if (roomy.size + dates.length > MOST_ROOMY_DAYS) roomy.clear();
+    for (const date of dates) roomy.add(date);
   }
 
   /** Prepares the next try and returns null, or returns the units' outcomes. */
@@ -353,9 +382,6 @@ function unitsByDays<Unit, Outcome>(
   }
   return [...groups.values()];
 }
-
-/** Most days that a line of the log names. */
-const MOST_DAYS_LOGGED = 5;
 
 function daysForLog<Unit, Outcome>(kind: GroupKind<Unit, Outcome>, units: readonly Unit[]): string[] {
   return datesOf(kind.eventsOf(units)).slice(0, MOST_DAYS_LOGGED);

@@ -168,7 +168,6 @@ export class ImportWriter<Event extends EventRow> {
 
   /** Makes room for the days that are new: COPY would send a whole group to find the first of them missing. */
   async #makeRoom(events: readonly Event[]): Promise<void> {
-    if (ENGINES[this.#options.engine].writes.makeRoom === null) return;
     this.#boundary ??= await this.#readBoundary();
     const dates = datesOf(this.#kept(events)).filter((date) => !this.#roomyDays.has(date));
     await this.#commit.makeRoom(this.#connection, dates);

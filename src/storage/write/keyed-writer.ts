@@ -131,7 +131,7 @@ export class KeyedWriter {
     const timeouts = past ? REFUSING_PAST : REFUSING;
     const engine = ENGINES[options.engine].writes;
     this.#connection = new CopyConnection(address, name, timeouts, engine.session);
-    this.#commit = new GroupCommit({ engine, timeouts, log, now });
+    this.#commit = new GroupCommit({ engine, timeouts, past, log, now });
     this.#storeStatement = storeStatement(engine);
     this.#kind = {
       name: 'requests',
