@@ -27,6 +27,7 @@ import type { LookupOutage } from './storage/lookup-cache.ts';
 import { MAINTENANCE_NAME, MaintenanceLeader, prepareAlone } from './storage/maintenance/leader.ts';
 import { MaintenanceLoop, type MaintenanceTasks } from './storage/maintenance/loop.ts';
 import type { Storage } from './storage/storage.ts';
+import { readRelease } from './version.ts';
 
 export interface ServiceOptions {
   readonly config: Config;
@@ -255,12 +256,14 @@ function routesOf(
       ...dashboard.routes,
     ].map((route) => whileReachable(route, availability)),
     ...healthRoutes({
+      release: readRelease(),
       sql: pools.lookups,
       engine: storage.description,
       isStopping,
       isReachable: () => availability.reachable,
       takesEvents: () => writePath.store.takesEvents,
-      closedDays: () => writePath.store.past.closedDays('blocked') + writePath.store.past.closedDays('no-partition'),
+      closedDays: () =>
+        writePath.store.past.closedDays('blocked') + writePath.store.past.closedDays('no-partition'),
       journal,
     }),
     metricsRoute({

@@ -393,8 +393,7 @@ export class CommitBuffer {
   }
 
   #refuseWaiting(): void {
-    for (const queue of [this.#single, this.#bulk])
-      for (const part of queue.drain()) refuse(part, STALLED);
+    for (const queue of [this.#single, this.#bulk]) for (const part of queue.drain()) refuse(part, STALLED);
   }
 
   #isTurnOfBulk(): boolean {

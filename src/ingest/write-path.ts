@@ -81,7 +81,6 @@ export class WritePath {
   constructor(options: WritePathOptions) {
     const { config, address, engine, lookups, limiter, journal, log, wall, monotonic } = options;
     const cacheMs = config.TOKEN_CACHE_SECONDS * 1_000;
-    const ceilings = { maxEvents: config.COMMIT_BUFFER_EVENTS, maxBytes: config.COMMIT_BUFFER_BYTES };
     this.store = new DurableWriter({
       address,
       engine,
@@ -99,36 +98,12 @@ export class WritePath {
       timeoutMs: LOOKUP_TIMEOUT_MS,
       serveStale: false,
     };
-    this.commitBuffer = new CommitBuffer({
-      write: this.store.write,
-      lanes: config.COMMIT_CONNECTIONS,
-      ...ceilings,
-      // With a journal no lane stands still for longer than that.
-      ...(journal === null && {
-        stall: {
-          afterMs: STALL_MS,
-          now: monotonic,
-          isSuspect: () => this.availability.suspect || !this.store.takesEvents,
-        },
-      }),
-    });
-    this.pastBuffer = new CommitBuffer({ write: this.store.writePast, lanes: PAST_CONNECTIONS, ...ceilings });
-    const keyedWriter = { address, engine, log, now: monotonic };
-    this.#keyedWriters = [
-      new KeyedWriter({ ...keyedWriter, name: 'tidemark keyed events' }),
-      new KeyedWriter({ ...keyedWriter, name: 'tidemark keyed batches' }),
-      new KeyedWriter({ ...keyedWriter, name: 'tidemark keyed past', past: true }),
-    ];
-    const [keyedEvents, keyedBatches, keyedPast] = this.#keyedWriters.map(
-      (writer) =>
-        new IdempotentQueue({
-          // The journal does not take them: without the table of keys nobody can tell a repeat.
-          write: async (requests) =>
-            this.availability.writable ? await writer.write(requests) : requests.map(() => UNAVAILABLE),
-          ...ceilings,
-        }),
-    ) as [IdempotentQueue, IdempotentQueue, IdempotentQueue]; // As many as writers.
-    this.#lanes = [keyedEvents, keyedBatches, keyedPast];
+    const buffers = openBuffers(options, this.store);
+    this.commitBuffer = buffers.now;
+    this.pastBuffer = buffers.past;
+    const keyed = openKeyedQueues(options, this.availability);
+    this.#lanes = Object.values(keyed.queues);
+    this.#keyedWriters = keyed.writers;
     this.stageTimes = new StageTimes(monotonic);
 
     // Producers go on with what is known of them while the journal takes their events.
@@ -152,15 +127,15 @@ export class WritePath {
     const createEvent = createCreateEvent({
       ...steps,
       tokenScreen: new TokenScreen(this.loggingTokens, monotonic),
-      idempotentQueue: keyedEvents,
+      idempotentQueue: keyed.queues.events,
       stageTimes: this.stageTimes,
     });
     const createBatch = createCreateBatch({
       ...steps,
-      idempotentQueue: keyedBatches,
+      idempotentQueue: keyed.queues.batches,
       past: {
         commitBuffer: this.pastBuffer,
-        idempotentQueue: keyedPast,
+        idempotentQueue: keyed.queues.past,
         refusalOf: (time) => this.store.past.refusalOf(time),
       },
       findRepeated: async (appId, request) => {
@@ -219,4 +194,55 @@ export class WritePath {
     await Promise.all(queues.map((queue) => queue.drain()));
     await Promise.all([this.store.stop(), ...this.#keyedWriters.map((writer) => writer.close())]);
   }
+}
+
+/** Each queue has the ceilings of its own. */
+function ceilingsOf(config: Config): { readonly maxEvents: number; readonly maxBytes: number } {
+  return { maxEvents: config.COMMIT_BUFFER_EVENTS, maxBytes: config.COMMIT_BUFFER_BYTES };
+}
+
+function openBuffers(
+  { config, journal, monotonic }: WritePathOptions,
+  store: DurableWriter,
+): { readonly now: CommitBuffer; readonly past: CommitBuffer } {
+  const stall = {
+    afterMs: STALL_MS,
+    now: monotonic,
+    isSuspect: () => store.availability.suspect || !store.takesEvents,
+  };
+  return {
+    now: new CommitBuffer({
+      write: store.write,
+      lanes: config.COMMIT_CONNECTIONS,
+      ...ceilingsOf(config),
+      // With a journal no lane stands still for longer than that.
+      ...(journal === null && { stall }),
+    }),
+    past: new CommitBuffer({ write: store.writePast, lanes: PAST_CONNECTIONS, ...ceilingsOf(config) }),
+  };
+}
+
+function openKeyedQueues(
+  { config, address, engine, log, monotonic }: WritePathOptions,
+  availability: Availability,
+) {
+  const options = { address, engine, log, now: monotonic };
+  const writers = {
+    events: new KeyedWriter({ ...options, name: 'tidemark keyed events' }),
+    batches: new KeyedWriter({ ...options, name: 'tidemark keyed batches' }),
+    past: new KeyedWriter({ ...options, name: 'tidemark keyed past', past: true }),
+  };
+  const queueOf = (writer: KeyedWriter): IdempotentQueue =>
+    new IdempotentQueue({
+      // The journal does not take them: without the table of keys nobody can tell a repeat.
+      write: async (requests) =>
+        availability.writable ? await writer.write(requests) : requests.map(() => UNAVAILABLE),
+      ...ceilingsOf(config),
+    });
+  const queues = {
+    events: queueOf(writers.events),
+    batches: queueOf(writers.batches),
+    past: queueOf(writers.past),
+  };
+  return { writers: Object.values(writers), queues };
 }

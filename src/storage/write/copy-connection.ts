@@ -200,9 +200,9 @@ export class CopyConnection {
     const giveUp = (): void => {
       if (isOver) return;
       timedOut = true;
-      if (this.#timeouts.lockMs === undefined) return breakOff();
-      cancelStatement(client, CANCEL_TIMEOUT_MS);
-      timeout = setTimeout(breakOff, CANCEL_TIMEOUT_MS);
+      const cancels = this.#timeouts.lockMs !== undefined;
+      if (cancels) cancelStatement(client, CANCEL_TIMEOUT_MS);
+      timeout = setTimeout(breakOff, cancels ? CANCEL_TIMEOUT_MS : 0);
     };
     let timeout = setTimeout(() => setImmediate(giveUp), this.#timeouts.answerMs + bytes / BYTES_PER_MS);
     try {

@@ -158,7 +158,10 @@ export class GroupCommit {
     } catch (error) {
       if (meaningOf(error) !== 'no-partition') throw error;
       // The rows make room for themselves, if less of it.
-      this.#options.log.warn({ err: error, days: dates.slice(0, MOST_DAYS_LOGGED) }, 'write: no wide chunk was made');
+      this.#options.log.warn(
+        { err: error, days: dates.slice(0, MOST_DAYS_LOGGED) },
+        'write: no wide chunk was made',
+      );
     }
     if (roomy.size + dates.length > MOST_ROOMY_DAYS) roomy.clear();
     for (const date of dates) roomy.add(date);
@@ -326,7 +329,10 @@ const BY_DAY: ReadonlySet<Failure> = new Set(['blocked', 'no-partition']);
 
 const NO_DAYS: ReadonlySet<string> = new Set();
 
-const NOT_TRIED = { failure: 'transient', error: new Error('Other days of the same group were locked') } as const;
+const NOT_TRIED = {
+  failure: 'transient',
+  error: new Error('Other days of the same group were locked'),
+} as const;
 
 function refusalOf(failure: Failure, { uncertain }: Attempt): Rejection {
   if (uncertain) return OUTCOME_UNKNOWN;

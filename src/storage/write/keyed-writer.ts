@@ -11,14 +11,7 @@ import { KEY_LIFE_MS } from '../expired-keys.ts';
 import { type AcceptedEvent, sizeOf, timestamp } from './accepted-event.ts';
 import { CopyConnection } from './copy-connection.ts';
 import type { EngineWrites } from './engine-writes.ts';
-import {
-  NO_PARTITION,
-  OUTCOME_UNKNOWN,
-  POISON,
-  REFUSING,
-  REFUSING_PAST,
-  UNAVAILABLE,
-} from './failures.ts';
+import { NO_PARTITION, OUTCOME_UNKNOWN, POISON, REFUSING, REFUSING_PAST, UNAVAILABLE } from './failures.ts';
 import { type Attempt, GroupCommit, type GroupKind } from './group-commit.ts';
 import { columns, insertMissingValues, insertNew } from './insert-events.ts';
 

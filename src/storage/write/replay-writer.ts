@@ -6,12 +6,7 @@ import type { DatabaseAddress } from '../connect.ts';
 import type { Engine } from '../engine.ts';
 import { ENGINES } from '../engines.ts';
 import { IDENTITY } from '../installation-id.ts';
-import {
-  type EventSource,
-  type JournaledEvent,
-  sizeOf,
-  timestamp,
-} from './accepted-event.ts';
+import { type EventSource, type JournaledEvent, sizeOf, timestamp } from './accepted-event.ts';
 import { CopyConnection } from './copy-connection.ts';
 import type { EngineWrites } from './engine-writes.ts';
 import { type Failure, REPLAYING } from './failures.ts';
@@ -103,8 +98,7 @@ export class ReplayWriter {
    */
   async write(events: readonly JournaledEvent[]): Promise<readonly ReplayOutcome[]> {
     const outcomes = [...(await this.#run(events))];
-    for (let tries = 1; tries < TYPE_TRIES; tries += 1)
-      await this.#again(events, outcomes);
+    for (let tries = 1; tries < TYPE_TRIES; tries += 1) await this.#again(events, outcomes);
     return outcomes.map((outcome, index) => final(outcome, events[index]));
   }
 
