@@ -1,5 +1,5 @@
 /** Asks PostgreSQL to cancel what a connection has under way, so that its backend does not go on without a client. */
-import { connect, type Socket } from 'node:net';
+import { type NetConnectOpts, Socket } from 'node:net';
 import type pg from 'pg';
 
 /** Protocol documentation, 55.7: CancelRequest. */
@@ -23,17 +23,19 @@ export function cancelStatement(client: pg.Client, timeoutMs: number): void {
   const message = Buffer.alloc(MESSAGE_BYTES);
   for (const [index, word] of [MESSAGE_BYTES, CANCEL_REQUEST, processID, secretKey].entries())
     message.writeInt32BE(word, 4 * index);
-  const socket = sameServer(client);
+  const socket = new Socket();
   socket.on('error', () => socket.destroy()); // A server that cannot be asked ends the statement by its own timeout.
   socket.setTimeout(timeoutMs, () => socket.destroy());
   // It reads the request and closes.
   socket.resume();
+  socket.connect(sameServer(client));
   socket.end(message);
 }
 
 /** Where the connection goes now: its host name may mean another server meanwhile. */
-function sameServer({ connection, host, port }: pg.Client): Socket {
+function sameServer({ connection, host, port }: pg.Client): NetConnectOpts {
   const { remoteAddress, remotePort } = connection.stream as Partial<Socket>;
-  if (remoteAddress !== undefined && remotePort !== undefined) return connect(remotePort, remoteAddress);
-  return connect(`${host}/.s.PGSQL.${port}`);
+  return remoteAddress !== undefined && remotePort !== undefined
+    ? { host: remoteAddress, port: remotePort }
+    : { path: `${host}/.s.PGSQL.${port}` };
 }
