@@ -2,6 +2,7 @@
 
 import { Rejection } from '../errors.ts';
 import type { Sql } from '../storage/connect.ts';
+import type { ServerTrouble } from '../storage/connections/server-watch.ts';
 import type { Release } from '../version.ts';
 import type { Exchange, Outcome } from './exchange.ts';
 import type { Route } from './route.ts';
@@ -19,6 +20,8 @@ export interface HealthOptions {
   readonly takesEvents: () => boolean;
   /** Past days that take no events now, though all is well otherwise. */
   readonly closedDays: () => number;
+  /** Why the server that responds is not used; null if it is used, or none responds. */
+  readonly trouble: () => ServerTrouble | null;
   /** Null without JOURNAL_DIR. */
   readonly journal: JournalHealth | null;
 }
@@ -39,6 +42,13 @@ const NO_DATABASE = 'The database cannot be reached.';
 const WRONG_DATABASE =
   'The database belongs to another installation: point DATABASE_URL to the one that the journal belongs to.';
 const READ_ONLY = 'The database is read-only.';
+const TROUBLES: Readonly<Record<ServerTrouble, string>> = {
+  'read-only': READ_ONLY,
+  recovery: 'The server of the database is a standby; waiting for the primary.',
+  older: 'The server of the database has been replaced by a promoted standby; waiting for that one.',
+  foreign: WRONG_DATABASE,
+  forbidden: 'The user of the database lacks a privilege; the log names it.',
+};
 
 /** The two routes for supervisors and load balancers. */
 export function healthRoutes(options: HealthOptions): readonly Route[] {
@@ -90,10 +100,11 @@ async function readiness(
   const closedDays = options.closedDays();
   const past = closedDays > 0 && { closedDays };
   const isOurs = options.journal?.wrongDatabase !== true;
-  if (writable === true && isOurs)
+  const met = options.trouble();
+  if (writable === true && isOurs && met === null)
     return ready({ success: true, status: 'ready', ...engine, ...journal, ...past });
   const refusal = writable === null ? NO_DATABASE : READ_ONLY;
-  const trouble = isOurs ? refusal : WRONG_DATABASE;
+  const trouble = isOurs ? (met === null ? refusal : TROUBLES[met]) : WRONG_DATABASE;
   if (options.journal?.takesEvents !== true)
     return new Rejection('unavailable', trouble, journal === null ? {} : { fields: journal });
   if (new URLSearchParams(exchange.query).get('for') === 'writing')

@@ -4,6 +4,8 @@
  */
 import pg from 'pg';
 import { type DatabaseAddress, SESSION_PARAMETERS } from '../connect.ts';
+import { identityOf, openSocket, type Purpose, pgClient } from '../connections/dial.ts';
+import { DEADLINES, type PoolKind } from '../connections/pools.ts';
 import { cancelStatement } from './cancel-statement.ts';
 
 /** The connection broke, or could not be made. */
@@ -61,6 +63,8 @@ class CopyQuery implements pg.Submittable {
 
 /** How long PostgreSQL is waited for, in milliseconds. */
 export interface ConnectionTimeouts {
+  /** For metrics: what the connection is for. */
+  readonly pool?: PoolKind;
   /** For a connection that is being made. It goes on being made behind whoever has waited in vain. */
   readonly connectMs: number;
   /** For the answer to a statement, before its connection counts as lost; large ones have longer. */
@@ -77,7 +81,7 @@ const PATIENT: ConnectionTimeouts = { connectMs: 5_000, answerMs: 10_000 };
 const BYTES_PER_MS = 10_000;
 /** An attempt to connect that takes longer than this is begun again. */
 const CONNECT_TIMEOUT_MS = 5_000;
-/** The server's own timeout of a statement, as a part of the client's. */
+/** The server's own timeout of a statement, as a part of the client's, where no pool says it. */
 const SERVER_SHARE = 0.9;
 /** How long the end of a canceled statement is waited for. */
 const CANCEL_TIMEOUT_MS = 300;
@@ -86,6 +90,8 @@ const CLOSE_TIMEOUT_MS = 1_000;
 
 /** One connection, made when first needed and made again after it was lost. Not for concurrent use. */
 export class CopyConnection {
+  readonly #address: DatabaseAddress;
+  readonly #purpose: Purpose;
   readonly #settings: pg.ClientConfig;
   readonly #timeouts: ConnectionTimeouts;
   #client: pg.Client | null = null;
@@ -99,12 +105,14 @@ export class CopyConnection {
     timeouts: ConnectionTimeouts = PATIENT,
     session: Readonly<Record<string, string>> = {},
   ) {
+    this.#address = address;
+    this.#purpose = { name, kind: timeouts.pool ?? null, keepsDeadline: true };
     this.#timeouts = timeouts;
+    const identity = identityOf(address);
     this.#settings = {
-      ...('url' in address ? { connectionString: address.url } : address),
+      ...('url' in identity ? { connectionString: identity.url } : identity),
       application_name: name,
       connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
-      keepAlive: true,
       options: Object.entries({ ...SESSION_PARAMETERS, ...timeoutsOf(timeouts), ...session })
         .map(([parameter, value]) => `-c ${parameter}=${value}`)
         .join(' '),
@@ -172,20 +180,24 @@ export class CopyConnection {
   }
 
   async #connect(): Promise<pg.Client> {
-    const client = new pg.Client(this.#settings);
-    // pg reports a connection lost while idle as an event; the next batch connects again.
-    client.on('error', () => this.#forget(client));
-    client.on('end', () => this.#forget(client));
-    try {
-      await client.connect();
-    } catch (error) {
+    const client = await this.#open().catch((error: unknown) => {
       throw new ConnectionLost(error, false);
-    }
+    });
     if (this.#closed) {
       await client.end().catch(() => undefined);
       throw new ConnectionLost('The connection was closed', false);
     }
     this.#client = client;
+    return client;
+  }
+
+  async #open(): Promise<pg.Client> {
+    const socket = await openSocket(this.#address, this.#purpose);
+    const client = pgClient(socket, this.#settings);
+    // pg reports a connection lost while idle as an event; the next batch connects again.
+    client.on('error', () => this.#forget(client));
+    client.on('end', () => this.#forget(client));
+    await client.connect();
     return client;
   }
 
@@ -195,6 +207,7 @@ export class CopyConnection {
     let isOver = false;
     // Where this process itself was busy, an answer may be there that was not looked at yet: that comes first.
     const breakOff = (): void => {
+      this.#address.watch?.expired(client.connection.stream);
       client.connection.stream.destroy(new Error(SILENT));
     };
     const giveUp = (): void => {
@@ -229,7 +242,8 @@ export class CopyConnection {
   }
 }
 
-function timeoutsOf({ answerMs, lockMs }: ConnectionTimeouts): Readonly<Record<string, string>> {
+function timeoutsOf({ pool, answerMs, lockMs }: ConnectionTimeouts): Readonly<Record<string, string>> {
   if (lockMs === undefined) return {};
-  return { lock_timeout: String(lockMs), statement_timeout: String(Math.round(answerMs * SERVER_SHARE)) };
+  const statementMs = pool === undefined ? answerMs * SERVER_SHARE : DEADLINES[pool].statementMs;
+  return { lock_timeout: String(lockMs), statement_timeout: String(Math.round(statementMs)) };
 }

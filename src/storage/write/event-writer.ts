@@ -5,10 +5,10 @@ import { Histogram, SECONDS_BOUNDS } from '../../metrics/histogram.ts';
 import type { DatabaseAddress } from '../connect.ts';
 import type { Engine } from '../engine.ts';
 import { ENGINES } from '../engines.ts';
-import { type AcceptedEvent, sizeOf } from './accepted-event.ts';
+import { type AcceptedEvent, datesOf, sizeOf } from './accepted-event.ts';
 import { CopyConnection } from './copy-connection.ts';
 import { COPY_COMMANDS, copyGroup } from './copy-group.ts';
-import { OUTCOME_UNKNOWN, POISON, REFUSING, type WriteTimeouts } from './failures.ts';
+import { classify, OUTCOME_UNKNOWN, POISON, REFUSING, type WriteTimeouts } from './failures.ts';
 import { type GivenUp, GroupCommit, type GroupKind } from './group-commit.ts';
 import { columns, insertMissingValues } from './insert-events.ts';
 
@@ -42,6 +42,12 @@ const GROUP_BOUNDS: readonly number[] = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_0
 const NOBODYS = '00000000-0000-0000-0000-000000000000';
 /** How long a trial waits for a lock: short, as it is repeated until it succeeds. */
 const TRIAL_LOCK_MS = 200;
+
+/** The tables into which events, keys and new types are inserted. */
+export function tablesOfWrites(engine: Engine): readonly string[] {
+  const [changes = ''] = ENGINES[engine].writes.changes.split(' ', 1);
+  return ['events', changes, 'idempotency_keys', 'event_types'];
+}
 
 export class EventWriter {
   /** Events of each group. */
@@ -131,7 +137,15 @@ export class EventWriter {
     const connection = this.#idle.pop();
     if (connection === undefined) return false;
     try {
-      const event = { id: NOBODYS, appId: 0, typeId: 0, createdAt, payload: '{}' };
+      return await this.#try(connection, createdAt);
+    } finally {
+      this.#idle.push(connection);
+    }
+  }
+
+  async #try(connection: CopyConnection, createdAt: number): Promise<boolean> {
+    const event = { id: NOBODYS, appId: 0, typeId: 0, createdAt, payload: '{}' };
+    try {
       await connection.query('BEGIN', []);
       await connection.query(`SET LOCAL lock_timeout = ${TRIAL_LOCK_MS}`, []);
       try {
@@ -140,10 +154,12 @@ export class EventWriter {
         await connection.query('ROLLBACK', []);
       }
       return true;
-    } catch {
-      return false; // The log has what became of the groups before; this only asks whether it is over.
-    } finally {
-      this.#idle.push(connection);
+    } catch (error) {
+      // The log has what became of the groups before; this only asks whether it is over.
+      const hasRoom = classify(error) !== 'missing-partition';
+      // The next trial tells whether it was made.
+      if (!hasRoom) await this.#commit.makeRoom(connection, datesOf([event])).catch(() => undefined);
+      return false;
     }
   }
 
