@@ -2,6 +2,7 @@
 import { createHash } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { OperatorError } from '../errors.ts';
+import { readVersion } from '../version.ts';
 import { errorCode, isUnavailable, type Sql, type Transaction } from './connect.ts';
 import type { Engine } from './engine.ts';
 
@@ -123,6 +124,9 @@ async function apply(tx: Transaction, engine: Engine, migration: Migration): Pro
   const { number, name, checksum } = migration;
   await tx`INSERT INTO schema_migrations (number, name, checksum) VALUES (${number}, ${name}, ${checksum})`;
   await tx`INSERT INTO installation (name, value) VALUES ('engine', ${engine}) ON CONFLICT DO NOTHING`;
+  await tx`
+    INSERT INTO installation (name, value) VALUES ('release', ${readVersion()})
+    ON CONFLICT (name) DO UPDATE SET value = EXCLUDED.value`;
 }
 
 /**
@@ -139,8 +143,8 @@ async function nextMigration(
     const migration = known.find((one) => one.number === number);
     if (migration === undefined) {
       throw new OperatorError(
-        `the database has the migration ${name}, which this release of Tidemark does not know: ` +
-          'use the newer release that made it',
+        `the database has the migration ${name}, which Tidemark ${readVersion()} does not know: ` +
+          `use ${await releaseOf(sql)}, which made it, or a newer one`,
       );
     }
     if (migration.checksum !== checksum) {
@@ -161,6 +165,12 @@ async function readApplied(sql: Sql | Transaction, engine: Engine): Promise<Appl
   if (!found.migrated) return [];
   if (found.installed) await checkEngine(sql, engine);
   return await sql<Applied[]>`SELECT number, name, checksum FROM schema_migrations ORDER BY number`;
+}
+
+/** The release that migrated the database last. */
+async function releaseOf(sql: Sql | Transaction): Promise<string> {
+  const [row] = await sql<{ value: string }[]>`SELECT value FROM installation WHERE name = 'release'`;
+  return row === undefined ? 'the release of Tidemark' : `Tidemark ${row.value}`;
 }
 
 async function checkEngine(sql: Sql | Transaction, engine: Engine): Promise<void> {
