@@ -1,3 +1,4 @@
+-- Beside the previous release: yes
 -- Partitions of months and years for events of long ago, so that what is dated back over years makes tens of partitions and
 -- not thousands. The last two weeks and the future have partitions by day, before that this year and the one before by month,
 -- older time by year. Partitions that exist stay as they are.

@@ -1,3 +1,4 @@
+-- Beside the previous release: yes
 -- Chunks of months and years for events of long ago, so that what is dated back over years makes tens of chunks and not
 -- thousands. The last two weeks and the future have chunks of CHUNK_HOURS, before that this year and the one before by month,
 -- older time by year, as far as the chunks that exist leave room.

@@ -157,7 +157,7 @@ export async function clipPartitions(sql: Sql): Promise<number> {
     for (let clips = 0; clips < CLIPS; clips += 1) {
       const { count } = await sql`
         DELETE FROM ${sql(name)}
-         WHERE ctid = ANY (ARRAY(SELECT ctid FROM ${sql(name)}, retention
+         WHERE ctid = ANY (ARRAY(SELECT part.ctid FROM ${sql(name)} AS part, retention
                                   WHERE created_at < readable_from LIMIT ${CLIPPED_ROWS}))`;
       removed += count;
       if (count < CLIPPED_ROWS) break;

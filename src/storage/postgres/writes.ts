@@ -57,7 +57,13 @@ export const writes: EngineWrites = {
   copyChanges: copyDeltas,
   changesOfInserted: `
     SELECT app_id, type_id, date_bin('1 minute', created_at, 'epoch'), count(*) FROM inserted GROUP BY 1, 2, 3`,
-  makeRoom: 'SELECT make_room_for_events(day) FROM unnest($1::date[]) AS wanted (day) ORDER BY day',
+  makeRoom: `
+    WITH known AS MATERIALIZED (SELECT start, finish FROM events_partitions)
+    SELECT make_room_for_events(day)
+      FROM (SELECT day FROM unnest($1::date[]) AS wanted (day)
+             WHERE NOT EXISTS (SELECT FROM known WHERE start <= day::timestamp AT TIME ZONE 'UTC'
+                                                   AND finish > day::timestamp AT TIME ZONE 'UTC')
+             ORDER BY day) AS missing`,
   makesRoomAhead: false,
   lockedDays: `
     SELECT day::text AS day
