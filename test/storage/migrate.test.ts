@@ -108,13 +108,13 @@ describe.each(availableEngines())('migrations on %s', (engine) => {
     await sql`UPDATE installation SET value = '9.9.0' WHERE name = 'release'`;
     expect(await refusal(migrate(sql, kind))).toBe(
       `the database has the migration 9001_test.sql, which Tidemark ${readVersion()} does not know: ` +
-        'use Tidemark 9.9.0, which made it, or a newer one',
+        'use Tidemark 9.9.0, which applied it, or a newer one',
     );
   });
 
   test('refuse a database of another engine', async () => {
     const { sql } = await database(engine, { empty: false });
-    expect(await refusal(migrate(sql, other))).toContain(`made for the engine "${kind}"`);
+    expect(await refusal(migrate(sql, other))).toContain(`migrated for the engine "${kind}"`);
   });
 
   test('refuse a database that is not UTF-8', async () => {
