@@ -6,9 +6,8 @@
 import type { Logger } from 'pino';
 import { Rejection } from '../errors.ts';
 import type { DatabaseAddress } from '../storage/connect.ts';
-import { DAY_MS } from '../storage/counts/levels.ts';
 import type { Engine } from '../storage/storage.ts';
-import { type AcceptedEvent, dateOf, dayOf } from '../storage/write/accepted-event.ts';
+import { type AcceptedEvent, dateOf, dayOf, startOfDay } from '../storage/write/accepted-event.ts';
 import { EventWriter, type Outcomes } from '../storage/write/event-writer.ts';
 import { type Failure, NO_PARTITION, type WriteTimeouts } from '../storage/write/failures.ts';
 
@@ -47,7 +46,7 @@ const OVER_MIDNIGHT_MS = 3_600_000;
 
 /** The time, in milliseconds since 1970, from which on events are of now: midnight (UTC). Older ones are of past days. */
 export function startOfNow(now: number): number {
-  return dayOf(now - OVER_MIDNIGHT_MS) * DAY_MS;
+  return startOfDay(dayOf(now - OVER_MIDNIGHT_MS));
 }
 
 export class PastWriter {

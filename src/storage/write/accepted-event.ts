@@ -44,9 +44,14 @@ export function daysOf(events: readonly EventContent[]): readonly number[] {
   return [...new Set(events.map(({ createdAt }) => dayOf(createdAt)))];
 }
 
+/** The midnight with which a day begins, in milliseconds since 1970. */
+export function startOfDay(day: number): number {
+  return day * DAY_MS;
+}
+
 /** A day as an ISO 8601 date. */
 export function dateOf(day: number): string {
-  return timestamp(day * DAY_MS).slice(0, 'YYYY-MM-DD'.length);
+  return timestamp(startOfDay(day)).slice(0, 'YYYY-MM-DD'.length);
 }
 
 /** The UTC days of events as ISO 8601 dates, each once. */
