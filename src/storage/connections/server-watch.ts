@@ -128,6 +128,11 @@ export class ServerWatch {
     return [...this.#replaced.values()];
   }
 
+  /** True once {@link leave} was called. */
+  get isLeaving(): boolean {
+    return this.#isLeaving;
+  }
+
   start(): void {
     this.#timer = setInterval(() => this.turn(), TURN_MS);
     this.#timer.unref();
@@ -177,7 +182,6 @@ export class ServerWatch {
       ...{ socket, wire, pid: 0, server: null, heard: 0, turns: 0, verdicts: 0 },
     };
     this.#sessions.add(session);
-    if (this.#isLeaving) socket.destroy();
   }
 
   /** A client has given up a connection itself, after a statement without an answer. */

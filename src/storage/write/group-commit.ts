@@ -147,7 +147,7 @@ export class GroupCommit {
     }
     if (failure === 'data') return await this.#isolate(kind, connection, units, attempt, error);
     if (failure === 'lost' || failure === 'duplicate') attempt.uncertain = true;
-    if (this.#isOver(attempt, failure)) {
+    if (connection.hasLeft || this.#isOver(attempt, failure)) {
       log.warn(context, 'write: failed until its time was over');
       const refusal = attempt.uncertain ? OUTCOME_UNKNOWN : UNAVAILABLE;
       return await kind.giveUp(units, { refusal, failure, error });
