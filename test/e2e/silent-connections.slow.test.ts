@@ -104,31 +104,35 @@ describe('with connections that are silent', () => {
     ['those of maintenance and of notifications', /^tidemark (upkeep|slow upkeep|listener)/],
     ['every second one', /^tidemark (look-ups$|writer 1|keyed events|dashboard|upkeep)/],
     ['all of them', /^tidemark/],
-  ])('%s, every route answers again', async (_, names) => {
-    await warmUp(subject);
-    const { service, proxy } = subject;
-    const silent = proxy.silence((name) => names.test(name));
-    expect(silent).toBeGreaterThan(0);
-    const answered = await Promise.all(
-      Object.entries(routes(subject)).map(async ([route, ask]) => {
-        // Once is not enough: another silent connection might come next.
-        let inARow = 0;
-        await until(
-          async () => {
-            inARow = (await ask()) ? inARow + 1 : 0;
-            return inARow === 3;
-          },
-          `${route} answers`,
-          GOAL_MS,
-        );
-        return route;
-      }),
-    );
-    expect(answered).toHaveLength(10);
-    // And nothing that was silent stays in use.
-    await until(() => proxy.silentConnections === 0, 'all of them are replaced', GOAL_MS);
-    expect((await service.request({ path: '/readyz' })).status).toBe(200);
-  }, 60_000);
+  ])(
+    '%s, every route answers again',
+    async (_, names) => {
+      await warmUp(subject);
+      const { service, proxy } = subject;
+      const silent = proxy.silence((name) => names.test(name));
+      expect(silent).toBeGreaterThan(0);
+      const answered = await Promise.all(
+        Object.entries(routes(subject)).map(async ([route, ask]) => {
+          // Once is not enough: another silent connection might come next.
+          let inARow = 0;
+          await until(
+            async () => {
+              inARow = (await ask()) ? inARow + 1 : 0;
+              return inARow === 3;
+            },
+            `${route} answers`,
+            GOAL_MS,
+          );
+          return route;
+        }),
+      );
+      expect(answered).toHaveLength(10);
+      // And nothing that was silent stays in use.
+      await until(() => proxy.silentConnections === 0, 'all of them are replaced', GOAL_MS);
+      expect((await service.request({ path: '/readyz' })).status).toBe(200);
+    },
+    60_000,
+  );
 
   test('change notifications that are silent: a revoked token is refused again, and metric and log name the pool', async () => {
     await warmUp(subject);
@@ -137,7 +141,7 @@ describe('with connections that are silent', () => {
     expect((await get(service, token)).status).toBe(200);
     expect(proxy.silence((name) => name === 'tidemark listener')).toBe(1);
     const [row] = await service.sql<{ id: string }[]>`
-      SELECT public_id AS id FROM resource_tokens ORDER BY id DESC LIMIT 1`;
+      SELECT public_id AS id FROM resource_tokens ORDER BY resource_tokens.id DESC LIMIT 1`;
     await revokeResourceToken(service.sql, row?.id ?? '');
     await until(async () => (await get(service, token)).status === 401, 'it is refused', GOAL_MS);
     const { body } = await service.request({ path: '/metrics' });
@@ -172,21 +176,25 @@ describe('a stop', () => {
     ['a commit', (sent: Buffer) => isCopy(sent)],
     ['a read', (sent: Buffer) => sent.includes('begin isolation level repeatable read')],
     ['maintenance', (sent: Buffer) => sent.includes('DELETE FROM count_deltas')],
-  ])('while %s is silent answers everybody and ends in time', async (_, matches) => {
-    const subject = await start();
-    await warmUp(subject);
-    const { service, proxy, token } = subject;
-    const met = proxy.next(matches, 'black-hole', 1);
-    const asked = [service.post(), get(service, token)];
-    await until(() => met() === 1, 'it is silent');
-    let isStopped = false;
-    opened.remove(service);
-    const stopped = service.stop().finally(() => {
-      isStopped = true;
-    });
-    await until(() => isStopped, 'it has stopped', GOAL_MS);
-    await stopped;
-    const statuses = (await Promise.all(asked)).map(({ status }) => status);
-    for (const status of statuses) expect([200, 201, 503]).toContain(status);
-  }, 60_000);
+  ])(
+    'while %s is silent answers everybody and ends in time',
+    async (_, matches) => {
+      const subject = await start();
+      await warmUp(subject);
+      const { service, proxy, token } = subject;
+      const met = proxy.next(matches, 'black-hole', 1);
+      const asked = [service.post(), get(service, token)];
+      await until(() => met() === 1, 'it is silent');
+      let isStopped = false;
+      opened.remove(service);
+      const stopped = service.stop().finally(() => {
+        isStopped = true;
+      });
+      await until(() => isStopped, 'it has stopped', GOAL_MS);
+      await stopped;
+      const statuses = (await Promise.all(asked)).map(({ status }) => status);
+      for (const status of statuses) expect([200, 201, 503]).toContain(status);
+    },
+    60_000,
+  );
 });
