@@ -297,6 +297,9 @@ function routesOf(
       engine: storage.description,
       isStopping,
       isReachable: () => availability.reachable,
+      takesEvents: () => writePath.store.takesEvents,
+      closedDays: () =>
+        writePath.store.past.closedDays('blocked') + writePath.store.past.closedDays('no-partition'),
       trouble: () => availability.trouble,
       journal,
     }),
