@@ -150,6 +150,11 @@ export class CopyConnection {
     return await this.#answered(client, bytes, client.query<Row>(statement, [...values]));
   }
 
+  /** True once the service has left the database, and no connection can be made any more. */
+  get hasLeft(): boolean {
+    return this.#address.watch?.isLeaving === true;
+  }
+
   /** Ends the connection; one that does not answer is broken off. */
   async close(): Promise<void> {
     this.#closed = true;

@@ -186,8 +186,8 @@ export class GroupCommit {
     }
     if (failure === 'data') return await this.#isolate(kind, connection, units, attempt, error);
     if (failure === 'lost' || failure === 'duplicate') attempt.uncertain = true;
-    if (this.#isOver(attempt, failure)) {
-      const days = BY_DAY.has(failure) ? unitsByDays(kind, units) : [];
+    if (connection.hasLeft || this.#isOver(attempt, failure)) {
+      const days = BY_DAY.has(failure) && !connection.hasLeft ? unitsByDays(kind, units) : [];
       if (days.length > 1) return await this.#runByDays(kind, connection, days, { failure, error, attempt });
       log.warn({ ...context, days: daysForLog(kind, units) }, 'write: failed until its time was over');
       return await kind.giveUp(units, { refusal: refusalOf(failure, attempt), failure, error, attempt });
