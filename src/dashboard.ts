@@ -23,8 +23,10 @@ import type { Config } from './config.ts';
 import { assetRoutes } from './http/assets.ts';
 import type { Route } from './http/route.ts';
 import { dashboardReadRoutes } from './read/dashboard-routes.ts';
+import { eventRead, eventsRead } from './read/events-read.ts';
 import { LiveFeeds } from './read/live/live-feeds.ts';
-import { liveRoute } from './read/live/live-route.ts';
+import { liveRead } from './read/live/live-read.ts';
+import { typesRead } from './read/types-read.ts';
 import type { SignInStats } from './service-metrics.ts';
 import { breakConnections, connect, type DatabaseAddress, endPool } from './storage/connect.ts';
 import type { Storage } from './storage/storage.ts';
@@ -50,6 +52,7 @@ export interface DashboardOptions {
 
 export interface Dashboard {
   readonly routes: readonly Route[];
+  readonly feeds: LiveFeeds;
   /** The path of the one-time link to the first account; null where there is an account, or none may be made so. */
   readonly setupPath: string | null;
   /** For metrics. */
@@ -113,7 +116,7 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
     most: {
       all: config.MAX_LIVE_FEEDS,
       ofApp: config.MAX_LIVE_FEEDS_PER_APP,
-      ofAccount: config.MAX_LIVE_FEEDS_PER_ACCOUNT,
+      ofHolder: config.MAX_LIVE_FEEDS_PER_ACCOUNT,
     },
     log,
     wall,
@@ -154,8 +157,12 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
     ...tokenRoutes({ api, sql, secret }),
     ...memberRoutes({ api, sql, mailer, wall, monotonic }),
     memberRemovalRoute({ api, sql }),
-    liveRoute({ api, feeds }),
-    ...dashboardReadRoutes({ api, sql, events, maxPageBytes: config.MAX_PAGE_BYTES, now: wall }),
+    ...dashboardReadRoutes({ api, sql, events, now: wall }, [
+      eventsRead({ sql, events, maxPageBytes: config.MAX_PAGE_BYTES }),
+      eventRead(events),
+      typesRead({ sql, events }),
+      liveRead(feeds),
+    ]),
   ];
   try {
     routes.push(...(await assetRoutes(assets)));
@@ -166,7 +173,7 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
       for (const pool of pools) breakConnections(pool);
     };
     const signIns = (): SignInStats => ({ passwords: passwords.stats, slowedDown: limits.slowedDown });
-    return { routes, setupPath, signIns, breakConnections: breakAll, close };
+    return { routes, feeds, setupPath, signIns, breakConnections: breakAll, close };
   } catch (error) {
     await close();
     throw error;

@@ -16,8 +16,14 @@ import { type Limits, openLimits } from './limits/open-limits.ts';
 import { Metrics } from './metrics/metrics.ts';
 import { registerProcessMetrics } from './metrics/process-metrics.ts';
 import { metricsRoute } from './metrics-route.ts';
+import { eventRead, eventsRead } from './read/events-read.ts';
 import { createGetEvents } from './read/get-events.ts';
+import type { LiveFeeds } from './read/live/live-feeds.ts';
+import { liveRead } from './read/live/live-read.ts';
 import { ReadSlots } from './read/read-slots.ts';
+import { ResourceTokenAccess } from './read/resource-token-access.ts';
+import { tokenRoutes } from './read/token-routes.ts';
+import { typesRead } from './read/types-read.ts';
 import { registerServiceMetrics } from './service-metrics.ts';
 import type { Availability } from './storage/availability.ts';
 import { type ChangedTable, listenForChanges } from './storage/changes.ts';
@@ -242,7 +248,7 @@ async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Pro
 
 function routesOf(
   { config, storage, worker }: ServiceOptions,
-  { pools, journal, dashboard, writePath, getEvents }: Parts,
+  { pools, journal, dashboard, writePath, getEvents, readRoutes }: Parts,
   metrics: Metrics,
   isStopping: () => boolean,
 ): Route[] {
@@ -252,6 +258,7 @@ function routesOf(
     ...writePath.routes,
     ...[
       { method: 'GET', path: '/public/get_events', headers: ['authorization'], handle: getEvents } as const,
+      ...readRoutes(dashboard.feeds),
       ...dashboard.routes,
     ].map((route) => whileReachable(route, availability)),
     ...healthRoutes({
@@ -318,6 +325,8 @@ interface Reads {
   readonly resourceTokens: ResourceTokens;
   readonly publicIds: PublicIds;
   readonly getEvents: Route['handle'];
+  /** Those of /v1 for resource tokens. */
+  readonly readRoutes: (feeds: LiveFeeds) => readonly Route[];
 }
 
 function openReads(
@@ -335,15 +344,21 @@ function openReads(
     onError: (error) => log.warn({ err: error }, "A resource token's last use could not be written"),
   });
   const publicIds = new PublicIds(memory);
-  const getEvents = createGetEvents({
-    events: storage.reader(pools.reads),
+  const sql = pools.reads;
+  const common = {
+    sql,
+    access: new ResourceTokenAccess({ resourceTokens, limiter: limits.read, apps: publicIds }),
+    events: storage.reader(sql),
     slots: new ReadSlots(config.READ_CONNECTIONS, MAX_WAITING_READS),
-    resourceTokens,
-    limiter: limits.read,
-    apps: publicIds,
     maxPageBytes: config.MAX_PAGE_BYTES,
-  });
-  return { resourceTokens, publicIds, getEvents };
+  };
+  return {
+    resourceTokens,
+    publicIds,
+    getEvents: createGetEvents({ ...common, apps: publicIds }),
+    readRoutes: (feeds) =>
+      tokenRoutes(common, [eventsRead(common), eventRead(common.events), typesRead(common), liveRead(feeds)]),
+  };
 }
 
 interface Caches extends Pick<Reads, 'resourceTokens' | 'publicIds'> {
@@ -394,7 +409,7 @@ const NO_DATABASE = new Rejection('unavailable', 'The database cannot be reached
 
 /** What needs the database is refused at once while that is known not to answer. The pages themselves do not need it. */
 function whileReachable(route: Route, availability: Availability): Route {
-  if (!/^[/](api|public)[/]/.test(route.path)) return route;
+  if (!/^[/](api|public|v1)[/]/.test(route.path)) return route;
   return {
     ...route,
     handle: async (exchange) => (availability.reachable ? route.handle(exchange) : NO_DATABASE),

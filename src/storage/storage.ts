@@ -7,16 +7,11 @@ import { type FeedSnapshot, readFeed, readSnapshotText } from './arrivals.ts';
 import { beginExport, type Export } from './backup/export.ts';
 import { beginRestore, type Restore, type RestoreOptions } from './backup/restore.ts';
 import type { Sql } from './connect.ts';
-import {
-  type AppSpan,
-  type AppStats,
-  readAppSpan,
-  readAppStats,
-  readTypeTotals,
-} from './counts/app-stats.ts';
+import { type AppSpan, type AppStats, readAppSpan, readAppStats } from './counts/app-stats.ts';
 import type { Interval } from './counts/intervals.ts';
 import { type RecountedDay, recount } from './counts/recount.ts';
 import { readSeries, type Series, type SeriesRequest } from './counts/series.ts';
+import { readTypeStats, type TypeStats } from './counts/type-stats.ts';
 import { type DatabaseFacts, readDatabaseFacts } from './database-facts.ts';
 import { chooseEngine, type Engine } from './engine.ts';
 import { ENGINES } from './engines.ts';
@@ -51,12 +46,13 @@ export type { CountDifference } from './counts/differences.ts';
 export type { RecountedDay } from './counts/recount.ts';
 export type { Series, TypeSeries } from './counts/series.ts';
 export { isTimezone } from './counts/timezone.ts';
+export type { TypeStats } from './counts/type-stats.ts';
 export type { DatabaseFacts } from './database-facts.ts';
 export { hasSchema } from './database-facts.ts';
 export { markAppDeleted } from './deleted-apps.ts';
 export type { Engine } from './engine.ts';
 export type { EventLines, LineReader } from './event-lines.ts';
-export type { EventList, SingleEvent } from './event-list.ts';
+export type { Cursor, EventList, SingleEvent } from './event-list.ts';
 export { decodeCursor, encodeCursor } from './event-list.ts';
 export type { EventPage, Order, PageRequest, StoredEvent } from './event-page.ts';
 export type { Position, RowFilter, ScanRequest, TextTest } from './event-scan.ts';
@@ -114,7 +110,7 @@ export interface Storage {
 export interface EventReader {
   /** A page at an offset, and the exact total. */
   page(request: PageRequest): Promise<EventPage>;
-  /** A page from a cursor, newest first. */
+  /** A page from a cursor, in either order. */
   list(request: EventListRequest): Promise<EventList>;
   /** A search for events whose payload passes a filter. It holds no connection between its steps. */
   search(request: ScanRequest, filter: RowFilter): EventSearch;
@@ -131,8 +127,8 @@ export interface EventReader {
   ): Promise<ReadonlyMap<number, AppStats>>;
   /** How many events an app has, and from when to when. */
   appSpan(appId: number): Promise<AppSpan>;
-  /** How many events each type of an app has, by public id; types without events are left out. */
-  typeTotals(appId: number): Promise<ReadonlyMap<string, number>>;
+  /** The stats of each type of an app, by public id; types without events are left out. */
+  typeStats(appId: number): Promise<ReadonlyMap<string, TypeStats>>;
   /** Changes whenever anything is committed. */
   snapshotText(): Promise<string>;
   /** Reads of the live feed, in one snapshot. */
@@ -176,7 +172,7 @@ function createReader(sql: Sql): EventReader {
     series: (request) => readSeries(sql, request),
     appStats: (appIds, at) => readAppStats(sql, appIds, at),
     appSpan: (appId) => readAppSpan(sql, appId),
-    typeTotals: (appId) => readTypeTotals(sql, appId),
+    typeStats: (appId) => readTypeStats(sql, appId),
     snapshotText: () => readSnapshotText(sql),
     feed: (appId, read) => readFeed(sql, appId, read),
   };
