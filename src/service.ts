@@ -351,6 +351,7 @@ function openReads(
     events: storage.reader(sql),
     slots: new ReadSlots(config.READ_CONNECTIONS, MAX_WAITING_READS),
     maxPageBytes: config.MAX_PAGE_BYTES,
+    monotonic: clock.monotonic,
   };
   return {
     resourceTokens,

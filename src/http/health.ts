@@ -1,4 +1,4 @@
-/** GET /livez: the process runs. GET /readyz: it can store and read right now, or, where asked for, acknowledge. */
+/** GET /livez: the process runs. GET /readyz: it can store and read now or, with `?for=writing`, accept events. */
 
 import { Rejection } from '../errors.ts';
 import type { Sql } from '../storage/connect.ts';
@@ -9,33 +9,34 @@ export interface HealthOptions {
   readonly sql: Sql;
   /** Name and version of the database's engine. */
   readonly engine: string;
-  /** True from the moment the stop has begun. */
+  /** True once the stop has begun. */
   readonly isStopping: () => boolean;
-  /** False while the database is known not to answer: then it is not asked. */
+  /** False while the database is known to be unreachable: then no query is sent. */
   readonly isReachable: () => boolean;
-  /** Null where there is none. */
+  /** Null without JOURNAL_DIR. */
   readonly journal: JournalHealth | null;
 }
 
 export interface JournalHealth {
-  /** True while it takes the events that the database cannot take. */
+  /** True while it accepts events that the database cannot store. */
   readonly takesEvents: boolean;
   /** True while the database belongs to another installation. */
   readonly wrongDatabase: boolean;
   readonly stats: { readonly waitingEvents: number };
 }
 
-/** Longest wait for the database before it counts as gone. */
+/** Timeout of the query: after it the database counts as unreachable. */
 const PROBE_TIMEOUT_MS = 900;
 
 const STOPPING = new Rejection('unavailable', 'The service is stopping.');
 const NO_DATABASE = 'The database cannot be reached.';
-const WRONG_DATABASE = 'The database belongs to another installation: its own one is waited for.';
-const READ_ONLY = 'The database takes no writes now.';
+const WRONG_DATABASE =
+  'The database belongs to another installation: point DATABASE_URL to the one that the journal belongs to.';
+const READ_ONLY = 'The database is read-only.';
 
 /** The two routes for supervisors and load balancers. */
 export function healthRoutes(options: HealthOptions): readonly Route[] {
-  // Anybody may ask: those who ask while the database is being asked share its answer, or they could keep it busy.
+  // The route is public: concurrent requests share one query, so that they cannot keep the database busy.
   let asking: Promise<boolean | null> | null = null;
   const isWritable = (): Promise<boolean | null> => {
     asking ??= probe(options.sql).finally(() => {
@@ -91,7 +92,7 @@ function ready(fields: object): Outcome {
   return { status: 200, body: JSON.stringify(fields) };
 }
 
-/** Whether the database takes writes; null where it does not answer. */
+/** Whether the database accepts writes; null if it does not respond. */
 async function probe(sql: Sql): Promise<boolean | null> {
   let timer: NodeJS.Timeout | undefined;
   const timeout = new Promise<null>((resolve) => {
@@ -100,7 +101,7 @@ async function probe(sql: Sql): Promise<boolean | null> {
   const answer = sql<{ writable: boolean }[]>`
     SELECT current_setting('transaction_read_only') = 'off' AS writable`.then(
     ([row]) => row?.writable ?? false,
-    () => null, // Why it failed is in the log of the request that needed it; here it is just "no".
+    () => null, // The requests that need the database log the cause.
   );
   const result = await Promise.race([answer, timeout]);
   clearTimeout(timer);

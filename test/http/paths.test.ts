@@ -173,7 +173,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
       }
     });
 
-    test('while the database takes no writes /readyz is 503', async () => {
+    test('while the database is read-only, /readyz is 503', async () => {
       const other = await startTestService({ transport });
       try {
         const [row] = await other.sql<[{ name: string }]>`SELECT current_database() AS name`;
@@ -183,8 +183,8 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
            WHERE datname = ${row.name} AND application_name = 'tidemark look-ups'`;
         await until(async () => {
           const { status, body } = await other.request({ path: '/readyz' });
-          return status === 503 && body.includes('takes no writes');
-        }, '/readyz says that the database takes no writes');
+          return status === 503 && body.includes('read-only');
+        }, '/readyz says that the database is read-only');
       } finally {
         await other.stop();
       }

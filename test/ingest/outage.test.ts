@@ -351,7 +351,7 @@ test('a server that takes no writes gets none, and goes on being read', async ()
     headers: { authorization: 'Bearer x' },
   });
   expect(read.status).toBe(401);
-  expect(await (await service.request({ path: '/readyz' })).body).toContain('takes no writes');
+  expect(await (await service.request({ path: '/readyz' })).body).toContain('read-only');
   await service.sql.unsafe(`ALTER DATABASE ${name} RESET default_transaction_read_only`);
   await reconnect();
   await untilReplayed(service);

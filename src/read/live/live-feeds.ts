@@ -74,7 +74,7 @@ export class LiveFeeds {
   open(viewer: Viewer, lastEventId: string): StreamAnswer | Rejection {
     const refusal = this.#refusal(viewer);
     if (refusal !== null) return refusal;
-    const from = lastEventId === '' ? 'fresh' : (decodeFeedCursor(lastEventId) ?? 'anew');
+    const from = lastEventId === '' ? 'now' : (decodeFeedCursor(lastEventId) ?? 'reset');
     return {
       status: 200,
       contentType: 'text/event-stream',
