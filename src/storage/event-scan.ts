@@ -96,6 +96,11 @@ export class EventScan {
     return this.#position;
   }
 
+  /** Whether there is nothing left to look at. Known after the first step. */
+  get isAtEnd(): boolean {
+    return this.#rest !== null && this.#rest.from >= this.#rest.until;
+  }
+
   /**
    * Reads on.
    * @param most what to look at at most: rows, at least 1; and bytes of payloads, if it is more than one row

@@ -35,7 +35,8 @@ export function openSearch(sql: Sql, request: ScanRequest, filter: RowFilter): E
       );
       if (found === null) return { events: [], looked: 0, position: null };
       const rows = matchingRows(found.candidates, filter);
-      return { events: await withTypes(sql, rows), looked: found.looked, position: scan.position };
+      const position = scan.isAtEnd ? null : scan.position;
+      return { events: await withTypes(sql, rows), looked: found.looked, position };
     },
   };
 }
