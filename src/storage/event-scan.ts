@@ -139,8 +139,8 @@ export class EventScan {
     const end = until ?? (span?.lastEventAt?.getTime() ?? -1) + 1;
     this.#rest =
       order === 'asc'
-        ? { from: Math.max(first, boundary, after?.at ?? 0), until: end }
-        : { from: Math.max(first, boundary), until: after === null ? end : Math.min(end, after.at + 1) };
+        ? { from: Math.max(first, boundary, beginOfRest(after)), until: end }
+        : { from: Math.max(first, boundary), until: Math.min(end, endOfRest(after)) };
     return this.#rest;
   }
 
@@ -209,6 +209,18 @@ export class EventScan {
     this.#rest = isAscending ? { ...rest, from: interval.until } : { ...rest, until: interval.from };
     this.#days = Math.min(MAX_DAYS, looked * 4 < rows ? this.#days * 4 : this.#days);
   }
+}
+
+/** The first millisecond after a position that may hold rows. Of one at the end of an interval that is the next one. */
+function beginOfRest(after: Position | null): number {
+  if (after === null) return 0;
+  return after.id === LAST_ID ? after.at + 1 : after.at;
+}
+
+/** The same for descending order: the end of what may hold rows, exclusive. */
+function endOfRest(after: Position | null): number {
+  if (after === null) return Number.POSITIVE_INFINITY;
+  return after.id === FIRST_ID ? after.at : after.at + 1;
 }
 
 /**
