@@ -1,5 +1,6 @@
 /** The service in one process: everything between a database and a listening port, started by one list and stopped by the same list, backward. */
 import type { Logger } from 'pino';
+import { descriptionRoute } from './api-description.ts';
 import { PublicIds } from './apps/public-ids.ts';
 import { ResourceTokens } from './apps/resource-token-lookup.ts';
 import type { Secret } from './apps/secret.ts';
@@ -19,11 +20,12 @@ import { metricsRoute } from './metrics-route.ts';
 import { eventRead, eventsRead } from './read/events-read.ts';
 import { exportRead } from './read/export/export-read.ts';
 import { Exports } from './read/export/exports.ts';
-import { createGetEvents } from './read/get-events.ts';
+import { createGetEvents, GET_EVENTS } from './read/get-events.ts';
 import type { LiveFeeds } from './read/live/live-feeds.ts';
 import { liveRead } from './read/live/live-read.ts';
 import { ReadSlots } from './read/read-slots.ts';
 import { ResourceTokenAccess } from './read/resource-token-access.ts';
+import { seriesRead } from './read/series-read.ts';
 import { tokenRoutes } from './read/token-routes.ts';
 import { typesRead } from './read/types-read.ts';
 import { registerServiceMetrics } from './service-metrics.ts';
@@ -35,6 +37,7 @@ import type { LookupOutage } from './storage/lookup-cache.ts';
 import { MAINTENANCE_NAME, MaintenanceLeader, prepareAlone } from './storage/maintenance/leader.ts';
 import { MaintenanceLoop, type MaintenanceTasks } from './storage/maintenance/loop.ts';
 import type { Storage } from './storage/storage.ts';
+import { readRelease } from './version.ts';
 
 export interface ServiceOptions {
   readonly config: Config;
@@ -259,17 +262,20 @@ function routesOf(
   const ownStats = (): Promise<string> => metrics.text();
   return [
     ...writePath.routes,
-    ...[
-      { method: 'GET', path: '/public/get_events', headers: ['authorization'], handle: getEvents } as const,
-      ...readRoutes(dashboard.feeds),
-      ...dashboard.routes,
-    ].map((route) => whileReachable(route, availability)),
+    ...[{ ...GET_EVENTS, handle: getEvents }, ...readRoutes(dashboard.feeds), ...dashboard.routes].map(
+      (route) => whileReachable(route, availability),
+    ),
     ...healthRoutes({
+      release: readRelease(),
       sql: pools.lookups,
       engine: storage.description,
       isStopping,
       isReachable: () => availability.reachable,
       journal,
+    }),
+    descriptionRoute({
+      version: readRelease().version,
+      ...(config.PUBLIC_URL !== '' && { url: config.PUBLIC_URL }),
     }),
     metricsRoute({
       stats: worker === undefined ? ownStats : statsOfAllWorkers(ownStats),
@@ -372,6 +378,7 @@ function openReads(
         eventRead(common.events),
         exportRead(common),
         typesRead(common),
+        seriesRead({ ...common, now: clock.wall }),
         liveRead(feeds),
       ]),
   };

@@ -2,11 +2,15 @@
 
 import { Rejection } from '../errors.ts';
 import type { Sql } from '../storage/connect.ts';
+import type { Release } from '../version.ts';
 import type { Exchange, Outcome } from './exchange.ts';
-import type { Route } from './route.ts';
+import { json, type Operation, objectOf, type Schema } from './operation.ts';
+import { Query, text } from './query.ts';
+import type { Declaration, Route } from './route.ts';
 
 export interface HealthOptions {
   readonly sql: Sql;
+  readonly release: Release;
   /** Name and version of the database's engine. */
   readonly engine: string;
   /** True once the stop has begun. */
@@ -34,6 +38,87 @@ const WRONG_DATABASE =
   'The database belongs to another installation: point DATABASE_URL to the one that the journal belongs to.';
 const READ_ONLY = 'The database is read-only.';
 
+const common = {
+  tag: 'Service',
+  token: null,
+  isLimited: false,
+  refusals: [],
+} as const satisfies Partial<Operation>;
+
+const JOURNAL: Schema = objectOf(
+  { takesEvents: { type: 'boolean' }, waitingEvents: { type: 'integer', minimum: 0 } },
+  { title: 'JournalState', description: 'With `JOURNAL_DIR`.' },
+);
+
+export const LIVEZ: Declaration = {
+  method: 'GET',
+  path: '/livez',
+  headers: [],
+  isEssential: true,
+  operation: {
+    ...common,
+    id: 'getLiveness',
+    summary: 'Ask whether the process runs.',
+    answers: {
+      200: json(
+        'It runs.',
+        objectOf({
+          success: { const: true },
+          status: { const: 'live' },
+          version: { type: 'string' },
+          commit: { type: ['string', 'null'], description: 'What it was built from, if that is known.' },
+        }),
+      ),
+    },
+  },
+};
+
+const READINESS_QUERY = new Query({
+  for: text('`writing` also accepts a journal that takes events while the database is unavailable.', {
+    convert: (purpose) => purpose,
+  }),
+});
+
+export const READYZ: Declaration = {
+  method: 'GET',
+  path: '/readyz',
+  headers: [],
+  isEssential: true,
+  operation: {
+    ...common,
+    id: 'getReadiness',
+    summary: 'Ask whether the service can store and read now.',
+    query: READINESS_QUERY,
+    answers: {
+      200: json(
+        'It can; or, for writing, it accepts events into the journal.',
+        objectOf(
+          {
+            success: { const: true },
+            status: { enum: ['ready', 'journaling'] },
+            engine: { type: 'string' },
+            journal: JOURNAL,
+          },
+          { optional: ['journal'] },
+        ),
+      ),
+      503: json(
+        'It cannot, or it is stopping.',
+        objectOf(
+          {
+            success: { const: false },
+            error: { type: 'string' },
+            details: { type: 'string' },
+            code: { const: 'UNAVAILABLE' },
+            journal: JOURNAL,
+          },
+          { optional: ['journal'] },
+        ),
+      ),
+    },
+  },
+};
+
 /** The two routes for supervisors and load balancers. */
 export function healthRoutes(options: HealthOptions): readonly Route[] {
   // The route is public: concurrent requests share one query, so that they cannot keep the database busy.
@@ -44,19 +129,17 @@ export function healthRoutes(options: HealthOptions): readonly Route[] {
     });
     return asking;
   };
+  const live: Outcome = {
+    status: 200,
+    body: JSON.stringify({ success: true, status: 'live', ...options.release }),
+  };
   return [
     {
-      method: 'GET',
-      path: '/livez',
-      headers: [],
-      isEssential: true,
-      handle: async () => ({ status: 200, body: '{"success":true,"status":"live"}' }),
+      ...LIVEZ,
+      handle: async () => live,
     },
     {
-      method: 'GET',
-      path: '/readyz',
-      headers: [],
-      isEssential: true,
+      ...READYZ,
       handle: (exchange) => readiness(options, isWritable, exchange),
     },
   ];
@@ -82,7 +165,8 @@ async function readiness(
   const trouble = isOurs ? refusal : WRONG_DATABASE;
   if (options.journal?.takesEvents !== true)
     return new Rejection('unavailable', trouble, journal === null ? {} : { fields: journal });
-  if (new URLSearchParams(exchange.query).get('for') === 'writing')
+  const query = READINESS_QUERY.parse(exchange.query);
+  if (!(query instanceof Rejection) && query.for === 'writing')
     return ready({ success: true, status: 'journaling', ...engine, ...journal });
   const details = `${trouble} Events are accepted into the journal; nothing can be read.`;
   return new Rejection('unavailable', details, { fields: journal ?? {} });

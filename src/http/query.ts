@@ -40,7 +40,7 @@ const ajv = new Ajv({ strict: true });
 /** The parameters of a route's query. Unknown ones are ignored. */
 export class Query<P extends Parameters = Parameters> {
   readonly parameters: P;
-  readonly #check: (values: Values<P>) => string | null;
+  readonly #check: (values: never) => string | null;
   readonly #isValid: ReadonlyMap<string, ValidateFunction>;
 
   /** @param check what no parameter can say alone: a sentence about values that do not fit together, else null */
@@ -67,7 +67,7 @@ export class Query<P extends Parameters = Parameters> {
     }
     // Each of them was made by the parameter of its name.
     const read = values as Values<P>;
-    const problem = this.#check(read);
+    const problem = this.#check(read as never);
     return problem === null ? read : invalidParameters(problem);
   }
 

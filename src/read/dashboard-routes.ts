@@ -17,7 +17,7 @@ export interface DashboardReadOptions {
   readonly now: () => number;
 }
 
-const TOO_LONG = new Rejection('invalidParameters', 'The range from from to to has more than 1,000 months.');
+const TOO_LONG = new Rejection('invalidParameters', 'from and to must be at most 1,000 months apart.');
 
 export function dashboardReadRoutes(
   options: DashboardReadOptions,
@@ -49,6 +49,6 @@ function chartRoute({ api, sql, events, now }: DashboardReadOptions): Route {
     // The current millisecond is part of the present.
     const until = query.until ?? Math.max(now(), from ?? 0) + 1;
     const series = await events.series({ appId: app.id, typeIds, from, until, timezone, buckets });
-    return series === null ? TOO_LONG : done(series);
+    return typeof series === 'string' ? TOO_LONG : done(series);
   });
 }

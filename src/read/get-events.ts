@@ -2,11 +2,49 @@
 import type { PublicIds } from '../apps/public-ids.ts';
 import { Rejection } from '../errors.ts';
 import type { Exchange, Outcome } from '../http/exchange.ts';
+import { dataOf, json, objectOf } from '../http/operation.ts';
+import type { Declaration } from '../http/route.ts';
 import type { EventPage, EventReader } from '../storage/storage.ts';
+import { COUNT, EVENT } from './answer-shapes.ts';
 import { pageBody } from './event-text.ts';
-import { type EventsQuery, parseEventsQuery } from './events-query.ts';
+import { EVENTS_QUERY, type EventsQuery, MAX_LIMIT, parseEventsQuery } from './events-query.ts';
 import type { ReadSlots } from './read-slots.ts';
 import type { ResourceTokenAccess } from './resource-token-access.ts';
+
+/** Its declaration. */
+export const GET_EVENTS: Declaration = {
+  method: 'GET',
+  path: '/public/get_events',
+  headers: ['authorization'],
+  operation: {
+    id: 'getEvents',
+    tag: 'Read',
+    summary: 'Read events by offset, with their exact total.',
+    token: 'resourceToken',
+    isLimited: true,
+    query: EVENTS_QUERY,
+    answers: {
+      200: json(
+        'A page of events.',
+        dataOf(
+          objectOf({
+            events: { type: 'array', items: EVENT, maxItems: MAX_LIMIT },
+            pagination: objectOf(
+              {
+                total: { ...COUNT, description: 'All events of the scope, in the snapshot of the page.' },
+                limit: { ...COUNT, minimum: 1, maximum: MAX_LIMIT, description: 'The limit applied.' },
+                offset: COUNT,
+                hasMore: { type: 'boolean', description: 'Whether there are events after this page.' },
+              },
+              { title: 'OffsetPagination' },
+            ),
+          }),
+        ),
+      ),
+    },
+    refusals: ['accessDenied', 'appNotFound'],
+  },
+};
 
 export interface GetEventsDependencies {
   readonly access: ResourceTokenAccess;

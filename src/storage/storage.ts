@@ -8,6 +8,7 @@ import { beginExport, type Export } from './backup/export.ts';
 import { beginRestore, type Restore, type RestoreOptions } from './backup/restore.ts';
 import type { Sql } from './connect.ts';
 import { type AppSpan, type AppStats, readAppSpan, readAppStats } from './counts/app-stats.ts';
+import type { BucketsProblem } from './counts/buckets.ts';
 import type { Interval } from './counts/intervals.ts';
 import { type RecountedDay, recount } from './counts/recount.ts';
 import { readSeries, type Series, type SeriesRequest } from './counts/series.ts';
@@ -42,6 +43,8 @@ export type { RowSection, SequenceValue } from './backup/catalog.ts';
 export type { Export } from './backup/export.ts';
 export type { Restore } from './backup/restore.ts';
 export type { AppSpan, AppStats } from './counts/app-stats.ts';
+export type { BucketsProblem, WidthName } from './counts/buckets.ts';
+export { WIDTHS } from './counts/buckets.ts';
 export type { CountDifference } from './counts/differences.ts';
 export type { RecountedDay } from './counts/recount.ts';
 export type { Series, TypeSeries } from './counts/series.ts';
@@ -118,8 +121,8 @@ export interface EventReader {
   lines(request: ScanRequest, filter: RowFilter | null): LineReader;
   /** One event; null where the app has no such event that can be read. */
   event(appId: number, eventId: string): Promise<SingleEvent | null>;
-  /** Counts by bucket and type; null where the interval is too long for months. */
-  series(request: SeriesRequest): Promise<Series | null>;
+  /** Counts by bucket and type; what is wrong where there would be too many buckets, or finer ones than are kept. */
+  series(request: SeriesRequest): Promise<Series | BucketsProblem>;
   /** The stats of apps, by id. */
   appStats(
     appIds: readonly number[],

@@ -1,5 +1,7 @@
 /** Every path and method but the good ones, and the two health routes, over both transports. */
+
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { readVersion } from '../../src/version.ts';
 import { HttpConnection, type HttpResponse } from '../support/http-client.ts';
 import { FaultyProxy } from '../support/proxy.ts';
 import { CREATE_EVENT, startTestService, type TestService, until } from '../support/service.ts';
@@ -122,7 +124,12 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     test('GET /livez says that the process runs', async () => {
       const response = await service.request({ path: '/livez' });
       expect(response.status).toBe(200);
-      expect(JSON.parse(response.body)).toEqual({ success: true, status: 'live' });
+      expect(JSON.parse(response.body)).toEqual({
+        success: true,
+        status: 'live',
+        version: readVersion(),
+        commit: null,
+      });
       expectCommonHeaders(response);
     });
 

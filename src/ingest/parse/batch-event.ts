@@ -16,18 +16,21 @@ import {
 import { EventMembers } from './fast-event-parser.ts';
 import { JsonScan } from './json-scan.ts';
 
-const EVENT_SCHEMA = {
+/** What the strict path checks of an event of a batch. */
+export const EVENT_SCHEMA = {
   type: 'object',
   required: ['payload'],
   properties: {
-    typeId: { type: 'string', nullable: true },
+    typeId: { type: ['string', 'null'] },
     payload: { type: 'object' },
-    createdAt: { type: 'string', nullable: true },
+    createdAt: { type: ['string', 'null'] },
     // typeName is not here: where a typeId is given it is ignored, whatever it is.
   },
 } as const;
 
-const isEvent = new Ajv({ strict: true }).compile<FromSchema<typeof EVENT_SCHEMA>>(EVENT_SCHEMA);
+const isEvent = new Ajv({ strict: true, allowUnionTypes: true }).compile<FromSchema<typeof EVENT_SCHEMA>>(
+  EVENT_SCHEMA,
+);
 
 /**
  * The types that a batch names, each once: what is the same name is the same object, so that thousands of events are

@@ -8,12 +8,13 @@ import { EventMembers } from './fast-event-parser.ts';
 import { JsonScan } from './json-scan.ts';
 import { skipSpace } from './lexer.ts';
 
-const BODY_SCHEMA = {
+/** What the strict path checks of the body of a create request. */
+export const BODY_SCHEMA = {
   type: 'object',
   required: ['loggingToken', 'payload'],
   properties: {
     loggingToken: { type: 'string' },
-    typeId: { type: 'string', nullable: true },
+    typeId: { type: ['string', 'null'] },
     payload: { type: 'object' },
     // typeName is not here: where a typeId is given it is ignored, whatever it is.
   },
@@ -28,7 +29,9 @@ const TYPE_NAMES: Readonly<Record<string, string>> = {
 
 const NOT_JSON = invalid('The body is not valid JSON.');
 
-const isBody = new Ajv({ strict: true }).compile<FromSchema<typeof BODY_SCHEMA>>(BODY_SCHEMA);
+const isBody = new Ajv({ strict: true, allowUnionTypes: true }).compile<FromSchema<typeof BODY_SCHEMA>>(
+  BODY_SCHEMA,
+);
 
 /** Deepest nesting of a payload; PostgreSQL's JSON parser is recursive and would refuse at some depth of its own. */
 const MAX_PAYLOAD_DEPTH = 1_000;
