@@ -6,6 +6,7 @@ import { addUserCommands } from './account-commands.ts';
 import { addBackupCommand } from './backup-command.ts';
 import { addAppCommands, addTokenCommands, addTypeCommands } from './commands.ts';
 import { addDoctorCommand } from './doctor-command.ts';
+import { addExportCommand } from './export-command.ts';
 import { addImportCommand } from './import-command.ts';
 import { addJournalCommands } from './journal-command.ts';
 import { manPage } from './man-page.ts';
@@ -53,6 +54,7 @@ export function commandLine(): Command {
   addTokenCommands(program);
   addImportCommand(program);
   addBackupCommand(program);
+  addExportCommand(program);
   addRestoreCommand(program);
   addJournalCommands(program);
   addRecountCommand(program);
