@@ -74,7 +74,17 @@ test('the package is small and has only what runs', () => {
   expect(packed.size).toBeLessThan(MAX_PACKAGE_BYTES);
   const folders = new Set(packed.files.map(({ path }) => path.split('/')[0]));
   expect([...folders].sort()).toEqual(
-    ['.commit', 'LICENSE', 'README.md', 'dist', 'package.json', 'sql', 'tidemark.1', 'tidemark.mjs'].sort(),
+    [
+      '.commit',
+      'LICENSE',
+      'README.md',
+      'deploy',
+      'dist',
+      'package.json',
+      'sql',
+      'tidemark.1',
+      'tidemark.mjs',
+    ].sort(),
   );
 });
 

@@ -2,6 +2,7 @@
 
 import { Rejection } from '../errors.ts';
 import type { Sql } from '../storage/connect.ts';
+import type { ServerTrouble } from '../storage/connections/server-watch.ts';
 import type { Release } from '../version.ts';
 import type { Exchange, Outcome } from './exchange.ts';
 import { json, type Operation, objectOf, type Schema } from './operation.ts';
@@ -17,6 +18,8 @@ export interface HealthOptions {
   readonly isStopping: () => boolean;
   /** False while the database is known to be unreachable: then no query is sent. */
   readonly isReachable: () => boolean;
+  /** Why the server that responds is not used; null if it is used, or none responds. */
+  readonly trouble: () => ServerTrouble | null;
   /** Null without JOURNAL_DIR. */
   readonly journal: JournalHealth | null;
 }
@@ -37,6 +40,13 @@ const NO_DATABASE = 'The database cannot be reached.';
 const WRONG_DATABASE =
   'The database belongs to another installation: point DATABASE_URL to the one that the journal belongs to.';
 const READ_ONLY = 'The database is read-only.';
+const TROUBLES: Readonly<Record<ServerTrouble, string>> = {
+  'read-only': READ_ONLY,
+  recovery: 'The server of the database is a standby; waiting for the primary.',
+  older: 'The server of the database has been replaced by a promoted standby; waiting for that one.',
+  foreign: WRONG_DATABASE,
+  forbidden: 'The user of the database lacks a privilege; the log names it.',
+};
 
 const common = {
   tag: 'Service',
@@ -160,9 +170,11 @@ async function readiness(
   };
   const engine = { engine: options.engine };
   const isOurs = options.journal?.wrongDatabase !== true;
-  if (writable === true && isOurs) return ready({ success: true, status: 'ready', ...engine, ...journal });
+  const met = options.trouble();
+  if (writable === true && isOurs && met === null)
+    return ready({ success: true, status: 'ready', ...engine, ...journal });
   const refusal = writable === null ? NO_DATABASE : READ_ONLY;
-  const trouble = isOurs ? refusal : WRONG_DATABASE;
+  const trouble = isOurs ? (met === null ? refusal : TROUBLES[met]) : WRONG_DATABASE;
   if (options.journal?.takesEvents !== true)
     return new Rejection('unavailable', trouble, journal === null ? {} : { fields: journal });
   const query = READINESS_QUERY.parse(exchange.query);

@@ -18,6 +18,7 @@ export const TIMESTAMP: Schema = {
 export const COUNT: Schema = { type: 'integer', minimum: 0 };
 export const PAYLOAD: Schema = {
   type: 'object',
+  additionalProperties: true,
   description: 'The exact JSON text that was sent.',
 };
 export const CURSOR: Schema = { type: 'string', pattern: '^[A-Za-z0-9_-]+$' };

@@ -22,7 +22,7 @@ export const EVENT_SCHEMA = {
   required: ['payload'],
   properties: {
     typeId: { type: ['string', 'null'] },
-    payload: { type: 'object' },
+    payload: { type: 'object', additionalProperties: true },
     createdAt: { type: ['string', 'null'] },
     // typeName is not here: where a typeId is given it is ignored, whatever it is.
   },

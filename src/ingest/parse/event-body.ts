@@ -15,7 +15,7 @@ export const BODY_SCHEMA = {
   properties: {
     loggingToken: { type: 'string' },
     typeId: { type: ['string', 'null'] },
-    payload: { type: 'object' },
+    payload: { type: 'object', additionalProperties: true },
     // typeName is not here: where a typeId is given it is ignored, whatever it is.
   },
 } as const;
