@@ -46,6 +46,7 @@ export type { AppSpan, AppStats } from './counts/app-stats.ts';
 export type { BucketsProblem, WidthName } from './counts/buckets.ts';
 export { WIDTHS } from './counts/buckets.ts';
 export type { CountDifference } from './counts/differences.ts';
+export { DAY_MS, MINUTE_MS } from './counts/levels.ts';
 export type { RecountedDay } from './counts/recount.ts';
 export type { Series, TypeSeries } from './counts/series.ts';
 export { isTimezone } from './counts/timezone.ts';

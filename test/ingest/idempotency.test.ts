@@ -166,9 +166,9 @@ describe.each(availableEngines())('on %s', (engine) => {
     await Promise.all(open.splice(0).map((one) => one.stop()));
   });
 
-  test('a thousand keyed events at once are each stored once, and so again', async () => {
+  test('300 keyed events at once are each stored once, and again when they are repeated', async () => {
     const send = (): Promise<HttpResponse[]> =>
-      Promise.all(Array.from({ length: 1_000 }, (_, n) => post(service, `key-${n}`, `{"n":${n}}`)));
+      Promise.all(Array.from({ length: 300 }, (_, n) => post(service, `key-${n}`, `{"n":${n}}`)));
     const first = await send();
     const second = await send();
     expect(second.map(({ body }) => body)).toEqual(first.map(({ body }) => body));

@@ -18,7 +18,7 @@ import {
   type Storage,
   type StorageSettings,
 } from '../../src/storage/storage.ts';
-import { availableEngines, type TestDatabase, type TestEngine, testDatabase } from '../support/database.ts';
+import { everyEngine, type TestDatabase, type TestEngine, testDatabase } from '../support/database.ts';
 import { testSecret } from '../support/service.ts';
 import { type EventRow, storeRows } from '../support/stored-events.ts';
 
@@ -459,7 +459,7 @@ export function storageContract(engine: TestEngine): void {
       }
     });
 
-    test.each(availableEngines())('an export restored on %s reads the same', async (targetEngine) => {
+    test.each(everyEngine())('an export restored on %s reads the same', async (targetEngine) => {
       const target = await testDatabase(targetEngine, { empty: true });
       const source = await openCopyClient(world.database.address, 'test export');
       const client = await openCopyClient(target.address, 'test restore');
