@@ -347,9 +347,9 @@ export function storageContract(engine: TestEngine): void {
 
     test('what is left to settle is known, and settling leaves nothing', async () => {
       world.now = END + DAY_MS;
-      expect((await world.storage.facts(world.sql)).upkeepBacklog).toBeGreaterThan(0);
+      expect((await world.storage.facts(world.sql)).unsettledCounts).toBeGreaterThan(0);
       await world.settle();
-      expect((await world.storage.facts(world.sql)).upkeepBacklog).toBe(0);
+      expect((await world.storage.facts(world.sql)).unsettledCounts).toBe(0);
     });
 
     test.each(READS)('%s are exact when all is settled', (_, expectExact) => expectExact());
@@ -371,7 +371,7 @@ export function storageContract(engine: TestEngine): void {
       for (const [, expectExact] of READS) await expectExact();
       world.now += 10 * MINUTE_MS;
       await world.tasks.everySecond();
-      expect((await world.storage.facts(world.sql)).upkeepBacklog).toBe(0);
+      expect((await world.storage.facts(world.sql)).unsettledCounts).toBe(0);
       for (const [, expectExact] of READS) await expectExact();
     });
 
@@ -447,7 +447,7 @@ export function storageContract(engine: TestEngine): void {
         pendingMigrations: 0,
         events: world.of(1).length + world.of(2).length,
         eventsInFuture: 0,
-        readableFrom: null,
+        retentionBoundary: null,
       });
       expect(facts.partitions).toBeGreaterThanOrEqual(DAYS);
       const empty = await testDatabase(engine, { empty: true });
@@ -545,7 +545,7 @@ export function storageContract(engine: TestEngine): void {
       if (typeof series === 'string') throw new Error(series);
       expect(series.all.reduce((sum, count) => sum + count, 0)).toBe(all);
       expect(series.countsOnlyBefore).toBe(boundary);
-      expect((await world.storage.facts(world.sql)).readableFrom).toBe(boundary);
+      expect((await world.storage.facts(world.sql)).retentionBoundary).toBe(boundary);
     });
   });
 }
