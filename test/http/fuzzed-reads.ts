@@ -44,7 +44,22 @@ const READS = Object.entries(DESCRIPTION.paths)
 
 /** Texts that no parameter is made for. */
 const HOSTILE = fc.constantFrom(
-  ...['', "'", "';--", '\0', '%', '%00', '\ufffd', '\u{1f600}', '\u202e', '__proto__', 'null', 'NaN', '-1'],
+  ...[
+    '',
+    "'",
+    "';--",
+    '\0',
+    'a\0',
+    '%',
+    '%00',
+    '\ufffd',
+    '\u{1f600}',
+    '\u202e',
+    '__proto__',
+    'null',
+    'NaN',
+    '-1',
+  ],
   ...['1e18', '1000000000000000000', '9'.repeat(400), '0000-01-01', '9999-12-31', '+275760-09-13'],
   ...[
     '-271821-04-20',
@@ -83,9 +98,10 @@ function valueOf({ name, schema }: Parameter, known: Known): fc.Arbitrary<string
   if (typeof own === 'string') good.push(fc.constant(own));
   const near = fc.oneof(...good, ANYTHING).map((text) => text.slice(0, -1));
   return fc.oneof(
-    ...good.map((arbitrary) => ({ weight: 8, arbitrary })),
+    ...good.map((arbitrary) => ({ weight: 3, arbitrary })),
     { weight: 1, arbitrary: near },
     { weight: 1, arbitrary: ANYTHING },
+    { weight: 2, arbitrary: HOSTILE },
   );
 }
 
