@@ -29,7 +29,7 @@ import { liveRead } from './read/live/live-read.ts';
 import { typesRead } from './read/types-read.ts';
 import type { SignInStats } from './service-metrics.ts';
 import { connect, type DatabaseAddress, endPool } from './storage/connect.ts';
-import type { Storage } from './storage/storage.ts';
+import { DAY_MS, type Storage } from './storage/storage.ts';
 import { readVersion } from './version.ts';
 
 export interface DashboardOptions {
@@ -70,7 +70,6 @@ export const DASHBOARD_CONNECTIONS = CONNECTIONS + LIVE_CONNECTIONS + 1;
 
 /** Beside src/ and dist/ alike; from dist/ the page lies in dist/dashboard too. */
 const BUILT = fileURLToPath(new URL('../dist/dashboard', import.meta.url));
-const DAY_MS = 86_400_000;
 const HOUR_MS = 3_600_000;
 
 export async function createDashboard(options: DashboardOptions): Promise<Dashboard> {
@@ -156,7 +155,7 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
     ...memberRoutes({ api, sql, mailer, wall, monotonic }),
     memberRemovalRoute({ api, sql }),
     ...dashboardReadRoutes({ api, sql, events, now: wall }, [
-      eventsRead({ sql, events, maxPageBytes: config.MAX_PAGE_BYTES }),
+      eventsRead({ sql, events, maxPageBytes: config.MAX_PAGE_BYTES, monotonic }),
       eventRead(events),
       typesRead({ sql, events }),
       liveRead(feeds),

@@ -5,7 +5,9 @@ import { readRelease } from '../version.ts';
 import { addUserCommands } from './account-commands.ts';
 import { addBackupCommand } from './backup-command.ts';
 import { addAppCommands, addTokenCommands, addTypeCommands } from './commands.ts';
+import { addDemoCommand } from './demo-command.ts';
 import { addDoctorCommand } from './doctor-command.ts';
+import { addExportCommand } from './export-command.ts';
 import { addImportCommand } from './import-command.ts';
 import { addJournalCommands } from './journal-command.ts';
 import { manPage } from './man-page.ts';
@@ -53,11 +55,13 @@ export function commandLine(): Command {
   addTokenCommands(program);
   addImportCommand(program);
   addBackupCommand(program);
+  addExportCommand(program);
   addRestoreCommand(program);
   addJournalCommands(program);
   addRecountCommand(program);
   addUserCommands(program);
   addDoctorCommand(program);
+  addDemoCommand(program);
   program
     .command('man')
     .description('print the manual page, for man -l')
