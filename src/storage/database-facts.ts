@@ -39,9 +39,9 @@ export interface DatabaseFacts {
   /** Events dated more than a day ahead. */
   readonly eventsInFuture: number;
   /** Deltas that wait to be folded, or marks of buckets that wait to be refreshed. */
-  readonly upkeepBacklog: number;
+  readonly unsettledCounts: number;
   /** The retention boundary in milliseconds since 1970; null if there is none. */
-  readonly readableFrom: number | null;
+  readonly retentionBoundary: number | null;
   /** Counts of a sample of days, compared with their rows; null if migrations are pending. */
   readonly counts: CountCheck | null;
 }
@@ -79,7 +79,7 @@ export async function readDatabaseFacts(
     ...(await serverFacts(sql)),
     ...(await clockFacts(sql)),
     ...(await dataFacts(sql)),
-    upkeepBacklog: await engine.unsettled(sql),
+    unsettledCounts: await engine.unsettled(sql),
     counts: pending > 0 ? null : await checkCounts(sql, engine, Date.now()),
   };
 }
@@ -131,7 +131,13 @@ async function clockFacts(sql: Sql): Promise<Pick<DatabaseFacts, 'clockAheadMs' 
 
 type DataFacts = Pick<
   DatabaseFacts,
-  'secretFingerprint' | 'accounts' | 'bytes' | 'events' | 'eventsOfWeek' | 'eventsInFuture' | 'readableFrom'
+  | 'secretFingerprint'
+  | 'accounts'
+  | 'bytes'
+  | 'events'
+  | 'eventsOfWeek'
+  | 'eventsInFuture'
+  | 'retentionBoundary'
 >;
 
 async function dataFacts(sql: Sql): Promise<DataFacts> {
@@ -146,7 +152,7 @@ async function dataFacts(sql: Sql): Promise<DataFacts> {
              WHERE type_id = 0 AND bucket >= start - interval '7 days' AND bucket < start) AS "eventsOfWeek",
            (SELECT count(*)::float8 FROM events WHERE created_at > now() + interval '1 day')  AS "eventsInFuture",
            (SELECT (extract(epoch FROM nullif(readable_from, '-infinity')) * 1000)::float8 FROM retention)
-                                                                                       AS "readableFrom"`;
+                                                                                       AS "retentionBoundary"`;
   if (row === undefined) throw new Error('A SELECT without FROM has a row.');
   return row;
 }

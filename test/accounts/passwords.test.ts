@@ -154,7 +154,7 @@ describe('security 6: guessing', () => {
     expect(statuses.filter((status) => status === 401)).toHaveLength(20);
   });
 
-  test('an account that is guessed at from everywhere is slowed down, but not for who signed in from there before', async () => {
+  test('an account that is attacked from many addresses is slowed down, except for addresses that have signed in before', async () => {
     const who = anEmail();
     await newPerson(service, who);
     expect((await attempt(who, PASSWORD, '192.0.2.2')).status).toBe(200);

@@ -47,7 +47,7 @@ function oneLine({ code, stdout, stderr }: Outcome, expected = NEEDS_A_CHANGE): 
 const serve = (settings: Record<string, string>): Promise<Outcome> =>
   tidemark(['serve'], { PORT: '0', DATA_DIR: join(installation.folder, 'unused'), SECRET, ...settings });
 
-describe('a start that cannot be is one clear line, and an exit code that says whether it may pass:', () => {
+describe('a start that fails prints one line, and its exit code says whether a retry may succeed:', () => {
   test('the port is in use', async () => {
     const other = createServer().listen(0, '127.0.0.1');
     await once(other, 'listening');

@@ -33,7 +33,7 @@ function oneLine({ code, stdout, stderr }: Outcome, expected: number): string {
   return lines[0] ?? '';
 }
 
-describe('a start with workers that cannot be is one clear line, and an exit code that says whether it may pass:', () => {
+describe('a start with workers that fails prints one line, and its exit code says whether a retry may succeed:', () => {
   const serve = (more: Record<string, string>): Promise<Outcome> =>
     tidemark(['serve'], servers.settings({ WORKERS: '2', PORT: '0', ...more }));
 
@@ -111,7 +111,7 @@ describe.skipIf(REDIS_SERVER === undefined)('workers on one port:', () => {
     });
   });
 
-  test('a stop waits for a worker that cannot be told, because it has just died, no longer than for the others', async () => {
+  test('a stop does not wait for a worker that has just died for longer than for the others', async () => {
     const server = await servers.start({ WORKERS: '3', LOG_LEVEL: 'debug' });
     await until(() => pidsOf(server).length === 3, 'three serve');
     const workers = pidsOf(server);

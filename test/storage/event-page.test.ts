@@ -202,7 +202,7 @@ describe.each(availableEngines())('%s', (engine) => {
     await check(60);
   });
 
-  test('rows behind the retention boundary are neither counted nor read', async () => {
+  test('rows before the retention boundary are neither counted nor read', async () => {
     const { sql } = database;
     for (const day of [1, 3, DAYS + 1]) {
       await sql`UPDATE retention SET readable_from = ${new Date(START + day * DAY)}`;

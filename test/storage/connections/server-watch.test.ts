@@ -132,7 +132,7 @@ test('an idle connection that is silent is found without anybody using it', asyn
 });
 
 test('a statement that takes long is left alone, however long nothing comes', async () => {
-  const sql = pool('slow', 'slow upkeep');
+  const sql = pool('slow', 'slow maintenance');
   const [own] = await sql<{ pid: number }[]>`SELECT pg_backend_pid() AS pid`;
   let isDone = false;
   const long = sql`SELECT pg_sleep(60)`

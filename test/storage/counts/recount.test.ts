@@ -138,7 +138,7 @@ describe.each(availableEngines())('on %s', (engine) => {
     expect(await differing()).toEqual([0, 0, 0, 0]);
   });
 
-  test('rows that nobody has counted are found, and counted', async () => {
+  test('uncounted rows are found, and counted', async () => {
     await sql`
       INSERT INTO events (id, app_id, type_id, created_at, payload)
       SELECT gen_random_uuid(), 1, 2, ${new Date(START + 5 * HOUR_MS)}::timestamptz + n * interval '1 minute', '{}'

@@ -238,7 +238,7 @@ describe.each(availableEngines())('on %s', (engine) => {
     expect(typeof series === 'string' ? [1] : [...new Set(series.all)]).toEqual([0]);
   });
 
-  test('behind the retention edge a series goes on from the counts and says so', async () => {
+  test('before the retention boundary a series continues from counts and says so', async () => {
     const edge = START + 200 * DAY_MS;
     await database.sql`UPDATE retention SET readable_from = ${edge}`;
     const series = await read({ from: edge - HOUR_MS, until: edge + HOUR_MS, buckets: 1_000 });
