@@ -6,10 +6,16 @@ import { removeDeletedApps } from '../../../src/storage/deleted-apps.ts';
 import { readEventPage } from '../../../src/storage/event-page.ts';
 import { migrate, readMigrations } from '../../../src/storage/migrate.ts';
 import { removal } from '../../../src/storage/timescale/app-removal.ts';
-import { dropChunksBefore, timescaleMaintenance } from '../../../src/storage/timescale/maintenance.ts';
+import {
+  dropChunksBefore,
+  settleCounts,
+  timescaleMaintenance,
+} from '../../../src/storage/timescale/maintenance.ts';
 import { applyPolicies } from '../../../src/storage/timescale/policies.ts';
 import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
+import { until } from '../../support/service.ts';
+import { beginRefresh } from '../../support/slow-refresh.ts';
 import { upkeepOf } from '../../support/upkeep.ts';
 
 const DAY = 86_400_000;
@@ -110,6 +116,32 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
     await sql`CALL refresh_continuous_aggregate('app_day_counts', NULL, NULL)`;
     await expectExact();
     await settle(sql);
+    await expectExact();
+  });
+
+  test('a refresh by another program puts maintenance off, and whoever settles the counts waits for it', async () => {
+    const settings = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 0, RETENTION_DAYS: 0 };
+    const alone = connect(database.address, { connections: 1, name: 'test upkeep' });
+    const tasks = timescaleMaintenance({ sql: alone, slow: alone }, settings, Date.now);
+    await insert([START + 7, START + DAY + 7]);
+    const refresh = await beginRefresh(database);
+    try {
+      await tasks.everySecond();
+      expect(await unsettled(sql)).toBeGreaterThan(0);
+      await expectExact();
+      let settled = false;
+      const settling = settleCounts(alone, Date.now()).then(() => {
+        settled = true;
+      });
+      await until(() => refresh.stands(sql, 'test upkeep'), 'the refresh was refused');
+      expect(settled).toBe(false);
+      await refresh.end();
+      await settling;
+    } finally {
+      await refresh.end();
+      await alone.end();
+    }
+    expect(await unsettled(sql)).toBe(0);
     await expectExact();
   });
 
