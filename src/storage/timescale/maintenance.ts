@@ -8,8 +8,8 @@ import { type MaintenanceTasks, REMOVE_APPS_MS } from '../maintenance/loop.ts';
 import { hasNoOlderSnapshot, moveBoundary, readBoundary } from '../retention.ts';
 import type { MaintenancePools, StorageSettings } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
+import { Compression } from './compression.ts';
 import { aggregatesOf, applyPolicies, RETAINED } from './policies.ts';
-import { Recompression } from './recompression.ts';
 import {
   isBeingRefreshed,
   REFRESH_TIMEOUT_MS,
@@ -202,7 +202,7 @@ export function timescaleMaintenance(
 ): MaintenanceTasks {
   let refreshedAt = Number.NEGATIVE_INFINITY;
   const profiler = new DayProfiler(sql, now);
-  const recompression = new Recompression(slow, settings, now);
+  const compression = new Compression(slow, settings, now);
   return {
     prepare: async () => {
       // Before there is a policy, whose job drops chunks at once, and before anything is read after a downtime in which
@@ -221,15 +221,15 @@ export function timescaleMaintenance(
           refreshedAt = now();
         });
       }
-      recompression.throwFailure();
+      compression.throwFailure();
     },
     everyTenMinutes: async () => {
       const boundary = await moveBoundary(sql, { days: settings.RETENTION_DAYS, now: now() });
       await profiler.look();
-      // A removal and a recompression of one chunk would wait for each other.
-      if (!recompression.isRunning) {
+      // A removal and a compression of one chunk would wait for each other.
+      if (!compression.isRunning) {
         await ifAlone(sql, () => removeDeletedApps(sql, removal, now, now() + REMOVE_APPS_MS));
-        recompression.startIfDue();
+        compression.startIfDue();
       }
       return (await hasNoOlderSnapshot(sql)) ? await dropChunksBefore(sql, boundary) : [];
     },
