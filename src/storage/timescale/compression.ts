@@ -8,10 +8,11 @@
  * refreshes of the aggregates by the advisory lock of maintenance.
  */
 import { errorCode, type Sql, type Transaction } from '../connect.ts';
-import { HOUR_MS } from '../counts/levels.ts';
+import { HOUR_MS, MINUTES } from '../counts/levels.ts';
 import { SNAPSHOT_LOCK } from '../snapshot.ts';
 import type { StorageSettings } from '../storage-engine.ts';
 import { beginColumnstore, canBeginColumnstores } from './columnstore.ts';
+import { aggregatesOf } from './policies.ts';
 
 /** Bits of a chunk's status: it has a columnstore, and rows that are not in it. */
 const COMPRESSED = 1;
@@ -34,6 +35,8 @@ const CHUNK_TRIES = 3;
 /** A chunk up to this size, indexes included, is compressed at once: it keeps its writers out for half a second. */
 const SMALL_BYTES = 32 * 1_048_576;
 
+const COMPRESSED_RELATIONS = ['events', ...aggregatesOf(MINUTES)];
+
 interface DueChunk {
   readonly name: string;
   readonly hypertable: string;
@@ -42,7 +45,7 @@ interface DueChunk {
 }
 
 /**
- * Compresses the chunks of events that end so many days ago and have rows outside of their columnstores, oldest first, each in a
+ * Compresses the chunks of events and minutes that end so many days ago and have rows outside of their columnstores, oldest first, each in a
  * transaction of its own. Any number of processes may do so, and it may be interrupted at any point.
  * @param afterDays COMPRESS_AFTER_DAYS
  * @param smallBytes a chunk up to this size is compressed at once; another one in tests
@@ -58,15 +61,18 @@ export async function compress(sql: Sql, afterDays: number, smallBytes = SMALL_B
   return true;
 }
 
+/** Chunks of events, and of their counts by the minute. */
 async function dueChunks(sql: Sql, afterDays: number): Promise<DueChunk[]> {
   return [
     ...(await sql<DueChunk[]>`
-      SELECT chunk::text AS name, 'events'::regclass::text AS hypertable, status,
+      SELECT chunk::text AS name, inhparent::regclass::text AS hypertable, status,
              pg_total_relation_size(chunk)::float8 AS bytes
-        FROM show_chunks('events', older_than => ${`${afterDays} days`}::interval) AS chunk
+        FROM unnest(${COMPRESSED_RELATIONS}::text[]::regclass[]) WITH ORDINALITY AS relation (name, place)
+       CROSS JOIN LATERAL show_chunks(relation.name, older_than => ${`${afterDays} days`}::interval) AS chunk
        CROSS JOIN LATERAL (SELECT _timescaledb_functions.chunk_status(chunk) AS status) AS state
+        JOIN pg_inherits ON inhrelid = chunk
        WHERE status & ${COMPRESSED} = 0 OR status & ${PARTIAL} <> 0
-       ORDER BY chunk`),
+       ORDER BY place, chunk`),
   ];
 }
 
@@ -101,7 +107,8 @@ async function isPartial(sql: Sql, chunk: string): Promise<boolean> {
 /** Chunks all of whose rows are in the columnstore, and that still take the room of the rows that were moved. */
 async function emptiedChunks(sql: Sql): Promise<string[]> {
   const rows = await sql<{ name: string }[]>`
-    SELECT chunk::text AS name FROM show_chunks('events') AS chunk
+    SELECT chunk::text AS name
+      FROM unnest(${COMPRESSED_RELATIONS}::text[]::regclass[]) AS relation CROSS JOIN LATERAL show_chunks(relation) AS chunk
      WHERE _timescaledb_functions.chunk_status(chunk) = ${COMPRESSED} AND pg_table_size(chunk) + pg_indexes_size(chunk) > ${KEPT_BYTES}
      ORDER BY chunk`;
   return rows.map(({ name }) => name);

@@ -56,6 +56,8 @@ export async function refreshInTurn(
   refreshing: () => Promise<void>,
   timeoutMs: number,
 ): Promise<void> {
+  // Minutes that are counted again may be in the columnstore, which is opened up; by default for 100,000 rows at most.
+  await sql`SET timescaledb.max_tuples_decompressed_per_dml_transaction = 0`;
   if (timeoutMs === 0) await sql.unsafe(`SET lock_timeout = ${LOCK_TIMEOUT_MS}`);
   try {
     for (const deadline = performance.now() + timeoutMs; ; ) {

@@ -2,6 +2,8 @@ import { randomUUID } from 'node:crypto';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { connect, type Sql } from '../../../src/storage/connect.ts';
 import { readAppSpan, readTypeTotals } from '../../../src/storage/counts/app-stats.ts';
+import { compareDay } from '../../../src/storage/counts/differences.ts';
+import { readSeries } from '../../../src/storage/counts/series.ts';
 import { removeDeletedApps } from '../../../src/storage/deleted-apps.ts';
 import { readEventPage } from '../../../src/storage/event-page.ts';
 import { migrate, readMigrations } from '../../../src/storage/migrate.ts';
@@ -95,6 +97,68 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
     return (
       await readEventPage(sql, { scope, offset: 10, limit: 1_000, order: 'desc', maxBytes: 10_000_000 })
     ).events;
+  }
+
+  test('minutes in the columnstore are read, counted again with late rows, and compressed again', async () => {
+    const settled = async (): Promise<readonly string[]> => {
+      const rows = await sql<{ text: string }[]>`
+        SELECT concat_ws(' ', app_id, type_id, bucket, count) AS text FROM events_per_minute`;
+      return rows.map(({ text }) => text).toSorted();
+    };
+    const expectRead = async (): Promise<void> => {
+      await expectExact();
+      for (let day = START; day < START + DAYS * DAY; day += DAY)
+        expect((await compareDay(sql, day, null)).differing).toBe(0);
+      for (const [from, until] of [
+        [START, START + 3_600_000],
+        [START + DAY + 7, START + 2 * DAY],
+      ] as const) {
+        const series = await readSeries(sql, {
+          appId: APP,
+          typeIds: null,
+          from,
+          until,
+          timezone: 'UTC',
+          buckets: 400,
+        });
+        expect(series).not.toBeNull();
+      }
+    };
+    await settle(sql);
+    const before = await settled();
+    const compressed = async (): Promise<readonly unknown[]> => [
+      ...(await sql`
+        SELECT aggregate, bool_and(_timescaledb_functions.chunk_status(chunk) = 1) AS is_compressed
+          FROM unnest(ARRAY['minute_counts', 'app_minute_counts']) AS aggregate
+         CROSS JOIN LATERAL show_chunks(aggregate::regclass) AS chunk
+         GROUP BY 1 ORDER BY 1`),
+    ];
+    const both = (isCompressed: boolean): unknown[] =>
+      ['app_minute_counts', 'minute_counts'].map((aggregate) => ({ aggregate, is_compressed: isCompressed }));
+    // At once, and beside writers.
+    await tillCompressed(sql);
+    expect(await compressed()).toEqual(both(true));
+    expect(await settled()).toEqual(before);
+    await expectRead();
+    await insert([START + 9, START + 3 * DAY + 9, START + 3 * DAY + 60_009]);
+    await expectRead();
+    await settle(sql);
+    expect(await compressed()).toEqual(both(false));
+    expect(await unsettled(sql)).toBe(0);
+    await expectRead();
+    await tillCompressed(sql, 0);
+    expect(await compressed()).toEqual(both(true));
+    await expectRead();
+    const [sizes] = await sql<{ segments: string }[]>`
+      SELECT segmentby::text AS segments FROM _timescaledb_catalog.compression_settings
+       WHERE relid = (SELECT format('%I.%I', materialization_hypertable_schema, materialization_hypertable_name)::regclass
+                        FROM timescaledb_information.continuous_aggregates WHERE view_name = 'minute_counts')`;
+    expect(sizes?.segments).toBe('{app_id,type_id}');
+  });
+
+  /** Minutes have chunks of thirty days, which may not be over yet: as if it were a year later. */
+  async function tillCompressed(into: Sql, smallBytes?: number): Promise<void> {
+    while (!(await compress(into, -365, smallBytes)));
   }
 
   test('a refresh by anybody, of anything, at any time leaves every total exact', async () => {
