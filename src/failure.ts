@@ -1,7 +1,7 @@
 /** Describes failures to the operator. */
 import { AccountError } from './accounts/account-error.ts';
 import { OperatorError, oneLine } from './errors.ts';
-import { isUnavailable } from './storage/connect.ts';
+import { errorCode, isUnavailable } from './storage/connect.ts';
 
 /** One line for any failure. */
 export function describeFailure(error: unknown): string {
@@ -10,6 +10,7 @@ export function describeFailure(error: unknown): string {
   // File errors share codes with socket errors.
   const isOfFile =
     error instanceof Error && 'path' in error && 'syscall' in error && error.syscall !== 'connect';
+  if (errorCode(error) === '42501') return `the user of DATABASE_URL lacks a right (${message}): grant it`;
   if (isUnavailable(error) && !isOfFile) return `the database is unavailable (${message}): retry`;
   return `unexpected failure: ${message} (set LOG_LEVEL=debug for the stack trace)`;
 }

@@ -15,6 +15,7 @@ import { StopRequest } from './stop-request.ts';
 import { connect, type DatabaseAddress, type Sql } from './storage/connect.ts';
 import { openDatabase } from './storage/open.ts';
 import { openStorage, type Storage } from './storage/storage.ts';
+import { acceptsEvents, Supervisor } from './systemd.ts';
 
 /** The service: this process itself, or its workers. */
 type Server = Pick<Service, 'port' | 'transport' | 'setupPath' | 'stop'>;
@@ -29,6 +30,7 @@ export async function serve(config: Config): Promise<void> {
     return;
   }
   const log = createLog(config.LOG_LEVEL);
+  const supervisor = new Supervisor({ environment: process.env, log });
   const stopRequest = new StopRequest();
   stopRequest.onFault(log);
   onSignal((signal) => stopRequest.request(signal));
@@ -49,7 +51,10 @@ export async function serve(config: Config): Promise<void> {
           ? await Workers.start({ config, address, log })
           : await startService({ config, address, storage, secret, log });
       announce(config, server, storage.description, hasApps);
+      const { port } = server;
+      supervisor.ready((timeoutMs) => acceptsEvents(localAddress(config.HOST), port, timeoutMs));
       await stopRequest.reason;
+      supervisor.stopping();
       await server.stop();
     } finally {
       await database.close();
@@ -129,6 +134,12 @@ function onSignal(stop: (signal: string) => void): void {
       stop(signal);
     });
   }
+}
+
+/** Where this machine reaches a service that listens on `host`. */
+function localAddress(host: string): string {
+  if (host === '0.0.0.0') return '127.0.0.1';
+  return host === '::' ? '::1' : host;
 }
 
 /** Prints the address and the next steps for the operator. */

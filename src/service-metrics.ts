@@ -8,6 +8,7 @@ import type { WritePath } from './ingest/write-path.ts';
 import type { SharedLimitsStats } from './limits/redis-sliding-log.ts';
 import type { Metrics, Sample } from './metrics/metrics.ts';
 import { SAMPLED_ONE_IN } from './metrics/sampling.ts';
+import type { ServerWatch } from './storage/connections/server-watch.ts';
 import type { CacheStats } from './storage/lookup-cache.ts';
 import type { MaintenanceLoop } from './storage/maintenance/loop.ts';
 import { readVersion } from './version.ts';
@@ -17,6 +18,7 @@ export interface ServiceParts {
   readonly writePath: WritePath;
   /** Null if there is none. */
   readonly journal: Journal | null;
+  readonly watch: ServerWatch;
   /** State of the limits with Redis. */
   readonly limits: () => SharedLimitsStats;
   readonly housekeeping: MaintenanceLoop;
@@ -238,7 +240,19 @@ function registerJournal(metrics: Metrics, journal: Journal | null): void {
   );
 }
 
-function registerDatabase(metrics: Metrics, { housekeeping, writePath }: ServiceParts): void {
+function registerDatabase(metrics: Metrics, { housekeeping, writePath, watch }: ServiceParts): void {
+  metrics.counter(
+    'tidemark_database_connections_replaced_total',
+    'Connections that were given up, by pool and reason: silent (the server owes them nothing, and nothing comes), deadline ' +
+      '(no answer for as long as the pool waits), moved (the address leads to another server).',
+    () => map(watch.replaced, ({ pool, reason, count }) => sample({ pool, reason }, count)),
+    ['pool', 'reason'],
+  );
+  metrics.counter(
+    'tidemark_database_server_changes_total',
+    'Times that the address of the database led to another server than before: a failover, or a restore.',
+    () => watch.epoch - 1,
+  );
   metrics.gauge(
     'tidemark_database_up',
     'Whether the database answered the last probe, at most a second ago: 1 or 0.',

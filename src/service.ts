@@ -21,12 +21,15 @@ import { ReadSlots } from './read/read-slots.ts';
 import { registerServiceMetrics } from './service-metrics.ts';
 import type { Availability } from './storage/availability.ts';
 import { type ChangedTable, listenForChanges } from './storage/changes.ts';
-import { breakConnections, connect, type DatabaseAddress, endPool, type Sql } from './storage/connect.ts';
-import { readInstallation } from './storage/installation-id.ts';
+import { connect, type DatabaseAddress, endPool, type Sql } from './storage/connect.ts';
+import type { PoolKind } from './storage/connections/pools.ts';
+import { ServerWatch } from './storage/connections/server-watch.ts';
+import { type Installation, readInstallation } from './storage/installation-id.ts';
 import type { LookupOutage } from './storage/lookup-cache.ts';
 import { MAINTENANCE_NAME, MaintenanceLeader, prepareAlone } from './storage/maintenance/leader.ts';
 import { MaintenanceLoop, type MaintenanceTasks } from './storage/maintenance/loop.ts';
 import type { Storage } from './storage/storage.ts';
+import { readRelease } from './version.ts';
 
 export interface ServiceOptions {
   readonly config: Config;
@@ -64,6 +67,8 @@ export interface Service {
   stats(): ServiceStats;
   /** Answers what is in flight, commits what waits, leaves the database. */
   stop(): Promise<void>;
+  /** For a stop that takes too long: breaks all connections to the database, so that what waits for it is refused. */
+  leaveDatabase(): void;
 }
 
 export interface ServiceStats {
@@ -78,8 +83,8 @@ export interface ServiceStats {
 /** Connections for the lookups of writers: apart from those of all readers, so that readers cannot starve writers. */
 const LOOKUP_CONNECTIONS = 2;
 
-/** One each: change notifications, lookups of readers, maintenance, and maintenance that takes long. */
-const SINGLE_CONNECTIONS = 4;
+/** One each: change notifications, lookups of readers, maintenance, maintenance that takes long, and a fresh one now and then. */
+const SINGLE_CONNECTIONS = 5;
 
 /** Most connections to the database that one process uses. */
 export function connectionsOf(config: Pick<Config, 'READ_CONNECTIONS' | 'COMMIT_CONNECTIONS'>): number {
@@ -123,31 +128,42 @@ class Opened {
 }
 
 /** @param opened takes the way to close each part, as soon as that part is open */
-async function start(options: ServiceOptions, opened: Opened): Promise<Service> {
-  const { config, log, clock = SYSTEM_CLOCK } = options;
+async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
+  const { config, log, clock = SYSTEM_CLOCK } = given;
+  // What is made below; until then nothing is remembered that could be wrong.
+  let caches: Caches | null = null;
+  let journal: Journal | null = null;
+  const watch = new ServerWatch(given.address, {
+    log,
+    onMoved: () => {
+      if (caches !== null) forget(caches, null);
+    },
+    onForeign: (isForeign) => {
+      if (journal !== null) journal.wrongDatabase = isForeign;
+    },
+  });
+  opened.push(() => watch.stop());
+  const options = { ...given, address: watch.address };
   const pools = openPools(options);
   opened.push(() => pools.end());
   const maintenancePools = { sql: pools.maintenance, slow: pools.slowMaintenance };
   const tasks = options.storage.maintenance(maintenancePools, config, clock.wall);
   await prepareAlone(pools.maintenance, tasks.prepare);
-  const journal = config.JOURNAL_DIR === '' ? null : await openJournal(options, pools.maintenance);
+  const installation = await readInstallation(pools.maintenance);
+  watch.start();
+  journal = config.JOURNAL_DIR === '' ? null : await openJournal(options, installation);
   opened.push(() => journal?.close());
   const limits = await openLimits({ config, sql: pools.lookups, log, now: clock.monotonic });
   opened.push(() => limits.stop());
 
-  // Connections to a database that does not answer are of no further use, the dashboard's included.
-  let dashboard: Dashboard | null = null;
-  const onUnreachable = (): void => {
-    pools.breakAll();
-    dashboard?.breakConnections();
-  };
-  const writePath = openWritePath(options, { pools, limits, journal, onUnreachable });
+  const writePath = openWritePath(options, { pools, limits, journal, watch });
   const { availability } = writePath;
   const reads = openReads(options, { pools, limits, outage: writePath.outage });
-  const caches = { writePath, ...reads };
-  const stopListening = await listenForChanges(pools.lookups, (table) => {
-    if (table === null) invalidate(caches);
-    else forget(caches, table);
+  const known = { writePath, ...reads };
+  caches = known;
+  const stopListening = await listenForChanges(pools.listener, (table) => {
+    if (table === null) invalidate(known);
+    else forget(known, table);
   });
   // The database may be gone before the service is, or silent.
   opened.push(() =>
@@ -158,22 +174,22 @@ async function start(options: ServiceOptions, opened: Opened): Promise<Service> 
     const stopped = maintenance.stop();
     return availability.writable ? stopped : withinASecond(stopped);
   });
-  dashboard = await createDashboard({
+  const dashboard = await createDashboard({
     ...options,
     wall: clock.wall,
     monotonic: clock.monotonic,
     // The notification comes a moment after the commit; the response to the user must not come before it.
-    onChange: () => forget(caches, null),
+    onChange: () => forget(known, null),
     offersSetup: options.offersSetup ?? true,
   });
-  opened.push(() => dashboard?.close());
+  opened.push(() => dashboard.close());
   opened.push(() => {
-    if (!availability.writable) onUnreachable();
+    if (!availability.writable) watch.breakSilent();
   });
   writePath.start();
   opened.push(() => writePath.stop());
   return await serve(options, opened, {
-    ...{ pools, journal, limits, writePath, maintenance, dashboard },
+    ...{ pools, journal, limits, writePath, maintenance, dashboard, watch },
     ...reads,
   });
 }
@@ -186,12 +202,13 @@ interface Parts extends Reads {
   readonly writePath: WritePath;
   readonly maintenance: MaintenanceLoop;
   readonly dashboard: Dashboard;
+  readonly watch: ServerWatch;
 }
 
 /** Listens: the last part of a start, and what stops first. */
 async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Promise<Service> {
   const { config, log, worker, clock = SYSTEM_CLOCK } = options;
-  const { journal, dashboard, writePath } = parts;
+  const { journal, dashboard, writePath, watch } = parts;
   const { availability } = writePath;
   let stopping = false;
   const metrics = new Metrics(worker === undefined ? {} : { worker: String(worker) });
@@ -210,6 +227,7 @@ async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Pro
     server,
     writePath,
     journal,
+    watch,
     limits: parts.limits.stats,
     signIns: dashboard.signIns,
     housekeeping: parts.maintenance,
@@ -235,8 +253,10 @@ async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Pro
     }),
     stop: async () => {
       stopping = true;
+      watch.hurry();
       await opened.close();
     },
+    leaveDatabase: () => watch.leave(),
   };
 }
 
@@ -255,10 +275,12 @@ function routesOf(
       ...dashboard.routes,
     ].map((route) => whileReachable(route, availability)),
     ...healthRoutes({
+      release: readRelease(),
       sql: pools.lookups,
       engine: storage.description,
       isStopping,
       isReachable: () => availability.reachable,
+      trouble: () => availability.trouble,
       journal,
     }),
     metricsRoute({
@@ -276,28 +298,31 @@ interface Pools {
   readonly readerLookups: Sql;
   readonly maintenance: Sql;
   readonly slowMaintenance: Sql;
-  breakAll(): void;
+  /** Its own connection is never made: the client makes one for notifications. */
+  readonly listener: Sql;
   end(): Promise<unknown>;
 }
 
 function openPools({ address, config }: ServiceOptions): Pools {
+  const one = (name: string, kind: PoolKind): Sql => connect(address, { connections: 1, name, kind });
   const pools = {
-    lookups: connect(address, { connections: LOOKUP_CONNECTIONS, name: 'tidemark look-ups' }),
-    reads: connect(address, { connections: config.READ_CONNECTIONS, name: 'tidemark reads' }),
-    readerLookups: connect(address, { connections: 1, name: 'tidemark look-ups of readers' }),
-    maintenance: connect(address, { connections: 1, name: MAINTENANCE_NAME }),
-    slowMaintenance: connect(address, { connections: 1, name: 'tidemark slow upkeep' }),
+    lookups: connect(address, {
+      connections: LOOKUP_CONNECTIONS,
+      name: 'tidemark look-ups',
+      kind: 'lookups',
+    }),
+    reads: connect(address, { connections: config.READ_CONNECTIONS, name: 'tidemark reads', kind: 'reads' }),
+    readerLookups: one('tidemark look-ups of readers', 'lookups'),
+    maintenance: one(MAINTENANCE_NAME, 'upkeep'),
+    slowMaintenance: one('tidemark slow upkeep', 'slow upkeep'),
+    listener: one('tidemark listener', 'listen'),
   };
-  return {
-    ...pools,
-    breakAll: () => Object.values(pools).forEach(breakConnections),
-    end: () => Promise.all(Object.values(pools).map(endPool)),
-  };
+  return { ...pools, end: () => Promise.all(Object.values(pools).map(endPool)) };
 }
 
 function openWritePath(
   { config, address, storage, log, clock = SYSTEM_CLOCK }: ServiceOptions,
-  parts: { pools: Pools; limits: Limits; journal: Journal | null; onUnreachable: () => void },
+  parts: { pools: Pools; limits: Limits; journal: Journal | null; watch: ServerWatch },
 ): WritePath {
   const { lookups } = parts.pools;
   return new WritePath({
@@ -307,7 +332,7 @@ function openWritePath(
     lookups,
     limiter: parts.limits.create,
     journal: parts.journal,
-    onUnreachable: parts.onUnreachable,
+    watch: parts.watch,
     log,
     wall: clock.wall,
     monotonic: clock.monotonic,
@@ -381,8 +406,7 @@ function startMaintenance(
 }
 
 /** The journal of this process, which takes over what an earlier one has left. */
-async function openJournal({ config, log }: ServiceOptions, sql: Sql): Promise<Journal> {
-  const installation = await readInstallation(sql);
+async function openJournal({ config, log }: ServiceOptions, installation: Installation): Promise<Journal> {
   const { JOURNAL_DIR: folder, JOURNAL_MAX_BYTES: maxBytes } = config;
   const journal = await Journal.open({ folder, installation, maxBytes, log });
   const { waitingEvents } = journal.stats;

@@ -1,4 +1,4 @@
-/** The built dashboard: read and hashed once at the start, then served from memory. The build compresses it. */
+/** Serves the built dashboard from memory; files are read and hashed once, at the start. The build compresses them. */
 import { createHash } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { extname, join } from 'node:path';
@@ -7,7 +7,7 @@ import { errorCode } from '../storage/connect.ts';
 import type { Exchange, Outcome } from './exchange.ts';
 import type { Parameter, Route } from './route.ts';
 
-/** The paths that people open: all of them are the one page, which finds its way by itself. */
+/** Paths of the dashboard. All of them return the same page, which routes in the browser. */
 const PAGES = [
   '/',
   '/sign-in',
@@ -38,7 +38,7 @@ const TYPES: Readonly<Record<string, string>> = {
   '.woff2': 'font/woff2',
 };
 
-/** Everything from here and nothing inline. `data:` is for images in style sheets. */
+/** Only resources of this origin, and nothing inline. `data:` is for images in style sheets. */
 const POLICY = [
   "default-src 'none'",
   "script-src 'self'",
@@ -54,25 +54,25 @@ const POLICY = [
 
 const PAGE_HEADERS = {
   'Content-Security-Policy': POLICY,
-  // Links in invitations and resets carry a token: no other site may learn it.
+  // URLs of invitations and resets contain a token, which must not reach other sites.
   'Referrer-Policy': 'no-referrer',
   'Cross-Origin-Opener-Policy': 'same-origin',
   'X-Frame-Options': 'DENY',
 } as const;
 
-/** A file whose name holds its content's hash never changes: the build puts those below assets/. */
+/** Names that contain a hash of the content: such a file never changes. The build puts them below assets/. */
 const HASHED = /^assets\/.*[-.][A-Za-z0-9_-]{8}\.[a-z0-9]+$/;
-const FOR_EVER = 'public, max-age=31536000, immutable';
-const ASK_AGAIN = 'no-cache';
+const IMMUTABLE = 'public, max-age=31536000, immutable';
+const REVALIDATE = 'no-cache';
 
-/** What the build adds to the name of a compressed copy, and the encoding that it has. */
+/** Suffixes of compressed copies, and their encoding. */
 const COPIES = [
   ['.br', 'br'],
   ['.gz', 'gzip'],
 ] as const;
 
 interface Variant {
-  /** Content-Encoding; empty for the file as it is. */
+  /** Content-Encoding; empty for the uncompressed file. */
   readonly encoding: '' | 'br' | 'gzip';
   readonly body: Buffer;
   readonly etag: string;
@@ -82,7 +82,7 @@ interface Asset {
   readonly contentType: string;
   readonly cacheControl: string;
   readonly headers: Readonly<Record<string, string>>;
-  /** Smallest first; the file as it is last. */
+  /** Sorted by size, smallest first. */
   readonly variants: readonly Variant[];
 }
 
@@ -96,7 +96,7 @@ const NOT_BUILT: ReadonlyMap<string, Buffer> = new Map([['index.html', Buffer.fr
 
 /**
  * The routes of the dashboard's pages and files.
- * @param folder what the build made: index.html, and files of any depth. Where there is none, pages say so.
+ * @param folder output of the build: index.html, and files at any depth. Without it, every page says how to build it.
  */
 export async function assetRoutes(folder: string): Promise<readonly Route[]> {
   const files = await readFiles(folder);
@@ -110,7 +110,7 @@ export async function assetRoutes(folder: string): Promise<readonly Route[]> {
   ];
 }
 
-/** The page itself reads its path, and says what it finds there. */
+/** Accepts any value: the page checks its path in the browser. */
 const ANY: Parameter = { form: /^/, refusal: new Rejection('notFound', 'There is nothing at this path.') };
 
 function route(path: string, asset: Asset): Route {
@@ -136,8 +136,8 @@ function answer(exchange: Exchange, asset: Asset): Outcome {
 }
 
 /**
- * The encodings that a client takes: those that it names, without a quality of zero (RFC 9110, 12.5.3). Takes time in
- * proportion to the header's length, whatever the header is.
+ * The encodings that a client accepts: those that it names, except with a weight of zero (RFC 9110, 12.5.3). Runs in time
+ * linear in the header's length.
  */
 export function acceptedEncodings(header: string): ReadonlySet<string> {
   const accepted = new Set<string>();
@@ -172,13 +172,13 @@ function prepare(path: string, files: ReadonlyMap<string, Buffer>): Asset {
   variants.sort((a, b) => a.body.length - b.body.length);
   return {
     contentType: TYPES[extension] ?? 'application/octet-stream',
-    cacheControl: HASHED.test(path) ? FOR_EVER : ASK_AGAIN,
+    cacheControl: HASHED.test(path) ? IMMUTABLE : REVALIDATE,
     headers: extension === '.html' ? PAGE_HEADERS : {},
     variants,
   };
 }
 
-/** Path below the folder, with slashes → content. Empty where the folder is not there. */
+/** Path below the folder, with slashes → content. Empty if the folder does not exist. */
 async function readFiles(folder: string): Promise<Map<string, Buffer>> {
   try {
     const entries = await readdir(folder, { recursive: true, withFileTypes: true });

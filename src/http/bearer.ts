@@ -2,12 +2,12 @@
 
 /**
  * The token of a request.
- * @param authorization the Authorization header, empty where the request has none
- * @returns null where it is no Bearer token
+ * @param authorization the Authorization header, empty if the request has none
+ * @returns null if it is not a Bearer token
  */
 export function bearerToken(authorization: string): string | null {
   return /^Bearer +(\S+) *$/i.exec(authorization)?.[1] ?? null;
 }
 
-/** The header that every 401 about such a token carries. */
+/** The header of every 401 about such a token. */
 export const ASK_FOR_BEARER = { 'WWW-Authenticate': 'Bearer' } as const;

@@ -1,21 +1,22 @@
-/** The memory that request bodies share: who may take how much of it, and whose body is cut when it is full. */
+/** The memory that request bodies share: its limits, and which body is cut when they are reached. */
+import { BufferPool } from './buffer-pool.ts';
 
-/** A body of up to this many bytes is small: it may use the reserve, where its route has one. */
+/** A body of up to this many bytes is small: it may use the reserve if its route allows that. */
 const SMALL_BYTES = 16_384;
-/** Part of the room that only small bodies of producers use. */
+/** Fraction of the memory that only small bodies of producers use. */
 const RESERVE = 1 / 8;
-/** Most of the room that the bodies of one address may take. The largest batch must fit in it by default. */
+/** Fraction of the memory that the bodies of one address may use. With default settings the largest batch fits in it. */
 const ADDRESS_SHARE = 3 / 4;
-/** Part of the room that is freed at a time, so that a full room is not searched again for each chunk that comes. */
+/** Minimum fraction that a cut frees, so that full memory is not searched again for each chunk. */
 const FREED_AT_ONCE = 1 / 32;
 
-/** What the room has done since the start. */
+/** Counts since the start. */
 export interface BodyRoomStats {
-  /** Bodies that were cut to make room for others. */
+  /** Bodies that were cut to free memory for others. */
   readonly cutForRoom: number;
-  /** Bodies that were refused, as nothing could be cut for them. */
+  /** Bodies that were refused because no memory could be freed for them. */
   readonly refused: number;
-  /** The address that held most when a body was cut or refused last; empty where there was none. */
+  /** The address that held most when a body was last cut or refused; empty if there was none. */
   readonly heaviestAddress: string;
 }
 
@@ -26,14 +27,14 @@ interface Share {
   readonly arriving: Set<BodyAccount>;
 }
 
-/** What one body holds. Small bodies that come in one piece have none: they are only counted. */
+/** The memory of one body. Small bodies that arrive in one chunk have no account: only their bytes are counted. */
 export class BodyAccount {
   readonly share: Share;
   readonly usesReserve: boolean;
   readonly cut: () => void;
   /** Bytes held. */
   bytes = 0;
-  /** Bytes that came since the last sweep, and between that and the one before. */
+  /** Bytes that arrived since the last sweep, and between the last two sweeps. */
   recentBytes = 0;
   earlierBytes = 0;
 
@@ -43,22 +44,23 @@ export class BodyAccount {
     this.cut = cut;
   }
 
-  /** How much of what the body holds has come lately, from 0 to 1: the body that wastes the room most has the least. */
+  /** The fraction of the body that arrived lately, from 0 to 1. The slowest for its size is cut first. */
   get pace(): number {
     return this.bytes === 0 ? 1 : (this.recentBytes + this.earlierBytes) / this.bytes;
   }
 }
 
 /**
- * Bytes of all bodies, from their first chunk until their answer, under one ceiling.
+ * Counts the bytes of all bodies, from their first chunk until the response, and limits them.
  *
- * - The last eighth is a reserve: only bodies of at most {@link SMALL_BYTES} of routes that say so use it.
- * - The bodies of one address take at most three quarters; small ones that come in one piece are not counted there.
- * - Where a body finds no room, others that have not come in full are cut for it: those of the address that holds most
- *   first, and of these the slowest for what they hold. Only where there are none, or the asking body is itself the
- *   next to be cut, is it refused.
+ * - A fraction {@link RESERVE} is only for bodies of at most {@link SMALL_BYTES} on routes with `usesReserve`.
+ * - The bodies of one address use at most {@link ADDRESS_SHARE}; small ones that arrive in one chunk are not counted there.
+ * - If there is no memory for a body, incomplete bodies are cut for it: those of the address that holds most first, and of
+ *   these the slowest for their size. If there are none, or the body itself would be the next to be cut, it is refused.
  */
 export class BodyRoom {
+  /** Memory for bodies that come in pieces. */
+  readonly buffers = new BufferPool();
   readonly #maxBytes: number;
   readonly #shares = new Map<string, Share>();
   #bytes = 0;
@@ -66,7 +68,7 @@ export class BodyRoom {
   #refused = 0;
   #heaviestAddress = '';
 
-  /** @param maxBytes ceiling of all bodies together */
+  /** @param maxBytes limit of all bodies together */
   constructor(maxBytes: number) {
     this.#maxBytes = maxBytes;
   }
@@ -76,9 +78,9 @@ export class BodyRoom {
     return this.#bytes;
   }
 
-  /** The largest body that fits into an empty room: what is larger would be refused each time. */
+  /** The largest body that fits if there is no other: a larger one would always be refused. */
   get largestBody(): number {
-    return Math.floor(Math.min(this.#shareBytes, this.#ceiling(Number.POSITIVE_INFINITY, false)));
+    return Math.floor(Math.min(this.#shareBytes, this.#limit(Number.POSITIVE_INFINITY, false)));
   }
 
   get stats(): BodyRoomStats {
@@ -89,18 +91,18 @@ export class BodyRoom {
     };
   }
 
-  /** True for a body that needs no account where it has come in one piece. */
+  /** Whether a body that arrived in one chunk needs no account. */
   isSmall(bytes: number): boolean {
     return bytes <= SMALL_BYTES;
   }
 
   /**
-   * Takes room for a small body that has come in one piece; {@link giveBack} returns it.
-   * @returns false where there is none
+   * Reserves memory for a small body that arrived in one chunk; {@link giveBack} releases it.
+   * @returns false if there is none
    */
   take(bytes: number, usesReserve: boolean): boolean {
-    const ceiling = this.#ceiling(bytes, usesReserve);
-    if (this.#bytes + bytes > ceiling && !this.#makeRoom(bytes, ceiling, null)) return false;
+    const limit = this.#limit(bytes, usesReserve);
+    if (this.#bytes + bytes > limit && !this.#makeRoom(bytes, limit, null)) return false;
     this.#bytes += bytes;
     return true;
   }
@@ -110,8 +112,8 @@ export class BodyRoom {
   }
 
   /**
-   * Opens the account of a body that comes in pieces, or that is not small.
-   * @param cut ends the request; it closes the account
+   * Opens the account of a body that arrives in several chunks or is not small.
+   * @param cut ends the request, which closes the account
    */
   open(address: string, usesReserve: boolean, cut: () => void): BodyAccount {
     let share = this.#shares.get(address);
@@ -124,14 +126,14 @@ export class BodyRoom {
     return account;
   }
 
-  /** Takes room for more of a body. @returns false where there is none: the body is to be refused */
+  /** Reserves memory for more of a body. @returns false if there is none: the caller refuses the body */
   grow(account: BodyAccount, bytes: number): boolean {
     const { share } = account;
     account.recentBytes += bytes;
-    const ceiling = this.#ceiling(account.bytes + bytes, account.usesReserve);
+    const limit = this.#limit(account.bytes + bytes, account.usesReserve);
     const fits =
       (share.bytes + bytes <= this.#shareBytes || this.#makeRoomInShare(account, bytes)) &&
-      (this.#bytes + bytes <= ceiling || this.#makeRoom(bytes, ceiling, account));
+      (this.#bytes + bytes <= limit || this.#makeRoom(bytes, limit, account));
     if (!fits) return false;
     account.bytes += bytes;
     share.bytes += bytes;
@@ -139,19 +141,19 @@ export class BodyRoom {
     return true;
   }
 
-  /** Gives back some of what a body holds. */
+  /** Releases some of a body's memory. */
   shrink(account: BodyAccount, bytes: number): void {
     account.bytes -= bytes;
     account.share.bytes -= bytes;
     this.#bytes -= bytes;
   }
 
-  /** The body has come in full: it is not cut any more, and keeps its room until its answer. */
+  /** The whole body has arrived: it is not cut any more, and holds its memory until the response. */
   arrived(account: BodyAccount): void {
     account.share.arriving.delete(account);
   }
 
-  /** Gives back what a body holds. */
+  /** Releases all memory of a body. */
   close(account: BodyAccount): void {
     const { share } = account;
     this.shrink(account, account.bytes);
@@ -159,7 +161,7 @@ export class BodyRoom {
     if (share.bytes === 0 && share.arriving.size === 0) this.#shares.delete(share.address);
   }
 
-  /** To be called at a steady interval: the pace of a body is what came within the last one to two of them. */
+  /** Call at a fixed interval: the pace of a body covers the last one to two intervals. */
   sweep(): void {
     for (const { arriving } of this.#shares.values()) {
       for (const account of arriving) {
@@ -173,8 +175,8 @@ export class BodyRoom {
     return ADDRESS_SHARE * this.#maxBytes;
   }
 
-  /** What all bodies may hold once one of this size is among them. */
-  #ceiling(bodyBytes: number, usesReserve: boolean): number {
+  /** The limit of all bodies for a body of this size. */
+  #limit(bodyBytes: number, usesReserve: boolean): number {
     return usesReserve && bodyBytes <= SMALL_BYTES ? this.#maxBytes : (1 - RESERVE) * this.#maxBytes;
   }
 
@@ -183,14 +185,14 @@ export class BodyRoom {
     return this.#cut([share], share.bytes + bytes - this.#shareBytes, asking);
   }
 
-  #makeRoom(bytes: number, ceiling: number, asking: BodyAccount | null): boolean {
+  #makeRoom(bytes: number, limit: number, asking: BodyAccount | null): boolean {
     const heaviestFirst = [...this.#shares.values()].sort((a, b) => b.bytes - a.bytes);
-    return this.#cut(heaviestFirst, this.#bytes + bytes - ceiling, asking);
+    return this.#cut(heaviestFirst, this.#bytes + bytes - limit, asking);
   }
 
   /**
    * Cuts bodies of these addresses in turn until enough is free.
-   * @returns false, with nothing cut, where there is not so much to free before the asking body would be next
+   * @returns false, with nothing cut, if that is not enough before the asking body would be next
    */
   #cut(shares: readonly Share[], missingBytes: number, asking: BodyAccount | null): boolean {
     this.#heaviestAddress = shares[0]?.address ?? '';
@@ -212,7 +214,7 @@ export class BodyRoom {
   }
 }
 
-/** Bodies that have not come in full: address by address, and of each the slowest for what it holds first. */
+/** Incomplete bodies by address, and of each address the slowest for their size first. */
 function* slowestFirst(shares: readonly Share[]): Generator<BodyAccount> {
   for (const { arriving } of shares)
     yield* [...arriving].sort((a, b) => a.pace - b.pace || b.bytes - a.bytes);

@@ -1,4 +1,4 @@
-/** Where a request comes from: the connection's other end, or what trusted proxies say of theirs. */
+/** The client's address: the peer of the connection, or what trusted proxies report. */
 import { isIP } from 'node:net';
 import ipaddr from 'ipaddr.js';
 import type { Exchange } from './exchange.ts';
@@ -7,11 +7,11 @@ import type { Exchange } from './exchange.ts';
 export const FORWARDING_HEADERS = ['x-forwarded-for', 'forwarded', 'via', 'x-real-ip'] as const;
 
 /**
- * The client's address in one spelling. Without trusted proxies X-Forwarded-For means nothing: anybody can send it.
- * With them one entry counts, the one at their number from the right: each proxy appends the address that it was called
- * from, and what stands further to the left came from the client. Where that entry is missing or is no address, nothing
- * in the header can be believed, and the connection's own address counts.
- * @param trustedProxies how many proxies of ours stand in front
+ * The client's address in canonical form. Without trusted proxies X-Forwarded-For is ignored: any client can send it.
+ * With n trusted proxies only the nth entry from the right counts: each proxy appends the address of its peer, and entries
+ * further left come from the client. If that entry is missing or not an address, the header is ignored and the peer
+ * address of the connection is used.
+ * @param trustedProxies number of trusted proxies in front of the service (TRUST_PROXY)
  */
 export function clientAddress(exchange: Exchange, trustedProxies: number): string {
   const remote = canonicalAddress(exchange.remoteAddress);
@@ -22,7 +22,7 @@ export function clientAddress(exchange: Exchange, trustedProxies: number): strin
 
 const PORT = /^:\d{1,5}$/;
 
-/** The address of `ip`, `ip:port`, `[v6]` and `[v6]:port`, the four spellings that proxies use; else the text as it is. */
+/** The address in `ip`, `ip:port`, `[v6]` or `[v6]:port`, the four forms that proxies use; any other text unchanged. */
 function withoutPort(entry: string): string {
   // Only what follows the last bracket or, without brackets, the only colon can be a port: IPv6 has colons of its own.
   const end = entry.startsWith('[') ? entry.indexOf(']') + 1 : entry.indexOf(':');
@@ -33,7 +33,7 @@ function withoutPort(entry: string): string {
   return entry.startsWith('[') ? entry.slice(1, end - 1) : entry.slice(0, end);
 }
 
-/** One spelling for one address (RFC 5952), IPv4 also where it comes wrapped in IPv6; empty for what is no address. */
+/** The canonical text of an address (RFC 5952); IPv4-mapped IPv6 becomes IPv4. Empty if the text is not an address. */
 export function canonicalAddress(text: string): string {
   const address = parse(text);
   if (address === null) return '';
@@ -41,37 +41,37 @@ export function canonicalAddress(text: string): string {
 }
 
 /**
- * What counts as one client: an IPv4 address, or a /64, all of which a household or a server has.
- * @param address as {@link canonicalAddress} gives it
+ * The key under which a client is counted: an IPv4 address, or an IPv6 /64, which one household or server usually owns.
+ * @param address result of {@link canonicalAddress}
  */
 export function addressKey(address: string): string {
   if (!address.includes(':')) return address;
   return `${ipaddr.IPv6.networkAddressFromCIDR(`${address}/64`).toRFC5952String()}/64`;
 }
 
-/** node:net decides what an address is: ipaddr.js also takes octal, hexadecimal and shortened IPv4. */
+/** Checks with node:net first, because ipaddr.js also accepts octal, hexadecimal and shortened IPv4. */
 function parse(text: string): ipaddr.IPv4 | ipaddr.IPv6 | null {
   if (isIP(text) === 0) return null;
-  // Zones are of this machine alone.
+  // A zone index (fe80::1%eth0) only has a meaning on this machine.
   return ipaddr.process(text.split('%', 1)[0] ?? '');
 }
 
 function isLoopback(address: string): boolean {
-  // Only of an address: 127.0.0.1.example.com is a name, and leads wherever its owner likes.
+  // Only addresses: 127.0.0.1.example.com is a name, and its owner decides where it resolves to.
   return parse(address)?.range() === 'loopback';
 }
 
-/** Whether a host name, as in a URL or in HOST, is this machine's own. */
+/** Whether a host name, as in a URL or in HOST, is `localhost` or a loopback address. */
 export function isLoopbackName(host: string): boolean {
   return host === 'localhost' || isLoopback(host.replace(/^\[(.*)\]$/, '$1'));
 }
 
-/** The request headers that {@link isFromThisMachine} reads; the route asks for `remoteAddress` too. */
+/** The request headers that {@link isFromThisMachine} reads; its route also needs `remoteAddress`. */
 export const LOCALITY_HEADERS = ['host', ...FORWARDING_HEADERS] as const;
 
 /**
- * Whether a request comes from this machine, through no proxy that marks what it forwards, and for a name of this
- * machine: a page of another site whose name was bound to 127.0.0.1 has its own name there.
+ * Whether a request comes from this machine, not through a proxy that adds headers, and with a loopback Host. The Host
+ * check stops DNS rebinding: a page of another site whose name resolves to 127.0.0.1 sends its own name.
  */
 export function isFromThisMachine(exchange: Exchange): boolean {
   const host = exchange.header('host').toLowerCase().replace(/:\d+$/, '');
@@ -82,7 +82,7 @@ export function isFromThisMachine(exchange: Exchange): boolean {
   );
 }
 
-/** True where a proxy has left its mark: then a loopback connection says nothing about who sent the request. */
+/** True if a proxy added a header: then a loopback connection does not prove that the client is local. */
 function cameThroughProxy(exchange: Exchange): boolean {
   return FORWARDING_HEADERS.some((name) => exchange.header(name) !== '');
 }

@@ -1,98 +1,102 @@
-/** One request and its one answer, whichever transport carries them. Only this file writes answers. */
+/** One request and its one response, over either transport. */
 import { Rejection } from '../errors.ts';
 import type { LimitDecision } from '../limits/limiter.ts';
 import type { BodyRoom } from './body-room.ts';
-import type { Pending } from './intrusive-list.ts';
+import type { ListMember } from './intrusive-list.ts';
 import { type BodyOptions, type BodyOwner, decode, type ReceivedBody, RequestBody } from './request-body.ts';
 import { AnswerStream, type StreamAnswer, type StreamWire } from './stream.ts';
 
 export interface Answer {
   readonly status: number;
   readonly body: string | Buffer;
-  /** The body's length, where it is known without looking. */
+  /** The body's length in bytes, if known. */
   readonly bytes?: number;
-  /** What the body is, where it is not JSON. */
+  /** Default: JSON. */
   readonly contentType?: string;
-  /** How long the answer may be kept, where that is not "not at all". */
+  /** Default: `no-store`. */
   readonly cacheControl?: string;
   /** Further headers. Values must not contain text from a request: a transport does not filter CR and LF. */
   readonly headers?: Readonly<Record<string, string>>;
 }
 
-/** What a handler gives back: the answer, or the refusal that becomes one. */
+/** The result of a handler: the response, or a refusal, which becomes one. */
 export type Outcome = Answer | StreamAnswer | Rejection;
 
-/** The part of a transport that one request needs. */
+/** A transport's side of one request. */
 export interface Wire {
   readonly method: string;
   /** The path as sent, without the query. */
   readonly path: string;
-  /** The query as sent, without the question mark; empty where there is none. */
+  /** The query as sent, without the question mark; empty if there is none. */
   readonly query: string;
-  /** The address at the other end of the connection, as text; empty where the route does not ask for it. */
+  /** The peer address of the connection; empty if the route does not ask for it. */
   readonly remoteAddress: string;
-  /** A request header by its lower-case name, empty where absent. May be called at any time. */
+  /** A request header by its lower-case name, empty if absent. May be called at any time. */
   header(name: string): string;
-  /** Starts the body. A chunk's memory is only valid during the call. Called at most once. */
+  /** Starts to receive the body. A chunk's memory is only valid during the call. Called at most once. */
   readBody(onChunk: (chunk: Buffer, last: boolean) => void): void;
   /**
-   * Writes the whole answer at once.
+   * Writes the whole response.
    * @param headers complete header lines, `Name: value`, joined by CR LF
    * @param bytes   the body's length
-   * @param close   true where the connection is of no further use
+   * @param close   whether to close the connection after the response
    */
   respond(status: number, headers: string, body: string | Buffer, bytes: number, close: boolean): void;
   /**
-   * Writes the head of an answer that goes on.
+   * Writes the head of a streaming response.
    * @param filler   see {@link StreamAnswer}
-   * @param onClosed called once when the connection is gone, unless the stream was ended or destroyed before
+   * @param onClosed called once when the connection is closed, unless the stream was ended or destroyed before
    */
   stream(status: number, headers: string, filler: string, onClosed: () => void): StreamWire;
 }
 
-/** What all exchanges of a server share. */
+/** State and limits that all exchanges of a server share. */
 export interface ExchangeLimits {
   readonly maxBodyBytes: number;
-  /** Memory of all bodies together, from their first chunk until their answer. */
+  /** Memory of all bodies, each held from its first chunk until the response. */
   readonly bodies: BodyRoom;
-  /** What counts as one client. */
+  /** The key under which a client is counted. */
   readonly addressOf: (exchange: Exchange) => string;
-  /** Header lines of every answer, each ended by CR LF; empty where there are none. */
+  /** Header lines of every response, each ended by CR LF; may be empty. */
   readonly everyAnswer: string;
-  /** Bytes of answers that wait for slow readers. */
+  /** Bytes of responses that wait for slow readers. */
   unsentBytes: number;
-  /** Answers that go on. They have left the exchanges, and with them the deadline; a stop ends them. */
+  /** Open streaming responses. They have no deadline; a stop ends them. */
   readonly openStreams: Set<AnswerStream>;
 }
 
-/** Ceiling of answers that wait for slow readers: beyond it reads are refused, and streams closed, until some are taken. */
+/** Limit of the unsent bytes of all responses: beyond it reads are refused and streams that wait for readers are closed. */
 export const MAX_UNSENT_BYTES = 64 * 1_048_576;
+export const TOO_MANY_UNSENT = new Rejection(
+  'unavailable',
+  'Too many large responses wait for slow readers; try again shortly.',
+);
 
 const COMMON_HEADERS =
   'Content-Type: application/json\r\nX-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n';
 
 const NO_BODY = { body: '', bytes: 0 };
-const UNKNOWN_CODING = new Rejection('invalidParameters', 'The only Transfer-Encoding taken is chunked.');
+const UNKNOWN_CODING = new Rejection('invalidParameters', 'The only supported Transfer-Encoding is chunked.');
 const TOO_LATE = new Rejection('unavailable', 'The request took too long.');
 
-export class Exchange implements Pending<Exchange>, BodyOwner {
-  /** Unique within the installation's logs; returned as X-Request-Id. */
+export class Exchange implements ListMember<Exchange>, BodyOwner {
+  /** Unique in the logs of the installation; returned as X-Request-Id. */
   readonly id: string;
   /** When the request arrived, in milliseconds of the server's monotonic clock. */
   readonly startedAt: number;
-  /** The values of `:name` segments of the route's path, in their order. */
+  /** The values of the `:name` segments of the route's path, in order. */
   readonly parameters: readonly string[];
-  /** The route's path as it is declared, set by the server; until then, and where there is none, `other`. */
+  /** The route's path as declared, set by the server; `other` without a route. */
   route = 'other';
-  /** Set by the step that asks the limiter; shown as RateLimit headers in every answer from then on. */
+  /** Set by the step that asks the limiter; sent as RateLimit headers from then on. */
   rateLimit: LimitDecision | null = null;
-  /** The refusal that answers if the deadline passes now. A step that can no longer say "not stored" replaces it. */
+  /** The response if the deadline passes now. A step after which the outcome may be unknown replaces it. */
   late: Rejection = TOO_LATE;
-  /** True once the answer is written or the client is gone. */
+  /** True once the response is written or the client has disconnected. */
   settled = false;
-  /** Whether the request's end is where the transport sees it. Where it may not be, nothing behind it can be believed. */
+  /** False if a proxy may see another end of the request: then data after it must not be read as a request. */
   readonly isFramed: boolean;
-  /** Neighbors in the server's list of requests without an answer. */
+  /** Neighbors in the server's list of pending requests. */
   before: Exchange | null = null;
   after: Exchange | null = null;
 
@@ -102,7 +106,7 @@ export class Exchange implements Pending<Exchange>, BodyOwner {
   #body: RequestBody | null = null;
   #mustClose = false;
 
-  /** @param onSettled told once of the end: the answer, or null where the client left before it */
+  /** @param onSettled called once at the end with the response, or null if the client disconnected before it */
   constructor(
     wire: Wire,
     id: string,
@@ -133,19 +137,19 @@ export class Exchange implements Pending<Exchange>, BodyOwner {
     return this.#wire.query;
   }
 
-  /** A request header by its lower-case name, empty where absent. */
+  /** A request header by its lower-case name, empty if absent. */
   header(name: string): string {
     return this.#wire.header(name);
   }
 
-  /** The address at the other end of the connection; empty where the route does not ask for it. */
+  /** The peer address of the connection; empty if the route does not ask for it. */
   get remoteAddress(): string {
     return this.#wire.remoteAddress;
   }
 
   /**
-   * Starts to receive the body, within the limit of one body and the room of all. To be called before anything is waited
-   * for: a transport does not keep a body that nobody takes.
+   * Starts to receive the body, within the limit of one body and the memory of all. Must be called before the first await:
+   * a transport drops a body that is not read.
    */
   receive(options: BodyOptions = {}): void {
     const { bodies, maxBodyBytes } = this.#limits;
@@ -153,17 +157,17 @@ export class Exchange implements Pending<Exchange>, BodyOwner {
   }
 
   /**
-   * The whole body: text where it is small or ASCII, else bytes that `decode` makes text of.
-   * @param options where {@link receive} was not called before
-   * @returns the body, or a refusal: too large, encoded, or no room now; other than UTF-8 where it is small
+   * The whole body: text if it is small or ASCII, else bytes for `decode`.
+   * @param options used if {@link receive} was not called before
+   * @returns the body, or a refusal: too large, wrong encoding, no memory now, or (of a small body) not UTF-8
    */
   body(options?: BodyOptions): Promise<ReceivedBody | Rejection> {
     if (this.#body === null) this.receive(options);
-    // It was made by the line above, or before.
+    // Set by the line above, or before.
     return (this.#body as RequestBody).read();
   }
 
-  /** The same as text, whatever its size. One that came compressed is inflated from here on, and not before. */
+  /** The whole body as text. A compressed one is only inflated after this call. */
   async text(options?: BodyOptions): Promise<string | Rejection> {
     const body = await this.body(options);
     return Buffer.isBuffer(body) ? decode(body) : body;
@@ -181,7 +185,7 @@ export class Exchange implements Pending<Exchange>, BodyOwner {
     this.answer(refusal);
   }
 
-  /** Writes the one answer; further calls and calls after an abort do nothing. */
+  /** Writes the response; further calls and calls after an abort do nothing. */
   answer(outcome: Outcome): void {
     if (this.settled) return;
     const headers = `${commonHeaders(outcome)}${this.#limits.everyAnswer}X-Request-Id: ${this.id}${this.#rateLimitLines()}${headerLines(outcome.headers)}`;
@@ -191,7 +195,7 @@ export class Exchange implements Pending<Exchange>, BodyOwner {
 
   #respond(outcome: Outcome, headers: string): void {
     const { body, bytes = Buffer.byteLength(body) } = 'open' in outcome ? NO_BODY : outcome;
-    // Before the transport is called: it may report an abort from within.
+    // First, because the transport may report an abort during the call.
     this.#settle(outcome);
     this.#wire.respond(outcome.status, headers, body, bytes, this.#mustClose);
   }
@@ -200,12 +204,12 @@ export class Exchange implements Pending<Exchange>, BodyOwner {
     const limits = this.#limits;
     this.#settle(answer);
     let stream: AnswerStream | null = null;
-    let isGone = false;
+    let isClosed = false;
     const wire = this.#wire.stream(answer.status, headers, answer.filler, () => {
-      isGone = true;
+      isClosed = true;
       stream?.closed();
     });
-    if (isGone) return;
+    if (isClosed) return;
     stream = new AnswerStream(wire, {
       hasRoom: () => limits.unsentBytes <= MAX_UNSENT_BYTES,
       onClosed: (closed) => limits.openStreams.delete(closed),
@@ -215,15 +219,15 @@ export class Exchange implements Pending<Exchange>, BodyOwner {
   }
 
   /**
-   * Refuses a request of which someone in front may see another end. Not in this turn: while a request has no answer a
-   * transport executes none behind it, and what has come in the same packet is parsed in this turn.
+   * Refuses a request of which a proxy may see another end. In a later turn of the event loop: the rest of the packet is
+   * parsed in this turn, and a transport does not execute it while this request is pending.
    */
   refuseFraming(): void {
     this.#mustClose = true;
     setImmediate(() => this.answer(UNKNOWN_CODING));
   }
 
-  /** The deadline has passed: answers with {@link late}, or with 400 where the body never came in full. */
+  /** The deadline has passed: responds with {@link late}, or with 400 if the body is incomplete. */
   expire(): void {
     if (this.#body?.isArriving === true) {
       this.#mustClose = true;
@@ -233,27 +237,27 @@ export class Exchange implements Pending<Exchange>, BodyOwner {
     }
   }
 
-  /** Refuses a body that comes too slowly. @returns true where it did */
+  /** Refuses a body that arrives too slowly. @returns true if it did */
   checkPace(now: number): boolean {
     return this.#body?.checkPace(now) === true;
   }
 
-  /** False while so many answers wait for slow readers that a large one more is not to be made. */
+  /** False while the unsent bytes of all responses exceed their limit. */
   get hasRoomForLargeAnswer(): boolean {
     return this.#limits.unsentBytes <= MAX_UNSENT_BYTES;
   }
 
-  /** True while the body has not come in full. */
+  /** True until the whole body has arrived. */
   get isReceiving(): boolean {
     return this.#body?.isArriving === true;
   }
 
-  /** Makes this answer the connection's last one. */
+  /** Closes the connection after the response. */
   closeAfterAnswer(): void {
     this.#mustClose = true;
   }
 
-  /** The client is gone: nothing may be written any more. */
+  /** The client has disconnected: nothing may be written any more. */
   abort(): void {
     if (!this.settled) this.#settle(null);
   }

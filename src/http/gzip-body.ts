@@ -1,23 +1,23 @@
-/** A body that comes as gzip (RFC 1952), inflated while it arrives and no further than its reader wants. */
+/** Inflates a gzip body (RFC 1952) while it arrives. */
 import { createGunzip, type Gunzip } from 'node:zlib';
 
 export interface GzipBodyReader {
-  /** Compressed bytes that need no room any more. */
+  /** Called when compressed bytes were consumed: their memory is free. */
   readonly onTaken: (bytes: number) => void;
-  /** Inflated bytes, in their order. */
+  /** Called with inflated bytes, in order. */
   readonly onBytes: (bytes: Buffer) => void;
-  /** The end: null, or what is wrong with the body, as a sentence. */
+  /** Called at the end with null, or with a sentence that says what is wrong with the body. */
   readonly onEnd: (problem: string | null) => void;
 }
 
 const CHUNK_BYTES = 65_536;
 
 const CORRUPT = 'The body is not valid gzip, or is cut off.';
-const TRAILING = 'The gzip body has something behind its end.';
+const TRAILING = 'The gzip body has data after its end.';
 
 /**
- * Inflates off the event loop, a chunk at a time: what a bomb would become is never there as a whole. A body of several
- * members is their concatenation; anything else behind the end is refused, where zlib would pass over padding.
+ * Inflates off the event loop in chunks, so a decompression bomb is never in memory as a whole. Several members are
+ * concatenated. Any other data after the end is refused, while zlib would ignore padding.
  */
 export class GzipBody {
   readonly #gunzip: Gunzip = createGunzip({ chunkSize: CHUNK_BYTES });
@@ -38,7 +38,7 @@ export class GzipBody {
     });
   }
 
-  /** Takes the next bytes, whose memory is only valid during the call. */
+  /** Consumes the next bytes. Their memory is only valid during the call. */
   write(bytes: Uint8Array, last: boolean): void {
     if (this.#over) return;
     if (last) this.#complete = true;
@@ -51,7 +51,7 @@ export class GzipBody {
     if (last) this.#gunzip.end();
   }
 
-  /** Stops; the reader hears of nothing more. */
+  /** Stops; the reader is not called any more. */
   stop(): void {
     this.#over = true;
     this.#gunzip.destroy();

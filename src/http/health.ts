@@ -1,41 +1,54 @@
-/** GET /livez: the process runs. GET /readyz: it can store and read right now, or, where asked for, acknowledge. */
+/** GET /livez: the process runs. GET /readyz: it can store and read now or, with `?for=writing`, accept events. */
 
 import { Rejection } from '../errors.ts';
 import type { Sql } from '../storage/connect.ts';
+import type { ServerTrouble } from '../storage/connections/server-watch.ts';
+import type { Release } from '../version.ts';
 import type { Exchange, Outcome } from './exchange.ts';
 import type { Route } from './route.ts';
 
 export interface HealthOptions {
   readonly sql: Sql;
+  readonly release: Release;
   /** Name and version of the database's engine. */
   readonly engine: string;
-  /** True from the moment the stop has begun. */
+  /** True once the stop has begun. */
   readonly isStopping: () => boolean;
-  /** False while the database is known not to answer: then it is not asked. */
+  /** False while the database is known to be unreachable: then no query is sent. */
   readonly isReachable: () => boolean;
-  /** Null where there is none. */
+  /** Why the server that responds is not used; null if it is used, or none responds. */
+  readonly trouble: () => ServerTrouble | null;
+  /** Null without JOURNAL_DIR. */
   readonly journal: JournalHealth | null;
 }
 
 export interface JournalHealth {
-  /** True while it takes the events that the database cannot take. */
+  /** True while it accepts events that the database cannot store. */
   readonly takesEvents: boolean;
   /** True while the database belongs to another installation. */
   readonly wrongDatabase: boolean;
   readonly stats: { readonly waitingEvents: number };
 }
 
-/** Longest wait for the database before it counts as gone. */
+/** Timeout of the query: after it the database counts as unreachable. */
 const PROBE_TIMEOUT_MS = 900;
 
 const STOPPING = new Rejection('unavailable', 'The service is stopping.');
 const NO_DATABASE = 'The database cannot be reached.';
-const WRONG_DATABASE = 'The database belongs to another installation: its own one is waited for.';
-const READ_ONLY = 'The database takes no writes now.';
+const WRONG_DATABASE =
+  'The database belongs to another installation: point DATABASE_URL to the one that the journal belongs to.';
+const READ_ONLY = 'The database is read-only.';
+const TROUBLES: Readonly<Record<ServerTrouble, string>> = {
+  'read-only': READ_ONLY,
+  recovery: 'The server of the database is a standby; waiting for the primary.',
+  older: 'The server of the database has been replaced by a promoted standby; waiting for that one.',
+  foreign: WRONG_DATABASE,
+  forbidden: 'The user of the database lacks a privilege; the log names it.',
+};
 
 /** The two routes for supervisors and load balancers. */
 export function healthRoutes(options: HealthOptions): readonly Route[] {
-  // Anybody may ask: those who ask while the database is being asked share its answer, or they could keep it busy.
+  // The route is public: concurrent requests share one query, so that they cannot keep the database busy.
   let asking: Promise<boolean | null> | null = null;
   const isWritable = (): Promise<boolean | null> => {
     asking ??= probe(options.sql).finally(() => {
@@ -43,13 +56,17 @@ export function healthRoutes(options: HealthOptions): readonly Route[] {
     });
     return asking;
   };
+  const live: Outcome = {
+    status: 200,
+    body: JSON.stringify({ success: true, status: 'live', ...options.release }),
+  };
   return [
     {
       method: 'GET',
       path: '/livez',
       headers: [],
       isEssential: true,
-      handle: async () => ({ status: 200, body: '{"success":true,"status":"live"}' }),
+      handle: async () => live,
     },
     {
       method: 'GET',
@@ -76,9 +93,11 @@ async function readiness(
   };
   const engine = { engine: options.engine };
   const isOurs = options.journal?.wrongDatabase !== true;
-  if (writable === true && isOurs) return ready({ success: true, status: 'ready', ...engine, ...journal });
+  const met = options.trouble();
+  if (writable === true && isOurs && met === null)
+    return ready({ success: true, status: 'ready', ...engine, ...journal });
   const refusal = writable === null ? NO_DATABASE : READ_ONLY;
-  const trouble = isOurs ? refusal : WRONG_DATABASE;
+  const trouble = isOurs ? (met === null ? refusal : TROUBLES[met]) : WRONG_DATABASE;
   if (options.journal?.takesEvents !== true)
     return new Rejection('unavailable', trouble, journal === null ? {} : { fields: journal });
   if (new URLSearchParams(exchange.query).get('for') === 'writing')
@@ -91,7 +110,7 @@ function ready(fields: object): Outcome {
   return { status: 200, body: JSON.stringify(fields) };
 }
 
-/** Whether the database takes writes; null where it does not answer. */
+/** Whether the database accepts writes; null if it does not respond. */
 async function probe(sql: Sql): Promise<boolean | null> {
   let timer: NodeJS.Timeout | undefined;
   const timeout = new Promise<null>((resolve) => {
@@ -100,7 +119,7 @@ async function probe(sql: Sql): Promise<boolean | null> {
   const answer = sql<{ writable: boolean }[]>`
     SELECT current_setting('transaction_read_only') = 'off' AS writable`.then(
     ([row]) => row?.writable ?? false,
-    () => null, // Why it failed is in the log of the request that needed it; here it is just "no".
+    () => null, // The requests that need the database log the cause.
   );
   const result = await Promise.race([answer, timeout]);
   clearTimeout(timer);

@@ -1,4 +1,4 @@
-/** The transport on node:http, for Nodes that uWebSockets.js has no binary for. */
+/** The transport on node:http, for Node versions and platforms without a binary of uWebSockets.js. */
 import { randomUUID } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { type AddressInfo, Server as NetServer, type Socket } from 'node:net';
@@ -40,7 +40,7 @@ class NodeWire implements Wire {
 
   readBody(onChunk: (chunk: Buffer, last: boolean) => void): void {
     const req = this.#req;
-    // With an announced length the last chunk is known as such, and most bodies are one chunk.
+    // With Content-Length the last chunk is known at once: most bodies are one chunk.
     let missing = Number(req.headers['content-length']);
     let hasEnded = false;
     req.on('data', (chunk: Buffer) => {
@@ -67,18 +67,18 @@ class NodeWire implements Wire {
     if (!res.writableFinished || !this.#req.complete) this.#waitForPeer();
   }
 
-  /** Piece by piece, as its reader takes it: what waits is known, and how fast it goes. */
+  /** In chunks, each after the last was sent, so that unsent bytes and the reader's pace are known. */
   #send(body: Buffer, from: number): void {
     const res = this.#res;
-    for (let start = from; ; start += PIECE_BYTES) {
-      if (start + PIECE_BYTES >= body.length) {
+    for (let start = from; ; start += CHUNK_BYTES) {
+      if (start + CHUNK_BYTES >= body.length) {
         this.#countUnsent(body.length - start);
         res.end(body.subarray(start));
         return;
       }
-      if (!res.write(body.subarray(start, start + PIECE_BYTES))) {
+      if (!res.write(body.subarray(start, start + CHUNK_BYTES))) {
         this.#countUnsent(body.length - start);
-        res.once('drain', () => this.#send(body, start + PIECE_BYTES));
+        res.once('drain', () => this.#send(body, start + CHUNK_BYTES));
         return;
       }
     }
@@ -90,7 +90,7 @@ class NodeWire implements Wire {
     this.#unsent = bytes;
   }
 
-  /** Until the answer is taken and the request's body has ended. */
+  /** Measures the peer until the response is sent and the request's body has ended. */
   #waitForPeer(): void {
     const req = this.#req;
     const res = this.#res;
@@ -121,15 +121,15 @@ class NodeWire implements Wire {
     return stream;
   }
 
-  /** The request itself is not valid HTTP. */
+  /** Refuses a request that is not valid HTTP. */
   refuse(): void {
     this.exchange?.closeAfterAnswer();
     this.exchange?.answer(MALFORMED);
   }
 
   /**
-   * What came behind this request's head is not valid HTTP. Its body is refused; where that is complete, its answer goes
-   * out first, or the client would take the refusal for it.
+   * The data after this request's head is not valid HTTP. If its body is incomplete, it is refused; else its response is
+   * sent first, or the client would take the refusal for that response.
    */
   breakOff(refuseNext: () => void): void {
     if (this.#res.writableFinished) refuseNext();
@@ -138,7 +138,7 @@ class NodeWire implements Wire {
   }
 }
 
-/** Header lines joined by CR LF as names and values in turn. */
+/** Header lines joined by CR LF → alternating names and values. */
 function headerList(headers: string): string[] {
   return headers.split('\r\n').flatMap((line) => {
     const colon = line.indexOf(': ');
@@ -146,7 +146,7 @@ function headerList(headers: string): string[] {
   });
 }
 
-/** An answer that goes on. */
+/** A streaming response. */
 class NodeStream implements StreamWire {
   readonly #res: ServerResponse;
   readonly #onUnsentBytes: (change: number) => void;
@@ -183,32 +183,32 @@ class NodeStream implements StreamWire {
 }
 
 const EMPTY = Buffer.alloc(0);
-const PIECE_BYTES = 32_768;
+const CHUNK_BYTES = 32_768;
 const MALFORMED = new Rejection('invalidParameters', 'The request is not valid HTTP.');
 
 class NodeTransport implements Transport {
   readonly #server: Server;
-  /** The last request of each connection. */
+  /** The latest request of each connection. */
   readonly #newest = new WeakMap<Socket, NodeWire>();
 
   constructor(options: TransportOptions) {
-    // node's own refusals have no body: what it would refuse itself comes here.
+    // Node's own error responses have no body, so most of its checks are disabled and done below.
     this.#server = createServer({
       keepAliveTimeout: 75_000,
       headersTimeout: 10_000,
-      // How often node looks for heads whose time is over: by default every 30 seconds.
+      // Interval of the check of headersTimeout; Node's default is 30 seconds.
       connectionsCheckingInterval: 1_000,
       requestTimeout: 0,
       requireHostHeader: false,
     });
     this.#server.on('error', (error) => {
-      // Before it listens the failure is that of `listen`.
+      // Before it listens, `listen` reports the error.
       if (this.#server.listening) options.onAcceptError(error);
     });
     const accept = (req: IncomingMessage, res: ServerResponse): void => {
-      // `close` follows, and tells what there is to know.
+      // An unhandled 'error' would end the process; the 'close' that follows is handled.
       for (const emitter of [req, res]) emitter.on('error', () => undefined);
-      // Behind a request whose end is not known nothing is a request. Its answer ends the connection.
+      // Data after a request with an unknown end is not a request; its response closes the connection.
       if (this.#newest.get(req.socket)?.exchange?.isFramed === false) return;
       const wire = new NodeWire(req, res, options);
       this.#newest.set(req.socket, wire);
@@ -233,7 +233,7 @@ class NodeTransport implements Transport {
       this.#server.once('error', (error: NodeJS.ErrnoException) =>
         reject(listenError(host, port, error.code ?? error.message)),
       );
-      // A worker's socket is the primary process's, which hands its connections out (node:cluster).
+      // In a worker the primary process listens and distributes connections (node:cluster).
       // A listening server's address is an AddressInfo unless it is a pipe, which this one never is.
       this.#server.listen({ port, host, exclusive: !shared }, () =>
         resolve((this.#server.address() as AddressInfo).port),
@@ -242,7 +242,7 @@ class NodeTransport implements Transport {
   }
 
   stopListening(): void {
-    // The close of http.Server would also close connections whose next request has arrived and was not read yet.
+    // http.Server.close would also close connections whose next request has arrived and is not read yet.
     NetServer.prototype.close.call(this.#server);
   }
 
@@ -252,7 +252,7 @@ class NodeTransport implements Transport {
   }
 }
 
-/** What is not even HTTP gets the contract's error body too. */
+/** Responds with the API's error body to data that is not HTTP. */
 function refuseMalformed(error: NodeJS.ErrnoException, socket: Socket): void {
   if (!socket.writable) return;
   const status = error.code === 'HPE_HEADER_OVERFLOW' ? 431 : 400;
@@ -264,7 +264,7 @@ function refuseMalformed(error: NodeJS.ErrnoException, socket: Socket): void {
   );
 }
 
-/** Makes the transport on node:http. */
+/** Creates the transport on node:http. */
 export function createNodeTransport(options: TransportOptions): Transport {
   return new NodeTransport(options);
 }

@@ -1,57 +1,54 @@
-/** A request's body on its way in: counted, bounded, kept, inflated and decoded. */
+/** Receives the body of a request: limits, buffers, inflates and decodes it. */
 import { isAscii, isUtf8, transcode } from 'node:buffer';
 import { Rejection } from '../errors.ts';
 import type { BodyAccount, BodyRoom } from './body-room.ts';
 import { GzipBody } from './gzip-body.ts';
 
-/** How a route takes its body, where that is not as the server's settings say. */
+/** Options of a route that differ from the server's settings. */
 export interface BodyOptions {
-  /** Most bytes of the text; of one that came compressed, after inflation. */
+  /** Limit in bytes; of a compressed body, after inflation. */
   readonly maxBytes?: number;
-  /** Whether the body may come as gzip. */
+  /** Whether gzip is accepted. */
   readonly gzip?: boolean;
-  /** Whether small bodies may use the part of the room that is kept for producers. */
+  /** Whether small bodies may use the memory that is reserved for producers. */
   readonly usesReserve?: boolean;
 }
 
-/** What a body needs of its request. */
+/** The request, as its body needs it. */
 export interface BodyOwner {
-  /** A request header by its lower-case name, empty where absent. */
+  /** A request header by its lower-case name, empty if absent. */
   header(name: string): string;
-  /** What counts as one client. */
+  /** The key under which the client is counted. */
   address(): string;
-  /** Starts the body. A chunk's memory is only valid during the call. */
+  /** Starts to receive the body. A chunk's memory is only valid during the call. */
   readBody(onChunk: (chunk: Buffer, last: boolean) => void): void;
-  /** Makes the answer the connection's last one. */
+  /** Closes the connection after the response. */
   closeAfterAnswer(): void;
-  /** Answers at once. */
+  /** Responds at once. */
   refuse(refusal: Rejection): void;
 }
 
 /**
- * A body of up to this many bytes is small: it is decoded as it comes. A larger one stays as it is, unless it is ASCII,
- * which costs next to nothing: decoding may take as long as receiving, and whom it is from is not known yet.
+ * A body of up to this many bytes is small and is decoded at once. A larger one stays bytes unless it is ASCII, which is
+ * cheap to decode: decoding other text may take as long as receiving it, and its sender is not authenticated yet.
  */
 const SMALL_BODY_BYTES = 2_048;
 
-/** How much of an over-long body is read and thrown away so that its sender can still read the refusal. */
+/** How much of a refused body is read and discarded so that its sender can still read the response. */
 const DRAIN_BYTES = 16 * 1_048_576;
 
-/** A body that has not come in full by then must have come at this rate: the same as uWebSockets.js asks of senders. */
-export const PACE_WINDOW_MS = 5_000;
+/** A body that takes longer than this must arrive at least at this rate: the same as uWebSockets.js requires. */
+export const PACE_AFTER_MS = 5_000;
 const PACE_BYTES_PER_SECOND = 16_384;
-
-/** The least memory for a body that comes in pieces. */
-const LEAST_BUFFER_BYTES = 256;
 
 const NO_ROOM = new Rejection('unavailable', 'Too many request bodies are being held; try again shortly.');
 const CUT_FOR_ROOM = new Rejection(
   'unavailable',
-  'Too many request bodies are being held, and this one came slowly for its size; try again shortly.',
+  'Too many request bodies are being held, and this one arrived slowly for its size; try again shortly.',
 );
 const TOO_SLOW = new Rejection(
   'invalidBody',
-  `The body did not arrive in time: what takes more than ${PACE_WINDOW_MS / 1_000} seconds must come at ` +
+  `The body did not arrive in time: one that takes more than ${PACE_AFTER_MS / 1_000} seconds must arrive at ` +
     `${PACE_BYTES_PER_SECOND / 1_024} KiB a second.`,
 );
 const LATE = new Rejection('invalidBody', 'The body did not arrive in time.');
@@ -59,10 +56,10 @@ const NOT_UTF8 = new Rejection('invalidBody', 'The body is not valid UTF-8.');
 const HAS_BOM = new Rejection('invalidBody', 'The body starts with a byte order mark.');
 const ABORTED = new Rejection('unavailable', 'The client closed the connection.');
 
-/** A body as it came: text where it is small or ASCII, else bytes for {@link decode}. */
+/** A received body: text if it is small or ASCII, else bytes for {@link decode}. */
 export type ReceivedBody = string | Buffer;
 
-/** Whether a body is so small that it may be parsed before anything is known of its sender. */
+/** Whether a body is so small that it may be parsed before its sender is authenticated. */
 export function isSmallBody(body: ReceivedBody): body is string {
   return typeof body === 'string' && body.length <= SMALL_BODY_BYTES;
 }
@@ -75,19 +72,19 @@ export class RequestBody {
   /** Bytes held without an account. */
   #countedBytes = 0;
   #account: BodyAccount | null = null;
-  /** What has come of a body in pieces, and how much of it is filled. */
+  /** Buffer of a body in several chunks; its first {@link #bytes} bytes are filled. */
   #buffer: Buffer | null = null;
   #bytes = 0;
   readonly #isCompressed: boolean;
   #gzip: GzipBody | null = null;
   #compressedBytes = 0;
-  /** True once the last chunk has come. */
+  /** True once the last chunk has arrived. */
   #hasEnded = false;
-  /** True once nothing that comes matters any more. */
+  /** True once there is a result: chunks that still arrive are ignored. */
   #isOver = false;
   #refusal: Rejection | null = null;
   #drainedBytes = 0;
-  /** Where the pace is measured from: a time, and the bytes that had come until then. */
+  /** Start of the current measurement of the pace, and the bytes received before it. */
   #paceSince: number;
   #paceBytes = 0;
   #receivedBytes = 0;
@@ -96,8 +93,8 @@ export class RequestBody {
 
   /**
    * Starts to receive.
-   * @param maxBytes  most bytes of the text
-   * @param startedAt when the request came, in milliseconds of the clock of {@link checkPace}
+   * @param maxBytes  limit in bytes, after inflation
+   * @param startedAt when the request arrived, in milliseconds of the clock of {@link checkPace}
    */
   constructor(owner: BodyOwner, room: BodyRoom, maxBytes: number, options: BodyOptions, startedAt: number) {
     this.#owner = owner;
@@ -116,7 +113,7 @@ export class RequestBody {
     owner.readBody((chunk, last) => this.#onChunk(chunk, last));
   }
 
-  /** The whole body. One that came compressed is inflated from here on, and not before. To be called once. */
+  /** The whole body. A compressed one is only inflated after this call. May be called once. */
   read(): Promise<ReceivedBody | Rejection> {
     return new Promise((resolve) => {
       this.#resolve = resolve;
@@ -125,20 +122,20 @@ export class RequestBody {
     });
   }
 
-  /** True while it has not come in full. */
+  /** True until the whole body has arrived. */
   get isArriving(): boolean {
     return !this.#hasEnded && !this.#isOver;
   }
 
-  /** The refusal of a body that is not there when the deadline has passed. */
+  /** The refusal if the deadline passes before the whole body has arrived. */
   get late(): Rejection {
     return this.#refusal ?? LATE;
   }
 
-  /** Refuses a body that comes too slowly. @returns true where it did */
+  /** Refuses a body that arrives too slowly. @returns true if it did */
   checkPace(now: number): boolean {
     const elapsed = now - this.#paceSince;
-    if (!this.isArriving || elapsed < PACE_WINDOW_MS) return false;
+    if (!this.isArriving || elapsed < PACE_AFTER_MS) return false;
     const isTooSlow = this.#receivedBytes - this.#paceBytes < (PACE_BYTES_PER_SECOND * elapsed) / 1_000;
     this.#paceSince = now;
     this.#paceBytes = this.#receivedBytes;
@@ -146,10 +143,10 @@ export class RequestBody {
     return isTooSlow;
   }
 
-  /** Gives all memory back: the request has its answer, or nobody waits for one. */
+  /** Releases all memory: the request has its response, or its client disconnected. */
   release(): void {
     this.#letGo();
-    // What still comes is for nobody, and so is what was not read: an event that was refused must not be stored after all.
+    // A body that was not read yet is dropped too: an event that was refused must not be stored later.
     if (this.#isOver) this.#result = ABORTED;
     else this.#settle(ABORTED);
   }
@@ -187,9 +184,10 @@ export class RequestBody {
     }
   }
 
-  /** Inflates what has come, and what comes from now on. */
+  /** Inflates what has arrived, and what arrives from now on. */
   #inflate(): void {
     const compressed = this.#buffer?.subarray(0, this.#bytes) ?? NOTHING;
+    // Not given back: it is read until it is inflated.
     this.#buffer = null;
     this.#bytes = 0;
     this.#gzip = new GzipBody({
@@ -208,7 +206,7 @@ export class RequestBody {
     this.#gzip.write(compressed, this.#hasEnded);
   }
 
-  /** Counts bytes of the body in, or says why they cannot be held. */
+  /** Counts bytes of the body. @returns the refusal if they cannot be held */
   #admit(bytes: number, isWhole: boolean): Rejection | null {
     const isFirst = this.#bytes === 0 && !this.#isCompressed;
     if (this.#bytes + bytes > this.#maxBytes || (isFirst && this.#announcedBytes > this.#maxBytes))
@@ -218,7 +216,7 @@ export class RequestBody {
     return null;
   }
 
-  /** The same for bytes that are still compressed: what does not shrink may grow by a little. */
+  /** The same for compressed bytes: incompressible data grows slightly. */
   #admitCompressed(bytes: number): Rejection | null {
     this.#compressedBytes += bytes;
     const most = this.#maxBytes + (this.#maxBytes >> 6) + 1_024;
@@ -230,7 +228,7 @@ export class RequestBody {
     return new Rejection('payloadTooLarge', `The body may have at most ${this.#maxBytes} bytes.`);
   }
 
-  /** What Content-Length says; NaN or 0 where it says nothing. */
+  /** Content-Length; NaN or 0 if it is missing or invalid. */
   get #announcedBytes(): number {
     return Number(this.#owner.header('content-length'));
   }
@@ -252,33 +250,42 @@ export class RequestBody {
     if (this.#account !== null) this.#room.shrink(this.#account, bytes);
   }
 
-  /** Appends bytes that were counted. The buffer grows with what has come, not with what was announced. */
+  /** Appends counted bytes. The buffer grows with what has arrived, not with what was announced. */
   #keep(bytes: Uint8Array): void {
     const start = this.#bytes - bytes.byteLength;
     if (this.#buffer === null || this.#buffer.length < this.#bytes) {
-      const larger = Buffer.allocUnsafeSlow(this.#bufferBytes());
+      const larger = this.#room.buffers.take(this.#bufferBytes());
       this.#buffer?.copy(larger, 0, 0, start);
+      this.#giveBufferBack();
       this.#buffer = larger;
     }
     this.#buffer.set(bytes, start);
   }
 
   #bufferBytes(): number {
-    const doubled = Math.max(LEAST_BUFFER_BYTES, 2 * this.#bytes);
-    // The end that is announced is at most a bound: what comes may be compressed, or chunked.
+    const doubled = 2 * this.#bytes;
+    // Content-Length is only an upper bound: the body may be compressed or chunked.
     const announced = this.#isCompressed ? 0 : this.#announcedBytes;
     const most = announced >= this.#bytes ? announced : this.#maxBytes;
     return Math.max(this.#bytes, Math.min(doubled, most));
   }
 
   #end(): void {
-    const body = this.#buffer?.subarray(0, this.#bytes);
-    this.#settle(body === undefined ? '' : received(body, false));
+    const bytes = this.#buffer?.subarray(0, this.#bytes);
+    const body = bytes === undefined ? '' : received(bytes, false);
+    // Bytes are read for as long as their reader likes, also after the answer.
+    if (Buffer.isBuffer(body)) this.#buffer = null;
+    this.#settle(body);
+  }
+
+  #giveBufferBack(): void {
+    if (this.#buffer !== null) this.#room.buffers.giveBack(this.#buffer);
+    this.#buffer = null;
   }
 
   /**
-   * A refused body is still read for a while: a client that goes on sending into a closed socket would lose the answer.
-   * Where the end is known to be near, the answer goes out at once; else it waits for the end or the bound.
+   * Keeps reading a refused body up to a limit: a client that sends into a closed socket would lose the response. If
+   * Content-Length is below the limit, the response is sent at once, else at the end of the body or at the limit.
    */
   #drain(bytes: number, last: boolean, refusal: Rejection): void {
     this.#letGo();
@@ -292,7 +299,7 @@ export class RequestBody {
     }
   }
 
-  /** The sender is not waited for, and not believed to stop: its connection ends with the answer. */
+  /** Responds without waiting for the rest of the body, and closes the connection. */
   #refuseAtOnce(refusal: Rejection): void {
     this.#owner.closeAfterAnswer();
     this.#owner.refuse(refusal);
@@ -302,7 +309,7 @@ export class RequestBody {
     if (this.#isOver) return;
     this.#isOver = true;
     if (this.#account !== null) this.#room.arrived(this.#account);
-    this.#buffer = null;
+    this.#giveBufferBack();
     this.#gzip?.stop();
     this.#gzip = null;
     if (this.#resolve === null) this.#result = body;
@@ -310,21 +317,21 @@ export class RequestBody {
   }
 
   #letGo(): void {
-    // What is still being inflated reports nothing more.
+    // Stop first: the inflater must not report more bytes.
     this.#gzip?.stop();
     this.#room.giveBack(this.#countedBytes);
     this.#countedBytes = 0;
     if (this.#account !== null) this.#room.close(this.#account);
     this.#account = null;
     this.#bytes = 0;
-    this.#buffer = null;
+    this.#giveBufferBack();
     this.#result = null;
   }
 }
 
 const NOTHING = Buffer.alloc(0);
 
-/** @param isLent true where the memory is only valid now */
+/** @param isLent whether the memory is only valid during this call */
 function received(bytes: Buffer, isLent: boolean): ReceivedBody | Rejection {
   if (isAscii(bytes)) return bytes.toString('latin1');
   if (bytes.length <= SMALL_BODY_BYTES) return decode(bytes);
@@ -332,10 +339,10 @@ function received(bytes: Buffer, isLent: boolean): ReceivedBody | Rejection {
 }
 
 const BOM = 0xfeff;
-/** From this many bytes on, two steps in native code are faster than the one of Buffer's toString. */
+/** From this many bytes on, `transcode` and a UTF-16 `toString` are together faster than a UTF-8 `toString`. */
 const TRANSCODED_BYTES = 512;
 
-/** Bytes to text. Invalid UTF-8 and a byte order mark are refused, as JSON over HTTP has neither (RFC 8259, 8.1). */
+/** Bytes to text. Refuses invalid UTF-8 and a byte order mark, which JSON over HTTP must not have (RFC 8259, 8.1). */
 export function decode(bytes: Buffer): string | Rejection {
   if (!isUtf8(bytes)) return NOT_UTF8;
   const text =

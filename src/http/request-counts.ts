@@ -1,34 +1,34 @@
-/** Requests by route, outcome and time, counted where each of them ends. */
+/** Counts requests by route, status and duration when they end. */
 
 import { REFUSALS, Rejection } from '../errors.ts';
 import { Histogram, SECONDS_BOUNDS } from '../metrics/histogram.ts';
 import { Sampling } from '../metrics/sampling.ts';
 import type { Exchange, Outcome } from './exchange.ts';
 
-/** One more than the largest status of HTTP. */
+/** HTTP statuses are below this number. */
 const STATUSES = 600;
 
 class RouteCounts {
-  /** By status. */
+  /** Responses by status. */
   readonly answers = new Float64Array(STATUSES);
-  /** Of those that were measured. */
+  /** Durations of sampled requests. */
   readonly seconds = new Histogram(SECONDS_BOUNDS);
   readonly sampling = new Sampling();
 }
 
 export class RequestCounts {
-  /** By {@link Exchange.route}, from a route's first answer on. */
+  /** By {@link Exchange.route}; a route is added with its first response. */
   readonly #routes = new Map<string, RouteCounts>();
   readonly #refusals = new Map<string, number>(Object.values(REFUSALS).map(({ code }) => [code, 0]));
   readonly #now: () => number;
   #aborted = 0;
 
-  /** @param now milliseconds of the monotonic clock that exchanges are dated with */
+  /** @param now milliseconds of the monotonic clock of {@link Exchange.startedAt} */
   constructor(now: () => number) {
     this.#now = now;
   }
 
-  /** Counts a request that has ended. @param outcome null where the client left before its answer */
+  /** Counts a request that has ended. @param outcome null if the client disconnected before the response */
   settled(exchange: Exchange, outcome: Outcome | null): void {
     if (outcome === null) {
       this.#aborted += 1;
@@ -47,23 +47,23 @@ export class RequestCounts {
     return counts;
   }
 
-  /** Answers by route and status, of those that there were. */
+  /** Responses by route and status, without zeros. */
   *answers(): Iterable<{ readonly route: string; readonly status: number; readonly count: number }> {
     for (const [route, { answers }] of this.#routes)
       for (const [status, count] of answers.entries()) if (count > 0) yield { route, status, count };
   }
 
-  /** Seconds from a request's head to its answer, by route. */
+  /** Seconds from a request's head to its response, by route. */
   *seconds(): Iterable<{ readonly route: string; readonly histogram: Histogram }> {
     for (const [route, { seconds }] of this.#routes) yield { route, histogram: seconds };
   }
 
-  /** Every code that there is → answers that had it. */
+  /** Error responses by code, with zeros. */
   get refusals(): ReadonlyMap<string, number> {
     return this.#refusals;
   }
 
-  /** Requests whose client left before the answer. */
+  /** Requests whose client disconnected before the response. */
   get aborted(): number {
     return this.#aborted;
   }

@@ -1,4 +1,4 @@
-/** Routes, and which of them a method and a path mean. */
+/** Routes, and the router that finds one by method and path. */
 
 import { Rejection } from '../errors.ts';
 import type { Exchange, Outcome } from './exchange.ts';
@@ -7,24 +7,24 @@ export type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
 
 export interface Route {
   readonly method: Method;
-  /** `/fixed/path`, or with `:name` segments, each of which matches one segment that is not empty. */
+  /** `/fixed/path`, or with `:name` segments, each of which matches one non-empty segment. */
   readonly path: string;
-  /** What each `:name` segment may be. */
+  /** The valid values of each `:name` segment. */
   readonly parameters?: Readonly<Record<string, Parameter>>;
-  /** The request headers that the handler reads, in lower case: a transport need not keep others. */
+  /** The request headers that the handler reads, in lower case. A transport may drop all others. */
   readonly headers: readonly string[];
-  /** True where the handler reads the address at the other end of the connection. */
+  /** Whether the handler reads the peer address of the connection. */
   readonly remoteAddress?: boolean;
-  /** True for a GET route with a small answer that supervisors need most when there is no room for large ones. */
+  /** Whether a GET route is served even while too many responses wait for slow readers: small ones that monitoring needs. */
   readonly isEssential?: boolean;
   readonly handle: (exchange: Exchange) => Promise<Outcome>;
 }
 
 /** A `:name` segment of a path. */
 export interface Parameter {
-  /** What its percent-decoded value looks like. The handler sees no other: not one with NUL, which no text column takes. */
+  /** Form of its percent-decoded value. The handler gets no other, so none with NUL, which PostgreSQL's text refuses. */
   readonly form: RegExp;
-  /** The answer to any other value. */
+  /** The response to any other value. */
   readonly refusal: Rejection;
 }
 
@@ -36,7 +36,7 @@ export interface Match {
 
 interface Pattern {
   readonly route: Route;
-  /** The path's segments: a text that must be there, or a parameter. */
+  /** The path's segments: a literal text or a parameter. */
   readonly segments: readonly (string | Parameter)[];
 }
 
@@ -44,7 +44,7 @@ export class Router {
   readonly #fixed = new Map<string, Route[]>();
   readonly #patterns: readonly Pattern[];
 
-  /** @throws where a route does not say what one of its `:name` segments may be */
+  /** @throws if a route does not define one of its `:name` segments in `parameters` */
   constructor(routes: readonly Route[]) {
     for (const route of routes.filter(isFixed)) {
       const sharing = this.#fixed.get(route.path);
@@ -54,7 +54,7 @@ export class Router {
     this.#patterns = routes.filter((route) => !isFixed(route)).map(patternOf);
   }
 
-  /** Finds the route. HEAD is answered by the GET route. Otherwise 404, or 405 with `Allow`. */
+  /** Finds the route; HEAD is served by the GET route. @returns 404, or 405 with `Allow`, if there is none */
   match(method: string, path: string): Match | Rejection {
     const wanted = method === 'HEAD' ? 'GET' : method;
     const fixed = this.#fixed.get(path)?.map((route): Pattern => ({ route, segments: [] }));
@@ -76,7 +76,7 @@ function patternOf(route: Route): Pattern {
     if (!segment.startsWith(':')) return segment;
     const parameter = route.parameters?.[segment.slice(1)];
     if (parameter === undefined)
-      throw new Error(`${route.method} ${route.path} does not say what ${segment} may be.`);
+      throw new Error(`${route.method} ${route.path} does not define ${segment} in its parameters.`);
     return parameter;
   });
   return { route, segments };
@@ -105,7 +105,7 @@ function parametersOf(
   return { route, parameters };
 }
 
-/** True where the path has no `:name` segment. */
+/** Whether the path has no `:name` segment. */
 export function isFixed(route: Route): boolean {
   return !route.path.includes(':');
 }
@@ -114,6 +114,6 @@ function decodeSegment(segment: string): string {
   try {
     return decodeURIComponent(segment);
   } catch {
-    return segment; // A broken escape is of no form but one that takes any text.
+    return segment; // The form of the parameter decides on a malformed escape.
   }
 }

@@ -1,4 +1,4 @@
-/** The guard of every request that changes something: only a page of ours may send it from a browser. */
+/** CSRF protection of every request that changes something: in a browser, only this site's pages may send it. */
 
 import { Rejection } from '../errors.ts';
 import type { Exchange } from './exchange.ts';
@@ -12,24 +12,24 @@ const NOT_JSON = new Rejection(
   'unsupportedMediaType',
   'Send the body with "Content-Type: application/json".',
 );
-const FOREIGN = new Rejection('crossOrigin', 'Requests that change something must come from this site.');
+const CROSS_ORIGIN = new Rejection('crossOrigin', 'Requests that change something must come from this site.');
 
 /**
- * Three walls, each enough by itself in the browsers of today: the JSON content type needs a preflight from other
- * origins, which is never granted; the browser names the page's origin; and it says whether that is the request's own.
- * @param publicOrigin PUBLIC_URL, empty where it is not set
- * @returns the refusal; null for a request that may go on
+ * Three checks, each sufficient in current browsers: a JSON content type requires a preflight from other origins, which is
+ * never granted; `Origin` names the page's origin; `Sec-Fetch-Site` says whether it is the request's own.
+ * @param publicOrigin PUBLIC_URL, empty if not set
+ * @returns the refusal; null if the request is allowed
  */
 export function refuseForeign(exchange: Exchange, publicOrigin: string): Rejection | null {
   const site = exchange.header('sec-fetch-site');
-  if (site !== '' && site !== 'same-origin') return FOREIGN;
+  if (site !== '' && site !== 'same-origin') return CROSS_ORIGIN;
   const origin = exchange.header('origin');
   if (origin !== '' && origin !== publicOrigin && hostOf(origin) !== exchange.header('host').toLowerCase())
-    return FOREIGN;
+    return CROSS_ORIGIN;
   return JSON_TYPE.test(exchange.header('content-type')) ? null : NOT_JSON;
 }
 
-/** Host and port of an origin; null for `null` and what is none. */
+/** Host and port of an origin; null for `null` and for anything else that is not an http origin. */
 function hostOf(origin: string): string | null {
   return /^https?:\/\//.test(origin) && URL.canParse(origin) ? new URL(origin).host : null;
 }

@@ -1,14 +1,21 @@
-/** The HTTP server: accepts requests, runs their routes, keeps deadlines, and stops without losing an answer. */
+/** The HTTP server: accepts requests, runs their routes, enforces deadlines, and drains on stop. */
 import { randomBytes } from 'node:crypto';
 import type { Logger } from 'pino';
 import { OperatorError, Rejection } from '../errors.ts';
 import { errorCode, isUnavailable } from '../storage/connect.ts';
 import { BodyRoom, type BodyRoomStats } from './body-room.ts';
 import { addressKey, clientAddress } from './client-address.ts';
-import { Exchange, type ExchangeLimits, MAX_UNSENT_BYTES, type Outcome, type Wire } from './exchange.ts';
-import { PendingList } from './intrusive-list.ts';
+import {
+  Exchange,
+  type ExchangeLimits,
+  MAX_UNSENT_BYTES,
+  type Outcome,
+  TOO_MANY_UNSENT,
+  type Wire,
+} from './exchange.ts';
+import { IntrusiveList } from './intrusive-list.ts';
 import { createNodeTransport } from './node.ts';
-import { PACE_WINDOW_MS } from './request-body.ts';
+import { PACE_AFTER_MS } from './request-body.ts';
 import { RequestCounts } from './request-counts.ts';
 import { type Match, type Route, Router } from './route.ts';
 import { SlowPeers } from './slow-peers.ts';
@@ -23,7 +30,7 @@ export interface ServerOptions {
   readonly requestTimeoutMs: number;
   /** TRUST_PROXY */
   readonly trustedProxies: number;
-  /** True where people reach the service by https: every answer then says to stay with it. */
+  /** Whether clients use https: then every response has Strict-Transport-Security. */
   readonly strictTransport?: boolean;
   readonly log: Logger;
   /** Milliseconds of a monotonic clock. */
@@ -36,26 +43,26 @@ export interface HttpServer {
   readonly counts: RequestCounts;
   /** Bytes of request bodies in memory now. */
   readonly bodiesBytes: number;
-  /** What became of bodies for which there was no room, or that came too slowly. */
+  /** Bodies that were cut or refused for lack of memory or for their pace. */
   readonly bodyStats: BodyStats;
-  /** @param shared whether other processes of ours listen on the port too */
+  /** @param shared whether other processes of the service listen on the port too */
   listen(host: string, port: number, shared?: boolean): Promise<number>;
-  /** Stops listening, ends answers that go on, answers what is in flight, closes every connection. */
+  /** Stops listening, ends streams, waits for pending requests, and closes every connection. */
   stop(): Promise<void>;
 }
 
 export interface BodyStats extends BodyRoomStats {
-  /** Bodies that were cut because they came too slowly. */
+  /** Bodies that were cut because they arrived too slowly. */
   readonly cutForPace: number;
 }
 
 const DEADLINE_SWEEP_MS = 500;
-/** At most one line in so many milliseconds says that bodies were cut: whoever attacks must not fill the log. */
+/** Minimum milliseconds between log lines about cut bodies: an attack must not fill the log. */
 const CUT_LOG_MS = 10_000;
-/** How long a stop waits for bodies that are still arriving: a slow sender must not hold up a deployment. */
+/** Timeout of a stop for bodies that are still arriving: a slow sender must not delay a deployment. */
 const STOPPING_BODY_MS = 3_000;
 
-/** A year. Without includeSubDomains: other names below the host's are not ours to decide on. */
+/** One year. Without includeSubDomains: subdomains of the host may belong to other services. */
 const STRICT_TRANSPORT = 'Strict-Transport-Security: max-age=31536000\r\n';
 
 class Server implements HttpServer {
@@ -65,14 +72,14 @@ class Server implements HttpServer {
   readonly #router: Router;
   readonly #transport: Transport;
   readonly #limits: ExchangeLimits;
-  /** The first is the first to be late. */
-  readonly #pending = new PendingList<Exchange>();
+  /** Requests without a response, in order of arrival and so of their deadlines. */
+  readonly #pending = new IntrusiveList<Exchange>();
   readonly #idPrefix = randomBytes(6).toString('base64url');
   readonly #slowPeers: SlowPeers;
   readonly #sweep: NodeJS.Timeout;
   #requests = 0;
   #cutForPace = 0;
-  /** What was last logged of bodies that were cut, and when, in milliseconds of the monotonic clock. */
+  /** The counts of cut bodies that were last logged, and when, in milliseconds of the monotonic clock. */
   #loggedCuts: BodyStats | null = null;
   #loggedCutsAt = Number.NEGATIVE_INFINITY;
   /** When the stop began, in milliseconds of the monotonic clock. */
@@ -106,8 +113,7 @@ class Server implements HttpServer {
       routes: options.routes,
       router: this.#router,
       accept: (wire, match) => this.#accept(wire, match),
-      onAcceptError: (error) =>
-        options.log.warn({ code: errorCode(error) }, 'A connection could not be accepted'),
+      onAcceptError: (error) => options.log.warn({ code: errorCode(error) }, 'http: connection not accepted'),
       onUnsentBytes: (change) => {
         this.#limits.unsentBytes += change;
       },
@@ -169,24 +175,24 @@ class Server implements HttpServer {
   #fault(route: Route, exchange: Exchange, error: unknown): Rejection {
     const context = { requestId: exchange.id, route: route.path, code: errorCode(error) };
     if (isUnavailable(error)) {
-      this.#options.log.warn(context, 'The database cannot be reached');
+      this.#options.log.warn(context, 'http: request failed, the database cannot be reached');
       return new Rejection('unavailable', 'The database cannot be reached; try again shortly.');
     }
-    this.#options.log.error({ ...context, err: error }, 'Request failed');
+    this.#options.log.error({ ...context, err: error }, 'http: request failed');
     return internalError(exchange);
   }
 
   #logRefusal(route: Route, exchange: Exchange, refusal: Rejection): void {
     const context = { requestId: exchange.id, route: route.path, code: refusal.code };
-    // The step that met the fault has logged its cause; this line says which requests it failed.
+    // The cause is logged where it happened; this line names the requests that failed with it.
     this.#options.log[refusal.reason === 'internalError' ? 'error' : 'debug'](context, refusal.details);
   }
 
   #expireLate(): void {
     const now = this.#options.now();
     for (const exchange of this.#pending) {
-      // The list is in order of arrival: no later one is under a bound that this one is not.
-      if (now - exchange.startedAt < Math.min(PACE_WINDOW_MS, this.#options.requestTimeoutMs)) break;
+      // In order of arrival: if this one is too young for both checks, so are all that follow.
+      if (now - exchange.startedAt < Math.min(PACE_AFTER_MS, this.#options.requestTimeoutMs)) break;
       if (now - exchange.startedAt >= this.#options.requestTimeoutMs) exchange.expire();
       else if (exchange.checkPace(now)) this.#cutForPace += 1;
     }
@@ -198,17 +204,17 @@ class Server implements HttpServer {
     const now = this.#options.now();
     const stats = this.bodyStats;
     const before = this.#loggedCuts ?? { cutForRoom: 0, refused: 0, cutForPace: 0 };
-    const news = {
+    const changes = {
       cutForRoom: stats.cutForRoom - before.cutForRoom,
       cutForPace: stats.cutForPace - before.cutForPace,
       refused: stats.refused - before.refused,
     };
-    if (Object.values(news).every((count) => count === 0) || now - this.#loggedCutsAt < CUT_LOG_MS) return;
+    if (Object.values(changes).every((count) => count === 0) || now - this.#loggedCutsAt < CUT_LOG_MS) return;
     this.#loggedCuts = stats;
     this.#loggedCutsAt = now;
     const { heaviestAddress } = stats;
     this.#options.log.warn(
-      { ...news, heaviestAddress, heldBytes: this.bodiesBytes },
+      { ...changes, heaviestAddress, heldBytes: this.bodiesBytes },
       'http: cut request bodies',
     );
   }
@@ -236,41 +242,36 @@ class Server implements HttpServer {
   }
 }
 
-/** What has arrived at the sockets is read meanwhile, and what was answered is written. */
+/** Lets the event loop read what has arrived at the sockets, and write responses. */
 async function turnOfEventLoop(): Promise<void> {
-  // The first one may come before the loop has looked at the sockets.
+  // The first immediate may run before the loop has polled the sockets.
   for (let immediate = 0; immediate < 2; immediate += 1) await new Promise(setImmediate);
 }
 
-/** The client gets the id to ask the operator with, and nothing of the cause. */
+/** The client gets the request id, to ask the operator with, and nothing of the cause. */
 function internalError(exchange: Exchange): Rejection {
   return new Rejection('internalError', `Request ${exchange.id} failed; the log has the cause.`);
 }
 
-const TOO_MANY_UNSENT = new Rejection(
-  'unavailable',
-  'Too many large answers wait for slow readers; try again shortly.',
-);
-
 const INSTALL_UWS = 'npm install uWebSockets.js@github:uNetworking/uWebSockets.js#v20.69.0';
 
 /**
- * Says before anything is started that the transport of the setting cannot be had.
- * @throws OperatorError where `uws` is forced and has no binary for this Node
+ * Checks the configured transport before anything is started.
+ * @throws OperatorError if it is `uws` and there is no binary for this Node version and platform
  */
 export async function checkTransport(transport: ServerOptions['transport']): Promise<void> {
   if (transport !== 'uws') return;
   try {
     await loadUws();
   } catch (error) {
-    const line = `uWebSockets.js has no binary for Node ${process.version} here: set HTTP_TRANSPORT=auto, or ${INSTALL_UWS}`;
+    const line = `uWebSockets.js has no binary for Node ${process.version} on this platform: set HTTP_TRANSPORT=auto, or ${INSTALL_UWS}`;
     throw new OperatorError(line, { cause: error });
   }
 }
 
 /**
- * Makes the server on the transport that the setting names.
- * @throws where `uws` is forced and has no binary for this Node
+ * Creates the server on the configured transport.
+ * @throws if that is `uws` and there is no binary for this Node version and platform
  */
 export async function createServer(options: ServerOptions): Promise<HttpServer> {
   if (options.transport === 'node') return new Server(options, 'node', createNodeTransport);
@@ -280,7 +281,7 @@ export async function createServer(options: ServerOptions): Promise<HttpServer> 
   } catch (error) {
     if (options.transport === 'uws') throw error;
     options.log.warn(
-      `uWebSockets.js has no binary for Node ${process.version} here; serving on node:http. For full speed: ` +
+      `uWebSockets.js has no binary for Node ${process.version} on this platform, using node:http; for full speed: ` +
         INSTALL_UWS,
     );
     return new Server(options, 'node', createNodeTransport);

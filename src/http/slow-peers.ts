@@ -1,56 +1,56 @@
-/** Peers that hardly take their answers, or hardly go on with bodies that were refused: how long they are waited for. */
+/** Closes connections whose peers read responses, or send the rest of refused bodies, too slowly. */
 
 export interface SlowPeer {
-  /** Bytes that have gone over its connection, either way, from whatever beginning. */
+  /** Bytes transferred over its connection in both directions, counted from any start. */
   readonly moved: () => number;
-  /** Ends its connection, whatever is lost by that. */
+  /** Closes its connection, even if data is lost. */
   readonly cut: () => void;
 }
 
-/** What a peer must move within its window, in bytes a second. The same as uWebSockets.js asks of senders. */
-const LEAST_RATE = 16_384;
-/** While there is no room for further answers, no window is longer, in milliseconds. */
-const CROWDED_MS = 10_000;
+/** Minimum rate of a peer, in bytes per second: the same as uWebSockets.js requires of senders. */
+const MIN_RATE = 16_384;
+/** Limit of the timeout, in milliseconds, while too many responses wait for slow readers. */
+const CROWDED_TIMEOUT_MS = 10_000;
 
-interface Window {
+interface Measurement {
   readonly since: number;
   readonly moved: number;
 }
 
 export class SlowPeers {
-  readonly #windowMs: number;
+  readonly #timeoutMs: number;
   readonly #now: () => number;
-  readonly #peers = new Map<SlowPeer, Window>();
+  readonly #peers = new Map<SlowPeer, Measurement>();
 
   /**
-   * @param windowMs how long a peer is waited for before its rate is looked at, again and again, in milliseconds
-   * @param now      milliseconds of a monotonic clock
+   * @param timeoutMs milliseconds after which the rate of a peer is checked, repeatedly
+   * @param now       milliseconds of a monotonic clock
    */
-  constructor(windowMs: number, now: () => number) {
-    this.#windowMs = windowMs;
+  constructor(timeoutMs: number, now: () => number) {
+    this.#timeoutMs = timeoutMs;
     this.#now = now;
   }
 
-  /** Begins to wait for a peer. */
+  /** Starts to measure a peer. */
   add(peer: SlowPeer): void {
     this.#peers.set(peer, { since: this.#now(), moved: peer.moved() });
   }
 
-  /** It has taken everything, or is gone. */
+  /** Stops measuring: the peer has read everything, or disconnected. */
   delete(peer: SlowPeer): void {
     this.#peers.delete(peer);
   }
 
   /**
-   * Ends the connections of those that moved too little in their window.
-   * @param isCrowded true while unsent answers are beyond their ceiling
+   * Closes the connections of peers below the minimum rate.
+   * @param isCrowded whether unsent responses exceed their limit
    */
   sweep(isCrowded: boolean): void {
     const now = this.#now();
-    const windowMs = isCrowded ? Math.min(CROWDED_MS, this.#windowMs) : this.#windowMs;
+    const timeoutMs = isCrowded ? Math.min(CROWDED_TIMEOUT_MS, this.#timeoutMs) : this.#timeoutMs;
     for (const [peer, { since, moved }] of this.#peers) {
-      if (now - since < windowMs) continue;
-      if (peer.moved() - moved >= (LEAST_RATE * (now - since)) / 1_000) {
+      if (now - since < timeoutMs) continue;
+      if (peer.moved() - moved >= (MIN_RATE * (now - since)) / 1_000) {
         this.add(peer);
       } else {
         this.#peers.delete(peer);

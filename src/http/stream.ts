@@ -1,38 +1,38 @@
-/** An answer that goes on: what comes is sent as it comes, to readers of any speed, within a bound. */
+/** Streaming responses: data is sent as it is written, and a reader that is too slow is disconnected. */
 
-/** What a transport gives of a connection whose answer goes on. Nothing of it throws, also once the connection is gone. */
+/** The transport's side of a streaming response. No method throws, even after the connection is closed. */
 export interface StreamWire {
-  /** Bytes that were written and have not left yet; 0 once the connection is gone. */
+  /** Bytes that were written and not yet sent; 0 once the connection is closed. */
   readonly unsentBytes: number;
   write(bytes: Buffer): void;
-  /** Ends the answer; what was written before still goes out. */
+  /** Ends the response after sending what was written before. */
   end(): void;
-  /** Ends the connection at once. */
+  /** Closes the connection at once. */
   destroy(): void;
 }
 
-/** An answer that goes on until somebody ends it. */
+/** A response that stays open until the server or the client ends it. */
 export interface StreamAnswer {
   readonly status: 200;
   readonly contentType: string;
-  /** Further headers, as those of every answer. */
+  /** Further headers. */
   readonly headers?: Readonly<Record<string, string>>;
-  /** Text that means nothing in the format: one transport only sends on to a slow reader while it is written to. */
+  /** Text without meaning in the format, such as a comment: uWebSockets.js continues a blocked stream only on a write. */
   readonly filler: string;
-  /** Called once, when the head has been written; never where the client is gone before. */
+  /** Called once, when the head has been written; not called if the client disconnected before. */
   readonly open: (stream: AnswerStream) => void;
 }
 
-/** Most that waits for one slow reader: beyond it the connection is closed, and the client may come again. */
-const MAX_UNSENT_BYTES = 1_048_576;
+/** Limit of unsent bytes of one stream: beyond it the connection is closed, and the client can reconnect. */
+const MAX_UNSENT_BYTES_OF_STREAM = 1_048_576;
 
 export interface AnswerStreamOptions {
-  /** False where all slow readers together hold too much. */
+  /** False while the unsent bytes of all responses exceed their limit. */
   readonly hasRoom: () => boolean;
   readonly onClosed: (stream: AnswerStream) => void;
 }
 
-/** The open answer, as its writer has it. */
+/** The writer's side of a streaming response. */
 export class AnswerStream {
   readonly #wire: StreamWire;
   readonly #options: AnswerStreamOptions;
@@ -48,16 +48,17 @@ export class AnswerStream {
     return this.#isClosed;
   }
 
-  /** Called once, at the end, whoever brings it about. */
+  /** The listener is called once, when either side has ended the response. */
   whenClosed(listener: () => void): void {
     this.#listeners.push(listener);
   }
 
-  /** Sends bytes; where too much would wait for this reader, ends the connection instead. */
+  /** Sends bytes, or closes the connection if too many bytes would wait for the reader. */
   write(bytes: Buffer): void {
     if (this.#isClosed) return;
     const { unsentBytes } = this.#wire;
-    if (unsentBytes > 0 && (unsentBytes + bytes.length > MAX_UNSENT_BYTES || !this.#options.hasRoom())) {
+    const isTooSlow = unsentBytes + bytes.length > MAX_UNSENT_BYTES_OF_STREAM || !this.#options.hasRoom();
+    if (unsentBytes > 0 && isTooSlow) {
       this.#wire.destroy();
       this.closed();
     } else {
@@ -65,14 +66,14 @@ export class AnswerStream {
     }
   }
 
-  /** Ends the answer. */
+  /** Ends the response. */
   end(): void {
     if (this.#isClosed) return;
     this.#wire.end();
     this.closed();
   }
 
-  /** The transport says that the connection is gone. */
+  /** Called by the transport when the connection is closed. */
   closed(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;

@@ -1,4 +1,4 @@
-/** What the server needs of a transport; uws.ts and node.ts are the two there are. */
+/** The interface of a transport; there are two, on uWebSockets.js and on node:http. */
 import { OperatorError } from '../errors.ts';
 import type { Exchange, Wire } from './exchange.ts';
 import type { Match, Route, Router } from './route.ts';
@@ -8,45 +8,45 @@ export interface TransportOptions {
   readonly routes: readonly Route[];
   readonly router: Router;
   /**
-   * Takes over one request.
-   * @param match the route where the transport itself has found it, null where the router must
+   * Called for each request.
+   * @param match the route if the transport has found it, null if the router has to
    */
   readonly accept: (wire: Wire, match: Match | null) => Exchange;
-  /** Called where a connection could not be accepted, as without a free handle of a file. */
+  /** Called when a connection could not be accepted, for example without a free file descriptor. */
   readonly onAcceptError: (error: Error) => void;
-  /** Called with the change in bytes of answers that wait for a slow reader. */
+  /** Called with the change of unsent bytes of responses. */
   readonly onUnsentBytes: (change: number) => void;
-  /** Who is waited for now; the server ends those whose time is over. */
+  /** Connections that wait for their peers; the server closes those that are too slow. */
   readonly slowPeers: SlowPeers;
-  /** Whether X-Forwarded-For says where requests come from. */
+  /** Whether X-Forwarded-For is read. */
   readonly trustsProxies: boolean;
 }
 
 export interface Transport {
   /**
-   * Listens; port 0 takes a free one.
-   * @param shared whether other processes of ours, of the same user, listen on the port too
+   * Listens; port 0 means any free port.
+   * @param shared whether other processes of the service, of the same user, listen on the port too
    * @returns the port
-   * @throws OperatorError where the address cannot be had
+   * @throws OperatorError if the address is not available
    */
   listen(host: string, port: number, shared: boolean): Promise<number>;
-  /** Takes no further connections; those that are open go on. */
+  /** Stops accepting connections; open ones stay open. */
   stopListening(): void;
   /** Closes every connection. */
   close(): Promise<void>;
 }
 
-/** The one line for an address that cannot be had. */
+/** The error for an address that is not available. */
 export function listenError(host: string, port: number, code: string): OperatorError {
   if (code === 'EADDRINUSE') {
     return new OperatorError(
-      `Port ${port} on ${host} is in use: stop what listens there, or set PORT to another port.`,
+      `Port ${port} on ${host} is in use: stop the process that listens there, or set PORT to another port.`,
       { isPassing: true },
     );
   }
   if (code === 'EACCES') {
     return new OperatorError(
-      `Port ${port} on ${host} needs rights that this user lacks: set PORT to 1024 or above.`,
+      `Port ${port} on ${host} needs privileges that this user does not have: set PORT to 1024 or above.`,
     );
   }
   return new OperatorError(

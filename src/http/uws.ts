@@ -1,4 +1,4 @@
-/** The transport on uWebSockets.js. No other file knows it. */
+/** The transport on uWebSockets.js. No other file uses the package. */
 
 import type { HttpRequest, HttpResponse, TemplatedApp, us_listen_socket } from 'uWebSockets.js';
 import { createServer } from 'node:net';
@@ -12,26 +12,26 @@ import { listenError, type Transport, type TransportOptions } from './transport.
 
 type Uws = typeof import('uWebSockets.js');
 
-/** Loads the native module; throws where the package has no binary for this Node and system. */
+/** Loads the native module. Rejects if the package has no binary for this Node version and platform. */
 export function loadUws(): Promise<Uws> {
   return import('uWebSockets.js');
 }
 
-/** Headers that are worth a call into the native side for every request, and for those with a body. Routes add their own. */
+/** Headers that are read of every request, and of those with a body. Routes add theirs. Each costs a native call. */
 const FRAMING_HEADERS = ['transfer-encoding'] as const;
 const BODY_HEADERS = ['content-encoding', 'content-length', ...FRAMING_HEADERS] as const;
 
 const FORWARDED = 'x-forwarded-for';
-/** Bodies that announce more than this, or nothing, have X-Forwarded-For kept. */
+/** X-Forwarded-For is read for bodies with a Content-Length above this, or without one. */
 const FORWARDED_FROM_BYTES = 16_384;
 
 /**
- * One in so many answers without a body ends its connection. The native side keeps heads for who does not read them, and
- * does not say how many: this bounds them.
+ * One in this many responses without a body closes its connection. uWebSockets.js buffers heads for clients that do not
+ * read them and does not report how many; this limits them.
  */
 const BODILESS_PER_CONNECTION = 256;
 
-/** LIBUS_LISTEN_DEFAULT and LIBUS_LISTEN_EXCLUSIVE_PORT, which the package's types leave out. */
+/** LIBUS_LISTEN_DEFAULT and LIBUS_LISTEN_EXCLUSIVE_PORT, which the package's types lack. */
 const SHARED_PORT = 0;
 const EXCLUSIVE_PORT = 1;
 
@@ -41,9 +41,9 @@ class UwsWire implements Wire {
   readonly query: string;
   exchange: Exchange | null = null;
   readonly #res: HttpResponse;
-  /** Undefined until it is asked for, unless the route asks for it. */
+  /** Undefined until it is read; a route with `remoteAddress` reads it at the start. */
   #remoteAddress: string | undefined;
-  /** The names of the headers that are kept, and their values in the same order. */
+  /** Names of the copied headers, and their values in the same order. */
   readonly #headerNames: readonly string[];
   readonly #headerValues: string[] = [];
   readonly #options: TransportOptions;
@@ -59,7 +59,7 @@ class UwsWire implements Wire {
     this.method = match === null ? req.getCaseSensitiveMethod() : match.route.method;
     this.path = match === null ? req.getUrl() : match.route.path;
     this.query = this.method === 'POST' ? '' : (req.getQuery() ?? '');
-    // The request object dies with the first await: what may be needed is copied now.
+    // The request object is invalid after the first await, so everything that may be needed is copied now.
     const found = match ?? options.router.match(this.method, this.path);
     const route = 'route' in found ? found.route : null;
     this.#headerNames = headersOf(route, this.method);
@@ -69,8 +69,8 @@ class UwsWire implements Wire {
   }
 
   /**
-   * Whom a body is from counts where it comes in pieces or is large. What is announced as small nearly always comes in
-   * one piece, and must not pay for the look at all headers that this one takes.
+   * The client's address is needed for bodies that are large or arrive in several chunks. A body that is announced as small
+   * nearly always arrives in one chunk, and reading this header costs a loop over all headers.
    */
   #keepForwarded(req: HttpRequest): void {
     const announced = Number(this.header('content-length'));
@@ -78,7 +78,7 @@ class UwsWire implements Wire {
     this.#forwarded = readHeader(req, FORWARDED);
   }
 
-  /** The address at the other end of the connection; empty once that is gone, unless it was asked for before. */
+  /** The peer address of the connection; empty after the connection is closed, unless it was read before. */
   get remoteAddress(): string {
     if (this.#remoteAddress === undefined && !this.#isAborted)
       this.#remoteAddress = latin1(this.#res.getRemoteAddressAsText());
@@ -99,13 +99,13 @@ class UwsWire implements Wire {
     res.cork(() => {
       this.#writeHead(status, headers);
       if (this.method === 'HEAD' || bytes === 0) this.#endWithoutBody(bytes, close);
-      // The rest of an answer that ends the connection is not waited for: no request can come behind it.
+      // A response that closes the connection need not wait for its reader: no request follows.
       else if (close) res.end(body, true);
       else this.#end(body, bytes);
     });
   }
 
-  /** In one call: the native side writes what it is given, and a call costs as much as all of the text. */
+  /** In one call: uWebSockets.js writes the text unchanged, and a native call costs as much as the whole text. */
   #writeHead(status: number, headers: string): void {
     this.#res.writeStatus(`${statusLine(status)}\r\n${headers}`);
   }
@@ -113,11 +113,11 @@ class UwsWire implements Wire {
   stream(status: number, headers: string, filler: string, onClosed: () => void): StreamWire {
     const res = this.#res;
     const stream = new UwsStream(res, filler, onClosed, (bytes) => this.#countUnsent(bytes));
-    // Before anything is written: an abort may be reported from within.
+    // First, because an abort may be reported during the write.
     this.#stream = stream;
     res.cork(() => {
       this.#writeHead(status, headers);
-      // The head goes out with the first piece.
+      // The head is sent with the first write.
       res.write(filler);
     });
     return stream;
@@ -127,15 +127,15 @@ class UwsWire implements Wire {
     if (close || Math.random() * BODILESS_PER_CONNECTION < 1) {
       this.#res.endWithoutBody(announced, true);
     } else {
-      // With a length of its own the call would leave the answer pending: the next request would close the connection.
+      // endWithoutBody(length) would leave the response pending, and the next request would close the connection.
       this.#res.writeHeader('Content-Length', String(announced));
       this.#res.endWithoutBody();
     }
   }
 
   /**
-   * Sends the answer as fast as its reader takes it. While some of it waits, the request counts as pending, and the next
-   * one closes the connection: who asks and asks without reading piles up one answer, not all of them.
+   * Sends the response as fast as its reader reads it. Until all is sent the request is pending, and a further request
+   * closes the connection: a client that sends requests without reading buffers one response, not many.
    */
   #end(body: string | Buffer, bytes: number): void {
     const res = this.#res;
@@ -171,14 +171,14 @@ class UwsWire implements Wire {
   }
 }
 
-/** An answer that goes on. The native side takes one piece too many at most; what follows waits here. */
+/** A streaming response. uWebSockets.js buffers at most one write beyond what the socket takes; later ones wait here. */
 class UwsStream implements StreamWire {
   readonly #res: HttpResponse;
   readonly #filler: string;
   readonly #onClosed: () => void;
   readonly #onUnsentBytes: (bytes: number) => void;
   #waiting: Buffer[] = [];
-  /** The native side still has bytes that the reader does not take. */
+  /** Whether uWebSockets.js has bytes that the socket does not take. */
   #isBlocked = false;
   #isOver = false;
   unsentBytes = 0;
@@ -210,12 +210,12 @@ class UwsStream implements StreamWire {
   #flush(): void {
     if (this.#isOver) return;
     this.#res.cork(() => {
-      // With a handler for writable events the native side sends the rest of a piece only when it is given another one.
+      // With an onWritable handler uWebSockets.js sends the rest of a write only during the next one.
       if (this.unsentBytes > 0 && this.#waiting.length === 0)
         this.#isBlocked = !this.#res.write(this.#filler);
       while (!this.#isBlocked && this.#waiting.length > 0) {
-        const piece = this.#waiting.shift();
-        if (piece !== undefined) this.#isBlocked = !this.#res.write(piece);
+        const bytes = this.#waiting.shift();
+        if (bytes !== undefined) this.#isBlocked = !this.#res.write(bytes);
       }
     });
     if (!this.#isBlocked) this.#setUnsent(0);
@@ -238,7 +238,7 @@ class UwsStream implements StreamWire {
     this.#res.close();
   }
 
-  /** The connection is gone: the native side may not be touched any more. */
+  /** The connection is closed: the native response must not be used any more. */
   aborted(): void {
     if (this.#isOver) return;
     this.#release();
@@ -254,7 +254,7 @@ class UwsStream implements StreamWire {
 
 const HEADERS_BY_ROUTE = new WeakMap<Route, readonly string[]>();
 
-/** The headers of a request that may be asked for later. */
+/** Names of the request headers to copy. */
 function headersOf(route: Route | null, method: string): readonly string[] {
   if (route === null) return method === 'GET' ? FRAMING_HEADERS : BODY_HEADERS;
   let names = HEADERS_BY_ROUTE.get(route);
@@ -266,8 +266,8 @@ function headersOf(route: Route | null, method: string): readonly string[] {
 }
 
 /**
- * getHeader takes the first of several. Proxies add themselves to X-Forwarded-For, some in a header of their own; of two
- * idempotency keys neither may pass for the one; and a second transfer coding must not hide behind the first.
+ * Reads a header. getHeader only returns the first of several. Three names need all: proxies may append a second
+ * X-Forwarded-For, two idempotency keys must not pass as one, and a second transfer coding must not be overlooked.
  */
 function readHeader(req: HttpRequest, name: string): string {
   const first = req.getHeader(name);
@@ -311,9 +311,9 @@ class UwsTransport implements Transport {
   }
 
   async listen(host: string, port: number, shared: boolean): Promise<number> {
-    // Without the exclusive option a second process would share the port (SO_REUSEPORT) and take half of the requests.
+    // Without the exclusive option a second process would share the port (SO_REUSEPORT) and get half of the connections.
     const socket = await new Promise<us_listen_socket | false>((resolve) => {
-      // The native call takes (host, port, options, callback), which the package's types leave out.
+      // The native call takes (host, port, options, callback), which the package's types lack.
       const listen = this.#app.listen.bind(this.#app) as unknown as (
         host: string,
         port: number,
@@ -338,7 +338,7 @@ class UwsTransport implements Transport {
   }
 }
 
-/** uWebSockets.js does not say why it could not listen: node:net does. */
+/** The cause of a failed listen, found with node:net: uWebSockets.js does not report it. */
 async function whyNot(host: string, port: number): Promise<OperatorError> {
   const reason = await new Promise<string>((resolve) => {
     const probe = createServer();
@@ -348,7 +348,7 @@ async function whyNot(host: string, port: number): Promise<OperatorError> {
   return listenError(host, port, reason);
 }
 
-/** Makes the transport on uWebSockets.js. */
+/** Creates the transport on uWebSockets.js. */
 export function createUwsTransport(uws: Uws, options: TransportOptions): Transport {
   return new UwsTransport(uws, options);
 }

@@ -3,9 +3,10 @@ import type { Logger } from 'pino';
 import { Rejection } from '../errors.ts';
 import { Availability } from '../storage/availability.ts';
 import type { DatabaseAddress } from '../storage/connect.ts';
+import type { ServerWatch } from '../storage/connections/server-watch.ts';
 import type { Engine } from '../storage/storage.ts';
 import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
-import { EventWriter, type Outcomes } from '../storage/write/event-writer.ts';
+import { EventWriter, type Outcomes, tablesOfWrites } from '../storage/write/event-writer.ts';
 import { JOURNALING, REFUSING } from '../storage/write/failures.ts';
 import { ReplayWriter } from '../storage/write/replay-writer.ts';
 import type { WriteBatch } from './commit-buffer.ts';
@@ -18,8 +19,8 @@ export interface DurableWriterOptions {
   readonly connections: number;
   /** Null where events are refused while the database is away. */
   readonly journal: Journal | null;
-  /** The database does not answer: connections to it are of no further use. */
-  readonly onUnreachable: () => void;
+  /** Looks after the connections to the database. */
+  readonly watch: ServerWatch;
   readonly log: Logger;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
@@ -66,11 +67,12 @@ export class DurableWriter {
       });
     this.availability = new Availability({
       address,
+      tables: tablesOfWrites(engine),
       log,
       now,
       // What waits goes first: a question proves less than a batch that is stored.
       proveWritable: async () => !['away', 'foreign'].includes((await this.#replay?.step()) ?? 'empty'),
-      onUnreachable: options.onUnreachable,
+      watch: options.watch,
       onWritable: () => this.#replay?.run(),
     });
   }

@@ -8,6 +8,7 @@ import type { Limiter } from '../limits/limiter.ts';
 import type { Availability } from '../storage/availability.ts';
 import type { ChangedTable } from '../storage/changes.ts';
 import type { DatabaseAddress, Sql } from '../storage/connect.ts';
+import type { ServerWatch } from '../storage/connections/server-watch.ts';
 import { answerInTime, type LookupOutage, LookupUnavailable } from '../storage/lookup-cache.ts';
 import type { Engine } from '../storage/storage.ts';
 import { UNAVAILABLE } from '../storage/write/failures.ts';
@@ -34,8 +35,8 @@ export interface WritePathOptions {
   readonly limiter: Limiter;
   /** Null where events are refused while the database is away. */
   readonly journal: Journal | null;
-  /** The database does not answer: connections to it are of no further use. */
-  readonly onUnreachable: () => void;
+  /** Looks after the connections to the database. */
+  readonly watch: ServerWatch;
   readonly log: Logger;
   /** Milliseconds since the epoch. */
   readonly wall: () => number;
@@ -77,7 +78,7 @@ export class WritePath {
       engine,
       connections: config.COMMIT_CONNECTIONS,
       journal,
-      onUnreachable: options.onUnreachable,
+      watch: options.watch,
       log,
       now: monotonic,
     });

@@ -8,7 +8,7 @@ import { parseRangeQuery, parseSeriesQuery } from './series-query.ts';
 
 export interface DashboardReadOptions {
   readonly api: Api;
-  /** For lookups of types. */
+  /** For lookups of event types. */
   readonly sql: Sql;
   readonly events: EventReader;
   readonly maxPageBytes: number;
@@ -21,7 +21,7 @@ const MAX_LIMIT = 200;
 
 const NO_TYPE = new Rejection('eventTypeNotFound', 'The app has no event type with one of these typeIds.');
 const NO_EVENT = new Rejection('eventNotFound', 'The app has no such event, or its rows are no longer kept.');
-const TOO_LONG = new Rejection('invalidParameters', 'The range from from to to has more than 1,000 months.');
+const TOO_LONG = new Rejection('invalidParameters', 'from and to must be at most 1,000 months apart.');
 const NO_CURSOR = new Rejection('invalidParameters', 'before must be the "next" of an earlier page.');
 const NO_LIMIT = new Rejection('invalidParameters', 'limit must be a whole number of at least 1.');
 
@@ -34,7 +34,7 @@ export function dashboardReadRoutes(options: DashboardReadOptions): readonly Rou
       const typeIds = await internalTypes(sql, app, query.typeIds);
       if (typeIds instanceof Rejection) return typeIds;
       const { from, timezone, buckets } = query;
-      // The current millisecond is part of the present.
+      // Exclusive end: includes the current millisecond.
       const until = query.until ?? Math.max(now(), from ?? 0) + 1;
       const series = await events.series({ appId: app.id, typeIds, from, until, timezone, buckets });
       return series === null ? TOO_LONG : done(series);
@@ -74,7 +74,7 @@ export function dashboardReadRoutes(options: DashboardReadOptions): readonly Rou
   ];
 }
 
-/** Public ids → internal ones, in their order; null where none is given. */
+/** Public ids → internal ids; null if none is given. */
 async function internalTypes(
   sql: Sql,
   app: MemberCall['app'],
@@ -88,7 +88,7 @@ async function internalTypes(
   return rows.length === typeIds.length ? rows.map(({ id }) => id) : NO_TYPE;
 }
 
-/** The payload goes in as the text that it is. */
+/** The payload's text is inserted unchanged. */
 function eventText(
   { id, typeId, createdAt, payload }: StoredEvent,
   more: Record<string, string> = {},

@@ -1,19 +1,19 @@
-/** The query of GET /public/get_events: raw text → what to read, or the refusal that names the parameter at fault. */
+/** Parses the query of GET /public/get_events; a refusal names the invalid parameter. */
 import { Rejection } from '../errors.ts';
 import type { Order } from '../storage/storage.ts';
 import { parseBound } from './iso-date.ts';
 
-/** A query that says what it should. Whether its app and its type exist is not known yet. */
+/** A valid query. Its app and type may not exist. */
 export interface EventsQuery {
   /** Public id, as sent. */
   readonly appId: string;
   /** Public id, as sent; null: all types. */
   readonly typeId: string | null;
-  /** First millisecond since 1970 of the range; null: from the beginning. */
+  /** First millisecond since 1970 of the interval; null: from the beginning. */
   readonly from: number | null;
-  /** First millisecond since 1970 that is behind the range; null: to the end. */
+  /** First millisecond since 1970 after the interval; null: to the end. */
   readonly until: number | null;
-  /** 1 to {@link MAX_LIMIT}: what is applied, which may be less than was asked for. */
+  /** The applied limit, 1 to {@link MAX_LIMIT}: may be less than the requested one. */
   readonly limit: number;
   /** 0 to Number.MAX_SAFE_INTEGER. */
   readonly offset: number;
@@ -28,8 +28,8 @@ type Parameter = (typeof PARAMETERS)[number];
 type Parameters = Readonly<Partial<Record<Parameter, string>>>;
 
 /**
- * @param query the query as it was sent, percent-encoded, without the question mark. It is read as an HTML form's:
- *              `+` is a space, an escape that is none stands for itself, bytes that are no UTF-8 become U+FFFD.
+ * @param query the query as sent, percent-encoded, without the question mark. It is read like an HTML form: `+` is a
+ *              space, a malformed escape stays as it is, bytes that are not UTF-8 become U+FFFD.
  */
 export function parseEventsQuery(query: string): EventsQuery | Rejection {
   const parameters = single(new URLSearchParams(query));
@@ -80,7 +80,7 @@ function parseOffset(text: string | undefined): number | Rejection {
   return offset;
 }
 
-/** Digits alone: no sign, no exponent, no space. Beyond 2^53 it is near enough, beyond 1e308 it is Infinity. */
+/** Digits only: no sign, exponent or space. Not exact beyond 2^53, and Infinity beyond 1e308. */
 function wholeNumber(text: string): number | null {
   return /^\d+$/.test(text) ? Number(text) : null;
 }

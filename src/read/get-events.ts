@@ -1,4 +1,4 @@
-/** GET /public/get_events: the read path as the list of its steps. */
+/** GET /public/get_events: the steps of the read path. */
 
 import type { PublicIds } from '../apps/public-ids.ts';
 import type { ResourceToken, ResourceTokens } from '../apps/resource-token-lookup.ts';
@@ -13,14 +13,14 @@ export interface GetEventsDependencies {
   readonly events: EventReader;
   readonly slots: ReadSlots;
   readonly resourceTokens: ResourceTokens;
-  /** By the token's internal id. */
+  /** Limits by the token's internal id. */
   readonly limiter: Limiter;
   readonly apps: PublicIds;
   /** Payload bytes after which a page ends early (MAX_PAGE_BYTES). */
   readonly maxPageBytes: number;
 }
 
-/** Makes the handler. It rejects only where the database fails. */
+/** Creates the handler. It rejects only if the database fails. */
 export function createGetEvents(
   dependencies: GetEventsDependencies,
 ): (exchange: Exchange) => Promise<Outcome> {
@@ -44,7 +44,7 @@ export function createGetEvents(
   };
 }
 
-/** @returns the 429 where the token's window is full */
+/** @returns 429 if the token's window is full */
 async function countRequest(
   limiter: Limiter,
   token: ResourceToken,
@@ -62,7 +62,7 @@ async function countRequest(
   );
 }
 
-/** The internal id of an app that the token may read; 404 where there is no such app, 403 where it may not. */
+/** The internal id of an app that the token may read; 404 if there is no such app, 403 if the token may not read it. */
 async function permittedApp(
   apps: PublicIds,
   token: ResourceToken,
@@ -91,7 +91,7 @@ async function readPage(
   });
 }
 
-/** The contract's body. Payloads go in as the text that they are, and the whole is copied once, into its bytes. */
+/** The response's body. The text of payloads is inserted unchanged, and everything is copied once, into one buffer. */
 function pageBody({ total, events, hasMore }: EventPage, { limit, offset }: EventsQuery): Buffer {
   const parts = events.map((event, i) => (i === 0 ? '' : ',') + eventText(event));
   parts.unshift('{"success":true,"data":{"events":[');
@@ -103,7 +103,7 @@ function pageBody({ total, events, hasMore }: EventPage, { limit, offset }: Even
   return body;
 }
 
-/** Identifiers are UUIDs and letters, digits and `_` of our own making, but a type's may have come by an import. */
+/** Only the type's id is escaped: it may come from an import, while other fields consist of safe characters. */
 function eventText({ id, typeId, createdAt, payload }: StoredEvent): string {
   return `{"id":"${id}","typeId":${JSON.stringify(typeId)},"payload":${payload},"createdAt":"${createdAt.toISOString()}"}`;
 }

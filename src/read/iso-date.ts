@@ -1,12 +1,12 @@
 /**
- * ISO 8601 dates and times as bounds of a range. `Date.parse` is no help: what it takes beside ISO differs between
- * engines, it reads a time without an offset as local time, and it lets 2026-02-30 through.
+ * Parses ISO 8601 dates and times as bounds of an interval. Not by `Date.parse`: it accepts other formats that differ
+ * between engines, reads a time without an offset as local time, and accepts 2026-02-30.
  *
- * Taken: `2026-01-31`, `20260131`, and either followed by `T` (or `t`, or a space) and `08`, `08:30`, `08:30:15`,
+ * Accepted: `2026-01-31`, `20260131`, and either followed by `T` (or `t`, or a space) and `08`, `08:30`, `08:30:15`,
  * `08:30:15.123` (or a comma, any number of digits; or without the colons), followed by nothing (UTC), `Z`, `±hh`,
- * `±hhmm` or `±hh:mm`. A `+` that was not percent-encoded arrives as a space: before an offset it is understood.
- * `24:00:00` is the midnight at the end of the day; `23:59:60` of UTC, a leap second, is the midnight that follows.
- * Not taken: weeks, days of the year, dates without a day, years of other than four digits.
+ * `±hhmm` or `±hh:mm`. A `+` that was not percent-encoded arrives as a space; before an offset it is read as a plus sign.
+ * `24:00:00` is the midnight at the end of the day; `23:59:60` UTC, a leap second, is the midnight that follows.
+ * Not accepted: weeks, days of the year, dates without a day, years with other than four digits.
  */
 
 const DAY_MS = 86_400_000;
@@ -20,12 +20,11 @@ const NO_SUCH_DATE = 'is a date that does not exist';
 const NO_SUCH_TIME = 'is a time that does not exist';
 
 /**
- * Reads a bound of a range that includes both its ends and is as fine as a millisecond.
+ * Parses a bound of an interval that includes both ends, with the resolution of a millisecond.
  *
- * A date alone stands for its first millisecond at the start of a range and for its last one at the end. Digits finer
- * than a millisecond move a start up to the next millisecond and are cut off an end: the range then holds the same
- * events, as theirs are whole milliseconds.
- * @returns milliseconds since 1970 (negative before), or what is wrong, to follow the parameter's name in a sentence
+ * A date without a time is its first millisecond as a start and its last one as an end. Fractions of a millisecond are
+ * rounded up in a start and down in an end: the events in the interval are the same, as their times are whole milliseconds.
+ * @returns milliseconds since 1970 (negative before), or the problem, worded to follow the parameter's name
  */
 export function parseBound(text: string, edge: 'start' | 'end'): number | string {
   const date = DATE.exec(text);
@@ -37,12 +36,12 @@ export function parseBound(text: string, edge: 'start' | 'end'): number | string
   return timeOfDay(midnight, rest.slice(1), edge);
 }
 
-/** Milliseconds since 1970 at the start of a day; null where there is no such day. */
+/** Milliseconds since 1970 at the start of a day; null if there is no such day. */
 function utcMidnight(year: number, month: number, day: number): number | null {
-  // Date.UTC takes the years 0 to 99 for 1900 to 1999.
+  // Not Date.UTC, which reads the years 0 to 99 as 1900 to 1999.
   const date = new Date(0);
   date.setUTCFullYear(year, month - 1, day);
-  // A day that does not exist comes out as one of another month.
+  // A day that does not exist becomes one of another month.
   return date.getUTCMonth() === month - 1 && date.getUTCDate() === day ? date.getTime() : null;
 }
 
@@ -63,7 +62,7 @@ function timeOfDay(midnight: number, text: string, edge: 'start' | 'end'): numbe
   return whole + fraction;
 }
 
-/** How far the local time is ahead of UTC, or what is wrong. No offset is UTC. */
+/** Milliseconds by which local time is ahead of UTC, or the problem. No offset means UTC. */
 function offsetMs(text: string): number | string {
   if (text === '') return 0;
   const offset = OFFSET.exec(text);
@@ -75,7 +74,7 @@ function offsetMs(text: string): number | string {
   return offset[1] === '-' || offset[1] === '\u2212' ? -size : size;
 }
 
-/** A decimal fraction of a second in whole milliseconds: rounded up at the start of a range, down at its end. */
+/** A decimal fraction of a second in whole milliseconds: rounded up in a start, down in an end. */
 function fractionMs(digits: string, edge: 'start' | 'end'): number {
   const whole = Number(digits.slice(0, 3).padEnd(3, '0'));
   return edge === 'start' && /[1-9]/.test(digits.slice(3)) ? whole + 1 : whole;

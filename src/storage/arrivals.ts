@@ -166,7 +166,7 @@ async function readMissed(
     const events = await tx.savepoint(async (part) => {
       await part.unsafe(`SET LOCAL statement_timeout = ${MISSED_TIMEOUT_MS}`);
       const found = await newestEvents(part, appId, since, [interval], MOST_MISSED + 1);
-      await part`SET LOCAL statement_timeout = 0`;
+      await part`SET LOCAL statement_timeout TO DEFAULT`;
       return found;
     });
     return events.length > MOST_MISSED ? 'too many' : complete(events);

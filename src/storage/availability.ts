@@ -1,6 +1,8 @@
 /** Whether the database answers, and whether it takes writes: asked all the time, so that nobody has to find out by waiting. */
 import type { Logger } from 'pino';
 import type { DatabaseAddress } from './connect.ts';
+import { DEADLINES } from './connections/pools.ts';
+import type { ServerTrouble, ServerWatch } from './connections/server-watch.ts';
 import { ConnectionLost, CopyConnection } from './write/copy-connection.ts';
 
 export interface AvailabilityOptions {
@@ -10,8 +12,10 @@ export interface AvailabilityOptions {
   readonly now: () => number;
   /** Tries to write what waits, where something does. @returns false where the database does not take it */
   readonly proveWritable: () => Promise<boolean>;
-  /** The database does not answer: connections to it are of no further use. */
-  readonly onUnreachable: () => void;
+  /** The tables into which writing inserts. */
+  readonly tables: readonly string[];
+  /** Looks after the connections: those to a database that does not answer, or takes no writes, are of no further use. */
+  readonly watch: ServerWatch;
   /** The database takes writes again. */
   readonly onWritable: () => void;
 }
@@ -22,11 +26,16 @@ const HEARTBEAT_MS = 500;
 const PROBE_MS = 250;
 /** An answer that takes longer than this is late. */
 const LATE_MS = 250;
-const TIMEOUT = { connectMs: 700, answerMs: 700 } as const;
+const TIMEOUT = { pool: 'probe', connectMs: 700, answerMs: DEADLINES.probe.answerMs } as const;
 /** Unanswered questions in a row after which a database counts as gone that was there until then. */
 const MISSES = 2;
 
-type Answer = 'writable' | 'read-only' | 'refused' | 'silent';
+type Answer = 'writable' | 'read-only' | 'forbidden' | 'refused' | 'silent';
+
+const QUESTION = `
+  SELECT current_setting('transaction_read_only') = 'on' AS "isReadOnly",
+         ARRAY(SELECT name FROM unnest($1::text[]) AS name
+                WHERE NOT has_table_privilege(to_regclass(name), 'INSERT')) AS forbidden`;
 
 export class Availability {
   readonly #options: AvailabilityOptions;
@@ -41,6 +50,8 @@ export class Availability {
   #timer: NodeJS.Timeout | null = null;
   #round: Promise<void> | null = null;
   #stopped = false;
+  /** Tables without the privilege that writing needs. */
+  #forbidden: readonly string[] = [];
 
   constructor(options: AvailabilityOptions) {
     this.#options = options;
@@ -55,6 +66,11 @@ export class Availability {
   /** False while it does not take batches: then each would only lose time on finding that out. */
   get writable(): boolean {
     return this.#writable;
+  }
+
+  /** Why the server that answers is not used; null where it is used, or none answers. */
+  get trouble(): ServerTrouble | null {
+    return this.#forbidden.length > 0 ? 'forbidden' : this.#options.watch.trouble;
   }
 
   /** True where it may be gone: a question is late or was not answered, or a write has failed. */
@@ -100,20 +116,33 @@ export class Availability {
     const answer = await this.#answer();
     this.#askedAt = null;
     if (this.#stopped) return;
-    if (answer === 'refused' || answer === 'silent') {
+    if (answer !== 'writable' && answer !== 'forbidden') {
       this.#misses += 1;
+      // A server that takes no writes is none: it may have been the primary until a moment ago.
+      if (answer === 'read-only') this.#options.watch.breakAll();
       // A database that was well until now may only be busy; one that refuses is not there.
-      if (answer === 'refused' || this.#misses >= MISSES || !this.#writable) this.#lose();
+      if (answer !== 'silent' || this.#misses >= MISSES || !this.#writable) this.#lose();
       return;
     }
     this.#misses = 0;
     if (!this.#reachable) this.#options.log.info(this.#outage(), 'The database answers again');
     this.#reachable = true;
-    if (answer === 'read-only' || this.#writable) return;
+    if (answer === 'forbidden') {
+      this.#forbid();
+      return;
+    }
+    if (this.#writable) return;
     if (!(await this.#options.proveWritable())) return;
     this.#writable = true;
     this.#options.log.info(this.#outage(), 'The database takes events again');
     this.#options.onWritable();
+  }
+
+  /** The server is there and can be read. */
+  #forbid(): void {
+    if (!this.#writable) return;
+    this.#writable = false;
+    this.#since = this.#options.now();
   }
 
   #lose(): void {
@@ -122,7 +151,7 @@ export class Availability {
     this.#reachable = false;
     this.#writable = false;
     this.#options.log.warn('The database cannot be reached');
-    this.#options.onUnreachable();
+    this.#options.watch.breakSilent();
   }
 
   #outage(): { ms: number } {
@@ -130,20 +159,31 @@ export class Availability {
   }
 
   async #answer(): Promise<Answer> {
-    const ask = (): Promise<{ readonly rows: readonly { state: Answer }[] }> =>
-      this.#connection.query(
-        "SELECT CASE current_setting('transaction_read_only') WHEN 'off' THEN 'writable' ELSE 'read-only' END AS state",
-        [],
-      );
+    const ask = (): Promise<{ readonly rows: readonly { isReadOnly: boolean; forbidden: string[] }[] }> =>
+      this.#connection.query(QUESTION, [this.#options.tables]);
     try {
       // A connection may have been closed while nobody looked: a second try makes a new one.
       const { rows } = await ask().catch((error: unknown) => {
         if (error instanceof ConnectionLost && error.sent && !error.timedOut) return ask();
         throw error;
       });
-      return rows[0]?.state ?? 'silent';
+      const [state] = rows;
+      if (state === undefined) return 'silent';
+      this.#noteForbidden(state.forbidden);
+      if (state.isReadOnly) return 'read-only';
+      return state.forbidden.length > 0 ? 'forbidden' : 'writable';
     } catch (error) {
       return error instanceof ConnectionLost && error.timedOut ? 'silent' : 'refused';
     }
+  }
+
+  /** Logs each change once. */
+  #noteForbidden(tables: readonly string[]): void {
+    const { log } = this.#options;
+    const before = this.#forbidden;
+    this.#forbidden = tables;
+    if (tables.join() === before.join()) return;
+    if (tables.length > 0) log.error({ privilege: 'INSERT', tables }, 'database: privilege missing');
+    else log.info({ privilege: 'INSERT', tables: before }, 'database: privilege granted');
   }
 }

@@ -1,15 +1,15 @@
 /** Connections to PostgreSQL: a pool for reads and lookups, and what they have in common. */
 import postgres from 'postgres';
 import { ARRAYS } from './array-types.ts';
+import { identityOf, sessionOptions } from './connections/dial.ts';
+import type { PoolKind } from './connections/pools.ts';
+import type { DatabaseAddress } from './connections/server-address.ts';
 import { PoolSockets } from './pool-sockets.ts';
+
+export type { DatabaseAddress } from './connections/server-address.ts';
 
 export type Sql = postgres.Sql;
 export type Transaction = postgres.TransactionSql;
-
-/** Where PostgreSQL is: a URL, or the Unix socket of the embedded one. */
-export type DatabaseAddress =
-  | { readonly url: string }
-  | { readonly host: string; readonly port: number; readonly user: string; readonly database: string };
 
 /** Session settings of every connection. */
 export const SESSION_PARAMETERS = {
@@ -26,22 +26,47 @@ export const SESSION_PARAMETERS = {
 type Settings = postgres.Options<Record<string, never>> & {
   readonly max_pipeline: number;
   readonly socket: PoolSockets['connect'];
+  readonly prepare?: boolean;
 };
 
-/**
- * Opens a pool. Connections are made when first used and remade when lost.
- * @param options.connections  most connections at once
- * @param options.name         shown in pg_stat_activity
- */
-export function connect(address: DatabaseAddress, options: { connections: number; name: string }): Sql {
-  const sockets = new PoolSockets();
+export interface PoolOptions {
+  /** Most connections at once. */
+  readonly connections: number;
+  /** Shown in pg_stat_activity. */
+  readonly name: string;
+  /** What waits for it, and how long; null: a command, which waits as long as it takes. */
+  readonly kind?: PoolKind | null;
+}
+
+/** Opens a pool. Connections are made when first used and remade when lost. */
+export function connect(address: DatabaseAddress, { connections, name, kind = null }: PoolOptions): Sql {
+  const purpose = { name, kind };
+  const options = sessionOptions(address, purpose);
+  return openPool(address, {
+    max: connections,
+    connection: { application_name: name, ...SESSION_PARAMETERS, ...(options !== '' && { options }) },
+    sockets: new PoolSockets(address, purpose),
+  });
+}
+
+/** A pool without session parameters at its start: a pooler may refuse what it does not know. */
+export function connectBare(address: DatabaseAddress): Sql {
+  const sockets = new PoolSockets(address, { name: '', kind: null });
+  return openPool(address, { max: 1, connection: {}, sockets, prepare: false });
+}
+
+function openPool(
+  address: DatabaseAddress,
+  { sockets, ...own }: Pick<Settings, 'max' | 'connection'> & { sockets: PoolSockets; prepare?: boolean },
+): Sql {
   const settings: Settings = {
+    ...own,
     socket: sockets.connect,
+    // It is encrypted already, where it is to be.
+    ssl: false,
     // Not named in the pool's type: the methods that the client makes of them are nobody's.
     types: ARRAYS as Record<string, never>,
     fetch_types: false,
-    max: options.connections,
-    connection: { application_name: options.name, ...SESSION_PARAMETERS },
     connect_timeout: 5,
     backoff: (attempt) => Math.min(0.05 * 2 ** attempt, 1),
     onnotice: () => undefined,
@@ -50,18 +75,20 @@ export function connect(address: DatabaseAddress, options: { connections: number
     // then run inside of the transaction, which nobody ends (https://github.com/porsager/postgres/issues/1189).
     max_pipeline: Number.MAX_SAFE_INTEGER,
   };
+  const identity = identityOf(address);
   const sql =
-    'url' in address
-      ? postgres(address.url, settings)
-      : postgres({
-          ...settings,
-          host: address.host,
-          port: address.port,
-          user: address.user,
-          database: address.database,
-        });
+    'url' in identity
+      ? postgres(withoutOptions(identity.url), settings)
+      : postgres({ ...settings, ...identity });
   SOCKETS.set(sql, sockets);
   return Object.assign(sql, { reserve: reserving(sql) });
+}
+
+/** The client would put the URL's session parameters in the place of ours; they are among ours already. */
+function withoutOptions(url: string): string {
+  const rest = new URL(url);
+  rest.searchParams.delete('options');
+  return rest.href;
 }
 
 /**
@@ -77,14 +104,6 @@ function reserving(sql: Sql): Sql['reserve'] {
 }
 
 const SOCKETS = new WeakMap<Sql, PoolSockets>();
-
-/**
- * Breaks all connections of a pool: what waits for an answer fails now, in place of when the system gives up on it, which
- * takes a quarter of an hour where the other end is silent. The pool makes new ones when they are next needed.
- */
-export function breakConnections(sql: Sql): void {
-  SOCKETS.get(sql)?.break();
-}
 
 /**
  * Ends a pool, also where the database does not answer, and where a lost connection was just being made again: that would
@@ -115,6 +134,15 @@ const CONNECTION_TROUBLE = new Set([
   'CONNECTION_CLOSED',
   'CONNECTION_ENDED',
   'CONNECTION_DESTROYED',
+  // A server that is not to be used (connections/server-watch.ts).
+  'SERVER_READ_ONLY',
+  'SERVER_IN_RECOVERY',
+  'SERVER_IS_OLDER',
+  'SERVER_IS_FOREIGN',
+  'SERVER_FORBIDS',
+  // read_only_sql_transaction: it was the primary when the connection was made. insufficient_privilege: nobody can write.
+  '25006',
+  '42501',
   // What `connect` fails with at once: no route, no network, no address or port of our own, no room for a socket.
   'EHOSTUNREACH',
   'EHOSTDOWN',

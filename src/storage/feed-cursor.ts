@@ -19,7 +19,7 @@ export interface FeedCursor {
 const MAX_LENGTH = 1_500;
 
 /** In place of a cursor that is too long. It decodes to no cursor: a client that resumes with it starts again. */
-const TOO_LONG = 'anew';
+const TOO_LONG = 'reset';
 
 /** @param snapshot the text of pg_current_snapshot() */
 export function feedCursorOf(snapshot: string, at: number): FeedCursor {

@@ -3,6 +3,7 @@ import type { Config } from '../config.ts';
 import { isContainerImage } from '../container.ts';
 import { OperatorError } from '../errors.ts';
 import { connect, type DatabaseAddress, errorCode } from './connect.ts';
+import { hostsOf, withFirstHost } from './connections/server-address.ts';
 import { missingLibraryAdvice } from './engine.ts';
 import { isRefusedByPooler, POOLER_ADVICE, sharesSessions } from './pooler.ts';
 
@@ -66,9 +67,9 @@ interface Location {
 
 function parseLocation(url: string): Location {
   try {
-    const { host, pathname, username } = new URL(url);
+    const { pathname, username } = new URL(withFirstHost(url));
     const database = decodeURIComponent(pathname.slice(1));
-    return { text: `${host}${pathname}`, user: decodeURIComponent(username), database };
+    return { text: `${hostsOf(url)}${pathname}`, user: decodeURIComponent(username), database };
   } catch {
     // The URL's own error would quote it, password and all.
     throw new OperatorError(

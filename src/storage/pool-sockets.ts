@@ -1,74 +1,43 @@
-/** The sockets of a pool: made for its client, and kept in sight, so that they can be broken at once. */
+/** The sockets of a pool: made for its client, and kept in sight, so that all of them end with the pool. */
 import { Socket } from 'node:net';
-
-/** As the client waits for the rest of a new connection; it counts from when it has the socket. */
-const CONNECT_TIMEOUT_MS = 5_000;
-
-/** What the client tells whoever makes its sockets: hosts and ports by turns, or the path of a Unix socket. */
-interface SocketTarget {
-  readonly host: readonly string[];
-  readonly port: readonly number[];
-  readonly path: string | false | undefined;
-}
+import { openSocket, type Purpose, withCode } from './connections/dial.ts';
+import type { DatabaseAddress } from './connections/server-address.ts';
 
 export class PoolSockets {
+  readonly #address: DatabaseAddress;
+  readonly #purpose: Purpose;
   readonly #open = new Set<Socket>();
   #closed = false;
-  #turn = 0;
+
+  constructor(address: DatabaseAddress, purpose: Purpose) {
+    this.#address = address;
+    this.#purpose = purpose;
+  }
 
   /**
    * The client's option `socket`. The client listens to a socket only some time after it was made, so a `connect` that
    * fails at once (no route, no address, no file handle) would find no listener and end the process. Hence the socket is
    * connected first.
    */
-  readonly connect = async ({ host, port, path }: SocketTarget): Promise<Socket> => {
-    if (this.#closed) throw new Error('The pool has ended.');
+  readonly connect = async (): Promise<Socket> => {
+    if (this.#closed) return failed(withCode('The pool has ended', 'CONNECTION_ENDED'));
     for (const old of this.#open) if (old.destroyed) this.#open.delete(old);
-    const index = this.#turn++ % host.length;
-    const name = host[index] ?? '';
-    const socket = new Socket();
-    // For as long as it lives: the client may take its own listeners away first.
-    socket.on('error', () => undefined);
-    this.#open.add(socket);
-    const failure = await connected(socket, path || { host: name, port: port[index] ?? 0 });
-    if (failure !== null) return failed(failure);
-    // The name is what TLS checks the certificate against.
-    return path ? socket : Object.assign(socket, { host: name });
+    try {
+      const socket = await openSocket(this.#address, this.#purpose);
+      this.#open.add(socket);
+      // It may have been ended meanwhile.
+      if (this.#closed) socket.destroy();
+      return socket;
+    } catch (error) {
+      return failed(error instanceof Error ? error : new Error(String(error)));
+    }
   };
 
-  /** Ends every connection now. */
-  break(): void {
-    for (const socket of this.#open) socket.destroy();
-  }
-
-  /** The same, and no further one can be made. */
+  /** Ends every connection now, and no further one can be made. */
   close(): void {
     this.#closed = true;
-    this.break();
+    for (const socket of this.#open) socket.destroy();
   }
-}
-
-/** @returns why the socket could not be connected; null where it is */
-function connected(
-  socket: Socket,
-  target: string | { readonly host: string; readonly port: number },
-): Promise<Error | null> {
-  return new Promise((resolve) => {
-    const giveUp = setTimeout(() => {
-      resolve(withCode('The server did not answer in time', 'CONNECT_TIMEOUT'));
-      socket.destroy();
-    }, CONNECT_TIMEOUT_MS);
-    const settle = (failure: Error | null): void => {
-      clearTimeout(giveUp);
-      resolve(failure);
-    };
-    socket.once('connect', () => settle(null));
-    socket.once('error', settle);
-    // Also where it was broken from here, which is no error.
-    socket.once('close', () => settle(withCode('The connection was closed', 'CONNECTION_CLOSED')));
-    if (typeof target === 'string') socket.connect(target);
-    else socket.connect(target);
-  });
 }
 
 /** A socket that could not be connected. What the client writes to it goes nowhere. */
@@ -94,8 +63,4 @@ function failed(failure: Error): Socket {
     }),
   );
   return socket;
-}
-
-function withCode(message: string, code: string): Error {
-  return Object.assign(new Error(message), { code });
 }

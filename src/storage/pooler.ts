@@ -1,7 +1,5 @@
 /** Whether a connection pooler stands between the service and PostgreSQL, and hands each transaction another session. */
-import postgres from 'postgres';
-import type { DatabaseAddress } from './connect.ts';
-import { errorCode } from './connect.ts';
+import { connectBare, type DatabaseAddress, errorCode, type Sql } from './connect.ts';
 
 /** A setting of our own: any name with a dot may be set by any role. */
 const MARK = 'tidemark.session';
@@ -20,7 +18,7 @@ export const POOLER_ADVICE =
  * @returns true where a connection was given another one's session
  */
 export async function sharesSessions(address: DatabaseAddress): Promise<boolean> {
-  const pools = Array.from({ length: CONNECTIONS }, () => bareConnection(address));
+  const pools = Array.from({ length: CONNECTIONS }, () => connectBare(address));
   try {
     const marks = await Promise.all(pools.map(markSession));
     const order = [...pools.keys()];
@@ -35,28 +33,16 @@ export async function sharesSessions(address: DatabaseAddress): Promise<boolean>
   }
 }
 
-/** No session parameters at the start: a pooler may refuse what it does not know, before it could be recognized. */
-function bareConnection(address: DatabaseAddress): postgres.Sql {
-  const settings = {
-    max: 1,
-    fetch_types: false,
-    prepare: false,
-    connect_timeout: 5,
-    onnotice: () => undefined,
-  };
-  return 'url' in address ? postgres(address.url, settings) : postgres({ ...settings, ...address });
-}
-
 function markOf(index: number): string {
   return `connection ${index}`;
 }
 
-async function markSession(sql: postgres.Sql, index: number): Promise<string> {
+async function markSession(sql: Sql, index: number): Promise<string> {
   await sql`SELECT set_config(${MARK}, ${markOf(index)}, false)`;
   return await readMark(sql);
 }
 
-async function readMark(sql: postgres.Sql): Promise<string> {
+async function readMark(sql: Sql): Promise<string> {
   const [row] = await sql<{ mark: string }[]>`
     SELECT pg_backend_pid() || ' ' || coalesce(current_setting(${MARK}, true), '') AS mark`;
   return row?.mark ?? '';

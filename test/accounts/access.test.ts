@@ -201,7 +201,7 @@ describe.each(['uws', 'node'] as const)('on %s', (transport) => {
     expect(failed).toMatchObject({ status: 500, code: 'INTERNAL_ERROR' });
     expect(failed.text).not.toContain('apps');
     const log = JSON.stringify(service.log);
-    expect(log).toContain('Request failed');
+    expect(log).toContain('http: request failed');
     for (const one of [
       app.loggingToken,
       resourceToken,

@@ -60,14 +60,14 @@ test.each(PAGES)('the npm scripts that %s names exist', (path) => {
   const code = [...codeSpans(page), ...codeBlocks(page).map(({ text }) => text)].join('\n');
   const { scripts } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'));
   const named = [...code.matchAll(/\bnpm (?:run (?:-s )?)?([a-z][\w:]*)/g)].map(([, name = '']) => name);
-  const known = [...Object.keys(scripts), 'ci', 'install', 'pack'];
+  const known = [...Object.keys(scripts), 'ci', 'install', 'pack', 'root', 'version'];
   expect(named.filter((name) => !known.includes(name))).toEqual([]);
 });
 
 /** Variables that are not settings: of the tests, the benchmarks, and the examples. */
 const OTHER_VARIABLES = [
   ...['APP_ID', 'LOGGING_TOKEN', 'RESOURCE_TOKEN'],
-  ...['FAULT_ROUNDS', 'LAZYFS_HOME', 'POWER_CUTS', 'UPDATE_SCHEMA'],
+  ...['FAULT_ROUNDS', 'LAZYFS_HOME', 'NPM_TOKEN', 'POWER_CUTS', 'UPDATE_SCHEMA'],
   // Of docker-compose.yml alone.
   ...['DATABASE_MAX_CONNECTIONS', 'DATABASE_MEMORY', 'PROXY_MAX_BODY', 'SERVER_MEMORY'],
   ...['POSTGRES15_BIN', 'POSTGRES_URL', 'TIMESCALE_PG_HOME', 'TIMESCALE_URL'],

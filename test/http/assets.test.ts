@@ -105,14 +105,14 @@ describe.each(['uws', 'node'] as const)('a built dashboard on %s', (transport) =
     expect((await fetchBytes('/assets/big-01234567.js', 'identity')).bytes).toHaveLength(200_003);
   });
 
-  test('hashed files are kept for ever, others are asked for again', async () => {
+  test('hashed files are cached forever, others are revalidated', async () => {
     const hashed = await get('/assets/main-Ab3dE_6h.js');
     expect(hashed.headers['cache-control']).toBe('public, max-age=31536000, immutable');
     expect(hashed.headers['content-type']).toBe('text/javascript; charset=utf-8');
     expect((await get('/favicon.svg')).headers['cache-control']).toBe('no-cache');
   });
 
-  test('what a client has already is not sent again', async () => {
+  test('a file that the client has cached is not sent again', async () => {
     const path = '/assets/main-Ab3dE_6h.js';
     const { headers } = await get(path, { 'Accept-Encoding': 'gzip' });
     expect(headers.vary).toBe('Accept-Encoding');
@@ -132,13 +132,13 @@ describe.each(['uws', 'node'] as const)('a built dashboard on %s', (transport) =
     expect((await get(path)).status).toBe(404);
   });
 
-  test('pages are only read', async () => {
+  test('pages only allow GET and HEAD', async () => {
     const { status, headers } = await request(port, { method: 'POST', path: '/', body: '{}' });
     expect([status, headers.allow]).toEqual([405, 'GET, HEAD']);
   });
 });
 
-test('a dashboard that is not built says so in words, on every page', async () => {
+test('without a built dashboard every page says how to build it', async () => {
   const routes = await assetRoutes('/nowhere/at/all');
   expect(routes.map(({ path }) => path)).toEqual(
     PAGES.map((path) => path.replace(/abc$/, ':token').replace('app_x', ':appId')),

@@ -46,7 +46,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     });
   });
 
-  test('the path takes POST alone', async () => {
+  test('the path only allows POST', async () => {
     const response = await service.request({ path: EVENTS });
     refused(response, 405, 'METHOD_NOT_ALLOWED', 'Method not allowed');
     expect(response.headers.allow).toBe('POST');
@@ -72,7 +72,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
   });
 
   test.each(['application/x-ndjson', 'application/jsonl; charset=utf-8', 'Application/NDJSON'])(
-    'lines are events where the Content-Type says so: %s',
+    'lines are events with the Content-Type %s',
     async (type) => {
       const body = `${event({ n: 1 })}\r\n\n{"typeId":\n  ${event({ n: 2 })} \n`;
       const { stored, results } = answered(await postBatch(service, body, { 'Content-Type': type }));
@@ -83,7 +83,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     },
   );
 
-  test('without such a Content-Type lines are no document', async () => {
+  test('without such a Content-Type lines are not valid JSON', async () => {
     const body = `${event()}\n${event()}`;
     expect(invalidBody(await postBatch(service, body, { 'Content-Type': 'text/plain' }))).toContain('JSON');
   });
@@ -173,13 +173,13 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     tooLarge(await postBatch(service, gzipSync(documentOfBytes(LIMIT + 1)), GZIP));
   });
 
-  test('a body that gzip makes larger is stored up to the limit all the same', async () => {
+  test('a body that gzip enlarges is still stored up to the limit', async () => {
     const noise = Array.from({ length: 5 }, () => event({ x: randomBytes(19_000).toString('base64') }));
     const body = gzipSync(documentOf(...noise), { level: 0 });
     expect(answered(await postBatch(service, body, GZIP)).stored).toBe(5);
   });
 
-  test('an event as long as none may come alone is refused in its place', async () => {
+  test('an event that exceeds the limit of single events is refused at its index', async () => {
     const { results } = answered(
       await postBatch(service, documentOf(event(), event({ x: 'x'.repeat(50_000) }), event())),
     );
@@ -216,7 +216,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     expect(most).toBeLessThan(60_000_000);
   });
 
-  test('all bodies in memory together have a ceiling, which compressed ones count against, and give back', async () => {
+  test('compressed bodies count towards the limit of all bodies, and are released', async () => {
     const config = { MAX_BODIES_BYTES: 140_000, MAX_BATCH_BYTES: 100_000, CREATE_LIMIT_PER_MINUTE: 0 };
     await withTestService({ transport, config }, async (own) => {
       const noise = { typeName: 'a', payload: { x: randomBytes(36_000).toString('base64') } };
@@ -245,7 +245,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     });
   });
 
-  test('a client that leaves in the middle of a compressed body stores nothing and harms nobody', async () => {
+  test('a client that disconnects in the middle of a compressed body stores nothing and affects no other', async () => {
     const before = await storedIds(service);
     const body = gzipSync(documentOf(event({ x: randomBytes(10_000).toString('hex') })));
     const headers = { Authorization: `Bearer ${service.app.loggingToken}`, ...GZIP };

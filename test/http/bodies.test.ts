@@ -91,7 +91,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
       });
     });
 
-    test('an announced size is refused before it has come, and the connection stays usable when it has', async () => {
+    test('a body is refused by its Content-Length, and the connection stays usable after it has arrived', async () => {
       await open(async (connection) => {
         const body = Buffer.alloc(8 * 1_048_576, ' ');
         const head = requestBytes({
@@ -189,7 +189,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     connection.destroy();
   });
 
-  test('a client that leaves in the middle of its body stores nothing and harms nobody', async () => {
+  test('a client that disconnects in the middle of its body stores nothing and affects no other', async () => {
     const [before] = await service.sql<[{ count: number }]>`SELECT count(*)::int FROM events`;
     for (let index = 0; index < 20; index += 1) {
       const connection = await HttpConnection.open(service.port);
@@ -203,7 +203,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     expect(after.count).toBe(before.count + 1);
   });
 
-  test('a client that leaves before its answer harms nobody', async () => {
+  test('a client that disconnects before its response affects no other', async () => {
     for (let index = 0; index < 20; index += 1) {
       const connection = await HttpConnection.open(service.port);
       await connection.send({ method: 'POST', path: CREATE_EVENT, body: service.body('{"gone":1}') });
@@ -260,7 +260,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
       });
     });
 
-    test('make room after every kind of answer', async () => {
+    test('are released after every kind of response', async () => {
       await withTestService(
         { transport, config: { MAX_BODIES_BYTES: 65_536, MAX_BODY_BYTES: 50_000 } },
         async (other) => {
@@ -278,7 +278,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     });
   });
 
-  describe('a body that does not come in time', () => {
+  describe('a body that does not arrive in time', () => {
     test('security 19: is refused with 400 on a connection that is then closed', async () => {
       const clock = new TestClock();
       await withTestService({ transport, clock }, async (other) => {
@@ -293,7 +293,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
       });
     });
 
-    test('does not keep one that is in time waiting', async () => {
+    test('does not delay one that is in time', async () => {
       const clock = new TestClock();
       await withTestService({ transport, clock }, async (other) => {
         const bytes = requestBytes({ method: 'POST', path: CREATE_EVENT, body: other.body('{}') });

@@ -1,4 +1,4 @@
-/** Who may take how much of the room for bodies, and whose body is cut when it is full. */
+/** The limits of the memory for bodies, and which body is cut when they are reached. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { type BodyAccount, BodyRoom } from '../../src/http/body-room.ts';
@@ -7,7 +7,7 @@ import { runs } from '../support/fuzz.ts';
 const MIB = 1_048_576;
 const ROOM = 16 * MIB;
 
-/** A body in the room; what is cut lets go of its room, as requests do. */
+/** A body that releases its memory when it is cut, as requests do. */
 class Body {
   isCut = false;
   readonly account: BodyAccount;
@@ -34,7 +34,7 @@ class Body {
   }
 }
 
-/** Bodies of one address that have sent so many bytes each, and nothing since. */
+/** Bodies of one address that have sent this many bytes each, and nothing since. */
 function stalled(room: BodyRoom, count: number, bytes: number, address = 'attacker'): Body[] {
   const bodies = Array.from({ length: count }, () => {
     const body = new Body(room, address);
@@ -49,7 +49,7 @@ function stalled(room: BodyRoom, count: number, bytes: number, address = 'attack
 const cutOf = (bodies: readonly Body[]): number => bodies.filter(({ isCut }) => isCut).length;
 
 describe('the bodies of one address', () => {
-  test('take at most three quarters of the room, and make way for one another', () => {
+  test('take at most three quarters of the memory, and are cut for one another', () => {
     const room = new BodyRoom(ROOM);
     const twelve = stalled(room, 12, MIB);
     expect(room.bytes).toBe(12 * MIB);
@@ -59,7 +59,7 @@ describe('the bodies of one address', () => {
     expect(room.bytes).toBe(12 * MIB);
   });
 
-  test('leave the rest to others, of whom nobody is cut', () => {
+  test('leave the rest to other addresses, whose bodies are not cut', () => {
     const room = new BodyRoom(ROOM);
     stalled(room, 12, MIB);
     const honest = new Body(room, 'honest');
@@ -68,7 +68,7 @@ describe('the bodies of one address', () => {
     expect(honest.isCut).toBe(false);
   });
 
-  test('are refused where all have come in full', () => {
+  test('are refused if all others have arrived', () => {
     const room = new BodyRoom(ROOM);
     for (const body of stalled(room, 12, MIB)) body.arrive();
     expect(new Body(room, 'attacker').grow(MIB)).toBe(false);
@@ -77,7 +77,7 @@ describe('the bodies of one address', () => {
   });
 });
 
-describe('where the room is full', () => {
+describe('if the memory is full', () => {
   test('small bodies of producers have a reserve', () => {
     const room = new BodyRoom(ROOM);
     for (const address of ['a', 'b']) for (const body of stalled(room, 7, MIB, address)) body.arrive();
@@ -87,7 +87,7 @@ describe('where the room is full', () => {
     const slow = new Body(room, 'honest', true);
     expect(slow.grow(100)).toBe(true);
     expect(slow.grow(16_284)).toBe(true);
-    // It is no small one any more.
+    // It is not small any more.
     expect(slow.grow(1)).toBe(false);
     slow.arrive();
     for (let taken = 16_584; taken + 16_384 <= 2 * MIB; taken += 16_384)
@@ -108,7 +108,7 @@ describe('where the room is full', () => {
     expect(room.stats).toEqual({ cutForRoom: 1, refused: 0, heaviestAddress: 'heavy' });
   });
 
-  test('a body that moves is not cut before one that stands still', () => {
+  test('a body that arrives steadily is not cut before one that stalls', () => {
     const room = new BodyRoom(ROOM);
     const still = stalled(room, 11, MIB, 'all behind one proxy');
     const moving = new Body(room, 'all behind one proxy');
@@ -121,7 +121,7 @@ describe('where the room is full', () => {
     expect(cutOf(still)).toBeGreaterThan(0);
   });
 
-  test('a body that is slower than all others is refused itself', () => {
+  test('a body that is slower than all others is itself refused', () => {
     const room = new BodyRoom(ROOM);
     const body = stalled(room, 1, 4 * MIB)[0];
     const others = stalled(room, 8, MIB);
@@ -130,7 +130,7 @@ describe('where the room is full', () => {
     expect(cutOf(others)).toBe(0);
   });
 
-  test('nothing is cut where that would not be enough', () => {
+  test('nothing is cut if that would not free enough', () => {
     const room = new BodyRoom(ROOM);
     for (const body of stalled(room, 12, MIB, 'a')) body.arrive();
     const small = stalled(room, 1, MIB, 'b')[0];
@@ -140,7 +140,7 @@ describe('where the room is full', () => {
     expect(room.stats).toMatchObject({ cutForRoom: 0, refused: 1 });
   });
 
-  test('many small bodies are cut at a time: it is not searched for each chunk', () => {
+  test('many small bodies are cut at once, so that not each chunk searches for one', () => {
     const room = new BodyRoom(ROOM);
     const crumbs = Array.from({ length: 100 }, (_, n) => stalled(room, 140, 1_000, `address ${n}`)).flat();
     while (room.bytes + 16_384 <= (7 / 8) * ROOM) room.take(16_384, false);
@@ -150,11 +150,11 @@ describe('where the room is full', () => {
   });
 });
 
-test('the largest batch fits into the room that is the default', () => {
+test('the largest batch fits into the default limit', () => {
   expect(new BodyRoom(ROOM).largestBody).toBeGreaterThanOrEqual(10 * MIB);
 });
 
-test('the room is what the bodies hold, whatever comes, and never more than its ceilings', () => {
+test('the count is what the bodies hold, and never exceeds its limits', () => {
   const size = 100_000;
   const step = fc.record({
     body: fc.nat(11),

@@ -141,7 +141,7 @@ describe('over node,', () => {
     refused(response, 431, 'INVALID_REQUEST', 'Invalid request parameters');
   });
 
-  test('requests that were sent without waiting for answers are answered in their order', async () => {
+  test('pipelined requests get their responses in order', async () => {
     const connection = await HttpConnection.open(service.port);
     const body = service.body('{}');
     await connection.write(
@@ -155,7 +155,7 @@ describe('over node,', () => {
     await service.sql`TRUNCATE events`;
   });
 
-  test('garbage behind a good request does not turn its answer into a refusal', async () => {
+  test('garbage after a valid request does not turn its response into a refusal', async () => {
     const connection = await HttpConnection.open(service.port);
     const body = service.body('{}');
     await connection.write(`${post(`Content-Length: ${body.length}\r\n`, body)}garbage\r\n\r\n`);

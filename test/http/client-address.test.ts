@@ -72,7 +72,7 @@ test.each(CASES)('X-Forwarded-For: "%s" behind %i proxies is of %s', (header, pr
   expect(addressOf(header, proxies)).toBe(address);
 });
 
-test('nothing that stands left of the entry that counts changes the address', () => {
+test('entries left of the trusted one do not change the address', () => {
   const spoofed = fc.string({ maxLength: 40 }).map((text) => text.replaceAll(/[^\x20-\x7e]/g, ' '));
   fc.assert(
     fc.property(spoofed, fc.constantFrom('203.0.113.7', '203.0.113.7:1', 'unknown', ''), (text, last) => {
@@ -81,7 +81,7 @@ test('nothing that stands left of the entry that counts changes the address', ()
   );
 });
 
-test('an address has one spelling, and what is none has none', () => {
+test('an address has one canonical form, and other text has none', () => {
   for (const text of ['2001:db8::1', '2001:0DB8:0:0::1', '2001:db8::1%eth0'])
     expect(canonicalAddress(text)).toBe('2001:db8::1');
   for (const text of ['127.0.0.1', '::ffff:127.0.0.1', '0000:0000:0000:0000:0000:ffff:7f00:0001'])
@@ -97,7 +97,7 @@ test('one client is an IPv4 address, or a network of IPv6', () => {
   expect(addressKey('')).toBe('');
 });
 
-test("a host name is this machine's own only where it is a loopback address or localhost", () => {
+test("a host name is this machine's own only if it is a loopback address or localhost", () => {
   for (const host of ['localhost', '127.0.0.1', '127.8.9.1', '::1', '[::1]', '[::ffff:127.0.0.1]'])
     expect(isLoopbackName(host)).toBe(true);
   for (const host of [

@@ -314,7 +314,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
       expect(invalidBody(response)).toContain('"loggingToken"');
     });
 
-    test('is good as soon as its app is made, also after it was asked for in vain', async () => {
+    test('is valid as soon as its app exists, also after a request with it was refused', async () => {
       invalidToken(await service.post({ loggingToken: createTokenText('tdl') }));
       const app = await service.newApp();
       created(await service.post({ loggingToken: app.loggingToken, typeId: undefined, typeName: 'new' }));
@@ -348,7 +348,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
       expect(rows.length).toBe(0);
     });
 
-    test('is found as soon as it is made, also after it was asked for in vain', async () => {
+    test('is found as soon as it exists, also after a request with it was refused', async () => {
       const app = await service.newApp();
       const post = (typeId: string): Promise<HttpResponse> =>
         service.post({ loggingToken: app.loggingToken, typeId });

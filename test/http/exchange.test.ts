@@ -30,7 +30,7 @@ function setUp() {
   return { exchange, limits, answers, send, sendBytes, settledTimes: () => settled };
 }
 
-test('a body whose deadline has passed reaches nobody, however it goes on', async () => {
+test('a body is not delivered after its deadline, however it continues', async () => {
   const { exchange, limits, answers, send } = setUp();
   const text = exchange.text();
   send('{"a":', false);
@@ -41,7 +41,7 @@ test('a body whose deadline has passed reaches nobody, however it goes on', asyn
   expect(limits.bodies.bytes).toBe(0);
 });
 
-test('a body whose sender has left reaches nobody and gives its memory back', async () => {
+test('a body whose client disconnected is not delivered and releases its memory', async () => {
   const { exchange, limits, answers, send } = setUp();
   const text = exchange.text();
   send('{"a":', false);
@@ -53,7 +53,7 @@ test('a body whose sender has left reaches nobody and gives its memory back', as
   expect(limits.bodies.bytes).toBe(0);
 });
 
-test('a body counts against the common ceiling from its first chunk until its answer', async () => {
+test('a body counts towards the common limit from its first chunk until its response', async () => {
   const { exchange, limits, send } = setUp();
   const text = exchange.text();
   send('12345', false);
@@ -65,7 +65,7 @@ test('a body counts against the common ceiling from its first chunk until its an
   expect(limits.bodies.bytes).toBe(0);
 });
 
-test('what is thrown away of a body that is too large counts no more', async () => {
+test('discarded bytes of a body that is too large do not count', async () => {
   const { exchange, limits, send } = setUp();
   const text = exchange.text();
   send('x'.repeat(99), false);
@@ -86,7 +86,7 @@ test('the memory of a chunk is not used after its call', async () => {
   expect(await text).toBe('{"a":1}');
 });
 
-test('only the first answer is written, and the exchange settles once', () => {
+test('only the first response is written, and the exchange settles once', () => {
   const { exchange, answers, settledTimes } = setUp();
   exchange.answer({ status: 201, body: '{}' });
   exchange.answer({ status: 400, body: '{}' });
@@ -96,7 +96,7 @@ test('only the first answer is written, and the exchange settles once', () => {
   expect(settledTimes()).toBe(1);
 });
 
-test('after its deadline a request is answered with what its steps can still say', async () => {
+test('after its deadline a request gets the response that its steps have set for this case', async () => {
   const { exchange, answers, send } = setUp();
   const text = exchange.text();
   send('{}', true);

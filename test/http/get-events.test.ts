@@ -96,7 +96,7 @@ describe.each(['uws', 'node'] as const)('GET /public/get_events over %s', (trans
     expect(page.data.events.map(({ payload }) => payload.n)).toEqual([0, 2]);
   });
 
-  test('a limit above 1,000 is taken as 1,000 and shown', async () => {
+  test('a limit above 1,000 is applied and shown as 1,000', async () => {
     const page: Page = JSON.parse((await read(`appId=${service.app.appId}&limit=5000`)).body);
     expect(page.data.pagination.limit).toBe(1_000);
   });
@@ -181,7 +181,7 @@ describe.each(['uws', 'node'] as const)('GET /public/get_events over %s', (trans
       expect((await read(`appId=${appId}`)).status).toBe(404);
   });
 
-  test('an app that is not there is 404, one that the token may not read 403, parameters are checked before', async () => {
+  test('an unknown app is 404, one that the token may not read 403; parameters are checked before', async () => {
     expect((await read('appId=app_unknown')).status).toBe(404);
     expect((await read(`appId=${otherAppId}`)).status).toBe(403);
     expect((await read('appId=app_unknown&limit=0')).status).toBe(400);
@@ -189,7 +189,7 @@ describe.each(['uws', 'node'] as const)('GET /public/get_events over %s', (trans
   });
 });
 
-test('of 101 reads of a token in a minute the last is 429, and another token is not touched', async () => {
+test('of 101 reads of a token in a minute the last is 429, and another token is not affected', async () => {
   const clock = new TestClock(START);
   const service = await startTestService({ clock });
   try {

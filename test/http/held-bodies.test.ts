@@ -129,7 +129,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     });
   });
 
-  test('what is cut is told so, once in the log and in a metric, and its connection is closed', async () => {
+  test('a cut body gets a response that says so, a log line and a metric, and its connection is closed', async () => {
     await withService({}, async (service) => {
       const held = await Promise.all(Array.from({ length: 13 }, () => hold(service, { from: '127.0.0.2' })));
       const cut = await until(() => held.some(({ isOver }) => isOver), 'one of them is cut').then(() =>
@@ -151,7 +151,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     });
   });
 
-  test('what a trusted proxy says of its clients tells them apart', async () => {
+  test('clients behind a trusted proxy are told apart by its header', async () => {
     await withService({ config: { TRUST_PROXY: 1 } }, async (service) => {
       const held: HttpConnection[] = [];
       const attack = async (count: number): Promise<void> => {
@@ -167,7 +167,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     });
   });
 
-  test('memory is taken for what has come, not for what was announced', async () => {
+  test('memory is used for what has arrived, not for what was announced', async () => {
     await withService({}, async (service) => {
       const connections = 500;
       created(await service.post());
@@ -208,7 +208,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     });
   });
 
-  test('a body of which nothing comes is refused after five seconds', async () => {
+  test('a body of which nothing arrives is refused after five seconds', async () => {
     const clock = new TestClock();
     await withService({ clock }, async (service) => {
       const silent = await hold(service, { sent: 0 });

@@ -1,27 +1,27 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { type Pending, PendingList } from '../../src/http/intrusive-list.ts';
+import { IntrusiveList, type ListMember } from '../../src/http/intrusive-list.ts';
 
-interface Member extends Pending<Member> {
+interface Member extends ListMember<Member> {
   readonly name: number;
 }
 
 const member = (name: number): Member => ({ name, before: null, after: null });
 
-test('members come in their order, whoever leaves in between', () => {
-  // Each number: one more comes, or the one at that place leaves.
+test('members are iterated in order of insertion, whichever are removed', () => {
+  // null: a member is appended; a number: the member at that index is removed, or one appended if there is none.
   fc.assert(
     fc.property(fc.array(fc.option(fc.nat(20))), (steps) => {
-      const list = new PendingList<Member>();
+      const list = new IntrusiveList<Member>();
       const model: Member[] = [];
-      for (const [name, place] of steps.entries()) {
-        const [leaving] = place === null ? [] : model.splice(place, 1);
-        if (leaving !== undefined) {
-          list.delete(leaving);
+      for (const [name, index] of steps.entries()) {
+        const [removed] = index === null ? [] : model.splice(index, 1);
+        if (removed !== undefined) {
+          list.delete(removed);
         } else {
-          const coming = member(name);
-          list.add(coming);
-          model.push(coming);
+          const added = member(name);
+          list.add(added);
+          model.push(added);
         }
         expect([...list].map((one) => one.name)).toEqual(model.map((one) => one.name));
         expect(list.isEmpty).toBe(model.length === 0);
@@ -30,8 +30,8 @@ test('members come in their order, whoever leaves in between', () => {
   );
 });
 
-test('all can leave while they are gone through, and come again', () => {
-  const list = new PendingList<Member>();
+test('all members can be removed during the iteration, and added again', () => {
+  const list = new IntrusiveList<Member>();
   const members = [1, 2, 3].map(member);
   for (const one of members) list.add(one);
   for (const one of list) list.delete(one);

@@ -104,7 +104,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     expect(inflate).not.toHaveBeenCalled();
   });
 
-  test('what came of a compressed body before its token was known is inflated afterwards', async () => {
+  test('the part of a compressed body that arrived before its token was known is inflated afterwards', async () => {
     const payload = { noise: randomBytes(200_000).toString('base64') };
     const body = gzipSync(JSON.stringify({ events: [{ typeName: 'a', payload }] }));
     const app = await service.newApp();

@@ -60,12 +60,12 @@ describe.each(['uws', 'node'] as const)('GET /metrics over %s is', (transport) =
     denied(await ask('behind a proxy of ours', { [name]: value }));
   });
 
-  test('closed to this machine where a proxy may stand in front that marks nothing', async () => {
+  test('closed to this machine if a proxy that adds no headers may be in front', async () => {
     denied(await ask('behind a proxy that may mark nothing'));
     expect((await ask('behind a proxy of ours, with a public name')).status).toBe(200);
   });
 
-  test('open to the bearer of METRICS_TOKEN, from wherever the request comes', async () => {
+  test('open with METRICS_TOKEN, from any address', async () => {
     const elsewhere = { Host: 'events.example.com', 'X-Forwarded-For': '203.0.113.7' };
     const bear = (Authorization: string): Promise<HttpResponse> =>
       ask('with a token', { ...elsewhere, Authorization });
@@ -78,7 +78,7 @@ describe.each(['uws', 'node'] as const)('GET /metrics over %s is', (transport) =
     denied(await the('with a token').request({ path, headers: elsewhere }));
   });
 
-  test('closed to an empty token where none is set', async () => {
+  test('closed to an empty token if none is set', async () => {
     for (const Authorization of ['Bearer ', 'Bearer', 'Bearer undefined'])
       denied(await ask('plain', { Host: 'events.example.com', Authorization }));
   });
@@ -93,7 +93,7 @@ describe.each(['uws', 'node'] as const)('GET /metrics over %s is', (transport) =
     expect((await fetch(url, { headers: { Authorization: `Bearer ${TOKEN}` } })).status).toBe(200);
   });
 
-  test('held up by no limit, and tells no name and no token', () => {
+  test('not rate limited, and contains no names or tokens', () => {
     const config = { CREATE_LIMIT_PER_MINUTE: 1, READ_LIMIT_PER_MINUTE: 1, METRICS_TOKEN: TOKEN };
     return withTestService({ transport, config }, async (service) => {
       created(await service.post({ payload: { secret: 'payload text' } }));
@@ -114,7 +114,7 @@ describe.each(['uws', 'node'] as const)('GET /metrics over %s is', (transport) =
   });
 });
 
-test('a METRICS_TOKEN that is short, or fits in no header, is refused without being shown', () => {
+test('a METRICS_TOKEN that is short, or not valid in a header, is refused without being logged', () => {
   for (const [token, problem] of [
     ['fifteen-letters', /^METRICS_TOKEN: must have at least 16 characters\.$/],
     ['sixteen letters!', /^METRICS_TOKEN: must consist of visible ASCII characters, without spaces\.$/],

@@ -53,7 +53,7 @@ async function scrape(service: TestService): Promise<Exposition> {
 }
 
 describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
-  test("the answer is Prometheus' text format and is not kept", async () => {
+  test("the response is in Prometheus' text format and is not cached", async () => {
     const service = await start({ transport });
     const { status, headers, body } = await service.request({ path: PATH });
     expect(status).toBe(200);
@@ -143,7 +143,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     expect(seconds.reduce((sum, stage) => sum + stage, 0)).toBeLessThan(whole);
   });
 
-  test('what waits is shown while it waits, and batches when they are written', async () => {
+  test('waiting events are shown while they wait, and batches when they are written', async () => {
     const { service, proxy } = await proxied({ transport, config: { COMMIT_CONNECTIONS: 1 } });
     created(await service.post());
     const held = proxy.next(isBatch, 'hold-answer');
@@ -177,7 +177,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     expect(after.value('tidemark_batch_seconds_sum')).toBeGreaterThan(0);
   });
 
-  test('a client that leaves before its answer is counted apart', async () => {
+  test('a client that disconnects before its response is counted separately', async () => {
     const service = await start({ transport });
     const connection = await HttpConnection.open(service.port);
     await connection.write(
@@ -198,7 +198,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
   });
 });
 
-test('lookups are counted by whether memory had the answer', async () => {
+test('lookups are counted as hits and misses', async () => {
   const database = await testDatabase();
   try {
     // Before the service listens for changes: each of them would have it forget everything.
@@ -250,7 +250,7 @@ test('a batch that is tried again is counted as a retry, and its event once', as
 });
 
 describe('while the database is away,', () => {
-  test('the answer comes all the same, says so, and says when it is back', async () => {
+  test('the response says so, and says when the database is back', async () => {
     const { service, proxy } = await proxied({});
     const isUp = async (): Promise<number> => (await scrape(service)).value('tidemark_database_up');
     expect(await isUp()).toBe(1);
@@ -267,7 +267,7 @@ describe('while the database is away,', () => {
     await until(async () => (await isUp()) === 1, 'the database is found');
   });
 
-  test('a silent one counts as gone, and no scrape waits for it', async () => {
+  test('one that does not respond counts as down, and no scrape waits for it', async () => {
     const { service, proxy } = await proxied({});
     const isUp = async (): Promise<number> => (await scrape(service)).value('tidemark_database_up');
     expect(await isUp()).toBe(1);
@@ -281,7 +281,7 @@ describe('while the database is away,', () => {
   });
 });
 
-test('the delay of the event loop is that since the last scrape', async () => {
+test('the delay of the event loop is measured since the last scrape', async () => {
   const service = await start({});
   const delay = async (quantile: string): Promise<number> =>
     (await scrape(service)).value('tidemark_event_loop_delay_seconds', { quantile });
@@ -297,7 +297,7 @@ test('the delay of the event loop is that since the last scrape', async () => {
   await until(async () => (await delay('max')) < 0.2, 'a turn of the loop that nothing holds up');
 });
 
-test("the process's own figures have the names of Prometheus' clients", async () => {
+test("process metrics have the names of Prometheus' client libraries", async () => {
   const service = await start({});
   const before = await scrape(service);
   const cpu = before.value('process_cpu_seconds_total');
@@ -316,14 +316,14 @@ test("the process's own figures have the names of Prometheus' clients", async ()
   );
 });
 
-test('each of several services in a process counts for itself', async () => {
+test('several services in one process count separately', async () => {
   const [one, other] = [await start({}), await start({})];
   created(await one.post());
   expect((await scrape(one)).value('tidemark_events_stored_total')).toBe(1);
   expect((await scrape(other)).value('tidemark_events_stored_total')).toBe(0);
 });
 
-test('docs/operations.md names every metric that there is, and no other, with its labels', async () => {
+test('docs/operations.md lists exactly the metrics that exist, with their labels', async () => {
   const service = await start({});
   created(await service.post());
   const rows = markedTable(readPage('docs/operations.md'), 'metrics');

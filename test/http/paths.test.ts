@@ -1,5 +1,7 @@
 /** Every path and method but the good ones, and the two health routes, over both transports. */
+
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { readVersion } from '../../src/version.ts';
 import { HttpConnection, type HttpResponse } from '../support/http-client.ts';
 import { FaultyProxy } from '../support/proxy.ts';
 import { CREATE_EVENT, startTestService, type TestService, until } from '../support/service.ts';
@@ -122,7 +124,12 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     test('GET /livez says that the process runs', async () => {
       const response = await service.request({ path: '/livez' });
       expect(response.status).toBe(200);
-      expect(JSON.parse(response.body)).toEqual({ success: true, status: 'live' });
+      expect(JSON.parse(response.body)).toEqual({
+        success: true,
+        status: 'live',
+        version: readVersion(),
+        commit: null,
+      });
       expectCommonHeaders(response);
     });
 
@@ -173,7 +180,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
       }
     });
 
-    test('while the database takes no writes /readyz is 503', async () => {
+    test('while the database is read-only, /readyz is 503', async () => {
       const other = await startTestService({ transport });
       try {
         const [row] = await other.sql<[{ name: string }]>`SELECT current_database() AS name`;
@@ -183,8 +190,8 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
            WHERE datname = ${row.name} AND application_name = 'tidemark look-ups'`;
         await until(async () => {
           const { status, body } = await other.request({ path: '/readyz' });
-          return status === 503 && body.includes('takes no writes');
-        }, '/readyz says that the database takes no writes');
+          return status === 503 && body.includes('read-only');
+        }, '/readyz says that the database is read-only');
       } finally {
         await other.stop();
       }

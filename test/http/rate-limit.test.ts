@@ -34,7 +34,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     });
   });
 
-  test('the headers count down, and a place becomes free when the oldest request is 60 s old', async () => {
+  test('the headers count down, and one more is accepted when the oldest request is 60 s old', async () => {
     await withLimit(2, async (service, clock) => {
       expect(shown(await service.post())).toEqual(['2', '1', '60']);
       clock.advance(10_500);
@@ -48,7 +48,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     });
   });
 
-  test('60 s after a request its place is free, not a millisecond earlier', async () => {
+  test('a request counts for exactly 60 s', async () => {
     await withLimit(1, async (service, clock) => {
       created(await service.post());
       clock.advance(59_999);
@@ -82,7 +82,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     });
   });
 
-  test('a request counts once its token is good, also where its type is not found', async () => {
+  test('a request counts once its token is valid, also if its type is not found', async () => {
     await withLimit(1, async (service) => {
       const response = await service.post({ typeId: 'unknown' });
       refused(response, 404, 'EVENT_TYPE_NOT_FOUND', 'Event type not found');
@@ -113,7 +113,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     });
   });
 
-  test('an app at its limit makes no event type', async () => {
+  test('an app at its limit creates no event type', async () => {
     await withLimit(1, async (service) => {
       created(await service.post());
       overLimit(await service.post({ typeId: undefined, typeName: 'one too many' }));

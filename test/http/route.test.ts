@@ -33,8 +33,10 @@ describe('a router', () => {
     return match instanceof Rejection ? match : match.parameters;
   };
 
-  test('cannot be made with a parameter that may be anything', () => {
-    expect(() => new Router([route('/things/:id')])).toThrow('GET /things/:id does not say what :id may be');
+  test('cannot be created with an undefined parameter', () => {
+    expect(() => new Router([route('/things/:id')])).toThrow(
+      'GET /things/:id does not define :id in its parameters',
+    );
     expect(() => new Router([route('/things/:id', { part: NUMBER })])).toThrow(':id');
   });
 

@@ -24,7 +24,7 @@ function setUp() {
   return { clock, peers, newPeer };
 }
 
-test('security 19: a peer that moves nothing for its whole window is cut off, once, and not before', () => {
+test('security 19: a peer that transfers nothing is disconnected after the timeout, once, and not before', () => {
   const { clock, peers, newPeer } = setUp();
   const peer = newPeer();
   clock.advance(WINDOW_MS - 1);
@@ -37,7 +37,7 @@ test('security 19: a peer that moves nothing for its whole window is cut off, on
   expect(peer.cuts).toBe(1);
 });
 
-test('security 19: a peer that dribbles is cut off; one at the least rate is waited for, window by window', () => {
+test('security 19: a peer below the minimum rate is disconnected; one at that rate is not, however often it is checked', () => {
   const { clock, peers, newPeer } = setUp();
   const [dribbling, steady] = [newPeer(), newPeer()];
   for (let window = 0; window < 5; window += 1) {
@@ -52,7 +52,7 @@ test('security 19: a peer that dribbles is cut off; one at the least rate is wai
   expect(steady.cuts).toBe(1);
 });
 
-test('security 19: while there is no room for answers a peer has ten seconds', () => {
+test('security 19: while too many responses wait, the timeout is ten seconds', () => {
   const { clock, peers, newPeer } = setUp();
   const [slow, quick] = [newPeer(), newPeer()];
   clock.advance(10_000);
@@ -61,7 +61,7 @@ test('security 19: while there is no room for answers a peer has ten seconds', (
   expect([slow.cuts, quick.cuts]).toEqual([1, 0]);
 });
 
-test('a peer that has taken everything is no longer waited for', () => {
+test('a peer that has read everything is no longer measured', () => {
   const { clock, peers, newPeer } = setUp();
   const peer = newPeer();
   peers.delete(peer);

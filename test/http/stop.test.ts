@@ -46,7 +46,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     await stopped;
   });
 
-  test('while the last commits are awaited, /readyz is 503, other requests are served, and no one new is let in', async () => {
+  test('while the last commits are awaited, /readyz is 503, other requests are served, and new connections are refused', async () => {
     const { service, proxy } = await start();
     const [waiting, other] = [
       await HttpConnection.open(service.port),
@@ -80,7 +80,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     await stopped;
   });
 
-  test('connections without a request do not keep it waiting, and are closed', async () => {
+  test('connections without a request do not delay it, and are closed', async () => {
     const { service } = await start();
     const idle = await HttpConnection.open(service.port);
     await idle.send({ path: '/livez' });
@@ -90,7 +90,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     await Promise.all([idle.ended(), silent.ended()]);
   });
 
-  test('a body that does not come keeps it waiting for three seconds, not for its whole deadline', async () => {
+  test('a body that does not arrive delays it by three seconds, not by its whole deadline', async () => {
     const clock = new TestClock();
     const { service } = await start(clock);
     const connection = await HttpConnection.open(service.port);
@@ -102,7 +102,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     await stopped;
   });
 
-  test('a body that is still coming is waited for', async () => {
+  test('it waits for a body that keeps arriving', async () => {
     const { service } = await start(new TestClock());
     const connection = await HttpConnection.open(service.port);
     await connection.write(bytesOf(service).subarray(0, -1));

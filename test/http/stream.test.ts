@@ -1,4 +1,4 @@
-/** Answers that go on, over both transports: sent as they come, bounded for slow readers, ended by either side. */
+/** Streaming responses over both transports: sent as written, limited for slow readers, ended by either side. */
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import pino from 'pino';
@@ -66,7 +66,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     return [reader, stream];
   }
 
-  test('what is written arrives at once, piece by piece, in its order and without a length', async () => {
+  test('writes arrive at once and in order, without a Content-Length', async () => {
     const { port, streams } = await start();
     const [reader, stream] = await openStream(port, streams);
     await reader.has(':\n');
@@ -86,7 +86,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     stream.write(Buffer.from('too late')); // And does nothing.
   });
 
-  test('the deadline of requests is none of its', async () => {
+  test('the deadline of requests does not apply', async () => {
     const { port, streams } = await start();
     const [reader, stream] = await openStream(port, streams);
     const hanging = request(port, { path: '/hanging' });
@@ -97,7 +97,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     await reader.has('still here');
   });
 
-  test('a client that leaves closes it', async () => {
+  test('a client that disconnects closes it', async () => {
     const { port, streams } = await start();
     const [reader, stream] = await openStream(port, streams);
     let closed = 0;
@@ -111,13 +111,13 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     expect(closed).toBe(1);
   });
 
-  test('a reader that pauses gets everything in its order once it goes on', async () => {
+  test('a reader that pauses receives everything in order once it continues', async () => {
     const { port, streams } = await start();
     const [reader, stream] = await openStream(port, streams);
     reader.socket.pause();
     const size = 60_000;
     let written = 0;
-    // Beyond what the system holds for a socket, within the bound of ours.
+    // More than the buffers of the socket, less than the limit.
     for (; written < 60 && !stream.isClosed; written++) {
       stream.write(Buffer.alloc(size, 65 + (written % 26)));
       await new Promise(setImmediate);
@@ -133,7 +133,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     expect(letters === expected.join('')).toBe(true);
   });
 
-  test('a reader that does not read is cut off at a bound, and its neighbor is not held up', async () => {
+  test('a reader that does not read is disconnected at a limit, and another stream is not delayed', async () => {
     const { port, streams } = await start();
     const [slow, slowStream] = await openStream(port, streams);
     const [quick, quickStream] = await openStream(port, streams);
@@ -166,7 +166,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     expect(reader.received.endsWith('0\r\n\r\n')).toBe(true);
   });
 
-  test('HEAD is answered by the head alone', async () => {
+  test('the response to HEAD is the head', async () => {
     const { port, streams } = await start();
     const response = await request(port, { method: 'HEAD', path: '/stream' });
     expect(response.status).toBe(200);

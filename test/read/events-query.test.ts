@@ -156,14 +156,14 @@ describe('range', () => {
     );
   });
 
-  test.each(['startDate', 'endDate'])('%s that is no date is refused by its name', (name) => {
+  test.each(['startDate', 'endDate'])('%s that is not a date is refused by its name', (name) => {
     for (const value of ['2026-02-30', 'now', '%00', '%zz', '%ff', '2026-01-31%00', '%2B275760-09-13']) {
       expect(refused(`appId=a&${name}=${value}`)).toMatch(new RegExp(`^${name} `));
     }
   });
 });
 
-test('escapes that are none stand for themselves', () => {
+test('malformed escapes stay as they are', () => {
   expect(accepted('appId=%zz').appId).toBe('%zz');
   expect(accepted('appId=%00').appId).toBe('\0');
   expect(accepted('appId=%ff').appId).toBe('\ufffd');

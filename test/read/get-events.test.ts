@@ -117,7 +117,7 @@ test('the checks come in the order token, rate limit, parameters, app, permissio
   expect((await get('', 'Bearer x')).status).toBe(401);
 });
 
-test('every answer after the token is known shows the window, and a 429 when it has room again', async () => {
+test('every response after the token is known has the rate limit headers, and a 429 says when to retry', async () => {
   const first = exchangeOf('', authorization);
   await getEvents(first);
   expect(first.rateLimit).toMatchObject({

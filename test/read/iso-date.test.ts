@@ -49,11 +49,11 @@ test.each(INSTANTS)('%s is the same instant at both ends of a range', (text, ins
   expect(bounds(text)).toEqual([instant, instant]);
 });
 
-test.each(['2026-01-31', '20260131'])('%s alone stands for the whole day of UTC', (text) => {
+test.each(['2026-01-31', '20260131'])('%s without a time is the whole day in UTC', (text) => {
   expect(bounds(text)).toEqual(['2026-01-31T00:00:00.000Z', '2026-01-31T23:59:59.999Z']);
 });
 
-test('digits finer than a millisecond move a start up and are cut off an end', () => {
+test('fractions of a millisecond are rounded up in a start and down in an end', () => {
   const up = '2026-01-31T08:30:15.124Z';
   const cut = '2026-01-31T08:30:15.123Z';
   expect(bounds('2026-01-31T08:30:15.1230001Z')).toEqual([up, cut]);
@@ -94,7 +94,7 @@ test.each(['2026-01-31T10:00+24:00', '2026-01-31T10:00-01:60'])('%s has an impos
   expect(parseBound(text, 'start')).toMatch(/offset/);
 });
 
-describe('what Date.parse would let through is refused', () => {
+describe('what Date.parse would accept is refused', () => {
   test.each([
     '',
     ' ',
@@ -139,7 +139,7 @@ describe('what Date.parse would let through is refused', () => {
   });
 });
 
-test('every instant of the years 0000 to 9999 survives being written and read', () => {
+test('every instant of the years 0000 to 9999 is the same after formatting and parsing', () => {
   const instants = fc.date({
     min: new Date('0000-01-01T00:00:00.000Z'),
     max: new Date('9999-12-31T23:59:59.999Z'),

@@ -4,7 +4,7 @@ import { Exchange, MAX_UNSENT_BYTES } from '../../src/http/exchange.ts';
 import { ReadSlots } from '../../src/read/read-slots.ts';
 import { exchangeLimits } from '../support/exchange-limits.ts';
 
-/** Reads that end when the test says so, on one slot with room for two that wait. */
+/** Reads that the test ends, on one slot with a queue of two. */
 function setUp() {
   const slots = new ReadSlots(1, 2);
   const limits = exchangeLimits(1);
@@ -35,7 +35,7 @@ function setUp() {
   };
 }
 
-test('reads run in their order, no more at once than there are slots', async () => {
+test('reads run in order, as many at once as there are slots', async () => {
   const { started, read, end, turn } = setUp();
   const [a, b, c] = [read('a'), read('b'), read('c')];
   await turn();
@@ -51,13 +51,13 @@ test('reads run in their order, no more at once than there are slots', async () 
   expect(await c.outcome).toBe('c');
 });
 
-test('beyond those that may wait a read is refused at once, and may be tried again', async () => {
+test('a read is refused when the queue is full, and may be retried', async () => {
   const { read } = setUp();
   for (const name of ['a', 'b', 'c']) read(name);
   expect(await read('d').outcome).toMatchObject({ reason: 'unavailable', headers: { 'Retry-After': '1' } });
 });
 
-test('a read whose client has left meanwhile is not run, and the next one is', async () => {
+test('a read whose client has disconnected is skipped, and the next one runs', async () => {
   const { started, read, end, turn } = setUp();
   const [a, b, c] = [read('a'), read('b'), read('c')];
   b.exchange.abort();
@@ -70,7 +70,7 @@ test('a read whose client has left meanwhile is not run, and the next one is', a
   await c.outcome;
 });
 
-test('a read that fails rejects, and gives its slot back', async () => {
+test('a read that fails rejects and frees its slot', async () => {
   const { started, read, end, turn } = setUp();
   const [a, b] = [read('a'), read('b')];
   end('a', new Error('broken'));
@@ -81,7 +81,7 @@ test('a read that fails rejects, and gives its slot back', async () => {
   await b.outcome;
 });
 
-test('while too many answers wait for slow readers no further page is read', async () => {
+test('while too many responses wait for slow readers, no further page is read', async () => {
   const { limits, started, read } = setUp();
   limits.unsentBytes = MAX_UNSENT_BYTES + 1;
   expect(await read('a').outcome).toMatchObject({ reason: 'unavailable' });

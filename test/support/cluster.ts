@@ -56,13 +56,24 @@ export async function startCluster(
 ): Promise<Cluster> {
   const folder = await temporaryFolder(user);
   const password = randomBytes(16).toString('hex');
-  const port = await freePort();
   try {
     await initialise(bin, folder, locale, password, user);
   } catch (error) {
     await rm(folder, { recursive: true, force: true });
     throw error;
   }
+  return await runCluster(bin, folder, { user: USER, password }, user, options);
+}
+
+/** Runs the cluster whose files are in the folder `data` of a folder. */
+export async function runCluster(
+  bin: string,
+  folder: string,
+  login: Pick<ClusterAddress, 'user' | 'password'>,
+  user: SystemUser | undefined,
+  options = '',
+): Promise<Cluster> {
+  const port = await freePort();
   const guard = spawn('/bin/sh', ['-c', GUARD, 'sh', join(bin, 'postgres'), folder, String(port), options], {
     cwd: '/',
     env: CLEAN_ENVIRONMENT,
@@ -76,7 +87,7 @@ export async function startCluster(
     guard.stdin.end();
     await once(guard, 'exit');
   };
-  const address = { socket: folder, host: '127.0.0.1', port, user: USER, password };
+  const address = { socket: folder, host: '127.0.0.1', port, user: login.user, password: login.password };
   try {
     await untilReady(address);
   } catch (error) {

@@ -20,6 +20,8 @@ export type Fate =
   | 'black-hole';
 
 interface Pair {
+  /** The client's application_name, once it has said it. */
+  name: string;
   readonly client: Socket;
   readonly server: Socket;
   fate: Fate;
@@ -30,7 +32,7 @@ interface Pair {
 const READY_FOR_QUERY = Buffer.from([0x5a, 0, 0, 0, 5]);
 
 export class FaultyProxy {
-  readonly #target: string;
+  #target: string;
   readonly #user: string;
   readonly #database: string;
   readonly #pairs = new Set<Pair>();
@@ -51,7 +53,7 @@ export class FaultyProxy {
   #swallowing = false;
 
   private constructor(address: Exclude<DatabaseAddress, { url: string }>) {
-    this.#target = `${address.host}/.s.PGSQL.${address.port}`;
+    this.#target = pathOf(address);
     this.#user = address.user;
     this.#database = address.database;
     this.#server = this.#makeServer();
@@ -92,6 +94,26 @@ export class FaultyProxy {
   async comeBack(): Promise<void> {
     this.#server = this.#makeServer();
     await this.#listen(this.#port);
+  }
+
+  /** New connections lead to another server, as after a failover; those that there are stay where they are. */
+  leadTo(address: DatabaseAddress): void {
+    this.#target = pathOf(address);
+  }
+
+  /**
+   * From now on nothing comes through on connections with such an application_name, and nothing breaks; on those that are
+   * made later everything does. @returns how many are silent
+   */
+  silence(matches: (applicationName: string) => boolean): number {
+    const silent = [...this.#pairs].filter(({ name }) => matches(name));
+    for (const pair of silent) pair.fate = 'black-hole';
+    return silent.length;
+  }
+
+  /** The application_name of each connection, once. */
+  get names(): string[] {
+    return [...new Set([...this.#pairs].map(({ name }) => name))].sort();
   }
 
   /** From now on nothing comes through on any connection, and nothing breaks: a network that drops every packet. */
@@ -139,7 +161,7 @@ export class FaultyProxy {
 
   #join(client: Socket): void {
     const server = connect(this.#target);
-    const pair: Pair = { client, server, fate: 'forward', held: [] };
+    const pair: Pair = { name: '', client, server, fate: 'forward', held: [] };
     this.#pairs.add(pair);
     client.on('data', (sent) => this.#later(() => this.#fromClient(pair, sent)));
     server.on('data', (answer) => this.#later(() => this.#fromServer(pair, answer)));
@@ -158,6 +180,7 @@ export class FaultyProxy {
 
   #fromClient(pair: Pair, sent: Buffer): void {
     this.onSent(sent);
+    if (pair.name === '') pair.name = applicationName(sent);
     if (this.#swallowing) pair.fate = 'black-hole';
     if (pair.fate === 'black-hole') return;
     if (pair.fate === 'forward') pair.fate = this.decide(sent);
@@ -184,6 +207,17 @@ export class FaultyProxy {
     pair.server.destroy();
     this.#pairs.delete(pair);
   }
+}
+
+function pathOf(address: DatabaseAddress): string {
+  if ('url' in address) throw new Error('The proxy reaches PostgreSQL by its Unix socket.');
+  return `${address.host}/.s.PGSQL.${address.port}`;
+}
+
+/** What a client calls itself in its first message. */
+function applicationName(start: Buffer): string {
+  const fields = start.toString('latin1').split('\0');
+  return fields[fields.indexOf('application_name') + 1] ?? '';
 }
 
 /** Whether bytes to PostgreSQL are a batch of events on its way into the table. */

@@ -1,6 +1,7 @@
 /** Findings about the database: pure functions of the collected facts. */
 import { isLoopbackName } from '../../http/client-address.ts';
 import { connectionsOf } from '../../service.ts';
+import { withFirstHost } from '../../storage/connections/server-address.ts';
 import type { CountDifference, DatabaseFacts } from '../../storage/storage.ts';
 import type { Facts } from './facts.ts';
 import { type Finding, note, ok, problem, warning } from './finding.ts';
@@ -90,7 +91,7 @@ function role({ isSuperuser, isEncrypted }: DatabaseFacts, { config, machine }: 
         'Give it a role that only owns its database: see docs/deployment.md.',
       ),
     );
-  const { hostname } = new URL(config.DATABASE_URL);
+  const { hostname } = new URL(withFirstHost(config.DATABASE_URL));
   // In a container, a name without a dot is a service in the network of Compose or Kubernetes.
   const isNeighbor = machine.inImage && !hostname.includes('.') && !hostname.includes(':');
   if (!isEncrypted && hostname !== '' && !isLoopbackName(hostname))

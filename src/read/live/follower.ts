@@ -1,7 +1,6 @@
 /**
- * Follows the events of one app while clients watch it, for all watchers of this process. The table itself is asked, some
- * times a second, what has been committed since the last time: there is no second source that could differ from it, and it
- * does not matter which process took an event.
+ * Polls the table for new events of one app while clients watch it, on behalf of all watchers of this process. The table is
+ * the only source, so it does not matter which process stored an event.
  */
 import type { Logger } from 'pino';
 import { errorCode } from '../../storage/connect.ts';
@@ -17,10 +16,10 @@ import {
 } from '../../storage/storage.ts';
 import * as messages from './messages.ts';
 
-/** A client that watches. */
+/** A client that watches the app. */
 export interface Watcher {
-  /** Where to resume; `fresh`: from now on; `again`: from now on, after a reset. */
-  readonly from: FeedCursor | 'fresh' | 'anew';
+  /** Where to resume; `now`: from now on; `reset`: from now on, after a `reset` message. */
+  readonly from: FeedCursor | 'now' | 'reset';
   readonly send: (message: Buffer) => void;
 }
 
@@ -35,51 +34,52 @@ export interface FollowerOptions {
   readonly log: Logger;
 }
 
-/** Between two looks, in addition to what a look itself takes. */
-const LOOK_EVERY_MS = 400;
-/** A look that takes long is followed by a pause of so many times its length, up to a limit. */
+/** Pause between two polls. */
+const POLL_EVERY_MS = 400;
+/** After a slow poll the pause is this many times its duration, up to a limit. */
 const PAUSE_FACTOR = 4;
 const MAX_PAUSE_MS = 2_000;
-/** How often older counts are compared, and after how long a silence of the database watchers are told. */
+/** How often the total is compared. */
 const RECOUNT_EVERY_MS = 3_000;
+/** Timeout of a poll after which watchers receive `stalled`. */
 const STALLED_AFTER_MS = 3_000;
-/** If counting minutes takes longer, it is left out until there is less to count. */
+/** If counting minutes takes longer, the next poll does without these counts. */
 const MAX_COUNTING_MS = 300;
 const SEND_CURSOR_EVERY_MS = 60_000;
 
-/** Watchers that resume from so many different cursors are served in one look; others wait for the next one. */
+/** Watchers that resume from up to this many different cursors are served in one poll; others wait for the next one. */
 const MAX_RESUMED = 8;
 
-/** The state that the next look compares with. */
+/** The state with which the next poll compares. */
 interface Seen {
   readonly cursor: FeedCursor;
   readonly snapshot: string;
-  /** Null where they cost too much: on TimescaleDB those of the last minutes are counted from rows. */
+  /** Null if counting took too long: on TimescaleDB the last minutes are counted from rows. */
   readonly minutes: MinuteCounts | null;
-  /** All events, when they were last counted, and what has arrived since; null where that is not known. */
+  /** The count of all events, when it was taken, and events since then; null if unknown. */
   readonly total: { readonly at: number; readonly count: number; readonly since: number } | null;
 }
 
-interface Look {
+interface Poll {
   readonly seen: Seen;
-  /** What has arrived since; `too many` also where that is not known. */
+  /** New events; `too many` also if unknown; null if there are none. */
   readonly arrivals: Arrivals | 'too many' | null;
-  /** Whether counts have changed by other than what has arrived. */
+  /** Whether counts have changed by more than the new events. */
   readonly hasOlder: boolean;
-  /** What each of the joining watchers is sent first. */
-  readonly joined: ReadonlyMap<Watcher, Arrivals | 'too many' | 'fresh'>;
+  /** The first message for each of the joining watchers. */
+  readonly joined: ReadonlyMap<Watcher, Arrivals | 'too many' | 'now'>;
 }
 
 export class Follower {
   readonly #options: FollowerOptions;
   readonly #watchers = new Set<Watcher>();
-  /** Watchers that have not been sent their first message. */
+  /** Watchers that wait for their first message. */
   #joining: Watcher[] = [];
   #seen: Seen | null = null;
   #timer: NodeJS.Timeout | null = null;
-  #looking: Promise<void> | null = null;
-  /** Runs from the first look that has not succeeded. */
-  #silence: NodeJS.Timeout | null = null;
+  #polling: Promise<void> | null = null;
+  /** Started by a poll, stopped by the next successful one. */
+  #stallTimer: NodeJS.Timeout | null = null;
   #isStalled = false;
   #cursorSentAt = 0;
 
@@ -93,30 +93,30 @@ export class Follower {
 
   join(watcher: Watcher): void {
     this.#joining.push(watcher);
-    if (this.#looking === null) this.#schedule(0);
+    if (this.#polling === null) this.#schedule(0);
   }
 
   leave(watcher: Watcher): void {
     this.#watchers.delete(watcher);
     this.#joining = this.#joining.filter((other) => other !== watcher);
-    if (!this.isWatched) this.#rest();
+    if (!this.isWatched) this.#pause();
   }
 
-  /** Ends, once the current look has ended. */
+  /** Resolves when the current poll has ended. */
   async stop(): Promise<void> {
     this.#watchers.clear();
     this.#joining = [];
-    this.#rest();
-    await this.#looking;
+    this.#pause();
+    await this.#polling;
   }
 
-  /** Without watchers nothing is remembered: the next one starts with the present. */
-  #rest(): void {
+  /** Stops polling and drops the state: the next watcher starts from now. */
+  #pause(): void {
     if (this.#timer !== null) clearTimeout(this.#timer);
     this.#timer = null;
     this.#seen = null;
     this.#isStalled = false;
-    this.#endSilence();
+    this.#stopStallTimer();
   }
 
   #schedule(delay: number): void {
@@ -125,39 +125,39 @@ export class Follower {
       this.#timer = null;
       const { monotonic } = this.#options;
       const startedAt = monotonic();
-      this.#looking = this.#look().finally(() => {
-        this.#looking = null;
+      this.#polling = this.#poll().finally(() => {
+        this.#polling = null;
         const took = monotonic() - startedAt;
         if (this.isWatched)
-          this.#schedule(Math.max(LOOK_EVERY_MS, Math.min(PAUSE_FACTOR * took, MAX_PAUSE_MS)));
+          this.#schedule(Math.max(POLL_EVERY_MS, Math.min(PAUSE_FACTOR * took, MAX_PAUSE_MS)));
       });
     }, delay);
   }
 
-  async #look(): Promise<void> {
+  async #poll(): Promise<void> {
     const { events, now, log, appId } = this.#options;
-    // Before the snapshot: whatever is not in it was committed later than this.
+    // Taken before the snapshot: everything that the snapshot lacks is committed later than this.
     const at = now();
     const joining = [...this.#joining];
-    this.#silence ??= setTimeout(() => this.#stall(), STALLED_AFTER_MS);
+    this.#stallTimer ??= setTimeout(() => this.#stall(), STALLED_AFTER_MS);
     try {
-      // Too old to continue from: what was committed since may be dated anywhere.
+      // Starts over if the cursor is too old: the search for newer rows is limited to MAX_CURSOR_AGE_MS.
       const seen = this.#seen !== null && at - this.#seen.cursor.at > MAX_CURSOR_AGE_MS ? null : this.#seen;
       if (seen !== null && joining.length === 0 && (await events.snapshotText()) === seen.snapshot) {
-        // Nothing at all was committed: the same cursor, later.
+        // No transaction was committed: only the time of the cursor moves.
         if (this.#seen === seen) this.#seen = { ...seen, cursor: { ...seen.cursor, at } };
       } else {
-        this.#tell(await events.feed(appId, (snapshot) => this.#read(snapshot, { at, seen, joining })));
+        this.#publish(await events.feed(appId, (snapshot) => this.#read(snapshot, { at, seen, joining })));
       }
-      this.#endSilence();
+      this.#stopStallTimer();
       if (at - this.#cursorSentAt >= SEND_CURSOR_EVERY_MS) this.#sendCursor(at);
       if (this.#isStalled) this.#continue();
     } catch (error) {
-      log.debug({ err: error, code: errorCode(error), app: appId }, 'A look for live events failed');
+      log.debug({ err: error, code: errorCode(error), app: appId }, 'live: poll failed');
     }
   }
 
-  /** A watcher that has received nothing for long could otherwise not resume. */
+  /** Sends the current cursor, so that a watcher without events for long can resume. */
   #sendCursor(at: number): void {
     this.#cursorSentAt = at;
     if (this.#seen === null) return;
@@ -165,14 +165,14 @@ export class Follower {
     for (const watcher of this.#watchers) watcher.send(cursor);
   }
 
-  #endSilence(): void {
-    if (this.#silence !== null) clearTimeout(this.#silence);
-    this.#silence = null;
+  #stopStallTimer(): void {
+    if (this.#stallTimer !== null) clearTimeout(this.#stallTimer);
+    this.#stallTimer = null;
   }
 
   #stall(): void {
     this.#isStalled = true;
-    this.#options.log.warn({ app: this.#options.appId }, 'A live feed waits for the database');
+    this.#options.log.warn({ app: this.#options.appId }, 'live: feed stalled, the database does not respond');
     for (const watcher of this.#watchers) watcher.send(messages.stalled());
   }
 
@@ -185,11 +185,11 @@ export class Follower {
   async #read(
     snapshot: FeedSnapshot,
     { at, seen, joining }: { at: number; seen: Seen | null; joining: readonly Watcher[] },
-  ): Promise<Look> {
+  ): Promise<Poll> {
     const { monotonic } = this.#options;
     const cursor = snapshot.cursor(at);
     const before = seen?.minutes ?? null;
-    // Without counts the new rows are searched for; finding more than can be missed is `too many`.
+    // Without minute counts the new rows are searched for, up to a limit.
     const searched =
       seen !== null && before === null ? await missedSince(snapshot, seen.cursor, cursor) : null;
     const found = searched !== 'too many' && searched?.events.length === 0 ? null : searched;
@@ -214,14 +214,14 @@ export class Follower {
     };
   }
 
-  /** Whether counts have changed for older times than events are reported of; not in every look. */
+  /** Whether counts have changed for times of which no events are reported. Not checked in every poll. */
   async #recount(
     snapshot: FeedSnapshot,
     at: number,
     seen: Seen | null,
-    arrivals: Look['arrivals'],
+    arrivals: Poll['arrivals'],
   ): Promise<{ total: Seen['total']; hasOlder: boolean }> {
-    // Without knowing how many have arrived, the next total has nothing to be compared with.
+    // If the number of new events is unknown, the next total cannot be compared.
     if (seen !== null && arrivals === 'too many') return { total: null, hasOlder: false };
     const added = arrivals === null || arrivals === 'too many' ? 0 : sumCounts(arrivals.counts);
     const before = seen?.total ?? null;
@@ -239,14 +239,14 @@ export class Follower {
     snapshot: FeedSnapshot,
     now: FeedCursor,
     joining: readonly Watcher[],
-  ): Promise<Look['joined']> {
-    const joined = new Map<Watcher, Arrivals | 'too many' | 'fresh'>();
-    // Watchers that were connected to the same process come back with the same cursor.
+  ): Promise<Poll['joined']> {
+    const joined = new Map<Watcher, Arrivals | 'too many' | 'now'>();
+    // Watchers that were connected to the same process reconnect with the same cursor.
     const known = new Map<string, Arrivals | 'too many'>();
     for (const watcher of joining) {
       const { from } = watcher;
-      if (from === 'fresh') joined.set(watcher, 'fresh');
-      else if (from === 'anew') joined.set(watcher, 'too many');
+      if (from === 'now') joined.set(watcher, 'now');
+      else if (from === 'reset') joined.set(watcher, 'too many');
       else {
         const id = encodeFeedCursor(from);
         if (!known.has(id) && known.size === MAX_RESUMED) continue;
@@ -258,18 +258,18 @@ export class Follower {
     return joined;
   }
 
-  #tell({ seen, arrivals, hasOlder, joined }: Look): void {
+  #publish({ seen, arrivals, hasOlder, joined }: Poll): void {
     const id = encodeFeedCursor(seen.cursor);
     this.#seen = this.isWatched ? seen : null;
-    const news = arrivals === null ? [] : [messageOf(arrivals, id)];
-    if (hasOlder) news.push(messages.recount());
-    for (const message of news) for (const watcher of this.#watchers) watcher.send(message);
+    const updates = arrivals === null ? [] : [messageOf(arrivals, id)];
+    if (hasOlder) updates.push(messages.recount());
+    for (const message of updates) for (const watcher of this.#watchers) watcher.send(message);
     for (const [watcher, first] of joined) {
-      // It may have left meanwhile.
+      // It may have left during the poll.
       if (!this.#joining.includes(watcher)) continue;
       this.#joining = this.#joining.filter((other) => other !== watcher);
       this.#watchers.add(watcher);
-      watcher.send(first === 'fresh' ? messages.ready(id) : messageOf(first, id));
+      watcher.send(first === 'now' ? messages.ready(id) : messageOf(first, id));
     }
   }
 }
@@ -279,7 +279,7 @@ async function missedSince(
   from: FeedCursor,
   now: FeedCursor,
 ): Promise<Arrivals | 'too many'> {
-  // A cursor ahead of the database is one of another database, or of this one before it was restored.
+  // A cursor ahead of the database is from another database, or from before a restore.
   if (from.xmax > now.xmax || Math.abs(now.at - from.at) > MAX_CURSOR_AGE_MS) return 'too many';
   return await snapshot.missed(from, now.at);
 }

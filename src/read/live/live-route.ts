@@ -1,4 +1,4 @@
-/** GET /api/apps/:appId/live: what happens in an app, as it happens. */
+/** GET /api/apps/:appId/live: the live feed of an app. */
 import type { Api } from '../../accounts/routes/api.ts';
 import type { Route } from '../../http/route.ts';
 import type { LiveFeeds } from './live-feeds.ts';
@@ -8,7 +8,7 @@ export function liveRoute({ api, feeds }: { api: Api; feeds: LiveFeeds }): Route
     '/api/apps/:appId/live',
     'member',
     ({ app, user, session, exchange }) => {
-      // A browser sends the header when it comes again by itself; a page that does so can only say it in the query.
+      // A browser that reconnects an EventSource sends the header; a page that opens a new one can only use the query.
       const after =
         exchange.header('last-event-id') || new URLSearchParams(exchange.query).get('after') || '';
       return feeds.open({ session: session.digest, userId: user.id, appId: app.id }, after);

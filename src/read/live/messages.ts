@@ -1,32 +1,32 @@
 /** The feed's messages in the format of server-sent events (WHATWG HTML, 9.2). Their ids are cursors. */
 import type { Arrivals, NewEvent } from '../../storage/storage.ts';
 
-/** A comment, sent now and then so that proxies and clients know that the stream is alive. Also a stream's filler. */
+/** A comment: the heartbeat, and the filler of the stream. */
 export const COMMENT = ':\n';
 export const HEARTBEAT = Buffer.from(COMMENT);
 
-/** How long a client waits before it reconnects, in milliseconds. */
+/** Sets the client's delay before it reconnects, in milliseconds. */
 export const HELLO = Buffer.from('retry: 1000\n\n');
 
-/** Why a stream ends for good. */
+/** Why a stream ends and reconnecting is useless. */
 export type EndReason = 'session' | 'access';
 
-/** The feed continues from here: what the page has loaded before may lack events, what it loads from now on does not. */
+/** The feed starts or continues from here: data that the page loaded before may lack events, data loaded later does not. */
 export const ready = (id: string): Buffer => message('ready', '{}', id);
 
-/** Too much was missed, or too long ago: the page must load its data again. The feed continues from here. */
+/** The client missed too many events, or was away too long: the page must reload its data. The feed continues from here. */
 export const reset = (id: string): Buffer => message('reset', '{}', id);
 
-/** A newer cursor alone: without data it is no event to the client, which keeps the id. */
+/** Only a newer cursor: a message without data sets the client's last event id and dispatches no event. */
 export const cursor = (id: string): Buffer => Buffer.from(`id: ${id}\n\n`);
 
-/** Counts have changed for older times than the feed reports events of. */
+/** Counts have changed for times of which the feed reports no events. */
 export const recount = (): Buffer => message('recount', '{}');
 
-/** The database does not answer; the feed continues by itself when it does. */
+/** The database does not respond; the feed continues when it does. */
 export const stalled = (): Buffer => message('stalled', '{}');
 
-/** Reconnecting is of no use. */
+/** The feed ends; reconnecting is useless. */
 export const end = (reason: EndReason): Buffer => message('end', JSON.stringify({ reason }));
 
 export function arrived({ events, counts, skipped }: Arrivals, id: string): Buffer {
@@ -35,7 +35,7 @@ export function arrived({ events, counts, skipped }: Arrivals, id: string): Buff
   return message('events', data, id);
 }
 
-/** The payload is inserted as the text that it is. */
+/** The payload's text is inserted unchanged. */
 function eventText({ id, typeId, createdAt, payload, payloadBytes }: NewEvent): string {
   const fields = JSON.stringify({ id, typeId, createdAt });
   const rest = payload === null ? `"payloadBytes":${payloadBytes}` : `"payload":${payload}`;
@@ -43,8 +43,8 @@ function eventText({ id, typeId, createdAt, payload, payloadBytes }: NewEvent): 
 }
 
 /**
- * A message. A line break in its data, which in JSON is white space of a payload, starts another line of data: the client
- * joins them by a line feed, so that of a payload's text only carriage returns may change.
+ * A message. A line break in the data, which in a payload is white space of the JSON, starts another `data` line. The client
+ * joins the lines with a line feed, so only carriage returns of a payload's text may change.
  */
 function message(event: string, data: string, id?: string): Buffer {
   const idLine = id === undefined ? '' : `id: ${id}\n`;

@@ -4,6 +4,8 @@
  */
 import pg from 'pg';
 import { type DatabaseAddress, SESSION_PARAMETERS } from '../connect.ts';
+import { identityOf, openSocket, type Purpose, pgClient } from '../connections/dial.ts';
+import type { PoolKind } from '../connections/pools.ts';
 
 /** The connection broke, or could not be made. */
 export class ConnectionLost extends Error {
@@ -60,6 +62,8 @@ class CopyQuery implements pg.Submittable {
 
 /** How long PostgreSQL is waited for, in milliseconds. */
 export interface ConnectionTimeouts {
+  /** For metrics: what the connection is for. */
+  readonly pool?: PoolKind;
   /** For a connection that is being made. It goes on being made behind whoever has waited in vain. */
   readonly connectMs: number;
   /** For the answer to a statement, before its connection counts as lost; large ones have longer. */
@@ -76,6 +80,8 @@ const CLOSE_TIMEOUT_MS = 1_000;
 
 /** One connection, made when first needed and made again after it was lost. Not for concurrent use. */
 export class CopyConnection {
+  readonly #address: DatabaseAddress;
+  readonly #purpose: Purpose;
   readonly #settings: pg.ClientConfig;
   readonly #timeouts: ConnectionTimeouts;
   #client: pg.Client | null = null;
@@ -89,12 +95,14 @@ export class CopyConnection {
     timeouts: ConnectionTimeouts = PATIENT,
     session: Readonly<Record<string, string>> = {},
   ) {
+    this.#address = address;
+    this.#purpose = { name, kind: timeouts.pool ?? null, keepsDeadline: true };
     this.#timeouts = timeouts;
+    const identity = identityOf(address);
     this.#settings = {
-      ...('url' in address ? { connectionString: address.url } : address),
+      ...('url' in identity ? { connectionString: identity.url } : identity),
       application_name: name,
       connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
-      keepAlive: true,
       options: Object.entries({ ...SESSION_PARAMETERS, ...session })
         .map(([parameter, value]) => `-c ${parameter}=${value}`)
         .join(' '),
@@ -162,20 +170,24 @@ export class CopyConnection {
   }
 
   async #connect(): Promise<pg.Client> {
-    const client = new pg.Client(this.#settings);
-    // pg reports a connection lost while idle as an event; the next batch connects again.
-    client.on('error', () => this.#forget(client));
-    client.on('end', () => this.#forget(client));
-    try {
-      await client.connect();
-    } catch (error) {
+    const client = await this.#open().catch((error: unknown) => {
       throw new ConnectionLost(error, false);
-    }
+    });
     if (this.#closed) {
       await client.end().catch(() => undefined);
       throw new ConnectionLost('The connection was closed', false);
     }
     this.#client = client;
+    return client;
+  }
+
+  async #open(): Promise<pg.Client> {
+    const socket = await openSocket(this.#address, this.#purpose);
+    const client = pgClient(socket, this.#settings);
+    // pg reports a connection lost while idle as an event; the next batch connects again.
+    client.on('error', () => this.#forget(client));
+    client.on('end', () => this.#forget(client));
+    await client.connect();
     return client;
   }
 
@@ -187,6 +199,7 @@ export class CopyConnection {
     const giveUp = (): void => {
       if (isOver) return;
       timedOut = true;
+      this.#address.watch?.expired(client.connection.stream);
       client.connection.stream.destroy(new Error(SILENT));
     };
     const timeouts = this.#timeouts.answerMs + bytes / BYTES_PER_MS;

@@ -36,6 +36,12 @@ export interface EventWriterOptions {
 /** Up to the largest group that the commit buffer makes. */
 const GROUP_BOUNDS: readonly number[] = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 4_000];
 
+/** The tables into which events, keys and new types are inserted. */
+export function tablesOfWrites(engine: Engine): readonly string[] {
+  const [changes = ''] = ENGINES[engine].writes.changes.split(' ', 1);
+  return ['events', changes, 'idempotency_keys', 'event_types'];
+}
+
 export class EventWriter {
   /** Events of each group. */
   readonly batchEvents = new Histogram(GROUP_BOUNDS);

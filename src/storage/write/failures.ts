@@ -28,6 +28,7 @@ const FAILURES: Readonly<Record<string, Failure>> = {
   '25006': 'unreachable', // read_only_sql_transaction: a failover is under way
   '40': 'transient', // transaction rollback: serialization failure, deadlock
   '53': 'unreachable', // insufficient resources: disk full, out of memory, too many connections
+  '42501': 'unreachable', // insufficient_privilege: the right may be given back
   '54': 'data', // program limit exceeded
   '55006': 'transient', // object_in_use
   '55P03': 'transient', // lock_not_available
@@ -56,6 +57,7 @@ export interface WriteTimeouts extends ConnectionTimeouts {
 
 /** Where a group that is given up is refused: an outage is told within a second, a commit in doubt outlasts a restart. */
 export const REFUSING: WriteTimeouts = {
+  pool: 'write',
   connectMs: 700,
   answerMs: 10_000,
   unreachableMs: 700,
@@ -63,6 +65,7 @@ export const REFUSING: WriteTimeouts = {
 };
 /** Where a group that is given up goes to the journal, which costs nothing: what is in doubt is settled at its replay. */
 export const JOURNALING: WriteTimeouts = {
+  pool: 'journaled write',
   connectMs: 1_000,
   answerMs: 1_500,
   unreachableMs: 100,
@@ -70,6 +73,7 @@ export const JOURNALING: WriteTimeouts = {
 };
 /** For a replay, which nobody waits for. */
 export const REPLAYING: WriteTimeouts = {
+  pool: 'replay',
   connectMs: 1_000,
   // Less than a stop may take.
   answerMs: 10_000,

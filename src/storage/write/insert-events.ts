@@ -21,8 +21,16 @@ interface InsertMissing extends InsertStatement {
 }
 
 /**
+ * An expression that writes something small, and nothing that anybody reads: a transaction that writes waits for the
+ * synchronous standby when it commits. One that finds its rows stored already would not, though the transaction that has
+ * stored them may have been broken off in that very wait.
+ */
+export const AWAITS_STANDBY = "pg_logical_emit_message(true, 'tidemark', '')";
+
+/**
  * A statement that stores rows that are not there yet, and counts exactly those: what another transaction is just
- * storing is waited for. Its result is one row, the number that it has `stored`.
+ * storing is waited for. Its result is one row, the number that it has `stored`. Its commit waits for the synchronous
+ * standby, also where nothing was missing.
  */
 export function insertMissing({ changes, changesOfInserted }: EngineWrites): InsertMissing {
   const counted = `
@@ -32,7 +40,7 @@ export function insertMissing({ changes, changesOfInserted }: EngineWrites): Ins
     before: `inserted AS (INSERT INTO events (${EVENT_COLUMNS})`,
     counted,
     after: `${counted}
-  SELECT count(*)::integer AS stored FROM inserted`,
+  SELECT count(*)::integer AS stored, ${AWAITS_STANDBY} AS written FROM inserted`,
   };
 }
 

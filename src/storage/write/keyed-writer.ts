@@ -13,7 +13,7 @@ import { CopyConnection } from './copy-connection.ts';
 import type { EngineWrites } from './engine-writes.ts';
 import { OUTCOME_UNKNOWN, POISON, REFUSING, UNAVAILABLE } from './failures.ts';
 import { type Attempt, GroupCommit, type GroupKind } from './group-commit.ts';
-import { columns, insertMissingValues, insertNew } from './insert-events.ts';
+import { AWAITS_STANDBY, columns, insertMissingValues, insertNew } from './insert-events.ts';
 
 /** What tells one keyed request from another. */
 export interface KeyedRequest {
@@ -252,8 +252,9 @@ export async function findKnownKey(
   { keyDigest }: KeyedRequest,
   now: number,
 ): Promise<KnownKey | null> {
+  // Whoever gets the answer again takes the events for stored, so this waits for the standby as their own commit did.
   const [known] = await sql<KnownKey[]>`
-    SELECT body_digest AS "bodyDigest", status, answer FROM idempotency_keys
+    SELECT body_digest AS "bodyDigest", status, answer, ${sql.unsafe(AWAITS_STANDBY)} AS written FROM idempotency_keys
      WHERE app_id = ${appId} AND key_digest = ${keyDigest} AND created_at > ${new Date(now - KEY_LIFE_MS)}`;
   return known ?? null;
 }

@@ -80,7 +80,7 @@ describe.each(availableEngines())('on %s', (engine) => {
     return service;
   }
 
-  test('whatever the order of commits, the feed is the table, for readers who stay and for those who move', async () => {
+  test('the feed equals the table in any order of commits, for clients that stay and for those that reconnect', async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(STEP, { minLength: 40, maxLength: 40, size: 'max' }), async (steps) => {
         await play(steps);
@@ -225,7 +225,7 @@ describe.each(availableEngines())('on %s', (engine) => {
     }
   }
 
-  test('an event of a transaction that had begun before the reader came, and committed after, is told', async () => {
+  test('an event of a transaction that began before the client connected and committed after is sent', async () => {
     const app = await newOwnApp(owner);
     const { sql } = database;
     const [ids] = await sql<{ id: number }[]>`SELECT id FROM apps WHERE public_id = ${app.appId}`;
@@ -249,7 +249,7 @@ describe.each(availableEngines())('on %s', (engine) => {
     client.close();
   });
 
-  test('rows of a savepoint, which snapshots do not list, begin the page again', async () => {
+  test('rows of a savepoint, which snapshots do not list, cause a reset', async () => {
     const app = await newOwnApp(owner);
     const post = () =>
       serviceAt(1).post({ loggingToken: app.loggingToken, typeId: undefined, typeName: 'posted' });

@@ -42,7 +42,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     return JSON.parse(response.body).eventId;
   };
 
-  test('an event comes with its counts, and says that nobody may keep or gather it', async () => {
+  test('an event arrives with its counts, and its response must not be cached or buffered', async () => {
     const client = await follow(owner);
     expect(client.response.headers).toMatchObject({
       'content-type': 'text/event-stream',
@@ -62,7 +62,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     expect(data).toMatchObject({ counts: [{ typeId: event?.typeId, minute, count: 1 }], skipped: 0 });
   });
 
-  test('it comes within a second of its commit: the median of five', async () => {
+  test('it arrives within a second of its commit: the median of five', async () => {
     const client = await follow(owner);
     // Counted by a timer of the process in which the service runs, as a busy machine holds up both.
     let tenths = 0;
@@ -125,7 +125,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     expect(longEvent).not.toHaveProperty('payload');
   });
 
-  test('who comes back is told what he has missed, once', async () => {
+  test('a client that reconnects receives what it missed, once', async () => {
     const before = await follow(owner);
     const first = await post('{}');
     await until(() => before.events.length === 1, 'the first event has come');
@@ -140,7 +140,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     expect(after.has('reset')).toBe(false);
   });
 
-  test('the position may also stand in the query, for pages that come again by themselves', async () => {
+  test('the cursor may also be in the query, for pages that reconnect themselves', async () => {
     const before = await follow(owner);
     before.close();
     const missed = await post('{}');
@@ -152,7 +152,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     expect(client.events.map(({ id }) => id)).toEqual([missed]);
   });
 
-  test.each(['nonsense', '%00', 'anew', '0.0.0', 'zzzzzzzzz.zzzzzzzzzzzz.', `${'9'.repeat(3_000)}`])(
+  test.each(['nonsense', '%00', 'reset', '0.0.0', 'zzzzzzzzz.zzzzzzzzzzzz.', `${'9'.repeat(3_000)}`])(
     'the position %s is none: the page is told to begin again',
     async (position) => {
       const client = await follow(owner, position);
@@ -163,7 +163,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     },
   );
 
-  test('who comes back after more than five minutes begins again; one who stayed has no need to', async () => {
+  test('a client that reconnects after more than five minutes is reset; one that stayed is not', async () => {
     const stayed = await follow(owner);
     const left = await follow(owner);
     left.close();
@@ -181,7 +181,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     expect(stayed.messages.map(({ event }) => event)).toEqual(['ready']);
   });
 
-  test('who has missed more than a thousand begins again', async () => {
+  test('a client that missed more than a thousand events is reset', async () => {
     const before = await follow(owner);
     await post('{}');
     await until(() => before.events.length === 1, 'the event has come');
@@ -191,7 +191,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     expect(after.messages.map(({ event }) => event)).toEqual(['reset']);
   });
 
-  test('of many events at once the newest come, the others as counts', async () => {
+  test('of many events at once the newest are sent, and counts of the others', async () => {
     const client = await follow(owner);
     await post('{}');
     await until(() => client.events.length === 1, 'the event has come');
@@ -208,7 +208,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     expect(data?.events[0]?.id).toBe(newest?.id);
   });
 
-  test('events of long ago are a hint that counts have changed', async () => {
+  test('old events only cause a hint that counts have changed', async () => {
     const client = await follow(owner);
     await post('{}');
     await until(() => client.events.length === 1, 'the event has come');
@@ -228,7 +228,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     await insertSelected(sql, database.engine, rows);
   }
 
-  test('a heartbeat comes when nothing else has for fifteen seconds', async () => {
+  test('a heartbeat is sent after fifteen seconds without a message', async () => {
     const client = await follow(owner);
     const before = client.comments;
     clock.advance(14_000);
@@ -241,7 +241,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     await until(() => client.comments > before, 'a heartbeat has come');
   });
 
-  test('nobody without a session, and nobody who is no member, gets one', async () => {
+  test('a client without a session, or whose user is not a member, is refused', async () => {
     const stranger = await newPerson(service, `stranger.${email}`);
     const statusOf = async (cookie: string): Promise<number | undefined> => {
       const client = await LiveClient.open(service.port, app.appId, { cookie });
@@ -252,7 +252,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     expect(await statusOf(stranger.cookie)).toBe(404);
   });
 
-  test('signing out ends it, and says that there is no use in coming again', async () => {
+  test('signing out ends it with a message that reconnecting is useless', async () => {
     const client = await follow(owner);
     const other = await follow(await new Person(service).signIn(email));
     await owner.delete('/api/session');
@@ -271,7 +271,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     await expectEnd(client, 'session');
   });
 
-  test('watching is no use of a session: it ends when nothing else is done', async () => {
+  test('watching does not extend a session', async () => {
     const client = await follow(owner);
     for (let hour = 0; hour < 167; hour += 1) clock.advance(HOUR_MS);
     await post('{}');
@@ -303,7 +303,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     expect(client.messages.at(-1)).toMatchObject({ event: 'end', data: JSON.stringify({ reason }) });
   }
 
-  test('an account has twenty, and one that is closed makes room', async () => {
+  test('an account has twenty, and may open another after closing one', async () => {
     for (let opened = 0; opened < 20; opened += 1) await follow(owner);
     const refused = await LiveClient.open(service.port, app.appId, { cookie: owner.cookie });
     expect(refused.response.statusCode).toBe(429);
@@ -316,7 +316,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     }, 'there is room again');
   });
 
-  test('a stop of the server ends it, and says nothing that would keep the client away', async () => {
+  test('a stop of the server ends it without a message that would keep the client from reconnecting', async () => {
     const client = await follow(owner);
     await service.stop();
     await until(() => client.isOver, 'the feed has ended');
@@ -324,7 +324,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
   });
 });
 
-describe('the shares of the feeds', () => {
+describe('the limits of the feeds', () => {
   let service: TestService;
   let clients: LiveClient[] = [];
   beforeAll(async () => {
@@ -364,7 +364,7 @@ describe('the shares of the feeds', () => {
     expect(JSON.parse(client.refusal)).toMatchObject({ code, details: expect.stringContaining(setting) });
   };
 
-  test('an account has its own, and no more', async () => {
+  test('an account has its own limit', async () => {
     const watcher = await newWatcher();
     for (const client of await openMany(watcher, 5)) expect(client.response.statusCode).toBe(200);
     await isRefused(
@@ -375,7 +375,7 @@ describe('the shares of the feeds', () => {
     );
   });
 
-  test('an app has its own, whoever watches, and other apps have theirs', async () => {
+  test('an app has its own limit, whichever users watch, and does not use that of other apps', async () => {
     const [owner, member, other] = [await newWatcher(), await newWatcher(), await newWatcher()];
     await owner.person.post(`${owner.path}/members`, { email: member.email });
     await openMany(owner, 4);
@@ -390,7 +390,7 @@ describe('the shares of the feeds', () => {
     expect((await open(other, other.appId)).response.statusCode).toBe(200);
   });
 
-  test('no few accounts hold all: where all are taken, the one with the most gives up its oldest', async () => {
+  test('a few accounts cannot use all: at the limit, the account with the most feeds loses its oldest', async () => {
     const [one, two, three] = [await newWatcher(), await newWatcher(), await newWatcher()];
     const ofOne = await openMany(one, 5);
     const ofTwo = await openMany(two, 5);

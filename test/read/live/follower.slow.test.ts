@@ -47,7 +47,7 @@ describe.each(availableEngines())('on %s', (engine) => {
       log: pino({ level: 'silent' }),
     });
     const watcher: Watcher = {
-      from: 'fresh',
+      from: 'now',
       send: (bytes) => {
         const text = bytes.toString();
         const event = /^event: (\w+)$/m.exec(text)?.[1];
@@ -91,7 +91,7 @@ describe.each(availableEngines())('on %s', (engine) => {
     expect(messages.filter(({ event }) => event !== 'events')).toEqual([{ event: 'ready', ids: [] }]);
   });
 
-  test('more than can be sought begins again, and goes on exactly', async () => {
+  test('more events than can be searched for cause a reset, and the feed continues exactly', async () => {
     tick = 400;
     await follow();
     const [first] = await insertWith(sql, 1, 0);

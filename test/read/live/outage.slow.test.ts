@@ -55,7 +55,7 @@ const isLook = (bytes: Buffer): boolean => bytes.includes('repeatable read read 
 
 const eventsOf = (client: LiveClient): string[] => client.events.map(({ id }) => id).sort();
 
-test('connections that are lost and refused: the feed stays, and is complete when the database is back', async () => {
+test('with lost and refused connections the feed stays open, and is complete when the database is back', async () => {
   const { service, proxy } = await start();
   const { client, insert, post } = await follow(service);
   const sent = [await post()];
@@ -73,7 +73,7 @@ test('connections that are lost and refused: the feed stays, and is complete whe
   client.close();
 });
 
-test('a database that does not answer: the same', async () => {
+test('with a database that does not respond the feed stays open, and is complete when it is back', async () => {
   const { service, proxy } = await start();
   const { client, insert } = await follow(service);
   proxy.next(isLook, 'hold-answer');
@@ -88,7 +88,7 @@ test('a database that does not answer: the same', async () => {
   client.close();
 });
 
-test('who comes while the database is away waits, and then gets what he asks for', async () => {
+test('a client that connects during an outage waits, and then receives what it asked for', async () => {
   const { service, proxy } = await start();
   const { client, insert, appId, cookie } = await follow(service);
   const held = proxy.next(isLook, 'hold-answer');

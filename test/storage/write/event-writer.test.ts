@@ -177,7 +177,7 @@ describe.each(availableEngines())('on %s a batch', (engine) => {
   });
 
   test('that fails with what no retry could mend is not tried again', async () => {
-    await failNext(1, '42501');
+    await failNext(1, '0A000');
     expect(await write([event()])).toEqual(['internalError']);
     expect(await triesOf()).toBe(1);
     expect(await storedIds()).toEqual([]);

@@ -155,7 +155,7 @@ test('a failure that no retry could mend is answered with 500, its request id, a
   const { service } = await proxied();
   await service.sql.unsafe(`
     CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
-    BEGIN RAISE EXCEPTION 'cause' USING ERRCODE = '42501'; END $$;
+    BEGIN RAISE EXCEPTION 'cause' USING ERRCODE = '0A000'; END $$;
     CREATE TRIGGER refuse AFTER INSERT ON events FOR EACH STATEMENT EXECUTE FUNCTION refuse()`);
   const response = await service.post();
   const { details } = refused(response, 500, 'INTERNAL_ERROR', 'Internal server error');

@@ -1,0 +1,78 @@
+/** All commands, their options and their help. */
+import addCompletion from '@bomb.sh/tab/commander';
+import { Command } from 'commander';
+import { readRelease } from '../version.ts';
+import { addUserCommands } from './account-commands.ts';
+import { addBackupCommand } from './backup-command.ts';
+import { addAppCommands, addTokenCommands, addTypeCommands } from './commands.ts';
+import { addDoctorCommand } from './doctor-command.ts';
+import { addImportCommand } from './import-command.ts';
+import { addJournalCommands } from './journal-command.ts';
+import { manPage } from './man-page.ts';
+import { addRecountCommand } from './recount-command.ts';
+import { addRestoreCommand } from './restore-command.ts';
+import { addServeCommand } from './serve-command.ts';
+import { runCommand } from './session.ts';
+
+const NOTE = `
+Examples:
+  tidemark serve                        start the service; without DATABASE_URL its PostgreSQL lies in ./.tidemark
+  tidemark app create --name "My app"   create an app and print its logging token
+  tidemark doctor                       check the settings, the machine and the database
+
+With --json a command prints one JSON object on standard output. A failure prints one line on standard
+error and nothing on standard output, and ends with exit code 1.
+The settings are environment variables: see "tidemark serve --help".`;
+
+/** The program with all its commands; parsing runs the one that the arguments name. */
+export function commandLine(): Command {
+  const program = new Command('tidemark')
+    .description('Event logging and retrieval service.')
+    .version(versionLine(), '--version', 'print the version and the commit that it was built from')
+    .helpOption('--help', 'print this help')
+    .addHelpText('after', NOTE)
+    .showSuggestionAfterError(false)
+    .configureOutput({ outputError: (text, write) => write(text.replace(/^error: /, 'tidemark: ')) });
+  program.allowExcessArguments().action((_, { args: [unknown] }: Command) => {
+    if (unknown !== undefined) program.error(`error: unknown command '${unknown}'`);
+    program.outputHelp();
+  });
+  addServeCommand(program);
+  program
+    .command('migrate')
+    .description('bring the database to the schema of this release')
+    .option('--json', 'print one JSON object')
+    .action((options: { json?: true }) =>
+      runCommand(options, async ({ applied }) => ({
+        json: { applied },
+        text: applied.length === 0 ? 'The schema is up to date.' : `Applied ${applied.join(', ')}.`,
+      })),
+    );
+  addAppCommands(program);
+  addTypeCommands(program);
+  addTokenCommands(program);
+  addImportCommand(program);
+  addBackupCommand(program);
+  addRestoreCommand(program);
+  addJournalCommands(program);
+  addRecountCommand(program);
+  addUserCommands(program);
+  addDoctorCommand(program);
+  program
+    .command('man')
+    .description('print the manual page, for man -l')
+    .action(() => {
+      process.stdout.write(manPage(program));
+    });
+  // After all others: it completes what is there now.
+  addCompletion(program, { completionCommandName: 'completion' });
+  program.commands
+    .find((command) => command.name() === 'completion')
+    ?.description('print a script that lets bash, zsh, fish or powershell complete commands');
+  return program;
+}
+
+function versionLine(): string {
+  const { version, commit } = readRelease();
+  return commit === null ? version : `${version} (${commit})`;
+}

@@ -1,0 +1,237 @@
+/** The one place that opens connections to PostgreSQL, for both clients: to which host, encrypted how, followed by whom. */
+import { isIP, Socket } from 'node:net';
+import { connect as connectTls } from 'node:tls';
+import pg from 'pg';
+import { type PoolKind, statementTimeout } from './pools.ts';
+import {
+  type DatabaseAddress,
+  readServerAddress,
+  type ServerAddress,
+  type Target,
+} from './server-address.ts';
+
+/** What a connection is for. */
+export interface Purpose {
+  /** Shown in pg_stat_activity. */
+  readonly name: string;
+  /** Null where nobody waits for it who cannot wait: a command, a test. */
+  readonly kind: PoolKind | null;
+  /** Its client keeps the deadline of its statements itself: what it sends may take long on the way. */
+  readonly keepsDeadline?: boolean;
+}
+
+const CONNECT_TIMEOUT_MS = 5_000;
+/** For a server of several to tell whether it takes writes. */
+const CHOICE_TIMEOUT_MS = 3_000;
+const SSL_REQUEST = Buffer.from([0, 0, 0, 8, 4, 210, 22, 47]);
+const ACCEPTED = 'S'.charCodeAt(0);
+
+const SERVERS = new WeakMap<DatabaseAddress, Servers>();
+
+/**
+ * Opens a connection that a client can use as its socket: it is connected, and encrypted where the address says so. Over
+ * several hosts it leads to the one that takes writes.
+ * @throws Error with a code of the system where there is none; it then is destroyed
+ */
+export async function openSocket(address: DatabaseAddress, purpose: Purpose): Promise<Socket> {
+  const socket = await serversOf(address).connect();
+  address.watch?.follow(socket, purpose);
+  return socket;
+}
+
+/** For the client: who it is, in which database. Hosts and encryption are settled below it. */
+export function identityOf(
+  address: DatabaseAddress,
+): { url: string } | { host: string; port: number; user: string; database: string } {
+  if ('url' in address) return { url: serversOf(address).address.url };
+  const { host, port, user, database } = address;
+  return { host, port, user, database };
+}
+
+/** The session parameters of a purpose, as the option `options` of its start, after those of the URL. */
+export function sessionOptions(address: DatabaseAddress, { kind }: Purpose): string {
+  const given = 'url' in address ? new URL(serversOf(address).address.url).searchParams.get('options') : null;
+  return [given ?? '', kind === null ? '' : statementTimeout(kind)].join(' ').trim();
+}
+
+/** The next connection looks for a server that takes writes again. */
+export function chooseAgain(address: DatabaseAddress): void {
+  serversOf(address).forget();
+}
+
+function serversOf(address: DatabaseAddress): Servers {
+  const known = SERVERS.get(address);
+  if (known !== undefined) return known;
+  const servers = new Servers(address);
+  SERVERS.set(address, servers);
+  return servers;
+}
+
+/** The hosts of an address, and which of them is used now. */
+class Servers {
+  readonly address: Pick<ServerAddress, 'targets' | 'attributes' | 'tls' | 'url'>;
+  #chosen: Target | null = null;
+  #choosing: Promise<Target> | null = null;
+
+  constructor(address: DatabaseAddress) {
+    this.address =
+      'url' in address
+        ? readServerAddress(address.url)
+        : { targets: [targetOf(address)], attributes: 'any', tls: null, url: '' };
+  }
+
+  async connect(): Promise<Socket> {
+    const { targets, tls } = this.address;
+    const chosen = this.#chosen ?? (await this.#choose());
+    try {
+      return await connectTo(chosen, tls);
+    } catch (error) {
+      if (targets.length === 1) throw error;
+      this.forget();
+      return await connectTo(await this.#choose(), tls);
+    }
+  }
+
+  forget(): void {
+    this.#chosen = null;
+  }
+
+  /** All hosts are asked at once; the first that will do is taken by whoever asks meanwhile. */
+  #choose(): Promise<Target> {
+    const { targets } = this.address;
+    const [only] = targets;
+    if (targets.length === 1 && only !== undefined) return Promise.resolve(only);
+    this.#choosing ??= firstOf(targets.map((target) => this.#ask(target)))
+      .then((target) => {
+        this.#chosen = target;
+        return target;
+      })
+      .finally(() => {
+        this.#choosing = null;
+      });
+    return this.#choosing;
+  }
+
+  /** @throws where the host is not there, or takes no writes and is to take them */
+  async #ask(target: Target): Promise<Target> {
+    const { url, tls, attributes } = this.address;
+    const socket = await connectTo(target, tls);
+    const client = pgClient(socket, {
+      connectionString: url,
+      application_name: 'tidemark start',
+      connectionTimeoutMillis: CHOICE_TIMEOUT_MS,
+      query_timeout: CHOICE_TIMEOUT_MS,
+    });
+    client.on('error', () => undefined);
+    try {
+      await client.connect();
+      const { rows } = await client.query<{ takes_writes: boolean }>(
+        "SELECT current_setting('transaction_read_only') = 'off' AND NOT pg_is_in_recovery() AS takes_writes",
+      );
+      if (attributes === 'read-write' && rows[0]?.takes_writes !== true) throw notWritable();
+      return target;
+    } finally {
+      socket.destroy();
+    }
+  }
+}
+
+/** The first that succeeds; where none does, the reason of the one that says most. */
+async function firstOf(targets: readonly Promise<Target>[]): Promise<Target> {
+  try {
+    return await Promise.any(targets);
+  } catch (error) {
+    const reasons: readonly unknown[] = error instanceof AggregateError ? error.errors : [error];
+    throw reasons.find((reason) => reason instanceof pg.DatabaseError) ?? reasons[0];
+  }
+}
+
+function notWritable(): Error {
+  return withCode('No server of DATABASE_URL takes writes', 'SERVER_READ_ONLY');
+}
+
+/** A client of the package `pg` on a socket of ours. */
+export function pgClient(socket: Socket, settings: pg.ClientConfig): pg.Client {
+  // It connects its stream itself, which is connected: it only has to be told.
+  const stream = Object.assign(socket, {
+    connect: () => {
+      setImmediate(() => socket.emit('connect'));
+      return socket;
+    },
+  });
+  const client = new pg.Client({ ...settings, ssl: false, stream: () => stream });
+  client.on('error', () => undefined);
+  return client;
+}
+
+function targetOf({ host, port }: { host: string; port: number }): Target {
+  return host.startsWith('/') ? { path: `${host}/.s.PGSQL.${port}` } : { host, port };
+}
+
+async function connectTo(target: Target, tls: ServerAddress['tls']): Promise<Socket> {
+  const socket = new Socket();
+  // For as long as it lives: a client may take its own listeners away first.
+  socket.on('error', () => undefined);
+  const started = 'path' in target ? socket.connect(target.path) : socket.connect(target.port, target.host);
+  await happened(started, 'connect');
+  socket.setNoDelay(true);
+  // Where the other end has died without a word, the system finds out within half a minute, also between statements.
+  socket.setKeepAlive(true, 10_000);
+  if (tls === null || 'path' in target) return socket;
+  return await encrypted(socket, tls, target.host);
+}
+
+async function encrypted(
+  socket: Socket,
+  { negotiates, ...options }: NonNullable<ServerAddress['tls']>,
+  host: string,
+): Promise<Socket> {
+  if (negotiates) {
+    socket.write(SSL_REQUEST);
+    await happened(socket, 'readable');
+    const answer: Buffer | null = socket.read(1);
+    if (answer?.[0] !== ACCEPTED) {
+      socket.destroy();
+      throw withCode('The server does not encrypt connections, and sslmode asks for it', '08P01');
+    }
+  }
+  const secure = connectTls({
+    ...options,
+    socket,
+    // A certificate for an address is checked against `host`; a name is sent along, too.
+    host,
+    ...(isIP(host) === 0 && { servername: host }),
+    ...(!negotiates && { ALPNProtocols: ['postgresql'] }),
+  });
+  secure.on('error', () => undefined);
+  await happened(secure, 'secureConnect');
+  return secure;
+}
+
+/** Waits for an event of a socket. @throws where the socket ends first, or takes too long; it is destroyed then */
+function happened(socket: Socket, event: 'connect' | 'readable' | 'secureConnect'): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const onError = (error: Error): void => settle(error);
+    const onClose = (): void => settle(withCode('The connection was closed', 'CONNECTION_CLOSED'));
+    const onEvent = (): void => settle(null);
+    const timeout = setTimeout(() => {
+      settle(withCode('The server did not answer in time', 'CONNECT_TIMEOUT'));
+    }, CONNECT_TIMEOUT_MS);
+    const settle = (failure: Error | null): void => {
+      clearTimeout(timeout);
+      socket.off('error', onError).off('close', onClose).off(event, onEvent);
+      if (failure === null) {
+        resolve();
+        return;
+      }
+      socket.destroy();
+      reject(failure);
+    };
+    socket.on('error', onError).once('close', onClose).once(event, onEvent);
+  });
+}
+
+/** An error that is told apart by its code, as those of the system are. */
+export function withCode(message: string, code: string): Error {
+  return Object.assign(new Error(message), { code });
+}

@@ -1,0 +1,356 @@
+/**
+ * Looks after all connections of a process to its database: whom they lead to, and whether anybody is still at their other
+ * end. An address can move to another server while connections to the old one live on, and a connection can fall silent
+ * without a word: neither shows by itself.
+ */
+import type { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import type { Logger } from 'pino';
+import { askBackends } from './ask-backends.ts';
+import type { Purpose } from './dial.ts';
+import { chooseAgain, withCode } from './dial.ts';
+import { DEADLINES, type PoolKind } from './pools.ts';
+import type { DatabaseAddress } from './server-address.ts';
+import { type OwnAnswer, Wire } from './wire.ts';
+
+/** Why a connection was replaced. */
+export type ReplaceReason =
+  /** The server has ended its statement long ago, or has never heard of it, and nothing came. */
+  | 'silent'
+  /** A statement had no answer for as long as its pool waits. */
+  | 'deadline'
+  /** The address leads to another server now. */
+  | 'moved';
+
+/** Why the server that answers is not to be used. */
+export type ServerTrouble = 'read-only' | 'recovery' | 'older' | 'foreign' | 'forbidden';
+
+const REFUSALS: Readonly<Record<ServerTrouble, readonly [code: string, message: string]>> = {
+  'read-only': ['SERVER_READ_ONLY', 'The server is read-only'],
+  recovery: ['SERVER_IN_RECOVERY', 'The server is a standby'],
+  older: ['SERVER_IS_OLDER', 'The server has been replaced by another one'],
+  foreign: ['SERVER_IS_FOREIGN', 'The database belongs to another installation'],
+  forbidden: ['SERVER_FORBIDS', 'The database user lacks a right'],
+};
+
+/** Which server a connection leads to. Null where it cannot be told. */
+interface Server {
+  /** Of the cluster's files; a standby has its primary's. */
+  readonly systemId: string | null;
+  /** Counts promotions. */
+  readonly timeline: number | null;
+  readonly identity: string | null;
+  readonly generation: string | null;
+}
+
+/** What each new connection is asked before its first statement, in one round trip. */
+const GREETING = [
+  "SELECT pg_backend_pid(), pg_is_in_recovery(), current_setting('transaction_read_only')",
+  // A managed server may refuse these; its timeline is then not known.
+  `SELECT (SELECT system_identifier FROM pg_control_system()),
+          CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END`,
+  `SELECT (SELECT value FROM installation WHERE name = 'database_identity'),
+          (SELECT value FROM installation WHERE name = 'generation')`,
+] as const;
+const NO_SUCH_TABLE = '42P01';
+const NO_RIGHT = '42501';
+
+/** Waiting is counted in turns of a timer: a process that was stopped itself has had none meanwhile. */
+const TURN_MS = 500;
+/** Turns without a word after which a server is asked what it knows of a connection. */
+const SUSPECT_TURNS = 6;
+/** The same while the service stops, and everything is to end soon. */
+const HURRIED_TURNS = 2;
+/** Turns without use after which a connection is asked for a sign of life. */
+const PING_TURNS = 4;
+/** Turns between two fresh connections, which notice that an address has moved. */
+const FRESH_TURNS = 6;
+/** An answer may be on its way while the server is asked; the second time it would be there. */
+const VERDICTS = 2;
+
+interface Session extends Purpose {
+  readonly socket: Socket;
+  readonly wire: Wire;
+  pid: number;
+  server: Server | null;
+  /** How often it was heard at the last turn. */
+  heard: number;
+  /** Turns since then. */
+  turns: number;
+  /** Times in a row that the server says it has nothing to do for it. */
+  verdicts: number;
+}
+
+export interface ServerWatchOptions {
+  readonly log: Pick<Logger, 'info' | 'warn' | 'error'>;
+  /** The address has moved to another server: what is remembered of the old one may be wrong. */
+  readonly onMoved: () => void;
+  /** Whether the database at the address belongs to another installation has changed. */
+  readonly onForeign: (isForeign: boolean) => void;
+}
+
+export class ServerWatch {
+  readonly #options: ServerWatchOptions;
+  /** Where the database is, for whoever opens connections to it. */
+  readonly address: DatabaseAddress;
+  readonly #sessions = new Set<Session>();
+  readonly #replaced = new Map<string, { pool: PoolKind; reason: ReplaceReason; count: number }>();
+  #server: Server | null = null;
+  #trouble: ServerTrouble | null = null;
+  #epoch = 1;
+  #timer: NodeJS.Timeout | null = null;
+  #asking: Promise<void> | null = null;
+  #turnsSinceAsking = 0;
+  #suspectTurns = SUSPECT_TURNS;
+  #isLeaving = false;
+
+  constructor(address: DatabaseAddress, options: ServerWatchOptions) {
+    this.#options = options;
+    this.address = { ...address, watch: this };
+  }
+
+  /** Changes whenever the database is another one: what was looked up before does not count any more. */
+  get epoch(): number {
+    return this.#epoch;
+  }
+
+  /** Why the server at the address cannot be used, where it answers; null where it can, or there is none. */
+  get trouble(): ServerTrouble | null {
+    return this.#trouble;
+  }
+
+  /** Replaced connections by pool and reason, for metrics. */
+  get replaced(): readonly {
+    readonly pool: PoolKind;
+    readonly reason: ReplaceReason;
+    readonly count: number;
+  }[] {
+    return [...this.#replaced.values()];
+  }
+
+  start(): void {
+    this.#timer = setInterval(() => this.turn(), TURN_MS);
+    this.#timer.unref();
+  }
+
+  /** From now on a silent connection is given up early: the service stops. */
+  hurry(): void {
+    this.#suspectTurns = HURRIED_TURNS;
+  }
+
+  async stop(): Promise<void> {
+    if (this.#timer !== null) clearInterval(this.#timer);
+    await this.#asking;
+  }
+
+  /** Breaks all connections, and lets none be made: what waits for the database fails now. */
+  leave(): void {
+    this.#isLeaving = true;
+    for (const session of this.#sessions) session.socket.destroy();
+  }
+
+  /**
+   * Breaks the connections to a server that does not answer: what waits there fails now. Commits are left to their own
+   * deadline, as nobody can say what became of one that is broken off.
+   */
+  breakSilent(): void {
+    chooseAgain(this.address);
+    for (const { socket, wire, keepsDeadline } of this.#sessions)
+      if (keepsDeadline !== true || !wire.isWaiting) socket.destroy();
+  }
+
+  /** Breaks all connections: their server is not to be used any more. */
+  breakAll(): void {
+    chooseAgain(this.address);
+    for (const session of this.#sessions) session.socket.destroy();
+  }
+
+  /** Looks after a connection from before its first statement until it is closed. */
+  follow(socket: Socket, purpose: Purpose): void {
+    const wire = new Wire(socket, {
+      greeting: GREETING,
+      onGreeted: (answers) => this.#greeted(session, answers),
+      onClosed: () => this.#sessions.delete(session),
+    });
+    const session: Session = {
+      ...purpose,
+      ...{ socket, wire, pid: 0, server: null, heard: 0, turns: 0, verdicts: 0 },
+    };
+    this.#sessions.add(session);
+    if (this.#isLeaving) socket.destroy();
+  }
+
+  /** A client has given up a connection itself, after a statement without an answer. */
+  expired(socket: Duplex): void {
+    for (const session of this.#sessions) if (session.socket === socket) this.#report(session, 'deadline');
+  }
+
+  /** One turn of the timer. Public for tests, which need not wait for it. */
+  turn(): void {
+    const suspects: Session[] = [];
+    for (const session of this.#sessions) {
+      const { wire } = session;
+      const isNew = wire.heard !== session.heard;
+      session.turns = isNew ? 0 : session.turns + 1;
+      if (isNew) session.verdicts = 0;
+      session.heard = wire.heard;
+      if (!wire.isWaiting) {
+        if (session.turns >= PING_TURNS) wire.ping();
+        if (wire.isWaiting) session.turns = 0;
+      } else if (session.turns * TURN_MS >= answerMs(session)) {
+        this.#replace(session, 'deadline');
+      } else if (session.turns >= this.#suspectTurns && session.pid !== 0) {
+        suspects.push(session);
+      }
+    }
+    this.#turnsSinceAsking += 1;
+    if (suspects.length > 0 || this.#turnsSinceAsking >= FRESH_TURNS) this.#ask(suspects);
+  }
+
+  #ask(suspects: readonly Session[]): void {
+    if (this.#asking !== null || this.#isLeaving) return;
+    this.#turnsSinceAsking = 0;
+    const heard = suspects.map(({ wire }) => wire.heard);
+    this.#asking = askBackends(
+      this.address,
+      suspects.map(({ pid }) => pid),
+    )
+      .then(
+        (atWork) => {
+          for (const [index, session] of suspects.entries()) {
+            const isSilent = session.wire.isWaiting && session.wire.heard === heard[index];
+            session.verdicts = isSilent && !atWork.has(session.pid) ? session.verdicts + 1 : 0;
+            if (session.verdicts >= VERDICTS) this.#replace(session, 'silent');
+          }
+        },
+        // Whether there is a server at all is asked elsewhere.
+        () => undefined,
+      )
+      .finally(() => {
+        this.#asking = null;
+      });
+  }
+
+  #replace(session: Session, reason: ReplaceReason): void {
+    this.#report(session, reason);
+    session.socket.destroy(withCode('PostgreSQL did not answer in time', 'ETIMEDOUT'));
+  }
+
+  #report(session: Session, reason: ReplaceReason): void {
+    this.#count(session, reason);
+    const { name, kind: pool, pid, turns } = session;
+    this.#options.log.warn(
+      { pool, connection: name, pid, reason, silentMs: turns * TURN_MS },
+      'database: connection replaced',
+    );
+  }
+
+  #count({ kind }: Session, reason: ReplaceReason): void {
+    if (kind === null) return;
+    const key = `${kind} ${reason}`;
+    const entry = this.#replaced.get(key) ?? { pool: kind, reason, count: 0 };
+    entry.count += 1;
+    this.#replaced.set(key, entry);
+  }
+
+  /** Judges the server of a new connection. */
+  #greeted(session: Session, answers: readonly OwnAnswer[]): Error | null {
+    const [state, place, installation] = answers;
+    const [pid, inRecovery, readOnly] = state?.rows[0] ?? [];
+    session.pid = Number(pid ?? 0);
+    const [systemId = null, timeline = null] = place?.rows[0] ?? [];
+    const [identity = null, generation = null] = installation?.rows[0] ?? [];
+    const server: Server = {
+      systemId,
+      timeline: timeline === null ? null : Number.parseInt(timeline, 16),
+      identity,
+      generation,
+    };
+    const trouble = this.#troubleWith(server, installation?.error?.code ?? null, {
+      inRecovery: inRecovery === 't',
+      isReadOnly: readOnly === 'on',
+    });
+    if (trouble !== null) return this.#refuse(session, trouble, installation?.error?.message);
+    if (this.#trouble !== null) this.#options.log.info({}, 'database: its server can be used again');
+    this.#meet(null);
+    session.server = server;
+    this.#accept(server);
+    return null;
+  }
+
+  #troubleWith(
+    server: Server,
+    error: string | null,
+    state: { inRecovery: boolean; isReadOnly: boolean },
+  ): ServerTrouble | null {
+    const known = this.#server;
+    if (state.inRecovery) return 'recovery';
+    if (state.isReadOnly) return 'read-only';
+    if (error === NO_RIGHT) return 'forbidden';
+    if (known?.identity == null) return null;
+    if (error === NO_SUCH_TABLE || (error === null && server.identity !== known.identity)) return 'foreign';
+    const isSame = server.systemId !== null && server.systemId === known.systemId;
+    const isOlder = isSame && (server.timeline ?? 0) < (known.timeline ?? 0);
+    return isOlder ? 'older' : null;
+  }
+
+  #refuse(session: Session, trouble: ServerTrouble, message: string | undefined): Error {
+    const [code, text] = REFUSALS[trouble];
+    // An outage passes by itself; the wrong database and a missing right need a person.
+    const level = trouble === 'foreign' || trouble === 'forbidden' ? 'error' : 'warn';
+    if (this.#trouble !== trouble)
+      this.#options.log[level]({ trouble, connection: session.name }, `database: ${message ?? text}`);
+    this.#meet(trouble);
+    chooseAgain(this.address);
+    return withCode(text, code);
+  }
+
+  #meet(trouble: ServerTrouble | null): void {
+    const wasForeign = this.#trouble === 'foreign';
+    this.#trouble = trouble;
+    if (wasForeign !== (trouble === 'foreign')) this.#options.onForeign(!wasForeign);
+  }
+
+  /** Where the server is another one than before, everybody leaves the old one before the next statement. */
+  #accept(server: Server): void {
+    const before = this.#server;
+    this.#server = before === null ? server : merged(before, server);
+    if (before === null || !differs(before, server)) return;
+    this.#epoch += 1;
+    let left = 0;
+    for (const other of this.#sessions) {
+      // One that is just being made is judged by itself.
+      if (other.server === null || !differs(other.server, server)) continue;
+      left += 1;
+      this.#count(other, 'moved');
+      other.socket.destroy(withCode('The address leads to another server now', 'SERVER_IS_OLDER'));
+    }
+    this.#options.log.warn(
+      { before, now: server, connections: left },
+      'database: the address leads to another server; leaving the old one',
+    );
+    this.#options.onMoved();
+  }
+}
+
+function answerMs({ kind, keepsDeadline }: Session): number {
+  return kind === null || keepsDeadline === true ? Number.POSITIVE_INFINITY : DEADLINES[kind].answerMs;
+}
+
+const FACTS = ['systemId', 'timeline', 'identity', 'generation'] as const;
+
+/** Whether two connections lead to different servers, or to a database that was restored between them. */
+function differs(one: Server, other: Server): boolean {
+  return FACTS.some((fact) => one[fact] !== null && other[fact] !== null && one[fact] !== other[fact]);
+}
+
+/** What is known of a server by now: a fact that could not be told this time stays. */
+function merged(before: Server, now: Server): Server {
+  const fact = <F extends keyof Server>(name: F): Server[F] => now[name] ?? before[name];
+  return {
+    systemId: fact('systemId'),
+    timeline: fact('timeline'),
+    identity: fact('identity'),
+    generation: fact('generation'),
+  };
+}

@@ -1,0 +1,263 @@
+/**
+ * PostgreSQL's protocol on one connection, followed below the clients: whether an answer is outstanding, and statements of
+ * our own between those of the client, which it does not hear of. Both clients use it alike, and neither can do it: one has
+ * no deadlines, and neither can be asked what its idle connections are worth.
+ * Source: https://www.postgresql.org/docs/current/protocol-message-formats.html
+ */
+import type { Socket } from 'node:net';
+
+/** What came of one of our own statements. */
+export interface OwnAnswer {
+  readonly rows: readonly (readonly (string | null)[])[];
+  /** SQLSTATE and text, where the server refused. */
+  readonly error: { readonly code: string; readonly message: string } | null;
+}
+
+export interface WireOptions {
+  /** Statements that a new connection is asked before its client's first one; their answers go to {@link onGreeted}. */
+  readonly greeting: readonly string[];
+  /** @returns why the connection is not to be used: its client is told, and the connection ends; null where it is fine */
+  readonly onGreeted: (answers: readonly OwnAnswer[]) => Error | null;
+  readonly onClosed: () => void;
+}
+
+const type = (letter: string): number => letter.charCodeAt(0);
+/** What the server answers with ReadyForQuery. */
+const QUERY = type('Q');
+const ENDS = new Set([QUERY, type('S'), type('F')]);
+/** What a client sends before a Sync: Parse, Bind, Describe, Execute, Close, Flush. */
+const BEGINNINGS = new Set([...'PBDECH'].map(type));
+const [READY, ERROR, DATA_ROW] = [type('Z'), type('E'), type('D')];
+/** What the server sends at any time, and belongs to no statement: NotificationResponse, NoticeResponse, ParameterStatus. */
+const ASYNCHRONOUS = new Set([type('A'), type('N'), type('S')]);
+/** The type and the length of a message. */
+const HEAD_BYTES = 5;
+const CANCEL_REQUEST = 80_877_102;
+/** A statement without any command: the server answers it at once, inside of a transaction too. */
+const NOTHING = '';
+
+export class Wire {
+  readonly #socket: Socket;
+  readonly #options: WireOptions;
+  readonly #write: Socket['write'];
+  readonly #emit: (event: string, ...values: unknown[]) => boolean;
+  /** `passive`: a request to cancel, which has no session. */
+  #phase: 'new' | 'starting' | 'greeting' | 'open' | 'passive' = 'new';
+  readonly #sent = new MessageWalk();
+  readonly #received = new MessageWalk();
+  /** What was read of a message that is not complete, while messages are looked at one by one. */
+  #rest: Buffer = Buffer.alloc(0);
+  /** Answers of the client's that are not complete, and of our own; ours come first. */
+  #owed = 0;
+  #owedToUs = 0;
+  /** The client has sent the beginning of something that it will end with a Sync. */
+  #isUnfinished = false;
+  #answers: OwnAnswer[] = [];
+  #rows: (readonly (string | null)[])[] = [];
+  #error: OwnAnswer['error'] = null;
+  /** The end of the start, which the client gets when it is greeted. */
+  #ready: Buffer = Buffer.alloc(0);
+  /** How often anything has come. */
+  heard = 0;
+
+  /** @param socket connected, and not used yet */
+  constructor(socket: Socket, options: WireOptions) {
+    this.#socket = socket;
+    this.#options = options;
+    this.#write = socket.write;
+    // The class has a signature for each event; here any of them passes through.
+    this.#emit = socket.emit as (event: string, ...values: unknown[]) => boolean;
+    const write = (chunk: Buffer, ...rest: []): boolean => {
+      this.#note(chunk);
+      return this.#write.call(socket, chunk, ...rest);
+    };
+    const emit = (event: string, ...values: unknown[]): boolean => {
+      if (event === 'data') {
+        this.#receive(values[0] as Buffer); // Nobody has set an encoding.
+        return true;
+      }
+      if (event === 'close') options.onClosed();
+      return this.#emit.call(socket, event, ...values);
+    };
+    Object.assign(socket, { write, emit });
+  }
+
+  /** True where the server owes an answer. */
+  get isWaiting(): boolean {
+    return this.#phase !== 'passive' && (this.#owed + this.#owedToUs > 0 || this.#isUnfinished);
+  }
+
+  /** Asks the server for a sign of life, where it owes none. */
+  ping(): void {
+    const isIdle = this.#phase === 'open' && !this.isWaiting && this.#received.isBetween;
+    if (isIdle && this.#socket.writable) this.#ask(NOTHING);
+  }
+
+  #ask(statement: string): void {
+    this.#owedToUs += 1;
+    const text = Buffer.from(`${statement}\0`);
+    const message = Buffer.alloc(HEAD_BYTES + text.length);
+    message[0] = QUERY;
+    message.writeInt32BE(4 + text.length, 1);
+    text.copy(message, HEAD_BYTES);
+    this.#write.call(this.#socket, message);
+  }
+
+  /** Follows what the client sends. */
+  #note(chunk: Buffer): void {
+    let from = 0;
+    if (this.#phase === 'new') {
+      // The first message has no type, and comes in one piece.
+      const isCancel = chunk.length >= 8 && chunk.readInt32BE(4) === CANCEL_REQUEST;
+      this.#phase = isCancel ? 'passive' : 'starting';
+      from = chunk.readInt32BE(0);
+    }
+    if (this.#phase === 'passive') return;
+    // What it sends during the start belongs to it, and is answered by what begins the session.
+    this.#sent.walk(chunk.subarray(from), (message) => {
+      if (this.#phase === 'starting') return;
+      if (ENDS.has(message)) {
+        this.#owed += 1;
+        this.#isUnfinished = false;
+      } else if (BEGINNINGS.has(message)) {
+        this.#isUnfinished = true;
+      }
+    });
+  }
+
+  #receive(chunk: Buffer): void {
+    this.heard += 1;
+    if (this.#isPlain) {
+      this.#forward(chunk);
+      return;
+    }
+    let bytes = this.#rest.length === 0 ? chunk : Buffer.concat([this.#rest, chunk]);
+    while (!this.#isPlain && bytes.length >= HEAD_BYTES) {
+      const length = 1 + bytes.readInt32BE(1);
+      if (bytes.length < length) break;
+      const message = bytes.subarray(0, length);
+      bytes = bytes.subarray(length);
+      if (this.#isForClient(message)) this.#deliver(message);
+    }
+    this.#rest = this.#isPlain ? Buffer.alloc(0) : Buffer.from(bytes);
+    if (this.#isPlain && bytes.length > 0) this.#forward(bytes);
+  }
+
+  /** True where everything that comes is the client's. */
+  get #isPlain(): boolean {
+    return this.#phase === 'passive' || (this.#phase === 'open' && this.#owedToUs === 0);
+  }
+
+  #forward(chunk: Buffer): void {
+    this.#received.walk(chunk, (message) => {
+      if (message === READY && this.#owed > 0) this.#owed -= 1;
+    });
+    this.#deliver(chunk);
+  }
+
+  #deliver(bytes: Buffer): void {
+    this.#emit.call(this.#socket, 'data', bytes);
+  }
+
+  /** Takes what is our own out of what comes. */
+  #isForClient(message: Buffer): boolean {
+    const [kind = 0] = message;
+    if (this.#phase === 'starting') {
+      if (kind !== READY) return true;
+      this.#greet(message);
+      return this.#options.greeting.length === 0;
+    }
+    if (ASYNCHRONOUS.has(kind)) return true;
+    if (kind === DATA_ROW) this.#rows.push(readRow(message));
+    if (kind === ERROR) {
+      const { severity, ...error } = readError(message);
+      // The session ends, whatever it was asked.
+      if (severity !== 'ERROR') return true;
+      this.#error = error;
+    }
+    if (kind === READY) this.#endAnswer();
+    return false;
+  }
+
+  #greet(ready: Buffer): void {
+    const { greeting } = this.#options;
+    this.#phase = greeting.length === 0 ? 'open' : 'greeting';
+    this.#ready = Buffer.from(ready);
+    for (const statement of greeting) this.#ask(statement);
+  }
+
+  #endAnswer(): void {
+    this.#answers.push({ rows: this.#rows, error: this.#error });
+    this.#rows = [];
+    this.#error = null;
+    this.#owedToUs -= 1;
+    if (this.#owedToUs > 0) return;
+    const answers = this.#answers;
+    this.#answers = [];
+    if (this.#phase !== 'greeting') return;
+    const refusal = this.#options.onGreeted(answers);
+    if (refusal !== null) {
+      this.#socket.destroy(refusal);
+      return;
+    }
+    this.#phase = 'open';
+    this.#deliver(this.#ready);
+  }
+}
+
+/** Walks over messages that come in pieces of any size. */
+class MessageWalk {
+  readonly #head = Buffer.alloc(HEAD_BYTES);
+  #headBytes = 0;
+  /** Bytes of the message that are still to come. */
+  #left = 0;
+
+  /** False in the middle of a message. */
+  get isBetween(): boolean {
+    return this.#left === 0 && this.#headBytes === 0;
+  }
+
+  /** @param onMessage called with the type of each message that is complete */
+  walk(chunk: Buffer, onMessage: (type: number) => void): void {
+    let at = 0;
+    while (at < chunk.length) {
+      if (this.#headBytes < HEAD_BYTES) {
+        const taken = chunk.copy(this.#head, this.#headBytes, at, at + HEAD_BYTES - this.#headBytes);
+        this.#headBytes += taken;
+        at += taken;
+        if (this.#headBytes < HEAD_BYTES) return;
+        this.#left = this.#head.readInt32BE(1) - 4;
+      }
+      const skipped = Math.min(this.#left, chunk.length - at);
+      this.#left -= skipped;
+      at += skipped;
+      if (this.#left > 0) return;
+      this.#headBytes = 0;
+      onMessage(this.#head[0] ?? 0);
+    }
+  }
+}
+
+function readRow(message: Buffer): (string | null)[] {
+  const values: (string | null)[] = [];
+  let at = HEAD_BYTES + 2;
+  for (let left = message.readInt16BE(HEAD_BYTES); left > 0; left -= 1) {
+    const length = message.readInt32BE(at);
+    at += 4;
+    values.push(length < 0 ? null : message.toString('utf8', at, at + length));
+    at += Math.max(0, length);
+  }
+  return values;
+}
+
+function readError(message: Buffer): { severity: string; code: string; message: string } {
+  const fields = new Map(
+    message
+      .toString('utf8', HEAD_BYTES)
+      .split('\0')
+      .map((field) => [field.slice(0, 1), field.slice(1)]),
+  );
+  const text = (name: string): string => fields.get(name) ?? '';
+  // V is not translated; S may be.
+  return { severity: text('V'), code: text('C'), message: text('M') };
+}

@@ -1,0 +1,126 @@
+/** Bodies whose pieces come in turns: each is its own, though their memory is used again and again. */
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { BodyRoom } from '../../src/http/body-room.ts';
+import { BufferPool } from '../../src/http/buffer-pool.ts';
+import { type ReceivedBody, RequestBody } from '../../src/http/request-body.ts';
+import { runs } from '../support/fuzz.ts';
+
+const MAX_BYTES = 65_536;
+
+/** A body, its text, and what is still to come of it. */
+class Sender {
+  readonly text: string;
+  readonly body: RequestBody;
+  result: ReceivedBody | undefined;
+  #onChunk: ((chunk: Buffer, last: boolean) => void) | undefined;
+  #rest: Buffer;
+
+  constructor(room: BodyRoom, text: string) {
+    this.text = text;
+    this.#rest = Buffer.from(text);
+    const length = String(this.#rest.length);
+    this.body = new RequestBody(
+      {
+        header: (name) => (name === 'content-length' ? length : ''),
+        address: () => '127.0.0.1',
+        readBody: (onChunk) => {
+          this.#onChunk = onChunk;
+        },
+        closeAfterAnswer: () => undefined,
+        refuse: () => undefined,
+      },
+      room,
+      MAX_BYTES,
+      {},
+      0,
+    );
+    void this.body.read().then((result) => {
+      if (typeof result === 'string' || Buffer.isBuffer(result)) this.result = result;
+    });
+  }
+
+  send(bytes: number): void {
+    const chunk = Buffer.from(this.#rest.subarray(0, bytes));
+    this.#rest = this.#rest.subarray(bytes);
+    this.#onChunk?.(chunk, this.#rest.length === 0);
+    chunk.fill('!'); // A chunk's memory is only valid during the call.
+  }
+
+  get isSent(): boolean {
+    return this.#rest.length === 0;
+  }
+}
+
+const STEP = fc.record({
+  sender: fc.nat(3),
+  bytes: fc.integer({ min: 1, max: 9_000 }),
+  release: fc.boolean(),
+});
+
+describe('bodies in pieces', () => {
+  test('have the text of their own sender, also where it is read after the answer', async () => {
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(STEP, { minLength: 10, maxLength: 60 }),
+        fc.nat(8_000),
+        async (steps, length) => {
+          const room = new BodyRoom(16 * MAX_BYTES);
+          let made = 0;
+          const newSender = (): Sender => {
+            made += 1;
+            const letter = String.fromCharCode(0x61 + (made % 26));
+            return new Sender(room, (made % 2 === 0 ? 'é' : 'e') + letter.repeat(length + 37 * made));
+          };
+          const senders = Array.from({ length: 4 }, newSender);
+          const over: Sender[] = [];
+          for (const { sender: at, bytes, release } of steps) {
+            const sender = senders[at] as Sender;
+            sender.send(bytes);
+            if (!sender.isSent && !release) continue;
+            await Promise.resolve();
+            sender.body.release();
+            over.push(sender);
+            senders[at] = newSender();
+          }
+          for (const { text, result } of over) if (result !== undefined) expect(result.toString()).toBe(text);
+          expect(over.filter(({ isSent }) => isSent).every(({ result }) => result !== undefined)).toBe(true);
+          for (const { body } of senders) body.release();
+          expect(room.bytes).toBe(0);
+        },
+      ),
+      runs(200),
+    );
+  });
+
+  test('take memory that others have given back', () => {
+    const room = new BodyRoom(16 * MAX_BYTES);
+    for (let count = 0; count < 3; count += 1) {
+      const sender = new Sender(room, 'a'.repeat(30_000));
+      sender.send(20_000);
+      expect(room.buffers.idleBytes).toBe(0);
+      sender.send(20_000);
+      sender.body.release();
+      expect(room.buffers.idleBytes).toBe(32_768);
+    }
+  });
+});
+
+describe('the pool of buffers', () => {
+  test('gives large enough ones, and the same again', () => {
+    const pool = new BufferPool();
+    const sizes = [1, 256, 257, 1_000, 65_536, 65_537];
+    const taken = sizes.map((bytes) => pool.take(bytes));
+    expect(taken.map(({ length }) => length)).toEqual([256, 256, 512, 1_024, 65_536, 131_072]);
+    for (const buffer of taken) pool.giveBack(buffer);
+    expect(sizes.toReversed().every((bytes) => taken.includes(pool.take(bytes)))).toBe(true);
+    expect(pool.idleBytes).toBe(0);
+  });
+
+  test('keeps no more than eight megabytes', () => {
+    const pool = new BufferPool();
+    const taken = Array.from({ length: 12 }, () => pool.take(1_048_576));
+    for (const buffer of taken) pool.giveBack(buffer);
+    expect(pool.idleBytes).toBe(8 * 1_048_576);
+  });
+});
