@@ -258,6 +258,11 @@ function registerDatabase(metrics: Metrics, { housekeeping, writePath, watch }: 
     'Whether the database answered the last probe, at most a second ago: 1 or 0.',
     () => (writePath.availability.reachable ? 1 : 0),
   );
+  metrics.gauge(
+    'tidemark_oldest_snapshot_seconds',
+    'Age of the oldest snapshot of the database in use, by the process that does its maintenance.',
+    () => housekeeping.oldestSnapshotSeconds,
+  );
   metrics.counter(
     'tidemark_upkeep_failures_total',
     'Maintenance runs that failed.',
