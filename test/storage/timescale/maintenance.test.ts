@@ -318,7 +318,7 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
   });
 
   describe('retention that begins on old data', () => {
-    const settings = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 7, RETENTION_DAYS: 3 };
+    const settings = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 0, RETENTION_DAYS: 3 };
     const today = Math.floor(Date.now() / DAY) * DAY;
     let old: TestDatabase;
     beforeEach(async () => {
