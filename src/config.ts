@@ -323,7 +323,7 @@ export const SETTINGS = {
     default: '20000',
     unit: 'events',
     meaning:
-      'Events that can wait for their commit, separately for single events and for batches. Beyond it requests are refused with 503.',
+      'Events that can wait for their commit, separately for single events, for batches and for past days. Beyond it requests are refused with 503.',
     parse: integer(1, 10_000_000),
   },
   COMMIT_BUFFER_BYTES: {
@@ -437,4 +437,10 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     );
   }
   return config;
+}
+
+/** Where this machine reaches a service that listens on `host`: by loopback, where that is every address. */
+export function localOrigin(host: string, port: number): string {
+  const local = { '0.0.0.0': '127.0.0.1', '::': '::1' }[host] ?? host;
+  return `http://${local.includes(':') ? `[${local}]` : local}:${port}`;
 }

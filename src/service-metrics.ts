@@ -21,7 +21,7 @@ export interface ServiceParts {
   readonly watch: ServerWatch;
   /** State of the limits with Redis. */
   readonly limits: () => SharedLimitsStats;
-  readonly housekeeping: MaintenanceLoop;
+  readonly maintenance: MaintenanceLoop;
   /** Stats of password checks. */
   readonly signIns: () => SignInStats;
   /** Caches by the value of their `cache` label. */
@@ -119,6 +119,7 @@ function registerWrites(metrics: Metrics, writePath: WritePath): void {
     'Events waiting for their commit or in it; the limit is COMMIT_BUFFER_EVENTS.',
     () => writePath.depth,
   );
+  registerPast(metrics, writePath);
   metrics.histogram('tidemark_batch_events', 'Events of a written batch.', () => writer.batchEvents);
   metrics.histogram(
     'tidemark_batch_seconds',
@@ -129,6 +130,31 @@ function registerWrites(metrics: Metrics, writePath: WritePath): void {
     'tidemark_write_retries_total',
     'Tries of a batch after its first one.',
     () => writer.retries,
+  );
+}
+
+/** Events of past days wait apart from the others. */
+function registerPast(metrics: Metrics, { pastBuffer, store }: WritePath): void {
+  const { past } = store;
+  metrics.gauge(
+    'tidemark_past_events',
+    'Events of past days (UTC) waiting for their commit or in it; a part of tidemark_commit_buffer_events.',
+    () => pastBuffer.depth,
+  );
+  metrics.gauge(
+    'tidemark_past_days_closed',
+    'Past days (UTC) whose events are refused now: blocked (somebody holds a lock on them), no-partition (none can be made).',
+    () => [
+      sample({ reason: 'blocked' }, past.closedDays('blocked')),
+      sample({ reason: 'no-partition' }, past.closedDays('no-partition')),
+    ],
+    ['reason'],
+  );
+  metrics.counter(
+    'tidemark_past_events_refused_total',
+    'Events refused because of their day.',
+    () => map(Object.entries(past.refused), ([reason, count]) => sample({ reason }, count)),
+    ['reason'],
   );
 }
 
@@ -240,7 +266,7 @@ function registerJournal(metrics: Metrics, journal: Journal | null): void {
   );
 }
 
-function registerDatabase(metrics: Metrics, { housekeeping, writePath, watch }: ServiceParts): void {
+function registerDatabase(metrics: Metrics, { maintenance, writePath, watch }: ServiceParts): void {
   metrics.counter(
     'tidemark_database_connections_replaced_total',
     'Connections that were given up, by pool and reason: silent (the server owes them nothing, and nothing comes), deadline ' +
@@ -261,12 +287,17 @@ function registerDatabase(metrics: Metrics, { housekeeping, writePath, watch }: 
   metrics.gauge(
     'tidemark_oldest_snapshot_seconds',
     'Age of the oldest snapshot of the database in use, by the process that does its maintenance.',
-    () => housekeeping.oldestSnapshotSeconds,
+    () => maintenance.oldestSnapshotSeconds,
+  );
+  metrics.gauge(
+    'tidemark_database_takes_events',
+    'Whether the database takes events of today, as far as is known: 1 or 0.',
+    () => (writePath.store.takesEvents ? 1 : 0),
   );
   metrics.counter(
     'tidemark_upkeep_failures_total',
     'Maintenance runs that failed.',
-    () => housekeeping.failures,
+    () => maintenance.failures,
   );
 }
 

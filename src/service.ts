@@ -1,5 +1,6 @@
 /** The service in one process: everything between a database and a listening port, started by one list and stopped by the same list, backward. */
 import type { Logger } from 'pino';
+import { descriptionRoute } from './api-description.ts';
 import { PublicIds } from './apps/public-ids.ts';
 import { ResourceTokens } from './apps/resource-token-lookup.ts';
 import type { Secret } from './apps/secret.ts';
@@ -16,8 +17,15 @@ import { type Limits, openLimits } from './limits/open-limits.ts';
 import { Metrics } from './metrics/metrics.ts';
 import { registerProcessMetrics } from './metrics/process-metrics.ts';
 import { metricsRoute } from './metrics-route.ts';
-import { createGetEvents } from './read/get-events.ts';
+import { eventRead, eventsRead } from './read/events-read.ts';
+import { createGetEvents, GET_EVENTS } from './read/get-events.ts';
+import type { LiveFeeds } from './read/live/live-feeds.ts';
+import { liveRead } from './read/live/live-read.ts';
 import { ReadSlots } from './read/read-slots.ts';
+import { ResourceTokenAccess } from './read/resource-token-access.ts';
+import { seriesRead } from './read/series-read.ts';
+import { tokenRoutes } from './read/token-routes.ts';
+import { typesRead } from './read/types-read.ts';
 import { registerServiceMetrics } from './service-metrics.ts';
 import type { Availability } from './storage/availability.ts';
 import { type ChangedTable, listenForChanges } from './storage/changes.ts';
@@ -68,8 +76,6 @@ export interface Service {
   stats(): ServiceStats;
   /** Answers what is in flight, commits what waits, leaves the database. */
   stop(): Promise<void>;
-  /** For a stop that takes too long: breaks all connections to the database, so that what waits for it is refused. */
-  leaveDatabase(): void;
 }
 
 export interface ServiceStats {
@@ -96,6 +102,11 @@ export function connectionsOf(config: Pick<Config, 'READ_CONNECTIONS' | 'COMMIT_
 const NEIGHBOR =
   'Another process serves from this database and REDIS_URL is not set: limits are per process, so an app has its ' +
   'limit once in each';
+
+/** At three quarters of the time for a stop the database is waited for no longer. */
+const LEAVING_MS_PER_SECOND = 750;
+/** How long a round of maintenance may go on during a stop: it can be interrupted anywhere. */
+const MAINTENANCE_STOP_MS = 5_000;
 
 /** Reads that may wait for a connection: at 5 ms a page, the last of them waits for a second or two. */
 const MAX_WAITING_READS = 1_000;
@@ -168,12 +179,12 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   });
   // The database may be gone before the service is, or silent.
   opened.push(() =>
-    withinASecond(Promise.all([stopListening().catch(() => undefined), reads.resourceTokens.idle()])),
+    within(1_000, Promise.all([stopListening().catch(() => undefined), reads.resourceTokens.idle()])),
   );
   const maintenance = startMaintenance(options, pools.maintenance, tasks);
   opened.push(() => {
     const stopped = maintenance.stop();
-    return availability.writable ? stopped : withinASecond(stopped);
+    return within(availability.writable ? MAINTENANCE_STOP_MS : 1_000, stopped);
   });
   const dashboard = await createDashboard({
     ...options,
@@ -231,7 +242,7 @@ async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Pro
     watch,
     limits: parts.limits.stats,
     signIns: dashboard.signIns,
-    housekeeping: parts.maintenance,
+    maintenance: parts.maintenance,
     caches: {
       logging_tokens: writePath.loggingTokens,
       event_types: writePath.eventTypes,
@@ -255,15 +266,22 @@ async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Pro
     stop: async () => {
       stopping = true;
       watch.hurry();
-      await opened.close();
+      // What the database still keeps waiting is refused, so that the stop ends in time and every request has a response.
+      const late = setTimeout(() => {
+        log.warn(
+          { requests: server.pendingRequests(), events: writePath.depth },
+          'shutdown: leaving the database, refusing what waits for it',
+        );
+        watch.leave();
+      }, config.SHUTDOWN_TIMEOUT_SECONDS * LEAVING_MS_PER_SECOND);
+      await opened.close().finally(() => clearTimeout(late));
     },
-    leaveDatabase: () => watch.leave(),
   };
 }
 
 function routesOf(
   { config, storage, worker }: ServiceOptions,
-  { pools, journal, dashboard, writePath, getEvents }: Parts,
+  { pools, journal, dashboard, writePath, getEvents, readRoutes }: Parts,
   metrics: Metrics,
   isStopping: () => boolean,
 ): Route[] {
@@ -271,18 +289,24 @@ function routesOf(
   const ownStats = (): Promise<string> => metrics.text();
   return [
     ...writePath.routes,
-    ...[
-      { method: 'GET', path: '/public/get_events', headers: ['authorization'], handle: getEvents } as const,
-      ...dashboard.routes,
-    ].map((route) => whileReachable(route, availability)),
+    ...[{ ...GET_EVENTS, handle: getEvents }, ...readRoutes(dashboard.feeds), ...dashboard.routes].map(
+      (route) => whileReachable(route, availability),
+    ),
     ...healthRoutes({
       release: readRelease(),
       sql: pools.lookups,
       engine: storage.description,
       isStopping,
       isReachable: () => availability.reachable,
+      takesEvents: () => writePath.store.takesEvents,
+      closedDays: () =>
+        writePath.store.past.closedDays('blocked') + writePath.store.past.closedDays('no-partition'),
       trouble: () => availability.trouble,
       journal,
+    }),
+    descriptionRoute({
+      version: readRelease().version,
+      ...(config.PUBLIC_URL !== '' && { url: config.PUBLIC_URL }),
     }),
     metricsRoute({
       stats: worker === undefined ? ownStats : statsOfAllWorkers(ownStats),
@@ -309,13 +333,13 @@ function openPools({ address, config }: ServiceOptions): Pools {
   const pools = {
     lookups: connect(address, {
       connections: LOOKUP_CONNECTIONS,
-      name: 'tidemark look-ups',
+      name: 'tidemark lookups',
       kind: 'lookups',
     }),
     reads: connect(address, { connections: config.READ_CONNECTIONS, name: 'tidemark reads', kind: 'reads' }),
-    readerLookups: one('tidemark look-ups of readers', 'lookups'),
-    maintenance: one(MAINTENANCE_NAME, 'upkeep'),
-    slowMaintenance: one('tidemark slow upkeep', 'slow upkeep'),
+    readerLookups: one('tidemark lookups of readers', 'lookups'),
+    maintenance: one(MAINTENANCE_NAME, 'maintenance'),
+    slowMaintenance: one('tidemark slow maintenance', 'slow maintenance'),
     listener: one('tidemark listener', 'listen'),
   };
   return { ...pools, end: () => Promise.all(Object.values(pools).map(endPool)) };
@@ -344,6 +368,8 @@ interface Reads {
   readonly resourceTokens: ResourceTokens;
   readonly publicIds: PublicIds;
   readonly getEvents: Route['handle'];
+  /** Those of /v1 for resource tokens. */
+  readonly readRoutes: (feeds: LiveFeeds) => readonly Route[];
 }
 
 function openReads(
@@ -361,15 +387,27 @@ function openReads(
     onError: (error) => log.warn({ err: error }, "A resource token's last use could not be written"),
   });
   const publicIds = new PublicIds(memory);
-  const getEvents = createGetEvents({
-    events: storage.reader(pools.reads),
+  const sql = pools.reads;
+  const common = {
+    sql,
+    access: new ResourceTokenAccess({ resourceTokens, limiter: limits.read, apps: publicIds }),
+    events: storage.reader(sql),
     slots: new ReadSlots(config.READ_CONNECTIONS, MAX_WAITING_READS),
-    resourceTokens,
-    limiter: limits.read,
-    apps: publicIds,
     maxPageBytes: config.MAX_PAGE_BYTES,
-  });
-  return { resourceTokens, publicIds, getEvents };
+  };
+  return {
+    resourceTokens,
+    publicIds,
+    getEvents: createGetEvents({ ...common, apps: publicIds }),
+    readRoutes: (feeds) =>
+      tokenRoutes(common, [
+        eventsRead(common),
+        eventRead(common.events),
+        typesRead(common),
+        seriesRead({ ...common, now: clock.wall }),
+        liveRead(feeds),
+      ]),
+  };
 }
 
 interface Caches extends Pick<Reads, 'resourceTokens' | 'publicIds'> {
@@ -421,18 +459,18 @@ const NO_DATABASE = new Rejection('unavailable', 'The database cannot be reached
 
 /** What needs the database is refused at once while that is known not to answer. The pages themselves do not need it. */
 function whileReachable(route: Route, availability: Availability): Route {
-  if (!/^[/](api|public)[/]/.test(route.path)) return route;
+  if (!/^[/](api|public|v1)[/]/.test(route.path)) return route;
   return {
     ...route,
     handle: async (exchange) => (availability.reachable ? route.handle(exchange) : NO_DATABASE),
   };
 }
 
-async function withinASecond(work: Promise<unknown>): Promise<void> {
+async function within(ms: number, work: Promise<unknown>): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
-  const second = new Promise((resolve) => {
-    timer = setTimeout(resolve, 1_000);
+  const timeout = new Promise((resolve) => {
+    timer = setTimeout(resolve, ms);
   });
-  await Promise.race([work, second]);
+  await Promise.race([work, timeout]);
   clearTimeout(timer);
 }

@@ -59,7 +59,7 @@ export class BodyAccount {
  *   these the slowest for their size. If there are none, or the body itself would be the next to be cut, it is refused.
  */
 export class BodyRoom {
-  /** Memory for bodies that come in pieces. */
+  /** Buffers of bodies that arrive in several chunks. */
   readonly buffers = new BufferPool();
   readonly #maxBytes: number;
   readonly #shares = new Map<string, Share>();

@@ -1,27 +1,27 @@
-/** Memory for bodies that come in pieces, used again and again: what is allocated outside of the heap makes V8 collect it all. */
+/** Reusable buffers for bodies that arrive in several chunks: allocations outside of the heap cause full garbage collections. */
 
-/** Sizes are powers of two from this one on. */
-const LEAST_BYTES = 256;
-/** Memory that waits to be used again takes at most this much. */
+/** The smallest size; sizes are powers of two. */
+const MIN_BYTES = 256;
+/** Limit of the memory of idle buffers. */
 const MAX_IDLE_BYTES = 8 * 1_048_576;
 
 /**
- * Buffers to be used again.
+ * A pool of buffers.
  *
- * Whoever takes one gives it back only when nothing else can still read it: the next request writes into it. One that is
- * not given back is collected like any other.
+ * Give a buffer back only when nothing can read it any more: the next request writes into it. A buffer that is not given
+ * back is garbage collected.
  */
 export class BufferPool {
   /** Idle buffers by the logarithm of their size. */
   readonly #idle: Buffer[][] = [];
   #idleBytes = 0;
 
-  /** Bytes of the buffers that wait to be used again. */
+  /** Bytes of the idle buffers. */
   get idleBytes(): number {
     return this.#idleBytes;
   }
 
-  /** @returns a buffer of at least so many bytes, with whatever was in it */
+  /** @returns a buffer of at least this size, with unspecified content */
   take(bytes: number): Buffer {
     const size = sizeFor(bytes);
     const idle = this.#idle[Math.log2(size)]?.pop();
@@ -30,7 +30,7 @@ export class BufferPool {
     return idle;
   }
 
-  /** Takes a buffer of {@link take} back. */
+  /** Returns a buffer of {@link take} to the pool. */
   giveBack(buffer: Buffer): void {
     if (this.#idleBytes + buffer.length > MAX_IDLE_BYTES) return;
     const level = Math.log2(buffer.length);
@@ -41,5 +41,5 @@ export class BufferPool {
 }
 
 function sizeFor(bytes: number): number {
-  return Math.max(LEAST_BYTES, 2 ** Math.ceil(Math.log2(bytes)));
+  return Math.max(MIN_BYTES, 2 ** Math.ceil(Math.log2(bytes)));
 }

@@ -273,7 +273,7 @@ export class RequestBody {
   #end(): void {
     const bytes = this.#buffer?.subarray(0, this.#bytes);
     const body = bytes === undefined ? '' : received(bytes, false);
-    // Bytes are read for as long as their reader likes, also after the answer.
+    // The handler may use these bytes even after the response, so their buffer is not reused.
     if (Buffer.isBuffer(body)) this.#buffer = null;
     this.#settle(body);
   }

@@ -1,19 +1,19 @@
-/** The answer to a batch: one result for each event, in the order in which they were sent. */
+/** The response to a batch: one result per event, in the order of the request. */
 import { Rejection } from '../errors.ts';
 import { type AcceptedEvent, timestamp } from '../storage/write/accepted-event.ts';
 import type { KeptAnswer } from '../storage/write/keyed-writer.ts';
 
-/** What is answered of an event: that it is stored, or why it is not. */
+/** The result of an event: the stored event, or its refusal. */
 export type Result = AcceptedEvent | Rejection;
 
 /**
- * 200 where every event is stored, 207 where some or none are.
+ * 200 if every event is stored, else 207.
  * @param publicIds the event types' public ids by the internal ones
  */
 export function batchAnswer(results: readonly Result[], publicIds: ReadonlyMap<number, string>): KeptAnswer {
   let stored = 0;
   let texts = '';
-  // A type's id is of our own making, but may have come by a restore: it is escaped, once.
+  // A type's id may come from a restored backup, so it is escaped: once per type.
   const typeTexts = new Map(
     [...publicIds].map(([id, publicId]) => [id, `","typeId":${JSON.stringify(publicId)},"timestamp":"`]),
   );

@@ -1,6 +1,7 @@
 /** Group commit: while some batches are being committed, the next one gathers. */
 import { Rejection } from '../errors.ts';
 import { type AcceptedEvent, dayOf } from '../storage/write/accepted-event.ts';
+import { AppTurns } from './app-turns.ts';
 
 /**
  * Commits a batch. Never rejects.
@@ -39,6 +40,8 @@ const MAX_BATCH_CHARACTERS = 2 * 1_048_576;
  * PostgreSQL has some 7,000 by default for everybody together.
  */
 export const MAX_BATCH_DAYS = 100;
+/** Events of one app in a batch before it is the turn of the next app that waits. */
+const EVENTS_OF_A_TURN = 1_000;
 /** After this many commits of bulk without an event that came alone, nobody seems to need the lane that is kept free. */
 const QUIET_COMMITS = 6;
 
@@ -51,13 +54,38 @@ interface Part {
   readonly resolve: (outcome: Rejection | null, index: number) => void;
   /** Place of the first one among those that came together. */
   readonly start: number;
+  /** False once some of those that came together were taken out. */
+  readonly isWhole: boolean;
 }
 
-/** Events that wait, in order of arrival. */
-class Queue {
-  /** Events that wait or are in flight, and what their payloads may take of memory. */
-  held = 0;
-  heldBytes = 0;
+/** How much waits or is in flight, against the ceilings. */
+class Holdings {
+  /** Events, and what their payloads may take of memory. */
+  events = 0;
+  bytes = 0;
+
+  fits(events: number, bytes: number, { maxEvents, maxBytes }: CommitBufferOptions): boolean {
+    if (this.events + events > maxEvents) return false;
+    // What is too large for the ceiling by itself waits alone.
+    return this.events === 0 || this.bytes + bytes <= maxBytes;
+  }
+
+  add(events: number, bytes: number): void {
+    this.events += events;
+    this.bytes += bytes;
+  }
+
+  release(parts: readonly Part[]): void {
+    for (const { events } of parts) {
+      this.events -= events.length;
+      for (const event of events) this.bytes -= payloadBytes(event);
+    }
+  }
+}
+
+/** Events that came alone and wait, in order of arrival. */
+class SingleQueue {
+  readonly held = new Holdings();
   #parts: Part[] = [];
 
   get isEmpty(): boolean {
@@ -65,20 +93,10 @@ class Queue {
   }
 
   /** Counts events in, or says why they cannot wait here. */
-  admit(events: number, bytes: number, { maxEvents, maxBytes }: CommitBufferOptions): Rejection | null {
-    if (this.held + events > maxEvents) return FULL;
-    // What is too large for the ceiling by itself waits alone.
-    if (this.held > 0 && this.heldBytes + bytes > maxBytes) return FULL;
-    this.held += events;
-    this.heldBytes += bytes;
+  admit(events: number, bytes: number, options: CommitBufferOptions): Rejection | null {
+    if (!this.held.fits(events, bytes, options)) return FULL;
+    this.held.add(events, bytes);
     return null;
-  }
-
-  release(parts: readonly Part[]): void {
-    for (const { events } of parts) {
-      this.held -= events.length;
-      for (const event of events) this.heldBytes -= payloadBytes(event);
-    }
   }
 
   push(part: Part): void {
@@ -90,31 +108,128 @@ class Queue {
     const waiting = this.#parts;
     const room = new Room();
     for (const [index, part] of waiting.entries()) {
-      const { events, resolve, start } = part;
-      let fitting = 0;
-      for (const event of events) {
-        if (!room.takes(event)) break;
-        fitting += 1;
-      }
-      if (fitting === events.length) continue;
+      const fitting = room.take(part.events, MAX_BATCH_EVENTS);
+      if (fitting === part.events.length) continue;
+      const [first, rest] = split(part, fitting);
       this.#parts = waiting.slice(index);
-      this.#parts[0] = { events: events.slice(fitting), resolve, start: start + fitting };
+      this.#parts[0] = rest;
       const taken = waiting.slice(0, index);
-      if (fitting > 0) taken.push({ events: events.slice(0, fitting), resolve, start });
+      if (fitting > 0) taken.push(first);
       return taken;
     }
     this.#parts = [];
     return waiting;
   }
 
-  /** Refuses what waits; what is in flight stays. */
-  refuse(refusal: Rejection): void {
-    const refused = this.#parts;
-    this.#parts = [];
-    this.release(refused);
-    for (const { events, resolve, start } of refused)
-      for (let index = 0; index < events.length; index += 1) resolve(refusal, start + index);
+  release(parts: readonly Part[]): void {
+    this.held.release(parts);
   }
+
+  /** Takes out all that waits; what is in flight stays. */
+  drain(): readonly Part[] {
+    const parts = this.#parts;
+    this.#parts = [];
+    this.release(parts);
+    return parts;
+  }
+}
+
+/** Events of batches, which wait by app: the apps take turns, and none takes the room of all others. */
+class BulkQueue {
+  readonly held = new Holdings();
+  readonly #turns = new AppTurns<Part>();
+  /** Of each app, its events that wait or are in flight. */
+  readonly #ofApp = new Map<number, number>();
+
+  get isEmpty(): boolean {
+    return this.#turns.apps === 0;
+  }
+
+  /**
+   * Counts the events of an app in, or says why they cannot wait here. Where there is no room, what came last of the app
+   * that has most of it makes room for an app that would still have less.
+   */
+  admit(appId: number, events: number, bytes: number, options: CommitBufferOptions): Rejection | null {
+    while (!this.held.fits(events, bytes, options)) {
+      const evicted = this.#evict(appId, events);
+      if (evicted === null) return FULL;
+      refuse(evicted, FULL);
+    }
+    this.held.add(events, bytes);
+    this.#ofApp.set(appId, (this.#ofApp.get(appId) ?? 0) + events);
+    return null;
+  }
+
+  push(part: Part): void {
+    this.#turns.push(appOf(part), part);
+  }
+
+  /** Takes out what goes into the table together: where several apps wait, a share of each in turns. */
+  take(): readonly Part[] {
+    const taken: Part[] = [];
+    const room = new Room();
+    for (;;) {
+      const isAlone = this.#turns.apps <= 1;
+      const part = this.#turns.take();
+      if (part === null) return taken;
+      const fitting = room.take(part.events, isAlone ? MAX_BATCH_EVENTS : EVENTS_OF_A_TURN);
+      const [first, rest] = split(part, fitting);
+      if (fitting > 0) taken.push(first);
+      if (rest.events.length === 0) continue;
+      this.#turns.putBack(appOf(rest), rest, fitting === 0);
+      if (fitting < EVENTS_OF_A_TURN || isAlone) return taken;
+    }
+  }
+
+  release(parts: readonly Part[]): void {
+    this.held.release(parts);
+    for (const part of parts) {
+      const appId = appOf(part);
+      const left = (this.#ofApp.get(appId) ?? 0) - part.events.length;
+      if (left > 0) this.#ofApp.set(appId, left);
+      else this.#ofApp.delete(appId);
+    }
+  }
+
+  /** Takes out all that waits; what is in flight stays. */
+  drain(): readonly Part[] {
+    const parts = this.#turns.drain();
+    this.release(parts);
+    return parts;
+  }
+
+  /** Takes out a batch of which nothing was written yet, of the app with most events, for one that has less. */
+  #evict(appId: number, events: number): Part | null {
+    const wanted = (this.#ofApp.get(appId) ?? 0) + events;
+    let heaviest: readonly [number, number] = [appId, wanted];
+    for (const entry of this.#ofApp) if (entry[1] > heaviest[1]) heaviest = entry;
+    const [heaviestApp, most] = heaviest;
+    if (heaviestApp === appId) return null;
+    const last = this.#turns.popLast(
+      heaviestApp,
+      (part) => part.isWhole && most - part.events.length >= wanted,
+    );
+    if (last !== null) this.release([last]);
+    return last;
+  }
+}
+
+/** All events of a part are of one app. */
+function appOf({ events }: Part): number {
+  return events[0]?.appId ?? 0;
+}
+
+function split(part: Part, at: number): readonly [Part, Part] {
+  if (at === part.events.length) return [part, { ...part, events: [], isWhole: false }];
+  const { events, resolve, start } = part;
+  return [
+    { events: events.slice(0, at), resolve, start, isWhole: false },
+    { events: events.slice(at), resolve, start: start + at, isWhole: part.isWhole && at === 0 },
+  ];
+}
+
+function refuse({ events, resolve, start }: Part, refusal: Rejection): void {
+  for (let index = 0; index < events.length; index += 1) resolve(refusal, start + index);
 }
 
 /** What still fits into a batch. */
@@ -124,8 +239,18 @@ class Room {
   #days = 0;
   #day = Number.NaN;
 
+  /** Counts events in, from the first one on, and says how many fit. @param most of them */
+  take(events: readonly AcceptedEvent[], most: number): number {
+    let fitting = 0;
+    for (const event of events) {
+      if (fitting === most || !this.#takes(event)) break;
+      fitting += 1;
+    }
+    return fitting;
+  }
+
   /** Counts the next event in, unless it does not fit. */
-  takes({ payload, createdAt }: AcceptedEvent): boolean {
+  #takes({ payload, createdAt }: AcceptedEvent): boolean {
     if (this.#events === MAX_BATCH_EVENTS) return false;
     this.#characters += payload.length;
     const day = dayOf(createdAt);
@@ -156,8 +281,8 @@ export function payloadBytes(event: AcceptedEvent): number {
  */
 export class CommitBuffer {
   readonly #options: CommitBufferOptions;
-  readonly #single = new Queue();
-  readonly #bulk = new Queue();
+  readonly #single = new SingleQueue();
+  readonly #bulk = new BulkQueue();
   #busyLanes = 0;
   #busyWithBulk = 0;
   /** Commits of bulk since the last event that came alone. */
@@ -176,7 +301,7 @@ export class CommitBuffer {
 
   /** Events that wait or are in flight. */
   get depth(): number {
-    return this.#single.held + this.#bulk.held;
+    return this.#single.held.events + this.#bulk.held.events;
   }
 
   /** Events that were acknowledged. */
@@ -186,23 +311,27 @@ export class CommitBuffer {
 
   /** Resolves with null once the event is durable, or with the reason why it is not. */
   add(event: AcceptedEvent): Promise<Rejection | null> {
-    const refusal = this.#admit(this.#single, 1, payloadBytes(event));
+    if (this.#closed) return Promise.resolve(CLOSED);
+    const refusal = this.#single.admit(1, payloadBytes(event), this.#options);
     if (refusal !== null) return Promise.resolve(refusal);
     return new Promise((resolve) => {
-      this.#single.push({ events: [event], resolve, start: 0 });
+      this.#single.push({ events: [event], resolve, start: 0, isWhole: true });
       this.#schedule();
     });
   }
 
   /**
-   * Adds many events, or none of them where there is not room for all. They are committed in pieces, in their order:
-   * events of the same day should stand together.
+   * Adds many events of one app, or none of them where there is not room for all. They are committed in pieces, in their
+   * order: events of the same day should stand together.
    * @returns for each event, in order: null once it is durable, or why it is not
    */
   addAll(events: readonly AcceptedEvent[]): Promise<readonly (Rejection | null)[]> {
-    if (events.length === 0) return Promise.resolve([]);
+    const [first] = events;
+    if (first === undefined) return Promise.resolve([]);
     const bytes = events.reduce((sum, event) => sum + payloadBytes(event), 0);
-    const refusal = this.#admit(this.#bulk, events.length, bytes);
+    const refusal = this.#closed
+      ? CLOSED
+      : this.#bulk.admit(first.appId, events.length, bytes, this.#options);
     if (refusal !== null) return Promise.resolve(events.map(() => refusal));
     return new Promise((resolve) => {
       const outcomes: (Rejection | null)[] = [];
@@ -213,13 +342,9 @@ export class CommitBuffer {
         waiting -= 1;
         if (waiting === 0) resolve(outcomes);
       };
-      this.#bulk.push({ events, resolve: settle, start: 0 });
+      this.#bulk.push({ events, resolve: settle, start: 0, isWhole: true });
       this.#schedule();
     });
-  }
-
-  #admit(queue: Queue, events: number, bytes: number): Rejection | null {
-    return this.#closed ? CLOSED : queue.admit(events, bytes, this.#options);
   }
 
   /** Takes no more events and waits until none is left. */
@@ -268,8 +393,7 @@ export class CommitBuffer {
   }
 
   #refuseWaiting(): void {
-    this.#single.refuse(STALLED);
-    this.#bulk.refuse(STALLED);
+    for (const queue of [this.#single, this.#bulk]) for (const part of queue.drain()) refuse(part, STALLED);
   }
 
   #isTurnOfBulk(): boolean {

@@ -1,4 +1,4 @@
-/** POST /public/create_event: the steps of a write, in the order in which they may refuse it. */
+/** POST /public/create_event: the steps of a write. The first one that refuses the request determines the response. */
 
 import type { EventTypes } from '../apps/event-type-lookup.ts';
 import type { LoggingTokens } from '../apps/logging-token-lookup.ts';
@@ -18,12 +18,12 @@ import type { TokenScreen } from './token-screen.ts';
 
 export interface CreateEventSteps {
   readonly loggingTokens: LoggingTokens;
-  /** Looks for a token in large bodies, before they are parsed. */
+  /** Searches large bodies for a token before they are parsed. */
   readonly tokenScreen: TokenScreen;
   readonly limiter: Limiter;
   readonly eventTypes: EventTypes;
   readonly commitBuffer: CommitBuffer;
-  /** The way of requests with an Idempotency-Key. */
+  /** For requests with an Idempotency-Key. */
   readonly idempotentQueue: IdempotentQueue;
   /** A new event id for an event of this time. */
   readonly newEventId: (now: number) => string;
@@ -34,7 +34,7 @@ export interface CreateEventSteps {
 
 const OVERDUE = new Rejection('outcomeUnknown', 'The commit took too long: the event may be stored.');
 
-/** Makes the handler. It answers 201 only after the transaction that holds the event has committed. */
+/** Creates the handler. It responds with 201 only after the event is committed, or synced to the journal. */
 export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange) => Promise<Outcome> {
   return async (exchange) => {
     const received = await exchange.body({ usesReserve: true });
@@ -51,7 +51,7 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
     stopwatch?.lap('validate');
     if (body instanceof Rejection) return body;
 
-    // What is known at once is not awaited: an await costs a promise and a turn of the microtask queue.
+    // Cached values are not awaited: an await costs a promise and a turn of the microtask queue.
     const app = steps.loggingTokens.appOf(body.loggingToken);
     const appId = app instanceof Promise ? await app : app;
     stopwatch?.lap('token');
@@ -61,7 +61,7 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
     exchange.rateLimit = decision instanceof Promise ? await decision : decision;
     stopwatch?.lap('limit');
     if (exchange.rateLimit?.accepted === false) return overLimit(exchange.rateLimit);
-    // The moment that was counted: what the limit promises of any 60 seconds can be seen in the events' times, too.
+    // Close to the time that the limiter counted, so the events' times show the limit as well.
     const createdAt = steps.now();
     const request = key === '' ? null : await keyedRequest(key, exchange.path, text);
 
@@ -73,7 +73,7 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
     const id = steps.newEventId(createdAt);
     const event = { id, appId, typeId: type.id, createdAt, payload: body.payload, source: type.source };
     const answer = created(id, type.publicIdJson, createdAt);
-    // The deadline has answered that nothing is stored: so nothing may be, from here on.
+    // The deadline has passed, and its response said that nothing is stored.
     if (exchange.settled) return exchange.late;
     exchange.late = OVERDUE;
     const outcome =
@@ -92,10 +92,10 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
   };
 }
 
-/** By the seconds until a place becomes free: producers that are over their limit come often, and differ in these alone. */
+/** Cached refusals by their Retry-After seconds: they are frequent under load and differ in nothing else. */
 const OVER_LIMIT = new Map<number, { readonly limit: number; readonly refusal: Rejection }>();
 
-/** The 429 of routes whose requests are counted per app. */
+/** The 429 of routes whose requests are limited per app. */
 export function overLimit({ limit, resetSeconds }: LimitDecision): Rejection {
   const known = OVER_LIMIT.get(resetSeconds);
   if (known?.limit === limit) return known.refusal;
@@ -108,7 +108,7 @@ export function overLimit({ limit, resetSeconds }: LimitDecision): Rejection {
   return refusal;
 }
 
-/** All of it is ASCII. @param typeId as JSON text */
+/** The body is ASCII, so its length is its size in bytes. @param typeId as JSON text */
 function created(eventId: string, typeId: string, createdAt: number): KeptAnswer {
   const fields = `"eventId":"${eventId}","typeId":${typeId},"timestamp":"${timestamp(createdAt)}"`;
   const body = `{"success":true,${fields},"message":"Event created"}`;

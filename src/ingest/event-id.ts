@@ -1,4 +1,4 @@
-/** Event ids: UUIDv7 (RFC 9562, 5.7), ordered within the process even where the clock steps back. */
+/** Event ids: UUIDv7 (RFC 9562, 5.7), monotonic within the process even if the clock steps back. */
 import { randomFillSync } from 'node:crypto';
 
 const POOL_BYTES = 8_192;
@@ -10,17 +10,18 @@ const DASH = 0x2d;
 const HEX = Buffer.from('0123456789abcdef');
 
 /**
- * Makes a generator of UUIDv7. Within one millisecond the 12 bits after the version count up from a random start
- * (RFC 9562, 6.2, method 1); when they run over, or the clock steps back, the id's own time goes on by itself.
+ * Creates a generator of UUIDv7. Within one millisecond the 12 bits after the version count up from a random start
+ * (RFC 9562, 6.2, method 1). If they overflow, the time in the id moves ahead of the clock; if the clock steps back, that
+ * time stays.
  *
- * The 62 random bits come from a pool: one system call per 800 ids in place of one per id (2 µs each). The text is made
- * as bytes: one that is put together of strings keeps all of them in memory, ten times its size.
+ * The 62 random bits come from a pool, which saves a system call per id. The text is built as bytes: a concatenated string
+ * would keep its parts in memory, ten times its size.
  */
 export function createEventIds(): (now: number) => string {
   const pool = Buffer.alloc(POOL_BYTES);
   const text = Buffer.alloc(TEXT_BYTES, DASH);
   let offset = POOL_BYTES;
-  /** That of the last id, which the text still has. Before the first there is none: 0 is a time as any other. */
+  /** Time of the last id, which is still in the text. -1 before the first id, because 0 is a valid time. */
   let time = -1;
   let counter = 0;
 
@@ -33,7 +34,7 @@ export function createEventIds(): (now: number) => string {
     } else {
       time += 1;
     }
-    // Half of the counter's range is left for the ids of this millisecond.
+    // The start leaves at least half of the counter's range for this millisecond.
     counter = ((random(8) << 8) | random(9)) & 0x7ff;
     const hex = time.toString(16).padStart(12, '0');
     text.write(`${hex.slice(0, 8)}-${hex.slice(8)}-7`, 'latin1');

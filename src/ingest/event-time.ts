@@ -1,12 +1,11 @@
-/** The time of an event that its sender dates back: what is understood, and between which bounds it may lie. */
+/** Parses and validates `createdAt`, the time that a producer gives an event. */
 import { parseBound } from '../read/iso-date.ts';
-
-const DAY_MS = 86_400_000;
+import { DAY_MS } from '../storage/storage.ts';
 
 export const NOT_A_TIME = 'must be an ISO 8601 date with a time, such as 2026-01-31T08:30:00.123Z';
 
 const ZERO = 0x30;
-/** Where the parts of a time that JSON.stringify wrote end, and what stands there. */
+/** Indexes and characters of the separators in the format of Date.toJSON. */
 const SEPARATORS = [
   [4, '-'],
   [7, '-'],
@@ -16,26 +15,26 @@ const SEPARATORS = [
   [19, '.'],
   [23, 'Z'],
 ] as const;
-const USUAL_LENGTH = 24;
-/** Of each month, the first at 1. The 29th of February is not usual. */
+const JSON_DATE_LENGTH = 24;
+/** Days of each month, from index 1. The 29th of February takes the slow path. */
 const DAYS = [0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
 
 /**
- * A moment, not a day. Digits finer than a millisecond are cut off; a time without an offset is UTC.
- * @returns milliseconds since 1970, or what is wrong, to follow the field's name in a sentence
+ * Parses a date with a time. Fractions of a millisecond are truncated; a time without an offset is UTC.
+ * @returns milliseconds since 1970, or the problem, worded to follow the field's name
  */
 export function parseEventTime(text: string): number | string {
-  const usual = usualTime(text);
-  if (usual !== null) return usual;
+  const fast = parseJsonDate(text);
+  if (fast !== null) return fast;
   if (!/[Tt ]/.test(text)) return NOT_A_TIME;
   const time = parseBound(text, 'end');
   if (typeof time === 'number' && time < 0) return 'is before 1970';
   return time;
 }
 
-/** Reads what JSON.stringify makes of a Date, at a fifth of the cost; null for anything else, and for what is wrong. */
-function usualTime(text: string): number | null {
-  if (text.length !== USUAL_LENGTH) return null;
+/** Fast path for the format of Date.toJSON; null for other formats and for invalid dates. */
+function parseJsonDate(text: string): number | null {
+  if (text.length !== JSON_DATE_LENGTH) return null;
   for (const [at, separator] of SEPARATORS) if (text[at] !== separator) return null;
   const year = digits(text, 0, 4);
   const month = digits(text, 5, 7);
@@ -49,7 +48,7 @@ function usualTime(text: string): number | null {
   return millisecond >= 0 ? Date.UTC(year, month - 1, day, hour, minute, second, millisecond) : null;
 }
 
-/** The number that digits make; -1 where there is anything else. */
+/** The number in decimal digits; -1 if there is another character. */
 function digits(text: string, start: number, end: number): number {
   let number = 0;
   for (let at = start; at < end; at += 1) {
@@ -60,15 +59,15 @@ function digits(text: string, start: number, end: number): number {
   return number;
 }
 
-export const IN_THE_FUTURE = 'lies in the future';
+export const IN_THE_FUTURE = 'is in the future';
 
-/** What is wrong with a time before the boundary (milliseconds since 1970) up to which nothing can be read. */
+/** The problem of a time before the retention boundary (milliseconds since 1970). */
 export function beforeRetention(boundary: number): string {
   const day = new Date(boundary).toISOString().slice(0, 10);
-  return `is before ${day}, up to which retention has removed events`;
+  return `is before ${day}, the retention boundary`;
 }
 
-/** The start of the first day that RETENTION_DAYS keeps (0: all), in milliseconds since 1970. */
+/** The retention boundary of RETENTION_DAYS (0: keep all): the start of the first day that is kept, in milliseconds since 1970. */
 export function keptFrom(retentionDays: number, now: number): number {
   return retentionDays === 0 ? 0 : Math.floor((now - retentionDays * DAY_MS) / DAY_MS) * DAY_MS;
 }

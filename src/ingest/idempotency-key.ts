@@ -1,4 +1,4 @@
-/** The Idempotency-Key of a request, and what is remembered under it. */
+/** The header Idempotency-Key, and the digests that identify a keyed request. */
 import { createHash, hash } from 'node:crypto';
 import { Rejection } from '../errors.ts';
 import type { KeyedRequest } from '../storage/write/keyed-writer.ts';
@@ -7,7 +7,7 @@ import { nextTurn } from './turns.ts';
 /** The request header, in lower case. */
 export const IDEMPOTENCY_KEY = 'idempotency-key';
 
-/** RFC 9110's visible characters: no spaces, no controls, ASCII alone. */
+/** Visible ASCII characters (RFC 9110, VCHAR). */
 const FORM = /^[\x21-\x7e]{1,200}$/;
 
 const MALFORMED = new Rejection(
@@ -16,21 +16,22 @@ const MALFORMED = new Rejection(
 );
 
 /**
- * What is wrong with the header.
- * @param header its value; empty is as none
+ * Validates the header.
+ * @param header its value; empty if absent
+ * @returns the refusal of a malformed key, else null
  */
 export function idempotencyKeyProblem(header: string): Rejection | null {
   return header === '' || FORM.test(header) ? null : MALFORMED;
 }
 
-/** Characters of a body that are hashed at a time, before others have their turn: a millisecond or two. */
+/** Characters of a body that are hashed per turn of the event loop: one to two milliseconds. */
 const SLICE = 1_048_576;
 
 /**
- * What a keyed request is known by. A long body does not keep other requests waiting.
- * @param key  the header, in which {@link idempotencyKeyProblem} finds nothing wrong
- * @param path of the route: the same body means something else on another
- * @param body the whole body's text, which was UTF-8
+ * The digests that identify a keyed request. A long body is hashed in slices, so that it does not block the event loop.
+ * @param key  the header's value, valid by {@link idempotencyKeyProblem}
+ * @param path of the route: the same body on another route is another request
+ * @param body the text of the whole body
  */
 export async function keyedRequest(key: string, path: string, body: string): Promise<KeyedRequest> {
   return { keyDigest: sha256(key), bodyDigest: await digestOf(`${path}\n`, body) };
@@ -41,7 +42,7 @@ async function digestOf(head: string, body: string): Promise<Buffer> {
   const digest = createHash('sha256').update(head);
   for (let from = 0; from < body.length; ) {
     let end = from + SLICE;
-    // Both halves of a surrogate pair are one character of UTF-8.
+    // Do not split a surrogate pair: its UTF-8 would differ.
     if (isHighSurrogate(body.charCodeAt(end - 1))) end += 1;
     digest.update(body.slice(from, end));
     from = end;

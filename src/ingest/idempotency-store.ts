@@ -1,4 +1,4 @@
-/** Idempotency keys that were used before: what their requests are answered. */
+/** Responses to requests whose Idempotency-Key was used before. */
 
 import { Rejection } from '../errors.ts';
 import type { Answer } from '../http/exchange.ts';
@@ -11,16 +11,16 @@ const REUSED = new Rejection(
   'The Idempotency-Key was used within the last 24 hours for another request; nothing of this one is stored.',
 );
 
-/** The answer to a request whose key is known: the first one's again, or that it is another request. */
+/** The response to a request with a known key: the stored response, or a refusal if the request differs. */
 export function repeated(known: KnownKey, request: KeyedRequest): Answer | Rejection {
   if (!known.bodyDigest.equals(request.bodyDigest)) return REUSED;
   return { status: known.status, body: known.answer, headers: REPLAYED };
 }
 
 /**
- * Looks a key up before anything is done for its request: a repeated batch is not read again.
+ * Looks up a key before its request is parsed.
  * @param now milliseconds since the epoch
- * @returns null where the key is not known, or its time is over
+ * @returns null if the key is unknown or has expired
  */
 export async function findRepeated(
   sql: Sql,

@@ -1,4 +1,4 @@
-/** The boundary before which retention lets nothing be read: what is dated back behind it would be stored for nobody. */
+/** The retention boundary for new events: one dated before it could not be read and is refused. */
 import type { Sql } from '../storage/connect.ts';
 import { LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
 import { keptFrom } from './event-time.ts';
@@ -7,9 +7,9 @@ export interface RetentionBoundaryOptions {
   readonly sql: Sql;
   /** RETENTION_DAYS */
   readonly retentionDays: number;
-  /** How long the boundary is believed, in milliseconds. It moves once a day, by whole days. */
+  /** How long the boundary is cached, in milliseconds. It moves once a day, by whole days. */
   readonly cacheMs: number;
-  /** How a lookup goes while the database is away. */
+  /** How lookups behave during an outage of the database. */
   readonly outage?: LookupOutage;
   /** Milliseconds since 1970. */
   readonly now: () => number;
@@ -31,7 +31,7 @@ export class RetentionBoundary {
     });
   }
 
-  /** Milliseconds since 1970, at least 0: of the database's boundary and the one that the setting asks for the later. */
+  /** Milliseconds since 1970, at least 0: the later one of the database's boundary and that of RETENTION_DAYS. */
   async boundary(): Promise<number> {
     const { retentionDays, now } = this.#options;
     return Math.max((await this.#boundary.get('')) ?? 0, keptFrom(retentionDays, now()));

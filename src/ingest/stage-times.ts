@@ -1,14 +1,14 @@
-/** How long the stages of a write take, measured on some of the requests. */
+/** Durations of the stages of a write, measured on a sample of the requests. */
 import { Histogram, SECONDS_BOUNDS } from '../metrics/histogram.ts';
 import { Sampling } from '../metrics/sampling.ts';
 
-/** The steps of a write once its body is there, in their order. */
+/** The stages of a write after its body has arrived, in order. */
 const STAGES = ['validate', 'token', 'limit', 'type', 'commit'] as const;
 
 export type Stage = (typeof STAGES)[number];
 
 export interface Stopwatch {
-  /** Ends a stage, whatever its outcome; the next one begins. */
+  /** Ends a stage, whatever its outcome, and begins the next one. */
   lap(stage: Stage): void;
 }
 
@@ -24,7 +24,7 @@ export class StageTimes {
     this.histograms = new Map(STAGES.map((stage) => [stage, new Histogram(SECONDS_BOUNDS)]));
   }
 
-  /** Begins the first stage of a request. @returns null for a request that is not measured */
+  /** Begins the first stage of a request. @returns null if the request is not in the sample */
   start(): Stopwatch | null {
     if (!this.#sampling.isDue()) return null;
     let startedAt = this.#now();

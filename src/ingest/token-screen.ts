@@ -1,12 +1,12 @@
-/** Large bodies, before they are parsed: whether there is a logging token in them that exists. */
+/** Checks large bodies for an existing logging token before they are parsed. */
 import { type LoggingTokens, UNKNOWN_TOKEN } from '../apps/logging-token-lookup.ts';
 import { Rejection } from '../errors.ts';
 import { decode, type ReceivedBody } from '../http/request-body.ts';
 import { findTokens, mayHideToken } from './parse/find-tokens.ts';
 
 /**
- * Bytes a second that are parsed of bodies in which no token that exists was found, but where one may be spelled in a way
- * that is not looked for: a hundredth of a processor, or a few. Nobody who means well sends such bodies.
+ * Bytes per second that are parsed of bodies without a found token whose token may be written with escapes, which the
+ * search does not see. This costs a few percent of one CPU; serializers do not produce such bodies.
  */
 const UNPROVEN_BYTES_PER_SECOND = 2 * 1_048_576;
 
@@ -15,19 +15,19 @@ const NO_STRING = new Rejection('invalidBody', 'The field "loggingToken" must be
 const REFUSALS = { missing: NO_TOKEN, 'not a string': NO_STRING, string: UNKNOWN_TOKEN } as const;
 const BUSY = new Rejection(
   'unavailable',
-  'The logging token was not found quickly, and many such bodies come now: write "loggingToken" and its value ' +
-    'without escapes, or try again shortly.',
+  'Too many large bodies with escapes in place of a logging token: write "loggingToken" and its value without escapes, ' +
+    'or try again shortly.',
 );
 
 /**
- * A body without a token that exists must cost little more than what receiving it does, whatever it is: the token is
- * searched for by its name, natively, wherever that stands. Found is not proven: the member may be nested, or another one
- * of the name may follow. But a body without any token that exists can be refused, and the others are parsed.
+ * A body without a valid token must cost little more than receiving it. So the text is searched for `"loggingToken"` at any
+ * depth, by a native search. A match does not prove that the token is the body's: the parser decides. But a body without
+ * any existing token is refused unparsed.
  */
 export class TokenScreen {
   readonly #loggingTokens: LoggingTokens;
   readonly #now: () => number;
-  /** Bytes that may be parsed unproven now, and since when that is so. */
+  /** Bytes that may be parsed without a found token, and when this budget was last updated. */
   #unprovenBytes = UNPROVEN_BYTES_PER_SECOND;
   #countedAt: number;
 
@@ -38,9 +38,9 @@ export class TokenScreen {
     this.#countedAt = now();
   }
 
-  /** @returns the body's text, to be parsed; or the refusal of one from nobody who is known */
+  /** @returns the body's text for the parser, or the refusal of a body without an existing token */
   async admit(body: ReceivedBody): Promise<string | Rejection> {
-    // The name and the value are ASCII: they look the same in bytes that are not decoded.
+    // Name and value are ASCII, so they are found in undecoded bytes as well.
     const refusal = await this.#refusal(typeof body === 'string' ? body : body.toString('latin1'));
     if (refusal !== null) return refusal;
     return typeof body === 'string' ? body : decode(body);

@@ -1,19 +1,19 @@
-/** Turns of the event loop for work that would take too many milliseconds at once. */
+/** Shares turns of the event loop among long computations. */
 
 const waiting: (() => void)[] = [];
 
 /**
- * Waits for a turn. Each turn of the event loop is given to one who waits, in the order of their coming: however many have
- * long work to do, other requests wait for one piece of it.
+ * Waits for a turn. Each turn of the event loop resumes one waiter, in order of arrival: however many long computations
+ * there are, other requests wait for one slice of one of them.
  */
 export function nextTurn(): Promise<void> {
   return new Promise((resolve) => {
     waiting.push(resolve);
-    if (waiting.length === 1) setImmediate(giveTurn);
+    if (waiting.length === 1) setImmediate(resumeNext);
   });
 }
 
-function giveTurn(): void {
+function resumeNext(): void {
   waiting.shift()?.();
-  if (waiting.length > 0) setImmediate(giveTurn);
+  if (waiting.length > 0) setImmediate(resumeNext);
 }

@@ -14,11 +14,11 @@ import type { Engine } from '../storage/storage.ts';
 import { UNAVAILABLE } from '../storage/write/failures.ts';
 import { KeyedWriter } from '../storage/write/keyed-writer.ts';
 import { CommitBuffer } from './commit-buffer.ts';
-import { BATCH_HEADERS, createCreateBatch } from './create-batch.ts';
+import { createCreateBatch } from './create-batch.ts';
 import { createCreateEvent } from './create-event.ts';
+import { CREATE_BATCH, CREATE_EVENT } from './declarations.ts';
 import { DurableWriter } from './durable-writer.ts';
 import { createEventIds } from './event-id.ts';
-import { IDEMPOTENCY_KEY } from './idempotency-key.ts';
 import { findRepeated } from './idempotency-store.ts';
 import { IdempotentQueue } from './idempotent-queue.ts';
 import type { Journal } from './journal/journal.ts';
@@ -44,8 +44,13 @@ export interface WritePathOptions {
   readonly monotonic: () => number;
 }
 
-/** Connections beside COMMIT_CONNECTIONS: two of keyed requests, the replay's, and one that asks whether it is there. */
-export const WRITE_PATH_CONNECTIONS = 4;
+/** Connections for events of past days: where one waits for a day that is locked, the other goes on. */
+const PAST_CONNECTIONS = 2;
+/**
+ * Connections beside COMMIT_CONNECTIONS: those of past days, three of keyed requests, the replay's, and one that asks whether
+ * the database is there.
+ */
+export const WRITE_PATH_CONNECTIONS = PAST_CONNECTIONS + 5;
 
 /** Longest wait for a lookup before its request is refused. */
 const LOOKUP_TIMEOUT_MS = 700;
@@ -65,22 +70,28 @@ export class WritePath {
   readonly stageTimes: StageTimes;
   readonly loggingTokens: LoggingTokens;
   readonly eventTypes: EventTypes;
-  /** Keyed requests wait apart from the others, and batches apart from single events, each with the buffer's ceilings. */
+  /** The same for events of past days, which may have to wait for one of these days. */
+  readonly pastBuffer: CommitBuffer;
+  /**
+   * Keyed requests wait apart from the others, batches apart from single events, and those with events of past days apart
+   * from those without, each with the buffer's ceilings.
+   */
   readonly #lanes: readonly IdempotentQueue[];
   readonly #keyedWriters: readonly KeyedWriter[];
 
   constructor(options: WritePathOptions) {
     const { config, address, engine, lookups, limiter, journal, log, wall, monotonic } = options;
     const cacheMs = config.TOKEN_CACHE_SECONDS * 1_000;
-    const ceilings = { maxEvents: config.COMMIT_BUFFER_EVENTS, maxBytes: config.COMMIT_BUFFER_BYTES };
     this.store = new DurableWriter({
       address,
       engine,
       connections: config.COMMIT_CONNECTIONS,
+      pastConnections: PAST_CONNECTIONS,
       journal,
       watch: options.watch,
       log,
       now: monotonic,
+      wall,
     });
     this.availability = this.store.availability;
     this.outage = {
@@ -88,28 +99,12 @@ export class WritePath {
       timeoutMs: LOOKUP_TIMEOUT_MS,
       serveStale: false,
     };
-    this.commitBuffer = new CommitBuffer({
-      write: this.store.write,
-      lanes: config.COMMIT_CONNECTIONS,
-      ...ceilings,
-      // With a journal no lane stands still for longer than that.
-      ...(journal === null && {
-        stall: { afterMs: STALL_MS, now: monotonic, isSuspect: () => this.availability.suspect },
-      }),
-    });
-    this.#keyedWriters = ['tidemark keyed events', 'tidemark keyed batches'].map(
-      (name) => new KeyedWriter({ address, engine, name, log, now: monotonic }),
-    );
-    const [keyedEvents, keyedBatches] = this.#keyedWriters.map(
-      (writer) =>
-        new IdempotentQueue({
-          // The journal does not take them: without the table of keys nobody can tell a repeat.
-          write: async (requests) =>
-            this.availability.writable ? await writer.write(requests) : requests.map(() => UNAVAILABLE),
-          ...ceilings,
-        }),
-    ) as [IdempotentQueue, IdempotentQueue]; // As many as writers.
-    this.#lanes = [keyedEvents, keyedBatches];
+    const buffers = openBuffers(options, this.store);
+    this.commitBuffer = buffers.now;
+    this.pastBuffer = buffers.past;
+    const keyed = openKeyedQueues(options, this.availability);
+    this.#lanes = Object.values(keyed.queues);
+    this.#keyedWriters = keyed.writers;
     this.stageTimes = new StageTimes(monotonic);
 
     // Producers go on with what is known of them while the journal takes their events.
@@ -133,12 +128,17 @@ export class WritePath {
     const createEvent = createCreateEvent({
       ...steps,
       tokenScreen: new TokenScreen(this.loggingTokens, monotonic),
-      idempotentQueue: keyedEvents,
+      idempotentQueue: keyed.queues.events,
       stageTimes: this.stageTimes,
     });
     const createBatch = createCreateBatch({
       ...steps,
-      idempotentQueue: keyedBatches,
+      idempotentQueue: keyed.queues.batches,
+      past: {
+        commitBuffer: this.pastBuffer,
+        idempotentQueue: keyed.queues.past,
+        refusalOf: (time) => this.store.past.refusalOf(time),
+      },
       findRepeated: async (appId, request) => {
         if (this.outage.isAway()) throw new LookupUnavailable('The database is away');
         return await answerInTime(findRepeated(lookups, appId, request, wall()), LOOKUP_TIMEOUT_MS);
@@ -152,19 +152,25 @@ export class WritePath {
       },
     });
     this.routes = [
-      { method: 'POST', path: '/public/create_event', headers: [IDEMPOTENCY_KEY], handle: createEvent },
-      { method: 'POST', path: '/v1/events', headers: BATCH_HEADERS, handle: createBatch },
+      { ...CREATE_EVENT, handle: createEvent },
+      { ...CREATE_BATCH, handle: createBatch },
     ];
   }
 
   /** Events that were acknowledged: committed, or in the journal. */
   get acknowledged(): number {
-    return this.#lanes.reduce((sum, { stored }) => sum + stored, this.commitBuffer.stored);
+    return this.#lanes.reduce(
+      (sum, { stored }) => sum + stored,
+      this.commitBuffer.stored + this.pastBuffer.stored,
+    );
   }
 
   /** Events that wait for their commit or are in it. */
   get depth(): number {
-    return this.#lanes.reduce((sum, { depth }) => sum + depth, this.commitBuffer.depth);
+    return this.#lanes.reduce(
+      (sum, { depth }) => sum + depth,
+      this.commitBuffer.depth + this.pastBuffer.depth,
+    );
   }
 
   start(): void {
@@ -185,7 +191,59 @@ export class WritePath {
 
   /** Commits what waits, and closes. To be called when no request is under way. */
   async stop(): Promise<void> {
-    await Promise.all([this.commitBuffer.drain(), ...this.#lanes.map((lane) => lane.drain())]);
+    const queues = [this.commitBuffer, this.pastBuffer, ...this.#lanes];
+    await Promise.all(queues.map((queue) => queue.drain()));
     await Promise.all([this.store.stop(), ...this.#keyedWriters.map((writer) => writer.close())]);
   }
+}
+
+/** Each queue has the ceilings of its own. */
+function ceilingsOf(config: Config): { readonly maxEvents: number; readonly maxBytes: number } {
+  return { maxEvents: config.COMMIT_BUFFER_EVENTS, maxBytes: config.COMMIT_BUFFER_BYTES };
+}
+
+function openBuffers(
+  { config, journal, monotonic }: WritePathOptions,
+  store: DurableWriter,
+): { readonly now: CommitBuffer; readonly past: CommitBuffer } {
+  const stall = {
+    afterMs: STALL_MS,
+    now: monotonic,
+    isSuspect: () => store.availability.suspect || !store.takesEvents,
+  };
+  return {
+    now: new CommitBuffer({
+      write: store.write,
+      lanes: config.COMMIT_CONNECTIONS,
+      ...ceilingsOf(config),
+      // With a journal no lane stands still for longer than that.
+      ...(journal === null && { stall }),
+    }),
+    past: new CommitBuffer({ write: store.writePast, lanes: PAST_CONNECTIONS, ...ceilingsOf(config) }),
+  };
+}
+
+function openKeyedQueues(
+  { config, address, engine, log, monotonic }: WritePathOptions,
+  availability: Availability,
+) {
+  const options = { address, engine, log, now: monotonic };
+  const writers = {
+    events: new KeyedWriter({ ...options, name: 'tidemark keyed events' }),
+    batches: new KeyedWriter({ ...options, name: 'tidemark keyed batches' }),
+    past: new KeyedWriter({ ...options, name: 'tidemark keyed past', past: true }),
+  };
+  const queueOf = (writer: KeyedWriter): IdempotentQueue =>
+    new IdempotentQueue({
+      // The journal does not take them: without the table of keys nobody can tell a repeat.
+      write: async (requests) =>
+        availability.writable ? await writer.write(requests) : requests.map(() => UNAVAILABLE),
+      ...ceilingsOf(config),
+    });
+  const queues = {
+    events: queueOf(writers.events),
+    batches: queueOf(writers.batches),
+    past: queueOf(writers.past),
+  };
+  return { writers: Object.values(writers), queues };
 }

@@ -1,12 +1,12 @@
 /**
- * How PostgreSQL's arrays are read and written. The client would ask the catalog for them after each new connection, and
- * where that query fails (a lock, a timeout, a cancel) nobody hears of it: the rejection belongs to no caller, and the
- * connection goes on without knowing arrays. The built-in types have the same numbers in every PostgreSQL.
+ * Codecs of PostgreSQL's array types. Without them the client queries the catalog on each new connection, and if that query
+ * fails (lock, timeout, cancel), the rejection reaches no caller and the connection continues without array support. The
+ * object ids of built-in types are the same in every PostgreSQL.
  */
 import type { PostgresType } from 'postgres';
 import { parse } from 'postgres-array';
 
-/** A value of one type as PostgreSQL's text, and back. */
+/** Converts values of one type from and to PostgreSQL's text format. */
 interface Codec {
   readonly read: (text: string) => unknown;
   readonly write: (value: unknown) => string;
@@ -22,11 +22,11 @@ const TIME: Codec = {
 const JSON_TEXT: Codec = { read: (text) => JSON.parse(text), write: (value) => JSON.stringify(value) };
 const BYTES: Codec = {
   read: (text) => Buffer.from(text.slice(2), 'hex'),
-  // The client takes nothing else for bytea.
+  // The only format that the client supports for bytea.
   write: (value) => `\\x${Buffer.from(value as Uint8Array).toString('hex')}`,
 };
 
-/** The object id of each array type (pg_type.dat), and how its elements are read as the client reads single ones. */
+/** The object id of each array type (pg_type.dat), and the codec of its elements: the same as the client's for scalars. */
 const ARRAY_TYPES: Readonly<Record<string, readonly [oid: number, element: Codec]>> = {
   bool: [1000, BOOLEAN],
   bytea: [1001, BYTES],

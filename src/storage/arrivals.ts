@@ -1,9 +1,9 @@
 /**
- * What has been committed since a feed cursor: rows that are visible now and were not in its snapshot.
+ * Finds events that were committed since a feed cursor: rows that are visible now and were not in its snapshot.
  *
- * A row's xmin tells which transaction wrote it. The counts tell exactly how many rows each minute has gained, so the scan
- * of a minute, newest first, ends with the last new row: it costs what is new, not what is there. A snapshot does not list
- * subtransactions. Nothing here writes events in one; if another program does, the counts reveal it.
+ * A row's xmin is the transaction that wrote it. The counts say exactly how many rows each minute has gained, so the scan of
+ * a minute, newest first, ends with the last new row: its cost depends on new rows only. A snapshot does not list
+ * subtransactions. The service never writes events in one; if another program does, the counts show it.
  */
 import { errorCode, type Sql, type Transaction } from './connect.ts';
 import { countBefore, countBuckets } from './counts/bucket-counts.ts';
@@ -17,7 +17,7 @@ export interface NewEvent {
   readonly id: string;
   readonly typeId: string;
   readonly createdAt: Date;
-  /** The JSON text that was sent; null where it is too long for the feed. */
+  /** The payload's text; null if it is too long for the feed. */
   readonly payload: string | null;
   readonly payloadBytes: number;
 }
@@ -30,58 +30,58 @@ export interface NewCount {
 }
 
 export interface Arrivals {
-  /** The newest of them, newest first. */
+  /** The newest new events, newest first. */
   readonly events: readonly NewEvent[];
-  /** All of them, by type and minute. */
+  /** Counts of all new events, by type and minute. */
   readonly counts: readonly NewCount[];
-  /** How many there are beyond `events`. */
+  /** Number of new events that are not in `events`. */
   readonly skipped: number;
 }
 
-/** Minute (milliseconds since 1970) → how many events an app has in it. */
+/** Minute (milliseconds since 1970) → number of an app's events in it. */
 export type MinuteCounts = ReadonlyMap<number, number>;
 
-/** Time limit of a search for what a client has missed. */
+/** Timeout of the search for events that a client has missed. */
 const MISSED_TIMEOUT_MS = 1_000;
 const QUERY_CANCELED = '57014';
 
 /**
- * Oldest cursor that a client can resume from. An event that is committed later than this after its `createdAt` appears in
- * the counts alone.
+ * Age limit of a cursor that a client can resume from. An event that is committed later than this after its `createdAt` only
+ * appears in counts.
  */
 export const MAX_CURSOR_AGE_MS = 300_000;
-/** A process whose clock is ahead dates its events into the future of this one. */
+/** Tolerance for other processes whose clocks are ahead. */
 const AHEAD_MS = 300_000;
 
-/** Most events of one message, and most that a client can have missed and still resume. */
+/** Limits of events in one message, and of missed events with which a client can resume. */
 const MOST_EVENTS = 200;
 const MOST_MISSED = 1_000;
-/** Most that is counted by type; beyond it clients start again. */
+/** Limit of new events that are counted by type; beyond it clients are reset. */
 const MOST_COUNTED = 250_000;
-/** Longest payload of the feed, and all payloads of a message together. */
+/** Limits in bytes of one payload, and of all payloads of a message. */
 const PAYLOAD_BYTES = 16_384;
 const PAYLOADS_BYTES = 131_072;
 
-/** What the feed reads in one snapshot of the database. */
+/** The reads of the feed in one snapshot of the database. */
 export interface FeedSnapshot {
-  /** Differs from that of an earlier snapshot if anything was committed between the two. */
+  /** Differs from that of an earlier snapshot if any transaction was committed in between. */
   readonly text: string;
-  /** @param at a moment before the snapshot was taken, in milliseconds since 1970 */
+  /** @param at a time before the snapshot was taken, in milliseconds since 1970 */
   cursor(at: number): FeedCursor;
   /** The counts of every minute in which events committed after `since` may be dated. */
   minuteCounts(interval: { since: number; now: number }): Promise<MinuteCounts>;
   /**
-   * What is in this snapshot and not in that of a cursor.
+   * Events that are in this snapshot and not in that of a cursor.
    * @param counts the counts in both snapshots
-   * @returns null where there is nothing, `too many` where it cannot be told
+   * @returns null if there are none, `too many` if they are unknown or more than the limit
    */
   arrivals(
     since: FeedCursor,
     counts: { before: MinuteCounts; now: MinuteCounts },
   ): Promise<Arrivals | 'too many' | null>;
-  /** The same by a search without counts. @returns `too many` where it finds more than can be told, or takes too long */
+  /** The same by a search without counts. @returns `too many` if it finds more than the limit, or takes too long */
   missed(since: FeedCursor, now: number): Promise<Arrivals | 'too many'>;
-  /** All events ever counted: if it has grown by more than has arrived, older events have come in. */
+  /** Count of all events: if it has grown by more than the new events, older events were stored. */
   total(): Promise<number>;
 }
 
@@ -126,7 +126,7 @@ async function countMinutes(
   return new Map(starts.map((start, index) => [start, column[index] ?? 0]));
 }
 
-/** An interval, in milliseconds since 1970, and the most rows that can be new in it. */
+/** An interval in milliseconds since 1970, and the limit of new rows in it. */
 interface SearchedInterval extends Interval {
   readonly most: number;
 }
@@ -149,7 +149,7 @@ async function readArrivals(
     events.length < MOST_EVENTS
       ? complete(events)
       : { events, counts: await countByType(tx, appId, since, minutes), skipped: added - events.length };
-  // More rows in the counts than the snapshot can tell apart: they are of a subtransaction.
+  // The counts have grown by more rows than the snapshot shows: they were written in a subtransaction.
   return sumCounts(arrivals.counts) === added ? arrivals : 'too many';
 }
 
@@ -162,7 +162,7 @@ async function readMissed(
   const from = floorTo(since.at - MAX_CURSOR_AGE_MS, MINUTE_MS);
   const interval = { from, until: now + AHEAD_MS, most: MOST_MISSED + 1 };
   try {
-    // Where little is new among many rows the scan does not end early: then the client starts again.
+    // With few new rows among many the scan does not end early; after the timeout the client is reset.
     const events = await tx.savepoint(async (part) => {
       await part.unsafe(`SET LOCAL statement_timeout = ${MISSED_TIMEOUT_MS}`);
       const found = await newestEvents(part, appId, since, [interval], MOST_MISSED + 1);
@@ -226,7 +226,7 @@ async function countByType(
   ];
 }
 
-/** The new rows of each interval, newest first, at most as many as it can have. */
+/** The new rows of each interval, newest first, up to its limit. */
 function newRows(
   tx: Transaction,
   appId: number,
@@ -234,8 +234,8 @@ function newRows(
   intervals: readonly SearchedInterval[],
   columns: Fragment,
 ): Fragment {
-  // The outer bounds, as literals: what lies outside is pruned when the statement is planned. A chunk in TimescaleDB's
-  // columnstore has no xmin.
+  // The outer bounds are parameters of the plan, so that other partitions are pruned when it is made: chunks in
+  // TimescaleDB's columnstore have no xmin.
   const first = Math.min(...intervals.map(({ from }) => from));
   const end = Math.max(...intervals.map(({ until }) => until));
   return tx`
@@ -253,7 +253,7 @@ function newRows(
             LIMIT most) found`;
 }
 
-/** Rows hold the lower 32 bits of their transaction's id. Within minutes that is enough; frozen rows are infinitely old. */
+/** xmin has the lower 32 bits of a transaction id, which are unique within minutes; frozen rows are infinitely old. */
 function xid(transaction: bigint): string {
   return BigInt.asUintN(32, transaction).toString();
 }
@@ -264,7 +264,7 @@ async function countAll(tx: Transaction, appId: number): Promise<number> {
   return counts.get(ALL_TYPES) ?? 0;
 }
 
-/** How many events counts have together. */
+/** The sum of counts. */
 export function sumCounts(counts: readonly NewCount[]): number {
   return counts.reduce((total, { count }) => total + count, 0);
 }

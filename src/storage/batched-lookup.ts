@@ -1,19 +1,19 @@
-/** Lookups by key that come while others are on their way go together in the next statement. */
+/** Batches lookups by key: those that arrive during a statement share the next one. */
 
 import { answerInTime } from './lookup-cache.ts';
 
-/** One statement that stays without an answer must not hold up the others: the pool has further connections. */
+/** Timeout of a statement. The next one uses another connection of the pool. */
 export const LOOKUP_TIMEOUT_MS = 3_000;
-/** Most keys of one statement. */
+/** Limit of keys in one statement. */
 const MAX_KEYS = 1_000;
-/** For tokens, of which nearly all that are sent exist. */
+/** A pause for lookups of tokens, nearly all of which exist in normal use. */
 export const MADE_UP_PAUSE_MS = 10;
-/** From this many keys on, a statement that finds less than half of them is one of keys that somebody makes up. */
+/** From this many keys on, a statement that finds less than half of them is taken for one of made-up keys. */
 const MANY_KEYS = 16;
 
 /**
- * Asks the database for what is there under these keys.
- * @returns what was found; a key that is not in it does not exist
+ * Queries the database for these keys.
+ * @returns the found values; a key that is missing does not exist
  */
 export type LoadMany<V> = (keys: readonly string[]) => Promise<ReadonlyMap<string, V>>;
 
@@ -24,8 +24,8 @@ interface Waiting<V> {
 }
 
 /**
- * One statement at a time, whatever is asked: who makes up keys that do not exist costs the database a bounded number of
- * statements, and delays the lookup of a good one by two of them, not by a queue of thousands.
+ * Runs one statement at a time: a client that sends made-up keys costs the database a limited number of statements, and
+ * delays the lookup of an existing key by at most two of them.
  */
 export class BatchedLookup<V extends NonNullable<unknown>> {
   readonly #loadMany: LoadMany<V>;
@@ -35,9 +35,9 @@ export class BatchedLookup<V extends NonNullable<unknown>> {
   #isAsking = false;
 
   /**
-   * @param timeoutMs longest wait for a statement, after which the next one is sent
-   * @param pauseMs   how long keys are gathered for the next statement after one of made-up keys, most of whose cost is
-   *                  its own and not its keys'; 0 where keys that do not exist are usual
+   * @param timeoutMs timeout of a statement, after which the next one is sent
+   * @param pauseMs   delay of the next statement after one of made-up keys, so that it serves more keys; 0 if keys that do
+   *                  not exist are normal
    */
   constructor(loadMany: LoadMany<V>, timeoutMs = LOOKUP_TIMEOUT_MS, pauseMs = 0) {
     this.#loadMany = loadMany;
@@ -45,7 +45,7 @@ export class BatchedLookup<V extends NonNullable<unknown>> {
     this.#pauseMs = pauseMs;
   }
 
-  /** @returns null where there is no such thing; rejects as the statement does */
+  /** @returns null if the key does not exist; rejects if the statement does */
   get(key: string): Promise<V | null> {
     return new Promise((resolve, reject) => {
       this.#waiting.push({ key, resolve, reject });

@@ -1,4 +1,4 @@
-/** Changes of apps, tokens and types, as the database notifies of them (triggers in sql/0001). */
+/** Notifications of changes of apps, tokens and types, sent by triggers of the database. */
 import type { Sql } from './connect.ts';
 
 const CHANNEL = 'tidemark_changes';
@@ -11,8 +11,8 @@ export type ChangedTable =
   | 'resource_token_apps';
 
 /**
- * Calls back for every change, and with null whenever changes may have been missed: at the start and after a lost
- * connection, which is made again by itself.
+ * Calls back for every change, and with null when changes may have been missed: at the start and after a reconnect, which
+ * is automatic.
  * @returns a function that stops listening
  */
 export async function listenForChanges(
@@ -21,7 +21,7 @@ export async function listenForChanges(
 ): Promise<() => Promise<void>> {
   const { unlisten } = await sql.listen(
     CHANNEL,
-    // The payload is the name of the table whose trigger notified; those are the five of the type.
+    // The payload is the name of the table whose trigger sent it, one of the five of the type.
     (table) => onChange(table as ChangedTable),
     () => onChange(null),
   );

@@ -1,4 +1,4 @@
-/** Facts about the database for the doctor, read with the service's ordinary rights and without changing anything. */
+/** Reads facts about the database for `tidemark doctor`, with the privileges of the service and without writes. */
 import type { Sql } from './connect.ts';
 import { type CountCheck, checkCounts } from './counts/count-check.ts';
 import { DAYS } from './counts/levels.ts';
@@ -8,12 +8,12 @@ import { readMigrations } from './migrate.ts';
 import type { StorageEngine } from './storage-engine.ts';
 
 export interface DatabaseFacts {
-  /** Names and versions, for people. */
+  /** Names and versions of the engine. */
   readonly description: string;
   readonly engine: Engine;
   /** Migrations of this release that the database does not have. */
   readonly pendingMigrations: number;
-  /** Settings as a session of the service has them: name → value. */
+  /** Settings of the service's sessions: name → value. */
   readonly settings: Readonly<Record<string, string>>;
   readonly isSuperuser: boolean;
   /** Whether this connection is encrypted. */
@@ -25,29 +25,29 @@ export interface DatabaseFacts {
   readonly partitions: number;
   /** What holds the oldest snapshot in use; null where nothing does. */
   readonly oldestSnapshot: SnapshotHolder | null;
-  /** Names of replication slots without a reader: they keep the write-ahead log on the disk. */
+  /** Names of inactive replication slots: they retain the write-ahead log. */
   readonly idleSlots: readonly string[];
-  /** How far the database's clock is ahead of ours, in milliseconds, and how far that may be wrong. */
+  /** How far the database's clock is ahead of this machine's, in milliseconds, and the error of this measurement. */
   readonly clockAheadMs: number;
   readonly clockErrorMs: number;
-  /** Fingerprint of the secret that this database began with, null before the first start. */
+  /** Fingerprint of the original secret of this database; null before the first start. */
   readonly secretFingerprint: string | null;
   readonly accounts: number;
   readonly bytes: number;
   readonly events: number;
-  /** Events of the last seven UTC days that are over. */
+  /** Events of the last seven complete UTC days. */
   readonly eventsOfWeek: number;
   /** Events dated more than a day ahead. */
   readonly eventsInFuture: number;
   /** Deltas that wait to be folded, or marks of buckets that wait to be refreshed. */
-  readonly upkeepBacklog: number;
-  /** The retention boundary in milliseconds since 1970; null where everything can be read. */
-  readonly readableFrom: number | null;
-  /** Counts of some days, compared with their rows; null where the schema is older than this release's. */
+  readonly unsettledCounts: number;
+  /** The retention boundary in milliseconds since 1970; null if there is none. */
+  readonly retentionBoundary: number | null;
+  /** Counts of a sample of days, compared with their rows; null if migrations are pending. */
   readonly counts: CountCheck | null;
 }
 
-/** Settings that the findings speak of. */
+/** Settings that the checks use. */
 const SETTINGS = [
   'fsync',
   'full_page_writes',
@@ -60,7 +60,7 @@ const SETTINGS = [
   'superuser_reserved_connections',
 ] as const;
 
-/** Whether the database has a schema. Asking changes nothing. */
+/** Whether the database has Tidemark's schema. */
 export async function hasSchema(sql: Sql): Promise<boolean> {
   const [schema] = await sql<{ there: boolean }[]>`SELECT to_regclass('retention') IS NOT NULL AS there`;
   return schema?.there === true;
@@ -81,7 +81,7 @@ export async function readDatabaseFacts(
     oldestSnapshot: await readOldestSnapshot(sql),
     ...(await clockFacts(sql)),
     ...(await dataFacts(sql)),
-    upkeepBacklog: await engine.unsettled(sql),
+    unsettledCounts: await engine.unsettled(sql),
     counts: pending > 0 ? null : await checkCounts(sql, engine, Date.now()),
   };
 }
@@ -111,7 +111,7 @@ async function serverFacts(sql: Sql): Promise<ServerFacts> {
   return row;
 }
 
-/** The database's clock between two readings of ours: the error is at most half of the time between them. */
+/** Reads the database's clock between two readings of this machine's: the error is at most half of their difference. */
 async function clockFacts(sql: Sql): Promise<Pick<DatabaseFacts, 'clockAheadMs' | 'clockErrorMs'>> {
   const before = Date.now();
   const [row] = await sql<
@@ -123,7 +123,13 @@ async function clockFacts(sql: Sql): Promise<Pick<DatabaseFacts, 'clockAheadMs' 
 
 type DataFacts = Pick<
   DatabaseFacts,
-  'secretFingerprint' | 'accounts' | 'bytes' | 'events' | 'eventsOfWeek' | 'eventsInFuture' | 'readableFrom'
+  | 'secretFingerprint'
+  | 'accounts'
+  | 'bytes'
+  | 'events'
+  | 'eventsOfWeek'
+  | 'eventsInFuture'
+  | 'retentionBoundary'
 >;
 
 async function dataFacts(sql: Sql): Promise<DataFacts> {
@@ -138,7 +144,7 @@ async function dataFacts(sql: Sql): Promise<DataFacts> {
              WHERE type_id = 0 AND bucket >= start - interval '7 days' AND bucket < start) AS "eventsOfWeek",
            (SELECT count(*)::float8 FROM events WHERE created_at > now() + interval '1 day')  AS "eventsInFuture",
            (SELECT (extract(epoch FROM nullif(readable_from, '-infinity')) * 1000)::float8 FROM retention)
-                                                                                       AS "readableFrom"`;
+                                                                                       AS "retentionBoundary"`;
   if (row === undefined) throw new Error('A SELECT without FROM has a row.');
   return row;
 }

@@ -1,4 +1,4 @@
-/** Detects the engine that keeps the events: TimescaleDB where it is complete, else PostgreSQL. */
+/** Detects the storage engine: TimescaleDB if all needed features are available, else PostgreSQL. */
 import { OperatorError } from '../errors.ts';
 import { errorCode, type Sql } from './connect.ts';
 
@@ -6,32 +6,32 @@ export type Engine = 'postgres' | 'timescale';
 
 export interface EngineChoice {
   readonly engine: Engine;
-  /** Names and versions, for people. */
+  /** Names and versions. */
   readonly description: string;
-  /** A line for the log where TimescaleDB is available and not used. */
+  /** A log line if TimescaleDB is available and not used, or another version of it is installed. */
   readonly note: string | null;
 }
 
-/** The first TimescaleDB with every feature that is used here. */
+/** The first version of TimescaleDB with all needed features. */
 const OLDEST_TIMESCALE = [2, 20] as const;
 
 interface Facts {
   readonly postgresVersion: string;
-  /** The extension in this database, null where it was not created. */
+  /** Version of the extension in this database; null if it is not created. */
   readonly installed: string | null;
-  /** The extension that could be created, null where the server has none. */
+  /** Version of the extension on the server; null if there is none. */
   readonly available: string | null;
-  /** True where the server loads the extension at its start, without which it does not work. */
+  /** Whether the extension is in shared_preload_libraries, as it must be. */
   readonly preloaded: boolean;
-  /** `timescale` or `apache`, null where unknown before the extension is created. */
+  /** `timescale` or `apache`; null if unknown because the extension is not created. */
   readonly license: string | null;
-  /** The engine that this database was migrated for, null for an empty one. */
+  /** The engine that this database was migrated for; null if it is empty. */
   readonly migrated: Engine | null;
 }
 
 /**
- * Decides the engine and, on an empty database that can have TimescaleDB, creates the extension.
- * @throws OperatorError where the database was migrated for another engine
+ * Chooses the engine. Creates the extension in an empty database if TimescaleDB can be used.
+ * @throws OperatorError if the database was migrated for another engine
  */
 export async function chooseEngine(sql: Sql): Promise<EngineChoice> {
   const facts = await readFacts(sql).catch((error: unknown) => {
@@ -42,21 +42,21 @@ export async function chooseEngine(sql: Sql): Promise<EngineChoice> {
   const postgres = `PostgreSQL ${facts.postgresVersion}`;
   if (facts.migrated === 'timescale' && (problem !== null || facts.installed === null)) {
     throw new OperatorError(
-      `this database was migrated for TimescaleDB, but ${problem ?? 'the extension is gone from it'}: bring it back, ` +
-        'or restore a backup made by "tidemark backup" into a database without it',
+      `this database was migrated for TimescaleDB, but ${problem ?? 'no longer has the extension'}: correct that, or ` +
+        'restore a backup made by "tidemark backup" into a database without it',
     );
   }
   if (facts.migrated === 'postgres' && facts.installed !== null && problem === null) {
     throw new OperatorError(
-      'this database was migrated for PostgreSQL alone and now has TimescaleDB: run DROP EXTENSION timescaledb to go on ' +
-        'as before, or move up with "tidemark backup" and "tidemark restore" into a new database',
+      'this database was migrated for PostgreSQL without TimescaleDB and now has it: run DROP EXTENSION timescaledb to ' +
+        'continue as before, or use "tidemark backup" and "tidemark restore" into a new database',
     );
   }
   if (problem !== null || facts.migrated === 'postgres') {
-    const note = facts.available === null ? null : `${problem ?? MOVE_UP}; PostgreSQL's own way is used`;
+    const note = facts.available === null ? null : `${problem ?? MOVE_UP}; using PostgreSQL without it`;
     return { engine: 'postgres', description: postgres, note };
   }
-  // Which edition it is shows only once the extension is there.
+  // The edition is only known after the extension is created.
   if (facts.installed === null) await createExtension(sql);
   const created = await readFacts(sql);
   const edition = timescaleProblem(created);
@@ -66,10 +66,10 @@ export async function chooseEngine(sql: Sql): Promise<EngineChoice> {
         description: `TimescaleDB ${created.installed} on ${postgres}`,
         note: updateNote(created),
       }
-    : { engine: 'postgres', description: postgres, note: `${edition}; PostgreSQL's own way is used` };
+    : { engine: 'postgres', description: postgres, note: `${edition}; using PostgreSQL without it` };
 }
 
-/** A line for the log where the server has another version of the extension than the database uses. */
+/** A log line if the server has another version of the extension than the database uses. */
 function updateNote({ installed, available }: Facts): string | null {
   return installed === available
     ? null
@@ -79,12 +79,12 @@ function updateNote({ installed, available }: Facts): string | null {
 const UPDATE_EXTENSION =
   'run ALTER EXTENSION timescaledb UPDATE in this database, as the first statement of a new session (psql -X)';
 
-/** undefined_file, where the library of the extension's version is not there. */
+/** undefined_file: the library of the extension's version is missing. */
 const UNDEFINED_FILE = '58P01';
 
 /**
- * What to do after a package upgrade that has removed the library of the version that the database still uses: then the
- * first statement of every session fails.
+ * Advice after a package upgrade that removed the library of the version that the database uses: then the first statement
+ * of every session fails.
  * @returns the rest of a sentence that begins with the database; null for other errors
  */
 export function missingLibraryAdvice(error: unknown): string | null {
@@ -105,7 +105,7 @@ async function readFacts(sql: Sql): Promise<Facts> {
     SELECT split_part(current_setting('server_version'), ' ', 1) AS "postgresVersion",
            (SELECT extversion FROM pg_extension WHERE extname = 'timescaledb') AS installed,
            (SELECT default_version FROM pg_available_extensions WHERE name = 'timescaledb') AS available,
-           -- A value in postgresql.conf alone has no row here: the setting is the extension's.
+           -- The extension defines the setting: a value in postgresql.conf without the extension has no row here.
            EXISTS (SELECT FROM pg_settings WHERE name = 'timescaledb.max_background_workers') AS preloaded,
            current_setting('timescaledb.license', true) AS license,
            NULL AS migrated`;
@@ -120,11 +120,11 @@ async function migratedEngine(sql: Sql): Promise<Engine | null> {
   return row?.value === 'timescale' ? 'timescale' : row?.value === 'postgres' ? 'postgres' : null;
 }
 
-/** What keeps TimescaleDB from being used, null where nothing does. */
+/** Why TimescaleDB cannot be used; null if it can. */
 function timescaleProblem(facts: Facts): string | null {
   const version = facts.installed ?? facts.available;
   if (version === null) return 'TimescaleDB is not installed on this server';
-  if (!facts.preloaded) return `TimescaleDB ${version} is there but not in shared_preload_libraries`;
+  if (!facts.preloaded) return `TimescaleDB ${version} is installed but not in shared_preload_libraries`;
   if (!isRecent(version)) {
     return `TimescaleDB ${version} is older than ${OLDEST_TIMESCALE.join('.')}`;
   }

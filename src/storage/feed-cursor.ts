@@ -1,24 +1,24 @@
 /**
- * A cursor of the live feed: what had been committed at a moment, as PostgreSQL's own snapshot describes it.
+ * A cursor of the live feed: a snapshot of PostgreSQL, which says what was committed at a time.
  *
  * Transactions commit out of order and in several processes, so neither a time nor the id of an event tells what a client
- * has received. A snapshot does: the transactions from `xmax` on, and those of `running`, had not ended; all others had.
- * Whatever is committed later is not in it, however early its rows were written.
+ * has received. A snapshot does: the transactions from `xmax` on, and those in `running`, had not ended; all others had.
+ * Rows that are committed later are not in it, however early they were written.
  */
 
 export interface FeedCursor {
-  /** When it was taken, or a moment before: milliseconds since 1970. */
+  /** When it was taken, or shortly before: milliseconds since 1970. */
   readonly at: number;
-  /** The first transaction that had not begun, in the 64 bits in which PostgreSQL never repeats one. */
+  /** The first transaction that had not begun, as a 64-bit id, which is never reused. */
   readonly xmax: bigint;
   /** The transactions before it that had not ended. */
   readonly running: readonly bigint[];
 }
 
-/** Longest text: it comes back in a header, and uWebSockets.js takes 4 KiB of headers in all. */
+/** Limit of the text: it is sent back in a header, and uWebSockets.js accepts 4 KiB of headers. */
 const MAX_LENGTH = 1_500;
 
-/** In place of a cursor that is too long. It decodes to no cursor: a client that resumes with it starts again. */
+/** Replaces a cursor that is too long. It does not decode: a client that resumes with it is reset. */
 const TOO_LONG = 'reset';
 
 /** @param snapshot the text of pg_current_snapshot() */
@@ -27,7 +27,7 @@ export function feedCursorOf(snapshot: string, at: number): FeedCursor {
   return { at, xmax: BigInt(xmax), running: running === '' ? [] : running.split(',').map(BigInt) };
 }
 
-/** A cursor as the id of a message: any process can resume from it. */
+/** The cursor as the id of a message, from which any process can resume. */
 export function encodeFeedCursor({ at, xmax, running }: FeedCursor): string {
   const distances = running.map((transaction) => (xmax - transaction).toString(36));
   const text = `${at.toString(36)}.${xmax.toString(36)}.${distances.join('-')}`;
@@ -36,7 +36,7 @@ export function encodeFeedCursor({ at, xmax, running }: FeedCursor): string {
 
 const CURSOR = /^([0-9a-z]{1,9})\.([0-9a-z]{1,12})\.((?:[0-9a-z]{1,12}(?:-[0-9a-z]{1,12})*)?)$/;
 
-/** @returns null for a text that is no cursor */
+/** @returns null if the text is not a cursor */
 export function decodeFeedCursor(text: string): FeedCursor | null {
   if (text.length > MAX_LENGTH) return null;
   const [, at, xmaxText, distances] = CURSOR.exec(text) ?? [];

@@ -1,44 +1,44 @@
-/** A bounded memory of lookups in the database, for what nearly every request asks and nearly nobody changes. */
+/** Bounded caches of database lookups, for values that nearly every request needs and that rarely change. */
 import { LRUCache } from 'lru-cache';
 import { isUnavailable } from './connect.ts';
 
 export interface LookupCacheOptions<V extends NonNullable<unknown>> {
   /**
-   * Asks the database. Null: there is no such thing, which is remembered too. A rejection reaches everyone who waits
-   * for this lookup and is not remembered.
+   * Queries the database. Null means that the key does not exist, which is cached too. A rejection reaches all callers that
+   * wait for this lookup, and is not cached.
    */
   readonly load: (key: string) => Promise<V | null>;
-  /** Most values remembered; the least recently used goes first. */
+  /** Limit of cached values; the least recently used is evicted. */
   readonly max: number;
-  /** Most keys remembered as absent. They have their own room: junk keys never push out good ones. */
+  /** Limit of keys cached as absent. They have their own cache, so that made-up keys never evict values. */
   readonly maxNegatives: number;
-  /** Longest time in milliseconds, from the start of its lookup, that an answer is believed. */
+  /** Time in milliseconds, from the start of its lookup, for which a result is fresh. */
   readonly ttlMs: number;
-  /** Clock in milliseconds. One that is set back costs a new lookup, never a longer belief. */
+  /** Clock in milliseconds. If it is set back, values are looked up again, never kept for longer. */
   readonly now: () => number;
-  /** How lookups go while the database is away; without it each takes as long as it takes. */
+  /** How lookups behave during an outage of the database; without it they have no timeout. */
   readonly outage?: LookupOutage | undefined;
 }
 
-/** What is done without a database that answers. */
+/** The behavior of lookups during an outage. */
 export interface LookupOutage {
-  /** True while it is known not to answer: then it is not asked. */
+  /** True while the database is known to be unreachable: then it is not queried. */
   readonly isAway: () => boolean;
-  /** Longest wait for an answer in milliseconds; then it counts as away. */
+  /** Timeout of a lookup in milliseconds. */
   readonly timeoutMs: number;
-  /** True where a value that is too old goes on being believed meanwhile, unless a drop has taken it. */
+  /** Whether stale values are served during an outage, unless they were dropped. */
   readonly serveStale: boolean;
 }
 
-/** The database was not asked, or did not answer in time. */
+/** The database was not queried, or did not respond in time. */
 export class LookupUnavailable extends Error {
-  /** As a socket would say it. */
+  /** The code of a socket's timeout. */
   readonly code = 'ETIMEDOUT';
 }
 
-/** Waits for an answer of the database, but not for longer than that; then rejects with LookupUnavailable. */
+/** Waits for a response of the database; rejects with LookupUnavailable after the timeout. */
 export function answerInTime<T>(answer: Promise<T>, timeoutMs: number): Promise<T> {
-  // By hand, as a race with a promise that rejects costs as much as all the rest of a lookup.
+  // Not Promise.race: with a rejecting promise it costs as much as the rest of a lookup.
   return new Promise((resolve, reject) => {
     const timer = setTimeout(
       () => reject(new LookupUnavailable('The database did not answer in time')),
@@ -57,34 +57,34 @@ export function answerInTime<T>(answer: Promise<T>, timeoutMs: number): Promise<
   });
 }
 
-/** How often a cache was asked. */
+/** Counts of a cache. */
 export interface CacheStats {
-  /** Answered from memory. */
+  /** Lookups served from memory. */
   readonly hits: number;
-  /** Answered by the database, each of those who wait for one lookup counted. */
+  /** Lookups that waited for the database; all that share one query are counted. */
   readonly misses: number;
 }
 
-interface Remembered<V> {
+interface Cached<V> {
   readonly value: V;
   readonly askedAt: number;
-  /** How often everything had been doubted when it was asked. */
+  /** Number of invalidations before its lookup. */
   readonly generation: number;
 }
 
 /**
- * Key → value or null, asked once for all who wait and believed for a while.
+ * Key → value or null. Concurrent lookups of a key share one query, and the result is cached.
  *
- * Whoever changes what `load` reads calls {@link dropAll} (here: the listener for change notifications, which calls
- * {@link invalidateAll} after it has lost its connection for a while). A lookup is remembered only if neither came between its
- * start and its end: it may have read what was there before the change.
+ * A change of the data that `load` reads must call {@link dropAll}, as the listener for change notifications does. It calls
+ * {@link invalidateAll} after it was disconnected. A result is only cached if neither happened during its lookup, which may
+ * have read the data before the change.
  */
 export class LookupCache<V extends NonNullable<unknown>> implements CacheStats {
   readonly #options: LookupCacheOptions<V>;
-  readonly #positives: LRUCache<string, Remembered<V>>;
-  readonly #negatives: LRUCache<string, Remembered<null>>;
+  readonly #positives: LRUCache<string, Cached<V>>;
+  readonly #negatives: LRUCache<string, Cached<null>>;
   #generation = 0;
-  /** Lookups on their way whose answer may be remembered and shared. One that is no longer here may be neither. */
+  /** Running lookups whose result may be cached and shared. A drop removes them. */
   readonly #inFlight = new Map<string, Promise<V | null>>();
   #hits = 0;
   #misses = 0;
@@ -95,42 +95,42 @@ export class LookupCache<V extends NonNullable<unknown>> implements CacheStats {
     this.#negatives = new LRUCache(atMost(options.maxNegatives));
   }
 
-  /** What is remembered and believed; undefined where only a lookup can tell. */
+  /** The cached fresh result; undefined if there is none. */
   peek(key: string): V | null | undefined {
-    const remembered = this.#positives.get(key) ?? this.#negatives.get(key);
-    if (remembered === undefined || !this.#isFresh(remembered)) return undefined;
+    const cached = this.#positives.get(key) ?? this.#negatives.get(key);
+    if (cached === undefined || !this.#isFresh(cached)) return undefined;
     this.#hits += 1;
-    return remembered.value;
+    return cached.value;
   }
 
-  /** @returns the answer at once where it is remembered, else a promise of it that rejects as `load` does */
+  /** @returns the cached result, else a promise of it, which rejects if `load` does */
   get(key: string): V | null | Promise<V | null> {
-    const remembered = this.peek(key);
-    if (remembered !== undefined) return remembered;
+    const cached = this.peek(key);
+    if (cached !== undefined) return cached;
     const { outage } = this.#options;
     if (outage?.isAway() === true) {
-      const old = this.#old(key);
-      if (old === null) return Promise.reject(new LookupUnavailable('The database is away'));
+      const stale = this.#stale(key);
+      if (stale === null) return Promise.reject(new LookupUnavailable('The database is away'));
       this.#hits += 1;
-      return old;
+      return stale;
     }
     this.#misses += 1;
     const answer = this.#inFlight.get(key) ?? this.#ask(key);
-    return outage === undefined ? answer : this.#answerOrOld(key, answer, outage);
+    return outage === undefined ? answer : this.#answerOrStale(key, answer, outage);
   }
 
-  /** A value that is too old, where such ones are believed. What is known to be absent may be there by now. */
-  #old(key: string): V | null {
+  /** A stale value, if these are served. Not for absent keys, which may have been created since. */
+  #stale(key: string): V | null {
     return this.#options.outage?.serveStale === true ? (this.#positives.get(key)?.value ?? null) : null;
   }
 
-  async #answerOrOld(key: string, answer: Promise<V | null>, outage: LookupOutage): Promise<V | null> {
+  async #answerOrStale(key: string, answer: Promise<V | null>, outage: LookupOutage): Promise<V | null> {
     try {
       return await answerInTime(answer, outage.timeoutMs);
     } catch (error) {
-      const old = isUnavailable(error) ? this.#old(key) : null;
-      if (old === null) throw error;
-      return old;
+      const stale = isUnavailable(error) ? this.#stale(key) : null;
+      if (stale === null) throw error;
+      return stale;
     }
   }
 
@@ -142,7 +142,7 @@ export class LookupCache<V extends NonNullable<unknown>> implements CacheStats {
     return this.#misses;
   }
 
-  /** Forgets everything. Who asks from now on gets an answer from a lookup that begins from now on. */
+  /** Drops everything. Later calls get the result of a lookup that begins after this one. */
   dropAll(): void {
     this.#inFlight.clear();
     this.#positives.clear();
@@ -150,8 +150,8 @@ export class LookupCache<V extends NonNullable<unknown>> implements CacheStats {
   }
 
   /**
-   * Changes may have been missed: everything is asked again before it is believed. Only where the database goes away once
-   * more, and old values are believed, what was known before still counts.
+   * Makes all values stale, because notifications of changes may have been missed. They are looked up again, and only served
+   * during an outage if stale values are.
    */
   invalidateAll(): void {
     this.#inFlight.clear();
@@ -159,20 +159,20 @@ export class LookupCache<V extends NonNullable<unknown>> implements CacheStats {
     this.#generation += 1;
   }
 
-  #isFresh(remembered: Remembered<V | null>): boolean {
-    const age = this.#options.now() - remembered.askedAt;
-    return age >= 0 && age < this.#options.ttlMs && remembered.generation === this.#generation;
+  #isFresh(cached: Cached<V | null>): boolean {
+    const age = this.#options.now() - cached.askedAt;
+    return age >= 0 && age < this.#options.ttlMs && cached.generation === this.#generation;
   }
 
   #ask(key: string): Promise<V | null> {
     const askedAt = this.#options.now();
     const asking = this.#options.load(key).then(
       (value) => {
-        if (this.#land(key, asking)) this.#remember(key, value, askedAt);
+        if (this.#finish(key, asking)) this.#keep(key, value, askedAt);
         return value;
       },
       (error: unknown) => {
-        this.#land(key, asking);
+        this.#finish(key, asking);
         throw error;
       },
     );
@@ -180,14 +180,14 @@ export class LookupCache<V extends NonNullable<unknown>> implements CacheStats {
     return asking;
   }
 
-  /** Ends a lookup. @returns false where a drop has overtaken it */
-  #land(key: string, asking: Promise<V | null>): boolean {
+  /** Ends a lookup. @returns false if a drop happened during it */
+  #finish(key: string, asking: Promise<V | null>): boolean {
     if (this.#inFlight.get(key) !== asking) return false;
     this.#inFlight.delete(key);
     return true;
   }
 
-  #remember(key: string, value: V | null, askedAt: number): void {
+  #keep(key: string, value: V | null, askedAt: number): void {
     if (value === null) {
       this.#positives.delete(key);
       this.#negatives.set(key, { value, askedAt, generation: this.#generation });
@@ -198,7 +198,7 @@ export class LookupCache<V extends NonNullable<unknown>> implements CacheStats {
   }
 }
 
-/** A limit by sizes of 1: `max` would allocate room for all entries at once, and most caches stay nearly empty. */
+/** A limit by sizes of 1: `max` would allocate memory for all entries at once, and most caches stay nearly empty. */
 function atMost(entries: number): { maxSize: number; sizeCalculation: () => number } {
   return { maxSize: entries, sizeCalculation: () => 1 };
 }

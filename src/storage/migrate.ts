@@ -1,7 +1,8 @@
-/** Brings a database to the schema of this release: numbered SQL files, each in a transaction of its own. */
+/** Migrates a database to the schema of this release: numbered SQL files, each in its own transaction. */
 import { createHash } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { OperatorError } from '../errors.ts';
+import { readVersion } from '../version.ts';
 import { errorCode, isUnavailable, type Sql, type Transaction } from './connect.ts';
 import type { Engine } from './engine.ts';
 
@@ -21,14 +22,14 @@ interface Applied {
   readonly checksum: string;
 }
 
-/** Beside src/ and dist/ alike. */
+/** Beside both src/ and dist/. */
 const SQL_FOLDER = new URL('../../sql/', import.meta.url);
 const FILE_NAME = /^(\d{4})_\w+?(?:\.(postgres|timescale))?\.sql$/;
 const OLDEST_VERSION = 15;
 
 /**
- * Applies the migrations that the database does not have yet. Any number of processes may do so at once: each file is
- * applied by one of them, and all return when the schema is complete.
+ * Applies pending migrations. May run in several processes at once: each file is applied by one of them, and all return
+ * when the schema is complete.
  * @param migrations the files of this release; others in tests
  * @returns the names of the files that this call applied
  * @throws OperatorError for a database that is too old, too new, of another engine, or lacks rights
@@ -42,7 +43,7 @@ export async function migrate(
   const applied: string[] = [];
   try {
     await checkServer(sql);
-    // Without the lock: a start on a complete schema waits for nobody.
+    // Without the lock, so that a start on a complete schema does not wait.
     let pending = await nextMigration(sql, engine, known);
     while (pending !== undefined) {
       const name = await applyNext(sql, engine, known);
@@ -64,7 +65,7 @@ export async function readMigrations(engine: Engine): Promise<Migration[]> {
     const number = Number(digits);
     const twin = migrations.get(number);
     if (twin !== undefined) throw new Error(`sql/${name} and sql/${twin.name} have the same number`);
-    // A checkout with Windows line ends is the same migration.
+    // A checkout with Windows line breaks has the same checksum.
     const text = (await readFile(new URL(name, SQL_FOLDER), 'utf8')).replaceAll('\r\n', '\n');
     migrations.set(number, { number, name, text, checksum: createHash('sha256').update(text).digest('hex') });
   }
@@ -91,11 +92,11 @@ async function checkServer(sql: Sql): Promise<void> {
   }
 }
 
-/** Applies the first pending migration under the lock; undefined where another process was quicker. */
+/** Applies the first pending migration under the lock; undefined if another process has applied it. */
 async function applyNext(sql: Sql, engine: Engine, known: readonly Migration[]): Promise<string | undefined> {
-  // Read committed, whatever the role's default: what others applied while we waited for the lock must be seen.
+  // Read committed, whatever the role's default: migrations applied while waiting for the lock must be visible.
   return await sql.begin('isolation level read committed read write', async (tx) => {
-    // Migrations take the time that they take.
+    // No timeouts: a migration of a large table may take long.
     await tx`SET LOCAL statement_timeout = 0`;
     await tx`SET LOCAL lock_timeout = 0`;
     await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark migrations'))`;
@@ -123,11 +124,14 @@ async function apply(tx: Transaction, engine: Engine, migration: Migration): Pro
   const { number, name, checksum } = migration;
   await tx`INSERT INTO schema_migrations (number, name, checksum) VALUES (${number}, ${name}, ${checksum})`;
   await tx`INSERT INTO installation (name, value) VALUES ('engine', ${engine}) ON CONFLICT DO NOTHING`;
+  await tx`
+    INSERT INTO installation (name, value) VALUES ('release', ${readVersion()})
+    ON CONFLICT (name) DO UPDATE SET value = EXCLUDED.value`;
 }
 
 /**
- * The first migration that the database does not have.
- * @throws OperatorError where the database does not fit this release
+ * The first pending migration.
+ * @throws OperatorError if the database does not match this release
  */
 async function nextMigration(
   sql: Sql | Transaction,
@@ -139,14 +143,14 @@ async function nextMigration(
     const migration = known.find((one) => one.number === number);
     if (migration === undefined) {
       throw new OperatorError(
-        `the database has the migration ${name}, which this release of Tidemark does not know: ` +
-          'use the newer release that made it',
+        `the database has the migration ${name}, which Tidemark ${readVersion()} does not know: ` +
+          `use ${await releaseOf(sql)}, which applied it, or a newer one`,
       );
     }
     if (migration.checksum !== checksum) {
       throw new OperatorError(
         `sql/${migration.name} is not the file that was applied to this database (${name}): ` +
-          'restore it as it was; a change to the schema belongs in a new file',
+          'restore the original file; a change of the schema belongs in a new file',
       );
     }
   }
@@ -163,16 +167,22 @@ async function readApplied(sql: Sql | Transaction, engine: Engine): Promise<Appl
   return await sql<Applied[]>`SELECT number, name, checksum FROM schema_migrations ORDER BY number`;
 }
 
+/** The release that migrated the database last. */
+async function releaseOf(sql: Sql | Transaction): Promise<string> {
+  const [row] = await sql<{ value: string }[]>`SELECT value FROM installation WHERE name = 'release'`;
+  return row === undefined ? 'the release of Tidemark' : `Tidemark ${row.value}`;
+}
+
 async function checkEngine(sql: Sql | Transaction, engine: Engine): Promise<void> {
   const [row] = await sql<{ value: string }[]>`SELECT value FROM installation WHERE name = 'engine'`;
   if (row === undefined || row.value === engine) return;
   throw new OperatorError(
-    `the database was made for the engine "${row.value}" and is now to be used with "${engine}": ` +
-      'the two keep events in different tables; go back to the first, or begin with an empty database',
+    `the database was migrated for the engine "${row.value}" and cannot be used with "${engine}", which has other tables: ` +
+      'use the first engine again, or an empty database',
   );
 }
 
-/** insufficient_privilege, and no schema on the search path to create anything in. */
+/** insufficient_privilege, and invalid_schema_name: no schema of the search path exists. */
 const RIGHTS = new Set(['42501', '3F000']);
 
 async function explained(error: unknown, sql: Sql): Promise<unknown> {
@@ -181,7 +191,7 @@ async function explained(error: unknown, sql: Sql): Promise<unknown> {
   if (code === '25006') {
     return new OperatorError('the database is read-only: point DATABASE_URL to the primary server', {
       cause: error,
-      // A standby may be on its way to become the primary.
+      // A standby may be being promoted.
       isPassing: true,
     });
   }
@@ -193,7 +203,7 @@ async function explained(error: unknown, sql: Sql): Promise<unknown> {
   const remedy = who.may
     ? `connect as the user that owns Tidemark's tables, or let it run: GRANT ALL ON ALL TABLES IN SCHEMA ${who.schema} TO ${who.role}`
     : `let the schema's owner run: GRANT CREATE, USAGE ON SCHEMA ${who.schema} TO ${who.role}`;
-  return new OperatorError(`the database user ${who.role} lacks a right (${message}): ${remedy}`, {
+  return new OperatorError(`the database user ${who.role} lacks a privilege (${message}): ${remedy}`, {
     cause: error,
   });
 }

@@ -1,8 +1,8 @@
-/** The retention boundary: the time before which events are gone. Every read clips to it in its own snapshot. */
+/** The retention boundary: the time before which events are gone. Every read applies it in its own snapshot. */
 import type { Sql, Transaction } from './connect.ts';
 import { DAY_MS } from './counts/levels.ts';
 
-/** The boundary in milliseconds since 1970, 0 where everything can be read. */
+/** The boundary in milliseconds since 1970, 0 if there is none. */
 export async function readBoundary(sql: Sql | Transaction): Promise<number> {
   const [row] = await sql<{ boundary: number }[]>`
     SELECT (extract(epoch FROM greatest(readable_from, '1970-01-01Z')) * 1000)::float8 AS boundary FROM retention`;
@@ -11,10 +11,10 @@ export async function readBoundary(sql: Sql | Transaction): Promise<number> {
 }
 
 /**
- * Moves the boundary forward where it is due, to the start of a UTC day. It never moves back.
- * @param options.days RETENTION_DAYS; 0 leaves the boundary where it is
+ * Moves the boundary forward to the start of a UTC day, if due. It never moves back.
+ * @param options.days RETENTION_DAYS; 0 does not move the boundary
  * @param options.now  milliseconds since 1970
- * @returns the boundary as it was before, as PostgreSQL writes it
+ * @returns the previous boundary as PostgreSQL's text
  */
 export async function moveBoundary(sql: Sql, { days, now }: { days: number; now: number }): Promise<string> {
   const due = utcDay(days === 0 ? 0 : now - days * DAY_MS);
@@ -33,8 +33,8 @@ export async function moveBoundary(sql: Sql, { days, now }: { days: number; now:
 }
 
 /**
- * Whether every snapshot in use is newer than the boundary. Another process may have moved it a moment ago, and a reader
- * that has counted a partition's rows before that must still find them.
+ * Whether every snapshot in use is newer than the boundary. Another process may just have moved it, and a reader with an
+ * older snapshot must still find the rows that it has counted.
  */
 export async function hasNoOlderSnapshot(sql: Sql): Promise<boolean> {
   const [older] = await sql`

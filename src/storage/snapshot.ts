@@ -1,21 +1,21 @@
-/** Reads in one snapshot: totals and rows that belong together, whatever is committed meanwhile. */
+/** Reads in one snapshot, so that totals and rows match whatever is committed concurrently. */
 import type postgres from 'postgres';
 import type { Sql, Transaction } from './connect.ts';
 
-/** The table that readers hold in ACCESS SHARE mode while their snapshot is in use (sql/0015). */
+/** The table that readers lock in ACCESS SHARE mode while their snapshot is in use. */
 export const SNAPSHOT_LOCK = 'snapshot_lock';
 
 /**
- * Runs reads of events and counts in one snapshot. The lock comes before the snapshot, which the first query takes: a
- * statement that would lose rows of older snapshots is committed before it or waits until the reads have ended.
+ * Runs reads of events and counts in one snapshot. The lock precedes the snapshot, which the first query takes: a statement
+ * that would remove rows from older snapshots either commits before it or waits until the reads have ended.
  */
 export async function readSnapshot<T>(sql: Sql, read: (tx: Transaction) => Promise<T>): Promise<T> {
   const outcome = await sql.begin('isolation level repeatable read read only', async (tx) => {
-    // Sent together with the first query, not before it.
+    // Not awaited, so that it is sent together with the first query.
     const locked = tx`LOCK TABLE ${tx(SNAPSHOT_LOCK)} IN ACCESS SHARE MODE`.execute();
     const bounded = skipFolded(tx).execute();
     const [value] = await Promise.all([read(tx), locked, bounded]);
-    // Wrapped: the pool would wait for each element of an array.
+    // Wrapped in an object, because the client awaits each element of an array.
     return { value };
   });
   return outcome.value;

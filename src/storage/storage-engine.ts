@@ -1,4 +1,4 @@
-/** What differs between the engines: each has a folder with one of these. */
+/** The interface of a storage engine: everything that differs between engines. */
 import type pg from 'pg';
 import type { Config } from '../config.ts';
 import type { CoarseLevelName } from './backup/catalog.ts';
@@ -12,9 +12,9 @@ import type { EngineWrites } from './write/engine-writes.ts';
 export type StorageSettings = Pick<Config, 'CHUNK_HOURS' | 'COMPRESS_AFTER_DAYS' | 'RETENTION_DAYS'>;
 
 export interface MaintenancePools {
-  /** Of one connection, so that session locks are held by what works. */
+  /** A pool of one connection, so that the session that works holds the session locks. */
   readonly sql: Sql;
-  /** For work that takes long, beside the rest. */
+  /** For tasks that take long. */
   readonly slow: Sql;
 }
 
@@ -23,35 +23,35 @@ export interface StorageEngine {
   /** @param now milliseconds since 1970 */
   maintenance(pools: MaintenancePools, settings: StorageSettings, now: () => number): MaintenanceTasks;
   readonly removal: AppRemoval;
-  /** How rows and what they change in the counts are written. */
+  /** Writes rows and their changes to the counts. */
   readonly writes: EngineWrites;
-  /** Makes room for events of an interval, where the engine does not do so when they come. */
+  /** Creates partitions for events of an interval, if the engine does not create them on insert. */
   ensureRoom(sql: Sql, interval: Interval): Promise<void>;
   /**
-   * Brings what is committed into the counts. Totals are exact before, during and after: it only makes them cheap.
+   * Settles the counts of committed events. Totals are exact before, during and after; it only makes them cheap to read.
    * @param sql a pool of one connection
    * @param now milliseconds since 1970
    */
   settleCounts(sql: Sql, now: number): Promise<void>;
-  /** Whether {@link settleCounts} and writers of the same events do not wait for each other. */
+  /** Whether {@link settleCounts} can run concurrently with writers of the same events without blocking. */
   readonly settlesBesideWriters: boolean;
   /**
-   * Rebuilds the counts of a UTC day from its rows, while readers and writers go on.
+   * Rebuilds the counts of a UTC day from its rows, concurrently with readers and writers.
    * @param sql a pool of one connection
-   * @param day its midnight, milliseconds since 1970; left alone where it is before the retention boundary
+   * @param day its midnight in milliseconds since 1970; a day before the retention boundary is not changed
    */
   recountDay(sql: Sql, day: number): Promise<void>;
-  /** How much is left to settle that maintenance should have settled: deltas, or marks of stale buckets. */
+  /** Number of deltas, or of marks of stale buckets, that maintenance should have settled. */
   unsettled(sql: Sql): Promise<number>;
-  /** SELECT of `start, finish`: the intervals of the partitions or chunks of events. */
+  /** A SELECT of `start, finish`: the intervals of the partitions or chunks of events. */
   readonly eventIntervals: string;
   /**
-   * Tables of which an export locks each in SHARE UPDATE EXCLUSIVE mode before its snapshot, so that nothing rewrites
-   * them without regard to it. Writers do not wait for these locks.
+   * Tables that an export locks in SHARE UPDATE EXCLUSIVE mode before its snapshot, so that no maintenance rewrites them
+   * during the export. Writers do not wait for these locks.
    */
   tablesToExport(client: pg.Client): Promise<readonly string[]>;
   /**
-   * Adds counts that have outlived their rows, in a restore's transaction.
+   * Adds counts that outlive their rows, in the transaction of a restore.
    * @param copyTo copies the counts into a table and returns their number
    */
   addCounts(

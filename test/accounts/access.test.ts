@@ -213,7 +213,7 @@ describe.each(['uws', 'node'] as const)('on %s', (transport) => {
       expect(log).not.toContain(one);
   });
 
-  test('a maintainer sees tokens, makes types and tokens; he cannot rename, delete, invite or remove', async () => {
+  test('a maintainer sees tokens, creates types and tokens, and cannot rename, delete, invite or remove', async () => {
     const { person, userId } = await newMaintainer();
     expect((await person.get(`${app.path}/logging-token`)).data.loggingToken).toBe(app.loggingToken);
     expect((await person.post(`${app.path}/types`, { name: `of ${userId}` })).status).toBe(201);

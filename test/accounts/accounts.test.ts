@@ -78,7 +78,7 @@ describe.each(availableEngines())('on %s', (engine) => {
         SELECT digest, extract(epoch FROM expires_at - now())::float8 AS seconds
           FROM logging_tokens WHERE app_id = ${await internalId(appId)} ORDER BY expires_at NULLS LAST`;
 
-    test('keeps the old token for 24 hours unless told otherwise', async () => {
+    test('keeps the old token for 24 hours by default', async () => {
       const { appId, loggingToken } = await newApp();
       const rotated = await rotateLoggingToken(sql, secret, { appId });
       const [old, current] = await tokens(appId);
@@ -174,7 +174,7 @@ describe.each(availableEngines())('on %s', (engine) => {
       );
     });
 
-    test('that exists is found while somebody holds the lock of its app', async () => {
+    test('that exists is found while the lock of its app is held', async () => {
       const { appId } = await newApp();
       const id = await internalId(appId);
       const { typeId } = await createEventType(sql, { appId, name: 'there', maxTypes });
@@ -250,7 +250,7 @@ describe.each(availableEngines())('on %s', (engine) => {
     });
   });
 
-  test('what changes is told to every process by a notification', async () => {
+  test('changes are sent to every process as notifications', async () => {
     const heard: string[] = [];
     let wake = (): void => undefined;
     const listener = await sql.listen('tidemark_changes', (table) => {

@@ -213,7 +213,7 @@ describe.each(['uws', 'node'] as const)('on %s', (transport) => {
     expect(of('password-change.failure')[0]).toMatchObject({ email: OWNER, reason: 'WRONG_PASSWORD' });
   });
 
-  test('says of a change who made it, and what was changed', () => {
+  test('has the author and the object of a change', () => {
     const { appId } = app;
     const by = { email: OWNER, userId: expect.stringMatching(/^usr_/) };
     expect(of('resource-token.revoke')[0]).toMatchObject({ ...by, appId, tokenId: revokedToken });

@@ -74,7 +74,7 @@ describe('without a place left', () => {
     expect(takeAll(queue).sort()).toEqual(['a1', 'a2', 'b1', 'c1']);
   });
 
-  test('and where all have the same, who has failed most leaves, and at last who came last', () => {
+  test('if all have the same number, the client with the most failures is removed, else the last one', () => {
     const queue = new FairQueue<Named>(3);
     queue.add(from('192.0.2.1', 'a', 1));
     queue.add(from('192.0.2.2', 'b', 3));
@@ -83,7 +83,7 @@ describe('without a place left', () => {
     expect(queue.add(from('192.0.2.5', 'late', 2))?.name).toBe('late');
   });
 
-  test('whatever comes: no more wait than there are places, nothing is lost, and who is alone in a network has a place', () => {
+  test('in any order of arrivals the limit holds, nothing is lost, and a client that is alone in its network has a place', () => {
     const address = fc.oneof(
       fc.integer({ min: 1, max: 4 }).map((n) => `192.0.2.${n}`),
       fc.tuple(fc.nat(2), fc.nat(2), fc.nat(2)).map(([a, b, c]) => `2001:db8:${a}:${b}0${c}::1`),

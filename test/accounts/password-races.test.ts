@@ -81,7 +81,7 @@ describe('the password is changed', () => {
     expect(await sessionsOf(email)).toBe(1);
   });
 
-  test('by two changes at once: one succeeds, the other is told that the password is another one', async () => {
+  test('by two changes at once: one succeeds, the other learns that the password has changed', async () => {
     const email = anEmail();
     const first = await newPerson(service, email);
     const second = await new Person(service).signIn(email);

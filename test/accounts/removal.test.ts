@@ -72,7 +72,7 @@ describe.each(['uws', 'node'] as const)('on %s', (transport) => {
     })) as T; // The package's type unwraps arrays of promises.
 
   describe('invitations', () => {
-    test('end with the removal of who was invited, also one under another address', async () => {
+    test('end with the removal of the invited member, also for another address', async () => {
       const app = await newOwnApp(owner);
       const invited = anEmail();
       const person = await newPerson(service, anEmail());
@@ -244,7 +244,7 @@ describe.each(['uws', 'node'] as const)('on %s', (transport) => {
       for (const app of apps) expect(await statusOf(app, token)).toBe(401);
     });
 
-    test('are revoked when the member leaves, who keeps none', async () => {
+    test('are revoked when the member leaves', async () => {
       const app = await newOwnApp(owner);
       const person = await newMaintainer(app);
       const token = await newToken(person, app);

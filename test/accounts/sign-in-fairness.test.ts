@@ -243,7 +243,7 @@ test('a client that has left before its turn costs no hash', async () => {
   expect(gate.checked.length).toBe(before);
 });
 
-test('who waits for a turn for more than ten seconds is told to come again', async () => {
+test('a sign-in that waits for more than ten seconds is refused and may be retried', async () => {
   gate.holds = () => true;
   gate.isCheap = () => true;
   const held = await inFlight(HASHES_AT_ONCE + 1, (i) =>

@@ -117,7 +117,7 @@ describe('invitations', () => {
     }
   });
 
-  test('let in the account that opens them, once, and are kept by who is a member already', async () => {
+  test('admit the account that opens them, once, and are not consumed by an existing member', async () => {
     const app = await newOwnApp(owner);
     const invitation = await invite(app.path, anEmail());
     const accept = `/api/invitations/${invitation}/accept`;
@@ -276,14 +276,14 @@ describe('with mail', () => {
     expect((await person.get('/api/session')).data.user).toMatchObject({ emailProved: true });
   });
 
-  test('the known e-mail is told by mail alone that it has an account', async () => {
+  test('only the mail to a known address says that it has an account', async () => {
     const email = anEmail();
     await newPerson(service, email);
     await ask('/api/users', { email, password: 'a new password' });
     expect((await mailTo(email)).text).toContain('has an account');
   });
 
-  test('a mailbox gets five sign-up mails an hour, however its address is spelled and whoever asks', async () => {
+  test('a mailbox gets five sign-up mails an hour, in any spelling of its address and from any client', async () => {
     const [known, unknown] = [anEmail(), anEmail()];
     await newPerson(service, known);
     for (const email of [known, unknown]) {

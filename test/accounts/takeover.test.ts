@@ -46,7 +46,7 @@ describe.each([
     expect((await thief.get('/api/apps')).text).not.toContain(app.appId);
   };
 
-  test('security 7: who signs up by an invitation of their own for an address has not proved it', async () => {
+  test('security 7: signing up by an own invitation for an address does not prove the address', async () => {
     const boss = anEmail();
     const own = await newOwnApp(attacker, 'Bait');
     const invitation = await inviteAs(attacker, own.path, boss);

@@ -114,7 +114,7 @@ test('junk, typing errors and logging tokens are refused without asking the data
   expect(statements).toEqual([]);
 });
 
-test('a token that nobody made is refused, and the database asked once', async () => {
+test('an unknown token is refused after one query', async () => {
   const unknown = `Bearer ${createTokenText('tdr')}`;
   expect(await refused(unknown)).toMatch(/not valid/);
   expect(await refused(unknown)).toMatch(/not valid/);
@@ -188,7 +188,7 @@ test('a refused token leaves no last use', async () => {
   expect(lastUseWrites()).toBe(0);
 });
 
-test('a last use that cannot be written is reported and refuses nobody', async () => {
+test('a last use that cannot be written is logged, and no request is refused for it', async () => {
   await database.sql`ALTER TABLE resource_tokens ADD CHECK (last_used_at IS NULL)`;
   await accepted(`Bearer ${token}`);
   await tokens.idle();

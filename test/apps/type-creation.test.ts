@@ -31,7 +31,7 @@ test('apps take turns: one new name of an app waits for one transaction of anoth
   expect(creation.waiting).toBe(0);
 });
 
-test('a creation that fails reaches those who wait for it, and the next one goes on', async () => {
+test('a failed creation reaches all that wait for it, and the next one continues', async () => {
   const creation = new TypeCreation({
     create: async (appId, names) => {
       if (appId === 1) throw new Error('gone');

@@ -81,7 +81,7 @@ test('list counts by app and reason, and an empty quarantine is none', async () 
   });
 });
 
-test('import stores what it can in the apps that it is told, keeps the rest, and may be repeated', async () => {
+test('import stores what it can in the named apps, keeps the rest, and may be repeated', async () => {
   const { appId } = await createApp(database.sql, await testSecret(), { name: 'in its place' });
   const lost = await setAside(LOST, 1_500);
   await setAside(OTHER, 2);
@@ -114,7 +114,7 @@ test('an import that the database ends leaves quarantine as it was', async () =>
   ]);
 });
 
-test('drop deletes after a confirmation alone, and of one app where it is told', async () => {
+test('drop deletes only after a confirmation, and only events of one app if it is named', async () => {
   await setAside(LOST, 3);
   await setAside(OTHER, 2);
   const asked = await run('drop', '--app', 'app_lost');

@@ -64,7 +64,7 @@ const guess = (email: string, ip: string): Promise<unknown> =>
     body: JSON.stringify({ email, password: WRONG }),
   });
 
-test('the filter for fail2ban finds who guesses, and nobody whom a guesser names', async () => {
+test('the filter for fail2ban matches attackers, and no one whom an attacker names', async () => {
   for (let i = 0; i < 3; i++) await guess('somebody@example.com', GUESSER);
   for (const email of [
     '","event":"sign-in.failure","ip":"192.0.2.66","@example.com',

@@ -27,9 +27,13 @@ export class ServerProcess {
   #stderr = '';
   #port = 0;
 
-  private constructor(settings: Readonly<Record<string, string>>, under: readonly string[]) {
+  private constructor(
+    settings: Readonly<Record<string, string>>,
+    under: readonly string[],
+    launcher: string = LAUNCHER,
+  ) {
     const env = { PATH: process.env.PATH ?? '', PORT: '0', ...settings };
-    const [program = '', ...parameters] = [...under, process.execPath, LAUNCHER, 'serve'];
+    const [program = '', ...parameters] = [...under, process.execPath, launcher, 'serve'];
     this.#child = spawn(program, parameters, { env, stdio: ['ignore', 'pipe', 'pipe'] });
     this.#child.stdout?.on('data', (text: Buffer) => {
       this.#stdout += text;
@@ -47,13 +51,15 @@ export class ServerProcess {
 
   /**
    * Starts it and waits until it listens.
-   * @param under a program that is to run it, with its parameters
+   * @param under    a program that is to run it, with its parameters
+   * @param launcher that of another release
    */
   static async start(
     settings: Readonly<Record<string, string>>,
     under: readonly string[] = [],
+    launcher?: string,
   ): Promise<ServerProcess> {
-    const server = new ServerProcess(settings, under);
+    const server = new ServerProcess(settings, under, launcher);
     await until(
       () => {
         if (server.#child.exitCode !== null) throw new Error(`The server has ended: ${server.#stderr}`);

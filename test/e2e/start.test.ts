@@ -8,7 +8,7 @@ import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { LAUNCHER, type Outcome, tidemark } from '../support/command-line.ts';
 import { type TestDatabase, testDatabase } from '../support/database.ts';
-import { request } from '../support/http-client.ts';
+import { HttpConnection, request } from '../support/http-client.ts';
 import { CREATE_EVENT, until } from '../support/service.ts';
 import { Installation, ServerProcess } from './server-process.ts';
 
@@ -47,7 +47,7 @@ function oneLine({ code, stdout, stderr }: Outcome, expected = NEEDS_A_CHANGE): 
 const serve = (settings: Record<string, string>): Promise<Outcome> =>
   tidemark(['serve'], { PORT: '0', DATA_DIR: join(installation.folder, 'unused'), SECRET, ...settings });
 
-describe('a start that cannot be is one clear line, and an exit code that says whether it may pass:', () => {
+describe('a start that fails prints one line, and its exit code says whether a retry may succeed:', () => {
   test('the port is in use', async () => {
     const other = createServer().listen(0, '127.0.0.1');
     await once(other, 'listening');
@@ -117,10 +117,10 @@ describe('a start that cannot be is one clear line, and an exit code that says w
     },
   );
 
-  test.skipIf(process.platform !== 'linux')('JOURNAL_DIR cannot be made [needs /proc]', async () => {
+  test.skipIf(process.platform !== 'linux')('JOURNAL_DIR cannot be created [needs /proc]', async () => {
     for (const folder of ['/proc/tidemark', '/proc/tidemark/journal'])
       expect(oneLine(await serve({ DATABASE_URL: database.url, JOURNAL_DIR: folder }))).toContain(
-        `JOURNAL_DIR: the folder ${folder}/writer-1 cannot be made (ENOENT)`,
+        `JOURNAL_DIR: the folder ${folder}/writer-1 cannot be created (ENOENT)`,
       );
   });
 
@@ -129,7 +129,7 @@ describe('a start that cannot be is one clear line, and an exit code that says w
     await writeFile(path, '');
     for (const folder of [path, join(path, 'journal')])
       expect(oneLine(await serve({ DATABASE_URL: database.url, JOURNAL_DIR: folder }))).toContain(
-        `JOURNAL_DIR: the folder ${folder}/writer-1 cannot be made`,
+        `JOURNAL_DIR: the folder ${folder}/writer-1 cannot be created`,
       );
   });
 
@@ -251,8 +251,15 @@ describe.skipIf(process.platform !== 'linux')(
         'exec "$@" >/dev/full',
         'sh',
       ]);
-      const isReady = async (): Promise<boolean> =>
-        (await request(port, { path: '/readyz' }).catch(() => null))?.status === 200;
+      // From another address: a connection from 127.0.0.1 to a port without a listener may connect to itself.
+      const isReady = async (): Promise<boolean> => {
+        const connection = await HttpConnection.open(port, '127.0.0.2').catch(() => null);
+        if (connection === null) return false;
+        await connection.send({ path: '/readyz' });
+        const response = await connection.response().catch(() => null);
+        connection.destroy();
+        return response?.status === 200;
+      };
       await until(isReady, 'it serves', 30_000);
       expect(await server.end('SIGTERM')).toMatchObject({ code: 0 });
     });

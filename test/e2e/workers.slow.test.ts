@@ -1,9 +1,10 @@
 /** Several real processes that are killed, restarted and cut off from Redis under load. */
 import { describe, expect, test, vi } from 'vitest';
-import { HttpConnection } from '../support/http-client.ts';
+import { tidemark } from '../support/command-line.ts';
+import { HttpConnection, request } from '../support/http-client.ts';
 import { REDIS_SERVER } from '../support/redis-server.ts';
 import { until } from '../support/service.ts';
-import { isAlive } from './server-process.ts';
+import { isAlive, type ServerProcess } from './server-process.ts';
 import { FLAWLESS, linesOf, pidsOf, Servers } from './servers.ts';
 
 vi.setConfig({ testTimeout: 120_000, hookTimeout: 60_000 });
@@ -63,6 +64,58 @@ describe.skipIf(REDIS_SERVER === undefined)('workers on one port:', () => {
 });
 
 describe.skipIf(REDIS_SERVER === undefined)('three servers on one database and one Redis:', () => {
+  test('of 1,001 posts at once exactly 1,000 are accepted', async () => {
+    const [first, ...others] = await servers.startThree();
+    const ports = [first, ...others].map((server) => server?.port ?? 0);
+    const answers = await Promise.all(
+      Array.from({ length: 1_001 }, (_, index) => servers.post(ports[index % 3] ?? 0)),
+    );
+    const statuses = answers.map(({ status }) => status).sort();
+    expect(statuses.filter((status) => status === 201).length).toBe(1_000);
+    expect(statuses.at(-1)).toBe(429);
+    const [row] = await servers.database.sql`SELECT count(*)::int AS events FROM events`;
+    expect(row?.events).toBe(1_000);
+  });
+
+  test('a token that is revoked or rotated by the command line is refused by all of them', async () => {
+    const all = await servers.startThree();
+    const env = servers.settings();
+    const run = async (...args: string[]): Promise<Record<string, string>> => {
+      const { code, stdout, stderr } = await tidemark([...args, '--json'], env);
+      if (code !== 0) throw new Error(stderr);
+      return JSON.parse(stdout);
+    };
+    const { tokenId = '', resourceToken } = await run(
+      'token',
+      'create',
+      '--name',
+      'T',
+      '--app',
+      servers.appId,
+    );
+    const read = ({ port }: ServerProcess): Promise<{ status: number }> =>
+      request(port, {
+        method: 'GET',
+        path: `/public/get_events?appId=${servers.appId}`,
+        headers: { Authorization: `Bearer ${resourceToken}` },
+      });
+    for (const server of all) {
+      expect((await read(server)).status).toBe(200);
+      expect((await servers.post(server.port)).status).toBe(201);
+    }
+    await run('token', 'revoke', tokenId);
+    const everywhere = async (
+      status: number,
+      ask: (server: ServerProcess) => Promise<{ status: number }>,
+    ): Promise<boolean> => (await Promise.all(all.map(ask))).every((answer) => answer.status === status);
+    await until(() => everywhere(401, read), 'the resource token is refused everywhere');
+    await run('app', 'rotate-token', '--app', servers.appId, '--grace', '0');
+    await until(
+      () => everywhere(401, ({ port }) => servers.post(port)),
+      'the logging token is refused everywhere',
+    );
+  });
+
   test('security 25: Redis paused, killed and started again in the middle: every post is answered, and limits are shared again', async () => {
     const all = await servers.startThree({ CREATE_LIMIT_PER_MINUTE: '1000000', REDIS_TIMEOUT_MS: '200' });
     const SHARED = 'limits: shared through Redis';

@@ -187,7 +187,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
         await other.sql`ALTER DATABASE ${other.sql(row.name)} SET default_transaction_read_only = on`;
         await other.sql`
           SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-           WHERE datname = ${row.name} AND application_name = 'tidemark look-ups'`;
+           WHERE datname = ${row.name} AND application_name = 'tidemark lookups'`;
         await until(async () => {
           const { status, body } = await other.request({ path: '/readyz' });
           return status === 503 && body.includes('read-only');

@@ -1,8 +1,14 @@
 /** The limit of create requests per app, over both transports, with a clock that the tests move. */
-import { describe, expect, test } from 'vitest';
+import { afterAll, describe, expect, test } from 'vitest';
 import { createTokenText } from '../../src/token-text.ts';
 import type { HttpResponse } from '../support/http-client.ts';
-import { TestClock, type TestService, withTestService } from '../support/service.ts';
+import {
+  CREATE_EVENT,
+  startTestService,
+  TestClock,
+  type TestService,
+  withTestService,
+} from '../support/service.ts';
 import { created, refused } from './answers.ts';
 
 function overLimit(response: HttpResponse): void {
@@ -14,14 +20,38 @@ function shown({ headers }: HttpResponse): (string | undefined)[] {
   return [headers['ratelimit-limit'], headers['ratelimit-remaining'], headers['ratelimit-reset']];
 }
 
+/** A service as an app of a test's own sees it. */
+type Tested = Pick<TestService, 'sql' | 'newApp' | 'post'> & {
+  /** A good request with further headers. */
+  request(headers: Readonly<Record<string, string>>): Promise<HttpResponse>;
+};
+
 describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
-  const withLimit = (
+  const clock = new TestClock();
+  /** By limit. Tests share them, as each has an app of its own. */
+  const services = new Map<number, Promise<TestService>>();
+  afterAll(async () => {
+    for (const service of services.values()) await (await service).stop();
+  });
+
+  const withLimit = async (
     limit: number,
-    work: (service: TestService, clock: TestClock) => Promise<void>,
+    work: (service: Tested, clock: TestClock) => Promise<void>,
   ): Promise<void> => {
-    const clock = new TestClock();
     const config = { CREATE_LIMIT_PER_MINUTE: limit };
-    return withTestService({ transport, clock, config }, (service) => work(service, clock));
+    const starting = services.get(limit) ?? startTestService({ transport, clock, config });
+    services.set(limit, starting);
+    const service = await starting;
+    const { sql, newApp } = service;
+    const app = await newApp();
+    const { typeId } = await service.newType(app, 'test type');
+    const post: TestService['post'] = (fields) =>
+      service.post({ loggingToken: app.loggingToken, typeId, ...fields });
+    const request: Tested['request'] = (headers) => {
+      const body = JSON.stringify({ loggingToken: app.loggingToken, typeId, payload: {} });
+      return service.request({ method: 'POST', path: CREATE_EVENT, headers, body });
+    };
+    await work({ sql, newApp, post, request }, clock);
   };
 
   test('1,000 requests are accepted in a minute, and no more, however many come at once', async () => {
@@ -134,15 +164,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     await withLimit(1, async (service) => {
       created(await service.post());
       for (const name of ['X-Forwarded-For', 'Forwarded', 'X-Real-IP', 'CF-Connecting-IP']) {
-        const headers = { [name]: '203.0.113.7' };
-        overLimit(
-          await service.request({
-            method: 'POST',
-            path: '/public/create_event',
-            headers,
-            body: service.body('{}'),
-          }),
-        );
+        overLimit(await service.request({ [name]: '203.0.113.7' }));
       }
     });
   });

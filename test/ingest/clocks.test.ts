@@ -44,7 +44,7 @@ test('a limit neither opens nor closes when the clock is set: it counts real tim
   });
 });
 
-test('a token that was believed before the clock was set back is asked again, not believed for longer', async () => {
+test('a cached token is looked up again after the clock was set back, not kept for longer', async () => {
   const clock = new TestClock();
   await withTestService({ clock, config: { TOKEN_CACHE_SECONDS: 1 } }, async (service) => {
     expect((await service.post()).status).toBe(201);

@@ -166,9 +166,9 @@ describe.each(availableEngines())('on %s', (engine) => {
     await Promise.all(open.splice(0).map((one) => one.stop()));
   });
 
-  test('a thousand keyed events at once are each stored once, and so again', async () => {
+  test('300 keyed events at once are each stored once, and again when they are repeated', async () => {
     const send = (): Promise<HttpResponse[]> =>
-      Promise.all(Array.from({ length: 1_000 }, (_, n) => post(service, `key-${n}`, `{"n":${n}}`)));
+      Promise.all(Array.from({ length: 300 }, (_, n) => post(service, `key-${n}`, `{"n":${n}}`)));
     const first = await send();
     const second = await send();
     expect(second.map(({ body }) => body)).toEqual(first.map(({ body }) => body));
@@ -271,7 +271,7 @@ test('a commit whose answer never came is found by the repeat, once the database
   expect(await storedIds(service)).toEqual([created(repeat).eventId]);
 });
 
-test('while the database is away keyed requests are refused with 503, and remembered by nobody', async () => {
+test('during an outage keyed requests are refused with 503, and their keys are not stored', async () => {
   const { service, proxy } = await proxied();
   await proxy.goAway();
   refused(await post(service, 'away'), 503, 'UNAVAILABLE', 'Service unavailable');

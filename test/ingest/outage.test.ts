@@ -107,7 +107,7 @@ test('a slow network is no outage', async () => {
   expect(service.stats()).toMatchObject({ databaseReachable: true, journal: { appendedEvents: 0 } });
 });
 
-test('during an outage known tokens and types are believed beyond TOKEN_CACHE_SECONDS, unknown ones get 503', async () => {
+test('during an outage known tokens and types are served beyond TOKEN_CACHE_SECONDS, unknown ones get 503', async () => {
   const clock = new RunningClock();
   const { service, proxy } = await journaled({
     clock,
@@ -150,7 +150,7 @@ test('a database that comes and goes does not make known tokens unknown', async 
   expect((await service.post()).status).toBe(201);
 });
 
-test('a token that was taken back before the outage is not believed during it', async () => {
+test('a token that was revoked before the outage is refused during it', async () => {
   const { service, proxy } = await journaled();
   await rotateLoggingToken(service.sql, await testSecret(), { appId: service.app.appId, graceHours: 0 });
   await until(async () => (await service.post()).status === 401, 'the token is refused');

@@ -92,7 +92,7 @@ export function limiterContract(
       expect((await take(setup, 1)).accepted).toBe(false);
     });
 
-    test('never refuses who sends evenly at the limit', async () => {
+    test('never refuses a client that sends evenly at the limit', async () => {
       const setup = await make(100);
       for (let index = 0; index < 1_000; index += 1) {
         expect((await take(setup)).accepted).toBe(true);
@@ -147,7 +147,7 @@ export function limiterContract(
       );
     });
 
-    test('who waits as long as it says is accepted', async () => {
+    test('a client that waits as long as Retry-After says is accepted', async () => {
       await fc.assert(
         fc.asyncProperty(
           fc.array(fc.nat(30_000), { minLength: 1, maxLength: 60 }),

@@ -79,7 +79,7 @@ describe.skipIf(REDIS_SERVER === undefined)('on a real Redis,', () => {
       { runs: 15 },
     );
 
-    test('a clock that is set back lifts no limit, and keeps nobody out for longer than a window', async () => {
+    test('a clock that is set back lifts no limit, and refuses no client for longer than a window', async () => {
       const time = { us: 1e15 };
       const own = { ms: 0 };
       const shared = await connect({ now: () => own.ms, redisTime: () => time.us });

@@ -56,7 +56,7 @@ describe.runIf(engines.includes('timescale'))('TimescaleDB', () => {
     await migratedFor(sql, 'postgres');
     const choice = await chooseEngine(sql);
     expect(choice.engine).toBe('postgres');
-    expect(choice.note).toMatch(/"tidemark backup" and "tidemark restore".*PostgreSQL's own way/);
+    expect(choice.note).toMatch(/"tidemark backup" and "tidemark restore".*using PostgreSQL without it/);
   });
 
   test('that appears in a database that was migrated for PostgreSQL alone is refused with what to do', async () => {
@@ -71,7 +71,7 @@ describe.runIf(engines.includes('timescale'))('TimescaleDB', () => {
     const { sql } = await database('timescale', true);
     await migratedFor(sql, 'timescale');
     await expect(chooseEngine(sql)).rejects.toThrow(
-      /migrated for TimescaleDB, but the extension is gone from it/,
+      /migrated for TimescaleDB, but no longer has the extension/,
     );
   });
 
@@ -85,7 +85,7 @@ describe.runIf(engines.includes('timescale'))('TimescaleDB', () => {
     try {
       const choice = await chooseEngine(apache);
       expect(choice.engine).toBe('postgres');
-      expect(choice.note).toMatch(/is the Apache edition.*PostgreSQL's own way is used/);
+      expect(choice.note).toMatch(/is the Apache edition.*using PostgreSQL without it/);
     } finally {
       await apache.end();
     }
@@ -123,12 +123,12 @@ describe.runIf(timescaleHome !== null)('a server of its own with TimescaleDB', (
       engine: 'postgres',
       description: expect.stringMatching(/^PostgreSQL \d/),
       note: expect.stringMatching(
-        /is there but not in shared_preload_libraries; PostgreSQL's own way is used$/,
+        /is installed but not in shared_preload_libraries; using PostgreSQL without it$/,
       ),
     });
     await migratedFor(sql, 'timescale');
     await expect(chooseEngine(sql)).rejects.toThrow(
-      /was migrated for TimescaleDB, but TimescaleDB [\d.]+ is there but not in shared_preload_libraries: bring it back/,
+      /was migrated for TimescaleDB, but TimescaleDB [\d.]+ is installed but not in shared_preload_libraries: correct that/,
     );
   });
 

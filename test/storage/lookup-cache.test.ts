@@ -30,21 +30,21 @@ function setUp(bounds: { max?: number; maxNegatives?: number; outage?: LookupOut
   return { cache, asked, clock, fill };
 }
 
-test('a remembered value is given synchronously', async () => {
+test('a cached value is returned synchronously', async () => {
   const { cache, asked, fill } = setUp();
   await fill('a', 'A');
   expect(cache.get('a')).toBe('A');
   expect(asked.length).toBe(1);
 });
 
-test('a remembered absence is given synchronously, as null', async () => {
+test('a cached absence is returned synchronously, as null', async () => {
   const { cache, asked, fill } = setUp();
   await fill('a', null);
   expect(cache.get('a')).toBeNull();
   expect(asked.length).toBe(1);
 });
 
-test('many who ask for one key at once share one lookup', async () => {
+test('concurrent lookups of one key share one query', async () => {
   const { cache, asked } = setUp();
   const answers = [cache.get('a'), cache.get('a'), cache.get('a')];
   expect(asked.map((one) => one.key)).toEqual(['a']);
@@ -52,14 +52,14 @@ test('many who ask for one key at once share one lookup', async () => {
   expect(await Promise.all(answers)).toEqual(['A', 'A', 'A']);
 });
 
-test('different keys are looked up apart', () => {
+test('different keys are looked up separately', () => {
   const { cache, asked } = setUp();
   cache.get('a');
   cache.get('b');
   expect(asked.map((one) => one.key)).toEqual(['a', 'b']);
 });
 
-test('an answer is believed until its time is over, counted from the start of its lookup', async () => {
+test('a result is fresh for its time, counted from the start of its lookup', async () => {
   const { cache, asked, clock } = setUp();
   const answer = cache.get('a');
   clock.ms = 400;
@@ -72,7 +72,7 @@ test('an answer is believed until its time is over, counted from the start of it
   expect(asked.length).toBe(2);
 });
 
-test('an absence is believed as long as a value', async () => {
+test('an absence is fresh for as long as a value', async () => {
   const { cache, clock, fill } = setUp();
   await fill('a', null);
   clock.ms = 999;
@@ -98,7 +98,7 @@ test('security 28: a clock that is set back does not lengthen a belief', async (
   await fill('a', 'B');
 });
 
-test('a failed lookup reaches everyone who waits and is not remembered', async () => {
+test('a failed lookup reaches all callers that wait, and is not cached', async () => {
   const { cache, asked, fill } = setUp();
   const answers = [cache.get('a'), cache.get('a')];
   asked[0]?.reject(new Error('away'));
@@ -115,7 +115,7 @@ test('a drop forgets values and absences', async () => {
   await fill('b', 'B2');
 });
 
-test('a lookup that began before a drop is not remembered, nor shared with who asks after it', async () => {
+test('a lookup that began before a drop is not cached, nor shared with later callers', async () => {
   const { cache, asked } = setUp();
   const before = cache.get('a');
   cache.dropAll();
@@ -180,7 +180,7 @@ function outageOf({ serveStale }: { serveStale: boolean }) {
   return { state, outage: { isAway: () => state.away, timeoutMs: 20, serveStale } };
 }
 
-test('while the database is away nothing is asked: old values are believed, what is not known is unavailable', async () => {
+test('during an outage nothing is queried: stale values are served, unknown keys are unavailable', async () => {
   const { state, outage } = outageOf({ serveStale: true });
   const { cache, asked, clock, fill } = setUp({ outage });
   await fill('a', 'A');
@@ -195,7 +195,7 @@ test('while the database is away nothing is asked: old values are believed, what
   await fill('a', 'B');
 });
 
-test('where old values are not believed they are unavailable while the database is away', async () => {
+test('if stale values are not served, they are unavailable during an outage', async () => {
   const { state, outage } = outageOf({ serveStale: false });
   const { cache, clock, fill } = setUp({ outage });
   await fill('a', 'A');
@@ -205,7 +205,7 @@ test('where old values are not believed they are unavailable while the database 
   await expect(cache.get('a')).rejects.toThrow(LookupUnavailable);
 });
 
-test('what a drop has taken is not believed again while the database is away', async () => {
+test('dropped values are not served during an outage', async () => {
   const { state, outage } = outageOf({ serveStale: true });
   const { cache, fill } = setUp({ outage });
   await fill('a', 'A');
@@ -214,7 +214,7 @@ test('what a drop has taken is not believed again while the database is away', a
   await expect(cache.get('a')).rejects.toThrow(LookupUnavailable);
 });
 
-test('what was doubted is asked again, and believed only while the database is away', async () => {
+test('invalidated values are looked up again, and only served during an outage', async () => {
   const { state, outage } = outageOf({ serveStale: true });
   const { cache, fill } = setUp({ outage });
   await fill('a', 'A');
@@ -239,7 +239,7 @@ test('a lookup that stays without an answer is unavailable after its timeouts, a
   expect(asked.map(({ key }) => key)).toEqual(['a', 'a', 'b']);
 });
 
-test('an old value is believed where the lookup fails for want of a database, and only there', async () => {
+test('a stale value is served if the lookup fails because of an outage, and only then', async () => {
   const { outage } = outageOf({ serveStale: true });
   const { cache, asked, clock, fill } = setUp({ outage });
   await fill('a', 'A');

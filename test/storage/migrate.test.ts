@@ -5,6 +5,7 @@ import { OperatorError } from '../../src/errors.ts';
 import { connect, type Sql } from '../../src/storage/connect.ts';
 import { chooseEngine } from '../../src/storage/engine.ts';
 import { type Migration, migrate, readMigrations } from '../../src/storage/migrate.ts';
+import { readVersion } from '../../src/version.ts';
 import { addressWith } from '../support/cluster.ts';
 import { availableEngines, type TestDatabase, type TestEngine, testDatabase } from '../support/database.ts';
 import { dumpSchema } from '../support/schema-dump.ts';
@@ -31,6 +32,9 @@ function migration(number: number, text: string): Migration {
   const name = `${String(number).padStart(4, '0')}_test.sql`;
   return { number, name, text, checksum: createHash('sha256').update(text).digest('hex') };
 }
+
+/** What came later is a migration of data that somebody has. */
+const LAST_OF_FIRST_RELEASE = 15;
 
 async function refusal(work: Promise<unknown>): Promise<string> {
   const error = await work.then(
@@ -102,12 +106,16 @@ describe.each(availableEngines())('migrations on %s', (engine) => {
     const { sql } = await database(engine, { empty: false });
     const known = await readMigrations(kind);
     await migrate(sql, kind, [...known, migration(9001, 'SELECT 1')]);
-    expect(await refusal(migrate(sql, kind))).toMatch(/9001_test\.sql.*use the newer release/);
+    await sql`UPDATE installation SET value = '9.9.0' WHERE name = 'release'`;
+    expect(await refusal(migrate(sql, kind))).toBe(
+      `the database has the migration 9001_test.sql, which Tidemark ${readVersion()} does not know: ` +
+        'use Tidemark 9.9.0, which applied it, or a newer one',
+    );
   });
 
   test('refuse a database of another engine', async () => {
     const { sql } = await database(engine, { empty: false });
-    expect(await refusal(migrate(sql, other))).toContain(`made for the engine "${kind}"`);
+    expect(await refusal(migrate(sql, other))).toContain(`migrated for the engine "${kind}"`);
   });
 
   test('refuse a database that is not UTF-8', async () => {
@@ -159,3 +167,12 @@ async function exists(sql: Sql, table: string): Promise<boolean> {
   const [row] = await sql<[{ found: boolean }]>`SELECT to_regclass(${table}) IS NOT NULL AS found`;
   return row.found;
 }
+
+test('every migration since the first release says whether the previous release can run beside it', async () => {
+  for (const engine of ['postgres', 'timescale'] as const) {
+    for (const { number, name, text } of await readMigrations(engine)) {
+      if (number <= LAST_OF_FIRST_RELEASE) continue;
+      expect(text.slice(0, 400), name).toMatch(/^-- Beside the previous release: (yes|no: .+)$/m);
+    }
+  }
+});

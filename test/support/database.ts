@@ -20,11 +20,17 @@ export interface TestDatabase {
   drop(): Promise<void>;
 }
 
-/** The engines of this run, for `describe.each`. */
-export function availableEngines(): TestEngine[] {
+/** All engines of this machine. */
+export function everyEngine(): TestEngine[] {
   const clusters = inject('clusters');
   const engines: TestEngine[] = ['postgres18', 'postgres15', 'timescale'];
   return engines.filter((engine) => clusters[engine] !== undefined);
+}
+
+/** Those that suites per engine run on, for `describe.each`: the projects of vitest.config.ts share them out. */
+export function availableEngines(): TestEngine[] {
+  const chosen = process.env.TEST_ENGINES?.split(' ');
+  return everyEngine().filter((engine) => chosen?.includes(engine) ?? true);
 }
 
 /**

@@ -60,7 +60,8 @@ export class Ledger {
 
   /** Producers that post one event after the other, each on a connection of its own. */
   start(producers: number): void {
-    for (let index = 0; index < producers; index += 1) this.#producers.push(this.#produce(index));
+    for (let more = producers; more > 0; more -= 1)
+      this.#producers.push(this.#produce(this.#producers.length));
   }
 
   /** Sends nothing more; resolves when every request has its answer, or none will come. */

@@ -2,7 +2,7 @@
 import { isLoopbackName } from '../../http/client-address.ts';
 import { connectionsOf } from '../../service.ts';
 import { withFirstHost } from '../../storage/connections/server-address.ts';
-import type { CountDifference, DatabaseFacts } from '../../storage/storage.ts';
+import { type CountDifference, DAY_MS, type DatabaseFacts } from '../../storage/storage.ts';
 import type { Facts } from './facts.ts';
 import { type Finding, note, ok, problem, warning } from './finding.ts';
 
@@ -17,11 +17,10 @@ export const DATABASE_CHECKS: readonly ((database: DatabaseFacts, facts: Facts) 
   clock,
   retention,
   disk,
-  upkeep,
+  maintenance,
   counts,
 ];
 
-const DAY_MS = 86_400_000;
 const GIBIBYTE = 1_073_741_824;
 
 function schema(database: DatabaseFacts): Finding[] {
@@ -191,7 +190,7 @@ function retention(database: DatabaseFacts, { config, now }: Facts): Finding[] {
       note('retention', 'events are kept forever', 'Set RETENTION_DAYS if a law or the disk requires it.'),
     ];
   const due = now - (config.RETENTION_DAYS + 2) * DAY_MS;
-  if (database.events > 0 && (database.readableFrom ?? Number.NEGATIVE_INFINITY) < due)
+  if (database.events > 0 && (database.retentionBoundary ?? Number.NEGATIVE_INFINITY) < due)
     return [
       warning(
         'retention',
@@ -227,14 +226,14 @@ function gibibytes(bytes: number): string {
 }
 
 /** At full load a second's counts are some 25,000 rows. */
-const UPKEEP_BEHIND = 200_000;
+const MAINTENANCE_BEHIND = 200_000;
 
-function upkeep({ upkeepBacklog }: DatabaseFacts, { service: { readyStatus } }: Facts): Finding[] {
-  if (upkeepBacklog < UPKEEP_BEHIND) return [ok('upkeep', 'counts are up to date')];
+function maintenance({ unsettledCounts }: DatabaseFacts, { service: { readyStatus } }: Facts): Finding[] {
+  if (unsettledCounts < MAINTENANCE_BEHIND) return [ok('maintenance', 'counts are up to date')];
   return [
     warning(
-      'upkeep',
-      `${upkeepBacklog} count changes are not added up yet: totals stay exact, but reads get slower`,
+      'maintenance',
+      `${unsettledCounts} count changes are not added up yet: totals stay exact, but reads get slower`,
       readyStatus === 200
         ? 'See the log of the service for failures of its maintenance.'
         : 'Start the service: it does this every second.',

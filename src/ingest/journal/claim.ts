@@ -1,6 +1,6 @@
 /**
- * Who owns a folder: the one process that listens on a socket in it. The system closes a socket with its process,
- * however that ends, so a claim never outlives its owner; and unlike a process id it means the same in every container.
+ * Ownership of a folder: one process listens on a Unix socket in it. The kernel closes the socket when the process ends in
+ * any way, so a claim never outlives its owner. Unlike a process id it is valid across containers.
  */
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
@@ -15,13 +15,13 @@ export interface Claim {
 }
 
 const NAME = /^owner-[0-9a-f]{8}$/;
-/** sockaddr_un holds 108 bytes on Linux, the last one a NUL; macOS holds 104. */
+/** sockaddr_un has 108 bytes on Linux and 104 on macOS, including a final NUL. */
 const MAX_SOCKET_PATH = process.platform === 'darwin' ? 103 : 107;
 
 /**
- * Claims a folder. Of several that try at once at most one gets it: each first announces itself, then looks around.
- * @returns null where another process has it, or tries in this moment
- * @throws OperatorError where no socket can be made there
+ * Claims a folder. Of several concurrent claims at most one succeeds: each creates its socket first, then looks for others.
+ * @returns null if another process owns the folder, or tries to claim it now
+ * @throws OperatorError if no socket can be created there
  */
 export async function claimFolder(folder: string): Promise<Claim | null> {
   const own = `owner-${randomBytes(4).toString('hex')}`;
@@ -31,16 +31,16 @@ export async function claimFolder(folder: string): Promise<Claim | null> {
       `JOURNAL_DIR: ${folder} is too long a path for a Unix socket: choose a shorter one`,
     );
   const server = createServer((caller) => caller.destroy());
-  // While it begins to listen, the error is waited for below; later ones are of callers, who learn what they want anyway.
+  // A failed listen is handled below. Later errors only concern callers, for which the accepted connection is enough.
   server.on('error', () => undefined);
-  // Not shared with other workers of a cluster, and no reason for the process to stay.
+  // Not shared with other workers of the cluster, and must not keep the process alive.
   server.listen({ path, exclusive: true });
   server.unref();
   try {
     await once(server, 'listening');
   } catch (error) {
     throw new OperatorError(
-      `JOURNAL_DIR: no Unix socket can be made in ${folder} (${errorCode(error)}): choose a folder of this user on a local disk`,
+      `JOURNAL_DIR: no Unix socket can be created in ${folder} (${errorCode(error)}): choose a folder of this user on a local disk`,
       { cause: error },
     );
   }
@@ -56,16 +56,16 @@ export async function claimFolder(folder: string): Promise<Claim | null> {
   return null;
 }
 
-/** Whether a process listens on the socket. One that nobody listens on any more is removed. */
+/** Whether a process listens on the socket. A socket without a listener is removed. */
 async function isOwned(path: string): Promise<boolean> {
   const caller = connect(path);
-  caller.on('error', () => undefined); // Waited for below.
+  caller.on('error', () => undefined); // Handled below.
   try {
     await once(caller, 'connect');
     return true;
   } catch (error) {
     if (!['ECONNREFUSED', 'ENOENT'].includes(errorCode(error))) return true;
-    await unlink(path).catch(() => undefined); // Somebody else was quicker.
+    await unlink(path).catch(() => undefined); // Another process has removed it.
     return false;
   } finally {
     caller.destroy();

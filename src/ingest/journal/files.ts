@@ -1,34 +1,34 @@
-/** The few things that a journal asks of a file system; an argument of it, so that tests can let them fail. */
+/** The file system operations of the journal, behind an interface so that tests can inject failures. */
 import { open, readdir, readFile, rename, stat, unlink } from 'node:fs/promises';
 import { makeFolder } from '../../make-folder.ts';
 import { errorCode } from '../../storage/connect.ts';
 
 export interface JournalFile {
-  /** Writes all of the bytes at a position, or throws; then any part of them may have been written. */
+  /** Writes all bytes at a position. If it throws, any part of them may have been written. */
   write(bytes: Uint8Array, position: number): Promise<void>;
-  /** Resolves when everything written is on the disk (fdatasync). */
+  /** Resolves when everything written is durable (fdatasync). */
   sync(): Promise<void>;
-  /** Cuts the file, and resolves when that is on the disk. */
+  /** Truncates the file, and resolves when that is durable. */
   truncate(length: number): Promise<void>;
   close(): Promise<void>;
 }
 
 export interface JournalFiles {
-  /** Makes a folder, and those above it, that only this user can look into. */
+  /** Creates a folder and its parents, accessible only to this user. */
   makeFolder(path: string): Promise<void>;
-  /** Makes a file that is not there yet. */
+  /** Creates a file that does not exist. */
   create(path: string): Promise<JournalFile>;
   read(path: string): Promise<Buffer>;
-  /** Appends lines to a file, made where it is missing, and resolves when that is on the disk. */
+  /** Appends lines to a file, created if missing, and resolves when they are durable. */
   append(path: string, lines: string): Promise<void>;
   list(folder: string): Promise<string[]>;
   rename(from: string, to: string): Promise<void>;
-  /** Cuts a file that is not open, and resolves when that is on the disk. */
+  /** Truncates a file that is not open, and resolves when that is durable. */
   cut(path: string, length: number): Promise<void>;
-  /** Bytes of a file; null where there is none. */
+  /** Size of a file in bytes; null if it does not exist. */
   size(path: string): Promise<number | null>;
   remove(path: string): Promise<void>;
-  /** Names made, changed and removed in a folder are on the disk when it resolves. */
+  /** Resolves when created, renamed and removed names in the folder are durable. */
   syncFolder(folder: string): Promise<void>;
 }
 
@@ -45,7 +45,7 @@ export const SYSTEM_FILES: JournalFiles = {
             bytes.length - written,
             position + written,
           );
-          if (bytesWritten === 0) throw new Error('The file takes no more bytes.');
+          if (bytesWritten === 0) throw new Error('A write to the file wrote no bytes.');
           written += bytesWritten;
         }
       },

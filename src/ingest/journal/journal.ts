@@ -1,4 +1,4 @@
-/** The journal: where accepted events are kept on disk while the database cannot be reached. */
+/** The journal keeps accepted events on disk while the database cannot be reached. */
 import { join } from 'node:path';
 import type { Logger } from 'pino';
 import { OperatorError, Rejection } from '../../errors.ts';
@@ -22,17 +22,17 @@ import {
 } from './segment.ts';
 
 export interface JournalOptions {
-  /** JOURNAL_DIR. Each process takes a folder of its own in it. */
+  /** JOURNAL_DIR. Each process claims a folder in it. */
   readonly folder: string;
-  /** Whose events these are. */
+  /** The installation that the events belong to. */
   readonly installation: Installation;
-  /** Ceiling of what waits, in bytes of files. */
+  /** Limit of the files in bytes. */
   readonly maxBytes: number;
   readonly log: Logger;
   readonly files?: JournalFiles;
 }
 
-/** What the journal holds and has done since the start, for metrics. */
+/** State of the journal, and counts since the start, for metrics. */
 export interface JournalStats {
   /** Events on disk that are not in the database yet. */
   readonly waitingEvents: number;
@@ -41,23 +41,23 @@ export interface JournalStats {
   readonly replayedEvents: number;
   /** Events that could not be stored at their replay and went to quarantine. */
   readonly quarantinedEvents: number;
-  /** Events that are in quarantine now, of all processes that share JOURNAL_DIR. */
+  /** Events in quarantine, of all processes that share JOURNAL_DIR. */
   readonly quarantineEvents: number;
-  /** True while the database belongs to another installation, so that nothing is replayed into it. */
+  /** True while the database belongs to another installation: nothing is replayed into it. */
   readonly wrongDatabase: boolean;
   /** Writes to the journal that failed, and writes that found it full. */
   readonly failures: number;
-  /** Files that were damaged; they are kept under another name. */
+  /** Damaged files, which are kept under another name. */
   readonly damagedSegments: number;
 }
 
-/** A segment that waits for its replay. */
+/** A segment that waits for replay. */
 export interface WaitingSegment {
   readonly path: string;
-  /** Bytes that it must have: what lies behind them was refused, or never written to its end. */
+  /** Valid bytes: data after them was refused, or not written completely. */
   readonly length: number;
   readonly events: number;
-  /** To be given back when the last segment of another process's folder is done. */
+  /** Claim of another process's folder, released after its last segment is replayed. */
   readonly claim: Claim | null;
 }
 
@@ -66,7 +66,7 @@ interface OpenSegment {
   readonly path: string;
   readonly file: JournalFile;
   readonly header: SegmentHeader;
-  /** Bytes that are on the disk. */
+  /** Durable bytes. */
   length: number;
   events: number;
 }
@@ -79,7 +79,7 @@ interface Append {
 
 /** A replay reads a whole segment into memory. */
 const SEGMENT_BYTES = 16 * 1_048_576;
-/** Most processes that share a JOURNAL_DIR. */
+/** Limit of processes that share a JOURNAL_DIR. */
 const MAX_FOLDERS = 1_000;
 
 const FULL = new Rejection('unavailable', 'The database is away and the journal is full; try again shortly.');
@@ -89,7 +89,7 @@ const FAILED = new Rejection(
 );
 const UNKNOWN = new Rejection(
   'outcomeUnknown',
-  'The database is away, and the journal failed in a way that leaves open whether it has the event: it may be stored.',
+  'The database is away, and a write to the journal failed: the event may be stored.',
 );
 
 export class Journal {
@@ -101,14 +101,14 @@ export class Journal {
   readonly #waiting: WaitingSegment[] = [];
   #open: OpenSegment | null = null;
   #queue: Append[] = [];
-  /** Whatever uses or changes the open segment, one after the other. */
+  /** Serializes operations on the open segment. */
   #work: Promise<unknown> = Promise.resolve();
   #sequence = 0;
   #queuedBytes = 0;
   #failing = false;
-  /** Events of the oldest segment that are stored already. */
+  /** Replayed events of the oldest segment. */
   #storedOfOldest = 0;
-  /** Set by the replay, which finds it out. */
+  /** Set by the replay. */
   wrongDatabase = false;
   readonly #quarantine: Quarantine;
   #stats = { appendedEvents: 0, replayedEvents: 0, quarantinedEvents: 0, failures: 0, damagedSegments: 0 };
@@ -122,8 +122,8 @@ export class Journal {
   }
 
   /**
-   * Takes a folder in JOURNAL_DIR, and what processes that are gone have left there.
-   * @throws OperatorError where a journal is left of another database, or of an earlier format
+   * Claims a folder in JOURNAL_DIR, and adopts segments that ended processes have left.
+   * @throws OperatorError if a segment belongs to another database or has an earlier format
    */
   static async open(options: JournalOptions): Promise<Journal> {
     const { files = SYSTEM_FILES } = options;
@@ -159,7 +159,7 @@ export class Journal {
     };
   }
 
-  /** Whose events it keeps. */
+  /** The installation that the events belong to. */
   get installation(): Installation {
     return this.#options.installation;
   }
@@ -174,8 +174,8 @@ export class Journal {
   }
 
   /**
-   * Keeps a batch. What is appended while the disk is busy goes out with one write and one sync.
-   * @returns null once it is on the disk; why it is not, or that nobody can say. Never rejects
+   * Appends a batch. Batches that arrive while the disk is busy share one write and one sync.
+   * @returns null once it is durable; else the reason why it is not, or may not be. Never rejects
    */
   append(batch: readonly JournaledEvent[]): Promise<Rejection | null> {
     let body: Buffer;
@@ -198,14 +198,14 @@ export class Journal {
     });
   }
 
-  /** The oldest segment that waits; null where nothing does. What is appended later goes into another one. */
+  /** The oldest waiting segment; null if there is none. Later appends go to another segment. */
   async oldest(): Promise<WaitingSegment | null> {
     if (this.#waiting.length === 0 && (this.#open?.events ?? 0) > 0)
       await this.#exclusively(() => this.#retire());
     return this.#waiting[0] ?? null;
   }
 
-  /** The batches of a segment, in their order. Damage is said in the log. */
+  /** The batches of a segment, in order. Logs damage. */
   async read(segment: WaitingSegment): Promise<{
     readonly batches: readonly (readonly JournaledEvent[])[];
     readonly damaged: boolean;
@@ -215,7 +215,7 @@ export class Journal {
     const { header, batches, events, tornBytes, damagedBytes } = readSegment(
       bytes.subarray(0, segment.length),
     );
-    // What a killed process has cut off is gone from its length by now: these bytes were acknowledged, and are not there.
+    // A torn write of a killed process was cut off before, so missing bytes were acknowledged.
     const lostBytes = missingBytes + tornBytes + damagedBytes;
     const damaged = header === null || lostBytes > 0;
     if (damaged)
@@ -226,14 +226,14 @@ export class Journal {
     return { batches, damaged };
   }
 
-  /** Keeps events that cannot be stored where a person can see to them. */
+  /** Moves events that cannot be stored to quarantine. */
   async setAside(some: readonly Quarantined[]): Promise<void> {
     await this.#quarantine.add(some);
     this.#stats.quarantinedEvents += some.length;
   }
 
   /**
-   * Counts events that a replay has brought into the database.
+   * Counts replayed events.
    * @param done events of the oldest segment that need no replay any more
    */
   countReplayed(events: number, done: number): void {
@@ -241,7 +241,7 @@ export class Journal {
     this.#storedOfOldest = done;
   }
 
-  /** The segment, the oldest one, is in the database: its file goes, or is kept under another name where it was damaged. */
+  /** The oldest segment is in the database: removes its file, or renames it if it is damaged. */
   async finish(segment: WaitingSegment, damaged: boolean): Promise<void> {
     if (damaged) {
       this.#stats.damagedSegments += 1;
@@ -255,7 +255,7 @@ export class Journal {
     if (claim !== null && !this.#waiting.some((other) => other.claim === claim)) await claim.release();
   }
 
-  /** Takes over what other processes left that are gone. @throws OperatorError where that is another database's */
+  /** Adopts segments of ended processes. @throws OperatorError if one belongs to another database */
   async adoptLeftovers(): Promise<void> {
     await this.#quarantine.look();
     const names = (await this.#files.list(this.#options.folder)).filter((name) => /^writer-\d+$/.test(name));
@@ -276,7 +276,7 @@ export class Journal {
     }
   }
 
-  /** Takes no more events. What waits stays on the disk for the next start. */
+  /** Stops accepting events. Waiting ones stay on disk for the next start. */
   async close(): Promise<void> {
     await this.#exclusively(() => this.#retire());
     await this.#claim.release();
@@ -291,7 +291,7 @@ export class Journal {
           { segment: path, events, tornBytes },
           'The last write to the journal was cut off; it had not been acknowledged',
         );
-        // Now, while it is known that nothing was written after it.
+        // Cut it before anything is written after it.
         await this.#files.cut(path, length);
       }
       this.#waiting.push({ path, length, events, claim });
@@ -341,8 +341,8 @@ export class Journal {
   }
 
   /**
-   * After a write or a sync that failed nobody knows what of it is on the disk, and a second sync proves nothing about the
-   * first one's pages. So the file is cut back to what an earlier sync has proved, and not written any more.
+   * After a failed write or sync it is unknown which bytes are durable, and a second sync does not prove that the pages of
+   * the first one are. So the file is truncated to its last synced length and not written any more.
    */
   async #takeBack(segment: OpenSegment, cause: unknown): Promise<Rejection> {
     this.#open = null;
@@ -354,7 +354,7 @@ export class Journal {
       this.#options.log.error({ err: error, segment: segment.path }, 'The journal could not be cut back');
       outcome = UNKNOWN;
     }
-    await segment.file.close().catch(() => undefined); // The system closes it at the latest with the process.
+    await segment.file.close().catch(() => undefined); // The kernel closes it with the process.
     this.#fail({ err: cause, segment: segment.path }, 'The journal cannot be written: events are refused');
     return outcome;
   }
@@ -365,7 +365,7 @@ export class Journal {
     this.#failing = true;
   }
 
-  /** The segment that takes the next record: the open one until it is full, then a new one. */
+  /** The segment for the next record: the open one until it is full, then a new one. */
   async #writable(): Promise<OpenSegment> {
     if (this.#open !== null && this.#open.length >= SEGMENT_BYTES) await this.#retire();
     this.#open ??= await this.#create();
@@ -384,7 +384,7 @@ export class Journal {
       await this.#files.rename(made, path);
       await this.#files.syncFolder(this.#folder);
     } catch (error) {
-      // Nothing is in it, so nothing is lost with it, or replayed where it cannot be removed.
+      // It has no records, so it does no harm if it cannot be removed.
       await file.close().catch(() => undefined);
       for (const name of [made, path]) await this.#files.remove(name).catch(() => undefined);
       throw error;
@@ -396,9 +396,9 @@ export class Journal {
     const segment = this.#open;
     if (segment === null) return;
     this.#open = null;
-    // At once, so that its events are counted as waiting at every moment.
+    // Before any await, so that its events never drop out of the count.
     if (segment.events > 0) this.#wait(segment);
-    await segment.file.close().catch(() => undefined); // All of it is synced.
+    await segment.file.close().catch(() => undefined); // Everything is synced.
     if (segment.events === 0) await this.#files.remove(segment.path);
   }
 
@@ -407,13 +407,13 @@ export class Journal {
   }
 }
 
-/** @throws OperatorError where the folder is not there and cannot be made */
+/** @throws OperatorError if the folder does not exist and cannot be created */
 async function makeWritersFolder(files: JournalFiles, folder: string): Promise<void> {
   try {
     await files.makeFolder(folder);
   } catch (error) {
     throw new OperatorError(
-      `JOURNAL_DIR: the folder ${folder} cannot be made (${errorCode(error)}): choose a folder on a local disk that this user may write to`,
+      `JOURNAL_DIR: the folder ${folder} cannot be created (${errorCode(error)}): choose a folder on a local disk that this user may write to`,
       { cause: error },
     );
   }

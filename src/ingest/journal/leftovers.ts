@@ -1,4 +1,4 @@
-/** What an earlier process has left in a folder of the journal. */
+/** Segments that an ended process has left in a folder of the journal. */
 import { join } from 'node:path';
 import { OperatorError } from '../../errors.ts';
 import type { JournalFiles } from './files.ts';
@@ -6,9 +6,9 @@ import { isOldFormat, readSegment } from './segment.ts';
 
 export interface Leftover {
   readonly path: string;
-  /** Bytes of its records and its header, without a last record that was not written to its end. */
+  /** Bytes of its header and its complete records. */
   readonly length: number;
-  /** Bytes of that record. */
+  /** Bytes of an incomplete last record. */
   readonly tornBytes: number;
   readonly events: number;
 }
@@ -20,9 +20,9 @@ export interface Leftovers {
   readonly lastNumber: number;
 }
 
-/** A segment's name holds its place in the order. */
+/** The number in the name is the order of the segments. */
 const SEGMENT_NAME = /^\d{10}\.journal$/;
-/** A segment gets its name once its header is on the disk; until then nothing in it was acknowledged. */
+/** A segment is renamed once its header is durable; before that nothing in it was acknowledged. */
 const UNFINISHED_NAME = /^\d{10}\.new$/;
 
 export function isSegment(name: string): boolean {
@@ -35,8 +35,8 @@ export function segmentNames(number: number): { readonly unfinished: string; rea
 }
 
 /**
- * The segments of a folder. They are read to be counted: a GiB takes about a second.
- * @throws OperatorError where one belongs to another installation, or is of an earlier format
+ * The segments of a folder. Reads them to count their events: about a second per GiB.
+ * @throws OperatorError if one belongs to another installation or has an earlier format
  */
 export async function leftoversOf(files: JournalFiles, folder: string, identity: string): Promise<Leftovers> {
   const names = (await files.list(folder)).sort();
@@ -69,7 +69,7 @@ async function leftover(
       `JOURNAL_DIR: ${path} holds ${events} events of another database: start once with the DATABASE_URL or ` +
         'DATA_DIR that they belong to, or move the file away',
     );
-  // A process that is killed can cut off its last write. Only then: an earlier file was complete when the next one was made.
+  // Only the last segment can end in a torn write of a killed process: earlier ones were complete when the next was created.
   const torn = isLast ? tornBytes : 0;
   return { path, length: bytes.length - torn, tornBytes: torn, events };
 }

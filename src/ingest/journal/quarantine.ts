@@ -1,6 +1,6 @@
 /**
- * Quarantine: events of the journal that no retry brings into the database, as lines of a file in JOURNAL_DIR, until a
- * person has them imported or dropped. Processes that share the folder share the file; one at a time uses it.
+ * Quarantine: events of the journal that no retry can store. They stay in a file in JOURNAL_DIR, one per line, until the
+ * operator imports or drops them. All processes that share the folder use the file, one at a time.
  */
 import { type FileHandle, open, rename, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -15,25 +15,25 @@ export interface Quarantined {
   readonly why: Unstorable;
 }
 
-/** A line of the file: null where it is none that was written here. */
+/** A line of the file; `quarantined` is null if the line cannot be parsed. */
 export interface QuarantineLine {
   readonly text: string;
   readonly quarantined: Quarantined | null;
 }
 
 const NAME = 'quarantine.ndjson';
-/** Longest wait for another process that uses the file. An import may hold it for longer. */
+/** Timeout for another process that uses the file. An import may hold it for longer. */
 const CLAIM_TIMEOUT_MS = 2_000;
 
 export function quarantinePath(folder: string): string {
   return join(folder, NAME);
 }
 
-/** What a process does with the quarantine while it replays. */
+/** The quarantine as the replay of a process uses it. */
 export class Quarantine {
   readonly #folder: string;
   readonly #files: JournalFiles;
-  /** Whether the file is known to end with a line's end: a process may have been killed while it appended. */
+  /** Whether the file is known to end with a line break: a process may have been killed during an append. */
   #endsLine = false;
   #size = 0;
   #events = 0;
@@ -43,12 +43,12 @@ export class Quarantine {
     this.#files = files;
   }
 
-  /** Events in the file when it was last looked at. */
+  /** Events in the file at the last {@link look}. */
   get events(): number {
     return this.#events;
   }
 
-  /** Appends events; they are on the disk when it resolves. @throws where the disk fails, or another process uses the file */
+  /** Appends events; resolves when they are durable. @throws if the disk fails, or another process uses the file */
   async add(some: readonly Quarantined[]): Promise<void> {
     const claim = await claimQuarantine(this.#folder);
     try {
@@ -69,7 +69,7 @@ export class Quarantine {
     await this.look();
   }
 
-  /** Counts the events again where the file has changed, as by a command. */
+  /** Counts the events again if the size of the file has changed, for example by a command. */
   async look(): Promise<void> {
     const size = (await this.#files.size(quarantinePath(this.#folder))) ?? 0;
     if (size === this.#size) return;
@@ -78,18 +78,18 @@ export class Quarantine {
   }
 }
 
-/** The events in quarantine, each once; 0 where there is no file. */
+/** The number of different events in quarantine; 0 if there is no file. */
 export async function countQuarantined(folder: string): Promise<number> {
   let events = 0;
   for await (const _ of readQuarantine(folder)) events += 1;
   return events;
 }
 
-/** The lines, an event that is there twice only once: a replay that was killed sets it aside again. */
+/** The lines without duplicate events, which occur after a replay was killed. */
 export async function* readQuarantine(folder: string): AsyncGenerator<QuarantineLine> {
   const seen = new Set<string>();
   if ((await SYSTEM_FILES.size(quarantinePath(folder))) === null) return;
-  // Closes itself, and rejects where it cannot be read.
+  // The iteration closes the file, and rejects if it cannot be read.
   const file = await open(quarantinePath(folder));
   for await (const text of file.readLines()) {
     if (text === '') continue;
@@ -101,9 +101,9 @@ export async function* readQuarantine(folder: string): AsyncGenerator<Quarantine
 }
 
 /**
- * Goes through the lines while no other process uses the file, and keeps in it what `change` returns. A failure on the way
- * leaves the file as it was.
- * @param change takes some lines in order and returns those to keep; called once more with none at the end
+ * Rewrites the file with the lines that `change` returns, while no other process uses it. A failure leaves the file
+ * unchanged.
+ * @param change receives lines in order and returns those to keep; the last call may have no lines
  */
 export async function rewriteQuarantine(
   folder: string,
@@ -121,7 +121,7 @@ export async function rewriteQuarantine(
     else await rename(unfinished, path);
     await SYSTEM_FILES.syncFolder(folder);
   } finally {
-    await unlink(unfinished).catch(() => undefined); // Mostly it has its name by now.
+    await unlink(unfinished).catch(() => undefined); // After a success it is renamed.
     await claim.release();
   }
 }
@@ -149,7 +149,7 @@ async function rewrite(
   return bytes;
 }
 
-/** @throws where another process uses the file for longer than it is waited for */
+/** @throws if another process uses the file for longer than the timeout */
 async function claimQuarantine(folder: string): Promise<Claim> {
   for (const deadline = performance.now() + CLAIM_TIMEOUT_MS; performance.now() < deadline; ) {
     const claim = await claimFolder(folder);
@@ -161,7 +161,7 @@ async function claimQuarantine(folder: string): Promise<Claim> {
   throw new Error(`Another process uses ${quarantinePath(folder)}: try again when it has finished`);
 }
 
-/** The line of an event, with its end. The payload is a string: its JSON text may have line ends in it. */
+/** The line of an event with its line break. The payload is a string, because its JSON text may contain line breaks. */
 export function lineOf({ event, why }: Quarantined): string {
   const { id, createdAt, payload, source } = event;
   return `${JSON.stringify({ ...why, ...source, id, createdAt: timestamp(createdAt), payload })}\n`;
@@ -174,7 +174,7 @@ function parseLine(text: string): Quarantined | null {
   try {
     line = JSON.parse(text);
   } catch {
-    return null; // Cut off, or edited; it is kept, and shown as unreadable.
+    return null; // Truncated or edited: kept, and listed as unreadable.
   }
   if (line === null || FIELDS.some((field) => typeof line[field] !== 'string')) return null;
   const { reason, details, appId, typeId, typeName, id, createdAt, payload } = line as Record<
@@ -185,6 +185,6 @@ function parseLine(text: string): Quarantined | null {
   if (Number.isNaN(time)) return null;
   return {
     event: { id, createdAt: time, payload, source: { appId, typeId, typeName } },
-    why: { reason: reason as Unstorable['reason'], details }, // Written here, and only shown.
+    why: { reason: reason as Unstorable['reason'], details }, // Only displayed.
   };
 }

@@ -1,19 +1,19 @@
 /**
- * The format of a journal's segment: a header and records, one record a batch.
+ * The format of a journal segment: a header and records, one record per batch. Numbers are big-endian.
  *
- * Header, written twice (so that rot in one copy costs nothing), 44 bytes a copy, numbers big-endian:
+ * Header, written twice in case one copy gets corrupted, 44 bytes per copy:
  *   magic (8), marker (8, random), installation (16), its generation (8), CRC-32 of these 40 bytes (4)
  * Record:
  *   marker (8), bytes of the body (4), events (4), CRC-32 of the body (4), CRC-32 of these 20 bytes (4), body
  * Body:
  *   bytes of the sources (4), sources as JSON in UTF-8: [[app id, type id, type name], …], public ids; then the events
  * Event in a body:
- *   id (16), createdAt in milliseconds (8, a double), place in the sources (4), bytes of the payload (4), payload in UTF-8
+ *   id (16), createdAt in milliseconds (8, a double), index of the source (4), bytes of the payload (4), payload in UTF-8
  *
- * No internal id is in a file: after a restore or a failover they may belong to other apps.
+ * Files contain no internal ids: after a restore or a failover these may belong to other apps.
  *
- * Every record begins with the marker of its segment, which nobody outside of the file knows: behind a damaged record
- * the next one is found by looking for it, and its checksums tell whether it is one.
+ * Every record begins with the random marker of its segment. After a damaged record the next one is found by searching for
+ * the marker and checking its checksums.
  */
 import { randomBytes } from 'node:crypto';
 import { crc32 } from 'node:zlib';
@@ -21,7 +21,7 @@ import type { Installation } from '../../storage/installation-id.ts';
 import type { EventSource, JournaledEvent } from '../../storage/write/accepted-event.ts';
 
 const MAGIC = Buffer.from('TDMKJNL2');
-/** Of the format with internal ids, which means nothing to this one. */
+/** Magic of the earlier format, which has internal ids. */
 const OLD_MAGIC = Buffer.from('TDMKJNL1');
 const OLD_HEADER_COPY_BYTES = 36;
 const MARKER_BYTES = 8;
@@ -36,13 +36,13 @@ const EVENT_BYTES = 16 + 8 + 4 + 4;
 export const HEADER_BYTES = 2 * HEADER_COPY_BYTES;
 
 export interface SegmentHeader {
-  /** Begins every record of this segment; 8 bytes. */
+  /** First 8 bytes of every record of this segment. */
   readonly marker: Buffer;
-  /** Whose events these are. */
+  /** The installation that the events belong to. */
   readonly installation: Installation;
 }
 
-/** A header for a new segment. */
+/** The header of a new segment. */
 export function newHeader(installation: Installation): SegmentHeader {
   return { marker: randomBytes(MARKER_BYTES), installation };
 }
@@ -62,14 +62,14 @@ function checksum(bytes: Uint8Array): Buffer {
 const ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
 
 /**
- * The events of a batch as the body of a record.
- * @throws where an id is no UUID: it would shift what comes behind it, under a checksum that is right
+ * Encodes the events of a batch as the body of a record.
+ * @throws if an id is not a UUID: it would shift the following bytes under a valid checksum
  */
 export function encodeBody(batch: readonly JournaledEvent[]): Buffer {
-  const places = new Map<EventSource, number>();
-  for (const { source } of batch) if (!places.has(source)) places.set(source, places.size);
+  const indexes = new Map<EventSource, number>();
+  for (const { source } of batch) if (!indexes.has(source)) indexes.set(source, indexes.size);
   const sources = Buffer.from(
-    JSON.stringify([...places.keys()].map(({ appId, typeId, typeName }) => [appId, typeId, typeName])),
+    JSON.stringify([...indexes.keys()].map(({ appId, typeId, typeName }) => [appId, typeId, typeName])),
   );
   const sizes = batch.map(({ payload }) => Buffer.byteLength(payload));
   const start = SOURCES_BYTES + sources.length;
@@ -79,20 +79,20 @@ export function encodeBody(batch: readonly JournaledEvent[]): Buffer {
   let at = start;
   for (const [index, event] of batch.entries()) {
     const size = sizes[index] ?? 0;
-    if (!ID.test(event.id)) throw new Error('The id of an event is no UUID.');
+    if (!ID.test(event.id)) throw new Error('The id of an event is not a UUID.');
     at += body.write(event.id.replaceAll('-', ''), at, 'hex');
     at = body.writeDoubleBE(event.createdAt, at);
-    at = body.writeUInt32BE(places.get(event.source) ?? 0, at);
+    at = body.writeUInt32BE(indexes.get(event.source) ?? 0, at);
     at = body.writeUInt32BE(size, at);
     at += body.write(event.payload, at, 'utf8');
   }
   return body;
 }
 
-/** Bytes of a record around its body. */
+/** Bytes of a record in addition to its body. */
 export const RECORD_OVERHEAD_BYTES = FRAME_BYTES;
 
-/** What goes before a body to make it a record. */
+/** The frame before the body of a record. */
 export function encodeFrame(marker: Buffer, body: Buffer, events: number): Buffer {
   const frame = Buffer.alloc(FRAME_BYTES);
   marker.copy(frame);
@@ -103,19 +103,19 @@ export function encodeFrame(marker: Buffer, body: Buffer, events: number): Buffe
   return frame;
 }
 
-/** What a segment's bytes hold. */
+/** The content of a segment. */
 export interface SegmentContents {
-  /** Null where neither copy can be read: then nothing else can. */
+  /** Null if neither copy is valid: then no record can be read. */
   readonly header: SegmentHeader | null;
   readonly batches: readonly (readonly JournaledEvent[])[];
   readonly events: number;
-  /** Bytes at the end that are the beginning of a record: its write was cut off, so it was never acknowledged. */
+  /** Bytes of an incomplete record at the end: a torn write, which was never acknowledged. */
   readonly tornBytes: number;
-  /** Bytes that were whole once, or may have been: something has changed them. */
+  /** Other bytes that are not valid. */
   readonly damagedBytes: number;
 }
 
-/** Reads a segment. Never throws: what cannot be read is counted. */
+/** Reads a segment. Never throws: invalid bytes are counted. */
 export function readSegment(bytes: Buffer): SegmentContents {
   const { header, damagedBytes: damagedHeader } = readHeader(bytes);
   const batches: JournaledEvent[][] = [];
@@ -134,7 +134,7 @@ export function readSegment(bytes: Buffer): SegmentContents {
     else damagedBytes += (next === -1 ? bytes.length : next) - at;
     at = next === -1 ? bytes.length : next;
   }
-  // A segment gets its name once its header is on the disk: a file without one has lost it.
+  // A segment is renamed after its header is durable, so a missing header is damage.
   if (header === null) damagedBytes = bytes.length;
   const events = batches.reduce((sum, batch) => sum + batch.length, 0);
   return { header, batches, events, tornBytes, damagedBytes };
@@ -195,7 +195,7 @@ function readRecord(
   return batch === null ? null : { batch, end };
 }
 
-/** Where the next whole record begins; -1 where there is none. */
+/** Index of the next complete record; -1 if there is none. */
 function nextRecord(bytes: Buffer, from: number, marker: Buffer): number {
   for (let at = bytes.indexOf(marker, from); at !== -1; at = bytes.indexOf(marker, at + 1))
     if (readRecord(bytes, at, marker) !== null) return at;
@@ -203,8 +203,8 @@ function nextRecord(bytes: Buffer, from: number, marker: Buffer): number {
 }
 
 /**
- * Whether the last bytes of a segment are a record that was not written to its end: they stop before it, or they end in
- * what a file system shows for blocks that were never written. A payload ends in a brace.
+ * Whether the last bytes of a segment are a torn write: shorter than the record, or ending in zeros, which a file system
+ * returns for unwritten blocks. A complete record ends in the brace of a payload.
  */
 function isTorn(rest: Buffer, marker: Buffer): boolean {
   if (rest.length < FRAME_BYTES || isZero(rest.subarray(-2))) return true;
@@ -216,7 +216,7 @@ function isZero(bytes: Buffer): boolean {
   return bytes.every((byte) => byte === 0);
 }
 
-/** The checksum has proved that the body is what was written; null where that was not what {@link encodeBody} makes. */
+/** Decodes a body with a valid checksum; null if it is not in the format of {@link encodeBody}. */
 function decodeBody(body: Buffer, events: number): JournaledEvent[] | null {
   const start = body.length < SOURCES_BYTES ? 0 : SOURCES_BYTES + body.readUInt32BE(0);
   const sources = start === 0 || start > body.length ? null : decodeSources(body, start);
@@ -246,6 +246,6 @@ function decodeSources(body: Buffer, end: number): EventSource[] | null {
     if (!Array.isArray(sources)) return null;
     return sources.map(([appId, typeId, typeName]) => ({ appId, typeId, typeName }));
   } catch {
-    return null; // No JSON, so nothing that was written here; whoever asked counts it as damage.
+    return null; // Not JSON, so not written by this code: the caller counts it as damage.
   }
 }

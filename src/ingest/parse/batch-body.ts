@@ -1,4 +1,4 @@
-/** The body of a batch: text → events, each read or refused by itself, without keeping other requests waiting. */
+/** Parses the body of a batch in slices, so that it does not block the event loop. Events are refused one by one. */
 import { Rejection } from '../../errors.ts';
 import { nextTurn } from '../turns.ts';
 import { type BatchEvent, EventReader, TypeReferences } from './batch-event.ts';
@@ -6,17 +6,16 @@ import { documentPieces, linePieces, type Piece } from './batch-text.ts';
 
 export interface BatchLimits {
   readonly maxEvents: number;
-  /** Of one event, as of the body of one that comes alone. */
+  /** Of one event: the same as for the body of a single event. */
   readonly maxEventBytes: number;
 }
 
 /**
- * How long the event loop is kept at a time, in milliseconds: 10,000 events of 200 bytes take some 25 to read, and
- * whoever else posts meanwhile should not notice.
+ * Longest time in milliseconds that parsing blocks the event loop: a batch of 10,000 events takes several times as long.
  */
 const SLICE_MS = 4;
 
-/** Media types of newline-delimited JSON; whatever else a body calls itself, it is one JSON document. */
+/** Media types of newline-delimited JSON. A body of any other type is one JSON document. */
 const LINES = new Set([
   'application/x-ndjson',
   'application/ndjson',
@@ -24,14 +23,14 @@ const LINES = new Set([
   'application/x-jsonlines',
 ]);
 
-/** Whether a Content-Type says that each line is an event. */
+/** Whether a Content-Type means newline-delimited JSON. */
 export function isLineDelimited(contentType: string): boolean {
   return LINES.has((contentType.split(';')[0] ?? '').trim().toLowerCase());
 }
 
 /**
- * Reads a batch. What is no event is refused in its place; a document that is no JSON, or no batch, as a whole.
- * @param lines whether each line is an event
+ * Parses a batch. An invalid event is refused by itself; a document that is not valid JSON or not a batch is refused whole.
+ * @param lines whether the body is newline-delimited
  */
 export async function readBatch(
   text: string,
@@ -51,7 +50,7 @@ export async function readBatch(
     const event = piece === undefined ? null : sized(piece, limits);
     if (event !== null && piece?.kind === 'event') read.push(event);
     else if (event instanceof Rejection) return event;
-    // An array that does not count, because another one of its name follows, may be as long as any.
+    // An earlier "events" array, which a later one replaces, counts towards a limit as well.
     if (read.length > 2 * limits.maxEvents) return tooMany(limits);
     if (performance.now() - pausedAt < SLICE_MS) continue;
     await nextTurn();
@@ -61,7 +60,7 @@ export async function readBatch(
 
 const BAD_LINE = invalid('The line is not valid JSON.');
 
-/** What was read, or the refusal of a piece that is too large; null for one that is no event and may be there. */
+/** The parsed event, or the refusal of a piece that is too large; null for other members. */
 function sized(piece: NonNullable<Piece>, { maxEventBytes }: BatchLimits): BatchEvent | Rejection | null {
   const { kind, text } = piece;
   if (3 * text.length > maxEventBytes && Buffer.byteLength(text) > maxEventBytes) {

@@ -1,4 +1,4 @@
-/** The events of a batch: text → event, or the refusal that says what is wrong with it. */
+/** Parses the events of a batch. A refusal says what is wrong with an event. */
 import { Ajv } from 'ajv';
 import type { FromSchema } from 'json-schema-to-ts';
 import type { TypeReference } from '../../apps/event-types.ts';
@@ -16,32 +16,34 @@ import {
 import { EventMembers } from './fast-event-parser.ts';
 import { JsonScan } from './json-scan.ts';
 
-const EVENT_SCHEMA = {
+/** What the strict path checks of an event of a batch. */
+export const EVENT_SCHEMA = {
   type: 'object',
   required: ['payload'],
   properties: {
-    typeId: { type: 'string', nullable: true },
-    payload: { type: 'object' },
-    createdAt: { type: 'string', nullable: true },
-    // typeName is not here: where a typeId is given it is ignored, whatever it is.
+    typeId: { type: ['string', 'null'] },
+    payload: { type: 'object', additionalProperties: true },
+    createdAt: { type: ['string', 'null'] },
+    // No typeName: next to a typeId it is ignored, whatever its value.
   },
 } as const;
 
-const isEvent = new Ajv({ strict: true }).compile<FromSchema<typeof EVENT_SCHEMA>>(EVENT_SCHEMA);
+const isEvent = new Ajv({ strict: true, allowUnionTypes: true }).compile<FromSchema<typeof EVENT_SCHEMA>>(
+  EVENT_SCHEMA,
+);
 
 /**
- * The types that a batch names, each once: what is the same name is the same object, so that thousands of events are
- * told apart by it without looking at their names again.
+ * The types that a batch refers to: one object per name or id, so that events are grouped by identity instead of by text.
  */
 export class TypeReferences {
   readonly #byId = new Map<string, TypeReference>();
   readonly #byName = new Map<string, TypeReference>();
 
-  /** The same as {@link typeReference}; null for what that refuses. */
+  /** Like {@link typeReference}; null if that refuses the names. */
   named(typeId: string | null | undefined, typeName: string | null | undefined): TypeReference | null {
     const known = typeId ? this.#byId.get(typeId) : this.#byName.get(typeName ?? '');
     if (known !== undefined) return known;
-    // Types are remembered for long.
+    // Caches keep these strings for long: copy them, so that they do not keep the whole body in memory.
     const reference = typeReference({
       typeId: typeId && ownText(typeId),
       typeName: typeName && ownText(typeName),
@@ -68,9 +70,9 @@ export interface BatchEvent {
   readonly payload: string;
 }
 
-/** Reads the events of a batch, one after the other. */
+/** Parses the events of a batch one by one. */
 export class EventReader {
-  /** Index behind the event that was read last. */
+  /** Index after the last parsed event. */
   end = 0;
   readonly #types: TypeReferences;
   readonly #maxLength: number;
@@ -78,8 +80,8 @@ export class EventReader {
   readonly #scan = new JsonScan(EVENT_FIELDS);
 
   /**
-   * @param types     of the batch whose events are read
-   * @param maxLength characters that an event may have
+   * @param types     type references of the batch
+   * @param maxLength limit of an event in characters
    */
   constructor(types: TypeReferences, maxLength: number) {
     this.#types = types;
@@ -87,8 +89,8 @@ export class EventReader {
   }
 
   /**
-   * Reads a usual event, one that {@link EventMembers} reads and in which all is good; what follows it is not looked at.
-   * @returns null for what is unusual, wrong or long: {@link readStrict} says which
+   * The fast path: parses a valid event that {@link EventMembers} supports. Ignores text after it.
+   * @returns null if the event needs {@link readStrict}
    */
   readFast(text: string, start: number): BatchEvent | null {
     const members = this.#members;
@@ -102,8 +104,8 @@ export class EventReader {
   }
 
   /**
-   * Reads any event, and stops by the way where it is long, so that others have their turn.
-   * @returns the event, or what is wrong with it; null for what is not JSON
+   * The strict path: parses any event. Yields after each slice of a long one.
+   * @returns the event or its refusal; null if the text is not JSON
    */
   *readStrict(text: string, start: number): Generator<undefined, BatchEvent | Rejection | null> {
     const scan = this.#scan;

@@ -1,6 +1,5 @@
 /**
- * Cuts a batch's body into its events, one at a time, so that the parsing of a large body can make way for other
- * requests.
+ * Splits the body of a batch into events one at a time, so that other requests can run in between.
  */
 import type { Rejection } from '../../errors.ts';
 import type { BatchEvent, EventReader } from './batch-event.ts';
@@ -8,15 +7,15 @@ import { SLICE_CHARACTERS } from './event-body.ts';
 import { JsonScan } from './json-scan.ts';
 import { NONE, skipSpace, stringEnd } from './lexer.ts';
 
-/** A piece of the body, or a moment at which others may have their turn. */
+/** A piece of the body; undefined: a pause in a long piece, at which other requests may run. */
 export type Piece =
   /** `read` is null for a line that is not JSON. */
   | { readonly kind: 'event'; readonly text: string; readonly read: BatchEvent | Rejection | null }
-  /** A member that is not the events, or its name. */
+  /** The value or the name of a member other than "events". */
   | { readonly kind: 'other'; readonly text: string }
   | undefined;
 
-/** How the cutting ended: how many of the last events that were cut are the batch, or what is wrong with the body. */
+/** The result of the split: how many of the last events are the batch, or what is wrong with the body. */
 export type End = { readonly events: number } | { readonly problem: string };
 
 const NOT_JSON = 'The body is not valid JSON.';
@@ -30,8 +29,8 @@ const OPEN_BRACE = 0x7b;
 const CLOSE_BRACE = 0x7d;
 
 /**
- * The pieces of `{"events": […], …}`. As in JSON.parse the last of several members of that name counts, and the name may
- * be spelled with escapes; what an earlier one held is still cut, as it must be JSON too.
+ * The pieces of `{"events": […], …}`. As in JSON.parse the last of several "events" members counts, and the name may
+ * contain escapes. Earlier ones are split as well, because they must be valid JSON too.
  */
 export function* documentPieces(text: string, reader: EventReader): Generator<Piece, End> {
   let end: End = { problem: 'The field "events" is missing.' };
@@ -66,7 +65,7 @@ export function* documentPieces(text: string, reader: EventReader): Generator<Pi
   }
 }
 
-/** @returns index behind the value; NONE where it is not JSON */
+/** @returns index after the value; NONE if it is not JSON */
 function* otherPiece(text: string, start: number): Generator<Piece, number> {
   const scan = new JsonScan();
   scan.begin(text, start);
@@ -80,7 +79,7 @@ function* otherPiece(text: string, start: number): Generator<Piece, number> {
   return scan.end;
 }
 
-/** @returns how many there were and the index behind the array; null where it is not JSON */
+/** @returns number of events and index after the array; null if it is not JSON */
 function* arrayPieces(
   text: string,
   start: number,
@@ -105,7 +104,7 @@ function closed(text: string, at: number, end: End): End {
   return skipSpace(text, at + 1) === text.length ? end : { problem: NOT_JSON };
 }
 
-/** The lines of newline-delimited JSON; blank ones are no events. */
+/** The lines of newline-delimited JSON. Blank lines are skipped. */
 export function* linePieces(text: string, reader: EventReader): Generator<Piece, End> {
   let events = 0;
   for (let at = skipSpace(text, 0); at < text.length; ) {
@@ -121,8 +120,8 @@ export function* linePieces(text: string, reader: EventReader): Generator<Piece,
   return { events };
 }
 
-/** @param key a string of JSON, quotes included */
+/** @param key a JSON string with its quotes */
 function isEvents(key: string): boolean {
-  // Six characters, each an escape of six at most.
+  // At most six characters with escapes of six characters each, and two quotes.
   return key === '"events"' || (key.length <= 38 && key.includes('\\') && JSON.parse(key) === 'events');
 }

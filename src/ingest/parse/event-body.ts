@@ -1,4 +1,4 @@
-/** The body of a create request: text → event, or the refusal that says what is wrong with it. */
+/** Parses the body of a create request. A refusal says what is wrong with it. */
 import { Ajv, type ErrorObject } from 'ajv';
 import type { FromSchema } from 'json-schema-to-ts';
 import { eventTypeNameProblem, type TypeReference } from '../../apps/event-types.ts';
@@ -8,14 +8,15 @@ import { EventMembers } from './fast-event-parser.ts';
 import { JsonScan } from './json-scan.ts';
 import { skipSpace } from './lexer.ts';
 
-const BODY_SCHEMA = {
+/** What the strict path checks of the body of a create request. */
+export const BODY_SCHEMA = {
   type: 'object',
   required: ['loggingToken', 'payload'],
   properties: {
     loggingToken: { type: 'string' },
-    typeId: { type: 'string', nullable: true },
-    payload: { type: 'object' },
-    // typeName is not here: where a typeId is given it is ignored, whatever it is.
+    typeId: { type: ['string', 'null'] },
+    payload: { type: 'object', additionalProperties: true },
+    // No typeName: next to a typeId it is ignored, whatever its value.
   },
 } as const;
 
@@ -28,9 +29,11 @@ const TYPE_NAMES: Readonly<Record<string, string>> = {
 
 const NOT_JSON = invalid('The body is not valid JSON.');
 
-const isBody = new Ajv({ strict: true }).compile<FromSchema<typeof BODY_SCHEMA>>(BODY_SCHEMA);
+const isBody = new Ajv({ strict: true, allowUnionTypes: true }).compile<FromSchema<typeof BODY_SCHEMA>>(
+  BODY_SCHEMA,
+);
 
-/** Deepest nesting of a payload; PostgreSQL's JSON parser is recursive and would refuse at some depth of its own. */
+/** Limit of a payload's nesting. PostgreSQL's JSON parser is recursive and has a limit that depends on its stack. */
 const MAX_PAYLOAD_DEPTH = 1_000;
 
 export interface EventBody {
@@ -40,12 +43,12 @@ export interface EventBody {
   readonly payload: string;
 }
 
-/** Characters of a body that are looked at at a time: under a millisecond, whatever they are. */
+/** Characters that are scanned per turn of the event loop: less than a millisecond for any text. */
 export const SLICE_CHARACTERS = 131_072;
 
 /**
- * Parses a body. The first of the contract's rules that it breaks makes the refusal.
- * @returns a promise for a long body, which others do not wait for
+ * Parses a body. The first violated rule of the contract determines the refusal.
+ * @returns a promise for a long body, which is parsed in slices
  */
 export function parseEventBody(text: string): EventBody | Rejection | Promise<EventBody | Rejection> {
   if (text.length > SLICE_CHARACTERS) return parseInSlices(text);
@@ -54,18 +57,18 @@ export function parseEventBody(text: string): EventBody | Rejection | Promise<Ev
 
 const members = new EventMembers();
 
-/** Reads what nearly every producer sends; null where {@link parseStrict} must look at it. What is read, that reads the same. */
+/** The fast path. @returns null if the body needs {@link parseStrict}; else the same result as that */
 export function parseFast(text: string): EventBody | null {
-  const isUsual = members.read(text, skipSpace(text, 0), text.length);
+  const isSupported = members.read(text, skipSpace(text, 0), text.length);
   const { loggingToken, typeId, typeName, payload, end } = members;
   members.forget();
-  if (!isUsual || skipSpace(text, end) !== text.length) return null;
+  if (!isSupported || skipSpace(text, end) !== text.length) return null;
   if (loggingToken === undefined || payload === undefined) return null;
   const type = typeReference({ typeId, typeName });
   return type instanceof Rejection ? null : { loggingToken, type, payload };
 }
 
-/** Reads any body, or says what is wrong with it. */
+/** The strict path: parses any body, or says what is wrong with it. */
 export function parseStrict(text: string): EventBody | Rejection {
   const scan = new JsonScan(EVENT_FIELDS);
   scan.begin(text, 0);
@@ -93,12 +96,12 @@ function scannedBody(text: string, scan: JsonScan): EventBody | Rejection {
   return payload instanceof Rejection ? payload : { loggingToken: body.loggingToken, type, payload };
 }
 
-/** The members of an event that mean something. */
+/** The members of an event that are read; others are ignored. */
 export const EVENT_FIELDS = ['loggingToken', 'typeId', 'typeName', 'createdAt', 'payload'] as const;
 
 /**
- * What JSON.parse would make of a value that was scanned, for a schema to look at: only {@link EVENT_FIELDS} are there, and
- * objects and arrays are empty.
+ * A scanned value as JSON.parse would return it, for validation by a schema: only with {@link EVENT_FIELDS}, and with empty
+ * objects and arrays.
  */
 export function fieldsOf(text: string, scan: JsonScan): unknown {
   if (!scan.isObject) return null;
@@ -116,17 +119,17 @@ export function fieldsOf(text: string, scan: JsonScan): unknown {
   return fields;
 }
 
-/** The payload's own text, exactly as sent, of an event that has one; or the refusal of one that is nested too deep. */
+/** The text of an existing payload, exactly as sent; or the refusal of one that is nested too deep. */
 export function payloadText(text: string, scan: JsonScan): string | Rejection {
   const span = scan.span('payload');
-  if (span === null) throw new Error('The payload was found before, and is not there now.');
+  if (span === null) throw new Error('The scan has no span of a validated payload.');
   if (span.depth > MAX_PAYLOAD_DEPTH) {
     return invalid(`The field "payload" may be nested at most ${MAX_PAYLOAD_DEPTH} levels deep.`);
   }
   return text.slice(span.start, span.end);
 }
 
-/** Which of the two fields decides, or the refusal that says what is wrong with them. */
+/** The type that the two fields refer to; a refusal says what is wrong with them. */
 export function typeReference(fields: {
   readonly typeId?: string | null | undefined;
   readonly typeName?: unknown;
@@ -142,8 +145,8 @@ export function typeReference(fields: {
 }
 
 /**
- * The first thing that a schema found wrong, as a sentence.
- * @param whole what the schema is of
+ * The first error of a schema as a sentence.
+ * @param whole name of the validated object
  */
 export function explain(error: ErrorObject | undefined, whole = 'body'): string {
   if (error?.keyword === 'required') return `The field "${error.params.missingProperty}" is missing.`;

@@ -1,11 +1,11 @@
-/** A quick search for the logging token in the text of a body, without parsing it. */
+/** Searches the text of a body for logging tokens without parsing it. */
 import { isWellFormed, TOKEN_CHARACTERS } from '../../token-text.ts';
 import { NONE, skipSpace } from './lexer.ts';
 
 const KEY = '"loggingToken"';
-/** Places with the key that are looked at. Payloads with keys of that name are rare, and long lists of them unheard of. */
-const MAX_PLACES = 16;
-/** Different tokens that are looked up: each may be a question to the database. */
+/** Limit of examined occurrences of the key. Payloads that contain it are rare. */
+const MAX_OCCURRENCES = 16;
+/** Limit of different tokens: each may cost a query. */
 const MAX_TOKENS = 2;
 
 const QUOTE = 0x22;
@@ -17,29 +17,29 @@ const UNDERSCORE = 0x5f;
 const LOWER_A = 0x61;
 const LOWER_U = 0x75;
 const LOWER_Z = 0x7a;
-/** Of a letter. */
+/** The bit that makes a letter lower case. */
 const LOWER_CASE = 0x20;
 
 export interface FoundTokens {
-  /** The values of the key that have the form of a token, each once. */
+  /** The values of the key that have the form of a token, without duplicates. */
   readonly tokens: readonly string[];
-  /** What the key has: nothing, as it is not there; or no string, wherever it is. */
+  /** Whether the key occurs, and whether any of its values is a string. */
   readonly value: 'missing' | 'not a string' | 'string';
-  /** False where there are more places or tokens than were looked at. */
+  /** False if there are more occurrences or tokens than the limits. */
   readonly isComplete: boolean;
 }
 
 /**
- * The values of `"loggingToken"`, at whatever depth, also inside of strings: whoever sends a good one has it among them,
- * unless {@link mayHideToken} says that it may be spelled in another way.
- * @param text of a body, which need not be JSON; UTF-8 may be in it byte by byte
+ * The values of `"loggingToken"` at any depth, also inside strings. A body's token is among them unless it is written with
+ * escapes, see {@link mayHideToken}.
+ * @param text the body, which may be invalid JSON; UTF-8 may be decoded as Latin-1
  */
 export function findTokens(text: string): FoundTokens {
   const tokens: string[] = [];
   let value: FoundTokens['value'] = 'missing';
   let at = text.indexOf(KEY);
-  for (let places = 0; at >= 0; places += 1) {
-    if (places === MAX_PLACES) return { tokens, value, isComplete: false };
+  for (let count = 0; at >= 0; count += 1) {
+    if (count === MAX_OCCURRENCES) return { tokens, value, isComplete: false };
     const start = valueStart(text, at + KEY.length);
     if (text.charCodeAt(start) === QUOTE) {
       value = 'string';
@@ -57,13 +57,13 @@ export function findTokens(text: string): FoundTokens {
 }
 
 /**
- * Whether the key or its value may be spelled with escapes somewhere: `\u00` and the code of a letter, a digit or `_`. No
- * serializer escapes these.
+ * Whether the key or its value may contain an escape: `\u00` and the code of a letter, a digit or `_`. Serializers do not
+ * escape these.
  */
 export function mayHideToken(text: string): boolean {
   const first = text.indexOf('\\');
   if (first < 0) return false;
-  // Of `\u00`, one is a fourth character. A regular expression is slow where it is interpreted, which it is now and then.
+  // Steps of four characters hit one of `\u00`. Not a regular expression, which is slow until V8 has compiled it.
   for (let at = first + 3; at < text.length; at += 4) {
     const code = text.charCodeAt(at);
     if (code === ZERO) {
@@ -87,7 +87,7 @@ function isEscapedWord(text: string, start: number): boolean {
   );
 }
 
-/** Of a hexadecimal digit in either case; of other characters it is of no meaning. */
+/** The value of a hexadecimal digit; meaningless for other characters. */
 function hexValue(code: number): number {
   return code <= NINE ? code - ZERO : (code | LOWER_CASE) - LOWER_A + 10;
 }
@@ -97,7 +97,7 @@ function isWord(code: number): boolean {
   return (code >= ZERO && code <= NINE) || (letter >= LOWER_A && letter <= LOWER_Z) || code === UNDERSCORE;
 }
 
-/** Index of the value of the key that ends before `keyEnd`; NONE where it is no key. */
+/** Index of the value of the key that ends before `keyEnd`; NONE if it is not a key. */
 function valueStart(text: string, keyEnd: number): number {
   const colon = skipSpace(text, keyEnd);
   return text.charCodeAt(colon) === COLON ? skipSpace(text, colon + 1) : NONE;

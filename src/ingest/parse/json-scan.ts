@@ -1,7 +1,7 @@
 /**
- * Proves that a text is JSON (RFC 8259, exactly what JSON.parse takes) without making anything of what is in it, and
- * finds the members of the outermost object on the way. It takes a few nanoseconds a character whatever the text is, where
- * JSON.parse takes up to a hundred for nested arrays, and it can stop anywhere and go on later.
+ * Validates JSON (RFC 8259, exactly what JSON.parse accepts) without building values, and finds members of the outermost
+ * object. It takes a few nanoseconds per character for any text, while JSON.parse takes up to a hundred for nested arrays,
+ * and it can be paused.
  */
 import { NONE, scalarEnd, skipSpace, stringRest } from './lexer.ts';
 
@@ -13,56 +13,56 @@ const OPEN_BRACKET = 0x5b;
 const BACKSLASH = 0x5c;
 const CLOSE_BRACKET = 0x5d;
 const OPEN_BRACE = 0x7b;
-/** From an opening bracket or brace to its closing one. */
+/** Difference between the codes of an opening bracket or brace and the closing one. */
 const TO_CLOSING = 2;
 
 /** A value in the text. */
 export interface Span {
   /** Index of its first character. */
   readonly start: number;
-  /** Index behind its last character. */
+  /** Index after its last character. */
   readonly end: number;
   /** Levels of objects and arrays in it: 0 for a string or a number, 1 for `{}`. */
   readonly depth: number;
 }
 
-/** `more`: it is neither JSON nor not JSON so far. */
+/** `more`: valid so far, and not complete. */
 export type ScanState = 'more' | 'done' | 'invalid';
 
-/** What comes next where a scan has stopped. */
+/** What a paused scan expects next. */
 const VALUE = 0;
 const STRING = 1;
 const KEY = 2;
 const AFTER_VALUE = 3;
 
 export class JsonScan {
-  /** How far it has come; once it is done, the index behind the value. */
+  /** Index up to which the text is scanned; when done, the index after the value. */
   end = 0;
   readonly #names: readonly string[];
-  /** A name with an escape of six characters for each of its own is not longer. */
+  /** Length of the longest name with every character escaped (6 characters each). */
   readonly #longestKey: number;
   readonly #spans: (Span | null)[];
   #text = '';
   #start = 0;
   #next = VALUE;
   #keyStart = 0;
-  /** The closing characters of the objects and arrays around the place, and how many they are. */
+  /** The closing characters of the enclosing objects and arrays, and their number. */
   #stack: Uint8Array = new Uint8Array(64);
   #depth = 0;
-  /** Most that they have been in the member of the outermost object at hand. */
+  /** Maximum of the depth in the current member of the outermost object. */
   #deepest = 0;
-  /** The member at hand: its name's index, NONE where that is not asked for; and where its value starts. */
+  /** Current member: the index of its name, NONE for a name that is not searched; and the start of its value. */
   #member = NONE;
   #memberStart = 0;
 
-  /** @param names of the members of the outermost object that {@link span} is asked for */
+  /** @param names of the members of the outermost object whose spans are needed */
   constructor(names: readonly string[] = []) {
     this.#names = names;
     this.#spans = names.map(() => null);
     this.#longestKey = 6 * Math.max(0, ...names.map(({ length }) => length));
   }
 
-  /** Begins with the value at `start`, before which white space may stand. What follows the value is not looked at. */
+  /** Begins with the value at `start`, after optional white space. Ignores text after the value. */
   begin(text: string, start: number): void {
     this.#text = text;
     this.#start = start;
@@ -74,8 +74,8 @@ export class JsonScan {
   }
 
   /**
-   * Goes on. All in one function, with what changes in variables of its own: a call for each token doubles the time.
-   * @param characters after about so many it stops; only numbers and white space are not interrupted
+   * Continues the scan. One function with its state in local variables, because a call per token doubles the time.
+   * @param characters pauses after about this many; numbers and white space are not interrupted
    */
   step(characters: number): ScanState {
     const text = this.#text;
@@ -181,9 +181,9 @@ export class JsonScan {
   }
 
   /**
-   * The value of a member of the outermost object, once the scan is done. As in JSON.parse the last of several members of
-   * the same name counts, and a name may be spelled with escapes.
-   * @returns null where there is no such member
+   * The value of a member of the outermost object, after the scan is done. As in JSON.parse the last of several members
+   * with the same name counts, and a name may contain escapes.
+   * @returns null if there is no such member
    */
   span(name: string): Span | null {
     return this.#spans[this.#names.indexOf(name)] ?? null;
@@ -195,7 +195,7 @@ export class JsonScan {
     this.#memberStart = skipSpace(this.#text, valueStart);
   }
 
-  /** Index of the name that a key spells. */
+  /** Index of the searched name that is equal to a key; NONE if there is none. */
   #nameAt(start: number, end: number): number {
     const length = end - start;
     const names = this.#names;
@@ -207,7 +207,7 @@ export class JsonScan {
     return names.indexOf(JSON.parse(this.#text.slice(start - 1, end + 1)));
   }
 
-  /** A value of the outermost object has ended, or that itself. @returns true for the latter */
+  /** Handles the end of a member's value, or of the outermost value. @returns true for the latter */
   #endsAt(at: number, depth: number, deepest: number): boolean {
     if (depth === 0) {
       this.end = at;
@@ -223,7 +223,7 @@ export class JsonScan {
 
 /**
  * The span of a member's value in the text of a JSON object, as {@link JsonScan.span} finds it.
- * @returns null where there is no such member, or the text is not JSON
+ * @returns null if there is no such member, or the text is not JSON
  */
 export function memberSpan(text: string, name: string): Span | null {
   const scan = new JsonScan([name]);

@@ -1,4 +1,4 @@
-/** The tokens of JSON (RFC 8259), as strict as JSON.parse: where each of them ends. */
+/** Finds the ends of JSON tokens (RFC 8259), as strict as JSON.parse. */
 
 const TAB = 0x09;
 const FEED = 0x0a;
@@ -20,13 +20,13 @@ const LOWER_N = 0x6e;
 const LOWER_R = 0x72;
 const LOWER_T = 0x74;
 const LOWER_U = 0x75;
-/** Of a letter. */
+/** The bit that makes a letter lower case. */
 const LOWER_CASE = 0x20;
 
-/** What the functions below return where the text is not what they read. */
+/** Returned by the functions below if the text is not the expected token. */
 export const NONE = -1;
 
-/** Past JSON's white space, and nothing else. */
+/** Index after JSON's white space. */
 export function skipSpace(text: string, from: number): number {
   let at = from;
   for (;;) {
@@ -36,15 +36,15 @@ export function skipSpace(text: string, from: number): number {
   }
 }
 
-/** Index behind the closing quote of the string that starts at `start`. */
+/** Index after the closing quote of the string at `start`. */
 export function stringEnd(text: string, start: number, limit: number): number {
   const quote = stringRest(text, start + 1, limit);
   return quote < limit && quote !== NONE ? quote + 1 : NONE;
 }
 
 /**
- * Goes on inside of a string.
- * @returns index of the closing quote, or of the first character from `stop` on that is not looked at
+ * Continues inside a string.
+ * @returns index of the closing quote, or of the first unscanned character at or after `stop`
  */
 export function stringRest(text: string, from: number, stop: number): number {
   for (let at = from; ; at += 1) {
@@ -60,7 +60,7 @@ export function stringRest(text: string, from: number, stop: number): number {
   }
 }
 
-/** Index of the last character of the escape that starts at `start`. */
+/** Index of the last character of the escape at `start`. */
 function escapeEnd(text: string, start: number): number {
   switch (text.charCodeAt(start + 1)) {
     case QUOTE:
@@ -80,7 +80,7 @@ function escapeEnd(text: string, start: number): number {
   }
 }
 
-/** The same as stringEnd; NONE too for a string with escapes. */
+/** Like {@link stringEnd}, but also NONE for a string with escapes. */
 export function plainStringEnd(text: string, start: number, limit: number): number {
   if (text.charCodeAt(start) !== QUOTE) return NONE;
   for (let at = start + 1; at < limit; at += 1) {
@@ -92,8 +92,8 @@ export function plainStringEnd(text: string, start: number, limit: number): numb
 }
 
 /**
- * Index behind the number, true, false or null that starts at `start`.
- * @param first the character there
+ * Index after the number, true, false or null at `start`.
+ * @param first the character at `start`
  */
 export function scalarEnd(text: string, start: number, first: number): number {
   switch (first) {
@@ -110,7 +110,7 @@ export function scalarEnd(text: string, start: number, first: number): number {
   }
 }
 
-/** @param first the character at `start`, which is to be a digit */
+/** @param first the character at `start`, which must be a digit */
 function numberEnd(text: string, start: number, first: number): number {
   if (!isDigit(first)) return NONE;
   let at = start + 1;
@@ -130,7 +130,7 @@ function numberEnd(text: string, start: number, first: number): number {
   return digitsEnd(text, sign === PLUS || sign === MINUS ? at + 2 : at + 1);
 }
 
-/** Index behind one digit or more. */
+/** Index after one or more digits. */
 function digitsEnd(text: string, start: number): number {
   let at = start;
   while (isDigit(text.charCodeAt(at))) at += 1;

@@ -7,12 +7,16 @@ import { decodeFeedCursor, type EventReader } from '../../storage/storage.ts';
 import { Follower, type Watcher } from './follower.ts';
 import * as messages from './messages.ts';
 
+/** By whose access a client watches: its feed ends with it. Ids are internal ones. */
+export type FeedHolder =
+  /** With the session's digest. */
+  | { readonly kind: 'session'; readonly session: Buffer; readonly userId: number }
+  | { readonly kind: 'token'; readonly tokenId: number };
+
 /** A client and the app that it watches. */
 export interface FeedClient {
-  /** The session's digest. */
-  readonly session: Buffer;
-  /** Internal ids. */
-  readonly userId: number;
+  readonly holder: FeedHolder;
+  /** Internal id. */
   readonly appId: number;
 }
 
@@ -34,7 +38,8 @@ export interface LiveFeedsOptions {
 export interface FeedLimits {
   readonly all: number;
   readonly ofApp: number;
-  readonly ofAccount: number;
+  /** Of one account, or of one resource token. */
+  readonly ofHolder: number;
 }
 
 /** Interval of access checks and of the check for due heartbeats. */
@@ -44,6 +49,8 @@ const HEARTBEAT_MS = 15_000;
 const RETRY = { retryAfterSeconds: 10 } as const;
 
 interface OpenFeed extends FeedClient {
+  /** The account or the token: what feeds are shared out among. */
+  readonly key: string;
   readonly stream: AnswerStream;
   /** When something was last sent, by the monotonic clock. */
   sentAt: number;
@@ -79,17 +86,19 @@ export class LiveFeeds {
   }
 
   /** The refusal of one more feed; null if it may be opened. */
-  #refusal({ userId, appId }: FeedClient): Rejection | null {
-    const { all, ofApp, ofAccount } = this.#options.most;
-    if (this.#count((feed) => feed.userId === userId) >= ofAccount) {
-      const details = `An account may have ${ofAccount} live feeds open (MAX_LIVE_FEEDS_PER_ACCOUNT); close one.`;
+  #refusal({ holder, appId }: FeedClient): Rejection | null {
+    const { all, ofApp, ofHolder } = this.#options.most;
+    const key = keyOf(holder);
+    if (this.#count((feed) => feed.key === key) >= ofHolder) {
+      const who = holder.kind === 'session' ? 'An account' : 'A resource token';
+      const details = `${who} may have ${ofHolder} live feeds open (MAX_LIVE_FEEDS_PER_ACCOUNT); close one.`;
       return new Rejection('tooManyStreams', details, RETRY);
     }
     if (this.#count((feed) => feed.appId === appId) >= ofApp) {
       const details = `An app may have ${ofApp} live feeds open (MAX_LIVE_FEEDS_PER_APP); close one.`;
       return new Rejection('tooManyStreams', details, RETRY);
     }
-    if (this.#feeds.size < all || this.#surplus(userId) !== null) return null;
+    if (this.#feeds.size < all || this.#surplus(key) !== null) return null;
     const details = `The server has ${all} live feeds open (MAX_LIVE_FEEDS); try again later.`;
     return new Rejection('unavailable', details, RETRY);
   }
@@ -100,16 +109,16 @@ export class LiveFeeds {
     return count;
   }
 
-  /** The oldest feed of the account with the most feeds, if that has more than this account would have with one more. */
-  #surplus(userId: number): OpenFeed | null {
-    const ofAccount = new Map<number, OpenFeed[]>();
+  /** The oldest feed of the holder with the most feeds, if that has more than this holder would have with one more. */
+  #surplus(key: string): OpenFeed | null {
+    const ofHolder = new Map<string, OpenFeed[]>();
     for (const feed of this.#feeds) {
-      const feeds = ofAccount.get(feed.userId);
-      if (feeds === undefined) ofAccount.set(feed.userId, [feed]);
+      const feeds = ofHolder.get(feed.key);
+      if (feeds === undefined) ofHolder.set(feed.key, [feed]);
       else feeds.push(feed);
     }
-    const most = [...ofAccount.values()].reduce((a, b) => (b.length > a.length ? b : a), []);
-    return most.length > (ofAccount.get(userId)?.length ?? 0) + 1 ? (most[0] ?? null) : null;
+    const most = [...ofHolder.values()].reduce((a, b) => (b.length > a.length ? b : a), []);
+    return most.length > (ofHolder.get(key)?.length ?? 0) + 1 ? (most[0] ?? null) : null;
   }
 
   #start(client: FeedClient, from: Watcher['from'], stream: AnswerStream): void {
@@ -119,8 +128,9 @@ export class LiveFeeds {
       stream.end();
       return;
     }
-    if (this.#feeds.size >= most.all) this.#surplus(client.userId)?.stream.end();
-    const feed: OpenFeed = { ...client, stream, sentAt: monotonic() };
+    const key = keyOf(client.holder);
+    if (this.#feeds.size >= most.all) this.#surplus(key)?.stream.end();
+    const feed: OpenFeed = { ...client, key, stream, sentAt: monotonic() };
     const watcher: Watcher = { from, send: (message) => this.#send(feed, message) };
     const follower = this.#followerOf(client.appId);
     this.#feeds.add(feed);
@@ -160,28 +170,53 @@ export class LiveFeeds {
     });
   }
 
-  /** Ends feeds whose session has ended, whose user is not a member of the app any more, or whose app is deleted. */
+  /** Ends the feeds whose access has ended, or whose app is gone. */
   async #checkAccess(): Promise<void> {
     const feeds = [...this.#feeds];
-    const { accessSql: sql, validSessions, log } = this.#options;
     try {
-      const [sessions, members] = await Promise.all([
-        validSessions(feeds.map(({ session }) => session)),
-        sql<{ index: number }[]>`
-          SELECT (ordinal - 1)::integer AS index
-            FROM unnest(${feeds.map(({ appId }) => appId)}::integer[], ${feeds.map(({ userId }) => userId)}::integer[])
-                   WITH ORDINALITY AS feed (app_id, user_id, ordinal)
-            JOIN app_members USING (app_id, user_id)`,
+      const reasons = await Promise.all([
+        this.#endedSessions(feeds.filter(isOfSession)),
+        this.#endedTokens(feeds.filter(isOfToken)),
       ]);
-      const isMember = new Set(members.map(({ index }) => index));
-      for (const [index, feed] of feeds.entries()) {
-        if (!sessions.has(feed.session.toString('hex'))) this.#end(feed, 'session');
-        else if (!isMember.has(index)) this.#end(feed, 'access');
-      }
+      for (const [feed, reason] of reasons.flat()) this.#end(feed, reason);
     } catch (error) {
       // Without the database no events are sent either. The next check tries again.
-      log.debug({ err: error }, 'live: access check failed');
+      this.#options.log.debug({ err: error }, 'live: access check failed');
     }
+  }
+
+  /** The feeds whose session has ended, or whose user is not a member of the app any more. */
+  async #endedSessions(feeds: readonly FeedOf<'session'>[]): Promise<[OpenFeed, messages.EndReason][]> {
+    if (feeds.length === 0) return [];
+    const { accessSql: sql, validSessions } = this.#options;
+    const [apps, users] = [feeds.map(({ appId }) => appId), feeds.map(({ holder }) => holder.userId)];
+    const [sessions, members] = await Promise.all([
+      validSessions(feeds.map(({ holder }) => holder.session)),
+      sql<{ place: number }[]>`
+        SELECT (place - 1)::integer AS place
+          FROM unnest(${apps}::integer[], ${users}::integer[]) WITH ORDINALITY AS feed (app_id, user_id, place)
+          JOIN app_members USING (app_id, user_id)`,
+    ]);
+    const isMember = new Set(members.map(({ place }) => place));
+    return feeds.flatMap((feed, place): [OpenFeed, messages.EndReason][] => {
+      if (!sessions.has(feed.holder.session.toString('hex'))) return [[feed, 'session']];
+      return isMember.has(place) ? [] : [[feed, 'access']];
+    });
+  }
+
+  /** The feeds whose token was revoked, has expired, or may not read the app any more. */
+  async #endedTokens(feeds: readonly FeedOf<'token'>[]): Promise<[OpenFeed, messages.EndReason][]> {
+    if (feeds.length === 0) return [];
+    const { accessSql: sql, wall } = this.#options;
+    const [apps, tokens] = [feeds.map(({ appId }) => appId), feeds.map(({ holder }) => holder.tokenId)];
+    const valid = await sql<{ place: number }[]>`
+      SELECT (place - 1)::integer AS place
+        FROM unnest(${apps}::integer[], ${tokens}::integer[]) WITH ORDINALITY AS feed (app_id, token_id, place)
+        JOIN resource_token_apps USING (app_id, token_id)
+        JOIN resource_tokens ON id = token_id
+       WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ${wall()})`;
+    const isValid = new Set(valid.map(({ place }) => place));
+    return feeds.filter((_, place) => !isValid.has(place)).map((feed) => [feed, 'access']);
   }
 
   #end(feed: OpenFeed, reason: messages.EndReason): void {
@@ -202,4 +237,20 @@ export class LiveFeeds {
     await Promise.all(followers.map((follower) => follower.stop()));
     await this.#checking;
   }
+}
+
+type FeedOf<K extends FeedHolder['kind']> = OpenFeed & {
+  readonly holder: Extract<FeedHolder, { readonly kind: K }>;
+};
+
+function isOfSession(feed: OpenFeed): feed is FeedOf<'session'> {
+  return feed.holder.kind === 'session';
+}
+
+function isOfToken(feed: OpenFeed): feed is FeedOf<'token'> {
+  return feed.holder.kind === 'token';
+}
+
+function keyOf(holder: FeedHolder): string {
+  return holder.kind === 'session' ? `account ${holder.userId}` : `token ${holder.tokenId}`;
 }

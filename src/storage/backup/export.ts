@@ -1,4 +1,4 @@
-/** Everything that belongs in a backup, as of one moment, while the service goes on. */
+/** Reads the content of a backup in one snapshot, while the service runs. */
 import type pg from 'pg';
 import { to as copyTo } from 'pg-copy-streams';
 import { errorCode } from '../connect.ts';
@@ -17,7 +17,7 @@ import {
   type SequenceValue,
 } from './catalog.ts';
 
-/** Bytes in COPY's text format, and once they are read the number of their rows. */
+/** Bytes in COPY's text format; the number of rows is known after they are read. */
 export interface CopiedRows extends AsyncIterable<Buffer> {
   readonly rowCount: number;
 }
@@ -32,15 +32,15 @@ export interface Export {
   /** Number of the last migration. */
   readonly schema: number;
   readonly sequences: readonly SequenceValue[];
-  /** How many events there are, as far as the counts know. */
+  /** Number of events by the counts. */
   readonly events: number;
-  /** In order: tables, counts that have outlived their rows, events by time. What retention has hidden is left out. */
+  /** In order: tables, counts that outlive their rows, events by time. Events before the retention boundary are left out. */
   readonly sections: readonly ExportedSection[];
   /** Ends the snapshot. */
   end(): Promise<void>;
 }
 
-/** Takes a snapshot. @param client a connection for this alone */
+/** Takes a snapshot. @param client a dedicated connection */
 export async function beginExport(client: pg.Client, engine: StorageEngine): Promise<Export> {
   for (let tries = 1; !(await beginLocked(client, await engine.tablesToExport(client))); tries += 1)
     if (tries === MAX_TRIES) throw new Error('Tables of events are dropped faster than they can be locked.');
@@ -60,9 +60,9 @@ const MAX_TRIES = 10;
 const UNDEFINED_TABLE = '42P01';
 
 /**
- * Begins the transaction with its locks, which come before its snapshot: nothing in it is dropped or rewritten meanwhile.
- * @param tables what to lock, read before
- * @returns false where retention has dropped one of the tables since
+ * Begins the transaction with its locks, which precede its snapshot: no table in it is dropped or rewritten meanwhile.
+ * @param tables tables to lock, read before
+ * @returns false if retention has dropped one of the tables since
  */
 async function beginLocked(client: pg.Client, tables: readonly string[]): Promise<boolean> {
   await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY');
@@ -103,7 +103,7 @@ async function sectionsOf(
     rows: () => {
       const rows = client.query(copyTo(`COPY (${query}) TO STDOUT`));
       rows.on('error', () => undefined); // Whoever reads it throws it.
-      // A stream of bytes, which the package's type does not say.
+      // The package's type does not declare that chunks are buffers.
       return rows as CopiedRows;
     },
   });

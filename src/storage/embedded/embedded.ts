@@ -17,9 +17,9 @@ import { isRunning, PostmasterStart, readPostmaster, stopPostmaster } from './po
 import { socketFolder } from './socket.ts';
 import { isRoot, unprivilegedUser } from './user.ts';
 
-/** PostgreSQL in a folder, and our share in it. */
+/** A running embedded PostgreSQL that this process uses. */
 export interface EmbeddedPostgres {
-  /** How to connect: host is the folder of the Unix socket. No password is asked for. */
+  /** Connection parameters: host is the folder of the Unix socket. There is no password. */
   readonly connection: {
     readonly host: string;
     readonly port: number;
@@ -27,39 +27,39 @@ export interface EmbeddedPostgres {
     readonly database: string;
   };
   /**
-   * Leaves; the last one out stops PostgreSQL (fast shutdown) and waits until it is gone. Close your own connections
-   * before: the shutdown ends them.
+   * Releases it. The last user stops PostgreSQL (fast shutdown) and waits for its exit. Close all connections first: the
+   * shutdown ends them.
    */
   close(): Promise<void>;
 }
 
 export interface EmbeddedOptions {
-  /** DATA_DIR; made if need be. */
+  /** DATA_DIR; created if it does not exist. */
   readonly dataDir: string;
   readonly log: { info(message: string): void; warn(message: string): void };
-  /** Start PostgreSQL again whenever it dies while we use it. */
+  /** Whether to restart PostgreSQL when it dies. */
   readonly supervise?: boolean;
 }
 
-/** Every user of the folder holds this session lock shared; who gets it exclusively is alone. Keys: 'tide', 1. */
+/** Every process that uses the folder holds this session lock in share mode; exclusive mode means no others. Keys: 'tide', 1. */
 const HOLDER_LOCK = '1953064037, 1';
 
 const POLL_MS = 50;
-/** After this long we say that we wait, and ask less often: PostgreSQL logs every refusal. */
-const PATIENT_MS = 5_000;
-const PATIENT_POLL_MS = 500;
-/** How long PostgreSQL may give no sign of life. */
-const SILENCE_MS = 60_000;
-/** How long it may say that it is starting or stopping: replaying 4 GB of write-ahead log takes minutes. */
-const RECOVERY_MS = 15 * 60_000;
-/** How long the processes of a killed PostgreSQL may keep a new one from starting; two seconds are usual. */
-const LEFTOVERS_MS = 20_000;
+/** After this time the wait is logged and polling slows down: PostgreSQL logs every refused connection. */
+const SLOW_POLL_AFTER_MS = 5_000;
+const SLOW_POLL_MS = 500;
+/** Timeout while PostgreSQL does not respond. */
+const SILENCE_TIMEOUT_MS = 60_000;
+/** Timeout while it reports that it is starting or stopping: replaying gigabytes of write-ahead log takes minutes. */
+const RECOVERY_TIMEOUT_MS = 15 * 60_000;
+/** Timeout for the processes of a killed PostgreSQL, which prevent a new start; two seconds are normal. */
+const LEFTOVERS_TIMEOUT_MS = 20_000;
 const BACK_OFF_MS = { first: 100, most: 5_000 };
 
 /**
- * Opens the PostgreSQL of a data folder: makes it at first, starts it unless it is running, and shares it with every
- * other process that opens the same folder. Those come and go in any order.
- * @throws OperatorError for whatever the person at the keyboard can put right.
+ * Opens the PostgreSQL of a data folder: creates it on first use, starts it unless it is running, and shares it with every
+ * other process that opens the same folder. Processes may open and close it in any order.
+ * @throws OperatorError for failures that the operator can fix
  */
 export async function openEmbedded(options: EmbeddedOptions): Promise<EmbeddedPostgres> {
   const dataDir = await openDataFolder(resolve(options.dataDir));
@@ -75,21 +75,21 @@ export async function openEmbedded(options: EmbeddedOptions): Promise<EmbeddedPo
 /** A session that holds the lock. */
 interface Holder {
   readonly client: pg.Client;
-  /** Resolves when the session ends, however it does. */
+  /** Resolves when the session ends, for any reason. */
   readonly ended: Promise<unknown>;
   readonly cluster: string;
   readonly connection: EmbeddedPostgres['connection'];
 }
 
-/** What came of trying to become a holder. */
+/** The result of an attempt to become a holder. */
 type Attempt =
   | { readonly state: 'held'; readonly holder: Holder }
-  /** PostgreSQL does not run. */
+  /** PostgreSQL is not running. */
   | { readonly state: 'absent' }
-  /** It is there and not ready; talking: it said so itself. */
+  /** It is running and not ready; talking: it reports so itself. */
   | { readonly state: 'busy'; readonly talking: boolean };
 
-/** One user's share in the PostgreSQL of a folder. */
+/** This process's use of the PostgreSQL of a folder. */
 class Share implements EmbeddedPostgres {
   readonly #dataDir: string;
   readonly #options: EmbeddedOptions;
@@ -110,8 +110,8 @@ class Share implements EmbeddedPostgres {
   }
 
   /**
-   * Joins PostgreSQL, and watches over the session that holds our share.
-   * @param mayMake whether a cluster is made where there is none
+   * Joins PostgreSQL, and watches the session that holds the lock.
+   * @param mayMake whether to create a missing cluster
    */
   async take(mayMake: boolean): Promise<void> {
     const holder = await joinPostgres(this.#dataDir, this.#options.log, this.#closing.signal, mayMake);
@@ -143,7 +143,7 @@ class Share implements EmbeddedPostgres {
       pause = Math.min(2 * pause, BACK_OFF_MS.most)
     ) {
       try {
-        // A folder that vanished under a running server is no reason to begin empty.
+        // Do not create an empty cluster if the folder vanished while the server ran.
         await this.take(false);
         log.info(`PostgreSQL in ${this.#dataDir} is back`);
         return;
@@ -163,15 +163,15 @@ class Share implements EmbeddedPostgres {
     const holder = this.#holder;
     this.#holder = undefined;
     if (holder !== undefined && (await leave(holder, this.#options.log))) return;
-    // The session was lost, but PostgreSQL may live: only the session was ended, or somebody started it again.
-    // A folder that is gone or spoilt meanwhile leaves nothing to stop.
+    // The session was lost, but PostgreSQL may be running: only the session was ended, or another process restarted it.
+    // If the folder is missing or damaged, there is nothing to stop.
     const cluster = await findCluster(this.#dataDir).catch(() => undefined);
     const attempt = cluster === undefined ? undefined : await tryToHold(cluster);
     if (attempt?.state === 'held') await leave(attempt.holder, this.#options.log);
   }
 }
 
-/** Comes to hold the lock, making and starting PostgreSQL where needed. */
+/** Acquires the lock; creates and starts PostgreSQL if needed. */
 async function joinPostgres(
   dataDir: string,
   log: EmbeddedOptions['log'],
@@ -184,7 +184,7 @@ async function joinPostgres(
   let leftoversSince: number | undefined;
   let start: PostmasterStart | undefined;
   for (;;) {
-    // One that we have started is waited for: somebody must be there to stop it.
+    // Wait for a PostgreSQL that this process has started: without a holder no one would stop it.
     if (start === undefined) closing.throwIfAborted();
     const cluster = await findCluster(dataDir);
     if (cluster === undefined && !mayMake)
@@ -198,7 +198,7 @@ async function joinPostgres(
       const failure = await start.failure();
       start = undefined;
       leftoversSince ??= Date.now();
-      if (failure !== undefined && !(failure.passing && Date.now() - leftoversSince < LEFTOVERS_MS)) {
+      if (failure !== undefined && !(failure.passing && Date.now() - leftoversSince < LEFTOVERS_TIMEOUT_MS)) {
         throw new OperatorError(`PostgreSQL does not start: ${failure.reason} (its log: ${failure.log})`, {
           isPassing: true,
         });
@@ -207,21 +207,21 @@ async function joinPostgres(
       start = await begin(dataDir, cluster, log);
     }
     if (attempt.state === 'busy' && attempt.talking) lastSign = Date.now();
-    const patient = Date.now() - began > PATIENT_MS;
-    if (patient && !announced)
+    const isSlow = Date.now() - began > SLOW_POLL_AFTER_MS;
+    if (isSlow && !announced)
       log.info(`waiting for PostgreSQL in ${dataDir}, which is still starting or stopping`);
-    announced ||= patient;
-    if (Date.now() - lastSign > SILENCE_MS || Date.now() - began > RECOVERY_MS) {
+    announced ||= isSlow;
+    if (Date.now() - lastSign > SILENCE_TIMEOUT_MS || Date.now() - began > RECOVERY_TIMEOUT_MS) {
       throw new OperatorError(
         `PostgreSQL in ${dataDir} does not accept connections: see ${join(dataDir, 'postgres', 'log')}`,
         { isPassing: true },
       );
     }
-    await delay(patient ? PATIENT_POLL_MS : POLL_MS);
+    await delay(isSlow ? SLOW_POLL_MS : POLL_MS);
   }
 }
 
-/** Makes the cluster unless it is there, and begins to start it. */
+/** Creates the cluster if it is missing, and begins to start it. */
 async function begin(
   dataDir: string,
   found: string | undefined,
@@ -238,7 +238,7 @@ async function begin(
     if (made !== undefined && dirname(made) !== dataDir) {
       log.info(`the data is in ${made}, because the user that runs PostgreSQL cannot reach ${dataDir}`);
     }
-    // Whoever was the quickest: the next look finds the one that stayed.
+    // Another process may have created it first: use the one that exists.
     return undefined;
   }
   await checkVersion(found, binaries);
@@ -262,13 +262,13 @@ async function tryToHold(cluster: string): Promise<Attempt> {
   };
   const client = new pg.Client({
     ...connection,
-    // Given so that no PG* variable of our environment is taken instead.
+    // Set explicitly, so that no PG* variable of the environment is used.
     ssl: false,
     application_name: 'tidemark holder',
     options: '-c idle_session_timeout=0 -c statement_timeout=0 -c lock_timeout=0',
     connectionTimeoutMillis: 5_000,
   });
-  // Without a listener an error would end the process; what matters is 'end', which follows.
+  // Without a listener an error would end the process; 'end' follows and is handled.
   client.on('error', () => undefined);
   const ended = new Promise((done) => {
     client.once('end', done);
@@ -284,15 +284,15 @@ async function tryToHold(cluster: string): Promise<Attempt> {
     if (code === 'EACCES' || /^(3D|28)/.test(code)) {
       throw new OperatorError(`PostgreSQL in ${cluster} cannot be used: ${(error as Error).message}`);
     }
-    // Starting or stopping (57P03), stopped while we waited for the lock (57P01), or the connection broke.
+    // Starting or stopping (57P03), stopped during the wait for the lock (57P01), or the connection broke.
     return { state: 'busy', talking: code.startsWith('57P') };
   }
 }
 
 /**
- * Gives the lock back, and stops PostgreSQL when nobody else holds it. Whoever of several leavers tries last sees that
- * nobody is left; a newcomer that waits for the lock meanwhile sees its connection end, and starts PostgreSQL again.
- * @returns false when the session was lost.
+ * Releases the lock, and stops PostgreSQL if no other process holds it. Of several processes that close at once, the last
+ * one sees that there is no other. A process that waits for the lock meanwhile loses its connection and starts PostgreSQL again.
+ * @returns false if the session was lost
  */
 async function leave({ client, cluster }: Holder, log: EmbeddedOptions['log']): Promise<boolean> {
   try {

@@ -7,7 +7,7 @@ import type { Binaries } from './binaries.ts';
 import { PORT } from './socket.ts';
 import { CLEAN_ENVIRONMENT, run, type SystemUser } from './user.ts';
 
-/** What postmaster.pid says; socketFolder is empty in the first moments of a start. */
+/** The content of postmaster.pid; socketFolder is empty at the beginning of a start. */
 export interface Postmaster {
   readonly pid: number;
   readonly port: number;
@@ -16,7 +16,7 @@ export interface Postmaster {
 
 /** Why a start failed. */
 export interface StartFailure {
-  /** True for what passes when the processes of the one before are gone, or when another starter was quicker. */
+  /** True if a retry may succeed: after the exit of earlier processes, or because another process started it. */
   readonly passing: boolean;
   readonly reason: string;
   readonly log: string;
@@ -26,10 +26,10 @@ const POLL_MS = 50;
 const LOCK_FILE = 'postmaster.pid';
 // https://www.postgresql.org/docs/18/server-start.html, "pre-existing shared memory block" included.
 const PASSING = /lock file ".*" already exists|lock file ".*" is empty|pre-existing shared memory block/;
-/** PostgreSQL writes into its lock file right after making it: one that stays empty is what a power cut left. */
+/** PostgreSQL writes its lock file right after creating it: one that stays empty was left by a power failure. */
 const EMPTY_LOCK_MS = 5_000;
 
-/** @returns undefined where PostgreSQL is not running and was not killed either. */
+/** @returns undefined if PostgreSQL is not running and was not killed */
 export async function readPostmaster(cluster: string): Promise<Postmaster | undefined> {
   const text = await readFile(join(cluster, LOCK_FILE), 'utf8').catch(() => '');
   const [pid, , , port, socketFolder] = text.split('\n');
@@ -39,8 +39,8 @@ export async function readPostmaster(cluster: string): Promise<Postmaster | unde
 }
 
 /**
- * Whether the process is PostgreSQL running this cluster. A pid alone does not tell: after a reboot it may be any other
- * process. In doubt the answer is true, because that never starts a second one.
+ * Whether the process is PostgreSQL running this cluster. A pid is not enough: after a reboot it may belong to any process.
+ * True if unknown, so that a second PostgreSQL is never started.
  */
 export async function isRunning(pid: number, cluster: string): Promise<boolean> {
   if (!isAlive(pid)) return false;
@@ -54,7 +54,7 @@ export async function isRunning(pid: number, cluster: string): Promise<boolean> 
   return (await realpath(folder).catch(() => folder)) === cluster;
 }
 
-/** A start under way; PostgreSQL lives on when this process ends. */
+/** A running start. PostgreSQL keeps running when this process ends. */
 export class PostmasterStart {
   readonly #cluster: string;
   readonly #output: string;
@@ -73,7 +73,7 @@ export class PostmasterStart {
     child.on('error', (error) => {
       this.#end ??= { code: null, error };
     });
-    // Neither the process nor its output keeps this process alive.
+    // Neither the process nor its output keep this process alive.
     child.unref();
   }
 
@@ -108,17 +108,17 @@ export class PostmasterStart {
     }
   }
 
-  /** True while it may still come to accept connections. */
+  /** True while the start may still succeed. */
   get alive(): boolean {
     return this.#end === undefined;
   }
 
-  /** To be called once it accepts connections: its own log has taken over. */
+  /** Call when it accepts connections: from then on it writes its own log. */
   async succeeded(): Promise<void> {
     await rm(this.#output, { force: true });
   }
 
-  /** @returns why it ended; undefined when it was stopped in good order. */
+  /** @returns why it ended; undefined if it was shut down normally */
   async failure(): Promise<StartFailure | undefined> {
     if (this.#end?.code === 0) {
       await this.succeeded();
@@ -142,11 +142,11 @@ export class PostmasterStart {
       this.#end?.error?.message ??
       meaningfulLine(output) ??
       (signal === null ? output.trim().split('\n').at(-1) || 'it said nothing' : `ended by ${signal}`);
-    // Somebody ended it; whoever that was, the next start may go well.
+    // It was ended by a signal; the next start may succeed.
     return { passing: signal === 'SIGKILL' || signal === 'SIGTERM', reason, log: this.#lastOutput };
   }
 
-  /** The reason from PostgreSQL's own log, which its collector may write a moment after the end. */
+  /** The reason from PostgreSQL's log, which its logging collector may write shortly after the exit. */
   async #logged(): Promise<{ reason: string; log: string } | undefined> {
     for (let attempt = 0; attempt < 20; attempt++) {
       const log = await newestFile(join(this.#cluster, 'log'));
@@ -160,8 +160,8 @@ export class PostmasterStart {
 }
 
 /**
- * Stops PostgreSQL by a fast shutdown (its sessions are ended, a checkpoint is written) and waits until it is gone.
- * @returns false where its process is not to be seen from here, as from another container.
+ * Stops PostgreSQL by a fast shutdown (sessions are ended, a checkpoint is written) and waits for its exit.
+ * @returns false if its process is not visible, for example from another container
  */
 export async function stopPostmaster(cluster: string): Promise<boolean> {
   const postmaster = await readPostmaster(cluster);
@@ -172,12 +172,12 @@ export async function stopPostmaster(cluster: string): Promise<boolean> {
   return true;
 }
 
-/** What has to be so whatever the cluster's own files say: where it listens, and that its log is a file. */
+/** Options that override the cluster's files: where it listens, and that its log is a file. */
 function fixedSettings(socketFolder: string): string[] {
   const settings = {
     port: String(PORT),
     listen_addresses: '',
-    // A list, in which quotes keep a comma or a blank inside its one entry.
+    // The setting is a list: quotes protect commas and spaces in its entry.
     unix_socket_directories: `"${socketFolder.replaceAll('"', '""')}"`,
     unix_socket_permissions: '0700',
     logging_collector: 'on',
@@ -192,12 +192,12 @@ function isAlive(pid: number): boolean {
     process.kill(pid, 0);
     return true;
   } catch {
-    // ESRCH: gone. EPERM: another user's process, and PostgreSQL runs as the cluster's owner.
+    // ESRCH: no such process. EPERM: a process of another user, but PostgreSQL runs as the owner of the cluster.
     return false;
   }
 }
 
-/** Program and arguments; empty for a zombie, undefined where they cannot be read. */
+/** Program and arguments; empty for a zombie, undefined if they cannot be read. */
 async function commandLine(pid: number): Promise<string[] | undefined> {
   if (process.platform === 'linux') {
     const text = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => undefined);
@@ -205,18 +205,18 @@ async function commandLine(pid: number): Promise<string[] | undefined> {
   }
   const outcome = await run('ps', ['-o', 'command=', '-p', String(pid)]);
   if (outcome.code !== 0) return undefined;
-  // ps does not say where an argument ends, but we know how ours begin.
+  // ps does not delimit arguments, but the first ones are known.
   const [program = '', rest] = outcome.stdout.trim().split(' -D ', 2);
   return rest === undefined ? [program] : [program, '-D', rest.split(' -c ', 1)[0] ?? ''];
 }
 
 /**
- * Takes away lock files that name a process which is not PostgreSQL. PostgreSQL itself believes any process of the same
- * user to be one, and would never start again.
+ * Removes lock files with the pid of a process that is not PostgreSQL. PostgreSQL itself takes any process of the same user
+ * for a postmaster, and would never start again.
  */
 async function removeStaleLocks(cluster: string): Promise<void> {
   const postmaster = await readPostmaster(cluster);
-  // The lock of a process that is gone is PostgreSQL's own business: it tells which shared memory to look for.
+  // PostgreSQL itself handles the lock of an ended process, which names the shared memory to check.
   if (postmaster === undefined || !isAlive(postmaster.pid)) return;
   if (await isRunning(postmaster.pid, cluster)) return;
   const { port, socketFolder } = postmaster;
@@ -224,7 +224,7 @@ async function removeStaleLocks(cluster: string): Promise<void> {
     await removeLock(path, (text) => Math.abs(Number.parseInt(text, 10)) === postmaster.pid);
 }
 
-/** Moves it away before it is looked at, so that the lock of one that started just now can be put back. */
+/** Renames it before reading it, so that the lock of a PostgreSQL that has just started can be restored. */
 async function removeLock(path: string, isStale: (text: string) => boolean): Promise<void> {
   const aside = `${path}.${randomUUID()}`;
   try {
@@ -235,11 +235,11 @@ async function removeLock(path: string, isStale: (text: string) => boolean): Pro
   await (isStale(await readFile(aside, 'utf8')) ? rm(aside, { force: true }) : rename(aside, path));
 }
 
-/** Takes away lock files that the power was cut over before anything was in them: PostgreSQL waits for a person to do so. */
+/** Removes lock files that a power failure left empty: PostgreSQL does not start until they are removed. */
 async function removeEmptyLocks(paths: readonly string[]): Promise<void> {
   for (const path of paths) {
     const found = await stat(path).catch(() => undefined);
-    // By any clock: that of a machine which has just started may be years behind.
+    // In either direction: the clock of a machine that has just started may be years off.
     if (found?.size === 0 && Math.abs(Date.now() - found.mtimeMs) > EMPTY_LOCK_MS)
       await removeLock(path, (text) => text === '');
   }
@@ -253,12 +253,12 @@ function signal(pid: number, name: NodeJS.Signals): void {
   try {
     process.kill(pid, name);
   } catch (error) {
-    // It may have ended by itself.
+    // It may have ended already.
     if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
   }
 }
 
-/** The last line that tells of an end, without its time and process id. */
+/** The last line about the end, without its time and process id. */
 function meaningfulLine(text: string): string | undefined {
   const lines = text.split('\n').filter((line) => /(PANIC|FATAL):/.test(line));
   const line =

@@ -4,18 +4,18 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { SystemUser } from './user.ts';
 
-/** Part of the socket's name; nothing listens on TCP. */
+/** Part of the socket's name; PostgreSQL does not listen on TCP. */
 export const PORT = 5432;
 
-/** In the data folder: a link to the folder of the socket, where the cluster's own path is too long for one. */
+/** In the data folder: a link to the folder of the socket if the path of the cluster is too long. */
 const SOCKET_LINK = 'postgres.socket';
 
-/** sockaddr_un holds 108 bytes on Linux, the last one a NUL; macOS holds 104. */
+/** sockaddr_un has 108 bytes on Linux and 104 on macOS, including a final NUL. */
 const MAX_SOCKET_PATH = process.platform === 'darwin' ? 103 : 107;
 
 /**
- * The folder for the Unix socket: the cluster itself, or one under the system's temporary folder where that path is too
- * long. Which one is remembered, so that connections find PostgreSQL where it was before a restart.
+ * The folder for the Unix socket: the cluster itself, or one in the system's temporary folder if that path is too long. A
+ * link stores the choice, so that the path is the same after a restart.
  */
 export async function socketFolder(
   dataDir: string,
@@ -38,11 +38,11 @@ export async function socketFolder(
 
 function fitsSocket(folder: string): boolean {
   const path = join(folder, `.s.PGSQL.${PORT}`);
-  // A line break would break the lines of postmaster.pid.
+  // A line break would corrupt postmaster.pid.
   return Buffer.byteLength(path) <= MAX_SOCKET_PATH && !/[\r\n]/.test(path);
 }
 
-/** The temporary folder is everyone's: after it was emptied, somebody else may have made this one. */
+/** The temporary folder is shared: after a cleanup another user may have created a folder of this name. */
 async function isPrivate(folder: string, user: SystemUser | undefined): Promise<boolean> {
   const found = await lstat(folder).catch(() => undefined);
   return (

@@ -1,21 +1,21 @@
 import { execFile } from 'node:child_process';
 import { OperatorError } from '../../errors.ts';
 
-/** A user to run PostgreSQL as. */
+/** The user that runs PostgreSQL. */
 export interface SystemUser {
   readonly uid: number;
   readonly gid: number;
 }
 
 export interface Outcome {
-  /** Exit code, or the error code (`EACCES`, `ENOENT`) or signal when there is none. */
+  /** Exit code; if there is none, the error code (`EACCES`, `ENOENT`) or the signal. */
   readonly code: number | string;
   readonly stdout: string;
   readonly stderr: string;
 }
 
 /**
- * What PostgreSQL and its helpers see of our environment: nothing, so that neither PG* variables nor secrets leak in.
+ * The environment of PostgreSQL and its tools: nothing of this process's, so that no PG* variables and no secrets leak.
  * LANG must be set: without it PostgreSQL 18 refuses to guess a locale.
  */
 export const CLEAN_ENVIRONMENT = {
@@ -28,14 +28,14 @@ export const CLEAN_ENVIRONMENT = {
 const USER_NAME = 'tidemark';
 const FALLBACK_USER_NAME = 'postgres';
 
-/** True when this process is root, as whom PostgreSQL refuses to run. */
+/** Whether this process is root. PostgreSQL refuses to run as root. */
 export function isRoot(): boolean {
   return process.getuid?.() === 0;
 }
 
 /**
- * Runs a short command to its end, as `user` when given. Never rejects: a command that could not be started has an
- * outcome too. libuv drops the supplementary groups whenever it changes the user.
+ * Runs a short command, as `user` if given. Never rejects: a command that could not be started has an outcome as well.
+ * libuv drops the supplementary groups when it changes the user.
  */
 export function run(
   command: string,
@@ -53,19 +53,19 @@ export function run(
       const child = execFile(command, args, environment, (error, stdout, stderr) => {
         resolve({ code: error === null ? 0 : (error.code ?? error.signal ?? 1), stdout, stderr });
       });
-      // A command that ends without reading its input breaks the pipe; its exit code tells the story.
+      // A command that ends without reading its input breaks the pipe; its exit code is enough.
       child.stdin?.on('error', () => undefined);
       child.stdin?.end(options.input ?? '');
     } catch (error) {
-      // spawn throws at once for some failures, EPERM on setuid among them.
+      // spawn throws synchronously for some failures, such as EPERM of setuid.
       resolve({ code: (error as NodeJS.ErrnoException).code ?? 1, stdout: '', stderr: String(error) });
     }
   });
 }
 
 /**
- * The unprivileged user that runs PostgreSQL when we are root: `tidemark`, made if need be, or else `postgres`.
- * @throws OperatorError when there is neither.
+ * The unprivileged user that runs PostgreSQL if this process is root: `tidemark`, created if possible, else `postgres`.
+ * @throws OperatorError if there is neither
  */
 export async function unprivilegedUser(): Promise<SystemUser> {
   const user =
@@ -77,7 +77,7 @@ export async function unprivilegedUser(): Promise<SystemUser> {
   );
 }
 
-/** Whether `user` can enter the folder. Asked of the kernel, because mode bits alone know nothing of ACLs and mounts. */
+/** Whether `user` can enter the folder. Tested by the kernel, because mode bits do not show ACLs and mount options. */
 export async function canReach(folder: string, user: SystemUser): Promise<boolean> {
   const outcome = await run('/bin/sh', ['-c', 'cd -- "$1"', 'sh', folder], { user });
   return outcome.code === 0;
@@ -87,7 +87,7 @@ async function lookUp(name: string): Promise<SystemUser | undefined> {
   const [uid, gid] = await Promise.all([run('id', ['-u', name]), run('id', ['-g', name])]);
   if (uid.code !== 0 || gid.code !== 0) return undefined;
   const user = { uid: Number(uid.stdout), gid: Number(gid.stdout) };
-  // A "tidemark" that is root under another name is of no use.
+  // A user "tidemark" with uid 0 is root and cannot run PostgreSQL.
   return user.uid > 0 ? user : undefined;
 }
 
@@ -100,10 +100,10 @@ async function createUser(name: string): Promise<SystemUser | undefined> {
     '--shell',
     '/usr/sbin/nologin',
   ];
-  // The second spelling is for a group that is there already.
+  // The second form is for an existing group.
   for (const group of [['--user-group'], ['--gid', name]]) {
     await run('useradd', [...account, ...group, name]);
-    // Looked up whatever useradd said: another process may have made it at the same moment.
+    // Looked up whatever the result of useradd: another process may have created it concurrently.
     const user = await lookUp(name);
     if (user !== undefined) return user;
   }

@@ -2,9 +2,9 @@
 import type { Sql } from '../connect.ts';
 
 /** The name of the maintenance connection in pg_stat_activity: each process that serves has one. */
-export const MAINTENANCE_NAME = 'tidemark upkeep';
+export const MAINTENANCE_NAME = 'tidemark maintenance';
 
-/** Locks of a session, so that they are free when it ends however it does. 'tide'; 1 belongs to the embedded PostgreSQL. */
+/** Session locks, which are released when the session ends. Keys: 'tide' and a number; 1 belongs to the embedded PostgreSQL. */
 const TIDE = 1_953_064_037;
 const MAINTENANCE = 2;
 const PREPARATION = 3;
@@ -24,7 +24,7 @@ export class MaintenanceLeader {
     this.#options = options;
   }
 
-  /** @returns whether this process is the leader now, as it stays until its connection ends */
+  /** @returns whether this process is the leader; it stays so until its connection ends */
   async take(): Promise<boolean> {
     const { sql, onNeighbor } = this.#options;
     const [state] = await sql<{ ours: boolean; neighbors: number }[]>`
@@ -44,7 +44,7 @@ export class MaintenanceLeader {
   }
 }
 
-/** Prepares the database for a start, while no other start does. */
+/** Prepares the database for a start, one process at a time. */
 export async function prepareAlone(sql: Sql, prepare: () => Promise<void>): Promise<void> {
   await sql`SELECT pg_advisory_lock(${TIDE}, ${PREPARATION})`;
   try {

@@ -3,13 +3,13 @@ import type { Logger } from 'pino';
 import { errorCode } from '../connect.ts';
 import type { SnapshotWatch } from './oldest-snapshot.ts';
 
-/** What an engine needs done. Each of it may run in several processes and be interrupted. */
+/** The tasks of an engine. Each may run in several processes and be interrupted. */
 export interface MaintenanceTasks {
-  /** Before the first event is stored: room for it, and policies that follow the settings. */
+  /** Before the first event is stored: creates partitions, and policies that follow the settings. */
   readonly prepare: () => Promise<void>;
   /** Keeps reads cheap. */
   readonly everySecond: () => Promise<void>;
-  /** Room for the coming days, and retention. @returns the names of what retention has dropped */
+  /** Creates partitions of the coming days, and applies retention. @returns the names of dropped partitions or chunks */
   readonly everyTenMinutes: () => Promise<readonly string[]>;
 }
 
@@ -27,7 +27,7 @@ export interface MaintenanceLoopOptions {
 const ROUND_MS = 1_000;
 const TEN_MINUTES_MS = 600_000;
 
-/** How much of each ten minutes may go into removing deleted apps. */
+/** Limit of the time per ten minutes for removing deleted apps. */
 export const REMOVE_APPS_MS = 5_000;
 
 /** The loop. A failure is logged, and the next round tries again. */

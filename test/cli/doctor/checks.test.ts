@@ -54,8 +54,8 @@ const DATABASE: DatabaseFacts = {
   events: 7_000_000,
   eventsOfWeek: 700_000,
   eventsInFuture: 0,
-  upkeepBacklog: 900,
-  readableFrom: NOW - 90 * DAY_MS,
+  unsettledCounts: 900,
+  retentionBoundary: NOW - 90 * DAY_MS,
   counts: { days: [{ day: Date.parse('2026-11-20'), differing: 0, examples: [] }], unfinished: [] },
 };
 
@@ -195,10 +195,10 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     /full in 1 days/,
   ],
   [
-    'upkeep that does not run',
-    { database: { upkeepBacklog: 1e6 } },
+    'maintenance that does not run',
+    { database: { unsettledCounts: 1e6 } },
     'warning',
-    'upkeep',
+    'maintenance',
     /1000000 count changes/,
   ],
   ['another secret', { fingerprint: 'b2' }, 'problem', 'secret', /differs from the original one/],

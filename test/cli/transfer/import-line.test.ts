@@ -126,7 +126,7 @@ describe('an input', () => {
     );
   });
 
-  test('loses no line behind one that is too long or no UTF-8, nor its number', async () => {
+  test('loses no line after one that is too long or not UTF-8, nor its number', async () => {
     const chunks = ['\uFEFFa\nb', 'b'.repeat(60), 'b'.repeat(60), '\n\nc\n'].map((text) => Buffer.from(text));
     const bad = Buffer.from([0x64, 0xff, 0x0a, 0x65]);
     expect(await linesOf([...chunks, bad], 100)).toEqual([

@@ -132,7 +132,7 @@ describe.each(availableEngines())('an import on %s', (engine) => {
     expect((await stored(app.id)).total).toBe(3);
   });
 
-  test('refuses what lies in the future and what retention has removed', async () => {
+  test('refuses what is in the future and what retention has removed', async () => {
     const app = await newApp();
     const at = (createdAt: string): string => lineOf({ type: 't', createdAt, payload: '{}' });
     const now = Date.now();
@@ -141,8 +141,8 @@ describe.each(availableEngines())('an import on %s', (engine) => {
     );
     const { stdout, stderr } = await command(app.appId, lines, { RETENTION_DAYS: '30' });
     expect(JSON.parse(stdout)).toMatchObject({ imported: 1, failed: 2 });
-    expect(stderr).toContain('line 1: the field "createdAt" lies in the future');
-    expect(stderr).toMatch(/line 3: the field "createdAt" is before \d{4}-\d\d-\d\d, up to which retention/);
+    expect(stderr).toContain('line 1: the field "createdAt" is in the future');
+    expect(stderr).toMatch(/line 3: the field "createdAt" is before \d{4}-\d\d-\d\d, the retention boundary/);
   });
 
   test('reads standard input', async () => {

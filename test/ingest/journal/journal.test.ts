@@ -181,7 +181,7 @@ test.each([
   expect(next.stats.damagedSegments).toBe(0);
 });
 
-test('a failed sync that cannot be taken back is an outcome that nobody knows', async () => {
+test('after a failed sync that cannot be undone the outcome is unknown', async () => {
   const journal = await openJournal();
   await journal.append(events(1));
   files.fault = (call) => (['sync', 'truncate'].includes(call) ? new Error('injected') : null);
@@ -309,7 +309,7 @@ test('a line that a killed process has cut off costs itself, and what is set asi
   expect(read.map(({ quarantined }) => quarantined?.event.id)).toEqual([undefined, event?.id]);
 });
 
-test('events of another installation wait, and are told once until their database is back', async () => {
+test('events of another installation wait for their database, with one log line', async () => {
   const lines: Record<string, unknown>[] = [];
   const journal = await openJournal({ log: captured(lines) });
   const batch = events(3);
@@ -353,7 +353,7 @@ test('the events of a file count as waiting while it is closed for its replay', 
   expect(seen).toEqual(new Set([3]));
 });
 
-test('a failure that a retry cannot mend keeps what waits', async () => {
+test('a failure that a retry cannot fix keeps the waiting events', async () => {
   const journal = await openJournal();
   const batch = events(3);
   await journal.append(batch);
@@ -487,7 +487,7 @@ test('a damaged file keeps nothing else back: its other records are replayed, an
   expect(await segments()).toEqual([]);
 });
 
-test('a file that cannot be read is kept for a person, and those behind it are replayed', async () => {
+test('a file that cannot be read is kept, and the files after it are replayed', async () => {
   const first = await openJournal();
   await first.append(events(1));
   const second = await reopen(first);

@@ -145,7 +145,7 @@ test("another segment's records are none of this one's", () => {
   expect(read).toMatchObject({ events: 0, damagedBytes: other.bytes.length - HEADER_BYTES });
 });
 
-test('an id that is no UUID is not written, as it would shift what comes behind it', () => {
+test('an id that is not a UUID is not written, because it would shift the bytes after it', () => {
   const event = { id: newId(1), createdAt: 3, payload: '{}', source: SOURCE };
   for (const id of ['', '---------------001-a83e-3b4a5359ea13', `${event.id}0`])
     expect(() => encodeBody([event, { ...event, id }])).toThrow('UUID');

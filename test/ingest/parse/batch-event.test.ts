@@ -113,7 +113,7 @@ const eventText: fc.Arbitrary<string> = fc
 describe('what is read of an event', () => {
   test('is what JSON.parse makes of it, whatever the names, values, white space and repetition', () => {
     read = 0;
-    fc.assert(fc.property(eventText, expectSame), runs(4_000));
+    fc.assert(fc.property(eventText, expectSame), runs(2_000));
     expect(read).toBeGreaterThan(300);
   });
 
@@ -121,7 +121,7 @@ describe('what is read of an event', () => {
     read = 0;
     fc.assert(
       fc.property(eventText, DAMAGE, (text, some) => expectSame(damaged(text, some))),
-      runs(8_000),
+      runs(3_000),
     );
     expect(read).toBeGreaterThan(80);
   });
@@ -143,7 +143,7 @@ describe('what is read of an event', () => {
         expectSame(`{"typeId":"t","payload":${text}}`);
         expectSame(`{"typeId":"t","payload":{"a":${text}}}`);
       }),
-      runs(5_000),
+      runs(2_500),
     );
   });
 

@@ -175,7 +175,7 @@ describe('a scan', () => {
         if (isJson(broken)) taken += 1;
         expectAsJsonParse(broken);
       }),
-      runs(8_000),
+      runs(4_000),
     );
     expect(taken).toBeGreaterThan(100);
   });
@@ -186,7 +186,7 @@ describe('a scan', () => {
         fc.string({ unit: fc.constantFrom(...'{}[]",:\\ e0x-.+1\ntrufalsn\u0001') }),
         expectAsJsonParse,
       ),
-      runs(8_000),
+      runs(4_000),
     );
   });
 

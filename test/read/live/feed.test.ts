@@ -4,7 +4,13 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import { LiveClient } from '../../support/live-client.ts';
 import { newOwnApp, newPerson, PASSWORD, Person } from '../../support/person.ts';
-import { startTestService, TestClock, type TestService, until } from '../../support/service.ts';
+import {
+  startTestService,
+  TestClock,
+  type TestService,
+  until,
+  withTestService,
+} from '../../support/service.ts';
 
 const HOUR_MS = 3_600_000;
 
@@ -61,6 +67,50 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     const minute = new Date(Math.floor(clock.wall() / 60_000) * 60_000).toISOString();
     expect(data).toMatchObject({ counts: [{ typeId: event?.typeId, minute, count: 1 }], skipped: 0 });
   });
+
+  test('a client that reconnects receives what it missed, once', async () => {
+    const before = await follow(owner);
+    const first = await post('{}');
+    await until(() => before.events.length === 1, 'the first event has come');
+    before.close();
+    const missed = [await post('{}'), await post('{}', 'other')];
+    const after = await follow(owner, before.lastEventId);
+    await until(() => after.events.length >= 2, 'the missed events have come');
+    const next = await post('{}');
+    await until(() => after.events.length >= 3, 'the next event has come');
+    expect(after.events.map(({ id }) => id).sort()).toEqual([...missed, next].sort());
+    expect(before.events.map(({ id }) => id)).toEqual([first]);
+    expect(after.has('reset')).toBe(false);
+  });
+
+  test('a heartbeat is sent after fifteen seconds without a message', async () => {
+    const client = await follow(owner);
+    const before = client.comments;
+    clock.advance(14_000);
+    await post('{}');
+    await until(() => client.events.length === 1, 'the event has come');
+    clock.advance(14_000);
+    await owner.get(app.path);
+    expect(client.comments).toBe(before);
+    clock.advance(1_000);
+    await until(() => client.comments > before, 'a heartbeat has come');
+  });
+
+  test('a stop of the server ends it without a message that would keep the client from reconnecting', () =>
+    withTestService({ transport, clock }, async (stopping) => {
+      const person = await newPerson(stopping, email);
+      const { appId } = await newOwnApp(person);
+      const client = await LiveClient.follow(stopping.port, appId, {
+        cookie: person.cookie,
+        lastEventId: '',
+      });
+      await stopping.stop();
+      await until(() => client.isOver, 'the feed has ended');
+      expect(client.has('end')).toBe(false);
+    }));
+
+  // The transports differ in how they stream, which test/http/stream.test.ts tests, not in what is streamed.
+  if (transport === 'node') return;
 
   test('it arrives within a second of its commit: the median of five', async () => {
     const client = await follow(owner);
@@ -123,21 +173,6 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     const [longEvent] = client.events.filter(({ payloadBytes }) => payloadBytes !== undefined);
     expect(longEvent).toMatchObject({ payloadBytes: long.length });
     expect(longEvent).not.toHaveProperty('payload');
-  });
-
-  test('a client that reconnects receives what it missed, once', async () => {
-    const before = await follow(owner);
-    const first = await post('{}');
-    await until(() => before.events.length === 1, 'the first event has come');
-    before.close();
-    const missed = [await post('{}'), await post('{}', 'other')];
-    const after = await follow(owner, before.lastEventId);
-    await until(() => after.events.length >= 2, 'the missed events have come');
-    const next = await post('{}');
-    await until(() => after.events.length >= 3, 'the next event has come');
-    expect(after.events.map(({ id }) => id).sort()).toEqual([...missed, next].sort());
-    expect(before.events.map(({ id }) => id)).toEqual([first]);
-    expect(after.has('reset')).toBe(false);
   });
 
   test('the cursor may also be in the query, for pages that reconnect themselves', async () => {
@@ -228,19 +263,6 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     await insertSelected(sql, database.engine, rows);
   }
 
-  test('a heartbeat is sent after fifteen seconds without a message', async () => {
-    const client = await follow(owner);
-    const before = client.comments;
-    clock.advance(14_000);
-    await post('{}');
-    await until(() => client.events.length === 1, 'the event has come');
-    clock.advance(14_000);
-    await owner.get(app.path);
-    expect(client.comments).toBe(before);
-    clock.advance(1_000);
-    await until(() => client.comments > before, 'a heartbeat has come');
-  });
-
   test('a client without a session, or whose user is not a member, is refused', async () => {
     const stranger = await newPerson(service, `stranger.${email}`);
     const statusOf = async (cookie: string): Promise<number | undefined> => {
@@ -314,13 +336,6 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
       clients.push(client);
       return client.response.statusCode === 200;
     }, 'there is room again');
-  });
-
-  test('a stop of the server ends it without a message that would keep the client from reconnecting', async () => {
-    const client = await follow(owner);
-    await service.stop();
-    await until(() => client.isOver, 'the feed has ended');
-    expect(client.has('end')).toBe(false);
   });
 });
 

@@ -63,7 +63,7 @@ test('one process keeps the turn, and another takes it over when the first one d
   await until(() => first.turn.take(), 'the turn is its own again');
 });
 
-test('a process is told of another, once, and again of a third', async () => {
+test('a process learns of another one once, and of a third one again', async () => {
   const first = newProcess();
   await first.turn.take();
   expect(first.neighbors).toBe(0);
