@@ -8,6 +8,7 @@ import type { WritePath } from './ingest/write-path.ts';
 import type { SharedLimitsStats } from './limits/redis-sliding-log.ts';
 import type { Metrics, Sample } from './metrics/metrics.ts';
 import { SAMPLED_ONE_IN } from './metrics/sampling.ts';
+import type { Exports } from './read/export/exports.ts';
 import type { ServerWatch } from './storage/connections/server-watch.ts';
 import type { CacheStats } from './storage/lookup-cache.ts';
 import type { MaintenanceLoop } from './storage/maintenance/loop.ts';
@@ -22,6 +23,7 @@ export interface ServiceParts {
   /** State of the limits with Redis. */
   readonly limits: () => SharedLimitsStats;
   readonly maintenance: MaintenanceLoop;
+  readonly exports: Exports;
   /** Stats of password checks. */
   readonly signIns: () => SignInStats;
   /** Caches by the value of their `cache` label. */
@@ -55,6 +57,7 @@ export function registerServiceMetrics(metrics: Metrics, parts: ServiceParts): v
   registerLimits(metrics, parts.limits);
   registerJournal(metrics, parts.journal);
   registerSignIns(metrics, parts.signIns);
+  registerExports(metrics, parts.exports);
 }
 
 function registerRequests(metrics: Metrics, server: HttpServer): void {
@@ -307,4 +310,15 @@ function sample(labels: Sample['labels'], value: number): Sample {
 
 function* map<T, R>(values: Iterable<T>, change: (value: T) => R): Iterable<R> {
   for (const value of values) yield change(value);
+}
+
+function registerExports(metrics: Metrics, exports: Exports): void {
+  metrics.gauge('tidemark_exports_running', 'Exports that are being sent.', () => exports.running);
+  metrics.counter('tidemark_exported_events_total', 'Events read for exports.', () => exports.events);
+  metrics.counter(
+    'tidemark_exports_total',
+    'Exports that have ended, by how.',
+    () => Object.entries(exports.ended).map(([outcome, value]) => ({ labels: { outcome }, value })),
+    ['outcome'],
+  );
 }

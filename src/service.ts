@@ -18,6 +18,8 @@ import { Metrics } from './metrics/metrics.ts';
 import { registerProcessMetrics } from './metrics/process-metrics.ts';
 import { metricsRoute } from './metrics-route.ts';
 import { eventRead, eventsRead } from './read/events-read.ts';
+import { exportRead } from './read/export/export-read.ts';
+import { Exports } from './read/export/exports.ts';
 import { createGetEvents, GET_EVENTS } from './read/get-events.ts';
 import type { LiveFeeds } from './read/live/live-feeds.ts';
 import { liveRead } from './read/live/live-read.ts';
@@ -243,6 +245,7 @@ async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Pro
     limits: parts.limits.stats,
     signIns: dashboard.signIns,
     maintenance: parts.maintenance,
+    exports: parts.exports,
     caches: {
       logging_tokens: writePath.loggingTokens,
       event_types: writePath.eventTypes,
@@ -367,6 +370,7 @@ function openWritePath(
 interface Reads {
   readonly resourceTokens: ResourceTokens;
   readonly publicIds: PublicIds;
+  readonly exports: Exports;
   readonly getEvents: Route['handle'];
   /** Those of /v1 for resource tokens. */
   readonly readRoutes: (feeds: LiveFeeds) => readonly Route[];
@@ -388,21 +392,28 @@ function openReads(
   });
   const publicIds = new PublicIds(memory);
   const sql = pools.reads;
+  const access = new ResourceTokenAccess({ resourceTokens, limiter: limits.read, apps: publicIds });
+  const exports = new Exports(log);
   const common = {
     sql,
-    access: new ResourceTokenAccess({ resourceTokens, limiter: limits.read, apps: publicIds }),
+    access,
+    exports,
+    mayRead: access.mayStillRead.bind(access),
     events: storage.reader(sql),
     slots: new ReadSlots(config.READ_CONNECTIONS, MAX_WAITING_READS),
     maxPageBytes: config.MAX_PAGE_BYTES,
+    monotonic: clock.monotonic,
   };
   return {
     resourceTokens,
     publicIds,
+    exports,
     getEvents: createGetEvents({ ...common, apps: publicIds }),
     readRoutes: (feeds) =>
       tokenRoutes(common, [
         eventsRead(common),
         eventRead(common.events),
+        exportRead(common),
         typesRead(common),
         seriesRead({ ...common, now: clock.wall }),
         liveRead(feeds),

@@ -246,7 +246,7 @@ class Server implements HttpServer {
   }
 
   #endStreams(): void {
-    for (const stream of this.#limits.openStreams) stream.end();
+    for (const stream of this.#limits.openStreams) stream.stop();
   }
 }
 

@@ -159,7 +159,7 @@ describe('with connections that are silent', () => {
   test('upkeep that is silent goes on: what was stored is folded into the counts', async () => {
     await warmUp(subject);
     const { service, proxy } = subject;
-    expect(proxy.silence((name) => name === 'tidemark upkeep')).toBe(1);
+    expect(proxy.silence((name) => name === 'tidemark maintenance')).toBe(1);
     await service.post();
     await until(
       async () => (await service.sql`SELECT FROM count_deltas LIMIT 1`).length === 0,
