@@ -1,3 +1,4 @@
+-- Beside the previous release: yes
 -- Readers and folds skip the deltas that are folded. A snapshot that stays in use, such as that of a pg_dump, keeps dead rows in
 -- the table, a hundred thousand within minutes, and each read would go through them.
 --

@@ -1,3 +1,4 @@
+-- Beside the previous release: yes
 -- The counts by the minute take about half as much as the compressed events that they count: their older chunks go to the
 -- columnstore too. Maintenance compresses them, as it does those of events.
 ALTER MATERIALIZED VIEW minute_counts SET (
