@@ -1,5 +1,5 @@
 /** Builds dashboard/ into dist/dashboard: hashed names and no inline code, so that the CSP needs no exception; compressed files beside them. */
-import { readdir, readFile, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { brotliCompress, constants, gzip } from 'node:zlib';
@@ -37,20 +37,49 @@ function compressedFiles(): Plugin {
   };
 }
 
+/** Above that the best quality of Brotli takes seconds, which every build would pay. */
+const MOST_THOROUGH = 500_000;
+const GOOD_QUALITY = 9;
+
 async function compress(path: string): Promise<void> {
   const bytes = await readFile(path);
   if (bytes.length < WORTH_COMPRESSING) return;
+  const isLarge = bytes.length > MOST_THOROUGH;
   const params = {
-    [constants.BROTLI_PARAM_QUALITY]: constants.BROTLI_MAX_QUALITY,
+    [constants.BROTLI_PARAM_QUALITY]: isLarge ? GOOD_QUALITY : constants.BROTLI_MAX_QUALITY,
     [constants.BROTLI_PARAM_SIZE_HINT]: bytes.length,
   };
   await writeFile(`${path}.gz`, await promisify(gzip)(bytes, { level: constants.Z_BEST_COMPRESSION }));
   await writeFile(`${path}.br`, await promisify(brotliCompress)(bytes, { params }));
 }
 
+/** The files of Swagger UI that the page at /docs needs. They are complete, and pass the CSP as they are. */
+const SWAGGER_UI = ['swagger-ui-bundle.js', 'swagger-ui-bundle.js.LICENSE.txt', 'swagger-ui.css', 'LICENSE'];
+
+/** Makes docs/, a page apart from the dashboard: neither loads anything of the other. */
+function apiDocs(): Plugin {
+  return {
+    name: 'tidemark-api-docs',
+    apply: 'build',
+    async writeBundle({ dir = '' }) {
+      const own = join(import.meta.dirname, 'dashboard', 'docs');
+      const swagger = join(import.meta.dirname, 'node_modules', 'swagger-ui-dist');
+      const target = join(dir, 'docs');
+      await mkdir(target, { recursive: true });
+      const copies = [
+        ...(await readdir(own)).map((name) => [join(own, name), name] as const),
+        ...SWAGGER_UI.map((name) => [join(swagger, name), name] as const),
+      ];
+      await Promise.all(copies.map(([path, name]) => copyFile(path, join(target, name))));
+      const compressible = copies.map(([, name]) => name).filter((name) => COMPRESSIBLE.test(name));
+      await Promise.all(compressible.map((name) => compress(join(target, name))));
+    },
+  };
+}
+
 export default defineConfig({
   root: join(import.meta.dirname, 'dashboard'),
-  plugins: [renderBlockingScript(), compressedFiles()],
+  plugins: [renderBlockingScript(), compressedFiles(), apiDocs()],
   build: {
     outDir: join(import.meta.dirname, 'dist', 'dashboard'),
     emptyOutDir: true,

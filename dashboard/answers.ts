@@ -42,7 +42,7 @@ export interface EventType {
   readonly typeId: string;
   readonly name: string;
   readonly createdAt: string;
-  readonly total: number;
+  readonly count: number;
 }
 
 export interface LoggingToken {

@@ -18,14 +18,15 @@ export interface EventPage {
   readonly next: string | null;
 }
 
-/** Reads `{"success":true,"data":{"events":[…],"next":…}}`. */
+/** Reads `{"success":true,"data":{"events":[…],"pagination":{"nextCursor":…}}}`. */
 export function readEventPage(text: string): EventPage {
   const data = members(text, dataAt(text));
   const list = data.get('events');
   const events = list === undefined ? [] : children(text, list.start).items;
+  const pagination = data.get('pagination');
   return {
     events: events.map((child) => readRow(text, child.start)),
-    next: scalar(text, data.get('next')),
+    next: pagination === undefined ? null : scalar(text, members(text, pagination.start).get('nextCursor')),
   };
 }
 

@@ -438,3 +438,9 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
   }
   return config;
 }
+
+/** Where this machine reaches a service that listens on `host`: by loopback, where that is every address. */
+export function localOrigin(host: string, port: number): string {
+  const local = { '0.0.0.0': '127.0.0.1', '::': '::1' }[host] ?? host;
+  return `http://${local.includes(':') ? `[${local}]` : local}:${port}`;
+}

@@ -23,11 +23,13 @@ import type { Config } from './config.ts';
 import { assetRoutes } from './http/assets.ts';
 import type { Route } from './http/route.ts';
 import { dashboardReadRoutes } from './read/dashboard-routes.ts';
+import { eventRead, eventsRead } from './read/events-read.ts';
 import { LiveFeeds } from './read/live/live-feeds.ts';
-import { liveRoute } from './read/live/live-route.ts';
+import { liveRead } from './read/live/live-read.ts';
+import { typesRead } from './read/types-read.ts';
 import type { SignInStats } from './service-metrics.ts';
 import { connect, type DatabaseAddress, endPool } from './storage/connect.ts';
-import type { Storage } from './storage/storage.ts';
+import { DAY_MS, type Storage } from './storage/storage.ts';
 import { readVersion } from './version.ts';
 
 export interface DashboardOptions {
@@ -50,6 +52,7 @@ export interface DashboardOptions {
 
 export interface Dashboard {
   readonly routes: readonly Route[];
+  readonly feeds: LiveFeeds;
   /** The path of the one-time link to the first account; null where there is an account, or none may be made so. */
   readonly setupPath: string | null;
   /** For metrics. */
@@ -67,7 +70,6 @@ export const DASHBOARD_CONNECTIONS = CONNECTIONS + LIVE_CONNECTIONS + 1;
 
 /** Beside src/ and dist/ alike; from dist/ the page lies in dist/dashboard too. */
 const BUILT = fileURLToPath(new URL('../dist/dashboard', import.meta.url));
-const DAY_MS = 86_400_000;
 const HOUR_MS = 3_600_000;
 
 export async function createDashboard(options: DashboardOptions): Promise<Dashboard> {
@@ -111,7 +113,7 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
     most: {
       all: config.MAX_LIVE_FEEDS,
       ofApp: config.MAX_LIVE_FEEDS_PER_APP,
-      ofAccount: config.MAX_LIVE_FEEDS_PER_ACCOUNT,
+      ofHolder: config.MAX_LIVE_FEEDS_PER_ACCOUNT,
     },
     log,
     wall,
@@ -152,8 +154,12 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
     ...tokenRoutes({ api, sql, secret }),
     ...memberRoutes({ api, sql, mailer, wall, monotonic }),
     memberRemovalRoute({ api, sql }),
-    liveRoute({ api, feeds }),
-    ...dashboardReadRoutes({ api, sql, events, maxPageBytes: config.MAX_PAGE_BYTES, now: wall }),
+    ...dashboardReadRoutes({ api, sql, events, now: wall }, [
+      eventsRead({ sql, events, maxPageBytes: config.MAX_PAGE_BYTES }),
+      eventRead(events),
+      typesRead({ sql, events }),
+      liveRead(feeds),
+    ]),
   ];
   try {
     routes.push(...(await assetRoutes(assets)));
@@ -161,7 +167,7 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
     const setupPath = allowed === 'first' && options.offersSetup ? await setup.createPath() : null;
     if (setupPath !== null) authLog.write('link.create', null, { purpose: 'setup' });
     const signIns = (): SignInStats => ({ passwords: passwords.stats, slowedDown: limits.slowedDown });
-    return { routes, setupPath, signIns, close };
+    return { routes, feeds, setupPath, signIns, close };
   } catch (error) {
     await close();
     throw error;

@@ -20,6 +20,7 @@ export const REFUSALS = {
   accessDenied: { code: 'ACCESS_DENIED', status: 403, error: 'Access denied' },
   appNotFound: { code: 'APP_NOT_FOUND', status: 404, error: 'App not found' },
   eventTypeNotFound: { code: 'EVENT_TYPE_NOT_FOUND', status: 404, error: 'Event type not found' },
+  eventNotFound: { code: 'EVENT_NOT_FOUND', status: 404, error: 'Event not found' },
   notFound: { code: 'NOT_FOUND', status: 404, error: 'Not found' },
   methodNotAllowed: { code: 'METHOD_NOT_ALLOWED', status: 405, error: 'Method not allowed' },
   payloadTooLarge: { code: 'PAYLOAD_TOO_LARGE', status: 413, error: 'Payload too large' },
@@ -31,6 +32,7 @@ export const REFUSALS = {
     error: 'Rate limit exceeded',
     retryable: true,
   },
+  tooManyStreams: { code: 'TOO_MANY_STREAMS', status: 429, error: 'Too many live feeds', retryable: true },
   internalError: { code: 'INTERNAL_ERROR', status: 500, error: 'Internal server error' },
   unavailable: { code: 'UNAVAILABLE', status: 503, error: 'Service unavailable', retryable: true },
   outcomeUnknown: { code: 'OUTCOME_UNKNOWN', status: 503, error: 'Outcome unknown', retryable: true },
@@ -45,7 +47,6 @@ export const REFUSALS = {
   signUpClosed: { code: 'SIGN_UP_CLOSED', status: 403, error: 'Sign-up is closed' },
   wrongAccount: { code: 'WRONG_ACCOUNT', status: 403, error: 'For another account' },
   wrongPassword: { code: 'WRONG_PASSWORD', status: 403, error: 'Password is wrong' },
-  eventNotFound: { code: 'EVENT_NOT_FOUND', status: 404, error: 'Event not found' },
   invitationNotFound: { code: 'INVITATION_NOT_FOUND', status: 404, error: 'Invitation not found' },
   linkNotValid: { code: 'LINK_NOT_VALID', status: 404, error: 'Link is not valid' },
   memberNotFound: { code: 'MEMBER_NOT_FOUND', status: 404, error: 'Member not found' },
@@ -56,7 +57,6 @@ export const REFUSALS = {
   ownerStays: { code: 'OWNER_STAYS', status: 409, error: 'The owner stays' },
   unsupportedMediaType: { code: 'UNSUPPORTED_MEDIA_TYPE', status: 415, error: 'Send JSON' },
   tooManyMails: { code: 'TOO_MANY_MAILS', status: 429, error: 'Too many mails', retryable: true },
-  tooManyStreams: { code: 'TOO_MANY_STREAMS', status: 429, error: 'Too many live feeds', retryable: true },
   tooManyAttempts: { code: 'TOO_MANY_ATTEMPTS', status: 429, error: 'Too many attempts', retryable: true },
 } as const satisfies Record<string, Refusal>;
 

@@ -4,7 +4,7 @@ import { Rejection } from './errors.ts';
 import { bearerToken } from './http/bearer.ts';
 import { isFromThisMachine, isLoopbackName, LOCALITY_HEADERS } from './http/client-address.ts';
 import type { Exchange } from './http/exchange.ts';
-import type { Route } from './http/route.ts';
+import type { Declaration, Route } from './http/route.ts';
 import { EXPOSITION_TYPE } from './metrics/metrics.ts';
 import { digestOf } from './token-text.ts';
 
@@ -28,6 +28,26 @@ const DENIED = new Rejection(
   'Ask from the machine that the service runs on, or send "Authorization: Bearer <METRICS_TOKEN>".',
 );
 
+export const METRICS: Declaration = {
+  method: 'GET',
+  path: '/metrics',
+  isEssential: true,
+  headers: ['authorization', ...LOCALITY_HEADERS],
+  remoteAddress: true,
+  operation: {
+    id: 'getMetrics',
+    tag: 'Service',
+    summary: 'Read the metrics, in the text format of Prometheus.',
+    token: 'metricsToken',
+    isTokenOptional: true,
+    isLimited: false,
+    answers: {
+      200: { description: 'All metrics.', content: { [EXPOSITION_TYPE]: { schema: { type: 'string' } } } },
+    },
+    refusals: ['accessDenied'],
+  },
+};
+
 export function metricsRoute({ stats, token, publicUrl, trustedProxies }: MetricsRouteOptions): Route {
   const wanted = token === '' ? null : digestOf(token);
   // Behind a proxy that adds no forwarding headers, every request looks local. If PUBLIC_URL names another machine and
@@ -36,11 +56,7 @@ export function metricsRoute({ stats, token, publicUrl, trustedProxies }: Metric
   const isAllowed = (exchange: Exchange): boolean =>
     (hasLocals && isFromThisMachine(exchange)) || carries(exchange, wanted);
   return {
-    method: 'GET',
-    path: '/metrics',
-    isEssential: true,
-    headers: ['authorization', ...LOCALITY_HEADERS],
-    remoteAddress: true,
+    ...METRICS,
     handle: async (exchange) =>
       isAllowed(exchange) ? { status: 200, body: await stats(), contentType: EXPOSITION_TYPE } : DENIED,
   };

@@ -5,7 +5,7 @@ import type { Logger } from 'pino';
 import { checkFingerprint, openSecret, type Secret } from './apps/secret.ts';
 import { isWorker, serveAsWorker } from './cluster/worker.ts';
 import { Workers } from './cluster/workers.ts';
-import type { Config } from './config.ts';
+import { type Config, localOrigin } from './config.ts';
 import { commandPrefix, isContainerImage } from './container.ts';
 import { OperatorError } from './errors.ts';
 import { checkTransport } from './http/server.ts';
@@ -52,7 +52,7 @@ export async function serve(config: Config): Promise<void> {
           : await startService({ config, address, storage, secret, log });
       announce(config, server, storage.description, hasApps);
       const { port } = server;
-      supervisor.ready((timeoutMs) => acceptsEvents(localAddress(config.HOST), port, timeoutMs));
+      supervisor.ready((timeoutMs) => acceptsEvents(localOrigin(config.HOST, port), timeoutMs));
       await stopRequest.reason;
       supervisor.stopping();
       await server.stop();
@@ -134,12 +134,6 @@ function onSignal(stop: (signal: string) => void): void {
       stop(signal);
     });
   }
-}
-
-/** Where this machine reaches a service that listens on `host`. */
-function localAddress(host: string): string {
-  if (host === '0.0.0.0') return '127.0.0.1';
-  return host === '::' ? '::1' : host;
 }
 
 /** Prints the address and the next steps for the operator. */

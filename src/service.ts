@@ -1,5 +1,6 @@
 /** The service in one process: everything between a database and a listening port, started by one list and stopped by the same list, backward. */
 import type { Logger } from 'pino';
+import { descriptionRoute } from './api-description.ts';
 import { PublicIds } from './apps/public-ids.ts';
 import { ResourceTokens } from './apps/resource-token-lookup.ts';
 import type { Secret } from './apps/secret.ts';
@@ -16,8 +17,15 @@ import { type Limits, openLimits } from './limits/open-limits.ts';
 import { Metrics } from './metrics/metrics.ts';
 import { registerProcessMetrics } from './metrics/process-metrics.ts';
 import { metricsRoute } from './metrics-route.ts';
-import { createGetEvents } from './read/get-events.ts';
+import { eventRead, eventsRead } from './read/events-read.ts';
+import { createGetEvents, GET_EVENTS } from './read/get-events.ts';
+import type { LiveFeeds } from './read/live/live-feeds.ts';
+import { liveRead } from './read/live/live-read.ts';
 import { ReadSlots } from './read/read-slots.ts';
+import { ResourceTokenAccess } from './read/resource-token-access.ts';
+import { seriesRead } from './read/series-read.ts';
+import { tokenRoutes } from './read/token-routes.ts';
+import { typesRead } from './read/types-read.ts';
 import { registerServiceMetrics } from './service-metrics.ts';
 import type { Availability } from './storage/availability.ts';
 import { type ChangedTable, listenForChanges } from './storage/changes.ts';
@@ -262,7 +270,7 @@ async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Pro
 
 function routesOf(
   { config, storage, worker }: ServiceOptions,
-  { pools, journal, dashboard, writePath, getEvents }: Parts,
+  { pools, journal, dashboard, writePath, getEvents, readRoutes }: Parts,
   metrics: Metrics,
   isStopping: () => boolean,
 ): Route[] {
@@ -270,10 +278,9 @@ function routesOf(
   const ownStats = (): Promise<string> => metrics.text();
   return [
     ...writePath.routes,
-    ...[
-      { method: 'GET', path: '/public/get_events', headers: ['authorization'], handle: getEvents } as const,
-      ...dashboard.routes,
-    ].map((route) => whileReachable(route, availability)),
+    ...[{ ...GET_EVENTS, handle: getEvents }, ...readRoutes(dashboard.feeds), ...dashboard.routes].map(
+      (route) => whileReachable(route, availability),
+    ),
     ...healthRoutes({
       release: readRelease(),
       sql: pools.lookups,
@@ -282,6 +289,10 @@ function routesOf(
       isReachable: () => availability.reachable,
       trouble: () => availability.trouble,
       journal,
+    }),
+    descriptionRoute({
+      version: readRelease().version,
+      ...(config.PUBLIC_URL !== '' && { url: config.PUBLIC_URL }),
     }),
     metricsRoute({
       stats: worker === undefined ? ownStats : statsOfAllWorkers(ownStats),
@@ -343,6 +354,8 @@ interface Reads {
   readonly resourceTokens: ResourceTokens;
   readonly publicIds: PublicIds;
   readonly getEvents: Route['handle'];
+  /** Those of /v1 for resource tokens. */
+  readonly readRoutes: (feeds: LiveFeeds) => readonly Route[];
 }
 
 function openReads(
@@ -360,15 +373,27 @@ function openReads(
     onError: (error) => log.warn({ err: error }, "A resource token's last use could not be written"),
   });
   const publicIds = new PublicIds(memory);
-  const getEvents = createGetEvents({
-    events: storage.reader(pools.reads),
+  const sql = pools.reads;
+  const common = {
+    sql,
+    access: new ResourceTokenAccess({ resourceTokens, limiter: limits.read, apps: publicIds }),
+    events: storage.reader(sql),
     slots: new ReadSlots(config.READ_CONNECTIONS, MAX_WAITING_READS),
-    resourceTokens,
-    limiter: limits.read,
-    apps: publicIds,
     maxPageBytes: config.MAX_PAGE_BYTES,
-  });
-  return { resourceTokens, publicIds, getEvents };
+  };
+  return {
+    resourceTokens,
+    publicIds,
+    getEvents: createGetEvents({ ...common, apps: publicIds }),
+    readRoutes: (feeds) =>
+      tokenRoutes(common, [
+        eventsRead(common),
+        eventRead(common.events),
+        typesRead(common),
+        seriesRead({ ...common, now: clock.wall }),
+        liveRead(feeds),
+      ]),
+  };
 }
 
 interface Caches extends Pick<Reads, 'resourceTokens' | 'publicIds'> {
@@ -418,7 +443,7 @@ const NO_DATABASE = new Rejection('unavailable', 'The database cannot be reached
 
 /** What needs the database is refused at once while that is known not to answer. The pages themselves do not need it. */
 function whileReachable(route: Route, availability: Availability): Route {
-  if (!/^[/](api|public)[/]/.test(route.path)) return route;
+  if (!/^[/](api|public|v1)[/]/.test(route.path)) return route;
   return {
     ...route,
     handle: async (exchange) => (availability.reachable ? route.handle(exchange) : NO_DATABASE),

@@ -1,6 +1,5 @@
 /** What systemd is told where it started the service with Type=notify: sd_notify(3), by way of systemd-notify(1). */
 import { spawn } from 'node:child_process';
-import { get } from 'node:http';
 import type { Logger } from 'pino';
 
 export interface SupervisorOptions {
@@ -70,17 +69,13 @@ export class Supervisor {
   }
 }
 
-/** Whether the service at this address accepts events: GET /readyz?for=writing, as any supervisor asks. */
-export function acceptsEvents(host: string, port: number, timeoutMs: number): Promise<boolean> {
-  return new Promise((resolve) => {
-    const request = get(
-      { host, port, path: '/readyz?for=writing', timeout: timeoutMs, agent: false },
-      (response) => {
-        response.resume();
-        resolve(response.statusCode === 200);
-      },
-    );
-    request.on('timeout', () => request.destroy());
-    request.on('error', () => resolve(false));
-  });
+/** Whether a service accepts events: GET /readyz?for=writing, as any supervisor asks. */
+export async function acceptsEvents(origin: string, timeoutMs: number): Promise<boolean> {
+  try {
+    const response = await fetch(`${origin}/readyz?for=writing`, { signal: AbortSignal.timeout(timeoutMs) });
+    await response.arrayBuffer();
+    return response.status === 200;
+  } catch {
+    return false; // For any cause: it does not answer in time.
+  }
 }

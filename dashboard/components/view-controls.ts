@@ -53,16 +53,16 @@ function TypeList({ appId, types, onPick }: TypeFilterProps): VNode {
   const all = useResource<{ types: EventType[] }>(`/api/apps/${appId}/types`);
   const [wanted, setWanted] = useState('');
   if (all.data === undefined) return html`<${Waiting} for=${all} lines=${5} />`;
-  const found = all.data.types.filter(({ name }) => matches(wanted, name)).sort((a, b) => b.total - a.total);
+  const found = all.data.types.filter(({ name }) => matches(wanted, name)).sort((a, b) => b.count - a.count);
   const toggle = (typeId: string): void =>
     onPick(types.includes(typeId) ? types.filter((type) => type !== typeId) : [...types, typeId]);
   return html`<div class="type-list">
     <${Search} label="Find a type" onText=${setWanted} />
     <ul>
       ${found.slice(0, MOST_SHOWN).map(
-        ({ typeId, name, total }) => html`<li key=${typeId}><label>
+        ({ typeId, name, count }) => html`<li key=${typeId}><label>
           <input type="checkbox" checked=${types.includes(typeId)} onChange=${() => toggle(typeId)} />
-          <span class="name">${name}</span><span class="value">${compact(total)}</span>
+          <span class="name">${name}</span><span class="value">${compact(count)}</span>
         </label></li>`,
       )}
     </ul>

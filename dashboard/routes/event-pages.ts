@@ -25,7 +25,7 @@ export interface EventPages {
 }
 
 const eventsPath = (appId: string, view: View, span: Span, limit: number): string =>
-  `/api/apps/${appId}/events?${scopeQuery(view, span)}&limit=${limit}`;
+  `/api/apps/${appId}/events?${scopeQuery(view, span)}&order=desc&limit=${limit}`;
 
 interface State extends Omit<EventPages, 'more' | 'add' | 'renew'> {
   /** What these pages are pages of. */
@@ -48,10 +48,10 @@ export function useEventPages(appId: string, view: View, span: Span): EventPages
     arrived.current = [];
     setState({ ...empty, pages: shown });
     const cursor = from.at(-1)?.next ?? null;
-    const before = cursor === null ? '' : `&before=${encodeURIComponent(cursor)}`;
+    const after = cursor === null ? '' : `&cursor=${encodeURIComponent(cursor)}`;
     try {
       const url = eventsPath(appId, view, span, from.length === 0 ? FIRST : NEXT);
-      const page = readEventPage(await callText('GET', url + before, { signal }));
+      const page = readEventPage(await callText('GET', url + after, { signal }));
       if (signal.aborted) return;
       setState((known) => ({
         ...empty,

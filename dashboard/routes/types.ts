@@ -50,10 +50,10 @@ export function TypesPage({ appId }: TabProps): VNode {
       html`<div class="scroll"><table class="list">
         <thead><tr><th scope="col">Name</th><th scope="col">Identifier</th><th scope="col" class="number">Events</th><th scope="col">Created</th></tr></thead>
         <tbody>${found.slice(0, rows).map(
-          ({ typeId, name, createdAt, total }) => html`<tr key=${typeId}>
+          ({ typeId, name, createdAt, count: events }) => html`<tr key=${typeId}>
             <th scope="row"><a href=${`/apps/${appId}${viewSearch({ ...view, types: [typeId], hidden: [], solo: null, event: null })}`}>${name}</a></th>
             <td><${Copyable} text=${typeId} label=${`Copy the identifier of ${name}`} /></td>
-            <td class="number">${count(total)}</td>
+            <td class="number">${count(events)}</td>
             <td>${date(Date.parse(createdAt), view.zone)}</td>
           </tr>`,
         )}</tbody>

@@ -55,6 +55,15 @@ async function checkRoom(tx: Transaction, ownerId: number, maxApps: number): Pro
     );
 }
 
+/** The apps of these internal ids, in order of creation. */
+export async function listAppsOf(sql: Sql, ids: readonly number[]): Promise<App[]> {
+  return [
+    ...(await sql<App[]>`
+      SELECT public_id AS "appId", name, created_at AS "createdAt"
+        FROM apps WHERE id = ANY(${[...ids]}) ORDER BY apps.id`),
+  ];
+}
+
 /** All apps, in order of creation. */
 export async function listApps(sql: Sql): Promise<App[]> {
   return [

@@ -143,11 +143,15 @@ export async function createEventType(
  * @throws AccountError APP_NOT_FOUND
  */
 export async function listEventTypes(sql: Sql, appId: string): Promise<EventType[]> {
-  const id = await internalAppId(sql, appId);
+  return await listTypesOf(sql, await internalAppId(sql, appId));
+}
+
+/** The same by the app's internal id; empty where there is no such app. */
+export async function listTypesOf(sql: Sql, appId: number): Promise<EventType[]> {
   return [
     ...(await sql<EventType[]>`
       SELECT public_id AS "typeId", name, created_at AS "createdAt"
-        FROM event_types WHERE app_id = ${id} ORDER BY event_types.id`),
+        FROM event_types WHERE app_id = ${appId} ORDER BY event_types.id`),
   ];
 }
 

@@ -5,6 +5,7 @@ import { readRelease } from '../version.ts';
 import { addUserCommands } from './account-commands.ts';
 import { addBackupCommand } from './backup-command.ts';
 import { addAppCommands, addTokenCommands, addTypeCommands } from './commands.ts';
+import { addDemoCommand } from './demo-command.ts';
 import { addDoctorCommand } from './doctor-command.ts';
 import { addImportCommand } from './import-command.ts';
 import { addJournalCommands } from './journal-command.ts';
@@ -58,6 +59,7 @@ export function commandLine(): Command {
   addRecountCommand(program);
   addUserCommands(program);
   addDoctorCommand(program);
+  addDemoCommand(program);
   program
     .command('man')
     .description('print the manual page, for man -l')

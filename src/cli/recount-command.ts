@@ -1,7 +1,7 @@
 /** `tidemark recount`: rebuilds the counts of some days from their rows. */
 import { type Command, InvalidArgumentError } from 'commander';
 import { OperatorError } from '../errors.ts';
-import type { RecountedDay } from '../storage/storage.ts';
+import { DAY_MS, type RecountedDay } from '../storage/storage.ts';
 import { formatFields } from './output.ts';
 import { type Installation, withInstallation } from './transfer/installation.ts';
 import { grouped, Progress } from './transfer/progress.ts';
@@ -10,8 +10,6 @@ const HELP = `
 Counts are kept exact without this. It is for counts that "tidemark doctor" has found to differ from their rows,
 and may run while the service does. Days are those of UTC. Days whose events retention has removed are left as
 they are: their counts are all that is left of them.`;
-
-const DAY_MS = 86_400_000;
 
 interface RecountOptions {
   readonly from: number;

@@ -103,9 +103,12 @@ export async function assetRoutes(folder: string): Promise<readonly Route[]> {
   const assets = new Map<string, Asset>();
   for (const path of files.keys())
     if (path !== 'index.html' && !isCopy(path, files)) assets.set(`/${path}`, prepare(path, files));
-  const page = prepare('index.html', files.has('index.html') ? files : NOT_BUILT);
+  const pageAt = (path: string): Asset =>
+    files.has(path) ? prepare(path, files) : prepare('index.html', NOT_BUILT);
+  const page = pageAt('index.html');
   return [
     ...PAGES.map((path) => route(path, page)),
+    route('/docs', pageAt('docs/index.html')),
     ...[...assets].map(([path, asset]) => route(path, asset)),
   ];
 }

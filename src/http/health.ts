@@ -5,7 +5,9 @@ import type { Sql } from '../storage/connect.ts';
 import type { ServerTrouble } from '../storage/connections/server-watch.ts';
 import type { Release } from '../version.ts';
 import type { Exchange, Outcome } from './exchange.ts';
-import type { Route } from './route.ts';
+import { json, type Operation, objectOf, type Schema } from './operation.ts';
+import { Query, text } from './query.ts';
+import type { Declaration, Route } from './route.ts';
 
 export interface HealthOptions {
   readonly sql: Sql;
@@ -46,6 +48,87 @@ const TROUBLES: Readonly<Record<ServerTrouble, string>> = {
   forbidden: 'The user of the database lacks a privilege; the log names it.',
 };
 
+const common = {
+  tag: 'Service',
+  token: null,
+  isLimited: false,
+  refusals: [],
+} as const satisfies Partial<Operation>;
+
+const JOURNAL: Schema = objectOf(
+  { takesEvents: { type: 'boolean' }, waitingEvents: { type: 'integer', minimum: 0 } },
+  { title: 'JournalState', description: 'With `JOURNAL_DIR`.' },
+);
+
+export const LIVEZ: Declaration = {
+  method: 'GET',
+  path: '/livez',
+  headers: [],
+  isEssential: true,
+  operation: {
+    ...common,
+    id: 'getLiveness',
+    summary: 'Ask whether the process runs.',
+    answers: {
+      200: json(
+        'It runs.',
+        objectOf({
+          success: { const: true },
+          status: { const: 'live' },
+          version: { type: 'string' },
+          commit: { type: ['string', 'null'], description: 'What it was built from, if that is known.' },
+        }),
+      ),
+    },
+  },
+};
+
+const READINESS_QUERY = new Query({
+  for: text('`writing` also accepts a journal that takes events while the database is unavailable.', {
+    convert: (purpose) => purpose,
+  }),
+});
+
+export const READYZ: Declaration = {
+  method: 'GET',
+  path: '/readyz',
+  headers: [],
+  isEssential: true,
+  operation: {
+    ...common,
+    id: 'getReadiness',
+    summary: 'Ask whether the service can store and read now.',
+    query: READINESS_QUERY,
+    answers: {
+      200: json(
+        'It can; or, for writing, it accepts events into the journal.',
+        objectOf(
+          {
+            success: { const: true },
+            status: { enum: ['ready', 'journaling'] },
+            engine: { type: 'string' },
+            journal: JOURNAL,
+          },
+          { optional: ['journal'] },
+        ),
+      ),
+      503: json(
+        'It cannot, or it is stopping.',
+        objectOf(
+          {
+            success: { const: false },
+            error: { type: 'string' },
+            details: { type: 'string' },
+            code: { const: 'UNAVAILABLE' },
+            journal: JOURNAL,
+          },
+          { optional: ['journal'] },
+        ),
+      ),
+    },
+  },
+};
+
 /** The two routes for supervisors and load balancers. */
 export function healthRoutes(options: HealthOptions): readonly Route[] {
   // The route is public: concurrent requests share one query, so that they cannot keep the database busy.
@@ -62,17 +145,11 @@ export function healthRoutes(options: HealthOptions): readonly Route[] {
   };
   return [
     {
-      method: 'GET',
-      path: '/livez',
-      headers: [],
-      isEssential: true,
+      ...LIVEZ,
       handle: async () => live,
     },
     {
-      method: 'GET',
-      path: '/readyz',
-      headers: [],
-      isEssential: true,
+      ...READYZ,
       handle: (exchange) => readiness(options, isWritable, exchange),
     },
   ];
@@ -100,7 +177,8 @@ async function readiness(
   const trouble = isOurs ? (met === null ? refusal : TROUBLES[met]) : WRONG_DATABASE;
   if (options.journal?.takesEvents !== true)
     return new Rejection('unavailable', trouble, journal === null ? {} : { fields: journal });
-  if (new URLSearchParams(exchange.query).get('for') === 'writing')
+  const query = READINESS_QUERY.parse(exchange.query);
+  if (!(query instanceof Rejection) && query.for === 'writing')
     return ready({ success: true, status: 'journaling', ...engine, ...journal });
   const details = `${trouble} Events are accepted into the journal; nothing can be read.`;
   return new Rejection('unavailable', details, { fields: journal ?? {} });

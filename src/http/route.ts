@@ -2,10 +2,12 @@
 
 import { Rejection } from '../errors.ts';
 import type { Exchange, Outcome } from './exchange.ts';
+import type { Operation } from './operation.ts';
 
 export type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
 
-export interface Route {
+/** A route without what it does. */
+export interface Declaration {
   readonly method: Method;
   /** `/fixed/path`, or with `:name` segments, each of which matches one non-empty segment. */
   readonly path: string;
@@ -17,6 +19,11 @@ export interface Route {
   readonly remoteAddress?: boolean;
   /** Whether a GET route is served even while too many responses wait for slow readers: small ones that monitoring needs. */
   readonly isEssential?: boolean;
+  /** What it takes and gives; absent where the route is not part of the public API. */
+  readonly operation?: Operation;
+}
+
+export interface Route extends Declaration {
   readonly handle: (exchange: Exchange) => Promise<Outcome>;
 }
 

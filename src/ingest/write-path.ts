@@ -14,11 +14,11 @@ import type { Engine } from '../storage/storage.ts';
 import { UNAVAILABLE } from '../storage/write/failures.ts';
 import { KeyedWriter } from '../storage/write/keyed-writer.ts';
 import { CommitBuffer } from './commit-buffer.ts';
-import { BATCH_HEADERS, createCreateBatch } from './create-batch.ts';
+import { createCreateBatch } from './create-batch.ts';
 import { createCreateEvent } from './create-event.ts';
+import { CREATE_BATCH, CREATE_EVENT } from './declarations.ts';
 import { DurableWriter } from './durable-writer.ts';
 import { createEventIds } from './event-id.ts';
-import { IDEMPOTENCY_KEY } from './idempotency-key.ts';
 import { findRepeated } from './idempotency-store.ts';
 import { IdempotentQueue } from './idempotent-queue.ts';
 import type { Journal } from './journal/journal.ts';
@@ -152,8 +152,8 @@ export class WritePath {
       },
     });
     this.routes = [
-      { method: 'POST', path: '/public/create_event', headers: [IDEMPOTENCY_KEY], handle: createEvent },
-      { method: 'POST', path: '/v1/events', headers: BATCH_HEADERS, handle: createBatch },
+      { ...CREATE_EVENT, handle: createEvent },
+      { ...CREATE_BATCH, handle: createBatch },
     ];
   }
 

@@ -1,19 +1,21 @@
-/** Parses the query of GET /public/get_events; a refusal names the invalid parameter. */
+/** The query of GET /public/get_events: raw text → what to read, or the refusal that names the parameter at fault. */
 import { Rejection } from '../errors.ts';
+import { Invalid, oneOf, type Parameter, Query, text, wholeNumber } from '../http/query.ts';
 import type { Order } from '../storage/storage.ts';
+import { APP_ID, TYPE_ID } from './answer-shapes.ts';
 import { parseBound } from './iso-date.ts';
 
-/** A valid query. Its app and type may not exist. */
+/** A query that says what it should. Whether its app and its type exist is not known yet. */
 export interface EventsQuery {
   /** Public id, as sent. */
   readonly appId: string;
   /** Public id, as sent; null: all types. */
   readonly typeId: string | null;
-  /** First millisecond since 1970 of the interval; null: from the beginning. */
+  /** First millisecond since 1970 of the range; null: from the beginning. */
   readonly from: number | null;
-  /** First millisecond since 1970 after the interval; null: to the end. */
+  /** First millisecond since 1970 that is behind the range; null: to the end. */
   readonly until: number | null;
-  /** The applied limit, 1 to {@link MAX_LIMIT}: may be less than the requested one. */
+  /** 1 to {@link MAX_LIMIT}: what is applied, which may be less than was asked for. */
   readonly limit: number;
   /** 0 to Number.MAX_SAFE_INTEGER. */
   readonly offset: number;
@@ -21,88 +23,59 @@ export interface EventsQuery {
 }
 
 const DEFAULT_LIMIT = 100;
-const MAX_LIMIT = 1_000;
+export const MAX_LIMIT = 1_000;
 
-const PARAMETERS = ['appId', 'typeId', 'limit', 'offset', 'startDate', 'endDate', 'order'] as const;
-type Parameter = (typeof PARAMETERS)[number];
-type Parameters = Readonly<Partial<Record<Parameter, string>>>;
+export const EVENTS_QUERY = new Query(
+  {
+    appId: {
+      description: 'The app to read.',
+      schema: { ...APP_ID, minLength: 1 },
+      rule: 'is missing',
+      required: true,
+      // The schema lets nothing else through.
+      convert: (value) => value as string,
+    } satisfies Parameter<string>,
+    typeId: text('Only events of this type. An unknown type gives an empty page.', {
+      schema: TYPE_ID,
+      convert: (typeId) => typeId,
+    }),
+    limit: wholeNumber(`Most events of the page. A larger number is reduced to ${MAX_LIMIT}.`, {
+      minimum: 1,
+      absent: DEFAULT_LIMIT,
+      largest: MAX_LIMIT,
+    }),
+    offset: wholeNumber('Events to skip. The cost of a page does not depend on it.', {
+      minimum: 0,
+      maximum: Number.MAX_SAFE_INTEGER,
+      absent: 0,
+    }),
+    startDate: bound('From this instant on, inclusive.', 'start'),
+    endDate: bound('Up to this instant, inclusive.', 'end'),
+    order: oneOf('By `createdAt`, then `id`: oldest first, or newest first.', ['asc', 'desc'], 'asc'),
+  },
+  ({ startDate, endDate }) =>
+    startDate !== null && endDate !== null && startDate > endDate
+      ? 'startDate must not be after endDate.'
+      : null,
+);
 
-/**
- * @param query the query as sent, percent-encoded, without the question mark. It is read like an HTML form: `+` is a
- *              space, a malformed escape stays as it is, bytes that are not UTF-8 become U+FFFD.
- */
+/** @param query the query as it was sent, percent-encoded, without the question mark */
 export function parseEventsQuery(query: string): EventsQuery | Rejection {
-  const parameters = single(new URLSearchParams(query));
-  if (parameters instanceof Rejection) return parameters;
-  const { appId, typeId } = parameters;
-  if (appId === undefined || appId === '') return refuse('appId is missing.');
-  const limit = parseLimit(parameters.limit);
-  if (limit instanceof Rejection) return limit;
-  const offset = parseOffset(parameters.offset);
-  if (offset instanceof Rejection) return offset;
-  const range = parseRange(parameters);
-  if (range instanceof Rejection) return range;
-  const order = parseOrder(parameters.order);
-  if (order instanceof Rejection) return order;
-  return {
-    appId,
-    typeId: typeId === undefined || typeId === '' ? null : typeId,
-    ...range,
-    limit,
-    offset,
-    order,
-  };
+  const values = EVENTS_QUERY.parse(query);
+  if (values instanceof Rejection) return values;
+  const { startDate, endDate, ...rest } = values;
+  return { ...rest, from: startDate, until: endDate === null ? null : endDate + 1 };
 }
 
-/** The known parameters, each given at most once. */
-function single(given: URLSearchParams): Parameters | Rejection {
-  const values: Partial<Record<Parameter, string>> = {};
-  for (const name of PARAMETERS) {
-    const [value, second] = given.getAll(name);
-    if (second !== undefined) return refuse(`${name} is given more than once.`);
-    if (value !== undefined) values[name] = value;
-  }
-  return values;
-}
-
-function parseLimit(text: string | undefined): number | Rejection {
-  if (text === undefined) return DEFAULT_LIMIT;
-  const limit = wholeNumber(text);
-  if (limit === null || limit < 1) return refuse('limit must be a whole number of at least 1.');
-  return Math.min(limit, MAX_LIMIT);
-}
-
-function parseOffset(text: string | undefined): number | Rejection {
-  if (text === undefined) return 0;
-  const offset = wholeNumber(text);
-  if (offset === null) return refuse('offset must be a whole number of at least 0.');
-  if (offset > Number.MAX_SAFE_INTEGER) return refuse(`offset must be at most ${Number.MAX_SAFE_INTEGER}.`);
-  return offset;
-}
-
-/** Digits only: no sign, exponent or space. Not exact beyond 2^53, and Infinity beyond 1e308. */
-function wholeNumber(text: string): number | null {
-  return /^\d+$/.test(text) ? Number(text) : null;
-}
-
-function parseOrder(text: string | undefined): Order | Rejection {
-  if (text === undefined) return 'asc';
-  return text === 'asc' || text === 'desc' ? text : refuse('order must be asc or desc.');
-}
-
-function parseRange({ startDate, endDate }: Parameters): Pick<EventsQuery, 'from' | 'until'> | Rejection {
-  const start = bound(startDate, 'start');
-  if (typeof start === 'string') return refuse(`startDate ${start}.`);
-  const end = bound(endDate, 'end');
-  if (typeof end === 'string') return refuse(`endDate ${end}.`);
-  if (start !== null && end !== null && start > end) return refuse('startDate must not be after endDate.');
-  return { from: start, until: end === null ? null : end + 1 };
-}
-
-function bound(text: string | undefined, edge: 'start' | 'end'): number | string | null {
-  return text === undefined || text === '' ? null : parseBound(text, edge);
-}
-
-function refuse(details: string): Rejection {
-  return new Rejection('invalidParameters', details);
+function bound(description: string, edge: 'start' | 'end'): Parameter<number | null> {
+  return text(
+    `${description} ISO 8601, to the millisecond. A date without a time is the whole UTC day; a time without an offset is UTC.`,
+    {
+      schema: { examples: ['2026-01-31', '2026-01-31T08:30:00.123Z'] },
+      convert: (sent) => {
+        const instant = parseBound(sent, edge);
+        return typeof instant === 'string' ? new Invalid(instant) : instant;
+      },
+    },
+  );
 }

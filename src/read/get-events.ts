@@ -1,20 +1,55 @@
 /** GET /public/get_events: the read path as the list of its steps. */
-
 import type { PublicIds } from '../apps/public-ids.ts';
-import type { ResourceToken, ResourceTokens } from '../apps/resource-token-lookup.ts';
 import { Rejection } from '../errors.ts';
 import type { Exchange, Outcome } from '../http/exchange.ts';
-import type { Limiter } from '../limits/limiter.ts';
-import type { EventPage, EventReader, StoredEvent } from '../storage/storage.ts';
-import { type EventsQuery, parseEventsQuery } from './events-query.ts';
+import { dataOf, json, objectOf } from '../http/operation.ts';
+import type { Declaration } from '../http/route.ts';
+import type { EventPage, EventReader } from '../storage/storage.ts';
+import { COUNT, EVENT } from './answer-shapes.ts';
+import { pageBody } from './event-text.ts';
+import { EVENTS_QUERY, type EventsQuery, MAX_LIMIT, parseEventsQuery } from './events-query.ts';
 import type { ReadSlots } from './read-slots.ts';
+import type { ResourceTokenAccess } from './resource-token-access.ts';
+
+/** Its declaration. */
+export const GET_EVENTS: Declaration = {
+  method: 'GET',
+  path: '/public/get_events',
+  headers: ['authorization'],
+  operation: {
+    id: 'getEvents',
+    tag: 'Read',
+    summary: 'Read events by offset, with their exact total.',
+    token: 'resourceToken',
+    isLimited: true,
+    query: EVENTS_QUERY,
+    answers: {
+      200: json(
+        'A page of events.',
+        dataOf(
+          objectOf({
+            events: { type: 'array', items: EVENT, maxItems: MAX_LIMIT },
+            pagination: objectOf(
+              {
+                total: { ...COUNT, description: 'All events of the scope, in the snapshot of the page.' },
+                limit: { ...COUNT, minimum: 1, maximum: MAX_LIMIT, description: 'The limit applied.' },
+                offset: COUNT,
+                hasMore: { type: 'boolean', description: 'Whether there are events after this page.' },
+              },
+              { title: 'OffsetPagination' },
+            ),
+          }),
+        ),
+      ),
+    },
+    refusals: ['accessDenied', 'appNotFound'],
+  },
+};
 
 export interface GetEventsDependencies {
+  readonly access: ResourceTokenAccess;
   readonly events: EventReader;
   readonly slots: ReadSlots;
-  readonly resourceTokens: ResourceTokens;
-  /** By the token's internal id. */
-  readonly limiter: Limiter;
   readonly apps: PublicIds;
   /** Payload bytes after which a page ends early (MAX_PAGE_BYTES). */
   readonly maxPageBytes: number;
@@ -24,54 +59,24 @@ export interface GetEventsDependencies {
 export function createGetEvents(
   dependencies: GetEventsDependencies,
 ): (exchange: Exchange) => Promise<Outcome> {
-  const { resourceTokens, limiter } = dependencies;
+  const { access, slots } = dependencies;
 
   return async function getEvents(exchange) {
-    const token = await resourceTokens.authenticate(exchange.header('authorization'));
+    const token = await access.admit(exchange);
     if (token instanceof Rejection) return token;
-
-    const overLimit = await countRequest(limiter, token, exchange);
-    if (overLimit !== null) return overLimit;
 
     const query = parseEventsQuery(exchange.query);
     if (query instanceof Rejection) return query;
 
-    const appId = await permittedApp(dependencies.apps, token, query);
+    const appId = await access.app(token, query.appId);
     if (appId instanceof Rejection) return appId;
 
-    const page = await dependencies.slots.run(exchange, () => readPage(dependencies, appId, query));
-    return page instanceof Rejection ? page : { status: 200, body: pageBody(page, query) };
+    const page = await slots.run(exchange, () => readPage(dependencies, appId, query));
+    if (page instanceof Rejection) return page;
+    const { total, events, hasMore } = page;
+    const { limit, offset } = query;
+    return { status: 200, body: pageBody(events, { total, limit, offset, hasMore }) };
   };
-}
-
-/** @returns the 429 where the token's window is full */
-async function countRequest(
-  limiter: Limiter,
-  token: ResourceToken,
-  exchange: Exchange,
-): Promise<Rejection | null> {
-  const decision = await limiter.take(token.tokenId);
-  exchange.rateLimit = decision;
-  if (decision === null || decision.accepted) return null;
-  return new Rejection(
-    'rateLimitExceeded',
-    `A resource token may read ${decision.limit} times in 60 seconds.`,
-    {
-      retryAfterSeconds: decision.resetSeconds,
-    },
-  );
-}
-
-/** The internal id of an app that the token may read; 404 where there is no such app, 403 where it may not. */
-async function permittedApp(
-  apps: PublicIds,
-  token: ResourceToken,
-  query: EventsQuery,
-): Promise<number | Rejection> {
-  const permitted = token.apps.get(query.appId);
-  if (permitted !== undefined) return permitted;
-  if ((await apps.appId(query.appId)) === null) return new Rejection('appNotFound', 'No app has this appId.');
-  return new Rejection('accessDenied', 'The resource token has no permission on this app.');
 }
 
 async function readPage(
@@ -89,21 +94,4 @@ async function readPage(
     order,
     maxBytes: maxPageBytes,
   });
-}
-
-/** The contract's body. Payloads go in as the text that they are, and the whole is copied once, into its bytes. */
-function pageBody({ total, events, hasMore }: EventPage, { limit, offset }: EventsQuery): Buffer {
-  const parts = events.map((event, i) => (i === 0 ? '' : ',') + eventText(event));
-  parts.unshift('{"success":true,"data":{"events":[');
-  parts.push(`],"pagination":${JSON.stringify({ total, limit, offset, hasMore })}}}`);
-
-  const body = Buffer.allocUnsafe(parts.reduce((bytes, part) => bytes + Buffer.byteLength(part), 0));
-  let written = 0;
-  for (const part of parts) written += body.write(part, written);
-  return body;
-}
-
-/** Identifiers are UUIDs and letters, digits and `_` of our own making, but a type's may have come by an import. */
-function eventText({ id, typeId, createdAt, payload }: StoredEvent): string {
-  return `{"id":"${id}","typeId":${JSON.stringify(typeId)},"payload":${payload},"createdAt":"${createdAt.toISOString()}"}`;
 }

@@ -1,4 +1,4 @@
-/** The query of a series or a list of events: raw text → what to read, or the refusal that names the parameter. */
+/** Parses the query of a series or a list of events; a refusal names the invalid parameter. */
 import { Rejection } from '../errors.ts';
 import { isTimezone } from '../storage/storage.ts';
 import { parseBound } from './iso-date.ts';
@@ -6,21 +6,21 @@ import { parseBound } from './iso-date.ts';
 export interface RangeQuery {
   /** First millisecond since 1970; null: from the first event. */
   readonly from: number | null;
-  /** First millisecond since 1970 behind the range; null: to now. */
+  /** First millisecond since 1970 after the interval; null: to now. */
   readonly until: number | null;
-  /** Public ids, each once; empty: all types. */
+  /** Public ids without duplicates; empty: all types. */
   readonly typeIds: readonly string[];
 }
 
 export interface SeriesQuery extends RangeQuery {
   readonly timezone: string;
-  /** Most buckets. */
+  /** Limit of buckets. */
   readonly buckets: number;
 }
 
 const MAX_BUCKETS = 1_000;
 const DEFAULT_BUCKETS = 200;
-/** As many lines as a chart can show apart, and then some. */
+/** More lines than a chart can show distinguishably. */
 const MAX_TYPES = 50;
 const EARLIEST = Date.UTC(1970, 0, 1);
 const LATEST = Date.UTC(9999, 0, 1);
@@ -54,7 +54,7 @@ function parseInstant(parameters: URLSearchParams, name: 'from' | 'to'): number 
   const [text, second] = parameters.getAll(name);
   if (second !== undefined) return refuse(`${name} is given more than once.`);
   if (text === undefined || text === '') return null;
-  // Both ends are instants: a date alone is its first millisecond.
+  // A date without a time is its first millisecond, also for `to`, which is exclusive.
   const instant = parseBound(text, 'start');
   if (typeof instant === 'string') return refuse(`${name} ${instant}.`);
   return Math.min(Math.max(instant, EARLIEST), LATEST);

@@ -1,14 +1,25 @@
-/** The dashboard's list of events, newest first, by cursor; and single events. */
+/** Lists of events by cursor, in either order; and single events. */
 import type { Sql, Transaction } from './connect.ts';
 import { HOUR_MS } from './counts/levels.ts';
-import { type EventPage, readEventPage, readPageIn, type StoredEvent } from './event-page.ts';
+import {
+  countScope,
+  type EventPage,
+  type Order,
+  readPageIn,
+  type Scope,
+  type StoredEvent,
+} from './event-page.ts';
 import { readSnapshot } from './snapshot.ts';
 
-/** The last event of a page: the next page starts after it. */
+/**
+ * A place between two events: after the event of this time and id, in this order. It names nothing of one database but
+ * the event itself, which keeps its time and its id when chunks are compressed, when types are renamed and in a restore.
+ */
 export interface Cursor {
   /** Milliseconds since 1970. */
   readonly at: number;
   readonly id: string;
+  readonly order: Order;
 }
 
 export interface EventListRequest {
@@ -18,81 +29,106 @@ export interface EventListRequest {
   readonly typeIds: readonly number[] | null;
   readonly from: number | null;
   readonly until: number | null;
-  readonly before: Cursor | null;
+  readonly order: Order;
+  /** Where the page begins, of the same order; null: at the first event of the scope. */
+  readonly after: Cursor | null;
   readonly limit: number;
   readonly maxBytes: number;
+  /** Whether to count the whole scope, too. */
+  readonly withTotal?: boolean;
 }
 
 export interface EventList {
   readonly events: readonly StoredEvent[];
-  /** Where the next page starts; null where there is none. */
+  /** Where the next page begins; null where there is none. */
   readonly next: Cursor | null;
+  /** All events of the scope, whatever the cursor; null where they were not asked for. */
+  readonly total: number | null;
 }
 
 /**
- * Reads a page. It starts at a cursor, so that new events at the head move nothing; the rows are found through the counts,
- * so that a rare type costs no more than a common one. Several types are read one by one and merged.
+ * Reads a page, in one snapshot. It begins at a cursor, so that new events move nothing; the rows are found through the
+ * counts, so that a rare type costs no more than a common one. Several types are read one by one and merged.
  */
 export async function readEventList(sql: Sql, request: EventListRequest): Promise<EventList> {
-  const pages = await Promise.all(
-    (request.typeIds ?? [null]).map((typeId) => readPage(sql, request, typeId)),
-  );
-  const merged = pages.flatMap(({ events }) => events).sort(newestFirst);
-  const events = merged.slice(0, request.limit);
-  const last = events.at(-1);
-  const hasMore = events.length < merged.length || pages.some((page) => page.hasMore);
-  return {
-    events,
-    next: hasMore && last !== undefined ? { at: last.createdAt.getTime(), id: last.id } : null,
-  };
-}
-
-async function readPage(sql: Sql, list: EventListRequest, typeId: number | null): Promise<EventPage> {
-  const { appId, from, until, before, limit, maxBytes } = list;
-  const scope = { appId, typeId, from, until: before === null ? until : before.at + 1 };
-  const request = { scope, limit, order: 'desc', maxBytes } as const;
-  if (before === null) return await readEventPage(sql, { ...request, offset: 0 });
-  const page = await readSnapshot(sql, async (tx) => {
-    const offset = await countSameInstant(tx, appId, typeId, before);
-    return await readPageIn(tx, { ...request, offset });
+  return await readSnapshot(sql, async (tx) => {
+    const types = request.typeIds ?? [null];
+    const maxBytes = Math.ceil(request.maxBytes / types.length);
+    const [pages, totals] = await Promise.all([
+      Promise.all(types.map((typeId) => readPage(tx, { ...request, maxBytes }, typeId))),
+      request.withTotal === true
+        ? Promise.all(types.map((typeId) => countScope(tx, { ...request, typeId })))
+        : null,
+    ]);
+    const total = totals === null ? null : totals.reduce((sum, count) => sum + count, 0);
+    return { ...merge(pages, request), total };
   });
-  // An event that has arrived since in the cursor's millisecond would push one of the last page into this one.
-  const events = page.events.filter(({ createdAt, id }) => createdAt.getTime() < before.at || id < before.id);
-  return { ...page, events };
 }
 
-/** How many events of the cursor's millisecond were on the pages before. */
+function merge(pages: readonly EventPage[], { order, limit }: EventListRequest): Omit<EventList, 'total'> {
+  const compare = order === 'asc' ? oldestFirst : (a: StoredEvent, b: StoredEvent) => oldestFirst(b, a);
+  const merged = pages.flatMap(({ events }) => events).sort(compare);
+  // Behind the end of a page that goes on, events of its type may be missing.
+  const ends = pages.flatMap(({ events, hasMore }) => (hasMore ? events.slice(-1) : []));
+  const [end] = ends.sort(compare);
+  const known = end === undefined ? merged : merged.filter((event) => compare(event, end) <= 0);
+  const events = known.slice(0, limit);
+  const last = events.at(-1);
+  const hasMore = events.length < merged.length || end !== undefined;
+  const next = hasMore && last !== undefined ? { at: last.createdAt.getTime(), id: last.id, order } : null;
+  return { events, next };
+}
+
+async function readPage(tx: Transaction, list: EventListRequest, typeId: number | null): Promise<EventPage> {
+  const { appId, from, until, order, after, limit, maxBytes } = list;
+  const scope = { appId, typeId, from, until };
+  const request = { limit, order, maxBytes } as const;
+  if (after === null) return await readPageIn(tx, { ...request, scope, offset: 0 });
+  const rest =
+    order === 'asc'
+      ? { ...scope, from: Math.max(from ?? after.at, after.at) }
+      : { ...scope, until: Math.min(until ?? after.at + 1, after.at + 1) };
+  const offset = await countSameInstant(tx, rest, after);
+  return await readPageIn(tx, { ...request, scope: rest, offset });
+}
+
+/** How many events of the cursor's millisecond, as far as it is in the scope, come before the cursor. */
 async function countSameInstant(
   tx: Transaction,
-  appId: number,
-  typeId: number | null,
-  { at, id }: Cursor,
+  { appId, typeId, from, until }: Scope,
+  { at, id, order }: Cursor,
 ): Promise<number> {
+  if ((from !== null && at < from) || (until !== null && at >= until)) return 0;
   const [row] = await tx<{ count: number }[]>`
-    SELECT count(*)::integer AS count FROM events
-     WHERE app_id = ${appId} AND created_at = ${at} AND id >= ${id}
-       ${typeId === null ? tx`` : tx`AND type_id = ${typeId}`}`;
+    SELECT count(*)::integer AS count FROM events, retention
+     WHERE app_id = ${appId} AND created_at = ${at} AND id ${order === 'asc' ? tx`<=` : tx`>=`} ${id}
+       AND created_at >= readable_from ${typeId === null ? tx`` : tx`AND type_id = ${typeId}`}`;
   return row?.count ?? 0;
 }
 
-function newestFirst(a: StoredEvent, b: StoredEvent): number {
-  const apart = b.createdAt.getTime() - a.createdAt.getTime();
+function oldestFirst(a: StoredEvent, b: StoredEvent): number {
+  const apart = a.createdAt.getTime() - b.createdAt.getTime();
   if (apart !== 0) return apart;
-  return a.id < b.id ? 1 : -1;
+  return a.id < b.id ? -1 : Number(a.id > b.id);
 }
 
-const CURSOR = /^(\d{1,15})\.([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})$/;
+const CURSOR = /^([ad])(\d{1,15})\.([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})$/;
 
 /** Opaque to clients. */
-export function encodeCursor({ at, id }: Cursor): string {
-  return Buffer.from(`${at}.${id}`).toString('base64url');
+export function encodeCursor({ at, id, order }: Cursor): string {
+  return Buffer.from(`${order === 'asc' ? 'a' : 'd'}${at}.${id}`).toString('base64url');
 }
 
 /** @returns null for a text that is no cursor */
 export function decodeCursor(text: string): Cursor | null {
-  const [, at, id] = CURSOR.exec(Buffer.from(text, 'base64url').toString('latin1')) ?? [];
-  return at === undefined || id === undefined ? null : { at: Number(at), id };
+  const [, order, at, id] = CURSOR.exec(Buffer.from(text, 'base64url').toString('latin1')) ?? [];
+  if (at === undefined || id === undefined) return null;
+  const time = Number(at);
+  return time > LATEST_CURSOR ? null : { at: time, id, order: order === 'a' ? 'asc' : 'desc' };
 }
+
+/** No event is later; PostgreSQL takes years of four digits. */
+const LATEST_CURSOR = Date.UTC(9999, 0, 1);
 
 export interface SingleEvent extends StoredEvent {
   readonly typeName: string;

@@ -114,6 +114,15 @@ export async function readPageIn(tx: Transaction, request: PageRequest): Promise
   return { total, events, hasMore };
 }
 
+/** All events of a scope that can be read, in the snapshot of a transaction. */
+export async function countScope(tx: Transaction, scope: Scope): Promise<number> {
+  if (isEmpty(scope)) return 0;
+  const interval = { from: clamp(scope.from ?? EARLIEST), until: clamp(scope.until ?? LATEST) };
+  const intervals = splitExactly(interval, await readStaleBuckets(tx, interval));
+  const counted = await countIntervals(tx, scope, intervals);
+  return counted.reduce((sum, { count }) => sum + count, 0);
+}
+
 /** Sums each interval, as far as retention lets it be read, and returns those that hold events. */
 async function countIntervals(
   tx: Transaction,

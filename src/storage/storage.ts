@@ -7,16 +7,12 @@ import { type FeedSnapshot, readFeed, readSnapshotText } from './arrivals.ts';
 import { beginExport, type Export } from './backup/export.ts';
 import { beginRestore, type Restore, type RestoreOptions } from './backup/restore.ts';
 import type { Sql } from './connect.ts';
-import {
-  type AppSpan,
-  type AppStats,
-  readAppSpan,
-  readAppStats,
-  readTypeTotals,
-} from './counts/app-stats.ts';
+import { type AppSpan, type AppStats, readAppSpan, readAppStats } from './counts/app-stats.ts';
+import type { BucketsProblem } from './counts/buckets.ts';
 import type { Interval } from './counts/intervals.ts';
 import { type RecountedDay, recount } from './counts/recount.ts';
 import { readSeries, type Series, type SeriesRequest } from './counts/series.ts';
+import { readTypeStats, type TypeStats } from './counts/type-stats.ts';
 import { type DatabaseFacts, readDatabaseFacts } from './database-facts.ts';
 import { chooseEngine, type Engine } from './engine.ts';
 import { ENGINES } from './engines.ts';
@@ -44,15 +40,19 @@ export type { RowSection, SequenceValue } from './backup/catalog.ts';
 export type { Export } from './backup/export.ts';
 export type { Restore } from './backup/restore.ts';
 export type { AppSpan, AppStats } from './counts/app-stats.ts';
+export type { BucketsProblem, WidthName } from './counts/buckets.ts';
+export { WIDTHS } from './counts/buckets.ts';
 export type { CountDifference } from './counts/differences.ts';
+export { DAY_MS, MINUTE_MS } from './counts/levels.ts';
 export type { RecountedDay } from './counts/recount.ts';
 export type { Series, TypeSeries } from './counts/series.ts';
 export { isTimezone } from './counts/timezone.ts';
+export type { TypeStats } from './counts/type-stats.ts';
 export type { DatabaseFacts } from './database-facts.ts';
 export { hasSchema } from './database-facts.ts';
 export { markAppDeleted } from './deleted-apps.ts';
 export type { Engine } from './engine.ts';
-export type { EventList, SingleEvent } from './event-list.ts';
+export type { Cursor, EventList, SingleEvent } from './event-list.ts';
 export { decodeCursor, encodeCursor } from './event-list.ts';
 export type { EventPage, Order, PageRequest, StoredEvent } from './event-page.ts';
 export type { FeedCursor } from './feed-cursor.ts';
@@ -108,12 +108,12 @@ export interface Storage {
 export interface EventReader {
   /** A page at an offset, and the exact total. */
   page(request: PageRequest): Promise<EventPage>;
-  /** A page from a cursor, newest first. */
+  /** A page from a cursor, in either order. */
   list(request: EventListRequest): Promise<EventList>;
   /** One event; null where the app has no such event that can be read. */
   event(appId: number, eventId: string): Promise<SingleEvent | null>;
-  /** Counts by bucket and type; null where the interval is too long for months. */
-  series(request: SeriesRequest): Promise<Series | null>;
+  /** Counts by bucket and type; what is wrong where there would be too many buckets, or finer ones than are kept. */
+  series(request: SeriesRequest): Promise<Series | BucketsProblem>;
   /** The stats of apps, by id. */
   appStats(
     appIds: readonly number[],
@@ -121,8 +121,8 @@ export interface EventReader {
   ): Promise<ReadonlyMap<number, AppStats>>;
   /** How many events an app has, and from when to when. */
   appSpan(appId: number): Promise<AppSpan>;
-  /** How many events each type of an app has, by public id; types without events are left out. */
-  typeTotals(appId: number): Promise<ReadonlyMap<string, number>>;
+  /** The stats of each type of an app, by public id; types without events are left out. */
+  typeStats(appId: number): Promise<ReadonlyMap<string, TypeStats>>;
   /** Changes whenever anything is committed. */
   snapshotText(): Promise<string>;
   /** Reads of the live feed, in one snapshot. */
@@ -164,7 +164,7 @@ function createReader(sql: Sql): EventReader {
     series: (request) => readSeries(sql, request),
     appStats: (appIds, at) => readAppStats(sql, appIds, at),
     appSpan: (appId) => readAppSpan(sql, appId),
-    typeTotals: (appId) => readTypeTotals(sql, appId),
+    typeStats: (appId) => readTypeStats(sql, appId),
     snapshotText: () => readSnapshotText(sql),
     feed: (appId, read) => readFeed(sql, appId, read),
   };

@@ -140,9 +140,10 @@ describe.each(['uws', 'node'] as const)('a built dashboard on %s', (transport) =
 
 test('without a built dashboard every page says how to build it', async () => {
   const routes = await assetRoutes('/nowhere/at/all');
-  expect(routes.map(({ path }) => path)).toEqual(
-    PAGES.map((path) => path.replace(/abc$/, ':token').replace('app_x', ':appId')),
-  );
+  expect(routes.map(({ path }) => path)).toEqual([
+    ...PAGES.map((path) => path.replace(/abc$/, ':token').replace('app_x', ':appId')),
+    '/docs',
+  ]);
 });
 
 describe('answers of the service', () => {

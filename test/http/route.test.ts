@@ -5,6 +5,9 @@ import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Rejection } from '../../src/errors.ts';
 import { type Route, Router } from '../../src/http/route.ts';
+import { EVENTS, SINGLE } from '../../src/read/events-read.ts';
+import { LIVE } from '../../src/read/live/live-read.ts';
+import { TYPES } from '../../src/read/types-read.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { startTestService, type TestService } from '../support/service.ts';
 
@@ -76,7 +79,9 @@ async function declaredPaths(): Promise<string[]> {
   const texts = await Promise.all(
     names.filter((name) => name.endsWith('.ts')).map((name) => readFile(join(SOURCE, name), 'utf8')),
   );
-  return [...new Set(texts.flatMap((text) => text.match(/(?<=')\/(?:api|v1)\/[^'\s]*:[^'\s]*(?=')/g) ?? []))];
+  const whole = texts.flatMap((text) => text.match(/(?<=')\/(?:api|v1)\/[^'\s]*:[^'\s]*(?=')/g) ?? []);
+  const reads = [EVENTS, SINGLE, TYPES, LIVE].map(({ path }) => `/api/apps/:appId${path}`);
+  return [...new Set([...whole, ...reads])];
 }
 
 const MALFORMED = [

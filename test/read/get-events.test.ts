@@ -6,6 +6,7 @@ import { Exchange, type Outcome } from '../../src/http/exchange.ts';
 import { SlidingLog } from '../../src/limits/sliding-log.ts';
 import { createGetEvents } from '../../src/read/get-events.ts';
 import { ReadSlots } from '../../src/read/read-slots.ts';
+import { ResourceTokenAccess } from '../../src/read/resource-token-access.ts';
 import { ensurePartitions } from '../../src/storage/postgres/maintenance.ts';
 import { openStorage } from '../../src/storage/storage.ts';
 import { insertSelected } from '../../src/storage/write/insert-events.ts';
@@ -40,12 +41,17 @@ afterAll(() => database.drop());
 beforeEach(async () => {
   const { sql } = database;
   const common = { sql, cacheMs: 1_000, now: () => AT };
-  getEvents = createGetEvents({
-    events: (await openStorage(sql)).reader(sql),
-    slots: new ReadSlots(4, 10),
+  const apps = new PublicIds(common);
+  const access = new ResourceTokenAccess({
     resourceTokens: new ResourceTokens({ ...common, onError: (error) => expect.unreachable(String(error)) }),
     limiter: new SlidingLog({ limit: READS_PER_MINUTE, now: () => 0 }),
-    apps: new PublicIds(common),
+    apps,
+  });
+  getEvents = createGetEvents({
+    access,
+    events: (await openStorage(sql)).reader(sql),
+    slots: new ReadSlots(4, 10),
+    apps,
     maxPageBytes: 1_000_000,
   });
 });

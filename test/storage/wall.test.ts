@@ -22,6 +22,7 @@ const DOORS = [
   /^storage\/storage\.ts$/,
   /^storage\/(open|connect|copy-client|availability|changes|installation-id|expired-keys)\.ts$/,
   /^storage\/(lookup-cache|batched-lookup)\.ts$/,
+  /^storage\/connections\/(pools|server-address|server-watch)\.ts$/,
   /^storage\/maintenance\//,
   /^storage\/write\//,
   /^storage\/embedded\//,

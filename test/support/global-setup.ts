@@ -13,6 +13,7 @@ import { chooseEngine } from '../../src/storage/engine.ts';
 import { migrate } from '../../src/storage/migrate.ts';
 import { CHROMIUM, hasChromium } from './chromium.ts';
 import { addressOf, type Cluster, type ClusterAddress, startCluster } from './cluster.ts';
+import { hasTypesGenerator } from './openapi-types.ts';
 import { REDIS_SERVER } from './redis-server.ts';
 
 /** What the suites run on: PostgreSQL alone in two versions, and TimescaleDB. */
@@ -84,6 +85,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
 function missingPrograms(bin15: string | null): string[] {
   const skipped: string[] = [];
   if (bin15 !== null) skipped.push(`the suites on PostgreSQL 15, which is not at ${bin15} (POSTGRES15_BIN)`);
+  if (!hasTypesGenerator) skipped.push('types from the API description (npm ci --prefix lint/openapi-types)');
   if (REDIS_SERVER === undefined)
     skipped.push('the suites with Redis: redis-server is not on the PATH (Debian: apt install redis-server)');
   if (!hasChromium) skipped.push(`the suites in a browser: Chromium is not at ${CHROMIUM} (CHROMIUM)`);

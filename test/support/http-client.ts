@@ -1,6 +1,7 @@
 /** HTTP by the byte: what a polite client would never send, cut wherever a test wants it cut. */
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
+import { checkAnswer } from './described.ts';
 
 export interface HttpResponse {
   readonly status: number;
@@ -39,6 +40,8 @@ export class HttpConnection {
   #received = Buffer.alloc(0);
   #over = false;
   #wake: (() => void) | null = null;
+  /** Requests without their response yet, as far as they are known; null from the first bytes on that may be anything. */
+  #sent: HttpRequest[] | null = [];
 
   private constructor(socket: Socket) {
     this.#socket = socket;
@@ -62,6 +65,11 @@ export class HttpConnection {
 
   /** Resolves when the bytes have been handed to the system, or the connection has ended. */
   write(bytes: string | Uint8Array): Promise<void> {
+    this.#sent = null;
+    return this.#write(bytes);
+  }
+
+  #write(bytes: string | Uint8Array): Promise<void> {
     return new Promise((resolve) => {
       this.#socket.write(bytes, () => resolve());
     });
@@ -75,9 +83,10 @@ export class HttpConnection {
     }
   }
 
-  /** Sends a request; {@link response} gives its answer. */
+  /** Sends a request; {@link response} gives its answer, and holds it to the API's description. */
   send(request: HttpRequest): Promise<void> {
-    return this.write(requestBytes(request));
+    this.#sent?.push(request);
+    return this.#write(requestBytes(request));
   }
 
   /**
@@ -91,8 +100,10 @@ export class HttpConnection {
       const parsed = parseResponse(this.#received, toHead, this.#over);
       if (parsed !== null) {
         this.#received = this.#received.subarray(parsed.bytes);
-        if (parsed.response.status >= 200) return parsed.response;
-        continue;
+        if (parsed.response.status < 200) continue;
+        const request = this.#sent?.shift();
+        if (request !== undefined) checkAnswer(request, parsed.response);
+        return parsed.response;
       }
       if (this.#over) throw new ConnectionEnded(this.#received);
       await this.#news(deadline);

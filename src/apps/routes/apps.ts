@@ -1,4 +1,4 @@
-/** Routes of apps: the list, one app, its types and its audit log. */
+/** Routes of apps: the list, one app, new types and its audit log. */
 
 import { listAudit } from '../../accounts/audit.ts';
 import { listMemberships } from '../../accounts/members.ts';
@@ -11,7 +11,7 @@ import type { Route } from '../../http/route.ts';
 import type { Sql } from '../../storage/connect.ts';
 import { type EventReader, isTimezone } from '../../storage/storage.ts';
 import { createApp, deleteApp, renameApp } from '../apps.ts';
-import { createEventType, listEventTypes } from '../event-types.ts';
+import { createEventType } from '../event-types.ts';
 import type { Secret } from '../secret.ts';
 
 export interface AppRoutesOptions {
@@ -80,10 +80,6 @@ export function appRoutes(options: AppRoutesOptions): readonly Route[] {
         return done({});
       },
     ),
-    api.read('/api/apps/:appId/types', 'member', async ({ app }) => {
-      const [types, totals] = await Promise.all([listEventTypes(sql, app.appId), events.typeTotals(app.id)]);
-      return done({ types: types.map((type) => ({ ...type, total: totals.get(type.typeId) ?? 0 })) });
-    }),
     api.change('POST', '/api/apps/:appId/types', 'member', NAME, async ({ app, by }, { name }) =>
       done(await createEventType(sql, { appId: app.appId, name, maxTypes: maxTypesPerApp, by }), {
         status: 201,

@@ -2,7 +2,7 @@
 import { isLoopbackName } from '../../http/client-address.ts';
 import { connectionsOf } from '../../service.ts';
 import { withFirstHost } from '../../storage/connections/server-address.ts';
-import type { CountDifference, DatabaseFacts } from '../../storage/storage.ts';
+import { type CountDifference, DAY_MS, type DatabaseFacts } from '../../storage/storage.ts';
 import type { Facts } from './facts.ts';
 import { type Finding, note, ok, problem, warning } from './finding.ts';
 
@@ -21,7 +21,6 @@ export const DATABASE_CHECKS: readonly ((database: DatabaseFacts, facts: Facts) 
   counts,
 ];
 
-const DAY_MS = 86_400_000;
 const GIBIBYTE = 1_073_741_824;
 
 function schema(database: DatabaseFacts): Finding[] {

@@ -1,6 +1,7 @@
 /** Facts of the running service, asked locally and through PUBLIC_URL. */
 import { connect as tlsConnect } from 'node:tls';
-import type { Config } from '../../config.ts';
+import { type Config, localOrigin } from '../../config.ts';
+import { DAY_MS } from '../../storage/storage.ts';
 
 export interface ServiceFacts {
   /** Status of GET /readyz at HOST and PORT; null if there is no answer. */
@@ -31,9 +32,7 @@ export async function serviceFacts(config: Config): Promise<ServiceFacts> {
 async function readyStatus(config: Config): Promise<number | null> {
   // The port is unknown if PORT is 0.
   if (config.PORT === 0) return null;
-  const wildcard: Readonly<Record<string, string>> = { '0.0.0.0': '127.0.0.1', '::': '::1' };
-  const host = wildcard[config.HOST] ?? config.HOST;
-  const url = `http://${host.includes(':') ? `[${host}]` : host}:${config.PORT}/readyz`;
+  const url = `${localOrigin(config.HOST, config.PORT)}/readyz`;
   try {
     const answer = await fetch(url, { signal: AbortSignal.timeout(TIMEOUT_MS) });
     await answer.arrayBuffer();
@@ -66,8 +65,6 @@ function reasonOf(error: unknown): string {
   if (!(cause instanceof Error)) return String(cause);
   return cause.message === '' && 'code' in cause ? String(cause.code) : cause.message;
 }
-
-const DAY_MS = 86_400_000;
 
 function certificateDays(url: URL): Promise<number> {
   return new Promise((resolve, reject) => {

@@ -16,18 +16,21 @@ import {
 import { EventMembers } from './fast-event-parser.ts';
 import { JsonScan } from './json-scan.ts';
 
-const EVENT_SCHEMA = {
+/** What the strict path checks of an event of a batch. */
+export const EVENT_SCHEMA = {
   type: 'object',
   required: ['payload'],
   properties: {
-    typeId: { type: 'string', nullable: true },
-    payload: { type: 'object' },
-    createdAt: { type: 'string', nullable: true },
+    typeId: { type: ['string', 'null'] },
+    payload: { type: 'object', additionalProperties: true },
+    createdAt: { type: ['string', 'null'] },
     // No typeName: next to a typeId it is ignored, whatever its value.
   },
 } as const;
 
-const isEvent = new Ajv({ strict: true }).compile<FromSchema<typeof EVENT_SCHEMA>>(EVENT_SCHEMA);
+const isEvent = new Ajv({ strict: true, allowUnionTypes: true }).compile<FromSchema<typeof EVENT_SCHEMA>>(
+  EVENT_SCHEMA,
+);
 
 /**
  * The types that a batch refers to: one object per name or id, so that events are grouped by identity instead of by text.

@@ -8,13 +8,14 @@ import { EventMembers } from './fast-event-parser.ts';
 import { JsonScan } from './json-scan.ts';
 import { skipSpace } from './lexer.ts';
 
-const BODY_SCHEMA = {
+/** What the strict path checks of the body of a create request. */
+export const BODY_SCHEMA = {
   type: 'object',
   required: ['loggingToken', 'payload'],
   properties: {
     loggingToken: { type: 'string' },
-    typeId: { type: 'string', nullable: true },
-    payload: { type: 'object' },
+    typeId: { type: ['string', 'null'] },
+    payload: { type: 'object', additionalProperties: true },
     // No typeName: next to a typeId it is ignored, whatever its value.
   },
 } as const;
@@ -28,7 +29,9 @@ const TYPE_NAMES: Readonly<Record<string, string>> = {
 
 const NOT_JSON = invalid('The body is not valid JSON.');
 
-const isBody = new Ajv({ strict: true }).compile<FromSchema<typeof BODY_SCHEMA>>(BODY_SCHEMA);
+const isBody = new Ajv({ strict: true, allowUnionTypes: true }).compile<FromSchema<typeof BODY_SCHEMA>>(
+  BODY_SCHEMA,
+);
 
 /** Limit of a payload's nesting. PostgreSQL's JSON parser is recursive and has a limit that depends on its stack. */
 const MAX_PAYLOAD_DEPTH = 1_000;

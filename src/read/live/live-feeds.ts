@@ -1,4 +1,4 @@
-/** The live feeds of this process: which clients watch which app, for how long they may, and their heartbeats. */
+/** The live feeds of this process: limits, access checks and heartbeats. */
 import type { Logger } from 'pino';
 import { Rejection } from '../../errors.ts';
 import type { AnswerStream, StreamAnswer } from '../../http/stream.ts';
@@ -7,20 +7,24 @@ import { decodeFeedCursor, type EventReader } from '../../storage/storage.ts';
 import { Follower, type Watcher } from './follower.ts';
 import * as messages from './messages.ts';
 
+/** By whose access a client watches: its feed ends with it. Ids are internal ones. */
+export type FeedHolder =
+  /** With the session's digest. */
+  | { readonly kind: 'session'; readonly session: Buffer; readonly userId: number }
+  | { readonly kind: 'token'; readonly tokenId: number };
+
 /** A client and the app that it watches. */
-export interface Viewer {
-  /** The session's digest. */
-  readonly session: Buffer;
-  /** Internal ids. */
-  readonly userId: number;
+export interface FeedClient {
+  readonly holder: FeedHolder;
+  /** Internal id. */
   readonly appId: number;
 }
 
 export interface LiveFeedsOptions {
   readonly events: EventReader;
-  /** For checks of access: apart from the reads, so that nothing slow keeps a feed open whose access has ended. */
+  /** For access checks: separate from reads, so that slow reads do not delay the end of a feed whose access has ended. */
   readonly accessSql: Sql;
-  /** Of these sessions, those that are valid now. Asking is no use of them. */
+  /** Returns the valid ones of these sessions. Does not extend them. */
   readonly validSessions: (digests: readonly Buffer[]) => Promise<ReadonlySet<string>>;
   readonly most: FeedLimits;
   readonly log: Logger;
@@ -30,20 +34,23 @@ export interface LiveFeedsOptions {
   readonly monotonic: () => number;
 }
 
-/** How many feeds may be open in this process at once. */
+/** Limits of open feeds in this process. */
 export interface FeedLimits {
   readonly all: number;
   readonly ofApp: number;
-  readonly ofAccount: number;
+  /** Of one account, or of one resource token. */
+  readonly ofHolder: number;
 }
 
-/** How often access is checked, and heartbeats are due. */
-const BEAT_MS = 800;
+/** Interval of access checks and of the check for due heartbeats. */
+const CHECK_EVERY_MS = 800;
 const HEARTBEAT_MS = 15_000;
 
 const RETRY = { retryAfterSeconds: 10 } as const;
 
-interface OpenFeed extends Viewer {
+interface OpenFeed extends FeedClient {
+  /** The account or the token: what feeds are shared out among. */
+  readonly key: string;
   readonly stream: AnswerStream;
   /** When something was last sent, by the monotonic clock. */
   sentAt: number;
@@ -53,7 +60,7 @@ export class LiveFeeds {
   readonly #options: LiveFeedsOptions;
   readonly #feeds = new Set<OpenFeed>();
   readonly #followers = new Map<number, Follower>();
-  #beat: NodeJS.Timeout | null = null;
+  #timer: NodeJS.Timeout | null = null;
   #checking: Promise<void> | null = null;
 
   constructor(options: LiveFeedsOptions) {
@@ -62,34 +69,36 @@ export class LiveFeeds {
 
   /**
    * Opens a feed.
-   * @param lastEventId the id of the last message that the viewer has had; empty: begins now
+   * @param lastEventId id of the last message that the client received; empty: from now on
    */
-  open(viewer: Viewer, lastEventId: string): StreamAnswer | Rejection {
-    const refusal = this.#refusal(viewer);
+  open(client: FeedClient, lastEventId: string): StreamAnswer | Rejection {
+    const refusal = this.#refusal(client);
     if (refusal !== null) return refusal;
     const from = lastEventId === '' ? 'now' : (decodeFeedCursor(lastEventId) ?? 'reset');
     return {
       status: 200,
       contentType: 'text/event-stream',
-      // nginx would gather the answer, as it does those that end.
+      // nginx buffers responses by default.
       headers: { 'X-Accel-Buffering': 'no' },
       filler: messages.COMMENT,
-      open: (stream) => this.#start(viewer, from, stream),
+      open: (stream) => this.#start(client, from, stream),
     };
   }
 
-  /** Why one more feed cannot be opened; null where it can. */
-  #refusal({ userId, appId }: Viewer): Rejection | null {
-    const { all, ofApp, ofAccount } = this.#options.most;
-    if (this.#count((feed) => feed.userId === userId) >= ofAccount) {
-      const details = `An account may have ${ofAccount} live feeds open (MAX_LIVE_FEEDS_PER_ACCOUNT); close one.`;
+  /** The refusal of one more feed; null if it may be opened. */
+  #refusal({ holder, appId }: FeedClient): Rejection | null {
+    const { all, ofApp, ofHolder } = this.#options.most;
+    const key = keyOf(holder);
+    if (this.#count((feed) => feed.key === key) >= ofHolder) {
+      const who = holder.kind === 'session' ? 'An account' : 'A resource token';
+      const details = `${who} may have ${ofHolder} live feeds open (MAX_LIVE_FEEDS_PER_ACCOUNT); close one.`;
       return new Rejection('tooManyStreams', details, RETRY);
     }
     if (this.#count((feed) => feed.appId === appId) >= ofApp) {
       const details = `An app may have ${ofApp} live feeds open (MAX_LIVE_FEEDS_PER_APP); close one.`;
       return new Rejection('tooManyStreams', details, RETRY);
     }
-    if (this.#feeds.size < all || this.#surplus(userId) !== null) return null;
+    if (this.#feeds.size < all || this.#surplus(key) !== null) return null;
     const details = `The server has ${all} live feeds open (MAX_LIVE_FEEDS); try again later.`;
     return new Rejection('unavailable', details, RETRY);
   }
@@ -100,41 +109,42 @@ export class LiveFeeds {
     return count;
   }
 
-  /** The oldest feed of the account with the most, where that has more than the account would have with one more. */
-  #surplus(userId: number): OpenFeed | null {
-    const ofAccount = new Map<number, OpenFeed[]>();
+  /** The oldest feed of the holder with the most feeds, if that has more than this holder would have with one more. */
+  #surplus(key: string): OpenFeed | null {
+    const ofHolder = new Map<string, OpenFeed[]>();
     for (const feed of this.#feeds) {
-      const feeds = ofAccount.get(feed.userId);
-      if (feeds === undefined) ofAccount.set(feed.userId, [feed]);
+      const feeds = ofHolder.get(feed.key);
+      if (feeds === undefined) ofHolder.set(feed.key, [feed]);
       else feeds.push(feed);
     }
-    const most = [...ofAccount.values()].reduce((a, b) => (b.length > a.length ? b : a), []);
-    return most.length > (ofAccount.get(userId)?.length ?? 0) + 1 ? (most[0] ?? null) : null;
+    const most = [...ofHolder.values()].reduce((a, b) => (b.length > a.length ? b : a), []);
+    return most.length > (ofHolder.get(key)?.length ?? 0) + 1 ? (most[0] ?? null) : null;
   }
 
-  #start(viewer: Viewer, from: Watcher['from'], stream: AnswerStream): void {
+  #start(client: FeedClient, from: Watcher['from'], stream: AnswerStream): void {
     const { monotonic, most } = this.#options;
-    // Others may have been opened since it was admitted; its client comes again, and is told why then.
-    if (this.#refusal(viewer) !== null) {
+    // Other feeds may have been opened since the check. The client reconnects and then receives the refusal.
+    if (this.#refusal(client) !== null) {
       stream.end();
       return;
     }
-    if (this.#feeds.size >= most.all) this.#surplus(viewer.userId)?.stream.end();
-    const feed: OpenFeed = { ...viewer, stream, sentAt: monotonic() };
+    const key = keyOf(client.holder);
+    if (this.#feeds.size >= most.all) this.#surplus(key)?.stream.end();
+    const feed: OpenFeed = { ...client, key, stream, sentAt: monotonic() };
     const watcher: Watcher = { from, send: (message) => this.#send(feed, message) };
-    const follower = this.#followerOf(viewer.appId);
+    const follower = this.#followerOf(client.appId);
     this.#feeds.add(feed);
     stream.whenClosed(() => {
       this.#feeds.delete(feed);
       follower.leave(watcher);
-      if (!follower.isWatched) this.#followers.delete(viewer.appId);
-      if (this.#feeds.size === 0) this.#rest();
+      if (!follower.isWatched) this.#followers.delete(client.appId);
+      if (this.#feeds.size === 0) this.#stopTimer();
     });
     this.#send(feed, messages.HELLO);
-    // It may have been its reader's last: then it has been left behind already.
+    // The write may have closed the stream, which has removed the feed.
     if (stream.isClosed) return;
     follower.join(watcher);
-    this.#beat ??= setInterval(() => this.#onBeat(), BEAT_MS);
+    this.#timer ??= setInterval(() => this.#check(), CHECK_EVERY_MS);
   }
 
   #followerOf(appId: number): Follower {
@@ -151,7 +161,7 @@ export class LiveFeeds {
     feed.stream.write(message);
   }
 
-  #onBeat(): void {
+  #check(): void {
     const now = this.#options.monotonic();
     for (const feed of this.#feeds)
       if (now - feed.sentAt >= HEARTBEAT_MS) this.#send(feed, messages.HEARTBEAT);
@@ -160,28 +170,53 @@ export class LiveFeeds {
     });
   }
 
-  /** Ends the feeds whose session has ended, or whose viewer is no member any more, or whose app is gone. */
+  /** Ends the feeds whose access has ended, or whose app is gone. */
   async #checkAccess(): Promise<void> {
     const feeds = [...this.#feeds];
-    const { accessSql: sql, validSessions, log } = this.#options;
     try {
-      const [sessions, members] = await Promise.all([
-        validSessions(feeds.map(({ session }) => session)),
-        sql<{ place: number }[]>`
-          SELECT (place - 1)::integer AS place
-            FROM unnest(${feeds.map(({ appId }) => appId)}::integer[], ${feeds.map(({ userId }) => userId)}::integer[])
-                   WITH ORDINALITY AS feed (app_id, user_id, place)
-            JOIN app_members USING (app_id, user_id)`,
+      const reasons = await Promise.all([
+        this.#endedSessions(feeds.filter(isOfSession)),
+        this.#endedTokens(feeds.filter(isOfToken)),
       ]);
-      const isMember = new Set(members.map(({ place }) => place));
-      for (const [place, feed] of feeds.entries()) {
-        if (!sessions.has(feed.session.toString('hex'))) this.#end(feed, 'session');
-        else if (!isMember.has(place)) this.#end(feed, 'access');
-      }
+      for (const [feed, reason] of reasons.flat()) this.#end(feed, reason);
     } catch (error) {
-      // While the database is away nothing is told either; the next beat asks again.
-      log.debug({ err: error }, 'The access to live feeds could not be checked');
+      // Without the database no events are sent either. The next check tries again.
+      this.#options.log.debug({ err: error }, 'live: access check failed');
     }
+  }
+
+  /** The feeds whose session has ended, or whose user is not a member of the app any more. */
+  async #endedSessions(feeds: readonly FeedOf<'session'>[]): Promise<[OpenFeed, messages.EndReason][]> {
+    if (feeds.length === 0) return [];
+    const { accessSql: sql, validSessions } = this.#options;
+    const [apps, users] = [feeds.map(({ appId }) => appId), feeds.map(({ holder }) => holder.userId)];
+    const [sessions, members] = await Promise.all([
+      validSessions(feeds.map(({ holder }) => holder.session)),
+      sql<{ place: number }[]>`
+        SELECT (place - 1)::integer AS place
+          FROM unnest(${apps}::integer[], ${users}::integer[]) WITH ORDINALITY AS feed (app_id, user_id, place)
+          JOIN app_members USING (app_id, user_id)`,
+    ]);
+    const isMember = new Set(members.map(({ place }) => place));
+    return feeds.flatMap((feed, place): [OpenFeed, messages.EndReason][] => {
+      if (!sessions.has(feed.holder.session.toString('hex'))) return [[feed, 'session']];
+      return isMember.has(place) ? [] : [[feed, 'access']];
+    });
+  }
+
+  /** The feeds whose token was revoked, has expired, or may not read the app any more. */
+  async #endedTokens(feeds: readonly FeedOf<'token'>[]): Promise<[OpenFeed, messages.EndReason][]> {
+    if (feeds.length === 0) return [];
+    const { accessSql: sql, wall } = this.#options;
+    const [apps, tokens] = [feeds.map(({ appId }) => appId), feeds.map(({ holder }) => holder.tokenId)];
+    const valid = await sql<{ place: number }[]>`
+      SELECT (place - 1)::integer AS place
+        FROM unnest(${apps}::integer[], ${tokens}::integer[]) WITH ORDINALITY AS feed (app_id, token_id, place)
+        JOIN resource_token_apps USING (app_id, token_id)
+        JOIN resource_tokens ON id = token_id
+       WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ${wall()})`;
+    const isValid = new Set(valid.map(({ place }) => place));
+    return feeds.filter((_, place) => !isValid.has(place)).map((feed) => [feed, 'access']);
   }
 
   #end(feed: OpenFeed, reason: messages.EndReason): void {
@@ -189,17 +224,33 @@ export class LiveFeeds {
     feed.stream.end();
   }
 
-  #rest(): void {
-    if (this.#beat !== null) clearInterval(this.#beat);
-    this.#beat = null;
+  #stopTimer(): void {
+    if (this.#timer !== null) clearInterval(this.#timer);
+    this.#timer = null;
   }
 
-  /** Ends every feed; the streams' clients may come again elsewhere. */
+  /** Ends every feed; the clients may reconnect to another process. */
   async close(): Promise<void> {
     const followers = [...this.#followers.values()];
     for (const { stream } of this.#feeds) stream.end();
-    this.#rest();
+    this.#stopTimer();
     await Promise.all(followers.map((follower) => follower.stop()));
     await this.#checking;
   }
+}
+
+type FeedOf<K extends FeedHolder['kind']> = OpenFeed & {
+  readonly holder: Extract<FeedHolder, { readonly kind: K }>;
+};
+
+function isOfSession(feed: OpenFeed): feed is FeedOf<'session'> {
+  return feed.holder.kind === 'session';
+}
+
+function isOfToken(feed: OpenFeed): feed is FeedOf<'token'> {
+  return feed.holder.kind === 'token';
+}
+
+function keyOf(holder: FeedHolder): string {
+  return holder.kind === 'session' ? `account ${holder.userId}` : `token ${holder.tokenId}`;
 }

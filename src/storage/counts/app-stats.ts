@@ -127,19 +127,3 @@ async function readEventTime(
                WHERE app_id = ${appId} AND type_id = ${ALL_TYPES} AND bucket >= ${day} AND bucket < ${end})) AS at`;
   return row?.at ?? day;
 }
-
-/** How many events each type of an app has, by the type's public id; types without events are left out. */
-export async function readTypeTotals(sql: Sql, appId: number): Promise<Map<string, number>> {
-  return await inSnapshot(sql, async (tx, stale) => {
-    const scope = {
-      apps: tx`${[appId]}::integer[]`,
-      types: tx`ARRAY(SELECT id FROM event_types WHERE app_id = ${appId})`,
-    };
-    const rows = await tx<{ typeId: string; total: number }[]>`
-      SELECT public_id AS "typeId", total
-        FROM (SELECT type_id, sum(count)::float8 AS total
-                FROM (${countsIn(tx, scope, coarseSourcesOf(ALL_TIME, stale))}) counts GROUP BY type_id) counted
-        JOIN event_types ON event_types.id = type_id`;
-    return new Map(rows.map(({ typeId, total }) => [typeId, total]));
-  });
-}

@@ -12,8 +12,10 @@ import {
   ALL_TIME,
   coarseSourcesOf,
   type Interval,
+  type SourceInterval,
   type StaleBucket,
   sourcesOf,
+  splitExactly,
   withoutStale,
 } from './intervals.ts';
 import { coarsestLevel, DAY_MS, floorTo, MINUTE_MS, QUARTER_HOUR_MS } from './levels.ts';
@@ -178,6 +180,17 @@ async function addIntervals(
   }
 }
 
+/** Type → the count of an interval, to the millisecond; empty for an empty interval. */
+export async function countInterval(
+  tx: Transaction,
+  { appId, ids, stale }: { appId: number; ids: readonly number[]; stale: readonly StaleBucket[] },
+  interval: Interval,
+): Promise<ReadonlyMap<number, number>> {
+  const sources = sourcesOf(splitExactly(interval, stale));
+  if (sources.length === 0) return new Map();
+  return await sumByType(tx, appId, ids, sources);
+}
+
 /** Type → the count of everything before an instant that is a whole minute. */
 export async function countBefore(
   tx: Transaction,
@@ -187,6 +200,15 @@ export async function countBefore(
   stale: readonly StaleBucket[],
 ): Promise<ReadonlyMap<number, number>> {
   const sources = coarseSourcesOf({ from: ALL_TIME.from, until: floorTo(until, MINUTE_MS) }, stale);
+  return await sumByType(tx, appId, ids, sources);
+}
+
+async function sumByType(
+  tx: Transaction,
+  appId: number,
+  ids: readonly number[],
+  sources: readonly SourceInterval[],
+): Promise<ReadonlyMap<number, number>> {
   const rows = await tx<{ id: number; count: number }[]>`
     SELECT type_id AS id, sum(count)::float8 AS count
       FROM (${countsIn(tx, scopeOf(tx, appId, ids), sources)}) counts

@@ -29,8 +29,10 @@ const LADDER: readonly Width[] = [
   { name: '1mo', ms: 28 * DAY_MS },
 ];
 
+export type WidthName = '1m' | '5m' | '15m' | '1h' | '3h' | '6h' | '12h' | '1d' | '7d' | '1mo';
+
 export interface Width {
-  readonly name: '1m' | '5m' | '15m' | '1h' | '3h' | '6h' | '12h' | '1d' | '7d' | '1mo';
+  readonly name: WidthName;
   readonly ms: number;
   readonly most?: number;
 }
@@ -48,6 +50,32 @@ const MOST = 1_000;
 
 /** The longest month and a change of the clock. */
 const MARGIN_MS = 34 * DAY_MS;
+
+/** The names of the widths, finest first. */
+export const WIDTHS: readonly WidthName[] = LADDER.map(({ name }) => name);
+
+/** What is wrong with buckets of a width that was asked for, or with months. */
+export type BucketsProblem = 'too many' | 'too fine';
+
+/**
+ * Buckets of one width that cover an interval. The first may start before it, and the last end after it.
+ * @param interval         not empty
+ * @param options.finestMs no narrower buckets than this
+ */
+export function bucketsOfWidth(
+  interval: Interval,
+  name: WidthName,
+  { zone, finestMs }: { zone: string; finestMs: number },
+): Buckets | BucketsProblem {
+  const width = LADDER.find((one) => one.name === name);
+  if (width === undefined) throw new Error(`There are no buckets of ${name}.`);
+  if (width.ms < finestMs) return 'too fine';
+  // The exact number is known only when they are computed; this is the least.
+  const shortest = name === '1mo' ? 31 * DAY_MS : width.ms;
+  if ((interval.until - interval.from) / shortest > MOST + 1) return 'too many';
+  const buckets = cover(interval, width, zone);
+  return buckets.starts.length > MOST ? 'too many' : buckets;
+}
 
 /**
  * The finest buckets, at most `most` or else months, that cover an interval. The first may start before it, and the last

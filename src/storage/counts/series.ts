@@ -2,8 +2,15 @@
 import type { Sql, Transaction } from '../connect.ts';
 import { readBoundary } from '../retention.ts';
 import { readSnapshot } from '../snapshot.ts';
-import { countBefore, countBuckets } from './bucket-counts.ts';
-import { type Buckets, bucketsOf, type Width } from './buckets.ts';
+import { countBefore, countBuckets, countInterval } from './bucket-counts.ts';
+import {
+  type Buckets,
+  type BucketsProblem,
+  bucketsOf,
+  bucketsOfWidth,
+  type Width,
+  type WidthName,
+} from './buckets.ts';
 import { countsIn, type Fragment, readStaleBuckets, scopeOf } from './exact-counts.ts';
 import {
   ALL_TIME,
@@ -16,7 +23,17 @@ import {
   wholeBuckets,
   withoutStale,
 } from './intervals.ts';
-import { ALL_TYPES, DAY_MS, DAYS, floorTo, HOUR_MS, HOURS, LEVELS, QUARTER_HOUR_MS } from './levels.ts';
+import {
+  ALL_TYPES,
+  ceilTo,
+  DAY_MS,
+  DAYS,
+  floorTo,
+  HOUR_MS,
+  HOURS,
+  LEVELS,
+  QUARTER_HOUR_MS,
+} from './levels.ts';
 
 export interface SeriesRequest {
   /** Internal id of the app. */
@@ -28,8 +45,15 @@ export interface SeriesRequest {
   /** The end of the interval, not included. */
   readonly until: number;
   readonly timezone: string;
-  /** Most buckets. */
-  readonly buckets: number;
+  /** Most buckets, of a width that is chosen so; or the width. */
+  readonly buckets: number | WidthName;
+  /**
+   * Which end is exact: the bucket there counts only events of the interval. By default the first and the last bucket are
+   * whole. Before the retention boundary, where only counts are kept, an exact end grows to a whole quarter-hour.
+   */
+  readonly exactEnds?: 'start' | 'both';
+  /** Without a choice of types, how many of those with the most events to show apart; by default those of a chart. */
+  readonly topTypes?: number;
 }
 
 export interface TypeSeries {
@@ -46,13 +70,15 @@ export interface Series {
   /** Milliseconds since 1970. The first may be before the interval asked for, as buckets are whole. */
   readonly starts: readonly number[];
   readonly end: number;
+  /** The interval whose events are counted: with whole ends that of the buckets. */
+  readonly interval: Interval;
   /** Those with the most events first. */
   readonly types: readonly TypeSeries[];
   /** All types asked for together; without a choice, all types of the app. */
   readonly all: readonly number[];
   /** What `all` has beyond `types`; null where there is nothing beyond. */
   readonly other: readonly number[] | null;
-  /** Counts of everything before the first bucket, for accumulated lines. */
+  /** Counts of everything before the interval, for accumulated lines. */
   readonly before: { readonly all: number; readonly byType: Readonly<Record<string, number>> };
   /** The retention boundary: before it only counts are kept. Null where the series begins after it. */
   readonly countsOnlyBefore: number | null;
@@ -61,29 +87,67 @@ export interface Series {
 /** Lines that a chart tells apart by color. */
 const TOP_TYPES = 9;
 
-/** @returns null where the interval is too long for months */
-export async function readSeries(sql: Sql, request: SeriesRequest): Promise<Series | null> {
+/** @returns what is wrong where there would be too many buckets, or finer ones than are kept */
+export async function readSeries(sql: Sql, request: SeriesRequest): Promise<Series | BucketsProblem> {
   return await readSnapshot(sql, async (tx) => {
     const [boundary, stale] = await Promise.all([readBoundary(tx), readStaleBuckets(tx, ALL_TIME)]);
     const wanted = request.from ?? (await firstHour(tx, request.appId, stale)) ?? request.until - 1;
-    const from = Math.min(wanted, request.until - 1);
-    // Before the retention boundary counts are kept by the quarter-hour.
-    const finestMs = from >= boundary ? 0 : QUARTER_HOUR_MS;
-    const { timezone: zone, buckets: most, until } = request;
-    const buckets = bucketsOf({ from, until }, { zone, most, finestMs });
-    if (buckets === null) return null;
-    const begin = buckets.starts[0] ?? from;
-    const interval = { from: begin, until: buckets.end };
-    const chosen = request.typeIds ?? (await topTypes(tx, request.appId, interval, TOP_TYPES, stale));
+    const asked = { from: Math.min(wanted, request.until - 1), until: request.until };
+    const buckets = chooseBuckets(request, asked, boundary);
+    if (typeof buckets === 'string') return buckets;
+    const whole = { from: buckets.starts[0] ?? asked.from, until: buckets.end };
+    const interval = countedInterval(request, { asked, whole }, boundary);
+    const { appId, topTypes: most = TOP_TYPES } = request;
+    const chosen = request.typeIds ?? (await topTypes(tx, appId, whole, most, stale));
     const ids = request.typeIds === null ? [ALL_TYPES, ...chosen] : chosen;
-    const [counts, before, names] = await Promise.all([
-      countBuckets(tx, request.appId, ids, buckets, stale),
-      countBefore(tx, request.appId, ids, begin, stale),
+    const counting = { appId, ids, stale };
+    const [counts, before, head, tail, names] = await Promise.all([
+      countBuckets(tx, appId, ids, buckets, stale),
+      countBefore(tx, appId, ids, whole.from, stale),
+      countInterval(tx, counting, { from: whole.from, until: interval.from }),
+      countInterval(tx, counting, { from: interval.until, until: whole.until }),
       nameTypes(tx, chosen),
     ]);
-    const countsOnlyBefore = begin < boundary ? boundary : null;
-    return assemble(request, buckets, { chosen, counts, before, names, countsOnlyBefore });
+    const clipped = new Map(ids.map((id) => [id, clip(counts.get(id) ?? [], head.get(id), tail.get(id))]));
+    const earlier = new Map(ids.map((id) => [id, (before.get(id) ?? 0) + (head.get(id) ?? 0)]));
+    const countsOnlyBefore = whole.from < boundary ? boundary : null;
+    const parts = { chosen, counts: clipped, before: earlier, names, interval, countsOnlyBefore };
+    return assemble(request, buckets, parts);
   });
+}
+
+function chooseBuckets(
+  { buckets, timezone: zone }: SeriesRequest,
+  interval: Interval,
+  boundary: number,
+): Buckets | BucketsProblem {
+  // Before the retention boundary counts are kept by the quarter-hour.
+  const finestMs = interval.from >= boundary ? 0 : QUARTER_HOUR_MS;
+  if (typeof buckets === 'string') return bucketsOfWidth(interval, buckets, { zone, finestMs });
+  return bucketsOf(interval, { zone, most: buckets, finestMs }) ?? 'too many';
+}
+
+/** An end before the retention boundary is moved outward to a quarter-hour: finer counts and rows are gone there. */
+function countedInterval(
+  { exactEnds }: SeriesRequest,
+  { asked, whole }: { readonly asked: Interval; readonly whole: Interval },
+  boundary: number,
+): Interval {
+  if (exactEnds === undefined) return whole;
+  const { from, until } = asked;
+  return {
+    from: from < boundary ? floorTo(from, QUARTER_HOUR_MS) : from,
+    until: exactEnds === 'start' ? whole.until : until < boundary ? ceilTo(until, QUARTER_HOUR_MS) : until,
+  };
+}
+
+/** Counts of buckets without what their first one has before the interval, and their last one after it. */
+function clip(counts: readonly number[], head = 0, tail = 0): number[] {
+  const clipped = [...counts];
+  clipped[0] = (clipped[0] ?? 0) - head;
+  const last = clipped.length - 1;
+  clipped[last] = (clipped[last] ?? 0) - tail;
+  return clipped;
 }
 
 /** The hour of the app's first event; null where it has none. */
@@ -139,6 +203,7 @@ async function topTypes(
        GROUP BY type_id ORDER BY sum(count) DESC, type_id LIMIT ${limit}`;
     return rows.map(({ id }) => id);
   };
+  if (most === 0) return [];
   // An array, so that the index finds each type's few rows; PostgreSQL before 18 would read all of the app's.
   const every = tx`ARRAY(SELECT id FROM event_types WHERE app_id = ${appId})`;
   const level = LEVELS.find(({ ms }) => interval.until - interval.from <= MOST_RANKED_BUCKETS * ms);
@@ -147,7 +212,7 @@ async function topTypes(
     return await rank(every, sources, most);
   }
   const months = { from: startOfMonth(interval.from), until: startOfMonth(interval.until - 1, 1) };
-  const candidates = await rank(every, coarseSourcesOf(months, stale), CANDIDATES);
+  const candidates = await rank(every, coarseSourcesOf(months, stale), Math.max(CANDIDATES, 2 * most));
   if (candidates.length < 2) return candidates;
   const days = coarseSourcesOf(wholeBuckets(interval, DAY_MS), stale);
   return await rank(tx`${candidates}::integer[]`, days, most);
@@ -167,6 +232,7 @@ interface SeriesParts {
   readonly counts: ReadonlyMap<number, readonly number[]>;
   readonly before: ReadonlyMap<number, number>;
   readonly names: ReadonlyMap<number, { typeId: string; name: string }>;
+  readonly interval: Interval;
   readonly countsOnlyBefore: number | null;
 }
 
@@ -190,6 +256,7 @@ function assemble(request: SeriesRequest, { width, starts, end }: Buckets, parts
     timezone: request.timezone,
     starts,
     end,
+    interval: parts.interval,
     types,
     all,
     other: other.some((count) => count > 0) ? other : null,

@@ -1,8 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Sql } from '../../../src/storage/connect.ts';
-import { readAppSpan, readAppStats, readTypeTotals } from '../../../src/storage/counts/app-stats.ts';
+import { readAppSpan, readAppStats } from '../../../src/storage/counts/app-stats.ts';
 import { readSeries } from '../../../src/storage/counts/series.ts';
+import { readTypeStats } from '../../../src/storage/counts/type-stats.ts';
 import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { upkeepOf } from '../../support/upkeep.ts';
@@ -60,15 +61,19 @@ describe.each(availableEngines())('on %s', (engine) => {
       });
       const byType = new Map<string, number>();
       for (const { type } of rows) byType.set(type, (byType.get(type) ?? 0) + 1);
-      expect(await readTypeTotals(sql, appId)).toEqual(byType);
+      const lastOf = (type: string): number => rows.findLast((row) => row.type === type)?.at ?? 0;
+      expect(await readTypeStats(sql, appId)).toEqual(
+        new Map([...byType].map(([type, count]) => [type, { count, lastEventAt: new Date(lastOf(type)) }])),
+      );
 
       const request = { appId, typeIds: null, from: null, until: NOW, timezone: 'UTC', buckets: 400 };
       const series = await readSeries(sql, request);
+      if (typeof series === 'string') throw new Error(series);
       const from = first === undefined ? NOW - 1 : Math.floor(first.at / HOUR_MS) * HOUR_MS;
-      expect(series?.starts[0]).toBeLessThanOrEqual(from);
-      expect(from).toBeLessThan((series?.starts[1] ?? series?.end) as number);
-      expect(series?.all.reduce((sum, count) => sum + count, 0)).toBe(rows.length);
-      expect(series?.types.map(({ total }) => total)).toEqual([...byType.values()].sort((a, b) => b - a));
+      expect(series.starts[0]).toBeLessThanOrEqual(from);
+      expect(from).toBeLessThan(series.starts[1] ?? series.end);
+      expect(series.all.reduce((sum, count) => sum + count, 0)).toBe(rows.length);
+      expect(series.types.map(({ total }) => total)).toEqual([...byType.values()].sort((a, b) => b - a));
     }
   }
 

@@ -1,7 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { connect, type Sql } from '../../../src/storage/connect.ts';
-import { readAppSpan, readTypeTotals } from '../../../src/storage/counts/app-stats.ts';
+import { readAppSpan } from '../../../src/storage/counts/app-stats.ts';
+import { readTypeStats } from '../../../src/storage/counts/type-stats.ts';
 import { removeDeletedApps } from '../../../src/storage/deleted-apps.ts';
 import { readEventPage } from '../../../src/storage/event-page.ts';
 import { migrate, readMigrations } from '../../../src/storage/migrate.ts';
@@ -336,7 +337,7 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
       await insertSelected(owner, 'timescale', row);
       expect((await readAppSpan(owner, 1)).total).toBe(14);
       await settle(owner);
-      expect((await readTypeTotals(owner, 1)).get('t')).toBe(14);
+      expect((await readTypeStats(owner, 1)).get('t')?.count).toBe(14);
     } finally {
       await owner.end();
       await old.sql.unsafe(`DROP OWNED BY ${role}`);

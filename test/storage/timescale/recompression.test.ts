@@ -115,7 +115,14 @@ describe.runIf(availableEngines().includes('timescale'))('recompression', () => 
     const readers = connect(database.address, { connections: 4, name: 'test readers' });
     const reader = storage.reader(readers);
     const scope = { appId: APP, typeId: null, from: START, until: START + DAY_MS };
-    const list = { appId: APP, typeIds: null, from: START, until: START + DAY_MS, maxBytes: 1e9 };
+    const list = {
+      appId: APP,
+      typeIds: null,
+      from: START,
+      until: START + DAY_MS,
+      order: 'desc',
+      maxBytes: 1e9,
+    } as const;
     let total = 0;
     let reading = true;
     let reads = 0;
@@ -130,8 +137,8 @@ describe.runIf(availableEngines().includes('timescale'))('recompression', () => 
         const [last] = page.events.slice(-1);
         if (last === undefined) throw new Error('The page is empty.');
         expect(await reader.event(APP, last.id)).toMatchObject({ id: last.id });
-        const before = { at: last.createdAt.getTime() + 1, id: last.id };
-        expect((await reader.list({ ...list, before, limit: 100 })).events).toHaveLength(100);
+        const after = { at: last.createdAt.getTime() + 1, id: last.id, order: 'desc' } as const;
+        expect((await reader.list({ ...list, after, limit: 100 })).events).toHaveLength(100);
       }
     };
     try {

@@ -1,0 +1,41 @@
+/** The public API: which routes it has, and its description at /openapi.json. */
+import { LIVEZ, READYZ } from './http/health.ts';
+import { type DescriptionOptions, describeApi } from './http/openapi.ts';
+import { json } from './http/operation.ts';
+import type { Declaration, Route } from './http/route.ts';
+import { CREATE_BATCH, CREATE_EVENT } from './ingest/declarations.ts';
+import { METRICS } from './metrics-route.ts';
+import { EVENTS, SINGLE } from './read/events-read.ts';
+import { GET_EVENTS } from './read/get-events.ts';
+import { LIVE } from './read/live/live-read.ts';
+import { SERIES } from './read/series-read.ts';
+import { APPS, declareRead } from './read/token-routes.ts';
+import { TYPES } from './read/types-read.ts';
+
+const DESCRIPTION: Declaration = {
+  method: 'GET',
+  path: '/openapi.json',
+  headers: [],
+  operation: {
+    id: 'getDescription',
+    tag: 'Service',
+    summary: 'Read this description.',
+    token: null,
+    isLimited: false,
+    answers: { 200: json('OpenAPI 3.1.', { type: 'object' }) },
+    refusals: [],
+  },
+};
+
+/** Every route of the public API. */
+export const API: readonly Declaration[] = [
+  ...[CREATE_EVENT, CREATE_BATCH, GET_EVENTS, APPS],
+  ...[TYPES, EVENTS, SINGLE, SERIES, LIVE].map(declareRead),
+  ...[LIVEZ, READYZ, METRICS, DESCRIPTION],
+];
+
+/** GET /openapi.json. */
+export function descriptionRoute(options: DescriptionOptions): Route {
+  const body = JSON.stringify(describeApi(API, options));
+  return { ...DESCRIPTION, handle: async () => ({ status: 200, body }) };
+}

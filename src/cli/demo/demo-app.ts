@@ -1,0 +1,63 @@
+/** The app of `tidemark demo`: made once, found again whatever it is called, and removed with its events. */
+import { COMMAND_LINE } from '../../accounts/audit.ts';
+import { createApp, deleteApp } from '../../apps/apps.ts';
+import { currentLoggingToken, rotateLoggingToken } from '../../apps/logging-tokens.ts';
+import type { Secret } from '../../apps/secret.ts';
+import type { Sql } from '../../storage/connect.ts';
+
+export interface DemoApp {
+  readonly appId: string;
+  readonly loggingToken: string;
+  /** True where this call made it: it has no events yet. */
+  readonly isNew: boolean;
+}
+
+interface Row {
+  readonly id: number;
+  readonly appId: string;
+  readonly name: string;
+}
+
+/** The row of `installation` that has the app's public id. */
+const NAME = 'demo app';
+
+/**
+ * The app, made where there is none.
+ * @param ownerId internal id; null: the account that was confirmed first, if there is any
+ */
+export async function openDemoApp(sql: Sql, secret: Secret, ownerId: number | null): Promise<DemoApp> {
+  const found = await find(sql);
+  if (found !== undefined) {
+    const { loggingToken } = await currentLoggingToken(sql, secret, found.id);
+    const token = loggingToken ?? (await rotateLoggingToken(sql, secret, found)).loggingToken;
+    return { appId: found.appId, loggingToken: token, isNew: false };
+  }
+  const owner = ownerId ?? (await oldestAccount(sql));
+  const { appId, loggingToken } = await createApp(sql, secret, { name: 'Demo web shop', ownerId: owner });
+  await sql`
+    INSERT INTO installation (name, value) VALUES (${NAME}, ${appId})
+    ON CONFLICT (name) DO UPDATE SET value = EXCLUDED.value`;
+  return { appId, loggingToken, isNew: true };
+}
+
+/** Deletes the app. @returns its public id, null where there is none */
+export async function removeDemoApp(sql: Sql): Promise<string | null> {
+  const found = await find(sql);
+  if (found !== undefined) await deleteApp(sql, { appId: found.id, confirm: found.name, by: COMMAND_LINE });
+  await sql`DELETE FROM installation WHERE name = ${NAME}`;
+  return found?.appId ?? null;
+}
+
+async function find(sql: Sql): Promise<Row | undefined> {
+  const [row] = await sql<Row[]>`
+    SELECT apps.id, apps.public_id AS "appId", apps.name
+      FROM installation JOIN apps ON apps.public_id = installation.value
+     WHERE installation.name = ${NAME}`;
+  return row;
+}
+
+async function oldestAccount(sql: Sql): Promise<number | null> {
+  const [row] = await sql<{ id: number }[]>`
+    SELECT id FROM users WHERE email_proved_at IS NOT NULL ORDER BY id LIMIT 1`;
+  return row?.id ?? null;
+}

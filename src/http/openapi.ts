@@ -1,0 +1,217 @@
+/** The API's description in OpenAPI 3.1, composed from what the routes declare. */
+import { REFUSALS, type Reason } from '../errors.ts';
+import type { AnswerShape, Described, Operation, Schema, TokenKind } from './operation.ts';
+import { objectOf } from './operation.ts';
+import type { Declaration } from './route.ts';
+
+type Json = Readonly<Record<string, unknown>>;
+
+export interface DescriptionOptions {
+  readonly version: string;
+  /** Where the service is reached; absent: where the description comes from. */
+  readonly url?: string;
+}
+
+/** What any route may refuse: a broken Transfer-Encoding, a fault, an overload or an outage. */
+const OF_EVERY_ROUTE: readonly Reason[] = ['invalidParameters', 'internalError', 'unavailable'];
+
+const TOKENS: Readonly<Record<TokenKind, Json>> = {
+  loggingToken: {
+    type: 'http',
+    scheme: 'bearer',
+    description: 'The logging token of an app: `tdl_` and 38 characters.',
+  },
+  resourceToken: {
+    type: 'http',
+    scheme: 'bearer',
+    description: 'A resource token, which may read one or more apps: `tdr_` and 38 characters.',
+  },
+  metricsToken: { type: 'http', scheme: 'bearer', description: 'The value of `METRICS_TOKEN`.' },
+};
+
+const REFUSED_TOKENS: Readonly<Record<TokenKind, Reason>> = {
+  loggingToken: 'invalidLoggingToken',
+  resourceToken: 'invalidResourceToken',
+  metricsToken: 'accessDenied',
+};
+
+const WHOLE_NUMBER = { type: 'string', pattern: '^[0-9]+$' };
+
+const HEADERS: Readonly<Record<string, Described>> = {
+  'X-Request-Id': { description: 'Identifies the request in the log.', schema: { type: 'string' } },
+  'RateLimit-Limit': { description: 'Requests in any 60 seconds.', schema: WHOLE_NUMBER },
+  'RateLimit-Remaining': { description: 'What is left of them.', schema: WHOLE_NUMBER },
+  'RateLimit-Reset': {
+    description: 'Seconds until the oldest counted request leaves the window.',
+    schema: WHOLE_NUMBER,
+  },
+  'Retry-After': {
+    description: 'Whole seconds after which a retry makes sense.',
+    schema: { type: 'string', pattern: '^[1-9][0-9]*$' },
+  },
+  'WWW-Authenticate': { description: 'How to authenticate.', schema: { const: 'Bearer' } },
+};
+const RATE_LIMIT = ['RateLimit-Limit', 'RateLimit-Remaining', 'RateLimit-Reset'];
+
+const TAGS = [
+  { name: 'Write', description: 'Store events, with the logging token of an app.' },
+  { name: 'Read', description: 'Read events, types and counts, with a resource token.' },
+  { name: 'Service', description: 'For supervisors and monitoring.' },
+];
+
+const SUMMARY = `Event logging and retrieval. Errors on every path have the body \`Error\`. A request without a valid
+token is refused before anything else about it is looked at. Unknown parameters are ignored.`;
+
+/** Composes the description. Routes without an operation are left out. */
+export function describeApi(declarations: readonly Declaration[], options: DescriptionOptions): Json {
+  const named = new Map<string, Schema>();
+  const paths: Record<string, Record<string, unknown>> = {};
+  for (const declaration of declarations) {
+    const { method, path, operation } = declaration;
+    if (operation === undefined) continue;
+    const template = path.replaceAll(/:(\w+)/g, '{$1}');
+    paths[template] = { ...paths[template], [method.toLowerCase()]: describe(operation) };
+  }
+  const described = hoist(paths, named) as Json;
+  return {
+    openapi: '3.1.0',
+    info: {
+      title: 'Tidemark',
+      version: options.version,
+      summary: 'Event logging and retrieval service.',
+      description: SUMMARY.replaceAll('\n', ' '),
+      license: { name: 'Apache-2.0', identifier: 'Apache-2.0' },
+    },
+    servers: [{ url: options.url ?? '/' }],
+    security: [],
+    tags: TAGS,
+    paths: described,
+    components: {
+      schemas: Object.fromEntries([...named].sort(([a], [b]) => (a < b ? -1 : 1))),
+      headers: HEADERS,
+      securitySchemes: TOKENS,
+    },
+  };
+}
+
+function describe(operation: Operation): Json {
+  const { id, tag, summary, description, token, isTokenOptional = false, body } = operation;
+  const parameters = parametersOf(operation);
+  return {
+    operationId: id,
+    tags: [tag],
+    summary,
+    ...(description !== undefined && { description }),
+    security: token === null ? [] : [{ [token]: [] }, ...(isTokenOptional ? [{}] : [])],
+    ...(parameters.length > 0 && { parameters }),
+    ...(body !== undefined && {
+      requestBody: { required: true, description: body.description, content: body.content },
+    }),
+    // What a route declares of a status says more than its refusals do.
+    responses: { ...refusalsOf(operation), ...answersOf(operation) },
+  };
+}
+
+function parametersOf({ path = {}, query, headers = {} }: Operation): Json[] {
+  const fixed = (place: 'path' | 'header', given: Readonly<Record<string, Described>>): Json[] =>
+    Object.entries(given).map(([name, described]) => ({
+      name,
+      in: place,
+      required: place === 'path',
+      ...described,
+    }));
+  const ofQuery = Object.entries(query?.parameters ?? {}).map(
+    ([name, { description, schema, required = false }]) => ({
+      name,
+      in: 'query',
+      required,
+      description,
+      schema,
+    }),
+  );
+  return [...fixed('path', path), ...ofQuery, ...fixed('header', headers)];
+}
+
+function answersOf(operation: Operation): Record<string, Json> {
+  const { answers, isLimited } = operation;
+  const described = ([status, answer]: [string, AnswerShape]): [string, Json] => {
+    const { headers, ...rest } = answer;
+    return [status, { ...rest, headers: { ...headersOf(isLimited ? RATE_LIMIT : []), ...headers } }];
+  };
+  return Object.fromEntries(Object.entries(answers).map(described));
+}
+
+/** One response for each status that the route refuses with. */
+function refusalsOf({ token, body, isLimited, refusals }: Operation): Record<string, Json> {
+  const reasons = new Set<Reason>([...OF_EVERY_ROUTE, ...refusals]);
+  if (token !== null) reasons.add(REFUSED_TOKENS[token]);
+  if (isLimited) reasons.add('rateLimitExceeded');
+  if (body !== undefined)
+    for (const reason of ['invalidBody', 'payloadTooLarge', 'unsupportedEncoding'] as const)
+      reasons.add(reason);
+  const byStatus = new Map<number, Reason[]>();
+  for (const reason of reasons) {
+    const { status } = REFUSALS[reason];
+    byStatus.set(status, [...(byStatus.get(status) ?? []), reason]);
+  }
+  return Object.fromEntries(
+    [...byStatus].map(([status, of]) => [status, refusal(status, of, { token, isLimited })]),
+  );
+}
+
+function refusal(
+  status: number,
+  reasons: readonly Reason[],
+  { token, isLimited }: Pick<Operation, 'token' | 'isLimited'>,
+): Json {
+  const rows = reasons.map((reason) => REFUSALS[reason]);
+  const unique = (values: readonly string[]): string[] => [...new Set(values)];
+  const errors = unique(rows.map(({ error }) => error));
+  const headers = [
+    ...(status === 401 && token !== null ? ['WWW-Authenticate'] : []),
+    ...(status === 429 || status === 503 ? ['Retry-After'] : []),
+    // A request without a valid token is not counted, and the size of a body may be known before the token.
+    ...(isLimited && status === 429 ? RATE_LIMIT : []),
+  ];
+  const known = {
+    properties: { error: { enum: errors }, code: { enum: unique(rows.map(({ code }) => code)) } },
+  };
+  return {
+    description: `${errors.join(', or: ')}.`,
+    headers: headersOf(headers),
+    content: { 'application/json': { schema: { allOf: [ERROR, known] } } },
+  };
+}
+
+/** The body of every error. */
+export const ERROR = objectOf(
+  {
+    success: { const: false },
+    error: { type: 'string', description: 'A short message.' },
+    details: {
+      type: 'string',
+      minLength: 1,
+      description: 'What is wrong, and with which field or parameter.',
+    },
+    code: { type: 'string', description: 'The machine-readable reason.' },
+  },
+  { title: 'Error' },
+);
+
+function headersOf(names: readonly string[]): Record<string, Json> {
+  return Object.fromEntries(
+    ['X-Request-Id', ...names].map((name) => [name, { $ref: `#/components/headers/${name}` }]),
+  );
+}
+
+/** Puts each schema with a title among the named ones, and a reference in its place. */
+function hoist(value: unknown, named: Map<string, Schema>): unknown {
+  if (Array.isArray(value)) return value.map((item) => hoist(item, named));
+  if (typeof value !== 'object' || value === null) return value;
+  const entries = Object.entries(value).map(([key, item]) => [key, hoist(item, named)]);
+  const copy: Record<string, unknown> = Object.fromEntries(entries);
+  const { title } = copy;
+  if (typeof title !== 'string') return copy;
+  named.set(title, copy);
+  return { $ref: `#/components/schemas/${title}` };
+}

@@ -1,0 +1,140 @@
+/** The routes of producers, as the API's description shows them. */
+import { json, objectOf, type Schema } from '../http/operation.ts';
+import type { Declaration } from '../http/route.ts';
+import { BATCH_HEADERS } from './create-batch.ts';
+import { IDEMPOTENCY_KEY } from './idempotency-key.ts';
+import { EVENT_SCHEMA } from './parse/batch-event.ts';
+import { BODY_SCHEMA } from './parse/event-body.ts';
+
+const UUID: Schema = {
+  type: 'string',
+  pattern: '^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$',
+};
+const TIMESTAMP: Schema = {
+  type: 'string',
+  format: 'date-time',
+  pattern: '^\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\d\\.\\d{3}Z$',
+};
+const COUNT: Schema = { type: 'integer', minimum: 0 };
+
+const TYPE_NAME: Schema = {
+  type: ['string', 'null'],
+  maxLength: 200,
+  description:
+    'The event type of this name, which is created if it is new. Ignored if `typeId` is given. Null and empty count as absent.',
+};
+
+const KEY = {
+  'Idempotency-Key': {
+    description: 'Makes retries safe: a repeat within 24 hours gets the first response.',
+    schema: { type: 'string', pattern: '^[!-~]{1,200}$' },
+  },
+} as const;
+
+const REPLAYED = {
+  'Idempotent-Replayed': {
+    description: '`true` if this is the response of an earlier request with the same key.',
+    schema: { const: 'true' },
+  },
+} as const;
+
+/** Both schemas leave out what is ignored where a typeId is given. */
+function withTypeName<S extends { readonly properties: object }>(schema: S, title: string): Schema {
+  return { title, ...schema, properties: { ...schema.properties, typeName: TYPE_NAME } };
+}
+
+export const CREATE_EVENT: Declaration = {
+  method: 'POST',
+  path: '/public/create_event',
+  headers: [IDEMPOTENCY_KEY],
+  operation: {
+    id: 'createEvent',
+    tag: 'Write',
+    summary: 'Store one event.',
+    description: 'The logging token is a field of the body. 201 is sent after the event has been committed.',
+    token: null,
+    isLimited: true,
+    headers: KEY,
+    body: {
+      description: 'One of `typeId` and `typeName` is required. Unknown fields are ignored.',
+      content: { 'application/json': { schema: withTypeName(BODY_SCHEMA, 'NewEvent') } },
+    },
+    answers: {
+      201: {
+        ...json(
+          'The event is stored.',
+          objectOf(
+            {
+              success: { const: true },
+              eventId: UUID,
+              typeId: { type: 'string' },
+              timestamp: { ...TIMESTAMP, description: 'The `createdAt` of the event.' },
+              message: { type: 'string' },
+            },
+            { title: 'CreatedEvent' },
+          ),
+        ),
+        headers: REPLAYED,
+      },
+    },
+    refusals: [
+      ...(['invalidLoggingToken', 'eventTypeNotFound', 'tooManyEventTypes', 'idempotencyKeyReused'] as const),
+      'outcomeUnknown',
+    ],
+  },
+};
+
+const RESULT: Schema = {
+  title: 'BatchResult',
+  description: 'What became of one event.',
+  anyOf: [
+    objectOf({ eventId: UUID, typeId: { type: 'string' }, timestamp: TIMESTAMP }),
+    objectOf({ error: { type: 'string' }, details: { type: 'string' }, code: { type: 'string' } }),
+  ],
+};
+
+const BATCH_ANSWER = objectOf(
+  {
+    success: { type: 'boolean', description: 'Whether every event is stored.' },
+    stored: COUNT,
+    refused: COUNT,
+    results: {
+      type: 'array',
+      items: RESULT,
+      description: 'One for each event, in the order of the request.',
+    },
+  },
+  { title: 'BatchAnswer' },
+);
+
+const BATCH = objectOf(
+  { events: { type: 'array', minItems: 1, items: withTypeName(EVENT_SCHEMA, 'NewBatchEvent') } },
+  { title: 'Batch' },
+);
+
+export const CREATE_BATCH: Declaration = {
+  method: 'POST',
+  path: '/v1/events',
+  headers: BATCH_HEADERS,
+  operation: {
+    id: 'createEvents',
+    tag: 'Write',
+    summary: 'Store up to 10,000 events.',
+    token: 'loggingToken',
+    isLimited: true,
+    headers: KEY,
+    body: {
+      description:
+        'Events as one JSON document, or one a line. `Content-Encoding: gzip` is accepted for both.',
+      content: {
+        'application/json': { schema: BATCH },
+        'application/x-ndjson': { schema: { type: 'string', description: 'A `NewBatchEvent` a line.' } },
+      },
+    },
+    answers: {
+      200: { ...json('Every event is stored.', BATCH_ANSWER), headers: REPLAYED },
+      207: { ...json('Some or all events are refused.', BATCH_ANSWER), headers: REPLAYED },
+    },
+    refusals: ['tooManyEventTypes', 'idempotencyKeyReused', 'outcomeUnknown'],
+  },
+};

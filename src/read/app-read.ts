@@ -1,0 +1,47 @@
+/** What can be read of an app, whoever asks: a member in the dashboard, or a tool with a resource token. */
+import { Rejection } from '../errors.ts';
+import type { Exchange, Outcome } from '../http/exchange.ts';
+import type { Operation } from '../http/operation.ts';
+import type { Parameters, Query, Values } from '../http/query.ts';
+import type { FeedHolder } from './live/live-feeds.ts';
+
+/** A read of an app by someone who may read it. */
+export interface ReadCall {
+  readonly exchange: Exchange;
+  readonly app: { /** Internal id. */ readonly id: number; readonly appId: string };
+  /** Whose access it is. */
+  readonly holder: FeedHolder;
+  /** The values of the path's `:name` segments after the app. */
+  readonly parameters: readonly string[];
+}
+
+/** A read without what it does. */
+export interface ReadDeclaration<P extends Parameters = Parameters> {
+  /** Of the path, what follows the app. */
+  readonly path: string;
+  /** Request headers that it reads. */
+  readonly headers?: readonly string[];
+  readonly query: Query<P>;
+  readonly operation: Omit<Operation, 'query' | 'tag' | 'token' | 'isLimited'>;
+}
+
+/** One read, behind `/api/apps/:appId…` for sessions and `/v1/apps/:appId…` for resource tokens alike. */
+export interface AppRead {
+  readonly declaration: ReadDeclaration;
+  readonly run: (call: ReadCall) => Promise<Outcome>;
+}
+
+/** @param handle gets the query when it has been found valid */
+export function appRead<P extends Parameters>(
+  declaration: ReadDeclaration<P>,
+  handle: (call: ReadCall, query: Values<P>) => Outcome | Promise<Outcome>,
+): AppRead {
+  return {
+    // Only its own handler, which is here, sees the values.
+    declaration: declaration as unknown as ReadDeclaration,
+    run: async (call) => {
+      const values = declaration.query.parse(call.exchange.query);
+      return values instanceof Rejection ? values : await handle(call, values);
+    },
+  };
+}

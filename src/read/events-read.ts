@@ -1,0 +1,119 @@
+/** Pages of events by cursor, and one event. */
+import { Rejection } from '../errors.ts';
+import { dataOf, json, objectOf } from '../http/operation.ts';
+import { Invalid, oneOf, Query, text, wholeNumber } from '../http/query.ts';
+import type { Sql } from '../storage/connect.ts';
+import { decodeCursor, type EventReader, encodeCursor } from '../storage/storage.ts';
+import { COUNT, CURSOR, EVENT, EVENT_ID, SINGLE_EVENT } from './answer-shapes.ts';
+import { type AppRead, appRead } from './app-read.ts';
+import { pageBody } from './event-text.ts';
+import { checkScope, findTypes, SCOPE } from './scope-query.ts';
+
+const DEFAULT_LIMIT = 100;
+const MAX_LIMIT = 1_000;
+
+const NO_EVENT = new Rejection('eventNotFound', 'The app has no such event, or its rows are no longer kept.');
+
+const EVENTS_QUERY = new Query(
+  {
+    ...SCOPE,
+    order: oneOf('By `createdAt`, then `id`: oldest first, or newest first.', ['asc', 'desc'], 'asc'),
+    limit: wholeNumber(`Most events of the page. A larger number is reduced to ${MAX_LIMIT}.`, {
+      minimum: 1,
+      absent: DEFAULT_LIMIT,
+      largest: MAX_LIMIT,
+    }),
+    cursor: text('`nextCursor` of the page before, with the same other parameters.', {
+      convert: (sent) => decodeCursor(sent) ?? new Invalid('must be the nextCursor of an earlier page'),
+    }),
+    total: oneOf('`exact` also counts all events of the scope.', ['none', 'exact'], 'none'),
+  },
+  (query) => {
+    if (query.cursor !== null && query.cursor.order !== query.order)
+      return 'cursor must be the nextCursor of a page of the same order.';
+    return checkScope(query);
+  },
+);
+
+const PAGINATION = objectOf(
+  {
+    limit: { ...COUNT, minimum: 1, maximum: MAX_LIMIT, description: 'The limit applied.' },
+    nextCursor: { ...CURSOR, description: 'Where the next page begins; absent on the last page.' },
+    total: { ...COUNT, description: 'All events of the scope, in the snapshot of the page; on request.' },
+  },
+  { title: 'CursorPagination', optional: ['nextCursor', 'total'] },
+);
+
+export const EVENTS = {
+  path: '/events',
+  query: EVENTS_QUERY,
+  operation: {
+    id: 'listEvents',
+    summary: 'Read events page by page.',
+    answers: {
+      200: json(
+        'A page of events.',
+        dataOf(objectOf({ events: { type: 'array', items: EVENT }, pagination: PAGINATION })),
+      ),
+    },
+    refusals: ['eventTypeNotFound'],
+  },
+} as const;
+
+export interface EventsReadOptions {
+  /** For lookups of types. */
+  readonly sql: Sql;
+  readonly events: EventReader;
+  /** Payload bytes after which a page ends early (MAX_PAGE_BYTES). */
+  readonly maxPageBytes: number;
+}
+
+/** Pages of events. */
+export function eventsRead({ sql, events, maxPageBytes }: EventsReadOptions): AppRead {
+  return appRead(EVENTS, async ({ app }, query) => {
+    const typeIds = await findTypes(sql, app.id, query);
+    if (typeIds instanceof Rejection) return typeIds;
+    const page = await events.list({
+      appId: app.id,
+      typeIds,
+      from: query.from,
+      until: query.to,
+      order: query.order,
+      after: query.cursor,
+      limit: query.limit,
+      maxBytes: maxPageBytes,
+      withTotal: query.total === 'exact',
+    });
+    const pagination = {
+      limit: query.limit,
+      ...(page.next !== null && { nextCursor: encodeCursor(page.next) }),
+      ...(page.total !== null && { total: page.total }),
+    };
+    return { status: 200, body: pageBody(page.events, pagination) };
+  });
+}
+
+export const SINGLE = {
+  path: '/events/:eventId',
+  query: new Query({}),
+  operation: {
+    id: 'getEvent',
+    summary: 'Read one event.',
+    path: { eventId: { description: 'The id of the event.', schema: EVENT_ID } },
+    answers: { 200: json('The event.', dataOf(SINGLE_EVENT)) },
+    refusals: ['eventNotFound'],
+  },
+} as const;
+
+/** One event, by its id. */
+export function eventRead(events: EventReader): AppRead {
+  return appRead(SINGLE, async ({ app, parameters }) => {
+    const event = await events.event(app.id, parameters[0] ?? '');
+    if (event === null) return NO_EVENT;
+    const { id, typeId, typeName, payload } = event;
+    const known = JSON.stringify({ id, typeId, typeName, appId: app.appId });
+    const createdAt = event.createdAt.toISOString();
+    const body = `{"success":true,"data":${known.slice(0, -1)},"payload":${payload},"createdAt":"${createdAt}"}}`;
+    return { status: 200, body };
+  });
+}

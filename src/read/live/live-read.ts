@@ -1,0 +1,42 @@
+/** What happens in an app, as it happens. */
+import { Query, text } from '../../http/query.ts';
+import { type AppRead, appRead } from '../app-read.ts';
+import type { LiveFeeds } from './live-feeds.ts';
+
+const LAST_EVENT_ID = 'last-event-id';
+
+export const LIVE = {
+  path: '/live',
+  headers: [LAST_EVENT_ID],
+  query: new Query({
+    after: text('The id of the last message received, for clients that cannot send `Last-Event-ID`.', {
+      convert: (id) => id,
+    }),
+  }),
+  operation: {
+    id: 'followEvents',
+    summary: 'Follow new events as they are stored.',
+    description:
+      'Server-sent events. The id of each message is a cursor: with it the feed continues on any process, and nothing is missed.',
+    headers: {
+      'Last-Event-ID': {
+        description: 'The id of the last message received. Absent: from now on.',
+        schema: { type: 'string' },
+      },
+    },
+    answers: {
+      200: {
+        description: 'Messages, until the client leaves, its access ends or the service stops.',
+        content: { 'text/event-stream': { schema: { type: 'string' } } },
+      },
+    },
+    refusals: ['tooManyStreams'],
+  },
+} as const;
+
+export function liveRead(feeds: LiveFeeds): AppRead {
+  // A browser sends the header when it comes again by itself; a page that does so can only say it in the query.
+  return appRead(LIVE, ({ app, holder, exchange }, { after }) =>
+    feeds.open({ holder, appId: app.id }, exchange.header(LAST_EVENT_ID) || (after ?? '')),
+  );
+}

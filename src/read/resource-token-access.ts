@@ -1,0 +1,48 @@
+/** What every read with a resource token begins with: the token, its rate limit, and the apps that it may read. */
+import type { PublicIds } from '../apps/public-ids.ts';
+import type { ResourceToken, ResourceTokens } from '../apps/resource-token-lookup.ts';
+import { Rejection } from '../errors.ts';
+import type { Exchange } from '../http/exchange.ts';
+import type { Limiter } from '../limits/limiter.ts';
+
+export interface ResourceTokenAccessOptions {
+  readonly resourceTokens: ResourceTokens;
+  /** By the token's internal id. */
+  readonly limiter: Limiter;
+  readonly apps: PublicIds;
+}
+
+export class ResourceTokenAccess {
+  readonly #options: ResourceTokenAccessOptions;
+
+  constructor(options: ResourceTokenAccessOptions) {
+    this.#options = options;
+  }
+
+  /** The request's valid token, with the request counted; or the 401 or 429. */
+  async admit(exchange: Exchange): Promise<ResourceToken | Rejection> {
+    const { resourceTokens, limiter } = this.#options;
+    const token = await resourceTokens.authenticate(exchange.header('authorization'));
+    if (token instanceof Rejection) return token;
+    const decision = await limiter.take(token.tokenId);
+    exchange.rateLimit = decision;
+    if (decision === null || decision.accepted) return token;
+    return new Rejection(
+      'rateLimitExceeded',
+      `A resource token may read ${decision.limit} times in 60 seconds.`,
+      { retryAfterSeconds: decision.resetSeconds },
+    );
+  }
+
+  /**
+   * The internal id of an app that the token may read.
+   * @returns 404 where there is no such app, 403 where the token may not read it
+   */
+  async app(token: ResourceToken, appId: string): Promise<number | Rejection> {
+    const permitted = token.apps.get(appId);
+    if (permitted !== undefined) return permitted;
+    const known = await this.#options.apps.appId(appId);
+    if (known === null) return new Rejection('appNotFound', 'No app has this appId.');
+    return new Rejection('accessDenied', 'The resource token has no permission on this app.');
+  }
+}

@@ -1,0 +1,72 @@
+/** The parameters that say which events of an app are meant. */
+
+import { Rejection } from '../errors.ts';
+import {
+  Invalid,
+  invalidParameters,
+  texts as listOf,
+  type Parameter,
+  type Schema,
+  text,
+} from '../http/query.ts';
+import type { Sql } from '../storage/connect.ts';
+import { parseBound } from './iso-date.ts';
+
+/** As many types as a chart can show apart, and then some. */
+const MAX_TYPES = 50;
+const EARLIEST = Date.UTC(1970, 0, 1);
+const LATEST = Date.UTC(9999, 0, 1);
+
+const NO_TYPE = new Rejection('eventTypeNotFound', 'The app has no event type of one of these ids or names.');
+
+const INSTANT: Schema = { examples: ['2026-01-31', '2026-01-31T08:30:00.123Z', '2026-01-31T10:30:00+02:00'] };
+
+/** An instant, in milliseconds since 1970; null where it is absent. A date alone is its first millisecond, in UTC. */
+function instant(description: string): Parameter<number | null> {
+  return text(description, {
+    schema: INSTANT,
+    convert: (sent) => {
+      const bound = parseBound(sent, 'start');
+      return typeof bound === 'string' ? new Invalid(bound) : Math.min(Math.max(bound, EARLIEST), LATEST);
+    },
+  });
+}
+
+/** The parameters of a scope, for a {@link Query}; {@link checkScope} belongs to them. */
+export const SCOPE = {
+  typeId: listOf('Only events of this type. May be given several times, also together with `typeName`.', {
+    most: MAX_TYPES,
+  }),
+  typeName: listOf('Only events of the type of this name. May be given several times.', { most: MAX_TYPES }),
+  from: instant(
+    'From this instant on, inclusive. ISO 8601, to the millisecond; without an offset it is UTC.',
+  ),
+  to: instant('Up to this instant, exclusive. ISO 8601, to the millisecond; without an offset it is UTC.'),
+} as const;
+
+export function checkScope({ from, to }: { from: number | null; to: number | null }): string | null {
+  return from !== null && to !== null && from >= to ? 'from must be before to.' : null;
+}
+
+/**
+ * The internal ids of the types that a scope names, each once.
+ * @param appId internal id
+ * @returns null where it names none, which means all
+ */
+export async function findTypes(
+  sql: Sql,
+  appId: number,
+  { typeId, typeName }: { readonly typeId: readonly string[]; readonly typeName: readonly string[] },
+): Promise<readonly number[] | null | Rejection> {
+  if (typeId.length + typeName.length === 0) return null;
+  if (typeId.length + typeName.length > MAX_TYPES)
+    return invalidParameters(`typeId and typeName may be given at most ${MAX_TYPES} times together.`);
+  // No text column takes NUL.
+  if ([...typeId, ...typeName].some((sent) => sent.includes('\0'))) return NO_TYPE;
+  const rows = await sql<{ id: number; publicId: string; name: string }[]>`
+    SELECT id, public_id AS "publicId", name FROM event_types
+     WHERE app_id = ${appId} AND (public_id = ANY(${[...typeId]}) OR name = ANY(${[...typeName]}))`;
+  const [ids, names] = [new Set(rows.map((row) => row.publicId)), new Set(rows.map((row) => row.name))];
+  const isComplete = typeId.every((id) => ids.has(id)) && typeName.every((name) => names.has(name));
+  return isComplete ? rows.map(({ id }) => id) : NO_TYPE;
+}

@@ -1,0 +1,193 @@
+/** Counts of events by bucket, for tools: one row for each bucket, or for each bucket and type. */
+import { Rejection } from '../errors.ts';
+import { dataOf, json, objectOf } from '../http/operation.ts';
+import { flag, Invalid, invalidParameters, oneOf, Query, text } from '../http/query.ts';
+import type { Sql } from '../storage/connect.ts';
+import { type EventReader, isTimezone, type Series, WIDTHS, type WidthName } from '../storage/storage.ts';
+import { COUNT, nullable, TIMESTAMP, TYPE_ID } from './answer-shapes.ts';
+import { type AppRead, appRead } from './app-read.ts';
+import { checkScope, findTypes, SCOPE } from './scope-query.ts';
+
+/** Most buckets of `auto`. */
+const AUTO_BUCKETS = 200;
+/** Types that are shown apart where none is chosen. */
+const TOP_TYPES = 50;
+
+/** A month is `1M`, as minutes are `1m`. */
+const NAMES = ['auto', ...WIDTHS.map((width) => (width === '1mo' ? '1M' : width))] as const;
+
+const SERIES_QUERY = new Query(
+  {
+    ...SCOPE,
+    interval: oneOf(
+      `The width of a bucket. \`auto\` is the finest that gives at most ${AUTO_BUCKETS} buckets.`,
+      NAMES,
+      'auto',
+    ),
+    timezone: text('IANA time zone on whose clock buckets start. Absent: UTC.', {
+      schema: { examples: ['Europe/Berlin'] },
+      convert: (zone) =>
+        isTimezone(zone) ? zone : new Invalid('must be an IANA time zone, such as Europe/Berlin'),
+    }),
+    by: oneOf(
+      `\`type\` counts each event type apart: those of \`typeId\` and \`typeName\`, else the ${TOP_TYPES} with the most events, and all others together.`,
+      ['none', 'type'],
+      'none',
+    ),
+    accumulated: flag('Whether each row also has the count of all events up to the end of its bucket.'),
+  },
+  checkScope,
+);
+
+const ROW = objectOf(
+  {
+    start: { ...TIMESTAMP, description: 'Where the bucket starts.' },
+    end: { ...TIMESTAMP, description: 'Where the bucket ends, exclusive.' },
+    typeId: { ...nullable(TYPE_ID), description: 'With `by=type`; null for all other types together.' },
+    typeName: { type: ['string', 'null'], description: 'With `by=type`; null for all other types together.' },
+    count: { ...COUNT, description: 'Events of the bucket that lie between `from` and `to`.' },
+    accumulated: {
+      ...COUNT,
+      description: 'With `accumulated=true`: all events before the end of the bucket, or before `to`.',
+    },
+    partial: {
+      type: 'boolean',
+      description:
+        'Whether the bucket reaches beyond `from`, `to` or the present, so that `count` is not that of the whole bucket.',
+    },
+  },
+  { title: 'SeriesRow', optional: ['typeId', 'typeName', 'accumulated'] },
+);
+
+export const SERIES = {
+  path: '/series',
+  query: SERIES_QUERY,
+  operation: {
+    id: 'getSeries',
+    summary: 'Read exact counts of events by bucket.',
+    answers: {
+      200: json(
+        'One row for each bucket; with `by=type` one for each type and bucket. Buckets without events have rows, too.',
+        dataOf(
+          objectOf(
+            {
+              series: { type: 'array', items: ROW },
+              interval: { type: 'string', enum: NAMES.slice(1), description: 'The width of the buckets.' },
+              timezone: { type: 'string' },
+              from: {
+                ...TIMESTAMP,
+                description:
+                  'The start that was applied: that of the request; else the first event, to the hour. Before `countsOnlyBefore` it is a quarter-hour.',
+              },
+              to: {
+                ...TIMESTAMP,
+                description: 'The end that was applied; absent if the series reaches to the present.',
+              },
+              countsOnlyBefore: {
+                ...TIMESTAMP,
+                description:
+                  'Before it only counts are kept, no events; absent if the series begins after it.',
+              },
+            },
+            { optional: ['to', 'countsOnlyBefore'] },
+          ),
+        ),
+      ),
+    },
+    refusals: ['eventTypeNotFound'],
+  },
+} as const;
+
+const PROBLEMS = {
+  'too many': 'interval must be wider: the range has more than 1,000 buckets of this width.',
+  'too fine': 'interval must be 15m or wider: the range reaches to where only counts are kept.',
+} as const;
+
+export interface SeriesReadOptions {
+  /** For lookups of types. */
+  readonly sql: Sql;
+  readonly events: EventReader;
+  /** Milliseconds since 1970. */
+  readonly now: () => number;
+}
+
+export function seriesRead({ sql, events, now }: SeriesReadOptions): AppRead {
+  return appRead(SERIES, async ({ app }, query) => {
+    const typeIds = await findTypes(sql, app.id, query);
+    if (typeIds instanceof Rejection) return typeIds;
+    const { from, to, interval, accumulated, by } = query;
+    const series = await events.series({
+      appId: app.id,
+      typeIds,
+      from,
+      // The current millisecond is part of the present.
+      until: to ?? Math.max(now(), from ?? 0) + 1,
+      timezone: query.timezone ?? 'UTC',
+      buckets: interval === 'auto' ? AUTO_BUCKETS : widthOf(interval),
+      exactEnds: to === null ? 'start' : 'both',
+      topTypes: by === 'type' ? TOP_TYPES : 0,
+    });
+    if (typeof series === 'string') return invalidParameters(PROBLEMS[series]);
+    const { bucket, timezone, countsOnlyBefore } = series;
+    const data = {
+      series: linesOf(series, by).flatMap((line) =>
+        rowsOf(line, series, { accumulated, isOpen: to === null }),
+      ),
+      interval: bucket === '1mo' ? '1M' : bucket,
+      timezone,
+      from: timestamp(series.interval.from),
+      ...(to !== null && { to: timestamp(series.interval.until) }),
+      ...(countsOnlyBefore !== null && { countsOnlyBefore: timestamp(countsOnlyBefore) }),
+    };
+    return { status: 200, body: JSON.stringify({ success: true, data }) };
+  });
+}
+
+function widthOf(name: Exclude<(typeof NAMES)[number], 'auto'>): WidthName {
+  return name === '1M' ? '1mo' : name;
+}
+
+interface Line {
+  /** The row's fields that say whose counts these are. */
+  readonly label: { readonly typeId?: string | null; readonly typeName?: string | null };
+  readonly counts: readonly number[];
+  /** Events before the first bucket. */
+  readonly before: number;
+}
+
+function linesOf({ types, all, other, before }: Series, by: 'none' | 'type'): Line[] {
+  if (by === 'none') return [{ label: {}, counts: all, before: before.all }];
+  const apart = types.map(({ typeId, name, counts }) => ({
+    label: { typeId, typeName: name },
+    counts,
+    before: before.byType[typeId] ?? 0,
+  }));
+  if (other === null) return apart;
+  const rest = apart.reduce((sum, line) => sum - line.before, before.all);
+  return [...apart, { label: { typeId: null, typeName: null }, counts: other, before: rest }];
+}
+
+function rowsOf(
+  { label, counts, before }: Line,
+  { starts, end, interval }: Series,
+  { accumulated, isOpen }: { accumulated: boolean; isOpen: boolean },
+): object[] {
+  let running = before;
+  return starts.map((start, index) => {
+    const until = starts[index + 1] ?? end;
+    const count = counts[index] ?? 0;
+    running += count;
+    return {
+      start: timestamp(start),
+      end: timestamp(until),
+      ...label,
+      count,
+      ...(accumulated && { accumulated: running }),
+      partial: start < interval.from || until > interval.until || (isOpen && until === end),
+    };
+  });
+}
+
+function timestamp(ms: number): string {
+  return new Date(ms).toISOString();
+}

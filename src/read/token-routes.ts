@@ -1,0 +1,89 @@
+/** The reads of an app for resource tokens, under /v1. */
+import { listAppsOf } from '../apps/apps.ts';
+import { Rejection } from '../errors.ts';
+import { dataOf, json, objectOf } from '../http/operation.ts';
+import type { Declaration, Parameter, Route } from '../http/route.ts';
+import type { Sql } from '../storage/connect.ts';
+import { APP, APP_ID } from './answer-shapes.ts';
+import type { AppRead, ReadDeclaration } from './app-read.ts';
+import type { ReadSlots } from './read-slots.ts';
+import type { ResourceTokenAccess } from './resource-token-access.ts';
+
+export interface TokenRoutesOptions {
+  readonly access: ResourceTokenAccess;
+  readonly slots: ReadSlots;
+  /** For the list of apps. */
+  readonly sql: Sql;
+}
+
+/** Whatever it is, the token comes first: what there is and what not is told to nobody without one. */
+const ANY: Parameter = { form: /^/, refusal: new Rejection('notFound', 'There is nothing at this path.') };
+
+export const APPS: Declaration = {
+  method: 'GET',
+  path: '/v1/apps',
+  headers: ['authorization'],
+  operation: {
+    id: 'listApps',
+    tag: 'Read',
+    summary: 'Read which apps the token may read.',
+    token: 'resourceToken',
+    isLimited: true,
+    answers: {
+      200: json('The apps, in order of creation.', dataOf(objectOf({ apps: { type: 'array', items: APP } }))),
+    },
+    refusals: [],
+  },
+};
+
+/** GET /v1/apps, and each of the reads below an app. */
+export function tokenRoutes(options: TokenRoutesOptions, reads: readonly AppRead[]): readonly Route[] {
+  return [appsRoute(options), ...reads.map((read) => readRoute(options, read))];
+}
+
+/** The declaration of a read under /v1. */
+export function declareRead({ path, headers = [], query, operation }: ReadDeclaration): Declaration {
+  return {
+    method: 'GET',
+    path: `/v1/apps/:appId${path}`,
+    parameters: { appId: ANY, eventId: ANY },
+    headers: ['authorization', ...headers],
+    operation: {
+      ...operation,
+      tag: 'Read',
+      token: 'resourceToken',
+      isLimited: true,
+      query,
+      path: { appId: { description: 'The app to read.', schema: APP_ID }, ...operation.path },
+      refusals: ['accessDenied', 'appNotFound', ...operation.refusals],
+    },
+  };
+}
+
+function readRoute({ access, slots }: TokenRoutesOptions, read: AppRead): Route {
+  return {
+    ...declareRead(read.declaration),
+    handle: async (exchange) => {
+      const token = await access.admit(exchange);
+      if (token instanceof Rejection) return token;
+      const [appId = '', ...parameters] = exchange.parameters;
+      const id = await access.app(token, appId);
+      if (id instanceof Rejection) return id;
+      const holder = { kind: 'token', tokenId: token.tokenId } as const;
+      return await slots.run(exchange, () => read.run({ exchange, app: { id, appId }, holder, parameters }));
+    },
+  };
+}
+
+function appsRoute({ access, slots, sql }: TokenRoutesOptions): Route {
+  return {
+    ...APPS,
+    handle: async (exchange) => {
+      const token = await access.admit(exchange);
+      if (token instanceof Rejection) return token;
+      const apps = await slots.run(exchange, () => listAppsOf(sql, [...token.apps.values()]));
+      if (apps instanceof Rejection) return apps;
+      return { status: 200, body: JSON.stringify({ success: true, data: { apps } }) };
+    },
+  };
+}

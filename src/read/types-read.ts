@@ -1,0 +1,35 @@
+/** An app's event types, with how many events each has. */
+import { listTypesOf } from '../apps/event-types.ts';
+import { dataOf, json, objectOf } from '../http/operation.ts';
+import { Query } from '../http/query.ts';
+import type { Sql } from '../storage/connect.ts';
+import type { EventReader } from '../storage/storage.ts';
+import { EVENT_TYPE } from './answer-shapes.ts';
+import { type AppRead, appRead } from './app-read.ts';
+
+export const TYPES = {
+  path: '/types',
+  query: new Query({}),
+  operation: {
+    id: 'listEventTypes',
+    summary: 'Read the event types of an app.',
+    answers: {
+      200: json(
+        'All event types, in order of creation.',
+        dataOf(objectOf({ types: { type: 'array', items: EVENT_TYPE } })),
+      ),
+    },
+    refusals: [],
+  },
+} as const;
+
+export function typesRead({ sql, events }: { readonly sql: Sql; readonly events: EventReader }): AppRead {
+  return appRead(TYPES, async ({ app }) => {
+    const [types, stats] = await Promise.all([listTypesOf(sql, app.id), events.typeStats(app.id)]);
+    const rows = types.map((type) => {
+      const { count = 0, lastEventAt = null } = stats.get(type.typeId) ?? {};
+      return { ...type, count, lastEventAt };
+    });
+    return { status: 200, body: JSON.stringify({ success: true, data: { types: rows } }) };
+  });
+}

@@ -1,0 +1,62 @@
+/** The stats of an app's types: how many events each has, and when the last of them was. */
+import type { Sql, Transaction } from '../connect.ts';
+import { countsIn, type Fragment, inSnapshot } from './exact-counts.ts';
+import { ALL_TIME, coarseSourcesOf } from './intervals.ts';
+import { DAYS, HOURS, type Level, MINUTES, QUARTER_HOURS } from './levels.ts';
+
+export interface TypeStats {
+  /** All events ever counted. */
+  readonly count: number;
+  /** Where retention has removed its row, the start of its quarter-hour. Null where there is none. */
+  readonly lastEventAt: Date | null;
+}
+
+/**
+ * The stats of an app's types, by the type's public id; types without events are left out.
+ *
+ * The last event is found by descending from the last bucket that holds one, type by type, each step one access to an
+ * index. The first step takes nothing from a stale bucket; so what it finds is a bucket without stale buckets in it, or
+ * a row, and what the finer levels lack after it are no events of the type.
+ * @param appId internal id
+ */
+export async function readTypeStats(sql: Sql, appId: number): Promise<Map<string, TypeStats>> {
+  return await inSnapshot(sql, async (tx, stale) => {
+    const scope = {
+      apps: tx`${[appId]}::integer[]`,
+      types: tx`ARRAY(SELECT id FROM event_types WHERE app_id = ${appId})`,
+    };
+    const rows = await tx<{ typeId: string; count: number; lastEventAt: Date | null }[]>`
+      SELECT public_id AS "typeId", total AS count, coalesce(newest.at, quarter_hour.start) AS "lastEventAt"
+        FROM (SELECT type_id, sum(count)::float8 AS total, max(bucket) AS last
+                FROM (${countsIn(tx, scope, coarseSourcesOf(ALL_TIME, stale))}) counts
+               WHERE count > 0 GROUP BY type_id) counted
+        JOIN event_types ON event_types.id = type_id
+       CROSS JOIN retention
+       CROSS JOIN LATERAL (${lastBucket(tx, appId, DAYS, tx`last`, tx`interval '31 days'`)}) day
+       CROSS JOIN LATERAL (${lastBucket(tx, appId, HOURS, tx`day.start`, tx`interval '24 hours'`)}) hour
+       CROSS JOIN LATERAL (${lastBucket(tx, appId, QUARTER_HOURS, tx`hour.start`, tx`interval '1 hour'`)}) quarter_hour
+       CROSS JOIN LATERAL (${lastBucket(tx, appId, MINUTES, tx`quarter_hour.start`, tx`interval '15 minutes'`)}) minute
+        LEFT JOIN LATERAL (
+               SELECT created_at AS at FROM events
+                WHERE app_id = ${appId} AND events.type_id = counted.type_id AND created_at >= readable_from
+                  AND created_at >= minute.start AND created_at < minute.start + interval '1 minute'
+                ORDER BY created_at DESC LIMIT 1) newest ON true`;
+    return new Map(rows.map(({ typeId, count, lastEventAt }) => [typeId, { count, lastEventAt }]));
+  });
+}
+
+/** The last bucket of a level in an interval that begins with the coarser bucket; never before the last event known. */
+function lastBucket(
+  tx: Transaction,
+  appId: number,
+  level: Level,
+  from: Fragment,
+  length: Fragment,
+): Fragment {
+  const start = tx`date_bin(${level.ms} * interval '1 ms', ${from}, 'epoch')`;
+  return tx`
+    SELECT greatest(max(bucket), date_bin(${level.ms} * interval '1 ms', last, 'epoch')) AS start
+      FROM ${tx(level.view)} AS level
+     WHERE app_id = ${appId} AND level.type_id = counted.type_id AND count > 0
+       AND bucket >= ${start} AND bucket < ${start} + ${length}`;
+}

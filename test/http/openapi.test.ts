@@ -1,0 +1,175 @@
+/** The description of the API: complete, valid, and of use to generators; and that the tests hold answers to it. */
+import { execFile } from 'node:child_process';
+import { mkdtemp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath, pathToFileURL } from 'node:url';
+import { promisify } from 'node:util';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { API } from '../../src/api-description.ts';
+import { createResourceToken } from '../../src/apps/resource-tokens.ts';
+import { describeApi } from '../../src/http/openapi.ts';
+import { EVENTS, SINGLE } from '../../src/read/events-read.ts';
+import { checkAnswer } from '../support/described.ts';
+import { hasTypesGenerator, TYPES_GENERATOR } from '../support/openapi-types.ts';
+import { startTestService, type TestService } from '../support/service.ts';
+
+const run = promisify(execFile);
+const ROOT = fileURLToPath(new URL('../..', import.meta.url));
+const CONFIG = 'extends:\n  - recommended-strict\n';
+
+let service: TestService;
+let folder: string;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'tidemark-openapi-'));
+  service = await startTestService();
+});
+afterAll(async () => {
+  await service?.stop();
+  await rm(folder, { recursive: true, force: true });
+});
+
+test('the service serves the description that the tests hold its answers to', async () => {
+  const { status, body } = await service.request({ path: '/openapi.json' });
+  expect(status).toBe(200);
+  const { info, ...served } = JSON.parse(body);
+  const { info: _, ...composed } = describeApi(API, { version: 'of the tests' });
+  expect(served).toEqual(JSON.parse(JSON.stringify(composed)));
+  expect(info.version).toMatch(/^\d+\.\d+\.\d+/);
+});
+
+test('no route that is declared outside of /api and the pages is left out', async () => {
+  const names = await readdir(join(ROOT, 'src'), { recursive: true });
+  const sources = await Promise.all(
+    names.filter((name) => name.endsWith('.ts')).map((name) => readFile(join(ROOT, 'src', name), 'utf8')),
+  );
+  const literal = sources.flatMap((text) =>
+    [...text.matchAll(/\bpath: '(\/(?!api\/)[\w/:.]+)'/g)].map(([, path = '']) => path),
+  );
+  const known = API.flatMap(({ path }) => [path, path.replace('/v1/apps/:appId', '')]);
+  expect(literal).toEqual(expect.arrayContaining([EVENTS.path, SINGLE.path, '/v1/apps', '/livez']));
+  expect(literal.filter((path) => !known.includes(path))).toEqual([]);
+});
+
+describe('the linter', () => {
+  const lint = async (description: object): Promise<{ code: number; output: string }> => {
+    const [file, config] = [join(folder, 'openapi.json'), join(folder, 'redocly.yaml')];
+    await writeFile(file, JSON.stringify(description));
+    await writeFile(config, CONFIG);
+    const env = { ...process.env, REDOCLY_TELEMETRY: 'off', REDOCLY_SUPPRESS_UPDATE_NOTICE: 'true' };
+    const linter = join(ROOT, 'node_modules/@redocly/cli/bin/cli.js');
+    return await run(process.execPath, [linter, 'lint', file, '--config', config], { env }).then(
+      ({ stdout, stderr }) => ({ code: 0, output: stdout + stderr }),
+      (error: { code: number; stdout: string; stderr: string }) => ({
+        code: error.code,
+        output: error.stdout + error.stderr,
+      }),
+    );
+  };
+
+  test('finds nothing, by its strict rules', async () => {
+    expect(await lint(describeApi(API, { version: '1.0.0' }))).toMatchObject({ code: 0 });
+  });
+
+  test('would find a schema that is not there', async () => {
+    const description = JSON.stringify(describeApi(API, { version: '1.0.0' }));
+    const broken = description.replaceAll('#/components/schemas/EventType', '#/components/schemas/Nothing');
+    expect(await lint(JSON.parse(broken))).toMatchObject({ code: 1 });
+  });
+});
+
+describe.skipIf(!hasTypesGenerator)('types for TypeScript', () => {
+  /** Compiles a module beside the generated types. @returns the compiler's complaints */
+  const compile = async (code: string): Promise<string> => {
+    await writeFile(join(folder, 'openapi.json'), JSON.stringify(describeApi(API, { version: '1.0.0' })));
+    await run(process.execPath, [
+      TYPES_GENERATOR,
+      join(folder, 'openapi.json'),
+      '-o',
+      join(folder, 'tidemark.d.ts'),
+    ]);
+    await writeFile(join(folder, 'example.mts'), code);
+    await symlink(join(ROOT, 'node_modules'), join(folder, 'node_modules')).catch(() => undefined);
+    const compilerOptions = {
+      ...{ strict: true, noUncheckedIndexedAccess: true, exactOptionalPropertyTypes: true },
+      ...{ module: 'nodenext', target: 'es2023', lib: ['es2023'], types: ['node'], skipLibCheck: false },
+    };
+    await writeFile(
+      join(folder, 'tsconfig.json'),
+      JSON.stringify({ compilerOptions, files: ['example.mts', 'tidemark.d.ts'] }),
+    );
+    const compiler = join(ROOT, 'node_modules/typescript/bin/tsc');
+    return await run(process.execPath, [compiler, '-p', folder]).then(
+      () => '',
+      ({ stdout }: { stdout: string }) => stdout,
+    );
+  };
+
+  test('the example of the README compiles with the generated types, and reads every event', async () => {
+    const readme = await readFile(join(ROOT, 'README.md'), 'utf8');
+    const [, example = ''] = /```ts\n([\s\S]*?)```/.exec(readme) ?? [];
+    expect(example).toContain("from './tidemark.js'");
+    expect(await compile(example.replaceAll('http://127.0.0.1:8080', service.url))).toBe('');
+
+    for (let n = 0; n < 250; n += 50)
+      await service.request({
+        method: 'POST',
+        path: '/v1/events',
+        headers: { Authorization: `Bearer ${service.app.loggingToken}` },
+        body: JSON.stringify({
+          events: Array.from({ length: 50 }, (_, i) => ({ typeName: 'n', payload: { n: n + i } })),
+        }),
+      });
+    const token = { name: 'README', appIds: [service.app.appId], expiresInSeconds: null };
+    const { resourceToken } = await createResourceToken(service.sql, token);
+    // What the example exports, which the compiler has just seen.
+    const { events } = (await import(pathToFileURL(join(folder, 'example.mjs')).href)) as {
+      events: (appId: string, token: string) => AsyncIterable<{ payload: { n: number } }>;
+    };
+    const found: number[] = [];
+    for await (const { payload } of events(service.app.appId, resourceToken)) found.push(payload.n);
+    expect(found).toEqual(Array.from({ length: 250 }, (_, n) => n));
+  });
+
+  test('a field that no answer has does not compile', async () => {
+    const code = `import type { components } from './tidemark.js';
+export const id = (event: components['schemas']['Event']): string => event.eventId;\n`;
+    expect(await compile(code)).toContain("Property 'eventId' does not exist");
+  });
+});
+
+describe('an answer that the description does not have fails the test that receives it', () => {
+  const request = { method: 'GET', path: '/v1/apps' };
+  const headers = { 'x-request-id': 'x', 'content-type': 'application/json' };
+  const app = { appId: 'app_1', name: 'One', createdAt: '2026-01-01T00:00:00.000Z' };
+  const answer = (status: number, body: unknown, more: Record<string, string> = {}): void =>
+    checkAnswer(request, { status, headers: { ...headers, ...more }, body: JSON.stringify(body) });
+  const good = { success: true, data: { apps: [app] } };
+  const error = { success: false, error: 'Access denied', details: 'x', code: 'ACCESS_DENIED' };
+
+  test('and one that it has does not', () => {
+    answer(200, good);
+    answer(
+      401,
+      { ...error, error: 'Invalid resource token', code: 'AUTH_INVALID_TOKEN' },
+      {
+        'www-authenticate': 'Bearer',
+      },
+    );
+  });
+
+  test.each([
+    ['a field more', () => answer(200, { ...good, data: { apps: [{ ...app, id: 1 }] } })],
+    ['a field less', () => answer(200, { ...good, data: {} })],
+    ['another type', () => answer(200, { ...good, data: { apps: [{ ...app, name: 1 }] } })],
+    ['a status that is not there', () => answer(403, error)],
+    ['a code of another status', () => answer(401, error, { 'www-authenticate': 'Bearer' })],
+    [
+      'a header less',
+      () => answer(401, { ...error, error: 'Invalid resource token', code: 'AUTH_INVALID_TOKEN' }),
+    ],
+    ['another media type', () => answer(200, good, { 'content-type': 'text/html' })],
+  ])('%s', (_, check) => {
+    expect(check).toThrow('The description does not have this answer to GET /v1/apps');
+  });
+});
