@@ -27,7 +27,7 @@ export interface CreateBatchSteps {
   /** The answer to an earlier request with the same key, if there was one. */
   readonly findRepeated: (appId: number, request: KeyedRequest) => Promise<Outcome | null>;
   readonly eventTypes: EventTypes;
-  readonly readableFrom: RetentionBoundary;
+  readonly retentionBoundary: RetentionBoundary;
   readonly commitBuffer: CommitBuffer;
   readonly idempotentQueue: IdempotentQueue;
   /** A new event id for an event of this time. */
@@ -168,7 +168,7 @@ async function accept(
 ): Promise<Batch | Rejection> {
   const { appId, events, types, acceptedAt } = batch;
   const isDated = events.some((event) => !(event instanceof Rejection) && event.createdAt !== null);
-  const boundary = isDated ? await steps.readableFrom.boundary() : 0;
+  const boundary = isDated ? await steps.retentionBoundary.boundary() : 0;
   // Ids begin with the time: those of past events are made apart, in order of their time.
   const newPastId = createEventIds();
   const results = new Array<Result>(events.length);

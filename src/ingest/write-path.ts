@@ -1,4 +1,4 @@
-/** Everything between a request that writes and the database or the journal, opened and closed together. */
+/** Opens and closes the write path: its routes, queues, caches and writers. */
 import type { Logger } from 'pino';
 import { EventTypes } from '../apps/event-type-lookup.ts';
 import { LoggingTokens } from '../apps/logging-token-lookup.ts';
@@ -33,7 +33,7 @@ export interface WritePathOptions {
   /** For lookups of tokens, types and keys. */
   readonly lookups: Sql;
   readonly limiter: Limiter;
-  /** Null where events are refused while the database is away. */
+  /** Null without JOURNAL_DIR: then events are refused during an outage. */
   readonly journal: Journal | null;
   /** Looks after the connections to the database. */
   readonly watch: ServerWatch;
@@ -47,32 +47,33 @@ export interface WritePathOptions {
 /** Connections beside COMMIT_CONNECTIONS: two of keyed requests, the replay's, and one that asks whether it is there. */
 export const WRITE_PATH_CONNECTIONS = 4;
 
-/** Longest wait for a lookup before its request is refused. */
+/** Timeout of a lookup, after which its request is refused. */
 const LOOKUP_TIMEOUT_MS = 700;
-/** Without a journal: how long the writing connections may stand still before what waits is refused. */
-const STALL_MS = 700;
-/** Events that one batch may have. */
+/** Without a journal: timeout of commits after which waiting events are refused. */
+const STALL_TIMEOUT_MS = 700;
+/** Limit of events in one batch. */
 const MAX_BATCH_EVENTS = 10_000;
 
 export class WritePath {
   readonly routes: readonly Route[];
-  /** Whether the database can be reached, and takes writes. */
+  /** Whether the database is reachable and accepts writes. */
   readonly availability: Availability;
-  /** How lookups of anybody go while the database is away. */
+  /** The behavior of lookups during an outage. */
   readonly outage: LookupOutage;
   readonly store: DurableWriter;
   readonly commitBuffer: CommitBuffer;
   readonly stageTimes: StageTimes;
   readonly loggingTokens: LoggingTokens;
   readonly eventTypes: EventTypes;
-  /** Keyed requests wait apart from the others, and batches apart from single events, each with the buffer's ceilings. */
-  readonly #lanes: readonly IdempotentQueue[];
+  /** Queues of keyed single events and of keyed batches, each with the limits of the commit buffer. */
+  readonly #keyedQueues: readonly IdempotentQueue[];
   readonly #keyedWriters: readonly KeyedWriter[];
 
   constructor(options: WritePathOptions) {
-    const { config, address, engine, lookups, limiter, journal, log, wall, monotonic } = options;
+    const { config, address, engine, lookups, journal, log, wall, monotonic } = options;
     const cacheMs = config.TOKEN_CACHE_SECONDS * 1_000;
-    const ceilings = { maxEvents: config.COMMIT_BUFFER_EVENTS, maxBytes: config.COMMIT_BUFFER_BYTES };
+    const retentionDays = config.RETENTION_DAYS;
+    const limits = { maxEvents: config.COMMIT_BUFFER_EVENTS, maxBytes: config.COMMIT_BUFFER_BYTES };
     this.store = new DurableWriter({
       address,
       engine,
@@ -91,10 +92,10 @@ export class WritePath {
     this.commitBuffer = new CommitBuffer({
       write: this.store.write,
       lanes: config.COMMIT_CONNECTIONS,
-      ...ceilings,
-      // With a journal no lane stands still for longer than that.
+      ...limits,
+      // With a journal the timeouts of the writer are shorter.
       ...(journal === null && {
-        stall: { afterMs: STALL_MS, now: monotonic, isSuspect: () => this.availability.suspect },
+        stall: { afterMs: STALL_TIMEOUT_MS, now: monotonic, isSuspect: () => this.availability.suspect },
       }),
     });
     this.#keyedWriters = ['tidemark keyed events', 'tidemark keyed batches'].map(
@@ -103,16 +104,16 @@ export class WritePath {
     const [keyedEvents, keyedBatches] = this.#keyedWriters.map(
       (writer) =>
         new IdempotentQueue({
-          // The journal does not take them: without the table of keys nobody can tell a repeat.
+          // Not to the journal: without the table of keys a repeated request is not recognized.
           write: async (requests) =>
             this.availability.writable ? await writer.write(requests) : requests.map(() => UNAVAILABLE),
-          ...ceilings,
+          ...limits,
         }),
-    ) as [IdempotentQueue, IdempotentQueue]; // As many as writers.
-    this.#lanes = [keyedEvents, keyedBatches];
+    ) as [IdempotentQueue, IdempotentQueue]; // One per writer.
+    this.#keyedQueues = [keyedEvents, keyedBatches];
     this.stageTimes = new StageTimes(monotonic);
 
-    // Producers go on with what is known of them while the journal takes their events.
+    // With a journal, known producers continue with stale lookups during an outage.
     const outage = { ...this.outage, serveStale: journal !== null };
     const memory = { sql: lookups, cacheMs, now: wall, outage };
     this.loggingTokens = new LoggingTokens(memory);
@@ -122,6 +123,47 @@ export class WritePath {
       newTypesPerMinute: config.NEW_TYPES_PER_MINUTE,
       monotonic,
     });
+    const queues = { keyedEvents, keyedBatches };
+    this.routes = this.#createRoutes(options, queues, new RetentionBoundary({ ...memory, retentionDays }));
+  }
+
+  /** Events that were acknowledged: committed, or in the journal. */
+  get acknowledged(): number {
+    return this.#keyedQueues.reduce((sum, { stored }) => sum + stored, this.commitBuffer.stored);
+  }
+
+  /** Events that wait for their commit, or are being committed. */
+  get depth(): number {
+    return this.#keyedQueues.reduce((sum, { depth }) => sum + depth, this.commitBuffer.depth);
+  }
+
+  start(): void {
+    this.store.start();
+  }
+
+  /** Drops cached tokens and types. @param table the table that has changed; null: any may have changed */
+  forget(table: ChangedTable | null): void {
+    if (table === null || table === 'apps' || table === 'logging_tokens') this.loggingTokens.dropAll();
+    if (table === null || table === 'apps' || table === 'event_types') this.eventTypes.dropAll();
+  }
+
+  /** Makes cached tokens and types stale: they are looked up again, and only served during an outage. */
+  invalidate(): void {
+    this.loggingTokens.invalidateAll();
+    this.eventTypes.invalidateAll();
+  }
+
+  /** Commits waiting events, and closes. Call when no request is pending. */
+  async stop(): Promise<void> {
+    await Promise.all([this.commitBuffer.drain(), ...this.#keyedQueues.map((queue) => queue.drain())]);
+    await Promise.all([this.store.stop(), ...this.#keyedWriters.map((writer) => writer.close())]);
+  }
+
+  #createRoutes(
+    { config, lookups, limiter, monotonic, wall }: WritePathOptions,
+    { keyedEvents, keyedBatches }: { keyedEvents: IdempotentQueue; keyedBatches: IdempotentQueue },
+    retentionBoundary: RetentionBoundary,
+  ): readonly Route[] {
     const steps = {
       loggingTokens: this.loggingTokens,
       limiter,
@@ -143,49 +185,17 @@ export class WritePath {
         if (this.outage.isAway()) throw new LookupUnavailable('The database is away');
         return await answerInTime(findRepeated(lookups, appId, request, wall()), LOOKUP_TIMEOUT_MS);
       },
-      readableFrom: new RetentionBoundary({ ...memory, retentionDays: config.RETENTION_DAYS }),
-      // What can never fit is refused for its size, and not for now.
+      retentionBoundary,
+      // A batch that can never fit is refused as too large, not as temporarily unavailable.
       maxBytes: Math.min(config.MAX_BATCH_BYTES, config.MAX_BODIES_BYTES),
       limits: {
         maxEvents: Math.min(MAX_BATCH_EVENTS, config.COMMIT_BUFFER_EVENTS),
         maxEventBytes: config.MAX_BODY_BYTES,
       },
     });
-    this.routes = [
+    return [
       { ...CREATE_EVENT, handle: createEvent },
       { ...CREATE_BATCH, handle: createBatch },
     ];
-  }
-
-  /** Events that were acknowledged: committed, or in the journal. */
-  get acknowledged(): number {
-    return this.#lanes.reduce((sum, { stored }) => sum + stored, this.commitBuffer.stored);
-  }
-
-  /** Events that wait for their commit or are in it. */
-  get depth(): number {
-    return this.#lanes.reduce((sum, { depth }) => sum + depth, this.commitBuffer.depth);
-  }
-
-  start(): void {
-    this.store.start();
-  }
-
-  /** Forgets what is remembered of tokens and types. @param table what has changed; null: anything may have */
-  forget(table: ChangedTable | null): void {
-    if (table === null || table === 'apps' || table === 'logging_tokens') this.loggingTokens.dropAll();
-    if (table === null || table === 'apps' || table === 'event_types') this.eventTypes.dropAll();
-  }
-
-  /** Asks again for whatever is remembered, and goes on believing it only while the database is away. */
-  invalidate(): void {
-    this.loggingTokens.invalidateAll();
-    this.eventTypes.invalidateAll();
-  }
-
-  /** Commits what waits, and closes. To be called when no request is under way. */
-  async stop(): Promise<void> {
-    await Promise.all([this.commitBuffer.drain(), ...this.#lanes.map((lane) => lane.drain())]);
-    await Promise.all([this.store.stop(), ...this.#keyedWriters.map((writer) => writer.close())]);
   }
 }
