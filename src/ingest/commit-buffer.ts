@@ -1,61 +1,61 @@
-/** Group commit: while some batches are being committed, the next one gathers. */
+/** Group commit: events that arrive while commit groups are being written form the next group. */
 import { Rejection } from '../errors.ts';
 import { type AcceptedEvent, dayOf } from '../storage/write/accepted-event.ts';
 
 /**
- * Commits a batch. Never rejects.
+ * Writes a commit group. Never rejects.
  * @returns for each event, in order: null once it is durable, or why it is not
  */
 export type WriteBatch = (batch: readonly AcceptedEvent[]) => Promise<readonly (Rejection | null)[]>;
 
 export interface CommitBufferOptions {
   readonly write: WriteBatch;
-  /** Batches that may be in flight at once: one per writing connection. */
+  /** Limit of concurrent commits: the number of writing connections. */
   readonly lanes: number;
   /**
-   * Events that may wait or be in flight; beyond it events are refused. Those that come alone and those that come by the
-   * thousand count apart: neither may take the others' room.
+   * Limit of events that wait or are being committed; beyond it events are refused. Single events and events of batches are
+   * counted separately, each with this limit.
    */
   readonly maxEvents: number;
-  /** The same for the memory of their payloads, each character counted as two bytes. */
+  /** Limit of the memory of their payloads, counting two bytes per character. */
   readonly maxBytes: number;
   /**
-   * Milliseconds without the end of any batch after which what waits is refused: it is not sent yet, so that can be said
-   * for certain. Without it events wait as long as the batches before them take.
+   * Timeout in milliseconds without the end of a commit, after which waiting events are refused: they are not sent yet, so
+   * they are certainly not stored. Without it events wait as long as the commits before them take.
    */
   readonly stall?: {
     readonly afterMs: number;
     readonly now: () => number;
-    /** Whether the database may be gone: a commit that only takes long is no reason. */
+    /** Whether the database may be unreachable: a slow commit alone is not a reason to refuse. */
     readonly isSuspect: () => boolean;
   };
 }
 
-/** Most events and payload characters of one batch: beyond this a larger batch costs latency and gains nothing. */
-const MAX_BATCH_EVENTS = 4_000;
-const MAX_BATCH_CHARACTERS = 2 * 1_048_576;
+/** Limits of a commit group in events and payload characters: a larger one adds latency and no throughput. */
+const MAX_GROUP_EVENTS = 4_000;
+const MAX_GROUP_CHARACTERS = 2 * 1_048_576;
 /**
- * Most changes of the day from one event of a batch to the next: each partition costs locks until the commit, of which
- * PostgreSQL has some 7,000 by default for everybody together.
+ * Limit of days in a commit group, counted as changes of the day between successive events: each partition needs locks until
+ * the commit, and PostgreSQL's shared lock table has some 7,000 by default.
  */
-export const MAX_BATCH_DAYS = 100;
-/** After this many commits of bulk without an event that came alone, nobody seems to need the lane that is kept free. */
+export const MAX_GROUP_DAYS = 100;
+/** After this many commits of batches without a single event, the lane for single events is used for batches too. */
 const QUIET_COMMITS = 6;
 
-/** How often a buffer whose lanes are all busy looks whether they move. */
+/** Interval of the check for stalled commits. */
 const STALL_CHECK_MS = 100;
 
-/** Events that came together, or those of them that are written together. */
+/** Events of one request, or those of them that are in one commit group. */
 interface Part {
   readonly events: readonly AcceptedEvent[];
   readonly resolve: (outcome: Rejection | null, index: number) => void;
-  /** Place of the first one among those that came together. */
+  /** Index of the first one in the request. */
   readonly start: number;
 }
 
-/** Events that wait, in order of arrival. */
+/** Waiting events, in order of arrival. */
 class Queue {
-  /** Events that wait or are in flight, and what their payloads may take of memory. */
+  /** Events that wait or are being committed, and the memory of their payloads. */
   held = 0;
   heldBytes = 0;
   #parts: Part[] = [];
@@ -64,10 +64,10 @@ class Queue {
     return this.#parts.length === 0;
   }
 
-  /** Counts events in, or says why they cannot wait here. */
+  /** Counts events. @returns the refusal if a limit is reached */
   admit(events: number, bytes: number, { maxEvents, maxBytes }: CommitBufferOptions): Rejection | null {
     if (this.held + events > maxEvents) return FULL;
-    // What is too large for the ceiling by itself waits alone.
+    // A request that exceeds the limit by itself is accepted if nothing else waits.
     if (this.held > 0 && this.heldBytes + bytes > maxBytes) return FULL;
     this.held += events;
     this.heldBytes += bytes;
@@ -85,15 +85,15 @@ class Queue {
     this.#parts.push(part);
   }
 
-  /** Takes out what goes into the table together. */
+  /** Removes and returns the events of the next commit group. */
   take(): readonly Part[] {
     const waiting = this.#parts;
-    const room = new Room();
+    const size = new GroupSize();
     for (const [index, part] of waiting.entries()) {
       const { events, resolve, start } = part;
       let fitting = 0;
       for (const event of events) {
-        if (!room.takes(event)) break;
+        if (!size.add(event)) break;
         fitting += 1;
       }
       if (fitting === events.length) continue;
@@ -107,7 +107,7 @@ class Queue {
     return waiting;
   }
 
-  /** Refuses what waits; what is in flight stays. */
+  /** Refuses waiting events, not those that are being committed. */
   refuse(refusal: Rejection): void {
     const refused = this.#parts;
     this.#parts = [];
@@ -117,21 +117,21 @@ class Queue {
   }
 }
 
-/** What still fits into a batch. */
-class Room {
+/** The size of a commit group. */
+class GroupSize {
   #events = 0;
   #characters = 0;
   #days = 0;
   #day = Number.NaN;
 
-  /** Counts the next event in, unless it does not fit. */
-  takes({ payload, createdAt }: AcceptedEvent): boolean {
-    if (this.#events === MAX_BATCH_EVENTS) return false;
+  /** Counts the next event. @returns false if it does not fit */
+  add({ payload, createdAt }: AcceptedEvent): boolean {
+    if (this.#events === MAX_GROUP_EVENTS) return false;
     this.#characters += payload.length;
     const day = dayOf(createdAt);
     if (day !== this.#day) this.#days += 1;
     this.#day = day;
-    if (this.#events > 0 && (this.#characters > MAX_BATCH_CHARACTERS || this.#days > MAX_BATCH_DAYS))
+    if (this.#events > 0 && (this.#characters > MAX_GROUP_CHARACTERS || this.#days > MAX_GROUP_DAYS))
       return false;
     this.#events += 1;
     return true;
@@ -142,17 +142,17 @@ export const FULL = new Rejection('unavailable', 'Too many events wait for their
 export const CLOSED = new Rejection('unavailable', 'The service is stopping; try again shortly.');
 const STALLED = new Rejection('unavailable', 'The database does not answer; try again shortly.');
 
-/** What a payload may take of memory: V8 keeps text as one or two bytes a character. */
+/** Upper bound of a payload's memory: V8 stores text with one or two bytes per character. */
 export function payloadBytes(event: AcceptedEvent): number {
   return 2 * event.payload.length;
 }
 
 /**
- * An idle service commits an event at once, so its latency is one commit; under load a batch is whatever has arrived
- * while the batches before it were in flight, so throughput grows with load. There is no timer to tune.
+ * An idle service commits an event at once, so its latency is one commit. Under load a group has the events that arrived
+ * during the commits before it, so throughput grows with load. There is no timer to tune.
  *
- * Events that come by the thousand in one request wait in a queue of their own and leave one lane free for those that
- * come alone, unless none of these has come for a while; where there is one lane, the two queues take turns.
+ * Events of batches wait in a queue of their own and leave one lane free for single events, unless there was none for a
+ * while. With only one lane, the two queues take turns.
  */
 export class CommitBuffer {
   readonly #options: CommitBufferOptions;
@@ -160,13 +160,13 @@ export class CommitBuffer {
   readonly #bulk = new Queue();
   #busyLanes = 0;
   #busyWithBulk = 0;
-  /** Commits of bulk since the last event that came alone. */
+  /** Commits of batches since the last single event. */
   #bulkInARow = 0;
   #stored = 0;
   #scheduled = false;
   #closed = false;
   #onDrained: (() => void) | null = null;
-  /** When a lane was last taken or given back. */
+  /** When a commit last began or ended. */
   #movedAt = 0;
   #stallCheck: NodeJS.Timeout | null = null;
 
@@ -174,7 +174,7 @@ export class CommitBuffer {
     this.#options = options;
   }
 
-  /** Events that wait or are in flight. */
+  /** Events that wait or are being committed. */
   get depth(): number {
     return this.#single.held + this.#bulk.held;
   }
@@ -195,8 +195,8 @@ export class CommitBuffer {
   }
 
   /**
-   * Adds many events, or none of them where there is not room for all. They are committed in pieces, in their order:
-   * events of the same day should stand together.
+   * Adds many events, or none of them if not all fit. They are committed in order and in several groups, so events of the
+   * same day should be adjacent.
    * @returns for each event, in order: null once it is durable, or why it is not
    */
   addAll(events: readonly AcceptedEvent[]): Promise<readonly (Rejection | null)[]> {
@@ -207,7 +207,7 @@ export class CommitBuffer {
     return new Promise((resolve) => {
       const outcomes: (Rejection | null)[] = [];
       let waiting = events.length;
-      // One function for all: ten thousand of them would be a burden of their own.
+      // One function for all events, because one per event would cost memory.
       const settle = (outcome: Rejection | null, index: number): void => {
         outcomes[index] = outcome;
         waiting -= 1;
@@ -222,7 +222,7 @@ export class CommitBuffer {
     return this.#closed ? CLOSED : queue.admit(events, bytes, this.#options);
   }
 
-  /** Takes no more events and waits until none is left. */
+  /** Refuses new events and waits until none is left. */
   async drain(): Promise<void> {
     this.#closed = true;
     if (this.depth === 0) return;
@@ -231,7 +231,7 @@ export class CommitBuffer {
     });
   }
 
-  /** What arrives in one turn of the event loop goes out together. */
+  /** Events that arrive in one turn of the event loop share a group. */
   #schedule(): void {
     if (this.#busyLanes > 0) this.#watch();
     if (this.#scheduled || this.#busyLanes >= this.#options.lanes) return;
@@ -290,7 +290,7 @@ export class CommitBuffer {
     this.#movedAt = this.#options.stall?.now() ?? 0;
     if (isBulk) this.#busyWithBulk -= 1;
     (isBulk ? this.#bulk : this.#single).release(parts);
-    // The next batch goes out before this one's answers are written: the database works while they are.
+    // Send the next group before the responses are written, so that the database works meanwhile.
     this.#flush();
     let at = 0;
     for (const { events, resolve, start } of parts) {
@@ -317,6 +317,6 @@ function eventsOf(parts: readonly Part[]): readonly AcceptedEvent[] {
 function outcomeOf(outcomes: readonly (Rejection | null)[], index: number): Rejection | null {
   const outcome = outcomes[index];
   if (outcome === undefined)
-    throw new Error('A batch was written without an outcome for each of its events.');
+    throw new Error('A commit group was written without an outcome for each of its events.');
   return outcome;
 }
