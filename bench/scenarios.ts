@@ -4,6 +4,7 @@ import { BAD_INPUT } from './scenarios/bad-input.ts';
 import { BATCHES } from './scenarios/batches.ts';
 import { COMPARISONS } from './scenarios/comparisons.ts';
 import { ENGINES } from './scenarios/engines.ts';
+import { EXPORT } from './scenarios/export.ts';
 import { FLEET } from './scenarios/fleet.ts';
 import { HOSTILE } from './scenarios/hostile.ts';
 import { LIMITS } from './scenarios/limits.ts';
@@ -11,6 +12,7 @@ import { MIXED } from './scenarios/mixed.ts';
 import { NEW_TYPES } from './scenarios/new-types.ts';
 import { READS } from './scenarios/reads.ts';
 import { SATURATE } from './scenarios/saturate.ts';
+import { SEARCH } from './scenarios/search.ts';
 import { SERIES } from './scenarios/series.ts';
 import { SHARED_LIMITS } from './scenarios/shared-limits.ts';
 import { WRITE_FORMATS } from './scenarios/write-formats.ts';
@@ -28,6 +30,8 @@ export const SCENARIOS: readonly Scenario[] = [
   HOSTILE,
   SERIES,
   ...READS,
+  SEARCH,
+  EXPORT,
   ...MIXED,
   ENGINES,
 ];

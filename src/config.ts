@@ -323,7 +323,7 @@ export const SETTINGS = {
     default: '20000',
     unit: 'events',
     meaning:
-      'Events that can wait for their commit, separately for single events and for batches. Beyond it requests are refused with 503.',
+      'Events that can wait for their commit, separately for single events, for batches and for past days. Beyond it requests are refused with 503.',
     parse: integer(1, 10_000_000),
   },
   COMMIT_BUFFER_BYTES: {

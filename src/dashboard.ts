@@ -104,7 +104,7 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
     ...memberRoutes({ api, sql, mailer, wall, monotonic }),
     memberRemovalRoute({ api, sql }),
     ...dashboardReadRoutes({ api, sql, events, now: wall }, [
-      eventsRead({ sql, events, maxPageBytes: config.MAX_PAGE_BYTES }),
+      eventsRead({ sql, events, maxPageBytes: config.MAX_PAGE_BYTES, monotonic }),
       eventRead(events),
       typesRead({ sql, events }),
       liveRead(feeds),

@@ -32,6 +32,7 @@ export const REFUSALS = {
     error: 'Rate limit exceeded',
     retryable: true,
   },
+  tooManyExports: { code: 'TOO_MANY_EXPORTS', status: 429, error: 'Too many exports', retryable: true },
   tooManyStreams: { code: 'TOO_MANY_STREAMS', status: 429, error: 'Too many live feeds', retryable: true },
   internalError: { code: 'INTERNAL_ERROR', status: 500, error: 'Internal server error' },
   unavailable: { code: 'UNAVAILABLE', status: 503, error: 'Service unavailable', retryable: true },

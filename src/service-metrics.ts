@@ -8,6 +8,7 @@ import type { WritePath } from './ingest/write-path.ts';
 import type { SharedLimitsStats } from './limits/redis-sliding-log.ts';
 import type { Metrics, Sample } from './metrics/metrics.ts';
 import { SAMPLED_ONE_IN } from './metrics/sampling.ts';
+import type { Exports } from './read/export/exports.ts';
 import type { ServerWatch } from './storage/connections/server-watch.ts';
 import type { CacheStats } from './storage/lookup-cache.ts';
 import type { MaintenanceLoop } from './storage/maintenance/loop.ts';
@@ -22,6 +23,7 @@ export interface ServiceParts {
   /** State of the limits with Redis. */
   readonly limits: () => SharedLimitsStats;
   readonly maintenance: MaintenanceLoop;
+  readonly exports: Exports;
   /** Stats of password checks. */
   readonly signIns: () => SignInStats;
   /** Caches by the value of their `cache` label. */
@@ -55,6 +57,7 @@ export function registerServiceMetrics(metrics: Metrics, parts: ServiceParts): v
   registerLimits(metrics, parts.limits);
   registerJournal(metrics, parts.journal);
   registerSignIns(metrics, parts.signIns);
+  registerExports(metrics, parts.exports);
 }
 
 function registerRequests(metrics: Metrics, server: HttpServer): void {
@@ -119,6 +122,7 @@ function registerWrites(metrics: Metrics, writePath: WritePath): void {
     'Events waiting for their commit or in it; the limit is COMMIT_BUFFER_EVENTS.',
     () => writePath.depth,
   );
+  registerPast(metrics, writePath);
   metrics.histogram('tidemark_batch_events', 'Events of a written batch.', () => writer.batchEvents);
   metrics.histogram(
     'tidemark_batch_seconds',
@@ -129,6 +133,31 @@ function registerWrites(metrics: Metrics, writePath: WritePath): void {
     'tidemark_write_retries_total',
     'Tries of a batch after its first one.',
     () => writer.retries,
+  );
+}
+
+/** Events of past days wait apart from the others. */
+function registerPast(metrics: Metrics, { pastBuffer, store }: WritePath): void {
+  const { past } = store;
+  metrics.gauge(
+    'tidemark_past_events',
+    'Events of past days (UTC) waiting for their commit or in it; a part of tidemark_commit_buffer_events.',
+    () => pastBuffer.depth,
+  );
+  metrics.gauge(
+    'tidemark_past_days_closed',
+    'Past days (UTC) whose events are refused now: blocked (somebody holds a lock on them), no-partition (none can be made).',
+    () => [
+      sample({ reason: 'blocked' }, past.closedDays('blocked')),
+      sample({ reason: 'no-partition' }, past.closedDays('no-partition')),
+    ],
+    ['reason'],
+  );
+  metrics.counter(
+    'tidemark_past_events_refused_total',
+    'Events refused because of their day.',
+    () => map(Object.entries(past.refused), ([reason, count]) => sample({ reason }, count)),
+    ['reason'],
   );
 }
 
@@ -258,6 +287,11 @@ function registerDatabase(metrics: Metrics, { maintenance, writePath, watch }: S
     'Whether the database answered the last probe, at most a second ago: 1 or 0.',
     () => (writePath.availability.reachable ? 1 : 0),
   );
+  metrics.gauge(
+    'tidemark_database_takes_events',
+    'Whether the database takes events of today, as far as is known: 1 or 0.',
+    () => (writePath.store.takesEvents ? 1 : 0),
+  );
   metrics.counter(
     'tidemark_upkeep_failures_total',
     'Maintenance runs that failed.',
@@ -271,4 +305,15 @@ function sample(labels: Sample['labels'], value: number): Sample {
 
 function* map<T, R>(values: Iterable<T>, change: (value: T) => R): Iterable<R> {
   for (const value of values) yield change(value);
+}
+
+function registerExports(metrics: Metrics, exports: Exports): void {
+  metrics.gauge('tidemark_exports_running', 'Exports that are being sent.', () => exports.running);
+  metrics.counter('tidemark_exported_events_total', 'Events read for exports.', () => exports.events);
+  metrics.counter(
+    'tidemark_exports_total',
+    'Exports that have ended, by how.',
+    () => Object.entries(exports.ended).map(([outcome, value]) => ({ labels: { outcome }, value })),
+    ['outcome'],
+  );
 }

@@ -18,6 +18,8 @@ import { Metrics } from './metrics/metrics.ts';
 import { registerProcessMetrics } from './metrics/process-metrics.ts';
 import { metricsRoute } from './metrics-route.ts';
 import { eventRead, eventsRead } from './read/events-read.ts';
+import { exportRead } from './read/export/export-read.ts';
+import { Exports } from './read/export/exports.ts';
 import { createGetEvents, GET_EVENTS } from './read/get-events.ts';
 import type { LiveFeeds } from './read/live/live-feeds.ts';
 import { liveRead } from './read/live/live-read.ts';
@@ -75,8 +77,6 @@ export interface Service {
   stats(): ServiceStats;
   /** Answers what is in flight, commits what waits, leaves the database. */
   stop(): Promise<void>;
-  /** For a stop that takes too long: breaks all connections to the database, so that what waits for it is refused. */
-  leaveDatabase(): void;
 }
 
 export interface ServiceStats {
@@ -103,6 +103,11 @@ export function connectionsOf(config: Pick<Config, 'READ_CONNECTIONS' | 'COMMIT_
 const NEIGHBOR =
   'Another process serves from this database and REDIS_URL is not set: limits are per process, so an app has its ' +
   'limit once in each';
+
+/** At three quarters of the time for a stop the database is waited for no longer. */
+const LEAVING_MS_PER_SECOND = 750;
+/** How long a round of maintenance may go on during a stop: it can be interrupted anywhere. */
+const MAINTENANCE_STOP_MS = 5_000;
 
 /** Reads that may wait for a connection: at 5 ms a page, the last of them waits for a second or two. */
 const MAX_WAITING_READS = 1_000;
@@ -175,12 +180,12 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   });
   // The database may be gone before the service is, or silent.
   opened.push(() =>
-    withinASecond(Promise.all([stopListening().catch(() => undefined), reads.resourceTokens.idle()])),
+    within(1_000, Promise.all([stopListening().catch(() => undefined), reads.resourceTokens.idle()])),
   );
   const maintenance = startMaintenance(options, pools.maintenance, tasks);
   opened.push(() => {
     const stopped = maintenance.stop();
-    return availability.writable ? stopped : withinASecond(stopped);
+    return within(availability.writable ? MAINTENANCE_STOP_MS : 1_000, stopped);
   });
   const dashboard = await createDashboard({
     ...options,
@@ -239,6 +244,7 @@ async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Pro
     limits: parts.limits.stats,
     signIns: dashboard.signIns,
     maintenance: parts.maintenance,
+    exports: parts.exports,
     caches: {
       logging_tokens: writePath.loggingTokens,
       event_types: writePath.eventTypes,
@@ -262,9 +268,16 @@ async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Pro
     stop: async () => {
       stopping = true;
       watch.hurry();
-      await opened.close();
+      // What the database still keeps waiting is refused, so that the stop ends in time and every request has a response.
+      const late = setTimeout(() => {
+        log.warn(
+          { requests: server.pendingRequests(), events: writePath.depth },
+          'shutdown: leaving the database, refusing what waits for it',
+        );
+        watch.leave();
+      }, config.SHUTDOWN_TIMEOUT_SECONDS * LEAVING_MS_PER_SECOND);
+      await opened.close().finally(() => clearTimeout(late));
     },
-    leaveDatabase: () => watch.leave(),
   };
 }
 
@@ -287,6 +300,9 @@ function routesOf(
       engine: storage.description,
       isStopping,
       isReachable: () => availability.reachable,
+      takesEvents: () => writePath.store.takesEvents,
+      closedDays: () =>
+        writePath.store.past.closedDays('blocked') + writePath.store.past.closedDays('no-partition'),
       trouble: () => availability.trouble,
       journal,
     }),
@@ -353,6 +369,7 @@ function openWritePath(
 interface Reads {
   readonly resourceTokens: ResourceTokens;
   readonly publicIds: PublicIds;
+  readonly exports: Exports;
   readonly getEvents: Route['handle'];
   /** Those of /v1 for resource tokens. */
   readonly readRoutes: (feeds: LiveFeeds) => readonly Route[];
@@ -374,21 +391,28 @@ function openReads(
   });
   const publicIds = new PublicIds(memory);
   const sql = pools.reads;
+  const access = new ResourceTokenAccess({ resourceTokens, limiter: limits.read, apps: publicIds });
+  const exports = new Exports(log);
   const common = {
     sql,
-    access: new ResourceTokenAccess({ resourceTokens, limiter: limits.read, apps: publicIds }),
+    access,
+    exports,
+    mayRead: access.mayStillRead.bind(access),
     events: storage.reader(sql),
     slots: new ReadSlots(config.READ_CONNECTIONS, MAX_WAITING_READS),
     maxPageBytes: config.MAX_PAGE_BYTES,
+    monotonic: clock.monotonic,
   };
   return {
     resourceTokens,
     publicIds,
+    exports,
     getEvents: createGetEvents({ ...common, apps: publicIds }),
     readRoutes: (feeds) =>
       tokenRoutes(common, [
         eventsRead(common),
         eventRead(common.events),
+        exportRead(common),
         typesRead(common),
         seriesRead({ ...common, now: clock.wall }),
         liveRead(feeds),
@@ -450,11 +474,11 @@ function whileReachable(route: Route, availability: Availability): Route {
   };
 }
 
-async function withinASecond(work: Promise<unknown>): Promise<void> {
+async function within(ms: number, work: Promise<unknown>): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
-  const second = new Promise((resolve) => {
-    timer = setTimeout(resolve, 1_000);
+  const timeout = new Promise((resolve) => {
+    timer = setTimeout(resolve, ms);
   });
-  await Promise.race([work, second]);
+  await Promise.race([work, timeout]);
   clearTimeout(timer);
 }

@@ -7,6 +7,7 @@ import { addBackupCommand } from './backup-command.ts';
 import { addAppCommands, addTokenCommands, addTypeCommands } from './commands.ts';
 import { addDemoCommand } from './demo-command.ts';
 import { addDoctorCommand } from './doctor-command.ts';
+import { addExportCommand } from './export-command.ts';
 import { addImportCommand } from './import-command.ts';
 import { addJournalCommands } from './journal-command.ts';
 import { manPage } from './man-page.ts';
@@ -54,6 +55,7 @@ export function commandLine(): Command {
   addTokenCommands(program);
   addImportCommand(program);
   addBackupCommand(program);
+  addExportCommand(program);
   addRestoreCommand(program);
   addJournalCommands(program);
   addRecountCommand(program);

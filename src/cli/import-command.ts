@@ -1,7 +1,7 @@
 /** `tidemark import`: events from a file of lines. */
 import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
-import type { Command } from 'commander';
+import { type Command, Option } from 'commander';
 import { appNotFound } from '../accounts/account-error.ts';
 import { OperatorError } from '../errors.ts';
 import { keptFrom } from '../ingest/event-time.ts';
@@ -9,8 +9,10 @@ import type { Sql } from '../storage/connect.ts';
 import { ImportWriter } from '../storage/write/import-writer.ts';
 import { formatFields } from './output.ts';
 import {
+  IMPORT_FORMATS,
   type ImportCounts,
   type ImportedEvent,
+  type ImportFormat,
   importEvents,
   type Refusal,
 } from './transfer/import-events.ts';
@@ -20,7 +22,8 @@ import { grouped, Progress } from './transfer/progress.ts';
 const HELP = `
 FILE has one JSON object a line: {"type": "name", "createdAt": "2026-01-31T08:30:00.123Z", "payload": {}}.
 Lines that are no such event are named and left out. What was imported before is skipped, so that an import
-may be run again. Exit code 0: every line is stored; 2: some lines were refused; 1: it could not finish.`;
+may be run again. A file of "tidemark export" keeps its ids: what the app still has of it is skipped. With --format csv the
+first line names the columns: type, createdAt, payload and, from an export, id. Exit code 0: every line is stored; 2: some lines were refused; 1: it could not finish.`;
 
 const CHUNK_BYTES = 1_048_576;
 /** Number of refused lines that are listed; further ones are only counted. */
@@ -32,19 +35,21 @@ const SETTLE_EVERY = 200_000;
 
 interface ImportCommandOptions {
   readonly app: string;
+  readonly format: ImportFormat;
   readonly json?: true;
 }
 
 export function addImportCommand(program: Command): void {
   program
     .command('import')
-    .description('import events from a file with one JSON object per line')
+    .description('import events from a file, one per line')
     .argument('<file>', 'the file; - reads standard input')
     .requiredOption('--app <id>', 'the app, app_…')
+    .addOption(new Option('--format <format>', 'JSON lines or CSV').choices(IMPORT_FORMATS).default('ndjson'))
     .option('--json', 'print one JSON object')
     .addHelpText('after', HELP)
     .action(async (file: string, options: ImportCommandOptions) => {
-      const result = await withInstallation((installation) => runImport(installation, file, options.app));
+      const result = await withInstallation((installation) => runImport(installation, file, options));
       const { imported, skipped, failed, seconds } = result;
       const fields = {
         Imported: grouped(imported),
@@ -60,7 +65,7 @@ export function addImportCommand(program: Command): void {
 async function runImport(
   { config, address, storage, sql }: Installation,
   file: string,
-  appId: string,
+  { app: appId, format }: ImportCommandOptions,
 ): Promise<ImportCounts & { readonly seconds: number }> {
   await storage.migrate(sql);
   const id = await internalAppId(sql, appId);
@@ -98,6 +103,7 @@ async function runImport(
   try {
     const counts = await importEvents({
       source: input.source,
+      format,
       sql,
       writer,
       app: { id, appId },

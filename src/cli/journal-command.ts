@@ -191,8 +191,14 @@ async function importLines(
   return kept;
 }
 
+const STOPPED_BY = {
+  away: 'the database takes no writes',
+  blocked: 'another session holds a lock on a day of these events',
+  fault: 'the database failed',
+} as const;
+
 function stopped(outcome: ReplayOutcome): OperatorError {
-  const reason = outcome === 'away' ? 'the database takes no writes' : 'the database failed';
+  const reason = STOPPED_BY[outcome === 'away' || outcome === 'blocked' ? outcome : 'fault'];
   return new OperatorError(
     `${reason}: quarantine is as it was; run the same import again, which skips what is stored already`,
   );

@@ -213,6 +213,7 @@ export class Exchange implements ListMember<Exchange>, BodyOwner {
     stream = new AnswerStream(wire, {
       hasRoom: () => limits.unsentBytes <= MAX_UNSENT_BYTES,
       onClosed: (closed) => limits.openStreams.delete(closed),
+      isFinite: answer.isFinite === true,
     });
     limits.openStreams.add(stream);
     answer.open(stream);

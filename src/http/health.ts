@@ -18,6 +18,10 @@ export interface HealthOptions {
   readonly isStopping: () => boolean;
   /** False while the database is known to be unreachable: then no query is sent. */
   readonly isReachable: () => boolean;
+  /** False while it is known to take no events of now, whatever it answers. */
+  readonly takesEvents: () => boolean;
+  /** Past days that take no events now, though all is well otherwise. */
+  readonly closedDays: () => number;
   /** Why the server that responds is not used; null if it is used, or none responds. */
   readonly trouble: () => ServerTrouble | null;
   /** Null without JOURNAL_DIR. */
@@ -161,7 +165,8 @@ async function readiness(
   exchange: Exchange,
 ): Promise<Outcome> {
   if (options.isStopping()) return STOPPING;
-  const writable = options.isReachable() ? await isWritable() : null;
+  const answers = options.isReachable() ? await isWritable() : null;
+  const writable = answers === true ? options.takesEvents() : answers;
   const journal = options.journal && {
     journal: {
       takesEvents: options.journal.takesEvents,
@@ -169,10 +174,12 @@ async function readiness(
     },
   };
   const engine = { engine: options.engine };
+  const closedDays = options.closedDays();
+  const past = closedDays > 0 && { closedDays };
   const isOurs = options.journal?.wrongDatabase !== true;
   const met = options.trouble();
   if (writable === true && isOurs && met === null)
-    return ready({ success: true, status: 'ready', ...engine, ...journal });
+    return ready({ success: true, status: 'ready', ...engine, ...journal, ...past });
   const refusal = writable === null ? NO_DATABASE : READ_ONLY;
   const trouble = isOurs ? (met === null ? refusal : TROUBLES[met]) : WRONG_DATABASE;
   if (options.journal?.takesEvents !== true)

@@ -111,13 +111,14 @@ class NodeWire implements Wire {
     const res = this.#res;
     res.sendDate = false;
     res.writeHead(status, headerList(headers));
-    res.write(filler);
+    if (filler === '') res.flushHeaders();
+    else res.write(filler);
     const stream = new NodeStream(res, this.#options.onUnsentBytes);
     res.once('close', () => {
       stream.countUnsent();
       onClosed();
     });
-    res.on('drain', () => stream.countUnsent());
+    res.on('drain', () => stream.drained());
     return stream;
   }
 
@@ -151,6 +152,7 @@ class NodeStream implements StreamWire {
   readonly #res: ServerResponse;
   readonly #onUnsentBytes: (change: number) => void;
   #counted = 0;
+  #onTaken: (() => void) | null = null;
 
   constructor(res: ServerResponse, onUnsentBytes: (change: number) => void) {
     this.#res = res;
@@ -171,6 +173,17 @@ class NodeStream implements StreamWire {
     if (this.#res.destroyed) return;
     this.#res.write(bytes);
     this.countUnsent();
+  }
+
+  whenTaken(listener: () => void): void {
+    if (this.#res.writableNeedDrain) this.#onTaken = listener;
+    else listener();
+  }
+
+  drained(): void {
+    this.countUnsent();
+    this.#onTaken?.();
+    this.#onTaken = null;
   }
 
   end(): void {

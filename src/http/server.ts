@@ -47,6 +47,8 @@ export interface HttpServer {
   readonly bodyStats: BodyStats;
   /** @param shared whether other processes of the service listen on the port too */
   listen(host: string, port: number, shared?: boolean): Promise<number>;
+  /** Requests without a response, by the path of their route. */
+  pendingRequests(): Readonly<Record<string, number>>;
   /** Stops listening, ends streams, waits for pending requests, and closes every connection. */
   stop(): Promise<void>;
 }
@@ -219,6 +221,12 @@ class Server implements HttpServer {
     );
   }
 
+  pendingRequests(): Readonly<Record<string, number>> {
+    const counts: Record<string, number> = {};
+    for (const { route } of this.#pending) counts[route] = (counts[route] ?? 0) + 1;
+    return counts;
+  }
+
   async stop(): Promise<void> {
     this.#stoppingSince = this.#options.now();
     this.#transport.stopListening();
@@ -238,7 +246,7 @@ class Server implements HttpServer {
   }
 
   #endStreams(): void {
-    for (const stream of this.#limits.openStreams) stream.end();
+    for (const stream of this.#limits.openStreams) stream.stop();
   }
 }
 

@@ -9,6 +9,11 @@ export interface StreamWire {
   end(): void;
   /** Closes the connection at once. */
   destroy(): void;
+  /**
+   * The listener is called once: as soon as more can be written without piling up, at once if so already, or never, if the
+   * connection is closed before. A new listener replaces one that has not been called.
+   */
+  whenTaken(listener: () => void): void;
 }
 
 /** A response that stays open until the server or the client ends it. */
@@ -17,8 +22,13 @@ export interface StreamAnswer {
   readonly contentType: string;
   /** Further headers. */
   readonly headers?: Readonly<Record<string, string>>;
-  /** Text without meaning in the format, such as a comment: uWebSockets.js continues a blocked stream only on a write. */
+  /**
+   * Text without meaning in the format, such as a comment: uWebSockets.js continues a blocked stream only on a write. Empty
+   * where the writer goes on writing until the end.
+   */
   readonly filler: string;
+  /** True for a response with an end of its own: where it ends earlier, its connection is closed, so that the client notices. */
+  readonly isFinite?: boolean;
   /** Called once, when the head has been written; not called if the client disconnected before. */
   readonly open: (stream: AnswerStream) => void;
 }
@@ -30,6 +40,8 @@ export interface AnswerStreamOptions {
   /** False while the unsent bytes of all responses exceed their limit. */
   readonly hasRoom: () => boolean;
   readonly onClosed: (stream: AnswerStream) => void;
+  /** See {@link StreamAnswer}. */
+  readonly isFinite: boolean;
 }
 
 /** The writer's side of a streaming response. */
@@ -38,6 +50,7 @@ export class AnswerStream {
   readonly #options: AnswerStreamOptions;
   readonly #listeners: (() => void)[] = [];
   #isClosed = false;
+  #onTaken: (() => void) | null = null;
 
   constructor(wire: StreamWire, options: AnswerStreamOptions) {
     this.#wire = wire;
@@ -66,6 +79,32 @@ export class AnswerStream {
     }
   }
 
+  /**
+   * Sends bytes to a reader that sets the pace.
+   * @returns resolves when more can be sent, or the response has ended
+   */
+  async send(bytes: Buffer): Promise<void> {
+    if (this.#isClosed) return;
+    this.#wire.write(bytes);
+    await new Promise<void>((resolve) => {
+      this.#onTaken = resolve;
+      this.#wire.whenTaken(resolve);
+    });
+  }
+
+  /** Ends the response before its end: the client sees that the connection is closed. */
+  cut(): void {
+    if (this.#isClosed) return;
+    this.#wire.destroy();
+    this.closed();
+  }
+
+  /** The server stops. */
+  stop(): void {
+    if (this.#options.isFinite) this.cut();
+    else this.end();
+  }
+
   /** Ends the response. */
   end(): void {
     if (this.#isClosed) return;
@@ -78,6 +117,7 @@ export class AnswerStream {
     if (this.#isClosed) return;
     this.#isClosed = true;
     this.#options.onClosed(this);
+    this.#onTaken?.();
     for (const listener of this.#listeners) listener();
   }
 }

@@ -118,7 +118,7 @@ class UwsWire implements Wire {
     res.cork(() => {
       this.#writeHead(status, headers);
       // The head is sent with the first write.
-      res.write(filler);
+      if (filler !== '') res.write(filler);
     });
     return stream;
   }
@@ -171,6 +171,11 @@ class UwsWire implements Wire {
   }
 }
 
+/** Most bytes of one write of a stream, and of one that continues another. */
+const WRITE_BYTES = 65_536;
+const CONTINUE_BYTES = 4_096;
+const EMPTY = Buffer.alloc(0);
+
 /** A streaming response. uWebSockets.js buffers at most one write beyond what the socket takes; later ones wait here. */
 class UwsStream implements StreamWire {
   readonly #res: HttpResponse;
@@ -178,9 +183,13 @@ class UwsStream implements StreamWire {
   readonly #onClosed: () => void;
   readonly #onUnsentBytes: (bytes: number) => void;
   #waiting: Buffer[] = [];
-  /** Whether uWebSockets.js has bytes that the socket does not take. */
+  #waitingBytes = 0;
+  /** What uWebSockets.js may still hold of its last write; 0 if it holds nothing. */
+  #heldBytes = 0;
+  /** Whether the socket takes nothing now. */
   #isBlocked = false;
   #isOver = false;
+  #onTaken: (() => void) | null = null;
   unsentBytes = 0;
 
   constructor(
@@ -203,22 +212,57 @@ class UwsStream implements StreamWire {
   write(bytes: Buffer): void {
     if (this.#isOver) return;
     this.#waiting.push(bytes);
-    this.#setUnsent(this.unsentBytes + bytes.length);
-    if (!this.#isBlocked) this.#flush();
+    this.#waitingBytes += bytes.length;
+    if (this.#isBlocked) this.#countUnsent();
+    else this.#flush();
+  }
+
+  /** What uWebSockets.js holds is less than one write, and is sent during the next one. */
+  whenTaken(listener: () => void): void {
+    if (this.#waiting.length > 0) this.#onTaken = listener;
+    else listener();
   }
 
   #flush(): void {
     if (this.#isOver) return;
     this.#res.cork(() => {
-      // With an onWritable handler uWebSockets.js sends the rest of a write only during the next one.
-      if (this.unsentBytes > 0 && this.#waiting.length === 0)
-        this.#isBlocked = !this.#res.write(this.#filler);
+      if (this.#heldBytes > 0) this.#continueWrite();
       while (!this.#isBlocked && this.#waiting.length > 0) {
-        const bytes = this.#waiting.shift();
-        if (bytes !== undefined) this.#isBlocked = !this.#res.write(bytes);
+        const bytes = this.#take(WRITE_BYTES);
+        this.#isBlocked = !this.#res.write(bytes);
+        if (this.#isBlocked) this.#heldBytes = bytes.length;
       }
     });
-    if (!this.#isBlocked) this.#setUnsent(0);
+    this.#countUnsent();
+    if (this.#waiting.length > 0 || this.#onTaken === null) return;
+    const onTaken = this.#onTaken;
+    this.#onTaken = null;
+    onTaken();
+  }
+
+  /**
+   * With an onWritable handler uWebSockets.js sends the rest of a write only during the next one, to which it adds all that
+   * the socket does not take: a small one, so that it holds less each time.
+   */
+  #continueWrite(): void {
+    const next = this.#waiting.length > 0 ? this.#take(CONTINUE_BYTES) : this.#filler;
+    if (next.length === 0) return;
+    this.#isBlocked = !this.#res.write(next);
+    if (!this.#isBlocked) this.#heldBytes = 0;
+  }
+
+  /** The first of the waiting bytes, at most so many. */
+  #take(most: number): Buffer {
+    const [first = EMPTY] = this.#waiting;
+    const bytes = first.subarray(0, most);
+    if (bytes.length === first.length) this.#waiting.shift();
+    else this.#waiting[0] = first.subarray(most);
+    this.#waitingBytes -= bytes.length;
+    return bytes;
+  }
+
+  #countUnsent(): void {
+    this.#setUnsent(this.#waitingBytes + this.#heldBytes);
   }
 
   #setUnsent(bytes: number): void {
@@ -248,6 +292,7 @@ class UwsStream implements StreamWire {
   #release(): void {
     this.#isOver = true;
     this.#waiting = [];
+    this.#onTaken = null;
     this.#setUnsent(0);
   }
 }

@@ -1,131 +1,256 @@
-/** Group commit: events that arrive while commit groups are being written form the next group. */
+/** Group commit: while some batches are being committed, the next one gathers. */
 import { Rejection } from '../errors.ts';
 import { type AcceptedEvent, dayOf } from '../storage/write/accepted-event.ts';
+import { AppTurns } from './app-turns.ts';
 
 /**
- * Writes a commit group. Never rejects.
+ * Commits a batch. Never rejects.
  * @returns for each event, in order: null once it is durable, or why it is not
  */
 export type WriteBatch = (batch: readonly AcceptedEvent[]) => Promise<readonly (Rejection | null)[]>;
 
 export interface CommitBufferOptions {
   readonly write: WriteBatch;
-  /** Limit of concurrent commits: the number of writing connections. */
+  /** Batches that may be in flight at once: one per writing connection. */
   readonly lanes: number;
   /**
-   * Limit of events that wait or are being committed; beyond it events are refused. Single events and events of batches are
-   * counted separately, each with this limit.
+   * Events that may wait or be in flight; beyond it events are refused. Those that come alone and those that come by the
+   * thousand count apart: neither may take the others' room.
    */
   readonly maxEvents: number;
-  /** Limit of the memory of their payloads, counting two bytes per character. */
+  /** The same for the memory of their payloads, each character counted as two bytes. */
   readonly maxBytes: number;
   /**
-   * Timeout in milliseconds without the end of a commit, after which waiting events are refused: they are not sent yet, so
-   * they are certainly not stored. Without it events wait as long as the commits before them take.
+   * Milliseconds without the end of any batch after which what waits is refused: it is not sent yet, so that can be said
+   * for certain. Without it events wait as long as the batches before them take.
    */
   readonly stall?: {
     readonly afterMs: number;
     readonly now: () => number;
-    /** Whether the database may be unreachable: a slow commit alone is not a reason to refuse. */
+    /** Whether the database may be gone: a commit that only takes long is no reason. */
     readonly isSuspect: () => boolean;
   };
 }
 
-/** Limits of a commit group in events and payload characters: a larger one adds latency and no throughput. */
+/** Most events and payload characters of one batch: beyond this a larger batch costs latency and gains nothing. */
 const MAX_GROUP_EVENTS = 4_000;
 const MAX_GROUP_CHARACTERS = 2 * 1_048_576;
 /**
- * Limit of days in a commit group, counted as changes of the day between successive events: each partition needs locks until
- * the commit, and PostgreSQL's shared lock table has some 7,000 by default.
+ * Most changes of the day from one event of a batch to the next: each partition costs locks until the commit, of which
+ * PostgreSQL has some 7,000 by default for everybody together.
  */
 export const MAX_GROUP_DAYS = 100;
-/** After this many commits of batches without a single event, the lane for single events is used for batches too. */
+/** Events of one app in a batch before it is the turn of the next app that waits. */
+const EVENTS_OF_A_TURN = 1_000;
+/** After this many commits of bulk without an event that came alone, nobody seems to need the lane that is kept free. */
 const QUIET_COMMITS = 6;
 
-/** Interval of the check for stalled commits. */
+/** How often a buffer whose lanes are all busy looks whether they move. */
 const STALL_CHECK_MS = 100;
 
-/** Events of one request, or those of them that are in one commit group. */
+/** Events that came together, or those of them that are written together. */
 interface Part {
   readonly events: readonly AcceptedEvent[];
   readonly resolve: (outcome: Rejection | null, index: number) => void;
-  /** Index of the first one in the request. */
+  /** Place of the first one among those that came together. */
   readonly start: number;
+  /** False once some of those that came together were taken out. */
+  readonly isWhole: boolean;
 }
 
-/** Waiting events, in order of arrival. */
-class Queue {
-  /** Events that wait or are being committed, and the memory of their payloads. */
-  held = 0;
-  heldBytes = 0;
+/** How much waits or is in flight, against the ceilings. */
+class Holdings {
+  /** Events, and what their payloads may take of memory. */
+  events = 0;
+  bytes = 0;
+
+  fits(events: number, bytes: number, { maxEvents, maxBytes }: CommitBufferOptions): boolean {
+    if (this.events + events > maxEvents) return false;
+    // What is too large for the ceiling by itself waits alone.
+    return this.events === 0 || this.bytes + bytes <= maxBytes;
+  }
+
+  add(events: number, bytes: number): void {
+    this.events += events;
+    this.bytes += bytes;
+  }
+
+  release(parts: readonly Part[]): void {
+    for (const { events } of parts) {
+      this.events -= events.length;
+      for (const event of events) this.bytes -= payloadBytes(event);
+    }
+  }
+}
+
+/** Events that came alone and wait, in order of arrival. */
+class SingleQueue {
+  readonly held = new Holdings();
   #parts: Part[] = [];
 
   get isEmpty(): boolean {
     return this.#parts.length === 0;
   }
 
-  /** Counts events. @returns the refusal if a limit is reached */
-  admit(events: number, bytes: number, { maxEvents, maxBytes }: CommitBufferOptions): Rejection | null {
-    if (this.held + events > maxEvents) return FULL;
-    // A request that exceeds the limit by itself is accepted if nothing else waits.
-    if (this.held > 0 && this.heldBytes + bytes > maxBytes) return FULL;
-    this.held += events;
-    this.heldBytes += bytes;
+  /** Counts events in, or says why they cannot wait here. */
+  admit(events: number, bytes: number, options: CommitBufferOptions): Rejection | null {
+    if (!this.held.fits(events, bytes, options)) return FULL;
+    this.held.add(events, bytes);
     return null;
-  }
-
-  release(parts: readonly Part[]): void {
-    for (const { events } of parts) {
-      this.held -= events.length;
-      for (const event of events) this.heldBytes -= payloadBytes(event);
-    }
   }
 
   push(part: Part): void {
     this.#parts.push(part);
   }
 
-  /** Removes and returns the events of the next commit group. */
+  /** Takes out what goes into the table together. */
   take(): readonly Part[] {
     const waiting = this.#parts;
-    const size = new GroupSize();
+    const room = new Room();
     for (const [index, part] of waiting.entries()) {
-      const { events, resolve, start } = part;
-      let fitting = 0;
-      for (const event of events) {
-        if (!size.add(event)) break;
-        fitting += 1;
-      }
-      if (fitting === events.length) continue;
+      const fitting = room.take(part.events, MAX_GROUP_EVENTS);
+      if (fitting === part.events.length) continue;
+      const [first, rest] = split(part, fitting);
       this.#parts = waiting.slice(index);
-      this.#parts[0] = { events: events.slice(fitting), resolve, start: start + fitting };
+      this.#parts[0] = rest;
       const taken = waiting.slice(0, index);
-      if (fitting > 0) taken.push({ events: events.slice(0, fitting), resolve, start });
+      if (fitting > 0) taken.push(first);
       return taken;
     }
     this.#parts = [];
     return waiting;
   }
 
-  /** Refuses waiting events, not those that are being committed. */
-  refuse(refusal: Rejection): void {
-    const refused = this.#parts;
+  release(parts: readonly Part[]): void {
+    this.held.release(parts);
+  }
+
+  /** Takes out all that waits; what is in flight stays. */
+  drain(): readonly Part[] {
+    const parts = this.#parts;
     this.#parts = [];
-    this.release(refused);
-    for (const { events, resolve, start } of refused)
-      for (let index = 0; index < events.length; index += 1) resolve(refusal, start + index);
+    this.release(parts);
+    return parts;
   }
 }
 
-/** The size of a commit group. */
-class GroupSize {
+/** Events of batches, which wait by app: the apps take turns, and none takes the room of all others. */
+class BulkQueue {
+  readonly held = new Holdings();
+  readonly #turns = new AppTurns<Part>();
+  /** Of each app, its events that wait or are in flight. */
+  readonly #ofApp = new Map<number, number>();
+
+  get isEmpty(): boolean {
+    return this.#turns.apps === 0;
+  }
+
+  /**
+   * Counts the events of an app in, or says why they cannot wait here. Where there is no room, what came last of the app
+   * that has most of it makes room for an app that would still have less.
+   */
+  admit(appId: number, events: number, bytes: number, options: CommitBufferOptions): Rejection | null {
+    while (!this.held.fits(events, bytes, options)) {
+      const evicted = this.#evict(appId, events);
+      if (evicted === null) return FULL;
+      refuse(evicted, FULL);
+    }
+    this.held.add(events, bytes);
+    this.#ofApp.set(appId, (this.#ofApp.get(appId) ?? 0) + events);
+    return null;
+  }
+
+  push(part: Part): void {
+    this.#turns.push(appOf(part), part);
+  }
+
+  /** Takes out what goes into the table together: where several apps wait, a share of each in turns. */
+  take(): readonly Part[] {
+    const taken: Part[] = [];
+    const room = new Room();
+    for (;;) {
+      const isAlone = this.#turns.apps <= 1;
+      const part = this.#turns.take();
+      if (part === null) return taken;
+      const fitting = room.take(part.events, isAlone ? MAX_GROUP_EVENTS : EVENTS_OF_A_TURN);
+      const [first, rest] = split(part, fitting);
+      if (fitting > 0) taken.push(first);
+      if (rest.events.length === 0) continue;
+      this.#turns.putBack(appOf(rest), rest, fitting === 0);
+      if (fitting < EVENTS_OF_A_TURN || isAlone) return taken;
+    }
+  }
+
+  release(parts: readonly Part[]): void {
+    this.held.release(parts);
+    for (const part of parts) {
+      const appId = appOf(part);
+      const left = (this.#ofApp.get(appId) ?? 0) - part.events.length;
+      if (left > 0) this.#ofApp.set(appId, left);
+      else this.#ofApp.delete(appId);
+    }
+  }
+
+  /** Takes out all that waits; what is in flight stays. */
+  drain(): readonly Part[] {
+    const parts = this.#turns.drain();
+    this.release(parts);
+    return parts;
+  }
+
+  /** Takes out a batch of which nothing was written yet, of the app with most events, for one that has less. */
+  #evict(appId: number, events: number): Part | null {
+    const wanted = (this.#ofApp.get(appId) ?? 0) + events;
+    let heaviest: readonly [number, number] = [appId, wanted];
+    for (const entry of this.#ofApp) if (entry[1] > heaviest[1]) heaviest = entry;
+    const [heaviestApp, most] = heaviest;
+    if (heaviestApp === appId) return null;
+    const last = this.#turns.popLast(
+      heaviestApp,
+      (part) => part.isWhole && most - part.events.length >= wanted,
+    );
+    if (last !== null) this.release([last]);
+    return last;
+  }
+}
+
+/** All events of a part are of one app. */
+function appOf({ events }: Part): number {
+  return events[0]?.appId ?? 0;
+}
+
+function split(part: Part, at: number): readonly [Part, Part] {
+  if (at === part.events.length) return [part, { ...part, events: [], isWhole: false }];
+  const { events, resolve, start } = part;
+  return [
+    { events: events.slice(0, at), resolve, start, isWhole: false },
+    { events: events.slice(at), resolve, start: start + at, isWhole: part.isWhole && at === 0 },
+  ];
+}
+
+function refuse({ events, resolve, start }: Part, refusal: Rejection): void {
+  for (let index = 0; index < events.length; index += 1) resolve(refusal, start + index);
+}
+
+/** What still fits into a batch. */
+class Room {
   #events = 0;
   #characters = 0;
   #days = 0;
   #day = Number.NaN;
 
-  /** Counts the next event. @returns false if it does not fit */
-  add({ payload, createdAt }: AcceptedEvent): boolean {
+  /** Counts events in, from the first one on, and says how many fit. @param most of them */
+  take(events: readonly AcceptedEvent[], most: number): number {
+    let fitting = 0;
+    for (const event of events) {
+      if (fitting === most || !this.#takes(event)) break;
+      fitting += 1;
+    }
+    return fitting;
+  }
+
+  /** Counts the next event in, unless it does not fit. */
+  #takes({ payload, createdAt }: AcceptedEvent): boolean {
     if (this.#events === MAX_GROUP_EVENTS) return false;
     this.#characters += payload.length;
     const day = dayOf(createdAt);
@@ -142,31 +267,31 @@ export const FULL = new Rejection('unavailable', 'Too many events wait for their
 export const CLOSED = new Rejection('unavailable', 'The service is stopping; try again shortly.');
 const STALLED = new Rejection('unavailable', 'The database does not answer; try again shortly.');
 
-/** Upper bound of a payload's memory: V8 stores text with one or two bytes per character. */
+/** What a payload may take of memory: V8 keeps text as one or two bytes a character. */
 export function payloadBytes(event: AcceptedEvent): number {
   return 2 * event.payload.length;
 }
 
 /**
- * An idle service commits an event at once, so its latency is one commit. Under load a group has the events that arrived
- * during the commits before it, so throughput grows with load. There is no timer to tune.
+ * An idle service commits an event at once, so its latency is one commit; under load a batch is whatever has arrived
+ * while the batches before it were in flight, so throughput grows with load. There is no timer to tune.
  *
- * Events of batches wait in a queue of their own and leave one lane free for single events, unless there was none for a
- * while. With only one lane, the two queues take turns.
+ * Events that come by the thousand in one request wait in a queue of their own and leave one lane free for those that
+ * come alone, unless none of these has come for a while; where there is one lane, the two queues take turns.
  */
 export class CommitBuffer {
   readonly #options: CommitBufferOptions;
-  readonly #single = new Queue();
-  readonly #bulk = new Queue();
+  readonly #single = new SingleQueue();
+  readonly #bulk = new BulkQueue();
   #busyLanes = 0;
   #busyWithBulk = 0;
-  /** Commits of batches since the last single event. */
+  /** Commits of bulk since the last event that came alone. */
   #bulkInARow = 0;
   #stored = 0;
   #scheduled = false;
   #closed = false;
   #onDrained: (() => void) | null = null;
-  /** When a commit last began or ended. */
+  /** When a lane was last taken or given back. */
   #movedAt = 0;
   #stallCheck: NodeJS.Timeout | null = null;
 
@@ -174,9 +299,9 @@ export class CommitBuffer {
     this.#options = options;
   }
 
-  /** Events that wait or are being committed. */
+  /** Events that wait or are in flight. */
   get depth(): number {
-    return this.#single.held + this.#bulk.held;
+    return this.#single.held.events + this.#bulk.held.events;
   }
 
   /** Events that were acknowledged. */
@@ -186,43 +311,43 @@ export class CommitBuffer {
 
   /** Resolves with null once the event is durable, or with the reason why it is not. */
   add(event: AcceptedEvent): Promise<Rejection | null> {
-    const refusal = this.#admit(this.#single, 1, payloadBytes(event));
+    if (this.#closed) return Promise.resolve(CLOSED);
+    const refusal = this.#single.admit(1, payloadBytes(event), this.#options);
     if (refusal !== null) return Promise.resolve(refusal);
     return new Promise((resolve) => {
-      this.#single.push({ events: [event], resolve, start: 0 });
+      this.#single.push({ events: [event], resolve, start: 0, isWhole: true });
       this.#schedule();
     });
   }
 
   /**
-   * Adds many events, or none of them if not all fit. They are committed in order and in several groups, so events of the
-   * same day should be adjacent.
+   * Adds many events of one app, or none of them where there is not room for all. They are committed in pieces, in their
+   * order: events of the same day should stand together.
    * @returns for each event, in order: null once it is durable, or why it is not
    */
   addAll(events: readonly AcceptedEvent[]): Promise<readonly (Rejection | null)[]> {
-    if (events.length === 0) return Promise.resolve([]);
+    const [first] = events;
+    if (first === undefined) return Promise.resolve([]);
     const bytes = events.reduce((sum, event) => sum + payloadBytes(event), 0);
-    const refusal = this.#admit(this.#bulk, events.length, bytes);
+    const refusal = this.#closed
+      ? CLOSED
+      : this.#bulk.admit(first.appId, events.length, bytes, this.#options);
     if (refusal !== null) return Promise.resolve(events.map(() => refusal));
     return new Promise((resolve) => {
       const outcomes: (Rejection | null)[] = [];
       let waiting = events.length;
-      // One function for all events, because one per event would cost memory.
+      // One function for all: ten thousand of them would be a burden of their own.
       const settle = (outcome: Rejection | null, index: number): void => {
         outcomes[index] = outcome;
         waiting -= 1;
         if (waiting === 0) resolve(outcomes);
       };
-      this.#bulk.push({ events, resolve: settle, start: 0 });
+      this.#bulk.push({ events, resolve: settle, start: 0, isWhole: true });
       this.#schedule();
     });
   }
 
-  #admit(queue: Queue, events: number, bytes: number): Rejection | null {
-    return this.#closed ? CLOSED : queue.admit(events, bytes, this.#options);
-  }
-
-  /** Refuses new events and waits until none is left. */
+  /** Takes no more events and waits until none is left. */
   async drain(): Promise<void> {
     this.#closed = true;
     if (this.depth === 0) return;
@@ -231,7 +356,7 @@ export class CommitBuffer {
     });
   }
 
-  /** Events that arrive in one turn of the event loop share a group. */
+  /** What arrives in one turn of the event loop goes out together. */
   #schedule(): void {
     if (this.#busyLanes > 0) this.#watch();
     if (this.#scheduled || this.#busyLanes >= this.#options.lanes) return;
@@ -268,8 +393,7 @@ export class CommitBuffer {
   }
 
   #refuseWaiting(): void {
-    this.#single.refuse(STALLED);
-    this.#bulk.refuse(STALLED);
+    for (const queue of [this.#single, this.#bulk]) for (const part of queue.drain()) refuse(part, STALLED);
   }
 
   #isTurnOfBulk(): boolean {
@@ -290,7 +414,7 @@ export class CommitBuffer {
     this.#movedAt = this.#options.stall?.now() ?? 0;
     if (isBulk) this.#busyWithBulk -= 1;
     (isBulk ? this.#bulk : this.#single).release(parts);
-    // Send the next group before the responses are written, so that the database works meanwhile.
+    // The next batch goes out before this one's answers are written: the database works while they are.
     this.#flush();
     let at = 0;
     for (const { events, resolve, start } of parts) {
@@ -317,6 +441,6 @@ function eventsOf(parts: readonly Part[]): readonly AcceptedEvent[] {
 function outcomeOf(outcomes: readonly (Rejection | null)[], index: number): Rejection | null {
   const outcome = outcomes[index];
   if (outcome === undefined)
-    throw new Error('A commit group was written without an outcome for each of its events.');
+    throw new Error('A batch was written without an outcome for each of its events.');
   return outcome;
 }

@@ -8,6 +8,7 @@ import { ASK_FOR_BEARER, bearerToken } from '../http/bearer.ts';
 import type { Exchange, Outcome } from '../http/exchange.ts';
 import type { Limiter } from '../limits/limiter.ts';
 import { type AcceptedEvent, dayOf } from '../storage/write/accepted-event.ts';
+import type { Outcomes } from '../storage/write/event-writer.ts';
 import type { KeptAnswer, KeyedRequest } from '../storage/write/keyed-writer.ts';
 import { batchAnswer, type Result } from './batch-answer.ts';
 import type { CommitBuffer } from './commit-buffer.ts';
@@ -18,6 +19,7 @@ import { IDEMPOTENCY_KEY, idempotencyKeyProblem, keyedRequest } from './idempote
 import type { IdempotentQueue } from './idempotent-queue.ts';
 import { type BatchLimits, isLineDelimited, readBatch } from './parse/batch-body.ts';
 import type { BatchEvent } from './parse/batch-event.ts';
+import { startOfNow } from './past-writer.ts';
 import type { RetentionBoundary } from './retention-boundary.ts';
 import { nextTurn } from './turns.ts';
 
@@ -30,6 +32,13 @@ export interface CreateBatchSteps {
   readonly retentionBoundary: RetentionBoundary;
   readonly commitBuffer: CommitBuffer;
   readonly idempotentQueue: IdempotentQueue;
+  /** The same for events of past days, which may wait for one of these days. */
+  readonly past: {
+    readonly commitBuffer: CommitBuffer;
+    readonly idempotentQueue: IdempotentQueue;
+    /** Why the day of a time takes no events now, or null. */
+    readonly refusalOf: (time: number) => Rejection | null;
+  };
   /** A new event id for an event of this time. */
   readonly newEventId: (now: number) => string;
   /** Milliseconds since the epoch. */
@@ -97,20 +106,43 @@ export function createCreateBatch(steps: CreateBatchSteps): (exchange: Exchange)
     if (exchange.settled) return exchange.late;
     exchange.late = OVERDUE;
     if (request === null) {
-      const outcomes = await steps.commitBuffer.addAll(batch.accepted);
+      const outcomes = await store(steps, batch);
       await yieldToEventLoop(events.length);
       return answer(batch, outcomes);
     }
     if (batch.accepted.length === 0) return answer(batch, []);
-    return await steps.idempotentQueue.add({
+    const keyed = {
       appId,
       request,
       acceptedAt,
       events: batch.accepted,
       answer: batchAnswer(batch.results, batch.publicIds),
-      answerWithout: (refused) => answerWithout(batch, refused),
-    });
+      answerWithout: (refused: ReadonlyMap<AcceptedEvent, Rejection>) => answerWithout(batch, refused),
+    };
+    return batch.past === 0 ? await steps.idempotentQueue.add(keyed) : await storePast(steps, keyed);
   };
+}
+
+/** Events of now do not wait for those of past days. */
+async function store(steps: CreateBatchSteps, { accepted, past }: Batch): Promise<Outcomes> {
+  if (past === 0) return await steps.commitBuffer.addAll(accepted);
+  const outcomes = await Promise.all([
+    steps.past.commitBuffer.addAll(accepted.slice(0, past)),
+    steps.commitBuffer.addAll(accepted.slice(past)),
+  ]);
+  return outcomes.flat();
+}
+
+/** All events of a keyed request are committed together, so it waits until each of its days takes events. */
+async function storePast(
+  { past }: CreateBatchSteps,
+  keyed: Parameters<IdempotentQueue['add']>[0],
+): Promise<Outcome> {
+  for (const { createdAt } of keyed.events) {
+    const refusal = past.refusalOf(createdAt);
+    if (refusal !== null && refusal.status >= 500) return refusal;
+  }
+  return await past.idempotentQueue.add(keyed);
 }
 
 async function authenticate(tokens: LoggingTokens, authorization: string): Promise<number | Rejection> {
@@ -149,6 +181,8 @@ async function resolveTypes(
 interface Batch {
   /** What is to be stored, in order of time. */
   readonly accepted: readonly AcceptedEvent[];
+  /** How many of these, the first ones, are of past days. */
+  readonly past: number;
   /** One for each event that was sent, in its order: what it is answered if it gets stored. */
   readonly results: readonly Result[];
   /** The place in `results` of each that is accepted. */
@@ -180,6 +214,8 @@ async function accept(
   }
   if (isDated) good.sort((a, b) => (a.event.createdAt ?? acceptedAt) - (b.event.createdAt ?? acceptedAt));
   const accepted: AcceptedEvent[] = [];
+  const now = startOfNow(acceptedAt);
+  let past = 0;
   let days = 0;
   let day = Number.NaN;
   for (const { place, event, type } of good) {
@@ -188,6 +224,7 @@ async function accept(
     const { payload } = event;
     const acceptedEvent = { id, appId, typeId: type.id, createdAt, payload, source: type.source };
     accepted.push(acceptedEvent);
+    if (createdAt < now) past += 1;
     results[place] = acceptedEvent;
     if (dayOf(createdAt) !== day) days += 1;
     day = dayOf(createdAt);
@@ -195,7 +232,7 @@ async function accept(
   if (days > MAX_DAYS) return TOO_MANY_DAYS;
   const publicIds = new Map<number, string>();
   for (const type of types.values()) if (!(type instanceof Rejection)) publicIds.set(type.id, type.publicId);
-  return { accepted, results, places: good.map(({ place }) => place), publicIds };
+  return { accepted, past, results, places: good.map(({ place }) => place), publicIds };
 }
 
 /** The type of an event, or the first thing that is wrong with the event. */

@@ -3,6 +3,7 @@
 import { Rejection } from '../errors.ts';
 import type { Answer } from '../http/exchange.ts';
 import type { KeyedEvents, KeyedOutcome } from '../storage/write/keyed-writer.ts';
+import { AppTurns } from './app-turns.ts';
 import { CLOSED, FULL, payloadBytes } from './commit-buffer.ts';
 import { repeated } from './idempotency-store.ts';
 
@@ -90,7 +91,7 @@ export class IdempotentQueue {
     const taken: Entry[] = [];
     const left: Entry[] = [];
     let events = 0;
-    for (const entry of this.#waiting) {
+    for (const entry of inTurns(this.#waiting)) {
       const fits = events === 0 || events + entry.keyed.events.length <= MAX_EVENTS_TOGETHER;
       if (!fits || names.has(entry.name)) {
         left.push(entry);
@@ -128,4 +129,15 @@ export class IdempotentQueue {
     this.#stored += outcome.stored;
     return outcome.answer;
   }
+}
+
+/** Requests in rounds, one of each app in a round, so that an app with many of them delays no other. */
+function inTurns(entries: readonly Entry[]): readonly Entry[] {
+  const first = entries[0]?.keyed.appId;
+  if (entries.every(({ keyed }) => keyed.appId === first)) return entries;
+  const turns = new AppTurns<Entry>();
+  for (const entry of entries) turns.push(entry.keyed.appId, entry);
+  const ordered: Entry[] = [];
+  for (let entry = turns.take(); entry !== null; entry = turns.take()) ordered.push(entry);
+  return ordered;
 }

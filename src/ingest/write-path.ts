@@ -1,4 +1,4 @@
-/** Opens and closes the write path: its routes, queues, caches and writers. */
+/** Everything between a request that writes and the database or the journal, opened and closed together. */
 import type { Logger } from 'pino';
 import { EventTypes } from '../apps/event-type-lookup.ts';
 import { LoggingTokens } from '../apps/logging-token-lookup.ts';
@@ -33,7 +33,7 @@ export interface WritePathOptions {
   /** For lookups of tokens, types and keys. */
   readonly lookups: Sql;
   readonly limiter: Limiter;
-  /** Null without JOURNAL_DIR: then events are refused during an outage. */
+  /** Null where events are refused while the database is away. */
   readonly journal: Journal | null;
   /** Looks after the connections to the database. */
   readonly watch: ServerWatch;
@@ -44,44 +44,54 @@ export interface WritePathOptions {
   readonly monotonic: () => number;
 }
 
-/** Connections beside COMMIT_CONNECTIONS: two of keyed requests, the replay's, and one that asks whether it is there. */
-export const WRITE_PATH_CONNECTIONS = 4;
+/** Connections for events of past days: where one waits for a day that is locked, the other goes on. */
+const PAST_CONNECTIONS = 2;
+/**
+ * Connections beside COMMIT_CONNECTIONS: those of past days, three of keyed requests, the replay's, and one that asks whether
+ * the database is there.
+ */
+export const WRITE_PATH_CONNECTIONS = PAST_CONNECTIONS + 5;
 
-/** Timeout of a lookup, after which its request is refused. */
+/** Longest wait for a lookup before its request is refused. */
 const LOOKUP_TIMEOUT_MS = 700;
-/** Without a journal: timeout of commits after which waiting events are refused. */
-const STALL_TIMEOUT_MS = 700;
-/** Limit of events in one batch. */
+/** Without a journal: how long the writing connections may stand still before what waits is refused. */
+const STALL_MS = 700;
+/** Events that one batch may have. */
 const MAX_BATCH_EVENTS = 10_000;
 
 export class WritePath {
   readonly routes: readonly Route[];
-  /** Whether the database is reachable and accepts writes. */
+  /** Whether the database can be reached, and takes writes. */
   readonly availability: Availability;
-  /** The behavior of lookups during an outage. */
+  /** How lookups of anybody go while the database is away. */
   readonly outage: LookupOutage;
   readonly store: DurableWriter;
   readonly commitBuffer: CommitBuffer;
   readonly stageTimes: StageTimes;
   readonly loggingTokens: LoggingTokens;
   readonly eventTypes: EventTypes;
-  /** Queues of keyed single events and of keyed batches, each with the limits of the commit buffer. */
-  readonly #keyedQueues: readonly IdempotentQueue[];
+  /** The same for events of past days, which may have to wait for one of these days. */
+  readonly pastBuffer: CommitBuffer;
+  /**
+   * Keyed requests wait apart from the others, batches apart from single events, and those with events of past days apart
+   * from those without, each with the buffer's ceilings.
+   */
+  readonly #lanes: readonly IdempotentQueue[];
   readonly #keyedWriters: readonly KeyedWriter[];
 
   constructor(options: WritePathOptions) {
-    const { config, address, engine, lookups, journal, log, wall, monotonic } = options;
+    const { config, address, engine, lookups, limiter, journal, log, wall, monotonic } = options;
     const cacheMs = config.TOKEN_CACHE_SECONDS * 1_000;
-    const retentionDays = config.RETENTION_DAYS;
-    const limits = { maxEvents: config.COMMIT_BUFFER_EVENTS, maxBytes: config.COMMIT_BUFFER_BYTES };
     this.store = new DurableWriter({
       address,
       engine,
       connections: config.COMMIT_CONNECTIONS,
+      pastConnections: PAST_CONNECTIONS,
       journal,
       watch: options.watch,
       log,
       now: monotonic,
+      wall,
     });
     this.availability = this.store.availability;
     this.outage = {
@@ -89,31 +99,15 @@ export class WritePath {
       timeoutMs: LOOKUP_TIMEOUT_MS,
       serveStale: false,
     };
-    this.commitBuffer = new CommitBuffer({
-      write: this.store.write,
-      lanes: config.COMMIT_CONNECTIONS,
-      ...limits,
-      // With a journal the timeouts of the writer are shorter.
-      ...(journal === null && {
-        stall: { afterMs: STALL_TIMEOUT_MS, now: monotonic, isSuspect: () => this.availability.suspect },
-      }),
-    });
-    this.#keyedWriters = ['tidemark keyed events', 'tidemark keyed batches'].map(
-      (name) => new KeyedWriter({ address, engine, name, log, now: monotonic }),
-    );
-    const [keyedEvents, keyedBatches] = this.#keyedWriters.map(
-      (writer) =>
-        new IdempotentQueue({
-          // Not to the journal: without the table of keys a repeated request is not recognized.
-          write: async (requests) =>
-            this.availability.writable ? await writer.write(requests) : requests.map(() => UNAVAILABLE),
-          ...limits,
-        }),
-    ) as [IdempotentQueue, IdempotentQueue]; // One per writer.
-    this.#keyedQueues = [keyedEvents, keyedBatches];
+    const buffers = openBuffers(options, this.store);
+    this.commitBuffer = buffers.now;
+    this.pastBuffer = buffers.past;
+    const keyed = openKeyedQueues(options, this.availability);
+    this.#lanes = Object.values(keyed.queues);
+    this.#keyedWriters = keyed.writers;
     this.stageTimes = new StageTimes(monotonic);
 
-    // With a journal, known producers continue with stale lookups during an outage.
+    // Producers go on with what is known of them while the journal takes their events.
     const outage = { ...this.outage, serveStale: journal !== null };
     const memory = { sql: lookups, cacheMs, now: wall, outage };
     this.loggingTokens = new LoggingTokens(memory);
@@ -123,47 +117,6 @@ export class WritePath {
       newTypesPerMinute: config.NEW_TYPES_PER_MINUTE,
       monotonic,
     });
-    const queues = { keyedEvents, keyedBatches };
-    this.routes = this.#createRoutes(options, queues, new RetentionBoundary({ ...memory, retentionDays }));
-  }
-
-  /** Events that were acknowledged: committed, or in the journal. */
-  get acknowledged(): number {
-    return this.#keyedQueues.reduce((sum, { stored }) => sum + stored, this.commitBuffer.stored);
-  }
-
-  /** Events that wait for their commit, or are being committed. */
-  get depth(): number {
-    return this.#keyedQueues.reduce((sum, { depth }) => sum + depth, this.commitBuffer.depth);
-  }
-
-  start(): void {
-    this.store.start();
-  }
-
-  /** Drops cached tokens and types. @param table the table that has changed; null: any may have changed */
-  forget(table: ChangedTable | null): void {
-    if (table === null || table === 'apps' || table === 'logging_tokens') this.loggingTokens.dropAll();
-    if (table === null || table === 'apps' || table === 'event_types') this.eventTypes.dropAll();
-  }
-
-  /** Makes cached tokens and types stale: they are looked up again, and only served during an outage. */
-  invalidate(): void {
-    this.loggingTokens.invalidateAll();
-    this.eventTypes.invalidateAll();
-  }
-
-  /** Commits waiting events, and closes. Call when no request is pending. */
-  async stop(): Promise<void> {
-    await Promise.all([this.commitBuffer.drain(), ...this.#keyedQueues.map((queue) => queue.drain())]);
-    await Promise.all([this.store.stop(), ...this.#keyedWriters.map((writer) => writer.close())]);
-  }
-
-  #createRoutes(
-    { config, lookups, limiter, monotonic, wall }: WritePathOptions,
-    { keyedEvents, keyedBatches }: { keyedEvents: IdempotentQueue; keyedBatches: IdempotentQueue },
-    retentionBoundary: RetentionBoundary,
-  ): readonly Route[] {
     const steps = {
       loggingTokens: this.loggingTokens,
       limiter,
@@ -175,27 +128,122 @@ export class WritePath {
     const createEvent = createCreateEvent({
       ...steps,
       tokenScreen: new TokenScreen(this.loggingTokens, monotonic),
-      idempotentQueue: keyedEvents,
+      idempotentQueue: keyed.queues.events,
       stageTimes: this.stageTimes,
     });
     const createBatch = createCreateBatch({
       ...steps,
-      idempotentQueue: keyedBatches,
+      idempotentQueue: keyed.queues.batches,
+      past: {
+        commitBuffer: this.pastBuffer,
+        idempotentQueue: keyed.queues.past,
+        refusalOf: (time) => this.store.past.refusalOf(time),
+      },
       findRepeated: async (appId, request) => {
         if (this.outage.isAway()) throw new LookupUnavailable('The database is away');
         return await answerInTime(findRepeated(lookups, appId, request, wall()), LOOKUP_TIMEOUT_MS);
       },
-      retentionBoundary,
-      // A batch that can never fit is refused as too large, not as temporarily unavailable.
+      retentionBoundary: new RetentionBoundary({ ...memory, retentionDays: config.RETENTION_DAYS }),
+      // What can never fit is refused for its size, and not for now.
       maxBytes: Math.min(config.MAX_BATCH_BYTES, config.MAX_BODIES_BYTES),
       limits: {
         maxEvents: Math.min(MAX_BATCH_EVENTS, config.COMMIT_BUFFER_EVENTS),
         maxEventBytes: config.MAX_BODY_BYTES,
       },
     });
-    return [
+    this.routes = [
       { ...CREATE_EVENT, handle: createEvent },
       { ...CREATE_BATCH, handle: createBatch },
     ];
   }
+
+  /** Events that were acknowledged: committed, or in the journal. */
+  get acknowledged(): number {
+    return this.#lanes.reduce(
+      (sum, { stored }) => sum + stored,
+      this.commitBuffer.stored + this.pastBuffer.stored,
+    );
+  }
+
+  /** Events that wait for their commit or are in it. */
+  get depth(): number {
+    return this.#lanes.reduce(
+      (sum, { depth }) => sum + depth,
+      this.commitBuffer.depth + this.pastBuffer.depth,
+    );
+  }
+
+  start(): void {
+    this.store.start();
+  }
+
+  /** Forgets what is remembered of tokens and types. @param table what has changed; null: anything may have */
+  forget(table: ChangedTable | null): void {
+    if (table === null || table === 'apps' || table === 'logging_tokens') this.loggingTokens.dropAll();
+    if (table === null || table === 'apps' || table === 'event_types') this.eventTypes.dropAll();
+  }
+
+  /** Asks again for whatever is remembered, and goes on believing it only while the database is away. */
+  invalidate(): void {
+    this.loggingTokens.invalidateAll();
+    this.eventTypes.invalidateAll();
+  }
+
+  /** Commits what waits, and closes. To be called when no request is under way. */
+  async stop(): Promise<void> {
+    const queues = [this.commitBuffer, this.pastBuffer, ...this.#lanes];
+    await Promise.all(queues.map((queue) => queue.drain()));
+    await Promise.all([this.store.stop(), ...this.#keyedWriters.map((writer) => writer.close())]);
+  }
+}
+
+/** Each queue has the ceilings of its own. */
+function ceilingsOf(config: Config): { readonly maxEvents: number; readonly maxBytes: number } {
+  return { maxEvents: config.COMMIT_BUFFER_EVENTS, maxBytes: config.COMMIT_BUFFER_BYTES };
+}
+
+function openBuffers(
+  { config, journal, monotonic }: WritePathOptions,
+  store: DurableWriter,
+): { readonly now: CommitBuffer; readonly past: CommitBuffer } {
+  const stall = {
+    afterMs: STALL_MS,
+    now: monotonic,
+    isSuspect: () => store.availability.suspect || !store.takesEvents,
+  };
+  return {
+    now: new CommitBuffer({
+      write: store.write,
+      lanes: config.COMMIT_CONNECTIONS,
+      ...ceilingsOf(config),
+      // With a journal no lane stands still for longer than that.
+      ...(journal === null && { stall }),
+    }),
+    past: new CommitBuffer({ write: store.writePast, lanes: PAST_CONNECTIONS, ...ceilingsOf(config) }),
+  };
+}
+
+function openKeyedQueues(
+  { config, address, engine, log, monotonic }: WritePathOptions,
+  availability: Availability,
+) {
+  const options = { address, engine, log, now: monotonic };
+  const writers = {
+    events: new KeyedWriter({ ...options, name: 'tidemark keyed events' }),
+    batches: new KeyedWriter({ ...options, name: 'tidemark keyed batches' }),
+    past: new KeyedWriter({ ...options, name: 'tidemark keyed past', past: true }),
+  };
+  const queueOf = (writer: KeyedWriter): IdempotentQueue =>
+    new IdempotentQueue({
+      // The journal does not take them: without the table of keys nobody can tell a repeat.
+      write: async (requests) =>
+        availability.writable ? await writer.write(requests) : requests.map(() => UNAVAILABLE),
+      ...ceilingsOf(config),
+    });
+  const queues = {
+    events: queueOf(writers.events),
+    batches: queueOf(writers.batches),
+    past: queueOf(writers.past),
+  };
+  return { writers: Object.values(writers), queues };
 }

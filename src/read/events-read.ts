@@ -1,13 +1,16 @@
 /** Pages of events by cursor, and one event. */
 import { Rejection } from '../errors.ts';
+import type { Outcome } from '../http/exchange.ts';
 import { dataOf, json, objectOf } from '../http/operation.ts';
 import { Invalid, oneOf, Query, text, wholeNumber } from '../http/query.ts';
 import type { Sql } from '../storage/connect.ts';
-import { decodeCursor, type EventReader, encodeCursor } from '../storage/storage.ts';
-import { COUNT, CURSOR, EVENT, EVENT_ID, SINGLE_EVENT } from './answer-shapes.ts';
+import { decodeCursor, type EventReader, encodeCursor, type RowFilter } from '../storage/storage.ts';
+import { COUNT, CURSOR, EVENT, EVENT_ID, SINGLE_EVENT, TIMESTAMP } from './answer-shapes.ts';
 import { type AppRead, appRead } from './app-read.ts';
 import { pageBody } from './event-text.ts';
+import { FILTER, filterOf } from './filter/filter-query.ts';
 import { checkScope, findTypes, SCOPE } from './scope-query.ts';
+import { readSearchPage, SEARCH_BUDGET, type SearchBudget, type SearchPageRequest } from './search-page.ts';
 
 const DEFAULT_LIMIT = 100;
 const MAX_LIMIT = 1_000;
@@ -26,9 +29,16 @@ const EVENTS_QUERY = new Query(
     cursor: text('`nextCursor` of the page before, with the same other parameters.', {
       convert: (sent) => decodeCursor(sent) ?? new Invalid('must be the nextCursor of an earlier page'),
     }),
-    total: oneOf('`exact` also counts all events of the scope.', ['none', 'exact'], 'none'),
+    total: oneOf(
+      '`exact` also counts all events of the scope. Not together with `filter` or `q`.',
+      ['none', 'exact'],
+      'none',
+    ),
+    ...FILTER,
   },
   (query) => {
+    if (query.total === 'exact' && filterOf(query) !== null)
+      return 'total must be none together with filter or q: counts know no payloads.';
     if (query.cursor !== null && query.cursor.order !== query.order)
       return 'cursor must be the nextCursor of a page of the same order.';
     return checkScope(query);
@@ -38,10 +48,20 @@ const EVENTS_QUERY = new Query(
 const PAGINATION = objectOf(
   {
     limit: { ...COUNT, minimum: 1, maximum: MAX_LIMIT, description: 'The limit applied.' },
-    nextCursor: { ...CURSOR, description: 'Where the next page begins; absent on the last page.' },
+    nextCursor: {
+      ...CURSOR,
+      description:
+        'Where the next page begins; absent on the last page. With a filter, a page may have it and few events or none.',
+    },
+    searchedUntil: {
+      ...TIMESTAMP,
+      description:
+        `With a filter, where the page has ended because it looked at ${SEARCH_BUDGET.rows.toLocaleString('en-US')} ` +
+        'events or took too long: about how far it has come. The next page goes on from there.',
+    },
     total: { ...COUNT, description: 'All events of the scope, in the snapshot of the page; on request.' },
   },
-  { title: 'CursorPagination', optional: ['nextCursor', 'total'] },
+  { title: 'CursorPagination', optional: ['nextCursor', 'searchedUntil', 'total'] },
 );
 
 export const EVENTS = {
@@ -66,31 +86,45 @@ export interface EventsReadOptions {
   readonly events: EventReader;
   /** Payload bytes after which a page ends early (MAX_PAGE_BYTES). */
   readonly maxPageBytes: number;
+  /** Milliseconds of a monotonic clock. */
+  readonly monotonic: () => number;
+  /** What one page of a search may look at. */
+  readonly searchBudget?: SearchBudget;
 }
 
 /** Pages of events. */
-export function eventsRead({ sql, events, maxPageBytes }: EventsReadOptions): AppRead {
+export function eventsRead(options: EventsReadOptions): AppRead {
+  const { sql, events, maxPageBytes } = options;
   return appRead(EVENTS, async ({ app }, query) => {
     const typeIds = await findTypes(sql, app.id, query);
     if (typeIds instanceof Rejection) return typeIds;
-    const page = await events.list({
-      appId: app.id,
-      typeIds,
-      from: query.from,
-      until: query.to,
-      order: query.order,
-      after: query.cursor,
-      limit: query.limit,
-      maxBytes: maxPageBytes,
-      withTotal: query.total === 'exact',
-    });
+    const { from, to: until, order, cursor: after, limit } = query;
+    const request = { appId: app.id, typeIds, from, until, order, after, limit, maxBytes: maxPageBytes };
+    const filter = filterOf(query);
+    if (filter !== null) return await searchAnswer(options, request, filter);
+    const page = await events.list({ ...request, withTotal: query.total === 'exact' });
     const pagination = {
-      limit: query.limit,
+      limit,
       ...(page.next !== null && { nextCursor: encodeCursor(page.next) }),
       ...(page.total !== null && { total: page.total }),
     };
     return { status: 200, body: pageBody(page.events, pagination) };
   });
+}
+
+async function searchAnswer(
+  { events, monotonic: now, searchBudget: budget = SEARCH_BUDGET }: EventsReadOptions,
+  request: SearchPageRequest,
+  filter: RowFilter,
+): Promise<Outcome> {
+  const page = await readSearchPage(events, request, filter, { budget, now });
+  const { order, limit } = request;
+  const pagination = {
+    limit,
+    ...(page.next !== null && { nextCursor: encodeCursor({ ...page.next, order }) }),
+    ...(page.searchedUntil !== null && { searchedUntil: page.searchedUntil.toISOString() }),
+  };
+  return { status: 200, body: pageBody(page.events, pagination) };
 }
 
 export const SINGLE = {

@@ -26,7 +26,10 @@ export class ReadSlots {
   }
 
   /** Runs the read when a slot is free. @returns its result, or why it was not run; rejects if the read does */
-  async run<T>(exchange: Exchange, read: () => Promise<T>): Promise<T | Rejection> {
+  async run<T>(
+    exchange: Pick<Exchange, 'settled' | 'hasRoomForLargeAnswer'>,
+    read: () => Promise<T>,
+  ): Promise<T | Rejection> {
     if (this.#free === 0 && this.#waiting.length >= this.#maxWaiting) return QUEUE_FULL;
     if (this.#free > 0) this.#free -= 1;
     else await new Promise<void>((resolve) => this.#waiting.push(resolve));

@@ -45,4 +45,10 @@ export class ResourceTokenAccess {
     if (known === null) return new Rejection('appNotFound', 'No app has this appId.');
     return new Rejection('accessDenied', 'The resource token has no permission on this app.');
   }
+
+  /** Whether the token of a request that was admitted before may still read an app. Is no use of it, and not counted. */
+  async mayStillRead(exchange: Exchange, appId: string): Promise<boolean> {
+    const token = await this.#options.resourceTokens.authenticate(exchange.header('authorization'));
+    return !(token instanceof Rejection) && token.apps.has(appId);
+  }
 }

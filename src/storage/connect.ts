@@ -4,7 +4,7 @@ import { ARRAYS } from './array-types.ts';
 import { identityOf, sessionOptions } from './connections/dial.ts';
 import type { PoolKind } from './connections/pools.ts';
 import type { DatabaseAddress } from './connections/server-address.ts';
-import { PoolSockets } from './pool-sockets.ts';
+import { FILLER, PoolSockets } from './pool-sockets.ts';
 
 export type { DatabaseAddress } from './connections/server-address.ts';
 
@@ -61,6 +61,7 @@ function openPool(
 ): Sql {
   const settings: Settings = {
     ...own,
+    connection: { ...own.connection, ...FILLER },
     socket: sockets.connect,
     // It is encrypted already, where it is to be.
     ssl: false,

@@ -25,9 +25,10 @@ export class PoolSockets {
     try {
       const socket = await openSocket(this.#address, this.#purpose);
       this.#open.add(socket);
-      // It may have been ended meanwhile.
-      if (this.#closed) socket.destroy();
-      return socket;
+      if (!this.#closed) return withOrderlyEnd(withCleanStart(socket));
+      // The client would not hear that it has ended already.
+      socket.destroy();
+      return failed(withCode('The pool has ended', 'CONNECTION_ENDED'));
     } catch (error) {
       return failed(error instanceof Error ? error : new Error(String(error)));
     }
@@ -63,4 +64,59 @@ function failed(failure: Error): Socket {
     }),
   );
   return socket;
+}
+
+/** A session parameter that makes the client's first message so long that it is written at once. It is never sent. */
+export const FILLER = { filler: 'x'.repeat(1_024) } as const;
+const PROTOCOL_VERSION = 196_608;
+
+/**
+ * Has a connection begin with its first message and nothing else. Where one ends while the client gathers what to write,
+ * the client keeps those bytes for the next one, and waits for a turn that it has canceled: that one would never begin.
+ * What is written at once ends the waiting; what was kept is cut off here.
+ */
+function withCleanStart(socket: Socket): Socket {
+  const write = socket.write.bind(socket);
+  const first = (chunk: Buffer): boolean => {
+    Object.assign(socket, { write });
+    return write(startMessage(chunk));
+  };
+  return Object.assign(socket, { write: first });
+}
+
+function startMessage(chunk: Buffer): Buffer {
+  let from = 0;
+  while (
+    from + 8 < chunk.length &&
+    (chunk.readInt32BE(from) !== chunk.length - from || chunk.readInt32BE(from + 4) !== PROTOCOL_VERSION)
+  )
+    from += 1;
+  // A request to cancel has nothing of this.
+  if (from + 8 >= chunk.length) return chunk;
+  const fields = chunk.toString('latin1', from + 8).split('\0');
+  const filler = fields.indexOf('filler');
+  if (filler >= 0) fields.splice(filler, 2);
+  const message = Buffer.from(`\0\0\0\0\0\0\0\0${fields.join('\0')}`, 'latin1');
+  message.writeInt32BE(message.length, 0);
+  message.writeInt32BE(PROTOCOL_VERSION, 4);
+  return message;
+}
+
+/**
+ * Has the client hear of an error and of the end in one turn. Between the two it would take the connection for a good one:
+ * a query that it sends there, for example in answer to the one that has failed, is never answered, and stays in the way of
+ * all later ones.
+ */
+function withOrderlyEnd(socket: Socket): Socket {
+  const emit = socket.emit as (event: string, ...values: unknown[]) => boolean; // Any event passes through.
+  let failure: unknown;
+  const orderly = (event: string, ...values: unknown[]): boolean => {
+    if (event === 'error') {
+      [failure] = values;
+      return true;
+    }
+    if (event === 'close' && failure !== undefined) emit.call(socket, 'error', failure);
+    return emit.call(socket, event, ...values);
+  };
+  return Object.assign(socket, { emit: orderly });
 }

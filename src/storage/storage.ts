@@ -16,6 +16,7 @@ import { readTypeStats, type TypeStats } from './counts/type-stats.ts';
 import { type DatabaseFacts, readDatabaseFacts } from './database-facts.ts';
 import { chooseEngine, type Engine } from './engine.ts';
 import { ENGINES } from './engines.ts';
+import { type LineReader, openLines } from './event-lines.ts';
 import {
   type EventList,
   type EventListRequest,
@@ -24,6 +25,8 @@ import {
   type SingleEvent,
 } from './event-list.ts';
 import { type EventPage, type PageRequest, readEventPage } from './event-page.ts';
+import type { RowFilter, ScanRequest } from './event-scan.ts';
+import { type EventSearch, openSearch } from './event-search.ts';
 import type { MaintenanceTasks } from './maintenance/loop.ts';
 import { migrate } from './migrate.ts';
 import type { MaintenancePools, StorageSettings } from './storage-engine.ts';
@@ -52,9 +55,12 @@ export type { DatabaseFacts } from './database-facts.ts';
 export { hasSchema } from './database-facts.ts';
 export { markAppDeleted } from './deleted-apps.ts';
 export type { Engine } from './engine.ts';
+export type { EventLines, LineReader } from './event-lines.ts';
 export type { Cursor, EventList, SingleEvent } from './event-list.ts';
 export { decodeCursor, encodeCursor } from './event-list.ts';
 export type { EventPage, Order, PageRequest, StoredEvent } from './event-page.ts';
+export type { Position, RowFilter, ScanRequest, TextTest } from './event-scan.ts';
+export type { EventSearch, SearchStep } from './event-search.ts';
 export type { FeedCursor } from './feed-cursor.ts';
 export { decodeFeedCursor, encodeFeedCursor } from './feed-cursor.ts';
 export type { MaintenanceTasks } from './maintenance/loop.ts';
@@ -110,6 +116,10 @@ export interface EventReader {
   page(request: PageRequest): Promise<EventPage>;
   /** A page from a cursor, in either order. */
   list(request: EventListRequest): Promise<EventList>;
+  /** A search for events whose payload passes a filter. It holds no connection between its steps. */
+  search(request: ScanRequest, filter: RowFilter): EventSearch;
+  /** Events as lines of JSON, part by part. It holds no connection between two of them. */
+  lines(request: ScanRequest, filter: RowFilter | null): LineReader;
   /** One event; null where the app has no such event that can be read. */
   event(appId: number, eventId: string): Promise<SingleEvent | null>;
   /** Counts by bucket and type; what is wrong where there would be too many buckets, or finer ones than are kept. */
@@ -160,6 +170,8 @@ function createReader(sql: Sql): EventReader {
   return {
     page: (request) => readEventPage(sql, request),
     list: (request) => readEventList(sql, request),
+    search: (request, filter) => openSearch(sql, request, filter),
+    lines: (request, filter) => openLines(sql, request, filter),
     event: (appId, eventId) => readEvent(sql, appId, eventId),
     series: (request) => readSeries(sql, request),
     appStats: (appIds, at) => readAppStats(sql, appIds, at),

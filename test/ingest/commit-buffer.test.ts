@@ -467,3 +467,71 @@ test('under continuous load the room of committed payloads is free again, for si
     expect(buffer.depth).toBe(0);
   }
 });
+
+/** Events of one app. */
+function batchOf(appId: number, count: number, name: string): AcceptedEvent[] {
+  return Array.from({ length: count }, (_, n) => ({ ...event(`${name}${n}`), appId }));
+}
+
+test('batches of different apps take turns, and each keeps the order of its own', async () => {
+  const { buffer, writes } = setUp();
+  void buffer.addAll(batchOf(1, 10_000, 'a'));
+  void buffer.addAll(batchOf(1, 1, 'later a'));
+  void buffer.addAll(batchOf(2, 2_500, 'b'));
+  void buffer.addAll(batchOf(3, 1, 'c'));
+  for (let round = 0; round < 4; round += 1) {
+    await settle();
+    writes[round]?.finish();
+  }
+  await settle();
+  const first = writes[0]?.ids ?? [];
+  expect(first.filter((id) => id.startsWith('a')).length).toBeLessThanOrEqual(2_000);
+  expect(first).toContain('c0');
+  expect(first).toContain('b999');
+  const all = writes.flatMap(({ ids }) => ids);
+  expect(all.length).toBe(12_502);
+  for (const name of ['a', 'b']) {
+    const own = all.filter((id) => id.startsWith(name));
+    expect(own).toEqual(own.map((_, n) => `${name}${n}`));
+  }
+  expect(all.indexOf('later a0')).toBeGreaterThan(all.indexOf('a9999'));
+});
+
+test('every app of many that wait has its turn, however full the batches are', async () => {
+  const { buffer, writes } = setUp();
+  for (let appId = 1; appId <= 9; appId += 1) void buffer.addAll(batchOf(appId, 3_000, `app ${appId} `));
+  await settle();
+  for (let round = 0; round < 3; round += 1) {
+    writes[round]?.finish();
+    await settle();
+  }
+  const apps = new Set(writes.slice(0, 3).flatMap(({ ids }) => ids.map((id) => id.slice(0, 5))));
+  expect(apps.size).toBe(9);
+});
+
+test('an app whose batches fill all the room makes room for another one, by what of it came last', async () => {
+  const { buffer, writes } = setUp({ maxEvents: 100 });
+  const answers = [40, 30, 30].map((count) => buffer.addAll(batchOf(1, count, 'a')));
+  await settle();
+  // The first part is in flight, all of it.
+  expect(writes.map(({ ids }) => ids.length)).toEqual([100]);
+  writes[0]?.finish();
+  await Promise.all(answers);
+
+  const blocker = buffer.addAll(batchOf(1, 1, 'x'));
+  await settle();
+  const waiting = [40, 30, 29].map((count) => buffer.addAll(batchOf(1, count, 'a')));
+  const [full] = await buffer.addAll(batchOf(1, 1, 'a'));
+  expect(full).toMatchObject({ reason: 'unavailable' });
+  const other = buffer.addAll(batchOf(2, 10, 'b'));
+  expect((await waiting[2])?.[0]).toMatchObject({ reason: 'unavailable' });
+  // A third one would leave the first with less than it has itself.
+  expect((await buffer.addAll(batchOf(3, 60, 'c')))[0]).toMatchObject({ reason: 'unavailable' });
+  writes[1]?.finish();
+  await settle();
+  writes[2]?.finish();
+  expect((await Promise.all([blocker, waiting[0], waiting[1], other])).flat()).toEqual(
+    Array.from({ length: 81 }, () => null),
+  );
+  expect(buffer.depth).toBe(0);
+});

@@ -13,6 +13,8 @@ import {
   type MaintenanceTasks,
   openStorage,
   type PageRequest,
+  type RowFilter,
+  type ScanRequest,
   type Storage,
   type StorageSettings,
 } from '../../src/storage/storage.ts';
@@ -28,7 +30,7 @@ const DAYS = 6;
 const END = START + DAYS * DAY_MS;
 const PLENTY = 1_000_000_000;
 const SETTINGS: StorageSettings = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 7, RETENTION_DAYS: 0 };
-const PAYLOADS = ['{ "b" : 1e400, "a":-0 }', '{"n":12345678901234567890,"n":1}', '{"s":"\\u0000\\ud800"}'];
+const PAYLOADS = ['{ "b" : 1e400,\r\n"a":-0 }', '{"n":12345678901234567890,"n":1}', '{"s":"\\u0000\\ud800"}'];
 
 /** A database with two apps, and what is stored in it as this process knows it. */
 class World {
@@ -117,6 +119,11 @@ const shown = ({ id, typeId, at, payload }: EventRow): object => ({
   payload,
 });
 
+/** The line of an export. A line break between two tokens of a payload is a space there. */
+const lineOf = ({ id, typeId, at, payload }: EventRow): string =>
+  `{"id":"${id}","typeId":"${publicType(typeId)}","type":"type ${((typeId - 1) % 3) + 1}",` +
+  `"createdAt":"${new Date(at).toISOString()}","payload":${payload.replaceAll(/[\r\n]/g, ' ')}}\n`;
+
 /** 800 events over six days, one type common, one rare; the last minutes of a day and the first of the next among them. */
 function manyEvents(): { at: number; typeId: number }[] {
   return Array.from({ length: 800 }, (_, i) => ({
@@ -194,6 +201,84 @@ export function storageContract(engine: TestEngine): void {
       }
     }
 
+    async function expectSearches(): Promise<void> {
+      const filters = [
+        { contains: [], matches: () => true },
+        { contains: [['1e400']], matches: () => true },
+        {
+          contains: [
+            ['"n"', '\\u00'],
+            ['ud800', 'nothing'],
+          ],
+          matches: (payload: string) => payload.includes('ud800'),
+        },
+        { contains: [['"n"']], matches: () => false },
+      ];
+      for (const [typeIds, order, from, until] of [
+        [null, 'asc', null, null],
+        [[1, 3], 'desc', null, null],
+        [[1, 3], 'asc', START + 1_000, END - DAY_MS],
+        [null, 'desc', START + 1_000, END - DAY_MS],
+      ] as const) {
+        for (const filter of filters) {
+          const rows = world.of(1, {
+            ...(from !== null && { from, until }),
+            ...(typeIds !== null && { typeIds }),
+          });
+          const expected = (order === 'asc' ? rows : rows.toReversed())
+            .filter(({ payload }) =>
+              filter.contains.every((anyOf) => anyOf.some((part) => payload.includes(part))),
+            )
+            .filter(({ payload }) => filter.matches(payload));
+          const request = { appId: 1, typeIds, from, until, order };
+          expect(await searched(request, filter)).toEqual(expected.map(shown));
+        }
+      }
+    }
+
+    /** Half of it by one search, the rest by others that go on where it has come to; a few rows at a time. */
+    async function searched(request: Omit<ScanRequest, 'after'>, filter: RowFilter): Promise<object[]> {
+      const seen: object[] = [];
+      let after: ScanRequest['after'] = null;
+      for (let searches = 0; ; searches += 1) {
+        const search = world.reader.search({ ...request, after }, filter);
+        for (let steps = 0; searches > 0 || steps < 7; steps += 1) {
+          const { events, looked, position } = await search.step(97);
+          expect(looked).toBeLessThanOrEqual(97);
+          seen.push(...events);
+          if (position === null) return seen;
+          after = position;
+        }
+      }
+    }
+
+    async function expectLines(): Promise<void> {
+      for (const typeIds of [null, [1, 3]]) {
+        for (const filter of [
+          null,
+          { contains: [['ud800']], matches: (payload: string) => payload.includes('"s"') },
+        ]) {
+          const [from, until] = [START + 1_000, END];
+          const rows = world.of(1, { from, until, ...(typeIds !== null && { typeIds }) });
+          const reader = world.reader.lines(
+            { appId: 1, typeIds, from, until, order: 'asc', after: null },
+            filter,
+          );
+          let text = '';
+          let events = 0;
+          for (let part = await reader.next(); part !== null; part = await reader.next()) {
+            text += part.lines;
+            events += part.events;
+          }
+          const expected = rows
+            .filter(({ payload }) => filter === null || payload.includes('"s"'))
+            .map(lineOf);
+          expect(text).toBe(expected.join(''));
+          expect(events).toBe(expected.length);
+        }
+      }
+    }
+
     async function expectSeries(): Promise<void> {
       for (const [from, until, buckets, timezone] of [
         [START, END, 6, 'UTC'],
@@ -252,6 +337,8 @@ export function storageContract(engine: TestEngine): void {
     const READS = [
       ['pages and totals', expectPages],
       ['lists that follow their cursor', expectLists],
+      ['searches', expectSearches],
+      ['lines of exports', expectLines],
       ['series', expectSeries],
       ['stats', expectStats],
     ] as const;

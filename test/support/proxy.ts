@@ -111,9 +111,9 @@ export class FaultyProxy {
     return silent.length;
   }
 
-  /** The application_name of each connection, once. */
-  get names(): string[] {
-    return [...new Set([...this.#pairs].map(({ name }) => name))].sort();
+  /** Connections that are silent and that the client has not closed. */
+  get silentConnections(): number {
+    return [...this.#pairs].filter(({ fate }) => fate === 'black-hole').length;
   }
 
   /** From now on nothing comes through on any connection, and nothing breaks: a network that drops every packet. */

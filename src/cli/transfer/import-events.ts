@@ -1,10 +1,12 @@
 /** An import: reads lines, parses events and writes them in batches; reports each line that is refused. */
 import { getOrCreateEventType, TypeCounts } from '../../apps/event-types.ts';
+import { OperatorError } from '../../errors.ts';
 import { beforeRetention, IN_THE_FUTURE } from '../../ingest/event-time.ts';
 import { isUnavailable, type Sql } from '../../storage/connect.ts';
 import type { EventRow } from '../../storage/write/accepted-event.ts';
 import type { ImportWriter, RefusedImport } from '../../storage/write/import-writer.ts';
-import { digestOf, importedId, type LineEvent, parseImportLine } from './import-line.ts';
+import { CsvRecords } from './csv-records.ts';
+import { digestOf, importedId, type LineEvent, parseImportLine, parseImportRecord } from './import-line.ts';
 import { type InputLine, readLines } from './input-lines.ts';
 import { Occurrences } from './occurrences.ts';
 
@@ -19,8 +21,12 @@ export interface Refusal {
   readonly reason: string;
 }
 
+export const IMPORT_FORMATS = ['ndjson', 'csv'] as const;
+export type ImportFormat = (typeof IMPORT_FORMATS)[number];
+
 export interface ImportOptions {
   readonly source: AsyncIterable<Buffer>;
+  readonly format: ImportFormat;
   /** Connection for type lookups and for settling counts. */
   readonly sql: Sql;
   readonly writer: ImportWriter<ImportedEvent>;
@@ -63,14 +69,17 @@ export async function importEvents(options: ImportOptions): Promise<ImportCounts
     counts.failed += 1;
     onRefused(refusal);
   };
-  const accept = ({ number, text, problem }: InputLine): Waiting | null => {
-    const event = text === null ? problem : parseImportLine(text);
+  const identify = (event: LineEvent): string => {
+    if (event.id !== null) return event.id;
+    const digest = digestOf(app.appId, event);
+    return importedId(event.createdAt, digest, occurrences.count(event.createdAt, digest));
+  };
+  const accept = ({ number, event }: ReadLine): Waiting | null => {
     if (typeof event === 'string') {
       refuse({ line: number, reason: event });
       return null;
     }
-    const digest = digestOf(app.appId, event);
-    const id = importedId(event.createdAt, digest, occurrences.count(event.createdAt, digest));
+    const id = identify(event);
     if (event.createdAt <= now()) return { ...event, id, line: number };
     refuse({ line: number, reason: `the field "createdAt" ${IN_THE_FUTURE}` });
     return null;
@@ -96,7 +105,7 @@ export async function importEvents(options: ImportOptions): Promise<ImportCounts
     units = 0;
   };
   try {
-    for await (const lines of readLines(source, maxLineBytes)) {
+    for await (const lines of readEvents(readLines(source, maxLineBytes), options.format)) {
       for (const line of lines) {
         const event = accept(line);
         if (event === null) continue;
@@ -111,6 +120,55 @@ export async function importEvents(options: ImportOptions): Promise<ImportCounts
     await storing.catch(() => undefined);
   }
   return counts;
+}
+
+/** A line, or a record of several, with its event or its problem. */
+interface ReadLine {
+  readonly number: number;
+  readonly event: LineEvent | string;
+}
+
+async function* readEvents(
+  blocks: AsyncIterable<readonly InputLine[]>,
+  format: ImportFormat,
+): AsyncGenerator<readonly ReadLine[]> {
+  if (format === 'csv') {
+    yield* readCsv(blocks);
+    return;
+  }
+  for await (const lines of blocks)
+    yield lines.map(({ number, text, problem }) => ({
+      number,
+      event: text === null ? problem : parseImportLine(text),
+    }));
+}
+
+const COLUMNS = ['type', 'createdAt', 'payload'];
+
+/** @throws OperatorError where the first line does not name the columns */
+async function* readCsv(blocks: AsyncIterable<readonly InputLine[]>): AsyncGenerator<readonly ReadLine[]> {
+  const records = new CsvRecords();
+  let columns: readonly string[] | null = null;
+  for await (const lines of blocks) {
+    const read: ReadLine[] = [];
+    for (const line of lines) {
+      const record = records.add(line);
+      if (record === null) continue;
+      const { number, fields, problem } = record;
+      if (columns === null) columns = columnsOf(fields ?? []);
+      else read.push({ number, event: fields === null ? problem : parseImportRecord(columns, fields) });
+    }
+    yield read;
+  }
+  const rest = records.end();
+  if (rest !== null) yield [{ number: rest.number, event: rest.problem }];
+}
+
+function columnsOf(fields: readonly string[]): readonly string[] {
+  if (COLUMNS.every((name) => fields.includes(name))) return fields;
+  throw new OperatorError(
+    `the first line must name the columns, among them ${COLUMNS.join(', ')}: a file of JSON lines has --format ndjson`,
+  );
 }
 
 function refusalOf({ event, reason }: RefusedImport<ImportedEvent>): Refusal {

@@ -12,6 +12,8 @@ export interface ReplayOptions {
   readonly write: (batch: readonly JournaledEvent[]) => Promise<readonly ReplayOutcome[]>;
   /** Called where the database takes no writes after all. */
   readonly onAway: () => void;
+  /** Whether the database is believed to take writes; while it is not, {@link Replay.step} alone tries. */
+  readonly mayRun?: () => boolean;
   readonly log: Logger;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
@@ -26,6 +28,8 @@ export type ReplayStep =
   | 'away'
   /** The database belongs to another installation: the batch waits for its own. */
   | 'foreign'
+  /** All that waits is of days that somebody has locked. */
+  | 'blocked'
   /** Something that the log has told: the batch waits, for a person may have to mend it. */
   | 'fault';
 
@@ -103,7 +107,7 @@ export class Replay {
     } catch (error) {
       this.#options.log.error({ err: error }, 'The journal that another process left cannot be taken over');
     }
-    if (!this.#options.journal.isEmpty) this.run();
+    if (!this.#options.journal.isEmpty && (this.#options.mayRun?.() ?? true)) this.run();
   }
 
   /** Stores the next batch. Who calls while that is under way waits for the same one. Never rejects. */
@@ -133,8 +137,10 @@ export class Replay {
     if (outcomes.length > 0) this.#noteInstallation(outcomes.includes('foreign'), position);
     for (const obstacle of ['foreign', 'fault', 'away'] as const)
       if (outcomes.includes(obstacle)) return obstacle;
-    await this.#setAside(batch, outcomes);
     const { journal } = this.#options;
+    const postponed = batch.filter((_, index) => outcomes[index] === 'blocked');
+    if (postponed.length > 0 && !(await this.#postpone(postponed))) return 'blocked';
+    await this.#setAside(batch, outcomes);
     position.done += batch.length;
     position.next = upTo;
     const isWhole = upTo === position.batches.length;
@@ -147,6 +153,18 @@ export class Replay {
       this.#position = null;
     }
     return 'stored';
+  }
+
+  /**
+   * Puts events of locked days to the end of the journal, so that the others do not wait for them.
+   * @returns false where nothing else waits, or there is no room: they stay where they are
+   */
+  async #postpone(events: readonly JournaledEvent[]): Promise<boolean> {
+    const { journal, log } = this.#options;
+    if (journal.stats.waitingEvents <= events.length) return false;
+    if ((await journal.append(events)) !== null) return false;
+    log.warn({ events: events.length }, 'Events of the journal wait for days that are locked');
+    return true;
   }
 
   /** Says it once, however often the batch is tried. */

@@ -30,7 +30,8 @@ export async function askBackends(
     const { rows } = await client.query<{ pid: number }>(
       `SELECT pid FROM pg_stat_activity
         WHERE pid = ANY ($1::int[])
-          AND coalesce(state, 'disabled') NOT LIKE 'idle%' AND wait_event IS DISTINCT FROM 'ClientWrite'`,
+          AND coalesce(state, 'disabled') NOT LIKE 'idle%'
+          AND coalesce(wait_event, '') NOT IN ('ClientRead', 'ClientWrite')`,
       [pids],
     );
     return new Set(rows.map(({ pid }) => pid));

@@ -34,7 +34,12 @@ const SERVERS = new WeakMap<DatabaseAddress, Servers>();
  * @throws Error with a code of the system where there is none; it then is destroyed
  */
 export async function openSocket(address: DatabaseAddress, purpose: Purpose): Promise<Socket> {
-  const socket = await serversOf(address).connect();
+  const socket = hasLeft(address) ? null : await serversOf(address).connect();
+  // It may have left meanwhile.
+  if (socket === null || hasLeft(address)) {
+    socket?.destroy();
+    throw withCode('The service stops and has left the database', 'CONNECTION_ENDED');
+  }
   address.watch?.follow(socket, purpose);
   return socket;
 }
@@ -229,6 +234,10 @@ function happened(socket: Socket, event: 'connect' | 'readable' | 'secureConnect
     };
     socket.on('error', onError).once('close', onClose).once(event, onEvent);
   });
+}
+
+function hasLeft({ watch }: DatabaseAddress): boolean {
+  return watch?.isLeaving === true;
 }
 
 /** An error that is told apart by its code, as those of the system are. */

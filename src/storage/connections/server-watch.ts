@@ -128,8 +128,13 @@ export class ServerWatch {
     return [...this.#replaced.values()];
   }
 
+  /** True once {@link leave} was called. */
+  get isLeaving(): boolean {
+    return this.#isLeaving;
+  }
+
   start(): void {
-    this.#timer = setInterval(() => this.turn(), TURN_MS);
+    this.#timer = setInterval(() => void this.turn(), TURN_MS);
     this.#timer.unref();
   }
 
@@ -177,7 +182,6 @@ export class ServerWatch {
       ...{ socket, wire, pid: 0, server: null, heard: 0, turns: 0, verdicts: 0 },
     };
     this.#sessions.add(session);
-    if (this.#isLeaving) socket.destroy();
   }
 
   /** A client has given up a connection itself, after a statement without an answer. */
@@ -185,8 +189,8 @@ export class ServerWatch {
     for (const session of this.#sessions) if (session.socket === socket) this.#report(session, 'deadline');
   }
 
-  /** One turn of the timer. Public for tests, which need not wait for it. */
-  turn(): void {
+  /** One turn of the timer. Public for tests, which need not wait for it. @returns when what it asks is answered */
+  async turn(): Promise<void> {
     const suspects: Session[] = [];
     for (const session of this.#sessions) {
       const { wire } = session;
@@ -205,6 +209,7 @@ export class ServerWatch {
     }
     this.#turnsSinceAsking += 1;
     if (suspects.length > 0 || this.#turnsSinceAsking >= FRESH_TURNS) this.#ask(suspects);
+    await this.#asking;
   }
 
   #ask(suspects: readonly Session[]): void {

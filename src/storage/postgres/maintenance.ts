@@ -4,6 +4,7 @@
  */
 import { errorCode, type Sql, type Transaction } from '../connect.ts';
 import { DayProfiler } from '../counts/day-profiles.ts';
+import type { Interval } from '../counts/intervals.ts';
 import { countsOf, DAY_MS, finerThan, LEVELS, type Level, MINUTES } from '../counts/levels.ts';
 import { removeDeletedApps } from '../deleted-apps.ts';
 import { removeExpiredKeys } from '../expired-keys.ts';
@@ -78,6 +79,23 @@ export async function ensurePartitions(sql: Sql, from: number, to: number): Prom
   for (const { day } of missing) await sql`SELECT create_events_partition(${day}::date)`;
 }
 
+/** Makes room for events of an interval (milliseconds since 1970), by partitions as wide as their age allows. */
+export async function ensureRoom(sql: Sql, { from, until }: Interval): Promise<void> {
+  const [schema] = await sql<{ isCoarse: boolean }[]>`
+    SELECT to_regprocedure('make_room_for_events(date, date)') IS NOT NULL AS "isCoarse"`;
+  // A restore begins with the schema of its backup.
+  if (schema?.isCoarse !== true) return await ensurePartitions(sql, from, until - 1);
+  for (;;) {
+    const [next] = await sql<{ day: string | null }[]>`
+      SELECT min(day)::date::text AS day
+        FROM generate_series(${utcDay(from)}::date, ${utcDay(until - 1)}::date, interval '1 day') AS day
+       WHERE NOT EXISTS (SELECT FROM events_partitions
+                          WHERE start <= day::timestamp AT TIME ZONE 'UTC' AND finish > day::timestamp AT TIME ZONE 'UTC')`;
+    if (next === undefined || next.day === null) return;
+    await sql`SELECT make_room_for_events(${next.day}::date)`;
+  }
+}
+
 export interface RetentionResult {
   /** Names of the partitions that are gone since this call. */
   readonly dropped: readonly string[];
@@ -110,16 +128,42 @@ export async function applyRetention(
   return { dropped, postponed };
 }
 
-/** Partitions of `events` that end at or before the boundary, oldest first. Their names say their day. */
+/** Partitions of `events` that end at or before the boundary, oldest first. */
 async function partitionsBefore(sql: Sql, boundary: string): Promise<string[]> {
   const rows = await sql<{ name: string }[]>`
-    SELECT child.relname AS name
-      FROM pg_inherits JOIN pg_class child ON child.oid = inhrelid
-     WHERE inhparent = 'events'::regclass AND child.relname ~ '^events_[0-9]{8}$'
-       AND (to_date(right(child.relname, 8), 'YYYYMMDD') + 1)::timestamp AT TIME ZONE 'UTC'
-           <= ${boundary}::text::timestamptz
-     ORDER BY child.relname`;
+    SELECT relname AS name
+      FROM events_partitions JOIN pg_class ON pg_class.oid = partition
+     WHERE finish <= ${boundary}::text::timestamptz
+     ORDER BY start`;
   return rows.map((row) => row.name);
+}
+
+/** Rows that one statement removes from a partition that is wider than a day, and statements of one call. */
+const CLIPPED_ROWS = 10_000;
+const CLIPS = 100;
+
+/**
+ * Removes rows before the retention boundary from the partition that the boundary lies in: one of a month or a year would
+ * keep them for that long. Nobody reads them: every read starts at the boundary of its snapshot.
+ * @returns how many were removed; the next call goes on
+ */
+export async function clipPartitions(sql: Sql): Promise<number> {
+  const partitions = await sql<{ name: string }[]>`
+    SELECT relname AS name
+      FROM events_partitions JOIN pg_class ON pg_class.oid = partition, retention
+     WHERE start < readable_from AND finish > readable_from`;
+  let removed = 0;
+  for (const { name } of partitions) {
+    for (let clips = 0; clips < CLIPS; clips += 1) {
+      const { count } = await sql`
+        DELETE FROM ${sql(name)}
+         WHERE ctid = ANY (ARRAY(SELECT part.ctid FROM ${sql(name)} AS part, retention
+                                  WHERE created_at < readable_from LIMIT ${CLIPPED_ROWS}))`;
+      removed += count;
+      if (count < CLIPPED_ROWS) break;
+    }
+  }
+  return removed;
 }
 
 /** @returns false where the lock was not free in time */
@@ -171,7 +215,9 @@ export function postgresMaintenance(
       await prepare();
       await profiler.look();
       await removeDeletedApps(sql, removal, now, now() + REMOVE_APPS_MS);
-      return (await applyRetention(sql, { days: retentionDays, now: now() })).dropped;
+      const { dropped } = await applyRetention(sql, { days: retentionDays, now: now() });
+      await clipPartitions(sql);
+      return dropped;
     },
   };
 }

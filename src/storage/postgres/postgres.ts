@@ -3,7 +3,7 @@ import { addMonthCounts } from '../backup/month-counts.ts';
 import { countsOf } from '../counts/levels.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
-import { ensurePartitions, foldCounts, postgresMaintenance } from './maintenance.ts';
+import { ensureRoom, foldCounts, postgresMaintenance } from './maintenance.ts';
 import { recountDay } from './recount.ts';
 import { writes } from './writes.ts';
 
@@ -13,7 +13,7 @@ export const postgres: StorageEngine = {
     postgresMaintenance(sql, { retentionDays: RETENTION_DAYS, now }),
   removal,
   writes,
-  ensureRoom: (sql, { from, until }) => ensurePartitions(sql, from, until - 1),
+  ensureRoom,
   settleCounts: async (sql) => {
     await foldCounts(sql);
   },
@@ -23,11 +23,7 @@ export const postgres: StorageEngine = {
     const [row] = await sql<{ waiting: number }[]>`SELECT count(*)::float8 AS waiting FROM count_deltas`;
     return row?.waiting ?? 0;
   },
-  eventIntervals: `
-    SELECT to_date(right(relname, 8), 'YYYYMMDD')::timestamp AT TIME ZONE 'UTC'       AS start,
-           (to_date(right(relname, 8), 'YYYYMMDD') + 1)::timestamp AT TIME ZONE 'UTC' AS finish
-      FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid
-     WHERE inhparent = 'events'::regclass AND relname ~ '^events_[0-9]{8}$'`,
+  eventIntervals: 'SELECT start, finish FROM events_partitions WHERE isfinite(start) AND isfinite(finish)',
   // Nothing rewrites a partition.
   tablesToExport: async () => [],
   addCounts: async (client, level, copyTo) => {

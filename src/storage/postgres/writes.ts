@@ -3,6 +3,7 @@ import { MINUTE_MS } from '../counts/levels.ts';
 import type { EventRow } from '../write/accepted-event.ts';
 import type { CopyMessages } from '../write/copy-messages.ts';
 import type { EngineWrites } from '../write/engine-writes.ts';
+import { AGAINST_ROWS, OF_OTHERS } from '../write/locks.ts';
 
 interface Delta {
   readonly appId: number;
@@ -56,6 +57,21 @@ export const writes: EngineWrites = {
   copyChanges: copyDeltas,
   changesOfInserted: `
     SELECT app_id, type_id, date_bin('1 minute', created_at, 'epoch'), count(*) FROM inserted GROUP BY 1, 2, 3`,
-  makeRoom: 'SELECT create_events_partition(day) FROM unnest($1::date[]) AS wanted (day) ORDER BY day',
+  makeRoom: `
+    WITH known AS MATERIALIZED (SELECT start, finish FROM events_partitions)
+    SELECT make_room_for_events(day)
+      FROM (SELECT day FROM unnest($1::date[]) AS wanted (day)
+             WHERE NOT EXISTS (SELECT FROM known WHERE start <= day::timestamp AT TIME ZONE 'UTC'
+                                                   AND finish > day::timestamp AT TIME ZONE 'UTC')
+             ORDER BY day) AS missing`,
+  makesRoomAhead: false,
+  lockedDays: `
+    SELECT day::text AS day
+      FROM (SELECT day, day::timestamp AT TIME ZONE 'UTC' AS midnight FROM unnest($1::date[]) AS wanted (day)) AS wanted
+      LEFT JOIN events_partitions ON start <= midnight AND finish > midnight
+     WHERE EXISTS (
+             SELECT FROM pg_locks
+              WHERE ${OF_OTHERS} AND relation IN ('events'::regclass, partition)
+                AND (mode IN (${AGAINST_ROWS}) OR (partition IS NULL AND mode = 'ShareUpdateExclusiveLock')))`,
   session: {},
 };

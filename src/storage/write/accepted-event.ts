@@ -39,10 +39,24 @@ export function dayOf(time: number): number {
   return Math.floor(time / DAY_MS);
 }
 
+/** The UTC days of events by their numbers, each once. */
+export function daysOf(events: readonly EventContent[]): readonly number[] {
+  return [...new Set(events.map(({ createdAt }) => dayOf(createdAt)))];
+}
+
+/** The midnight with which a day begins, in milliseconds since 1970. */
+export function startOfDay(day: number): number {
+  return day * DAY_MS;
+}
+
+/** A day as an ISO 8601 date. */
+export function dateOf(day: number): string {
+  return timestamp(startOfDay(day)).slice(0, 'YYYY-MM-DD'.length);
+}
+
 /** The UTC days of events as ISO 8601 dates, each once. */
 export function datesOf(events: readonly EventContent[]): string[] {
-  const days = new Set(events.map(({ createdAt }) => dayOf(createdAt)));
-  return [...days].map((day) => timestamp(day * DAY_MS).slice(0, 'YYYY-MM-DD'.length));
+  return daysOf(events).map(dateOf);
 }
 
 /** Characters of the payloads: about as many bytes as the events take on their way. */

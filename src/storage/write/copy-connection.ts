@@ -5,7 +5,8 @@
 import pg from 'pg';
 import { type DatabaseAddress, SESSION_PARAMETERS } from '../connect.ts';
 import { identityOf, openSocket, type Purpose, pgClient } from '../connections/dial.ts';
-import type { PoolKind } from '../connections/pools.ts';
+import { DEADLINES, type PoolKind } from '../connections/pools.ts';
+import { cancelStatement } from './cancel-statement.ts';
 
 /** The connection broke, or could not be made. */
 export class ConnectionLost extends Error {
@@ -68,6 +69,11 @@ export interface ConnectionTimeouts {
   readonly connectMs: number;
   /** For the answer to a statement, before its connection counts as lost; large ones have longer. */
   readonly answerMs: number;
+  /**
+   * For a lock. Sessions that have it are sessions that write: the server ends their statements a little before they are
+   * given up here, and what is given up nonetheless is canceled, so that no backend stays behind in a queue for a lock.
+   */
+  readonly lockMs?: number;
 }
 
 const PATIENT: ConnectionTimeouts = { connectMs: 5_000, answerMs: 10_000 };
@@ -75,6 +81,10 @@ const PATIENT: ConnectionTimeouts = { connectMs: 5_000, answerMs: 10_000 };
 const BYTES_PER_MS = 10_000;
 /** An attempt to connect that takes longer than this is begun again. */
 const CONNECT_TIMEOUT_MS = 5_000;
+/** The server's own timeout of a statement, as a part of the client's, where no pool says it. */
+const SERVER_SHARE = 0.9;
+/** How long the end of a canceled statement is waited for. */
+const CANCEL_TIMEOUT_MS = 300;
 /** How long a connection may take to say goodbye. */
 const CLOSE_TIMEOUT_MS = 1_000;
 
@@ -103,7 +113,7 @@ export class CopyConnection {
       ...('url' in identity ? { connectionString: identity.url } : identity),
       application_name: name,
       connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
-      options: Object.entries({ ...SESSION_PARAMETERS, ...session })
+      options: Object.entries({ ...SESSION_PARAMETERS, ...timeoutsOf(timeouts), ...session })
         .map(([parameter, value]) => `-c ${parameter}=${value}`)
         .join(' '),
     };
@@ -138,6 +148,11 @@ export class CopyConnection {
   ): Promise<pg.QueryResult<Row>> {
     const client = await this.#connected();
     return await this.#answered(client, bytes, client.query<Row>(statement, [...values]));
+  }
+
+  /** True once the service has left the database, and no connection can be made any more. */
+  get hasLeft(): boolean {
+    return this.#address.watch?.isLeaving === true;
   }
 
   /** Ends the connection; one that does not answer is broken off. */
@@ -196,20 +211,30 @@ export class CopyConnection {
     let timedOut = false;
     let isOver = false;
     // Where this process itself was busy, an answer may be there that was not looked at yet: that comes first.
-    const giveUp = (): void => {
-      if (isOver) return;
-      timedOut = true;
+    const breakOff = (): void => {
       this.#address.watch?.expired(client.connection.stream);
       client.connection.stream.destroy(new Error(SILENT));
     };
-    const timeouts = this.#timeouts.answerMs + bytes / BYTES_PER_MS;
-    const timeout = setTimeout(() => setImmediate(giveUp), timeouts);
+    const giveUp = (): void => {
+      if (isOver) return;
+      timedOut = true;
+      const cancels = this.#timeouts.lockMs !== undefined;
+      if (cancels) cancelStatement(client, CANCEL_TIMEOUT_MS);
+      timeout = setTimeout(breakOff, cancels ? CANCEL_TIMEOUT_MS : 0);
+    };
+    let timeout = setTimeout(() => setImmediate(giveUp), this.#timeouts.answerMs + bytes / BYTES_PER_MS);
     try {
-      return await answer;
+      const result = await answer;
+      // A commit that waits for its standby and is canceled is told as a success, and the standby may not have it.
+      if (timedOut) throw new Error('PostgreSQL answered after the statement was canceled');
+      return result;
     } catch (error) {
-      if (error instanceof pg.DatabaseError && error.severity !== 'FATAL') throw error;
+      const isRefusal = error instanceof pg.DatabaseError && error.severity !== 'FATAL';
+      if (isRefusal && !timedOut) throw error;
+      // Not used again after a cancel either: that might meet the next statement.
       this.#forget(client);
       client.connection.stream.destroy();
+      if (isRefusal) throw error;
       throw new ConnectionLost(error, true, timedOut);
     } finally {
       isOver = true;
@@ -220,4 +245,10 @@ export class CopyConnection {
   #forget(client: pg.Client): void {
     if (this.#client === client) this.#client = null;
   }
+}
+
+function timeoutsOf({ pool, answerMs, lockMs }: ConnectionTimeouts): Readonly<Record<string, string>> {
+  if (lockMs === undefined) return {};
+  const statementMs = pool === undefined ? answerMs * SERVER_SHARE : DEADLINES[pool].statementMs;
+  return { lock_timeout: String(lockMs), statement_timeout: String(Math.round(statementMs)) };
 }

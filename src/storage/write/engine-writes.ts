@@ -13,8 +13,12 @@ export interface EngineWrites {
   readonly copyChanges: (events: readonly EventRow[], into: CopyMessages) => void;
   /** SELECT of the changes of the rows in `inserted` (app_id, type_id, created_at). */
   readonly changesOfInserted: string;
-  /** SELECT that makes room for events of the days `$1::date[]`; null where the engine makes it by itself. */
-  readonly makeRoom: string | null;
+  /** SELECT that makes room for events of the days `$1::date[]`, as wide as their age allows. */
+  readonly makeRoom: string;
+  /** True where rows without room do not fail: then room for past days has to be made before they come. */
+  readonly makesRoomAhead: boolean;
+  /** SELECT of those of the days `$1::date[]`, as texts, whose rows another session has locked or waits to lock. */
+  readonly lockedDays: string;
   /** Settings of every session that writes. */
   readonly session: Readonly<Record<string, string>>;
 }

@@ -5,11 +5,11 @@ import { Histogram, SECONDS_BOUNDS } from '../../metrics/histogram.ts';
 import type { DatabaseAddress } from '../connect.ts';
 import type { Engine } from '../engine.ts';
 import { ENGINES } from '../engines.ts';
-import { type AcceptedEvent, sizeOf } from './accepted-event.ts';
+import { type AcceptedEvent, datesOf, sizeOf } from './accepted-event.ts';
 import { CopyConnection } from './copy-connection.ts';
 import { COPY_COMMANDS, copyGroup } from './copy-group.ts';
-import { OUTCOME_UNKNOWN, POISON, REFUSING, type WriteTimeouts } from './failures.ts';
-import { GroupCommit, type GroupKind } from './group-commit.ts';
+import { classify, OUTCOME_UNKNOWN, POISON, REFUSING, type WriteTimeouts } from './failures.ts';
+import { type GivenUp, GroupCommit, type GroupKind } from './group-commit.ts';
 import { columns, insertMissingValues } from './insert-events.ts';
 
 /** For each event of a group, in order: null once it is durable, or why it is not. */
@@ -23,11 +23,13 @@ export interface EventWriterOptions {
   readonly name?: string;
   /** {@link REFUSING} unless given. */
   readonly timeouts?: WriteTimeouts;
+  /** For events of past days. */
+  readonly past?: boolean;
   /**
    * Asked for a group that the database could not take in time. Never rejects.
-   * @param refusal what its events are told otherwise
+   * @param end what its events are told otherwise, and why
    */
-  readonly giveUp?: (events: readonly AcceptedEvent[], refusal: Rejection) => Promise<Outcomes>;
+  readonly giveUp?: (events: readonly AcceptedEvent[], end: GivenUp) => Promise<Outcomes>;
   readonly log: Logger;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
@@ -35,6 +37,11 @@ export interface EventWriterOptions {
 
 /** Up to the largest group that the commit buffer makes. */
 const GROUP_BOUNDS: readonly number[] = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 4_000];
+
+/** The id and the app of an event that is never committed. */
+const NOBODYS = '00000000-0000-0000-0000-000000000000';
+/** How long a trial waits for a lock: short, as it is repeated until it succeeds. */
+const TRIAL_LOCK_MS = 200;
 
 /** The tables into which events, keys and new types are inserted. */
 export function tablesOfWrites(engine: Engine): readonly string[] {
@@ -52,13 +59,17 @@ export class EventWriter {
   readonly #kind: GroupKind<AcceptedEvent, Rejection | null>;
   readonly #idle: CopyConnection[];
   readonly #all: readonly CopyConnection[];
+  readonly #trial: string;
+  /** When a group was last begun while none was under way, or ended. */
+  #movedAt = 0;
 
   constructor(options: EventWriterOptions) {
     this.#options = options;
-    const { address, name = 'tidemark writer', timeouts = REFUSING, log, now } = options;
+    const { address, name = 'tidemark writer', timeouts = REFUSING, past = false, log, now } = options;
     const engine = ENGINES[options.engine].writes;
-    this.#commit = new GroupCommit({ engine, timeouts, log, now });
+    this.#commit = new GroupCommit({ engine, timeouts, past, log, now });
     const insertMissing = insertMissingValues(engine);
+    this.#trial = insertMissing;
     this.#kind = {
       name: 'events',
       store: async (connection, events, { uncertain }) => {
@@ -71,10 +82,10 @@ export class EventWriter {
         log.error({ err: error, eventId: id }, 'write: the database refuses an event');
         return POISON;
       },
-      giveUp: async (events, { refusal, failure }) => {
+      giveUp: async (events, end) => {
         // What no retry could fix here, a journal could not bring in either.
-        const kept = failure === 'fault' ? undefined : await options.giveUp?.(events, refusal);
-        return kept ?? events.map(() => refusal);
+        const kept = end.failure === 'fault' ? undefined : await options.giveUp?.(events, end);
+        return kept ?? events.map(() => end.refusal);
       },
     };
     this.#all = Array.from(
@@ -94,9 +105,11 @@ export class EventWriter {
    * @param uncertain true where some of them may be stored already: then only what is missing is inserted
    */
   async write(events: readonly AcceptedEvent[], uncertain = false): Promise<Outcomes> {
+    const isFirst = this.#idle.length === this.#all.length;
     const connection = this.#idle.pop();
     if (connection === undefined) throw new Error('More groups at once than connections.');
     const attempt = this.#commit.begin(uncertain);
+    if (isFirst) this.#movedAt = attempt.startedAt;
     try {
       return await this.#commit.run(this.#kind, connection, events, attempt);
     } catch (error) {
@@ -105,8 +118,48 @@ export class EventWriter {
       return events.map(() => OUTCOME_UNKNOWN);
     } finally {
       this.#idle.push(connection);
+      this.#movedAt = this.#options.now();
       this.batchEvents.observe(events.length);
-      this.batchSeconds.observe((this.#options.now() - attempt.startedAt) / 1_000);
+      this.batchSeconds.observe((this.#movedAt - attempt.startedAt) / 1_000);
+    }
+  }
+
+  /** Milliseconds for which groups have been under way and none has ended. */
+  get stillMs(): number {
+    return this.#idle.length === this.#all.length ? 0 : this.#options.now() - this.#movedAt;
+  }
+
+  /**
+   * Whether the database takes events of a time now: stores one and takes it back, so that every lock, right and disk that
+   * a real one needs is needed here. Where all connections are busy nobody can say: false.
+   */
+  async proves(createdAt: number): Promise<boolean> {
+    const connection = this.#idle.pop();
+    if (connection === undefined) return false;
+    try {
+      return await this.#try(connection, createdAt);
+    } finally {
+      this.#idle.push(connection);
+    }
+  }
+
+  async #try(connection: CopyConnection, createdAt: number): Promise<boolean> {
+    const event = { id: NOBODYS, appId: 0, typeId: 0, createdAt, payload: '{}' };
+    try {
+      await connection.query('BEGIN', []);
+      await connection.query(`SET LOCAL lock_timeout = ${TRIAL_LOCK_MS}`, []);
+      try {
+        await connection.query(this.#trial, columns([event]));
+      } finally {
+        await connection.query('ROLLBACK', []);
+      }
+      return true;
+    } catch (error) {
+      // The log has what became of the groups before; this only asks whether it is over.
+      const hasRoom = classify(error) !== 'missing-partition';
+      // The next trial tells whether it was made.
+      if (!hasRoom) await this.#commit.makeRoom(connection, datesOf([event])).catch(() => undefined);
+      return false;
     }
   }
 

@@ -9,6 +9,10 @@ export type Failure =
   | 'transient'
   /** No partition holds one of the days: make it, then try again. */
   | 'missing-partition'
+  /** None could be made, and trying again soon changes nothing. */
+  | 'no-partition'
+  /** Somebody else holds a lock, or canceled the statement: nothing was stored. */
+  | 'blocked'
   /** A row is already there: an earlier try was committed after all. */
   | 'duplicate'
   /** One event of the group cannot be stored, whenever it is tried: halve the group. */
@@ -31,8 +35,9 @@ const FAILURES: Readonly<Record<string, Failure>> = {
   '42501': 'unreachable', // insufficient_privilege: the right may be given back
   '54': 'data', // program limit exceeded
   '55006': 'transient', // object_in_use
-  '55P03': 'transient', // lock_not_available
-  '57': 'transient', // operator intervention: cancel, lock timeout
+  '55P03': 'blocked', // lock_not_available: lock_timeout
+  '57': 'transient', // operator intervention
+  '57014': 'blocked', // query_canceled: by statement_timeout, by us or by an operator
   '57P': 'unreachable', // shutting down, starting up
   '58': 'unreachable', // system error: an I/O error
 };
@@ -51,6 +56,8 @@ export function classify(error: unknown): Failure {
 export interface WriteTimeouts extends ConnectionTimeouts {
   /** While PostgreSQL cannot be reached or takes no writes, and nothing of the group is stored. */
   readonly unreachableMs: number;
+  /** While somebody else holds a lock, and nothing of the group is stored. */
+  readonly blockedMs: number;
   /** After any other failure. */
   readonly retryMs: number;
 }
@@ -60,7 +67,9 @@ export const REFUSING: WriteTimeouts = {
   pool: 'write',
   connectMs: 700,
   answerMs: 10_000,
+  lockMs: 1_500,
   unreachableMs: 700,
+  blockedMs: 1_500,
   retryMs: 12_000,
 };
 /** Where a group that is given up goes to the journal, which costs nothing: what is in doubt is settled at its replay. */
@@ -68,7 +77,9 @@ export const JOURNALING: WriteTimeouts = {
   pool: 'journaled write',
   connectMs: 1_000,
   answerMs: 1_500,
+  lockMs: 1_000,
   unreachableMs: 100,
+  blockedMs: 300,
   retryMs: 300,
 };
 /** For a replay, which nobody waits for. */
@@ -77,17 +88,29 @@ export const REPLAYING: WriteTimeouts = {
   connectMs: 1_000,
   // Less than a stop may take.
   answerMs: 10_000,
+  lockMs: 1_000,
   unreachableMs: 0,
+  blockedMs: 0,
   retryMs: 1_000,
 };
+/**
+ * For events of past days: many days share few connections, so a day that is locked is given up soon. Rows for the
+ * columnstore take long.
+ */
+const OF_THE_PAST = { pool: 'write', answerMs: 10_000, lockMs: 500, blockedMs: 0 } as const;
+export const REFUSING_PAST: WriteTimeouts = { ...REFUSING, ...OF_THE_PAST };
+export const JOURNALING_PAST: WriteTimeouts = { ...JOURNALING, ...OF_THE_PAST };
 
 /** How long a group is tried again after a failure, in milliseconds since its first try. */
 export function timeoutMs(
-  { unreachableMs, retryMs }: WriteTimeouts,
+  { unreachableMs, blockedMs, retryMs }: WriteTimeouts,
   failure: Failure,
   uncertain: boolean,
 ): number {
-  return failure === 'unreachable' && !uncertain ? unreachableMs : retryMs;
+  if (failure === 'no-partition') return 0;
+  if (uncertain) return retryMs;
+  if (failure === 'blocked') return blockedMs;
+  return failure === 'unreachable' ? unreachableMs : retryMs;
 }
 
 /** Between two tries: doubled from one to the next. */
@@ -105,6 +128,10 @@ export const UNAVAILABLE = new Rejection('unavailable', 'The event could not be 
 export const OUTCOME_UNKNOWN = new Rejection(
   'outcomeUnknown',
   'The connection to the database was lost during the commit: the event may be stored.',
+);
+export const NO_PARTITION = new Rejection(
+  'invalidBody',
+  'The database has no partition for the time of this event, and none can be made: ask the operator of the service.',
 );
 export const POISON = new Rejection('invalidBody', 'The database refuses this event.');
 export const FAULT = new Rejection('internalError', 'The event could not be stored; the log has the cause.');

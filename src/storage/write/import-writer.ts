@@ -44,7 +44,7 @@ const BEGIN_GROUP = `
      FOR KEY SHARE OF apps FOR SHARE OF retention`;
 
 /** An import is alone, and may wait for a lock as long as it takes to compress a chunk. */
-const CONNECTION_TIMEOUTS = { connectMs: 5_000, answerMs: 300_000 } as const;
+const CONNECTION_TIMEOUTS = { connectMs: 5_000, answerMs: 300_000, lockMs: 0 } as const;
 const SESSION = { statement_timeout: '0', idle_in_transaction_session_timeout: '0' } as const;
 
 /** A failure that counts is thrown, and told by the command. */
@@ -69,7 +69,12 @@ export class ImportWriter<Event extends EventRow> {
     this.#options = options;
     const { address, timeoutMs } = options;
     const engine = ENGINES[options.engine].writes;
-    const timeouts = { ...CONNECTION_TIMEOUTS, unreachableMs: timeoutMs, retryMs: timeoutMs };
+    const timeouts = {
+      ...CONNECTION_TIMEOUTS,
+      unreachableMs: timeoutMs,
+      blockedMs: timeoutMs,
+      retryMs: timeoutMs,
+    };
     this.#connection = new CopyConnection(address, 'tidemark import', timeouts, {
       ...SESSION,
       ...engine.session,
@@ -82,12 +87,9 @@ export class ImportWriter<Event extends EventRow> {
         (await this.#outcomeInDoubt(attempt)) ?? (await this.#store(events, attempt)),
       ],
       eventsOf: (events) => this.#kept(events),
-      refuse: (_, event, __, error) => ({
-        imported: 0,
-        skipped: 0,
-        refused: [{ event, reason: { message: messageOf(error) } }],
-      }),
-      giveUp: (_, { failure, error }) => {
+      refuse: (_, event, __, error) => refusedImports([event], error),
+      giveUp: (events, { failure, error }) => {
+        if (failure === 'no-partition') return [refusedImports(events, error)];
         throw failure === 'fault' ? error : stayedAway(error);
       },
     };
@@ -166,7 +168,6 @@ export class ImportWriter<Event extends EventRow> {
 
   /** Makes room for the days that are new: COPY would send a whole group to find the first of them missing. */
   async #makeRoom(events: readonly Event[]): Promise<void> {
-    if (ENGINES[this.#options.engine].writes.makeRoom === null) return;
     this.#boundary ??= await this.#readBoundary();
     const dates = datesOf(this.#kept(events)).filter((date) => !this.#roomyDays.has(date));
     await this.#commit.makeRoom(this.#connection, dates);
@@ -212,6 +213,11 @@ export class ImportWriter<Event extends EventRow> {
       return null; // Another server that took over may never have heard of the transaction.
     }
   }
+}
+
+function refusedImports<Event>(events: readonly Event[], error: unknown): ImportOutcome<Event> {
+  const reason = { message: messageOf(error) };
+  return { imported: 0, skipped: 0, refused: events.map((event) => ({ event, reason })) };
 }
 
 function messageOf(error: unknown): string {

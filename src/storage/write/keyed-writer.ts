@@ -11,7 +11,7 @@ import { KEY_LIFE_MS } from '../expired-keys.ts';
 import { type AcceptedEvent, sizeOf, timestamp } from './accepted-event.ts';
 import { CopyConnection } from './copy-connection.ts';
 import type { EngineWrites } from './engine-writes.ts';
-import { OUTCOME_UNKNOWN, POISON, REFUSING, UNAVAILABLE } from './failures.ts';
+import { NO_PARTITION, OUTCOME_UNKNOWN, POISON, REFUSING, REFUSING_PAST, UNAVAILABLE } from './failures.ts';
 import { type Attempt, GroupCommit, type GroupKind } from './group-commit.ts';
 import { AWAITS_STANDBY, columns, insertMissingValues, insertNew } from './insert-events.ts';
 
@@ -95,6 +95,8 @@ export interface KeyedWriterOptions {
   readonly engine: Engine;
   /** Of its connection, shown in pg_stat_activity. */
   readonly name: string;
+  /** For requests with events of past days, whose partitions may be locked, or impossible. */
+  readonly past?: boolean;
   readonly log: Logger;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
@@ -114,34 +116,41 @@ export class KeyedWriter {
   readonly #storeStatement: string;
   readonly #kind: GroupKind<Work, KeyedOutcome>;
   /** Finds out which events the database refuses, and stores nothing. */
-  readonly #trial: GroupKind<AcceptedEvent, boolean>;
+  readonly #trial: GroupKind<AcceptedEvent, Rejection | null>;
 
   constructor(options: KeyedWriterOptions) {
     this.#options = options;
-    const { address, name, log, now } = options;
+    const { address, name, past = false, log, now } = options;
+    const timeouts = past ? REFUSING_PAST : REFUSING;
     const engine = ENGINES[options.engine].writes;
-    this.#connection = new CopyConnection(address, name, REFUSING, engine.session);
-    this.#commit = new GroupCommit({ engine, timeouts: REFUSING, log, now });
+    this.#connection = new CopyConnection(address, name, timeouts, engine.session);
+    this.#commit = new GroupCommit({ engine, timeouts, past, log, now });
     this.#storeStatement = storeStatement(engine);
     this.#kind = {
       name: 'requests',
       store: (_, works) => this.#store(works),
       eventsOf: (works) => works.flatMap(({ events }) => events),
-      refuse: (_, work, attempt) => this.#storeWithoutPoison(work, attempt),
-      giveUp: (works, { refusal }) => works.map(() => refusal),
+      refuse: (_, work, attempt) => this.#storeWithout(work, attempt, POISON),
+      giveUp: async (works, { refusal, failure, attempt }) => {
+        if (failure !== 'no-partition') return works.map(() => refusal);
+        // Of now: that is an outage, and no fault of the events.
+        if (!past) return works.map(() => UNAVAILABLE);
+        const outcomes: KeyedOutcome[] = [];
+        for (const work of works)
+          outcomes.push(await this.#storeWithout(work, { ...attempt, hasRoom: false }, NO_PARTITION));
+        return outcomes;
+      },
     };
     const insert = insertMissingValues(engine);
     this.#trial = {
       name: 'events',
       store: async (_, events) => {
         await this.#rolledBack(insert, columns(events), sizeOf(events));
-        return events.map(() => false);
+        return events.map(() => null);
       },
       eventsOf: (events) => events,
-      refuse: () => true,
-      giveUp: (_, { error }) => {
-        throw error;
-      },
+      refuse: () => POISON,
+      giveUp: (events, { refusal }) => events.map(() => refusal),
     };
   }
 
@@ -187,20 +196,28 @@ export class KeyedWriter {
     return new Map(rows.map((row) => [row.index, row]));
   }
 
-  /** Stores the one request but for the events that the database refuses. */
-  async #storeWithoutPoison(work: Work, attempt: Attempt): Promise<KeyedOutcome> {
-    const isPoison =
+  /** Stores the one request but for the events that the database refuses. @param why it refuses some */
+  async #storeWithout(work: Work, attempt: Attempt, why: Rejection): Promise<KeyedOutcome> {
+    const trial =
       work.events.length === 1
-        ? [true]
+        ? [why]
         : await this.#commit.run(this.#trial, this.#connection, work.events, { ...attempt });
-    const poison = work.events.filter((_, index) => isPoison[index]);
-    const fields = { eventId: poison[0]?.id, events: poison.length };
+    // An answer that is kept must not say of an event that it may be sent again.
+    const passing = trial.find((outcome) => outcome !== null && outcome.status >= 500);
+    if (passing) return passing;
+    const refused = new Map<AcceptedEvent, Rejection>();
+    for (const [index, event] of work.events.entries()) {
+      const outcome = trial[index];
+      if (outcome) refused.set(event, outcome);
+    }
+    const [first] = refused.keys();
+    const fields = { eventId: first?.id, events: refused.size };
     this.#options.log.error(fields, 'write: the database refuses events');
     // What was refused as a whole is not in its parts: that may pass.
-    if (poison.length === 0) return UNAVAILABLE;
-    const answer = work.keyed.answerWithout(new Map(poison.map((event) => [event, POISON])));
+    if (refused.size === 0) return UNAVAILABLE;
+    const answer = work.keyed.answerWithout(refused);
     if (answer instanceof Rejection) return answer;
-    const events = work.events.filter((_, index) => !isPoison[index]);
+    const events = work.events.filter((event) => !refused.has(event));
     if (events.length === 0) return { stored: 0, answer };
     const [outcome] = await this.#commit.run(
       this.#kind,

@@ -6,17 +6,10 @@ import type { DatabaseAddress } from '../connect.ts';
 import type { Engine } from '../engine.ts';
 import { ENGINES } from '../engines.ts';
 import { IDENTITY } from '../installation-id.ts';
-import {
-  datesOf,
-  dayOf,
-  type EventSource,
-  type JournaledEvent,
-  sizeOf,
-  timestamp,
-} from './accepted-event.ts';
+import { type EventSource, type JournaledEvent, sizeOf, timestamp } from './accepted-event.ts';
 import { CopyConnection } from './copy-connection.ts';
 import type { EngineWrites } from './engine-writes.ts';
-import { classify, type Failure, REPLAYING } from './failures.ts';
+import { type Failure, REPLAYING } from './failures.ts';
 import { GroupCommit, type GroupKind, type WriteLog } from './group-commit.ts';
 import { insertMissing } from './insert-events.ts';
 
@@ -41,6 +34,8 @@ export type ReplayOutcome =
   | 'away'
   /** The database belongs to another installation: nothing was written into it. */
   | 'foreign'
+  /** Somebody holds a lock on its day. */
+  | 'blocked'
   /** The log has the cause; a later try may succeed. */
   | 'fault'
   | Unstorable;
@@ -55,7 +50,7 @@ export interface ReplayWriterOptions {
   readonly now: () => number;
 }
 
-/** Beside the final outcomes: there is no partition, or a transaction of another session has made the type meanwhile. */
+/** Beside the final outcomes: no partition can be made, or a transaction of another session has made the type meanwhile. */
 type TryOutcome = ReplayOutcome | 'no-room' | 'no-type';
 
 interface Resolution {
@@ -69,13 +64,11 @@ interface Resolution {
 const TYPE_TRIES = 3;
 
 export class ReplayWriter {
-  readonly #options: ReplayWriterOptions;
   readonly #connection: CopyConnection;
   readonly #commit: GroupCommit;
   readonly #kind: GroupKind<JournaledEvent, TryOutcome>;
 
   constructor(options: ReplayWriterOptions) {
-    this.#options = options;
     const { address, identity, log, now } = options;
     const engine = ENGINES[options.engine].writes;
     const statement = insertResolved(engine);
@@ -105,20 +98,7 @@ export class ReplayWriter {
    */
   async write(events: readonly JournaledEvent[]): Promise<readonly ReplayOutcome[]> {
     const outcomes = [...(await this.#run(events))];
-    for (let tries = 1; tries < TYPE_TRIES; tries += 1)
-      await this.#again(events, outcomes, 'no-type', (some) => this.#run(some));
-    // Each day alone, so that one for which there is no room does not keep its neighbors waiting.
-    const days = new Set(
-      events.filter((_, index) => outcomes[index] === 'no-room').map(({ createdAt }) => dayOf(createdAt)),
-    );
-    for (const day of days)
-      await this.#again(
-        events,
-        outcomes,
-        'no-room',
-        (some) => this.#storeDay(some),
-        ({ createdAt }) => dayOf(createdAt) === day,
-      );
+    for (let tries = 1; tries < TYPE_TRIES; tries += 1) await this.#again(events, outcomes);
     return outcomes.map((outcome, index) => final(outcome, events[index]));
   }
 
@@ -130,35 +110,12 @@ export class ReplayWriter {
     return this.#commit.run(this.#kind, this.#connection, events, this.#commit.begin(true));
   }
 
-  /** Tries the events again that have an outcome, and puts the new ones in its place. */
-  async #again(
-    events: readonly JournaledEvent[],
-    outcomes: TryOutcome[],
-    outcome: TryOutcome,
-    store: (events: readonly JournaledEvent[]) => Promise<readonly TryOutcome[]>,
-    applies: (event: JournaledEvent) => boolean = () => true,
-  ): Promise<void> {
-    const some = [...events.entries()].filter(
-      ([index, event]) => outcomes[index] === outcome && applies(event),
-    );
+  /** Tries the events again whose type was not visible, and puts the new outcomes in the place of that. */
+  async #again(events: readonly JournaledEvent[], outcomes: TryOutcome[]): Promise<void> {
+    const some = [...events.entries()].filter(([index]) => outcomes[index] === 'no-type');
     if (some.length === 0) return;
-    const changed = await store(some.map(([, event]) => event));
+    const changed = await this.#run(some.map(([, event]) => event));
     for (const [at, [index]] of some.entries()) outcomes[index] = changed[at] ?? 'fault';
-  }
-
-  /** Events of one day, whose partition could not be made on the way. */
-  async #storeDay(events: readonly JournaledEvent[]): Promise<readonly TryOutcome[]> {
-    const dates = datesOf(events);
-    try {
-      await this.#commit.makeRoom(this.#connection, dates);
-    } catch (error) {
-      const failure = classify(error);
-      // What the server is sure of will not change; a lock or a lost connection will.
-      if (failure === 'data') return events.map(() => 'no-room');
-      this.#options.log.warn({ err: error, days: dates }, 'journal: no partition could be made, retrying');
-      return events.map(() => (failure === 'unreachable' || failure === 'lost' ? 'away' : 'fault'));
-    }
-    return await this.#run(events);
   }
 }
 
@@ -264,8 +221,8 @@ function outcomesOf(
 }
 
 function givenUp(failure: Failure): TryOutcome {
-  if (failure === 'missing-partition') return 'no-room';
-  return failure === 'fault' ? 'fault' : 'away';
+  if (failure === 'no-partition') return 'no-room';
+  return failure === 'fault' || failure === 'blocked' ? failure : 'away';
 }
 
 function final(outcome: TryOutcome, event: JournaledEvent | undefined): ReplayOutcome {

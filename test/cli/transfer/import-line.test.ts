@@ -15,6 +15,7 @@ describe('a line', () => {
       parseImportLine(`{"payload":${payload} ,"type":"ä","createdAt":"${time}","x":{"payload":1}}`),
     ).toEqual({
       type: 'ä',
+      id: null,
       createdAt: at,
       payload,
     });
@@ -64,6 +65,28 @@ describe('a line', () => {
 
 describe('the id of an imported event', () => {
   const event = { type: 't', createdAt: Date.UTC(2026, 0, 31), payload: '{}' };
+
+  test('keeps the id that an export has written, and no other', () => {
+    const idOf = (id: unknown): string | null => {
+      const line = parseImportLine(
+        JSON.stringify({ id, type: 'x', createdAt: '2026-01-31T08:30:00.123Z', payload: {} }),
+      );
+      return typeof line === 'string' ? line : line.id;
+    };
+    const time = Date.UTC(2026, 0, 31, 8, 30)
+      .toString(16)
+      .padStart(12, '0')
+      .replace(/^(.{8})/, '$1-');
+    for (const version of [7, 8])
+      expect(idOf(`${time}-${version}abc-8def-0123456789ab`)).toBe(`${time}-${version}abc-8def-0123456789ab`);
+    // Of another time, another version, another spelling, or somebody else's.
+    const others = [
+      `019a0000-0000-7abc-8def-0123456789ab`,
+      `${time}-4abc-8def-0123456789ab`,
+      `${time}-7ABC-8def-0123456789ab`,
+    ];
+    for (const id of [...others, '42', 42, null, undefined]) expect(idOf(id)).toBeNull();
+  });
 
   test('is a UUIDv8 that begins with the time', () => {
     const id = importedId(event.createdAt, digestOf('app_1', event), 1);

@@ -179,6 +179,7 @@ describe.each(availableEngines())('an import on %s', (engine) => {
     }
     try {
       const counts = await importEvents({
+        format: 'ndjson',
         source: source(),
         sql: database.sql,
         writer,

@@ -1,6 +1,12 @@
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import type { Sql, Transaction } from '../../../src/storage/connect.ts';
-import { applyRetention, ensurePartitions, foldCounts } from '../../../src/storage/postgres/maintenance.ts';
+import {
+  applyRetention,
+  clipPartitions,
+  ensurePartitions,
+  foldCounts,
+} from '../../../src/storage/postgres/maintenance.ts';
+import { writes } from '../../../src/storage/postgres/writes.ts';
 import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import { type TestDatabase, testDatabase } from '../../support/database.ts';
 
@@ -129,4 +135,78 @@ test('a partition in use is postponed within a moment, and writers go on', async
     expect(result).toEqual({ dropped: [], postponed: ['events_20260226'] });
   });
   expect((await applyRetention(sql, retention)).dropped).toEqual(['events_20260226']);
+});
+
+/** Relations of the partitions: tables, their indexes, and what belongs to long values. */
+async function relations(): Promise<number> {
+  const [row] = await sql<{ relations: number }[]>`
+    SELECT count(*)::int AS relations
+      FROM (SELECT partition, reltoastrelid AS toast FROM events_partitions JOIN pg_class ON pg_class.oid = partition) AS parts
+      JOIN pg_class ON pg_class.oid IN (partition, toast)
+        OR pg_class.oid IN (SELECT indexrelid FROM pg_index WHERE indrelid IN (partition, toast))`;
+  return row?.relations ?? Number.NaN;
+}
+
+const TODAY = Date.UTC(2026, 10, 22);
+
+async function makeRoom(...days: readonly number[]): Promise<void> {
+  for (const day of days)
+    await sql`SELECT make_room_for_events(${new Date(day)}::date, ${new Date(TODAY)}::date)`;
+}
+
+test('ten years of one event a day make fewer than 300 relations, and each day has its place', async () => {
+  const today = Math.floor(Date.now() / DAY_MS) * DAY_MS;
+  await ensurePartitions(sql, today - DAY_MS, today + 7 * DAY_MS);
+  const days = Array.from({ length: 3_653 }, (_, n) => today - n * DAY_MS);
+  // A hundred days at once, as the writer does, from all over the years.
+  const dates = days.map((day) => new Date(day).toISOString().slice(0, 10));
+  for (let from = 0; from < 40; from += 1)
+    await sql.unsafe(writes.makeRoom, [dates.filter((_, n) => n % 40 === from)]);
+  const rows = sql`
+    SELECT gen_random_uuid(), 1, 7, day::timestamptz + interval '23 hours', '{}'::json
+      FROM unnest(${days.map((day) => new Date(day).toISOString())}::text[]) AS given (day)`;
+  expect(await insertSelected(sql, 'postgres', rows)).toBe(days.length);
+  expect(await relations()).toBeLessThan(300);
+});
+
+test('partitions are by day near now, then by month, then by year, and leave those that exist as they are', async () => {
+  await ensurePartitions(sql, TODAY - 20 * DAY_MS, TODAY - 20 * DAY_MS);
+  await makeRoom(TODAY - 14 * DAY_MS, TODAY - 15 * DAY_MS, TODAY - 21 * DAY_MS, TODAY - 22 * DAY_MS);
+  await makeRoom(Date.UTC(2026, 1, 28), Date.UTC(2025, 0, 1), Date.UTC(2024, 11, 31), Date.UTC(1970, 0, 1));
+  expect(await partitions()).toEqual([
+    'events_19700101_19710101',
+    'events_20240101_20250101',
+    'events_20250101_20250201',
+    'events_20260201_20260301',
+    'events_20261001_20261101',
+    'events_20261101',
+    'events_20261102',
+    'events_20261103_20261108',
+    'events_20261108',
+  ]);
+});
+
+test('a day whose partition was detached gets no other one, nor do its neighbors take it', async () => {
+  await makeRoom(Date.UTC(2024, 5, 5), Date.UTC(2023, 5, 5));
+  await sql`ALTER TABLE events DETACH PARTITION events_20240101_20250101`;
+  await expect(makeRoom(Date.UTC(2024, 7, 7))).rejects.toThrow('events_20240101_20250101 holds the events');
+  await makeRoom(Date.UTC(2025, 0, 1));
+  expect(await partitions()).toEqual(['events_20230101_20240101', 'events_20250101_20250201']);
+  await sql`ALTER TABLE events ATTACH PARTITION events_20240101_20250101 FOR VALUES FROM ('2024-01-01Z') TO ('2025-01-01Z')`;
+});
+
+test('retention removes rows from a partition that its boundary lies in, and drops it when all of it is over', async () => {
+  await makeRoom(Date.UTC(2025, 5, 5));
+  const inJune = (day: number): number => Date.UTC(2025, 5, day, 12);
+  for (const day of [1, 9, 10, 30]) await insertAt(inJune(day));
+  const retention = { days: 10, now: Date.UTC(2025, 5, 20) };
+  expect(await clipPartitions(sql)).toBe(0);
+  await applyRetention(sql, retention);
+  expect(await clipPartitions(sql)).toBe(2);
+  expect([...(await sql`SELECT created_at FROM events ORDER BY 1`)]).toEqual(
+    [10, 30].map((day) => ({ created_at: new Date(inJune(day)) })),
+  );
+  expect((await applyRetention(sql, { days: 10, now: Date.UTC(2025, 6, 11) })).dropped).toEqual([]);
+  const { dropped } = await applyRetention(sql, { days: 10, now: Date.UTC(2025, 6, 11) });
+  expect(dropped).toEqual(['events_20250601_20250701']);
 });

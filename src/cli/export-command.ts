@@ -1,0 +1,167 @@
+/** `tidemark export`: the events of one app in a file of lines. */
+import { pipeline } from 'node:stream/promises';
+import { type Command, InvalidArgumentError, Option } from 'commander';
+import { appNotFound } from '../accounts/account-error.ts';
+import { OperatorError, Rejection } from '../errors.ts';
+import { type ExportFormat, FORMATS, formatted } from '../read/export/export-body.ts';
+import { parseFilters, payloadFilter } from '../read/filter/payload-filter.ts';
+import { parseBound } from '../read/iso-date.ts';
+import { findTypes } from '../read/scope-query.ts';
+import type { Sql } from '../storage/connect.ts';
+import type { EventLines, EventReader, LineReader, RowFilter, ScanRequest } from '../storage/storage.ts';
+import { formatFields } from './output.ts';
+import { type Installation, withInstallation } from './transfer/installation.ts';
+import { outputOf } from './transfer/output-file.ts';
+import { grouped, megabytes, Progress, type ProgressState } from './transfer/progress.ts';
+
+const HELP = `
+Oldest events first, one a line: {"id": …, "typeId": …, "type": …, "createdAt": …, "payload": …}. "tidemark import" takes
+the file, in both formats. The service may go on meanwhile: events up to the newest one at the start are exported.
+Conditions are those of the API: user.id:42  status>=500  country:DE,FR  coupon:*  -bot:true`;
+
+interface ExportCommandOptions {
+  readonly app: string;
+  readonly format: ExportFormat;
+  readonly from?: number;
+  readonly to?: number;
+  readonly type?: readonly string[];
+  readonly filter?: readonly string[];
+  readonly json?: true;
+}
+
+interface ExportResult {
+  readonly events: number;
+  /** Size of the file. */
+  readonly bytes: number;
+  readonly seconds: number;
+}
+
+export function addExportCommand(program: Command): void {
+  program
+    .command('export')
+    .description('write the events of an app to a file, one per line')
+    .argument(
+      '<file>',
+      'the file, which is replaced when the export is complete, or a pipe or device; - writes standard output',
+    )
+    .requiredOption('--app <id>', 'the app, app_…')
+    .addOption(new Option('--format <format>', 'JSON lines or CSV').choices(FORMATS).default('ndjson'))
+    .option('--from <time>', 'from this instant on, ISO 8601; without an offset it is UTC', instant)
+    .option('--to <time>', 'up to this instant, exclusive', instant)
+    .option('--type <name>', 'only events of this type, by name or id; repeat for more', collect)
+    .option(
+      '--filter <condition>',
+      'only events whose payload meets this condition; repeat for more',
+      collect,
+    )
+    .option('--json', 'print one JSON object')
+    .addHelpText('after', HELP)
+    .action(async (file: string, options: ExportCommandOptions) => {
+      const result = await withInstallation((installation) => runExport(installation, file, options));
+      const { events, bytes, seconds } = result;
+      const fields = { Events: grouped(events), Size: megabytes(bytes), Seconds: seconds.toFixed(1) };
+      const answer = options.json === true ? JSON.stringify(result) : formatFields(fields);
+      // Standard output may be the export itself.
+      (file === '-' ? process.stderr : process.stdout).write(`${answer}\n`);
+    });
+}
+
+async function runExport(
+  { storage, sql }: Installation,
+  file: string,
+  options: ExportCommandOptions,
+): Promise<ExportResult> {
+  const filter = filterOf(options.filter ?? []);
+  const output = file === '-' ? null : await outputOf(file);
+  await storage.migrate(sql);
+  const startedAt = performance.now();
+  const events = storage.reader(sql);
+  const scope = await scopeOf(sql, options);
+  const state = await progressOf(events, scope, filter);
+  const progress = new Progress(process.stderr, () => performance.now());
+  const written = { events: 0, bytes: 0 };
+  async function* watched(reader: LineReader): AsyncGenerator<EventLines> {
+    for (let part = await reader.next(); part !== null; part = await reader.next()) {
+      yield part;
+      written.events += part.events;
+      const { at } = part.position;
+      progress.update(() => state(written, at));
+    }
+  }
+  async function* body(): AsyncGenerator<Buffer> {
+    for await (const bytes of formatted(watched(events.lines(scope, filter)), options.format)) {
+      written.bytes += bytes.length;
+      yield bytes;
+    }
+  }
+  try {
+    if (output === null) await pipeline(body, process.stdout, { end: false });
+    else await output((stream) => pipeline(body, stream));
+    return { ...written, seconds: Math.round(performance.now() - startedAt) / 1_000 };
+  } finally {
+    progress.end();
+  }
+}
+
+function filterOf(texts: readonly string[]): RowFilter | null {
+  const conditions = parseFilters(texts);
+  if (typeof conditions === 'string') throw new OperatorError(`--filter ${conditions}`);
+  return payloadFilter(conditions, null);
+}
+
+async function scopeOf(sql: Sql, options: ExportCommandOptions): Promise<ScanRequest> {
+  const [app] = await sql<{ id: number }[]>`SELECT id FROM apps WHERE public_id = ${options.app}`;
+  if (app === undefined) throw appNotFound(options.app);
+  const { from = null, to: until = null } = options;
+  if (from !== null && until !== null && from >= until) throw new OperatorError('--from must be before --to');
+  const ids = new Set<number>();
+  for (const type of options.type ?? []) for (const id of await typeIdsOf(sql, app.id, type)) ids.add(id);
+  const typeIds = options.type === undefined ? null : [...ids];
+  return { appId: app.id, typeIds, from, until, order: 'asc', after: null };
+}
+
+async function typeIdsOf(sql: Sql, appId: number, type: string): Promise<readonly number[]> {
+  for (const named of [
+    { typeId: [], typeName: [type] },
+    { typeId: [type], typeName: [] },
+  ]) {
+    const found = await findTypes(sql, appId, named);
+    if (found !== null && !(found instanceof Rejection)) return found;
+  }
+  throw new OperatorError(
+    `the app has no event type "${type}"; "tidemark type list" shows those that it has`,
+  );
+}
+
+/** How far an export has come: by the counts, or by time where nobody knows how many events match. */
+async function progressOf(
+  events: EventReader,
+  { appId, typeIds, from, until }: ScanRequest,
+  filter: RowFilter | null,
+): Promise<(written: { events: number; bytes: number }, at: number) => ProgressState> {
+  if (filter === null) {
+    const list = { appId, typeIds, from, until, order: 'asc', after: null, limit: 1, maxBytes: 1 } as const;
+    const { total } = await events.list({ ...list, withTotal: true });
+    return (written) => ({
+      fraction: total === null || total === 0 ? null : Math.min(1, written.events / total),
+      text: `${grouped(written.events)} of ${grouped(total ?? 0)} events, ${megabytes(written.bytes)}`,
+    });
+  }
+  const span = await events.appSpan(appId);
+  const first = from ?? span.firstEventAt?.getTime() ?? 0;
+  const end = until ?? span.lastEventAt?.getTime() ?? first;
+  return (written, at) => ({
+    fraction: end <= first ? null : Math.min(1, Math.max(0, (at - first) / (end - first))),
+    text: `${grouped(written.events)} events found up to ${new Date(at).toISOString()}, ${megabytes(written.bytes)}`,
+  });
+}
+
+function instant(text: string): number {
+  const bound = parseBound(text, 'start');
+  if (typeof bound === 'string') throw new InvalidArgumentError(`It ${bound}.`);
+  return bound;
+}
+
+function collect(value: string, before: readonly string[] = []): string[] {
+  return [...before, value];
+}

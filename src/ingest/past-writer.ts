@@ -1,0 +1,165 @@
+/**
+ * Writes events of past days. The partition of a day may be locked (an archive job, TimescaleDB that compresses it), detached
+ * or impossible to make, while those of all other days take events. So each day has a state of its own: what a day refuses is
+ * refused here at once until it is tried again, and nobody else waits for it.
+ */
+import type { Logger } from 'pino';
+import { Rejection } from '../errors.ts';
+import type { DatabaseAddress } from '../storage/connect.ts';
+import type { Engine } from '../storage/storage.ts';
+import { type AcceptedEvent, dateOf, dayOf, startOfDay } from '../storage/write/accepted-event.ts';
+import { EventWriter, type Outcomes } from '../storage/write/event-writer.ts';
+import { type Failure, NO_PARTITION, type WriteTimeouts } from '../storage/write/failures.ts';
+
+export interface PastWriterOptions {
+  readonly address: DatabaseAddress;
+  readonly engine: Engine;
+  readonly connections: number;
+  readonly timeouts: WriteTimeouts;
+  /** Asked for events that the database could not take for another reason than their day. Never rejects. */
+  readonly keep: (batch: readonly AcceptedEvent[], refusal: Rejection) => Promise<Outcomes>;
+  readonly log: Logger;
+  /** Milliseconds of a monotonic clock. */
+  readonly now: () => number;
+}
+
+/** Why a day takes no events. */
+export type Closure = 'blocked' | 'no-partition';
+
+interface ClosedDay {
+  readonly closure: Closure;
+  readonly refusal: Rejection;
+  /** When its events are tried again. */
+  readonly until: number;
+  readonly backOffMs: number;
+}
+
+/** Until a day is tried again: doubled from one failure to the next. */
+const BACK_OFF_MS = { first: 1_000, most: 60_000 } as const;
+/** A day of which nothing came for so long after its back-off begins anew. */
+const FORGET_MS = 600_000;
+/** Days whose state is known; beyond them the one that was closed first is forgotten, and tried again. */
+const MOST_CLOSED_DAYS = 10_000;
+
+/** Events that are older by less than this than the start of the day are of now: producers send what they have gathered. */
+const OVER_MIDNIGHT_MS = 3_600_000;
+
+/** The time, in milliseconds since 1970, from which on events are of now: midnight (UTC). Older ones are of past days. */
+export function startOfNow(now: number): number {
+  return startOfDay(dayOf(now - OVER_MIDNIGHT_MS));
+}
+
+export class PastWriter {
+  readonly #options: PastWriterOptions;
+  readonly #writer: EventWriter;
+  readonly #closed = new Map<number, ClosedDay>();
+  /** Events that were refused for their day. */
+  readonly refused: Record<Closure, number> = { blocked: 0, 'no-partition': 0 };
+
+  constructor(options: PastWriterOptions) {
+    this.#options = options;
+    const { address, engine, connections, timeouts, log, now } = options;
+    this.#writer = new EventWriter({
+      address,
+      engine,
+      connections,
+      name: 'tidemark past writer',
+      timeouts,
+      past: true,
+      giveUp: async (events, { refusal, failure, error }) => {
+        if (refusal.reason === 'outcomeUnknown' || failure === 'unreachable')
+          return await options.keep(events, refusal);
+        const closure = closureOf(failure);
+        const [first] = events;
+        if (closure === null || first === undefined) return events.map(() => refusal);
+        // All of them are of one day.
+        this.refused[closure] += events.length;
+        const closed = this.#close(dayOf(first.createdAt), closure, error);
+        return events.map(() => closed);
+      },
+      log,
+      now,
+    });
+  }
+
+  /** Days that take no events now. */
+  closedDays(closure: Closure): number {
+    const now = this.#options.now();
+    let days = 0;
+    for (const day of this.#closed.values()) if (day.closure === closure && day.until > now) days += 1;
+    return days;
+  }
+
+  /** Why a day takes no events now, or null. @param time of an event */
+  refusalOf(time: number): Rejection | null {
+    const closed = this.#closed.get(dayOf(time));
+    return closed !== undefined && closed.until > this.#options.now() ? closed.refusal : null;
+  }
+
+  /**
+   * Stores events, as many calls at once as there are connections. Never rejects.
+   * @returns for each event, in order: null once it is durable, or why it is not
+   */
+  async write(batch: readonly AcceptedEvent[]): Promise<Outcomes> {
+    if (this.#closed.size === 0) return await this.#writer.write(batch);
+    const outcomes: (Rejection | null)[] = batch.map(({ createdAt }) => this.#refuse(createdAt));
+    const open = batch.filter((_, index) => outcomes[index] === null);
+    if (open.length === 0) return outcomes;
+    const written = await this.#writer.write(open);
+    let at = 0;
+    for (const [index, event] of batch.entries()) {
+      if (outcomes[index] !== null) continue;
+      const outcome = written[at];
+      at += 1;
+      if (outcome === undefined) throw new Error('A group was written without an outcome for each event.');
+      outcomes[index] = outcome;
+      if (outcome === null) this.#reopen(dayOf(event.createdAt));
+    }
+    return outcomes;
+  }
+
+  async close(): Promise<void> {
+    await this.#writer.close();
+  }
+
+  #refuse(time: number): Rejection | null {
+    const refusal = this.refusalOf(time);
+    const closure = refusal === null ? undefined : this.#closed.get(dayOf(time))?.closure;
+    if (closure !== undefined) this.refused[closure] += 1;
+    return refusal;
+  }
+
+  #close(day: number, closure: Closure, error: unknown): Rejection {
+    const { log, now } = this.#options;
+    const known = this.#closed.get(day);
+    const before = known !== undefined && now() < known.until + FORGET_MS ? known : undefined;
+    const backOffMs = Math.min((before?.backOffMs ?? BACK_OFF_MS.first / 2) * 2, BACK_OFF_MS.most);
+    const refusal = refusalFor(day, closure, backOffMs);
+    this.#closed.delete(day);
+    this.#closed.set(day, { closure, refusal, until: now() + backOffMs, backOffMs });
+    const [first] = this.#closed.keys();
+    if (this.#closed.size > MOST_CLOSED_DAYS && first !== undefined) this.#closed.delete(first);
+    // Once for each time that a day is closed, however often it is tried.
+    if (before?.closure !== closure)
+      log.warn({ err: error, day: dateOf(day), closure }, 'write: a past day takes no events now');
+    return refusal;
+  }
+
+  #reopen(day: number): void {
+    if (this.#closed.delete(day))
+      this.#options.log.info({ day: dateOf(day) }, 'write: a past day takes events again');
+  }
+}
+
+function closureOf(failure: Failure): Closure | null {
+  return failure === 'blocked' || failure === 'no-partition' ? failure : null;
+}
+
+function refusalFor(day: number, closure: Closure, backOffMs: number): Rejection {
+  if (closure === 'no-partition') return NO_PARTITION;
+  return new Rejection(
+    'unavailable',
+    `Events of ${dateOf(day)} cannot be stored now: the day is locked in the database; try again later.`,
+    { retryAfterSeconds: backOffMs / 1_000 },
+  );
+}

@@ -1,0 +1,34 @@
+/** The body of an export: the parts of a reader, in a format, compressed where that is wanted. */
+import { pipeline } from 'node:stream';
+import { createGzip } from 'node:zlib';
+import type { EventLines } from '../../storage/storage.ts';
+import { CSV_HEADER, CsvLines } from './csv-lines.ts';
+
+export const FORMATS = ['ndjson', 'csv'] as const;
+export type ExportFormat = (typeof FORMATS)[number];
+
+export const CONTENT_TYPES: Readonly<Record<ExportFormat, string>> = {
+  ndjson: 'application/x-ndjson',
+  csv: 'text/csv; charset=utf-8',
+};
+
+/** A part in its format. @param part nothing is yielded for an empty one */
+export async function* formatted(
+  parts: AsyncIterable<EventLines>,
+  format: ExportFormat,
+): AsyncGenerator<Buffer> {
+  const csv = format === 'csv' ? new CsvLines() : null;
+  if (csv !== null) yield Buffer.from(CSV_HEADER);
+  for await (const { lines } of parts) if (lines.length > 0) yield csv === null ? lines : csv.convert(lines);
+}
+
+/** Half the time of the default level, for a fifth more bytes. */
+const GZIP_LEVEL = 3;
+
+/** One gzip stream, off the event loop. */
+export function compressed(parts: AsyncIterable<Buffer>): AsyncIterable<Buffer> {
+  const gzip = createGzip({ level: GZIP_LEVEL, chunkSize: 65_536 });
+  // Its reader is told of the failure by the stream.
+  pipeline(parts, gzip, () => undefined);
+  return gzip;
+}

@@ -1,0 +1,206 @@
+/** GET /v1/apps/:appId/export: every event of a scope, streamed. */
+import { Rejection } from '../../errors.ts';
+import type { Exchange, Outcome } from '../../http/exchange.ts';
+import { Invalid, oneOf, Query, text } from '../../http/query.ts';
+import type { Sql } from '../../storage/connect.ts';
+import {
+  decodeCursor,
+  type EventLines,
+  type EventReader,
+  type LineReader,
+  type Position,
+} from '../../storage/storage.ts';
+import { type AppRead, appRead, type ReadCall } from '../app-read.ts';
+import { FILTER, filterOf } from '../filter/filter-query.ts';
+import type { ReadSlots } from '../read-slots.ts';
+import { checkScope, findTypes, SCOPE } from '../scope-query.ts';
+import { CONTENT_TYPES, compressed, FORMATS, formatted } from './export-body.ts';
+import type { Exports } from './exports.ts';
+
+const UUID = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
+
+/** An event's id, or a cursor of a list. */
+type Start = { readonly eventId: string } | { readonly position: Position };
+
+const EXPORT_QUERY = new Query(
+  {
+    ...SCOPE,
+    format: oneOf('A JSON object a line, or CSV.', FORMATS, 'ndjson'),
+    cursor: text<Start>(
+      'Begins after this event: the `id` in the last whole line of an export that was cut, or the `nextCursor` of a list in ascending order.',
+      {
+        convert: (sent) => {
+          if (UUID.test(sent)) return { eventId: sent };
+          const cursor = decodeCursor(sent);
+          if (cursor?.order === 'asc') return { position: cursor };
+          return new Invalid('must be the id of an event, or the nextCursor of a list in ascending order');
+        },
+      },
+    ),
+    ...FILTER,
+  },
+  checkScope,
+);
+
+const LINE = {
+  type: 'string',
+  examples: [
+    '{"id":"01a1f95a-a1cb-76ff-978c-f7bb01499ade","typeId":"typ_Y3IfcFTteLRhPnUexNwr","type":"page viewed","createdAt":"2026-11-20T14:27:08.875Z","payload":{"path":"/"}}',
+  ],
+} as const;
+
+export const EXPORT = {
+  path: '/export',
+  headers: ['accept-encoding'],
+  query: EXPORT_QUERY,
+  operation: {
+    id: 'exportEvents',
+    summary: 'Read all events of a scope, oldest first, in one streamed answer.',
+    description:
+      'Counts once for the rate limit. At most two at a time per token. The connection is closed without an end of the ' +
+      'answer where the export cannot go on: begin again with `cursor`.',
+    answers: {
+      200: {
+        description: 'The events, one a line.',
+        content: {
+          'application/x-ndjson': { schema: LINE },
+          'text/csv; charset=utf-8': { schema: { type: 'string' } },
+        },
+      },
+    },
+    refusals: ['eventNotFound', 'eventTypeNotFound', 'tooManyExports'],
+  },
+} as const;
+
+const NO_START = new Rejection(
+  'eventNotFound',
+  'The app has no event with the id of cursor, or its row is no longer kept.',
+);
+
+export interface ExportReadOptions {
+  /** For lookups of types. */
+  readonly sql: Sql;
+  readonly events: EventReader;
+  readonly exports: Exports;
+  /** Each part of an export waits for its turn among all reads. */
+  readonly slots: ReadSlots;
+  /** Whether the request's token may still read the app. */
+  readonly mayRead: (exchange: Exchange, appId: string) => Promise<boolean>;
+}
+
+/** For resource tokens: an export is kept going by the access of a token. */
+export function exportRead(options: ExportReadOptions): AppRead {
+  const { sql, events, exports } = options;
+  return appRead(EXPORT, async (call, query) => {
+    const { app, exchange } = call;
+    const holder = holderOf(call);
+    const refusal = exports.refusal(holder);
+    if (refusal !== null) return refusal;
+    const typeIds = await findTypes(sql, app.id, query);
+    if (typeIds instanceof Rejection) return typeIds;
+    const after = await positionOf(events, app.id, query.cursor);
+    if (after instanceof Rejection) return after;
+    const scope = { appId: app.id, typeIds, from: query.from, until: query.to, order: 'asc', after } as const;
+    const reader = events.lines(scope, filterOf(query));
+    // What fails at once is refused while there is still a status to say so.
+    const first = await reader.next();
+    return streamed(
+      options,
+      call,
+      query.format,
+      { holder, parts: (isGone) => partsOf(options, reader, first, isGone) },
+      exchange,
+    );
+  });
+}
+
+interface Source {
+  readonly holder: string;
+  readonly parts: (isGone: () => boolean) => AsyncIterable<EventLines>;
+}
+
+function streamed(
+  { exports, mayRead }: ExportReadOptions,
+  { app }: ReadCall,
+  format: (typeof FORMATS)[number],
+  { holder, parts }: Source,
+  exchange: Exchange,
+): Outcome {
+  const isGzipped = acceptsGzip(exchange.header('accept-encoding'));
+  return {
+    status: 200,
+    contentType: CONTENT_TYPES[format],
+    headers: {
+      'Content-Disposition': `attachment; filename="events.${format}"`,
+      Vary: 'Accept-Encoding',
+      ...(isGzipped && { 'Content-Encoding': 'gzip' }),
+      // nginx would store the answer on its disk before its reader gets it.
+      'X-Accel-Buffering': 'no',
+    },
+    filler: '',
+    isFinite: true,
+    open: (stream) => {
+      const text = formatted(
+        parts(() => stream.isClosed),
+        format,
+      );
+      void exports.send(holder, stream, isGzipped ? compressed(text) : text, () =>
+        mayRead(exchange, app.appId),
+      );
+    },
+  };
+}
+
+/** The parts of a reader; while one is sent the next one is read. */
+async function* partsOf(
+  { slots, exports }: ExportReadOptions,
+  reader: LineReader,
+  first: EventLines | null,
+  isGone: () => boolean,
+): AsyncGenerator<EventLines> {
+  const turn = {
+    hasRoomForLargeAnswer: true,
+    get settled() {
+      return isGone();
+    },
+  };
+  const next = async (): Promise<EventLines | null> => {
+    const part = await slots.run(turn, () => reader.next());
+    if (part instanceof Rejection) throw new Error(part.details);
+    return part;
+  };
+  let part = first;
+  while (part !== null) {
+    const following = next();
+    // It is awaited after the part is sent; until then its failure is nobody's.
+    following.catch(() => undefined);
+    exports.events += part.events;
+    yield part;
+    part = await following;
+  }
+}
+
+async function positionOf(
+  events: EventReader,
+  appId: number,
+  start: Start | null,
+): Promise<Position | null | Rejection> {
+  if (start === null) return null;
+  if ('position' in start) return start.position;
+  const event = await events.event(appId, start.eventId);
+  return event === null ? NO_START : { at: event.createdAt.getTime(), id: event.id };
+}
+
+/** Whose exports are counted together. */
+function holderOf({ holder }: ReadCall): string {
+  return holder.kind === 'token' ? `token ${holder.tokenId}` : `user ${holder.userId}`;
+}
+
+/** Whether gzip is among the codings that a client takes (RFC 9110, 12.5.3). */
+function acceptsGzip(accepted: string): boolean {
+  return accepted.split(',').some((coding) => {
+    const [name = '', ...parameters] = coding.split(';').map((part) => part.trim().toLowerCase());
+    const isRefused = parameters.some((parameter) => /^q=0(?:\.0{0,3})?$/.test(parameter));
+    return (name === 'gzip' || name === '*') && !isRefused;
+  });
+}

@@ -1,0 +1,131 @@
+/** The exports that this process is sending: who reads them, and when they end before their end. */
+import type { Logger } from 'pino';
+import { Rejection } from '../../errors.ts';
+import type { AnswerStream } from '../../http/stream.ts';
+
+/** How an export has ended: complete, or cut: by its reader, because that read too slowly, lost its access, or by a failure. */
+export const OUTCOMES = ['complete', 'disconnected', 'too_slow', 'access_ended', 'failed'] as const;
+export type ExportOutcome = (typeof OUTCOMES)[number];
+
+const MAX_OF_TOKEN = 2;
+const MAX_OF_PROCESS = 16;
+/**
+ * A reader that does not take so many bytes in so many milliseconds is disconnected; it can go on after the last event that
+ * it has. That is the rate asked of readers of other large responses.
+ */
+const SLICE_BYTES = 1_048_576;
+export const READER_TIMEOUT_MS = 60_000;
+
+const RETRY = { retryAfterSeconds: 10 } as const;
+const OF_TOKEN = new Rejection(
+  'tooManyExports',
+  `A resource token may have ${MAX_OF_TOKEN} exports running; wait for one of them.`,
+  RETRY,
+);
+const OF_PROCESS = new Rejection(
+  'unavailable',
+  `The server is sending ${MAX_OF_PROCESS} exports; try again later.`,
+  RETRY,
+);
+
+/** Ends an export before its end. */
+class Cut extends Error {
+  readonly outcome: ExportOutcome;
+
+  constructor(outcome: ExportOutcome) {
+    super(outcome);
+    this.outcome = outcome;
+  }
+}
+
+export class Exports {
+  readonly #log: Logger;
+  readonly #timeoutMs: number;
+  /** By the holder's key. */
+  readonly #running = new Map<string, number>();
+  #all = 0;
+  readonly ended: Record<ExportOutcome, number> = {
+    complete: 0,
+    disconnected: 0,
+    too_slow: 0,
+    access_ended: 0,
+    failed: 0,
+  };
+  /** Events sent. */
+  events = 0;
+
+  /** @param timeoutMs for tests; by default {@link READER_TIMEOUT_MS} */
+  constructor(log: Logger, timeoutMs = READER_TIMEOUT_MS) {
+    this.#log = log;
+    this.#timeoutMs = timeoutMs;
+  }
+
+  /** Exports that are being sent. */
+  get running(): number {
+    return this.#all;
+  }
+
+  /** Why one more cannot begin; null where it can. @param holder whose exports are counted together */
+  refusal(holder: string): Rejection | null {
+    if ((this.#running.get(holder) ?? 0) >= MAX_OF_TOKEN) return OF_TOKEN;
+    return this.#all >= MAX_OF_PROCESS ? OF_PROCESS : null;
+  }
+
+  /**
+   * Sends a body at the pace of its reader.
+   * @param isAllowed asked before each part: false ends the export
+   */
+  async send(
+    holder: string,
+    stream: AnswerStream,
+    body: AsyncIterable<Buffer>,
+    isAllowed: () => Promise<boolean>,
+  ): Promise<void> {
+    // Others may have begun since it was admitted.
+    if (this.refusal(holder) !== null) {
+      stream.cut();
+      return;
+    }
+    this.#count(holder, 1);
+    try {
+      for await (const bytes of body) {
+        if (!(await isAllowed())) throw new Cut('access_ended');
+        for (let at = 0; at < bytes.length; at += SLICE_BYTES)
+          await this.#send(stream, bytes.subarray(at, at + SLICE_BYTES));
+      }
+      this.#end('complete', holder);
+      stream.end();
+    } catch (error) {
+      const outcome = error instanceof Cut ? error.outcome : 'failed';
+      this.#end(stream.isClosed ? 'disconnected' : outcome, holder, error);
+      stream.cut();
+    } finally {
+      this.#count(holder, -1);
+    }
+  }
+
+  async #send(stream: AnswerStream, bytes: Buffer): Promise<void> {
+    let timer: NodeJS.Timeout | undefined;
+    const late = new Promise<boolean>((resolve) => {
+      timer = setTimeout(() => resolve(true), this.#timeoutMs);
+    });
+    const isLate = await Promise.race([stream.send(bytes).then(() => false), late]);
+    clearTimeout(timer);
+    if (stream.isClosed) throw new Cut('disconnected');
+    if (isLate) throw new Cut('too_slow');
+  }
+
+  #end(outcome: ExportOutcome, holder: string, error?: unknown): void {
+    this.ended[outcome] += 1;
+    if (outcome === 'failed') this.#log.error({ err: error, holder }, 'export: failed');
+    else if (outcome === 'too_slow') this.#log.warn({ holder }, 'export: cut, its reader is too slow');
+    else this.#log.debug({ holder, outcome }, 'export: ended');
+  }
+
+  #count(holder: string, change: 1 | -1): void {
+    this.#all += change;
+    const running = (this.#running.get(holder) ?? 0) + change;
+    if (running === 0) this.#running.delete(holder);
+    else this.#running.set(holder, running);
+  }
+}

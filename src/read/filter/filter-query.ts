@@ -1,0 +1,42 @@
+/** The parameters `filter` and `q` of a read. */
+import { Invalid, type Parameter, text, texts } from '../../http/query.ts';
+import type { RowFilter } from '../../storage/storage.ts';
+import { type Condition, MAX_FILTER_LENGTH } from './parse-filter.ts';
+import { parseFilters, payloadFilter } from './payload-filter.ts';
+
+const MAX_FILTERS = 20;
+const LIST = texts(
+  'Only events whose payload meets this condition, such as `user.id:42`, `status>=500`, `country:DE,FR`, `coupon:*` ' +
+    '(is there) or `-bot:true` (not). May be given several times: all conditions must be met.',
+  { most: MAX_FILTERS },
+);
+
+/** For a {@link Query}; {@link filterOf} makes a filter of the values. */
+export const FILTER: { filter: Parameter<readonly Condition[]>; q: Parameter<string | null> } = {
+  filter: {
+    ...LIST,
+    convert: (value) => {
+      const conditions = parseFilters((value as readonly string[] | undefined) ?? []);
+      return typeof conditions === 'string' ? new Invalid(conditions) : conditions;
+    },
+  },
+  q: text(
+    'Only events whose payload contains this text: in the JSON as it was sent, or with its escapes resolved.',
+    {
+      schema: { maxLength: MAX_FILTER_LENGTH },
+      rule: `must have at most ${MAX_FILTER_LENGTH} characters`,
+      convert: (sent) => sent,
+    },
+  ),
+};
+
+/** @returns null where every payload is wanted */
+export function filterOf({
+  filter,
+  q,
+}: {
+  filter: readonly Condition[];
+  q: string | null;
+}): RowFilter | null {
+  return payloadFilter(filter, q);
+}

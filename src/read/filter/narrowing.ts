@@ -1,0 +1,64 @@
+/**
+ * What the text of a payload must contain if it may meet a condition: the test that the database makes before the service
+ * decides. A text that fails it never matches, however it spells its names, texts and numbers.
+ */
+import type { TextTest } from '../../storage/storage.ts';
+import { parseDecimal } from './decimal.ts';
+import type { Condition, Operand } from './parse-filter.ts';
+
+/** Characters that JSON text only has as escapes; and halves of characters, which UTF-8 only has so. */
+const ONLY_ESCAPED = /["\\\p{Cc}\p{Cs}]/u;
+const ASCII = /^[\x20-\x7e]*$/;
+
+/**
+ * With more digits, the two halves are searched for in place of every way to split them. A number has one decimal point,
+ * so at least one half is not split.
+ */
+const MOST_SPLITS = 4;
+
+/** The tests of a condition, the most selective first. A negated condition has none: what lacks a field meets it. */
+export function narrowingOf({ isNegated, path, test }: Condition): TextTest[] {
+  if (isNegated) return [];
+  const longestName = path.reduce((longest, name) => (name.length > longest.length ? name : longest), '');
+  const ofName = spellings(longestName, '"');
+  if (test.kind !== 'equals') return [ofName];
+  return [[...new Set(test.values.flatMap(operandSpellings))], ofName];
+}
+
+/** The test for a text that is anywhere in a payload's, as it is or with escapes resolved. */
+export function containing(text: string): TextTest {
+  const escaped = spellings(text, '');
+  // Quotes and backslashes are part of the text of JSON itself. NUL and halves of characters never are.
+  const isInText = !/[\0\p{Cs}]/u.test(text);
+  return isInText ? [...new Set([text, ...escaped])] : escaped;
+}
+
+function operandSpellings({ text, isQuoted }: Operand): string[] {
+  const number = isQuoted ? null : parseDecimal(text);
+  // A string that spells the number contains its digits too, unless these are escaped.
+  if (number !== null) return [...digitSpellings(number.digits), '\\u00'];
+  if (!isQuoted && (text === 'true' || text === 'false' || text === 'null')) return [text, '\\u00'];
+  return spellings(text, '"');
+}
+
+/** @param digits without zeros at either end */
+function digitSpellings(digits: string): string[] {
+  if (digits === '') return ['0'];
+  if (digits.length > MOST_SPLITS) {
+    const half = digits.length >> 1;
+    return [digits.slice(0, half), digits.slice(half)];
+  }
+  const splits = Array.from({ length: digits.length - 1 }, (_, i) => [
+    digits.slice(0, i + 1),
+    digits.slice(i + 1),
+  ]);
+  return [digits, ...splits.map((parts) => parts.join('.'))];
+}
+
+/** @param quote what stands around the text where it is a whole string */
+function spellings(text: string, quote: '"' | ''): string[] {
+  if (ONLY_ESCAPED.test(text)) return ['\\'];
+  const escapes = [ASCII.test(text) ? '\\u00' : '\\u'];
+  if (text.includes('/')) escapes.push('\\/');
+  return [`${quote}${text}${quote}`, ...escapes];
+}

@@ -1,0 +1,205 @@
+/**
+ * The grammar of a filter on payloads: one condition, in the spelling of a query parameter.
+ *
+ *     filter     = ["-"] path ( ":" "*" | ":" value *( "," value ) | comparison value )
+ *     path       = name *( "." name )
+ *     comparison = "<" | "<=" | ">" | ">="
+ *     name       = quoted | 1*( character other than . : < > = " \ | escape )
+ *     value      = quoted | 1*( character other than , * \ | escape )
+ *     escape     = "\" character             stands for the character
+ *     quoted     = a JSON string             the only spelling of NUL, of lone surrogates, and of an empty text
+ *
+ * Spaces around unquoted names and values do not belong to them.
+ */
+
+/** A value to compare with. Unquoted, it may also be a number, true, false or null. */
+export interface Operand {
+  readonly text: string;
+  readonly isQuoted: boolean;
+}
+
+export type Comparison = '<' | '<=' | '>' | '>=';
+
+export type Test =
+  | { readonly kind: 'exists' }
+  | { readonly kind: 'equals'; readonly values: readonly Operand[] }
+  | { readonly kind: 'compares'; readonly comparison: Comparison; readonly value: Operand };
+
+export interface Condition {
+  /** True where payloads are wanted for which the test fails. */
+  readonly isNegated: boolean;
+  /** Names of members from the payload's top on; at least one. */
+  readonly path: readonly string[];
+  readonly test: Test;
+}
+
+/** What is wrong with a filter, and where. */
+export interface FilterMistake {
+  /** In characters (code points), from 1. */
+  readonly column: number;
+  /** A clause without a full stop. */
+  readonly problem: string;
+}
+
+/** Limits of one filter: characters (UTF-16 units), names of its path, values of its list. */
+export const MAX_FILTER_LENGTH = 1_000;
+const MAX_NAMES = 32;
+const MAX_VALUES = 100;
+
+const ESCAPE = '\\';
+const QUOTE = '"';
+const END_OF_NAME = new Set(['.', ':', '<', '>', '=', QUOTE]);
+const HEX4 = /^[0-9a-fA-F]{4}$/;
+
+export function parseFilter(text: string): Condition | FilterMistake {
+  const parser = new FilterParser(text);
+  try {
+    return parser.filter();
+  } catch (error) {
+    if (error instanceof Mistake) return error;
+    throw error;
+  }
+}
+
+/** Leaves the parser from any depth; {@link parseFilter} returns it as a value. */
+class Mistake implements FilterMistake {
+  readonly column: number;
+  readonly problem: string;
+
+  constructor(column: number, problem: string) {
+    this.column = column;
+    this.problem = problem;
+  }
+}
+
+class FilterParser {
+  readonly #text: string;
+  /** Index of the character that comes next. */
+  #at = 0;
+
+  constructor(text: string) {
+    this.#text = text;
+  }
+
+  filter(): Condition {
+    if (this.#text.length > MAX_FILTER_LENGTH)
+      throw this.#mistake(`a filter has at most ${MAX_FILTER_LENGTH} characters`, MAX_FILTER_LENGTH);
+    this.#skipSpaces();
+    const isNegated = this.#take('-');
+    const path = this.#path();
+    if (this.#take(':')) return { isNegated, path, test: this.#listed() };
+    const comparison = this.#comparison();
+    const value = this.#value();
+    if (this.#at < this.#text.length) throw this.#mistake(`${comparison} takes one value`);
+    return { isNegated, path, test: { kind: 'compares', comparison, value } };
+  }
+
+  #path(): string[] {
+    const path = [this.#name()];
+    while (this.#take('.')) {
+      if (path.length === MAX_NAMES) throw this.#mistake(`a path has at most ${MAX_NAMES} names`);
+      path.push(this.#name());
+    }
+    return path;
+  }
+
+  #name(): string {
+    this.#skipSpaces();
+    if (this.#text[this.#at] === QUOTE) return this.#quoted();
+    const name = this.#unquoted(END_OF_NAME);
+    if (name === '') throw this.#mistake('the name of a field is missing');
+    return name;
+  }
+
+  #comparison(): Comparison {
+    for (const comparison of ['<=', '>=', '<', '>'] as const) if (this.#take(comparison)) return comparison;
+    throw this.#mistake('one of : < <= > >= must follow the name');
+  }
+
+  /** What may follow a colon. */
+  #listed(): Test {
+    this.#skipSpaces();
+    if (this.#take('*')) {
+      this.#skipSpaces();
+      if (this.#at < this.#text.length)
+        throw this.#mistake('nothing may follow * (for a star itself, write \\*)');
+      return { kind: 'exists' };
+    }
+    const values = [this.#value()];
+    while (this.#take(',')) {
+      if (values.length === MAX_VALUES) throw this.#mistake(`a list has at most ${MAX_VALUES} values`);
+      values.push(this.#value());
+    }
+    if (this.#at < this.#text.length) throw this.#mistake('a comma or the end must follow a quoted value');
+    return { kind: 'equals', values };
+  }
+
+  #value(): Operand {
+    this.#skipSpaces();
+    if (this.#text[this.#at] === QUOTE) return { text: this.#quoted(), isQuoted: true };
+    const text = this.#unquoted(END_OF_VALUE);
+    if (this.#text[this.#at] === '*') throw this.#mistake('* stands alone (for a star itself, write \\*)');
+    if (text === '') throw this.#mistake('a value is missing (for an empty text, write "")');
+    return { text, isQuoted: false };
+  }
+
+  /** A text up to one of the characters that end it, with its escapes resolved and without the spaces around it. */
+  #unquoted(ends: ReadonlySet<string>): string {
+    this.#skipSpaces();
+    let text = '';
+    let lengthWithoutSpaces = 0;
+    for (; this.#at < this.#text.length; this.#at += 1) {
+      const character = this.#text.charAt(this.#at);
+      if (ends.has(character)) break;
+      if (character === ESCAPE) {
+        this.#at += 1;
+        if (this.#at === this.#text.length) throw this.#mistake('a character must follow \\', this.#at - 1);
+      }
+      text += this.#text.charAt(this.#at);
+      if (character !== ' ') lengthWithoutSpaces = text.length;
+    }
+    return text.slice(0, lengthWithoutSpaces);
+  }
+
+  /** A JSON string, and the spaces behind it. */
+  #quoted(): string {
+    const start = this.#at;
+    for (this.#at += 1; this.#text[this.#at] !== QUOTE; this.#at += 1) {
+      const character = this.#text[this.#at];
+      if (character === undefined) throw this.#mistake('the closing quote is missing', start);
+      if (character < ' ') throw this.#mistake('a control character in quotes is written as an escape');
+      if (character === ESCAPE) this.#skipEscape();
+    }
+    this.#at += 1;
+    const text = this.#text.slice(start, this.#at);
+    this.#skipSpaces();
+    // What was passed over is a string, as strict as the parser takes it.
+    return JSON.parse(text) as string;
+  }
+
+  /** To the last character of an escape of JSON. */
+  #skipEscape(): void {
+    const kind = this.#text.charAt(this.#at + 1);
+    const isUnicode = kind === 'u' && HEX4.test(this.#text.slice(this.#at + 2, this.#at + 6));
+    if (!isUnicode && (kind === '' || !'"\\/bfnrt'.includes(kind)))
+      throw this.#mistake('this is no escape of a JSON string');
+    this.#at += isUnicode ? 5 : 1;
+  }
+
+  #take(expected: string): boolean {
+    if (!this.#text.startsWith(expected, this.#at)) return false;
+    this.#at += expected.length;
+    return true;
+  }
+
+  #skipSpaces(): void {
+    while (this.#text[this.#at] === ' ') this.#at += 1;
+  }
+
+  /** @param at index of the character at fault: by default the next one */
+  #mistake(problem: string, at = this.#at): Mistake {
+    return new Mistake([...this.#text.slice(0, at)].length + 1, problem);
+  }
+}
+
+const END_OF_VALUE = new Set([',', '*']);

@@ -1,0 +1,117 @@
+/** Events as lines of JSON, as many as a scope has, for exports. */
+import type { Sql, Transaction } from './connect.ts';
+import {
+  EventScan,
+  type Position,
+  passes,
+  type RowFilter,
+  type ScanRequest,
+  type StepEnd,
+  type StepRows,
+} from './event-scan.ts';
+
+export interface EventLines {
+  /**
+   * `{"id":…,"typeId":…,"type":…,"createdAt":…,"payload":…}`, each ended by a line feed. Line breaks between the tokens
+   * of a payload have become spaces.
+   */
+  readonly lines: Buffer;
+  readonly events: number;
+  /** Where the next part begins. */
+  readonly position: Position;
+}
+
+export interface LineReader {
+  /** Whether there is nothing to come is only known when null is returned. A part may be empty. */
+  next(): Promise<EventLines | null>;
+}
+
+export function openLines(sql: Sql, request: ScanRequest, filter: RowFilter | null): LineReader {
+  const scan = new EventScan(sql, request);
+  return {
+    next: async () => {
+      const found = await scan.step(PART, (tx, rows) => readLines(tx, rows, request, filter));
+      const { position } = scan;
+      if (found === null || position === null) return null;
+      const { lines, events } = filter === null ? found : filterLines(found.lines, filter);
+      breakLines(lines);
+      return { lines, events, position };
+    },
+  };
+}
+
+/** About a megabyte of usual events; and the most that a part takes of memory, if it has more than one event. */
+const PART = { rows: 4_000, bytes: 2 * 1_048_576 };
+
+/** Ends each line until line breaks within payloads are gone: JSON text has no such character. */
+const SEPARATOR = 0x1e;
+const LINE_FEED = 0x0a;
+const CARRIAGE_RETURN = 0x0d;
+const SPACE = 0x20;
+
+interface Lines extends StepEnd {
+  readonly lines: Buffer;
+  readonly events: number;
+}
+
+/** The database writes the lines: their bytes go out as they come. */
+async function readLines(
+  tx: Transaction,
+  { page, fits }: StepRows,
+  { typeIds, order }: ScanRequest,
+  filter: RowFilter | null,
+): Promise<Lines | null> {
+  const isOfType = typeIds === null ? tx`true` : tx`type_id = ANY(${[...typeIds]}::integer[])`;
+  const isWanted =
+    filter === null
+      ? tx`text IS NOT NULL`
+      : tx`text IS NOT NULL AND (${passes(tx, tx`text`, filter.contains)})`;
+  // A time with a microsecond more has six digits, of which the first three are wanted. A lateral join keeps the order.
+  const [row] = await tx`
+    SELECT bool_and(fits), count(texts.id), (array_agg(texts.id))[count(texts.id)],
+           (extract(epoch FROM ${order === 'asc' ? tx`max` : tx`min`}(created_at)) * 1000)::bigint,
+           count(*) FILTER (WHERE ${isWanted}),
+           string_agg('{"id":"' || texts.id || head || left(to_json(created_at + interval '1 microsecond')::text, 24)
+                        || 'Z","payload":' || text || E'}\\x1e', '')
+             FILTER (WHERE ${isWanted})
+      FROM (SELECT ${fits} AS fits OFFSET 0) gate
+      LEFT JOIN LATERAL (
+             SELECT id, type_id, created_at, CASE WHEN ${isOfType} THEN payload::text END AS text
+               FROM (${page}) page WHERE gate.fits OFFSET 0) texts ON true
+      LEFT JOIN LATERAL (
+             SELECT '","typeId":' || to_json(public_id)::text || ',"type":' || to_json(name)::text || ',"createdAt":' AS head
+               FROM event_types WHERE event_types.id = texts.type_id OFFSET 0) types ON true`.raw();
+  const [isFitting, looked, lastId, lastAt, events, lines] = (row ?? []) as (Buffer | null)[];
+  if (isFitting?.toString() !== 't') return null;
+  return {
+    looked: Number(looked),
+    lastId: lastId?.toString() ?? null,
+    lastAt: lastAt == null ? null : new Date(Number(lastAt)),
+    events: Number(events),
+    lines: lines ?? Buffer.alloc(0),
+  };
+}
+
+const PAYLOAD = ',"payload":';
+
+/** The lines whose payload matches; each still ends with the separator. */
+function filterLines(lines: Buffer, { matches }: RowFilter): { lines: Buffer; events: number } {
+  const kept: string[] = [];
+  // The members before the payload are ours: their texts have no unescaped quotes.
+  for (const line of lines.toString().split('\x1e')) {
+    const start = line.indexOf(PAYLOAD) + PAYLOAD.length;
+    if (line !== '' && matches(line.slice(start, -1))) kept.push(`${line}\x1e`);
+  }
+  return { lines: Buffer.from(kept.join('')), events: kept.length };
+}
+
+/** Ends lines by line feeds, and no line before its end: a line break in JSON text is white space between two tokens. */
+function breakLines(lines: Buffer): void {
+  replaceByte(lines, LINE_FEED, SPACE);
+  replaceByte(lines, CARRIAGE_RETURN, SPACE);
+  replaceByte(lines, SEPARATOR, LINE_FEED);
+}
+
+function replaceByte(bytes: Buffer, from: number, to: number): void {
+  for (let at = bytes.indexOf(from); at !== -1; at = bytes.indexOf(from, at + 1)) bytes[at] = to;
+}

@@ -1,0 +1,186 @@
+/** `tidemark export`, and that `tidemark import` takes what it writes. */
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { createApp } from '../../../src/apps/apps.ts';
+import { createEventType } from '../../../src/apps/event-types.ts';
+import { openStorage } from '../../../src/storage/storage.ts';
+import { tidemark } from '../../support/command-line.ts';
+import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
+import { testSecret } from '../../support/service.ts';
+import { storeRows } from '../../support/stored-events.ts';
+
+const START = Date.UTC(2026, 4, 4);
+const HOUR_MS = 3_600_000;
+const TYPES = ['page viewed', 'a "type", with\na line break; ü', '=1+1'];
+const PAYLOADS = [
+  '{"n":1e400,\r\n "n":-0}',
+  '{"s":"\\u0000\\ud800","q":"a \\"b\\", c"}',
+  '{"status":500}',
+  '{ }',
+];
+const EVENTS = 60;
+
+let folder: string;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'tidemark-export-test-'));
+  await tidemark(['--build-only']);
+}, 60_000);
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+interface Stored {
+  readonly id: string;
+  readonly type: string;
+  readonly createdAt: string;
+  readonly payload: string;
+}
+
+describe.each(availableEngines())('on %s,', (engine) => {
+  let database: TestDatabase;
+  let appId: string;
+  let stored: Stored[];
+
+  beforeAll(async () => {
+    database = await testDatabase(engine);
+    const { sql } = database;
+    const storage = await openStorage(sql);
+    const settings = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 7, RETENTION_DAYS: 0 };
+    await storage.maintenance({ sql, slow: sql }, settings, () => START).prepare();
+    ({ appId } = await newApp());
+    for (const name of TYPES) await createEventType(sql, { appId, name, maxTypes: 10 });
+    const types = await sql<{ id: number; name: string }[]>`SELECT id, name FROM event_types ORDER BY id`;
+    const [app] = await sql<{ id: number }[]>`SELECT id FROM apps WHERE public_id = ${appId}`;
+    const rows = Array.from({ length: EVENTS }, (_, i) => {
+      const at = START + i * HOUR_MS;
+      const time = at.toString(16).padStart(12, '0');
+      return {
+        id: `${time.slice(0, 8)}-${time.slice(8)}-7000-8000-${String(i).padStart(12, '0')}`,
+        appId: app?.id ?? 0,
+        typeId: types[i % TYPES.length]?.id ?? 0,
+        at,
+        payload: PAYLOADS[i % PAYLOADS.length] ?? '',
+      };
+    });
+    await storeRows(sql, database.engine, rows);
+    stored = rows.map(({ id, at, payload }, i) => ({
+      id,
+      type: TYPES[i % TYPES.length] ?? '',
+      createdAt: new Date(at).toISOString(),
+      payload: payload.replaceAll(/[\r\n]/g, ' '),
+    }));
+  }, 60_000);
+  afterAll(() => database.drop());
+
+  const newApp = async () => await createApp(database.sql, await testSecret(), { name: 'App' });
+
+  const run = (...args: string[]) =>
+    tidemark([...args, '--json'], { DATABASE_URL: database.url, DATA_DIR: folder });
+
+  async function exported(...options: string[]): Promise<string> {
+    const file = join(folder, `${engine}.out`);
+    const outcome = await run('export', file, '--app', appId, ...options);
+    expect(outcome.stderr).toBe('');
+    const text = await readFile(file, 'utf8');
+    expect(JSON.parse(outcome.stdout)).toMatchObject({ bytes: Buffer.byteLength(text) });
+    return text;
+  }
+
+  const eventsIn = (text: string): Stored[] =>
+    text
+      .split('\n')
+      .slice(0, -1)
+      .map((line) => {
+        const { id, type, createdAt } = JSON.parse(line);
+        return { id, type, createdAt, payload: line.slice(line.indexOf(',"payload":') + 11, -1) };
+      });
+
+  test('every event is in the file, oldest first', async () => {
+    expect(eventsIn(await exported())).toEqual(stored);
+  });
+
+  test('types, times and conditions choose events', async () => {
+    const some = await exported(
+      '--type',
+      TYPES[0] ?? '',
+      '--type',
+      TYPES[2] ?? '',
+      '--filter',
+      'status>=500',
+    );
+    expect(eventsIn(some)).toEqual(stored.filter((event, i) => i % 4 === 2 && event.type !== TYPES[1]));
+    const from = new Date(START + 5 * HOUR_MS).toISOString();
+    expect(eventsIn(await exported('--from', from, '--to', '2026-05-04T09:00'))).toEqual(stored.slice(5, 9));
+  });
+
+  test.each(['ndjson', 'csv'])(
+    'import takes its %s: another app gets the same events, its own app nothing new',
+    async (format) => {
+      const file = join(folder, `${engine}.${format}`);
+      await writeFile(file, await exported('--format', format));
+      const again = await run('import', file, '--app', appId, '--format', format);
+      expect(JSON.parse(again.stdout)).toMatchObject({ imported: 0, skipped: EVENTS, failed: 0 });
+      const other = await newApp();
+      const copied = await run('import', file, '--app', other.appId, '--format', format);
+      expect(copied.stderr).toBe('');
+      expect(JSON.parse(copied.stdout)).toMatchObject({ imported: EVENTS, skipped: 0, failed: 0 });
+      const text = (await run('export', '-', '--app', other.appId)).stdout;
+      expect(eventsIn(text)).toEqual(stored);
+    },
+  );
+
+  test('what is wrong ends it before a file is made', async () => {
+    for (const [options, problem] of [
+      [['--filter', 'status=5'], '--filter is wrong at column 7: one of : < <= > >= must follow the name'],
+      [['--type', 'none'], 'the app has no event type "none"'],
+      [['--from', '2026-05-05', '--to', '2026-05-05'], '--from must be before --to'],
+      [['--from', 'yesterday'], 'must be an ISO 8601 date or time'],
+      [['--format', 'xml'], 'Allowed choices are ndjson, csv'],
+      [['--app', 'app_none'], 'app_none'],
+    ] as const) {
+      const outcome = await run('export', join(folder, 'none'), '--app', appId, ...options);
+      expect(outcome.code, problem).toBe(1);
+      expect(outcome.stderr).toContain(problem);
+      expect(outcome.stdout).toBe('');
+    }
+    expect(await readdir(folder)).not.toContain('none');
+  });
+});
+
+test('a record of CSV that cannot be read is named and left out', async () => {
+  const database = await testDatabase();
+  try {
+    const { appId } = await createApp(database.sql, await testSecret(), { name: 'App' });
+    const file = join(folder, 'bad.csv');
+    const time = '2026-01-31T08:30:00Z';
+    const records = [
+      'createdAt,payload,type,more',
+      `${time},"{""a"":1}",x,y`,
+      `${time},{},x`,
+      `${time},"{""a"":""b""",x,`,
+      `${time},"{}"z,x,`,
+      `${time},"{}","two`,
+      'lines",',
+      `${time},"{},""type"":""y""",x,`,
+      `${time},"{}","open`,
+    ];
+    await writeFile(file, records.join('\r\n'));
+    const outcome = await tidemark(['import', file, '--app', appId, '--format', 'csv', '--json'], {
+      DATABASE_URL: database.url,
+      DATA_DIR: folder,
+    });
+    expect(JSON.parse(outcome.stdout)).toMatchObject({ imported: 2, failed: 5 });
+    expect(outcome.code).toBe(2);
+    expect(outcome.stderr.split('\n').slice(0, -1)).toEqual([
+      'tidemark: line 3: it has 3 fields in place of the 4 of the first line',
+      'tidemark: line 4: the field "payload" is not valid JSON',
+      'tidemark: line 5: it has a quote within a field that does not begin with one, or text behind the closing quote',
+      'tidemark: line 8: the field "payload" is not valid JSON',
+      'tidemark: line 9: it has a quote without its end',
+    ]);
+    const types = await database.sql<{ name: string }[]>`SELECT name FROM event_types ORDER BY id`;
+    expect(types.map(({ name }) => name)).toEqual(['x', 'two\r\nlines']);
+  } finally {
+    await database.drop();
+  }
+});
