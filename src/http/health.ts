@@ -59,6 +59,11 @@ const common = {
   refusals: [],
 } as const satisfies Partial<Operation>;
 
+const CLOSED_DAYS: Schema = {
+  type: 'integer',
+  minimum: 1,
+  description: 'Past days (UTC) whose events are refused now.',
+};
 const JOURNAL: Schema = objectOf(
   { takesEvents: { type: 'boolean' }, waitingEvents: { type: 'integer', minimum: 0 } },
   { title: 'JournalState', description: 'With `JOURNAL_DIR`.' },
@@ -112,8 +117,9 @@ export const READYZ: Declaration = {
             status: { enum: ['ready', 'journaling'] },
             engine: { type: 'string' },
             journal: JOURNAL,
+            closedDays: CLOSED_DAYS,
           },
-          { optional: ['journal'] },
+          { optional: ['journal', 'closedDays'] },
         ),
       ),
       503: json(
