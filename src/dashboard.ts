@@ -28,7 +28,7 @@ import { LiveFeeds } from './read/live/live-feeds.ts';
 import { liveRead } from './read/live/live-read.ts';
 import { typesRead } from './read/types-read.ts';
 import type { SignInStats } from './service-metrics.ts';
-import { connect, type DatabaseAddress, endPool } from './storage/connect.ts';
+import { connect, type DatabaseAddress, endPool, type Sql } from './storage/connect.ts';
 import { DAY_MS, type Storage } from './storage/storage.ts';
 import { readVersion } from './version.ts';
 
@@ -57,90 +57,39 @@ export interface Dashboard {
   readonly setupPath: string | null;
   /** For metrics. */
   signIns(): SignInStats;
-  /** Finishes what goes on behind answers, and leaves the database. */
+  /** Waits for background work, and closes the connections to the database. */
   close(): Promise<void>;
 }
 
-/** Apart from those of reads and writes: a slow chart must not hold up producers, nor they a sign-in. */
+/** Separate from those of the public routes: slow charts must not delay producers, nor producers a sign-in. */
 const CONNECTIONS = 4;
-/** Of the live feeds: who looks twice a second must not wait for charts, nor they for him. */
+/** Of the live feeds: their polls must not wait for charts, nor charts for them. */
 const LIVE_CONNECTIONS = 2;
-/** Most connections to the database that the dashboard uses: those, and one that asks who may still watch. */
+/** Connections of the dashboard: those above, and one for the access checks of live feeds. */
 export const DASHBOARD_CONNECTIONS = CONNECTIONS + LIVE_CONNECTIONS + 1;
 
-/** Beside src/ and dist/ alike; from dist/ the page lies in dist/dashboard too. */
+/** The built pages, in dist/ also when this file runs from src/. */
 const BUILT = fileURLToPath(new URL('../dist/dashboard', import.meta.url));
 const HOUR_MS = 3_600_000;
 
 export async function createDashboard(options: DashboardOptions): Promise<Dashboard> {
-  const { config, address, storage, secret, log, wall, monotonic, assets = BUILT } = options;
-  const publicUrl = config.PUBLIC_URL;
+  const { config, address, storage, secret, wall, monotonic, assets = BUILT } = options;
   const sql = connect(address, { connections: CONNECTIONS, name: 'tidemark dashboard', kind: 'dashboard' });
   const events = storage.reader(sql);
-  const passwords = new Passwords({ now: monotonic, log });
-  const background = new Background(log);
-  const authLog = new AuthLog({ log, now: monotonic });
-  const mailer =
-    config.SMTP_URL === '' ? null : new Mailer({ url: config.SMTP_URL, from: config.MAIL_FROM, log });
-  const sessions = new Sessions({
-    sql,
-    secure: publicUrl.startsWith('https:'),
-    idleMs: config.SESSION_IDLE_HOURS * HOUR_MS,
-    maxMs: config.SESSION_MAX_DAYS * DAY_MS,
-    now: wall,
-  });
-  const setup = new Setup({ sql, host: config.HOST, publicUrl, now: wall });
-  const common = { sql, publicUrl, passwords, mailer, background, wall, monotonic };
-  const limits = new SignInLimits(monotonic);
-  const signIn = new SignIn({ sql, sessions, passwords, limits });
+  const accounts = createAccounts(options, sql);
+  const { api, mailer, passwords, setup } = accounts;
+  const { feeds, pools } = openFeeds(options, accounts.sessions);
   const allowed = config.ALLOW_SIGNUP;
-  const api = new Api({
-    sql,
-    sessions,
-    authLog,
-    publicUrl,
-    trustedProxies: config.TRUST_PROXY,
-    onChange: options.onChange,
-  });
-
-  const liveSql = connect(address, { connections: LIVE_CONNECTIONS, name: 'tidemark live', kind: 'live' });
-  const accessSql = connect(address, { connections: 1, name: 'tidemark live access', kind: 'live' });
-  const pools = [sql, liveSql, accessSql];
-  const feeds = new LiveFeeds({
-    events: storage.reader(liveSql),
-    accessSql,
-    validSessions: (digests) => sessions.findValid(accessSql, digests),
-    most: {
-      all: config.MAX_LIVE_FEEDS,
-      ofApp: config.MAX_LIVE_FEEDS_PER_APP,
-      ofHolder: config.MAX_LIVE_FEEDS_PER_ACCOUNT,
-    },
-    log,
-    wall,
-    monotonic,
-  });
 
   const close = async (): Promise<void> => {
     await feeds.close();
-    await background.idle();
+    await accounts.background.idle();
     await mailer?.close();
-    await Promise.all(pools.map(endPool));
+    await Promise.all([sql, ...pools].map(endPool));
   };
 
   const routes: Route[] = [
-    ...peopleRoutes({
-      api,
-      sql,
-      sessions,
-      signIn,
-      signUp: new SignUp({ ...common, allowed, setup, mailsPerHour: config.MAX_SIGN_UP_MAILS_PER_HOUR }),
-      setup,
-      passwordChange: new PasswordChange({ sql, passwords, sessions, signIn, now: monotonic }),
-      passwordReset: new PasswordReset(common),
-      mailer,
-      allowed,
-      version: readVersion(),
-    }),
+    ...accounts.routes,
     ...appRoutes({
       api,
       sql,
@@ -165,11 +114,79 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
     routes.push(...(await assetRoutes(assets)));
     await passwords.prepare();
     const setupPath = allowed === 'first' && options.offersSetup ? await setup.createPath() : null;
-    if (setupPath !== null) authLog.write('link.create', null, { purpose: 'setup' });
-    const signIns = (): SignInStats => ({ passwords: passwords.stats, slowedDown: limits.slowedDown });
-    return { routes, feeds, setupPath, signIns, close };
+    if (setupPath !== null) accounts.authLog.write('link.create', null, { purpose: 'setup' });
+    return { routes, feeds, setupPath, signIns: accounts.signIns, close };
   } catch (error) {
     await close();
     throw error;
   }
+}
+
+/** Sign-up, sign-in and sessions, and the routes of users. */
+function createAccounts(options: DashboardOptions, sql: Sql) {
+  const { config, log, wall, monotonic } = options;
+  const publicUrl = config.PUBLIC_URL;
+  const allowed = config.ALLOW_SIGNUP;
+  const passwords = new Passwords({ now: monotonic, log });
+  const background = new Background(log);
+  const authLog = new AuthLog({ log, now: monotonic });
+  const mailer =
+    config.SMTP_URL === '' ? null : new Mailer({ url: config.SMTP_URL, from: config.MAIL_FROM, log });
+  const sessions = new Sessions({
+    sql,
+    secure: publicUrl.startsWith('https:'),
+    idleMs: config.SESSION_IDLE_HOURS * HOUR_MS,
+    maxMs: config.SESSION_MAX_DAYS * DAY_MS,
+    now: wall,
+  });
+  const setup = new Setup({ sql, host: config.HOST, publicUrl, now: wall });
+  const limits = new SignInLimits(monotonic);
+  const signIn = new SignIn({ sql, sessions, passwords, limits });
+  const api = new Api({
+    sql,
+    sessions,
+    authLog,
+    publicUrl,
+    trustedProxies: config.TRUST_PROXY,
+    onChange: options.onChange,
+  });
+  const common = { sql, publicUrl, passwords, mailer, background, wall, monotonic };
+  const routes = peopleRoutes({
+    api,
+    sql,
+    sessions,
+    signIn,
+    signUp: new SignUp({ ...common, allowed, setup, mailsPerHour: config.MAX_SIGN_UP_MAILS_PER_HOUR }),
+    setup,
+    passwordChange: new PasswordChange({ sql, passwords, sessions, signIn, now: monotonic }),
+    passwordReset: new PasswordReset(common),
+    mailer,
+    allowed,
+    version: readVersion(),
+  });
+  const signIns = (): SignInStats => ({ passwords: passwords.stats, slowedDown: limits.slowedDown });
+  return { api, authLog, background, mailer, passwords, routes, sessions, setup, signIns };
+}
+
+/** The live feeds with their connections. */
+function openFeeds(
+  { config, address, storage, log, wall, monotonic }: DashboardOptions,
+  sessions: Sessions,
+): { readonly feeds: LiveFeeds; readonly pools: readonly Sql[] } {
+  const liveSql = connect(address, { connections: LIVE_CONNECTIONS, name: 'tidemark live', kind: 'live' });
+  const accessSql = connect(address, { connections: 1, name: 'tidemark live access', kind: 'live' });
+  const feeds = new LiveFeeds({
+    events: storage.reader(liveSql),
+    accessSql,
+    validSessions: (digests) => sessions.findValid(accessSql, digests),
+    most: {
+      all: config.MAX_LIVE_FEEDS,
+      ofApp: config.MAX_LIVE_FEEDS_PER_APP,
+      ofHolder: config.MAX_LIVE_FEEDS_PER_ACCOUNT,
+    },
+    log,
+    wall,
+    monotonic,
+  });
+  return { feeds, pools: [liveSql, accessSql] };
 }

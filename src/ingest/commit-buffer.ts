@@ -33,13 +33,13 @@ export interface CommitBufferOptions {
 }
 
 /** Most events and payload characters of one batch: beyond this a larger batch costs latency and gains nothing. */
-const MAX_BATCH_EVENTS = 4_000;
-const MAX_BATCH_CHARACTERS = 2 * 1_048_576;
+const MAX_GROUP_EVENTS = 4_000;
+const MAX_GROUP_CHARACTERS = 2 * 1_048_576;
 /**
  * Most changes of the day from one event of a batch to the next: each partition costs locks until the commit, of which
  * PostgreSQL has some 7,000 by default for everybody together.
  */
-export const MAX_BATCH_DAYS = 100;
+export const MAX_GROUP_DAYS = 100;
 /** Events of one app in a batch before it is the turn of the next app that waits. */
 const EVENTS_OF_A_TURN = 1_000;
 /** After this many commits of bulk without an event that came alone, nobody seems to need the lane that is kept free. */
@@ -108,7 +108,7 @@ class SingleQueue {
     const waiting = this.#parts;
     const room = new Room();
     for (const [index, part] of waiting.entries()) {
-      const fitting = room.take(part.events, MAX_BATCH_EVENTS);
+      const fitting = room.take(part.events, MAX_GROUP_EVENTS);
       if (fitting === part.events.length) continue;
       const [first, rest] = split(part, fitting);
       this.#parts = waiting.slice(index);
@@ -172,7 +172,7 @@ class BulkQueue {
       const isAlone = this.#turns.apps <= 1;
       const part = this.#turns.take();
       if (part === null) return taken;
-      const fitting = room.take(part.events, isAlone ? MAX_BATCH_EVENTS : EVENTS_OF_A_TURN);
+      const fitting = room.take(part.events, isAlone ? MAX_GROUP_EVENTS : EVENTS_OF_A_TURN);
       const [first, rest] = split(part, fitting);
       if (fitting > 0) taken.push(first);
       if (rest.events.length === 0) continue;
@@ -251,12 +251,12 @@ class Room {
 
   /** Counts the next event in, unless it does not fit. */
   #takes({ payload, createdAt }: AcceptedEvent): boolean {
-    if (this.#events === MAX_BATCH_EVENTS) return false;
+    if (this.#events === MAX_GROUP_EVENTS) return false;
     this.#characters += payload.length;
     const day = dayOf(createdAt);
     if (day !== this.#day) this.#days += 1;
     this.#day = day;
-    if (this.#events > 0 && (this.#characters > MAX_BATCH_CHARACTERS || this.#days > MAX_BATCH_DAYS))
+    if (this.#events > 0 && (this.#characters > MAX_GROUP_CHARACTERS || this.#days > MAX_GROUP_DAYS))
       return false;
     this.#events += 1;
     return true;

@@ -32,7 +32,7 @@ export interface CreateBatchSteps {
   readonly eventTypes: EventTypes;
   /** Changes when the database becomes another one. */
   readonly epoch: () => number;
-  readonly readableFrom: RetentionBoundary;
+  readonly retentionBoundary: RetentionBoundary;
   readonly commitBuffer: CommitBuffer;
   readonly idempotentQueue: IdempotentQueue;
   /** The same for events of past days, which may wait for one of these days. */
@@ -208,7 +208,7 @@ async function accept(
 ): Promise<Batch | Rejection> {
   const { appId, events, types, acceptedAt } = batch;
   const isDated = events.some((event) => !(event instanceof Rejection) && event.createdAt !== null);
-  const boundary = isDated ? await steps.readableFrom.boundary() : 0;
+  const boundary = isDated ? await steps.retentionBoundary.boundary() : 0;
   // Ids begin with the time: those of past events are made apart, in order of their time.
   const newPastId = createEventIds();
   const results = new Array<Result>(events.length);

@@ -1,4 +1,4 @@
-/** Group commit of requests with an Idempotency-Key: while some are being committed, the next ones gather. */
+/** Group commit of requests with an Idempotency-Key. */
 
 import { Rejection } from '../errors.ts';
 import type { Answer } from '../http/exchange.ts';
@@ -10,13 +10,13 @@ import { repeated } from './idempotency-store.ts';
 export interface IdempotentQueueOptions {
   /** Stores requests of which no two have the same key. Never rejects. */
   readonly write: (requests: readonly KeyedEvents[]) => Promise<readonly KeyedOutcome[]>;
-  /** Events that may wait or be in flight; beyond it requests are refused. */
+  /** Limit of events that wait or are being committed; beyond it requests are refused. */
   readonly maxEvents: number;
   /** The same for the memory of their payloads, as in the commit buffer. */
   readonly maxBytes: number;
 }
 
-/** Most events of one commit, beyond which no further request joins it. */
+/** Limit of events in one commit: beyond it no further request joins. */
 const MAX_EVENTS_TOGETHER = 1_000;
 
 interface Entry {
@@ -28,8 +28,8 @@ interface Entry {
 }
 
 /**
- * One commit at a time. Of twins, requests with the same key, the second waits for the next commit, where it finds the
- * answer of the first; those of another process meet in the database.
+ * One commit at a time. Of two requests with the same key the second waits for the next commit, where it finds the response
+ * of the first; the database does the same for requests of other processes.
  */
 export class IdempotentQueue {
   readonly #options: IdempotentQueueOptions;
@@ -45,35 +45,35 @@ export class IdempotentQueue {
     this.#options = options;
   }
 
-  /** Events that wait or are in flight. */
+  /** Events that wait or are being committed. */
   get depth(): number {
     return this.#held;
   }
 
-  /** Events that were stored, each counted once however often its request comes. */
+  /** Stored events, each counted once however often its request is repeated. */
   get stored(): number {
     return this.#stored;
   }
 
-  /** Resolves with the answer of the request once its events are durable, or with the reason why they are not. */
+  /** Resolves with the response once the events are durable, or with the reason why they are not. */
   add(keyed: KeyedEvents): Promise<Answer | Rejection> {
     if (this.#closed) return Promise.resolve(CLOSED);
     const { maxEvents, maxBytes } = this.#options;
     const bytes = keyed.events.reduce((sum, event) => sum + payloadBytes(event), 0);
     const isFull = this.#held + keyed.events.length > maxEvents || this.#heldBytes + bytes > maxBytes;
-    // What is too large for a ceiling by itself waits alone.
+    // A request that exceeds a limit by itself is accepted if nothing else waits.
     if (isFull && this.#held > 0) return Promise.resolve(FULL);
     this.#held += keyed.events.length;
     this.#heldBytes += bytes;
     return new Promise((resolve) => {
       const name = `${keyed.appId} ${keyed.request.keyDigest.toString('latin1')}`;
       this.#waiting.push({ keyed, name, bytes, resolve });
-      // What arrives in one turn of the event loop goes out together.
+      // Requests that arrive in one turn of the event loop share a commit.
       if (!this.#busy && this.#waiting.length === 1) setImmediate(() => this.#flush());
     });
   }
 
-  /** Takes no more requests and waits until none is left. */
+  /** Refuses new requests and waits until none is left. */
   async drain(): Promise<void> {
     this.#closed = true;
     if (this.#held === 0) return;
@@ -99,7 +99,7 @@ export class IdempotentQueue {
         taken.push(entry);
         events += entry.keyed.events.length;
       }
-      // Whoever comes later with the key of one that is left must not overtake it.
+      // A later request with the key of one that is left must not overtake it.
       names.add(entry.name);
     }
     this.#waiting = left;

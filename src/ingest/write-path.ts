@@ -146,7 +146,7 @@ export class WritePath {
         if (this.outage.isAway()) throw new LookupUnavailable('The database is away');
         return await answerInTime(findRepeated(lookups, appId, request, wall()), LOOKUP_TIMEOUT_MS);
       },
-      readableFrom: new RetentionBoundary({ ...memory, retentionDays: config.RETENTION_DAYS }),
+      retentionBoundary: new RetentionBoundary({ ...memory, retentionDays: config.RETENTION_DAYS }),
       // What can never fit is refused for its size, and not for now.
       maxBytes: Math.min(config.MAX_BATCH_BYTES, config.MAX_BODIES_BYTES),
       limits: {

@@ -101,8 +101,8 @@ describe('with connections that are silent', () => {
     ['those of keyed requests', /^tidemark keyed/],
     ['those of the dashboard', /^tidemark (dashboard|live)/],
     ['those that ask whether the database is there', /^tidemark (probe|watch)/],
-    ['those of maintenance and of notifications', /^tidemark (upkeep|maintenance|slow|listener)/],
-    ['every second one', /^tidemark (lookups$|writer 1|keyed events|dashboard|upkeep)/],
+    ['those of maintenance and of notifications', /^tidemark (maintenance|slow maintenance|listener)/],
+    ['every second one', /^tidemark (lookups$|writer 1|keyed events|dashboard|maintenance)/],
     ['all of them', /^tidemark/],
   ])(
     '%s, every route answers again',

@@ -2,7 +2,7 @@
 import type { Logger } from 'pino';
 import { dayOf, type JournaledEvent } from '../../storage/write/accepted-event.ts';
 import type { ReplayOutcome } from '../../storage/write/replay-writer.ts';
-import { MAX_BATCH_DAYS } from '../commit-buffer.ts';
+import { MAX_GROUP_DAYS } from '../commit-buffer.ts';
 import type { Journal, WaitingSegment } from './journal.ts';
 import type { Quarantined } from './quarantine.ts';
 
@@ -234,7 +234,7 @@ function endOfBatch({ batches, next }: Position): number {
       if (dayOf(createdAt) !== day) days += 1;
       day = dayOf(createdAt);
     }
-    const isFull = events > MAX_EVENTS || characters > MAX_CHARACTERS || days > MAX_BATCH_DAYS;
+    const isFull = events > MAX_EVENTS || characters > MAX_CHARACTERS || days > MAX_GROUP_DAYS;
     if (end > next && isFull) break;
   }
   return end;

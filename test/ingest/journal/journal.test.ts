@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pino from 'pino';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { MAX_BATCH_DAYS } from '../../../src/ingest/commit-buffer.ts';
+import { MAX_GROUP_DAYS } from '../../../src/ingest/commit-buffer.ts';
 import { createEventIds } from '../../../src/ingest/event-id.ts';
 import { Journal, type JournalOptions } from '../../../src/ingest/journal/journal.ts';
 import { readQuarantine } from '../../../src/ingest/journal/quarantine.ts';
@@ -241,8 +241,8 @@ test('a replay stores no more days in one transaction than a batch of producers 
   while ((await replay.step()) === 'stored');
   expect(ids()).toEqual(idsOf(days));
   expect(batches.map((batch) => new Set(batch.map(({ createdAt }) => dayOf(createdAt))).size)).toEqual([
-    MAX_BATCH_DAYS,
-    MAX_BATCH_DAYS,
+    MAX_GROUP_DAYS,
+    MAX_GROUP_DAYS,
     50,
   ]);
 });
