@@ -102,7 +102,7 @@ describe('with connections that are silent', () => {
     ['those of the dashboard', /^tidemark (dashboard|live)/],
     ['those that ask whether the database is there', /^tidemark (probe|watch)/],
     ['those of maintenance and of notifications', /^tidemark (maintenance|slow maintenance|listener)/],
-    ['every second one', /^tidemark (look-ups$|writer 1|keyed events|dashboard|upkeep)/],
+    ['every second one', /^tidemark (lookups$|writer 1|keyed events|dashboard|maintenance)/],
     ['all of them', /^tidemark/],
   ])(
     '%s, every route answers again',
