@@ -288,6 +288,11 @@ function registerDatabase(metrics: Metrics, { maintenance, writePath, watch }: S
     () => (writePath.availability.reachable ? 1 : 0),
   );
   metrics.gauge(
+    'tidemark_oldest_snapshot_seconds',
+    'Age of the oldest snapshot of the database in use, by the process that does its maintenance.',
+    () => maintenance.oldestSnapshotSeconds,
+  );
+  metrics.gauge(
     'tidemark_database_takes_events',
     'Whether the database takes events of today, as far as is known: 1 or 0.',
     () => (writePath.store.takesEvents ? 1 : 0),

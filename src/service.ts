@@ -38,6 +38,7 @@ import { type Installation, readInstallation } from './storage/installation-id.t
 import type { LookupOutage } from './storage/lookup-cache.ts';
 import { MAINTENANCE_NAME, MaintenanceLeader, prepareAlone } from './storage/maintenance/leader.ts';
 import { MaintenanceLoop, type MaintenanceTasks } from './storage/maintenance/loop.ts';
+import { SnapshotWatch } from './storage/maintenance/oldest-snapshot.ts';
 import type { Storage } from './storage/storage.ts';
 import { readRelease } from './version.ts';
 
@@ -449,7 +450,9 @@ function startMaintenance(
       if (config.REDIS_URL === '') log.warn(NEIGHBOR);
     },
   });
-  const loop = new MaintenanceLoop({ tasks, takeTurn: () => leader.take(), log, now: clock.wall });
+  const snapshots = new SnapshotWatch(sql, log, clock.wall);
+  const takeTurn = (): Promise<boolean> => leader.take();
+  const loop = new MaintenanceLoop({ tasks, snapshots, takeTurn, log, now: clock.wall });
   loop.start();
   return loop;
 }

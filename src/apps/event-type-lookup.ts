@@ -29,6 +29,8 @@ export interface EventTypesOptions {
   /** Milliseconds of a monotonic clock. */
   readonly monotonic: () => number;
   readonly outage?: LookupOutage | undefined;
+  /** Changes when the database becomes another one: ids that were looked up before mean nothing then. */
+  readonly epoch?: (() => number) | undefined;
 }
 
 const UNKNOWN = new Rejection('eventTypeNotFound', 'The app has no event type with this typeId.');
@@ -97,21 +99,23 @@ export class EventTypes {
 
   async #loadById(key: string): Promise<EventType | null> {
     const [appId, publicId] = splitKey(key);
+    const epoch = this.#options.epoch?.();
     // PostgreSQL's text type cannot store NUL, so no identifier contains it.
     if (publicId.includes('\0')) return null;
     const [row] = await this.#options.sql<StoredType[]>`
       SELECT type.id, type.public_id AS "publicId", type.name, app.public_id AS "appPublicId"
         FROM event_types AS type JOIN apps AS app ON app.id = type.app_id
        WHERE type.public_id = ${publicId} AND type.app_id = ${appId}`;
-    return row === undefined ? null : eventType(row);
+    return row === undefined ? null : eventType(row, epoch);
   }
 
   async #loadByName(key: string): Promise<EventType | null> {
+    const epoch = this.#options.epoch?.();
     const found = await this.#names.get(key);
-    if (found !== null) return eventType(found);
+    if (found !== null) return eventType(found, epoch);
     const type = await this.#creation.add(...splitKey(key));
     if (type instanceof Rejection) throw new Refused(type);
-    return type === 'too-many' ? null : eventType(type);
+    return type === 'too-many' ? null : eventType(type, epoch);
   }
 
   /** Looks up many names in one statement. */
@@ -137,10 +141,11 @@ class Refused extends Error {
   }
 }
 
-function eventType({ id, publicId, name, appPublicId }: StoredType): EventType {
+function eventType({ id, publicId, name, appPublicId }: StoredType, epoch: number | undefined): EventType {
   const escaped = (character: string): string =>
     `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`;
-  const source = Object.freeze({ appId: appPublicId, typeId: publicId, typeName: name });
+  const named = { appId: appPublicId, typeId: publicId, typeName: name };
+  const source = Object.freeze(epoch === undefined ? named : { ...named, epoch });
   return { id, publicId, publicIdJson: JSON.stringify(publicId).replace(/[^ -~]/g, escaped), source };
 }
 

@@ -9,6 +9,7 @@ import type { Exchange, Outcome } from '../http/exchange.ts';
 import type { Limiter } from '../limits/limiter.ts';
 import { type AcceptedEvent, dayOf } from '../storage/write/accepted-event.ts';
 import type { Outcomes } from '../storage/write/event-writer.ts';
+import { UNAVAILABLE } from '../storage/write/failures.ts';
 import type { KeptAnswer, KeyedRequest } from '../storage/write/keyed-writer.ts';
 import { batchAnswer, type Result } from './batch-answer.ts';
 import type { CommitBuffer } from './commit-buffer.ts';
@@ -29,6 +30,8 @@ export interface CreateBatchSteps {
   /** The answer to an earlier request with the same key, if there was one. */
   readonly findRepeated: (appId: number, request: KeyedRequest) => Promise<Outcome | null>;
   readonly eventTypes: EventTypes;
+  /** Changes when the database becomes another one. */
+  readonly epoch: () => number;
   readonly retentionBoundary: RetentionBoundary;
   readonly commitBuffer: CommitBuffer;
   readonly idempotentQueue: IdempotentQueue;
@@ -76,6 +79,7 @@ export function createCreateBatch(steps: CreateBatchSteps): (exchange: Exchange)
     // What came compressed is inflated when its sender is known, and not before.
     exchange.receive({ maxBytes: steps.maxBytes, gzip: true, usesReserve: true });
 
+    const epoch = steps.epoch();
     const appId = await authenticate(steps.loggingTokens, exchange.header('authorization'));
     if (appId instanceof Rejection) return appId;
 
@@ -102,6 +106,8 @@ export function createCreateBatch(steps: CreateBatchSteps): (exchange: Exchange)
     const batch = await accept(steps, { appId, events, types, acceptedAt });
     if (batch instanceof Rejection) return batch;
 
+    // Between the lookups the database has become another one: the ids do not belong together.
+    if (epoch !== steps.epoch()) return UNAVAILABLE;
     // The deadline has answered that nothing is stored: so nothing may be, from here on.
     if (exchange.settled) return exchange.late;
     exchange.late = OVERDUE;

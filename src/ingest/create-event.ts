@@ -7,7 +7,7 @@ import type { Exchange, Outcome } from '../http/exchange.ts';
 import { isSmallBody } from '../http/request-body.ts';
 import type { LimitDecision, Limiter } from '../limits/limiter.ts';
 import { timestamp } from '../storage/write/accepted-event.ts';
-import { POISON } from '../storage/write/failures.ts';
+import { POISON, UNAVAILABLE } from '../storage/write/failures.ts';
 import type { KeptAnswer } from '../storage/write/keyed-writer.ts';
 import type { CommitBuffer } from './commit-buffer.ts';
 import { IDEMPOTENCY_KEY, idempotencyKeyProblem, keyedRequest } from './idempotency-key.ts';
@@ -22,6 +22,8 @@ export interface CreateEventSteps {
   readonly tokenScreen: TokenScreen;
   readonly limiter: Limiter;
   readonly eventTypes: EventTypes;
+  /** Changes when the database becomes another one. */
+  readonly epoch: () => number;
   readonly commitBuffer: CommitBuffer;
   /** For requests with an Idempotency-Key. */
   readonly idempotentQueue: IdempotentQueue;
@@ -52,6 +54,7 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
     if (body instanceof Rejection) return body;
 
     // Cached values are not awaited: an await costs a promise and a turn of the microtask queue.
+    const epoch = steps.epoch();
     const app = steps.loggingTokens.appOf(body.loggingToken);
     const appId = app instanceof Promise ? await app : app;
     stopwatch?.lap('token');
@@ -69,6 +72,8 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
     const type = found instanceof Promise ? await found : found;
     stopwatch?.lap('type');
     if (type instanceof Rejection) return type;
+    // Between the lookups the database has become another one: the ids do not belong together.
+    if (epoch !== steps.epoch()) return UNAVAILABLE;
 
     const id = steps.newEventId(createdAt);
     const event = { id, appId, typeId: type.id, createdAt, payload: body.payload, source: type.source };

@@ -111,8 +111,10 @@ export class WritePath {
     const outage = { ...this.outage, serveStale: journal !== null };
     const memory = { sql: lookups, cacheMs, now: wall, outage };
     this.loggingTokens = new LoggingTokens(memory);
+    const epoch = (): number => options.watch.epoch;
     this.eventTypes = new EventTypes({
       ...memory,
+      epoch,
       maxTypesPerApp: config.MAX_EVENT_TYPES_PER_APP,
       newTypesPerMinute: config.NEW_TYPES_PER_MINUTE,
       monotonic,
@@ -121,6 +123,7 @@ export class WritePath {
       loggingTokens: this.loggingTokens,
       limiter,
       eventTypes: this.eventTypes,
+      epoch,
       commitBuffer: this.commitBuffer,
       newEventId: createEventIds(),
       now: wall,

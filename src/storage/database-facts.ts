@@ -3,6 +3,7 @@ import type { Sql } from './connect.ts';
 import { type CountCheck, checkCounts } from './counts/count-check.ts';
 import { DAYS } from './counts/levels.ts';
 import type { Engine } from './engine.ts';
+import { readOldestSnapshot, type SnapshotHolder } from './maintenance/oldest-snapshot.ts';
 import { readMigrations } from './migrate.ts';
 import type { StorageEngine } from './storage-engine.ts';
 
@@ -22,8 +23,8 @@ export interface DatabaseFacts {
   readonly connections: number;
   /** Partitions or chunks of the events table. */
   readonly partitions: number;
-  /** Age in seconds of the oldest transaction that this role can see. */
-  readonly oldestTransactionSeconds: number;
+  /** What holds the oldest snapshot in use; null where nothing does. */
+  readonly oldestSnapshot: SnapshotHolder | null;
   /** Names of inactive replication slots: they retain the write-ahead log. */
   readonly idleSlots: readonly string[];
   /** How far the database's clock is ahead of this machine's, in milliseconds, and the error of this measurement. */
@@ -77,6 +78,7 @@ export async function readDatabaseFacts(
     description,
     pendingMigrations: pending,
     ...(await serverFacts(sql)),
+    oldestSnapshot: await readOldestSnapshot(sql),
     ...(await clockFacts(sql)),
     ...(await dataFacts(sql)),
     unsettledCounts: await engine.unsettled(sql),
@@ -92,14 +94,7 @@ async function pendingMigrations(sql: Sql, engine: Engine): Promise<number> {
 
 type ServerFacts = Pick<
   DatabaseFacts,
-  | 'settings'
-  | 'isSuperuser'
-  | 'isEncrypted'
-  | 'isReadOnly'
-  | 'connections'
-  | 'partitions'
-  | 'oldestTransactionSeconds'
-  | 'idleSlots'
+  'settings' | 'isSuperuser' | 'isEncrypted' | 'isReadOnly' | 'connections' | 'partitions' | 'idleSlots'
 >;
 
 async function serverFacts(sql: Sql): Promise<ServerFacts> {
@@ -110,9 +105,6 @@ async function serverFacts(sql: Sql): Promise<ServerFacts> {
            pg_is_in_recovery() OR current_setting('default_transaction_read_only') = 'on'           AS "isReadOnly",
            (SELECT count(*)::int FROM pg_stat_activity WHERE backend_type = 'client backend')       AS connections,
            (SELECT count(*)::int FROM pg_inherits WHERE inhparent = 'events'::regclass)             AS partitions,
-           (SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0)::float8
-              FROM pg_stat_activity
-             WHERE datname = current_database() AND pid <> pg_backend_pid())           AS "oldestTransactionSeconds",
            (SELECT coalesce(json_agg(slot_name ORDER BY slot_name), '[]')
               FROM pg_replication_slots WHERE NOT active)                                           AS "idleSlots"`;
   if (row === undefined) throw new Error('A SELECT without FROM has a row.');

@@ -1,4 +1,5 @@
 /** Reads in one snapshot, so that totals and rows match whatever is committed concurrently. */
+import type postgres from 'postgres';
 import type { Sql, Transaction } from './connect.ts';
 
 /** The table that readers lock in ACCESS SHARE mode while their snapshot is in use. */
@@ -12,9 +13,15 @@ export async function readSnapshot<T>(sql: Sql, read: (tx: Transaction) => Promi
   const outcome = await sql.begin('isolation level repeatable read read only', async (tx) => {
     // Not awaited, so that it is sent together with the first query.
     const locked = tx`LOCK TABLE ${tx(SNAPSHOT_LOCK)} IN ACCESS SHARE MODE`.execute();
-    const [value] = await Promise.all([read(tx), locked]);
+    const bounded = skipFolded(tx).execute();
+    const [value] = await Promise.all([read(tx), locked, bounded]);
     // Wrapped in an object, because the client awaits each element of an array.
     return { value };
   });
   return outcome.value;
+}
+
+/** Tells the views of counts which deltas are folded in this snapshot (sql/0016), so that they need not be looked at. */
+function skipFolded(tx: Transaction): postgres.PendingQuery<postgres.Row[]> {
+  return tx`SELECT set_config('tidemark.pending_from', pending_from::text, true) FROM last_fold`;
 }

@@ -95,13 +95,13 @@ describe('with connections that are silent', () => {
   afterAll(opened.stopAll);
 
   test.each([
-    ['those of lookups', /^tidemark look-ups/],
+    ['those of lookups', /^tidemark lookups/],
     ['those of reads', /^tidemark reads/],
     ['those of the writers', /^tidemark (writer|past)/],
     ['those of keyed requests', /^tidemark keyed/],
     ['those of the dashboard', /^tidemark (dashboard|live)/],
     ['those that ask whether the database is there', /^tidemark (probe|watch)/],
-    ['those of maintenance and of notifications', /^tidemark (upkeep|slow upkeep|listener)/],
+    ['those of maintenance and of notifications', /^tidemark (maintenance|slow maintenance|listener)/],
     ['every second one', /^tidemark (look-ups$|writer 1|keyed events|dashboard|upkeep)/],
     ['all of them', /^tidemark/],
   ])(

@@ -27,6 +27,7 @@ async function post({ meanwhile, now = () => 0 }: Options) {
   const steps = {
     loggingTokens: { appOf: async () => 1 },
     limiter: { take: () => null },
+    epoch: () => 1,
     eventTypes: {
       find: async () => {
         meanwhile(exchange);

@@ -194,6 +194,13 @@ function randomHex(length: number): string {
   return text.slice(0, length);
 }
 
+test('the largest filters are searched for too', async () => {
+  const values = Array.from({ length: 100 }, (_, i) => `12345${String(i).padStart(3, '0')}`).join(',');
+  const filters = Array.from({ length: 20 }, (_, i) => `-${'a.'.repeat(30)}x${i}:${values.slice(0, 900)}`);
+  expect((await allPages(filterOf(...filters))).events).toHaveLength(EVENTS);
+  expect((await allPages(filterOf(...filters.map((filter) => filter.slice(1))))).events).toEqual([]);
+});
+
 test('tokens and sessions get the same, and what is wrong is named with its column', async () => {
   const person = await newPerson(service, 'searcher@example.org');
   const app = await newOwnApp(person);

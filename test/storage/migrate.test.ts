@@ -6,6 +6,7 @@ import { connect, type Sql } from '../../src/storage/connect.ts';
 import { chooseEngine } from '../../src/storage/engine.ts';
 import { type Migration, migrate, readMigrations } from '../../src/storage/migrate.ts';
 import { readVersion } from '../../src/version.ts';
+import { addressWith } from '../support/cluster.ts';
 import { availableEngines, type TestDatabase, type TestEngine, testDatabase } from '../support/database.ts';
 import { dumpSchema } from '../support/schema-dump.ts';
 
@@ -122,7 +123,7 @@ describe.each(availableEngines())('migrations on %s', (engine) => {
     await admin`CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0 ${
       engine !== 'postgres15' ? admin`LOCALE_PROVIDER libc` : admin``
     }`;
-    const sql = connect({ ...address, database: 'latin' }, { connections: 1, name: 'test' });
+    const sql = connect(addressWith(address, { database: 'latin' }), { connections: 1, name: 'test' });
     try {
       expect(await refusal(migrate(sql, kind))).toMatch(/encoding LATIN1: create one with CREATE DATABASE/);
     } finally {
@@ -134,8 +135,11 @@ describe.each(availableEngines())('migrations on %s', (engine) => {
   test('name the right that is missing', async () => {
     const { sql, address } = await database(engine, { empty: true });
     const role = `weak_${engine}`;
-    await sql`CREATE ROLE ${sql(role)} LOGIN`;
-    const weak = connect({ ...address, user: role }, { connections: 1, name: 'test' });
+    await sql`CREATE ROLE ${sql(role)} LOGIN PASSWORD 'weak'`;
+    const weak = connect(addressWith(address, { user: role, password: 'weak' }), {
+      connections: 1,
+      name: 'test',
+    });
     try {
       expect(await refusal(migrate(weak, kind))).toContain(`GRANT CREATE, USAGE ON SCHEMA public TO ${role}`);
       await sql`GRANT CREATE ON SCHEMA public TO ${sql(role)}`;

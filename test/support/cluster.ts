@@ -143,6 +143,18 @@ export function addressOf(cluster: ClusterAddress, database: string): DatabaseAd
   return socket === null ? { url: urlOf(cluster, database) } : { host: socket, port, user, database };
 }
 
+/** The same for another user or database of the server. */
+export function addressWith(
+  address: DatabaseAddress,
+  { user, password, database }: { user?: string; password?: string; database?: string },
+): DatabaseAddress {
+  if (!('url' in address)) return { ...address, ...(user && { user }), ...(database && { database }) };
+  const url = new URL(address.url);
+  if (user !== undefined) [url.username, url.password] = [user, password ?? ''];
+  if (database !== undefined) url.pathname = `/${database}`;
+  return { url: url.href };
+}
+
 /** The same by TCP and with a password: a DATABASE_URL. */
 export function urlOf({ host, port, user, password }: ClusterAddress, database: string): string {
   return `postgres://${user}:${password}@${host}:${port}/${database}`;

@@ -25,6 +25,12 @@ export interface LiveData {
   readonly skipped: number;
 }
 
+/** With a session, or with a resource token. */
+type LiveRequest = ({ readonly cookie: string } | { readonly token: string }) & {
+  readonly lastEventId?: string;
+  readonly query?: string;
+};
+
 export class LiveClient {
   readonly #request: ClientRequest;
   readonly response: IncomingMessage;
@@ -53,14 +59,17 @@ export class LiveClient {
   static async open(
     port: number,
     appId: string,
-    { cookie, lastEventId = '', query = '' }: { cookie: string; lastEventId?: string; query?: string },
+    { lastEventId = '', query = '', ...who }: LiveRequest,
   ): Promise<LiveClient> {
     const request = get({
       port,
       host: '127.0.0.1',
-      path: `/api/apps/${appId}/live${query}`,
+      path: `/${'cookie' in who ? 'api' : 'v1'}/apps/${appId}/live${query}`,
       agent: false,
-      headers: { Cookie: cookie, ...(lastEventId !== '' && { 'Last-Event-ID': lastEventId }) },
+      headers: {
+        ...('cookie' in who ? { Cookie: who.cookie } : { Authorization: `Bearer ${who.token}` }),
+        ...(lastEventId !== '' && { 'Last-Event-ID': lastEventId }),
+      },
     });
     request.on('error', () => undefined); // After the answer's head: 'close' of the response says the same.
     const [response] = (await once(request, 'response')) as [IncomingMessage];

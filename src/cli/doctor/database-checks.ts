@@ -136,16 +136,20 @@ function locks({ settings, partitions }: DatabaseFacts): Finding[] {
   ];
 }
 
-const LONG_TRANSACTION_SECONDS = 900;
+const LONG_SNAPSHOT_SECONDS = 900;
+/** Where PostgreSQL does not tell a snapshot's age: so many transactions are not begun within minutes. */
+const LONG_SNAPSHOT_TRANSACTIONS = 1_000_000;
 
-function transactions({ oldestTransactionSeconds, idleSlots }: DatabaseFacts): Finding[] {
+function transactions({ oldestSnapshot, idleSlots }: DatabaseFacts): Finding[] {
   const found: Finding[] = [];
-  if (oldestTransactionSeconds > LONG_TRANSACTION_SECONDS)
+  const { name, seconds, transactions: since } = oldestSnapshot ?? { name: '', seconds: 0, transactions: 0 };
+  const isLong = seconds === null ? since > LONG_SNAPSHOT_TRANSACTIONS : seconds > LONG_SNAPSHOT_SECONDS;
+  if (isLong)
     found.push(
       warning(
         'transactions',
-        `a transaction has been open for ${Math.round(oldestTransactionSeconds / 60)} minutes: rows deleted since cannot be vacuumed`,
-        'Find it in pg_stat_activity; set idle_in_transaction_session_timeout.',
+        `${name} has a snapshot in use${seconds === null ? ` since ${since} transactions` : ` for ${Math.round(seconds / 60)} minutes`}: rows deleted since cannot be vacuumed`,
+        'End it: pg_terminate_backend for a process. Set idle_in_transaction_session_timeout.',
       ),
     );
   if (idleSlots.length > 0)

@@ -45,6 +45,7 @@ export const DERIVED_TABLES: ReadonlySet<string> = new Set([
   'schema_migrations',
   'events',
   'count_deltas',
+  'folds',
   'minute_counts',
   'quarter_hour_counts',
   'hour_counts',
@@ -67,6 +68,7 @@ export async function readTables(client: pg.Client): Promise<BackupTable[]> {
                   WHERE conrelid = class.oid AND contype = 'f' AND confrelid <> conrelid) AS parents
       FROM pg_class class
      WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition
+       AND relname NOT LIKE 'columnstore\\_%'
        AND NOT EXISTS (SELECT FROM pg_depend
                         WHERE classid = 'pg_class'::regclass AND objid = class.oid AND deptype = 'e')
      ORDER BY relname`);

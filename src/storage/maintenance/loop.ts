@@ -1,6 +1,7 @@
 /** Runs the database's maintenance while the service runs, in one process at a time. */
 import type { Logger } from 'pino';
 import { errorCode } from '../connect.ts';
+import type { SnapshotWatch } from './oldest-snapshot.ts';
 
 /** The tasks of an engine. Each may run in several processes and be interrupted. */
 export interface MaintenanceTasks {
@@ -14,6 +15,8 @@ export interface MaintenanceTasks {
 
 export interface MaintenanceLoopOptions {
   readonly tasks: MaintenanceTasks;
+  /** The oldest snapshot in use is looked for in each round. */
+  readonly snapshots: SnapshotWatch;
   /** Whether this process does the next round. */
   readonly takeTurn: () => Promise<boolean>;
   readonly log: Logger;
@@ -36,6 +39,7 @@ export class MaintenanceLoop {
   #tenMinutesAt = Number.NEGATIVE_INFINITY;
   #failing = false;
   #failures = 0;
+  #isOurTurn = false;
 
   constructor(options: MaintenanceLoopOptions) {
     this.#options = options;
@@ -44,6 +48,11 @@ export class MaintenanceLoop {
   /** Rounds that failed. */
   get failures(): number {
     return this.#failures;
+  }
+
+  /** Age in seconds of the oldest snapshot in use, while this process does the rounds; else 0. */
+  get oldestSnapshotSeconds(): number {
+    return this.#isOurTurn ? this.#options.snapshots.seconds : 0;
   }
 
   start(): void {
@@ -65,9 +74,11 @@ export class MaintenanceLoop {
   }
 
   async #work(): Promise<void> {
-    const { tasks, takeTurn, log, now } = this.#options;
+    const { tasks, snapshots, takeTurn, log, now } = this.#options;
     try {
-      if (!(await takeTurn())) return;
+      this.#isOurTurn = await takeTurn();
+      if (!this.#isOurTurn) return;
+      await snapshots.look();
       await tasks.everySecond();
       if (Math.abs(now() - this.#tenMinutesAt) >= TEN_MINUTES_MS) {
         const dropped = await tasks.everyTenMinutes();

@@ -20,7 +20,8 @@ export const postgres: StorageEngine = {
   settlesBesideWriters: true,
   recountDay,
   unsettled: async (sql) => {
-    const [row] = await sql<{ waiting: number }[]>`SELECT count(*)::float8 AS waiting FROM count_deltas`;
+    const [row] = await sql<{ waiting: number }[]>`
+      SELECT count(*)::float8 AS waiting FROM count_deltas WHERE written >= (SELECT pending_from FROM last_fold)`;
     return row?.waiting ?? 0;
   },
   eventIntervals: 'SELECT start, finish FROM events_partitions WHERE isfinite(start) AND isfinite(finish)',

@@ -1,5 +1,5 @@
 /** Removes the events and counts of a deleted app. */
-import type { Sql } from '../connect.ts';
+import type { Sql, Transaction } from '../connect.ts';
 import { type AppRemoval, removeFromDays } from '../deleted-apps.ts';
 
 /** Most events that one transaction removes: 0.1 s as rows, and less in the columnstore, where whole batches go at once. */
@@ -26,9 +26,12 @@ export const removal: AppRemoval = {
         FROM timescaledb_information.continuous_aggregates WHERE view_schema = current_schema()`;
     for (const { schema, name } of aggregates) {
       for (const { from, until } of await chunksOf(sql, name)) {
-        await sql`
-          DELETE FROM ${sql(schema)}.${sql(name)}
-           WHERE app_id = ${appId} AND bucket >= ${from}::text::timestamptz AND bucket < ${until}::text::timestamptz`;
+        await sql.begin('isolation level read committed', async (tx) => {
+          await openColumnstore(tx);
+          await tx`
+            DELETE FROM ${tx(schema)}.${tx(name)}
+             WHERE app_id = ${appId} AND bucket >= ${from}::text::timestamptz AND bucket < ${until}::text::timestamptz`;
+        });
       }
     }
     await sql.begin('isolation level read committed', async (tx) => {
@@ -50,11 +53,15 @@ async function chunksOf(sql: Sql, hypertable: string): Promise<ChunkInterval[]> 
      WHERE hypertable_name = ${hypertable} ORDER BY range_start`;
 }
 
+/** By default a statement may decompress at most 100,000 rows of the columnstore. */
+async function openColumnstore(tx: Transaction): Promise<void> {
+  await tx`SET LOCAL timescaledb.max_tuples_decompressed_per_dml_transaction = 0`;
+}
+
 /** Removes up to {@link REMOVED_EVENTS} events. @returns where to go on, null where those were all */
 async function removeSome(sql: Sql, appId: number, from: string, until: string): Promise<string | null> {
   return await sql.begin('isolation level read committed', async (tx) => {
-    // By default a statement may decompress at most 100,000 rows of the columnstore.
-    await tx`SET LOCAL timescaledb.max_tuples_decompressed_per_dml_transaction = 0`;
+    await openColumnstore(tx);
     const [next] = await tx<{ at: string }[]>`
       SELECT (created_at + interval '1 ms')::text AS at FROM events
        WHERE app_id = ${appId} AND created_at >= ${from}::text::timestamptz AND created_at < ${until}::text::timestamptz

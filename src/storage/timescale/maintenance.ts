@@ -8,8 +8,16 @@ import { type MaintenanceTasks, REMOVE_APPS_MS } from '../maintenance/loop.ts';
 import { hasNoOlderSnapshot, moveBoundary, readBoundary } from '../retention.ts';
 import type { MaintenancePools, StorageSettings } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
+import { Compression } from './compression.ts';
 import { aggregatesOf, applyPolicies, RETAINED } from './policies.ts';
-import { Recompression } from './recompression.ts';
+import {
+  isBeingRefreshed,
+  REFRESH_TIMEOUT_MS,
+  type RefreshInterval,
+  refresh,
+  refreshesInBatches,
+  refreshInTurn,
+} from './refresh.ts';
 
 /** A bucket is refreshed this long after its end: until then nearly every commit would mark it again. */
 const SETTLE_MS = 20_000;
@@ -47,9 +55,11 @@ const VACUUM_AFTER_MARKS = 2_000;
  *
  * A mark is only taken away when a refresh that began after the mark was seen has ended: rows committed by then are in
  * it, and a row committed later has brought a mark of its own.
- * @param now milliseconds since 1970
+ * @param now       milliseconds since 1970
+ * @param timeoutMs how long each refresh waits for another one of the same buckets
+ * @throws what {@link isBeingRefreshed} tells where that one has not ended by then: the marks that are left stay
  */
-export async function refreshStale(sql: Sql, now: number): Promise<void> {
+export async function refreshStale(sql: Sql, now: number, timeoutMs = REFRESH_TIMEOUT_MS): Promise<void> {
   const inBatches = await refreshesInBatches(sql);
   let lifted = 0;
   for (const [number, level] of LEVELS.entries()) {
@@ -68,45 +78,14 @@ export async function refreshStale(sql: Sql, now: number): Promise<void> {
       for (const aggregate of aggregatesOf(level)) {
         // Rows of schema 9 and before are not in the log of invalidations, as COPY logs none for a table with a trigger that
         // has a transition table. So what is computed from rows is refreshed whatever the log says.
-        await refresh(sql, aggregate, interval, { isForced: level === MINUTES, inBatches });
+        const options = { isForced: level === MINUTES, inBatches };
+        await refreshInTurn(sql, () => refresh(sql, aggregate, interval, options), timeoutMs);
       }
     }
     await liftMarks(sql, number, marks);
     lifted += marks.length;
   }
   if (lifted >= VACUUM_AFTER_MARKS) await sql`VACUUM (TRUNCATE true) stale_buckets`;
-}
-
-/**
- * Refreshes whole buckets of an aggregate.
- * @param options.isForced  also what no logged invalidation lies in
- * @param options.inBatches see {@link refreshesInBatches}
- */
-export async function refresh(
-  sql: Sql,
-  aggregate: string,
-  { from, until }: RefreshInterval,
-  { isForced, inBatches }: { readonly isForced: boolean; readonly inBatches: boolean },
-): Promise<void> {
-  await sql`
-    CALL refresh_continuous_aggregate(${aggregate}, ${from}::timestamptz, ${until}::timestamptz, force => ${isForced}
-                                      ${inBatches ? sql`, options => '{"buckets_per_batch": 0}'` : sql``})`;
-}
-
-/**
- * Newer releases refresh ten buckets at a time unless told otherwise: 15 s for a hundred days of minutes, in place of
- * 12 ms. Older ones neither do so nor know the option.
- */
-export async function refreshesInBatches(sql: Sql): Promise<boolean> {
-  const [refresh] = await sql<{ hasOptions: boolean }[]>`
-    SELECT max(pronargs) > 4 AS "hasOptions" FROM pg_proc WHERE proname = 'refresh_continuous_aggregate'`;
-  return refresh?.hasOptions === true;
-}
-
-interface RefreshInterval {
-  readonly from: Date;
-  /** Not included. */
-  readonly until: Date;
 }
 
 /** Intervals of whole buckets that hold all marks: one for marks that are near each other. */
@@ -172,7 +151,8 @@ export async function renewDays(tx: Transaction, starts: readonly number[]): Pro
 }
 
 /**
- * Brings what is committed into the counts, when no other process does.
+ * Brings what is committed into the counts, when no other process does. What another program refreshes for longer than
+ * {@link REFRESH_TIMEOUT_MS} is left to maintenance.
  * @param sql a pool of one connection, so that the lock is held by the session that works
  * @param now milliseconds since 1970
  */
@@ -180,7 +160,7 @@ export async function settleCounts(sql: Sql, now: number): Promise<void> {
   await sql`SELECT pg_advisory_lock(hashtext('tidemark upkeep'))`;
   try {
     await mergeMarks(sql);
-    await refreshStale(sql, now);
+    await unlessBeingRefreshed(() => refreshStale(sql, now));
   } finally {
     await sql`SELECT pg_advisory_unlock(hashtext('tidemark upkeep'))`;
   }
@@ -202,6 +182,15 @@ export async function dropChunksBefore(sql: Sql, boundary: string): Promise<read
   return dropped;
 }
 
+/** Leaves a refresh to a later time where another program refreshes the same buckets. */
+async function unlessBeingRefreshed(refreshing: () => Promise<void>): Promise<void> {
+  try {
+    await refreshing();
+  } catch (error) {
+    if (!isBeingRefreshed(error)) throw error;
+  }
+}
+
 /** Refreshing every second would cost more than it saves: what is marked meanwhile is counted from rows. */
 const REFRESH_EVERY_MS = 5_000;
 
@@ -213,7 +202,7 @@ export function timescaleMaintenance(
 ): MaintenanceTasks {
   let refreshedAt = Number.NEGATIVE_INFINITY;
   const profiler = new DayProfiler(sql, now);
-  const recompression = new Recompression(slow, settings, now);
+  const compression = new Compression(slow, settings, now);
   return {
     prepare: async () => {
       // Before there is a policy, whose job drops chunks at once, and before anything is read after a downtime in which
@@ -227,19 +216,20 @@ export function timescaleMaintenance(
       await profiler.profileSome();
       if (Math.abs(now() - refreshedAt) >= REFRESH_EVERY_MS) {
         await ifAlone(sql, async () => {
-          await refreshStale(sql, now());
+          // Without waiting: other tasks come after it, and it is tried again in a moment.
+          await unlessBeingRefreshed(() => refreshStale(sql, now(), 0));
           refreshedAt = now();
         });
       }
-      recompression.throwFailure();
+      compression.throwFailure();
     },
     everyTenMinutes: async () => {
       const boundary = await moveBoundary(sql, { days: settings.RETENTION_DAYS, now: now() });
       await profiler.look();
-      // A removal and a recompression of one chunk would wait for each other.
-      if (!recompression.isRunning) {
+      // A removal and a compression of one chunk would wait for each other.
+      if (!compression.isRunning) {
         await ifAlone(sql, () => removeDeletedApps(sql, removal, now, now() + REMOVE_APPS_MS));
-        recompression.startIfDue();
+        compression.startIfDue();
       }
       return (await hasNoOlderSnapshot(sql)) ? await dropChunksBefore(sql, boundary) : [];
     },

@@ -1,6 +1,5 @@
 /** TimescaleDB's own policies, which follow the settings. */
 import type { Sql, Transaction } from '../connect.ts';
-import type { Fragment } from '../counts/exact-counts.ts';
 import { countsOf, DAY_MS, HOUR_MS, LEVELS, type Level, MINUTE_MS, MINUTES } from '../counts/levels.ts';
 import type { StorageSettings } from '../storage-engine.ts';
 
@@ -24,7 +23,7 @@ export async function applyPolicies(sql: Sql, config: StorageSettings): Promise<
     await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark policies'))`;
     await tx`SELECT set_chunk_time_interval('events', ${`${config.CHUNK_HOURS} hours`}::interval)`;
     await setBatchSize(tx);
-    await setColumnstorePolicy(tx, config.COMPRESS_AFTER_DAYS);
+    await removeColumnstorePolicy(tx);
     for (const relation of RETAINED) {
       // A day later than the boundary, which the service moves by itself: a reader never misses what it has counted.
       await setRetentionPolicy(tx, relation, config.RETENTION_DAYS === 0 ? 0 : config.RETENTION_DAYS + 1);
@@ -42,7 +41,7 @@ export async function applyPolicies(sql: Sql, config: StorageSettings): Promise<
  */
 const BATCH_ROWS = 333;
 
-/** The policy's job knows only the settings of the role. One that was chosen there before stays. */
+/** For whoever compresses: the settings of the role count. One that was chosen there before stays. */
 async function setBatchSize(tx: Transaction): Promise<void> {
   const [row] = await tx<{ database: string; isChosen: boolean }[]>`
     SELECT quote_ident(current_database()) AS database, EXISTS (
@@ -56,23 +55,9 @@ async function setBatchSize(tx: Transaction): Promise<void> {
   );
 }
 
-async function setColumnstorePolicy(tx: Transaction, days: number): Promise<void> {
-  const wanted = `${days} days`;
-  const [job] = await tx<{ same: boolean }[]>`
-    SELECT (config ->> 'compress_after')::interval = ${wanted}::interval AND config ->> 'recompress' = 'false' AS same
-      FROM timescaledb_information.jobs WHERE ${isColumnstoreJob(tx)}`;
-  if (job?.same === true || (job === undefined && days === 0)) return;
+/** The service compresses (compression.ts): a policy would make late writers wait, and readers miss rows. */
+async function removeColumnstorePolicy(tx: Transaction): Promise<void> {
   await tx`CALL remove_columnstore_policy('events', if_exists => true)`;
-  if (days === 0) return;
-  await tx`CALL add_columnstore_policy('events', after => ${wanted}::interval)`;
-  // The service recompresses (recompression.ts): a job would do so without regard to snapshots that are in use.
-  await tx`
-    SELECT alter_job(job_id, config => config || '{"recompress": false}')
-      FROM timescaledb_information.jobs WHERE ${isColumnstoreJob(tx)}`;
-}
-
-function isColumnstoreJob(tx: Transaction): Fragment {
-  return tx`hypertable_name = 'events' AND proc_name IN ('policy_compression', 'policy_columnstore')`;
 }
 
 async function setRetentionPolicy(tx: Transaction, relation: string, days: number): Promise<void> {

@@ -1,9 +1,10 @@
 /** Rebuilds the counts of a day: aggregates, months and profiles. */
-import { errorCode, type Sql } from '../connect.ts';
+import type { Sql } from '../connect.ts';
 import { DAY_MS, LEVELS } from '../counts/levels.ts';
 import { readBoundary } from '../retention.ts';
-import { refresh, refreshesInBatches, renewDays } from './maintenance.ts';
+import { renewDays } from './maintenance.ts';
 import { aggregatesOf } from './policies.ts';
+import { REFRESH_TIMEOUT_MS, refresh, refreshesInBatches, refreshInTurn } from './refresh.ts';
 
 /**
  * Refreshes every aggregate of the day, whatever the log of invalidations says. What is committed meanwhile brings a mark
@@ -20,7 +21,11 @@ export async function recountDay(sql: Sql, day: number): Promise<void> {
     const interval = { from: new Date(day), until: new Date(day + DAY_MS) };
     for (const level of LEVELS)
       for (const aggregate of aggregatesOf(level))
-        await inTurn(() => refresh(sql, aggregate, interval, { isForced: true, inBatches }));
+        await refreshInTurn(
+          sql,
+          () => refresh(sql, aggregate, interval, { isForced: true, inBatches }),
+          REFRESH_TIMEOUT_MS,
+        );
     await sql.begin('isolation level read committed', async (tx) => {
       await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark counts'))`;
       await renewDays(tx, [day]);
@@ -28,23 +33,5 @@ export async function recountDay(sql: Sql, day: number): Promise<void> {
     });
   } finally {
     await sql`SELECT pg_advisory_unlock(hashtext('tidemark upkeep'))`;
-  }
-}
-
-const LOCK_NOT_AVAILABLE = '55P03';
-const RETRY_MS = 100;
-const TIMEOUT_MS = 60_000;
-
-/** TimescaleDB refuses a refresh beside another one of the same aggregate: its own policies do not know our lock. */
-async function inTurn(work: () => Promise<void>): Promise<void> {
-  for (const deadline = performance.now() + TIMEOUT_MS; ; ) {
-    try {
-      return await work();
-    } catch (error) {
-      if (errorCode(error) !== LOCK_NOT_AVAILABLE || performance.now() > deadline) throw error;
-    }
-    await new Promise((resolve) => {
-      setTimeout(resolve, RETRY_MS);
-    });
   }
 }

@@ -23,6 +23,11 @@ export interface EventSource {
   readonly appId: string;
   readonly typeId: string;
   readonly typeName: string;
+  /**
+   * The epoch of the database in which the type was looked up: internal ids mean something in that one alone. Not kept in
+   * the journal, whose events are looked up again.
+   */
+  readonly epoch?: number;
 }
 
 /** An event without internal ids, as the journal keeps it. */
@@ -33,6 +38,12 @@ export interface JournaledEvent extends EventContent {
 
 /** One accepted event on its way into the table, or into the journal. */
 export interface AcceptedEvent extends EventRow, JournaledEvent {}
+
+/** The epoch in which events were looked up; NaN where they differ, undefined where nobody counts epochs. */
+export function epochOf(events: readonly JournaledEvent[]): number | undefined {
+  const epoch = events[0]?.source.epoch;
+  return events.every(({ source }) => source.epoch === epoch) ? epoch : Number.NaN;
+}
 
 /** The number of the UTC day of a time in milliseconds since 1970. */
 export function dayOf(time: number): number {

@@ -123,10 +123,12 @@ export class CopyConnection {
    * Copies rows, in a transaction of its own unless one was begun.
    * @param messages a query of COPY commands with all of their rows
    * @param commands how many these are
+   * @param epoch    of the ids in the rows: where the database is another one by now, nothing is sent
    * @throws pg.DatabaseError where the server refused, ConnectionLost where it is not there
    */
-  async copy(messages: Buffer, commands: number): Promise<void> {
+  async copy(messages: Buffer, commands: number, epoch?: number): Promise<void> {
     const client = await this.#connected();
+    this.#requireEpoch(epoch);
     await this.#answered(
       client,
       messages.length,
@@ -145,8 +147,10 @@ export class CopyConnection {
     statement: string,
     values: readonly unknown[],
     bytes = 0,
+    epoch?: number,
   ): Promise<pg.QueryResult<Row>> {
     const client = await this.#connected();
+    this.#requireEpoch(epoch);
     return await this.#answered(client, bytes, client.query<Row>(statement, [...values]));
   }
 
@@ -194,6 +198,13 @@ export class CopyConnection {
     }
     this.#client = client;
     return client;
+  }
+
+  /** Asked when the connection is there: it may be the first one to meet another server. */
+  #requireEpoch(epoch: number | undefined): void {
+    const { watch } = this.#address;
+    if (epoch === undefined || watch === undefined || watch.epoch === epoch) return;
+    throw new ConnectionLost('The database is another one than the events were accepted for', false);
   }
 
   async #open(): Promise<pg.Client> {

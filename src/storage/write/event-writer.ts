@@ -5,7 +5,7 @@ import { Histogram, SECONDS_BOUNDS } from '../../metrics/histogram.ts';
 import type { DatabaseAddress } from '../connect.ts';
 import type { Engine } from '../engine.ts';
 import { ENGINES } from '../engines.ts';
-import { type AcceptedEvent, datesOf, sizeOf } from './accepted-event.ts';
+import { type AcceptedEvent, datesOf, epochOf, sizeOf } from './accepted-event.ts';
 import { CopyConnection } from './copy-connection.ts';
 import { COPY_COMMANDS, copyGroup } from './copy-group.ts';
 import { classify, OUTCOME_UNKNOWN, POISON, REFUSING, type WriteTimeouts } from './failures.ts';
@@ -73,8 +73,9 @@ export class EventWriter {
     this.#kind = {
       name: 'events',
       store: async (connection, events, { uncertain }) => {
-        if (uncertain) await connection.query(insertMissing, columns(events), sizeOf(events));
-        else await connection.copy(copyGroup(engine, events), COPY_COMMANDS);
+        const epoch = epochOf(events);
+        if (uncertain) await connection.query(insertMissing, columns(events), sizeOf(events), epoch);
+        else await connection.copy(copyGroup(engine, events), COPY_COMMANDS, epoch);
         return events.map(() => null);
       },
       eventsOf: (events) => events,

@@ -8,7 +8,7 @@ import type { DatabaseAddress, Sql } from '../connect.ts';
 import type { Engine } from '../engine.ts';
 import { ENGINES } from '../engines.ts';
 import { KEY_LIFE_MS } from '../expired-keys.ts';
-import { type AcceptedEvent, sizeOf, timestamp } from './accepted-event.ts';
+import { type AcceptedEvent, epochOf, sizeOf, timestamp } from './accepted-event.ts';
 import { CopyConnection } from './copy-connection.ts';
 import type { EngineWrites } from './engine-writes.ts';
 import { NO_PARTITION, OUTCOME_UNKNOWN, POISON, REFUSING, REFUSING_PAST, UNAVAILABLE } from './failures.ts';
@@ -175,7 +175,8 @@ export class KeyedWriter {
 
   async #store(works: readonly Work[]): Promise<readonly KeyedOutcome[]> {
     const values = valuesOf(works);
-    const { rowCount } = await this.#connection.query(this.#storeStatement, values, bytesOf(works));
+    const epoch = epochOf(works.flatMap(({ events }) => events));
+    const { rowCount } = await this.#connection.query(this.#storeStatement, values, bytesOf(works), epoch);
     if (rowCount === works.reduce((sum, { events }) => sum + events.length, 0))
       return works.map(({ events, answer }) => ({ stored: events.length, answer }));
     const known = await this.#find(works.map(({ keyed }) => keyed));

@@ -44,7 +44,7 @@ const DATABASE: DatabaseFacts = {
   isReadOnly: false,
   connections: 12,
   partitions: 40,
-  oldestTransactionSeconds: 0.1,
+  oldestSnapshot: { id: '7', name: 'process 7 (pg_dump)', seconds: 0.1, transactions: 3 },
   idleSlots: [],
   clockAheadMs: 4,
   clockErrorMs: 5,
@@ -139,10 +139,21 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
   ],
   [
     'a forgotten transaction',
-    { database: { oldestTransactionSeconds: 7_200 } },
+    { database: { oldestSnapshot: { id: '7', name: 'process 7 (psql)', seconds: 7_200, transactions: 3 } } },
     'warning',
     'transactions',
-    /open for 120 minutes/,
+    /^process 7 \(psql\) has a snapshot in use for 120 minutes/,
+  ],
+  [
+    'a snapshot of another role',
+    {
+      database: {
+        oldestSnapshot: { id: '7', name: 'process 7 (psql)', seconds: null, transactions: 2_000_000 },
+      },
+    },
+    'warning',
+    'transactions',
+    /in use since 2000000 transactions/,
   ],
   [
     'a slot of nobody',

@@ -26,6 +26,7 @@ import { DERIVED_TABLES, readTables } from '../../../src/storage/backup/catalog.
 import { SEQUENCE_GAP } from '../../../src/storage/backup/restore.ts';
 import type { Sql } from '../../../src/storage/connect.ts';
 import { openCopyClient } from '../../../src/storage/copy-client.ts';
+import { decodeCursor, encodeCursor, readEventList } from '../../../src/storage/event-list.ts';
 import { readEventPage } from '../../../src/storage/event-page.ts';
 import { readInstallation } from '../../../src/storage/installation-id.ts';
 import { insertSelected } from '../../../src/storage/write/insert-events.ts';
@@ -125,6 +126,25 @@ async function totalsOf(sql: Sql): Promise<number[]> {
   return totals;
 }
 
+/** The ids of app 1 from a cursor's text on, in pages of 300. */
+async function idsFrom(
+  sql: Sql,
+  order: 'asc' | 'desc',
+  from: string | null,
+  pages: number,
+): Promise<{ ids: string[]; next: string | null }> {
+  const ids: string[] = [];
+  let next = from;
+  for (let page = 0; page < pages && (page === 0 || next !== null); page += 1) {
+    const after = next === null ? null : decodeCursor(next);
+    const scope = { appId: 1, typeIds: null, from: null, until: null, order };
+    const list = await readEventList(sql, { ...scope, after, limit: 300, maxBytes: NO_END });
+    ids.push(...list.events.map(({ id }) => id));
+    next = list.next === null ? null : encodeCursor(list.next);
+  }
+  return { ids, next };
+}
+
 async function appsOf(database: TestDatabase): Promise<number> {
   const [row] = await database.sql<{ count: number }[]>`SELECT count(*)::int AS count FROM apps`;
   return row?.count ?? 0;
@@ -222,6 +242,13 @@ describe.each(availableEngines())('a backup of %s', (engine) => {
           expect({ [what]: restored[what] }).toEqual({ [what]: rows });
         await upkeepOf(targetEngine).settle(target.sql);
         expect(await totalsOf(target.sql)).toEqual(content.totals);
+        for (const order of ['asc', 'desc'] as const) {
+          const begun = await idsFrom(source.sql, order, null, 2);
+          const finished = await idsFrom(target.sql, order, begun.next, Number.POSITIVE_INFINITY);
+          expect([...begun.ids, ...finished.ids]).toEqual(
+            (await idsFrom(source.sql, order, null, Number.POSITIVE_INFINITY)).ids,
+          );
+        }
         // Three apps were made, one of which is gone, and any number after the backup: no identifier is given twice.
         const [app] =
           await target.sql`INSERT INTO apps (public_id, name) VALUES ('app_new', 'new') RETURNING id`;

@@ -14,7 +14,8 @@ import { ImportWriter } from '../../../src/storage/write/import-writer.ts';
 import { LAUNCHER, type Outcome, tidemark } from '../../support/command-line.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { FaultyProxy } from '../../support/proxy.ts';
-import { testSecret } from '../../support/service.ts';
+import { testSecret, until } from '../../support/service.ts';
+import { beginRefresh } from '../../support/slow-refresh.ts';
 import { SOURCE } from '../../support/source.ts';
 import { upkeepOf } from '../../support/upkeep.ts';
 
@@ -295,6 +296,25 @@ describe.each(availableEngines())('an import on %s', (engine) => {
       await database.sql`ALTER TABLE events DROP CONSTRAINT test_poison`;
     }
   });
+
+  test.runIf(engine === 'timescale')(
+    'ends well where another program refreshes the counts meanwhile',
+    async () => {
+      const app = await newApp();
+      expect(await command(app.appId, eventsOf(20).map(lineOf))).toMatchObject({ code: 0, stderr: '' });
+      const refresh = await beginRefresh(database);
+      try {
+        const importing = command(app.appId, eventsOf(30).map(lineOf));
+        await until(() => refresh.stands(database.sql, 'tidemark'), 'the import waits for the refresh');
+        await refresh.end();
+        expect(await importing).toMatchObject({ code: 0, stderr: '' });
+      } finally {
+        await refresh.end();
+      }
+      expect((await stored(app.id)).total).toBe(30);
+      expect(await upkeepOf(engine).unsettled(database.sql)).toBe(0);
+    },
+  );
 
   test.runIf(engine === 'timescale')('skips what is in the columnstore by now, and adds to it', async () => {
     const app = await newApp();

@@ -1,11 +1,14 @@
 /** Connections that fall silent, and addresses that move: what is replaced, and what is left alone. */
+import { randomUUID } from 'node:crypto';
 import pino from 'pino';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { connect, endPool, errorCode, type Sql } from '../../../src/storage/connect.ts';
 import type { PoolKind } from '../../../src/storage/connections/pools.ts';
 import { ServerWatch } from '../../../src/storage/connections/server-watch.ts';
 import { readInstallation } from '../../../src/storage/installation-id.ts';
+import type { AcceptedEvent } from '../../../src/storage/write/accepted-event.ts';
 import { CopyConnection } from '../../../src/storage/write/copy-connection.ts';
+import { EventWriter } from '../../../src/storage/write/event-writer.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { FaultyProxy } from '../../support/proxy.ts';
 import { until } from '../../support/service.ts';
@@ -209,6 +212,35 @@ test('a restored database drops what is remembered: each new connection compares
   expect(moves).toBe(1);
   expect(watch.epoch).toBe(epoch + 1);
   expect(replaced('reads')).toEqual(['moved 2']);
+});
+
+test('events that were accepted for another database are not stored, and later ones are', async () => {
+  const [app] = await database.sql<{ id: number }[]>`
+    INSERT INTO apps (public_id, name) VALUES ('app_1', 'one') RETURNING id`;
+  const [type] = await database.sql<{ id: number }[]>`
+    INSERT INTO event_types (public_id, app_id, name) VALUES ('typ_1', ${app?.id ?? 0}, 'one') RETURNING id`;
+  await database.sql`SELECT create_events_partition(now()::date)`;
+  const log = pino({ level: 'silent' });
+  const writer = new EventWriter({
+    ...{ address: watch.address, engine: database.engine, connections: 1, log },
+    now: () => performance.now(),
+  });
+  opened.push(() => writer.close());
+  const event = (epoch: number): AcceptedEvent => ({
+    ...{ id: randomUUID(), appId: app?.id ?? 0, typeId: type?.id ?? 0, createdAt: Date.now(), payload: '{}' },
+    source: { appId: 'app_1', typeId: 'typ_1', typeName: 'one', epoch },
+  });
+  const before = watch.epoch;
+  expect(await writer.write([event(before)])).toEqual([null]);
+  // The connection that notices is the writer's own, with the events in hand.
+  await database.sql`UPDATE installation SET value = 'next' WHERE name = 'generation'`;
+  await breakAll();
+  const [refusal] = await writer.write([event(before)]);
+  expect(refusal?.status).toBe(503);
+  expect(watch.epoch).toBe(before + 1);
+  expect(await writer.write([event(watch.epoch)])).toEqual([null]);
+  const [row] = await database.sql<{ stored: number }[]>`SELECT count(*)::int AS stored FROM events`;
+  expect(row?.stored).toBe(2);
 });
 
 test.runIf(availableEngines().includes('postgres15'))(

@@ -1,14 +1,17 @@
-import { afterEach, beforeEach, expect, test } from 'vitest';
-import type { Sql, Transaction } from '../../../src/storage/connect.ts';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { connect, type Sql, type Transaction } from '../../../src/storage/connect.ts';
+import { readEventPage } from '../../../src/storage/event-page.ts';
 import {
   applyRetention,
   clipPartitions,
   ensurePartitions,
   foldCounts,
+  postgresMaintenance,
 } from '../../../src/storage/postgres/maintenance.ts';
 import { writes } from '../../../src/storage/postgres/writes.ts';
 import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import { type TestDatabase, testDatabase } from '../../support/database.ts';
+import { until } from '../../support/service.ts';
 
 const DAY_MS = 86_400_000;
 const START = Date.UTC(2026, 1, 26);
@@ -69,6 +72,141 @@ test('a fold moves each delta once, into its type and into all types, at every l
     { bucket: new Date(START), count: '4' },
     { bucket: new Date(START + DAY_MS), count: '1' },
   ]);
+});
+
+/** Stores an event in each of so many minutes from noon on. */
+async function insertMinutes(count: number): Promise<void> {
+  const rows = sql`
+    SELECT gen_random_uuid(), 1, 7, at, '{}'::json
+      FROM generate_series(${NOON}::timestamptz, ${NOON + (count - 1) * 60_000}::timestamptz, interval '1 minute') at`;
+  await insertSelected(sql, 'postgres', rows);
+}
+
+async function readTotal(into: Sql = sql): Promise<number> {
+  const scope = { appId: 1, typeId: null, from: NOON, until: NOON + DAY_MS / 4 };
+  const page = await readEventPage(into, { scope, offset: 0, limit: 10, order: 'asc', maxBytes: 1e6 });
+  return page.total;
+}
+
+describe('while a snapshot stays in use', () => {
+  let holder: Sql;
+  let release: () => void = () => undefined;
+  let holding: Promise<unknown>;
+  let seen: () => Promise<number>;
+
+  beforeEach(async () => {
+    await ensurePartitions(sql, START, START);
+    holder = connect(database.address, { connections: 1, name: 'forgotten session' });
+    const released = new Promise<void>((resolve) => {
+      release = resolve;
+    });
+    await new Promise<void>((held) => {
+      holding = holder.begin('isolation level repeatable read', async (tx) => {
+        seen = async () => (await tx`SELECT FROM events`).length;
+        await seen();
+        held();
+        await released;
+      });
+    });
+  });
+  afterEach(async () => {
+    release();
+    await holding;
+    await holder.end();
+  });
+
+  test('reads and folds do not go through the dead rows of what is folded', async () => {
+    const reader = connect(database.address, { connections: 1, name: 'test reader' });
+    /** Blocks of the deltas and of their indexes that some work goes through, on a connection of its own. */
+    const blocksOf = async (work: (alone: Sql) => Promise<unknown>): Promise<number> => {
+      const blocks = async (): Promise<number> => {
+        await reader`SELECT pg_stat_force_next_flush()`;
+        const [row] = await reader<{ blocks: number }[]>`
+          SELECT (heap_blks_read + heap_blks_hit + idx_blks_read + idx_blks_hit)::float8 AS blocks
+            FROM pg_statio_user_tables WHERE relname = 'count_deltas'`;
+        return row?.blocks ?? Number.NaN;
+      };
+      const before = await blocks();
+      await work(reader);
+      return (await blocks()) - before;
+    };
+    try {
+      const costs: { read: number; fold: number }[] = [];
+      for (let round = 1; round <= 30; round += 1) {
+        await insertMinutes(300);
+        await foldCounts(sql);
+        expect(await readTotal()).toBe(300 * round);
+        if (round % 10 === 0) {
+          const read = await blocksOf(readTotal);
+          costs.push({ read, fold: await blocksOf(foldCounts) });
+        }
+      }
+      // 6,000 dead rows are 45 pages more for every scan.
+      const [first, , last] = costs;
+      expect(last?.read).toBeLessThanOrEqual((first?.read ?? 0) + 10);
+      expect(last?.fold).toBeLessThanOrEqual((first?.fold ?? 0) + 10);
+      expect(await seen()).toBe(0);
+    } finally {
+      await reader.end();
+    }
+  });
+
+  test('dead rows are not vacuumed in vain, and are when it is over', async () => {
+    const tasks = postgresMaintenance(sql, { retentionDays: 0, now: () => NOON });
+    const dead = async (): Promise<number> => {
+      const [row] = await sql<{ count: number }[]>`
+        SELECT count(*)::int AS count FROM generate_series(0, pg_relation_size('count_deltas') / 8192 - 1) AS page
+         CROSS JOIN LATERAL heap_page_items(get_raw_page('count_deltas', page::int)) WHERE t_ctid IS NOT NULL`;
+      return row?.count ?? Number.NaN;
+    };
+    await sql`CREATE EXTENSION pageinspect`;
+    const vacuums = async (): Promise<number> => {
+      await sql`SELECT pg_stat_clear_snapshot()`;
+      const [row] = await sql<{ count: number }[]>`
+        SELECT vacuum_count::int AS count FROM pg_stat_user_tables WHERE relname = 'count_deltas'`;
+      return row?.count ?? Number.NaN;
+    };
+    for (let round = 0; round < 10; round += 1) {
+      await insertMinutes(300);
+      await tasks.everySecond();
+    }
+    expect(await vacuums()).toBe(0);
+    expect(await dead()).toBeGreaterThanOrEqual(3_000);
+    release();
+    await holding;
+    await tasks.everySecond();
+    await until(async () => (await vacuums()) === 1, 'the vacuum is counted');
+    expect(await dead()).toBe(0);
+  });
+});
+
+test('what is committed after a fold that it was written before is counted at once', async () => {
+  await ensurePartitions(sql, START, START);
+  await sql.begin(async (late) => {
+    await insertAt(NOON, late);
+    await insertMinutes(300);
+    await foldCounts(sql);
+    expect(await readTotal()).toBe(300);
+  });
+  expect(await readTotal()).toBe(301);
+  await foldCounts(sql);
+  expect(await readTotal()).toBe(301);
+});
+
+test('in a copy on a server that has given fewer transaction ids all deltas are read', async () => {
+  await ensurePartitions(sql, START, START);
+  await insertMinutes(300);
+  await foldCounts(sql);
+  await sql`UPDATE folds SET pending_from = '900000000000'`;
+  await insertMinutes(10);
+  expect(await readTotal()).toBe(310);
+  expect(await foldCounts(sql)).toBe(10);
+  expect(await readTotal()).toBe(310);
+  await insertMinutes(30);
+  await foldCounts(sql);
+  const [fold] = await sql<{ isOld: boolean }[]>`
+    SELECT pending_from <= pg_snapshot_xmax(pg_current_snapshot()) AS "isOld" FROM folds`;
+  expect(fold?.isOld).toBe(true);
 });
 
 test('folds that run at the same time as each other and as writers lose and double nothing', async () => {

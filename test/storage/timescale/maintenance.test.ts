@@ -2,15 +2,24 @@ import { randomUUID } from 'node:crypto';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { connect, type Sql } from '../../../src/storage/connect.ts';
 import { readAppSpan } from '../../../src/storage/counts/app-stats.ts';
+import { compareDay } from '../../../src/storage/counts/differences.ts';
+import { readSeries } from '../../../src/storage/counts/series.ts';
 import { readTypeStats } from '../../../src/storage/counts/type-stats.ts';
 import { removeDeletedApps } from '../../../src/storage/deleted-apps.ts';
 import { readEventPage } from '../../../src/storage/event-page.ts';
 import { migrate, readMigrations } from '../../../src/storage/migrate.ts';
 import { removal } from '../../../src/storage/timescale/app-removal.ts';
-import { dropChunksBefore, timescaleMaintenance } from '../../../src/storage/timescale/maintenance.ts';
+import { compress } from '../../../src/storage/timescale/compression.ts';
+import {
+  dropChunksBefore,
+  settleCounts,
+  timescaleMaintenance,
+} from '../../../src/storage/timescale/maintenance.ts';
 import { applyPolicies } from '../../../src/storage/timescale/policies.ts';
 import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
+import { until } from '../../support/service.ts';
+import { beginRefresh } from '../../support/slow-refresh.ts';
 import { upkeepOf } from '../../support/upkeep.ts';
 
 const DAY = 86_400_000;
@@ -91,6 +100,68 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
     ).events;
   }
 
+  test('minutes in the columnstore are read, counted again with late rows, and compressed again', async () => {
+    const settled = async (): Promise<readonly string[]> => {
+      const rows = await sql<{ text: string }[]>`
+        SELECT concat_ws(' ', app_id, type_id, bucket, count) AS text FROM events_per_minute`;
+      return rows.map(({ text }) => text).toSorted();
+    };
+    const expectRead = async (): Promise<void> => {
+      await expectExact();
+      for (let day = START; day < START + DAYS * DAY; day += DAY)
+        expect((await compareDay(sql, day, null)).differing).toBe(0);
+      for (const [from, until] of [
+        [START, START + 3_600_000],
+        [START + DAY + 7, START + 2 * DAY],
+      ] as const) {
+        const series = await readSeries(sql, {
+          appId: APP,
+          typeIds: null,
+          from,
+          until,
+          timezone: 'UTC',
+          buckets: 400,
+        });
+        expect(series).not.toBeNull();
+      }
+    };
+    await settle(sql);
+    const before = await settled();
+    const compressed = async (): Promise<readonly unknown[]> => [
+      ...(await sql`
+        SELECT aggregate, bool_and(_timescaledb_functions.chunk_status(chunk) = 1) AS is_compressed
+          FROM unnest(ARRAY['minute_counts', 'app_minute_counts']) AS aggregate
+         CROSS JOIN LATERAL show_chunks(aggregate::regclass) AS chunk
+         GROUP BY 1 ORDER BY 1`),
+    ];
+    const both = (isCompressed: boolean): unknown[] =>
+      ['app_minute_counts', 'minute_counts'].map((aggregate) => ({ aggregate, is_compressed: isCompressed }));
+    // At once, and beside writers.
+    await tillCompressed(sql);
+    expect(await compressed()).toEqual(both(true));
+    expect(await settled()).toEqual(before);
+    await expectRead();
+    await insert([START + 9, START + 3 * DAY + 9, START + 3 * DAY + 60_009]);
+    await expectRead();
+    await settle(sql);
+    expect(await compressed()).toEqual(both(false));
+    expect(await unsettled(sql)).toBe(0);
+    await expectRead();
+    await tillCompressed(sql, 0);
+    expect(await compressed()).toEqual(both(true));
+    await expectRead();
+    const [sizes] = await sql<{ segments: string }[]>`
+      SELECT segmentby::text AS segments FROM _timescaledb_catalog.compression_settings
+       WHERE relid = (SELECT format('%I.%I', materialization_hypertable_schema, materialization_hypertable_name)::regclass
+                        FROM timescaledb_information.continuous_aggregates WHERE view_name = 'minute_counts')`;
+    expect(sizes?.segments).toBe('{app_id,type_id}');
+  });
+
+  /** Minutes have chunks of thirty days, which may not be over yet: as if it were a year later. */
+  async function tillCompressed(into: Sql, smallBytes?: number): Promise<void> {
+    while (!(await compress(into, -365, smallBytes)));
+  }
+
   test('a refresh by anybody, of anything, at any time leaves every total exact', async () => {
     await sql.begin(async (late) => {
       const row = late`VALUES (${randomUUID()}::uuid, ${APP}::integer, 1, ${new Date(START + DAY + 5)}::timestamptz, '{}'::json)`;
@@ -114,27 +185,51 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
     await expectExact();
   });
 
+  test('a refresh by another program puts maintenance off, and whoever settles the counts waits for it', async () => {
+    const settings = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 0, RETENTION_DAYS: 0 };
+    const alone = connect(database.address, { connections: 1, name: 'test upkeep' });
+    const tasks = timescaleMaintenance({ sql: alone, slow: alone }, settings, Date.now);
+    await insert([START + 7, START + DAY + 7]);
+    const refresh = await beginRefresh(database);
+    try {
+      await tasks.everySecond();
+      expect(await unsettled(sql)).toBeGreaterThan(0);
+      await expectExact();
+      let settled = false;
+      const settling = settleCounts(alone, Date.now()).then(() => {
+        settled = true;
+      });
+      await until(() => refresh.stands(sql, 'test upkeep'), 'the refresh was refused');
+      expect(settled).toBe(false);
+      await refresh.end();
+      await settling;
+    } finally {
+      await refresh.end();
+      await alone.end();
+    }
+    expect(await unsettled(sql)).toBe(0);
+    await expectExact();
+  });
+
   test('a changed setting changes the policies at the next start, and 0 takes them away', async () => {
-    const policies = async (): Promise<Record<string, string>> => {
-      const rows = await sql<{ name: string; value: string }[]>`
-        SELECT CASE proc_name WHEN 'policy_retention' THEN 'retention' ELSE 'columnstore' END AS name,
-               coalesce(config ->> 'drop_after', config ->> 'compress_after') AS value
-          FROM timescaledb_information.jobs
-         WHERE hypertable_name = 'events' AND proc_name ~ '^policy_(retention|compression|columnstore)'`;
-      return Object.fromEntries(rows.map(({ name, value }) => [name, value]));
+    const policies = async (): Promise<string[]> => {
+      const rows = await sql<{ value: string }[]>`
+        SELECT config ->> 'drop_after' AS value FROM timescaledb_information.jobs
+         WHERE hypertable_name = 'events' AND proc_name = 'policy_retention'`;
+      return rows.map(({ value }) => value);
     };
     const settings = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 7, RETENTION_DAYS: 0 };
     await applyPolicies(sql, settings);
     await applyPolicies(sql, settings);
-    expect(await policies()).toEqual({ columnstore: '7 days' });
+    expect(await policies()).toEqual([]);
     await applyPolicies(sql, { CHUNK_HOURS: 12, COMPRESS_AFTER_DAYS: 3, RETENTION_DAYS: 90 });
-    expect(await policies()).toEqual({ columnstore: '3 days', retention: '91 days' });
+    expect(await policies()).toEqual(['91 days']);
     const [dimension] = await sql<{ interval: string }[]>`
       SELECT time_interval::text AS interval FROM timescaledb_information.dimensions
        WHERE hypertable_name = 'events'`;
     expect(dimension?.interval).toBe('12:00:00');
     await applyPolicies(sql, { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 0, RETENTION_DAYS: 0 });
-    expect(await policies()).toEqual({});
+    expect(await policies()).toEqual([]);
   });
 
   test('batches of the columnstore are smaller than usual, unless somebody has chosen their size', async () => {
@@ -224,7 +319,7 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
   });
 
   describe('retention that begins on old data', () => {
-    const settings = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 7, RETENTION_DAYS: 3 };
+    const settings = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 0, RETENTION_DAYS: 3 };
     const today = Math.floor(Date.now() / DAY) * DAY;
     let old: TestDatabase;
     beforeEach(async () => {
@@ -337,6 +432,12 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
       await insertSelected(owner, 'timescale', row);
       expect((await readAppSpan(owner, 1)).total).toBe(14);
       await settle(owner);
+      expect((await readTypeStats(owner, 1)).get('t')?.count).toBe(14);
+      // With rights on its own schema alone it compresses beside writers, too.
+      expect(await compress(owner, 0, 0)).toBe(true);
+      expect(
+        await owner`SELECT FROM timescaledb_information.chunks WHERE hypertable_name = 'events' AND NOT is_compressed`,
+      ).toHaveLength(0);
       expect((await readTypeStats(owner, 1)).get('t')?.count).toBe(14);
     } finally {
       await owner.end();

@@ -1,12 +1,14 @@
 /** Late rows of compressed chunks, while TimescaleDB recompresses them: older snapshots must not lose them. */
+import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { createEventIds } from '../../../src/ingest/event-id.ts';
+import { readTables } from '../../../src/storage/backup/catalog.ts';
 import { connect, errorCode, type Sql } from '../../../src/storage/connect.ts';
 import { openCopyClient } from '../../../src/storage/copy-client.ts';
 import { openStorage, type Storage } from '../../../src/storage/storage.ts';
+import { compress } from '../../../src/storage/timescale/compression.ts';
 import { timescaleMaintenance } from '../../../src/storage/timescale/maintenance.ts';
 import { applyPolicies } from '../../../src/storage/timescale/policies.ts';
-import { recompress } from '../../../src/storage/timescale/recompression.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { until } from '../../support/service.ts';
 import { storeRows } from '../../support/stored-events.ts';
@@ -15,7 +17,7 @@ const DAY_MS = 86_400_000;
 const START = Date.UTC(2026, 4, 4);
 const APP = 1;
 
-describe.runIf(availableEngines().includes('timescale'))('recompression', () => {
+describe.runIf(availableEngines().includes('timescale'))('compression', () => {
   let database: TestDatabase;
   let sql: Sql;
   let storage: Storage;
@@ -92,23 +94,116 @@ describe.runIf(availableEngines().includes('timescale'))('recompression', () => 
       await sql`SELECT FROM show_chunks('events') AS chunk WHERE _timescaledb_functions.chunk_status(chunk) & 8 <> 0`
     ).length;
 
-  test('is left to the service by the policy, which compresses what is not compressed yet', async () => {
+  const NEW_DAY = START + 3 * DAY_MS;
+  const chunkOf = async (day: number): Promise<{ name: string; isCompressed: boolean }> => {
+    const [chunk] = await sql<{ name: string; isCompressed: boolean }[]>`
+      SELECT format('%I.%I', chunk_schema, chunk_name) AS name, is_compressed AS "isCompressed"
+        FROM timescaledb_information.chunks
+       WHERE hypertable_name = 'events' AND range_start = ${new Date(day)}::timestamptz`;
+    if (chunk === undefined) throw new Error('There is no such chunk.');
+    return chunk;
+  };
+
+  test('is the work of the service, whatever policy an earlier release has made', async () => {
     const settings = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 7, RETENTION_DAYS: 0 };
-    // As an earlier release has made it.
     await sql`CALL add_columnstore_policy('events', after => interval '7 days')`;
     await applyPolicies(sql, settings);
     await applyPolicies(sql, settings);
-    await store(10, START + 3 * DAY_MS);
-    const jobs = await sql<{ id: number; config: unknown }[]>`
-      SELECT job_id AS id, config FROM timescaledb_information.jobs WHERE proc_name = 'policy_compression'`;
-    expect(jobs).toHaveLength(1);
-    expect(jobs[0]?.config).toMatchObject({ recompress: false });
-    await sql`CALL run_job(${jobs[0]?.id ?? 0})`;
-    const compressed = await sql<{ at: Date }[]>`
-      SELECT range_start AS at FROM timescaledb_information.chunks WHERE hypertable_name = 'events' AND is_compressed`;
-    expect(compressed.map(({ at }) => at.getTime())).toContain(START + 3 * DAY_MS);
-    expect(await partialChunks()).toBe(1);
-    await sql`CALL remove_columnstore_policy('events')`;
+    expect(
+      await sql`SELECT FROM timescaledb_information.jobs WHERE proc_name ~ '^policy_(compression|columnstore)'`,
+    ).toHaveLength(0);
+    await store(10, START + 2 * DAY_MS);
+    while (!(await compress(sql, 7)));
+    expect((await chunkOf(START + 2 * DAY_MS)).isCompressed).toBe(true);
+    expect(await partialChunks()).toBe(0);
+  });
+
+  test('of a large chunk lets its late writers go on, and gives the room of its rows back', async () => {
+    await store(60_000, NEW_DAY);
+    const before = await stored();
+    const mover = connect(database.address, { connections: 1, name: 'test mover' });
+    const writer = connect(database.address, { connections: 1, name: 'test writer' });
+    const isMoving = async (): Promise<boolean> =>
+      (
+        await sql`
+          SELECT FROM pg_stat_activity
+           WHERE application_name = 'test mover' AND state = 'active' AND query LIKE '%SELECT compress_chunk(%'`
+      ).length > 0;
+    let written = 0;
+    let writtenMeanwhile = 0;
+    try {
+      let ended = false;
+      const compressed = (async () => {
+        // On a busy machine the late writer may be in the way.
+        while (!(await compress(mover, 7, 0)));
+        ended = true;
+      })();
+      while (!ended) {
+        if (!(await isMoving())) continue;
+        await store(1, NEW_DAY + written, writer);
+        written += 1;
+        if (await isMoving()) writtenMeanwhile += 1;
+      }
+      await compressed;
+      expect(writtenMeanwhile).toBeGreaterThan(0);
+      expect(await stored()).toBe(before + written);
+      // What has come since is moved too, and nothing is left of the rows.
+      while (!(await compress(mover, 7, 0)));
+      expect(await partialChunks()).toBe(0);
+      const { name, isCompressed } = await chunkOf(NEW_DAY);
+      expect(isCompressed).toBe(true);
+      const size = async (): Promise<number> =>
+        (
+          await sql<
+            { bytes: number }[]
+          >`SELECT pg_total_relation_size(${name}::text::regclass)::float8 AS bytes`
+        )[0]?.bytes ?? 0;
+      expect(await size()).toBeLessThan(200_000);
+      expect(await stored()).toBe(before + written);
+      const scope = { appId: APP, typeId: null, from: NEW_DAY, until: NEW_DAY + DAY_MS };
+      const page = await storage
+        .reader(sql)
+        .page({ scope, offset: 0, limit: 10, order: 'asc', maxBytes: 1e9 });
+      expect(page.total).toBe(60_000 + written);
+      // A backup does not take it for a table of its own.
+      const client = await openCopyClient(database.address, 'test export');
+      expect((await readTables(client)).map(({ name: table }) => table).join()).not.toContain('columnstore');
+      await client.end();
+    } finally {
+      await Promise.all([mover.end(), writer.end()]);
+    }
+  });
+
+  test('of a large chunk is bounded in its wait for writers and readers that do not end', async () => {
+    await store(20, START + 5 * DAY_MS);
+    const holder = connect(database.address, { connections: 1, name: 'test holder' });
+    const { name } = await chunkOf(START + 5 * DAY_MS);
+    await holder.begin(async (tx) => {
+      await tx.unsafe(`LOCK TABLE ${name} IN ROW EXCLUSIVE MODE`);
+      expect(await compress(sql, 7, 0)).toBe(false);
+    });
+    await holder.end();
+    while (!(await compress(sql, 7, 0)));
+    expect((await chunkOf(START + 5 * DAY_MS)).isCompressed).toBe(true);
+    expect(await partialChunks()).toBe(0);
+  });
+
+  test('leaves who may only read the events their rows', async () => {
+    const role = `reader_${randomUUID().replaceAll('-', '')}`;
+    await sql.unsafe(`CREATE ROLE ${role}`);
+    try {
+      await sql.unsafe(`GRANT SELECT ON events TO ${role}`);
+      await store(100, START + 6 * DAY_MS);
+      while (!(await compress(sql, 7, 0)));
+      await sql.begin(async (tx) => {
+        await tx.unsafe(`SET LOCAL ROLE ${role}`);
+        const rows = tx`SELECT FROM events WHERE created_at >= ${new Date(START + 6 * DAY_MS)} AND created_at < ${new Date(START + 7 * DAY_MS)}`;
+        expect(await rows).toHaveLength(100);
+      });
+    } finally {
+      await sql.unsafe(`DROP OWNED BY ${role}`);
+      await sql.unsafe(`DROP ROLE ${role}`);
+    }
   });
 
   test('leaves every read its total and its rows, however many read meanwhile', async () => {
@@ -150,7 +245,7 @@ describe.runIf(availableEngines().includes('timescale'))('recompression', () => 
         reading = true;
         const reads = [read(0), read(1_200), read(total - 1_000)];
         // On a busy machine reads may last so long that it is put off.
-        while (!(await recompress(sql, 7)));
+        while (!(await compress(sql, 7)));
         reading = false;
         await Promise.all(reads);
         expect(await partialChunks()).toBe(0);
@@ -167,10 +262,10 @@ describe.runIf(availableEngines().includes('timescale'))('recompression', () => 
     const client = await openCopyClient(database.address, 'test export');
     try {
       const exported = await storage.beginExport(client);
-      expect(await recompress(sql, 7)).toBe(false);
+      expect(await compress(sql, 7)).toBe(false);
       expect(await partialChunks()).toBe(1);
       await exported.end();
-      expect(await recompress(sql, 7)).toBe(true);
+      expect(await compress(sql, 7)).toBe(true);
       expect(await partialChunks()).toBe(0);
     } finally {
       await client.end();
