@@ -340,8 +340,8 @@ describe.each(['uws', 'node'] as const)('on %s', (transport) => {
     expect(Date.parse(String(data.lastEventAt))).toBeGreaterThanOrEqual(
       Date.parse(String(data.firstEventAt)),
     );
-    const { types } = (await person.get(`${shop.path}/types`)).data as { types: { total: number }[] };
-    expect(types.map(({ total }) => total)).toEqual([3]);
+    const { types } = (await person.get(`${shop.path}/types`)).data as { types: { count: number }[] };
+    expect(types.map(({ count }) => count)).toEqual([3]);
     expect((await person.get('/api/apps?timezone=Mars/Olympus')).status).toBe(400);
   });
 
@@ -359,15 +359,16 @@ describe.each(['uws', 'node'] as const)('on %s', (transport) => {
     const { types } = (await owner.get(`${shop.path}/types`)).data as { types: { typeId: string }[] };
     for (const query of ['', types.map(({ typeId }) => `&typeId=${typeId}`).join('')]) {
       const seen: string[] = [];
-      let before = '';
+      let cursor = '';
       do {
-        const { data, text } = await owner.get(`${shop.path}/events?limit=7${query}${before}`);
-        const page = data as { events: { id: string }[]; next: string | null };
+        const { data, text } = await owner.get(`${shop.path}/events?limit=7&order=desc${query}${cursor}`);
+        const page = data as { events: { id: string }[]; pagination: { nextCursor?: string } };
         seen.push(...page.events.map(({ id }) => id));
         expect(text).toContain('"big":12345678901234567890}');
-        before = page.next === null ? '' : `&before=${page.next}`;
+        const { nextCursor } = page.pagination;
+        cursor = nextCursor === undefined ? '' : `&cursor=${nextCursor}`;
         await post('late', 99);
-      } while (before !== '');
+      } while (cursor !== '');
       expect(seen.filter((id) => ids.includes(id))).toEqual(ids);
     }
     const rare = await owner.get(`${shop.path}/events?typeId=${types[0]?.typeId}`);
@@ -379,7 +380,7 @@ describe.each(['uws', 'node'] as const)('on %s', (transport) => {
       status: 404,
       code: 'EVENT_NOT_FOUND',
     });
-    expect((await owner.get(`${shop.path}/events?before=nonsense`)).status).toBe(400);
+    expect((await owner.get(`${shop.path}/events?cursor=nonsense`)).status).toBe(400);
   });
 
   test.each([
