@@ -61,6 +61,8 @@ export interface CommitsJob {
 export interface SilentJob extends Job {
   readonly kind: 'silent';
   readonly announcedBytes: number;
+  /** How soon a connection that was ended takes its place again. */
+  readonly againMs: number;
 }
 
 export type LoadJob = ClosedJob | OpenJob | CommitsJob | SilentJob;

@@ -3,12 +3,6 @@ import { connect, type Socket } from 'node:net';
 import type { LoadReport, SilentJob } from './load-job.ts';
 import { parseResponse } from './open-loop.ts';
 
-/**
- * How soon a connection that was ended takes its place again. Sooner, the attack is no longer one of silence but of
- * bandwidth: refused at once, sixteen connections of a mebibyte each would send 300 MB a second.
- */
-const AGAIN_MS = 1_000;
-
 /** Keeps up as many of them as the job says: one that the server ends begins again. */
 export async function runSilentBodies(job: SilentJob): Promise<LoadReport> {
   const started = performance.now();
@@ -39,7 +33,7 @@ export async function runSilentBodies(job: SilentJob): Promise<LoadReport> {
     });
     socket.on('close', () => {
       sockets.delete(socket);
-      setTimeout(open, AGAIN_MS);
+      setTimeout(open, job.againMs);
     });
   };
   for (let index = 0; index < job.connections; index += 1) open();

@@ -54,6 +54,8 @@ const ATTACKS: readonly Attack[] = [
       seconds,
       connections: 16,
       announcedBytes: MEBIBYTE,
+      // Sooner, the attack is one of bandwidth: refused at once, they would send 300 MB a second.
+      againMs: 1_000,
       requests: [{ method: 'POST', path: '/api/session' }],
     }),
   },

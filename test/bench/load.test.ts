@@ -116,6 +116,7 @@ describe('silent bodies', () => {
     connections: 3,
     seconds: 1,
     announcedBytes: 1_000,
+    againMs: 20,
     requests: [{ method: 'POST', path: '/api/session' }],
   } as const;
 

@@ -85,7 +85,9 @@ describe('an answer with events', () => {
   test('gives payloads back as they were spelled', () => {
     fc.assert(
       fc.property(fc.array(spacedJson.map((text) => `{"x":${text}}`)), (payloads) => {
-        const page = readEventPage(`{"success":true,"data":{"events":[${payloads.map(row)}],"next":"c"}}`);
+        const page = readEventPage(
+          `{"success":true,"data":{"events":[${payloads.map(row)}],"pagination":{"nextCursor":"c"}}}`,
+        );
         expect(page.events.map(({ payload }) => payload)).toEqual(payloads);
         expect(page.next).toBe('c');
       }),
@@ -93,7 +95,7 @@ describe('an answer with events', () => {
   });
 
   test('may be empty or the last, and one event has the same fields', () => {
-    expect(readEventPage('{"success":true,"data":{"events":[],"next":null}}')).toEqual({
+    expect(readEventPage('{"success":true,"data":{"events":[],"pagination":{"limit":50}}}')).toEqual({
       events: [],
       next: null,
     });
