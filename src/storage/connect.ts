@@ -82,7 +82,7 @@ function openPool(
       ? postgres(withoutOptions(identity.url), settings)
       : postgres({ ...settings, ...identity });
   SOCKETS.set(sql, sockets);
-  return Object.assign(sql, { reserve: reserving(sql) });
+  return Object.assign(sql, { reserve: reserving(sql), begin: beginning(sql) });
 }
 
 /** The client would put the URL's session parameters in the place of ours; they are among ours already. */
@@ -102,6 +102,38 @@ function reserving(sql: Sql): Sql['reserve'] {
     await sql`SELECT 1`;
     return await reserve();
   };
+}
+
+/**
+ * A transaction whose connection is lost fails with the connection's end, and sends nothing more. The client would send it a
+ * ROLLBACK, which has no connection to go to: that ends the process, or is never answered and keeps its place for good.
+ */
+function beginning(sql: Sql): Sql['begin'] {
+  type Work = (transaction: Transaction) => unknown;
+  const begin = sql.begin.bind(sql) as (options: string, work: Work) => Promise<unknown>;
+  const guarded =
+    (work: Work): Work =>
+    async (transaction) => {
+      try {
+        const result = work(transaction);
+        return await (Array.isArray(result) ? Promise.all(result) : result);
+      } catch (error) {
+        // The end comes in the same turn, and has the client give up what waits for this.
+        if (hasLostConnection(error)) return await new Promise<never>(() => undefined);
+        throw error;
+      }
+    };
+  return ((first: string | Work, second?: Work) =>
+    typeof first === 'string'
+      ? begin(first, guarded(second as Work))
+      : begin('', guarded(first))) as Sql['begin'];
+}
+
+/** Whether a query has failed with its connection, and not by an answer, nor because its pool was ended. */
+function hasLostConnection(error: unknown): boolean {
+  if (error instanceof postgres.PostgresError || !(error instanceof Error) || !('query' in error))
+    return false;
+  return isUnavailable(error) && !['CONNECTION_DESTROYED', 'CONNECTION_ENDED'].includes(errorCode(error));
 }
 
 const SOCKETS = new WeakMap<Sql, PoolSockets>();

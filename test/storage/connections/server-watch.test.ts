@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import pino from 'pino';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { connect, endPool, errorCode, type Sql } from '../../../src/storage/connect.ts';
+import { connect, endPool, errorCode, isUnavailable, type Sql } from '../../../src/storage/connect.ts';
 import type { PoolKind } from '../../../src/storage/connections/pools.ts';
 import { ServerWatch } from '../../../src/storage/connections/server-watch.ts';
 import { readInstallation } from '../../../src/storage/installation-id.ts';
@@ -112,6 +112,26 @@ test('a query that is sent in answer to the failure of another one is answered, 
     await turnUntil(() => answer !== null, 'the second one is answered');
     await next;
     expect(answer).toEqual([{ three: 3 }]);
+  }
+});
+
+test('a transaction whose connection is lost fails and sends nothing more, and all later ones are answered', async () => {
+  const sql = pool('reader', 'reads');
+  for (let round = 0; round < 3; round += 1) {
+    let failure: unknown = null;
+    const lost = sql
+      .begin(async (transaction) => {
+        await transaction`SELECT 1`;
+        expect(proxy.silence((name) => name === 'reader')).toBe(1);
+        await transaction`SELECT 2`;
+      })
+      .catch((error: unknown) => {
+        failure = error;
+      });
+    await turnUntil(() => failure !== null, 'the transaction fails');
+    await lost;
+    expect(isUnavailable(failure)).toBe(true);
+    expect(await sql.begin((transaction) => [transaction`SELECT 3 AS three`])).toEqual([[{ three: 3 }]]);
   }
 });
 
