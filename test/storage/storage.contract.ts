@@ -29,7 +29,8 @@ const START = Date.UTC(2026, 4, 4);
 const DAYS = 6;
 const END = START + DAYS * DAY_MS;
 const PLENTY = 1_000_000_000;
-const SETTINGS: StorageSettings = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 7, RETENTION_DAYS: 0 };
+/** Without compression, which has tests of its own: the feed does not reach back to what is compressed, but the days here are old. */
+const SETTINGS: StorageSettings = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 0, RETENTION_DAYS: 0 };
 const PAYLOADS = ['{ "b" : 1e400,\r\n"a":-0 }', '{"n":12345678901234567890,"n":1}', '{"s":"\\u0000\\ud800"}'];
 
 /** A database with two apps, and what is stored in it as this process knows it. */

@@ -17,7 +17,8 @@ import { aggregatesOf } from './policies.ts';
 /** Bits of a chunk's status: it has a columnstore, and rows that are not in it. */
 const COMPRESSED = 1;
 const PARTIAL = 8;
-const LOCK_NOT_AVAILABLE = '55P03';
+/** lock_not_available, and deadlock_detected: this work was chosen to make way. */
+const LOCKED: ReadonlySet<string> = new Set(['55P03', '40P01']);
 const SERIALIZATION_FAILURE = '40001';
 
 /** How long a request for a lock may make others wait behind it: late writers of the chunk, or readers. */
@@ -136,13 +137,13 @@ async function releaseSpace(sql: Sql, chunk: string): Promise<void> {
   }
 }
 
-/** @returns false where a lock was not free in time */
+/** @returns false where a lock was not free in time, or where this work had to make way in a deadlock */
 async function unlessLocked(work: () => Promise<void>): Promise<boolean> {
   try {
     await work();
     return true;
   } catch (error) {
-    if (errorCode(error) === LOCK_NOT_AVAILABLE) return false;
+    if (LOCKED.has(errorCode(error))) return false;
     throw error;
   }
 }
@@ -157,7 +158,7 @@ async function isFree(sql: Sql): Promise<boolean> {
 }
 
 /** A lock that was not free, or writers that TimescaleDB could not lock out at its end. */
-const IN_THE_WAY = new Set([LOCK_NOT_AVAILABLE, SERIALIZATION_FAILURE]);
+const IN_THE_WAY = new Set([...LOCKED, SERIALIZATION_FAILURE]);
 
 /** A lock was not free: what the transaction has done is rolled back. */
 class NotFree extends Error {}
@@ -191,7 +192,7 @@ async function lockOut(tx: Transaction): Promise<boolean> {
     });
     return true;
   } catch (error) {
-    if (errorCode(error) === LOCK_NOT_AVAILABLE) return false;
+    if (LOCKED.has(errorCode(error))) return false;
     throw error;
   }
 }
