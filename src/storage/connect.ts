@@ -111,22 +111,29 @@ function reserving(sql: Sql): Sql['reserve'] {
 function beginning(sql: Sql): Sql['begin'] {
   type Work = (transaction: Transaction) => unknown;
   const begin = sql.begin.bind(sql) as (options: string, work: Work) => Promise<unknown>;
-  const guarded =
-    (work: Work): Work =>
-    async (transaction) => {
+  const guarded = async (options: string, work: Work): Promise<unknown> => {
+    let isOver = false;
+    const run: Work = async (transaction) => {
       try {
         const result = work(transaction);
         return await (Array.isArray(result) ? Promise.all(result) : result);
       } catch (error) {
-        // The end comes in the same turn, and has the client give up what waits for this.
-        if (hasLostConnection(error)) return await new Promise<never>(() => undefined);
+        if (!hasLostConnection(error)) throw error;
+        // The end comes in the same turn as the error, and the client has then given the transaction up. Where it has not, the
+        // connection that was lost is another one.
+        await new Promise((resolve) => setImmediate(resolve));
+        if (isOver) return await new Promise<never>(() => undefined);
         throw error;
       }
     };
+    try {
+      return await begin(options, run);
+    } finally {
+      isOver = true;
+    }
+  };
   return ((first: string | Work, second?: Work) =>
-    typeof first === 'string'
-      ? begin(first, guarded(second as Work))
-      : begin('', guarded(first))) as Sql['begin'];
+    typeof first === 'string' ? guarded(first, second as Work) : guarded('', first)) as Sql['begin'];
 }
 
 /** Whether a query has failed with its connection, and not by an answer, nor because its pool was ended. */

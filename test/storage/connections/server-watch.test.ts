@@ -135,6 +135,18 @@ test('a transaction whose connection is lost fails and sends nothing more, and a
   }
 });
 
+test('a transaction that fails as the connection of another pool is lost is rolled back', async () => {
+  const sql = database.sql;
+  const failure = Object.assign(new Error('lost'), { code: 'CONNECTION_CLOSED', query: 'SELECT 1' });
+  await expect(
+    sql.begin(async (transaction) => {
+      await transaction`CREATE TABLE left_behind ()`;
+      throw failure;
+    }),
+  ).rejects.toBe(failure);
+  expect(await sql`SELECT to_regclass('left_behind') AS found`).toEqual([{ found: null }]);
+});
+
 test('an idle connection that is silent is found without anybody using it', async () => {
   const sql = pool('listener', 'listen');
   let lost = 0;
