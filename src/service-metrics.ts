@@ -117,6 +117,12 @@ function registerWrites(metrics: Metrics, writePath: WritePath): void {
     'Events that were acknowledged: committed, or in the journal.',
     () => writePath.acknowledged,
   );
+  metrics.counter(
+    'tidemark_events_refused_total',
+    'Events that were refused one by one while their request was answered, by the path of its route and the code.',
+    () => map(writePath.refusedEvents.counts(), ({ route, code, count }) => sample({ route, code }, count)),
+    ['route', 'code'],
+  );
   metrics.gauge(
     'tidemark_commit_buffer_events',
     'Events waiting for their commit or in it; the limit is COMMIT_BUFFER_EVENTS.',

@@ -1,11 +1,14 @@
-/** POST /v1/events: the steps of a batch, in the order in which they may refuse it or one of its events. */
+/**
+ * The steps of a batch, in the order in which they may refuse it or one of its events: those of POST /v1/events, and of every
+ * route that takes another format.
+ */
 
 import type { EventType, EventTypes } from '../apps/event-type-lookup.ts';
 import type { TypeReference } from '../apps/event-types.ts';
 import type { LoggingTokens } from '../apps/logging-token-lookup.ts';
 import { Rejection } from '../errors.ts';
-import { ASK_FOR_BEARER, bearerToken } from '../http/bearer.ts';
-import type { Exchange, Outcome } from '../http/exchange.ts';
+import type { Answer, Exchange, Outcome } from '../http/exchange.ts';
+import { decode } from '../http/request-body.ts';
 import type { Limiter } from '../limits/limiter.ts';
 import { type AcceptedEvent, dayOf } from '../storage/write/accepted-event.ts';
 import type { Outcomes } from '../storage/write/event-writer.ts';
@@ -16,11 +19,13 @@ import type { CommitBuffer } from './commit-buffer.ts';
 import { overLimit } from './create-event.ts';
 import { createEventIds } from './event-id.ts';
 import { beforeRetention, IN_THE_FUTURE } from './event-time.ts';
+import type { Events, Format } from './formats/format.ts';
 import { IDEMPOTENCY_KEY, idempotencyKeyProblem, keyedRequest } from './idempotency-key.ts';
 import type { IdempotentQueue } from './idempotent-queue.ts';
-import { type BatchLimits, isLineDelimited, readBatch } from './parse/batch-body.ts';
+import type { BatchLimits } from './parse/batch-body.ts';
 import type { BatchEvent } from './parse/batch-event.ts';
 import { startOfNow } from './past-writer.ts';
+import type { RefusedEvents } from './refused-events.ts';
 import type { RetentionBoundary } from './retention-boundary.ts';
 import { nextTurn } from './turns.ts';
 
@@ -28,7 +33,7 @@ export interface CreateBatchSteps {
   readonly loggingTokens: LoggingTokens;
   readonly limiter: Limiter;
   /** The answer to an earlier request with the same key, if there was one. */
-  readonly findRepeated: (appId: number, request: KeyedRequest) => Promise<Outcome | null>;
+  readonly findRepeated: (appId: number, request: KeyedRequest) => Promise<Answer | Rejection | null>;
   readonly eventTypes: EventTypes;
   /** Changes when the database becomes another one. */
   readonly epoch: () => number;
@@ -42,17 +47,15 @@ export interface CreateBatchSteps {
     /** Why the day of a time takes no events now, or null. */
     readonly refusalOf: (time: number) => Rejection | null;
   };
+  readonly refusedEvents: RefusedEvents;
   /** A new event id for an event of this time. */
   readonly newEventId: (now: number) => string;
   /** Milliseconds since the epoch. */
   readonly now: () => number;
-  /** Of the text, after inflation. */
+  /** Of the body, after decompression. */
   readonly maxBytes: number;
   readonly limits: BatchLimits;
 }
-
-/** The headers that it reads. */
-export const BATCH_HEADERS = ['authorization', 'content-type', IDEMPOTENCY_KEY] as const;
 
 /** Types of one batch that are looked up, or made, at once: the lookups of single events need their turn too. */
 const TYPE_LOOKUPS = 4;
@@ -62,42 +65,59 @@ const MAX_DAYS = 1_000;
 /** From this many on a batch makes way for others between its steps. */
 const MANY_EVENTS = 1_000;
 
-const MISSING = new Rejection(
-  'invalidLoggingToken',
-  'Send the logging token as "Authorization: Bearer <LOGGING_TOKEN>".',
-  { headers: ASK_FOR_BEARER },
-);
 const TOO_MANY_DAYS = new Rejection(
   'invalidBody',
   `The events of a batch may lie on at most ${MAX_DAYS} days.`,
 );
 const OVERDUE = new Rejection('outcomeUnknown', 'The commit took too long: events may be stored.');
 
-/** Makes the handler. It answers after the transactions that hold the events have committed. */
-export function createCreateBatch(steps: CreateBatchSteps): (exchange: Exchange) => Promise<Outcome> {
+/** Makes the handler of a route. It answers after the transactions that hold the events have committed. */
+export function createCreateBatch(
+  steps: CreateBatchSteps,
+  format: Format,
+): (exchange: Exchange) => Promise<Outcome> {
+  const create = createSteps(steps, format);
+  const { refuse } = format;
+  if (refuse === undefined) return create;
   return async (exchange) => {
-    // What came compressed is inflated when its sender is known, and not before.
-    exchange.receive({ maxBytes: steps.maxBytes, gzip: true, usesReserve: true });
+    const outcome = await create(exchange);
+    return outcome instanceof Rejection ? refuse(outcome, exchange) : outcome;
+  };
+}
+
+function createSteps(
+  steps: CreateBatchSteps,
+  format: Format,
+): (exchange: Exchange) => Promise<Answer | Rejection> {
+  const { isBinary = false } = format;
+  const body = { maxBytes: steps.maxBytes, compressed: true, usesReserve: true, binary: isBinary };
+  return async (exchange) => {
+    // What came compressed is decompressed when its sender is known, and not before.
+    exchange.receive(body);
 
     const epoch = steps.epoch();
-    const appId = await authenticate(steps.loggingTokens, exchange.header('authorization'));
+    const appId = await authenticate(steps.loggingTokens, format, exchange);
     if (appId instanceof Rejection) return appId;
 
     exchange.rateLimit = await steps.limiter.take(appId);
     if (exchange.rateLimit?.accepted === false) return overLimit(exchange.rateLimit);
 
-    const text = await exchange.text();
+    const read = format.reader(exchange);
+    if (read instanceof Rejection) return read;
+    const received = await exchange.body();
+    const text = isBinary ? '' : Buffer.isBuffer(received) ? decode(received) : received;
     if (text instanceof Rejection) return text;
 
-    const key = exchange.header(IDEMPOTENCY_KEY);
+    const key = format.takesIdempotencyKey === true ? exchange.header(IDEMPOTENCY_KEY) : '';
     const keyProblem = idempotencyKeyProblem(key);
     if (keyProblem !== null) return keyProblem;
     const request = key === '' ? null : await keyedRequest(key, exchange.path, text);
     const repeated = request === null ? null : await steps.findRepeated(appId, request);
     if (repeated !== null) return repeated;
 
-    const lines = isLineDelimited(exchange.header('content-type'));
-    const events = await readBatch(text, lines, steps.limits);
+    const bytes = Buffer.isBuffer(received) ? received : NO_BYTES;
+    const hold = (more: number): Rejection | null => exchange.hold(more);
+    const events = await read({ text, bytes, receivedAt: steps.now(), limits: steps.limits, hold });
     if (events instanceof Rejection) return events;
 
     const types = await resolveTypes(steps.eventTypes, appId, events);
@@ -105,28 +125,51 @@ export function createCreateBatch(steps: CreateBatchSteps): (exchange: Exchange)
     const acceptedAt = steps.now();
     const batch = await accept(steps, { appId, events, types, acceptedAt });
     if (batch instanceof Rejection) return batch;
+    const passing = format.repeatsWhole === true ? passingRefusal(steps, batch) : null;
+    if (passing !== null) return passing;
 
     // Between the lookups the database has become another one: the ids do not belong together.
     if (epoch !== steps.epoch()) return UNAVAILABLE;
     // The deadline has answered that nothing is stored: so nothing may be, from here on.
     if (exchange.settled) return exchange.late;
     exchange.late = OVERDUE;
-    if (request === null) {
-      const outcomes = await store(steps, batch);
-      await yieldToEventLoop(events.length);
-      return answer(batch, outcomes);
-    }
-    if (batch.accepted.length === 0) return answer(batch, []);
-    const keyed = {
-      appId,
-      request,
-      acceptedAt,
-      events: batch.accepted,
-      answer: batchAnswer(batch.results, batch.publicIds),
-      answerWithout: (refused: ReadonlyMap<AcceptedEvent, Rejection>) => answerWithout(batch, refused),
-    };
-    return batch.past === 0 ? await steps.idempotentQueue.add(keyed) : await storePast(steps, keyed);
+    const answers = new BatchAnswers(format, exchange, batch);
+    const outcome =
+      request === null
+        ? answers.of(await store(steps, batch))
+        : await storeKeyed(steps, batch, answers, { appId, request, acceptedAt });
+    steps.refusedEvents.count(exchange.route, answers.toldBy(outcome));
+    await yieldToEventLoop(events.length);
+    return outcome;
   };
+}
+
+/** With a key all events are committed together, or none. */
+async function storeKeyed(
+  steps: CreateBatchSteps,
+  batch: Batch,
+  answers: BatchAnswers,
+  keyed: { readonly appId: number; readonly request: KeyedRequest; readonly acceptedAt: number },
+): Promise<Answer | Rejection> {
+  if (batch.accepted.length === 0) return answers.of([]);
+  const events = {
+    ...keyed,
+    events: batch.accepted,
+    answer: answers.kept(NONE_REFUSED),
+    answerWithout: (refused: ReadonlyMap<AcceptedEvent, Rejection>) => answers.kept(refused),
+  };
+  return batch.past === 0 ? await steps.idempotentQueue.add(events) : await storePast(steps, events);
+}
+
+/** Why the request may succeed as a whole later, and not now; null where nothing speaks for that. */
+function passingRefusal({ past }: CreateBatchSteps, batch: Batch): Rejection | null {
+  for (const result of batch.results)
+    if (result instanceof Rejection && (result.status === 429 || result.status >= 500)) return result;
+  for (const { createdAt } of batch.accepted.slice(0, batch.past)) {
+    const refusal = past.refusalOf(createdAt);
+    if (refusal !== null && refusal.status >= 500) return refusal;
+  }
+  return null;
 }
 
 /** Events of now do not wait for those of past days. */
@@ -143,7 +186,7 @@ async function store(steps: CreateBatchSteps, { accepted, past }: Batch): Promis
 async function storePast(
   { past }: CreateBatchSteps,
   keyed: Parameters<IdempotentQueue['add']>[0],
-): Promise<Outcome> {
+): Promise<Answer | Rejection> {
   for (const { createdAt } of keyed.events) {
     const refusal = past.refusalOf(createdAt);
     if (refusal !== null && refusal.status >= 500) return refusal;
@@ -151,12 +194,16 @@ async function storePast(
   return await past.idempotentQueue.add(keyed);
 }
 
-async function authenticate(tokens: LoggingTokens, authorization: string): Promise<number | Rejection> {
-  const token = bearerToken(authorization);
-  if (token === null) return MISSING;
+async function authenticate(
+  tokens: LoggingTokens,
+  format: Format,
+  exchange: Exchange,
+): Promise<number | Rejection> {
+  const token = format.token(exchange);
+  if (token === null) return format.noToken;
   const appId = await tokens.appOf(token);
   if (typeof appId === 'number') return appId;
-  return new Rejection(appId.reason, appId.details, { headers: ASK_FOR_BEARER });
+  return new Rejection(appId.reason, appId.details, { headers: format.challenge });
 }
 
 /** Between the steps of a large batch, each of which takes some milliseconds, others have their turn. */
@@ -170,7 +217,7 @@ type Types = ReadonlyMap<TypeReference, EventType | Rejection>;
 async function resolveTypes(
   eventTypes: EventTypes,
   appId: number,
-  events: readonly (BatchEvent | Rejection)[],
+  events: Events,
 ): Promise<Types> {
   const named = new Set<TypeReference>();
   for (const event of events) if (!(event instanceof Rejection)) named.add(event.type);
@@ -201,7 +248,7 @@ async function accept(
   steps: CreateBatchSteps,
   batch: {
     readonly appId: number;
-    readonly events: readonly (BatchEvent | Rejection)[];
+    readonly events: Events;
     readonly types: Types;
     readonly acceptedAt: number;
   },
@@ -261,29 +308,72 @@ function timeProblem(createdAt: number, acceptedAt: number, boundary: number): s
   return createdAt < boundary ? beforeRetention(boundary) : null;
 }
 
-/** What came of the batch. Where nothing is stored and the database is why, that is an error of the whole request. */
-function answer(batch: Batch, outcomes: readonly (Rejection | null)[]): Outcome {
-  if (outcomes.every((outcome) => outcome === null)) return batchAnswer(batch.results, batch.publicIds);
-  const isStored = outcomes.includes(null);
-  const failures = isStored ? [] : outcomes.filter((outcome) => outcome !== null && outcome.status >= 500);
-  for (const reason of ['outcomeUnknown', 'internalError', 'unavailable'] as const) {
-    const failure = failures.find((outcome) => outcome?.reason === reason);
-    if (failure) return failure;
-  }
-  const refused = new Map<AcceptedEvent, Rejection>();
-  for (const [index, event] of batch.accepted.entries()) {
-    const outcome = outcomes[index];
-    if (outcome) refused.set(event, outcome);
-  }
-  return answerWithout(batch, refused);
-}
+const NO_BYTES = Buffer.alloc(0);
+const NONE_REFUSED: ReadonlyMap<AcceptedEvent, Rejection> = new Map();
 
-function answerWithout(batch: Batch, refused: ReadonlyMap<AcceptedEvent, Rejection>): KeptAnswer {
-  const results = [...batch.results];
-  for (const [index, event] of batch.accepted.entries()) {
-    const refusal = refused.get(event);
-    const place = batch.places[index];
-    if (refusal !== undefined && place !== undefined) results[place] = refusal;
+/** The answers that are made of a batch, of which one is sent. */
+class BatchAnswers {
+  readonly #format: Format;
+  readonly #exchange: Exchange;
+  readonly #batch: Batch;
+  readonly #told = new Map<Answer | Rejection, readonly Result[]>();
+
+  constructor(format: Format, exchange: Exchange, batch: Batch) {
+    this.#format = format;
+    this.#exchange = exchange;
+    this.#batch = batch;
   }
-  return batchAnswer(results, batch.publicIds);
+
+  /**
+   * What came of the batch. Where nothing is stored and the database is why, that is an error of the whole request; also
+   * where something is, if the format's clients repeat requests as a whole.
+   */
+  of(outcomes: readonly (Rejection | null)[]): Answer | Rejection {
+    if (outcomes.every((outcome) => outcome === null)) return this.#tell(NONE_REFUSED);
+    const isKept = outcomes.includes(null) && this.#format.repeatsWhole !== true;
+    const failures = isKept ? [] : outcomes.filter((outcome) => outcome !== null && outcome.status >= 500);
+    for (const reason of ['outcomeUnknown', 'internalError', 'unavailable'] as const) {
+      const failure = failures.find((outcome) => outcome?.reason === reason);
+      if (failure) return failure;
+    }
+    const refused = new Map<AcceptedEvent, Rejection>();
+    for (const [index, event] of this.#batch.accepted.entries()) {
+      const outcome = outcomes[index];
+      if (outcome) refused.set(event, outcome);
+    }
+    return this.#tell(refused);
+  }
+
+  /** What is kept under an Idempotency-Key. @param refused what the database refuses of the batch */
+  kept(refused: ReadonlyMap<AcceptedEvent, Rejection>): KeptAnswer {
+    const results = this.#resultsWithout(refused);
+    const answer = batchAnswer(results, this.#batch.publicIds);
+    this.#told.set(answer, results);
+    return answer;
+  }
+
+  #tell(refused: ReadonlyMap<AcceptedEvent, Rejection>): Answer | Rejection {
+    const results = this.#resultsWithout(refused);
+    const { publicIds } = this.#batch;
+    const answer = this.#format.answer({ exchange: this.#exchange, results, publicIds });
+    this.#told.set(answer, results);
+    return answer;
+  }
+
+  #resultsWithout(refused: ReadonlyMap<AcceptedEvent, Rejection>): readonly Result[] {
+    const { accepted, places, results } = this.#batch;
+    if (refused.size === 0) return results;
+    const changed = [...results];
+    for (const [index, event] of accepted.entries()) {
+      const refusal = refused.get(event);
+      const place = places[index];
+      if (refusal !== undefined && place !== undefined) changed[place] = refusal;
+    }
+    return changed;
+  }
+
+  /** The results that an answer tells; none where it is not of this batch, but a refusal or an earlier answer. */
+  toldBy(answer: Answer | Rejection): readonly Result[] {
+    return this.#told.get(answer) ?? [];
+  }
 }

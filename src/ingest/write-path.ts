@@ -14,14 +14,17 @@ import type { Engine } from '../storage/storage.ts';
 import { UNAVAILABLE } from '../storage/write/failures.ts';
 import { KeyedWriter } from '../storage/write/keyed-writer.ts';
 import { CommitBuffer } from './commit-buffer.ts';
-import { createCreateBatch } from './create-batch.ts';
+import { type CreateBatchSteps, createCreateBatch } from './create-batch.ts';
 import { createCreateEvent } from './create-event.ts';
 import { CREATE_BATCH, CREATE_EVENT } from './declarations.ts';
 import { DurableWriter } from './durable-writer.ts';
 import { createEventIds } from './event-id.ts';
+import { EVENTS } from './formats/events.ts';
+import { formatRoutes } from './formats/routes.ts';
 import { findRepeated } from './idempotency-store.ts';
 import { IdempotentQueue } from './idempotent-queue.ts';
 import type { Journal } from './journal/journal.ts';
+import { RefusedEvents } from './refused-events.ts';
 import { RetentionBoundary } from './retention-boundary.ts';
 import { StageTimes } from './stage-times.ts';
 import { TokenScreen } from './token-screen.ts';
@@ -70,6 +73,8 @@ export class WritePath {
   readonly stageTimes: StageTimes;
   readonly loggingTokens: LoggingTokens;
   readonly eventTypes: EventTypes;
+  /** Events that were refused one by one. */
+  readonly refusedEvents = new RefusedEvents();
   /** The same for events of past days, which may have to wait for one of these days. */
   readonly pastBuffer: CommitBuffer;
   /**
@@ -134,8 +139,9 @@ export class WritePath {
       idempotentQueue: keyed.queues.events,
       stageTimes: this.stageTimes,
     });
-    const createBatch = createCreateBatch({
+    const batchSteps: CreateBatchSteps = {
       ...steps,
+      refusedEvents: this.refusedEvents,
       idempotentQueue: keyed.queues.batches,
       past: {
         commitBuffer: this.pastBuffer,
@@ -153,10 +159,11 @@ export class WritePath {
         maxEvents: Math.min(MAX_BATCH_EVENTS, config.COMMIT_BUFFER_EVENTS),
         maxEventBytes: config.MAX_BODY_BYTES,
       },
-    });
+    };
     this.routes = [
       { ...CREATE_EVENT, handle: createEvent },
-      { ...CREATE_BATCH, handle: createBatch },
+      { ...CREATE_BATCH, handle: createCreateBatch(batchSteps, EVENTS) },
+      ...formatRoutes(batchSteps, config.CREATE_LIMIT_PER_MINUTE),
     ];
   }
 

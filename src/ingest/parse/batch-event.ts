@@ -66,6 +66,8 @@ export interface BatchEvent {
   readonly type: TypeReference;
   /** Milliseconds since 1970; null: now. */
   readonly createdAt: number | null;
+  /** Tells it from other events of the same app, type and time. */
+  readonly key?: string | null;
   /** The payload's own text, exactly as sent. */
   readonly payload: string;
 }

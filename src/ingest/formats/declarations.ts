@@ -1,0 +1,199 @@
+/** The routes of producers that send other formats, as the API's description shows them. */
+import { type AnswerShape, json, objectOf, type Schema } from '../../http/operation.ts';
+import type { Declaration } from '../../http/route.ts';
+import { BATCH_ANSWER } from '../declarations.ts';
+import { ATTRIBUTE_PREFIX, BATCH_TYPE, STRUCTURED_TYPE } from './cloud-events.ts';
+import { LOGS_QUERY, PROTOBUF_TYPE } from './otlp/logs.ts';
+import { RECORDS_QUERY } from './records.ts';
+
+const HEADERS = ['authorization', 'content-type'] as const;
+const COUNT: Schema = { type: 'integer', minimum: 0 };
+const OBJECT: Schema = { type: 'object', additionalProperties: true };
+const BYTES: Schema = { type: 'string', format: 'binary' };
+
+const COUNTS_ANSWER = objectOf(
+  {
+    success: { type: 'boolean', description: 'Whether every event is stored.' },
+    stored: COUNT,
+    refused: COUNT,
+    errors: {
+      type: 'array',
+      description: 'The first refusals.',
+      items: objectOf({
+        index: { ...COUNT, description: 'Of the event in the request.' },
+        error: { type: 'string' },
+        details: { type: 'string' },
+        code: { type: 'string' },
+      }),
+    },
+  },
+  { title: 'CountsAnswer' },
+);
+
+export const CREATE_RECORDS: Declaration = {
+  method: 'POST',
+  path: '/v1/records',
+  headers: HEADERS,
+  operation: {
+    id: 'createRecords',
+    tag: 'Write',
+    summary: 'Store JSON objects as they are.',
+    description:
+      'For log shippers. Each object is a payload. An object that is not valid is refused by itself, and the status is 200.',
+    token: 'loggingToken',
+    isLimited: true,
+    query: RECORDS_QUERY,
+    body: {
+      description: 'An array of objects, or objects that follow each other, one a line or not.',
+      content: {
+        'application/json': { schema: { anyOf: [{ type: 'array', items: OBJECT }, OBJECT] } },
+        'application/x-ndjson': { schema: { type: 'string', description: 'An object a line.' } },
+      },
+    },
+    answers: { 200: json('What can be stored is stored.', COUNTS_ANSWER) },
+    refusals: ['outcomeUnknown'],
+  },
+};
+
+const CLOUD_EVENT: Schema = {
+  title: 'CloudEvent',
+  description: 'A CloudEvent in the JSON format.',
+  ...objectOf({
+    specversion: { const: '1.0' },
+    id: { type: 'string', minLength: 1 },
+    source: { type: 'string', minLength: 1 },
+    type: { type: 'string', minLength: 1, maxLength: 200 },
+  }),
+  additionalProperties: true,
+};
+
+export const CREATE_CLOUD_EVENTS: Declaration = {
+  method: 'POST',
+  path: '/v1/cloudevents',
+  headers: HEADERS,
+  headerPrefix: ATTRIBUTE_PREFIX,
+  operation: {
+    id: 'createCloudEvents',
+    tag: 'Write',
+    summary: 'Store CloudEvents 1.0.',
+    description:
+      'The HTTP binding of CloudEvents in binary, structured and batched mode. In binary mode the headers `ce-…` have the attributes.',
+    token: 'loggingToken',
+    isLimited: true,
+    body: {
+      description: 'A CloudEvent, a batch of them, or the data of one in binary mode.',
+      content: {
+        [STRUCTURED_TYPE]: { schema: CLOUD_EVENT },
+        [BATCH_TYPE]: { schema: { type: 'array', items: CLOUD_EVENT } },
+        '*/*': { schema: BYTES },
+      },
+    },
+    answers: {
+      200: json('Every event is stored.', BATCH_ANSWER),
+      207: json('Some or all events of the batch are refused.', BATCH_ANSWER),
+    },
+    refusals: ['unsupportedMediaType', 'tooManyEventTypes', 'outcomeUnknown'],
+  },
+};
+
+export const CLOUD_EVENTS_HANDSHAKE: Declaration = {
+  method: 'OPTIONS',
+  path: '/v1/cloudevents',
+  headers: ['webhook-request-origin', 'webhook-request-rate'],
+  operation: {
+    id: 'allowCloudEvents',
+    tag: 'Write',
+    summary: 'Allow a sender to deliver CloudEvents.',
+    description: 'The validation handshake of "HTTP 1.1 Web Hooks for Event Delivery". It needs no token.',
+    token: null,
+    isLimited: false,
+    answers: {
+      200: {
+        ...json('Any origin may deliver, with a token.', objectOf({ success: { const: true } })),
+        headers: {
+          'WebHook-Allowed-Origin': { description: 'Any.', schema: { const: '*' } },
+          'WebHook-Allowed-Rate': {
+            description: 'Requests per minute, or `*`; if the sender has asked for a rate.',
+            schema: { type: 'string' },
+          },
+          Allow: { description: 'The methods.', schema: { type: 'string' } },
+        },
+      },
+    },
+    refusals: [],
+  },
+};
+
+/** google.rpc.Status in JSON. */
+const STATUS = objectOf(
+  { code: { type: 'integer' }, message: { type: 'string' } },
+  { title: 'Status', description: 'google.rpc.Status.' },
+);
+
+const OTLP_ERRORS: AnswerShape['content'] = {
+  [PROTOBUF_TYPE]: { schema: BYTES },
+  'application/json': { schema: STATUS },
+};
+
+export const CREATE_LOGS: Declaration = {
+  method: 'POST',
+  path: '/v1/otlp/v1/logs',
+  headers: HEADERS,
+  operation: {
+    id: 'createLogs',
+    tag: 'Write',
+    summary: 'Store log records of OpenTelemetry.',
+    description: 'OTLP/HTTP: `https://…/v1/otlp` is the endpoint that an exporter is given.',
+    token: 'loggingToken',
+    isLimited: true,
+    query: LOGS_QUERY,
+    body: {
+      description: 'An ExportLogsServiceRequest.',
+      content: { [PROTOBUF_TYPE]: { schema: BYTES }, 'application/json': { schema: OBJECT } },
+    },
+    answers: {
+      200: {
+        description: 'What can be stored is stored; `partialSuccess` tells of the rest.',
+        content: {
+          [PROTOBUF_TYPE]: { schema: BYTES },
+          'application/json': {
+            schema: objectOf(
+              {
+                partialSuccess: objectOf({
+                  rejectedLogRecords: { type: 'string' },
+                  errorMessage: { type: 'string' },
+                }),
+              },
+              { title: 'ExportLogsServiceResponse', optional: ['partialSuccess'] },
+            ),
+          },
+        },
+      },
+    },
+    refusals: ['unsupportedMediaType', 'outcomeUnknown'],
+    errors: OTLP_ERRORS,
+  },
+};
+
+/** Exporters that send other signals are told so, and drop them. */
+export const OTHER_SIGNALS: readonly Declaration[] = (['traces', 'metrics'] as const).map((signal) => ({
+  method: 'POST',
+  path: `/v1/otlp/v1/${signal}`,
+  headers: ['content-type'],
+  operation: {
+    id: signal === 'traces' ? 'refuseTraces' : 'refuseMetrics',
+    tag: 'Write',
+    summary: `Refuse ${signal} of OpenTelemetry: only logs are stored.`,
+    token: null,
+    isLimited: false,
+    answers: {},
+    refusals: ['notFound'],
+    errors: OTLP_ERRORS,
+  },
+}));
+
+/** All of them. */
+export const FORMAT_ROUTES: readonly Declaration[] = [
+  ...[CREATE_RECORDS, CREATE_CLOUD_EVENTS, CLOUD_EVENTS_HANDSHAKE, CREATE_LOGS],
+  ...OTHER_SIGNALS,
+];

@@ -1,0 +1,30 @@
+/** The API's own format: `{"events":[…]}`, an array of events, or one event a line. */
+import { Rejection } from '../../errors.ts';
+import { ASK_FOR_BEARER, bearerToken } from '../../http/bearer.ts';
+import { batchAnswer, LINES_TYPE, resultLines } from '../batch-answer.ts';
+import { isLineDelimited, readBatch } from '../parse/batch-body.ts';
+import type { Format } from './format.ts';
+
+/** A logging token in `Authorization: Bearer`. */
+export const BEARER = {
+  token: (exchange) => bearerToken(exchange.header('authorization')),
+  noToken: new Rejection(
+    'invalidLoggingToken',
+    'Send the logging token as "Authorization: Bearer <LOGGING_TOKEN>".',
+    { headers: ASK_FOR_BEARER },
+  ),
+  challenge: ASK_FOR_BEARER,
+} as const satisfies Pick<Format, 'token' | 'noToken' | 'challenge'>;
+
+export const EVENTS: Format = {
+  ...BEARER,
+  takesIdempotencyKey: true,
+  reader: (exchange) => {
+    const isLines = isLineDelimited(exchange.header('content-type'));
+    return ({ text, limits }) => readBatch(text, isLines, limits);
+  },
+  answer: ({ exchange, results, publicIds }) =>
+    exchange.header('accept') === LINES_TYPE
+      ? resultLines(results, publicIds)
+      : batchAnswer(results, publicIds),
+};
