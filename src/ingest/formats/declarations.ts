@@ -176,24 +176,13 @@ export const CREATE_LOGS: Declaration = {
 };
 
 /** Exporters that send other signals are told so, and drop them. */
-export const OTHER_SIGNALS: readonly Declaration[] = (['traces', 'metrics'] as const).map((signal) => ({
+export const OTHER_SIGNALS: readonly Declaration[] = ['traces', 'metrics'].map((signal) => ({
   method: 'POST',
   path: `/v1/otlp/v1/${signal}`,
-  headers: ['content-type'],
-  operation: {
-    id: signal === 'traces' ? 'refuseTraces' : 'refuseMetrics',
-    tag: 'Write',
-    summary: `Refuse ${signal} of OpenTelemetry: only logs are stored.`,
-    token: null,
-    isLimited: false,
-    answers: {},
-    refusals: ['notFound'],
-    errors: OTLP_ERRORS,
-  },
+  headers: [],
 }));
 
-/** All of them. */
+/** All that are described. */
 export const FORMAT_ROUTES: readonly Declaration[] = [
   ...[CREATE_RECORDS, CREATE_CLOUD_EVENTS, CLOUD_EVENTS_HANDSHAKE, CREATE_LOGS],
-  ...OTHER_SIGNALS,
 ];

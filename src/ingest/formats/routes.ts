@@ -25,11 +25,7 @@ export function formatRoutes(steps: CreateBatchSteps, limitPerMinute: number): r
     { ...CREATE_CLOUD_EVENTS, handle: createCreateBatch(steps, CLOUD_EVENTS) },
     handshake(limitPerMinute),
     { ...CREATE_LOGS, handle: createCreateBatch(steps, OTLP_LOGS) },
-    ...OTHER_SIGNALS.map((signal) => ({
-      ...signal,
-      handle: async (exchange: Parameters<Route['handle']>[0]) =>
-        OTLP_LOGS.refuse?.(LOGS_ALONE, exchange) ?? LOGS_ALONE,
-    })),
+    ...OTHER_SIGNALS.map((signal) => ({ ...signal, handle: async () => LOGS_ALONE })),
   ];
 }
 
