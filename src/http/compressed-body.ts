@@ -87,15 +87,15 @@ export class CompressedBody {
   }
 
   #open(first: number): DecoderStream {
-    const decoder = openDecoder(this.#encoding, first);
+    const name = NAMES[this.#encoding];
+    const onError = (): void => this.#end(`The body is not valid ${name}, or is cut off.`);
+    const decoder = openDecoder(this.#encoding, first, onError);
     decoder.on('data', (bytes: Buffer) => {
       if (!this.#over) this.#reader.onBytes(bytes);
     });
-    const name = NAMES[this.#encoding];
-    decoder.on('error', () => this.#end(`The body is not valid ${name}, or is cut off.`));
     decoder.on('end', () => {
       // Without any data zlib reports the end of an empty stream.
-      if (this.#sent === 0) return this.#end(`The body is not valid ${name}, or is cut off.`);
+      if (this.#sent === 0) return onError();
       const isWhole = this.#complete && decoder.bytesWritten === this.#sent;
       this.#end(isWhole ? null : `The ${name} body has data after its end.`);
     });
@@ -131,22 +131,32 @@ interface Zstandard {
 }
 
 /** @param first the first byte of the body */
-function openDecoder(encoding: Encoding, first: number): DecoderStream {
-  const chunkSize = CHUNK_BYTES;
+function openDecoder(encoding: Encoding, first: number, onError: () => void): DecoderStream {
+  const options = { chunkSize: CHUNK_BYTES };
   switch (encoding) {
-    case 'gzip':
-      return zlib.createGunzip({ chunkSize });
-    case 'deflate':
+    case 'gzip': {
+      const gunzip = zlib.createGunzip(options);
+      gunzip.on('error', onError);
+      return gunzip;
+    }
+    case 'deflate': {
       // RFC 9110 means zlib's format, whose first byte has the method 8; some clients send the bare one.
-      return (first & 0x0f) === 8 ? zlib.createInflate({ chunkSize }) : zlib.createInflateRaw({ chunkSize });
-    case 'br':
-      return zlib.createBrotliDecompress({ chunkSize });
+      const isBare = (first & 0x0f) !== 8;
+      const inflate = isBare ? zlib.createInflateRaw(options) : zlib.createInflate(options);
+      inflate.on('error', onError);
+      return inflate;
+    }
+    case 'br': {
+      const brotli = zlib.createBrotliDecompress(options);
+      brotli.on('error', onError);
+      return brotli;
+    }
     case 'zstd': {
       const { constants, createZstdDecompress } = zlib as unknown as Zstandard;
-      return createZstdDecompress({
-        chunkSize,
-        params: { [constants.ZSTD_d_windowLogMax]: ZSTD_WINDOW_LOG },
-      });
+      const params = { [constants.ZSTD_d_windowLogMax]: ZSTD_WINDOW_LOG };
+      const zstd = createZstdDecompress({ ...options, params });
+      zstd.on('error', onError);
+      return zstd;
     }
   }
 }

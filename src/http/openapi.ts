@@ -164,9 +164,7 @@ function refusalsOf(operation: Operation): Record<string, Json> {
     const { status } = REFUSALS[reason];
     byStatus.set(status, [...(byStatus.get(status) ?? []), reason]);
   }
-  return Object.fromEntries(
-    [...byStatus].map(([status, of]) => [status, refusal(status, of, operation)]),
-  );
+  return Object.fromEntries([...byStatus].map(([status, of]) => [status, refusal(status, of, operation)]));
 }
 
 function refusal(

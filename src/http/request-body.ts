@@ -116,7 +116,10 @@ export class RequestBody {
     this.#encoding = options.compressed === true && encoding !== '' ? encodingOf(encoding) : null;
     if (this.#encoding === null && encoding !== '' && encoding.toLowerCase() !== 'identity') {
       const others = options.compressed === true ? `, or with one of ${ENCODINGS.join(', ')}` : '';
-      this.#refusal = new Rejection('unsupportedEncoding', `Send the body without Content-Encoding${others}.`);
+      this.#refusal = new Rejection(
+        'unsupportedEncoding',
+        `Send the body without Content-Encoding${others}.`,
+      );
     }
     owner.readBody((chunk, last) => this.#onChunk(chunk, last));
   }
@@ -136,7 +139,10 @@ export class RequestBody {
     if (this.#isReleased) return ABORTED;
     this.#moreBytes += bytes;
     if (this.#moreBytes > this.#room.largestBody)
-      return new Rejection('payloadTooLarge', 'The events take too much memory together: send fewer at once.');
+      return new Rejection(
+        'payloadTooLarge',
+        'The events take too much memory together: send fewer at once.',
+      );
     return this.#hold(bytes, false) ? null : NO_ROOM;
   }
 
@@ -210,7 +216,8 @@ export class RequestBody {
     if (this.#windowBytes > 0 && !this.#hold(this.#windowBytes, false)) {
       this.#windowBytes = 0;
       this.#refusal = NO_ROOM;
-      return this.#drain(0, this.#hasEnded, this.#refusal);
+      this.#drain(0, this.#hasEnded, NO_ROOM);
+      return;
     }
     // Not given back: it is read until it is decompressed.
     this.#buffer = null;

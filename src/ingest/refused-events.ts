@@ -1,5 +1,5 @@
 /** Counts events that were refused one by one, while their request was answered. */
-import { type Reason, REFUSALS, Rejection } from '../errors.ts';
+import { REFUSALS, type Reason, Rejection } from '../errors.ts';
 import type { Result } from './batch-answer.ts';
 
 export interface RefusedCount {

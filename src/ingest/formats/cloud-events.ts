@@ -130,8 +130,7 @@ function* binaryEvent(
     if (scan.depth >= MAX_PAYLOAD_DEPTH) return TOO_DEEP;
   }
   const attributes = new Map<string, string>();
-  for (const [name, value] of headers)
-    attributes.set(name.slice(ATTRIBUTE_PREFIX.length), headerText(value));
+  for (const [name, value] of headers) attributes.set(name.slice(ATTRIBUTE_PREFIX.length), headerText(value));
   // The header is the one that counts, and these two are not attributes.
   for (const name of ['datacontenttype', 'data', 'data_base64']) attributes.delete(name);
   if (contentType !== '') attributes.set('datacontenttype', contentType);

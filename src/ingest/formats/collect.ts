@@ -1,7 +1,7 @@
 /** Reads the events of a body in slices, within the limits of a batch. */
 import { Rejection } from '../../errors.ts';
-import type { BatchEvent } from '../parse/batch-event.ts';
 import { type BatchLimits, SLICE_MS, tooMany } from '../parse/batch-body.ts';
+import type { BatchEvent } from '../parse/batch-event.ts';
 import { nextTurn } from '../turns.ts';
 import type { Events } from './format.ts';
 

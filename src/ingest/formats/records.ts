@@ -13,8 +13,8 @@ import { collect, type EventStream } from './collect.ts';
 import { BEARER } from './events.ts';
 import { Field, isFieldName, MAX_FIELD_NAME } from './field.ts';
 import type { Format } from './format.ts';
-import { eventKey } from './key.ts';
 import { arrayElements, isArray, joinedValues, lineValues, scalarText } from './json-values.ts';
+import { eventKey } from './key.ts';
 import { parseRecordTime } from './times.ts';
 
 const FIELD_RULE = `must be the name of a field, of at most ${MAX_FIELD_NAME} characters`;
@@ -34,9 +34,15 @@ export const RECORDS_QUERY = new Query(
       rule: 'must have at most 200 characters',
       convert: (name) => name,
     }),
-    typeField: fieldParameter('The field of a record that names its event type. `a.b` is the field `b` of `a`.'),
-    timeField: fieldParameter('The field that has the `createdAt`: RFC 3339, or Unix time in s, ms, µs or ns.'),
-    keyField: fieldParameter('The field whose value tells a record that is sent again. It needs `timeField`.'),
+    typeField: fieldParameter(
+      'The field of a record that names its event type. `a.b` is the field `b` of `a`.',
+    ),
+    timeField: fieldParameter(
+      'The field that has the `createdAt`: RFC 3339, or Unix time in s, ms, µs or ns.',
+    ),
+    keyField: fieldParameter(
+      'The field whose value tells a record that is sent again. It needs `timeField`.',
+    ),
   },
   ({ type, typeField, timeField, keyField }) => {
     if (type === null && typeField === null) return 'One of type and typeField is required.';
@@ -78,8 +84,7 @@ function* recordEvents(text: string, isLines: boolean, records: RecordReader): E
     const elements = arrayElements(scan, text, skipSpace(text, 0));
     for (;;) {
       const { done, value } = elements.next();
-      if (done === true)
-        return value === NONE || skipSpace(text, value) !== text.length ? NOT_JSON : null;
+      if (done === true) return value === NONE || skipSpace(text, value) !== text.length ? NOT_JSON : null;
       yield value === undefined ? undefined : records.read();
     }
   }

@@ -2,10 +2,10 @@
 import { brotliCompressSync, deflateRawSync, deflateSync, gzipSync } from 'node:zlib';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { refused } from '../../http/answers.ts';
 import { runs } from '../../support/fuzz.ts';
 import type { HttpResponse } from '../../support/http-client.ts';
 import { startTestService, type TestService } from '../../support/service.ts';
-import { refused } from '../../http/answers.ts';
 
 const LINES = { 'Content-Type': 'application/x-ndjson' };
 
@@ -91,14 +91,21 @@ test('the type comes from a field, which may be dotted, or else from the request
     .map((record) => JSON.stringify(record))
     .join('\n');
   const { stored, refused: count, errors } = await counts(post('typeField=kind&type=fallback', body));
-  expect({ stored, count, at: errors.map(({ index }) => index) }).toEqual({ stored: 4, count: 2, at: [4, 5] });
+  expect({ stored, count, at: errors.map(({ index }) => index) }).toEqual({
+    stored: 4,
+    count: 2,
+    at: [4, 5],
+  });
   expect(await payloads('fallback')).toHaveLength(2);
   expect(await payloads('30')).toEqual(['{"kind":30}']);
 
   const nested = '[{"a":{"b.c":"deep"}},{"a":{"b":{"c":"deep"}}},{"a.b.c":"deep"},{"a":{"b":"c"}}]';
   const second = await counts(post('typeField=a.b.c', nested));
   expect(second.errors).toEqual([
-    expect.objectContaining({ index: 3, details: 'The field "a.b.c" is missing, and the request has no type.' }),
+    expect.objectContaining({
+      index: 3,
+      details: 'The field "a.b.c" is missing, and the request has no type.',
+    }),
   ]);
   expect(await payloads('deep')).toHaveLength(3);
 });
@@ -120,7 +127,9 @@ test('times are read as RFC 3339 or as Unix time in any of its units; a time to 
   for (const time of await times('late')) expect(Math.abs(Date.parse(time) - before)).toBeLessThan(30_000);
 
   const wrong = ['"soon"', '-1', '{}', '1e30', '"1969-01-01T00:00:00Z"', 'true', '123456789012345678901'];
-  const bad = await counts(post('type=timed&timeField=date', wrong.map((time) => `{"date":${time}}`).join('')));
+  const bad = await counts(
+    post('type=timed&timeField=date', wrong.map((time) => `{"date":${time}}`).join('')),
+  );
   expect(bad).toMatchObject({ stored: 0, refused: wrong.length });
 });
 
@@ -137,7 +146,9 @@ test('a bad record does not affect its neighbors, and is counted', async () => {
   const deep = `${'{"a":'.repeat(1_001)}1${'}'.repeat(1_001)}`;
   expect(await counts(post('type=deep', deep))).toMatchObject({ stored: 0, refused: 1 });
   const { body: metrics } = await service.request({ path: '/metrics' });
-  expect(metrics).toMatch(/tidemark_events_refused_total\{.*route="\/v1\/records",code="INVALID_REQUEST"\} \d/);
+  expect(metrics).toMatch(
+    /tidemark_events_refused_total\{.*route="\/v1\/records",code="INVALID_REQUEST"\} \d/,
+  );
   expect(metrics).toMatch(/route="\/v1\/records",code="PAYLOAD_TOO_LARGE"\} 1/);
 });
 
@@ -154,9 +165,12 @@ describe('a whole request is refused', () => {
     expect(answer.details).toContain(details);
   });
 
-  test.each([[''], ['[]'], ['[{}'], ['[{}]x'], ['[{},]'], ['\ufeff{}']])('with 400 for the body %j', async (body) => {
-    refused(await post('type=a', body), 400, 'INVALID_REQUEST', 'Invalid request body');
-  });
+  test.each([[''], ['[]'], ['[{}'], ['[{}]x'], ['[{},]'], ['\ufeff{}']])(
+    'with 400 for the body %j',
+    async (body) => {
+      refused(await post('type=a', body), 400, 'INVALID_REQUEST', 'Invalid request body');
+    },
+  );
 
   test('with 401 without a token, before its body is looked at', async () => {
     for (const Authorization of [null, 'Bearer no', 'Basic eDp5']) {

@@ -107,4 +107,3 @@ function attributesOf(json: string | null, wanted: ReadonlySet<string>): Readonl
   }
   return found;
 }
-

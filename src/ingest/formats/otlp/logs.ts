@@ -13,7 +13,7 @@ import type { Format, Sent } from '../format.ts';
 import { eventKey } from '../key.ts';
 import { millisecondsOf } from '../times.ts';
 import { logRecords as jsonRecords } from './json.ts';
-import { type LogRecord, logRecords as protobufRecords, MalformedMessage } from './protobuf.ts';
+import { type LogRecord, MalformedMessage, logRecords as protobufRecords } from './protobuf.ts';
 
 export const PROTOBUF_TYPE = 'application/x-protobuf';
 const JSON_TYPE = 'application/json';
@@ -38,7 +38,10 @@ const UNKNOWN_TYPE = new Rejection('unsupportedMediaType', `Send OTLP as ${PROTO
 const NOT_JSON = new Rejection('invalidBody', 'The body is not an ExportLogsServiceRequest in JSON.');
 const NOT_PROTOBUF = new Rejection('invalidBody', 'The body is not an ExportLogsServiceRequest in Protobuf.');
 const NO_OBJECT = new Rejection('invalidBody', 'A log record must be a JSON object.');
-const TOO_DEEP = new Rejection('invalidBody', 'The log record, its resource or its scope is nested too deep.');
+const TOO_DEEP = new Rejection(
+  'invalidBody',
+  'The log record, its resource or its scope is nested too deep.',
+);
 
 export const OTLP_LOGS: Format = {
   ...BEARER,
@@ -68,7 +71,9 @@ export const OTLP_LOGS: Format = {
   refuse: (refusal, exchange) =>
     mediaType(exchange) === PROTOBUF_TYPE
       ? refusal.written(protobufStatus(refusal), PROTOBUF_TYPE)
-      : refusal.written(JSON.stringify({ code: STATUS_CODES[refusal.status] ?? 2, message: refusal.details })),
+      : refusal.written(
+          JSON.stringify({ code: STATUS_CODES[refusal.status] ?? 2, message: refusal.details }),
+        ),
 };
 
 function* protobufEvents(sent: Sent, attribute: string): EventStream {

@@ -218,8 +218,7 @@ class LogsMessage {
     this.#each(part, (field, type) => {
       if (type === WireType.LengthDelimited && field === 1) name = this.#reader.string();
       else if (type === WireType.LengthDelimited && field === 2) version = this.#reader.string();
-      else if (type === WireType.LengthDelimited && field === 3)
-        attributes.push(this.#keyValue(part.end, 0));
+      else if (type === WireType.LengthDelimited && field === 3) attributes.push(this.#keyValue(part.end, 0));
       else if (type === WireType.Varint && field === 4) dropped = this.#reader.uint32();
       else return false;
       return true;
@@ -340,9 +339,7 @@ class LogsMessage {
     const values: string[] = [];
     this.#each(part, (field, type) => {
       if (field !== 1 || type !== WireType.LengthDelimited) return false;
-      values.push(
-        isMap ? this.#keyValue(part.end, depth) : this.#anyValue(this.#begin(part.end), depth + 1),
-      );
+      values.push(isMap ? this.#keyValue(part.end, depth) : this.#anyValue(this.#begin(part.end), depth + 1));
       return true;
     });
     return `{"values":[${values.join(',')}]}`;
