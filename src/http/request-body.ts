@@ -94,8 +94,6 @@ export class RequestBody {
   #paceSince: number;
   #paceBytes = 0;
   #receivedBytes = 0;
-  /** What is held beside the body. */
-  #moreBytes = 0;
   #isReleased = false;
   #result: ReceivedBody | Rejection | null = null;
   #resolve: ((body: ReceivedBody | Rejection) => void) | null = null;
@@ -137,8 +135,7 @@ export class RequestBody {
   holdMore(bytes: number): Rejection | null {
     // Nothing would release it.
     if (this.#isReleased) return ABORTED;
-    this.#moreBytes += bytes;
-    if (this.#moreBytes > this.#room.largestBody)
+    if ((this.#account?.bytes ?? 0) + bytes > this.#room.largestBody)
       return new Rejection(
         'payloadTooLarge',
         'The events take too much memory together: send fewer at once.',

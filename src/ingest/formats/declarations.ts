@@ -5,6 +5,7 @@ import { BATCH_ANSWER } from '../declarations.ts';
 import { ATTRIBUTE_PREFIX, BATCH_TYPE, STRUCTURED_TYPE } from './cloud-events.ts';
 import { LOGS_QUERY, PROTOBUF_TYPE } from './otlp/logs.ts';
 import { RECORDS_QUERY } from './records.ts';
+import { CALLS } from './segment.ts';
 
 const HEADERS = ['authorization', 'content-type'] as const;
 const COUNT: Schema = { type: 'integer', minimum: 0 };
@@ -182,7 +183,40 @@ export const OTHER_SIGNALS: readonly Declaration[] = ['traces', 'metrics'].map((
   headers: [],
 }));
 
+const MESSAGE: Schema = {
+  type: 'object',
+  description: 'A message of Segment: `messageId`, `timestamp`, `event` and whatever else it has.',
+  additionalProperties: true,
+};
+
+/** By the call; `batch` takes several messages. */
+export const SEGMENT_ROUTES = [...CALLS, 'batch' as const].map((call) => ({ call, ...segmentRoute(call) }));
+
+function segmentRoute(call: (typeof CALLS)[number] | 'batch'): Declaration {
+  const isBatch = call === 'batch';
+  const batch = objectOf({ batch: { type: 'array', items: MESSAGE } }, { title: 'SegmentBatch' });
+  return {
+    method: 'POST',
+    path: `/v1/${call}`,
+    headers: HEADERS,
+    operation: {
+      id: `segment${call.charAt(0).toUpperCase()}${call.slice(1)}`,
+      tag: 'Write',
+      summary: isBatch ? 'Store messages of Segment.' : `Store a message of Segment's call ${call}.`,
+      token: 'writeKey',
+      isLimited: true,
+      body: {
+        description: isBatch ? 'Messages, each with its call as `type`.' : 'A message.',
+        content: { 'application/json': { schema: isBatch ? batch : MESSAGE } },
+      },
+      answers: { 200: json('What can be stored is stored.', COUNTS_ANSWER) },
+      refusals: ['tooManyEventTypes', 'outcomeUnknown'],
+    },
+  };
+}
+
 /** All that are described. */
 export const FORMAT_ROUTES: readonly Declaration[] = [
   ...[CREATE_RECORDS, CREATE_CLOUD_EVENTS, CLOUD_EVENTS_HANDSHAKE, CREATE_LOGS],
+  ...SEGMENT_ROUTES,
 ];

@@ -9,9 +9,11 @@ import {
   CREATE_LOGS,
   CREATE_RECORDS,
   OTHER_SIGNALS,
+  SEGMENT_ROUTES,
 } from './declarations.ts';
 import { OTLP_LOGS } from './otlp/logs.ts';
 import { RECORDS } from './records.ts';
+import { SEGMENT_BATCH, segmentCall } from './segment.ts';
 
 const LOGS_ALONE = new Rejection(
   'notFound',
@@ -25,6 +27,10 @@ export function formatRoutes(steps: CreateBatchSteps, limitPerMinute: number): r
     { ...CREATE_CLOUD_EVENTS, handle: createCreateBatch(steps, CLOUD_EVENTS) },
     handshake(limitPerMinute),
     { ...CREATE_LOGS, handle: createCreateBatch(steps, OTLP_LOGS) },
+    ...SEGMENT_ROUTES.map(({ call, ...route }) => ({
+      ...route,
+      handle: createCreateBatch(steps, call === 'batch' ? SEGMENT_BATCH : segmentCall(call)),
+    })),
     ...OTHER_SIGNALS.map((signal) => ({ ...signal, handle: async () => LOGS_ALONE })),
   ];
 }
