@@ -43,7 +43,9 @@ class NodeWire implements Wire {
     const prefix = 'route' in match ? match.route.headerPrefix : undefined;
     if (prefix === undefined) return new Map();
     const names = Object.keys(this.#req.headers).filter((name) => name.startsWith(prefix));
-    return new Map(names.map((name) => [name, this.header(name)]));
+    // Node gives each byte as a character.
+    const text = (value: string): string => Buffer.from(value, 'latin1').toString('utf8');
+    return new Map(names.map((name) => [name, text(this.header(name))]));
   }
 
   readBody(onChunk: (chunk: Buffer, last: boolean) => void): void {

@@ -57,21 +57,19 @@ describe.each(['uws', 'node'])('over %s,', (transport) => {
 
   test('the SDK delivers in binary and in structured mode', async () => {
     for (const message of [HTTP.binary(sent()), HTTP.structured(sent())]) {
+      const { 'content-type': contentType, ...headers } = message.headers as Record<string, string>;
       const { type, payload, time } = await stored(
-        await post(String(message.body), message.headers as Record<string, string>),
+        await post(String(message.body), { ...headers, 'Content-Type': contentType ?? '' }),
       );
       expect({ type, time: time.toISOString() }).toEqual({
         type: 'com.example.someevent',
         time: '2026-01-31T08:30:00.123Z',
       });
       // The SDK of the standard reads the payload as the event that it has sent.
-      const headers = { 'content-type': STRUCTURED };
-      const [read] = [HTTP.toEvent({ headers, body: payload })].flat();
+      const [read] = [HTTP.toEvent({ headers: { 'content-type': STRUCTURED }, body: payload })].flat();
       const { datacontenttype: _, ...attributes } = read?.toJSON() as Record<string, unknown>;
       const { datacontenttype: __, ...wanted } = sent().toJSON() as Record<string, unknown>;
-      // The SDK does not encode the values of headers; only what is ASCII arrives as it was.
-      if (payload.includes('"subject":"Euro €')) expect(attributes).toEqual(wanted);
-      else expect({ ...attributes, subject: '' }).toEqual({ ...wanted, subject: '' });
+      expect(attributes).toEqual(wanted);
     }
   });
 
