@@ -70,7 +70,7 @@ describe.skipIf(withoutBrowser !== '')('the story', () => {
     expect((await post({ loggingToken, typeName: 'order placed' })).status).toBe(201);
     await page.getByRole('application', { name: /^Events per/ }).waitFor();
     await page.getByText('The first event has arrived').waitFor();
-    expect(await figure(page, 'In this range')).toBe(1);
+    await expect.poll(() => figure(page, 'In this range')).toBe(1);
   });
 
   test('types have identifiers to copy, and events sent with them are in the chart', async () => {
