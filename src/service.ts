@@ -228,6 +228,7 @@ async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Pro
   const metrics = new Metrics(worker === undefined ? {} : { worker: String(worker) });
   const server = await createServer({
     routes: routesOf(options, parts, metrics, () => stopping),
+    notFoundPage: dashboard.notFoundPage,
     transport: config.HTTP_TRANSPORT,
     maxBodyBytes: config.MAX_BODY_BYTES,
     maxBodiesBytes: config.MAX_BODIES_BYTES,
