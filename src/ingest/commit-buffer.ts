@@ -1,13 +1,14 @@
 /** Group commit: while some batches are being committed, the next one gathers. */
 import { Rejection } from '../errors.ts';
-import { type AcceptedEvent, dayOf } from '../storage/write/accepted-event.ts';
+import { type AcceptedEvent, dayOf, isKeyed } from '../storage/write/accepted-event.ts';
+import type { Outcomes, WriteOutcome } from '../storage/write/event-writer.ts';
 import { AppTurns } from './app-turns.ts';
 
 /**
- * Commits a batch. Never rejects.
- * @returns for each event, in order: null once it is durable, or why it is not
+ * Commits a batch, of which all events have keys or none. Never rejects.
+ * @returns what became of each event, in order
  */
-export type WriteBatch = (batch: readonly AcceptedEvent[]) => Promise<readonly (Rejection | null)[]>;
+export type WriteBatch = (batch: readonly AcceptedEvent[]) => Promise<Outcomes>;
 
 export interface CommitBufferOptions {
   readonly write: WriteBatch;
@@ -51,7 +52,7 @@ const STALL_CHECK_MS = 100;
 /** Events that came together, or those of them that are written together. */
 interface Part {
   readonly events: readonly AcceptedEvent[];
-  readonly resolve: (outcome: Rejection | null, index: number) => void;
+  readonly resolve: (outcome: WriteOutcome, index: number) => void;
   /** Place of the first one among those that came together. */
   readonly start: number;
   /** False once some of those that came together were taken out. */
@@ -134,15 +135,20 @@ class SingleQueue {
   }
 }
 
-/** Events of batches, which wait by app: the apps take turns, and none takes the room of all others. */
+/**
+ * Events of batches, which wait by app: the apps take turns, and none takes the room of all others. Those with keys are
+ * written apart from those without, which are cheaper to write.
+ */
 class BulkQueue {
   readonly held = new Holdings();
-  readonly #turns = new AppTurns<Part>();
+  readonly #turns = { plain: new AppTurns<Part>(), keyed: new AppTurns<Part>() } as const;
+  /** Whether those with keys were taken last. */
+  #tookKeyed = false;
   /** Of each app, its events that wait or are in flight. */
   readonly #ofApp = new Map<number, number>();
 
   get isEmpty(): boolean {
-    return this.#turns.apps === 0;
+    return this.#turns.plain.apps === 0 && this.#turns.keyed.apps === 0;
   }
 
   /**
@@ -161,22 +167,23 @@ class BulkQueue {
   }
 
   push(part: Part): void {
-    this.#turns.push(appOf(part), part);
+    this.#turnsOf(part).push(appOf(part), part);
   }
 
   /** Takes out what goes into the table together: where several apps wait, a share of each in turns. */
   take(): readonly Part[] {
     const taken: Part[] = [];
     const room = new Room();
+    const turns = this.#next();
     for (;;) {
-      const isAlone = this.#turns.apps <= 1;
-      const part = this.#turns.take();
+      const isAlone = turns.apps <= 1;
+      const part = turns.take();
       if (part === null) return taken;
       const fitting = room.take(part.events, isAlone ? MAX_GROUP_EVENTS : EVENTS_OF_A_TURN);
       const [first, rest] = split(part, fitting);
       if (fitting > 0) taken.push(first);
       if (rest.events.length === 0) continue;
-      this.#turns.putBack(appOf(rest), rest, fitting === 0);
+      turns.putBack(appOf(rest), rest, fitting === 0);
       if (fitting < EVENTS_OF_A_TURN || isAlone) return taken;
     }
   }
@@ -193,7 +200,7 @@ class BulkQueue {
 
   /** Takes out all that waits; what is in flight stays. */
   drain(): readonly Part[] {
-    const parts = this.#turns.drain();
+    const parts = [...this.#turns.plain.drain(), ...this.#turns.keyed.drain()];
     this.release(parts);
     return parts;
   }
@@ -205,12 +212,23 @@ class BulkQueue {
     for (const entry of this.#ofApp) if (entry[1] > heaviest[1]) heaviest = entry;
     const [heaviestApp, most] = heaviest;
     if (heaviestApp === appId) return null;
-    const last = this.#turns.popLast(
-      heaviestApp,
-      (part) => part.isWhole && most - part.events.length >= wanted,
-    );
+    const isEnough = (part: Part): boolean => part.isWhole && most - part.events.length >= wanted;
+    const { plain, keyed } = this.#turns;
+    const last = plain.popLast(heaviestApp, isEnough) ?? keyed.popLast(heaviestApp, isEnough);
     if (last !== null) this.release([last]);
     return last;
+  }
+
+  /** The part decides by its first event: all have keys, or none. */
+  #turnsOf({ events: [first] }: Part): AppTurns<Part> {
+    return first !== undefined && isKeyed(first) ? this.#turns.keyed : this.#turns.plain;
+  }
+
+  /** Where both wait, they take turns. */
+  #next(): AppTurns<Part> {
+    const { plain, keyed } = this.#turns;
+    this.#tookKeyed = keyed.apps > 0 && (plain.apps === 0 || !this.#tookKeyed);
+    return this.#tookKeyed ? keyed : plain;
   }
 }
 
@@ -288,6 +306,7 @@ export class CommitBuffer {
   /** Commits of bulk since the last event that came alone. */
   #bulkInARow = 0;
   #stored = 0;
+  #repeated = 0;
   #scheduled = false;
   #closed = false;
   #onDrained: (() => void) | null = null;
@@ -304,13 +323,18 @@ export class CommitBuffer {
     return this.#single.held.events + this.#bulk.held.events;
   }
 
-  /** Events that were acknowledged. */
+  /** Events that were acknowledged, each key once. */
   get stored(): number {
     return this.#stored;
   }
 
-  /** Resolves with null once the event is durable, or with the reason why it is not. */
-  add(event: AcceptedEvent): Promise<Rejection | null> {
+  /** Events whose keys were stored before. */
+  get repeated(): number {
+    return this.#repeated;
+  }
+
+  /** Adds an event without a key. Resolves with what became of it. */
+  add(event: AcceptedEvent): Promise<WriteOutcome> {
     if (this.#closed) return Promise.resolve(CLOSED);
     const refusal = this.#single.admit(1, payloadBytes(event), this.#options);
     if (refusal !== null) return Promise.resolve(refusal);
@@ -321,11 +345,11 @@ export class CommitBuffer {
   }
 
   /**
-   * Adds many events of one app, or none of them where there is not room for all. They are committed in pieces, in their
-   * order: events of the same day should stand together.
-   * @returns for each event, in order: null once it is durable, or why it is not
+   * Adds many events of one app, all of them with keys or none, or adds none where there is not room for all. They are
+   * committed in pieces, in their order: events of the same day should stand together.
+   * @returns what became of each event, in order
    */
-  addAll(events: readonly AcceptedEvent[]): Promise<readonly (Rejection | null)[]> {
+  addAll(events: readonly AcceptedEvent[]): Promise<Outcomes> {
     const [first] = events;
     if (first === undefined) return Promise.resolve([]);
     const bytes = events.reduce((sum, event) => sum + payloadBytes(event), 0);
@@ -334,10 +358,10 @@ export class CommitBuffer {
       : this.#bulk.admit(first.appId, events.length, bytes, this.#options);
     if (refusal !== null) return Promise.resolve(events.map(() => refusal));
     return new Promise((resolve) => {
-      const outcomes: (Rejection | null)[] = [];
+      const outcomes: WriteOutcome[] = [];
       let waiting = events.length;
       // One function for all: ten thousand of them would be a burden of their own.
-      const settle = (outcome: Rejection | null, index: number): void => {
+      const settle = (outcome: WriteOutcome, index: number): void => {
         outcomes[index] = outcome;
         waiting -= 1;
         if (waiting === 0) resolve(outcomes);
@@ -421,6 +445,7 @@ export class CommitBuffer {
       for (let index = 0; index < events.length; index += 1) {
         const outcome = outcomeOf(outcomes, at);
         if (outcome === null) this.#stored += 1;
+        else if (outcome === 'repeated') this.#repeated += 1;
         resolve(outcome, start + index);
         at += 1;
       }
@@ -437,8 +462,8 @@ function eventsOf(parts: readonly Part[]): readonly AcceptedEvent[] {
   return parts.length === 1 && first !== undefined ? first.events : parts.flatMap(({ events }) => events);
 }
 
-/** Only null is an acknowledgement: an outcome that is missing must never pass for one. */
-function outcomeOf(outcomes: readonly (Rejection | null)[], index: number): Rejection | null {
+/** An outcome that is missing must never pass for an acknowledgement. */
+function outcomeOf(outcomes: Outcomes, index: number): WriteOutcome {
   const outcome = outcomes[index];
   if (outcome === undefined)
     throw new Error('A batch was written without an outcome for each of its events.');

@@ -125,7 +125,13 @@ export class WritePath {
       eventTypes: this.eventTypes,
       epoch,
       commitBuffer: this.commitBuffer,
+      past: {
+        commitBuffer: this.pastBuffer,
+        idempotentQueue: keyed.queues.past,
+        refusalOf: (time: number) => this.store.past.refusalOf(time),
+      },
       newEventId: createEventIds(),
+      retentionBoundary: new RetentionBoundary({ ...memory, retentionDays: config.RETENTION_DAYS }),
       now: wall,
     };
     const createEvent = createCreateEvent({
@@ -137,16 +143,10 @@ export class WritePath {
     const createBatch = createCreateBatch({
       ...steps,
       idempotentQueue: keyed.queues.batches,
-      past: {
-        commitBuffer: this.pastBuffer,
-        idempotentQueue: keyed.queues.past,
-        refusalOf: (time) => this.store.past.refusalOf(time),
-      },
       findRepeated: async (appId, request) => {
         if (this.outage.isAway()) throw new LookupUnavailable('The database is away');
         return await answerInTime(findRepeated(lookups, appId, request, wall()), LOOKUP_TIMEOUT_MS);
       },
-      retentionBoundary: new RetentionBoundary({ ...memory, retentionDays: config.RETENTION_DAYS }),
       // What can never fit is refused for its size, and not for now.
       maxBytes: Math.min(config.MAX_BATCH_BYTES, config.MAX_BODIES_BYTES),
       limits: {
@@ -165,6 +165,14 @@ export class WritePath {
     return this.#lanes.reduce(
       (sum, { stored }) => sum + stored,
       this.commitBuffer.stored + this.pastBuffer.stored,
+    );
+  }
+
+  /** Events whose keys were stored before. */
+  get repeated(): number {
+    return this.#lanes.reduce(
+      (sum, { repeated }) => sum + repeated,
+      this.commitBuffer.repeated + this.pastBuffer.repeated,
     );
   }
 

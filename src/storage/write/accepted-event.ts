@@ -39,6 +39,17 @@ export interface JournaledEvent extends EventContent {
 /** One accepted event on its way into the table, or into the journal. */
 export interface AcceptedEvent extends EventRow, JournaledEvent {}
 
+/** Where the version stands in a UUID. */
+const VERSION_AT = 14;
+
+/**
+ * Whether an event has an id made of a key (UUIDv8), so that it may be stored already. Ids that the service assigns are
+ * UUIDv7, and new.
+ */
+export function isKeyed({ id }: EventContent): boolean {
+  return id.charAt(VERSION_AT) === '8';
+}
+
 /** The epoch in which events were looked up; NaN where they differ, undefined where nobody counts epochs. */
 export function epochOf(events: readonly JournaledEvent[]): number | undefined {
   const epoch = events[0]?.source.epoch;
