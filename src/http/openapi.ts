@@ -170,7 +170,7 @@ function refusalsOf(operation: Operation): Record<string, Json> {
 function refusal(
   status: number,
   reasons: readonly Reason[],
-  { token, isLimited, errors: others = {} }: Operation,
+  { token, isLimited, errors: others = {}, refusalProperties = {} }: Operation,
 ): Json {
   const rows = reasons.map((reason) => REFUSALS[reason]);
   const unique = (values: readonly string[]): string[] => [...new Set(values)];
@@ -181,13 +181,14 @@ function refusal(
     // A request without a valid token is not counted, and the size of a body may be known before the token.
     ...(isLimited && status === 429 ? RATE_LIMIT : []),
   ];
+  const codes = unique(rows.map(({ code }) => code));
   const known = {
-    properties: { error: { enum: errors }, code: { enum: unique(rows.map(({ code }) => code)) } },
+    properties: { error: { enum: errors }, code: { enum: codes } },
   };
   return {
     description: `${errors.join(', or: ')}.`,
     headers: headersOf(headers),
-    content: contentOf({ allOf: [ERROR, known] }, others),
+    content: contentOf({ allOf: [errorWith(refusalProperties[status]), known] }, others),
   };
 }
 
@@ -199,20 +200,25 @@ function contentOf(schema: Schema, { [JSON_TYPE]: other, ...others }: AnswerShap
   };
 }
 
-/** The body of every error. */
-export const ERROR = objectOf(
-  {
-    success: { const: false },
-    error: { type: 'string', description: 'A short message.' },
-    details: {
-      type: 'string',
-      minLength: 1,
-      description: 'What is wrong, and with which field or parameter.',
-    },
-    code: { type: 'string', description: 'The machine-readable reason.' },
+const ERROR_PROPERTIES: Readonly<Record<string, Schema>> = {
+  success: { const: false },
+  error: { type: 'string', description: 'A short message.' },
+  details: {
+    type: 'string',
+    minLength: 1,
+    description: 'What is wrong, and with which field or parameter.',
   },
-  { title: 'Error' },
-);
+  code: { type: 'string', description: 'The machine-readable reason.' },
+};
+
+/** The body of every error. */
+export const ERROR = objectOf(ERROR_PROPERTIES, { title: 'Error' });
+
+/** @param further properties, which only some refusals have */
+function errorWith(further: Readonly<Record<string, Schema>> | undefined): Schema {
+  if (further === undefined) return ERROR;
+  return objectOf({ ...ERROR_PROPERTIES, ...further }, { optional: Object.keys(further) });
+}
 
 function headersOf(names: readonly string[]): Record<string, Json> {
   return Object.fromEntries(

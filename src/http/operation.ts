@@ -31,6 +31,8 @@ export interface Operation {
   readonly refusals: readonly Reason[];
   /** Bodies of its refusals by media type, where another protocol defines them. */
   readonly errors?: AnswerShape['content'];
+  /** Further properties of the bodies of refusals, by status. */
+  readonly refusalProperties?: Readonly<Record<number, Readonly<Record<string, Schema>>>>;
 }
 
 export interface Described {

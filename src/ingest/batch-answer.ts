@@ -7,12 +7,19 @@ import type { KeptAnswer } from '../storage/write/keyed-writer.ts';
 /** The result of an event: the stored event, or its refusal. */
 export type Result = AcceptedEvent | Rejection;
 
+const NONE: ReadonlySet<Result> = new Set();
+
 /**
  * 200 if every event is stored, else 207.
  * @param publicIds the event types' public ids by the internal ones
+ * @param repeated  events whose keys were stored before
  */
-export function batchAnswer(results: readonly Result[], publicIds: ReadonlyMap<number, string>): KeptAnswer {
-  const { texts, stored } = resultTexts(results, publicIds, ',');
+export function batchAnswer(
+  results: readonly Result[],
+  publicIds: ReadonlyMap<number, string>,
+  repeated: ReadonlySet<Result> = NONE,
+): KeptAnswer {
+  const { texts, stored } = resultTexts({ results, publicIds, repeated }, ',');
   const refused = results.length - stored;
   return {
     status: refused === 0 ? 200 : 207,
@@ -24,8 +31,12 @@ export function batchAnswer(results: readonly Result[], publicIds: ReadonlyMap<n
 export const LINES_TYPE = 'application/x-ndjson';
 
 /** The same as newline-delimited JSON: a line per result. */
-export function resultLines(results: readonly Result[], publicIds: ReadonlyMap<number, string>): Answer {
-  const { texts, stored } = resultTexts(results, publicIds, '\n');
+export function resultLines(
+  results: readonly Result[],
+  publicIds: ReadonlyMap<number, string>,
+  repeated: ReadonlySet<Result>,
+): Answer {
+  const { texts, stored } = resultTexts({ results, publicIds, repeated }, '\n');
   return { status: stored === results.length ? 200 : 207, body: `${texts}\n`, contentType: LINES_TYPE };
 }
 
@@ -49,10 +60,14 @@ export function countsAnswer(results: readonly Result[]): Answer {
 }
 
 function resultTexts(
-  results: readonly Result[],
-  publicIds: ReadonlyMap<number, string>,
+  told: {
+    readonly results: readonly Result[];
+    readonly publicIds: ReadonlyMap<number, string>;
+    readonly repeated: ReadonlySet<Result>;
+  },
   separator: string,
 ): { readonly texts: string; readonly stored: number } {
+  const { results, publicIds, repeated } = told;
   let stored = 0;
   let texts = '';
   // A type's id may come from a restored backup, so it is escaped: once per type.
@@ -65,7 +80,8 @@ function resultTexts(
       texts += JSON.stringify(result.fields());
     } else {
       const { id, typeId, createdAt } = result;
-      texts += `{"eventId":"${id}${typeTexts.get(typeId)}${timestamp(createdAt)}"}`;
+      const end = repeated.size > 0 && repeated.has(result) ? '","repeated":true}' : '"}';
+      texts += `{"eventId":"${id}${typeTexts.get(typeId)}${timestamp(createdAt)}${end}`;
       stored += 1;
     }
   }

@@ -11,17 +11,16 @@ import type { Answer, Exchange, Outcome } from '../http/exchange.ts';
 import { decode } from '../http/request-body.ts';
 import type { Limiter } from '../limits/limiter.ts';
 import { type AcceptedEvent, dayOf } from '../storage/write/accepted-event.ts';
-import type { Outcomes } from '../storage/write/event-writer.ts';
+import type { Outcomes, WriteOutcome } from '../storage/write/event-writer.ts';
 import { UNAVAILABLE } from '../storage/write/failures.ts';
 import type { KeptAnswer, KeyedRequest } from '../storage/write/keyed-writer.ts';
 import { batchAnswer, type Result } from './batch-answer.ts';
-import type { CommitBuffer } from './commit-buffer.ts';
 import { overLimit } from './create-event.ts';
-import { createEventIds } from './event-id.ts';
-import { beforeRetention, IN_THE_FUTURE } from './event-time.ts';
+import { createEventIds, keyedEventId } from './event-id.ts';
+import { eventTimeProblem } from './event-time.ts';
 import type { Events, Format } from './formats/format.ts';
 import { IDEMPOTENCY_KEY, idempotencyKeyProblem, keyedRequest } from './idempotency-key.ts';
-import type { IdempotentQueue } from './idempotent-queue.ts';
+import { type AcceptedEvents, type Lanes, storeApart, storeTogether } from './lanes.ts';
 import type { BatchLimits } from './parse/batch-body.ts';
 import type { BatchEvent } from './parse/batch-event.ts';
 import { startOfNow } from './past-writer.ts';
@@ -29,7 +28,7 @@ import type { RefusedEvents } from './refused-events.ts';
 import type { RetentionBoundary } from './retention-boundary.ts';
 import { nextTurn } from './turns.ts';
 
-export interface CreateBatchSteps {
+export interface CreateBatchSteps extends Lanes {
   readonly loggingTokens: LoggingTokens;
   readonly limiter: Limiter;
   /** The response to an earlier request with the same key, if there was one. */
@@ -38,21 +37,12 @@ export interface CreateBatchSteps {
   /** Changes when the database becomes another one. */
   readonly epoch: () => number;
   readonly retentionBoundary: RetentionBoundary;
-  readonly commitBuffer: CommitBuffer;
-  readonly idempotentQueue: IdempotentQueue;
-  /** The same for events of past days, which may wait for a locked day. */
-  readonly past: {
-    readonly commitBuffer: CommitBuffer;
-    readonly idempotentQueue: IdempotentQueue;
-    /** Why the day of a time takes no events now, or null. */
-    readonly refusalOf: (time: number) => Rejection | null;
-  };
   readonly refusedEvents: RefusedEvents;
   /** A new event id for an event of this time. */
   readonly newEventId: (now: number) => string;
   /** Milliseconds since the epoch. */
   readonly now: () => number;
-  /** Of the body, after decompression. */
+  /** Of the text, after inflation. */
   readonly maxBytes: number;
   readonly limits: BatchLimits;
 }
@@ -69,6 +59,10 @@ const TOO_MANY_DAYS = new Rejection(
   'invalidBody',
   `The events of a batch may be on at most ${MAX_DAYS} days.`,
 );
+/** What becomes of the valid events of an atomic batch that has others. */
+const HELD_BACK = new Rejection('batchRefused', 'Other events of the atomic batch are refused.');
+/** Statuses of refusals that may pass. */
+const PASSING: ReadonlySet<number> = new Set([429, 500, 503]);
 const OVERDUE = new Rejection('outcomeUnknown', 'The commit took too long: events may be stored.');
 
 /** Makes the handler of a route. It responds after the transactions of the events have committed. */
@@ -102,11 +96,14 @@ function createSteps(
     exchange.rateLimit = await steps.limiter.take(appId);
     if (exchange.rateLimit?.accepted === false) return overLimit(exchange.rateLimit);
 
+    const isAtomic = format.isAtomic?.(exchange) ?? false;
+    if (isAtomic instanceof Rejection) return isAtomic;
     const read = format.reader(exchange);
     if (read instanceof Rejection) return read;
     const received = await exchange.body();
     const text = isBinary ? '' : Buffer.isBuffer(received) ? decode(received) : received;
     if (text instanceof Rejection) return text;
+    if (received instanceof Rejection) return received;
 
     const key = format.takesIdempotencyKey === true ? exchange.header(IDEMPOTENCY_KEY) : '';
     const keyProblem = idempotencyKeyProblem(key);
@@ -125,73 +122,59 @@ function createSteps(
     const acceptedAt = steps.now();
     const batch = await accept(steps, { appId, events, types, acceptedAt });
     if (batch instanceof Rejection) return batch;
-    const passing = format.repeatsWhole === true ? passingRefusal(steps, batch) : null;
-    if (passing !== null) return passing;
+    const refusal = isAtomic ? atomicRefusal(batch.results) : passingRefusal(steps, format, batch);
+    if (refusal !== null) return refusal;
 
     // The database changed between the lookups: the internal ids do not belong together.
     if (epoch !== steps.epoch()) return UNAVAILABLE;
     // The response at the deadline said that nothing is stored, so nothing may be stored from here on.
     if (exchange.settled) return exchange.late;
     exchange.late = OVERDUE;
-    const answers = new BatchAnswers(format, exchange, batch);
+    const answers = new BatchAnswers(format, exchange, batch, isAtomic);
     const outcome =
-      request === null
-        ? answers.of(await store(steps, batch))
-        : await storeKeyed(steps, batch, answers, { appId, request, acceptedAt });
+      request === null && !isAtomic
+        ? answers.of(await storeApart(steps, batch))
+        : await together(steps, batch, answers, { appId, request, acceptedAt });
     steps.refusedEvents.count(exchange.route, answers.toldBy(outcome));
     await yieldToEventLoop(events.length);
     return outcome;
   };
 }
 
-/** With a key all events are committed together, or none. */
-async function storeKeyed(
+/** Stores all events in one transaction. */
+async function together(
   steps: CreateBatchSteps,
   batch: Batch,
   answers: BatchAnswers,
-  keyed: { readonly appId: number; readonly request: KeyedRequest; readonly acceptedAt: number },
+  request: { readonly appId: number; readonly request: KeyedRequest | null; readonly acceptedAt: number },
 ): Promise<Answer | Rejection> {
   if (batch.accepted.length === 0) return answers.of([]);
   const events = {
-    ...keyed,
+    ...request,
     events: batch.accepted,
-    answer: answers.kept(NONE_REFUSED),
-    answerWithout: (refused: ReadonlyMap<AcceptedEvent, Rejection>) => answers.kept(refused),
+    answer: answers.kept(() => null),
+    answerRepeated: (repeated: ReadonlySet<AcceptedEvent>) =>
+      answers.kept((event) => (repeated.has(event) ? 'repeated' : null)),
+    answerWithout: (refused: ReadonlyMap<AcceptedEvent, Rejection>) =>
+      answers.without((event) => refused.get(event) ?? null),
   };
-  return batch.past === 0 ? await steps.idempotentQueue.add(events) : await storePast(steps, events);
+  return await storeTogether(steps, events, batch.past);
 }
 
-/** Why the request may succeed as a whole later, and not now; null where nothing speaks for that. */
-function passingRefusal({ past }: CreateBatchSteps, batch: Batch): Rejection | null {
+/** Of a format whose clients repeat whole requests: why this one may succeed later, and not now. */
+function passingRefusal(
+  { past }: CreateBatchSteps,
+  { repeatsWhole = false }: Format,
+  batch: Batch,
+): Rejection | null {
+  if (!repeatsWhole) return null;
   for (const result of batch.results)
-    if (result instanceof Rejection && (result.status === 429 || result.status >= 500)) return result;
+    if (result instanceof Rejection && PASSING.has(result.status)) return result;
   for (const { createdAt } of batch.accepted.slice(0, batch.past)) {
     const refusal = past.refusalOf(createdAt);
     if (refusal !== null && refusal.status >= 500) return refusal;
   }
   return null;
-}
-
-/** Events of the current day do not wait for those of past days. */
-async function store(steps: CreateBatchSteps, { accepted, past }: Batch): Promise<Outcomes> {
-  if (past === 0) return await steps.commitBuffer.addAll(accepted);
-  const outcomes = await Promise.all([
-    steps.past.commitBuffer.addAll(accepted.slice(0, past)),
-    steps.commitBuffer.addAll(accepted.slice(past)),
-  ]);
-  return outcomes.flat();
-}
-
-/** A keyed request is committed as a whole, so it is refused while one of its days takes no events. */
-async function storePast(
-  { past }: CreateBatchSteps,
-  keyed: Parameters<IdempotentQueue['add']>[0],
-): Promise<Answer | Rejection> {
-  for (const { createdAt } of keyed.events) {
-    const refusal = past.refusalOf(createdAt);
-    if (refusal !== null && refusal.status >= 500) return refusal;
-  }
-  return await past.idempotentQueue.add(keyed);
 }
 
 async function authenticate(
@@ -214,7 +197,11 @@ async function yieldToEventLoop(events: number): Promise<void> {
 type Types = ReadonlyMap<TypeReference, EventType | Rejection>;
 
 /** Looks up each type of the events once. */
-async function resolveTypes(eventTypes: EventTypes, appId: number, events: Events): Promise<Types> {
+async function resolveTypes(
+  eventTypes: EventTypes,
+  appId: number,
+  events: Events,
+): Promise<Types> {
   const named = new Set<TypeReference>();
   for (const event of events) if (!(event instanceof Rejection)) named.add(event.type);
   const types = new Map<TypeReference, EventType | Rejection>();
@@ -227,11 +214,7 @@ async function resolveTypes(eventTypes: EventTypes, appId: number, events: Event
 }
 
 /** A batch whose events have been accepted, or refused one by one. */
-interface Batch {
-  /** Events to store, in order of time. */
-  readonly accepted: readonly AcceptedEvent[];
-  /** The number of events of past days; they are the first ones. */
-  readonly past: number;
+interface Batch extends AcceptedEvents {
   /** One for each event of the request, in its order: the result if it is stored. */
   readonly results: readonly Result[];
   /** The index in `results` of each accepted event. */
@@ -265,12 +248,16 @@ async function accept(
   const accepted: AcceptedEvent[] = [];
   const now = startOfNow(acceptedAt);
   let past = 0;
+  let keyed = 0;
   let days = 0;
   let day = Number.NaN;
   for (const { index, event, type } of good) {
     const createdAt = event.createdAt ?? acceptedAt;
-    const id = event.createdAt === null ? steps.newEventId(createdAt) : newPastId(createdAt);
-    const { payload } = event;
+    const { payload, key } = event;
+    let id: string;
+    if (key !== null) id = keyedEventId(createdAt, type.source, key);
+    else id = event.createdAt === null ? steps.newEventId(createdAt) : newPastId(createdAt);
+    if (key !== null) keyed += 1;
     const acceptedEvent = { id, appId, typeId: type.id, createdAt, payload, source: type.source };
     accepted.push(acceptedEvent);
     if (createdAt < now) past += 1;
@@ -281,7 +268,7 @@ async function accept(
   if (days > MAX_DAYS) return TOO_MANY_DAYS;
   const publicIds = new Map<number, string>();
   for (const type of types.values()) if (!(type instanceof Rejection)) publicIds.set(type.id, type.publicId);
-  return { accepted, past, results, indexes: good.map(({ index }) => index), publicIds };
+  return { accepted, past, keyed, results, indexes: good.map(({ index }) => index), publicIds };
 }
 
 /** The type of an event, or the first thing that is wrong with the event. */
@@ -295,81 +282,101 @@ function typeOf(
   const type = types.get(event.type);
   if (type === undefined) throw new Error('A type was not looked up.');
   if (type instanceof Rejection || event.createdAt === null) return type;
-  const problem = timeProblem(event.createdAt, acceptedAt, boundary);
+  const problem = eventTimeProblem(event.createdAt, acceptedAt, boundary);
   return problem === null ? type : new Rejection('invalidBody', `The field "createdAt" ${problem}.`);
 }
 
-function timeProblem(createdAt: number, acceptedAt: number, boundary: number): string | null {
-  if (createdAt > acceptedAt) return IN_THE_FUTURE;
-  return createdAt < boundary ? beforeRetention(boundary) : null;
-}
-
 const NO_BYTES = Buffer.alloc(0);
-const NONE_REFUSED: ReadonlyMap<AcceptedEvent, Rejection> = new Map();
 
-/** The answers that are made of a batch, of which one is sent. */
+/** @param index of an accepted event among them */
+type OutcomeOf = (event: AcceptedEvent, index: number) => WriteOutcome;
+
+/** The responses that are made of a batch, of which one is sent. */
 class BatchAnswers {
   readonly #format: Format;
   readonly #exchange: Exchange;
   readonly #batch: Batch;
+  readonly #isAtomic: boolean;
   readonly #told = new Map<Answer | Rejection, readonly Result[]>();
 
-  constructor(format: Format, exchange: Exchange, batch: Batch) {
+  constructor(format: Format, exchange: Exchange, batch: Batch, isAtomic: boolean) {
     this.#format = format;
     this.#exchange = exchange;
     this.#batch = batch;
+    this.#isAtomic = isAtomic;
   }
 
   /**
-   * What came of the batch. Where nothing is stored and the database is why, that is an error of the whole request; also
-   * where something is, if the format's clients repeat requests as a whole.
+   * If nothing is stored because of the database, the whole request has failed; also if something is stored, where the
+   * clients repeat whole requests.
    */
-  of(outcomes: readonly (Rejection | null)[]): Answer | Rejection {
-    if (outcomes.every((outcome) => outcome === null)) return this.#tell(NONE_REFUSED);
-    const isKept = outcomes.includes(null) && this.#format.repeatsWhole !== true;
-    const failures = isKept ? [] : outcomes.filter((outcome) => outcome !== null && outcome.status >= 500);
+  of(outcomes: Outcomes): Answer | Rejection {
+    const refusals = outcomes.filter((outcome) => outcome instanceof Rejection);
+    const isKept = refusals.length < outcomes.length && this.#format.repeatsWhole !== true;
+    const failures = isKept ? [] : refusals.filter(({ status }) => status >= 500);
     for (const reason of ['outcomeUnknown', 'internalError', 'unavailable'] as const) {
-      const failure = failures.find((outcome) => outcome?.reason === reason);
+      const failure = failures.find((outcome) => outcome.reason === reason);
       if (failure) return failure;
     }
-    const refused = new Map<AcceptedEvent, Rejection>();
-    for (const [index, event] of this.#batch.accepted.entries()) {
-      const outcome = outcomes[index];
-      if (outcome) refused.set(event, outcome);
-    }
-    return this.#tell(refused);
-  }
-
-  /** What is kept under an Idempotency-Key. @param refused what the database refuses of the batch */
-  kept(refused: ReadonlyMap<AcceptedEvent, Rejection>): KeptAnswer {
-    const results = this.#resultsWithout(refused);
-    const answer = batchAnswer(results, this.#batch.publicIds);
-    this.#told.set(answer, results);
-    return answer;
-  }
-
-  #tell(refused: ReadonlyMap<AcceptedEvent, Rejection>): Answer | Rejection {
-    const results = this.#resultsWithout(refused);
+    const outcomeOf: OutcomeOf = (_, index) => outcomes[index] ?? null;
+    const results = refusals.length === 0 ? this.#batch.results : resultsOf(this.#batch, outcomeOf);
     const { publicIds } = this.#batch;
-    const answer = this.#format.answer({ exchange: this.#exchange, results, publicIds });
+    const repeated = outcomes.includes('repeated') ? repeatedOf(this.#batch, outcomeOf) : NONE_REPEATED;
+    const answer = this.#format.answer({ exchange: this.#exchange, results, publicIds, repeated });
     this.#told.set(answer, results);
     return answer;
   }
 
-  #resultsWithout(refused: ReadonlyMap<AcceptedEvent, Rejection>): readonly Result[] {
-    const { accepted, indexes, results } = this.#batch;
-    if (refused.size === 0) return results;
-    const changed = [...results];
-    for (const [index, event] of accepted.entries()) {
-      const refusal = refused.get(event);
-      const at = indexes[index];
-      if (refusal !== undefined && at !== undefined) changed[at] = refusal;
-    }
-    return changed;
+  /** What is kept under an Idempotency-Key. */
+  kept(outcomeOf: OutcomeOf): KeptAnswer {
+    const results = resultsOf(this.#batch, outcomeOf);
+    const answer = batchAnswer(results, this.#batch.publicIds, repeatedOf(this.#batch, outcomeOf));
+    this.#told.set(answer, results);
+    return answer;
+  }
+
+  /** The same where the database refuses some of the events: an atomic batch is refused then. */
+  without(outcomeOf: OutcomeOf): KeptAnswer | Rejection {
+    const refusal = this.#isAtomic ? atomicRefusal(resultsOf(this.#batch, outcomeOf)) : null;
+    return refusal ?? this.kept(outcomeOf);
   }
 
   /** The results that an answer tells; none where it is not of this batch, but a refusal or an earlier answer. */
   toldBy(answer: Answer | Rejection): readonly Result[] {
     return this.#told.get(answer) ?? [];
   }
+}
+
+const NONE_REPEATED: ReadonlySet<Result> = new Set();
+
+function repeatedOf(batch: Batch, outcomeOf: OutcomeOf): ReadonlySet<Result> {
+  return new Set(batch.accepted.filter((event, index) => outcomeOf(event, index) === 'repeated'));
+}
+
+function resultsOf(batch: Batch, outcomeOf: OutcomeOf): readonly Result[] {
+  const results = [...batch.results];
+  for (const [at, event] of batch.accepted.entries()) {
+    const outcome = outcomeOf(event, at);
+    const index = batch.indexes[at];
+    if (outcome instanceof Rejection && index !== undefined) results[index] = outcome;
+  }
+  return results;
+}
+
+/** Why an atomic batch is refused: null if none of its events is. */
+function atomicRefusal(results: readonly Result[]): Rejection | null {
+  const refusals = results.filter((result) => result instanceof Rejection);
+  const [first] = refusals;
+  if (first === undefined) return null;
+  // The same batch may be stored later.
+  if (refusals.every(({ status }) => PASSING.has(status))) return first;
+  return new Rejection(
+    'batchRefused',
+    `${refusals.length} of ${results.length} events are refused, so none is stored.`,
+    {
+      fields: {
+        results: results.map((result) => (result instanceof Rejection ? result : HELD_BACK).fields()),
+      },
+    },
+  );
 }

@@ -2,6 +2,7 @@
 
 import { Rejection } from '../errors.ts';
 import type { Answer } from '../http/exchange.ts';
+import { UNAVAILABLE } from '../storage/write/failures.ts';
 import type { KeyedEvents, KeyedOutcome } from '../storage/write/keyed-writer.ts';
 import { AppTurns } from './app-turns.ts';
 import { CLOSED, FULL, payloadBytes } from './commit-buffer.ts';
@@ -21,8 +22,8 @@ const MAX_EVENTS_TOGETHER = 1_000;
 
 interface Entry {
   readonly keyed: KeyedEvents;
-  /** App and key. */
-  readonly name: string;
+  /** App and key; null without a key. */
+  readonly name: string | null;
   readonly bytes: number;
   readonly resolve: (outcome: Answer | Rejection) => void;
 }
@@ -38,6 +39,7 @@ export class IdempotentQueue {
   #held = 0;
   #heldBytes = 0;
   #stored = 0;
+  #repeated = 0;
   #closed = false;
   #onDrained: (() => void) | null = null;
 
@@ -55,6 +57,11 @@ export class IdempotentQueue {
     return this.#stored;
   }
 
+  /** Events whose own keys were stored before. */
+  get repeated(): number {
+    return this.#repeated;
+  }
+
   /** Resolves with the response once the events are durable, or with the reason why they are not. */
   add(keyed: KeyedEvents): Promise<Answer | Rejection> {
     if (this.#closed) return Promise.resolve(CLOSED);
@@ -66,7 +73,8 @@ export class IdempotentQueue {
     this.#held += keyed.events.length;
     this.#heldBytes += bytes;
     return new Promise((resolve) => {
-      const name = `${keyed.appId} ${keyed.request.keyDigest.toString('latin1')}`;
+      const { appId, request } = keyed;
+      const name = request && `${appId} ${request.keyDigest.toString('latin1')}`;
       this.#waiting.push({ keyed, name, bytes, resolve });
       // Requests that arrive in one turn of the event loop share a commit.
       if (!this.#busy && this.#waiting.length === 1) setImmediate(() => this.#flush());
@@ -93,14 +101,14 @@ export class IdempotentQueue {
     let events = 0;
     for (const entry of inTurns(this.#waiting)) {
       const fits = events === 0 || events + entry.keyed.events.length <= MAX_EVENTS_TOGETHER;
-      if (!fits || names.has(entry.name)) {
+      if (!fits || (entry.name !== null && names.has(entry.name))) {
         left.push(entry);
       } else {
         taken.push(entry);
         events += entry.keyed.events.length;
       }
       // A later request with the key of one that is left must not overtake it.
-      names.add(entry.name);
+      if (entry.name !== null) names.add(entry.name);
     }
     this.#waiting = left;
     return taken;
@@ -125,8 +133,10 @@ export class IdempotentQueue {
 
   #answer({ request }: KeyedEvents, outcome: KeyedOutcome): Answer | Rejection {
     if (outcome instanceof Rejection) return outcome;
-    if ('known' in outcome) return repeated(outcome.known, request);
+    // Only a key can be known.
+    if ('known' in outcome) return request === null ? UNAVAILABLE : repeated(outcome.known, request);
     this.#stored += outcome.stored;
+    this.#repeated += outcome.repeated;
     return outcome.answer;
   }
 }

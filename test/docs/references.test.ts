@@ -193,7 +193,7 @@ test('docs/api.md has a heading for the first route of each row of producers and
   const page = readPage('docs/api.md');
   for (const row of tableBelow(page, '# HTTP API').map(([cell = '']) => cell.split(',')))
     for (const route of routesOf([row]))
-    if (/ \/(public|v1)\//.test(route)) expect(page).toContain(`\n## ${route}\n`);
+      if (/ \/(public|v1)\//.test(route)) expect(page).toContain(`\n## ${route}\n`);
 });
 
 /** Codes and statuses of what is not of the dashboard alone, as src/errors.ts lists them. */

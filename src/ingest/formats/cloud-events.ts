@@ -50,7 +50,7 @@ export const CLOUD_EVENTS: Format = {
     const isBinaryMode = headers.has('ce-specversion') && !type.startsWith('application/cloudevents');
     return isBinaryMode ? binaryReader(headers, exchange) : UNKNOWN_MODE;
   },
-  answer: ({ results, publicIds }) => batchAnswer(results, publicIds),
+  answer: ({ results, publicIds, repeated }) => batchAnswer(results, publicIds, repeated),
 };
 
 const structuredReader: Reader = async (sent) => {

@@ -1,6 +1,7 @@
 /** The API's own format: `{"events":[…]}`, an array of events, or one event a line. */
 import { Rejection } from '../../errors.ts';
 import { ASK_FOR_BEARER, bearerToken } from '../../http/bearer.ts';
+import { flag, Query } from '../../http/query.ts';
 import { batchAnswer, LINES_TYPE, resultLines } from '../batch-answer.ts';
 import { isLineDelimited, readBatch } from '../parse/batch-body.ts';
 import type { Format } from './format.ts';
@@ -16,6 +17,11 @@ export const BEARER = {
   challenge: ASK_FOR_BEARER,
 } as const satisfies Pick<Format, 'token' | 'noToken' | 'challenge'>;
 
+/** The parameters of the route. */
+export const BATCH_QUERY = new Query({
+  atomic: flag('`true` stores all events of the batch or none, in one transaction.'),
+});
+
 export const EVENTS: Format = {
   ...BEARER,
   takesIdempotencyKey: true,
@@ -23,8 +29,12 @@ export const EVENTS: Format = {
     const isLines = isLineDelimited(exchange.header('content-type'));
     return ({ text, limits }) => readBatch(text, isLines, limits);
   },
-  answer: ({ exchange, results, publicIds }) =>
+  isAtomic: (exchange) => {
+    const query = BATCH_QUERY.parse(exchange.query);
+    return query instanceof Rejection ? query : query.atomic;
+  },
+  answer: ({ exchange, results, publicIds, repeated }) =>
     exchange.header('accept') === LINES_TYPE
-      ? resultLines(results, publicIds)
-      : batchAnswer(results, publicIds),
+      ? resultLines(results, publicIds, repeated)
+      : batchAnswer(results, publicIds, repeated),
 };

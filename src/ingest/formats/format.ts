@@ -37,6 +37,8 @@ export interface Told {
   readonly results: readonly Result[];
   /** Of the stored events' types, by their internal ids. */
   readonly publicIds: ReadonlyMap<number, string>;
+  /** Events whose keys were stored before. */
+  readonly repeated: ReadonlySet<Result>;
 }
 
 export interface Format {
@@ -44,6 +46,8 @@ export interface Format {
   readonly isBinary?: boolean;
   /** Whether an Idempotency-Key is read. */
   readonly takesIdempotencyKey?: boolean;
+  /** Whether the request wants all of its events to be stored, or none. */
+  readonly isAtomic?: (exchange: Exchange) => boolean | Rejection;
   /**
    * Whether clients repeat a request as a whole, or not at all. If an event cannot be stored now but may be later, the request
    * is then refused with 429 or 503, before any event is stored where that is known before.

@@ -110,7 +110,8 @@ function messageOf(scan: JsonScan, { call, sentAt, types, receivedAt }: Context)
   const name = kind === 'track' ? textOf(scan, 'event') : kind;
   if (name === null || name === '') return invalid('event', 'is missing');
   const type = types.named(null, name);
-  if (type === null) return invalid('event', eventTypeNameProblem(name) ?? 'is not the name of an event type');
+  if (type === null)
+    return invalid('event', eventTypeNameProblem(name) ?? 'is not the name of an event type');
   const createdAt = timeOf(scan, sentAt, receivedAt);
   if (createdAt instanceof Rejection) return createdAt;
   const id = textOf(scan, 'messageId');

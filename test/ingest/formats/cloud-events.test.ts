@@ -67,8 +67,8 @@ describe.each(['uws', 'node'])('over %s,', (transport) => {
       });
       // The SDK of the standard reads the payload as the event that it has sent.
       const [read] = [HTTP.toEvent({ headers: { 'content-type': STRUCTURED }, body: payload })].flat();
-      const { datacontenttype: _, ...attributes } = read?.toJSON() as Record<string, unknown>;
-      const { datacontenttype: __, ...wanted } = sent().toJSON() as Record<string, unknown>;
+      const { datacontenttype: _, ...attributes } = JSON.parse(String(read)) as Record<string, unknown>;
+      const { datacontenttype: __, ...wanted } = JSON.parse(String(sent())) as Record<string, unknown>;
       expect(attributes).toEqual(wanted);
     }
   });
@@ -77,7 +77,9 @@ describe.each(['uws', 'node'])('over %s,', (transport) => {
     const event =
       '{"specversion":"1.0","id":"1","source":"s","type":"kept", "data" : {"n":1e400,"n":-0,"z":"\\u0000"},"time":null}';
     expect((await stored(await post(event, { 'Content-Type': STRUCTURED }))).payload).toBe(event);
-    const batch = answered(await post(`[${event} , ${event}]`, { 'Content-Type': `${BATCH}; charset=utf-8` }));
+    const batch = answered(
+      await post(`[${event} , ${event}]`, { 'Content-Type': `${BATCH}; charset=utf-8` }),
+    );
     expect(batch.stored).toBe(2);
     expect(answered(await post(' [ ] ', { 'Content-Type': BATCH })).results).toEqual([]);
   });
@@ -91,7 +93,12 @@ describe.each(['uws', 'node'])('over %s,', (transport) => {
     ['nothing', 'application/json', '', {}],
   ])('the body in binary mode is data: %s', async (_, type, body, wanted) => {
     const { payload } = await stored(
-      await post(body, { 'Content-Type': type, ...ATTRIBUTES, 'ce-ext': '%E2%82%AC \\ %zz', 'ce-q': '"a\\"b"' }),
+      await post(body, {
+        'Content-Type': type,
+        ...ATTRIBUTES,
+        'ce-ext': '%E2%82%AC \\ %zz',
+        'ce-q': '"a\\"b"',
+      }),
     );
     expect(JSON.parse(payload)).toEqual({
       ...{ specversion: '1.0', id: '1', source: 's', type: 'binary', datacontenttype: type },
@@ -100,17 +107,37 @@ describe.each(['uws', 'node'])('over %s,', (transport) => {
   });
 
   test('values of headers are percent-encoded', async () => {
-    const { payload } = await stored(await post('', { ...ATTRIBUTES, 'ce-subject': 'Euro%20%E2%82%AC%20%F0%9F%98%80' }));
+    const { payload } = await stored(
+      await post('', { ...ATTRIBUTES, 'ce-subject': 'Euro%20%E2%82%AC%20%F0%9F%98%80' }),
+    );
     expect(JSON.parse(payload).subject).toBe('Euro € 😀');
   });
 
   test.each<[string, Record<string, string | null>, string, number, RegExp]>([
     ['no mode', { 'Content-Type': 'application/json' }, '{}', 415, /ce-specversion/],
-    ['another format', { 'Content-Type': 'application/cloudevents+avro', ...ATTRIBUTES }, 'x', 415, /cloudevents/],
+    [
+      'another format',
+      { 'Content-Type': 'application/cloudevents+avro', ...ATTRIBUTES },
+      'x',
+      415,
+      /cloudevents/,
+    ],
     ['another version', { ...ATTRIBUTES, 'ce-specversion': '0.3' }, '{}', 400, /specversion/],
     ['no id', { ...ATTRIBUTES, 'ce-id': null }, '{}', 400, /"id" is missing/],
-    ['an empty source', { 'Content-Type': STRUCTURED }, '{"specversion":"1.0","id":"1","source":"","type":"t"}', 400, /source/],
-    ['an id that is a number', { 'Content-Type': STRUCTURED }, '{"specversion":"1.0","id":1}', 400, /"id" must be a string/],
+    [
+      'an empty source',
+      { 'Content-Type': STRUCTURED },
+      '{"specversion":"1.0","id":"1","source":"","type":"t"}',
+      400,
+      /source/,
+    ],
+    [
+      'an id that is a number',
+      { 'Content-Type': STRUCTURED },
+      '{"specversion":"1.0","id":1}',
+      400,
+      /"id" must be a string/,
+    ],
     ['no time', { ...ATTRIBUTES, 'ce-time': 'soon' }, '{}', 400, /"time" must be/],
     ['data twice', { 'Content-Type': STRUCTURED }, '{"data":1,"data_base64":""}', 400, /either/],
     ['an array as structured', { 'Content-Type': STRUCTURED }, '[]', 400, /object/],
@@ -158,13 +185,22 @@ describe.each(['uws', 'node'])('over %s,', (transport) => {
   });
 
   test('whatever comes, the answer is one of the description', async () => {
-    const text = fc.oneof(fc.json(), fc.constantFrom(sent().toString(), '[', '{"specversion":"1.0"'), fc.string());
-    const header = fc.string({ unit: fc.constantFrom(...'a1.0/%4 "\\'), maxLength: 12 }).map((one) => one.trim());
+    const text = fc.oneof(
+      fc.json(),
+      fc.constantFrom(sent().toString(), '[', '{"specversion":"1.0"'),
+      fc.string(),
+    );
+    const header = fc
+      .string({ unit: fc.constantFrom(...'a1.0/%4 "\\'), maxLength: 12 })
+      .map((one) => one.trim());
     await fc.assert(
       fc.asyncProperty(
         text,
         fc.constantFrom(STRUCTURED, BATCH, 'application/json', 'text/plain', ''),
-        fc.dictionary(fc.constantFrom('ce-specversion', 'ce-id', 'ce-source', 'ce-type', 'ce-time', 'ce-x'), header),
+        fc.dictionary(
+          fc.constantFrom('ce-specversion', 'ce-id', 'ce-source', 'ce-type', 'ce-time', 'ce-x'),
+          header,
+        ),
         async (body, type, headers) => {
           const { status } = await post(body, { 'Content-Type': type, ...ATTRIBUTES, ...headers });
           expect([200, 207, 400, 415]).toContain(status);

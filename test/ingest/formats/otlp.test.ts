@@ -46,7 +46,11 @@ const RECORD: LogRecord = {
   observedTimestamp: [1_769_848_201, 5],
   severityNumber: SeverityNumber.WARN2,
   severityText: 'warning',
-  body: { text: 'a "quoted" é \u0001', list: [1, 2.5, true, 'x'], nested: { deep: new Uint8Array([1, 255]) } },
+  body: {
+    text: 'a "quoted" é \u0001',
+    list: [1, 2.5, true, 'x'],
+    nested: { deep: new Uint8Array([1, 255]) },
+  },
   attributes: { 'user.id': 42, big: -9007199254740991, ratio: 0.25, ok: false, tags: ['a', 'b'] },
 };
 
@@ -132,7 +136,9 @@ const bytesOf = ({ body }: HttpResponse): Buffer => Buffer.from(body, 'utf8');
 
 test('the type is the event name, else an attribute, else the severity', async () => {
   const record = (fields: object): object => ({ resourceLogs: [{ scopeLogs: [{ logRecords: [fields] }] }] });
-  const named = (key: string, value: string): object => ({ attributes: [{ key, value: { stringValue: value } }] });
+  const named = (key: string, value: string): object => ({
+    attributes: [{ key, value: { stringValue: value } }],
+  });
   const cases: [string, object, string][] = [
     ['by field', { eventName: 'by field', ...named('event.name', 'other') }, ''],
     ['by attribute', named('event.name', 'by attribute'), ''],
@@ -143,7 +149,11 @@ test('the type is the event name, else an attribute, else the severity', async (
   ];
   for (const [type, fields, query] of cases) {
     const { status, body } = await post(JSON.stringify(record(fields)), 'application/json', {}, query);
-    expect({ status, body, count: (await stored(type)).length }).toEqual({ status: 200, body: '{}', count: 1 });
+    expect({ status, body, count: (await stored(type)).length }).toEqual({
+      status: 200,
+      body: '{}',
+      count: 1,
+    });
   }
 });
 
@@ -151,7 +161,10 @@ test('records that are not valid are told by partial success, and the others are
   const records = [logRecord('partial'), logRecord('x'.repeat(201)), logRecord('partial', nestedValue(101))];
   const large = logRecord('partial', new BinaryWriter().tag(1, 2).string('x'.repeat(50_000)).finish());
   const response = await post(request(...records, large), PROTOBUF);
-  expect({ status: response.status, type: response.headers['content-type'] }).toEqual({ status: 200, type: PROTOBUF });
+  expect({ status: response.status, type: response.headers['content-type'] }).toEqual({
+    status: 200,
+    type: PROTOBUF,
+  });
   const partial = fields(Buffer.from(fields(bytesOf(response)).get(1) as Uint8Array));
   expect(partial.get(1)).toBe(3);
   expect(Buffer.from(partial.get(2) as Uint8Array).toString()).toContain('200 characters');
@@ -165,13 +178,21 @@ test('records that are not valid are told by partial success, and the others are
 });
 
 test('an empty request is a success', async () => {
-  for (const [body, type] of [['', PROTOBUF], ['{}', 'application/json'], [request(), PROTOBUF]] as const)
+  for (const [body, type] of [
+    ['', PROTOBUF],
+    ['{}', 'application/json'],
+    [request(), PROTOBUF],
+  ] as const)
     expect((await post(body, type)).status).toBe(200);
 });
 
 test('refusals are a Status in the form of the request', async () => {
   const none = await post(request(logRecord('a')), PROTOBUF, { Authorization: null });
-  expect({ status: none.status, type: none.headers['content-type'], code: fields(bytesOf(none)).get(1) }).toEqual({
+  expect({
+    status: none.status,
+    type: none.headers['content-type'],
+    code: fields(bytesOf(none)).get(1),
+  }).toEqual({
     status: 401,
     type: PROTOBUF,
     code: 16,
@@ -183,7 +204,11 @@ test('refusals are a Status in the form of the request', async () => {
   });
   expect((await post('x', 'text/plain')).status).toBe(415);
   for (const signal of ['traces', 'metrics']) {
-    const { status, body } = await service.request({ method: 'POST', path: `/v1/otlp/v1/${signal}`, body: '{}' });
+    const { status, body } = await service.request({
+      method: 'POST',
+      path: `/v1/otlp/v1/${signal}`,
+      body: '{}',
+    });
     expect({ status, details: JSON.parse(body).details }).toEqual({
       status: 404,
       details: expect.stringContaining('logs'),
@@ -202,7 +227,10 @@ test('what repeats the text of a resource beyond the memory of bodies is refused
 
 describe('hostile Protobuf is refused or skipped, at the cost of its bytes:', () => {
   const groups = Buffer.alloc(100_000, 0x0b);
-  const unknown = Buffer.concat([Buffer.alloc(200_000, Buffer.from([0x78, 0x01])), request(logRecord('unknown'))]);
+  const unknown = Buffer.concat([
+    Buffer.alloc(200_000, Buffer.from([0x78, 0x01])),
+    request(logRecord('unknown')),
+  ]);
   test.each<[string, Uint8Array, number]>([
     ['groups in groups', groups, 400],
     ['a length beyond the end', Buffer.from([0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f]), 400],

@@ -107,18 +107,30 @@ test.each<[string, string | object, RegExp]>([
   ['batch', { batch: [] }, /no events/],
   ['batch', '{"batch":[{}', /JSON/],
 ])('%s refuses %j', async (call, body, details) => {
-  expect(refused(await post(call, body), 400, 'INVALID_REQUEST', 'Invalid request body').details).toMatch(details);
+  expect(refused(await post(call, body), 400, 'INVALID_REQUEST', 'Invalid request body').details).toMatch(
+    details,
+  );
 });
 
 test('messages of a batch that are not valid are refused by themselves', async () => {
   const batch = [{ type: 'track', event: 'neighbor' }, { type: 'other' }, 7, { type: 'track' }];
   const { status, body } = await post('batch', { batch });
-  expect({ status, ...JSON.parse(body) }).toMatchObject({ status: 200, success: false, stored: 1, refused: 3 });
+  expect({ status, ...JSON.parse(body) }).toMatchObject({
+    status: 200,
+    success: false,
+    stored: 1,
+    refused: 3,
+  });
 });
 
 test('whatever comes, the answer is one of the description', async () => {
   const message = fc.record(
-    { type: fc.constantFrom('track', 'page', 'x', 1), event: fc.jsonValue(), timestamp: fc.jsonValue(), sentAt: fc.jsonValue() },
+    {
+      type: fc.constantFrom('track', 'page', 'x', 1),
+      event: fc.jsonValue(),
+      timestamp: fc.jsonValue(),
+      sentAt: fc.jsonValue(),
+    },
     { requiredKeys: [] },
   );
   const body = fc.oneof(
