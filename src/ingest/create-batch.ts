@@ -197,11 +197,7 @@ async function yieldToEventLoop(events: number): Promise<void> {
 type Types = ReadonlyMap<TypeReference, EventType | Rejection>;
 
 /** Looks up each type of the events once. */
-async function resolveTypes(
-  eventTypes: EventTypes,
-  appId: number,
-  events: Events,
-): Promise<Types> {
+async function resolveTypes(eventTypes: EventTypes, appId: number, events: Events): Promise<Types> {
   const named = new Set<TypeReference>();
   for (const event of events) if (!(event instanceof Rejection)) named.add(event.type);
   const types = new Map<TypeReference, EventType | Rejection>();

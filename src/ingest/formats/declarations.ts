@@ -1,4 +1,5 @@
 /** The routes of producers that send other formats, as the API's description shows them. */
+import { Rejection } from '../../errors.ts';
 import { type AnswerShape, json, objectOf, type Schema } from '../../http/operation.ts';
 import type { Declaration } from '../../http/route.ts';
 import { BATCH_ANSWER } from '../declarations.ts';
@@ -215,8 +216,64 @@ function segmentRoute(call: (typeof CALLS)[number] | 'batch'): Declaration {
   };
 }
 
+const BULK_ANSWER = objectOf(
+  {
+    took: { ...COUNT, description: 'Milliseconds.' },
+    errors: { type: 'boolean', description: 'Whether an item is refused.' },
+    items: { type: 'array', items: OBJECT, description: 'One for each action, in the order of the request.' },
+  },
+  { title: 'BulkAnswer' },
+);
+
+const ELASTIC_ERROR = objectOf(
+  {
+    error: objectOf({ type: { type: 'string' }, reason: { type: 'string' } }),
+    status: { type: 'integer' },
+  },
+  { title: 'ElasticsearchError' },
+);
+
+function bulkRoute(id: string, path: string, isNamed: boolean): Declaration {
+  const form = { form: /^[^/]{1,200}$/, refusal: NO_INDEX };
+  return {
+    method: 'POST',
+    path,
+    headers: HEADERS,
+    ...(isNamed && { parameters: { index: form } }),
+    operation: {
+      id,
+      tag: 'Write',
+      summary: 'Store documents as clients of Elasticsearch send them.',
+      description: 'Documents are created, with the index as event type. Other requests of a handshake are answered, too.',
+      token: 'writeKey',
+      isLimited: true,
+      ...(isNamed && {
+        path: { index: { description: 'The index of actions that name none.', schema: { type: 'string' } } },
+      }),
+      body: {
+        description: 'Actions and documents, a line each.',
+        content: {
+          'application/x-ndjson': { schema: { type: 'string' } },
+          'application/json': { schema: { type: 'string' } },
+        },
+      },
+      answers: { 200: json('A result for each action.', BULK_ANSWER) },
+      refusals: ['outcomeUnknown', ...(isNamed ? (['notFound'] as const) : [])],
+      errors: { 'application/json': { schema: ELASTIC_ERROR } },
+    },
+  };
+}
+
+const NO_INDEX = new Rejection('notFound', 'There is nothing at this path.');
+
+export const BULK_ROUTES: readonly Declaration[] = [
+  bulkRoute('bulk', '/v1/elasticsearch/_bulk', false),
+  bulkRoute('bulkOfIndex', '/v1/elasticsearch/:index/_bulk', true),
+];
+
 /** All that are described. */
 export const FORMAT_ROUTES: readonly Declaration[] = [
   ...[CREATE_RECORDS, CREATE_CLOUD_EVENTS, CLOUD_EVENTS_HANDSHAKE, CREATE_LOGS],
   ...SEGMENT_ROUTES,
+  ...BULK_ROUTES,
 ];

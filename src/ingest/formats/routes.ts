@@ -2,8 +2,10 @@
 import { Rejection } from '../../errors.ts';
 import type { Route } from '../../http/route.ts';
 import { type CreateBatchSteps, createCreateBatch } from '../create-batch.ts';
+import { BULK } from './bulk.ts';
 import { CLOUD_EVENTS } from './cloud-events.ts';
 import {
+  BULK_ROUTES,
   CLOUD_EVENTS_HANDSHAKE,
   CREATE_CLOUD_EVENTS,
   CREATE_LOGS,
@@ -11,6 +13,7 @@ import {
   OTHER_SIGNALS,
   SEGMENT_ROUTES,
 } from './declarations.ts';
+import { elasticHandshake } from './elastic-handshake.ts';
 import { OTLP_LOGS } from './otlp/logs.ts';
 import { RECORDS } from './records.ts';
 import { SEGMENT_BATCH, segmentCall } from './segment.ts';
@@ -31,6 +34,15 @@ export function formatRoutes(steps: CreateBatchSteps, limitPerMinute: number): r
       ...route,
       handle: createCreateBatch(steps, call === 'batch' ? SEGMENT_BATCH : segmentCall(call)),
     })),
+    ...BULK_ROUTES.flatMap((route): Route[] => {
+      const handle = createCreateBatch(steps, BULK);
+      // Some clients put.
+      return [
+        { ...route, handle },
+        { ...route, method: 'PUT', handle },
+      ];
+    }),
+    ...elasticHandshake(steps.loggingTokens),
     ...OTHER_SIGNALS.map((signal) => ({ ...signal, handle: async () => LOGS_ALONE })),
   ];
 }

@@ -86,7 +86,7 @@ describe.each([
       resource: { attributes: [{ key: 'service.name', value: string('shop') }] },
       scope: { name: 'a scope', version: '1.2.3' },
     });
-    const { body, attributes } = row?.payload as {
+    const { body, attributes } = (row?.payload ?? {}) as {
       body: { kvlistValue: { values: unknown[] } };
       attributes: { key: string; value: unknown }[];
     };
