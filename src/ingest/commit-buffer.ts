@@ -10,6 +10,8 @@ import { AppTurns } from './app-turns.ts';
 export type WriteBatch = (batch: readonly AcceptedEvent[]) => Promise<readonly (Rejection | null)[]>;
 
 export interface CommitBufferOptions {
+  /** Called with each event that is acknowledged. */
+  readonly onStored?: (event: AcceptedEvent) => void;
   readonly write: WriteBatch;
   /** Batches that may be in flight at once: one per writing connection. */
   readonly lanes: number;
@@ -416,11 +418,15 @@ export class CommitBuffer {
     (isBulk ? this.#bulk : this.#single).release(parts);
     // The next batch goes out before this one's answers are written: the database works while they are.
     this.#flush();
+    const { onStored } = this.#options;
     let at = 0;
     for (const { events, resolve, start } of parts) {
-      for (let index = 0; index < events.length; index += 1) {
+      for (const [index, event] of events.entries()) {
         const outcome = outcomeOf(outcomes, at);
-        if (outcome === null) this.#stored += 1;
+        if (outcome === null) {
+          this.#stored += 1;
+          onStored?.(event);
+        }
         resolve(outcome, start + index);
         at += 1;
       }

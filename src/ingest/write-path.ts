@@ -11,6 +11,7 @@ import type { DatabaseAddress, Sql } from '../storage/connect.ts';
 import type { ServerWatch } from '../storage/connections/server-watch.ts';
 import { answerInTime, type LookupOutage, LookupUnavailable } from '../storage/lookup-cache.ts';
 import type { Engine } from '../storage/storage.ts';
+import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
 import { UNAVAILABLE } from '../storage/write/failures.ts';
 import { KeyedWriter } from '../storage/write/keyed-writer.ts';
 import { CommitBuffer } from './commit-buffer.ts';
@@ -33,6 +34,8 @@ export interface WritePathOptions {
   /** For lookups of tokens, types and keys. */
   readonly lookups: Sql;
   readonly limiter: Limiter;
+  /** Called with each event that is acknowledged. */
+  readonly onStored: (event: AcceptedEvent) => void;
   /** Null where events are refused while the database is away. */
   readonly journal: Journal | null;
   /** Looks after the connections to the database. */
@@ -206,7 +209,7 @@ function ceilingsOf(config: Config): { readonly maxEvents: number; readonly maxB
 }
 
 function openBuffers(
-  { config, journal, monotonic }: WritePathOptions,
+  { config, journal, monotonic, onStored }: WritePathOptions,
   store: DurableWriter,
 ): { readonly now: CommitBuffer; readonly past: CommitBuffer } {
   const stall = {
@@ -217,17 +220,23 @@ function openBuffers(
   return {
     now: new CommitBuffer({
       write: store.write,
+      onStored,
       lanes: config.COMMIT_CONNECTIONS,
       ...ceilingsOf(config),
       // With a journal no lane stands still for longer than that.
       ...(journal === null && { stall }),
     }),
-    past: new CommitBuffer({ write: store.writePast, lanes: PAST_CONNECTIONS, ...ceilingsOf(config) }),
+    past: new CommitBuffer({
+      write: store.writePast,
+      onStored,
+      lanes: PAST_CONNECTIONS,
+      ...ceilingsOf(config),
+    }),
   };
 }
 
 function openKeyedQueues(
-  { config, address, engine, log, monotonic }: WritePathOptions,
+  { config, address, engine, log, monotonic, onStored }: WritePathOptions,
   availability: Availability,
 ) {
   const options = { address, engine, log, now: monotonic };
@@ -241,6 +250,7 @@ function openKeyedQueues(
       // The journal does not take them: without the table of keys nobody can tell a repeat.
       write: async (requests) =>
         availability.writable ? await writer.write(requests) : requests.map(() => UNAVAILABLE),
+      onStored,
       ...ceilingsOf(config),
     });
   const queues = {
