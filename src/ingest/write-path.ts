@@ -128,7 +128,16 @@ export class WritePath {
       eventTypes: this.eventTypes,
       epoch: () => watch.epoch,
       commitBuffer: this.commitBuffer,
+      past: {
+        commitBuffer: this.pastBuffer,
+        idempotentQueue: queues.past,
+        refusalOf: (time: number) => this.store.past.refusalOf(time),
+      },
       newEventId: createEventIds(),
+      retentionBoundary: new RetentionBoundary({
+        ...lookupOptions(options, this.outage),
+        retentionDays: config.RETENTION_DAYS,
+      }),
       now: wall,
     };
     const createEvent = createCreateEvent({
@@ -140,19 +149,10 @@ export class WritePath {
     const createBatch = createCreateBatch({
       ...steps,
       idempotentQueue: queues.batches,
-      past: {
-        commitBuffer: this.pastBuffer,
-        idempotentQueue: queues.past,
-        refusalOf: (time) => this.store.past.refusalOf(time),
-      },
       findRepeated: async (appId, request) => {
         if (this.outage.isAway()) throw new LookupUnavailable('The database is away');
         return await answerInTime(findRepeated(lookups, appId, request, wall()), LOOKUP_TIMEOUT_MS);
       },
-      retentionBoundary: new RetentionBoundary({
-        ...lookupOptions(options, this.outage),
-        retentionDays: config.RETENTION_DAYS,
-      }),
       // A body that exceeds the room of all bodies can never be received: 413, not 503.
       maxBytes: Math.min(config.MAX_BATCH_BYTES, config.MAX_BODIES_BYTES),
       limits: {
@@ -171,6 +171,14 @@ export class WritePath {
     return this.#keyedQueues.reduce(
       (sum, { stored }) => sum + stored,
       this.commitBuffer.stored + this.pastBuffer.stored,
+    );
+  }
+
+  /** Events whose keys were stored before. */
+  get repeated(): number {
+    return this.#keyedQueues.reduce(
+      (sum, { repeated }) => sum + repeated,
+      this.commitBuffer.repeated + this.pastBuffer.repeated,
     );
   }
 
