@@ -92,6 +92,7 @@ function createSteps(
     const epoch = steps.epoch();
     const appId = await authenticate(steps.loggingTokens, format, exchange);
     if (appId instanceof Rejection) return appId;
+    exchange.writer = appId;
 
     exchange.rateLimit = await steps.limiter.take(appId);
     if (exchange.rateLimit?.accepted === false) return overLimit(exchange.rateLimit);

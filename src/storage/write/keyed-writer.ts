@@ -65,11 +65,11 @@ export interface KnownKey {
 }
 
 /**
- * The outcome of a request: its response, the number of events that it stored and of those that were stored before; the
+ * The outcome of a request: its response, the events that it stored and the number of those that were stored before; the
  * Idempotency-Key that existed before; or a refusal.
  */
 export type KeyedOutcome =
-  | { readonly stored: number; readonly repeated: number; readonly answer: KeptAnswer }
+  | { readonly stored: readonly AcceptedEvent[]; readonly repeated: number; readonly answer: KeptAnswer }
   | { readonly known: KnownKey }
   | Rejection;
 
@@ -222,9 +222,9 @@ export class KeyedWriter {
     const epoch = epochOf(works.flatMap(({ events }) => events));
     const { rowCount } = await this.#connection.query(this.#storeStatement, values, bytesOf(works), epoch);
     if (rowCount === works.reduce((sum, { events }) => sum + events.length, 0))
-      return works.map((work) => storedWork(work, 0));
+      return works.map((work) => storedWork(work, NONE));
     const known = await this.#find(works);
-    return works.map((work) => keptOutcome(work, known.get(work), 0));
+    return works.map((work) => keptOutcome(work, known.get(work), NONE));
   }
 
   async #storeMissing(works: readonly Work[], uncertain: boolean): Promise<readonly KeyedOutcome[]> {
@@ -241,9 +241,9 @@ export class KeyedWriter {
     const known = rows[0]?.kept === requests.length ? null : await this.#find(requests);
     return works.map((work) => {
       const repeated = new Set(work.events.filter((event) => isRepeated.has(event)));
-      if (known !== null && hasRequest(work)) return keptOutcome(work, known.get(work), repeated.size);
+      if (known !== null && hasRequest(work)) return keptOutcome(work, known.get(work), repeated);
       const isPlain = repeated.size === 0 || hasRequest(work);
-      return storedWork(work, repeated.size, isPlain ? work.answer : work.keyed.answerRepeated(repeated));
+      return storedWork(work, repeated, isPlain ? work.answer : work.keyed.answerRepeated(repeated));
     });
   }
 
@@ -283,7 +283,7 @@ export class KeyedWriter {
     const answer = work.keyed.answerWithout(refused);
     if (answer instanceof Rejection) return answer;
     const events = work.events.filter((event) => !refused.has(event));
-    if (events.length === 0) return { stored: 0, repeated: 0, answer };
+    if (events.length === 0) return { stored: [], repeated: 0, answer };
     const [outcome] = await this.#commit.run(
       this.#kind,
       this.#connection,
@@ -315,13 +315,24 @@ function isNew(work: Work): boolean {
   return hasRequest(work) && !work.events.some(isKeyed);
 }
 
-/** @param repeated of its events were stored before */
-function storedWork({ events, answer }: Work, repeated: number, given = answer): KeyedOutcome {
-  return { stored: events.length - repeated, repeated, answer: given };
+const NONE: ReadonlySet<AcceptedEvent> = new Set();
+
+/** @param repeated those of its events that were stored before */
+function storedWork(
+  { events, answer }: Work,
+  repeated: ReadonlySet<AcceptedEvent>,
+  given = answer,
+): KeyedOutcome {
+  const stored = repeated.size === 0 ? events : events.filter((event) => !repeated.has(event));
+  return { stored, repeated: repeated.size, answer: given };
 }
 
 /** What came of a work whose Idempotency-Key may have been there before. @param repeated as above, if it was not */
-function keptOutcome(work: Work, found: KnownKey | undefined, repeated: number): KeyedOutcome {
+function keptOutcome(
+  work: Work,
+  found: KnownKey | undefined,
+  repeated: ReadonlySet<AcceptedEvent>,
+): KeyedOutcome {
   const { keyed, answer } = work;
   // It was there a moment ago, and was removed as its time was over by another clock than ours.
   if (found === undefined) return UNAVAILABLE;
