@@ -44,6 +44,10 @@ export const PACE_AFTER_MS = 5_000;
 const PACE_BYTES_PER_SECOND = 16_384;
 
 const NO_ROOM = new Rejection('unavailable', 'Too many request bodies are being held; try again shortly.');
+const TOO_LARGE_WINDOW = new Rejection(
+  'payloadTooLarge',
+  'The window of the compressed body is larger than all bodies may be: compress with a smaller one, or with gzip.',
+);
 const CUT_FOR_ROOM = new Rejection(
   'unavailable',
   'Too many request bodies are being held, and this one arrived slowly for its size; try again shortly.',
@@ -211,9 +215,11 @@ export class RequestBody {
     const compressed = this.#buffer?.subarray(0, this.#bytes) ?? NOTHING;
     this.#windowBytes = windowBytes(encoding, compressed[0] ?? 0);
     if (this.#windowBytes > 0 && !this.#hold(this.#windowBytes, false)) {
+      // What can never be held is refused for its size.
+      const isTooLarge = this.#windowBytes > this.#room.largestBody;
       this.#windowBytes = 0;
-      this.#refusal = NO_ROOM;
-      this.#drain(0, this.#hasEnded, NO_ROOM);
+      this.#refusal = isTooLarge ? TOO_LARGE_WINDOW : NO_ROOM;
+      this.#drain(0, this.#hasEnded, this.#refusal);
       return;
     }
     // Not given back: it is read until it is decompressed.

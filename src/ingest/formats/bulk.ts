@@ -126,7 +126,8 @@ function documentOf(
   const name = item.index.replace(PERIOD, '');
   if (name === '') return invalid('_index', 'is missing');
   const type = context.types.named(null, name);
-  if (type === null) return invalid('_index', eventTypeNameProblem(name) ?? 'is not the name of an event type');
+  if (type === null)
+    return invalid('_index', eventTypeNameProblem(name) ?? 'is not the name of an event type');
   const json = context.timeField.in(scan);
   const time = json === null ? null : scalarText(json);
   const createdAt = time ? parseRecordTime(time) : null;

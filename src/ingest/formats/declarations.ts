@@ -244,7 +244,8 @@ function bulkRoute(id: string, path: string, isNamed: boolean): Declaration {
       id,
       tag: 'Write',
       summary: 'Store documents as clients of Elasticsearch send them.',
-      description: 'Documents are created, with the index as event type. Other requests of a handshake are answered, too.',
+      description:
+        'Documents are created, with the index as event type. Other requests of a handshake are answered, too.',
       token: 'writeKey',
       isLimited: true,
       ...(isNamed && {

@@ -49,7 +49,10 @@ async function bulk(body: string, path = '/_bulk'): Promise<BulkItem[]> {
     status: 200,
     product: 'Elasticsearch',
   });
-  const { errors, items } = JSON.parse(response.body) as { errors: boolean; items: Record<string, BulkItem>[] };
+  const { errors, items } = JSON.parse(response.body) as {
+    errors: boolean;
+    items: Record<string, BulkItem>[];
+  };
   const flat = items.flatMap((item) => Object.values(item));
   expect(errors).toBe(flat.some(({ error }) => error !== undefined));
   return flat;
@@ -69,7 +72,10 @@ test("Elasticsearch's client delivers with its bulk helper, and repeats nothing 
   });
   try {
     expect((await client.info()).version.number).toMatch(/^8\./);
-    const documents = Array.from({ length: 500 }, (_, n) => ({ n, '@timestamp': '2026-01-31T08:30:00.123Z' }));
+    const documents = Array.from({ length: 500 }, (_, n) => ({
+      n,
+      '@timestamp': '2026-01-31T08:30:00.123Z',
+    }));
     for (let round = 0; round < 2; round += 1) {
       const told = await client.helpers.bulk({
         datasource: documents,
@@ -95,7 +101,10 @@ test('a document is a payload in its own text, its index the type without the da
     { _index: 'logs', status: 201 },
   ]);
   const [old] = await stored('logs');
-  expect({ ...old, time: old?.time.toISOString() }).toEqual({ payload: document, time: '2026-01-31T08:30:00.123Z' });
+  expect({ ...old, time: old?.time.toISOString() }).toEqual({
+    payload: document,
+    time: '2026-01-31T08:30:00.123Z',
+  });
 });
 
 test('a document that is sent again is not stored again, if it has an id and a time', async () => {
@@ -158,7 +167,10 @@ test.each([
 ])('%s %s of a handshake is answered, with the token alone', async (method, path) => {
   const body = method === 'PUT' ? '{}' : undefined;
   const { status, headers } = await request(method, path, body);
-  expect({ status, product: headers['x-elastic-product'] }).toEqual({ status: 200, product: 'Elasticsearch' });
+  expect({ status, product: headers['x-elastic-product'] }).toEqual({
+    status: 200,
+    product: 'Elasticsearch',
+  });
   expect((await request(method, path, body, { Authorization: null })).status).toBe(401);
 });
 
@@ -172,7 +184,8 @@ test('the token is an API key, alone or encoded, a bearer token, or a password',
     `Basic ${base64(`${loggingToken}:`)}`,
   ];
   const body = lines({ index: { _index: 'tokens' } }, {});
-  for (const Authorization of good) expect((await request('POST', '/_bulk', body, { Authorization })).status).toBe(200);
+  for (const Authorization of good)
+    expect((await request('POST', '/_bulk', body, { Authorization })).status).toBe(200);
   for (const Authorization of [null, 'ApiKey no', `Basic ${base64('a:b')}`]) {
     const response = await request('PUT', '/_bulk', '{', { Authorization });
     expect({ status: response.status, type: JSON.parse(response.body).error.type }).toEqual({
@@ -185,7 +198,13 @@ test('the token is an API key, alone or encoded, a bearer token, or a password',
 test('whatever comes, the answer is one of the description', async () => {
   const line = fc.oneof(
     fc.json(),
-    fc.constantFrom('{"index":{"_index":"fuzz"}}', '{"create":{}}', '{"delete":{"_id":null}}', '{"index":{"_index":1}}', ''),
+    fc.constantFrom(
+      '{"index":{"_index":"fuzz"}}',
+      '{"create":{}}',
+      '{"delete":{"_id":null}}',
+      '{"index":{"_index":1}}',
+      '',
+    ),
     fc.string({ maxLength: 8 }),
   );
   await fc.assert(
