@@ -1,4 +1,6 @@
 /** Real clients of producers, through a kill of the server and one of PostgreSQL: what they delivered is there, once. */
+
+import { createServer } from 'node:net';
 import { SeverityNumber } from '@opentelemetry/api-logs';
 import { OTLPLogExporter } from '@opentelemetry/exporter-logs-otlp-proto';
 import { BatchLogRecordProcessor, LoggerProvider } from '@opentelemetry/sdk-logs';
@@ -15,13 +17,29 @@ vi.setConfig({ testTimeout: 120_000, hookTimeout: 60_000 });
 let installation: Installation;
 let server: ServerProcess;
 let loggingToken: string;
+/** Clients go on with the address that they have. */
+let PORT: string;
 
 beforeAll(async () => {
   installation = await Installation.make();
-  server = await installation.start({ LOG_LEVEL: 'fatal' });
+  PORT = String(await portOfOurOwn());
+  server = await installation.start({ LOG_LEVEL: 'fatal', PORT });
   ({ loggingToken } = await installation.makeApp());
 });
 afterAll(() => installation.remove());
+
+/** A free port that the system gives to no connection: clients that connect while nothing listens must not take it. */
+async function portOfOurOwn(): Promise<number> {
+  for (;;) {
+    const port = 20_000 + Math.floor(10_000 * Math.random());
+    const isFree = await new Promise<boolean>((resolve) => {
+      const probe = createServer();
+      probe.on('error', () => resolve(false));
+      probe.listen(port, '127.0.0.1', () => probe.close(() => resolve(true)));
+    });
+    if (isFree) return port;
+  }
+}
 
 /** Sends until it is acknowledged, as a shipper does; the id of an event is told once it is. */
 async function deliver(path: string, body: string, headers: Record<string, string>): Promise<void> {
@@ -45,8 +63,6 @@ async function deliver(path: string, body: string, headers: Record<string, strin
 }
 
 test('what clients deliver through kills of the server and of PostgreSQL is stored once', async () => {
-  // Clients go on with the address that they have.
-  const PORT = String(server.port);
   const delivered = { records: 0, cloudevents: 0 };
   let isOver = false;
   const time = new Date(Date.now() - 60_000).toISOString();
@@ -91,16 +107,16 @@ test('what clients deliver through kills of the server and of PostgreSQL is stor
   await progress();
   isOver = true;
   await Promise.all(sending);
-  await exportedLogs(PORT);
-  await segmentMessages(PORT);
+  await exportedLogs();
+  await segmentMessages();
   expect(await server.end('SIGTERM')).toMatchObject({ code: 0 });
   expect(await storedOnce()).toEqual({ ...delivered, logs: 200, segment: 100 });
 });
 
 /** The exporter's own retries carry its records over a restart. */
-async function exportedLogs(port: string): Promise<void> {
+async function exportedLogs(): Promise<void> {
   const exporter = new OTLPLogExporter({
-    url: `http://127.0.0.1:${port}/v1/otlp/v1/logs`,
+    url: `http://127.0.0.1:${PORT}/v1/otlp/v1/logs`,
     headers: { Authorization: `Bearer ${loggingToken}` },
     timeoutMillis: 60_000,
   });
@@ -116,14 +132,14 @@ async function exportedLogs(port: string): Promise<void> {
       attributes: { 'log.record.uid': `l${index}` },
     });
   const flushed = provider.forceFlush();
-  server = await installation.start({ LOG_LEVEL: 'fatal', PORT: port });
+  server = await installation.start({ LOG_LEVEL: 'fatal', PORT });
   await flushed;
   await provider.shutdown();
 }
 
-async function segmentMessages(port: string): Promise<void> {
+async function segmentMessages(): Promise<void> {
   const analytics = new Analytics({
-    host: `http://127.0.0.1:${port}`,
+    host: `http://127.0.0.1:${PORT}`,
     writeKey: loggingToken,
     maxRetries: 30,
   });
@@ -131,7 +147,7 @@ async function segmentMessages(port: string): Promise<void> {
   for (let index = 0; index < 100; index += 1)
     analytics.track({ userId: 'u', event: 'segment', messageId: `s${index}` });
   const flushed = analytics.closeAndFlush({ timeout: 60_000 });
-  server = await installation.start({ LOG_LEVEL: 'fatal', PORT: port });
+  server = await installation.start({ LOG_LEVEL: 'fatal', PORT });
   await flushed;
 }
 

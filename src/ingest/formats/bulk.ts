@@ -113,7 +113,7 @@ function itemOf(scan: JsonScan, pathIndex: string | null): Item | null {
   return { action, index: textOf('_index') ?? pathIndex ?? '', id: textOf('_id') };
 }
 
-/** The date at the end of an index that is made anew each day or month, or the number of a rollover. */
+/** The date at the end of an index that is made each day or month, or the number of a rollover. */
 const PERIOD = /[-_.](?:\d{4}\.\d{2}(?:\.\d{2}){0,2}|\d{6})$/;
 
 function documentOf(
@@ -176,7 +176,7 @@ function errorOf(refusal: Rejection, status: number): { readonly type: string; r
 }
 
 /** A refusal as Elasticsearch has errors. */
-export function elasticError(refusal: Rejection): Rejection {
+function elasticError(refusal: Rejection): Rejection {
   const { status } = refusal;
   return refusal.written(JSON.stringify({ error: errorOf(refusal, status), status }));
 }

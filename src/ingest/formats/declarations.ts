@@ -233,10 +233,11 @@ const ELASTIC_ERROR = objectOf(
   { title: 'ElasticsearchError' },
 );
 
-function bulkRoute(id: string, path: string, isNamed: boolean): Declaration {
+function bulkRoute(method: 'POST' | 'PUT', path: string, id: string): Declaration {
+  const isNamed = path.includes(':index');
   const form = { form: /^[^/]{1,200}$/, refusal: NO_INDEX };
   return {
-    method: 'POST',
+    method,
     path,
     headers: HEADERS,
     ...(isNamed && { parameters: { index: form } }),
@@ -267,9 +268,12 @@ function bulkRoute(id: string, path: string, isNamed: boolean): Declaration {
 
 const NO_INDEX = new Rejection('notFound', 'There is nothing at this path.');
 
+/** Some clients put. */
 export const BULK_ROUTES: readonly Declaration[] = [
-  bulkRoute('bulk', '/v1/elasticsearch/_bulk', false),
-  bulkRoute('bulkOfIndex', '/v1/elasticsearch/:index/_bulk', true),
+  bulkRoute('POST', '/v1/elasticsearch/_bulk', 'bulk'),
+  bulkRoute('PUT', '/v1/elasticsearch/_bulk', 'putBulk'),
+  bulkRoute('POST', '/v1/elasticsearch/:index/_bulk', 'bulkOfIndex'),
+  bulkRoute('PUT', '/v1/elasticsearch/:index/_bulk', 'putBulkOfIndex'),
 ];
 
 /** All that are described. */

@@ -6,7 +6,7 @@ import type { LoggingTokens } from '../../apps/logging-token-lookup.ts';
 import { Rejection } from '../../errors.ts';
 import type { Answer, Exchange } from '../../http/exchange.ts';
 import type { Declaration, Method, Route } from '../../http/route.ts';
-import { apiKey, BULK, elasticError, PRODUCT } from './bulk.ts';
+import { apiKey, BULK, PRODUCT } from './bulk.ts';
 
 export const PREFIX = '/v1/elasticsearch';
 
@@ -78,7 +78,6 @@ async function known(
 ): Promise<Answer | Rejection> {
   const token = apiKey(exchange);
   const app = token === null ? BULK.noToken : await loggingTokens.appOf(token);
-  if (app instanceof Rejection)
-    return elasticError(new Rejection(app.reason, app.details, { headers: BULK.challenge }));
+  if (app instanceof Rejection) return new Rejection(app.reason, app.details, { headers: BULK.challenge });
   return { status: 200, body: JSON.stringify(answer), headers: PRODUCT };
 }

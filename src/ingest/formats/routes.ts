@@ -34,21 +34,14 @@ export function formatRoutes(steps: CreateBatchSteps, limitPerMinute: number): r
       ...route,
       handle: createCreateBatch(steps, call === 'batch' ? SEGMENT_BATCH : segmentCall(call)),
     })),
-    ...BULK_ROUTES.flatMap((route): Route[] => {
-      const handle = createCreateBatch(steps, BULK);
-      // Some clients put.
-      return [
-        { ...route, handle },
-        { ...route, method: 'PUT', handle },
-      ];
-    }),
+    ...BULK_ROUTES.map((route) => ({ ...route, handle: createCreateBatch(steps, BULK) })),
     ...elasticHandshake(steps.loggingTokens),
     ...OTHER_SIGNALS.map((signal) => ({ ...signal, handle: async () => LOGS_ALONE })),
   ];
 }
 
 /**
- * Whoever asks may deliver: the token decides then. So no origin is looked at, and none is called back
+ * Any sender may ask: the token decides about deliveries. So no origin is looked at, and none is called back
  * (WebHook-Request-Callback).
  */
 function handshake(limitPerMinute: number): Route {

@@ -1,5 +1,5 @@
 /** The part of Elasticsearch that shippers use, from its own client and by hand. */
-import { Client } from '@elastic/elasticsearch';
+import { Client, HttpConnection } from '@elastic/elasticsearch';
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { runs } from '../../support/fuzz.ts';
@@ -69,6 +69,8 @@ test("Elasticsearch's client delivers with its bulk helper, and repeats nothing 
     node: `${service.url}${PREFIX}`,
     auth: { apiKey: service.app.loggingToken },
     compression: true,
+    // The default one takes no path.
+    Connection: HttpConnection,
   });
   try {
     expect((await client.info()).version.number).toMatch(/^8\./);
