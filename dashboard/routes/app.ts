@@ -13,6 +13,7 @@ import { useView } from '../view.ts';
 import { EventsPage } from './events.ts';
 import { SettingsPage } from './settings.ts';
 import { TypesPage } from './types.ts';
+import { UsagePage } from './usage.ts';
 
 export interface TabProps {
   readonly appId: string;
@@ -26,11 +27,12 @@ const loadChart: Load<TabProps> = async () => {
   return part.ChartPage;
 };
 
-const TABS = ['', 'events', 'types', 'settings'] as const;
+const TABS = ['', 'events', 'types', 'usage', 'settings'] as const;
 const TAB_NAMES: Record<string, string> = {
   '': 'Chart',
   events: 'Events',
   types: 'Types',
+  usage: 'Usage',
   settings: 'Settings',
 };
 
@@ -38,6 +40,7 @@ function tabPage(tab: string, props: TabProps): VNode {
   if (tab === '') return html`<${Part} load=${loadChart} props=${props} />`;
   if (tab === 'events') return html`<${EventsPage} ...${props} />`;
   if (tab === 'types') return html`<${TypesPage} ...${props} />`;
+  if (tab === 'usage') return html`<${UsagePage} ...${props} />`;
   return html`<${SettingsPage} ...${props} />`;
 }
 

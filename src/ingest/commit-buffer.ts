@@ -5,13 +5,14 @@ import type { Outcomes, WriteOutcome } from '../storage/write/event-writer.ts';
 import { AppTurns } from './app-turns.ts';
 
 /**
-/**
  * Writes a commit group, of which all events have keys or none. Never rejects.
  * @returns the outcome of each event, in order
  */
 export type WriteGroup = (group: readonly AcceptedEvent[]) => Promise<Outcomes>;
 
 export interface CommitBufferOptions {
+  /** Called with each acknowledged event. */
+  readonly onStored?: (event: AcceptedEvent) => void;
   readonly write: WriteGroup;
   /** Limit of commit groups in flight: one for each writing connection. */
   readonly connections: number;
@@ -441,12 +442,15 @@ export class CommitBuffer {
     (isBulk ? this.#bulk : this.#single).release(entries);
     // The next group is sent before the responses of this one are written: the database works meanwhile.
     this.#flush();
+    const { onStored } = this.#options;
     let at = 0;
     for (const { events, resolve, start } of entries) {
-      for (let index = 0; index < events.length; index += 1) {
+      for (const [index, event] of events.entries()) {
         const outcome = outcomeOf(outcomes, at);
-        if (outcome === null) this.#stored += 1;
-        else if (outcome === 'repeated') this.#repeated += 1;
+        if (outcome === null) {
+          this.#stored += 1;
+          onStored?.(event);
+        } else if (outcome === 'repeated') this.#repeated += 1;
         resolve(outcome, start + index);
         at += 1;
       }

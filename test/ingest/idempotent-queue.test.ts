@@ -23,7 +23,7 @@ function setUp({ maxEvents = 1_000_000, maxBytes = 1_000_000_000 } = {}) {
         writes.push({
           keys: requests.map(({ request }) => request?.keyDigest.toString() ?? ''),
           finish: () =>
-            resolve(requests.map(({ answer, events }) => ({ stored: events.length, repeated: 0, answer }))),
+            resolve(requests.map(({ answer, events }) => ({ stored: events, repeated: 0, answer }))),
         });
       }),
   });

@@ -65,11 +65,11 @@ export interface KnownKey {
 }
 
 /**
- * The outcome of a request: its response, the number of events that it stored and of those that were stored before; the
+ * The outcome of a request: its response, the events that it stored and the number of those that were stored before; the
  * Idempotency-Key that existed before; or a refusal.
  */
 export type KeyedOutcome =
-  | { readonly stored: number; readonly repeated: number; readonly answer: KeptAnswer }
+  | { readonly stored: readonly AcceptedEvent[]; readonly repeated: number; readonly answer: KeptAnswer }
   | { readonly known: KnownKey }
   | Rejection;
 
@@ -222,9 +222,9 @@ export class KeyedWriter {
     const epoch = epochOf(works.flatMap(({ events }) => events));
     const { rowCount } = await this.#connection.query(this.#storeStatement, values, bytesOf(works), epoch);
     if (rowCount === works.reduce((sum, { events }) => sum + events.length, 0))
-      return works.map((work) => storedWork(work, 0));
+      return works.map((work) => storedWork(work));
     const known = await this.#find(works);
-    return works.map((work) => keptOutcome(work, known.get(work), 0));
+    return works.map((work) => keptOutcome(work, known.get(work)));
   }
 
   async #storeMissing(works: readonly Work[], uncertain: boolean): Promise<readonly KeyedOutcome[]> {
@@ -241,13 +241,13 @@ export class KeyedWriter {
     const known = rows[0]?.kept === requests.length ? null : await this.#find(requests);
     return works.map((work) => {
       const repeated = new Set(work.events.filter((event) => isRepeated.has(event)));
-      if (known !== null && hasRequest(work)) return keptOutcome(work, known.get(work), repeated.size);
+      if (known !== null && hasRequest(work)) return keptOutcome(work, known.get(work), repeated);
       const isPlain = repeated.size === 0 || hasRequest(work);
-      return storedWork(work, repeated.size, isPlain ? work.answer : work.keyed.answerRepeated(repeated));
+      return storedWork(work, repeated, isPlain ? work.answer : work.keyed.answerRepeated(repeated));
     });
   }
 
-  /** What is known of works with an Idempotency-Key. */
+  /** The stored Idempotency-Keys of works. */
   async #find(works: readonly Work[]): Promise<ReadonlyMap<Work, KnownKey>> {
     const { rows } = await this.#connection.query<KnownKey & { index: number }>(FIND_KEYS, [
       works.map(({ keyed }) => keyed.appId),
@@ -283,7 +283,7 @@ export class KeyedWriter {
     const answer = work.keyed.answerWithout(refused);
     if (answer instanceof Rejection) return answer;
     const events = work.events.filter((event) => !refused.has(event));
-    if (events.length === 0) return { stored: 0, repeated: 0, answer };
+    if (events.length === 0) return { stored: [], repeated: 0, answer };
     const [outcome] = await this.#commit.run(
       this.#kind,
       this.#connection,
@@ -310,23 +310,26 @@ function hasRequest({ keyed }: Work): boolean {
   return keyed.request !== null;
 }
 
-/** Whether a work's key decides whether its events are there: if that is new, so are they. */
+/** Whether none of the events can be stored already if the Idempotency-Key is new. */
 function isNew(work: Work): boolean {
   return hasRequest(work) && !work.events.some(isKeyed);
 }
 
-/** @param repeated of its events were stored before */
-function storedWork({ events, answer }: Work, repeated: number, given = answer): KeyedOutcome {
-  return { stored: events.length - repeated, repeated, answer: given };
+const NONE: ReadonlySet<AcceptedEvent> = new Set();
+
+/** @param repeated the events that were stored before */
+function storedWork({ events, answer }: Work, repeated = NONE, given = answer): KeyedOutcome {
+  const stored = repeated.size === 0 ? events : events.filter((event) => !repeated.has(event));
+  return { stored, repeated: repeated.size, answer: given };
 }
 
-/** What came of a work whose Idempotency-Key may have been there before. @param repeated as above, if it was not */
-function keptOutcome(work: Work, found: KnownKey | undefined, repeated: number): KeyedOutcome {
+/** The outcome if the Idempotency-Key may have existed before. @param repeated as above, if it did not */
+function keptOutcome(work: Work, found: KnownKey | undefined, repeated = NONE): KeyedOutcome {
   const { keyed, answer } = work;
-  // It was there a moment ago, and was removed as its time was over by another clock than ours.
+  // It existed a moment ago, and expired by the clock of another process.
   if (found === undefined) return UNAVAILABLE;
-  // Ids are in it: nobody else's answer is the same. It was stored, now or by an earlier try that was committed after all.
-  // Where all events have keys of their own, it may be that of a twin.
+  // It contains the ids of the events, so it is the response of this request, committed now or by an earlier try. If all
+  // events have keys, it may be the response of a twin, which is the same.
   const isOurs = found.answer === answer.body && keyed.request?.bodyDigest.equals(found.bodyDigest) === true;
   return isOurs ? storedWork(work, repeated) : { known: found };
 }
