@@ -10,7 +10,7 @@ import type { ChangedTable } from '../storage/changes.ts';
 import type { DatabaseAddress, Sql } from '../storage/connect.ts';
 import type { ServerWatch } from '../storage/connections/server-watch.ts';
 import { answerInTime, type LookupOutage, LookupUnavailable } from '../storage/lookup-cache.ts';
-import type { Engine } from '../storage/storage.ts';
+import { DeclaredFields, type Engine } from '../storage/storage.ts';
 import { UNAVAILABLE } from '../storage/write/failures.ts';
 import { KeyedWriter } from '../storage/write/keyed-writer.ts';
 import { CommitBuffer } from './commit-buffer.ts';
@@ -70,6 +70,7 @@ export class WritePath {
   readonly stageTimes: StageTimes;
   readonly loggingTokens: LoggingTokens;
   readonly eventTypes: EventTypes;
+  readonly #fields: FieldsCache;
   /** The same for events of past days, which may have to wait for one of these days. */
   readonly pastBuffer: CommitBuffer;
   /**
@@ -82,7 +83,9 @@ export class WritePath {
   constructor(options: WritePathOptions) {
     const { config, address, engine, lookups, limiter, journal, log, wall, monotonic } = options;
     const cacheMs = config.TOKEN_CACHE_SECONDS * 1_000;
+    this.#fields = new FieldsCache(lookups, log);
     this.store = new DurableWriter({
+      fields: this.#fields.known,
       address,
       engine,
       connections: config.COMMIT_CONNECTIONS,
@@ -178,25 +181,67 @@ export class WritePath {
 
   start(): void {
     this.store.start();
+    this.#fields.load();
   }
 
   /** Forgets what is remembered of tokens and types. @param table what has changed; null: anything may have */
   forget(table: ChangedTable | null): void {
     if (table === null || table === 'apps' || table === 'logging_tokens') this.loggingTokens.dropAll();
     if (table === null || table === 'apps' || table === 'event_types') this.eventTypes.dropAll();
+    if (table === null || table === 'declared_fields') this.#fields.load();
+  }
+
+  /** Forgets the fields of a database that the address no longer leads to, before it is asked for those of the new one. */
+  leaveDatabase(): void {
+    this.#fields.known.forget();
   }
 
   /** Asks again for whatever is remembered, and goes on believing it only while the database is away. */
   invalidate(): void {
     this.loggingTokens.invalidateAll();
     this.eventTypes.invalidateAll();
+    this.#fields.load();
   }
 
   /** Commits what waits, and closes. To be called when no request is under way. */
   async stop(): Promise<void> {
+    this.#fields.stop();
     const queues = [this.commitBuffer, this.pastBuffer, ...this.#lanes];
     await Promise.all(queues.map((queue) => queue.drain()));
     await Promise.all([this.store.stop(), ...this.#keyedWriters.map((writer) => writer.close())]);
+  }
+}
+
+/** What declared fields are known is asked for again while the database does not tell. */
+const FIELDS_RETRY_MS = 1_000;
+
+/** Keeps what this process knows of declared fields up to date, as well as it can. */
+class FieldsCache {
+  readonly known = new DeclaredFields();
+  readonly #sql: Sql;
+  readonly #log: Logger;
+  #retry: NodeJS.Timeout | null = null;
+  #isStopped = false;
+
+  constructor(sql: Sql, log: Logger) {
+    this.#sql = sql;
+    this.#log = log;
+  }
+
+  load(): void {
+    if (this.#retry !== null) clearTimeout(this.#retry);
+    this.#retry = null;
+    this.known.load(this.#sql).catch((error: unknown) => {
+      if (this.#isStopped || this.#retry !== null) return;
+      this.#log.debug({ err: error }, 'fields: could not be read, retrying');
+      this.#retry = setTimeout(() => this.load(), FIELDS_RETRY_MS);
+      this.#retry.unref();
+    });
+  }
+
+  stop(): void {
+    this.#isStopped = true;
+    if (this.#retry !== null) clearTimeout(this.#retry);
   }
 }
 

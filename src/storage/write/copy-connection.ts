@@ -7,6 +7,7 @@ import { type DatabaseAddress, SESSION_PARAMETERS } from '../connect.ts';
 import { identityOf, openSocket, type Purpose, pgClient } from '../connections/dial.ts';
 import { DEADLINES, type PoolKind } from '../connections/pools.ts';
 import { cancelStatement } from './cancel-statement.ts';
+import type { CopyGroup } from './copy-group.ts';
 
 /** The connection broke, or could not be made. */
 export class ConnectionLost extends Error {
@@ -121,12 +122,11 @@ export class CopyConnection {
 
   /**
    * Copies rows, in a transaction of its own unless one was begun.
-   * @param messages a query of COPY commands with all of their rows
-   * @param commands how many these are
-   * @param epoch    of the ids in the rows: where the database is another one by now, nothing is sent
+   * @param group a query of COPY commands with all of their rows
+   * @param epoch of the ids in the rows: where the database is another one by now, nothing is sent
    * @throws pg.DatabaseError where the server refused, ConnectionLost where it is not there
    */
-  async copy(messages: Buffer, commands: number, epoch?: number): Promise<void> {
+  async copy({ messages, commands }: CopyGroup, epoch?: number): Promise<void> {
     const client = await this.#connected();
     this.#requireEpoch(epoch);
     await this.#answered(

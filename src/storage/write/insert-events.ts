@@ -28,14 +28,28 @@ interface InsertMissing extends InsertStatement {
 export const AWAITS_STANDBY = "pg_logical_emit_message(true, 'tidemark', '')";
 
 /**
+ * What rows of `inserted` (app_id, type_id, created_at) change in the counts. Their values are not read here: the minutes of
+ * apps with declared fields are left to maintenance. The stamp tells which fields the statement's snapshot knows.
+ */
+function countInserted({ stampedChanges, changesOfInserted }: EngineWrites): string {
+  return `counted AS (
+         INSERT INTO ${stampedChanges}
+         SELECT changes.*, field_generation.generation FROM (${changesOfInserted}) AS changes CROSS JOIN field_generation),
+       uncounted AS (
+         INSERT INTO uncounted_minutes (app_id, bucket)
+         SELECT DISTINCT app_id, date_bin('1 minute', created_at, 'epoch') FROM inserted
+          WHERE app_id IN (SELECT app_id FROM declared_fields))`;
+}
+
+/**
  * A statement that stores rows that are not there yet, and counts exactly those: what another transaction is just
  * storing is waited for. Its result is one row, the number that it has `stored`. Its commit waits for the synchronous
  * standby, also where nothing was missing.
  */
-export function insertMissing({ changes, changesOfInserted }: EngineWrites): InsertMissing {
+export function insertMissing(engine: EngineWrites): InsertMissing {
   const counted = `
          ON CONFLICT DO NOTHING RETURNING app_id, type_id, created_at),
-       counted AS (INSERT INTO ${changes} ${changesOfInserted})`;
+       ${countInserted(engine)}`;
   return {
     before: `inserted AS (INSERT INTO events (${EVENT_COLUMNS})`,
     counted,
@@ -48,11 +62,11 @@ export function insertMissing({ changes, changesOfInserted }: EngineWrites): Ins
  * The same for rows of which none can be there yet: all of them are stored, or none. It is cheaper, as they need not be
  * looked for. Its row count is the number that it has stored.
  */
-export function insertNew({ changes, changesOfInserted }: EngineWrites): InsertStatement {
+export function insertNew(engine: EngineWrites): InsertStatement {
   return {
     before: 'inserted AS (',
     after: `),
-       counted AS (INSERT INTO ${changes} ${changesOfInserted})
+       ${countInserted(engine)}
   INSERT INTO events (${EVENT_COLUMNS}) SELECT ${EVENT_COLUMNS} FROM inserted`,
   };
 }
