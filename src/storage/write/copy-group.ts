@@ -1,4 +1,4 @@
-/** A group of events as one write to the socket: a COPY of the rows, and COPYs of what they change in the counts. */
+/** A commit group as one write to the socket: a COPY of the rows, and COPYs of their changes of the counts. */
 import { copyFieldDeltas, FIELD_DELTAS, haveFields } from '../fields/copy-values.ts';
 import type { DeclaredFields } from '../fields/declared-fields.ts';
 import { type EventRow, sizeOf } from './accepted-event.ts';
@@ -6,13 +6,13 @@ import { CopyMessages } from './copy-messages.ts';
 import type { EngineWrites } from './engine-writes.ts';
 import { EVENT_COLUMNS } from './insert-events.ts';
 
-/** Of a row, beside its payload. */
+/** Of a row, without its payload. */
 const ROW_BYTES = 54;
 
 /** A group as one query of COPY commands, for {@link CopyConnection.copy}. */
 export interface CopyGroup {
   readonly messages: Buffer;
-  /** The transaction, where they are all of it, is committed when the last of them is complete. */
+  /** Their number. If they are an implicit transaction, it is committed when the last of them completes. */
   readonly commands: number;
 }
 

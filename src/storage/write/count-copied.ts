@@ -17,7 +17,7 @@ export async function countCopied(
     SELECT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = 'events'::regclass
                       AND tgname IN ('count_new_events', 'mark_stale_minutes')) AS counts,
            to_regclass('field_generation') IS NOT NULL AS "hasFields"`);
-  // Up to schema 9 a trigger has done so.
+  // Up to schema 9 a trigger counts them.
   if (rows[0]?.counts === true) return;
   const { changes, stampedChanges, changesOfInserted } = writes;
   // A restore has the values of fields counted anew, so that no minute need be noted for it.
