@@ -65,7 +65,7 @@ export async function beginRestore(options: RestoreOptions): Promise<Restore> {
     commit: async (sequences) => {
       await continueSequences(client, sequences);
       await startGeneration(client);
-      if (tables.some(({ name }) => name === 'declared_fields')) await countFieldsAnew(client);
+      if (tables.some(({ name }) => name === 'declared_fields')) await recountFields(client);
       await client.query('COMMIT');
       await migrate(sql, engine.name);
     },
@@ -146,10 +146,10 @@ async function continueSequences(client: pg.Client, sequences: readonly Sequence
 }
 
 /**
- * The values of declared fields are counted anew, from the restored rows. Generations continue above a gap, as ids do: other
+ * The values of declared fields are counted again, from the restored rows. Generations continue above a gap, as ids do: other
  * processes may still know later ones.
  */
-async function countFieldsAnew(client: pg.Client): Promise<void> {
+async function recountFields(client: pg.Client): Promise<void> {
   await client.query(`UPDATE field_generation SET generation = generation + ${SEQUENCE_GAP}`);
   await client.query(`
     UPDATE declared_fields

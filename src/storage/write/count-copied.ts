@@ -20,7 +20,7 @@ export async function countCopied(
   // Up to schema 9 a trigger counts them.
   if (rows[0]?.counts === true) return;
   const { changes, stampedChanges, changesOfInserted } = writes;
-  // A restore has the values of fields counted anew, so that no minute need be noted for it.
+  // A restore counts the values of fields again, so its minutes need no note.
   const into = rows[0]?.hasFields === true ? stampedChanges : changes;
   const stamp = rows[0]?.hasFields === true ? `, ${EVERY_FIELD}` : '';
   await client.query(
