@@ -14,6 +14,8 @@ interface Refusal {
 export const REFUSALS = {
   invalidBody: { code: 'INVALID_REQUEST', status: 400, error: 'Invalid request body' },
   invalidParameters: { code: 'INVALID_REQUEST', status: 400, error: 'Invalid request parameters' },
+  // Only where an owner has attached a schema that refuses; the text is the contract's for a payload that is refused.
+  schemaViolation: { code: 'SCHEMA_VIOLATION', status: 400, error: 'Invalid request body' },
   tooManyEventTypes: { code: 'TOO_MANY_EVENT_TYPES', status: 400, error: 'Too many event types' },
   invalidLoggingToken: { code: 'AUTH_INVALID_TOKEN', status: 401, error: 'Invalid logging token' },
   invalidResourceToken: { code: 'AUTH_INVALID_TOKEN', status: 401, error: 'Invalid resource token' },
@@ -50,6 +52,7 @@ export const REFUSALS = {
   wrongPassword: { code: 'WRONG_PASSWORD', status: 403, error: 'Password is wrong' },
   invitationNotFound: { code: 'INVITATION_NOT_FOUND', status: 404, error: 'Invitation not found' },
   linkNotValid: { code: 'LINK_NOT_VALID', status: 404, error: 'Link is not valid' },
+  schemaNotFound: { code: 'SCHEMA_NOT_FOUND', status: 404, error: 'Schema not found' },
   memberNotFound: { code: 'MEMBER_NOT_FOUND', status: 404, error: 'Member not found' },
   tokenNotFound: { code: 'TOKEN_NOT_FOUND', status: 404, error: 'Resource token not found' },
   alreadyMember: { code: 'ALREADY_MEMBER', status: 409, error: 'Already a member' },

@@ -11,6 +11,8 @@ export type AuditAction =
   | 'app.rename'
   | 'app.delete'
   | 'type.create'
+  | 'type.schema-set'
+  | 'type.schema-remove'
   | 'logging-token.rotate'
   | 'resource-token.create'
   | 'resource-token.revoke'

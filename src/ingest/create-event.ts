@@ -11,8 +11,10 @@ import { POISON, UNAVAILABLE } from '../storage/write/failures.ts';
 import type { KeptAnswer } from '../storage/write/keyed-writer.ts';
 import type { CommitBuffer } from './commit-buffer.ts';
 import { IDEMPOTENCY_KEY, idempotencyKeyProblem, keyedRequest } from './idempotency-key.ts';
+import type { FindRepeated } from './idempotency-store.ts';
 import type { IdempotentQueue } from './idempotent-queue.ts';
 import { parseEventBody } from './parse/event-body.ts';
+import type { PayloadChecks } from './payload-checks.ts';
 import type { StageTimes } from './stage-times.ts';
 import type { TokenScreen } from './token-screen.ts';
 
@@ -22,6 +24,9 @@ export interface CreateEventSteps {
   readonly tokenScreen: TokenScreen;
   readonly limiter: Limiter;
   readonly eventTypes: EventTypes;
+  readonly payloadChecks: PayloadChecks;
+  /** The answer to an earlier request with the same key, if there was one. */
+  readonly findRepeated: FindRepeated;
   /** Changes when the database becomes another one. */
   readonly epoch: () => number;
   readonly commitBuffer: CommitBuffer;
@@ -72,6 +77,14 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
     const type = found instanceof Promise ? await found : found;
     stopwatch?.lap('type');
     if (type instanceof Rejection) return type;
+    if (type.schema !== null) {
+      const { payload } = body;
+      const [violation = null] = await steps.payloadChecks.refusalsOf(appId, [{ type, payload }]);
+      // What was stored before the schema was set is answered as it was then.
+      const repeated =
+        violation === null || request === null ? null : await steps.findRepeated(appId, request);
+      if (violation !== null) return repeated ?? violation;
+    }
     // Between the lookups the database has become another one: the ids do not belong together.
     if (epoch !== steps.epoch()) return UNAVAILABLE;
 
@@ -93,6 +106,8 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
             answerWithout: () => POISON,
           });
     stopwatch?.lap('commit');
+    if (type.schema !== null && outcome === answer)
+      steps.payloadChecks.note(appId, { type, payload: body.payload });
     return outcome;
   };
 }

@@ -19,9 +19,10 @@ import { createCreateEvent } from './create-event.ts';
 import { CREATE_BATCH, CREATE_EVENT } from './declarations.ts';
 import { DurableWriter } from './durable-writer.ts';
 import { createEventIds } from './event-id.ts';
-import { findRepeated } from './idempotency-store.ts';
+import { type FindRepeated, findRepeated } from './idempotency-store.ts';
 import { IdempotentQueue } from './idempotent-queue.ts';
 import type { Journal } from './journal/journal.ts';
+import { PayloadChecks } from './payload-checks.ts';
 import { RetentionBoundary } from './retention-boundary.ts';
 import { StageTimes } from './stage-times.ts';
 import { TokenScreen } from './token-screen.ts';
@@ -59,6 +60,9 @@ const STALL_MS = 700;
 /** Events that one batch may have. */
 const MAX_BATCH_EVENTS = 10_000;
 
+/** Tables whose rows are cached with event types. */
+const OF_TYPES: ReadonlySet<ChangedTable> = new Set(['apps', 'event_types', 'type_schemas']);
+
 export class WritePath {
   readonly routes: readonly Route[];
   /** Whether the database can be reached, and takes writes. */
@@ -70,6 +74,7 @@ export class WritePath {
   readonly stageTimes: StageTimes;
   readonly loggingTokens: LoggingTokens;
   readonly eventTypes: EventTypes;
+  readonly payloadChecks: PayloadChecks;
   /** The same for events of past days, which may have to wait for one of these days. */
   readonly pastBuffer: CommitBuffer;
   /**
@@ -119,10 +124,13 @@ export class WritePath {
       newTypesPerMinute: config.NEW_TYPES_PER_MINUTE,
       monotonic,
     });
+    this.payloadChecks = new PayloadChecks({ ...memory, ...ceilingsOf(config), log });
     const steps = {
       loggingTokens: this.loggingTokens,
       limiter,
       eventTypes: this.eventTypes,
+      payloadChecks: this.payloadChecks,
+      findRepeated: this.#findRepeated(lookups, wall),
       epoch,
       commitBuffer: this.commitBuffer,
       newEventId: createEventIds(),
@@ -142,10 +150,6 @@ export class WritePath {
         idempotentQueue: keyed.queues.past,
         refusalOf: (time) => this.store.past.refusalOf(time),
       },
-      findRepeated: async (appId, request) => {
-        if (this.outage.isAway()) throw new LookupUnavailable('The database is away');
-        return await answerInTime(findRepeated(lookups, appId, request, wall()), LOOKUP_TIMEOUT_MS);
-      },
       retentionBoundary: new RetentionBoundary({ ...memory, retentionDays: config.RETENTION_DAYS }),
       // What can never fit is refused for its size, and not for now.
       maxBytes: Math.min(config.MAX_BATCH_BYTES, config.MAX_BODIES_BYTES),
@@ -158,6 +162,13 @@ export class WritePath {
       { ...CREATE_EVENT, handle: createEvent },
       { ...CREATE_BATCH, handle: createBatch },
     ];
+  }
+
+  #findRepeated(lookups: Sql, wall: () => number): FindRepeated {
+    return async (appId, request) => {
+      if (this.outage.isAway()) throw new LookupUnavailable('The database is away');
+      return await answerInTime(findRepeated(lookups, appId, request, wall()), LOOKUP_TIMEOUT_MS);
+    };
   }
 
   /** Events that were acknowledged: committed, or in the journal. */
@@ -183,7 +194,8 @@ export class WritePath {
   /** Forgets what is remembered of tokens and types. @param table what has changed; null: anything may have */
   forget(table: ChangedTable | null): void {
     if (table === null || table === 'apps' || table === 'logging_tokens') this.loggingTokens.dropAll();
-    if (table === null || table === 'apps' || table === 'event_types') this.eventTypes.dropAll();
+    if (table === null || OF_TYPES.has(table)) this.eventTypes.dropAll();
+    if (table === null || table === 'type_schemas') this.payloadChecks.forget();
   }
 
   /** Asks again for whatever is remembered, and goes on believing it only while the database is away. */
@@ -196,6 +208,7 @@ export class WritePath {
   async stop(): Promise<void> {
     const queues = [this.commitBuffer, this.pastBuffer, ...this.#lanes];
     await Promise.all(queues.map((queue) => queue.drain()));
+    await this.payloadChecks.close();
     await Promise.all([this.store.stop(), ...this.#keyedWriters.map((writer) => writer.close())]);
   }
 }

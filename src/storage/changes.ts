@@ -6,6 +6,7 @@ const CHANNEL = 'tidemark_changes';
 export type ChangedTable =
   | 'apps'
   | 'event_types'
+  | 'type_schemas'
   | 'logging_tokens'
   | 'resource_tokens'
   | 'resource_token_apps';
@@ -21,7 +22,7 @@ export async function listenForChanges(
 ): Promise<() => Promise<void>> {
   const { unlisten } = await sql.listen(
     CHANNEL,
-    // The payload is the name of the table whose trigger sent it, one of the five of the type.
+    // The payload is the name of the table whose trigger sent it, one of the type's.
     (table) => onChange(table as ChangedTable),
     () => onChange(null),
   );
