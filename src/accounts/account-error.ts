@@ -8,7 +8,7 @@ export type AccountErrorCode =
   | 'EVENT_TYPE_EXISTS'
   | 'TOO_MANY_APPS'
   | 'TOO_MANY_EVENT_TYPES'
-  | 'TYPE_NOT_FOUND'
+  | 'EVENT_TYPE_NOT_FOUND'
   | 'INVALID_SCHEMA'
   | 'SCHEMA_BUSY'
   | 'SCHEMA_NOT_FOUND'

@@ -41,7 +41,7 @@ export interface TypeOfApp {
 
 /**
  * Attaches a schema to a type, in place of an earlier one. What was found with that is forgotten.
- * @throws AccountError INVALID_SCHEMA, SCHEMA_BUSY, APP_NOT_FOUND, TYPE_NOT_FOUND
+ * @throws AccountError INVALID_SCHEMA, SCHEMA_BUSY, APP_NOT_FOUND, EVENT_TYPE_NOT_FOUND
  */
 export async function setTypeSchema(
   sql: Sql,
@@ -76,7 +76,7 @@ export async function setTypeSchema(
   return await showTypeSchema(sql, type);
 }
 
-/** @throws AccountError APP_NOT_FOUND, TYPE_NOT_FOUND, SCHEMA_NOT_FOUND */
+/** @throws AccountError APP_NOT_FOUND, EVENT_TYPE_NOT_FOUND, SCHEMA_NOT_FOUND */
 export async function showTypeSchema(sql: Sql, type: TypeOfApp): Promise<TypeSchema> {
   const { id } = await findType(sql, type);
   const [row] = await sql<
@@ -98,7 +98,7 @@ export async function showTypeSchema(sql: Sql, type: TypeOfApp): Promise<TypeSch
   return { ...rest, schema: JSON.parse(schema) as object, lastViolation };
 }
 
-/** @throws AccountError APP_NOT_FOUND, TYPE_NOT_FOUND, SCHEMA_NOT_FOUND */
+/** @throws AccountError APP_NOT_FOUND, EVENT_TYPE_NOT_FOUND, SCHEMA_NOT_FOUND */
 export async function removeTypeSchema(
   sql: Sql,
   type: TypeOfApp & { by?: Actor },
@@ -187,7 +187,7 @@ async function findType(sql: Sql, type: TypeOfApp): Promise<{ id: number; appId:
 
 function typeNotFound({ appId, typeId }: TypeOfApp): AccountError {
   return new AccountError(
-    'TYPE_NOT_FOUND',
+    'EVENT_TYPE_NOT_FOUND',
     `the app ${JSON.stringify(appId)} has no event type with the id ${JSON.stringify(typeId)}`,
   );
 }

@@ -279,7 +279,7 @@ const REASONS: Readonly<Record<AccountErrorCode, Reason>> = {
   EVENT_TYPE_EXISTS: 'eventTypeExists',
   TOO_MANY_APPS: 'tooManyApps',
   TOO_MANY_EVENT_TYPES: 'tooManyEventTypes',
-  TYPE_NOT_FOUND: 'eventTypeNotFound',
+  EVENT_TYPE_NOT_FOUND: 'eventTypeNotFound',
   INVALID_SCHEMA: 'invalidBody',
   SCHEMA_BUSY: 'unavailable',
   SCHEMA_NOT_FOUND: 'schemaNotFound',
