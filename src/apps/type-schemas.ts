@@ -52,8 +52,9 @@ export async function setTypeSchema(
   const known = await findType(sql, type);
   const read = readSchemaText(type.schema);
   if (typeof read === 'string') throw new AccountError('INVALID_SCHEMA', `the schema ${read}`);
-  const problem = await prover.prove(read);
-  if (problem === 'busy') throw new AccountError('SCHEMA_BUSY', 'too many schemas are being compiled');
+  const problem = await prover.prove(read, type.appId);
+  if (problem === 'busy')
+    throw new AccountError('SCHEMA_BUSY', 'a schema of the app is being compiled, or too many of others');
   if (problem !== null) throw new AccountError('INVALID_SCHEMA', `the schema ${problem}`);
   await sql.begin(async (tx) => {
     // The type may have gone with its app.

@@ -52,7 +52,7 @@ interface Findings {
 /** Payloads of one request to the thread, and their characters together. */
 const MAX_ITEMS = 64;
 const MAX_CHARACTERS = 1_048_576;
-/** Texts of schemas in memory: at most 64 KiB each. */
+/** Texts of schemas in memory: at most 32 Ki characters each. */
 const MAX_TEXTS = 500;
 /** How often findings are written. */
 const WRITE_MS = 1_000;
@@ -231,6 +231,7 @@ export class PayloadChecks {
   /** Those of one app: what is slow among them delays no answer to another app. */
   #take(): readonly Waiting[] {
     const items: Waiting[] = [];
+    if (this.#isClosed) return items;
     let characters = 0;
     for (let item = this.#turns.take(); item !== null; item = this.#turns.takeOf(item.appId)) {
       items.push(item);

@@ -3,7 +3,7 @@ import { hash } from 'node:crypto';
 import { SchemaThread } from './schema-thread.ts';
 
 /** Limits of a schema's text, in characters, and of its nesting. */
-export const MAX_SCHEMA_LENGTH = 65_536;
+export const MAX_SCHEMA_LENGTH = 32_768;
 const MAX_DEPTH = 100;
 /** Schemas that wait for their proof; each takes some milliseconds, and at most two seconds. */
 const MAX_WAITING = 20;
@@ -33,22 +33,27 @@ function isDeeper(value: unknown, levels: number): boolean {
   return levels === 0 || Object.values(value).some((inner) => isDeeper(inner, levels - 1));
 }
 
-/** Compiles schemas, one after the other, in a thread that no check waits for. */
+/** Compiles schemas, one after the other, in a thread that no check waits for and that ends when there is nothing to do. */
 export class SchemaProver {
   readonly #thread = new SchemaThread();
+  /** Whose schemas wait or are being compiled. */
+  readonly #waiting = new Set<string>();
   #last: Promise<unknown> = Promise.resolve();
-  #waiting = 0;
 
-  /** @returns why the schema cannot be used, worded to follow "the schema"; null if it can; 'busy' if too many wait */
-  async prove({ text, digest }: SchemaText): Promise<string | 'busy' | null> {
-    if (this.#waiting >= MAX_WAITING) return 'busy';
-    this.#waiting += 1;
+  /**
+   * @param owner whose schema it is: one of each is compiled at a time
+   * @returns why the schema cannot be used, worded to follow "the schema"; null if it can; 'busy' if too many wait
+   */
+  async prove({ text, digest }: SchemaText, owner: string): Promise<string | 'busy' | null> {
+    if (this.#waiting.size >= MAX_WAITING || this.#waiting.has(owner)) return 'busy';
+    this.#waiting.add(owner);
     const proof = this.#last.then(() =>
       this.#thread.run({ schemas: { [digest]: text }, items: [{ digest, payload: null }] }),
     );
     this.#last = proof;
     const outcome = await proof;
-    this.#waiting -= 1;
+    this.#waiting.delete(owner);
+    if (this.#waiting.size === 0) await this.close();
     const problem = 'checked' in outcome ? (outcome.checked[0]?.problem ?? null) : outcome.problem;
     return problem === null ? null : `cannot be used: ${problem}`;
   }

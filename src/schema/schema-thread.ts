@@ -29,7 +29,7 @@ export interface Checked {
   readonly violation: Violation | null;
   /** Why the payload could not be checked; null if it was. */
   readonly problem: string | null;
-  /** Duration of the check, without that of a compilation. */
+  /** Duration of the check, and what an unusually long compilation took. */
   readonly ms: number;
 }
 
@@ -56,6 +56,7 @@ const START_LOOKS = 200;
 /** What a payload at its limits takes several times over. */
 const RESOURCES = { maxOldGenerationSizeMb: 192, maxYoungGenerationSizeMb: 32, stackSizeMb: 4 };
 
+const ENDED = 'the thread has ended';
 const TOO_LONG = 'the check took too long';
 const COMPILED_TOO_LONG = 'the schema took too long to compile';
 
@@ -87,8 +88,9 @@ export class SchemaThread {
     });
   }
 
+  /** Ends the thread, and what it does. The next request starts another one. */
   async close(): Promise<void> {
-    await this.#worker?.terminate();
+    if (this.#worker !== null) await this.#fail(this.#worker, ENDED);
   }
 
   get #begun(): number {
@@ -109,8 +111,8 @@ export class SchemaThread {
       this.#looks = 0;
       worker.postMessage(this.#request);
     });
-    worker.on('error', (error) => this.#fail(worker, error.message));
-    worker.on('exit', () => this.#fail(worker, 'the thread has ended'));
+    worker.on('error', (error) => void this.#fail(worker, error.message));
+    worker.on('exit', () => void this.#fail(worker, ENDED));
     return worker;
   }
 
@@ -128,15 +130,15 @@ export class SchemaThread {
     const isCompiling = Atomics.load(this.#progress, 1) > Atomics.load(this.#progress, 2);
     const hasBegun = this.#isReady && this.#begun > this.#begunBefore;
     const most = hasBegun ? (isCompiling ? COMPILE_LOOKS : CHECK_LOOKS) : START_LOOKS;
-    if (this.#looks >= most) this.#fail(worker, isCompiling ? COMPILED_TOO_LONG : TOO_LONG);
+    if (this.#looks >= most) void this.#fail(worker, isCompiling ? COMPILED_TOO_LONG : TOO_LONG);
   }
 
-  #fail(worker: Worker, problem: string): void {
+  async #fail(worker: Worker, problem: string): Promise<void> {
     if (this.#worker !== worker) return;
     const index = this.#begun - this.#begunBefore - 1;
     this.#worker = null;
-    void worker.terminate();
     this.#end({ failedAt: index < 0 ? null : index, problem, ms: this.#looks * LOOK_MS });
+    await worker.terminate();
   }
 
   #end(outcome: ThreadOutcome): void {
