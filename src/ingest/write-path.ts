@@ -11,6 +11,7 @@ import type { DatabaseAddress, Sql } from '../storage/connect.ts';
 import type { ServerWatch } from '../storage/connections/server-watch.ts';
 import { answerInTime, type LookupOutage, LookupUnavailable } from '../storage/lookup-cache.ts';
 import type { Engine } from '../storage/storage.ts';
+import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
 import { UNAVAILABLE } from '../storage/write/failures.ts';
 import { KeyedWriter } from '../storage/write/keyed-writer.ts';
 import { CommitBuffer } from './commit-buffer.ts';
@@ -34,6 +35,8 @@ export interface WritePathOptions {
   /** For lookups of tokens, types and keys. */
   readonly lookups: Sql;
   readonly limiter: Limiter;
+  /** Called with each acknowledged event. */
+  readonly onStored: (event: AcceptedEvent) => void;
   /** Null if events are refused while the database is unavailable. */
   readonly journal: Journal | null;
   /** Watches the connections to the database. */
@@ -222,7 +225,7 @@ function limitsOf(config: Config): { readonly maxEvents: number; readonly maxByt
 }
 
 function openBuffers(
-  { config, journal, monotonic }: WritePathOptions,
+  { config, journal, monotonic, onStored }: WritePathOptions,
   store: DurableWriter,
 ): { readonly now: CommitBuffer; readonly past: CommitBuffer } {
   const stall = {
@@ -233,12 +236,18 @@ function openBuffers(
   return {
     now: new CommitBuffer({
       write: store.write,
+      onStored,
       connections: config.COMMIT_CONNECTIONS,
       ...limitsOf(config),
       // With a journal no commit takes longer than that.
       ...(journal === null && { stall }),
     }),
-    past: new CommitBuffer({ write: store.writePast, connections: PAST_CONNECTIONS, ...limitsOf(config) }),
+    past: new CommitBuffer({
+      write: store.writePast,
+      onStored,
+      connections: PAST_CONNECTIONS,
+      ...limitsOf(config),
+    }),
   };
 }
 
@@ -256,7 +265,7 @@ interface KeyedQueues {
 }
 
 function openKeyedQueues(
-  { config, address, engine, log, monotonic }: WritePathOptions,
+  { config, address, engine, log, monotonic, onStored }: WritePathOptions,
   availability: Availability,
 ): { readonly writers: readonly KeyedWriter[]; readonly queues: KeyedQueues } {
   const options = { address, engine, log, now: monotonic };
@@ -270,6 +279,7 @@ function openKeyedQueues(
       // The journal does not take them: without the table of keys a repeated request is not recognized.
       write: async (requests) =>
         availability.writable ? await writer.write(requests) : requests.map(() => UNAVAILABLE),
+      onStored,
       ...limitsOf(config),
     });
   const queues = {
