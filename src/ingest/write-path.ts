@@ -20,9 +20,10 @@ import { createCreateEvent } from './create-event.ts';
 import { CREATE_BATCH, CREATE_EVENT } from './declarations.ts';
 import { DurableWriter } from './durable-writer.ts';
 import { createEventIds } from './event-id.ts';
-import { findRepeated } from './idempotency-store.ts';
+import { type FindRepeated, findRepeated } from './idempotency-store.ts';
 import { IdempotentQueue } from './idempotent-queue.ts';
 import type { Journal } from './journal/journal.ts';
+import { PayloadChecks } from './payload-checks.ts';
 import { RetentionBoundary } from './retention-boundary.ts';
 import { StageTimes } from './stage-times.ts';
 import { TokenScreen } from './token-screen.ts';
@@ -62,6 +63,9 @@ const STALL_MS = 700;
 /** Limit of events in one batch. */
 const MAX_BATCH_EVENTS = 10_000;
 
+/** Tables whose rows are cached with event types. */
+const OF_TYPES: ReadonlySet<ChangedTable> = new Set(['apps', 'event_types', 'type_schemas']);
+
 export class WritePath {
   readonly routes: readonly Route[];
   /** Whether the database can be reached and takes writes. */
@@ -74,6 +78,7 @@ export class WritePath {
   readonly loggingTokens: LoggingTokens;
   readonly eventTypes: EventTypes;
   readonly #fields: FieldsCache;
+  readonly payloadChecks: PayloadChecks;
   /** The commit buffer for events of past days, which may wait for a locked day. */
   readonly pastBuffer: CommitBuffer;
   /**
@@ -120,6 +125,7 @@ export class WritePath {
       newTypesPerMinute: config.NEW_TYPES_PER_MINUTE,
       monotonic,
     });
+    this.payloadChecks = new PayloadChecks({ ...memory, ...limitsOf(config), log });
     this.routes = this.#openRoutes(options, keyed.queues);
   }
 
@@ -129,6 +135,8 @@ export class WritePath {
       loggingTokens: this.loggingTokens,
       limiter,
       eventTypes: this.eventTypes,
+      payloadChecks: this.payloadChecks,
+      findRepeated: this.#findRepeated(lookups, wall),
       epoch: () => watch.epoch,
       commitBuffer: this.commitBuffer,
       past: {
@@ -152,10 +160,6 @@ export class WritePath {
     const createBatch = createCreateBatch({
       ...steps,
       idempotentQueue: queues.batches,
-      findRepeated: async (appId, request) => {
-        if (this.outage.isAway()) throw new LookupUnavailable('The database is away');
-        return await answerInTime(findRepeated(lookups, appId, request, wall()), LOOKUP_TIMEOUT_MS);
-      },
       // A body that exceeds the room of all bodies can never be received: 413, not 503.
       maxBytes: Math.min(config.MAX_BATCH_BYTES, config.MAX_BODIES_BYTES),
       limits: {
@@ -167,6 +171,13 @@ export class WritePath {
       { ...CREATE_EVENT, handle: createEvent },
       { ...CREATE_BATCH, handle: createBatch },
     ];
+  }
+
+  #findRepeated(lookups: Sql, wall: () => number): FindRepeated {
+    return async (appId, request) => {
+      if (this.outage.isAway()) throw new LookupUnavailable('The database is away');
+      return await answerInTime(findRepeated(lookups, appId, request, wall()), LOOKUP_TIMEOUT_MS);
+    };
   }
 
   /** Events that were acknowledged: committed, or in the journal. */
@@ -201,7 +212,8 @@ export class WritePath {
   /** Drops cached tokens and types. @param table the table that has changed; null: any may have */
   forget(table: ChangedTable | null): void {
     if (table === null || table === 'apps' || table === 'logging_tokens') this.loggingTokens.dropAll();
-    if (table === null || table === 'apps' || table === 'event_types') this.eventTypes.dropAll();
+    if (table === null || OF_TYPES.has(table)) this.eventTypes.dropAll();
+    if (table === null || table === 'type_schemas') this.payloadChecks.forget();
     if (table === null || table === 'declared_fields') this.#fields.load();
   }
 
@@ -222,6 +234,7 @@ export class WritePath {
     this.#fields.stop();
     const queues = [this.commitBuffer, this.pastBuffer, ...this.#keyedQueues];
     await Promise.all(queues.map((queue) => queue.drain()));
+    await this.payloadChecks.close();
     await Promise.all([this.store.stop(), ...this.#keyedWriters.map((writer) => writer.close())]);
   }
 }
