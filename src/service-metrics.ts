@@ -54,6 +54,7 @@ export function registerServiceMetrics(metrics: Metrics, parts: ServiceParts): v
   );
   registerRequests(metrics, server);
   registerWrites(metrics, parts.writePath);
+  registerSchemas(metrics, parts.writePath);
   registerCaches(metrics, parts.caches);
   registerDatabase(metrics, parts);
   registerLimits(metrics, parts.limits);
@@ -160,6 +161,26 @@ function registerWrites(metrics: Metrics, writePath: WritePath): void {
     'tidemark_write_retries_total',
     'Tries of a batch after its first one.',
     () => writer.retries,
+  );
+}
+
+/** Checks of payloads against the schemas of their types. */
+function registerSchemas(metrics: Metrics, { payloadChecks }: WritePath): void {
+  metrics.counter(
+    'tidemark_schema_checks_total',
+    'Payloads of types with a schema, by outcome: passed, warned (stored), refused, unchecked (stored).',
+    () => map(Object.entries(payloadChecks.outcomes), ([outcome, n]) => sample({ outcome }, n)),
+    ['outcome'],
+  );
+  metrics.gauge(
+    'tidemark_schema_checks_waiting',
+    'Payloads that wait for the check of their schema or are being checked.',
+    () => payloadChecks.waiting,
+  );
+  metrics.counter(
+    'tidemark_schema_suspensions_total',
+    'Schemas that were suspended because their checks took too long.',
+    () => payloadChecks.suspensions,
   );
 }
 

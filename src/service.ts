@@ -21,6 +21,7 @@ import { metricsRoute } from './metrics-route.ts';
 import { eventRead, eventsRead } from './read/events-read.ts';
 import { exportRead } from './read/export/export-read.ts';
 import { Exports } from './read/export/exports.ts';
+import { fieldsRead } from './read/fields/fields-read.ts';
 import { createGetEvents, GET_EVENTS } from './read/get-events.ts';
 import type { LiveFeeds } from './read/live/live-feeds.ts';
 import { liveRead } from './read/live/live-read.ts';
@@ -152,6 +153,7 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   const watch = new ServerWatch(given.address, {
     log,
     onMoved: () => {
+      caches?.writePath.leaveDatabase();
       if (caches !== null) forget(caches, null);
       usage?.forget();
     },
@@ -260,6 +262,7 @@ async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Pro
     caches: {
       logging_tokens: writePath.loggingTokens,
       event_types: writePath.eventTypes,
+      schemas: writePath.payloadChecks,
       resource_tokens: parts.resourceTokens,
       apps: parts.publicIds,
     },
@@ -433,6 +436,7 @@ function openReads(
         eventRead(common.events),
         exportRead(common),
         typesRead(common),
+        fieldsRead(common),
         seriesRead({ ...common, now: clock.wall }),
         liveRead(feeds),
       ]),
@@ -443,11 +447,19 @@ interface Caches extends Pick<Reads, 'resourceTokens' | 'publicIds'> {
   readonly writePath: WritePath;
 }
 
+/** Tables that nothing cached of resource tokens depends on. */
+const OF_WRITERS: ReadonlySet<ChangedTable> = new Set([
+  'declared_fields',
+  'event_types',
+  'logging_tokens',
+  'type_schemas',
+]);
+
 /** Drops what is cached of a table that has changed. @param table null: any table may have */
 function forget({ writePath, resourceTokens, publicIds }: Caches, table: ChangedTable | null): void {
   writePath.forget(table);
   if (table === null || table === 'apps' || table === 'event_types') publicIds.dropAll();
-  if (table !== 'logging_tokens' && table !== 'event_types') resourceTokens.dropAll();
+  if (table === null || !OF_WRITERS.has(table)) resourceTokens.dropAll();
 }
 
 /** Changes may have been missed: writers check again, and serve stale only while the database is away. */

@@ -20,6 +20,8 @@ export function encodingOf(header: string): Encoding | null {
 }
 
 export interface CompressedBodyReader {
+  /** Called before anything is decompressed, with what {@link windowBytes} tells. @returns whether to go on */
+  readonly onWindow: (bytes: number) => boolean;
   /** Called when compressed bytes were consumed: their memory is free. */
   readonly onTaken: (bytes: number) => void;
   /** Called with decompressed bytes, in order. */
@@ -76,7 +78,14 @@ export class CompressedBody {
     if (this.#over) return;
     if (last) this.#complete = true;
     if (bytes.byteLength === 0 && !last) return;
-    this.#decoder ??= this.#open(bytes[0] ?? 0);
+    if (this.#decoder === null) {
+      const first = bytes[0] ?? 0;
+      if (!this.#reader.onWindow(windowBytes(this.#encoding, first))) {
+        this.#over = true;
+        return;
+      }
+      this.#decoder = this.#open(first);
+    }
     if (bytes.byteLength > 0) {
       this.#sent += bytes.byteLength;
       this.#decoder.write(Buffer.from(bytes), () => {

@@ -2,7 +2,7 @@
 import { isAscii, isUtf8, transcode } from 'node:buffer';
 import { Rejection } from '../errors.ts';
 import type { BodyAccount, BodyRoom } from './body-room.ts';
-import { CompressedBody, ENCODINGS, type Encoding, encodingOf, windowBytes } from './compressed-body.ts';
+import { CompressedBody, ENCODINGS, type Encoding, encodingOf } from './compressed-body.ts';
 
 /** Options of a route that differ from the server's settings. */
 export interface BodyOptions {
@@ -213,19 +213,11 @@ export class RequestBody {
   /** Decompresses what has arrived, and what arrives from now on. */
   #decompress(encoding: Encoding): void {
     const compressed = this.#buffer?.subarray(0, this.#bytes) ?? NOTHING;
-    this.#windowBytes = windowBytes(encoding, compressed[0] ?? 0);
-    if (this.#windowBytes > 0 && !this.#hold(this.#windowBytes, false)) {
-      // What can never be held is refused for its size.
-      const isTooLarge = this.#windowBytes > this.#room.largestBody;
-      this.#windowBytes = 0;
-      this.#refusal = isTooLarge ? TOO_LARGE_WINDOW : NO_ROOM;
-      this.#drain(0, this.#hasEnded, this.#refusal);
-      return;
-    }
     // Not given back: it is read until it is decompressed.
     this.#buffer = null;
     this.#bytes = 0;
     this.#compressed = new CompressedBody(encoding, {
+      onWindow: (bytes) => this.#holdWindow(bytes),
       onTaken: (bytes) => this.#giveBack(bytes),
       onBytes: (bytes) => {
         this.#refusal ??= this.#admit(bytes.byteLength, false);
@@ -239,6 +231,18 @@ export class RequestBody {
       },
     });
     this.#compressed.write(compressed, this.#hasEnded);
+  }
+
+  /** Counts the window of the decoder. @returns false if there is no room for it: the body is refused */
+  #holdWindow(bytes: number): boolean {
+    if (bytes === 0 || this.#hold(bytes, false)) {
+      this.#windowBytes = bytes;
+      return true;
+    }
+    // What can never be held is refused for its size.
+    this.#refusal = bytes > this.#room.largestBody ? TOO_LARGE_WINDOW : NO_ROOM;
+    this.#drain(0, this.#hasEnded, this.#refusal);
+    return false;
   }
 
   /** Counts bytes of the body. @returns the refusal if they cannot be held */

@@ -6,6 +6,7 @@
 import type { EventType, EventTypes } from '../apps/event-type-lookup.ts';
 import type { TypeReference } from '../apps/event-types.ts';
 import type { LoggingTokens } from '../apps/logging-token-lookup.ts';
+import type { SchemaMode } from '../apps/type-schemas.ts';
 import { Rejection } from '../errors.ts';
 import type { Answer, Exchange, Outcome } from '../http/exchange.ts';
 import { decode } from '../http/request-body.ts';
@@ -20,10 +21,12 @@ import { createEventIds, keyedEventId } from './event-id.ts';
 import { eventTimeProblem } from './event-time.ts';
 import type { Events, Format } from './formats/format.ts';
 import { IDEMPOTENCY_KEY, idempotencyKeyProblem, keyedRequest } from './idempotency-key.ts';
+import type { FindRepeated } from './idempotency-store.ts';
 import { type AcceptedEvents, type Lanes, storeApart, storeTogether } from './lanes.ts';
 import type { BatchLimits } from './parse/batch-body.ts';
 import type { BatchEvent } from './parse/batch-event.ts';
 import { startOfNow } from './past-writer.ts';
+import type { PayloadChecks } from './payload-checks.ts';
 import type { RefusedEvents } from './refused-events.ts';
 import type { RetentionBoundary } from './retention-boundary.ts';
 import { nextTurn } from './turns.ts';
@@ -32,8 +35,9 @@ export interface CreateBatchSteps extends Lanes {
   readonly loggingTokens: LoggingTokens;
   readonly limiter: Limiter;
   /** The response to an earlier request with the same key, if there was one. */
-  readonly findRepeated: (appId: number, request: KeyedRequest) => Promise<Answer | Rejection | null>;
+  readonly findRepeated: FindRepeated;
   readonly eventTypes: EventTypes;
+  readonly payloadChecks: PayloadChecks;
   /** Changes when the database becomes another one. */
   readonly epoch: () => number;
   readonly retentionBoundary: RetentionBoundary;
@@ -115,10 +119,14 @@ function createSteps(
 
     const bytes = Buffer.isBuffer(received) ? received : NO_BYTES;
     const hold = (more: number): Rejection | null => exchange.hold(more);
-    const events = await read({ text, bytes, receivedAt: steps.now(), limits: steps.limits, hold });
-    if (events instanceof Rejection) return events;
+    const sent = await read({ text, bytes, receivedAt: steps.now(), limits: steps.limits, hold });
+    if (sent instanceof Rejection) return sent;
 
-    const types = await resolveTypes(steps.eventTypes, appId, events);
+    const types = await resolveTypes(steps.eventTypes, appId, sent);
+    const schemas = schemasOf(types);
+    const events = schemas.has('refuse')
+      ? await withoutViolations(steps, { appId, events: sent, types })
+      : sent;
     await yieldToEventLoop(events.length);
     const acceptedAt = steps.now();
     const batch = await accept(steps, { appId, events, types, acceptedAt });
@@ -131,27 +139,43 @@ function createSteps(
     // The response at the deadline said that nothing is stored, so nothing may be stored from here on.
     if (exchange.settled) return exchange.late;
     exchange.late = OVERDUE;
+    const storing = { appId, request, acceptedAt, types, isAtomic, warns: schemas.has('warn') };
     const answers = new BatchAnswers(format, exchange, batch, isAtomic);
-    const outcome =
-      request === null && !isAtomic
-        ? answers.of(await storeApart(steps, batch))
-        : await together(steps, batch, answers, { appId, request, acceptedAt });
+    const outcome = await storeBatch(steps, batch, answers, storing);
     steps.refusedEvents.count(exchange.route, answers.toldBy(outcome));
     await yieldToEventLoop(events.length);
     return outcome;
   };
 }
 
-/** Stores all events in one transaction. */
-async function together(
+interface Storing {
+  readonly appId: number;
+  readonly request: KeyedRequest | null;
+  readonly acceptedAt: number;
+  readonly types: Types;
+  readonly isAtomic: boolean;
+  /** Whether payloads that are stored are checked against schemas that warn. */
+  readonly warns: boolean;
+}
+
+/** Stores the events one by one; those of an atomic batch, or of one with a key, in one transaction. */
+async function storeBatch(
   steps: CreateBatchSteps,
   batch: Batch,
   answers: BatchAnswers,
-  request: { readonly appId: number; readonly request: KeyedRequest | null; readonly acceptedAt: number },
+  storing: Storing,
 ): Promise<Answer | Rejection> {
+  const { appId, request, acceptedAt, types, isAtomic, warns } = storing;
+  if (request === null && !isAtomic) {
+    const outcomes = await storeApart(steps, batch);
+    if (warns) noteStored(steps, { appId, types, batch, outcomes });
+    return answers.of(outcomes);
+  }
   if (batch.accepted.length === 0) return answers.of([]);
-  const events = {
-    ...request,
+  const together = {
+    appId,
+    request,
+    acceptedAt,
     events: batch.accepted,
     answer: answers.kept(() => null),
     answerRepeated: (repeated: ReadonlySet<AcceptedEvent>) =>
@@ -159,7 +183,10 @@ async function together(
     answerWithout: (refused: ReadonlyMap<AcceptedEvent, Rejection>) =>
       answers.without((event) => refused.get(event) ?? null),
   };
-  return await storeTogether(steps, events, batch.past);
+  const outcome = await storeTogether(steps, together, batch.past);
+  if (warns && outcome === together.answer)
+    noteStored(steps, { appId, types, batch, outcomes: batch.accepted.map(() => null) });
+  return outcome;
 }
 
 /** Of a format whose clients repeat whole requests: why this one may succeed later, and not now. */
@@ -176,6 +203,43 @@ function passingRefusal(
     if (refusal !== null && refusal.status >= 500) return refusal;
   }
   return null;
+}
+
+/** How the schemas of a batch's types are meant; most batches have none. */
+function schemasOf(types: Types): ReadonlySet<SchemaMode> {
+  const modes = new Set<SchemaMode>();
+  for (const type of types.values())
+    if (!(type instanceof Rejection) && type.schema !== null) modes.add(type.schema.mode);
+  return modes;
+}
+
+/** The events of a batch, with a refusal in place of each that violates the schema of its type. */
+async function withoutViolations(
+  { payloadChecks }: CreateBatchSteps,
+  { appId, events, types }: { appId: number; events: Events; types: Types },
+): Promise<Events> {
+  const typed = events.map((event) => {
+    const type = event instanceof Rejection ? event : types.get(event.type);
+    return event instanceof Rejection || type === undefined || type instanceof Rejection
+      ? null
+      : { type, payload: event.payload };
+  });
+  const violations = await payloadChecks.refusalsOf(appId, typed);
+  return events.map((event, index) => violations[index] ?? event);
+}
+
+/** Has the payloads checked that were stored, against schemas that warn. */
+function noteStored(
+  { payloadChecks }: CreateBatchSteps,
+  stored: { appId: number; types: Types; batch: Batch; outcomes: Outcomes },
+): void {
+  const { appId, types, batch, outcomes } = stored;
+  const byId = new Map<number, EventType>();
+  for (const type of types.values()) if (!(type instanceof Rejection)) byId.set(type.id, type);
+  for (const [index, { typeId, payload }] of batch.accepted.entries()) {
+    const type = byId.get(typeId);
+    if (type !== undefined && outcomes[index] === null) payloadChecks.note(appId, { type, payload });
+  }
 }
 
 async function authenticate(

@@ -6,12 +6,22 @@ import { runs } from '../../support/fuzz.ts';
 
 test('a Unix time has the same milliseconds in each unit', () => {
   fc.assert(
-    fc.property(fc.integer({ min: 1_000_000_000_000, max: 4_000_000_000_000 }), fc.nat(999_999), (ms, rest) => {
-      const nanoseconds = `${ms}${String(rest).padStart(6, '0')}`;
-      const seconds = `${Math.floor(ms / 1_000)}.${String(ms % 1_000).padStart(3, '0')}${rest}`;
-      const forms = [seconds, String(ms), nanoseconds.slice(0, -3), nanoseconds, new Date(ms).toISOString()];
-      for (const form of forms) expect(parseRecordTime(form), form).toBe(ms);
-    }),
+    fc.property(
+      fc.integer({ min: 1_000_000_000_000, max: 4_000_000_000_000 }),
+      fc.nat(999_999),
+      (ms, rest) => {
+        const nanoseconds = `${ms}${String(rest).padStart(6, '0')}`;
+        const seconds = `${Math.floor(ms / 1_000)}.${String(ms % 1_000).padStart(3, '0')}${rest}`;
+        const forms = [
+          seconds,
+          String(ms),
+          nanoseconds.slice(0, -3),
+          nanoseconds,
+          new Date(ms).toISOString(),
+        ];
+        for (const form of forms) expect(parseRecordTime(form), form).toBe(ms);
+      },
+    ),
     runs(500),
   );
 });
