@@ -304,6 +304,7 @@ function routesOf(
       takesEvents: () => writePath.store.takesEvents,
       closedDays: () =>
         writePath.store.past.closedDays('blocked') + writePath.store.past.closedDays('no-partition'),
+      takesKeys: () => writePath.takesKeys,
       trouble: () => availability.trouble,
       journal,
     }),

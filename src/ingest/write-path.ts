@@ -22,6 +22,7 @@ import { createEventIds } from './event-id.ts';
 import { findRepeated } from './idempotency-store.ts';
 import { IdempotentQueue } from './idempotent-queue.ts';
 import type { Journal } from './journal/journal.ts';
+import { KeyTable } from './key-table.ts';
 import { RetentionBoundary } from './retention-boundary.ts';
 import { StageTimes } from './stage-times.ts';
 import { TokenScreen } from './token-screen.ts';
@@ -78,6 +79,7 @@ export class WritePath {
    */
   readonly #lanes: readonly IdempotentQueue[];
   readonly #keyedWriters: readonly KeyedWriter[];
+  readonly #keyTable: KeyTable;
 
   constructor(options: WritePathOptions) {
     const { config, address, engine, lookups, limiter, journal, log, wall, monotonic } = options;
@@ -102,7 +104,8 @@ export class WritePath {
     const buffers = openBuffers(options, this.store);
     this.commitBuffer = buffers.now;
     this.pastBuffer = buffers.past;
-    const keyed = openKeyedQueues(options, this.availability);
+    this.#keyTable = new KeyTable(lookups, log);
+    const keyed = openKeyedQueues(options, this.availability, this.#keyTable);
     this.#lanes = Object.values(keyed.queues);
     this.#keyedWriters = keyed.writers;
     this.stageTimes = new StageTimes(monotonic);
@@ -144,7 +147,13 @@ export class WritePath {
       },
       findRepeated: async (appId, request) => {
         if (this.outage.isAway()) throw new LookupUnavailable('The database is away');
-        return await answerInTime(findRepeated(lookups, appId, request, wall()), LOOKUP_TIMEOUT_MS);
+        if (this.#keyTable.refusal !== null) return this.#keyTable.refusal;
+        try {
+          return await answerInTime(findRepeated(lookups, appId, request, wall()), LOOKUP_TIMEOUT_MS);
+        } catch (error) {
+          if (error instanceof LookupUnavailable) void this.#keyTable.suspect();
+          throw error;
+        }
       },
       retentionBoundary: new RetentionBoundary({ ...memory, retentionDays: config.RETENTION_DAYS }),
       // What can never fit is refused for its size, and not for now.
@@ -176,6 +185,11 @@ export class WritePath {
     );
   }
 
+  /** False while somebody has the table of idempotency keys locked: requests with one are refused. */
+  get takesKeys(): boolean {
+    return this.#keyTable.takesKeys;
+  }
+
   start(): void {
     this.store.start();
   }
@@ -196,6 +210,7 @@ export class WritePath {
   async stop(): Promise<void> {
     const queues = [this.commitBuffer, this.pastBuffer, ...this.#lanes];
     await Promise.all(queues.map((queue) => queue.drain()));
+    await this.#keyTable.stop();
     await Promise.all([this.store.stop(), ...this.#keyedWriters.map((writer) => writer.close())]);
   }
 }
@@ -229,18 +244,30 @@ function openBuffers(
 function openKeyedQueues(
   { config, address, engine, log, monotonic }: WritePathOptions,
   availability: Availability,
+  keyTable: KeyTable,
 ) {
   const options = { address, engine, log, now: monotonic };
+  const onBlocked = async (): Promise<void> => {
+    if (!(await keyTable.suspect())) availability.writeFailed();
+  };
   const writers = {
-    events: new KeyedWriter({ ...options, name: 'tidemark keyed events' }),
-    batches: new KeyedWriter({ ...options, name: 'tidemark keyed batches' }),
-    past: new KeyedWriter({ ...options, name: 'tidemark keyed past', past: true }),
+    events: new KeyedWriter({ ...options, onBlocked, name: 'tidemark keyed events' }),
+    batches: new KeyedWriter({ ...options, onBlocked, name: 'tidemark keyed batches' }),
+    past: new KeyedWriter({
+      ...options,
+      name: 'tidemark keyed past',
+      past: true,
+      // That may be a lock on one of the past days.
+      onBlocked: async () => void (await keyTable.suspect()),
+    }),
   };
   const queueOf = (writer: KeyedWriter): IdempotentQueue =>
     new IdempotentQueue({
       // The journal does not take them: without the table of keys nobody can tell a repeat.
-      write: async (requests) =>
-        availability.writable ? await writer.write(requests) : requests.map(() => UNAVAILABLE),
+      write: async (requests) => {
+        const refusal = availability.writable ? keyTable.refusal : UNAVAILABLE;
+        return refusal === null ? await writer.write(requests) : requests.map(() => refusal);
+      },
       ...ceilingsOf(config),
     });
   const queues = {

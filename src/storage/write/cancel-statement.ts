@@ -1,6 +1,6 @@
 /** Asks PostgreSQL to cancel what a connection has under way, so that its backend does not go on without a client. */
-import { type NetConnectOpts, Socket } from 'node:net';
 import type pg from 'pg';
+import { openAgain } from '../connections/dial.ts';
 
 /** Protocol documentation, 55.7: CancelRequest. */
 const CANCEL_REQUEST = 80_877_102;
@@ -13,8 +13,8 @@ interface BackendKey {
 }
 
 /**
- * Sends the request on a connection of its own, as the protocol demands. It says nothing of what came of it: the answer on
- * the connection itself does.
+ * Sends the request on a connection of its own, as the protocol demands: to the same server, encrypted as the connection is.
+ * It says nothing of what came of it: the answer on the connection itself does.
  * @param timeoutMs after which a server that is silent is asked no more
  */
 export function cancelStatement(client: pg.Client, timeoutMs: number): void {
@@ -23,19 +23,14 @@ export function cancelStatement(client: pg.Client, timeoutMs: number): void {
   const message = Buffer.alloc(MESSAGE_BYTES);
   for (const [index, word] of [MESSAGE_BYTES, CANCEL_REQUEST, processID, secretKey].entries())
     message.writeInt32BE(word, 4 * index);
-  const socket = new Socket();
-  socket.on('error', () => socket.destroy()); // A server that cannot be asked ends the statement by its own timeout.
-  socket.setTimeout(timeoutMs, () => socket.destroy());
-  // It reads the request and closes.
-  socket.resume();
-  socket.connect(sameServer(client));
-  socket.end(message);
-}
-
-/** Where the connection goes now: its host name may mean another server meanwhile. */
-function sameServer({ connection, host, port }: pg.Client): NetConnectOpts {
-  const { remoteAddress, remotePort } = connection.stream as Partial<Socket>;
-  return remoteAddress !== undefined && remotePort !== undefined
-    ? { host: remoteAddress, port: remotePort }
-    : { path: `${host}/.s.PGSQL.${port}` };
+  openAgain(client.connection.stream, timeoutMs).then(
+    (socket) => {
+      socket.setTimeout(timeoutMs, () => socket.destroy());
+      // It reads the request and closes.
+      socket.resume();
+      socket.end(message);
+    },
+    // A server that cannot be asked ends the statement by its own timeout.
+    () => undefined,
+  );
 }

@@ -85,6 +85,8 @@ const CONNECT_TIMEOUT_MS = 5_000;
 const SERVER_SHARE = 0.9;
 /** How long the end of a canceled statement is waited for. */
 const CANCEL_TIMEOUT_MS = 300;
+/** How long a server may take for each step of being asked to cancel; some are far away. */
+const ASK_TIMEOUT_MS = 1_000;
 /** How long a connection may take to say goodbye. */
 const CLOSE_TIMEOUT_MS = 1_000;
 
@@ -230,7 +232,7 @@ export class CopyConnection {
       if (isOver) return;
       timedOut = true;
       const cancels = this.#timeouts.lockMs !== undefined;
-      if (cancels) cancelStatement(client, CANCEL_TIMEOUT_MS);
+      if (cancels) cancelStatement(client, ASK_TIMEOUT_MS);
       timeout = setTimeout(breakOff, cancels ? CANCEL_TIMEOUT_MS : 0);
     };
     let timeout = setTimeout(() => setImmediate(giveUp), this.#timeouts.answerMs + bytes / BYTES_PER_MS);
