@@ -463,7 +463,7 @@ async function openJournal({ config, log }: ServiceOptions, installation: Instal
   const { JOURNAL_DIR: folder, JOURNAL_MAX_BYTES: maxBytes } = config;
   const journal = await Journal.open({ folder, installation, maxBytes, log });
   const { waitingEvents } = journal.stats;
-  if (waitingEvents > 0) log.info({ waitingEvents }, 'Events wait in the journal: they are being stored');
+  if (waitingEvents > 0) log.info({ waitingEvents }, 'journal: storing waiting events');
   return journal;
 }
 
