@@ -54,6 +54,23 @@ export function identityOf(
   return { host, port, user, database };
 }
 
+/**
+ * Settings for the package `pg`: user and database, and session parameters, which come after those of the URL. In the URL
+ * they would replace ours.
+ */
+export function clientSettings(
+  address: DatabaseAddress,
+  parameters: Readonly<Record<string, string>>,
+): pg.ClientConfig {
+  const options = Object.entries(parameters).map(([name, value]) => `-c ${name}=${value}`);
+  const identity = identityOf(address);
+  if (!('url' in identity)) return { ...identity, options: options.join(' ') };
+  const url = new URL(identity.url);
+  const given = url.searchParams.get('options') ?? '';
+  url.searchParams.delete('options');
+  return { connectionString: url.href, options: [given, ...options].join(' ').trim() };
+}
+
 /** The session parameters of a purpose, as the option `options` of its start, after those of the URL. */
 export function sessionOptions(address: DatabaseAddress, { kind }: Purpose): string {
   const given = 'url' in address ? new URL(serversOf(address).address.url).searchParams.get('options') : null;

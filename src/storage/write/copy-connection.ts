@@ -4,7 +4,7 @@
  */
 import pg from 'pg';
 import { type DatabaseAddress, SESSION_PARAMETERS } from '../connect.ts';
-import { identityOf, openSocket, type Purpose, pgClient } from '../connections/dial.ts';
+import { clientSettings, openSocket, type Purpose, pgClient } from '../connections/dial.ts';
 import { DEADLINES, type PoolKind } from '../connections/pools.ts';
 import { cancelStatement } from './cancel-statement.ts';
 
@@ -110,14 +110,10 @@ export class CopyConnection {
     this.#address = address;
     this.#purpose = { name, kind: timeouts.pool ?? null, keepsDeadline: true };
     this.#timeouts = timeouts;
-    const identity = identityOf(address);
     this.#settings = {
-      ...('url' in identity ? { connectionString: identity.url } : identity),
+      ...clientSettings(address, { ...SESSION_PARAMETERS, ...timeoutsOf(timeouts), ...session }),
       application_name: name,
       connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
-      options: Object.entries({ ...SESSION_PARAMETERS, ...timeoutsOf(timeouts), ...session })
-        .map(([parameter, value]) => `-c ${parameter}=${value}`)
-        .join(' '),
     };
   }
 
