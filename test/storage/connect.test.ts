@@ -1,8 +1,12 @@
 /** What a pool must keep apart, however much is asked of it at once, and what it must live through. */
+
+import { once } from 'node:events';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { connect, endPool, errorCode, isUnavailable, type Sql } from '../../src/storage/connect.ts';
 import { openCopyClient } from '../../src/storage/copy-client.ts';
+import { PoolSockets } from '../../src/storage/pool-sockets.ts';
 import { CopyConnection } from '../../src/storage/write/copy-connection.ts';
+import { freePort } from '../support/cluster.ts';
 import { type TestDatabase, testDatabase } from '../support/database.ts';
 import { FaultyProxy } from '../support/proxy.ts';
 import { until } from '../support/service.ts';
@@ -138,6 +142,19 @@ describe('a connection that fails at once', () => {
     const failures = await Promise.all([failureOf(nowhere`SELECT 1`), failureOf(nowhere`SELECT 2`)]);
     expect(failures.map((failure) => isUnavailable(failure))).toEqual([true, true]);
     await endPool(nowhere);
+    expect(faults).toEqual([]);
+  });
+
+  test('and is closed before the client hears of it does not end the process', async () => {
+    const faults = unhandled();
+    const address = { url: `postgres://u@127.0.0.1:${await freePort()}/d` };
+    const socket = await new PoolSockets(address, { name: 'closed', kind: null }).connect();
+    const closed = once(socket, 'close');
+    socket.destroy();
+    await closed;
+    // As the client does.
+    socket.removeAllListeners();
+    for (let turn = 0; turn < 3; turn += 1) await new Promise((resolve) => setImmediate(resolve));
     expect(faults).toEqual([]);
   });
 
