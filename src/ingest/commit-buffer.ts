@@ -10,6 +10,8 @@ import { AppTurns } from './app-turns.ts';
 export type WriteGroup = (group: readonly AcceptedEvent[]) => Promise<readonly (Rejection | null)[]>;
 
 export interface CommitBufferOptions {
+  /** Called with each acknowledged event. */
+  readonly onStored?: (event: AcceptedEvent) => void;
   readonly write: WriteGroup;
   /** Limit of commit groups in flight: one for each writing connection. */
   readonly connections: number;
@@ -416,11 +418,15 @@ export class CommitBuffer {
     (isBulk ? this.#bulk : this.#single).release(entries);
     // The next group is sent before the responses of this one are written: the database works meanwhile.
     this.#flush();
+    const { onStored } = this.#options;
     let at = 0;
     for (const { events, resolve, start } of entries) {
-      for (let index = 0; index < events.length; index += 1) {
+      for (const [index, event] of events.entries()) {
         const outcome = outcomeOf(outcomes, at);
-        if (outcome === null) this.#stored += 1;
+        if (outcome === null) {
+          this.#stored += 1;
+          onStored?.(event);
+        }
         resolve(outcome, start + index);
         at += 1;
       }

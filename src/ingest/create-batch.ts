@@ -82,6 +82,7 @@ export function createCreateBatch(steps: CreateBatchSteps): (exchange: Exchange)
     const epoch = steps.epoch();
     const appId = await authenticate(steps.loggingTokens, exchange.header('authorization'));
     if (appId instanceof Rejection) return appId;
+    exchange.writer = appId;
 
     exchange.rateLimit = await steps.limiter.take(appId);
     if (exchange.rateLimit?.accepted === false) return overLimit(exchange.rateLimit);

@@ -2,12 +2,15 @@
 
 import { Rejection } from '../errors.ts';
 import type { Answer } from '../http/exchange.ts';
+import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
 import type { KeyedEvents, KeyedOutcome } from '../storage/write/keyed-writer.ts';
 import { AppTurns } from './app-turns.ts';
 import { CLOSED, FULL, payloadBytes } from './commit-buffer.ts';
 import { repeated } from './idempotency-store.ts';
 
 export interface IdempotentQueueOptions {
+  /** Called with each event that is acknowledged, once. */
+  readonly onStored?: (event: AcceptedEvent) => void;
   /** Stores requests of which no two have the same key. Never rejects. */
   readonly write: (requests: readonly KeyedEvents[]) => Promise<readonly KeyedOutcome[]>;
   /** Limit of events that wait or are being committed; beyond it requests are refused. */
@@ -126,7 +129,9 @@ export class IdempotentQueue {
   #answer({ request }: KeyedEvents, outcome: KeyedOutcome): Answer | Rejection {
     if (outcome instanceof Rejection) return outcome;
     if ('known' in outcome) return repeated(outcome.known, request);
-    this.#stored += outcome.stored;
+    this.#stored += outcome.stored.length;
+    const { onStored } = this.#options;
+    if (onStored !== undefined) for (const event of outcome.stored) onStored(event);
     return outcome.answer;
   }
 }

@@ -11,6 +11,7 @@ import type { DatabaseAddress, Sql } from '../storage/connect.ts';
 import type { ServerWatch } from '../storage/connections/server-watch.ts';
 import { answerInTime, type LookupOutage, LookupUnavailable } from '../storage/lookup-cache.ts';
 import type { Engine } from '../storage/storage.ts';
+import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
 import { UNAVAILABLE } from '../storage/write/failures.ts';
 import { KeyedWriter } from '../storage/write/keyed-writer.ts';
 import { CommitBuffer } from './commit-buffer.ts';
@@ -34,6 +35,8 @@ export interface WritePathOptions {
   /** For lookups of tokens, types and keys. */
   readonly lookups: Sql;
   readonly limiter: Limiter;
+  /** Called with each acknowledged event. */
+  readonly onStored: (event: AcceptedEvent) => void;
   /** Null if events are refused while the database is unavailable. */
   readonly journal: Journal | null;
   /** Watches the connections to the database. */
@@ -224,7 +227,7 @@ function limitsOf(config: Config): { readonly maxEvents: number; readonly maxByt
 }
 
 function openBuffers(
-  { config, journal, monotonic }: WritePathOptions,
+  { config, journal, monotonic, onStored }: WritePathOptions,
   store: DurableWriter,
 ): { readonly now: CommitBuffer; readonly past: CommitBuffer } {
   const stall = {
@@ -235,12 +238,18 @@ function openBuffers(
   return {
     now: new CommitBuffer({
       write: store.write,
+      onStored,
       connections: config.COMMIT_CONNECTIONS,
       ...limitsOf(config),
       // With a journal no commit takes longer than that.
       ...(journal === null && { stall }),
     }),
-    past: new CommitBuffer({ write: store.writePast, connections: PAST_CONNECTIONS, ...limitsOf(config) }),
+    past: new CommitBuffer({
+      write: store.writePast,
+      onStored,
+      connections: PAST_CONNECTIONS,
+      ...limitsOf(config),
+    }),
   };
 }
 
@@ -258,7 +267,7 @@ interface KeyedQueues {
 }
 
 function openKeyedQueues(
-  { config, address, engine, log, monotonic }: WritePathOptions,
+  { config, address, engine, log, monotonic, onStored }: WritePathOptions,
   availability: Availability,
   keyTable: KeyTable,
 ): { readonly writers: readonly KeyedWriter[]; readonly queues: KeyedQueues } {
@@ -284,6 +293,7 @@ function openKeyedQueues(
         const refusal = availability.writable ? keyTable.refusal : UNAVAILABLE;
         return refusal === null ? await writer.write(requests) : requests.map(() => refusal);
       },
+      onStored,
       ...limitsOf(config),
     });
   const queues = {

@@ -22,7 +22,7 @@ function setUp({ maxEvents = 1_000_000, maxBytes = 1_000_000_000 } = {}) {
       new Promise<Answers>((resolve) => {
         writes.push({
           keys: requests.map(({ request }) => request.keyDigest.toString()),
-          finish: () => resolve(requests.map(({ answer, events }) => ({ stored: events.length, answer }))),
+          finish: () => resolve(requests.map(({ answer, events }) => ({ stored: events, answer }))),
         });
       }),
   });

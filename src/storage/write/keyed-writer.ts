@@ -52,9 +52,9 @@ export interface KnownKey {
   readonly answer: string;
 }
 
-/** The outcome of a keyed request: its response and the number of stored events, the key that existed before, or a refusal. */
+/** The outcome of a keyed request: its response and the stored events, the key that existed before, or a refusal. */
 export type KeyedOutcome =
-  | { readonly stored: number; readonly answer: KeptAnswer }
+  | { readonly stored: readonly AcceptedEvent[]; readonly answer: KeptAnswer }
   | { readonly known: KnownKey }
   | Rejection;
 
@@ -181,14 +181,14 @@ export class KeyedWriter {
     const epoch = epochOf(works.flatMap(({ events }) => events));
     const { rowCount } = await this.#connection.query(this.#storeStatement, values, bytesOf(works), epoch);
     if (rowCount === works.reduce((sum, { events }) => sum + events.length, 0))
-      return works.map(({ events, answer }) => ({ stored: events.length, answer }));
+      return works.map(({ events, answer }) => ({ stored: events, answer }));
     const known = await this.#find(works.map(({ keyed }) => keyed));
     return works.map(({ events, answer }, index) => {
       const found = known.get(index);
       // It existed a moment ago, and expired by the clock of another process.
       if (found === undefined) return UNAVAILABLE;
       // It contains the ids of the events, so it is the response of this request, committed now or by an earlier try.
-      return found.answer === answer.body ? { stored: events.length, answer } : { known: found };
+      return found.answer === answer.body ? { stored: events, answer } : { known: found };
     });
   }
 
@@ -222,7 +222,7 @@ export class KeyedWriter {
     const answer = work.keyed.answerWithout(refused);
     if (answer instanceof Rejection) return answer;
     const events = work.events.filter((event) => !refused.has(event));
-    if (events.length === 0) return { stored: 0, answer };
+    if (events.length === 0) return { stored: [], answer };
     const [outcome] = await this.#commit.run(
       this.#kind,
       this.#connection,
