@@ -131,7 +131,16 @@ export class WritePath {
       eventTypes: this.eventTypes,
       epoch: () => watch.epoch,
       commitBuffer: this.commitBuffer,
+      past: {
+        commitBuffer: this.pastBuffer,
+        idempotentQueue: queues.past,
+        refusalOf: (time: number) => this.store.past.refusalOf(time),
+      },
       newEventId: createEventIds(),
+      retentionBoundary: new RetentionBoundary({
+        ...lookupOptions(options, this.outage),
+        retentionDays: config.RETENTION_DAYS,
+      }),
       now: wall,
     };
     const createEvent = createCreateEvent({
@@ -143,11 +152,6 @@ export class WritePath {
     const createBatch = createCreateBatch({
       ...steps,
       idempotentQueue: queues.batches,
-      past: {
-        commitBuffer: this.pastBuffer,
-        idempotentQueue: queues.past,
-        refusalOf: (time) => this.store.past.refusalOf(time),
-      },
       findRepeated: async (appId, request) => {
         if (this.outage.isAway()) throw new LookupUnavailable('The database is away');
         if (this.#keyTable.refusal !== null) return this.#keyTable.refusal;
@@ -158,10 +162,6 @@ export class WritePath {
           throw error;
         }
       },
-      retentionBoundary: new RetentionBoundary({
-        ...lookupOptions(options, this.outage),
-        retentionDays: config.RETENTION_DAYS,
-      }),
       // A body that exceeds the room of all bodies can never be received: 413, not 503.
       maxBytes: Math.min(config.MAX_BATCH_BYTES, config.MAX_BODIES_BYTES),
       limits: {
@@ -180,6 +180,14 @@ export class WritePath {
     return this.#keyedQueues.reduce(
       (sum, { stored }) => sum + stored,
       this.commitBuffer.stored + this.pastBuffer.stored,
+    );
+  }
+
+  /** Events whose keys were stored before. */
+  get repeated(): number {
+    return this.#keyedQueues.reduce(
+      (sum, { repeated }) => sum + repeated,
+      this.commitBuffer.repeated + this.pastBuffer.repeated,
     );
   }
 
