@@ -187,14 +187,19 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
     if (table === null) invalidate(known);
     else forget(known, table);
   });
+  // Once the service has left the database, there is nothing to wait for.
+  const timeoutOf = (ms: number): number => (watch.isLeaving ? 0 : ms);
   // The database may be gone before the service is, or silent.
   opened.push(() =>
-    within(1_000, Promise.all([stopListening().catch(() => undefined), reads.resourceTokens.idle()])),
+    within(
+      timeoutOf(1_000),
+      Promise.all([stopListening().catch(() => undefined), reads.resourceTokens.idle()]),
+    ),
   );
   const maintenance = startMaintenance(options, pools.maintenance, tasks);
   opened.push(() => {
     const stopped = maintenance.stop();
-    return within(availability.writable ? MAINTENANCE_STOP_MS : 1_000, stopped);
+    return within(timeoutOf(availability.writable ? MAINTENANCE_STOP_MS : 1_000), stopped);
   });
   const dashboard = await createDashboard({
     ...options,
@@ -318,6 +323,7 @@ function routesOf(
       takesEvents: () => writePath.store.takesEvents,
       closedDays: () =>
         writePath.store.past.closedDays('blocked') + writePath.store.past.closedDays('no-partition'),
+      takesKeys: () => writePath.takesKeys,
       trouble: () => availability.trouble,
       journal,
     }),
