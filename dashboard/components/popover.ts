@@ -26,7 +26,9 @@ export function Popover({ icon, text, label, class: kind = '', children }: Popov
 
   useEffect(() => {
     if (!open) return;
-    panel.current?.querySelector<HTMLElement>('[autofocus], [aria-checked=true], button, input, a')?.focus();
+    const find = (selector: string) => panel.current?.querySelector<HTMLElement>(selector);
+    // What is chosen now, before what comes first.
+    (find('[autofocus], [aria-checked=true]') ?? find('button, input, a'))?.focus();
     const leave = (event: Event): void => {
       if (event.target instanceof Node && !root.current?.contains(event.target)) setOpen(false);
     };
