@@ -28,7 +28,12 @@ export function equals(path: string, value: string): string | null {
 }
 
 /** Adds a condition to others: a second value of the same field is another that it may have. */
-export function withCondition(filters: readonly string[], path: string, value: string, not: boolean): string[] {
+export function withCondition(
+  filters: readonly string[],
+  path: string,
+  value: string,
+  not: boolean,
+): string[] {
   const condition = equals(path, value);
   if (condition === null) return [...filters];
   const own = not ? `-${condition}` : condition;
@@ -42,7 +47,9 @@ export function withCondition(filters: readonly string[], path: string, value: s
 }
 
 /** What is typed, up to the sign that ends a path: `user.id:4` has the path `user.id`. Null where there is none. */
-export function typedPath(text: string): { readonly path: string; readonly sign: string; readonly value: string } | null {
+export function typedPath(
+  text: string,
+): { readonly path: string; readonly sign: string; readonly value: string } | null {
   const [, path = '', sign = '', value = ''] = /^(-?[^\s:<>=]+)(:|<=?|>=?)(.*)$/s.exec(text.trim()) ?? [];
   return path === '' || path === '-' ? null : { path, sign, value: value.trim() };
 }

@@ -24,13 +24,13 @@ export function average(value: number): string {
   return value < 100 ? rough.format(value) : plain.format(Math.round(value));
 }
 
-/** How a number has changed, such as `+12%`; null where there was nothing before, or nothing at all. */
+/** How a number has changed, such as `+12%` or `×25`; null where there was nothing before, or nothing at all. */
 export function change(value: number, before: number): string | null {
   if (before === 0) return null;
   const percent = ((value - before) / before) * 100;
   const size = Math.abs(percent);
-  const text = size >= 1_000 ? `${compact(percent / 100)}×` : `${signed.format(percent)}%`;
-  return size < 0.05 ? '±0%' : size >= 1_000 ? `+${text}` : text;
+  if (size < 0.05) return '±0%';
+  return size >= 1_000 ? `×${compact(value / before)}` : `${signed.format(percent)}%`;
 }
 
 /** `1 event`, `2 events` */
@@ -121,14 +121,13 @@ export function rangeLabel(range: Range, zone: string): string {
 }
 
 /** The presets as pairs of URL value and label. */
-export const presetLabels = (): [string, string][] =>
-  [
-    ...PERIODS.map((period): [string, string] => [period, PERIOD_NAMES[period]]),
-    ...PRESETS.map((text): [string, string] => [
-      text,
-      text === 'all' ? 'All' : text.replace('m', ' min').replace(/(\d)([hdy])$/, '$1 $2'),
-    ]),
-  ];
+export const presetLabels = (): [string, string][] => [
+  ...PERIODS.map((period): [string, string] => [period, PERIOD_NAMES[period]]),
+  ...PRESETS.map((text): [string, string] => [
+    text,
+    text === 'all' ? 'All' : text.replace('m', ' min').replace(/(\d)([hdy])$/, '$1 $2'),
+  ]),
+];
 
 const relative = new Intl.RelativeTimeFormat(LOCALE, { numeric: 'auto' });
 

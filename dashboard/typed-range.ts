@@ -1,5 +1,5 @@
 /** Ranges as they are typed: `14 Nov 09:00 to now`, `3 hours`, `yesterday`, `2026-11-14 to 2026-11-16`. */
-import { DAY, HOUR, MINUTE, parseRange, PERIODS, type Range } from './range.ts';
+import { DAY, HOUR, MINUTE, PERIODS, parseRange, type Range } from './range.ts';
 import { fromWall, toWall } from './time-zone.ts';
 
 const MONTHS = ['jan', 'feb', 'mar', 'apr', 'may', 'jun', 'jul', 'aug', 'sep', 'oct', 'nov', 'dec'];
@@ -29,7 +29,8 @@ export function parseTyped(text: string, now: number, zone: string): Range | nul
   const start = parseWhen(plain.slice(0, middle), now, zone);
   const last = plain.slice(middle + 1);
   if (start === null) return null;
-  if (last.length === 1 && last[0] === 'now') return start.from < now ? { kind: 'since', from: start.from } : null;
+  if (last.length === 1 && last[0] === 'now')
+    return start.from < now ? { kind: 'since', from: start.from } : null;
   // A time alone is one of the day on which the range begins.
   const end = parseWhen(last, now, zone, start.day);
   return end !== null && start.from < end.to ? { kind: 'between', from: start.from, to: end.to } : null;
@@ -41,7 +42,9 @@ function named(words: readonly string[]): Range | null {
   if (name === 'all' || PERIODS.some((period) => period === name)) return parseRange(name);
   const [, amount = '', unit = ''] = /^(\d{0,5})([a-z]+)$/.exec(name) ?? [];
   const found = UNITS.find(([start]) => unit.startsWith(start));
-  return found === undefined || (amount === '' && words.length < 2) ? null : parseRange(`${amount || 1}${found[1]}`);
+  return found === undefined || (amount === '' && words.length < 2)
+    ? null
+    : parseRange(`${amount || 1}${found[1]}`);
 }
 
 /** A day alone is the whole day; a time is the beginning of what lasts until now. */
@@ -78,12 +81,18 @@ function parseWhen(words: readonly string[], now: number, zone: string, sameDay?
   if (day === null) return null;
   const { time } = parts;
   const at = fromWall(day + (time ?? 0), zone);
-  return { from: at, to: time === undefined ? fromWall(day + DAY, zone) : at, isDay: time === undefined, day };
+  return {
+    from: at,
+    to: time === undefined ? fromWall(day + DAY, zone) : at,
+    isDay: time === undefined,
+    day,
+  };
 }
 
 function dayOf({ year, month, date, ago, time }: Parts, today: number, wallNow: number): number | null {
   if (ago !== undefined) return today - ago * DAY;
-  if (month === undefined || date === undefined) return month === undefined && date === undefined && time !== undefined ? today : null;
+  if (month === undefined || date === undefined)
+    return month === undefined && date === undefined && time !== undefined ? today : null;
   const thisYear = new Date(wallNow).getUTCFullYear();
   const day = Date.UTC(year ?? thisYear, month, date);
   if (new Date(day).getUTCDate() !== date) return null;
@@ -121,7 +130,8 @@ function readTime(word: string, parts: Parts): boolean {
     parts.time = (parts.time % (12 * HOUR)) + (word === 'pm' ? 12 * HOUR : 0);
     return true;
   }
-  const [, hours, minutes, seconds = '0', half] = /^(\d{1,2})(?::(\d\d))?(?::(\d\d))?(am|pm)?$/.exec(word) ?? [];
+  const [, hours, minutes, seconds = '0', half] =
+    /^(\d{1,2})(?::(\d\d))?(?::(\d\d))?(am|pm)?$/.exec(word) ?? [];
   if (hours === undefined || (minutes === undefined && half === undefined)) return false;
   if (Number(hours) > 24 || Number(minutes ?? 0) > 59) return false;
   parts.time = Number(hours) * HOUR + Number(minutes ?? 0) * MINUTE + Number(seconds) * 1_000;

@@ -53,21 +53,17 @@ export default function Chart(props: ChartProps): VNode {
     if (place.current === null) return;
     const made = new Tooltip(place.current.parentElement ?? place.current);
     tooltip.current = made;
-    plot.current = new Plot(
-      place.current,
-      contentOf(props),
-      {
-        onPoint: (index, left) => {
-          if (index === null) made.hide();
-          else made.show(contentOf(latest.current), index, left, Date.now());
-          latest.current.onPoint(index);
-        },
-        onPick: (index) => latest.current.onPick(index),
-        onSelect: (first, last) => latest.current.onZoom(first, last),
-        onMoved: (edges) => latest.current.onMoved(edges),
-        onLeaveZoom: () => latest.current.onLeaveZoom(),
+    plot.current = new Plot(place.current, contentOf(props), {
+      onPoint: (index, left) => {
+        if (index === null) made.hide();
+        else made.show(contentOf(latest.current), index, left, Date.now());
+        latest.current.onPoint(index);
       },
-    );
+      onPick: (index) => latest.current.onPick(index),
+      onSelect: (first, last) => latest.current.onZoom(first, last),
+      onMoved: (edges) => latest.current.onMoved(edges),
+      onLeaveZoom: () => latest.current.onLeaveZoom(),
+    });
     return () => plot.current?.destroy();
   }, []);
 
@@ -79,7 +75,9 @@ export default function Chart(props: ChartProps): VNode {
   useEffect(() => plot.current?.focus(focus), [focus]);
   useEffect(() => {
     const recolor = (): void => plot.current?.recolor();
-    const media = ['(prefers-color-scheme: dark)', '(forced-colors: active)'].map((query) => matchMedia(query));
+    const media = ['(prefers-color-scheme: dark)', '(forced-colors: active)'].map((query) =>
+      matchMedia(query),
+    );
     for (const query of media) query.addEventListener('change', recolor);
     const stop = theme.subscribe(recolor);
     return () => {

@@ -66,7 +66,7 @@ export function drawStack(
   if (marks.found !== null && stack.mode === 'histogram') drawFound(context, marks.found, geometry, palette);
   if (stack.mode === 'histogram') drawCuts(context, stack, geometry, palette);
   for (const index of marks.partial) hatch(context, index, geometry, palette);
-  if (stack.ghost !== null) drawGhost(context, stack.ghost, stack.mode === 'histogram', geometry, palette);
+  if (stack.ghost !== null) drawGhost(context, stack, marks.partial, geometry, palette);
   if (stack.mode !== 'histogram') drawTotal(context, stack, geometry, palette);
 }
 
@@ -74,7 +74,10 @@ const across = ({ left, width, buckets }: Geometry, index: number): number =>
   left + (index / buckets) * width;
 
 /** The share of the height at which a value stands. */
-export function heightOf(value: number, { min, max, scale }: Pick<Geometry, 'min' | 'max' | 'scale'>): number {
+export function heightOf(
+  value: number,
+  { min, max, scale }: Pick<Geometry, 'min' | 'max' | 'scale'>,
+): number {
   if (scale === 'log') return Math.log10(1 + value) / Math.log10(1 + max);
   return (value - min) / (max - min);
 }
@@ -102,7 +105,11 @@ interface Layer {
   readonly totals: Float64Array | undefined;
 }
 
-function addBars(context: CanvasRenderingContext2D, { lower, upper, totals }: Layer, geometry: Geometry): void {
+function addBars(
+  context: CanvasRenderingContext2D,
+  { lower, upper, totals }: Layer,
+  geometry: Geometry,
+): void {
   for (let i = 0; i < upper.length; i++) {
     const [from = 0, to = 0] = [lower[i], upper[i]];
     if (to === from) continue;
@@ -182,23 +189,25 @@ function hatch(context: CanvasRenderingContext2D, index: number, geometry: Geome
   context.restore();
 }
 
-/** The interval that is compared with: a line over the bars, in steps as they are. */
+/** The interval that is compared with: a line through the middles of the bars. */
 function drawGhost(
   context: CanvasRenderingContext2D,
-  ghost: Float64Array,
-  isStepped: boolean,
+  { ghost, mode }: Stack,
+  partial: readonly number[],
   geometry: Geometry,
   palette: Palette,
 ): void {
   context.strokeStyle = palette.text;
-  context.lineWidth = Math.max(1, devicePixelRatio);
-  context.setLineDash([4 * devicePixelRatio, 3 * devicePixelRatio]);
+  context.lineWidth = 1.5 * devicePixelRatio;
+  context.lineJoin = 'round';
+  context.setLineDash([2 * devicePixelRatio, 2 * devicePixelRatio]);
   context.beginPath();
-  for (let i = 0; i < ghost.length; i++) {
-    const y = up(geometry, ghost[i] ?? 0);
-    context.lineTo(across(geometry, i), y);
-    if (isStepped) context.lineTo(across(geometry, i + 1), y);
-  }
+  const isOfBars = mode === 'histogram';
+  ghost?.forEach((value, i) => {
+    // What is counted in part was counted in the same part: the line would seem to fall.
+    if (!isOfBars || !partial.includes(i))
+      context.lineTo(across(geometry, isOfBars ? i + 0.5 : i), up(geometry, value));
+  });
   context.stroke();
   context.setLineDash([]);
 }

@@ -127,7 +127,14 @@ export class Gestures {
       const all = fingers.map(at);
       return Math.max(...all) - Math.min(...all);
     };
-    const scale = fingers.length < 2 ? 1 : spread(({ now }) => now) / Math.max(20, spread(({ start }) => start));
+    const scale =
+      fingers.length < 2
+        ? 1
+        : spread(({ now }) => now) /
+          Math.max(
+            20,
+            spread(({ start }) => start),
+          );
     const stretched = Math.min(20, Math.max(0.1, scale));
     const [before, now] = [middle(({ start }) => start), middle((finger) => finger.now)];
     return { from: (before - now / stretched) / width, to: (before + (width - now) / stretched) / width };

@@ -6,29 +6,40 @@ import { COLORS } from './series-data.ts';
 export function readPalette(place: HTMLElement): Palette {
   const probe = document.createElement('span');
   place.append(probe);
-  const color = (name: string): string => {
-    probe.style.color = `var(--${name})`;
-    return getComputedStyle(probe).color;
-  };
   const forced = matchMedia('(forced-colors: active)').matches;
+  if (forced) probe.style.setProperty('forced-color-adjust', 'none');
+  const color = (name: string): string => computed(probe, `var(--${name})`);
   const names = Array.from({ length: COLORS + 1 }, (_, index) => `series-${index}`);
-  const text = color('text');
+  const text = forced ? computed(probe, 'CanvasText') : color('text');
   const palette = {
     // A user's few colors cannot tell types apart: patterns can.
     layers: forced ? names.map((_, index) => pattern(index, text)) : names.map(color),
     line: text,
     base: color('series-base'),
-    grid: color('grid'),
-    text: color('muted'),
-    ground: color('surface'),
-    found: color('accent'),
+    grid: forced ? computed(probe, 'GrayText') : color('grid'),
+    text: forced ? text : color('muted'),
+    ground: forced ? computed(probe, 'Canvas') : color('surface'),
+    found: forced ? computed(probe, 'Highlight') : color('accent'),
   };
   probe.remove();
   return palette;
 }
 
+function computed(probe: HTMLElement, color: string): string {
+  probe.style.color = color;
+  return getComputedStyle(probe).color;
+}
+
 /** Strokes in a tile of 8 by 8; those of the style sheet's swatches. */
-const STROKES: readonly string[] = ['', 'M0 8 8 0', 'M0 0 8 8', 'M0 4h8', 'M4 0v8', 'M0 4h8M4 0v8', 'M0 8 8 0M0 0 8 8'];
+const STROKES: readonly string[] = [
+  '',
+  'M0 8 8 0',
+  'M0 0 8 8',
+  'M0 4h8',
+  'M4 0v8',
+  'M0 4h8M4 0v8',
+  'M0 8 8 0M0 0 8 8',
+];
 
 /** A pattern in one color; the rest, and what is beyond the patterns, is filled. */
 function pattern(index: number, color: string): string | CanvasPattern {

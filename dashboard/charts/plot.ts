@@ -1,13 +1,11 @@
 /**
- * uPlot around our own drawing: it does the axes and the batching; the stack is painted in one pass over its grid, and
- * pointers are ours. The horizontal scale counts buckets, so that bars are equally wide in a month of 28 days and a day of
- * 25 hours.
+ * The chart's canvas: axes, grid, and the stack in one pass, drawn once per change; pointers lie over it. The horizontal
+ * axis counts buckets, so that bars are equally wide in a month of 28 days and a day of 25 hours.
  */
-import uPlot from 'uplot';
 import type { Series } from '../answers.ts';
 import { compact } from '../format.ts';
 import type { Scale } from '../url.ts';
-import { drawStack, type Geometry } from './drawing.ts';
+import { drawStack, type Geometry, heightOf } from './drawing.ts';
 import { type Edges, Gestures } from './gestures.ts';
 import { readPalette } from './palette.ts';
 import { isPartial, type Stack, verticalRange } from './series-data.ts';
@@ -35,20 +33,19 @@ export interface PlotEvents {
   readonly onLeaveZoom: () => void;
 }
 
-/** Room that one label of the time axis needs, in CSS pixels. */
+/** Room that one label of the time axis needs, in CSS pixels as all of these. */
 const LABEL_WIDTH = 76;
-const FONT = '12px system-ui, sans-serif';
-/** Room for the labels of the vertical axis, and at the right edge. */
-const AXIS_WIDTH = 50;
-const RIGHT = 14;
-/** Whole numbers only: there are no half events. */
-const INCREMENTS = Array.from({ length: 16 }, (_, power) =>
-  [1, 2, 5].map((step) => step * 10 ** power),
-).flat();
+const LINE_HEIGHT = 17;
+/** Room between two lines of the grid. */
+const GRID_SPACE = 44;
+/** Around the bars: labels lie to the left and below. */
+const ROOM = { top: 10, right: 14, bottom: 44, left: 50 };
 
 export class Plot {
-  readonly #uplot: uPlot;
   readonly #place: HTMLElement;
+  readonly #canvas = document.createElement('canvas');
+  /** Exactly over the bars. */
+  readonly #over = div('over');
   readonly #band = div('band');
   readonly #picked = div('band picked');
   readonly #selection = div('selection');
@@ -59,20 +56,20 @@ export class Plot {
   #focus: string | null = null;
   #pointed: number | null = null;
   #edges: Edges = { from: 0, to: 1 };
-  #ticks: ReadonlyMap<number, string> = new Map();
+  #isDue = false;
 
   constructor(place: HTMLElement, content: PlotContent, events: PlotEvents) {
     this.#place = place;
     this.#content = content;
     this.#events = events;
     this.#palette = readPalette(place);
-    this.#uplot = new uPlot(this.#options(), this.#data(), place);
-    const { over } = this.#uplot;
-    over.prepend(this.#picked, this.#band, this.#selection);
-    new Gestures(over, {
-      onHover: (at) => this.#pointTo(at === null ? null : this.#bucketAt(at)),
+    this.#over.hidden = false;
+    this.#over.append(this.#picked, this.#band, this.#selection);
+    place.append(this.#canvas, this.#over);
+    new Gestures(this.#over, {
+      onHover: (at) => this.point(at === null ? null : this.#bucketAt(at)),
       onPick: (at, isTouch) => {
-        if (isTouch) this.#pointTo(this.#bucketAt(at));
+        if (isTouch) this.point(this.#bucketAt(at));
         events.onPick(this.#bucketAt(at));
       },
       onSelecting: (places) => this.select(places && [this.#bucketAt(places[0]), this.#bucketAt(places[1])]),
@@ -80,10 +77,14 @@ export class Plot {
       onMoving: (edges) => this.#move(edges ?? { from: 0, to: 1 }),
       onMoved: events.onMoved,
     });
-    over.addEventListener('dblclick', events.onLeaveZoom);
-    this.#observer = new ResizeObserver(() => this.#uplot.setSize(this.#size()));
+    this.#over.addEventListener('dblclick', events.onLeaveZoom);
+    this.#observer = new ResizeObserver(() => {
+      this.#draw();
+      this.#showBands();
+    });
     this.#observer.observe(place);
-    this.#showBands();
+    // Labels are drawn in the page's font, which may come later.
+    void document.fonts.ready.then(() => this.#redraw());
   }
 
   get #buckets(): number {
@@ -97,8 +98,8 @@ export class Plot {
   /** Other numbers, another zone, or other lines. */
   update(content: PlotContent): void {
     this.#content = content;
-    this.#uplot.setData(this.#data());
     if (this.#pointed !== null && this.#pointed >= this.#buckets) this.#pointed = null;
+    this.#redraw();
     // What the pointer rests on is told again, with its new numbers.
     this.#tell();
     this.#showBands();
@@ -107,19 +108,22 @@ export class Plot {
   /** Draws again in the colors of the theme that is on now. */
   recolor(): void {
     this.#palette = readPalette(this.#place);
-    this.#uplot.redraw(false, true);
+    this.#redraw();
   }
 
   /** Lets one layer stand out. */
   focus(key: string | null): void {
     if (key === this.#focus) return;
     this.#focus = key;
-    this.#uplot.redraw(false, false);
+    this.#redraw();
   }
 
   /** Moves the cursor to a bucket, or away. */
   point(index: number | null): void {
-    this.#pointTo(index);
+    if (index === this.#pointed) return;
+    this.#pointed = index;
+    this.#showBands();
+    this.#tell();
   }
 
   /** Shows buckets from first to last as selected; null: none. */
@@ -129,131 +133,112 @@ export class Plot {
 
   destroy(): void {
     this.#observer.disconnect();
-    this.#uplot.destroy();
+    this.#canvas.remove();
+    this.#over.remove();
   }
 
-  #size(): { width: number; height: number } {
-    return { width: this.#place.clientWidth, height: this.#place.clientHeight };
+  /** Once for all changes of a turn. */
+  #redraw(): void {
+    if (this.#isDue) return;
+    this.#isDue = true;
+    queueMicrotask(() => {
+      this.#isDue = false;
+      this.#draw();
+    });
   }
 
-  /** uPlot only needs to know how many there are: the stack is painted from the content itself. */
-  #data(): uPlot.AlignedData {
-    const places = Float64Array.from({ length: this.#buckets }, (_, index) => index);
-    return [places, new Float64Array(this.#buckets)];
+  #draw(): void {
+    const context = this.#canvas.getContext('2d');
+    const [width, height] = [this.#place.clientWidth, this.#place.clientHeight];
+    if (context === null || width === 0 || height === 0) return;
+    const ratio = devicePixelRatio;
+    this.#canvas.width = Math.round(width * ratio);
+    this.#canvas.height = Math.round(height * ratio);
+    const area = this.#area(width, height, ratio);
+    context.font = `${12 * ratio}px ${getComputedStyle(this.#place).fontFamily}`;
+    this.#drawGrid(context, area, ratio);
+    this.#drawTimes(context, area, ratio);
+    this.#drawStack(context, area);
   }
 
-  #options(): uPlot.Options {
-    const isLog = (): boolean => this.#content.scale === 'log';
-    const colors = {
-      stroke: () => this.#palette.text,
-      font: FONT,
-      ticks: { show: false },
-      border: { show: true, stroke: () => this.#palette.grid },
-      incrs: INCREMENTS,
-    };
-    return {
-      ...this.#size(),
-      padding: [10, RIGHT, 0, 0],
-      legend: { show: false },
-      cursor: { show: false },
-      select: { show: false, left: 0, top: 0, width: 0, height: 0 },
-      series: [{}, { paths: () => null, points: { show: false } }],
-      scales: {
-        x: { time: false, range: () => [-0.5, this.#buckets - 0.5] },
-        y: {
-          distr: 100,
-          fwd: (value) => (isLog() ? Math.log10(1 + value) : value),
-          bwd: (value) => (isLog() ? 10 ** value - 1 : value),
-          range: () => verticalRange(this.#content.stack, this.#content.scale),
-        },
-      },
-      axes: [
-        {
-          ...colors,
-          size: 44,
-          gap: 6,
-          grid: { show: false },
-          ticks: { show: true, size: 4, width: 1, stroke: () => this.#palette.grid },
-          splits: () => this.#timeSplits(),
-          values: (_plot, splits) => splits.map((split) => this.#ticks.get(split + 0.5) ?? ''),
-        },
-        {
-          ...colors,
-          size: AXIS_WIDTH,
-          gap: 8,
-          space: 44,
-          border: { show: false },
-          grid: { stroke: () => this.#palette.grid, width: 1 },
-          splits: (_plot, _axis, min, max, step) => (isLog() ? powers(max) : multiples(min, max, step)),
-          values: (_plot, splits) => splits.map(compact),
-        },
-      ],
-      hooks: {
-        draw: [(plot) => this.#draw(plot)],
-        setSize: [() => this.#showBands()],
-      },
-    };
-  }
-
-  /** Ticks stand at the beginning of their buckets, half a place before the middle. */
-  #timeSplits(): number[] {
-    const { series, zone } = this.#content;
-    // The splits are asked for before the constructor has returned: uPlot's own width is not known.
-    const width = this.#place.clientWidth - AXIS_WIDTH - RIGHT;
-    const ticks = timeTicks(series.starts, zone, Math.max(2, Math.floor(width / LABEL_WIDTH)));
-    // A label that would be cut at the right edge says less than none.
-    const whole = ticks.filter(
-      ({ index, label }) => (index / this.#buckets) * width + widthOf(label) / 2 <= width + RIGHT,
-    );
-    this.#ticks = new Map(whole.map(({ index, label }) => [index, label]));
-    return whole.map(({ index }) => index - 0.5);
-  }
-
-  #draw(plot: uPlot): void {
-    const { ctx } = plot;
-    const { left, top, width, height } = plot.bbox;
-    const { series, stack, scale, found } = this.#content;
+  /** The place of the bars, in device pixels. */
+  #area(width: number, height: number, ratio: number): Geometry {
+    const { stack, scale } = this.#content;
     const [min, max] = verticalRange(stack, scale);
-    const { from, to } = this.#edges;
-    const stretched = width / (to - from);
-    const geometry: Geometry = {
-      left: left - from * stretched,
-      top,
-      width: stretched,
-      height,
+    return {
+      left: Math.round(ROOM.left * ratio),
+      top: Math.round(ROOM.top * ratio),
+      width: Math.round((width - ROOM.left - ROOM.right) * ratio),
+      height: Math.round((height - ROOM.top - ROOM.bottom) * ratio),
       buckets: this.#buckets,
       min,
       max,
       scale,
     };
+  }
+
+  #drawGrid(context: CanvasRenderingContext2D, area: Geometry, ratio: number): void {
+    const { left, top, width, height, min, max, scale } = area;
+    const most = Math.max(2, Math.floor(height / ratio / GRID_SPACE));
+    const values = scale === 'log' ? powers(max) : multiples(min, max, most);
+    context.textAlign = 'right';
+    context.textBaseline = 'middle';
+    for (const value of values) {
+      const y = Math.round(top + height * (1 - heightOf(value, area)));
+      context.fillStyle = this.#palette.grid;
+      context.fillRect(left, y, width, Math.max(1, Math.round(ratio)));
+      context.fillStyle = this.#palette.text;
+      context.fillText(compact(value), left - 8 * ratio, y);
+    }
+  }
+
+  /** Ticks stand at the beginning of their buckets. */
+  #drawTimes(context: CanvasRenderingContext2D, area: Geometry, ratio: number): void {
+    const { series, zone } = this.#content;
+    const { left, top, width, height, buckets } = area;
+    const most = Math.max(2, Math.floor(width / ratio / LABEL_WIDTH));
+    context.textAlign = 'center';
+    context.textBaseline = 'top';
+    for (const { index, label } of timeTicks(series.starts, zone, most)) {
+      const x = Math.round(left + (index / buckets) * width);
+      const lines = label.split('\n');
+      const half = Math.max(...lines.map((line) => context.measureText(line).width)) / 2;
+      // A label that would be cut at the right edge says less than none.
+      if (x + half > left + width + ROOM.right * ratio) continue;
+      context.fillStyle = this.#palette.grid;
+      context.fillRect(x, top + height, Math.max(1, Math.round(ratio)), 4 * ratio);
+      context.fillStyle = this.#palette.text;
+      lines.forEach((line, i) => {
+        context.fillText(line, x, top + height + (8 + i * LINE_HEIGHT) * ratio);
+      });
+    }
+  }
+
+  #drawStack(context: CanvasRenderingContext2D, area: Geometry): void {
+    const { series, stack, found } = this.#content;
+    const { from, to } = this.#edges;
+    const stretched = area.width / (to - from);
     const now = Date.now();
     const partial = series.starts.map((_, index) => index).filter((index) => isPartial(series, index, now));
-    ctx.save();
-    ctx.beginPath();
-    ctx.rect(left, top, width, height);
-    ctx.clip();
-    drawStack(ctx, stack, geometry, this.#palette, { focus: this.#focus, partial, found });
-    ctx.restore();
+    context.save();
+    context.beginPath();
+    context.rect(area.left, area.top, area.width, area.height);
+    context.clip();
+    const geometry = { ...area, left: area.left - from * stretched, width: stretched };
+    drawStack(context, stack, geometry, this.#palette, { focus: this.#focus, partial, found });
+    context.restore();
   }
 
   #move(edges: Edges): void {
     this.#edges = edges;
-    this.#pointTo(null);
-    this.#uplot.redraw(false, false);
-  }
-
-  #pointTo(index: number | null): void {
-    if (index === this.#pointed) return;
-    this.#pointed = index;
-    this.#showBands();
-    this.#tell();
+    this.point(null);
+    this.#redraw();
   }
 
   #tell(): void {
-    const { over } = this.#uplot;
     const index = this.#pointed;
-    const middle = index === null ? 0 : ((index + 0.5) / this.#buckets) * over.clientWidth;
-    this.#events.onPoint(index, over.offsetLeft + middle);
+    const middle = index === null ? 0 : ((index + 0.5) / this.#buckets) * this.#over.clientWidth;
+    this.#events.onPoint(index, this.#over.offsetLeft + middle);
   }
 
   #showBands(): void {
@@ -267,7 +252,7 @@ export class Plot {
     box.hidden = range === null;
     if (range === null) return;
     const [first, last] = range;
-    const width = this.#uplot.over.clientWidth / this.#buckets;
+    const width = this.#over.clientWidth / this.#buckets;
     box.style.width = `${Math.max(1, (last - first + 1) * width)}px`;
     box.style.transform = `translateX(${first * width}px)`;
   }
@@ -280,23 +265,18 @@ function div(kind: string): HTMLElement {
   return element;
 }
 
-const powers = (max: number): number[] => {
-  const all = [0, 1];
-  while ((all.at(-1) ?? max) * 10 <= max) all.push((all.at(-1) ?? 1) * 10);
+/** 0, 1, 10, 100 and so on. */
+function powers(max: number): number[] {
+  const all = [0];
+  for (let value = 1; value <= max; value *= 10) all.push(value);
   return all;
-};
-
-function multiples(min: number, max: number, step: number): number[] {
-  const first = Math.ceil(min / step);
-  return Array.from({ length: Math.max(0, Math.floor(max / step) - first + 1) }, (_, i) => (first + i) * step);
 }
 
-let measuring: CanvasRenderingContext2D | null = null;
-
-/** CSS pixels of a label's longest line. */
-function widthOf(label: string): number {
-  measuring ??= document.createElement('canvas').getContext('2d');
-  if (measuring === null) return LABEL_WIDTH;
-  measuring.font = FONT;
-  return Math.max(...label.split('\n').map((line) => measuring?.measureText(line).width ?? 0));
+/** Round numbers, and whole ones: there are no half events. */
+function multiples(min: number, max: number, most: number): number[] {
+  let step = 1;
+  for (let power = 1; (max - min) / step > most; power *= 10)
+    step = [power, 2 * power, 5 * power, 10 * power].find((one) => (max - min) / one <= most) ?? 10 * power;
+  const first = Math.ceil(min / step);
+  return Array.from({ length: Math.max(0, Math.floor(max / step) - first + 1) }, (_, i) => (first + i) * step);
 }

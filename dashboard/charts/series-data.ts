@@ -98,7 +98,12 @@ function restOf(all: ComparedLine | null, lines: readonly Line[]): ComparedLine 
 }
 
 /** Puts counts of the compared interval beside the buckets at the same time of the clock. */
-function comparison({ starts, timezone, bucket, compared }: Series): ((counts: readonly number[]) => ComparedLine) | null {
+function comparison({
+  starts,
+  timezone,
+  bucket,
+  compared,
+}: Series): ((counts: readonly number[]) => ComparedLine) | null {
   if (compared === null) return null;
   const places = (instants: readonly number[]): number[] => {
     const first = toWall(instants[0] ?? 0, timezone);
@@ -106,7 +111,8 @@ function comparison({ starts, timezone, bucket, compared }: Series): ((counts: r
   };
   const index = new Map(places(compared.starts).map((place, i) => [place, i]));
   // Months differ in length, and the day of one is none of another.
-  const matching = bucket === '1mo' ? starts.map((_, i) => i) : places(starts).map((place) => index.get(place));
+  const matching =
+    bucket === '1mo' ? starts.map((_, i) => i) : places(starts).map((place) => index.get(place));
   return (counts) => ({
     counts: matching.map((i) => (i === undefined ? 0 : (counts[i] ?? 0))),
     total: sum(counts),
@@ -190,7 +196,8 @@ export function valueAt(line: Line, index: number, mode: Mode): number {
 }
 
 /** A line's number in the legend: what it has at the end of the chart. */
-export const totalOf = (line: Line, mode: Mode): number => line.total + (mode === 'running' ? line.before : 0);
+export const totalOf = (line: Line, mode: Mode): number =>
+  line.total + (mode === 'running' ? line.before : 0);
 
 /** Where a bucket ends. */
 export function bucketEnd(series: Series, index: number): number {
@@ -242,10 +249,14 @@ export function shortNames(names: readonly string[], most: number): string[] {
   return names.map((name) => {
     const characters = [...name];
     if (characters.length <= most) return name;
-    const common = Math.max(0, ...names.filter((other) => other !== name).map((other) => commonStart(characters, other)));
+    const common = Math.max(
+      0,
+      ...names.filter((other) => other !== name).map((other) => commonStart(characters, other)),
+    );
     const rest = characters.slice(common);
     // Whole words, where the common part ends within one.
-    if (common > 8 && rest.length + 4 <= most) return `…${characters.slice(characters.length - most + 1).join('')}`;
+    if (common > 8 && rest.length + 4 <= most)
+      return `…${characters.slice(characters.length - most + 1).join('')}`;
     const head = Math.ceil((most - 1) / 2);
     return `${characters.slice(0, head).join('')}…${characters.slice(characters.length - (most - 1 - head)).join('')}`;
   });

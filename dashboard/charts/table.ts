@@ -64,9 +64,11 @@ export function chartCsv(series: Series, stack: Stack): string {
   const cell = (text: string): string => `"${text.replace(/^(?=[=+\-@\t])/, "'").replaceAll('"', '""')}"`;
   const head = ['start', 'end', ...stack.layers.map(({ name }) => cell(name))];
   const lines = series.starts.map((start, index) =>
-    [isoText(Math.max(start, series.interval.from)), isoText(Math.min(bucketEnd(series, index), series.interval.until)), ...columns.map((column) => column[index] ?? 0)].join(
-      ',',
-    ),
+    [
+      isoText(Math.max(start, series.interval.from)),
+      isoText(Math.min(bucketEnd(series, index), series.interval.until)),
+      ...columns.map((column) => column[index] ?? 0),
+    ].join(','),
   );
   return [head.join(','), ...lines, ''].join('\r\n');
 }

@@ -2,7 +2,15 @@
 import type { Series } from '../answers.ts';
 import { bucketSpan, change, count, spanText } from '../format.ts';
 import type { PlotContent } from './plot.ts';
-import { bucketEnd, countedPart, isPartial, type Line, type Stack, shortNames, valueAt } from './series-data.ts';
+import {
+  bucketEnd,
+  countedPart,
+  isPartial,
+  type Line,
+  type Stack,
+  shortNames,
+  valueAt,
+} from './series-data.ts';
 
 /** Of the whole box, in CSS pixels: the same for every bucket, so that it does not flicker as names come and go. */
 const WIDTH = 300;
@@ -38,7 +46,11 @@ export class Tooltip {
     );
     const total = totalAt(stack, index);
     element.replaceChildren(
-      text('div', 'when', bucketSpan(series.starts[index] ?? 0, bucketEnd(series, index), series.bucket, zone)),
+      text(
+        'div',
+        'when',
+        bucketSpan(series.starts[index] ?? 0, bucketEnd(series, index), series.bucket, zone),
+      ),
       row('', TOTALS[stack.mode], total),
       ...rows.map(({ line, value }, i) => row(`swatch c${line.color}`, names[i] ?? '', value)),
       ...comparedRow(stack, index, total),

@@ -30,12 +30,17 @@ export interface EventChunkProps {
   /** The row above the first one. */
   readonly before: EventRow | undefined;
   readonly style: RowStyle;
+  /** Whether it is likely to be far away. */
+  readonly isFar: boolean;
 }
 
-export function EventChunk({ events, before, style }: EventChunkProps): VNode {
+/** Pixels of a row, until it is measured. */
+const ROW_HEIGHT = 34;
+
+export function EventChunk({ events, before, style, isFar }: EventChunkProps): VNode {
   const place = useRef<HTMLDivElement>(null);
   /** Height in pixels while the rows are away, null while they are here. */
-  const [away, setAway] = useState<number | null>(null);
+  const [away, setAway] = useState<number | null>(isFar ? events.length * ROW_HEIGHT : null);
   const [open, setOpen] = useState<ReadonlySet<string>>(new Set());
   useEffect(() => {
     const element = place.current;

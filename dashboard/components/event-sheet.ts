@@ -24,7 +24,15 @@ export interface EventSheetProps {
   readonly onFilter: OnFilter;
 }
 
-export function EventSheet({ appId, eventId, names, viewed, newer, older, onFilter }: EventSheetProps): VNode {
+export function EventSheet({
+  appId,
+  eventId,
+  names,
+  viewed,
+  newer,
+  older,
+  onFilter,
+}: EventSheetProps): VNode {
   const path = `/api/apps/${appId}/events/${encodeURIComponent(eventId)}`;
   const event = useResource<EventRow>(path, {
     scope: path,
@@ -35,7 +43,12 @@ export function EventSheet({ appId, eventId, names, viewed, newer, older, onFilt
   const instant = Date.parse(data?.createdAt ?? '');
   const go = (to: string | null) => (): void => viewed.change({ event: to }, true);
   const keys = (event: KeyboardEvent): void => {
-    const to = event.key === 'ArrowLeft' || event.key === 'k' ? newer : event.key === 'ArrowRight' || event.key === 'j' ? older : null;
+    const to =
+      event.key === 'ArrowLeft' || event.key === 'k'
+        ? newer
+        : event.key === 'ArrowRight' || event.key === 'j'
+          ? older
+          : null;
     if (to !== null && !event.ctrlKey && !event.metaKey && !event.altKey) go(to)();
   };
   return html`<${Dialog} sheet title="Event" onClose=${() => viewed.change({ event: null })}>

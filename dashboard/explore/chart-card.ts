@@ -20,7 +20,7 @@ import { count, date, spanText } from '../format.ts';
 import { html } from '../html.ts';
 import { HOUR, isOpen, MINUTE, type Range, rangeText } from '../range.ts';
 import type { Resource } from '../resource.ts';
-import { type Bucket, type Mode, MODES, type View } from '../url.ts';
+import { type Bucket, MODES, type Mode, type View } from '../url.ts';
 import { hasConditions, type ViewAndChange } from '../view.ts';
 import { ChartMenu } from './chart-menu.ts';
 import type { EventPages } from './event-pages.ts';
@@ -70,7 +70,9 @@ function ChartBody({ name, series, list, viewed, lastEventAt, onPeek }: BodyProp
   const { timezone: zone } = series;
   const title = chartName(series, stack, zone);
   const picked = view.at === null ? null : indexOf(series, view.at);
-  const table = view.table && html`<${ChartTable} key=${rangeText(view.range)} name=${title} series=${series} stack=${stack} zone=${zone} />`;
+  const table =
+    view.table &&
+    html`<${ChartTable} key=${rangeText(view.range)} name=${title} series=${series} stack=${stack} zone=${zone} />`;
   return html`<div class="chart-layout">
     <div class="chart-head">
       <${Figures} series=${series} summary=${summary} view=${view} found=${found} />
@@ -172,7 +174,13 @@ function usePeek(series: Series, onPeek: (bucket: Bucket | null) => void): (inde
 const MODE_NAMES: Record<Mode, string> = {
   histogram: 'Histogram',
   accumulated: 'Accumulated',
-  running: 'Running total',
+  running: 'Running',
+};
+
+const MODE_TITLES: Record<Mode, string> = {
+  histogram: 'The count of each bucket',
+  accumulated: 'The sum from 0 in this interval',
+  running: 'The total of all events until then',
 };
 
 function Controls({ viewed: { view, change } }: { readonly viewed: ViewAndChange }): VNode {
@@ -180,7 +188,7 @@ function Controls({ viewed: { view, change } }: { readonly viewed: ViewAndChange
     <legend class="sr-only">Chart</legend>
     ${MODES.map(
       (mode) =>
-        html`<label key=${mode}><input type="radio" name="mode" value=${mode} checked=${view.mode === mode} onChange=${() => change({ mode })} /><span>${MODE_NAMES[mode]}</span></label>`,
+        html`<label key=${mode} title=${MODE_TITLES[mode]}><input type="radio" name="mode" value=${mode} checked=${view.mode === mode} onChange=${() => change({ mode })} /><span>${MODE_NAMES[mode]}</span></label>`,
     )}
   </fieldset>`;
 }

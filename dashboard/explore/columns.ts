@@ -17,7 +17,9 @@ export function columnsOf(appId: string, { columns }: View): readonly string[] {
   if (columns !== null) return columns;
   try {
     const known: unknown = JSON.parse(localStorage.getItem(storageKey(appId)) ?? '[]');
-    return Array.isArray(known) ? known.filter((path) => typeof path === 'string').slice(0, MOST_COLUMNS) : [];
+    return Array.isArray(known)
+      ? known.filter((path) => typeof path === 'string').slice(0, MOST_COLUMNS)
+      : [];
   } catch {
     return []; // Storage may be forbidden, or hold something else.
   }
@@ -44,7 +46,11 @@ export function ColumnPicker({ appId, viewed, columns, fields }: ColumnPickerPro
     viewed.change({ columns: picked }, true);
   };
   const move = (index: number): void =>
-    pick(columns.map((path, i) => (i === index - 1 ? columns[index] : i === index ? columns[index - 1] : path) ?? path));
+    pick(
+      columns.map(
+        (path, i) => (i === index - 1 ? columns[index] : i === index ? columns[index - 1] : path) ?? path,
+      ),
+    );
   const others = fields.map(({ path }) => path).filter((path) => !columns.includes(path));
   return html`<${Popover} label="Columns" text=${columns.length === 0 ? 'Columns' : `${columns.length} column${columns.length === 1 ? '' : 's'}`}>
     ${() => html`<div class="type-list">

@@ -54,7 +54,7 @@ export function EventList(props: EventListProps): VNode {
       shown > 0 &&
       html`<div class="events" data-complete=${complete} style=${{ '--cells': style.columns.length === 0 ? '' : `repeat(${style.columns.length}, minmax(5rem, 11rem))` }}>
         ${style.columns.length > 0 && html`<div class="columns-head" aria-hidden="true"><span>Time</span><span>Type</span>${style.columns.map((path) => html`<span key=${path}>${path}</span>`)}<span>Payload</span></div>`}
-        ${pages.map((page, index) => html`<${EventChunk} key=${page.events.at(-1)?.id ?? index} events=${page.events} before=${pages[index - 1]?.events.at(-1)} style=${style} />`)}
+        ${pages.map((page, index) => html`<${EventChunk} key=${page.events.at(-1)?.id ?? index} events=${page.events} before=${pages[index - 1]?.events.at(-1)} style=${style} isFar=${index > 5} />`)}
       </div>`
     }
     ${shown === 0 && complete && html`<div class="empty"><h2>No events ${hasConditions(view) ? 'meet the filter' : 'in this range'}</h2><p>Choose a longer range, another period, or fewer conditions.</p></div>`}
@@ -120,7 +120,7 @@ interface ProgressProps {
 
 /** How far a search has come, and a way to stop it. */
 function SearchProgress({ list, series, zone }: ProgressProps): VNode {
-  const { loading, complete, stopped, stop, resume } = list;
+  const { loading, complete, stop, searchAll } = list;
   const until = searchedUntil(list);
   const all = series?.all.reduce((sum, value) => sum + value, 0) ?? 0;
   const looked = series === undefined || until === null ? null : foundIn(series, list).looked;
@@ -133,8 +133,7 @@ function SearchProgress({ list, series, zone }: ProgressProps): VNode {
   return html`<div class="search-progress">
     <progress max="1" value=${complete ? 1 : looked === null || all === 0 ? undefined : looked / all} aria-label="Progress of the search"></progress>
     <span class="muted" role="status">${text}</span>
-    ${loading && html`<button type="button" class="button" onClick=${stop}>Stop</button>`}
-    ${stopped && html`<button type="button" class="button" onClick=${resume}>Search on</button>`}
+    ${loading ? html`<button type="button" class="button" onClick=${stop}>Stop</button>` : !complete && html`<button type="button" class="button" onClick=${searchAll}>Search the whole range</button>`}
   </div>`;
 }
 

@@ -1,5 +1,5 @@
 /** The fields of an app's payloads, for completion: those that the server knows, and those of the events at hand. */
-import { type EventPage } from '../event-rows.ts';
+import type { EventPage } from '../event-rows.ts';
 import { pathText, valueText } from '../filter-text.ts';
 import { children } from '../raw-json.ts';
 import { useResource } from '../resource.ts';
@@ -51,7 +51,10 @@ export function fieldsOf(pages: readonly EventPage[]): KnownField[] {
     .sort(([, a], [, b]) => b.count - a.count)
     .map(([path, { values }]) => ({
       path,
-      values: [...values].sort(most).slice(0, VALUES).map(([value]) => value),
+      values: [...values]
+        .sort(most)
+        .slice(0, VALUES)
+        .map(([value]) => value),
     }));
 }
 

@@ -15,7 +15,7 @@ export interface FiguresProps {
   readonly found: Found | null;
 }
 
-const COMPARED = { previous: 'than the period before', week: 'than a week before', none: '' } as const;
+const COMPARED = { previous: 'vs the period before', week: 'vs a week before', none: '' } as const;
 /** Units of an average, from the shortest on. */
 const UNITS: readonly (readonly [string, number])[] = [
   ['minute', MINUTE],
@@ -29,12 +29,14 @@ export function Figures({ series, summary, view, found }: FiguresProps): VNode {
   const { interval, bucket, timezone: zone } = series;
   const elapsed = Math.max(MINUTE, Math.min(interval.until, Date.now()) - interval.from);
   // The shortest unit of which the average has at least one event.
-  const [unit, length] = UNITS.find(([, ms]) => (total / elapsed) * ms >= 1 && ms <= elapsed) ?? UNITS[2] ?? ['day', DAY];
+  const [unit, length] = UNITS.find(([, ms]) => (total / elapsed) * ms >= 1 && ms <= elapsed) ??
+    UNITS[2] ?? ['day', DAY];
   const changed = compared === null ? null : change(total, compared);
   return html`<dl class="figures-row">
     <div class="main-figure"><dt>${found === null ? 'In this range' : 'Found'}</dt><dd>${count(found?.total ?? total)}${
       found === null
-        ? compared !== null && html` <small title=${`${count(compared)} before`}>${changed === null ? (total > 0 ? `${count(compared)} before` : '') : html`<b class="change">${changed}</b> ${COMPARED[view.compare]}`}</small>`
+        ? compared !== null &&
+          html` <small title=${`${count(compared)} before`}>${changed === null ? (total > 0 ? `${count(compared)} before` : '') : html`<b class="change">${changed}</b> ${COMPARED[view.compare]}`}</small>`
         : html` <small>${found.complete ? `of ${count(total)}` : `so far, of ${count(total)}`}</small>`
     }</dd></div>
     ${view.mode === 'running' && html`<div><dt>Running total</dt><dd>${count(running)}</dd></div>`}

@@ -44,7 +44,11 @@ export async function chartPicture(name: string, series: Series, stack: Stack): 
   context.font = '600 16px system-ui, sans-serif';
   context.fillText(name, PADDING, PADDING + 16);
   context.font = '13px system-ui, sans-serif';
-  context.fillText(spanText(series.interval.from, series.interval.until, series.timezone), PADDING, PADDING + 36);
+  context.fillText(
+    spanText(series.interval.from, series.interval.until, series.timezone),
+    PADDING,
+    PADDING + 36,
+  );
   stack.layers.forEach((line, index) => {
     const top = PADDING + HEAD + drawn.height / ratio + index * LINE;
     context.fillStyle = palette.layers[line.color] ?? palette.text;

@@ -67,9 +67,12 @@ export function FilterBar({ appId, viewed, types, pages }: FilterBarProps): VNod
     const last = offers.length - 1;
     if (event.key === 'ArrowDown' || event.key === 'ArrowUp') {
       setOpen(true);
-      setActive((now) => (event.key === 'ArrowDown' ? (now >= last ? 0 : now + 1) : now <= 0 ? last : now - 1));
+      setActive((now) =>
+        event.key === 'ArrowDown' ? (now >= last ? 0 : now + 1) : now <= 0 ? last : now - 1,
+      );
     } else if (event.key === 'Enter') {
-      const offer = offers[active] ?? (text.trim() === '' ? undefined : offers.find(({ changes }) => changes));
+      const offer =
+        offers[active] ?? (text.trim() === '' ? undefined : offers.find(({ changes }) => changes));
       if (offer !== undefined) choose(offer);
     } else if (event.key === 'Escape' && open) setOpen(false);
     else if (event.key === 'Backspace' && text === '') removeLast(viewed);
@@ -140,26 +143,35 @@ function offersFor(
         .filter((type) => matches(name, type.name) && !view.types.includes(type.typeId))
         .sort((a, b) => b.count - a.count)
         .slice(0, MOST_TYPES)
-        .map((type): Offer => ({
-          kind: 'Type',
-          label: type.name,
-          hint: compact(type.count),
-          changes: { types: [...view.types, type.typeId] },
-        }));
+        .map(
+          (type): Offer => ({
+            kind: 'Type',
+            label: type.name,
+            hint: compact(type.count),
+            changes: { types: [...view.types, type.typeId] },
+          }),
+        );
   const ofFields = fields
     .filter(({ path }) => matches(name, path))
     .slice(0, MOST_FIELDS)
-    .map(({ path, values }): Offer => ({
-      kind: 'Field',
-      label: path,
-      hint: values[0] ?? '',
-      text: `${isNot ? '-' : ''}${path}:`,
-    }));
+    .map(
+      ({ path, values }): Offer => ({
+        kind: 'Field',
+        label: path,
+        hint: values[0] ?? '',
+        text: `${isNot ? '-' : ''}${path}:`,
+      }),
+    );
   // What is asked for in words is more often a text than a type, and Enter takes the first one that filters.
   return wanted === '' ? [...ofTypes, ...ofFields] : [textOffer(wanted), ...ofTypes, ...ofFields];
 }
 
-const textOffer = (text: string): Offer => ({ kind: 'Text', label: text, hint: 'in the payload', changes: { text } });
+const textOffer = (text: string): Offer => ({
+  kind: 'Text',
+  label: text,
+  hint: 'in the payload',
+  changes: { text },
+});
 
 function conditionOffers(
   text: string,
@@ -171,18 +183,27 @@ function conditionOffers(
   const plain = isNot ? path.slice(1) : path;
   const own: Offer[] =
     value === ''
-      ? [{ kind: 'Field', label: plain, hint: isNot ? 'is not there' : 'is there', changes: { filters: [...new Set([...view.filters, `${path}:*`])] } }]
+      ? [
+          {
+            kind: 'Field',
+            label: plain,
+            hint: isNot ? 'is not there' : 'is there',
+            changes: { filters: [...new Set([...view.filters, `${path}:*`])] },
+          },
+        ]
       : [{ kind: 'Condition', label: text, changes: { filters: [...new Set([...view.filters, text])] } }];
   if (sign !== ':') return value === '' ? [] : own;
   const known = fields.find((field) => field.path === plain)?.values ?? [];
   const values = known
     .filter((candidate) => matches(value, candidate) && candidate !== value)
     .slice(0, MOST_VALUES)
-    .map((candidate): Offer => ({
-      kind: isNot ? 'Is not' : 'Is',
-      label: `${plain}: ${candidate}`,
-      changes: { filters: withCondition(view.filters, plain, candidate, isNot) },
-    }));
+    .map(
+      (candidate): Offer => ({
+        kind: isNot ? 'Is not' : 'Is',
+        label: `${plain}: ${candidate}`,
+        changes: { filters: withCondition(view.filters, plain, candidate, isNot) },
+      }),
+    );
   return value === '' ? [...values, ...own] : [...own, ...values];
 }
 
@@ -202,10 +223,11 @@ function Chips({ viewed, types, onEdit }: ChipsProps): VNode {
     return html`<${Chip} key=${type} text=${name} onRemove=${() => drop({ types: without(view.types, type) })} />`;
   })}
   ${view.filters.map(
-    (filter) => html`<${Chip} key=${filter} text=${filter} kind=${filter.startsWith('-') ? 'chip not' : 'chip'} onRemove=${() => drop({ filters: without(view.filters, filter) })} onEdit=${() => {
-      drop({ filters: without(view.filters, filter) });
-      onEdit(filter);
-    }} />`,
+    (filter) =>
+      html`<${Chip} key=${filter} text=${filter} kind=${filter.startsWith('-') ? 'chip not' : 'chip'} onRemove=${() => drop({ filters: without(view.filters, filter) })} onEdit=${() => {
+        drop({ filters: without(view.filters, filter) });
+        onEdit(filter);
+      }} />`,
   )}
   ${view.text !== null && html`<${Chip} text=${`“${view.text}”`} onRemove=${() => drop({ text: null })} onEdit=${() => onEdit(view.text ?? '')} />`}`;
 }

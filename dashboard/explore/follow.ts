@@ -59,7 +59,11 @@ export function useFollow(options: FollowOptions): Follow {
 }
 
 /** Asks for the chart again when events have arrived, and by the clock. */
-function useRefresh({ viewed, loading, isOn, reloadApp }: FollowOptions, hasNews: boolean, seen: () => void): void {
+function useRefresh(
+  { viewed, loading, isOn, reloadApp }: FollowOptions,
+  hasNews: boolean,
+  seen: () => void,
+): void {
   const { view, span } = viewed;
   useEffect(() => {
     const interval = refreshInterval(view, span);
@@ -123,7 +127,10 @@ function useHeldEvents({ appId, viewed, list, isRead }: FollowOptions): HeldEven
         return;
       }
       const found = news === null ? null : readNews(news);
-      take(found === null ? null : wanted(found, view.types, list.scope), news === null ? 0 : countNews(news, view.types));
+      take(
+        found === null ? null : wanted(found, view.types, list.scope),
+        news === null ? 0 : countNews(news, view.types),
+      );
     },
     show: () => {
       show();

@@ -23,7 +23,10 @@ export function foundIn({ starts, end, all }: Series, list: EventPages): Found {
       if (index >= 0) counts[index] = (counts[index] ?? 0) + 1;
     }
   }
-  const looked = all.reduce((sum, value, index) => ((starts[index + 1] ?? end) > until ? sum + value : sum), 0);
+  const looked = all.reduce(
+    (sum, value, index) => ((starts[index + 1] ?? end) > until ? sum + value : sum),
+    0,
+  );
   return { counts, total, until, complete: list.complete, looked };
 }
 

@@ -21,11 +21,8 @@ export interface TabProps {
   readonly app: Resource<App>;
 }
 
-/** The page comes when it is needed, with what it draws with; both are asked for at once. */
-const loadExplore: Load<TabProps> = async () => {
-  const [part] = await Promise.all([import('./explore.ts'), import('uplot')]);
-  return part.ExplorePage;
-};
+/** The page comes when it is needed. */
+const loadExplore: Load<TabProps> = async () => (await import('./explore.ts')).ExplorePage;
 
 const TABS = ['', 'types', 'settings'] as const;
 const TAB_NAMES: Record<string, string> = {

@@ -61,7 +61,6 @@ export function ExplorePage({ appId, app }: TabProps): VNode {
     <div class="toolbar controls" role="group" aria-label="View">
       <${RangePicker} ...${viewed} />
       <${Back} viewed=${viewed} />
-      <span class="spacer"></span>
       <${LiveButton} viewed=${viewed} fresh=${live.fresh} isLost=${live.isLost} />
     </div>
     <${FilterBar} appId=${appId} viewed=${viewed} types=${types.data?.types ?? []} pages=${list.pages} />
@@ -92,7 +91,11 @@ function useCanonicalAddress({ view, change }: ViewAndChange): void {
 }
 
 /** Asks for the types again when an event of an unknown one is listed, once for each. */
-function useKnownTypes(types: readonly EventType[] | undefined, { pages }: EventPages, reload: () => void): void {
+function useKnownTypes(
+  types: readonly EventType[] | undefined,
+  { pages }: EventPages,
+  reload: () => void,
+): void {
   const asked = useRef(new Set<string>());
   useEffect(() => {
     if (types === undefined) return;

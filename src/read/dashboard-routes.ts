@@ -1,9 +1,9 @@
 /** The reads of an app for its members' sessions, under /api: those of /v1, and the dashboard's charts. */
 import { type Api, done } from '../accounts/routes/api.ts';
+import { numberTypes } from '../apps/event-types.ts';
 import { Rejection } from '../errors.ts';
 import type { Route } from '../http/route.ts';
 import type { Sql } from '../storage/connect.ts';
-import { numberTypes } from '../apps/event-types.ts';
 import type { EventReader, Series, SeriesRequest } from '../storage/storage.ts';
 import type { AppRead } from './app-read.ts';
 import { findTypes } from './scope-query.ts';
@@ -68,7 +68,7 @@ function chartRoute({ api, sql, events, now }: DashboardReadOptions): Route {
 /** An earlier interval in the same buckets and by the same types; null where such buckets are not kept. */
 async function readCompared(
   { sql, events }: Pick<DashboardReadOptions, 'sql' | 'events'>,
-  request: SeriesRequest,
+  request: Omit<SeriesRequest, 'buckets'>,
   { bucket, types }: Series,
 ) {
   const { appId } = request;

@@ -8,7 +8,7 @@ import { buildDashboard } from '../support/browser.ts';
 
 const BUILT = fileURLToPath(new URL('../../dist/dashboard/', import.meta.url));
 /** The budget for scripts, gzipped. */
-const MOST_BYTES = 70_000;
+const MOST_BYTES = 75_000;
 
 let scripts: { name: string; text: string }[];
 let page: string;
@@ -23,16 +23,16 @@ beforeAll(() => {
 
 const gzipped = (text: string): number => gzipSync(text, { level: 9 }).length;
 
-test('all scripts together are at most 70 KB, gzipped file by file', () => {
+test('all scripts together are at most 75 KB, gzipped file by file', () => {
   const sizes = scripts.map(({ name, text }) => [name, gzipped(text)] as const);
   const total = sizes.reduce((sum, [, size]) => sum + size, 0);
   expect(total, `${JSON.stringify(sizes)}`).toBeLessThanOrEqual(MOST_BYTES);
 });
 
-test('uPlot is alone in its file, which the first page does not load', () => {
-  const withUplot = scripts.filter(({ text }) => text.includes('u-cursor-x'));
-  expect(withUplot.map(({ name }) => name)).toEqual([expect.stringMatching(/^uplot-/)]);
-  expect(page).not.toContain('uplot');
+test('the chart is in a file that the first page does not load', () => {
+  const withCanvas = scripts.filter(({ text }) => text.includes('setPointerCapture'));
+  expect(withCanvas.map(({ name }) => name)).toEqual([expect.stringMatching(/^explore-/)]);
+  expect(page).not.toContain('explore');
   expect(page.match(/<script/g)).toHaveLength(1);
 });
 

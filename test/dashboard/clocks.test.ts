@@ -135,6 +135,7 @@ describe.skipIf(withoutBrowser !== '')('when clocks change', () => {
     const days = new Map(await rows());
     expect(days.get('Sun, 25 Oct 2026')).toBe(25);
     expect(days.get('Sat, 24 Oct 2026')).toBe(24);
+    await page.getByRole('button', { name: /^Chart options/ }).click();
     await page.getByLabel('Time zone').selectOption('America/New_York');
     await expect.poll(async () => new Map(await rows()).get('Sun, 1 Nov 2026')).toBe(25);
 
