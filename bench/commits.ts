@@ -1,4 +1,4 @@
-/** Bare commits at intended times: what an event costs in latency before anybody has written a service around it. */
+/** Bare commits at intended times: the latency of an event without a service. */
 import { randomUUID } from 'node:crypto';
 import pg from 'pg';
 import { LatencyHistogram } from './latency.ts';

@@ -31,7 +31,7 @@ export function trySignIn(port: number, headers: Readonly<Record<string, string>
   });
 }
 
-/** An attempt with a password that nobody has, from this address as a proxy tells it. */
+/** An attempt with a wrong password, from this address according to the proxy's header. */
 export function wrongSignIn(address: string): LoadRequest {
   const body = JSON.stringify({ email: EMAIL.text, password: 'guess {n} of many' });
   return { ...SESSION, headers: { 'X-Forwarded-For': address }, body };

@@ -199,7 +199,7 @@ export interface FaultCampaign {
   }[];
 }
 
-/** What stands in the place of a figure that no result has: a short run, or a scenario that names it otherwise now. */
+/** Shown for a figure that no result has: after a short run, or if its name has changed. */
 export const NOT_MEASURED = 'not measured';
 
 export function figuresTable(results: readonly StoredResult[], picks: readonly Pick[]): string {

@@ -1,4 +1,4 @@
-/** What a scenario has found out: figures, ratios that can be judged, checks that must hold. */
+/** The results of a scenario: figures, ratios that can be judged, checks that must hold. */
 import { type Bound, spreadOf } from './judge.ts';
 
 /** Something that was measured, once or once a round. */

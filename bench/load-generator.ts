@@ -1,4 +1,4 @@
-/** A load generator as its users see it: a process of its own, so that its work is nobody else's CPU. */
+/** A load generator in a process of its own, so that its CPU time is measured apart. */
 import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';

@@ -1,4 +1,4 @@
-/** What a load generator is told to do, and what it reports. Both travel between processes as they are. */
+/** The job of a load generator, and its report. Both are sent between processes unchanged. */
 import type { Latency } from './latency.ts';
 import type { LedgerSum } from './ledger.ts';
 
@@ -30,7 +30,7 @@ export interface ClosedJob extends Job {
 
 /**
  * Open loop: requests are due at fixed times whatever the service does, and a latency counts from the time at which its
- * request was due, so that a stall is felt by everybody who would have come meanwhile (no coordinated omission).
+ * request was due, so that a stall delays every request that was due meanwhile (no coordinated omission).
  */
 export interface OpenJob extends Job {
   readonly kind: 'open';
@@ -39,7 +39,7 @@ export interface OpenJob extends Job {
   readonly warmUpSeconds: number;
 }
 
-/** Bare commits: one row by a prepared INSERT at each intended time, with nothing before or behind it. */
+/** Bare commits: one row by a prepared INSERT at each intended time, and nothing else. */
 export interface CommitsJob {
   readonly kind: 'commits';
   /** As pg takes it. */
@@ -61,7 +61,7 @@ export interface CommitsJob {
 export interface SilentJob extends Job {
   readonly kind: 'silent';
   readonly announcedBytes: number;
-  /** How soon a connection that was ended takes its place again. */
+  /** Delay before an ended connection is replaced. */
   readonly againMs: number;
 }
 

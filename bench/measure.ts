@@ -133,12 +133,15 @@ export function checkLedger(
   reports: readonly LoadReport[],
   stored: LedgerSum & { readonly twice: number },
 ): void {
-  const told = addSums(reports.map((report) => report.acknowledged));
+  const acknowledged = addSums(reports.map((report) => report.acknowledged));
   findings.check(
     `${name}: acknowledged = stored, nothing twice`,
-    told.events > 0 && told.events === stored.events && told.idSum === stored.idSum && stored.twice === 0,
-    `${told.events} acknowledged, ${stored.events} stored, ${stored.twice} ids twice, ids ${
-      told.idSum === stored.idSum ? 'agree' : 'differ'
+    acknowledged.events > 0 &&
+      acknowledged.events === stored.events &&
+      acknowledged.idSum === stored.idSum &&
+      stored.twice === 0,
+    `${acknowledged.events} acknowledged, ${stored.events} stored, ${stored.twice} ids twice, ids ${
+      acknowledged.idSum === stored.idSum ? 'agree' : 'differ'
     }`,
   );
 }

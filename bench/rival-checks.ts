@@ -1,4 +1,4 @@
-/** What the servers beside the service have in common: how they are told about the database, and how they say that they listen. */
+/** Common parts of the servers that the service is compared with: how they receive the database's address and report that they listen. */
 
 import type { Sql } from '../src/storage/connect.ts';
 import { digestOf } from '../src/token-text.ts';

@@ -178,7 +178,7 @@ const program = new Command('bench')
   .option('--json', 'print one JSON object on standard output')
   .option(
     '--events <number>',
-    'events behind the scenarios that read: 10000000, or 1000000 with --quick and --judge guard',
+    'events stored for the scenarios that read: 10000000, or 1000000 with --quick and --judge guard',
     count,
   )
   .option(

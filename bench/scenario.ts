@@ -7,7 +7,7 @@ export type Length = 'full' | 'quick' | 'guard' | 'smoke';
 
 export interface RunOptions {
   readonly length: Length;
-  /** Events behind the scenarios that read. */
+  /** Events stored for the scenarios that read. */
   readonly events: number;
   /** Where the service's CPU profile goes; null where none is wanted. */
   readonly profileFolder: string | null;

@@ -1,11 +1,11 @@
-/** A year of counts of an app, without the events behind them: charts read nothing else. */
+/** A year of counts of an app without events: charts read nothing else. */
 import type { Sql } from '../src/storage/connect.ts';
 import { profileDay, unprofiledDays } from '../src/storage/counts/day-profiles.ts';
 
 const DAY_MS = 86_400_000;
 const DAYS = 365;
 const TYPES = 20;
-/** The year ends behind whole days, so that all of them have profiles. */
+/** The year ends with whole days, so that all of them have profiles. */
 export const YEAR_END = Date.UTC(2026, 0, 1);
 const YEAR_START = YEAR_END - DAYS * DAY_MS;
 

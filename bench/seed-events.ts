@@ -11,11 +11,11 @@ const START = Date.UTC(2026, 0, 1);
 const TYPES = 20;
 const RARE_ONE_IN = 1_000;
 /** Sessions that insert, one a core of the smallest machine. */
-const LANES = 2;
+const CONNECTIONS = 2;
 
 export interface SeededApp extends BenchApp {
   readonly events: number;
-  /** Milliseconds since the Unix epoch: the first event, and behind the last one. Event n is at `from + n × (until - from) / events`. */
+  /** Milliseconds since 1970, `[from, until)`. Event n is at `from + n × (until - from) / events`. */
   readonly from: number;
   readonly until: number;
   /** A type with one event in twenty, and one with one in a thousand; public ids. */
@@ -49,10 +49,10 @@ async function seed(bench: Workbench, events: number): Promise<SeededApp> {
   await ensurePartitions(sql, START, START + (DAYS - 1) * DAY_MS);
   const typeIds = types.map(({ id }) => id);
   let day = 0;
-  const lane = async (): Promise<void> => {
+  const insertSome = async (): Promise<void> => {
     for (let mine = day++; mine < DAYS; mine = day++) await seedDay(sql, app.id, typeIds, mine, events);
   };
-  await Promise.all(Array.from({ length: LANES }, lane));
+  await Promise.all(Array.from({ length: CONNECTIONS }, insertSome));
   await foldCounts(sql);
   for (const one of await unprofiledDays(sql, START + 60 * DAY_MS)) await profileDay(sql, one);
   await sql`VACUUM ANALYZE`;

@@ -18,7 +18,7 @@ export interface WrkReport {
   readonly unanswered: number;
 }
 
-/** Prints its figures as one line of JSON, in place of a text that would have to be understood. */
+/** Prints its figures as one line of JSON instead of text. */
 const DONE = `
 done = function(summary)
   local errors = summary.errors
@@ -43,7 +43,7 @@ export async function runWrk(
     `http://127.0.0.1:${job.port}${path}`,
   ]);
   const figures = /^JSON (.*)$/m.exec(stdout)?.[1];
-  if (figures === undefined) throw new Error(`wrk has said: ${stdout}`);
+  if (figures === undefined) throw new Error(`unexpected output of wrk: ${stdout}`);
   const { requests, micros, refused, unanswered } = JSON.parse(figures) as Record<string, number>;
   const seconds = (micros ?? Number.NaN) / 1e6;
   const acknowledged = (requests ?? 0) - (refused ?? 0);

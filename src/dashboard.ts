@@ -20,7 +20,7 @@ import { memberRemovalRoute } from './apps/routes/member-removal.ts';
 import { tokenRoutes } from './apps/routes/tokens.ts';
 import type { Secret } from './apps/secret.ts';
 import type { Config } from './config.ts';
-import { assetRoutes } from './http/assets.ts';
+import { type Assets, readAssets } from './http/assets.ts';
 import type { Route } from './http/route.ts';
 import { dashboardReadRoutes } from './read/dashboard-routes.ts';
 import { eventRead, eventsRead } from './read/events-read.ts';
@@ -52,6 +52,8 @@ export interface DashboardOptions {
 
 export interface Dashboard {
   readonly routes: readonly Route[];
+  /** The page for a browser at an address where nothing is. */
+  readonly notFoundPage: Assets['notFound'];
   readonly feeds: LiveFeeds;
   /** The path of the one-time link to the first account; null where there is an account, or none may be made so. */
   readonly setupPath: string | null;
@@ -111,11 +113,13 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
     ]),
   ];
   try {
-    routes.push(...(await assetRoutes(assets)));
+    const pages = await readAssets(assets);
+    routes.push(...pages.routes);
     await passwords.prepare();
     const setupPath = allowed === 'first' && options.offersSetup ? await setup.createPath() : null;
     if (setupPath !== null) accounts.authLog.write('link.create', null, { purpose: 'setup' });
-    return { routes, feeds, setupPath, signIns: accounts.signIns, close };
+    const { notFound: notFoundPage } = pages;
+    return { routes, notFoundPage, feeds, setupPath, signIns: accounts.signIns, close };
   } catch (error) {
     await close();
     throw error;

@@ -123,11 +123,11 @@ function registerWrites(metrics: Metrics, writePath: WritePath): void {
     () => writePath.depth,
   );
   registerPast(metrics, writePath);
-  metrics.histogram('tidemark_batch_events', 'Events of a written batch.', () => writer.batchEvents);
+  metrics.histogram('tidemark_batch_events', 'Events of a written batch.', () => writer.groupEvents);
   metrics.histogram(
     'tidemark_batch_seconds',
     'Writing of a batch, retries included, whatever its outcome.',
-    () => writer.batchSeconds,
+    () => writer.groupSeconds,
   );
   metrics.counter(
     'tidemark_write_retries_total',
@@ -146,7 +146,7 @@ function registerPast(metrics: Metrics, { pastBuffer, store }: WritePath): void 
   );
   metrics.gauge(
     'tidemark_past_days_closed',
-    'Past days (UTC) whose events are refused now: blocked (somebody holds a lock on them), no-partition (none can be made).',
+    'Past days (UTC) whose events are refused now: blocked (another session has locked them), no-partition (none can be made).',
     () => [
       sample({ reason: 'blocked' }, past.closedDays('blocked')),
       sample({ reason: 'no-partition' }, past.closedDays('no-partition')),

@@ -228,6 +228,7 @@ async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Pro
   const metrics = new Metrics(worker === undefined ? {} : { worker: String(worker) });
   const server = await createServer({
     routes: routesOf(options, parts, metrics, () => stopping),
+    notFoundPage: dashboard.notFoundPage,
     transport: config.HTTP_TRANSPORT,
     maxBodyBytes: config.MAX_BODY_BYTES,
     maxBodiesBytes: config.MAX_BODIES_BYTES,
@@ -462,7 +463,7 @@ async function openJournal({ config, log }: ServiceOptions, installation: Instal
   const { JOURNAL_DIR: folder, JOURNAL_MAX_BYTES: maxBytes } = config;
   const journal = await Journal.open({ folder, installation, maxBytes, log });
   const { waitingEvents } = journal.stats;
-  if (waitingEvents > 0) log.info({ waitingEvents }, 'Events wait in the journal: they are being stored');
+  if (waitingEvents > 0) log.info({ waitingEvents }, 'journal: storing waiting events');
   return journal;
 }
 

@@ -1,4 +1,4 @@
-/** Why a process that serves is to stop: a signal, an order, or a fault that nobody handled. */
+/** Why a serving process must stop: a signal, an order, or an unhandled error. */
 import type { Logger } from 'pino';
 import { isUnavailable } from './storage/connect.ts';
 
@@ -23,15 +23,16 @@ export class StopRequest {
   }
 
   /**
-   * Has an exception or a rejection that nobody handled stop the process in order: requests are answered, what waits is
+   * Makes an unhandled exception or rejection stop the process in order: requests are answered, what waits is
    * committed or in the journal, and the exit code is 1. Ending at once would lose all of that, and going on would trust
-   * a state that nobody knows. A lost connection that a client of the database reports to nobody is no fault: outages are
+   * an unknown state. A lost connection that a database client reports as unhandled is no fault: outages are
    * what the service outlives.
    */
   onFault(log: Logger): void {
     process.on('uncaughtException', (error) => this.#fault(log, error));
     process.on('unhandledRejection', (error) => {
-      if (isUnavailable(error)) log.warn({ err: error }, 'A lost connection was reported to nobody');
+      if (isUnavailable(error))
+        log.warn({ err: error }, 'An unhandled error was a lost connection: continuing');
       else this.#fault(log, error);
     });
   }
@@ -39,7 +40,7 @@ export class StopRequest {
   #fault(log: Logger, error: unknown): void {
     process.exitCode = 1;
     this.#faults += 1;
-    if (this.#faults <= MOST_LOGGED) log.fatal({ err: error }, 'A fault that nobody handled: stopping');
+    if (this.#faults <= MOST_LOGGED) log.fatal({ err: error }, 'Unhandled error: stopping');
     this.request('a fault');
   }
 }

@@ -57,7 +57,7 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
     warmUpSeconds: 0,
     requests: [createRequest(app, SMALL_PAYLOAD_BYTES)],
   } as const;
-  const told: LoadReport[] = [await good.run(goodJob)];
+  const reported: LoadReport[] = [await good.run(goodJob)];
   const alone: LoadReport[] = [];
   const beside = new Map<string, { round: Round; good: LoadReport }[]>();
   for (let index = 0; index < rounds; index += 1) {
@@ -72,7 +72,7 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
     }
   }
   addLatency(findings, 'good traffic alone', alone);
-  told.push(...alone);
+  reported.push(...alone);
   const p99 = (reports: readonly LoadReport[]): number[] =>
     reports.map(({ latency }) => latency?.p99 ?? Number.NaN);
   for (const { name, status } of kinds) {
@@ -91,10 +91,10 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
     );
     addLatency(findings, `good traffic beside ${name}`, reports);
     findings.ratio(`p99 of good traffic beside ${name}`, pairwise(p99(reports), p99(alone)));
-    told.push(...reports);
+    reported.push(...reports);
   }
-  checkStatuses(findings, 'good traffic', told, [201]);
-  checkLedger(findings, 'good traffic', told, await sumOfTable(bench.sql, 'events', [app.id]));
+  checkStatuses(findings, 'good traffic', reported, [201]);
+  checkLedger(findings, 'good traffic', reported, await sumOfTable(bench.sql, 'events', [app.id]));
 }
 
 export const BAD_INPUT: Scenario = {

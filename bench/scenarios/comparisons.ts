@@ -1,4 +1,4 @@
-/** floor, naive and rivals: what the service's figures are seen beside. */
+/** floor, naive and rivals: the baselines of the service's figures. */
 import { execFile } from 'node:child_process';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -166,11 +166,11 @@ async function checkStream(
   const redis = new Redis({ path: socket });
   const stored = await redis.xlen('events');
   await redis.quit();
-  const told = reports.reduce((sum, { acknowledged }) => sum + acknowledged.events, 0);
+  const acknowledged = reports.reduce((sum, { acknowledged }) => sum + acknowledged.events, 0);
   findings.check(
     'Redis XADD: acknowledged = stored',
-    told === stored,
-    `${told} acknowledged, ${stored} stored`,
+    acknowledged === stored,
+    `${acknowledged} acknowledged, ${stored} stored`,
   );
 }
 

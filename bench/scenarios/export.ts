@@ -73,7 +73,7 @@ const WAYS: Readonly<Record<string, Way>> = {
   'COPY events TO STDOUT': copied,
   NDJSON: async (work) => await lines(await request(work, '')),
   'NDJSON in gzip': async (work) => {
-    // Inflated by nobody: a client's cost is its own.
+    // Not inflated: the cost of the client is not measured.
     for await (const _ of await request(work, '', { 'Accept-Encoding': 'gzip' }));
     return Number.NaN;
   },

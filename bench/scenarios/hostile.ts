@@ -1,4 +1,4 @@
-/** hostile: what producers feel while somebody without a token attacks the service beside them, over both transports. */
+/** hostile: latencies of producers while clients without a token attack the service, over both transports. */
 import { createTokenText } from '../../src/token-text.ts';
 import { SMALL_PAYLOAD_BYTES, transport } from '../contenders.ts';
 import { addDashboardUser, trySignIn, wrongSignIn } from '../dashboard-user.ts';
@@ -15,7 +15,7 @@ import { addLatency } from './limits.ts';
 
 const PRODUCERS_PER_SECOND = 200;
 const MEBIBYTE = 1_048_576;
-/** An attack has this long before producers are looked at, and this long behind them. */
+/** An attack begins this long before the producers are measured, and ends this long after. */
 const LEAD_MS = 500;
 const TAIL_SECONDS = 1;
 
@@ -261,12 +261,12 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
   const app = await bench.makeApp('hostile');
   await addDashboardUser(bench, [app.appId]);
   const transports: TransportName[] = (await transport()) === 'node:http' ? ['node'] : ['uws', 'node'];
-  const told: LoadReport[] = [];
+  const reported: LoadReport[] = [];
   for (const name of transports)
-    told.push(...(await runOn(bench, findings, name, { seconds, rounds, app, generators })));
+    reported.push(...(await runOn(bench, findings, name, { seconds, rounds, app, generators })));
   // What got no answer may be stored or not.
-  const isKnown = told.every(({ unanswered }) => unanswered === 0);
-  if (isKnown) checkLedger(findings, 'producers', told, await sumOfTable(bench.sql, 'events', [app.id]));
+  const isKnown = reported.every(({ unanswered }) => unanswered === 0);
+  if (isKnown) checkLedger(findings, 'producers', reported, await sumOfTable(bench.sql, 'events', [app.id]));
   else findings.note('Requests without an answer: the ledger could not be compared.');
 }
 

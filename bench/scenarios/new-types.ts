@@ -61,11 +61,11 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
   checkLedger(findings, 'new-types', reports, await sumOfTable(bench.sql, 'events', ids));
   const [types] = await bench.sql<{ made: number }[]>`
     SELECT count(*)::float8 AS made FROM event_types WHERE app_id = ANY(${ids}::integer[]) AND name LIKE 'type %'`;
-  const told = newReports.reduce((sum, { acknowledged }) => sum + acknowledged.events, 0);
+  const acknowledged = newReports.reduce((sum, { acknowledged }) => sum + acknowledged.events, 0);
   findings.check(
     'new-types: one type was made for each new name',
-    types?.made === told,
-    `${types?.made} types, ${told} new names`,
+    types?.made === acknowledged,
+    `${types?.made} types, ${acknowledged} new names`,
   );
 }
 

@@ -81,7 +81,7 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
     servers.set('floor', await startFloor(bench, app));
   if (cells.some(({ beside }) => beside.includes('naive')))
     servers.set('naive', await startNaive(bench, app));
-  const told: Record<'tidemark' | 'naive', LoadReport[]> = { tidemark: [], naive: [] };
+  const reported: Record<'tidemark' | 'naive', LoadReport[]> = { tidemark: [], naive: [] };
   for (const cell of cells) {
     const requests: readonly LoadRequest[] = [createRequest(app, cell.payload.bytes)];
     const crowded = cell.connections * (requests[0]?.body?.length ?? 0) > CROWDED_BYTES;
@@ -95,7 +95,7 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
     for (const [contender, { rounds, warmUp }] of results) {
       const reports = [warmUp, ...rounds].map(({ report }) => report);
       checkStatuses(findings, `${contender}, ${name}`, reports, contender === 'tidemark' ? expected : [201]);
-      if (contender === 'tidemark' || contender === 'naive') told[contender].push(...reports);
+      if (contender === 'tidemark' || contender === 'naive') reported[contender].push(...reports);
       if (contender === 'tidemark') addOurs(findings, name, rounds);
       else
         findings.figure(
@@ -106,9 +106,14 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
     }
     addRatios(findings, cell, (contender) => results.get(contender)?.rounds ?? []);
   }
-  checkLedger(findings, 'tidemark', told.tidemark, await sumOfTable(bench.sql, 'events', [app.id]));
-  if (told.naive.length > 0)
-    checkLedger(findings, 'naive', told.naive, await sumOfTable(bench.sql, 'bench_naive_events', [app.id]));
+  checkLedger(findings, 'tidemark', reported.tidemark, await sumOfTable(bench.sql, 'events', [app.id]));
+  if (reported.naive.length > 0)
+    checkLedger(
+      findings,
+      'naive',
+      reported.naive,
+      await sumOfTable(bench.sql, 'bench_naive_events', [app.id]),
+    );
   const judged = options.length === 'guard' || options.length === 'smoke';
   if (!judged && options.profileFolder === null) await runByWrk(bench, findings, options, ours, servers);
 }

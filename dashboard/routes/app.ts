@@ -5,7 +5,7 @@ import { useLocation } from 'preact-iso/router';
 import type { App } from '../answers.ts';
 import { ProblemBox } from '../components/problem.ts';
 import { type Load, Part, prepare } from '../components/waiting.ts';
-import { ago, compact, count, exact } from '../format.ts';
+import { ago, compact, counted, exact } from '../format.ts';
 import { html } from '../html.ts';
 import { type Resource, useResource } from '../resource.ts';
 import { now } from '../state.ts';
@@ -35,7 +35,7 @@ function tabPage(tab: string, props: TabProps): VNode {
   if (tab === '') return html`<${Part} load=${loadExplore} props=${props} />`;
   if (tab === 'events' || tab === 'chart') return html`<${Moved} appId=${props.appId} />`;
   if (tab === 'types') return html`<${TypesPage} ...${props} />`;
-  return tab === 'settings' ? html`<${SettingsPage} ...${props} />` : html`<${Gone} />`;
+  return html`<${SettingsPage} ...${props} />`;
 }
 
 /** An address of old, when the chart and the list of events were two pages. */
@@ -78,16 +78,20 @@ export function AppPage({ params }: { readonly params: Readonly<Record<string, s
         )}
       </nav>
     </div>
-    <${ProblemBox} problem=${app.problem} retry=${app.reload} />
-    <div key=${appId + tab}>${tabPage(tab, { appId, app })}</div>
+    ${
+      // What fails for the app fails for its page too, and is told once.
+      data === undefined && app.problem !== null
+        ? html`<${ProblemBox} problem=${app.problem} retry=${app.reload} />`
+        : html`<div key=${appId + tab}>${tabPage(tab, { appId, app })}</div>`
+    }
   </div>`;
 }
 
 function Figures({ app, zone }: { readonly app: App; readonly zone: string }): VNode {
   const { total, lastEventAt } = app;
   const last = lastEventAt === null ? null : Date.parse(lastEventAt);
-  return html`<span title=${count(total)}>${compact(total)} events</span>
-    ${last !== null && html` · last <time datetime=${lastEventAt} title=${exact(last, zone)}>${ago(last, Math.max(now.value, Date.now()))}</time>`}`;
+  return html`<span title=${counted(total, 'event')}>${compact(total)} ${total === 1 ? 'event' : 'events'}</span>
+    ${last !== null && html` · last event <time datetime=${lastEventAt} title=${exact(last, zone)}>${ago(last, Math.max(now.value, Date.now()))}</time>`}`;
 }
 
 const Gone: FunctionComponent = () => html`<div class="empty">

@@ -133,7 +133,7 @@ async function typeIdsOf(sql: Sql, appId: number, type: string): Promise<readonl
   );
 }
 
-/** How far an export has come: by the counts, or by time where nobody knows how many events match. */
+/** Progress of an export: by the counts, or by time if the number of matching events is unknown. */
 async function progressOf(
   events: EventReader,
   { appId, typeIds, from, until }: ScanRequest,

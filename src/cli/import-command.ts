@@ -4,7 +4,7 @@ import { stat } from 'node:fs/promises';
 import { type Command, Option } from 'commander';
 import { appNotFound } from '../accounts/account-error.ts';
 import { OperatorError } from '../errors.ts';
-import { keptFrom } from '../ingest/event-time.ts';
+import { boundaryOf } from '../ingest/event-time.ts';
 import type { Sql } from '../storage/connect.ts';
 import { ImportWriter } from '../storage/write/import-writer.ts';
 import { formatFields } from './output.ts';
@@ -75,7 +75,7 @@ async function runImport(
     address,
     engine: storage.engine,
     appId: id,
-    keptFrom: keptFrom(config.RETENTION_DAYS, Date.now()),
+    boundary: boundaryOf(config.RETENTION_DAYS, Date.now()),
     timeoutMs: TIMEOUT_MS,
   });
   const progress = new Progress(process.stderr, () => performance.now());

@@ -184,7 +184,7 @@ function firstReport(worker: Worker): Promise<WorkerReport> {
  */
 async function freePort(host: string, port: number): Promise<number> {
   const probe = createServer();
-  // Told to whoever waits for it below.
+  // Handled below: once() rejects.
   probe.on('error', () => undefined);
   probe.listen({ host, port, exclusive: true });
   try {

@@ -1,72 +1,72 @@
-/** Group commit: while some batches are being committed, the next one gathers. */
+/** Group commit: while commit groups are being written, the next one gathers. */
 import { Rejection } from '../errors.ts';
 import { type AcceptedEvent, dayOf } from '../storage/write/accepted-event.ts';
 import { AppTurns } from './app-turns.ts';
 
 /**
- * Commits a batch. Never rejects.
+ * Writes a commit group. Never rejects.
  * @returns for each event, in order: null once it is durable, or why it is not
  */
-export type WriteBatch = (batch: readonly AcceptedEvent[]) => Promise<readonly (Rejection | null)[]>;
+export type WriteGroup = (group: readonly AcceptedEvent[]) => Promise<readonly (Rejection | null)[]>;
 
 export interface CommitBufferOptions {
-  readonly write: WriteBatch;
-  /** Batches that may be in flight at once: one per writing connection. */
-  readonly lanes: number;
+  readonly write: WriteGroup;
+  /** Limit of commit groups in flight: one for each writing connection. */
+  readonly connections: number;
   /**
-   * Events that may wait or be in flight; beyond it events are refused. Those that come alone and those that come by the
-   * thousand count apart: neither may take the others' room.
+   * Limit of events that wait or are in flight; beyond it events are refused. It applies to single events and to events of
+   * batches separately: neither takes the room of the other.
    */
   readonly maxEvents: number;
-  /** The same for the memory of their payloads, each character counted as two bytes. */
+  /** The same for the memory of their payloads, at two bytes per character. */
   readonly maxBytes: number;
   /**
-   * Milliseconds without the end of any batch after which what waits is refused: it is not sent yet, so that can be said
-   * for certain. Without it events wait as long as the batches before them take.
+   * Milliseconds without the end of any commit group after which waiting events are refused. They were not sent, so they
+   * are certainly not stored. Without it, events wait as long as the groups before them take.
    */
   readonly stall?: {
     readonly afterMs: number;
     readonly now: () => number;
-    /** Whether the database may be gone: a commit that only takes long is no reason. */
+    /** Whether the database may be unavailable: a slow commit alone is no reason to refuse. */
     readonly isSuspect: () => boolean;
   };
 }
 
-/** Most events and payload characters of one batch: beyond this a larger batch costs latency and gains nothing. */
+/** Limits of events and payload characters of one commit group: a larger one costs latency and gains nothing. */
 const MAX_GROUP_EVENTS = 4_000;
 const MAX_GROUP_CHARACTERS = 2 * 1_048_576;
 /**
- * Most changes of the day from one event of a batch to the next: each partition costs locks until the commit, of which
- * PostgreSQL has some 7,000 by default for everybody together.
+ * Limit of changes of the day between neighboring events of a commit group: each partition costs locks until the commit,
+ * and PostgreSQL has some 7,000 by default for all sessions.
  */
 export const MAX_GROUP_DAYS = 100;
-/** Events of one app in a batch before it is the turn of the next app that waits. */
+/** Events of one app in a commit group before the next waiting app has its turn. */
 const EVENTS_OF_A_TURN = 1_000;
-/** After this many commits of bulk without an event that came alone, nobody seems to need the lane that is kept free. */
+/** After this many bulk commits without a single event, the connection that is reserved for single events is used too. */
 const QUIET_COMMITS = 6;
 
-/** How often a buffer whose lanes are all busy looks whether they move. */
+/** Interval of checks for a stall while events wait. */
 const STALL_CHECK_MS = 100;
 
-/** Events that came together, or those of them that are written together. */
-interface Part {
+/** The waiting events of one request, or the rest of them after some were taken. */
+interface Entry {
   readonly events: readonly AcceptedEvent[];
   readonly resolve: (outcome: Rejection | null, index: number) => void;
-  /** Place of the first one among those that came together. */
+  /** Index of the first one in the request. */
   readonly start: number;
-  /** False once some of those that came together were taken out. */
+  /** False once some events of the request were taken out. */
   readonly isWhole: boolean;
 }
 
-/** How much waits or is in flight, against the ceilings. */
+/** How much waits or is in flight, compared with the limits. */
 class Holdings {
-  /** Events, and what their payloads may take of memory. */
+  /** Events, and the memory that their payloads may take. */
   events = 0;
   bytes = 0;
 
   fits(events: number, bytes: number, { maxEvents, maxBytes }: CommitBufferOptions): boolean {
     if (this.events + events > maxEvents) return false;
-    // What is too large for the ceiling by itself waits alone.
+    // A request that exceeds the limit by itself is accepted if nothing else waits.
     return this.events === 0 || this.bytes + bytes <= maxBytes;
   }
 
@@ -75,70 +75,70 @@ class Holdings {
     this.bytes += bytes;
   }
 
-  release(parts: readonly Part[]): void {
-    for (const { events } of parts) {
+  release(entries: readonly Entry[]): void {
+    for (const { events } of entries) {
       this.events -= events.length;
       for (const event of events) this.bytes -= payloadBytes(event);
     }
   }
 }
 
-/** Events that came alone and wait, in order of arrival. */
+/** Waiting single events, in order of arrival. */
 class SingleQueue {
   readonly held = new Holdings();
-  #parts: Part[] = [];
+  #entries: Entry[] = [];
 
   get isEmpty(): boolean {
-    return this.#parts.length === 0;
+    return this.#entries.length === 0;
   }
 
-  /** Counts events in, or says why they cannot wait here. */
+  /** Adds events to what is held, or returns why they cannot wait here. */
   admit(events: number, bytes: number, options: CommitBufferOptions): Rejection | null {
     if (!this.held.fits(events, bytes, options)) return FULL;
     this.held.add(events, bytes);
     return null;
   }
 
-  push(part: Part): void {
-    this.#parts.push(part);
+  push(entry: Entry): void {
+    this.#entries.push(entry);
   }
 
-  /** Takes out what goes into the table together. */
-  take(): readonly Part[] {
-    const waiting = this.#parts;
+  /** Takes the events of the next commit group. */
+  take(): readonly Entry[] {
+    const waiting = this.#entries;
     const room = new Room();
-    for (const [index, part] of waiting.entries()) {
-      const fitting = room.take(part.events, MAX_GROUP_EVENTS);
-      if (fitting === part.events.length) continue;
-      const [first, rest] = split(part, fitting);
-      this.#parts = waiting.slice(index);
-      this.#parts[0] = rest;
+    for (const [index, entry] of waiting.entries()) {
+      const fitting = room.take(entry.events, MAX_GROUP_EVENTS);
+      if (fitting === entry.events.length) continue;
+      const [first, rest] = split(entry, fitting);
+      this.#entries = waiting.slice(index);
+      this.#entries[0] = rest;
       const taken = waiting.slice(0, index);
       if (fitting > 0) taken.push(first);
       return taken;
     }
-    this.#parts = [];
+    this.#entries = [];
     return waiting;
   }
 
-  release(parts: readonly Part[]): void {
-    this.held.release(parts);
+  release(entries: readonly Entry[]): void {
+    this.held.release(entries);
   }
 
-  /** Takes out all that waits; what is in flight stays. */
-  drain(): readonly Part[] {
-    const parts = this.#parts;
-    this.#parts = [];
-    this.release(parts);
-    return parts;
+  /** Takes all waiting events; those in flight stay. */
+  drain(): readonly Entry[] {
+    const entries = this.#entries;
+    this.#entries = [];
+    this.release(entries);
+    return entries;
   }
 }
 
-/** Events of batches, which wait by app: the apps take turns, and none takes the room of all others. */
+/** Waiting events of batches, by app: the apps take turns, and none takes the room of all others. */
 class BulkQueue {
   readonly held = new Holdings();
-  readonly #turns = new AppTurns<Part>();
-  /** Of each app, its events that wait or are in flight. */
+  readonly #turns = new AppTurns<Entry>();
+  /** Events that wait or are in flight, by app. */
   readonly #ofApp = new Map<number, number>();
 
   get isEmpty(): boolean {
@@ -146,8 +146,8 @@ class BulkQueue {
   }
 
   /**
-   * Counts the events of an app in, or says why they cannot wait here. Where there is no room, what came last of the app
-   * that has most of it makes room for an app that would still have less.
+   * Adds the events of an app to what is held, or returns why they cannot wait here. If there is no room, the newest request
+   * of the app that holds most is refused in favor of an app that would still hold less.
    */
   admit(appId: number, events: number, bytes: number, options: CommitBufferOptions): Rejection | null {
     while (!this.held.fits(events, bytes, options)) {
@@ -160,20 +160,20 @@ class BulkQueue {
     return null;
   }
 
-  push(part: Part): void {
-    this.#turns.push(appOf(part), part);
+  push(entry: Entry): void {
+    this.#turns.push(appOf(entry), entry);
   }
 
-  /** Takes out what goes into the table together: where several apps wait, a share of each in turns. */
-  take(): readonly Part[] {
-    const taken: Part[] = [];
+  /** Takes the events of the next commit group: if several apps wait, a share of each in turns. */
+  take(): readonly Entry[] {
+    const taken: Entry[] = [];
     const room = new Room();
     for (;;) {
       const isAlone = this.#turns.apps <= 1;
-      const part = this.#turns.take();
-      if (part === null) return taken;
-      const fitting = room.take(part.events, isAlone ? MAX_GROUP_EVENTS : EVENTS_OF_A_TURN);
-      const [first, rest] = split(part, fitting);
+      const entry = this.#turns.take();
+      if (entry === null) return taken;
+      const fitting = room.take(entry.events, isAlone ? MAX_GROUP_EVENTS : EVENTS_OF_A_TURN);
+      const [first, rest] = split(entry, fitting);
       if (fitting > 0) taken.push(first);
       if (rest.events.length === 0) continue;
       this.#turns.putBack(appOf(rest), rest, fitting === 0);
@@ -181,25 +181,25 @@ class BulkQueue {
     }
   }
 
-  release(parts: readonly Part[]): void {
-    this.held.release(parts);
-    for (const part of parts) {
-      const appId = appOf(part);
-      const left = (this.#ofApp.get(appId) ?? 0) - part.events.length;
+  release(entries: readonly Entry[]): void {
+    this.held.release(entries);
+    for (const entry of entries) {
+      const appId = appOf(entry);
+      const left = (this.#ofApp.get(appId) ?? 0) - entry.events.length;
       if (left > 0) this.#ofApp.set(appId, left);
       else this.#ofApp.delete(appId);
     }
   }
 
-  /** Takes out all that waits; what is in flight stays. */
-  drain(): readonly Part[] {
-    const parts = this.#turns.drain();
-    this.release(parts);
-    return parts;
+  /** Takes all waiting events; those in flight stay. */
+  drain(): readonly Entry[] {
+    const entries = this.#turns.drain();
+    this.release(entries);
+    return entries;
   }
 
-  /** Takes out a batch of which nothing was written yet, of the app with most events, for one that has less. */
-  #evict(appId: number, events: number): Part | null {
+  /** Takes out a request of which nothing was written yet, of the app with most events, for one that has less. */
+  #evict(appId: number, events: number): Entry | null {
     const wanted = (this.#ofApp.get(appId) ?? 0) + events;
     let heaviest: readonly [number, number] = [appId, wanted];
     for (const entry of this.#ofApp) if (entry[1] > heaviest[1]) heaviest = entry;
@@ -207,39 +207,39 @@ class BulkQueue {
     if (heaviestApp === appId) return null;
     const last = this.#turns.popLast(
       heaviestApp,
-      (part) => part.isWhole && most - part.events.length >= wanted,
+      (entry) => entry.isWhole && most - entry.events.length >= wanted,
     );
     if (last !== null) this.release([last]);
     return last;
   }
 }
 
-/** All events of a part are of one app. */
-function appOf({ events }: Part): number {
+/** All events of an entry are of one app. */
+function appOf({ events }: Entry): number {
   return events[0]?.appId ?? 0;
 }
 
-function split(part: Part, at: number): readonly [Part, Part] {
-  if (at === part.events.length) return [part, { ...part, events: [], isWhole: false }];
-  const { events, resolve, start } = part;
+function split(entry: Entry, at: number): readonly [Entry, Entry] {
+  if (at === entry.events.length) return [entry, { ...entry, events: [], isWhole: false }];
+  const { events, resolve, start } = entry;
   return [
     { events: events.slice(0, at), resolve, start, isWhole: false },
-    { events: events.slice(at), resolve, start: start + at, isWhole: part.isWhole && at === 0 },
+    { events: events.slice(at), resolve, start: start + at, isWhole: entry.isWhole && at === 0 },
   ];
 }
 
-function refuse({ events, resolve, start }: Part, refusal: Rejection): void {
+function refuse({ events, resolve, start }: Entry, refusal: Rejection): void {
   for (let index = 0; index < events.length; index += 1) resolve(refusal, start + index);
 }
 
-/** What still fits into a batch. */
+/** What still fits into a commit group. */
 class Room {
   #events = 0;
   #characters = 0;
   #days = 0;
   #day = Number.NaN;
 
-  /** Counts events in, from the first one on, and says how many fit. @param most of them */
+  /** Adds events from the first one on. @param most limit of them @returns how many fit */
   take(events: readonly AcceptedEvent[], most: number): number {
     let fitting = 0;
     for (const event of events) {
@@ -249,7 +249,7 @@ class Room {
     return fitting;
   }
 
-  /** Counts the next event in, unless it does not fit. */
+  /** Adds the next event if it fits. */
   #takes({ payload, createdAt }: AcceptedEvent): boolean {
     if (this.#events === MAX_GROUP_EVENTS) return false;
     this.#characters += payload.length;
@@ -267,31 +267,31 @@ export const FULL = new Rejection('unavailable', 'Too many events wait for their
 export const CLOSED = new Rejection('unavailable', 'The service is stopping; try again shortly.');
 const STALLED = new Rejection('unavailable', 'The database does not answer; try again shortly.');
 
-/** What a payload may take of memory: V8 keeps text as one or two bytes a character. */
+/** The memory that a payload may take: V8 keeps text at one or two bytes per character. */
 export function payloadBytes(event: AcceptedEvent): number {
   return 2 * event.payload.length;
 }
 
 /**
- * An idle service commits an event at once, so its latency is one commit; under load a batch is whatever has arrived
- * while the batches before it were in flight, so throughput grows with load. There is no timer to tune.
+ * An idle service commits an event at once, so its latency is one commit. Under load a commit group is whatever has arrived
+ * while the groups before it were in flight, so throughput grows with load. There is no timer to tune.
  *
- * Events that come by the thousand in one request wait in a queue of their own and leave one lane free for those that
- * come alone, unless none of these has come for a while; where there is one lane, the two queues take turns.
+ * Events of batches wait in a queue of their own and leave one connection free for single events, unless none of these has
+ * arrived for a while. With one connection the two queues take turns.
  */
 export class CommitBuffer {
   readonly #options: CommitBufferOptions;
   readonly #single = new SingleQueue();
   readonly #bulk = new BulkQueue();
-  #busyLanes = 0;
-  #busyWithBulk = 0;
-  /** Commits of bulk since the last event that came alone. */
+  #inFlight = 0;
+  #bulkInFlight = 0;
+  /** Bulk commits since the last single event. */
   #bulkInARow = 0;
   #stored = 0;
   #scheduled = false;
   #closed = false;
   #onDrained: (() => void) | null = null;
-  /** When a lane was last taken or given back. */
+  /** When a connection was last taken or given back. */
   #movedAt = 0;
   #stallCheck: NodeJS.Timeout | null = null;
 
@@ -321,8 +321,8 @@ export class CommitBuffer {
   }
 
   /**
-   * Adds many events of one app, or none of them where there is not room for all. They are committed in pieces, in their
-   * order: events of the same day should stand together.
+   * Adds many events of one app, or none of them if there is not room for all. They are committed in several groups, in
+   * their order: events of the same day should be neighbors.
    * @returns for each event, in order: null once it is durable, or why it is not
    */
   addAll(events: readonly AcceptedEvent[]): Promise<readonly (Rejection | null)[]> {
@@ -336,7 +336,7 @@ export class CommitBuffer {
     return new Promise((resolve) => {
       const outcomes: (Rejection | null)[] = [];
       let waiting = events.length;
-      // One function for all: ten thousand of them would be a burden of their own.
+      // One function for all events: one for each would be expensive.
       const settle = (outcome: Rejection | null, index: number): void => {
         outcomes[index] = outcome;
         waiting -= 1;
@@ -347,7 +347,7 @@ export class CommitBuffer {
     });
   }
 
-  /** Takes no more events and waits until none is left. */
+  /** Refuses new events and waits until none is left. */
   async drain(): Promise<void> {
     this.#closed = true;
     if (this.depth === 0) return;
@@ -356,10 +356,10 @@ export class CommitBuffer {
     });
   }
 
-  /** What arrives in one turn of the event loop goes out together. */
+  /** Events that arrive in one turn of the event loop share a commit group. */
   #schedule(): void {
-    if (this.#busyLanes > 0) this.#watch();
-    if (this.#scheduled || this.#busyLanes >= this.#options.lanes) return;
+    if (this.#inFlight > 0) this.#watch();
+    if (this.#scheduled || this.#inFlight >= this.#options.connections) return;
     this.#scheduled = true;
     setImmediate(() => {
       this.#scheduled = false;
@@ -368,7 +368,7 @@ export class CommitBuffer {
   }
 
   #flush(): void {
-    while (this.#busyLanes < this.#options.lanes) {
+    while (this.#inFlight < this.#options.connections) {
       const isBulk = this.#isTurnOfBulk();
       const queue = isBulk ? this.#bulk : this.#single;
       if (queue.isEmpty) break;
@@ -393,31 +393,31 @@ export class CommitBuffer {
   }
 
   #refuseWaiting(): void {
-    for (const queue of [this.#single, this.#bulk]) for (const part of queue.drain()) refuse(part, STALLED);
+    for (const queue of [this.#single, this.#bulk]) for (const entry of queue.drain()) refuse(entry, STALLED);
   }
 
   #isTurnOfBulk(): boolean {
     if (this.#bulk.isEmpty) return false;
-    const { lanes } = this.#options;
-    if (lanes === 1) return this.#single.isEmpty || this.#bulkInARow === 0;
+    const { connections } = this.#options;
+    if (connections === 1) return this.#single.isEmpty || this.#bulkInARow === 0;
     const isQuiet = this.#single.isEmpty && this.#bulkInARow >= QUIET_COMMITS;
-    return this.#busyWithBulk < (isQuiet ? lanes : lanes - 1);
+    return this.#bulkInFlight < (isQuiet ? connections : connections - 1);
   }
 
-  async #commit(parts: readonly Part[], isBulk: boolean): Promise<void> {
+  async #commit(entries: readonly Entry[], isBulk: boolean): Promise<void> {
     this.#bulkInARow = isBulk ? this.#bulkInARow + 1 : 0;
-    if (isBulk) this.#busyWithBulk += 1;
-    this.#busyLanes += 1;
+    if (isBulk) this.#bulkInFlight += 1;
+    this.#inFlight += 1;
     this.#movedAt = this.#options.stall?.now() ?? 0;
-    const outcomes = await this.#options.write(eventsOf(parts));
-    this.#busyLanes -= 1;
+    const outcomes = await this.#options.write(eventsOf(entries));
+    this.#inFlight -= 1;
     this.#movedAt = this.#options.stall?.now() ?? 0;
-    if (isBulk) this.#busyWithBulk -= 1;
-    (isBulk ? this.#bulk : this.#single).release(parts);
-    // The next batch goes out before this one's answers are written: the database works while they are.
+    if (isBulk) this.#bulkInFlight -= 1;
+    (isBulk ? this.#bulk : this.#single).release(entries);
+    // The next group is sent before the responses of this one are written: the database works meanwhile.
     this.#flush();
     let at = 0;
-    for (const { events, resolve, start } of parts) {
+    for (const { events, resolve, start } of entries) {
       for (let index = 0; index < events.length; index += 1) {
         const outcome = outcomeOf(outcomes, at);
         if (outcome === null) this.#stored += 1;
@@ -432,15 +432,15 @@ export class CommitBuffer {
   }
 }
 
-function eventsOf(parts: readonly Part[]): readonly AcceptedEvent[] {
-  const [first] = parts;
-  return parts.length === 1 && first !== undefined ? first.events : parts.flatMap(({ events }) => events);
+function eventsOf(entries: readonly Entry[]): readonly AcceptedEvent[] {
+  const [first] = entries;
+  return entries.length === 1 && first !== undefined ? first.events : entries.flatMap(({ events }) => events);
 }
 
-/** Only null is an acknowledgement: an outcome that is missing must never pass for one. */
+/** Only null acknowledges an event: a missing outcome must not pass for it. */
 function outcomeOf(outcomes: readonly (Rejection | null)[], index: number): Rejection | null {
   const outcome = outcomes[index];
   if (outcome === undefined)
-    throw new Error('A batch was written without an outcome for each of its events.');
+    throw new Error('A commit group was written without an outcome for each of its events.');
   return outcome;
 }

@@ -27,7 +27,7 @@ import { nextTurn } from './turns.ts';
 export interface CreateBatchSteps {
   readonly loggingTokens: LoggingTokens;
   readonly limiter: Limiter;
-  /** The answer to an earlier request with the same key, if there was one. */
+  /** The response to an earlier request with the same key, if there was one. */
   readonly findRepeated: (appId: number, request: KeyedRequest) => Promise<Outcome | null>;
   readonly eventTypes: EventTypes;
   /** Changes when the database becomes another one. */
@@ -35,7 +35,7 @@ export interface CreateBatchSteps {
   readonly retentionBoundary: RetentionBoundary;
   readonly commitBuffer: CommitBuffer;
   readonly idempotentQueue: IdempotentQueue;
-  /** The same for events of past days, which may wait for one of these days. */
+  /** The same for events of past days, which may wait for a locked day. */
   readonly past: {
     readonly commitBuffer: CommitBuffer;
     readonly idempotentQueue: IdempotentQueue;
@@ -54,12 +54,12 @@ export interface CreateBatchSteps {
 /** The headers that it reads. */
 export const BATCH_HEADERS = ['authorization', 'content-type', IDEMPOTENCY_KEY] as const;
 
-/** Types of one batch that are looked up, or made, at once: the lookups of single events need their turn too. */
+/** Concurrent lookups or creations of types for one batch: lookups of single events must not wait long. */
 const TYPE_LOOKUPS = 4;
-/** Days that one batch may touch: a partition or a chunk each, and each of those some locks. */
+/** Limit of days in one batch: each is a partition or a chunk, and each of those takes some locks. */
 const MAX_DAYS = 1_000;
 
-/** From this many on a batch makes way for others between its steps. */
+/** Batches of at least this many events yield to the event loop between their steps. */
 const MANY_EVENTS = 1_000;
 
 const MISSING = new Rejection(
@@ -69,14 +69,14 @@ const MISSING = new Rejection(
 );
 const TOO_MANY_DAYS = new Rejection(
   'invalidBody',
-  `The events of a batch may lie on at most ${MAX_DAYS} days.`,
+  `The events of a batch may be on at most ${MAX_DAYS} days.`,
 );
 const OVERDUE = new Rejection('outcomeUnknown', 'The commit took too long: events may be stored.');
 
-/** Makes the handler. It answers after the transactions that hold the events have committed. */
+/** Makes the handler. It responds after the transactions of the events have committed. */
 export function createCreateBatch(steps: CreateBatchSteps): (exchange: Exchange) => Promise<Outcome> {
   return async (exchange) => {
-    // What came compressed is inflated when its sender is known, and not before.
+    // A compressed body is inflated only after its sender is known.
     exchange.receive({ maxBytes: steps.maxBytes, gzip: true, usesReserve: true });
 
     const epoch = steps.epoch();
@@ -106,9 +106,9 @@ export function createCreateBatch(steps: CreateBatchSteps): (exchange: Exchange)
     const batch = await accept(steps, { appId, events, types, acceptedAt });
     if (batch instanceof Rejection) return batch;
 
-    // Between the lookups the database has become another one: the ids do not belong together.
+    // The database changed between the lookups: the internal ids do not belong together.
     if (epoch !== steps.epoch()) return UNAVAILABLE;
-    // The deadline has answered that nothing is stored: so nothing may be, from here on.
+    // The response at the deadline said that nothing is stored, so nothing may be stored from here on.
     if (exchange.settled) return exchange.late;
     exchange.late = OVERDUE;
     if (request === null) {
@@ -129,7 +129,7 @@ export function createCreateBatch(steps: CreateBatchSteps): (exchange: Exchange)
   };
 }
 
-/** Events of now do not wait for those of past days. */
+/** Events of the current day do not wait for those of past days. */
 async function store(steps: CreateBatchSteps, { accepted, past }: Batch): Promise<Outcomes> {
   if (past === 0) return await steps.commitBuffer.addAll(accepted);
   const outcomes = await Promise.all([
@@ -139,7 +139,7 @@ async function store(steps: CreateBatchSteps, { accepted, past }: Batch): Promis
   return outcomes.flat();
 }
 
-/** All events of a keyed request are committed together, so it waits until each of its days takes events. */
+/** A keyed request is committed as a whole, so it is refused while one of its days takes no events. */
 async function storePast(
   { past }: CreateBatchSteps,
   keyed: Parameters<IdempotentQueue['add']>[0],
@@ -159,14 +159,14 @@ async function authenticate(tokens: LoggingTokens, authorization: string): Promi
   return new Rejection(appId.reason, appId.details, { headers: ASK_FOR_BEARER });
 }
 
-/** Between the steps of a large batch, each of which takes some milliseconds, others have their turn. */
+/** Each step of a large batch takes some milliseconds: other requests run between them. */
 async function yieldToEventLoop(events: number): Promise<void> {
   if (events >= MANY_EVENTS) await nextTurn();
 }
 
 type Types = ReadonlyMap<TypeReference, EventType | Rejection>;
 
-/** Each type that the events name, looked up once. */
+/** Looks up each type of the events once. */
 async function resolveTypes(
   eventTypes: EventTypes,
   appId: number,
@@ -185,15 +185,15 @@ async function resolveTypes(
 
 /** A batch whose events have been accepted, or refused one by one. */
 interface Batch {
-  /** What is to be stored, in order of time. */
+  /** Events to store, in order of time. */
   readonly accepted: readonly AcceptedEvent[];
-  /** How many of these, the first ones, are of past days. */
+  /** The number of events of past days; they are the first ones. */
   readonly past: number;
-  /** One for each event that was sent, in its order: what it is answered if it gets stored. */
+  /** One for each event of the request, in its order: the result if it is stored. */
   readonly results: readonly Result[];
-  /** The place in `results` of each that is accepted. */
-  readonly places: readonly number[];
-  /** Of the accepted events' types, by their internal ids. */
+  /** The index in `results` of each accepted event. */
+  readonly indexes: readonly number[];
+  /** Public ids of the types, by internal ids. */
   readonly publicIds: ReadonlyMap<number, string>;
 }
 
@@ -209,14 +209,14 @@ async function accept(
   const { appId, events, types, acceptedAt } = batch;
   const isDated = events.some((event) => !(event instanceof Rejection) && event.createdAt !== null);
   const boundary = isDated ? await steps.retentionBoundary.boundary() : 0;
-  // Ids begin with the time: those of past events are made apart, in order of their time.
+  // Ids begin with the time: ids of past events come from a generator of their own, in order of time.
   const newPastId = createEventIds();
   const results = new Array<Result>(events.length);
-  const good: { readonly place: number; readonly event: BatchEvent; readonly type: EventType }[] = [];
-  for (const [place, event] of events.entries()) {
+  const good: { readonly index: number; readonly event: BatchEvent; readonly type: EventType }[] = [];
+  for (const [index, event] of events.entries()) {
     const type = typeOf(event, types, acceptedAt, boundary);
-    if (type instanceof Rejection) results[place] = type;
-    else good.push({ place, event: event as BatchEvent, type }); // It has a type.
+    if (type instanceof Rejection) results[index] = type;
+    else good.push({ index, event: event as BatchEvent, type }); // It has a type.
   }
   if (isDated) good.sort((a, b) => (a.event.createdAt ?? acceptedAt) - (b.event.createdAt ?? acceptedAt));
   const accepted: AcceptedEvent[] = [];
@@ -224,21 +224,21 @@ async function accept(
   let past = 0;
   let days = 0;
   let day = Number.NaN;
-  for (const { place, event, type } of good) {
+  for (const { index, event, type } of good) {
     const createdAt = event.createdAt ?? acceptedAt;
     const id = event.createdAt === null ? steps.newEventId(createdAt) : newPastId(createdAt);
     const { payload } = event;
     const acceptedEvent = { id, appId, typeId: type.id, createdAt, payload, source: type.source };
     accepted.push(acceptedEvent);
     if (createdAt < now) past += 1;
-    results[place] = acceptedEvent;
+    results[index] = acceptedEvent;
     if (dayOf(createdAt) !== day) days += 1;
     day = dayOf(createdAt);
   }
   if (days > MAX_DAYS) return TOO_MANY_DAYS;
   const publicIds = new Map<number, string>();
   for (const type of types.values()) if (!(type instanceof Rejection)) publicIds.set(type.id, type.publicId);
-  return { accepted, past, results, places: good.map(({ place }) => place), publicIds };
+  return { accepted, past, results, indexes: good.map(({ index }) => index), publicIds };
 }
 
 /** The type of an event, or the first thing that is wrong with the event. */
@@ -261,7 +261,7 @@ function timeProblem(createdAt: number, acceptedAt: number, boundary: number): s
   return createdAt < boundary ? beforeRetention(boundary) : null;
 }
 
-/** What came of the batch. Where nothing is stored and the database is why, that is an error of the whole request. */
+/** The response. If nothing is stored because of the database, the whole request has failed. */
 function answer(batch: Batch, outcomes: readonly (Rejection | null)[]): Outcome {
   if (outcomes.every((outcome) => outcome === null)) return batchAnswer(batch.results, batch.publicIds);
   const isStored = outcomes.includes(null);
@@ -280,10 +280,10 @@ function answer(batch: Batch, outcomes: readonly (Rejection | null)[]): Outcome 
 
 function answerWithout(batch: Batch, refused: ReadonlyMap<AcceptedEvent, Rejection>): KeptAnswer {
   const results = [...batch.results];
-  for (const [index, event] of batch.accepted.entries()) {
+  for (const [at, event] of batch.accepted.entries()) {
     const refusal = refused.get(event);
-    const place = batch.places[index];
-    if (refusal !== undefined && place !== undefined) results[place] = refusal;
+    const index = batch.indexes[at];
+    if (refusal !== undefined && index !== undefined) results[index] = refusal;
   }
   return batchAnswer(results, batch.publicIds);
 }

@@ -1,4 +1,4 @@
-/** The end of the write path: a batch goes to the database or, while that is away, to the journal. */
+/** The end of the write path: a commit group goes to the database or, during an outage, to the journal. */
 import type { Logger } from 'pino';
 import { Rejection } from '../errors.ts';
 import { Availability } from '../storage/availability.ts';
@@ -9,7 +9,7 @@ import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
 import { EventWriter, type Outcomes, tablesOfWrites } from '../storage/write/event-writer.ts';
 import { JOURNALING, JOURNALING_PAST, REFUSING, REFUSING_PAST } from '../storage/write/failures.ts';
 import { ReplayWriter } from '../storage/write/replay-writer.ts';
-import type { WriteBatch } from './commit-buffer.ts';
+import type { WriteGroup } from './commit-buffer.ts';
 import type { Journal } from './journal/journal.ts';
 import { Replay } from './journal/replay.ts';
 import { PastWriter } from './past-writer.ts';
@@ -20,9 +20,9 @@ export interface DurableWriterOptions {
   readonly connections: number;
   /** For events of past days. */
   readonly pastConnections: number;
-  /** Null where events are refused while the database is away. */
+  /** Null if events are refused while the database is unavailable. */
   readonly journal: Journal | null;
-  /** Looks after the connections to the database. */
+  /** Watches the connections to the database. */
   readonly watch: ServerWatch;
   readonly log: Logger;
   /** Milliseconds of a monotonic clock. */
@@ -31,16 +31,16 @@ export interface DurableWriterOptions {
   readonly wall: () => number;
 }
 
-/** Milliseconds without the end of any group, while groups are under way, after which the database takes no events. */
+/** Milliseconds without the end of any group in flight after which the database is reported as taking no events. */
 const STILL_MS = 5_000;
 
 const AWAY = new Rejection('unavailable', 'The database cannot be reached; try again shortly.');
 
-/** Writers, journal, replay and the switch between them. */
+/** The writers, the journal, its replay, and the switch between them. */
 export class DurableWriter {
   readonly availability: Availability;
   readonly #options: DurableWriterOptions;
-  /** What writes while the database is there. */
+  /** Writes while the database is available. */
   readonly writer: EventWriter;
   /** The same for events of past days, whose partitions may be locked or missing one by one. */
   readonly past: PastWriter;
@@ -55,10 +55,10 @@ export class DurableWriter {
       engine,
       connections: options.connections,
       timeouts: journal === null ? REFUSING : JOURNALING,
-      giveUp: (batch, { refusal, failure }) => {
+      giveUp: (group, { refusal, failure }) => {
         this.availability.writeFailed();
-        // That there is no partition for events of now is an outage, and no fault of theirs.
-        return this.#keep(batch, failure === 'no-partition' ? AWAY : refusal);
+        // A missing partition for the current day is an outage, not an error of the events.
+        return this.#keep(group, failure === 'no-partition' ? AWAY : refusal);
       },
       log,
       now,
@@ -68,7 +68,7 @@ export class DurableWriter {
       engine,
       connections: options.pastConnections,
       timeouts: journal === null ? REFUSING_PAST : JOURNALING_PAST,
-      keep: (batch, refusal) => this.#keep(batch, refusal),
+      keep: (group, refusal) => this.#keep(group, refusal),
       log,
       now,
     });
@@ -80,7 +80,7 @@ export class DurableWriter {
       replayWriter &&
       new Replay({
         journal,
-        write: (batch) => replayWriter.write(batch),
+        write: (group) => replayWriter.write(group),
         onAway: () => this.availability.writeFailed(),
         mayRun: () => this.availability.writable,
         log,
@@ -102,20 +102,20 @@ export class DurableWriter {
     this.#replay?.start();
   }
 
-  /** Stores a batch, or keeps it in the journal while the database is away. */
-  readonly write: WriteBatch = (batch) =>
-    this.availability.writable ? this.writer.write(batch) : this.#keep(batch, AWAY);
+  /** Stores a commit group, or keeps it in the journal during an outage. */
+  readonly write: WriteGroup = (group) =>
+    this.availability.writable ? this.writer.write(group) : this.#keep(group, AWAY);
 
-  /** The same for a batch of past days. What is wrong with one of them is no reason for the journal. */
-  readonly writePast: WriteBatch = (batch) =>
-    this.availability.writable ? this.past.write(batch) : this.#keep(batch, AWAY);
+  /** The same for events of past days. A failure of one of these days does not put its events into the journal. */
+  readonly writePast: WriteGroup = (group) =>
+    this.availability.writable ? this.past.write(group) : this.#keep(group, AWAY);
 
-  /** False while the database takes no events of now, or has stood still for seconds with some of them. */
+  /** False while the database takes no events of the current day, or has not ended a commit group for seconds. */
   get takesEvents(): boolean {
     return this.availability.writable && this.writer.stillMs < STILL_MS;
   }
 
-  /** To be called when no batch is under way. What waits in the journal stays there for the next start. */
+  /** Call it when no commit group is in flight. Waiting events stay in the journal for the next start. */
   async stop(): Promise<void> {
     const { journal, log } = this.#options;
     await this.availability.stop();
@@ -124,23 +124,23 @@ export class DurableWriter {
     if (journal === null) return;
     const { waitingEvents, waitingBytes } = journal.stats;
     if (waitingEvents > 0)
-      log.warn({ waitingEvents, waitingBytes }, 'Events wait in the journal: the next start stores them');
+      log.warn({ waitingEvents, waitingBytes }, 'journal: events wait for the next start');
   }
 
-  /** That an event of now could be stored says more than an answer; what waits goes before new ones. */
+  /** A stored event proves more than a response of the server. Events of the journal are stored before new ones. */
   async #provesWritable(): Promise<boolean> {
     if (!(await this.writer.proves(this.#options.wall()))) return false;
     return !['away', 'foreign'].includes((await this.#replay?.step()) ?? 'empty');
   }
 
-  /** @param refusal what the events are told where there is no journal, or it does not take them */
-  async #keep(batch: readonly AcceptedEvent[], refusal: Rejection): Promise<Outcomes> {
+  /** @param refusal the outcome of the events if there is no journal, or it does not take them */
+  async #keep(group: readonly AcceptedEvent[], refusal: Rejection): Promise<Outcomes> {
     const { journal } = this.#options;
-    const refused = journal === null ? refusal : await journal.append(batch);
-    // The database may have come back while the disk was busy, and have found nothing to replay yet.
+    const refused = journal === null ? refusal : await journal.append(group);
+    // The database may have become available while the file was written, before there was anything to replay.
     if (this.availability.writable) this.#replay?.run();
-    // Where the database may have them already, that stays what can be said.
+    // The database may have stored them already: then the outcome stays unknown.
     const outcome = refused !== null && refusal.reason === 'outcomeUnknown' ? refusal : refused;
-    return batch.map(() => outcome);
+    return group.map(() => outcome);
   }
 }

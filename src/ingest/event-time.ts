@@ -67,7 +67,7 @@ export function beforeRetention(boundary: number): string {
   return `is before ${day}, the retention boundary`;
 }
 
-/** The retention boundary of RETENTION_DAYS (0: keep all): the start of the first day that is kept, in milliseconds since 1970. */
-export function keptFrom(retentionDays: number, now: number): number {
+/** The retention boundary of RETENTION_DAYS (0: 1970): the start of the first day that is kept, in milliseconds since 1970. */
+export function boundaryOf(retentionDays: number, now: number): number {
   return retentionDays === 0 ? 0 : Math.floor((now - retentionDays * DAY_MS) / DAY_MS) * DAY_MS;
 }

@@ -1,7 +1,7 @@
 /**
- * Writes events of past days. The partition of a day may be locked (an archive job, TimescaleDB that compresses it), detached
- * or impossible to make, while those of all other days take events. So each day has a state of its own: what a day refuses is
- * refused here at once until it is tried again, and nobody else waits for it.
+ * Writes events of past days. The partition of a day may be locked (by an archive job, or while TimescaleDB compresses it),
+ * detached or impossible to make, while those of all other days take events. So each day has a state of its own: events of a
+ * closed day are refused at once until it is retried, and events of other days do not wait for it.
  */
 import type { Logger } from 'pino';
 import { Rejection } from '../errors.ts';
@@ -16,8 +16,8 @@ export interface PastWriterOptions {
   readonly engine: Engine;
   readonly connections: number;
   readonly timeouts: WriteTimeouts;
-  /** Asked for events that the database could not take for another reason than their day. Never rejects. */
-  readonly keep: (batch: readonly AcceptedEvent[], refusal: Rejection) => Promise<Outcomes>;
+  /** Called for events that were not stored for another reason than their day. Never rejects. */
+  readonly keep: (group: readonly AcceptedEvent[], refusal: Rejection) => Promise<Outcomes>;
   readonly log: Logger;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
@@ -29,22 +29,22 @@ export type Closure = 'blocked' | 'no-partition';
 interface ClosedDay {
   readonly closure: Closure;
   readonly refusal: Rejection;
-  /** When its events are tried again. */
+  /** When it is retried. */
   readonly until: number;
   readonly backOffMs: number;
 }
 
-/** Until a day is tried again: doubled from one failure to the next. */
+/** Until a day is retried: doubled from one failure to the next. */
 const BACK_OFF_MS = { first: 1_000, most: 60_000 } as const;
-/** A day of which nothing came for so long after its back-off begins anew. */
+/** After a back-off and this long without events, the back-off of a day starts from its first value. */
 const FORGET_MS = 600_000;
-/** Days whose state is known; beyond them the one that was closed first is forgotten, and tried again. */
+/** Limit of closed days that are kept; beyond it the oldest one is removed, and so retried. */
 const MOST_CLOSED_DAYS = 10_000;
 
-/** Events that are older by less than this than the start of the day are of now: producers send what they have gathered. */
+/** Events of the last hour before midnight count as current: producers send what they have gathered. */
 const OVER_MIDNIGHT_MS = 3_600_000;
 
-/** The time, in milliseconds since 1970, from which on events are of now: midnight (UTC). Older ones are of past days. */
+/** The start of the current day (UTC), in milliseconds since 1970. Older events are of past days. */
 export function startOfNow(now: number): number {
   return startOfDay(dayOf(now - OVER_MIDNIGHT_MS));
 }
@@ -72,7 +72,7 @@ export class PastWriter {
         const closure = closureOf(failure);
         const [first] = events;
         if (closure === null || first === undefined) return events.map(() => refusal);
-        // All of them are of one day.
+        // All are of one day.
         this.refused[closure] += events.length;
         const closed = this.#close(dayOf(first.createdAt), closure, error);
         return events.map(() => closed);
@@ -90,24 +90,24 @@ export class PastWriter {
     return days;
   }
 
-  /** Why a day takes no events now, or null. @param time of an event */
+  /** Why the day of an event takes no events now, or null. @param time of the event */
   refusalOf(time: number): Rejection | null {
     const closed = this.#closed.get(dayOf(time));
     return closed !== undefined && closed.until > this.#options.now() ? closed.refusal : null;
   }
 
   /**
-   * Stores events, as many calls at once as there are connections. Never rejects.
+   * Stores events; at most `connections` calls may be in progress. Never rejects.
    * @returns for each event, in order: null once it is durable, or why it is not
    */
-  async write(batch: readonly AcceptedEvent[]): Promise<Outcomes> {
-    if (this.#closed.size === 0) return await this.#writer.write(batch);
-    const outcomes: (Rejection | null)[] = batch.map(({ createdAt }) => this.#refuse(createdAt));
-    const open = batch.filter((_, index) => outcomes[index] === null);
+  async write(group: readonly AcceptedEvent[]): Promise<Outcomes> {
+    if (this.#closed.size === 0) return await this.#writer.write(group);
+    const outcomes: (Rejection | null)[] = group.map(({ createdAt }) => this.#refuse(createdAt));
+    const open = group.filter((_, index) => outcomes[index] === null);
     if (open.length === 0) return outcomes;
     const written = await this.#writer.write(open);
     let at = 0;
-    for (const [index, event] of batch.entries()) {
+    for (const [index, event] of group.entries()) {
       if (outcomes[index] !== null) continue;
       const outcome = written[at];
       at += 1;
@@ -139,7 +139,7 @@ export class PastWriter {
     this.#closed.set(day, { closure, refusal, until: now() + backOffMs, backOffMs });
     const [first] = this.#closed.keys();
     if (this.#closed.size > MOST_CLOSED_DAYS && first !== undefined) this.#closed.delete(first);
-    // Once for each time that a day is closed, however often it is tried.
+    // Once for each time that a day is closed, however often it is retried.
     if (before?.closure !== closure)
       log.warn({ err: error, day: dateOf(day), closure }, 'write: a past day takes no events now');
     return refusal;

@@ -1,7 +1,7 @@
 /** The retention boundary for new events: one dated before it could not be read and is refused. */
 import type { Sql } from '../storage/connect.ts';
 import { LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
-import { keptFrom } from './event-time.ts';
+import { boundaryOf } from './event-time.ts';
 
 export interface RetentionBoundaryOptions {
   readonly sql: Sql;
@@ -34,7 +34,7 @@ export class RetentionBoundary {
   /** Milliseconds since 1970, at least 0: the later one of the database's boundary and that of RETENTION_DAYS. */
   async boundary(): Promise<number> {
     const { retentionDays, now } = this.#options;
-    return Math.max((await this.#boundary.get('')) ?? 0, keptFrom(retentionDays, now()));
+    return Math.max((await this.#boundary.get('')) ?? 0, boundaryOf(retentionDays, now()));
   }
 }
 

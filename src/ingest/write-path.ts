@@ -1,4 +1,4 @@
-/** Everything between a request that writes and the database or the journal, opened and closed together. */
+/** Everything between a writing request and the database or the journal, opened and closed together. */
 import type { Logger } from 'pino';
 import { EventTypes } from '../apps/event-type-lookup.ts';
 import { LoggingTokens } from '../apps/logging-token-lookup.ts';
@@ -33,9 +33,9 @@ export interface WritePathOptions {
   /** For lookups of tokens, types and keys. */
   readonly lookups: Sql;
   readonly limiter: Limiter;
-  /** Null where events are refused while the database is away. */
+  /** Null if events are refused while the database is unavailable. */
   readonly journal: Journal | null;
-  /** Looks after the connections to the database. */
+  /** Watches the connections to the database. */
   readonly watch: ServerWatch;
   readonly log: Logger;
   /** Milliseconds since the epoch. */
@@ -44,51 +44,50 @@ export interface WritePathOptions {
   readonly monotonic: () => number;
 }
 
-/** Connections for events of past days: where one waits for a day that is locked, the other goes on. */
+/** Connections for events of past days: while one waits for a locked day, the other continues. */
 const PAST_CONNECTIONS = 2;
 /**
- * Connections beside COMMIT_CONNECTIONS: those of past days, three of keyed requests, the replay's, and one that asks whether
- * the database is there.
+ * Connections beside COMMIT_CONNECTIONS: those of past days, three for keyed requests, one for the replay of the journal and
+ * one for the availability probe.
  */
 export const WRITE_PATH_CONNECTIONS = PAST_CONNECTIONS + 5;
 
-/** Longest wait for a lookup before its request is refused. */
+/** Timeout of a lookup, after which its request is refused. */
 const LOOKUP_TIMEOUT_MS = 700;
-/** Without a journal: how long the writing connections may stand still before what waits is refused. */
+/** Without a journal: after so long without the end of a commit, waiting events are refused. */
 const STALL_MS = 700;
-/** Events that one batch may have. */
+/** Limit of events in one batch. */
 const MAX_BATCH_EVENTS = 10_000;
 
 export class WritePath {
   readonly routes: readonly Route[];
-  /** Whether the database can be reached, and takes writes. */
+  /** Whether the database can be reached and takes writes. */
   readonly availability: Availability;
-  /** How lookups of anybody go while the database is away. */
+  /** How lookups behave during an outage of the database. */
   readonly outage: LookupOutage;
   readonly store: DurableWriter;
   readonly commitBuffer: CommitBuffer;
   readonly stageTimes: StageTimes;
   readonly loggingTokens: LoggingTokens;
   readonly eventTypes: EventTypes;
-  /** The same for events of past days, which may have to wait for one of these days. */
+  /** The commit buffer for events of past days, which may wait for a locked day. */
   readonly pastBuffer: CommitBuffer;
   /**
-   * Keyed requests wait apart from the others, batches apart from single events, and those with events of past days apart
-   * from those without, each with the buffer's ceilings.
+   * Separate queues for keyed single events, keyed batches, and keyed batches with events of past days, each with the limits
+   * of the buffer.
    */
-  readonly #lanes: readonly IdempotentQueue[];
+  readonly #keyedQueues: readonly IdempotentQueue[];
   readonly #keyedWriters: readonly KeyedWriter[];
 
   constructor(options: WritePathOptions) {
-    const { config, address, engine, lookups, limiter, journal, log, wall, monotonic } = options;
-    const cacheMs = config.TOKEN_CACHE_SECONDS * 1_000;
+    const { config, address, engine, journal, watch, log, monotonic, wall } = options;
     this.store = new DurableWriter({
       address,
       engine,
       connections: config.COMMIT_CONNECTIONS,
       pastConnections: PAST_CONNECTIONS,
       journal,
-      watch: options.watch,
+      watch,
       log,
       now: monotonic,
       wall,
@@ -103,27 +102,28 @@ export class WritePath {
     this.commitBuffer = buffers.now;
     this.pastBuffer = buffers.past;
     const keyed = openKeyedQueues(options, this.availability);
-    this.#lanes = Object.values(keyed.queues);
+    this.#keyedQueues = Object.values(keyed.queues);
     this.#keyedWriters = keyed.writers;
     this.stageTimes = new StageTimes(monotonic);
-
-    // Producers go on with what is known of them while the journal takes their events.
-    const outage = { ...this.outage, serveStale: journal !== null };
-    const memory = { sql: lookups, cacheMs, now: wall, outage };
+    const memory = lookupOptions(options, this.outage);
     this.loggingTokens = new LoggingTokens(memory);
-    const epoch = (): number => options.watch.epoch;
     this.eventTypes = new EventTypes({
       ...memory,
-      epoch,
+      epoch: () => watch.epoch,
       maxTypesPerApp: config.MAX_EVENT_TYPES_PER_APP,
       newTypesPerMinute: config.NEW_TYPES_PER_MINUTE,
       monotonic,
     });
+    this.routes = this.#openRoutes(options, keyed.queues);
+  }
+
+  #openRoutes(options: WritePathOptions, queues: KeyedQueues): readonly Route[] {
+    const { config, lookups, limiter, watch, wall, monotonic } = options;
     const steps = {
       loggingTokens: this.loggingTokens,
       limiter,
       eventTypes: this.eventTypes,
-      epoch,
+      epoch: () => watch.epoch,
       commitBuffer: this.commitBuffer,
       newEventId: createEventIds(),
       now: wall,
@@ -131,30 +131,33 @@ export class WritePath {
     const createEvent = createCreateEvent({
       ...steps,
       tokenScreen: new TokenScreen(this.loggingTokens, monotonic),
-      idempotentQueue: keyed.queues.events,
+      idempotentQueue: queues.events,
       stageTimes: this.stageTimes,
     });
     const createBatch = createCreateBatch({
       ...steps,
-      idempotentQueue: keyed.queues.batches,
+      idempotentQueue: queues.batches,
       past: {
         commitBuffer: this.pastBuffer,
-        idempotentQueue: keyed.queues.past,
+        idempotentQueue: queues.past,
         refusalOf: (time) => this.store.past.refusalOf(time),
       },
       findRepeated: async (appId, request) => {
         if (this.outage.isAway()) throw new LookupUnavailable('The database is away');
         return await answerInTime(findRepeated(lookups, appId, request, wall()), LOOKUP_TIMEOUT_MS);
       },
-      retentionBoundary: new RetentionBoundary({ ...memory, retentionDays: config.RETENTION_DAYS }),
-      // What can never fit is refused for its size, and not for now.
+      retentionBoundary: new RetentionBoundary({
+        ...lookupOptions(options, this.outage),
+        retentionDays: config.RETENTION_DAYS,
+      }),
+      // A body that exceeds the room of all bodies can never be received: 413, not 503.
       maxBytes: Math.min(config.MAX_BATCH_BYTES, config.MAX_BODIES_BYTES),
       limits: {
         maxEvents: Math.min(MAX_BATCH_EVENTS, config.COMMIT_BUFFER_EVENTS),
         maxEventBytes: config.MAX_BODY_BYTES,
       },
     });
-    this.routes = [
+    return [
       { ...CREATE_EVENT, handle: createEvent },
       { ...CREATE_BATCH, handle: createBatch },
     ];
@@ -162,15 +165,15 @@ export class WritePath {
 
   /** Events that were acknowledged: committed, or in the journal. */
   get acknowledged(): number {
-    return this.#lanes.reduce(
+    return this.#keyedQueues.reduce(
       (sum, { stored }) => sum + stored,
       this.commitBuffer.stored + this.pastBuffer.stored,
     );
   }
 
-  /** Events that wait for their commit or are in it. */
+  /** Events that wait for their commit or are being committed. */
   get depth(): number {
-    return this.#lanes.reduce(
+    return this.#keyedQueues.reduce(
       (sum, { depth }) => sum + depth,
       this.commitBuffer.depth + this.pastBuffer.depth,
     );
@@ -180,28 +183,28 @@ export class WritePath {
     this.store.start();
   }
 
-  /** Forgets what is remembered of tokens and types. @param table what has changed; null: anything may have */
+  /** Drops cached tokens and types. @param table the table that has changed; null: any may have */
   forget(table: ChangedTable | null): void {
     if (table === null || table === 'apps' || table === 'logging_tokens') this.loggingTokens.dropAll();
     if (table === null || table === 'apps' || table === 'event_types') this.eventTypes.dropAll();
   }
 
-  /** Asks again for whatever is remembered, and goes on believing it only while the database is away. */
+  /** Invalidates cached tokens and types: they are served stale only while the database is unavailable. */
   invalidate(): void {
     this.loggingTokens.invalidateAll();
     this.eventTypes.invalidateAll();
   }
 
-  /** Commits what waits, and closes. To be called when no request is under way. */
+  /** Commits the waiting events, and closes. Call it when no request is in progress. */
   async stop(): Promise<void> {
-    const queues = [this.commitBuffer, this.pastBuffer, ...this.#lanes];
+    const queues = [this.commitBuffer, this.pastBuffer, ...this.#keyedQueues];
     await Promise.all(queues.map((queue) => queue.drain()));
     await Promise.all([this.store.stop(), ...this.#keyedWriters.map((writer) => writer.close())]);
   }
 }
 
-/** Each queue has the ceilings of its own. */
-function ceilingsOf(config: Config): { readonly maxEvents: number; readonly maxBytes: number } {
+/** Limits of each queue. */
+function limitsOf(config: Config): { readonly maxEvents: number; readonly maxBytes: number } {
   return { maxEvents: config.COMMIT_BUFFER_EVENTS, maxBytes: config.COMMIT_BUFFER_BYTES };
 }
 
@@ -217,19 +220,32 @@ function openBuffers(
   return {
     now: new CommitBuffer({
       write: store.write,
-      lanes: config.COMMIT_CONNECTIONS,
-      ...ceilingsOf(config),
-      // With a journal no lane stands still for longer than that.
+      connections: config.COMMIT_CONNECTIONS,
+      ...limitsOf(config),
+      // With a journal no commit takes longer than that.
       ...(journal === null && { stall }),
     }),
-    past: new CommitBuffer({ write: store.writePast, lanes: PAST_CONNECTIONS, ...ceilingsOf(config) }),
+    past: new CommitBuffer({ write: store.writePast, connections: PAST_CONNECTIONS, ...limitsOf(config) }),
   };
+}
+
+/** How the caches of the write path look values up. */
+function lookupOptions({ config, lookups, journal, wall }: WritePathOptions, outage: LookupOutage) {
+  const cacheMs = config.TOKEN_CACHE_SECONDS * 1_000;
+  // With a journal producers continue with cached tokens and types during an outage.
+  return { sql: lookups, cacheMs, now: wall, outage: { ...outage, serveStale: journal !== null } };
+}
+
+interface KeyedQueues {
+  readonly events: IdempotentQueue;
+  readonly batches: IdempotentQueue;
+  readonly past: IdempotentQueue;
 }
 
 function openKeyedQueues(
   { config, address, engine, log, monotonic }: WritePathOptions,
   availability: Availability,
-) {
+): { readonly writers: readonly KeyedWriter[]; readonly queues: KeyedQueues } {
   const options = { address, engine, log, now: monotonic };
   const writers = {
     events: new KeyedWriter({ ...options, name: 'tidemark keyed events' }),
@@ -238,10 +254,10 @@ function openKeyedQueues(
   };
   const queueOf = (writer: KeyedWriter): IdempotentQueue =>
     new IdempotentQueue({
-      // The journal does not take them: without the table of keys nobody can tell a repeat.
+      // The journal does not take them: without the table of keys a repeated request is not recognized.
       write: async (requests) =>
         availability.writable ? await writer.write(requests) : requests.map(() => UNAVAILABLE),
-      ...ceilingsOf(config),
+      ...limitsOf(config),
     });
   const queues = {
     events: queueOf(writers.events),

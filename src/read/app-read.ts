@@ -1,4 +1,4 @@
-/** What can be read of an app, whoever asks: a member in the dashboard, or a tool with a resource token. */
+/** The reads of an app, for members in the dashboard and for resource tokens. */
 import { Rejection } from '../errors.ts';
 import type { Exchange, Outcome } from '../http/exchange.ts';
 import type { Operation } from '../http/operation.ts';

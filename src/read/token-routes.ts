@@ -16,7 +16,7 @@ export interface TokenRoutesOptions {
   readonly sql: Sql;
 }
 
-/** Whatever it is, the token comes first: what there is and what not is told to nobody without one. */
+/** The token is checked first: without a valid one nothing is revealed, not even whether an app exists. */
 const ANY: Parameter = { form: /^/, refusal: new Rejection('notFound', 'There is nothing at this path.') };
 
 export const APPS: Declaration = {

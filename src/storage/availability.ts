@@ -1,4 +1,4 @@
-/** Whether the database answers, and whether it takes writes: asked all the time, so that nobody has to find out by waiting. */
+/** Probes continuously whether the database responds and takes writes, so that requests need not find out by waiting. */
 import type { Logger } from 'pino';
 import type { DatabaseAddress } from './connect.ts';
 import { DEADLINES } from './connections/pools.ts';
@@ -95,7 +95,7 @@ export class Availability {
     if (!this.#writable) return;
     this.#writable = false;
     this.#since = this.#options.now();
-    this.#options.log.warn('The database takes no events now');
+    this.#options.log.warn('database: takes no events');
     if (this.#round === null) this.#schedule(0);
   }
 
@@ -125,7 +125,7 @@ export class Availability {
       return;
     }
     this.#misses = 0;
-    if (!this.#reachable) this.#options.log.info(this.#outage(), 'The database answers again');
+    if (!this.#reachable) this.#options.log.info(this.#outage(), 'database: available again');
     this.#reachable = true;
     if (answer === 'forbidden') {
       this.#forbid();
@@ -134,7 +134,7 @@ export class Availability {
     if (this.#writable) return;
     if (!(await this.#options.proveWritable())) return;
     this.#writable = true;
-    this.#options.log.info(this.#outage(), 'The database takes events again');
+    this.#options.log.info(this.#outage(), 'database: takes events again');
     this.#options.onWritable();
   }
 
@@ -150,7 +150,7 @@ export class Availability {
     if (this.#writable) this.#since = this.#options.now();
     this.#reachable = false;
     this.#writable = false;
-    this.#options.log.warn('The database cannot be reached');
+    this.#options.log.warn('database: unavailable');
     this.#options.watch.breakSilent();
   }
 
@@ -162,7 +162,7 @@ export class Availability {
     const ask = (): Promise<{ readonly rows: readonly { isReadOnly: boolean; forbidden: string[] }[] }> =>
       this.#connection.query(QUESTION, [this.#options.tables]);
     try {
-      // A connection may have been closed while nobody looked: a second try makes a new one.
+      // An idle connection may have been closed: the second try opens a new one.
       const { rows } = await ask().catch((error: unknown) => {
         if (error instanceof ConnectionLost && error.sent && !error.timedOut) return ask();
         throw error;

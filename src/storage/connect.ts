@@ -65,7 +65,7 @@ function openPool(
     socket: sockets.connect,
     // It is encrypted already, where it is to be.
     ssl: false,
-    // Not named in the pool's type: the methods that the client makes of them are nobody's.
+    // Not in the pool's type: the methods that the client makes of them are not used.
     types: ARRAYS as Record<string, never>,
     fetch_types: false,
     connect_timeout: 5,
@@ -73,7 +73,7 @@ function openPool(
     onnotice: () => undefined,
     max_lifetime: null,
     // At this many queries in a row on one connection a BEGIN that is the last of them does not reserve it: others' queries
-    // then run inside of the transaction, which nobody ends (https://github.com/porsager/postgres/issues/1189).
+    // then run inside of the transaction, which never ends (https://github.com/porsager/postgres/issues/1189).
     max_pipeline: Number.MAX_SAFE_INTEGER,
   };
   const identity = identityOf(address);
@@ -85,7 +85,7 @@ function openPool(
   return Object.assign(sql, { reserve: reserving(sql), begin: beginning(sql) });
 }
 
-/** The client would put the URL's session parameters in the place of ours; they are among ours already. */
+/** The client would replace these session parameters by those of the URL, which they include already. */
 function withoutOptions(url: string): string {
   const rest = new URL(url);
   rest.searchParams.delete('options');
@@ -106,7 +106,7 @@ function reserving(sql: Sql): Sql['reserve'] {
 
 /**
  * A transaction whose connection is lost fails with the connection's end, and sends nothing more. The client would send it a
- * ROLLBACK, which has no connection to go to: that ends the process, or is never answered and keeps its place for good.
+ * ROLLBACK, which has no connection to go to: that ends the process, or is never answered and keeps its connection forever.
  */
 function beginning(sql: Sql): Sql['begin'] {
   type Work = (transaction: Transaction) => unknown;
@@ -147,7 +147,7 @@ const SOCKETS = new WeakMap<Sql, PoolSockets>();
 
 /**
  * Ends a pool, also where the database does not answer, and where a lost connection was just being made again: that would
- * otherwise go on behind the end, and keep the process.
+ * otherwise continue after the end, and keep the process running.
  */
 export async function endPool(sql: Sql): Promise<void> {
   await sql.end({ timeout: 2 });
@@ -180,7 +180,7 @@ const CONNECTION_TROUBLE = new Set([
   'SERVER_IS_OLDER',
   'SERVER_IS_FOREIGN',
   'SERVER_FORBIDS',
-  // read_only_sql_transaction: it was the primary when the connection was made. insufficient_privilege: nobody can write.
+  // read_only_sql_transaction: it was the primary when the connection was made. insufficient_privilege: no session can write.
   '25006',
   '42501',
   // What `connect` fails with at once: no route, no network, no address or port of our own, no room for a socket.

@@ -1,4 +1,4 @@
-/** The engines by name: the one place that lists them. */
+/** The engines by name. */
 import type { Engine } from './engine.ts';
 import { postgres } from './postgres/postgres.ts';
 import type { StorageEngine } from './storage-engine.ts';

@@ -12,7 +12,7 @@ import {
 import { readSnapshot } from './snapshot.ts';
 
 /**
- * A place between two events: after the event of this time and id, in this order. It names nothing of one database but
+ * A position between two events: after the event of this time and id, in this order. It names nothing of one database but
  * the event itself, which keeps its time and its id when chunks are compressed, when types are renamed and in a restore.
  */
 export interface Cursor {

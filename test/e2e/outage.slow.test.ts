@@ -174,9 +174,7 @@ test('SIGTERM in an outage: exit code 0, one line says how many events wait, and
   const { code, stderr } = await end('SIGTERM');
   await answered;
   expect(code).toBe(0);
-  expect(
-    stderr.match(/"waitingEvents":\d+.*Events wait in the journal: the next start stores them/g),
-  ).toHaveLength(1);
+  expect(stderr.match(/"waitingEvents":\d+.*journal: events wait for the next start/g)).toHaveLength(1);
   expect(ledger.unanswered).toBe(0);
   await postgres.start();
   await run();

@@ -140,7 +140,7 @@ test.each(['rejection', 'exception'])(
     const lines = stderr.split('\n').filter((line) => line.startsWith('{'));
     const fatal = lines.map((line) => JSON.parse(line)).filter(({ level }) => level === 'fatal');
     expect(fatal).toHaveLength(1);
-    expect(fatal[0]).toMatchObject({ msg: 'A fault that nobody handled: stopping' });
+    expect(fatal[0]).toMatchObject({ msg: 'Unhandled error: stopping' });
     expect(fatal[0].err).toMatchObject({ type: 'Error', message: 'the planted fault' });
     expect(fatal[0].err.stack).toMatch(/planted-faults\.mjs:\d+/);
     expect(lines.at(-1)).toContain('"Stopped"');

@@ -13,14 +13,14 @@ interface Write {
 
 /** A buffer whose writes end when the test says so. */
 function setUp({
-  lanes = 1,
+  connections = 1,
   maxEvents = 1_000_000,
   maxBytes = 1_000_000_000,
   stall,
 }: Partial<Omit<CommitBufferOptions, 'write'>> = {}) {
   const writes: Write[] = [];
   const buffer = new CommitBuffer({
-    lanes,
+    connections,
     maxEvents,
     maxBytes,
     ...(stall && { stall }),
@@ -82,8 +82,8 @@ test('what arrives while a batch is being written gathers, and goes out when tha
   expect(writes.map(({ ids }) => ids)).toEqual([['a'], ['b', 'c']]);
 });
 
-test('as many batches as lanes are written at once, and no more', async () => {
-  const { buffer, writes } = setUp({ lanes: 2 });
+test('as many groups as connections are written at once, and no more', async () => {
+  const { buffer, writes } = setUp({ connections: 2 });
   for (const id of ['a', 'b', 'c', 'd']) {
     void buffer.add(event(id));
     await settle();
@@ -174,7 +174,7 @@ test('what is being written counts for the ceiling until it has ended', async ()
   expect(await answer).toBeNull();
 });
 
-test('what waits behind lanes that stand still is refused, what is on its way is not, and later events go out again', async () => {
+test('during a stall waiting events are refused, those in flight are not, and later events are written again', async () => {
   let now = 0;
   const { buffer, writes } = setUp({ stall: { afterMs: 500, now: () => now, isSuspect: () => true } });
   const sent = buffer.add(event('sent'));
@@ -196,7 +196,7 @@ test('what waits behind lanes that stand still is refused, what is on its way is
   expect(await later).toBeNull();
 });
 
-test('lanes that move, however slowly the queue gets shorter, are no stall', async () => {
+test('commits that end, however slowly the queue gets shorter, are no stall', async () => {
   let now = 0;
   const { buffer, writes } = setUp({ stall: { afterMs: 500, now: () => now, isSuspect: () => true } });
   const first = buffer.add(event('a'));
@@ -265,8 +265,8 @@ test('each event is written once and gets its own outcome, for any arrivals and 
     fc.asyncProperty(
       fc.array(step, { maxLength: 40 }),
       fc.integer({ min: 1, max: 3 }),
-      async (steps, lanes) => {
-        const { buffer, writes } = setUp({ lanes });
+      async (steps, connections) => {
+        const { buffer, writes } = setUp({ connections });
         const running = new Set<Write>();
         let seen = 0;
         const answers: Promise<Rejection | null>[] = [];
@@ -275,7 +275,7 @@ test('each event is written once and gets its own outcome, for any arrivals and 
           isBad(id) ? new Rejection('invalidBody', id) : null;
         const look = (): void => {
           for (; seen < writes.length; seen += 1) running.add(writes[seen] as Write); // seen < length
-          expect(running.size).toBeLessThanOrEqual(lanes);
+          expect(running.size).toBeLessThanOrEqual(connections);
         };
         const finish = (index: number): void => {
           const write = [...running][index];
@@ -338,7 +338,7 @@ test('many events are written in pieces, in their order, and answered together',
 });
 
 test('many events leave a lane free for those that come alone', async () => {
-  const { buffer, writes } = setUp({ lanes: 2 });
+  const { buffer, writes } = setUp({ connections: 2 });
   void addAll(buffer, bulk(9_000));
   await settle();
   expect(writes.length).toBe(1);
@@ -356,7 +356,7 @@ test('many events leave a lane free for those that come alone', async () => {
 });
 
 test('many events take every lane once nothing has come alone for a while, and give it back', async () => {
-  const { buffer, writes } = setUp({ lanes: 2 });
+  const { buffer, writes } = setUp({ connections: 2 });
   void addAll(buffer, bulk(60_000));
   for (let piece = 0; piece < 5; piece += 1) {
     await settle();
@@ -376,7 +376,7 @@ test('many events take every lane once nothing has come alone for a while, and g
 });
 
 test('where there is one lane, single events and many take turns', async () => {
-  const { buffer, writes } = setUp({ lanes: 1 });
+  const { buffer, writes } = setUp({ connections: 1 });
   void addAll(buffer, bulk(12_000));
   await settle();
   for (let turn = 0; turn < 5; turn += 1) {
@@ -408,7 +408,7 @@ test('a commit touches at most a hundred days', async () => {
 });
 
 test('many events are refused as a whole where not all of them fit, and single ones have room of their own', async () => {
-  const { buffer, writes } = setUp({ maxEvents: 10, lanes: 2 });
+  const { buffer, writes } = setUp({ maxEvents: 10, connections: 2 });
   void addAll(buffer, bulk(6));
   expect(await addAll(buffer, bulk(5))).toEqual(Array(5).fill('unavailable'));
   const fits = addAll(buffer, bulk(4));
@@ -420,7 +420,7 @@ test('many events are refused as a whole where not all of them fit, and single o
 });
 
 test('payloads have a ceiling of their own, but for one that waits alone', async () => {
-  const { buffer, writes } = setUp({ maxBytes: 200, lanes: 1 });
+  const { buffer, writes } = setUp({ maxBytes: 200, connections: 1 });
   const first = buffer.add(event('large', 'x'.repeat(1_000)));
   expect((await buffer.add(event('small')))?.reason).toBe('unavailable');
   await settle();

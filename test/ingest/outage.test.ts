@@ -190,12 +190,12 @@ test('/readyz, /readyz?for=writing and the log tell of an outage and of its end'
   const writing = await ask('?for=writing');
   expect(writing.status).toBe(200);
   expect(JSON.parse(writing.body)).toMatchObject({ status: 'journaling', journal: { waitingEvents: 1 } });
-  expect(said(service, 'The database cannot be reached')).toBe(true);
+  expect(said(service, 'database: unavailable')).toBe(true);
   await proxy.comeBack();
   await untilReplayed(service);
   expect((await ask()).status).toBe(200);
-  expect(said(service, 'The database takes events again')).toBe(true);
-  expect(said(service, 'The journal is replayed')).toBe(true);
+  expect(said(service, 'database: takes events again')).toBe(true);
+  expect(said(service, 'journal: replay complete')).toBe(true);
 });
 
 test('an event that the database refuses is no outage: 400, and nothing in the journal', async () => {

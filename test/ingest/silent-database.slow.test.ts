@@ -63,7 +63,9 @@ test('a stop during an outage ends, says what waits, and the next start stores i
   const { database, log } = service;
   opened.remove(service);
   await service.stop({ keepDatabase: true });
-  expect(log.find(({ msg }) => String(msg).includes('Events wait in the journal'))).toMatchObject({
+  expect(
+    log.find(({ msg }) => String(msg).includes('journal: events wait for the next start')),
+  ).toMatchObject({
     waitingEvents: 5,
   });
   const next = await startTestService({ database, config: { JOURNAL_DIR: folder } });

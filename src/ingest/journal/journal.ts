@@ -82,14 +82,17 @@ const SEGMENT_BYTES = 16 * 1_048_576;
 /** Limit of processes that share a JOURNAL_DIR. */
 const MAX_FOLDERS = 1_000;
 
-const FULL = new Rejection('unavailable', 'The database is away and the journal is full; try again shortly.');
+const FULL = new Rejection(
+  'unavailable',
+  'The database is unavailable and the journal is full; try again shortly.',
+);
 const FAILED = new Rejection(
   'unavailable',
-  'The database is away and the journal cannot be written; try again shortly.',
+  'The database is unavailable and the journal cannot be written; try again shortly.',
 );
 const UNKNOWN = new Rejection(
   'outcomeUnknown',
-  'The database is away, and a write to the journal failed: the event may be stored.',
+  'The database is unavailable, and a write to the journal failed: the event may be stored.',
 );
 
 export class Journal {
@@ -174,26 +177,29 @@ export class Journal {
   }
 
   /**
-   * Appends a batch. Batches that arrive while the disk is busy share one write and one sync.
+   * Appends a group of events. Groups that arrive while the disk is busy share one write and one sync.
    * @returns null once it is durable; else the reason why it is not, or may not be. Never rejects
    */
-  append(batch: readonly JournaledEvent[]): Promise<Rejection | null> {
+  append(group: readonly JournaledEvent[]): Promise<Rejection | null> {
     let body: Buffer;
     try {
-      body = encodeBody(batch);
+      body = encodeBody(group);
     } catch (error) {
-      this.#options.log.error({ err: error, events: batch.length }, 'A batch cannot be journaled');
+      this.#options.log.error(
+        { err: error, events: group.length },
+        'journal: a group of events cannot be encoded',
+      );
       return Promise.resolve(FAULT);
     }
     const bytes = RECORD_OVERHEAD_BYTES + body.length;
     const header = this.#open === null ? HEADER_BYTES : 0;
     if (this.stats.waitingBytes + this.#queuedBytes + header + bytes > this.#options.maxBytes) {
-      this.#fail({ maxBytes: this.#options.maxBytes }, 'The journal is full: events are refused');
+      this.#fail({ maxBytes: this.#options.maxBytes }, 'journal: full, refusing events');
       return Promise.resolve(FULL);
     }
     this.#queuedBytes += bytes;
     return new Promise((resolve) => {
-      this.#queue.push({ body, events: batch.length, resolve });
+      this.#queue.push({ body, events: group.length, resolve });
       if (this.#queue.length === 1) void this.#exclusively(() => this.#writeQueue());
     });
   }
@@ -221,7 +227,7 @@ export class Journal {
     if (damaged)
       this.#options.log.error(
         { segment: segment.path, events, damagedBytes: lostBytes },
-        'The journal is damaged: its readable events are stored, and the file is kept as .corrupt',
+        'journal: file damaged, its readable events are stored and it is kept as .corrupt',
       );
     return { batches, damaged };
   }
@@ -289,7 +295,7 @@ export class Journal {
       if (tornBytes > 0) {
         this.#options.log.warn(
           { segment: path, events, tornBytes },
-          'The last write to the journal was cut off; it had not been acknowledged',
+          'journal: the last write was incomplete and had not been acknowledged',
         );
         // Cut it before anything is written after it.
         await this.#files.cut(path, length);
@@ -319,7 +325,7 @@ export class Journal {
     try {
       segment = await this.#writable();
     } catch (error) {
-      this.#fail({ err: error }, 'The journal cannot be written: events are refused');
+      this.#fail({ err: error }, 'journal: write failed, refusing events');
       return FAILED;
     }
     const { marker } = segment.header;
@@ -335,7 +341,7 @@ export class Journal {
     segment.length += bytes.length;
     segment.events += events;
     this.#stats.appendedEvents += events;
-    if (this.#failing) this.#options.log.info('The journal takes events again');
+    if (this.#failing) this.#options.log.info('journal: taking events again');
     this.#failing = false;
     return null;
   }
@@ -351,11 +357,14 @@ export class Journal {
     try {
       await segment.file.truncate(segment.length);
     } catch (error) {
-      this.#options.log.error({ err: error, segment: segment.path }, 'The journal could not be cut back');
+      this.#options.log.error(
+        { err: error, segment: segment.path },
+        'journal: a failed write could not be removed from the file',
+      );
       outcome = UNKNOWN;
     }
     await segment.file.close().catch(() => undefined); // The kernel closes it with the process.
-    this.#fail({ err: cause, segment: segment.path }, 'The journal cannot be written: events are refused');
+    this.#fail({ err: cause, segment: segment.path }, 'journal: write failed, refusing events');
     return outcome;
   }
 

@@ -1,4 +1,4 @@
-/** Brings what waits in the journal into the database: in order, in bounded batches, each event exactly once. */
+/** Stores the events of the journal in the database: in order, in bounded commit groups, each event exactly once. */
 import type { Logger } from 'pino';
 import { dayOf, type JournaledEvent } from '../../storage/write/accepted-event.ts';
 import type { ReplayOutcome } from '../../storage/write/replay-writer.ts';
@@ -8,58 +8,58 @@ import type { Quarantined } from './quarantine.ts';
 
 export interface ReplayOptions {
   readonly journal: Journal;
-  /** Stores what is missing of a batch. Never rejects. */
-  readonly write: (batch: readonly JournaledEvent[]) => Promise<readonly ReplayOutcome[]>;
-  /** Called where the database takes no writes after all. */
+  /** Stores the missing events of a group. Never rejects. */
+  readonly write: (group: readonly JournaledEvent[]) => Promise<readonly ReplayOutcome[]>;
+  /** Called when a write shows that the database takes no writes. */
   readonly onAway: () => void;
-  /** Whether the database is believed to take writes; while it is not, {@link Replay.step} alone tries. */
+  /** Whether the database takes writes as far as is known; otherwise only {@link Replay.step} tries. */
   readonly mayRun?: () => boolean;
   readonly log: Logger;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
 }
 
-/** What came of one batch of a replay. */
+/** The outcome of one group of a replay. */
 export type ReplayStep =
   /** Nothing waits. */
   | 'empty'
   | 'stored'
-  /** The database takes no writes: the batch waits. */
+  /** The database takes no writes: the group waits. */
   | 'away'
-  /** The database belongs to another installation: the batch waits for its own. */
+  /** The database belongs to another installation: the group waits for its own database. */
   | 'foreign'
-  /** All that waits is of days that somebody has locked. */
+  /** All waiting events are of days that another session has locked. */
   | 'blocked'
-  /** Something that the log has told: the batch waits, for a person may have to mend it. */
+  /** Another failure, with its cause in the log: the group waits, because an operator may have to fix the cause. */
   | 'fault';
 
-/** As many events and payload characters as a producer's batch: one transaction, one answer to wait for. */
+/** Limits of one group, as in the commit buffer. */
 const MAX_EVENTS = 4_000;
 const MAX_CHARACTERS = 2 * 1_048_576;
 
-/** How often what other processes left is looked for, and what could not be stored is tried again. */
+/** Interval at which journals of ended processes are taken over and failed groups are retried. */
 const LOOK_MS = 10_000;
 
 /** A segment on its way into the database. */
-interface Position {
+interface Progress {
   readonly segment: WaitingSegment;
   readonly batches: readonly (readonly JournaledEvent[])[];
   readonly damaged: boolean;
-  /** The first batch that is not stored yet. */
+  /** Index of the first record that is not stored yet. */
   next: number;
-  /** Events before it. */
+  /** Number of events before it. */
   done: number;
 }
 
 export class Replay {
   readonly #options: ReplayOptions;
-  #position: Position | null = null;
+  #progress: Progress | null = null;
   #step: Promise<ReplayStep> | null = null;
-  /** Since when events are being replayed, and how many were; null while nothing waits. */
+  /** When the replay began, and how many events it has stored; null while nothing waits. */
   #run: { readonly startedAt: number; events: number } | null = null;
 
   #running: Promise<void> | null = null;
-  /** Something was added since the last step began. */
+  /** True if events were added since the last step began. */
   #again = false;
   #timer: NodeJS.Timeout | null = null;
   #stopped = false;
@@ -68,14 +68,14 @@ export class Replay {
     this.#options = options;
   }
 
-  /** Stores what is left of earlier processes, and from then on what others leave. */
+  /** Stores the events of earlier processes, and from then on those of processes that end. */
   start(): void {
     this.run();
     this.#timer = setInterval(() => void this.#look(), LOOK_MS);
     this.#timer.unref();
   }
 
-  /** Stores what waits, behind whatever else goes on. */
+  /** Stores the waiting events in the background. */
   run(): void {
     if (this.#stopped) return;
     this.#again = true;
@@ -84,7 +84,7 @@ export class Replay {
     });
   }
 
-  /** Ends after the batch that is under way. */
+  /** Ends after the current group. */
   async stop(): Promise<void> {
     this.#stopped = true;
     if (this.#timer !== null) clearInterval(this.#timer);
@@ -105,16 +105,19 @@ export class Replay {
     try {
       await this.#options.journal.adoptLeftovers();
     } catch (error) {
-      this.#options.log.error({ err: error }, 'The journal that another process left cannot be taken over');
+      this.#options.log.error(
+        { err: error },
+        'journal: a journal of another process cannot be taken over, retrying',
+      );
     }
     if (!this.#options.journal.isEmpty && (this.#options.mayRun?.() ?? true)) this.run();
   }
 
-  /** Stores the next batch. Who calls while that is under way waits for the same one. Never rejects. */
+  /** Stores the next group. Concurrent calls share one step. Never rejects. */
   step(): Promise<ReplayStep> {
     this.#step ??= this.#take()
       .catch((error: unknown): ReplayStep => {
-        this.#options.log.error({ err: error }, 'The journal could not be replayed; it is tried again');
+        this.#options.log.error({ err: error }, 'journal: replay failed, retrying');
         return 'fault';
       })
       .finally(() => {
@@ -124,80 +127,79 @@ export class Replay {
   }
 
   async #take(): Promise<ReplayStep> {
-    this.#position ??= await this.#open();
-    const position = this.#position;
-    if (position === null) {
+    this.#progress ??= await this.#open();
+    const progress = this.#progress;
+    if (progress === null) {
       this.#end();
       return 'empty';
     }
     this.#run ??= { startedAt: this.#options.now(), events: 0 };
-    const upTo = endOfBatch(position);
-    const batch = position.batches.slice(position.next, upTo).flat();
-    const outcomes = batch.length === 0 ? [] : await this.#options.write(batch);
-    if (outcomes.length > 0) this.#noteInstallation(outcomes.includes('foreign'), position);
+    const upTo = endOfGroup(progress);
+    const group = progress.batches.slice(progress.next, upTo).flat();
+    const outcomes = group.length === 0 ? [] : await this.#options.write(group);
+    if (outcomes.length > 0) this.#noteInstallation(outcomes.includes('foreign'), progress);
     for (const obstacle of ['foreign', 'fault', 'away'] as const)
       if (outcomes.includes(obstacle)) return obstacle;
     const { journal } = this.#options;
-    const postponed = batch.filter((_, index) => outcomes[index] === 'blocked');
+    const postponed = group.filter((_, index) => outcomes[index] === 'blocked');
     if (postponed.length > 0 && !(await this.#postpone(postponed))) return 'blocked';
-    await this.#setAside(batch, outcomes);
-    position.done += batch.length;
-    position.next = upTo;
-    const isWhole = upTo === position.batches.length;
-    // The last events of a file wait until the file is gone: nobody may take the journal for empty before.
-    const done = isWhole ? position.done - batch.length : position.done;
+    await this.#setAside(group, outcomes);
+    progress.done += group.length;
+    progress.next = upTo;
+    const isWhole = upTo === progress.batches.length;
+    // The last events of a file count as waiting until the file is removed: the journal is not empty before.
+    const done = isWhole ? progress.done - group.length : progress.done;
     journal.countReplayed(outcomes.filter((outcome) => outcome === 'stored').length, done);
-    this.#run.events += batch.length;
+    this.#run.events += group.length;
     if (isWhole) {
-      await journal.finish(position.segment, position.damaged);
-      this.#position = null;
+      await journal.finish(progress.segment, progress.damaged);
+      this.#progress = null;
     }
     return 'stored';
   }
 
   /**
-   * Puts events of locked days to the end of the journal, so that the others do not wait for them.
-   * @returns false where nothing else waits, or there is no room: they stay where they are
+   * Moves events of locked days to the end of the journal, so that the others do not wait for them.
+   * @returns false if nothing else waits, or there is no room: they stay in the file
    */
   async #postpone(events: readonly JournaledEvent[]): Promise<boolean> {
     const { journal, log } = this.#options;
     if (journal.stats.waitingEvents <= events.length) return false;
     if ((await journal.append(events)) !== null) return false;
-    log.warn({ events: events.length }, 'Events of the journal wait for days that are locked');
+    log.warn({ events: events.length }, 'journal: events wait for days that are locked');
     return true;
   }
 
-  /** Says it once, however often the batch is tried. */
-  #noteInstallation(isForeign: boolean, { segment }: Position): void {
+  /** Logs it once, however often the group is tried. */
+  #noteInstallation(isForeign: boolean, { segment }: Progress): void {
     const { journal, log } = this.#options;
     if (isForeign && !journal.wrongDatabase)
       log.error(
         { segment: segment.path },
-        'The database belongs to another installation: the journal waits until its own database is back',
+        'journal: the database belongs to another installation, replay waits for its own database',
       );
-    if (!isForeign && journal.wrongDatabase)
-      log.info('The database is the one that the journal belongs to again');
+    if (!isForeign && journal.wrongDatabase) log.info('journal: the database of this installation is back');
     journal.wrongDatabase = isForeign;
   }
 
-  async #open(): Promise<Position | null> {
+  async #open(): Promise<Progress | null> {
     const { journal, log } = this.#options;
     const segment = await journal.oldest();
     if (segment === null) return null;
     try {
       return { segment, ...(await journal.read(segment)), next: 0, done: 0 };
     } catch (error) {
-      // What cannot be read now may be read by a person later; those behind it must not wait for that.
+      // An operator may be able to repair the file; the files after it must not wait for that.
       log.error(
         { err: error, segment: segment.path, events: segment.events },
-        'A file of the journal cannot be read: it is kept as .corrupt',
+        'journal: a file cannot be read, it is kept as .corrupt',
       );
       return { segment, batches: [], damaged: true, next: 0, done: 0 };
     }
   }
 
-  async #setAside(batch: readonly JournaledEvent[], outcomes: readonly ReplayOutcome[]): Promise<void> {
-    const some = batch.flatMap((event, index): Quarantined[] => {
+  async #setAside(group: readonly JournaledEvent[], outcomes: readonly ReplayOutcome[]): Promise<void> {
+    const some = group.flatMap((event, index): Quarantined[] => {
       const why = outcomes[index];
       return typeof why === 'object' ? [{ event, why }] : [];
     });
@@ -206,7 +208,7 @@ export class Replay {
     for (const { event, why, events } of summarize(some))
       this.#options.log.error(
         { appId: event.source.appId, ...why, events, eventId: event.id },
-        'Events of the journal cannot be stored: they are in quarantine, see "tidemark journal list"',
+        'journal: events cannot be stored, they are in quarantine (tidemark journal list)',
       );
   }
 
@@ -214,13 +216,13 @@ export class Replay {
     if (this.#run === null) return;
     const { startedAt, events } = this.#run;
     const ms = Math.round(this.#options.now() - startedAt);
-    this.#options.log.info({ events, ms }, 'The journal is replayed: all of its events are in the database');
+    this.#options.log.info({ events, ms }, 'journal: replay complete');
     this.#run = null;
   }
 }
 
-/** How far the next transaction reaches: whole records, at least one. */
-function endOfBatch({ batches, next }: Position): number {
+/** The end of the next group: whole records, at least one. */
+function endOfGroup({ batches, next }: Progress): number {
   let events = 0;
   let characters = 0;
   let days = 0;
@@ -240,7 +242,7 @@ function endOfBatch({ batches, next }: Position): number {
   return end;
 }
 
-/** One of the events of each app and reason, with their number. */
+/** One event for each app and reason, with the number of such events. */
 function summarize(some: readonly Quarantined[]): Iterable<Quarantined & { readonly events: number }> {
   const groups = new Map<string, Quarantined & { events: number }>();
   for (const { event, why } of some) {

@@ -172,7 +172,7 @@ async function* partsOf(
   let part = first;
   while (part !== null) {
     const following = next();
-    // It is awaited after the part is sent; until then its failure is nobody's.
+    // It is awaited after the part is sent; until then its failure must not be unhandled.
     following.catch(() => undefined);
     exports.events += part.events;
     yield part;

@@ -192,15 +192,15 @@ export class LiveFeeds {
     const [apps, users] = [feeds.map(({ appId }) => appId), feeds.map(({ holder }) => holder.userId)];
     const [sessions, members] = await Promise.all([
       validSessions(feeds.map(({ holder }) => holder.session)),
-      sql<{ place: number }[]>`
-        SELECT (place - 1)::integer AS place
-          FROM unnest(${apps}::integer[], ${users}::integer[]) WITH ORDINALITY AS feed (app_id, user_id, place)
+      sql<{ index: number }[]>`
+        SELECT (index - 1)::integer AS index
+          FROM unnest(${apps}::integer[], ${users}::integer[]) WITH ORDINALITY AS feed (app_id, user_id, index)
           JOIN app_members USING (app_id, user_id)`,
     ]);
-    const isMember = new Set(members.map(({ place }) => place));
-    return feeds.flatMap((feed, place): [OpenFeed, messages.EndReason][] => {
+    const isMember = new Set(members.map(({ index }) => index));
+    return feeds.flatMap((feed, index): [OpenFeed, messages.EndReason][] => {
       if (!sessions.has(feed.holder.session.toString('hex'))) return [[feed, 'session']];
-      return isMember.has(place) ? [] : [[feed, 'access']];
+      return isMember.has(index) ? [] : [[feed, 'access']];
     });
   }
 
@@ -209,14 +209,14 @@ export class LiveFeeds {
     if (feeds.length === 0) return [];
     const { accessSql: sql, wall } = this.#options;
     const [apps, tokens] = [feeds.map(({ appId }) => appId), feeds.map(({ holder }) => holder.tokenId)];
-    const valid = await sql<{ place: number }[]>`
-      SELECT (place - 1)::integer AS place
-        FROM unnest(${apps}::integer[], ${tokens}::integer[]) WITH ORDINALITY AS feed (app_id, token_id, place)
+    const valid = await sql<{ index: number }[]>`
+      SELECT (index - 1)::integer AS index
+        FROM unnest(${apps}::integer[], ${tokens}::integer[]) WITH ORDINALITY AS feed (app_id, token_id, index)
         JOIN resource_token_apps USING (app_id, token_id)
         JOIN resource_tokens ON id = token_id
        WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ${wall()})`;
-    const isValid = new Set(valid.map(({ place }) => place));
-    return feeds.filter((_, place) => !isValid.has(place)).map((feed) => [feed, 'access']);
+    const isValid = new Set(valid.map(({ index }) => index));
+    return feeds.filter((_, index) => !isValid.has(index)).map((feed) => [feed, 'access']);
   }
 
   #end(feed: OpenFeed, reason: messages.EndReason): void {

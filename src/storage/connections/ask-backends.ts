@@ -1,16 +1,16 @@
-/** What the server knows of its backends, asked over a fresh connection. */
+/** Asks the server for the state of its backends, over a new connection. */
 import { identityOf, openSocket, pgClient } from './dial.ts';
 import { DEADLINES } from './pools.ts';
 import type { DatabaseAddress } from './server-address.ts';
 
 const PURPOSE = { name: 'tidemark watch', kind: 'probe', keepsDeadline: true } as const;
-/** It may be busy: then it is no sign of anything. */
+/** The server may be busy: a timeout proves nothing. */
 const TIMEOUT_MS = 4 * DEADLINES.probe.answerMs;
 
 /**
- * Connects, which alone tells whether the address still leads to the same server, and asks which backends are at work.
- * One that waits for its client to send or to read is not. What the server does not show counts as work.
- * @throws where there is no server to be used
+ * Connects, which also detects that the address leads to another server, and asks which backends are busy. One that waits
+ * for its client to send or to read is not busy. A backend whose state is hidden counts as busy.
+ * @throws if there is no usable server
  */
 export async function askBackends(
   address: DatabaseAddress,

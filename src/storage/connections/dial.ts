@@ -1,4 +1,4 @@
-/** The one place that opens connections to PostgreSQL, for both clients: to which host, encrypted how, followed by whom. */
+/** Opens connections to PostgreSQL for both clients: chooses the host, encrypts, and registers the connection with the watch. */
 import { isIP, Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import pg from 'pg';
@@ -10,18 +10,18 @@ import {
   type Target,
 } from './server-address.ts';
 
-/** What a connection is for. */
+/** The use of a connection. */
 export interface Purpose {
   /** Shown in pg_stat_activity. */
   readonly name: string;
-  /** Null where nobody waits for it who cannot wait: a command, a test. */
+  /** Null if no timeout is needed: in commands and tests. */
   readonly kind: PoolKind | null;
-  /** Its client keeps the deadline of its statements itself: what it sends may take long on the way. */
+  /** The client enforces the deadlines of its statements itself, because large statements take long to send. */
   readonly keepsDeadline?: boolean;
 }
 
 const CONNECT_TIMEOUT_MS = 5_000;
-/** For a server of several to tell whether it takes writes. */
+/** Finds out whether one of several servers takes writes. */
 const CHOICE_TIMEOUT_MS = 3_000;
 const SSL_REQUEST = Buffer.from([0, 0, 0, 8, 4, 210, 22, 47]);
 const ACCEPTED = 'S'.charCodeAt(0);
@@ -29,13 +29,13 @@ const ACCEPTED = 'S'.charCodeAt(0);
 const SERVERS = new WeakMap<DatabaseAddress, Servers>();
 
 /**
- * Opens a connection that a client can use as its socket: it is connected, and encrypted where the address says so. Over
- * several hosts it leads to the one that takes writes.
- * @throws Error with a code of the system where there is none; it then is destroyed
+ * Opens a connection that a client can use as its socket: connected, and encrypted if the address says so. Of several hosts
+ * it chooses the one that takes writes.
+ * @throws Error with a system error code if there is none; the socket is destroyed then
  */
 export async function openSocket(address: DatabaseAddress, purpose: Purpose): Promise<Socket> {
   const socket = hasLeft(address) ? null : await serversOf(address).connect();
-  // It may have left meanwhile.
+  // The service may have left the database meanwhile.
   if (socket === null || hasLeft(address)) {
     socket?.destroy();
     throw withCode('The service stops and has left the database', 'CONNECTION_ENDED');
@@ -44,7 +44,7 @@ export async function openSocket(address: DatabaseAddress, purpose: Purpose): Pr
   return socket;
 }
 
-/** For the client: who it is, in which database. Hosts and encryption are settled below it. */
+/** User and database for the client. Hosts and encryption are handled below it. */
 export function identityOf(
   address: DatabaseAddress,
 ): { url: string } | { host: string; port: number; user: string; database: string } {
@@ -59,7 +59,7 @@ export function sessionOptions(address: DatabaseAddress, { kind }: Purpose): str
   return [given ?? '', kind === null ? '' : statementTimeout(kind)].join(' ').trim();
 }
 
-/** The next connection looks for a server that takes writes again. */
+/** Makes the next connection search for a server that takes writes. */
 export function chooseAgain(address: DatabaseAddress): void {
   serversOf(address).forget();
 }
@@ -101,7 +101,7 @@ class Servers {
     this.#chosen = null;
   }
 
-  /** All hosts are asked at once; the first that will do is taken by whoever asks meanwhile. */
+  /** Tries all hosts at once; concurrent callers share the first suitable one. */
   #choose(): Promise<Target> {
     const { targets } = this.address;
     const [only] = targets;
@@ -117,7 +117,7 @@ class Servers {
     return this.#choosing;
   }
 
-  /** @throws where the host is not there, or takes no writes and is to take them */
+  /** @throws if the host is unavailable, or takes no writes although it must */
   async #ask(target: Target): Promise<Target> {
     const { url, tls, attributes } = this.address;
     const socket = await connectTo(target, tls);
@@ -141,7 +141,7 @@ class Servers {
   }
 }
 
-/** The first that succeeds; where none does, the reason of the one that says most. */
+/** The first that succeeds. @throws the most informative error if none does */
 async function firstOf(targets: readonly Promise<Target>[]): Promise<Target> {
   try {
     return await Promise.any(targets);
@@ -155,9 +155,9 @@ function notWritable(): Error {
   return withCode('No server of DATABASE_URL takes writes', 'SERVER_READ_ONLY');
 }
 
-/** A client of the package `pg` on a socket of ours. */
+/** A client of the package `pg` on an open socket. */
 export function pgClient(socket: Socket, settings: pg.ClientConfig): pg.Client {
-  // It connects its stream itself, which is connected: it only has to be told.
+  // The client connects its stream itself. This one is connected, so only the event is emitted.
   const stream = Object.assign(socket, {
     connect: () => {
       setImmediate(() => socket.emit('connect'));
@@ -175,12 +175,12 @@ function targetOf({ host, port }: { host: string; port: number }): Target {
 
 async function connectTo(target: Target, tls: ServerAddress['tls']): Promise<Socket> {
   const socket = new Socket();
-  // For as long as it lives: a client may take its own listeners away first.
+  // For the lifetime of the socket: a client may remove its own listeners earlier.
   socket.on('error', () => undefined);
   const started = 'path' in target ? socket.connect(target.path) : socket.connect(target.port, target.host);
   await happened(started, 'connect');
   socket.setNoDelay(true);
-  // Where the other end has died without a word, the system finds out within half a minute, also between statements.
+  // The system detects a dead peer within half a minute, also between statements.
   socket.setKeepAlive(true, 10_000);
   if (tls === null || 'path' in target) return socket;
   return await encrypted(socket, tls, target.host);
@@ -203,7 +203,7 @@ async function encrypted(
   const secure = connectTls({
     ...options,
     socket,
-    // A certificate for an address is checked against `host`; a name is sent along, too.
+    // A certificate for an address is checked against `host`; a name is also sent (SNI).
     host,
     ...(isIP(host) === 0 && { servername: host }),
     ...(!negotiates && { ALPNProtocols: ['postgresql'] }),
@@ -213,7 +213,7 @@ async function encrypted(
   return secure;
 }
 
-/** Waits for an event of a socket. @throws where the socket ends first, or takes too long; it is destroyed then */
+/** Waits for an event of a socket. @throws if the socket ends first, or at the timeout; it is destroyed then */
 function happened(socket: Socket, event: 'connect' | 'readable' | 'secureConnect'): Promise<void> {
   return new Promise((resolve, reject) => {
     const onError = (error: Error): void => settle(error);
@@ -240,7 +240,7 @@ function hasLeft({ watch }: DatabaseAddress): boolean {
   return watch?.isLeaving === true;
 }
 
-/** An error that is told apart by its code, as those of the system are. */
+/** An error with a code, like those of the system. */
 export function withCode(message: string, code: string): Error {
   return Object.assign(new Error(message), { code });
 }

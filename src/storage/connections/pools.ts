@@ -1,13 +1,12 @@
 /**
- * What connections to the database are for, and how long each of them waits for an answer: the one table of deadlines.
- * A statement that takes too long ends at the server, so its connection stays usable. Only where the server does not say
- * anything either, the connection counts as dead and is replaced.
+ * The uses of connections to the database and their deadlines, in one table. The server ends a statement that takes too long,
+ * so its connection stays usable. A connection is replaced only if the server does not respond to that either.
  */
 
 export interface Deadlines {
-  /** `statement_timeout` of the session in milliseconds; 0: a statement may take as long as it takes. */
+  /** `statement_timeout` of the session in milliseconds; 0: no timeout. */
   readonly statementMs: number;
-  /** Milliseconds without an answer after which a connection is replaced; a little more than {@link statementMs}. */
+  /** Milliseconds without a response after which a connection is replaced; a little more than {@link statementMs}. */
   readonly answerMs: number;
 }
 
@@ -15,7 +14,7 @@ const HOUR_MS = 3_600_000;
 
 /** By the value of the metrics' label `pool`. */
 export const DEADLINES = {
-  /** Tokens, types and keys, for writers and for readers. Their requests wait less. */
+  /** Lookups of tokens, types and keys, for writers and readers. Requests have a shorter timeout. */
   lookups: { statementMs: 4_500, answerMs: 5_000 },
   /** Pages of events: as long as a request may take by default. */
   reads: { statementMs: 25_000, answerMs: 26_000 },
@@ -23,22 +22,22 @@ export const DEADLINES = {
   live: { statementMs: 8_000, answerMs: 9_000 },
   /** Change notifications. */
   listen: { statementMs: 4_500, answerMs: 5_000 },
-  /** Folding after a long outage, and creating an index, take minutes; the liveness of the connection is asked for apart. */
+  /** Folding after a long outage, or creating an index, takes minutes; the connection is pinged separately. */
   maintenance: { statementMs: HOUR_MS, answerMs: HOUR_MS + 5_000 },
-  /** Compression of chunks takes as long as it takes. */
+  /** Compression of chunks, which has no deadline. */
   'slow maintenance': { statementMs: 0, answerMs: 24 * HOUR_MS },
-  /** Commit groups where a group that is given up is refused. Large groups get longer (bytes of their rows). */
+  /** Commit groups without a journal. Large groups have longer (by the bytes of their rows). */
   write: { statementMs: 9_000, answerMs: 10_000 },
-  /** The same where it goes to the journal. */
+  /** Commit groups with a journal. */
   'journaled write': { statementMs: 1_200, answerMs: 1_500 },
   replay: { statementMs: 9_000, answerMs: 10_000 },
-  /** Asks whether the database is there. */
+  /** The availability probe. */
   probe: { statementMs: 600, answerMs: 700 },
 } as const satisfies Readonly<Record<string, Deadlines>>;
 
 export type PoolKind = keyof typeof DEADLINES;
 
-/** The option of a session's start that sets its timeout; empty where it has none. A pooler passes it on or ignores it. */
+/** The startup option that sets the session's timeout; empty if it has none. A pooler passes it on or ignores it. */
 export function statementTimeout(kind: PoolKind): string {
   const { statementMs } = DEADLINES[kind];
   return statementMs === 0 ? '' : `-c statement_timeout=${statementMs}`;

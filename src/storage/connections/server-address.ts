@@ -1,22 +1,22 @@
-/** Where PostgreSQL is: one server or several that take turns, and how the way to it is encrypted. */
+/** The address of PostgreSQL: one host, or several of which one is the primary, and the encryption. */
 import { readFileSync } from 'node:fs';
 import type { ConnectionOptions } from 'node:tls';
 import { OperatorError } from '../../errors.ts';
 import type { ServerWatch } from './server-watch.ts';
 
-/** Where PostgreSQL is: a URL, or the Unix socket of the embedded one. */
+/** The address of PostgreSQL: a URL, or the Unix socket of the embedded server. */
 export type DatabaseAddress = (
   | { readonly url: string }
   | { readonly host: string; readonly port: number; readonly user: string; readonly database: string }
 ) & {
-  /** Whoever looks after the connections to it; without one each is on its own. */
+  /** Watches the connections to it; without one they are not watched. */
   readonly watch?: ServerWatch;
 };
 
-/** One place where a server may listen. */
+/** A host and port where a server may listen. */
 export type Target = { readonly path: string } | { readonly host: string; readonly port: number };
 
-/** What is to be asked of a server before it is used (libpq's target_session_attrs). */
+/** What a server must be in order to be used (libpq's target_session_attrs). */
 export type SessionAttributes = 'any' | 'read-write';
 
 export interface ServerAddress {
@@ -25,12 +25,12 @@ export interface ServerAddress {
   readonly attributes: SessionAttributes;
   /** Null: the connection is not encrypted. */
   readonly tls: (ConnectionOptions & { readonly negotiates: boolean }) | null;
-  /** For the clients, which need neither hosts nor encryption of it: user, password, database and the rest. */
+  /** For the clients: user, password, database and other parameters, without hosts and encryption. */
   readonly url: string;
 }
 
 const DEFAULT_PORT = 5432;
-/** Parameters of the URL that are ours: PostgreSQL's clients for Node do not agree on them, and no server knows them. */
+/** Parameters of the URL that are handled here: PostgreSQL's clients for Node differ in them, and servers reject them. */
 const OWN_PARAMETERS = [
   'sslmode',
   'ssl',
@@ -41,19 +41,19 @@ const OWN_PARAMETERS = [
   'uselibpqcompat',
   'target_session_attrs',
 ] as const;
-/** A server that takes writes is what the service needs: a primary is one that is not read-only. */
+/** The service needs a server that takes writes: `primary` is treated as `read-write`. */
 const ATTRIBUTES: Readonly<Record<string, SessionAttributes>> = {
   any: 'any',
   'read-write': 'read-write',
   primary: 'read-write',
 };
 
-/** The same URL with its first host alone, which every URL parser takes. */
+/** The URL with its first host only, which every URL parser accepts. */
 export function withFirstHost(url: string): string {
   return withHosts(url, hostsOf(url).split(',', 1)[0] ?? '');
 }
 
-/** The same with other hosts. */
+/** The URL with other hosts. */
 export function withHosts(url: string, hosts: string): string {
   const { from, until } = authorityOf(url);
   return url.slice(0, from) + hosts + url.slice(until);
@@ -65,7 +65,7 @@ export function hostsOf(url: string): string {
   return url.slice(from, until);
 }
 
-/** Where the hosts stand in a URL: behind the password, in which an @ may be. */
+/** The position of the hosts in a URL: after the password, which may contain an @. */
 function authorityOf(url: string): { from: number; until: number } {
   const start = url.indexOf('://') + 3;
   const length = url.slice(start).search(/[/?#]/);
@@ -73,7 +73,7 @@ function authorityOf(url: string): { from: number; until: number } {
   return { from: Math.max(start, url.lastIndexOf('@', until) + 1), until };
 }
 
-/** @throws OperatorError where a parameter is not understood, or a certificate cannot be read */
+/** @throws OperatorError if a parameter is invalid, or a certificate cannot be read */
 export function readServerAddress(text: string): ServerAddress {
   const url = new URL(withFirstHost(text));
   const { searchParams } = url;
@@ -97,8 +97,8 @@ function targetOf(text: string): Target {
 }
 
 /**
- * What `sslmode` asks for. Encryption without proof of the other end is only what is asked for by the name `no-verify`:
- * every other mode but `disable` has the certificate proved, and its name too unless that is `verify-ca` with a root of its own.
+ * The encryption that `sslmode` asks for. Only `no-verify` encrypts without verifying the server. All other modes except
+ * `disable` verify the certificate, and its host name too unless the mode is `verify-ca` with a root certificate of its own.
  */
 function readTls(parameters: URLSearchParams): ServerAddress['tls'] {
   const file = (name: string): string | undefined => parameters.get(name) ?? undefined;
@@ -111,7 +111,7 @@ function readTls(parameters: URLSearchParams): ServerAddress['tls'] {
     ...(file('sslcert') !== undefined && { cert: readCertificate('sslcert', file('sslcert') ?? '') }),
     ...(file('sslkey') !== undefined && { key: readCertificate('sslkey', file('sslkey') ?? '') }),
     ...(mode === 'no-verify' && { rejectUnauthorized: false }),
-    // Of a certificate of a public authority, anybody has one.
+    // A public authority issues certificates to anyone, so the host name must be verified.
     ...(mode === 'verify-ca' && root !== undefined && { checkServerIdentity: () => undefined }),
   };
 }

@@ -1,7 +1,7 @@
 /**
- * Looks after all connections of a process to its database: whom they lead to, and whether anybody is still at their other
- * end. An address can move to another server while connections to the old one live on, and a connection can fall silent
- * without a word: neither shows by itself.
+ * Watches all connections of a process to its database: which server they lead to, and whether it still responds. An address
+ * can move to another server while connections to the old one stay open, and a connection can go silent. Neither causes an
+ * error by itself.
  */
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
@@ -15,14 +15,14 @@ import { type OwnAnswer, Wire } from './wire.ts';
 
 /** Why a connection was replaced. */
 export type ReplaceReason =
-  /** The server has ended its statement long ago, or has never heard of it, and nothing came. */
+  /** The server has ended its statement long ago, or never received it, and no response arrived. */
   | 'silent'
-  /** A statement had no answer for as long as its pool waits. */
+  /** A statement had no response within the deadline of its pool. */
   | 'deadline'
   /** The address leads to another server now. */
   | 'moved';
 
-/** Why the server that answers is not to be used. */
+/** Why an available server must not be used. */
 export type ServerTrouble = 'read-only' | 'recovery' | 'older' | 'foreign' | 'forbidden';
 
 const REFUSALS: Readonly<Record<ServerTrouble, readonly [code: string, message: string]>> = {
@@ -33,20 +33,20 @@ const REFUSALS: Readonly<Record<ServerTrouble, readonly [code: string, message: 
   forbidden: ['SERVER_FORBIDS', 'The database user lacks a right'],
 };
 
-/** Which server a connection leads to. Null where it cannot be told. */
+/** The server that a connection leads to. Null if unknown. */
 interface Server {
-  /** Of the cluster's files; a standby has its primary's. */
+  /** Identifier of the cluster; a standby has that of its primary. */
   readonly systemId: string | null;
-  /** Counts promotions. */
+  /** Incremented by each promotion. */
   readonly timeline: number | null;
   readonly identity: string | null;
   readonly generation: string | null;
 }
 
-/** What each new connection is asked before its first statement, in one round trip. */
+/** The queries of each new connection before its first statement, in one round trip. */
 const GREETING = [
   "SELECT pg_backend_pid(), pg_is_in_recovery(), current_setting('transaction_read_only')",
-  // A managed server may refuse these; its timeline is then not known.
+  // A managed server may refuse these; its timeline is unknown then.
   `SELECT (SELECT system_identifier FROM pg_control_system()),
           CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END`,
   `SELECT (SELECT value FROM installation WHERE name = 'database_identity'),
@@ -55,17 +55,17 @@ const GREETING = [
 const NO_SUCH_TABLE = '42P01';
 const NO_RIGHT = '42501';
 
-/** Waiting is counted in turns of a timer: a process that was stopped itself has had none meanwhile. */
+/** Time is counted in turns of a timer: a process that was suspended itself has had none. */
 const TURN_MS = 500;
-/** Turns without a word after which a server is asked what it knows of a connection. */
+/** Turns without a response after which the server is asked for the state of the connection's backend. */
 const SUSPECT_TURNS = 6;
-/** The same while the service stops, and everything is to end soon. */
+/** The same during a shutdown. */
 const HURRIED_TURNS = 2;
-/** Turns without use after which a connection is asked for a sign of life. */
+/** Idle turns after which a connection is pinged. */
 const PING_TURNS = 4;
-/** Turns between two fresh connections, which notice that an address has moved. */
+/** Turns between two probes with a new connection, which detect that the address has moved. */
 const FRESH_TURNS = 6;
-/** An answer may be on its way while the server is asked; the second time it would be there. */
+/** A response may arrive while the server is asked; by the second time it would have arrived. */
 const VERDICTS = 2;
 
 interface Session extends Purpose {
@@ -73,17 +73,17 @@ interface Session extends Purpose {
   readonly wire: Wire;
   pid: number;
   server: Server | null;
-  /** How often it was heard at the last turn. */
+  /** Number of messages received up to the last turn. */
   heard: number;
   /** Turns since then. */
   turns: number;
-  /** Times in a row that the server says it has nothing to do for it. */
+  /** How often in a row the server has reported its backend as not busy. */
   verdicts: number;
 }
 
 export interface ServerWatchOptions {
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>;
-  /** The address has moved to another server: what is remembered of the old one may be wrong. */
+  /** The address has moved to another server: cached values of the old one may be wrong. */
   readonly onMoved: () => void;
   /** Whether the database at the address belongs to another installation has changed. */
   readonly onForeign: (isForeign: boolean) => void;
@@ -91,7 +91,7 @@ export interface ServerWatchOptions {
 
 export class ServerWatch {
   readonly #options: ServerWatchOptions;
-  /** Where the database is, for whoever opens connections to it. */
+  /** The address of the database, with this watch. */
   readonly address: DatabaseAddress;
   readonly #sessions = new Set<Session>();
   readonly #replaced = new Map<string, { pool: PoolKind; reason: ReplaceReason; count: number }>();
@@ -109,12 +109,12 @@ export class ServerWatch {
     this.address = { ...address, watch: this };
   }
 
-  /** Changes whenever the database is another one: what was looked up before does not count any more. */
+  /** Changes whenever the database changes: earlier lookups are invalid then. */
   get epoch(): number {
     return this.#epoch;
   }
 
-  /** Why the server at the address cannot be used, where it answers; null where it can, or there is none. */
+  /** Why an available server cannot be used; null if it can, or if none is available. */
   get trouble(): ServerTrouble | null {
     return this.#trouble;
   }
@@ -138,7 +138,7 @@ export class ServerWatch {
     this.#timer.unref();
   }
 
-  /** From now on a silent connection is given up early: the service stops. */
+  /** Gives silent connections up early from now on, because the service stops. */
   hurry(): void {
     this.#suspectTurns = HURRIED_TURNS;
   }
@@ -148,15 +148,15 @@ export class ServerWatch {
     await this.#asking;
   }
 
-  /** Breaks all connections, and lets none be made: what waits for the database fails now. */
+  /** Closes all connections and allows no new ones: whatever waits for the database fails now. */
   leave(): void {
     this.#isLeaving = true;
     for (const session of this.#sessions) session.socket.destroy();
   }
 
   /**
-   * Breaks the connections to a server that does not answer: what waits there fails now. Commits are left to their own
-   * deadline, as nobody can say what became of one that is broken off.
+   * Closes the connections to a server that does not respond: whatever waits for it fails now. Commits keep their own
+   * deadline, because the outcome of an interrupted commit is unknown.
    */
   breakSilent(): void {
     chooseAgain(this.address);
@@ -164,13 +164,13 @@ export class ServerWatch {
       if (keepsDeadline !== true || !wire.isWaiting) socket.destroy();
   }
 
-  /** Breaks all connections: their server is not to be used any more. */
+  /** Closes all connections: their server must not be used any more. */
   breakAll(): void {
     chooseAgain(this.address);
     for (const session of this.#sessions) session.socket.destroy();
   }
 
-  /** Looks after a connection from before its first statement until it is closed. */
+  /** Watches a connection from before its first statement until it is closed. */
   follow(socket: Socket, purpose: Purpose): void {
     const wire = new Wire(socket, {
       greeting: GREETING,
@@ -184,12 +184,12 @@ export class ServerWatch {
     this.#sessions.add(session);
   }
 
-  /** A client has given up a connection itself, after a statement without an answer. */
+  /** Called when a client has given up a connection itself, after a statement without a response. */
   expired(socket: Duplex): void {
     for (const session of this.#sessions) if (session.socket === socket) this.#report(session, 'deadline');
   }
 
-  /** One turn of the timer. Public for tests, which need not wait for it. @returns when what it asks is answered */
+  /** One turn of the timer. Public so that tests need not wait for it. @returns when its probes have ended */
   async turn(): Promise<void> {
     const suspects: Session[] = [];
     for (const session of this.#sessions) {
@@ -228,7 +228,7 @@ export class ServerWatch {
             if (session.verdicts >= VERDICTS) this.#replace(session, 'silent');
           }
         },
-        // Whether there is a server at all is asked elsewhere.
+        // The availability probe detects a missing server.
         () => undefined,
       )
       .finally(() => {
@@ -260,10 +260,10 @@ export class ServerWatch {
 
   /** Judges the server of a new connection. */
   #greeted(session: Session, answers: readonly OwnAnswer[]): Error | null {
-    const [state, place, installation] = answers;
+    const [state, system, installation] = answers;
     const [pid, inRecovery, readOnly] = state?.rows[0] ?? [];
     session.pid = Number(pid ?? 0);
-    const [systemId = null, timeline = null] = place?.rows[0] ?? [];
+    const [systemId = null, timeline = null] = system?.rows[0] ?? [];
     const [identity = null, generation = null] = installation?.rows[0] ?? [];
     const server: Server = {
       systemId,
@@ -276,7 +276,7 @@ export class ServerWatch {
       isReadOnly: readOnly === 'on',
     });
     if (trouble !== null) return this.#refuse(session, trouble, installation?.error?.message);
-    if (this.#trouble !== null) this.#options.log.info({}, 'database: its server can be used again');
+    if (this.#trouble !== null) this.#options.log.info({}, 'database: the server can be used again');
     this.#meet(null);
     session.server = server;
     this.#accept(server);
@@ -301,7 +301,7 @@ export class ServerWatch {
 
   #refuse(session: Session, trouble: ServerTrouble, message: string | undefined): Error {
     const [code, text] = REFUSALS[trouble];
-    // An outage passes by itself; the wrong database and a missing right need a person.
+    // An outage passes by itself; a wrong database and a missing privilege need the operator.
     const level = trouble === 'foreign' || trouble === 'forbidden' ? 'error' : 'warn';
     if (this.#trouble !== trouble)
       this.#options.log[level]({ trouble, connection: session.name }, `database: ${message ?? text}`);
@@ -316,7 +316,7 @@ export class ServerWatch {
     if (wasForeign !== (trouble === 'foreign')) this.#options.onForeign(!wasForeign);
   }
 
-  /** Where the server is another one than before, everybody leaves the old one before the next statement. */
+  /** If the server has changed, all connections leave the old one before their next statement. */
   #accept(server: Server): void {
     const before = this.#server;
     this.#server = before === null ? server : merged(before, server);
@@ -324,7 +324,7 @@ export class ServerWatch {
     this.#epoch += 1;
     let left = 0;
     for (const other of this.#sessions) {
-      // One that is just being made is judged by itself.
+      // A connection that is being opened is judged separately.
       if (other.server === null || !differs(other.server, server)) continue;
       left += 1;
       this.#count(other, 'moved');
@@ -349,7 +349,7 @@ function differs(one: Server, other: Server): boolean {
   return FACTS.some((fact) => one[fact] !== null && other[fact] !== null && one[fact] !== other[fact]);
 }
 
-/** What is known of a server by now: a fact that could not be told this time stays. */
+/** The known facts of a server: a fact that is unknown this time keeps its last value. */
 function merged(before: Server, now: Server): Server {
   const fact = <F extends keyof Server>(name: F): Server[F] => now[name] ?? before[name];
   return {

@@ -1,39 +1,39 @@
 /**
- * PostgreSQL's protocol on one connection, followed below the clients: whether an answer is outstanding, and statements of
- * our own between those of the client, which it does not hear of. Both clients use it alike, and neither can do it: one has
- * no deadlines, and neither can be asked what its idle connections are worth.
+ * Follows PostgreSQL's protocol on one connection, below the clients: it knows whether a response is outstanding, and sends
+ * statements of its own between those of the client. Neither client can do this: one has no deadlines, and neither can ping
+ * its idle connections.
  * Source: https://www.postgresql.org/docs/current/protocol-message-formats.html
  */
 import type { Socket } from 'node:net';
 
-/** What came of one of our own statements. */
+/** The response to a statement of the service's own. */
 export interface OwnAnswer {
   readonly rows: readonly (readonly (string | null)[])[];
-  /** SQLSTATE and text, where the server refused. */
+  /** SQLSTATE and message if the server refused. */
   readonly error: { readonly code: string; readonly message: string } | null;
 }
 
 export interface WireOptions {
-  /** Statements that a new connection is asked before its client's first one; their answers go to {@link onGreeted}. */
+  /** Statements that a new connection runs before the client's first one; their responses go to {@link onGreeted}. */
   readonly greeting: readonly string[];
-  /** @returns why the connection is not to be used: its client is told, and the connection ends; null where it is fine */
+  /** @returns why the connection must not be used: the client gets this error and the connection ends; null if it may */
   readonly onGreeted: (answers: readonly OwnAnswer[]) => Error | null;
   readonly onClosed: () => void;
 }
 
 const type = (letter: string): number => letter.charCodeAt(0);
-/** What the server answers with ReadyForQuery. */
+/** Messages that the server answers with ReadyForQuery. */
 const QUERY = type('Q');
 const ENDS = new Set([QUERY, type('S'), type('F')]);
-/** What a client sends before a Sync: Parse, Bind, Describe, Execute, Close, Flush. */
+/** Messages of a client before a Sync: Parse, Bind, Describe, Execute, Close, Flush. */
 const BEGINNINGS = new Set([...'PBDECH'].map(type));
 const [READY, ERROR, DATA_ROW] = [type('Z'), type('E'), type('D')];
-/** What the server sends at any time, and belongs to no statement: NotificationResponse, NoticeResponse, ParameterStatus. */
+/** Messages that the server sends at any time: NotificationResponse, NoticeResponse, ParameterStatus. */
 const ASYNCHRONOUS = new Set([type('A'), type('N'), type('S')]);
 /** The type and the length of a message. */
 const HEAD_BYTES = 5;
 const CANCEL_REQUEST = 80_877_102;
-/** A statement without any command: the server answers it at once, inside of a transaction too. */
+/** An empty query: the server answers it at once, also inside of a transaction. */
 const NOTHING = '';
 
 export class Wire {
@@ -45,19 +45,19 @@ export class Wire {
   #phase: 'new' | 'starting' | 'greeting' | 'open' | 'passive' = 'new';
   readonly #sent = new MessageWalk();
   readonly #received = new MessageWalk();
-  /** What was read of a message that is not complete, while messages are looked at one by one. */
+  /** The beginning of an incomplete message, while messages are handled one by one. */
   #rest: Buffer = Buffer.alloc(0);
-  /** Answers of the client's that are not complete, and of our own; ours come first. */
+  /** Incomplete responses to the client, and to own statements; the own ones arrive first. */
   #owed = 0;
   #owedToUs = 0;
-  /** The client has sent the beginning of something that it will end with a Sync. */
+  /** The client has sent messages that it will end with a Sync. */
   #isUnfinished = false;
   #answers: OwnAnswer[] = [];
   #rows: (readonly (string | null)[])[] = [];
   #error: OwnAnswer['error'] = null;
-  /** The end of the start, which the client gets when it is greeted. */
+  /** The end of the startup, which the client receives after the own statements. */
   #ready: Buffer = Buffer.alloc(0);
-  /** How often anything has come. */
+  /** Number of received chunks. */
   heard = 0;
 
   /** @param socket connected, and not used yet */
@@ -65,7 +65,7 @@ export class Wire {
     this.#socket = socket;
     this.#options = options;
     this.#write = socket.write;
-    // The class has a signature for each event; here any of them passes through.
+    // The class has a signature for each event; any event passes through here.
     this.#emit = socket.emit as (event: string, ...values: unknown[]) => boolean;
     const write = (chunk: Buffer, ...rest: []): boolean => {
       this.#note(chunk);
@@ -82,12 +82,12 @@ export class Wire {
     Object.assign(socket, { write, emit });
   }
 
-  /** True where the server owes an answer. */
+  /** True while the server owes a response. */
   get isWaiting(): boolean {
     return this.#phase !== 'passive' && (this.#owed + this.#owedToUs > 0 || this.#isUnfinished);
   }
 
-  /** Asks the server for a sign of life, where it owes none. */
+  /** Pings the server unless it owes a response. */
   ping(): void {
     const isIdle = this.#phase === 'open' && !this.isWaiting && this.#received.isBetween;
     if (isIdle && this.#socket.writable) this.#ask(NOTHING);
@@ -107,13 +107,13 @@ export class Wire {
   #note(chunk: Buffer): void {
     let from = 0;
     if (this.#phase === 'new') {
-      // The first message has no type, and comes in one piece.
+      // The first message has no type, and arrives in one chunk.
       const isCancel = chunk.length >= 8 && chunk.readInt32BE(4) === CANCEL_REQUEST;
       this.#phase = isCancel ? 'passive' : 'starting';
       from = chunk.readInt32BE(0);
     }
     if (this.#phase === 'passive') return;
-    // What it sends during the start belongs to it, and is answered by what begins the session.
+    // Messages during the startup belong to it; its end answers all of them.
     this.#sent.walk(chunk.subarray(from), (message) => {
       if (this.#phase === 'starting') return;
       if (ENDS.has(message)) {
@@ -143,7 +143,7 @@ export class Wire {
     if (this.#isPlain && bytes.length > 0) this.#forward(bytes);
   }
 
-  /** True where everything that comes is the client's. */
+  /** True if all received messages are for the client. */
   get #isPlain(): boolean {
     return this.#phase === 'passive' || (this.#phase === 'open' && this.#owedToUs === 0);
   }
@@ -159,7 +159,7 @@ export class Wire {
     this.#emit.call(this.#socket, 'data', bytes);
   }
 
-  /** Takes what is our own out of what comes. */
+  /** Removes the responses to own statements from the received messages. */
   #isForClient(message: Buffer): boolean {
     const [kind = 0] = message;
     if (this.#phase === 'starting') {
@@ -171,7 +171,7 @@ export class Wire {
     if (kind === DATA_ROW) this.#rows.push(readRow(message));
     if (kind === ERROR) {
       const { severity, ...error } = readError(message);
-      // The session ends, whatever it was asked.
+      // The session ends, whatever was outstanding.
       if (severity !== 'ERROR') return true;
       this.#error = error;
     }
@@ -205,11 +205,11 @@ export class Wire {
   }
 }
 
-/** Walks over messages that come in pieces of any size. */
+/** Walks over messages that arrive in chunks of any size. */
 class MessageWalk {
   readonly #head = Buffer.alloc(HEAD_BYTES);
   #headBytes = 0;
-  /** Bytes of the message that are still to come. */
+  /** Bytes of the message that have not arrived. */
   #left = 0;
 
   /** False in the middle of a message. */
@@ -217,7 +217,7 @@ class MessageWalk {
     return this.#left === 0 && this.#headBytes === 0;
   }
 
-  /** @param onMessage called with the type of each message that is complete */
+  /** @param onMessage called with the type of each complete message */
   walk(chunk: Buffer, onMessage: (type: number) => void): void {
     let at = 0;
     while (at < chunk.length) {
@@ -258,6 +258,6 @@ function readError(message: Buffer): { severity: string; code: string; message: 
       .map((field) => [field.slice(0, 1), field.slice(1)]),
   );
   const text = (name: string): string => fields.get(name) ?? '';
-  // V is not translated; S may be.
+  // The field V is never translated; S may be.
   return { severity: text('V'), code: text('C'), message: text('M') };
 }

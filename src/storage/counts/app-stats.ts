@@ -1,4 +1,4 @@
-/** An app's stats beside its charts, from the counts: totals, today's count, first and last event. */
+/** The stats of an app, from the counts: totals, today's count, first and last event. */
 import type { Sql, Transaction } from '../connect.ts';
 import { bucketsOf } from './buckets.ts';
 import { type CountScope, countsIn, type Fragment, inSnapshot, scopeOf } from './exact-counts.ts';

@@ -1,11 +1,11 @@
-/** Compares the counts of some days with their rows: what the doctor looks at. */
+/** Compares the counts of some days with their rows, for the doctor. */
 import { errorCode, type Sql } from '../connect.ts';
 import { readSnapshot } from '../snapshot.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { compareDay, type DayComparison } from './differences.ts';
 import { ALL_TYPES, DAYS } from './levels.ts';
 
-/** Days of one check: the newest one, and others by chance, so that each is looked at in time. */
+/** Days of one check: the newest one, and random others, so that each day is checked in time. */
 const SAMPLED_DAYS = 5;
 /** Of a day with more events one app is compared: by its index, where all of them would take a scan of the day. */
 const MOST_EVENTS = 1_000_000;
@@ -66,7 +66,7 @@ async function daysWithEvents(sql: Sql, engine: StorageEngine, now: number): Pro
   return rows.map(({ day }) => day);
 }
 
-/** @returns null where it takes too long */
+/** @returns null if it takes too long */
 async function compareInTime(sql: Sql, day: number): Promise<DayComparison | null> {
   try {
     return await readSnapshot(sql, async (tx) => {

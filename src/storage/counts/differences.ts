@@ -1,4 +1,4 @@
-/** Compares counts with the rows that they are of, in one snapshot: what is committed beside it makes no difference. */
+/** Compares counts with rows in one snapshot, so that concurrent commits make no difference. */
 import type postgres from 'postgres';
 import type { Sql, Transaction } from '../connect.ts';
 import { startOfMonth } from './intervals.ts';

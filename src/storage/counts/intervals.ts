@@ -51,7 +51,7 @@ export function splitByLevel(interval: Interval): LevelInterval[] {
   ].filter(isFilled);
 }
 
-/** Gives the middle of an interval of whole buckets to the coarser levels, where it holds whole buckets of theirs. */
+/** Replaces the middle of an interval by whole buckets of the coarser levels, if it contains any. */
 function splitBuckets({ level, ...interval }: Interval & { readonly level: Level }): LevelInterval[] {
   const coarser = coarserThan(level);
   if (coarser === null) return [{ level, ...interval }];
@@ -66,7 +66,7 @@ function splitBuckets({ level, ...interval }: Interval & { readonly level: Level
 }
 
 /**
- * Splits an interval likewise, and without counts that may be stale: a stale bucket is replaced by buckets of the next
+ * Like {@link splitByLevel}, without counts that may be stale: a stale bucket is replaced by buckets of the next
  * finer level, and a stale minute by rows.
  */
 export function splitExactly(interval: Interval, stale: readonly StaleBucket[]): LevelInterval[] {

@@ -76,7 +76,7 @@ export interface Series {
   readonly types: readonly TypeSeries[];
   /** All types asked for together; without a choice, all types of the app. */
   readonly all: readonly number[];
-  /** What `all` has beyond `types`; null where there is nothing beyond. */
+  /** Counts of `all` without those of `types`; null if there are no others. */
   readonly other: readonly number[] | null;
   /** Counts of everything before the interval, for accumulated lines. */
   readonly before: { readonly all: number; readonly byType: Readonly<Record<string, number>> };
@@ -84,10 +84,10 @@ export interface Series {
   readonly countsOnlyBefore: number | null;
 }
 
-/** Lines that a chart tells apart by color. */
+/** Lines that a chart can distinguish by color. */
 const TOP_TYPES = 9;
 
-/** @returns what is wrong where there would be too many buckets, or finer ones than are kept */
+/** @returns the problem if there would be too many buckets, or finer ones than are kept */
 export async function readSeries(sql: Sql, request: SeriesRequest): Promise<Series | BucketsProblem> {
   return await readSnapshot(sql, async (tx) => {
     const [boundary, stale] = await Promise.all([readBoundary(tx), readStaleBuckets(tx, ALL_TIME)]);
@@ -150,7 +150,7 @@ function clip(counts: readonly number[], head = 0, tail = 0): number[] {
   return clipped;
 }
 
-/** The hour of the app's first event; null where it has none. */
+/** The hour of the app's first event; null if it has none. */
 async function firstHour(
   tx: Transaction,
   appId: number,

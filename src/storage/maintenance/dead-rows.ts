@@ -20,7 +20,7 @@ export class DeadRows {
 
   /**
    * Counts rows that were deleted, and vacuums them as soon as no snapshot sees them: until then VACUUM would read all of
-   * them in vain, every second.
+   * them every second, without success.
    */
   async vacuumAfter(deleted: number): Promise<void> {
     const sql = this.#sql;

@@ -82,14 +82,15 @@ export class MaintenanceLoop {
       await tasks.everySecond();
       if (Math.abs(now() - this.#tenMinutesAt) >= TEN_MINUTES_MS) {
         const dropped = await tasks.everyTenMinutes();
-        if (dropped.length > 0) log.info({ dropped }, 'Events before the retention boundary were dropped');
+        if (dropped.length > 0)
+          log.info({ dropped }, 'maintenance: dropped events before the retention boundary');
         this.#tenMinutesAt = now();
       }
       this.#failing = false;
     } catch (error) {
       this.#failures += 1;
       const context = { code: errorCode(error), err: error };
-      if (!this.#failing) log.warn(context, 'Maintenance of the database failed, retrying every second');
+      if (!this.#failing) log.warn(context, 'maintenance: failed, retrying every second');
       this.#failing = true;
     }
   }

@@ -85,7 +85,7 @@ export class SnapshotWatch {
     this.#holder = holder;
     this.#seconds = oldest === null ? 0 : (oldest.seconds ?? Math.max(0, this.#now() - this.#since) / 1_000);
     if (this.#told !== null && this.#told !== holder) {
-      this.#log.info('The snapshot that was in use for long has ended');
+      this.#log.info('maintenance: the long-running snapshot has ended');
       this.#told = null;
     }
     if (oldest === null || this.#seconds < this.#longSeconds || this.#told !== null) return;
@@ -93,7 +93,7 @@ export class SnapshotWatch {
     const { name, transactions } = oldest;
     this.#log.warn(
       { holder: name, seconds: Math.round(this.#seconds), transactions },
-      'A snapshot is in use for long: rows that were deleted since cannot be vacuumed',
+      'maintenance: long-running snapshot, rows that were deleted since cannot be vacuumed',
     );
   }
 }

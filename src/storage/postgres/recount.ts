@@ -5,8 +5,8 @@ import { ALL_TYPES, countsOf, DAY_MS, LEVELS } from '../counts/levels.ts';
 
 /**
  * In one snapshot every row is there with its delta, or with its count where that was folded. So what that snapshot counts
- * of rows takes the place of both: no fold works meanwhile, and what is committed later brings a delta of its own.
- * @param day its midnight (UTC), milliseconds since 1970; left alone where it is before the retention boundary
+ * of rows replaces both: no fold runs meanwhile, and later commits bring deltas of their own.
+ * @param day its midnight (UTC), milliseconds since 1970; skipped if it is before the retention boundary
  */
 export async function recountDay(sql: Sql, day: number): Promise<void> {
   await sql.begin('isolation level read committed', async (tx) => {

@@ -58,7 +58,7 @@ async function openColumnstore(tx: Transaction): Promise<void> {
   await tx`SET LOCAL timescaledb.max_tuples_decompressed_per_dml_transaction = 0`;
 }
 
-/** Removes up to {@link REMOVED_EVENTS} events. @returns where to go on, null where those were all */
+/** Removes up to {@link REMOVED_EVENTS} events. @returns where to continue, null if those were all */
 async function removeSome(sql: Sql, appId: number, from: string, until: string): Promise<string | null> {
   return await sql.begin('isolation level read committed', async (tx) => {
     await openColumnstore(tx);

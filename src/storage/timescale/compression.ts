@@ -17,11 +17,11 @@ import { aggregatesOf } from './policies.ts';
 /** Bits of a chunk's status: it has a columnstore, and rows that are not in it. */
 const COMPRESSED = 1;
 const PARTIAL = 8;
-/** lock_not_available, and deadlock_detected: this work was chosen to make way. */
+/** lock_not_available, and deadlock_detected with this transaction as the victim. */
 const LOCKED: ReadonlySet<string> = new Set(['55P03', '40P01']);
 const SERIALIZATION_FAILURE = '40001';
 
-/** How long a request for a lock may make others wait behind it: late writers of the chunk, or readers. */
+/** Timeout of a lock request, because late writers of the chunk, or readers, wait for it. */
 const CHUNK_LOCK_TIMEOUT_MS = 1_000;
 const LOCK_TIMEOUT_MS = 200;
 /**
@@ -30,7 +30,7 @@ const LOCK_TIMEOUT_MS = 200;
  */
 const TRIES = { before: 5, after: 5 } as const;
 const RETRY_MS = 300;
-/** How often a chunk is tried: late writers, or a snapshot, may have been in the way. */
+/** Tries per chunk: late writers or a snapshot may have blocked it. */
 const CHUNK_TRIES = 3;
 
 /** A chunk up to this size, indexes included, is compressed at once: it keeps its writers out for half a second. */
@@ -137,7 +137,7 @@ async function releaseSpace(sql: Sql, chunk: string): Promise<void> {
   }
 }
 
-/** @returns false where a lock was not free in time, or where this work had to make way in a deadlock */
+/** @returns false if a lock was not free in time, or this transaction was the victim of a deadlock */
 async function unlessLocked(work: () => Promise<void>): Promise<boolean> {
   try {
     await work();
@@ -163,7 +163,7 @@ const IN_THE_WAY = new Set([...LOCKED, SERIALIZATION_FAILURE]);
 /** A lock was not free: what the transaction has done is rolled back. */
 class NotFree extends Error {}
 
-/** Moves the rows of a chunk into its columnstore. @returns false where it was given up for a lock, or for writers */
+/** Moves the rows of a chunk into its columnstore. @returns false if it was given up for a lock, or for writers */
 async function moveRows(sql: Sql, chunk: string): Promise<boolean> {
   try {
     await sql.begin('isolation level read committed', async (tx) => {
@@ -203,7 +203,7 @@ function pause(ms: number): Promise<void> {
   });
 }
 
-/** Compression beside the other tasks of maintenance, as often as a policy of TimescaleDB would run. */
+/** Compression, as often as a policy of TimescaleDB would run it. */
 export class Compression {
   readonly #sql: Sql;
   readonly #settings: StorageSettings;

@@ -41,7 +41,7 @@ export async function applyPolicies(sql: Sql, config: StorageSettings): Promise<
  */
 const BATCH_ROWS = 333;
 
-/** For whoever compresses: the settings of the role count. One that was chosen there before stays. */
+/** For compression by other clients: the settings of the role apply. An existing setting stays. */
 async function setBatchSize(tx: Transaction): Promise<void> {
   const [row] = await tx<{ database: string; isChosen: boolean }[]>`
     SELECT quote_ident(current_database()) AS database, EXISTS (

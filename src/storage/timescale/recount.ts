@@ -10,7 +10,7 @@ import { REFRESH_TIMEOUT_MS, refresh, refreshesInBatches, refreshInTurn } from '
  * Refreshes every aggregate of the day, whatever the log of invalidations says. What is committed meanwhile brings a mark
  * of its own; marks that are there stay, for the next refresh.
  * @param sql a pool of one connection, so that the lock is held by the session that works
- * @param day its midnight (UTC), milliseconds since 1970; left alone where it is before the retention boundary
+ * @param day its midnight (UTC), milliseconds since 1970; skipped if it is before the retention boundary
  */
 export async function recountDay(sql: Sql, day: number): Promise<void> {
   await sql`SELECT pg_advisory_lock(hashtext('tidemark upkeep'))`;

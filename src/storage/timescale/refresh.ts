@@ -1,4 +1,4 @@
-/** Refreshes of the continuous aggregates, of which TimescaleDB refuses one beside another of the same buckets. */
+/** Refreshes of the continuous aggregates. TimescaleDB refuses concurrent ones of the same buckets. */
 import { errorCode, type Sql } from '../connect.ts';
 
 export interface RefreshInterval {
@@ -37,7 +37,7 @@ const LOCK_NOT_AVAILABLE = '55P03';
 const RETRY_MS = 100;
 /** How long a refresh that cannot wait for another one waits for locks. */
 const LOCK_TIMEOUT_MS = 500;
-/** How long a refresh that somebody waits for is tried. */
+/** Timeout of a refresh that a command waits for. */
 export const REFRESH_TIMEOUT_MS = 60_000;
 
 /** Whether a refresh was given up, as another program refreshes the same buckets or has them locked. */

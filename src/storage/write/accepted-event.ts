@@ -1,7 +1,7 @@
-/** What is written: events that have been accepted, whichever way they came. */
+/** Accepted events on their way into the table, from whichever source. */
 import { DAY_MS, MINUTE_MS } from '../counts/levels.ts';
 
-/** What an event has of its own, wherever it is on its way. */
+/** The content of an event, without its app and type. */
 export interface EventContent {
   /** UUID, in the form with four hyphens. */
   readonly id: string;
@@ -11,21 +11,21 @@ export interface EventContent {
   readonly payload: string;
 }
 
-/** An event as a row of the table: its app and its type by internal ids, which mean something in one database alone. */
+/** An event as a row of the table: its app and type by internal ids, which are valid in one database only. */
 export interface EventRow extends EventContent {
   readonly appId: number;
   readonly typeId: number;
 }
 
-/** The app and the type of an event as clients know them: they mean the same in every copy of the database. */
+/** The app and type of an event by public ids, which are valid in every copy of the database. */
 export interface EventSource {
   /** Public ids. */
   readonly appId: string;
   readonly typeId: string;
   readonly typeName: string;
   /**
-   * The epoch of the database in which the type was looked up: internal ids mean something in that one alone. Not kept in
-   * the journal, whose events are looked up again.
+   * The epoch of the database in which the type was looked up: internal ids are valid in that one only. The journal does
+   * not keep it, because its events are looked up again.
    */
   readonly epoch?: number;
 }
@@ -39,7 +39,7 @@ export interface JournaledEvent extends EventContent {
 /** One accepted event on its way into the table, or into the journal. */
 export interface AcceptedEvent extends EventRow, JournaledEvent {}
 
-/** The epoch in which events were looked up; NaN where they differ, undefined where nobody counts epochs. */
+/** The epoch in which events were looked up; NaN if they differ, undefined if epochs are not counted. */
 export function epochOf(events: readonly JournaledEvent[]): number | undefined {
   const epoch = events[0]?.source.epoch;
   return events.every(({ source }) => source.epoch === epoch) ? epoch : Number.NaN;
@@ -70,7 +70,7 @@ export function datesOf(events: readonly EventContent[]): string[] {
   return daysOf(events).map(dateOf);
 }
 
-/** Characters of the payloads: about as many bytes as the events take on their way. */
+/** Characters of the payloads: about the bytes that the events take on the network. */
 export function sizeOf(events: readonly EventContent[]): number {
   return events.reduce((sum, { payload }) => sum + payload.length, 0);
 }

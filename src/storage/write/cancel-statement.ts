@@ -1,4 +1,4 @@
-/** Asks PostgreSQL to cancel what a connection has under way, so that its backend does not go on without a client. */
+/** Asks PostgreSQL to cancel the statement of a connection, so that its backend does not continue without a client. */
 import { type NetConnectOpts, Socket } from 'node:net';
 import type pg from 'pg';
 
@@ -6,16 +6,16 @@ import type pg from 'pg';
 const CANCEL_REQUEST = 80_877_102;
 const MESSAGE_BYTES = 16;
 
-/** `pg` keeps what the server sent of it at the start (BackendKeyData), and its types leave it out. */
+/** `pg` keeps the server's BackendKeyData, but its types lack it. */
 interface BackendKey {
   readonly processID?: number | null;
   readonly secretKey?: number | null;
 }
 
 /**
- * Sends the request on a connection of its own, as the protocol demands. It says nothing of what came of it: the answer on
- * the connection itself does.
- * @param timeoutMs after which a server that is silent is asked no more
+ * Sends the request on a connection of its own, as the protocol demands. The outcome is only seen on the connection that
+ * runs the statement.
+ * @param timeoutMs timeout of the request if the server does not respond
  */
 export function cancelStatement(client: pg.Client, timeoutMs: number): void {
   const { processID, secretKey } = client as BackendKey;

@@ -1,6 +1,6 @@
 /**
- * A database connection kept for writing batches. It is `pg` and not the pool's client, because that one never reports
- * a COPY that fails.
+ * A database connection that is kept for writing. It uses `pg` instead of the client of the pools, because that one never
+ * reports a failed COPY.
  */
 import pg from 'pg';
 import { type DatabaseAddress, SESSION_PARAMETERS } from '../connect.ts';
@@ -10,9 +10,9 @@ import { cancelStatement } from './cancel-statement.ts';
 
 /** The connection broke, or could not be made. */
 export class ConnectionLost extends Error {
-  /** True where the statement had been sent, so that nobody knows whether it was committed. */
+  /** True if the statement had been sent, so that it is unknown whether it was committed. */
   readonly sent: boolean;
-  /** True where the server was only silent: it may be there and busy. */
+  /** True if the server did not respond in time: it may be available and busy. */
   readonly timedOut: boolean;
 
   constructor(cause: unknown, sent: boolean, timedOut = false) {
@@ -24,13 +24,13 @@ export class ConnectionLost extends Error {
 
 const SILENT = 'PostgreSQL did not answer in time';
 
-/** A query of `pg` that is nothing but COPY commands. Its methods are the ones that `pg` calls on a query. */
+/** A query of `pg` that consists of COPY commands. Its methods are the ones that `pg` calls on a query. */
 class CopyQuery implements pg.Submittable {
   readonly #messages: Buffer;
   readonly #done: (error: Error | null) => void;
   /** Commands that are not complete yet. */
   #left: number;
-  /** `pg` sets one where the client has a query timeout. */
+  /** `pg` sets it if the client has a query timeout. */
   callback: ((error: Error | null) => void) | undefined;
 
   constructor(messages: Buffer, commands: number, done: (error: Error | null) => void) {
@@ -44,7 +44,7 @@ class CopyQuery implements pg.Submittable {
   }
 
   handleCopyInResponse(): void {
-    // The rows are on their way already.
+    // The rows were sent with the command.
   }
 
   handleCommandComplete(): void {
@@ -56,39 +56,39 @@ class CopyQuery implements pg.Submittable {
   }
 
   handleError(error: Error): void {
-    // The server ends an implicit transaction before it tells of its last command: once it has, all of it is committed.
+    // The server commits an implicit transaction before it completes the last command: then all of it is committed.
     this.#done(this.#left === 0 ? null : error);
   }
 }
 
-/** How long PostgreSQL is waited for, in milliseconds. */
+/** Timeouts in milliseconds. */
 export interface ConnectionTimeouts {
-  /** For metrics: what the connection is for. */
+  /** For metrics: the use of the connection. */
   readonly pool?: PoolKind;
-  /** For a connection that is being made. It goes on being made behind whoever has waited in vain. */
+  /** For opening a connection. After it the opening continues for the next caller. */
   readonly connectMs: number;
-  /** For the answer to a statement, before its connection counts as lost; large ones have longer. */
+  /** For the response to a statement, after which its connection counts as lost; large statements have longer. */
   readonly answerMs: number;
   /**
-   * For a lock. Sessions that have it are sessions that write: the server ends their statements a little before they are
-   * given up here, and what is given up nonetheless is canceled, so that no backend stays behind in a queue for a lock.
+   * For a lock; set for sessions that write. The server ends their statements a little before the client gives them up. A
+   * statement that is given up nevertheless is canceled, so that no backend stays in a queue for a lock.
    */
   readonly lockMs?: number;
 }
 
-const PATIENT: ConnectionTimeouts = { connectMs: 5_000, answerMs: 10_000 };
-/** What is sent may take this much longer: a slow network is no outage. */
+const DEFAULT_TIMEOUTS: ConnectionTimeouts = { connectMs: 5_000, answerMs: 10_000 };
+/** Additional time for large statements: a slow network is no outage. */
 const BYTES_PER_MS = 10_000;
-/** An attempt to connect that takes longer than this is begun again. */
+/** An attempt to connect that takes longer is repeated. */
 const CONNECT_TIMEOUT_MS = 5_000;
-/** The server's own timeout of a statement, as a part of the client's, where no pool says it. */
+/** The server's statement_timeout as a share of the client's, if the pool does not define it. */
 const SERVER_SHARE = 0.9;
-/** How long the end of a canceled statement is waited for. */
+/** Timeout for the end of a canceled statement. */
 const CANCEL_TIMEOUT_MS = 300;
-/** How long a connection may take to say goodbye. */
+/** Timeout for closing a connection. */
 const CLOSE_TIMEOUT_MS = 1_000;
 
-/** One connection, made when first needed and made again after it was lost. Not for concurrent use. */
+/** One connection, opened when first needed and opened again after it was lost. Not for concurrent use. */
 export class CopyConnection {
   readonly #address: DatabaseAddress;
   readonly #purpose: Purpose;
@@ -98,11 +98,11 @@ export class CopyConnection {
   #connecting: Promise<pg.Client> | null = null;
   #closed = false;
 
-  /** @param session settings beside those of every connection */
+  /** @param session additional settings of the session */
   constructor(
     address: DatabaseAddress,
     name: string,
-    timeouts: ConnectionTimeouts = PATIENT,
+    timeouts: ConnectionTimeouts = DEFAULT_TIMEOUTS,
     session: Readonly<Record<string, string>> = {},
   ) {
     this.#address = address;
@@ -120,11 +120,11 @@ export class CopyConnection {
   }
 
   /**
-   * Copies rows, in a transaction of its own unless one was begun.
+   * Copies rows, in a transaction of its own unless one is open.
    * @param messages a query of COPY commands with all of their rows
-   * @param commands how many these are
-   * @param epoch    of the ids in the rows: where the database is another one by now, nothing is sent
-   * @throws pg.DatabaseError where the server refused, ConnectionLost where it is not there
+   * @param commands their number
+   * @param epoch    of the ids in the rows: if the database has changed since, nothing is sent
+   * @throws pg.DatabaseError if the server refused, ConnectionLost if it is unavailable
    */
   async copy(messages: Buffer, commands: number, epoch?: number): Promise<void> {
     const client = await this.#connected();
@@ -140,8 +140,8 @@ export class CopyConnection {
   }
 
   /**
-   * Runs one statement, in a transaction of its own unless one was begun; throws as {@link copy} does.
-   * @param bytes of the values, about: the answer is waited for accordingly
+   * Runs one statement, in a transaction of its own unless one is open; throws as {@link copy} does.
+   * @param bytes approximate size of the values: it extends the timeout
    */
   async query<Row extends pg.QueryResultRow>(
     statement: string,
@@ -154,19 +154,19 @@ export class CopyConnection {
     return await this.#answered(client, bytes, client.query<Row>(statement, [...values]));
   }
 
-  /** True once the service has left the database, and no connection can be made any more. */
+  /** True once the service has left the database: no connection can be opened any more. */
   get hasLeft(): boolean {
     return this.#address.watch?.isLeaving === true;
   }
 
-  /** Ends the connection; one that does not answer is broken off. */
+  /** Closes the connection; destroys it if the server does not respond. */
   async close(): Promise<void> {
     this.#closed = true;
     const client = this.#client;
     this.#client = null;
     if (client === null) return;
     const timeout = setTimeout(() => client.connection.stream.destroy(), CLOSE_TIMEOUT_MS);
-    await client.end().catch(() => undefined); // A connection that is already broken is closed enough.
+    await client.end().catch(() => undefined); // A broken connection needs no closing.
     clearTimeout(timeout);
   }
 
@@ -184,7 +184,7 @@ export class CopyConnection {
       return await Promise.race([connecting, timeout]);
     } finally {
       clearTimeout(timer);
-      connecting.catch(() => undefined); // The next batch connects again.
+      connecting.catch(() => undefined); // The next caller connects again.
     }
   }
 
@@ -200,28 +200,28 @@ export class CopyConnection {
     return client;
   }
 
-  /** Asked when the connection is there: it may be the first one to meet another server. */
+  /** Checked after connecting: this connection may be the first one to another server. */
   #requireEpoch(epoch: number | undefined): void {
     const { watch } = this.#address;
     if (epoch === undefined || watch === undefined || watch.epoch === epoch) return;
-    throw new ConnectionLost('The database is another one than the events were accepted for', false);
+    throw new ConnectionLost('The database has changed since the events were accepted', false);
   }
 
   async #open(): Promise<pg.Client> {
     const socket = await openSocket(this.#address, this.#purpose);
     const client = pgClient(socket, this.#settings);
-    // pg reports a connection lost while idle as an event; the next batch connects again.
+    // pg reports a connection that is lost while idle as an event; the next caller connects again.
     client.on('error', () => this.#forget(client));
     client.on('end', () => this.#forget(client));
     await client.connect();
     return client;
   }
 
-  /** Waits for the server's answer and tells a refusal, which leaves the connection usable, from a lost connection. */
+  /** Waits for the response. A refusal leaves the connection usable; everything else is a lost connection. */
   async #answered<T>(client: pg.Client, bytes: number, answer: Promise<T>): Promise<T> {
     let timedOut = false;
     let isOver = false;
-    // Where this process itself was busy, an answer may be there that was not looked at yet: that comes first.
+    // If this process itself was busy, a response that has arrived is handled first (setImmediate).
     const breakOff = (): void => {
       this.#address.watch?.expired(client.connection.stream);
       client.connection.stream.destroy(new Error(SILENT));
@@ -236,13 +236,13 @@ export class CopyConnection {
     let timeout = setTimeout(() => setImmediate(giveUp), this.#timeouts.answerMs + bytes / BYTES_PER_MS);
     try {
       const result = await answer;
-      // A commit that waits for its standby and is canceled is told as a success, and the standby may not have it.
+      // A canceled commit that was waiting for its standby is reported as a success, but the standby may lack it.
       if (timedOut) throw new Error('PostgreSQL answered after the statement was canceled');
       return result;
     } catch (error) {
       const isRefusal = error instanceof pg.DatabaseError && error.severity !== 'FATAL';
       if (isRefusal && !timedOut) throw error;
-      // Not used again after a cancel either: that might meet the next statement.
+      // Not reused after a cancel request either: it might hit the next statement.
       this.#forget(client);
       client.connection.stream.destroy();
       if (isRefusal) throw error;

@@ -1,13 +1,13 @@
-/** A group of events as one write to the socket: a COPY of the rows and one of what they change in the counts. */
+/** A commit group as one write to the socket: a COPY of the rows and a COPY of their changes of the counts. */
 import { type EventRow, sizeOf } from './accepted-event.ts';
 import { CopyMessages } from './copy-messages.ts';
 import type { EngineWrites } from './engine-writes.ts';
 import { EVENT_COLUMNS } from './insert-events.ts';
 
-/** Of a row, beside its payload. */
+/** Of a row, without its payload. */
 const ROW_BYTES = 54;
 
-/** COPY commands of a group: the transaction, where they are all of it, is committed when the last of them is complete. */
+/** COPY commands of a group. If they are an implicit transaction, it is committed when the last of them completes. */
 export const COPY_COMMANDS = 2;
 
 /**

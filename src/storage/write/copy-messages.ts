@@ -171,10 +171,10 @@ export class CopyMessages {
   #uuid(text: string): void {
     const bytes = this.#bytes;
     let at = this.#at;
-    for (let place = 0; place < UUID_CHARACTERS; place += 2) {
-      if (place === 8 || place === 13 || place === 18 || place === 23) place += 1; // Hyphens.
-      const high = DIGITS[text.charCodeAt(place)] ?? 0;
-      bytes[at++] = (high << 4) | (DIGITS[text.charCodeAt(place + 1)] ?? 0);
+    for (let index = 0; index < UUID_CHARACTERS; index += 2) {
+      if (index === 8 || index === 13 || index === 18 || index === 23) index += 1; // Hyphens.
+      const high = DIGITS[text.charCodeAt(index)] ?? 0;
+      bytes[at++] = (high << 4) | (DIGITS[text.charCodeAt(index + 1)] ?? 0);
     }
     this.#at = at;
   }

@@ -15,7 +15,7 @@ export async function countCopied(
   const { rows } = await client.query<{ counts: boolean }>(`
     SELECT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = 'events'::regclass
                       AND tgname IN ('count_new_events', 'mark_stale_minutes')) AS counts`);
-  // Up to schema 9 a trigger has done so.
+  // Up to schema 9 a trigger counts them.
   if (rows[0]?.counts === true) return;
   const { changes, changesOfInserted } = writes;
   await client.query(

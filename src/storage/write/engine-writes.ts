@@ -1,21 +1,20 @@
-/** How the engines differ where rows are written: in what counts them. */
+/** What engines do differently when rows are written: how they are counted. */
 import type { EventRow } from './accepted-event.ts';
 import type { CopyMessages } from './copy-messages.ts';
 
 /**
- * The transaction that stores rows also writes what they change in the counts, so that in any snapshot there are both or
- * neither.
+ * The transaction that stores rows also writes their changes of the counts, so that every snapshot has both or neither.
  */
 export interface EngineWrites {
-  /** The table that takes what rows change in the counts, with the columns that are written. */
+  /** The table for changes of the counts, with its columns. */
   readonly changes: string;
-  /** Writes the changes of some events as rows of a COPY into that table. */
+  /** Writes the changes of events as rows of a COPY into that table. */
   readonly copyChanges: (events: readonly EventRow[], into: CopyMessages) => void;
   /** SELECT of the changes of the rows in `inserted` (app_id, type_id, created_at). */
   readonly changesOfInserted: string;
   /** SELECT that makes room for events of the days `$1::date[]`, as wide as their age allows. */
   readonly makeRoom: string;
-  /** True where rows without room do not fail: then room for past days has to be made before they come. */
+  /** True if rows without room do not fail: then room for past days has to be made before them. */
   readonly makesRoomAhead: boolean;
   /** SELECT of those of the days `$1::date[]`, as texts, whose rows another session has locked or waits to lock. */
   readonly lockedDays: string;

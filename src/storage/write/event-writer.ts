@@ -1,4 +1,4 @@
-/** Writes groups of events: rows and counts by COPY, and by INSERT what may be there already. */
+/** Writes commit groups: rows and counts by COPY, and by INSERT if some rows may be stored already. */
 import type { Logger } from 'pino';
 import type { Rejection } from '../../errors.ts';
 import { Histogram, SECONDS_BOUNDS } from '../../metrics/histogram.ts';
@@ -26,8 +26,8 @@ export interface EventWriterOptions {
   /** For events of past days. */
   readonly past?: boolean;
   /**
-   * Asked for a group that the database could not take in time. Never rejects.
-   * @param end what its events are told otherwise, and why
+   * Called for a group that could not be stored in time. Never rejects.
+   * @param end the refusal that applies otherwise, and its cause
    */
   readonly giveUp?: (events: readonly AcceptedEvent[], end: GivenUp) => Promise<Outcomes>;
   readonly log: Logger;
@@ -38,8 +38,8 @@ export interface EventWriterOptions {
 /** Up to the largest group that the commit buffer makes. */
 const GROUP_BOUNDS: readonly number[] = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 4_000];
 
-/** The id and the app of an event that is never committed. */
-const NOBODYS = '00000000-0000-0000-0000-000000000000';
+/** The id of the event of a trial, which is never committed. */
+const TRIAL_ID = '00000000-0000-0000-0000-000000000000';
 /** How long a trial waits for a lock: short, as it is repeated until it succeeds. */
 const TRIAL_LOCK_MS = 200;
 
@@ -51,16 +51,16 @@ export function tablesOfWrites(engine: Engine): readonly string[] {
 
 export class EventWriter {
   /** Events of each group. */
-  readonly batchEvents = new Histogram(GROUP_BOUNDS);
+  readonly groupEvents = new Histogram(GROUP_BOUNDS);
   /** Seconds from a group's arrival to its outcome, retries included. */
-  readonly batchSeconds = new Histogram(SECONDS_BOUNDS);
+  readonly groupSeconds = new Histogram(SECONDS_BOUNDS);
   readonly #options: EventWriterOptions;
   readonly #commit: GroupCommit;
   readonly #kind: GroupKind<AcceptedEvent, Rejection | null>;
   readonly #idle: CopyConnection[];
   readonly #all: readonly CopyConnection[];
   readonly #trial: string;
-  /** When a group was last begun while none was under way, or ended. */
+  /** When a group last ended, or began while none was in flight. */
   #movedAt = 0;
 
   constructor(options: EventWriterOptions) {
@@ -84,7 +84,7 @@ export class EventWriter {
         return POISON;
       },
       giveUp: async (events, end) => {
-        // What no retry could fix here, a journal could not bring in either.
+        // A replay of the journal could not store it either.
         const kept = end.failure === 'fault' ? undefined : await options.giveUp?.(events, end);
         return kept ?? events.map(() => end.refusal);
       },
@@ -96,14 +96,14 @@ export class EventWriter {
     this.#idle = [...this.#all];
   }
 
-  /** Tries after a group's first one. */
+  /** Tries of groups after their first one. */
   get retries(): number {
     return this.#commit.retries;
   }
 
   /**
-   * Commits events together; at most `connections` calls may be under way at once.
-   * @param uncertain true where some of them may be stored already: then only what is missing is inserted
+   * Commits events together; at most `connections` calls may be in progress.
+   * @param uncertain true if some of them may be stored already: then only missing ones are inserted
    */
   async write(events: readonly AcceptedEvent[], uncertain = false): Promise<Outcomes> {
     const isFirst = this.#idle.length === this.#all.length;
@@ -114,25 +114,25 @@ export class EventWriter {
     try {
       return await this.#commit.run(this.#kind, connection, events, attempt);
     } catch (error) {
-      // Nothing is known to throw here. If it does, nobody may be told that the events are durable, or that they are not.
+      // Nothing is known to throw here. If it does, it is unknown whether the events are durable.
       this.#options.log.error({ err: error, events: events.length }, 'write: failed in an unforeseen way');
       return events.map(() => OUTCOME_UNKNOWN);
     } finally {
       this.#idle.push(connection);
       this.#movedAt = this.#options.now();
-      this.batchEvents.observe(events.length);
-      this.batchSeconds.observe((this.#movedAt - attempt.startedAt) / 1_000);
+      this.groupEvents.observe(events.length);
+      this.groupSeconds.observe((this.#movedAt - attempt.startedAt) / 1_000);
     }
   }
 
-  /** Milliseconds for which groups have been under way and none has ended. */
+  /** Milliseconds for which groups have been in flight and none has ended. */
   get stillMs(): number {
     return this.#idle.length === this.#all.length ? 0 : this.#options.now() - this.#movedAt;
   }
 
   /**
-   * Whether the database takes events of a time now: stores one and takes it back, so that every lock, right and disk that
-   * a real one needs is needed here. Where all connections are busy nobody can say: false.
+   * Whether the database takes events of a time now: inserts one and rolls it back, which needs the same locks, privileges
+   * and disk space as a real one. False if all connections are busy, because then it is unknown.
    */
   async proves(createdAt: number): Promise<boolean> {
     const connection = this.#idle.pop();
@@ -145,7 +145,7 @@ export class EventWriter {
   }
 
   async #try(connection: CopyConnection, createdAt: number): Promise<boolean> {
-    const event = { id: NOBODYS, appId: 0, typeId: 0, createdAt, payload: '{}' };
+    const event = { id: TRIAL_ID, appId: 0, typeId: 0, createdAt, payload: '{}' };
     try {
       await connection.query('BEGIN', []);
       await connection.query(`SET LOCAL lock_timeout = ${TRIAL_LOCK_MS}`, []);
@@ -156,9 +156,9 @@ export class EventWriter {
       }
       return true;
     } catch (error) {
-      // The log has what became of the groups before; this only asks whether it is over.
+      // Not logged: the failures of groups are in the log already.
       const hasRoom = classify(error) !== 'missing-partition';
-      // The next trial tells whether it was made.
+      // The next trial shows whether it was made.
       if (!hasRoom) await this.#commit.makeRoom(connection, datesOf([event])).catch(() => undefined);
       return false;
     }

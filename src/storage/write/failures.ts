@@ -1,30 +1,30 @@
-/** What it means when a write fails, and how long it is tried again. */
+/** What the failure of a write means, and how long it is retried. */
 import pg from 'pg';
 import { Rejection } from '../../errors.ts';
 import { ConnectionLost, type ConnectionTimeouts } from './copy-connection.ts';
 
 /** What a failure of a commit group means. */
 export type Failure =
-  /** Worth another try as it is. */
+  /** A retry may succeed. */
   | 'transient'
-  /** No partition holds one of the days: make it, then try again. */
+  /** The partition of a day is missing: create it, then retry. */
   | 'missing-partition'
-  /** None could be made, and trying again soon changes nothing. */
+  /** It could not be created, and a retry would not help. */
   | 'no-partition'
-  /** Somebody else holds a lock, or canceled the statement: nothing was stored. */
+  /** Another session holds a lock, or the statement was canceled: nothing was stored. */
   | 'blocked'
-  /** A row is already there: an earlier try was committed after all. */
+  /** A row exists: an earlier try was committed. */
   | 'duplicate'
-  /** One event of the group cannot be stored, whenever it is tried: halve the group. */
+  /** One event of the group can never be stored: halve the group. */
   | 'data'
-  /** The connection is gone, and with it the knowledge whether the group was committed. */
+  /** The connection was lost, so it is unknown whether the group was committed. */
   | 'lost'
   /** PostgreSQL cannot be reached, or takes no writes now: nothing was stored. */
   | 'unreachable'
   /** Nothing that a retry could fix. */
   | 'fault';
 
-/** SQLSTATE, or how it begins → what to do (PostgreSQL documentation, appendix A). */
+/** SQLSTATE or its prefix → what it means (PostgreSQL documentation, appendix A). */
 const FAILURES: Readonly<Record<string, Failure>> = {
   '22': 'data', // data exception
   '23': 'data', // integrity constraint violation
@@ -32,7 +32,7 @@ const FAILURES: Readonly<Record<string, Failure>> = {
   '25006': 'unreachable', // read_only_sql_transaction: a failover is under way
   '40': 'transient', // transaction rollback: serialization failure, deadlock
   '53': 'unreachable', // insufficient resources: disk full, out of memory, too many connections
-  '42501': 'unreachable', // insufficient_privilege: the right may be given back
+  '42501': 'unreachable', // insufficient_privilege: it may be granted again
   '54': 'data', // program limit exceeded
   '55006': 'transient', // object_in_use
   '55P03': 'blocked', // lock_not_available: lock_timeout
@@ -52,17 +52,17 @@ export function classify(error: unknown): Failure {
   return FAILURES[code] ?? FAILURES[code.slice(0, 3)] ?? FAILURES[code.slice(0, 2)] ?? 'fault';
 }
 
-/** How long a group is tried, in milliseconds. */
+/** How long a group is retried, in milliseconds. */
 export interface WriteTimeouts extends ConnectionTimeouts {
   /** While PostgreSQL cannot be reached or takes no writes, and nothing of the group is stored. */
   readonly unreachableMs: number;
-  /** While somebody else holds a lock, and nothing of the group is stored. */
+  /** While another session holds a lock, and nothing of the group is stored. */
   readonly blockedMs: number;
   /** After any other failure. */
   readonly retryMs: number;
 }
 
-/** Where a group that is given up is refused: an outage is told within a second, a commit in doubt outlasts a restart. */
+/** Without a journal: an outage is reported within a second, an uncertain commit is retried for longer than a restart takes. */
 export const REFUSING: WriteTimeouts = {
   pool: 'write',
   connectMs: 700,
@@ -72,7 +72,7 @@ export const REFUSING: WriteTimeouts = {
   blockedMs: 1_500,
   retryMs: 12_000,
 };
-/** Where a group that is given up goes to the journal, which costs nothing: what is in doubt is settled at its replay. */
+/** With a journal, which takes groups that are given up: its replay settles whether an uncertain one was committed. */
 export const JOURNALING: WriteTimeouts = {
   pool: 'journaled write',
   connectMs: 1_000,
@@ -82,11 +82,11 @@ export const JOURNALING: WriteTimeouts = {
   blockedMs: 300,
   retryMs: 300,
 };
-/** For a replay, which nobody waits for. */
+/** For a replay, which no client waits for. */
 export const REPLAYING: WriteTimeouts = {
   pool: 'replay',
   connectMs: 1_000,
-  // Less than a stop may take.
+  // Shorter than the deadline of a shutdown.
   answerMs: 10_000,
   lockMs: 1_000,
   unreachableMs: 0,
@@ -94,14 +94,14 @@ export const REPLAYING: WriteTimeouts = {
   retryMs: 1_000,
 };
 /**
- * For events of past days: many days share few connections, so a day that is locked is given up soon. Rows for the
- * columnstore take long.
+ * For events of past days: many days share few connections, so a locked day is given up soon. Rows for the columnstore take
+ * long.
  */
 const OF_THE_PAST = { pool: 'write', answerMs: 10_000, lockMs: 500, blockedMs: 0 } as const;
 export const REFUSING_PAST: WriteTimeouts = { ...REFUSING, ...OF_THE_PAST };
 export const JOURNALING_PAST: WriteTimeouts = { ...JOURNALING, ...OF_THE_PAST };
 
-/** How long a group is tried again after a failure, in milliseconds since its first try. */
+/** How long a group is retried after a failure, in milliseconds since its first try. */
 export function timeoutMs(
   { unreachableMs, blockedMs, retryMs }: WriteTimeouts,
   failure: Failure,
@@ -113,10 +113,10 @@ export function timeoutMs(
   return failure === 'unreachable' ? unreachableMs : retryMs;
 }
 
-/** Between two tries: doubled from one to the next. */
+/** Delay before a retry: doubled from one to the next. */
 const BACKOFF_MS = { first: 20, most: 500 } as const;
 
-/** Waits before the next try. @param retries so far */
+/** Waits before a retry. @param retries so far */
 export async function backOff(retries: number): Promise<void> {
   const ms = Math.min(BACKOFF_MS.first * 2 ** retries, BACKOFF_MS.most);
   await new Promise((resolve) => {

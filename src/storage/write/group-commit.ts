@@ -1,6 +1,6 @@
 /**
- * The one way into the events table. Single events, batches, keyed requests, replays and imports differ in what they write
- * together and in what its outcome is; when a try fails, what is done about it is the same for all of them.
+ * The one way into the events table. Single events, batches, keyed requests, replays and imports differ in the unit that is
+ * stored as a whole and in its outcome. Failures are handled in the same way for all of them.
  */
 import type { Rejection } from '../../errors.ts';
 import { datesOf, type EventContent } from './accepted-event.ts';
@@ -18,22 +18,22 @@ import {
   type WriteTimeouts,
 } from './failures.ts';
 
-/** What the tries of a group have in common. */
+/** State of a group over its tries. */
 export interface Attempt {
   readonly startedAt: number;
-  /** Some of the group may be stored already: then only what is missing is inserted. */
+  /** Some of the group may be stored already: then only missing rows are inserted. */
   uncertain: boolean;
   retries: number;
-  /** Partitions were made for it. If one is missing nevertheless, making them again would not help. */
+  /** Partitions were created for it. If one is missing nevertheless, creating them again would not help. */
   hasRoom: boolean;
 }
 
 /**
- * One kind of group, of units that are stored together and refused one by one. Outcomes are one for each unit, in order; or
- * one for all of a transaction, where nobody asks for more.
+ * A kind of group: units that are stored together and refused one by one. There is one outcome for each unit, in order, or
+ * one for all of a transaction if the caller needs no more.
  */
 export interface GroupKind<Unit, Outcome> {
-  /** Of the units, for the log. */
+  /** Name of the units in the log. */
   readonly name: string;
   /**
    * Stores units in one transaction, or throws.
@@ -44,9 +44,9 @@ export interface GroupKind<Unit, Outcome> {
     units: readonly Unit[],
     attempt: Attempt,
   ) => Promise<readonly Outcome[]>;
-  /** The events of units, for which there may be no room. */
+  /** The events of units, for creating partitions. */
   readonly eventsOf: (units: readonly Unit[]) => readonly EventContent[];
-  /** The one unit of a group whose data the database refuses. */
+  /** Called for the unit of a group whose data the database refuses. */
   readonly refuse: (
     connection: CopyConnection,
     unit: Unit,
@@ -54,15 +54,15 @@ export interface GroupKind<Unit, Outcome> {
     error: unknown,
   ) => Promise<Outcome> | Outcome;
   /**
-   * Units that were tried in vain. Where that is a matter of their days (no partition, a lock), each call has the units of
-   * the same days. May throw, where nobody waits for single outcomes.
+   * Called for units that could not be stored in time. If the cause is their days (no partition, a lock), each call has the
+   * units of the same days. May throw if the caller needs no single outcomes.
    */
   readonly giveUp: (units: readonly Unit[], end: GivenUp) => Promise<readonly Outcome[]> | readonly Outcome[];
 }
 
-/** How the tries of a group have ended. */
+/** Why a group was given up. */
 export interface GivenUp {
-  /** What can be said of its units for certain. */
+  /** The refusal of its units. */
   readonly refusal: Rejection;
   /** Of the last try. */
   readonly failure: Failure;
@@ -70,7 +70,7 @@ export interface GivenUp {
   readonly attempt: Attempt;
 }
 
-/** A part of a logger. */
+/** The methods of a logger that the writer uses. */
 export interface WriteLog {
   warn(fields: object, message: string): void;
   error(fields: object, message: string): void;
@@ -79,27 +79,27 @@ export interface WriteLog {
 export interface GroupCommitOptions {
   readonly engine: EngineWrites;
   readonly timeouts: WriteTimeouts;
-  /** True where events are of past days, which may be the first ones of their months or years. */
+  /** True if events are of past days, whose partitions may be missing. */
   readonly past?: boolean;
   readonly log: WriteLog;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
 }
 
-/** Days for which room is made in one transaction; each of them costs some five locks until its end. */
+/** Limit of days for which partitions are created in one transaction; each costs some five locks until its end. */
 const DAYS_AT_ONCE = 32;
-/** When so many days of a group in a row meet a lock, it is probably on all of the table: the others are not tried. */
+/** After this many locked days in a row the whole table is probably locked: the other days are not tried. */
 const MOST_BLOCKED_DAYS = 3;
 
-/** Days of which a process remembers that they have room. */
+/** Limit of the cache of days that have room. */
 const MOST_ROOMY_DAYS = 50_000;
 
-/** Most days that a line of the log names. */
+/** Limit of days in a log line. */
 const MOST_DAYS_LOGGED = 5;
 
 export class GroupCommit {
   readonly #options: GroupCommitOptions;
-  /** Past days for which room was made ahead; null where that is not needed. */
+  /** Past days for which room was made ahead; null if that is not needed. */
   readonly #roomy: Set<string> | null;
   #retries = 0;
 
@@ -113,13 +113,13 @@ export class GroupCommit {
     return this.#retries;
   }
 
-  /** Begins a group's tries. @param uncertain whether some of it may be stored already */
+  /** Begins the tries of a group. @param uncertain whether some of it may be stored already */
   begin(uncertain: boolean): Attempt {
     return { startedAt: this.#options.now(), uncertain, retries: 0, hasRoom: false };
   }
 
   /**
-   * Stores a group, by as many tries as it takes and there is time for.
+   * Stores a group, with retries until its timeout.
    * @returns the outcomes of its units
    */
   async run<Unit, Outcome>(
@@ -157,7 +157,7 @@ export class GroupCommit {
       await this.makeRoom(connection, dates);
     } catch (error) {
       if (meaningOf(error) !== 'no-partition') throw error;
-      // The rows make room for themselves, if less of it.
+      // The insert creates a chunk of the default width.
       this.#options.log.warn(
         { err: error, days: dates.slice(0, MOST_DAYS_LOGGED) },
         'write: no wide chunk was made',
@@ -167,7 +167,7 @@ export class GroupCommit {
     for (const date of dates) roomy.add(date);
   }
 
-  /** Prepares the next try and returns null, or returns the units' outcomes. */
+  /** Prepares a retry and returns null, or returns the outcomes of the units. */
   async #recover<Unit, Outcome>(
     kind: GroupKind<Unit, Outcome>,
     connection: CopyConnection,
@@ -204,8 +204,8 @@ export class GroupCommit {
   }
 
   /**
-   * What a failure means. Where a partition is missing, it is made here: what is returned as `missing-partition` has room now,
-   * and what could not be made is a failure of its own, with its own cause.
+   * What a failure means. Creates a missing partition: after `missing-partition` there is room, and a partition that could
+   * not be created is another failure, with its own cause.
    */
   async #diagnose<Unit, Outcome>(
     kind: GroupKind<Unit, Outcome>,
@@ -227,8 +227,8 @@ export class GroupCommit {
   }
 
   /**
-   * Gives up the days of a group that another session has locked, and tries the others once. Where nobody knows which days
-   * these are, or no partition could be made for some of them, each is tried alone.
+   * Gives up the days of a group that another session has locked, and tries the others once. If the locked days are unknown,
+   * or the partitions of some days could not be created, each day is tried alone.
    */
   async #runByDays<Unit, Outcome>(
     kind: GroupKind<Unit, Outcome>,
@@ -239,11 +239,11 @@ export class GroupCommit {
     const { attempt, failure } = end;
     const locked = failure === 'blocked' ? await this.#lockedAmong(connection, groups) : NO_DAYS;
     const isLocked = ({ dates }: DayGroup<Unit>): boolean => dates.some((date) => locked.has(date));
-    const outcomes: PlacedOutcome<Outcome>[] = [];
+    const outcomes: IndexedOutcome<Outcome>[] = [];
     for (const group of groups.filter(isLocked)) {
       const units = group.units.map(({ unit }) => unit);
       const given = await kind.giveUp(units, { ...end, refusal: refusalOf(failure, attempt) });
-      outcomes.push(...inPlace(group, given));
+      outcomes.push(...withIndex(group, given));
     }
     const others = groups.filter((group) => !isLocked(group));
     if (locked.size === 0) return inOrder(await this.#runEach(kind, connection, others, attempt));
@@ -251,13 +251,13 @@ export class GroupCommit {
       const rest = { dates: [], units: others.flatMap(({ units }) => units) };
       const units = rest.units.map(({ unit }) => unit);
       outcomes.push(
-        ...inPlace(rest, await this.run(kind, connection, units, { ...attempt, hasRoom: false })),
+        ...withIndex(rest, await this.run(kind, connection, units, { ...attempt, hasRoom: false })),
       );
     }
     return inOrder(outcomes);
   }
 
-  /** Days whose rows are locked now, as far as that is known. */
+  /** Days whose rows are locked now, as far as known. */
   async #lockedAmong<Unit>(
     connection: CopyConnection,
     groups: readonly DayGroup<Unit>[],
@@ -272,14 +272,14 @@ export class GroupCommit {
     }
   }
 
-  /** Tries groups one by one, each once, so that what is wrong with one of them does not concern the others. */
+  /** Tries groups one by one, each once, so that a failure of one does not affect the others. */
   async #runEach<Unit, Outcome>(
     kind: GroupKind<Unit, Outcome>,
     connection: CopyConnection,
     groups: readonly DayGroup<Unit>[],
     attempt: Attempt,
-  ): Promise<PlacedOutcome<Outcome>[]> {
-    const outcomes: PlacedOutcome<Outcome>[] = [];
+  ): Promise<IndexedOutcome<Outcome>[]> {
+    const outcomes: IndexedOutcome<Outcome>[] = [];
     let inARow = 0;
     let isBlocked = false;
     const watched: GroupKind<Unit, Outcome> = {
@@ -296,7 +296,7 @@ export class GroupCommit {
         ? await kind.giveUp(units, { ...NOT_TRIED, refusal: refusalOf('blocked', attempt), attempt })
         : await this.run(watched, connection, units, { ...attempt, hasRoom: false });
       inARow = isBlocked ? inARow + 1 : 0;
-      outcomes.push(...inPlace(group, found));
+      outcomes.push(...withIndex(group, found));
     }
     return outcomes;
   }
@@ -306,7 +306,7 @@ export class GroupCommit {
     return now() - startedAt >= timeoutMs(timeouts, failure, uncertain);
   }
 
-  /** Halves the group until the unit that cannot be stored stands alone; its neighbors are stored. */
+  /** Halves the group until the unit that cannot be stored is alone; the others are stored. */
   async #isolate<Unit, Outcome>(
     kind: GroupKind<Unit, Outcome>,
     connection: CopyConnection,
@@ -339,7 +339,7 @@ function refusalOf(failure: Failure, { uncertain }: Attempt): Rejection {
   return failure === 'no-partition' ? NO_PARTITION : UNAVAILABLE;
 }
 
-/** What it means that a partition could not be made: what is no matter of locks and connections will not change soon. */
+/** Why a partition could not be created: a failure other than of locks or connections will not pass soon. */
 function meaningOf(obstacle: unknown): Failure {
   const failure = classify(obstacle);
   // Nothing of the group was sent.
@@ -349,28 +349,28 @@ function meaningOf(obstacle: unknown): Failure {
     : 'no-partition';
 }
 
-/** Units of a group that lie on the same days, with their places in it. */
+/** Units of a group that have the same days, with their indexes in it. */
 interface DayGroup<Unit> {
   /** ISO 8601. */
   readonly dates: readonly string[];
-  readonly units: { readonly unit: Unit; readonly place: number }[];
+  readonly units: { readonly unit: Unit; readonly index: number }[];
 }
 
-interface PlacedOutcome<Outcome> {
+interface IndexedOutcome<Outcome> {
   readonly outcome: Outcome;
-  readonly place: number;
+  readonly index: number;
 }
 
-/** One outcome for all of a transaction has the place of its first unit. */
-function inPlace<Unit, Outcome>(
+/** One outcome for all of a transaction has the index of its first unit. */
+function withIndex<Unit, Outcome>(
   { units }: DayGroup<Unit>,
   outcomes: readonly Outcome[],
-): PlacedOutcome<Outcome>[] {
-  return outcomes.map((outcome, index) => ({ outcome, place: units[index]?.place ?? 0 }));
+): IndexedOutcome<Outcome>[] {
+  return outcomes.map((outcome, at) => ({ outcome, index: units[at]?.index ?? 0 }));
 }
 
-function inOrder<Outcome>(outcomes: readonly PlacedOutcome<Outcome>[]): readonly Outcome[] {
-  return outcomes.toSorted((a, b) => a.place - b.place).map(({ outcome }) => outcome);
+function inOrder<Outcome>(outcomes: readonly IndexedOutcome<Outcome>[]): readonly Outcome[] {
+  return outcomes.toSorted((a, b) => a.index - b.index).map(({ outcome }) => outcome);
 }
 
 /** Units in groups of the same days, in order of their first ones. */
@@ -379,12 +379,12 @@ function unitsByDays<Unit, Outcome>(
   units: readonly Unit[],
 ): readonly DayGroup<Unit>[] {
   const groups = new Map<string, DayGroup<Unit>>();
-  for (const [place, unit] of units.entries()) {
+  for (const [index, unit] of units.entries()) {
     const dates = datesOf(kind.eventsOf([unit]));
     const key = dates.join();
     const group = groups.get(key);
-    if (group === undefined) groups.set(key, { dates, units: [{ unit, place }] });
-    else group.units.push({ unit, place });
+    if (group === undefined) groups.set(key, { dates, units: [{ unit, index }] });
+    else group.units.push({ unit, index });
   }
   return [...groups.values()];
 }

@@ -1,4 +1,4 @@
-/** Writes groups of imported events, each event exactly once, and says exactly how many were new. */
+/** Writes groups of imported events, each event exactly once, and counts exactly how many were new. */
 import { OperatorError } from '../../errors.ts';
 import { type DatabaseAddress, errorCode } from '../connect.ts';
 import type { Engine } from '../engine.ts';
@@ -12,14 +12,14 @@ import { columns, insertMissingValues } from './insert-events.ts';
 
 export interface ImportOutcome<Event> {
   readonly imported: number;
-  /** Were there already. */
+  /** Were stored before. */
   readonly skipped: number;
   readonly refused: readonly RefusedImport<Event>[];
 }
 
 export interface RefusedImport<Event> {
   readonly event: Event;
-  /** Milliseconds since 1970: retention has removed what is older, and the event is. Else what the database says. */
+  /** The retention boundary (milliseconds since 1970) if the event is older, else the message of the database. */
   readonly reason: { readonly boundary: number } | { readonly message: string };
 }
 
@@ -28,26 +28,26 @@ export interface ImportWriterOptions {
   readonly engine: Engine;
   /** Internal id of the app that all events belong to. */
   readonly appId: number;
-  /** Milliseconds since 1970, before which retention removes events; beside the boundary in the database. */
-  readonly keptFrom: number;
-  /** How long a group is tried again, in milliseconds; long enough for a restart of PostgreSQL. */
+  /** Retention boundary of RETENTION_DAYS in milliseconds since 1970; the later one of it and the database's applies. */
+  readonly boundary: number;
+  /** How long a group is retried, in milliseconds; long enough for a restart of PostgreSQL. */
   readonly timeoutMs: number;
 }
 
 const BOUNDARY = "(extract(epoch FROM greatest(readable_from, '1970-01-01Z')) * 1000)::float8 AS boundary";
 
-/** Locks: the app cannot go, nor retention's boundary move, before the group is committed. */
+/** Its locks keep the app from being removed, and the retention boundary from moving, before the group is committed. */
 const BEGIN_GROUP = `
   SELECT pg_current_xact_id()::text AS xid, ${BOUNDARY}
     FROM apps CROSS JOIN retention
    WHERE apps.id = $1
      FOR KEY SHARE OF apps FOR SHARE OF retention`;
 
-/** An import is alone, and may wait for a lock as long as it takes to compress a chunk. */
+/** An import may wait for a lock for as long as the compression of a chunk takes. */
 const CONNECTION_TIMEOUTS = { connectMs: 5_000, answerMs: 300_000, lockMs: 0 } as const;
 const SESSION = { statement_timeout: '0', idle_in_transaction_session_timeout: '0' } as const;
 
-/** A failure that counts is thrown, and told by the command. */
+/** Failures are thrown, and reported by the command. */
 const NO_LOG: WriteLog = { warn: () => undefined, error: () => undefined };
 
 export class ImportWriter<Event extends EventRow> {
@@ -62,8 +62,8 @@ export class ImportWriter<Event extends EventRow> {
   #boundary: number | null = null;
   /** True after a group of which some events were there already: then COPY would only find that out again. */
   #merging = false;
-  /** The transaction whose COMMIT got no answer, by PostgreSQL's id of it, and what came of the group if it was committed. */
-  #doubtful: { readonly xid: string; readonly outcome: ImportOutcome<Event> } | null = null;
+  /** The transaction whose COMMIT got no response, and the outcome of the group if it was committed. */
+  #uncertain: { readonly xid: string; readonly outcome: ImportOutcome<Event> } | null = null;
 
   constructor(options: ImportWriterOptions) {
     this.#options = options;
@@ -84,7 +84,7 @@ export class ImportWriter<Event extends EventRow> {
     this.#kind = {
       name: 'events',
       store: async (_, events, attempt) => [
-        (await this.#outcomeInDoubt(attempt)) ?? (await this.#store(events, attempt)),
+        (await this.#uncertainOutcome(attempt)) ?? (await this.#store(events, attempt)),
       ],
       eventsOf: (events) => this.#kept(events),
       refuse: (_, event, __, error) => refusedImports([event], error),
@@ -97,7 +97,7 @@ export class ImportWriter<Event extends EventRow> {
 
   /**
    * Commits a group; one call at a time.
-   * @throws OperatorError where the app was removed meanwhile, or the database stays away
+   * @throws OperatorError if the app was removed meanwhile, or the database stays unavailable
    */
   async write(events: readonly Event[]): Promise<ImportOutcome<Event>> {
     if (events.length === 0) return { imported: 0, skipped: 0, refused: [] };
@@ -121,30 +121,30 @@ export class ImportWriter<Event extends EventRow> {
       await connection.query('BEGIN ISOLATION LEVEL READ COMMITTED', []);
       const { xid, boundary } = await this.#begin();
       const outcome = await this.#fill(events, boundary, attempt.uncertain);
-      this.#doubtful = { xid, outcome };
+      this.#uncertain = { xid, outcome };
       await connection.query('COMMIT', []);
-      this.#doubtful = null;
+      this.#uncertain = null;
       return outcome;
     } catch (error) {
-      // Retention may have taken room away.
+      // Retention may have dropped partitions.
       this.#roomyDays.clear();
       if (error instanceof ConnectionLost) throw error;
-      this.#doubtful = null;
+      this.#uncertain = null;
       await connection.query('ROLLBACK', []).catch(() => undefined); // A new connection has no transaction to end.
       throw error;
     }
   }
 
   async #begin(): Promise<{ xid: string; boundary: number }> {
-    const { appId, keptFrom } = this.#options;
+    const { appId } = this.#options;
     const { rows } = await this.#connection.query<{ xid: string; boundary: number }>(BEGIN_GROUP, [appId]);
     const [start] = rows;
     if (start === undefined) throw new OperatorError('the app was removed: its import ends here');
-    this.#boundary = Math.max(start.boundary, keptFrom);
+    this.#boundary = Math.max(start.boundary, this.#options.boundary);
     return { xid: start.xid, boundary: this.#boundary };
   }
 
-  /** Writes what retention keeps. */
+  /** Writes the events that retention keeps. */
   async #fill(events: readonly Event[], boundary: number, uncertain: boolean): Promise<ImportOutcome<Event>> {
     const kept = this.#kept(events);
     const refused = events
@@ -166,7 +166,7 @@ export class ImportWriter<Event extends EventRow> {
     return { imported, skipped: kept.length - imported, refused };
   }
 
-  /** Makes room for the days that are new: COPY would send a whole group to find the first of them missing. */
+  /** Creates missing partitions first: COPY would send a whole group to find the first of them missing. */
   async #makeRoom(events: readonly Event[]): Promise<void> {
     this.#boundary ??= await this.#readBoundary();
     const dates = datesOf(this.#kept(events)).filter((date) => !this.#roomyDays.has(date));
@@ -179,22 +179,22 @@ export class ImportWriter<Event extends EventRow> {
       `SELECT ${BOUNDARY} FROM retention`,
       [],
     );
-    return Math.max(rows[0]?.boundary ?? 0, this.#options.keptFrom);
+    return Math.max(rows[0]?.boundary ?? 0, this.#options.boundary);
   }
 
   #kept(events: readonly Event[]): readonly Event[] {
-    const boundary = this.#boundary ?? this.#options.keptFrom;
+    const boundary = this.#boundary ?? this.#options.boundary;
     return events.filter(({ createdAt }) => createdAt >= boundary);
   }
 
-  /** What the transaction whose COMMIT got no answer has brought: null where it was not committed, or nobody knows. */
-  async #outcomeInDoubt({ startedAt }: Attempt): Promise<ImportOutcome<Event> | null> {
-    for (let tries = 0; this.#doubtful !== null; tries += 1) {
-      const { xid, outcome } = this.#doubtful;
+  /** The outcome of the transaction whose COMMIT got no response; null if it was not committed, or cannot be found out. */
+  async #uncertainOutcome({ startedAt }: Attempt): Promise<ImportOutcome<Event> | null> {
+    for (let tries = 0; this.#uncertain !== null; tries += 1) {
+      const { xid, outcome } = this.#uncertain;
       const status = await this.#statusOf(xid);
-      if (status !== 'in progress') this.#doubtful = null;
+      if (status !== 'in progress') this.#uncertain = null;
       if (status === 'committed') return outcome;
-      // The old session may not have noticed yet that we are gone.
+      // The old session may not have noticed yet that its client is gone.
       if (performance.now() - startedAt > this.#options.timeoutMs) throw stayedAway('a commit does not end');
       await backOff(tries);
     }

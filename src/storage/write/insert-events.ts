@@ -1,4 +1,4 @@
-/** The INSERTs into the events table, each with what its rows change in the counts. What is copied goes by copy-group.ts. */
+/** The INSERTs into the events table, each with the changes of the counts. */
 import type postgres from 'postgres';
 import type { Sql, Transaction } from '../connect.ts';
 import type { Engine } from '../engine.ts';
@@ -10,27 +10,25 @@ export const EVENT_COLUMNS = 'id, app_id, type_id, created_at, payload';
 
 /** What comes before and after a SELECT of {@link EVENT_COLUMNS} to store its rows. */
 export interface InsertStatement {
-  /** After `WITH`, or after a comma behind other CTEs that the SELECT refers to. */
+  /** After `WITH`, or after other CTEs and a comma. */
   readonly before: string;
   readonly after: string;
 }
 
 interface InsertMissing extends InsertStatement {
-  /** Ends the CTEs; a SELECT that may read `inserted` follows. {@link after} is this with a SELECT of what was `stored`. */
+  /** Ends the CTEs; a SELECT that may read `inserted` follows. {@link after} is this with a SELECT of the number `stored`. */
   readonly counted: string;
 }
 
 /**
- * An expression that writes something small, and nothing that anybody reads: a transaction that writes waits for the
- * synchronous standby when it commits. One that finds its rows stored already would not, though the transaction that has
- * stored them may have been broken off in that very wait.
+ * An expression that writes a small WAL record, which nothing reads: only a transaction that writes waits for the synchronous
+ * standby when it commits. The transaction that has stored the rows before may have been canceled during that wait.
  */
 export const AWAITS_STANDBY = "pg_logical_emit_message(true, 'tidemark', '')";
 
 /**
- * A statement that stores rows that are not there yet, and counts exactly those: what another transaction is just
- * storing is waited for. Its result is one row, the number that it has `stored`. Its commit waits for the synchronous
- * standby, also where nothing was missing.
+ * A statement that stores missing rows and counts exactly those; it waits for a transaction that is storing the same rows.
+ * Its result is one row, the number `stored`. Its commit waits for the synchronous standby, even if nothing was missing.
  */
 export function insertMissing({ changes, changesOfInserted }: EngineWrites): InsertMissing {
   const counted = `
@@ -45,8 +43,8 @@ export function insertMissing({ changes, changesOfInserted }: EngineWrites): Ins
 }
 
 /**
- * The same for rows of which none can be there yet: all of them are stored, or none. It is cheaper, as they need not be
- * looked for. Its row count is the number that it has stored.
+ * The same for rows of which none can be stored yet: all of them are stored, or none. It is cheaper, because it does not look
+ * for them. Its row count is the number of stored rows.
  */
 export function insertNew({ changes, changesOfInserted }: EngineWrites): InsertStatement {
   return {
@@ -64,7 +62,7 @@ export function insertMissingValues(engine: EngineWrites): string {
   WITH ${before}
        SELECT id, app_id, type_id, created_at, payload::json
          FROM unnest($1::uuid[], $2::int[], $3::int[], $4::timestamptz[], $5::text[])
-           AS batch (id, app_id, type_id, created_at, payload)${after}`;
+           AS event (id, app_id, type_id, created_at, payload)${after}`;
 }
 
 /** Events as arrays, one for each of {@link EVENT_COLUMNS}. */
@@ -79,7 +77,7 @@ export function columns(events: readonly EventRow[]): readonly (readonly unknown
 }
 
 /**
- * Stores the missing rows of a query, for whoever makes events inside of the database.
+ * Stores the missing rows of a query, for commands that generate events inside of the database.
  * @param rows SELECT of {@link EVENT_COLUMNS}
  * @returns how many were stored
  */

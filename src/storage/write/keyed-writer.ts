@@ -1,6 +1,6 @@
 /**
- * Writes requests with an Idempotency-Key, each request's events with its key in one statement: both are committed or
- * neither, so that a repeat finds either the answer or nothing.
+ * Writes requests with an Idempotency-Key. One statement stores the events of a request and its key: both are committed or
+ * neither, so that a repeated request finds either the response or nothing.
  */
 import type { Logger } from 'pino';
 import { Rejection } from '../../errors.ts';
@@ -15,7 +15,7 @@ import { NO_PARTITION, OUTCOME_UNKNOWN, POISON, REFUSING, REFUSING_PAST, UNAVAIL
 import { type Attempt, GroupCommit, type GroupKind } from './group-commit.ts';
 import { AWAITS_STANDBY, columns, insertMissingValues, insertNew } from './insert-events.ts';
 
-/** What tells one keyed request from another. */
+/** The identity of a keyed request. */
 export interface KeyedRequest {
   /** SHA-256 of the key. */
   readonly keyDigest: Buffer;
@@ -23,11 +23,11 @@ export interface KeyedRequest {
   readonly bodyDigest: Buffer;
 }
 
-/** The part of an answer that is kept, and given again. */
+/** The response that is stored and returned again. */
 export interface KeptAnswer {
   readonly status: number;
   readonly body: string;
-  /** The body's length, where it is known without looking. */
+  /** Length of the body, if it is known already. */
   readonly bytes?: number;
 }
 
@@ -39,28 +39,28 @@ export interface KeyedEvents {
   readonly acceptedAt: number;
   /** At least one. */
   readonly events: readonly AcceptedEvent[];
-  /** What the request is answered. The ids of its events tell it from the answer to any other request. */
+  /** The response. The ids of its events make it different from the response to any other request. */
   readonly answer: KeptAnswer;
-  /** The same where the database refuses some of the events. */
+  /** The response if the database refuses some of the events. */
   readonly answerWithout: (refused: ReadonlyMap<AcceptedEvent, Rejection>) => KeptAnswer | Rejection;
 }
 
-/** What is remembered under a key. */
+/** The stored content of a key. */
 export interface KnownKey {
   readonly bodyDigest: Buffer;
   readonly status: number;
   readonly answer: string;
 }
 
-/** What came of a keyed request: its answer and how many events it stored, the key that was known before, or a refusal. */
+/** The outcome of a keyed request: its response and the number of stored events, the key that existed before, or a refusal. */
 export type KeyedOutcome =
   | { readonly stored: number; readonly answer: KeptAnswer }
   | { readonly known: KnownKey }
   | Rejection;
 
 /**
- * A key's row is written first, so whoever comes second with it waits here until the first is committed, or is not. The
- * events of a key that is new are new, too.
+ * The row of the key is written first, so a concurrent request with the same key waits here until the first transaction ends.
+ * The events of a new key are new too.
  */
 function storeStatement(engine: EngineWrites): string {
   const { before, after } = insertNew(engine);
@@ -84,7 +84,7 @@ function storeStatement(engine: EngineWrites): string {
          JOIN kept ON kept.app_id = request.app_id AND kept.key_digest = request.key_digest${after}`;
 }
 
-/** Of several keys those that are known; `index` is the key's in the two arrays of apps and of digests. */
+/** The stored keys among several; `index` is that in the two arrays of apps and digests. */
 const FIND_KEYS = `
   SELECT request.number::int - 1 AS index, body_digest AS "bodyDigest", status, answer
     FROM unnest($1::int[], $2::bytea[]) WITH ORDINALITY AS request (app_id, key_digest, number)
@@ -93,16 +93,16 @@ const FIND_KEYS = `
 export interface KeyedWriterOptions {
   readonly address: DatabaseAddress;
   readonly engine: Engine;
-  /** Of its connection, shown in pg_stat_activity. */
+  /** Name of its connection, shown in pg_stat_activity. */
   readonly name: string;
-  /** For requests with events of past days, whose partitions may be locked, or impossible. */
+  /** For requests with events of past days, whose partitions may be locked or impossible to create. */
   readonly past?: boolean;
   readonly log: Logger;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
 }
 
-/** What is to be stored for a request: all of its events, or those that the database does not refuse. */
+/** What a request stores: all of its events, or those that the database does not refuse. */
 interface Work {
   readonly keyed: KeyedEvents;
   readonly events: readonly AcceptedEvent[];
@@ -115,7 +115,7 @@ export class KeyedWriter {
   readonly #commit: GroupCommit;
   readonly #storeStatement: string;
   readonly #kind: GroupKind<Work, KeyedOutcome>;
-  /** Finds out which events the database refuses, and stores nothing. */
+  /** Finds the events that the database refuses, and stores nothing. */
   readonly #trial: GroupKind<AcceptedEvent, Rejection | null>;
 
   constructor(options: KeyedWriterOptions) {
@@ -133,7 +133,7 @@ export class KeyedWriter {
       refuse: (_, work, attempt) => this.#storeWithout(work, attempt, POISON),
       giveUp: async (works, { refusal, failure, attempt }) => {
         if (failure !== 'no-partition') return works.map(() => refusal);
-        // Of now: that is an outage, and no fault of the events.
+        // On the current day it is an outage, not an error of the events.
         if (!past) return works.map(() => UNAVAILABLE);
         const outcomes: KeyedOutcome[] = [];
         for (const work of works)
@@ -156,7 +156,7 @@ export class KeyedWriter {
 
   /**
    * Stores requests in one commit, no two of them with the same key; one call at a time. Never rejects.
-   * @returns for each, in order, what came of it
+   * @returns the outcome of each, in order
    */
   async write(requests: readonly KeyedEvents[]): Promise<readonly KeyedOutcome[]> {
     const works = requests.map((keyed) => ({ keyed, events: keyed.events, answer: keyed.answer }));
@@ -182,9 +182,9 @@ export class KeyedWriter {
     const known = await this.#find(works.map(({ keyed }) => keyed));
     return works.map(({ events, answer }, index) => {
       const found = known.get(index);
-      // It was there a moment ago, and was removed as its time was over by another clock than ours.
+      // It existed a moment ago, and expired by the clock of another process.
       if (found === undefined) return UNAVAILABLE;
-      // Ids are in it: nobody else's answer is the same. It was stored, now or by an earlier try that was committed after all.
+      // It contains the ids of the events, so it is the response of this request, committed now or by an earlier try.
       return found.answer === answer.body ? { stored: events.length, answer } : { known: found };
     });
   }
@@ -197,13 +197,13 @@ export class KeyedWriter {
     return new Map(rows.map((row) => [row.index, row]));
   }
 
-  /** Stores the one request but for the events that the database refuses. @param why it refuses some */
+  /** Stores a request without the events that the database refuses. @param why the refusal of those */
   async #storeWithout(work: Work, attempt: Attempt, why: Rejection): Promise<KeyedOutcome> {
     const trial =
       work.events.length === 1
         ? [why]
         : await this.#commit.run(this.#trial, this.#connection, work.events, { ...attempt });
-    // An answer that is kept must not say of an event that it may be sent again.
+    // A stored response must not ask for a retry of an event.
     const passing = trial.find((outcome) => outcome !== null && outcome.status >= 500);
     if (passing) return passing;
     const refused = new Map<AcceptedEvent, Rejection>();
@@ -214,7 +214,7 @@ export class KeyedWriter {
     const [first] = refused.keys();
     const fields = { eventId: first?.id, events: refused.size };
     this.#options.log.error(fields, 'write: the database refuses events');
-    // What was refused as a whole is not in its parts: that may pass.
+    // The request was refused, but none of its events is: a retry may succeed.
     if (refused.size === 0) return UNAVAILABLE;
     const answer = work.keyed.answerWithout(refused);
     if (answer instanceof Rejection) return answer;
@@ -260,9 +260,9 @@ function valuesOf(works: readonly Work[]): readonly (readonly unknown[])[] {
 }
 
 /**
- * Looks a key up before anything is done for its request: a repeated batch is not read again.
+ * Looks a key up before the request is processed: the body of a repeated batch is not parsed again.
  * @param now milliseconds since the epoch
- * @returns null where the key is not known, or its time is over
+ * @returns null if the key does not exist or has expired
  */
 export async function findKnownKey(
   sql: Sql,
@@ -270,7 +270,7 @@ export async function findKnownKey(
   { keyDigest }: KeyedRequest,
   now: number,
 ): Promise<KnownKey | null> {
-  // Whoever gets the answer again takes the events for stored, so this waits for the standby as their own commit did.
+  // A repeated response acknowledges the events, so this waits for the synchronous standby as their commit does.
   const [known] = await sql<KnownKey[]>`
     SELECT body_digest AS "bodyDigest", status, answer, ${sql.unsafe(AWAITS_STANDBY)} AS written FROM idempotency_keys
      WHERE app_id = ${appId} AND key_digest = ${keyDigest} AND created_at > ${new Date(now - KEY_LIFE_MS)}`;

@@ -13,28 +13,28 @@ import { type Failure, REPLAYING } from './failures.ts';
 import { GroupCommit, type GroupKind, type WriteLog } from './group-commit.ts';
 import { insertMissing } from './insert-events.ts';
 
-/** An event that no retry brings into the database, and why. */
+/** Why an event can never be stored. */
 export interface Unstorable {
   readonly reason: /** The database has no app with its public id. */
     | 'unknown-app'
-    /** Its type is missing, and another app has one with its public id. */
+    /** Its type is missing, and another app has a type with its public id. */
     | 'type-conflict'
     /** No partition can be made for its day. */
     | 'no-partition'
     /** The database refuses its data. */
     | 'refused';
-  /** For a person. */
+  /** For the operator. */
   readonly details: string;
 }
 
-/** What came of an event. */
+/** The outcome of an event. */
 export type ReplayOutcome =
   | 'stored'
   /** The database takes no writes now. */
   | 'away'
   /** The database belongs to another installation: nothing was written into it. */
   | 'foreign'
-  /** Somebody holds a lock on its day. */
+  /** Another session has locked its day. */
   | 'blocked'
   /** The log has the cause; a later try may succeed. */
   | 'fault'
@@ -50,17 +50,17 @@ export interface ReplayWriterOptions {
   readonly now: () => number;
 }
 
-/** Beside the final outcomes: no partition can be made, or a transaction of another session has made the type meanwhile. */
+/** Also: no partition can be created, or a concurrent transaction has created the type. */
 type TryOutcome = ReplayOutcome | 'no-room' | 'no-type';
 
 interface Resolution {
   readonly isOurs: boolean;
-  /** Places of sources, from 1 on. */
+  /** Numbers of sources, from 1 on. */
   readonly unknownApps: readonly number[];
   readonly unknownTypes: readonly number[];
 }
 
-/** A type that another session makes at the same moment is visible to the next statement. */
+/** A type that another session creates concurrently is visible to the next statement. */
 const TYPE_TRIES = 3;
 
 export class ReplayWriter {
@@ -92,8 +92,8 @@ export class ReplayWriter {
   }
 
   /**
-   * Stores what is missing of a group; one call at a time. What must hold for it is checked in the transaction that stores
-   * it: nothing that was known of the database before is believed.
+   * Stores the missing events of a group; one call at a time. The transaction that stores them also checks installation, apps
+   * and types: nothing known from before is trusted.
    * @returns the outcomes of the events, in order
    */
   async write(events: readonly JournaledEvent[]): Promise<readonly ReplayOutcome[]> {
@@ -110,7 +110,7 @@ export class ReplayWriter {
     return this.#commit.run(this.#kind, this.#connection, events, this.#commit.begin(true));
   }
 
-  /** Tries the events again whose type was not visible, and puts the new outcomes in the place of that. */
+  /** Retries the events whose type was not visible, and replaces their outcomes. */
   async #again(events: readonly JournaledEvent[], outcomes: TryOutcome[]): Promise<void> {
     const some = [...events.entries()].filter(([index]) => outcomes[index] === 'no-type');
     if (some.length === 0) return;
@@ -119,9 +119,9 @@ export class ReplayWriter {
   }
 }
 
-/** The apps and types of a group, each once: different records may name the same ones. */
+/** The distinct apps and types of a group, numbered from 1 on. */
 class Sources {
-  readonly #places = new Map<string, number>();
+  readonly #numbers = new Map<string, number>();
   readonly #ofObject = new Map<EventSource, number>();
   readonly #list: EventSource[] = [];
 
@@ -129,17 +129,16 @@ class Sources {
     for (const { source } of events) {
       if (this.#ofObject.has(source)) continue;
       const key = JSON.stringify([source.appId, source.typeId, source.typeName]);
-      let place = this.#places.get(key);
-      if (place === undefined) {
-        place = this.#list.push(source);
-        this.#places.set(key, place);
+      let number = this.#numbers.get(key);
+      if (number === undefined) {
+        number = this.#list.push(source);
+        this.#numbers.set(key, number);
       }
-      this.#ofObject.set(source, place);
+      this.#ofObject.set(source, number);
     }
   }
 
-  /** From 1 on, as the statement counts them. */
-  placeOf({ source }: JournaledEvent): number {
+  numberOf({ source }: JournaledEvent): number {
     return this.#ofObject.get(source) ?? 0;
   }
 
@@ -155,7 +154,7 @@ class Sources {
 function eventColumns(events: readonly JournaledEvent[], sources: Sources): readonly (readonly unknown[])[] {
   return [
     events.map(({ id }) => id),
-    events.map((event) => sources.placeOf(event)),
+    events.map((event) => sources.numberOf(event)),
     events.map(({ createdAt }) => timestamp(createdAt)),
     events.map(({ payload }) => payload),
   ];
@@ -163,7 +162,7 @@ function eventColumns(events: readonly JournaledEvent[], sources: Sources): read
 
 /**
  * One statement, so one transaction, that resolves sources and stores the events of those that it can resolve. A type is
- * found by its public id, else by its name in the app; one that an existing app lacks is made as it was: MAX_EVENT_TYPES_PER_APP
+ * found by its public id, else by its name in the app. A type that an existing app lacks is created: MAX_EVENT_TYPES_PER_APP
  * does not apply, because its events were acknowledged.
  */
 function insertResolved(engine: EngineWrites): string {
@@ -172,9 +171,9 @@ function insertResolved(engine: EngineWrites): string {
   WITH home AS (
          SELECT EXISTS (SELECT FROM installation WHERE name = '${IDENTITY}' AND value = $1) AS is_ours
        ), source AS (
-         SELECT place::integer, app_public_id, type_public_id, type_name
+         SELECT number::integer, app_public_id, type_public_id, type_name
            FROM unnest($2::text[], $3::text[], $4::text[]) WITH ORDINALITY
-             AS source (app_public_id, type_public_id, type_name, place)
+             AS source (app_public_id, type_public_id, type_name, number)
        ), app AS (
          -- Locked: an app that is deleted before the commit gets no events.
          SELECT source.*, apps.id AS app_id
@@ -191,17 +190,17 @@ function insertResolved(engine: EngineWrites): string {
          SELECT DISTINCT ON (app_id, type_name) type_public_id, app_id, type_name FROM known WHERE type_id IS NULL
          ON CONFLICT DO NOTHING
          RETURNING id, app_id, name
-       ), placed AS (
-         SELECT known.place, known.app_id, coalesce(known.type_id, made.id) AS type_id
+       ), resolved AS (
+         SELECT known.number, known.app_id, coalesce(known.type_id, made.id) AS type_id
            FROM known LEFT JOIN made ON made.app_id = known.app_id AND made.name = known.type_name
        ), ${before}
-         SELECT batch.id, placed.app_id, placed.type_id, batch.created_at, batch.payload::json
-           FROM unnest($5::uuid[], $6::integer[], $7::timestamptz[], $8::text[]) AS batch (id, place, created_at, payload)
-           JOIN placed USING (place)
-          WHERE placed.type_id IS NOT NULL${counted}
+         SELECT event.id, resolved.app_id, resolved.type_id, event.created_at, event.payload::json
+           FROM unnest($5::uuid[], $6::integer[], $7::timestamptz[], $8::text[]) AS event (id, number, created_at, payload)
+           JOIN resolved USING (number)
+          WHERE resolved.type_id IS NOT NULL${counted}
   SELECT (SELECT is_ours FROM home) AS "isOurs",
-         ARRAY(SELECT place FROM source EXCEPT SELECT place FROM known) AS "unknownApps",
-         ARRAY(SELECT place FROM placed WHERE type_id IS NULL) AS "unknownTypes"`;
+         ARRAY(SELECT number FROM source EXCEPT SELECT number FROM known) AS "unknownApps",
+         ARRAY(SELECT number FROM resolved WHERE type_id IS NULL) AS "unknownTypes"`;
 }
 
 function outcomesOf(
@@ -213,10 +212,10 @@ function outcomesOf(
   const apps = new Set(resolution.unknownApps);
   const types = new Set(resolution.unknownTypes);
   return events.map((event) => {
-    const place = sources.placeOf(event);
-    if (apps.has(place))
+    const number = sources.numberOf(event);
+    if (apps.has(number))
       return { reason: 'unknown-app', details: `the database has no app ${event.source.appId}` };
-    return types.has(place) ? 'no-type' : 'stored';
+    return types.has(number) ? 'no-type' : 'stored';
   });
 }
 

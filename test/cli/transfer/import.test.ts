@@ -171,7 +171,7 @@ describe.each(availableEngines())('an import on %s', (engine) => {
       address,
       engine: storage,
       appId: app.id,
-      keptFrom: 0,
+      boundary: 0,
       timeoutMs: 10_000,
     });
     const refused: Refusal[] = [];
@@ -268,7 +268,7 @@ describe.each(availableEngines())('an import on %s', (engine) => {
       address: database.address,
       engine: 'timescale',
       appId: -1,
-      keptFrom: 0,
+      boundary: 0,
       timeoutMs: 0,
     });
     const event = { id: crypto.randomUUID(), appId: -1, typeId: 1, createdAt: START, payload: '{}' };

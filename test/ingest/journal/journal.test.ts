@@ -319,7 +319,7 @@ test('events of another installation wait for their database, with one log line'
   for (let tries = 0; tries < 3; tries += 1) expect(await replay.step()).toBe('foreign');
   expect(journal.stats).toMatchObject({ waitingEvents: 3, wrongDatabase: true });
   expect(lines.filter(({ level }) => level === 'error').map(({ msg }) => msg)).toEqual([
-    'The database belongs to another installation: the journal waits until its own database is back',
+    'journal: the database belongs to another installation, replay waits for its own database',
   ]);
   isForeign = false;
   while ((await replay.step()) === 'stored');
