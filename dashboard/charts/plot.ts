@@ -278,5 +278,8 @@ function multiples(min: number, max: number, most: number): number[] {
   for (let power = 1; (max - min) / step > most; power *= 10)
     step = [power, 2 * power, 5 * power, 10 * power].find((one) => (max - min) / one <= most) ?? 10 * power;
   const first = Math.ceil(min / step);
-  return Array.from({ length: Math.max(0, Math.floor(max / step) - first + 1) }, (_, i) => (first + i) * step);
+  return Array.from(
+    { length: Math.max(0, Math.floor(max / step) - first + 1) },
+    (_, i) => (first + i) * step,
+  );
 }
