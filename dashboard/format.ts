@@ -12,7 +12,10 @@ const plain = new Intl.NumberFormat(LOCALE);
 /** American in any case: elsewhere a million is a small m, which reads as minutes or meters. */
 const short = new Intl.NumberFormat('en-US', { notation: 'compact', maximumFractionDigits: 1 });
 const rough = new Intl.NumberFormat(LOCALE, { maximumSignificantDigits: 3 });
-const signed = new Intl.NumberFormat(LOCALE, { maximumSignificantDigits: 2, signDisplay: 'exceptZero' });
+const signed = [0, 1].map(
+  (maximumFractionDigits) =>
+    new Intl.NumberFormat(LOCALE, { maximumFractionDigits, signDisplay: 'exceptZero' }),
+);
 
 /** 12,345 */
 export const count = (value: number): string => plain.format(value);
@@ -30,7 +33,7 @@ export function change(value: number, before: number): string | null {
   const percent = ((value - before) / before) * 100;
   const size = Math.abs(percent);
   if (size < 0.05) return '±0%';
-  return size >= 1_000 ? `×${compact(value / before)}` : `${signed.format(percent)}%`;
+  return size >= 1_000 ? `×${compact(value / before)}` : `${signed[size < 10 ? 1 : 0]?.format(percent)}%`;
 }
 
 /** `1 event`, `2 events` */

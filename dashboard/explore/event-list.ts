@@ -6,12 +6,13 @@ import { linesOf } from '../charts/series-data.ts';
 import { EventChunk, type RowStyle } from '../components/event-chunk.ts';
 import { Icon } from '../components/icon.ts';
 import type { OnFilter } from '../components/json-tree.ts';
+import { Popover } from '../components/popover.ts';
 import { ProblemBox } from '../components/problem.ts';
 import { Skeleton } from '../components/waiting.ts';
 import { compact, count, counted, dateTime, spanText } from '../format.ts';
 import { html } from '../html.ts';
 import type { Bucket, View } from '../url.ts';
-import { hasConditions, type ViewAndChange } from '../view.ts';
+import { hasConditions, scopeQuery, type ViewAndChange } from '../view.ts';
 import { ColumnPicker, columnsOf } from './columns.ts';
 import { type EventPages, searchedUntil } from './event-pages.ts';
 import { fieldsOf } from './fields.ts';
@@ -46,6 +47,7 @@ export function EventList(props: EventListProps): VNode {
       <p class="muted"><${Amount} list=${list} series=${series} view=${view} bucket=${bucket} /></p>
       ${bucket !== null && html`<span class="chip"><span class="name">${spanText(bucket.from, bucket.to, view.zone)}</span>${view.at !== null && html`<button type="button" class="remove" aria-label="Show the events of the whole range" onClick=${() => change({ at: null }, true)}><${Icon} name="close" /></button>`}</span>`}
       <span class="spacer"></span>
+      <${Exports} appId=${appId} view=${view} list=${list} />
       <${ColumnPicker} appId=${appId} viewed=${viewed} columns=${style.columns} fields=${fieldsOf(pages.slice(0, 2))} />
     </header>
     ${hasConditions(view) && html`<${SearchProgress} list=${list} series=${series} zone=${view.zone} />`}
@@ -86,6 +88,25 @@ function useRowStyle({ appId, viewed, series, names, onFilter }: EventListProps)
     }),
     [appId, names, colors.join(), columns.join('\n'), view, onFilter],
   );
+}
+
+/** Files of all events that the list is of, loaded or not: the server sends them. */
+function Exports({
+  appId,
+  view,
+  list,
+}: {
+  readonly appId: string;
+  readonly view: View;
+  readonly list: EventPages;
+}): VNode {
+  const path = `/api/apps/${appId}/export?${scopeQuery(view, list.scope)}`;
+  return html`<${Popover} class="at-end" label="Save the events" text="Save">
+    ${() => html`<div class="row-actions">
+      <a class="button" download href=${`${path}&format=ndjson`}>As NDJSON</a>
+      <a class="button" download href=${`${path}&format=csv`}>As CSV</a>
+    </div>`}
+  <//>`;
 }
 
 interface AmountProps {
