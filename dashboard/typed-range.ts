@@ -3,15 +3,10 @@ import { DAY, HOUR, MINUTE, PERIODS, parseRange, type Range } from './range.ts';
 import { fromWall, toWall } from './time-zone.ts';
 
 const MONTHS = ['jan', 'feb', 'mar', 'apr', 'may', 'jun', 'jul', 'aug', 'sep', 'oct', 'nov', 'dec'];
-const UNITS: readonly (readonly [start: string, unit: string])[] = [
-  ['mi', 'm'],
-  ['mo', 'mo'],
-  ['h', 'h'],
-  ['d', 'd'],
-  ['w', 'w'],
-  ['y', 'y'],
-  ['m', 'm'],
-];
+const UNITS: Readonly<Record<string, string>> = {
+  ...{ m: 'm', min: 'm', minute: 'm', h: 'h', hr: 'h', hour: 'h', d: 'd', day: 'd' },
+  ...{ w: 'w', week: 'w', mo: 'mo', month: 'mo', y: 'y', yr: 'y', year: 'y' },
+};
 
 /** @returns null where it cannot be read, or ends before it begins */
 export function parseTyped(text: string, now: number, zone: string): Range | null {
@@ -41,10 +36,10 @@ function named(words: readonly string[]): Range | null {
   const name = words.filter((word) => !['last', 'past', 'this', 'time'].includes(word)).join('');
   if (name === 'all' || PERIODS.some((period) => period === name)) return parseRange(name);
   const [, amount = '', unit = ''] = /^(\d{0,5})([a-z]+)$/.exec(name) ?? [];
-  const found = UNITS.find(([start]) => unit.startsWith(start));
+  const found = UNITS[unit] ?? (unit.endsWith('s') ? UNITS[unit.slice(0, -1)] : undefined);
   return found === undefined || (amount === '' && words.length < 2)
     ? null
-    : parseRange(`${amount || 1}${found[1]}`);
+    : parseRange(`${amount || 1}${found}`);
 }
 
 /** A day alone is the whole day; a time is the beginning of what lasts until now. */
@@ -77,7 +72,7 @@ function parseWhen(words: readonly string[], now: number, zone: string, sameDay?
   if (words.length === 0 || !words.every((word) => readWord(word, parts))) return null;
   const wallNow = toWall(now, zone);
   const today = Math.floor(wallNow / DAY) * DAY;
-  const day = dayOf(parts, sameDay ?? today, wallNow);
+  const day = dayOf(parts, { today, sameDay: sameDay ?? today, wallNow });
   if (day === null) return null;
   const { time } = parts;
   const at = fromWall(day + (time ?? 0), zone);
@@ -89,10 +84,13 @@ function parseWhen(words: readonly string[], now: number, zone: string, sameDay?
   };
 }
 
-function dayOf({ year, month, date, ago, time }: Parts, today: number, wallNow: number): number | null {
+function dayOf(
+  { year, month, date, ago, time }: Parts,
+  { today, sameDay, wallNow }: { readonly today: number; readonly sameDay: number; readonly wallNow: number },
+): number | null {
   if (ago !== undefined) return today - ago * DAY;
-  if (month === undefined || date === undefined)
-    return month === undefined && date === undefined && time !== undefined ? today : null;
+  if (month === undefined && date === undefined) return time === undefined ? null : sameDay;
+  if (month === undefined || date === undefined) return null;
   const thisYear = new Date(wallNow).getUTCFullYear();
   const day = Date.UTC(year ?? thisYear, month, date);
   if (new Date(day).getUTCDate() !== date) return null;

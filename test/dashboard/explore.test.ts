@@ -41,8 +41,9 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
     watched = await visit(browser, service, owner);
     page = watched.page;
   });
-  beforeEach(() => {
+  beforeEach(async () => {
     watched.complaints.length = 0;
+    await page.unrouteAll();
   });
   afterAll(async () => {
     await browser?.close();
@@ -165,16 +166,16 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
     await page.locator('article button').first().click();
     await page.locator('article').first().getByRole('button', { name: /^\d+$/ }).first().click();
     await page.getByRole('button', { name: 'Exclude' }).click();
-    await expect.poll(() => parameter('filter')).toEqual(['country:FR', '-order.total:10']);
+    await expect.poll(() => parameter('filter')).toEqual(['country:FR', '-"n.o":142']);
     const whole = page.getByRole('button', { name: 'Search the whole range' });
     await whole.or(page.getByText('Searched all of it')).waitFor();
     if (await whole.isVisible()) await whole.click();
-    await expect.poll(amount).toBe(`${french.length - (await withTotal10())} found`);
+    await expect.poll(amount).toBe(`${french.length - 1} found`);
     await page.reload();
     await page.getByRole('button', { name: 'Remove the filter country:FR' }).waitFor();
     expect(await page.locator('.filter-bar .chip').count()).toBe(2);
     await page.getByRole('button', { name: 'Remove the filter country:FR' }).click();
-    await page.getByRole('button', { name: 'Remove the filter -order.total:10' }).click();
+    await page.getByRole('button', { name: 'Remove the filter -"n.o":142' }).click();
     await expect.poll(amount).toBe('156 events');
 
     await filter.fill('order pl');
@@ -187,14 +188,6 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
     expect(watched.complaints).toEqual([]);
   });
 
-  const withTotal10 = async (): Promise<number> => {
-    const rows = await service.sql`
-      SELECT 1 FROM events
-       WHERE payload #>> '{order,total}' = '10' AND payload ->> 'country' = 'FR'
-         AND created_at >= ${`${DAY}T00:00Z`}::timestamptz`;
-    return rows.length;
-  };
-
   test('says what is wrong with a condition', async () => {
     await open(`${WHOLE_DAY}&filter=${encodeURIComponent('a..b:1')}`);
     await page.getByRole('alert').getByText('the name of a field is missing').waitFor();
@@ -206,9 +199,9 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
     await page.getByRole('button', { name: /^Time range/ }).click();
     await page.getByRole('button', { name: '7 d', exact: true }).click();
     await page.getByText(/^Not up to date: these are the numbers of 10 Nov 2026, 00:00/).waitFor();
-    expect(await page.locator('.stale.failed').evaluate((element) => getComputedStyle(element).opacity)).toBe(
-      '0.35',
-    );
+    await expect
+      .poll(() => page.locator('.stale.failed').evaluate((element) => getComputedStyle(element).opacity))
+      .toBe('0.35');
     expect(await page.getByRole('alert').filter({ hasText: 'cannot be reached' }).count()).toBeGreaterThan(0);
     await page.unroute('**/api/**');
     await page.getByRole('button', { name: 'Try again' }).first().click();
