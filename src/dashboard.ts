@@ -18,6 +18,7 @@ import { SignUp } from './accounts/sign-up.ts';
 import { appRoutes } from './apps/routes/apps.ts';
 import { memberRemovalRoute } from './apps/routes/member-removal.ts';
 import { tokenRoutes } from './apps/routes/tokens.ts';
+import { usageRoute } from './apps/routes/usage.ts';
 import type { Secret } from './apps/secret.ts';
 import type { Config } from './config.ts';
 import { type Assets, readAssets } from './http/assets.ts';
@@ -48,6 +49,8 @@ export interface DashboardOptions {
   readonly monotonic: () => number;
   /** Called after every change, before its answer: what the process remembers of tokens and apps is out of date. */
   readonly onChange: () => void;
+  /** Brings to the database what this process has counted of the usage of apps. */
+  readonly writeUsage: () => Promise<void>;
   /** Whether to make the link to the first account. */
   readonly offersSetup: boolean;
   /** Exports of the whole process, also those of tokens: they have a common limit. */
@@ -117,6 +120,13 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
     ...tokenRoutes({ api, sql, secret }),
     ...memberRoutes({ api, sql, mailer, wall, monotonic }),
     memberRemovalRoute({ api, sql }),
+    usageRoute({
+      api,
+      sql,
+      writeUsage: options.writeUsage,
+      limits: { create: config.CREATE_LIMIT_PER_MINUTE, read: config.READ_LIMIT_PER_MINUTE },
+      now: wall,
+    }),
     ...dashboardReadRoutes({ api, sql, events, now: wall }, [
       eventsRead({ sql, events, maxPageBytes: config.MAX_PAGE_BYTES, monotonic }),
       eventRead(events),

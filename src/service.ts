@@ -4,6 +4,7 @@ import { descriptionRoute } from './api-description.ts';
 import { PublicIds } from './apps/public-ids.ts';
 import { ResourceTokens } from './apps/resource-token-lookup.ts';
 import type { Secret } from './apps/secret.ts';
+import { Usage } from './apps/usage.ts';
 import { statsOfAllWorkers } from './cluster/worker-stats.ts';
 import type { Config } from './config.ts';
 import { createDashboard, DASHBOARD_CONNECTIONS, type Dashboard } from './dashboard.ts';
@@ -148,10 +149,12 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   // What is made below; until then nothing is remembered that could be wrong.
   let caches: Caches | null = null;
   let journal: Journal | null = null;
+  let usage: Usage | null = null;
   const watch = new ServerWatch(given.address, {
     log,
     onMoved: () => {
       if (caches !== null) forget(caches, null);
+      usage?.forget();
     },
     onForeign: (isForeign) => {
       if (journal !== null) journal.wrongDatabase = isForeign;
@@ -171,7 +174,10 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   const limits = await openLimits({ config, sql: pools.lookups, log, now: clock.monotonic });
   opened.push(() => limits.stop());
 
-  const writePath = openWritePath(options, { pools, limits, journal, watch });
+  usage = openUsage(options, pools.reads);
+  const counted = usage;
+  opened.push(() => within(1_000, counted.stop()));
+  const writePath = openWritePath(options, { pools, limits, journal, watch, usage });
   const { availability } = writePath;
   const reads = openReads(options, { pools, limits, outage: writePath.outage });
   const known = { writePath, ...reads };
@@ -195,6 +201,7 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
     monotonic: clock.monotonic,
     // The notification comes a moment after the commit; the response to the user must not come before it.
     onChange: () => forget(known, null),
+    writeUsage: () => counted.write(),
     offersSetup: options.offersSetup ?? true,
     exports: reads.exports,
   });
@@ -205,7 +212,7 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   writePath.start();
   opened.push(() => writePath.stop());
   return await serve(options, opened, {
-    ...{ pools, journal, limits, writePath, maintenance, dashboard, watch },
+    ...{ pools, journal, limits, writePath, maintenance, dashboard, watch, usage },
     ...reads,
   });
 }
@@ -219,6 +226,7 @@ interface Parts extends Reads {
   readonly maintenance: MaintenanceLoop;
   readonly dashboard: Dashboard;
   readonly watch: ServerWatch;
+  readonly usage: Usage;
 }
 
 /** Listens: the last part of a start, and what stops first. */
@@ -231,6 +239,7 @@ async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Pro
   const server = await createServer({
     routes: routesOf(options, parts, metrics, () => stopping),
     notFoundPage: dashboard.notFoundPage,
+    onSettled: parts.usage.settled,
     transport: config.HTTP_TRANSPORT,
     maxBodyBytes: config.MAX_BODY_BYTES,
     maxBodiesBytes: config.MAX_BODIES_BYTES,
@@ -249,6 +258,7 @@ async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Pro
     signIns: dashboard.signIns,
     maintenance: parts.maintenance,
     exports: parts.exports,
+    usage: parts.usage,
     caches: {
       logging_tokens: writePath.loggingTokens,
       event_types: writePath.eventTypes,
@@ -353,7 +363,7 @@ function openPools({ address, config }: ServiceOptions): Pools {
 
 function openWritePath(
   { config, address, storage, log, clock = SYSTEM_CLOCK }: ServiceOptions,
-  parts: { pools: Pools; limits: Limits; journal: Journal | null; watch: ServerWatch },
+  parts: { pools: Pools; limits: Limits; journal: Journal | null; watch: ServerWatch; usage: Usage },
 ): WritePath {
   const { lookups } = parts.pools;
   return new WritePath({
@@ -362,12 +372,19 @@ function openWritePath(
     engine: storage.engine,
     lookups,
     limiter: parts.limits.create,
+    onStored: parts.usage.stored,
     journal: parts.journal,
     watch: parts.watch,
     log,
     wall: clock.wall,
     monotonic: clock.monotonic,
   });
+}
+
+function openUsage({ log, clock = SYSTEM_CLOCK }: ServiceOptions, sql: Sql): Usage {
+  const usage = new Usage({ sql, log, now: clock.wall });
+  usage.start();
+  return usage;
 }
 
 interface Reads {

@@ -14,6 +14,7 @@ import { viewSearch } from '../url.ts';
 import { useView } from '../view.ts';
 import { SettingsPage } from './settings.ts';
 import { TypesPage } from './types.ts';
+import { UsagePage } from './usage.ts';
 
 export interface TabProps {
   readonly appId: string;
@@ -24,10 +25,11 @@ export interface TabProps {
 /** The page comes when it is needed. */
 const loadExplore: Load<TabProps> = async () => (await import('./explore.ts')).ExplorePage;
 
-const TABS = ['', 'types', 'settings'] as const;
+const TABS = ['', 'types', 'usage', 'settings'] as const;
 const TAB_NAMES: Record<string, string> = {
   '': 'Explore',
   types: 'Types',
+  usage: 'Usage',
   settings: 'Settings',
 };
 
@@ -35,6 +37,7 @@ function tabPage(tab: string, props: TabProps): VNode {
   if (tab === '') return html`<${Part} load=${loadExplore} props=${props} />`;
   if (tab === 'events' || tab === 'chart') return html`<${Moved} appId=${props.appId} />`;
   if (tab === 'types') return html`<${TypesPage} ...${props} />`;
+  if (tab === 'usage') return html`<${UsagePage} ...${props} />`;
   return html`<${SettingsPage} ...${props} />`;
 }
 

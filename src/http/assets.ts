@@ -20,6 +20,7 @@ const PAGES = [
   '/apps/:appId',
   '/apps/:appId/events',
   '/apps/:appId/types',
+  '/apps/:appId/usage',
   '/apps/:appId/settings',
   '/account',
 ] as const;

@@ -24,6 +24,8 @@ import { createUwsTransport, loadUws } from './uws.ts';
 
 export interface ServerOptions {
   readonly routes: readonly Route[];
+  /** Called with each request that has ended, and its response; null: its client had disconnected. */
+  readonly onSettled?: (exchange: Exchange, outcome: Outcome | null) => void;
   /** Answers a browser that opens an address where nothing is. */
   readonly notFoundPage?: (exchange: Exchange) => Outcome;
   readonly transport: 'auto' | 'uws' | 'node';
@@ -95,6 +97,7 @@ class Server implements HttpServer {
   readonly #settled = (exchange: Exchange, outcome: Outcome | null): void => {
     this.#pending.delete(exchange);
     this.counts.settled(exchange, outcome);
+    this.#options.onSettled?.(exchange, outcome);
     if (this.#pending.isEmpty) this.#onDrained?.();
   };
 

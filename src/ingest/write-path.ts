@@ -11,6 +11,7 @@ import type { DatabaseAddress, Sql } from '../storage/connect.ts';
 import type { ServerWatch } from '../storage/connections/server-watch.ts';
 import { answerInTime, type LookupOutage, LookupUnavailable } from '../storage/lookup-cache.ts';
 import type { Engine } from '../storage/storage.ts';
+import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
 import { UNAVAILABLE } from '../storage/write/failures.ts';
 import { KeyedWriter } from '../storage/write/keyed-writer.ts';
 import { CommitBuffer } from './commit-buffer.ts';
@@ -33,6 +34,8 @@ export interface WritePathOptions {
   /** For lookups of tokens, types and keys. */
   readonly lookups: Sql;
   readonly limiter: Limiter;
+  /** Called with each acknowledged event. */
+  readonly onStored: (event: AcceptedEvent) => void;
   /** Null if events are refused while the database is unavailable. */
   readonly journal: Journal | null;
   /** Watches the connections to the database. */
@@ -125,7 +128,16 @@ export class WritePath {
       eventTypes: this.eventTypes,
       epoch: () => watch.epoch,
       commitBuffer: this.commitBuffer,
+      past: {
+        commitBuffer: this.pastBuffer,
+        idempotentQueue: queues.past,
+        refusalOf: (time: number) => this.store.past.refusalOf(time),
+      },
       newEventId: createEventIds(),
+      retentionBoundary: new RetentionBoundary({
+        ...lookupOptions(options, this.outage),
+        retentionDays: config.RETENTION_DAYS,
+      }),
       now: wall,
     };
     const createEvent = createCreateEvent({
@@ -137,19 +149,10 @@ export class WritePath {
     const createBatch = createCreateBatch({
       ...steps,
       idempotentQueue: queues.batches,
-      past: {
-        commitBuffer: this.pastBuffer,
-        idempotentQueue: queues.past,
-        refusalOf: (time) => this.store.past.refusalOf(time),
-      },
       findRepeated: async (appId, request) => {
         if (this.outage.isAway()) throw new LookupUnavailable('The database is away');
         return await answerInTime(findRepeated(lookups, appId, request, wall()), LOOKUP_TIMEOUT_MS);
       },
-      retentionBoundary: new RetentionBoundary({
-        ...lookupOptions(options, this.outage),
-        retentionDays: config.RETENTION_DAYS,
-      }),
       // A body that exceeds the room of all bodies can never be received: 413, not 503.
       maxBytes: Math.min(config.MAX_BATCH_BYTES, config.MAX_BODIES_BYTES),
       limits: {
@@ -168,6 +171,14 @@ export class WritePath {
     return this.#keyedQueues.reduce(
       (sum, { stored }) => sum + stored,
       this.commitBuffer.stored + this.pastBuffer.stored,
+    );
+  }
+
+  /** Events whose keys were stored before. */
+  get repeated(): number {
+    return this.#keyedQueues.reduce(
+      (sum, { repeated }) => sum + repeated,
+      this.commitBuffer.repeated + this.pastBuffer.repeated,
     );
   }
 
@@ -209,7 +220,7 @@ function limitsOf(config: Config): { readonly maxEvents: number; readonly maxByt
 }
 
 function openBuffers(
-  { config, journal, monotonic }: WritePathOptions,
+  { config, journal, monotonic, onStored }: WritePathOptions,
   store: DurableWriter,
 ): { readonly now: CommitBuffer; readonly past: CommitBuffer } {
   const stall = {
@@ -220,12 +231,18 @@ function openBuffers(
   return {
     now: new CommitBuffer({
       write: store.write,
+      onStored,
       connections: config.COMMIT_CONNECTIONS,
       ...limitsOf(config),
       // With a journal no commit takes longer than that.
       ...(journal === null && { stall }),
     }),
-    past: new CommitBuffer({ write: store.writePast, connections: PAST_CONNECTIONS, ...limitsOf(config) }),
+    past: new CommitBuffer({
+      write: store.writePast,
+      onStored,
+      connections: PAST_CONNECTIONS,
+      ...limitsOf(config),
+    }),
   };
 }
 
@@ -243,7 +260,7 @@ interface KeyedQueues {
 }
 
 function openKeyedQueues(
-  { config, address, engine, log, monotonic }: WritePathOptions,
+  { config, address, engine, log, monotonic, onStored }: WritePathOptions,
   availability: Availability,
 ): { readonly writers: readonly KeyedWriter[]; readonly queues: KeyedQueues } {
   const options = { address, engine, log, now: monotonic };
@@ -257,6 +274,7 @@ function openKeyedQueues(
       // The journal does not take them: without the table of keys a repeated request is not recognized.
       write: async (requests) =>
         availability.writable ? await writer.write(requests) : requests.map(() => UNAVAILABLE),
+      onStored,
       ...limitsOf(config),
     });
   const queues = {

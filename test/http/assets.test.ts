@@ -23,6 +23,7 @@ const PAGES = [
   '/apps/app_x',
   '/apps/app_x/events',
   '/apps/app_x/types',
+  '/apps/app_x/usage',
   '/apps/app_x/settings',
   '/account',
 ];
