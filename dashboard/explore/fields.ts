@@ -58,12 +58,12 @@ export function fieldsOf(pages: readonly EventPage[]): KnownField[] {
     }));
 }
 
-/** The catalogue's fields and the others, each once. */
-export function mergeFields(first: readonly KnownField[], second: readonly KnownField[]): KnownField[] {
-  const fields = new Map(first.map((field) => [field.path, field]));
-  for (const { path, values } of second) {
-    const known = fields.get(path);
-    fields.set(path, { path, values: [...new Set([...values, ...(known?.values ?? [])])] });
+/** Each field once, with the values of all: the catalogue has a field of two types twice. */
+export function mergeFields(all: readonly KnownField[]): KnownField[] {
+  const fields = new Map<string, KnownField>();
+  for (const { path, values } of all) {
+    const known = fields.get(path)?.values ?? [];
+    fields.set(path, { path, values: [...new Set([...known, ...values])] });
   }
   return [...fields.values()];
 }

@@ -43,7 +43,7 @@ export function FilterBar({ appId, viewed, types, pages }: FilterBarProps): VNod
   const root = useRef<HTMLDivElement>(null);
   const id = useId();
   const catalogue = useCatalogue(appId, open);
-  const offers = open ? offersFor(text, view, types, mergeFields(catalogue, fieldsOf(pages))) : [];
+  const offers = open ? offersFor(text, view, types, mergeFields([...fieldsOf(pages), ...catalogue])) : [];
   useEffect(() => {
     if (!open) return;
     const leave = (event: Event): void => {
