@@ -27,7 +27,7 @@ export function Legend({ lines, mode, solo, onToggle, onSolo, onFocus }: LegendP
     ${lines.map((line, index) => {
       const { key, name, color, shown, compared } = line;
       const total = totalOf(line, mode);
-      const changed = compared === null || mode === 'running' ? null : change(total, compared.total);
+      const changed = compared === null ? null : change(total, compared.total);
       return html`<li
         key=${key}
         class=${shown ? '' : 'off'}
@@ -38,7 +38,7 @@ export function Legend({ lines, mode, solo, onToggle, onSolo, onFocus }: LegendP
           <i class=${`swatch c${color}`}></i><span class="name">${names[index]}</span>
           <span class="value" title=${count(total)}>${total < 100_000 ? count(total) : compact(total)}</span>
           <span class="share">${share(total, all)}</span>
-          ${compared !== null && html`<span class="change" title=${`Compared: ${count(compared.total)}`}>${changed ?? (total > 0 ? 'new' : '')}</span>`}
+          ${compared !== null && mode !== 'running' && html`<span class="change" title=${`Compared: ${count(compared.total)}`}>${changed ?? (total > 0 ? 'new' : '')}</span>`}
         </button>
         <button type="button" class="solo" aria-pressed=${solo === key ? 'true' : 'false'} aria-label=${`Only ${name}`} onClick=${() => onSolo(key)}>only</button>
       </li>`;

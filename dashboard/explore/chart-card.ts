@@ -16,7 +16,7 @@ import {
 } from '../charts/series-data.ts';
 import { ChartTable } from '../charts/table.ts';
 import { ProblemBox } from '../components/problem.ts';
-import { count, date, spanText } from '../format.ts';
+import { count, date, dateTime, spanText } from '../format.ts';
 import { html } from '../html.ts';
 import { HOUR, isOpen, MINUTE, type Range, rangeText } from '../range.ts';
 import type { Resource } from '../resource.ts';
@@ -205,8 +205,15 @@ function Notes({ series, found, zone, mode }: NotesProps): VNode {
   const { countsOnlyBefore, interval } = series;
   return html`${mode === 'accumulated' && html`<p class="hint">Counted from 0 at the beginning of this interval.</p>`}
   ${mode === 'running' && html`<p class="hint">All events until then, from ${count(series.before.all)} at the beginning of this interval.</p>`}
-  ${found !== null && html`<p class="hint">The faint bars count all events of these types: conditions on fields are searched for, not counted. The strong ones are the ${count(found.total)} found so far${found.until > interval.from ? `, back to ${spanText(found.until, found.until, zone)}` : ''}.</p>`}
+  ${found !== null && html`<p class="hint">${foundText(found, interval.from, zone, mode)}</p>`}
   ${countsOnlyBefore !== null && interval.from < countsOnlyBefore && html`<p class="hint">Before ${date(countsOnlyBefore, zone)} only counts are kept: the events themselves were removed.</p>`}`;
+}
+
+function foundText({ total, until }: Found, from: number, zone: string, mode: Mode): string {
+  const back = until > from ? `, back to ${dateTime(until, zone)}` : '';
+  return mode === 'histogram'
+    ? `The faint bars count all events of these types: conditions on fields are searched for, not counted. The strong ones are the ${count(total)} found so far${back}.`
+    : 'The chart counts all events of these types: conditions on fields are searched for, not counted.';
 }
 
 interface NothingProps {
