@@ -46,7 +46,9 @@ export function ChartCard(props: ChartCardProps): VNode {
   const problem = series.problem?.code === 'APP_NOT_FOUND' ? null : series.problem;
   const old = isStale || problem !== null;
   const { interval, timezone } = data ?? {};
-  return html`<div class=${`card chart-card ${loading ? 'loading' : ''}`} aria-busy=${loading}>
+  // The same range again, as it is live, is no wait.
+  const isWaiting = loading && (data === undefined || old);
+  return html`<div class=${`card chart-card ${isWaiting ? 'loading' : ''}`} aria-busy=${loading}>
     <${ProblemBox} problem=${problem} retry=${series.reload} />
     ${problem !== null && interval !== undefined && html`<p class="hint" role="status">Not up to date: these are the numbers of ${spanText(interval.from, interval.until, timezone ?? 'UTC')}.</p>`}
     ${data === undefined ? html`<${ChartSkeleton} waiting=${series.problem === null} />` : html`<div class=${old ? `stale ${problem === null ? '' : 'failed'}` : ''}><${ChartBody} ...${props} series=${data} viewed=${viewed} /></div>`}

@@ -28,9 +28,7 @@ export function Figures({ series, summary, view, found }: FiguresProps): VNode {
   const { total, running, compared, peak, peakCount } = summary;
   const { interval, bucket, timezone: zone } = series;
   const elapsed = Math.max(MINUTE, Math.min(interval.until, Date.now()) - interval.from);
-  // The shortest unit of which the average has at least one event.
-  const [unit, length] = UNITS.find(([, ms]) => (total / elapsed) * ms >= 1 && ms <= elapsed) ??
-    UNITS[2] ?? ['day', DAY];
+  const [unit, length] = unitOf(total, elapsed);
   const changed = compared === null ? null : change(total, compared);
   return html`<dl class="figures-row">
     <div class="main-figure"><dt>${found === null ? 'In this range' : 'Found'}</dt><dd>${count(found?.total ?? total)}${
@@ -43,4 +41,10 @@ export function Figures({ series, summary, view, found }: FiguresProps): VNode {
     <div><dt>Average per ${unit}</dt><dd>${average((total / elapsed) * length)}</dd></div>
     <div class="peak"><dt>Peak</dt><dd>${count(peakCount)}${peak >= 0 && html` <small>${bucketSpan(series.starts[peak] ?? 0, bucketEnd(series, peak), bucket, zone)}</small>`}</dd></div>
   </dl>`;
+}
+
+/** The shortest unit of which the average has at least one event, if that is not longer than what is shown. */
+function unitOf(total: number, elapsed: number): readonly [string, number] {
+  const known = UNITS.filter(([, ms]) => ms <= 1.1 * elapsed);
+  return known.find(([, ms]) => (total / elapsed) * ms >= 1) ?? known.at(-1) ?? ['minute', MINUTE];
 }
