@@ -345,6 +345,11 @@ function registerDatabase(metrics: Metrics, { maintenance, writePath, watch }: S
     'Whether the database takes events of today, as far as is known: 1 or 0.',
     () => (writePath.store.takesEvents ? 1 : 0),
   );
+  metrics.gauge(
+    'tidemark_database_takes_keys',
+    'Whether the table of idempotency keys takes rows, as far as is known: 1 or 0.',
+    () => (writePath.takesKeys ? 1 : 0),
+  );
   metrics.counter(
     'tidemark_upkeep_failures_total',
     'Maintenance runs that failed.',

@@ -18,6 +18,7 @@ import { type Limits, openLimits } from './limits/open-limits.ts';
 import { Metrics } from './metrics/metrics.ts';
 import { registerProcessMetrics } from './metrics/process-metrics.ts';
 import { metricsRoute } from './metrics-route.ts';
+import type { ReadCall } from './read/app-read.ts';
 import { eventRead, eventsRead } from './read/events-read.ts';
 import { exportRead } from './read/export/export-read.ts';
 import { Exports } from './read/export/exports.ts';
@@ -187,14 +188,19 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
     if (table === null) invalidate(known);
     else forget(known, table);
   });
+  // Once the service has left the database, there is nothing to wait for.
+  const timeoutOf = (ms: number): number => (watch.isLeaving ? 0 : ms);
   // The database may be gone before the service is, or silent.
   opened.push(() =>
-    within(1_000, Promise.all([stopListening().catch(() => undefined), reads.resourceTokens.idle()])),
+    within(
+      timeoutOf(1_000),
+      Promise.all([stopListening().catch(() => undefined), reads.resourceTokens.idle()]),
+    ),
   );
   const maintenance = startMaintenance(options, pools.maintenance, tasks);
   opened.push(() => {
     const stopped = maintenance.stop();
-    return within(availability.writable ? MAINTENANCE_STOP_MS : 1_000, stopped);
+    return within(timeoutOf(availability.writable ? MAINTENANCE_STOP_MS : 1_000), stopped);
   });
   const dashboard = await createDashboard({
     ...options,
@@ -204,6 +210,7 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
     onChange: () => forget(known, null),
     writeUsage: () => counted.write(),
     offersSetup: options.offersSetup ?? true,
+    exports: reads.exports,
   });
   opened.push(() => dashboard.close());
   opened.push(() => {
@@ -318,6 +325,7 @@ function routesOf(
       takesEvents: () => writePath.store.takesEvents,
       closedDays: () =>
         writePath.store.past.closedDays('blocked') + writePath.store.past.closedDays('no-partition'),
+      takesKeys: () => writePath.takesKeys,
       trouble: () => availability.trouble,
       journal,
     }),
@@ -419,7 +427,7 @@ function openReads(
     sql,
     access,
     exports,
-    mayRead: access.mayStillRead.bind(access),
+    mayRead: ({ exchange, app }: ReadCall) => access.mayStillRead(exchange, app.appId),
     events: storage.reader(sql),
     slots: new ReadSlots(config.READ_CONNECTIONS, MAX_WAITING_READS),
     maxPageBytes: config.MAX_PAGE_BYTES,

@@ -123,6 +123,25 @@ export async function getOrCreateEventTypes(
 }
 
 /**
+ * The places of types among those of their app, in order of creation, from 0: numbers that never change, for colors.
+ * @param appId internal id
+ * @param typeIds public ids
+ */
+export async function numberTypes(
+  sql: Sql,
+  appId: number,
+  typeIds: readonly string[],
+): Promise<ReadonlyMap<string, number>> {
+  if (typeIds.length === 0) return new Map();
+  const rows = await sql<{ typeId: string; number: number }[]>`
+    SELECT "typeId", number
+      FROM (SELECT public_id AS "typeId", (row_number() OVER (ORDER BY id) - 1)::integer AS number
+              FROM event_types WHERE app_id = ${appId}) numbered
+     WHERE "typeId" = ANY(${[...typeIds]})`;
+  return new Map(rows.map(({ typeId, number }) => [typeId, number]));
+}
+
+/**
  * Creates an event type.
  * @param type.appId public id of the app
  * @throws AccountError INVALID_NAME, APP_NOT_FOUND, EVENT_TYPE_EXISTS, TOO_MANY_EVENT_TYPES

@@ -25,6 +25,7 @@ import { formatRoutes } from './formats/routes.ts';
 import { type FindRepeated, findRepeated } from './idempotency-store.ts';
 import { IdempotentQueue } from './idempotent-queue.ts';
 import type { Journal } from './journal/journal.ts';
+import { KeyTable } from './key-table.ts';
 import { PayloadChecks } from './payload-checks.ts';
 import { RefusedEvents } from './refused-events.ts';
 import { RetentionBoundary } from './retention-boundary.ts';
@@ -92,6 +93,7 @@ export class WritePath {
    */
   readonly #keyedQueues: readonly IdempotentQueue[];
   readonly #keyedWriters: readonly KeyedWriter[];
+  readonly #keyTable: KeyTable;
 
   constructor(options: WritePathOptions) {
     const { config, address, engine, journal, watch, log, monotonic, wall } = options;
@@ -117,7 +119,8 @@ export class WritePath {
     const buffers = openBuffers(options, this.store);
     this.commitBuffer = buffers.now;
     this.pastBuffer = buffers.past;
-    const keyed = openKeyedQueues(options, this.availability);
+    this.#keyTable = new KeyTable(options.lookups, log);
+    const keyed = openKeyedQueues(options, this.availability, this.#keyTable);
     this.#keyedQueues = Object.values(keyed.queues);
     this.#keyedWriters = keyed.writers;
     this.stageTimes = new StageTimes(monotonic);
@@ -183,7 +186,13 @@ export class WritePath {
   #findRepeated(lookups: Sql, wall: () => number): FindRepeated {
     return async (appId, request) => {
       if (this.outage.isAway()) throw new LookupUnavailable('The database is away');
-      return await answerInTime(findRepeated(lookups, appId, request, wall()), LOOKUP_TIMEOUT_MS);
+      if (this.#keyTable.refusal !== null) return this.#keyTable.refusal;
+      try {
+        return await answerInTime(findRepeated(lookups, appId, request, wall()), LOOKUP_TIMEOUT_MS);
+      } catch (error) {
+        if (error instanceof LookupUnavailable) void this.#keyTable.suspect();
+        throw error;
+      }
     };
   }
 
@@ -209,6 +218,11 @@ export class WritePath {
       (sum, { depth }) => sum + depth,
       this.commitBuffer.depth + this.pastBuffer.depth,
     );
+  }
+
+  /** False while somebody has the table of idempotency keys locked: requests with one are refused. */
+  get takesKeys(): boolean {
+    return this.#keyTable.takesKeys;
   }
 
   start(): void {
@@ -242,6 +256,7 @@ export class WritePath {
     const queues = [this.commitBuffer, this.pastBuffer, ...this.#keyedQueues];
     await Promise.all(queues.map((queue) => queue.drain()));
     await this.payloadChecks.close();
+    await this.#keyTable.stop();
     await Promise.all([this.store.stop(), ...this.#keyedWriters.map((writer) => writer.close())]);
   }
 }
@@ -327,18 +342,30 @@ interface KeyedQueues {
 function openKeyedQueues(
   { config, address, engine, log, monotonic, onStored }: WritePathOptions,
   availability: Availability,
+  keyTable: KeyTable,
 ): { readonly writers: readonly KeyedWriter[]; readonly queues: KeyedQueues } {
   const options = { address, engine, log, now: monotonic };
+  const onBlocked = async (): Promise<void> => {
+    if (!(await keyTable.suspect())) availability.writeFailed();
+  };
   const writers = {
-    events: new KeyedWriter({ ...options, name: 'tidemark keyed events' }),
-    batches: new KeyedWriter({ ...options, name: 'tidemark keyed batches' }),
-    past: new KeyedWriter({ ...options, name: 'tidemark keyed past', past: true }),
+    events: new KeyedWriter({ ...options, onBlocked, name: 'tidemark keyed events' }),
+    batches: new KeyedWriter({ ...options, onBlocked, name: 'tidemark keyed batches' }),
+    past: new KeyedWriter({
+      ...options,
+      name: 'tidemark keyed past',
+      past: true,
+      // That may be a lock on one of the past days.
+      onBlocked: async () => void (await keyTable.suspect()),
+    }),
   };
   const queueOf = (writer: KeyedWriter): IdempotentQueue =>
     new IdempotentQueue({
       // The journal does not take them: without the table of keys a repeated request is not recognized.
-      write: async (requests) =>
-        availability.writable ? await writer.write(requests) : requests.map(() => UNAVAILABLE),
+      write: async (requests) => {
+        const refusal = availability.writable ? keyTable.refusal : UNAVAILABLE;
+        return refusal === null ? await writer.write(requests) : requests.map(() => refusal);
+      },
       onStored,
       ...limitsOf(config),
     });
