@@ -10,7 +10,7 @@ import { isWellFormed } from '../../token-text.ts';
 import type { Result } from '../batch-answer.ts';
 import { type BatchEvent, TypeReferences } from '../parse/batch-event.ts';
 import { MAX_PAYLOAD_DEPTH } from '../parse/event-body.ts';
-import { JsonScan, memberSpan } from '../parse/json-scan.ts';
+import { JsonScan } from '../parse/json-scan.ts';
 import { collect, type EventStream } from './collect.ts';
 import { Field } from './field.ts';
 import type { Format, Sent, Told } from './format.ts';
@@ -76,12 +76,13 @@ function* documents({ text, receivedAt }: Sent, pathIndex: string | null, items:
   const timeField = new Field('@timestamp');
   const types = new TypeReferences();
   const scan = new JsonScan([...new Set([...ACTIONS, ...timeField.members])]);
+  const about = new JsonScan(['_index', '_id']);
   let awaited: Item | null = null;
   for (const isJson of lineValues(scan, text)) {
     if (isJson === undefined) {
       yield undefined;
     } else if (awaited === null) {
-      const item = isJson ? itemOf(scan, pathIndex) : null;
+      const item = isJson ? itemOf(scan, about, pathIndex) : null;
       // Without it nobody knows what the next line is.
       if (item === null) return BAD_ACTION;
       if (item.action === 'delete') yield keep(items, item, STORES_ONLY);
@@ -101,14 +102,16 @@ function keep<T>(items: Item[], item: Item, event: T): T {
   return event;
 }
 
-/** The action of a line; null for what is none. */
-function itemOf(scan: JsonScan, pathIndex: string | null): Item | null {
+/** The action of a line; null for what is none. @param about reads what the action says */
+function itemOf(scan: JsonScan, about: JsonScan, pathIndex: string | null): Item | null {
   const action = ACTIONS.find((one) => scan.span(one) !== null);
-  const about = action === undefined ? null : scan.member(action);
-  if (!scan.isObject || action === undefined || about?.startsWith('{') !== true) return null;
+  const value = action === undefined ? null : scan.member(action);
+  if (!scan.isObject || action === undefined || value?.startsWith('{') !== true) return null;
+  about.begin(value, 0);
+  about.step(value.length);
   const textOf = (name: string): string | null => {
-    const span = memberSpan(about, name);
-    return span === null ? null : (scalarText(about.slice(span.start, span.end)) ?? null);
+    const json = about.member(name);
+    return json === null ? null : (scalarText(json) ?? null);
   };
   return { action, index: textOf('_index') ?? pathIndex ?? '', id: textOf('_id') };
 }

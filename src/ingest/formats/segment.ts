@@ -83,12 +83,12 @@ function* oneMessage(text: string, call: Call, receivedAt: number): EventStream 
 function* messages(text: string, receivedAt: number): EventStream {
   const body = new JsonScan(['batch', 'sentAt']);
   if (!(yield* scanWhole(body, text))) return NOT_JSON;
-  const batch = body.isObject ? body.member('batch') : null;
-  if (batch?.startsWith('[') !== true) return NO_BATCH;
+  const batch = body.isObject ? body.span('batch') : null;
+  if (batch === null || !text.startsWith('[', batch.start)) return NO_BATCH;
   const scan = new JsonScan(MESSAGE_MEMBERS);
   const types = new TypeReferences();
   const sentAt = textOf(body, 'sentAt');
-  for (const isHeld of arrayElements(scan, batch, 0))
+  for (const isHeld of arrayElements(scan, text, batch.start))
     yield isHeld === undefined ? undefined : messageOf(scan, { call: null, sentAt, types, receivedAt });
   return null;
 }

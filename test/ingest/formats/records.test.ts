@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { refused } from '../../http/answers.ts';
 import { runs } from '../../support/fuzz.ts';
 import type { HttpResponse } from '../../support/http-client.ts';
-import { startTestService, type TestService } from '../../support/service.ts';
+import { startTestService, type TestService, withTestService } from '../../support/service.ts';
 
 const LINES = { 'Content-Type': 'application/x-ndjson' };
 
@@ -178,6 +178,26 @@ describe('a whole request is refused', () => {
       refused(response, 401, 'AUTH_INVALID_TOKEN', 'Invalid logging token');
       expect(response.headers['www-authenticate']).toBe('Bearer');
     }
+  });
+});
+
+test('what may be stored later is 429 for the whole request, and nothing of it is stored', async () => {
+  const config = { CREATE_LIMIT_PER_MINUTE: 0, NEW_TYPES_PER_MINUTE: 5 };
+  await withTestService({ config }, async (own) => {
+    const send = (names: readonly string[]): Promise<HttpResponse> =>
+      own.request({
+        method: 'POST',
+        path: '/v1/records?typeField=t',
+        body: names.map((t) => JSON.stringify({ t })).join('\n'),
+        headers: { Authorization: `Bearer ${own.app.loggingToken}` },
+      });
+    const many = await send(Array.from({ length: 9 }, (_, n) => `type ${n}`));
+    refused(many, 429, 'RATE_LIMIT_EXCEEDED', 'Rate limit exceeded');
+    expect(Number(many.headers['retry-after'])).toBeGreaterThan(0);
+    expect(await own.sql`SELECT 1 FROM events`).toHaveLength(0);
+    // A record that can never be stored does not hold up its neighbors.
+    const { status, body } = await send(['type 0', 'x'.repeat(201), 'type 0']);
+    expect({ status, ...JSON.parse(body) }).toMatchObject({ status: 200, stored: 2, refused: 1 });
   });
 });
 

@@ -2,7 +2,7 @@
  * Reads an ExportLogsServiceRequest in OTLP's JSON form. A log record keeps its own text; the texts of its resource and its
  * scope follow it as members.
  */
-import { JsonScan } from '../../parse/json-scan.ts';
+import { JsonScan, type Span } from '../../parse/json-scan.ts';
 import { arrayElements, scalarText, scanWhole } from '../json-values.ts';
 import { joined, type LogRecord } from './protobuf.ts';
 
@@ -24,7 +24,8 @@ export function* logRecords(text: string, wanted: ReadonlySet<string>): Generato
   const resourceLogs = new JsonScan(['resource', 'scopeLogs', 'schemaUrl']);
   const scopeLogs = new JsonScan(['scope', 'logRecords', 'schemaUrl']);
   const record = new JsonScan(RECORD_MEMBERS);
-  for (const isHeld of elements(request.member('resourceLogs'), resourceLogs)) {
+  const attributes = new AttributeSearch(wanted);
+  for (const isHeld of elements(text, request.span('resourceLogs'), resourceLogs)) {
     if (isHeld === undefined) yield undefined;
     else {
       const resource = joined(
@@ -32,19 +33,22 @@ export function* logRecords(text: string, wanted: ReadonlySet<string>): Generato
         memberOf(resourceLogs, 'schemaUrl', 'resourceSchemaUrl'),
       );
       const depth = resourceLogs.span('resource')?.depth ?? 0;
-      for (const isOne of elements(resourceLogs.member('scopeLogs'), scopeLogs)) {
+      for (const isOne of elements(text, resourceLogs.span('scopeLogs'), scopeLogs)) {
         if (isOne === undefined) yield undefined;
-        else yield* recordsOf(scopeLogs, record, { members: resource, depth }, wanted);
+        else yield* recordsOf({ text, scopeLogs, record }, { members: resource, depth }, attributes);
       }
     }
   }
 }
 
 function* recordsOf(
-  scopeLogs: JsonScan,
-  record: JsonScan,
+  {
+    text,
+    scopeLogs,
+    record,
+  }: { readonly text: string; readonly scopeLogs: JsonScan; readonly record: JsonScan },
   resource: { readonly members: string; readonly depth: number },
-  wanted: ReadonlySet<string>,
+  attributes: AttributeSearch,
 ): Generator<OneRecord> {
   const scope = joined(
     memberOf(scopeLogs, 'scope', 'scope'),
@@ -52,17 +56,17 @@ function* recordsOf(
   );
   const origin = joined(resource.members, scope);
   const outer = Math.max(resource.depth, scopeLogs.span('scope')?.depth ?? 0) + 1;
-  for (const isHeld of elements(scopeLogs.member('logRecords'), record)) {
+  for (const isHeld of elements(text, scopeLogs.span('logRecords'), record)) {
     if (isHeld === undefined) yield undefined;
     else if (!record.isObject) yield 'no object';
-    else yield { record: readRecord(record, wanted), origin, depth: Math.max(record.depth, outer) };
+    else yield { record: readRecord(record, attributes), origin, depth: Math.max(record.depth, outer) };
   }
 }
 
 /** The elements of an array, each while the scan holds it. The text is JSON; what is no array has none. */
-function* elements(array: string | null, scan: JsonScan): Generator<true | undefined> {
-  if (array?.startsWith('[') !== true) return;
-  const found = arrayElements(scan, array, 0);
+function* elements(text: string, array: Span | null, scan: JsonScan): Generator<true | undefined> {
+  if (array === null || !text.startsWith('[', array.start)) return;
+  const found = arrayElements(scan, text, array.start);
   for (let next = found.next(); next.done !== true; next = found.next()) yield next.value;
 }
 
@@ -71,7 +75,7 @@ function memberOf(scan: JsonScan, name: string, as: string): string {
   return json === null || json === 'null' ? '' : `"${as}":${json}`;
 }
 
-function readRecord(scan: JsonScan, wanted: ReadonlySet<string>): LogRecord {
+function readRecord(scan: JsonScan, attributes: AttributeSearch): LogRecord {
   const value = scan.value;
   return {
     members: value.slice(1, -1).trim(),
@@ -80,7 +84,7 @@ function readRecord(scan: JsonScan, wanted: ReadonlySet<string>): LogRecord {
     severityText: textOf(scan, 'severityText'),
     time: nanoseconds(textOf(scan, 'timeUnixNano')),
     observedTime: nanoseconds(textOf(scan, 'observedTimeUnixNano')),
-    attributes: attributesOf(scan.member('attributes'), wanted),
+    attributes: attributes.in(scan.member('attributes')),
   };
 }
 
@@ -94,16 +98,28 @@ function nanoseconds(text: string): bigint {
   return /^\d{1,20}$/.test(text) ? BigInt(text) : 0n;
 }
 
-/** String values of attributes. Most requests name none of them, so the text is searched before it is parsed. */
-function attributesOf(json: string | null, wanted: ReadonlySet<string>): ReadonlyMap<string, string> {
-  const found = new Map<string, string>();
-  if (json === null || ![...wanted].some((name) => json.includes(JSON.stringify(name)))) return found;
-  const attributes: unknown = JSON.parse(json);
-  if (!Array.isArray(attributes)) return found;
-  for (const attribute of attributes) {
-    const { key, value } = (attribute ?? {}) as { key?: unknown; value?: { stringValue?: unknown } };
-    const text = value?.stringValue;
-    if (typeof key === 'string' && wanted.has(key) && typeof text === 'string') found.set(key, text);
+/** Finds string values of attributes. Most records have none of them, so the text is searched before it is parsed. */
+class AttributeSearch {
+  readonly #wanted: ReadonlySet<string>;
+  readonly #texts: readonly string[];
+
+  constructor(wanted: ReadonlySet<string>) {
+    this.#wanted = wanted;
+    this.#texts = [...wanted].map((name) => JSON.stringify(name));
   }
-  return found;
+
+  in(json: string | null): ReadonlyMap<string, string> {
+    if (json === null || !this.#texts.some((text) => json.includes(text))) return NONE_FOUND;
+    const attributes: unknown = JSON.parse(json);
+    const found = new Map<string, string>();
+    if (!Array.isArray(attributes)) return found;
+    for (const attribute of attributes) {
+      const { key, value } = (attribute ?? {}) as { key?: unknown; value?: { stringValue?: unknown } };
+      const text = value?.stringValue;
+      if (typeof key === 'string' && this.#wanted.has(key) && typeof text === 'string') found.set(key, text);
+    }
+    return found;
+  }
 }
+
+const NONE_FOUND: ReadonlyMap<string, string> = new Map();
