@@ -10,7 +10,7 @@ import type { ChangedTable } from '../storage/changes.ts';
 import type { DatabaseAddress, Sql } from '../storage/connect.ts';
 import type { ServerWatch } from '../storage/connections/server-watch.ts';
 import { answerInTime, type LookupOutage, LookupUnavailable } from '../storage/lookup-cache.ts';
-import type { Engine } from '../storage/storage.ts';
+import { DeclaredFields, type Engine } from '../storage/storage.ts';
 import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
 import { UNAVAILABLE } from '../storage/write/failures.ts';
 import { KeyedWriter } from '../storage/write/keyed-writer.ts';
@@ -20,9 +20,11 @@ import { createCreateEvent } from './create-event.ts';
 import { CREATE_BATCH, CREATE_EVENT } from './declarations.ts';
 import { DurableWriter } from './durable-writer.ts';
 import { createEventIds } from './event-id.ts';
-import { findRepeated } from './idempotency-store.ts';
+import { type FindRepeated, findRepeated } from './idempotency-store.ts';
 import { IdempotentQueue } from './idempotent-queue.ts';
 import type { Journal } from './journal/journal.ts';
+import { KeyTable } from './key-table.ts';
+import { PayloadChecks } from './payload-checks.ts';
 import { RetentionBoundary } from './retention-boundary.ts';
 import { StageTimes } from './stage-times.ts';
 import { TokenScreen } from './token-screen.ts';
@@ -62,6 +64,9 @@ const STALL_MS = 700;
 /** Limit of events in one batch. */
 const MAX_BATCH_EVENTS = 10_000;
 
+/** Tables whose rows are cached with event types. */
+const OF_TYPES: ReadonlySet<ChangedTable> = new Set(['apps', 'event_types', 'type_schemas']);
+
 export class WritePath {
   readonly routes: readonly Route[];
   /** Whether the database can be reached and takes writes. */
@@ -73,6 +78,8 @@ export class WritePath {
   readonly stageTimes: StageTimes;
   readonly loggingTokens: LoggingTokens;
   readonly eventTypes: EventTypes;
+  readonly #fields: FieldsCache;
+  readonly payloadChecks: PayloadChecks;
   /** The commit buffer for events of past days, which may wait for a locked day. */
   readonly pastBuffer: CommitBuffer;
   /**
@@ -81,10 +88,13 @@ export class WritePath {
    */
   readonly #keyedQueues: readonly IdempotentQueue[];
   readonly #keyedWriters: readonly KeyedWriter[];
+  readonly #keyTable: KeyTable;
 
   constructor(options: WritePathOptions) {
     const { config, address, engine, journal, watch, log, monotonic, wall } = options;
+    this.#fields = new FieldsCache(options.lookups, log);
     this.store = new DurableWriter({
+      fields: this.#fields.known,
       address,
       engine,
       connections: config.COMMIT_CONNECTIONS,
@@ -104,7 +114,8 @@ export class WritePath {
     const buffers = openBuffers(options, this.store);
     this.commitBuffer = buffers.now;
     this.pastBuffer = buffers.past;
-    const keyed = openKeyedQueues(options, this.availability);
+    this.#keyTable = new KeyTable(options.lookups, log);
+    const keyed = openKeyedQueues(options, this.availability, this.#keyTable);
     this.#keyedQueues = Object.values(keyed.queues);
     this.#keyedWriters = keyed.writers;
     this.stageTimes = new StageTimes(monotonic);
@@ -117,6 +128,7 @@ export class WritePath {
       newTypesPerMinute: config.NEW_TYPES_PER_MINUTE,
       monotonic,
     });
+    this.payloadChecks = new PayloadChecks({ ...memory, ...limitsOf(config), log });
     this.routes = this.#openRoutes(options, keyed.queues);
   }
 
@@ -126,6 +138,8 @@ export class WritePath {
       loggingTokens: this.loggingTokens,
       limiter,
       eventTypes: this.eventTypes,
+      payloadChecks: this.payloadChecks,
+      findRepeated: this.#findRepeated(lookups, wall),
       epoch: () => watch.epoch,
       commitBuffer: this.commitBuffer,
       past: {
@@ -149,10 +163,6 @@ export class WritePath {
     const createBatch = createCreateBatch({
       ...steps,
       idempotentQueue: queues.batches,
-      findRepeated: async (appId, request) => {
-        if (this.outage.isAway()) throw new LookupUnavailable('The database is away');
-        return await answerInTime(findRepeated(lookups, appId, request, wall()), LOOKUP_TIMEOUT_MS);
-      },
       // A body that exceeds the room of all bodies can never be received: 413, not 503.
       maxBytes: Math.min(config.MAX_BATCH_BYTES, config.MAX_BODIES_BYTES),
       limits: {
@@ -164,6 +174,19 @@ export class WritePath {
       { ...CREATE_EVENT, handle: createEvent },
       { ...CREATE_BATCH, handle: createBatch },
     ];
+  }
+
+  #findRepeated(lookups: Sql, wall: () => number): FindRepeated {
+    return async (appId, request) => {
+      if (this.outage.isAway()) throw new LookupUnavailable('The database is away');
+      if (this.#keyTable.refusal !== null) return this.#keyTable.refusal;
+      try {
+        return await answerInTime(findRepeated(lookups, appId, request, wall()), LOOKUP_TIMEOUT_MS);
+      } catch (error) {
+        if (error instanceof LookupUnavailable) void this.#keyTable.suspect();
+        throw error;
+      }
+    };
   }
 
   /** Events that were acknowledged: committed, or in the journal. */
@@ -190,27 +213,77 @@ export class WritePath {
     );
   }
 
+  /** False while somebody has the table of idempotency keys locked: requests with one are refused. */
+  get takesKeys(): boolean {
+    return this.#keyTable.takesKeys;
+  }
+
   start(): void {
     this.store.start();
+    this.#fields.load();
   }
 
   /** Drops cached tokens and types. @param table the table that has changed; null: any may have */
   forget(table: ChangedTable | null): void {
     if (table === null || table === 'apps' || table === 'logging_tokens') this.loggingTokens.dropAll();
-    if (table === null || table === 'apps' || table === 'event_types') this.eventTypes.dropAll();
+    if (table === null || OF_TYPES.has(table)) this.eventTypes.dropAll();
+    if (table === null || table === 'type_schemas') this.payloadChecks.forget();
+    if (table === null || table === 'declared_fields') this.#fields.load();
+  }
+
+  /** Forgets the fields of a database that the address no longer leads to, before it is asked for those of the new one. */
+  leaveDatabase(): void {
+    this.#fields.known.forget();
   }
 
   /** Invalidates cached tokens and types: they are served stale only while the database is unavailable. */
   invalidate(): void {
     this.loggingTokens.invalidateAll();
     this.eventTypes.invalidateAll();
+    this.#fields.load();
   }
 
   /** Commits the waiting events, and closes. Call it when no request is in progress. */
   async stop(): Promise<void> {
+    this.#fields.stop();
     const queues = [this.commitBuffer, this.pastBuffer, ...this.#keyedQueues];
     await Promise.all(queues.map((queue) => queue.drain()));
+    await this.payloadChecks.close();
+    await this.#keyTable.stop();
     await Promise.all([this.store.stop(), ...this.#keyedWriters.map((writer) => writer.close())]);
+  }
+}
+
+/** What declared fields are known is asked for again while the database does not tell. */
+const FIELDS_RETRY_MS = 1_000;
+
+/** Keeps what this process knows of declared fields up to date, as well as it can. */
+class FieldsCache {
+  readonly known = new DeclaredFields();
+  readonly #sql: Sql;
+  readonly #log: Logger;
+  #retry: NodeJS.Timeout | null = null;
+  #isStopped = false;
+
+  constructor(sql: Sql, log: Logger) {
+    this.#sql = sql;
+    this.#log = log;
+  }
+
+  load(): void {
+    if (this.#retry !== null) clearTimeout(this.#retry);
+    this.#retry = null;
+    this.known.load(this.#sql).catch((error: unknown) => {
+      if (this.#isStopped || this.#retry !== null) return;
+      this.#log.debug({ err: error }, 'fields: could not be read, retrying');
+      this.#retry = setTimeout(() => this.load(), FIELDS_RETRY_MS);
+      this.#retry.unref();
+    });
+  }
+
+  stop(): void {
+    this.#isStopped = true;
+    if (this.#retry !== null) clearTimeout(this.#retry);
   }
 }
 
@@ -262,18 +335,30 @@ interface KeyedQueues {
 function openKeyedQueues(
   { config, address, engine, log, monotonic, onStored }: WritePathOptions,
   availability: Availability,
+  keyTable: KeyTable,
 ): { readonly writers: readonly KeyedWriter[]; readonly queues: KeyedQueues } {
   const options = { address, engine, log, now: monotonic };
+  const onBlocked = async (): Promise<void> => {
+    if (!(await keyTable.suspect())) availability.writeFailed();
+  };
   const writers = {
-    events: new KeyedWriter({ ...options, name: 'tidemark keyed events' }),
-    batches: new KeyedWriter({ ...options, name: 'tidemark keyed batches' }),
-    past: new KeyedWriter({ ...options, name: 'tidemark keyed past', past: true }),
+    events: new KeyedWriter({ ...options, onBlocked, name: 'tidemark keyed events' }),
+    batches: new KeyedWriter({ ...options, onBlocked, name: 'tidemark keyed batches' }),
+    past: new KeyedWriter({
+      ...options,
+      name: 'tidemark keyed past',
+      past: true,
+      // That may be a lock on one of the past days.
+      onBlocked: async () => void (await keyTable.suspect()),
+    }),
   };
   const queueOf = (writer: KeyedWriter): IdempotentQueue =>
     new IdempotentQueue({
       // The journal does not take them: without the table of keys a repeated request is not recognized.
-      write: async (requests) =>
-        availability.writable ? await writer.write(requests) : requests.map(() => UNAVAILABLE),
+      write: async (requests) => {
+        const refusal = availability.writable ? keyTable.refusal : UNAVAILABLE;
+        return refusal === null ? await writer.write(requests) : requests.map(() => refusal);
+      },
       onStored,
       ...limitsOf(config),
     });
