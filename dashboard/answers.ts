@@ -89,6 +89,24 @@ export interface AuditEntry {
   readonly details: Readonly<Record<string, unknown>>;
 }
 
+/** What an app uses, beside what it may. */
+export interface Usage {
+  /** Requests per minute of the app and of a resource token; 0: no limit. */
+  readonly limits: { readonly create: number; readonly read: number };
+  /** Of the last hour, the current one last. */
+  readonly minutes: readonly { readonly at: string; readonly accepted: number; readonly refused: number }[];
+  readonly refused: readonly { readonly code: string; readonly requests: number }[];
+  /** UTC days, today last. */
+  readonly days: readonly { readonly day: string; readonly events: number; readonly bytes: number }[];
+  readonly tokens: readonly {
+    readonly tokenId: string;
+    readonly name: string;
+    readonly lastUsedAt: string | null;
+    readonly reads: number;
+    readonly refused: number;
+  }[];
+}
+
 /** Columns: `starts[i]` goes with `counts[i]` of every type. */
 export interface Series {
   readonly bucket: string;

@@ -26,6 +26,12 @@ export function counted(value: number, noun: string): string {
   return `${count(value)} ${noun}${value === 1 ? '' : 's'}`;
 }
 
+/** 1.2 MB */
+export function byteSize(bytes: number): string {
+  const power = Math.max(0, Math.min(4, Math.floor(Math.log10(Math.max(1, bytes)) / 3)));
+  return `${rough.format(bytes / 1000 ** power)} ${['B', 'kB', 'MB', 'GB', 'TB'][power]}`;
+}
+
 const dates = new Map<string, Intl.DateTimeFormat>();
 
 function formatter(zone: string, options: Intl.DateTimeFormatOptions): Intl.DateTimeFormat {

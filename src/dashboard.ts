@@ -18,9 +18,10 @@ import { SignUp } from './accounts/sign-up.ts';
 import { appRoutes } from './apps/routes/apps.ts';
 import { memberRemovalRoute } from './apps/routes/member-removal.ts';
 import { tokenRoutes } from './apps/routes/tokens.ts';
+import { usageRoute } from './apps/routes/usage.ts';
 import type { Secret } from './apps/secret.ts';
 import type { Config } from './config.ts';
-import { assetRoutes } from './http/assets.ts';
+import { type Assets, readAssets } from './http/assets.ts';
 import type { Route } from './http/route.ts';
 import { dashboardReadRoutes } from './read/dashboard-routes.ts';
 import { eventRead, eventsRead } from './read/events-read.ts';
@@ -44,6 +45,8 @@ export interface DashboardOptions {
   readonly monotonic: () => number;
   /** Called after every change, before its answer: what the process remembers of tokens and apps is out of date. */
   readonly onChange: () => void;
+  /** Brings to the database what this process has counted of the usage of apps. */
+  readonly writeUsage: () => Promise<void>;
   /** Whether to make the link to the first account. */
   readonly offersSetup: boolean;
   /** Folder of the built dashboard. */
@@ -52,6 +55,8 @@ export interface DashboardOptions {
 
 export interface Dashboard {
   readonly routes: readonly Route[];
+  /** The page for a browser at an address where nothing is. */
+  readonly notFoundPage: Assets['notFound'];
   readonly feeds: LiveFeeds;
   /** The path of the one-time link to the first account; null where there is an account, or none may be made so. */
   readonly setupPath: string | null;
@@ -103,6 +108,13 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
     ...tokenRoutes({ api, sql, secret }),
     ...memberRoutes({ api, sql, mailer, wall, monotonic }),
     memberRemovalRoute({ api, sql }),
+    usageRoute({
+      api,
+      sql,
+      writeUsage: options.writeUsage,
+      limits: { create: config.CREATE_LIMIT_PER_MINUTE, read: config.READ_LIMIT_PER_MINUTE },
+      now: wall,
+    }),
     ...dashboardReadRoutes({ api, sql, events, now: wall }, [
       eventsRead({ sql, events, maxPageBytes: config.MAX_PAGE_BYTES, monotonic }),
       eventRead(events),
@@ -111,11 +123,13 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
     ]),
   ];
   try {
-    routes.push(...(await assetRoutes(assets)));
+    const pages = await readAssets(assets);
+    routes.push(...pages.routes);
     await passwords.prepare();
     const setupPath = allowed === 'first' && options.offersSetup ? await setup.createPath() : null;
     if (setupPath !== null) accounts.authLog.write('link.create', null, { purpose: 'setup' });
-    return { routes, feeds, setupPath, signIns: accounts.signIns, close };
+    const { notFound: notFoundPage } = pages;
+    return { routes, notFoundPage, feeds, setupPath, signIns: accounts.signIns, close };
   } catch (error) {
     await close();
     throw error;

@@ -2,6 +2,7 @@
 
 import type { PasswordStats } from './accounts/passwords.ts';
 import type { SlowedBy } from './accounts/sign-in-limits.ts';
+import type { Usage } from './apps/usage.ts';
 import type { HttpServer } from './http/server.ts';
 import type { Journal, JournalStats } from './ingest/journal/journal.ts';
 import type { WritePath } from './ingest/write-path.ts';
@@ -24,6 +25,7 @@ export interface ServiceParts {
   readonly limits: () => SharedLimitsStats;
   readonly maintenance: MaintenanceLoop;
   readonly exports: Exports;
+  readonly usage: Usage;
   /** Stats of password checks. */
   readonly signIns: () => SignInStats;
   /** Caches by the value of their `cache` label. */
@@ -58,6 +60,20 @@ export function registerServiceMetrics(metrics: Metrics, parts: ServiceParts): v
   registerJournal(metrics, parts.journal);
   registerSignIns(metrics, parts.signIns);
   registerExports(metrics, parts.exports);
+  registerUsage(metrics, parts.usage);
+}
+
+function registerUsage(metrics: Metrics, usage: Usage): void {
+  metrics.counter(
+    'tidemark_usage_write_failures_total',
+    'Writes of the usage of apps that failed; what they had is tried again.',
+    () => usage.failures,
+  );
+  metrics.counter(
+    'tidemark_usage_minutes_lost_total',
+    'Minutes whose usage was given up: the database took none for two hours.',
+    () => usage.lost,
+  );
 }
 
 function registerRequests(metrics: Metrics, server: HttpServer): void {
@@ -116,6 +132,11 @@ function registerWrites(metrics: Metrics, writePath: WritePath): void {
     'tidemark_events_stored_total',
     'Events that were acknowledged: committed, or in the journal.',
     () => writePath.acknowledged,
+  );
+  metrics.counter(
+    'tidemark_events_repeated_total',
+    'Events that were acknowledged because an event with their key was stored before.',
+    () => writePath.repeated,
   );
   metrics.gauge(
     'tidemark_commit_buffer_events',

@@ -4,6 +4,7 @@ import { descriptionRoute } from './api-description.ts';
 import { PublicIds } from './apps/public-ids.ts';
 import { ResourceTokens } from './apps/resource-token-lookup.ts';
 import type { Secret } from './apps/secret.ts';
+import { Usage } from './apps/usage.ts';
 import { statsOfAllWorkers } from './cluster/worker-stats.ts';
 import type { Config } from './config.ts';
 import { createDashboard, DASHBOARD_CONNECTIONS, type Dashboard } from './dashboard.ts';
@@ -147,10 +148,13 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   // What is made below; until then nothing is remembered that could be wrong.
   let caches: Caches | null = null;
   let journal: Journal | null = null;
+  let usage: Usage | null = null;
   const watch = new ServerWatch(given.address, {
     log,
     onMoved: () => {
+      caches?.writePath.leaveDatabase();
       if (caches !== null) forget(caches, null);
+      usage?.forget();
     },
     onForeign: (isForeign) => {
       if (journal !== null) journal.wrongDatabase = isForeign;
@@ -170,7 +174,10 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   const limits = await openLimits({ config, sql: pools.lookups, log, now: clock.monotonic });
   opened.push(() => limits.stop());
 
-  const writePath = openWritePath(options, { pools, limits, journal, watch });
+  usage = openUsage(options, pools.reads);
+  const counted = usage;
+  opened.push(() => within(1_000, counted.stop()));
+  const writePath = openWritePath(options, { pools, limits, journal, watch, usage });
   const { availability } = writePath;
   const reads = openReads(options, { pools, limits, outage: writePath.outage });
   const known = { writePath, ...reads };
@@ -194,6 +201,7 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
     monotonic: clock.monotonic,
     // The notification comes a moment after the commit; the response to the user must not come before it.
     onChange: () => forget(known, null),
+    writeUsage: () => counted.write(),
     offersSetup: options.offersSetup ?? true,
   });
   opened.push(() => dashboard.close());
@@ -203,7 +211,7 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   writePath.start();
   opened.push(() => writePath.stop());
   return await serve(options, opened, {
-    ...{ pools, journal, limits, writePath, maintenance, dashboard, watch },
+    ...{ pools, journal, limits, writePath, maintenance, dashboard, watch, usage },
     ...reads,
   });
 }
@@ -217,6 +225,7 @@ interface Parts extends Reads {
   readonly maintenance: MaintenanceLoop;
   readonly dashboard: Dashboard;
   readonly watch: ServerWatch;
+  readonly usage: Usage;
 }
 
 /** Listens: the last part of a start, and what stops first. */
@@ -228,6 +237,8 @@ async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Pro
   const metrics = new Metrics(worker === undefined ? {} : { worker: String(worker) });
   const server = await createServer({
     routes: routesOf(options, parts, metrics, () => stopping),
+    notFoundPage: dashboard.notFoundPage,
+    onSettled: parts.usage.settled,
     transport: config.HTTP_TRANSPORT,
     maxBodyBytes: config.MAX_BODY_BYTES,
     maxBodiesBytes: config.MAX_BODIES_BYTES,
@@ -246,6 +257,7 @@ async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Pro
     signIns: dashboard.signIns,
     maintenance: parts.maintenance,
     exports: parts.exports,
+    usage: parts.usage,
     caches: {
       logging_tokens: writePath.loggingTokens,
       event_types: writePath.eventTypes,
@@ -350,7 +362,7 @@ function openPools({ address, config }: ServiceOptions): Pools {
 
 function openWritePath(
   { config, address, storage, log, clock = SYSTEM_CLOCK }: ServiceOptions,
-  parts: { pools: Pools; limits: Limits; journal: Journal | null; watch: ServerWatch },
+  parts: { pools: Pools; limits: Limits; journal: Journal | null; watch: ServerWatch; usage: Usage },
 ): WritePath {
   const { lookups } = parts.pools;
   return new WritePath({
@@ -359,12 +371,19 @@ function openWritePath(
     engine: storage.engine,
     lookups,
     limiter: parts.limits.create,
+    onStored: parts.usage.stored,
     journal: parts.journal,
     watch: parts.watch,
     log,
     wall: clock.wall,
     monotonic: clock.monotonic,
   });
+}
+
+function openUsage({ log, clock = SYSTEM_CLOCK }: ServiceOptions, sql: Sql): Usage {
+  const usage = new Usage({ sql, log, now: clock.wall });
+  usage.start();
+  return usage;
 }
 
 interface Reads {
@@ -425,11 +444,18 @@ interface Caches extends Pick<Reads, 'resourceTokens' | 'publicIds'> {
   readonly writePath: WritePath;
 }
 
+/** Changes of these tables change nothing that is known of resource tokens. */
+const KEEPS_RESOURCE_TOKENS: ReadonlySet<ChangedTable | null> = new Set([
+  'logging_tokens',
+  'event_types',
+  'declared_fields',
+]);
+
 /** Drops what is cached of a table that has changed. @param table null: any table may have */
 function forget({ writePath, resourceTokens, publicIds }: Caches, table: ChangedTable | null): void {
   writePath.forget(table);
   if (table === null || table === 'apps' || table === 'event_types') publicIds.dropAll();
-  if (table !== 'logging_tokens' && table !== 'event_types') resourceTokens.dropAll();
+  if (!KEEPS_RESOURCE_TOKENS.has(table)) resourceTokens.dropAll();
 }
 
 /** Changes may have been missed: writers check again, and serve stale only while the database is away. */

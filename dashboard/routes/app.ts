@@ -3,7 +3,7 @@ import type { FunctionComponent, VNode } from 'preact';
 import type { App } from '../answers.ts';
 import { ProblemBox } from '../components/problem.ts';
 import { type Load, Part, prepare } from '../components/waiting.ts';
-import { ago, compact, count, exact } from '../format.ts';
+import { ago, compact, counted, exact } from '../format.ts';
 import { html } from '../html.ts';
 import { type Resource, useResource } from '../resource.ts';
 import { now } from '../state.ts';
@@ -13,6 +13,7 @@ import { useView } from '../view.ts';
 import { EventsPage } from './events.ts';
 import { SettingsPage } from './settings.ts';
 import { TypesPage } from './types.ts';
+import { UsagePage } from './usage.ts';
 
 export interface TabProps {
   readonly appId: string;
@@ -26,11 +27,12 @@ const loadChart: Load<TabProps> = async () => {
   return part.ChartPage;
 };
 
-const TABS = ['', 'events', 'types', 'settings'] as const;
+const TABS = ['', 'events', 'types', 'usage', 'settings'] as const;
 const TAB_NAMES: Record<string, string> = {
   '': 'Chart',
   events: 'Events',
   types: 'Types',
+  usage: 'Usage',
   settings: 'Settings',
 };
 
@@ -38,7 +40,8 @@ function tabPage(tab: string, props: TabProps): VNode {
   if (tab === '') return html`<${Part} load=${loadChart} props=${props} />`;
   if (tab === 'events') return html`<${EventsPage} ...${props} />`;
   if (tab === 'types') return html`<${TypesPage} ...${props} />`;
-  return tab === 'settings' ? html`<${SettingsPage} ...${props} />` : html`<${Gone} />`;
+  if (tab === 'usage') return html`<${UsagePage} ...${props} />`;
+  return html`<${SettingsPage} ...${props} />`;
 }
 
 /** Starts loading what the chart needs. */
@@ -71,16 +74,20 @@ export function AppPage({ params }: { readonly params: Readonly<Record<string, s
         )}
       </nav>
     </div>
-    <${ProblemBox} problem=${app.problem} retry=${app.reload} />
-    <div key=${appId + tab}>${tabPage(tab, { appId, app })}</div>
+    ${
+      // What fails for the app fails for its page too, and is told once.
+      data === undefined && app.problem !== null
+        ? html`<${ProblemBox} problem=${app.problem} retry=${app.reload} />`
+        : html`<div key=${appId + tab}>${tabPage(tab, { appId, app })}</div>`
+    }
   </div>`;
 }
 
 function Figures({ app, zone }: { readonly app: App; readonly zone: string }): VNode {
   const { total, lastEventAt } = app;
   const last = lastEventAt === null ? null : Date.parse(lastEventAt);
-  return html`<span title=${count(total)}>${compact(total)} events</span>
-    ${last !== null && html` · last <time datetime=${lastEventAt} title=${exact(last, zone)}>${ago(last, Math.max(now.value, Date.now()))}</time>`}`;
+  return html`<span title=${counted(total, 'event')}>${compact(total)} ${total === 1 ? 'event' : 'events'}</span>
+    ${last !== null && html` · last event <time datetime=${lastEventAt} title=${exact(last, zone)}>${ago(last, Math.max(now.value, Date.now()))}</time>`}`;
 }
 
 const Gone: FunctionComponent = () => html`<div class="empty">

@@ -88,6 +88,9 @@ export class Exchange implements ListMember<Exchange>, BodyOwner {
   readonly parameters: readonly string[];
   /** The route's path as declared, set by the server; `other` without a route. */
   route = 'other';
+  /** Internal id of the app whose logging token was accepted, and of the resource token that was; 0: none. */
+  writer = 0;
+  reader = 0;
   /** Set by the step that asks the limiter; sent as RateLimit headers from then on. */
   rateLimit: LimitDecision | null = null;
   /** The response if the deadline passes now. A step after which the outcome may be unknown replaces it. */

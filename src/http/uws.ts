@@ -20,6 +20,8 @@ export function loadUws(): Promise<Uws> {
 /** Headers that are read of every request, and of those with a body. Routes add theirs. Each costs a native call. */
 const FRAMING_HEADERS = ['transfer-encoding'] as const;
 const BODY_HEADERS = ['content-encoding', 'content-length', ...FRAMING_HEADERS] as const;
+/** A browser that opens a page without a route is answered with one. */
+const NO_ROUTE_HEADERS = ['accept', 'accept-encoding', ...BODY_HEADERS] as const;
 
 const FORWARDED = 'x-forwarded-for';
 /** X-Forwarded-For is read for bodies with a Content-Length above this, or without one. */
@@ -58,11 +60,12 @@ class UwsWire implements Wire {
     this.#options = options;
     this.method = match === null ? req.getCaseSensitiveMethod() : match.route.method;
     this.path = match === null ? req.getUrl() : match.route.path;
-    this.query = this.method === 'POST' ? '' : (req.getQuery() ?? '');
     // The request object is invalid after the first await, so everything that may be needed is copied now.
     const found = match ?? options.router.match(this.method, this.path);
     const route = 'route' in found ? found.route : null;
-    this.#headerNames = headersOf(route, this.method);
+    const hasQuery = this.method !== 'POST' || route?.operation?.query !== undefined;
+    this.query = hasQuery ? (req.getQuery() ?? '') : '';
+    this.#headerNames = headersOf(route);
     for (const name of this.#headerNames) this.#headerValues.push(readHeader(req, name));
     if (route?.remoteAddress === true) this.#remoteAddress = latin1(res.getRemoteAddressAsText());
     if (options.trustsProxies) this.#keepForwarded(req);
@@ -300,8 +303,8 @@ class UwsStream implements StreamWire {
 const HEADERS_BY_ROUTE = new WeakMap<Route, readonly string[]>();
 
 /** Names of the request headers to copy. */
-function headersOf(route: Route | null, method: string): readonly string[] {
-  if (route === null) return method === 'GET' ? FRAMING_HEADERS : BODY_HEADERS;
+function headersOf(route: Route | null): readonly string[] {
+  if (route === null) return NO_ROUTE_HEADERS;
   let names = HEADERS_BY_ROUTE.get(route);
   if (names === undefined) {
     names = [...(route.method === 'GET' ? FRAMING_HEADERS : BODY_HEADERS), ...route.headers];

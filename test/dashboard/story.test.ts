@@ -70,7 +70,7 @@ describe.skipIf(withoutBrowser !== '')('the story', () => {
     expect((await post({ loggingToken, typeName: 'order placed' })).status).toBe(201);
     await page.getByRole('application', { name: /^Events per/ }).waitFor();
     await page.getByText('The first event has arrived').waitFor();
-    expect(await figure(page, 'In this range')).toBe(1);
+    await expect.poll(() => figure(page, 'In this range')).toBe(1);
   });
 
   test('types have identifiers to copy, and events sent with them are in the chart', async () => {
@@ -177,7 +177,7 @@ describe.skipIf(withoutBrowser !== '')('the story', () => {
     await dialog.getByRole('button', { name: 'Create' }).click();
     await dialog.getByRole('button', { name: 'Copy the resource token' }).click();
     const resourceToken = await clipboard(page);
-    await dialog.getByRole('button', { name: 'Done' }).click();
+    await dialog.getByRole('button', { name: 'I have copied it' }).click();
     const read = () =>
       service.request({
         path: `/public/get_events?appId=${appId}`,
@@ -194,8 +194,8 @@ describe.skipIf(withoutBrowser !== '')('the story', () => {
   test('the activity names who changed what', async () => {
     await page.reload();
     const activity = page.getByRole('region', { name: 'Activity' });
-    await activity.getByText(/Logging token: rotate/).waitFor();
-    await activity.getByText(/Resource token: revoke/).waitFor();
+    await activity.getByText(/rotated the logging token/).waitFor();
+    await activity.getByText(/revoked the resource token/).waitFor();
     expect(await activity.textContent()).toContain(OWNER);
   });
 
@@ -270,7 +270,8 @@ describe.skipIf(withoutBrowser !== '')('the story', () => {
     await elsewhere.getByRole('link', { name: /Web shop/ }).waitFor();
     expect(elsewhere.url()).toBe(`${service.url}/`);
     await elsewhere.getByRole('link', { name: /Account of/ }).click();
-    await elsewhere.getByRole('button', { name: 'Sign out everywhere' }).click();
+    await elsewhere.getByRole('button', { name: 'Sign out everywhere…' }).click();
+    await elsewhere.getByRole('dialog').getByRole('button', { name: 'Sign out everywhere' }).click();
     await elsewhere.getByRole('heading', { name: 'Sign in' }).waitFor();
 
     await page.getByRole('link', { name: 'Chart' }).click();
