@@ -15,7 +15,7 @@ export interface Session {
   readonly version: string;
 }
 
-export type Role = 'owner' | 'maintainer';
+export type Role = 'owner' | 'maintainer' | 'viewer';
 
 export interface AppRow {
   readonly appId: string;

@@ -19,7 +19,7 @@ import type { TabProps } from './app.ts';
 const ROWS = 200;
 const SEARCH_FROM = 12;
 
-export function TypesPage({ appId }: TabProps): VNode {
+export function TypesPage({ appId, app }: TabProps): VNode {
   const path = `/api/apps/${appId}/types`;
   const types = useResource<{ types: EventType[] }>(path);
   const { data, reload } = types;
@@ -35,7 +35,7 @@ export function TypesPage({ appId }: TabProps): VNode {
   const found = data?.types.filter(({ name, typeId }) => matches(wanted, name, typeId));
   return html`<section aria-label="Event types">
     <div class="toolbar">
-      <${Form} layout="row" action=${create} submit="Add the type"><${Field} label="New event type" name="name" maxlength="200" placeholder="order placed" /><//>
+      ${app.data?.role !== 'viewer' && html`<${Form} layout="row" action=${create} submit="Add the type"><${Field} label="New event type" name="name" maxlength="200" placeholder="order placed" /><//>`}
       <span class="spacer"></span>
       ${data && data.types.length >= SEARCH_FROM && html`<${Search} label="Find a type" onText=${setWanted} />`}
     </div>

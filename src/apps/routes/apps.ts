@@ -62,7 +62,7 @@ export function appRoutes(options: AppRoutesOptions): readonly Route[] {
       note('app.create', { appId: made.appId });
       return done(made, { status: 201 });
     }),
-    api.read('/api/apps/:appId', 'member', async ({ app: { id, ...app } }) =>
+    api.read('/api/apps/:appId', 'viewer', async ({ app: { id, ...app } }) =>
       done({ ...app, ...(await events.appSpan(id)) }),
     ),
     api.change('PATCH', '/api/apps/:appId', 'owner', NAME, async ({ app, by }, { name }) => {
@@ -85,7 +85,7 @@ export function appRoutes(options: AppRoutesOptions): readonly Route[] {
         status: 201,
       }),
     ),
-    api.read('/api/apps/:appId/audit', 'member', async ({ app, exchange }) => {
+    api.read('/api/apps/:appId/audit', 'viewer', async ({ app, exchange }) => {
       const before = new URLSearchParams(exchange.query).get('before');
       if (before !== null && !/^\d{1,15}$/.test(before)) return NO_ENTRY;
       return done(await listAudit(sql, app.id, before === null ? null : Number(before)));
