@@ -14,6 +14,7 @@ interface Refusal {
 export const REFUSALS = {
   invalidBody: { code: 'INVALID_REQUEST', status: 400, error: 'Invalid request body' },
   invalidParameters: { code: 'INVALID_REQUEST', status: 400, error: 'Invalid request parameters' },
+  batchRefused: { code: 'BATCH_REFUSED', status: 400, error: 'Batch refused' },
   tooManyEventTypes: { code: 'TOO_MANY_EVENT_TYPES', status: 400, error: 'Too many event types' },
   invalidLoggingToken: { code: 'AUTH_INVALID_TOKEN', status: 401, error: 'Invalid logging token' },
   invalidResourceToken: { code: 'AUTH_INVALID_TOKEN', status: 401, error: 'Invalid resource token' },
@@ -40,6 +41,7 @@ export const REFUSALS = {
 
   // Only under /api.
   confirmationMismatch: { code: 'CONFIRMATION_MISMATCH', status: 400, error: 'Confirmation does not match' },
+  tooManyFields: { code: 'TOO_MANY_FIELDS', status: 400, error: 'Too many fields' },
   tooManyApps: { code: 'TOO_MANY_APPS', status: 400, error: 'Too many apps' },
   weakPassword: { code: 'WEAK_PASSWORD', status: 400, error: 'Password too weak' },
   sessionRequired: { code: 'SESSION_REQUIRED', status: 401, error: 'Sign in first' },
@@ -50,10 +52,12 @@ export const REFUSALS = {
   wrongPassword: { code: 'WRONG_PASSWORD', status: 403, error: 'Password is wrong' },
   invitationNotFound: { code: 'INVITATION_NOT_FOUND', status: 404, error: 'Invitation not found' },
   linkNotValid: { code: 'LINK_NOT_VALID', status: 404, error: 'Link is not valid' },
+  fieldNotFound: { code: 'FIELD_NOT_FOUND', status: 404, error: 'Field not found' },
   memberNotFound: { code: 'MEMBER_NOT_FOUND', status: 404, error: 'Member not found' },
   tokenNotFound: { code: 'TOKEN_NOT_FOUND', status: 404, error: 'Resource token not found' },
   alreadyMember: { code: 'ALREADY_MEMBER', status: 409, error: 'Already a member' },
   emailTaken: { code: 'EMAIL_TAKEN', status: 409, error: 'E-mail has an account' },
+  fieldExists: { code: 'FIELD_EXISTS', status: 409, error: 'Field exists' },
   eventTypeExists: { code: 'EVENT_TYPE_EXISTS', status: 409, error: 'Event type exists' },
   ownerStays: { code: 'OWNER_STAYS', status: 409, error: 'The owner stays' },
   unsupportedMediaType: { code: 'UNSUPPORTED_MEDIA_TYPE', status: 415, error: 'Send JSON' },

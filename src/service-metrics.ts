@@ -133,6 +133,11 @@ function registerWrites(metrics: Metrics, writePath: WritePath): void {
     'Events that were acknowledged: committed, or in the journal.',
     () => writePath.acknowledged,
   );
+  metrics.counter(
+    'tidemark_events_repeated_total',
+    'Events that were acknowledged because an event with their key was stored before.',
+    () => writePath.repeated,
+  );
   metrics.gauge(
     'tidemark_commit_buffer_events',
     'Events waiting for their commit or in it; the limit is COMMIT_BUFFER_EVENTS.',

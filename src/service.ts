@@ -152,6 +152,7 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   const watch = new ServerWatch(given.address, {
     log,
     onMoved: () => {
+      caches?.writePath.leaveDatabase();
       if (caches !== null) forget(caches, null);
       usage?.forget();
     },
@@ -443,11 +444,18 @@ interface Caches extends Pick<Reads, 'resourceTokens' | 'publicIds'> {
   readonly writePath: WritePath;
 }
 
+/** Changes of these tables change nothing that is known of resource tokens. */
+const KEEPS_RESOURCE_TOKENS: ReadonlySet<ChangedTable | null> = new Set([
+  'logging_tokens',
+  'event_types',
+  'declared_fields',
+]);
+
 /** Drops what is cached of a table that has changed. @param table null: any table may have */
 function forget({ writePath, resourceTokens, publicIds }: Caches, table: ChangedTable | null): void {
   writePath.forget(table);
   if (table === null || table === 'apps' || table === 'event_types') publicIds.dropAll();
-  if (table !== 'logging_tokens' && table !== 'event_types') resourceTokens.dropAll();
+  if (!KEEPS_RESOURCE_TOKENS.has(table)) resourceTokens.dropAll();
 }
 
 /** Changes may have been missed: writers check again, and serve stale only while the database is away. */

@@ -142,7 +142,8 @@ function answersOf(operation: Operation): Record<string, Json> {
 }
 
 /** One response for each status that the route refuses with. */
-function refusalsOf({ token, body, isLimited, refusals }: Operation): Record<string, Json> {
+function refusalsOf(operation: Operation): Record<string, Json> {
+  const { token, body, isLimited, refusals } = operation;
   const reasons = new Set<Reason>([...OF_EVERY_ROUTE, ...refusals]);
   if (token !== null) reasons.add(REFUSED_TOKENS[token]);
   if (isLimited) reasons.add('rateLimitExceeded');
@@ -154,15 +155,13 @@ function refusalsOf({ token, body, isLimited, refusals }: Operation): Record<str
     const { status } = REFUSALS[reason];
     byStatus.set(status, [...(byStatus.get(status) ?? []), reason]);
   }
-  return Object.fromEntries(
-    [...byStatus].map(([status, of]) => [status, refusal(status, of, { token, isLimited })]),
-  );
+  return Object.fromEntries([...byStatus].map(([status, of]) => [status, refusal(status, of, operation)]));
 }
 
 function refusal(
   status: number,
   reasons: readonly Reason[],
-  { token, isLimited }: Pick<Operation, 'token' | 'isLimited'>,
+  { token, isLimited, refusalProperties = {} }: Operation,
 ): Json {
   const rows = reasons.map((reason) => REFUSALS[reason]);
   const unique = (values: readonly string[]): string[] => [...new Set(values)];
@@ -173,30 +172,36 @@ function refusal(
     // A request without a valid token is not counted, and the size of a body may be known before the token.
     ...(isLimited && status === 429 ? RATE_LIMIT : []),
   ];
+  const codes = unique(rows.map(({ code }) => code));
   const known = {
-    properties: { error: { enum: errors }, code: { enum: unique(rows.map(({ code }) => code)) } },
+    properties: { error: { enum: errors }, code: { enum: codes } },
   };
   return {
     description: `${errors.join(', or: ')}.`,
     headers: headersOf(headers),
-    content: { 'application/json': { schema: { allOf: [ERROR, known] } } },
+    content: { 'application/json': { schema: { allOf: [errorWith(refusalProperties[status]), known] } } },
   };
 }
 
-/** The body of every error. */
-export const ERROR = objectOf(
-  {
-    success: { const: false },
-    error: { type: 'string', description: 'A short message.' },
-    details: {
-      type: 'string',
-      minLength: 1,
-      description: 'What is wrong, and with which field or parameter.',
-    },
-    code: { type: 'string', description: 'The machine-readable reason.' },
+const ERROR_PROPERTIES: Readonly<Record<string, Schema>> = {
+  success: { const: false },
+  error: { type: 'string', description: 'A short message.' },
+  details: {
+    type: 'string',
+    minLength: 1,
+    description: 'What is wrong, and with which field or parameter.',
   },
-  { title: 'Error' },
-);
+  code: { type: 'string', description: 'The machine-readable reason.' },
+};
+
+/** The body of every error. */
+export const ERROR = objectOf(ERROR_PROPERTIES, { title: 'Error' });
+
+/** @param further properties, which only some refusals have */
+function errorWith(further: Readonly<Record<string, Schema>> | undefined): Schema {
+  if (further === undefined) return ERROR;
+  return objectOf({ ...ERROR_PROPERTIES, ...further }, { optional: Object.keys(further) });
+}
 
 function headersOf(names: readonly string[]): Record<string, Json> {
   return Object.fromEntries(

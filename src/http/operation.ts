@@ -29,6 +29,8 @@ export interface Operation {
   readonly answers: Readonly<Record<number, AnswerShape>>;
   /** What it may refuse, beside the refusals of every route. */
   readonly refusals: readonly Reason[];
+  /** Further properties of the bodies of refusals, by status. */
+  readonly refusalProperties?: Readonly<Record<number, Readonly<Record<string, Schema>>>>;
 }
 
 export interface Described {

@@ -60,10 +60,11 @@ class UwsWire implements Wire {
     this.#options = options;
     this.method = match === null ? req.getCaseSensitiveMethod() : match.route.method;
     this.path = match === null ? req.getUrl() : match.route.path;
-    this.query = this.method === 'POST' ? '' : (req.getQuery() ?? '');
     // The request object is invalid after the first await, so everything that may be needed is copied now.
     const found = match ?? options.router.match(this.method, this.path);
     const route = 'route' in found ? found.route : null;
+    const hasQuery = this.method !== 'POST' || route?.operation?.query !== undefined;
+    this.query = hasQuery ? (req.getQuery() ?? '') : '';
     this.#headerNames = headersOf(route);
     for (const name of this.#headerNames) this.#headerValues.push(readHeader(req, name));
     if (route?.remoteAddress === true) this.#remoteAddress = latin1(res.getRemoteAddressAsText());

@@ -6,11 +6,18 @@ import type { KeptAnswer } from '../storage/write/keyed-writer.ts';
 /** The result of an event: the stored event, or its refusal. */
 export type Result = AcceptedEvent | Rejection;
 
+const NONE: ReadonlySet<Result> = new Set();
+
 /**
  * 200 if every event is stored, else 207.
  * @param publicIds the event types' public ids by the internal ones
+ * @param repeated  events whose keys were stored before
  */
-export function batchAnswer(results: readonly Result[], publicIds: ReadonlyMap<number, string>): KeptAnswer {
+export function batchAnswer(
+  results: readonly Result[],
+  publicIds: ReadonlyMap<number, string>,
+  repeated: ReadonlySet<Result> = NONE,
+): KeptAnswer {
   let stored = 0;
   let texts = '';
   // A type's id may come from a restored backup, so it is escaped: once per type.
@@ -23,7 +30,8 @@ export function batchAnswer(results: readonly Result[], publicIds: ReadonlyMap<n
       texts += JSON.stringify(result.fields());
     } else {
       const { id, typeId, createdAt } = result;
-      texts += `{"eventId":"${id}${typeTexts.get(typeId)}${timestamp(createdAt)}"}`;
+      const end = repeated.size > 0 && repeated.has(result) ? '","repeated":true}' : '"}';
+      texts += `{"eventId":"${id}${typeTexts.get(typeId)}${timestamp(createdAt)}${end}`;
       stored += 1;
     }
   }

@@ -6,25 +6,25 @@ import type { LoggingTokens } from '../apps/logging-token-lookup.ts';
 import { Rejection } from '../errors.ts';
 import { ASK_FOR_BEARER, bearerToken } from '../http/bearer.ts';
 import type { Exchange, Outcome } from '../http/exchange.ts';
+import { flag, Query } from '../http/query.ts';
 import type { Limiter } from '../limits/limiter.ts';
 import { type AcceptedEvent, dayOf } from '../storage/write/accepted-event.ts';
-import type { Outcomes } from '../storage/write/event-writer.ts';
+import type { Outcomes, WriteOutcome } from '../storage/write/event-writer.ts';
 import { UNAVAILABLE } from '../storage/write/failures.ts';
 import type { KeptAnswer, KeyedRequest } from '../storage/write/keyed-writer.ts';
 import { batchAnswer, type Result } from './batch-answer.ts';
-import type { CommitBuffer } from './commit-buffer.ts';
 import { overLimit } from './create-event.ts';
-import { createEventIds } from './event-id.ts';
-import { beforeRetention, IN_THE_FUTURE } from './event-time.ts';
+import { createEventIds, keyedEventId } from './event-id.ts';
+import { eventTimeProblem } from './event-time.ts';
 import { IDEMPOTENCY_KEY, idempotencyKeyProblem, keyedRequest } from './idempotency-key.ts';
-import type { IdempotentQueue } from './idempotent-queue.ts';
+import { type AcceptedEvents, type Lanes, storeApart, storeTogether } from './lanes.ts';
 import { type BatchLimits, isLineDelimited, readBatch } from './parse/batch-body.ts';
 import type { BatchEvent } from './parse/batch-event.ts';
 import { startOfNow } from './past-writer.ts';
 import type { RetentionBoundary } from './retention-boundary.ts';
 import { nextTurn } from './turns.ts';
 
-export interface CreateBatchSteps {
+export interface CreateBatchSteps extends Lanes {
   readonly loggingTokens: LoggingTokens;
   readonly limiter: Limiter;
   /** The response to an earlier request with the same key, if there was one. */
@@ -33,15 +33,6 @@ export interface CreateBatchSteps {
   /** Changes when the database becomes another one. */
   readonly epoch: () => number;
   readonly retentionBoundary: RetentionBoundary;
-  readonly commitBuffer: CommitBuffer;
-  readonly idempotentQueue: IdempotentQueue;
-  /** The same for events of past days, which may wait for a locked day. */
-  readonly past: {
-    readonly commitBuffer: CommitBuffer;
-    readonly idempotentQueue: IdempotentQueue;
-    /** Why the day of a time takes no events now, or null. */
-    readonly refusalOf: (time: number) => Rejection | null;
-  };
   /** A new event id for an event of this time. */
   readonly newEventId: (now: number) => string;
   /** Milliseconds since the epoch. */
@@ -52,6 +43,11 @@ export interface CreateBatchSteps {
 }
 
 /** The headers that it reads. */
+/** The parameters that it reads. */
+export const BATCH_QUERY = new Query({
+  atomic: flag('`true` stores all events of the batch or none, in one transaction.'),
+});
+
 export const BATCH_HEADERS = ['authorization', 'content-type', IDEMPOTENCY_KEY] as const;
 
 /** Concurrent lookups or creations of types for one batch: lookups of single events must not wait long. */
@@ -71,6 +67,10 @@ const TOO_MANY_DAYS = new Rejection(
   'invalidBody',
   `The events of a batch may be on at most ${MAX_DAYS} days.`,
 );
+/** What becomes of the valid events of an atomic batch that has others. */
+const HELD_BACK = new Rejection('batchRefused', 'Other events of the atomic batch are refused.');
+/** Statuses of refusals that may pass. */
+const PASSING: ReadonlySet<number> = new Set([429, 500, 503]);
 const OVERDUE = new Rejection('outcomeUnknown', 'The commit took too long: events may be stored.');
 
 /** Makes the handler. It responds after the transactions of the events have committed. */
@@ -87,6 +87,8 @@ export function createCreateBatch(steps: CreateBatchSteps): (exchange: Exchange)
     exchange.rateLimit = await steps.limiter.take(appId);
     if (exchange.rateLimit?.accepted === false) return overLimit(exchange.rateLimit);
 
+    const query = BATCH_QUERY.parse(exchange.query);
+    if (query instanceof Rejection) return query;
     const text = await exchange.text();
     if (text instanceof Rejection) return text;
 
@@ -106,50 +108,34 @@ export function createCreateBatch(steps: CreateBatchSteps): (exchange: Exchange)
     const acceptedAt = steps.now();
     const batch = await accept(steps, { appId, events, types, acceptedAt });
     if (batch instanceof Rejection) return batch;
+    const refusal = query.atomic ? atomicRefusal(batch.results) : null;
+    if (refusal !== null) return refusal;
 
     // The database changed between the lookups: the internal ids do not belong together.
     if (epoch !== steps.epoch()) return UNAVAILABLE;
     // The response at the deadline said that nothing is stored, so nothing may be stored from here on.
     if (exchange.settled) return exchange.late;
     exchange.late = OVERDUE;
-    if (request === null) {
-      const outcomes = await store(steps, batch);
+    if (request === null && !query.atomic) {
+      const outcomes = await storeApart(steps, batch);
       await yieldToEventLoop(events.length);
       return answer(batch, outcomes);
     }
     if (batch.accepted.length === 0) return answer(batch, []);
-    const keyed = {
+    const together = {
       appId,
       request,
       acceptedAt,
       events: batch.accepted,
       answer: batchAnswer(batch.results, batch.publicIds),
-      answerWithout: (refused: ReadonlyMap<AcceptedEvent, Rejection>) => answerWithout(batch, refused),
+      answerRepeated: (repeated: ReadonlySet<AcceptedEvent>) =>
+        answerOf(batch, (event) => (repeated.has(event) ? 'repeated' : null)),
+      answerWithout: (refused: ReadonlyMap<AcceptedEvent, Rejection>) =>
+        (query.atomic ? atomicRefusal(resultsOf(batch, (event) => refused.get(event) ?? null)) : null) ??
+        answerOf(batch, (event) => refused.get(event) ?? null),
     };
-    return batch.past === 0 ? await steps.idempotentQueue.add(keyed) : await storePast(steps, keyed);
+    return await storeTogether(steps, together, batch.past);
   };
-}
-
-/** Events of the current day do not wait for those of past days. */
-async function store(steps: CreateBatchSteps, { accepted, past }: Batch): Promise<Outcomes> {
-  if (past === 0) return await steps.commitBuffer.addAll(accepted);
-  const outcomes = await Promise.all([
-    steps.past.commitBuffer.addAll(accepted.slice(0, past)),
-    steps.commitBuffer.addAll(accepted.slice(past)),
-  ]);
-  return outcomes.flat();
-}
-
-/** A keyed request is committed as a whole, so it is refused while one of its days takes no events. */
-async function storePast(
-  { past }: CreateBatchSteps,
-  keyed: Parameters<IdempotentQueue['add']>[0],
-): Promise<Outcome> {
-  for (const { createdAt } of keyed.events) {
-    const refusal = past.refusalOf(createdAt);
-    if (refusal !== null && refusal.status >= 500) return refusal;
-  }
-  return await past.idempotentQueue.add(keyed);
 }
 
 async function authenticate(tokens: LoggingTokens, authorization: string): Promise<number | Rejection> {
@@ -185,11 +171,7 @@ async function resolveTypes(
 }
 
 /** A batch whose events have been accepted, or refused one by one. */
-interface Batch {
-  /** Events to store, in order of time. */
-  readonly accepted: readonly AcceptedEvent[];
-  /** The number of events of past days; they are the first ones. */
-  readonly past: number;
+interface Batch extends AcceptedEvents {
   /** One for each event of the request, in its order: the result if it is stored. */
   readonly results: readonly Result[];
   /** The index in `results` of each accepted event. */
@@ -223,12 +205,16 @@ async function accept(
   const accepted: AcceptedEvent[] = [];
   const now = startOfNow(acceptedAt);
   let past = 0;
+  let keyed = 0;
   let days = 0;
   let day = Number.NaN;
   for (const { index, event, type } of good) {
     const createdAt = event.createdAt ?? acceptedAt;
-    const id = event.createdAt === null ? steps.newEventId(createdAt) : newPastId(createdAt);
-    const { payload } = event;
+    const { payload, key } = event;
+    let id: string;
+    if (key !== null) id = keyedEventId(createdAt, type.source, key);
+    else id = event.createdAt === null ? steps.newEventId(createdAt) : newPastId(createdAt);
+    if (key !== null) keyed += 1;
     const acceptedEvent = { id, appId, typeId: type.id, createdAt, payload, source: type.source };
     accepted.push(acceptedEvent);
     if (createdAt < now) past += 1;
@@ -239,7 +225,7 @@ async function accept(
   if (days > MAX_DAYS) return TOO_MANY_DAYS;
   const publicIds = new Map<number, string>();
   for (const type of types.values()) if (!(type instanceof Rejection)) publicIds.set(type.id, type.publicId);
-  return { accepted, past, results, indexes: good.map(({ index }) => index), publicIds };
+  return { accepted, past, keyed, results, indexes: good.map(({ index }) => index), publicIds };
 }
 
 /** The type of an event, or the first thing that is wrong with the event. */
@@ -253,38 +239,55 @@ function typeOf(
   const type = types.get(event.type);
   if (type === undefined) throw new Error('A type was not looked up.');
   if (type instanceof Rejection || event.createdAt === null) return type;
-  const problem = timeProblem(event.createdAt, acceptedAt, boundary);
+  const problem = eventTimeProblem(event.createdAt, acceptedAt, boundary);
   return problem === null ? type : new Rejection('invalidBody', `The field "createdAt" ${problem}.`);
 }
 
-function timeProblem(createdAt: number, acceptedAt: number, boundary: number): string | null {
-  if (createdAt > acceptedAt) return IN_THE_FUTURE;
-  return createdAt < boundary ? beforeRetention(boundary) : null;
-}
-
 /** The response. If nothing is stored because of the database, the whole request has failed. */
-function answer(batch: Batch, outcomes: readonly (Rejection | null)[]): Outcome {
+function answer(batch: Batch, outcomes: Outcomes): Outcome {
   if (outcomes.every((outcome) => outcome === null)) return batchAnswer(batch.results, batch.publicIds);
-  const isStored = outcomes.includes(null);
-  const failures = isStored ? [] : outcomes.filter((outcome) => outcome !== null && outcome.status >= 500);
+  const refusals = outcomes.filter((outcome) => outcome instanceof Rejection);
+  const isStored = refusals.length < outcomes.length;
+  const failures = isStored ? [] : refusals.filter(({ status }) => status >= 500);
   for (const reason of ['outcomeUnknown', 'internalError', 'unavailable'] as const) {
-    const failure = failures.find((outcome) => outcome?.reason === reason);
+    const failure = failures.find((outcome) => outcome.reason === reason);
     if (failure) return failure;
   }
-  const refused = new Map<AcceptedEvent, Rejection>();
-  for (const [index, event] of batch.accepted.entries()) {
-    const outcome = outcomes[index];
-    if (outcome) refused.set(event, outcome);
-  }
-  return answerWithout(batch, refused);
+  return answerOf(batch, (_, index) => outcomes[index] ?? null);
 }
 
-function answerWithout(batch: Batch, refused: ReadonlyMap<AcceptedEvent, Rejection>): KeptAnswer {
+type OutcomeOf = (event: AcceptedEvent, index: number) => WriteOutcome;
+
+/** @param outcomeOf the accepted events, with their places among them */
+function answerOf(batch: Batch, outcomeOf: OutcomeOf): KeptAnswer {
+  const repeated = batch.accepted.filter((event, index) => outcomeOf(event, index) === 'repeated');
+  return batchAnswer(resultsOf(batch, outcomeOf), batch.publicIds, new Set(repeated));
+}
+
+function resultsOf(batch: Batch, outcomeOf: OutcomeOf): readonly Result[] {
   const results = [...batch.results];
   for (const [at, event] of batch.accepted.entries()) {
-    const refusal = refused.get(event);
+    const outcome = outcomeOf(event, at);
     const index = batch.indexes[at];
-    if (refusal !== undefined && index !== undefined) results[index] = refusal;
+    if (outcome instanceof Rejection && index !== undefined) results[index] = outcome;
   }
-  return batchAnswer(results, batch.publicIds);
+  return results;
+}
+
+/** Why an atomic batch is refused: null if none of its events is. */
+function atomicRefusal(results: readonly Result[]): Rejection | null {
+  const refusals = results.filter((result) => result instanceof Rejection);
+  const [first] = refusals;
+  if (first === undefined) return null;
+  // The same batch may be stored later.
+  if (refusals.every(({ status }) => PASSING.has(status))) return first;
+  return new Rejection(
+    'batchRefused',
+    `${refusals.length} of ${results.length} events are refused, so none is stored.`,
+    {
+      fields: {
+        results: results.map((result) => (result instanceof Rejection ? result : HELD_BACK).fields()),
+      },
+    },
+  );
 }

@@ -6,17 +6,20 @@ import { Rejection } from '../errors.ts';
 import type { Exchange, Outcome } from '../http/exchange.ts';
 import { isSmallBody } from '../http/request-body.ts';
 import type { LimitDecision, Limiter } from '../limits/limiter.ts';
-import { timestamp } from '../storage/write/accepted-event.ts';
+import { type AcceptedEvent, timestamp } from '../storage/write/accepted-event.ts';
 import { POISON, UNAVAILABLE } from '../storage/write/failures.ts';
 import type { KeptAnswer } from '../storage/write/keyed-writer.ts';
-import type { CommitBuffer } from './commit-buffer.ts';
+import { keyedEventId } from './event-id.ts';
+import { eventTimeProblem } from './event-time.ts';
 import { IDEMPOTENCY_KEY, idempotencyKeyProblem, keyedRequest } from './idempotency-key.ts';
-import type { IdempotentQueue } from './idempotent-queue.ts';
+import { type Lanes, storeApart, storeTogether } from './lanes.ts';
 import { parseEventBody } from './parse/event-body.ts';
+import { startOfNow } from './past-writer.ts';
+import type { RetentionBoundary } from './retention-boundary.ts';
 import type { StageTimes } from './stage-times.ts';
 import type { TokenScreen } from './token-screen.ts';
 
-export interface CreateEventSteps {
+export interface CreateEventSteps extends Lanes {
   readonly loggingTokens: LoggingTokens;
   /** Searches large bodies for a token before they are parsed. */
   readonly tokenScreen: TokenScreen;
@@ -24,9 +27,7 @@ export interface CreateEventSteps {
   readonly eventTypes: EventTypes;
   /** Changes when the database becomes another one. */
   readonly epoch: () => number;
-  readonly commitBuffer: CommitBuffer;
-  /** For requests with an Idempotency-Key. */
-  readonly idempotentQueue: IdempotentQueue;
+  readonly retentionBoundary: RetentionBoundary;
   /** A new event id for an event of this time. */
   readonly newEventId: (now: number) => string;
   readonly stageTimes: StageTimes;
@@ -66,7 +67,7 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
     stopwatch?.lap('limit');
     if (exchange.rateLimit?.accepted === false) return overLimit(exchange.rateLimit);
     // Close to the time that the limiter counted, so the events' times show the limit as well.
-    const createdAt = steps.now();
+    const acceptedAt = steps.now();
     const request = key === '' ? null : await keyedRequest(key, exchange.path, text);
 
     const found = steps.eventTypes.find(appId, body.type);
@@ -76,26 +77,57 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
     // Between the lookups the database has become another one: the ids do not belong together.
     if (epoch !== steps.epoch()) return UNAVAILABLE;
 
-    const id = steps.newEventId(createdAt);
+    const { keyed } = body;
+    const createdAt = keyed === null ? acceptedAt : keyed.createdAt;
+    const problem = keyed === null ? null : await timeProblem(steps, createdAt, acceptedAt);
+    if (problem !== null) return problem;
+    const id = keyed === null ? steps.newEventId(createdAt) : keyedEventId(createdAt, type.source, keyed.key);
     const event = { id, appId, typeId: type.id, createdAt, payload: body.payload, source: type.source };
     const answer = created(id, type.publicIdJson, createdAt);
     // The deadline has passed, and its response said that nothing is stored.
     if (exchange.settled) return exchange.late;
     exchange.late = OVERDUE;
-    const outcome =
-      request === null
-        ? ((await steps.commitBuffer.add(event)) ?? answer)
-        : await steps.idempotentQueue.add({
-            appId,
-            request,
-            acceptedAt: createdAt,
-            events: [event],
-            answer,
-            answerWithout: () => POISON,
-          });
+    let outcome: Outcome;
+    if (request === null && keyed === null) {
+      const stored = await steps.commitBuffer.add(event);
+      outcome = stored instanceof Rejection ? stored : answer;
+    } else if (request === null) outcome = await storeKeyed(steps, event, type.publicIdJson, acceptedAt);
+    else {
+      const events = { appId, request, acceptedAt, events: [event], answer };
+      const together = { ...events, answerRepeated: () => answer, answerWithout: () => POISON };
+      outcome = await storeTogether(steps, together, pastOf(event, acceptedAt));
+    }
     stopwatch?.lap('commit');
     return outcome;
   };
+}
+
+async function timeProblem(
+  { retentionBoundary }: CreateEventSteps,
+  createdAt: number,
+  acceptedAt: number,
+): Promise<Rejection | null> {
+  const problem = eventTimeProblem(createdAt, acceptedAt, await retentionBoundary.boundary());
+  return problem === null ? null : new Rejection('invalidBody', `The field "createdAt" ${problem}.`);
+}
+
+/** Stores an event with a key, unless it is there already. */
+async function storeKeyed(
+  lanes: Lanes,
+  event: AcceptedEvent,
+  typeId: string,
+  acceptedAt: number,
+): Promise<Outcome> {
+  const [outcome] = await storeApart(lanes, { accepted: [event], past: pastOf(event, acceptedAt), keyed: 1 });
+  if (outcome === undefined) throw new Error('An event was stored without an outcome.');
+  return outcome instanceof Rejection
+    ? outcome
+    : created(event.id, typeId, event.createdAt, outcome === 'repeated');
+}
+
+/** 1 for an event of a past day, else 0. */
+function pastOf({ createdAt }: AcceptedEvent, acceptedAt: number): number {
+  return createdAt < startOfNow(acceptedAt) ? 1 : 0;
 }
 
 /** Cached refusals by their Retry-After seconds: they are frequent under load and differ in nothing else. */
@@ -115,8 +147,11 @@ export function overLimit({ limit, resetSeconds }: LimitDecision): Rejection {
 }
 
 /** The body is ASCII, so its length is its size in bytes. @param typeId as JSON text */
-function created(eventId: string, typeId: string, createdAt: number): KeptAnswer {
+function created(eventId: string, typeId: string, createdAt: number, isRepeated = false): KeptAnswer {
   const fields = `"eventId":"${eventId}","typeId":${typeId},"timestamp":"${timestamp(createdAt)}"`;
-  const body = `{"success":true,${fields},"message":"Event created"}`;
+  const end = isRepeated
+    ? '"repeated":true,"message":"Event was stored before"'
+    : '"message":"Event created"';
+  const body = `{"success":true,${fields},${end}}`;
   return { status: 201, body, bytes: body.length };
 }

@@ -10,7 +10,7 @@ import type { ChangedTable } from '../storage/changes.ts';
 import type { DatabaseAddress, Sql } from '../storage/connect.ts';
 import type { ServerWatch } from '../storage/connections/server-watch.ts';
 import { answerInTime, type LookupOutage, LookupUnavailable } from '../storage/lookup-cache.ts';
-import type { Engine } from '../storage/storage.ts';
+import { DeclaredFields, type Engine } from '../storage/storage.ts';
 import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
 import { UNAVAILABLE } from '../storage/write/failures.ts';
 import { KeyedWriter } from '../storage/write/keyed-writer.ts';
@@ -73,6 +73,7 @@ export class WritePath {
   readonly stageTimes: StageTimes;
   readonly loggingTokens: LoggingTokens;
   readonly eventTypes: EventTypes;
+  readonly #fields: FieldsCache;
   /** The commit buffer for events of past days, which may wait for a locked day. */
   readonly pastBuffer: CommitBuffer;
   /**
@@ -84,7 +85,9 @@ export class WritePath {
 
   constructor(options: WritePathOptions) {
     const { config, address, engine, journal, watch, log, monotonic, wall } = options;
+    this.#fields = new FieldsCache(options.lookups, log);
     this.store = new DurableWriter({
+      fields: this.#fields.known,
       address,
       engine,
       connections: config.COMMIT_CONNECTIONS,
@@ -128,7 +131,16 @@ export class WritePath {
       eventTypes: this.eventTypes,
       epoch: () => watch.epoch,
       commitBuffer: this.commitBuffer,
+      past: {
+        commitBuffer: this.pastBuffer,
+        idempotentQueue: queues.past,
+        refusalOf: (time: number) => this.store.past.refusalOf(time),
+      },
       newEventId: createEventIds(),
+      retentionBoundary: new RetentionBoundary({
+        ...lookupOptions(options, this.outage),
+        retentionDays: config.RETENTION_DAYS,
+      }),
       now: wall,
     };
     const createEvent = createCreateEvent({
@@ -140,19 +152,10 @@ export class WritePath {
     const createBatch = createCreateBatch({
       ...steps,
       idempotentQueue: queues.batches,
-      past: {
-        commitBuffer: this.pastBuffer,
-        idempotentQueue: queues.past,
-        refusalOf: (time) => this.store.past.refusalOf(time),
-      },
       findRepeated: async (appId, request) => {
         if (this.outage.isAway()) throw new LookupUnavailable('The database is away');
         return await answerInTime(findRepeated(lookups, appId, request, wall()), LOOKUP_TIMEOUT_MS);
       },
-      retentionBoundary: new RetentionBoundary({
-        ...lookupOptions(options, this.outage),
-        retentionDays: config.RETENTION_DAYS,
-      }),
       // A body that exceeds the room of all bodies can never be received: 413, not 503.
       maxBytes: Math.min(config.MAX_BATCH_BYTES, config.MAX_BODIES_BYTES),
       limits: {
@@ -174,6 +177,14 @@ export class WritePath {
     );
   }
 
+  /** Events whose keys were stored before. */
+  get repeated(): number {
+    return this.#keyedQueues.reduce(
+      (sum, { repeated }) => sum + repeated,
+      this.commitBuffer.repeated + this.pastBuffer.repeated,
+    );
+  }
+
   /** Events that wait for their commit or are being committed. */
   get depth(): number {
     return this.#keyedQueues.reduce(
@@ -184,25 +195,67 @@ export class WritePath {
 
   start(): void {
     this.store.start();
+    this.#fields.load();
   }
 
   /** Drops cached tokens and types. @param table the table that has changed; null: any may have */
   forget(table: ChangedTable | null): void {
     if (table === null || table === 'apps' || table === 'logging_tokens') this.loggingTokens.dropAll();
     if (table === null || table === 'apps' || table === 'event_types') this.eventTypes.dropAll();
+    if (table === null || table === 'declared_fields') this.#fields.load();
+  }
+
+  /** Forgets the fields of a database that the address no longer leads to, before it is asked for those of the new one. */
+  leaveDatabase(): void {
+    this.#fields.known.forget();
   }
 
   /** Invalidates cached tokens and types: they are served stale only while the database is unavailable. */
   invalidate(): void {
     this.loggingTokens.invalidateAll();
     this.eventTypes.invalidateAll();
+    this.#fields.load();
   }
 
   /** Commits the waiting events, and closes. Call it when no request is in progress. */
   async stop(): Promise<void> {
+    this.#fields.stop();
     const queues = [this.commitBuffer, this.pastBuffer, ...this.#keyedQueues];
     await Promise.all(queues.map((queue) => queue.drain()));
     await Promise.all([this.store.stop(), ...this.#keyedWriters.map((writer) => writer.close())]);
+  }
+}
+
+/** What declared fields are known is asked for again while the database does not tell. */
+const FIELDS_RETRY_MS = 1_000;
+
+/** Keeps what this process knows of declared fields up to date, as well as it can. */
+class FieldsCache {
+  readonly known = new DeclaredFields();
+  readonly #sql: Sql;
+  readonly #log: Logger;
+  #retry: NodeJS.Timeout | null = null;
+  #isStopped = false;
+
+  constructor(sql: Sql, log: Logger) {
+    this.#sql = sql;
+    this.#log = log;
+  }
+
+  load(): void {
+    if (this.#retry !== null) clearTimeout(this.#retry);
+    this.#retry = null;
+    this.known.load(this.#sql).catch((error: unknown) => {
+      if (this.#isStopped || this.#retry !== null) return;
+      this.#log.debug({ err: error }, 'fields: could not be read, retrying');
+      this.#retry = setTimeout(() => this.load(), FIELDS_RETRY_MS);
+      this.#retry.unref();
+    });
+  }
+
+  stop(): void {
+    this.#isStopped = true;
+    if (this.#retry !== null) clearTimeout(this.#retry);
   }
 }
 

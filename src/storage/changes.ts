@@ -5,6 +5,7 @@ const CHANNEL = 'tidemark_changes';
 
 export type ChangedTable =
   | 'apps'
+  | 'declared_fields'
   | 'event_types'
   | 'logging_tokens'
   | 'resource_tokens'
@@ -21,7 +22,7 @@ export async function listenForChanges(
 ): Promise<() => Promise<void>> {
   const { unlisten } = await sql.listen(
     CHANNEL,
-    // The payload is the name of the table whose trigger sent it, one of the five of the type.
+    // The payload is the name of the table whose trigger sent it, one of those of the type.
     (table) => onChange(table as ChangedTable),
     () => onChange(null),
   );

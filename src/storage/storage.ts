@@ -63,6 +63,9 @@ export type { Position, RowFilter, ScanRequest, TextTest } from './event-scan.ts
 export type { EventSearch, SearchStep } from './event-search.ts';
 export type { FeedCursor } from './feed-cursor.ts';
 export { decodeFeedCursor, encodeFeedCursor } from './feed-cursor.ts';
+export type { FieldKind } from './fields/declared-fields.ts';
+export { DeclaredFields, namesOf } from './fields/declared-fields.ts';
+export { OTHER, scalarValue, valueOfString } from './fields/value-text.ts';
 export type { MaintenanceTasks } from './maintenance/loop.ts';
 export type { MaintenancePools, StorageSettings } from './storage-engine.ts';
 

@@ -4,6 +4,9 @@ import { DayProfiler } from '../counts/day-profiles.ts';
 import { LEVELS, MINUTES } from '../counts/levels.ts';
 import { removeDeletedApps } from '../deleted-apps.ts';
 import { removeExpiredKeys } from '../expired-keys.ts';
+import { foldFields } from '../fields/fold.ts';
+import { EVERY_FIELD, noteUncounted } from '../fields/uncounted.ts';
+import { FieldUpkeep } from '../fields/upkeep.ts';
 import { type MaintenanceTasks, REMOVE_APPS_MS } from '../maintenance/loop.ts';
 import { hasNoOlderSnapshot, moveBoundary, readBoundary } from '../retention.ts';
 import type { MaintenancePools, StorageSettings } from '../storage-engine.ts';
@@ -38,13 +41,14 @@ interface Mark {
 }
 
 /**
- * Every commit marks its minutes; one mark of each is enough. One statement, so that no snapshot finds a stale minute
- * without its mark.
+ * Every commit marks its minutes; one mark of each is enough, and what it tells of fields is noted apart. One statement, so
+ * that no snapshot finds a stale minute without its mark.
  */
 export async function mergeMarks(sql: Sql): Promise<void> {
-  await sql`
-    WITH merged AS (DELETE FROM stale_buckets WHERE level = 0 RETURNING bucket)
-    INSERT INTO stale_buckets (level, bucket) SELECT DISTINCT 0, bucket FROM merged`;
+  await sql.unsafe(`
+    WITH merged AS (DELETE FROM stale_buckets WHERE level = 0 RETURNING bucket, fields),
+         ${noteUncounted('merged', { apps: false })}
+    INSERT INTO stale_buckets (level, bucket, fields) SELECT DISTINCT 0, bucket, ${EVERY_FIELD} FROM merged`);
 }
 
 /** Marks whose dead rows are vacuumed away: every reader would scan them. */
@@ -116,7 +120,9 @@ async function liftMarks(sql: Sql, level: number, marks: readonly Mark[]): Promi
   const above = LEVELS[level + 1];
   if (above !== undefined) {
     await sql`
-      WITH refreshed AS (DELETE FROM stale_buckets WHERE id = ANY(${ids}::bigint[]) RETURNING bucket)
+      WITH refreshed AS (DELETE FROM stale_buckets WHERE id = ANY(${ids}::bigint[]) RETURNING bucket, fields, level),
+           minutes AS (SELECT bucket, fields FROM refreshed WHERE level = 0),
+           ${sql.unsafe(noteUncounted('minutes', { apps: false }))}
       INSERT INTO stale_buckets (level, bucket)
       SELECT DISTINCT ${level + 1}::smallint, date_bin(${`${above.ms} ms`}::interval, bucket, 'epoch')
         FROM refreshed`;
@@ -161,6 +167,7 @@ export async function settleCounts(sql: Sql, now: number): Promise<void> {
   try {
     await mergeMarks(sql);
     await unlessBeingRefreshed(() => refreshStale(sql, now));
+    await foldFields(sql, now);
   } finally {
     await sql`SELECT pg_advisory_unlock(hashtext('tidemark upkeep'))`;
   }
@@ -202,6 +209,7 @@ export function timescaleMaintenance(
 ): MaintenanceTasks {
   let refreshedAt = Number.NEGATIVE_INFINITY;
   const profiler = new DayProfiler(sql, now);
+  const fields = new FieldUpkeep(sql, now);
   const compression = new Compression(slow, settings, now);
   return {
     prepare: async () => {
@@ -221,11 +229,13 @@ export function timescaleMaintenance(
           refreshedAt = now();
         });
       }
+      await fields.everySecond();
       compression.throwFailure();
     },
     everyTenMinutes: async () => {
       const boundary = await moveBoundary(sql, { days: settings.RETENTION_DAYS, now: now() });
       await profiler.look();
+      await fields.everyTenMinutes();
       // A removal and a compression of one chunk would wait for each other.
       if (!compression.isRunning) {
         await ifAlone(sql, () => removeDeletedApps(sql, removal, now, now() + REMOVE_APPS_MS));

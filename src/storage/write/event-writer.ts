@@ -5,15 +5,25 @@ import { Histogram, SECONDS_BOUNDS } from '../../metrics/histogram.ts';
 import type { DatabaseAddress } from '../connect.ts';
 import type { Engine } from '../engine.ts';
 import { ENGINES } from '../engines.ts';
-import { type AcceptedEvent, datesOf, epochOf, sizeOf } from './accepted-event.ts';
+import type { DeclaredFields } from '../fields/declared-fields.ts';
+import { type AcceptedEvent, datesOf, epochOf, isKeyed, sizeOf } from './accepted-event.ts';
 import { CopyConnection } from './copy-connection.ts';
-import { COPY_COMMANDS, copyGroup } from './copy-group.ts';
+import { copyGroup } from './copy-group.ts';
 import { classify, OUTCOME_UNKNOWN, POISON, REFUSING, type WriteTimeouts } from './failures.ts';
 import { type GivenUp, GroupCommit, type GroupKind } from './group-commit.ts';
-import { columns, insertMissingValues } from './insert-events.ts';
+import {
+  columns,
+  insertKeyedValues,
+  insertMissingValues,
+  type KeyedInsert,
+  keyedOutcomes,
+} from './insert-events.ts';
 
-/** For each event of a group, in order: null once it is durable, or why it is not. */
-export type Outcomes = readonly (Rejection | null)[];
+/** null once an event is durable, or why it is not; `repeated` where an event with its key was durable before. */
+export type WriteOutcome = Rejection | 'repeated' | null;
+
+/** For each event of a group, in order. */
+export type Outcomes = readonly WriteOutcome[];
 
 export interface EventWriterOptions {
   readonly address: DatabaseAddress;
@@ -25,6 +35,8 @@ export interface EventWriterOptions {
   readonly timeouts?: WriteTimeouts;
   /** For events of past days. */
   readonly past?: boolean;
+  /** Whose values are counted with the rows; absent: maintenance does so later. */
+  readonly fields?: DeclaredFields | undefined;
   /**
    * Called for a group that could not be stored in time. Never rejects.
    * @param end the refusal that applies otherwise, and its cause
@@ -46,7 +58,7 @@ const TRIAL_LOCK_MS = 200;
 /** The tables into which events, keys and new types are inserted. */
 export function tablesOfWrites(engine: Engine): readonly string[] {
   const [changes = ''] = ENGINES[engine].writes.changes.split(' ', 1);
-  return ['events', changes, 'idempotency_keys', 'event_types'];
+  return ['events', changes, 'idempotency_keys', 'event_types', 'field_deltas', 'uncounted_minutes'];
 }
 
 export class EventWriter {
@@ -56,7 +68,9 @@ export class EventWriter {
   readonly groupSeconds = new Histogram(SECONDS_BOUNDS);
   readonly #options: EventWriterOptions;
   readonly #commit: GroupCommit;
-  readonly #kind: GroupKind<AcceptedEvent, Rejection | null>;
+  readonly #kind: GroupKind<AcceptedEvent, WriteOutcome>;
+  /** Events with keys, which may be stored already. */
+  readonly #keyedKind: GroupKind<AcceptedEvent, WriteOutcome>;
   readonly #idle: CopyConnection[];
   readonly #all: readonly CopyConnection[];
   readonly #trial: string;
@@ -65,7 +79,15 @@ export class EventWriter {
 
   constructor(options: EventWriterOptions) {
     this.#options = options;
-    const { address, name = 'tidemark writer', timeouts = REFUSING, past = false, log, now } = options;
+    const {
+      address,
+      name = 'tidemark writer',
+      timeouts = REFUSING,
+      past = false,
+      fields,
+      log,
+      now,
+    } = options;
     const engine = ENGINES[options.engine].writes;
     this.#commit = new GroupCommit({ engine, timeouts, past, log, now });
     const insertMissing = insertMissingValues(engine);
@@ -75,7 +97,7 @@ export class EventWriter {
       store: async (connection, events, { uncertain }) => {
         const epoch = epochOf(events);
         if (uncertain) await connection.query(insertMissing, columns(events), sizeOf(events), epoch);
-        else await connection.copy(copyGroup(engine, events), COPY_COMMANDS, epoch);
+        else await connection.copy(copyGroup(engine, events, fields), epoch);
         return events.map(() => null);
       },
       eventsOf: (events) => events,
@@ -87,6 +109,19 @@ export class EventWriter {
         // A replay of the journal could not store it either.
         const kept = end.failure === 'fault' ? undefined : await options.giveUp?.(events, end);
         return kept ?? events.map(() => end.refusal);
+      },
+    };
+    const insertKeyed = insertKeyedValues(engine);
+    this.#keyedKind = {
+      ...this.#kind,
+      store: async (connection, events, { uncertain }) => {
+        const { rows } = await connection.query<KeyedInsert>(
+          insertKeyed,
+          columns(events),
+          sizeOf(events),
+          epochOf(events),
+        );
+        return keyedOutcomes(events, rows[0], uncertain);
       },
     };
     this.#all = Array.from(
@@ -102,7 +137,7 @@ export class EventWriter {
   }
 
   /**
-   * Commits events together; at most `connections` calls may be in progress.
+   * Commits events together; at most `connections` calls may be in progress. All events have keys, or none.
    * @param uncertain true if some of them may be stored already: then only missing ones are inserted
    */
   async write(events: readonly AcceptedEvent[], uncertain = false): Promise<Outcomes> {
@@ -112,7 +147,8 @@ export class EventWriter {
     const attempt = this.#commit.begin(uncertain);
     if (isFirst) this.#movedAt = attempt.startedAt;
     try {
-      return await this.#commit.run(this.#kind, connection, events, attempt);
+      const kind = events[0] !== undefined && isKeyed(events[0]) ? this.#keyedKind : this.#kind;
+      return await this.#commit.run(kind, connection, events, attempt);
     } catch (error) {
       // Nothing is known to throw here. If it does, it is unknown whether the events are durable.
       this.#options.log.error({ err: error, events: events.length }, 'write: failed in an unforeseen way');

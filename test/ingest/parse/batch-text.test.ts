@@ -225,13 +225,13 @@ describe('reading a batch', () => {
     return batch.map((event) => (event instanceof Rejection ? `${event.status}: ${event.details}` : event));
   };
   const good = '{"typeId":"t","payload":{"a": 1e400}}';
-  const goodEvent = { type: { typeId: 't' }, createdAt: null, payload: '{"a": 1e400}' };
+  const goodEvent = { type: { typeId: 't' }, createdAt: null, payload: '{"a": 1e400}', key: null };
 
   test.each([
     [good, goodEvent],
     [
       '{"typeName":"n","payload":{},"createdAt":"2026-01-31T08:30:00.1239+01:00"}',
-      { type: { typeName: 'n' }, createdAt: Date.UTC(2026, 0, 31, 7, 30, 0, 123), payload: '{}' },
+      { type: { typeName: 'n' }, createdAt: Date.UTC(2026, 0, 31, 7, 30, 0, 123), payload: '{}', key: null },
     ],
     ['{"typeId":"t","payload":{},"createdAt":null}', { ...goodEvent, payload: '{}' }],
     ['{"typeId":"t","payload":{},"createdAt":""}', { ...goodEvent, payload: '{}' }],
