@@ -43,6 +43,7 @@ export interface EventType {
   readonly name: string;
   readonly createdAt: string;
   readonly count: number;
+  readonly lastEventAt: string | null;
 }
 
 export interface LoggingToken {

@@ -106,6 +106,10 @@ const PARAMETERS: Readonly<Record<string, Parameter>> = {
     form: PUBLIC_ID_FORMS.tok,
     refusal: new Rejection('tokenNotFound', 'A tokenId is "tok_" with 20 letters and digits.'),
   },
+  typeId: {
+    form: PUBLIC_ID_FORMS.typ,
+    refusal: new Rejection('eventTypeNotFound', 'A typeId is "typ_" with 20 letters and digits.'),
+  },
   userId: {
     form: PUBLIC_ID_FORMS.usr,
     refusal: new Rejection('memberNotFound', 'A userId is "usr_" with 20 letters and digits.'),
