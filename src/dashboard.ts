@@ -18,6 +18,7 @@ import { SignUp } from './accounts/sign-up.ts';
 import { appRoutes } from './apps/routes/apps.ts';
 import { memberRemovalRoute } from './apps/routes/member-removal.ts';
 import { tokenRoutes } from './apps/routes/tokens.ts';
+import { typeSchemaRoutes } from './apps/routes/type-schemas.ts';
 import { usageRoute } from './apps/routes/usage.ts';
 import type { Secret } from './apps/secret.ts';
 import type { Config } from './config.ts';
@@ -25,9 +26,11 @@ import { type Assets, readAssets } from './http/assets.ts';
 import type { Route } from './http/route.ts';
 import { dashboardReadRoutes } from './read/dashboard-routes.ts';
 import { eventRead, eventsRead } from './read/events-read.ts';
+import { fieldsRead } from './read/fields/fields-read.ts';
 import { LiveFeeds } from './read/live/live-feeds.ts';
 import { liveRead } from './read/live/live-read.ts';
 import { typesRead } from './read/types-read.ts';
+import { SchemaProver } from './schema/schema-text.ts';
 import type { SignInStats } from './service-metrics.ts';
 import { connect, type DatabaseAddress, endPool, type Sql } from './storage/connect.ts';
 import { DAY_MS, type Storage } from './storage/storage.ts';
@@ -85,11 +88,13 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
   const { api, mailer, passwords, setup } = accounts;
   const { feeds, pools } = openFeeds(options, accounts.sessions);
   const allowed = config.ALLOW_SIGNUP;
+  const prover = new SchemaProver();
 
   const close = async (): Promise<void> => {
     await feeds.close();
     await accounts.background.idle();
     await mailer?.close();
+    await prover.close();
     await Promise.all([sql, ...pools].map(endPool));
   };
 
@@ -106,6 +111,7 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
       monotonic,
     }),
     ...tokenRoutes({ api, sql, secret }),
+    ...typeSchemaRoutes({ api, sql, prover }),
     ...memberRoutes({ api, sql, mailer, wall, monotonic }),
     memberRemovalRoute({ api, sql }),
     usageRoute({
@@ -119,6 +125,7 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
       eventsRead({ sql, events, maxPageBytes: config.MAX_PAGE_BYTES, monotonic }),
       eventRead(events),
       typesRead({ sql, events }),
+      fieldsRead({ sql, events, monotonic }),
       liveRead(feeds),
     ]),
   ];

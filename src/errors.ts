@@ -15,6 +15,8 @@ export const REFUSALS = {
   invalidBody: { code: 'INVALID_REQUEST', status: 400, error: 'Invalid request body' },
   invalidParameters: { code: 'INVALID_REQUEST', status: 400, error: 'Invalid request parameters' },
   batchRefused: { code: 'BATCH_REFUSED', status: 400, error: 'Batch refused' },
+  // Only where an owner has attached a schema that refuses; the text is the contract's for a payload that is refused.
+  schemaViolation: { code: 'SCHEMA_VIOLATION', status: 400, error: 'Invalid request body' },
   tooManyEventTypes: { code: 'TOO_MANY_EVENT_TYPES', status: 400, error: 'Too many event types' },
   invalidLoggingToken: { code: 'AUTH_INVALID_TOKEN', status: 401, error: 'Invalid logging token' },
   invalidResourceToken: { code: 'AUTH_INVALID_TOKEN', status: 401, error: 'Invalid resource token' },
@@ -53,6 +55,7 @@ export const REFUSALS = {
   invitationNotFound: { code: 'INVITATION_NOT_FOUND', status: 404, error: 'Invitation not found' },
   linkNotValid: { code: 'LINK_NOT_VALID', status: 404, error: 'Link is not valid' },
   fieldNotFound: { code: 'FIELD_NOT_FOUND', status: 404, error: 'Field not found' },
+  schemaNotFound: { code: 'SCHEMA_NOT_FOUND', status: 404, error: 'Schema not found' },
   memberNotFound: { code: 'MEMBER_NOT_FOUND', status: 404, error: 'Member not found' },
   tokenNotFound: { code: 'TOKEN_NOT_FOUND', status: 404, error: 'Resource token not found' },
   alreadyMember: { code: 'ALREADY_MEMBER', status: 409, error: 'Already a member' },

@@ -54,6 +54,7 @@ export function registerServiceMetrics(metrics: Metrics, parts: ServiceParts): v
   );
   registerRequests(metrics, server);
   registerWrites(metrics, parts.writePath);
+  registerSchemas(metrics, parts.writePath);
   registerCaches(metrics, parts.caches);
   registerDatabase(metrics, parts);
   registerLimits(metrics, parts.limits);
@@ -154,6 +155,26 @@ function registerWrites(metrics: Metrics, writePath: WritePath): void {
     'tidemark_write_retries_total',
     'Tries of a batch after its first one.',
     () => writer.retries,
+  );
+}
+
+/** Checks of payloads against the schemas of their types. */
+function registerSchemas(metrics: Metrics, { payloadChecks }: WritePath): void {
+  metrics.counter(
+    'tidemark_schema_checks_total',
+    'Payloads of types with a schema, by outcome: passed, warned (stored), refused, unchecked (stored).',
+    () => map(Object.entries(payloadChecks.outcomes), ([outcome, n]) => sample({ outcome }, n)),
+    ['outcome'],
+  );
+  metrics.gauge(
+    'tidemark_schema_checks_waiting',
+    'Payloads that wait for the check of their schema or are being checked.',
+    () => payloadChecks.waiting,
+  );
+  metrics.counter(
+    'tidemark_schema_suspensions_total',
+    'Schemas that were suspended because their checks took too long.',
+    () => payloadChecks.suspensions,
   );
 }
 
@@ -317,6 +338,11 @@ function registerDatabase(metrics: Metrics, { maintenance, writePath, watch }: S
     'tidemark_database_takes_events',
     'Whether the database takes events of today, as far as is known: 1 or 0.',
     () => (writePath.store.takesEvents ? 1 : 0),
+  );
+  metrics.gauge(
+    'tidemark_database_takes_keys',
+    'Whether the table of idempotency keys takes rows, as far as is known: 1 or 0.',
+    () => (writePath.takesKeys ? 1 : 0),
   );
   metrics.counter(
     'tidemark_upkeep_failures_total',

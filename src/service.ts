@@ -21,6 +21,7 @@ import { metricsRoute } from './metrics-route.ts';
 import { eventRead, eventsRead } from './read/events-read.ts';
 import { exportRead } from './read/export/export-read.ts';
 import { Exports } from './read/export/exports.ts';
+import { fieldsRead } from './read/fields/fields-read.ts';
 import { createGetEvents, GET_EVENTS } from './read/get-events.ts';
 import type { LiveFeeds } from './read/live/live-feeds.ts';
 import { liveRead } from './read/live/live-read.ts';
@@ -186,14 +187,19 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
     if (table === null) invalidate(known);
     else forget(known, table);
   });
+  // Once the service has left the database, there is nothing to wait for.
+  const timeoutOf = (ms: number): number => (watch.isLeaving ? 0 : ms);
   // The database may be gone before the service is, or silent.
   opened.push(() =>
-    within(1_000, Promise.all([stopListening().catch(() => undefined), reads.resourceTokens.idle()])),
+    within(
+      timeoutOf(1_000),
+      Promise.all([stopListening().catch(() => undefined), reads.resourceTokens.idle()]),
+    ),
   );
   const maintenance = startMaintenance(options, pools.maintenance, tasks);
   opened.push(() => {
     const stopped = maintenance.stop();
-    return within(availability.writable ? MAINTENANCE_STOP_MS : 1_000, stopped);
+    return within(timeoutOf(availability.writable ? MAINTENANCE_STOP_MS : 1_000), stopped);
   });
   const dashboard = await createDashboard({
     ...options,
@@ -261,6 +267,7 @@ async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Pro
     caches: {
       logging_tokens: writePath.loggingTokens,
       event_types: writePath.eventTypes,
+      schemas: writePath.payloadChecks,
       resource_tokens: parts.resourceTokens,
       apps: parts.publicIds,
     },
@@ -316,6 +323,7 @@ function routesOf(
       takesEvents: () => writePath.store.takesEvents,
       closedDays: () =>
         writePath.store.past.closedDays('blocked') + writePath.store.past.closedDays('no-partition'),
+      takesKeys: () => writePath.takesKeys,
       trouble: () => availability.trouble,
       journal,
     }),
@@ -434,6 +442,7 @@ function openReads(
         eventRead(common.events),
         exportRead(common),
         typesRead(common),
+        fieldsRead(common),
         seriesRead({ ...common, now: clock.wall }),
         liveRead(feeds),
       ]),
@@ -444,18 +453,19 @@ interface Caches extends Pick<Reads, 'resourceTokens' | 'publicIds'> {
   readonly writePath: WritePath;
 }
 
-/** Changes of these tables change nothing that is known of resource tokens. */
-const KEEPS_RESOURCE_TOKENS: ReadonlySet<ChangedTable | null> = new Set([
-  'logging_tokens',
-  'event_types',
+/** Tables that nothing cached of resource tokens depends on. */
+const OF_WRITERS: ReadonlySet<ChangedTable> = new Set([
   'declared_fields',
+  'event_types',
+  'logging_tokens',
+  'type_schemas',
 ]);
 
 /** Drops what is cached of a table that has changed. @param table null: any table may have */
 function forget({ writePath, resourceTokens, publicIds }: Caches, table: ChangedTable | null): void {
   writePath.forget(table);
   if (table === null || table === 'apps' || table === 'event_types') publicIds.dropAll();
-  if (!KEEPS_RESOURCE_TOKENS.has(table)) resourceTokens.dropAll();
+  if (table === null || !OF_WRITERS.has(table)) resourceTokens.dropAll();
 }
 
 /** Changes may have been missed: writers check again, and serve stale only while the database is away. */

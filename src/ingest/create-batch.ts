@@ -3,6 +3,7 @@
 import type { EventType, EventTypes } from '../apps/event-type-lookup.ts';
 import type { TypeReference } from '../apps/event-types.ts';
 import type { LoggingTokens } from '../apps/logging-token-lookup.ts';
+import type { SchemaMode } from '../apps/type-schemas.ts';
 import { Rejection } from '../errors.ts';
 import { ASK_FOR_BEARER, bearerToken } from '../http/bearer.ts';
 import type { Exchange, Outcome } from '../http/exchange.ts';
@@ -11,16 +12,18 @@ import type { Limiter } from '../limits/limiter.ts';
 import { type AcceptedEvent, dayOf } from '../storage/write/accepted-event.ts';
 import type { Outcomes, WriteOutcome } from '../storage/write/event-writer.ts';
 import { UNAVAILABLE } from '../storage/write/failures.ts';
-import type { KeptAnswer, KeyedRequest } from '../storage/write/keyed-writer.ts';
+import type { KeptAnswer } from '../storage/write/keyed-writer.ts';
 import { batchAnswer, type Result } from './batch-answer.ts';
 import { overLimit } from './create-event.ts';
 import { createEventIds, keyedEventId } from './event-id.ts';
 import { eventTimeProblem } from './event-time.ts';
 import { IDEMPOTENCY_KEY, idempotencyKeyProblem, keyedRequest } from './idempotency-key.ts';
+import type { FindRepeated } from './idempotency-store.ts';
 import { type AcceptedEvents, type Lanes, storeApart, storeTogether } from './lanes.ts';
 import { type BatchLimits, isLineDelimited, readBatch } from './parse/batch-body.ts';
 import type { BatchEvent } from './parse/batch-event.ts';
 import { startOfNow } from './past-writer.ts';
+import type { PayloadChecks } from './payload-checks.ts';
 import type { RetentionBoundary } from './retention-boundary.ts';
 import { nextTurn } from './turns.ts';
 
@@ -28,8 +31,9 @@ export interface CreateBatchSteps extends Lanes {
   readonly loggingTokens: LoggingTokens;
   readonly limiter: Limiter;
   /** The response to an earlier request with the same key, if there was one. */
-  readonly findRepeated: (appId: number, request: KeyedRequest) => Promise<Outcome | null>;
+  readonly findRepeated: FindRepeated;
   readonly eventTypes: EventTypes;
+  readonly payloadChecks: PayloadChecks;
   /** Changes when the database becomes another one. */
   readonly epoch: () => number;
   readonly retentionBoundary: RetentionBoundary;
@@ -100,10 +104,14 @@ export function createCreateBatch(steps: CreateBatchSteps): (exchange: Exchange)
     if (repeated !== null) return repeated;
 
     const lines = isLineDelimited(exchange.header('content-type'));
-    const events = await readBatch(text, lines, steps.limits);
-    if (events instanceof Rejection) return events;
+    const read = await readBatch(text, lines, steps.limits);
+    if (read instanceof Rejection) return read;
 
-    const types = await resolveTypes(steps.eventTypes, appId, events);
+    const types = await resolveTypes(steps.eventTypes, appId, read);
+    const schemas = schemasOf(types);
+    const events = schemas.has('refuse')
+      ? await withoutViolations(steps, { appId, events: read, types })
+      : read;
     await yieldToEventLoop(events.length);
     const acceptedAt = steps.now();
     const batch = await accept(steps, { appId, events, types, acceptedAt });
@@ -118,6 +126,7 @@ export function createCreateBatch(steps: CreateBatchSteps): (exchange: Exchange)
     exchange.late = OVERDUE;
     if (request === null && !query.atomic) {
       const outcomes = await storeApart(steps, batch);
+      if (schemas.has('warn')) noteStored(steps, { appId, types, batch, outcomes });
       await yieldToEventLoop(events.length);
       return answer(batch, outcomes);
     }
@@ -134,8 +143,48 @@ export function createCreateBatch(steps: CreateBatchSteps): (exchange: Exchange)
         (query.atomic ? atomicRefusal(resultsOf(batch, (event) => refused.get(event) ?? null)) : null) ??
         answerOf(batch, (event) => refused.get(event) ?? null),
     };
-    return await storeTogether(steps, together, batch.past);
+    const outcome = await storeTogether(steps, together, batch.past);
+    if (schemas.has('warn') && outcome === together.answer)
+      noteStored(steps, { appId, types, batch, outcomes: batch.accepted.map(() => null) });
+    return outcome;
   };
+}
+
+/** How the schemas of a batch's types are meant; most batches have none. */
+function schemasOf(types: Types): ReadonlySet<SchemaMode> {
+  const modes = new Set<SchemaMode>();
+  for (const type of types.values())
+    if (!(type instanceof Rejection) && type.schema !== null) modes.add(type.schema.mode);
+  return modes;
+}
+
+/** The events of a batch, with a refusal in place of each that violates the schema of its type. */
+async function withoutViolations(
+  { payloadChecks }: CreateBatchSteps,
+  { appId, events, types }: { appId: number; events: readonly (BatchEvent | Rejection)[]; types: Types },
+): Promise<readonly (BatchEvent | Rejection)[]> {
+  const typed = events.map((event) => {
+    const type = event instanceof Rejection ? event : types.get(event.type);
+    return event instanceof Rejection || type === undefined || type instanceof Rejection
+      ? null
+      : { type, payload: event.payload };
+  });
+  const violations = await payloadChecks.refusalsOf(appId, typed);
+  return events.map((event, index) => violations[index] ?? event);
+}
+
+/** Has the payloads checked that were stored, against schemas that warn. */
+function noteStored(
+  { payloadChecks }: CreateBatchSteps,
+  stored: { appId: number; types: Types; batch: Batch; outcomes: Outcomes },
+): void {
+  const { appId, types, batch, outcomes } = stored;
+  const byId = new Map<number, EventType>();
+  for (const type of types.values()) if (!(type instanceof Rejection)) byId.set(type.id, type);
+  for (const [index, { typeId, payload }] of batch.accepted.entries()) {
+    const type = byId.get(typeId);
+    if (type !== undefined && outcomes[index] === null) payloadChecks.note(appId, { type, payload });
+  }
 }
 
 async function authenticate(tokens: LoggingTokens, authorization: string): Promise<number | Rejection> {

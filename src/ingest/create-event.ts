@@ -12,9 +12,11 @@ import type { KeptAnswer } from '../storage/write/keyed-writer.ts';
 import { keyedEventId } from './event-id.ts';
 import { eventTimeProblem } from './event-time.ts';
 import { IDEMPOTENCY_KEY, idempotencyKeyProblem, keyedRequest } from './idempotency-key.ts';
+import type { FindRepeated } from './idempotency-store.ts';
 import { type Lanes, storeApart, storeTogether } from './lanes.ts';
 import { parseEventBody } from './parse/event-body.ts';
 import { startOfNow } from './past-writer.ts';
+import type { PayloadChecks } from './payload-checks.ts';
 import type { RetentionBoundary } from './retention-boundary.ts';
 import type { StageTimes } from './stage-times.ts';
 import type { TokenScreen } from './token-screen.ts';
@@ -25,6 +27,9 @@ export interface CreateEventSteps extends Lanes {
   readonly tokenScreen: TokenScreen;
   readonly limiter: Limiter;
   readonly eventTypes: EventTypes;
+  readonly payloadChecks: PayloadChecks;
+  /** The answer to an earlier request with the same key, if there was one. */
+  readonly findRepeated: FindRepeated;
   /** Changes when the database becomes another one. */
   readonly epoch: () => number;
   readonly retentionBoundary: RetentionBoundary;
@@ -74,6 +79,14 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
     const type = found instanceof Promise ? await found : found;
     stopwatch?.lap('type');
     if (type instanceof Rejection) return type;
+    if (type.schema !== null) {
+      const { payload } = body;
+      const [violation = null] = await steps.payloadChecks.refusalsOf(appId, [{ type, payload }]);
+      // What was stored before the schema was set is answered as it was then.
+      const repeated =
+        violation === null || request === null ? null : await steps.findRepeated(appId, request);
+      if (violation !== null) return repeated ?? violation;
+    }
     // Between the lookups the database has become another one: the ids do not belong together.
     if (epoch !== steps.epoch()) return UNAVAILABLE;
 
@@ -98,6 +111,8 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
       outcome = await storeTogether(steps, together, pastOf(event, acceptedAt));
     }
     stopwatch?.lap('commit');
+    if (type.schema !== null && outcome === answer)
+      steps.payloadChecks.note(appId, { type, payload: body.payload });
     return outcome;
   };
 }

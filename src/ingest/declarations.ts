@@ -103,7 +103,13 @@ export const CREATE_EVENT: Declaration = {
       },
     },
     refusals: [
-      ...(['invalidLoggingToken', 'eventTypeNotFound', 'tooManyEventTypes', 'idempotencyKeyReused'] as const),
+      ...([
+        'schemaViolation',
+        'invalidLoggingToken',
+        'eventTypeNotFound',
+        'tooManyEventTypes',
+        'idempotencyKeyReused',
+      ] as const),
       'outcomeUnknown',
     ],
   },

@@ -20,9 +20,11 @@ import { createCreateEvent } from './create-event.ts';
 import { CREATE_BATCH, CREATE_EVENT } from './declarations.ts';
 import { DurableWriter } from './durable-writer.ts';
 import { createEventIds } from './event-id.ts';
-import { findRepeated } from './idempotency-store.ts';
+import { type FindRepeated, findRepeated } from './idempotency-store.ts';
 import { IdempotentQueue } from './idempotent-queue.ts';
 import type { Journal } from './journal/journal.ts';
+import { KeyTable } from './key-table.ts';
+import { PayloadChecks } from './payload-checks.ts';
 import { RetentionBoundary } from './retention-boundary.ts';
 import { StageTimes } from './stage-times.ts';
 import { TokenScreen } from './token-screen.ts';
@@ -62,6 +64,9 @@ const STALL_MS = 700;
 /** Limit of events in one batch. */
 const MAX_BATCH_EVENTS = 10_000;
 
+/** Tables whose rows are cached with event types. */
+const OF_TYPES: ReadonlySet<ChangedTable> = new Set(['apps', 'event_types', 'type_schemas']);
+
 export class WritePath {
   readonly routes: readonly Route[];
   /** Whether the database can be reached and takes writes. */
@@ -74,6 +79,7 @@ export class WritePath {
   readonly loggingTokens: LoggingTokens;
   readonly eventTypes: EventTypes;
   readonly #fields: FieldsCache;
+  readonly payloadChecks: PayloadChecks;
   /** The commit buffer for events of past days, which may wait for a locked day. */
   readonly pastBuffer: CommitBuffer;
   /**
@@ -82,6 +88,7 @@ export class WritePath {
    */
   readonly #keyedQueues: readonly IdempotentQueue[];
   readonly #keyedWriters: readonly KeyedWriter[];
+  readonly #keyTable: KeyTable;
 
   constructor(options: WritePathOptions) {
     const { config, address, engine, journal, watch, log, monotonic, wall } = options;
@@ -107,7 +114,8 @@ export class WritePath {
     const buffers = openBuffers(options, this.store);
     this.commitBuffer = buffers.now;
     this.pastBuffer = buffers.past;
-    const keyed = openKeyedQueues(options, this.availability);
+    this.#keyTable = new KeyTable(options.lookups, log);
+    const keyed = openKeyedQueues(options, this.availability, this.#keyTable);
     this.#keyedQueues = Object.values(keyed.queues);
     this.#keyedWriters = keyed.writers;
     this.stageTimes = new StageTimes(monotonic);
@@ -120,6 +128,7 @@ export class WritePath {
       newTypesPerMinute: config.NEW_TYPES_PER_MINUTE,
       monotonic,
     });
+    this.payloadChecks = new PayloadChecks({ ...memory, ...limitsOf(config), log });
     this.routes = this.#openRoutes(options, keyed.queues);
   }
 
@@ -129,6 +138,8 @@ export class WritePath {
       loggingTokens: this.loggingTokens,
       limiter,
       eventTypes: this.eventTypes,
+      payloadChecks: this.payloadChecks,
+      findRepeated: this.#findRepeated(lookups, wall),
       epoch: () => watch.epoch,
       commitBuffer: this.commitBuffer,
       past: {
@@ -152,10 +163,6 @@ export class WritePath {
     const createBatch = createCreateBatch({
       ...steps,
       idempotentQueue: queues.batches,
-      findRepeated: async (appId, request) => {
-        if (this.outage.isAway()) throw new LookupUnavailable('The database is away');
-        return await answerInTime(findRepeated(lookups, appId, request, wall()), LOOKUP_TIMEOUT_MS);
-      },
       // A body that exceeds the room of all bodies can never be received: 413, not 503.
       maxBytes: Math.min(config.MAX_BATCH_BYTES, config.MAX_BODIES_BYTES),
       limits: {
@@ -167,6 +174,19 @@ export class WritePath {
       { ...CREATE_EVENT, handle: createEvent },
       { ...CREATE_BATCH, handle: createBatch },
     ];
+  }
+
+  #findRepeated(lookups: Sql, wall: () => number): FindRepeated {
+    return async (appId, request) => {
+      if (this.outage.isAway()) throw new LookupUnavailable('The database is away');
+      if (this.#keyTable.refusal !== null) return this.#keyTable.refusal;
+      try {
+        return await answerInTime(findRepeated(lookups, appId, request, wall()), LOOKUP_TIMEOUT_MS);
+      } catch (error) {
+        if (error instanceof LookupUnavailable) void this.#keyTable.suspect();
+        throw error;
+      }
+    };
   }
 
   /** Events that were acknowledged: committed, or in the journal. */
@@ -193,6 +213,11 @@ export class WritePath {
     );
   }
 
+  /** False while somebody has the table of idempotency keys locked: requests with one are refused. */
+  get takesKeys(): boolean {
+    return this.#keyTable.takesKeys;
+  }
+
   start(): void {
     this.store.start();
     this.#fields.load();
@@ -201,7 +226,8 @@ export class WritePath {
   /** Drops cached tokens and types. @param table the table that has changed; null: any may have */
   forget(table: ChangedTable | null): void {
     if (table === null || table === 'apps' || table === 'logging_tokens') this.loggingTokens.dropAll();
-    if (table === null || table === 'apps' || table === 'event_types') this.eventTypes.dropAll();
+    if (table === null || OF_TYPES.has(table)) this.eventTypes.dropAll();
+    if (table === null || table === 'type_schemas') this.payloadChecks.forget();
     if (table === null || table === 'declared_fields') this.#fields.load();
   }
 
@@ -222,6 +248,8 @@ export class WritePath {
     this.#fields.stop();
     const queues = [this.commitBuffer, this.pastBuffer, ...this.#keyedQueues];
     await Promise.all(queues.map((queue) => queue.drain()));
+    await this.payloadChecks.close();
+    await this.#keyTable.stop();
     await Promise.all([this.store.stop(), ...this.#keyedWriters.map((writer) => writer.close())]);
   }
 }
@@ -307,18 +335,30 @@ interface KeyedQueues {
 function openKeyedQueues(
   { config, address, engine, log, monotonic, onStored }: WritePathOptions,
   availability: Availability,
+  keyTable: KeyTable,
 ): { readonly writers: readonly KeyedWriter[]; readonly queues: KeyedQueues } {
   const options = { address, engine, log, now: monotonic };
+  const onBlocked = async (): Promise<void> => {
+    if (!(await keyTable.suspect())) availability.writeFailed();
+  };
   const writers = {
-    events: new KeyedWriter({ ...options, name: 'tidemark keyed events' }),
-    batches: new KeyedWriter({ ...options, name: 'tidemark keyed batches' }),
-    past: new KeyedWriter({ ...options, name: 'tidemark keyed past', past: true }),
+    events: new KeyedWriter({ ...options, onBlocked, name: 'tidemark keyed events' }),
+    batches: new KeyedWriter({ ...options, onBlocked, name: 'tidemark keyed batches' }),
+    past: new KeyedWriter({
+      ...options,
+      name: 'tidemark keyed past',
+      past: true,
+      // That may be a lock on one of the past days.
+      onBlocked: async () => void (await keyTable.suspect()),
+    }),
   };
   const queueOf = (writer: KeyedWriter): IdempotentQueue =>
     new IdempotentQueue({
       // The journal does not take them: without the table of keys a repeated request is not recognized.
-      write: async (requests) =>
-        availability.writable ? await writer.write(requests) : requests.map(() => UNAVAILABLE),
+      write: async (requests) => {
+        const refusal = availability.writable ? keyTable.refusal : UNAVAILABLE;
+        return refusal === null ? await writer.write(requests) : requests.map(() => refusal);
+      },
       onStored,
       ...limitsOf(config),
     });

@@ -107,8 +107,9 @@ const PARAMETERS: Readonly<Record<string, Parameter>> = {
     refusal: new Rejection('tokenNotFound', 'A tokenId is "tok_" with 20 letters and digits.'),
   },
   typeId: {
-    form: PUBLIC_ID_FORMS.typ,
-    refusal: new Rejection('eventTypeNotFound', 'A typeId is "typ_" with 20 letters and digits.'),
+    // A restored id may be any text.
+    form: /^[^\0]{1,200}$/,
+    refusal: new Rejection('eventTypeNotFound', 'A typeId has 1 to 200 characters.'),
   },
   userId: {
     form: PUBLIC_ID_FORMS.usr,
@@ -290,6 +291,9 @@ const REASONS: Readonly<Record<AccountErrorCode, Reason>> = {
   TOO_MANY_FIELDS: 'tooManyFields',
   TOO_MANY_APPS: 'tooManyApps',
   TOO_MANY_EVENT_TYPES: 'tooManyEventTypes',
+  INVALID_SCHEMA: 'invalidBody',
+  SCHEMA_BUSY: 'unavailable',
+  SCHEMA_NOT_FOUND: 'schemaNotFound',
   TOKEN_NOT_FOUND: 'tokenNotFound',
   WEAK_PASSWORD: 'weakPassword',
   EMAIL_TAKEN: 'emailTaken',

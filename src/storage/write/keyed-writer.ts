@@ -138,6 +138,8 @@ export interface KeyedWriterOptions {
   readonly name: string;
   /** For requests with events of past days, whose partitions may be locked or impossible to create. */
   readonly past?: boolean;
+  /** Told when requests waited for a lock in vain. Never rejects. */
+  readonly onBlocked: () => Promise<void>;
   readonly log: Logger;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
@@ -176,6 +178,7 @@ export class KeyedWriter {
       eventsOf: (works) => works.flatMap(({ events }) => events),
       refuse: (_, work, attempt) => this.#storeWithout(work, attempt, POISON),
       giveUp: async (works, { refusal, failure, attempt }) => {
+        if (failure === 'blocked') await options.onBlocked();
         if (failure !== 'no-partition') return works.map(() => refusal);
         // On the current day it is an outage, not an error of the events.
         if (!past) return works.map(() => UNAVAILABLE);
