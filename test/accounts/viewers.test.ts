@@ -56,6 +56,7 @@ beforeAll(async () => {
     ':userId': members.members.find(({ role }) => role === 'owner')?.userId ?? '',
     ':invitationId': members.invitations[0]?.invitationId ?? '',
   };
+  expect((await put(owner, `${app.path}/types/${type.data.typeId}/schema`)).status).toBe(200);
   declared = await declaredRoutes();
 });
 afterAll(() => service.stop());
@@ -94,7 +95,18 @@ function ask(person: Person, route: Declaration): Promise<Reply> {
     return person.post(path, { name: 'x', email: 'x@example.com', role: 'maintainer', confirm: 'Shop' });
   if (route.method === 'PATCH') return person.patch(path, { name: 'x', role: 'maintainer' });
   if (route.method === 'DELETE') return person.delete(path, { confirm: 'Shop' });
-  throw new Error(`The test does not know ${route.method}.`);
+  return put(person, path);
+}
+
+async function put(person: Person, path: string): Promise<Reply> {
+  const { status, headers, body } = await service.request({
+    method: 'PUT',
+    path,
+    headers: { Cookie: person.cookie },
+    body: '{"schema":{"type":"object"}}',
+  });
+  const { code = '', data = {} } = JSON.parse(body);
+  return { status, headers, code, data, text: body };
 }
 
 async function content(): Promise<string> {
