@@ -18,6 +18,7 @@ import { type Limits, openLimits } from './limits/open-limits.ts';
 import { Metrics } from './metrics/metrics.ts';
 import { registerProcessMetrics } from './metrics/process-metrics.ts';
 import { metricsRoute } from './metrics-route.ts';
+import type { ReadCall } from './read/app-read.ts';
 import { eventRead, eventsRead } from './read/events-read.ts';
 import { exportRead } from './read/export/export-read.ts';
 import { Exports } from './read/export/exports.ts';
@@ -209,6 +210,7 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
     onChange: () => forget(known, null),
     writeUsage: () => counted.write(),
     offersSetup: options.offersSetup ?? true,
+    exports: reads.exports,
   });
   opened.push(() => dashboard.close());
   opened.push(() => {
@@ -425,7 +427,7 @@ function openReads(
     sql,
     access,
     exports,
-    mayRead: access.mayStillRead.bind(access),
+    mayRead: ({ exchange, app }: ReadCall) => access.mayStillRead(exchange, app.appId),
     events: storage.reader(sql),
     slots: new ReadSlots(config.READ_CONNECTIONS, MAX_WAITING_READS),
     maxPageBytes: config.MAX_PAGE_BYTES,

@@ -4,6 +4,7 @@ import { AccountError, appNotFound } from '../accounts/account-error.ts';
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
 import { lengthProblem } from '../accounts/name.ts';
 import type { Sql, Transaction } from '../storage/connect.ts';
+import { atMost } from '../storage/lookup-cache.ts';
 import { createPublicId } from '../token-text.ts';
 import type { SchemaReference } from './type-schemas.ts';
 
@@ -64,7 +65,7 @@ interface NewTypes {
  * limit stays exact.
  */
 export class TypeCounts {
-  readonly #counts = new LRUCache<number, TypeCount>({ max: 10_000 });
+  readonly #counts = new LRUCache<number, TypeCount>(atMost(10_000));
 
   get(appId: number): TypeCount | null {
     return this.#counts.get(appId) ?? null;
@@ -120,6 +121,25 @@ export async function getOrCreateEventTypes(
   for (const name of types.names) checkEventTypeName(name);
   const { found, made } = await createUnlessFound(sql, types);
   return new Map([...found, ...made]);
+}
+
+/**
+ * The places of types among those of their app, in order of creation, from 0: numbers that never change, for colors.
+ * @param appId internal id
+ * @param typeIds public ids
+ */
+export async function numberTypes(
+  sql: Sql,
+  appId: number,
+  typeIds: readonly string[],
+): Promise<ReadonlyMap<string, number>> {
+  if (typeIds.length === 0) return new Map();
+  const rows = await sql<{ typeId: string; number: number }[]>`
+    SELECT "typeId", number
+      FROM (SELECT public_id AS "typeId", (row_number() OVER (ORDER BY id) - 1)::integer AS number
+              FROM event_types WHERE app_id = ${appId}) numbered
+     WHERE "typeId" = ANY(${[...typeIds]})`;
+  return new Map(rows.map(({ typeId, number }) => [typeId, number]));
 }
 
 /**

@@ -4,6 +4,7 @@ import pino from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createDashboard } from '../../src/dashboard.ts';
 import type { Declaration } from '../../src/http/route.ts';
+import { Exports } from '../../src/read/export/exports.ts';
 import { openStorage } from '../../src/storage/storage.ts';
 import { newOwnApp, newPerson, type Person, type Reply } from '../support/person.ts';
 import { startTestService, type TestService, testSecret } from '../support/service.ts';
@@ -74,6 +75,7 @@ async function declaredRoutes(): Promise<readonly Declaration[]> {
     onChange: () => undefined,
     writeUsage: async () => undefined,
     offersSetup: false,
+    exports: new Exports(pino({ level: 'silent' })),
   });
   await dashboard.close();
   return dashboard.routes.filter(({ path }) => /^\/api\/apps\/:appId(\/|$)/.test(path));

@@ -92,7 +92,7 @@ describe.skipIf(withoutBrowser !== '')('the frame', () => {
         return `${backgroundColor} ${borderBlockEndColor}`;
       });
     expect(await looks('Types')).not.toBe(await looks('Settings'));
-    expect(await looks('Settings')).toBe(await looks('Chart'));
+    expect(await looks('Settings')).toBe(await looks('Explore'));
     await page.emulateMedia({ forcedColors: 'none' });
   });
 
