@@ -30,7 +30,7 @@ export function dashboardReadRoutes(
 function sessionRoute(api: Api, { declaration: { path, headers = [] }, run }: AppRead): Route {
   return api.read(
     `/api/apps/:appId${path}`,
-    'member',
+    'viewer',
     async ({ app, user, session, exchange, parameters }) => {
       const holder = { kind: 'session', session: session.digest, userId: user.id } as const;
       return await run({ exchange, app, holder, parameters: parameters.slice(1) });
@@ -44,7 +44,7 @@ const TOP_TYPES = 5;
 
 /** Columns of counts, with those of an earlier interval beside them. */
 function chartRoute({ api, sql, events, now }: DashboardReadOptions): Route {
-  return api.read('/api/apps/:appId/series', 'member', async ({ app, exchange }) => {
+  return api.read('/api/apps/:appId/series', 'viewer', async ({ app, exchange }) => {
     const query = parseSeriesQuery(exchange.query);
     if (query instanceof Rejection) return query;
     const typeIds = await findTypes(sql, app.id, { typeId: query.typeIds, typeName: [] });
