@@ -135,6 +135,12 @@ function registerWrites(metrics: Metrics, writePath: WritePath): void {
     () => writePath.acknowledged,
   );
   metrics.counter(
+    'tidemark_events_refused_total',
+    'Events that were refused one by one while their request was answered, by the path of its route and the code.',
+    () => map(writePath.refusedEvents.counts(), ({ route, code, count }) => sample({ route, code }, count)),
+    ['route', 'code'],
+  );
+  metrics.counter(
     'tidemark_events_repeated_total',
     'Events that were acknowledged because an event with their key was stored before.',
     () => writePath.repeated,

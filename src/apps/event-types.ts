@@ -4,6 +4,7 @@ import { AccountError, appNotFound } from '../accounts/account-error.ts';
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
 import { lengthProblem } from '../accounts/name.ts';
 import type { Sql, Transaction } from '../storage/connect.ts';
+import { atMost } from '../storage/lookup-cache.ts';
 import { createPublicId } from '../token-text.ts';
 import type { SchemaReference } from './type-schemas.ts';
 
@@ -64,7 +65,7 @@ interface NewTypes {
  * limit stays exact.
  */
 export class TypeCounts {
-  readonly #counts = new LRUCache<number, TypeCount>({ max: 10_000 });
+  readonly #counts = new LRUCache<number, TypeCount>(atMost(10_000));
 
   get(appId: number): TypeCount | null {
     return this.#counts.get(appId) ?? null;

@@ -15,16 +15,19 @@ import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
 import { UNAVAILABLE } from '../storage/write/failures.ts';
 import { KeyedWriter } from '../storage/write/keyed-writer.ts';
 import { CommitBuffer } from './commit-buffer.ts';
-import { createCreateBatch } from './create-batch.ts';
+import { type CreateBatchSteps, createCreateBatch } from './create-batch.ts';
 import { createCreateEvent } from './create-event.ts';
 import { CREATE_BATCH, CREATE_EVENT } from './declarations.ts';
 import { DurableWriter } from './durable-writer.ts';
 import { createEventIds } from './event-id.ts';
+import { EVENTS } from './formats/events.ts';
+import { formatRoutes } from './formats/routes.ts';
 import { type FindRepeated, findRepeated } from './idempotency-store.ts';
 import { IdempotentQueue } from './idempotent-queue.ts';
 import type { Journal } from './journal/journal.ts';
 import { KeyTable } from './key-table.ts';
 import { PayloadChecks } from './payload-checks.ts';
+import { RefusedEvents } from './refused-events.ts';
 import { RetentionBoundary } from './retention-boundary.ts';
 import { StageTimes } from './stage-times.ts';
 import { TokenScreen } from './token-screen.ts';
@@ -78,6 +81,8 @@ export class WritePath {
   readonly stageTimes: StageTimes;
   readonly loggingTokens: LoggingTokens;
   readonly eventTypes: EventTypes;
+  /** Events that were refused one by one. */
+  readonly refusedEvents = new RefusedEvents();
   readonly #fields: FieldsCache;
   readonly payloadChecks: PayloadChecks;
   /** The commit buffer for events of past days, which may wait for a locked day. */
@@ -160,8 +165,9 @@ export class WritePath {
       idempotentQueue: queues.events,
       stageTimes: this.stageTimes,
     });
-    const createBatch = createCreateBatch({
+    const batchSteps: CreateBatchSteps = {
       ...steps,
+      refusedEvents: this.refusedEvents,
       idempotentQueue: queues.batches,
       // A body that exceeds the room of all bodies can never be received: 413, not 503.
       maxBytes: Math.min(config.MAX_BATCH_BYTES, config.MAX_BODIES_BYTES),
@@ -169,10 +175,11 @@ export class WritePath {
         maxEvents: Math.min(MAX_BATCH_EVENTS, config.COMMIT_BUFFER_EVENTS),
         maxEventBytes: config.MAX_BODY_BYTES,
       },
-    });
+    };
     return [
       { ...CREATE_EVENT, handle: createEvent },
-      { ...CREATE_BATCH, handle: createBatch },
+      { ...CREATE_BATCH, handle: createCreateBatch(batchSteps, EVENTS) },
+      ...formatRoutes(batchSteps, config.CREATE_LIMIT_PER_MINUTE),
     ];
   }
 
