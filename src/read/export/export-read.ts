@@ -15,7 +15,7 @@ import { FILTER, filterOf } from '../filter/filter-query.ts';
 import type { ReadSlots } from '../read-slots.ts';
 import { checkScope, findTypes, SCOPE } from '../scope-query.ts';
 import { CONTENT_TYPES, compressed, FORMATS, formatted } from './export-body.ts';
-import type { Exports } from './exports.ts';
+import type { Admission, Exports } from './exports.ts';
 
 const UUID = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 
@@ -103,15 +103,17 @@ export function exportRead(options: ExportReadOptions): AppRead {
     const reader = events.lines(scope, filterOf(query));
     // What fails at once is refused while there is still a status to say so.
     const first = await reader.next();
+    const admission = exports.admit(holder);
+    if (admission instanceof Rejection) return admission;
     return streamed(options, call, query.format, {
-      holder,
+      admission,
       parts: (isGone) => partsOf(options, reader, first, isGone),
     });
   });
 }
 
 interface Source {
-  readonly holder: string;
+  readonly admission: Admission;
   readonly parts: (isGone: () => boolean) => AsyncIterable<EventLines>;
 }
 
@@ -119,7 +121,7 @@ function streamed(
   { exports, mayRead }: ExportReadOptions,
   call: ReadCall,
   format: (typeof FORMATS)[number],
-  { holder, parts }: Source,
+  { admission, parts }: Source,
 ): Outcome {
   const isGzipped = acceptsGzip(call.exchange.header('accept-encoding'));
   return {
@@ -139,7 +141,7 @@ function streamed(
         parts(() => stream.isClosed),
         format,
       );
-      void exports.send(holder, stream, isGzipped ? compressed(text) : text, () => mayRead(call));
+      void exports.send(admission, stream, isGzipped ? compressed(text) : text, () => mayRead(call));
     },
   };
 }

@@ -28,6 +28,12 @@ const OF_PROCESS = new Rejection(
   RETRY,
 );
 
+/** An export that is counted, and whose response may be open. */
+export interface Admission {
+  readonly holder: string;
+  isOpen: boolean;
+}
+
 /** Ends an export before its end. */
 class Cut extends Error {
   readonly outcome: ExportOutcome;
@@ -65,10 +71,25 @@ export class Exports {
     return this.#all;
   }
 
-  /** Why one more cannot begin; null where it can. @param holder whose exports are counted together */
+  /** Why one more cannot begin; null if it can. @param holder whose exports are counted together */
   refusal(holder: string): Rejection | null {
     if ((this.#running.get(holder) ?? 0) >= MAX_OF_HOLDER) return OF_HOLDER;
     return this.#all >= MAX_OF_PROCESS ? OF_PROCESS : null;
+  }
+
+  /**
+   * Counts one more in, to be called when its response is returned: the response is opened in the same turn of the event
+   * loop, or never. So of several exports that begin at once, those that are too many are refused while they can be.
+   */
+  admit(holder: string): Admission | Rejection {
+    const refusal = this.refusal(holder);
+    if (refusal !== null) return refusal;
+    const admission = { holder, isOpen: false };
+    this.#count(holder, 1);
+    setImmediate(() => {
+      if (!admission.isOpen) this.#count(holder, -1);
+    });
+    return admission;
   }
 
   /**
@@ -76,17 +97,13 @@ export class Exports {
    * @param isAllowed asked before each part: false ends the export
    */
   async send(
-    holder: string,
+    admission: Admission,
     stream: AnswerStream,
     body: AsyncIterable<Buffer>,
     isAllowed: () => Promise<boolean>,
   ): Promise<void> {
-    // Others may have begun since it was admitted.
-    if (this.refusal(holder) !== null) {
-      stream.cut();
-      return;
-    }
-    this.#count(holder, 1);
+    const { holder } = admission;
+    admission.isOpen = true;
     try {
       for await (const bytes of body) {
         if (!(await isAllowed())) throw new Cut('access_ended');

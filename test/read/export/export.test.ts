@@ -239,6 +239,13 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     expect(await running()).toBe(0);
   });
 
+  test('of several that begin at once two are sent, and the others are refused with 429', async () => {
+    const all = await Promise.all(Array.from({ length: 5 }, () => begin(`${large.appId}/export`)));
+    expect(all.map(({ statusCode }) => statusCode).sort()).toEqual([200, 200, 429, 429, 429]);
+    for (const response of all) response.destroy();
+    await until(async () => (await running()) === 0, 'no export runs');
+  });
+
   test('it is cut, and not ended, when its token is revoked', async () => {
     const own = await createResourceToken(service.sql, {
       name: 'own',
