@@ -112,11 +112,5 @@ export default defineConfig({
     // The one page that comes later asks for all its parts itself.
     modulePreload: false,
     reportCompressedSize: false,
-    rolldownOptions: {
-      output: {
-        // The chart's page, and uPlot alone: it stays cached when the dashboard changes.
-        codeSplitting: { groups: [{ name: 'uplot', test: /node_modules[\\/]uplot/ }] },
-      },
-    },
   },
 });

@@ -54,6 +54,7 @@ export function registerServiceMetrics(metrics: Metrics, parts: ServiceParts): v
   );
   registerRequests(metrics, server);
   registerWrites(metrics, parts.writePath);
+  registerSchemas(metrics, parts.writePath);
   registerCaches(metrics, parts.caches);
   registerDatabase(metrics, parts);
   registerLimits(metrics, parts.limits);
@@ -134,6 +135,12 @@ function registerWrites(metrics: Metrics, writePath: WritePath): void {
     () => writePath.acknowledged,
   );
   metrics.counter(
+    'tidemark_events_refused_total',
+    'Events that were refused one by one while their request was answered, by the path of its route and the code.',
+    () => map(writePath.refusedEvents.counts(), ({ route, code, count }) => sample({ route, code }, count)),
+    ['route', 'code'],
+  );
+  metrics.counter(
     'tidemark_events_repeated_total',
     'Events that were acknowledged because an event with their key was stored before.',
     () => writePath.repeated,
@@ -154,6 +161,26 @@ function registerWrites(metrics: Metrics, writePath: WritePath): void {
     'tidemark_write_retries_total',
     'Tries of a batch after its first one.',
     () => writer.retries,
+  );
+}
+
+/** Checks of payloads against the schemas of their types. */
+function registerSchemas(metrics: Metrics, { payloadChecks }: WritePath): void {
+  metrics.counter(
+    'tidemark_schema_checks_total',
+    'Payloads of types with a schema, by outcome: passed, warned (stored), refused, unchecked (stored).',
+    () => map(Object.entries(payloadChecks.outcomes), ([outcome, n]) => sample({ outcome }, n)),
+    ['outcome'],
+  );
+  metrics.gauge(
+    'tidemark_schema_checks_waiting',
+    'Payloads that wait for the check of their schema or are being checked.',
+    () => payloadChecks.waiting,
+  );
+  metrics.counter(
+    'tidemark_schema_suspensions_total',
+    'Schemas that were suspended because their checks took too long.',
+    () => payloadChecks.suspensions,
   );
 }
 

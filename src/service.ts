@@ -18,9 +18,11 @@ import { type Limits, openLimits } from './limits/open-limits.ts';
 import { Metrics } from './metrics/metrics.ts';
 import { registerProcessMetrics } from './metrics/process-metrics.ts';
 import { metricsRoute } from './metrics-route.ts';
+import type { ReadCall } from './read/app-read.ts';
 import { eventRead, eventsRead } from './read/events-read.ts';
 import { exportRead } from './read/export/export-read.ts';
 import { Exports } from './read/export/exports.ts';
+import { fieldsRead } from './read/fields/fields-read.ts';
 import { createGetEvents, GET_EVENTS } from './read/get-events.ts';
 import type { LiveFeeds } from './read/live/live-feeds.ts';
 import { liveRead } from './read/live/live-read.ts';
@@ -152,6 +154,7 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   const watch = new ServerWatch(given.address, {
     log,
     onMoved: () => {
+      caches?.writePath.leaveDatabase();
       if (caches !== null) forget(caches, null);
       usage?.forget();
     },
@@ -207,6 +210,7 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
     onChange: () => forget(known, null),
     writeUsage: () => counted.write(),
     offersSetup: options.offersSetup ?? true,
+    exports: reads.exports,
   });
   opened.push(() => dashboard.close());
   opened.push(() => {
@@ -265,6 +269,7 @@ async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Pro
     caches: {
       logging_tokens: writePath.loggingTokens,
       event_types: writePath.eventTypes,
+      schemas: writePath.payloadChecks,
       resource_tokens: parts.resourceTokens,
       apps: parts.publicIds,
     },
@@ -422,7 +427,7 @@ function openReads(
     sql,
     access,
     exports,
-    mayRead: access.mayStillRead.bind(access),
+    mayRead: ({ exchange, app }: ReadCall) => access.mayStillRead(exchange, app.appId),
     events: storage.reader(sql),
     slots: new ReadSlots(config.READ_CONNECTIONS, MAX_WAITING_READS),
     maxPageBytes: config.MAX_PAGE_BYTES,
@@ -439,6 +444,7 @@ function openReads(
         eventRead(common.events),
         exportRead(common),
         typesRead(common),
+        fieldsRead(common),
         seriesRead({ ...common, now: clock.wall }),
         liveRead(feeds),
       ]),
@@ -449,11 +455,19 @@ interface Caches extends Pick<Reads, 'resourceTokens' | 'publicIds'> {
   readonly writePath: WritePath;
 }
 
+/** Tables that nothing cached of resource tokens depends on. */
+const OF_WRITERS: ReadonlySet<ChangedTable> = new Set([
+  'declared_fields',
+  'event_types',
+  'logging_tokens',
+  'type_schemas',
+]);
+
 /** Drops what is cached of a table that has changed. @param table null: any table may have */
 function forget({ writePath, resourceTokens, publicIds }: Caches, table: ChangedTable | null): void {
   writePath.forget(table);
   if (table === null || table === 'apps' || table === 'event_types') publicIds.dropAll();
-  if (table !== 'logging_tokens' && table !== 'event_types') resourceTokens.dropAll();
+  if (table === null || !OF_WRITERS.has(table)) resourceTokens.dropAll();
 }
 
 /** Changes may have been missed: writers check again, and serve stale only while the database is away. */

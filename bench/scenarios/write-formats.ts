@@ -5,7 +5,7 @@ import type { DatabaseAddress, Sql } from '../../src/storage/connect.ts';
 import { ENGINES } from '../../src/storage/engines.ts';
 import { type EventRow, timestamp } from '../../src/storage/write/accepted-event.ts';
 import { CopyConnection } from '../../src/storage/write/copy-connection.ts';
-import { COPY_COMMANDS, copyGroup } from '../../src/storage/write/copy-group.ts';
+import { copyGroup } from '../../src/storage/write/copy-group.ts';
 import type { Findings } from '../findings.ts';
 import { pairwise } from '../judge.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
@@ -48,8 +48,8 @@ const WAYS: readonly Way[] = [
   {
     name: 'binary, with deltas (the service)',
     schema: 'bench_binary',
-    messages: (events) => copyGroup(ENGINES.postgres.writes, events),
-    commands: COPY_COMMANDS,
+    messages: (events) => copyGroup(ENGINES.postgres.writes, events).messages,
+    commands: 2,
     isCounted: true,
   },
   {
@@ -150,7 +150,7 @@ async function costOf(
     connections.map(async (connection) => {
       while (left > 0) {
         left -= 1;
-        await connection.copy(way.messages(events[left] ?? []), way.commands);
+        await connection.copy({ messages: way.messages(events[left] ?? []), commands: way.commands });
       }
     }),
   );

@@ -1,5 +1,7 @@
 /** One app: its name, its tabs, and the page of the tab. */
 import type { FunctionComponent, VNode } from 'preact';
+import { useEffect } from 'preact/hooks';
+import { useLocation } from 'preact-iso/router';
 import type { App } from '../answers.ts';
 import { ProblemBox } from '../components/problem.ts';
 import { type Load, Part, prepare } from '../components/waiting.ts';
@@ -10,7 +12,6 @@ import { now } from '../state.ts';
 import { useTitle } from '../title.ts';
 import { viewSearch } from '../url.ts';
 import { useView } from '../view.ts';
-import { EventsPage } from './events.ts';
 import { SettingsPage } from './settings.ts';
 import { TypesPage } from './types.ts';
 import { UsagePage } from './usage.ts';
@@ -21,31 +22,37 @@ export interface TabProps {
   readonly app: Resource<App>;
 }
 
-/** The chart comes when it is needed, with what it draws with; both are asked for at once. */
-const loadChart: Load<TabProps> = async () => {
-  const [part] = await Promise.all([import('./chart.ts'), import('uplot')]);
-  return part.ChartPage;
-};
+/** The page comes when it is needed. */
+const loadExplore: Load<TabProps> = async () => (await import('./explore.ts')).ExplorePage;
 
-const TABS = ['', 'events', 'types', 'usage', 'settings'] as const;
+const TABS = ['', 'types', 'usage', 'settings'] as const;
 const TAB_NAMES: Record<string, string> = {
-  '': 'Chart',
-  events: 'Events',
+  '': 'Explore',
   types: 'Types',
   usage: 'Usage',
   settings: 'Settings',
 };
 
 function tabPage(tab: string, props: TabProps): VNode {
-  if (tab === '') return html`<${Part} load=${loadChart} props=${props} />`;
-  if (tab === 'events') return html`<${EventsPage} ...${props} />`;
+  if (tab === '') return html`<${Part} load=${loadExplore} props=${props} />`;
+  if (tab === 'events' || tab === 'chart') return html`<${Moved} appId=${props.appId} />`;
   if (tab === 'types') return html`<${TypesPage} ...${props} />`;
   if (tab === 'usage') return html`<${UsagePage} ...${props} />`;
   return html`<${SettingsPage} ...${props} />`;
 }
 
-/** Starts loading what the chart needs. */
-export const prepareChart = (): void => prepare(loadChart);
+/** An address of old, when the chart and the list of events were two pages. */
+function Moved({ appId }: { readonly appId: string }): null {
+  const { url, route } = useLocation();
+  useEffect(() => {
+    const query = url.split('?')[1];
+    route(`/apps/${appId}${query === undefined ? '' : `?${query}`}`, true);
+  }, [url]);
+  return null;
+}
+
+/** Starts loading what the page of the chart and the events needs. */
+export const prepareExplore = (): void => prepare(loadExplore);
 
 export const appPath = (appId: string): string => `/api/apps/${appId}`;
 
@@ -57,7 +64,7 @@ export function AppPage({ params }: { readonly params: Readonly<Record<string, s
   const { data } = app;
   useTitle(data && name && `${name} · ${data.name}`);
   if (app.problem?.status === 404) return html`<${Gone} />`;
-  // The view goes along: what is seen in the chart is what is listed as events.
+  // The view goes along, and is there again when the tab is.
   const search = viewSearch({ ...view, event: null });
   return html`<div class="page">
     <div class="page-head app-head">
@@ -67,9 +74,9 @@ export function AppPage({ params }: { readonly params: Readonly<Record<string, s
         ${TABS.map(
           (key) => html`<a
             key=${key}
-            href=${`/apps/${appId}${key && `/${key}`}${key === '' || key === 'events' ? search : ''}`}
+            href=${`/apps/${appId}${key && `/${key}`}${key === '' ? search : ''}`}
             aria-current=${key === tab ? 'page' : undefined}
-            onPointerEnter=${key === '' && prepareChart}
+            onPointerEnter=${key === '' && prepareExplore}
           >${TAB_NAMES[key]}</a>`,
         )}
       </nav>

@@ -6,6 +6,7 @@ import { appNotFound } from '../accounts/account-error.ts';
 import { OperatorError } from '../errors.ts';
 import { boundaryOf } from '../ingest/event-time.ts';
 import type { Sql } from '../storage/connect.ts';
+import { DeclaredFields } from '../storage/storage.ts';
 import { ImportWriter } from '../storage/write/import-writer.ts';
 import { formatFields } from './output.ts';
 import {
@@ -71,7 +72,10 @@ async function runImport(
   const id = await internalAppId(sql, appId);
   const input = await openInput(file);
   const startedAt = performance.now();
+  const fields = new DeclaredFields();
+  await fields.load(sql);
   const writer = new ImportWriter<ImportedEvent>({
+    fields,
     address,
     engine: storage.engine,
     appId: id,

@@ -1,5 +1,6 @@
 /** The API's description in OpenAPI 3.1, composed from what the routes declare. */
 import { REFUSALS, type Reason } from '../errors.ts';
+import { BASIC_CHALLENGE } from './bearer.ts';
 import type { AnswerShape, Described, Operation, Schema, TokenKind } from './operation.ts';
 import { objectOf } from './operation.ts';
 import type { Declaration } from './route.ts';
@@ -21,6 +22,11 @@ const TOKENS: Readonly<Record<TokenKind, Json>> = {
     scheme: 'bearer',
     description: 'The logging token of an app: `tdl_` and 38 characters.',
   },
+  writeKey: {
+    type: 'http',
+    scheme: 'basic',
+    description: 'The logging token of an app as user name or password.',
+  },
   resourceToken: {
     type: 'http',
     scheme: 'bearer',
@@ -31,9 +37,12 @@ const TOKENS: Readonly<Record<TokenKind, Json>> = {
 
 const REFUSED_TOKENS: Readonly<Record<TokenKind, Reason>> = {
   loggingToken: 'invalidLoggingToken',
+  writeKey: 'invalidLoggingToken',
   resourceToken: 'invalidResourceToken',
   metricsToken: 'accessDenied',
 };
+
+const JSON_TYPE = 'application/json';
 
 const WHOLE_NUMBER = { type: 'string', pattern: '^[0-9]+$' };
 
@@ -49,7 +58,7 @@ const HEADERS: Readonly<Record<string, Described>> = {
     description: 'Whole seconds after which a retry makes sense.',
     schema: { type: 'string', pattern: '^[1-9][0-9]*$' },
   },
-  'WWW-Authenticate': { description: 'How to authenticate.', schema: { const: 'Bearer' } },
+  'WWW-Authenticate': { description: 'How to authenticate.', schema: { enum: ['Bearer', BASIC_CHALLENGE] } },
 };
 const RATE_LIMIT = ['RateLimit-Limit', 'RateLimit-Remaining', 'RateLimit-Reset'];
 
@@ -161,7 +170,7 @@ function refusalsOf(operation: Operation): Record<string, Json> {
 function refusal(
   status: number,
   reasons: readonly Reason[],
-  { token, isLimited, refusalProperties = {} }: Operation,
+  { token, isLimited, errors: others = {}, refusalProperties = {} }: Operation,
 ): Json {
   const rows = reasons.map((reason) => REFUSALS[reason]);
   const unique = (values: readonly string[]): string[] => [...new Set(values)];
@@ -179,7 +188,15 @@ function refusal(
   return {
     description: `${errors.join(', or: ')}.`,
     headers: headersOf(headers),
-    content: { 'application/json': { schema: { allOf: [errorWith(refusalProperties[status]), known] } } },
+    content: contentOf({ allOf: [errorWith(refusalProperties[status]), known] }, others),
+  };
+}
+
+/** The API's own error body, which an overloaded server sends on every route, beside another protocol's. */
+function contentOf(schema: Schema, { [JSON_TYPE]: other, ...others }: AnswerShape['content']): Json {
+  return {
+    [JSON_TYPE]: { schema: other === undefined ? schema : { anyOf: [other.schema, schema] } },
+    ...others,
   };
 }
 

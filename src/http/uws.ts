@@ -48,6 +48,8 @@ class UwsWire implements Wire {
   /** Names of the copied headers, and their values in the same order. */
   readonly #headerNames: readonly string[];
   readonly #headerValues: string[] = [];
+  /** Null where the route asks for none. */
+  #prefixed: ReadonlyMap<string, string> | null = null;
   readonly #options: TransportOptions;
   #forwarded = '';
   #isAborted = false;
@@ -67,6 +69,7 @@ class UwsWire implements Wire {
     this.query = hasQuery ? (req.getQuery() ?? '') : '';
     this.#headerNames = headersOf(route);
     for (const name of this.#headerNames) this.#headerValues.push(readHeader(req, name));
+    if (route?.headerPrefix !== undefined) this.#prefixed = headersWith(req, route.headerPrefix);
     if (route?.remoteAddress === true) this.#remoteAddress = latin1(res.getRemoteAddressAsText());
     if (options.trustsProxies) this.#keepForwarded(req);
   }
@@ -91,6 +94,10 @@ class UwsWire implements Wire {
   header(name: string): string {
     const value = this.#headerValues[this.#headerNames.indexOf(name)];
     return value ?? (name === FORWARDED ? this.#forwarded : '');
+  }
+
+  prefixedHeaders(): ReadonlyMap<string, string> {
+    return this.#prefixed ?? NO_HEADERS;
   }
 
   readBody(onChunk: (chunk: Buffer, last: boolean) => void): void {
@@ -298,6 +305,18 @@ class UwsStream implements StreamWire {
     this.#onTaken = null;
     this.#setUnsent(0);
   }
+}
+
+const NO_HEADERS: ReadonlyMap<string, string> = new Map();
+
+function headersWith(req: HttpRequest, prefix: string): ReadonlyMap<string, string> {
+  const found = new Map<string, string>();
+  req.forEach((name, value) => {
+    if (!name.startsWith(prefix)) return;
+    const before = found.get(name);
+    found.set(name, before === undefined ? value : `${before}, ${value}`);
+  });
+  return found;
 }
 
 const HEADERS_BY_ROUTE = new WeakMap<Route, readonly string[]>();

@@ -8,13 +8,15 @@ import { isSmallBody } from '../http/request-body.ts';
 import type { LimitDecision, Limiter } from '../limits/limiter.ts';
 import { type AcceptedEvent, timestamp } from '../storage/write/accepted-event.ts';
 import { POISON, UNAVAILABLE } from '../storage/write/failures.ts';
-import type { KeptAnswer } from '../storage/write/keyed-writer.ts';
+import type { KeptAnswer, KeyedRequest } from '../storage/write/keyed-writer.ts';
 import { keyedEventId } from './event-id.ts';
 import { eventTimeProblem } from './event-time.ts';
 import { IDEMPOTENCY_KEY, idempotencyKeyProblem, keyedRequest } from './idempotency-key.ts';
+import type { FindRepeated } from './idempotency-store.ts';
 import { type Lanes, storeApart, storeTogether } from './lanes.ts';
 import { parseEventBody } from './parse/event-body.ts';
 import { startOfNow } from './past-writer.ts';
+import type { PayloadChecks } from './payload-checks.ts';
 import type { RetentionBoundary } from './retention-boundary.ts';
 import type { StageTimes } from './stage-times.ts';
 import type { TokenScreen } from './token-screen.ts';
@@ -25,6 +27,9 @@ export interface CreateEventSteps extends Lanes {
   readonly tokenScreen: TokenScreen;
   readonly limiter: Limiter;
   readonly eventTypes: EventTypes;
+  readonly payloadChecks: PayloadChecks;
+  /** The answer to an earlier request with the same key, if there was one. */
+  readonly findRepeated: FindRepeated;
   /** Changes when the database becomes another one. */
   readonly epoch: () => number;
   readonly retentionBoundary: RetentionBoundary;
@@ -74,6 +79,14 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
     const type = found instanceof Promise ? await found : found;
     stopwatch?.lap('type');
     if (type instanceof Rejection) return type;
+    if (type.schema !== null) {
+      const { payload } = body;
+      const [violation = null] = await steps.payloadChecks.refusalsOf(appId, [{ type, payload }]);
+      // What was stored before the schema was set is answered as it was then.
+      const repeated =
+        violation === null || request === null ? null : await steps.findRepeated(appId, request);
+      if (violation !== null) return repeated ?? violation;
+    }
     // Between the lookups the database has become another one: the ids do not belong together.
     if (epoch !== steps.epoch()) return UNAVAILABLE;
 
@@ -91,13 +104,13 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
     if (request === null && keyed === null) {
       const stored = await steps.commitBuffer.add(event);
       outcome = stored instanceof Rejection ? stored : answer;
-    } else if (request === null) outcome = await storeKeyed(steps, event, type.publicIdJson, acceptedAt);
-    else {
-      const events = { appId, request, acceptedAt, events: [event], answer };
-      const together = { ...events, answerRepeated: () => answer, answerWithout: () => POISON };
-      outcome = await storeTogether(steps, together, pastOf(event, acceptedAt));
+    } else {
+      const repeated = (): KeptAnswer => created(id, type.publicIdJson, createdAt, true);
+      outcome = await storeOnce(steps, event, { request, acceptedAt, answer, repeated });
     }
     stopwatch?.lap('commit');
+    if (type.schema !== null && outcome === answer)
+      steps.payloadChecks.note(appId, { type, payload: body.payload });
     return outcome;
   };
 }
@@ -111,23 +124,33 @@ async function timeProblem(
   return problem === null ? null : new Rejection('invalidBody', `The field "createdAt" ${problem}.`);
 }
 
-/** Stores an event with a key, unless it is there already. */
-async function storeKeyed(
+/** Stores an event with a key, or of a request with an Idempotency-Key, unless it is stored already. */
+async function storeOnce(
   lanes: Lanes,
   event: AcceptedEvent,
-  typeId: string,
-  acceptedAt: number,
+  options: {
+    readonly request: KeyedRequest | null;
+    readonly acceptedAt: number;
+    readonly answer: KeptAnswer;
+    /** The answer if the event was stored before, by its own key. */
+    readonly repeated: () => KeptAnswer;
+  },
 ): Promise<Outcome> {
-  const [outcome] = await storeApart(lanes, { accepted: [event], past: pastOf(event, acceptedAt), keyed: 1 });
+  const { request, acceptedAt, answer, repeated } = options;
+  const { appId, createdAt } = event;
+  const past = createdAt < startOfNow(acceptedAt) ? 1 : 0;
+  if (request !== null) {
+    const keyed = { appId, request, acceptedAt, events: [event], answer };
+    return await storeTogether(
+      lanes,
+      { ...keyed, answerRepeated: repeated, answerWithout: () => POISON },
+      past,
+    );
+  }
+  const [outcome] = await storeApart(lanes, { accepted: [event], past, keyed: 1 });
   if (outcome === undefined) throw new Error('An event was stored without an outcome.');
-  return outcome instanceof Rejection
-    ? outcome
-    : created(event.id, typeId, event.createdAt, outcome === 'repeated');
-}
-
-/** 1 for an event of a past day, else 0. */
-function pastOf({ createdAt }: AcceptedEvent, acceptedAt: number): number {
-  return createdAt < startOfNow(acceptedAt) ? 1 : 0;
+  if (outcome instanceof Rejection) return outcome;
+  return outcome === 'repeated' ? repeated() : answer;
 }
 
 /** Cached refusals by their Retry-After seconds: they are frequent under load and differ in nothing else. */

@@ -1,7 +1,8 @@
 /** The routes of producers, as the API's description shows them. */
-import { json, objectOf, type Schema } from '../http/operation.ts';
+import { type AnswerShape, json, objectOf, type Schema } from '../http/operation.ts';
 import type { Declaration } from '../http/route.ts';
-import { BATCH_HEADERS, BATCH_QUERY } from './create-batch.ts';
+import { LINES_TYPE } from './batch-answer.ts';
+import { BATCH_QUERY } from './formats/events.ts';
 import { IDEMPOTENCY_KEY } from './idempotency-key.ts';
 import { EVENT_SCHEMA } from './parse/batch-event.ts';
 import { BODY_SCHEMA } from './parse/event-body.ts';
@@ -103,7 +104,13 @@ export const CREATE_EVENT: Declaration = {
       },
     },
     refusals: [
-      ...(['invalidLoggingToken', 'eventTypeNotFound', 'tooManyEventTypes', 'idempotencyKeyReused'] as const),
+      ...([
+        'schemaViolation',
+        'invalidLoggingToken',
+        'eventTypeNotFound',
+        'tooManyEventTypes',
+        'idempotencyKeyReused',
+      ] as const),
       'outcomeUnknown',
     ],
   },
@@ -121,7 +128,14 @@ const RESULT: Schema = {
   ],
 };
 
-const BATCH_ANSWER = objectOf(
+/** The headers that the routes of batches read. */
+const BATCH_HEADERS = ['accept', 'authorization', 'content-type', IDEMPOTENCY_KEY] as const;
+
+const RESULT_LINES = {
+  [LINES_TYPE]: { schema: { type: 'string', description: 'A `BatchResult` a line.' } },
+};
+
+export const BATCH_ANSWER = objectOf(
   {
     success: { type: 'boolean', description: 'Whether every event is stored.' },
     stored: COUNT,
@@ -135,10 +149,17 @@ const BATCH_ANSWER = objectOf(
   { title: 'BatchAnswer' },
 );
 
-const BATCH = objectOf(
-  { events: { type: 'array', minItems: 1, items: described(EVENT_SCHEMA, 'NewBatchEvent') } },
-  { title: 'Batch' },
-);
+const EVENTS: Schema = {
+  type: 'array',
+  minItems: 1,
+  items: described(EVENT_SCHEMA, 'NewBatchEvent'),
+};
+const BATCH = objectOf({ events: EVENTS }, { title: 'Batch' });
+
+function batchAnswers(description: string): AnswerShape {
+  const { content } = json(description, BATCH_ANSWER);
+  return { description, content: { ...content, ...RESULT_LINES }, headers: REPLAYED };
+}
 
 export const CREATE_BATCH: Declaration = {
   method: 'POST',
@@ -154,15 +175,15 @@ export const CREATE_BATCH: Declaration = {
     headers: IDEMPOTENCY,
     body: {
       description:
-        'Events as one JSON document, or one a line. `Content-Encoding: gzip` is accepted for both.',
+        'Events as one JSON document, or one a line. With `Accept: application/x-ndjson` the results are lines, too.',
       content: {
-        'application/json': { schema: BATCH },
+        'application/json': { schema: { anyOf: [BATCH, EVENTS] } },
         'application/x-ndjson': { schema: { type: 'string', description: 'A `NewBatchEvent` a line.' } },
       },
     },
     answers: {
-      200: { ...json('Every event is stored.', BATCH_ANSWER), headers: REPLAYED },
-      207: { ...json('Some or all events are refused.', BATCH_ANSWER), headers: REPLAYED },
+      200: batchAnswers('Every event is stored.'),
+      207: batchAnswers('Some or all events are refused.'),
     },
     refusalProperties: {
       400: {

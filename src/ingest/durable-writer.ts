@@ -4,7 +4,7 @@ import { Rejection } from '../errors.ts';
 import { Availability } from '../storage/availability.ts';
 import type { DatabaseAddress } from '../storage/connect.ts';
 import type { ServerWatch } from '../storage/connections/server-watch.ts';
-import type { Engine } from '../storage/storage.ts';
+import type { DeclaredFields, Engine } from '../storage/storage.ts';
 import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
 import { EventWriter, type Outcomes, tablesOfWrites } from '../storage/write/event-writer.ts';
 import { JOURNALING, JOURNALING_PAST, REFUSING, REFUSING_PAST } from '../storage/write/failures.ts';
@@ -22,6 +22,8 @@ export interface DurableWriterOptions {
   readonly pastConnections: number;
   /** Null if events are refused while the database is unavailable. */
   readonly journal: Journal | null;
+  /** Whose values are counted with the rows. */
+  readonly fields?: DeclaredFields | undefined;
   /** Watches the connections to the database. */
   readonly watch: ServerWatch;
   readonly log: Logger;
@@ -48,13 +50,14 @@ export class DurableWriter {
   readonly #replay: Replay | null;
 
   constructor(options: DurableWriterOptions) {
-    const { journal, log, now, address, engine } = options;
+    const { journal, log, now, address, engine, fields } = options;
     this.#options = options;
     this.writer = new EventWriter({
       address,
       engine,
       connections: options.connections,
       timeouts: journal === null ? REFUSING : JOURNALING,
+      fields,
       giveUp: (group, { refusal, failure }) => {
         this.availability.writeFailed();
         // A missing partition for the current day is an outage, not an error of the events.
@@ -68,6 +71,7 @@ export class DurableWriter {
       engine,
       connections: options.pastConnections,
       timeouts: journal === null ? REFUSING_PAST : JOURNALING_PAST,
+      fields,
       keep: (group, refusal) => this.#keep(group, refusal),
       log,
       now,

@@ -136,7 +136,7 @@ export class IdempotentQueue {
 
   #answer({ request }: KeyedEvents, outcome: KeyedOutcome): Answer | Rejection {
     if (outcome instanceof Rejection) return outcome;
-    // Only a key can be known.
+    // Without an Idempotency-Key none can be known.
     if ('known' in outcome) return request === null ? UNAVAILABLE : repeated(outcome.known, request);
     this.#stored += outcome.stored.length;
     this.#repeated += outcome.repeated;

@@ -6,7 +6,7 @@
 import type { Logger } from 'pino';
 import { Rejection } from '../errors.ts';
 import type { DatabaseAddress } from '../storage/connect.ts';
-import type { Engine } from '../storage/storage.ts';
+import type { DeclaredFields, Engine } from '../storage/storage.ts';
 import { type AcceptedEvent, dateOf, dayOf, startOfDay } from '../storage/write/accepted-event.ts';
 import { EventWriter, type Outcomes, type WriteOutcome } from '../storage/write/event-writer.ts';
 import { type Failure, NO_PARTITION, type WriteTimeouts } from '../storage/write/failures.ts';
@@ -18,6 +18,8 @@ export interface PastWriterOptions {
   readonly timeouts: WriteTimeouts;
   /** Called for events that were not stored for another reason than their day. Never rejects. */
   readonly keep: (group: readonly AcceptedEvent[], refusal: Rejection) => Promise<Outcomes>;
+  /** Whose values are counted with the rows. */
+  readonly fields?: DeclaredFields | undefined;
   readonly log: Logger;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
@@ -66,6 +68,7 @@ export class PastWriter {
       name: 'tidemark past writer',
       timeouts,
       past: true,
+      fields: options.fields,
       giveUp: async (events, { refusal, failure, error }) => {
         if (refusal.reason === 'outcomeUnknown' || failure === 'unreachable')
           return await options.keep(events, refusal);

@@ -10,20 +10,24 @@ import type { ChangedTable } from '../storage/changes.ts';
 import type { DatabaseAddress, Sql } from '../storage/connect.ts';
 import type { ServerWatch } from '../storage/connections/server-watch.ts';
 import { answerInTime, type LookupOutage, LookupUnavailable } from '../storage/lookup-cache.ts';
-import type { Engine } from '../storage/storage.ts';
+import { DeclaredFields, type Engine } from '../storage/storage.ts';
 import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
 import { UNAVAILABLE } from '../storage/write/failures.ts';
 import { KeyedWriter } from '../storage/write/keyed-writer.ts';
 import { CommitBuffer } from './commit-buffer.ts';
-import { createCreateBatch } from './create-batch.ts';
+import { type CreateBatchSteps, createCreateBatch } from './create-batch.ts';
 import { createCreateEvent } from './create-event.ts';
 import { CREATE_BATCH, CREATE_EVENT } from './declarations.ts';
 import { DurableWriter } from './durable-writer.ts';
 import { createEventIds } from './event-id.ts';
-import { findRepeated } from './idempotency-store.ts';
+import { EVENTS } from './formats/events.ts';
+import { formatRoutes } from './formats/routes.ts';
+import { type FindRepeated, findRepeated } from './idempotency-store.ts';
 import { IdempotentQueue } from './idempotent-queue.ts';
 import type { Journal } from './journal/journal.ts';
 import { KeyTable } from './key-table.ts';
+import { PayloadChecks } from './payload-checks.ts';
+import { RefusedEvents } from './refused-events.ts';
 import { RetentionBoundary } from './retention-boundary.ts';
 import { StageTimes } from './stage-times.ts';
 import { TokenScreen } from './token-screen.ts';
@@ -63,6 +67,9 @@ const STALL_MS = 700;
 /** Limit of events in one batch. */
 const MAX_BATCH_EVENTS = 10_000;
 
+/** Tables whose rows are cached with event types. */
+const OF_TYPES: ReadonlySet<ChangedTable> = new Set(['apps', 'event_types', 'type_schemas']);
+
 export class WritePath {
   readonly routes: readonly Route[];
   /** Whether the database can be reached and takes writes. */
@@ -74,6 +81,10 @@ export class WritePath {
   readonly stageTimes: StageTimes;
   readonly loggingTokens: LoggingTokens;
   readonly eventTypes: EventTypes;
+  /** Events that were refused one by one. */
+  readonly refusedEvents = new RefusedEvents();
+  readonly #fields: FieldsCache;
+  readonly payloadChecks: PayloadChecks;
   /** The commit buffer for events of past days, which may wait for a locked day. */
   readonly pastBuffer: CommitBuffer;
   /**
@@ -86,7 +97,9 @@ export class WritePath {
 
   constructor(options: WritePathOptions) {
     const { config, address, engine, journal, watch, log, monotonic, wall } = options;
+    this.#fields = new FieldsCache(options.lookups, log);
     this.store = new DurableWriter({
+      fields: this.#fields.known,
       address,
       engine,
       connections: config.COMMIT_CONNECTIONS,
@@ -120,6 +133,7 @@ export class WritePath {
       newTypesPerMinute: config.NEW_TYPES_PER_MINUTE,
       monotonic,
     });
+    this.payloadChecks = new PayloadChecks({ ...memory, ...limitsOf(config), log });
     this.routes = this.#openRoutes(options, keyed.queues);
   }
 
@@ -129,6 +143,8 @@ export class WritePath {
       loggingTokens: this.loggingTokens,
       limiter,
       eventTypes: this.eventTypes,
+      payloadChecks: this.payloadChecks,
+      findRepeated: this.#findRepeated(lookups, wall),
       epoch: () => watch.epoch,
       commitBuffer: this.commitBuffer,
       past: {
@@ -149,30 +165,35 @@ export class WritePath {
       idempotentQueue: queues.events,
       stageTimes: this.stageTimes,
     });
-    const createBatch = createCreateBatch({
+    const batchSteps: CreateBatchSteps = {
       ...steps,
+      refusedEvents: this.refusedEvents,
       idempotentQueue: queues.batches,
-      findRepeated: async (appId, request) => {
-        if (this.outage.isAway()) throw new LookupUnavailable('The database is away');
-        if (this.#keyTable.refusal !== null) return this.#keyTable.refusal;
-        try {
-          return await answerInTime(findRepeated(lookups, appId, request, wall()), LOOKUP_TIMEOUT_MS);
-        } catch (error) {
-          if (error instanceof LookupUnavailable) void this.#keyTable.suspect();
-          throw error;
-        }
-      },
       // A body that exceeds the room of all bodies can never be received: 413, not 503.
       maxBytes: Math.min(config.MAX_BATCH_BYTES, config.MAX_BODIES_BYTES),
       limits: {
         maxEvents: Math.min(MAX_BATCH_EVENTS, config.COMMIT_BUFFER_EVENTS),
         maxEventBytes: config.MAX_BODY_BYTES,
       },
-    });
+    };
     return [
       { ...CREATE_EVENT, handle: createEvent },
-      { ...CREATE_BATCH, handle: createBatch },
+      { ...CREATE_BATCH, handle: createCreateBatch(batchSteps, EVENTS) },
+      ...formatRoutes(batchSteps, config.CREATE_LIMIT_PER_MINUTE),
     ];
+  }
+
+  #findRepeated(lookups: Sql, wall: () => number): FindRepeated {
+    return async (appId, request) => {
+      if (this.outage.isAway()) throw new LookupUnavailable('The database is away');
+      if (this.#keyTable.refusal !== null) return this.#keyTable.refusal;
+      try {
+        return await answerInTime(findRepeated(lookups, appId, request, wall()), LOOKUP_TIMEOUT_MS);
+      } catch (error) {
+        if (error instanceof LookupUnavailable) void this.#keyTable.suspect();
+        throw error;
+      }
+    };
   }
 
   /** Events that were acknowledged: committed, or in the journal. */
@@ -206,26 +227,70 @@ export class WritePath {
 
   start(): void {
     this.store.start();
+    this.#fields.load();
   }
 
   /** Drops cached tokens and types. @param table the table that has changed; null: any may have */
   forget(table: ChangedTable | null): void {
     if (table === null || table === 'apps' || table === 'logging_tokens') this.loggingTokens.dropAll();
-    if (table === null || table === 'apps' || table === 'event_types') this.eventTypes.dropAll();
+    if (table === null || OF_TYPES.has(table)) this.eventTypes.dropAll();
+    if (table === null || table === 'type_schemas') this.payloadChecks.forget();
+    if (table === null || table === 'declared_fields') this.#fields.load();
+  }
+
+  /** Forgets the fields of a database that the address no longer leads to, before it is asked for those of the new one. */
+  leaveDatabase(): void {
+    this.#fields.known.forget();
   }
 
   /** Invalidates cached tokens and types: they are served stale only while the database is unavailable. */
   invalidate(): void {
     this.loggingTokens.invalidateAll();
     this.eventTypes.invalidateAll();
+    this.#fields.load();
   }
 
   /** Commits the waiting events, and closes. Call it when no request is in progress. */
   async stop(): Promise<void> {
+    this.#fields.stop();
     const queues = [this.commitBuffer, this.pastBuffer, ...this.#keyedQueues];
     await Promise.all(queues.map((queue) => queue.drain()));
+    await this.payloadChecks.close();
     await this.#keyTable.stop();
     await Promise.all([this.store.stop(), ...this.#keyedWriters.map((writer) => writer.close())]);
+  }
+}
+
+/** What declared fields are known is asked for again while the database does not tell. */
+const FIELDS_RETRY_MS = 1_000;
+
+/** Keeps what this process knows of declared fields up to date, as well as it can. */
+class FieldsCache {
+  readonly known = new DeclaredFields();
+  readonly #sql: Sql;
+  readonly #log: Logger;
+  #retry: NodeJS.Timeout | null = null;
+  #isStopped = false;
+
+  constructor(sql: Sql, log: Logger) {
+    this.#sql = sql;
+    this.#log = log;
+  }
+
+  load(): void {
+    if (this.#retry !== null) clearTimeout(this.#retry);
+    this.#retry = null;
+    this.known.load(this.#sql).catch((error: unknown) => {
+      if (this.#isStopped || this.#retry !== null) return;
+      this.#log.debug({ err: error }, 'fields: could not be read, retrying');
+      this.#retry = setTimeout(() => this.load(), FIELDS_RETRY_MS);
+      this.#retry.unref();
+    });
+  }
+
+  stop(): void {
+    this.#isStopped = true;
+    if (this.#retry !== null) clearTimeout(this.#retry);
   }
 }
 

@@ -5,7 +5,9 @@ const CHANNEL = 'tidemark_changes';
 
 export type ChangedTable =
   | 'apps'
+  | 'declared_fields'
   | 'event_types'
+  | 'type_schemas'
   | 'logging_tokens'
   | 'resource_tokens'
   | 'resource_token_apps';
@@ -21,7 +23,7 @@ export async function listenForChanges(
 ): Promise<() => Promise<void>> {
   const { unlisten } = await sql.listen(
     CHANNEL,
-    // The payload is the name of the table whose trigger sent it, one of the five of the type.
+    // The payload is the name of the table whose trigger sent it, one of those of the type.
     (table) => onChange(table as ChangedTable),
     () => onChange(null),
   );

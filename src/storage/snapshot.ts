@@ -21,7 +21,10 @@ export async function readSnapshot<T>(sql: Sql, read: (tx: Transaction) => Promi
   return outcome.value;
 }
 
-/** Tells the views of counts which deltas are folded in this snapshot (sql/0016), so that they need not be looked at. */
+/** Tells the views of counts which deltas are folded in this snapshot (sql/0016, sql/0030), so that they need not be looked at. */
 function skipFolded(tx: Transaction): postgres.PendingQuery<postgres.Row[]> {
-  return tx`SELECT set_config('tidemark.pending_from', pending_from::text, true) FROM last_fold`;
+  return tx`
+    SELECT set_config('tidemark.pending_from', last_fold.pending_from::text, true),
+           set_config('tidemark.pending_fields_from', last_field_fold.pending_from::text, true)
+      FROM last_fold CROSS JOIN last_field_fold`;
 }

@@ -48,7 +48,7 @@ export { WIDTHS } from './counts/buckets.ts';
 export type { CountDifference } from './counts/differences.ts';
 export { DAY_MS, MINUTE_MS } from './counts/levels.ts';
 export type { RecountedDay } from './counts/recount.ts';
-export type { Series, TypeSeries } from './counts/series.ts';
+export type { Series, SeriesRequest, TypeSeries } from './counts/series.ts';
 export { isTimezone } from './counts/timezone.ts';
 export type { TypeStats } from './counts/type-stats.ts';
 export type { DatabaseFacts } from './database-facts.ts';
@@ -63,6 +63,9 @@ export type { Position, RowFilter, ScanRequest, TextTest } from './event-scan.ts
 export type { EventSearch, SearchStep } from './event-search.ts';
 export type { FeedCursor } from './feed-cursor.ts';
 export { decodeFeedCursor, encodeFeedCursor } from './feed-cursor.ts';
+export type { FieldKind } from './fields/declared-fields.ts';
+export { DeclaredFields, namesOf } from './fields/declared-fields.ts';
+export { OTHER, scalarValue, valueOfString } from './fields/value-text.ts';
 export type { MaintenanceTasks } from './maintenance/loop.ts';
 export type { MaintenancePools, StorageSettings } from './storage-engine.ts';
 

@@ -38,7 +38,7 @@ const isBody = new Ajv({ strict: true, allowUnionTypes: true }).compile<FromSche
 );
 
 /** Limit of a payload's nesting. PostgreSQL's JSON parser is recursive and has a limit that depends on its stack. */
-const MAX_PAYLOAD_DEPTH = 1_000;
+export const MAX_PAYLOAD_DEPTH = 1_000;
 
 export interface EventBody {
   readonly loggingToken: string;

@@ -2,8 +2,9 @@
  * What the text of a payload must contain if it may meet a condition: the test that the database makes before the service
  * decides. A text that fails it never matches, however it spells its names, texts and numbers.
  */
+
+import { parseDecimal } from '../../json/decimal.ts';
 import type { TextTest } from '../../storage/storage.ts';
-import { parseDecimal } from './decimal.ts';
 import type { Condition, Operand } from './parse-filter.ts';
 
 /** Characters that JSON text only has as escapes; and halves of characters, which UTF-8 only has so. */

@@ -5,9 +5,9 @@
  * A path that comes to an array goes on in each of its elements: the test holds where it holds for one of them. Each name
  * of the path may read its part of the text once more, so the cost is at most the text's length times the path's.
  */
-import { compareDecimals, type Decimal, parseDecimal } from './decimal.ts';
+import { compareDecimals, type Decimal, parseDecimal } from '../../json/decimal.ts';
+import { NONE, scalarEnd, skipSpace, stringEnd, valueEnd } from '../../json/valid-json.ts';
 import type { Comparison, Condition, Operand, Test } from './parse-filter.ts';
-import { NONE, scalarEnd, skipSpace, stringEnd, valueEnd } from './valid-json.ts';
 
 const QUOTE = 0x22;
 const COMMA = 0x2c;

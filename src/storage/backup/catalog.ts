@@ -55,6 +55,15 @@ export const DERIVED_TABLES: ReadonlySet<string> = new Set([
   'profiled_days',
   'stale_buckets',
   'snapshot_lock',
+  'field_series',
+  'field_deltas',
+  'field_folds',
+  'uncounted_minutes',
+  'field_minute_counts',
+  'field_quarter_hour_counts',
+  'field_hour_counts',
+  'field_day_counts',
+  'field_month_counts',
 ]);
 
 /** The tables of our schema, each after those that it refers to. */

@@ -65,6 +65,7 @@ export async function beginRestore(options: RestoreOptions): Promise<Restore> {
     commit: async (sequences) => {
       await continueSequences(client, sequences);
       await startGeneration(client);
+      if (tables.some(({ name }) => name === 'declared_fields')) await recountFields(client);
       await client.query('COMMIT');
       await migrate(sql, engine.name);
     },
@@ -142,6 +143,18 @@ async function continueSequences(client: pg.Client, sequences: readonly Sequence
       [identifiers([table]), column, seen?.last ?? '0', SEQUENCE_GAP],
     );
   }
+}
+
+/**
+ * The values of declared fields are counted again, from the restored rows. Generations continue above a gap, as ids do: other
+ * processes may still know later ones.
+ */
+async function recountFields(client: pg.Client): Promise<void> {
+  await client.query(`UPDATE field_generation SET generation = generation + ${SEQUENCE_GAP}`);
+  await client.query(`
+    UPDATE declared_fields
+       SET generation = 0, complete_from = NULL, backfill = true, known_values = 0, new_values = 0,
+           new_values_on = '-infinity', full_since = NULL`);
 }
 
 /** Starts a new generation, so that processes do not use cached ids of the original database. */

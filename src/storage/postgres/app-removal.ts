@@ -1,6 +1,7 @@
 /** Removes the events and counts of a deleted app. */
 import { countsOf, LEVELS } from '../counts/levels.ts';
 import { type AppRemoval, removeFromDays } from '../deleted-apps.ts';
+import { removeFieldsOfApp } from '../fields/removal.ts';
 
 /** Events that one statement removes. */
 const REMOVED_EVENTS = 10_000;
@@ -26,5 +27,6 @@ export const removal: AppRemoval = {
       for (const level of LEVELS) await tx`DELETE FROM ${tx(countsOf(level.name))} WHERE app_id = ${appId}`;
       await removeFromDays(tx, appId);
     });
+    await removeFieldsOfApp(sql, appId);
   },
 };

@@ -8,6 +8,8 @@ import type { Interval } from '../counts/intervals.ts';
 import { countsOf, DAY_MS, finerThan, LEVELS, type Level, MINUTES } from '../counts/levels.ts';
 import { removeDeletedApps } from '../deleted-apps.ts';
 import { ExpiredKeys } from '../expired-keys.ts';
+import { noteUncounted } from '../fields/uncounted.ts';
+import { FieldUpkeep } from '../fields/upkeep.ts';
 import { DeadRows } from '../maintenance/dead-rows.ts';
 import { type MaintenanceTasks, REMOVE_APPS_MS } from '../maintenance/loop.ts';
 import { hasNoOlderSnapshot, moveBoundary, utcDay } from '../retention.ts';
@@ -48,8 +50,9 @@ const takeDeltas = (into: string): string => `
       DELETE FROM count_deltas
        WHERE written >= (SELECT pending_from FROM last_fold)
          AND (SELECT pg_try_advisory_xact_lock(hashtext('tidemark counts')))
-      RETURNING app_id, type_id, bucket, count
+      RETURNING app_id, type_id, bucket, count, fields
     ),
+    ${noteUncounted('folded', { apps: true })},
     noted AS (
       UPDATE folds SET (pending_from, running) = (SELECT pending_from, running FROM next_fold)
        WHERE (SELECT count(*) >= ${NOTED.deltas}
@@ -286,6 +289,7 @@ export function postgresMaintenance(
   const deadDeltas = new DeadRows(sql, 'count_deltas', VACUUM_AFTER_DELTAS);
   const expiredKeys = new ExpiredKeys(sql);
   const profiler = new DayProfiler(sql, now);
+  const fields = new FieldUpkeep(sql, now);
   const prepare = (): Promise<void> =>
     ensurePartitions(sql, now() - DAYS_BEHIND * DAY_MS, now() + DAYS_AHEAD * DAY_MS);
   return {
@@ -295,6 +299,7 @@ export function postgresMaintenance(
       await expiredKeys.remove(now());
       await profiler.profileSome();
       await deadDeltas.vacuumAfter(folded);
+      await fields.everySecond();
     },
     everyTenMinutes: async () => {
       await prepare();
@@ -302,6 +307,7 @@ export function postgresMaintenance(
       await removeDeletedApps(sql, removal, now, now() + REMOVE_APPS_MS);
       const { dropped } = await applyRetention(sql, { days: retentionDays, now: now() });
       await clipPartitions(sql);
+      await fields.everyTenMinutes();
       return dropped;
     },
   };

@@ -1,6 +1,7 @@
 /** PostgreSQL without extensions: events in partitions by day, counts in tables that the service folds deltas into. */
 import { addMonthCounts } from '../backup/month-counts.ts';
 import { countsOf } from '../counts/levels.ts';
+import { foldFields } from '../fields/fold.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
 import { ensureRoom, foldCounts, postgresMaintenance } from './maintenance.ts';
@@ -14,8 +15,9 @@ export const postgres: StorageEngine = {
   removal,
   writes,
   ensureRoom,
-  settleCounts: async (sql) => {
+  settleCounts: async (sql, now) => {
     await foldCounts(sql);
+    await foldFields(sql, now);
   },
   settlesBesideWriters: true,
   recountDay,

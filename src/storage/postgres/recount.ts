@@ -2,6 +2,7 @@
 import type { Sql, Transaction } from '../connect.ts';
 import { startOfMonth } from '../counts/intervals.ts';
 import { ALL_TYPES, countsOf, DAY_MS, LEVELS } from '../counts/levels.ts';
+import { noteUncounted } from '../fields/uncounted.ts';
 
 /**
  * In one snapshot every row is there with its delta, or with its count where that was folded. So what that snapshot counts
@@ -41,7 +42,9 @@ async function countRows(tx: Transaction, day: number): Promise<void> {
   await tx`
     CREATE TEMPORARY TABLE recounted (app_id integer, type_id integer, bucket timestamptz, count bigint) ON COMMIT DROP`;
   await tx`
-    WITH settled AS (DELETE FROM count_deltas WHERE bucket >= ${from} AND bucket < ${until})
+    WITH settled AS (
+      DELETE FROM count_deltas WHERE bucket >= ${from} AND bucket < ${until} RETURNING app_id, bucket, fields
+    ), ${tx.unsafe(noteUncounted('settled', { apps: true }))}
     INSERT INTO recounted
     SELECT app_id, type_id, date_bin('1 minute', created_at, 'epoch'), count(*)
       FROM events WHERE created_at >= ${from} AND created_at < ${until} GROUP BY 1, 2, 3`;

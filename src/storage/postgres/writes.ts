@@ -14,7 +14,7 @@ interface Delta {
 }
 
 /** One delta for each app, type and minute. The fold adds them to the counts; until then readers do. */
-function copyDeltas(events: readonly EventRow[], into: CopyMessages): void {
+function copyDeltas(events: readonly EventRow[], into: CopyMessages, stamp: number | null): void {
   const deltas: Delta[] = [];
   // Minute → app → type.
   const minutes = new Map<number, Map<number, Map<number, Delta>>>();
@@ -40,7 +40,7 @@ function copyDeltas(events: readonly EventRow[], into: CopyMessages): void {
     }
     last.count += 1;
   }
-  for (const { appId, typeId, bucket, count } of deltas) into.deltaRow(appId, typeId, bucket, count);
+  for (const { appId, typeId, bucket, count } of deltas) into.deltaRow(appId, typeId, bucket, count, stamp);
 }
 
 function entryOf<Value>(maps: Map<number, Map<number, Value>>, key: number): Map<number, Value> {
@@ -54,6 +54,7 @@ function entryOf<Value>(maps: Map<number, Map<number, Value>>, key: number): Map
 
 export const writes: EngineWrites = {
   changes: 'count_deltas (app_id, type_id, bucket, count)',
+  stampedChanges: 'count_deltas (app_id, type_id, bucket, count, fields)',
   copyChanges: copyDeltas,
   changesOfInserted: `
     SELECT app_id, type_id, date_bin('1 minute', created_at, 'epoch'), count(*) FROM inserted GROUP BY 1, 2, 3`,

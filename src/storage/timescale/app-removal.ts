@@ -1,6 +1,7 @@
 /** Removes the events and counts of a deleted app. */
 import type { Sql, Transaction } from '../connect.ts';
 import { type AppRemoval, removeFromDays } from '../deleted-apps.ts';
+import { removeFieldsOfApp } from '../fields/removal.ts';
 
 /** Most events that one transaction removes: 0.1 s as rows, and less in the columnstore, where whole batches go at once. */
 const REMOVED_EVENTS = 100_000;
@@ -38,6 +39,7 @@ export const removal: AppRemoval = {
       await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark counts'))`;
       await removeFromDays(tx, appId);
     });
+    await removeFieldsOfApp(sql, appId);
   },
 };
 

@@ -4,6 +4,9 @@ import { DayProfiler } from '../counts/day-profiles.ts';
 import { LEVELS, MINUTES } from '../counts/levels.ts';
 import { removeDeletedApps } from '../deleted-apps.ts';
 import { ExpiredKeys } from '../expired-keys.ts';
+import { foldFields } from '../fields/fold.ts';
+import { EVERY_FIELD, noteUncounted } from '../fields/uncounted.ts';
+import { FieldUpkeep } from '../fields/upkeep.ts';
 import { DeadRows } from '../maintenance/dead-rows.ts';
 import { type MaintenanceTasks, REMOVE_APPS_MS } from '../maintenance/loop.ts';
 import { hasNoOlderSnapshot, moveBoundary, readBoundary } from '../retention.ts';
@@ -43,8 +46,8 @@ const WORTH_MERGING = 20;
 
 /**
  * Every commit marks its minutes; one mark of each is enough. One statement, so that no snapshot finds a stale minute
- * without its mark. It writes all marks anew and notes its snapshot (sql/0028), so that readers skip what is gone: when
- * that is more than what it writes.
+ * without its mark, and what the marks tell of fields is noted in it too. It writes all marks anew and notes its snapshot
+ * (sql/0028), so that readers skip what is gone: when that is more than what it writes.
  * @param removed marks that were removed since the last merge: their dead rows are still looked at
  * @returns how many it has taken away; null where it was not worth it
  */
@@ -79,13 +82,17 @@ const MERGE = `
     merged AS (
       DELETE FROM stale_buckets
        WHERE written >= (SELECT pending_from FROM last_fold) AND (SELECT is_worth FROM found)
-      RETURNING level, bucket
+      RETURNING level, bucket, fields
     ),
+    minutes AS (SELECT bucket, fields FROM merged WHERE level = 0),
+    ${noteUncounted('minutes', { apps: false })},
     noted AS (
       UPDATE folds SET (pending_from, running) = (SELECT pending_from, running FROM next_fold)
        WHERE (SELECT is_worth FROM found)
     ),
-    kept AS (INSERT INTO stale_buckets (level, bucket) SELECT DISTINCT level, bucket FROM merged)
+    kept AS (
+      INSERT INTO stale_buckets (level, bucket, fields) SELECT DISTINCT level, bucket, ${EVERY_FIELD} FROM merged
+    )
     SELECT is_worth AS "isWorth", marks::integer FROM found`;
 
 /** Marks whose dead rows are vacuumed away, as soon as no snapshot in use sees them. */
@@ -172,7 +179,9 @@ async function liftMarks(sql: Sql, level: number, marks: readonly Mark[]): Promi
   const above = LEVELS[level + 1];
   if (above !== undefined) {
     await sql`
-      WITH refreshed AS (DELETE FROM stale_buckets WHERE id = ANY(${ids}::bigint[]) RETURNING bucket)
+      WITH refreshed AS (DELETE FROM stale_buckets WHERE id = ANY(${ids}::bigint[]) RETURNING bucket, fields, level),
+           minutes AS (SELECT bucket, fields FROM refreshed WHERE level = 0),
+           ${sql.unsafe(noteUncounted('minutes', { apps: false }))}
       INSERT INTO stale_buckets (level, bucket)
       SELECT DISTINCT ${level + 1}::smallint, date_bin(${`${above.ms} ms`}::interval, bucket, 'epoch')
         FROM refreshed`;
@@ -219,6 +228,7 @@ export async function settleCounts(sql: Sql, now: number): Promise<void> {
     await marks.merge();
     await unlessBeingRefreshed(() => marks.refresh(now, REFRESH_TIMEOUT_MS));
     await marks.merge();
+    await foldFields(sql, now);
   } finally {
     await sql`SELECT pg_advisory_unlock(hashtext('tidemark upkeep'))`;
   }
@@ -289,6 +299,7 @@ export function timescaleMaintenance(
   const marks = new Marks(sql);
   const expiredKeys = new ExpiredKeys(sql);
   const profiler = new DayProfiler(sql, now);
+  const fields = new FieldUpkeep(sql, now);
   const compression = new Compression(slow, settings, now);
   return {
     prepare: async () => {
@@ -308,11 +319,13 @@ export function timescaleMaintenance(
           refreshedAt = now();
         });
       }
+      await fields.everySecond();
       compression.throwFailure();
     },
     everyTenMinutes: async () => {
       const boundary = await moveBoundary(sql, { days: settings.RETENTION_DAYS, now: now() });
       await profiler.look();
+      await fields.everyTenMinutes();
       // A removal and a compression of one chunk would wait for each other.
       if (!compression.isRunning) {
         await ifAlone(sql, () => removeDeletedApps(sql, removal, now, now() + REMOVE_APPS_MS));

@@ -7,6 +7,7 @@ import { type DatabaseAddress, SESSION_PARAMETERS } from '../connect.ts';
 import { clientSettings, openSocket, type Purpose, pgClient } from '../connections/dial.ts';
 import { DEADLINES, type PoolKind } from '../connections/pools.ts';
 import { cancelStatement } from './cancel-statement.ts';
+import type { CopyGroup } from './copy-group.ts';
 
 /** The connection broke, or could not be made. */
 export class ConnectionLost extends Error {
@@ -119,12 +120,11 @@ export class CopyConnection {
 
   /**
    * Copies rows, in a transaction of its own unless one is open.
-   * @param messages a query of COPY commands with all of their rows
-   * @param commands their number
-   * @param epoch    of the ids in the rows: if the database has changed since, nothing is sent
+   * @param group a query of COPY commands with all of their rows
+   * @param epoch of the ids in the rows: if the database has changed since, nothing is sent
    * @throws pg.DatabaseError if the server refused, ConnectionLost if it is unavailable
    */
-  async copy(messages: Buffer, commands: number, epoch?: number): Promise<void> {
+  async copy({ messages, commands }: CopyGroup, epoch?: number): Promise<void> {
     const client = await this.#connected();
     this.#requireEpoch(epoch);
     await this.#answered(

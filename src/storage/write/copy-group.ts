@@ -1,4 +1,6 @@
-/** A commit group as one write to the socket: a COPY of the rows and a COPY of their changes of the counts. */
+/** A commit group as one write to the socket: a COPY of the rows, and COPYs of their changes of the counts. */
+import { copyFieldDeltas, FIELD_DELTAS, haveFields } from '../fields/copy-values.ts';
+import type { DeclaredFields } from '../fields/declared-fields.ts';
 import { type EventRow, sizeOf } from './accepted-event.ts';
 import { CopyMessages } from './copy-messages.ts';
 import type { EngineWrites } from './engine-writes.ts';
@@ -7,23 +9,41 @@ import { EVENT_COLUMNS } from './insert-events.ts';
 /** Of a row, without its payload. */
 const ROW_BYTES = 54;
 
-/** COPY commands of a group. If they are an implicit transaction, it is committed when the last of them completes. */
-export const COPY_COMMANDS = 2;
+/** A group as one query of COPY commands, for {@link CopyConnection.copy}. */
+export interface CopyGroup {
+  readonly messages: Buffer;
+  /** Their number. If they are an implicit transaction, it is committed when the last of them completes. */
+  readonly commands: number;
+}
 
 /**
- * Messages for {@link CopyConnection.copy}. Outside of a transaction block the two commands are one implicit transaction:
- * a failure of either stores nothing.
+ * Outside of a transaction block the commands are one implicit transaction: a failure of any of them stores nothing.
+ * @param fields those whose values are counted; absent: what the group changes in their counts is left to maintenance
  */
-export function copyGroup(engine: EngineWrites, events: readonly EventRow[]): Buffer {
+export function copyGroup(
+  engine: EngineWrites,
+  events: readonly EventRow[],
+  fields?: DeclaredFields,
+): CopyGroup {
+  const stamp = fields === undefined || fields.generation === 0 ? null : fields.generation;
+  const withFields = fields !== undefined && haveFields(events, fields);
+  const tables = [
+    `events (${EVENT_COLUMNS})`,
+    stamp === null ? engine.changes : engine.stampedChanges,
+    ...(withFields ? [FIELD_DELTAS] : []),
+  ];
   const messages = new CopyMessages(sizeOf(events) + ROW_BYTES * events.length + 1_024);
-  messages.query(
-    `COPY events (${EVENT_COLUMNS}) FROM STDIN (FORMAT binary);COPY ${engine.changes} FROM STDIN (FORMAT binary)`,
-  );
+  messages.query(tables.map((table) => `COPY ${table} FROM STDIN (FORMAT binary)`).join(';'));
   messages.beginRows();
   for (const event of events) messages.eventRow(event);
   messages.endRows();
   messages.beginRows();
-  engine.copyChanges(events, messages);
+  engine.copyChanges(events, messages, stamp);
   messages.endRows();
-  return messages.bytes;
+  if (withFields) {
+    messages.beginRows();
+    copyFieldDeltas(events, fields, messages);
+    messages.endRows();
+  }
+  return { messages: messages.bytes, commands: tables.length };
 }

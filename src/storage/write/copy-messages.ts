@@ -8,6 +8,7 @@
  *
  * Rows are in COPY's binary format: it costs PostgreSQL and this process less than the text format (bench: write-formats).
  */
+import type { FieldDelta } from '../fields/copy-values.ts';
 import type { EventRow } from './accepted-event.ts';
 
 /** Signature, flags and length of the header's extension, of which there is none. */
@@ -21,6 +22,8 @@ const UUID_BYTES = 16;
 const UUID_CHARACTERS = 36;
 /** Of an event's row, without the payload's own bytes: the number of fields, and five lengths with four values. */
 const EVENT_BYTES = 2 + 5 * 4 + UUID_BYTES + 4 + 4 + 8;
+/** Of a row of a field's delta, without the value's own bytes. */
+const FIELD_DELTA_BYTES = 2 + 6 * 4 + 3 * 4 + 8 + 8;
 /** UTF-8 takes at most three bytes for a UTF-16 unit. */
 const BYTES_PER_UNIT = 3;
 /** Message type and length, and what begins and ends rows. */
@@ -96,10 +99,10 @@ export class CopyMessages {
     this.#at += written;
   }
 
-  /** A row of `count_deltas` (app_id, type_id, bucket, count). */
-  deltaRow(appId: number, typeId: number, bucket: number, count: number): void {
+  /** A row of `count_deltas` (app_id, type_id, bucket, count), and `fields` where there is a stamp. */
+  deltaRow(appId: number, typeId: number, bucket: number, count: number, stamp: number | null): void {
     this.#reserve(MESSAGE_BYTES);
-    this.#int2(4);
+    this.#int2(stamp === null ? 4 : 5);
     this.#int4(4);
     this.#int4(appId);
     this.#int4(4);
@@ -108,20 +111,44 @@ export class CopyMessages {
     this.#int4(8);
     this.#int4(0);
     this.#int4(count);
+    if (stamp !== null) this.#stamp(stamp);
   }
 
-  /** A row of `stale_buckets` (level, bucket). */
-  markRow(level: number, bucket: number): void {
+  /** A row of `stale_buckets` (level, bucket), and `fields` where there is a stamp. */
+  markRow(level: number, bucket: number, stamp: number | null): void {
     this.#reserve(MESSAGE_BYTES);
-    this.#int2(2);
+    this.#int2(stamp === null ? 2 : 3);
     this.#int4(2);
     this.#int2(level);
     this.#timestamp(bucket);
+    if (stamp !== null) this.#stamp(stamp);
+  }
+
+  /** A row of `field_deltas` (app_id, field_id, type_id, bucket, count, value). */
+  fieldDeltaRow({ appId, fieldId, typeId, bucket, count, value }: FieldDelta): void {
+    this.#reserve(MESSAGE_BYTES + FIELD_DELTA_BYTES + value.length * BYTES_PER_UNIT);
+    this.#int2(6);
+    for (const id of [appId, fieldId, typeId]) {
+      this.#int4(4);
+      this.#int4(id);
+    }
+    this.#timestamp(bucket);
+    this.#int4(8);
+    this.#int4(0);
+    this.#int4(count);
+    const written = this.#bytes.write(value, this.#at + 4);
+    this.#int4(written);
+    this.#at += written;
   }
 
   /** All of it. */
   get bytes(): Buffer {
     return this.#bytes.subarray(0, this.#at);
+  }
+
+  #stamp(generation: number): void {
+    this.#int4(4);
+    this.#int4(generation);
   }
 
   #reserve(bytes: number): void {

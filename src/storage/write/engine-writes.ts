@@ -8,8 +8,10 @@ import type { CopyMessages } from './copy-messages.ts';
 export interface EngineWrites {
   /** The table for changes of the counts, with its columns. */
   readonly changes: string;
-  /** Writes the changes of events as rows of a COPY into that table. */
-  readonly copyChanges: (events: readonly EventRow[], into: CopyMessages) => void;
+  /** The same with a last column for the generation of fields that the writer knows (sql/0029). */
+  readonly stampedChanges: string;
+  /** Writes the changes of events as rows of a COPY into that table. @param stamp null: without the last column */
+  readonly copyChanges: (events: readonly EventRow[], into: CopyMessages, stamp: number | null) => void;
   /** SELECT of the changes of the rows in `inserted` (app_id, type_id, created_at). */
   readonly changesOfInserted: string;
   /** SELECT that makes room for events of the days `$1::date[]`, as wide as their age allows. */

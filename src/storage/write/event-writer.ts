@@ -5,9 +5,10 @@ import { Histogram, SECONDS_BOUNDS } from '../../metrics/histogram.ts';
 import type { DatabaseAddress } from '../connect.ts';
 import type { Engine } from '../engine.ts';
 import { ENGINES } from '../engines.ts';
+import type { DeclaredFields } from '../fields/declared-fields.ts';
 import { type AcceptedEvent, datesOf, epochOf, isKeyed, sizeOf } from './accepted-event.ts';
 import { CopyConnection } from './copy-connection.ts';
-import { COPY_COMMANDS, copyGroup } from './copy-group.ts';
+import { copyGroup } from './copy-group.ts';
 import { classify, OUTCOME_UNKNOWN, POISON, REFUSING, type WriteTimeouts } from './failures.ts';
 import { type GivenUp, GroupCommit, type GroupKind } from './group-commit.ts';
 import {
@@ -34,6 +35,8 @@ export interface EventWriterOptions {
   readonly timeouts?: WriteTimeouts;
   /** For events of past days. */
   readonly past?: boolean;
+  /** Whose values are counted with the rows; absent: maintenance does so later. */
+  readonly fields?: DeclaredFields | undefined;
   /**
    * Called for a group that could not be stored in time. Never rejects.
    * @param end the refusal that applies otherwise, and its cause
@@ -55,7 +58,7 @@ const TRIAL_LOCK_MS = 200;
 /** The tables into which events, keys and new types are inserted. */
 export function tablesOfWrites(engine: Engine): readonly string[] {
   const [changes = ''] = ENGINES[engine].writes.changes.split(' ', 1);
-  return ['events', changes, 'idempotency_keys', 'event_types'];
+  return ['events', changes, 'idempotency_keys', 'event_types', 'field_deltas', 'uncounted_minutes'];
 }
 
 export class EventWriter {
@@ -76,7 +79,15 @@ export class EventWriter {
 
   constructor(options: EventWriterOptions) {
     this.#options = options;
-    const { address, name = 'tidemark writer', timeouts = REFUSING, past = false, log, now } = options;
+    const {
+      address,
+      name = 'tidemark writer',
+      timeouts = REFUSING,
+      past = false,
+      fields,
+      log,
+      now,
+    } = options;
     const engine = ENGINES[options.engine].writes;
     this.#commit = new GroupCommit({ engine, timeouts, past, log, now });
     const insertMissing = insertMissingValues(engine);
@@ -86,7 +97,7 @@ export class EventWriter {
       store: async (connection, events, { uncertain }) => {
         const epoch = epochOf(events);
         if (uncertain) await connection.query(insertMissing, columns(events), sizeOf(events), epoch);
-        else await connection.copy(copyGroup(engine, events), COPY_COMMANDS, epoch);
+        else await connection.copy(copyGroup(engine, events, fields), epoch);
         return events.map(() => null);
       },
       eventsOf: (events) => events,

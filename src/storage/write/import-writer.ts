@@ -3,9 +3,10 @@ import { OperatorError } from '../../errors.ts';
 import { type DatabaseAddress, errorCode } from '../connect.ts';
 import type { Engine } from '../engine.ts';
 import { ENGINES } from '../engines.ts';
+import type { DeclaredFields } from '../fields/declared-fields.ts';
 import { datesOf, type EventRow, sizeOf } from './accepted-event.ts';
 import { ConnectionLost, CopyConnection } from './copy-connection.ts';
-import { COPY_COMMANDS, copyGroup } from './copy-group.ts';
+import { copyGroup } from './copy-group.ts';
 import { backOff } from './failures.ts';
 import { type Attempt, GroupCommit, type GroupKind, type WriteLog } from './group-commit.ts';
 import { columns, insertMissingValues } from './insert-events.ts';
@@ -32,6 +33,8 @@ export interface ImportWriterOptions {
   readonly boundary: number;
   /** How long a group is retried, in milliseconds; long enough for a restart of PostgreSQL. */
   readonly timeoutMs: number;
+  /** Whose values are counted with the rows; absent: maintenance does so later. */
+  readonly fields?: DeclaredFields | undefined;
 }
 
 const BOUNDARY = "(extract(epoch FROM greatest(readable_from, '1970-01-01Z')) * 1000)::float8 AS boundary";
@@ -153,7 +156,7 @@ export class ImportWriter<Event extends EventRow> {
     if (kept.length === 0) return { imported: 0, skipped: 0, refused };
     if (!uncertain && !this.#merging) {
       const engine = ENGINES[this.#options.engine].writes;
-      await this.#connection.copy(copyGroup(engine, kept), COPY_COMMANDS);
+      await this.#connection.copy(copyGroup(engine, kept, this.#options.fields));
       return { imported: kept.length, skipped: 0, refused };
     }
     const { rows } = await this.#connection.query<{ stored: number }>(

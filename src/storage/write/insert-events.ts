@@ -27,13 +27,27 @@ interface InsertMissing extends InsertStatement {
 export const AWAITS_STANDBY = "pg_logical_emit_message(true, 'tidemark', '')";
 
 /**
+ * What rows of `inserted` (app_id, type_id, created_at) change in the counts. Their values are not read here: the minutes of
+ * apps with declared fields are left to maintenance. The stamp tells which fields the statement's snapshot knows.
+ */
+function countInserted({ stampedChanges, changesOfInserted }: EngineWrites): string {
+  return `counted AS (
+         INSERT INTO ${stampedChanges}
+         SELECT changes.*, field_generation.generation FROM (${changesOfInserted}) AS changes CROSS JOIN field_generation),
+       uncounted AS (
+         INSERT INTO uncounted_minutes (app_id, bucket)
+         SELECT DISTINCT app_id, date_bin('1 minute', created_at, 'epoch') FROM inserted
+          WHERE app_id IN (SELECT app_id FROM declared_fields))`;
+}
+
+/**
  * A statement that stores missing rows and counts exactly those; it waits for a transaction that is storing the same rows.
  * Its result is one row, the number `stored`. Its commit waits for the synchronous standby, even if nothing was missing.
  */
-export function insertMissing({ changes, changesOfInserted }: EngineWrites): InsertMissing {
+export function insertMissing(engine: EngineWrites): InsertMissing {
   const counted = `
          ON CONFLICT DO NOTHING RETURNING id, app_id, type_id, created_at),
-       counted AS (INSERT INTO ${changes} ${changesOfInserted})`;
+       ${countInserted(engine)}`;
   return {
     before: `inserted AS (INSERT INTO events (${EVENT_COLUMNS})`,
     counted,
@@ -46,11 +60,11 @@ export function insertMissing({ changes, changesOfInserted }: EngineWrites): Ins
  * The same for rows of which none can be stored yet: all of them are stored, or none. It is cheaper, because it does not look
  * for them. Its row count is the number of stored rows.
  */
-export function insertNew({ changes, changesOfInserted }: EngineWrites): InsertStatement {
+export function insertNew(engine: EngineWrites): InsertStatement {
   return {
     before: 'inserted AS (',
     after: `),
-       counted AS (INSERT INTO ${changes} ${changesOfInserted})
+       ${countInserted(engine)}
   INSERT INTO events (${EVENT_COLUMNS}) SELECT ${EVENT_COLUMNS} FROM inserted`,
   };
 }

@@ -225,9 +225,9 @@ export class KeyedWriter {
     const epoch = epochOf(works.flatMap(({ events }) => events));
     const { rowCount } = await this.#connection.query(this.#storeStatement, values, bytesOf(works), epoch);
     if (rowCount === works.reduce((sum, { events }) => sum + events.length, 0))
-      return works.map((work) => storedWork(work, NONE));
+      return works.map((work) => storedWork(work));
     const known = await this.#find(works);
-    return works.map((work) => keptOutcome(work, known.get(work), NONE));
+    return works.map((work) => keptOutcome(work, known.get(work)));
   }
 
   async #storeMissing(works: readonly Work[], uncertain: boolean): Promise<readonly KeyedOutcome[]> {
@@ -250,7 +250,7 @@ export class KeyedWriter {
     });
   }
 
-  /** What is known of works with an Idempotency-Key. */
+  /** The stored Idempotency-Keys of works. */
   async #find(works: readonly Work[]): Promise<ReadonlyMap<Work, KnownKey>> {
     const { rows } = await this.#connection.query<KnownKey & { index: number }>(FIND_KEYS, [
       works.map(({ keyed }) => keyed.appId),
@@ -313,34 +313,26 @@ function hasRequest({ keyed }: Work): boolean {
   return keyed.request !== null;
 }
 
-/** Whether a work's key decides whether its events are there: if that is new, so are they. */
+/** Whether none of the events can be stored already if the Idempotency-Key is new. */
 function isNew(work: Work): boolean {
   return hasRequest(work) && !work.events.some(isKeyed);
 }
 
 const NONE: ReadonlySet<AcceptedEvent> = new Set();
 
-/** @param repeated those of its events that were stored before */
-function storedWork(
-  { events, answer }: Work,
-  repeated: ReadonlySet<AcceptedEvent>,
-  given = answer,
-): KeyedOutcome {
+/** @param repeated the events that were stored before */
+function storedWork({ events, answer }: Work, repeated = NONE, given = answer): KeyedOutcome {
   const stored = repeated.size === 0 ? events : events.filter((event) => !repeated.has(event));
   return { stored, repeated: repeated.size, answer: given };
 }
 
-/** What came of a work whose Idempotency-Key may have been there before. @param repeated as above, if it was not */
-function keptOutcome(
-  work: Work,
-  found: KnownKey | undefined,
-  repeated: ReadonlySet<AcceptedEvent>,
-): KeyedOutcome {
+/** The outcome if the Idempotency-Key may have existed before. @param repeated as above, if it did not */
+function keptOutcome(work: Work, found: KnownKey | undefined, repeated = NONE): KeyedOutcome {
   const { keyed, answer } = work;
-  // It was there a moment ago, and was removed as its time was over by another clock than ours.
+  // It existed a moment ago, and expired by the clock of another process.
   if (found === undefined) return UNAVAILABLE;
-  // Ids are in it: nobody else's answer is the same. It was stored, now or by an earlier try that was committed after all.
-  // Where all events have keys of their own, it may be that of a twin.
+  // It contains the ids of the events, so it is the response of this request, committed now or by an earlier try. If all
+  // events have keys, it may be the response of a twin, which is the same.
   const isOurs = found.answer === answer.body && keyed.request?.bodyDigest.equals(found.bodyDigest) === true;
   return isOurs ? storedWork(work, repeated) : { known: found };
 }

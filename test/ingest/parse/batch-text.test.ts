@@ -43,7 +43,8 @@ function eventsOf(text: string): readonly string[] | string | null {
 function expected(text: string): readonly unknown[] | 'problem' | null {
   if (!isJson(text)) return null;
   const value: unknown = JSON.parse(text);
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) return 'problem';
+  if (Array.isArray(value)) return value;
+  if (typeof value !== 'object' || value === null) return 'problem';
   const events = Object.getOwnPropertyDescriptor(value, 'events')?.value;
   return Array.isArray(events) ? events : 'problem';
 }
@@ -156,8 +157,12 @@ describe('the events of a document', () => {
     ['{"other":bad,"events":[2]}', null],
     ['{"a":{"events":[1]}}', 'The field "events" is missing.'],
     ['{}', 'The field "events" is missing.'],
-    ['[]', 'The body must be a JSON object.'],
-    ['', 'The body must be a JSON object.'],
+    ['[]', []],
+    [' [1, {}] ', ['1', '{}']],
+    ['[1', null],
+    ['[1]]', null],
+    ['7', 'The body must be a JSON object, or an array of events.'],
+    ['', 'The body must be a JSON object, or an array of events.'],
     ['{"events":[1,]}', null],
     ['{"events":[,1]}', null],
     ['{"events":[1 2]}', null],

@@ -1,0 +1,146 @@
+/** Declared fields of payloads: paths whose values an app's events are counted by. */
+import { AccountError, appNotFound } from '../accounts/account-error.ts';
+import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
+import type { Sql, Transaction } from '../storage/connect.ts';
+import { type FieldKind, namesOf } from '../storage/storage.ts';
+
+/** Fields that an app may have. */
+export const MAX_FIELDS = 16;
+
+/** A declared field. */
+export interface Field {
+  /** Names that lead to the value, from the payload's top on. */
+  readonly path: readonly string[];
+  readonly kind: FieldKind;
+  /** The type whose events have it, by its public id and name; null: events of all types. */
+  readonly typeId: string | null;
+  readonly typeName: string | null;
+  readonly createdAt: Date;
+  /** From this instant on its counts are complete; null: counting has not begun. */
+  readonly completeFrom: Date | null;
+  /** Whether the time before is being counted. */
+  readonly backfill: boolean;
+  /** Values that are told apart. */
+  readonly values: number;
+  /** Since when some events are counted under "other", because there were too many values; null: none. */
+  readonly otherSince: Date | null;
+}
+
+/** Which field is meant. */
+export interface FieldReference {
+  /** Internal id of the app. */
+  readonly appId: number;
+  readonly path: readonly string[];
+  readonly kind: FieldKind;
+  /** The name of a type; null: events of all types. */
+  readonly typeName: string | null;
+}
+
+interface StoredField extends Omit<Field, 'path'> {
+  readonly id: number;
+  readonly path: string;
+}
+
+/**
+ * Declares a field. From now on its values are counted; with `backfill` those of earlier events, too, in the background.
+ * Declaring a field again with `backfill` begins to count the earlier events.
+ * @throws AccountError APP_NOT_FOUND, EVENT_TYPE_NOT_FOUND, FIELD_EXISTS, TOO_MANY_FIELDS
+ */
+export async function declareField(
+  sql: Sql,
+  field: FieldReference & { readonly backfill: boolean; readonly by?: Actor },
+): Promise<Field> {
+  const { appId, kind, backfill, by = COMMAND_LINE } = field;
+  const path = JSON.stringify(field.path);
+  return await sql.begin('isolation level read committed', async (tx) => {
+    await lockApp(tx, appId);
+    const typeId = await typeIdOf(tx, field);
+    const details = { path, kind, type: field.typeName };
+    const known = await findField(tx, field);
+    if (known !== undefined) {
+      if (!backfill) throw new AccountError('FIELD_EXISTS', 'the app has declared this field already');
+      await tx`UPDATE declared_fields SET backfill = true WHERE id = ${known.id}`;
+      await writeAudit(tx, { appId, by, action: 'field.backfill', details });
+      return shown({ ...known, backfill });
+    }
+    const [fields] = await tx<{ count: number }[]>`
+      SELECT count(*)::integer AS count FROM declared_fields WHERE app_id = ${appId} AND removed_at IS NULL`;
+    if ((fields?.count ?? 0) >= MAX_FIELDS)
+      throw new AccountError(
+        'TOO_MANY_FIELDS',
+        `an app may have ${MAX_FIELDS} fields: remove one that is not needed`,
+      );
+    await tx`
+      INSERT INTO declared_fields (app_id, type_id, path, kind, backfill)
+      VALUES (${appId}, ${typeId}, ${path}, ${kind}, ${backfill})`;
+    await writeAudit(tx, { appId, by, action: 'field.add', details });
+    const made = await findField(tx, field);
+    if (made === undefined) throw new Error('A field was inserted and is not there.');
+    return shown(made);
+  });
+}
+
+/** The fields of an app, in order of declaration. @param appId internal id */
+export async function listFields(sql: Sql, appId: number): Promise<Field[]> {
+  const rows = await sql<StoredField[]>`${selectFields(sql)} WHERE field.app_id = ${appId} ORDER BY field.id`;
+  return rows.map(shown);
+}
+
+/**
+ * Removes a field. Its counts can no longer be read, and are deleted in the background.
+ * @throws AccountError APP_NOT_FOUND, EVENT_TYPE_NOT_FOUND, FIELD_NOT_FOUND
+ */
+export async function removeField(sql: Sql, field: FieldReference & { readonly by?: Actor }): Promise<Field> {
+  const { appId, kind, by = COMMAND_LINE } = field;
+  return await sql.begin('isolation level read committed', async (tx) => {
+    await lockApp(tx, appId);
+    await typeIdOf(tx, field);
+    const known = await findField(tx, field);
+    if (known === undefined) throw new AccountError('FIELD_NOT_FOUND', 'the app has not declared this field');
+    await tx`UPDATE declared_fields SET removed_at = now() WHERE id = ${known.id}`;
+    const details = { path: known.path, kind, type: field.typeName };
+    await writeAudit(tx, { appId, by, action: 'field.remove', details });
+    return shown(known);
+  });
+}
+
+/** Changes of one app's fields come one after another. */
+async function lockApp(tx: Transaction, appId: number): Promise<void> {
+  const [app] = await tx`SELECT FROM apps WHERE id = ${appId} FOR NO KEY UPDATE`;
+  if (app === undefined) throw appNotFound(String(appId));
+}
+
+async function typeIdOf(tx: Transaction, { appId, typeName }: FieldReference): Promise<number | null> {
+  if (typeName === null) return null;
+  const isText = !typeName.includes('\0');
+  const [type] = isText
+    ? await tx<{ id: number }[]>`SELECT id FROM event_types WHERE app_id = ${appId} AND name = ${typeName}`
+    : [];
+  if (type === undefined)
+    throw new AccountError('EVENT_TYPE_NOT_FOUND', `the app has no event type ${JSON.stringify(typeName)}`);
+  return type.id;
+}
+
+async function findField(
+  tx: Transaction,
+  { appId, path, kind, typeName }: FieldReference,
+): Promise<StoredField | undefined> {
+  const [field] = await tx<StoredField[]>`
+    ${selectFields(tx)}
+     WHERE field.app_id = ${appId} AND field.path = ${JSON.stringify(path)} AND field.kind = ${kind}
+       AND type.name IS NOT DISTINCT FROM ${typeName}`;
+  return field;
+}
+
+function selectFields(sql: Sql | Transaction) {
+  return sql`
+    SELECT field.id, field.path, field.kind, field.created_at AS "createdAt", field.complete_from AS "completeFrom",
+           field.backfill, field.known_values AS values, field.full_since AS "otherSince",
+           type.public_id AS "typeId", type.name AS "typeName"
+      FROM (SELECT * FROM declared_fields WHERE removed_at IS NULL) AS field
+      LEFT JOIN event_types AS type ON type.id = field.type_id`;
+}
+
+function shown({ id: _, path, ...field }: StoredField): Field {
+  return { ...field, path: namesOf(path) };
+}

@@ -1,0 +1,19 @@
+/** The values of a field for which a condition holds, as the counts of declared fields know them. */
+
+import { parseDecimal } from '../../json/decimal.ts';
+import { OTHER, scalarValue, valueOfString } from '../../storage/storage.ts';
+import type { Condition } from './parse-filter.ts';
+
+const WORDS: ReadonlySet<string> = new Set(['true', 'false', 'null']);
+
+/** @returns null where the condition is not that the field has one of some values, or a value is too long to be counted */
+export function countedValues({ isNegated, test }: Condition): readonly string[] | null {
+  if (isNegated || test.kind !== 'equals') return null;
+  const values = new Set<string>();
+  for (const { text, isQuoted } of test.values) {
+    values.add(valueOfString(text));
+    // An unquoted value is also the number, true, false or null that it spells.
+    if (!isQuoted && (WORDS.has(text) || parseDecimal(text) !== null)) values.add(scalarValue(text));
+  }
+  return values.has(OTHER) ? null : [...values];
+}

@@ -1,0 +1,97 @@
+/** Reads the rows of intervals whose payloads pass a filter, in order and in the snapshot of a transaction. */
+import type { Transaction } from '../connect.ts';
+import type { Interval } from '../counts/intervals.ts';
+import { passes, type RowFilter } from '../event-scan.ts';
+
+/** Rows of one statement, and bytes of their payloads: what is in memory at once. */
+const ROWS_AT_ONCE = 1_000;
+const BYTES_AT_ONCE = 8 * 1_048_576;
+/** Intervals of one statement. */
+const INTERVALS_AT_ONCE = 50;
+
+export interface RowScope {
+  /** Internal id. */
+  readonly appId: number;
+  /** Internal ids; null: all types. */
+  readonly typeIds: readonly number[] | null;
+  readonly filter: RowFilter;
+}
+
+export interface MatchingRow {
+  readonly id: string;
+  /** Internal. */
+  readonly typeId: number;
+  /** Milliseconds since 1970. */
+  readonly at: number;
+  readonly payload: string;
+}
+
+/**
+ * The rows that match, some at a time.
+ * @param intervals in the order of reading, apart from each other
+ */
+export async function* matchingRows(
+  tx: Transaction,
+  scope: RowScope,
+  intervals: readonly Interval[],
+  order: 'asc' | 'desc',
+): AsyncGenerator<MatchingRow[]> {
+  for (let first = 0; first < intervals.length; first += INTERVALS_AT_ONCE) {
+    const some = intervals.slice(first, first + INTERVALS_AT_ONCE);
+    for (let last: MatchingRow | undefined, isOver = false; !isOver; ) {
+      const rows: Candidate[] = await readCandidates(tx, scope, some, order, last);
+      // The last row tells by its number whether the statement came to its limits before it.
+      isOver = rows.at(-1)?.isLast ?? true;
+      last = rows.at(-1);
+      yield rows.filter(({ payload }) => scope.filter.matches(payload));
+    }
+  }
+}
+
+interface Candidate extends MatchingRow {
+  /** Whether no row follows. */
+  readonly isLast: boolean;
+}
+
+async function readCandidates(
+  tx: Transaction,
+  { appId, typeIds, filter }: RowScope,
+  intervals: readonly Interval[],
+  order: 'asc' | 'desc',
+  after: MatchingRow | undefined,
+): Promise<Candidate[]> {
+  const isAscending = order === 'asc';
+  const inOrder = isAscending ? tx`ORDER BY created_at, id` : tx`ORDER BY created_at DESC, id DESC`;
+  const isOfType = typeIds === null ? tx`true` : tx`type_id = ANY(${[...typeIds]}::integer[])`;
+  const isBeyond =
+    after === undefined
+      ? tx`true`
+      : tx`(created_at, id) ${isAscending ? tx`>` : tx`<`} (${new Date(after.at)}::timestamptz, ${after.id}::uuid)`;
+  const from = Math.min(...intervals.map((one) => one.from));
+  const until = Math.max(...intervals.map((one) => one.until));
+  // Without OFFSET 0 each use of the text would be a conversion of its own.
+  const rows = tx`
+    SELECT id, type_id, created_at, text
+      FROM (SELECT id, type_id, created_at, payload::text AS text FROM events
+             WHERE app_id = ${appId} AND ${isOfType} AND ${isBeyond}
+               AND created_at >= ${new Date(from)} AND created_at < ${new Date(until)}
+               AND created_at >= (SELECT readable_from FROM retention)`;
+  const page =
+    intervals.length === 1
+      ? tx`${rows} OFFSET 0) AS texts WHERE ${passes(tx, tx`text`, filter.contains)}`
+      : tx`
+          SELECT found.* FROM unnest(${intervals.map((one) => new Date(one.from).toISOString())}::timestamptz[],
+                                     ${intervals.map((one) => new Date(one.until).toISOString())}::timestamptz[]) AS part (start, finish)
+           CROSS JOIN LATERAL (
+             ${rows} AND created_at >= start AND created_at < finish OFFSET 0) AS texts
+              WHERE ${passes(tx, tx`text`, filter.contains)}) AS found`;
+  const before = tx`(${inOrder} ROWS UNBOUNDED PRECEDING)`;
+  return await tx<Candidate[]>`
+    SELECT id, type_id AS "typeId", (extract(epoch FROM created_at) * 1000)::float8 AS at, text AS payload,
+           number = found AND found < ${ROWS_AT_ONCE} AS "isLast"
+      FROM (SELECT *, row_number() OVER ${before} AS number, count(*) OVER () AS found,
+                   sum(octet_length(text)) OVER ${before} AS bytes
+              FROM (${page} ${inOrder} LIMIT ${ROWS_AT_ONCE}) AS page) AS page
+     WHERE number = 1 OR bytes <= ${BYTES_AT_ONCE}
+     ORDER BY number`;
+}

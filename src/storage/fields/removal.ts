@@ -1,0 +1,48 @@
+/** Removes counts of fields: those of removed fields and apps, and those by the minute that retention has passed. */
+import type { Sql, Transaction } from '../connect.ts';
+import { LEVELS } from '../counts/levels.ts';
+import { withFieldsLocked } from './fold.ts';
+
+/** Of the counts of fields: by level and by month. */
+const TABLES = [...LEVELS.map(({ name }) => `field_${name}_counts`), 'field_month_counts'];
+
+/** Series whose counts one transaction removes. */
+const SERIES_AT_ONCE = 500;
+
+/** Removes fields that were marked as removed, with their counts. */
+export async function removeFields(sql: Sql): Promise<void> {
+  const fields = await sql<{ id: number; appId: number }[]>`
+    SELECT id, app_id AS "appId" FROM declared_fields WHERE removed_at IS NOT NULL ORDER BY id`;
+  for (const { id, appId } of fields) {
+    let left: number | null = SERIES_AT_ONCE;
+    while (left === SERIES_AT_ONCE) left = await withFieldsLocked(sql, (tx) => removeSeries(tx, appId, id));
+    if (left !== null) await sql`DELETE FROM declared_fields WHERE id = ${id}`;
+  }
+}
+
+async function removeSeries(tx: Transaction, appId: number, fieldId: number): Promise<number> {
+  const series = await tx<{ id: number }[]>`
+    SELECT id FROM field_series WHERE field_id = ${fieldId} LIMIT ${SERIES_AT_ONCE}`;
+  const ids = series.map(({ id }) => id);
+  for (const table of TABLES)
+    await tx`DELETE FROM ${tx(table)} WHERE app_id = ${appId} AND series_id = ANY(${ids})`;
+  await tx`DELETE FROM field_series WHERE id = ANY(${ids})`;
+  return series.length;
+}
+
+/** Removes everything that is kept of the fields of an app that is deleted. */
+export async function removeFieldsOfApp(sql: Sql, appId: number): Promise<void> {
+  await sql`DELETE FROM field_deltas WHERE app_id = ${appId}`;
+  await sql`DELETE FROM uncounted_minutes WHERE app_id = ${appId}`;
+  for (const table of TABLES) await sql`DELETE FROM ${sql(table)} WHERE app_id = ${appId}`;
+}
+
+/** Removes counts by the minute, and notes of minutes, before the retention boundary. Coarser counts stay. */
+export async function removeFieldMinutes(sql: Sql): Promise<void> {
+  await withFieldsLocked(sql, async (tx) => {
+    await tx`DELETE FROM field_minute_counts WHERE bucket < (SELECT readable_from FROM retention)`;
+    const { count } =
+      await tx`DELETE FROM uncounted_minutes WHERE bucket < (SELECT readable_from FROM retention)`;
+    return count;
+  });
+}

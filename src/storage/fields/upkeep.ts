@@ -1,0 +1,168 @@
+/**
+ * The upkeep of declared fields: folds their deltas, begins to count new fields, counts from rows what writers have not, fills
+ * the past, and removes what belongs to removed fields. Any process may do it, and be interrupted at any point.
+ */
+import type { Sql, Transaction } from '../connect.ts';
+import { DAY_MS, floorTo, HOUR_MS, MINUTE_MS } from '../counts/levels.ts';
+import { DeadRows } from '../maintenance/dead-rows.ts';
+import { readBoundary } from '../retention.ts';
+import { countFromRows, type FieldState, joinMinutes, readFieldStates, readUncounted } from './compare.ts';
+import { foldFields, withFieldsLocked } from './fold.ts';
+import { removeFieldMinutes, removeFields } from './removal.ts';
+
+/** How much of each second may go into counting from rows: no other maintenance runs meanwhile. */
+const COUNT_MS = 250;
+/** An uncounted minute is counted this long after its end: until then it may be noted again. */
+const SETTLE_MS = 5_000;
+/** Uncounted minutes of one transaction. */
+const MINUTES_AT_ONCE = 60;
+/** Folded deltas after which their dead rows are vacuumed. */
+const VACUUM_AFTER = 2_000;
+
+/** Rows that one step of a backfill should look at, about: a tenth of a second. */
+const STEP_ROWS = 20_000;
+const LONGEST_STEP_MS = 32 * DAY_MS;
+
+export class FieldUpkeep {
+  readonly #sql: Sql;
+  readonly #now: () => number;
+  readonly #deadDeltas: DeadRows;
+  readonly #deadMinutes: DeadRows;
+  /** The length of an app's next step back. */
+  readonly #steps = new Map<number, number>();
+
+  /** @param sql a pool of one connection @param now milliseconds since 1970 */
+  constructor(sql: Sql, now: () => number) {
+    this.#sql = sql;
+    this.#now = now;
+    this.#deadDeltas = new DeadRows(sql, 'field_deltas', VACUUM_AFTER);
+    this.#deadMinutes = new DeadRows(sql, 'uncounted_minutes', VACUUM_AFTER);
+  }
+
+  async everySecond(): Promise<void> {
+    const sql = this.#sql;
+    const folded = await foldFields(sql, this.#now());
+    const [work] = await sql<{ toBegin: boolean; apps: number[] }[]>`
+      SELECT EXISTS (SELECT FROM declared_fields WHERE removed_at IS NULL AND complete_from IS NULL) AS "toBegin",
+             ARRAY(SELECT app_id FROM declared_fields
+                    WHERE removed_at IS NULL AND complete_from IS NOT NULL AND kind = 'value'
+                      AND (backfill OR EXISTS (SELECT FROM uncounted_minutes AS minute WHERE minute.app_id = declared_fields.app_id))
+                    GROUP BY app_id ORDER BY random()) AS apps`;
+    if (work?.toBegin === true) await this.#begin();
+    const until = this.#now() + COUNT_MS;
+    for (const appId of work?.apps ?? []) {
+      if (this.#now() >= until) break;
+      const counted = await this.#countUncounted(appId);
+      await this.#deadMinutes.vacuumAfter(counted);
+      if (counted === 0) await this.#stepBack(appId);
+    }
+    await this.#deadDeltas.vacuumAfter(folded);
+  }
+
+  /** Removes counts of minutes that retention has passed, and those of removed fields. */
+  async everyTenMinutes(): Promise<void> {
+    await removeFieldMinutes(this.#sql);
+    await removeFields(this.#sql);
+  }
+
+  /**
+   * New fields get their generation, in a transaction of its own: whatever is committed after it says whether its writer
+   * knew them. Then their counting begins with a minute: that and later ones that have rows already are counted from these.
+   */
+  async #begin(): Promise<void> {
+    await this.#sql`
+      WITH next AS (
+        UPDATE field_generation SET generation = generation + 1
+         WHERE EXISTS (SELECT FROM declared_fields WHERE generation = 0 AND removed_at IS NULL)
+        RETURNING generation)
+      UPDATE declared_fields SET generation = next.generation FROM next
+       WHERE declared_fields.generation = 0 AND removed_at IS NULL`;
+    const minute = new Date(floorTo(this.#now(), MINUTE_MS));
+    await withFieldsLocked(this.#sql, async (tx) => {
+      const begun = await tx<{ appId: number }[]>`
+        UPDATE declared_fields AS field
+           SET complete_from = CASE WHEN EXISTS (SELECT FROM events WHERE events.app_id = field.app_id AND created_at < ${minute})
+                                    THEN ${minute}::timestamptz ELSE greatest(readable_from, to_timestamp(0)) END
+          FROM retention
+         WHERE removed_at IS NULL AND generation > 0 AND complete_from IS NULL
+        RETURNING app_id AS "appId"`;
+      await tx`
+        INSERT INTO uncounted_minutes (app_id, bucket)
+        SELECT DISTINCT app_id, date_bin('1 minute', created_at, 'epoch') FROM events
+         WHERE app_id = ANY(${[...new Set(begun.map(({ appId }) => appId))]}) AND created_at >= ${minute}`;
+      return begun.length;
+    });
+  }
+
+  /** @returns how many minutes are no longer uncounted */
+  async #countUncounted(appId: number): Promise<number> {
+    const counted = await withFieldsLocked(this.#sql, async (tx) => {
+      const fields = await readFieldStates(tx, appId);
+      // A backfill comes to what is before; and before the boundary there are no rows.
+      const from = Math.max(await readBoundary(tx), Math.min(...fields.map(startOf)));
+      const { count: forgotten } = await tx`
+        DELETE FROM uncounted_minutes WHERE app_id = ${appId} AND bucket < ${new Date(from)}`;
+      const minutes = await readUncounted(tx, appId, this.#now() - SETTLE_MS - MINUTE_MS, MINUTES_AT_ONCE);
+      for (const interval of joinMinutes(minutes)) await countFromRows(tx, appId, fields, interval);
+      return forgotten + minutes.length;
+    });
+    return counted ?? 0;
+  }
+
+  /** Counts some time before that from which on fields of an app are complete. */
+  async #stepBack(appId: number): Promise<void> {
+    const length = this.#steps.get(appId) ?? HOUR_MS;
+    const rows = await withFieldsLocked(this.#sql, async (tx) => {
+      const fields = (await readFieldStates(tx, appId)).filter(
+        ({ backfill, completeFrom }) => backfill && completeFrom !== null,
+      );
+      const until = Math.max(...fields.map(startOf));
+      const together = fields.filter((field) => startOf(field) === until);
+      if (together.length === 0) return STEP_ROWS;
+      const boundary = await readBoundary(tx);
+      const last = await lastEventBefore(tx, appId, boundary, until);
+      if (last === null) {
+        await moveBack(tx, together, boundary, true);
+        return STEP_ROWS;
+      }
+      // Fields that are complete for longer join in where the others have come to them.
+      const others = fields.filter((field) => startOf(field) < until).map(startOf);
+      const from = Math.max(boundary, floorTo(last, MINUTE_MS) + MINUTE_MS - length, ...others);
+      const looked = await countFromRows(tx, appId, together, { from, until });
+      await moveBack(tx, together, from, false);
+      return looked;
+    });
+    if (rows === null) return;
+    if (rows > 2 * STEP_ROWS) this.#steps.set(appId, Math.max(MINUTE_MS, floorTo(length / 2, MINUTE_MS)));
+    else if (rows < STEP_ROWS) this.#steps.set(appId, Math.min(LONGEST_STEP_MS, length * 2));
+  }
+}
+
+function startOf({ completeFrom }: FieldState): number {
+  return completeFrom ?? Number.POSITIVE_INFINITY;
+}
+
+/** The time of the last event before an instant that can be read. */
+async function lastEventBefore(
+  tx: Transaction,
+  appId: number,
+  boundary: number,
+  until: number,
+): Promise<number | null> {
+  const [row] = await tx<{ at: number }[]>`
+    SELECT (extract(epoch FROM created_at) * 1000)::float8 AS at FROM events
+     WHERE app_id = ${appId} AND created_at >= ${new Date(boundary)} AND created_at < ${new Date(until)}
+     ORDER BY created_at DESC LIMIT 1`;
+  return row?.at ?? null;
+}
+
+async function moveBack(
+  tx: Transaction,
+  fields: readonly FieldState[],
+  from: number,
+  isDone: boolean,
+): Promise<void> {
+  await tx`
+    UPDATE declared_fields SET complete_from = ${new Date(from)}, backfill = ${!isDone}
+     WHERE id = ANY(${fields.map(({ id }) => id)})`;
+}
