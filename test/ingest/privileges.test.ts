@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
 import { refused } from '../http/answers.ts';
+import { addressWith } from '../support/cluster.ts';
 import { type TestDatabase, testDatabase } from '../support/database.ts';
 import type { HttpResponse } from '../support/http-client.ts';
 import { ids, Opened, storedIds, untilReplayed } from '../support/proxied-service.ts';
@@ -24,7 +25,7 @@ async function ownedDatabase(): Promise<Owned> {
   const role = `role_${randomUUID().replaceAll('-', '')}`;
   const { sql } = database;
   await sql.unsafe(`
-    CREATE ROLE ${role} LOGIN;
+    CREATE ROLE ${role} LOGIN PASSWORD 'ordinary';
     ALTER SCHEMA public OWNER TO ${role};
     DO $$
     DECLARE one record;
@@ -44,7 +45,7 @@ async function serve(config: Record<string, string> = {}): Promise<{ service: Te
   const service = await startTestService({
     config,
     database,
-    reach: async (address) => ('url' in address ? address : { ...address, user: role }),
+    reach: async (address) => addressWith(address, { user: role, password: 'ordinary' }),
   });
   opened.add(service, {
     stop: async () => {

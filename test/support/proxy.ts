@@ -1,6 +1,6 @@
 /** A TCP proxy in front of PostgreSQL that loses connections, answers and time on demand. */
 import { once } from 'node:events';
-import { connect, createServer, type Server, type Socket } from 'node:net';
+import { connect, createServer, type NetConnectOpts, type Server, type Socket } from 'node:net';
 import type { DatabaseAddress } from '../../src/storage/connect.ts';
 
 /** What becomes of bytes that a client sends. */
@@ -32,9 +32,8 @@ interface Pair {
 const READY_FOR_QUERY = Buffer.from([0x5a, 0, 0, 0, 5]);
 
 export class FaultyProxy {
-  #target: string;
-  readonly #user: string;
-  readonly #database: string;
+  #target: NetConnectOpts;
+  readonly #origin: DatabaseAddress;
   readonly #pairs = new Set<Pair>();
   #server: Server;
   #port = 0;
@@ -52,15 +51,13 @@ export class FaultyProxy {
   delayMs = 0;
   #swallowing = false;
 
-  private constructor(address: Exclude<DatabaseAddress, { url: string }>) {
-    this.#target = pathOf(address);
-    this.#user = address.user;
-    this.#database = address.database;
+  private constructor(address: DatabaseAddress) {
+    this.#target = targetOf(address);
+    this.#origin = address;
     this.#server = this.#makeServer();
   }
 
   static async start(address: DatabaseAddress): Promise<FaultyProxy> {
-    if ('url' in address) throw new Error('The proxy reaches PostgreSQL by its Unix socket.');
     const proxy = new FaultyProxy(address);
     await proxy.#listen(0);
     return proxy;
@@ -68,7 +65,11 @@ export class FaultyProxy {
 
   /** How to reach the database through the proxy. */
   get address(): DatabaseAddress {
-    return { host: '127.0.0.1', port: this.#port, user: this.#user, database: this.#database };
+    const [host, port] = ['127.0.0.1', this.#port];
+    if (!('url' in this.#origin)) return { ...this.#origin, host, port };
+    const url = new URL(this.#origin.url);
+    url.host = `${host}:${port}`;
+    return { url: url.href };
   }
 
   /** The next `times` of what matches meet this fate; everything else goes through. @returns how often it happened */
@@ -98,7 +99,7 @@ export class FaultyProxy {
 
   /** New connections lead to another server, as after a failover; those that there are stay where they are. */
   leadTo(address: DatabaseAddress): void {
-    this.#target = pathOf(address);
+    this.#target = targetOf(address);
   }
 
   /**
@@ -209,9 +210,11 @@ export class FaultyProxy {
   }
 }
 
-function pathOf(address: DatabaseAddress): string {
-  if ('url' in address) throw new Error('The proxy reaches PostgreSQL by its Unix socket.');
-  return `${address.host}/.s.PGSQL.${address.port}`;
+/** By the Unix socket, or by TCP to a server that the tests have not started. */
+function targetOf(address: DatabaseAddress): NetConnectOpts {
+  if (!('url' in address)) return { path: `${address.host}/.s.PGSQL.${address.port}` };
+  const { hostname, port } = new URL(address.url);
+  return { host: hostname, port: Number(port || 5432) };
 }
 
 /** What a client calls itself in its first message. */

@@ -53,7 +53,9 @@ export interface ImportCounts {
 const BATCH_EVENTS = 10_000;
 const BATCH_UNITS = 4 * 1_048_576;
 
-interface Waiting extends LineEvent {
+/** A line's event with its id. */
+interface Waiting {
+  readonly event: LineEvent;
   readonly id: string;
   readonly line: number;
 }
@@ -80,7 +82,7 @@ export async function importEvents(options: ImportOptions): Promise<ImportCounts
       return null;
     }
     const id = identify(event);
-    if (event.createdAt <= now()) return { ...event, id, line: number };
+    if (event.createdAt <= now()) return { event, id, line: number };
     refuse({ line: number, reason: `the field "createdAt" ${IN_THE_FUTURE}` });
     return null;
   };
@@ -107,10 +109,10 @@ export async function importEvents(options: ImportOptions): Promise<ImportCounts
   try {
     for await (const lines of readEvents(readLines(source, maxLineBytes), options.format)) {
       for (const line of lines) {
-        const event = accept(line);
-        if (event === null) continue;
-        batch.push(event);
-        units += event.payload.length;
+        const accepted = accept(line);
+        if (accepted === null) continue;
+        batch.push(accepted);
+        units += accepted.event.payload.length;
         if (batch.length >= BATCH_EVENTS || units >= BATCH_UNITS) await flush();
       }
     }
@@ -195,7 +197,8 @@ class TypeIds {
   async resolve(lines: readonly Waiting[]): Promise<{ events: ImportedEvent[]; refused: Refusal[] }> {
     const refused: Refusal[] = [];
     const events: ImportedEvent[] = [];
-    for (const { type, id, createdAt, payload, line } of lines) {
+    for (const { event, id, line } of lines) {
+      const { type, createdAt, payload } = event;
       const typeId = this.#ids.get(type) ?? (await this.#look(type));
       if (typeId === null) refused.push({ line, reason: this.#tooMany() });
       else events.push({ id, appId: this.#options.app.id, typeId, createdAt, payload, line });

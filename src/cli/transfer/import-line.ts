@@ -3,7 +3,8 @@ import { hash } from 'node:crypto';
 import { eventTypeNameProblem } from '../../apps/event-types.ts';
 import { uuidOfDigest } from '../../ingest/event-id.ts';
 import { NOT_A_TIME, parseEventTime } from '../../ingest/event-time.ts';
-import { memberSpan } from '../../ingest/parse/json-scan.ts';
+import { JsonScan, memberSpan, type Span } from '../../ingest/parse/json-scan.ts';
+import { skipSpace } from '../../ingest/parse/lexer.ts';
 
 /** The event of a line. */
 export interface LineEvent {
@@ -20,23 +21,41 @@ export interface LineEvent {
 /** As for requests: PostgreSQL's JSON parser is recursive and limits the depth. */
 const MAX_PAYLOAD_DEPTH = 1_000;
 
+const FIELDS = ['id', 'type', 'createdAt', 'payload'] as const;
+
+/** Lines are read one after the other, so that one scan is enough. */
+const scan = new JsonScan(FIELDS);
+
 /** @returns the event, or its problem as a clause without a full stop */
 export function parseImportLine(text: string): LineEvent | string {
-  let line: unknown;
-  try {
-    line = JSON.parse(text);
-  } catch {
+  // A scan accepts what JSON.parse accepts, and does not build the payload, most of the time of a line.
+  scan.begin(text, 0);
+  if (scan.step(text.length) !== 'done' || skipSpace(text, scan.end) !== text.length)
     return 'it is not valid JSON';
-  }
-  if (!isObject(line)) return 'it must be a JSON object';
-  const span = memberSpan(text, 'payload');
-  const { id, type, createdAt, payload } = line;
+  if (!scan.isObject) return 'it must be a JSON object';
+  const span = scan.span('payload');
   return eventOf({
-    ...{ id, type, createdAt, payload },
+    id: scannedValue(text, scan.span('id')),
+    type: scannedValue(text, scan.span('type')),
+    createdAt: scannedValue(text, scan.span('createdAt')),
+    payload: scannedValue(text, span),
     payloadText: span === null ? '' : text.slice(span.start, span.end),
     depth: span?.depth ?? 0,
   });
 }
+
+/** A scanned value as JSON.parse would return it, objects and arrays without their content. */
+function scannedValue(text: string, span: Span | null): unknown {
+  if (span === null) return undefined;
+  const { start, end, depth } = span;
+  if (depth > 0) return text.startsWith('{', start) ? EMPTY : NO_OBJECT;
+  const value = text.slice(start, end);
+  // Between the quotes of a string without escapes is the string.
+  return value.startsWith('"') && !value.includes('\\') ? value.slice(1, -1) : JSON.parse(value);
+}
+
+const EMPTY = Object.freeze({});
+const NO_OBJECT: readonly unknown[] = Object.freeze([]);
 
 /**
  * Reads a record of CSV.

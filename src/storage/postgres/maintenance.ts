@@ -8,7 +8,7 @@ import type { Interval } from '../counts/intervals.ts';
 import { countsOf, DAY_MS, finerThan, LEVELS, type Level, MINUTES } from '../counts/levels.ts';
 import { removeDeletedApps } from '../deleted-apps.ts';
 import { ExpiredKeys } from '../expired-keys.ts';
-import { noteUncounted } from '../fields/uncounted.ts';
+import { EVERY_FIELD, noteUncounted } from '../fields/uncounted.ts';
 import { FieldUpkeep } from '../fields/upkeep.ts';
 import { DeadRows } from '../maintenance/dead-rows.ts';
 import { type MaintenanceTasks, REMOVE_APPS_MS } from '../maintenance/loop.ts';
@@ -77,8 +77,8 @@ const FOLD = takeDeltas(`
 
 const ADD_UP = takeDeltas(`
     added_up AS (
-      INSERT INTO count_deltas (app_id, type_id, bucket, count)
-      SELECT app_id, type_id, bucket, sum(count)::bigint FROM folded GROUP BY 1, 2, 3
+      INSERT INTO count_deltas (app_id, type_id, bucket, count, fields)
+      SELECT app_id, type_id, bucket, sum(count)::bigint, ${EVERY_FIELD} FROM folded GROUP BY 1, 2, 3
       RETURNING app_id
     )`);
 

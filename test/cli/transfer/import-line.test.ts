@@ -63,6 +63,60 @@ describe('a line', () => {
   });
 });
 
+test('a line is read as JSON.parse reads it, whatever stands twice, is escaped or is not JSON', () => {
+  const name = fc.constantFrom(
+    'type',
+    'createdAt',
+    'payload',
+    'id',
+    '\\u0074ype',
+    'pay\\u006coad',
+    'x',
+    '__proto__',
+  );
+  const value = fc.oneof(
+    fc.constantFrom(
+      '"t"',
+      '"\\u0074\\""',
+      '"2026-01-31T08:30:00.123Z"',
+      '{}',
+      '{ "a" : [1, {}] }',
+      '[]',
+      'null',
+      '7',
+      '""',
+      '"\\x"',
+    ),
+    fc.json(),
+  );
+  const line = fc
+    .array(fc.tuple(name, value), { maxLength: 6 })
+    .chain((members) =>
+      fc
+        .constantFrom('', ' ', ',', '}')
+        .map((end) => `{${members.map(([key, text]) => `"${key}": ${text}`).join()}}${end}`),
+    );
+  fc.assert(
+    fc.property(line, (text) => {
+      let parsed: { type?: unknown; createdAt?: unknown; payload?: unknown } | null = null;
+      try {
+        parsed = JSON.parse(text);
+      } catch {
+        // Not JSON.
+      }
+      const found = parseImportLine(text);
+      if (parsed === null) expect(found).toBe('it is not valid JSON');
+      else if (typeof found === 'string') expect(found).not.toBe('it is not valid JSON');
+      else {
+        expect(found.type).toBe(parsed.type);
+        expect(JSON.parse(found.payload)).toEqual(parsed.payload);
+        expect(found.createdAt).toBe(Date.parse(String(parsed.createdAt)));
+      }
+    }),
+    { numRuns: 2_000 },
+  );
+});
+
 describe('the id of an imported event', () => {
   const event = { type: 't', createdAt: Date.UTC(2026, 0, 31), payload: '{}' };
 
