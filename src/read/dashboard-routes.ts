@@ -75,13 +75,14 @@ async function readCompared(
   const typeIds = await findTypes(sql, appId, { typeId: types.map(({ typeId }) => typeId), typeName: [] });
   // A type may have been deleted since.
   if (typeIds instanceof Rejection) return null;
-  const apart = typeIds === null ? null : await events.series({ ...request, buckets: bucket, typeIds });
+  const counting = { ...request, buckets: bucket };
+  const [apart, all] = await Promise.all([
+    typeIds === null ? null : events.series({ ...counting, typeIds }),
+    request.typeIds === null ? events.series({ ...counting, topTypes: 0 }) : null,
+  ]);
   // With a choice of types these are all there are.
-  const all =
-    request.typeIds !== null && apart !== null
-      ? apart
-      : await events.series({ ...request, buckets: bucket, topTypes: 0 });
-  if (typeof all === 'string' || typeof apart === 'string') return null;
+  const whole = all ?? apart;
+  if (whole === null || typeof whole === 'string' || typeof apart === 'string') return null;
   const byType = Object.fromEntries((apart?.types ?? []).map(({ typeId, counts }) => [typeId, counts]));
-  return { starts: all.starts, all: all.all, byType };
+  return { starts: whole.starts, all: whole.all, byType };
 }
