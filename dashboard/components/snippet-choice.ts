@@ -10,14 +10,19 @@ export type SnippetGroup = 'send' | 'read';
 export interface SnippetsProps {
   readonly place: SnippetPlace;
   readonly groups: readonly SnippetGroup[];
+  /** The logging token is copied, and not shown. */
+  readonly masked?: boolean;
 }
 
 /** A choice of programs, and the one that is chosen. */
-export function Snippets({ place, groups }: SnippetsProps): VNode {
+export function Snippets({ place, groups, masked = false }: SnippetsProps): VNode {
   const name = useId();
   const [shown, setShown] = useState(0);
   const all = groups.flatMap((group) => (group === 'send' ? sending(place) : reading(place)));
   const snippet = all[shown];
+  const text = snippet?.text ?? '';
+  const { loggingToken } = place;
+  const shownText = masked && loggingToken !== null ? text.replace(loggingToken, 'tdl_••••••••') : text;
   return html`<div class="snippets">
     <div class="row-actions">
       <fieldset class="segmented">
@@ -25,8 +30,8 @@ export function Snippets({ place, groups }: SnippetsProps): VNode {
         ${all.map((one, index) => html`<label key=${one.name}><input type="radio" name=${name} checked=${index === shown} onChange=${() => setShown(index)} /><span>${one.name}</span></label>`)}
       </fieldset>
       <span class="spacer"></span>
-      <${CopyButton} text=${snippet?.text ?? ''} label="Copy the snippet">Copy<//>
+      <${CopyButton} text=${text} label="Copy the snippet">Copy<//>
     </div>
-    <pre class="code-block" tabindex="0" aria-label=${snippet?.name}><code>${snippet?.text}</code></pre>
+    <pre class="code-block" tabindex="0" aria-label=${snippet?.name}><code>${shownText}</code></pre>
   </div>`;
 }

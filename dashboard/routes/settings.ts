@@ -91,7 +91,7 @@ function SendAndRead({
 }): VNode {
   const place = { base: location.origin, appId: app.appId, loggingToken, resourceToken: null };
   return html`<${Section} title="Send and read" about="Programs to start from, with the address of this server. Reading takes a resource token.">
-    <${Snippets} place=${place} groups=${app.role === 'viewer' ? ['read'] : ['send', 'read']} />
+    <${Snippets} masked place=${place} groups=${app.role === 'viewer' ? ['read'] : ['send', 'read']} />
     <p class="hint"><a href="/docs">The description of the API</a> has every route, parameter and answer.</p>
   <//>`;
 }
