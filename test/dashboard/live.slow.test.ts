@@ -327,6 +327,8 @@ describe.skipIf(withoutBrowser !== '')('the live mode', { timeout: 120_000 }, ()
     await post(2);
     await expectSoon(numbers).toEqual(descending(sent));
     await picture(`events-live-${name}`);
+    // A chart that is paused before it has them says that they are new.
+    await expectSoon(() => figure(page, 'In this range')).toBe(sent);
     await pause();
     await post(3);
     await page.getByRole('button', { name: '3 new events' }).waitFor();
