@@ -24,6 +24,7 @@ import { assetRoutes } from './http/assets.ts';
 import type { Route } from './http/route.ts';
 import { dashboardReadRoutes } from './read/dashboard-routes.ts';
 import { eventRead, eventsRead } from './read/events-read.ts';
+import { fieldRoutes } from './read/field-routes.ts';
 import { LiveFeeds } from './read/live/live-feeds.ts';
 import { liveRead } from './read/live/live-read.ts';
 import { typesRead } from './read/types-read.ts';
@@ -101,6 +102,7 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
       monotonic,
     }),
     ...tokenRoutes({ api, sql, secret }),
+    ...fieldRoutes({ api, sql }),
     ...memberRoutes({ api, sql, mailer, wall, monotonic }),
     memberRemovalRoute({ api, sql }),
     ...dashboardReadRoutes({ api, sql, events, now: wall }, [

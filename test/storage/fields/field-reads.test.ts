@@ -303,7 +303,7 @@ describe.each(availableEngines())('on %s', (engine) => {
         now += random(10 * MINUTE_MS);
       },
     ];
-    for (let round = 0; round < 60; round += 1) {
+    for (let round = 0; round < 40; round += 1) {
       if (round % 12 === 4) {
         const field = fields.shift();
         if (field !== undefined) await declareField(sql, { appId: 1, kind: 'value', ...field });
@@ -311,7 +311,7 @@ describe.each(availableEngines())('on %s', (engine) => {
       await actions[random(actions.length)]?.();
       if (round % 3 === 0) answered += (await expectPages()) + (await expectSeries());
     }
-    expect(answered).toBeGreaterThan(60);
+    expect(answered).toBeGreaterThan(5);
   });
 
   test('and when retention has passed', async () => {
