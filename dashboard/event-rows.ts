@@ -16,6 +16,8 @@ export interface EventPage {
   readonly events: readonly EventRow[];
   /** Cursor of the next older page; null where this was the last. */
   readonly next: string | null;
+  /** Where a search has stopped for now, in milliseconds since the Unix epoch; null where it did not. */
+  readonly searchedUntil: number | null;
 }
 
 /** Reads `{"success":true,"data":{"events":[…],"pagination":{"nextCursor":…}}}`. */
@@ -24,9 +26,12 @@ export function readEventPage(text: string): EventPage {
   const list = data.get('events');
   const events = list === undefined ? [] : children(text, list.start).items;
   const pagination = data.get('pagination');
+  const fields = pagination === undefined ? new Map<string, Child>() : members(text, pagination.start);
+  const searchedUntil = scalar(text, fields.get('searchedUntil'));
   return {
     events: events.map((child) => readRow(text, child.start)),
-    next: pagination === undefined ? null : scalar(text, members(text, pagination.start).get('nextCursor')),
+    next: scalar(text, fields.get('nextCursor')),
+    searchedUntil: searchedUntil === null ? null : Date.parse(searchedUntil),
   };
 }
 

@@ -1,5 +1,5 @@
 /** Formats numbers and times in English, with the user's own conventions if the browser's language is English. */
-import { DAY, HOUR, MINUTE, PRESETS, type Range, rangeText, UNIT_NAMES } from './range.ts';
+import { DAY, HOUR, MINUTE, PERIODS, type Period, PRESETS, type Range, UNIT_NAMES } from './range.ts';
 
 const LOCALE = pickLocale(globalThis.navigator?.language ?? '');
 
@@ -12,18 +12,39 @@ const plain = new Intl.NumberFormat(LOCALE);
 /** American in any case: elsewhere a million is a small m, which reads as minutes or meters. */
 const short = new Intl.NumberFormat('en-US', { notation: 'compact', maximumFractionDigits: 1 });
 const rough = new Intl.NumberFormat(LOCALE, { maximumSignificantDigits: 3 });
+const signed = [0, 1].map(
+  (maximumFractionDigits) =>
+    new Intl.NumberFormat(LOCALE, { maximumFractionDigits, signDisplay: 'exceptZero' }),
+);
 
 /** 12,345 */
 export const count = (value: number): string => plain.format(value);
 /** 12.3K */
 export const compact = (value: number): string => short.format(value);
-/** An average: as exact below ten as it is useful. */
-export const average = (value: number): string =>
-  value < 100 ? rough.format(value) : plain.format(Math.round(value));
+/** An average: as exact as it is useful. */
+export function average(value: number): string {
+  if (value > 0 && value < 0.01) return '<0.01';
+  return value < 100 ? rough.format(value) : plain.format(Math.round(value));
+}
+
+/** How a number has changed, such as `+12%` or `×25`; null where there was nothing before, or nothing at all. */
+export function change(value: number, before: number): string | null {
+  if (before === 0) return null;
+  const percent = ((value - before) / before) * 100;
+  const size = Math.abs(percent);
+  if (size < 0.05) return '±0%';
+  return size >= 1_000 ? `×${compact(value / before)}` : `${signed[size < 10 ? 1 : 0]?.format(percent)}%`;
+}
 
 /** `1 event`, `2 events` */
 export function counted(value: number, noun: string): string {
   return `${count(value)} ${noun}${value === 1 ? '' : 's'}`;
+}
+
+/** 1.2 MB */
+export function byteSize(bytes: number): string {
+  const power = Math.max(0, Math.min(4, Math.floor(Math.log10(Math.max(1, bytes)) / 3)));
+  return `${rough.format(bytes / 1000 ** power)} ${['B', 'kB', 'MB', 'GB', 'TB'][power]}`;
 }
 
 const dates = new Map<string, Intl.DateTimeFormat>();
@@ -50,6 +71,9 @@ export const dateTime = (instant: number, zone: string): string =>
 /** 20 Nov 2026, 14:00:07 GMT+1 */
 export const exact = (instant: number, zone: string): string =>
   formatter(zone, { ...DATE, ...SECONDS, timeZoneName: 'short' }).format(instant);
+/** 20 Nov 2026, 14:00:07.123 GMT+1 */
+export const precise = (instant: number, zone: string): string =>
+  formatter(zone, { ...DATE, ...SECONDS, fractionalSecondDigits: 3, timeZoneName: 'short' }).format(instant);
 /** 20 Nov */
 export const dayMonth = (instant: number, zone: string): string =>
   formatter(zone, { day: 'numeric', month: 'short' }).format(instant);
@@ -61,6 +85,9 @@ export const preciseClock = (instant: number, zone: string): string =>
 /** Nov */
 export const month = (instant: number, zone: string): string =>
   formatter(zone, { month: 'short' }).format(instant);
+/** November 2026 */
+export const monthOfYear = (instant: number, zone: string): string =>
+  formatter(zone, { month: 'long', year: 'numeric' }).format(instant);
 /** 2026 */
 export const year = (instant: number, zone: string): string =>
   formatter(zone, { year: 'numeric' }).format(instant);
@@ -73,7 +100,7 @@ function offset(instant: number, zone: string): string {
 /** The bucket from `start` to `end` (exclusive): `Fri 20 Nov 2026, 14:00 – 15:00 GMT+1`, or its days, or its month. */
 export function bucketSpan(start: number, end: number, bucket: string, zone: string): string {
   const last = end - 1;
-  if (bucket === '1mo') return formatter(zone, { month: 'long', year: 'numeric' }).format(start);
+  if (bucket === '1mo') return monthOfYear(start, zone);
   const day = formatter(zone, { weekday: 'short', ...DATE });
   if (bucket === '1d') return day.format(start);
   if (bucket === '7d') return formatter(zone, DATE).formatRange(start, last);
@@ -86,22 +113,30 @@ export function spanText(from: number, to: number, zone: string): string {
   return formatter(zone, { ...DATE, ...TIME }).formatRange(from, to);
 }
 
+const PERIOD_NAMES: Record<Period, string> = {
+  today: 'Today',
+  yesterday: 'Yesterday',
+  week: 'This week',
+};
+
 /** What a range is called on its button. */
 export function rangeLabel(range: Range, zone: string): string {
   if (range.kind === 'all') return 'All time';
+  if (range.kind === 'calendar') return PERIOD_NAMES[range.period];
+  if (range.kind === 'since') return `${dateTime(range.from, zone)} to now`;
   if (range.kind === 'between') return spanText(range.from, range.to, zone);
   const unit = UNIT_NAMES[range.unit];
   return range.amount === 1 ? `Last ${unit}` : `Last ${range.amount} ${unit}s`;
 }
 
 /** The presets as pairs of URL value and label. */
-export const presetLabels = (): [string, string][] =>
-  PRESETS.map((text) => [
+export const presetLabels = (): [string, string][] => [
+  ...PERIODS.map((period): [string, string] => [period, PERIOD_NAMES[period]]),
+  ...PRESETS.map((text): [string, string] => [
     text,
     text === 'all' ? 'All' : text.replace('m', ' min').replace(/(\d)([hdy])$/, '$1 $2'),
-  ]);
-
-export const isPreset = (range: Range): boolean => PRESETS.includes(rangeText(range));
+  ]),
+];
 
 const relative = new Intl.RelativeTimeFormat(LOCALE, { numeric: 'auto' });
 

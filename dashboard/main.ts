@@ -3,7 +3,7 @@ import { render } from 'preact';
 import { html } from './html.ts';
 import { resolveRange } from './range.ts';
 import { preload } from './resource.ts';
-import { prepareChart } from './routes/app.ts';
+import { prepareExplore } from './routes/app.ts';
 import { appsPath } from './routes/apps.ts';
 import { Shell } from './shell.ts';
 import { loadSession, now } from './state.ts';
@@ -16,7 +16,7 @@ const [, appId, tab] = /^\/apps\/([^/]+)(?:\/([^/]+))?\/?$/.exec(location.pathna
 if (appId !== undefined) {
   if (tab === undefined) {
     const view = parseView(location.search, ownZone());
-    prepareChart();
+    prepareExplore();
     preload(seriesPath(appId, view, resolveRange(view.range, now.value, view.zone)));
   }
   preload(`/api/apps/${appId}`);

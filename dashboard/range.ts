@@ -3,9 +3,15 @@ import { fromWall, toWall } from './time-zone.ts';
 
 export type Unit = 'm' | 'h' | 'd' | 'w' | 'mo' | 'y';
 
+/** Days and weeks of the zone's calendar; weeks begin on Monday. */
+export type Period = 'today' | 'yesterday' | 'week';
+
 export type Range =
   | { readonly kind: 'last'; readonly amount: number; readonly unit: Unit }
   | { readonly kind: 'all' }
+  | { readonly kind: 'calendar'; readonly period: Period }
+  /** From an instant to now. */
+  | { readonly kind: 'since'; readonly from: number }
   /** Milliseconds since the Unix epoch; the end is exclusive. */
   | { readonly kind: 'between'; readonly from: number; readonly to: number };
 
@@ -36,20 +42,33 @@ export const UNIT_NAMES: Record<Unit, string> = {
   y: 'year',
 };
 
+export const PERIODS: readonly Period[] = ['today', 'yesterday', 'week'];
+
+/** Whether a range ends now, and so can be live. */
+export function isOpen(range: Range): boolean {
+  return range.kind === 'calendar' ? range.period !== 'yesterday' : range.kind !== 'between';
+}
+
 /** What the range picker offers first. */
 export const PRESETS = ['15m', '1h', '24h', '7d', '30d', '90d', '1y', 'all'];
 
 /** Beyond it, dates would leave what the server takes. */
 const LONGEST_MS = 200 * UNIT_MS.y;
 
-/** `24h`, `all` or `<ISO>~<ISO>` to a range; null for anything else. */
+/** `24h`, `all`, `today`, `<ISO>~` or `<ISO>~<ISO>` to a range; null for anything else. */
 export function parseRange(text: string): Range | null {
   if (text === 'all') return { kind: 'all' };
+  const period = PERIODS.find((known) => known === text);
+  if (period !== undefined) return { kind: 'calendar', period };
   const last = /^(\d{1,6})(m|h|d|w|mo|y)$/.exec(text);
   if (last !== null) {
     const amount = Number(last[1]);
     const unit = last[2] as Unit; // The expression lists exactly the units.
     return amount > 0 && amount * UNIT_MS[unit] <= LONGEST_MS ? { kind: 'last', amount, unit } : null;
+  }
+  if (text.endsWith('~')) {
+    const from = Date.parse(text.slice(0, -1));
+    return Number.isNaN(from) ? null : { kind: 'since', from };
   }
   const [from = NaN, to = NaN] = text.split('~').map((part) => Date.parse(part));
   return from < to ? { kind: 'between', from, to } : null;
@@ -58,8 +77,9 @@ export function parseRange(text: string): Range | null {
 /** The opposite of {@link parseRange}. */
 export function rangeText(range: Range): string {
   if (range.kind === 'all') return 'all';
+  if (range.kind === 'calendar') return range.period;
   if (range.kind === 'last') return `${range.amount}${range.unit}`;
-  return `${isoText(range.from)}~${isoText(range.to)}`;
+  return `${isoText(range.from)}~${range.kind === 'since' ? '' : isoText(range.to)}`;
 }
 
 /** ISO 8601 in UTC, without a fraction where there is none. */
@@ -75,6 +95,8 @@ export function resolveRange(range: Range, now: number, zone: string): Span {
   if (range.kind === 'between') return { from: range.from, to: range.to };
   const to = Math.floor(now / MINUTE) * MINUTE + MINUTE;
   if (range.kind === 'all') return { from: null, to };
+  if (range.kind === 'since') return { from: range.from, to: Math.max(to, range.from + MINUTE) };
+  if (range.kind === 'calendar') return resolvePeriod(range.period, now, to, zone);
   const length = range.amount * UNIT_MS[range.unit];
   // Hours and minutes are elapsed time; days and longer follow the calendar across clock changes.
   if (range.unit === 'm' || range.unit === 'h') {
@@ -84,8 +106,17 @@ export function resolveRange(range: Range, now: number, zone: string): Span {
   if (range.unit === 'mo') wall.setUTCMonth(wall.getUTCMonth() - range.amount);
   else if (range.unit === 'y') wall.setUTCFullYear(wall.getUTCFullYear() - range.amount);
   else wall.setTime(wall.getTime() - length);
-  const step = length <= 2 * DAY ? 15 * MINUTE : length <= 14 * DAY ? HOUR : DAY;
+  const step = length <= 2 * DAY ? 15 * MINUTE : length <= 14 * DAY ? 3 * HOUR : DAY;
   return { from: floorWall(fromWall(wall.getTime(), zone), step, zone), to };
+}
+
+function resolvePeriod(period: Period, now: number, to: number, zone: string): Span {
+  const today = Math.floor(toWall(now, zone) / DAY) * DAY;
+  const from = (days: number): number => fromWall(today - days * DAY, zone);
+  if (period === 'today') return { from: from(0), to };
+  if (period === 'yesterday') return { from: from(1), to: from(0) };
+  // Sunday is day 0.
+  return { from: from((new Date(today).getUTCDay() + 6) % 7), to };
 }
 
 /** The last round time of the zone's clock at or before an instant; the step divides a day. */
@@ -113,8 +144,51 @@ export function neighbor(span: Span & { readonly from: number }, direction: -1 |
     : { kind: 'between', from: to, to: fromWall(wallTo + length, zone) };
 }
 
-/** Twice as much time around the same middle. */
-export function wider(span: Span & { readonly from: number }): Range {
+/** Twice as much time around the same middle, and nothing of the future. */
+export function wider(span: Span & { readonly from: number }, now: number): Range {
   const half = Math.round((span.to - span.from) / 2 / MINUTE) * MINUTE || MINUTE;
-  return { kind: 'between', from: span.from - half, to: span.to + half };
+  const present = Math.floor(now / MINUTE) * MINUTE + MINUTE;
+  const to = Math.min(span.to + half, Math.max(present, span.to));
+  return { kind: 'between', from: span.from - half - (span.to + half - to), to };
+}
+
+/** What a range is compared with. */
+export type Compare = 'previous' | 'week' | 'none';
+
+/**
+ * The interval before a range that it is compared with. A relative range moves by its own length, a day by a day: so both
+ * begin at the same time of the clock, and their buckets match.
+ */
+export function comparedSpan(compare: Compare, range: Range, { from, to }: Span, zone: string): Span | null {
+  if (compare === 'none' || from === null) return null;
+  const moved = (move: (wall: Date) => void): Span => {
+    const [start, end] = [from, to].map((instant) => {
+      const wall = new Date(toWall(instant, zone));
+      move(wall);
+      return fromWall(wall.getTime(), zone);
+    });
+    return { from: start ?? from, to: end ?? to };
+  };
+  const byDays = (days: number): Span => moved((wall) => wall.setUTCDate(wall.getUTCDate() - days));
+  if (compare === 'week') return byDays(7 * Math.ceil((to - from) / (7 * DAY) - 0.02));
+  if (range.kind === 'calendar') return byDays(range.period === 'week' ? 7 : 1);
+  if (range.kind === 'last') {
+    const { amount, unit } = range;
+    if (unit === 'mo') return moved((wall) => wall.setUTCMonth(wall.getUTCMonth() - amount));
+    if (unit === 'y') return moved((wall) => wall.setUTCFullYear(wall.getUTCFullYear() - amount));
+    const length = amount * UNIT_MS[unit];
+    if (unit === 'm' || unit === 'h') return { from: from - length, to: to - length };
+    return byDays(length / DAY);
+  }
+  const before = neighbor({ from, to }, -1, zone);
+  return before.kind === 'between' ? { from: before.from, to: before.to } : null;
+}
+
+/** The relative range that is as long as a span, near enough: where "live" leads from a range that is over. */
+export function relativeOf({ from, to }: Span): Range {
+  const length = from === null ? DAY : to - from;
+  const preset = PRESETS.map(parseRange).find(
+    (range) => range?.kind === 'last' && range.amount * UNIT_MS[range.unit] >= length * 0.98,
+  );
+  return preset ?? { kind: 'last', amount: 1, unit: 'y' };
 }

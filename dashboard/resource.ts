@@ -6,6 +6,8 @@ export interface Resource<T> {
   readonly data: T | undefined;
   readonly problem: Problem | null;
   readonly loading: boolean;
+  /** Whether `data` stands for something else than what is asked for now. */
+  readonly isStale: boolean;
   /** Asks again. */
   readonly reload: () => void;
   /** Puts in place what is known to be true now, for example after a change. */
@@ -37,10 +39,14 @@ export interface ResourceOptions<T> {
   readonly scope?: string;
   /** Asks again when it changes, also for the same key. */
   readonly version?: number;
+  /** What the answer stands for, where several keys stand for the same; default: the key. */
+  readonly meaning?: string;
 }
 
 interface State<T> {
   readonly scope: string;
+  /** Of `data`. */
+  readonly meaning: string;
   readonly data: T | undefined;
   readonly problem: Problem | null;
   readonly loading: boolean;
@@ -52,17 +58,27 @@ interface State<T> {
  */
 export function useResource<T>(key: string | null, options: ResourceOptions<T> = {}): Resource<T> {
   const scope = options.scope ?? (key ?? '').split('?')[0] ?? '';
+  const meaning = options.meaning ?? key ?? '';
   const [turn, setTurn] = useState(0);
-  const [state, setState] = useState<State<T>>({ scope: '', data: undefined, problem: null, loading: true });
+  const [state, setState] = useState<State<T>>({
+    scope: '',
+    meaning: '',
+    data: undefined,
+    problem: null,
+    loading: true,
+  });
   const current = useRef(key);
   current.current = key;
 
   useEffect(() => {
     if (key === null) return;
     const aborter = new AbortController();
+    const known = answers.get(key) as T | undefined; // Stored under this key.
     setState((old) => ({
       scope,
-      data: (old.scope === scope && old.data) || (answers.get(key) as T | undefined), // Stored under this key.
+      ...(old.scope === scope && old.data !== undefined && (known === undefined || old.meaning === meaning)
+        ? { data: old.data, meaning: old.meaning }
+        : { data: known, meaning }),
       problem: old.scope === scope ? old.problem : null,
       loading: true,
     }));
@@ -72,7 +88,7 @@ export function useResource<T>(key: string | null, options: ResourceOptions<T> =
     request.then(
       (data) => {
         remember(key, data);
-        if (!aborter.signal.aborted) setState({ scope, data, problem: null, loading: false });
+        if (!aborter.signal.aborted) setState({ scope, meaning, data, problem: null, loading: false });
       },
       (error: unknown) => {
         if (aborter.signal.aborted) return;
@@ -89,10 +105,11 @@ export function useResource<T>(key: string | null, options: ResourceOptions<T> =
     data: usable ? state.data : key === null ? undefined : (answers.get(key) as T | undefined),
     problem: usable ? state.problem : null,
     loading: usable ? state.loading : true,
+    isStale: usable && state.data !== undefined && state.meaning !== meaning,
     reload: () => setTurn((count) => count + 1),
     replace: (data) => {
       if (key !== null) remember(key, data);
-      setState({ scope, data, problem: null, loading: false });
+      setState({ scope, meaning, data, problem: null, loading: false });
     },
   };
 }

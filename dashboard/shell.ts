@@ -23,6 +23,7 @@ import {
   THEMES,
   theme,
 } from './state.ts';
+import { useTitle } from './title.ts';
 
 export function Shell(): VNode {
   return html`<${LocationProvider}><${Frame} /><//>`;
@@ -54,12 +55,16 @@ function Pages(): VNode {
   const signedIn = current?.user != null;
   const signInPath = `/sign-in${path === '/' ? '' : `?next=${encodeURIComponent(url)}`}`;
   const first = current !== null && current.setup !== null && !PUBLIC.test(path);
-  const away = current !== null && !signedIn && !first && !PUBLIC.test(path) && path !== '/sign-in';
+  const found = findPage(path);
+  // That there is no such page is no secret of anybody's.
+  const needsSession = found !== null && !PUBLIC.test(path) && path !== '/sign-in';
+  const away = current !== null && !signedIn && !first && needsSession;
   useEffect(() => {
     if (first) route('/sign-up', true);
     else if (away) route(signInPath, true);
   }, [first, away]);
 
+  if (found === null && !first) return html`<${NotFound} />`;
   if (current === null) {
     if (sessionProblem.value !== null) {
       return html`<div class="narrow"><${ProblemBox} problem=${sessionProblem.value} retry=${loadSession} /></div>`;
@@ -72,11 +77,7 @@ function Pages(): VNode {
   } else if (first || away) {
     return html`<div class="narrow"><${Skeleton} lines=${6} /></div>`;
   }
-  for (const [pattern, page] of ROUTES) {
-    const found = match(path, pattern);
-    if (found !== undefined) return page(found);
-  }
-  return html`<${NotFound} />`;
+  return found === null ? html`<${NotFound} />` : found();
 }
 
 type Parameters = Readonly<Record<string, string>>;
@@ -96,6 +97,15 @@ const ROUTES: readonly (readonly [pattern: string, page: (params: Parameters) =>
   ['/apps/:appId/:tab?', (params) => html`<${AppPage} params=${params} />`],
 ];
 
+/** What draws the page of a path; null where there is none. */
+function findPage(path: string): (() => VNode) | null {
+  for (const [pattern, page] of ROUTES) {
+    const params = match(path, pattern);
+    if (params !== undefined) return () => page(params);
+  }
+  return null;
+}
+
 /** The values of the pattern's names, undefined where the path is another one. */
 function match(path: string, pattern: string): Parameters | undefined {
   try {
@@ -107,7 +117,8 @@ function match(path: string, pattern: string): Parameters | undefined {
 }
 
 function NotFound(): VNode {
-  return html`<div class="narrow empty">
+  useTitle('No such page');
+  return html`<div class="narrow">
     <h1>There is no such page</h1>
     <p>The address may be mistyped, or what it named is gone.</p>
     <a class="button" href="/">All apps</a>

@@ -1,16 +1,35 @@
 /** The whole state of a view ⇄ the query of its address: reload, back and a shared link show the same. */
-import { isoText, parseRange, type Range, rangeText } from './range.ts';
+import { type Compare, isoText, parseRange, type Range, rangeText, type Span } from './range.ts';
 import { isZone } from './time-zone.ts';
 
-export type Mode = 'histogram' | 'accumulated';
+/** Counts of each bucket; their sum from 0 at the range's beginning; or that on top of everything before the range. */
+export type Mode = 'histogram' | 'accumulated' | 'running';
+export const MODES: readonly Mode[] = ['histogram', 'accumulated', 'running'];
+
+/** The vertical axis: linear, logarithmic, or cut off above what most buckets have. */
+export type Scale = 'linear' | 'log' | 'clipped';
+export const SCALES: readonly Scale[] = ['linear', 'log', 'clipped'];
+
+const COMPARES: readonly Compare[] = ['previous', 'week', 'none'];
+
+/** A bucket of the chart, whose events are listed. */
+export type Bucket = Span & { readonly from: number };
 
 export interface View {
   readonly range: Range;
-  /** Where a zoom came from, so that there is a way back. */
+  /** Where a zoom or a step in time came from, so that there is a way back. */
   readonly back: Range | null;
   /** Only these event types are asked for; none: the top types and the rest. */
   readonly types: readonly string[];
+  /** Conditions on payloads, in the grammar of the API's `filter`. */
+  readonly filters: readonly string[];
+  /** Text that payloads contain. */
+  readonly text: string | null;
+  /** The one bucket whose events are listed. */
+  readonly at: Bucket | null;
   readonly mode: Mode;
+  readonly scale: Scale;
+  readonly compare: Compare;
   /** Lines switched off in the legend. */
   readonly hidden: readonly string[];
   /** The one line that is shown alone. */
@@ -23,6 +42,8 @@ export interface View {
   readonly detail: number | null;
   /** Whether the numbers are shown as a table too. */
   readonly table: boolean;
+  /** Paths of payloads that are columns of the list; null: those that were chosen last. */
+  readonly columns: readonly string[] | null;
   /** The one event that is open. */
   readonly event: string | null;
 }
@@ -38,21 +59,39 @@ export function parseView(search: string, ownZone: string): View {
   const query = new URLSearchParams(search);
   const text = (name: string): string => query.get(name) ?? '';
   const between = parseRange(`${text('from')}~${text('to')}`);
+  const at = parseRange(text('at'));
+  const columns = query.getAll('column');
   const zone = text('tz');
   const detail = Number(text('buckets'));
   return {
     range: between ?? parseRange(text('range')) ?? DEFAULT_RANGE,
     back: parseRange(text('back')),
-    types: [...new Set(query.getAll('type').filter((type) => type !== ''))],
-    mode: text('mode') === 'accumulated' ? 'accumulated' : 'histogram',
-    hidden: [...new Set(query.getAll('hide').filter((key) => key !== ''))],
+    types: listOf(query, 'type'),
+    filters: listOf(query, 'filter'),
+    text: text('q') || null,
+    at: at?.kind === 'between' ? { from: at.from, to: at.to } : null,
+    mode: oneOf(MODES, text('mode')),
+    scale: oneOf(SCALES, text('scale')),
+    compare: oneOf(COMPARES, text('compare')),
+    hidden: listOf(query, 'hide'),
     solo: text('solo') || null,
     zone: zone !== '' && isZone(zone) ? zone : ownZone,
     live: text('refresh') !== 'off',
     detail: DETAILS.includes(detail) ? detail : null,
     table: text('table') === '1',
+    columns: columns.length === 0 ? null : listOf(query, 'column'),
     event: text('event') || null,
   };
+}
+
+/** Every value of a name, each once. */
+const listOf = (query: URLSearchParams, name: string): string[] => [
+  ...new Set(query.getAll(name).filter((value) => value !== '')),
+];
+
+/** The first one is the default. */
+function oneOf<T extends string>(known: readonly T[], text: string): T {
+  return known.find((value) => value === text) ?? (known[0] as T); // None of the lists is empty.
 }
 
 /** The query of a view, with its question mark; range and zone are always in it, the rest where it is no default. */
@@ -62,17 +101,27 @@ export function viewSearch(view: View): string {
   if (range.kind === 'between') {
     query.set('from', isoText(range.from));
     query.set('to', isoText(range.to));
+  } else if (range.kind === 'since') {
+    query.set('from', isoText(range.from));
   } else {
     query.set('range', rangeText(range));
   }
   query.set('tz', view.zone);
   for (const type of view.types) query.append('type', type);
+  for (const filter of view.filters) query.append('filter', filter);
+  if (view.text !== null) query.set('q', view.text);
+  if (view.at !== null) query.set('at', rangeText({ kind: 'between', ...view.at }));
   if (view.mode !== 'histogram') query.set('mode', view.mode);
+  if (view.scale !== 'linear') query.set('scale', view.scale);
+  if (view.compare !== 'previous') query.set('compare', view.compare);
   for (const key of view.hidden) query.append('hide', key);
   if (view.solo !== null) query.set('solo', view.solo);
   if (!view.live) query.set('refresh', 'off');
   if (view.detail !== null) query.set('buckets', String(view.detail));
   if (view.table) query.set('table', '1');
+  // An empty column says that there are none.
+  if (view.columns !== null)
+    for (const column of view.columns.length === 0 ? [''] : view.columns) query.append('column', column);
   if (view.event !== null) query.set('event', view.event);
   if (view.back !== null) query.set('back', rangeText(view.back));
   // Readable in the address bar; none of these has a meaning in a query.

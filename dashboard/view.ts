@@ -1,10 +1,14 @@
 /** The view of an app's page as its address has it, and the way to change it. */
+import { signal } from '@preact/signals';
 import { useMemo } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
-import { HOUR, isoText, MINUTE, resolveRange, type Span } from './range.ts';
+import { comparedSpan, HOUR, isOpen, isoText, MINUTE, resolveRange, type Span } from './range.ts';
 import { now } from './state.ts';
 import { ownZone } from './time-zone.ts';
 import { parseView, type View, viewSearch } from './url.ts';
+
+/** Counts how often a range was picked: what was loaded for the same range before is loaded again. */
+export const picks = signal(0);
 
 export interface ViewAndChange {
   readonly view: View;
@@ -24,17 +28,22 @@ export function useView(): ViewAndChange {
     span,
     change: (changes, replace = false) => {
       // A range that is picked again means the time at which it is picked.
-      if (changes.range !== undefined) now.value = Date.now();
-      location.route(location.path + viewSearch({ ...view, ...changes }), replace);
+      if (changes.range !== undefined) {
+        now.value = Date.now();
+        picks.value += 1;
+      }
+      // A bucket is one of the range's.
+      const kept = changes.range === undefined ? view : { ...view, at: null };
+      location.route(location.path + viewSearch({ ...kept, ...changes }), replace);
     },
   };
 }
 
-/** The most distinguishable bars for windows up to this width, in CSS pixels. */
+/** The most bars that are calm to look at in windows up to this width, in CSS pixels. */
 const BUCKETS: readonly (readonly [width: number, buckets: number])[] = [
-  [640, 100],
-  [1_440, 200],
-  [Infinity, 400],
+  [640, 62],
+  [2_000, 100],
+  [Infinity, 200],
 ];
 
 /** The request for a view's series; the same for the early request and for the page's own. */
@@ -42,20 +51,34 @@ export function seriesPath(appId: string, view: View, span: Span): string {
   const query = scopeQuery(view, span);
   query.set('timezone', view.zone);
   query.set('buckets', String(view.detail ?? BUCKETS.find(([width]) => innerWidth < width)?.[1]));
+  const compared = comparedSpan(view.compare, view.range, span, view.zone);
+  if (compared?.from != null) {
+    query.set('compareFrom', isoText(compared.from));
+    query.set('compareTo', isoText(compared.to));
+  }
   return `/api/apps/${appId}/series?${query}`;
 }
 
-/** `from`, `to` and `typeId` of a view. */
-export function scopeQuery(view: View, { from, to }: Span): URLSearchParams {
-  const query = new URLSearchParams({ to: isoText(to) });
+/** Times, types and conditions of a view, as requests have them. @param to null: to the present, whenever it is asked */
+export function scopeQuery(
+  view: View,
+  { from, to }: { readonly from: number | null; readonly to: number | null },
+): URLSearchParams {
+  const query = new URLSearchParams();
   if (from !== null) query.set('from', isoText(from));
+  if (to !== null) query.set('to', isoText(to));
   for (const type of view.types) query.append('typeId', type);
+  for (const filter of view.filters) query.append('filter', filter);
+  if (view.text !== null) query.set('q', view.text);
   return query;
 }
 
+/** Whether a view asks for something of the payloads. */
+export const hasConditions = ({ filters, text }: View): boolean => filters.length > 0 || text !== null;
+
 /** How long until a live view asks again; null where it does not. */
 export function refreshInterval(view: View, { from, to }: Span): number | null {
-  if (!view.live || view.range.kind === 'between') return null;
+  if (!view.live || !isOpen(view.range)) return null;
   return from !== null && to - from <= 3 * HOUR
     ? 10_000
     : from !== null && to - from <= 48 * HOUR

@@ -18,16 +18,24 @@ import { SignUp } from './accounts/sign-up.ts';
 import { appRoutes } from './apps/routes/apps.ts';
 import { memberRemovalRoute } from './apps/routes/member-removal.ts';
 import { tokenRoutes } from './apps/routes/tokens.ts';
+import { typeSchemaRoutes } from './apps/routes/type-schemas.ts';
+import { usageRoute } from './apps/routes/usage.ts';
 import type { Secret } from './apps/secret.ts';
 import type { Config } from './config.ts';
-import { assetRoutes } from './http/assets.ts';
+import { type Assets, readAssets } from './http/assets.ts';
 import type { Route } from './http/route.ts';
+import type { ReadCall } from './read/app-read.ts';
 import { dashboardReadRoutes } from './read/dashboard-routes.ts';
 import { eventRead, eventsRead } from './read/events-read.ts';
+import { exportRead } from './read/export/export-read.ts';
+import type { Exports } from './read/export/exports.ts';
 import { fieldRoutes } from './read/field-routes.ts';
+import { fieldsRead } from './read/fields/fields-read.ts';
 import { LiveFeeds } from './read/live/live-feeds.ts';
 import { liveRead } from './read/live/live-read.ts';
+import { ReadSlots } from './read/read-slots.ts';
 import { typesRead } from './read/types-read.ts';
+import { SchemaProver } from './schema/schema-text.ts';
 import type { SignInStats } from './service-metrics.ts';
 import { connect, type DatabaseAddress, endPool, type Sql } from './storage/connect.ts';
 import { DAY_MS, type Storage } from './storage/storage.ts';
@@ -45,14 +53,20 @@ export interface DashboardOptions {
   readonly monotonic: () => number;
   /** Called after every change, before its answer: what the process remembers of tokens and apps is out of date. */
   readonly onChange: () => void;
+  /** Brings to the database what this process has counted of the usage of apps. */
+  readonly writeUsage: () => Promise<void>;
   /** Whether to make the link to the first account. */
   readonly offersSetup: boolean;
+  /** Exports of the whole process, also those of tokens: they have a common limit. */
+  readonly exports: Exports;
   /** Folder of the built dashboard. */
   readonly assets?: string;
 }
 
 export interface Dashboard {
   readonly routes: readonly Route[];
+  /** The page for a browser at an address where nothing is. */
+  readonly notFoundPage: Assets['notFound'];
   readonly feeds: LiveFeeds;
   /** The path of the one-time link to the first account; null where there is an account, or none may be made so. */
   readonly setupPath: string | null;
@@ -66,6 +80,10 @@ export interface Dashboard {
 const CONNECTIONS = 4;
 /** Of the live feeds: their polls must not wait for charts, nor charts for them. */
 const LIVE_CONNECTIONS = 2;
+/** Parts of exports that are read at once: they must leave connections for charts and sign-ins. */
+const EXPORT_READS = 1;
+/** As many as a process sends. */
+const MAX_WAITING_EXPORTS = 16;
 /** Connections of the dashboard: those above, and one for the access checks of live feeds. */
 export const DASHBOARD_CONNECTIONS = CONNECTIONS + LIVE_CONNECTIONS + 1;
 
@@ -74,18 +92,22 @@ const BUILT = fileURLToPath(new URL('../dist/dashboard', import.meta.url));
 const HOUR_MS = 3_600_000;
 
 export async function createDashboard(options: DashboardOptions): Promise<Dashboard> {
-  const { config, address, storage, secret, wall, monotonic, assets = BUILT } = options;
+  const { config, address, storage, secret, wall, monotonic, exports, assets = BUILT } = options;
   const sql = connect(address, { connections: CONNECTIONS, name: 'tidemark dashboard', kind: 'dashboard' });
   const events = storage.reader(sql);
   const accounts = createAccounts(options, sql);
   const { api, mailer, passwords, setup } = accounts;
   const { feeds, pools } = openFeeds(options, accounts.sessions);
   const allowed = config.ALLOW_SIGNUP;
+  const prover = new SchemaProver();
+
+  const mayRead = (call: ReadCall): Promise<boolean> => isStillMember(sql, accounts.sessions, call);
 
   const close = async (): Promise<void> => {
     await feeds.close();
     await accounts.background.idle();
     await mailer?.close();
+    await prover.close();
     await Promise.all([sql, ...pools].map(endPool));
   };
 
@@ -103,25 +125,47 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
     }),
     ...tokenRoutes({ api, sql, secret }),
     ...fieldRoutes({ api, sql }),
+    ...typeSchemaRoutes({ api, sql, prover }),
     ...memberRoutes({ api, sql, mailer, wall, monotonic }),
     memberRemovalRoute({ api, sql }),
+    usageRoute({
+      api,
+      sql,
+      writeUsage: options.writeUsage,
+      limits: { create: config.CREATE_LIMIT_PER_MINUTE, read: config.READ_LIMIT_PER_MINUTE },
+      now: wall,
+    }),
     ...dashboardReadRoutes({ api, sql, events, now: wall }, [
       eventsRead({ sql, events, maxPageBytes: config.MAX_PAGE_BYTES, monotonic }),
       eventRead(events),
       typesRead({ sql, events }),
+      exportRead({ sql, events, exports, slots: new ReadSlots(EXPORT_READS, MAX_WAITING_EXPORTS), mayRead }),
+      fieldsRead({ sql, events, monotonic }),
       liveRead(feeds),
     ]),
   ];
   try {
-    routes.push(...(await assetRoutes(assets)));
+    const pages = await readAssets(assets);
+    routes.push(...pages.routes);
     await passwords.prepare();
     const setupPath = allowed === 'first' && options.offersSetup ? await setup.createPath() : null;
     if (setupPath !== null) accounts.authLog.write('link.create', null, { purpose: 'setup' });
-    return { routes, feeds, setupPath, signIns: accounts.signIns, close };
+    const { notFound: notFoundPage } = pages;
+    return { routes, notFoundPage, feeds, setupPath, signIns: accounts.signIns, close };
   } catch (error) {
     await close();
     throw error;
   }
+}
+
+/** Whether a session is valid, and its user a member of the app. Does not count as a use of the session. */
+async function isStillMember(sql: Sql, sessions: Sessions, { holder, app }: ReadCall): Promise<boolean> {
+  if (holder.kind !== 'session') return false;
+  const [valid, members] = await Promise.all([
+    sessions.findValid(sql, [holder.session]),
+    sql`SELECT FROM app_members WHERE app_id = ${app.id} AND user_id = ${holder.userId}`,
+  ]);
+  return valid.size > 0 && members.length > 0;
 }
 
 /** Sign-up, sign-in and sessions, and the routes of users. */

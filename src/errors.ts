@@ -14,6 +14,9 @@ interface Refusal {
 export const REFUSALS = {
   invalidBody: { code: 'INVALID_REQUEST', status: 400, error: 'Invalid request body' },
   invalidParameters: { code: 'INVALID_REQUEST', status: 400, error: 'Invalid request parameters' },
+  batchRefused: { code: 'BATCH_REFUSED', status: 400, error: 'Batch refused' },
+  // Only where an owner has attached a schema that refuses; the text is the contract's for a payload that is refused.
+  schemaViolation: { code: 'SCHEMA_VIOLATION', status: 400, error: 'Invalid request body' },
   tooManyEventTypes: { code: 'TOO_MANY_EVENT_TYPES', status: 400, error: 'Too many event types' },
   invalidLoggingToken: { code: 'AUTH_INVALID_TOKEN', status: 401, error: 'Invalid logging token' },
   invalidResourceToken: { code: 'AUTH_INVALID_TOKEN', status: 401, error: 'Invalid resource token' },
@@ -24,6 +27,7 @@ export const REFUSALS = {
   notFound: { code: 'NOT_FOUND', status: 404, error: 'Not found' },
   methodNotAllowed: { code: 'METHOD_NOT_ALLOWED', status: 405, error: 'Method not allowed' },
   payloadTooLarge: { code: 'PAYLOAD_TOO_LARGE', status: 413, error: 'Payload too large' },
+  unsupportedMediaType: { code: 'UNSUPPORTED_MEDIA_TYPE', status: 415, error: 'Unsupported media type' },
   unsupportedEncoding: { code: 'UNSUPPORTED_ENCODING', status: 415, error: 'Unsupported content encoding' },
   idempotencyKeyReused: { code: 'IDEMPOTENCY_KEY_REUSED', status: 422, error: 'Idempotency key reused' },
   rateLimitExceeded: {
@@ -52,6 +56,7 @@ export const REFUSALS = {
   invitationNotFound: { code: 'INVITATION_NOT_FOUND', status: 404, error: 'Invitation not found' },
   linkNotValid: { code: 'LINK_NOT_VALID', status: 404, error: 'Link is not valid' },
   fieldNotFound: { code: 'FIELD_NOT_FOUND', status: 404, error: 'Field not found' },
+  schemaNotFound: { code: 'SCHEMA_NOT_FOUND', status: 404, error: 'Schema not found' },
   memberNotFound: { code: 'MEMBER_NOT_FOUND', status: 404, error: 'Member not found' },
   tokenNotFound: { code: 'TOKEN_NOT_FOUND', status: 404, error: 'Resource token not found' },
   alreadyMember: { code: 'ALREADY_MEMBER', status: 409, error: 'Already a member' },
@@ -59,7 +64,6 @@ export const REFUSALS = {
   fieldExists: { code: 'FIELD_EXISTS', status: 409, error: 'Field exists' },
   eventTypeExists: { code: 'EVENT_TYPE_EXISTS', status: 409, error: 'Event type exists' },
   ownerStays: { code: 'OWNER_STAYS', status: 409, error: 'The owner stays' },
-  unsupportedMediaType: { code: 'UNSUPPORTED_MEDIA_TYPE', status: 415, error: 'Send JSON' },
   tooManyMails: { code: 'TOO_MANY_MAILS', status: 429, error: 'Too many mails', retryable: true },
   tooManyAttempts: { code: 'TOO_MANY_ATTEMPTS', status: 429, error: 'Too many attempts', retryable: true },
 } as const satisfies Record<string, Refusal>;
@@ -73,6 +77,9 @@ export interface RejectionOptions {
   readonly headers?: Readonly<Record<string, string>>;
   /** Further fields of the answer's body. */
   readonly fields?: Readonly<Record<string, unknown>>;
+  /** A body in place of the contract's, and its type where that is not JSON. */
+  readonly body?: string | Buffer;
+  readonly contentType?: string;
 }
 
 /** A refusal as a value. Steps return it; only the exchange turns it into an answer. */
@@ -80,9 +87,11 @@ export class Rejection {
   readonly reason: Reason;
   readonly details: string;
   readonly headers: Readonly<Record<string, string>>;
+  /** Of a body that is not the contract's: see {@link written}. */
+  readonly contentType: string | undefined;
   readonly #fields: Readonly<Record<string, unknown>> | undefined;
   /** Built once: many requests may be refused for the same reason. */
-  #text: { readonly body: string; readonly bytes: number } | null = null;
+  #text: { readonly body: string | Buffer; readonly bytes: number } | null = null;
 
   /**
    * @param reason  a row of {@link REFUSALS}
@@ -91,7 +100,10 @@ export class Rejection {
   constructor(reason: Reason, details: string, options: RejectionOptions = {}) {
     this.reason = reason;
     this.details = details;
+    this.contentType = options.contentType;
     this.#fields = options.fields;
+    const { body } = options;
+    if (body !== undefined) this.#text = { body, bytes: Buffer.byteLength(body) };
     const retryable = (REFUSALS[reason] as Refusal).retryable ?? false;
     this.headers = retryable
       ? { 'Retry-After': String(Math.max(1, Math.ceil(options.retryAfterSeconds ?? 1))), ...options.headers }
@@ -106,8 +118,21 @@ export class Rejection {
     return REFUSALS[this.reason].code;
   }
 
-  /** The contract's error body as JSON text. */
-  get body(): string {
+  /**
+   * The same refusal with the body that another protocol defines for errors.
+   * @param contentType of the body; JSON may be absent
+   */
+  written(body: string | Buffer, contentType?: string): Rejection {
+    return new Rejection(this.reason, this.details, {
+      headers: this.headers,
+      ...(this.#fields && { fields: this.#fields }),
+      ...(contentType !== undefined && { contentType }),
+      body,
+    });
+  }
+
+  /** The contract's error body as JSON text, or another protocol's. */
+  get body(): string | Buffer {
     return this.#written().body;
   }
 
@@ -116,7 +141,7 @@ export class Rejection {
     return this.#written().bytes;
   }
 
-  #written(): { readonly body: string; readonly bytes: number } {
+  #written(): { readonly body: string | Buffer; readonly bytes: number } {
     if (this.#text === null) {
       const body = JSON.stringify({ success: false, ...this.fields() });
       this.#text = { body, bytes: Buffer.byteLength(body) };

@@ -2,6 +2,7 @@
 
 import type { PasswordStats } from './accounts/passwords.ts';
 import type { SlowedBy } from './accounts/sign-in-limits.ts';
+import type { Usage } from './apps/usage.ts';
 import type { HttpServer } from './http/server.ts';
 import type { Journal, JournalStats } from './ingest/journal/journal.ts';
 import type { WritePath } from './ingest/write-path.ts';
@@ -24,6 +25,7 @@ export interface ServiceParts {
   readonly limits: () => SharedLimitsStats;
   readonly maintenance: MaintenanceLoop;
   readonly exports: Exports;
+  readonly usage: Usage;
   /** Stats of password checks. */
   readonly signIns: () => SignInStats;
   /** Caches by the value of their `cache` label. */
@@ -52,12 +54,27 @@ export function registerServiceMetrics(metrics: Metrics, parts: ServiceParts): v
   );
   registerRequests(metrics, server);
   registerWrites(metrics, parts.writePath);
+  registerSchemas(metrics, parts.writePath);
   registerCaches(metrics, parts.caches);
   registerDatabase(metrics, parts);
   registerLimits(metrics, parts.limits);
   registerJournal(metrics, parts.journal);
   registerSignIns(metrics, parts.signIns);
   registerExports(metrics, parts.exports);
+  registerUsage(metrics, parts.usage);
+}
+
+function registerUsage(metrics: Metrics, usage: Usage): void {
+  metrics.counter(
+    'tidemark_usage_write_failures_total',
+    'Writes of the usage of apps that failed; what they had is tried again.',
+    () => usage.failures,
+  );
+  metrics.counter(
+    'tidemark_usage_minutes_lost_total',
+    'Minutes whose usage was given up: the database took none for two hours.',
+    () => usage.lost,
+  );
 }
 
 function registerRequests(metrics: Metrics, server: HttpServer): void {
@@ -117,6 +134,17 @@ function registerWrites(metrics: Metrics, writePath: WritePath): void {
     'Events that were acknowledged: committed, or in the journal.',
     () => writePath.acknowledged,
   );
+  metrics.counter(
+    'tidemark_events_refused_total',
+    'Events that were refused one by one while their request was answered, by the path of its route and the code.',
+    () => map(writePath.refusedEvents.counts(), ({ route, code, count }) => sample({ route, code }, count)),
+    ['route', 'code'],
+  );
+  metrics.counter(
+    'tidemark_events_repeated_total',
+    'Events that were acknowledged because an event with their key was stored before.',
+    () => writePath.repeated,
+  );
   metrics.gauge(
     'tidemark_commit_buffer_events',
     'Events waiting for their commit or in it; the limit is COMMIT_BUFFER_EVENTS.',
@@ -133,6 +161,26 @@ function registerWrites(metrics: Metrics, writePath: WritePath): void {
     'tidemark_write_retries_total',
     'Tries of a batch after its first one.',
     () => writer.retries,
+  );
+}
+
+/** Checks of payloads against the schemas of their types. */
+function registerSchemas(metrics: Metrics, { payloadChecks }: WritePath): void {
+  metrics.counter(
+    'tidemark_schema_checks_total',
+    'Payloads of types with a schema, by outcome: passed, warned (stored), refused, unchecked (stored).',
+    () => map(Object.entries(payloadChecks.outcomes), ([outcome, n]) => sample({ outcome }, n)),
+    ['outcome'],
+  );
+  metrics.gauge(
+    'tidemark_schema_checks_waiting',
+    'Payloads that wait for the check of their schema or are being checked.',
+    () => payloadChecks.waiting,
+  );
+  metrics.counter(
+    'tidemark_schema_suspensions_total',
+    'Schemas that were suspended because their checks took too long.',
+    () => payloadChecks.suspensions,
   );
 }
 
@@ -296,6 +344,11 @@ function registerDatabase(metrics: Metrics, { maintenance, writePath, watch }: S
     'tidemark_database_takes_events',
     'Whether the database takes events of today, as far as is known: 1 or 0.',
     () => (writePath.store.takesEvents ? 1 : 0),
+  );
+  metrics.gauge(
+    'tidemark_database_takes_keys',
+    'Whether the table of idempotency keys takes rows, as far as is known: 1 or 0.',
+    () => (writePath.takesKeys ? 1 : 0),
   );
   metrics.counter(
     'tidemark_upkeep_failures_total',

@@ -4,6 +4,7 @@ import { descriptionRoute } from './api-description.ts';
 import { PublicIds } from './apps/public-ids.ts';
 import { ResourceTokens } from './apps/resource-token-lookup.ts';
 import type { Secret } from './apps/secret.ts';
+import { Usage } from './apps/usage.ts';
 import { statsOfAllWorkers } from './cluster/worker-stats.ts';
 import type { Config } from './config.ts';
 import { createDashboard, DASHBOARD_CONNECTIONS, type Dashboard } from './dashboard.ts';
@@ -17,9 +18,11 @@ import { type Limits, openLimits } from './limits/open-limits.ts';
 import { Metrics } from './metrics/metrics.ts';
 import { registerProcessMetrics } from './metrics/process-metrics.ts';
 import { metricsRoute } from './metrics-route.ts';
+import type { ReadCall } from './read/app-read.ts';
 import { eventRead, eventsRead } from './read/events-read.ts';
 import { exportRead } from './read/export/export-read.ts';
 import { Exports } from './read/export/exports.ts';
+import { fieldsRead } from './read/fields/fields-read.ts';
 import { createGetEvents, GET_EVENTS } from './read/get-events.ts';
 import type { LiveFeeds } from './read/live/live-feeds.ts';
 import { liveRead } from './read/live/live-read.ts';
@@ -147,11 +150,13 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   // What is made below; until then nothing is remembered that could be wrong.
   let caches: Caches | null = null;
   let journal: Journal | null = null;
+  let usage: Usage | null = null;
   const watch = new ServerWatch(given.address, {
     log,
     onMoved: () => {
       caches?.writePath.leaveDatabase();
       if (caches !== null) forget(caches, null);
+      usage?.forget();
     },
     onForeign: (isForeign) => {
       if (journal !== null) journal.wrongDatabase = isForeign;
@@ -171,7 +176,10 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   const limits = await openLimits({ config, sql: pools.lookups, log, now: clock.monotonic });
   opened.push(() => limits.stop());
 
-  const writePath = openWritePath(options, { pools, limits, journal, watch });
+  usage = openUsage(options, pools.reads);
+  const counted = usage;
+  opened.push(() => within(1_000, counted.stop()));
+  const writePath = openWritePath(options, { pools, limits, journal, watch, usage });
   const { availability } = writePath;
   const reads = openReads(options, { pools, limits, outage: writePath.outage });
   const known = { writePath, ...reads };
@@ -180,14 +188,19 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
     if (table === null) invalidate(known);
     else forget(known, table);
   });
+  // Once the service has left the database, there is nothing to wait for.
+  const timeoutOf = (ms: number): number => (watch.isLeaving ? 0 : ms);
   // The database may be gone before the service is, or silent.
   opened.push(() =>
-    within(1_000, Promise.all([stopListening().catch(() => undefined), reads.resourceTokens.idle()])),
+    within(
+      timeoutOf(1_000),
+      Promise.all([stopListening().catch(() => undefined), reads.resourceTokens.idle()]),
+    ),
   );
   const maintenance = startMaintenance(options, pools.maintenance, tasks);
   opened.push(() => {
     const stopped = maintenance.stop();
-    return within(availability.writable ? MAINTENANCE_STOP_MS : 1_000, stopped);
+    return within(timeoutOf(availability.writable ? MAINTENANCE_STOP_MS : 1_000), stopped);
   });
   const dashboard = await createDashboard({
     ...options,
@@ -195,7 +208,9 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
     monotonic: clock.monotonic,
     // The notification comes a moment after the commit; the response to the user must not come before it.
     onChange: () => forget(known, null),
+    writeUsage: () => counted.write(),
     offersSetup: options.offersSetup ?? true,
+    exports: reads.exports,
   });
   opened.push(() => dashboard.close());
   opened.push(() => {
@@ -204,7 +219,7 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   writePath.start();
   opened.push(() => writePath.stop());
   return await serve(options, opened, {
-    ...{ pools, journal, limits, writePath, maintenance, dashboard, watch },
+    ...{ pools, journal, limits, writePath, maintenance, dashboard, watch, usage },
     ...reads,
   });
 }
@@ -218,6 +233,7 @@ interface Parts extends Reads {
   readonly maintenance: MaintenanceLoop;
   readonly dashboard: Dashboard;
   readonly watch: ServerWatch;
+  readonly usage: Usage;
 }
 
 /** Listens: the last part of a start, and what stops first. */
@@ -229,6 +245,8 @@ async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Pro
   const metrics = new Metrics(worker === undefined ? {} : { worker: String(worker) });
   const server = await createServer({
     routes: routesOf(options, parts, metrics, () => stopping),
+    notFoundPage: dashboard.notFoundPage,
+    onSettled: parts.usage.settled,
     transport: config.HTTP_TRANSPORT,
     maxBodyBytes: config.MAX_BODY_BYTES,
     maxBodiesBytes: config.MAX_BODIES_BYTES,
@@ -247,9 +265,11 @@ async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Pro
     signIns: dashboard.signIns,
     maintenance: parts.maintenance,
     exports: parts.exports,
+    usage: parts.usage,
     caches: {
       logging_tokens: writePath.loggingTokens,
       event_types: writePath.eventTypes,
+      schemas: writePath.payloadChecks,
       resource_tokens: parts.resourceTokens,
       apps: parts.publicIds,
     },
@@ -305,6 +325,7 @@ function routesOf(
       takesEvents: () => writePath.store.takesEvents,
       closedDays: () =>
         writePath.store.past.closedDays('blocked') + writePath.store.past.closedDays('no-partition'),
+      takesKeys: () => writePath.takesKeys,
       trouble: () => availability.trouble,
       journal,
     }),
@@ -351,7 +372,7 @@ function openPools({ address, config }: ServiceOptions): Pools {
 
 function openWritePath(
   { config, address, storage, log, clock = SYSTEM_CLOCK }: ServiceOptions,
-  parts: { pools: Pools; limits: Limits; journal: Journal | null; watch: ServerWatch },
+  parts: { pools: Pools; limits: Limits; journal: Journal | null; watch: ServerWatch; usage: Usage },
 ): WritePath {
   const { lookups } = parts.pools;
   return new WritePath({
@@ -360,12 +381,19 @@ function openWritePath(
     engine: storage.engine,
     lookups,
     limiter: parts.limits.create,
+    onStored: parts.usage.stored,
     journal: parts.journal,
     watch: parts.watch,
     log,
     wall: clock.wall,
     monotonic: clock.monotonic,
   });
+}
+
+function openUsage({ log, clock = SYSTEM_CLOCK }: ServiceOptions, sql: Sql): Usage {
+  const usage = new Usage({ sql, log, now: clock.wall });
+  usage.start();
+  return usage;
 }
 
 interface Reads {
@@ -399,7 +427,7 @@ function openReads(
     sql,
     access,
     exports,
-    mayRead: access.mayStillRead.bind(access),
+    mayRead: ({ exchange, app }: ReadCall) => access.mayStillRead(exchange, app.appId),
     events: storage.reader(sql),
     slots: new ReadSlots(config.READ_CONNECTIONS, MAX_WAITING_READS),
     maxPageBytes: config.MAX_PAGE_BYTES,
@@ -416,6 +444,7 @@ function openReads(
         eventRead(common.events),
         exportRead(common),
         typesRead(common),
+        fieldsRead(common),
         seriesRead({ ...common, now: clock.wall }),
         liveRead(feeds),
       ]),
@@ -426,18 +455,19 @@ interface Caches extends Pick<Reads, 'resourceTokens' | 'publicIds'> {
   readonly writePath: WritePath;
 }
 
-/** Changes of these tables change nothing that is known of resource tokens. */
-const KEEPS_RESOURCE_TOKENS: ReadonlySet<ChangedTable | null> = new Set([
-  'logging_tokens',
-  'event_types',
+/** Tables that nothing cached of resource tokens depends on. */
+const OF_WRITERS: ReadonlySet<ChangedTable> = new Set([
   'declared_fields',
+  'event_types',
+  'logging_tokens',
+  'type_schemas',
 ]);
 
 /** Drops what is cached of a table that has changed. @param table null: any table may have */
 function forget({ writePath, resourceTokens, publicIds }: Caches, table: ChangedTable | null): void {
   writePath.forget(table);
   if (table === null || table === 'apps' || table === 'event_types') publicIds.dropAll();
-  if (!KEEPS_RESOURCE_TOKENS.has(table)) resourceTokens.dropAll();
+  if (table === null || !OF_WRITERS.has(table)) resourceTokens.dropAll();
 }
 
 /** Changes may have been missed: writers check again, and serve stale only while the database is away. */

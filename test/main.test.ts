@@ -145,7 +145,7 @@ describe('on a server', () => {
       [['app', 'list'], { PORT: 'x' }, /PORT: must be a whole number/],
       [['app', 'list'], { SECRET: 'short' }, /SECRET: must have at least 32/],
     ];
-    for (const [args, more, message] of failures) {
+    const fails = async ([args, more, message]: (typeof failures)[number]): Promise<void> => {
       const { code, stdout, stderr } = await tidemark([...args, '--json'], { ...settings, ...more });
       expect({ code, stdout, lines: stderr.split('\n').length }, `${args.join(' ')}: ${stderr}`).toEqual({
         code: 1,
@@ -154,7 +154,8 @@ describe('on a server', () => {
       });
       expect(stderr).toMatch(/^tidemark: /);
       expect(stderr).toMatch(message);
-    }
+    };
+    await Promise.all(failures.map(fails));
   });
 
   test('a server that cannot be used is named without its password, whatever is wrong', async () => {

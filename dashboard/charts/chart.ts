@@ -5,7 +5,9 @@ import type { Series } from '../answers.ts';
 import { bucketName, spanText } from '../format.ts';
 import { html } from '../html.ts';
 import { theme } from '../state.ts';
-import { Plot } from './plot.ts';
+import type { Mode, Scale } from '../url.ts';
+import type { Edges } from './gestures.ts';
+import { Plot, type PlotContent } from './plot.ts';
 import type { Stack } from './series-data.ts';
 import { bucketSentence, Tooltip } from './tooltip.ts';
 
@@ -13,14 +15,32 @@ export interface ChartProps {
   readonly series: Series;
   readonly stack: Stack;
   readonly zone: string;
+  readonly scale: Scale;
+  /** Index of the bucket whose events are listed; null: all are. */
+  readonly picked: number | null;
+  /** Events that a search has found, by bucket; null: nothing is searched. */
+  readonly found: readonly number[] | null;
   /** Key of the line that stands out. */
   readonly focus: string | null;
   readonly onZoom: (first: number, last: number) => void;
   readonly onLeaveZoom: () => void;
+  readonly onPick: (index: number) => void;
+  /** The pointer or the keyboard has come to a bucket; null: it has left. */
+  readonly onPoint: (index: number | null) => void;
+  readonly onMoved: (edges: Edges) => void;
 }
 
+const contentOf = ({ series, stack, zone, scale, picked, found }: ChartProps): PlotContent => ({
+  series,
+  stack,
+  zone,
+  scale,
+  picked,
+  found,
+});
+
 export default function Chart(props: ChartProps): VNode {
-  const { series, stack, zone, focus } = props;
+  const { series, stack, zone, focus, scale, picked, found } = props;
   const place = useRef<HTMLDivElement>(null);
   const plot = useRef<Plot | null>(null);
   const tooltip = useRef<Tooltip | null>(null);
@@ -33,37 +53,35 @@ export default function Chart(props: ChartProps): VNode {
     if (place.current === null) return;
     const made = new Tooltip(place.current.parentElement ?? place.current);
     tooltip.current = made;
-    plot.current = new Plot(
-      place.current,
-      { series, stack, zone },
-      {
-        onPoint: (index, left) => {
-          const { series, stack, zone } = latest.current;
-          if (index === null) made.hide();
-          else made.show(series, stack, index, left, zone, Date.now());
-        },
-        onSelect: (first, last) => latest.current.onZoom(first, last),
-        onLeaveZoom: () => latest.current.onLeaveZoom(),
+    plot.current = new Plot(place.current, contentOf(props), {
+      onPoint: (index, left) => {
+        if (index === null) made.hide();
+        else made.show(contentOf(latest.current), index, left, Date.now());
+        latest.current.onPoint(index);
       },
-    );
+      onPick: (index) => latest.current.onPick(index),
+      onSelect: (first, last) => latest.current.onZoom(first, last),
+      onMoved: (edges) => latest.current.onMoved(edges),
+      onLeaveZoom: () => latest.current.onLeaveZoom(),
+    });
     return () => plot.current?.destroy();
   }, []);
 
-  const drawn = useRef({ series, stack, zone });
+  const isFirst = useRef(true);
   useEffect(() => {
-    const before = drawn.current;
-    if (before.series === series && before.stack === stack && before.zone === zone) return;
-    drawn.current = { series, stack, zone };
-    plot.current?.update(drawn.current);
-  }, [series, stack, zone]);
+    if (!isFirst.current) plot.current?.update(contentOf(props));
+    isFirst.current = false;
+  }, [series, stack, zone, scale, picked, found]);
   useEffect(() => plot.current?.focus(focus), [focus]);
   useEffect(() => {
-    const recolour = (): void => plot.current?.recolour();
-    const system = matchMedia('(prefers-color-scheme: dark)');
-    system.addEventListener('change', recolour);
-    const stop = theme.subscribe(recolour);
+    const recolor = (): void => plot.current?.recolor();
+    const media = ['(prefers-color-scheme: dark)', '(forced-colors: active)'].map((query) =>
+      matchMedia(query),
+    );
+    for (const query of media) query.addEventListener('change', recolor);
+    const stop = theme.subscribe(recolor);
     return () => {
-      system.removeEventListener('change', recolour);
+      for (const query of media) query.removeEventListener('change', recolor);
       stop();
     };
   }, []);
@@ -74,7 +92,7 @@ export default function Chart(props: ChartProps): VNode {
     tabindex="0"
     role="application"
     aria-roledescription="chart"
-    aria-label=${`${name}. Arrow keys read the bars, Shift with them selects, Enter zooms in, Backspace goes back.`}
+    aria-label=${`${name}. Arrow keys read the bars, Shift with them selects, Space lists the events of a bar, Enter zooms in, Backspace goes back.`}
     data-buckets=${series.starts.length}
     onKeyDown=${cursor.onKeyDown}
     onPointerDown=${cursor.leave}
@@ -87,10 +105,15 @@ export default function Chart(props: ChartProps): VNode {
 
 /** `Events per hour by event type, 19 Nov 2026, 14:00 – 20 Nov 2026, 14:00` */
 export function chartName(series: Series, stack: Stack, zone: string): string {
-  const what = stack.mode === 'accumulated' ? 'Events accumulated' : 'Events';
-  const from = series.starts[0] ?? series.end;
-  return `${what} per ${bucketName(series.bucket)} by event type, ${spanText(from, series.end, zone)}`;
+  const { from, until } = series.interval;
+  return `${WHAT[stack.mode]} per ${bucketName(series.bucket)} by event type, ${spanText(from, until, zone)}`;
 }
+
+const WHAT: Record<Mode, string> = {
+  histogram: 'Events',
+  accumulated: 'Events accumulated from 0',
+  running: 'Running total of events',
+};
 
 interface KeyboardCursor {
   readonly spoken: string;
@@ -108,8 +131,8 @@ const MOVES: Record<string, (index: number, last: number) => number> = {
 };
 
 /**
- * Arrow keys walk over the buckets and speak them; with Shift they select, and Enter zooms. A press of the pointer ends
- * that: otherwise uPlot would take the selection for one that was dragged.
+ * Arrow keys walk over the buckets and speak them; with Shift they select, Space picks, and Enter zooms. A press of the
+ * pointer ends that.
  */
 function useKeyboardCursor(
   latest: { readonly current: ChartProps },
@@ -154,8 +177,11 @@ function useKeyboardCursor(
         const [first, last] = selection() ?? [at.current, at.current];
         leave();
         latest.current.onZoom(first, last);
-      } else if (event.key === 'Backspace') latest.current.onLeaveZoom();
-      else if (event.key === 'Escape') leave();
+      } else if (event.key === ' ' && at.current !== null) latest.current.onPick(at.current);
+      else if (event.key === 'Backspace') latest.current.onLeaveZoom();
+      else if (event.key === 'Escape' && at.current !== null) leave();
+      else if (event.key === 'Escape' && latest.current.picked !== null)
+        latest.current.onPick(latest.current.picked);
       else return;
       event.preventDefault();
     },

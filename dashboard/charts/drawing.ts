@@ -1,4 +1,5 @@
 /** What is painted inside the axes: stacked bars, stacked areas, and the background. Device pixels throughout. */
+import type { Scale } from '../url.ts';
 import type { Stack } from './series-data.ts';
 
 /** From indices and counts to the canvas. */
@@ -11,72 +12,112 @@ export interface Geometry {
   readonly buckets: number;
   readonly min: number;
   readonly max: number;
+  readonly scale: Scale;
 }
 
 export interface Palette {
-  /** By a line's colour index. */
-  readonly layers: readonly string[];
+  /** By a line's color index. */
+  readonly layers: readonly (string | CanvasPattern)[];
   /** The accumulated total's line. */
   readonly line: string;
   /** The ground of what lies before the range. */
   readonly base: string;
   readonly grid: string;
   readonly text: string;
+  /** The ground of the chart. */
+  readonly ground: string;
+  /** Events that a search has found. */
+  readonly found: string;
 }
 
-/** How faint the other layers are while one is pointed at. */
+/** What is drawn beside the stack itself. */
+export interface Marks {
+  /** Key of the layer that stands out, null for none. */
+  readonly focus: string | null;
+  /** Buckets that are counted in part. */
+  readonly partial: readonly number[];
+  /** Events found by a search, by bucket: the stack is then only the ground that they are seen on. */
+  readonly found: readonly number[] | null;
+}
+
+/** How faint the other layers are while one is pointed at, and all of them behind what a search has found. */
 const FAINT = 0.22;
 
-/** Paints the stack. @param focus key of the layer that stands out, null for none */
 export function drawStack(
   context: CanvasRenderingContext2D,
   stack: Stack,
   geometry: Geometry,
   palette: Palette,
-  focus: string | null,
+  marks: Marks,
 ): void {
-  context.save();
-  context.beginPath();
-  context.rect(geometry.left, geometry.top, geometry.width, geometry.height);
-  context.clip();
-  if (stack.mode === 'accumulated') drawBase(context, stack, geometry, palette);
+  if (stack.mode === 'running') drawBase(context, stack, geometry, palette);
   stack.layers.forEach((line, k) => {
     const [lower, upper] = [stack.edges[k], stack.edges[k + 1]];
     if (lower === undefined || upper === undefined) return;
-    context.globalAlpha = focus === null || focus === line.key ? 1 : FAINT;
-    context.fillStyle = palette.layers[line.colour] ?? palette.text;
+    const isFaint = marks.found !== null || (marks.focus !== null && marks.focus !== line.key);
+    context.globalAlpha = isFaint ? FAINT : 1;
+    context.fillStyle = palette.layers[line.color] ?? palette.text;
     context.beginPath();
-    if (stack.mode === 'histogram') addBars(context, lower, upper, geometry);
+    if (stack.mode === 'histogram') addBars(context, { lower, upper, totals: stack.edges.at(-1) }, geometry);
     else addArea(context, lower, upper, geometry);
     context.fill();
   });
   context.globalAlpha = 1;
-  if (stack.mode === 'accumulated') drawTotal(context, stack, geometry, palette);
-  context.restore();
+  if (marks.found !== null && stack.mode === 'histogram') drawFound(context, marks.found, geometry, palette);
+  if (stack.mode === 'histogram') drawCuts(context, stack, geometry, palette);
+  for (const index of marks.partial) hatch(context, index, geometry, palette);
+  if (stack.ghost !== null) drawGhost(context, stack, marks.partial, geometry, palette);
+  if (stack.mode !== 'histogram') drawTotal(context, stack, geometry, palette);
 }
 
 const across = ({ left, width, buckets }: Geometry, index: number): number =>
   left + (index / buckets) * width;
-const up = ({ top, height, min, max }: Geometry, value: number): number =>
-  top + height * (1 - (value - min) / (max - min));
 
-/** Bars on whole pixels: neighbors neither overlap nor leave a seam. */
+/** The share of the height at which a value stands. */
+export function heightOf(
+  value: number,
+  { min, max, scale }: Pick<Geometry, 'min' | 'max' | 'scale'>,
+): number {
+  if (scale === 'log') return Math.log10(1 + value) / Math.log10(1 + max);
+  return (value - min) / (max - min);
+}
+
+const up = (geometry: Geometry, value: number): number =>
+  geometry.top + geometry.height * (1 - heightOf(value, geometry));
+
+/** Where a part of a bar ends: on a logarithmic axis the whole bar is, and its parts are their shares of it. */
+function upWithin(geometry: Geometry, value: number, total: number): number {
+  if (geometry.scale !== 'log' || total === 0) return up(geometry, value);
+  return geometry.top + geometry.height * (1 - (heightOf(total, geometry) * value) / total);
+}
+
+/** A bar's place on whole pixels: neighbors neither overlap nor leave a seam. */
+function barAt(geometry: Geometry, index: number): [left: number, width: number] {
+  const pitch = geometry.width / geometry.buckets;
+  const gap = pitch > 12 ? Math.round(pitch * 0.14) : pitch > 3 ? 1 : 0;
+  const left = Math.round(across(geometry, index));
+  return [left, Math.max(1, Math.round(across(geometry, index + 1)) - left - gap)];
+}
+
+interface Layer {
+  readonly lower: Float64Array;
+  readonly upper: Float64Array;
+  readonly totals: Float64Array | undefined;
+}
+
 function addBars(
   context: CanvasRenderingContext2D,
-  lower: Float64Array,
-  upper: Float64Array,
+  { lower, upper, totals }: Layer,
   geometry: Geometry,
 ): void {
-  const pitch = geometry.width / geometry.buckets;
-  const gap = pitch > 12 ? Math.round(pitch * 0.12) : pitch > 3 ? 1 : 0;
   for (let i = 0; i < upper.length; i++) {
     const [from = 0, to = 0] = [lower[i], upper[i]];
     if (to === from) continue;
-    const x = Math.round(across(geometry, i));
-    const width = Math.max(1, Math.round(across(geometry, i + 1)) - x - gap);
+    const [x, width] = barAt(geometry, i);
+    const total = totals?.[i] ?? to;
     // A single event among thousands is still seen: the topmost pixel of its bucket.
-    const bottom = Math.round(up(geometry, from));
-    const top = Math.min(bottom - 1, Math.round(up(geometry, to)));
+    const bottom = Math.round(upWithin(geometry, from, total));
+    const top = Math.min(bottom - 1, Math.round(upWithin(geometry, to, total)));
     context.rect(x, top, width, bottom - top);
   }
 }
@@ -91,6 +132,84 @@ function addArea(
   for (let i = 0; i < upper.length; i++) context.lineTo(across(geometry, i), up(geometry, upper[i] ?? 0));
   for (let i = lower.length - 1; i >= 0; i--)
     context.lineTo(across(geometry, i), up(geometry, lower[i] ?? 0));
+}
+
+function drawFound(
+  context: CanvasRenderingContext2D,
+  found: readonly number[],
+  geometry: Geometry,
+  palette: Palette,
+): void {
+  const none = new Float64Array(found.length);
+  const upper = Float64Array.from(found);
+  context.fillStyle = palette.found;
+  context.beginPath();
+  addBars(context, { lower: none, upper, totals: upper }, geometry);
+  context.fill();
+}
+
+/** A gap in bars that are higher than a clipped axis. */
+function drawCuts(
+  context: CanvasRenderingContext2D,
+  { edges }: Stack,
+  geometry: Geometry,
+  palette: Palette,
+): void {
+  const ratio = devicePixelRatio;
+  context.strokeStyle = palette.ground;
+  context.lineWidth = 3 * ratio;
+  context.beginPath();
+  edges.at(-1)?.forEach((value, i) => {
+    if (value <= geometry.max) return;
+    const [x, width] = barAt(geometry, i);
+    context.moveTo(x - ratio, geometry.top + 12 * ratio);
+    context.lineTo(x + width + ratio, geometry.top + 7 * ratio);
+  });
+  context.stroke();
+}
+
+/** Stripes over a bucket that is counted in part. */
+function hatch(context: CanvasRenderingContext2D, index: number, geometry: Geometry, palette: Palette): void {
+  const [x, width] = barAt(geometry, index);
+  const { top, height } = geometry;
+  const step = 6 * devicePixelRatio;
+  context.save();
+  context.beginPath();
+  context.rect(x, top, width, height);
+  context.clip();
+  context.strokeStyle = palette.ground;
+  context.globalAlpha = 0.65;
+  context.lineWidth = step / 3;
+  context.beginPath();
+  for (let y = top - width; y < top + height + width; y += step) {
+    context.moveTo(x, y + width);
+    context.lineTo(x + width, y);
+  }
+  context.stroke();
+  context.restore();
+}
+
+/** The interval that is compared with: a line through the middles of the bars. */
+function drawGhost(
+  context: CanvasRenderingContext2D,
+  { ghost, mode }: Stack,
+  partial: readonly number[],
+  geometry: Geometry,
+  palette: Palette,
+): void {
+  context.strokeStyle = palette.text;
+  context.lineWidth = 1.5 * devicePixelRatio;
+  context.lineJoin = 'round';
+  context.setLineDash([2 * devicePixelRatio, 2 * devicePixelRatio]);
+  context.beginPath();
+  const isOfBars = mode === 'histogram';
+  ghost?.forEach((value, i) => {
+    // What is counted in part was counted in the same part: the line would seem to fall.
+    if (!isOfBars || !partial.includes(i))
+      context.lineTo(across(geometry, isOfBars ? i + 0.5 : i), up(geometry, value));
+  });
+  context.stroke();
+  context.setLineDash([]);
 }
 
 function drawBase(

@@ -1,230 +1,285 @@
 /**
- * uPlot around our own drawing: it does the axes, the cursor, the selection and the batching; the stack is painted in
- * one pass between its grid and its overlay. The horizontal scale counts buckets, so that bars are equally wide in a
- * month of 28 days and a day of 25 hours.
+ * The chart's canvas: axes, grid, and the stack in one pass, drawn once per change; pointers lie over it. The horizontal
+ * axis counts buckets, so that bars are equally wide in a month of 28 days and a day of 25 hours.
  */
-import uPlot from 'uplot';
 import type { Series } from '../answers.ts';
 import { compact } from '../format.ts';
-import { drawStack, type Geometry } from './drawing.ts';
+import type { Scale } from '../url.ts';
+import { drawStack, type Geometry, heightOf } from './drawing.ts';
+import { type Edges, Gestures } from './gestures.ts';
 import { readPalette } from './palette.ts';
-import { type Stack, verticalRange } from './series-data.ts';
+import { isPartial, type Stack, verticalRange } from './series-data.ts';
 import { timeTicks } from './time-axis.ts';
 
 export interface PlotContent {
   readonly series: Series;
   readonly stack: Stack;
   readonly zone: string;
+  readonly scale: Scale;
+  /** Index of the bucket whose events are listed; null: all are. */
+  readonly picked: number | null;
+  /** Events that a search has found, by bucket; null: nothing is searched. */
+  readonly found: readonly number[] | null;
 }
 
 export interface PlotEvents {
   /** The bucket under the pointer or the keyboard's cursor changed; null where there is none. */
   readonly onPoint: (index: number | null, left: number) => void;
+  readonly onPick: (index: number) => void;
   /** Buckets from first to last were dragged over. */
   readonly onSelect: (first: number, last: number) => void;
+  /** The chart was moved or stretched by fingers. */
+  readonly onMoved: (edges: Edges) => void;
   readonly onLeaveZoom: () => void;
 }
 
-/** Room that one label of the time axis needs, in CSS pixels. */
+/** Room that one label of the time axis needs, in CSS pixels as all of these. */
 const LABEL_WIDTH = 76;
-/** Whole numbers only: there are no half events. */
-const INCREMENTS = Array.from({ length: 16 }, (_, power) =>
-  [1, 2, 5].map((step) => step * 10 ** power),
-).flat();
+const LINE_HEIGHT = 17;
+/** Room between two lines of the grid. */
+const GRID_SPACE = 44;
+/** Around the bars: labels lie to the left and below. */
+const ROOM = { top: 10, right: 14, bottom: 44, left: 50 };
 
 export class Plot {
-  readonly #uplot: uPlot;
   readonly #place: HTMLElement;
-  readonly #band: HTMLElement;
+  readonly #canvas = document.createElement('canvas');
+  /** Exactly over the bars. */
+  readonly #over = div('over');
+  readonly #band = div('band');
+  readonly #picked = div('band picked');
+  readonly #selection = div('selection');
   readonly #observer: ResizeObserver;
   readonly #events: PlotEvents;
   #content: PlotContent;
   #palette: ReturnType<typeof readPalette>;
   #focus: string | null = null;
   #pointed: number | null = null;
-  #ticks: ReadonlyMap<number, string> = new Map();
+  #edges: Edges = { from: 0, to: 1 };
+  #isDue = false;
 
   constructor(place: HTMLElement, content: PlotContent, events: PlotEvents) {
     this.#place = place;
     this.#content = content;
     this.#events = events;
     this.#palette = readPalette(place);
-    this.#band = document.createElement('div');
-    this.#band.className = 'band';
-    this.#uplot = new uPlot(this.#options(events), this.#data(), place);
-    this.#uplot.over.prepend(this.#band);
-    this.#uplot.over.addEventListener('pointermove', (event) => {
-      // uPlot hears mice; a finger moves the cursor too, and scrolling stays the browser's.
-      if (event.pointerType !== 'mouse') this.#uplot.setCursor({ left: event.offsetX, top: event.offsetY });
+    this.#over.hidden = false;
+    this.#over.append(this.#picked, this.#band, this.#selection);
+    place.append(this.#canvas, this.#over);
+    new Gestures(this.#over, {
+      onHover: (at) => this.point(at === null ? null : this.#bucketAt(at)),
+      onPick: (at, isTouch) => {
+        if (isTouch) this.point(this.#bucketAt(at));
+        events.onPick(this.#bucketAt(at));
+      },
+      onSelecting: (places) => this.select(places && [this.#bucketAt(places[0]), this.#bucketAt(places[1])]),
+      onSelect: ([first, last]) => events.onSelect(this.#bucketAt(first), this.#bucketAt(last)),
+      onMoving: (edges) => this.#move(edges ?? { from: 0, to: 1 }),
+      onMoved: events.onMoved,
     });
-    this.#observer = new ResizeObserver(() => this.#uplot.setSize(this.#size()));
+    this.#over.addEventListener('dblclick', events.onLeaveZoom);
+    this.#observer = new ResizeObserver(() => {
+      this.#draw();
+      this.#showBands();
+    });
     this.#observer.observe(place);
+    // Labels are drawn in the page's font, which may come later.
+    void document.fonts.ready.then(() => this.#redraw());
   }
 
   get #buckets(): number {
     return Math.max(1, this.#content.series.starts.length);
   }
 
+  #bucketAt(share: number): number {
+    return Math.min(this.#buckets - 1, Math.floor(share * this.#buckets));
+  }
+
   /** Other numbers, another zone, or other lines. */
   update(content: PlotContent): void {
     this.#content = content;
+    if (this.#pointed !== null && this.#pointed >= this.#buckets) this.#pointed = null;
+    this.#redraw();
     // What the pointer rests on is told again, with its new numbers.
-    this.#pointed = -1;
-    this.#uplot.setData(this.#data());
-    this.#cursorMoved(this.#uplot);
+    this.#tell();
+    this.#showBands();
   }
 
-  /** Draws again in the colours of the theme that is on now. */
-  recolour(): void {
+  /** Draws again in the colors of the theme that is on now. */
+  recolor(): void {
     this.#palette = readPalette(this.#place);
-    this.#uplot.redraw(false, true);
+    this.#redraw();
   }
 
   /** Lets one layer stand out. */
   focus(key: string | null): void {
     if (key === this.#focus) return;
     this.#focus = key;
-    this.#uplot.redraw(false, false);
+    this.#redraw();
   }
 
   /** Moves the cursor to a bucket, or away. */
   point(index: number | null): void {
-    const left = index === null ? -10 : this.#uplot.valToPos(index, 'x');
-    this.#uplot.setCursor({ left, top: index === null ? -10 : 20 });
+    if (index === this.#pointed) return;
+    this.#pointed = index;
+    this.#showBands();
+    this.#tell();
   }
 
   /** Shows buckets from first to last as selected; null: none. */
   select(range: readonly [number, number] | null): void {
-    if (range === null) {
-      // Without a height: the borders of a selection are seen even where it has no width.
-      this.#uplot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
-      return;
-    }
-    const [first, last] = range;
-    const left = this.#uplot.valToPos(first - 0.5, 'x');
-    const width = this.#uplot.valToPos(last + 0.5, 'x') - left;
-    this.#uplot.setSelect({ left, top: 0, width, height: this.#uplot.over.clientHeight }, false);
+    this.#cover(this.#selection, range);
   }
 
   destroy(): void {
     this.#observer.disconnect();
-    this.#uplot.destroy();
+    this.#canvas.remove();
+    this.#over.remove();
   }
 
-  #size(): { width: number; height: number } {
-    return { width: this.#place.clientWidth, height: this.#place.clientHeight };
+  /** Once for all changes of a turn. */
+  #redraw(): void {
+    if (this.#isDue) return;
+    this.#isDue = true;
+    queueMicrotask(() => {
+      this.#isDue = false;
+      this.#draw();
+    });
   }
 
-  /** uPlot only needs to know how many there are: the stack is painted from the content itself. */
-  #data(): uPlot.AlignedData {
-    const places = Float64Array.from({ length: this.#buckets }, (_, index) => index);
-    return [places, new Float64Array(this.#buckets)];
+  #draw(): void {
+    const context = this.#canvas.getContext('2d');
+    const [width, height] = [this.#place.clientWidth, this.#place.clientHeight];
+    if (context === null || width === 0 || height === 0) return;
+    const ratio = devicePixelRatio;
+    this.#canvas.width = Math.round(width * ratio);
+    this.#canvas.height = Math.round(height * ratio);
+    const area = this.#area(width, height, ratio);
+    context.font = `${12 * ratio}px ${getComputedStyle(this.#place).fontFamily}`;
+    this.#drawGrid(context, area, ratio);
+    this.#drawTimes(context, area, ratio);
+    this.#drawStack(context, area);
   }
 
-  #options(events: PlotEvents): uPlot.Options {
-    const font = '12px system-ui, sans-serif';
-    const colours = {
-      stroke: () => this.#palette.text,
-      font,
-      ticks: { show: false },
-      border: { show: true, stroke: () => this.#palette.grid },
-      incrs: INCREMENTS,
-    };
+  /** The place of the bars, in device pixels. */
+  #area(width: number, height: number, ratio: number): Geometry {
+    const { stack, scale } = this.#content;
+    const [min, max] = verticalRange(stack, scale);
     return {
-      ...this.#size(),
-      padding: [10, 14, 0, 0],
-      legend: { show: false },
-      series: [{}, { paths: () => null, points: { show: false } }],
-      scales: {
-        x: { time: false, range: () => [-0.5, this.#buckets - 0.5] },
-        y: { range: () => verticalRange(this.#content.stack) },
-      },
-      axes: [
-        {
-          ...colours,
-          size: 44,
-          gap: 6,
-          grid: { show: false },
-          ticks: { show: true, size: 4, width: 1, stroke: () => this.#palette.grid },
-          splits: () => this.#timeSplits(),
-          values: (_plot, splits) => splits.map((split) => this.#ticks.get(split + 0.5) ?? ''),
-        },
-        {
-          ...colours,
-          size: 50,
-          gap: 8,
-          space: 44,
-          border: { show: false },
-          grid: { stroke: () => this.#palette.grid, width: 1 },
-          values: (_plot, splits) => splits.map(compact),
-        },
-      ],
-      cursor: {
-        points: { show: false },
-        y: false,
-        drag: { x: true, y: false, setScale: false, dist: 6 },
-        // Its own answer to a double click would be to reset the scales.
-        bind: {
-          dblclick: () => () => {
-            events.onLeaveZoom();
-            return null;
-          },
-        },
-      },
-      hooks: {
-        draw: [(plot) => this.#draw(plot)],
-        setCursor: [(plot) => this.#cursorMoved(plot)],
-        setSelect: [(plot) => this.#selected(plot, events)],
-        setSize: [() => this.#showBand()],
-      },
+      left: Math.round(ROOM.left * ratio),
+      top: Math.round(ROOM.top * ratio),
+      width: Math.round((width - ROOM.left - ROOM.right) * ratio),
+      height: Math.round((height - ROOM.top - ROOM.bottom) * ratio),
+      buckets: this.#buckets,
+      min,
+      max,
+      scale,
     };
   }
 
-  /** Ticks stand at the beginning of their buckets, half a place before the middle. */
-  #timeSplits(): number[] {
+  #drawGrid(context: CanvasRenderingContext2D, area: Geometry, ratio: number): void {
+    const { left, top, width, height, min, max, scale } = area;
+    const most = Math.max(2, Math.floor(height / ratio / GRID_SPACE));
+    const values = scale === 'log' ? powers(max) : multiples(min, max, most);
+    context.textAlign = 'right';
+    context.textBaseline = 'middle';
+    for (const value of values) {
+      const y = Math.round(top + height * (1 - heightOf(value, area)));
+      context.fillStyle = this.#palette.grid;
+      context.fillRect(left, y, width, Math.max(1, Math.round(ratio)));
+      context.fillStyle = this.#palette.text;
+      context.fillText(compact(value), left - 8 * ratio, y);
+    }
+  }
+
+  /** Ticks stand at the beginning of their buckets. */
+  #drawTimes(context: CanvasRenderingContext2D, area: Geometry, ratio: number): void {
     const { series, zone } = this.#content;
-    const room = Math.max(2, Math.floor(this.#uplotWidth() / LABEL_WIDTH));
-    const ticks = timeTicks(series.starts, zone, room);
-    this.#ticks = new Map(ticks.map(({ index, label }) => [index, label]));
-    return ticks.map(({ index }) => index - 0.5);
+    const { left, top, width, height, buckets } = area;
+    const most = Math.max(2, Math.floor(width / ratio / LABEL_WIDTH));
+    context.textAlign = 'center';
+    context.textBaseline = 'top';
+    for (const { index, label } of timeTicks(series.starts, zone, most)) {
+      const x = Math.round(left + (index / buckets) * width);
+      const lines = label.split('\n');
+      const half = Math.max(...lines.map((line) => context.measureText(line).width)) / 2;
+      // A label that would be cut at the right edge says less than none.
+      if (x + half > left + width + ROOM.right * ratio) continue;
+      context.fillStyle = this.#palette.grid;
+      context.fillRect(x, top + height, Math.max(1, Math.round(ratio)), 4 * ratio);
+      context.fillStyle = this.#palette.text;
+      lines.forEach((line, i) => {
+        context.fillText(line, x, top + height + (8 + i * LINE_HEIGHT) * ratio);
+      });
+    }
   }
 
-  /** The splits are asked for before the constructor has returned. */
-  #uplotWidth(): number {
-    return this.#place.clientWidth - 64;
+  #drawStack(context: CanvasRenderingContext2D, area: Geometry): void {
+    const { series, stack, found } = this.#content;
+    const { from, to } = this.#edges;
+    const stretched = area.width / (to - from);
+    const now = Date.now();
+    const partial = series.starts.map((_, index) => index).filter((index) => isPartial(series, index, now));
+    context.save();
+    context.beginPath();
+    context.rect(area.left, area.top, area.width, area.height);
+    context.clip();
+    const geometry = { ...area, left: area.left - from * stretched, width: stretched };
+    drawStack(context, stack, geometry, this.#palette, { focus: this.#focus, partial, found });
+    context.restore();
   }
 
-  #draw(plot: uPlot): void {
-    const { left, top, width, height } = plot.bbox;
-    const [min, max] = verticalRange(this.#content.stack);
-    const geometry: Geometry = { left, top, width, height, buckets: this.#buckets, min, max };
-    drawStack(plot.ctx, this.#content.stack, geometry, this.#palette, this.#focus);
+  #move(edges: Edges): void {
+    this.#edges = edges;
+    this.point(null);
+    this.#redraw();
   }
 
-  #cursorMoved(plot: uPlot): void {
-    const { left = -1, idx } = plot.cursor;
-    const index = left < 0 || idx == null || idx >= this.#buckets ? null : idx;
-    if (index === this.#pointed) return;
-    this.#pointed = index;
-    this.#showBand();
-    this.#events.onPoint(index, index === null ? 0 : plot.over.offsetLeft + plot.valToPos(index, 'x'));
-  }
-
-  #showBand(): void {
+  #tell(): void {
     const index = this.#pointed;
-    this.#band.hidden = index === null;
-    if (index === null) return;
-    const width = this.#uplot.over.clientWidth / this.#buckets;
-    this.#band.style.width = `${Math.max(1, width)}px`;
-    this.#band.style.transform = `translateX(${index * width}px)`;
+    const middle = index === null ? 0 : ((index + 0.5) / this.#buckets) * this.#over.clientWidth;
+    this.#events.onPoint(index, this.#over.offsetLeft + middle);
   }
 
-  #selected(plot: uPlot, events: PlotEvents): void {
-    const { left, width } = plot.select;
-    if (width <= 0) return;
-    const bucketAt = (position: number): number =>
-      Math.min(this.#buckets - 1, Math.max(0, Math.round(plot.posToVal(position, 'x'))));
-    plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
-    events.onSelect(bucketAt(left), bucketAt(left + width));
+  #showBands(): void {
+    const { picked } = this.#content;
+    this.#cover(this.#band, this.#pointed === null ? null : [this.#pointed, this.#pointed]);
+    this.#cover(this.#picked, picked === null ? null : [picked, picked]);
   }
+
+  /** Lays a box over buckets from first to last, or hides it. */
+  #cover(box: HTMLElement, range: readonly [number, number] | null): void {
+    box.hidden = range === null;
+    if (range === null) return;
+    const [first, last] = range;
+    const width = this.#over.clientWidth / this.#buckets;
+    box.style.width = `${Math.max(1, (last - first + 1) * width)}px`;
+    box.style.transform = `translateX(${first * width}px)`;
+  }
+}
+
+function div(kind: string): HTMLElement {
+  const element = document.createElement('div');
+  element.className = kind;
+  element.hidden = true;
+  return element;
+}
+
+/** 0, 1, 10, 100 and so on. */
+function powers(max: number): number[] {
+  const all = [0];
+  for (let value = 1; value <= max; value *= 10) all.push(value);
+  return all;
+}
+
+/** Round numbers, and whole ones: there are no half events. */
+function multiples(min: number, max: number, most: number): number[] {
+  let step = 1;
+  for (let power = 1; (max - min) / step > most; power *= 10)
+    step = [power, 2 * power, 5 * power, 10 * power].find((one) => (max - min) / one <= most) ?? 10 * power;
+  const first = Math.ceil(min / step);
+  return Array.from(
+    { length: Math.max(0, Math.floor(max / step) - first + 1) },
+    (_, i) => (first + i) * step,
+  );
 }

@@ -1,23 +1,34 @@
-/** The server's columns as the lines of a chart: which are shown, in which colour, and how they stack. */
+/** The server's columns as the lines of a chart: which are shown, in which color, and how they stack. */
 import type { Series } from '../answers.ts';
-import type { Mode, View } from '../url.ts';
+import { toWall } from '../time-zone.ts';
+import type { Mode, Scale, View } from '../url.ts';
 
 /** Key of what the types beyond the top ones add up to. */
 export const OTHER = 'other';
-/** Colours of the palette, without the one of {@link OTHER}. */
-export const COLOURS = 10;
+/** Colors of the palette, without the one of {@link OTHER}. */
+export const COLORS = 10;
 
 export interface Line {
   /** The type's identifier, or {@link OTHER}. */
   readonly key: string;
   readonly name: string;
-  /** Index into the palette; COLOURS is the grey of the rest. */
-  readonly colour: number;
+  /** Index into the palette; COLORS is the gray of the rest. */
+  readonly color: number;
   readonly counts: readonly number[];
   readonly total: number;
   /** Events before the range. */
   readonly before: number;
+  /** What it is compared with; null: nothing. */
+  readonly compared: ComparedLine | null;
   readonly shown: boolean;
+}
+
+/** The same line in the interval that is compared with. */
+interface ComparedLine {
+  /** For each bucket of the chart, the bucket at the same time of the clock. */
+  readonly counts: readonly number[];
+  /** Of the whole interval: days may differ in length. */
+  readonly total: number;
 }
 
 /** What is drawn: from the bottom up, `edges[k]` to `edges[k + 1]` is the layer of `layers[k]`. */
@@ -26,25 +37,29 @@ export interface Stack {
   readonly layers: readonly Line[];
   /** One more than layers; accumulated edges have one point more than buckets, at the range's beginning. */
   readonly edges: readonly Float64Array[];
-  /** What the lowest edge stands at: the count before the range when accumulated, else 0. */
+  /** What the lowest edge stands at: the count before the range in a running total, else 0. */
   readonly base: number;
   readonly max: number;
+  /** The uppermost edge of the interval that is compared with; null: none. */
+  readonly ghost: Float64Array | null;
 }
 
-/** Lines in the server's order, the busiest type first. Hidden ones keep their colours. */
+/** Lines with the most events first, the rest last. Hidden ones keep their colors. */
 export function linesOf(series: Series, view: Pick<View, 'hidden' | 'solo'>): Line[] {
   const taken = new Set<number>();
   const shown = (key: string): boolean =>
     view.solo === null ? !view.hidden.includes(key) : view.solo === key;
-  const lines = series.types.map(({ typeId, name, counts, total }) => {
+  const compared = comparison(series);
+  const lines = series.types.map(({ typeId, name, counts, total, number }): Line => {
     const key = typeId ?? OTHER;
     return {
       key,
       name,
-      colour: freeColour(key, taken),
+      color: freeColor(number, taken),
       counts,
       total,
       before: series.before.byType[key] ?? 0,
+      compared: compared?.(series.compared?.byType[key] ?? []) ?? null,
       shown: shown(key),
     };
   });
@@ -52,10 +67,11 @@ export function linesOf(series: Series, view: Pick<View, 'hidden' | 'solo'>): Li
     lines.push({
       key: OTHER,
       name: 'Other types',
-      colour: COLOURS,
+      color: COLORS,
       counts: series.other,
       total: sum(series.other),
       before: Math.max(0, series.before.all - sum(lines.map(({ before }) => before))),
+      compared: restOf(compared?.(series.compared?.all ?? []) ?? null, lines),
       shown: shown(OTHER),
     });
   }
@@ -63,70 +79,152 @@ export function linesOf(series: Series, view: Pick<View, 'hidden' | 'solo'>): Li
   return lines.some((line) => line.shown) ? lines : lines.map((line) => ({ ...line, shown: true }));
 }
 
-/** A type keeps its colour from range to range unless two of one chart would share it. */
-function freeColour(key: string, taken: Set<number>): number {
-  let hash = 0;
-  for (const character of key) hash = (hash * 31 + character.charCodeAt(0)) >>> 0;
-  let colour = hash % COLOURS;
-  for (let tries = 0; taken.has(colour) && tries < COLOURS; tries++) colour = (colour + 1) % COLOURS;
-  taken.add(colour);
-  return colour;
+/** A type has the color of its number, unless a busier one of the same chart has it. */
+function freeColor(number: number, taken: Set<number>): number {
+  let color = number % COLORS;
+  for (let tries = 0; taken.has(color) && tries < COLORS; tries++) color = (color + 1) % COLORS;
+  taken.add(color);
+  return color;
+}
+
+function restOf(all: ComparedLine | null, lines: readonly Line[]): ComparedLine | null {
+  if (all === null) return null;
+  const known = (value: (compared: ComparedLine) => number): number =>
+    sum(lines.map(({ compared }) => (compared === null ? 0 : value(compared))));
+  return {
+    counts: all.counts.map((count, i) => count - known(({ counts }) => counts[i] ?? 0)),
+    total: all.total - known(({ total }) => total),
+  };
+}
+
+/** Puts counts of the compared interval beside the buckets at the same time of the clock. */
+function comparison({
+  starts,
+  timezone,
+  bucket,
+  compared,
+}: Series): ((counts: readonly number[]) => ComparedLine) | null {
+  if (compared === null) return null;
+  const places = (instants: readonly number[]): number[] => {
+    const first = toWall(instants[0] ?? 0, timezone);
+    return instants.map((instant) => toWall(instant, timezone) - first);
+  };
+  const index = new Map(places(compared.starts).map((place, i) => [place, i]));
+  // Months differ in length, and the day of one is none of another.
+  const matching =
+    bucket === '1mo' ? starts.map((_, i) => i) : places(starts).map((place) => index.get(place));
+  return (counts) => ({
+    counts: matching.map((i) => (i === undefined ? 0 : (counts[i] ?? 0))),
+    total: sum(counts),
+  });
 }
 
 const sum = (values: readonly number[]): number => values.reduce((total, value) => total + value, 0);
 
+/** What lines had together in the interval that is compared with; null where nothing is compared. */
+function comparedTotal(lines: readonly Line[]): number | null {
+  const totals = lines.flatMap(({ compared }) => (compared === null ? [] : [compared.total]));
+  return totals.length === 0 ? null : sum(totals);
+}
+
 /**
- * Stacks the lines that are shown. Accumulated layers are what each type has added since the range began, on top of
- * the true count before it: the uppermost edge is the true count at every instant.
+ * Stacks the lines that are shown. Accumulated layers are what each type has added since the range began; in a running
+ * total they lie on top of the true count before it.
  */
 export function stackOf(lines: readonly Line[], mode: Mode): Stack {
   // The busiest type lies at the bottom, where its shape is not bent by the others.
   const layers = lines.filter(({ shown }) => shown);
   const buckets = layers[0]?.counts.length ?? 0;
-  const accumulated = mode === 'accumulated';
-  const base = accumulated ? sum(layers.map(({ before }) => before)) : 0;
-  const edges = [new Float64Array(accumulated ? buckets + 1 : buckets).fill(base)];
-  for (const { counts } of layers) {
-    const edge = Float64Array.from(edges.at(-1) ?? []);
-    let added = 0;
-    for (let i = 0; i < buckets; i++) {
-      const value = counts[i] ?? 0;
-      added += value;
-      const at = accumulated ? i + 1 : i;
-      edge[at] = (edge[at] ?? 0) + (accumulated ? added : value);
-    }
-    edges.push(edge);
-  }
+  const base = mode === 'running' ? sum(layers.map(({ before }) => before)) : 0;
+  const edges: Float64Array[] = [new Float64Array(mode === 'histogram' ? buckets : buckets + 1).fill(base)];
+  for (const { counts } of layers) edges.push(raised(edges.at(-1) ?? new Float64Array(), counts, mode));
+  const ghost = ghostOf(layers, buckets, mode);
   let max = base;
   for (const value of edges.at(-1) ?? []) if (value > max) max = value;
-  return { mode, layers, edges, base, max };
+  for (const value of ghost ?? []) if (value > max) max = value;
+  return { mode, layers, edges, base, max, ghost };
 }
 
+/** An edge with counts on top of it. */
+function raised(below: Float64Array, counts: readonly number[], mode: Mode): Float64Array {
+  const edge = Float64Array.from(below);
+  const accumulated = mode !== 'histogram';
+  let added = 0;
+  for (let i = 0; i < counts.length; i++) {
+    const value = counts[i] ?? 0;
+    added += value;
+    const at = accumulated ? i + 1 : i;
+    edge[at] = (edge[at] ?? 0) + (accumulated ? added : value);
+  }
+  return edge;
+}
+
+/** A running total has none: it would lie below the axis. */
+function ghostOf(layers: readonly Line[], buckets: number, mode: Mode): Float64Array | null {
+  if (mode === 'running' || layers.every(({ compared }) => compared === null)) return null;
+  const counts = Array.from({ length: buckets }, (_, i) =>
+    sum(layers.map(({ compared }) => compared?.counts[i] ?? 0)),
+  );
+  return raised(new Float64Array(mode === 'histogram' ? buckets : buckets + 1), counts, mode);
+}
+
+/** Above this share of the buckets nothing more is cut off. */
+const CLIPPED_SHARE = 0.9;
+
 /**
- * Where the vertical axis begins and ends. An accumulated chart shows its base from zero unless that would squash what
- * the range is about.
+ * Where the vertical axis begins and ends. A running total shows its base from zero unless that would squash what the range
+ * is about. A clipped axis ends a little above what nine of ten buckets have.
  */
-export function verticalRange({ base, max }: Stack): [min: number, max: number] {
+export function verticalRange(stack: Stack, scale: Scale = 'linear'): [min: number, max: number] {
+  const { base, max, mode } = stack;
   const grown = max - base;
   const min = base > 3 * grown && grown > 0 ? base : 0;
+  if (scale === 'clipped' && mode === 'histogram') {
+    const full = [...(stack.edges.at(-1) ?? [])].filter((value) => value > 0).sort((a, b) => a - b);
+    const usual = full[Math.floor(full.length * CLIPPED_SHARE)] ?? max;
+    if (usual * 1.5 < max) return [0, usual * 1.25];
+  }
   return [min, min + Math.max(1, (max - min) * 1.06)];
 }
 
-/** A line's number at a bucket: its count there, or everything until the bucket's end. */
+/** A line's number at a bucket: its count there, or what has accumulated until the bucket's end. */
 export function valueAt(line: Line, index: number, mode: Mode): number {
   if (mode === 'histogram') return line.counts[index] ?? 0;
-  let value = line.before;
+  let value = mode === 'running' ? line.before : 0;
   for (let i = 0; i <= index; i++) value += line.counts[i] ?? 0;
   return value;
 }
+
+/** A line's number in the legend: what it has at the end of the chart. */
+export const totalOf = (line: Line, mode: Mode): number =>
+  line.total + (mode === 'running' ? line.before : 0);
 
 /** Where a bucket ends. */
 export function bucketEnd(series: Series, index: number): number {
   return series.starts[index + 1] ?? series.end;
 }
 
+/** The part of a bucket that is counted; the whole bucket unless the chart begins or ends within it. */
+export function countedPart(series: Series, index: number): { readonly from: number; readonly to: number } {
+  const { from, until } = series.interval;
+  return {
+    from: Math.max(series.starts[index] ?? from, from),
+    to: Math.min(bucketEnd(series, index), until),
+  };
+}
+
+/** Whether a bucket is counted in part: the chart begins or ends within it, or it is not over. */
+export function isPartial(series: Series, index: number, now: number): boolean {
+  const { from, to } = countedPart(series, index);
+  return from > (series.starts[index] ?? from) || to < bucketEnd(series, index) || to > now;
+}
+
 export interface Summary {
   readonly total: number;
+  /** Everything until the end of the range. */
+  readonly running: number;
+  /** Of the interval that is compared with; null: none. */
+  readonly compared: number | null;
   /** Index of the fullest bucket, -1 where all are empty. */
   readonly peak: number;
   readonly peakCount: number;
@@ -141,5 +239,32 @@ export function summaryOf(lines: readonly Line[], buckets: number): Summary {
     for (const { counts } of shown) value += counts[i] ?? 0;
     if (value > peakCount) [peak, peakCount] = [i, value];
   }
-  return { total: sum(shown.map(({ total }) => total)), peak, peakCount };
+  const total = sum(shown.map((line) => line.total));
+  const running = total + sum(shown.map(({ before }) => before));
+  return { total, running, compared: comparedTotal(shown), peak, peakCount };
+}
+
+/** Names of the lines, where they are long without what they have in common: the end tells them apart. */
+export function shortNames(names: readonly string[], most: number): string[] {
+  return names.map((name) => {
+    const characters = [...name];
+    if (characters.length <= most) return name;
+    const common = Math.max(
+      0,
+      ...names.filter((other) => other !== name).map((other) => commonStart(characters, other)),
+    );
+    const rest = characters.slice(common);
+    // Whole words, where the common part ends within one.
+    if (common > 8 && rest.length + 4 <= most)
+      return `…${characters.slice(characters.length - most + 1).join('')}`;
+    const head = Math.ceil((most - 1) / 2);
+    return `${characters.slice(0, head).join('')}…${characters.slice(characters.length - (most - 1 - head)).join('')}`;
+  });
+}
+
+function commonStart(characters: readonly string[], other: string): number {
+  const others = [...other];
+  let length = 0;
+  while (length < others.length && characters[length] === others[length]) length += 1;
+  return length;
 }

@@ -28,7 +28,7 @@ export function ChartTable({ name, series, stack, zone }: TableProps): VNode {
       <table>
         <caption class="sr-only">${name}, newest first</caption>
         <thead><tr><th scope="col">Time</th><th scope="col" class="number">Total</th>
-          ${stack.layers.map((line) => html`<th scope="col" class="number"><i class=${`swatch c${line.colour}`}></i>${line.name}</th>`)}
+          ${stack.layers.map((line) => html`<th scope="col" class="number"><i class=${`swatch c${line.color}`}></i>${line.name}</th>`)}
         </tr></thead>
         <tbody>
           ${indices.slice(0, rows).map(
@@ -43,15 +43,15 @@ export function ChartTable({ name, series, stack, zone }: TableProps): VNode {
     </div>
     <div class="row-actions">
       ${rows < indices.length && html`<button type="button" class="button" onClick=${() => setRows(rows + ROWS)}>Show ${Math.min(ROWS, indices.length - rows)} more of ${indices.length}</button>`}
-      <${CopyButton} text=${() => csv(series, stack, columns)} label="Copy all rows as CSV">Copy as CSV<//>
+      <${CopyButton} text=${() => chartCsv(series, stack)} label="Copy all rows as CSV">Copy as CSV<//>
     </div>
   </div>`;
 }
 
-/** A line's numbers, summed up from the count before the range where the chart is. */
+/** A line's numbers, in the chart's mode. */
 function columnOf(line: Line, { mode }: Stack): number[] {
   if (mode === 'histogram') return [...line.counts];
-  let value = line.before;
+  let value = mode === 'running' ? line.before : 0;
   return line.counts.map((added) => {
     value += added;
     return value;
@@ -59,13 +59,16 @@ function columnOf(line: Line, { mode }: Stack): number[] {
 }
 
 /** RFC 4180; a name that a spreadsheet would run as a formula is kept a text. */
-function csv(series: Series, stack: Stack, columns: readonly number[][]): string {
+export function chartCsv(series: Series, stack: Stack): string {
+  const columns = stack.layers.map((line) => columnOf(line, stack));
   const cell = (text: string): string => `"${text.replace(/^(?=[=+\-@\t])/, "'").replaceAll('"', '""')}"`;
   const head = ['start', 'end', ...stack.layers.map(({ name }) => cell(name))];
   const lines = series.starts.map((start, index) =>
-    [isoText(start), isoText(bucketEnd(series, index)), ...columns.map((column) => column[index] ?? 0)].join(
-      ',',
-    ),
+    [
+      isoText(Math.max(start, series.interval.from)),
+      isoText(Math.min(bucketEnd(series, index), series.interval.until)),
+      ...columns.map((column) => column[index] ?? 0),
+    ].join(','),
   );
   return [head.join(','), ...lines, ''].join('\r\n');
 }

@@ -1,12 +1,22 @@
 /** What the chart says about one bucket: beside the pointer, written straight to the DOM, since it moves every frame. */
 import type { Series } from '../answers.ts';
-import { bucketSpan, count } from '../format.ts';
-import { bucketEnd, type Line, type Stack, valueAt } from './series-data.ts';
+import { bucketSpan, change, count, spanText } from '../format.ts';
+import type { PlotContent } from './plot.ts';
+import {
+  bucketEnd,
+  countedPart,
+  isPartial,
+  type Line,
+  type Stack,
+  shortNames,
+  valueAt,
+} from './series-data.ts';
 
 /** Of the whole box, in CSS pixels: the same for every bucket, so that it does not flicker as names come and go. */
 const WIDTH = 300;
 /** Rows beyond it would cover the chart. */
 const MOST_ROWS = 12;
+const NAME_LENGTH = 30;
 
 export class Tooltip {
   readonly #element: HTMLElement;
@@ -25,21 +35,27 @@ export class Tooltip {
   }
 
   /** @param left the bucket's middle, in CSS pixels from the chart's left edge */
-  show(series: Series, stack: Stack, index: number, left: number, zone: string, now: number): void {
+  show({ series, stack, zone, found }: PlotContent, index: number, left: number, now: number): void {
     const element = this.#element;
     // Measured before anything changes, so that nothing is laid out twice in a frame.
     const room = element.parentElement?.clientWidth ?? 0;
-    const start = series.starts[index] ?? 0;
-    const end = bucketEnd(series, index);
     const rows = linesAt(stack, index).slice(0, MOST_ROWS);
+    const names = shortNames(
+      rows.map(({ line }) => line.name),
+      NAME_LENGTH,
+    );
+    const total = totalAt(stack, index);
     element.replaceChildren(
-      text('div', 'when', bucketSpan(start, end, series.bucket, zone)),
-      ...rows.map(({ line, value }) => row(`swatch c${line.colour}`, line.name, value)),
-      row('', stack.mode === 'accumulated' ? 'Total by then' : 'Total', totalAt(stack, index)),
-      ...(end > now ? [text('div', 'note', 'Still being counted')] : []),
-      ...(start < (series.countsOnlyBefore ?? 0)
-        ? [text('div', 'note', 'Counts only: its events were removed')]
-        : []),
+      text(
+        'div',
+        'when',
+        bucketSpan(series.starts[index] ?? 0, bucketEnd(series, index), series.bucket, zone),
+      ),
+      row('', TOTALS[stack.mode], total),
+      ...rows.map(({ line, value }, i) => row(`swatch c${line.color}`, names[i] ?? '', value)),
+      ...comparedRow(stack, index, total),
+      ...(found === null ? [] : [row('swatch found', 'Found so far', found[index] ?? 0)]),
+      ...notesOf(series, index, zone, now).map((note) => text('div', 'note', note)),
     );
     element.hidden = false;
     const width = Math.min(WIDTH, room);
@@ -50,24 +66,45 @@ export class Tooltip {
   }
 }
 
-/** The lines that have something at this bucket, as they lie from the top down. */
+const TOTALS = { histogram: 'Total', accumulated: 'Accumulated', running: 'Running total' } as const;
+
+function comparedRow({ ghost, mode }: Stack, index: number, total: number): HTMLElement[] {
+  const before = ghost?.[mode === 'histogram' ? index : index + 1];
+  if (before === undefined) return [];
+  const changed = change(total, before);
+  return [row('dashes', `Compared${changed === null ? '' : ` · ${changed}`}`, before)];
+}
+
+/** What is to be known of a bucket beside its numbers. */
+function notesOf(series: Series, index: number, zone: string, now: number): string[] {
+  const start = series.starts[index] ?? 0;
+  const { from, to } = countedPart(series, index);
+  const notes: string[] = [];
+  if (from > start || (to < bucketEnd(series, index) && to <= now))
+    notes.push(`Only a part of it: ${spanText(from, to, zone)}`);
+  if (isPartial(series, index, now) && bucketEnd(series, index) > now) notes.push('Still being counted');
+  if (start < (series.countsOnlyBefore ?? 0)) notes.push('Counts only: its events were removed');
+  return notes;
+}
+
+/** The lines that have something at this bucket, the most first. */
 function linesAt(stack: Stack, index: number): { line: Line; value: number }[] {
   return stack.layers
     .map((line) => ({ line, value: valueAt(line, index, stack.mode) }))
     .filter(({ value }) => value > 0)
-    .reverse();
+    .sort((a, b) => b.value - a.value);
 }
 
 function totalAt(stack: Stack, index: number): number {
-  return stack.edges.at(-1)?.[stack.mode === 'accumulated' ? index + 1 : index] ?? 0;
+  return stack.edges.at(-1)?.[stack.mode === 'histogram' ? index : index + 1] ?? 0;
 }
 
 /** The bucket as a sentence. */
 export function bucketSentence(series: Series, stack: Stack, index: number, zone: string): string {
   const when = bucketSpan(series.starts[index] ?? 0, bucketEnd(series, index), series.bucket, zone);
   const lines = linesAt(stack, index).map(({ line, value }) => `${line.name} ${count(value)}`);
-  const total = `${count(totalAt(stack, index))} ${stack.mode === 'accumulated' ? 'in all by then' : 'in all'}`;
-  return [`${when}: ${total}`, ...lines].join(', ');
+  const total = `${count(totalAt(stack, index))} ${stack.mode === 'histogram' ? 'in all' : 'in all by then'}`;
+  return [`${when}: ${total}`, ...lines, ...notesOf(series, index, zone, Date.now())].join(', ');
 }
 
 function text(tag: string, kind: string, content: string): HTMLElement {

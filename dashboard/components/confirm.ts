@@ -18,6 +18,9 @@ export function Confirm({ title, action, onClose, children }: ConfirmProps): VNo
   return html`<${Dialog} title=${title} onClose=${onClose}>
     <p>${children}</p>
     <${ProblemBox} problem=${action.problem} />
-    <div class="row-actions"><button type="button" class="button primary danger" aria-disabled=${action.busy} onClick=${() => action.run()}>${title}</button></div>
+    <div class="form-actions">
+      <button type="button" class="button" data-first onClick=${onClose}>Cancel</button>
+      <button type="button" class="button primary danger" aria-disabled=${action.busy} onClick=${() => action.run()}>${title}</button>
+    </div>
   <//>`;
 }

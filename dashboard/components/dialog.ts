@@ -1,6 +1,7 @@
 /** Modal dialogs by the browser's own <dialog>: it keeps the focus, closes on Escape and gives the focus back. */
 import type { VNode } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
+import { focusFirst } from '../focus.ts';
 import { type Children, html } from '../html.ts';
 import { Icon } from './icon.ts';
 
@@ -9,18 +10,26 @@ export interface DialogProps {
   readonly onClose: () => void;
   /** A sheet at the side rather than a box in the middle. */
   readonly sheet?: boolean;
+  /** Only its own buttons close it: what it shows is shown once. */
+  readonly locked?: boolean;
   readonly children: Children;
 }
 
-export function Dialog({ title, onClose, sheet = false, children }: DialogProps): VNode {
+/** Best first. The button that closes the dialog comes first in the document, and is none of them. */
+const FIRST = [
+  '[data-first]',
+  'form :is(input:not([type=hidden], [tabindex="-1"]), select, textarea)',
+  'h2',
+] as const;
+
+export function Dialog({ title, onClose, sheet = false, locked = false, children }: DialogProps): VNode {
   const element = useRef<HTMLDialogElement>(null);
   // The close event is asynchronous and may arrive after the component was unmounted.
   const gone = useRef(false);
   useEffect(() => {
     const dialog = element.current;
     dialog?.showModal();
-    // Not the button that closes it, which comes first.
-    dialog?.querySelector<HTMLElement>('form input, form select, h2')?.focus();
+    focusFirst(dialog, FIRST);
     return () => {
       gone.current = true;
       dialog?.close();
@@ -32,20 +41,26 @@ export function Dialog({ title, onClose, sheet = false, children }: DialogProps)
     ref=${element}
     class=${sheet ? 'dialog sheet' : 'dialog'}
     aria-label=${title}
+    onKeyDown=${(event: KeyboardEvent) => {
+      if (locked && event.key === 'Escape') event.preventDefault();
+    }}
     onClose=${() => {
-      if (!gone.current) onClose();
+      if (gone.current) return;
+      // Browsers close a dialog at the second Escape, whatever became of the first.
+      if (locked) element.current?.showModal();
+      else onClose();
     }}
     onPointerDown=${(event: Event) => {
       pressed.current = event.target === element.current;
     }}
     onClick=${(event: Event) => {
-      if (pressed.current && event.target === element.current) element.current?.close();
+      if (!locked && pressed.current && event.target === element.current) element.current?.close();
     }}
   >
     <div class="dialog-body">
-      <header>
+      <header class="dialog-head">
         <h2 tabindex="-1">${title}</h2>
-        <button type="button" class="icon-button" aria-label="Close" onClick=${() => element.current?.close()}><${Icon} name="close" /></button>
+        ${!locked && html`<button type="button" class="icon-button" aria-label="Close" onClick=${() => element.current?.close()}><${Icon} name="close" /></button>`}
       </header>
       ${children}
     </div>

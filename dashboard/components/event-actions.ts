@@ -20,13 +20,13 @@ export function EventActions({ appId, event, viewed, alone = false }: EventActio
   const { id, typeId, createdAt, payload } = event;
   const instant = Date.parse(createdAt);
   const around = { kind: 'between', from: instant - HOUR / 2, to: instant + HOUR / 2 } as const;
-  const here = `/apps/${appId}/events${viewSearch({ ...viewed.view, event: id })}`;
-  const chart = `/apps/${appId}${viewSearch({ ...viewed.view, range: around, back: viewed.view.range, event: null })}`;
+  const here = `/apps/${appId}${viewSearch({ ...viewed.view, event: id })}`;
+  const chart = `/apps/${appId}${viewSearch({ ...viewed.view, range: around, back: viewed.view.range, at: null, event: null })}`;
   return html`<div class="row-actions">
     <${CopyButton} text=${payload} label="Copy the payload as it was sent">Copy JSON<//>
     <${CopyButton} text=${() => eventAsCurl(location.origin, typeId, payload)} label="Copy a command that sends this event again">Copy as curl<//>
     <${CopyButton} text=${() => location.origin + here} label="Copy a link to this event">Copy link<//>
     ${!alone && html`<a class="button" href=${here}>Open</a>`}
-    <a class="button" href=${chart}>In the chart</a>
+    <a class="button" href=${chart}>Around it</a>
   </div>`;
 }

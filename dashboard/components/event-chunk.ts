@@ -2,28 +2,45 @@
 import type { VNode } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { EventRow } from '../event-rows.ts';
-import { date, exact, preciseClock } from '../format.ts';
+import { valuesAt } from '../explore/fields.ts';
+import { valueText } from '../filter-text.ts';
+import { ago, date, exact, preciseClock } from '../format.ts';
 import { html } from '../html.ts';
 import type { ViewAndChange } from '../view.ts';
 import { EventActions } from './event-actions.ts';
-import { JsonTree, preview } from './json-tree.ts';
+import { JsonTree, type OnFilter, preview } from './json-tree.ts';
 
 /** Characters of a payload in its row. */
 const ROW_PREVIEW = 240;
 
-export interface EventChunkProps {
+/** How rows are shown; rows are made again only for another one. */
+export interface RowStyle {
   readonly appId: string;
+  readonly names: ReadonlyMap<string, string>;
+  /** Color index by type, where the chart has one. */
+  readonly colors: ReadonlyMap<string, number>;
+  /** Paths of payloads that have a column. */
+  readonly columns: readonly string[];
+  readonly viewed: ViewAndChange;
+  readonly onFilter: OnFilter;
+}
+
+export interface EventChunkProps {
   readonly events: readonly EventRow[];
   /** The row above the first one. */
   readonly before: EventRow | undefined;
-  readonly names: ReadonlyMap<string, string>;
-  readonly viewed: ViewAndChange;
+  readonly style: RowStyle;
+  /** Whether it is likely to be far away. */
+  readonly isFar: boolean;
 }
 
-export function EventChunk({ appId, events, before, names, viewed }: EventChunkProps): VNode {
+/** Pixels of a row, until it is measured. */
+const ROW_HEIGHT = 34;
+
+export function EventChunk({ events, before, style, isFar }: EventChunkProps): VNode {
   const place = useRef<HTMLDivElement>(null);
   /** Height in pixels while the rows are away, null while they are here. */
-  const [away, setAway] = useState<number | null>(null);
+  const [away, setAway] = useState<number | null>(isFar ? events.length * ROW_HEIGHT : null);
   const [open, setOpen] = useState<ReadonlySet<string>>(new Set());
   useEffect(() => {
     const element = place.current;
@@ -45,7 +62,8 @@ export function EventChunk({ appId, events, before, names, viewed }: EventChunkP
     setOpen((now) =>
       now.has(id) ? new Set([...now].filter((other) => other !== id)) : new Set([...now, id]),
     );
-  const { zone } = viewed.view;
+  const rows = useRows(style, toggle);
+  const { zone } = style.viewed.view;
   const dayOf = (event: EventRow): string => date(Date.parse(event.createdAt), zone);
   let day = before === undefined ? '' : dayOf(before);
   return html`<div ref=${place} style=${{ height: away === null ? '' : `${away}px` }}>
@@ -53,33 +71,60 @@ export function EventChunk({ appId, events, before, names, viewed }: EventChunkP
       away === null &&
       events.map((event) => {
         const own = dayOf(event);
-        const heading = own !== day && html`<h2 class="day">${own}</h2>`;
+        const heading = own !== day && html`<h2 class="day" key=${own}>${own}</h2>`;
         day = own;
-        return html`${heading}<${Row} key=${event.id} appId=${appId} event=${event} name=${names.get(event.typeId)} open=${open.has(event.id)} onToggle=${toggle} viewed=${viewed} />`;
+        return [heading, rows(event, open.has(event.id))];
       })
     }
   </div>`;
 }
 
-interface RowProps {
-  readonly appId: string;
-  readonly event: EventRow;
-  readonly name: string | undefined;
-  readonly open: boolean;
-  readonly onToggle: (id: string) => void;
-  readonly viewed: ViewAndChange;
+/** Rows as they were made before: Preact passes over what is the same, and a live list adds a few rows to many. */
+function useRows(style: RowStyle, toggle: (id: string) => void): (event: EventRow, open: boolean) => VNode {
+  const made = useRef({ style, rows: new Map<string, VNode>() });
+  if (made.current.style !== style) made.current = { style, rows: new Map() };
+  const latest = useRef(toggle);
+  latest.current = toggle;
+  return (event, open) => {
+    const { rows } = made.current;
+    const key = `${event.id} ${open}`;
+    let row = rows.get(key);
+    if (row === undefined) {
+      row = html`<${Row} key=${event.id} event=${event} open=${open} onToggle=${(id: string) => latest.current(id)} style=${style} />`;
+      rows.set(key, row);
+    }
+    return row;
+  };
 }
 
-function Row({ appId, event, name, open, onToggle, viewed }: RowProps): VNode {
+interface RowProps {
+  readonly event: EventRow;
+  readonly open: boolean;
+  readonly onToggle: (id: string) => void;
+  readonly style: RowStyle;
+}
+
+function Row({ event, open, onToggle, style }: RowProps): VNode {
   const { id, typeId, createdAt, payload, isNew } = event;
+  const { appId, names, colors, columns, viewed, onFilter } = style;
   const instant = Date.parse(createdAt);
   const { zone } = viewed.view;
   return html`<article class="event" data-open=${open} data-new=${isNew}>
     <button type="button" class="event-row" aria-expanded=${open ? 'true' : 'false'} onClick=${() => onToggle(id)}>
       <time datetime=${createdAt} title=${exact(instant, zone)}>${preciseClock(instant, zone)}</time>
-      <span class="type">${name ?? typeId}</span>
+      <span class="type" title=${names.get(typeId) ?? typeId}><i class=${`swatch c${colors.get(typeId) ?? 10}`}></i>${names.get(typeId) ?? typeId}</span>
+      ${columns.map((path) => html`<span class="cell" key=${path}>${cell(payload, path)}</span>`)}
       <code>${preview(payload, 0, payload.length, ROW_PREVIEW)}</code>
     </button>
-    ${open && html`<div class="event-body"><${JsonTree} text=${payload} /><${EventActions} appId=${appId} event=${event} viewed=${viewed} /></div>`}
+    ${
+      open &&
+      html`<div class="event-body">
+        <p class="muted">${exact(instant, zone)} · ${ago(instant, Date.now())}</p>
+        <${JsonTree} text=${payload} onFilter=${onFilter} />
+        <${EventActions} appId=${appId} event=${event} viewed=${viewed} />
+      </div>`
+    }
   </article>`;
 }
+
+const cell = (payload: string, path: string): string => valuesAt(payload, path).map(valueText).join(', ');

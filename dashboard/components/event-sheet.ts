@@ -1,15 +1,16 @@
-/** One event by itself: what a link to it opens. */
+/** One event by itself: what a link to it opens, and the next and the previous one. */
 import type { VNode } from 'preact';
 import { callText } from '../api.ts';
 import { type EventRow, readEvent } from '../event-rows.ts';
-import { ago, exact } from '../format.ts';
+import { ago, precise } from '../format.ts';
 import { html } from '../html.ts';
 import { useResource } from '../resource.ts';
 import type { ViewAndChange } from '../view.ts';
 import { Copyable } from './copy.ts';
 import { Dialog } from './dialog.ts';
 import { EventActions } from './event-actions.ts';
-import { JsonTree } from './json-tree.ts';
+import { Icon } from './icon.ts';
+import { JsonTree, type OnFilter } from './json-tree.ts';
 import { Waiting } from './waiting.ts';
 
 export interface EventSheetProps {
@@ -17,28 +18,55 @@ export interface EventSheetProps {
   readonly eventId: string;
   readonly names: ReadonlyMap<string, string>;
   readonly viewed: ViewAndChange;
+  /** The events beside it in the list; null where it has none. */
+  readonly newer: string | null;
+  readonly older: string | null;
+  readonly onFilter: OnFilter;
 }
 
-export function EventSheet({ appId, eventId, names, viewed }: EventSheetProps): VNode {
+export function EventSheet({
+  appId,
+  eventId,
+  names,
+  viewed,
+  newer,
+  older,
+  onFilter,
+}: EventSheetProps): VNode {
   const path = `/api/apps/${appId}/events/${encodeURIComponent(eventId)}`;
   const event = useResource<EventRow>(path, {
+    scope: path,
     load: async (signal) => readEvent(await callText('GET', path, { signal })),
   });
   const { data } = event;
   const { zone } = viewed.view;
   const instant = Date.parse(data?.createdAt ?? '');
+  const go = (to: string | null) => (): void => viewed.change({ event: to }, true);
+  const keys = (event: KeyboardEvent): void => {
+    const to =
+      event.key === 'ArrowLeft' || event.key === 'k'
+        ? newer
+        : event.key === 'ArrowRight' || event.key === 'j'
+          ? older
+          : null;
+    if (to !== null && !event.ctrlKey && !event.metaKey && !event.altKey) go(to)();
+  };
   return html`<${Dialog} sheet title="Event" onClose=${() => viewed.change({ event: null })}>
+    <div class="row-actions" onKeyDown=${keys}>
+      <button type="button" class="button" disabled=${newer === null} title="Newer event (left arrow)" onClick=${go(newer)}><${Icon} name="back" />Newer</button>
+      <button type="button" class="button" disabled=${older === null} title="Older event (right arrow)" onClick=${go(older)}>Older<${Icon} name="forward" /></button>
+    </div>
     <${Waiting} for=${event} lines=${10} />
     ${
       data &&
       html`<dl class="facts">
         <dt>Type</dt><dd>${names.get(data.typeId) ?? data.typeId}</dd>
-        <dt>Time</dt><dd>${exact(instant, zone)} <span class="muted">${ago(instant, Date.now())}</span></dd>
+        <dt>Time</dt><dd>${precise(instant, zone)} <span class="muted">${ago(instant, Date.now())}</span></dd>
         <dt>UTC</dt><dd><${Copyable} text=${data.createdAt} label="Copy the time" /></dd>
         <dt>Event</dt><dd><${Copyable} text=${data.id} label="Copy the event identifier" /></dd>
         <dt>Type id</dt><dd><${Copyable} text=${data.typeId} label="Copy the type identifier" /></dd>
       </dl>
-      <${JsonTree} text=${data.payload} />
+      <${JsonTree} text=${data.payload} onFilter=${onFilter} />
       <${EventActions} appId=${appId} event=${data} viewed=${viewed} alone />`
     }
   <//>`;

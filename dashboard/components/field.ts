@@ -43,13 +43,17 @@ export interface FormProps {
   readonly action: Action<[values: Record<string, string>, form: HTMLFormElement]>;
   /** What the button says. */
   readonly submit: Children;
-  readonly class?: string;
+  /** `row`: the button stands beside the fields. `stacked`: below them. */
+  readonly layout?: 'row' | 'stacked';
   readonly danger?: boolean;
+  /** Closes what the form is in; offered beside the button. */
+  readonly onCancel?: () => void;
   readonly children: Children;
 }
 
 /** Its action gets the values by the inputs' names. */
-export function Form({ action, submit, class: kind = '', danger = false, children }: FormProps): VNode {
+export function Form(props: FormProps): VNode {
+  const { action, submit, layout = 'stacked', danger = false, onCancel, children } = props;
   const send = (event: SubmitEvent): void => {
     event.preventDefault();
     const form = event.currentTarget as HTMLFormElement; // The handler is on the form.
@@ -57,12 +61,16 @@ export function Form({ action, submit, class: kind = '', danger = false, childre
     for (const [name, value] of new FormData(form)) values[name] = String(value);
     void action.run(values, form);
   };
-  return html`<form class=${`form ${kind}`} onSubmit=${send}>
-    <div class="fields">
-      ${children}
-      <button class=${danger ? 'button primary danger' : kind === 'inline' ? 'button' : 'button primary'} aria-disabled=${action.busy}>${submit}</button>
-    </div>
-    <${ProblemBox} problem=${action.problem} />
+  const kind = danger ? 'button primary danger' : layout === 'row' ? 'button' : 'button primary';
+  const button = html`<button class=${kind} aria-disabled=${action.busy}>${submit}</button>`;
+  const problem = html`<${ProblemBox} problem=${action.problem} />`;
+  if (layout === 'row') {
+    return html`<form class="form row" onSubmit=${send}><div class="form-fields">${children}${button}</div>${problem}</form>`;
+  }
+  return html`<form class="form stacked" onSubmit=${send}>
+    <div class="form-fields">${children}</div>
+    ${problem}
+    <div class="form-actions">${onCancel && html`<button type="button" class="button" onClick=${onCancel}>Cancel</button>`}${button}</div>
   </form>`;
 }
 

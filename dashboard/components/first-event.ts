@@ -5,6 +5,7 @@ import type { App, LoggingToken } from '../answers.ts';
 import { html } from '../html.ts';
 import { type Resource, useResource } from '../resource.ts';
 import { CopyButton } from './copy.ts';
+import { ProblemBox } from './problem.ts';
 import { snippets } from './snippets.ts';
 import { Waiting } from './waiting.ts';
 
@@ -27,6 +28,7 @@ export function FirstEvent({ appId, app }: FirstEventProps): VNode {
     <div class="waiting"><i class="pulse"></i><span role="status">Waiting for the first event</span></div>
     <h2>Send the first event</h2>
     <p>Paste one of these into a terminal or a program on your server. The chart appears here by itself as soon as the event has arrived.</p>
+    <${ProblemBox} problem=${app.problem} retry=${app.reload} />
     <${Waiting} for=${token} class="code-block" lines=${9} />
     ${
       (token.data ?? token.problem) &&

@@ -1,57 +1,105 @@
 /** JSON as it was sent, folded: every key and value in its own spelling, parts read only when they are opened. */
 import type { VNode } from 'preact';
 import { useMemo, useState } from 'preact/hooks';
+import { pathText, valueText } from '../filter-text.ts';
 import { html } from '../html.ts';
 import { type Child, children, valueEnd } from '../raw-json.ts';
+import { CopyButton } from './copy.ts';
 
 /** Children shown before "more": an array may have a million. */
 const CHILDREN = 100;
 /** Characters of a folded value's beginning, and of a long string before "more". */
 const PREVIEW = 70;
 const LONG_STRING = 2_000;
+/** Longer values make no filter. */
+const LONGEST_FILTER = 500;
 
-export function JsonTree({ text }: { readonly text: string }): VNode {
-  const start = text.search(/\S/);
-  return html`<div class="json"><${Value} text=${text} place=${{ key: null, start, end: valueEnd(text, start) }} open=${true} /></div>`;
+/** Filters by a value of an event. @param not excludes it */
+export type OnFilter = (path: string, value: string, not: boolean) => void;
+
+export interface JsonTreeProps {
+  readonly text: string;
+  readonly onFilter?: OnFilter | undefined;
 }
 
-interface ValueProps {
-  readonly text: string;
+export function JsonTree({ text, onFilter }: JsonTreeProps): VNode {
+  const start = text.search(/\S/);
+  const place = { key: null, start, end: valueEnd(text, start) };
+  return html`<div class="json"><${Value} text=${text} place=${place} path=${[]} open=${true} onFilter=${onFilter} /></div>`;
+}
+
+interface ValueProps extends JsonTreeProps {
   readonly place: Child;
+  /** Names of members from the top on; elements of an array have none. */
+  readonly path: readonly string[];
   readonly open?: boolean;
 }
 
-function Value({ text, place, open = false }: ValueProps): VNode {
+function Value({ text, place, path, open = false, onFilter }: ValueProps): VNode {
   const { key, start, end } = place;
   const [isOpen, setOpen] = useState(open);
   const first = text[start];
   const name = key !== null && html`<span class="key">${key}</span>: `;
   if (first !== '{' && first !== '[')
-    return html`<div class="leaf">${name}<${Scalar} spelling=${text.slice(start, end)} /></div>`;
+    return html`<${Leaf} name=${name} path=${path} spelling=${text.slice(start, end)} onFilter=${onFilter} />`;
   const close = first === '{' ? '}' : ']';
   if (/^.\s*.$/.test(text.slice(start, end))) return html`<div class="leaf">${name}${first}${close}</div>`;
   return html`<div class="branch">
     <button type="button" class="fold" aria-expanded=${isOpen ? 'true' : 'false'} onClick=${() => setOpen(!isOpen)}>
       ${name}${isOpen ? first : html`<span class="preview">${preview(text, start, end)}</span>`}
     </button>
-    ${isOpen && html`<${Members} text=${text} at=${start} /><div class="close">${close}</div>`}
+    ${isOpen && html`<${Members} text=${text} at=${start} path=${path} onFilter=${onFilter} /><div class="close">${close}</div>`}
   </div>`;
 }
 
-function Members({ text, at }: { readonly text: string; readonly at: number }): VNode {
+interface MembersProps extends JsonTreeProps {
+  readonly at: number;
+  readonly path: readonly string[];
+}
+
+function Members({ text, at, path, onFilter }: MembersProps): VNode {
   const [shown, setShown] = useState(CHILDREN);
   const { items, next } = useMemo(() => children(text, at, shown), [text, at, shown]);
   return html`<div class="members">
-    ${items.map((place) => html`<${Value} key=${place.start} text=${text} place=${place} />`)}
+    ${items.map((place) => html`<${Value} key=${place.start} text=${text} place=${place} path=${place.key === null ? path : [...path, JSON.parse(place.key)]} onFilter=${onFilter} />`)}
     ${next !== null && html`<button type="button" class="button" onClick=${() => setShown(shown * 4)}>More</button>`}
   </div>`;
 }
 
+interface LeafProps {
+  readonly name: unknown;
+  readonly path: readonly string[];
+  readonly spelling: string;
+  readonly onFilter?: OnFilter | undefined;
+}
+
+/** A value; a click on it offers what can be done with it. */
+function Leaf({ name, path, spelling, onFilter }: LeafProps): VNode {
+  const [isOpen, setOpen] = useState(false);
+  const filter = (not: boolean) => () => onFilter?.(pathText(path), valueText(spelling), not);
+  const canFilter = onFilter !== undefined && path.length > 0 && spelling.length <= LONGEST_FILTER;
+  return html`<div class="leaf">
+    ${name}<button type="button" class="scalar" aria-expanded=${isOpen ? 'true' : 'false'} title="Filter or copy" onClick=${() => setOpen(!isOpen)}><${Scalar} spelling=${spelling} /></button>
+    ${
+      isOpen &&
+      html`<span class="leaf-actions">
+        ${canFilter && html`<button type="button" class="button" onClick=${filter(false)}>Filter by it</button><button type="button" class="button" onClick=${filter(true)}>Exclude</button>`}
+        <${CopyButton} text=${() => plainText(spelling)} label="Copy the value">Value<//>
+        ${path.length > 0 && html`<${CopyButton} text=${pathText(path)} label="Copy the path">Path<//>`}
+        ${spelling.length > LONG_STRING && html`<code class="whole">${spelling}</code>`}
+      </span>`
+    }
+  </div>`;
+}
+
+/** A string without its quotes and escapes; what else there is as it is spelled. */
+const plainText = (spelling: string): string =>
+  spelling.startsWith('"') ? (JSON.parse(spelling) as string) : spelling;
+
 function Scalar({ spelling }: { readonly spelling: string }): VNode {
-  const [whole, setWhole] = useState(false);
   const kind = spelling[0] === '"' ? 'string' : /^[tfn]/.test(spelling) ? 'word' : 'number';
-  if (whole || spelling.length <= LONG_STRING) return html`<span class=${kind}>${spelling}</span>`;
-  return html`<span class=${kind}>${spelling.slice(0, LONG_STRING)}… </span><button type="button" class="button" onClick=${() => setWhole(true)}>All ${spelling.length} characters</button>`;
+  if (spelling.length <= LONG_STRING) return html`<span class=${kind}>${spelling}</span>`;
+  return html`<span class=${kind}>${spelling.slice(0, LONG_STRING)}… (${spelling.length} characters)</span>`;
 }
 
 /** The beginning of a value on one line. White space between tokens is all that may be shortened. */

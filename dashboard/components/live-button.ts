@@ -1,7 +1,8 @@
-/** Live or paused, and how much is new meanwhile. */
+/** Live, paused, or over: how much is new meanwhile, and the way back to now. */
 import type { VNode } from 'preact';
 import { count } from '../format.ts';
 import { html } from '../html.ts';
+import { isOpen, relativeOf } from '../range.ts';
 import type { ViewAndChange } from '../view.ts';
 import { Icon } from './icon.ts';
 
@@ -12,17 +13,22 @@ export interface LiveButtonProps {
   readonly isLost: boolean;
 }
 
-export function LiveButton({ viewed: { view, change }, fresh, isLost }: LiveButtonProps): VNode {
-  const ends = view.range.kind === 'between';
-  const on = view.live && !ends;
-  const text = on
+export function LiveButton({ viewed: { view, span, change }, fresh, isLost }: LiveButtonProps): VNode {
+  const { range, back, live } = view;
+  if (!isOpen(range)) {
+    const home = back !== null && isOpen(back) ? back : relativeOf(span);
+    return html`<button type="button" class="button live" title="Show the time up to now" onClick=${() => change({ range: home, back: null, live: true })}>
+      <${Icon} name="play" /><span class="text">Go live</span>
+    </button>`;
+  }
+  const text = live
     ? isLost
       ? 'Reconnecting…'
       : 'Live'
     : fresh > 0
       ? `Paused · ${count(fresh)} new`
       : 'Paused';
-  return html`<button type="button" class="button live" aria-pressed=${on ? 'true' : 'false'} disabled=${ends} data-lost=${isLost} title=${ends ? 'Only ranges that end now are live' : on ? 'Pause' : 'Go on'} onClick=${() => change({ live: !view.live }, true)}>
-    <${Icon} name=${on ? 'pause' : 'play'} /><span class="text">${text}</span>
+  return html`<button type="button" class="button live" aria-pressed=${live ? 'true' : 'false'} data-lost=${isLost} title=${live ? 'Pause' : 'Go on'} onClick=${() => change({ live: !live }, true)}>
+    <${Icon} name=${live ? 'pause' : 'play'} /><span class="text">${text}</span>
   </button><span class="sr-only" role="status">${isLost ? 'Reconnecting' : fresh > 0 && 'There are new events'}</span>`;
 }

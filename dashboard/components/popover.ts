@@ -1,6 +1,7 @@
 /** A button with a panel below it: closes on Escape, on a click elsewhere, and when the focus leaves. */
 import type { VNode } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
+import { focusFirst } from '../focus.ts';
 import { type Children, html } from '../html.ts';
 import { Icon, type IconName } from './icon.ts';
 
@@ -14,6 +15,9 @@ export interface PopoverProps {
   readonly children: (close: () => void) => Children;
 }
 
+/** Best first: what is chosen now, or what there is. */
+const FIRST = ['[autofocus]', '[aria-checked=true], [aria-pressed=true]', 'button, input, a'] as const;
+
 export function Popover({ icon, text, label, class: kind = '', children }: PopoverProps): VNode {
   const [open, setOpen] = useState(false);
   const root = useRef<HTMLDivElement>(null);
@@ -26,7 +30,7 @@ export function Popover({ icon, text, label, class: kind = '', children }: Popov
 
   useEffect(() => {
     if (!open) return;
-    panel.current?.querySelector<HTMLElement>('[autofocus], [aria-checked=true], button, input, a')?.focus();
+    focusFirst(panel.current, FIRST);
     const leave = (event: Event): void => {
       if (event.target instanceof Node && !root.current?.contains(event.target)) setOpen(false);
     };

@@ -1,25 +1,21 @@
-/** Choosing the time: presets, any relative length, two instants in the zone's clock; one step back or on. */
+/** Choosing the time: presets, typed in words, days of a calendar; one step back or on. */
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
-import { isPreset, presetLabels, rangeLabel } from '../format.ts';
+import { dateTime, presetLabels, rangeLabel } from '../format.ts';
 import { html } from '../html.ts';
-import { neighbor, parseRange, type Range, rangeText, type Span, UNIT_NAMES } from '../range.ts';
-import { fromWall, toWall } from '../time-zone.ts';
+import { isOpen, neighbor, parseRange, type Range, rangeText, type Span } from '../range.ts';
+import { parseTyped } from '../typed-range.ts';
+import type { View } from '../url.ts';
+import type { ViewAndChange } from '../view.ts';
+import { Calendar } from './calendar.ts';
 import { Icon } from './icon.ts';
 import { Popover } from './popover.ts';
 
-export interface RangePickerProps {
-  readonly range: Range;
-  /** The instants that the range means now. */
-  readonly span: Span;
-  readonly zone: string;
-  readonly onPick: (range: Range) => void;
-}
-
-export function RangePicker({ range, span, zone, onPick }: RangePickerProps): VNode {
+export function RangePicker({ view, span, change }: ViewAndChange): VNode {
+  const { range, zone } = view;
   const { from, to } = span;
   const step = (direction: -1 | 1) => (): void => {
-    if (from !== null) onPick(neighbor({ from, to }, direction, zone));
+    if (from !== null) change(stepped(view, { from, to }, direction));
   };
   return html`<div class="joined">
     <button type="button" class="button" aria-label="Previous period" title="Previous period" disabled=${from === null} onClick=${step(-1)}><${Icon} name="back" /></button>
@@ -27,15 +23,29 @@ export function RangePicker({ range, span, zone, onPick }: RangePickerProps): VN
       ${(close: () => void) => {
         const pick = (picked: Range): void => {
           close();
-          onPick(picked);
+          change({ range: picked, back: null });
         };
         return html`<${Presets} range=${range} onPick=${pick} />
-          <${RelativeForm} range=${range} onPick=${pick} />
-          <${AbsoluteForm} span=${span} zone=${zone} onPick=${pick} />`;
+          <${TypedForm} range=${range} span=${span} zone=${zone} onPick=${pick} />
+          <${Calendar} span=${span} zone=${zone} onPick=${pick} />`;
       }}
     <//>
-    <button type="button" class="button" aria-label="Next period" title="Next period" disabled=${from === null || to > Date.now()} onClick=${step(1)}><${Icon} name="forward" /></button>
+    <button type="button" class="button" aria-label="Next period" title="Next period" disabled=${from === null || isOpen(range) || to > Date.now()} onClick=${step(1)}><${Icon} name="forward" /></button>
   </div>`;
+}
+
+/** A step away from now remembers where it came from, and the step that comes back to now is live again. */
+function stepped(
+  { range, back, zone }: View,
+  span: Span & { readonly from: number },
+  direction: -1 | 1,
+): Pick<View, 'range' | 'back'> {
+  const next = neighbor(span, direction, zone);
+  const home = isOpen(range) ? range : back;
+  const isHome = next.kind === 'between' && next.to > Date.now() - (next.to - next.from) / 2;
+  return direction > 0 && isHome && home !== null && isOpen(home)
+    ? { range: home, back: null }
+    : { range: next, back: home };
 }
 
 interface PartProps {
@@ -58,45 +68,32 @@ function Presets({ range, onPick }: PartProps): VNode {
   </div>`;
 }
 
-function RelativeForm({ range, onPick }: PartProps): VNode {
-  const shown = range.kind === 'last' && !isPreset(range) ? range : { amount: 3, unit: 'h' };
-  const submit = (event: SubmitEvent): void => {
-    event.preventDefault();
-    const form = new FormData(event.currentTarget as HTMLFormElement); // The handler is on the form.
-    const picked = parseRange(`${form.get('amount')}${form.get('unit')}`);
-    if (picked !== null) onPick(picked);
-  };
-  return html`<form class="inline" onSubmit=${submit}>
-    <span>Last</span>
-    <input name="amount" type="number" min="1" max="9999" required aria-label="How many" defaultValue=${shown.amount} />
-    <select name="unit" aria-label="Of what">
-      ${Object.entries(UNIT_NAMES).map(([unit, name]) => html`<option value=${unit} selected=${unit === shown.unit}>${name}s</option>`)}
-    </select>
-    <button class="button">Show</button>
-  </form>`;
-}
-
-interface AbsoluteProps {
+interface TypedProps extends PartProps {
   readonly span: Span;
   readonly zone: string;
-  readonly onPick: (range: Range) => void;
 }
 
-function AbsoluteForm({ span, zone, onPick }: AbsoluteProps): VNode {
-  const [wrong, setWrong] = useState('');
-  const local = (instant: number): string => new Date(toWall(instant, zone)).toISOString().slice(0, 16);
+function TypedForm({ range, span, zone, onPick }: TypedProps): VNode {
+  const initial =
+    span.from === null
+      ? ''
+      : `${dateTime(span.from, zone)} to ${isOpen(range) ? 'now' : dateTime(span.to, zone)}`;
+  const [text, setText] = useState(initial);
+  const read = parseTyped(text, Date.now(), zone);
   const submit = (event: SubmitEvent): void => {
     event.preventDefault();
-    const form = new FormData(event.currentTarget as HTMLFormElement); // The handler is on the form.
-    const instant = (name: string): number => fromWall(Date.parse(`${form.get(name)}Z`), zone);
-    const [from, to] = [instant('from'), instant('to')];
-    if (from < to) onPick({ kind: 'between', from, to });
-    else setWrong('The end must be after the beginning.');
+    if (read !== null) onPick(read);
   };
-  return html`<form class="absolute" onSubmit=${submit}>
-    <label>From<input name="from" type="datetime-local" required defaultValue=${local(span.from ?? span.to - 86_400_000)} /></label>
-    <label>To<input name="to" type="datetime-local" required defaultValue=${local(span.to)} /></label>
-    <p class="hint" role="status">${wrong || `In ${zone}`}</p>
-    <button class="button">Show</button>
+  return html`<form class="typed" onSubmit=${submit}>
+    <input
+      aria-label="Time range in words"
+      aria-describedby="typed-range"
+      autocomplete="off"
+      placeholder="14 Nov 09:00 to now"
+      value=${text}
+      onInput=${(event: InputEvent) => setText((event.currentTarget as HTMLInputElement).value)}
+    />
+    <button class="button" disabled=${read === null}>Show</button>
+    <p class="hint" id="typed-range" role="status">${read === null ? 'Such as “14 Nov 09:00 to now”, “3 hours” or “2026-11-14”' : `${rangeLabel(read, zone)}, in ${zone.replaceAll('_', ' ')}`}</p>
   </form>`;
 }

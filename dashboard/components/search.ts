@@ -9,6 +9,7 @@ export interface SearchProps {
 
 export function Search({ label, onText }: SearchProps): VNode {
   return html`<input
+    class="search"
     type="search"
     aria-label=${label}
     placeholder=${label}

@@ -1,7 +1,9 @@
 /** One's own account: password, and sessions elsewhere. */
 import type { VNode } from 'preact';
+import { useState } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
 import { call } from '../api.ts';
+import { Confirm } from '../components/confirm.ts';
 import { Field, Form } from '../components/field.ts';
 import { ProblemBox } from '../components/problem.ts';
 import { Section } from '../components/section.ts';
@@ -26,6 +28,7 @@ export function AccountPage(): VNode {
     await call('POST', '/api/email-proofs');
     notify('A mail with a link is on its way');
   });
+  const [ending, setEnding] = useState(false);
   const everywhere = useAction(async () => {
     await call('DELETE', '/api/sessions');
     route('/sign-in');
@@ -49,15 +52,15 @@ export function AccountPage(): VNode {
         }
       <//>
       <${Section} title="Password" about="Changing it signs you out everywhere else.">
-        <${Form} class="stacked" action=${change} submit="Change the password">
+        <${Form} action=${change} submit="Change the password">
           <input class="sr-only" type="email" name="email" autocomplete="username" value=${user?.email} readonly tabindex="-1" aria-hidden="true" />
           <${Field} label="Current password" name="currentPassword" type="password" autocomplete="current-password" />
           <${Field} label="New password" name="newPassword" type="password" autocomplete="new-password" minlength="8" />
         <//>
       <//>
       <${Section} title="Sessions" about="Ends every session of yours, this one too.">
-        <button type="button" class="button" aria-disabled=${everywhere.busy} onClick=${() => everywhere.run()}>Sign out everywhere</button>
-        <${ProblemBox} problem=${everywhere.problem} />
+        <button type="button" class="button" onClick=${() => setEnding(true)}>Sign out everywhere…</button>
+        ${ending && html`<${Confirm} title="Sign out everywhere" action=${everywhere} onClose=${() => setEnding(false)}>Every browser in which you are signed in has to sign in again, this one too.<//>`}
       <//>
     </div>
     <p class="muted version">Tidemark ${current?.version}</p>

@@ -1,18 +1,20 @@
 /** One app: its name, its tabs, and the page of the tab. */
 import type { FunctionComponent, VNode } from 'preact';
+import { useEffect } from 'preact/hooks';
+import { useLocation } from 'preact-iso/router';
 import type { App } from '../answers.ts';
 import { ProblemBox } from '../components/problem.ts';
 import { type Load, Part, prepare } from '../components/waiting.ts';
-import { ago, compact, count, exact } from '../format.ts';
+import { ago, compact, counted, exact } from '../format.ts';
 import { html } from '../html.ts';
 import { type Resource, useResource } from '../resource.ts';
 import { now } from '../state.ts';
 import { useTitle } from '../title.ts';
 import { viewSearch } from '../url.ts';
 import { useView } from '../view.ts';
-import { EventsPage } from './events.ts';
 import { SettingsPage } from './settings.ts';
 import { TypesPage } from './types.ts';
+import { UsagePage } from './usage.ts';
 
 export interface TabProps {
   readonly appId: string;
@@ -20,29 +22,37 @@ export interface TabProps {
   readonly app: Resource<App>;
 }
 
-/** The chart comes when it is needed, with what it draws with; both are asked for at once. */
-const loadChart: Load<TabProps> = async () => {
-  const [part] = await Promise.all([import('./chart.ts'), import('uplot')]);
-  return part.ChartPage;
-};
+/** The page comes when it is needed. */
+const loadExplore: Load<TabProps> = async () => (await import('./explore.ts')).ExplorePage;
 
-const TABS = ['', 'events', 'types', 'settings'] as const;
+const TABS = ['', 'types', 'usage', 'settings'] as const;
 const TAB_NAMES: Record<string, string> = {
-  '': 'Chart',
-  events: 'Events',
+  '': 'Explore',
   types: 'Types',
+  usage: 'Usage',
   settings: 'Settings',
 };
 
 function tabPage(tab: string, props: TabProps): VNode {
-  if (tab === '') return html`<${Part} load=${loadChart} props=${props} />`;
-  if (tab === 'events') return html`<${EventsPage} ...${props} />`;
+  if (tab === '') return html`<${Part} load=${loadExplore} props=${props} />`;
+  if (tab === 'events' || tab === 'chart') return html`<${Moved} appId=${props.appId} />`;
   if (tab === 'types') return html`<${TypesPage} ...${props} />`;
-  return tab === 'settings' ? html`<${SettingsPage} ...${props} />` : html`<${Gone} />`;
+  if (tab === 'usage') return html`<${UsagePage} ...${props} />`;
+  return html`<${SettingsPage} ...${props} />`;
 }
 
-/** Starts loading what the chart needs. */
-export const prepareChart = (): void => prepare(loadChart);
+/** An address of old, when the chart and the list of events were two pages. */
+function Moved({ appId }: { readonly appId: string }): null {
+  const { url, route } = useLocation();
+  useEffect(() => {
+    const query = url.split('?')[1];
+    route(`/apps/${appId}${query === undefined ? '' : `?${query}`}`, true);
+  }, [url]);
+  return null;
+}
+
+/** Starts loading what the page of the chart and the events needs. */
+export const prepareExplore = (): void => prepare(loadExplore);
 
 export const appPath = (appId: string): string => `/api/apps/${appId}`;
 
@@ -54,7 +64,7 @@ export function AppPage({ params }: { readonly params: Readonly<Record<string, s
   const { data } = app;
   useTitle(data && name && `${name} · ${data.name}`);
   if (app.problem?.status === 404) return html`<${Gone} />`;
-  // The view goes along: what is seen in the chart is what is listed as events.
+  // The view goes along, and is there again when the tab is.
   const search = viewSearch({ ...view, event: null });
   return html`<div class="page">
     <div class="page-head app-head">
@@ -64,23 +74,27 @@ export function AppPage({ params }: { readonly params: Readonly<Record<string, s
         ${TABS.map(
           (key) => html`<a
             key=${key}
-            href=${`/apps/${appId}${key && `/${key}`}${key === '' || key === 'events' ? search : ''}`}
+            href=${`/apps/${appId}${key && `/${key}`}${key === '' ? search : ''}`}
             aria-current=${key === tab ? 'page' : undefined}
-            onPointerEnter=${key === '' && prepareChart}
+            onPointerEnter=${key === '' && prepareExplore}
           >${TAB_NAMES[key]}</a>`,
         )}
       </nav>
     </div>
-    <${ProblemBox} problem=${app.problem} retry=${app.reload} />
-    <div key=${appId + tab}>${tabPage(tab, { appId, app })}</div>
+    ${
+      // What fails for the app fails for its page too, and is told once.
+      data === undefined && app.problem !== null
+        ? html`<${ProblemBox} problem=${app.problem} retry=${app.reload} />`
+        : html`<div key=${appId + tab}>${tabPage(tab, { appId, app })}</div>`
+    }
   </div>`;
 }
 
 function Figures({ app, zone }: { readonly app: App; readonly zone: string }): VNode {
   const { total, lastEventAt } = app;
   const last = lastEventAt === null ? null : Date.parse(lastEventAt);
-  return html`<span title=${count(total)}>${compact(total)} events</span>
-    ${last !== null && html` · last <time datetime=${lastEventAt} title=${exact(last, zone)}>${ago(last, Math.max(now.value, Date.now()))}</time>`}`;
+  return html`<span title=${counted(total, 'event')}>${compact(total)} ${total === 1 ? 'event' : 'events'}</span>
+    ${last !== null && html` · last event <time datetime=${lastEventAt} title=${exact(last, zone)}>${ago(last, Math.max(now.value, Date.now()))}</time>`}`;
 }
 
 const Gone: FunctionComponent = () => html`<div class="empty">

@@ -50,7 +50,7 @@ function AppCard({ app }: { readonly app: AppRow }): VNode {
     <span class="card-head"><span class="name">${name}</span>${role !== 'owner' && html`<span class="badge">${role}</span>`}</span>
     <${Sparkline} counts=${sparkline} />
     <span class="figures">
-      <span><b title=${count(today)}>${today < 1e6 ? count(today) : compact(today)}</b> today</span>
+      <span><b class="figure" title=${count(today)}>${today < 1e6 ? count(today) : compact(today)}</b> today</span>
       <span class="muted" title=${counted(total, 'event')}>${compact(total)} in all</span>
     </span>
   </a>`;
@@ -84,7 +84,7 @@ function NewApp({ onClose }: { readonly onClose: () => void }): VNode {
     route(`/apps/${appId}`);
   });
   return html`<${Dialog} title="New app" onClose=${onClose}>
-    <${Form} action=${action} submit="Create">
+    <${Form} action=${action} submit="Create" onCancel=${onClose}>
       <${Field} label="Name" name="name" maxlength="200" hint="A display name. It can be changed later." />
     <//>
   <//>`;

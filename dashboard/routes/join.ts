@@ -4,6 +4,7 @@ import { useState } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
 import type { Role, User } from '../answers.ts';
 import { call } from '../api.ts';
+import { Callout } from '../components/callout.ts';
 import { Field, Form } from '../components/field.ts';
 import { ProblemBox } from '../components/problem.ts';
 import { Skeleton, Waiting } from '../components/waiting.ts';
@@ -74,7 +75,7 @@ function SignUp({ setupToken }: { readonly setupToken?: string }): VNode {
     return html`<${Narrow} title="Check your mail"><p role="status">A link to finish with is on its way.</p><//>`;
   return html`<${Narrow} title=${isFirst ? 'Welcome to Tidemark' : 'Create an account'}>
     ${isFirst && html`<p>Create the first account of this server. Others can be invited later.</p>`}
-    <${Form} class="stacked" action=${action} submit=${action.busy ? 'One moment…' : 'Create the account'}>
+    <${Form} action=${action} submit=${action.busy ? 'One moment…' : 'Create the account'}>
       <${Field} label="E-mail" name="email" type="email" autocomplete="username" autofocus />
       <${PasswordField} />
     <//>
@@ -115,7 +116,7 @@ function Invited({ token = '' }: { readonly token?: string }): VNode {
   const intro = html`<p>You are invited to <b>${appName}</b> as ${role}, as <b>${email}</b>.</p>`;
   if (user != null) {
     return html`<${Narrow} title="Invitation">${intro}
-      ${user.email !== email && html`<p class="callout">You are signed in as ${user.email}.</p>`}
+      ${user.email !== email && html`<${Callout} tone="note">You are signed in as ${user.email}.<//>`}
       <button type="button" class="button primary" aria-disabled=${accept.busy} onClick=${() => accept.run()}>Accept</button>
       <${ProblemBox} problem=${accept.problem} />
     <//>`;
@@ -123,7 +124,7 @@ function Invited({ token = '' }: { readonly token?: string }): VNode {
   return html`<${Narrow} title="Invitation">${intro}
     ${
       session.value?.signup !== 'closed' &&
-      html`<${Form} class="stacked" action=${join} submit="Create the account and join">
+      html`<${Form} action=${join} submit="Create the account and join">
         <${Field} label="E-mail" name="email" type="email" autocomplete="username" defaultValue=${email} />
         <${PasswordField} />
       <//>`
@@ -142,7 +143,7 @@ function AskReset(): VNode {
     ${
       sent
         ? html`<p role="status">If there is an account with this address, a mail with a link is on its way.</p>`
-        : html`<${Form} class="stacked" action=${action} submit="Send the link"><${Field} label="E-mail" name="email" type="email" autocomplete="username" autofocus /><//>`
+        : html`<${Form} action=${action} submit="Send the link"><${Field} label="E-mail" name="email" type="email" autocomplete="username" autofocus /><//>`
     }
     <p class="links"><a href="/sign-in">Back to signing in</a></p>
   <//>`;
@@ -157,7 +158,7 @@ function NewPassword({ token }: { readonly token: string }): VNode {
     route('/sign-in', true);
   });
   return html`<${Narrow} title="A new password">
-    <${Form} class="stacked" action=${action} submit="Set the password"><${PasswordField} /><//>
+    <${Form} action=${action} submit="Set the password"><${PasswordField} /><//>
   <//>`;
 }
 
@@ -185,7 +186,7 @@ function EmailProof({ token = '' }: { readonly token?: string }): VNode {
     <p>Confirm that <b>${data.email}</b> is yours.</p>
     ${
       canConfirm
-        ? html`<${Form} class="stacked" action=${action} submit="Confirm">
+        ? html`<${Form} action=${action} submit="Confirm">
             ${data.needsPassword && html`<${Field} label="The password you chose" name="password" type="password" autocomplete="current-password" />`}
           <//>`
         : html`<a class="button primary" href=${`/sign-in?next=${encodeURIComponent(path)}`}>Sign in to confirm</a>`

@@ -5,6 +5,7 @@ import type { App, LoggingToken } from '../answers.ts';
 import { call } from '../api.ts';
 import { Copyable } from '../components/copy.ts';
 import { ConfirmName, Field, Form } from '../components/field.ts';
+import { ProblemBox } from '../components/problem.ts';
 import { Section } from '../components/section.ts';
 import { Skeleton } from '../components/waiting.ts';
 import { html } from '../html.ts';
@@ -19,6 +20,8 @@ import { ResourceTokens, type TokenList } from './settings/resource-tokens.ts';
 export interface SectionProps<T> {
   readonly app: App;
   readonly resource: Resource<T>;
+  /** Called after a change, which the activity then has. */
+  readonly onChanged: () => void;
 }
 
 export function SettingsPage({ appId, app }: TabProps): VNode | null {
@@ -28,22 +31,26 @@ export function SettingsPage({ appId, app }: TabProps): VNode | null {
   const tokens = useResource<TokenList>(`${path}/tokens`);
   const members = useResource<MemberList>(`${path}/members`);
   const audit = useResource<AuditPage>(`${path}/audit`);
-  // Without the app's details its page shows their failure, and a way to try again.
-  if (data === undefined && app.problem !== null) return null;
   // All at once: lists that came one by one would push each other down.
   const parts = [token, tokens, members, audit];
   if (data === undefined || parts.some((part) => part.data === undefined && part.problem === null)) {
     return html`<${Skeleton} lines=${12} />`;
   }
+  const failed = parts.filter((part) => part.data === undefined);
+  // One failure of all is told once.
+  if (failed.length === parts.length) {
+    const retry = (): void => {
+      for (const part of failed) part.reload();
+    };
+    return html`<${ProblemBox} problem=${token.problem} retry=${retry} />`;
+  }
+  const onChanged = audit.reload;
   return html`<div class="sections">
-    <${General} app=${app} data=${data} />
-    <${LoggingTokenSection} app=${data} resource=${token} />
-    <${ResourceTokens} app=${data} resource=${tokens} members=${members.data?.members} />
-    <${Members} app=${data} resource=${members} onRemoved=${() => {
-      tokens.reload();
-      audit.reload();
-    }} />
-    <${Activity} app=${data} resource=${audit} />
+    <${General} app=${app} data=${data} onChanged=${onChanged} />
+    <${LoggingTokenSection} app=${data} resource=${token} onChanged=${onChanged} />
+    <${ResourceTokens} app=${data} resource=${tokens} members=${members.data?.members} onChanged=${onChanged} />
+    <${Members} app=${data} resource=${members} onChanged=${onChanged} onRemoved=${tokens.reload} />
+    <${Activity} app=${data} resource=${audit} onChanged=${onChanged} />
     ${data.role === 'owner' && html`<${DeleteApp} app=${data} />`}
   </div>`;
 }
@@ -51,18 +58,20 @@ export function SettingsPage({ appId, app }: TabProps): VNode | null {
 interface GeneralProps {
   readonly app: Resource<App>;
   readonly data: App;
+  readonly onChanged: () => void;
 }
 
-function General({ app, data }: GeneralProps): VNode {
+function General({ app, data, onChanged }: GeneralProps): VNode {
   const rename = useAction(async ({ name = '' }: Record<string, string>) => {
     await call('PATCH', appPath(data.appId), { body: { name } });
     app.replace({ ...data, name });
+    onChanged();
     notify('The app was renamed');
   });
   return html`<${Section} title="General">
     ${
       data.role === 'owner'
-        ? html`<${Form} class="inline" action=${rename} submit="Rename"><${Field} label="Name" name="name" maxlength="200" defaultValue=${data.name} /><//>`
+        ? html`<${Form} layout="row" action=${rename} submit="Rename"><${Field} label="Name" name="name" maxlength="200" defaultValue=${data.name} /><//>`
         : html`<p>${data.name} <span class="badge">you are ${data.role}</span></p>`
     }
     <div class="field"><span class="label">App identifier</span><${Copyable} text=${data.appId} label="Copy the app identifier" /></div>

@@ -4,6 +4,7 @@ import { useEffect } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
 import type { User } from '../answers.ts';
 import { call } from '../api.ts';
+import { Callout } from '../components/callout.ts';
 import { Field, Form } from '../components/field.ts';
 import { html } from '../html.ts';
 import { useAction } from '../resource.ts';
@@ -25,8 +26,8 @@ export function SignInPage(): VNode {
   });
   return html`<div class="narrow">
     <h1>Sign in</h1>
-    ${sessionEnded.value && html`<p class="callout" role="status">Your session has ended. Sign in again to go on where you were.</p>`}
-    <${Form} class="stacked" action=${action} submit=${action.busy ? 'Signing in…' : 'Sign in'}>
+    ${sessionEnded.value && html`<${Callout} status tone="note">Your session has ended. Sign in again to go on where you were.<//>`}
+    <${Form} action=${action} submit=${action.busy ? 'Signing in…' : 'Sign in'}>
       <${Field} label="E-mail" name="email" type="email" autocomplete="username" autofocus />
       <${Field} label="Password" name="password" type="password" autocomplete="current-password" />
     <//>

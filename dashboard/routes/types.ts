@@ -35,7 +35,7 @@ export function TypesPage({ appId }: TabProps): VNode {
   const found = data?.types.filter(({ name, typeId }) => matches(wanted, name, typeId));
   return html`<section aria-label="Event types">
     <div class="toolbar">
-      <${Form} class="inline" action=${create} submit="Add the type"><${Field} label="New event type" name="name" maxlength="200" placeholder="order placed" /><//>
+      <${Form} layout="row" action=${create} submit="Add the type"><${Field} label="New event type" name="name" maxlength="200" placeholder="order placed" /><//>
       <span class="spacer"></span>
       ${data && data.types.length >= SEARCH_FROM && html`<${Search} label="Find a type" onText=${setWanted} />`}
     </div>

@@ -14,6 +14,8 @@ export type AuditAction =
   | 'field.add'
   | 'field.backfill'
   | 'field.remove'
+  | 'type.schema-set'
+  | 'type.schema-remove'
   | 'logging-token.rotate'
   | 'resource-token.create'
   | 'resource-token.revoke'

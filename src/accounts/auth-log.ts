@@ -5,6 +5,7 @@
  */
 import { LRUCache } from 'lru-cache';
 import type { Logger } from 'pino';
+import { atMost } from '../storage/lookup-cache.ts';
 
 /** Every event with its level and message. A name that the audit log also uses has the same meaning there. */
 export const AUTH_EVENTS = {
@@ -94,7 +95,7 @@ interface Refusals {
 export class AuthLog {
   readonly #options: AuthLogOptions;
   /** By event and client. */
-  readonly #refusals = new LRUCache<string, Refusals>({ max: MAX_SOURCES });
+  readonly #refusals = new LRUCache<string, Refusals>(atMost(MAX_SOURCES));
   #second = { startedAt: Number.NEGATIVE_INFINITY, lines: 0 };
 
   constructor(options: AuthLogOptions) {

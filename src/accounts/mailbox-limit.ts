@@ -1,5 +1,6 @@
 /** Limits the mails per mailbox and hour that unauthenticated clients can trigger. In memory and per process. */
 import { LRUCache } from 'lru-cache';
+import { atMost } from '../storage/lookup-cache.ts';
 import type { Email } from './email.ts';
 
 const HOUR_MS = 3_600_000;
@@ -9,7 +10,7 @@ export class MailboxLimit {
   readonly #limit: number;
   readonly #now: () => number;
   /** Send times, oldest first. */
-  readonly #mails = new LRUCache<string, number[]>({ max: MAX_MAILBOXES });
+  readonly #mails = new LRUCache<string, number[]>(atMost(MAX_MAILBOXES));
 
   /**
    * @param limit mails in any hour; 0 for no limit

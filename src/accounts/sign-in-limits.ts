@@ -7,6 +7,7 @@
  * process.
  */
 import { LRUCache } from 'lru-cache';
+import { atMost } from '../storage/lookup-cache.ts';
 import type { Email } from './email.ts';
 import { NetworkSlowDown, SlowDown, TIERS } from './slow-down.ts';
 
@@ -52,7 +53,7 @@ export class SignInLimits {
   readonly #ofClient: NetworkSlowDown;
   readonly #ofAccount: SlowDown;
   /** By account: networks of successful sign-ins, latest last. */
-  readonly #known = new LRUCache<string, Set<string>>({ max: MAX_KNOWN_ACCOUNTS });
+  readonly #known = new LRUCache<string, Set<string>>(atMost(MAX_KNOWN_ACCOUNTS));
   /** Throttled attempts, by the limit with the longest wait. */
   readonly slowedDown: Record<SlowedBy, number> = { account_and_client: 0, client: 0, account: 0 };
 

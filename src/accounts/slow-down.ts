@@ -5,6 +5,7 @@
  * In memory and per process: with N processes on one port a client has N times the attempts.
  */
 import { LRUCache } from 'lru-cache';
+import { atMost } from '../storage/lookup-cache.ts';
 
 export interface SlowDownOptions {
   /** Attempts before the first wait, in each tier. */
@@ -41,7 +42,7 @@ const MAX_KEYS = 10_000;
 
 export class SlowDown {
   readonly #options: SlowDownOptions;
-  readonly #attempts = new LRUCache<string, Attempts>({ max: MAX_KEYS });
+  readonly #attempts = new LRUCache<string, Attempts>(atMost(MAX_KEYS));
 
   constructor(options: SlowDownOptions) {
     this.#options = options;

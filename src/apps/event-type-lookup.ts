@@ -5,8 +5,16 @@ import { BatchedLookup } from '../storage/batched-lookup.ts';
 import type { Sql } from '../storage/connect.ts';
 import { type CacheStats, LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
 import type { EventSource } from '../storage/write/accepted-event.ts';
-import { getOrCreateEventTypes, type StoredType, TypeCounts, type TypeReference } from './event-types.ts';
+import {
+  getOrCreateEventTypes,
+  type StoredType,
+  storedTypes,
+  TypeCounts,
+  type TypeReference,
+  typeColumns,
+} from './event-types.ts';
 import { TypeCreation } from './type-creation.ts';
+import type { SchemaReference } from './type-schemas.ts';
 
 export interface EventType {
   /** Internal id. */
@@ -16,6 +24,8 @@ export interface EventType {
   readonly publicIdJson: string;
   /** What its events carry into the journal; one object for all of them. */
   readonly source: EventSource;
+  /** What its payloads are checked against; null: nothing. */
+  readonly schema: SchemaReference | null;
 }
 
 export interface EventTypesOptions {
@@ -103,8 +113,7 @@ export class EventTypes {
     // PostgreSQL's text type cannot store NUL, so no identifier contains it.
     if (publicId.includes('\0')) return null;
     const [row] = await this.#options.sql<StoredType[]>`
-      SELECT type.id, type.public_id AS "publicId", type.name, app.public_id AS "appPublicId"
-        FROM event_types AS type JOIN apps AS app ON app.id = type.app_id
+      SELECT ${typeColumns(this.#options.sql)} FROM ${storedTypes(this.#options.sql)}
        WHERE type.public_id = ${publicId} AND type.app_id = ${appId}`;
     return row === undefined ? null : eventType(row, epoch);
   }
@@ -122,11 +131,10 @@ export class EventTypes {
   async #findByNames(keys: readonly string[]): Promise<ReadonlyMap<string, StoredType>> {
     const split = keys.map(splitKey);
     const rows = await this.#options.sql<(StoredType & { appId: number })[]>`
-      SELECT type.id, type.public_id AS "publicId", type.name, app.public_id AS "appPublicId", type.app_id AS "appId"
+      SELECT ${typeColumns(this.#options.sql)}, type.app_id AS "appId"
         FROM unnest(${split.map(([appId]) => appId)}::int[], ${split.map(([, name]) => name)}::text[])
                AS asked (app_id, name)
-        JOIN event_types AS type USING (app_id, name)
-        JOIN apps AS app ON app.id = type.app_id`;
+        JOIN (${storedTypes(this.#options.sql)}) ON type.app_id = asked.app_id AND type.name = asked.name`;
     return new Map(rows.map((row) => [`${row.appId} ${row.name}`, row]));
   }
 }
@@ -141,12 +149,13 @@ class Refused extends Error {
   }
 }
 
-function eventType({ id, publicId, name, appPublicId }: StoredType, epoch: number | undefined): EventType {
+function eventType(stored: StoredType, epoch: number | undefined): EventType {
+  const { id, publicId, name, appPublicId, schema } = stored;
   const escaped = (character: string): string =>
     `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`;
   const named = { appId: appPublicId, typeId: publicId, typeName: name };
   const source = Object.freeze(epoch === undefined ? named : { ...named, epoch });
-  return { id, publicId, publicIdJson: JSON.stringify(publicId).replace(/[^ -~]/g, escaped), source };
+  return { id, publicId, publicIdJson: JSON.stringify(publicId).replace(/[^ -~]/g, escaped), source, schema };
 }
 
 function foundOr(

@@ -4,7 +4,9 @@ import { AccountError, appNotFound } from '../accounts/account-error.ts';
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
 import { lengthProblem } from '../accounts/name.ts';
 import type { Sql, Transaction } from '../storage/connect.ts';
+import { atMost } from '../storage/lookup-cache.ts';
 import { createPublicId } from '../token-text.ts';
+import type { SchemaReference } from './type-schemas.ts';
 
 /** An event type in a list. */
 export interface EventType {
@@ -22,6 +24,22 @@ export interface StoredType {
   readonly publicId: string;
   readonly name: string;
   readonly appPublicId: string;
+  /** What payloads are checked against; null: nothing. */
+  readonly schema: SchemaReference | null;
+}
+
+/** What a SELECT of {@link StoredType}s takes, from the tables of {@link storedTypes}. */
+export function typeColumns(sql: Sql | Transaction) {
+  return sql`
+    type.id, type.public_id AS "publicId", type.name, app.public_id AS "appPublicId",
+    CASE WHEN schema.digest IS NOT NULL THEN json_build_object('digest', schema.digest, 'mode', schema.mode) END AS schema`;
+}
+
+/** Types with their apps, and their schemas unless these are suspended. */
+export function storedTypes(sql: Sql | Transaction) {
+  return sql`
+    event_types AS type JOIN apps AS app ON app.id = type.app_id
+      LEFT JOIN type_schemas AS schema ON schema.type_id = type.id AND schema.suspended_at IS NULL`;
 }
 
 interface NewType extends Omit<NewTypes, 'names'> {
@@ -47,7 +65,7 @@ interface NewTypes {
  * limit stays exact.
  */
 export class TypeCounts {
-  readonly #counts = new LRUCache<number, TypeCount>({ max: 10_000 });
+  readonly #counts = new LRUCache<number, TypeCount>(atMost(10_000));
 
   get(appId: number): TypeCount | null {
     return this.#counts.get(appId) ?? null;
@@ -103,6 +121,25 @@ export async function getOrCreateEventTypes(
   for (const name of types.names) checkEventTypeName(name);
   const { found, made } = await createUnlessFound(sql, types);
   return new Map([...found, ...made]);
+}
+
+/**
+ * The places of types among those of their app, in order of creation, from 0: numbers that never change, for colors.
+ * @param appId internal id
+ * @param typeIds public ids
+ */
+export async function numberTypes(
+  sql: Sql,
+  appId: number,
+  typeIds: readonly string[],
+): Promise<ReadonlyMap<string, number>> {
+  if (typeIds.length === 0) return new Map();
+  const rows = await sql<{ typeId: string; number: number }[]>`
+    SELECT "typeId", number
+      FROM (SELECT public_id AS "typeId", (row_number() OVER (ORDER BY id) - 1)::integer AS number
+              FROM event_types WHERE app_id = ${appId}) numbered
+     WHERE "typeId" = ANY(${[...typeIds]})`;
+  return new Map(rows.map(({ typeId, number }) => [typeId, number]));
 }
 
 /**
@@ -173,7 +210,7 @@ async function createUnlessFound(
     const found = await findTypes(tx, appId, names);
     const missing = names.filter((name) => !found.has(name));
     const publicIds = missing.map(() => createPublicId('typ'));
-    const made = await tx<(Omit<StoredType, 'appPublicId'> & { counted: number | null })[]>`
+    const made = await tx<(Omit<StoredType, 'appPublicId' | 'schema'> & { counted: number | null })[]>`
       WITH sequence AS (
         SELECT pg_get_serial_sequence('event_types', 'id')::regclass::oid AS id
       ), before AS (
@@ -193,7 +230,7 @@ async function createUnlessFound(
         RETURNING id, public_id, name
       )
       SELECT id, public_id AS "publicId", name, counted FROM made, before`;
-    const rows = made.map((row) => ({ ...row, appPublicId: app.publicId }));
+    const rows = made.map((row) => ({ ...row, appPublicId: app.publicId, schema: null }));
     if (by !== undefined)
       for (const { publicId: typeId, name } of rows)
         await writeAudit(tx, { appId, by, action: 'type.create', details: { typeId, name } });
@@ -213,8 +250,7 @@ async function findTypes(
   names: readonly string[],
 ): Promise<ReadonlyMap<string, StoredType>> {
   const rows = await sql<StoredType[]>`
-    SELECT type.id, type.public_id AS "publicId", type.name, app.public_id AS "appPublicId"
-      FROM event_types AS type JOIN apps AS app ON app.id = type.app_id
+    SELECT ${typeColumns(sql)} FROM ${storedTypes(sql)}
      WHERE type.app_id = ${appId} AND type.name = ANY(${names as string[]}::text[])`;
   return new Map(rows.map((row) => [row.name, row]));
 }

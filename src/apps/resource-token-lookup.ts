@@ -4,7 +4,7 @@ import { Rejection } from '../errors.ts';
 import { ASK_FOR_BEARER, bearerToken } from '../http/bearer.ts';
 import { BatchedLookup, LOOKUP_TIMEOUT_MS, MADE_UP_PAUSE_MS } from '../storage/batched-lookup.ts';
 import type { Sql } from '../storage/connect.ts';
-import { type CacheStats, LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
+import { atMost, type CacheStats, LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
 import { digestOf, isWellFormed } from '../token-text.ts';
 
 /** A token as stored, valid or not. */
@@ -44,7 +44,7 @@ export class ResourceTokens {
   /** By hexadecimal digest: the token's text is not kept in memory. */
   readonly #tokens: LookupCache<ResourceToken>;
   /** Token id → time of the last write of its last use by this process. */
-  readonly #lastWrites = new LRUCache<number, number>({ max: MAX_TOKENS });
+  readonly #lastWrites = new LRUCache<number, number>(atMost(MAX_TOKENS));
   readonly #writing = new Set<Promise<void>>();
 
   constructor(options: ResourceTokensOptions) {

@@ -3,9 +3,6 @@ import type { Command } from 'commander';
 import { AccountError } from '../accounts/account-error.ts';
 import { requireEmail } from '../accounts/email.ts';
 import { grantRole, ROLES, type Role } from '../accounts/members.ts';
-import { createResetPath } from '../accounts/password-reset.ts';
-import { Passwords } from '../accounts/passwords.ts';
-import { createProvedUser } from '../accounts/sign-up.ts';
 import { listUsers, proveEmail, requireUser } from '../accounts/users.ts';
 import type { Config } from '../config.ts';
 import { formatFields, formatTable } from './output.ts';
@@ -39,6 +36,9 @@ export function addUserCommands(program: Command): void {
       runCommand(options, async ({ sql }) => {
         const email = requireEmail(options.email);
         const password = await readPassword();
+        // Loaded when needed: their packages take longer to load than most commands run.
+        const { Passwords } = await import('../accounts/passwords.ts');
+        const { createProvedUser } = await import('../accounts/sign-up.ts');
         const { userId } = await createProvedUser(sql, new Passwords(), { email, password });
         return {
           json: { userId, email: email.text },
@@ -87,6 +87,7 @@ export function addUserCommands(program: Command): void {
       runCommand(options, async ({ sql, config }) => {
         const email = requireEmail(options.email);
         const { emailProved } = await requireUser(sql, email);
+        const { createResetPath } = await import('../accounts/password-reset.ts');
         const link = baseUrl(config) + (await createResetPath(sql, email, Date.now()));
         const warning = emailProved ? '' : `\n${PROVES}`;
         return {

@@ -9,6 +9,7 @@ import { createResourceToken, listResourceTokens, revokeResourceToken } from '..
 import { addGrantCommand, UNPROVED_OPTION } from './account-commands.ts';
 import { parseDuration, parseHours } from './duration.ts';
 import { formatFields, formatTable } from './output.ts';
+import { addSchemaCommands } from './schema-commands.ts';
 import { runCommand } from './session.ts';
 
 const JSON_OPTION = ['--json', 'print one JSON object'] as const;
@@ -101,6 +102,7 @@ export function addTypeCommands(program: Command): void {
         return { json: { types }, text: formatTable(head, rows, 'The app has no event types.') };
       }),
     );
+  addSchemaCommands(type);
 }
 
 export function addTokenCommands(program: Command): void {

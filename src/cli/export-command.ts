@@ -6,7 +6,6 @@ import { OperatorError, Rejection } from '../errors.ts';
 import { type ExportFormat, FORMATS, formatted } from '../read/export/export-body.ts';
 import { parseFilters, payloadFilter } from '../read/filter/payload-filter.ts';
 import { parseBound } from '../read/iso-date.ts';
-import { findTypes } from '../read/scope-query.ts';
 import type { Sql } from '../storage/connect.ts';
 import type { EventLines, EventReader, LineReader, RowFilter, ScanRequest } from '../storage/storage.ts';
 import { formatFields } from './output.ts';
@@ -121,6 +120,8 @@ async function scopeOf(sql: Sql, options: ExportCommandOptions): Promise<ScanReq
 }
 
 async function typeIdsOf(sql: Sql, appId: number, type: string): Promise<readonly number[]> {
+  // Loaded when needed: Ajv takes longer to load than most commands run.
+  const { findTypes } = await import('../read/scope-query.ts');
   for (const named of [
     { typeId: [], typeName: [type] },
     { typeId: [type], typeName: [] },

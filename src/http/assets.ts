@@ -20,6 +20,7 @@ const PAGES = [
   '/apps/:appId',
   '/apps/:appId/events',
   '/apps/:appId/types',
+  '/apps/:appId/usage',
   '/apps/:appId/settings',
   '/account',
 ] as const;
@@ -94,11 +95,19 @@ const NOT_BUILT_PAGE = `<!doctype html>
 `;
 const NOT_BUILT: ReadonlyMap<string, Buffer> = new Map([['index.html', Buffer.from(NOT_BUILT_PAGE)]]);
 
+/** What a browser is served of the dashboard. */
+export interface Assets {
+  /** Its pages and files. */
+  readonly routes: readonly Route[];
+  /** The page at an address where nothing is, which says so, with status 404. */
+  readonly notFound: (exchange: Exchange) => Outcome;
+}
+
 /**
- * The routes of the dashboard's pages and files.
+ * Reads the dashboard.
  * @param folder output of the build: index.html, and files at any depth. Without it, every page says how to build it.
  */
-export async function assetRoutes(folder: string): Promise<readonly Route[]> {
+export async function readAssets(folder: string): Promise<Assets> {
   const files = await readFiles(folder);
   const assets = new Map<string, Asset>();
   for (const path of files.keys())
@@ -106,11 +115,14 @@ export async function assetRoutes(folder: string): Promise<readonly Route[]> {
   const pageAt = (path: string): Asset =>
     files.has(path) ? prepare(path, files) : prepare('index.html', NOT_BUILT);
   const page = pageAt('index.html');
-  return [
-    ...PAGES.map((path) => route(path, page)),
-    route('/docs', pageAt('docs/index.html')),
-    ...[...assets].map(([path, asset]) => route(path, asset)),
-  ];
+  return {
+    routes: [
+      ...PAGES.map((path) => route(path, page)),
+      route('/docs', pageAt('docs/index.html')),
+      ...[...assets].map(([path, asset]) => route(path, asset)),
+    ],
+    notFound: (exchange) => answer(exchange, page, 404),
+  };
 }
 
 /** Accepts any value: the page checks its path in the browser. */
@@ -126,16 +138,16 @@ function route(path: string, asset: Asset): Route {
   };
 }
 
-function answer(exchange: Exchange, asset: Asset): Outcome {
+function answer(exchange: Exchange, asset: Asset, status: 200 | 404 = 200): Outcome {
   const { contentType, cacheControl } = asset;
   const accepted = acceptedEncodings(exchange.header('accept-encoding'));
   const variant = asset.variants.find(({ encoding }) => encoding === '' || accepted.has(encoding));
   if (variant === undefined) return new Rejection('notFound', 'There is nothing at this path.');
   const headers: Record<string, string> = { ...asset.headers, ETag: variant.etag, Vary: 'Accept-Encoding' };
-  if (matchesTag(exchange.header('if-none-match'), variant.etag))
+  if (status === 200 && matchesTag(exchange.header('if-none-match'), variant.etag))
     return { status: 304, body: '', contentType, cacheControl, headers };
   if (variant.encoding !== '') headers['Content-Encoding'] = variant.encoding;
-  return { status: 200, body: variant.body, contentType, cacheControl, headers };
+  return { status, body: variant.body, contentType, cacheControl, headers };
 }
 
 /**

@@ -27,12 +27,14 @@ export interface Wire {
   readonly method: string;
   /** The path as sent, without the query. */
   readonly path: string;
-  /** The query as sent, without the question mark; empty if there is none. */
+  /** The query as sent, without the question mark; empty if there is none, or the route does not ask for it. */
   readonly query: string;
   /** The peer address of the connection; empty if the route does not ask for it. */
   readonly remoteAddress: string;
   /** A request header by its lower-case name, empty if absent. May be called at any time. */
   header(name: string): string;
+  /** The request headers with the route's `headerPrefix`, by their lower-case names. */
+  prefixedHeaders?(): ReadonlyMap<string, string>;
   /** Starts to receive the body. A chunk's memory is only valid during the call. Called at most once. */
   readBody(onChunk: (chunk: Buffer, last: boolean) => void): void;
   /**
@@ -75,6 +77,7 @@ export const TOO_MANY_UNSENT = new Rejection(
 const COMMON_HEADERS =
   'Content-Type: application/json\r\nX-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n';
 
+const NO_HEADERS: ReadonlyMap<string, string> = new Map();
 const NO_BODY = { body: '', bytes: 0 };
 const UNKNOWN_CODING = new Rejection('invalidParameters', 'The only supported Transfer-Encoding is chunked.');
 const TOO_LATE = new Rejection('unavailable', 'The request took too long.');
@@ -88,6 +91,9 @@ export class Exchange implements ListMember<Exchange>, BodyOwner {
   readonly parameters: readonly string[];
   /** The route's path as declared, set by the server; `other` without a route. */
   route = 'other';
+  /** Internal id of the app whose logging token was accepted, and of the resource token that was; 0: none. */
+  writer = 0;
+  reader = 0;
   /** Set by the step that asks the limiter; sent as RateLimit headers from then on. */
   rateLimit: LimitDecision | null = null;
   /** The response if the deadline passes now. A step after which the outcome may be unknown replaces it. */
@@ -142,6 +148,11 @@ export class Exchange implements ListMember<Exchange>, BodyOwner {
     return this.#wire.header(name);
   }
 
+  /** The request headers with the route's `headerPrefix`, by their lower-case names. */
+  prefixedHeaders(): ReadonlyMap<string, string> {
+    return this.#wire.prefixedHeaders?.() ?? NO_HEADERS;
+  }
+
   /** The peer address of the connection; empty if the route does not ask for it. */
   get remoteAddress(): string {
     return this.#wire.remoteAddress;
@@ -167,10 +178,15 @@ export class Exchange implements ListMember<Exchange>, BodyOwner {
     return (this.#body as RequestBody).read();
   }
 
-  /** The whole body as text. A compressed one is only inflated after this call. */
+  /** The whole body as text. A compressed one is only decompressed after this call. */
   async text(options?: BodyOptions): Promise<string | Rejection> {
     const body = await this.body(options);
     return Buffer.isBuffer(body) ? decode(body) : body;
+  }
+
+  /** Counts memory of the request beside its body until the response. @returns the refusal if there is none */
+  hold(bytes: number): Rejection | null {
+    return this.#body?.holdMore(bytes) ?? null;
   }
 
   readBody(onChunk: (chunk: Buffer, last: boolean) => void): void {
@@ -277,8 +293,8 @@ export class Exchange implements ListMember<Exchange>, BodyOwner {
 }
 
 function commonHeaders(outcome: Outcome): string {
-  if (outcome instanceof Rejection || outcome.contentType === undefined) return COMMON_HEADERS;
   const { contentType } = outcome;
+  if (contentType === undefined) return COMMON_HEADERS;
   const cacheControl = ('cacheControl' in outcome && outcome.cacheControl) || 'no-store';
   return `Content-Type: ${contentType}\r\nX-Content-Type-Options: nosniff\r\nCache-Control: ${cacheControl}\r\n`;
 }

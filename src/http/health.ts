@@ -22,6 +22,8 @@ export interface HealthOptions {
   readonly takesEvents: () => boolean;
   /** Past days that take no events now, though all is well otherwise. */
   readonly closedDays: () => number;
+  /** False while requests with an Idempotency-Key are refused, though all is well otherwise. */
+  readonly takesKeys: () => boolean;
   /** Why the server that responds is not used; null if it is used, or none responds. */
   readonly trouble: () => ServerTrouble | null;
   /** Null without JOURNAL_DIR. */
@@ -63,6 +65,10 @@ const CLOSED_DAYS: Schema = {
   type: 'integer',
   minimum: 1,
   description: 'Past days (UTC) whose events are refused now.',
+};
+const TAKES_KEYS: Schema = {
+  const: false,
+  description: 'Requests with an `Idempotency-Key` are refused now: their table is locked.',
 };
 const JOURNAL: Schema = objectOf(
   { takesEvents: { type: 'boolean' }, waitingEvents: { type: 'integer', minimum: 0 } },
@@ -118,8 +124,9 @@ export const READYZ: Declaration = {
             engine: { type: 'string' },
             journal: JOURNAL,
             closedDays: CLOSED_DAYS,
+            takesKeys: TAKES_KEYS,
           },
-          { optional: ['journal', 'closedDays'] },
+          { optional: ['journal', 'closedDays', 'takesKeys'] },
         ),
       ),
       503: json(
@@ -182,10 +189,11 @@ async function readiness(
   const engine = { engine: options.engine };
   const closedDays = options.closedDays();
   const past = closedDays > 0 && { closedDays };
+  const keys = !options.takesKeys() && { takesKeys: false };
   const isOurs = options.journal?.wrongDatabase !== true;
   const met = options.trouble();
   if (writable === true && isOurs && met === null)
-    return ready({ success: true, status: 'ready', ...engine, ...journal, ...past });
+    return ready({ success: true, status: 'ready', ...engine, ...journal, ...past, ...keys });
   const refusal = writable === null ? NO_DATABASE : READ_ONLY;
   const trouble = isOurs ? (met === null ? refusal : TROUBLES[met]) : WRONG_DATABASE;
   if (options.journal?.takesEvents !== true)

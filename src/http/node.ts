@@ -38,6 +38,16 @@ class NodeWire implements Wire {
     return value === undefined ? '' : String(value);
   }
 
+  prefixedHeaders(): ReadonlyMap<string, string> {
+    const match = this.#options.router.match(this.method, this.path);
+    const prefix = 'route' in match ? match.route.headerPrefix : undefined;
+    if (prefix === undefined) return new Map();
+    const names = Object.keys(this.#req.headers).filter((name) => name.startsWith(prefix));
+    // Node gives each byte as a character.
+    const text = (value: string): string => Buffer.from(value, 'latin1').toString('utf8');
+    return new Map(names.map((name) => [name, text(this.header(name))]));
+  }
+
   readBody(onChunk: (chunk: Buffer, last: boolean) => void): void {
     const req = this.#req;
     // With Content-Length the last chunk is known at once: most bodies are one chunk.

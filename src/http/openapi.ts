@@ -1,5 +1,6 @@
 /** The API's description in OpenAPI 3.1, composed from what the routes declare. */
 import { REFUSALS, type Reason } from '../errors.ts';
+import { BASIC_CHALLENGE } from './bearer.ts';
 import type { AnswerShape, Described, Operation, Schema, TokenKind } from './operation.ts';
 import { objectOf } from './operation.ts';
 import type { Declaration } from './route.ts';
@@ -21,6 +22,11 @@ const TOKENS: Readonly<Record<TokenKind, Json>> = {
     scheme: 'bearer',
     description: 'The logging token of an app: `tdl_` and 38 characters.',
   },
+  writeKey: {
+    type: 'http',
+    scheme: 'basic',
+    description: 'The logging token of an app as user name or password.',
+  },
   resourceToken: {
     type: 'http',
     scheme: 'bearer',
@@ -31,9 +37,12 @@ const TOKENS: Readonly<Record<TokenKind, Json>> = {
 
 const REFUSED_TOKENS: Readonly<Record<TokenKind, Reason>> = {
   loggingToken: 'invalidLoggingToken',
+  writeKey: 'invalidLoggingToken',
   resourceToken: 'invalidResourceToken',
   metricsToken: 'accessDenied',
 };
+
+const JSON_TYPE = 'application/json';
 
 const WHOLE_NUMBER = { type: 'string', pattern: '^[0-9]+$' };
 
@@ -49,7 +58,7 @@ const HEADERS: Readonly<Record<string, Described>> = {
     description: 'Whole seconds after which a retry makes sense.',
     schema: { type: 'string', pattern: '^[1-9][0-9]*$' },
   },
-  'WWW-Authenticate': { description: 'How to authenticate.', schema: { const: 'Bearer' } },
+  'WWW-Authenticate': { description: 'How to authenticate.', schema: { enum: ['Bearer', BASIC_CHALLENGE] } },
 };
 const RATE_LIMIT = ['RateLimit-Limit', 'RateLimit-Remaining', 'RateLimit-Reset'];
 
@@ -142,7 +151,8 @@ function answersOf(operation: Operation): Record<string, Json> {
 }
 
 /** One response for each status that the route refuses with. */
-function refusalsOf({ token, body, isLimited, refusals }: Operation): Record<string, Json> {
+function refusalsOf(operation: Operation): Record<string, Json> {
+  const { token, body, isLimited, refusals } = operation;
   const reasons = new Set<Reason>([...OF_EVERY_ROUTE, ...refusals]);
   if (token !== null) reasons.add(REFUSED_TOKENS[token]);
   if (isLimited) reasons.add('rateLimitExceeded');
@@ -154,15 +164,13 @@ function refusalsOf({ token, body, isLimited, refusals }: Operation): Record<str
     const { status } = REFUSALS[reason];
     byStatus.set(status, [...(byStatus.get(status) ?? []), reason]);
   }
-  return Object.fromEntries(
-    [...byStatus].map(([status, of]) => [status, refusal(status, of, { token, isLimited })]),
-  );
+  return Object.fromEntries([...byStatus].map(([status, of]) => [status, refusal(status, of, operation)]));
 }
 
 function refusal(
   status: number,
   reasons: readonly Reason[],
-  { token, isLimited }: Pick<Operation, 'token' | 'isLimited'>,
+  { token, isLimited, errors: others = {}, refusalProperties = {} }: Operation,
 ): Json {
   const rows = reasons.map((reason) => REFUSALS[reason]);
   const unique = (values: readonly string[]): string[] => [...new Set(values)];
@@ -173,30 +181,44 @@ function refusal(
     // A request without a valid token is not counted, and the size of a body may be known before the token.
     ...(isLimited && status === 429 ? RATE_LIMIT : []),
   ];
+  const codes = unique(rows.map(({ code }) => code));
   const known = {
-    properties: { error: { enum: errors }, code: { enum: unique(rows.map(({ code }) => code)) } },
+    properties: { error: { enum: errors }, code: { enum: codes } },
   };
   return {
     description: `${errors.join(', or: ')}.`,
     headers: headersOf(headers),
-    content: { 'application/json': { schema: { allOf: [ERROR, known] } } },
+    content: contentOf({ allOf: [errorWith(refusalProperties[status]), known] }, others),
   };
 }
 
-/** The body of every error. */
-export const ERROR = objectOf(
-  {
-    success: { const: false },
-    error: { type: 'string', description: 'A short message.' },
-    details: {
-      type: 'string',
-      minLength: 1,
-      description: 'What is wrong, and with which field or parameter.',
-    },
-    code: { type: 'string', description: 'The machine-readable reason.' },
+/** The API's own error body, which an overloaded server sends on every route, beside another protocol's. */
+function contentOf(schema: Schema, { [JSON_TYPE]: other, ...others }: AnswerShape['content']): Json {
+  return {
+    [JSON_TYPE]: { schema: other === undefined ? schema : { anyOf: [other.schema, schema] } },
+    ...others,
+  };
+}
+
+const ERROR_PROPERTIES: Readonly<Record<string, Schema>> = {
+  success: { const: false },
+  error: { type: 'string', description: 'A short message.' },
+  details: {
+    type: 'string',
+    minLength: 1,
+    description: 'What is wrong, and with which field or parameter.',
   },
-  { title: 'Error' },
-);
+  code: { type: 'string', description: 'The machine-readable reason.' },
+};
+
+/** The body of every error. */
+export const ERROR = objectOf(ERROR_PROPERTIES, { title: 'Error' });
+
+/** @param further properties, which only some refusals have */
+function errorWith(further: Readonly<Record<string, Schema>> | undefined): Schema {
+  if (further === undefined) return ERROR;
+  return objectOf({ ...ERROR_PROPERTIES, ...further }, { optional: Object.keys(further) });
+}
 
 function headersOf(names: readonly string[]): Record<string, Json> {
   return Object.fromEntries(

@@ -5,7 +5,7 @@ import type { Query, Schema } from './query.ts';
 export type { Schema } from './query.ts';
 
 /** The bearer token that a route asks for. */
-export type TokenKind = 'loggingToken' | 'resourceToken' | 'metricsToken';
+export type TokenKind = 'loggingToken' | 'writeKey' | 'resourceToken' | 'metricsToken';
 
 export interface Operation {
   /** A verb and a noun, for names in generated clients. */
@@ -29,6 +29,10 @@ export interface Operation {
   readonly answers: Readonly<Record<number, AnswerShape>>;
   /** What it may refuse, beside the refusals of every route. */
   readonly refusals: readonly Reason[];
+  /** Bodies of its refusals by media type, where another protocol defines them. */
+  readonly errors?: AnswerShape['content'];
+  /** Further properties of the bodies of refusals, by status. */
+  readonly refusalProperties?: Readonly<Record<number, Readonly<Record<string, Schema>>>>;
 }
 
 export interface Described {

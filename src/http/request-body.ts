@@ -1,15 +1,17 @@
-/** Receives the body of a request: limits, buffers, inflates and decodes it. */
+/** Receives the body of a request: limits, buffers, decompresses and decodes it. */
 import { isAscii, isUtf8, transcode } from 'node:buffer';
 import { Rejection } from '../errors.ts';
 import type { BodyAccount, BodyRoom } from './body-room.ts';
-import { GzipBody } from './gzip-body.ts';
+import { CompressedBody, ENCODINGS, type Encoding, encodingOf } from './compressed-body.ts';
 
 /** Options of a route that differ from the server's settings. */
 export interface BodyOptions {
-  /** Limit in bytes; of a compressed body, after inflation. */
+  /** Limit in bytes; of a compressed body, after decompression. */
   readonly maxBytes?: number;
-  /** Whether gzip is accepted. */
-  readonly gzip?: boolean;
+  /** Whether the body may be compressed: with one of {@link ENCODINGS}. */
+  readonly compressed?: boolean;
+  /** Whether the body is no text: it is given as bytes, whatever is in them. */
+  readonly binary?: boolean;
   /** Whether small bodies may use the memory that is reserved for producers. */
   readonly usesReserve?: boolean;
 }
@@ -42,6 +44,10 @@ export const PACE_AFTER_MS = 5_000;
 const PACE_BYTES_PER_SECOND = 16_384;
 
 const NO_ROOM = new Rejection('unavailable', 'Too many request bodies are being held; try again shortly.');
+const TOO_LARGE_WINDOW = new Rejection(
+  'payloadTooLarge',
+  'The window of the compressed body is larger than all bodies may be: compress with a smaller one, or with gzip.',
+);
 const CUT_FOR_ROOM = new Rejection(
   'unavailable',
   'Too many request bodies are being held, and this one arrived slowly for its size; try again shortly.',
@@ -75,8 +81,12 @@ export class RequestBody {
   /** Buffer of a body in several chunks; its first {@link #bytes} bytes are filled. */
   #buffer: Buffer | null = null;
   #bytes = 0;
-  readonly #isCompressed: boolean;
-  #gzip: GzipBody | null = null;
+  readonly #isBinary: boolean;
+  /** Null for a body that is not compressed. */
+  readonly #encoding: Encoding | null;
+  #compressed: CompressedBody | null = null;
+  /** What is held for the decoder. */
+  #windowBytes = 0;
   #compressedBytes = 0;
   /** True once the last chunk has arrived. */
   #hasEnded = false;
@@ -88,12 +98,13 @@ export class RequestBody {
   #paceSince: number;
   #paceBytes = 0;
   #receivedBytes = 0;
+  #isReleased = false;
   #result: ReceivedBody | Rejection | null = null;
   #resolve: ((body: ReceivedBody | Rejection) => void) | null = null;
 
   /**
    * Starts to receive.
-   * @param maxBytes  limit in bytes, after inflation
+   * @param maxBytes  limit in bytes, after decompression
    * @param startedAt when the request arrived, in milliseconds of the clock of {@link checkPace}
    */
   constructor(owner: BodyOwner, room: BodyRoom, maxBytes: number, options: BodyOptions, startedAt: number) {
@@ -102,24 +113,38 @@ export class RequestBody {
     this.#maxBytes = Math.min(maxBytes, room.largestBody);
     this.#usesReserve = options.usesReserve ?? false;
     this.#paceSince = startedAt;
+    this.#isBinary = options.binary === true;
     const encoding = owner.header('content-encoding');
-    this.#isCompressed = options.gzip === true && encoding !== '' && /^(?:x-)?gzip$/i.test(encoding);
-    if (!this.#isCompressed && encoding !== '' && encoding.toLowerCase() !== 'identity') {
+    this.#encoding = options.compressed === true && encoding !== '' ? encodingOf(encoding) : null;
+    if (this.#encoding === null && encoding !== '' && encoding.toLowerCase() !== 'identity') {
+      const others = options.compressed === true ? `, or with one of ${ENCODINGS.join(', ')}` : '';
       this.#refusal = new Rejection(
         'unsupportedEncoding',
-        `Send the body without Content-Encoding${options.gzip === true ? ', or with gzip' : ''}.`,
+        `Send the body without Content-Encoding${others}.`,
       );
     }
     owner.readBody((chunk, last) => this.#onChunk(chunk, last));
   }
 
-  /** The whole body. A compressed one is only inflated after this call. May be called once. */
+  /** The whole body. A compressed one is only decompressed after this call. May be called once. */
   read(): Promise<ReceivedBody | Rejection> {
     return new Promise((resolve) => {
       this.#resolve = resolve;
       if (this.#result !== null) resolve(this.#result);
-      else if (this.#isCompressed && this.#refusal === null) this.#inflate();
+      else if (this.#encoding !== null && this.#refusal === null) this.#decompress(this.#encoding);
     });
+  }
+
+  /** Counts memory beside the body, until {@link release}. @returns the refusal if there is none */
+  holdMore(bytes: number): Rejection | null {
+    // Nothing would release it.
+    if (this.#isReleased) return ABORTED;
+    if ((this.#account?.bytes ?? 0) + bytes > this.#room.largestBody)
+      return new Rejection(
+        'payloadTooLarge',
+        'The events take too much memory together: send fewer at once.',
+      );
+    return this.#hold(bytes, false) ? null : NO_ROOM;
   }
 
   /** True until the whole body has arrived. */
@@ -145,6 +170,7 @@ export class RequestBody {
 
   /** Releases all memory: the request has its response, or its client disconnected. */
   release(): void {
+    this.#isReleased = true;
     this.#letGo();
     // A body that was not read yet is dropped too: an event that was refused must not be stored later.
     if (this.#isOver) this.#result = ABORTED;
@@ -155,7 +181,7 @@ export class RequestBody {
     if (this.#isOver) return;
     this.#hasEnded = last;
     this.#receivedBytes += chunk.byteLength;
-    if (this.#isCompressed) this.#onCompressed(chunk, last);
+    if (this.#encoding !== null) this.#onCompressed(chunk, last);
     else this.#onPlain(chunk, last);
   }
 
@@ -165,7 +191,7 @@ export class RequestBody {
     if (this.#refusal !== null) {
       this.#drain(chunk.byteLength, last, this.#refusal);
     } else if (isWhole) {
-      this.#settle(received(chunk, true));
+      this.#settle(this.#isBinary ? Buffer.from(chunk) : received(chunk, true));
     } else {
       this.#keep(chunk);
       if (last) this.#end();
@@ -176,21 +202,22 @@ export class RequestBody {
     this.#refusal ??= this.#admitCompressed(chunk.byteLength);
     if (this.#refusal !== null) {
       this.#drain(chunk.byteLength, last, this.#refusal);
-    } else if (this.#gzip !== null) {
-      this.#gzip.write(chunk, last);
+    } else if (this.#compressed !== null) {
+      this.#compressed.write(chunk, last);
     } else {
       this.#bytes += chunk.byteLength;
       this.#keep(chunk);
     }
   }
 
-  /** Inflates what has arrived, and what arrives from now on. */
-  #inflate(): void {
+  /** Decompresses what has arrived, and what arrives from now on. */
+  #decompress(encoding: Encoding): void {
     const compressed = this.#buffer?.subarray(0, this.#bytes) ?? NOTHING;
-    // Not given back: it is read until it is inflated.
+    // Not given back: it is read until it is decompressed.
     this.#buffer = null;
     this.#bytes = 0;
-    this.#gzip = new GzipBody({
+    this.#compressed = new CompressedBody(encoding, {
+      onWindow: (bytes) => this.#holdWindow(bytes),
       onTaken: (bytes) => this.#giveBack(bytes),
       onBytes: (bytes) => {
         this.#refusal ??= this.#admit(bytes.byteLength, false);
@@ -203,12 +230,24 @@ export class RequestBody {
         this.#drain(0, this.#hasEnded, this.#refusal);
       },
     });
-    this.#gzip.write(compressed, this.#hasEnded);
+    this.#compressed.write(compressed, this.#hasEnded);
+  }
+
+  /** Counts the window of the decoder. @returns false if there is no room for it: the body is refused */
+  #holdWindow(bytes: number): boolean {
+    if (bytes === 0 || this.#hold(bytes, false)) {
+      this.#windowBytes = bytes;
+      return true;
+    }
+    // What can never be held is refused for its size.
+    this.#refusal = bytes > this.#room.largestBody ? TOO_LARGE_WINDOW : NO_ROOM;
+    this.#drain(0, this.#hasEnded, this.#refusal);
+    return false;
   }
 
   /** Counts bytes of the body. @returns the refusal if they cannot be held */
   #admit(bytes: number, isWhole: boolean): Rejection | null {
-    const isFirst = this.#bytes === 0 && !this.#isCompressed;
+    const isFirst = this.#bytes === 0 && this.#encoding === null;
     if (this.#bytes + bytes > this.#maxBytes || (isFirst && this.#announcedBytes > this.#maxBytes))
       return this.#tooLarge();
     if (!this.#hold(bytes, isWhole)) return NO_ROOM;
@@ -265,14 +304,14 @@ export class RequestBody {
   #bufferBytes(): number {
     const doubled = 2 * this.#bytes;
     // Content-Length is only an upper bound: the body may be compressed or chunked.
-    const announced = this.#isCompressed ? 0 : this.#announcedBytes;
+    const announced = this.#encoding !== null ? 0 : this.#announcedBytes;
     const most = announced >= this.#bytes ? announced : this.#maxBytes;
     return Math.max(this.#bytes, Math.min(doubled, most));
   }
 
   #end(): void {
     const bytes = this.#buffer?.subarray(0, this.#bytes);
-    const body = bytes === undefined ? '' : received(bytes, false);
+    const body = this.#isBinary ? (bytes ?? NOTHING) : bytes === undefined ? '' : received(bytes, false);
     // The handler may use these bytes even after the response, so their buffer is not reused.
     if (Buffer.isBuffer(body)) this.#buffer = null;
     this.#settle(body);
@@ -310,19 +349,22 @@ export class RequestBody {
     this.#isOver = true;
     if (this.#account !== null) this.#room.arrived(this.#account);
     this.#giveBufferBack();
-    this.#gzip?.stop();
-    this.#gzip = null;
+    this.#compressed?.stop();
+    this.#compressed = null;
+    this.#giveBack(this.#windowBytes);
+    this.#windowBytes = 0;
     if (this.#resolve === null) this.#result = body;
     else this.#resolve(body);
   }
 
   #letGo(): void {
-    // Stop first: the inflater must not report more bytes.
-    this.#gzip?.stop();
+    // Stop first: the decoder must not report more bytes.
+    this.#compressed?.stop();
     this.#room.giveBack(this.#countedBytes);
     this.#countedBytes = 0;
     if (this.#account !== null) this.#room.close(this.#account);
     this.#account = null;
+    this.#windowBytes = 0;
     this.#bytes = 0;
     this.#giveBufferBack();
     this.#result = null;

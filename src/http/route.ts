@@ -4,7 +4,7 @@ import { Rejection } from '../errors.ts';
 import type { Exchange, Outcome } from './exchange.ts';
 import type { Operation } from './operation.ts';
 
-export type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
+export type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE' | 'OPTIONS';
 
 /** A route without what it does. */
 export interface Declaration {
@@ -15,6 +15,8 @@ export interface Declaration {
   readonly parameters?: Readonly<Record<string, Parameter>>;
   /** The request headers that the handler reads, in lower case. A transport may drop all others. */
   readonly headers: readonly string[];
+  /** The start of further headers that the handler reads, whatever their names, in lower case. */
+  readonly headerPrefix?: string;
   /** Whether the handler reads the peer address of the connection. */
   readonly remoteAddress?: boolean;
   /** Whether a GET route is served even while too many responses wait for slow readers: small ones that monitoring needs. */

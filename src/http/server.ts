@@ -24,6 +24,10 @@ import { createUwsTransport, loadUws } from './uws.ts';
 
 export interface ServerOptions {
   readonly routes: readonly Route[];
+  /** Called with each request that has ended, and its response; null: its client had disconnected. */
+  readonly onSettled?: (exchange: Exchange, outcome: Outcome | null) => void;
+  /** Answers a browser that opens an address where nothing is. */
+  readonly notFoundPage?: (exchange: Exchange) => Outcome;
   readonly transport: 'auto' | 'uws' | 'node';
   readonly maxBodyBytes: number;
   readonly maxBodiesBytes: number;
@@ -67,6 +71,9 @@ const STOPPING_BODY_MS = 3_000;
 /** One year. Without includeSubDomains: subdomains of the host may belong to other services. */
 const STRICT_TRANSPORT = 'Strict-Transport-Security: max-age=31536000\r\n';
 
+/** Paths at which nobody looks with a browser, or wants to see what a program would. */
+const OF_PROGRAMS = /^\/(?:api|public|v1)(?:\/|$)/;
+
 class Server implements HttpServer {
   readonly transport: 'uws' | 'node';
   readonly counts: RequestCounts;
@@ -90,6 +97,7 @@ class Server implements HttpServer {
   readonly #settled = (exchange: Exchange, outcome: Outcome | null): void => {
     this.#pending.delete(exchange);
     this.counts.settled(exchange, outcome);
+    this.#options.onSettled?.(exchange, outcome);
     if (this.#pending.isEmpty) this.#onDrained?.();
   };
 
@@ -152,7 +160,7 @@ class Server implements HttpServer {
     this.#pending.add(exchange);
     if (!(match instanceof Rejection)) exchange.route = match.route.path;
     if (!exchange.isFramed) exchange.refuseFraming();
-    else if (match instanceof Rejection) exchange.answer(match);
+    else if (match instanceof Rejection) exchange.answer(this.#noRoute(exchange, match));
     else if (
       this.#limits.unsentBytes > MAX_UNSENT_BYTES &&
       match.route.method === 'GET' &&
@@ -161,6 +169,14 @@ class Server implements HttpServer {
       exchange.answer(TOO_MANY_UNSENT);
     else void this.#run(match.route, exchange);
     return exchange;
+  }
+
+  /** Programs are answered in JSON; only a browser that opens a page names HTML. */
+  #noRoute(exchange: Exchange, refusal: Rejection): Outcome {
+    const { notFoundPage } = this.#options;
+    const isPage = refusal.reason === 'notFound' && (exchange.method === 'GET' || exchange.method === 'HEAD');
+    if (!isPage || notFoundPage === undefined || OF_PROGRAMS.test(exchange.path)) return refusal;
+    return /\btext\/html\b/i.test(exchange.header('accept')) ? notFoundPage(exchange) : refusal;
   }
 
   async #run(route: Route, exchange: Exchange): Promise<void> {

@@ -20,6 +20,8 @@ export function loadUws(): Promise<Uws> {
 /** Headers that are read of every request, and of those with a body. Routes add theirs. Each costs a native call. */
 const FRAMING_HEADERS = ['transfer-encoding'] as const;
 const BODY_HEADERS = ['content-encoding', 'content-length', ...FRAMING_HEADERS] as const;
+/** A browser that opens a page without a route is answered with one. */
+const NO_ROUTE_HEADERS = ['accept', 'accept-encoding', ...BODY_HEADERS] as const;
 
 const FORWARDED = 'x-forwarded-for';
 /** X-Forwarded-For is read for bodies with a Content-Length above this, or without one. */
@@ -46,6 +48,8 @@ class UwsWire implements Wire {
   /** Names of the copied headers, and their values in the same order. */
   readonly #headerNames: readonly string[];
   readonly #headerValues: string[] = [];
+  /** Null where the route asks for none. */
+  #prefixed: ReadonlyMap<string, string> | null = null;
   readonly #options: TransportOptions;
   #forwarded = '';
   #isAborted = false;
@@ -58,12 +62,14 @@ class UwsWire implements Wire {
     this.#options = options;
     this.method = match === null ? req.getCaseSensitiveMethod() : match.route.method;
     this.path = match === null ? req.getUrl() : match.route.path;
-    this.query = this.method === 'POST' ? '' : (req.getQuery() ?? '');
     // The request object is invalid after the first await, so everything that may be needed is copied now.
     const found = match ?? options.router.match(this.method, this.path);
     const route = 'route' in found ? found.route : null;
-    this.#headerNames = headersOf(route, this.method);
+    const hasQuery = this.method !== 'POST' || route?.operation?.query !== undefined;
+    this.query = hasQuery ? (req.getQuery() ?? '') : '';
+    this.#headerNames = headersOf(route);
     for (const name of this.#headerNames) this.#headerValues.push(readHeader(req, name));
+    if (route?.headerPrefix !== undefined) this.#prefixed = headersWith(req, route.headerPrefix);
     if (route?.remoteAddress === true) this.#remoteAddress = latin1(res.getRemoteAddressAsText());
     if (options.trustsProxies) this.#keepForwarded(req);
   }
@@ -88,6 +94,10 @@ class UwsWire implements Wire {
   header(name: string): string {
     const value = this.#headerValues[this.#headerNames.indexOf(name)];
     return value ?? (name === FORWARDED ? this.#forwarded : '');
+  }
+
+  prefixedHeaders(): ReadonlyMap<string, string> {
+    return this.#prefixed ?? NO_HEADERS;
   }
 
   readBody(onChunk: (chunk: Buffer, last: boolean) => void): void {
@@ -297,11 +307,23 @@ class UwsStream implements StreamWire {
   }
 }
 
+const NO_HEADERS: ReadonlyMap<string, string> = new Map();
+
+function headersWith(req: HttpRequest, prefix: string): ReadonlyMap<string, string> {
+  const found = new Map<string, string>();
+  req.forEach((name, value) => {
+    if (!name.startsWith(prefix)) return;
+    const before = found.get(name);
+    found.set(name, before === undefined ? value : `${before}, ${value}`);
+  });
+  return found;
+}
+
 const HEADERS_BY_ROUTE = new WeakMap<Route, readonly string[]>();
 
 /** Names of the request headers to copy. */
-function headersOf(route: Route | null, method: string): readonly string[] {
-  if (route === null) return method === 'GET' ? FRAMING_HEADERS : BODY_HEADERS;
+function headersOf(route: Route | null): readonly string[] {
+  if (route === null) return NO_ROUTE_HEADERS;
   let names = HEADERS_BY_ROUTE.get(route);
   if (names === undefined) {
     names = [...(route.method === 'GET' ? FRAMING_HEADERS : BODY_HEADERS), ...route.headers];

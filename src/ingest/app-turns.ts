@@ -40,6 +40,14 @@ export class AppTurns<Item> {
     return null;
   }
 
+  /** Takes the next of an app, which keeps its place among the turns; null where nothing of it waits. */
+  takeOf(appId: number): Item | null {
+    const items = this.#apps.get(appId);
+    const item = items?.shift();
+    if (items?.length === 0) this.#apps.delete(appId);
+    return item ?? null;
+  }
+
   /** Takes all of it. */
   drain(): Item[] {
     const all = [...this.#apps.values()].flat();

@@ -1,15 +1,18 @@
 /** Group commit: while commit groups are being written, the next one gathers. */
 import { Rejection } from '../errors.ts';
-import { type AcceptedEvent, dayOf } from '../storage/write/accepted-event.ts';
+import { type AcceptedEvent, dayOf, isKeyed } from '../storage/write/accepted-event.ts';
+import type { Outcomes, WriteOutcome } from '../storage/write/event-writer.ts';
 import { AppTurns } from './app-turns.ts';
 
 /**
- * Writes a commit group. Never rejects.
- * @returns for each event, in order: null once it is durable, or why it is not
+ * Writes a commit group, of which all events have keys or none. Never rejects.
+ * @returns the outcome of each event, in order
  */
-export type WriteGroup = (group: readonly AcceptedEvent[]) => Promise<readonly (Rejection | null)[]>;
+export type WriteGroup = (group: readonly AcceptedEvent[]) => Promise<Outcomes>;
 
 export interface CommitBufferOptions {
+  /** Called with each acknowledged event. */
+  readonly onStored?: (event: AcceptedEvent) => void;
   readonly write: WriteGroup;
   /** Limit of commit groups in flight: one for each writing connection. */
   readonly connections: number;
@@ -51,7 +54,7 @@ const STALL_CHECK_MS = 100;
 /** The waiting events of one request, or the rest of them after some were taken. */
 interface Entry {
   readonly events: readonly AcceptedEvent[];
-  readonly resolve: (outcome: Rejection | null, index: number) => void;
+  readonly resolve: (outcome: WriteOutcome, index: number) => void;
   /** Index of the first one in the request. */
   readonly start: number;
   /** False once some events of the request were taken out. */
@@ -134,15 +137,20 @@ class SingleQueue {
   }
 }
 
-/** Waiting events of batches, by app: the apps take turns, and none takes the room of all others. */
+/**
+ * Waiting events of batches, by app: the apps take turns, and none takes the room of all others. Events with keys are written
+ * apart from those without, which cost less to write.
+ */
 class BulkQueue {
   readonly held = new Holdings();
-  readonly #turns = new AppTurns<Entry>();
+  readonly #turns = { plain: new AppTurns<Entry>(), keyed: new AppTurns<Entry>() } as const;
+  /** Whether the last group had keys. */
+  #tookKeyed = false;
   /** Events that wait or are in flight, by app. */
   readonly #ofApp = new Map<number, number>();
 
   get isEmpty(): boolean {
-    return this.#turns.apps === 0;
+    return this.#turns.plain.apps === 0 && this.#turns.keyed.apps === 0;
   }
 
   /**
@@ -161,22 +169,23 @@ class BulkQueue {
   }
 
   push(entry: Entry): void {
-    this.#turns.push(appOf(entry), entry);
+    this.#turnsOf(entry).push(appOf(entry), entry);
   }
 
   /** Takes the events of the next commit group: if several apps wait, a share of each in turns. */
   take(): readonly Entry[] {
     const taken: Entry[] = [];
     const room = new Room();
+    const turns = this.#next();
     for (;;) {
-      const isAlone = this.#turns.apps <= 1;
-      const entry = this.#turns.take();
+      const isAlone = turns.apps <= 1;
+      const entry = turns.take();
       if (entry === null) return taken;
       const fitting = room.take(entry.events, isAlone ? MAX_GROUP_EVENTS : EVENTS_OF_A_TURN);
       const [first, rest] = split(entry, fitting);
       if (fitting > 0) taken.push(first);
       if (rest.events.length === 0) continue;
-      this.#turns.putBack(appOf(rest), rest, fitting === 0);
+      turns.putBack(appOf(rest), rest, fitting === 0);
       if (fitting < EVENTS_OF_A_TURN || isAlone) return taken;
     }
   }
@@ -193,7 +202,7 @@ class BulkQueue {
 
   /** Takes all waiting events; those in flight stay. */
   drain(): readonly Entry[] {
-    const entries = this.#turns.drain();
+    const entries = [...this.#turns.plain.drain(), ...this.#turns.keyed.drain()];
     this.release(entries);
     return entries;
   }
@@ -205,12 +214,23 @@ class BulkQueue {
     for (const entry of this.#ofApp) if (entry[1] > heaviest[1]) heaviest = entry;
     const [heaviestApp, most] = heaviest;
     if (heaviestApp === appId) return null;
-    const last = this.#turns.popLast(
-      heaviestApp,
-      (entry) => entry.isWhole && most - entry.events.length >= wanted,
-    );
+    const isEnough = (entry: Entry): boolean => entry.isWhole && most - entry.events.length >= wanted;
+    const { plain, keyed } = this.#turns;
+    const last = plain.popLast(heaviestApp, isEnough) ?? keyed.popLast(heaviestApp, isEnough);
     if (last !== null) this.release([last]);
     return last;
+  }
+
+  /** The first event decides: all events of an entry have keys, or none. */
+  #turnsOf({ events: [first] }: Entry): AppTurns<Entry> {
+    return first !== undefined && isKeyed(first) ? this.#turns.keyed : this.#turns.plain;
+  }
+
+  /** If both wait, they take turns. */
+  #next(): AppTurns<Entry> {
+    const { plain, keyed } = this.#turns;
+    this.#tookKeyed = keyed.apps > 0 && (plain.apps === 0 || !this.#tookKeyed);
+    return this.#tookKeyed ? keyed : plain;
   }
 }
 
@@ -288,6 +308,7 @@ export class CommitBuffer {
   /** Bulk commits since the last single event. */
   #bulkInARow = 0;
   #stored = 0;
+  #repeated = 0;
   #scheduled = false;
   #closed = false;
   #onDrained: (() => void) | null = null;
@@ -304,13 +325,18 @@ export class CommitBuffer {
     return this.#single.held.events + this.#bulk.held.events;
   }
 
-  /** Events that were acknowledged. */
+  /** Events that were acknowledged, each key once. */
   get stored(): number {
     return this.#stored;
   }
 
-  /** Resolves with null once the event is durable, or with the reason why it is not. */
-  add(event: AcceptedEvent): Promise<Rejection | null> {
+  /** Events whose keys were stored before. */
+  get repeated(): number {
+    return this.#repeated;
+  }
+
+  /** Adds an event without a key. Resolves with what became of it. */
+  add(event: AcceptedEvent): Promise<WriteOutcome> {
     if (this.#closed) return Promise.resolve(CLOSED);
     const refusal = this.#single.admit(1, payloadBytes(event), this.#options);
     if (refusal !== null) return Promise.resolve(refusal);
@@ -321,11 +347,11 @@ export class CommitBuffer {
   }
 
   /**
-   * Adds many events of one app, or none of them if there is not room for all. They are committed in several groups, in
-   * their order: events of the same day should be neighbors.
-   * @returns for each event, in order: null once it is durable, or why it is not
+   * Adds many events of one app, all of them with keys or none, or adds none if there is not room for all. They are committed
+   * in several groups, in their order: events of the same day should be neighbors.
+   * @returns the outcome of each event, in order
    */
-  addAll(events: readonly AcceptedEvent[]): Promise<readonly (Rejection | null)[]> {
+  addAll(events: readonly AcceptedEvent[]): Promise<Outcomes> {
     const [first] = events;
     if (first === undefined) return Promise.resolve([]);
     const bytes = events.reduce((sum, event) => sum + payloadBytes(event), 0);
@@ -334,10 +360,10 @@ export class CommitBuffer {
       : this.#bulk.admit(first.appId, events.length, bytes, this.#options);
     if (refusal !== null) return Promise.resolve(events.map(() => refusal));
     return new Promise((resolve) => {
-      const outcomes: (Rejection | null)[] = [];
+      const outcomes: WriteOutcome[] = [];
       let waiting = events.length;
       // One function for all events: one for each would be expensive.
-      const settle = (outcome: Rejection | null, index: number): void => {
+      const settle = (outcome: WriteOutcome, index: number): void => {
         outcomes[index] = outcome;
         waiting -= 1;
         if (waiting === 0) resolve(outcomes);
@@ -416,11 +442,15 @@ export class CommitBuffer {
     (isBulk ? this.#bulk : this.#single).release(entries);
     // The next group is sent before the responses of this one are written: the database works meanwhile.
     this.#flush();
+    const { onStored } = this.#options;
     let at = 0;
     for (const { events, resolve, start } of entries) {
-      for (let index = 0; index < events.length; index += 1) {
+      for (const [index, event] of events.entries()) {
         const outcome = outcomeOf(outcomes, at);
-        if (outcome === null) this.#stored += 1;
+        if (outcome === null) {
+          this.#stored += 1;
+          onStored?.(event);
+        } else if (outcome === 'repeated') this.#repeated += 1;
         resolve(outcome, start + index);
         at += 1;
       }
@@ -437,8 +467,8 @@ function eventsOf(entries: readonly Entry[]): readonly AcceptedEvent[] {
   return entries.length === 1 && first !== undefined ? first.events : entries.flatMap(({ events }) => events);
 }
 
-/** Only null acknowledges an event: a missing outcome must not pass for it. */
-function outcomeOf(outcomes: readonly (Rejection | null)[], index: number): Rejection | null {
+/** A missing outcome must not pass for an acknowledgement. */
+function outcomeOf(outcomes: Outcomes, index: number): WriteOutcome {
   const outcome = outcomes[index];
   if (outcome === undefined)
     throw new Error('A commit group was written without an outcome for each of its events.');

@@ -1,47 +1,47 @@
-/** POST /v1/events: the steps of a batch, in the order in which they may refuse it or one of its events. */
+/**
+ * The steps of a batch, in the order in which they may refuse it or one of its events: those of POST /v1/events, and of every
+ * route that takes another format.
+ */
 
 import type { EventType, EventTypes } from '../apps/event-type-lookup.ts';
 import type { TypeReference } from '../apps/event-types.ts';
 import type { LoggingTokens } from '../apps/logging-token-lookup.ts';
+import type { SchemaMode } from '../apps/type-schemas.ts';
 import { Rejection } from '../errors.ts';
-import { ASK_FOR_BEARER, bearerToken } from '../http/bearer.ts';
-import type { Exchange, Outcome } from '../http/exchange.ts';
+import type { Answer, Exchange, Outcome } from '../http/exchange.ts';
+import { decode } from '../http/request-body.ts';
 import type { Limiter } from '../limits/limiter.ts';
 import { type AcceptedEvent, dayOf } from '../storage/write/accepted-event.ts';
-import type { Outcomes } from '../storage/write/event-writer.ts';
+import type { Outcomes, WriteOutcome } from '../storage/write/event-writer.ts';
 import { UNAVAILABLE } from '../storage/write/failures.ts';
 import type { KeptAnswer, KeyedRequest } from '../storage/write/keyed-writer.ts';
 import { batchAnswer, type Result } from './batch-answer.ts';
-import type { CommitBuffer } from './commit-buffer.ts';
 import { overLimit } from './create-event.ts';
-import { createEventIds } from './event-id.ts';
-import { beforeRetention, IN_THE_FUTURE } from './event-time.ts';
+import { createEventIds, keyedEventId } from './event-id.ts';
+import { eventTimeProblem } from './event-time.ts';
+import type { Events, Format } from './formats/format.ts';
 import { IDEMPOTENCY_KEY, idempotencyKeyProblem, keyedRequest } from './idempotency-key.ts';
-import type { IdempotentQueue } from './idempotent-queue.ts';
-import { type BatchLimits, isLineDelimited, readBatch } from './parse/batch-body.ts';
+import type { FindRepeated } from './idempotency-store.ts';
+import { type AcceptedEvents, type Lanes, storeApart, storeTogether } from './lanes.ts';
+import type { BatchLimits } from './parse/batch-body.ts';
 import type { BatchEvent } from './parse/batch-event.ts';
 import { startOfNow } from './past-writer.ts';
+import type { PayloadChecks } from './payload-checks.ts';
+import type { RefusedEvents } from './refused-events.ts';
 import type { RetentionBoundary } from './retention-boundary.ts';
 import { nextTurn } from './turns.ts';
 
-export interface CreateBatchSteps {
+export interface CreateBatchSteps extends Lanes {
   readonly loggingTokens: LoggingTokens;
   readonly limiter: Limiter;
   /** The response to an earlier request with the same key, if there was one. */
-  readonly findRepeated: (appId: number, request: KeyedRequest) => Promise<Outcome | null>;
+  readonly findRepeated: FindRepeated;
   readonly eventTypes: EventTypes;
+  readonly payloadChecks: PayloadChecks;
   /** Changes when the database becomes another one. */
   readonly epoch: () => number;
   readonly retentionBoundary: RetentionBoundary;
-  readonly commitBuffer: CommitBuffer;
-  readonly idempotentQueue: IdempotentQueue;
-  /** The same for events of past days, which may wait for a locked day. */
-  readonly past: {
-    readonly commitBuffer: CommitBuffer;
-    readonly idempotentQueue: IdempotentQueue;
-    /** Why the day of a time takes no events now, or null. */
-    readonly refusalOf: (time: number) => Rejection | null;
-  };
+  readonly refusedEvents: RefusedEvents;
   /** A new event id for an event of this time. */
   readonly newEventId: (now: number) => string;
   /** Milliseconds since the epoch. */
@@ -51,9 +51,6 @@ export interface CreateBatchSteps {
   readonly limits: BatchLimits;
 }
 
-/** The headers that it reads. */
-export const BATCH_HEADERS = ['authorization', 'content-type', IDEMPOTENCY_KEY] as const;
-
 /** Concurrent lookups or creations of types for one batch: lookups of single events must not wait long. */
 const TYPE_LOOKUPS = 4;
 /** Limit of days in one batch: each is a partition or a chunk, and each of those takes some locks. */
@@ -62,101 +59,199 @@ const MAX_DAYS = 1_000;
 /** Batches of at least this many events yield to the event loop between their steps. */
 const MANY_EVENTS = 1_000;
 
-const MISSING = new Rejection(
-  'invalidLoggingToken',
-  'Send the logging token as "Authorization: Bearer <LOGGING_TOKEN>".',
-  { headers: ASK_FOR_BEARER },
-);
 const TOO_MANY_DAYS = new Rejection(
   'invalidBody',
   `The events of a batch may be on at most ${MAX_DAYS} days.`,
 );
+/** What becomes of the valid events of an atomic batch that has others. */
+const HELD_BACK = new Rejection('batchRefused', 'Other events of the atomic batch are refused.');
+/** Statuses of refusals that may pass. */
+const PASSING: ReadonlySet<number> = new Set([429, 500, 503]);
 const OVERDUE = new Rejection('outcomeUnknown', 'The commit took too long: events may be stored.');
 
-/** Makes the handler. It responds after the transactions of the events have committed. */
-export function createCreateBatch(steps: CreateBatchSteps): (exchange: Exchange) => Promise<Outcome> {
+/** Makes the handler of a route. It responds after the transactions of the events have committed. */
+export function createCreateBatch(
+  steps: CreateBatchSteps,
+  format: Format,
+): (exchange: Exchange) => Promise<Outcome> {
+  const create = createSteps(steps, format);
+  const { refuse } = format;
+  if (refuse === undefined) return create;
   return async (exchange) => {
-    // A compressed body is inflated only after its sender is known.
-    exchange.receive({ maxBytes: steps.maxBytes, gzip: true, usesReserve: true });
+    const outcome = await create(exchange);
+    return outcome instanceof Rejection ? refuse(outcome, exchange) : outcome;
+  };
+}
+
+function createSteps(
+  steps: CreateBatchSteps,
+  format: Format,
+): (exchange: Exchange) => Promise<Answer | Rejection> {
+  const { isBinary = false } = format;
+  const body = { maxBytes: steps.maxBytes, compressed: true, usesReserve: true, binary: isBinary };
+  return async (exchange) => {
+    // A compressed body is decompressed only after its sender is known.
+    exchange.receive(body);
 
     const epoch = steps.epoch();
-    const appId = await authenticate(steps.loggingTokens, exchange.header('authorization'));
+    const appId = await authenticate(steps.loggingTokens, format, exchange);
     if (appId instanceof Rejection) return appId;
+    exchange.writer = appId;
 
     exchange.rateLimit = await steps.limiter.take(appId);
     if (exchange.rateLimit?.accepted === false) return overLimit(exchange.rateLimit);
 
-    const text = await exchange.text();
+    const isAtomic = format.isAtomic?.(exchange) ?? false;
+    if (isAtomic instanceof Rejection) return isAtomic;
+    const read = format.reader(exchange);
+    if (read instanceof Rejection) return read;
+    const received = await exchange.body();
+    const text = isBinary ? '' : Buffer.isBuffer(received) ? decode(received) : received;
     if (text instanceof Rejection) return text;
+    if (received instanceof Rejection) return received;
 
-    const key = exchange.header(IDEMPOTENCY_KEY);
+    const key = format.takesIdempotencyKey === true ? exchange.header(IDEMPOTENCY_KEY) : '';
     const keyProblem = idempotencyKeyProblem(key);
     if (keyProblem !== null) return keyProblem;
     const request = key === '' ? null : await keyedRequest(key, exchange.path, text);
     const repeated = request === null ? null : await steps.findRepeated(appId, request);
     if (repeated !== null) return repeated;
 
-    const lines = isLineDelimited(exchange.header('content-type'));
-    const events = await readBatch(text, lines, steps.limits);
-    if (events instanceof Rejection) return events;
+    const bytes = Buffer.isBuffer(received) ? received : NO_BYTES;
+    const hold = (more: number): Rejection | null => exchange.hold(more);
+    const sent = await read({ text, bytes, receivedAt: steps.now(), limits: steps.limits, hold });
+    if (sent instanceof Rejection) return sent;
 
-    const types = await resolveTypes(steps.eventTypes, appId, events);
+    const types = await resolveTypes(steps.eventTypes, appId, sent);
+    const schemas = schemasOf(types);
+    const events = schemas.has('refuse')
+      ? await withoutViolations(steps, { appId, events: sent, types })
+      : sent;
     await yieldToEventLoop(events.length);
     const acceptedAt = steps.now();
     const batch = await accept(steps, { appId, events, types, acceptedAt });
     if (batch instanceof Rejection) return batch;
+    const refusal = isAtomic ? atomicRefusal(batch.results) : passingRefusal(steps, format, batch);
+    if (refusal !== null) return refusal;
 
     // The database changed between the lookups: the internal ids do not belong together.
     if (epoch !== steps.epoch()) return UNAVAILABLE;
     // The response at the deadline said that nothing is stored, so nothing may be stored from here on.
     if (exchange.settled) return exchange.late;
     exchange.late = OVERDUE;
-    if (request === null) {
-      const outcomes = await store(steps, batch);
-      await yieldToEventLoop(events.length);
-      return answer(batch, outcomes);
-    }
-    if (batch.accepted.length === 0) return answer(batch, []);
-    const keyed = {
-      appId,
-      request,
-      acceptedAt,
-      events: batch.accepted,
-      answer: batchAnswer(batch.results, batch.publicIds),
-      answerWithout: (refused: ReadonlyMap<AcceptedEvent, Rejection>) => answerWithout(batch, refused),
-    };
-    return batch.past === 0 ? await steps.idempotentQueue.add(keyed) : await storePast(steps, keyed);
+    const storing = { appId, request, acceptedAt, types, isAtomic, warns: schemas.has('warn') };
+    const answers = new BatchAnswers(format, exchange, batch, isAtomic);
+    const outcome = await storeBatch(steps, batch, answers, storing);
+    steps.refusedEvents.count(exchange.route, answers.toldBy(outcome));
+    await yieldToEventLoop(events.length);
+    return outcome;
   };
 }
 
-/** Events of the current day do not wait for those of past days. */
-async function store(steps: CreateBatchSteps, { accepted, past }: Batch): Promise<Outcomes> {
-  if (past === 0) return await steps.commitBuffer.addAll(accepted);
-  const outcomes = await Promise.all([
-    steps.past.commitBuffer.addAll(accepted.slice(0, past)),
-    steps.commitBuffer.addAll(accepted.slice(past)),
-  ]);
-  return outcomes.flat();
+interface Storing {
+  readonly appId: number;
+  readonly request: KeyedRequest | null;
+  readonly acceptedAt: number;
+  readonly types: Types;
+  readonly isAtomic: boolean;
+  /** Whether payloads that are stored are checked against schemas that warn. */
+  readonly warns: boolean;
 }
 
-/** A keyed request is committed as a whole, so it is refused while one of its days takes no events. */
-async function storePast(
+/** Stores the events one by one; those of an atomic batch, or of one with a key, in one transaction. */
+async function storeBatch(
+  steps: CreateBatchSteps,
+  batch: Batch,
+  answers: BatchAnswers,
+  storing: Storing,
+): Promise<Answer | Rejection> {
+  const { appId, request, acceptedAt, types, isAtomic, warns } = storing;
+  if (request === null && !isAtomic) {
+    const outcomes = await storeApart(steps, batch);
+    if (warns) noteStored(steps, { appId, types, batch, outcomes });
+    return answers.of(outcomes);
+  }
+  if (batch.accepted.length === 0) return answers.of([]);
+  const together = {
+    appId,
+    request,
+    acceptedAt,
+    events: batch.accepted,
+    answer: answers.kept(() => null),
+    answerRepeated: (repeated: ReadonlySet<AcceptedEvent>) =>
+      answers.kept((event) => (repeated.has(event) ? 'repeated' : null)),
+    answerWithout: (refused: ReadonlyMap<AcceptedEvent, Rejection>) =>
+      answers.without((event) => refused.get(event) ?? null),
+  };
+  const outcome = await storeTogether(steps, together, batch.past);
+  if (warns && outcome === together.answer)
+    noteStored(steps, { appId, types, batch, outcomes: batch.accepted.map(() => null) });
+  return outcome;
+}
+
+/** Of a format whose clients repeat whole requests: why this one may succeed later, and not now. */
+function passingRefusal(
   { past }: CreateBatchSteps,
-  keyed: Parameters<IdempotentQueue['add']>[0],
-): Promise<Outcome> {
-  for (const { createdAt } of keyed.events) {
+  { repeatsWhole = false }: Format,
+  batch: Batch,
+): Rejection | null {
+  if (!repeatsWhole) return null;
+  for (const result of batch.results)
+    if (result instanceof Rejection && PASSING.has(result.status)) return result;
+  for (const { createdAt } of batch.accepted.slice(0, batch.past)) {
     const refusal = past.refusalOf(createdAt);
     if (refusal !== null && refusal.status >= 500) return refusal;
   }
-  return await past.idempotentQueue.add(keyed);
+  return null;
 }
 
-async function authenticate(tokens: LoggingTokens, authorization: string): Promise<number | Rejection> {
-  const token = bearerToken(authorization);
-  if (token === null) return MISSING;
+/** How the schemas of a batch's types are meant; most batches have none. */
+function schemasOf(types: Types): ReadonlySet<SchemaMode> {
+  const modes = new Set<SchemaMode>();
+  for (const type of types.values())
+    if (!(type instanceof Rejection) && type.schema !== null) modes.add(type.schema.mode);
+  return modes;
+}
+
+/** The events of a batch, with a refusal in place of each that violates the schema of its type. */
+async function withoutViolations(
+  { payloadChecks }: CreateBatchSteps,
+  { appId, events, types }: { appId: number; events: Events; types: Types },
+): Promise<Events> {
+  const typed = events.map((event) => {
+    const type = event instanceof Rejection ? event : types.get(event.type);
+    return event instanceof Rejection || type === undefined || type instanceof Rejection
+      ? null
+      : { type, payload: event.payload };
+  });
+  const violations = await payloadChecks.refusalsOf(appId, typed);
+  return events.map((event, index) => violations[index] ?? event);
+}
+
+/** Has the payloads checked that were stored, against schemas that warn. */
+function noteStored(
+  { payloadChecks }: CreateBatchSteps,
+  stored: { appId: number; types: Types; batch: Batch; outcomes: Outcomes },
+): void {
+  const { appId, types, batch, outcomes } = stored;
+  const byId = new Map<number, EventType>();
+  for (const type of types.values()) if (!(type instanceof Rejection)) byId.set(type.id, type);
+  for (const [index, { typeId, payload }] of batch.accepted.entries()) {
+    const type = byId.get(typeId);
+    if (type !== undefined && outcomes[index] === null) payloadChecks.note(appId, { type, payload });
+  }
+}
+
+async function authenticate(
+  tokens: LoggingTokens,
+  format: Format,
+  exchange: Exchange,
+): Promise<number | Rejection> {
+  const token = format.token(exchange);
+  if (token === null) return format.noToken;
   const appId = await tokens.appOf(token);
   if (typeof appId === 'number') return appId;
-  return new Rejection(appId.reason, appId.details, { headers: ASK_FOR_BEARER });
+  return new Rejection(appId.reason, appId.details, { headers: format.challenge });
 }
 
 /** Each step of a large batch takes some milliseconds: other requests run between them. */
@@ -167,11 +262,7 @@ async function yieldToEventLoop(events: number): Promise<void> {
 type Types = ReadonlyMap<TypeReference, EventType | Rejection>;
 
 /** Looks up each type of the events once. */
-async function resolveTypes(
-  eventTypes: EventTypes,
-  appId: number,
-  events: readonly (BatchEvent | Rejection)[],
-): Promise<Types> {
+async function resolveTypes(eventTypes: EventTypes, appId: number, events: Events): Promise<Types> {
   const named = new Set<TypeReference>();
   for (const event of events) if (!(event instanceof Rejection)) named.add(event.type);
   const types = new Map<TypeReference, EventType | Rejection>();
@@ -184,11 +275,7 @@ async function resolveTypes(
 }
 
 /** A batch whose events have been accepted, or refused one by one. */
-interface Batch {
-  /** Events to store, in order of time. */
-  readonly accepted: readonly AcceptedEvent[];
-  /** The number of events of past days; they are the first ones. */
-  readonly past: number;
+interface Batch extends AcceptedEvents {
   /** One for each event of the request, in its order: the result if it is stored. */
   readonly results: readonly Result[];
   /** The index in `results` of each accepted event. */
@@ -201,7 +288,7 @@ async function accept(
   steps: CreateBatchSteps,
   batch: {
     readonly appId: number;
-    readonly events: readonly (BatchEvent | Rejection)[];
+    readonly events: Events;
     readonly types: Types;
     readonly acceptedAt: number;
   },
@@ -222,12 +309,16 @@ async function accept(
   const accepted: AcceptedEvent[] = [];
   const now = startOfNow(acceptedAt);
   let past = 0;
+  let keyed = 0;
   let days = 0;
   let day = Number.NaN;
   for (const { index, event, type } of good) {
     const createdAt = event.createdAt ?? acceptedAt;
-    const id = event.createdAt === null ? steps.newEventId(createdAt) : newPastId(createdAt);
-    const { payload } = event;
+    const { payload, key } = event;
+    let id: string;
+    if (key !== null) id = keyedEventId(createdAt, type.source, key);
+    else id = event.createdAt === null ? steps.newEventId(createdAt) : newPastId(createdAt);
+    if (key !== null) keyed += 1;
     const acceptedEvent = { id, appId, typeId: type.id, createdAt, payload, source: type.source };
     accepted.push(acceptedEvent);
     if (createdAt < now) past += 1;
@@ -238,7 +329,7 @@ async function accept(
   if (days > MAX_DAYS) return TOO_MANY_DAYS;
   const publicIds = new Map<number, string>();
   for (const type of types.values()) if (!(type instanceof Rejection)) publicIds.set(type.id, type.publicId);
-  return { accepted, past, results, indexes: good.map(({ index }) => index), publicIds };
+  return { accepted, past, keyed, results, indexes: good.map(({ index }) => index), publicIds };
 }
 
 /** The type of an event, or the first thing that is wrong with the event. */
@@ -252,38 +343,101 @@ function typeOf(
   const type = types.get(event.type);
   if (type === undefined) throw new Error('A type was not looked up.');
   if (type instanceof Rejection || event.createdAt === null) return type;
-  const problem = timeProblem(event.createdAt, acceptedAt, boundary);
+  const problem = eventTimeProblem(event.createdAt, acceptedAt, boundary);
   return problem === null ? type : new Rejection('invalidBody', `The field "createdAt" ${problem}.`);
 }
 
-function timeProblem(createdAt: number, acceptedAt: number, boundary: number): string | null {
-  if (createdAt > acceptedAt) return IN_THE_FUTURE;
-  return createdAt < boundary ? beforeRetention(boundary) : null;
+const NO_BYTES = Buffer.alloc(0);
+
+/** @param index of an accepted event among them */
+type OutcomeOf = (event: AcceptedEvent, index: number) => WriteOutcome;
+
+/** The responses that are made of a batch, of which one is sent. */
+class BatchAnswers {
+  readonly #format: Format;
+  readonly #exchange: Exchange;
+  readonly #batch: Batch;
+  readonly #isAtomic: boolean;
+  readonly #told = new Map<Answer | Rejection, readonly Result[]>();
+
+  constructor(format: Format, exchange: Exchange, batch: Batch, isAtomic: boolean) {
+    this.#format = format;
+    this.#exchange = exchange;
+    this.#batch = batch;
+    this.#isAtomic = isAtomic;
+  }
+
+  /**
+   * If nothing is stored because of the database, the whole request has failed; also if something is stored, where the
+   * clients repeat whole requests.
+   */
+  of(outcomes: Outcomes): Answer | Rejection {
+    const refusals = outcomes.filter((outcome) => outcome instanceof Rejection);
+    const isKept = refusals.length < outcomes.length && this.#format.repeatsWhole !== true;
+    const failures = isKept ? [] : refusals.filter(({ status }) => status >= 500);
+    for (const reason of ['outcomeUnknown', 'internalError', 'unavailable'] as const) {
+      const failure = failures.find((outcome) => outcome.reason === reason);
+      if (failure) return failure;
+    }
+    const outcomeOf: OutcomeOf = (_, index) => outcomes[index] ?? null;
+    const results = refusals.length === 0 ? this.#batch.results : resultsOf(this.#batch, outcomeOf);
+    const { publicIds } = this.#batch;
+    const repeated = outcomes.includes('repeated') ? repeatedOf(this.#batch, outcomeOf) : NONE_REPEATED;
+    const answer = this.#format.answer({ exchange: this.#exchange, results, publicIds, repeated });
+    this.#told.set(answer, results);
+    return answer;
+  }
+
+  /** What is kept under an Idempotency-Key. */
+  kept(outcomeOf: OutcomeOf): KeptAnswer {
+    const results = resultsOf(this.#batch, outcomeOf);
+    const answer = batchAnswer(results, this.#batch.publicIds, repeatedOf(this.#batch, outcomeOf));
+    this.#told.set(answer, results);
+    return answer;
+  }
+
+  /** The same where the database refuses some of the events: an atomic batch is refused then. */
+  without(outcomeOf: OutcomeOf): KeptAnswer | Rejection {
+    const refusal = this.#isAtomic ? atomicRefusal(resultsOf(this.#batch, outcomeOf)) : null;
+    return refusal ?? this.kept(outcomeOf);
+  }
+
+  /** The results that an answer tells; none where it is not of this batch, but a refusal or an earlier answer. */
+  toldBy(answer: Answer | Rejection): readonly Result[] {
+    return this.#told.get(answer) ?? [];
+  }
 }
 
-/** The response. If nothing is stored because of the database, the whole request has failed. */
-function answer(batch: Batch, outcomes: readonly (Rejection | null)[]): Outcome {
-  if (outcomes.every((outcome) => outcome === null)) return batchAnswer(batch.results, batch.publicIds);
-  const isStored = outcomes.includes(null);
-  const failures = isStored ? [] : outcomes.filter((outcome) => outcome !== null && outcome.status >= 500);
-  for (const reason of ['outcomeUnknown', 'internalError', 'unavailable'] as const) {
-    const failure = failures.find((outcome) => outcome?.reason === reason);
-    if (failure) return failure;
-  }
-  const refused = new Map<AcceptedEvent, Rejection>();
-  for (const [index, event] of batch.accepted.entries()) {
-    const outcome = outcomes[index];
-    if (outcome) refused.set(event, outcome);
-  }
-  return answerWithout(batch, refused);
+const NONE_REPEATED: ReadonlySet<Result> = new Set();
+
+function repeatedOf(batch: Batch, outcomeOf: OutcomeOf): ReadonlySet<Result> {
+  return new Set(batch.accepted.filter((event, index) => outcomeOf(event, index) === 'repeated'));
 }
 
-function answerWithout(batch: Batch, refused: ReadonlyMap<AcceptedEvent, Rejection>): KeptAnswer {
+function resultsOf(batch: Batch, outcomeOf: OutcomeOf): readonly Result[] {
   const results = [...batch.results];
   for (const [at, event] of batch.accepted.entries()) {
-    const refusal = refused.get(event);
+    const outcome = outcomeOf(event, at);
     const index = batch.indexes[at];
-    if (refusal !== undefined && index !== undefined) results[index] = refusal;
+    if (outcome instanceof Rejection && index !== undefined) results[index] = outcome;
   }
-  return batchAnswer(results, batch.publicIds);
+  return results;
+}
+
+/** Why an atomic batch is refused: null if none of its events is. */
+function atomicRefusal(results: readonly Result[]): Rejection | null {
+  const refusals = results.filter((result) => result instanceof Rejection);
+  const [first] = refusals;
+  if (first === undefined) return null;
+  // The same batch may be stored later.
+  if (refusals.every(({ status }) => PASSING.has(status))) return first;
+  return new Rejection(
+    'batchRefused',
+    `${refusals.length} of ${results.length} events are refused, so none is stored.`,
+    {
+      fields: {
+        results: results.map((result) => (result instanceof Rejection ? result : HELD_BACK).fields()),
+      },
+    },
+  );
 }

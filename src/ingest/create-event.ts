@@ -6,27 +6,33 @@ import { Rejection } from '../errors.ts';
 import type { Exchange, Outcome } from '../http/exchange.ts';
 import { isSmallBody } from '../http/request-body.ts';
 import type { LimitDecision, Limiter } from '../limits/limiter.ts';
-import { timestamp } from '../storage/write/accepted-event.ts';
+import { type AcceptedEvent, timestamp } from '../storage/write/accepted-event.ts';
 import { POISON, UNAVAILABLE } from '../storage/write/failures.ts';
-import type { KeptAnswer } from '../storage/write/keyed-writer.ts';
-import type { CommitBuffer } from './commit-buffer.ts';
+import type { KeptAnswer, KeyedRequest } from '../storage/write/keyed-writer.ts';
+import { keyedEventId } from './event-id.ts';
+import { eventTimeProblem } from './event-time.ts';
 import { IDEMPOTENCY_KEY, idempotencyKeyProblem, keyedRequest } from './idempotency-key.ts';
-import type { IdempotentQueue } from './idempotent-queue.ts';
+import type { FindRepeated } from './idempotency-store.ts';
+import { type Lanes, storeApart, storeTogether } from './lanes.ts';
 import { parseEventBody } from './parse/event-body.ts';
+import { startOfNow } from './past-writer.ts';
+import type { PayloadChecks } from './payload-checks.ts';
+import type { RetentionBoundary } from './retention-boundary.ts';
 import type { StageTimes } from './stage-times.ts';
 import type { TokenScreen } from './token-screen.ts';
 
-export interface CreateEventSteps {
+export interface CreateEventSteps extends Lanes {
   readonly loggingTokens: LoggingTokens;
   /** Searches large bodies for a token before they are parsed. */
   readonly tokenScreen: TokenScreen;
   readonly limiter: Limiter;
   readonly eventTypes: EventTypes;
+  readonly payloadChecks: PayloadChecks;
+  /** The answer to an earlier request with the same key, if there was one. */
+  readonly findRepeated: FindRepeated;
   /** Changes when the database becomes another one. */
   readonly epoch: () => number;
-  readonly commitBuffer: CommitBuffer;
-  /** For requests with an Idempotency-Key. */
-  readonly idempotentQueue: IdempotentQueue;
+  readonly retentionBoundary: RetentionBoundary;
   /** A new event id for an event of this time. */
   readonly newEventId: (now: number) => string;
   readonly stageTimes: StageTimes;
@@ -59,42 +65,92 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
     const appId = app instanceof Promise ? await app : app;
     stopwatch?.lap('token');
     if (appId instanceof Rejection) return appId;
+    exchange.writer = appId;
 
     const decision = steps.limiter.take(appId);
     exchange.rateLimit = decision instanceof Promise ? await decision : decision;
     stopwatch?.lap('limit');
     if (exchange.rateLimit?.accepted === false) return overLimit(exchange.rateLimit);
     // Close to the time that the limiter counted, so the events' times show the limit as well.
-    const createdAt = steps.now();
+    const acceptedAt = steps.now();
     const request = key === '' ? null : await keyedRequest(key, exchange.path, text);
 
     const found = steps.eventTypes.find(appId, body.type);
     const type = found instanceof Promise ? await found : found;
     stopwatch?.lap('type');
     if (type instanceof Rejection) return type;
+    if (type.schema !== null) {
+      const { payload } = body;
+      const [violation = null] = await steps.payloadChecks.refusalsOf(appId, [{ type, payload }]);
+      // What was stored before the schema was set is answered as it was then.
+      const repeated =
+        violation === null || request === null ? null : await steps.findRepeated(appId, request);
+      if (violation !== null) return repeated ?? violation;
+    }
     // Between the lookups the database has become another one: the ids do not belong together.
     if (epoch !== steps.epoch()) return UNAVAILABLE;
 
-    const id = steps.newEventId(createdAt);
+    const { keyed } = body;
+    const createdAt = keyed === null ? acceptedAt : keyed.createdAt;
+    const problem = keyed === null ? null : await timeProblem(steps, createdAt, acceptedAt);
+    if (problem !== null) return problem;
+    const id = keyed === null ? steps.newEventId(createdAt) : keyedEventId(createdAt, type.source, keyed.key);
     const event = { id, appId, typeId: type.id, createdAt, payload: body.payload, source: type.source };
     const answer = created(id, type.publicIdJson, createdAt);
     // The deadline has passed, and its response said that nothing is stored.
     if (exchange.settled) return exchange.late;
     exchange.late = OVERDUE;
-    const outcome =
-      request === null
-        ? ((await steps.commitBuffer.add(event)) ?? answer)
-        : await steps.idempotentQueue.add({
-            appId,
-            request,
-            acceptedAt: createdAt,
-            events: [event],
-            answer,
-            answerWithout: () => POISON,
-          });
+    let outcome: Outcome;
+    if (request === null && keyed === null) {
+      const stored = await steps.commitBuffer.add(event);
+      outcome = stored instanceof Rejection ? stored : answer;
+    } else {
+      const repeated = (): KeptAnswer => created(id, type.publicIdJson, createdAt, true);
+      outcome = await storeOnce(steps, event, { request, acceptedAt, answer, repeated });
+    }
     stopwatch?.lap('commit');
+    if (type.schema !== null && outcome === answer)
+      steps.payloadChecks.note(appId, { type, payload: body.payload });
     return outcome;
   };
+}
+
+async function timeProblem(
+  { retentionBoundary }: CreateEventSteps,
+  createdAt: number,
+  acceptedAt: number,
+): Promise<Rejection | null> {
+  const problem = eventTimeProblem(createdAt, acceptedAt, await retentionBoundary.boundary());
+  return problem === null ? null : new Rejection('invalidBody', `The field "createdAt" ${problem}.`);
+}
+
+/** Stores an event with a key, or of a request with an Idempotency-Key, unless it is stored already. */
+async function storeOnce(
+  lanes: Lanes,
+  event: AcceptedEvent,
+  options: {
+    readonly request: KeyedRequest | null;
+    readonly acceptedAt: number;
+    readonly answer: KeptAnswer;
+    /** The answer if the event was stored before, by its own key. */
+    readonly repeated: () => KeptAnswer;
+  },
+): Promise<Outcome> {
+  const { request, acceptedAt, answer, repeated } = options;
+  const { appId, createdAt } = event;
+  const past = createdAt < startOfNow(acceptedAt) ? 1 : 0;
+  if (request !== null) {
+    const keyed = { appId, request, acceptedAt, events: [event], answer };
+    return await storeTogether(
+      lanes,
+      { ...keyed, answerRepeated: repeated, answerWithout: () => POISON },
+      past,
+    );
+  }
+  const [outcome] = await storeApart(lanes, { accepted: [event], past, keyed: 1 });
+  if (outcome === undefined) throw new Error('An event was stored without an outcome.');
+  if (outcome instanceof Rejection) return outcome;
+  return outcome === 'repeated' ? repeated() : answer;
 }
 
 /** Cached refusals by their Retry-After seconds: they are frequent under load and differ in nothing else. */
@@ -114,8 +170,11 @@ export function overLimit({ limit, resetSeconds }: LimitDecision): Rejection {
 }
 
 /** The body is ASCII, so its length is its size in bytes. @param typeId as JSON text */
-function created(eventId: string, typeId: string, createdAt: number): KeptAnswer {
+function created(eventId: string, typeId: string, createdAt: number, isRepeated = false): KeptAnswer {
   const fields = `"eventId":"${eventId}","typeId":${typeId},"timestamp":"${timestamp(createdAt)}"`;
-  const body = `{"success":true,${fields},"message":"Event created"}`;
+  const end = isRepeated
+    ? '"repeated":true,"message":"Event was stored before"'
+    : '"message":"Event created"';
+  const body = `{"success":true,${fields},${end}}`;
   return { status: 201, body, bytes: body.length };
 }

@@ -1,7 +1,8 @@
 /** The routes of producers, as the API's description shows them. */
-import { json, objectOf, type Schema } from '../http/operation.ts';
+import { type AnswerShape, json, objectOf, type Schema } from '../http/operation.ts';
 import type { Declaration } from '../http/route.ts';
-import { BATCH_HEADERS } from './create-batch.ts';
+import { LINES_TYPE } from './batch-answer.ts';
+import { BATCH_QUERY } from './formats/events.ts';
 import { IDEMPOTENCY_KEY } from './idempotency-key.ts';
 import { EVENT_SCHEMA } from './parse/batch-event.ts';
 import { BODY_SCHEMA } from './parse/event-body.ts';
@@ -24,7 +25,20 @@ const TYPE_NAME: Schema = {
     'The event type of this name, which is created if it is new. Ignored if `typeId` is given. Null and empty count as absent.',
 };
 
-const KEY = {
+/** What the parsers check beside the schemas, for the description. */
+const EVENT_KEY = {
+  type: ['string', 'null'],
+  maxLength: 200,
+  description:
+    'An event with the same `key`, `createdAt`, type and app is stored once, however often it is sent. Requires `createdAt`. Null and empty count as absent.',
+};
+
+const REPEATED: Schema = {
+  const: true,
+  description: 'An event with this `key` and `createdAt` was stored before, and has this id.',
+};
+
+const IDEMPOTENCY = {
   'Idempotency-Key': {
     description: 'Makes retries safe: a repeat within 24 hours gets the first response.',
     schema: { type: 'string', pattern: '^[!-~]{1,200}$' },
@@ -38,10 +52,19 @@ const REPLAYED = {
   },
 } as const;
 
-/** Both schemas leave out what is ignored where a typeId is given. */
-function withTypeName<S extends { readonly properties: object }>(schema: S, title: string): Schema {
-  return { title, ...schema, properties: { ...schema.properties, typeName: TYPE_NAME } };
+/** Both schemas leave out what is only checked where something else is given. */
+function described<S extends { readonly properties: object }>(
+  schema: S,
+  title: string,
+  properties: Readonly<Record<string, Schema>> = {},
+): Schema {
+  const all = { ...schema.properties, typeName: TYPE_NAME, key: EVENT_KEY, ...properties };
+  return { title, ...schema, properties: all };
 }
+
+const KEYED_TIME: Schema = {
+  description: 'With a `key`: the time of the event, ISO 8601. Ignored without one.',
+};
 
 export const CREATE_EVENT: Declaration = {
   method: 'POST',
@@ -54,10 +77,12 @@ export const CREATE_EVENT: Declaration = {
     description: 'The logging token is a field of the body. 201 is sent after the event has been committed.',
     token: null,
     isLimited: true,
-    headers: KEY,
+    headers: IDEMPOTENCY,
     body: {
       description: 'One of `typeId` and `typeName` is required. Unknown fields are ignored.',
-      content: { 'application/json': { schema: withTypeName(BODY_SCHEMA, 'NewEvent') } },
+      content: {
+        'application/json': { schema: described(BODY_SCHEMA, 'NewEvent', { createdAt: KEYED_TIME }) },
+      },
     },
     answers: {
       201: {
@@ -69,16 +94,23 @@ export const CREATE_EVENT: Declaration = {
               eventId: UUID,
               typeId: { type: 'string' },
               timestamp: { ...TIMESTAMP, description: 'The `createdAt` of the event.' },
+              repeated: REPEATED,
               message: { type: 'string' },
             },
-            { title: 'CreatedEvent' },
+            { title: 'CreatedEvent', optional: ['repeated'] },
           ),
         ),
         headers: REPLAYED,
       },
     },
     refusals: [
-      ...(['invalidLoggingToken', 'eventTypeNotFound', 'tooManyEventTypes', 'idempotencyKeyReused'] as const),
+      ...([
+        'schemaViolation',
+        'invalidLoggingToken',
+        'eventTypeNotFound',
+        'tooManyEventTypes',
+        'idempotencyKeyReused',
+      ] as const),
       'outcomeUnknown',
     ],
   },
@@ -88,12 +120,22 @@ const RESULT: Schema = {
   title: 'BatchResult',
   description: 'What became of one event.',
   anyOf: [
-    objectOf({ eventId: UUID, typeId: { type: 'string' }, timestamp: TIMESTAMP }),
+    objectOf(
+      { eventId: UUID, typeId: { type: 'string' }, timestamp: TIMESTAMP, repeated: REPEATED },
+      { optional: ['repeated'] },
+    ),
     objectOf({ error: { type: 'string' }, details: { type: 'string' }, code: { type: 'string' } }),
   ],
 };
 
-const BATCH_ANSWER = objectOf(
+/** The headers that the routes of batches read. */
+const BATCH_HEADERS = ['accept', 'authorization', 'content-type', IDEMPOTENCY_KEY] as const;
+
+const RESULT_LINES = {
+  [LINES_TYPE]: { schema: { type: 'string', description: 'A `BatchResult` a line.' } },
+};
+
+export const BATCH_ANSWER = objectOf(
   {
     success: { type: 'boolean', description: 'Whether every event is stored.' },
     stored: COUNT,
@@ -107,10 +149,17 @@ const BATCH_ANSWER = objectOf(
   { title: 'BatchAnswer' },
 );
 
-const BATCH = objectOf(
-  { events: { type: 'array', minItems: 1, items: withTypeName(EVENT_SCHEMA, 'NewBatchEvent') } },
-  { title: 'Batch' },
-);
+const EVENTS: Schema = {
+  type: 'array',
+  minItems: 1,
+  items: described(EVENT_SCHEMA, 'NewBatchEvent'),
+};
+const BATCH = objectOf({ events: EVENTS }, { title: 'Batch' });
+
+function batchAnswers(description: string): AnswerShape {
+  const { content } = json(description, BATCH_ANSWER);
+  return { description, content: { ...content, ...RESULT_LINES }, headers: REPLAYED };
+}
 
 export const CREATE_BATCH: Declaration = {
   method: 'POST',
@@ -122,19 +171,29 @@ export const CREATE_BATCH: Declaration = {
     summary: 'Store up to 10,000 events.',
     token: 'loggingToken',
     isLimited: true,
-    headers: KEY,
+    query: BATCH_QUERY,
+    headers: IDEMPOTENCY,
     body: {
       description:
-        'Events as one JSON document, or one a line. `Content-Encoding: gzip` is accepted for both.',
+        'Events as one JSON document, or one a line. With `Accept: application/x-ndjson` the results are lines, too.',
       content: {
-        'application/json': { schema: BATCH },
+        'application/json': { schema: { anyOf: [BATCH, EVENTS] } },
         'application/x-ndjson': { schema: { type: 'string', description: 'A `NewBatchEvent` a line.' } },
       },
     },
     answers: {
-      200: { ...json('Every event is stored.', BATCH_ANSWER), headers: REPLAYED },
-      207: { ...json('Some or all events are refused.', BATCH_ANSWER), headers: REPLAYED },
+      200: batchAnswers('Every event is stored.'),
+      207: batchAnswers('Some or all events are refused.'),
     },
-    refusals: ['tooManyEventTypes', 'idempotencyKeyReused', 'outcomeUnknown'],
+    refusalProperties: {
+      400: {
+        results: {
+          type: 'array',
+          items: RESULT,
+          description: 'Of an atomic batch: one for each event, in the order of the request.',
+        },
+      },
+    },
+    refusals: ['batchRefused', 'tooManyEventTypes', 'idempotencyKeyReused', 'outcomeUnknown'],
   },
 };

@@ -1,5 +1,9 @@
-/** Event ids: UUIDv7 (RFC 9562, 5.7), monotonic within the process even if the clock steps back. */
-import { randomFillSync } from 'node:crypto';
+/**
+ * Event ids: UUIDv7 (RFC 9562, 5.7), monotonic within the process even if the clock steps back; and UUIDv8 made of what
+ * tells an event from others, where its producer names that.
+ */
+import { hash, randomFillSync } from 'node:crypto';
+import type { EventSource } from '../storage/write/accepted-event.ts';
 
 const POOL_BYTES = 8_192;
 const RANDOM_BYTES_PER_ID = 10;
@@ -59,4 +63,27 @@ export function createEventIds(): (now: number) => string {
     offset += RANDOM_BYTES_PER_ID;
     return text.toString('latin1');
   };
+}
+
+/**
+ * The id of an event with a key: the same for the same app, type, time and key, however often and wherever it is sent.
+ *
+ * The digest has no secret in it: SECRET can be lost or replaced, and with other ids every retry would be stored again. None
+ * is needed, as the unique index has the app: whoever knows all four can compute the id, but only the app's own token can
+ * store it. App and type go in by their public ids, which restores, renames and replays of the journal keep.
+ * @param key without lone surrogates, which have no UTF-8
+ */
+export function keyedEventId(createdAt: number, { appId, typeId }: EventSource, key: string): string {
+  // PostgreSQL's text has no NUL, so that no two of these are the same text. The key, which may have some, is the last.
+  return uuidOfDigest(createdAt, hash('sha256', `key\0${appId}\0${typeId}\0${createdAt}\0${key}`));
+}
+
+/**
+ * A UUIDv8 (RFC 9562, 5.8) of the 48 bits of a time in milliseconds, as in UUIDv7, and 74 bits of a digest.
+ * @param digest hexadecimal, at least 19 digits
+ */
+export function uuidOfDigest(time: number, digest: string): string {
+  const start = time.toString(16).padStart(12, '0');
+  const variant = '89ab'.charAt(Number.parseInt(digest.charAt(3), 16) & 3);
+  return `${start.slice(0, 8)}-${start.slice(8)}-8${digest.slice(0, 3)}-${variant}${digest.slice(4, 7)}-${digest.slice(7, 19)}`;
 }

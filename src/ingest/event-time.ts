@@ -61,6 +61,15 @@ function digits(text: string, start: number, end: number): number {
 
 export const IN_THE_FUTURE = 'is in the future';
 
+/**
+ * What is wrong with the time that a producer gives an event, worded to follow the field's name; null if nothing is.
+ * @param boundary of retention; all in milliseconds since 1970
+ */
+export function eventTimeProblem(createdAt: number, now: number, boundary: number): string | null {
+  if (createdAt > now) return IN_THE_FUTURE;
+  return createdAt < boundary ? beforeRetention(boundary) : null;
+}
+
 /** The problem of a time before the retention boundary (milliseconds since 1970). */
 export function beforeRetention(boundary: number): string {
   const day = new Date(boundary).toISOString().slice(0, 10);

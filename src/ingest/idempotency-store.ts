@@ -17,6 +17,9 @@ export function repeated(known: KnownKey, request: KeyedRequest): Answer | Rejec
   return { status: known.status, body: known.answer, headers: REPLAYED };
 }
 
+/** {@link findRepeated} for one database and clock. */
+export type FindRepeated = (appId: number, request: KeyedRequest) => Promise<Answer | Rejection | null>;
+
 /**
  * Looks up a key before its request is parsed.
  * @param now milliseconds since the epoch

@@ -2,12 +2,16 @@
 
 import { Rejection } from '../errors.ts';
 import type { Answer } from '../http/exchange.ts';
+import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
+import { UNAVAILABLE } from '../storage/write/failures.ts';
 import type { KeyedEvents, KeyedOutcome } from '../storage/write/keyed-writer.ts';
 import { AppTurns } from './app-turns.ts';
 import { CLOSED, FULL, payloadBytes } from './commit-buffer.ts';
 import { repeated } from './idempotency-store.ts';
 
 export interface IdempotentQueueOptions {
+  /** Called with each event that is acknowledged, once. */
+  readonly onStored?: (event: AcceptedEvent) => void;
   /** Stores requests of which no two have the same key. Never rejects. */
   readonly write: (requests: readonly KeyedEvents[]) => Promise<readonly KeyedOutcome[]>;
   /** Limit of events that wait or are being committed; beyond it requests are refused. */
@@ -21,8 +25,8 @@ const MAX_EVENTS_TOGETHER = 1_000;
 
 interface Entry {
   readonly keyed: KeyedEvents;
-  /** App and key. */
-  readonly name: string;
+  /** App and key; null without a key. */
+  readonly name: string | null;
   readonly bytes: number;
   readonly resolve: (outcome: Answer | Rejection) => void;
 }
@@ -38,6 +42,7 @@ export class IdempotentQueue {
   #held = 0;
   #heldBytes = 0;
   #stored = 0;
+  #repeated = 0;
   #closed = false;
   #onDrained: (() => void) | null = null;
 
@@ -55,6 +60,11 @@ export class IdempotentQueue {
     return this.#stored;
   }
 
+  /** Events whose own keys were stored before. */
+  get repeated(): number {
+    return this.#repeated;
+  }
+
   /** Resolves with the response once the events are durable, or with the reason why they are not. */
   add(keyed: KeyedEvents): Promise<Answer | Rejection> {
     if (this.#closed) return Promise.resolve(CLOSED);
@@ -66,7 +76,8 @@ export class IdempotentQueue {
     this.#held += keyed.events.length;
     this.#heldBytes += bytes;
     return new Promise((resolve) => {
-      const name = `${keyed.appId} ${keyed.request.keyDigest.toString('latin1')}`;
+      const { appId, request } = keyed;
+      const name = request && `${appId} ${request.keyDigest.toString('latin1')}`;
       this.#waiting.push({ keyed, name, bytes, resolve });
       // Requests that arrive in one turn of the event loop share a commit.
       if (!this.#busy && this.#waiting.length === 1) setImmediate(() => this.#flush());
@@ -93,14 +104,14 @@ export class IdempotentQueue {
     let events = 0;
     for (const entry of inTurns(this.#waiting)) {
       const fits = events === 0 || events + entry.keyed.events.length <= MAX_EVENTS_TOGETHER;
-      if (!fits || names.has(entry.name)) {
+      if (!fits || (entry.name !== null && names.has(entry.name))) {
         left.push(entry);
       } else {
         taken.push(entry);
         events += entry.keyed.events.length;
       }
       // A later request with the key of one that is left must not overtake it.
-      names.add(entry.name);
+      if (entry.name !== null) names.add(entry.name);
     }
     this.#waiting = left;
     return taken;
@@ -125,8 +136,12 @@ export class IdempotentQueue {
 
   #answer({ request }: KeyedEvents, outcome: KeyedOutcome): Answer | Rejection {
     if (outcome instanceof Rejection) return outcome;
-    if ('known' in outcome) return repeated(outcome.known, request);
-    this.#stored += outcome.stored;
+    // Without an Idempotency-Key none can be known.
+    if ('known' in outcome) return request === null ? UNAVAILABLE : repeated(outcome.known, request);
+    this.#stored += outcome.stored.length;
+    this.#repeated += outcome.repeated;
+    const { onStored } = this.#options;
+    if (onStored !== undefined) for (const event of outcome.stored) onStored(event);
     return outcome.answer;
   }
 }

@@ -8,7 +8,7 @@ import { Rejection } from '../errors.ts';
 import type { DatabaseAddress } from '../storage/connect.ts';
 import type { DeclaredFields, Engine } from '../storage/storage.ts';
 import { type AcceptedEvent, dateOf, dayOf, startOfDay } from '../storage/write/accepted-event.ts';
-import { EventWriter, type Outcomes } from '../storage/write/event-writer.ts';
+import { EventWriter, type Outcomes, type WriteOutcome } from '../storage/write/event-writer.ts';
 import { type Failure, NO_PARTITION, type WriteTimeouts } from '../storage/write/failures.ts';
 
 export interface PastWriterOptions {
@@ -101,11 +101,11 @@ export class PastWriter {
 
   /**
    * Stores events; at most `connections` calls may be in progress. Never rejects.
-   * @returns for each event, in order: null once it is durable, or why it is not
+   * @returns the outcome of each event, in order
    */
   async write(group: readonly AcceptedEvent[]): Promise<Outcomes> {
     if (this.#closed.size === 0) return await this.#writer.write(group);
-    const outcomes: (Rejection | null)[] = group.map(({ createdAt }) => this.#refuse(createdAt));
+    const outcomes: WriteOutcome[] = group.map(({ createdAt }) => this.#refuse(createdAt));
     const open = group.filter((_, index) => outcomes[index] === null);
     if (open.length === 0) return outcomes;
     const written = await this.#writer.write(open);
@@ -116,7 +116,7 @@ export class PastWriter {
       at += 1;
       if (outcome === undefined) throw new Error('A group was written without an outcome for each event.');
       outcomes[index] = outcome;
-      if (outcome === null) this.#reopen(dayOf(event.createdAt));
+      if (!(outcome instanceof Rejection)) this.#reopen(dayOf(event.createdAt));
     }
     return outcomes;
   }

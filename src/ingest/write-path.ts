@@ -11,17 +11,23 @@ import type { DatabaseAddress, Sql } from '../storage/connect.ts';
 import type { ServerWatch } from '../storage/connections/server-watch.ts';
 import { answerInTime, type LookupOutage, LookupUnavailable } from '../storage/lookup-cache.ts';
 import { DeclaredFields, type Engine } from '../storage/storage.ts';
+import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
 import { UNAVAILABLE } from '../storage/write/failures.ts';
 import { KeyedWriter } from '../storage/write/keyed-writer.ts';
 import { CommitBuffer } from './commit-buffer.ts';
-import { createCreateBatch } from './create-batch.ts';
+import { type CreateBatchSteps, createCreateBatch } from './create-batch.ts';
 import { createCreateEvent } from './create-event.ts';
 import { CREATE_BATCH, CREATE_EVENT } from './declarations.ts';
 import { DurableWriter } from './durable-writer.ts';
 import { createEventIds } from './event-id.ts';
-import { findRepeated } from './idempotency-store.ts';
+import { EVENTS } from './formats/events.ts';
+import { formatRoutes } from './formats/routes.ts';
+import { type FindRepeated, findRepeated } from './idempotency-store.ts';
 import { IdempotentQueue } from './idempotent-queue.ts';
 import type { Journal } from './journal/journal.ts';
+import { KeyTable } from './key-table.ts';
+import { PayloadChecks } from './payload-checks.ts';
+import { RefusedEvents } from './refused-events.ts';
 import { RetentionBoundary } from './retention-boundary.ts';
 import { StageTimes } from './stage-times.ts';
 import { TokenScreen } from './token-screen.ts';
@@ -33,6 +39,8 @@ export interface WritePathOptions {
   /** For lookups of tokens, types and keys. */
   readonly lookups: Sql;
   readonly limiter: Limiter;
+  /** Called with each acknowledged event. */
+  readonly onStored: (event: AcceptedEvent) => void;
   /** Null if events are refused while the database is unavailable. */
   readonly journal: Journal | null;
   /** Watches the connections to the database. */
@@ -59,6 +67,9 @@ const STALL_MS = 700;
 /** Limit of events in one batch. */
 const MAX_BATCH_EVENTS = 10_000;
 
+/** Tables whose rows are cached with event types. */
+const OF_TYPES: ReadonlySet<ChangedTable> = new Set(['apps', 'event_types', 'type_schemas']);
+
 export class WritePath {
   readonly routes: readonly Route[];
   /** Whether the database can be reached and takes writes. */
@@ -70,7 +81,10 @@ export class WritePath {
   readonly stageTimes: StageTimes;
   readonly loggingTokens: LoggingTokens;
   readonly eventTypes: EventTypes;
+  /** Events that were refused one by one. */
+  readonly refusedEvents = new RefusedEvents();
   readonly #fields: FieldsCache;
+  readonly payloadChecks: PayloadChecks;
   /** The commit buffer for events of past days, which may wait for a locked day. */
   readonly pastBuffer: CommitBuffer;
   /**
@@ -79,6 +93,7 @@ export class WritePath {
    */
   readonly #keyedQueues: readonly IdempotentQueue[];
   readonly #keyedWriters: readonly KeyedWriter[];
+  readonly #keyTable: KeyTable;
 
   constructor(options: WritePathOptions) {
     const { config, address, engine, journal, watch, log, monotonic, wall } = options;
@@ -104,7 +119,8 @@ export class WritePath {
     const buffers = openBuffers(options, this.store);
     this.commitBuffer = buffers.now;
     this.pastBuffer = buffers.past;
-    const keyed = openKeyedQueues(options, this.availability);
+    this.#keyTable = new KeyTable(options.lookups, log);
+    const keyed = openKeyedQueues(options, this.availability, this.#keyTable);
     this.#keyedQueues = Object.values(keyed.queues);
     this.#keyedWriters = keyed.writers;
     this.stageTimes = new StageTimes(monotonic);
@@ -117,6 +133,7 @@ export class WritePath {
       newTypesPerMinute: config.NEW_TYPES_PER_MINUTE,
       monotonic,
     });
+    this.payloadChecks = new PayloadChecks({ ...memory, ...limitsOf(config), log });
     this.routes = this.#openRoutes(options, keyed.queues);
   }
 
@@ -126,9 +143,20 @@ export class WritePath {
       loggingTokens: this.loggingTokens,
       limiter,
       eventTypes: this.eventTypes,
+      payloadChecks: this.payloadChecks,
+      findRepeated: this.#findRepeated(lookups, wall),
       epoch: () => watch.epoch,
       commitBuffer: this.commitBuffer,
+      past: {
+        commitBuffer: this.pastBuffer,
+        idempotentQueue: queues.past,
+        refusalOf: (time: number) => this.store.past.refusalOf(time),
+      },
       newEventId: createEventIds(),
+      retentionBoundary: new RetentionBoundary({
+        ...lookupOptions(options, this.outage),
+        retentionDays: config.RETENTION_DAYS,
+      }),
       now: wall,
     };
     const createEvent = createCreateEvent({
@@ -137,33 +165,35 @@ export class WritePath {
       idempotentQueue: queues.events,
       stageTimes: this.stageTimes,
     });
-    const createBatch = createCreateBatch({
+    const batchSteps: CreateBatchSteps = {
       ...steps,
+      refusedEvents: this.refusedEvents,
       idempotentQueue: queues.batches,
-      past: {
-        commitBuffer: this.pastBuffer,
-        idempotentQueue: queues.past,
-        refusalOf: (time) => this.store.past.refusalOf(time),
-      },
-      findRepeated: async (appId, request) => {
-        if (this.outage.isAway()) throw new LookupUnavailable('The database is away');
-        return await answerInTime(findRepeated(lookups, appId, request, wall()), LOOKUP_TIMEOUT_MS);
-      },
-      retentionBoundary: new RetentionBoundary({
-        ...lookupOptions(options, this.outage),
-        retentionDays: config.RETENTION_DAYS,
-      }),
       // A body that exceeds the room of all bodies can never be received: 413, not 503.
       maxBytes: Math.min(config.MAX_BATCH_BYTES, config.MAX_BODIES_BYTES),
       limits: {
         maxEvents: Math.min(MAX_BATCH_EVENTS, config.COMMIT_BUFFER_EVENTS),
         maxEventBytes: config.MAX_BODY_BYTES,
       },
-    });
+    };
     return [
       { ...CREATE_EVENT, handle: createEvent },
-      { ...CREATE_BATCH, handle: createBatch },
+      { ...CREATE_BATCH, handle: createCreateBatch(batchSteps, EVENTS) },
+      ...formatRoutes(batchSteps, config.CREATE_LIMIT_PER_MINUTE),
     ];
+  }
+
+  #findRepeated(lookups: Sql, wall: () => number): FindRepeated {
+    return async (appId, request) => {
+      if (this.outage.isAway()) throw new LookupUnavailable('The database is away');
+      if (this.#keyTable.refusal !== null) return this.#keyTable.refusal;
+      try {
+        return await answerInTime(findRepeated(lookups, appId, request, wall()), LOOKUP_TIMEOUT_MS);
+      } catch (error) {
+        if (error instanceof LookupUnavailable) void this.#keyTable.suspect();
+        throw error;
+      }
+    };
   }
 
   /** Events that were acknowledged: committed, or in the journal. */
@@ -171,6 +201,14 @@ export class WritePath {
     return this.#keyedQueues.reduce(
       (sum, { stored }) => sum + stored,
       this.commitBuffer.stored + this.pastBuffer.stored,
+    );
+  }
+
+  /** Events whose keys were stored before. */
+  get repeated(): number {
+    return this.#keyedQueues.reduce(
+      (sum, { repeated }) => sum + repeated,
+      this.commitBuffer.repeated + this.pastBuffer.repeated,
     );
   }
 
@@ -182,6 +220,11 @@ export class WritePath {
     );
   }
 
+  /** False while somebody has the table of idempotency keys locked: requests with one are refused. */
+  get takesKeys(): boolean {
+    return this.#keyTable.takesKeys;
+  }
+
   start(): void {
     this.store.start();
     this.#fields.load();
@@ -190,7 +233,8 @@ export class WritePath {
   /** Drops cached tokens and types. @param table the table that has changed; null: any may have */
   forget(table: ChangedTable | null): void {
     if (table === null || table === 'apps' || table === 'logging_tokens') this.loggingTokens.dropAll();
-    if (table === null || table === 'apps' || table === 'event_types') this.eventTypes.dropAll();
+    if (table === null || OF_TYPES.has(table)) this.eventTypes.dropAll();
+    if (table === null || table === 'type_schemas') this.payloadChecks.forget();
     if (table === null || table === 'declared_fields') this.#fields.load();
   }
 
@@ -211,6 +255,8 @@ export class WritePath {
     this.#fields.stop();
     const queues = [this.commitBuffer, this.pastBuffer, ...this.#keyedQueues];
     await Promise.all(queues.map((queue) => queue.drain()));
+    await this.payloadChecks.close();
+    await this.#keyTable.stop();
     await Promise.all([this.store.stop(), ...this.#keyedWriters.map((writer) => writer.close())]);
   }
 }
@@ -254,7 +300,7 @@ function limitsOf(config: Config): { readonly maxEvents: number; readonly maxByt
 }
 
 function openBuffers(
-  { config, journal, monotonic }: WritePathOptions,
+  { config, journal, monotonic, onStored }: WritePathOptions,
   store: DurableWriter,
 ): { readonly now: CommitBuffer; readonly past: CommitBuffer } {
   const stall = {
@@ -265,12 +311,18 @@ function openBuffers(
   return {
     now: new CommitBuffer({
       write: store.write,
+      onStored,
       connections: config.COMMIT_CONNECTIONS,
       ...limitsOf(config),
       // With a journal no commit takes longer than that.
       ...(journal === null && { stall }),
     }),
-    past: new CommitBuffer({ write: store.writePast, connections: PAST_CONNECTIONS, ...limitsOf(config) }),
+    past: new CommitBuffer({
+      write: store.writePast,
+      onStored,
+      connections: PAST_CONNECTIONS,
+      ...limitsOf(config),
+    }),
   };
 }
 
@@ -288,20 +340,33 @@ interface KeyedQueues {
 }
 
 function openKeyedQueues(
-  { config, address, engine, log, monotonic }: WritePathOptions,
+  { config, address, engine, log, monotonic, onStored }: WritePathOptions,
   availability: Availability,
+  keyTable: KeyTable,
 ): { readonly writers: readonly KeyedWriter[]; readonly queues: KeyedQueues } {
   const options = { address, engine, log, now: monotonic };
+  const onBlocked = async (): Promise<void> => {
+    if (!(await keyTable.suspect())) availability.writeFailed();
+  };
   const writers = {
-    events: new KeyedWriter({ ...options, name: 'tidemark keyed events' }),
-    batches: new KeyedWriter({ ...options, name: 'tidemark keyed batches' }),
-    past: new KeyedWriter({ ...options, name: 'tidemark keyed past', past: true }),
+    events: new KeyedWriter({ ...options, onBlocked, name: 'tidemark keyed events' }),
+    batches: new KeyedWriter({ ...options, onBlocked, name: 'tidemark keyed batches' }),
+    past: new KeyedWriter({
+      ...options,
+      name: 'tidemark keyed past',
+      past: true,
+      // That may be a lock on one of the past days.
+      onBlocked: async () => void (await keyTable.suspect()),
+    }),
   };
   const queueOf = (writer: KeyedWriter): IdempotentQueue =>
     new IdempotentQueue({
       // The journal does not take them: without the table of keys a repeated request is not recognized.
-      write: async (requests) =>
-        availability.writable ? await writer.write(requests) : requests.map(() => UNAVAILABLE),
+      write: async (requests) => {
+        const refusal = availability.writable ? keyTable.refusal : UNAVAILABLE;
+        return refusal === null ? await writer.write(requests) : requests.map(() => refusal);
+      },
+      onStored,
       ...limitsOf(config),
     });
   const queues = {

@@ -1,9 +1,10 @@
 /** The reads of an app for its members' sessions, under /api: those of /v1, and the dashboard's charts. */
 import { type Api, done } from '../accounts/routes/api.ts';
+import { numberTypes } from '../apps/event-types.ts';
 import { Rejection } from '../errors.ts';
 import type { Route } from '../http/route.ts';
 import type { Sql } from '../storage/connect.ts';
-import type { EventReader } from '../storage/storage.ts';
+import type { EventReader, Series, SeriesRequest } from '../storage/storage.ts';
 import type { AppRead } from './app-read.ts';
 import { findTypes } from './scope-query.ts';
 import { parseSeriesQuery } from './series-query.ts';
@@ -38,7 +39,10 @@ function sessionRoute(api: Api, { declaration: { path, headers = [] }, run }: Ap
   );
 }
 
-/** Columns of counts, in whole buckets. */
+/** Lines that a chart tells apart at a glance. */
+const TOP_TYPES = 5;
+
+/** Columns of counts, with those of an earlier interval beside them. */
 function chartRoute({ api, sql, events, now }: DashboardReadOptions): Route {
   return api.read('/api/apps/:appId/series', 'member', async ({ app, exchange }) => {
     const query = parseSeriesQuery(exchange.query);
@@ -48,7 +52,36 @@ function chartRoute({ api, sql, events, now }: DashboardReadOptions): Route {
     const { from, timezone, buckets } = query;
     // The current millisecond is part of the present.
     const until = query.until ?? Math.max(now(), from ?? 0) + 1;
-    const series = await events.series({ appId: app.id, typeIds, from, until, timezone, buckets });
-    return typeof series === 'string' ? TOO_LONG : done(series);
+    const counting = { appId: app.id, typeIds, timezone, exactEnds: 'both', topTypes: TOP_TYPES } as const;
+    const series = await events.series({ ...counting, from, until, buckets });
+    if (typeof series === 'string') return TOO_LONG;
+    const shown = series.types.map(({ typeId }) => typeId);
+    const [numbers, compared] = await Promise.all([
+      numberTypes(sql, app.id, shown),
+      query.compared && readCompared({ sql, events }, { ...counting, ...query.compared }, series),
+    ]);
+    const types = series.types.map((type) => ({ ...type, number: numbers.get(type.typeId) ?? 0 }));
+    return done({ ...series, types, compared });
   });
+}
+
+/** An earlier interval in the same buckets and by the same types; null where such buckets are not kept. */
+async function readCompared(
+  { sql, events }: Pick<DashboardReadOptions, 'sql' | 'events'>,
+  request: Omit<SeriesRequest, 'buckets'>,
+  { bucket, types }: Series,
+) {
+  const { appId } = request;
+  const typeIds = await findTypes(sql, appId, { typeId: types.map(({ typeId }) => typeId), typeName: [] });
+  // A type may have been deleted since.
+  if (typeIds instanceof Rejection) return null;
+  const apart = typeIds === null ? null : await events.series({ ...request, buckets: bucket, typeIds });
+  // With a choice of types these are all there are.
+  const all =
+    request.typeIds !== null && apart !== null
+      ? apart
+      : await events.series({ ...request, buckets: bucket, topTypes: 0 });
+  if (typeof all === 'string' || typeof apart === 'string') return null;
+  const byType = Object.fromEntries((apart?.types ?? []).map(({ typeId, counts }) => [typeId, counts]));
+  return { starts: all.starts, all: all.all, byType };
 }

@@ -16,6 +16,8 @@ export interface SeriesQuery extends RangeQuery {
   readonly timezone: string;
   /** Limit of buckets. */
   readonly buckets: number;
+  /** An earlier interval to count as well; null: none. */
+  readonly compared: { readonly from: number; readonly until: number } | null;
 }
 
 const MAX_BUCKETS = 1_000;
@@ -35,22 +37,39 @@ export function parseSeriesQuery(query: string): SeriesQuery | Rejection {
   const buckets = parameters.get('buckets') || String(DEFAULT_BUCKETS);
   if (!/^\d{1,6}$/.test(buckets) || Number(buckets) < 1)
     return refuse('buckets must be a whole number of at least 1.');
-  return { ...range, timezone, buckets: Math.min(Number(buckets), MAX_BUCKETS) };
+  const compared = parseInterval(parameters, ['compareFrom', 'compareTo']);
+  if (compared instanceof Rejection) return compared;
+  const { from, until } = compared;
+  return {
+    ...range,
+    timezone,
+    buckets: Math.min(Number(buckets), MAX_BUCKETS),
+    compared: from === null || until === null ? null : { from, until },
+  };
 }
 
 /** `from` is inclusive, `to` is exclusive. */
 export function parseRangeQuery(parameters: URLSearchParams): RangeQuery | Rejection {
-  const from = parseInstant(parameters, 'from');
-  if (from instanceof Rejection) return from;
-  const until = parseInstant(parameters, 'to');
-  if (until instanceof Rejection) return until;
-  if (from !== null && until !== null && from >= until) return refuse('from must be before to.');
+  const interval = parseInterval(parameters, ['from', 'to']);
+  if (interval instanceof Rejection) return interval;
   const typeIds = [...new Set(parameters.getAll('typeId').filter((id) => id !== ''))];
   if (typeIds.length > MAX_TYPES) return refuse(`typeId may be given at most ${MAX_TYPES} times.`);
-  return { from, until, typeIds };
+  return { ...interval, typeIds };
 }
 
-function parseInstant(parameters: URLSearchParams, name: 'from' | 'to'): number | null | Rejection {
+function parseInterval(
+  parameters: URLSearchParams,
+  [start, end]: readonly [start: string, end: string],
+): { readonly from: number | null; readonly until: number | null } | Rejection {
+  const from = parseInstant(parameters, start);
+  if (from instanceof Rejection) return from;
+  const until = parseInstant(parameters, end);
+  if (until instanceof Rejection) return until;
+  if (from !== null && until !== null && from >= until) return refuse(`${start} must be before ${end}.`);
+  return { from, until };
+}
+
+function parseInstant(parameters: URLSearchParams, name: string): number | null | Rejection {
   const [text, second] = parameters.getAll(name);
   if (second !== undefined) return refuse(`${name} is given more than once.`);
   if (text === undefined || text === '') return null;

@@ -7,6 +7,7 @@ export type ChangedTable =
   | 'apps'
   | 'declared_fields'
   | 'event_types'
+  | 'type_schemas'
   | 'logging_tokens'
   | 'resource_tokens'
   | 'resource_token_apps';

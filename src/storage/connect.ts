@@ -150,8 +150,9 @@ const SOCKETS = new WeakMap<Sql, PoolSockets>();
  * otherwise continue after the end, and keep the process running.
  */
 export async function endPool(sql: Sql): Promise<void> {
-  await sql.end({ timeout: 2 });
-  SOCKETS.get(sql)?.close();
+  const sockets = SOCKETS.get(sql);
+  await sql.end({ timeout: sockets?.haveLeft === true ? 0 : 2 });
+  sockets?.close();
 }
 
 /** SQLSTATE of a database error, or the system's or the client's code of a broken connection; empty where there is none. */

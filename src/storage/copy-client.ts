@@ -1,7 +1,7 @@
 /** A connection for COPY in both directions. It uses `pg`: the pool's client never reports a COPY that fails. */
 import type pg from 'pg';
 import { type DatabaseAddress, SESSION_PARAMETERS } from './connect.ts';
-import { identityOf, openSocket, pgClient } from './connections/dial.ts';
+import { clientSettings, openSocket, pgClient } from './connections/dial.ts';
 
 const PARAMETERS = {
   ...SESSION_PARAMETERS,
@@ -17,14 +17,10 @@ const PARAMETERS = {
 /** Connects. A connection that breaks rejects the query that waits for an answer, and nothing else. */
 export async function openCopyClient(address: DatabaseAddress, name: string): Promise<pg.Client> {
   const socket = await openSocket(address, { name, kind: null });
-  const identity = identityOf(address);
   const client = pgClient(socket, {
-    ...('url' in identity ? { connectionString: identity.url } : identity),
+    ...clientSettings(address, PARAMETERS),
     application_name: name,
     connectionTimeoutMillis: 5_000,
-    options: Object.entries(PARAMETERS)
-      .map(([parameter, value]) => `-c ${parameter}=${value}`)
-      .join(' '),
   });
   await client.connect();
   return client;

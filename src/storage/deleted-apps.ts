@@ -4,8 +4,8 @@ import type { Sql, Transaction } from './connect.ts';
 /** An event that was accepted before the deletion may still be committed for a while after it. */
 const SETTLE = '1 hour';
 
-/** Tables that are computed from the counts by day, on every engine. */
-const FROM_DAYS = ['month_counts', 'profiled_days', 'day_profiles'] as const;
+/** Tables that have days or months of an app, on every engine. */
+const FROM_DAYS = ['month_counts', 'profiled_days', 'day_profiles', 'usage_days'] as const;
 
 /** Removes an engine's data of an app. Both functions are idempotent. */
 export interface AppRemoval {
@@ -43,7 +43,7 @@ export async function removeDeletedApps(
   return true;
 }
 
-/** Removes an app's rows of the tables that are computed from counts by day. */
+/** Removes an app's rows of the tables that have its days or months. */
 export async function removeFromDays(tx: Transaction, appId: number): Promise<void> {
   for (const table of FROM_DAYS) await tx`DELETE FROM ${tx(table)} WHERE app_id = ${appId}`;
 }

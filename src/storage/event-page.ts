@@ -384,7 +384,7 @@ function rowsByMinute(
   return tx`
     SELECT found.*
       FROM (SELECT bucket FROM ${tx(MINUTES.view)} WHERE ${countsOf(tx, scope)} AND ${inBuckets}
-             UNION SELECT bucket FROM stale_buckets WHERE level = 0 AND ${inBuckets}) minutes
+             UNION SELECT bucket FROM pending_marks WHERE level = 0 AND ${inBuckets}) minutes
      CROSS JOIN LATERAL (
              ${inInterval} AND created_at >= bucket AND created_at < bucket + interval '1 minute' OFFSET 0) found`;
 }

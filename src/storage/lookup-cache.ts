@@ -198,7 +198,10 @@ export class LookupCache<V extends NonNullable<unknown>> implements CacheStats {
   }
 }
 
-/** A limit by sizes of 1: `max` would allocate memory for all entries at once, and most caches stay nearly empty. */
-function atMost(entries: number): { maxSize: number; sizeCalculation: () => number } {
+/**
+ * The limit of an `lru-cache` of so many entries, by sizes of 1: `max` would allocate memory for all entries at once, and most
+ * caches stay nearly empty.
+ */
+export function atMost(entries: number): { maxSize: number; sizeCalculation: () => number } {
   return { maxSize: entries, sizeCalculation: () => 1 };
 }

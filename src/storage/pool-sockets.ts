@@ -34,6 +34,11 @@ export class PoolSockets {
     }
   };
 
+  /** True once the service has left the database: no connection answers any more. */
+  get haveLeft(): boolean {
+    return this.#address.watch?.isLeaving === true;
+  }
+
   /** Ends every connection now, and no further one can be made. */
   close(): void {
     this.#closed = true;
@@ -59,6 +64,8 @@ function failed(failure: Error): Socket {
   // next one (it forgets to take back the turn), and that one would never be answered.
   setImmediate(() =>
     setImmediate(() => {
+      // The client has closed it meanwhile and listens no more: an error without a listener would end the process.
+      if (socket.destroyed) return;
       socket.emit('error', failure);
       socket.emit('close', true);
     }),

@@ -57,7 +57,7 @@ export type { CountDifference } from './counts/differences.ts';
 export type { FieldLine, FieldSeries } from './counts/field-series.ts';
 export { DAY_MS, MINUTE_MS } from './counts/levels.ts';
 export type { RecountedDay } from './counts/recount.ts';
-export type { Series, TypeSeries } from './counts/series.ts';
+export type { Series, SeriesRequest, TypeSeries } from './counts/series.ts';
 export { isTimezone } from './counts/timezone.ts';
 export type { TypeStats } from './counts/type-stats.ts';
 export type { DatabaseFacts } from './database-facts.ts';

@@ -5,7 +5,7 @@ import { Rejection } from '../../src/errors.ts';
 import { withTestService } from '../support/service.ts';
 
 function storedType(id: number, publicId: string): StoredType {
-  return { id, publicId, name: '', appPublicId: '' };
+  return { id, publicId, name: '', appPublicId: '', schema: null };
 }
 
 test('apps take turns: one new name of an app waits for one transaction of another app, not for its thousands', async () => {

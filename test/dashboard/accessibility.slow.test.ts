@@ -85,12 +85,14 @@ describe.skipIf(withoutBrowser !== '')('every page', { timeout: 180_000 }, () =>
   const routes = (): Record<string, readonly [path: string, ready: string]> => ({
     apps: ['/', '.app-card .sparkline'],
     chart: [`/apps/${full}`, '.legend'],
+    'a running total': [`/apps/${full}?mode=running&scale=log`, '.legend'],
     accumulated: [`/apps/${full}?mode=accumulated&table=1`, '.chart-table'],
     'an empty range': [`/apps/${full}?from=2020-01-01T00:00Z&to=2020-01-02T00:00Z`, '.nothing'],
     'an empty app': [`/apps/${empty}`, '.snippets'],
-    events: [`/apps/${full}/events`, '.events article'],
-    'no events': [`/apps/${full}/events?from=2020-01-01T00:00Z&to=2020-01-02T00:00Z`, '.empty'],
-    'one event': [`/apps/${full}/events?event=${eventId}`, 'dialog .json'],
+    events: [`/apps/${full}`, '.events article'],
+    'a filter': [`/apps/${full}?filter=nested.list:two&filter=-index:3&column=index`, '.events article'],
+    'no events': [`/apps/${full}?from=2020-01-01T00:00Z&to=2020-01-02T00:00Z`, '.event-list .empty'],
+    'one event': [`/apps/${full}?event=${eventId}`, 'dialog .json'],
     types: [`/apps/${full}/types`, '.list'],
     'no types': [`/apps/${empty}/types`, '.empty'],
     settings: [`/apps/${full}/settings`, '.activity li'],
@@ -187,9 +189,9 @@ describe.skipIf(withoutBrowser !== '')('every page', { timeout: 180_000 }, () =>
     test('has no violations in its dialogs and panels', async () => {
       const { page } = await open(owner, scheme);
       await page.goto(`/apps/${full}`);
-      for (const name of [/^Time range/, /^Event types/]) {
+      for (const name of [/^Time range/, /^Chart options/, /^Columns/]) {
         await page.getByRole('button', { name }).click();
-        await page.locator('.panel input').first().waitFor();
+        await page.locator('.panel :is(input, select)').first().waitFor();
         expect(await violations(page), String(name)).toEqual([]);
         await page.keyboard.press('Escape');
       }

@@ -26,7 +26,7 @@ describe.skipIf(withoutBrowser !== '')('a chart', () => {
   beforeEach(async () => {
     watched.complaints.length = 0;
     await page.goto(url);
-    await page.locator('.plot .u-over').waitFor();
+    await page.locator('.plot .over').waitFor();
   });
   afterAll(async () => {
     await browser?.close();
@@ -35,14 +35,14 @@ describe.skipIf(withoutBrowser !== '')('a chart', () => {
 
   /** A point of the chart, in shares of its width and height. */
   const point = async (x: number, y: number): Promise<[number, number]> => {
-    const box = await page.locator('.u-over').boundingBox();
+    const box = await page.locator('.plot .over').boundingBox();
     if (box === null) throw new Error('The chart is not shown.');
     return [box.x + x * box.width, box.y + y * box.height];
   };
   /** Pixels, without the borders. */
   const selectedArea = (): Promise<number> =>
     page
-      .locator('.u-select')
+      .locator('.selection')
       .evaluate((element) => element.clientWidth * element.getBoundingClientRect().height);
   const selectByKeyboard = async (): Promise<void> => {
     await page.getByRole('application').focus();
@@ -50,11 +50,32 @@ describe.skipIf(withoutBrowser !== '')('a chart', () => {
     expect(await selectedArea()).toBeGreaterThan(0);
   };
 
+  /** The range of the address, which a zoom changes. */
+  const range = (): string | null => new URL(page.url()).searchParams.get('range');
+
   test('takes a press of the mouse without an error, and does not zoom', async () => {
-    const before = page.url();
     await page.mouse.click(...(await point(0.4, 0.5)));
     await page.mouse.click(...(await point(0.6, 0.5)));
-    expect([page.url(), watched.complaints]).toEqual([before, []]);
+    expect([range(), watched.complaints]).toEqual(['24h', []]);
+  });
+
+  test('forgets a drag at Escape, and leaves no line', async () => {
+    await page.mouse.move(...(await point(0.4, 0.5)));
+    await page.mouse.down();
+    await page.mouse.move(...(await point(0.6, 0.5)), { steps: 5 });
+    expect(await selectedArea()).toBeGreaterThan(0);
+    await page.keyboard.press('Escape');
+    expect(await selectedArea()).toBe(0);
+    await page.mouse.up();
+    expect([range(), watched.complaints]).toEqual(['24h', []]);
+  });
+
+  test('leaves no line after a zoom by the keyboard', async () => {
+    await selectByKeyboard();
+    await page.keyboard.press('Enter');
+    await expect.poll(range).not.toBe('24h');
+    const boxes = page.locator('.plot .over > :not([hidden])');
+    await expect.poll(() => boxes.count()).toBe(0);
   });
 
   test('zooms into what is dragged over', async () => {
@@ -81,13 +102,12 @@ describe.skipIf(withoutBrowser !== '')('a chart', () => {
     ],
     ['beside it', (): Promise<void> => page.locator('main').click({ position: { x: 2, y: 2 } })],
   ])('forgets what the keyboard has selected at a click %s', async (_where, click) => {
-    const before = page.url();
     await selectByKeyboard();
     await click();
     await expect.poll(selectedArea).toBe(0);
     await page.getByRole('application').focus();
     // Enter without a bucket zooms nowhere.
     await page.keyboard.press('Enter');
-    expect([page.url(), watched.complaints]).toEqual([before, []]);
+    expect([range(), watched.complaints]).toEqual(['24h', []]);
   });
 });

@@ -10,8 +10,8 @@ import { figure, visit } from './visitor.ts';
 
 const HOUR_MS = 3_600_000;
 const PERIODS = [
-  ['2026-03-06T00:00Z', '2026-03-31T00:00Z'],
-  ['2026-10-17T00:00Z', '2026-11-04T00:00Z'],
+  ['2026-02-27T00:00Z', '2026-03-31T00:00Z'],
+  ['2026-10-09T00:00Z', '2026-11-04T00:00Z'],
 ] as const;
 
 interface Week {
@@ -121,6 +121,15 @@ describe.skipIf(withoutBrowser !== '')('when clocks change', () => {
     const first = ofSunday.findIndex((when) => when.endsWith(around[0] ?? ''));
     expect(ofSunday.slice(first, first + around.length)).toEqual(around.map((hour) => `${sunday}, ${hour}`));
     expect(await figure(page, 'In this range')).toBe(hours);
+    // The week before, from midnight to midnight on the clock of the zone, has its own hours.
+    const [before] = await service.sql<{ count: number }[]>`
+      SELECT count(*)::integer AS count FROM events
+       WHERE created_at >= (${from}::timestamptz AT TIME ZONE ${zone} - interval '7 days') AT TIME ZONE ${zone}
+         AND created_at < ${from}::timestamptz`;
+    expect(before?.count).toBeGreaterThan(166);
+    const compared = page.locator('.main-figure small');
+    expect(await compared.getAttribute('title')).toBe(`${before?.count} before`);
+    expect(await page.locator('.legend .change').getAttribute('title')).toBe(`Compared: ${before?.count}`);
     expect(
       Number(
         (await owner.get(`/api/apps/${appId}/series?from=${from}&to=${to}`)).text.match(/"total":(\d+)/)?.[1],
@@ -135,6 +144,7 @@ describe.skipIf(withoutBrowser !== '')('when clocks change', () => {
     const days = new Map(await rows());
     expect(days.get('Sun, 25 Oct 2026')).toBe(25);
     expect(days.get('Sat, 24 Oct 2026')).toBe(24);
+    await page.getByRole('button', { name: /^Chart options/ }).click();
     await page.getByLabel('Time zone').selectOption('America/New_York');
     await expect.poll(async () => new Map(await rows()).get('Sun, 1 Nov 2026')).toBe(25);
 

@@ -6,6 +6,7 @@ import {
   OTHER,
   stackOf,
   summaryOf,
+  totalOf,
   valueAt,
   verticalRange,
 } from '../../dashboard/charts/series-data.ts';
@@ -17,13 +18,15 @@ const series: Series = {
   starts: [0, 3_600_000, 7_200_000],
   end: 10_800_000,
   types: [
-    { typeId: 'typ_a', name: 'a', counts: [5, 0, 7], total: 12 },
-    { typeId: 'typ_b', name: 'b', counts: [1, 2, 0], total: 3 },
+    { typeId: 'typ_a', name: 'a', counts: [5, 0, 7], total: 12, number: 0 },
+    { typeId: 'typ_b', name: 'b', counts: [1, 2, 0], total: 3, number: 7 },
   ],
   all: [8, 2, 7],
   other: [2, 0, 0],
   before: { all: 100, byType: { typ_a: 60, typ_b: 30 } },
   countsOnlyBefore: null,
+  interval: { from: 0, until: 10_800_000 },
+  compared: null,
 };
 const all = { hidden: [], solo: null };
 
@@ -36,15 +39,21 @@ describe('lines', () => {
     ]);
   });
 
-  test('never share a colour, and keep it when others are hidden', () => {
+  test('never share a color, and keep it when others are hidden', () => {
     fc.assert(
       fc.property(fc.uniqueArray(fc.string({ minLength: 1 }), { maxLength: 10 }), (keys) => {
-        const types = keys.map((typeId) => ({ typeId, name: typeId, counts: [1], total: 1 }));
+        const types = keys.map((typeId, index) => ({
+          typeId,
+          name: typeId,
+          counts: [1],
+          total: 1,
+          number: index * 7,
+        }));
         const wide = { ...series, types, other: null };
-        const colours = linesOf(wide, all).map(({ colour }) => colour);
-        expect(new Set(colours).size).toBe(keys.length);
-        expect(linesOf(wide, { hidden: keys.slice(1), solo: null }).map(({ colour }) => colour)).toEqual(
-          colours,
+        const colors = linesOf(wide, all).map(({ color }) => color);
+        expect(new Set(colors).size).toBe(keys.length);
+        expect(linesOf(wide, { hidden: keys.slice(1), solo: null }).map(({ color }) => color)).toEqual(
+          colors,
         );
       }),
     );
@@ -62,23 +71,37 @@ describe('stacks', () => {
     expect([...(some.edges.at(-1) ?? [])]).toEqual([3, 2, 0]);
   });
 
-  test('that accumulate begin at the true count before the range and end at the true count after it', () => {
-    const stack = stackOf(linesOf(series, all), 'accumulated');
+  test('that accumulate begin at 0 and end at what the legend says', () => {
+    const lines = linesOf(series, all);
+    expect([...(stackOf(lines, 'accumulated').edges.at(-1) ?? [])]).toEqual([0, 8, 10, 17]);
+    expect(lines.map((line) => valueAt(line, 2, 'accumulated'))).toEqual([12, 3, 2]);
+    expect(lines.map((line) => totalOf(line, 'accumulated'))).toEqual([12, 3, 2]);
+  });
+
+  test('of a running total begin at the true count before the range and end at the true count after it', () => {
+    const stack = stackOf(linesOf(series, all), 'running');
     expect(stack.base).toBe(100);
     expect([...(stack.edges.at(-1) ?? [])]).toEqual([100, 108, 110, 117]);
-    expect(linesOf(series, all).map((line) => valueAt(line, 2, 'accumulated'))).toEqual([72, 33, 12]);
+    expect(linesOf(series, all).map((line) => valueAt(line, 2, 'running'))).toEqual([72, 33, 12]);
+    expect(linesOf(series, all).map((line) => totalOf(line, 'running'))).toEqual([72, 33, 12]);
   });
 
   test('have an axis from zero unless that would squash them', () => {
     expect(verticalRange(stackOf(linesOf(series, all), 'histogram'))[0]).toBe(0);
-    expect(verticalRange(stackOf(linesOf(series, all), 'accumulated'))[0]).toBe(100);
+    expect(verticalRange(stackOf(linesOf(series, all), 'running'))[0]).toBe(100);
     const empty = { ...series, types: [], other: null };
     expect(verticalRange(stackOf(linesOf(empty, all), 'histogram'))).toEqual([0, 1]);
   });
 
   test('are summed up by total and fullest bucket', () => {
-    expect(summaryOf(linesOf(series, all), 3)).toEqual({ total: 17, peak: 0, peakCount: 8 });
-    expect(summaryOf(linesOf(series, { hidden: [], solo: 'typ_a' }), 3)).toEqual({
+    expect(summaryOf(linesOf(series, all), 3)).toMatchObject({
+      total: 17,
+      running: 117,
+      compared: null,
+      peak: 0,
+      peakCount: 8,
+    });
+    expect(summaryOf(linesOf(series, { hidden: [], solo: 'typ_a' }), 3)).toMatchObject({
       total: 12,
       peak: 2,
       peakCount: 7,

@@ -85,7 +85,7 @@ describe.skipIf(withoutBrowser !== '')('a full chart', () => {
   }
 
   test('is hovered over smoothly', async () => {
-    const box = await page.locator('.u-over').boundingBox();
+    const box = await page.locator('.plot .over').boundingBox();
     const { x, y, width } = box ?? { x: 0, y: 0, width: 0 };
     const hover = async (): Promise<void> => {
       for (let step = 0; step < 100; step++)
@@ -97,7 +97,7 @@ describe.skipIf(withoutBrowser !== '')('a full chart', () => {
 
   test('is zoomed smoothly, and back', async () => {
     const zoom = async (): Promise<void> => {
-      const box = await page.locator('.u-over').boundingBox();
+      const box = await page.locator('.plot .over').boundingBox();
       const { x, y, width } = box ?? { x: 0, y: 0, width: 0 };
       const before = page.url();
       await page.mouse.move(x + 0.3 * width, y + 50);
@@ -106,7 +106,7 @@ describe.skipIf(withoutBrowser !== '')('a full chart', () => {
       await page.mouse.up();
       await expect.poll(() => page.url()).not.toBe(before);
       await page.locator('.chart-card:not(.loading)').waitFor();
-      await page.locator('.u-over').dblclick({ position: { x: 100, y: 100 } });
+      await page.locator('.plot .over').dblclick({ position: { x: 100, y: 100 } });
       await expect.poll(() => page.url()).toBe(before);
       await page.locator('.chart-card:not(.loading)').waitFor();
     };

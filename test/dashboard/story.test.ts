@@ -70,7 +70,7 @@ describe.skipIf(withoutBrowser !== '')('the story', () => {
     expect((await post({ loggingToken, typeName: 'order placed' })).status).toBe(201);
     await page.getByRole('application', { name: /^Events per/ }).waitFor();
     await page.getByText('The first event has arrived').waitFor();
-    expect(await figure(page, 'In this range')).toBe(1);
+    await expect.poll(() => figure(page, 'In this range')).toBe(1);
   });
 
   test('types have identifiers to copy, and events sent with them are in the chart', async () => {
@@ -82,7 +82,7 @@ describe.skipIf(withoutBrowser !== '')('the story', () => {
     for (let sent = 0; sent < 4; sent++) expect((await post({ loggingToken, typeId })).status).toBe(201);
     expect((await post({ loggingToken, typeName: 'order placed' })).status).toBe(201);
 
-    await page.getByRole('link', { name: 'Chart' }).click();
+    await page.getByRole('link', { name: 'Explore' }).click();
     await page.getByRole('button', { name: /^user signed in/, pressed: true }).waitFor();
     expect(await figure(page, 'In this range')).toBe(6);
     await page.getByRole('button', { name: 'Only user signed in' }).click();
@@ -94,7 +94,9 @@ describe.skipIf(withoutBrowser !== '')('the story', () => {
   });
 
   test('the table has the numbers of the chart, and accumulated ends at all of them', async () => {
+    await page.getByRole('button', { name: /^Chart options/ }).click();
     await page.getByRole('button', { name: 'Show as a table' }).click();
+    await page.keyboard.press('Escape');
     const totals = async (): Promise<number[]> =>
       (await page.getByRole('table').locator('tbody td:nth-child(2)').allInnerTexts()).map(Number);
     expect((await totals()).reduce((sum, value) => sum + value, 0)).toBe(6);
@@ -177,7 +179,7 @@ describe.skipIf(withoutBrowser !== '')('the story', () => {
     await dialog.getByRole('button', { name: 'Create' }).click();
     await dialog.getByRole('button', { name: 'Copy the resource token' }).click();
     const resourceToken = await clipboard(page);
-    await dialog.getByRole('button', { name: 'Done' }).click();
+    await dialog.getByRole('button', { name: 'I have copied it' }).click();
     const read = () =>
       service.request({
         path: `/public/get_events?appId=${appId}`,
@@ -194,8 +196,8 @@ describe.skipIf(withoutBrowser !== '')('the story', () => {
   test('the activity names who changed what', async () => {
     await page.reload();
     const activity = page.getByRole('region', { name: 'Activity' });
-    await activity.getByText(/Logging token: rotate/).waitFor();
-    await activity.getByText(/Resource token: revoke/).waitFor();
+    await activity.getByText(/rotated the logging token/).waitFor();
+    await activity.getByText(/revoked the resource token/).waitFor();
     expect(await activity.textContent()).toContain(OWNER);
   });
 
@@ -236,7 +238,7 @@ describe.skipIf(withoutBrowser !== '')('the story', () => {
     const payload = '{"big":1e400, "n":12345678901234567890,"a":1,"a":2,"in":{"deep":[1,{}]}}';
     const body = `{"loggingToken":"${loggingToken}","typeName":"order placed","payload":${payload}}`;
     expect((await service.request({ method: 'POST', path: '/public/create_event', body })).status).toBe(201);
-    await page.getByRole('link', { name: 'Events' }).click();
+    await page.getByRole('link', { name: 'Explore' }).click();
     const row = page.locator('article').first();
     await row.getByRole('button').first().click();
     await row.getByText('1e400', { exact: true }).waitFor();
@@ -270,10 +272,11 @@ describe.skipIf(withoutBrowser !== '')('the story', () => {
     await elsewhere.getByRole('link', { name: /Web shop/ }).waitFor();
     expect(elsewhere.url()).toBe(`${service.url}/`);
     await elsewhere.getByRole('link', { name: /Account of/ }).click();
-    await elsewhere.getByRole('button', { name: 'Sign out everywhere' }).click();
+    await elsewhere.getByRole('button', { name: 'Sign out everywhere…' }).click();
+    await elsewhere.getByRole('dialog').getByRole('button', { name: 'Sign out everywhere' }).click();
     await elsewhere.getByRole('heading', { name: 'Sign in' }).waitFor();
 
-    await page.getByRole('link', { name: 'Chart' }).click();
+    await page.getByRole('link', { name: 'Explore' }).click();
     await page.getByText('Your session has ended').waitFor();
     await signIn(page, HELPER, 'not the password');
     await page.getByRole('alert').waitFor();

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { DAY, HOUR, MINUTE, parseRange, type Range, type Unit } from '../../dashboard/range.ts';
-import { DETAILS, parseView, safeNext, type View, viewSearch } from '../../dashboard/url.ts';
+import { DAY, HOUR, MINUTE, PERIODS, parseRange, type Range, type Unit } from '../../dashboard/range.ts';
+import { DETAILS, MODES, parseView, SCALES, safeNext, type View, viewSearch } from '../../dashboard/url.ts';
 
 const unit = fc.constantFrom<Unit>('m', 'h', 'd', 'w', 'mo', 'y');
 const range: fc.Arbitrary<Range> = fc.oneof(
@@ -10,19 +10,31 @@ const range: fc.Arbitrary<Range> = fc.oneof(
   fc
     .record({ from: fc.integer({ min: 0, max: 4e12 }), length: fc.integer({ min: 1, max: 1e12 }) })
     .map(({ from, length }): Range => ({ kind: 'between', from, to: from + length })),
+  fc.record({ kind: fc.constant('calendar' as const), period: fc.constantFrom(...PERIODS) }),
+  fc.record({ kind: fc.constant('since' as const), from: fc.integer({ min: 0, max: 4e12 }) }),
 );
 const text = fc.string({ minLength: 1, unit: 'grapheme' });
 const view: fc.Arbitrary<View> = fc.record({
   range,
   back: fc.option(range),
   types: fc.uniqueArray(text),
-  mode: fc.constantFrom('histogram' as const, 'accumulated' as const),
+  filters: fc.uniqueArray(text),
+  text: fc.option(text),
+  at: fc.option(
+    fc
+      .record({ from: fc.integer({ min: 0, max: 4e12 }), length: fc.integer({ min: 1, max: 1e9 }) })
+      .map(({ from, length }) => ({ from, to: from + length })),
+  ),
+  mode: fc.constantFrom(...MODES),
+  scale: fc.constantFrom(...SCALES),
+  compare: fc.constantFrom('previous' as const, 'week' as const, 'none' as const),
   hidden: fc.uniqueArray(text),
   solo: fc.option(text),
   zone: fc.constantFrom('UTC', 'Europe/Berlin', 'America/New_York', 'Asia/Kathmandu'),
   live: fc.boolean(),
   detail: fc.option(fc.constantFrom(...DETAILS)),
   table: fc.boolean(),
+  columns: fc.option(fc.uniqueArray(text)),
   event: fc.option(text),
 });
 

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { brotliCompressSync, brotliDecompressSync, gunzipSync, gzipSync } from 'node:zlib';
 import pino from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { acceptedEncodings, assetRoutes } from '../../src/http/assets.ts';
+import { acceptedEncodings, readAssets } from '../../src/http/assets.ts';
 import { createServer, type HttpServer } from '../../src/http/server.ts';
 import { request } from '../support/http-client.ts';
 import { newOwnApp, newPerson, Person } from '../support/person.ts';
@@ -23,6 +23,7 @@ const PAGES = [
   '/apps/app_x',
   '/apps/app_x/events',
   '/apps/app_x/types',
+  '/apps/app_x/usage',
   '/apps/app_x/settings',
   '/account',
 ];
@@ -42,7 +43,7 @@ describe.each(['uws', 'node'] as const)('a built dashboard on %s', (transport) =
     await writeFile(`${script}.br`, brotliCompressSync(SCRIPT));
     await writeFile(join(folder, 'assets', 'big-01234567.js'), `// ${'0123456789'.repeat(20_000)}`);
     server = await createServer({
-      routes: await assetRoutes(folder),
+      routes: (await readAssets(folder)).routes,
       transport,
       maxBodyBytes: 1_024,
       maxBodiesBytes: 65_536,
@@ -139,7 +140,7 @@ describe.each(['uws', 'node'] as const)('a built dashboard on %s', (transport) =
 });
 
 test('without a built dashboard every page says how to build it', async () => {
-  const routes = await assetRoutes('/nowhere/at/all');
+  const { routes } = await readAssets('/nowhere/at/all');
   expect(routes.map(({ path }) => path)).toEqual([
     ...PAGES.map((path) => path.replace(/abc$/, ':token').replace('app_x', ':appId')),
     '/docs',

@@ -54,7 +54,10 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
 
   test.each([
     ['', /JSON object/],
-    ['[]', /JSON object/],
+    ['7', /JSON object/],
+    ['[]', /no events/],
+    ['[{}', /not valid JSON/],
+    ['[{}]]', /not valid JSON/],
     ['{', /not valid JSON/],
     ['{"events":[{}', /not valid JSON/],
     ['{"events":{}}', /"events" must be an array/],
@@ -149,7 +152,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     });
 
     test('is refused on other routes, and other encodings on this one, with 415', async () => {
-      const headers = { 'Content-Encoding': 'br' };
+      const headers = { 'Content-Encoding': 'compress' };
       refused(
         await postBatch(service, good(), headers),
         415,

@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { gzipSync } from 'node:zlib';
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
 import { LoggingTokens } from '../../src/apps/logging-token-lookup.ts';
-import { GzipBody } from '../../src/http/gzip-body.ts';
+import { CompressedBody } from '../../src/http/compressed-body.ts';
 import { EventMembers } from '../../src/ingest/parse/fast-event-parser.ts';
 import { JsonScan } from '../../src/ingest/parse/json-scan.ts';
 import { createTokenText } from '../../src/token-text.ts';
@@ -41,7 +41,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     fast: vi.spyOn(EventMembers.prototype, 'read'),
     strict: vi.spyOn(JsonScan.prototype, 'step'),
     lookup: vi.spyOn(LoggingTokens.prototype, 'appOf'),
-    inflate: vi.spyOn(GzipBody.prototype, 'write'),
+    inflate: vi.spyOn(CompressedBody.prototype, 'write'),
   });
   /** The longest text that JSON.parse was given, except for answers that the test reads. */
   const longestParsed = (parse: { readonly mock: { readonly calls: readonly unknown[][] } }): number =>

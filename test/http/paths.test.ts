@@ -62,6 +62,19 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
       connection.destroy();
     });
 
+    test('is answered with a page to a browser, and in JSON to everybody below the paths of programs', async () => {
+      const headers = { Accept: 'text/html,application/xhtml+xml,*/*;q=0.8' };
+      for (const method of ['GET', 'HEAD']) {
+        const page = await service.request({ method, path: '/nope', headers });
+        expect([page.status, page.headers['content-type']]).toEqual([404, 'text/html; charset=utf-8']);
+        expect(page.headers['content-security-policy']).toContain("default-src 'none'");
+      }
+      for (const path of ['/public/nope', '/v1/nope', '/api/nope', '/public', '/v1', '/api'])
+        notFound(await service.request({ path, headers }));
+      notFound(await service.request({ path: '/nope', headers: { Accept: '*/*' } }));
+      notFound(await service.request({ method: 'POST', path: '/nope', headers, body: '{}' }));
+    });
+
     test('does not repeat what was asked for', async () => {
       const response = await service.request({ path: '/<script>alert(1)</script>' });
       notFound(response);

@@ -6,6 +6,7 @@ import { createTokenText } from '../../src/token-text.ts';
 import { refused } from '../http/answers.ts';
 import { answered, type BatchResult, postBatch, storedIds } from '../support/batch.ts';
 import { availableEngines, type TestEngine } from '../support/database.ts';
+import { sized } from '../support/fuzz.ts';
 import { FaultyProxy, isBatch, isCopy } from '../support/proxy.ts';
 import {
   RunningClock,
@@ -162,7 +163,7 @@ describe.each(availableEngines())('on %s a batch', (engine) => {
   test('that takes several transactions is stored whole, counted exactly, with ids in the order of time', async () => {
     const own = await service.newApp();
     // More events, and more days, than one transaction writes.
-    const [count, days] = [5_000, 120];
+    const [count, days] = [sized(5_000, 10_000), sized(120, 400)];
     const events = Array.from({ length: count }, (_, n) => ({
       typeName: `type ${n % 7}`,
       payload: { n },

@@ -2,13 +2,15 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { Rejection } from '../../src/errors.ts';
 import { CommitBuffer, type CommitBufferOptions } from '../../src/ingest/commit-buffer.ts';
+import { keyedEventId } from '../../src/ingest/event-id.ts';
 import type { AcceptedEvent } from '../../src/storage/write/accepted-event.ts';
+import type { WriteOutcome } from '../../src/storage/write/event-writer.ts';
 import { SOURCE } from '../support/source.ts';
 
 interface Write {
   readonly ids: readonly string[];
   /** Ends the write; without outcomes all of its events are durable. */
-  readonly finish: (outcomes?: readonly (Rejection | null)[]) => void;
+  readonly finish: (outcomes?: readonly WriteOutcome[]) => void;
 }
 
 /** A buffer whose writes end when the test says so. */
@@ -39,7 +41,7 @@ function event(id: string, payload = '{}'): AcceptedEvent {
   return { id, appId: 1, typeId: 1, createdAt: 0, payload, source: SOURCE };
 }
 
-function addMany(buffer: CommitBuffer, count: number, payload?: string): Promise<Rejection | null>[] {
+function addMany(buffer: CommitBuffer, count: number, payload?: string): Promise<WriteOutcome>[] {
   return Array.from({ length: count }, (_, index) => buffer.add(event(String(index), payload)));
 }
 
@@ -185,7 +187,7 @@ test('during a stall waiting events are refused, those in flight are not, and la
   expect(await isSettled(Promise.race(waiting))).toBe(false);
   now = 500;
   const refused = await Promise.all(waiting);
-  expect(refused.map((outcome) => outcome?.reason)).toEqual(['unavailable', 'unavailable', 'unavailable']);
+  expect(refused).toMatchObject(Array.from({ length: 3 }, () => ({ reason: 'unavailable' })));
   expect(buffer.depth).toBe(1);
   expect(writes.length).toBe(1);
   writes[0]?.finish();
@@ -269,7 +271,7 @@ test('each event is written once and gets its own outcome, for any arrivals and 
         const { buffer, writes } = setUp({ connections });
         const running = new Set<Write>();
         let seen = 0;
-        const answers: Promise<Rejection | null>[] = [];
+        const answers: Promise<WriteOutcome>[] = [];
         const isBad = (id: string): boolean => Number(id) % 7 === 0;
         const outcomeOf = (id: string): Rejection | null =>
           isBad(id) ? new Rejection('invalidBody', id) : null;
@@ -299,9 +301,8 @@ test('each event is written once and gets its own outcome, for any arrivals and 
         }
         expect(writes.flatMap(({ ids }) => ids)).toEqual(answers.map((_, index) => String(index)));
         const outcomes = await Promise.all(answers);
-        expect(outcomes.map((outcome) => outcome?.details ?? null)).toEqual(
-          answers.map((_, index) => (isBad(String(index)) ? String(index) : null)),
-        );
+        const details = outcomes.map((outcome) => (outcome instanceof Rejection ? outcome.details : outcome));
+        expect(details).toEqual(answers.map((_, index) => (isBad(String(index)) ? String(index) : null)));
       },
     ),
     { numRuns: 100 },
@@ -313,7 +314,11 @@ async function addAll(
   buffer: CommitBuffer,
   events: readonly AcceptedEvent[],
 ): Promise<readonly (string | null)[]> {
-  return (await buffer.addAll(events)).map((outcome) => outcome?.reason ?? null);
+  return (await buffer.addAll(events)).map(reasonOf);
+}
+
+function reasonOf(outcome: WriteOutcome): string | null {
+  return outcome instanceof Rejection ? outcome.reason : outcome;
 }
 
 function bulk(count: number, name = 'b'): AcceptedEvent[] {
@@ -422,13 +427,13 @@ test('many events are refused as a whole where not all of them fit, and single o
 test('payloads have a ceiling of their own, but for one that waits alone', async () => {
   const { buffer, writes } = setUp({ maxBytes: 200, connections: 1 });
   const first = buffer.add(event('large', 'x'.repeat(1_000)));
-  expect((await buffer.add(event('small')))?.reason).toBe('unavailable');
+  expect(await buffer.add(event('small'))).toMatchObject({ reason: 'unavailable' });
   await settle();
   writes[0]?.finish();
   expect(await first).toBe(null);
   void buffer.add(event('a', 'x'.repeat(60)));
   void buffer.add(event('b', 'x'.repeat(40)));
-  expect((await buffer.add(event('c', 'x')))?.reason).toBe('unavailable');
+  expect(await buffer.add(event('c', 'x'))).toMatchObject({ reason: 'unavailable' });
   expect(await addAll(buffer, [])).toEqual([]);
 });
 
@@ -450,7 +455,7 @@ test('under continuous load the room of committed payloads is free again, for si
   // Something always waits or is in flight, so that the ceiling counts all the time.
   for (const add of [
     async (buffer: CommitBuffer, one: AcceptedEvent): Promise<string | null> =>
-      (await buffer.add(one))?.reason ?? null,
+      reasonOf(await buffer.add(one)),
     async (buffer: CommitBuffer, one: AcceptedEvent): Promise<string | null> =>
       (await addAll(buffer, [one]))[0] ?? null,
   ]) {
@@ -534,4 +539,47 @@ test('an app whose batches fill all the room makes room for another one, by what
     Array.from({ length: 81 }, () => null),
   );
   expect(buffer.depth).toBe(0);
+});
+
+/** Events of an app whose ids are made of keys. */
+function keyed(count: number, appId = 1): AcceptedEvent[] {
+  return Array.from({ length: count }, (_, index) => ({
+    ...event(keyedEventId(0, SOURCE, `${appId} ${index}`)),
+    appId,
+  }));
+}
+
+test('events with keys are written apart from those without, in turns', async () => {
+  const { buffer, writes } = setUp();
+  const keys = [...keyed(1), ...keyed(2, 2)];
+  void buffer.addAll(bulk(1, 'a'));
+  void buffer.addAll(keys.slice(0, 1));
+  void buffer.addAll(bulk(1, 'b'));
+  void buffer.addAll(keys.slice(1));
+  for (let write = 0; write < 2; write += 1) {
+    await settle();
+    writes[write]?.finish();
+  }
+  await settle();
+  expect(
+    writes
+      .map(({ ids }) => ids)
+      .slice(0, 2)
+      .toSorted(),
+  ).toEqual([keys.map(({ id }) => id), ['a0', 'b0']].toSorted());
+});
+
+test('events with keys have no room of their own: what came last of the app with most of it makes room', async () => {
+  const { buffer, writes } = setUp({ maxEvents: 10 });
+  void buffer.addAll(bulk(4));
+  await settle();
+  const evicted = addAll(buffer, keyed(6));
+  await settle();
+  const stays = addAll(buffer, keyed(3, 2));
+  expect(await evicted).toEqual(Array.from({ length: 6 }, () => 'unavailable'));
+  writes[0]?.finish();
+  await settle();
+  writes[1]?.finish(['repeated', null, null]);
+  expect(await stays).toEqual(['repeated', null, null]);
+  expect([buffer.stored, buffer.repeated, buffer.depth]).toEqual([6, 1, 0]);
 });

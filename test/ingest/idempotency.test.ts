@@ -1,9 +1,12 @@
 /** Idempotency-Key: a repeat gets the first answer and stores nothing, whatever came between, and whoever sends it. */
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import { KEY_LIFE_MS, removeExpiredKeys } from '../../src/storage/expired-keys.ts';
+import { connect } from '../../src/storage/connect.ts';
+import { ExpiredKeys, KEY_LIFE_MS, removeExpiredKeys } from '../../src/storage/expired-keys.ts';
 import { created, refused } from '../http/answers.ts';
 import { answered, postBatch, storedIds } from '../support/batch.ts';
 import { availableEngines, testDatabase } from '../support/database.ts';
+import { sized } from '../support/fuzz.ts';
+import { blocksOf, heldSnapshot } from '../support/held-snapshot.ts';
 import type { HttpResponse } from '../support/http-client.ts';
 import { FaultyProxy } from '../support/proxy.ts';
 import {
@@ -166,9 +169,11 @@ describe.each(availableEngines())('on %s', (engine) => {
     await Promise.all(open.splice(0).map((one) => one.stop()));
   });
 
-  test('300 keyed events at once are each stored once, and again when they are repeated', async () => {
+  test('hundreds of keyed events at once are each stored once, and again when they are repeated', async () => {
     const send = (): Promise<HttpResponse[]> =>
-      Promise.all(Array.from({ length: 300 }, (_, n) => post(service, `key-${n}`, `{"n":${n}}`)));
+      Promise.all(
+        Array.from({ length: sized(300, 1_000) }, (_, n) => post(service, `key-${n}`, `{"n":${n}}`)),
+      );
     const first = await send();
     const second = await send();
     expect(second.map(({ body }) => body)).toEqual(first.map(({ body }) => body));
@@ -353,6 +358,37 @@ test('a request without a key goes the way it always went: nothing is asked or w
   expect(ours).toEqual([]);
   expect(sent.filter((text) => text.includes('COPY events')).length).toBe(2);
   expect([...(await service.sql`SELECT count(*)::int AS keys FROM idempotency_keys`)]).toEqual([{ keys: 1 }]);
+});
+
+test('while a snapshot stays in use, removed keys are not gone through again and again', async () => {
+  const database = await testDatabase();
+  const holder = await heldSnapshot(database.address, { hasWritten: false });
+  const alone = connect(database.address, { connections: 1, name: 'test upkeep' });
+  try {
+    let now = Date.UTC(2026, 10, 21);
+    const expired = new ExpiredKeys(alone);
+    for (let round = 1; round <= 10; round += 1) {
+      await database.sql`
+        INSERT INTO idempotency_keys
+        SELECT 1, sha256((${round} * 1000 + n)::text::bytea), sha256('body'), 201, '{}', ${new Date(now - KEY_LIFE_MS)}::timestamptz
+          FROM generate_series(1, 200) AS n`;
+      expect(await expired.remove(now)).toBe(200);
+      now += 1_000;
+    }
+    // 2,000 dead rows are 40 pages.
+    const blocks = await blocksOf(alone, ['idempotency_keys'], () => expired.remove(now));
+    expect(blocks).toBeLessThanOrEqual(10);
+    // What another process has left is found later.
+    await database.sql`
+      INSERT INTO idempotency_keys
+      VALUES (1, sha256('late'), sha256('body'), 201, '{}', ${new Date(now - KEY_LIFE_MS - 60_000)})`;
+    expect(await expired.remove(now)).toBe(0);
+    expect(await expired.remove(now + 600_000)).toBe(1);
+  } finally {
+    await holder.release();
+    await alone.end();
+    await database.drop();
+  }
 });
 
 test('keys whose time is over are removed oldest first, 10,000 at a time', async () => {

@@ -21,8 +21,9 @@ function setUp({ maxEvents = 1_000_000, maxBytes = 1_000_000_000 } = {}) {
     write: (requests) =>
       new Promise<Answers>((resolve) => {
         writes.push({
-          keys: requests.map(({ request }) => request.keyDigest.toString()),
-          finish: () => resolve(requests.map(({ answer, events }) => ({ stored: events.length, answer }))),
+          keys: requests.map(({ request }) => request?.keyDigest.toString() ?? ''),
+          finish: () =>
+            resolve(requests.map(({ answer, events }) => ({ stored: events, repeated: 0, answer }))),
         });
       }),
   });
@@ -44,6 +45,7 @@ function keyed(key: string, payload = '{}', events = 1): KeyedEvents {
       source: SOURCE,
     })),
     answer,
+    answerRepeated: () => answer,
     answerWithout: () => answer,
   };
 }

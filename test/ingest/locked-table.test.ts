@@ -3,10 +3,12 @@ import { afterEach, describe, expect, test } from 'vitest';
 import type { Sql } from '../../src/storage/connect.ts';
 import { CopyConnection } from '../../src/storage/write/copy-connection.ts';
 import { refused } from '../http/answers.ts';
+import { answered, postBatch } from '../support/batch.ts';
 import { availableEngines, testDatabase } from '../support/database.ts';
 import { heldLock } from '../support/held-lock.ts';
+import type { HttpResponse } from '../support/http-client.ts';
 import { ids, Opened, PATIENT, storedIds, untilReplayed } from '../support/proxied-service.ts';
-import { startTestService, type TestService, until } from '../support/service.ts';
+import { CREATE_EVENT, startTestService, type TestService, until } from '../support/service.ts';
 
 const opened = new Opened();
 afterEach(opened.stopAll);
@@ -23,12 +25,12 @@ async function readiness({ request }: TestService): Promise<readonly [number, nu
 }
 
 /** The most sessions of ours that wait for a lock, of many looks. */
-async function mostWaiting(sql: Sql, looks: number): Promise<number> {
+async function mostWaiting(sql: Sql, looks: number, names = '^tidemark'): Promise<number> {
   let most = 0;
   for (let look = 0; look < looks; look += 1) {
     const [row] = await sql<[{ waiting: number }]>`
       SELECT count(*)::int AS waiting FROM pg_stat_activity
-       WHERE datname = current_database() AND wait_event_type = 'Lock' AND application_name LIKE 'tidemark%'`;
+       WHERE datname = current_database() AND wait_event_type = 'Lock' AND application_name ~ ${names}`;
     most = Math.max(most, row.waiting);
     await new Promise((resolve) => setTimeout(resolve, 20));
   }
@@ -79,6 +81,57 @@ describe.each(ENGINES)('while the table is locked, on %s,', (engine) => {
     await untilReplayed(service);
     expect(await storedIds(service)).toEqual(ids(answers));
     expect(await readiness(service)).toEqual([200, 200]);
+  });
+});
+
+describe.each(
+  ENGINES.flatMap((engine) => [[engine, 'SHARE'] as const, [engine, 'ACCESS EXCLUSIVE'] as const]),
+)('while the table of idempotency keys is locked, on %s, in mode %s,', (engine, mode) => {
+  test('requests with a key are refused at once, all others go on, and /readyz names it', async () => {
+    const service = await startTestService({ engine, config: { ...PATIENT, CREATE_LIMIT_PER_MINUTE: 0 } });
+    opened.add(service);
+    let number = 0;
+    const keyed = (): Promise<HttpResponse> =>
+      service.request({
+        method: 'POST',
+        path: CREATE_EVENT,
+        headers: { 'Idempotency-Key': `key-${++number}` },
+        body: service.body('{}'),
+      });
+    const batch = (): Promise<HttpResponse> =>
+      postBatch(service, JSON.stringify({ events: [{ typeId: service.type.typeId, payload: {} }] }), {
+        'Idempotency-Key': `key-${++number}`,
+      });
+    const takesKeys = async (): Promise<unknown> =>
+      JSON.parse((await service.request({ path: '/readyz' })).body).takesKeys ?? true;
+    expect((await keyed()).status).toBe(201);
+    const lock = await heldLock(service.sql, 'idempotency_keys', mode);
+    const [first, second] = await Promise.all([keyed(), batch()]);
+    for (const answer of [first, second]) refused(answer, 503, 'UNAVAILABLE', 'Service unavailable');
+    expect(await takesKeys()).toBe(false);
+
+    // Whoever comes now is told without a statement that waits.
+    const looks = mostWaiting(service.sql, 50, '^tidemark (keyed|lookups)');
+    for (let round = 0; round < 10; round += 1) {
+      const answers = await Promise.all([
+        keyed(),
+        batch(),
+        service.post(),
+        service.post({ typeId: null, typeName: `new ${round}` }),
+      ]);
+      expect(answers.map(({ status }) => status)).toEqual([503, 503, 201, 201]);
+    }
+    expect(await looks).toBe(0);
+    expect(await readiness(service)).toEqual([200, 200]);
+    expect(service.stats()).toMatchObject({ databaseWritable: true });
+    const { body } = await service.request({ path: '/metrics' });
+    expect(body).toMatch(/^tidemark_database_takes_keys 0$/m);
+    expect(service.log.filter(({ msg }) => String(msg).includes('idempotency keys'))).toHaveLength(1);
+
+    await lock.release();
+    await until(async () => (await takesKeys()) === true, 'it is noticed that the lock is gone');
+    expect((await keyed()).status).toBe(201);
+    expect(answered(await batch()).stored).toBe(1);
   });
 });
 

@@ -1,6 +1,12 @@
 /** What a pool must keep apart, however much is asked of it at once, and what it must live through. */
+
+import { once } from 'node:events';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { connect, endPool, errorCode, isUnavailable, type Sql } from '../../src/storage/connect.ts';
+import { openCopyClient } from '../../src/storage/copy-client.ts';
+import { PoolSockets } from '../../src/storage/pool-sockets.ts';
+import { CopyConnection } from '../../src/storage/write/copy-connection.ts';
+import { freePort } from '../support/cluster.ts';
 import { type TestDatabase, testDatabase } from '../support/database.ts';
 import { FaultyProxy } from '../support/proxy.ts';
 import { until } from '../support/service.ts';
@@ -76,6 +82,27 @@ async function failureOf(query: PromiseLike<unknown>): Promise<unknown> {
   throw new Error('It did not fail.');
 }
 
+test('session parameters of DATABASE_URL are set beside those that durability depends on, on every kind of connection', async () => {
+  const database = await testDatabase();
+  const url = new URL(database.url);
+  url.searchParams.set('options', '-c work_mem=7MB -c synchronous_commit=off');
+  const address = { url: url.href };
+  const SETTINGS = `
+    SELECT current_setting('work_mem') AS memory, current_setting('synchronous_commit') AS commit,
+           current_setting('statement_timeout') AS statement`;
+  const pool = connect(address, { connections: 1, name: 'test', kind: 'reads' });
+  const writer = new CopyConnection(address, 'test', { connectMs: 5_000, answerMs: 20_000, lockMs: 500 });
+  const copier = await openCopyClient(address, 'test');
+  onTestFinished(async () => {
+    await Promise.all([pool.end(), writer.close(), copier.end()]);
+    await database.drop();
+  });
+  const common = { memory: '7MB', commit: 'on' };
+  expect(await pool.unsafe(SETTINGS)).toEqual([{ ...common, statement: '25s' }]);
+  expect((await writer.query(SETTINGS, [])).rows).toEqual([{ ...common, statement: '18s' }]);
+  expect((await copier.query(SETTINGS)).rows).toEqual([{ ...common, statement: '0' }]);
+});
+
 describe('a connection that fails at once', () => {
   test.each<ConnectError>(['ENETUNREACH', 'EHOSTUNREACH', 'ENETDOWN', 'EADDRNOTAVAIL', 'EMFILE'])(
     'with %s fails its query as an outage, and nothing else; the pool goes on afterwards',
@@ -115,6 +142,19 @@ describe('a connection that fails at once', () => {
     const failures = await Promise.all([failureOf(nowhere`SELECT 1`), failureOf(nowhere`SELECT 2`)]);
     expect(failures.map((failure) => isUnavailable(failure))).toEqual([true, true]);
     await endPool(nowhere);
+    expect(faults).toEqual([]);
+  });
+
+  test('and is closed before the client hears of it does not end the process', async () => {
+    const faults = unhandled();
+    const address = { url: `postgres://u@127.0.0.1:${await freePort()}/d` };
+    const socket = await new PoolSockets(address, { name: 'closed', kind: null }).connect();
+    const closed = once(socket, 'close');
+    socket.destroy();
+    await closed;
+    // As the client does.
+    socket.removeAllListeners();
+    for (let turn = 0; turn < 3; turn += 1) await new Promise((resolve) => setImmediate(resolve));
     expect(faults).toEqual([]);
   });
 

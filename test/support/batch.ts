@@ -9,6 +9,7 @@ export interface BatchResult {
   readonly eventId?: string;
   readonly typeId?: string;
   readonly timestamp?: string;
+  readonly repeated?: true;
   readonly error?: string;
   readonly details?: string;
   readonly code?: string;

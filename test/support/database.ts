@@ -4,7 +4,7 @@ import { inject } from 'vitest';
 import { connect, type DatabaseAddress, type Sql } from '../../src/storage/connect.ts';
 import type { Engine } from '../../src/storage/engine.ts';
 import { addressOf, type ClusterAddress, urlOf } from './cluster.ts';
-import { TEMPLATE, type TestEngine } from './global-setup.ts';
+import { PREPARED_TEMPLATE, TEMPLATE, type TestEngine } from './global-setup.ts';
 
 export type { TestEngine } from './global-setup.ts';
 
@@ -35,17 +35,23 @@ export function availableEngines(): TestEngine[] {
 
 /**
  * Makes a database with the schema of this release.
- * @param options.empty without any schema
+ * @param options.empty    without any schema
+ * @param options.prepared with what the first start of a service makes, such as the partitions of the coming days
  */
 export async function testDatabase(
   engine: TestEngine = 'postgres18',
-  options: { readonly empty?: boolean } = {},
+  options: { readonly empty?: boolean; readonly prepared?: boolean } = {},
 ): Promise<TestDatabase> {
   const cluster = inject('clusters')[engine];
   if (cluster === undefined) throw new Error(`${engine} is not available in this run`);
   const database = `test_${randomUUID().replaceAll('-', '')}`;
-  const template = options.empty === true ? 'template0' : TEMPLATE;
-  await administer(cluster, (admin) => admin`CREATE DATABASE ${admin(database)} TEMPLATE ${admin(template)}`);
+  const schema = options.prepared === true ? PREPARED_TEMPLATE : TEMPLATE;
+  const template = options.empty === true ? 'template0' : schema;
+  // Copies files, which costs the server half of writing all pages to the WAL.
+  await administer(
+    cluster,
+    (admin) => admin`CREATE DATABASE ${admin(database)} TEMPLATE ${admin(template)} STRATEGY file_copy`,
+  );
   const address = addressOf(cluster, database);
   const sql = connect(address, { connections: 10, name: 'test' });
   // On a server that is not ours TimescaleDB's scheduler works: tests run the jobs themselves.

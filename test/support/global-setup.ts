@@ -6,11 +6,13 @@ import { chmod, cp, mkdtemp, rm } from 'node:fs/promises';
 import { homedir, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { TestProject } from 'vitest/node';
-import { connect } from '../../src/storage/connect.ts';
+import { readConfig } from '../../src/config.ts';
+import { connect, type Sql } from '../../src/storage/connect.ts';
 import { platformPackage, STATE_FOLDER, usableBinaries } from '../../src/storage/embedded/binaries.ts';
 import { canReach, isRoot, type SystemUser, unprivilegedUser } from '../../src/storage/embedded/user.ts';
 import { chooseEngine } from '../../src/storage/engine.ts';
 import { migrate } from '../../src/storage/migrate.ts';
+import { openStorage } from '../../src/storage/storage.ts';
 import { CHROMIUM, hasChromium } from './chromium.ts';
 import { addressOf, type Cluster, type ClusterAddress, startCluster } from './cluster.ts';
 import { hasTypesGenerator } from './openapi-types.ts';
@@ -19,8 +21,9 @@ import { REDIS_SERVER } from './redis-server.ts';
 /** What the suites run on: PostgreSQL alone in two versions, and TimescaleDB. */
 export type TestEngine = 'postgres18' | 'postgres15' | 'timescale';
 
-/** Every database of a test is a copy of this one. */
+/** Every database of a test is a copy of one of these: with the schema, or also with what a first start of the service makes. */
 export const TEMPLATE = 'tidemark_template';
+export const PREPARED_TEMPLATE = 'tidemark_prepared_template';
 
 declare module 'vitest' {
   interface ProvidedContext {
@@ -130,18 +133,38 @@ async function startTimescale(
   return await start(join(home, 'bin'), BUILTIN_LOCALE, user, TIMESCALE_OPTIONS);
 }
 
-/** Makes the migrated database that every test's database is a copy of. */
+/** Makes the databases that every test's database is a copy of. */
 async function templated(cluster: ClusterAddress): Promise<ClusterAddress> {
   const admin = connect(addressOf(cluster, 'postgres'), { connections: 1, name: 'test setup' });
-  await admin`DROP DATABASE IF EXISTS ${admin(TEMPLATE)}`;
+  for (const name of [TEMPLATE, PREPARED_TEMPLATE]) await admin`DROP DATABASE IF EXISTS ${admin(name)}`;
   await admin`CREATE DATABASE ${admin(TEMPLATE)}`;
-  const sql = connect(addressOf(cluster, TEMPLATE), { connections: 1, name: 'test setup' });
-  const { engine } = await chooseEngine(sql);
-  await migrate(sql, engine);
-  await sql.end();
-  // TimescaleDB's scheduler would connect to it, and a template may have no connections while it is copied.
-  await admin`ALTER DATABASE ${admin(TEMPLATE)} ALLOW_CONNECTIONS false`;
-  await admin`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = ${TEMPLATE}`;
+  await fill(cluster, TEMPLATE, async (sql) => {
+    const { engine } = await chooseEngine(sql);
+    await migrate(sql, engine);
+  });
+  await close(admin, TEMPLATE);
+  await admin`CREATE DATABASE ${admin(PREPARED_TEMPLATE)} TEMPLATE ${admin(TEMPLATE)}`;
+  await fill(cluster, PREPARED_TEMPLATE, async (sql) => {
+    const storage = await openStorage(sql);
+    await storage.maintenance({ sql, slow: sql }, readConfig({}), Date.now).prepare();
+  });
+  await close(admin, PREPARED_TEMPLATE);
   await admin.end();
   return cluster;
+}
+
+async function fill(
+  cluster: ClusterAddress,
+  database: string,
+  work: (sql: Sql) => Promise<void>,
+): Promise<void> {
+  const sql = connect(addressOf(cluster, database), { connections: 1, name: 'test setup' });
+  await work(sql);
+  await sql.end();
+}
+
+/** TimescaleDB's scheduler would connect to it, and a template may have no connections while it is copied. */
+async function close(admin: Sql, template: string): Promise<void> {
+  await admin`ALTER DATABASE ${admin(template)} ALLOW_CONNECTIONS false`;
+  await admin`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = ${template}`;
 }

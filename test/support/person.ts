@@ -52,6 +52,10 @@ export class Person {
     return this.#ask('POST', path, JSON.stringify(body), asking);
   }
 
+  put(path: string, body: unknown = {}, asking: Asking = {}): Promise<Reply> {
+    return this.#ask('PUT', path, JSON.stringify(body), asking);
+  }
+
   patch(path: string, body: unknown = {}, asking: Asking = {}): Promise<Reply> {
     return this.#ask('PATCH', path, JSON.stringify(body), asking);
   }

@@ -100,7 +100,7 @@ export function testSecret(): Promise<Secret> {
 }
 
 export async function startTestService(options: TestServiceOptions = {}): Promise<TestService> {
-  const database = options.database ?? (await testDatabase(options.engine));
+  const database = options.database ?? (await testDatabase(options.engine, { prepared: true }));
   try {
     return await serve(database, options);
   } catch (error) {

@@ -1,12 +1,12 @@
-/** Who changed what: the app's audit rows, newest first. */
+/** Who changed what: the app's audit rows, newest first, as sentences. */
 import type { VNode } from 'preact';
-import { useState } from 'preact/hooks';
+import { useRef, useState } from 'preact/hooks';
 import type { AuditEntry } from '../../answers.ts';
 import { call } from '../../api.ts';
 import { ProblemBox } from '../../components/problem.ts';
 import { Section } from '../../components/section.ts';
 import { Waiting } from '../../components/waiting.ts';
-import { ago, exact } from '../../format.ts';
+import { ago, counted, exact } from '../../format.ts';
 import { html } from '../../html.ts';
 import { useAction } from '../../resource.ts';
 import { ownZone } from '../../time-zone.ts';
@@ -17,23 +17,43 @@ export interface AuditPage {
   readonly hasMore: boolean;
 }
 
+/** What the list can be narrowed to, by how the action begins. */
+const KINDS: readonly (readonly [kind: string, label: string, begins: RegExp])[] = [
+  ['', 'Everything', /^/],
+  ['members', 'Members', /^(member|invitation)\./],
+  ['tokens', 'Tokens', /^(logging|resource)-token\./],
+  ['types', 'Event types', /^type\./],
+  ['app', 'The app', /^app\./],
+];
+
 export function Activity({ app, resource }: SectionProps<AuditPage>): VNode {
-  const path = `/api/apps/${app.appId}/audit`;
   const { data } = resource;
   const [older, setOlder] = useState<AuditPage | null>(null);
-  const entries = [...(data?.entries ?? []), ...(older?.entries ?? [])];
+  const [kind, setKind] = useState('');
+  // A first page that was loaded anew begins later than the one before: what it lacks was shown already.
+  const known = useRef(new Map<AuditEntry['entryId'], AuditEntry>());
+  for (const entry of [...(data?.entries ?? []), ...(older?.entries ?? [])])
+    known.current.set(entry.entryId, entry);
+  const all = [...known.current.values()].sort((a, b) => Number(b.entryId) - Number(a.entryId));
   const more = useAction(async () => {
-    const next = await call<AuditPage>('GET', `${path}?before=${entries.at(-1)?.entryId}`);
-    setOlder({ entries: [...(older?.entries ?? []), ...next.entries], hasMore: next.hasMore });
+    setOlder(await call<AuditPage>('GET', `/api/apps/${app.appId}/audit?before=${all.at(-1)?.entryId}`));
   });
-  return html`<${Section} title="Activity" about="Changes of members, tokens and the app itself.">
+  const begins = KINDS.find(([value]) => value === kind)?.[2] ?? /^/;
+  const entries = all.filter(({ action }) => begins.test(action));
+  return html`<${Section} title="Activity" about="Changes of members, tokens, types and the app itself.">
     <${Waiting} for=${resource} lines=${4} />
-    ${data && entries.length === 0 && html`<p class="hint">Nothing yet.</p>`}
+    ${
+      data &&
+      html`<select class="activity-kind" aria-label="Show" value=${kind} onChange=${(event: Event) => setKind((event.currentTarget as HTMLSelectElement).value)}>
+        ${KINDS.map(([value, label]) => html`<option value=${value}>${label}</option>`)}
+      </select>`
+    }
+    ${data && entries.length === 0 && html`<p class="hint">${(older ?? data).hasMore ? 'Nothing of this kind among the latest changes.' : 'Nothing yet.'}</p>`}
     <ol class="activity">
       ${entries.map(
-        ({ entryId, at, actor, action, details }) => html`<li key=${entryId}>
-          <span><b>${sentence(action)}</b> ${detailText(details)}</span>
-          <span class="muted">${actor} · <time datetime=${at} title=${exact(Date.parse(at), ownZone())}>${ago(Date.parse(at), Date.now())}</time></span>
+        (entry) => html`<li key=${entry.entryId}>
+          <span><b>${entry.actor}</b> ${sentence(entry)}</span>
+          <time class="muted" datetime=${entry.at} title=${exact(Date.parse(entry.at), ownZone())}>${ago(Date.parse(entry.at), Date.now())}</time>
         </li>`,
       )}
     </ol>
@@ -42,14 +62,41 @@ export function Activity({ app, resource }: SectionProps<AuditPage>): VNode {
   <//>`;
 }
 
-/** `logging-token.rotate` → `Logging token: rotate` */
-function sentence(action: string): string {
-  const words = action.replace('.', ': ').replaceAll('-', ' ');
-  return words.charAt(0).toUpperCase() + words.slice(1);
+type Details = AuditEntry['details'];
+
+/** What the actor did, by the action; the name of what it was done to is a detail. */
+const SENTENCES: Readonly<Record<string, (details: Details) => string>> = {
+  'app.create': () => 'created the app',
+  'app.rename': ({ from, to }) => `renamed the app from “${from}” to “${to}”`,
+  'type.create': ({ name }) => `created the event type “${name}”`,
+  'type.rename': ({ from, to }) => `renamed the event type “${from}” to “${to}”`,
+  'type.hide': ({ name }) => `hid the event type “${name}”`,
+  'type.show': ({ name }) => `showed the event type “${name}” again`,
+  'logging-token.rotate': ({ graceHours }) => `rotated the logging token${graceOf(graceHours)}`,
+  'resource-token.create': ({ name }) => `created the resource token “${name}”`,
+  'resource-token.revoke': ({ name }) => `revoked the resource token “${name}”`,
+  'resource-token.keep': ({ name }) => `kept the resource token “${name}” of a former member`,
+  'member.add': ({ email, role }) => `added ${email} as ${role}`,
+  'member.role': ({ email, role }) => `made ${email} ${role}`,
+  'member.remove': ({ email }) => `removed ${email}`,
+  'member.leave': () => 'left the app',
+  'invitation.create': ({ email, role }) => `invited ${email} as ${role}`,
+  'invitation.withdraw': ({ email }) => `withdrew the invitation of ${email}`,
+  'invitation.accept': ({ role, invited }) =>
+    `joined as ${role}${typeof invited === 'string' ? `, by the invitation of ${invited}` : ''}`,
+};
+
+function graceOf(hours: unknown): string {
+  if (typeof hours !== 'number') return '';
+  return hours === 0
+    ? '; the old one stopped at once'
+    : `; the old one stayed valid for ${counted(hours, 'hour')}`;
 }
 
-function detailText(details: AuditEntry['details']): string {
-  return Object.entries(details)
-    .map(([name, value]) => `${name} ${typeof value === 'string' ? value : JSON.stringify(value)}`)
-    .join(', ');
+/** An action that this page does not know yet is named as it is. */
+function sentence({ action, details }: AuditEntry): string {
+  return (
+    SENTENCES[action]?.(details) ??
+    `${action.replace('.', ': ').replaceAll('-', ' ')} ${JSON.stringify(details)}`
+  );
 }

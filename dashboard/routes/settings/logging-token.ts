@@ -3,6 +3,7 @@ import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
 import type { App, LoggingToken } from '../../answers.ts';
 import { call } from '../../api.ts';
+import { Callout } from '../../components/callout.ts';
 import { CopyButton } from '../../components/copy.ts';
 import { Dialog } from '../../components/dialog.ts';
 import { ConfirmName, Form, Select } from '../../components/field.ts';
@@ -18,7 +19,7 @@ import type { SectionProps } from '../settings.ts';
 const ABOUT =
   'Programs send it with every event they write. Keep it on servers: anyone who has it can write.';
 
-export function LoggingTokenSection({ app, resource }: SectionProps<LoggingToken>): VNode {
+export function LoggingTokenSection({ app, resource, onChanged }: SectionProps<LoggingToken>): VNode {
   const [shown, setShown] = useState(false);
   const [rotating, setRotating] = useState(false);
   const { data, reload } = resource;
@@ -47,6 +48,7 @@ export function LoggingTokenSection({ app, resource }: SectionProps<LoggingToken
         setRotating(false);
         setShown(true);
         reload();
+        onChanged();
       }} />`
     }
   <//>`;
@@ -54,7 +56,7 @@ export function LoggingTokenSection({ app, resource }: SectionProps<LoggingToken
 
 function TokenText({ text, shown }: { readonly text: string | null; readonly shown: boolean }): VNode {
   if (text === null) {
-    return html`<p class="callout">The token cannot be shown: it was sealed under another SECRET of the server. It still works; rotate it to get one that can be shown.</p>`;
+    return html`<${Callout} tone="note">The token cannot be shown: it was sealed under another SECRET of the server. It still works; rotate it to get one that can be shown.<//>`;
   }
   return html`<code class="token">${shown ? text : `${text.slice(0, 4)}${'•'.repeat(24)}`}</code>`;
 }
@@ -81,7 +83,7 @@ function Rotate({ app, onClose, onRotated }: RotateProps): VNode {
   });
   return html`<${Dialog} title="Rotate the logging token" onClose=${onClose}>
     <p>Programs need the new token before the old one stops working.</p>
-    <${Form} class="stacked" danger action=${action} submit="Rotate">
+    <${Form} danger action=${action} submit="Rotate" onCancel=${onClose}>
       <${Select} label="The old token stays valid for" name="graceHours" options=${GRACE} />
       <${ConfirmName} name=${app.name} />
     <//>

@@ -3,6 +3,7 @@ import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
 import type { Invitation, Member } from '../../answers.ts';
 import { call } from '../../api.ts';
+import { Callout } from '../../components/callout.ts';
 import { Confirm } from '../../components/confirm.ts';
 import { Copyable } from '../../components/copy.ts';
 import { Field, Form } from '../../components/field.ts';
@@ -33,9 +34,13 @@ export interface MembersProps extends SectionProps<MemberList> {
   readonly onRemoved: () => void;
 }
 
-export function Members({ app, resource, onRemoved }: MembersProps): VNode {
+export function Members({ app, resource, onChanged, onRemoved }: MembersProps): VNode {
   const path = `/api/apps/${app.appId}/members`;
-  const { data, reload } = resource;
+  const { data } = resource;
+  const reload = (): void => {
+    resource.reload();
+    onChanged();
+  };
   const [removal, setRemoval] = useState<Removal | null>(null);
   const me = session.value?.user?.userId;
   const isOwner = app.role === 'owner';
@@ -100,15 +105,15 @@ function AddMember({ path, onAdded }: { readonly path: string; readonly onAdded:
     setResult({ email, added });
     onAdded();
   });
-  return html`<${Form} class="inline" action=${action} submit="Add"><${Field} label="Add a maintainer by e-mail" name="email" type="email" placeholder="name@example.com" /><//>
+  return html`<${Form} layout="row" action=${action} submit="Add"><${Field} label="Add a maintainer by e-mail" name="email" type="email" placeholder="name@example.com" /><//>
     ${
       result &&
-      html`<div class="callout" role="status">
+      html`<${Callout} status tone="good">
         ${
           'link' in result.added
             ? html`<p>${result.email} has an invitation${result.added.mailed ? ', which was mailed.' : '. Pass on this link; it is shown only now:'} The first account that opens it joins, under any address.</p><${Copyable} text=${result.added.link} label="Copy the invitation link" />`
             : html`<p>${result.email} is a maintainer now.</p>`
         }
-      </div>`
+      <//>`
     }`;
 }

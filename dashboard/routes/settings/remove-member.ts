@@ -40,10 +40,10 @@ export function RemoveMember({ app, member, onRemoved, onClose }: RemoveMemberPr
     <${Waiting} for=${tokens} lines=${2} />
     ${
       tokens.data &&
-      html`<${Form} class="stacked" danger action=${action} submit=${title}>
+      html`<${Form} danger action=${action} submit=${title} onCancel=${onClose}>
         ${
           own.length > 0 &&
-          html`<fieldset class="callout tokens-ending">
+          html`<fieldset class="callout note tokens-ending">
             <legend>Resource tokens of ${member.email}</legend>
             <p>They stop reading this app now.${!leaves && ' Anyone who has the text of a token that you keep can still read.'}</p>
             ${own.map(

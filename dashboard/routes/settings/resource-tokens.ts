@@ -3,6 +3,8 @@ import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
 import type { App, AppRow, Member, ResourceToken } from '../../answers.ts';
 import { call } from '../../api.ts';
+import { AppChoice } from '../../components/app-choice.ts';
+import { Callout } from '../../components/callout.ts';
 import { Confirm } from '../../components/confirm.ts';
 import { Copyable } from '../../components/copy.ts';
 import { Dialog } from '../../components/dialog.ts';
@@ -33,16 +35,20 @@ export interface ResourceTokensProps extends SectionProps<TokenList> {
   readonly members: readonly Member[] | undefined;
 }
 
-export function ResourceTokens({ app, resource, members }: ResourceTokensProps): VNode {
+export function ResourceTokens({ app, resource, members, onChanged }: ResourceTokensProps): VNode {
   const path = `/api/apps/${app.appId}/tokens`;
   const { data, reload } = resource;
   const [creating, setCreating] = useState(false);
   const [revoking, setRevoking] = useState<ResourceToken | null>(null);
+  const changed = (): void => {
+    reload();
+    onChanged();
+  };
   const revoke = useAction(async () => {
     await call('DELETE', `${path}/${revoking?.tokenId}`);
     notify('The token was revoked');
     setRevoking(null);
-    reload();
+    changed();
   });
   return html`<${Section} title="Resource tokens" about="For tools that read events over HTTP. They cannot write.">
     <${Waiting} for=${resource} lines=${3} />
@@ -64,7 +70,7 @@ export function ResourceTokens({ app, resource, members }: ResourceTokensProps):
       </table></div>`
     }
     <div class="row-actions"><button type="button" class="button" onClick=${() => setCreating(true)}>New resource token…</button></div>
-    ${creating && html`<${NewToken} app=${app} path=${path} onDone=${reload} onClose=${() => setCreating(false)} />`}
+    ${creating && html`<${NewToken} app=${app} path=${path} onDone=${changed} onClose=${() => setCreating(false)} />`}
     ${
       revoking &&
       html`<${Confirm} title="Revoke the token" action=${revoke} onClose=${() => setRevoking(null)}>Clients that use <b>${revoking.name}</b> lose access at once.<//>`
@@ -97,33 +103,39 @@ interface NewTokenProps {
 
 function NewToken({ app, path, onDone, onClose }: NewTokenProps): VNode {
   const [made, setMade] = useState<string | null>(null);
+  const [chosen, setChosen] = useState<readonly string[]>([]);
   const others = useResource<{ apps: AppRow[] }>(appsPath());
   const choices = (others.data?.apps ?? []).filter(({ appId }) => appId !== app.appId);
-  const action = useAction(async (values: Record<string, string>) => {
-    const appIds = choices.map(({ appId }) => appId).filter((appId) => values[appId] === 'on');
-    const expiresInDays = values.expiresInDays ? Number(values.expiresInDays) : null;
-    const body = { name: values.name, expiresInDays, ...(appIds.length > 0 && { appIds }) };
+  const action = useAction(async ({ name, expiresInDays }: Record<string, string>) => {
+    const body = {
+      name,
+      expiresInDays: expiresInDays ? Number(expiresInDays) : null,
+      ...(chosen.length > 0 && { appIds: chosen }),
+    };
     const { resourceToken } = await call<{ resourceToken: string }>('POST', path, { body });
     setMade(resourceToken);
     onDone();
   });
-  if (made !== null) {
-    return html`<${Dialog} title="The new resource token" onClose=${onClose}>
-      <p class="callout">It is shown only now: put it where it is used before you close this.</p>
-      <${Copyable} text=${made} label="Copy the resource token" />
-      <div class="row-actions"><button type="button" class="button primary" onClick=${onClose}>Done</button></div>
-    <//>`;
-  }
-  return html`<${Dialog} title="New resource token" onClose=${onClose}>
-    <${Form} class="stacked" action=${action} submit="Create">
+  if (made !== null) return html`<${MadeToken} key="made" text=${made} onClose=${onClose} />`;
+  return html`<${Dialog} key="form" title="New resource token" onClose=${onClose}>
+    <${Form} action=${action} submit="Create" onCancel=${onClose}>
       <${Field} label="Name" name="name" maxlength="200" placeholder="Analytics" hint="What or who uses it." />
       <${Select} label="It expires" name="expiresInDays" options=${EXPIRY} />
       ${
         choices.length > 0 &&
-        html`<details class="more"><summary>Let it read further apps</summary>
-          ${choices.map(({ appId, name }) => html`<label class="check" key=${appId}><input type="checkbox" name=${appId} /><span>${name}</span></label>`)}
+        html`<details class="more">
+          <summary>Let it read further apps${chosen.length > 0 && ` (${chosen.length})`}</summary>
+          <${AppChoice} apps=${choices} chosen=${chosen} onChoose=${setChosen} />
         </details>`
       }
     <//>
+  <//>`;
+}
+
+function MadeToken({ text, onClose }: { readonly text: string; readonly onClose: () => void }): VNode {
+  return html`<${Dialog} locked title="The new resource token" onClose=${onClose}>
+    <${Callout} tone="note">It is shown only now: put it where it is used before you close this.<//>
+    <${Copyable} text=${text} label="Copy the resource token" />
+    <div class="form-actions"><button type="button" class="button primary" onClick=${onClose}>I have copied it</button></div>
   <//>`;
 }

@@ -1,6 +1,7 @@
 /** Parses one line of an import into an event, or describes its problem. */
 import { hash } from 'node:crypto';
 import { eventTypeNameProblem } from '../../apps/event-types.ts';
+import { uuidOfDigest } from '../../ingest/event-id.ts';
 import { NOT_A_TIME, parseEventTime } from '../../ingest/event-time.ts';
 import { memberSpan } from '../../ingest/parse/json-scan.ts';
 
@@ -108,14 +109,10 @@ export function digestOf(appId: string, { type, createdAt, payload }: Omit<LineE
 }
 
 /**
- * The id of an imported event, the same at every import: a UUIDv8 (RFC 9562, 5.8) of the 48 bits of its time in
- * milliseconds, as in UUIDv7, and 74 bits of its digest. For repeated lines of one input, the digest includes the
- * occurrence number.
+ * The id of an imported event, the same at every import: of its time and its digest. For repeated lines of one input, the
+ * digest includes the occurrence number.
  * @param occurrence 1 for the first
  */
 export function importedId(createdAt: number, digest: string, occurrence: number): string {
-  const bits = occurrence === 1 ? digest : hash('sha256', `${digest}\0${occurrence}`);
-  const time = createdAt.toString(16).padStart(12, '0');
-  const variant = '89ab'.charAt(Number.parseInt(bits.charAt(3), 16) & 3);
-  return `${time.slice(0, 8)}-${time.slice(8)}-8${bits.slice(0, 3)}-${variant}${bits.slice(4, 7)}-${bits.slice(7, 19)}`;
+  return uuidOfDigest(createdAt, occurrence === 1 ? digest : hash('sha256', `${digest}\0${occurrence}`));
 }

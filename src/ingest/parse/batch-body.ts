@@ -13,7 +13,7 @@ export interface BatchLimits {
 /**
  * Longest time in milliseconds that parsing blocks the event loop: a batch of 10,000 events takes several times as long.
  */
-const SLICE_MS = 4;
+export const SLICE_MS = 4;
 
 /** Media types of newline-delimited JSON. A body of any other type is one JSON document. */
 const LINES = new Set([
@@ -78,7 +78,8 @@ function checkedCount(
   return events.length > limits.maxEvents ? tooMany(limits) : events;
 }
 
-function tooMany({ maxEvents }: BatchLimits): Rejection {
+/** The refusal of a batch with more events. */
+export function tooMany({ maxEvents }: BatchLimits): Rejection {
   return invalid(`A batch may have at most ${maxEvents} events.`);
 }
 

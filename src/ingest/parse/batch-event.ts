@@ -9,6 +9,7 @@ import {
   EVENT_FIELDS,
   explain,
   fieldsOf,
+  keyProblem,
   payloadText,
   SLICE_CHARACTERS,
   typeReference,
@@ -24,6 +25,7 @@ export const EVENT_SCHEMA = {
     typeId: { type: ['string', 'null'] },
     payload: { type: 'object', additionalProperties: true },
     createdAt: { type: ['string', 'null'] },
+    key: { type: ['string', 'null'] },
     // No typeName: next to a typeId it is ignored, whatever its value.
   },
 } as const;
@@ -68,6 +70,8 @@ export interface BatchEvent {
   readonly createdAt: number | null;
   /** The payload's own text, exactly as sent. */
   readonly payload: string;
+  /** Together with `createdAt` it makes an event sent twice one event; null where it has none. */
+  readonly key: string | null;
 }
 
 /** Parses the events of a batch one by one. */
@@ -99,8 +103,10 @@ export class EventReader {
     const type = this.#types.named(members.typeId, members.typeName);
     const createdAt = members.createdAt ? parseEventTime(members.createdAt) : null;
     if (type === null || typeof createdAt === 'string') return null;
+    const key = members.key || null;
+    if (key !== null && keyProblem(key, createdAt) !== null) return null;
     this.end = members.end;
-    return { type, createdAt, payload: members.payload };
+    return { type, createdAt, payload: members.payload, key };
   }
 
   /**
@@ -126,8 +132,11 @@ export class EventReader {
     if (type instanceof Rejection) return type;
     const createdAt = event.createdAt ? parseEventTime(event.createdAt) : null;
     if (typeof createdAt === 'string') return invalid(`The field "createdAt" ${createdAt}.`);
+    const key = event.key || null;
+    const problem = key === null ? null : keyProblem(key, createdAt);
+    if (problem !== null) return problem;
     const payload = payloadText(text, this.#scan);
-    return payload instanceof Rejection ? payload : { type: this.#types.same(type), createdAt, payload };
+    return payload instanceof Rejection ? payload : { type: this.#types.same(type), createdAt, payload, key };
   }
 }
 

@@ -29,13 +29,19 @@ const OPEN_BRACE = 0x7b;
 const CLOSE_BRACE = 0x7d;
 
 /**
- * The pieces of `{"events": […], …}`. As in JSON.parse the last of several "events" members counts, and the name may
+ * The pieces of `{"events": […], …}`, or of the array alone. As in JSON.parse the last of several "events" members counts, and the name may
  * contain escapes. Earlier ones are split as well, because they must be valid JSON too.
  */
 export function* documentPieces(text: string, reader: EventReader): Generator<Piece, End> {
   let end: End = { problem: 'The field "events" is missing.' };
   let at = skipSpace(text, 0);
-  if (text.charCodeAt(at) !== OPEN_BRACE) return { problem: 'The body must be a JSON object.' };
+  if (text.charCodeAt(at) === OPEN_BRACKET) {
+    const array = yield* arrayPieces(text, at, reader);
+    if (array === null || skipSpace(text, array.end) !== text.length) return { problem: NOT_JSON };
+    return { events: array.events };
+  }
+  if (text.charCodeAt(at) !== OPEN_BRACE)
+    return { problem: 'The body must be a JSON object, or an array of events.' };
   at = skipSpace(text, at + 1);
   if (text.charCodeAt(at) === CLOSE_BRACE) return closed(text, at, end);
   for (;;) {

@@ -1,8 +1,10 @@
 /** Parses the body of a create request. A refusal says what is wrong with it. */
 import { Ajv, type ErrorObject } from 'ajv';
 import type { FromSchema } from 'json-schema-to-ts';
+import { lengthProblem } from '../../accounts/name.ts';
 import { eventTypeNameProblem, type TypeReference } from '../../apps/event-types.ts';
 import { Rejection } from '../../errors.ts';
+import { parseEventTime } from '../event-time.ts';
 import { nextTurn } from '../turns.ts';
 import { EventMembers } from './fast-event-parser.ts';
 import { JsonScan } from './json-scan.ts';
@@ -16,7 +18,8 @@ export const BODY_SCHEMA = {
     loggingToken: { type: 'string' },
     typeId: { type: ['string', 'null'] },
     payload: { type: 'object', additionalProperties: true },
-    // No typeName: next to a typeId it is ignored, whatever its value.
+    key: { type: ['string', 'null'] },
+    // No typeName: next to a typeId it is ignored, whatever its value. Nor createdAt, which is ignored without a key.
   },
 } as const;
 
@@ -25,6 +28,7 @@ const TYPE_NAMES: Readonly<Record<string, string>> = {
   typeId: 'a string',
   createdAt: 'a string',
   payload: 'a JSON object',
+  key: 'a string',
 };
 
 const NOT_JSON = invalid('The body is not valid JSON.');
@@ -34,13 +38,22 @@ const isBody = new Ajv({ strict: true, allowUnionTypes: true }).compile<FromSche
 );
 
 /** Limit of a payload's nesting. PostgreSQL's JSON parser is recursive and has a limit that depends on its stack. */
-const MAX_PAYLOAD_DEPTH = 1_000;
+export const MAX_PAYLOAD_DEPTH = 1_000;
 
 export interface EventBody {
   readonly loggingToken: string;
   readonly type: TypeReference;
   /** The payload's own text, exactly as sent. */
   readonly payload: string;
+  /** Null where the event has none: its time is then that of the request. */
+  readonly keyed: EventKey | null;
+}
+
+/** What makes an event sent twice one event. */
+export interface EventKey {
+  readonly key: string;
+  /** Milliseconds since 1970. */
+  readonly createdAt: number;
 }
 
 /** Characters that are scanned per turn of the event loop: less than a millisecond for any text. */
@@ -60,12 +73,14 @@ const members = new EventMembers();
 /** The fast path. @returns null if the body needs {@link parseStrict}; else the same result as that */
 export function parseFast(text: string): EventBody | null {
   const isSupported = members.read(text, skipSpace(text, 0), text.length);
-  const { loggingToken, typeId, typeName, payload, end } = members;
+  const { loggingToken, typeId, typeName, createdAt, key, payload, end } = members;
   members.forget();
   if (!isSupported || skipSpace(text, end) !== text.length) return null;
   if (loggingToken === undefined || payload === undefined) return null;
   const type = typeReference({ typeId, typeName });
-  return type instanceof Rejection ? null : { loggingToken, type, payload };
+  const keyed = key ? eventKey(key, createdAt) : null;
+  if (type instanceof Rejection || keyed instanceof Rejection) return null;
+  return { loggingToken, type, payload, keyed };
 }
 
 /** The strict path: parses any body, or says what is wrong with it. */
@@ -92,12 +107,35 @@ function scannedBody(text: string, scan: JsonScan): EventBody | Rejection {
   if (!isBody(body)) return invalid(explain(isBody.errors?.[0]));
   const type = typeReference(body);
   if (type instanceof Rejection) return type;
+  const { loggingToken, key } = body;
+  const keyed = key ? eventKey(key, body.createdAt) : null;
+  if (keyed instanceof Rejection) return keyed;
   const payload = payloadText(text, scan);
-  return payload instanceof Rejection ? payload : { loggingToken: body.loggingToken, type, payload };
+  return payload instanceof Rejection ? payload : { loggingToken, type, payload, keyed };
+}
+
+/** The key of an event, with the time that belongs to it. @param createdAt as sent */
+function eventKey(key: string, createdAt: unknown): EventKey | Rejection {
+  if (createdAt === undefined || createdAt === null || createdAt === '') return KEY_WITHOUT_TIME;
+  if (typeof createdAt !== 'string') return invalid('The field "createdAt" must be a string.');
+  const time = parseEventTime(createdAt);
+  if (typeof time === 'string') return invalid(`The field "createdAt" ${time}.`);
+  return keyProblem(key, time) ?? { key, createdAt: time };
+}
+
+const KEY_WITHOUT_TIME = invalid(
+  'The field "key" needs the field "createdAt": an event is a repeat if both are those of an earlier one.',
+);
+
+/** What is wrong with a key, or null. @param createdAt the event's time; null where it brings none */
+export function keyProblem(key: string, createdAt: number | null): Rejection | null {
+  if (createdAt === null) return KEY_WITHOUT_TIME;
+  const problem = lengthProblem(key);
+  return problem === null ? null : invalid(`The field "key" ${problem}.`);
 }
 
 /** The members of an event that are read; others are ignored. */
-export const EVENT_FIELDS = ['loggingToken', 'typeId', 'typeName', 'createdAt', 'payload'] as const;
+export const EVENT_FIELDS = ['loggingToken', 'typeId', 'typeName', 'createdAt', 'payload', 'key'] as const;
 
 /**
  * A scanned value as JSON.parse would return it, for validation by a schema: only with {@link EVENT_FIELDS}, and with empty

@@ -4,7 +4,7 @@
  *
  * It supports JSON objects (RFC 8259, as strict as JSON.parse) in which
  * - no name has an escape, and none of those below occurs twice;
- * - `loggingToken` is a string without escapes, `typeId`, `typeName` and `createdAt` are such strings or null;
+ * - `loggingToken` is a string without escapes, `typeId`, `typeName`, `createdAt` and `key` are such strings or null;
  * - `payload` is an object, and nothing is nested deeper than {@link MAX_DEPTH}.
  *
  * Anything else, valid or not, takes the strict path.
@@ -32,6 +32,7 @@ export class EventMembers {
   typeName: string | null | undefined;
   createdAt: string | null | undefined;
   payload: string | undefined;
+  key: string | null | undefined;
 
   /**
    * Reads the object at `start`. Ignores text after it.
@@ -64,6 +65,7 @@ export class EventMembers {
     this.typeName = undefined;
     this.createdAt = undefined;
     this.payload = undefined;
+    this.key = undefined;
   }
 
   /** Stores the value of a member that is read. @returns false if it needs the strict path */
@@ -89,6 +91,10 @@ export class EventMembers {
         if (this.createdAt !== undefined) return false;
         this.createdAt = plainText(text, value, valueEnd);
         return this.createdAt !== undefined;
+      case 'key':
+        if (this.key !== undefined) return false;
+        this.key = plainText(text, value, valueEnd);
+        return this.key !== undefined;
       default:
         return true;
     }

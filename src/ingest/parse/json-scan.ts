@@ -49,8 +49,9 @@ export class JsonScan {
   /** The closing characters of the enclosing objects and arrays, and their number. */
   #stack: Uint8Array = new Uint8Array(64);
   #depth = 0;
-  /** Maximum of the depth in the current member of the outermost object. */
+  /** Maximum of the depth in the current member of the outermost object, and in the members before it. */
   #deepest = 0;
+  #deepestBefore = 0;
   /** Current member: the index of its name, NONE for a name that is not searched; and the start of its value. */
   #member = NONE;
   #memberStart = 0;
@@ -69,6 +70,8 @@ export class JsonScan {
     this.end = start;
     this.#next = VALUE;
     this.#depth = 0;
+    this.#deepest = 0;
+    this.#deepestBefore = 0;
     this.#member = NONE;
     this.#spans.fill(null);
   }
@@ -180,6 +183,22 @@ export class JsonScan {
     return this.#text.charCodeAt(skipSpace(this.#text, this.#start)) === OPEN_BRACE;
   }
 
+  /** The text of the value, after the scan is done. */
+  get value(): string {
+    return this.#text.slice(skipSpace(this.#text, this.#start), this.end);
+  }
+
+  /** Levels of objects and arrays of the value, after the scan is done. */
+  get depth(): number {
+    return this.#deepestBefore;
+  }
+
+  /** The text of a member's value, as {@link span} finds it. */
+  member(name: string): string | null {
+    const span = this.span(name);
+    return span === null ? null : this.#text.slice(span.start, span.end);
+  }
+
   /**
    * The value of a member of the outermost object, after the scan is done. As in JSON.parse the last of several members
    * with the same name counts, and a name may contain escapes.
@@ -209,6 +228,7 @@ export class JsonScan {
 
   /** Handles the end of a member's value, or of the outermost value. @returns true for the latter */
   #endsAt(at: number, depth: number, deepest: number): boolean {
+    if (deepest > this.#deepestBefore) this.#deepestBefore = deepest;
     if (depth === 0) {
       this.end = at;
       return true;

@@ -1,6 +1,6 @@
 /** GET /v1/apps/:appId/export: every event of a scope, streamed. */
 import { Rejection } from '../../errors.ts';
-import type { Exchange, Outcome } from '../../http/exchange.ts';
+import type { Outcome } from '../../http/exchange.ts';
 import { Invalid, oneOf, Query, text } from '../../http/query.ts';
 import type { Sql } from '../../storage/connect.ts';
 import {
@@ -84,15 +84,14 @@ export interface ExportReadOptions {
   readonly exports: Exports;
   /** Each part of an export waits for its turn among all reads. */
   readonly slots: ReadSlots;
-  /** Whether the request's token may still read the app. */
-  readonly mayRead: (exchange: Exchange, appId: string) => Promise<boolean>;
+  /** Whether whoever has asked may still read the app: asked before each part. */
+  readonly mayRead: (call: ReadCall) => Promise<boolean>;
 }
 
-/** For resource tokens: an export is kept going by the access of a token. */
 export function exportRead(options: ExportReadOptions): AppRead {
   const { sql, events, exports } = options;
   return appRead(EXPORT, async (call, query) => {
-    const { app, exchange } = call;
+    const { app } = call;
     const holder = holderOf(call);
     const refusal = exports.refusal(holder);
     if (refusal !== null) return refusal;
@@ -104,13 +103,10 @@ export function exportRead(options: ExportReadOptions): AppRead {
     const reader = events.lines(scope, filterOf(query));
     // What fails at once is refused while there is still a status to say so.
     const first = await reader.next();
-    return streamed(
-      options,
-      call,
-      query.format,
-      { holder, parts: (isGone) => partsOf(options, reader, first, isGone) },
-      exchange,
-    );
+    return streamed(options, call, query.format, {
+      holder,
+      parts: (isGone) => partsOf(options, reader, first, isGone),
+    });
   });
 }
 
@@ -121,12 +117,11 @@ interface Source {
 
 function streamed(
   { exports, mayRead }: ExportReadOptions,
-  { app }: ReadCall,
+  call: ReadCall,
   format: (typeof FORMATS)[number],
   { holder, parts }: Source,
-  exchange: Exchange,
 ): Outcome {
-  const isGzipped = acceptsGzip(exchange.header('accept-encoding'));
+  const isGzipped = acceptsGzip(call.exchange.header('accept-encoding'));
   return {
     status: 200,
     contentType: CONTENT_TYPES[format],
@@ -144,9 +139,7 @@ function streamed(
         parts(() => stream.isClosed),
         format,
       );
-      void exports.send(holder, stream, isGzipped ? compressed(text) : text, () =>
-        mayRead(exchange, app.appId),
-      );
+      void exports.send(holder, stream, isGzipped ? compressed(text) : text, () => mayRead(call));
     },
   };
 }

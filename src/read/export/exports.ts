@@ -7,7 +7,7 @@ import type { AnswerStream } from '../../http/stream.ts';
 export const OUTCOMES = ['complete', 'disconnected', 'too_slow', 'access_ended', 'failed'] as const;
 export type ExportOutcome = (typeof OUTCOMES)[number];
 
-const MAX_OF_TOKEN = 2;
+const MAX_OF_HOLDER = 2;
 const MAX_OF_PROCESS = 16;
 /**
  * A reader that does not take so many bytes in so many milliseconds is disconnected; it can go on after the last event that
@@ -17,9 +17,9 @@ const SLICE_BYTES = 1_048_576;
 export const READER_TIMEOUT_MS = 60_000;
 
 const RETRY = { retryAfterSeconds: 10 } as const;
-const OF_TOKEN = new Rejection(
+const OF_HOLDER = new Rejection(
   'tooManyExports',
-  `A resource token may have ${MAX_OF_TOKEN} exports running; wait for one of them.`,
+  `A resource token or an account may have ${MAX_OF_HOLDER} exports running; wait for one of them.`,
   RETRY,
 );
 const OF_PROCESS = new Rejection(
@@ -67,7 +67,7 @@ export class Exports {
 
   /** Why one more cannot begin; null where it can. @param holder whose exports are counted together */
   refusal(holder: string): Rejection | null {
-    if ((this.#running.get(holder) ?? 0) >= MAX_OF_TOKEN) return OF_TOKEN;
+    if ((this.#running.get(holder) ?? 0) >= MAX_OF_HOLDER) return OF_HOLDER;
     return this.#all >= MAX_OF_PROCESS ? OF_PROCESS : null;
   }
 

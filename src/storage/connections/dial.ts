@@ -1,8 +1,9 @@
 /** Opens connections to PostgreSQL for both clients: chooses the host, encrypts, and registers the connection with the watch. */
 import { isIP, Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
 import { connect as connectTls } from 'node:tls';
 import pg from 'pg';
-import { type PoolKind, statementTimeout } from './pools.ts';
+import { type PoolKind, sessionTimeouts } from './pools.ts';
 import {
   type DatabaseAddress,
   readServerAddress,
@@ -53,10 +54,27 @@ export function identityOf(
   return { host, port, user, database };
 }
 
+/**
+ * Settings for the package `pg`: user and database, and session parameters, which come after those of the URL. In the URL
+ * they would replace ours.
+ */
+export function clientSettings(
+  address: DatabaseAddress,
+  parameters: Readonly<Record<string, string>>,
+): pg.ClientConfig {
+  const options = Object.entries(parameters).map(([name, value]) => `-c ${name}=${value}`);
+  const identity = identityOf(address);
+  if (!('url' in identity)) return { ...identity, options: options.join(' ') };
+  const url = new URL(identity.url);
+  const given = url.searchParams.get('options') ?? '';
+  url.searchParams.delete('options');
+  return { connectionString: url.href, options: [given, ...options].join(' ').trim() };
+}
+
 /** The session parameters of a purpose, as the option `options` of its start, after those of the URL. */
 export function sessionOptions(address: DatabaseAddress, { kind }: Purpose): string {
   const given = 'url' in address ? new URL(serversOf(address).address.url).searchParams.get('options') : null;
-  return [given ?? '', kind === null ? '' : statementTimeout(kind)].join(' ').trim();
+  return [given ?? '', kind === null ? '' : sessionTimeouts(kind)].join(' ').trim();
 }
 
 /** Makes the next connection search for a server that takes writes. */
@@ -89,11 +107,11 @@ class Servers {
     const { targets, tls } = this.address;
     const chosen = this.#chosen ?? (await this.#choose());
     try {
-      return await connectTo(chosen, tls);
+      return await connectTo(wayTo(chosen, tls));
     } catch (error) {
       if (targets.length === 1) throw error;
       this.forget();
-      return await connectTo(await this.#choose(), tls);
+      return await connectTo(wayTo(await this.#choose(), tls));
     }
   }
 
@@ -120,7 +138,7 @@ class Servers {
   /** @throws if the host is unavailable, or takes no writes although it must */
   async #ask(target: Target): Promise<Target> {
     const { url, tls, attributes } = this.address;
-    const socket = await connectTo(target, tls);
+    const socket = await connectTo(wayTo(target, tls));
     const client = pgClient(socket, {
       connectionString: url,
       application_name: 'tidemark start',
@@ -173,27 +191,57 @@ function targetOf({ host, port }: { host: string; port: number }): Target {
   return host.startsWith('/') ? { path: `${host}/.s.PGSQL.${port}` } : { host, port };
 }
 
-async function connectTo(target: Target, tls: ServerAddress['tls']): Promise<Socket> {
+/** How a connection was made: where its server is, and which name its certificate has to prove. */
+interface Way {
+  readonly target: Target;
+  readonly name: string;
+  readonly tls: ServerAddress['tls'];
+}
+
+const WAYS = new WeakMap<Duplex, Way>();
+
+/**
+ * Opens another connection to the very server that one leads to, encrypted likewise: the host's name may mean another server
+ * meanwhile. Nobody looks after it.
+ * @param socket    of {@link openSocket}
+ * @param timeoutMs for each step of it
+ */
+export async function openAgain(socket: Duplex, timeoutMs: number): Promise<Socket> {
+  const way = WAYS.get(socket);
+  if (way === undefined) throw new Error('The connection was not opened here.');
+  return await connectTo(way, timeoutMs);
+}
+
+function wayTo(target: Target, tls: ServerAddress['tls']): Way {
+  return { target, name: 'path' in target ? '' : target.host, tls };
+}
+
+async function connectTo({ target, name, tls }: Way, timeoutMs = CONNECT_TIMEOUT_MS): Promise<Socket> {
   const socket = new Socket();
   // For the lifetime of the socket: a client may remove its own listeners earlier.
   socket.on('error', () => undefined);
   const started = 'path' in target ? socket.connect(target.path) : socket.connect(target.port, target.host);
-  await happened(started, 'connect');
+  await happened(started, 'connect', timeoutMs);
   socket.setNoDelay(true);
   // The system detects a dead peer within half a minute, also between statements.
   socket.setKeepAlive(true, 10_000);
-  if (tls === null || 'path' in target) return socket;
-  return await encrypted(socket, tls, target.host);
+  const { remoteAddress: host } = socket;
+  const reached = 'path' in target || host === undefined ? target : { host, port: target.port };
+  const isPlain = tls === null || 'path' in target;
+  const ready = isPlain ? socket : await encrypted(socket, tls, name, timeoutMs);
+  WAYS.set(ready, { target: reached, name, tls });
+  return ready;
 }
 
 async function encrypted(
   socket: Socket,
   { negotiates, ...options }: NonNullable<ServerAddress['tls']>,
   host: string,
+  timeoutMs: number,
 ): Promise<Socket> {
   if (negotiates) {
     socket.write(SSL_REQUEST);
-    await happened(socket, 'readable');
+    await happened(socket, 'readable', timeoutMs);
     const answer: Buffer | null = socket.read(1);
     if (answer?.[0] !== ACCEPTED) {
       socket.destroy();
@@ -209,19 +257,23 @@ async function encrypted(
     ...(!negotiates && { ALPNProtocols: ['postgresql'] }),
   });
   secure.on('error', () => undefined);
-  await happened(secure, 'secureConnect');
+  await happened(secure, 'secureConnect', timeoutMs);
   return secure;
 }
 
 /** Waits for an event of a socket. @throws if the socket ends first, or at the timeout; it is destroyed then */
-function happened(socket: Socket, event: 'connect' | 'readable' | 'secureConnect'): Promise<void> {
+function happened(
+  socket: Socket,
+  event: 'connect' | 'readable' | 'secureConnect',
+  timeoutMs: number,
+): Promise<void> {
   return new Promise((resolve, reject) => {
     const onError = (error: Error): void => settle(error);
     const onClose = (): void => settle(withCode('The connection was closed', 'CONNECTION_CLOSED'));
     const onEvent = (): void => settle(null);
     const timeout = setTimeout(() => {
       settle(withCode('The server did not answer in time', 'CONNECT_TIMEOUT'));
-    }, CONNECT_TIMEOUT_MS);
+    }, timeoutMs);
     const settle = (failure: Error | null): void => {
       clearTimeout(timeout);
       socket.off('error', onError).off('close', onClose).off(event, onEvent);

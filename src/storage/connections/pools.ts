@@ -8,6 +8,8 @@ export interface Deadlines {
   readonly statementMs: number;
   /** Milliseconds without a response after which a connection is replaced; a little more than {@link statementMs}. */
   readonly answerMs: number;
+  /** `lock_timeout` of the session in milliseconds, where a lock must not keep its connection from others. */
+  readonly lockMs?: number;
 }
 
 const HOUR_MS = 3_600_000;
@@ -15,7 +17,7 @@ const HOUR_MS = 3_600_000;
 /** By the value of the metrics' label `pool`. */
 export const DEADLINES = {
   /** Lookups of tokens, types and keys, for writers and readers. Requests have a shorter timeout. */
-  lookups: { statementMs: 4_500, answerMs: 5_000 },
+  lookups: { statementMs: 4_500, answerMs: 5_000, lockMs: 1_000 },
   /** Pages of events: as long as a request may take by default. */
   reads: { statementMs: 25_000, answerMs: 26_000 },
   dashboard: { statementMs: 25_000, answerMs: 26_000 },
@@ -37,8 +39,12 @@ export const DEADLINES = {
 
 export type PoolKind = keyof typeof DEADLINES;
 
-/** The startup option that sets the session's timeout; empty if it has none. A pooler passes it on or ignores it. */
-export function statementTimeout(kind: PoolKind): string {
-  const { statementMs } = DEADLINES[kind];
-  return statementMs === 0 ? '' : `-c statement_timeout=${statementMs}`;
+/** The startup options that set the session's timeouts; empty if it has none. A pooler passes them on or ignores them. */
+export function sessionTimeouts(kind: PoolKind): string {
+  const { statementMs, lockMs }: Deadlines = DEADLINES[kind];
+  const timeouts = [
+    statementMs === 0 ? '' : `-c statement_timeout=${statementMs}`,
+    lockMs === undefined ? '' : `-c lock_timeout=${lockMs}`,
+  ];
+  return timeouts.join(' ').trim();
 }

@@ -33,7 +33,7 @@ export function scopeOf(
 export async function readStaleBuckets(tx: Transaction, interval: Interval): Promise<StaleBucket[]> {
   const rows = await tx<{ level: number; start: number }[]>`
     SELECT DISTINCT level, (extract(epoch FROM bucket) * 1000)::float8 AS start
-      FROM stale_buckets
+      FROM pending_marks
      WHERE bucket > ${interval.from - DAY_MS} AND bucket < ${interval.until}
      ORDER BY start`;
   return rows.map(({ level, start }) => ({ level: LEVELS[level] ?? DAYS, start }));

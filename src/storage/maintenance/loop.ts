@@ -7,8 +7,8 @@ import type { SnapshotWatch } from './oldest-snapshot.ts';
 export interface MaintenanceTasks {
   /** Before the first event is stored: creates partitions, and policies that follow the settings. */
   readonly prepare: () => Promise<void>;
-  /** Keeps reads cheap. */
-  readonly everySecond: () => Promise<void>;
+  /** Keeps reads cheap. @param oldestSnapshotSeconds age of the oldest snapshot in use; by default there is none */
+  readonly everySecond: (oldestSnapshotSeconds?: number) => Promise<void>;
   /** Creates partitions of the coming days, and applies retention. @returns the names of dropped partitions or chunks */
   readonly everyTenMinutes: () => Promise<readonly string[]>;
 }
@@ -79,7 +79,7 @@ export class MaintenanceLoop {
       this.#isOurTurn = await takeTurn();
       if (!this.#isOurTurn) return;
       await snapshots.look();
-      await tasks.everySecond();
+      await tasks.everySecond(snapshots.seconds);
       if (Math.abs(now() - this.#tenMinutesAt) >= TEN_MINUTES_MS) {
         const dropped = await tasks.everyTenMinutes();
         if (dropped.length > 0)

@@ -24,7 +24,8 @@ const HOLDERS = `
    WHERE (datname = current_database() OR datname IS NULL) AND pid <> pg_backend_pid()
      AND backend_type IS DISTINCT FROM 'autovacuum worker' AND coalesce(backend_xmin, backend_xid) IS NOT NULL
   UNION ALL
-  SELECT age(xmin), slot_name, format('replication slot %s', slot_name), NULL FROM pg_replication_slots WHERE xmin IS NOT NULL
+  SELECT age(xmin), format('%s %s', slot_name, xmin), format('replication slot %s', slot_name), NULL
+    FROM pg_replication_slots WHERE xmin IS NOT NULL
   UNION ALL
   SELECT age(transaction), gid, format('prepared transaction %s', gid), extract(epoch FROM clock_timestamp() - prepared)::float8
     FROM pg_prepared_xacts WHERE database = current_database()`;

@@ -7,8 +7,8 @@ import { DayProfiler } from '../counts/day-profiles.ts';
 import type { Interval } from '../counts/intervals.ts';
 import { countsOf, DAY_MS, finerThan, LEVELS, type Level, MINUTES } from '../counts/levels.ts';
 import { removeDeletedApps } from '../deleted-apps.ts';
-import { removeExpiredKeys } from '../expired-keys.ts';
-import { noteUncounted } from '../fields/uncounted.ts';
+import { ExpiredKeys } from '../expired-keys.ts';
+import { EVERY_FIELD, noteUncounted } from '../fields/uncounted.ts';
 import { FieldUpkeep } from '../fields/upkeep.ts';
 import { DeadRows } from '../maintenance/dead-rows.ts';
 import { type MaintenanceTasks, REMOVE_APPS_MS } from '../maintenance/loop.ts';
@@ -39,12 +39,13 @@ const newCounts = (level: Level): string =>
          FROM new_${finerThan(level)?.name} GROUP BY 1, 2, 3`;
 
 /**
- * A fold of so many deltas notes its snapshot, so that readers skip them (sql/0016), or one so many transactions after the last
- * note. Fewer are cheaper to go through than dead rows of the note itself.
+ * A fold of so many deltas notes its snapshot, so that readers skip them (sql/0016, sql/0028), or one so many transactions after
+ * the last note. Fewer are cheaper to go through than dead rows of the note itself.
  */
 const NOTED = { deltas: 20, transactions: 200 } as const;
 
-const FOLD = `
+/** Takes all pending deltas away. @param into CTEs that store what they add up to, from `folded` */
+const takeDeltas = (into: string): string => `
     WITH folded AS (
       DELETE FROM count_deltas
        WHERE written >= (SELECT pending_from FROM last_fold)
@@ -53,12 +54,16 @@ const FOLD = `
     ),
     ${noteUncounted('folded', { apps: true })},
     noted AS (
-      UPDATE folds SET pending_from = pg_snapshot_xmin(pg_current_snapshot())
+      UPDATE folds SET (pending_from, running) = (SELECT pending_from, running FROM next_fold)
        WHERE (SELECT count(*) >= ${NOTED.deltas}
-                     OR count(*) > 0 AND pg_snapshot_xmin(pg_current_snapshot())::text::numeric
+                     OR count(*) > 0 AND pg_snapshot_xmax(pg_current_snapshot())::text::numeric
                                          - (SELECT pending_from FROM last_fold)::text::numeric >= ${NOTED.transactions}
                 FROM folded)
     ),
+    ${into}
+    SELECT count(*)::float8 AS folded FROM folded`;
+
+const FOLD = takeDeltas(`
     ${LEVELS.map((level) => `new_${level.name} AS (${newCounts(level)})`).join(',\n    ')},
     ${LEVELS.map(({ name }) => `into_${name} AS (${addTo(countsOf(name), `SELECT * FROM new_${name}`)})`).join(',\n    ')},
     into_month AS (${addTo(
@@ -68,8 +73,14 @@ const FOLD = `
     discarded AS (
       DELETE FROM profiled_days USING new_day
        WHERE new_day.type_id = 0 AND profiled_days.app_id = new_day.app_id AND profiled_days.day = new_day.bucket
-    )
-    SELECT count(*)::float8 AS folded FROM folded`;
+    )`);
+
+const ADD_UP = takeDeltas(`
+    added_up AS (
+      INSERT INTO count_deltas (app_id, type_id, bucket, count, fields)
+      SELECT app_id, type_id, bucket, sum(count)::bigint, ${EVERY_FIELD} FROM folded GROUP BY 1, 2, 3
+      RETURNING app_id
+    )`);
 
 /**
  * Moves all pending deltas into the counts of every level and of months, for each type and for all together, and discards
@@ -80,14 +91,67 @@ const FOLD = `
  * @returns the number of deltas folded
  */
 export async function foldCounts(sql: Sql): Promise<number> {
+  return await onlyByIndex(sql, FOLD);
+}
+
+/** Dead rows, which the planner does not know of, make nothing but the index of pending deltas bearable. */
+async function onlyByIndex(sql: Sql, statement: string): Promise<number> {
   return await sql.begin('isolation level read committed', async (tx) => {
-    // Dead rows, which the planner does not know of, make nothing but the index of pending deltas bearable.
     const [, [result]] = await Promise.all([
       tx`SET LOCAL enable_seqscan = off`,
-      tx.unsafe<{ folded: number }[]>(FOLD),
+      tx.unsafe<{ folded: number }[]>(statement),
     ]);
     return result?.folded ?? 0;
   });
+}
+
+/** A snapshot in use for so long keeps the versions of counts: each fold leaves another one of those of now. */
+const LONG_SNAPSHOT_SECONDS = 10;
+/** How often deltas are folded then. */
+const LONG_FOLD_MS = 60_000;
+/** Deltas that are added up only once they are so many more than those that are left of them. */
+const WORTH_ADDING_UP = 20;
+
+/**
+ * Folds pending deltas. While a snapshot stays in use, all versions of a count stay with it, and readers of a count go through
+ * them. So deltas are folded once a minute then, and meanwhile added up among themselves: their dead rows readers skip.
+ */
+export class Folding {
+  readonly #sql: Sql;
+  readonly #now: () => number;
+  #foldedAt = Number.NEGATIVE_INFINITY;
+  /** Pending when they were last added up. */
+  #left = 0;
+
+  /** @param now milliseconds since 1970 */
+  constructor(sql: Sql, now: () => number) {
+    this.#sql = sql;
+    this.#now = now;
+  }
+
+  /**
+   * @param oldestSnapshotSeconds age of the oldest snapshot in use
+   * @returns the number of deltas that are gone
+   */
+  async fold(oldestSnapshotSeconds: number): Promise<number> {
+    const isLong = oldestSnapshotSeconds >= LONG_SNAPSHOT_SECONDS;
+    if (!isLong || Math.abs(this.#now() - this.#foldedAt) >= LONG_FOLD_MS) {
+      this.#foldedAt = this.#now();
+      this.#left = 0;
+      return await foldCounts(this.#sql);
+    }
+    if ((await this.#pending()) < 2 * this.#left + WORTH_ADDING_UP) return 0;
+    const gone = await onlyByIndex(this.#sql, ADD_UP);
+    this.#left = await this.#pending();
+    return gone;
+  }
+
+  async #pending(): Promise<number> {
+    return await onlyByIndex(
+      this.#sql,
+      'SELECT count(*)::float8 AS folded FROM count_deltas WHERE written >= (SELECT pending_from FROM last_fold)',
+    );
+  }
 }
 
 /**
@@ -221,16 +285,18 @@ export function postgresMaintenance(
   options: { retentionDays: number; now: () => number },
 ): MaintenanceTasks {
   const { retentionDays, now } = options;
+  const folding = new Folding(sql, now);
   const deadDeltas = new DeadRows(sql, 'count_deltas', VACUUM_AFTER_DELTAS);
+  const expiredKeys = new ExpiredKeys(sql);
   const profiler = new DayProfiler(sql, now);
   const fields = new FieldUpkeep(sql, now);
   const prepare = (): Promise<void> =>
     ensurePartitions(sql, now() - DAYS_BEHIND * DAY_MS, now() + DAYS_AHEAD * DAY_MS);
   return {
     prepare,
-    everySecond: async () => {
-      const folded = await foldCounts(sql);
-      await removeExpiredKeys(sql, now());
+    everySecond: async (oldestSnapshotSeconds = 0) => {
+      const folded = await folding.fold(oldestSnapshotSeconds);
+      await expiredKeys.remove(now());
       await profiler.profileSome();
       await deadDeltas.vacuumAfter(folded);
       await fields.everySecond();

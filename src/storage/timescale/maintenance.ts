@@ -3,10 +3,11 @@ import type { Sql, Transaction } from '../connect.ts';
 import { DayProfiler } from '../counts/day-profiles.ts';
 import { LEVELS, MINUTES } from '../counts/levels.ts';
 import { removeDeletedApps } from '../deleted-apps.ts';
-import { removeExpiredKeys } from '../expired-keys.ts';
+import { ExpiredKeys } from '../expired-keys.ts';
 import { foldFields } from '../fields/fold.ts';
 import { EVERY_FIELD, noteUncounted } from '../fields/uncounted.ts';
 import { FieldUpkeep } from '../fields/upkeep.ts';
+import { DeadRows } from '../maintenance/dead-rows.ts';
 import { type MaintenanceTasks, REMOVE_APPS_MS } from '../maintenance/loop.ts';
 import { hasNoOlderSnapshot, moveBoundary, readBoundary } from '../retention.ts';
 import type { MaintenancePools, StorageSettings } from '../storage-engine.ts';
@@ -40,18 +41,61 @@ interface Mark {
   readonly bucket: number;
 }
 
+/** Marks that a merge has to take away beyond those that it writes anew. */
+const WORTH_MERGING = 20;
+
 /**
- * Every commit marks its minutes; one mark of each is enough, and what it tells of fields is noted apart. One statement, so
- * that no snapshot finds a stale minute without its mark.
+ * Every commit marks its minutes; one mark of each is enough. One statement, so that no snapshot finds a stale minute
+ * without its mark, and what the marks tell of fields is noted in it too. It writes all marks anew and notes its snapshot
+ * (sql/0028), so that readers skip what is gone: when that is more than what it writes.
+ * @param removed marks that were removed since the last merge: their dead rows are still looked at
+ * @returns how many it has taken away; null where it was not worth it
  */
-export async function mergeMarks(sql: Sql): Promise<void> {
-  await sql.unsafe(`
-    WITH merged AS (DELETE FROM stale_buckets WHERE level = 0 RETURNING bucket, fields),
-         ${noteUncounted('merged', { apps: false })}
-    INSERT INTO stale_buckets (level, bucket, fields) SELECT DISTINCT 0, bucket, ${EVERY_FIELD} FROM merged`);
+export async function mergeMarks(sql: Sql, removed = 0): Promise<number | null> {
+  return await sql.begin('isolation level read committed', async (tx) => {
+    const [, [result]] = await Promise.all([onlyByIndex(tx), tx.unsafe<Merged[]>(MERGE, [removed])]);
+    return result?.isWorth === true ? result.marks : null;
+  });
 }
 
-/** Marks whose dead rows are vacuumed away: every reader would scan them. */
+interface Merged {
+  readonly isWorth: boolean;
+  readonly marks: number;
+}
+
+/** Dead rows, which the planner does not know of, make nothing but the index of pending marks bearable. */
+async function onlyByIndex(tx: Transaction): Promise<void> {
+  await tx`SET LOCAL enable_seqscan = off`;
+}
+
+/** Two merges at once would only wait for the same rows, in different orders. */
+const MERGE = `
+    WITH pending AS (
+      SELECT count(*) AS marks, count(DISTINCT (level, bucket)) AS buckets
+        FROM stale_buckets WHERE written >= (SELECT pending_from FROM last_fold)
+    ),
+    found AS MATERIALIZED (
+      SELECT marks, marks - buckets + $1::integer >= buckets + ${WORTH_MERGING}
+                    AND pg_try_advisory_xact_lock(hashtext('tidemark marks')) AS is_worth
+        FROM pending
+    ),
+    merged AS (
+      DELETE FROM stale_buckets
+       WHERE written >= (SELECT pending_from FROM last_fold) AND (SELECT is_worth FROM found)
+      RETURNING level, bucket, fields
+    ),
+    minutes AS (SELECT bucket, fields FROM merged WHERE level = 0),
+    ${noteUncounted('minutes', { apps: false })},
+    noted AS (
+      UPDATE folds SET (pending_from, running) = (SELECT pending_from, running FROM next_fold)
+       WHERE (SELECT is_worth FROM found)
+    ),
+    kept AS (
+      INSERT INTO stale_buckets (level, bucket, fields) SELECT DISTINCT level, bucket, ${EVERY_FIELD} FROM merged
+    )
+    SELECT is_worth AS "isWorth", marks::integer FROM found`;
+
+/** Marks whose dead rows are vacuumed away, as soon as no snapshot in use sees them. */
 const VACUUM_AFTER_MARKS = 2_000;
 
 /**
@@ -61,18 +105,19 @@ const VACUUM_AFTER_MARKS = 2_000;
  * it, and a row committed later has brought a mark of its own.
  * @param now       milliseconds since 1970
  * @param timeoutMs how long each refresh waits for another one of the same buckets
+ * @param onLifted  told how many marks are gone, level by level
  * @throws what {@link isBeingRefreshed} tells where that one has not ended by then: the marks that are left stay
  */
-export async function refreshStale(sql: Sql, now: number, timeoutMs = REFRESH_TIMEOUT_MS): Promise<void> {
+export async function refreshStale(
+  sql: Sql,
+  now: number,
+  timeoutMs = REFRESH_TIMEOUT_MS,
+  onLifted: (marks: number) => void = () => undefined,
+): Promise<void> {
   const inBatches = await refreshesInBatches(sql);
-  let lifted = 0;
   for (const [number, level] of LEVELS.entries()) {
     const { ms } = level;
-    const marks = await sql<Mark[]>`
-      SELECT id::text, (extract(epoch FROM bucket) * 1000)::float8 AS bucket
-        FROM stale_buckets
-       WHERE level = ${number} AND bucket <= ${new Date(now - SETTLE_MS - ms)}
-       ORDER BY stale_buckets.bucket`;
+    const marks = await endedMarks(sql, number, now - SETTLE_MS - ms);
     if (marks.length === 0) continue;
     // Before the retention boundary the finer counts are gone: a refresh would delete the coarser ones there.
     const boundary = await readBoundary(sql);
@@ -87,9 +132,23 @@ export async function refreshStale(sql: Sql, now: number, timeoutMs = REFRESH_TI
       }
     }
     await liftMarks(sql, number, marks);
-    lifted += marks.length;
+    onLifted(marks.length);
   }
-  if (lifted >= VACUUM_AFTER_MARKS) await sql`VACUUM (TRUNCATE true) stale_buckets`;
+}
+
+/** Marks of buckets of a level that begin at a time, in milliseconds since 1970, or before it; in order of time. */
+async function endedMarks(sql: Sql, level: number, latest: number): Promise<readonly Mark[]> {
+  return await sql.begin('isolation level read committed', async (tx) => {
+    const [, marks] = await Promise.all([
+      onlyByIndex(tx),
+      tx<Mark[]>`
+        SELECT id::text, (extract(epoch FROM bucket) * 1000)::float8 AS bucket
+          FROM stale_buckets
+         WHERE written >= (SELECT pending_from FROM last_fold) AND level = ${level} AND bucket <= ${new Date(latest)}
+         ORDER BY stale_buckets.bucket`,
+    ]);
+    return [...marks];
+  });
 }
 
 /** Intervals of whole buckets that hold all marks: one for marks that are near each other. */
@@ -165,8 +224,10 @@ export async function renewDays(tx: Transaction, starts: readonly number[]): Pro
 export async function settleCounts(sql: Sql, now: number): Promise<void> {
   await sql`SELECT pg_advisory_lock(hashtext('tidemark upkeep'))`;
   try {
-    await mergeMarks(sql);
-    await unlessBeingRefreshed(() => refreshStale(sql, now));
+    const marks = new Marks(sql);
+    await marks.merge();
+    await unlessBeingRefreshed(() => marks.refresh(now, REFRESH_TIMEOUT_MS));
+    await marks.merge();
     await foldFields(sql, now);
   } finally {
     await sql`SELECT pg_advisory_unlock(hashtext('tidemark upkeep'))`;
@@ -198,6 +259,33 @@ async function unlessBeingRefreshed(refreshing: () => Promise<void>): Promise<vo
   }
 }
 
+/** The marks, of which many come and go: what that leaves behind is kept out of the way of readers. */
+class Marks {
+  readonly #sql: Sql;
+  readonly #deadRows: DeadRows;
+  /** Since the last merge. */
+  #removed = 0;
+
+  constructor(sql: Sql) {
+    this.#sql = sql;
+    this.#deadRows = new DeadRows(sql, 'stale_buckets', VACUUM_AFTER_MARKS);
+  }
+
+  async merge(): Promise<void> {
+    const merged = await mergeMarks(this.#sql, this.#removed);
+    const removed = this.#removed;
+    if (merged !== null) this.#removed = 0;
+    await this.#deadRows.vacuumAfter(merged === null ? 0 : merged + removed);
+  }
+
+  /** @param timeoutMs how long each refresh waits for another one of the same buckets */
+  async refresh(now: number, timeoutMs: number): Promise<void> {
+    await refreshStale(this.#sql, now, timeoutMs, (marks) => {
+      this.#removed += marks;
+    });
+  }
+}
+
 /** Refreshing every second would cost more than it saves: what is marked meanwhile is counted from rows. */
 const REFRESH_EVERY_MS = 5_000;
 
@@ -208,6 +296,8 @@ export function timescaleMaintenance(
   now: () => number,
 ): MaintenanceTasks {
   let refreshedAt = Number.NEGATIVE_INFINITY;
+  const marks = new Marks(sql);
+  const expiredKeys = new ExpiredKeys(sql);
   const profiler = new DayProfiler(sql, now);
   const fields = new FieldUpkeep(sql, now);
   const compression = new Compression(slow, settings, now);
@@ -219,13 +309,13 @@ export function timescaleMaintenance(
       await applyPolicies(sql, settings);
     },
     everySecond: async () => {
-      await mergeMarks(sql);
-      await removeExpiredKeys(sql, now());
+      await marks.merge();
+      await expiredKeys.remove(now());
       await profiler.profileSome();
       if (Math.abs(now() - refreshedAt) >= REFRESH_EVERY_MS) {
         await ifAlone(sql, async () => {
           // Without waiting: other tasks come after it, and it is tried again in a moment.
-          await unlessBeingRefreshed(() => refreshStale(sql, now(), 0));
+          await unlessBeingRefreshed(() => marks.refresh(now(), 0));
           refreshedAt = now();
         });
       }

@@ -24,7 +24,8 @@ export const timescale: StorageEngine = {
   unsettled: async (sql) => {
     // The marks of the last hour are still written to.
     const [row] = await sql<{ waiting: number }[]>`
-      SELECT count(*)::float8 AS waiting FROM stale_buckets WHERE bucket < now() - interval '1 hour'`;
+      SELECT count(*)::float8 AS waiting FROM stale_buckets
+       WHERE written >= (SELECT pending_from FROM last_fold) AND bucket < now() - interval '1 hour'`;
     return row?.waiting ?? 0;
   },
   eventIntervals: `

@@ -39,6 +39,17 @@ export interface JournaledEvent extends EventContent {
 /** One accepted event on its way into the table, or into the journal. */
 export interface AcceptedEvent extends EventRow, JournaledEvent {}
 
+/** Index of the version in a UUID. */
+const VERSION_AT = 14;
+
+/**
+ * Whether the id of an event is made of a key (UUIDv8), so that the event may be stored already. Ids that the service assigns
+ * are UUIDv7, and new.
+ */
+export function isKeyed({ id }: EventContent): boolean {
+  return id.charAt(VERSION_AT) === '8';
+}
+
 /** The epoch in which events were looked up; NaN if they differ, undefined if epochs are not counted. */
 export function epochOf(events: readonly JournaledEvent[]): number | undefined {
   const epoch = events[0]?.source.epoch;

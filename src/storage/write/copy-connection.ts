@@ -4,7 +4,7 @@
  */
 import pg from 'pg';
 import { type DatabaseAddress, SESSION_PARAMETERS } from '../connect.ts';
-import { identityOf, openSocket, type Purpose, pgClient } from '../connections/dial.ts';
+import { clientSettings, openSocket, type Purpose, pgClient } from '../connections/dial.ts';
 import { DEADLINES, type PoolKind } from '../connections/pools.ts';
 import { cancelStatement } from './cancel-statement.ts';
 import type { CopyGroup } from './copy-group.ts';
@@ -86,6 +86,8 @@ const CONNECT_TIMEOUT_MS = 5_000;
 const SERVER_SHARE = 0.9;
 /** Timeout for the end of a canceled statement. */
 const CANCEL_TIMEOUT_MS = 300;
+/** Timeout for each step of the request to cancel; some servers are far away. */
+const ASK_TIMEOUT_MS = 1_000;
 /** Timeout for closing a connection. */
 const CLOSE_TIMEOUT_MS = 1_000;
 
@@ -109,14 +111,10 @@ export class CopyConnection {
     this.#address = address;
     this.#purpose = { name, kind: timeouts.pool ?? null, keepsDeadline: true };
     this.#timeouts = timeouts;
-    const identity = identityOf(address);
     this.#settings = {
-      ...('url' in identity ? { connectionString: identity.url } : identity),
+      ...clientSettings(address, { ...SESSION_PARAMETERS, ...timeoutsOf(timeouts), ...session }),
       application_name: name,
       connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
-      options: Object.entries({ ...SESSION_PARAMETERS, ...timeoutsOf(timeouts), ...session })
-        .map(([parameter, value]) => `-c ${parameter}=${value}`)
-        .join(' '),
     };
   }
 
@@ -230,7 +228,7 @@ export class CopyConnection {
       if (isOver) return;
       timedOut = true;
       const cancels = this.#timeouts.lockMs !== undefined;
-      if (cancels) cancelStatement(client, CANCEL_TIMEOUT_MS);
+      if (cancels) cancelStatement(client, ASK_TIMEOUT_MS);
       timeout = setTimeout(breakOff, cancels ? CANCEL_TIMEOUT_MS : 0);
     };
     let timeout = setTimeout(() => setImmediate(giveUp), this.#timeouts.answerMs + bytes / BYTES_PER_MS);

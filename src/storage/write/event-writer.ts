@@ -6,15 +6,24 @@ import type { DatabaseAddress } from '../connect.ts';
 import type { Engine } from '../engine.ts';
 import { ENGINES } from '../engines.ts';
 import type { DeclaredFields } from '../fields/declared-fields.ts';
-import { type AcceptedEvent, datesOf, epochOf, sizeOf } from './accepted-event.ts';
+import { type AcceptedEvent, datesOf, epochOf, isKeyed, sizeOf } from './accepted-event.ts';
 import { CopyConnection } from './copy-connection.ts';
 import { copyGroup } from './copy-group.ts';
 import { classify, OUTCOME_UNKNOWN, POISON, REFUSING, type WriteTimeouts } from './failures.ts';
 import { type GivenUp, GroupCommit, type GroupKind } from './group-commit.ts';
-import { columns, insertMissingValues } from './insert-events.ts';
+import {
+  columns,
+  insertKeyedValues,
+  insertMissingValues,
+  type KeyedInsert,
+  keyedOutcomes,
+} from './insert-events.ts';
 
-/** For each event of a group, in order: null once it is durable, or why it is not. */
-export type Outcomes = readonly (Rejection | null)[];
+/** null once an event is durable, or why it is not; `repeated` where an event with its key was durable before. */
+export type WriteOutcome = Rejection | 'repeated' | null;
+
+/** For each event of a group, in order. */
+export type Outcomes = readonly WriteOutcome[];
 
 export interface EventWriterOptions {
   readonly address: DatabaseAddress;
@@ -59,7 +68,9 @@ export class EventWriter {
   readonly groupSeconds = new Histogram(SECONDS_BOUNDS);
   readonly #options: EventWriterOptions;
   readonly #commit: GroupCommit;
-  readonly #kind: GroupKind<AcceptedEvent, Rejection | null>;
+  readonly #kind: GroupKind<AcceptedEvent, WriteOutcome>;
+  /** Events with keys, which may be stored already. */
+  readonly #keyedKind: GroupKind<AcceptedEvent, WriteOutcome>;
   readonly #idle: CopyConnection[];
   readonly #all: readonly CopyConnection[];
   readonly #trial: string;
@@ -100,6 +111,19 @@ export class EventWriter {
         return kept ?? events.map(() => end.refusal);
       },
     };
+    const insertKeyed = insertKeyedValues(engine);
+    this.#keyedKind = {
+      ...this.#kind,
+      store: async (connection, events, { uncertain }) => {
+        const { rows } = await connection.query<KeyedInsert>(
+          insertKeyed,
+          columns(events),
+          sizeOf(events),
+          epochOf(events),
+        );
+        return keyedOutcomes(events, rows[0], uncertain);
+      },
+    };
     this.#all = Array.from(
       { length: options.connections },
       (_, index) => new CopyConnection(address, `${name} ${index + 1}`, timeouts, engine.session),
@@ -113,7 +137,7 @@ export class EventWriter {
   }
 
   /**
-   * Commits events together; at most `connections` calls may be in progress.
+   * Commits events together; at most `connections` calls may be in progress. All events have keys, or none.
    * @param uncertain true if some of them may be stored already: then only missing ones are inserted
    */
   async write(events: readonly AcceptedEvent[], uncertain = false): Promise<Outcomes> {
@@ -123,7 +147,8 @@ export class EventWriter {
     const attempt = this.#commit.begin(uncertain);
     if (isFirst) this.#movedAt = attempt.startedAt;
     try {
-      return await this.#commit.run(this.#kind, connection, events, attempt);
+      const kind = events[0] !== undefined && isKeyed(events[0]) ? this.#keyedKind : this.#kind;
+      return await this.#commit.run(kind, connection, events, attempt);
     } catch (error) {
       // Nothing is known to throw here. If it does, it is unknown whether the events are durable.
       this.#options.log.error({ err: error, events: events.length }, 'write: failed in an unforeseen way');

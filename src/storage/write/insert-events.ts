@@ -46,7 +46,7 @@ function countInserted({ stampedChanges, changesOfInserted }: EngineWrites): str
  */
 export function insertMissing(engine: EngineWrites): InsertMissing {
   const counted = `
-         ON CONFLICT DO NOTHING RETURNING app_id, type_id, created_at),
+         ON CONFLICT DO NOTHING RETURNING id, app_id, type_id, created_at),
        ${countInserted(engine)}`;
   return {
     before: `inserted AS (INSERT INTO events (${EVENT_COLUMNS})`,
@@ -77,6 +77,58 @@ export function insertMissingValues(engine: EngineWrites): string {
        SELECT id, app_id, type_id, created_at, payload::json
          FROM unnest($1::uuid[], $2::int[], $3::int[], $4::timestamptz[], $5::text[])
            AS event (id, app_id, type_id, created_at, payload)${after}`;
+}
+
+/** What came of {@link insertKeyedValues}. */
+export interface KeyedInsert {
+  readonly stored: number;
+  /** Ids that were there before. */
+  readonly repeated: readonly string[];
+}
+
+/**
+ * {@link insertMissing} of events with keys, in the order of the index: two transactions with the same keys wait for one
+ * another in that order, and do not deadlock. Of several events with the same key the first one is stored.
+ */
+export function insertKeyedValues(engine: EngineWrites): string {
+  const { before, counted } = insertMissing(engine);
+  return `
+  WITH ${before}
+       SELECT id, app_id, type_id, created_at, payload::json
+         FROM unnest($1::uuid[], $2::int[], $3::int[], $4::timestamptz[], $5::text[]) WITH ORDINALITY
+           AS batch (id, app_id, type_id, created_at, payload, place)
+        ORDER BY app_id, created_at, id, place${counted}
+  SELECT ${whatWasInserted('$1')} FROM inserted`;
+}
+
+/**
+ * The columns of a {@link KeyedInsert} of what a statement has `inserted`. What was there before it has not.
+ * @param ids the parameter that has the ids of all events
+ */
+export function whatWasInserted(ids: string): string {
+  return `count(*)::integer AS stored, ${AWAITS_STANDBY} AS written,
+         CASE WHEN count(*) = cardinality(${ids}::uuid[]) THEN '{}'
+              ELSE ARRAY(SELECT id::text FROM unnest(${ids}::uuid[]) AS sent (id) EXCEPT SELECT id::text FROM inserted)
+         END AS repeated`;
+}
+
+/**
+ * What became of events with keys, in order: null where one was stored, and `repeated` where an event with its key was
+ * there before.
+ * @param uncertain whether an earlier try may have stored them: what was there before is then their own doing
+ */
+export function keyedOutcomes(
+  events: readonly EventRow[],
+  result: KeyedInsert | undefined,
+  uncertain: boolean,
+): readonly ('repeated' | null)[] {
+  if (result?.stored === events.length) return events.map(() => null);
+  const known = new Set(uncertain ? [] : result?.repeated);
+  return events.map(({ id }) => {
+    if (known.has(id)) return 'repeated';
+    known.add(id);
+    return null;
+  });
 }
 
 /** Events as arrays, one for each of {@link EVENT_COLUMNS}. */

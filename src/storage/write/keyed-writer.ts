@@ -1,6 +1,6 @@
 /**
- * Writes requests with an Idempotency-Key. One statement stores the events of a request and its key: both are committed or
- * neither, so that a repeated request finds either the response or nothing.
+ * Writes requests whose events are committed together, all or none, in one statement. For a request with an Idempotency-Key
+ * the same statement stores the key, so that a repeated request finds either the response or nothing.
  */
 import type { Logger } from 'pino';
 import { Rejection } from '../../errors.ts';
@@ -8,12 +8,21 @@ import type { DatabaseAddress, Sql } from '../connect.ts';
 import type { Engine } from '../engine.ts';
 import { ENGINES } from '../engines.ts';
 import { KEY_LIFE_MS } from '../expired-keys.ts';
-import { type AcceptedEvent, epochOf, sizeOf, timestamp } from './accepted-event.ts';
+import { type AcceptedEvent, epochOf, isKeyed, sizeOf, timestamp } from './accepted-event.ts';
 import { CopyConnection } from './copy-connection.ts';
 import type { EngineWrites } from './engine-writes.ts';
 import { NO_PARTITION, OUTCOME_UNKNOWN, POISON, REFUSING, REFUSING_PAST, UNAVAILABLE } from './failures.ts';
 import { type Attempt, GroupCommit, type GroupKind } from './group-commit.ts';
-import { AWAITS_STANDBY, columns, insertMissingValues, insertNew } from './insert-events.ts';
+import {
+  AWAITS_STANDBY,
+  columns,
+  insertMissing,
+  insertMissingValues,
+  insertNew,
+  type KeyedInsert,
+  keyedOutcomes,
+  whatWasInserted,
+} from './insert-events.ts';
 
 /** The identity of a keyed request. */
 export interface KeyedRequest {
@@ -31,16 +40,19 @@ export interface KeptAnswer {
   readonly bytes?: number;
 }
 
-/** Events that a request stores under its key, all of them in one commit. */
+/** Events that a request stores in one commit, under its key if it has one. */
 export interface KeyedEvents {
   readonly appId: number;
-  readonly request: KeyedRequest;
+  /** Null where the request has no Idempotency-Key. */
+  readonly request: KeyedRequest | null;
   /** When the request was accepted, in milliseconds since the epoch: the start of the key's life. */
   readonly acceptedAt: number;
   /** At least one. */
   readonly events: readonly AcceptedEvent[];
-  /** The response. The ids of its events make it different from the response to any other request. */
+  /** The response. The ids of its events make it different from the response to any request with other events. */
   readonly answer: KeptAnswer;
+  /** The response if some events were stored before, by their own keys. Not used with an Idempotency-Key. */
+  readonly answerRepeated: (repeated: ReadonlySet<AcceptedEvent>) => KeptAnswer;
   /** The response if the database refuses some of the events. */
   readonly answerWithout: (refused: ReadonlyMap<AcceptedEvent, Rejection>) => KeptAnswer | Rejection;
 }
@@ -52,9 +64,12 @@ export interface KnownKey {
   readonly answer: string;
 }
 
-/** The outcome of a keyed request: its response and the number of stored events, the key that existed before, or a refusal. */
+/**
+ * The outcome of a request: its response, the events that it stored and the number of those that were stored before; the
+ * Idempotency-Key that existed before; or a refusal.
+ */
 export type KeyedOutcome =
-  | { readonly stored: number; readonly answer: KeptAnswer }
+  | { readonly stored: readonly AcceptedEvent[]; readonly repeated: number; readonly answer: KeptAnswer }
   | { readonly known: KnownKey }
   | Rejection;
 
@@ -65,7 +80,39 @@ export type KeyedOutcome =
 function storeStatement(engine: EngineWrites): string {
   const { before, after } = insertNew(engine);
   return `
-  WITH request AS (
+  WITH ${KEPT}, ${before}
+       SELECT event.id, event.app_id, event.type_id, event.created_at, event.payload::json
+         FROM unnest($7::uuid[], $8::int[], $9::int[], $10::timestamptz[], $11::text[], $12::int[])
+                AS event (id, app_id, type_id, created_at, payload, number)
+         JOIN request USING (number)
+         JOIN kept ON kept.app_id = request.app_id AND kept.key_digest = request.key_digest${after}`;
+}
+
+/**
+ * The same for requests of which some have no Idempotency-Key (their events have the number 0), or events that may be
+ * stored already. Its result is a {@link MissingInsert}.
+ */
+function storeMissingStatement(engine: EngineWrites): string {
+  const { before, counted } = insertMissing(engine);
+  return `
+  WITH ${KEPT}, ${before}
+       SELECT event.id, event.app_id, event.type_id, event.created_at, event.payload::json
+         FROM unnest($7::uuid[], $8::int[], $9::int[], $10::timestamptz[], $11::text[], $12::int[]) WITH ORDINALITY
+                AS event (id, app_id, type_id, created_at, payload, number, place)
+         LEFT JOIN request USING (number)
+         LEFT JOIN kept ON kept.app_id = request.app_id AND kept.key_digest = request.key_digest
+        WHERE event.number = 0 OR kept.app_id IS NOT NULL
+        ORDER BY event.app_id, event.created_at, event.id, event.place${counted}
+  SELECT ${whatWasInserted('$7')}, (SELECT count(*)::integer FROM kept) AS kept FROM inserted`;
+}
+
+interface MissingInsert extends KeyedInsert {
+  /** Keys that were new. */
+  readonly kept: number;
+}
+
+/** The keys of requests, and of these the new ones. */
+const KEPT = `request AS (
     SELECT * FROM unnest($1::int[], $2::bytea[], $3::bytea[], $4::smallint[], $5::text[], $6::timestamptz[])
            WITH ORDINALITY AS request (app_id, key_digest, body_digest, status, answer, created_at, number)
   ), kept AS (
@@ -76,13 +123,7 @@ function storeStatement(engine: EngineWrites): string {
            created_at = excluded.created_at
      WHERE known.created_at <= excluded.created_at - interval '${KEY_LIFE_MS} milliseconds'
     RETURNING app_id, key_digest
-  ), ${before}
-       SELECT event.id, event.app_id, event.type_id, event.created_at, event.payload::json
-         FROM unnest($7::uuid[], $8::int[], $9::int[], $10::timestamptz[], $11::text[], $12::int[])
-                AS event (id, app_id, type_id, created_at, payload, number)
-         JOIN request USING (number)
-         JOIN kept ON kept.app_id = request.app_id AND kept.key_digest = request.key_digest${after}`;
-}
+  )`;
 
 /** The stored keys among several; `index` is that in the two arrays of apps and digests. */
 const FIND_KEYS = `
@@ -97,6 +138,8 @@ export interface KeyedWriterOptions {
   readonly name: string;
   /** For requests with events of past days, whose partitions may be locked or impossible to create. */
   readonly past?: boolean;
+  /** Told when requests waited for a lock in vain. Never rejects. */
+  readonly onBlocked: () => Promise<void>;
   readonly log: Logger;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
@@ -114,6 +157,7 @@ export class KeyedWriter {
   readonly #connection: CopyConnection;
   readonly #commit: GroupCommit;
   readonly #storeStatement: string;
+  readonly #storeMissingStatement: string;
   readonly #kind: GroupKind<Work, KeyedOutcome>;
   /** Finds the events that the database refuses, and stores nothing. */
   readonly #trial: GroupKind<AcceptedEvent, Rejection | null>;
@@ -126,12 +170,15 @@ export class KeyedWriter {
     this.#connection = new CopyConnection(address, name, timeouts, engine.session);
     this.#commit = new GroupCommit({ engine, timeouts, past, log, now });
     this.#storeStatement = storeStatement(engine);
+    this.#storeMissingStatement = storeMissingStatement(engine);
     this.#kind = {
       name: 'requests',
-      store: (_, works) => this.#store(works),
+      store: (_, works, attempt) =>
+        works.every(isNew) ? this.#storeNew(works) : this.#storeMissing(works, attempt.uncertain),
       eventsOf: (works) => works.flatMap(({ events }) => events),
       refuse: (_, work, attempt) => this.#storeWithout(work, attempt, POISON),
       giveUp: async (works, { refusal, failure, attempt }) => {
+        if (failure === 'blocked') await options.onBlocked();
         if (failure !== 'no-partition') return works.map(() => refusal);
         // On the current day it is an outage, not an error of the events.
         if (!past) return works.map(() => UNAVAILABLE);
@@ -173,28 +220,48 @@ export class KeyedWriter {
     return this.#connection.close();
   }
 
-  async #store(works: readonly Work[]): Promise<readonly KeyedOutcome[]> {
+  async #storeNew(works: readonly Work[]): Promise<readonly KeyedOutcome[]> {
     const values = valuesOf(works);
     const epoch = epochOf(works.flatMap(({ events }) => events));
     const { rowCount } = await this.#connection.query(this.#storeStatement, values, bytesOf(works), epoch);
     if (rowCount === works.reduce((sum, { events }) => sum + events.length, 0))
-      return works.map(({ events, answer }) => ({ stored: events.length, answer }));
-    const known = await this.#find(works.map(({ keyed }) => keyed));
-    return works.map(({ events, answer }, index) => {
-      const found = known.get(index);
-      // It existed a moment ago, and expired by the clock of another process.
-      if (found === undefined) return UNAVAILABLE;
-      // It contains the ids of the events, so it is the response of this request, committed now or by an earlier try.
-      return found.answer === answer.body ? { stored: events.length, answer } : { known: found };
+      return works.map((work) => storedWork(work));
+    const known = await this.#find(works);
+    return works.map((work) => keptOutcome(work, known.get(work)));
+  }
+
+  async #storeMissing(works: readonly Work[], uncertain: boolean): Promise<readonly KeyedOutcome[]> {
+    const events = works.flatMap((work) => work.events);
+    const { rows } = await this.#connection.query<MissingInsert>(
+      this.#storeMissingStatement,
+      valuesOf(works),
+      bytesOf(works),
+      epochOf(events),
+    );
+    const outcomes = keyedOutcomes(events, rows[0], uncertain);
+    const isRepeated = new Set(events.filter((_, index) => outcomes[index] === 'repeated'));
+    const requests = works.filter(hasRequest);
+    const known = rows[0]?.kept === requests.length ? null : await this.#find(requests);
+    return works.map((work) => {
+      const repeated = new Set(work.events.filter((event) => isRepeated.has(event)));
+      if (known !== null && hasRequest(work)) return keptOutcome(work, known.get(work), repeated);
+      const isPlain = repeated.size === 0 || hasRequest(work);
+      return storedWork(work, repeated, isPlain ? work.answer : work.keyed.answerRepeated(repeated));
     });
   }
 
-  async #find(requests: readonly KeyedEvents[]): Promise<ReadonlyMap<number, KnownKey>> {
+  /** The stored Idempotency-Keys of works. */
+  async #find(works: readonly Work[]): Promise<ReadonlyMap<Work, KnownKey>> {
     const { rows } = await this.#connection.query<KnownKey & { index: number }>(FIND_KEYS, [
-      requests.map(({ appId }) => appId),
-      requests.map(({ request }) => request.keyDigest),
+      works.map(({ keyed }) => keyed.appId),
+      works.map(({ keyed }) => keyed.request?.keyDigest),
     ]);
-    return new Map(rows.map((row) => [row.index, row]));
+    const known = new Map<Work, KnownKey>();
+    for (const row of rows) {
+      const work = works[row.index];
+      if (work !== undefined) known.set(work, row);
+    }
+    return known;
   }
 
   /** Stores a request without the events that the database refuses. @param why the refusal of those */
@@ -219,7 +286,7 @@ export class KeyedWriter {
     const answer = work.keyed.answerWithout(refused);
     if (answer instanceof Rejection) return answer;
     const events = work.events.filter((event) => !refused.has(event));
-    if (events.length === 0) return { stored: 0, answer };
+    if (events.length === 0) return { stored: [], repeated: 0, answer };
     const [outcome] = await this.#commit.run(
       this.#kind,
       this.#connection,
@@ -242,20 +309,53 @@ export class KeyedWriter {
   }
 }
 
+function hasRequest({ keyed }: Work): boolean {
+  return keyed.request !== null;
+}
+
+/** Whether none of the events can be stored already if the Idempotency-Key is new. */
+function isNew(work: Work): boolean {
+  return hasRequest(work) && !work.events.some(isKeyed);
+}
+
+const NONE: ReadonlySet<AcceptedEvent> = new Set();
+
+/** @param repeated the events that were stored before */
+function storedWork({ events, answer }: Work, repeated = NONE, given = answer): KeyedOutcome {
+  const stored = repeated.size === 0 ? events : events.filter((event) => !repeated.has(event));
+  return { stored, repeated: repeated.size, answer: given };
+}
+
+/** The outcome if the Idempotency-Key may have existed before. @param repeated as above, if it did not */
+function keptOutcome(work: Work, found: KnownKey | undefined, repeated = NONE): KeyedOutcome {
+  const { keyed, answer } = work;
+  // It existed a moment ago, and expired by the clock of another process.
+  if (found === undefined) return UNAVAILABLE;
+  // It contains the ids of the events, so it is the response of this request, committed now or by an earlier try. If all
+  // events have keys, it may be the response of a twin, which is the same.
+  const isOurs = found.answer === answer.body && keyed.request?.bodyDigest.equals(found.bodyDigest) === true;
+  return isOurs ? storedWork(work, repeated) : { known: found };
+}
+
 function bytesOf(works: readonly Work[]): number {
   return works.reduce((sum, { events }) => sum + sizeOf(events), 0);
 }
 
 function valuesOf(works: readonly Work[]): readonly (readonly unknown[])[] {
+  const requests = works.filter(hasRequest);
   return [
-    works.map(({ keyed }) => keyed.appId),
-    works.map(({ keyed }) => keyed.request.keyDigest),
-    works.map(({ keyed }) => keyed.request.bodyDigest),
-    works.map(({ answer }) => answer.status),
-    works.map(({ answer }) => answer.body),
-    works.map(({ keyed }) => timestamp(keyed.acceptedAt)),
+    requests.map(({ keyed }) => keyed.appId),
+    requests.map(({ keyed }) => keyed.request?.keyDigest),
+    requests.map(({ keyed }) => keyed.request?.bodyDigest),
+    requests.map(({ answer }) => answer.status),
+    requests.map(({ answer }) => answer.body),
+    requests.map(({ keyed }) => timestamp(keyed.acceptedAt)),
     ...columns(works.flatMap(({ events }) => events)),
-    works.flatMap(({ events }, index) => events.map(() => index + 1)),
+    // From 1 on; 0 for events of a request that is none of these.
+    works.flatMap((work) => {
+      const number = requests.indexOf(work) + 1;
+      return work.events.map(() => number);
+    }),
   ];
 }
 

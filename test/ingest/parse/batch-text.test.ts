@@ -43,7 +43,8 @@ function eventsOf(text: string): readonly string[] | string | null {
 function expected(text: string): readonly unknown[] | 'problem' | null {
   if (!isJson(text)) return null;
   const value: unknown = JSON.parse(text);
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) return 'problem';
+  if (Array.isArray(value)) return value;
+  if (typeof value !== 'object' || value === null) return 'problem';
   const events = Object.getOwnPropertyDescriptor(value, 'events')?.value;
   return Array.isArray(events) ? events : 'problem';
 }
@@ -156,8 +157,12 @@ describe('the events of a document', () => {
     ['{"other":bad,"events":[2]}', null],
     ['{"a":{"events":[1]}}', 'The field "events" is missing.'],
     ['{}', 'The field "events" is missing.'],
-    ['[]', 'The body must be a JSON object.'],
-    ['', 'The body must be a JSON object.'],
+    ['[]', []],
+    [' [1, {}] ', ['1', '{}']],
+    ['[1', null],
+    ['[1]]', null],
+    ['7', 'The body must be a JSON object, or an array of events.'],
+    ['', 'The body must be a JSON object, or an array of events.'],
     ['{"events":[1,]}', null],
     ['{"events":[,1]}', null],
     ['{"events":[1 2]}', null],
@@ -225,13 +230,13 @@ describe('reading a batch', () => {
     return batch.map((event) => (event instanceof Rejection ? `${event.status}: ${event.details}` : event));
   };
   const good = '{"typeId":"t","payload":{"a": 1e400}}';
-  const goodEvent = { type: { typeId: 't' }, createdAt: null, payload: '{"a": 1e400}' };
+  const goodEvent = { type: { typeId: 't' }, createdAt: null, payload: '{"a": 1e400}', key: null };
 
   test.each([
     [good, goodEvent],
     [
       '{"typeName":"n","payload":{},"createdAt":"2026-01-31T08:30:00.1239+01:00"}',
-      { type: { typeName: 'n' }, createdAt: Date.UTC(2026, 0, 31, 7, 30, 0, 123), payload: '{}' },
+      { type: { typeName: 'n' }, createdAt: Date.UTC(2026, 0, 31, 7, 30, 0, 123), payload: '{}', key: null },
     ],
     ['{"typeId":"t","payload":{},"createdAt":null}', { ...goodEvent, payload: '{}' }],
     ['{"typeId":"t","payload":{},"createdAt":""}', { ...goodEvent, payload: '{}' }],

@@ -1,4 +1,6 @@
 /** Events read the long way: JSON.parse makes a value of the text, and plain conditions look at it. */
+
+import { lengthProblem } from '../../../src/accounts/name.ts';
 import { eventTypeNameProblem } from '../../../src/apps/event-types.ts';
 import { parseEventTime } from '../../../src/ingest/event-time.ts';
 
@@ -31,8 +33,19 @@ function parse(text: string): { value: unknown } | null {
   }
 }
 
+/** A key with its time, or what is wrong with them. */
+function keyedBy(key: string, createdAt: unknown): { key: string; createdAt: number } | string {
+  if (createdAt === undefined || createdAt === null || createdAt === '')
+    return 'The field "key" needs the field "createdAt": an event is a repeat if both are those of an earlier one.';
+  if (typeof createdAt !== 'string') return 'The field "createdAt" must be a string.';
+  const time = parseEventTime(createdAt);
+  if (typeof time === 'string') return `The field "createdAt" ${time}.`;
+  const problem = lengthProblem(key);
+  return problem === null ? { key, createdAt: time } : `The field "key" ${problem}.`;
+}
+
 /** The body of a create request. */
-export function bodyByJsonParse(text: string): (Meant & { loggingToken?: string }) | string {
+export function bodyByJsonParse(text: string): (Meant & { loggingToken?: string; keyed?: unknown }) | string {
   const parsed = parse(text);
   if (parsed === null) return 'The body is not valid JSON.';
   const body = parsed.value;
@@ -44,31 +57,42 @@ export function bodyByJsonParse(text: string): (Meant & { loggingToken?: string 
   if (Object.hasOwn(body, 'typeId') && typeId !== null && typeof typeId !== 'string')
     return 'The field "typeId" must be a string.';
   if (!isObject(payload)) return 'The field "payload" must be a JSON object.';
+  const { key, createdAt } = ownFields(body);
+  if (key !== undefined && key !== null && typeof key !== 'string')
+    return 'The field "key" must be a string.';
   const type = typeOf(ownFields(body));
   if (typeof type === 'string') return type;
+  const keyed = key ? keyedBy(key, createdAt) : null;
+  if (typeof keyed === 'string') return keyed;
   if (depthOf(payload) > 1_000) return 'The field "payload" may be nested at most 1000 levels deep.';
-  return { loggingToken, ...type, payload };
+  return { loggingToken, ...type, payload, keyed };
 }
 
 /** One event of a batch; null for what is not JSON. */
-export function eventByJsonParse(text: string): (Meant & { createdAt?: number | null }) | string | null {
+export function eventByJsonParse(
+  text: string,
+): (Meant & { createdAt?: number | null; key?: string | null }) | string | null {
   const parsed = parse(text);
   if (parsed === null) return null;
   const event = parsed.value;
   if (!isObject(event)) return 'The event must be a JSON object.';
   if (!Object.hasOwn(event, 'payload')) return 'The field "payload" is missing.';
-  const { typeId, payload, createdAt } = ownFields(event);
+  const { typeId, payload, createdAt, key } = ownFields(event);
   if (typeId !== undefined && typeId !== null && typeof typeId !== 'string')
     return 'The field "typeId" must be a string.';
   if (!isObject(payload)) return 'The field "payload" must be a JSON object.';
   if (createdAt !== undefined && createdAt !== null && typeof createdAt !== 'string')
     return 'The field "createdAt" must be a string.';
+  if (key !== undefined && key !== null && typeof key !== 'string')
+    return 'The field "key" must be a string.';
   const type = typeOf(ownFields(event));
   if (typeof type === 'string') return type;
   const time = createdAt ? parseEventTime(createdAt) : null;
   if (typeof time === 'string') return `The field "createdAt" ${time}.`;
+  const keyed = key ? keyedBy(key, createdAt) : null;
+  if (typeof keyed === 'string') return keyed;
   if (depthOf(payload) > 1_000) return 'The field "payload" may be nested at most 1000 levels deep.';
-  return { ...type, createdAt: time, payload };
+  return { ...type, createdAt: time, payload, key: key || null };
 }
 
 /** Without what it inherits, where JSON.parse has made `__proto__` a member. */

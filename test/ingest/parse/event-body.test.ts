@@ -24,6 +24,7 @@ describe('a body', () => {
       loggingToken: 't',
       type: { typeId: 'i' },
       payload: '{ "a" : 1.0 }',
+      keyed: null,
     });
   });
 
@@ -44,6 +45,7 @@ describe('a body', () => {
           loggingToken: 't',
           type: { typeName: 'n' },
           payload: payload.text,
+          keyed: null,
         });
       }),
       runs(1_000),
@@ -53,7 +55,7 @@ describe('a body', () => {
   test('is read fast and strictly as JSON.parse reads it, whatever its members, and damaged too', () => {
     const plain = fc.string().map((text) => JSON.stringify(text));
     const name = fc.oneof(
-      fc.constantFrom('"loggingToken"', '"typeId"', '"typeName"', '"createdAt"', '"payload"', '"x"'),
+      fc.constantFrom('"loggingToken"', '"typeId"', '"typeName"', '"createdAt"', '"key"', '"payload"', '"x"'),
       spellingOf('loggingToken'),
     );
     const member = fc.tuple(
@@ -61,7 +63,7 @@ describe('a body', () => {
       fc.oneof(
         plain,
         jsonString,
-        fc.constant('null'),
+        fc.constantFrom('null', '"2026-01-31T08:30:00.123Z"'),
         jsonValue.map(({ text }) => text),
       ),
     );
@@ -101,6 +103,8 @@ describe('a body', () => {
     '{"loggingToken":"t","typeName":"n","payload":{}}',
     ' { "payload" : {"a":[1,{"b":null}]} , "typeId" : "i" , "loggingToken" : "t" , "more" : [1] } ',
     '{"loggingToken":"t","typeId":null,"typeName":"n","payload":{}}',
+    '{"loggingToken":"t","typeName":"n","payload":{},"createdAt":"today","key":null}',
+    '{"loggingToken":"t","typeName":"n","payload":{},"createdAt":"2026-01-31T08:30:00.123Z","key":"k"}',
   ])('is usual where it is %s', (text) => {
     expect(parseFast(text)).toEqual(parseStrict(text));
     expect(parseFast(text)).not.toBeNull();
@@ -191,6 +195,7 @@ describe('a body', () => {
       loggingToken: 't',
       type: { typeName: 'n' },
       payload: good,
+      keyed: null,
     });
     isReading = false;
     expect(turns).toBeGreaterThan(Math.floor(good.length / 150_000));

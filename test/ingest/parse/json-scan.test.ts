@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { JsonScan, memberSpan } from '../../../src/ingest/parse/json-scan.ts';
-import { runs } from '../../support/fuzz.ts';
+import { runs, sized } from '../../support/fuzz.ts';
 import {
   CHANGES,
   DAMAGE,
@@ -175,7 +175,7 @@ describe('a scan', () => {
         if (isJson(broken)) taken += 1;
         expectAsJsonParse(broken);
       }),
-      runs(4_000),
+      runs(sized(4_000, 8_000)),
     );
     expect(taken).toBeGreaterThan(100);
   });
@@ -186,7 +186,7 @@ describe('a scan', () => {
         fc.string({ unit: fc.constantFrom(...'{}[]",:\\ e0x-.+1\ntrufalsn\u0001') }),
         expectAsJsonParse,
       ),
-      runs(4_000),
+      runs(sized(4_000, 8_000)),
     );
   });
 

@@ -10,6 +10,7 @@ import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../../src/storage/counts/levels.t
 import { openStorage, type RecountedDay, type Storage } from '../../../src/storage/storage.ts';
 import { EventWriter } from '../../../src/storage/write/event-writer.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
+import { sized } from '../../support/fuzz.ts';
 import { SOURCE } from '../../support/source.ts';
 import { upkeepOf } from '../../support/upkeep.ts';
 
@@ -165,7 +166,7 @@ describe.each(availableEngines())('on %s', (engine) => {
       while (!over) found.push(...(await differing()));
       return found;
     })();
-    for (let round = 0; round < 3; round += 1)
+    for (let round = 0; round < sized(3, 5); round += 1)
       expect((await recountAll()).map(({ differing: before }) => before)).toEqual([0, 0, 0, 0]);
     over = true;
     await Promise.all([...writing, settling]);
@@ -185,7 +186,7 @@ describe.each(availableEngines())('on %s', (engine) => {
         );
     })();
     // Until several refreshes were under way beside it, however long each of them takes here.
-    for (let round = 0; round < 2 || refreshes <= 2; round += 1) await recountAll();
+    for (let round = 0; round < sized(2, 5) || refreshes <= sized(2, 5); round += 1) await recountAll();
     over = true;
     await refreshing;
     expect(await differing()).toEqual([0, 0, 0, 0]);

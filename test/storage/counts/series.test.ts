@@ -8,7 +8,7 @@ import { readSeries, type Series } from '../../../src/storage/counts/series.ts';
 import { readEventPage } from '../../../src/storage/event-page.ts';
 import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
-import { runs } from '../../support/fuzz.ts';
+import { runs, sized } from '../../support/fuzz.ts';
 import { testSecret } from '../../support/service.ts';
 import { upkeepOf } from '../../support/upkeep.ts';
 
@@ -134,7 +134,7 @@ describe.each(availableEngines())('on %s', (engine) => {
             expect(counts).toHaveLength(series.starts.length);
         },
       ),
-      runs(50),
+      runs(sized(50, 120)),
     );
   }, 120_000);
 

@@ -11,6 +11,7 @@ import {
 import { writes } from '../../../src/storage/postgres/writes.ts';
 import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import { type TestDatabase, testDatabase } from '../../support/database.ts';
+import { blocksOf, type HeldSnapshot, heldSnapshot, passTransactions } from '../../support/held-snapshot.ts';
 import { until } from '../../support/service.ts';
 
 const DAY_MS = 86_400_000;
@@ -88,78 +89,105 @@ async function readTotal(into: Sql = sql): Promise<number> {
   return page.total;
 }
 
-describe('while a snapshot stays in use', () => {
-  let holder: Sql;
-  let release: () => void = () => undefined;
-  let holding: Promise<unknown>;
-  let seen: () => Promise<number>;
+describe.each([
+  ['a snapshot stays in use', false],
+  ['a transaction that has written stays open', true],
+])('while %s', (_, hasWritten) => {
+  let holder: HeldSnapshot;
+  let reader: Sql;
 
   beforeEach(async () => {
     await ensurePartitions(sql, START, START);
-    holder = connect(database.address, { connections: 1, name: 'forgotten session' });
-    const released = new Promise<void>((resolve) => {
-      release = resolve;
-    });
-    await new Promise<void>((held) => {
-      holding = holder.begin('isolation level repeatable read', async (tx) => {
-        seen = async () => (await tx`SELECT FROM events`).length;
-        await seen();
-        held();
-        await released;
-      });
-    });
+    holder = await heldSnapshot(database.address, { hasWritten });
+    reader = connect(database.address, { connections: 1, name: 'test reader' });
+    await passTransactions(sql, 1_100);
   });
   afterEach(async () => {
-    release();
-    await holding;
-    await holder.end();
+    await holder.release();
+    await reader.end();
   });
 
   test('reads and folds do not go through the dead rows of what is folded', async () => {
-    const reader = connect(database.address, { connections: 1, name: 'test reader' });
-    /** Blocks of the deltas and of their indexes that some work goes through, on a connection of its own. */
-    const blocksOf = async (work: (alone: Sql) => Promise<unknown>): Promise<number> => {
-      const blocks = async (): Promise<number> => {
-        await reader`SELECT pg_stat_force_next_flush()`;
-        const [row] = await reader<{ blocks: number }[]>`
-          SELECT (heap_blks_read + heap_blks_hit + idx_blks_read + idx_blks_hit)::float8 AS blocks
-            FROM pg_statio_user_tables WHERE relname = 'count_deltas'`;
-        return row?.blocks ?? Number.NaN;
-      };
-      const before = await blocks();
-      await work(reader);
-      return (await blocks()) - before;
-    };
-    try {
-      const costs: { read: number; fold: number }[] = [];
-      for (let round = 1; round <= 30; round += 1) {
-        await insertMinutes(300);
-        await foldCounts(sql);
-        expect(await readTotal()).toBe(300 * round);
-        if (round % 10 === 0) {
-          const read = await blocksOf(readTotal);
-          costs.push({ read, fold: await blocksOf(foldCounts) });
-        }
+    const deltas = ['count_deltas'];
+    const costs: { read: number; fold: number }[] = [];
+    for (let round = 1; round <= 30; round += 1) {
+      await insertMinutes(300);
+      await foldCounts(sql);
+      expect(await readTotal()).toBe(300 * round);
+      if (round % 10 === 0) {
+        const read = await blocksOf(reader, deltas, readTotal);
+        costs.push({ read, fold: await blocksOf(reader, deltas, foldCounts) });
       }
-      // 6,000 dead rows are 45 pages more for every scan.
-      const [first, , last] = costs;
-      expect(last?.read).toBeLessThanOrEqual((first?.read ?? 0) + 10);
-      expect(last?.fold).toBeLessThanOrEqual((first?.fold ?? 0) + 10);
-      expect(await seen()).toBe(0);
-    } finally {
-      await reader.end();
     }
+    // 6,000 dead rows are 45 pages more for every scan.
+    const [first, , last] = costs;
+    expect(last?.read).toBeLessThanOrEqual((first?.read ?? 0) + 10);
+    expect(last?.fold).toBeLessThanOrEqual((first?.fold ?? 0) + 10);
+    expect((await holder.run((tx) => tx`SELECT FROM events`)).length).toBe(0);
+  });
+
+  test('what the open transaction stores after folds is counted at once, and folded', async () => {
+    await insertMinutes(300);
+    await foldCounts(sql);
+    await passTransactions(sql, 1_100);
+    await insertMinutes(300);
+    await foldCounts(sql);
+    await holder.run((tx) => insertAt(NOON, tx));
+    expect(await readTotal()).toBe(600);
+    await insertMinutes(30);
+    await foldCounts(sql);
+    await holder.release();
+    expect(await readTotal()).toBe(631);
+    expect(await foldCounts(sql)).toBe(1);
+    expect(await readTotal()).toBe(631);
+    expect(await sums(7)).toEqual([631, 631, 631, 631]);
+  });
+
+  test('reads do not go through a version of each count for each second', async () => {
+    let now = NOON;
+    const tasks = postgresMaintenance(sql, { retentionDays: 0, now: () => now });
+    /** An event of each of 300 types, in the same minute. */
+    const insertTypes = (): Promise<number> =>
+      insertSelected(
+        sql,
+        'postgres',
+        sql`SELECT gen_random_uuid(), 1, type, ${NOON}::timestamptz, '{}'::json FROM generate_series(1, 300) AS type`,
+      );
+    const costs: number[] = [];
+    for (let second = 1; second <= 40; second += 1) {
+      await insertTypes();
+      await tasks.everySecond(60);
+      now += 1_000;
+      expect(await readTotal()).toBe(300 * second);
+      if (second % 20 === 0) costs.push(await blocksOf(reader, [...COUNTS, 'count_deltas'], readTotal));
+    }
+    // Each second's versions of 300 counts are three pages more in each table.
+    const [first, last] = costs;
+    expect(last).toBeLessThanOrEqual((first ?? 0) + 10);
+    const [pending] = await sql<{ deltas: number }[]>`SELECT count(*)::int AS deltas FROM count_deltas`;
+    expect(pending?.deltas).toBeLessThanOrEqual(3 * 300);
+    // Once a minute all the same.
+    now += 60_000;
+    await tasks.everySecond(60);
+    expect(await sql`SELECT FROM count_deltas`).toHaveLength(0);
+    expect(await readTotal()).toBe(300 * 40);
+    await insertTypes();
+    await tasks.everySecond(60);
+    expect(await sql`SELECT FROM count_deltas`).toHaveLength(300);
+    // And every second as soon as the snapshot is gone.
+    await tasks.everySecond(0);
+    expect(await sql`SELECT FROM count_deltas`).toHaveLength(0);
   });
 
   test('dead rows are not vacuumed in vain, and are when it is over', async () => {
     const tasks = postgresMaintenance(sql, { retentionDays: 0, now: () => NOON });
+    await sql`CREATE EXTENSION pageinspect`;
     const dead = async (): Promise<number> => {
       const [row] = await sql<{ count: number }[]>`
         SELECT count(*)::int AS count FROM generate_series(0, pg_relation_size('count_deltas') / 8192 - 1) AS page
          CROSS JOIN LATERAL heap_page_items(get_raw_page('count_deltas', page::int)) WHERE t_ctid IS NOT NULL`;
       return row?.count ?? Number.NaN;
     };
-    await sql`CREATE EXTENSION pageinspect`;
     const vacuums = async (): Promise<number> => {
       await sql`SELECT pg_stat_clear_snapshot()`;
       const [row] = await sql<{ count: number }[]>`
@@ -172,8 +200,7 @@ describe('while a snapshot stays in use', () => {
     }
     expect(await vacuums()).toBe(0);
     expect(await dead()).toBeGreaterThanOrEqual(3_000);
-    release();
-    await holding;
+    await holder.release();
     await tasks.everySecond();
     await until(async () => (await vacuums()) === 1, 'the vacuum is counted');
     expect(await dead()).toBe(0);

@@ -2,6 +2,7 @@
 import fc from 'fast-check';
 import pino from 'pino';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { Rejection } from '../../../src/errors.ts';
 import { createEventIds } from '../../../src/ingest/event-id.ts';
 import { compareDay } from '../../../src/storage/counts/differences.ts';
 import type { AcceptedEvent } from '../../../src/storage/write/accepted-event.ts';
@@ -66,7 +67,7 @@ describe.each(availableEngines())('on %s a batch', (engine) => {
   };
   /** The reasons of a batch's outcomes, null for stored. */
   const write = async (batch: readonly AcceptedEvent[]): Promise<(string | null)[]> =>
-    (await writer.write(batch)).map((outcome) => outcome?.reason ?? null);
+    (await writer.write(batch)).map((outcome) => (outcome instanceof Rejection ? outcome.reason : outcome));
   const forbidPoison = (): Promise<unknown> =>
     database.sql.unsafe(
       `ALTER TABLE events ADD CONSTRAINT no_poison CHECK (payload::text NOT LIKE '%poison%')`,

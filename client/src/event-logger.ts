@@ -1,0 +1,375 @@
+/** Logs events in the background. Each event that was accepted is stored exactly once while the process lives. */
+import { randomUUID } from 'node:crypto';
+import { promisify } from 'node:util';
+import { gzip as gzipWithCallback } from 'node:zlib';
+import { mayPass, Pause, pauseMs } from './retry.ts';
+import { errorOf, type JsonObject, TidemarkError } from './tidemark-error.ts';
+
+const gzip = promisify(gzipWithCallback);
+
+export interface EventLoggerOptions {
+  /** Address of the service, such as `https://events.example.com`. */
+  readonly url: string;
+  /** The app's logging token. */
+  readonly loggingToken: string;
+  /**
+   * Events that wait at most, those in flight included. When the queue is full, {@link EventLogger.log} refuses the new
+   * event and returns false; what was accepted is never dropped. Default: 100,000.
+   */
+  readonly maxQueueEvents?: number;
+  /** The same for their JSON text, in characters. Default: 64 Mi. */
+  readonly maxQueueCharacters?: number;
+  /** Events of one request at most; the service takes up to 10,000. Default: 1,000. */
+  readonly maxBatchEvents?: number;
+  /** The same for their JSON text, in characters. Default: 4 Mi. */
+  readonly maxBatchCharacters?: number;
+  /** Longest event in characters of JSON; the service's `MAX_BODY_BYTES` is 1 MiB by default. Default: 256 Ki. */
+  readonly maxEventCharacters?: number;
+  /** How long the first event of a batch waits for others, in milliseconds. Default: 500. */
+  readonly lingerMs?: number;
+  /** How long a response is waited for, in milliseconds. Default: 30,000. */
+  readonly timeoutMs?: number;
+  /** Called with each event that the service refuses for good, such as one with a payload nested too deep. */
+  readonly onRefused?: (
+    error: TidemarkError,
+    event: { readonly type: string; readonly payload: string },
+  ) => void;
+  /** Called with each failure after which a request is repeated: the network's, or a refusal of the service. */
+  readonly onRetry?: (error: Error) => void;
+}
+
+export interface LogOptions {
+  /** When the event happened. Default: now. It must not be in the future by the clock of the service. */
+  readonly createdAt?: Date;
+  /**
+   * Makes the event one and the same, together with `createdAt` and the type, however often it is logged, by whichever
+   * process. Default: a key of its own.
+   */
+  readonly key?: string;
+}
+
+export interface LoggerStats {
+  /** Events that wait, or are in flight. */
+  readonly waiting: number;
+  /** Events that the service has stored. */
+  readonly stored: number;
+  /** Events that the service refuses for good. */
+  readonly refused: number;
+  /** Events that {@link EventLogger.log} refused because the queue was full, or closed. */
+  readonly dropped: number;
+}
+
+interface Waiting {
+  /** JSON text, as it is sent. */
+  readonly line: string;
+  readonly type: string;
+  readonly payload: string;
+  /** Order of acceptance. */
+  readonly number: number;
+}
+
+interface Result {
+  readonly eventId?: string;
+  readonly code?: string;
+  readonly details?: string;
+}
+
+/** What came of one request: its results, or when it is to be repeated. */
+type Outcome =
+  | { readonly results: readonly Result[] }
+  | { readonly error: TidemarkError | Error; readonly status: number; readonly retryAfter: string | null };
+
+/** Codes of results after which the same event may be stored. */
+const PASSING_CODES: ReadonlySet<string> = new Set([
+  'UNAVAILABLE',
+  'OUTCOME_UNKNOWN',
+  'INTERNAL_ERROR',
+  'RATE_LIMIT_EXCEEDED',
+]);
+/** The end of the details of an event that is dated ahead of the service's clock: it can be stored when that has passed. */
+const AHEAD = 'is in the future.';
+const LONGEST_NAME = 200;
+const LEAST_GZIP_CHARACTERS = 1_024;
+
+export class EventLogger {
+  readonly #options: Required<Omit<EventLoggerOptions, 'onRefused' | 'onRetry'>> & EventLoggerOptions;
+  readonly #endpoint: string;
+  /** Begins the keys of this logger. */
+  readonly #name = randomUUID();
+  readonly #pause = new Pause();
+  readonly #abort = new AbortController();
+  /** In order of acceptance, but for those that are repeated. */
+  #queue: Waiting[] = [];
+  #inFlight: readonly Waiting[] = [];
+  #characters = 0;
+  #numbers = 0;
+  #stored = 0;
+  #refused = 0;
+  #dropped = 0;
+  #running: Promise<void> | null = null;
+  /** How far this clock is assumed to be ahead of the service's, in milliseconds. */
+  #aheadMs = 0;
+  /** Lowered while a batch is too large for the service. */
+  #batchEvents: number;
+  #isClosed = false;
+  #isHurried = false;
+  #waiters: { readonly upTo: number; readonly resolve: () => void }[] = [];
+
+  constructor(options: EventLoggerOptions) {
+    this.#options = {
+      maxQueueEvents: 100_000,
+      maxQueueCharacters: 64 * 1_048_576,
+      maxBatchEvents: 1_000,
+      maxBatchCharacters: 4 * 1_048_576,
+      maxEventCharacters: 256 * 1_024,
+      lingerMs: 500,
+      timeoutMs: 30_000,
+      ...options,
+    };
+    this.#endpoint = new URL('/v1/events', options.url).href;
+    this.#batchEvents = this.#options.maxBatchEvents;
+  }
+
+  /**
+   * Accepts an event, to be stored in the background. The payload is serialized at once.
+   * @param type    the name of the event type, 1 to 200 characters
+   * @param payload an object, as `JSON.stringify` takes it
+   * @returns false if the queue is full or closed: the event is dropped, and counted in {@link stats}
+   * @throws TypeError, RangeError for what the service would never store
+   */
+  log(type: string, payload: JsonObject, { createdAt, key }: LogOptions = {}): boolean {
+    checkText('type', type);
+    if (key !== undefined) checkText('key', key);
+    const text: unknown = JSON.stringify(payload);
+    if (typeof text !== 'string' || !text.startsWith('{'))
+      throw new TypeError('The payload must be an object.');
+    const at = createdAt ?? new Date(Date.now() - this.#aheadMs);
+    const number = this.#numbers + 1;
+    const fields = JSON.stringify({
+      typeName: type,
+      createdAt: at.toISOString(),
+      key: key ?? `${this.#name}-${number}`,
+    });
+    const line = `${fields.slice(0, -1)},"payload":${text}}`;
+    const { maxEventCharacters, maxQueueEvents, maxQueueCharacters } = this.#options;
+    if (line.length > maxEventCharacters)
+      throw new RangeError(
+        `The event has ${line.length} characters of JSON; at most ${maxEventCharacters} are allowed.`,
+      );
+    const waiting = this.#queue.length + this.#inFlight.length;
+    const isFull = waiting >= maxQueueEvents || this.#characters + line.length > maxQueueCharacters;
+    if (this.#isClosed || isFull) {
+      this.#dropped += 1;
+      return false;
+    }
+    this.#numbers = number;
+    this.#characters += line.length;
+    this.#queue.push({ line, type, payload: text, number });
+    this.#running ??= this.#run();
+    if (this.#queue.length === this.#batchEvents) this.#hurry();
+    return true;
+  }
+
+  get stats(): LoggerStats {
+    const waiting = this.#queue.length + this.#inFlight.length;
+    return { waiting, stored: this.#stored, refused: this.#refused, dropped: this.#dropped };
+  }
+
+  /** Sends what waits now, and resolves when all of it is stored or refused for good. */
+  async flush(): Promise<void> {
+    if (this.stats.waiting === 0) return;
+    this.#isHurried = true;
+    this.#hurry();
+    await new Promise<void>((resolve) => {
+      this.#waiters.push({ upTo: this.#numbers, resolve });
+    });
+  }
+
+  /**
+   * Accepts no more events, and waits until all are stored or refused for good.
+   * @param timeoutMs after which the client gives up; default 10,000
+   * @returns the number of events that were given up: each may be stored or not
+   */
+  async close({ timeoutMs = 10_000 }: { readonly timeoutMs?: number } = {}): Promise<number> {
+    this.#isClosed = true;
+    const timer = setTimeout(() => this.#abort.abort(), timeoutMs);
+    await Promise.race([this.flush(), aborted(this.#abort.signal)]);
+    clearTimeout(timer);
+    const { waiting } = this.stats;
+    this.#abort.abort();
+    this.#pause.end();
+    await this.#running;
+    for (const { resolve } of this.#waiters.splice(0)) resolve();
+    return waiting;
+  }
+
+  #hurry(): void {
+    if (this.#inFlight.length === 0) this.#pause.end();
+  }
+
+  /** Ends when nothing waits. */
+  async #run(): Promise<void> {
+    for (let failures = 0; this.#queue.length > 0 && !this.#abort.signal.aborted; ) {
+      if (failures === 0 && !this.#isHurried && this.#queue.length < this.#batchEvents)
+        await this.#pause.wait(this.#options.lingerMs);
+      const outcome = await this.#send(this.#take());
+      const retryAfter = this.#settle(outcome);
+      failures = retryAfter === undefined ? 0 : failures + 1;
+      if (retryAfter !== undefined && !this.#abort.signal.aborted) await this.#backOff(failures, retryAfter);
+    }
+    this.#running = null;
+    this.#isHurried = false;
+  }
+
+  /** Not ended early by new events, nor by {@link flush}: the service has asked for it. */
+  async #backOff(failures: number, retryAfter: string | null): Promise<void> {
+    const until = Date.now() + pauseMs(failures, retryAfter);
+    for (let left = until - Date.now(); left > 0 && !this.#abort.signal.aborted; left = until - Date.now())
+      await this.#pause.wait(left);
+  }
+
+  #take(): readonly Waiting[] {
+    let characters = 0;
+    let count = 0;
+    for (const { line } of this.#queue) {
+      characters += line.length;
+      if (count > 0 && (count === this.#batchEvents || characters > this.#options.maxBatchCharacters)) break;
+      count += 1;
+    }
+    this.#inFlight = this.#queue.slice(0, count);
+    this.#queue = this.#queue.slice(count);
+    return this.#inFlight;
+  }
+
+  async #send(events: readonly Waiting[]): Promise<Outcome> {
+    const text = events.map(({ line }) => line).join('\n');
+    const headers: Record<string, string> = {
+      Authorization: `Bearer ${this.#options.loggingToken}`,
+      'Content-Type': 'application/x-ndjson',
+    };
+    let response: Response | null = null;
+    try {
+      const isCompressed = text.length >= LEAST_GZIP_CHARACTERS;
+      if (isCompressed) headers['Content-Encoding'] = 'gzip';
+      const body = isCompressed ? await gzip(text) : text;
+      const signal = AbortSignal.any([this.#abort.signal, AbortSignal.timeout(this.#options.timeoutMs)]);
+      response = await fetch(this.#endpoint, { method: 'POST', headers, body, signal, redirect: 'error' });
+      const answer = (await response.json()) as { readonly results?: readonly Result[] };
+      const { results } = answer;
+      if (response.ok && Array.isArray(results) && results.length === events.length) return { results };
+      const error = response.ok
+        ? new TidemarkError(response.status, '', 'The response is not one of Tidemark.')
+        : errorOf(response.status, answer);
+      return { error, status: response.status, retryAfter: response.headers.get('retry-after') };
+    } catch (error) {
+      // Without a whole response nobody knows what is stored: the keys make a repeat safe.
+      const status = response === null || response.ok ? 0 : response.status;
+      return { error: error as Error, status, retryAfter: response?.headers.get('retry-after') ?? null };
+    }
+  }
+
+  /** @returns undefined if all went well; else Retry-After, or null without one */
+  #settle(outcome: Outcome): string | null | undefined {
+    const sent = this.#inFlight;
+    this.#inFlight = [];
+    if ('results' in outcome) return this.#settleEach(sent, outcome.results);
+    const { error, status, retryAfter } = outcome;
+    if (isTooLarge(status, error)) {
+      const [only] = sent;
+      if (sent.length > 1 || only === undefined) {
+        this.#batchEvents = Math.ceil(sent.length / 2);
+        this.#repeat(sent);
+        return undefined;
+      }
+      this.#refuse(only, errorOfRefusal(status, error));
+      this.#batchEvents = this.#options.maxBatchEvents;
+      this.#wake();
+      return undefined;
+    }
+    // What is left may be repeated, and so is what an operator may mend: a token, an address, a proxy.
+    this.#repeat(sent);
+    if (!this.#abort.signal.aborted) this.#reportRetry(error);
+    return mayPass(status) ? retryAfter : null;
+  }
+
+  #settleEach(sent: readonly Waiting[], results: readonly Result[]): null | undefined {
+    const repeated: Waiting[] = [];
+    let isAhead = false;
+    for (const [index, event] of sent.entries()) {
+      const { eventId, code = '', details = '' } = results[index] ?? {};
+      if (eventId !== undefined) {
+        this.#stored += 1;
+        this.#characters -= event.line.length;
+      } else if (PASSING_CODES.has(code) || details.endsWith(AHEAD)) {
+        isAhead ||= details.endsWith(AHEAD);
+        repeated.push(event);
+      } else {
+        this.#refuse(event, new TidemarkError(0, code, details));
+      }
+    }
+    // The times of these stay: another process of the service, with another clock, may have stored them already.
+    if (isAhead) this.#aheadMs = Math.min(Math.max(1_000, 2 * this.#aheadMs), 86_400_000);
+    else if (repeated.length === 0)
+      this.#batchEvents = Math.min(2 * this.#batchEvents, this.#options.maxBatchEvents);
+    this.#repeat(repeated);
+    if (repeated.length === 0) return undefined;
+    this.#reportRetry(new Error(`${repeated.length} of ${sent.length} events are not stored yet.`));
+    return null;
+  }
+
+  /** What a callback throws is none of the sender's business: it becomes an uncaught exception. */
+  #reportRetry(error: Error): void {
+    const { onRetry } = this.#options;
+    if (onRetry !== undefined) queueMicrotask(() => onRetry(error));
+  }
+
+  #repeat(events: readonly Waiting[]): void {
+    if (events.length > 0) this.#queue = [...events, ...this.#queue];
+    this.#wake();
+  }
+
+  #refuse(event: Waiting, error: TidemarkError): void {
+    this.#refused += 1;
+    this.#characters -= event.line.length;
+    const { onRefused } = this.#options;
+    if (onRefused !== undefined)
+      queueMicrotask(() => onRefused(error, { type: event.type, payload: event.payload }));
+  }
+
+  /** Ends the waits for all events up to the first one that waits. */
+  #wake(): void {
+    if (this.#waiters.length === 0) return;
+    const first = this.#queue.reduce(
+      (least, { number }) => Math.min(least, number),
+      Number.POSITIVE_INFINITY,
+    );
+    const done = this.#waiters.filter(({ upTo }) => upTo < first);
+    this.#waiters = this.#waiters.filter(({ upTo }) => upTo >= first);
+    for (const { resolve } of done) resolve();
+  }
+}
+
+/** Whether a batch is too large, for the service or for a proxy before it, or refused whole: a smaller one may be taken. */
+function isTooLarge(status: number, error: Error): boolean {
+  return status === 413 || (status === 400 && error instanceof TidemarkError && error.code !== '');
+}
+
+function errorOfRefusal(status: number, error: Error): TidemarkError {
+  return error instanceof TidemarkError ? error : errorOf(status, null);
+}
+
+/** @throws RangeError for a name or a key that the service refuses */
+function checkText(what: string, text: string): void {
+  if (typeof text !== 'string') throw new TypeError(`The ${what} must be a string.`);
+  const isLong = text.length > LONGEST_NAME && [...text].length > LONGEST_NAME;
+  if (text === '' || isLong) throw new RangeError(`The ${what} must have 1 to ${LONGEST_NAME} characters.`);
+  if (/\p{Cs}/u.test(text)) throw new RangeError(`The ${what} must not contain a lone surrogate.`);
+  if (what === 'type' && text.includes('\0')) throw new RangeError('The type must not contain NUL.');
+}
+
+function aborted(signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal.aborted) resolve();
+    else signal.addEventListener('abort', () => resolve(), { once: true });
+  });
+}

@@ -1,0 +1,28 @@
+/** Which time zone everything is shown in. */
+import type { VNode } from 'preact';
+import { useMemo, useRef } from 'preact/hooks';
+import { html } from '../html.ts';
+import { zoneNames } from '../time-zone.ts';
+
+export interface ZoneProps {
+  readonly zone: string;
+  readonly onPick: (zone: string) => void;
+}
+
+export function ZoneSelect({ zone, onPick }: ZoneProps): VNode {
+  const pick = useRef(onPick);
+  pick.current = onPick;
+  return useMemo(
+    () => html`<select
+      class="zone"
+      aria-label="Time zone"
+      title="Time zone"
+      value=${zone}
+      onChange=${(event: Event) => pick.current((event.currentTarget as HTMLSelectElement).value)}
+    >
+      ${zoneNames(zone).map((name) => html`<option value=${name}>${name.replaceAll('_', ' ')}</option>`)}
+    </select>`,
+    // Four hundred options are made again only for another zone.
+    [zone],
+  );
+}

@@ -1,0 +1,248 @@
+/** The chart with its figures, its legend and its controls, and what stands there while there is nothing. */
+import type { VNode } from 'preact';
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import type { Series } from '../answers.ts';
+import Chart, { chartName } from '../charts/chart.ts';
+import type { Edges } from '../charts/gestures.ts';
+import { Legend } from '../charts/legend.ts';
+import {
+  countedPart,
+  type Line,
+  linesOf,
+  type Stack,
+  type Summary,
+  stackOf,
+  summaryOf,
+} from '../charts/series-data.ts';
+import { ChartTable } from '../charts/table.ts';
+import { ProblemBox } from '../components/problem.ts';
+import { count, date, dateTime, spanText } from '../format.ts';
+import { html } from '../html.ts';
+import { HOUR, isOpen, MINUTE, type Range, rangeText } from '../range.ts';
+import type { Resource } from '../resource.ts';
+import { type Bucket, MODES, type Mode, type View } from '../url.ts';
+import { hasConditions, type ViewAndChange } from '../view.ts';
+import { ChartMenu } from './chart-menu.ts';
+import type { EventPages } from './event-pages.ts';
+import { Figures } from './figures.ts';
+import { type Found, foundIn } from './found.ts';
+
+export interface ChartCardProps {
+  readonly appId: string;
+  /** The app's name. */
+  readonly name: string;
+  readonly series: Resource<Series>;
+  readonly list: EventPages;
+  readonly viewed: ViewAndChange;
+  readonly lastEventAt: string | null;
+  /** The pointer rests on a bucket; null: no more. */
+  readonly onPeek: (bucket: Bucket | null) => void;
+}
+
+export function ChartCard(props: ChartCardProps): VNode {
+  const { series, viewed } = props;
+  const { data, isStale, loading } = series;
+  // The frame around the page reports an app that does not exist.
+  const problem = series.problem?.code === 'APP_NOT_FOUND' ? null : series.problem;
+  const old = isStale || problem !== null;
+  const { interval, timezone } = data ?? {};
+  // The same range again, as it is live, is no wait.
+  const isWaiting = loading && (data === undefined || old);
+  return html`<div class=${`card chart-card ${isWaiting ? 'loading' : ''}`} aria-busy=${loading}>
+    <${ProblemBox} problem=${problem} retry=${series.reload} />
+    ${problem !== null && interval !== undefined && html`<p class="hint" role="status">Not up to date: these are the numbers of ${spanText(interval.from, interval.until, timezone ?? 'UTC')}.</p>`}
+    ${data === undefined ? html`<${ChartSkeleton} waiting=${series.problem === null} />` : html`<div class=${old ? `stale ${problem === null ? '' : 'failed'}` : ''}><${ChartBody} ...${props} series=${data} viewed=${viewed} /></div>`}
+  </div>`;
+}
+
+interface BodyProps extends Omit<ChartCardProps, 'series'> {
+  readonly series: Series;
+}
+
+function ChartBody({ name, series, list, viewed, lastEventAt, onPeek }: BodyProps): VNode {
+  const { view, change } = viewed;
+  const [focus, setFocus] = useState<string | null>(null);
+  const { lines, stack, summary } = useMemo(
+    () => shownOf(series, view),
+    [series, view.mode, view.solo, view.hidden.join('\n')],
+  );
+  const found = useFound(series, list, view);
+  const toPeek = usePeek(series, onPeek);
+  // Its own, not yet the view's while another zone's answer is on its way: labels and numbers belong together.
+  const { timezone: zone } = series;
+  const title = chartName(series, stack, zone);
+  const picked = view.at === null ? null : indexOf(series, view.at);
+  const table =
+    view.table &&
+    html`<${ChartTable} key=${rangeText(view.range)} name=${title} series=${series} stack=${stack} zone=${zone} />`;
+  return html`<div class="chart-layout">
+    <div class="chart-head">
+      <${Figures} series=${series} summary=${summary} view=${view} found=${found} />
+      <${Controls} viewed=${viewed} />
+      <${ChartMenu} name=${name} series=${series} stack=${stack} viewed=${viewed} />
+    </div>
+    <div class="chart-main">
+      <div class="chart-place">
+        <${Chart}
+          series=${series} stack=${stack} zone=${zone} focus=${focus} scale=${view.scale} picked=${picked} found=${found?.counts ?? null}
+          onPoint=${toPeek}
+          onPick=${(index: number) => {
+            onPeek(null);
+            change({ at: index === picked ? null : bucketAt(series, index) }, true);
+          }}
+          onZoom=${(first: number, last: number) => change(zoomed(view, bucketAt(series, first).from, bucketAt(series, last).to))}
+          onMoved=${(edges: Edges) => change(moved(view, series, edges))}
+          onLeaveZoom=${() => view.back !== null && change({ range: view.back, back: null })}
+        />
+        ${summary.total === 0 && html`<${NothingHere} lastEventAt=${lastEventAt} filtered=${view.types.length > 0} change=${change} />`}
+      </div>
+      <${Notes} series=${series} found=${found} zone=${zone} mode=${view.mode} />
+    </div>
+    <div class="chart-side">
+      <${Legend} lines=${lines} mode=${view.mode} solo=${view.solo} onToggle=${(key: string) => change(toggled(lines, key), true)} onFocus=${setFocus} onSolo=${(key: string) => change({ solo: view.solo === key ? null : key }, true)} />
+    </div>
+    ${table}
+  </div>`;
+}
+
+interface Shown {
+  readonly lines: Line[];
+  readonly stack: Stack;
+  readonly summary: Summary;
+}
+
+function shownOf(series: Series, view: View): Shown {
+  const lines = linesOf(series, view);
+  return { lines, stack: stackOf(lines, view.mode), summary: summaryOf(lines, series.starts.length) };
+}
+
+/** Out of a solo, a click means "this one too"; the last line that is shown stays. */
+function toggled(lines: readonly Line[], key: string): Pick<View, 'hidden' | 'solo'> {
+  const shown = lines.filter((line) => line.shown).map((line) => line.key);
+  const next = shown.includes(key) ? shown.filter((other) => other !== key) : [...shown, key];
+  const hidden = lines.map((line) => line.key).filter((other) => !next.includes(other));
+  return { hidden: next.length === 0 ? [] : hidden, solo: null };
+}
+
+/** What a search has found; null where the chart counts what is asked for by itself. */
+function useFound(series: Series, list: EventPages, view: View): Found | null {
+  return useMemo(
+    () => (hasConditions(view) && series.isFiltered !== true ? foundIn(series, list) : null),
+    [series, list.pages, list.complete, list.stopped, view],
+  );
+}
+
+/** The bucket as an interval: the part of it that is counted. */
+function bucketAt(series: Series, index: number): Bucket {
+  return countedPart(series, index);
+}
+
+function indexOf({ starts, end }: Series, { from }: Bucket): number | null {
+  const next = starts.findIndex((start) => start > from);
+  const index = next < 0 ? starts.length - 1 : next - 1;
+  return index < 0 || from >= end ? null : index;
+}
+
+/** A zoom that ends with the present stays live. */
+function zoomed(view: View, from: number, to: number): Partial<View> {
+  const range: Range =
+    isOpen(view.range) && to >= Date.now() ? { kind: 'since', from } : { kind: 'between', from, to };
+  return { range, back: view.back ?? view.range };
+}
+
+/** The range that fingers have moved the chart to, in whole minutes and not beyond the present. */
+function moved(view: View, { starts, end }: Series, { from, to }: Edges): Partial<View> {
+  const first = starts[0] ?? end;
+  const at = (share: number): number => Math.round((first + share * (end - first)) / MINUTE) * MINUTE;
+  const last = Math.min(at(to), Math.max(end, Date.now()));
+  return zoomed(view, Math.min(at(from), last - MINUTE), last);
+}
+
+/** How long a pointer rests on a bar before the list shows only its events. */
+const PEEK_MS = 250;
+
+function usePeek(series: Series, onPeek: (bucket: Bucket | null) => void): (index: number | null) => void {
+  const timer = useRef(0);
+  const last = useRef<number | null>(null);
+  useEffect(() => () => clearTimeout(timer.current), []);
+  return (index) => {
+    if (index === last.current) return;
+    last.current = index;
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => onPeek(index === null ? null : bucketAt(series, index)), PEEK_MS);
+  };
+}
+
+const MODE_NAMES: Record<Mode, string> = {
+  histogram: 'Histogram',
+  accumulated: 'Accumulated',
+  running: 'Running',
+};
+
+const MODE_TITLES: Record<Mode, string> = {
+  histogram: 'The count of each bucket',
+  accumulated: 'The sum from 0 in this interval',
+  running: 'The total of all events until then',
+};
+
+function Controls({ viewed: { view, change } }: { readonly viewed: ViewAndChange }): VNode {
+  return html`<fieldset class="segmented">
+    <legend class="sr-only">Chart</legend>
+    ${MODES.map(
+      (mode) =>
+        html`<label key=${mode} title=${MODE_TITLES[mode]}><input type="radio" name="mode" value=${mode} checked=${view.mode === mode} onChange=${() => change({ mode })} /><span>${MODE_NAMES[mode]}</span></label>`,
+    )}
+  </fieldset>`;
+}
+
+interface NotesProps {
+  readonly series: Series;
+  readonly found: Found | null;
+  readonly zone: string;
+  readonly mode: Mode;
+}
+
+/** What the chart is made of, where that is not plain to see. */
+function Notes({ series, found, zone, mode }: NotesProps): VNode {
+  const { countsOnlyBefore, interval } = series;
+  return html`${mode === 'accumulated' && html`<p class="hint">Counted from 0 at the beginning of this interval.</p>`}
+  ${mode === 'running' && html`<p class="hint">All events until then, from ${count(series.before.all)} at the beginning of this interval.</p>`}
+  ${found !== null && html`<p class="hint">${foundText(found, interval.from, zone, mode)}</p>`}
+  ${countsOnlyBefore !== null && interval.from < countsOnlyBefore && html`<p class="hint">Before ${date(countsOnlyBefore, zone)} only counts are kept: the events themselves were removed.</p>`}`;
+}
+
+function foundText({ total, until }: Found, from: number, zone: string, mode: Mode): string {
+  const back = until > from ? `, back to ${dateTime(until, zone)}` : '';
+  return mode === 'histogram'
+    ? `The faint bars count all events of these types: conditions on fields are searched for, not counted. The strong ones are the ${count(total)} found so far${back}.`
+    : 'The chart counts all events of these types: conditions on fields are searched for, not counted.';
+}
+
+interface NothingProps {
+  readonly lastEventAt: string | null;
+  readonly filtered: boolean;
+  readonly change: ViewAndChange['change'];
+}
+
+function NothingHere({ lastEventAt, filtered, change }: NothingProps): VNode {
+  const last = lastEventAt === null ? null : Date.parse(lastEventAt);
+  return html`<div class="nothing">
+    <p><b>No events in this range</b></p>
+    ${filtered && html`<button type="button" class="button" onClick=${() => change({ types: [] })}>Show all types</button>`}
+    ${
+      last !== null &&
+      html`<button type="button" class="button" onClick=${() => change({ range: { kind: 'between', from: last - 12 * HOUR, to: last + 12 * HOUR }, back: null })}>Go to the last event</button>`
+    }
+  </div>`;
+}
+
+/** Of the chart's own size, so that nothing moves when it comes. */
+function ChartSkeleton({ waiting }: { readonly waiting: boolean }): VNode {
+  return html`<div class="chart-layout" role="status" aria-label=${waiting ? 'Loading the chart' : 'No chart'}>
+    <div class="chart-head"><div class=${`figures-row ${waiting ? 'skeleton' : ''}`}>${waiting && html`<span></span><span></span>`}</div></div>
+    <div class="chart-main">
+      <div class=${`chart-place plot ${waiting ? 'skeleton' : ''}`}>${waiting && html`<span class="block"></span>`}</div>
+    </div>
+    <div class=${`chart-side ${waiting ? 'skeleton' : ''}`}>${waiting && [0, 1, 2, 3, 4].map((line) => html`<span key=${line}></span>`)}</div>
+  </div>`;
+}

@@ -1,0 +1,71 @@
+/** What else can be set of the chart, and what can be taken away: comparison, axis, zone; files, a link, the table. */
+import type { VNode } from 'preact';
+import type { Series } from '../answers.ts';
+import type { Stack } from '../charts/series-data.ts';
+import { chartCsv } from '../charts/table.ts';
+import { CopyButton } from '../components/copy.ts';
+import { Popover } from '../components/popover.ts';
+import { ZoneSelect } from '../components/zone-select.ts';
+import { count } from '../format.ts';
+import { html } from '../html.ts';
+import type { Compare } from '../range.ts';
+import { DETAILS, type Scale } from '../url.ts';
+import type { ViewAndChange } from '../view.ts';
+import { chartPicture, fileName, save } from './files.ts';
+
+export interface ChartMenuProps {
+  /** The app's name. */
+  readonly name: string;
+  readonly series: Series;
+  readonly stack: Stack;
+  readonly viewed: ViewAndChange;
+}
+
+const COMPARES: readonly (readonly [Compare, string])[] = [
+  ['previous', 'The period before'],
+  ['week', 'The same days a week before'],
+  ['none', 'Nothing'],
+];
+const SCALES: readonly (readonly [Scale, string])[] = [
+  ['linear', 'Linear'],
+  ['log', 'Logarithmic'],
+  ['clipped', 'Cut off high bars'],
+];
+
+export function ChartMenu({ name, series, stack, viewed }: ChartMenuProps): VNode {
+  const { view, change } = viewed;
+  const file = (kind: string): string => fileName(name, series, kind);
+  return html`<${Popover} class="at-end" icon="options" label="Chart options" text="Options">
+    ${() => html`<div class="options">
+      <${Choice} label="Compare with" value=${view.compare} options=${COMPARES} onPick=${(compare: Compare) => change({ compare })} />
+      <${Choice} label="Vertical axis" value=${view.scale} options=${SCALES} onPick=${(scale: Scale) => change({ scale }, true)} />
+      <${Choice} label="Most bars" value=${String(view.detail ?? '')} options=${[['', 'Automatic'], ...DETAILS.map((most) => [String(most), count(most)])]} onPick=${(most: string) => change({ detail: Number(most) || null })} />
+      <label>Time zone<${ZoneSelect} zone=${view.zone} onPick=${(zone: string) => change({ zone })} /></label>
+      <div class="row-actions">
+        <button type="button" class="button" aria-expanded=${view.table ? 'true' : 'false'} onClick=${() => change({ table: !view.table }, true)}>${view.table ? 'Hide the table' : 'Show as a table'}</button>
+        <${CopyButton} text=${() => location.href} label="Copy a link to what is shown">Copy link<//>
+      </div>
+      <div class="row-actions">
+        <button type="button" class="button" onClick=${() => save(file('csv'), new Blob([chartCsv(series, stack)], { type: 'text/csv' }))}>Counts as CSV</button>
+        <button type="button" class="button" onClick=${async () => {
+          const picture = await chartPicture(name, series, stack);
+          if (picture !== null) save(file('png'), picture);
+        }}>Picture (PNG)</button>
+        <button type="button" class="button" onClick=${() => print()}>Print</button>
+      </div>
+    </div>`}
+  <//>`;
+}
+
+interface ChoiceProps<T extends string> {
+  readonly label: string;
+  readonly value: T;
+  readonly options: readonly (readonly [T, string])[];
+  readonly onPick: (value: T) => void;
+}
+
+function Choice<T extends string>({ label, value, options, onPick }: ChoiceProps<T>): VNode {
+  return html`<label>${label}<select value=${value} onChange=${(event: Event) => onPick((event.currentTarget as HTMLSelectElement).value as T)}>
+    ${options.map(([option, text]) => html`<option key=${option} value=${option}>${text}</option>`)}
+  </select></label>`;
+}

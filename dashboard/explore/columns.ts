@@ -1,0 +1,74 @@
+/** Which fields of the payload are columns of the list: chosen, ordered, remembered for each app. */
+import type { VNode } from 'preact';
+import { Icon } from '../components/icon.ts';
+import { Popover } from '../components/popover.ts';
+import { html } from '../html.ts';
+import type { View } from '../url.ts';
+import type { ViewAndChange } from '../view.ts';
+import type { KnownField } from './fields.ts';
+
+const MOST_COLUMNS = 6;
+const MOST_OFFERED = 60;
+
+const storageKey = (appId: string): string => `columns ${appId}`;
+
+/** The columns of a view: those of its address, else those that were chosen last. */
+export function columnsOf(appId: string, { columns }: View): readonly string[] {
+  if (columns !== null) return columns;
+  try {
+    const known: unknown = JSON.parse(localStorage.getItem(storageKey(appId)) ?? '[]');
+    return Array.isArray(known)
+      ? known.filter((path) => typeof path === 'string').slice(0, MOST_COLUMNS)
+      : [];
+  } catch {
+    return []; // Storage may be forbidden, or hold something else.
+  }
+}
+
+function remember(appId: string, columns: readonly string[]): void {
+  try {
+    localStorage.setItem(storageKey(appId), JSON.stringify(columns));
+  } catch {
+    // The address has them.
+  }
+}
+
+export interface ColumnPickerProps {
+  readonly appId: string;
+  readonly viewed: ViewAndChange;
+  readonly columns: readonly string[];
+  readonly fields: readonly KnownField[];
+}
+
+export function ColumnPicker({ appId, viewed, columns, fields }: ColumnPickerProps): VNode {
+  const pick = (picked: readonly string[]): void => {
+    remember(appId, picked);
+    viewed.change({ columns: picked }, true);
+  };
+  const move = (index: number): void =>
+    pick(
+      columns.map(
+        (path, i) => (i === index - 1 ? columns[index] : i === index ? columns[index - 1] : path) ?? path,
+      ),
+    );
+  const others = fields.map(({ path }) => path).filter((path) => !columns.includes(path));
+  return html`<${Popover} label="Columns" text=${columns.length === 0 ? 'Columns' : `${columns.length} column${columns.length === 1 ? '' : 's'}`}>
+    ${() => html`<div class="type-list">
+      <ul aria-label="Columns">
+        ${columns.map(
+          (path, index) => html`<li key=${path} class="picked-column">
+            <label><input type="checkbox" checked onChange=${() => pick(columns.filter((one) => one !== path))} /><span class="name">${path}</span></label>
+            <button type="button" class="icon-button" aria-label=${`Move ${path} to the left`} disabled=${index === 0} onClick=${() => move(index)}><${Icon} name="back" /></button>
+          </li>`,
+        )}
+        ${others.slice(0, MOST_OFFERED).map(
+          (path) => html`<li key=${path}><label>
+            <input type="checkbox" checked=${false} disabled=${columns.length >= MOST_COLUMNS} onChange=${() => pick([...columns, path])} /><span class="name">${path}</span>
+          </label></li>`,
+        )}
+      </ul>
+      ${columns.length + others.length === 0 && html`<p class="hint">The events shown have no fields.</p>`}
+      ${columns.length >= MOST_COLUMNS && html`<p class="hint">At most ${MOST_COLUMNS} columns.</p>`}
+    </div>`}
+  <//>`;
+}

@@ -1,0 +1,179 @@
+/** The events of what is shown, newest first, loaded as one scrolls. */
+import type { VNode } from 'preact';
+import { useEffect, useMemo, useRef } from 'preact/hooks';
+import type { Series } from '../answers.ts';
+import { linesOf } from '../charts/series-data.ts';
+import { EventChunk, type RowStyle } from '../components/event-chunk.ts';
+import { Icon } from '../components/icon.ts';
+import type { OnFilter } from '../components/json-tree.ts';
+import { Popover } from '../components/popover.ts';
+import { ProblemBox } from '../components/problem.ts';
+import { Skeleton } from '../components/waiting.ts';
+import { compact, count, counted, dateTime, spanText } from '../format.ts';
+import { html } from '../html.ts';
+import type { Bucket, View } from '../url.ts';
+import { hasConditions, scopeQuery, type ViewAndChange } from '../view.ts';
+import { ColumnPicker, columnsOf } from './columns.ts';
+import { type EventPages, searchedUntil } from './event-pages.ts';
+import { fieldsOf } from './fields.ts';
+import { foundIn } from './found.ts';
+
+export interface EventListProps {
+  readonly appId: string;
+  readonly viewed: ViewAndChange;
+  readonly list: EventPages;
+  /** The counts of the same range; undefined while they are not known. */
+  readonly series: Series | undefined;
+  readonly names: ReadonlyMap<string, string>;
+  /** The bucket that the pointer rests on. */
+  readonly peek: Bucket | null;
+  /** Events that wait. */
+  readonly held: number;
+  readonly onShow: () => void;
+  readonly onFilter: OnFilter;
+}
+
+export function EventList(props: EventListProps): VNode {
+  const { appId, viewed, list, series, peek, held, onShow } = props;
+  const { pages, loading, problem, complete, more } = list;
+  const { view, change } = viewed;
+  const shown = pages.reduce((sum, { events }) => sum + events.length, 0);
+  const style = useRowStyle(props);
+  const sentinel = useSentinel(more, [pages, loading]);
+  const bucket = view.at ?? peek;
+  return html`<section class="event-list" aria-label="Events">
+    <header class="list-head">
+      <h2>Events</h2>
+      <p class="muted"><${Amount} list=${list} series=${series} view=${view} bucket=${bucket} /></p>
+      ${bucket !== null && html`<span class="chip"><span class="name">${spanText(bucket.from, bucket.to, view.zone)}</span>${view.at !== null && html`<button type="button" class="remove" aria-label="Show the events of the whole range" onClick=${() => change({ at: null }, true)}><${Icon} name="close" /></button>`}</span>`}
+      <span class="spacer"></span>
+      <${Exports} appId=${appId} view=${view} list=${list} />
+      <${ColumnPicker} appId=${appId} viewed=${viewed} columns=${style.columns} fields=${fieldsOf(pages.slice(0, 2))} />
+    </header>
+    ${hasConditions(view) && html`<${SearchProgress} list=${list} series=${series} zone=${view.zone} />`}
+    <div class="held">${held > 0 && html`<button type="button" class="button primary" onClick=${onShow}>${counted(held, 'new event')}</button>`}</div>
+    ${
+      shown > 0 &&
+      html`<div class="events" data-complete=${complete} style=${{ '--cells': style.columns.length === 0 ? '' : `repeat(${style.columns.length}, minmax(5rem, 11rem))` }}>
+        ${style.columns.length > 0 && html`<div class="columns-head" aria-hidden="true"><span>Time</span><span>Type</span>${style.columns.map((path) => html`<span key=${path}>${path}</span>`)}<span>Payload</span></div>`}
+        ${pages.map((page, index) => html`<${EventChunk} key=${page.events.at(-1)?.id ?? index} events=${page.events} before=${pages[index - 1]?.events.at(-1)} style=${style} isFar=${index > 5} />`)}
+      </div>`
+    }
+    ${shown === 0 && complete && html`<div class="empty"><h2>No events ${hasConditions(view) ? 'meet the filter' : 'in this range'}</h2><p>Choose a longer range, another period, or fewer conditions.</p></div>`}
+    <${ProblemBox} problem=${problem} retry=${more} />
+    ${loading && html`<${Skeleton} class="rows" lines=${shown === 0 ? 14 : 3} />`}
+    <div ref=${sentinel}></div>
+    ${complete && shown > 0 && html`<p class="hint end" role="status">${counted(shown, 'event')}: these are all of the range.</p>`}
+  </section>`;
+}
+
+/** One object as long as nothing of it changes: rows are made again for another one. */
+function useRowStyle({ appId, viewed, series, names, onFilter }: EventListProps): RowStyle {
+  const { view } = viewed;
+  const latest = useRef(viewed);
+  latest.current = viewed;
+  const columns = columnsOf(appId, view);
+  const colors = series === undefined ? [] : linesOf(series, view).map(({ key, color }) => `${key} ${color}`);
+  return useMemo(
+    () => ({
+      appId,
+      names,
+      colors: new Map(colors.map((pair) => pair.split(' ')).map(([key = '', color]) => [key, Number(color)])),
+      columns,
+      viewed: {
+        ...viewed,
+        change: (...changes: Parameters<ViewAndChange['change']>) => latest.current.change(...changes),
+      },
+      onFilter,
+    }),
+    [appId, names, colors.join(), columns.join('\n'), view, onFilter],
+  );
+}
+
+/** Files of all events that the list is of, loaded or not: the server sends them. */
+function Exports({
+  appId,
+  view,
+  list,
+}: {
+  readonly appId: string;
+  readonly view: View;
+  readonly list: EventPages;
+}): VNode {
+  const path = `/api/apps/${appId}/export?${scopeQuery(view, list.scope)}`;
+  return html`<${Popover} class="at-end" label="Save the events" text="Save">
+    ${() => html`<div class="row-actions">
+      <a class="button" download href=${`${path}&format=ndjson`}>As NDJSON</a>
+      <a class="button" download href=${`${path}&format=csv`}>As CSV</a>
+    </div>`}
+  <//>`;
+}
+
+interface AmountProps {
+  readonly list: EventPages;
+  readonly series: Series | undefined;
+  readonly view: View;
+  readonly bucket: Bucket | null;
+}
+
+/** How many events there are, also of those that are not loaded. */
+function Amount({ list, series, view, bucket }: AmountProps): VNode | null {
+  if (hasConditions(view) && series?.isFiltered !== true) {
+    const found = list.pages.reduce((sum, { events }) => sum + events.length, 0);
+    return html`<span>${count(found)} found${list.complete ? '' : ' so far'}</span>`;
+  }
+  if (series === undefined) return null;
+  const total = series.all.reduce(
+    (sum, value, index) => (isWithin(series.starts[index] ?? 0, series, bucket) ? sum + value : sum),
+    0,
+  );
+  return html`<span>${counted(total, 'event')}</span>`;
+}
+
+const isWithin = (start: number, { interval }: Series, bucket: Bucket | null): boolean =>
+  bucket === null || (Math.max(start, interval.from) >= bucket.from && start < bucket.to);
+
+interface ProgressProps {
+  readonly list: EventPages;
+  readonly series: Series | undefined;
+  readonly zone: string;
+}
+
+/** How far a search has come, and a way to stop it. */
+function SearchProgress({ list, series, zone }: ProgressProps): VNode {
+  const { loading, complete, stop, searchAll } = list;
+  const until = searchedUntil(list);
+  const all = series?.all.reduce((sum, value) => sum + value, 0) ?? 0;
+  const looked = series === undefined || until === null ? null : foundIn(series, list).looked;
+  const amount = looked === null || all === 0 ? '' : `, about ${compact(looked)} of ${compact(all)} events`;
+  const text = complete
+    ? `Searched all of it${all === 0 ? '' : `: ${counted(all, 'event')}`}`
+    : until === null
+      ? 'Searching'
+      : `Searched until ${dateTime(until, zone)}${amount}`;
+  return html`<div class="search-progress">
+    <progress max="1" value=${complete ? 1 : looked === null || all === 0 ? undefined : looked / all} aria-label="Progress of the search"></progress>
+    <span class="muted" role="status">${text}</span>
+    ${loading ? html`<button type="button" class="button" onClick=${stop}>Stop</button>` : !complete && html`<button type="button" class="button" onClick=${searchAll}>Search the whole range</button>`}
+  </div>`;
+}
+
+/** Calls when the end of the list comes near. */
+function useSentinel(reached: () => void, dependencies: readonly unknown[]) {
+  const place = useRef<HTMLDivElement>(null);
+  const latest = useRef(reached);
+  latest.current = reached;
+  useEffect(() => {
+    if (place.current === null) return;
+    const observer = new IntersectionObserver(
+      (entries) => {
+        if (entries.some(({ isIntersecting }) => isIntersecting)) latest.current();
+      },
+      { rootMargin: '0px 0px 1200px' },
+    );
+    observer.observe(place.current);
+    return () => observer.disconnect();
+    // Recreated after every page, so that it reports an end that is still visible.
+  }, dependencies);
+  return place;
+}

@@ -1,0 +1,186 @@
+/** Pages of events, newest first, each after the cursor of the previous one: new events do not shift them. */
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { callText, Problem } from '../api.ts';
+import { type EventPage, type EventRow, readEventPage } from '../event-rows.ts';
+import { isOpen, rangeText, type Span } from '../range.ts';
+import type { Bucket, View } from '../url.ts';
+import { picks, scopeQuery } from '../view.ts';
+
+/** The first page comes quickly; the next ones come before they are seen. */
+const FIRST = 50;
+const NEXT = 100;
+/** Of a search of the whole range; and how much it keeps before it asks again. */
+const WHOLE = 1_000;
+const MOST_FOUND = 20_000;
+
+export interface EventPages {
+  readonly pages: readonly EventPage[];
+  readonly loading: boolean;
+  readonly problem: Problem | null;
+  /** True where there is no older page. */
+  readonly complete: boolean;
+  /** True where a search was stopped. */
+  readonly stopped: boolean;
+  /** What the pages are pages of; the start is that of now. */
+  readonly scope: ListScope;
+  readonly more: () => void;
+  readonly stop: () => void;
+  /** Searches the whole range, however much is found. */
+  readonly searchAll: () => void;
+  /** Puts events that have arrived where they belong. */
+  readonly add: (events: readonly EventRow[]) => void;
+  /** Asks for the newest again, and leaves what is shown in its place until they are here. */
+  readonly renew: () => void;
+}
+
+export interface ListScope {
+  readonly from: number | null;
+  /** Null: to the present, whenever that is. */
+  readonly to: number | null;
+}
+
+/** The events that a view lists. @param bucket only those of this one; null: all of the range */
+export function listScope(view: View, span: Span, bucket: Bucket | null): ListScope {
+  if (bucket !== null) return { from: bucket.from, to: bucket.to };
+  return { from: span.from, to: isOpen(view.range) ? null : span.to };
+}
+
+type State = Pick<EventPages, 'pages' | 'loading' | 'problem' | 'complete' | 'stopped'> & {
+  /** Whether the search goes on without being asked. */
+  readonly isWhole: boolean;
+  /** What these pages are pages of. */
+  readonly key: string;
+};
+
+export function useEventPages(appId: string, view: View, scope: ListScope): EventPages {
+  // A relative range begins a little later each minute, and is the same for all that.
+  const range = scope.to === null ? `${rangeText(view.range)} ${view.zone}` : `${scope.from} ${scope.to}`;
+  const key = [appId, range, scopeQuery(view, { from: null, to: null })].join(' ');
+  const empty: State = {
+    key,
+    pages: [],
+    loading: true,
+    problem: null,
+    complete: false,
+    stopped: false,
+    isWhole: false,
+  };
+  const [state, setState] = useState(empty);
+  const aborter = useRef<AbortController | null>(null);
+  /** Events that came since the last page was asked for. */
+  const arrived = useRef<EventRow[]>([]);
+
+  const load = async (from: readonly EventPage[], shown = from, isWhole = false): Promise<void> => {
+    aborter.current?.abort();
+    const newest = new AbortController();
+    const { signal } = newest;
+    aborter.current = newest;
+    arrived.current = [];
+    setState({ ...empty, pages: shown, isWhole });
+    const cursor = from.at(-1)?.next ?? null;
+    const query = scopeQuery(view, scope);
+    query.set('order', 'desc');
+    query.set('limit', String(isWhole ? WHOLE : from.length === 0 ? FIRST : NEXT));
+    if (cursor !== null) query.set('cursor', cursor);
+    try {
+      const page = readEventPage(await callText('GET', `/api/apps/${appId}/events?${query}`, { signal }));
+      if (signal.aborted) return;
+      setState((known) => ({
+        ...empty,
+        isWhole,
+        // What has arrived meanwhile may be in the page, or not.
+        pages: withNew([...(from.length === 0 ? [] : known.pages), page], arrived.current),
+        loading: false,
+        complete: page.next === null,
+      }));
+    } catch (error) {
+      if (signal.aborted) return;
+      const problem =
+        error instanceof Problem
+          ? error
+          : new Problem('The events could not be read', { details: String(error) });
+      setState((known) => ({ ...known, loading: false, problem }));
+    }
+  };
+  useEffect(() => {
+    void load([]);
+    return () => aborter.current?.abort();
+    // The same range may have newer events when it is picked again.
+  }, [key, picks.value]);
+
+  const current = state.key === key ? state : empty;
+  const found = current.pages.reduce((sum, { events }) => sum + events.length, 0);
+  useEffect(() => {
+    if (
+      current.isWhole &&
+      !current.loading &&
+      !current.complete &&
+      current.problem === null &&
+      found < MOST_FOUND
+    )
+      void load(current.pages, current.pages, true);
+  }, [state]);
+  return {
+    ...current,
+    pages: since(current.pages, scope.from),
+    scope,
+    more: () => {
+      if (!current.loading && !current.complete && !current.stopped) void load(current.pages);
+    },
+    stop: () => {
+      aborter.current?.abort();
+      setState((known) => ({ ...known, loading: false, stopped: true, isWhole: false }));
+    },
+    searchAll: () => void load(current.pages, current.pages, true),
+    add: (events) => {
+      arrived.current.push(...events);
+      setState((known) => ({ ...known, pages: withNew(known.pages, events) }));
+    },
+    renew: () => void load([], current.pages),
+  };
+}
+
+/** Without the events that a relative range has left behind. */
+function since(pages: readonly EventPage[], from: number | null): readonly EventPage[] {
+  const oldest = pages.at(-1)?.events.at(-1);
+  if (from === null || oldest === undefined || Date.parse(oldest.createdAt) >= from) return pages;
+  return pages.map((page) => ({
+    ...page,
+    events: page.events.filter(({ createdAt }) => Date.parse(createdAt) >= from),
+  }));
+}
+
+/** Rows of a page until the next ones get a page of their own. */
+const FULL = 100;
+
+/** Puts each event into the page that covers its time; an event older than all pages arrives with its own page. */
+function withNew(pages: readonly EventPage[], events: readonly EventRow[]): readonly EventPage[] {
+  if (events.length === 0) return pages;
+  const known = new Set(pages.flatMap((page) => page.events.map(({ id }) => id)));
+  let rest = events.filter(({ id }) => !known.has(id)).map((event) => ({ ...event, isNew: true }));
+  const [top] = pages;
+  if (rest.length === 0 || top === undefined) return pages;
+  const open = top.events.length < FULL ? pages : [{ events: [], next: null, searchedUntil: null }, ...pages];
+  return open.map((page, index) => {
+    const oldest = page.events.at(-1) ?? open[index + 1]?.events[0];
+    const isEnd = index === open.length - 1 && page.next === null;
+    const isHere = (event: EventRow): boolean =>
+      isEnd || oldest === undefined || keyOf(event) > keyOf(oldest);
+    const here = rest.filter(isHere);
+    if (here.length === 0) return page;
+    rest = rest.filter((event) => !isHere(event));
+    const all = [...here, ...page.events].sort((a, b) => (keyOf(a) < keyOf(b) ? 1 : -1));
+    return { ...page, events: all };
+  });
+}
+
+/** What the list is ordered by: times and identifiers have their fixed lengths. */
+const keyOf = ({ createdAt, id }: EventRow): string => createdAt + id;
+
+/** Until when everything newer has been looked at; null: nothing yet. */
+export function searchedUntil({ pages, complete, scope }: EventPages): number | null {
+  if (complete) return scope.from ?? 0;
+  const last = pages.at(-1);
+  const oldest = last?.events.at(-1);
+  return last?.searchedUntil ?? (oldest === undefined ? null : Date.parse(oldest.createdAt));
+}

@@ -1,0 +1,60 @@
+/** Files of what is shown: named by what they hold, made in the browser. */
+import type { Series } from '../answers.ts';
+import { readPalette } from '../charts/palette.ts';
+import type { Stack } from '../charts/series-data.ts';
+import { count, spanText } from '../format.ts';
+import { isoText } from '../range.ts';
+
+/** `web-shop-2026-11-20T13-00-00Z-2026-11-21T13-00-00Z.csv` */
+export function fileName(name: string, { interval }: Series, kind: string): string {
+  const stem = [name, isoText(interval.from), isoText(interval.until)].join('-');
+  return `${stem.replace(/[^\p{L}\p{N}]+/gu, '-').toLowerCase()}.${kind}`;
+}
+
+export function save(name: string, content: Blob): void {
+  const link = document.createElement('a');
+  link.href = URL.createObjectURL(content);
+  link.download = name;
+  link.click();
+  // After the browser has begun to read it.
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+}
+
+const HEAD = 48;
+const LINE = 22;
+const PADDING = 16;
+
+/** The chart as it is drawn now, with its title and its legend; null where there is none. */
+export async function chartPicture(name: string, series: Series, stack: Stack): Promise<Blob | null> {
+  const drawn = document.querySelector<HTMLCanvasElement>('.plot canvas');
+  if (drawn === null) return null;
+  const ratio = devicePixelRatio;
+  const palette = readPalette(document.body);
+  const rows = stack.layers.length;
+  const canvas = document.createElement('canvas');
+  canvas.width = drawn.width + 2 * PADDING * ratio;
+  canvas.height = drawn.height + (HEAD + rows * LINE + 2 * PADDING) * ratio;
+  const context = canvas.getContext('2d');
+  if (context === null) return null;
+  context.fillStyle = palette.ground;
+  context.fillRect(0, 0, canvas.width, canvas.height);
+  context.drawImage(drawn, PADDING * ratio, (PADDING + HEAD) * ratio);
+  context.scale(ratio, ratio);
+  context.fillStyle = palette.line;
+  context.font = '600 16px system-ui, sans-serif';
+  context.fillText(name, PADDING, PADDING + 16);
+  context.font = '13px system-ui, sans-serif';
+  context.fillText(
+    spanText(series.interval.from, series.interval.until, series.timezone),
+    PADDING,
+    PADDING + 36,
+  );
+  stack.layers.forEach((line, index) => {
+    const top = PADDING + HEAD + drawn.height / ratio + index * LINE;
+    context.fillStyle = palette.layers[line.color] ?? palette.text;
+    context.fillRect(PADDING, top + 2, 12, 12);
+    context.fillStyle = palette.line;
+    context.fillText(`${line.name}   ${count(line.total)}`, PADDING + 20, top + 12);
+  });
+  return await new Promise((resolve) => canvas.toBlob(resolve, 'image/png'));
+}

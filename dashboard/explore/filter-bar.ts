@@ -1,0 +1,253 @@
+/** What is looked at: event types, conditions on payloads and text, as chips; typed with completion. */
+import type { VNode } from 'preact';
+import { useEffect, useId, useRef, useState } from 'preact/hooks';
+import type { EventType } from '../answers.ts';
+import { Icon } from '../components/icon.ts';
+import { matches } from '../components/search.ts';
+import type { EventPage } from '../event-rows.ts';
+import { typedPath, withCondition } from '../filter-text.ts';
+import { compact } from '../format.ts';
+import { html } from '../html.ts';
+import type { View } from '../url.ts';
+import type { ViewAndChange } from '../view.ts';
+import { fieldsOf, type KnownField, mergeFields, useCatalogue } from './fields.ts';
+
+export interface FilterBarProps {
+  readonly appId: string;
+  readonly viewed: ViewAndChange;
+  readonly types: readonly EventType[];
+  /** Events at hand: their fields are offered. */
+  readonly pages: readonly EventPage[];
+}
+
+/** One line of the completion. */
+interface Offer {
+  readonly kind: string;
+  readonly label: string;
+  readonly hint?: string;
+  /** What choosing it leads to: another view, or more text to type. */
+  readonly changes?: Partial<View>;
+  readonly text?: string;
+}
+
+const MOST_TYPES = 8;
+const MOST_FIELDS = 8;
+const MOST_VALUES = 8;
+
+export function FilterBar({ appId, viewed, types, pages }: FilterBarProps): VNode {
+  const { view, change } = viewed;
+  const [text, setText] = useState('');
+  const [open, setOpen] = useState(false);
+  const [active, setActive] = useState(-1);
+  const input = useRef<HTMLInputElement>(null);
+  const root = useRef<HTMLDivElement>(null);
+  const id = useId();
+  const catalogue = useCatalogue(appId, open);
+  const offers = open ? offersFor(text, view, types, mergeFields([...fieldsOf(pages), ...catalogue])) : [];
+  useEffect(() => {
+    if (!open) return;
+    const leave = (event: Event): void => {
+      if (event.target instanceof Node && !root.current?.contains(event.target)) setOpen(false);
+    };
+    document.addEventListener('pointerdown', leave);
+    document.addEventListener('focusin', leave);
+    return () => {
+      document.removeEventListener('pointerdown', leave);
+      document.removeEventListener('focusin', leave);
+    };
+  }, [open]);
+  const choose = (offer: Offer): void => {
+    setActive(-1);
+    setText(offer.text ?? '');
+    setOpen(offer.text !== undefined);
+    if (offer.changes !== undefined) change({ hidden: [], solo: null, at: null, ...offer.changes });
+    input.current?.focus();
+  };
+  const keys = (event: KeyboardEvent): void => {
+    const last = offers.length - 1;
+    if (event.key === 'ArrowDown' || event.key === 'ArrowUp') {
+      setOpen(true);
+      setActive((now) =>
+        event.key === 'ArrowDown' ? (now >= last ? 0 : now + 1) : now <= 0 ? last : now - 1,
+      );
+    } else if (event.key === 'Enter') {
+      const offer =
+        offers[active] ?? (text.trim() === '' ? undefined : offers.find(({ changes }) => changes));
+      if (offer !== undefined) choose(offer);
+    } else if (event.key === 'Escape' && open) setOpen(false);
+    else if (event.key === 'Backspace' && text === '') removeLast(viewed);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  return html`<div class="filter-bar" ref=${root}>
+    <${Icon} name="filter" />
+    <${Chips} viewed=${viewed} types=${types} onEdit=${(edited: string) => {
+      setText(edited);
+      setOpen(true);
+      input.current?.focus();
+    }} />
+    <input
+      ref=${input}
+      role="combobox"
+      aria-label="Filter"
+      aria-expanded=${offers.length > 0 ? 'true' : 'false'}
+      aria-controls=${id}
+      aria-autocomplete="list"
+      aria-activedescendant=${active >= 0 && offers.length > 0 ? `${id}-${active}` : undefined}
+      autocomplete="off"
+      spellcheck=${false}
+      placeholder=${view.types.length + view.filters.length === 0 && view.text === null ? 'Filter by type, field or text' : ''}
+      value=${text}
+      onFocus=${() => setOpen(true)}
+      onClick=${() => setOpen(true)}
+      onInput=${(event: InputEvent) => {
+        setText((event.currentTarget as HTMLInputElement).value);
+        setActive(-1);
+        setOpen(true);
+      }}
+      onKeyDown=${keys}
+    />
+    <ul class="offers" role="listbox" id=${id} aria-label="Filters" hidden=${offers.length === 0}>
+      ${offers.map(
+        (offer, index) => html`<li
+          key=${offer.kind + offer.label}
+          role="option"
+          id=${`${id}-${index}`}
+          aria-selected=${index === active ? 'true' : 'false'}
+          onPointerDown=${(event: Event) => {
+            // The input keeps the focus.
+            event.preventDefault();
+            choose(offer);
+          }}
+        ><span class="kind">${offer.kind}</span><span class="name">${offer.label}</span><span class="value">${offer.hint}</span></li>`,
+      )}
+    </ul>
+  </div>`;
+}
+
+function offersFor(
+  text: string,
+  view: View,
+  types: readonly EventType[],
+  fields: readonly KnownField[],
+): Offer[] {
+  const typed = typedPath(text);
+  const wanted = text.trim();
+  if (typed !== null) return [...conditionOffers(wanted, typed, view, fields), textOffer(wanted)];
+  const isNot = wanted.startsWith('-');
+  const name = isNot ? wanted.slice(1) : wanted;
+  const ofTypes = isNot
+    ? []
+    : types
+        .filter((type) => matches(name, type.name) && !view.types.includes(type.typeId))
+        .sort((a, b) => b.count - a.count)
+        .slice(0, MOST_TYPES)
+        .map(
+          (type): Offer => ({
+            kind: 'Type',
+            label: type.name,
+            hint: compact(type.count),
+            changes: { types: [...view.types, type.typeId] },
+          }),
+        );
+  const ofFields = fields
+    .filter(({ path }) => matches(name, path))
+    .slice(0, MOST_FIELDS)
+    .map(
+      ({ path, values }): Offer => ({
+        kind: 'Field',
+        label: path,
+        hint: values[0] ?? '',
+        text: `${isNot ? '-' : ''}${path}:`,
+      }),
+    );
+  // What is asked for in words is more often a text than a type, and Enter takes the first one that filters.
+  return wanted === '' ? [...ofTypes, ...ofFields] : [textOffer(wanted), ...ofTypes, ...ofFields];
+}
+
+const textOffer = (text: string): Offer => ({
+  kind: 'Text',
+  label: text,
+  hint: 'in the payload',
+  changes: { text },
+});
+
+function conditionOffers(
+  text: string,
+  { path, sign, value }: { readonly path: string; readonly sign: string; readonly value: string },
+  view: View,
+  fields: readonly KnownField[],
+): Offer[] {
+  const isNot = path.startsWith('-');
+  const plain = isNot ? path.slice(1) : path;
+  const own: Offer[] =
+    value === ''
+      ? [
+          {
+            kind: 'Field',
+            label: plain,
+            hint: isNot ? 'is not there' : 'is there',
+            changes: { filters: [...new Set([...view.filters, `${path}:*`])] },
+          },
+        ]
+      : [{ kind: 'Condition', label: text, changes: { filters: [...new Set([...view.filters, text])] } }];
+  if (sign !== ':') return value === '' ? [] : own;
+  const known = fields.find((field) => field.path === plain)?.values ?? [];
+  const values = known
+    .filter((candidate) => matches(value, candidate) && candidate !== value)
+    .slice(0, MOST_VALUES)
+    .map(
+      (candidate): Offer => ({
+        kind: isNot ? 'Is not' : 'Is',
+        label: `${plain}: ${candidate}`,
+        changes: { filters: withCondition(view.filters, plain, candidate, isNot) },
+      }),
+    );
+  return value === '' ? [...values, ...own] : [...own, ...values];
+}
+
+interface ChipsProps {
+  readonly viewed: ViewAndChange;
+  readonly types: readonly EventType[];
+  readonly onEdit: (text: string) => void;
+}
+
+function Chips({ viewed, types, onEdit }: ChipsProps): VNode {
+  const { view, change } = viewed;
+  const names = new Map(types.map(({ typeId, name }) => [typeId, name]));
+  const without = (list: readonly string[], gone: string): string[] => list.filter((one) => one !== gone);
+  const drop = (changes: Partial<View>): void => change({ hidden: [], solo: null, at: null, ...changes });
+  return html`${view.types.map((type) => {
+    const name = names.get(type) ?? type;
+    return html`<${Chip} key=${type} text=${name} onRemove=${() => drop({ types: without(view.types, type) })} />`;
+  })}
+  ${view.filters.map(
+    (filter) =>
+      html`<${Chip} key=${filter} text=${filter} kind=${filter.startsWith('-') ? 'chip not' : 'chip'} onRemove=${() => drop({ filters: without(view.filters, filter) })} onEdit=${() => {
+        drop({ filters: without(view.filters, filter) });
+        onEdit(filter);
+      }} />`,
+  )}
+  ${view.text !== null && html`<${Chip} text=${`“${view.text}”`} onRemove=${() => drop({ text: null })} onEdit=${() => onEdit(view.text ?? '')} />`}`;
+}
+
+interface ChipProps {
+  readonly text: string;
+  readonly kind?: string;
+  readonly onRemove: () => void;
+  readonly onEdit?: () => void;
+}
+
+function Chip({ text, kind = 'chip', onRemove, onEdit }: ChipProps): VNode {
+  return html`<span class=${kind}>
+    ${onEdit === undefined ? html`<span class="name" title=${text}>${text}</span>` : html`<button type="button" class="name" title="Change" onClick=${onEdit}>${text}</button>`}
+    <button type="button" class="remove" aria-label=${`Remove the filter ${text}`} onClick=${onRemove}><${Icon} name="close" /></button>
+  </span>`;
+}
+
+function removeLast({ view, change }: ViewAndChange): void {
+  if (view.text !== null) change({ text: null, at: null });
+  else if (view.filters.length > 0) change({ filters: view.filters.slice(0, -1), at: null });
+  else if (view.types.length > 0) change({ types: view.types.slice(0, -1), at: null });
+}

@@ -1,0 +1,183 @@
+/** One live feed for the chart and the list: both show what is committed, or count what waits while they are paused. */
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { callText } from '../api.ts';
+import { type EventRow, readEventPage, readNews } from '../event-rows.ts';
+import { countNews, useLive } from '../live.ts';
+import { isOpen, rangeText } from '../range.ts';
+import { now } from '../state.ts';
+import { hasConditions, refreshInterval, scopeQuery, type ViewAndChange } from '../view.ts';
+import type { EventPages, ListScope } from './event-pages.ts';
+
+/** How soon after the last answer another one is asked for when events have arrived. */
+const NEWS_MS = 1_000;
+/** A live list restarts beyond this many rows, and a paused list reloads instead of buffering more. */
+const MOST_ROWS = 2_000;
+/** Pixels within which a page is at its top, where new rows move nothing that is read. */
+const TOP = 80;
+/** Delay before an arrival is searched for, so that a burst is one search. */
+const SEARCH_MS = 1_000;
+/** How far back an arrival may be dated. */
+const LATE_MS = 60_000;
+
+export interface Follow {
+  /** Events that are new and not in the list. */
+  readonly held: number;
+  /** Events that are new and not in the chart. */
+  readonly fresh: number;
+  readonly isLost: boolean;
+  /** Puts into the list what waits. */
+  readonly show: () => void;
+}
+
+export interface FollowOptions {
+  readonly appId: string;
+  readonly viewed: ViewAndChange;
+  readonly list: EventPages;
+  /** Whether the chart is being asked for. */
+  readonly loading: boolean;
+  /** False while the app has no events. */
+  readonly isOn: boolean;
+  /** Whether something of the list is being read, which must stay where it is. */
+  readonly isRead: () => boolean;
+  readonly reloadApp: () => void;
+}
+
+export function useFollow(options: FollowOptions): Follow {
+  const { appId, viewed, isOn } = options;
+  const { view } = viewed;
+  const [fresh, setFresh] = useState(0);
+  const [hasNews, setNews] = useState(false);
+  const list = useHeldEvents(options);
+  const isLost = useLive(appId, isOn && isOpen(view.range), (news) => {
+    setNews(true);
+    if (news !== null) setFresh((known) => known + countNews(news, view.types));
+    list.tell(news);
+  });
+  useEffect(() => setFresh(0), [now.value, rangeText(view.range), view.types.join()]);
+  useRefresh(options, hasNews, () => setNews(false));
+  return { held: list.held, fresh: view.live ? 0 : fresh, isLost, show: list.show };
+}
+
+/** Asks for the chart again when events have arrived, and by the clock. */
+function useRefresh(
+  { viewed, loading, isOn, reloadApp }: FollowOptions,
+  hasNews: boolean,
+  seen: () => void,
+): void {
+  const { view, span } = viewed;
+  useEffect(() => {
+    const interval = refreshInterval(view, span);
+    if (interval === null || loading || !isOn) return;
+    const refresh = (): void => {
+      if (document.hidden) return;
+      seen();
+      now.value = Date.now();
+      reloadApp();
+    };
+    const timer = setTimeout(refresh, Math.max(0, now.value + (hasNews ? NEWS_MS : interval) - Date.now()));
+    document.addEventListener('visibilitychange', refresh);
+    return () => {
+      clearTimeout(timer);
+      document.removeEventListener('visibilitychange', refresh);
+    };
+  }, [view, span, loading, hasNews, isOn]);
+}
+
+interface HeldEvents {
+  readonly held: number;
+  readonly tell: (news: string | null) => void;
+  readonly show: () => void;
+}
+
+/** New events are inserted while the page is at its top and nothing of it is read; otherwise they wait. */
+function useHeldEvents({ appId, viewed, list, isRead }: FollowOptions): HeldEvents {
+  const { view } = viewed;
+  const [held, setHeld] = useState(0);
+  /** What waits; null: more than is known here. */
+  const waiting = useRef<readonly EventRow[] | null>([]);
+  const rows = list.pages.reduce((sum, { events }) => sum + events.length, 0);
+  const show = (): void => {
+    if (waiting.current === null || rows > MOST_ROWS) list.renew();
+    else if (waiting.current.length > 0) list.add(waiting.current);
+    waiting.current = [];
+    setHeld(0);
+  };
+  const take = (found: readonly EventRow[] | null, count: number): void => {
+    const all = found === null || waiting.current === null ? null : [...found, ...waiting.current];
+    waiting.current = all !== null && all.length > MOST_ROWS ? null : all;
+    if (view.live && scrollY < TOP && !isRead()) show();
+    else setHeld((known) => known + count);
+  };
+  const search = useArrivalSearch(appId, viewed, take);
+  useEffect(() => {
+    if (view.live && held > 0) show();
+  }, [view.live]);
+  useEffect(() => {
+    waiting.current = [];
+    setHeld(0);
+  }, [rangeText(view.range), scopeQuery(view, { from: null, to: null }).toString(), list.scope.to]);
+  return {
+    held,
+    tell: (news) => {
+      // A bucket that is over gets no new events.
+      if (list.scope.to !== null && list.scope.to < Date.now()) return;
+      if (hasConditions(view)) {
+        if (news === null) take(null, 0);
+        else search();
+        return;
+      }
+      const found = news === null ? null : readNews(news);
+      take(
+        found === null ? null : wanted(found, view.types, list.scope),
+        news === null ? 0 : countNews(news, view.types),
+      );
+    },
+    show: () => {
+      show();
+      scrollTo({ top: 0 });
+    },
+  };
+}
+
+/** Whether what arrives meets the conditions only the server can say: it is asked for the last minute alone. */
+function useArrivalSearch(
+  appId: string,
+  { view }: ViewAndChange,
+  take: (found: readonly EventRow[] | null, count: number) => void,
+): () => void {
+  const timer = useRef(0);
+  const known = useRef(new Set<string>());
+  const latest = useRef(take);
+  latest.current = take;
+  const query = scopeQuery(view, { from: null, to: null }).toString();
+  useEffect(() => {
+    known.current = new Set();
+    return () => {
+      clearTimeout(timer.current);
+      timer.current = 0;
+    };
+  }, [query]);
+  return () => {
+    if (timer.current !== 0) return;
+    const from = Date.now() - LATE_MS;
+    timer.current = setTimeout(async () => {
+      timer.current = 0;
+      const path = `/api/apps/${appId}/events?${scopeQuery(view, { from, to: null })}&order=desc&limit=200`;
+      const text = await callText('GET', path).catch(() => null);
+      const events = text === null ? null : readEventPage(text).events;
+      const found = events?.filter(({ id }) => !known.current.has(id)) ?? null;
+      for (const { id } of found ?? []) known.current.add(id);
+      if (found === null || found.length > 0) latest.current(found, found?.length ?? 0);
+    }, SEARCH_MS);
+  };
+}
+
+const wanted = (
+  events: readonly EventRow[],
+  types: readonly string[],
+  { from, to }: ListScope,
+): readonly EventRow[] =>
+  events.filter(({ typeId, createdAt }) => {
+    const at = Date.parse(createdAt);
+    return (types.length === 0 || types.includes(typeId)) && at >= (from ?? at) && at < (to ?? Infinity);
+  });

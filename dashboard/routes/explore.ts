@@ -1,0 +1,146 @@
+/** One app's events: when they happened, and which they are. One view, in one address, of a chart and the list below it. */
+import type { VNode } from 'preact';
+import { useCallback, useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import type { EventType, Series } from '../answers.ts';
+import { EventSheet } from '../components/event-sheet.ts';
+import { FirstEvent } from '../components/first-event.ts';
+import { Icon } from '../components/icon.ts';
+import type { OnFilter } from '../components/json-tree.ts';
+import { LiveButton } from '../components/live-button.ts';
+import { RangePicker } from '../components/range-picker.ts';
+import { ChartCard } from '../explore/chart-card.ts';
+import { EventList } from '../explore/event-list.ts';
+import { type EventPages, listScope, useEventPages } from '../explore/event-pages.ts';
+import { FilterBar } from '../explore/filter-bar.ts';
+import { useFollow } from '../explore/follow.ts';
+import { withCondition } from '../filter-text.ts';
+import { rangeLabel } from '../format.ts';
+import { html } from '../html.ts';
+import { rangeText, wider } from '../range.ts';
+import { useResource } from '../resource.ts';
+import { notify, now } from '../state.ts';
+import type { Bucket } from '../url.ts';
+import { scopeQuery, seriesPath, useView, type ViewAndChange } from '../view.ts';
+import type { TabProps } from './app.ts';
+
+export function ExplorePage({ appId, app }: TabProps): VNode {
+  const viewed = useView();
+  const { view, span } = viewed;
+  const isEmpty = app.data?.firstEventAt === null;
+  const [peek, setPeek] = useState<Bucket | null>(null);
+  const series = useResource<Series>(isEmpty ? null : seriesPath(appId, view, span), {
+    scope: `series ${appId}`,
+    version: now.value,
+    // A relative range is the same a minute later.
+    meaning: [rangeText(view.range), view.zone, scopeQuery(view, { from: null, to: null })].join(' '),
+  });
+  const types = useResource<{ types: EventType[] }>(`/api/apps/${appId}/types`);
+  const list = useEventPages(appId, view, listScope(view, span, view.at ?? peek));
+  useArrival(isEmpty);
+  useCanonicalAddress(viewed);
+  const place = useRef<HTMLElement>(null);
+  const live = useFollow({
+    appId,
+    viewed,
+    list,
+    loading: series.loading,
+    isOn: !isEmpty,
+    isRead: () =>
+      peek !== null || place.current?.querySelector('.event[data-open="true"], dialog[open]') != null,
+    reloadApp: app.reload,
+  });
+  useKnownTypes(types.data?.types, list, types.reload);
+  const names = useMemo(
+    () => new Map(types.data?.types.map(({ typeId, name }) => [typeId, name])),
+    [types.data],
+  );
+  const onFilter = useFilter(viewed);
+  if (isEmpty) return html`<${FirstEvent} appId=${appId} app=${app} />`;
+
+  return html`<section class="explore" aria-label="Explore" ref=${place}>
+    <div class="toolbar controls" role="group" aria-label="View">
+      <${RangePicker} ...${viewed} />
+      <${Back} viewed=${viewed} />
+      <${LiveButton} viewed=${viewed} fresh=${live.fresh} isLost=${live.isLost} />
+    </div>
+    <${FilterBar} appId=${appId} viewed=${viewed} types=${types.data?.types ?? []} pages=${list.pages} />
+    <${ChartCard} appId=${appId} name=${app.data?.name ?? ''} series=${series} list=${list} viewed=${viewed} lastEventAt=${app.data?.lastEventAt ?? null} onPeek=${setPeek} />
+    <${EventList} appId=${appId} viewed=${viewed} list=${list} series=${series.isStale ? undefined : series.data} names=${names} peek=${peek} held=${live.held} onShow=${live.show} onFilter=${onFilter} />
+    ${view.event !== null && html`<${Sheet} appId=${appId} viewed=${viewed} list=${list} names=${names} onFilter=${onFilter} />`}
+  </section>`;
+}
+
+/** Says that an app that was empty has its first event. */
+function useArrival(isEmpty: boolean): void {
+  const wasEmpty = useRef(false);
+  useEffect(() => {
+    if (wasEmpty.current && !isEmpty) {
+      now.value = Date.now();
+      notify('The first event has arrived');
+    }
+    wasEmpty.current = isEmpty;
+  }, [isEmpty]);
+}
+
+/** Makes the address complete: what it leaves out is this reader's own zone, and would be another one's elsewhere. */
+function useCanonicalAddress({ view, change }: ViewAndChange): void {
+  useEffect(() => {
+    const query = new URLSearchParams(location.search);
+    if (query.get('tz') !== view.zone || !(query.has('range') || query.has('from'))) change({}, true);
+  }, [view]);
+}
+
+/** Asks for the types again when an event of an unknown one is listed, once for each. */
+function useKnownTypes(
+  types: readonly EventType[] | undefined,
+  { pages }: EventPages,
+  reload: () => void,
+): void {
+  const asked = useRef(new Set<string>());
+  useEffect(() => {
+    if (types === undefined) return;
+    const known = new Set(types.map(({ typeId }) => typeId));
+    const unknown = pages
+      .flatMap(({ events }) => events.slice(0, 20))
+      .filter(({ typeId }) => !known.has(typeId) && !asked.current.has(typeId));
+    for (const { typeId } of unknown) asked.current.add(typeId);
+    if (unknown.length > 0) reload();
+  }, [types, pages]);
+}
+
+/** The same function for every render, so that rows stay as they are. */
+function useFilter(viewed: ViewAndChange): OnFilter {
+  const latest = useRef(viewed);
+  latest.current = viewed;
+  return useCallback((path, value, not) => {
+    const { view, change } = latest.current;
+    change({ filters: withCondition(view.filters, path, value, not), at: null, event: null });
+    scrollTo({ top: 0 });
+  }, []);
+}
+
+function Back({ viewed: { view, span, change } }: { readonly viewed: ViewAndChange }): VNode {
+  const { from, to } = span;
+  const { back } = view;
+  if (back !== null)
+    return html`<button type="button" class="button" title=${`Back to ${rangeLabel(back, view.zone)}`} onClick=${() => change({ range: back, back: null })}><${Icon} name="zoomOut" />Back</button>`;
+  return html`<button type="button" class="button" disabled=${from === null} title="Show twice as much" onClick=${() => from !== null && change({ range: wider({ from, to }, Date.now()), back: view.range })}>
+    <${Icon} name="zoomOut" /><span class="sr-only">Zoom out</span>
+  </button>`;
+}
+
+interface SheetProps {
+  readonly appId: string;
+  readonly viewed: ViewAndChange;
+  readonly list: EventPages;
+  readonly names: ReadonlyMap<string, string>;
+  readonly onFilter: OnFilter;
+}
+
+function Sheet({ appId, viewed, list, names, onFilter }: SheetProps): VNode {
+  const id = viewed.view.event ?? '';
+  const ids = list.pages.flatMap(({ events }) => events.map((event) => event.id));
+  const index = ids.indexOf(id);
+  const beside = (step: number): string | null => (index < 0 ? null : (ids[index + step] ?? null));
+  return html`<${EventSheet} appId=${appId} eventId=${id} names=${names} viewed=${viewed} newer=${beside(-1)} older=${beside(1)} onFilter=${onFilter} />`;
+}

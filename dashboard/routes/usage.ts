@@ -1,0 +1,141 @@
+/** What an app uses, beside what it may: requests against the limit, what was refused, events and bytes by day, tokens. */
+import type { VNode } from 'preact';
+import { useEffect } from 'preact/hooks';
+import type { Usage } from '../answers.ts';
+import { Bars } from '../charts/bars.ts';
+import { Callout } from '../components/callout.ts';
+import { Waiting } from '../components/waiting.ts';
+import { ago, byteSize, clock, count, counted, date } from '../format.ts';
+import { html } from '../html.ts';
+import { type Resource, useResource } from '../resource.ts';
+import { ownZone } from '../time-zone.ts';
+import { appPath, type TabProps } from './app.ts';
+
+/** The figures are of the current minute. */
+const REFRESH_MS = 10_000;
+/** From this share of the limit on it is time to think of it. */
+const NEAR = 0.8;
+
+export function UsagePage({ appId }: TabProps): VNode {
+  const usage = useResource<Usage>(`${appPath(appId)}/usage`);
+  useRefresh(usage);
+  const { data } = usage;
+  return html`<section class="usage" aria-label="Usage">
+    <${Waiting} for=${usage} lines=${10} />
+    ${
+      data &&
+      html`<${Warning} usage=${data} />
+      <div class="usage-cards">
+        <${Requests} usage=${data} />
+        <${Days} days=${data.days} />
+        <${Refused} refused=${data.refused} />
+      </div>
+      <${Tokens} usage=${data} />`
+    }
+  </section>`;
+}
+
+function useRefresh({ reload, loading }: Resource<Usage>): void {
+  useEffect(() => {
+    if (loading) return;
+    const timer = setTimeout(() => {
+      if (!document.hidden) reload();
+    }, REFRESH_MS);
+    document.addEventListener('visibilitychange', reload);
+    return () => {
+      clearTimeout(timer);
+      document.removeEventListener('visibilitychange', reload);
+    };
+  }, [loading]);
+}
+
+/** Before producers are refused, or when they were. */
+function Warning({ usage: { limits, minutes, refused } }: { readonly usage: Usage }): VNode | null {
+  const limit = limits.create;
+  if (limit === 0) return null;
+  const busiest = Math.max(...minutes.map(({ accepted }) => accepted));
+  const beyond = refused.find(({ code }) => code === 'RATE_LIMIT_EXCEEDED')?.requests ?? 0;
+  if (beyond === 0 && busiest < NEAR * limit) return null;
+  return html`<${Callout} tone="note">
+    <p><b>${beyond > 0 ? `${counted(beyond, 'request')} of the last hour came beyond the limit.` : `The busiest minute of the last hour had ${count(busiest)} of ${count(limit)} requests.`}</b>
+    A batch of up to 10,000 events counts as one request: see the snippets in the settings. The operator of this server can raise <code>CREATE_LIMIT_PER_MINUTE</code>.</p>
+  <//>`;
+}
+
+function Requests({ usage: { limits, minutes } }: { readonly usage: Usage }): VNode {
+  const limit = limits.create;
+  const now = minutes.at(-1)?.accepted ?? 0;
+  const share = limit === 0 ? 0 : Math.min(1, now / limit);
+  return html`<section class="card usage-card" aria-labelledby="usage-requests">
+    <h2 id="usage-requests">Requests this minute</h2>
+    <p><b class="figure display">${count(now)}</b> <span class="muted">${limit === 0 ? 'without a limit' : `of ${count(limit)} in any 60 seconds`}</span></p>
+    ${limit > 0 && html`<svg class="usage-share" viewBox="0 0 100 4" preserveAspectRatio="none" aria-hidden="true"><rect class="usage-share-all" width="100" height="4" /><rect class=${share >= NEAR ? 'usage-share-near' : ''} width=${share * 100} height="4" /></svg>`}
+    <${Bars}
+      label="Requests by minute, last hour"
+      bars=${minutes.map(({ at, accepted, refused }) => ({ name: clock(Date.parse(at), ownZone()), value: accepted, second: refused }))}
+      unit="request" secondUnit="refused" line=${limit === 0 ? null : limit}
+    />
+  </section>`;
+}
+
+function Days({ days }: { readonly days: Usage['days'] }): VNode {
+  const today = days.at(-1);
+  return html`<section class="card usage-card" aria-labelledby="usage-days">
+    <h2 id="usage-days">Arrived today (UTC)</h2>
+    <p><b class="figure display">${count(today?.events ?? 0)}</b> <span class="muted">${today?.events === 1 ? 'event' : 'events'}, ${byteSize(today?.bytes ?? 0)} of payloads</span></p>
+    <${Bars}
+      label="Events by day, last 30 days"
+      bars=${days.map(({ day, events, bytes }) => ({ name: `${date(Date.parse(day), 'UTC')}: ${byteSize(bytes)}`, value: events, second: 0 }))}
+      unit="event" secondUnit="" line=${null}
+    />
+  </section>`;
+}
+
+/** What the codes mean to the owner of an app; others are in the documentation of the API. */
+const MEANINGS: Readonly<Record<string, string>> = {
+  RATE_LIMIT_EXCEEDED: 'beyond the limit of requests',
+  EVENT_TYPE_NOT_FOUND: 'a typeId that this app does not have',
+  TOO_MANY_EVENT_TYPES: 'a new type name, but the app has as many as it may',
+  INVALID_REQUEST: 'a body or a header that is not valid',
+  PAYLOAD_TOO_LARGE: 'a body that is too large',
+  IDEMPOTENCY_KEY_REUSED: 'an idempotency key with another body',
+  UNAVAILABLE: 'the service could not store it then',
+  OUTCOME_UNKNOWN: 'the commit took too long',
+};
+
+function Refused({ refused }: { readonly refused: Usage['refused'] }): VNode {
+  const total = refused.reduce((sum, { requests }) => sum + requests, 0);
+  return html`<section class="card usage-card" aria-labelledby="usage-refused">
+    <h2 id="usage-refused">Refused in the last hour</h2>
+    <p><b class="figure display">${count(total)}</b> <span class="muted">${total === 1 ? 'request' : 'requests'} with this app’s logging token</span></p>
+    ${
+      total > 0 &&
+      html`<ul class="usage-codes">${refused.map(
+        ({ code, requests }) =>
+          html`<li key=${code}><b>${count(requests)}</b><span><code>${code}</code> <span class="muted">${MEANINGS[code] ?? ''}</span></span></li>`,
+      )}</ul>`
+    }
+    <p class="hint">Requests whose token is not valid, or cannot be read because the body is not JSON, belong to no app and are not here.</p>
+  </section>`;
+}
+
+function Tokens({ usage: { tokens, limits } }: { readonly usage: Usage }): VNode {
+  return html`<section class="usage-tokens" aria-labelledby="usage-tokens">
+    <h2 id="usage-tokens">Resource tokens</h2>
+    ${tokens.length === 0 && html`<p class="hint">None that is valid.</p>`}
+    ${
+      tokens.length > 0 &&
+      html`<div class="scroll card"><table class="list">
+        <thead><tr><th scope="col">Name</th><th scope="col">Last used</th><th scope="col" class="number">Reads this minute${limits.read > 0 && `, of ${count(limits.read)}`}</th><th scope="col" class="number">Refused in the last hour</th></tr></thead>
+        <tbody>${tokens.map(
+          ({ tokenId, name, lastUsedAt, reads, refused }) => html`<tr key=${tokenId}>
+            <th scope="row">${name}</th>
+            <td>${lastUsedAt === null ? 'never' : ago(Date.parse(lastUsedAt), Date.now())}</td>
+            <td class="number">${count(reads)}</td>
+            <td class="number">${count(refused)}</td>
+          </tr>`,
+        )}</tbody>
+      </table></div>`
+    }
+  </section>`;
+}

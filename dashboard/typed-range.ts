@@ -1,0 +1,137 @@
+/** Ranges as they are typed: `14 Nov 09:00 to now`, `3 hours`, `yesterday`, `2026-11-14 to 2026-11-16`. */
+import { DAY, HOUR, MINUTE, PERIODS, parseRange, type Range } from './range.ts';
+import { fromWall, toWall } from './time-zone.ts';
+
+const MONTHS = ['jan', 'feb', 'mar', 'apr', 'may', 'jun', 'jul', 'aug', 'sep', 'oct', 'nov', 'dec'];
+const UNITS: Readonly<Record<string, string>> = {
+  ...{ m: 'm', min: 'm', minute: 'm', h: 'h', hr: 'h', hour: 'h', d: 'd', day: 'd' },
+  ...{ w: 'w', week: 'w', mo: 'mo', month: 'mo', y: 'y', yr: 'y', year: 'y' },
+};
+
+/** @returns null where it cannot be read, or ends before it begins */
+export function parseTyped(text: string, now: number, zone: string): Range | null {
+  const plain = text
+    .trim()
+    .toLowerCase()
+    .replaceAll(',', ' ')
+    .replaceAll('–', ' to ')
+    .replaceAll(' - ', ' to ')
+    .replaceAll(' until ', ' to ')
+    .split(' ')
+    .filter((word) => word !== '');
+  const middle = plain.indexOf('to');
+  if (middle < 0) return named(plain) ?? fromOne(plain, now, zone);
+  const start = parseWhen(plain.slice(0, middle), now, zone);
+  const last = plain.slice(middle + 1);
+  if (start === null) return null;
+  if (last.length === 1 && last[0] === 'now')
+    return start.from < now ? { kind: 'since', from: start.from } : null;
+  // A time alone is one of the day on which the range begins.
+  const end = parseWhen(last, now, zone, start.day);
+  return end !== null && start.from < end.to ? { kind: 'between', from: start.from, to: end.to } : null;
+}
+
+/** `today`, `this week`, `all`, `last 3 hours`, `24h` */
+function named(words: readonly string[]): Range | null {
+  const name = words.filter((word) => !['last', 'past', 'this', 'time'].includes(word)).join('');
+  if (name === 'all' || PERIODS.some((period) => period === name)) return parseRange(name);
+  const [, amount = '', unit = ''] = /^(\d{0,5})([a-z]+)$/.exec(name) ?? [];
+  const found = UNITS[unit] ?? (unit.endsWith('s') ? UNITS[unit.slice(0, -1)] : undefined);
+  return found === undefined || (amount === '' && words.length < 2)
+    ? null
+    : parseRange(`${amount || 1}${found}`);
+}
+
+/** A day alone is the whole day; a time is the beginning of what lasts until now. */
+function fromOne(words: readonly string[], now: number, zone: string): Range | null {
+  const when = parseWhen(words, now, zone);
+  if (when === null || when.from >= now) return null;
+  return when.isDay ? { kind: 'between', from: when.from, to: when.to } : { kind: 'since', from: when.from };
+}
+
+interface When {
+  readonly from: number;
+  /** Where it ends if it is the end of a range: a day is over with its midnight. */
+  readonly to: number;
+  readonly isDay: boolean;
+  /** The day's beginning on the wall clock. */
+  readonly day: number;
+}
+
+interface Parts {
+  year?: number;
+  month?: number;
+  date?: number;
+  /** Days before today. */
+  ago?: number;
+  time?: number;
+}
+
+function parseWhen(words: readonly string[], now: number, zone: string, sameDay?: number): When | null {
+  const parts: Parts = {};
+  if (words.length === 0 || !words.every((word) => readWord(word, parts))) return null;
+  const wallNow = toWall(now, zone);
+  const today = Math.floor(wallNow / DAY) * DAY;
+  const day = dayOf(parts, { today, sameDay: sameDay ?? today, wallNow });
+  if (day === null) return null;
+  const { time } = parts;
+  const at = fromWall(day + (time ?? 0), zone);
+  return {
+    from: at,
+    to: time === undefined ? fromWall(day + DAY, zone) : at,
+    isDay: time === undefined,
+    day,
+  };
+}
+
+function dayOf(
+  { year, month, date, ago, time }: Parts,
+  { today, sameDay, wallNow }: { readonly today: number; readonly sameDay: number; readonly wallNow: number },
+): number | null {
+  if (ago !== undefined) return today - ago * DAY;
+  if (month === undefined && date === undefined) return time === undefined ? null : sameDay;
+  if (month === undefined || date === undefined) return null;
+  const thisYear = new Date(wallNow).getUTCFullYear();
+  const day = Date.UTC(year ?? thisYear, month, date);
+  if (new Date(day).getUTCDate() !== date) return null;
+  // Without a year it is the last such day.
+  return year === undefined && day > wallNow ? Date.UTC(thisYear - 1, month, date) : day;
+}
+
+/** Notes what one word says. @returns false where it says nothing */
+function readWord(word: string, parts: Parts): boolean {
+  const [, isoYear, isoMonth, isoDate, rest] = /^(\d{4})-(\d\d)-(\d\d)(?:t(.+))?$/.exec(word) ?? [];
+  if (isoYear !== undefined) {
+    Object.assign(parts, { year: Number(isoYear), month: Number(isoMonth) - 1, date: Number(isoDate) });
+    return rest === undefined || readTime(rest, parts);
+  }
+  if (word === 'today' || word === 'yesterday') {
+    parts.ago = word === 'today' ? 0 : 1;
+    return true;
+  }
+  const month = word.length < 3 ? -1 : MONTHS.findIndex((name) => word.startsWith(name));
+  if (month >= 0) {
+    parts.month = month;
+    return true;
+  }
+  const [, number] = /^(\d{1,4})(?:st|nd|rd|th|\.)?$/.exec(word) ?? [];
+  if (number === undefined) return readTime(word, parts);
+  if (number.length === 4) parts.year = Number(number);
+  else parts.date = Number(number);
+  return true;
+}
+
+/** `09:00`, `9:00:30`, `9am`, or the `pm` after a time */
+function readTime(word: string, parts: Parts): boolean {
+  if (word === 'am' || word === 'pm') {
+    if (parts.time === undefined) return false;
+    parts.time = (parts.time % (12 * HOUR)) + (word === 'pm' ? 12 * HOUR : 0);
+    return true;
+  }
+  const [, hours, minutes, seconds = '0', half] =
+    /^(\d{1,2})(?::(\d\d))?(?::(\d\d))?(am|pm)?$/.exec(word) ?? [];
+  if (hours === undefined || (minutes === undefined && half === undefined)) return false;
+  if (Number(hours) > 24 || Number(minutes ?? 0) > 59) return false;
+  parts.time = Number(hours) * HOUR + Number(minutes ?? 0) * MINUTE + Number(seconds) * 1_000;
+  return half === undefined || readTime(half, parts);
+}

@@ -1,0 +1,53 @@
+/** Routes of the schemas of event types. */
+import { type Api, done } from '../../accounts/routes/api.ts';
+import { NO_FIELDS } from '../../accounts/routes/body.ts';
+import { Rejection } from '../../errors.ts';
+import type { Route } from '../../http/route.ts';
+import type { SchemaProver } from '../../schema/schema-text.ts';
+import type { Sql } from '../../storage/connect.ts';
+import {
+  removeTypeSchema,
+  SCHEMA_MODES,
+  type SchemaMode,
+  setTypeSchema,
+  showTypeSchema,
+} from '../type-schemas.ts';
+
+export interface TypeSchemaRoutesOptions {
+  readonly api: Api;
+  readonly sql: Sql;
+  readonly prover: Pick<SchemaProver, 'prove'>;
+}
+
+const PATH = '/api/apps/:appId/types/:typeId/schema';
+
+export function typeSchemaRoutes({ api, sql, prover }: TypeSchemaRoutesOptions): readonly Route[] {
+  return [
+    api.read(PATH, 'member', async ({ app: { appId }, parameters }) =>
+      done(await showTypeSchema(sql, { appId, typeId: parameters[1] ?? '' })),
+    ),
+    api.change('PUT', PATH, 'owner', parseSetting, async ({ app: { appId }, parameters, by }, setting) =>
+      done(await setTypeSchema(sql, prover, { appId, typeId: parameters[1] ?? '', ...setting, by })),
+    ),
+    api.change('DELETE', PATH, 'owner', NO_FIELDS, async ({ app: { appId }, parameters, by }) =>
+      done(await removeTypeSchema(sql, { appId, typeId: parameters[1] ?? '', by })),
+    ),
+  ];
+}
+
+/** `{"schema": {…}, "mode": "warn"}`. The schema's own form is checked later. */
+function parseSetting(text: string): { readonly schema: unknown; readonly mode: SchemaMode } | Rejection {
+  let body: unknown;
+  try {
+    body = JSON.parse(text);
+  } catch {
+    return new Rejection('invalidBody', 'The body is not valid JSON.');
+  }
+  if (typeof body !== 'object' || body === null || !('schema' in body))
+    return new Rejection('invalidBody', 'The field "schema" is missing.');
+  const sent = 'mode' in body ? body.mode : 'warn';
+  const mode = SCHEMA_MODES.find((one) => one === sent);
+  if (mode === undefined)
+    return new Rejection('invalidBody', `The field "mode" must be one of ${SCHEMA_MODES.join(', ')}.`);
+  return { schema: body.schema, mode };
+}

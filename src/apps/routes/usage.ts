@@ -1,0 +1,23 @@
+/** GET /api/apps/:appId/usage: what an app uses, beside what it may. */
+import { type Api, done } from '../../accounts/routes/api.ts';
+import type { Route } from '../../http/route.ts';
+import type { Sql } from '../../storage/connect.ts';
+import { readUsage } from '../usage-store.ts';
+
+export interface UsageRouteOptions {
+  readonly api: Api;
+  readonly sql: Sql;
+  /** Brings to the database what this process has counted. */
+  readonly writeUsage: () => Promise<void>;
+  /** Requests per minute of an app and of a resource token; 0: no limit. */
+  readonly limits: { readonly create: number; readonly read: number };
+  /** Milliseconds since 1970. */
+  readonly now: () => number;
+}
+
+export function usageRoute({ api, sql, writeUsage, limits, now }: UsageRouteOptions): Route {
+  return api.read('/api/apps/:appId/usage', 'member', async ({ app }) => {
+    await writeUsage();
+    return done({ limits, ...(await readUsage(sql, app.id, now())) });
+  });
+}

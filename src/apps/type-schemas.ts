@@ -1,0 +1,194 @@
+/** The JSON Schemas that owners attach to event types. */
+import { AccountError } from '../accounts/account-error.ts';
+import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
+import { readSchemaText, type SchemaProver } from '../schema/schema-text.ts';
+import type { Violation } from '../schema/schema-thread.ts';
+import type { Sql } from '../storage/connect.ts';
+
+/** What becomes of an event whose payload does not meet the schema: it is counted, or refused. */
+export const SCHEMA_MODES = ['warn', 'refuse'] as const;
+export type SchemaMode = (typeof SCHEMA_MODES)[number];
+
+/** What the write path knows of a type's schema. */
+export interface SchemaReference {
+  readonly digest: string;
+  readonly mode: SchemaMode;
+}
+
+/** A schema with what its checks have found since it was set. */
+export interface TypeSchema {
+  readonly typeId: string;
+  readonly typeName: string;
+  readonly mode: SchemaMode;
+  readonly schema: object;
+  readonly setAt: Date;
+  /** Since when payloads are not checked, and why; null while they are. */
+  readonly suspendedAt: Date | null;
+  readonly suspendedReason: string | null;
+  /** Payloads that were checked, that violated the schema, and that could not be checked. */
+  readonly checked: number;
+  readonly violations: number;
+  readonly unchecked: number;
+  readonly lastViolation: (Violation & { readonly at: Date }) | null;
+}
+
+/** Names a type of an app. */
+export interface TypeOfApp {
+  /** Public ids. */
+  readonly appId: string;
+  readonly typeId: string;
+}
+
+/**
+ * Attaches a schema to a type, in place of an earlier one. What was found with that is forgotten.
+ * @throws AccountError INVALID_SCHEMA, SCHEMA_BUSY, APP_NOT_FOUND, EVENT_TYPE_NOT_FOUND
+ */
+export async function setTypeSchema(
+  sql: Sql,
+  prover: Pick<SchemaProver, 'prove'>,
+  type: TypeOfApp & { schema: unknown; mode: SchemaMode; by?: Actor },
+): Promise<TypeSchema> {
+  const { mode, by = COMMAND_LINE } = type;
+  const known = await findType(sql, type);
+  const read = readSchemaText(type.schema);
+  if (typeof read === 'string') throw new AccountError('INVALID_SCHEMA', `the schema ${read}`);
+  const problem = await prover.prove(read, type.appId);
+  if (problem === 'busy')
+    throw new AccountError('SCHEMA_BUSY', 'a schema of the app is being compiled, or too many of others');
+  if (problem !== null) throw new AccountError('INVALID_SCHEMA', `the schema ${problem}`);
+  await sql.begin(async (tx) => {
+    // The type may have gone with its app.
+    const rows = await tx`
+      INSERT INTO type_schemas (type_id, mode, schema, digest)
+      SELECT id, ${mode}, ${read.text}, ${read.digest} FROM event_types WHERE id = ${known.id}
+      ON CONFLICT (type_id) DO UPDATE
+        SET mode = excluded.mode, schema = excluded.schema, digest = excluded.digest, set_at = now(), suspended_at = NULL,
+            suspended_reason = NULL, checked = 0, violations = 0, unchecked = 0, last_violation_at = NULL,
+            last_path = NULL, last_message = NULL
+      RETURNING 1`;
+    if (rows.length === 0) throw typeNotFound(type);
+    await writeAudit(tx, {
+      appId: known.appId,
+      by,
+      action: 'type.schema-set',
+      details: { typeId: type.typeId, mode },
+    });
+  });
+  return await showTypeSchema(sql, type);
+}
+
+/** @throws AccountError APP_NOT_FOUND, EVENT_TYPE_NOT_FOUND, SCHEMA_NOT_FOUND */
+export async function showTypeSchema(sql: Sql, type: TypeOfApp): Promise<TypeSchema> {
+  const { id } = await findType(sql, type);
+  const [row] = await sql<
+    (Omit<TypeSchema, 'schema' | 'lastViolation'> & {
+      schema: string;
+      path: string | null;
+      message: string | null;
+      at: Date | null;
+    })[]
+  >`
+    SELECT public_id AS "typeId", name AS "typeName", mode, schema, set_at AS "setAt", suspended_at AS "suspendedAt",
+           suspended_reason AS "suspendedReason", checked::float8, violations::float8, unchecked::float8,
+           last_path AS path, last_message AS message, last_violation_at AS at
+      FROM type_schemas JOIN event_types ON event_types.id = type_id WHERE type_id = ${id}`;
+  if (row === undefined)
+    throw new AccountError('SCHEMA_NOT_FOUND', `the event type ${JSON.stringify(type.typeId)} has no schema`);
+  const { path, message, at, schema, ...rest } = row;
+  const lastViolation = at === null ? null : { path: path ?? '', message: message ?? '', at };
+  return { ...rest, schema: JSON.parse(schema) as object, lastViolation };
+}
+
+/** @throws AccountError APP_NOT_FOUND, EVENT_TYPE_NOT_FOUND, SCHEMA_NOT_FOUND */
+export async function removeTypeSchema(
+  sql: Sql,
+  type: TypeOfApp & { by?: Actor },
+): Promise<{ readonly typeId: string }> {
+  const { typeId, by = COMMAND_LINE } = type;
+  const { id, appId } = await findType(sql, type);
+  await sql.begin(async (tx) => {
+    const removed = await tx`DELETE FROM type_schemas WHERE type_id = ${id} RETURNING 1`;
+    if (removed.length === 0)
+      throw new AccountError('SCHEMA_NOT_FOUND', `the event type ${JSON.stringify(typeId)} has no schema`);
+    await writeAudit(tx, { appId, by, action: 'type.schema-remove', details: { typeId } });
+  });
+  return { typeId };
+}
+
+/** The text of a schema, while it is the one of the type. @param typeId internal id */
+export async function findSchemaText(sql: Sql, typeId: number, digest: string): Promise<string | null> {
+  const [row] = await sql<{ schema: string }[]>`
+    SELECT schema FROM type_schemas WHERE type_id = ${typeId} AND digest = ${digest}`;
+  return row?.schema ?? null;
+}
+
+/** Ends the checks of a type until its schema is set again. @param typeId internal id */
+export async function suspendSchema(
+  sql: Sql,
+  { typeId, digest, reason }: { typeId: number; digest: string; reason: string },
+): Promise<void> {
+  await sql`
+    UPDATE type_schemas SET suspended_at = now(), suspended_reason = ${reason}
+     WHERE type_id = ${typeId} AND digest = ${digest} AND suspended_at IS NULL`;
+}
+
+/** What checks have found. */
+export interface SchemaFindings {
+  /** Internal id. */
+  readonly typeId: number;
+  readonly digest: string;
+  readonly checked: number;
+  readonly violations: number;
+  readonly unchecked: number;
+  /** The last violation, and when it was found; null if there was none. */
+  readonly last: (Violation & { readonly at: Date }) | null;
+}
+
+/** Adds findings to those of the schemas that they belong to. What was found with a schema that is gone is left out. */
+export async function addFindings(sql: Sql, findings: readonly SchemaFindings[]): Promise<void> {
+  const rows = findings.map(({ last, ...counts }) => ({
+    ...counts,
+    at: last?.at ?? null,
+    path: storable(last?.path),
+    message: storable(last?.message),
+  }));
+  // Locked in the order of their keys, so that two processes do not wait for each other in a circle.
+  await sql`
+    WITH found AS MATERIALIZED (
+      SELECT * FROM json_to_recordset(${JSON.stringify(rows)}::text::json)
+                 AS found ("typeId" int, digest text, checked bigint, violations bigint, unchecked bigint, at timestamptz,
+                           path text, message text)
+    ), locked AS MATERIALIZED (
+      SELECT type_id, digest FROM type_schemas WHERE type_id IN (SELECT "typeId" FROM found) ORDER BY type_id FOR UPDATE
+    )
+    UPDATE type_schemas AS schema
+       SET checked = schema.checked + found.checked, violations = schema.violations + found.violations,
+           unchecked = schema.unchecked + found.unchecked,
+           last_violation_at = coalesce(found.at, last_violation_at),
+           last_path = coalesce(found.path, last_path), last_message = coalesce(found.message, last_message)
+      FROM found JOIN locked ON locked.type_id = found."typeId" AND locked.digest = found.digest
+     WHERE schema.type_id = found."typeId"`;
+}
+
+/** A text column takes neither NUL nor halves of characters. */
+function storable(text: string | undefined): string | null {
+  return text === undefined ? null : Buffer.from(text.replaceAll('\0', '\\u0000')).toString();
+}
+
+async function findType(sql: Sql, type: TypeOfApp): Promise<{ id: number; appId: number }> {
+  const { appId, typeId } = type;
+  // No text column takes NUL.
+  if (`${appId}${typeId}`.includes('\0')) throw typeNotFound(type);
+  const [row] = await sql<{ id: number; appId: number }[]>`
+    SELECT event_types.id, app_id AS "appId" FROM event_types JOIN apps ON apps.id = app_id
+     WHERE apps.public_id = ${appId} AND event_types.public_id = ${typeId}`;
+  if (row === undefined) throw typeNotFound(type);
+  return row;
+}
+
+function typeNotFound({ appId, typeId }: TypeOfApp): AccountError {
+  return new AccountError(
+    'EVENT_TYPE_NOT_FOUND',
+    `the app ${JSON.stringify(appId)} has no event type with the id ${JSON.stringify(typeId)}`,
+  );
+}

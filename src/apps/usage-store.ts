@@ -1,0 +1,143 @@
+/** The usage of apps and tokens in PostgreSQL: added as deltas, so that processes need not know of each other. */
+import type { Sql, Transaction } from '../storage/connect.ts';
+import { DAY_MS, MINUTE_MS } from '../storage/storage.ts';
+
+/** Requests of an app or a token in a minute. */
+export interface RequestsDelta {
+  /** Internal id. */
+  readonly id: number;
+  /** Start of the minute, in milliseconds since 1970. */
+  readonly at: number;
+  /** Of the refusal; empty for accepted requests. */
+  readonly code: string;
+  readonly requests: number;
+}
+
+export interface DayDelta {
+  readonly id: number;
+  /** A time of the day. */
+  readonly at: number;
+  readonly events: number;
+  /** Of the payloads' text in UTF-8. */
+  readonly bytes: number;
+}
+
+export interface UsageDeltas {
+  /** Requests with a logging token. */
+  readonly apps: readonly RequestsDelta[];
+  /** Requests with a resource token. */
+  readonly tokens: readonly RequestsDelta[];
+  readonly days: readonly DayDelta[];
+}
+
+/** Requests are kept for this long. */
+const KEPT_MS = 2 * 3_600_000;
+
+/** Adds deltas. Keys are written in their order, so that several processes do not wait for each other in a circle. */
+export async function addUsage(sql: Sql, { apps, tokens, days }: UsageDeltas): Promise<void> {
+  await sql.begin('isolation level read committed', async (tx) => {
+    await addRequests(tx, apps, { table: 'app_requests', id: 'app_id', of: 'apps' });
+    await addRequests(tx, tokens, { table: 'token_requests', id: 'token_id', of: 'resource_tokens' });
+    if (days.length === 0) return;
+    await tx`
+      INSERT INTO usage_days AS known (app_id, day, events, bytes)
+      SELECT apps.id, (to_timestamp(at / 1000) AT TIME ZONE 'UTC')::date, sum(events)::bigint, sum(bytes)::bigint
+        FROM unnest(${days.map(({ id }) => id)}::int[], ${days.map(({ at }) => at)}::float8[],
+                    ${days.map(({ events }) => events)}::float8[], ${days.map(({ bytes }) => bytes)}::float8[])
+               AS new (id, at, events, bytes)
+        JOIN apps USING (id)
+       GROUP BY 1, 2 ORDER BY 1, 2
+      ON CONFLICT (app_id, day) DO UPDATE
+         SET events = known.events + excluded.events, bytes = known.bytes + excluded.bytes`;
+  });
+}
+
+/** Of apps and tokens that are gone nothing is added. */
+async function addRequests(
+  tx: Transaction,
+  deltas: readonly RequestsDelta[],
+  { table, id, of }: { readonly table: string; readonly id: string; readonly of: string },
+): Promise<void> {
+  if (deltas.length === 0) return;
+  await tx`
+    INSERT INTO ${tx(table)} AS known (${tx(id)}, minute, code, requests)
+    SELECT owner.id, to_timestamp(at / 1000), code, sum(requests)::bigint
+      FROM unnest(${deltas.map((delta) => delta.id)}::int[], ${deltas.map(({ at }) => at)}::float8[],
+                  ${deltas.map(({ code }) => code)}::text[], ${deltas.map(({ requests }) => requests)}::float8[])
+             AS new (id, at, code, requests)
+      JOIN ${tx(of)} AS owner USING (id)
+     GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+    ON CONFLICT (${tx(id)}, minute, code) DO UPDATE SET requests = known.requests + excluded.requests`;
+}
+
+/** Removes requests that nobody is shown any more. @param now milliseconds since 1970 */
+export async function removeOldRequests(sql: Sql, now: number): Promise<void> {
+  const before = new Date(now - KEPT_MS);
+  await sql`DELETE FROM app_requests WHERE minute < ${before}`;
+  await sql`DELETE FROM token_requests WHERE minute < ${before}`;
+}
+
+export interface MinuteOfUse {
+  readonly at: Date;
+  readonly accepted: number;
+  readonly refused: number;
+}
+
+export interface TokenUse {
+  readonly tokenId: string;
+  readonly name: string;
+  readonly lastUsedAt: Date | null;
+  /** Reads of the current minute, of all apps of the token. */
+  readonly reads: number;
+  /** Refused reads of the last hour. */
+  readonly refused: number;
+}
+
+export interface AppUsage {
+  /** The last 60 minutes, oldest first; the current one last. */
+  readonly minutes: readonly MinuteOfUse[];
+  /** Refused writes of these minutes by code, most first. */
+  readonly refused: readonly { readonly code: string; readonly requests: number }[];
+  /** The last 30 days (UTC) on which events arrived, oldest first; today last. */
+  readonly days: readonly { readonly day: string; readonly events: number; readonly bytes: number }[];
+  /** Tokens that are still valid. */
+  readonly tokens: readonly TokenUse[];
+}
+
+const MINUTES = 60;
+const DAYS = 30;
+
+/** @param appId internal id @param now milliseconds since 1970 */
+export async function readUsage(sql: Sql, appId: number, now: number): Promise<AppUsage> {
+  const minute = Math.floor(now / MINUTE_MS) * MINUTE_MS;
+  const since = new Date(minute - (MINUTES - 1) * MINUTE_MS);
+  const today = new Date(Math.floor(now / DAY_MS) * DAY_MS);
+  const [minutes, refused, days, tokens] = await Promise.all([
+    sql<MinuteOfUse[]>`
+      SELECT at, coalesce(sum(requests) FILTER (WHERE code = ''), 0)::float8 AS accepted,
+             coalesce(sum(requests) FILTER (WHERE code <> ''), 0)::float8 AS refused
+        FROM generate_series(${since}::timestamptz, ${new Date(minute)}::timestamptz, interval '1 minute') AS at
+        LEFT JOIN app_requests ON app_id = ${appId} AND minute = at
+       GROUP BY at ORDER BY at`,
+    sql<AppUsage['refused'][number][]>`
+      SELECT code, sum(requests)::float8 AS requests FROM app_requests
+       WHERE app_id = ${appId} AND minute >= ${since} AND code <> ''
+       GROUP BY code ORDER BY requests DESC, code`,
+    sql<AppUsage['days'][number][]>`
+      SELECT at::date::text AS day, coalesce(events, 0)::float8 AS events, coalesce(bytes, 0)::float8 AS bytes
+        FROM generate_series(${today}::timestamptz AT TIME ZONE 'UTC' - ${DAYS - 1} * interval '1 day',
+                             ${today}::timestamptz AT TIME ZONE 'UTC', interval '1 day') AS at
+        LEFT JOIN usage_days ON app_id = ${appId} AND day = at::date
+       ORDER BY at`,
+    sql<TokenUse[]>`
+      SELECT token.public_id AS "tokenId", token.name, token.last_used_at AS "lastUsedAt",
+             coalesce(sum(requests) FILTER (WHERE code = '' AND minute = ${new Date(minute)}), 0)::float8 AS reads,
+             coalesce(sum(requests) FILTER (WHERE code <> ''), 0)::float8 AS refused
+        FROM resource_tokens AS token
+        JOIN resource_token_apps AS link ON link.token_id = token.id AND link.app_id = ${appId}
+        LEFT JOIN token_requests ON token_requests.token_id = token.id AND minute >= ${since}
+       WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ${new Date(now)})
+       GROUP BY token.id ORDER BY reads DESC, token.last_used_at DESC NULLS LAST, token.id`,
+  ]);
+  return { minutes: [...minutes], refused: [...refused], days: [...days], tokens: [...tokens] };
+}

@@ -1,0 +1,192 @@
+/**
+ * What apps and tokens use: requests by minute, events and bytes by day. Counted in memory, where a request costs two lookups
+ * in a map, and added to PostgreSQL every few seconds. Only requests with a valid token count: others belong to no app, so a
+ * client without one neither adds a row nor takes memory.
+ */
+import type { Logger } from 'pino';
+import { Rejection } from '../errors.ts';
+import type { Exchange, Outcome } from '../http/exchange.ts';
+import { errorCode, type Sql } from '../storage/connect.ts';
+import { MINUTE_MS } from '../storage/storage.ts';
+import { addUsage, removeOldRequests, type UsageDeltas } from './usage-store.ts';
+
+export interface UsageOptions {
+  readonly sql: Sql;
+  readonly log: Logger;
+  /** Milliseconds since 1970. */
+  readonly now: () => number;
+}
+
+const WRITE_EVERY_MS = 5_000;
+const REMOVE_EVERY_MS = 600_000;
+/** Minutes that wait while the database does not take them; older ones are given up. */
+const MAX_WAITING = 120;
+
+/** What one app or token has used in a minute. */
+class Use {
+  accepted = 0;
+  events = 0;
+  bytes = 0;
+  /** By code; null while there is none, as for most. */
+  refused: Map<string, number> | null = null;
+
+  add(outcome: Outcome): void {
+    if (!(outcome instanceof Rejection)) {
+      this.accepted += 1;
+      return;
+    }
+    this.refused ??= new Map();
+    this.refused.set(outcome.code, (this.refused.get(outcome.code) ?? 0) + 1);
+  }
+}
+
+/** A minute, or a part of it. */
+class Period {
+  /** Number of the minute since 1970. */
+  readonly minute: number;
+  /** By internal ids. */
+  readonly apps = new Map<number, Use>();
+  readonly tokens = new Map<number, Use>();
+
+  constructor(minute: number) {
+    this.minute = minute;
+  }
+
+  get isEmpty(): boolean {
+    return this.apps.size + this.tokens.size === 0;
+  }
+}
+
+export class Usage {
+  readonly #options: UsageOptions;
+  #current = new Period(0);
+  /** Not yet in the database, oldest first. */
+  #waiting: Period[] = [];
+  #writing: Promise<void> = Promise.resolve();
+  #timer: NodeJS.Timeout | null = null;
+  #removedAt = Number.NEGATIVE_INFINITY;
+  #failures = 0;
+  #lost = 0;
+  #isFailing = false;
+
+  constructor(options: UsageOptions) {
+    this.#options = options;
+  }
+
+  /** Writes that failed; what they had is tried again. */
+  get failures(): number {
+    return this.#failures;
+  }
+
+  /** Minutes of usage that were given up. */
+  get lost(): number {
+    return this.#lost;
+  }
+
+  start(): void {
+    this.#timer = setInterval(() => void this.write(), WRITE_EVERY_MS);
+    this.#timer.unref();
+  }
+
+  /** Counts a request that has ended, for the app or the token that it was admitted for. */
+  readonly settled = (exchange: Exchange, outcome: Outcome | null): void => {
+    const { writer, reader } = exchange;
+    if (outcome === null || (writer === 0 && reader === 0)) return;
+    const period = this.#period();
+    if (writer !== 0) useOf(period.apps, writer).add(outcome);
+    if (reader !== 0) useOf(period.tokens, reader).add(outcome);
+  };
+
+  /** Counts an event that was acknowledged. */
+  readonly stored = ({ appId, payload }: { readonly appId: number; readonly payload: string }): void => {
+    const use = useOf(this.#period().apps, appId);
+    use.events += 1;
+    use.bytes += Buffer.byteLength(payload);
+  };
+
+  /** Brings what was counted to the database. Never rejects: what fails is tried again with the next call. */
+  write(): Promise<void> {
+    this.#writing = this.#writing.then(() => this.#write());
+    return this.#writing;
+  }
+
+  /** Forgets what waits: the database has become another one, where the ids mean others. */
+  forget(): void {
+    this.#waiting = [];
+    this.#current = new Period(0);
+  }
+
+  async stop(): Promise<void> {
+    if (this.#timer !== null) clearInterval(this.#timer);
+    await this.write();
+  }
+
+  #period(): Period {
+    const minute = Math.floor(this.#options.now() / MINUTE_MS);
+    if (this.#current.minute !== minute) this.#turn(minute);
+    return this.#current;
+  }
+
+  #turn(minute: number): void {
+    if (!this.#current.isEmpty) this.#waiting.push(this.#current);
+    this.#current = new Period(minute);
+    while (this.#waiting.length > MAX_WAITING) {
+      this.#waiting.shift();
+      this.#lost += 1;
+    }
+  }
+
+  async #write(): Promise<void> {
+    const { sql, log, now } = this.#options;
+    this.#turn(this.#current.minute);
+    const periods = this.#waiting;
+    this.#waiting = [];
+    try {
+      if (periods.length > 0) await addUsage(sql, deltasOf(periods));
+      if (Math.abs(now() - this.#removedAt) >= REMOVE_EVERY_MS) {
+        await removeOldRequests(sql, now());
+        this.#removedAt = now();
+      }
+      this.#isFailing = false;
+    } catch (error) {
+      this.#failures += 1;
+      this.#waiting = [...periods, ...this.#waiting];
+      if (!this.#isFailing)
+        log.warn({ code: errorCode(error) }, 'usage: write failed, retrying every 5 seconds');
+      this.#isFailing = true;
+    }
+  }
+}
+
+function useOf(uses: Map<number, Use>, id: number): Use {
+  let use = uses.get(id);
+  if (use === undefined) {
+    use = new Use();
+    uses.set(id, use);
+  }
+  return use;
+}
+
+function deltasOf(periods: readonly Period[]): UsageDeltas {
+  const deltas = { apps: [], tokens: [], days: [] } as {
+    -readonly [Name in keyof UsageDeltas]: UsageDeltas[Name][number][];
+  };
+  for (const { minute, apps, tokens } of periods) {
+    const at = minute * MINUTE_MS;
+    for (const [appId, use] of apps) {
+      deltas.apps.push(...requestsOf(appId, at, use));
+      if (use.events > 0) deltas.days.push({ id: appId, at, events: use.events, bytes: use.bytes });
+    }
+    for (const [tokenId, use] of tokens) deltas.tokens.push(...requestsOf(tokenId, at, use));
+  }
+  return deltas;
+}
+
+function* requestsOf(
+  id: number,
+  at: number,
+  { accepted, refused }: Use,
+): Iterable<UsageDeltas['apps'][number]> {
+  if (accepted > 0) yield { id, at, code: '', requests: accepted };
+  for (const [code, requests] of refused ?? []) yield { id, at, code, requests };
+}

@@ -1,0 +1,185 @@
+/**
+ * POST /v1/elasticsearch/_bulk: what clients of Elasticsearch send. Each document is a payload, in its own text; the index is
+ * the event type.
+ */
+import { eventTypeNameProblem } from '../../apps/event-types.ts';
+import { Rejection } from '../../errors.ts';
+import { ASK_FOR_BASIC, basicCredentials, bearerToken } from '../../http/bearer.ts';
+import type { Answer, Exchange } from '../../http/exchange.ts';
+import { isWellFormed } from '../../token-text.ts';
+import type { Result } from '../batch-answer.ts';
+import { type BatchEvent, TypeReferences } from '../parse/batch-event.ts';
+import { MAX_PAYLOAD_DEPTH } from '../parse/event-body.ts';
+import { JsonScan } from '../parse/json-scan.ts';
+import { collect, type EventStream } from './collect.ts';
+import { Field } from './field.ts';
+import type { Format, Sent, Told } from './format.ts';
+import { lineValues, scalarText } from './json-values.ts';
+import { eventKey } from './key.ts';
+import { parseRecordTime } from './times.ts';
+
+/** Clients go on only with a server that says it is this one. */
+export const PRODUCT = { 'X-Elastic-Product': 'Elasticsearch' } as const;
+
+const ACTIONS = ['index', 'create', 'update', 'delete'] as const;
+type Action = (typeof ACTIONS)[number];
+
+/** What the answer repeats of an action, as JSON texts. */
+interface Item {
+  readonly action: Action;
+  readonly index: string;
+  readonly id: string | null;
+}
+
+/** The actions of a request that is under way, and when it was read. */
+const UNDER_WAY = new WeakMap<Exchange, { readonly items: readonly Item[]; readonly startedAt: number }>();
+
+const BAD_ACTION = new Rejection('invalidBody', `An action must be an object with ${ACTIONS.join(' or ')}.`);
+const NO_SOURCE = new Rejection('invalidBody', 'The last action has no document.');
+const NOT_JSON = new Rejection('invalidBody', 'The document is not a JSON object.');
+const STORES_ONLY = new Rejection('invalidBody', 'Events can be created, not updated or deleted.');
+const TOO_DEEP = new Rejection(
+  'invalidBody',
+  `A document may be nested at most ${MAX_PAYLOAD_DEPTH} levels deep.`,
+);
+
+export const BULK: Format = {
+  token: apiKey,
+  noToken: new Rejection(
+    'invalidLoggingToken',
+    'Send the logging token as API key, as bearer token, or as password of "Authorization: Basic".',
+    { headers: ASK_FOR_BASIC },
+  ),
+  challenge: ASK_FOR_BASIC,
+  reader: (exchange) => (sent) => {
+    const items: Item[] = [];
+    UNDER_WAY.set(exchange, { items, startedAt: performance.now() });
+    return collect(documents(sent, exchange.parameters[0] ?? null, items), sent.limits);
+  },
+  answer: bulkAnswer,
+  refuse: elasticError,
+};
+
+/** `ApiKey` is base64 of an id and the key, or the key alone; the password of `Basic` may be its user name as well. */
+export function apiKey(exchange: Exchange): string | null {
+  const authorization = exchange.header('authorization');
+  const basic = basicCredentials(authorization);
+  if (basic !== null) return isWellFormed(basic.user, 'tdl') ? basic.user : basic.password;
+  const key = /^ApiKey +(\S{1,1000}) *$/i.exec(authorization)?.[1];
+  if (key === undefined) return bearerToken(authorization);
+  if (isWellFormed(key, 'tdl')) return key;
+  return Buffer.from(key, 'base64').toString('utf8').split(':').at(-1) ?? null;
+}
+
+/** Lines in turns: an action, and the document that it stores. */
+function* documents({ text, receivedAt }: Sent, pathIndex: string | null, items: Item[]): EventStream {
+  const timeField = new Field('@timestamp');
+  const types = new TypeReferences();
+  const scan = new JsonScan([...new Set([...ACTIONS, ...timeField.members])]);
+  const about = new JsonScan(['_index', '_id']);
+  let awaited: Item | null = null;
+  for (const isJson of lineValues(scan, text)) {
+    if (isJson === undefined) {
+      yield undefined;
+    } else if (awaited === null) {
+      const item = isJson ? itemOf(scan, about, pathIndex) : null;
+      // Without it nobody knows what the next line is.
+      if (item === null) return BAD_ACTION;
+      if (item.action === 'delete') yield keep(items, item, STORES_ONLY);
+      else awaited = item;
+    } else {
+      const isStored = awaited.action === 'index' || awaited.action === 'create';
+      const event = isJson ? documentOf(scan, awaited, { types, timeField, receivedAt }) : NOT_JSON;
+      yield keep(items, awaited, isStored ? event : STORES_ONLY);
+      awaited = null;
+    }
+  }
+  return awaited === null ? null : NO_SOURCE;
+}
+
+function keep<T>(items: Item[], item: Item, event: T): T {
+  items.push(item);
+  return event;
+}
+
+/** The action of a line; null for what is none. @param about reads what the action says */
+function itemOf(scan: JsonScan, about: JsonScan, pathIndex: string | null): Item | null {
+  const action = ACTIONS.find((one) => scan.span(one) !== null);
+  const value = action === undefined ? null : scan.member(action);
+  if (!scan.isObject || action === undefined || value?.startsWith('{') !== true) return null;
+  about.begin(value, 0);
+  about.step(value.length);
+  const textOf = (name: string): string | null => {
+    const json = about.member(name);
+    return json === null ? null : (scalarText(json) ?? null);
+  };
+  return { action, index: textOf('_index') ?? pathIndex ?? '', id: textOf('_id') };
+}
+
+/** The date at the end of an index that is made each day or month, or the number of a rollover. */
+const PERIOD = /[-_.](?:\d{4}\.\d{2}(?:\.\d{2}){0,2}|\d{6})$/;
+
+function documentOf(
+  scan: JsonScan,
+  item: Item,
+  context: { readonly types: TypeReferences; readonly timeField: Field; readonly receivedAt: number },
+): BatchEvent | Rejection {
+  if (!scan.isObject) return NOT_JSON;
+  if (scan.depth > MAX_PAYLOAD_DEPTH) return TOO_DEEP;
+  const name = item.index.replace(PERIOD, '');
+  if (name === '') return invalid('_index', 'is missing');
+  const type = context.types.named(null, name);
+  if (type === null)
+    return invalid('_index', eventTypeNameProblem(name) ?? 'is not the name of an event type');
+  const json = context.timeField.in(scan);
+  const time = json === null ? null : scalarText(json);
+  const createdAt = time ? parseRecordTime(time) : null;
+  if (time === undefined || typeof createdAt === 'string')
+    return invalid('@timestamp', typeof createdAt === 'string' ? createdAt : 'must be a time');
+  const key = createdAt === null || !item.id ? null : eventKey(item.id);
+  const at = createdAt === null ? null : Math.min(createdAt, context.receivedAt);
+  return { type, createdAt: at, key, payload: scan.value };
+}
+
+function invalid(name: string, problem: string): Rejection {
+  return new Rejection('invalidBody', `The field "${name}" ${problem}.`);
+}
+
+function bulkAnswer({ exchange, results, repeated }: Told): Answer {
+  const { items = [], startedAt = 0 } = UNDER_WAY.get(exchange) ?? {};
+  const took = Math.round(performance.now() - startedAt);
+  const errors = results.some((result) => result instanceof Rejection);
+  const texts = results.map((result, index) => itemText(items[index], result, repeated.has(result)));
+  const body = `{"took":${took},"errors":${errors},"items":[${texts.join(',')}]}`;
+  return { status: 200, body, headers: PRODUCT };
+}
+
+/** Clients send those with the status 429 again, and no others. */
+function itemText(item: Item | undefined, result: Result, isRepeated: boolean): string {
+  const { action = 'index', index = '', id = null } = item ?? {};
+  const start = `{"${action}":{"_index":${JSON.stringify(index)}`;
+  if (result instanceof Rejection) {
+    const status = result.status >= 500 ? 429 : result.status;
+    const known = id === null ? '' : `,"_id":${JSON.stringify(id)}`;
+    return `${start}${known},"status":${status},"error":${JSON.stringify(errorOf(result, status))}}}`;
+  }
+  const [status, made] = isRepeated ? [200, 'noop'] : [201, 'created'];
+  const rest = `"_version":1,"result":"${made}","_shards":{"total":1,"successful":1,"failed":0},"status":${status}`;
+  return `${start},"_id":${JSON.stringify(id ?? result.id)},${rest}}}`;
+}
+
+function errorOf(refusal: Rejection, status: number): { readonly type: string; readonly reason: string } {
+  const type =
+    status === 401
+      ? 'security_exception'
+      : status === 429
+        ? 'es_rejected_execution_exception'
+        : 'document_parsing_exception';
+  return { type, reason: refusal.details };
+}
+
+/** A refusal as Elasticsearch has errors. */
+function elasticError(refusal: Rejection): Rejection {
+  const { status } = refusal;
+  return refusal.written(JSON.stringify({ error: errorOf(refusal, status), status }));
+}

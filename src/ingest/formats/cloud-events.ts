@@ -1,0 +1,211 @@
+/**
+ * POST /v1/cloudevents: CloudEvents 1.0 by their HTTP binding, in binary, structured and batched mode. The payload is the
+ * event in the JSON format (cloudevents/formats/json-format.md); of the JSON modes it is the sender's text.
+ */
+import { isUtf8 } from 'node:buffer';
+import { eventTypeNameProblem, type TypeReference } from '../../apps/event-types.ts';
+import { Rejection } from '../../errors.ts';
+import type { Exchange } from '../../http/exchange.ts';
+import { decode } from '../../http/request-body.ts';
+import { batchAnswer } from '../batch-answer.ts';
+import { parseEventTime } from '../event-time.ts';
+import { type BatchEvent, TypeReferences } from '../parse/batch-event.ts';
+import { MAX_PAYLOAD_DEPTH } from '../parse/event-body.ts';
+import { JsonScan } from '../parse/json-scan.ts';
+import { NONE, skipSpace } from '../parse/lexer.ts';
+import { collect, type EventStream, tooLarge } from './collect.ts';
+import { BEARER } from './events.ts';
+import type { Events, Format, Reader } from './format.ts';
+import { arrayElements, isArray, scalarText, scanWhole } from './json-values.ts';
+import { eventKey } from './key.ts';
+
+/** The headers of the attributes in binary mode. */
+export const ATTRIBUTE_PREFIX = 'ce-';
+export const STRUCTURED_TYPE = 'application/cloudevents+json';
+export const BATCH_TYPE = 'application/cloudevents-batch+json';
+
+const UNKNOWN_MODE = new Rejection(
+  'unsupportedMediaType',
+  `Send a CloudEvent with the header "ce-specversion", or as ${STRUCTURED_TYPE} or ${BATCH_TYPE}.`,
+);
+const NOT_JSON = new Rejection('invalidBody', 'The body is not valid JSON.');
+const NO_ARRAY = new Rejection('invalidBody', 'A batch of CloudEvents must be a JSON array.');
+const NO_OBJECT = new Rejection('invalidBody', 'A CloudEvent must be a JSON object.');
+const TOO_DEEP = new Rejection(
+  'invalidBody',
+  `A CloudEvent may be nested at most ${MAX_PAYLOAD_DEPTH} levels deep.`,
+);
+const TWICE = new Rejection('invalidBody', 'A CloudEvent has either "data" or "data_base64".');
+const DATA_NOT_JSON = new Rejection('invalidBody', 'The body is not valid JSON, as its Content-Type says.');
+
+export const CLOUD_EVENTS: Format = {
+  ...BEARER,
+  isBinary: true,
+  repeatsWhole: true,
+  reader: (exchange) => {
+    const type = mediaType(exchange.header('content-type'));
+    if (type === BATCH_TYPE) return batchReader;
+    if (type === STRUCTURED_TYPE) return structuredReader;
+    const headers = exchange.prefixedHeaders();
+    const isBinaryMode = headers.has('ce-specversion') && !type.startsWith('application/cloudevents');
+    return isBinaryMode ? binaryReader(headers, exchange) : UNKNOWN_MODE;
+  },
+  answer: ({ results, publicIds, repeated }) => batchAnswer(results, publicIds, repeated),
+};
+
+const structuredReader: Reader = async (sent) => {
+  const text = decode(sent.bytes);
+  if (text instanceof Rejection) return text;
+  return alone(await collect(structuredEvent(text, sent.receivedAt), sent.limits));
+};
+
+const batchReader: Reader = async (sent) => {
+  const text = decode(sent.bytes);
+  if (text instanceof Rejection) return text;
+  return await collect(batchedEvents(text, sent.receivedAt), sent.limits, true);
+};
+
+function binaryReader(headers: ReadonlyMap<string, string>, exchange: Exchange): Reader {
+  const contentType = exchange.header('content-type');
+  return async ({ bytes, receivedAt, limits }) => {
+    if (bytes.length > limits.maxEventBytes) return tooLarge(limits);
+    const event = binaryEvent(headers, contentType, bytes, receivedAt);
+    return alone(await collect(event, limits));
+  };
+}
+
+/** The refusal of the only event is that of the request. */
+function alone(events: Events | Rejection): Events | Rejection {
+  if (events instanceof Rejection) return events;
+  const [event] = events;
+  return event instanceof Rejection ? event : events;
+}
+
+const MEMBERS = ['specversion', 'id', 'source', 'type', 'time', 'data', 'data_base64'] as const;
+
+function* structuredEvent(text: string, receivedAt: number): EventStream {
+  const scan = new JsonScan(MEMBERS);
+  if (!(yield* scanWhole(scan, text))) return NOT_JSON;
+  yield eventOf(scan, new TypeReferences(), receivedAt);
+  return null;
+}
+
+function* batchedEvents(text: string, receivedAt: number): EventStream {
+  if (!isArray(text)) return NO_ARRAY;
+  const types = new TypeReferences();
+  const scan = new JsonScan(MEMBERS);
+  const elements = arrayElements(scan, text, skipSpace(text, 0));
+  for (;;) {
+    const { done, value } = elements.next();
+    if (done === true) return value === NONE || skipSpace(text, value) !== text.length ? NOT_JSON : null;
+    yield value === undefined ? undefined : eventOf(scan, types, receivedAt);
+  }
+}
+
+/** The event that a scan holds. */
+function eventOf(scan: JsonScan, types: TypeReferences, receivedAt: number): BatchEvent | Rejection {
+  if (!scan.isObject) return NO_OBJECT;
+  if (scan.depth > MAX_PAYLOAD_DEPTH) return TOO_DEEP;
+  if (scan.span('data') !== null && scan.span('data_base64') !== null) return TWICE;
+  const attribute = (name: string): string | null | Rejection => {
+    const json = scan.member(name);
+    if (json === null || json === 'null') return null;
+    return json.startsWith('"') ? (scalarText(json) ?? null) : invalid(name, 'must be a string');
+  };
+  return event(attribute, types, receivedAt, () => scan.value);
+}
+
+function* binaryEvent(
+  headers: ReadonlyMap<string, string>,
+  contentType: string,
+  bytes: Buffer,
+  receivedAt: number,
+): EventStream {
+  const data = bytes.length === 0 ? '' : dataMember(contentType, bytes);
+  if (data instanceof Rejection) return data;
+  if (data.startsWith(JSON_DATA)) {
+    const scan = new JsonScan();
+    const json = data.slice(JSON_DATA.length);
+    if (!(yield* scanWhole(scan, json))) return DATA_NOT_JSON;
+    if (scan.depth >= MAX_PAYLOAD_DEPTH) return TOO_DEEP;
+  }
+  const attributes = new Map<string, string>();
+  for (const [name, value] of headers) attributes.set(name.slice(ATTRIBUTE_PREFIX.length), headerText(value));
+  // The header is the one that counts, and these two are not attributes.
+  for (const name of ['datacontenttype', 'data', 'data_base64']) attributes.delete(name);
+  if (contentType !== '') attributes.set('datacontenttype', contentType);
+  const payload = (): string => {
+    const members = [...attributes].map(
+      ([name, value]) => `${JSON.stringify(name)}:${JSON.stringify(value)}`,
+    );
+    return `{${members.join(',')}${data === '' ? '' : `,${data}`}}`;
+  };
+  yield event((name) => attributes.get(name) ?? null, new TypeReferences(), receivedAt, payload);
+  return null;
+}
+
+const JSON_DATA = '"data":';
+
+/** The member of the JSON format for the body of a message in binary mode: JSON as it is, other text as a string. */
+function dataMember(contentType: string, bytes: Buffer): string | Rejection {
+  if (/^[^/]+\/(?:[^/]+\+)?json$/.test(mediaType(contentType))) {
+    const text = decode(bytes);
+    return text instanceof Rejection ? text : `${JSON_DATA}${text}`;
+  }
+  return isUtf8(bytes)
+    ? `${JSON_DATA}${JSON.stringify(bytes.toString('utf8'))}`
+    : `"data_base64":"${bytes.toString('base64')}"`;
+}
+
+/** Makes an event of its attributes. @param attribute of a name; null if it is absent */
+function event(
+  attribute: (name: string) => string | null | Rejection,
+  types: TypeReferences,
+  receivedAt: number,
+  payload: () => string,
+): BatchEvent | Rejection {
+  const values: Record<string, string | null> = {};
+  for (const name of ['specversion', 'id', 'source', 'type', 'time'] as const) {
+    const value = attribute(name);
+    if (value instanceof Rejection) return value;
+    if ((value === null || value === '') && name !== 'time') return invalid(name, 'is missing');
+    values[name] = value;
+  }
+  const { specversion, id, source, type, time } = values;
+  if (specversion !== '1.0') return invalid('specversion', 'must be "1.0"');
+  const named = typeOf(types, type ?? '');
+  if (named instanceof Rejection) return named;
+  const createdAt = time ? parseEventTime(time) : null;
+  if (typeof createdAt === 'string') return invalid('time', createdAt);
+  if (createdAt === null) return { type: named, createdAt, key: null, payload: payload() };
+  // Of a source and an id the standard says that together they are unique. A source has no space in it.
+  const key = eventKey(`${source} ${id}`);
+  return { type: named, createdAt: Math.min(createdAt, receivedAt), key, payload: payload() };
+}
+
+function typeOf(types: TypeReferences, name: string): TypeReference | Rejection {
+  const type = types.named(null, name);
+  return type ?? invalid('type', eventTypeNameProblem(name) ?? 'is not the name of an event type');
+}
+
+/** The value of an attribute's header (HTTP binding, 3.1.3.2): maybe a quoted string, then percent-encoded. */
+function headerText(value: string): string {
+  const unquoted =
+    value.length >= 2 && value.startsWith('"') && value.endsWith('"')
+      ? value.slice(1, -1).replaceAll(/\\(.)/g, '$1')
+      : value;
+  if (!unquoted.includes('%')) return unquoted;
+  try {
+    return decodeURIComponent(unquoted);
+  } catch {
+    return unquoted; // A percent sign that encodes nothing stands for itself.
+  }
+}
+
+function mediaType(contentType: string): string {
+  return (contentType.split(';')[0] ?? '').trim().toLowerCase();
+}
+
+function invalid(name: string, problem: string): Rejection {
+  return new Rejection('invalidBody', `The attribute "${name}" ${problem}.`);
+}

@@ -1,0 +1,49 @@
+/** Reads the events of a body in slices, within the limits of a batch. */
+import { Rejection } from '../../errors.ts';
+import { type BatchLimits, SLICE_MS, tooMany } from '../parse/batch-body.ts';
+import type { BatchEvent } from '../parse/batch-event.ts';
+import { nextTurn } from '../turns.ts';
+import type { Events } from './format.ts';
+
+/**
+ * The events of a body, one by one, with a refusal in place of one that is not valid; undefined: a pause in a long one. It
+ * returns what is wrong with the whole body, if anything is.
+ */
+export type EventStream = Generator<BatchEvent | Rejection | undefined, Rejection | null>;
+
+/**
+ * Reads a stream to its end. The event loop is blocked for a few milliseconds at a time.
+ * @param mayBeEmpty whether a body without events is valid
+ */
+export async function collect(
+  stream: EventStream,
+  limits: BatchLimits,
+  mayBeEmpty = false,
+): Promise<Events | Rejection> {
+  const events: (BatchEvent | Rejection)[] = [];
+  let pausedAt = performance.now();
+  for (;;) {
+    const { done, value } = stream.next();
+    if (done === true) return value ?? (events.length === 0 && !mayBeEmpty ? NO_EVENTS : events);
+    if (value !== undefined) events.push(sized(value, limits));
+    if (events.length > limits.maxEvents) return tooMany(limits);
+    if (performance.now() - pausedAt < SLICE_MS) continue;
+    await nextTurn();
+    pausedAt = performance.now();
+  }
+}
+
+const NO_EVENTS = new Rejection('invalidBody', 'The body has no events.');
+
+function sized(event: BatchEvent | Rejection, limits: BatchLimits): BatchEvent | Rejection {
+  if (event instanceof Rejection) return event;
+  const { payload } = event;
+  const { maxEventBytes } = limits;
+  const fits = 3 * payload.length <= maxEventBytes || Buffer.byteLength(payload) <= maxEventBytes;
+  return fits ? event : tooLarge(limits);
+}
+
+/** The refusal of an event that is too large. */
+export function tooLarge({ maxEventBytes }: BatchLimits): Rejection {
+  return new Rejection('payloadTooLarge', `An event may have at most ${maxEventBytes} bytes.`);
+}

@@ -1,0 +1,67 @@
+/**
+ * What a format of producers has of its own: where its token is, how its body becomes events, and what its clients are
+ * answered. Everything between is the same for all of them (create-batch.ts).
+ */
+import type { Rejection } from '../../errors.ts';
+import type { Answer, Exchange } from '../../http/exchange.ts';
+import type { Result } from '../batch-answer.ts';
+import type { BatchLimits } from '../parse/batch-body.ts';
+import type { BatchEvent } from '../parse/batch-event.ts';
+
+/** Events of a request in their order; a refusal takes the place of one that is not valid. */
+export type Events = readonly (BatchEvent | Rejection)[];
+
+/** The body of a request whose token and rate limit have been checked. */
+export interface Sent {
+  /** The body; empty where the format is binary. */
+  readonly text: string;
+  /** The body where the format is binary, else empty. */
+  readonly bytes: Buffer;
+  /** Milliseconds since the epoch. Formats give no event a later time: clocks of senders may be ahead. */
+  readonly receivedAt: number;
+  readonly limits: BatchLimits;
+  /**
+   * Counts memory beside the body, as the body is counted: for texts that are not parts of it.
+   * @returns the refusal of the request if there is no room for them
+   */
+  readonly hold: (bytes: number) => Rejection | null;
+}
+
+/** Makes events of a body, in slices that do not block the event loop; or refuses the whole body. */
+export type Reader = (sent: Sent) => Promise<Events | Rejection>;
+
+/** What became of the events of a request. */
+export interface Told {
+  readonly exchange: Exchange;
+  /** One for each event, in their order. */
+  readonly results: readonly Result[];
+  /** Of the stored events' types, by their internal ids. */
+  readonly publicIds: ReadonlyMap<number, string>;
+  /** Events whose keys were stored before. */
+  readonly repeated: ReadonlySet<Result>;
+}
+
+export interface Format {
+  /** Whether the body is no text. */
+  readonly isBinary?: boolean;
+  /** Whether an Idempotency-Key is read. */
+  readonly takesIdempotencyKey?: boolean;
+  /** Whether the request wants all of its events to be stored, or none. */
+  readonly isAtomic?: (exchange: Exchange) => boolean | Rejection;
+  /**
+   * Whether clients repeat a request as a whole, or not at all. If an event cannot be stored now but may be later, the request
+   * is then refused with 429 or 503, before any event is stored where that is known before.
+   */
+  readonly repeatsWhole?: boolean;
+  /** The logging token; null where the request has none. */
+  readonly token: (exchange: Exchange) => string | null;
+  /** The refusal of a request without a token. */
+  readonly noToken: Rejection;
+  /** The headers of a refusal of the token. */
+  readonly challenge: Readonly<Record<string, string>>;
+  /** How the body is to be read, by the request's query and headers; or what is wrong with these. */
+  readonly reader: (exchange: Exchange) => Reader | Rejection;
+  readonly answer: (told: Told) => Answer | Rejection;
+  /** The refusal of a whole request in the form that its clients know; absent: the API's. */
+  readonly refuse?: (refusal: Rejection, exchange: Exchange) => Rejection;
+}

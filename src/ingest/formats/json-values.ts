@@ -1,0 +1,95 @@
+/** The JSON values of a body, each scanned by itself and none of them built. */
+import { SLICE_CHARACTERS } from '../parse/event-body.ts';
+import type { JsonScan } from '../parse/json-scan.ts';
+import { NONE, skipSpace } from '../parse/lexer.ts';
+
+const COMMA = 0x2c;
+const OPEN_BRACKET = 0x5b;
+const CLOSE_BRACKET = 0x5d;
+
+/** Whether the body is a JSON array. */
+export function isArray(text: string): boolean {
+  return text.charCodeAt(skipSpace(text, 0)) === OPEN_BRACKET;
+}
+
+/** Scans the value at `start`; undefined: a pause in a long one. @returns whether it is JSON */
+export function* scanValue(scan: JsonScan, text: string, start: number): Generator<undefined, boolean> {
+  scan.begin(text, start);
+  let state = scan.step(SLICE_CHARACTERS);
+  while (state === 'more') {
+    yield;
+    state = scan.step(SLICE_CHARACTERS);
+  }
+  return state === 'done';
+}
+
+/** Scans a text that is to be one JSON value. @returns whether it is */
+export function* scanWhole(scan: JsonScan, text: string): Generator<undefined, boolean> {
+  return (yield* scanValue(scan, text, 0)) && skipSpace(text, scan.end) === text.length;
+}
+
+/**
+ * Scans the elements of the array at `start`: yields true after each, while the scan holds it.
+ * @returns the index after the array; {@link NONE} if it is not JSON
+ */
+export function* arrayElements(
+  scan: JsonScan,
+  text: string,
+  start: number,
+): Generator<true | undefined, number> {
+  let at = skipSpace(text, start + 1);
+  if (text.charCodeAt(at) === CLOSE_BRACKET) return at + 1;
+  for (;;) {
+    if (!(yield* scanValue(scan, text, at))) return NONE;
+    at = skipSpace(text, scan.end);
+    yield true;
+    const next = text.charCodeAt(at);
+    if (next === CLOSE_BRACKET) return at + 1;
+    if (next !== COMMA) return NONE;
+    at = skipSpace(text, at + 1);
+  }
+}
+
+/**
+ * Scans each line of newline-delimited JSON: yields whether it is JSON, while the scan holds it. Blank lines are skipped.
+ * @param start where the first line begins
+ */
+export function* lineValues(
+  scan: JsonScan,
+  text: string,
+  start = 0,
+): Generator<boolean | undefined, undefined> {
+  for (let at = skipSpace(text, start); at < text.length; ) {
+    const feed = text.indexOf('\n', at);
+    const end = feed < 0 ? text.length : feed;
+    yield yield* scanWhole(scan, text.slice(at, end));
+    at = skipSpace(text, end);
+  }
+}
+
+/**
+ * Scans values that follow each other, with or without white space between them: yields true after each, while the scan
+ * holds it. From one that is not JSON on the body is read line by line.
+ */
+export function* joinedValues(scan: JsonScan, text: string): Generator<boolean | undefined, undefined> {
+  let at = skipSpace(text, 0);
+  while (at < text.length) {
+    if (!(yield* scanValue(scan, text, at))) return yield* lineValues(scan, text, at);
+    const { end } = scan;
+    yield true;
+    at = skipSpace(text, end);
+  }
+}
+
+/** The text of a JSON string, number, true or false; null for null, undefined for an object or an array. */
+export function scalarText(json: string): string | null | undefined {
+  switch (json.charAt(0)) {
+    case '"':
+      return json.includes('\\') ? (JSON.parse(json) as string) : json.slice(1, -1);
+    case '{':
+    case '[':
+      return undefined;
+    default:
+      return json === 'null' ? null : json;
+  }
+}

@@ -1,0 +1,189 @@
+/** POST /v1/otlp/v1/logs: log records of OpenTelemetry by OTLP/HTTP (opentelemetry-proto, docs/specification.md). */
+import { BinaryWriter } from '@bufbuild/protobuf/wire';
+import { eventTypeNameProblem } from '../../../apps/event-types.ts';
+import { Rejection } from '../../../errors.ts';
+import type { Answer, Exchange } from '../../../http/exchange.ts';
+import { Query, text } from '../../../http/query.ts';
+import { decode } from '../../../http/request-body.ts';
+import { type BatchEvent, TypeReferences } from '../../parse/batch-event.ts';
+import { MAX_PAYLOAD_DEPTH } from '../../parse/event-body.ts';
+import { collect, type EventStream, tooLarge } from '../collect.ts';
+import { BEARER } from '../events.ts';
+import type { Format, Sent } from '../format.ts';
+import { eventKey } from '../key.ts';
+import { millisecondsOf } from '../times.ts';
+import { logRecords as jsonRecords } from './json.ts';
+import { type LogRecord, MalformedMessage, logRecords as protobufRecords } from './protobuf.ts';
+
+export const PROTOBUF_TYPE = 'application/x-protobuf';
+const JSON_TYPE = 'application/json';
+
+/** The attribute that named events before log records had a field for it. */
+const EVENT_NAME = 'event.name';
+/** The attribute that tells a log record from all others (semantic conventions). */
+const RECORD_ID = 'log.record.uid';
+
+export const LOGS_QUERY = new Query({
+  typeAttribute: text(
+    `The attribute that names the event type of a log record without an event name. Default: \`${EVENT_NAME}\`.`,
+    {
+      schema: { maxLength: 200 },
+      rule: 'must have at most 200 characters',
+      convert: (name) => name,
+    },
+  ),
+});
+
+const UNKNOWN_TYPE = new Rejection('unsupportedMediaType', `Send OTLP as ${PROTOBUF_TYPE} or ${JSON_TYPE}.`);
+const NOT_JSON = new Rejection('invalidBody', 'The body is not an ExportLogsServiceRequest in JSON.');
+const NOT_PROTOBUF = new Rejection('invalidBody', 'The body is not an ExportLogsServiceRequest in Protobuf.');
+const NO_OBJECT = new Rejection('invalidBody', 'A log record must be a JSON object.');
+const TOO_DEEP = new Rejection(
+  'invalidBody',
+  'The log record, its resource or its scope is nested too deep.',
+);
+
+export const OTLP_LOGS: Format = {
+  ...BEARER,
+  isBinary: true,
+  repeatsWhole: true,
+  reader: (exchange) => {
+    const query = LOGS_QUERY.parse(exchange.query);
+    if (query instanceof Rejection) return query;
+    const attribute = query.typeAttribute ?? EVENT_NAME;
+    switch (mediaType(exchange)) {
+      case PROTOBUF_TYPE:
+        return (sent) => collect(protobufEvents(sent, attribute), sent.limits, true);
+      case JSON_TYPE:
+        return (sent) => collect(jsonEvents(sent, attribute), sent.limits, true);
+      default:
+        return UNKNOWN_TYPE;
+    }
+  },
+  answer: ({ exchange, results }) => {
+    const refusals = results.filter((result) => result instanceof Rejection);
+    const [first] = refusals;
+    const message = first === undefined ? '' : `${first.fields().error}: ${first.details}`;
+    return mediaType(exchange) === PROTOBUF_TYPE
+      ? protobufAnswer(refusals.length, message)
+      : jsonAnswer(refusals.length, message);
+  },
+  refuse: (refusal, exchange) =>
+    mediaType(exchange) === PROTOBUF_TYPE
+      ? refusal.written(protobufStatus(refusal), PROTOBUF_TYPE)
+      : refusal.written(
+          JSON.stringify({ code: STATUS_CODES[refusal.status] ?? 2, message: refusal.details }),
+        ),
+};
+
+function* protobufEvents(sent: Sent, attribute: string): EventStream {
+  const { bytes, limits } = sent;
+  const records = new RecordEvents(sent, attribute);
+  const found = protobufRecords(bytes, { wanted: records.wanted, maxBytes: limits.maxEventBytes });
+  try {
+    for (const one of found) {
+      if (one === undefined) yield undefined;
+      else if (one === 'too deep') yield TOO_DEEP;
+      else if (one === 'too large') yield tooLarge(limits);
+      else yield records.event(one.record, one.origin);
+      if (records.refusal !== null) return records.refusal;
+    }
+  } catch (error) {
+    if (error instanceof MalformedMessage) return NOT_PROTOBUF;
+    throw error;
+  }
+  return null;
+}
+
+function* jsonEvents(sent: Sent, attribute: string): EventStream {
+  const text = decode(sent.bytes);
+  if (text instanceof Rejection) return text;
+  const records = new RecordEvents(sent, attribute);
+  for (const one of jsonRecords(text, records.wanted)) {
+    if (one === undefined) yield undefined;
+    else if (one === 'not JSON') return NOT_JSON;
+    else if (one === 'no object') yield NO_OBJECT;
+    else yield one.depth > MAX_PAYLOAD_DEPTH ? TOO_DEEP : records.event(one.record, one.origin);
+    if (records.refusal !== null) return records.refusal;
+  }
+  return null;
+}
+
+/** Makes events of log records. */
+class RecordEvents {
+  readonly wanted: ReadonlySet<string>;
+  /** Why no more are made: their texts, which repeat that of the resource, take too much memory together. */
+  refusal: Rejection | null = null;
+  readonly #types = new TypeReferences();
+  readonly #attribute: string;
+  readonly #sent: Sent;
+
+  constructor(sent: Sent, attribute: string) {
+    this.#sent = sent;
+    this.#attribute = attribute;
+    this.wanted = new Set([attribute, RECORD_ID]);
+  }
+
+  event(record: LogRecord, origin: string): BatchEvent | Rejection {
+    const { receivedAt, limits, hold } = this.#sent;
+    const characters = record.members.length + origin.length;
+    if (characters > limits.maxEventBytes) return tooLarge(limits);
+    this.refusal = hold(characters);
+    const name = record.eventName || record.attributes.get(this.#attribute) || severityName(record);
+    const type = this.#types.named(null, name);
+    if (type === null)
+      return new Rejection('invalidBody', `The event name ${eventTypeNameProblem(name) ?? 'is not valid'}.`);
+    const time = millisecondsOf(record.time === 0n ? record.observedTime : record.time);
+    const createdAt = time === 0 ? null : Math.min(time, receivedAt);
+    const id = record.attributes.get(RECORD_ID) ?? '';
+    const separator = record.members === '' || origin === '' ? '' : ',';
+    return {
+      type,
+      createdAt,
+      key: createdAt === null || id === '' ? null : eventKey(id),
+      payload: `{${record.members}${separator}${origin}}`,
+    };
+  }
+}
+
+/** Short names of severity numbers, four for each (data model, "Displaying Severity"). */
+const SEVERITIES = ['TRACE', 'DEBUG', 'INFO', 'WARN', 'ERROR', 'FATAL'];
+
+function severityName({ severityNumber, severityText }: LogRecord): string {
+  return SEVERITIES[Math.ceil(severityNumber / 4) - 1] ?? (severityText || 'LOG');
+}
+
+function mediaType(exchange: Exchange): string {
+  return (exchange.header('content-type').split(';')[0] ?? '').trim().toLowerCase();
+}
+
+/** ExportLogsServiceResponse: empty, or with the field partial_success. */
+function protobufAnswer(rejected: number, message: string): Answer {
+  const writer = new BinaryWriter();
+  if (rejected > 0) writer.tag(1, 2).fork().tag(1, 0).int64(rejected).tag(2, 2).string(message).join();
+  const body = Buffer.from(writer.finish());
+  return { status: 200, body, bytes: body.length, contentType: PROTOBUF_TYPE };
+}
+
+function jsonAnswer(rejected: number, message: string): Answer {
+  // 64-bit integers are strings in JSON.
+  const partialSuccess = { rejectedLogRecords: String(rejected), errorMessage: message };
+  return { status: 200, body: JSON.stringify(rejected > 0 ? { partialSuccess } : {}) };
+}
+
+/** The codes of gRPC for HTTP statuses. */
+const STATUS_CODES: Readonly<Record<number, number>> = {
+  400: 3,
+  401: 16,
+  413: 3,
+  415: 3,
+  429: 8,
+  500: 13,
+  503: 14,
+};
+
+/** google.rpc.Status: the body of every error in OTLP/HTTP. */
+function protobufStatus(refusal: Rejection): Buffer {
+  const writer = new BinaryWriter().tag(1, 0).int32(STATUS_CODES[refusal.status] ?? 2);
+  return Buffer.from(writer.tag(2, 2).string(refusal.details).finish());
+}

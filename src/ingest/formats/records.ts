@@ -1,0 +1,173 @@
+/** POST /v1/records: any JSON objects, as log shippers send them. Each is a payload as it is. */
+import { eventTypeNameProblem, type TypeReference } from '../../apps/event-types.ts';
+import { Rejection } from '../../errors.ts';
+import type { Exchange } from '../../http/exchange.ts';
+import { Query, text } from '../../http/query.ts';
+import { countsAnswer } from '../batch-answer.ts';
+import { isLineDelimited } from '../parse/batch-body.ts';
+import { type BatchEvent, TypeReferences } from '../parse/batch-event.ts';
+import { MAX_PAYLOAD_DEPTH } from '../parse/event-body.ts';
+import { JsonScan } from '../parse/json-scan.ts';
+import { NONE, skipSpace } from '../parse/lexer.ts';
+import { collect, type EventStream } from './collect.ts';
+import { BEARER } from './events.ts';
+import { Field, isFieldName, MAX_FIELD_NAME } from './field.ts';
+import type { Format } from './format.ts';
+import { arrayElements, isArray, joinedValues, lineValues, scalarText } from './json-values.ts';
+import { eventKey } from './key.ts';
+import { parseRecordTime } from './times.ts';
+
+const FIELD_RULE = `must be the name of a field, of at most ${MAX_FIELD_NAME} characters`;
+
+function fieldParameter(description: string) {
+  return text(description, {
+    schema: { maxLength: MAX_FIELD_NAME },
+    rule: FIELD_RULE,
+    convert: (name) => name,
+  });
+}
+
+export const RECORDS_QUERY = new Query(
+  {
+    type: text('The event type of records that name none.', {
+      schema: { maxLength: 200 },
+      rule: 'must have at most 200 characters',
+      convert: (name) => name,
+    }),
+    typeField: fieldParameter(
+      'The field of a record that names its event type. `a.b` is the field `b` of `a`.',
+    ),
+    timeField: fieldParameter(
+      'The field that has the `createdAt`: RFC 3339, or Unix time in s, ms, µs or ns.',
+    ),
+    keyField: fieldParameter(
+      'The field whose value tells a record that is sent again. It needs `timeField`.',
+    ),
+  },
+  ({ type, typeField, timeField, keyField }) => {
+    if (type === null && typeField === null) return 'One of type and typeField is required.';
+    const problem = type === null ? null : eventTypeNameProblem(type);
+    if (problem !== null) return `type ${problem}.`;
+    if (keyField !== null && timeField === null) return 'keyField needs timeField.';
+    const wrong = [typeField, timeField, keyField].some((name) => name !== null && !isFieldName(name));
+    return wrong ? 'A name of a field may have at most 10 dots.' : null;
+  },
+);
+
+export const RECORDS: Format = {
+  ...BEARER,
+  repeatsWhole: true,
+  reader: (exchange: Exchange) => {
+    const query = RECORDS_QUERY.parse(exchange.query);
+    if (query instanceof Rejection) return query;
+    const isLines = isLineDelimited(exchange.header('content-type'));
+    return ({ text, receivedAt, limits }) => {
+      const records = new RecordReader(query, receivedAt);
+      return collect(recordEvents(text, isLines, records), limits);
+    };
+  },
+  answer: ({ results }) => countsAnswer(results),
+};
+
+const NOT_JSON = new Rejection('invalidBody', 'The body is not valid JSON.');
+const BAD_RECORD = new Rejection('invalidBody', 'The record is not valid JSON.');
+const NO_OBJECT = new Rejection('invalidBody', 'A record must be a JSON object.');
+const TOO_DEEP = new Rejection(
+  'invalidBody',
+  `A record may be nested at most ${MAX_PAYLOAD_DEPTH} levels deep.`,
+);
+
+/** The records of an array, of lines, or of objects that follow each other. */
+function* recordEvents(text: string, isLines: boolean, records: RecordReader): EventStream {
+  const { scan } = records;
+  if (!isLines && isArray(text)) {
+    const elements = arrayElements(scan, text, skipSpace(text, 0));
+    for (;;) {
+      const { done, value } = elements.next();
+      if (done === true) return value === NONE || skipSpace(text, value) !== text.length ? NOT_JSON : null;
+      yield value === undefined ? undefined : records.read();
+    }
+  }
+  for (const isJson of isLines ? lineValues(scan, text) : joinedValues(scan, text))
+    yield isJson === undefined ? undefined : isJson ? records.read() : BAD_RECORD;
+  return null;
+}
+
+interface RecordFields {
+  readonly type: string | null;
+  readonly typeField: string | null;
+  readonly timeField: string | null;
+  readonly keyField: string | null;
+}
+
+/** Makes an event of each record that its scan holds. */
+class RecordReader {
+  readonly scan: JsonScan;
+  readonly #types = new TypeReferences();
+  readonly #type: TypeReference | null;
+  readonly #typeField: Field | null;
+  readonly #timeField: Field | null;
+  readonly #keyField: Field | null;
+  readonly #receivedAt: number;
+
+  constructor(fields: RecordFields, receivedAt: number) {
+    const fieldOf = (name: string | null): Field | null => (name === null ? null : new Field(name));
+    this.#typeField = fieldOf(fields.typeField);
+    this.#timeField = fieldOf(fields.timeField);
+    this.#keyField = fieldOf(fields.keyField);
+    this.#type = fields.type === null ? null : this.#types.named(null, fields.type);
+    this.#receivedAt = receivedAt;
+    const all = [this.#typeField, this.#timeField, this.#keyField].flatMap((field) => field?.members ?? []);
+    this.scan = new JsonScan([...new Set(all)]);
+  }
+
+  read(): BatchEvent | Rejection {
+    const { scan } = this;
+    if (!scan.isObject) return NO_OBJECT;
+    if (scan.depth > MAX_PAYLOAD_DEPTH) return TOO_DEEP;
+    const type = this.#typeOf();
+    if (type instanceof Rejection) return type;
+    const createdAt = this.#timeOf();
+    if (createdAt instanceof Rejection) return createdAt;
+    const key = this.#keyOf();
+    if (key instanceof Rejection) return key;
+    return { type, createdAt, key: createdAt === null ? null : key, payload: scan.value };
+  }
+
+  #typeOf(): TypeReference | Rejection {
+    const name = this.#scalar(this.#typeField);
+    if (name instanceof Rejection) return name;
+    if (name === null || name === '') return this.#type ?? missing(this.#typeField);
+    const type = this.#types.named(null, name);
+    if (type !== null) return type;
+    return invalid(this.#typeField, eventTypeNameProblem(name) ?? 'is not the name of an event type');
+  }
+
+  #timeOf(): number | null | Rejection {
+    const text = this.#scalar(this.#timeField);
+    if (text === null || text === '' || text instanceof Rejection) return text === '' ? null : text;
+    const time = parseRecordTime(text);
+    if (typeof time === 'string') return invalid(this.#timeField, time);
+    return Math.min(time, this.#receivedAt);
+  }
+
+  #keyOf(): string | null | Rejection {
+    const text = this.#scalar(this.#keyField);
+    return typeof text === 'string' && text !== '' ? eventKey(text) : text === '' ? null : text;
+  }
+
+  #scalar(field: Field | null): string | null | Rejection {
+    const json = field?.in(this.scan) ?? null;
+    if (json === null) return null;
+    const value = scalarText(json);
+    return value === undefined ? invalid(field, 'must be a string or a number') : value;
+  }
+}
+
+function missing(field: Field | null): Rejection {
+  return invalid(field, 'is missing, and the request has no type');
+}
+
+function invalid(field: Field | null, problem: string): Rejection {
+  return new Rejection('invalidBody', `The field ${JSON.stringify(field?.name)} ${problem}.`);
+}

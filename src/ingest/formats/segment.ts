@@ -1,0 +1,150 @@
+/**
+ * POST /v1/track, /v1/batch and the other calls of Segment's HTTP Tracking API. The payload is the whole message, in its own
+ * text.
+ */
+import { eventTypeNameProblem } from '../../apps/event-types.ts';
+import { Rejection } from '../../errors.ts';
+import { ASK_FOR_BASIC, basicCredentials, bearerToken } from '../../http/bearer.ts';
+import type { Exchange } from '../../http/exchange.ts';
+import { countsAnswer } from '../batch-answer.ts';
+import { type BatchEvent, TypeReferences } from '../parse/batch-event.ts';
+import { MAX_PAYLOAD_DEPTH } from '../parse/event-body.ts';
+import { JsonScan } from '../parse/json-scan.ts';
+import { collect, type EventStream } from './collect.ts';
+import type { Format } from './format.ts';
+import { arrayElements, scalarText, scanWhole } from './json-values.ts';
+import { eventKey } from './key.ts';
+import { parseRecordTime } from './times.ts';
+
+/** The calls; each has a route of its name. */
+export const CALLS = ['track', 'page', 'screen', 'identify', 'group', 'alias'] as const;
+type Call = (typeof CALLS)[number];
+
+const MESSAGE_MEMBERS = ['type', 'event', 'messageId', 'timestamp', 'originalTimestamp', 'sentAt'] as const;
+
+const NOT_JSON = new Rejection('invalidBody', 'The body is not valid JSON.');
+const NO_OBJECT = new Rejection('invalidBody', 'A message must be a JSON object.');
+const NO_BATCH = new Rejection('invalidBody', 'The field "batch" must be an array.');
+const TOO_DEEP = new Rejection(
+  'invalidBody',
+  `A message may be nested at most ${MAX_PAYLOAD_DEPTH} levels deep.`,
+);
+const UNKNOWN_CALL = invalid('type', `must be one of ${CALLS.join(', ')}`);
+
+/** Basic authentication with the logging token as the write key, which is the user name; or a bearer token. */
+function writeKey(exchange: Exchange): string | null {
+  const authorization = exchange.header('authorization');
+  return basicCredentials(authorization)?.user ?? bearerToken(authorization);
+}
+
+const SEGMENT = {
+  repeatsWhole: true,
+  token: writeKey,
+  noToken: new Rejection(
+    'invalidLoggingToken',
+    'Send the logging token as write key: the user name of "Authorization: Basic".',
+    { headers: ASK_FOR_BASIC },
+  ),
+  challenge: ASK_FOR_BASIC,
+  answer: ({ results }) => countsAnswer(results),
+} as const satisfies Partial<Format>;
+
+/** A route that takes one message. */
+export function segmentCall(call: Call): Format {
+  return {
+    ...SEGMENT,
+    reader:
+      () =>
+      async ({ text, receivedAt, limits }) => {
+        const events = await collect(oneMessage(text, call, receivedAt), limits);
+        if (events instanceof Rejection) return events;
+        const [event] = events;
+        return event instanceof Rejection ? event : events;
+      },
+  };
+}
+
+/** The route that takes many. */
+export const SEGMENT_BATCH: Format = {
+  ...SEGMENT,
+  reader:
+    () =>
+    ({ text, receivedAt, limits }) =>
+      collect(messages(text, receivedAt), limits),
+};
+
+function* oneMessage(text: string, call: Call, receivedAt: number): EventStream {
+  const scan = new JsonScan(MESSAGE_MEMBERS);
+  if (!(yield* scanWhole(scan, text))) return NOT_JSON;
+  yield messageOf(scan, { call, sentAt: null, types: new TypeReferences(), receivedAt });
+  return null;
+}
+
+function* messages(text: string, receivedAt: number): EventStream {
+  const body = new JsonScan(['batch', 'sentAt']);
+  if (!(yield* scanWhole(body, text))) return NOT_JSON;
+  const batch = body.isObject ? body.span('batch') : null;
+  if (batch === null || !text.startsWith('[', batch.start)) return NO_BATCH;
+  const scan = new JsonScan(MESSAGE_MEMBERS);
+  const types = new TypeReferences();
+  const sentAt = textOf(body, 'sentAt');
+  for (const isHeld of arrayElements(scan, text, batch.start))
+    yield isHeld === undefined ? undefined : messageOf(scan, { call: null, sentAt, types, receivedAt });
+  return null;
+}
+
+interface Context {
+  /** The call of the route; null where the message names it. */
+  readonly call: Call | null;
+  /** Of the batch. */
+  readonly sentAt: string | null;
+  readonly types: TypeReferences;
+  readonly receivedAt: number;
+}
+
+function messageOf(scan: JsonScan, { call, sentAt, types, receivedAt }: Context): BatchEvent | Rejection {
+  if (!scan.isObject) return NO_OBJECT;
+  if (scan.depth > MAX_PAYLOAD_DEPTH) return TOO_DEEP;
+  const kind = call ?? CALLS.find((one) => one === textOf(scan, 'type'));
+  if (kind === undefined) return UNKNOWN_CALL;
+  const name = kind === 'track' ? textOf(scan, 'event') : kind;
+  if (name === null || name === '') return invalid('event', 'is missing');
+  const type = types.named(null, name);
+  if (type === null)
+    return invalid('event', eventTypeNameProblem(name) ?? 'is not the name of an event type');
+  const createdAt = timeOf(scan, sentAt, receivedAt);
+  if (createdAt instanceof Rejection) return createdAt;
+  const id = textOf(scan, 'messageId');
+  const key = createdAt === null || id === null || id === '' ? null : eventKey(id);
+  return { type, createdAt, key, payload: scan.value };
+}
+
+/** Clocks of senders that differ by less are taken for right. */
+const SKEW_STEP_MS = 60_000;
+
+/**
+ * The time of a message by the server's clock, as Segment has it: `timestamp` plus the time between `sentAt` and the
+ * reception. That difference is rounded to minutes: it has the time of the transmission in it, and a message that is sent
+ * again must keep its time, or its key would not tell that it is the same.
+ */
+function timeOf(scan: JsonScan, sentAt: string | null, receivedAt: number): number | null | Rejection {
+  const own = textOf(scan, 'originalTimestamp') || textOf(scan, 'timestamp');
+  if (own === null || own === '') return null;
+  const time = parseRecordTime(own);
+  if (typeof time === 'string') return invalid('timestamp', time);
+  const sent = textOf(scan, 'sentAt') || sentAt;
+  const sentTime = sent === null || sent === '' ? receivedAt : parseRecordTime(sent);
+  if (typeof sentTime === 'string') return invalid('sentAt', sentTime);
+  const skew = Math.round((receivedAt - sentTime) / SKEW_STEP_MS) * SKEW_STEP_MS;
+  return Math.min(time + skew, receivedAt);
+}
+
+/** The text of a string or a number; null for anything else. */
+function textOf(scan: JsonScan, name: string): string | null {
+  const json = scan.member(name);
+  return json === null ? null : (scalarText(json) ?? null);
+}
+
+function invalid(name: string, problem: string): Rejection {
+  return new Rejection('invalidBody', `The field "${name}" ${problem}.`);
+}

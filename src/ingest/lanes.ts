@@ -1,0 +1,80 @@
+/** The queues in which accepted events wait for their commit, and which of them waits where. */
+import type { Rejection } from '../errors.ts';
+import type { Answer } from '../http/exchange.ts';
+import { type AcceptedEvent, isKeyed } from '../storage/write/accepted-event.ts';
+import type { Outcomes, WriteOutcome } from '../storage/write/event-writer.ts';
+import type { KeyedEvents } from '../storage/write/keyed-writer.ts';
+import type { CommitBuffer } from './commit-buffer.ts';
+import type { IdempotentQueue } from './idempotent-queue.ts';
+
+export interface Lanes {
+  readonly commitBuffer: CommitBuffer;
+  /** For requests with an Idempotency-Key. */
+  readonly idempotentQueue: IdempotentQueue;
+  /** The same for events of past days, which may wait for one of these days. */
+  readonly past: {
+    readonly commitBuffer: CommitBuffer;
+    readonly idempotentQueue: IdempotentQueue;
+    /** Why the day of a time takes no events now, or null. */
+    readonly refusalOf: (time: number) => Rejection | null;
+  };
+}
+
+/** Accepted events of one request, in order of time. */
+export interface AcceptedEvents {
+  readonly accepted: readonly AcceptedEvent[];
+  /** How many of these, the first ones, are of past days. */
+  readonly past: number;
+  /** How many have keys. */
+  readonly keyed: number;
+}
+
+interface Group {
+  readonly events: AcceptedEvent[];
+  /** Of the events among those of the request. */
+  readonly places: number[];
+}
+
+/**
+ * Stores events, each as soon as it can be: those of now do not wait for those of past days, nor those without keys for
+ * those that may be there already.
+ */
+export async function storeApart(lanes: Lanes, events: AcceptedEvents): Promise<Outcomes> {
+  const { accepted, past, keyed } = events;
+  if (past === 0 && keyed === 0) return await lanes.commitBuffer.addAll(accepted);
+  const newGroup = (): Group => ({ events: [], places: [] });
+  const groups = { past: [newGroup(), newGroup()], now: [newGroup(), newGroup()] } as const;
+  for (const [place, event] of accepted.entries()) {
+    const group = groups[place < past ? 'past' : 'now'][isKeyed(event) ? 1 : 0];
+    group?.events.push(event);
+    group?.places.push(place);
+  }
+  const outcomes = new Array<WriteOutcome>(accepted.length);
+  const add = async (buffer: CommitBuffer, group: Group): Promise<void> => {
+    const stored = await buffer.addAll(group.events);
+    for (const [index, place] of group.places.entries()) {
+      const outcome = stored[index];
+      if (outcome === undefined) throw new Error('Events were stored without an outcome for each of them.');
+      outcomes[place] = outcome;
+    }
+  };
+  await Promise.all([
+    ...groups.past.map((group) => add(lanes.past.commitBuffer, group)),
+    ...groups.now.map((group) => add(lanes.commitBuffer, group)),
+  ]);
+  return outcomes;
+}
+
+/** Stores the events of a request in one commit, which waits until each of their days takes events. @param past as above */
+export async function storeTogether(
+  { idempotentQueue, past: pastLane }: Lanes,
+  request: KeyedEvents,
+  past: number,
+): Promise<Answer | Rejection> {
+  if (past === 0) return await idempotentQueue.add(request);
+  for (const { createdAt } of request.events) {
+    const refusal = pastLane.refusalOf(createdAt);
+    if (refusal !== null && refusal.status >= 500) return refusal;
+  }
+  return await pastLane.idempotentQueue.add(request);
+}

@@ -1,0 +1,35 @@
+/** Counts events that were refused one by one, while their request was answered. */
+import { REFUSALS, type Reason, Rejection } from '../errors.ts';
+import type { Result } from './batch-answer.ts';
+
+export interface RefusedCount {
+  /** The path of the route. */
+  readonly route: string;
+  /** The code of the refusal. */
+  readonly code: string;
+  readonly count: number;
+}
+
+export class RefusedEvents {
+  /** By route, then by code. */
+  readonly #counts = new Map<string, Map<string, number>>();
+
+  count(route: string, results: readonly Result[]): void {
+    for (const result of results) if (result instanceof Rejection) this.#add(route, result.reason);
+  }
+
+  #add(route: string, reason: Reason): void {
+    let codes = this.#counts.get(route);
+    if (codes === undefined) {
+      codes = new Map();
+      this.#counts.set(route, codes);
+    }
+    const { code } = REFUSALS[reason];
+    codes.set(code, (codes.get(code) ?? 0) + 1);
+  }
+
+  *counts(): Iterable<RefusedCount> {
+    for (const [route, codes] of this.#counts)
+      for (const [code, count] of codes) yield { route, code, count };
+  }
+}

@@ -1,0 +1,204 @@
+/** GET …/fields: the paths that recent payloads have, declared or not. */
+import { LRUCache } from 'lru-cache';
+import { Rejection } from '../../errors.ts';
+import { dataOf, json, objectOf } from '../../http/operation.ts';
+import { Query } from '../../http/query.ts';
+import type { Sql } from '../../storage/connect.ts';
+import type { EventReader, RowFilter, ScanRequest, StoredEvent } from '../../storage/storage.ts';
+import { COUNT, nullable, TIMESTAMP, TYPE_ID } from '../answer-shapes.ts';
+import { type AppRead, appRead } from '../app-read.ts';
+import { checkScope, findTypes, SCOPE } from '../scope-query.ts';
+import { type CatalogField, catalogOf } from './field-catalog.ts';
+import { KINDS, MAX_ELEMENTS, MAX_LEVELS } from './payload-paths.ts';
+
+/** What one sample may take: events, rows that are looked at for them, characters of payloads, and milliseconds. */
+export interface SampleBudget {
+  readonly events: number;
+  readonly rows: number;
+  readonly characters: number;
+  /** After this time no further step begins. */
+  readonly ms: number;
+}
+
+export const SAMPLE_BUDGET: SampleBudget = {
+  events: 2_000,
+  rows: 20_000,
+  characters: 4 * 1_048_576,
+  ms: 1_000,
+};
+
+/** How long an answer is given again, and how many characters of answers are kept. */
+const FRESH_MS = 10_000;
+const CACHE_CHARACTERS = 8 * 1_048_576;
+
+const ALL: RowFilter = { contains: [], matches: () => true };
+
+const KIND = { type: 'string', enum: KINDS } as const;
+
+const FIELD = objectOf(
+  {
+    typeId: TYPE_ID,
+    typeName: { type: 'string' },
+    path: { type: 'string', description: 'As `filter` takes it.', examples: ['order.country'] },
+    events: { ...COUNT, description: 'Events of the sample that have the field.' },
+    share: {
+      type: 'number',
+      minimum: 0,
+      maximum: 1,
+      description: "The same as a part of the type's events in the sample.",
+    },
+    kinds: {
+      type: 'array',
+      items: objectOf({ kind: KIND, events: COUNT }),
+      description:
+        'The kinds of its values, and how many events have each. The elements of an array count too.',
+    },
+    kindChange: {
+      ...nullable(objectOf({ earlier: KIND, recent: KIND })),
+      description:
+        "The most frequent kind in the earlier half of the type's events and in the recent half, where these differ; else null.",
+    },
+    examples: {
+      type: 'array',
+      items: { type: ['string', 'number', 'boolean'] },
+      description: 'Up to three different values of at most 100 characters, the newest first.',
+    },
+    lastSeenAt: { ...TIMESTAMP, description: 'The newest event of the sample that has the field.' },
+  },
+  { title: 'Field' },
+);
+
+export const FIELDS = {
+  path: '/fields',
+  query: new Query({ ...SCOPE }, checkScope),
+  operation: {
+    id: 'listFields',
+    summary: 'Read which fields the payloads of recent events have.',
+    description:
+      `Looks at the newest events of the scope: at most ${SAMPLE_BUDGET.events.toLocaleString('en-US')}, with at most 4 MiB ` +
+      `of payloads, ${MAX_LEVELS} levels deep, and ${MAX_ELEMENTS} elements of an array. The answer may be ` +
+      `${FRESH_MS / 1_000} seconds old.`,
+    answers: {
+      200: json(
+        'The fields of each event type, the most frequent first.',
+        dataOf(
+          objectOf({
+            fields: { type: 'array', items: FIELD },
+            truncated: { type: 'boolean', description: 'Whether there are more fields than are listed.' },
+            sample: objectOf({
+              events: { ...COUNT, description: 'Events that were looked at.' },
+              from: { ...nullable(TIMESTAMP), description: 'The oldest of them; null if there is none.' },
+              to: { ...nullable(TIMESTAMP), description: 'The newest of them.' },
+            }),
+          }),
+        ),
+      ),
+    },
+    refusals: ['eventTypeNotFound'],
+  },
+} as const;
+
+export interface FieldsReadOptions {
+  /** For lookups of types. */
+  readonly sql: Sql;
+  readonly events: EventReader;
+  /** Milliseconds of a monotonic clock. */
+  readonly monotonic: () => number;
+  readonly sampleBudget?: SampleBudget;
+}
+
+export function fieldsRead(options: FieldsReadOptions): AppRead {
+  const { sql, monotonic } = options;
+  const answers = new RecentAnswers(monotonic);
+  return appRead(FIELDS, async ({ app }, query) => {
+    const typeIds = await findTypes(sql, app.id, query);
+    if (typeIds instanceof Rejection) return typeIds;
+    const { from, to: until } = query;
+    // By the public id: an internal one may be another app's in another database.
+    const key = JSON.stringify([app.appId, typeIds, from, until]);
+    const request = { appId: app.id, typeIds, from, until, order: 'desc', after: null } as const;
+    const body = await answers.get(key, async () => bodyOf(sql, await sampleOf(options, request)));
+    return { status: 200, body };
+  });
+}
+
+/** Answers are shared by the requests that ask for the same, and given again for some seconds. */
+class RecentAnswers {
+  readonly #now: () => number;
+  readonly #bodies = new LRUCache<string, { readonly body: string; readonly at: number }>({
+    maxSize: CACHE_CHARACTERS,
+    sizeCalculation: ({ body }, key) => body.length + key.length,
+  });
+  readonly #running = new Map<string, Promise<string>>();
+
+  constructor(now: () => number) {
+    this.#now = now;
+  }
+
+  async get(key: string, make: () => Promise<string>): Promise<string> {
+    const known = this.#bodies.get(key);
+    if (known !== undefined && this.#now() - known.at < FRESH_MS) return known.body;
+    const running = this.#running.get(key) ?? this.#make(key, make);
+    this.#running.set(key, running);
+    return await running;
+  }
+
+  async #make(key: string, make: () => Promise<string>): Promise<string> {
+    const at = this.#now();
+    try {
+      const body = await make();
+      this.#bodies.set(key, { body, at });
+      return body;
+    } finally {
+      this.#running.delete(key);
+    }
+  }
+}
+
+/** The newest events of a scope. */
+async function sampleOf(
+  { events: reader, monotonic: now, sampleBudget: budget = SAMPLE_BUDGET }: FieldsReadOptions,
+  request: ScanRequest,
+): Promise<StoredEvent[]> {
+  const search = reader.search(request, ALL);
+  const deadline = now() + budget.ms;
+  const sample: StoredEvent[] = [];
+  let characters = 0;
+  for (let rows = budget.rows; rows > 0 && now() < deadline; ) {
+    const { events, looked, position } = await search.step(Math.min(rows, budget.events));
+    for (const event of events) {
+      sample.push(event);
+      characters += event.payload.length;
+      if (sample.length >= budget.events || characters >= budget.characters) return sample;
+    }
+    if (position === null) return sample;
+    rows -= looked;
+  }
+  return sample;
+}
+
+async function bodyOf(sql: Sql, sample: readonly StoredEvent[]): Promise<string> {
+  const { fields, isTruncated } = await catalogOf(sample);
+  const names = await typeNames(sql, [...new Set(fields.map(({ typeId }) => typeId))]);
+  const rows = fields.map((field) => fieldText(field, names.get(field.typeId) ?? ''));
+  const about = {
+    truncated: isTruncated,
+    sample: {
+      events: sample.length,
+      from: sample.at(-1)?.createdAt ?? null,
+      to: sample[0]?.createdAt ?? null,
+    },
+  };
+  return `{"success":true,"data":{"fields":[${rows.join(',')}],${JSON.stringify(about).slice(1)}}`;
+}
+
+/** Examples go in as the very text that was sent: no float changes a number. */
+function fieldText({ examples, ...field }: CatalogField, typeName: string): string {
+  return `${JSON.stringify({ typeName, ...field }).slice(0, -1)},"examples":[${examples.join(',')}]}`;
+}
+
+async function typeNames(sql: Sql, typeIds: readonly string[]): Promise<ReadonlyMap<string, string>> {
+  const rows = await sql<{ typeId: string; name: string }[]>`
+    SELECT public_id AS "typeId", name FROM event_types WHERE public_id = ANY(${[...typeIds]})`;
+  return new Map(rows.map(({ typeId, name }) => [typeId, name]));
+}

@@ -1,0 +1,199 @@
+/** What apps and tokens use: every request of theirs once, and nothing of those who have no token. */
+import { gzipSync } from 'node:zlib';
+import { afterEach, describe, expect, test } from 'vitest';
+import { newOwnApp, newPerson, type Person } from '../support/person.ts';
+import {
+  startTestService,
+  TestClock,
+  type TestService,
+  type TestServiceOptions,
+} from '../support/service.ts';
+
+/** In the middle of a minute, and of a day. */
+const NOON = Date.parse('2026-11-20T12:00:30Z');
+const MINUTE_MS = 60_000;
+const DAY_MS = 86_400_000;
+
+interface Usage {
+  limits: object;
+  minutes: { at: string; accepted: number; refused: number }[];
+  refused: { code: string; requests: number }[];
+  days: { day: string; events: number; bytes: number }[];
+  tokens: { name: string; reads: number; refused: number; lastUsedAt: string | null }[];
+}
+
+const open: TestService[] = [];
+afterEach(async () => {
+  await Promise.all(open.splice(0).map((service) => service.stop()));
+});
+
+async function start(options: TestServiceOptions = {}): Promise<{ service: TestService; clock: TestClock }> {
+  const clock = new TestClock(NOON);
+  const service = await startTestService({ clock, ...options });
+  open.push(service);
+  return { service, clock };
+}
+
+const read = async (person: Person, path: string): Promise<Usage> => {
+  const reply = await person.get(`${path}/usage`);
+  expect(reply.status).toBe(200);
+  return reply.data as unknown as Usage; // As the route declares it.
+};
+const used = ({ minutes }: Usage): object[] =>
+  minutes.filter(({ accepted, refused }) => accepted + refused > 0);
+
+describe('the usage of an app', () => {
+  test('has its events, bytes and requests, however they came, and no others', async () => {
+    const { service, clock } = await start({ config: { CREATE_LIMIT_PER_MINUTE: 5 } });
+    const owner = await newPerson(service, 'owner@example.com');
+    const app = await newOwnApp(owner);
+    const other = await newOwnApp(owner, 'Other');
+    const { loggingToken } = app;
+    const post = (fields: object, headers: Record<string, string> = {}) =>
+      service.request({
+        method: 'POST',
+        path: '/public/create_event',
+        headers,
+        body: JSON.stringify({ loggingToken, typeName: 'a', payload: { a: 'é' }, ...fields }),
+      });
+    expect((await post({})).status).toBe(201);
+    // Once, though it is sent twice.
+    for (const _ of [1, 2])
+      expect((await post({ payload: { n: 12 } }, { 'Idempotency-Key': 'k' })).status).toBe(201);
+    expect((await post({ typeName: undefined, typeId: 'typ_none' })).status).toBe(404);
+    const batch = JSON.stringify([
+      { typeName: 'a', payload: {} },
+      { typeName: 'a', payload: {} },
+      { payload: {} },
+    ]);
+    const answer = await service.request({
+      method: 'POST',
+      path: '/v1/events',
+      headers: {
+        Authorization: `Bearer ${loggingToken}`,
+        'Content-Encoding': 'gzip',
+        'Content-Type': 'application/json',
+      },
+      body: gzipSync(`{"events":${batch}}`),
+    });
+    expect(answer.status).toBe(207);
+    for (const _ of [1, 2]) expect((await post({})).status).toBe(429);
+
+    const usage = await read(owner, app.path);
+    expect(usage.limits).toEqual({ create: 5, read: 100 });
+    expect(usage.minutes).toHaveLength(60);
+    expect(usage.minutes.at(-1)).toEqual({ at: '2026-11-20T12:00:00.000Z', accepted: 4, refused: 3 });
+    expect(used(usage)).toHaveLength(1);
+    expect(usage.refused).toEqual([
+      { code: 'RATE_LIMIT_EXCEEDED', requests: 2 },
+      { code: 'EVENT_TYPE_NOT_FOUND', requests: 1 },
+    ]);
+    // "é" has two bytes.
+    expect(usage.days.at(-1)).toEqual({ day: '2026-11-20', events: 4, bytes: 10 + 8 + 2 + 2 });
+    expect(usage.days).toHaveLength(30);
+    expect(used(await read(owner, other.path))).toEqual([]);
+
+    clock.advance(MINUTE_MS);
+    expect((await post({})).status).toBe(201);
+    const later = await read(owner, app.path);
+    expect(later.minutes.slice(-2).map(({ accepted }) => accepted)).toEqual([4, 1]);
+    clock.advance(DAY_MS);
+    const nextDay = await read(owner, app.path);
+    expect(used(nextDay)).toEqual([]);
+    expect(nextDay.days.slice(-2).map(({ events }) => events)).toEqual([5, 0]);
+  });
+
+  test('has the reads of its tokens', async () => {
+    const { service, clock } = await start({ config: { READ_LIMIT_PER_MINUTE: 2 } });
+    const owner = await newPerson(service, 'owner@example.com');
+    const app = await newOwnApp(owner);
+    const { data } = await owner.post(`${app.path}/tokens`, { name: 'Grafana' });
+    await owner.post(`${app.path}/tokens`, { name: 'Idle' });
+    const get = (path: string) =>
+      service.request({ path, headers: { Authorization: `Bearer ${String(data.resourceToken)}` } });
+    expect((await get(`/public/get_events?appId=${app.appId}`)).status).toBe(200);
+    expect((await get('/v1/apps')).status).toBe(200);
+    expect((await get('/v1/apps')).status).toBe(429);
+    const { tokens } = await read(owner, app.path);
+    expect(tokens.map(({ lastUsedAt, ...token }) => token)).toEqual([
+      { tokenId: data.tokenId, name: 'Grafana', reads: 2, refused: 1 },
+      { tokenId: expect.any(String), name: 'Idle', reads: 0, refused: 0 },
+    ]);
+    clock.advance(MINUTE_MS);
+    expect((await read(owner, app.path)).tokens[0]).toMatchObject({ reads: 0, refused: 1 });
+  });
+
+  test('costs nothing for those who have no token', async () => {
+    const { service } = await start();
+    for (let sent = 0; sent < 20; sent += 1) {
+      expect((await service.post({ loggingToken: `tdl_${'x'.repeat(38)}` })).status).toBe(401);
+      expect((await service.post({ loggingToken: service.app.loggingToken.slice(0, -1) })).status).toBe(401);
+      expect(
+        (await service.request({ path: '/v1/apps', headers: { Authorization: 'Bearer tdr_no' } })).status,
+      ).toBe(401);
+      expect((await service.request({ method: 'POST', path: '/v1/events', body: '{}' })).status).toBe(401);
+    }
+    await service.stop({ keepDatabase: true });
+    for (const table of ['app_requests', 'token_requests', 'usage_days'])
+      expect(await service.sql`SELECT FROM ${service.sql(table)}`, table).toHaveLength(0);
+    await service.database.drop();
+    open.splice(0);
+  });
+
+  test('is the sum of what all processes counted, and what a stop still had', async () => {
+    const { service } = await start();
+    const { service: neighbor } = await start({ database: service.database });
+    const owner = await newPerson(service, 'owner@example.com');
+    const app = await newOwnApp(owner);
+    for (const at of [service, neighbor, neighbor])
+      expect(
+        (await at.post({ loggingToken: app.loggingToken, typeId: undefined, typeName: 'a' })).status,
+      ).toBe(201);
+    await neighbor.stop({ keepDatabase: true });
+    open.splice(open.indexOf(neighbor), 1);
+    const usage = await read(owner, app.path);
+    expect(usage.minutes.at(-1)?.accepted).toBe(3);
+    expect(usage.days.at(-1)?.events).toBe(3);
+  });
+
+  test('is forgotten with the app, and by the minute after two hours', async () => {
+    const { service, clock } = await start();
+    const owner = await newPerson(service, 'owner@example.com');
+    const [app, gone] = [await newOwnApp(owner), await newOwnApp(owner, 'Gone')];
+    for (const { loggingToken } of [app, gone])
+      expect((await service.post({ loggingToken, typeId: undefined, typeName: 'a' })).status).toBe(201);
+    await owner.delete(gone.path, { confirm: 'Gone' });
+    // Counted before, written after the deletion.
+    expect((await read(owner, app.path)).minutes.at(-1)?.accepted).toBe(1);
+    expect(await service.sql`SELECT FROM usage_days`).toHaveLength(1);
+    clock.advance(3 * 60 * MINUTE_MS);
+    await read(owner, app.path);
+    expect(await service.sql`SELECT FROM app_requests`).toHaveLength(0);
+    expect(await service.sql`SELECT FROM usage_days`).toHaveLength(1);
+  });
+
+  test('that could not be written is written later, and a log line and a metric tell it', async () => {
+    const { service } = await start();
+    const owner = await newPerson(service, 'owner@example.com');
+    const app = await newOwnApp(owner);
+    await service.sql`ALTER TABLE usage_days RENAME TO elsewhere`;
+    expect(
+      (await service.post({ loggingToken: app.loggingToken, typeId: undefined, typeName: 'a' })).status,
+    ).toBe(201);
+    expect((await owner.get(`${app.path}/usage`)).status).toBe(500);
+    expect(service.log.filter(({ msg }) => String(msg).startsWith('usage: write failed'))).toHaveLength(1);
+    const { body } = await service.request({ path: '/metrics' });
+    expect(body).toMatch(/^tidemark_usage_write_failures_total [1-9]/m);
+    await service.sql`ALTER TABLE elsewhere RENAME TO usage_days`;
+    const usage = await read(owner, app.path);
+    expect([usage.minutes.at(-1)?.accepted, usage.days.at(-1)?.events]).toEqual([1, 1]);
+  });
+
+  test('is told to members alone', async () => {
+    const { service } = await start();
+    const app = await newOwnApp(await newPerson(service, 'owner@example.com'));
+    const stranger = await newPerson(service, 'stranger@example.com');
+    expect(await stranger.get(`${app.path}/usage`)).toMatchObject({ status: 404, code: 'APP_NOT_FOUND' });
+    expect((await service.request({ path: `${app.path}/usage` })).status).toBe(401);
+  });
+});

@@ -1,0 +1,243 @@
+/** The client against the real service: what `log` accepts is stored exactly once, whatever happens between. */
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { afterEach, describe, expect, test } from 'vitest';
+import { EventLogger, type EventLoggerOptions, type TidemarkError } from '../../client/src/index.ts';
+import { pauseMs } from '../../client/src/retry.ts';
+import { Opened } from '../support/proxied-service.ts';
+import { FaultyProxy } from '../support/proxy.ts';
+import { startTestService, TestClock, type TestService, until } from '../support/service.ts';
+import { HttpFront } from './http-front.ts';
+
+const opened = new Opened();
+afterEach(opened.stopAll);
+
+function loggerOf(service: TestService, options: Partial<EventLoggerOptions> = {}): EventLogger {
+  const logger = new EventLogger({
+    url: service.url,
+    loggingToken: service.app.loggingToken,
+    lingerMs: 5,
+    ...options,
+  });
+  opened.addFirst({ stop: () => logger.close({ timeoutMs: 1 }) });
+  return logger;
+}
+
+async function start(options: Parameters<typeof startTestService>[0] = {}): Promise<TestService> {
+  const service = await startTestService({
+    ...options,
+    config: { CREATE_LIMIT_PER_MINUTE: 0, ...options.config },
+  });
+  opened.add(service);
+  return service;
+}
+
+/** The numbers in the payloads of all that is stored. */
+async function storedNumbers({ sql }: Pick<TestService, 'sql'>): Promise<number[]> {
+  const rows = await sql<{ n: number }[]>`SELECT (payload ->> 'n')::int AS n FROM events ORDER BY n`;
+  return rows.map(({ n }) => n);
+}
+
+const upTo = (count: number): number[] => Array.from({ length: count }, (_, n) => n);
+
+describe('a logger', () => {
+  test('stores each event once, with its type, time and payload, in few requests', async () => {
+    const service = await start();
+    const logger = loggerOf(service, { maxBatchEvents: 500 });
+    const payload = { n: 0, text: 'ä"\\' };
+    expect(logger.log('typed', payload, { createdAt: new Date('2026-01-31T08:30:00.123Z') })).toBe(true);
+    payload.text = 'changed afterwards';
+    for (const n of upTo(1_700).slice(1)) logger.log(`type ${n % 3}`, { n });
+    await logger.flush();
+    expect(logger.stats).toEqual({ waiting: 0, stored: 1_700, refused: 0, dropped: 0 });
+    expect(await storedNumbers(service)).toEqual(upTo(1_700));
+    const [first] = await service.sql`
+      SELECT name, events.created_at AS "createdAt", payload::text AS payload FROM events
+        JOIN event_types ON event_types.id = type_id WHERE payload ->> 'n' = '0'`;
+    expect(first).toEqual({
+      name: 'typed',
+      createdAt: new Date('2026-01-31T08:30:00.123Z'),
+      payload: '{"n":0,"text":"ä\\"\\\\"}',
+    });
+    const { body } = await service.request({ path: '/metrics' });
+    const requests = Number(/tidemark_requests_total\{[^}]*\/v1\/events"[^}]*\} (\d+)/.exec(body)?.[1]);
+    expect(requests).toBeLessThanOrEqual(5);
+    expect(await logger.close()).toBe(0);
+    expect(logger.log('typed', {})).toBe(false);
+  });
+
+  test('loses and doubles nothing through lost answers, refused connections, outages of the database and restarts', async () => {
+    let proxy: FaultyProxy | undefined;
+    const first = await startTestService({
+      config: { CREATE_LIMIT_PER_MINUTE: 0 },
+      reach: async (address) => {
+        proxy = await FaultyProxy.start(address);
+        return proxy.address;
+      },
+    });
+    const front = await HttpFront.start(first.port);
+    if (proxy !== undefined) opened.add(front, proxy);
+    const errors: Error[] = [];
+    const logger = loggerOf(first, {
+      url: front.url,
+      maxBatchEvents: 20,
+      onRetry: (error) => errors.push(error),
+    });
+    let logged = 0;
+    const logSome = (): void => {
+      for (let more = 0; more < 50; more += 1) if (logger.log('ledger', { n: logged })) logged += 1;
+    };
+    const phase = async (work: () => Promise<unknown> | unknown): Promise<void> => {
+      const failures = errors.length;
+      await work();
+      logSome();
+      await until(() => errors.length > failures + 1, 'the client has failed more than once');
+    };
+    let lost = 0;
+    logSome();
+    await logger.flush();
+    await phase(() => {
+      front.losesAnswer = () => {
+        lost += 1;
+        return lost % 3 > 0;
+      };
+    });
+    front.losesAnswer = () => false;
+    await phase(() => {
+      front.isAway = true;
+      front.cutAll();
+    });
+    front.isAway = false;
+    await logger.flush();
+    await phase(() => proxy?.goAway());
+    await proxy?.comeBack();
+    await phase(() => first.stop({ keepDatabase: true }));
+    const second = await startTestService({
+      database: first.database,
+      config: { CREATE_LIMIT_PER_MINUTE: 0 },
+    });
+    opened.add(second, { stop: () => first.database.drop() });
+    front.target = second.port;
+    logSome();
+    await logger.flush();
+    expect(lost).toBeGreaterThan(1);
+    expect(logger.stats).toEqual({ waiting: 0, stored: logged, refused: 0, dropped: 0 });
+    expect(await storedNumbers(second)).toEqual(upTo(logged));
+  });
+
+  test('with a full queue refuses new events, and stores what it has accepted', async () => {
+    const service = await start();
+    const front = await HttpFront.start(service.port);
+    opened.add(front);
+    front.isAway = true;
+    const logger = loggerOf(service, { url: front.url, maxQueueEvents: 7 });
+    const accepted = upTo(10).filter((n) => logger.log('full', { n }));
+    expect(accepted).toEqual(upTo(7));
+    expect(logger.stats).toEqual({ waiting: 7, stored: 0, refused: 0, dropped: 3 });
+    const small = loggerOf(service, { url: front.url, maxQueueCharacters: 500 });
+    expect(small.log('full', { text: 'x'.repeat(300) })).toBe(true);
+    expect(small.log('full', { text: 'x'.repeat(300) })).toBe(false);
+    front.isAway = false;
+    await logger.flush();
+    expect(logger.log('full', { n: 7 })).toBe(true);
+    await logger.flush();
+    await small.close({ timeoutMs: 1 });
+    expect((await storedNumbers(service)).filter((n) => n !== null)).toEqual(upTo(8));
+  });
+
+  test('tells of what is refused for good, and stores the rest', async () => {
+    const service = await start({ config: { MAX_EVENT_TYPES_PER_APP: 2 } });
+    const refused: [TidemarkError, string][] = [];
+    const logger = loggerOf(service, { onRefused: (error, { type }) => refused.push([error, type]) });
+    for (const [n, type] of ['a', 'b', 'a', 'c', 'a'].entries()) logger.log(type, { n });
+    await logger.flush();
+    expect(logger.stats).toMatchObject({ waiting: 0, stored: 3, refused: 2 });
+    expect(refused.map(([{ code }, type]) => [code, type])).toEqual([
+      ['TOO_MANY_EVENT_TYPES', 'b'],
+      ['TOO_MANY_EVENT_TYPES', 'c'],
+    ]);
+    expect(await storedNumbers(service)).toEqual([0, 2, 4]);
+  });
+
+  test('sends smaller batches where they are too large for the service', async () => {
+    const service = await start({ config: { MAX_BATCH_BYTES: 20_000, MAX_BODY_BYTES: 9_000 } });
+    const logger = loggerOf(service);
+    for (const n of upTo(100)) logger.log('large', { n, text: 'x'.repeat(n === 50 ? 10_000 : 1_000) });
+    await logger.flush();
+    expect(logger.stats).toMatchObject({ waiting: 0, stored: 99, refused: 1 });
+    expect(await storedNumbers(service)).toEqual(upTo(100).filter((n) => n !== 50));
+  });
+
+  test('whose clock is ahead waits until the time of its events has come, and stores them once', async () => {
+    const clock = new TestClock(Date.now() - 5_000);
+    const service = await start({ clock });
+    let retries = 0;
+    const logger = loggerOf(service, { onRetry: () => (retries += 1) });
+    logger.log('ahead', { n: 0 });
+    logger.log('ahead', { n: 1 }, { createdAt: new Date('2026-01-01') });
+    await until(() => retries > 1, 'the event was refused twice');
+    expect(await storedNumbers(service)).toEqual([1]);
+    clock.advance(60_000);
+    await logger.flush();
+    expect(await storedNumbers(service)).toEqual([0, 1]);
+  });
+
+  test('stores an event with a key of its own once, whichever logger sends it', async () => {
+    const service = await start();
+    const createdAt = new Date();
+    for (let logger = 0; logger < 2; logger += 1) {
+      const own = loggerOf(service);
+      own.log('once', { n: logger }, { key: 'order-1', createdAt });
+      own.log('once', { n: 2 + logger });
+      await own.flush();
+    }
+    expect(await storedNumbers(service)).toEqual([0, 2, 3]);
+  });
+
+  test('waits at least as long as Retry-After says, whatever is logged or flushed meanwhile', async () => {
+    const arrivals: number[] = [];
+    const server = createServer((request, response) => {
+      request.resume();
+      arrivals.push(performance.now());
+      const isFirst = arrivals.length === 1;
+      response.writeHead(isFirst ? 429 : 200, isFirst ? { 'Retry-After': '1' } : {});
+      response.end(JSON.stringify({ results: [{ eventId: 'a' }, { eventId: 'b' }] }));
+    });
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    opened.add({ stop: async () => server.close() });
+    const { port } = server.address() as AddressInfo;
+    const logger = new EventLogger({ url: `http://127.0.0.1:${port}`, loggingToken: 't', lingerMs: 1 });
+    logger.log('a', {});
+    await until(() => arrivals.length === 1, 'the first request has come');
+    logger.log('b', {});
+    await logger.flush();
+    expect((arrivals[1] ?? 0) - (arrivals[0] ?? 0)).toBeGreaterThanOrEqual(990);
+    await logger.close();
+    expect(pauseMs(1, '7')).toBeGreaterThanOrEqual(7_000);
+    for (const failures of [1, 5, 1_000]) expect(pauseMs(failures, null)).toBeLessThanOrEqual(30_000);
+    expect(pauseMs(30, null)).toBeGreaterThanOrEqual(15_000);
+  });
+
+  test('that is closed in vain says how many events it gives up', async () => {
+    const logger = new EventLogger({ url: 'http://127.0.0.1:1', loggingToken: 't', lingerMs: 1 });
+    for (const n of upTo(3)) logger.log('a', { n });
+    expect(await logger.close({ timeoutMs: 20 })).toBe(3);
+  });
+
+  test.each([
+    ['', {}, {}],
+    ['x'.repeat(201), {}, {}],
+    ['\0', {}, {}],
+    ['\ud800', {}, {}],
+    ['a', [], {}],
+    ['a', null, {}],
+    ['a', { n: 1n }, {}],
+    ['a', { text: 'x'.repeat(300_000) }, {}],
+    ['a', {}, { key: '' }],
+    ['a', {}, { createdAt: new Date(Number.NaN) }],
+  ])('throws for what could never be stored', (type, payload, options) => {
+    const logger = new EventLogger({ url: 'http://127.0.0.1:1', loggingToken: 't' });
+    expect(() => logger.log(type, payload as never, options)).toThrow(/./);
+    expect(logger.stats).toEqual({ waiting: 0, stored: 0, refused: 0, dropped: 0 });
+  });
+});

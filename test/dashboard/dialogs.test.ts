@@ -1,0 +1,123 @@
+/** Dialogs and settings as one uses them: the first field has the focus, nothing that matters is lost or out of sight. */
+import type { Browser, Locator, Page } from 'playwright-core';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { buildDashboard, launchBrowser, withoutBrowser } from '../support/browser.ts';
+import { newOwnApp, newPerson, type Person } from '../support/person.ts';
+import { startTestService, type TestService } from '../support/service.ts';
+import { visit } from './visitor.ts';
+
+const APPS = 300;
+/** As long as a name may be, without a place to break it at. */
+const LONG_NAME = 'Warehouse'.padEnd(200, 'x');
+
+describe.skipIf(withoutBrowser !== '')('dialogs', () => {
+  let service: TestService;
+  let browser: Browser;
+  let owner: Person;
+  let page: Page;
+  let app: { appId: string; path: string };
+
+  beforeAll(async () => {
+    buildDashboard();
+    [service, browser] = await Promise.all([startTestService(), launchBrowser()]);
+    owner = await newPerson(service, 'owner@example.com');
+    app = await newOwnApp(owner, LONG_NAME);
+    await service.sql`
+      WITH made AS (INSERT INTO apps (public_id, name)
+                    SELECT 'app_' || lpad(n::text, 20, '0'), ${LONG_NAME} || n FROM generate_series(1, ${APPS}) AS n
+                    RETURNING id)
+      INSERT INTO app_members (app_id, user_id, role) SELECT made.id, users.id, 'owner' FROM made, users`;
+    page = (await visit(browser, service, owner)).page;
+  });
+  afterAll(async () => {
+    await browser?.close();
+    await service?.stop();
+  });
+
+  const dialog = (): Locator => page.getByRole('dialog');
+  const activity = (): Locator => page.getByRole('region', { name: 'Activity' });
+  const settings = async (): Promise<void> => {
+    await page.goto(`/apps/${app.appId}/settings`);
+    await activity().locator('li').first().waitFor();
+  };
+  const fits = (): Promise<boolean> =>
+    dialog().evaluate(
+      (element) => element.scrollWidth <= element.clientWidth && element.clientWidth <= innerWidth,
+    );
+
+  test('focus their first field: what is typed at once is kept', async () => {
+    await page.goto('/');
+    await page.getByRole('button', { name: 'New app' }).click();
+    await page.keyboard.type('Typed at once');
+    expect(await dialog().getByLabel('Name').inputValue()).toBe('Typed at once');
+    await page.keyboard.press('Enter');
+    await page.getByRole('heading', { name: 'Typed at once', level: 1 }).waitFor();
+  });
+
+  test('find one of 300 apps, and keep their button in sight', async () => {
+    await settings();
+    await page.getByRole('button', { name: 'New resource token…' }).click();
+    await page.keyboard.type('Of two apps');
+    await dialog().getByText('Let it read further apps').click();
+    await expect.poll(() => dialog().getByRole('checkbox').count()).toBe(APPS + 1);
+    expect(await fits()).toBe(true);
+    const [create, viewport] = [
+      await dialog().getByRole('button', { name: 'Create' }).boundingBox(),
+      page.viewportSize(),
+    ];
+    expect((create?.y ?? Infinity) + (create?.height ?? 0)).toBeLessThanOrEqual(viewport?.height ?? 0);
+    await dialog().getByLabel('Find an app').fill(`${LONG_NAME}277`);
+    await dialog().getByRole('checkbox').check();
+    // Chosen is chosen, also while it is not listed.
+    await dialog().getByLabel('Find an app').fill('Typed');
+    await dialog().getByText('Let it read further apps (1)').waitFor();
+    await dialog().getByRole('button', { name: 'Create' }).click();
+    await dialog().getByText(/^tdr_/).waitFor();
+    const { tokens } = (await owner.get(`${app.path}/tokens`)).data as { tokens: { appIds: string[] }[] };
+    expect(tokens.map(({ appIds }) => appIds)).toEqual([[app.appId, 'app_00000000000000000277']]);
+  });
+
+  test('keep a token that is shown once until it is said to be copied', async () => {
+    const text = dialog().getByText(/^tdr_/);
+    await page.mouse.click(4, 4);
+    await page.keyboard.press('Escape');
+    await page.keyboard.press('Escape');
+    await page.keyboard.press('Escape');
+    expect(await text.isVisible()).toBe(true);
+    expect(await dialog().getByRole('button', { name: 'Close' }).count()).toBe(0);
+    await dialog().getByRole('button', { name: 'I have copied it' }).click();
+    await text.waitFor({ state: 'detached' });
+  });
+
+  test('ask with a way back, and do nothing on the way back', async () => {
+    await page.getByRole('button', { name: 'Revoke Of two apps' }).click();
+    await dialog().getByRole('button', { name: 'Cancel' }).click();
+    await dialog().waitFor({ state: 'detached' });
+    await page.getByRole('button', { name: 'Rotate…' }).click();
+    expect(await fits()).toBe(true);
+    await dialog().getByRole('button', { name: 'Cancel' }).click();
+    await dialog().waitFor({ state: 'detached' });
+    await page.goto('/account');
+    await page.getByRole('button', { name: 'Sign out everywhere…' }).click();
+    await dialog().getByRole('button', { name: 'Cancel' }).click();
+    await dialog().waitFor({ state: 'detached' });
+    expect((await owner.get('/api/apps')).status).toBe(200);
+    const { tokens } = (await owner.get(`${app.path}/tokens`)).data as { tokens: { revokedAt: null }[] };
+    expect(tokens.map(({ revokedAt }) => revokedAt)).toEqual([null]);
+  });
+
+  test('the activity has each change as soon as it is made, as a sentence', async () => {
+    await settings();
+    await page.getByRole('button', { name: 'Revoke Of two apps' }).click();
+    await dialog().getByRole('button', { name: 'Revoke the token' }).click();
+    await activity().getByText('owner@example.com revoked the resource token “Of two apps”').waitFor();
+    await page.getByLabel('Add a maintainer by e-mail').fill('new@example.com');
+    await page.getByRole('button', { name: 'Add', exact: true }).click();
+    await activity().getByText('owner@example.com invited new@example.com as maintainer').waitFor();
+    await page.getByRole('button', { name: 'Withdraw the invitation of new@example.com' }).click();
+    await dialog().getByRole('button', { name: 'Withdraw the invitation' }).click();
+    await activity().getByText('withdrew the invitation of new@example.com').waitFor();
+    await activity().getByLabel('Show').selectOption('Tokens');
+    expect(await activity().locator('li').count()).toBe(2);
+  });
+});

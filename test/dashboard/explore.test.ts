@@ -1,0 +1,356 @@
+/** One page from "when" to "which": filters, bars, comparison, exact ends, and what stays true when the server is away. */
+import { readFile } from 'node:fs/promises';
+import type { Browser, Page } from 'playwright-core';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { createEventType } from '../../src/apps/event-types.ts';
+import { buildDashboard, launchBrowser, type Watched, withoutBrowser } from '../support/browser.ts';
+import { newOwnApp, newPerson, type Person } from '../support/person.ts';
+import { startTestService, type TestService } from '../support/service.ts';
+import { addPastEvents } from './past-events.ts';
+import { figure, visit } from './visitor.ts';
+
+const MINUTE_MS = 60_000;
+/** A day on which an event was stored every ten minutes, and the one before with every second of them. */
+const DAY = '2026-11-10';
+const DAY_BEFORE = '2026-11-09';
+const COUNTRIES = ['DE', 'FR', 'IT'];
+const WHOLE_DAY = `from=${DAY}T00:00:00Z&to=2026-11-11T00:00:00Z&tz=UTC`;
+
+describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
+  let service: TestService;
+  let browser: Browser;
+  let owner: Person;
+  let watched: Watched;
+  let page: Page;
+  let appId: string;
+
+  beforeAll(async () => {
+    buildDashboard();
+    [service, browser] = await Promise.all([startTestService(), launchBrowser()]);
+    owner = await newPerson(service, 'owner@example.com');
+    ({ appId } = await newOwnApp(owner));
+    const placed = await createEventType(service.sql, { appId, name: 'order placed', maxTypes: 10 });
+    const failed = await createEventType(service.sql, { appId, name: 'payment failed', maxTypes: 10 });
+    const every = (day: string, minutes: number) =>
+      Array.from({ length: 1_440 / minutes }, (_, index) => ({
+        at: new Date(Date.parse(`${day}T00:00Z`) + index * minutes * MINUTE_MS).toISOString(),
+        payload: `{"country":"${COUNTRIES[index % 3]}","order":{"total":${index}},"n.o":${index}}`,
+      }));
+    await addPastEvents(service, placed.typeId, [...every(DAY_BEFORE, 20), ...every(DAY, 10)]);
+    await addPastEvents(service, failed.typeId, every(DAY, 120));
+    watched = await visit(browser, service, owner);
+    page = watched.page;
+  });
+  beforeEach(async () => {
+    watched.complaints.length = 0;
+    await page.unrouteAll();
+  });
+  afterAll(async () => {
+    await browser?.close();
+    await service?.stop();
+  });
+
+  const open = async (query: string): Promise<void> => {
+    await page.goto(`/apps/${appId}?${query}`);
+    await page.locator('.chart-card[aria-busy=false] .plot .over').waitFor();
+  };
+  const countBetween = async (from: string, to: string): Promise<number> => {
+    const [row] = await service.sql<{ count: number }[]>`
+      SELECT count(*)::integer AS count FROM events
+       WHERE created_at >= ${from}::timestamptz AND created_at < ${to}::timestamptz`;
+    return row?.count ?? 0;
+  };
+  const parameter = (name: string): string[] => new URL(page.url()).searchParams.getAll(name);
+  const listed = (): Promise<number> => page.locator('article').count();
+  const amount = (): Promise<string> => page.locator('.list-head p').innerText();
+  /** A point of the chart, in shares of its width and height. */
+  const point = async (x: number, y = 0.5): Promise<[number, number]> => {
+    const box = await page.locator('.plot .over').boundingBox();
+    if (box === null) throw new Error('The chart is not shown.');
+    return [box.x + x * box.width, box.y + y * box.height];
+  };
+
+  test.each(['events', 'chart'])('is where /%s was, with the same view', async (old) => {
+    await page.goto(`/apps/${appId}/${old}?${WHOLE_DAY}`);
+    await page.locator('.plot .over').waitFor();
+    expect(new URL(page.url()).pathname).toBe(`/apps/${appId}`);
+    expect(parameter('from')).toEqual([`${DAY}T00:00:00Z`]);
+    expect(await figure(page, 'In this range')).toBe(156);
+  });
+
+  test('counts exactly the interval that is asked for, and says which bars are parts', async () => {
+    const [from, to] = [`${DAY}T14:37:00Z`, `${DAY}T19:12:00Z`];
+    await open(`from=${from}&to=${to}&tz=UTC&buckets=100&table=1`);
+    const count = await countBetween(from, to);
+    expect(await figure(page, 'In this range')).toBe(count);
+    expect(await amount()).toBe(`${count} events`);
+    await page.getByRole('application').focus();
+    const spoken = page.getByRole('application').locator('[aria-live]');
+    await page.keyboard.press('ArrowLeft');
+    await page.keyboard.press('Home');
+    await expect.poll(() => spoken.textContent()).toContain('Only a part of it: 10 Nov 2026, 14:37');
+    await page.keyboard.press('ArrowRight');
+    await expect.poll(() => spoken.textContent()).not.toContain('Only a part');
+    await page.keyboard.press('End');
+    await expect.poll(() => spoken.textContent()).toMatch(/Only a part of it: .*19:12/);
+  });
+
+  test('compares with the period before, and with a week before', async () => {
+    await open(WHOLE_DAY);
+    const before = await countBetween(`${DAY_BEFORE}T00:00Z`, `${DAY}T00:00Z`);
+    const main = page.locator('.main-figure small');
+    expect(await main.getAttribute('title')).toBe(`${before} before`);
+    expect(await main.innerText()).toBe(
+      `+${Math.round(((156 - before) / before) * 100)}% vs the period before`,
+    );
+    const legend = page.getByRole('button', { name: /^order placed/ });
+    expect(await legend.locator('.change').innerText()).toBe('+100%');
+    await page.getByRole('button', { name: /^Chart options/ }).click();
+    await page.getByLabel('Compare with').selectOption('week');
+    await expect.poll(() => parameter('compare')).toEqual(['week']);
+    await expect.poll(() => main.getAttribute('title')).toBe('0 before');
+    await page.getByLabel('Compare with').selectOption('none');
+    await expect.poll(() => main.count()).toBe(0);
+  });
+
+  test('lists the events of a bar that is clicked, of all again, and of what is dragged over', async () => {
+    await open(`${WHOLE_DAY}&compare=none`);
+    expect(await amount()).toBe('156 events');
+    await page.mouse.click(...(await point(8.5 / 96)));
+    await expect.poll(() => parameter('at')).toEqual([`${DAY}T02:00:00Z~${DAY}T02:15:00Z`]);
+    await expect.poll(listed).toBe(await countBetween(`${DAY}T02:00Z`, `${DAY}T02:15Z`));
+    expect(await amount()).toBe('3 events');
+    await page.reload();
+    await expect.poll(listed).toBe(3);
+    await page.getByRole('button', { name: 'Show the events of the whole range' }).click();
+    await expect.poll(listed).toBeGreaterThan(3);
+
+    await page.mouse.move(...(await point(16.2 / 96)));
+    await page.mouse.down();
+    await page.mouse.move(...(await point(27.8 / 96)), { steps: 4 });
+    await page.mouse.up();
+    await expect.poll(() => parameter('from')).toEqual([`${DAY}T04:00:00Z`]);
+    await expect.poll(() => parameter('to')).toEqual([`${DAY}T07:00:00Z`]);
+    await expect.poll(listed).toBe(await countBetween(`${DAY}T04:00Z`, `${DAY}T07:00Z`));
+    await page.getByRole('button', { name: 'Back', exact: true }).click();
+    await expect.poll(() => figure(page, 'In this range')).toBe(156);
+  });
+
+  test('lists the events of the bar under the pointer while it rests there', async () => {
+    await open(`${WHOLE_DAY}&compare=none`);
+    await page.mouse.move(...(await point(32.5 / 96)));
+    await expect.poll(listed).toBe(3);
+    await page.mouse.move(10, 10);
+    await expect.poll(listed).toBe(50);
+    expect(parameter('at')).toEqual([]);
+  });
+
+  test('filters by what is typed and completed, and by a value that is clicked, all of it in the address', async () => {
+    await open(WHOLE_DAY);
+    await page.locator('article').first().waitFor();
+    const filter = page.getByRole('combobox', { name: 'Filter' });
+    await filter.fill('coun');
+    await page.getByRole('option', { name: /^Field\s*country/ }).click();
+    await page.getByRole('option', { name: /^Is\s*country: FR/ }).waitFor();
+    await page.keyboard.type('FR');
+    await page.keyboard.press('Enter');
+    await expect.poll(() => parameter('filter')).toEqual(['country:FR']);
+    await page.getByRole('button', { name: 'Search the whole range' }).click();
+    await page.getByText('Searched all of it').waitFor();
+    const french = await service.sql`
+      SELECT 1 FROM events WHERE payload ->> 'country' = 'FR' AND created_at >= ${`${DAY}T00:00Z`}::timestamptz`;
+    expect(await amount()).toBe(`${french.length} found`);
+    await expect.poll(listed).toBe(french.length);
+    expect(await page.locator('.chart-main .hint').innerText()).toContain('searched for, not counted');
+
+    await page.locator('article button').first().click();
+    await page.locator('article').first().getByRole('button', { name: /^\d+$/ }).first().click();
+    await page.getByRole('button', { name: 'Exclude' }).click();
+    await expect.poll(() => parameter('filter')).toEqual(['country:FR', '-"n.o":142']);
+    const whole = page.getByRole('button', { name: 'Search the whole range' });
+    await whole.or(page.getByText('Searched all of it')).waitFor();
+    if (await whole.isVisible()) await whole.click();
+    await expect.poll(amount).toBe(`${french.length - 1} found`);
+    await page.reload();
+    await page.getByRole('button', { name: 'Remove the filter country:FR' }).waitFor();
+    expect(await page.locator('.filter-bar .chip').count()).toBe(2);
+    await page.getByRole('button', { name: 'Remove the filter country:FR' }).click();
+    await page.getByRole('button', { name: 'Remove the filter -"n.o":142' }).click();
+    await expect.poll(amount).toBe('156 events');
+
+    await filter.fill('order pl');
+    await page.getByRole('option', { name: /^Type\s*order placed/ }).click();
+    await expect.poll(amount).toBe('144 events');
+    await filter.fill('"n.o":143');
+    await page.getByRole('option', { name: /^Text/ }).click();
+    await expect.poll(() => parameter('q')).toEqual(['"n.o":143']);
+    await expect.poll(amount).toBe('1 found');
+    expect(watched.complaints).toEqual([]);
+  });
+
+  test('says what is wrong with a condition', async () => {
+    await open(`${WHOLE_DAY}&filter=${encodeURIComponent('a..b:1')}`);
+    await page.getByRole('alert').getByText('the name of a field is missing').waitFor();
+  });
+
+  test('never shows old numbers under a new label', async () => {
+    await open(`${WHOLE_DAY}`);
+    await page.route('**/api/**', (route) => route.abort());
+    await page.getByRole('button', { name: /^Time range/ }).click();
+    await page.getByRole('button', { name: '7 d', exact: true }).click();
+    await page.getByText(/^Not up to date: these are the numbers of 10 Nov 2026, 00:00/).waitFor();
+    await expect
+      .poll(() => page.locator('.stale.failed').evaluate((element) => getComputedStyle(element).opacity))
+      .toBe('0.35');
+    expect(await page.getByRole('alert').filter({ hasText: 'cannot be reached' }).count()).toBeGreaterThan(0);
+    await page.unroute('**/api/**');
+    await page.getByRole('button', { name: 'Try again' }).first().click();
+    await expect.poll(() => page.locator('.stale').count()).toBe(0);
+  });
+
+  test('picks a range in words, of days, and by the preset that has the focus', async () => {
+    await open('range=7d&tz=UTC');
+    const button = page.getByRole('button', { name: /^Time range/ });
+    await button.click();
+    expect(await page.evaluate(() => document.activeElement?.textContent)).toBe('7 d');
+    const words = page.getByLabel('Time range in words');
+    await words.fill('10 Nov 2026 09:00 to 2026-11-10 10:30');
+    await page.getByText('10 Nov 2026, 09:00–10:30, in UTC').waitFor();
+    await words.press('Enter');
+    await expect.poll(() => parameter('to')).toEqual([`${DAY}T10:30:00Z`]);
+    await expect
+      .poll(() => figure(page, 'In this range'))
+      .toBe(await countBetween(`${DAY}T09:00Z`, `${DAY}T10:30Z`));
+    await button.click();
+    await page.getByRole('button', { name: '9 Nov 2026', exact: true }).click();
+    await page.getByRole('button', { name: '10 Nov 2026', exact: true }).click();
+    await expect.poll(() => parameter('from')).toEqual([`${DAY_BEFORE}T00:00:00Z`]);
+    await expect.poll(() => parameter('to')).toEqual(['2026-11-11T00:00:00Z']);
+    await page.getByRole('button', { name: 'Go live' }).click();
+    await expect.poll(() => parameter('range')).toEqual(['7d']);
+  });
+
+  test('steps back from now, and forth to live', async () => {
+    await open('range=today&tz=Europe/Berlin');
+    const next = page.getByRole('button', { name: 'Next period' });
+    expect(await next.isDisabled()).toBe(true);
+    await page.getByRole('button', { name: 'Previous period' }).click();
+    await expect.poll(() => parameter('back')).toEqual(['today']);
+    await next.click();
+    await expect.poll(() => parameter('range')).toEqual(['today']);
+    await page.getByRole('button', { name: 'Live', exact: true }).waitFor();
+  });
+
+  test('zooms out of the present without a future', async () => {
+    await open('range=24h&tz=UTC');
+    await page.getByRole('button', { name: 'Zoom out' }).click();
+    await expect.poll(() => parameter('to').length).toBe(1);
+    expect(Date.parse(parameter('to')[0] ?? '')).toBeLessThanOrEqual(Date.now() + MINUTE_MS);
+  });
+
+  test('opens an event with its exact time, and the ones beside it', async () => {
+    await open(WHOLE_DAY);
+    await page.locator('article button').nth(1).click();
+    await page.getByRole('link', { name: 'Open' }).click();
+    const sheet = page.getByRole('dialog', { name: 'Event' });
+    await sheet.getByText(/10 Nov 2026, \d\d:\d\d:00\.000 UTC/).waitFor();
+    const first = parameter('event')[0];
+    await sheet.getByRole('button', { name: 'Older' }).click();
+    await expect.poll(() => parameter('event')[0]).not.toBe(first);
+    await sheet.getByRole('button', { name: 'Newer' }).click();
+    await expect.poll(() => parameter('event')[0]).toBe(first);
+    await page.keyboard.press('Escape');
+    await sheet.waitFor({ state: 'detached' });
+  });
+
+  test('has fields as columns, in the address and remembered', async () => {
+    await open(WHOLE_DAY);
+    await page.locator('article').first().waitFor();
+    await page.getByRole('button', { name: /^Columns/ }).click();
+    await page.getByRole('checkbox', { name: 'order.total' }).check();
+    await page.getByRole('checkbox', { name: 'country' }).check();
+    await expect.poll(() => parameter('column')).toEqual(['order.total', 'country']);
+    const cells = (): Promise<string[]> => page.locator('article').first().locator('.cell').allInnerTexts();
+    await expect.poll(cells).toEqual(['143', 'IT']);
+    await open(WHOLE_DAY);
+    await expect.poll(cells).toEqual(['143', 'IT']);
+    await page.getByRole('button', { name: /^Columns/ }).click();
+    await page.getByRole('checkbox', { name: 'country' }).uncheck();
+    await page.getByRole('checkbox', { name: 'order.total' }).uncheck();
+    await open(WHOLE_DAY);
+    await page.locator('article').first().waitFor();
+    expect(await cells()).toEqual([]);
+  });
+
+  test('saves what is shown as CSV and as a picture', async () => {
+    await open(WHOLE_DAY);
+    await page.getByRole('button', { name: /^Chart options/ }).click();
+    const saved = async (name: string): Promise<{ name: string; bytes: Buffer }> => {
+      const [download] = await Promise.all([
+        page.waitForEvent('download'),
+        page.getByRole('button', { name }).click(),
+      ]);
+      return { name: download.suggestedFilename(), bytes: await readFile(await download.path()) };
+    };
+    const csv = await saved('Counts as CSV');
+    expect(csv.name).toBe('shop-2026-11-10t00-00-00z-2026-11-11t00-00-00z.csv');
+    const rows = csv.bytes.toString().trim().split('\r\n');
+    expect(rows[0]).toBe('start,end,"order placed","payment failed"');
+    const sums = rows.slice(1).map((row) => row.split(',').slice(2).map(Number));
+    expect(sums.flat().reduce((sum, value) => sum + value, 0)).toBe(156);
+    const picture = await saved('Picture (PNG)');
+    expect(picture.bytes.subarray(1, 4).toString()).toBe('PNG');
+    expect(picture.bytes.length).toBeGreaterThan(5_000);
+    await page.keyboard.press('Escape');
+    await page.getByRole('button', { name: /^Save the events/ }).click();
+    const [download] = await Promise.all([
+      page.waitForEvent('download'),
+      page.getByRole('link', { name: 'As NDJSON' }).click(),
+    ]);
+    const lines = (await readFile(await download.path(), 'utf8')).trim().split('\n');
+    expect(lines.length).toBe(156);
+    expect(JSON.parse(lines[0] ?? '').createdAt).toBe(`${DAY}T00:00:00.000Z`);
+    expect(watched.complaints).toEqual([]);
+  });
+
+  test('cuts no label off', async () => {
+    const { page: own } = await visit(browser, service, owner);
+    await own.addInitScript(() => {
+      const { fillText } = CanvasRenderingContext2D.prototype;
+      Reflect.set(window, 'labels', []);
+      CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+        const half = this.measureText(text).width / (this.textAlign === 'center' ? 2 : 1);
+        const ends = this.textAlign === 'right' ? x : x + half;
+        Reflect.get(window, 'labels').push([text, ends <= this.canvas.width && x - half >= 0]);
+        fillText.call(this, text, x, y);
+      };
+    });
+    for (const query of [
+      'range=24h',
+      'range=7d',
+      WHOLE_DAY,
+      `from=${DAY}T00:00:00Z&to=${DAY}T23:59:00Z&buckets=1000`,
+    ]) {
+      await own.goto(`/apps/${appId}?${query}`);
+      await own.locator('.plot .over').waitFor();
+      const labels = (await own.evaluate('window.labels')) as [string, boolean][]; // As it is filled above.
+      expect(labels.length).toBeGreaterThan(4);
+      expect(labels.filter(([, isWhole]) => !isWhole)).toEqual([]);
+    }
+    await own.context().close();
+  });
+
+  test('tells lines apart in forced colors', async () => {
+    const { page: own } = await visit(browser, service, owner, { forcedColors: 'active' });
+    await own.goto(`/apps/${appId}?${WHOLE_DAY}`);
+    const swatches = own.locator('.legend .swatch');
+    await swatches.nth(1).waitFor();
+    const grounds = await swatches.evaluateAll((all) =>
+      all.map(
+        (swatch) => `${getComputedStyle(swatch).backgroundColor} ${getComputedStyle(swatch).backgroundImage}`,
+      ),
+    );
+    expect(new Set(grounds).size).toBe(2);
+    await own.context().close();
+  });
+});

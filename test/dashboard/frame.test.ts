@@ -1,0 +1,125 @@
+/** What stands around every page: what is said of a failure and of a page that is not there, forced colors, sizes of text. */
+import type { Browser, Page } from 'playwright-core';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { buildDashboard, launchBrowser, withoutBrowser } from '../support/browser.ts';
+import { newOwnApp, newPerson, type Person } from '../support/person.ts';
+import { startTestService, type TestService } from '../support/service.ts';
+import { visit } from './visitor.ts';
+
+describe.skipIf(withoutBrowser !== '')('the frame', () => {
+  let service: TestService;
+  let browser: Browser;
+  let owner: Person;
+  let page: Page;
+  let app: { appId: string; loggingToken: string; path: string };
+
+  beforeAll(async () => {
+    buildDashboard();
+    [service, browser] = await Promise.all([startTestService(), launchBrowser()]);
+    owner = await newPerson(service, 'owner@example.com');
+    app = await newOwnApp(owner);
+    for (let type = 0; type < 12; type++) await owner.post(`${app.path}/types`, { name: `type ${type}` });
+    await service.post({ loggingToken: app.loggingToken, typeId: undefined, typeName: 'type 1' });
+    page = (await visit(browser, service, owner)).page;
+  });
+  afterAll(async () => {
+    await browser?.close();
+    await service?.stop();
+  });
+
+  test.each(['', '/types', '/settings'])('an outage is told once, at /apps/…%s', async (tab) => {
+    await page.route(/\/api\/apps/, (route) => route.abort());
+    await page.goto(`/apps/${app.appId}${tab}`);
+    await page.getByText('The server cannot be reached').first().waitFor();
+    await page.waitForLoadState('networkidle');
+    expect(await page.getByRole('alert').count()).toBe(1);
+    expect(await page.locator('main .card').count()).toBe(0);
+    await page.unroute(/\/api\/apps/);
+    await page.getByRole('button', { name: 'Try again' }).click();
+    await page.getByRole('heading', { name: 'Shop', level: 1 }).waitFor();
+    await page.getByRole('alert').waitFor({ state: 'detached' });
+  });
+
+  test('a failure of the settings alone is told once, and tried again', async () => {
+    await page.route(/\/api\/apps\/[^/]+\/./, (route) => route.abort());
+    await page.goto(`/apps/${app.appId}/settings`);
+    await page.getByText('The server cannot be reached').first().waitFor();
+    expect(await page.getByRole('alert').count()).toBe(1);
+    await page.unroute(/\/api\/apps\/[^/]+\/./);
+    await page.getByRole('button', { name: 'Try again' }).click();
+    await page.getByRole('region', { name: 'Members' }).getByText('owner@example.com').waitFor();
+  });
+
+  test('a form stays as wide as it was when it fails', async () => {
+    await page.goto(`/apps/${app.appId}/settings`);
+    const name = page.getByLabel('Name', { exact: true });
+    const before = await name.boundingBox();
+    await page.route(/\/api\/apps/, (route) =>
+      route.request().method() === 'PATCH' ? route.abort() : route.continue(),
+    );
+    await name.fill('Another');
+    await page.getByRole('button', { name: 'Rename' }).click();
+    await page.getByRole('alert').waitFor();
+    expect(await name.boundingBox()).toEqual(before);
+    await page.unroute(/\/api\/apps/);
+  });
+
+  test('an address where nothing is shows a page, to members and to visitors', async () => {
+    const { page: visitor } = await visit(browser, service, null);
+    for (const one of [page, visitor]) {
+      const response = await one.goto('/nowhere');
+      expect([response?.status(), response?.headers()['content-type']]).toEqual([
+        404,
+        'text/html; charset=utf-8',
+      ]);
+      await one.getByRole('heading', { name: 'There is no such page' }).waitFor();
+    }
+    await page.getByRole('link', { name: 'All apps' }).click();
+    await page.getByRole('link', { name: /Shop/ }).waitFor();
+  });
+
+  test('one event is one event', async () => {
+    await page.goto(`/apps/${app.appId}/types`);
+    await page.getByText('1 event · last event just now').waitFor();
+  });
+
+  test('a selected tab can be told from the others in forced colors', async () => {
+    await page.emulateMedia({ forcedColors: 'active' });
+    await page.goto(`/apps/${app.appId}/types`);
+    const looks = (name: string): Promise<string> =>
+      page.getByRole('link', { name, exact: true }).evaluate((tab) => {
+        const { backgroundColor, borderBlockEndColor } = getComputedStyle(tab);
+        return `${backgroundColor} ${borderBlockEndColor}`;
+      });
+    expect(await looks('Types')).not.toBe(await looks('Settings'));
+    expect(await looks('Settings')).toBe(await looks('Chart'));
+    await page.emulateMedia({ forcedColors: 'none' });
+  });
+
+  test('text is as large as the reader has set it in the browser', async () => {
+    const { page: large } = await visit(browser, service, owner);
+    const session = await large.context().newCDPSession(large);
+    await session.send('Page.setFontSizes', { fontSizes: { standard: 32 } });
+    await large.goto('/');
+    await page.goto('/');
+    const size = (one: Page): Promise<number> =>
+      one.evaluate(() => Number.parseFloat(getComputedStyle(document.body).fontSize));
+    expect(await size(large)).toBeCloseTo(2 * (await size(page)));
+    await large.context().close();
+  });
+
+  test('what stands in a row is aligned', async () => {
+    await page.goto(`/apps/${app.appId}/types`);
+    const edge = async (name: RegExp): Promise<number> => {
+      const box = await page.getByRole('button', { name }).or(page.getByLabel(name)).first().boundingBox();
+      return (box?.y ?? 0) + (box?.height ?? 0);
+    };
+    expect(Math.abs((await edge(/Find a type/)) - (await edge(/Add the type/)))).toBeLessThan(1);
+  });
+
+  test('a form of passwords is no wider than one reads', async () => {
+    await page.goto('/account');
+    const box = await page.getByLabel('New password').boundingBox();
+    expect(box?.width).toBeLessThan(520);
+  });
+});

@@ -1,0 +1,105 @@
+/** The page of an app on a phone: what is seen first, what fingers reach, and what they do to the chart. */
+import type { Browser, CDPSession, Page } from 'playwright-core';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { buildDashboard, launchBrowser, withoutBrowser } from '../support/browser.ts';
+import { newOwnApp, newPerson } from '../support/person.ts';
+import { startTestService, type TestService } from '../support/service.ts';
+import { visit } from './visitor.ts';
+
+const HEIGHT = 844;
+const TARGET = 44;
+const HOUR_MS = 3_600_000;
+
+describe.skipIf(withoutBrowser !== '')('on a phone', () => {
+  let service: TestService;
+  let browser: Browser;
+  let page: Page;
+  let fingers: CDPSession;
+  let url: string;
+
+  beforeAll(async () => {
+    buildDashboard();
+    [service, browser] = await Promise.all([startTestService(), launchBrowser()]);
+    const owner = await newPerson(service, 'owner@example.com');
+    const { appId, loggingToken } = await newOwnApp(owner);
+    await service.post({ loggingToken, typeId: undefined, typeName: 'order placed' });
+    const options = { viewport: { width: 390, height: HEIGHT }, hasTouch: true, isMobile: true };
+    ({ page } = await visit(browser, service, owner, options));
+    fingers = await page.context().newCDPSession(page);
+    url = `/apps/${appId}?from=2026-11-10T00:00:00Z&to=2026-11-11T00:00:00Z&tz=UTC`;
+  });
+  afterAll(async () => {
+    await browser?.close();
+    await service?.stop();
+  });
+
+  const open = async (): Promise<void> => {
+    await page.goto(url);
+    await page.locator('.plot .over').waitFor();
+  };
+  const over = async () => {
+    const box = await page.locator('.plot .over').boundingBox();
+    if (box === null) throw new Error('The chart is not shown.');
+    return box;
+  };
+  /** Touches at shares of the chart's width: begins with the first places, moves through the others, and leaves. */
+  const touch = async (steps: readonly (readonly number[])[]): Promise<void> => {
+    const { x, y, width } = await over();
+    // Above what stands in an empty chart.
+    const points = (places: readonly number[]) =>
+      places.map((place, id) => ({ x: x + place * width, y: y + 30, id }));
+    const [first = [], ...rest] = steps;
+    await fingers.send('Input.dispatchTouchEvent', { type: 'touchStart', touchPoints: points(first) });
+    for (const places of rest)
+      await fingers.send('Input.dispatchTouchEvent', { type: 'touchMove', touchPoints: points(places) });
+    await fingers.send('Input.dispatchTouchEvent', { type: 'touchEnd', touchPoints: [] });
+  };
+  const instant = (name: string): number => Date.parse(new URL(page.url()).searchParams.get(name) ?? '');
+
+  test('the chart is in the first screen, below one row of controls', async () => {
+    await open();
+    const { y, height } = await over();
+    expect(y + height).toBeLessThanOrEqual(HEIGHT);
+    const row = page.locator('.controls');
+    expect(await row.evaluate((element) => element.clientHeight)).toBeLessThan(2 * TARGET);
+    expect(await page.evaluate(() => document.documentElement.scrollWidth - innerWidth)).toBeLessThanOrEqual(
+      0,
+    );
+  });
+
+  test('everything that is pressed is large enough for a finger', async () => {
+    await open();
+    const small = await page
+      .locator('.explore :is(button, select, a, input:not([type="radio"]))')
+      .evaluateAll(
+        (all, least) =>
+          all
+            .map((element) => ({ element, box: element.getBoundingClientRect() }))
+            .filter(({ box }) => box.width > 0 && (box.height < least - 0.5 || box.width < least - 0.5))
+            .map(({ element, box }) => `${element.outerHTML.slice(0, 80)} ${box.width} x ${box.height}`),
+        TARGET,
+      );
+    expect(small).toEqual([]);
+  });
+
+  test('a finger moves the chart, two stretch it, and a tap picks a bar', async () => {
+    await open();
+    await touch([[0.3], [0.4], [0.5], [0.55]]);
+    await expect.poll(() => (instant('from') - Date.parse('2026-11-10T00:00Z')) / HOUR_MS).toBeCloseTo(-6, 0);
+    expect(instant('to') - instant('from')).toBe(24 * HOUR_MS);
+
+    await open();
+    await touch([
+      [0.45, 0.55],
+      [0.4, 0.6],
+      [0.3, 0.7],
+      [0.25, 0.75],
+    ]);
+    await expect.poll(() => (instant('to') - instant('from')) / HOUR_MS).toBeCloseTo(4.8, 0);
+
+    await open();
+    const { x, y, width } = await over();
+    await page.touchscreen.tap(x + width * 0.51, y + 40);
+    await expect.poll(() => new URL(page.url()).searchParams.get('at')).toMatch(/^2026-11-10T12:00:00Z~/);
+  });
+});

@@ -1,0 +1,151 @@
+import { describe, expect, test } from 'vitest';
+import { shortNames } from '../../dashboard/charts/series-data.ts';
+import { fieldsOf, valuesAt } from '../../dashboard/explore/fields.ts';
+import { pathText, typedPath, valueText, withCondition } from '../../dashboard/filter-text.ts';
+import { average, change } from '../../dashboard/format.ts';
+import { comparedSpan, parseRange, relativeOf, resolveRange, wider } from '../../dashboard/range.ts';
+import { parseTyped } from '../../dashboard/typed-range.ts';
+import { parseFilter } from '../../src/read/filter/parse-filter.ts';
+
+const BERLIN = 'Europe/Berlin';
+const at = (text: string): number => Date.parse(text);
+const NOW = at('2026-11-22T08:00:00Z');
+
+describe('a range that is typed', () => {
+  const between = (from: string, to: string) => ({ kind: 'between', from: at(from), to: at(to) });
+  test.each([
+    ['14 Nov 09:00 to now', { kind: 'since', from: at('2026-11-14T08:00Z') }],
+    ['Nov 14 9am to now', { kind: 'since', from: at('2026-11-14T08:00Z') }],
+    ['14 Nov 2026, 09:00 – 14 Nov 2026, 10:30', between('2026-11-14T08:00Z', '2026-11-14T09:30Z')],
+    ['14 Nov 09:00 to 17:00', between('2026-11-14T08:00Z', '2026-11-14T16:00Z')],
+    ['2026-10-25', between('2026-10-24T22:00Z', '2026-10-25T23:00Z')],
+    ['2026-10-24 to 2026-10-25', between('2026-10-23T22:00Z', '2026-10-25T23:00Z')],
+    ['2026-11-14T09:00 to 2026-11-14T10:00', between('2026-11-14T08:00Z', '2026-11-14T09:00Z')],
+    ['yesterday 9:00 pm to today 1:00', between('2026-11-21T20:00Z', '2026-11-22T00:00Z')],
+    ['24 Dec', between('2025-12-23T23:00Z', '2025-12-24T23:00Z')],
+    ['08:30', { kind: 'since', from: at('2026-11-22T07:30Z') }],
+    ['last 3 hours', { kind: 'last', amount: 3, unit: 'h' }],
+    ['45 min', { kind: 'last', amount: 45, unit: 'm' }],
+    ['2mo', { kind: 'last', amount: 2, unit: 'mo' }],
+    ['last month', { kind: 'last', amount: 1, unit: 'mo' }],
+    ['this week', { kind: 'calendar', period: 'week' }],
+    ['Yesterday', { kind: 'calendar', period: 'yesterday' }],
+    ['all time', { kind: 'all' }],
+  ])('%s', (text, expected) => expect(parseTyped(text, NOW, BERLIN)).toEqual(expected));
+
+  test.each(['', 'to', 'now', 'soon', '31 Feb', '14 Nov 25:00', '15 Nov to 14 Nov', '14', 'h', '2027-01-01'])(
+    '"%s" is none',
+    (text) => expect(parseTyped(text, NOW, BERLIN)).toBeNull(),
+  );
+});
+
+describe('days and weeks', () => {
+  const resolve = (text: string, now: string) => {
+    const range = parseRange(text);
+    return range && resolveRange(range, at(now), BERLIN);
+  };
+
+  test('begin at midnight of the zone, also when the clocks change', () => {
+    const now = '2026-10-25T12:00:30Z';
+    expect(resolve('today', now)).toEqual({ from: at('2026-10-24T22:00Z'), to: at('2026-10-25T12:01Z') });
+    expect(resolve('yesterday', now)).toEqual({ from: at('2026-10-23T22:00Z'), to: at('2026-10-24T22:00Z') });
+    expect(resolve('week', now)).toEqual({ from: at('2026-10-18T22:00Z'), to: at('2026-10-25T12:01Z') });
+    expect(resolve('week', '2026-10-26T12:00Z')?.from).toBe(at('2026-10-25T23:00Z'));
+  });
+
+  test('are compared with the day, or the week, before, at the same time of the clock', () => {
+    const compared = (text: string, mode: 'previous' | 'week', now = '2026-10-26T12:00:30Z') => {
+      const range = parseRange(text);
+      if (range === null) return null;
+      return comparedSpan(mode, range, resolveRange(range, at(now), BERLIN), BERLIN);
+    };
+    expect(compared('today', 'previous')).toEqual({
+      from: at('2026-10-24T22:00Z'),
+      to: at('2026-10-25T12:01Z'),
+    });
+    expect(compared('today', 'week')).toEqual({ from: at('2026-10-18T22:00Z'), to: at('2026-10-19T11:01Z') });
+    expect(compared('7d', 'previous')?.from).toBe(at('2026-10-12T10:00Z'));
+    expect(compared('30d', 'week')?.to).toBe(at('2026-09-21T11:01Z'));
+    expect(compared('24h', 'previous')).toEqual({
+      from: at('2026-10-24T12:00Z'),
+      to: at('2026-10-25T12:01Z'),
+    });
+    expect(compared('all', 'previous')).toBeNull();
+    expect(compared('2026-10-25T23:00:00Z~2026-11-01T23:00:00Z', 'previous')).toEqual({
+      from: at('2026-10-18T22:00Z'),
+      to: at('2026-10-25T23:00Z'),
+    });
+  });
+
+  test('of a range that is over lead back to a live one of the same length, and never into the future', () => {
+    expect(relativeOf({ from: 0, to: 7 * 86_400_000 })).toEqual({ kind: 'last', amount: 7, unit: 'd' });
+    expect(relativeOf({ from: 0, to: 60_000 })).toEqual({ kind: 'last', amount: 15, unit: 'm' });
+    const wide = wider({ from: NOW - 3_600_000, to: NOW }, NOW);
+    expect(wide).toEqual({ kind: 'between', from: NOW - 7_140_000, to: NOW + 60_000 });
+  });
+});
+
+describe('conditions', () => {
+  test.each([
+    [['user', 'id'], '42', 'user.id:42'],
+    [['n.o', 'a b'], '"x"', '"n.o"."a b":x'],
+    [['-a'], '"42"', '"-a":"42"'],
+    [['a'], '"true"', 'a:"true"'],
+    [['a'], '"x,y"', 'a:"x,y"'],
+    [['a'], '""', 'a:""'],
+    [['a'], '"\\ud800"', 'a:"\\ud800"'],
+    [['a'], '"to be "', 'a:"to be "'],
+  ])('of %j and %s are %s, and the server reads them so', (names, spelling, expected) => {
+    const text = `${pathText(names)}:${valueText(spelling)}`;
+    expect(text).toBe(expected);
+    const condition = parseFilter(text);
+    expect(condition).toMatchObject({ isNegated: false, path: names });
+    expect(condition).toMatchObject({ test: { values: [{ text: String(JSON.parse(spelling)) }] } });
+  });
+
+  test('of one field are alternatives, and their exclusions are not', () => {
+    expect(withCondition(['a:1'], 'a', '2', false)).toEqual(['a:1,2']);
+    expect(withCondition(['a:1'], 'a', '1', false)).toEqual(['a:1']);
+    expect(withCondition(['a:1'], 'a', '2', true)).toEqual(['a:1', '-a:2']);
+    expect(withCondition(['-a:1'], 'a', '1', false)).toEqual(['a:1']);
+    expect(withCondition(['a:*'], 'a', '1', false)).toEqual(['a:*', 'a:1']);
+  });
+
+  test('are told from texts', () => {
+    expect(typedPath('user.id:4')).toEqual({ path: 'user.id', sign: ':', value: '4' });
+    expect(typedPath('-status>=500')).toEqual({ path: '-status', sign: '>=', value: '500' });
+    expect([typedPath('timeout'), typedPath('the error: no'), typedPath(':x')]).toEqual([null, null, null]);
+  });
+
+  test('are completed with the fields of the events at hand, the most frequent first', () => {
+    const event = (payload: string) => ({ id: payload, typeId: 't', createdAt: '', payload });
+    const events = [
+      event('{"a":{"b":1},"list":[{"c":"x"},{"c":"y"}]}'),
+      event('{"a":{"b":2}}'),
+      event('{"a":{"b":2}}'),
+    ];
+    expect(fieldsOf([{ events, next: null, searchedUntil: null }])).toEqual([
+      { path: 'a.b', values: ['2', '1'] },
+      { path: 'list.c', values: ['x', 'y'] },
+    ]);
+    expect(valuesAt(events[0]?.payload ?? '', 'list.c')).toEqual(['"x"', '"y"']);
+  });
+});
+
+test('changes and averages read as people say them', () => {
+  expect([change(110, 100), change(90, 100), change(100, 100), change(2_500, 100), change(1, 0)]).toEqual([
+    '+10%',
+    '-10%',
+    '±0%',
+    '×25',
+    null,
+  ]);
+  expect([average(0.00347), average(0.126)]).toEqual(['<0.01', '0.126']);
+});
+
+test('names that are cut keep what tells them apart', () => {
+  expect(
+    shortNames(['checkout.payment.card.declined', 'checkout.payment.card.captured', 'short'], 20),
+  ).toEqual(['…yment.card.declined', '…yment.card.captured', 'short']);
+  expect(shortNames(['a name that is alone and long'], 20)).toEqual(['a name tha… and long']);
+});

@@ -1,0 +1,218 @@
+/** The part of Elasticsearch that shippers use, from its own client and by hand. */
+import { Client, HttpConnection } from '@elastic/elasticsearch';
+import fc from 'fast-check';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { runs } from '../../support/fuzz.ts';
+import type { HttpResponse } from '../../support/http-client.ts';
+import { startTestService, type TestService } from '../../support/service.ts';
+
+const PREFIX = '/v1/elasticsearch';
+
+let service: TestService;
+beforeAll(async () => {
+  service = await startTestService({ config: { CREATE_LIMIT_PER_MINUTE: 0, NEW_TYPES_PER_MINUTE: 50 } });
+});
+afterAll(() => service.stop());
+
+function request(
+  method: string,
+  path: string,
+  body?: string,
+  headers: Readonly<Record<string, string | null>> = {},
+): Promise<HttpResponse> {
+  return service.request({
+    method,
+    path: `${PREFIX}${path}`,
+    ...(body !== undefined && { body }),
+    headers: {
+      Authorization: `ApiKey ${service.app.loggingToken}`,
+      ...(body !== undefined && { 'Content-Type': 'application/x-ndjson' }),
+      ...headers,
+    },
+  });
+}
+
+const lines = (...values: readonly unknown[]): string =>
+  values.map((value) => `${typeof value === 'string' ? value : JSON.stringify(value)}\n`).join('');
+
+interface BulkItem {
+  readonly _index: string;
+  readonly _id?: string;
+  readonly status: number;
+  readonly result?: string;
+  readonly error?: { readonly reason: string };
+}
+
+async function bulk(body: string, path = '/_bulk'): Promise<BulkItem[]> {
+  const response = await request('POST', path, body);
+  expect({ status: response.status, product: response.headers['x-elastic-product'] }).toEqual({
+    status: 200,
+    product: 'Elasticsearch',
+  });
+  const { errors, items } = JSON.parse(response.body) as {
+    errors: boolean;
+    items: Record<string, BulkItem>[];
+  };
+  const flat = items.flatMap((item) => Object.values(item));
+  expect(errors).toBe(flat.some(({ error }) => error !== undefined));
+  return flat;
+}
+
+async function stored(type: string): Promise<{ payload: string; time: Date }[]> {
+  return await service.sql<{ payload: string; time: Date }[]>`
+    SELECT event.payload::text AS payload, event.created_at AS time FROM events AS event
+      JOIN event_types AS type ON type.id = event.type_id WHERE type.name = ${type} ORDER BY event.created_at, event.id`;
+}
+
+test("Elasticsearch's client delivers with its bulk helper, and repeats nothing that is stored", async () => {
+  const client = new Client({
+    node: `${service.url}${PREFIX}`,
+    auth: { apiKey: service.app.loggingToken },
+    compression: true,
+    // The default one takes no path.
+    Connection: HttpConnection,
+  });
+  try {
+    expect((await client.info()).version.number).toMatch(/^8\./);
+    const documents = Array.from({ length: 500 }, (_, n) => ({
+      n,
+      '@timestamp': '2026-01-31T08:30:00.123Z',
+    }));
+    for (let round = 0; round < 2; round += 1) {
+      const told = await client.helpers.bulk({
+        datasource: documents,
+        flushBytes: 5_000,
+        onDocument: ({ n }) => ({ create: { _index: 'helper', _id: `d${n}` } }),
+      });
+      expect(told).toMatchObject({ total: 500, failed: 0, successful: 500 });
+    }
+    expect(await stored('helper')).toHaveLength(500);
+  } finally {
+    await client.close();
+  }
+});
+
+test('a document is a payload in its own text, its index the type without the date of its period', async () => {
+  const document = '{"@timestamp":"2026-01-31T08:30:00.123456Z","n":1e400, "n":-0}';
+  const items = await bulk(
+    lines({ index: { _index: 'logs-2026.01.31', _id: 'a' } }, document, '', { create: {} }, '{}'),
+    '/logs/_bulk',
+  );
+  expect(items).toMatchObject([
+    { _index: 'logs-2026.01.31', _id: 'a', status: 201, result: 'created' },
+    { _index: 'logs', status: 201 },
+  ]);
+  const [old] = await stored('logs');
+  expect({ ...old, time: old?.time.toISOString() }).toEqual({
+    payload: document,
+    time: '2026-01-31T08:30:00.123Z',
+  });
+});
+
+test('a document that is sent again is not stored again, if it has an id and a time', async () => {
+  const body = lines({ create: { _index: 'again', _id: '1' } }, { '@timestamp': 1_769_848_200_000 });
+  expect(await bulk(body)).toMatchObject([{ status: 201, result: 'created' }]);
+  expect(await bulk(body)).toMatchObject([{ status: 200, result: 'noop' }]);
+  expect(await stored('again')).toHaveLength(1);
+});
+
+test('items that are not valid are refused by themselves', async () => {
+  const items = await bulk(
+    lines(
+      ...[{ index: { _index: 'mixed' } }, '{"n":'],
+      ...[{ index: { _index: 'mixed' } }, [1]],
+      ...[{ index: {} }, {}],
+      ...[{ index: { _index: 'x'.repeat(201) } }, {}],
+      ...[{ index: { _index: 'mixed' } }, { '@timestamp': 'soon' }],
+      ...[{ update: { _index: 'mixed', _id: '1' } }, { doc: {} }],
+      { delete: { _index: 'mixed', _id: '1' } },
+      ...[{ index: { _index: 'mixed' } }, { n: 1 }],
+    ),
+  );
+  expect(items.map(({ status }) => status)).toEqual([400, 400, 400, 400, 400, 400, 400, 201]);
+  expect(await stored('mixed')).toHaveLength(1);
+});
+
+test('what may be stored later has the status that clients repeat', async () => {
+  const many = Array.from({ length: 80 }, (_, n) => [{ index: { _index: `type ${n}` } }, {}]).flat();
+  const statuses = new Set((await bulk(lines(...many))).map(({ status }) => status));
+  expect([...statuses].sort()).toEqual([201, 429]);
+});
+
+test.each([
+  ['', 'no events'],
+  ['{"index":{"_index":"a"}}', 'no document'],
+  ['[]\n{}', 'action'],
+  ['{"put":{}}\n{}', 'action'],
+  ['{"index":1}\n{}', 'action'],
+  ['not JSON\n{}', 'action'],
+])('the body %j is refused whole', async (body, reason) => {
+  const response = await request('POST', '/_bulk', body);
+  expect(response.status).toBe(400);
+  expect(JSON.parse(response.body)).toEqual({
+    error: { type: 'document_parsing_exception', reason: expect.stringContaining(reason) },
+    status: 400,
+  });
+});
+
+test.each([
+  ['GET', ''],
+  ['GET', '/'],
+  ['HEAD', '/'],
+  ['GET', '/_license'],
+  ['GET', '/_xpack'],
+  ['GET', '/_cluster/health'],
+  ['HEAD', '/_index_template/filebeat-8.11.0'],
+  ['PUT', '/_index_template/filebeat-8.11.0'],
+  ['GET', '/_ilm/policy/filebeat'],
+  ['HEAD', '/my-index'],
+])('%s %s of a handshake is answered, with the token alone', async (method, path) => {
+  const body = method === 'PUT' ? '{}' : undefined;
+  const { status, headers } = await request(method, path, body);
+  expect({ status, product: headers['x-elastic-product'] }).toEqual({
+    status: 200,
+    product: 'Elasticsearch',
+  });
+  expect((await request(method, path, body, { Authorization: null })).status).toBe(401);
+});
+
+test('the token is an API key, alone or encoded, a bearer token, or a password', async () => {
+  const { loggingToken } = service.app;
+  const base64 = (text: string): string => Buffer.from(text).toString('base64');
+  const good = [
+    `ApiKey ${base64(`id:${loggingToken}`)}`,
+    `Bearer ${loggingToken}`,
+    `Basic ${base64(`elastic:${loggingToken}`)}`,
+    `Basic ${base64(`${loggingToken}:`)}`,
+  ];
+  const body = lines({ index: { _index: 'tokens' } }, {});
+  for (const Authorization of good)
+    expect((await request('POST', '/_bulk', body, { Authorization })).status).toBe(200);
+  for (const Authorization of [null, 'ApiKey no', `Basic ${base64('a:b')}`]) {
+    const response = await request('PUT', '/_bulk', '{', { Authorization });
+    expect({ status: response.status, type: JSON.parse(response.body).error.type }).toEqual({
+      status: 401,
+      type: 'security_exception',
+    });
+  }
+});
+
+test('whatever comes, the answer is one of the description', async () => {
+  const line = fc.oneof(
+    fc.json(),
+    fc.constantFrom(
+      '{"index":{"_index":"fuzz"}}',
+      '{"create":{}}',
+      '{"delete":{"_id":null}}',
+      '{"index":{"_index":1}}',
+      '',
+    ),
+    fc.string({ maxLength: 8 }),
+  );
+  await fc.assert(
+    fc.asyncProperty(fc.array(line, { maxLength: 8 }), async (texts) => {
+      expect([200, 400]).toContain((await request('POST', '/fuzz/_bulk', texts.join('\n'))).status);
+    }),
+    runs(80),
+  );
+});

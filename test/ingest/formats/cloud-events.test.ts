@@ -1,0 +1,212 @@
+/** CloudEvents in each mode of the HTTP binding, from the standard's own SDK and by hand. */
+import { CloudEvent, HTTP } from 'cloudevents';
+import fc from 'fast-check';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { refused } from '../../http/answers.ts';
+import { answered } from '../../support/batch.ts';
+import { runs } from '../../support/fuzz.ts';
+import type { HttpResponse } from '../../support/http-client.ts';
+import { startTestService, type TestService } from '../../support/service.ts';
+
+const PATH = '/v1/cloudevents';
+const STRUCTURED = 'application/cloudevents+json';
+const BATCH = 'application/cloudevents-batch+json';
+
+const services = new Map<string, TestService>();
+beforeAll(async () => {
+  for (const transport of ['uws', 'node'] as const)
+    services.set(transport, await startTestService({ transport, config: { CREATE_LIMIT_PER_MINUTE: 0 } }));
+});
+afterAll(async () => {
+  for (const service of services.values()) await service.stop();
+});
+
+describe.each(['uws', 'node'])('over %s,', (transport) => {
+  const service = (): TestService => services.get(transport) as TestService;
+  const post = (
+    body: string | Buffer,
+    headers: Readonly<Record<string, string | null>>,
+  ): Promise<HttpResponse> =>
+    service().request({
+      method: 'POST',
+      path: PATH,
+      body,
+      headers: { Authorization: `Bearer ${service().app.loggingToken}`, ...headers },
+    });
+
+  /** The stored event of an answer. */
+  const stored = async (response: HttpResponse) => {
+    const id = answered(response).results[0]?.eventId ?? '';
+    const [row] = await service().sql<{ type: string; payload: string; time: Date }[]>`
+      SELECT type.name AS type, event.payload::text AS payload, event.created_at AS time
+        FROM events AS event JOIN event_types AS type ON type.id = event.type_id WHERE event.id = ${id}`;
+    if (row === undefined) throw new Error('The event is not stored.');
+    return row;
+  };
+
+  const sent = (): CloudEvent<unknown> =>
+    new CloudEvent({
+      id: 'A234-1234-1234',
+      source: '/mycontext/sub?x=1',
+      type: 'com.example.someevent',
+      time: '2026-01-31T08:30:00.123Z',
+      subject: 'Euro € 😀 "quoted" 100%',
+      comexampleextension1: 'value',
+      data: { much: 'wow', n: [1, 2.5, null] },
+    });
+
+  test('the SDK delivers in binary and in structured mode', async () => {
+    for (const message of [HTTP.binary(sent()), HTTP.structured(sent())]) {
+      const { 'content-type': contentType, ...headers } = message.headers as Record<string, string>;
+      const { type, payload, time } = await stored(
+        await post(String(message.body), { ...headers, 'Content-Type': contentType ?? '' }),
+      );
+      expect({ type, time: time.toISOString() }).toEqual({
+        type: 'com.example.someevent',
+        time: '2026-01-31T08:30:00.123Z',
+      });
+      // The SDK of the standard reads the payload as the event that it has sent.
+      const [read] = [HTTP.toEvent({ headers: { 'content-type': STRUCTURED }, body: payload })].flat();
+      const { datacontenttype: _, ...attributes } = JSON.parse(String(read)) as Record<string, unknown>;
+      const { datacontenttype: __, ...wanted } = JSON.parse(String(sent())) as Record<string, unknown>;
+      expect(attributes).toEqual(wanted);
+    }
+  });
+
+  test('data in JSON modes keeps its text', async () => {
+    const event =
+      '{"specversion":"1.0","id":"1","source":"s","type":"kept", "data" : {"n":1e400,"n":-0,"z":"\\u0000"},"time":null}';
+    expect((await stored(await post(event, { 'Content-Type': STRUCTURED }))).payload).toBe(event);
+    const batch = answered(
+      await post(`[${event} , ${event}]`, { 'Content-Type': `${BATCH}; charset=utf-8` }),
+    );
+    expect(batch.stored).toBe(2);
+    expect(answered(await post(' [ ] ', { 'Content-Type': BATCH })).results).toEqual([]);
+  });
+
+  const ATTRIBUTES = { 'ce-specversion': '1.0', 'ce-id': '1', 'ce-source': 's', 'ce-type': 'binary' };
+  test.each<[string, string, string | Buffer, object]>([
+    ['JSON', 'application/json', ' {"n":1e400} ', { data: { n: Number.POSITIVE_INFINITY } }],
+    ['JSON by its suffix', 'application/vnd.a+json; charset=utf-8', '[1]', { data: [1] }],
+    ['text', 'text/plain', 'a "text" é', { data: 'a "text" é' }],
+    ['bytes', 'application/octet-stream', Buffer.from([0, 255, 254]), { data_base64: 'AP/+' }],
+    ['nothing', 'application/json', '', {}],
+  ])('the body in binary mode is data: %s', async (_, type, body, wanted) => {
+    const { payload } = await stored(
+      await post(body, {
+        'Content-Type': type,
+        ...ATTRIBUTES,
+        'ce-ext': '%E2%82%AC \\ %zz',
+        'ce-q': '"a\\"b"',
+      }),
+    );
+    expect(JSON.parse(payload)).toEqual({
+      ...{ specversion: '1.0', id: '1', source: 's', type: 'binary', datacontenttype: type },
+      ...{ ext: '%E2%82%AC \\ %zz', q: 'a"b', ...wanted },
+    });
+  });
+
+  test('values of headers are percent-encoded', async () => {
+    const { payload } = await stored(
+      await post('', { ...ATTRIBUTES, 'ce-subject': 'Euro%20%E2%82%AC%20%F0%9F%98%80' }),
+    );
+    expect(JSON.parse(payload).subject).toBe('Euro € 😀');
+  });
+
+  test.each<[string, Record<string, string | null>, string, number, RegExp]>([
+    ['no mode', { 'Content-Type': 'application/json' }, '{}', 415, /ce-specversion/],
+    [
+      'another format',
+      { 'Content-Type': 'application/cloudevents+avro', ...ATTRIBUTES },
+      'x',
+      415,
+      /cloudevents/,
+    ],
+    ['another version', { ...ATTRIBUTES, 'ce-specversion': '0.3' }, '{}', 400, /specversion/],
+    ['no id', { ...ATTRIBUTES, 'ce-id': null }, '{}', 400, /"id" is missing/],
+    [
+      'an empty source',
+      { 'Content-Type': STRUCTURED },
+      '{"specversion":"1.0","id":"1","source":"","type":"t"}',
+      400,
+      /source/,
+    ],
+    [
+      'an id that is a number',
+      { 'Content-Type': STRUCTURED },
+      '{"specversion":"1.0","id":1}',
+      400,
+      /"id" must be a string/,
+    ],
+    ['no time', { ...ATTRIBUTES, 'ce-time': 'soon' }, '{}', 400, /"time" must be/],
+    ['data twice', { 'Content-Type': STRUCTURED }, '{"data":1,"data_base64":""}', 400, /either/],
+    ['an array as structured', { 'Content-Type': STRUCTURED }, '[]', 400, /object/],
+    ['an object as batch', { 'Content-Type': BATCH }, '{}', 400, /array/],
+    ['JSON that is none', { 'Content-Type': 'application/json', ...ATTRIBUTES }, '{', 400, /JSON/],
+    ['a batch cut off', { 'Content-Type': BATCH }, '[{}', 400, /JSON/],
+  ])('%s is refused', async (_, headers, body, status, details) => {
+    const response = await post(body, headers);
+    expect(response.status).toBe(status);
+    expect(JSON.parse(response.body).details).toMatch(details);
+  });
+
+  test('a batch is stored but for the events that are not valid', async () => {
+    const good = sent().toString();
+    const response = await post(`[${good},{"specversion":"1.0"},7]`, { 'Content-Type': BATCH });
+    const { results } = answered(response);
+    expect(results.map(({ details }) => details)).toEqual([
+      undefined,
+      'The attribute "id" is missing.',
+      'A CloudEvent must be a JSON object.',
+    ]);
+  });
+
+  test('a time to come is now', async () => {
+    const before = Date.now();
+    const { time } = await stored(await post('', { ...ATTRIBUTES, 'ce-time': '2999-01-01T00:00:00Z' }));
+    expect(Math.abs(time.getTime() - before)).toBeLessThan(30_000);
+  });
+
+  test('a sender of web hooks may ask whether it may deliver, and needs a token to do so', async () => {
+    const origin = { 'WebHook-Request-Origin': 'eventemitter.example.com' };
+    const plain = await service().request({ method: 'OPTIONS', path: PATH, headers: origin });
+    expect(plain.status).toBe(200);
+    expect(plain.headers).toMatchObject({ 'webhook-allowed-origin': '*', allow: 'POST, OPTIONS' });
+    expect(plain.headers['webhook-allowed-rate']).toBeUndefined();
+    const rated = { ...origin, 'WebHook-Request-Rate': '120' };
+    const { headers } = await service().request({ method: 'OPTIONS', path: PATH, headers: rated });
+    expect(headers['webhook-allowed-rate']).toBe('*');
+    refused(
+      await post('{}', { ...ATTRIBUTES, Authorization: null }),
+      401,
+      'AUTH_INVALID_TOKEN',
+      'Invalid logging token',
+    );
+  });
+
+  test('whatever comes, the answer is one of the description', async () => {
+    const text = fc.oneof(
+      fc.json(),
+      fc.constantFrom(sent().toString(), '[', '{"specversion":"1.0"'),
+      fc.string(),
+    );
+    const header = fc
+      .string({ unit: fc.constantFrom(...'a1.0/%4 "\\'), maxLength: 12 })
+      .map((one) => one.trim());
+    await fc.assert(
+      fc.asyncProperty(
+        text,
+        fc.constantFrom(STRUCTURED, BATCH, 'application/json', 'text/plain', ''),
+        fc.dictionary(
+          fc.constantFrom('ce-specversion', 'ce-id', 'ce-source', 'ce-type', 'ce-time', 'ce-x'),
+          header,
+        ),
+        async (body, type, headers) => {
+          const { status } = await post(body, { 'Content-Type': type, ...ATTRIBUTES, ...headers });
+          expect([200, 207, 400, 415]).toContain(status);
+        },
+      ),
+      runs(50),
+    );
+  });
+});

@@ -1,0 +1,270 @@
+/** Log records of OpenTelemetry, from its own exporters and as hostile bytes. */
+import { BinaryReader, BinaryWriter } from '@bufbuild/protobuf/wire';
+import { type LogRecord, SeverityNumber } from '@opentelemetry/api-logs';
+import { OTLPLogExporter as JsonExporter } from '@opentelemetry/exporter-logs-otlp-http';
+import { OTLPLogExporter as ProtobufExporter } from '@opentelemetry/exporter-logs-otlp-proto';
+import { resourceFromAttributes } from '@opentelemetry/resources';
+import { LoggerProvider, SimpleLogRecordProcessor } from '@opentelemetry/sdk-logs';
+import fc from 'fast-check';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { runs } from '../../support/fuzz.ts';
+import type { HttpResponse } from '../../support/http-client.ts';
+import { startTestService, type TestService, until } from '../../support/service.ts';
+
+const PATH = '/v1/otlp/v1/logs';
+const PROTOBUF = 'application/x-protobuf';
+
+let service: TestService;
+beforeAll(async () => {
+  service = await startTestService({ config: { CREATE_LIMIT_PER_MINUTE: 0, MAX_BODY_BYTES: 50_000 } });
+});
+afterAll(() => service.stop());
+
+function post(
+  body: string | Buffer | Uint8Array,
+  type: string,
+  headers: Record<string, string | null> = {},
+  query = '',
+): Promise<HttpResponse> {
+  return service.request({
+    method: 'POST',
+    path: `${PATH}${query}`,
+    body: Buffer.from(body as Uint8Array),
+    headers: { Authorization: `Bearer ${service.app.loggingToken}`, 'Content-Type': type, ...headers },
+  });
+}
+
+async function stored(type: string) {
+  return await service.sql<{ payload: Record<string, unknown>; time: Date; id: string }[]>`
+    SELECT event.payload, event.created_at AS time, event.id FROM events AS event
+      JOIN event_types AS type ON type.id = event.type_id WHERE type.name = ${type} ORDER BY event.created_at, event.id`;
+}
+
+const RECORD: LogRecord = {
+  eventName: 'placeholder',
+  timestamp: [1_769_848_200, 123_456_789],
+  observedTimestamp: [1_769_848_201, 5],
+  severityNumber: SeverityNumber.WARN2,
+  severityText: 'warning',
+  body: {
+    text: 'a "quoted" é \u0001',
+    list: [1, 2.5, true, 'x'],
+    nested: { deep: new Uint8Array([1, 255]) },
+  },
+  attributes: { 'user.id': 42, big: -9007199254740991, ratio: 0.25, ok: false, tags: ['a', 'b'] },
+};
+
+describe.each([
+  ['Protobuf', ProtobufExporter, 'none'],
+  ['Protobuf', ProtobufExporter, 'gzip'],
+  ['JSON', JsonExporter, 'none'],
+  ['JSON', JsonExporter, 'gzip'],
+] as const)('the exporter by %s', (name, Exporter, compression) => {
+  test(`with compression ${compression} stores a record with all it has`, async () => {
+    const eventName = `${name} ${compression}`;
+    const exporter = new Exporter({
+      url: `${service.url}${PATH}`,
+      headers: { Authorization: `Bearer ${service.app.loggingToken}` },
+      compression: compression as never,
+    });
+    const provider = new LoggerProvider({
+      resource: resourceFromAttributes({ 'service.name': 'shop' }),
+      processors: [new SimpleLogRecordProcessor({ exporter })],
+    });
+    provider.getLogger('a scope', '1.2.3').emit({ ...RECORD, eventName });
+    await provider.shutdown();
+    await until(async () => (await stored(eventName)).length === 1, 'the record is stored');
+    const [row] = await stored(eventName);
+    expect(row?.time.toISOString()).toBe('2026-01-31T08:30:00.123Z');
+    const string = (value: string): object => ({ stringValue: value });
+    expect(row?.payload).toMatchObject({
+      timeUnixNano: '1769848200123456789',
+      observedTimeUnixNano: '1769848201000000005',
+      severityNumber: 14,
+      severityText: 'warning',
+      eventName,
+      resource: { attributes: [{ key: 'service.name', value: string('shop') }] },
+      scope: { name: 'a scope', version: '1.2.3' },
+    });
+    const { body, attributes } = (row?.payload ?? {}) as {
+      body: { kvlistValue: { values: unknown[] } };
+      attributes: { key: string; value: unknown }[];
+    };
+    expect(body.kvlistValue.values[0]).toEqual({ key: 'text', value: string('a "quoted" é \u0001') });
+    expect(attributes.find(({ key }) => key === 'ratio')?.value).toEqual({ doubleValue: 0.25 });
+    expect(attributes.find(({ key }) => key === 'tags')?.value).toEqual({
+      arrayValue: { values: [string('a'), string('b')] },
+    });
+  });
+});
+
+/** A request of one resource and scope with these records. */
+function request(...records: readonly Uint8Array[]): Uint8Array {
+  const scopeLogs = new BinaryWriter();
+  for (const record of records) scopeLogs.tag(2, 2).bytes(record);
+  const resourceLogs = new BinaryWriter().tag(2, 2).bytes(scopeLogs.finish()).finish();
+  return new BinaryWriter().tag(1, 2).bytes(resourceLogs).finish();
+}
+
+function logRecord(name: string, body?: Uint8Array): Uint8Array {
+  const writer = new BinaryWriter().tag(12, 2).string(name);
+  return (body === undefined ? writer : writer.tag(5, 2).bytes(body)).finish();
+}
+
+/** An AnyValue in so many arrays. */
+function nestedValue(levels: number): Uint8Array {
+  let value = new BinaryWriter().tag(1, 2).string('x').finish();
+  for (let level = 0; level < levels; level += 1) {
+    const array = new BinaryWriter().tag(1, 2).bytes(value).finish();
+    value = new BinaryWriter().tag(5, 2).bytes(array).finish();
+  }
+  return value;
+}
+
+/** The fields of a message: its last value by number. */
+function fields(bytes: Buffer): Map<number, number | Uint8Array> {
+  const reader = new BinaryReader(bytes);
+  const found = new Map<number, number | Uint8Array>();
+  while (reader.pos < reader.len) {
+    const [field, type] = reader.tag();
+    found.set(field, type === 2 ? reader.bytes() : reader.uint32());
+  }
+  return found;
+}
+
+const bytesOf = ({ body }: HttpResponse): Buffer => Buffer.from(body, 'utf8');
+
+test('the type is the event name, else an attribute, else the severity', async () => {
+  const record = (fields: object): object => ({ resourceLogs: [{ scopeLogs: [{ logRecords: [fields] }] }] });
+  const named = (key: string, value: string): object => ({
+    attributes: [{ key, value: { stringValue: value } }],
+  });
+  const cases: [string, object, string][] = [
+    ['by field', { eventName: 'by field', ...named('event.name', 'other') }, ''],
+    ['by attribute', named('event.name', 'by attribute'), ''],
+    ['by my attribute', named('kind', 'by my attribute'), '?typeAttribute=kind'],
+    ['ERROR', { severityNumber: 17, severityText: 'Err' }, ''],
+    ['custom', { severityText: 'custom' }, ''],
+    ['LOG', {}, ''],
+  ];
+  for (const [type, fields, query] of cases) {
+    const { status, body } = await post(JSON.stringify(record(fields)), 'application/json', {}, query);
+    expect({ status, body, count: (await stored(type)).length }).toEqual({
+      status: 200,
+      body: '{}',
+      count: 1,
+    });
+  }
+});
+
+test('records that are not valid are told by partial success, and the others are stored', async () => {
+  const records = [logRecord('partial'), logRecord('x'.repeat(201)), logRecord('partial', nestedValue(101))];
+  const large = logRecord('partial', new BinaryWriter().tag(1, 2).string('x'.repeat(50_000)).finish());
+  const response = await post(request(...records, large), PROTOBUF);
+  expect({ status: response.status, type: response.headers['content-type'] }).toEqual({
+    status: 200,
+    type: PROTOBUF,
+  });
+  const partial = fields(Buffer.from(fields(bytesOf(response)).get(1) as Uint8Array));
+  expect(partial.get(1)).toBe(3);
+  expect(Buffer.from(partial.get(2) as Uint8Array).toString()).toContain('200 characters');
+  expect(await stored('partial')).toHaveLength(1);
+
+  const json = { resourceLogs: [{ scopeLogs: [{ logRecords: [7, { eventName: 'partial JSON' }] }] }] };
+  const told = await post(JSON.stringify(json), 'application/json');
+  expect(JSON.parse(told.body)).toEqual({
+    partialSuccess: { rejectedLogRecords: '1', errorMessage: expect.stringContaining('JSON object') },
+  });
+});
+
+test('an empty request is a success', async () => {
+  for (const [body, type] of [
+    ['', PROTOBUF],
+    ['{}', 'application/json'],
+    [request(), PROTOBUF],
+  ] as const)
+    expect((await post(body, type)).status).toBe(200);
+});
+
+test('refusals are a Status in the form of the request', async () => {
+  const none = await post(request(logRecord('a')), PROTOBUF, { Authorization: null });
+  expect({
+    status: none.status,
+    type: none.headers['content-type'],
+    code: fields(bytesOf(none)).get(1),
+  }).toEqual({
+    status: 401,
+    type: PROTOBUF,
+    code: 16,
+  });
+  const broken = await post('{', 'application/json');
+  expect({ status: broken.status, body: JSON.parse(broken.body) }).toEqual({
+    status: 400,
+    body: { code: 3, message: expect.any(String) },
+  });
+  expect((await post('x', 'text/plain')).status).toBe(415);
+  for (const signal of ['traces', 'metrics']) {
+    const { status, body } = await service.request({
+      method: 'POST',
+      path: `/v1/otlp/v1/${signal}`,
+      body: '{}',
+    });
+    expect({ status, details: JSON.parse(body).details }).toEqual({
+      status: 404,
+      details: expect.stringContaining('logs'),
+    });
+  }
+});
+
+test('what repeats the text of a resource beyond the memory of bodies is refused', async () => {
+  const attribute = (value: string): object => ({ key: 'a', value: { stringValue: value } });
+  const resource = { attributes: [attribute('x'.repeat(20_000))] };
+  const logRecords = Array.from({ length: 2_000 }, () => ({ eventName: 'repeated' }));
+  const body = JSON.stringify({ resourceLogs: [{ resource, scopeLogs: [{ logRecords }] }] });
+  expect((await post(body, 'application/json')).status).toBe(413);
+  expect(await stored('repeated')).toHaveLength(0);
+});
+
+describe('hostile Protobuf is refused or skipped, at the cost of its bytes:', () => {
+  const groups = Buffer.alloc(100_000, 0x0b);
+  const unknown = Buffer.concat([
+    Buffer.alloc(200_000, Buffer.from([0x78, 0x01])),
+    request(logRecord('unknown')),
+  ]);
+  test.each<[string, Uint8Array, number]>([
+    ['groups in groups', groups, 400],
+    ['a length beyond the end', Buffer.from([0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f]), 400],
+    ['a length beyond what encloses it', Buffer.from([0x0a, 0x02, 0x12, 0x7f, ...Buffer.alloc(200)]), 400],
+    ['a varint without end', Buffer.alloc(50, 0xff), 400],
+    ['the field 0', Buffer.from([0x00, 0x00]), 400],
+    ['many unknown fields', unknown, 200],
+    ['values in values', request(logRecord('deep', nestedValue(3_000))), 200],
+    ['text that is not UTF-8', request(Buffer.from([0x62, 0x02, 0xff, 0xfe])), 200],
+    ['empty resources', Buffer.alloc(100_000, Buffer.from([0x0a, 0x00])), 200],
+  ])('%s', async (_, body, status) => {
+    expect((await post(body, PROTOBUF)).status).toBe(status);
+  });
+
+  test('too many records', async () => {
+    const body = request(...Array.from({ length: 10_001 }, () => logRecord('many')));
+    expect((await post(body, PROTOBUF)).status).toBe(400);
+    expect(await stored('many')).toHaveLength(0);
+  });
+
+  test('any bytes, and messages with bytes changed', async () => {
+    const good = Buffer.from(request(logRecord('fuzz', nestedValue(3)), logRecord('fuzz 2')));
+    const changed = fc
+      .array(fc.tuple(fc.nat(good.length - 1), fc.nat(255)), { minLength: 1, maxLength: 4 })
+      .map((changes) => {
+        const bytes = Buffer.from(good);
+        for (const [at, byte] of changes) bytes[at] = byte;
+        return bytes;
+      });
+    await fc.assert(
+      fc.asyncProperty(fc.oneof(fc.uint8Array({ maxLength: 40 }), changed), async (bytes) => {
+        expect([200, 400]).toContain((await post(bytes, PROTOBUF)).status);
+      }),
+      runs(150),
+    );
+  });
+});

@@ -1,0 +1,295 @@
+/** Schemas of event types: what is refused, what is counted, and what a hostile one costs others. */
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { type SchemaMode, setTypeSchema, showTypeSchema } from '../../src/apps/type-schemas.ts';
+import { SchemaProver } from '../../src/schema/schema-text.ts';
+import { created, invalidBody, refused } from '../http/answers.ts';
+import { answered, postBatch, storedIds } from '../support/batch.ts';
+import { tidemark } from '../support/command-line.ts';
+import type { HttpResponse } from '../support/http-client.ts';
+import { newOwnApp, newPerson } from '../support/person.ts';
+import { CREATE_EVENT, startTestService, type TestService, until } from '../support/service.ts';
+
+const ORDER = {
+  type: 'object',
+  required: ['total'],
+  properties: { total: { type: 'number' }, email: { type: 'string', pattern: '^([a-z]+)+@' } },
+};
+
+let service: TestService;
+const prover = new SchemaProver();
+beforeEach(async () => {
+  service = await startTestService();
+});
+afterEach(() => service.stop());
+afterAll(() => prover.close());
+
+function here(of: Pick<TestService, 'app' | 'type'> = service): { appId: string; typeId: string } {
+  return { appId: of.app.appId, typeId: of.type.typeId };
+}
+
+/** Attaches a schema, and waits until the service checks by it. */
+async function attach(schema: object, mode: SchemaMode): Promise<void> {
+  await setTypeSchema(service.sql, prover, { ...here(), schema, mode });
+  await until(async () => await isKnown(service), 'the schema is known');
+}
+
+/** Whether the service checks events of its type: an event that nothing else is wrong with is counted. */
+async function isKnown(of: TestService): Promise<boolean> {
+  const before = await checks(of);
+  await of.post({ payload: { total: 1 } });
+  return (await checks(of)) > before;
+}
+
+async function checks(of: TestService): Promise<number> {
+  return Object.values(await outcomes(of)).reduce((sum, count) => sum + count, 0);
+}
+
+async function outcomes(of: TestService): Promise<Record<string, number>> {
+  const { body } = await of.request({ method: 'GET', path: '/metrics' });
+  return Object.fromEntries(
+    [...body.matchAll(/^tidemark_schema_checks_total\{outcome="(\w+)"\} (\d+)/gm)].map(
+      ([, outcome, count]) => [outcome, Number(count)],
+    ),
+  );
+}
+
+function expectViolation(response: HttpResponse, details: string): void {
+  expect(refused(response, 400, 'SCHEMA_VIOLATION', 'Invalid request body').details).toBe(
+    `The payload violates the schema of its event type at ${details}.`,
+  );
+}
+
+describe('a schema that refuses', () => {
+  test('refuses a single event with the path, and stores what meets it', async () => {
+    await attach(ORDER, 'refuse');
+    const before = (await storedIds(service)).length;
+    expectViolation(await service.post({ payload: { total: '1' } }), '/total: must be number');
+    expectViolation(await service.post({ payload: {} }), "its top: must have required property 'total'");
+    const { eventId } = created(await service.post({ payload: { total: 1 } }));
+    expect((await storedIds(service)).slice(before)).toEqual([eventId]);
+  });
+
+  test('refuses events of a batch one by one, and none of other types', async () => {
+    await attach(ORDER, 'refuse');
+    const { typeId } = service.type;
+    const { results } = answered(
+      await postBatch(service, [
+        { typeId, payload: { total: 1 } },
+        { typeId, payload: { total: null } },
+        { typeName: 'another', payload: { total: null } },
+        { typeId, payload: 1 },
+      ]),
+    );
+    expect(results.map(({ code, eventId }) => code ?? typeof eventId)).toEqual([
+      'string',
+      'SCHEMA_VIOLATION',
+      'string',
+      'INVALID_REQUEST',
+    ]);
+    expect(results[1]?.details).toContain('/total: must be number');
+  });
+
+  test('refuses keyed requests, but a repeat of one that was stored before gets its first response', async () => {
+    const keyed = (key: string): Promise<HttpResponse> =>
+      service.request({
+        method: 'POST',
+        path: CREATE_EVENT,
+        body: service.body('{"total":"none"}'),
+        headers: { 'Idempotency-Key': key },
+      });
+    const first = created(await keyed('before'));
+    await attach(ORDER, 'refuse');
+    expect(created(await keyed('before'))).toEqual(first);
+    expectViolation(await keyed('after'), '/total: must be number');
+    const batch = [
+      { typeId: service.type.typeId, payload: {} },
+      { typeName: 'x', payload: {} },
+    ];
+    const sent = await postBatch(service, batch, { 'Idempotency-Key': 'batch' });
+    expect(answered(sent).results[0]?.code).toBe('SCHEMA_VIOLATION');
+    expect((await postBatch(service, batch, { 'Idempotency-Key': 'batch' })).body).toBe(sent.body);
+  });
+
+  test('counts in another process as soon as it is set, and no longer once it is removed', async () => {
+    const other = await startTestService({ database: service.database });
+    const { loggingToken } = service.app;
+    const { typeId } = service.type;
+    const post = async (): Promise<number> =>
+      (await other.post({ loggingToken, typeId, payload: {} })).status;
+    try {
+      expect(await post()).toBe(201);
+      await setTypeSchema(service.sql, prover, { ...here(), schema: ORDER, mode: 'refuse' });
+      await until(async () => (await post()) === 400, 'the other process refuses');
+      await service.sql`DELETE FROM type_schemas`;
+      await until(async () => (await post()) === 201, 'the other process stores again');
+    } finally {
+      await other.stop();
+    }
+  });
+});
+
+test('a schema that warns stores every event, and counts and shows what violates it', async () => {
+  await attach(ORDER, 'warn');
+  created(await service.post({ payload: { total: 'x\u0000' } }));
+  const { typeId } = service.type;
+  answered(
+    await postBatch(service, [
+      { typeId, payload: { total: [] } },
+      { typeId, payload: { total: 2 } },
+    ]),
+  );
+  const keyed = { 'Idempotency-Key': 'keyed' };
+  const request = { method: 'POST', path: CREATE_EVENT, body: service.body('{"total":{}}'), headers: keyed };
+  // A repeat stores nothing, and is not counted again.
+  for (let sent = 0; sent < 2; sent += 1) created(await service.request(request));
+  answered(await postBatch(service, [{ typeId, payload: { total: 'x' } }], { 'Idempotency-Key': 'batch' }));
+  await until(async () => (await outcomes(service)).warned === 4, 'the violations are counted');
+  await until(async () => (await showTypeSchema(service.sql, here())).violations === 4, 'they are written');
+  const shown = await showTypeSchema(service.sql, here());
+  expect(shown).toMatchObject({
+    mode: 'warn',
+    schema: ORDER,
+    unchecked: 0,
+    suspendedAt: null,
+    lastViolation: { path: '/total', message: 'must be number', at: expect.any(Date) },
+  });
+});
+
+describe('an owner', () => {
+  test('sets, sees and removes it in a session, which members and strangers may not', async () => {
+    const owner = await newPerson(service, 'owner@example.com');
+    const { appId, path } = await newOwnApp(owner);
+    const { data } = await owner.post(`${path}/types`, { name: 'order' });
+    const url = `${path}/types/${data.typeId}/schema`;
+    expect((await owner.get(url)).code).toBe('SCHEMA_NOT_FOUND');
+    expect(await owner.put(url, { schema: ORDER, mode: 'refuse' })).toMatchObject({
+      status: 200,
+      data: { typeId: data.typeId, typeName: 'order', mode: 'refuse', schema: ORDER, violations: 0 },
+    });
+    expect((await owner.put(url, { schema: ORDER })).data.mode).toBe('warn');
+    for (const [body, details] of [
+      [{ schema: { pattern: '(?=a)' } }, 'RE2'],
+      [{ schema: [] }, 'must be a JSON object'],
+      [{ schema: ORDER, mode: 'loud' }, 'mode'],
+      [{}, 'schema'],
+      ['text', 'schema'],
+    ] as const)
+      expect(await owner.put(url, body)).toMatchObject({
+        status: 400,
+        code: 'INVALID_REQUEST',
+        text: expect.stringContaining(details),
+      });
+    expect((await owner.put(`${path}/types/typ_none/schema`, { schema: {} })).code).toBe(
+      'EVENT_TYPE_NOT_FOUND',
+    );
+
+    const maintainer = await newPerson(service, 'maintainer@example.com');
+    await service.sql`
+      INSERT INTO app_members (app_id, user_id, role)
+      SELECT apps.id, users.id, 'maintainer' FROM apps, users
+       WHERE apps.public_id = ${appId} AND users.email = 'maintainer@example.com'`;
+    expect((await maintainer.get(url)).status).toBe(200);
+    expect((await maintainer.put(url, { schema: {} })).code).toBe('ACCESS_DENIED');
+    expect((await maintainer.delete(url)).code).toBe('ACCESS_DENIED');
+    const stranger = await newPerson(service, 'stranger@example.com');
+    expect((await stranger.get(url)).code).toBe('APP_NOT_FOUND');
+
+    expect((await owner.delete(url)).data).toEqual({ typeId: data.typeId });
+    expect((await owner.delete(url)).code).toBe('SCHEMA_NOT_FOUND');
+    const { entries } = (await owner.get(`${path}/audit`)).data as { entries: { action: string }[] };
+    expect(entries.slice(0, 3).map(({ action }) => action)).toEqual([
+      'type.schema-remove',
+      'type.schema-set',
+      'type.schema-set',
+    ]);
+  });
+
+  test('sets, shows and removes it on the command line', async () => {
+    const run = (...args: string[]) =>
+      tidemark(['type', 'schema', ...args, '--app', service.app.appId, '--type', service.type.typeId], {
+        DATABASE_URL: service.database.url,
+      });
+    const folder = await mkdtemp(join(tmpdir(), 'tidemark-schema-'));
+    const file = join(folder, 'order.json');
+    await writeFile(file, JSON.stringify(ORDER));
+    const set = await run('set', '--file', file, '--mode', 'refuse', '--json');
+    await rm(folder, { recursive: true });
+    expect({ ...set, stdout: JSON.parse(set.stdout) }).toMatchObject({
+      code: 0,
+      stdout: { mode: 'refuse', schema: ORDER },
+    });
+    expect((await run('show')).stdout).toMatch(/^Mode +refuse$/m);
+    expect(await run('remove')).toMatchObject({ code: 0, stdout: expect.stringContaining('removed') });
+    expect(await run('show')).toMatchObject({ code: 1, stderr: expect.stringContaining('has no schema') });
+    const hostile = await run('set', '--file', '/dev/null');
+    expect(hostile).toMatchObject({ code: 1, stderr: expect.stringContaining('is not JSON') });
+  });
+});
+
+describe('a hostile schema', () => {
+  const UNIQUE = { properties: { list: { uniqueItems: true } } };
+  const slow = { list: Array.from({ length: 50_000 }, (_, i) => ({ i })) };
+
+  test('delays nobody without a schema, is suspended, and costs no event', async () => {
+    await attach(UNIQUE, 'refuse');
+    const typeId = (await service.newType(service.app, 'innocent')).typeId;
+    let isOver = false;
+    const attack = Promise.all(Array.from({ length: 6 }, () => service.post({ payload: slow })));
+    void attack.then(() => {
+      isOver = true;
+    });
+    let stored = 0;
+    while (!isOver) {
+      created(await service.post({ typeId, payload: {} }));
+      stored += 1;
+    }
+    for (const response of await attack) created(response);
+    expect(stored).toBeGreaterThan(20);
+    await until(
+      async () => (await showTypeSchema(service.sql, here())).suspendedReason !== null,
+      'the schema is suspended',
+    );
+    expect(service.log).toContainEqual(
+      expect.objectContaining({ msg: 'schema: suspended, payloads of the type are not checked' }),
+    );
+    // It violates the schema, which nothing is checked against any more.
+    created(await service.post({ payload: { list: [1, 1] } }));
+    await attach(UNIQUE, 'refuse');
+    expectViolation(
+      await service.post({ payload: { list: [1, 1] } }),
+      '/list: must NOT have duplicate items (items ## 0 and 1 are identical)',
+    );
+  });
+
+  test("does not take other apps' turns", async () => {
+    await attach(UNIQUE, 'refuse');
+    const other = await service.newApp();
+    const { typeId } = await service.newType(other, 'order');
+    await setTypeSchema(service.sql, prover, { appId: other.appId, typeId, schema: ORDER, mode: 'refuse' });
+    const attack = Promise.all(Array.from({ length: 8 }, () => service.post({ payload: slow })));
+    const fields = { loggingToken: other.loggingToken, typeId };
+    let isOver = false;
+    void attack.then(() => {
+      isOver = true;
+    });
+    let during = 0;
+    while (!isOver) {
+      const response = await service.post({ ...fields, payload: { total: 'x' } });
+      expect(response.status).toBe(400);
+      during += 1;
+    }
+    // Each waits for one slow check at most.
+    expect(during).toBeGreaterThanOrEqual(3);
+    for (const response of await attack) created(response);
+    expectViolation(await service.post({ ...fields, payload: { total: 'x' } }), '/total: must be number');
+    created(await service.post({ ...fields, payload: { total: 1 } }));
+  });
+});
+
+test('a payload that is no object is refused as before, whatever the schema says', async () => {
+  await attach({ type: 'array' }, 'refuse');
+  expect(invalidBody(await service.post({ payload: [] }))).toContain('payload');
+});
