@@ -19,8 +19,8 @@ describe.each(availableEngines())('on %s', (engine) => {
   afterAll(() => service.stop());
 
   test('an owner declares a field, and reads are answered from its counts', async () => {
-    const owner = await newPerson(service);
-    const { appId, loggingToken } = await newOwnApp(service, owner);
+    const owner = await newPerson(service, 'owner@example.com');
+    const { appId, loggingToken } = await newOwnApp(owner);
     token = (
       await createResourceToken(service.sql, { name: 'test', appIds: [appId], expiresInSeconds: null })
     ).resourceToken;
