@@ -68,6 +68,8 @@ describe.each(availableEngines())('on %s', (engine) => {
     const rows = async (query: string): Promise<Record<string, unknown>[]> =>
       (await get(`/series?interval=1d&${query}`)).data.series;
     expect((await rows('filter=order.country:DE,IT')).at(-1)).toMatchObject({ count: 12 });
+    // A value has a line of its own once it has got its id.
+    await until(async () => (await rows('by=order.country')).length === 4, 'the values have ids');
     const byCountry = await rows('by=order.country&accumulated=true');
     expect(
       byCountry.map(({ value, other, count, accumulated }) => [value, other, count, accumulated]),
