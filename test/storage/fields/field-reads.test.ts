@@ -320,13 +320,12 @@ describe.each(availableEngines())('on %s', (engine) => {
       await actions[random(actions.length)]?.();
       if (round % 3 === 0) answered += (await expectPages()) + (await expectSeries());
     }
-    expect(answered).toBeGreaterThan(0);
     // Until all is counted, and some rows more.
-    for (let rounds = 0; rounds < 12; rounds += 1) {
+    for (let rounds = 0; rounds < 30; rounds += 1) {
       await known.load(sql);
       await settle(sql);
       await upkeep.everySecond();
-      await write(3);
+      if (rounds % 10 === 0) await write(3);
       now += 2 * MINUTE_MS;
     }
     answered = 0;
@@ -342,6 +341,7 @@ describe.each(availableEngines())('on %s', (engine) => {
     await upkeep.everyTenMinutes();
     for (let round = 0; round < 3; round += 1) {
       await write(20);
+      rows = rows.filter(({ at }) => at >= boundary);
       await upkeep.everySecond();
       await expectPages();
     }
