@@ -15,7 +15,7 @@ export interface Session {
   readonly version: string;
 }
 
-export type Role = 'owner' | 'maintainer';
+export type Role = 'owner' | 'maintainer' | 'viewer';
 
 export interface AppRow {
   readonly appId: string;
@@ -43,6 +43,7 @@ export interface EventType {
   readonly name: string;
   readonly createdAt: string;
   readonly count: number;
+  readonly lastEventAt: string | null;
 }
 
 export interface LoggingToken {

@@ -1,15 +1,17 @@
 /** What stands around every page: the bar at the top, the routes, notices, and where the focus goes. */
 import type { VNode } from 'preact';
-import { useEffect, useRef } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import { exec, LocationProvider, useLocation } from 'preact-iso/router';
 import { call } from './api.ts';
 import { Icon, Mark } from './components/icon.ts';
+import { Palette } from './components/palette.ts';
 import { ProblemBox } from './components/problem.ts';
+import { COMMAND_KEY, Shortcuts } from './components/shortcuts.ts';
 import { Skeleton } from './components/waiting.ts';
 import { html } from './html.ts';
 import { useAction } from './resource.ts';
 import { AccountPage } from './routes/account.ts';
-import { AppPage } from './routes/app.ts';
+import { AppPage, TABS } from './routes/app.ts';
 import { AppsPage } from './routes/apps.ts';
 import { JoinPage } from './routes/join.ts';
 import { SignInPage } from './routes/sign-in.ts';
@@ -33,6 +35,9 @@ function Frame(): VNode {
   const { path } = useLocation();
   const main = useRef<HTMLElement>(null);
   const before = useRef(path);
+  const [opened, setOpened] = useState<Opened>(null);
+  const close = (): void => setOpened(null);
+  useShortcuts(setOpened);
   useEffect(() => {
     if (before.current === path) return;
     // Within an app the tabs stay where they are, and so does the focus on them.
@@ -41,9 +46,36 @@ function Frame(): VNode {
     before.current = path;
   }, [path]);
   return html`<a class="skip" href="#main" onClick=${() => main.current?.focus()}>Skip to the content</a>
-    <${TopBar} />
+    <${TopBar} onSearch=${() => setOpened('palette')} />
     <main id="main" tabindex="-1" ref=${main}><${Pages} /></main>
+    ${opened === 'palette' && html`<${Palette} tabs=${TABS} onHelp=${() => setOpened('shortcuts')} onClose=${close} />`}
+    ${opened === 'shortcuts' && html`<${Shortcuts} onClose=${close} />`}
     <div class="notice" role="status" data-shown=${notice.value !== ''}>${notice.value}</div>`;
+}
+
+/** What the keys of every page have opened. */
+type Opened = 'palette' | 'shortcuts' | null;
+
+function useShortcuts(open: (what: Opened) => void): void {
+  useEffect(() => {
+    const press = (event: KeyboardEvent): void => {
+      const { key, target } = event;
+      if (session.value?.user == null || event.altKey) return;
+      const isSearch = (event.ctrlKey || event.metaKey) && key.toLowerCase() === 'k';
+      // Elsewhere these are text, or the business of a dialog.
+      const isTaken =
+        document.querySelector('dialog[open]') !== null ||
+        (target instanceof Element && target.closest('input, select, textarea') !== null);
+      if (isSearch && document.querySelector('dialog[open]') === null) open('palette');
+      else if (isTaken || event.ctrlKey || event.metaKey) return;
+      else if (key === '?') open('shortcuts');
+      else if (key === '/') document.querySelector<HTMLElement>('main input.search')?.focus();
+      else return;
+      event.preventDefault();
+    };
+    document.addEventListener('keydown', press);
+    return () => document.removeEventListener('keydown', press);
+  }, []);
 }
 
 /** Pages for visitors, by how their address begins. */
@@ -125,12 +157,13 @@ function NotFound(): VNode {
   </div>`;
 }
 
-function TopBar(): VNode {
+function TopBar({ onSearch }: { readonly onSearch: () => void }): VNode {
   const user = session.value?.user;
   const { path } = useLocation();
   return html`<header class="top">
     <a class="brand" href="/"><${Mark} /><span>Tidemark</span></a>
     <nav aria-label="Main">${user && html`<a href="/" aria-current=${path === '/' ? 'page' : undefined}>Apps</a>`}</nav>
+    ${user && html`<button type="button" class="button go-to" aria-keyshortcuts="Control+K Meta+K" onClick=${onSearch}><${Icon} name="search" /><span class="go-to-text">Go to…</span><kbd>${COMMAND_KEY} K</kbd></button>`}
     <${ThemeSwitch} />
     ${user && html`<a class="who" href="/account" title=${user.email} aria-label=${`Account of ${user.email}`} aria-current=${path === '/account' ? 'page' : undefined}><${Icon} name="user" /><span>${user.email}</span></a><${SignOut} />`}
   </header>`;

@@ -124,5 +124,5 @@ test('what listens, and expressions that take linear time, are let be', async ()
 
 test('`npm run check` runs these rules over everything that meets input', async () => {
   const { scripts } = JSON.parse(await readFile(join(ROOT, 'package.json'), 'utf8'));
-  expect(scripts.check).toMatch(/ && oxlint --deny-warnings src dashboard /);
+  expect(scripts.check).toMatch(/ && oxlint --deny-warnings src client dashboard /);
 });

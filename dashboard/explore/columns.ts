@@ -2,10 +2,11 @@
 import type { VNode } from 'preact';
 import { Icon } from '../components/icon.ts';
 import { Popover } from '../components/popover.ts';
+import type { EventPage } from '../event-rows.ts';
 import { html } from '../html.ts';
 import type { View } from '../url.ts';
 import type { ViewAndChange } from '../view.ts';
-import type { KnownField } from './fields.ts';
+import { fieldsOf } from './fields.ts';
 
 const MOST_COLUMNS = 6;
 const MOST_OFFERED = 60;
@@ -37,10 +38,17 @@ export interface ColumnPickerProps {
   readonly appId: string;
   readonly viewed: ViewAndChange;
   readonly columns: readonly string[];
-  readonly fields: readonly KnownField[];
+  /** Events at hand: their fields are offered. */
+  readonly pages: readonly EventPage[];
 }
 
-export function ColumnPicker({ appId, viewed, columns, fields }: ColumnPickerProps): VNode {
+export function ColumnPicker({ appId, viewed, columns, pages }: ColumnPickerProps): VNode {
+  return html`<${Popover} label="Columns" text=${columns.length === 0 ? 'Columns' : `${columns.length} column${columns.length === 1 ? '' : 's'}`}>
+    ${() => html`<${ColumnList} appId=${appId} viewed=${viewed} columns=${columns} pages=${pages} />`}
+  <//>`;
+}
+
+function ColumnList({ appId, viewed, columns, pages }: ColumnPickerProps): VNode {
   const pick = (picked: readonly string[]): void => {
     remember(appId, picked);
     viewed.change({ columns: picked }, true);
@@ -51,9 +59,10 @@ export function ColumnPicker({ appId, viewed, columns, fields }: ColumnPickerPro
         (path, i) => (i === index - 1 ? columns[index] : i === index ? columns[index - 1] : path) ?? path,
       ),
     );
-  const others = fields.map(({ path }) => path).filter((path) => !columns.includes(path));
-  return html`<${Popover} label="Columns" text=${columns.length === 0 ? 'Columns' : `${columns.length} column${columns.length === 1 ? '' : 's'}`}>
-    ${() => html`<div class="type-list">
+  const others = fieldsOf(pages)
+    .map(({ path }) => path)
+    .filter((path) => !columns.includes(path));
+  return html`<div class="type-list">
       <ul aria-label="Columns">
         ${columns.map(
           (path, index) => html`<li key=${path} class="picked-column">
@@ -69,6 +78,5 @@ export function ColumnPicker({ appId, viewed, columns, fields }: ColumnPickerPro
       </ul>
       ${columns.length + others.length === 0 && html`<p class="hint">The events shown have no fields.</p>`}
       ${columns.length >= MOST_COLUMNS && html`<p class="hint">At most ${MOST_COLUMNS} columns.</p>`}
-    </div>`}
-  <//>`;
+    </div>`;
 }

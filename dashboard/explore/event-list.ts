@@ -15,7 +15,6 @@ import type { Bucket, View } from '../url.ts';
 import { hasConditions, scopeQuery, type ViewAndChange } from '../view.ts';
 import { ColumnPicker, columnsOf } from './columns.ts';
 import { type EventPages, searchedUntil } from './event-pages.ts';
-import { fieldsOf } from './fields.ts';
 import { foundIn } from './found.ts';
 
 export interface EventListProps {
@@ -48,7 +47,7 @@ export function EventList(props: EventListProps): VNode {
       ${bucket !== null && html`<span class="chip"><span class="name">${spanText(bucket.from, bucket.to, view.zone)}</span>${view.at !== null && html`<button type="button" class="remove" aria-label="Show the events of the whole range" onClick=${() => change({ at: null }, true)}><${Icon} name="close" /></button>`}</span>`}
       <span class="spacer"></span>
       <${Exports} appId=${appId} view=${view} list=${list} />
-      <${ColumnPicker} appId=${appId} viewed=${viewed} columns=${style.columns} fields=${fieldsOf(pages.slice(0, 2))} />
+      <${ColumnPicker} appId=${appId} viewed=${viewed} columns=${style.columns} pages=${pages} />
     </header>
     ${hasConditions(view) && html`<${SearchProgress} list=${list} series=${series} zone=${view.zone} />`}
     <div class="held">${held > 0 && html`<button type="button" class="button primary" onClick=${onShow}>${counted(held, 'new event')}</button>`}</div>

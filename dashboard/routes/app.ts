@@ -25,13 +25,13 @@ export interface TabProps {
 /** The page comes when it is needed. */
 const loadExplore: Load<TabProps> = async () => (await import('./explore.ts')).ExplorePage;
 
-const TABS = ['', 'types', 'usage', 'settings'] as const;
-const TAB_NAMES: Record<string, string> = {
-  '': 'Explore',
-  types: 'Types',
-  usage: 'Usage',
-  settings: 'Settings',
-};
+/** The ends of the pages' paths, and their names. */
+export const TABS = [
+  ['', 'Explore'],
+  ['types', 'Types'],
+  ['usage', 'Usage'],
+  ['settings', 'Settings'],
+] as const;
 
 function tabPage(tab: string, props: TabProps): VNode {
   if (tab === '') return html`<${Part} load=${loadExplore} props=${props} />`;
@@ -60,7 +60,7 @@ export function AppPage({ params }: { readonly params: Readonly<Record<string, s
   const { appId = '', tab = '' } = params;
   const app = useResource<App>(appPath(appId));
   const { view } = useView();
-  const name = TAB_NAMES[tab];
+  const name = TABS.find(([key]) => key === tab)?.[1];
   const { data } = app;
   useTitle(data && name && `${name} · ${data.name}`);
   if (app.problem?.status === 404) return html`<${Gone} />`;
@@ -72,12 +72,12 @@ export function AppPage({ params }: { readonly params: Readonly<Record<string, s
       <p class="muted">${data && html`<${Figures} app=${data} zone=${view.zone} />`}</p>
       <nav class="tabs" aria-label="App">
         ${TABS.map(
-          (key) => html`<a
+          ([key, label]) => html`<a
             key=${key}
             href=${`/apps/${appId}${key && `/${key}`}${key === '' ? search : ''}`}
             aria-current=${key === tab ? 'page' : undefined}
             onPointerEnter=${key === '' && prepareExplore}
-          >${TAB_NAMES[key]}</a>`,
+          >${label}</a>`,
         )}
       </nav>
     </div>
@@ -94,7 +94,7 @@ function Figures({ app, zone }: { readonly app: App; readonly zone: string }): V
   const { total, lastEventAt } = app;
   const last = lastEventAt === null ? null : Date.parse(lastEventAt);
   return html`<span title=${counted(total, 'event')}>${compact(total)} ${total === 1 ? 'event' : 'events'}</span>
-    ${last !== null && html` · last event <time datetime=${lastEventAt} title=${exact(last, zone)}>${ago(last, Math.max(now.value, Date.now()))}</time>`}`;
+    ${last !== null && html`<span class="dot"> · </span>last event <time datetime=${lastEventAt} title=${exact(last, zone)}>${ago(last, Math.max(now.value, Date.now()))}</time>`}`;
 }
 
 const Gone: FunctionComponent = () => html`<div class="empty">

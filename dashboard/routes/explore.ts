@@ -65,7 +65,11 @@ export function ExplorePage({ appId, app }: TabProps): VNode {
     </div>
     <${FilterBar} appId=${appId} viewed=${viewed} types=${types.data?.types ?? []} pages=${list.pages} />
     <${ChartCard} appId=${appId} name=${app.data?.name ?? ''} series=${series} list=${list} viewed=${viewed} lastEventAt=${app.data?.lastEventAt ?? null} onPeek=${setPeek} />
-    <${EventList} appId=${appId} viewed=${viewed} list=${list} series=${series.isStale ? undefined : series.data} names=${names} peek=${peek} held=${live.held} onShow=${live.show} onFilter=${onFilter} />
+    ${
+      // Below the chart, whose height is known then: nothing is pushed down.
+      (series.data !== undefined || series.problem !== null) &&
+      html`<${EventList} appId=${appId} viewed=${viewed} list=${list} series=${series.isStale ? undefined : series.data} names=${names} peek=${peek} held=${live.held} onShow=${live.show} onFilter=${onFilter} />`
+    }
     ${view.event !== null && html`<${Sheet} appId=${appId} viewed=${viewed} list=${list} names=${names} onFilter=${onFilter} />`}
   </section>`;
 }

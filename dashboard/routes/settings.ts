@@ -7,6 +7,7 @@ import { Copyable } from '../components/copy.ts';
 import { ConfirmName, Field, Form } from '../components/field.ts';
 import { ProblemBox } from '../components/problem.ts';
 import { Section } from '../components/section.ts';
+import { Snippets } from '../components/snippet-choice.ts';
 import { Skeleton } from '../components/waiting.ts';
 import { html } from '../html.ts';
 import { type Resource, useAction, useResource } from '../resource.ts';
@@ -27,12 +28,14 @@ export interface SectionProps<T> {
 export function SettingsPage({ appId, app }: TabProps): VNode | null {
   const { data } = app;
   const path = appPath(appId);
-  const token = useResource<LoggingToken>(`${path}/logging-token`);
+  const isViewer = data?.role === 'viewer';
+  // With the logging token one writes: it is not for viewers. Before it is known who asks, nothing is asked for.
+  const token = useResource<LoggingToken>(data === undefined || isViewer ? null : `${path}/logging-token`);
   const tokens = useResource<TokenList>(`${path}/tokens`);
   const members = useResource<MemberList>(`${path}/members`);
   const audit = useResource<AuditPage>(`${path}/audit`);
   // All at once: lists that came one by one would push each other down.
-  const parts = [token, tokens, members, audit];
+  const parts = [...(isViewer ? [] : [token]), tokens, members, audit];
   if (data === undefined || parts.some((part) => part.data === undefined && part.problem === null)) {
     return html`<${Skeleton} lines=${12} />`;
   }
@@ -42,12 +45,13 @@ export function SettingsPage({ appId, app }: TabProps): VNode | null {
     const retry = (): void => {
       for (const part of failed) part.reload();
     };
-    return html`<${ProblemBox} problem=${token.problem} retry=${retry} />`;
+    return html`<${ProblemBox} problem=${tokens.problem} retry=${retry} />`;
   }
   const onChanged = audit.reload;
   return html`<div class="sections">
     <${General} app=${app} data=${data} onChanged=${onChanged} />
-    <${LoggingTokenSection} app=${data} resource=${token} onChanged=${onChanged} />
+    ${!isViewer && html`<${LoggingTokenSection} app=${data} resource=${token} onChanged=${onChanged} />`}
+    <${SendAndRead} app=${data} loggingToken=${token.data?.loggingToken ?? null} />
     <${ResourceTokens} app=${data} resource=${tokens} members=${members.data?.members} onChanged=${onChanged} />
     <${Members} app=${data} resource=${members} onChanged=${onChanged} onRemoved=${tokens.reload} />
     <${Activity} app=${data} resource=${audit} onChanged=${onChanged} />
@@ -75,6 +79,20 @@ function General({ app, data, onChanged }: GeneralProps): VNode {
         : html`<p>${data.name} <span class="badge">you are ${data.role}</span></p>`
     }
     <div class="field"><span class="label">App identifier</span><${Copyable} text=${data.appId} label="Copy the app identifier" /></div>
+  <//>`;
+}
+
+function SendAndRead({
+  app,
+  loggingToken,
+}: {
+  readonly app: App;
+  readonly loggingToken: string | null;
+}): VNode {
+  const place = { base: location.origin, appId: app.appId, loggingToken, resourceToken: null };
+  return html`<${Section} title="Send and read" about="Programs to start from, with the address of this server. Reading takes a resource token.">
+    <${Snippets} place=${place} groups=${app.role === 'viewer' ? ['read'] : ['send', 'read']} />
+    <p class="hint"><a href="/docs">The description of the API</a> has every route, parameter and answer.</p>
   <//>`;
 }
 

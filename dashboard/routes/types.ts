@@ -1,13 +1,14 @@
 /** Event types: their identifiers for programs, and new ones. */
 import type { VNode } from 'preact';
-import { useState } from 'preact/hooks';
+import { useMemo, useState } from 'preact/hooks';
 import type { EventType } from '../answers.ts';
 import { call } from '../api.ts';
 import { Copyable } from '../components/copy.ts';
+import { Dialog } from '../components/dialog.ts';
 import { Field, Form } from '../components/field.ts';
 import { matches, Search } from '../components/search.ts';
 import { Waiting } from '../components/waiting.ts';
-import { count, date } from '../format.ts';
+import { ago, count, date, exact } from '../format.ts';
 import { html } from '../html.ts';
 import { useAction, useResource } from '../resource.ts';
 import { notify } from '../state.ts';
@@ -19,7 +20,7 @@ import type { TabProps } from './app.ts';
 const ROWS = 200;
 const SEARCH_FROM = 12;
 
-export function TypesPage({ appId }: TabProps): VNode {
+export function TypesPage({ appId, app }: TabProps): VNode {
   const path = `/api/apps/${appId}/types`;
   const types = useResource<{ types: EventType[] }>(path);
   const { data, reload } = types;
@@ -32,10 +33,14 @@ export function TypesPage({ appId }: TabProps): VNode {
     notify('The event type was created');
     reload();
   });
+  const [order, setOrder] = useState<Order>({ key: 'count', down: true });
+  const [renaming, setRenaming] = useState<Named | null>(null);
+  const mayChange = app.data?.role !== 'viewer';
   const found = data?.types.filter(({ name, typeId }) => matches(wanted, name, typeId));
+  const sorted = useMemo(() => inOrder(found ?? [], order), [data, wanted, order]);
   return html`<section aria-label="Event types">
     <div class="toolbar">
-      <${Form} layout="row" action=${create} submit="Add the type"><${Field} label="New event type" name="name" maxlength="200" placeholder="order placed" /><//>
+      ${mayChange && html`<${Form} layout="row" action=${create} submit="Add the type"><${Field} label="New event type" name="name" maxlength="200" placeholder="order placed" /><//>`}
       <span class="spacer"></span>
       ${data && data.types.length >= SEARCH_FROM && html`<${Search} label="Find a type" onText=${setWanted} />`}
     </div>
@@ -48,18 +53,81 @@ export function TypesPage({ appId }: TabProps): VNode {
       found &&
       found.length > 0 &&
       html`<div class="scroll"><table class="list">
-        <thead><tr><th scope="col">Name</th><th scope="col">Identifier</th><th scope="col" class="number">Events</th><th scope="col">Created</th></tr></thead>
-        <tbody>${found.slice(0, rows).map(
-          ({ typeId, name, createdAt, count: events }) => html`<tr key=${typeId}>
+        <thead><tr>${COLUMNS.map(
+          ([
+            key,
+            label,
+            kind,
+          ]) => html`<th key=${key} scope="col" class=${kind} aria-sort=${order.key === key ? (order.down ? 'descending' : 'ascending') : undefined}>
+            <button type="button" class="sort" onClick=${() => setOrder({ key, down: order.key === key ? !order.down : kind === 'number' || key !== 'name' })}>${label}<span class="sort-mark" aria-hidden="true">${order.key === key && (order.down ? '↓' : '↑')}</span></button>
+          </th>`,
+        )}<th scope="col">Identifier</th>${mayChange && html`<th scope="col"><span class="sr-only">Actions</span></th>`}</tr></thead>
+        <tbody>${sorted.slice(0, rows).map(
+          ({ typeId, name, createdAt, lastEventAt, count: events }) => html`<tr key=${typeId}>
             <th scope="row"><a href=${`/apps/${appId}${viewSearch({ ...view, types: [typeId], hidden: [], solo: null, event: null })}`}>${name}</a></th>
-            <td><${Copyable} text=${typeId} label=${`Copy the identifier of ${name}`} /></td>
             <td class="number">${count(events)}</td>
+            <td>${lastEventAt === null ? 'never' : html`<time datetime=${lastEventAt} title=${exact(Date.parse(lastEventAt), view.zone)}>${ago(Date.parse(lastEventAt), Date.now())}</time>`}</td>
             <td>${date(Date.parse(createdAt), view.zone)}</td>
+            <td><${Copyable} text=${typeId} label=${`Copy the identifier of ${name}`} /></td>
+            ${mayChange && html`<td class="number"><button type="button" class="button quiet" aria-label=${`Rename ${name}`} onClick=${() => setRenaming({ typeId, name })}>Rename</button></td>`}
           </tr>`,
         )}</tbody>
       </table></div>`
     }
     ${found && found.length > rows && html`<div class="row-actions"><button type="button" class="button" onClick=${() => setRows(rows + ROWS)}>Show more of ${count(found.length)}</button></div>`}
     ${data && data.types.length > 0 && found?.length === 0 && html`<p class="hint" role="status">No type has this in its name.</p>`}
+    ${renaming && html`<${Rename} path=${`${path}/${renaming.typeId}`} name=${renaming.name} onDone=${reload} onClose=${() => setRenaming(null)} />`}
   </section>`;
+}
+
+type SortKey = 'name' | 'count' | 'lastEventAt' | 'createdAt';
+
+interface Order {
+  readonly key: SortKey;
+  readonly down: boolean;
+}
+
+const COLUMNS: readonly (readonly [key: SortKey, label: string, kind: string])[] = [
+  ['name', 'Name', ''],
+  ['count', 'Events', 'number'],
+  ['lastEventAt', 'Last event', ''],
+  ['createdAt', 'Created', ''],
+];
+
+const names = new Intl.Collator('en', { numeric: true });
+
+/** Equals stand by name, whichever way the order goes. */
+function inOrder(types: readonly EventType[], { key, down }: Order): EventType[] {
+  const compare = (a: EventType, b: EventType): number => {
+    if (key === 'name') return names.compare(a.name, b.name);
+    const [first, second] = [a[key] ?? '', b[key] ?? ''];
+    return first < second ? -1 : first > second ? 1 : 0;
+  };
+  return [...types].sort((a, b) => (down ? compare(b, a) : compare(a, b)) || names.compare(a.name, b.name));
+}
+
+interface Named {
+  readonly typeId: string;
+  readonly name: string;
+}
+
+interface RenameProps {
+  readonly path: string;
+  readonly name: string;
+  readonly onDone: () => void;
+  readonly onClose: () => void;
+}
+
+function Rename({ path, name: old, onDone, onClose }: RenameProps): VNode {
+  const action = useAction(async ({ name }: Record<string, string>) => {
+    await call('PATCH', path, { body: { name } });
+    notify('The event type was renamed');
+    onClose();
+    onDone();
+  });
+  return html`<${Dialog} title="Rename the event type" onClose=${onClose}>
+    <${Form} action=${action} submit="Rename" onCancel=${onClose}>
+      <${Field} label="Name" name="name" maxlength="200" defaultValue=${old} hint="Its identifier and its events stay. A program that goes on sending the old name as typeName makes a new type: change that first." />
+    <//>
+  <//>`;
 }

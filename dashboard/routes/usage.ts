@@ -57,7 +57,7 @@ function Warning({ usage: { limits, minutes, refused } }: { readonly usage: Usag
   const beyond = refused.find(({ code }) => code === 'RATE_LIMIT_EXCEEDED')?.requests ?? 0;
   if (beyond === 0 && busiest < NEAR * limit) return null;
   return html`<${Callout} tone="note">
-    <p><b>${beyond > 0 ? `${counted(beyond, 'request')} of the last hour came beyond the limit.` : `The busiest minute of the last hour had ${count(busiest)} of ${count(limit)} requests.`}</b>
+    <p><b>${beyond > 0 ? `${counted(beyond, 'request')} of the last hour came beyond the limit.` : `The busiest minute of the last hour had ${count(busiest)} of ${count(limit)} requests.`}</b>${' '}
     A batch of up to 10,000 events counts as one request: see the snippets in the settings. The operator of this server can raise <code>CREATE_LIMIT_PER_MINUTE</code>.</p>
   <//>`;
 }

@@ -11,6 +11,7 @@ export type AuditAction =
   | 'app.rename'
   | 'app.delete'
   | 'type.create'
+  | 'type.rename'
   | 'field.add'
   | 'field.backfill'
   | 'field.remove'

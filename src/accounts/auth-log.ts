@@ -28,6 +28,7 @@ export const AUTH_EVENTS = {
   'resource-token.revoke': ['info', 'resource token revoked'],
   'resource-token.keep': ['info', 'resource token of a former member kept'],
   'member.add': ['info', 'member added'],
+  'member.role': ['info', 'role of a member changed'],
   'member.remove': ['info', 'member removed'],
   'member.leave': ['info', 'member left'],
   'invitation.create': ['info', 'invitation created'],

@@ -6,14 +6,14 @@ import type { Sql, Transaction } from '../storage/connect.ts';
 import { createPublicId } from '../token-text.ts';
 import { type Actor, writeAudit } from './audit.ts';
 import type { Email } from './email.ts';
-import { addMaintainer, lockMembers, type Role } from './members.ts';
+import { addMember, type GivenRole, lockMembers } from './members.ts';
 import { createSecretText, secretDigest } from './one-time-secret.ts';
 import type { User } from './users.ts';
 
 export interface Invitation {
   readonly invitationId: string;
   readonly email: string;
-  readonly role: Role;
+  readonly role: GivenRole;
   readonly createdAt: Date;
   readonly expiresAt: Date;
 }
@@ -26,7 +26,7 @@ export interface OpenInvitation {
   readonly appName: string;
   readonly email: string;
   readonly emailKey: string;
-  readonly role: Role;
+  readonly role: GivenRole;
 }
 
 const VALID_FOR_MS = 7 * 86_400_000;
@@ -39,20 +39,20 @@ const VALID_FOR_MS = 7 * 86_400_000;
  */
 export async function invite(
   tx: Transaction,
-  invitation: { appId: number; email: Email; by: Actor; now: number },
+  invitation: { appId: number; email: Email; role: GivenRole; by: Actor; now: number },
 ): Promise<string> {
-  const { appId, email, by, now } = invitation;
+  const { appId, email, role, by, now } = invitation;
   const { text, digest } = createSecretText();
   await tx`
     INSERT INTO invitations (public_id, digest, app_id, email, email_key, role, created_at, expires_at)
-    VALUES (${createPublicId('inv')}, ${digest}, ${appId}, ${email.text}, ${email.key}, 'maintainer', ${now}, ${now + VALID_FOR_MS})
+    VALUES (${createPublicId('inv')}, ${digest}, ${appId}, ${email.text}, ${email.key}, ${role}, ${now}, ${now + VALID_FOR_MS})
     ON CONFLICT (app_id, email_key) DO UPDATE
-       SET digest = excluded.digest, email = excluded.email, created_at = excluded.created_at, expires_at = excluded.expires_at`;
+       SET digest = excluded.digest, email = excluded.email, role = excluded.role, created_at = excluded.created_at, expires_at = excluded.expires_at`;
   await writeAudit(tx, {
     appId,
     by,
     action: 'invitation.create',
-    details: { email: email.text, role: 'maintainer' },
+    details: { email: email.text, role },
   });
   return text;
 }
@@ -116,7 +116,7 @@ export async function holdInvitation(
 }
 
 /**
- * Makes the account that opened the link a maintainer. This does not prove its e-mail.
+ * Makes the account that opened the link a member. This does not prove its e-mail.
  * @param invitation from {@link holdInvitation}
  * @returns false if the account is already a member; the invitation then stays valid for its addressee
  */
@@ -127,5 +127,5 @@ export async function acceptInvitation(
 ): Promise<boolean> {
   const by = { userId: user.id, email: user.email };
   const invited = { text: invitation.email, key: invitation.emailKey };
-  return await addMaintainer(tx, { appId: invitation.appKey, user, by, invited });
+  return await addMember(tx, { appId: invitation.appKey, user, role: invitation.role, by, invited });
 }

@@ -5,10 +5,14 @@ import { type Actor, COMMAND_LINE, writeAudit } from './audit.ts';
 import type { Email } from './email.ts';
 import { requireProvedUser, type User } from './users.ts';
 
-/** `owner`: full access. `maintainer`: sees and creates tokens and types, reads charts and events. */
-export type Role = 'owner' | 'maintainer';
+/** `owner`: full access. `maintainer`: sees and creates tokens and types, reads charts and events. `viewer`: reads, changes nothing, and
+ * sees no token. */
+export type Role = 'owner' | 'maintainer' | 'viewer';
 
-export const ROLES: readonly Role[] = ['owner', 'maintainer'];
+/** The roles that an owner gives to others. */
+export type GivenRole = Exclude<Role, 'owner'>;
+
+export const ROLES: readonly Role[] = ['owner', 'maintainer', 'viewer'];
 
 /** An app and the role of one of its members. */
 export interface Membership {
@@ -81,35 +85,35 @@ export async function roleOf(tx: Transaction, appId: number, userId: number): Pr
 }
 
 /**
- * Those of the given apps that an account is a member of. A removal waits until the end of the transaction.
+ * Those of the given apps that an account may change as a maintainer or an owner. A removal or a change of the role waits until the end of the transaction.
  * @param appIds internal ids
  */
-export async function holdMemberships(
+export async function holdMaintained(
   tx: Transaction,
   userId: number,
   appIds: readonly number[],
 ): Promise<ReadonlySet<number>> {
   const rows = await tx<{ appId: number }[]>`
     SELECT app_id AS "appId" FROM app_members
-     WHERE user_id = ${userId} AND app_id = ANY(${[...appIds]}::int[])
+     WHERE user_id = ${userId} AND app_id = ANY(${[...appIds]}::int[]) AND role <> 'viewer'
      ORDER BY app_id FOR SHARE`;
   return new Set(rows.map(({ appId }) => appId));
 }
 
 /**
- * Makes an account a maintainer, after {@link lockMembers}.
+ * Makes an account a member, after {@link lockMembers}.
  * @param addition.appId   internal id
  * @param addition.invited the address of the accepted invitation; null if the account was added directly
  * @returns false if it is already a member
  */
-export async function addMaintainer(
+export async function addMember(
   tx: Transaction,
-  addition: { appId: number; user: User; by: Actor; invited: Email | null },
+  addition: { appId: number; user: User; role: GivenRole; by: Actor; invited: Email | null },
 ): Promise<boolean> {
-  const { appId, user, by, invited } = addition;
+  const { appId, user, role, by, invited } = addition;
   const added = await tx`
     INSERT INTO app_members (app_id, user_id, role, invited_key)
-    VALUES (${appId}, ${user.id}, 'maintainer', ${invited?.key ?? null})
+    VALUES (${appId}, ${user.id}, ${role}, ${invited?.key ?? null})
     ON CONFLICT DO NOTHING RETURNING 1`;
   if (added.length === 0) return false;
   // A pending invitation of the new member would be a second way in.
@@ -119,7 +123,7 @@ export async function addMaintainer(
     appId,
     by,
     action: invited === null ? 'member.add' : 'invitation.accept',
-    details: { email: user.email, role: 'maintainer', ...other },
+    details: { email: user.email, role, ...other },
   });
   return true;
 }
@@ -137,7 +141,7 @@ export async function endMembership(
   removal: { appId: number; userId: string; by: { userId: number; email: string } },
 ): Promise<{ id: number; email: string }> {
   const { appId, userId, by } = removal;
-  // The row lock waits for tokens that the member is creating (holdMemberships).
+  // The row lock waits for tokens that the member is creating (holdMaintained).
   const [member] = await tx<
     { id: number; email: string; emailKey: string; invitedKey: string | null; role: Role }[]
   >`
@@ -164,6 +168,30 @@ async function endInvitations(tx: Transaction, appId: number, keys: readonly str
   const rows = await tx<{ email: string }[]>`
     DELETE FROM invitations WHERE app_id = ${appId} AND email_key = ANY(${[...keys]}) RETURNING email`;
   return rows.map(({ email }) => email);
+}
+
+/**
+ * Changes what a member may do. Call after {@link lockMembers}.
+ * @param change.appId  internal id
+ * @param change.userId public id
+ * @returns the member's address
+ * @throws AccountError MEMBER_NOT_FOUND, LAST_OWNER
+ */
+export async function changeRole(
+  tx: Transaction,
+  change: { appId: number; userId: string; role: GivenRole; by: Actor },
+): Promise<string> {
+  const { appId, userId, role, by } = change;
+  // The row lock waits for tokens that the member is creating (holdMaintained).
+  const [member] = await tx<{ id: number; email: string; role: Role }[]>`
+    SELECT users.id, email, role FROM app_members JOIN users ON users.id = user_id
+     WHERE app_id = ${appId} AND public_id = ${userId} FOR UPDATE OF app_members`;
+  if (member === undefined) throw new AccountError('MEMBER_NOT_FOUND', 'the app has no such member');
+  if (member.role === 'owner') throw new AccountError('LAST_OWNER', 'an owner stays an owner');
+  if (member.role === role) return member.email;
+  await tx`UPDATE app_members SET role = ${role} WHERE app_id = ${appId} AND user_id = ${member.id}`;
+  await writeAudit(tx, { appId, by, action: 'member.role', details: { email: member.email, role } });
+  return member.email;
 }
 
 /**

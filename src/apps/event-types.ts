@@ -160,11 +160,7 @@ export async function createEventType(
     by,
   });
   const existing = found.get(name);
-  if (existing !== undefined)
-    throw new AccountError(
-      'EVENT_TYPE_EXISTS',
-      `the app already has an event type with this name: ${existing.publicId}`,
-    );
+  if (existing !== undefined) throw typeExists(existing);
   const created = made.get(name);
   if (created === undefined)
     throw new AccountError(
@@ -172,6 +168,45 @@ export async function createEventType(
       `the app has as many event types as it may have, ${maxTypes} (MAX_EVENT_TYPES_PER_APP)`,
     );
   return { typeId: created.publicId, name };
+}
+
+/**
+ * Renames an event type. Its id and its events stay; a producer that goes on sending the old name makes a new type.
+ * @param change.appId internal id of the app
+ * @returns false if the app has no such type
+ * @throws AccountError INVALID_NAME, EVENT_TYPE_EXISTS
+ */
+export async function renameEventType(
+  sql: Sql,
+  change: { appId: number; typeId: string; name: string; by: Actor },
+): Promise<boolean> {
+  const { appId, typeId, name, by } = change;
+  checkEventTypeName(name);
+  return await sql.begin('isolation level read committed', async (tx) => {
+    // As for a new type: two of one name meet here.
+    await tx`SELECT FROM apps WHERE id = ${appId} FOR NO KEY UPDATE`;
+    const [before] = await tx<{ id: number; name: string }[]>`
+      SELECT id, name FROM event_types WHERE app_id = ${appId} AND public_id = ${typeId} FOR NO KEY UPDATE`;
+    if (before === undefined) return false;
+    if (before.name === name) return true;
+    const existing = (await findTypes(tx, appId, [name])).get(name);
+    if (existing !== undefined) throw typeExists(existing);
+    await tx`UPDATE event_types SET name = ${name} WHERE id = ${before.id}`;
+    await writeAudit(tx, {
+      appId,
+      by,
+      action: 'type.rename',
+      details: { typeId, from: before.name, to: name },
+    });
+    return true;
+  });
+}
+
+function typeExists({ publicId }: StoredType): AccountError {
+  return new AccountError(
+    'EVENT_TYPE_EXISTS',
+    `the app already has an event type with this name: ${publicId}`,
+  );
 }
 
 /**

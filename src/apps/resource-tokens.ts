@@ -2,7 +2,7 @@
 
 import { AccountError, appNotFound } from '../accounts/account-error.ts';
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
-import { holdMemberships } from '../accounts/members.ts';
+import { holdMaintained } from '../accounts/members.ts';
 import { checkName } from '../accounts/name.ts';
 import type { Sql, Transaction } from '../storage/connect.ts';
 import { createPublicId, createTokenText, digestOf } from '../token-text.ts';
@@ -178,7 +178,7 @@ async function checkMember(
   userId: number,
   apps: readonly { id: number; publicId: string }[],
 ): Promise<void> {
-  const own = await holdMemberships(
+  const own = await holdMaintained(
     tx,
     userId,
     apps.map(({ id }) => id),

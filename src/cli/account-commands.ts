@@ -1,10 +1,11 @@
 /** Commands for accounts and their roles in apps. */
 import type { Command } from 'commander';
 import { AccountError } from '../accounts/account-error.ts';
-import { requireEmail } from '../accounts/email.ts';
+import { type Email, requireEmail } from '../accounts/email.ts';
 import { grantRole, ROLES, type Role } from '../accounts/members.ts';
 import { listUsers, proveEmail, requireUser } from '../accounts/users.ts';
 import type { Config } from '../config.ts';
+import type { Sql } from '../storage/connect.ts';
 import { formatFields, formatTable } from './output.ts';
 import { runCommand } from './session.ts';
 
@@ -23,6 +24,13 @@ interface Json {
   readonly json?: true;
 }
 
+/** Loads what it needs only now: the packages take longer to load than most commands run. */
+async function createAccount(sql: Sql, email: Email, password: string): Promise<{ userId: string }> {
+  const { Passwords } = await import('../accounts/passwords.ts');
+  const { createProvedUser } = await import('../accounts/sign-up.ts');
+  return await createProvedUser(sql, new Passwords(), { email, password });
+}
+
 /** `user create`, `user list`, `user prove`, `user reset-password`. */
 export function addUserCommands(program: Command): void {
   const user = program.command('user').description('user accounts');
@@ -36,10 +44,7 @@ export function addUserCommands(program: Command): void {
       runCommand(options, async ({ sql }) => {
         const email = requireEmail(options.email);
         const password = await readPassword();
-        // Loaded when needed: their packages take longer to load than most commands run.
-        const { Passwords } = await import('../accounts/passwords.ts');
-        const { createProvedUser } = await import('../accounts/sign-up.ts');
-        const { userId } = await createProvedUser(sql, new Passwords(), { email, password });
+        const { userId } = await createAccount(sql, email, password);
         return {
           json: { userId, email: email.text },
           text: formatFields({ Account: userId, 'E-mail': email.text }),

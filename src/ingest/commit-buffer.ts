@@ -111,14 +111,10 @@ class SingleQueue {
     const waiting = this.#entries;
     const room = new Room();
     for (const [index, entry] of waiting.entries()) {
-      const fitting = room.take(entry.events, MAX_GROUP_EVENTS);
-      if (fitting === entry.events.length) continue;
-      const [first, rest] = split(entry, fitting);
+      // An entry has one event here, which fits or does not.
+      if (room.take(entry.events, MAX_GROUP_EVENTS) === entry.events.length) continue;
       this.#entries = waiting.slice(index);
-      this.#entries[0] = rest;
-      const taken = waiting.slice(0, index);
-      if (fitting > 0) taken.push(first);
-      return taken;
+      return waiting.slice(0, index);
     }
     this.#entries = [];
     return waiting;

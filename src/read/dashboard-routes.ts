@@ -30,7 +30,7 @@ export function dashboardReadRoutes(
 function sessionRoute(api: Api, { declaration: { path, headers = [] }, run }: AppRead): Route {
   return api.read(
     `/api/apps/:appId${path}`,
-    'member',
+    'viewer',
     async ({ app, user, session, exchange, parameters }) => {
       const holder = { kind: 'session', session: session.digest, userId: user.id } as const;
       return await run({ exchange, app, holder, parameters: parameters.slice(1) });
@@ -44,7 +44,7 @@ const TOP_TYPES = 5;
 
 /** Columns of counts, with those of an earlier interval beside them. */
 function chartRoute({ api, sql, events, now }: DashboardReadOptions): Route {
-  return api.read('/api/apps/:appId/series', 'member', async ({ app, exchange }) => {
+  return api.read('/api/apps/:appId/series', 'viewer', async ({ app, exchange }) => {
     const query = parseSeriesQuery(exchange.query);
     if (query instanceof Rejection) return query;
     const typeIds = await findTypes(sql, app.id, { typeId: query.typeIds, typeName: [] });
@@ -75,13 +75,14 @@ async function readCompared(
   const typeIds = await findTypes(sql, appId, { typeId: types.map(({ typeId }) => typeId), typeName: [] });
   // A type may have been deleted since.
   if (typeIds instanceof Rejection) return null;
-  const apart = typeIds === null ? null : await events.series({ ...request, buckets: bucket, typeIds });
+  const counting = { ...request, buckets: bucket };
+  const [apart, all] = await Promise.all([
+    typeIds === null ? null : events.series({ ...counting, typeIds }),
+    request.typeIds === null ? events.series({ ...counting, topTypes: 0 }) : null,
+  ]);
   // With a choice of types these are all there are.
-  const all =
-    request.typeIds !== null && apart !== null
-      ? apart
-      : await events.series({ ...request, buckets: bucket, topTypes: 0 });
-  if (typeof all === 'string' || typeof apart === 'string') return null;
+  const whole = all ?? apart;
+  if (whole === null || typeof whole === 'string' || typeof apart === 'string') return null;
   const byType = Object.fromEntries((apart?.types ?? []).map(({ typeId, counts }) => [typeId, counts]));
-  return { starts: all.starts, all: all.all, byType };
+  return { starts: whole.starts, all: whole.all, byType };
 }

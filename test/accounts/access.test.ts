@@ -140,7 +140,10 @@ describe.each(['uws', 'node'] as const)('on %s', (transport) => {
     const { data } = await person.get(`/api/apps/${made.data.appId}`);
     expect(data).toMatchObject({ name: 'Extra', role: 'owner' });
     expect(String(data.createdAt)).not.toContain('2000');
-    const invited = await owner.post(`${app.path}/members`, { email: anEmail(), ...more });
+    const { role: _, ...others } = more;
+    const owners = await owner.post(`${app.path}/members`, { email: anEmail(), ...more });
+    expect(owners).toMatchObject({ status: 400, code: 'INVALID_REQUEST' });
+    const invited = await owner.post(`${app.path}/members`, { email: anEmail(), ...others });
     expect(invited.data.invited).toBe(true);
     const { members, invitations } = (await owner.get(`${app.path}/members`)).data as {
       members: { email: string; role: string }[];

@@ -138,6 +138,7 @@ describe.each(['uws', 'node'] as const)('on %s', (transport) => {
     const helper = noted(await newPerson(service, HELPER));
     const helperPath = `${app.path}/members/${await userIdOf(helper)}`;
     await owner.post(`${app.path}/members`, { email: HELPER });
+    for (const role of ['viewer', 'maintainer']) await owner.patch(helperPath, { role });
     expect((await helper.patch(app.path, { name: 'Mine' })).status).toBe(403);
     const keepTokens = [await newToken(helper)];
     await newToken(helper);

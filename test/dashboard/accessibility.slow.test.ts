@@ -95,6 +95,7 @@ describe.skipIf(withoutBrowser !== '')('every page', { timeout: 180_000 }, () =>
     'one event': [`/apps/${full}?event=${eventId}`, 'dialog .json'],
     types: [`/apps/${full}/types`, '.list'],
     'no types': [`/apps/${empty}/types`, '.empty'],
+    usage: [`/apps/${full}/usage`, '.bars'],
     settings: [`/apps/${full}/settings`, '.activity li'],
     account: ['/account', '.sections'],
     'no such app': ['/apps/app_nowhere', '.empty'],
@@ -108,6 +109,7 @@ describe.skipIf(withoutBrowser !== '')('every page', { timeout: 180_000 }, () =>
     'e-mail proof': ['/email-proofs/some-token', '.problem'],
     'password reset': ['/password-reset', 'form'],
     'new password': ['/password-reset/some-token', 'form'],
+    'no such page': ['/nowhere', '.narrow h1'],
   });
 
   async function violations(page: Page): Promise<string[]> {

@@ -92,7 +92,7 @@ describe.skipIf(withoutBrowser !== '')('the frame', () => {
         return `${backgroundColor} ${borderBlockEndColor}`;
       });
     expect(await looks('Types')).not.toBe(await looks('Settings'));
-    expect(await looks('Settings')).toBe(await looks('Chart'));
+    expect(await looks('Settings')).toBe(await looks('Explore'));
     await page.emulateMedia({ forcedColors: 'none' });
   });
 
@@ -121,5 +121,76 @@ describe.skipIf(withoutBrowser !== '')('the frame', () => {
     await page.goto('/account');
     const box = await page.getByLabel('New password').boundingBox();
     expect(box?.width).toBeLessThan(520);
+  });
+
+  test('one goes anywhere by typing, and the keys are listed', async () => {
+    await newOwnApp(owner, 'Billing');
+    await page.goto(`/apps/${app.appId}/types`);
+    await page.getByLabel('Find a type').waitFor();
+    await page.keyboard.press('/');
+    await page.keyboard.type('type 1');
+    expect(await page.getByLabel('Find a type').inputValue()).toBe('type 1');
+    await page.keyboard.press('Control+k');
+    const where = page.getByRole('combobox', { name: 'Where to, or what to do' });
+    await where.waitFor();
+    await page.keyboard.type('sett');
+    await page.getByRole('option', { name: /^Settings/, selected: true }).waitFor();
+    await page.keyboard.press('Enter');
+    await page.getByRole('heading', { name: 'Members' }).waitFor();
+    await page.keyboard.press('Control+k');
+    await page.getByRole('option', { name: /^Billing/ }).waitFor();
+    await page.keyboard.press('ArrowUp');
+    await page.keyboard.press('ArrowDown');
+    await page.keyboard.type('bill');
+    await page.keyboard.press('Enter');
+    await page.getByRole('heading', { name: 'Billing', level: 1 }).waitFor();
+    await page.keyboard.press('?');
+    await page.getByRole('dialog', { name: 'Keyboard shortcuts' }).waitFor();
+    await page.keyboard.press('Escape');
+    await page.getByRole('dialog').waitFor({ state: 'detached' });
+  });
+
+  test('types are ordered by any column, and renamed', async () => {
+    await page.goto(`/apps/${app.appId}/types`);
+    const first = (): Promise<string> => page.getByRole('rowheader').first().innerText();
+    await expect.poll(first).toBe('type 1');
+    await page.getByRole('button', { name: 'Name', exact: true }).click();
+    expect(await first()).toBe('type 0');
+    expect(await page.getByRole('columnheader', { name: 'Name' }).getAttribute('aria-sort')).toBe(
+      'ascending',
+    );
+    await page.getByRole('button', { name: 'Name', exact: true }).click();
+    expect(await first()).toBe('type 11');
+    await page.getByRole('button', { name: 'Rename type 11' }).click();
+    await page.getByRole('dialog').getByLabel('Name').fill('zebra');
+    await page.keyboard.press('Enter');
+    await expect.poll(first).toBe('zebra');
+  });
+
+  test('a viewer is offered nothing that is refused', async () => {
+    const viewer = await newPerson(service, 'viewer@example.com');
+    await owner.post(`${app.path}/members`, { email: 'viewer@example.com', role: 'viewer' });
+    const { page: own, complaints } = await visit(browser, service, viewer);
+    await own.goto(`/apps/${app.appId}/settings`);
+    await own.getByText('you are viewer').waitFor();
+    await own.getByRole('button', { name: 'Leave' }).waitFor();
+    for (const name of ['Rename', 'Reveal', 'Rotate…', 'New resource token…', 'Add', 'Delete the app'])
+      expect(await own.getByRole('button', { name, exact: true }).count(), name).toBe(0);
+    await own.goto(`/apps/${app.appId}/types`);
+    await own.getByRole('rowheader').first().waitFor();
+    for (const name of ['Add the type', /^Rename/])
+      expect(await own.getByRole('button', { name }).count()).toBe(0);
+    await own.goto(`/apps/${app.appId}/usage`);
+    await own.getByText('Requests this minute').waitFor();
+    expect(await own.getByRole('alert').count()).toBe(0);
+    expect(complaints).toEqual([]);
+
+    // The owner makes a maintainer of them.
+    await page.goto(`/apps/${app.appId}/settings`);
+    await page.getByLabel('Role of viewer@example.com').selectOption('maintainer');
+    await page
+      .getByRole('region', { name: 'Activity' })
+      .getByText('made viewer@example.com maintainer')
+      .waitFor();
   });
 });

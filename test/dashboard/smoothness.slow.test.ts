@@ -133,6 +133,7 @@ function series(from: number): unknown {
     name: `type ${type}`,
     counts: counts(type),
     total: counts(type).reduce((sum, value) => sum + value, 0),
+    number: type,
   }));
   return {
     bucket: '1h',
@@ -144,5 +145,7 @@ function series(from: number): unknown {
     other: starts.map(() => 3),
     before: { all: 10, byType: {} },
     countsOnlyBefore: null,
+    interval: { from, until: from + BUCKETS * 3_600_000 },
+    compared: null,
   };
 }

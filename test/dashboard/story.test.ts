@@ -124,7 +124,7 @@ describe.skipIf(withoutBrowser !== '')('the story', () => {
 
   test('a maintainer is added by e-mail, joins by the link, and may not what the owner may', async () => {
     await page.getByRole('link', { name: 'Settings' }).click();
-    await page.getByLabel('Add a maintainer by e-mail').fill(HELPER);
+    await page.getByLabel('Add a member by e-mail').fill(HELPER);
     await page.getByRole('button', { name: 'Add', exact: true }).click();
     await page.getByRole('button', { name: 'Copy the invitation link' }).click();
     const link = new URL(await clipboard(page));
@@ -203,7 +203,7 @@ describe.skipIf(withoutBrowser !== '')('the story', () => {
 
   test('removing a member ends the tokens of the member, except those that the owner keeps', async () => {
     const leaver = await newPerson(service, LEAVER);
-    await page.getByLabel('Add a maintainer by e-mail').fill(LEAVER);
+    await page.getByLabel('Add a member by e-mail').fill(LEAVER);
     await page.getByRole('button', { name: 'Add', exact: true }).click();
     await page.getByText(`${LEAVER} is a maintainer now`).waitFor();
     const newToken = async (name: string): Promise<string> => {

@@ -1,5 +1,6 @@
 /** GET /v1/apps/{appId}/fields and its twin for sessions: a bounded sample, shared by those who ask at the same time. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { declareField } from '../../src/apps/fields.ts';
 import { createResourceToken } from '../../src/apps/resource-tokens.ts';
 import { answered, postBatch } from '../support/batch.ts';
 import { availableEngines } from '../support/database.ts';
@@ -13,6 +14,7 @@ interface FieldsAnswer {
     readonly path: string;
     readonly events: number;
     readonly kindChange: unknown;
+    readonly declaredAs: readonly string[];
     readonly examples: readonly unknown[];
   }[];
   readonly truncated: boolean;
@@ -87,6 +89,25 @@ describe.each(availableEngines())('on %s', (engine) => {
     expect(visits.fields.map(({ path }) => path)).toEqual(['url', '"with space"']);
     expect((await fields(`?from=${at(1.5)}`)).sample.events).toBe(5);
     expect(JSON.parse((await get('?typeName=none')).body).code).toBe('EVENT_TYPE_NOT_FOUND');
+  });
+
+  test('marks what is declared, for the type or for all', async () => {
+    clock.advance(11_000);
+    const [app] = await service.sql<{ id: number }[]>`
+      SELECT id FROM apps WHERE public_id = ${service.app.appId}`;
+    const declare = (path: string[], kind: 'value' | 'number', typeName: string | null) =>
+      declareField(service.sql, { appId: app?.id ?? 0, path, kind, typeName, backfill: false });
+    await declare(['total'], 'number', 'order');
+    await declare(['total'], 'value', null);
+    await declare(['with space'], 'value', null);
+    await declare(['items', 'sku'], 'value', 'visit');
+    const declared = (await fields()).fields.filter(({ declaredAs }) => declaredAs.length > 0);
+    expect(
+      declared.map(({ typeName, path, declaredAs }) => [typeName, path, [...declaredAs].sort()]),
+    ).toEqual([
+      ['order', 'total', ['number', 'value']],
+      ['visit', '"with space"', ['value']],
+    ]);
   });
 
   test('is given again for ten seconds, and made once for those who ask together', async () => {

@@ -115,3 +115,21 @@ test('a drain ends when the last request is answered, and no other is taken mean
   expect(await Promise.all(answers)).toEqual(['a', 'a']);
   await queue.drain();
 });
+
+test('a request with more events than one commit takes is committed alone, and one app with many requests delays no other', async () => {
+  const { queue, writes } = setUp();
+  const first = add(queue, keyed('first'));
+  await settle();
+  const answers = [
+    add(queue, keyed('large', '{}', 1_001)),
+    add(queue, keyed('small')),
+    add(queue, { ...keyed('other app'), appId: 2 }),
+  ];
+  writes[0]?.finish();
+  await settle();
+  writes[1]?.finish();
+  await settle();
+  writes[2]?.finish();
+  expect(await Promise.all([first, ...answers])).toEqual(['first', 'large', 'small', 'other app']);
+  expect(writes.map(({ keys }) => keys)).toEqual([['first'], ['large'], ['other app', 'small']]);
+});

@@ -22,7 +22,7 @@ const KINDS: readonly (readonly [kind: string, label: string, begins: RegExp])[]
   ['', 'Everything', /^/],
   ['members', 'Members', /^(member|invitation)\./],
   ['tokens', 'Tokens', /^(logging|resource)-token\./],
-  ['types', 'Event types', /^type\./],
+  ['types', 'Types and fields', /^(type|field)\./],
   ['app', 'The app', /^app\./],
 ];
 
@@ -70,8 +70,11 @@ const SENTENCES: Readonly<Record<string, (details: Details) => string>> = {
   'app.rename': ({ from, to }) => `renamed the app from “${from}” to “${to}”`,
   'type.create': ({ name }) => `created the event type “${name}”`,
   'type.rename': ({ from, to }) => `renamed the event type “${from}” to “${to}”`,
-  'type.hide': ({ name }) => `hid the event type “${name}”`,
-  'type.show': ({ name }) => `showed the event type “${name}” again`,
+  'type.schema-set': ({ mode }) => `set the schema of an event type: ${mode}`,
+  'type.schema-remove': () => 'removed the schema of an event type',
+  'field.add': ({ path }) => `declared the field “${path}”`,
+  'field.backfill': ({ path }) => `had the field “${path}” counted in the past too`,
+  'field.remove': ({ path }) => `removed the field “${path}”`,
   'logging-token.rotate': ({ graceHours }) => `rotated the logging token${graceOf(graceHours)}`,
   'resource-token.create': ({ name }) => `created the resource token “${name}”`,
   'resource-token.revoke': ({ name }) => `revoked the resource token “${name}”`,

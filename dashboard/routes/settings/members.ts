@@ -6,7 +6,8 @@ import { call } from '../../api.ts';
 import { Callout } from '../../components/callout.ts';
 import { Confirm } from '../../components/confirm.ts';
 import { Copyable } from '../../components/copy.ts';
-import { Field, Form } from '../../components/field.ts';
+import { Field, Form, Select } from '../../components/field.ts';
+import { ProblemBox } from '../../components/problem.ts';
 import { Section } from '../../components/section.ts';
 import { Waiting } from '../../components/waiting.ts';
 import { date } from '../../format.ts';
@@ -25,6 +26,12 @@ export interface MemberList {
 type Added =
   | { readonly added: true }
   | { readonly invited: true; readonly link: string; readonly mailed: boolean };
+
+/** Roles that an owner gives, and their names. */
+const ROLES = [
+  ['maintainer', 'maintainer'],
+  ['viewer', 'viewer'],
+] as const;
 
 /** What is about to be taken away, once it is confirmed. */
 type Removal = Member | Invitation;
@@ -51,13 +58,18 @@ export function Members({ app, resource, onChanged, onRemoved }: MembersProps): 
     reload();
     onRemoved();
   };
+  const changeRole = useAction(async (member: Member, role: string) => {
+    await call('PATCH', `${path}/${member.userId}`, { body: { role } });
+    notify(`${member.email} is a ${role} now`);
+    reload();
+  });
   const withdraw = useAction(async () => {
     if (removal === null || 'userId' in removal) return;
     await call('DELETE', `/api/apps/${app.appId}/invitations/${removal.invitationId}`);
     removed();
   });
   const about =
-    'Maintainers see everything and create event types and resource tokens. The owner also renames, deletes, and decides who is here.';
+    'Viewers see everything but tokens, and change nothing. Maintainers also create event types and tokens. The owner also renames, deletes, and decides who is here.';
   return html`<${Section} title="Members" about=${about}>
     <${Waiting} for=${resource} lines=${3} />
     ${
@@ -65,9 +77,13 @@ export function Members({ app, resource, onChanged, onRemoved }: MembersProps): 
       html`<ul class="people">
         ${data.members.map(
           (member) => html`<li key=${member.userId}>
-            <span class="name">${member.email}</span> <span class="badge">${member.role}</span>
-            ${!member.emailProved && html` <span class="badge">e-mail not confirmed</span>`}
-            <span class="spacer"></span>
+            <span class="people-who"><span>${member.email}</span> ${!isOwner || member.role === 'owner' ? html`<span class="badge">${member.role}</span>` : null}
+            ${!member.emailProved && html` <span class="badge">e-mail not confirmed</span>`}</span>
+            ${
+              isOwner &&
+              member.role !== 'owner' &&
+              html`<select class="people-role" aria-label=${`Role of ${member.email}`} value=${member.role} onChange=${(event: Event) => changeRole.run(member, (event.currentTarget as HTMLSelectElement).value)}>${ROLES.map(([role, label]) => html`<option value=${role}>${label}</option>`)}</select>`
+            }
             ${
               member.role !== 'owner' &&
               (isOwner || member.userId === me) &&
@@ -77,8 +93,7 @@ export function Members({ app, resource, onChanged, onRemoved }: MembersProps): 
         )}
         ${data.invitations.map(
           (invitation) => html`<li key=${invitation.invitationId}>
-            <span class="name">${invitation.email}</span> <span class="badge">invited until ${date(Date.parse(invitation.expiresAt), ownZone())}</span>
-            <span class="spacer"></span>
+            <span class="people-who"><span>${invitation.email}</span> <span class="badge">invited as ${invitation.role} until ${date(Date.parse(invitation.expiresAt), ownZone())}</span></span>
             ${
               isOwner &&
               html`<button type="button" class="button quiet" aria-label=${`Withdraw the invitation of ${invitation.email}`} onClick=${() => setRemoval(invitation)}>Withdraw</button>`
@@ -87,6 +102,7 @@ export function Members({ app, resource, onChanged, onRemoved }: MembersProps): 
         )}
       </ul>`
     }
+    <${ProblemBox} problem=${changeRole.problem} />
     ${isOwner && data && html`<${AddMember} path=${path} onAdded=${reload} />`}
     ${
       removal &&
@@ -98,21 +114,23 @@ export function Members({ app, resource, onChanged, onRemoved }: MembersProps): 
 }
 
 function AddMember({ path, onAdded }: { readonly path: string; readonly onAdded: () => void }): VNode {
-  const [result, setResult] = useState<{ email: string; added: Added } | null>(null);
-  const action = useAction(async ({ email = '' }: Record<string, string>, form: HTMLFormElement) => {
-    const added = await call<Added>('POST', path, { body: { email } });
-    form.reset();
-    setResult({ email, added });
-    onAdded();
-  });
-  return html`<${Form} layout="row" action=${action} submit="Add"><${Field} label="Add a maintainer by e-mail" name="email" type="email" placeholder="name@example.com" /><//>
+  const [result, setResult] = useState<{ email: string; role: string; added: Added } | null>(null);
+  const action = useAction(
+    async ({ email = '', role = '' }: Record<string, string>, form: HTMLFormElement) => {
+      const added = await call<Added>('POST', path, { body: { email, role } });
+      form.reset();
+      setResult({ email, role, added });
+      onAdded();
+    },
+  );
+  return html`<${Form} layout="row" action=${action} submit="Add"><${Field} label="Add a member by e-mail" name="email" type="email" placeholder="name@example.com" /><${Select} label="As" name="role" options=${ROLES} /><//>
     ${
       result &&
       html`<${Callout} status tone="good">
         ${
           'link' in result.added
             ? html`<p>${result.email} has an invitation${result.added.mailed ? ', which was mailed.' : '. Pass on this link; it is shown only now:'} The first account that opens it joins, under any address.</p><${Copyable} text=${result.added.link} label="Copy the invitation link" />`
-            : html`<p>${result.email} is a maintainer now.</p>`
+            : html`<p>${result.email} is a ${result.role} now.</p>`
         }
       <//>`
     }`;

@@ -10,6 +10,7 @@ import { Copyable } from '../../components/copy.ts';
 import { Dialog } from '../../components/dialog.ts';
 import { Field, Form, Select } from '../../components/field.ts';
 import { Section } from '../../components/section.ts';
+import { Snippets } from '../../components/snippet-choice.ts';
 import { Waiting } from '../../components/waiting.ts';
 import { ago, date } from '../../format.ts';
 import { html } from '../../html.ts';
@@ -64,12 +65,12 @@ export function ResourceTokens({ app, resource, members, onChanged }: ResourceTo
             <td>${token.createdBy?.email ?? 'the command line'}${isOrphan(token, members) && html` <span class="badge">no longer a member</span>`}</td>
             <td>${token.lastUsedAt === null ? 'never' : ago(Date.parse(token.lastUsedAt), Date.now())}</td>
             <td>${expiryText(token)}</td>
-            <td class="number">${token.revokedAt === null && html`<button type="button" class="button quiet" aria-label=${`Revoke ${token.name}`} onClick=${() => setRevoking(token)}>Revoke</button>`}</td>
+            <td class="number">${token.revokedAt === null && app.role !== 'viewer' && html`<button type="button" class="button quiet" aria-label=${`Revoke ${token.name}`} onClick=${() => setRevoking(token)}>Revoke</button>`}</td>
           </tr>`,
         )}</tbody>
       </table></div>`
     }
-    <div class="row-actions"><button type="button" class="button" onClick=${() => setCreating(true)}>New resource token…</button></div>
+    ${app.role !== 'viewer' && html`<div class="row-actions"><button type="button" class="button" onClick=${() => setCreating(true)}>New resource token…</button></div>`}
     ${creating && html`<${NewToken} app=${app} path=${path} onDone=${changed} onClose=${() => setCreating(false)} />`}
     ${
       revoking &&
@@ -116,7 +117,8 @@ function NewToken({ app, path, onDone, onClose }: NewTokenProps): VNode {
     setMade(resourceToken);
     onDone();
   });
-  if (made !== null) return html`<${MadeToken} key="made" text=${made} onClose=${onClose} />`;
+  if (made !== null)
+    return html`<${MadeToken} key="made" appId=${app.appId} text=${made} onClose=${onClose} />`;
   return html`<${Dialog} key="form" title="New resource token" onClose=${onClose}>
     <${Form} action=${action} submit="Create" onCancel=${onClose}>
       <${Field} label="Name" name="name" maxlength="200" placeholder="Analytics" hint="What or who uses it." />
@@ -132,10 +134,18 @@ function NewToken({ app, path, onDone, onClose }: NewTokenProps): VNode {
   <//>`;
 }
 
-function MadeToken({ text, onClose }: { readonly text: string; readonly onClose: () => void }): VNode {
+interface MadeTokenProps {
+  readonly appId: string;
+  readonly text: string;
+  readonly onClose: () => void;
+}
+
+function MadeToken({ appId, text, onClose }: MadeTokenProps): VNode {
+  const place = { base: location.origin, appId, loggingToken: null, resourceToken: text };
   return html`<${Dialog} locked title="The new resource token" onClose=${onClose}>
     <${Callout} tone="note">It is shown only now: put it where it is used before you close this.<//>
     <${Copyable} text=${text} label="Copy the resource token" />
+    <${Snippets} place=${place} groups=${['read']} />
     <div class="form-actions"><button type="button" class="button primary" onClick=${onClose}>I have copied it</button></div>
   <//>`;
 }

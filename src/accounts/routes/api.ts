@@ -50,6 +50,9 @@ export interface MemberCall extends SignedInCall {
 interface Calls {
   public: Call;
   'signed-in': SignedInCall;
+  /** Every member. */
+  viewer: MemberCall;
+  /** Maintainers and owners: a route that asks for no more is closed to viewers. */
   member: MemberCall;
   owner: MemberCall;
 }
@@ -121,6 +124,7 @@ const MAX_BODY_BYTES = 65_536;
 
 const NO_SESSION = new Rejection('sessionRequired', 'There is no session, or it has ended.');
 const NO_APP = new Rejection('appNotFound', 'There is no such app, or you are not a member of it.');
+const NOT_VIEWER = new Rejection('accessDenied', 'Viewers of the app may not do this.');
 const NOT_OWNER = new Rejection('accessDenied', 'Only an owner of the app may do this.');
 
 /** Builds the routes. */
@@ -133,7 +137,11 @@ export class Api {
     this.#admit = {
       public: async (call) => call,
       'signed-in': (call) => this.#signedIn(call),
-      member: (call) => this.#member(call),
+      viewer: (call) => this.#member(call),
+      member: async (call) => {
+        const member = await this.#member(call);
+        return member instanceof Rejection || member.app.role !== 'viewer' ? member : NOT_VIEWER;
+      },
       owner: async (call) => {
         const member = await this.#member(call);
         return member instanceof Rejection || member.app.role === 'owner' ? member : NOT_OWNER;

@@ -14,7 +14,7 @@ import {
   withdrawInvitation,
 } from '../invitations.ts';
 import { MAILS, type Mailer } from '../mail.ts';
-import { addMaintainer, listMembers, lockMembers, roleOf } from '../members.ts';
+import { addMember, changeRole, type GivenRole, listMembers, lockMembers, roleOf } from '../members.ts';
 import { slowedDown } from '../sign-in.ts';
 import { SlowDown } from '../slow-down.ts';
 import { findUser, type User } from '../users.ts';
@@ -31,7 +31,9 @@ export interface MemberRoutesOptions {
   readonly monotonic: () => number;
 }
 
-const EMAIL = bodyOf({ email: { type: 'string', maxLength: 1_000 } }, ['email']);
+const ROLE = { type: 'string', enum: ['maintainer', 'viewer'] } as const;
+const NEW_MEMBER = bodyOf({ email: { type: 'string', maxLength: 1_000 }, role: ROLE }, ['email']);
+const NEW_ROLE = bodyOf({ role: ROLE }, ['role']);
 
 const NO_LINK = new Rejection(
   'linkNotValid',
@@ -48,21 +50,21 @@ export function memberRoutes({ api, sql, mailer, wall, monotonic }: MemberRoutes
   // An account must not be a way to flood the mailboxes of strangers.
   const ofInviter = new SlowDown({ free: 30, longestMs: 60_000, now: monotonic });
   return [
-    api.read('/api/apps/:appId/members', 'member', async ({ app }) => {
+    api.read('/api/apps/:appId/members', 'viewer', async ({ app }) => {
       const [members, invitations] = await Promise.all([
         listMembers(sql, app.id),
         listInvitations(sql, app.id, wall()),
       ]);
       return done({ members, invitations });
     }),
-    api.change('POST', '/api/apps/:appId/members', 'owner', EMAIL, async (call, body) => {
+    api.change('POST', '/api/apps/:appId/members', 'owner', NEW_MEMBER, async (call, body) => {
       const { app, user, baseUrl, note } = call;
       const email = requireEmail(body.email);
       const wait = ofInviter.wait(user.userId);
       if (wait > 0) return slowedDown(wait);
       ofInviter.begin(user.userId);
       const outcome = await sql.begin('isolation level read committed', (tx) =>
-        addOrInvite(tx, call, email, wall()),
+        addOrInvite(tx, call, { email, role: givenRole(body.role), now: wall() }),
       );
       if (outcome instanceof Rejection) return outcome;
       const target = { appId: app.appId, targetEmail: email.text };
@@ -74,6 +76,19 @@ export function memberRoutes({ api, sql, mailer, wall, monotonic }: MemberRoutes
       const link = `${baseUrl}/invitations/${outcome.token}`;
       mailer?.send(MAILS.invitation(email.text, app.name, user.email, link));
       return done({ invited: true, link, mailed: mailer !== null }, { status: 201 });
+    }),
+    api.change('PATCH', '/api/apps/:appId/members/:userId', 'owner', NEW_ROLE, async (call, body) => {
+      const { app, by, note } = call;
+      const [, userId = ''] = call.parameters;
+      const role = givenRole(body.role);
+      const changed = await sql.begin('isolation level read committed', async (tx) => {
+        await lockMembers(tx, app.id);
+        if ((await roleOf(tx, app.id, call.user.id)) !== 'owner') return NOT_OWNER;
+        return await changeRole(tx, { appId: app.id, userId, role, by });
+      });
+      if (changed instanceof Rejection) return changed;
+      note('member.role', { appId: app.appId, targetUserId: userId, targetEmail: changed });
+      return done({ userId, role });
     }),
     api.change('DELETE', '/api/apps/:appId/invitations/:invitationId', 'owner', NO_FIELDS, async (call) => {
       const invitationId = call.parameters[1] ?? '';
@@ -102,12 +117,14 @@ export function memberRoutes({ api, sql, mailer, wall, monotonic }: MemberRoutes
   ];
 }
 
+/** One of the two that the body's schema lets through. */
+const givenRole = (role: string | undefined): GivenRole => (role === 'viewer' ? 'viewer' : 'maintainer');
+
 /** Adds the account that has proved the address, or creates an invitation link. */
 async function addOrInvite(
   tx: Transaction,
   { app, user, by }: MemberCall,
-  email: Email,
-  now: number,
+  { email, role, now }: { readonly email: Email; readonly role: GivenRole; readonly now: number },
 ): Promise<{ added: User } | { token: string } | Rejection> {
   // Only reads after the lock are safe: an invitation may be accepted, or this owner demoted, concurrently.
   await lockMembers(tx, app.id);
@@ -117,7 +134,7 @@ async function addOrInvite(
     throw new AccountError('ALREADY_MEMBER', `${found.user.email} is already a member`);
   // An account with an unverified e-mail may belong to a stranger who registered this address first.
   if (found === null || !found.user.emailProved)
-    return { token: await invite(tx, { appId: app.id, email, by, now }) };
-  await addMaintainer(tx, { appId: app.id, user: found.user, by, invited: null });
+    return { token: await invite(tx, { appId: app.id, email, role, by, now }) };
+  await addMember(tx, { appId: app.id, user: found.user, role, by, invited: null });
   return { added: found.user };
 }

@@ -11,7 +11,7 @@ import type { Route } from '../../http/route.ts';
 import type { Sql } from '../../storage/connect.ts';
 import { type EventReader, isTimezone } from '../../storage/storage.ts';
 import { createApp, deleteApp, renameApp } from '../apps.ts';
-import { createEventType } from '../event-types.ts';
+import { createEventType, renameEventType } from '../event-types.ts';
 import type { Secret } from '../secret.ts';
 
 export interface AppRoutesOptions {
@@ -36,6 +36,7 @@ const NO_ZONE = new Rejection(
   'invalidParameters',
   'timezone must be an IANA time zone, such as Europe/Berlin.',
 );
+const NO_TYPE = new Rejection('eventTypeNotFound', 'The app has no such event type.');
 const NO_ENTRY = new Rejection('invalidParameters', 'before must be the entryId of an entry.');
 
 export function appRoutes(options: AppRoutesOptions): readonly Route[] {
@@ -62,7 +63,7 @@ export function appRoutes(options: AppRoutesOptions): readonly Route[] {
       note('app.create', { appId: made.appId });
       return done(made, { status: 201 });
     }),
-    api.read('/api/apps/:appId', 'member', async ({ app: { id, ...app } }) =>
+    api.read('/api/apps/:appId', 'viewer', async ({ app: { id, ...app } }) =>
       done({ ...app, ...(await events.appSpan(id)) }),
     ),
     api.change('PATCH', '/api/apps/:appId', 'owner', NAME, async ({ app, by }, { name }) => {
@@ -85,7 +86,13 @@ export function appRoutes(options: AppRoutesOptions): readonly Route[] {
         status: 201,
       }),
     ),
-    api.read('/api/apps/:appId/audit', 'member', async ({ app, exchange }) => {
+    api.change('PATCH', '/api/apps/:appId/types/:typeId', 'member', NAME, async (call, { name }) => {
+      const { app, by } = call;
+      const typeId = call.parameters[1] ?? '';
+      const renamed = await renameEventType(sql, { appId: app.id, typeId, name, by });
+      return renamed ? done({ typeId, name }) : NO_TYPE;
+    }),
+    api.read('/api/apps/:appId/audit', 'viewer', async ({ app, exchange }) => {
       const before = new URLSearchParams(exchange.query).get('before');
       if (before !== null && !/^\d{1,15}$/.test(before)) return NO_ENTRY;
       return done(await listAudit(sql, app.id, before === null ? null : Number(before)));

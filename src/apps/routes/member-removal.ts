@@ -9,7 +9,7 @@ import { removeMember } from '../member-removal.ts';
 const REMOVAL = bodyOf({ keepTokens: { type: 'array', maxItems: 1_000 } });
 
 export function memberRemovalRoute({ api, sql }: { api: Api; sql: Sql }): Route {
-  return api.change('DELETE', '/api/apps/:appId/members/:userId', 'member', REMOVAL, async (call, body) => {
+  return api.change('DELETE', '/api/apps/:appId/members/:userId', 'viewer', REMOVAL, async (call, body) => {
     const { app, user, note } = call;
     const { keepTokens = [] } = body;
     const userId = call.parameters[1] ?? '';

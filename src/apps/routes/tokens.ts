@@ -63,7 +63,7 @@ export function tokenRoutes({ api, sql, secret }: TokenRoutesOptions): readonly 
         return done({ loggingToken, previousValidUntil });
       },
     ),
-    api.read('/api/apps/:appId/tokens', 'member', async ({ app, user }) =>
+    api.read('/api/apps/:appId/tokens', 'viewer', async ({ app, user }) =>
       done({ tokens: await visibleTokens(sql, app.id, user) }),
     ),
     api.change('POST', '/api/apps/:appId/tokens', 'member', NEW_TOKEN, async ({ app, by, note }, body) => {

@@ -23,7 +23,7 @@ const PATH = '/api/apps/:appId/types/:typeId/schema';
 
 export function typeSchemaRoutes({ api, sql, prover }: TypeSchemaRoutesOptions): readonly Route[] {
   return [
-    api.read(PATH, 'member', async ({ app: { appId }, parameters }) =>
+    api.read(PATH, 'viewer', async ({ app: { appId }, parameters }) =>
       done(await showTypeSchema(sql, { appId, typeId: parameters[1] ?? '' })),
     ),
     api.change('PUT', PATH, 'owner', parseSetting, async ({ app: { appId }, parameters, by }, setting) =>

@@ -16,7 +16,7 @@ export interface UsageRouteOptions {
 }
 
 export function usageRoute({ api, sql, writeUsage, limits, now }: UsageRouteOptions): Route {
-  return api.read('/api/apps/:appId/usage', 'member', async ({ app }) => {
+  return api.read('/api/apps/:appId/usage', 'viewer', async ({ app }) => {
     await writeUsage();
     return done({ limits, ...(await readUsage(sql, app.id, now())) });
   });

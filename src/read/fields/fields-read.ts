@@ -1,5 +1,6 @@
 /** GET …/fields: the paths that recent payloads have, declared or not. */
 import { LRUCache } from 'lru-cache';
+import { type Field, listFields } from '../../apps/fields.ts';
 import { Rejection } from '../../errors.ts';
 import { dataOf, json, objectOf } from '../../http/operation.ts';
 import { Query } from '../../http/query.ts';
@@ -9,7 +10,7 @@ import { COUNT, nullable, TIMESTAMP, TYPE_ID } from '../answer-shapes.ts';
 import { type AppRead, appRead } from '../app-read.ts';
 import { checkScope, findTypes, SCOPE } from '../scope-query.ts';
 import { type CatalogField, catalogOf } from './field-catalog.ts';
-import { KINDS, MAX_ELEMENTS, MAX_LEVELS } from './payload-paths.ts';
+import { KINDS, MAX_ELEMENTS, MAX_LEVELS, spellPath } from './payload-paths.ts';
 
 /** What one sample may take: events, rows that are looked at for them, characters of payloads, and milliseconds. */
 export interface SampleBudget {
@@ -62,6 +63,12 @@ const FIELD = objectOf(
       type: 'array',
       items: { type: ['string', 'number', 'boolean'] },
       description: 'Up to three different values of at most 100 characters, the newest first.',
+    },
+    declaredAs: {
+      type: 'array',
+      items: { type: 'string', enum: ['value', 'number'] },
+      description:
+        'The kinds with which the app has declared the field, for this type or for all; empty if it has not.',
     },
     lastSeenAt: { ...TIMESTAMP, description: 'The newest event of the sample that has the field.' },
   },
@@ -117,7 +124,10 @@ export function fieldsRead(options: FieldsReadOptions): AppRead {
     // By the public id: an internal one may be another app's in another database.
     const key = JSON.stringify([app.appId, typeIds, from, until]);
     const request = { appId: app.id, typeIds, from, until, order: 'desc', after: null } as const;
-    const body = await answers.get(key, async () => bodyOf(sql, await sampleOf(options, request)));
+    const body = await answers.get(key, async () => {
+      const [sample, declared] = await Promise.all([sampleOf(options, request), listFields(sql, app.id)]);
+      return await bodyOf(sql, sample, declared);
+    });
     return { status: 200, body };
   });
 }
@@ -177,10 +187,16 @@ async function sampleOf(
   return sample;
 }
 
-async function bodyOf(sql: Sql, sample: readonly StoredEvent[]): Promise<string> {
+async function bodyOf(sql: Sql, sample: readonly StoredEvent[], declared: readonly Field[]): Promise<string> {
   const { fields, isTruncated } = await catalogOf(sample);
+  const paths = declared.map((field) => ({ ...field, path: spellPath(field.path) }));
   const names = await typeNames(sql, [...new Set(fields.map(({ typeId }) => typeId))]);
-  const rows = fields.map((field) => fieldText(field, names.get(field.typeId) ?? ''));
+  const rows = fields.map((field) => {
+    const { path, typeId } = field;
+    const same = paths.filter((one) => one.path === path && (one.typeId === null || one.typeId === typeId));
+    const declaredAs = [...new Set(same.map(({ kind }) => kind))];
+    return fieldText(field, { typeName: names.get(typeId) ?? '', declaredAs });
+  });
   const about = {
     truncated: isTruncated,
     sample: {
@@ -193,8 +209,8 @@ async function bodyOf(sql: Sql, sample: readonly StoredEvent[]): Promise<string>
 }
 
 /** Examples go in as the very text that was sent: no float changes a number. */
-function fieldText({ examples, ...field }: CatalogField, typeName: string): string {
-  return `${JSON.stringify({ typeName, ...field }).slice(0, -1)},"examples":[${examples.join(',')}]}`;
+function fieldText({ examples, ...field }: CatalogField, more: object): string {
+  return `${JSON.stringify({ ...field, ...more }).slice(0, -1)},"examples":[${examples.join(',')}]}`;
 }
 
 async function typeNames(sql: Sql, typeIds: readonly string[]): Promise<ReadonlyMap<string, string>> {

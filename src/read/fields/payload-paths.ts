@@ -96,13 +96,24 @@ function kindOf(code: number): Kind {
 /** Names that a filter takes without quotes. */
 const PLAIN = /^[^\s.:<>="\\]+$/u;
 
-/** @param quoted a JSON string */
+/** A path as a filter takes it. */
+export function spellPath(names: readonly string[]): string {
+  return first(names.map(spellName).join('.'));
+}
+
+/** @param quoted a JSON string, as a payload has it */
 function nameOf(quoted: string): string {
   const inner = quoted.slice(1, -1);
-  return PLAIN.test(inner) ? inner : JSON.stringify(JSON.parse(quoted));
+  return PLAIN.test(inner) ? inner : spellName(JSON.parse(quoted) as string);
+}
+
+function spellName(name: string): string {
+  return PLAIN.test(name) ? name : JSON.stringify(name);
 }
 
 /** A minus at the start of a filter negates it. */
-function first(name: string): string {
-  return name.startsWith('-') ? JSON.stringify(name) : name;
+function first(path: string): string {
+  if (!path.startsWith('-')) return path;
+  const end = path.indexOf('.');
+  return end === -1 ? JSON.stringify(path) : JSON.stringify(path.slice(0, end)) + path.slice(end);
 }

@@ -1,4 +1,5 @@
 /** The format of a segment: whatever is cut or changed, what was acknowledged is read back or its loss is told. */
+import { crc32 } from 'node:zlib';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { createEventIds } from '../../../src/ingest/event-id.ts';
@@ -125,6 +126,29 @@ test('any one byte that changes is noticed, and costs the one record that it is 
     }),
     { numRuns: 10 },
   );
+});
+
+test('a record that lost its end before a complete one is damage, not a torn write', () => {
+  const written = ['{}', `{"long":"${'x'.repeat(5_000)}"}`, '{"last":true}'].map((payload, n) => [
+    { id: newId(n), createdAt: n, payload, source: SOURCE },
+  ]);
+  const { bytes, ends } = segmentOf(written);
+  const [first = 0, second = 0] = ends;
+  const kept = first + 200;
+  // The record is longer than all that is left, as in a torn write.
+  const read = readSegment(Buffer.concat([bytes.subarray(0, kept), bytes.subarray(second)]));
+  expect(read).toMatchObject({ batches: [written[0], written[2]], tornBytes: 0, damagedBytes: kept - first });
+});
+
+test('a header of another format is not read, even if its checksum is right', () => {
+  const header = encodeHeader(newHeader(INSTALLATION));
+  const copyBytes = header.length / 2;
+  for (const start of [0, copyBytes]) {
+    header[start] = (header[start] ?? 0) ^ 1;
+    const end = start + copyBytes - 4;
+    header.writeUInt32BE(crc32(header.subarray(start, end)), end);
+  }
+  expect(readSegment(header).header).toBeNull();
 });
 
 test('random bytes are no records and break nothing', () => {

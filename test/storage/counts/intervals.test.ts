@@ -68,6 +68,38 @@ describe('an interval', () => {
     );
   });
 
+  // [level, from, until] in minutes after a midnight; the level of rows is ''.
+  test.each<[string, number, number, [string, number, number][]]>([
+    ['that is empty has no parts', 5, 5, []],
+    ['within a minute is rows', 0.2, 0.8, [['', 0.2, 0.8]]],
+    ['over the start of a minute is one part of rows', 0.5, 1.5, [['', 0.5, 1.5]]],
+    ['of a whole minute is that minute', 7, 8, [['minute', 7, 8]]],
+    ['over the start of an hour is one part of minutes', 55, 65, [['minute', 55, 65]]],
+    ['of a whole quarter-hour is that', 15, 30, [['quarter_hour', 15, 30]]],
+    [
+      'of hours and days has each level once at either end',
+      22 * 60 + 44.5,
+      3 * 1_440 + 61,
+      [
+        ['', 1_364.5, 1_365],
+        ['quarter_hour', 1_365, 1_380],
+        ['hour', 1_380, 1_440],
+        ['day', 1_440, 4_320],
+        ['hour', 4_320, 4_380],
+        ['minute', 4_380, 4_381],
+      ],
+    ],
+  ])('%s', (_, from, until, expected) => {
+    const at = (minutes: number): number => START + minutes * MINUTE_MS;
+    expect(splitByLevel({ from: at(from), until: at(until) })).toEqual(
+      expected.map(([name, start, end]) => ({
+        level: LEVELS.find((level) => level.name === name) ?? null,
+        from: at(start),
+        until: at(end),
+      })),
+    );
+  });
+
   test('is split at no stale bucket, and reads none of them from counts', () => {
     fc.assert(
       fc.property(intervals, staleBuckets, (interval, stale) => {

@@ -1,0 +1,114 @@
+/** Going anywhere by typing: the pages of the app one is in, every app, and what can be done from everywhere. */
+import type { VNode } from 'preact';
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { useLocation } from 'preact-iso/router';
+import type { AppRow } from '../answers.ts';
+import { html } from '../html.ts';
+import { useResource } from '../resource.ts';
+import { appsPath } from '../routes/apps.ts';
+import { theme } from '../state.ts';
+import { Dialog } from './dialog.ts';
+import { matches } from './search.ts';
+
+export interface PaletteProps {
+  /** The pages of an app: the end of the path, and the name. */
+  readonly tabs: readonly (readonly [tab: string, name: string])[];
+  readonly onHelp: () => void;
+  readonly onClose: () => void;
+}
+
+interface Command {
+  readonly name: string;
+  /** What kind of place it is. */
+  readonly kind: string;
+  readonly run: () => void;
+}
+
+/** Entries that are shown at once; typing finds the others. */
+const MOST_SHOWN = 12;
+
+export function Palette(props: PaletteProps): VNode {
+  const { onClose } = props;
+  const [wanted, setWanted] = useState('');
+  const [at, setAt] = useState(0);
+  const list = useRef<HTMLUListElement>(null);
+  const commands = useCommands(props).filter(({ name, kind }) => matches(wanted, `${name} ${kind}`));
+  const shown = commands.slice(0, MOST_SHOWN);
+  useEffect(
+    () => list.current?.querySelector('[aria-selected=true]')?.scrollIntoView({ block: 'nearest' }),
+    [at],
+  );
+  const run = (command: Command | undefined): void => {
+    if (command === undefined) return;
+    onClose();
+    command.run();
+  };
+  const press = (event: KeyboardEvent): void => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (step !== undefined) setAt((at + step + shown.length) % Math.max(1, shown.length));
+    else if (event.key === 'Enter') run(shown[at]);
+    else return;
+    event.preventDefault();
+  };
+  return html`<${Dialog} title="Go to" onClose=${onClose}>
+    <div class="palette">
+      <input
+        data-first
+        role="combobox"
+        aria-label="Where to, or what to do"
+        aria-expanded="true"
+        aria-controls="palette-list"
+        aria-activedescendant=${shown.length > 0 ? `palette-${at}` : undefined}
+        autocomplete="off"
+        placeholder="An app, a page, or a command"
+        onKeyDown=${press}
+        onInput=${(event: InputEvent) => {
+          setWanted((event.currentTarget as HTMLInputElement).value);
+          setAt(0);
+        }}
+      />
+      <ul id="palette-list" class="palette-list" role="listbox" aria-label="Places" ref=${list}>
+        ${shown.map(
+          (command, index) => html`<li
+            key=${index}
+            id=${`palette-${index}`}
+            role="option"
+            aria-selected=${index === at ? 'true' : 'false'}
+            onPointerMove=${() => setAt(index)}
+            onClick=${() => run(command)}
+          ><span class="palette-name">${command.name}</span><span class="muted">${command.kind}</span></li>`,
+        )}
+      </ul>
+      <p class="hint" role="status">${shown.length === 0 ? 'Nothing has this in its name.' : commands.length > shown.length ? `And ${commands.length - shown.length} more: type a part of the name.` : ''}</p>
+    </div>
+  <//>`;
+}
+
+function useCommands({ tabs, onHelp }: PaletteProps): Command[] {
+  const { path, route } = useLocation();
+  const { data } = useResource<{ apps: AppRow[] }>(appsPath());
+  const appId = /^\/apps\/([^/]+)/.exec(path)?.[1];
+  const own = data?.apps.find((app) => app.appId === appId);
+  const go = (name: string, kind: string, to: string): Command => ({ name, kind, run: () => route(to) });
+  const pages =
+    appId === undefined
+      ? []
+      : tabs.map(([tab, name]) => go(name, own?.name ?? 'this app', `/apps/${appId}${tab && `/${tab}`}`));
+  const apps = (data?.apps ?? [])
+    .filter((app) => app !== own)
+    .map((app) => go(app.name, 'app', `/apps/${app.appId}`));
+  return [
+    ...pages,
+    ...apps,
+    go('All apps', 'page', '/'),
+    go('Account', 'page', '/account'),
+    { name: 'Keyboard shortcuts', kind: 'help', run: onHelp },
+    ...(['light', 'dark', 'system'] as const).map((one) => ({
+      name: `Theme: ${one === 'system' ? 'as the system' : one}`,
+      kind: 'command',
+      run: () => {
+        theme.value = one;
+      },
+    })),
+  ];
+}

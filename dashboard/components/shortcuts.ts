@@ -1,0 +1,40 @@
+/** The keys that do something, on a page of their own. */
+import type { VNode } from 'preact';
+import { html } from '../html.ts';
+import { Dialog } from './dialog.ts';
+
+/** What the key is called on this machine. */
+export const COMMAND_KEY = /Mac|iPhone|iPad/.test(globalThis.navigator?.platform ?? '') ? '⌘' : 'Ctrl';
+
+const KEYS: readonly (readonly [where: string, keys: readonly (readonly [keys: string, does: string])[]])[] =
+  [
+    [
+      'Everywhere',
+      [
+        [`${COMMAND_KEY} K`, 'Go to an app, a page or a command'],
+        ['/', 'Go to the search of the page'],
+        ['?', 'Show these shortcuts'],
+        ['Esc', 'Close what is open'],
+      ],
+    ],
+    [
+      'In the chart',
+      [
+        ['← →', 'Go from bucket to bucket'],
+        ['Shift ← →', 'Select an interval'],
+        ['Enter', 'Zoom into the selection'],
+        ['Backspace', 'Zoom back out'],
+      ],
+    ],
+  ];
+
+export function Shortcuts({ onClose }: { readonly onClose: () => void }): VNode {
+  return html`<${Dialog} title="Keyboard shortcuts" onClose=${onClose}>
+    ${KEYS.map(
+      ([where, keys]) => html`<section class="shortcuts" key=${where}>
+        <h3>${where}</h3>
+        <dl>${keys.map(([key, does]) => html`<div key=${key}><dt><kbd>${key}</kbd></dt><dd>${does}</dd></div>`)}</dl>
+      </section>`,
+    )}
+  <//>`;
+}

@@ -1,0 +1,217 @@
+/** Viewers see an app and change nothing: every route of an app, and every way to become one. */
+
+import pino from 'pino';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { createDashboard } from '../../src/dashboard.ts';
+import type { Declaration } from '../../src/http/route.ts';
+import { Exports } from '../../src/read/export/exports.ts';
+import { openStorage } from '../../src/storage/storage.ts';
+import { newOwnApp, newPerson, type Person, type Reply } from '../support/person.ts';
+import { startTestService, type TestService, testSecret } from '../support/service.ts';
+
+/** What a viewer may do besides reading: leave. */
+const ALLOWED = new Set(['DELETE /api/apps/:appId/members/:userId']);
+/** Reads of what lets one write. */
+const SECRET = new Set(['GET /api/apps/:appId/logging-token']);
+const CHANGED = [
+  'apps',
+  'app_members',
+  'invitations',
+  'event_types',
+  'logging_tokens',
+  'resource_tokens',
+  'audit_entries',
+];
+
+let service: TestService;
+let owner: Person;
+let viewer: Person;
+let stranger: Person;
+let app: { appId: string; loggingToken: string; path: string };
+let values: Record<string, string>;
+let declared: readonly Declaration[];
+
+beforeAll(async () => {
+  service = await startTestService();
+  owner = await newPerson(service, 'owner@example.com');
+  viewer = await newPerson(service, 'viewer@example.com');
+  stranger = await newPerson(service, 'stranger@example.com');
+  app = await newOwnApp(owner);
+  expect(
+    (await owner.post(`${app.path}/members`, { email: 'viewer@example.com', role: 'viewer' })).data,
+  ).toEqual({ added: true });
+  const invited = await owner.post(`${app.path}/members`, { email: 'invited@example.com' });
+  expect(invited.status).toBe(201);
+  const type = await owner.post(`${app.path}/types`, { name: 'visit' });
+  const token = await owner.post(`${app.path}/tokens`, { name: 'Analytics' });
+  const event = await service.post({ loggingToken: app.loggingToken, typeId: type.data.typeId });
+  const members = (await owner.get(`${app.path}/members`)).data as {
+    members: { userId: string; role: string }[];
+    invitations: { invitationId: string }[];
+  };
+  values = {
+    ':appId': app.appId,
+    ':typeId': String(type.data.typeId),
+    ':tokenId': String(token.data.tokenId),
+    ':eventId': String(JSON.parse(event.body).eventId),
+    ':userId': members.members.find(({ role }) => role === 'owner')?.userId ?? '',
+    ':invitationId': members.invitations[0]?.invitationId ?? '',
+  };
+  expect((await put(owner, `${app.path}/types/${type.data.typeId}/schema`)).status).toBe(200);
+  declared = await declaredRoutes();
+});
+afterAll(() => service.stop());
+
+/** The routes of the dashboard as they are declared: one that is added is tested too. */
+async function declaredRoutes(): Promise<readonly Declaration[]> {
+  const dashboard = await createDashboard({
+    config: service.config,
+    address: service.database.address,
+    storage: await openStorage(service.sql),
+    secret: await testSecret(),
+    log: pino({ level: 'silent' }),
+    wall: () => Date.now(),
+    monotonic: () => performance.now(),
+    onChange: () => undefined,
+    writeUsage: async () => undefined,
+    offersSetup: false,
+    exports: new Exports(pino({ level: 'silent' })),
+  });
+  await dashboard.close();
+  return dashboard.routes.filter(({ path }) => /^\/api\/apps\/:appId(\/|$)/.test(path));
+}
+
+const nameOf = ({ method, path }: Declaration): string => `${method} ${path}`;
+const pathOf = ({ path }: Declaration): string =>
+  path.replace(/:\w+/g, (name) => {
+    const value = values[name];
+    if (value === undefined) throw new Error(`The test has no value for ${name}.`);
+    return value;
+  });
+const isRead = ({ method }: Declaration): boolean => method === 'GET';
+
+function ask(person: Person, route: Declaration): Promise<Reply> {
+  const path = pathOf(route);
+  if (route.method === 'GET') return person.get(path);
+  if (route.method === 'POST')
+    return person.post(path, { name: 'x', email: 'x@example.com', role: 'maintainer', confirm: 'Shop' });
+  if (route.method === 'PATCH') return person.patch(path, { name: 'x', role: 'maintainer' });
+  if (route.method === 'DELETE') return person.delete(path, { confirm: 'Shop' });
+  return put(person, path);
+}
+
+async function put(person: Person, path: string): Promise<Reply> {
+  const { status, headers, body } = await service.request({
+    method: 'PUT',
+    path,
+    headers: { Cookie: person.cookie },
+    body: '{"schema":{"type":"object"}}',
+  });
+  const { code = '', data = {} } = JSON.parse(body);
+  return { status, headers, code, data, text: body };
+}
+
+async function content(): Promise<string> {
+  let text = '';
+  for (const table of CHANGED) {
+    const rows = await service.sql<
+      { row: string }[]
+    >`SELECT t::text AS row FROM ${service.sql(table)} AS t ORDER BY 1`;
+    text += `${table}\n${rows.map(({ row }) => row).join('\n')}\n`;
+  }
+  return text.replaceAll(/"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.\d]*\+00"/g, 'T');
+}
+
+describe('every route of an app', () => {
+  test('that changes something refuses viewers, but for leaving, and changes nothing', async () => {
+    const before = await content();
+    const changes = declared.filter((route) => !isRead(route));
+    expect(changes.length).toBeGreaterThan(8);
+    for (const route of changes) {
+      const reply = await ask(viewer, route);
+      expect([reply.status, reply.code], nameOf(route)).toEqual([403, 'ACCESS_DENIED']);
+    }
+    expect(await content()).toBe(before);
+    expect(changes.map(nameOf)).toEqual(expect.arrayContaining([...ALLOWED]));
+  });
+
+  test('that reads serves viewers, but for the logging token', async () => {
+    for (const route of declared.filter(isRead)) {
+      // It does not end by itself; that it begins is enough.
+      if (route.path.endsWith('/live')) {
+        const aborter = new AbortController();
+        const { status } = await fetch(service.url + pathOf(route), {
+          headers: { Cookie: viewer.cookie },
+          signal: aborter.signal,
+        });
+        aborter.abort();
+        expect(status, nameOf(route)).toBe(200);
+        continue;
+      }
+      const reply = await ask(viewer, route);
+      expect([reply.status, reply.code], nameOf(route)).toEqual(
+        SECRET.has(nameOf(route)) ? [403, 'ACCESS_DENIED'] : [200, ''],
+      );
+      expect(reply.text, nameOf(route)).not.toContain(app.loggingToken);
+    }
+  });
+
+  test('is not there for others, and asks visitors to sign in', async () => {
+    for (const route of declared) {
+      expect((await ask(stranger, route)).code, nameOf(route)).toBe('APP_NOT_FOUND');
+      const { status } = await service.request({
+        method: route.method,
+        path: pathOf(route),
+        ...(!isRead(route) && { headers: { 'Content-Type': 'application/json' }, body: '{}' }),
+      });
+      expect(status, nameOf(route)).toBe(401);
+    }
+  });
+});
+
+describe('a viewer', () => {
+  const idOf = async (person: Person): Promise<string> =>
+    String(((await person.get('/api/session')).data.user as { userId: string }).userId); // As the route declares it.
+
+  test('makes no token of another app that reads this one', async () => {
+    const own = await newOwnApp(viewer, 'Own');
+    const refused = await viewer.post(`${own.path}/tokens`, { name: 'Both', appIds: [app.appId] });
+    expect(refused).toMatchObject({ status: 404, code: 'APP_NOT_FOUND' });
+    expect((await viewer.post(`${own.path}/tokens`, { name: 'Own' })).status).toBe(201);
+  });
+
+  test('comes by a link that was made for one, and the last invitation counts', async () => {
+    await owner.post(`${app.path}/members`, { email: 'late@example.com' });
+    const { data } = await owner.post(`${app.path}/members`, { email: 'late@example.com', role: 'viewer' });
+    const link = `/api/invitations/${String(data.link).split('/').at(-1)}`;
+    const late = await newPerson(service, 'other@example.com');
+    expect((await late.get(link)).data.role).toBe('viewer');
+    await late.post(`${link}/accept`);
+    expect((await late.get(app.path)).data.role).toBe('viewer');
+    expect((await late.post(`${app.path}/types`, { name: 'no' })).status).toBe(403);
+  });
+
+  test('is made a maintainer and a viewer again by the owner alone, at once', async () => {
+    const path = `${app.path}/members/${await idOf(viewer)}`;
+    expect((await viewer.patch(path, { role: 'maintainer' })).status).toBe(403);
+    expect((await owner.patch(path, { role: 'owner' })).code).toBe('INVALID_REQUEST');
+    expect((await owner.patch(path, { role: 'maintainer' })).status).toBe(200);
+    expect((await viewer.get(`${app.path}/logging-token`)).status).toBe(200);
+    expect((await owner.patch(path, { role: 'viewer' })).status).toBe(200);
+    expect((await viewer.get(`${app.path}/logging-token`)).status).toBe(403);
+    const own = `${app.path}/members/${await idOf(owner)}`;
+    expect(await owner.patch(own, { role: 'viewer' })).toMatchObject({ status: 409, code: 'OWNER_STAYS' });
+    const { entries } = (await owner.get(`${app.path}/audit`)).data as {
+      entries: { action: string; details: object }[];
+    };
+    expect(entries.slice(0, 2).map(({ action, details }) => ({ action, details }))).toEqual([
+      { action: 'member.role', details: { email: 'viewer@example.com', role: 'viewer' } },
+      { action: 'member.role', details: { email: 'viewer@example.com', role: 'maintainer' } },
+    ]);
+  });
+
+  test('leaves by themselves', async () => {
+    expect((await viewer.delete(`${app.path}/members/${await idOf(viewer)}`)).status).toBe(200);
+    expect((await viewer.get(app.path)).status).toBe(404);
+  });
+});
