@@ -29,6 +29,7 @@ import { dashboardReadRoutes } from './read/dashboard-routes.ts';
 import { eventRead, eventsRead } from './read/events-read.ts';
 import { exportRead } from './read/export/export-read.ts';
 import type { Exports } from './read/export/exports.ts';
+import { fieldRoutes } from './read/field-routes.ts';
 import { fieldsRead } from './read/fields/fields-read.ts';
 import { LiveFeeds } from './read/live/live-feeds.ts';
 import { liveRead } from './read/live/live-read.ts';
@@ -123,6 +124,7 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
       monotonic,
     }),
     ...tokenRoutes({ api, sql, secret }),
+    ...fieldRoutes({ api, sql }),
     ...typeSchemaRoutes({ api, sql, prover }),
     ...memberRoutes({ api, sql, mailer, wall, monotonic }),
     memberRemovalRoute({ api, sql }),

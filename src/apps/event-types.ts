@@ -290,7 +290,7 @@ async function findTypes(
   return new Map(rows.map((row) => [row.name, row]));
 }
 
-async function internalAppId(sql: Sql, appId: string): Promise<number> {
+export async function internalAppId(sql: Sql, appId: string): Promise<number> {
   const [app] = await sql<{ id: number }[]>`SELECT id FROM apps WHERE public_id = ${appId}`;
   if (app === undefined) throw appNotFound(appId);
   return app.id;

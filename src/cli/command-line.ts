@@ -8,6 +8,7 @@ import { addAppCommands, addTokenCommands, addTypeCommands } from './commands.ts
 import { addDemoCommand } from './demo-command.ts';
 import { addDoctorCommand } from './doctor-command.ts';
 import { addExportCommand } from './export-command.ts';
+import { addFieldCommands } from './field-command.ts';
 import { addImportCommand } from './import-command.ts';
 import { addJournalCommands } from './journal-command.ts';
 import { manPage } from './man-page.ts';
@@ -52,6 +53,7 @@ export function commandLine(): Command {
     );
   addAppCommands(program);
   addTypeCommands(program);
+  addFieldCommands(program);
   addTokenCommands(program);
   addImportCommand(program);
   addBackupCommand(program);

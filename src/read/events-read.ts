@@ -2,13 +2,13 @@
 import { Rejection } from '../errors.ts';
 import type { Outcome } from '../http/exchange.ts';
 import { dataOf, json, objectOf } from '../http/operation.ts';
-import { Invalid, oneOf, Query, text, wholeNumber } from '../http/query.ts';
+import { Invalid, invalidParameters, oneOf, Query, text, wholeNumber } from '../http/query.ts';
 import type { Sql } from '../storage/connect.ts';
 import { decodeCursor, type EventReader, encodeCursor, type RowFilter } from '../storage/storage.ts';
 import { COUNT, CURSOR, EVENT, EVENT_ID, SINGLE_EVENT, TIMESTAMP } from './answer-shapes.ts';
 import { type AppRead, appRead } from './app-read.ts';
 import { pageBody } from './event-text.ts';
-import { FILTER, filterOf } from './filter/filter-query.ts';
+import { FILTER, fieldFilterOf, filterOf } from './filter/filter-query.ts';
 import { checkScope, findTypes, SCOPE } from './scope-query.ts';
 import { readSearchPage, SEARCH_BUDGET, type SearchBudget, type SearchPageRequest } from './search-page.ts';
 
@@ -16,6 +16,11 @@ const DEFAULT_LIMIT = 100;
 const MAX_LIMIT = 1_000;
 
 const NO_EVENT = new Rejection('eventNotFound', 'The app has no such event, or its rows are no longer kept.');
+
+const NOT_COUNTED = invalidParameters(
+  'total must be none: the filter is not that a declared field has one of some values, or the field is not counted for all of ' +
+    'the scope (see its completeFrom).',
+);
 
 const EVENTS_QUERY = new Query(
   {
@@ -30,15 +35,13 @@ const EVENTS_QUERY = new Query(
       convert: (sent) => decodeCursor(sent) ?? new Invalid('must be the nextCursor of an earlier page'),
     }),
     total: oneOf(
-      '`exact` also counts all events of the scope. Not together with `filter` or `q`.',
+      '`exact` also counts all events of the scope. With `filter` only if the counts of a declared field answer it; not with `q`.',
       ['none', 'exact'],
       'none',
     ),
     ...FILTER,
   },
   (query) => {
-    if (query.total === 'exact' && filterOf(query) !== null)
-      return 'total must be none together with filter or q: counts know no payloads.';
     if (query.cursor !== null && query.cursor.order !== query.order)
       return 'cursor must be the nextCursor of a page of the same order.';
     return checkScope(query);
@@ -59,9 +62,15 @@ const PAGINATION = objectOf(
         `With a filter, where the page has ended because it looked at ${SEARCH_BUDGET.rows.toLocaleString('en-US')} ` +
         'events or took too long: about how far it has come. The next page goes on from there.',
     },
+    filteredBy: {
+      enum: ['counts', 'search'],
+      description:
+        'With a filter, how it was answered. `counts`: a declared field has one of some values; such a page ends only at its ' +
+        'limit, whatever lies between. `search`: all events of the scope are looked at.',
+    },
     total: { ...COUNT, description: 'All events of the scope, in the snapshot of the page; on request.' },
   },
-  { title: 'CursorPagination', optional: ['nextCursor', 'searchedUntil', 'total'] },
+  { title: 'CursorPagination', optional: ['nextCursor', 'searchedUntil', 'filteredBy', 'total'] },
 );
 
 export const EVENTS = {
@@ -101,10 +110,15 @@ export function eventsRead(options: EventsReadOptions): AppRead {
     const { from, to: until, order, cursor: after, limit } = query;
     const request = { appId: app.id, typeIds, from, until, order, after, limit, maxBytes: maxPageBytes };
     const filter = filterOf(query);
-    if (filter !== null) return await searchAnswer(options, request, filter);
-    const page = await events.list({ ...request, withTotal: query.total === 'exact' });
+    const counted = fieldFilterOf(query);
+    const withTotal = query.total === 'exact';
+    const found = counted === null ? null : await events.filteredList({ ...request, withTotal }, counted);
+    if (filter !== null && found === null)
+      return withTotal ? NOT_COUNTED : await searchAnswer(options, request, filter);
+    const page = found ?? (await events.list({ ...request, withTotal }));
     const pagination = {
       limit,
+      ...(found !== null && { filteredBy: 'counts' }),
       ...(page.next !== null && { nextCursor: encodeCursor(page.next) }),
       ...(page.total !== null && { total: page.total }),
     };
@@ -121,6 +135,7 @@ async function searchAnswer(
   const { order, limit } = request;
   const pagination = {
     limit,
+    filteredBy: 'search',
     ...(page.next !== null && { nextCursor: encodeCursor({ ...page.next, order }) }),
     ...(page.searchedUntil !== null && { searchedUntil: page.searchedUntil.toISOString() }),
   };

@@ -3,15 +3,26 @@ import { Rejection } from '../errors.ts';
 import { dataOf, json, objectOf } from '../http/operation.ts';
 import { flag, Invalid, invalidParameters, oneOf, Query, text } from '../http/query.ts';
 import type { Sql } from '../storage/connect.ts';
-import { type EventReader, isTimezone, type Series, WIDTHS, type WidthName } from '../storage/storage.ts';
+import {
+  type EventReader,
+  type FieldLine,
+  isTimezone,
+  type Series,
+  WIDTHS,
+  type WidthName,
+} from '../storage/storage.ts';
 import { COUNT, nullable, TIMESTAMP, TYPE_ID } from './answer-shapes.ts';
 import { type AppRead, appRead } from './app-read.ts';
+import { FILTER, fieldFilterOf } from './filter/filter-query.ts';
+import { type Condition, parsePath } from './filter/parse-filter.ts';
 import { checkScope, findTypes, SCOPE } from './scope-query.ts';
 
 /** Most buckets of `auto`. */
 const AUTO_BUCKETS = 200;
 /** Types that are shown apart where none is chosen. */
 const TOP_TYPES = 50;
+/** Values of a field that are shown apart. */
+const TOP_VALUES = 50;
 
 /** A month is `1M`, as minutes are `1m`. */
 const NAMES = ['auto', ...WIDTHS.map((width) => (width === '1mo' ? '1M' : width))] as const;
@@ -29,15 +40,37 @@ const SERIES_QUERY = new Query(
       convert: (zone) =>
         isTimezone(zone) ? zone : new Invalid('must be an IANA time zone, such as Europe/Berlin'),
     }),
-    by: oneOf(
-      `\`type\` counts each event type apart: those of \`typeId\` and \`typeName\`, else the ${TOP_TYPES} with the most events, and all others together.`,
-      ['none', 'type'],
-      'none',
+    by: text(
+      `\`type\` counts each event type apart: those of \`typeId\` and \`typeName\`, else the ${TOP_TYPES} with the most events, and all others together. ` +
+        `The path of a declared field, such as \`order.country\`, does so with the ${TOP_VALUES} values that have the most events; then not with \`filter\`, and with one type at most.`,
+      {
+        schema: { examples: ['type', 'order.country'] },
+        convert: (sent) => {
+          if (sent === 'type' || sent === 'none') return sent;
+          const path = parsePath(sent);
+          return 'problem' in path
+            ? new Invalid(
+                `must be none, type or the path of a declared field: column ${path.column}: ${path.problem}`,
+              )
+            : path;
+        },
+      },
     ),
+    filter: FILTER.filter,
     accumulated: flag('Whether each row also has the count of all events up to the end of its bucket.'),
   },
-  checkScope,
+  (query) => {
+    if (query.filter.length > 0 && query.by !== null && query.by !== 'none')
+      return 'by must be none together with filter.';
+    if (isPath(query.by) && query.typeId.length + query.typeName.length > 1)
+      return 'by must be none or type with several types.';
+    return checkScope(query);
+  },
 );
+
+function isPath(by: readonly string[] | 'type' | 'none' | null): by is readonly string[] {
+  return by !== null && by !== 'type' && by !== 'none';
+}
 
 const ROW = objectOf(
   {
@@ -45,6 +78,14 @@ const ROW = objectOf(
     end: { ...TIMESTAMP, description: 'Where the bucket ends, exclusive.' },
     typeId: { ...nullable(TYPE_ID), description: 'With `by=type`; null for all other types together.' },
     typeName: { type: ['string', 'null'], description: 'With `by=type`; null for all other types together.' },
+    value: {
+      description: 'With `by` a field: the value as JSON; a number that a double cannot hold as a text.',
+      type: ['string', 'number', 'boolean', 'null'],
+    },
+    other: {
+      const: true,
+      description: 'With `by` a field: the row of all other events, those without the field among them.',
+    },
     count: { ...COUNT, description: 'Events of the bucket that lie between `from` and `to`.' },
     accumulated: {
       ...COUNT,
@@ -56,7 +97,7 @@ const ROW = objectOf(
         'Whether the bucket reaches beyond `from`, `to` or the present, so that `count` is not that of the whole bucket.',
     },
   },
-  { title: 'SeriesRow', optional: ['typeId', 'typeName', 'accumulated'] },
+  { title: 'SeriesRow', optional: ['typeId', 'typeName', 'value', 'other', 'accumulated'] },
 );
 
 export const SERIES = {
@@ -99,6 +140,8 @@ export const SERIES = {
 } as const;
 
 const PROBLEMS = {
+  'not counted':
+    'filter and by must be about a declared field that is counted for the whole interval (see its completeFrom); filter, that it has one of some values.',
   'too many': 'interval must be wider: the range has more than 1,000 buckets of this width.',
   'too fine': 'interval must be 15m or wider: the range reaches to where only counts are kept.',
 } as const;
@@ -111,12 +154,13 @@ export interface SeriesReadOptions {
   readonly now: () => number;
 }
 
-export function seriesRead({ sql, events, now }: SeriesReadOptions): AppRead {
+export function seriesRead(options: SeriesReadOptions): AppRead {
+  const { sql, now } = options;
   return appRead(SERIES, async ({ app }, query) => {
     const typeIds = await findTypes(sql, app.id, query);
     if (typeIds instanceof Rejection) return typeIds;
-    const { from, to, interval, accumulated, by } = query;
-    const series = await events.series({
+    const { from, to, interval, accumulated } = query;
+    const request = {
       appId: app.id,
       typeIds,
       from,
@@ -125,14 +169,13 @@ export function seriesRead({ sql, events, now }: SeriesReadOptions): AppRead {
       timezone: query.timezone ?? 'UTC',
       buckets: interval === 'auto' ? AUTO_BUCKETS : widthOf(interval),
       exactEnds: to === null ? 'start' : 'both',
-      topTypes: by === 'type' ? TOP_TYPES : 0,
-    });
+      withBefore: accumulated,
+    } as const;
+    const series = await readLines(options, request, query);
     if (typeof series === 'string') return invalidParameters(PROBLEMS[series]);
-    const { bucket, timezone, countsOnlyBefore } = series;
+    const { bucket, timezone, countsOnlyBefore, lines } = series;
     const data = {
-      series: linesOf(series, by).flatMap((line) =>
-        rowsOf(line, series, { accumulated, isOpen: to === null }),
-      ),
+      series: lines.flatMap((line) => rowsOf(line, series, { accumulated, isOpen: to === null })),
       interval: bucket === '1mo' ? '1M' : bucket,
       timezone,
       from: timestamp(series.interval.from),
@@ -143,13 +186,52 @@ export function seriesRead({ sql, events, now }: SeriesReadOptions): AppRead {
   });
 }
 
+type Lines = Pick<Series, 'bucket' | 'timezone' | 'starts' | 'end' | 'interval' | 'countsOnlyBefore'> & {
+  readonly lines: readonly Line[];
+};
+
+/** The lines that a query asks for: of types, of values of a field, or one. */
+async function readLines(
+  { events }: SeriesReadOptions,
+  request: Parameters<EventReader['valueSeries']>[0],
+  { by, filter }: { by: readonly string[] | 'type' | 'none' | null; filter: readonly Condition[] },
+): Promise<Lines | keyof typeof PROBLEMS> {
+  if (filter.length > 0) {
+    const field = fieldFilterOf({ filter, q: null });
+    const series = field === null ? 'not counted' : await events.filteredSeries(request, field);
+    return typeof series === 'string' ? series : { ...series, lines: series.lines.map(withoutLabel) };
+  }
+  if (isPath(by)) {
+    const series = await events.valueSeries({ ...request, topTypes: TOP_VALUES }, by);
+    return typeof series === 'string' ? series : { ...series, lines: series.lines.map(ofValue) };
+  }
+  const series = await events.series({ ...request, topTypes: by === 'type' ? TOP_TYPES : 0 });
+  return typeof series === 'string' ? series : { ...series, lines: linesOf(series, by ?? 'none') };
+}
+
+function withoutLabel({ counts, before }: FieldLine): Line {
+  return { label: {}, counts, before };
+}
+
+function ofValue({ value, counts, before }: FieldLine): Line {
+  if (value === null) return { label: { other: true }, counts, before };
+  const parsed: unknown = JSON.parse(value);
+  const isExact = typeof parsed !== 'number' || String(parsed) === value;
+  return { label: { value: isExact ? parsed : value }, counts, before };
+}
+
 function widthOf(name: Exclude<(typeof NAMES)[number], 'auto'>): WidthName {
   return name === '1M' ? '1mo' : name;
 }
 
 interface Line {
   /** The row's fields that say whose counts these are. */
-  readonly label: { readonly typeId?: string | null; readonly typeName?: string | null };
+  readonly label: {
+    readonly typeId?: string | null;
+    readonly typeName?: string | null;
+    readonly value?: unknown;
+    readonly other?: true;
+  };
   readonly counts: readonly number[];
   /** Events before the first bucket. */
   readonly before: number;
@@ -169,7 +251,7 @@ function linesOf({ types, all, other, before }: Series, by: 'none' | 'type'): Li
 
 function rowsOf(
   { label, counts, before }: Line,
-  { starts, end, interval }: Series,
+  { starts, end, interval }: Lines,
   { accumulated, isOpen }: { accumulated: boolean; isOpen: boolean },
 ): object[] {
   let running = before;

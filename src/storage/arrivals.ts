@@ -121,7 +121,7 @@ async function countMinutes(
   const starts = Array.from({ length: (end - first) / MINUTE_MS }, (_, index) => first + index * MINUTE_MS);
   const stale = await readStaleBuckets(tx, { from: first, until: end });
   const minutes = { width: { name: '1m', ms: MINUTE_MS }, starts, end } as const;
-  const counts = await countBuckets(tx, appId, [ALL_TYPES], minutes, stale);
+  const counts = await countBuckets(tx, { appId, ids: [ALL_TYPES], stale }, minutes);
   const column = counts.get(ALL_TYPES) ?? [];
   return new Map(starts.map((start, index) => [start, column[index] ?? 0]));
 }
@@ -260,7 +260,7 @@ function xid(transaction: bigint): string {
 
 async function countAll(tx: Transaction, appId: number): Promise<number> {
   const stale = await readStaleBuckets(tx, ALL_TIME);
-  const counts = await countBefore(tx, appId, [ALL_TYPES], ALL_TIME.until, stale);
+  const counts = await countBefore(tx, { appId, ids: [ALL_TYPES], stale }, ALL_TIME.until);
   return counts.get(ALL_TYPES) ?? 0;
 }
 

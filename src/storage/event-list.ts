@@ -9,6 +9,8 @@ import {
   type Scope,
   type StoredEvent,
 } from './event-page.ts';
+import { type FieldFilter, type FieldScope, resolveFieldScope } from './fields/field-scope.ts';
+import { matchingRows } from './fields/matching-rows.ts';
 import { readSnapshot } from './snapshot.ts';
 
 /**
@@ -65,6 +67,25 @@ export async function readEventList(sql: Sql, request: EventListRequest): Promis
   });
 }
 
+/**
+ * The same of events that pass a filter, with all of its values and types together.
+ * @returns null if the counts of fields do not answer the filter: then it must be searched for
+ */
+export async function readFilteredList(
+  sql: Sql,
+  request: EventListRequest,
+  filter: FieldFilter,
+): Promise<EventList | null> {
+  return await readSnapshot(sql, async (tx) => {
+    const field = await resolveFieldScope(tx, request, filter);
+    if (field === null) return null;
+    const page = await readPage(tx, request, null, field);
+    const total =
+      request.withTotal === true ? await countScope(tx, { ...request, typeId: null, field }) : null;
+    return { ...merge([page], request), total };
+  });
+}
+
 function merge(pages: readonly EventPage[], { order, limit }: EventListRequest): Omit<EventList, 'total'> {
   const compare = order === 'asc' ? oldestFirst : (a: StoredEvent, b: StoredEvent) => oldestFirst(b, a);
   const merged = pages.flatMap(({ events }) => events).sort(compare);
@@ -79,9 +100,14 @@ function merge(pages: readonly EventPage[], { order, limit }: EventListRequest):
   return { events, next };
 }
 
-async function readPage(tx: Transaction, list: EventListRequest, typeId: number | null): Promise<EventPage> {
+async function readPage(
+  tx: Transaction,
+  list: EventListRequest,
+  typeId: number | null,
+  field?: FieldScope,
+): Promise<EventPage> {
   const { appId, from, until, order, after, limit, maxBytes } = list;
-  const scope = { appId, typeId, from, until };
+  const scope = { appId, typeId, from, until, ...(field !== undefined && { field }) };
   const request = { limit, order, maxBytes } as const;
   if (after === null) return await readPageIn(tx, { ...request, scope, offset: 0 });
   const rest =
@@ -95,10 +121,16 @@ async function readPage(tx: Transaction, list: EventListRequest, typeId: number 
 /** How many events of the cursor's millisecond, as far as it is in the scope, come before the cursor. */
 async function countSameInstant(
   tx: Transaction,
-  { appId, typeId, from, until }: Scope,
+  { appId, typeId, from, until, field }: Scope,
   { at, id, order }: Cursor,
 ): Promise<number> {
   if ((from !== null && at < from) || (until !== null && at >= until)) return 0;
+  if (field !== undefined) {
+    let count = 0;
+    for await (const rows of matchingRows(tx, { ...field, appId }, [{ from: at, until: at + 1 }], order))
+      count += rows.filter((row) => (order === 'asc' ? row.id <= id : row.id >= id)).length;
+    return count;
+  }
   const [row] = await tx<{ count: number }[]>`
     SELECT count(*)::integer AS count FROM events, retention
      WHERE app_id = ${appId} AND created_at = ${at} AND id ${order === 'asc' ? tx`<=` : tx`>=`} ${id}

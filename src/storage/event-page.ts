@@ -24,6 +24,9 @@ import {
   MINUTE_MS,
   MINUTES,
 } from './counts/levels.ts';
+import { countsRelation } from './fields/counts-relation.ts';
+import type { FieldScope } from './fields/field-scope.ts';
+import { type MatchingRow, matchingRows } from './fields/matching-rows.ts';
 import { readSnapshot } from './snapshot.ts';
 
 /** By time of creation, then id. */
@@ -38,6 +41,8 @@ export interface Scope {
   readonly from: number | null;
   /** The end in milliseconds since 1970, not included; null: to the end. */
   readonly until: number | null;
+  /** Only events whose payload passes its filter, which the counts of a declared field answer; `typeId` is then not used. */
+  readonly field?: FieldScope;
 }
 
 export interface PageRequest {
@@ -103,8 +108,7 @@ export async function readPageIn(tx: Transaction, request: PageRequest): Promise
   const { scope } = request;
   if (isEmpty(scope)) return NO_EVENTS;
   const interval = { from: clamp(scope.from ?? EARLIEST), until: clamp(scope.until ?? LATEST) };
-  const intervals = splitExactly(interval, await readStaleBuckets(tx, interval));
-  const counted = await countIntervals(tx, scope, intervals);
+  const counted = await countIntervals(tx, scope, await intervalsOf(tx, scope, interval));
   const total = counted.reduce((sum, { count }) => sum + count, 0);
   if (request.offset >= total) return { total, events: [], hasMore: false };
   const size = Math.min(request.limit, total - request.offset);
@@ -118,9 +122,17 @@ export async function readPageIn(tx: Transaction, request: PageRequest): Promise
 export async function countScope(tx: Transaction, scope: Scope): Promise<number> {
   if (isEmpty(scope)) return 0;
   const interval = { from: clamp(scope.from ?? EARLIEST), until: clamp(scope.until ?? LATEST) };
-  const intervals = splitExactly(interval, await readStaleBuckets(tx, interval));
-  const counted = await countIntervals(tx, scope, intervals);
+  const counted = await countIntervals(tx, scope, await intervalsOf(tx, scope, interval));
   return counted.reduce((sum, { count }) => sum + count, 0);
+}
+
+/** The counts of fields lack nothing that their corrections do not have. */
+async function intervalsOf(
+  tx: Transaction,
+  { field }: Scope,
+  interval: Interval,
+): Promise<readonly LevelInterval[]> {
+  return splitExactly(interval, field === undefined ? await readStaleBuckets(tx, interval) : []);
 }
 
 /** Sums each interval, as far as retention lets it be read, and returns those that hold events. */
@@ -130,20 +142,16 @@ async function countIntervals(
   intervals: readonly LevelInterval[],
 ): Promise<CountedInterval[]> {
   // The retention boundary is the start of a day: an interval that it cuts still consists of whole buckets.
-  const sums = intervals.map(({ level, from, until }) =>
-    level === null
-      ? tx`(SELECT count(*) FROM events
-             WHERE ${rowsOf(tx, scope)} AND created_at >= ${from} AND created_at < ${until}
-               AND created_at >= readable_from)`
-      : tx`(SELECT coalesce(sum(count), 0) FROM ${tx(level.view)}
-             WHERE ${countsOf(tx, scope)} AND bucket >= greatest(${from}, readable_from) AND bucket < ${until})`,
-  );
+  const sums = intervals.map((interval) => sumOf(tx, scope, interval));
   const [row] = await tx<{ readableFrom: number; counts: number[] }[]>`
     SELECT (extract(epoch FROM greatest(readable_from, ${EARLIEST})) * 1000)::float8 AS "readableFrom",
            ARRAY[${sums.flatMap((sum, i) => (i === 0 ? [sum] : [tx`,`, sum]))}]::float8[] AS counts
       FROM retention`;
   if (row === undefined) throw new Error('The table retention has lost its row.');
   const { readableFrom, counts } = row;
+  if (scope.field !== undefined)
+    for (const [index, interval] of intervals.entries())
+      if (interval.level === null) counts[index] = await countMatching(tx, scope, scope.field, interval);
   return intervals
     .map((interval, i) => ({
       ...interval,
@@ -151,6 +159,29 @@ async function countIntervals(
       count: counts[i] ?? 0,
     }))
     .filter(({ count }) => count > 0);
+}
+
+function sumOf(tx: Transaction, scope: Scope, { level, from, until }: LevelInterval): Fragment {
+  if (level !== null)
+    return tx`(SELECT coalesce(sum(count), 0) FROM ${relationOf(tx, scope, level)}
+                WHERE ${countsOf(tx, scope)} AND bucket >= greatest(${from}, readable_from) AND bucket < ${until})`;
+  // Which rows a filter passes is not decided by SQL.
+  if (scope.field !== undefined) return tx`0`;
+  return tx`(SELECT count(*) FROM events
+              WHERE ${rowsOf(tx, scope)} AND created_at >= ${from} AND created_at < ${until}
+                AND created_at >= readable_from)`;
+}
+
+/** Counts the rows of an interval that a filter passes. */
+async function countMatching(
+  tx: Transaction,
+  { appId }: Scope,
+  field: FieldScope,
+  interval: Interval,
+): Promise<number> {
+  let count = 0;
+  for await (const rows of matchingRows(tx, { ...field, appId }, [interval], 'asc')) count += rows.length;
+  return count;
 }
 
 /**
@@ -242,7 +273,7 @@ async function descend(
        CROSS JOIN LATERAL (
               SELECT bucket AS start, bucket + ${level.ms} * interval '1 ms' AS finish, above.skip - (passed - here) AS skip
                 FROM (SELECT bucket, sum(count) AS here, sum(sum(count)) OVER (ORDER BY bucket ${direction}) AS passed
-                        FROM ${tx(level.view)}
+                        FROM ${relationOf(tx, scope, level)}
                        WHERE ${countsOf(tx, scope)} AND ${bounds} AND bucket >= above.start AND bucket < above.finish
                        GROUP BY bucket) running
                WHERE passed > above.skip
@@ -263,6 +294,8 @@ async function readRows(
   size: number,
 ): Promise<StoredEvent[]> {
   const { scope, order, limit, maxBytes } = request;
+  if (scope.field !== undefined)
+    return await readMatching(tx, request, scope.field, { from, until, skip }, size);
   const inOrder = order === 'asc' ? tx`ORDER BY created_at, id` : tx`ORDER BY created_at DESC, id DESC`;
   const inInterval = tx`
     SELECT id, type_id, created_at, payload FROM events
@@ -284,6 +317,57 @@ async function readRows(
                      WHERE number = 1 OR least_bytes <= ${maxBytes}) page) page
      WHERE number = 1 OR bytes <= ${maxBytes}
      ${inOrder}`;
+}
+
+/** The same rows where a filter decides: those before the page are looked at, too, but no further than its first minute. */
+async function readMatching(
+  tx: Transaction,
+  { scope, order, maxBytes }: PageRequest,
+  field: FieldScope,
+  { from, until, skip }: SkipInterval,
+  size: number,
+): Promise<StoredEvent[]> {
+  const isSparse = until - from > SPARSE_MINUTES * (size + 1) * MINUTE_MS;
+  const minutes = isSparse ? await minutesWithCounts(tx, scope, { from, until }) : [{ from, until }];
+  const intervals = order === 'asc' ? minutes : minutes.toReversed();
+  const found: MatchingRow[] = [];
+  let left = skip;
+  let bytes = 0;
+  for await (const rows of matchingRows(tx, { ...field, appId: scope.appId }, intervals, order)) {
+    for (const row of rows.slice(left)) {
+      bytes += Buffer.byteLength(row.payload);
+      if (found.length > 0 && bytes > maxBytes) return await withTypes(tx, found);
+      found.push(row);
+      if (found.length === size) return await withTypes(tx, found);
+    }
+    left = Math.max(0, left - rows.length);
+  }
+  return await withTypes(tx, found);
+}
+
+/** The minutes of an interval that hold events of a scope, cut to the interval. */
+async function minutesWithCounts(
+  tx: Transaction,
+  scope: Scope,
+  { from, until }: Interval,
+): Promise<Interval[]> {
+  const minutes = await tx<{ at: number }[]>`
+    SELECT (extract(epoch FROM bucket) * 1000)::float8 AS at FROM ${relationOf(tx, scope, MINUTES)}
+     WHERE ${countsOf(tx, scope)} AND bucket >= ${floorTo(from, MINUTE_MS)} AND bucket < ${until}
+     GROUP BY bucket HAVING sum(count) > 0 ORDER BY bucket`;
+  return minutes.map(({ at }) => ({ from: Math.max(from, at), until: Math.min(until, at + MINUTE_MS) }));
+}
+
+async function withTypes(tx: Transaction, rows: readonly MatchingRow[]): Promise<StoredEvent[]> {
+  const types = await tx<{ id: number; typeId: string }[]>`
+    SELECT id, public_id AS "typeId" FROM event_types WHERE id = ANY(${[...new Set(rows.map(({ typeId }) => typeId))]})`;
+  const publicIds = new Map(types.map(({ id, typeId }) => [id, typeId]));
+  return rows.map(({ id, typeId, at, payload }) => ({
+    id,
+    typeId: publicIds.get(typeId) ?? '',
+    createdAt: new Date(at),
+    payload,
+  }));
 }
 
 /**
@@ -309,7 +393,12 @@ function rowsOf(tx: Transaction, { appId, typeId }: Scope): Fragment {
   return typeId === null ? tx`app_id = ${appId}` : tx`app_id = ${appId} AND type_id = ${typeId}`;
 }
 
-function countsOf(tx: Transaction, { appId, typeId }: Scope): Fragment {
+function relationOf(tx: Transaction, { appId, field }: Scope, { view }: Level): Fragment {
+  return countsRelation(tx, view, field && { appId, corrections: field.corrections });
+}
+
+function countsOf(tx: Transaction, { appId, typeId, field }: Scope): Fragment {
+  if (field !== undefined) return tx`app_id = ${appId} AND type_id = ANY(${[...field.ids]})`;
   return tx`app_id = ${appId} AND type_id = ${typeId ?? ALL_TYPES}`;
 }
 

@@ -9,6 +9,12 @@ import { beginRestore, type Restore, type RestoreOptions } from './backup/restor
 import type { Sql } from './connect.ts';
 import { type AppSpan, type AppStats, readAppSpan, readAppStats } from './counts/app-stats.ts';
 import type { BucketsProblem } from './counts/buckets.ts';
+import {
+  type FieldSeries,
+  type FieldSeriesRequest,
+  readFilteredSeries,
+  readValueSeries,
+} from './counts/field-series.ts';
 import type { Interval } from './counts/intervals.ts';
 import { type RecountedDay, recount } from './counts/recount.ts';
 import { readSeries, type Series, type SeriesRequest } from './counts/series.ts';
@@ -22,11 +28,13 @@ import {
   type EventListRequest,
   readEvent,
   readEventList,
+  readFilteredList,
   type SingleEvent,
 } from './event-list.ts';
 import { type EventPage, type PageRequest, readEventPage } from './event-page.ts';
 import type { RowFilter, ScanRequest } from './event-scan.ts';
 import { type EventSearch, openSearch } from './event-search.ts';
+import type { FieldFilter } from './fields/field-scope.ts';
 import type { MaintenanceTasks } from './maintenance/loop.ts';
 import { migrate } from './migrate.ts';
 import type { MaintenancePools, StorageSettings } from './storage-engine.ts';
@@ -46,6 +54,7 @@ export type { AppSpan, AppStats } from './counts/app-stats.ts';
 export type { BucketsProblem, WidthName } from './counts/buckets.ts';
 export { WIDTHS } from './counts/buckets.ts';
 export type { CountDifference } from './counts/differences.ts';
+export type { FieldLine, FieldSeries } from './counts/field-series.ts';
 export { DAY_MS, MINUTE_MS } from './counts/levels.ts';
 export type { RecountedDay } from './counts/recount.ts';
 export type { Series, SeriesRequest, TypeSeries } from './counts/series.ts';
@@ -65,6 +74,7 @@ export type { FeedCursor } from './feed-cursor.ts';
 export { decodeFeedCursor, encodeFeedCursor } from './feed-cursor.ts';
 export type { FieldKind } from './fields/declared-fields.ts';
 export { DeclaredFields, namesOf } from './fields/declared-fields.ts';
+export type { FieldFilter } from './fields/field-scope.ts';
 export { OTHER, scalarValue, valueOfString } from './fields/value-text.ts';
 export type { MaintenanceTasks } from './maintenance/loop.ts';
 export type { MaintenancePools, StorageSettings } from './storage-engine.ts';
@@ -119,6 +129,8 @@ export interface EventReader {
   page(request: PageRequest): Promise<EventPage>;
   /** A page from a cursor, in either order. */
   list(request: EventListRequest): Promise<EventList>;
+  /** The same of events that pass a filter; null if counts of fields do not answer it, so that it must be searched for. */
+  filteredList(request: EventListRequest, filter: FieldFilter): Promise<EventList | null>;
   /** A search for events whose payload passes a filter. It holds no connection between its steps. */
   search(request: ScanRequest, filter: RowFilter): EventSearch;
   /** Events as lines of JSON, part by part. It holds no connection between two of them. */
@@ -127,6 +139,16 @@ export interface EventReader {
   event(appId: number, eventId: string): Promise<SingleEvent | null>;
   /** Counts by bucket and type; what is wrong where there would be too many buckets, or finer ones than are kept. */
   series(request: SeriesRequest): Promise<Series | BucketsProblem>;
+  /** The events that pass a filter by bucket. */
+  filteredSeries(
+    request: FieldSeriesRequest,
+    filter: FieldFilter,
+  ): Promise<FieldSeries | BucketsProblem | 'not counted'>;
+  /** Counts by bucket and value of a declared field. */
+  valueSeries(
+    request: FieldSeriesRequest,
+    path: readonly string[],
+  ): Promise<FieldSeries | BucketsProblem | 'not counted'>;
   /** The stats of apps, by id. */
   appStats(
     appIds: readonly number[],
@@ -173,10 +195,13 @@ function createReader(sql: Sql): EventReader {
   return {
     page: (request) => readEventPage(sql, request),
     list: (request) => readEventList(sql, request),
+    filteredList: (request, filter) => readFilteredList(sql, request, filter),
     search: (request, filter) => openSearch(sql, request, filter),
     lines: (request, filter) => openLines(sql, request, filter),
     event: (appId, eventId) => readEvent(sql, appId, eventId),
     series: (request) => readSeries(sql, request),
+    filteredSeries: (request, filter) => readFilteredSeries(sql, request, filter),
+    valueSeries: (request, path) => readValueSeries(sql, request, path),
     appStats: (appIds, at) => readAppStats(sql, appIds, at),
     appSpan: (appId) => readAppSpan(sql, appId),
     typeStats: (appId) => readTypeStats(sql, appId),

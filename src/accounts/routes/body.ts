@@ -3,7 +3,7 @@ import { Ajv, type ErrorObject } from 'ajv';
 import { Rejection } from '../../errors.ts';
 
 interface FieldSchema {
-  readonly type: 'string' | 'number' | 'array';
+  readonly type: 'string' | 'number' | 'boolean' | 'array';
   readonly nullable?: true;
   readonly [keyword: string]: unknown;
 }
@@ -11,6 +11,7 @@ interface FieldSchema {
 interface FieldTypes {
   string: string;
   number: number;
+  boolean: boolean;
   array: readonly string[];
 }
 

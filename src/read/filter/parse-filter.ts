@@ -61,6 +61,28 @@ export function parseFilter(text: string): Condition | FilterMistake {
   }
 }
 
+/** Reads a path alone. @returns its names */
+export function parsePath(text: string): readonly string[] | FilterMistake {
+  const parser = new FilterParser(text);
+  try {
+    return parser.wholePath();
+  } catch (error) {
+    if (error instanceof Mistake) return error;
+    throw error;
+  }
+}
+
+const PLAIN_NAME = /^[\p{L}\p{N}_$-][\p{L}\p{N}_$ -]*(?<! )$/u;
+
+/** Spells a path so that {@link parsePath} reads it. */
+export function spellPath(names: readonly string[]): string {
+  return names
+    .map((name, index) =>
+      PLAIN_NAME.test(name) && !(index === 0 && name.startsWith('-')) ? name : JSON.stringify(name),
+    )
+    .join('.');
+}
+
 /** Leaves the parser from any depth; {@link parseFilter} returns it as a value. */
 class Mistake implements FilterMistake {
   readonly column: number;
@@ -92,6 +114,14 @@ class FilterParser {
     const value = this.#value();
     if (this.#at < this.#text.length) throw this.#mistake(`${comparison} takes one value`);
     return { isNegated, path, test: { kind: 'compares', comparison, value } };
+  }
+
+  wholePath(): string[] {
+    if (this.#text.length > MAX_FILTER_LENGTH)
+      throw this.#mistake(`a path has at most ${MAX_FILTER_LENGTH} characters`, MAX_FILTER_LENGTH);
+    const path = this.#path();
+    if (this.#at < this.#text.length) throw this.#mistake('a path is names with dots between them');
+    return path;
   }
 
   #path(): string[] {

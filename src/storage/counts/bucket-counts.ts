@@ -6,6 +6,7 @@
  * are summed from minutes.
  */
 import type { Transaction } from '../connect.ts';
+import type { FieldCounts } from '../fields/counts-relation.ts';
 import type { Buckets } from './buckets.ts';
 import { countsIn, scopeOf } from './exact-counts.ts';
 import {
@@ -20,25 +21,33 @@ import {
 } from './intervals.ts';
 import { coarsestLevel, DAY_MS, floorTo, MINUTE_MS, QUARTER_HOUR_MS } from './levels.ts';
 
+/** What is counted. */
+export interface Counting {
+  /** Internal id of the app. */
+  readonly appId: number;
+  /** Internal ids of types, 0 for all of them together; or of series of a field. */
+  readonly ids: readonly number[];
+  /** Every stale bucket of the snapshot; of a field there are none. */
+  readonly stale: readonly StaleBucket[];
+  readonly field?: FieldCounts | undefined;
+}
+
 /** Type → a count for each bucket. */
 export type BucketCounts = ReadonlyMap<number, readonly number[]>;
 
 /**
- * @param ids   internal ids of types, 0 for all of them together
- * @param stale every stale bucket of this snapshot
  */
 export async function countBuckets(
   tx: Transaction,
-  appId: number,
-  ids: readonly number[],
+  { appId, ids, stale, field }: Counting,
   buckets: Buckets,
-  stale: readonly StaleBucket[],
 ): Promise<BucketCounts> {
   const { starts, end, width } = buckets;
   const counts = new Map(ids.map((id) => [id, new Array<number>(starts.length).fill(0)]));
   const interval = { from: starts[0] ?? end, until: end };
-  if (width.ms < QUARTER_HOUR_MS) {
-    await addIntervals(tx, appId, counts, buckets, [interval], stale);
+  // Days have no profiles of values.
+  if (width.ms < QUARTER_HOUR_MS || field !== undefined) {
+    await addIntervals(tx, appId, counts, buckets, [interval], stale, field);
     return counts;
   }
   const profiled = await profiledDays(tx, appId, interval);
@@ -158,6 +167,7 @@ async function addIntervals(
   buckets: Buckets,
   intervals: readonly Interval[],
   stale: readonly StaleBucket[],
+  field?: FieldCounts,
 ): Promise<void> {
   const level = coarsestLevel(
     ({ ms }) => buckets.end % ms === 0 && buckets.starts.every((start) => start % ms === 0),
@@ -167,7 +177,7 @@ async function addIntervals(
   const columns = await tx<Column[]>`
     SELECT id, string_agg(index || ' ' || count, ' ') AS text
       FROM (SELECT type_id AS id, width_bucket(bucket, ${starts}::timestamptz[]) - 1 AS index, sum(count) AS count
-              FROM (${countsIn(tx, scopeOf(tx, appId, [...counts.keys()]), sources)}) rows
+              FROM (${countsIn(tx, scopeOf(tx, appId, [...counts.keys()], field), sources)}) rows
              GROUP BY 1, 2) counted
      GROUP BY id`;
   for (const column of columns) {
@@ -183,35 +193,32 @@ async function addIntervals(
 /** Type → the count of an interval, to the millisecond; empty for an empty interval. */
 export async function countInterval(
   tx: Transaction,
-  { appId, ids, stale }: { appId: number; ids: readonly number[]; stale: readonly StaleBucket[] },
+  { appId, ids, stale, field }: Counting,
   interval: Interval,
 ): Promise<ReadonlyMap<number, number>> {
   const sources = sourcesOf(splitExactly(interval, stale));
   if (sources.length === 0) return new Map();
-  return await sumByType(tx, appId, ids, sources);
+  return await sumByType(tx, { appId, ids, field }, sources);
 }
 
 /** Type → the count of everything before an instant that is a whole minute. */
 export async function countBefore(
   tx: Transaction,
-  appId: number,
-  ids: readonly number[],
+  { appId, ids, stale, field }: Counting,
   until: number,
-  stale: readonly StaleBucket[],
 ): Promise<ReadonlyMap<number, number>> {
   const sources = coarseSourcesOf({ from: ALL_TIME.from, until: floorTo(until, MINUTE_MS) }, stale);
-  return await sumByType(tx, appId, ids, sources);
+  return await sumByType(tx, { appId, ids, field }, sources);
 }
 
 async function sumByType(
   tx: Transaction,
-  appId: number,
-  ids: readonly number[],
+  { appId, ids, field }: Omit<Counting, 'stale'>,
   sources: readonly SourceInterval[],
 ): Promise<ReadonlyMap<number, number>> {
   const rows = await tx<{ id: number; count: number }[]>`
     SELECT type_id AS id, sum(count)::float8 AS count
-      FROM (${countsIn(tx, scopeOf(tx, appId, ids), sources)}) counts
+      FROM (${countsIn(tx, scopeOf(tx, appId, ids, field), sources)}) counts
      GROUP BY type_id`;
   return new Map(rows.map(({ id, count }) => [id, count]));
 }

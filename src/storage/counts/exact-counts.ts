@@ -1,6 +1,7 @@
 /** Counts that are exact in a snapshot: which buckets are stale in it, and SELECTs over the sources of intervals. */
 import type postgres from 'postgres';
 import type { Sql, Transaction } from '../connect.ts';
+import { countsRelation, type FieldCounts, rowCounts } from '../fields/counts-relation.ts';
 import { readSnapshot } from '../snapshot.ts';
 import { ALL_TIME, type Interval, type SourceInterval, type StaleBucket } from './intervals.ts';
 import { ALL_TYPES, DAY_MS, DAYS, LEVELS } from './levels.ts';
@@ -11,11 +12,18 @@ export type Fragment = postgres.PendingQuery<postgres.Row[]>;
 export interface CountScope {
   readonly apps: Fragment;
   readonly types: Fragment;
+  /** Counts of values of a declared field: then `types` are series. */
+  readonly field?: FieldCounts | undefined;
 }
 
 /** The scope of one app. */
-export function scopeOf(tx: Transaction, appId: number, typeIds: readonly number[]): CountScope {
-  return { apps: tx`${[appId]}::integer[]`, types: tx`${[...typeIds]}::integer[]` };
+export function scopeOf(
+  tx: Transaction,
+  appId: number,
+  typeIds: readonly number[],
+  field?: FieldCounts,
+): CountScope {
+  return { apps: tx`${[appId]}::integer[]`, types: tx`${[...typeIds]}::integer[]`, field };
 }
 
 /**
@@ -61,7 +69,7 @@ export function countsIn(tx: Transaction, scope: CountScope, intervals: readonly
 
 function countsFrom(
   tx: Transaction,
-  { apps, types }: CountScope,
+  { apps, types, field }: CountScope,
   view: string | null,
   intervals: readonly Interval[],
 ): Fragment {
@@ -72,12 +80,17 @@ function countsFrom(
     if (intervals.length === 1) return bounds;
     return tx`${bounds} AND ${time} >= to_timestamp(start) AND ${time} < to_timestamp(finish)`;
   };
+  const ofRows =
+    field !== undefined
+      ? tx`SELECT app_id, type_id, bucket, count FROM ${rowCounts(tx, field)}
+            WHERE type_id = ANY(${types}) AND ${within(tx`bucket`)}`
+      : tx`SELECT app_id, kind AS type_id, created_at AS bucket, 1::bigint AS count
+             FROM events CROSS JOIN LATERAL (VALUES (type_id), (${ALL_TYPES})) AS kinds (kind)
+            WHERE app_id = ANY(${apps}) AND kind = ANY(${types}) AND ${within(tx`created_at`)}`;
   const counts =
     view === null
-      ? tx`SELECT app_id, kind AS type_id, created_at AS bucket, 1::bigint AS count
-             FROM events CROSS JOIN LATERAL (VALUES (type_id), (${ALL_TYPES})) AS kinds (kind)
-            WHERE app_id = ANY(${apps}) AND kind = ANY(${types}) AND ${within(tx`created_at`)}`
-      : tx`SELECT app_id, type_id, bucket, count FROM ${tx(view)}
+      ? ofRows
+      : tx`SELECT app_id, type_id, bucket, count FROM ${countsRelation(tx, view, field)}
             WHERE app_id = ANY(${apps}) AND type_id = ANY(${types}) AND ${within(tx`bucket`)}`;
   if (intervals.length === 1) return counts;
   return tx`

@@ -2,7 +2,7 @@
 import type { Sql, Transaction } from '../connect.ts';
 import { readBoundary } from '../retention.ts';
 import { readSnapshot } from '../snapshot.ts';
-import { countBefore, countBuckets, countInterval } from './bucket-counts.ts';
+import { type Counting, countBefore, countBuckets, countInterval } from './bucket-counts.ts';
 import {
   type Buckets,
   type BucketsProblem,
@@ -11,7 +11,7 @@ import {
   type Width,
   type WidthName,
 } from './buckets.ts';
-import { countsIn, type Fragment, readStaleBuckets, scopeOf } from './exact-counts.ts';
+import { type CountScope, countsIn, type Fragment, readStaleBuckets, scopeOf } from './exact-counts.ts';
 import {
   ALL_TIME,
   coarseSourcesOf,
@@ -90,30 +90,69 @@ const TOP_TYPES = 9;
 /** @returns the problem if there would be too many buckets, or finer ones than are kept */
 export async function readSeries(sql: Sql, request: SeriesRequest): Promise<Series | BucketsProblem> {
   return await readSnapshot(sql, async (tx) => {
-    const [boundary, stale] = await Promise.all([readBoundary(tx), readStaleBuckets(tx, ALL_TIME)]);
-    const wanted = request.from ?? (await firstHour(tx, request.appId, stale)) ?? request.until - 1;
-    const asked = { from: Math.min(wanted, request.until - 1), until: request.until };
-    const buckets = chooseBuckets(request, asked, boundary);
-    if (typeof buckets === 'string') return buckets;
-    const whole = { from: buckets.starts[0] ?? asked.from, until: buckets.end };
-    const interval = countedInterval(request, { asked, whole }, boundary);
+    const plan = await planSeries(tx, request);
+    if (typeof plan === 'string') return plan;
     const { appId, topTypes: most = TOP_TYPES } = request;
-    const chosen = request.typeIds ?? (await topTypes(tx, appId, whole, most, stale));
+    const chosen = request.typeIds ?? (await topTypes(tx, appId, plan, most));
     const ids = request.typeIds === null ? [ALL_TYPES, ...chosen] : chosen;
-    const counting = { appId, ids, stale };
-    const [counts, before, head, tail, names] = await Promise.all([
-      countBuckets(tx, appId, ids, buckets, stale),
-      countBefore(tx, appId, ids, whole.from, stale),
-      countInterval(tx, counting, { from: whole.from, until: interval.from }),
-      countInterval(tx, counting, { from: interval.until, until: whole.until }),
+    const [counted, names] = await Promise.all([
+      countSeries(tx, { appId, ids, stale: plan.stale }, plan),
       nameTypes(tx, chosen),
     ]);
-    const clipped = new Map(ids.map((id) => [id, clip(counts.get(id) ?? [], head.get(id), tail.get(id))]));
-    const earlier = new Map(ids.map((id) => [id, (before.get(id) ?? 0) + (head.get(id) ?? 0)]));
-    const countsOnlyBefore = whole.from < boundary ? boundary : null;
-    const parts = { chosen, counts: clipped, before: earlier, names, interval, countsOnlyBefore };
-    return assemble(request, buckets, parts);
+    return assemble(request, plan, { chosen, names, ...counted });
   });
+}
+
+/** Which buckets a series has, and what else is the same for all of its lines. */
+export interface SeriesPlan {
+  readonly buckets: Buckets;
+  /** From the start of the first bucket to the end of the last one. */
+  readonly whole: Interval;
+  /** The interval whose events are counted. */
+  readonly interval: Interval;
+  /** Every stale bucket of the counts by type. */
+  readonly stale: readonly StaleBucket[];
+  /** The retention boundary if the series begins before it. */
+  readonly countsOnlyBefore: number | null;
+}
+
+/** Plans a series in the snapshot of a transaction. */
+export async function planSeries(
+  tx: Transaction,
+  request: SeriesRequest,
+): Promise<SeriesPlan | BucketsProblem> {
+  const [boundary, stale] = await Promise.all([readBoundary(tx), readStaleBuckets(tx, ALL_TIME)]);
+  const wanted = request.from ?? (await firstHour(tx, request.appId, stale)) ?? request.until - 1;
+  const asked = { from: Math.min(wanted, request.until - 1), until: request.until };
+  const buckets = chooseBuckets(request, asked, boundary);
+  if (typeof buckets === 'string') return buckets;
+  const whole = { from: buckets.starts[0] ?? asked.from, until: buckets.end };
+  const interval = countedInterval(request, { asked, whole }, boundary);
+  return { buckets, whole, interval, stale, countsOnlyBefore: whole.from < boundary ? boundary : null };
+}
+
+/** Type or series → its events in each bucket, and all before. */
+export interface CountedSeries {
+  readonly counts: ReadonlyMap<number, readonly number[]>;
+  readonly before: ReadonlyMap<number, number>;
+}
+
+export async function countSeries(
+  tx: Transaction,
+  counting: Counting,
+  { buckets, whole, interval }: SeriesPlan,
+): Promise<CountedSeries> {
+  const [counts, before, head, tail] = await Promise.all([
+    countBuckets(tx, counting, buckets),
+    countBefore(tx, counting, whole.from),
+    countInterval(tx, counting, { from: whole.from, until: interval.from }),
+    countInterval(tx, counting, { from: interval.until, until: whole.until }),
+  ]);
+  const { ids } = counting;
+  return {
+    counts: new Map(ids.map((id) => [id, clip(counts.get(id) ?? [], head.get(id), tail.get(id))])),
+    before: new Map(ids.map((id) => [id, (before.get(id) ?? 0) + (head.get(id) ?? 0)])),
+  };
 }
 
 function chooseBuckets(
@@ -189,9 +228,20 @@ const MOST_RANKED_BUCKETS = 16;
 async function topTypes(
   tx: Transaction,
   appId: number,
-  interval: Interval,
+  { whole, stale }: SeriesPlan,
   most: number,
-  stale: readonly StaleBucket[],
+): Promise<number[]> {
+  // An array, so that the index finds each type's few rows; PostgreSQL before 18 would read all of the app's.
+  const every = tx`ARRAY(SELECT id FROM event_types WHERE app_id = ${appId})`;
+  return await topOf(tx, { apps: tx`${[appId]}::integer[]`, types: every }, { whole, stale }, most);
+}
+
+/** The types, or series, of a scope with the most events. */
+export async function topOf(
+  tx: Transaction,
+  scope: CountScope,
+  { whole: interval, stale }: Pick<SeriesPlan, 'whole' | 'stale'>,
+  most: number,
 ): Promise<number[]> {
   const rank = async (
     types: Fragment,
@@ -199,20 +249,18 @@ async function topTypes(
     limit: number,
   ): Promise<number[]> => {
     const rows = await tx<{ id: number }[]>`
-      SELECT type_id AS id FROM (${countsIn(tx, { apps: tx`${[appId]}::integer[]`, types }, sources)}) counts
+      SELECT type_id AS id FROM (${countsIn(tx, { ...scope, types }, sources)}) counts
        GROUP BY type_id ORDER BY sum(count) DESC, type_id LIMIT ${limit}`;
     return rows.map(({ id }) => id);
   };
   if (most === 0) return [];
-  // An array, so that the index finds each type's few rows; PostgreSQL before 18 would read all of the app's.
-  const every = tx`ARRAY(SELECT id FROM event_types WHERE app_id = ${appId})`;
   const level = LEVELS.find(({ ms }) => interval.until - interval.from <= MOST_RANKED_BUCKETS * ms);
   if (level !== undefined) {
     const sources = sourcesOf(withoutStale([{ level, ...wholeBuckets(interval, level.ms) }], stale));
-    return await rank(every, sources, most);
+    return await rank(scope.types, sources, most);
   }
   const months = { from: startOfMonth(interval.from), until: startOfMonth(interval.until - 1, 1) };
-  const candidates = await rank(every, coarseSourcesOf(months, stale), Math.max(CANDIDATES, 2 * most));
+  const candidates = await rank(scope.types, coarseSourcesOf(months, stale), Math.max(CANDIDATES, 2 * most));
   if (candidates.length < 2) return candidates;
   const days = coarseSourcesOf(wholeBuckets(interval, DAY_MS), stale);
   return await rank(tx`${candidates}::integer[]`, days, most);
@@ -227,16 +275,16 @@ async function nameTypes(
   return new Map(rows.map(({ id, typeId, name }) => [id, { typeId, name }]));
 }
 
-interface SeriesParts {
+interface SeriesParts extends CountedSeries {
   readonly chosen: readonly number[];
-  readonly counts: ReadonlyMap<number, readonly number[]>;
-  readonly before: ReadonlyMap<number, number>;
   readonly names: ReadonlyMap<number, { typeId: string; name: string }>;
-  readonly interval: Interval;
-  readonly countsOnlyBefore: number | null;
 }
 
-function assemble(request: SeriesRequest, { width, starts, end }: Buckets, parts: SeriesParts): Series {
+function assemble(
+  request: SeriesRequest,
+  { buckets: { width, starts, end }, interval, countsOnlyBefore }: SeriesPlan,
+  parts: SeriesParts,
+): Series {
   const { chosen, counts, before, names } = parts;
   const byType: Record<string, number> = {};
   const types = chosen.flatMap((id): TypeSeries[] => {
@@ -256,12 +304,12 @@ function assemble(request: SeriesRequest, { width, starts, end }: Buckets, parts
     timezone: request.timezone,
     starts,
     end,
-    interval: parts.interval,
+    interval,
     types,
     all,
     other: other.some((count) => count > 0) ? other : null,
     before: { all: hasChoice ? sum(Object.values(byType)) : (before.get(ALL_TYPES) ?? 0), byType },
-    countsOnlyBefore: parts.countsOnlyBefore,
+    countsOnlyBefore,
   };
 }
 

@@ -6,11 +6,11 @@
  * the counts of the minute lack, or have too much, is added to them at every level. So whatever reads counts need not know.
  */
 import type { Transaction } from '../connect.ts';
-import type { Fragment } from '../counts/exact-counts.ts';
-import { floorTo, MINUTE_MS } from '../counts/levels.ts';
+import { ALL_TYPES, DAY_MS, DAYS, floorTo, MINUTE_MS } from '../counts/levels.ts';
 import type { RowFilter } from '../event-scan.ts';
 import { readBoundary } from '../retention.ts';
-import { matchingRows } from './matching-rows.ts';
+import type { Correction, Fragment } from './counts-relation.ts';
+import { type MatchingRow, matchingRows, type RowScope } from './matching-rows.ts';
 import { MANY, OTHER } from './value-text.ts';
 
 /** A filter that may be one on a declared field. */
@@ -32,14 +32,8 @@ export interface FieldScopeRequest {
   readonly from: number | null;
   /** Not included; null: to the end. */
   readonly until: number | null;
-}
-
-/** What the counts of a series lack in a minute. */
-export interface Correction {
-  readonly id: number;
-  /** Milliseconds since 1970. */
-  readonly at: number;
-  readonly count: number;
+  /** Whether the time before the retention boundary belongs to it, of which there are counts and no rows. */
+  readonly withCountsOnly?: boolean;
 }
 
 /** What of a scope's counts to read. */
@@ -52,13 +46,13 @@ export interface FieldScope {
 }
 
 /** Minutes of which a read looks at the rows. With more, the counts do not answer it. */
-const MOST_MINUTES = 60;
+export const MOST_MINUTES = 60;
 /** Series whose counts a read adds up. */
 const MOST_SERIES = 500;
 /** Stands for values that have no series: their events are in corrections alone. */
 const NO_SERIES = -1;
 
-interface FieldRow {
+export interface FieldRow {
   readonly id: number;
   readonly typeId: number | null;
   readonly generation: number;
@@ -80,14 +74,13 @@ export async function resolveFieldScope(
   filter: FieldFilter,
 ): Promise<FieldScope | null> {
   const field = await findField(tx, request, filter.path);
-  if (field === null) return null;
+  if (field === null || !(await isComplete(tx, request, field))) return null;
   const { typeIds, until } = request;
   const [boundary, series] = await Promise.all([
     readBoundary(tx),
     readSeriesOf(tx, field, request, [...filter.values, MANY, OTHER]),
   ]);
   const start = Math.max(request.from ?? 0, boundary);
-  if (start < field.completeFrom && (await hasEvents(tx, request, start, field.completeFrom))) return null;
   const wanted = series.filter(({ value }) => filter.values.includes(value));
   const unsure = unsureSeries(field, filter, series);
   if (wanted.length > MOST_SERIES || (await isLost(tx, request, unsure, boundary))) return null;
@@ -95,12 +88,14 @@ export async function resolveFieldScope(
   const minutes = await readUnsureMinutes(tx, field, request, filter, unsure, interval);
   if (minutes.length > MOST_MINUTES) return null;
   const ids = wanted.length === 0 ? [NO_SERIES] : wanted.map(({ id }) => id);
-  const corrections = await correct(tx, { appId: request.appId, typeIds, filter: filter.rows }, ids, minutes);
+  const [id] = ids;
+  const scope = { appId: request.appId, typeIds, filter: filter.rows };
+  const corrections = await correctionsOf(tx, scope, { ids, minutes, seriesOf: () => id });
   return { ids, typeIds, corrections, filter: filter.rows };
 }
 
 /** The field of a path whose counts are those of the types that are asked for. */
-async function findField(
+export async function findField(
   tx: Transaction,
   { appId, typeIds }: FieldScopeRequest,
   path: readonly string[],
@@ -131,19 +126,28 @@ async function readSeriesOf(
      WHERE field_id = ${id} AND type_id = ANY(${[...types]}) AND value = ANY(${[...values]})`;
 }
 
-/** Whether there are events before the counts of a field begin. */
-async function hasEvents(
+/** Whether a scope has no events before the time from which on the field's counts are complete. */
+export async function isComplete(
   tx: Transaction,
-  { appId, typeIds, until }: FieldScopeRequest,
-  from: number,
-  completeFrom: number,
+  { appId, typeIds, from, until, withCountsOnly = false }: FieldScopeRequest,
+  { completeFrom }: FieldRow,
 ): Promise<boolean> {
+  const boundary = await readBoundary(tx);
   const end = Math.min(until ?? completeFrom, completeFrom);
-  const isOfType = typeIds === null ? tx`true` : tx`type_id = ANY(${[...typeIds]}::integer[])`;
-  const [row] = await tx`
-    SELECT FROM events
-     WHERE app_id = ${appId} AND ${isOfType} AND created_at >= ${new Date(from)} AND created_at < ${new Date(end)} LIMIT 1`;
-  return row !== undefined;
+  const start = Math.max(from ?? 0, boundary);
+  if (start < end) {
+    const isOfType = typeIds === null ? tx`true` : tx`type_id = ANY(${[...typeIds]}::integer[])`;
+    const [row] = await tx`
+      SELECT FROM events
+       WHERE app_id = ${appId} AND ${isOfType} AND created_at >= ${new Date(start)} AND created_at < ${new Date(end)} LIMIT 1`;
+    if (row !== undefined) return false;
+  }
+  if (!withCountsOnly || (from ?? 0) >= Math.min(boundary, end)) return true;
+  const [day] = await tx`
+    SELECT FROM ${tx(DAYS.view)}
+     WHERE app_id = ${appId} AND type_id = ${ALL_TYPES} AND count > 0
+       AND bucket >= ${new Date(floorTo(from ?? 0, DAY_MS))} AND bucket < ${new Date(Math.min(boundary, end))} LIMIT 1`;
+  return day === undefined;
 }
 
 /** The series under which events may be counted that match: those with several values, and values beyond their number. */
@@ -163,16 +167,23 @@ function unsureSeries(
 /** Whether some of these events lie before the retention boundary, where no row tells about them. */
 async function isLost(
   tx: Transaction,
-  { appId, from }: FieldScopeRequest,
+  { appId, from, withCountsOnly = false }: FieldScopeRequest,
   unsure: readonly number[],
   boundary: number,
 ): Promise<boolean> {
-  if (unsure.length === 0 || boundary <= (from ?? 0)) return false;
+  if (!withCountsOnly || unsure.length === 0 || boundary <= (from ?? 0)) return false;
   const [row] = await tx`
     SELECT FROM fields_per_day
      WHERE app_id = ${appId} AND type_id = ANY(${[...unsure]}) AND count > 0
        AND bucket >= ${new Date(from ?? 0)}::timestamptz - interval '1 day' AND bucket < ${new Date(boundary)} LIMIT 1`;
   return row !== undefined;
+}
+
+/** SELECT of the minutes that have rows whose values are not counted. */
+export function selectUncounted(tx: Transaction, appId: number, { generation }: FieldRow): Fragment {
+  return tx`
+    SELECT bucket FROM uncounted_minutes WHERE app_id = ${appId}
+     UNION SELECT bucket FROM stamped_minutes WHERE app_id = ${appId} AND fields < ${generation}`;
 }
 
 /** The minutes whose rows must be looked at; one more than {@link MOST_MINUTES} where there are more. */
@@ -190,8 +201,7 @@ async function readUnsureMinutes(
   const texts = [...values, MANY, OTHER];
   const rows = await tx<{ at: number }[]>`
     SELECT (extract(epoch FROM bucket) * 1000)::float8 AS at
-      FROM (SELECT bucket FROM uncounted_minutes WHERE app_id = ${appId}
-             UNION SELECT bucket FROM stamped_minutes WHERE app_id = ${appId} AND fields < ${field.generation}
+      FROM (${selectUncounted(tx, appId, field)}
              UNION SELECT bucket FROM pending_field_deltas AS delta
                     WHERE app_id = ${appId} AND field_id = ${field.id} AND value = ANY(${texts}) AND ${isOfType}
                       AND NOT EXISTS (SELECT FROM field_series AS known
@@ -205,58 +215,41 @@ async function readUnsureMinutes(
   return rows.map(({ at }) => at);
 }
 
-/** Counts the rows of minutes, and takes off what their counts have. */
-async function correct(
-  tx: Transaction,
-  scope: { readonly appId: number; readonly typeIds: readonly number[] | null; readonly filter: RowFilter },
-  ids: readonly number[],
-  minutes: readonly number[],
-): Promise<Correction[]> {
-  const [id = NO_SERIES] = ids;
-  if (minutes.length === 0) return [];
-  const lacking = new Map(minutes.map((at) => [at, 0]));
-  const add = (at: number, count: number): void => {
-    const minute = floorTo(at, MINUTE_MS);
-    lacking.set(minute, (lacking.get(minute) ?? 0) + count);
-  };
-  const intervals = minutes.map((from) => ({ from, until: from + MINUTE_MS }));
-  for await (const rows of matchingRows(tx, scope, intervals, 'asc')) for (const { at } of rows) add(at, 1);
-  const counted = await tx<{ at: number; count: number }[]>`
-    SELECT (extract(epoch FROM bucket) * 1000)::float8 AS at, sum(count)::float8 AS count FROM fields_per_minute
-     WHERE app_id = ${scope.appId} AND type_id = ANY(${[...ids]})
-       AND bucket = ANY(${minutes.map((at) => new Date(at).toISOString())}::timestamptz[])
-     GROUP BY 1`;
-  for (const { at, count } of counted) add(at, -count);
-  return [...lacking].filter(([, count]) => count !== 0).map(([at, count]) => ({ id, at, count }));
+/** Which rows of which minutes belong to which series. */
+export interface UnsureMinutes {
+  readonly ids: readonly number[];
+  /** Milliseconds since 1970. */
+  readonly minutes: readonly number[];
+  /** The series of a row; undefined: none of the ids. */
+  readonly seriesOf: (row: MatchingRow) => number | undefined;
 }
 
-/** Widths of the buckets of the relations of counts, for date_bin; a month has none. */
-const WIDTHS: Readonly<Record<string, string>> = {
-  minute: '1 minute',
-  quarter_hour: '15 minutes',
-  hour: '1 hour',
-  day: '1 day',
-};
-
-/** A relation of counts of events, or the same of fields with corrections. @param view such as `events_per_hour` */
-export function countsRelation(
+/** Counts the rows of minutes, and takes off what the counts have of each series. */
+export async function correctionsOf(
   tx: Transaction,
-  view: string,
-  field: { readonly appId: number; readonly corrections: readonly Correction[] } | undefined,
-): Fragment {
-  if (field === undefined) return tx`${tx(view)}`;
-  const level = view.slice('events_per_'.length);
-  const counts = tx`${tx(`fields_per_${level}`)}`;
-  const { appId, corrections } = field;
-  if (corrections.length === 0) return counts;
-  const width = WIDTHS[level];
-  const bucket =
-    width === undefined ? tx`date_trunc('month', at, 'UTC')` : tx`date_bin(${width}::interval, at, 'epoch')`;
-  return tx`
-    (SELECT app_id, type_id, bucket, count FROM ${counts}
-      UNION ALL
-     SELECT ${appId}::integer, id, ${bucket}, count
-       FROM unnest(${corrections.map(({ id }) => id)}::integer[],
-                   ${corrections.map(({ at }) => new Date(at).toISOString())}::timestamptz[],
-                   ${corrections.map(({ count }) => count)}::bigint[]) AS correction (id, at, count)) AS corrected`;
+  scope: RowScope,
+  { ids, minutes, seriesOf }: UnsureMinutes,
+): Promise<Correction[]> {
+  if (minutes.length === 0) return [];
+  const lacking = new Map<string, { readonly id: number; readonly at: number; count: number }>();
+  const add = (id: number, time: number, count: number): void => {
+    const at = floorTo(time, MINUTE_MS);
+    const known = lacking.get(`${id} ${at}`);
+    if (known === undefined) lacking.set(`${id} ${at}`, { id, at, count });
+    else known.count += count;
+  };
+  const intervals = minutes.map((from) => ({ from, until: from + MINUTE_MS }));
+  for await (const rows of matchingRows(tx, scope, intervals, 'asc')) {
+    for (const row of rows) {
+      const id = seriesOf(row);
+      if (id !== undefined) add(id, row.at, 1);
+    }
+  }
+  const counted = await tx<{ id: number; at: number; count: number }[]>`
+    SELECT type_id AS id, (extract(epoch FROM bucket) * 1000)::float8 AS at, sum(count)::float8 AS count FROM fields_per_minute
+     WHERE app_id = ${scope.appId} AND type_id = ANY(${[...ids]})
+       AND bucket = ANY(${minutes.map((at) => new Date(at).toISOString())}::timestamptz[])
+     GROUP BY 1, 2`;
+  for (const { id, at, count } of counted) add(id, at, -count);
+  return [...lacking.values()].filter(({ count }) => count !== 0);
 }

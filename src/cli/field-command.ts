@@ -1,0 +1,99 @@
+/** The commands for declared fields. */
+import { type Command, Option } from 'commander';
+import { internalAppId } from '../apps/event-types.ts';
+import { declareField, type FieldReference, listFields, removeField } from '../apps/fields.ts';
+import { OperatorError } from '../errors.ts';
+import { shownField } from '../read/field-routes.ts';
+import { parsePath } from '../read/filter/parse-filter.ts';
+import { formatFields, formatTable } from './output.ts';
+import { runCommand, type Session } from './session.ts';
+
+interface FieldOptions {
+  readonly json?: true;
+  readonly app: string;
+  readonly path: string;
+  readonly type?: string;
+  readonly kind: 'value' | 'number';
+  readonly backfill?: true;
+}
+
+const APP_OPTION = ['--app <id>', 'the app, app_…'] as const;
+const PATH_OPTION = ['--path <path>', 'where the value is in the payload, such as order.country'] as const;
+const TYPE_OPTION = [
+  '--type <name>',
+  'only events of this type have it; without it, events of all types',
+] as const;
+const JSON_OPTION = ['--json', 'print one JSON object'] as const;
+
+export function addFieldCommands(program: Command): void {
+  const field = program
+    .command('field')
+    .description('declared fields of payloads, by whose values events are counted');
+  const kind = (): Option =>
+    new Option('--kind <kind>', 'what is counted: events by value, or the numbers themselves')
+      .choices(['value', 'number'])
+      .default('value');
+  field
+    .command('add')
+    .description('declare a field: its values are counted from now on')
+    .requiredOption(...APP_OPTION)
+    .requiredOption(...PATH_OPTION)
+    .option(...TYPE_OPTION)
+    .addOption(kind())
+    .option(
+      '--backfill',
+      'count earlier events, too, in the background; also for a field that is declared already',
+    )
+    .option(...JSON_OPTION)
+    .action((options: FieldOptions) =>
+      runCommand(options, async (session) => {
+        const reference = await referenceOf(session, options);
+        const made = await declareField(session.sql, { ...reference, backfill: options.backfill === true });
+        return { json: shownField(made), text: `Declared: ${shownField(made).path}` };
+      }),
+    );
+  field
+    .command('list')
+    .description('list the fields of an app, and from when on each is counted')
+    .requiredOption(...APP_OPTION)
+    .option(...JSON_OPTION)
+    .action((options: FieldOptions) =>
+      runCommand(options, async ({ sql }) => {
+        const fields = (await listFields(sql, await internalAppId(sql, options.app))).map(shownField);
+        const rows = fields.map((one) => [
+          one.path,
+          one.kind,
+          one.typeName,
+          one.completeFrom,
+          one.backfill ? 'yes' : 'no',
+          String(one.values),
+          one.otherSince,
+        ]);
+        const head = ['Field', 'Kind', 'Type', 'Complete from', 'Backfill', 'Values', 'Other since'];
+        return { json: { fields }, text: formatTable(head, rows, 'The app has no fields.') };
+      }),
+    );
+  field
+    .command('remove')
+    .description('remove a field with its counts')
+    .requiredOption(...APP_OPTION)
+    .requiredOption(...PATH_OPTION)
+    .option(...TYPE_OPTION)
+    .addOption(kind())
+    .option(...JSON_OPTION)
+    .action((options: FieldOptions) =>
+      runCommand(options, async (session) => {
+        const removed = await removeField(session.sql, await referenceOf(session, options));
+        return { json: shownField(removed), text: formatFields({ Removed: shownField(removed).path }) };
+      }),
+    );
+}
+
+async function referenceOf(
+  { sql }: Session,
+  { app, path: spelled, type, kind }: FieldOptions,
+): Promise<FieldReference> {
+  const path = parsePath(spelled);
+  if ('problem' in path) throw new OperatorError(`--path is wrong at column ${path.column}: ${path.problem}`);
+  return { appId: await internalAppId(sql, app), path, kind, typeName: type ?? null };
+}

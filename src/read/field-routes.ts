@@ -1,0 +1,62 @@
+/** The declared fields of an app, for its members' sessions: owners add and remove them. */
+import { type Api, done } from '../accounts/routes/api.ts';
+import { bodyOf } from '../accounts/routes/body.ts';
+import { declareField, type Field, type FieldReference, listFields, removeField } from '../apps/fields.ts';
+import { Rejection } from '../errors.ts';
+import type { Route } from '../http/route.ts';
+import type { Sql } from '../storage/connect.ts';
+import { parsePath, spellPath } from './filter/parse-filter.ts';
+
+const REFERENCE = {
+  path: { type: 'string', maxLength: 1_000 },
+  kind: { type: 'string', enum: ['value', 'number'] },
+  typeName: { type: 'string', maxLength: 1_000, nullable: true },
+} as const;
+const NEW_FIELD = bodyOf({ ...REFERENCE, backfill: { type: 'boolean' } }, ['path', 'kind']);
+const OLD_FIELD = bodyOf(REFERENCE, ['path', 'kind']);
+
+export function fieldRoutes({ api, sql }: { readonly api: Api; readonly sql: Sql }): readonly Route[] {
+  return [
+    api.read('/api/apps/:appId/declared-fields', 'member', async ({ app }) =>
+      done({ fields: (await listFields(sql, app.id)).map(shownField) }),
+    ),
+    api.change(
+      'POST',
+      '/api/apps/:appId/declared-fields',
+      'owner',
+      NEW_FIELD,
+      async ({ app, by }, { backfill = false, ...body }) => {
+        const reference = referenceOf(app.id, body);
+        if (reference instanceof Rejection) return reference;
+        const field = await declareField(sql, { ...reference, backfill, by });
+        return done(shownField(field), { status: 201 });
+      },
+    ),
+    api.change(
+      'POST',
+      '/api/apps/:appId/declared-fields/remove',
+      'owner',
+      OLD_FIELD,
+      async ({ app, by }, body) => {
+        const reference = referenceOf(app.id, body);
+        if (reference instanceof Rejection) return reference;
+        return done(shownField(await removeField(sql, { ...reference, by })));
+      },
+    ),
+  ];
+}
+
+/** A field with its path as filters spell it. */
+export function shownField(field: Field): Omit<Field, 'path'> & { readonly path: string } {
+  return { ...field, path: spellPath(field.path) };
+}
+
+function referenceOf(
+  appId: number,
+  body: { readonly path: string; readonly kind: string; readonly typeName?: string | null | undefined },
+): FieldReference | Rejection {
+  const path = parsePath(body.path);
+  if ('problem' in path)
+    return new Rejection('invalidBody', `path is wrong at column ${path.column}: ${path.problem}.`);
+  return { appId, path, kind: body.kind === 'number' ? 'number' : 'value', typeName: body.typeName ?? null };
+}
