@@ -1,6 +1,8 @@
 /** Parses the query of a series or a list of events; a refusal names the invalid parameter. */
 import { Rejection } from '../errors.ts';
-import { isTimezone } from '../storage/storage.ts';
+import { type FieldFilter, isTimezone } from '../storage/storage.ts';
+import { fieldFilterOf } from './filter/filter-query.ts';
+import { parseFilters } from './filter/payload-filter.ts';
 import { parseBound } from './iso-date.ts';
 
 export interface RangeQuery {
@@ -18,6 +20,8 @@ export interface SeriesQuery extends RangeQuery {
   readonly buckets: number;
   /** An earlier interval to count as well; null: none. */
   readonly compared: { readonly from: number; readonly until: number } | null;
+  /** The condition on payloads that counts may answer; null: none, or one that has to be searched for. */
+  readonly filter: FieldFilter | null;
 }
 
 const MAX_BUCKETS = 1_000;
@@ -40,8 +44,11 @@ export function parseSeriesQuery(query: string): SeriesQuery | Rejection {
   const compared = parseInterval(parameters, ['compareFrom', 'compareTo']);
   if (compared instanceof Rejection) return compared;
   const { from, until } = compared;
+  const conditions = parseFilters(parameters.getAll('filter'));
+  if (typeof conditions === 'string') return refuse(`filter ${conditions}.`);
   return {
     ...range,
+    filter: fieldFilterOf({ filter: conditions, q: parameters.get('q') }),
     timezone,
     buckets: Math.min(Number(buckets), MAX_BUCKETS),
     compared: from === null || until === null ? null : { from, until },

@@ -57,6 +57,14 @@ describe.each(availableEngines())('on %s', (engine) => {
       'the field is counted',
     );
     await log(10);
+    const chart = async (query: string) => (await owner.get(`/api/apps/${appId}/series?${query}`)).data;
+    const counted = await chart('filter=order.country:DE');
+    expect(counted).toMatchObject({ isFiltered: true, types: [{ total: 9 }] });
+    expect((counted.all as number[]).reduce((sum, count) => sum + count, 0)).toBe(9);
+    // What counts do not answer is searched for by the page.
+    const excluded = await chart('filter=-order.country:DE');
+    expect(excluded).toMatchObject({ isFiltered: false, types: [{ total: 15 }] });
+
     const page = await get('/events?filter=order.country:DE&total=exact&limit=4');
     expect(page.data.pagination).toMatchObject({ total: 9, filteredBy: 'counts', limit: 4 });
     expect(page.data.events).toHaveLength(4);
