@@ -17,7 +17,7 @@ const OLD_FIELD = bodyOf(REFERENCE, ['path', 'kind']);
 
 export function fieldRoutes({ api, sql }: { readonly api: Api; readonly sql: Sql }): readonly Route[] {
   return [
-    api.read('/api/apps/:appId/declared-fields', 'member', async ({ app }) =>
+    api.read('/api/apps/:appId/declared-fields', 'viewer', async ({ app }) =>
       done({ fields: (await listFields(sql, app.id)).map(shownField) }),
     ),
     api.change(
