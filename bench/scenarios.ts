@@ -6,7 +6,7 @@ import { COMPARISONS } from './scenarios/comparisons.ts';
 import { ENGINES } from './scenarios/engines.ts';
 import { EXPORT } from './scenarios/export.ts';
 import { FLEET } from './scenarios/fleet.ts';
-import { HOSTILE } from './scenarios/hostile.ts';
+import { HOSTILE, NEIGHBOURS } from './scenarios/hostile.ts';
 import { LIMITS } from './scenarios/limits.ts';
 import { MIXED } from './scenarios/mixed.ts';
 import { NEW_TYPES } from './scenarios/new-types.ts';
@@ -28,6 +28,7 @@ export const SCENARIOS: readonly Scenario[] = [
   NEW_TYPES,
   BAD_INPUT,
   HOSTILE,
+  NEIGHBOURS,
   SERIES,
   ...READS,
   SEARCH,

@@ -59,6 +59,8 @@ export interface DeclaredField {
   readonly completeFrom: string | null;
   /** Whether the time before is being counted. */
   readonly backfill: boolean;
+  /** Events of that time that are not counted yet, where the server tells. */
+  readonly eventsLeft?: number;
   readonly values: number;
   /** Since when further values are counted together; null: all have counts of their own. */
   readonly otherSince: string | null;

@@ -57,6 +57,6 @@ export function typedPath(
 /** The path of a condition that counts of a declared field may answer: that the field has one of some values. Else null. */
 export function countablePath(condition: string): string | null {
   const [, path = '', value = ''] =
-    /^\s*((?!-)(?:[^":<>=\\]|"(?:[^"\\]|\\.)*")+):(.*)$/s.exec(condition) ?? [];
+    /^((?!\s*-)(?:[^":<>=\\]|"(?:[^"\\]|\\.)*")+):(.*)$/s.exec(condition) ?? [];
   return path.trim() === '' || ['', '*'].includes(value.trim()) ? null : path.trim();
 }

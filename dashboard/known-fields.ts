@@ -50,7 +50,7 @@ function nameOf(quoted: string): string {
   }
 }
 
-/** The declared fields that count a path, for a type or for all. @param typeId null: of all types */
+/** The declared fields that count the values at a path, for a type or for all. @param typeId null: of all types */
 export function countersOf(
   declared: readonly DeclaredField[],
   path: string,
@@ -58,6 +58,9 @@ export function countersOf(
 ): DeclaredField[] {
   const key = pathKey(path);
   return declared.filter(
-    (field) => pathKey(field.path) === key && (field.typeId === null || field.typeId === typeId),
+    (field) =>
+      field.kind === 'value' &&
+      pathKey(field.path) === key &&
+      (field.typeId === null || field.typeId === typeId),
   );
 }

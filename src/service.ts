@@ -184,23 +184,11 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   const reads = openReads(options, { pools, limits, outage: writePath.outage });
   const known = { writePath, ...reads };
   caches = known;
-  const stopListening = await listenForChanges(pools.listener, (table) => {
-    if (table === null) invalidate(known);
-    else forget(known, table);
-  });
-  // Once the service has left the database, there is nothing to wait for.
-  const timeoutOf = (ms: number): number => (watch.isLeaving ? 0 : ms);
-  // The database may be gone before the service is, or silent.
-  opened.push(() =>
-    within(
-      timeoutOf(1_000),
-      Promise.all([stopListening().catch(() => undefined), reads.resourceTokens.idle()]),
-    ),
-  );
+  await followChanges(known, { pools, watch, opened });
   const maintenance = startMaintenance(options, pools.maintenance, tasks);
   opened.push(() => {
     const stopped = maintenance.stop();
-    return within(timeoutOf(availability.writable ? MAINTENANCE_STOP_MS : 1_000), stopped);
+    return within(timeoutOf(watch, availability.writable ? MAINTENANCE_STOP_MS : 1_000), stopped);
   });
   const dashboard = await createDashboard({
     ...options,
@@ -222,6 +210,29 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
     ...{ pools, journal, limits, writePath, maintenance, dashboard, watch, usage },
     ...reads,
   });
+}
+
+/** Once the service has left the database, there is nothing to wait for. @param ms how long to wait otherwise */
+function timeoutOf(watch: ServerWatch, ms: number): number {
+  return watch.isLeaving ? 0 : ms;
+}
+
+/** Forgets what other processes change, as soon as they do. */
+async function followChanges(
+  caches: Caches,
+  { pools, watch, opened }: { pools: Pools; watch: ServerWatch; opened: Opened },
+): Promise<void> {
+  const stopListening = await listenForChanges(pools.listener, (table) => {
+    if (table === null) invalidate(caches);
+    else forget(caches, table);
+  });
+  // The database may be gone before the service is, or silent.
+  opened.push(() =>
+    within(
+      timeoutOf(watch, 1_000),
+      Promise.all([stopListening().catch(() => undefined), caches.resourceTokens.idle()]),
+    ),
+  );
 }
 
 /** Everything that routes and metrics are made of. */

@@ -1,4 +1,7 @@
-/** hostile: latencies of producers while clients without a token attack the service, over both transports. */
+/**
+ * Latencies of producers beside others, over both transports. hostile: clients without a token, who attack the service.
+ * neighbours: an app that sends all that it can.
+ */
 import { createTokenText } from '../../src/token-text.ts';
 import { SMALL_PAYLOAD_BYTES, transport } from '../contenders.ts';
 import { addDashboardUser, trySignIn, wrongSignIn } from '../dashboard-user.ts';
@@ -7,7 +10,7 @@ import { pairwise } from '../judge.ts';
 import type { Latency } from '../latency.ts';
 import { sumOfTable } from '../ledger.ts';
 import type { LoadGenerator } from '../load-generator.ts';
-import type { LoadJob, LoadReport, OpenJob } from '../load-job.ts';
+import type { LoadJob, LoadReport, LoadRequest, OpenJob } from '../load-job.ts';
 import { answersOf, checkLedger, checkStatuses, createRequest } from '../measure.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
 import type { BenchApp, Workbench } from '../workbench.ts';
@@ -28,7 +31,15 @@ const NO_REFUSAL = { atMost: 0 };
 
 interface Attack {
   readonly name: string;
-  readonly job: (target: { port: number; transport: TransportName; seconds: number }) => LoadJob;
+  readonly job: (target: Target) => LoadJob;
+}
+
+interface Target {
+  readonly port: number;
+  readonly transport: TransportName;
+  readonly seconds: number;
+  /** Of a neighbor. */
+  readonly other: BenchApp;
 }
 
 const SILENT_BODIES = 'silent bodies';
@@ -95,6 +106,71 @@ const ATTACKS: readonly Attack[] = [
   },
 ];
 
+const DEEP = 'deep bodies, ten at once';
+const DEEP_PACED = 'deep bodies, ten a second';
+const BATCHES = 'batches of 10,000 without pause';
+const LARGE = 'batches of 8 MiB without pause';
+
+function batchOf({ typeId, loggingToken }: BenchApp, events: number, payload: string): LoadRequest {
+  const event = `{"typeId":"${typeId}","payload":${payload}}`;
+  return {
+    method: 'POST',
+    path: '/v1/events',
+    headers: { Authorization: `Bearer ${loggingToken}` },
+    body: `{"events":[${Array.from({ length: events }, () => event).join(',')}]}`,
+  };
+}
+
+function deepEvents({ loggingToken }: BenchApp): LoadRequest[] {
+  return nestedPayloads(MEBIBYTE).map((payload) => ({
+    method: 'POST',
+    path: '/public/create_event',
+    body: `{"payload":${payload},"typeName":"x","loggingToken":"${loggingToken}"}`,
+  }));
+}
+
+const NEIGHBORS: readonly Attack[] = [
+  {
+    name: DEEP_PACED,
+    job: ({ port, seconds, other }) => ({
+      ...attackers(port, seconds),
+      connections: 10,
+      perSecond: 10,
+      requests: deepEvents(other),
+    }),
+  },
+  {
+    name: DEEP,
+    job: ({ port, seconds, other }) => ({
+      kind: 'closed',
+      port,
+      seconds,
+      connections: 10,
+      requests: deepEvents(other),
+    }),
+  },
+  {
+    name: BATCHES,
+    job: ({ port, seconds, other }) => ({
+      kind: 'closed',
+      port,
+      seconds,
+      connections: 2,
+      requests: [batchOf(other, 10_000, `{"text":"${'x'.repeat(100)}"}`)],
+    }),
+  },
+  {
+    name: LARGE,
+    job: ({ port, seconds, other }) => ({
+      kind: 'closed',
+      port,
+      seconds,
+      connections: 2,
+      requests: [batchOf(other, 80, `{"text":"${'x'.repeat(100_000)}"}`)],
+    }),
+  },
+];
+
 function attackers(
   port: number,
   seconds: number,
@@ -118,6 +194,7 @@ interface Battlefield {
   readonly good: LoadGenerator;
   readonly bad: LoadGenerator;
   readonly app: BenchApp;
+  readonly other: BenchApp;
   /** Where the owner signs in from: an address that the service has not seen. */
   readonly newAddress: () => string;
 }
@@ -177,11 +254,13 @@ async function runOn(
   setting: {
     seconds: number;
     rounds: number;
+    attacks: readonly Attack[];
     app: BenchApp;
+    other: BenchApp;
     generators: readonly [LoadGenerator, LoadGenerator];
   },
 ): Promise<LoadReport[]> {
-  const { seconds, rounds, app, generators } = setting;
+  const { seconds, rounds, attacks, app, other, generators } = setting;
   const service = await bench.startService({
     limits: 'lifted',
     settings: { HTTP_TRANSPORT: name, TRUST_PROXY: '1' },
@@ -194,6 +273,7 @@ async function runOn(
     good: generators[0],
     bad: generators[1],
     app,
+    other,
     newAddress: () => `203.0.113.${++addresses}`,
   };
   const warmUp = await spell({ ...field, seconds: Math.min(3, seconds) }, null);
@@ -201,7 +281,7 @@ async function runOn(
   const beside = new Map<string, Spell[]>();
   for (let round = 0; round < rounds; round += 1) {
     alone.push((await spell(field, null)).producers);
-    for (const attack of ATTACKS)
+    for (const attack of attacks)
       beside.set(attack.name, [...(beside.get(attack.name) ?? []), await spell(field, attack)]);
   }
   addLatency(findings, `${name}: producers alone`, alone);
@@ -243,13 +323,14 @@ function addAttack(
   findings.check(`${name}: the attack reached the service`, reached, reached ? 'each time' : 'not each time');
 }
 
-async function run(bench: Workbench, findings: Findings, options: RunOptions): Promise<void> {
+async function run(
+  bench: Workbench,
+  findings: Findings,
+  options: RunOptions,
+  attacks: readonly Attack[],
+): Promise<void> {
   findings.note(
     `Producers: open loop, ${PRODUCERS_PER_SECOND} events a second on 64 connections. An attack and the time without it are neighbors. A refusal has its latency too: it counts beside the number of refusals.`,
-  );
-  findings.note(
-    'Silent bodies: 16 connections that send 1 MiB less a byte to /api/session and fall silent, a second after they were ended again. A header of spaces: Accept-Encoding, 10 a second. ' +
-      'Made-up tokens: 9 bodies of 1 MiB a second. Guessed passwords: 100 a second for one account, 240 at once, from 12 addresses.',
   );
   const { seconds, rounds } = byLength(options, {
     full: { seconds: 15, rounds: 3 },
@@ -258,12 +339,15 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
     smoke: { seconds: 3, rounds: 1 },
   });
   const generators = [bench.startGenerator(), bench.startGenerator()] as const;
-  const app = await bench.makeApp('hostile');
+  const app = await bench.makeApp('producers');
+  const other = await bench.makeApp('neighbor');
   await addDashboardUser(bench, [app.appId]);
   const transports: TransportName[] = (await transport()) === 'node:http' ? ['node'] : ['uws', 'node'];
   const reported: LoadReport[] = [];
   for (const name of transports)
-    reported.push(...(await runOn(bench, findings, name, { seconds, rounds, app, generators })));
+    reported.push(
+      ...(await runOn(bench, findings, name, { seconds, rounds, attacks, app, other, generators })),
+    );
   // What got no answer may be stored or not.
   const isKnown = reported.every(({ unanswered }) => unanswered === 0);
   if (isKnown) checkLedger(findings, 'producers', reported, await sumOfTable(bench.sql, 'events', [app.id]));
@@ -273,5 +357,22 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
 export const HOSTILE: Scenario = {
   name: 'hostile',
   about: 'Attacks without a token beside producers: their latency to that without, and how many are refused.',
-  run,
+  run: async (bench, findings, options) => {
+    findings.note(
+      'Silent bodies: 16 connections that send 1 MiB less a byte to /api/session and fall silent, a second after they were ended again. A header of spaces: Accept-Encoding, 10 a second. ' +
+        'Made-up tokens: 9 bodies of 1 MiB a second. Guessed passwords: 100 a second for one account, 240 at once, from 12 addresses.',
+    );
+    await run(bench, findings, options, ATTACKS);
+  },
+};
+
+export const NEIGHBOURS: Scenario = {
+  name: 'neighbours',
+  about: 'An app that sends all that it can beside another one: the latency of that one to without.',
+  run: async (bench, findings, options) => {
+    findings.note(
+      'Limits lifted. Deep bodies: events of 1 MiB of nested arrays, on ten connections, ten a second or without pause. Batches: on two connections without pause.',
+    );
+    await run(bench, findings, options, NEIGHBORS);
+  },
 };

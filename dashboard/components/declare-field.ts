@@ -1,6 +1,6 @@
 /** Has the values of a field counted: from now on, or in the past too. */
 import type { VNode } from 'preact';
-import type { EventType, FieldKind } from '../answers.ts';
+import type { EventType } from '../answers.ts';
 import { call } from '../api.ts';
 import { html } from '../html.ts';
 import { declaredPath } from '../known-fields.ts';
@@ -19,21 +19,16 @@ export interface DeclareFieldProps {
   readonly onClose: () => void;
 }
 
-const KINDS: readonly (readonly [FieldKind, string])[] = [
-  ['value', 'Values: counts of each value'],
-  ['number', 'Numbers: statistics'],
-];
-
 export function DeclareField({ appId, path, typeName, onDone, onClose }: DeclareFieldProps): VNode {
   const { data } = useResource<{ types: EventType[] }>(`/api/apps/${appId}/types`);
   const names = new Set(data?.types.map(({ name }) => name) ?? []);
   if (typeName !== null) names.add(typeName);
   // A name may be any text: it goes with a mark that "all types" does not have.
   const options = [['', 'All types'], ...[...names].map((name) => [`=${name}`, name] as const)] as const;
-  const action = useAction(async ({ path: typed, type = '', kind, backfill }: Record<string, string>) => {
+  const action = useAction(async ({ path: typed, type = '', backfill }: Record<string, string>) => {
     const body = {
       path: typed,
-      kind,
+      kind: 'value',
       typeName: type === '' ? null : type.slice(1),
       backfill: backfill !== undefined,
     };
@@ -47,7 +42,6 @@ export function DeclareField({ appId, path, typeName, onDone, onClose }: Declare
     <${Form} action=${action} submit="Count the field" onCancel=${onClose}>
       <${Field} label="Path" name="path" maxlength="1000" defaultValue=${path} placeholder="order.country" hint="The names that lead to the value, with dots between them. An array needs no name." />
       <${Select} key=${names.size} label="Of" name="type" options=${options} chosen=${typeName === null ? '' : `=${typeName}`} hint="Counts of one type answer filters on that type alone." />
-      <${Select} label="As" name="kind" options=${KINDS} />
       <label class="check"><input type="checkbox" name="backfill" defaultChecked /><span>Count earlier events too, in the background</span></label>
     <//>
   <//>`;

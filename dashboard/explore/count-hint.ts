@@ -28,7 +28,7 @@ export function CountHint({ appId, view, from, zone, isOwner }: CountHintProps):
   const types = useResource<{ types: EventType[] }>(`/api/apps/${appId}/types`);
   if (path === null || data === undefined) return null;
   const typeId = view.types.length === 1 ? (view.types[0] ?? null) : null;
-  const counters = countersOf(data.fields, path, typeId).filter(({ kind }) => kind === 'value');
+  const counters = countersOf(data.fields, path, typeId);
   const text = progressText(counters, { path, from, zone });
   if (text !== null) return html`<p class="hint" role="status">${text}</p>`;
   if (counters.length > 0 || !isOwner) return null;

@@ -22,7 +22,9 @@ const LONGEST_VALUE = 80;
 
 /** The fields that the server knows, those with counts first; completion is as good as the events at hand without them. */
 export function useServerFields(appId: string, isWanted: boolean): readonly KnownField[] {
-  const declared = useDeclaredFields(appId, isWanted).data?.fields ?? [];
+  const declared = (useDeclaredFields(appId, isWanted).data?.fields ?? []).filter(
+    ({ kind }) => kind === 'value',
+  );
   const seen = useCatalogue(appId, isWanted).data?.fields ?? [];
   return [
     ...declared.map(({ path }) => ({ path, values: [], isCounted: true })),

@@ -51,7 +51,8 @@ export function FieldsPage({ appId, app }: TabProps): VNode {
 }
 
 /** Whether its counts still change in what they cover. */
-const isUnderWay = ({ completeFrom, backfill }: DeclaredField): boolean => completeFrom === null || backfill;
+const isUnderWay = ({ kind, completeFrom, backfill }: DeclaredField): boolean =>
+  kind === 'value' && (completeFrom === null || backfill);
 
 function useProgress({ data, loading, reload }: Resource<DeclaredFields>): void {
   const isWaiting = !loading && (data?.fields.some(isUnderWay) ?? false);
@@ -103,18 +104,17 @@ function Counted({ appId, app, resource, onCount }: CountedProps): VNode {
       data &&
       data.fields.length > 0 &&
       html`<div class="scroll"><table class="list">
-        <thead><tr><th scope="col">Field</th><th scope="col">Of</th><th scope="col">As</th><th scope="col">Complete</th><th scope="col" class="number">Values</th>${onCount && html`<th scope="col"><span class="sr-only">Actions</span></th>`}</tr></thead>
+        <thead><tr><th scope="col">Field</th><th scope="col">Of</th><th scope="col">Complete</th><th scope="col" class="number">Values</th>${onCount && html`<th scope="col"><span class="sr-only">Actions</span></th>`}</tr></thead>
         <tbody>${data.fields.map(
           (field) => html`<tr key=${[field.path, field.kind, field.typeId].join('\n')}>
-            <th scope="row"><code>${field.path}</code></th>
+            <th scope="row"><code>${field.path}</code>${field.kind === 'number' && html` <span class="badge">numbers</span>`}</th>
             <td>${field.typeName ?? 'all types'}</td>
-            <td>${field.kind === 'value' ? 'values' : 'numbers'}</td>
             <td><${Completeness} field=${field} app=${app} /></td>
             <td class="number"><${Values} field=${field} /></td>
             ${
               onCount &&
               html`<td class="number">
-              ${!isUnderWay(field) && !isWhole(field, app) && html`<button type="button" class="button quiet" aria-label=${`Count earlier events by ${field.path}`} aria-disabled=${backfill.busy} onClick=${() => backfill.run(field)}>Count earlier events</button>`}
+              ${field.kind === 'value' && !isUnderWay(field) && !isWhole(field, app) && html`<button type="button" class="button quiet" aria-label=${`Count earlier events by ${field.path}`} aria-disabled=${backfill.busy} onClick=${() => backfill.run(field)}>Count earlier events</button>`}
               <button type="button" class="button quiet" aria-label=${`Remove ${field.path}`} onClick=${() => setRemoval(field)}>Remove</button>
             </td>`
             }
@@ -138,12 +138,14 @@ function isWhole({ completeFrom }: DeclaredField, { firstEventAt }: App): boolea
 
 function Completeness({ field, app }: { readonly field: DeclaredField; readonly app: App }): VNode {
   const { view } = useView();
-  const { completeFrom, backfill } = field;
+  const { kind, completeFrom, backfill, eventsLeft } = field;
+  // Declared on the command line: no read answers from the numbers themselves.
+  if (kind === 'number') return html`<span class="muted">not counted</span>`;
   if (completeFrom === null) return html`<span class="muted">counting begins…</span>`;
   if (isWhole(field, app)) return html`all events`;
   const from = dateTime(Date.parse(completeFrom), view.zone);
   return backfill
-    ? html`<span role="status">back to ${from} so far…</span>`
+    ? html`<span role="status">back to ${from} so far…${eventsLeft !== undefined && ` ${counted(eventsLeft, 'event')} left`}</span>`
     : html`<time datetime=${completeFrom}>since ${from}</time>`;
 }
 

@@ -31,6 +31,17 @@ async function createAccount(sql: Sql, email: Email, password: string): Promise<
   return await createProvedUser(sql, new Passwords(), { email, password });
 }
 
+function usersTable(users: Awaited<ReturnType<typeof listUsers>>): string {
+  const head = ['Account', 'E-mail', 'E-mail proved', 'Created'];
+  const rows = users.map(({ userId, email, emailProved, createdAt }) => [
+    userId,
+    email,
+    emailProved ? 'yes' : 'no',
+    createdAt,
+  ]);
+  return formatTable(head, rows, 'There are no accounts.');
+}
+
 /** `user create`, `user list`, `user prove`, `user reset-password`. */
 export function addUserCommands(program: Command): void {
   const user = program.command('user').description('user accounts');
@@ -58,14 +69,7 @@ export function addUserCommands(program: Command): void {
     .action((options: Json) =>
       runCommand(options, async ({ sql }) => {
         const users = await listUsers(sql);
-        const rows = users.map((one) => [
-          one.userId,
-          one.email,
-          one.emailProved ? 'yes' : 'no',
-          one.createdAt,
-        ]);
-        const head = ['Account', 'E-mail', 'E-mail proved', 'Created'];
-        return { json: { users }, text: formatTable(head, rows, 'There are no accounts.') };
+        return { json: { users }, text: usersTable(users) };
       }),
     );
   user

@@ -22,7 +22,6 @@ import { eventTimeProblem } from './event-time.ts';
 import type { Events, Format } from './formats/format.ts';
 import { IDEMPOTENCY_KEY, idempotencyKeyProblem, keyedRequest } from './idempotency-key.ts';
 import type { FindRepeated } from './idempotency-store.ts';
-import { type AcceptedEvents, type Lanes, storeApart, storeTogether } from './lanes.ts';
 import type { BatchLimits } from './parse/batch-body.ts';
 import type { BatchEvent } from './parse/batch-event.ts';
 import { startOfNow } from './past-writer.ts';
@@ -30,8 +29,9 @@ import type { PayloadChecks } from './payload-checks.ts';
 import type { RefusedEvents } from './refused-events.ts';
 import type { RetentionBoundary } from './retention-boundary.ts';
 import { nextTurn } from './turns.ts';
+import { type AcceptedEvents, storeApart, storeTogether, type WriteQueues } from './write-queues.ts';
 
-export interface CreateBatchSteps extends Lanes {
+export interface CreateBatchSteps extends WriteQueues {
   readonly loggingTokens: LoggingTokens;
   readonly limiter: Limiter;
   /** The response to an earlier request with the same key, if there was one. */

@@ -13,15 +13,15 @@ import { keyedEventId } from './event-id.ts';
 import { eventTimeProblem } from './event-time.ts';
 import { IDEMPOTENCY_KEY, idempotencyKeyProblem, keyedRequest } from './idempotency-key.ts';
 import type { FindRepeated } from './idempotency-store.ts';
-import { type Lanes, storeApart, storeTogether } from './lanes.ts';
 import { parseEventBody } from './parse/event-body.ts';
 import { startOfNow } from './past-writer.ts';
 import type { PayloadChecks } from './payload-checks.ts';
 import type { RetentionBoundary } from './retention-boundary.ts';
 import type { StageTimes } from './stage-times.ts';
 import type { TokenScreen } from './token-screen.ts';
+import { storeApart, storeTogether, type WriteQueues } from './write-queues.ts';
 
-export interface CreateEventSteps extends Lanes {
+export interface CreateEventSteps extends WriteQueues {
   readonly loggingTokens: LoggingTokens;
   /** Searches large bodies for a token before they are parsed. */
   readonly tokenScreen: TokenScreen;
@@ -126,7 +126,7 @@ async function timeProblem(
 
 /** Stores an event with a key, or of a request with an Idempotency-Key, unless it is stored already. */
 async function storeOnce(
-  lanes: Lanes,
+  queues: WriteQueues,
   event: AcceptedEvent,
   options: {
     readonly request: KeyedRequest | null;
@@ -142,12 +142,12 @@ async function storeOnce(
   if (request !== null) {
     const keyed = { appId, request, acceptedAt, events: [event], answer };
     return await storeTogether(
-      lanes,
+      queues,
       { ...keyed, answerRepeated: repeated, answerWithout: () => POISON },
       past,
     );
   }
-  const [outcome] = await storeApart(lanes, { accepted: [event], past, keyed: 1 });
+  const [outcome] = await storeApart(queues, { accepted: [event], past, keyed: 1 });
   if (outcome === undefined) throw new Error('An event was stored without an outcome.');
   if (outcome instanceof Rejection) return outcome;
   return outcome === 'repeated' ? repeated() : answer;

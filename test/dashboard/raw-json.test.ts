@@ -98,6 +98,7 @@ describe('an answer with events', () => {
     expect(readEventPage('{"success":true,"data":{"events":[],"pagination":{"limit":50}}}')).toEqual({
       events: [],
       next: null,
+      searchedUntil: null,
     });
     expect(readEvent(`{"success":true,"data":${row('{"a":1e400}')}}`)).toEqual({
       id: '1',

@@ -386,7 +386,7 @@ describe('while the database is away', () => {
     const first = batch(60);
     await until(() => met() === 1, 'the first batch is on its way');
     refused(await batch(41), 503, 'UNAVAILABLE', 'Service unavailable');
-    // What comes alone has room of its own, and the other lane.
+    // What comes alone has room of its own, and the other connection.
     proxy.decide = () => 'forward';
     expect((await service.post()).status).toBe(201);
     proxy.release();

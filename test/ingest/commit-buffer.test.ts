@@ -342,7 +342,7 @@ test('many events are written in pieces, in their order, and answered together',
   expect(buffer.depth).toBe(0);
 });
 
-test('many events leave a lane free for those that come alone', async () => {
+test('many events leave a connection free for those that come alone', async () => {
   const { buffer, writes } = setUp({ connections: 2 });
   void addAll(buffer, bulk(9_000));
   await settle();
@@ -350,7 +350,7 @@ test('many events leave a lane free for those that come alone', async () => {
   void buffer.add(event('alone'));
   await settle();
   expect(writes[1]?.ids).toEqual(['alone']);
-  // And of events that come alone, however many, those that came together get a lane too.
+  // And of events that come alone, however many, those that came together get a connection too.
   void addMany(buffer, 100);
   writes[0]?.finish();
   await settle();
@@ -360,7 +360,7 @@ test('many events leave a lane free for those that come alone', async () => {
   expect(writes[3]?.ids.length).toBe(100);
 });
 
-test('many events take every lane once nothing has come alone for a while, and give it back', async () => {
+test('many events take every connection once nothing has come alone for a while, and give it back', async () => {
   const { buffer, writes } = setUp({ connections: 2 });
   void addAll(buffer, bulk(60_000));
   for (let piece = 0; piece < 5; piece += 1) {
@@ -376,11 +376,11 @@ test('many events take every lane once nothing has come alone for a while, and g
   expect(writes[7]?.ids).toEqual(['alone']);
   writes[7]?.finish();
   await settle();
-  // The other lane is still busy with what came together.
+  // The other connection is still busy with what came together.
   expect(writes.length).toBe(8);
 });
 
-test('where there is one lane, single events and many take turns', async () => {
+test('where there is one connection, single events and many take turns', async () => {
   const { buffer, writes } = setUp({ connections: 1 });
   void addAll(buffer, bulk(12_000));
   await settle();

@@ -21,7 +21,7 @@ const ORDER = {
 let service: TestService;
 const prover = new SchemaProver();
 beforeEach(async () => {
-  service = await startTestService();
+  service = await startTestService({ config: { CREATE_LIMIT_PER_MINUTE: 0 } });
 });
 afterEach(() => service.stop());
 afterAll(() => prover.close());

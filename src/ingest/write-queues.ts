@@ -7,7 +7,7 @@ import type { KeyedEvents } from '../storage/write/keyed-writer.ts';
 import type { CommitBuffer } from './commit-buffer.ts';
 import type { IdempotentQueue } from './idempotent-queue.ts';
 
-export interface Lanes {
+export interface WriteQueues {
   readonly commitBuffer: CommitBuffer;
   /** For requests with an Idempotency-Key. */
   readonly idempotentQueue: IdempotentQueue;
@@ -32,49 +32,49 @@ export interface AcceptedEvents {
 interface Group {
   readonly events: AcceptedEvent[];
   /** Of the events among those of the request. */
-  readonly places: number[];
+  readonly indexes: number[];
 }
 
 /**
  * Stores events, each as soon as it can be: those of now do not wait for those of past days, nor those without keys for
  * those that may be there already.
  */
-export async function storeApart(lanes: Lanes, events: AcceptedEvents): Promise<Outcomes> {
+export async function storeApart(queues: WriteQueues, events: AcceptedEvents): Promise<Outcomes> {
   const { accepted, past, keyed } = events;
-  if (past === 0 && keyed === 0) return await lanes.commitBuffer.addAll(accepted);
-  const newGroup = (): Group => ({ events: [], places: [] });
+  if (past === 0 && keyed === 0) return await queues.commitBuffer.addAll(accepted);
+  const newGroup = (): Group => ({ events: [], indexes: [] });
   const groups = { past: [newGroup(), newGroup()], now: [newGroup(), newGroup()] } as const;
-  for (const [place, event] of accepted.entries()) {
-    const group = groups[place < past ? 'past' : 'now'][isKeyed(event) ? 1 : 0];
+  for (const [index, event] of accepted.entries()) {
+    const group = groups[index < past ? 'past' : 'now'][isKeyed(event) ? 1 : 0];
     group?.events.push(event);
-    group?.places.push(place);
+    group?.indexes.push(index);
   }
   const outcomes = new Array<WriteOutcome>(accepted.length);
   const add = async (buffer: CommitBuffer, group: Group): Promise<void> => {
     const stored = await buffer.addAll(group.events);
-    for (const [index, place] of group.places.entries()) {
-      const outcome = stored[index];
+    for (const [at, index] of group.indexes.entries()) {
+      const outcome = stored[at];
       if (outcome === undefined) throw new Error('Events were stored without an outcome for each of them.');
-      outcomes[place] = outcome;
+      outcomes[index] = outcome;
     }
   };
   await Promise.all([
-    ...groups.past.map((group) => add(lanes.past.commitBuffer, group)),
-    ...groups.now.map((group) => add(lanes.commitBuffer, group)),
+    ...groups.past.map((group) => add(queues.past.commitBuffer, group)),
+    ...groups.now.map((group) => add(queues.commitBuffer, group)),
   ]);
   return outcomes;
 }
 
 /** Stores the events of a request in one commit, which waits until each of their days takes events. @param past as above */
 export async function storeTogether(
-  { idempotentQueue, past: pastLane }: Lanes,
+  { idempotentQueue, past: pastQueues }: WriteQueues,
   request: KeyedEvents,
   past: number,
 ): Promise<Answer | Rejection> {
   if (past === 0) return await idempotentQueue.add(request);
   for (const { createdAt } of request.events) {
-    const refusal = pastLane.refusalOf(createdAt);
+    const refusal = pastQueues.refusalOf(createdAt);
     if (refusal !== null && refusal.status >= 500) return refusal;
   }
-  return await pastLane.idempotentQueue.add(request);
+  return await pastQueues.idempotentQueue.add(request);
 }
