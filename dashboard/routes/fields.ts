@@ -19,7 +19,7 @@ import { useView } from '../view.ts';
 import type { TabProps } from './app.ts';
 
 /** How soon progress is asked for again. */
-const REFRESH_MS = 3_000;
+const REFRESH_MS = 5_000;
 /** Rows that are shown before "more". */
 const ROWS = 100;
 const SEARCH_FROM = 12;
@@ -55,14 +55,14 @@ const isUnderWay = ({ kind, completeFrom, backfill }: DeclaredField): boolean =>
   kind === 'value' && (completeFrom === null || backfill);
 
 function useProgress({ data, loading, reload }: Resource<DeclaredFields>): void {
-  const isWaiting = !loading && (data?.fields.some(isUnderWay) ?? false);
+  const isWanted = !loading && (data?.fields.length ?? 0) > 0;
   useEffect(() => {
-    if (!isWaiting) return;
+    if (!isWanted) return;
     const timer = setInterval(() => {
       if (!document.hidden) reload();
     }, REFRESH_MS);
     return () => clearInterval(timer);
-  }, [isWaiting]);
+  }, [isWanted]);
 }
 
 interface CountedProps {
@@ -205,6 +205,8 @@ function SeenRow({ appId, field, isCounted, onCount }: SeenRowProps): VNode {
   const explore = (filter: string): string =>
     `/apps/${appId}${viewSearch({ ...view, types: [typeId], filters: [filter], text: null, at: null, hidden: [], solo: null, event: null })}`;
   const at = Date.parse(lastSeenAt);
+  // Objects have no value, and what is in an array is counted by the array's own path.
+  const isCountable = kinds.some(({ kind }) => kind !== 'object' && kind !== 'array');
   return html`<tr>
     <th scope="row"><a href=${explore(`${path}:*`)}><code>${path}</code></a></th>
     <td>${typeName}</td>
@@ -217,7 +219,13 @@ function SeenRow({ appId, field, isCounted, onCount }: SeenRowProps): VNode {
         : html`<a href=${explore(filter)} title=${`Show the events with ${filter}`}><code>${example}</code></a>`;
     })}</span></td>
     <td><time datetime=${lastSeenAt} title=${exact(at, view.zone)}>${ago(at, Date.now())}</time></td>
-    <td class="number">${isCounted ? html`<span class="badge">counted</span>` : onCount && html`<button type="button" class="button quiet" aria-label=${`Count ${path} of ${typeName}`} onClick=${() => onCount({ path, typeName })}>Count…</button>`}</td>
+    <td class="number">${
+      isCounted
+        ? html`<span class="badge">counted</span>`
+        : onCount &&
+          isCountable &&
+          html`<button type="button" class="button quiet" aria-label=${`Count ${path} of ${typeName}`} onClick=${() => onCount({ path, typeName })}>Count…</button>`
+    }</td>
   </tr>`;
 }
 

@@ -103,7 +103,7 @@ function SchemaForm({ path, schema, onRemove, onDone, onClose }: FormProps): VNo
     <${Select} label="An event that violates it" name="mode" options=${MODES} chosen=${schema?.mode ?? 'warn'} />
     <div class="field">
       <label for=${id}>JSON Schema</label>
-      <textarea id=${id} ref=${area} class="schema-text" name="text" rows="14" required spellcheck=${false} autocomplete="off" aria-describedby=${`${id}-hint`} aria-invalid=${save.problem === null ? undefined : 'true'} defaultValue=${schema ? spelled(schema.schema) : DRAFT} onInput=${save.clear}></textarea>
+      <textarea id=${id} ref=${area} class="schema-text" name="text" rows="12" required spellcheck=${false} autocomplete="off" aria-describedby=${`${id}-hint`} aria-invalid=${save.problem === null ? undefined : 'true'} defaultValue=${schema ? spelled(schema.schema) : DRAFT} onInput=${save.clear}></textarea>
       <p class="hint" id=${`${id}-hint`}>Draft 2020-12, or draft-07 by <code>$schema</code>. Setting it counts violations from 0.</p>
     </div>
     ${schema && html`<div class="row-actions"><button type="button" class="button quiet" onClick=${onRemove}>Remove the schema…</button></div>`}
