@@ -99,7 +99,8 @@ async function readViews(sql: Sql, tables: readonly string[]): Promise<string[]>
      WHERE relkind IN ('v', 'm')
      ORDER BY relname COLLATE "C"`;
   // Whether a column is qualified where there is one table to choose from depends on the version.
-  const qualifier = new RegExp(`\\b(${tables.join('|')})\\.`, 'g');
+  const relations = [...tables, ...views.map(({ name }) => name)];
+  const qualifier = new RegExp(`\\b(${relations.join('|')})\\.`, 'g');
   return views.map(({ name, definition }) => `view ${name} as\n${definition.replace(qualifier, '')}`);
 }
 
