@@ -46,6 +46,76 @@ export interface EventType {
   readonly lastEventAt: string | null;
 }
 
+/** A path of payloads whose values are counted. */
+export interface DeclaredField {
+  /** In the grammar of filters. */
+  readonly path: string;
+  readonly kind: FieldKind;
+  /** Null: of all types. */
+  readonly typeId: string | null;
+  readonly typeName: string | null;
+  readonly createdAt: string;
+  /** From then on its counts are complete; null: counting has not begun. */
+  readonly completeFrom: string | null;
+  /** Whether the time before is being counted. */
+  readonly backfill: boolean;
+  /** Events of that time that are not counted yet, where the server tells. */
+  readonly eventsLeft?: number;
+  readonly values: number;
+  /** Since when further values are counted together; null: all have counts of their own. */
+  readonly otherSince: string | null;
+}
+
+export type FieldKind = 'value' | 'number';
+
+export interface DeclaredFields {
+  readonly fields: readonly DeclaredField[];
+  /** As many as an app may have. */
+  readonly most: number;
+}
+
+/** What payloads of recent events have at a path. */
+export interface SeenField {
+  readonly typeId: string;
+  readonly typeName: string;
+  /** In the grammar of filters. */
+  readonly path: string;
+  readonly events: number;
+  /** Of the type's events in the sample, from 0 to 1. */
+  readonly share: number;
+  readonly kinds: readonly { readonly kind: string; readonly events: number }[];
+  readonly kindChange: { readonly earlier: string; readonly recent: string } | null;
+  /** JSON texts, as they were sent. */
+  readonly examples: readonly string[];
+  readonly lastSeenAt: string;
+}
+
+export interface Catalogue {
+  readonly fields: readonly SeenField[];
+  readonly truncated: boolean;
+  readonly sample: { readonly events: number; readonly from: string | null; readonly to: string | null };
+}
+
+/** What the checks of a type's JSON Schema have found since it was set. */
+export interface SchemaSummary {
+  readonly typeId: string;
+  readonly mode: SchemaMode;
+  readonly setAt: string;
+  /** Since when payloads are not checked, and why; null while they are. */
+  readonly suspendedAt: string | null;
+  readonly suspendedReason: string | null;
+  readonly checked: number;
+  readonly violations: number;
+  readonly unchecked: number;
+  readonly lastViolation: { readonly path: string; readonly message: string; readonly at: string } | null;
+}
+
+export type SchemaMode = 'warn' | 'refuse';
+
+export interface TypeSchema extends SchemaSummary {
+  readonly schema: object;
+}
+
 export interface LoggingToken {
   /** Null where it is sealed under another SECRET. */
   readonly loggingToken: string | null;

@@ -53,3 +53,10 @@ export function typedPath(
   const [, path = '', sign = '', value = ''] = /^(-?[^\s:<>=]+)(:|<=?|>=?)(.*)$/s.exec(text.trim()) ?? [];
   return path === '' || path === '-' ? null : { path, sign, value: value.trim() };
 }
+
+/** The path of a condition that counts of a declared field may answer: that the field has one of some values. Else null. */
+export function countablePath(condition: string): string | null {
+  const [, path = '', value = ''] =
+    /^((?!\s*-)(?:[^":<>=\\]|"(?:[^"\\]|\\.)*")+):(.*)$/s.exec(condition) ?? [];
+  return path.trim() === '' || ['', '*'].includes(value.trim()) ? null : path.trim();
+}

@@ -27,14 +27,16 @@ export interface SelectProps {
   readonly name: string;
   /** Value and text. */
   readonly options: readonly (readonly [string, string])[];
+  /** The value that is chosen at first; default: the first one. */
+  readonly chosen?: string;
   readonly hint?: Children;
 }
 
-export function Select({ label, name, options, hint }: SelectProps): VNode {
+export function Select({ label, name, options, chosen, hint }: SelectProps): VNode {
   const id = useId();
   return html`<div class="field">
     <label for=${id}>${label}</label>
-    <select id=${id} name=${name} aria-describedby=${hint ? `${id}-hint` : undefined}>${options.map(([value, text]) => html`<option value=${value}>${text}</option>`)}</select>
+    <select id=${id} name=${name} aria-describedby=${hint ? `${id}-hint` : undefined}>${options.map(([value, text]) => html`<option value=${value} selected=${value === chosen}>${text}</option>`)}</select>
     ${hint && html`<p class="hint" id=${`${id}-hint`}>${hint}</p>`}
   </div>`;
 }

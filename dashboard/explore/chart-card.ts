@@ -23,6 +23,7 @@ import type { Resource } from '../resource.ts';
 import { type Bucket, MODES, type Mode, type View } from '../url.ts';
 import { hasConditions, type ViewAndChange } from '../view.ts';
 import { ChartMenu } from './chart-menu.ts';
+import { CountHint } from './count-hint.ts';
 import type { EventPages } from './event-pages.ts';
 import { Figures } from './figures.ts';
 import { type Found, foundIn } from './found.ts';
@@ -35,6 +36,8 @@ export interface ChartCardProps {
   readonly list: EventPages;
   readonly viewed: ViewAndChange;
   readonly lastEventAt: string | null;
+  /** Whether the reader may have fields counted. */
+  readonly isOwner: boolean;
   /** The pointer rests on a bucket; null: no more. */
   readonly onPeek: (bucket: Bucket | null) => void;
 }
@@ -59,7 +62,7 @@ interface BodyProps extends Omit<ChartCardProps, 'series'> {
   readonly series: Series;
 }
 
-function ChartBody({ name, series, list, viewed, lastEventAt, onPeek }: BodyProps): VNode {
+function ChartBody({ appId, name, series, list, viewed, lastEventAt, isOwner, onPeek }: BodyProps): VNode {
   const { view, change } = viewed;
   const [focus, setFocus] = useState<string | null>(null);
   const { lines, stack, summary } = useMemo(
@@ -97,6 +100,7 @@ function ChartBody({ name, series, list, viewed, lastEventAt, onPeek }: BodyProp
         ${summary.total === 0 && html`<${NothingHere} lastEventAt=${lastEventAt} filtered=${view.types.length > 0} change=${change} />`}
       </div>
       <${Notes} series=${series} found=${found} zone=${zone} mode=${view.mode} />
+      ${found !== null && html`<${CountHint} appId=${appId} view=${view} from=${series.interval.from} zone=${zone} isOwner=${isOwner} />`}
     </div>
     <div class="chart-side">
       <${Legend} lines=${lines} mode=${view.mode} solo=${view.solo} onToggle=${(key: string) => change(toggled(lines, key), true)} onFocus=${setFocus} onSolo=${(key: string) => change({ solo: view.solo === key ? null : key }, true)} />

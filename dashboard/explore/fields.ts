@@ -1,19 +1,16 @@
 /** The fields of an app's payloads, for completion: those that the server knows, and those of the events at hand. */
 import type { EventPage } from '../event-rows.ts';
 import { pathText, valueText } from '../filter-text.ts';
+import { pathKey, useCatalogue, useDeclaredFields } from '../known-fields.ts';
 import { children } from '../raw-json.ts';
-import { useResource } from '../resource.ts';
 
 export interface KnownField {
   /** In the grammar of filters. */
   readonly path: string;
   /** In the grammar of filters, the most frequent first. */
   readonly values: readonly string[];
-}
-
-/** What of the catalogue of fields is read here. */
-interface Catalogue {
-  readonly fields: readonly { readonly path: string; readonly examples?: readonly unknown[] }[];
+  /** Whether it is declared, so that its counts answer. */
+  readonly isCounted?: boolean;
 }
 
 /** Enough to learn the shape of payloads from. */
@@ -23,13 +20,16 @@ const MEMBERS = 50;
 const VALUES = 20;
 const LONGEST_VALUE = 80;
 
-/** The catalogue where the server has one; completion is as good as the events at hand without it. */
-export function useCatalogue(appId: string, isWanted: boolean): readonly KnownField[] {
-  const { data } = useResource<Catalogue>(isWanted ? `/api/apps/${appId}/fields` : null);
-  return (data?.fields ?? []).map(({ path, examples = [] }) => ({
-    path,
-    values: examples.map((example) => valueText(JSON.stringify(example))),
-  }));
+/** The fields that the server knows, those with counts first; completion is as good as the events at hand without them. */
+export function useServerFields(appId: string, isWanted: boolean): readonly KnownField[] {
+  const declared = (useDeclaredFields(appId, isWanted).data?.fields ?? []).filter(
+    ({ kind }) => kind === 'value',
+  );
+  const seen = useCatalogue(appId, isWanted).data?.fields ?? [];
+  return [
+    ...declared.map(({ path }) => ({ path, values: [], isCounted: true })),
+    ...seen.map(({ path, examples }) => ({ path, values: examples.map(valueText) })),
+  ];
 }
 
 /** The fields of events, the most frequent first. */
@@ -58,14 +58,19 @@ export function fieldsOf(pages: readonly EventPage[]): KnownField[] {
     }));
 }
 
-/** Each field once, with the values of all: the catalogue has a field of two types twice. */
+/** Each field once, with the values of all: the catalogue has a field of two types twice. Those with counts come first. */
 export function mergeFields(all: readonly KnownField[]): KnownField[] {
   const fields = new Map<string, KnownField>();
-  for (const { path, values } of all) {
-    const known = fields.get(path)?.values ?? [];
-    fields.set(path, { path, values: [...new Set([...known, ...values])] });
+  for (const { path, values, isCounted = false } of all) {
+    const key = pathKey(path);
+    const known = fields.get(key) ?? { path, values: [] };
+    fields.set(key, {
+      path: known.path,
+      values: [...new Set([...known.values, ...values])],
+      isCounted: isCounted || known.isCounted === true,
+    });
   }
-  return [...fields.values()];
+  return [...fields.values()].sort((a, b) => Number(b.isCounted) - Number(a.isCounted));
 }
 
 /** Every scalar of a payload with its path; elements of arrays have the path of the array. */

@@ -10,7 +10,7 @@ import { compact } from '../format.ts';
 import { html } from '../html.ts';
 import type { View } from '../url.ts';
 import type { ViewAndChange } from '../view.ts';
-import { fieldsOf, type KnownField, mergeFields, useCatalogue } from './fields.ts';
+import { fieldsOf, type KnownField, mergeFields, useServerFields } from './fields.ts';
 
 export interface FilterBarProps {
   readonly appId: string;
@@ -42,8 +42,8 @@ export function FilterBar({ appId, viewed, types, pages }: FilterBarProps): VNod
   const input = useRef<HTMLInputElement>(null);
   const root = useRef<HTMLDivElement>(null);
   const id = useId();
-  const catalogue = useCatalogue(appId, open);
-  const offers = open ? offersFor(text, view, types, mergeFields([...fieldsOf(pages), ...catalogue])) : [];
+  const known = useServerFields(appId, open);
+  const offers = open ? offersFor(text, view, types, mergeFields([...fieldsOf(pages), ...known])) : [];
   useEffect(() => {
     if (!open) return;
     const leave = (event: Event): void => {
@@ -155,10 +155,10 @@ function offersFor(
     .filter(({ path }) => matches(name, path))
     .slice(0, MOST_FIELDS)
     .map(
-      ({ path, values }): Offer => ({
+      ({ path, values, isCounted }): Offer => ({
         kind: 'Field',
         label: path,
-        hint: values[0] ?? '',
+        hint: isCounted ? 'counted' : (values[0] ?? ''),
         text: `${isNot ? '-' : ''}${path}:`,
       }),
     );

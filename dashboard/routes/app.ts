@@ -12,6 +12,7 @@ import { now } from '../state.ts';
 import { useTitle } from '../title.ts';
 import { viewSearch } from '../url.ts';
 import { useView } from '../view.ts';
+import { FieldsPage } from './fields.ts';
 import { SettingsPage } from './settings.ts';
 import { TypesPage } from './types.ts';
 import { UsagePage } from './usage.ts';
@@ -29,6 +30,7 @@ const loadExplore: Load<TabProps> = async () => (await import('./explore.ts')).E
 export const TABS = [
   ['', 'Explore'],
   ['types', 'Types'],
+  ['fields', 'Fields'],
   ['usage', 'Usage'],
   ['settings', 'Settings'],
 ] as const;
@@ -37,6 +39,7 @@ function tabPage(tab: string, props: TabProps): VNode {
   if (tab === '') return html`<${Part} load=${loadExplore} props=${props} />`;
   if (tab === 'events' || tab === 'chart') return html`<${Moved} appId=${props.appId} />`;
   if (tab === 'types') return html`<${TypesPage} ...${props} />`;
+  if (tab === 'fields') return html`<${FieldsPage} ...${props} />`;
   if (tab === 'usage') return html`<${UsagePage} ...${props} />`;
   return html`<${SettingsPage} ...${props} />`;
 }

@@ -64,7 +64,7 @@ export function ExplorePage({ appId, app }: TabProps): VNode {
       <${LiveButton} viewed=${viewed} fresh=${live.fresh} isLost=${live.isLost} />
     </div>
     <${FilterBar} appId=${appId} viewed=${viewed} types=${types.data?.types ?? []} pages=${list.pages} />
-    <${ChartCard} appId=${appId} name=${app.data?.name ?? ''} series=${series} list=${list} viewed=${viewed} lastEventAt=${app.data?.lastEventAt ?? null} onPeek=${setPeek} />
+    <${ChartCard} appId=${appId} name=${app.data?.name ?? ''} series=${series} list=${list} viewed=${viewed} lastEventAt=${app.data?.lastEventAt ?? null} isOwner=${app.data?.role === 'owner'} onPeek=${setPeek} />
     ${
       // Below the chart, whose height is known then: nothing is pushed down.
       (series.data !== undefined || series.problem !== null) &&

@@ -1,13 +1,14 @@
 /** Event types: their identifiers for programs, and new ones. */
 import type { VNode } from 'preact';
 import { useMemo, useState } from 'preact/hooks';
-import type { EventType } from '../answers.ts';
+import type { EventType, SchemaSummary } from '../answers.ts';
 import { call } from '../api.ts';
 import { Copyable } from '../components/copy.ts';
 import { Dialog } from '../components/dialog.ts';
 import { Field, Form } from '../components/field.ts';
+import { ProblemBox } from '../components/problem.ts';
 import { matches, Search } from '../components/search.ts';
-import { Waiting } from '../components/waiting.ts';
+import { Skeleton, Waiting } from '../components/waiting.ts';
 import { ago, count, date, exact } from '../format.ts';
 import { html } from '../html.ts';
 import { useAction, useResource } from '../resource.ts';
@@ -15,6 +16,7 @@ import { notify } from '../state.ts';
 import { viewSearch } from '../url.ts';
 import { useView } from '../view.ts';
 import type { TabProps } from './app.ts';
+import { SchemaDialog, schemaState } from './types/schema-dialog.ts';
 
 /** Rows that are shown before "more": an app may have thousands of types. */
 const ROWS = 200;
@@ -23,7 +25,10 @@ const SEARCH_FROM = 12;
 export function TypesPage({ appId, app }: TabProps): VNode {
   const path = `/api/apps/${appId}/types`;
   const types = useResource<{ types: EventType[] }>(path);
-  const { data, reload } = types;
+  const schemas = useResource<{ schemas: SchemaSummary[] }>(`/api/apps/${appId}/type-schemas`);
+  const { reload } = types;
+  // Both at once: a column that fills later would push the others.
+  const data = schemas.data === undefined && schemas.problem === null ? undefined : types.data;
   const [wanted, setWanted] = useState('');
   const [rows, setRows] = useState(ROWS);
   const { view } = useView();
@@ -35,7 +40,10 @@ export function TypesPage({ appId, app }: TabProps): VNode {
   });
   const [order, setOrder] = useState<Order>({ key: 'count', down: true });
   const [renaming, setRenaming] = useState<Named | null>(null);
+  const [ofSchema, setOfSchema] = useState<Named | null>(null);
   const mayChange = app.data?.role !== 'viewer';
+  const isOwner = app.data?.role === 'owner';
+  const byType = new Map(schemas.data?.schemas.map((schema) => [schema.typeId, schema]));
   const found = data?.types.filter(({ name, typeId }) => matches(wanted, name, typeId));
   const sorted = useMemo(() => inOrder(found ?? [], order), [data, wanted, order]);
   return html`<section aria-label="Event types">
@@ -44,7 +52,8 @@ export function TypesPage({ appId, app }: TabProps): VNode {
       <span class="spacer"></span>
       ${data && data.types.length >= SEARCH_FROM && html`<${Search} label="Find a type" onText=${setWanted} />`}
     </div>
-    <${Waiting} for=${types} lines=${8} class="rows" />
+    ${types.data !== undefined && data === undefined ? html`<${Skeleton} lines=${8} class="rows" />` : html`<${Waiting} for=${types} lines=${8} class="rows" />`}
+    ${types.data !== undefined && html`<${ProblemBox} problem=${schemas.problem} retry=${schemas.reload} />`}
     ${
       data?.types.length === 0 &&
       html`<div class="empty"><h2>No event types yet</h2><p>A type is a kind of event: <em>order placed</em>, <em>user signed up</em>. Make one here and send its identifier as <code>typeId</code>, or send a new name as <code>typeName</code> and it is made on the way.</p></div>`
@@ -61,13 +70,14 @@ export function TypesPage({ appId, app }: TabProps): VNode {
           ]) => html`<th key=${key} scope="col" class=${kind} aria-sort=${order.key === key ? (order.down ? 'descending' : 'ascending') : undefined}>
             <button type="button" class="sort" onClick=${() => setOrder({ key, down: order.key === key ? !order.down : kind === 'number' || key !== 'name' })}>${label}<span class="sort-mark" aria-hidden="true">${order.key === key && (order.down ? '↓' : '↑')}</span></button>
           </th>`,
-        )}<th scope="col">Identifier</th>${mayChange && html`<th scope="col"><span class="sr-only">Actions</span></th>`}</tr></thead>
+        )}${schemas.data && html`<th scope="col">Schema</th>`}<th scope="col">Identifier</th>${mayChange && html`<th scope="col"><span class="sr-only">Actions</span></th>`}</tr></thead>
         <tbody>${sorted.slice(0, rows).map(
           ({ typeId, name, createdAt, lastEventAt, count: events }) => html`<tr key=${typeId}>
             <th scope="row"><a href=${`/apps/${appId}${viewSearch({ ...view, types: [typeId], hidden: [], solo: null, event: null })}`}>${name}</a></th>
             <td class="number">${count(events)}</td>
             <td>${lastEventAt === null ? 'never' : html`<time datetime=${lastEventAt} title=${exact(Date.parse(lastEventAt), view.zone)}>${ago(Date.parse(lastEventAt), Date.now())}</time>`}</td>
             <td>${date(Date.parse(createdAt), view.zone)}</td>
+            ${schemas.data && html`<td><${SchemaCell} name=${name} schema=${byType.get(typeId)} isOwner=${isOwner} onOpen=${() => setOfSchema({ typeId, name })} /></td>`}
             <td><${Copyable} text=${typeId} label=${`Copy the identifier of ${name}`} /></td>
             ${mayChange && html`<td class="number"><button type="button" class="button quiet" aria-label=${`Rename ${name}`} onClick=${() => setRenaming({ typeId, name })}>Rename</button></td>`}
           </tr>`,
@@ -77,7 +87,23 @@ export function TypesPage({ appId, app }: TabProps): VNode {
     ${found && found.length > rows && html`<div class="row-actions"><button type="button" class="button" onClick=${() => setRows(rows + ROWS)}>Show more of ${count(found.length)}</button></div>`}
     ${data && data.types.length > 0 && found?.length === 0 && html`<p class="hint" role="status">No type has this in its name.</p>`}
     ${renaming && html`<${Rename} path=${`${path}/${renaming.typeId}`} name=${renaming.name} onDone=${reload} onClose=${() => setRenaming(null)} />`}
+    ${ofSchema && html`<${SchemaDialog} path=${`${path}/${encodeURIComponent(ofSchema.typeId)}`} name=${ofSchema.name} isSet=${byType.has(ofSchema.typeId)} isOwner=${isOwner} onDone=${schemas.reload} onClose=${() => setOfSchema(null)} />`}
   </section>`;
+}
+
+interface SchemaCellProps {
+  /** Of the type. */
+  readonly name: string;
+  readonly schema: SchemaSummary | undefined;
+  readonly isOwner: boolean;
+  readonly onOpen: () => void;
+}
+
+function SchemaCell({ name, schema, isOwner, onOpen }: SchemaCellProps): VNode {
+  if (schema === undefined && !isOwner) return html`<span class="muted">none</span>`;
+  const state = schema === undefined ? 'Set…' : schemaState(schema);
+  const label = schema === undefined ? `Set a schema of ${name}` : `Schema of ${name}: ${state}`;
+  return html`<button type="button" class=${schema === undefined ? 'button quiet' : 'button'} aria-label=${label} onClick=${onOpen}>${state}</button>`;
 }
 
 type SortKey = 'name' | 'count' | 'lastEventAt' | 'createdAt';

@@ -15,12 +15,11 @@ export interface SchemaReference {
   readonly mode: SchemaMode;
 }
 
-/** A schema with what its checks have found since it was set. */
-export interface TypeSchema {
+/** What the checks of a schema have found since it was set. */
+export interface TypeSchemaSummary {
   readonly typeId: string;
   readonly typeName: string;
   readonly mode: SchemaMode;
-  readonly schema: object;
   readonly setAt: Date;
   /** Since when payloads are not checked, and why; null while they are. */
   readonly suspendedAt: Date | null;
@@ -30,6 +29,11 @@ export interface TypeSchema {
   readonly violations: number;
   readonly unchecked: number;
   readonly lastViolation: (Violation & { readonly at: Date }) | null;
+}
+
+/** The same with the schema itself. */
+export interface TypeSchema extends TypeSchemaSummary {
+  readonly schema: object;
 }
 
 /** Names a type of an app. */
@@ -80,23 +84,40 @@ export async function setTypeSchema(
 /** @throws AccountError APP_NOT_FOUND, EVENT_TYPE_NOT_FOUND, SCHEMA_NOT_FOUND */
 export async function showTypeSchema(sql: Sql, type: TypeOfApp): Promise<TypeSchema> {
   const { id } = await findType(sql, type);
-  const [row] = await sql<
-    (Omit<TypeSchema, 'schema' | 'lastViolation'> & {
-      schema: string;
-      path: string | null;
-      message: string | null;
-      at: Date | null;
-    })[]
-  >`
-    SELECT public_id AS "typeId", name AS "typeName", mode, schema, set_at AS "setAt", suspended_at AS "suspendedAt",
-           suspended_reason AS "suspendedReason", checked::float8, violations::float8, unchecked::float8,
-           last_path AS path, last_message AS message, last_violation_at AS at
+  const [row] = await sql<(StoredSchema & { readonly schema: string })[]>`
+    SELECT ${summaryColumns(sql)}, schema
       FROM type_schemas JOIN event_types ON event_types.id = type_id WHERE type_id = ${id}`;
   if (row === undefined)
     throw new AccountError('SCHEMA_NOT_FOUND', `the event type ${JSON.stringify(type.typeId)} has no schema`);
-  const { path, message, at, schema, ...rest } = row;
-  const lastViolation = at === null ? null : { path: path ?? '', message: message ?? '', at };
-  return { ...rest, schema: JSON.parse(schema) as object, lastViolation };
+  const { schema, ...summary } = row;
+  return { ...summaryOf(summary), schema: JSON.parse(schema) as object };
+}
+
+/** The schemas of an app's types without their texts, in order of types. @param appId public id */
+export async function listTypeSchemas(sql: Sql, appId: string): Promise<TypeSchemaSummary[]> {
+  const rows = await sql<StoredSchema[]>`
+    SELECT ${summaryColumns(sql)}
+      FROM type_schemas JOIN event_types ON event_types.id = type_id
+     WHERE app_id = (SELECT id FROM apps WHERE public_id = ${appId})
+     ORDER BY type_id`;
+  return rows.map(summaryOf);
+}
+
+interface StoredSchema extends Omit<TypeSchemaSummary, 'lastViolation'> {
+  readonly path: string | null;
+  readonly message: string | null;
+  readonly at: Date | null;
+}
+
+function summaryColumns(sql: Sql) {
+  return sql`
+    public_id AS "typeId", name AS "typeName", mode, set_at AS "setAt", suspended_at AS "suspendedAt",
+    suspended_reason AS "suspendedReason", checked::float8, violations::float8, unchecked::float8,
+    last_path AS path, last_message AS message, last_violation_at AS at`;
+}
+
+function summaryOf({ path, message, at, ...rest }: StoredSchema): TypeSchemaSummary {
+  return { ...rest, lastViolation: at === null ? null : { path: path ?? '', message: message ?? '', at } };
 }
 
 /** @throws AccountError APP_NOT_FOUND, EVENT_TYPE_NOT_FOUND, SCHEMA_NOT_FOUND */

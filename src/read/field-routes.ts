@@ -1,11 +1,19 @@
-/** The declared fields of an app, for its members' sessions: owners add and remove them. */
+/** The declared fields of an app, for its members' sessions: everyone sees them, owners add and remove them. */
 import { type Api, done } from '../accounts/routes/api.ts';
 import { bodyOf } from '../accounts/routes/body.ts';
-import { declareField, type Field, type FieldReference, listFields, removeField } from '../apps/fields.ts';
+import {
+  declareField,
+  type Field,
+  type FieldReference,
+  listFields,
+  MAX_FIELDS,
+  removeField,
+} from '../apps/fields.ts';
 import { Rejection } from '../errors.ts';
 import type { Route } from '../http/route.ts';
 import type { Sql } from '../storage/connect.ts';
-import { parsePath, spellPath } from './filter/parse-filter.ts';
+import { spellPath } from './fields/payload-paths.ts';
+import { parsePath } from './filter/parse-filter.ts';
 
 const REFERENCE = {
   path: { type: 'string', maxLength: 1_000 },
@@ -18,7 +26,7 @@ const OLD_FIELD = bodyOf(REFERENCE, ['path', 'kind']);
 export function fieldRoutes({ api, sql }: { readonly api: Api; readonly sql: Sql }): readonly Route[] {
   return [
     api.read('/api/apps/:appId/declared-fields', 'viewer', async ({ app }) =>
-      done({ fields: (await listFields(sql, app.id)).map(shownField) }),
+      done({ fields: (await listFields(sql, app.id)).map(shownField), most: MAX_FIELDS }),
     ),
     api.change(
       'POST',

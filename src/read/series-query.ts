@@ -45,10 +45,11 @@ export function parseSeriesQuery(query: string): SeriesQuery | Rejection {
   if (compared instanceof Rejection) return compared;
   const { from, until } = compared;
   const conditions = parseFilters(parameters.getAll('filter'));
-  if (typeof conditions === 'string') return refuse(`filter ${conditions}.`);
   return {
     ...range,
-    filter: fieldFilterOf({ filter: conditions, q: parameters.get('q') }),
+    // What is wrong with a condition is said once, by the list beside the chart.
+    filter:
+      typeof conditions === 'string' ? null : fieldFilterOf({ filter: conditions, q: parameters.get('q') }),
     timezone,
     buckets: Math.min(Number(buckets), MAX_BUCKETS),
     compared: from === null || until === null ? null : { from, until },

@@ -73,6 +73,9 @@ describe.skipIf(withoutBrowser !== '')('every page', { timeout: 180_000 }, () =>
     invitation = new URL(String(data.link)).pathname;
     await helper.post(`${app.path}/tokens`, { name: 'Of the helper' });
     await helper.post(`${app.path}/tokens`, { name: 'Of the helper too' });
+    await owner.post(`${app.path}/declared-fields`, { path: 'nested.list', kind: 'value', backfill: true });
+    const types = (await owner.get(`${app.path}/types`)).data.types as { typeId: string }[]; // As the route declares it.
+    await owner.put(`${app.path}/types/${types[0]?.typeId}/schema`, { schema: { type: 'object' } });
     await owner.post(`${app.path}/tokens`, { name: 'Analytics', expiresInDays: 30 });
     await owner.post(`${app.path}/tokens`, { name: 'Export', expiresInDays: null });
   });
@@ -91,10 +94,13 @@ describe.skipIf(withoutBrowser !== '')('every page', { timeout: 180_000 }, () =>
     'an empty app': [`/apps/${empty}`, '.snippets'],
     events: [`/apps/${full}`, '.events article'],
     'a filter': [`/apps/${full}?filter=nested.list:two&filter=-index:3&column=index`, '.events article'],
+    'a filter that could be counted': [`/apps/${full}?filter=index:3`, '.count-hint .button'],
     'no events': [`/apps/${full}?from=2020-01-01T00:00Z&to=2020-01-02T00:00Z`, '.event-list .empty'],
     'one event': [`/apps/${full}?event=${eventId}`, 'dialog .json'],
     types: [`/apps/${full}/types`, '.list'],
     'no types': [`/apps/${empty}/types`, '.empty'],
+    fields: [`/apps/${full}/fields`, '.examples'],
+    'no fields': [`/apps/${empty}/fields`, '.empty'],
     usage: [`/apps/${full}/usage`, '.bars'],
     settings: [`/apps/${full}/settings`, '.activity li'],
     account: ['/account', '.sections'],
@@ -196,6 +202,16 @@ describe.skipIf(withoutBrowser !== '')('every page', { timeout: 180_000 }, () =>
         await page.locator('.panel :is(input, select)').first().waitFor();
         expect(await violations(page), String(name)).toEqual([]);
         await page.keyboard.press('Escape');
+      }
+      for (const [tab, name] of [
+        ['fields', 'Count index of type 0'],
+        ['fields', 'Remove nested.list'],
+        ['types', 'Schema of type 0: Warns'],
+      ] as const) {
+        await page.goto(`/apps/${full}/${tab}`);
+        await page.getByRole('button', { name, exact: true }).click();
+        await page.locator('dialog :is(input, textarea, b)').first().waitFor();
+        expect(await violations(page), name).toEqual([]);
       }
       await page.goto(`/apps/${full}/settings`);
       for (const name of ['Rotate…', 'New resource token…', 'Revoke Export', 'Remove helper@example.com']) {

@@ -170,6 +170,15 @@ describe('an owner', () => {
       data: { typeId: data.typeId, typeName: 'order', mode: 'refuse', schema: ORDER, violations: 0 },
     });
     expect((await owner.put(url, { schema: ORDER })).data.mode).toBe('warn');
+    const other = await newOwnApp(owner, 'Other');
+    expect((await owner.get(`${path}/type-schemas`)).data.schemas).toEqual([
+      {
+        ...{ typeId: data.typeId, typeName: 'order', mode: 'warn', setAt: expect.any(String) },
+        ...{ suspendedAt: null, suspendedReason: null, lastViolation: null },
+        ...{ checked: 0, violations: 0, unchecked: 0 },
+      },
+    ]);
+    expect((await owner.get(`${other.path}/type-schemas`)).data.schemas).toEqual([]);
     for (const [body, details] of [
       [{ schema: { pattern: '(?=a)' } }, 'RE2'],
       [{ schema: [] }, 'must be a JSON object'],

@@ -88,6 +88,13 @@ describe.each(availableEngines())('on %s', (engine) => {
       [undefined, true, 0, 0],
     ]);
     expect((await get('/series?by=order.n')).status).toBe(400);
+    // Spelled as the catalogue and filters spell it.
+    await owner.post(`/api/apps/${appId}/declared-fields`, { path: '"with space".a', kind: 'value' });
+    const { fields, most } = (await owner.get(`/api/apps/${appId}/declared-fields`)).data;
+    expect({ fields, most }).toMatchObject({
+      fields: [{ path: 'order.country' }, { path: '"with space".a', backfill: false }],
+      most: 16,
+    });
     const removed = await owner.post(`/api/apps/${appId}/declared-fields/remove`, {
       path: 'order.country',
       kind: 'value',

@@ -6,6 +6,7 @@ import type { Route } from '../../http/route.ts';
 import type { SchemaProver } from '../../schema/schema-text.ts';
 import type { Sql } from '../../storage/connect.ts';
 import {
+  listTypeSchemas,
   removeTypeSchema,
   SCHEMA_MODES,
   type SchemaMode,
@@ -23,6 +24,9 @@ const PATH = '/api/apps/:appId/types/:typeId/schema';
 
 export function typeSchemaRoutes({ api, sql, prover }: TypeSchemaRoutesOptions): readonly Route[] {
   return [
+    api.read('/api/apps/:appId/type-schemas', 'viewer', async ({ app: { appId } }) =>
+      done({ schemas: await listTypeSchemas(sql, appId) }),
+    ),
     api.read(PATH, 'viewer', async ({ app: { appId }, parameters }) =>
       done(await showTypeSchema(sql, { appId, typeId: parameters[1] ?? '' })),
     ),

@@ -72,17 +72,6 @@ export function parsePath(text: string): readonly string[] | FilterMistake {
   }
 }
 
-const PLAIN_NAME = /^[\p{L}\p{N}_$-][\p{L}\p{N}_$ -]*(?<! )$/u;
-
-/** Spells a path so that {@link parsePath} reads it. */
-export function spellPath(names: readonly string[]): string {
-  return names
-    .map((name, index) =>
-      PLAIN_NAME.test(name) && !(index === 0 && name.startsWith('-')) ? name : JSON.stringify(name),
-    )
-    .join('.');
-}
-
 /** Leaves the parser from any depth; {@link parseFilter} returns it as a value. */
 class Mistake implements FilterMistake {
   readonly column: number;

@@ -1,0 +1,62 @@
+/** Why a condition is searched for and not counted, and the way to have it counted. */
+import type { VNode } from 'preact';
+import { useState } from 'preact/hooks';
+import type { DeclaredField, EventType } from '../answers.ts';
+import { DeclareField } from '../components/declare-field.ts';
+import { countablePath } from '../filter-text.ts';
+import { dateTime } from '../format.ts';
+import { html } from '../html.ts';
+import { countersOf, useDeclaredFields } from '../known-fields.ts';
+import { useResource } from '../resource.ts';
+import { now } from '../state.ts';
+import type { View } from '../url.ts';
+
+export interface CountHintProps {
+  readonly appId: string;
+  readonly view: View;
+  /** Where the chart begins. */
+  readonly from: number;
+  readonly zone: string;
+  /** Whether the reader may have fields counted. */
+  readonly isOwner: boolean;
+}
+
+export function CountHint({ appId, view, from, zone, isOwner }: CountHintProps): VNode | null {
+  const [declaring, setDeclaring] = useState(false);
+  const path = pathOf(view);
+  const { data, reload } = useDeclaredFields(appId, path !== null, now.value);
+  const types = useResource<{ types: EventType[] }>(`/api/apps/${appId}/types`);
+  if (path === null || data === undefined) return null;
+  const typeId = view.types.length === 1 ? (view.types[0] ?? null) : null;
+  const counters = countersOf(data.fields, path, typeId);
+  const text = progressText(counters, { path, from, zone });
+  if (text !== null) return html`<p class="hint" role="status">${text}</p>`;
+  if (counters.length > 0 || !isOwner) return null;
+  const typeName = types.data?.types.find((type) => type.typeId === typeId)?.name ?? null;
+  return html`<p class="count-hint"><button type="button" class="button" onClick=${() => setDeclaring(true)}>Count this field to chart it exactly</button></p>
+    ${declaring && html`<${DeclareField} appId=${appId} path=${path} typeName=${typeName} onDone=${reload} onClose=${() => setDeclaring(false)} />`}`;
+}
+
+/** The one field whose counts would answer the view's conditions. */
+function pathOf({ filters, text }: View): string | null {
+  const [only, ...others] = filters;
+  return only === undefined || others.length > 0 || text !== null ? null : countablePath(only);
+}
+
+/** What is missing of counts that are there; null where they are complete, or none are there. */
+function progressText(
+  counters: readonly DeclaredField[],
+  { path, from, zone }: { readonly path: string; readonly from: number; readonly zone: string },
+): string | null {
+  const begun = counters.flatMap(({ completeFrom }) =>
+    completeFrom === null ? [] : [Date.parse(completeFrom)],
+  );
+  if (counters.length === 0) return null;
+  if (begun.length === 0) return `Counting ${path} begins in a moment.`;
+  const since = Math.min(...begun);
+  if (since <= from) return null;
+  const until = dateTime(since, zone);
+  return counters.some(({ backfill }) => backfill)
+    ? `Earlier events are being counted by ${path}, back to ${until} so far: then this chart is exact.`
+    : `${path} is counted from ${until} on: a range after that is charted exactly.`;
+}

@@ -1,0 +1,66 @@
+/** The fields of an app's payloads, as the server knows them: those of recent events, and those that are declared. */
+import type { Catalogue, DeclaredField, DeclaredFields, SeenField } from './answers.ts';
+import { callText } from './api.ts';
+import { children, members } from './raw-json.ts';
+import { type Resource, useResource } from './resource.ts';
+
+export const declaredPath = (appId: string): string => `/api/apps/${appId}/declared-fields`;
+
+/** The declared fields, in order of declaration. @param version asks again when it changes */
+export function useDeclaredFields(appId: string, isWanted = true, version = 0): Resource<DeclaredFields> {
+  return useResource<DeclaredFields>(isWanted ? declaredPath(appId) : null, { version });
+}
+
+/** The fields of recent events. */
+export function useCatalogue(appId: string, isWanted = true): Resource<Catalogue> {
+  const path = `/api/apps/${appId}/fields`;
+  return useResource<Catalogue>(isWanted ? path : null, {
+    load: async (signal) => catalogueOf(await callText('GET', path, { signal })),
+  });
+}
+
+/** Examples keep their spelling: a number of twenty digits is no other one. */
+export function catalogueOf(text: string): Catalogue {
+  const { data } = JSON.parse(text) as { data: Catalogue }; // The shape of the server's answer.
+  const answer = members(text, text.indexOf('{')).get('data');
+  const fields = members(text, answer?.start ?? 0).get('fields');
+  const spellings = children(text, fields?.start ?? 0).items.map(({ start }): string[] => {
+    const examples = members(text, start).get('examples');
+    return examples === undefined
+      ? []
+      : children(text, examples.start).items.map((example) => text.slice(example.start, example.end));
+  });
+  return {
+    ...data,
+    fields: data.fields.map((field, index): SeenField => ({ ...field, examples: spellings[index] ?? [] })),
+  };
+}
+
+/** The names that a path leads through, as one text: two spellings of a path have the same. */
+export function pathKey(path: string): string {
+  const names = path.match(/"(?:[^"\\]|\\.)*"|[^".]+/g) ?? [];
+  return JSON.stringify(names.map((name) => (name.startsWith('"') ? nameOf(name) : name.trim())));
+}
+
+function nameOf(quoted: string): string {
+  try {
+    return JSON.parse(quoted) as string;
+  } catch {
+    return quoted; // Typed, and no JSON.
+  }
+}
+
+/** The declared fields that count the values at a path, for a type or for all. @param typeId null: of all types */
+export function countersOf(
+  declared: readonly DeclaredField[],
+  path: string,
+  typeId: string | null,
+): DeclaredField[] {
+  const key = pathKey(path);
+  return declared.filter(
+    (field) =>
+      field.kind === 'value' &&
+      pathKey(field.path) === key &&
+      (field.typeId === null || field.typeId === typeId),
+  );
+}

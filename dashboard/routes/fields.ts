@@ -1,0 +1,236 @@
+/** Fields of payloads: those whose values are counted, and what recent events have. */
+import type { VNode } from 'preact';
+import { useEffect, useState } from 'preact/hooks';
+import type { App, Catalogue, DeclaredField, DeclaredFields, SeenField } from '../answers.ts';
+import { call } from '../api.ts';
+import { Confirm } from '../components/confirm.ts';
+import { DeclareField } from '../components/declare-field.ts';
+import { ProblemBox } from '../components/problem.ts';
+import { matches, Search } from '../components/search.ts';
+import { Skeleton, Waiting } from '../components/waiting.ts';
+import { equals, valueText } from '../filter-text.ts';
+import { ago, count, counted, dateTime, exact } from '../format.ts';
+import { html } from '../html.ts';
+import { countersOf, declaredPath, useCatalogue, useDeclaredFields } from '../known-fields.ts';
+import { type Resource, useAction } from '../resource.ts';
+import { notify } from '../state.ts';
+import { viewSearch } from '../url.ts';
+import { useView } from '../view.ts';
+import type { TabProps } from './app.ts';
+
+/** How soon progress is asked for again. */
+const REFRESH_MS = 5_000;
+/** Rows that are shown before "more". */
+const ROWS = 100;
+const SEARCH_FROM = 12;
+
+/** What is proposed to be counted. */
+type Proposal = Pick<DeclaredField, 'path' | 'typeName'>;
+
+export function FieldsPage({ appId, app }: TabProps): VNode {
+  const declared = useDeclaredFields(appId);
+  const catalogue = useCatalogue(appId);
+  useProgress(declared);
+  const [proposal, setProposal] = useState<Proposal | null>(null);
+  const parts = [declared, catalogue];
+  // All at once: a list that came later would push the other one down.
+  if (app.data === undefined || parts.some(({ data, problem }) => data === undefined && problem === null))
+    return html`<${Skeleton} lines=${10} class="rows" />`;
+  if (parts.every(({ data }) => data === undefined)) {
+    const retry = (): void => {
+      for (const part of parts) part.reload();
+    };
+    return html`<${ProblemBox} problem=${declared.problem} retry=${retry} />`;
+  }
+  const onCount = app.data.role === 'owner' ? setProposal : null;
+  return html`<div class="fields">
+    <${Counted} appId=${appId} app=${app.data} resource=${declared} onCount=${onCount} />
+    <${Seen} appId=${appId} resource=${catalogue} declared=${declared.data?.fields ?? []} onCount=${onCount} />
+    ${proposal && html`<${DeclareField} appId=${appId} ...${proposal} onDone=${declared.reload} onClose=${() => setProposal(null)} />`}
+  </div>`;
+}
+
+/** Whether its counts still change in what they cover. */
+const isUnderWay = ({ kind, completeFrom, backfill }: DeclaredField): boolean =>
+  kind === 'value' && (completeFrom === null || backfill);
+
+function useProgress({ data, loading, reload }: Resource<DeclaredFields>): void {
+  const isWanted = !loading && (data?.fields.length ?? 0) > 0;
+  useEffect(() => {
+    if (!isWanted) return;
+    const timer = setInterval(() => {
+      if (!document.hidden) reload();
+    }, REFRESH_MS);
+    return () => clearInterval(timer);
+  }, [isWanted]);
+}
+
+interface CountedProps {
+  readonly appId: string;
+  readonly app: App;
+  readonly resource: Resource<DeclaredFields>;
+  /** Null for those who may not. */
+  readonly onCount: ((proposal: Proposal) => void) | null;
+}
+
+function Counted({ appId, app, resource, onCount }: CountedProps): VNode {
+  const { data, reload } = resource;
+  const [removal, setRemoval] = useState<DeclaredField | null>(null);
+  const body = ({ path, kind, typeName }: DeclaredField) => ({ path, kind, typeName });
+  const remove = useAction(async () => {
+    if (removal === null) return;
+    await call('POST', `${declaredPath(appId)}/remove`, { body: body(removal) });
+    notify('The field is no longer counted');
+    setRemoval(null);
+    reload();
+  });
+  const backfill = useAction(async (field: DeclaredField) => {
+    await call('POST', declaredPath(appId), { body: { ...body(field), backfill: true } });
+    notify('Earlier events are being counted');
+    reload();
+  });
+  return html`<section class="fields-part" aria-labelledby="fields-counted">
+    <div class="toolbar">
+      <div><h2 id="fields-counted">Counted fields</h2>
+      <p class="muted">A filter on one of these has an exact total, fast pages and an exact chart.</p></div>
+      <span class="spacer"></span>
+      ${data && html`<span class="muted">${count(data.fields.length)} of ${count(data.most)}</span>`}
+      ${data && onCount && html`<button type="button" class="button" disabled=${data.fields.length >= data.most} onClick=${() => onCount({ path: '', typeName: null })}>Count a field…</button>`}
+    </div>
+    <${Waiting} for=${resource} lines=${3} class="rows" />
+    <${ProblemBox} problem=${backfill.problem} />
+    ${data?.fields.length === 0 && html`<p class="hint">None yet. Filters on fields are searched for.${onCount === null && ' An owner of the app can have fields counted.'}</p>`}
+    ${
+      data &&
+      data.fields.length > 0 &&
+      html`<div class="scroll"><table class="list">
+        <thead><tr><th scope="col">Field</th><th scope="col">Of</th><th scope="col">Complete</th><th scope="col" class="number">Values</th>${onCount && html`<th scope="col"><span class="sr-only">Actions</span></th>`}</tr></thead>
+        <tbody>${data.fields.map(
+          (field) => html`<tr key=${[field.path, field.kind, field.typeId].join('\n')}>
+            <th scope="row"><code>${field.path}</code>${field.kind === 'number' && html` <span class="badge">numbers</span>`}</th>
+            <td>${field.typeName ?? 'all types'}</td>
+            <td><${Completeness} field=${field} app=${app} /></td>
+            <td class="number"><${Values} field=${field} /></td>
+            ${
+              onCount &&
+              html`<td class="number">
+              ${field.kind === 'value' && !isUnderWay(field) && !isWhole(field, app) && html`<button type="button" class="button quiet" aria-label=${`Count earlier events by ${field.path}`} aria-disabled=${backfill.busy} onClick=${() => backfill.run(field)}>Count earlier events</button>`}
+              <button type="button" class="button quiet" aria-label=${`Remove ${field.path}`} onClick=${() => setRemoval(field)}>Remove</button>
+            </td>`
+            }
+          </tr>`,
+        )}</tbody>
+      </table></div>`
+    }
+    ${
+      removal &&
+      html`<${Confirm} title="Remove the field" action=${remove} onClose=${() => setRemoval(null)}>The counts of <b>${removal.path}</b> are deleted, and filters on it are searched for again. Its events stay.<//>`
+    }
+  </section>`;
+}
+
+/** Whether every event that there is has been counted. */
+function isWhole({ completeFrom }: DeclaredField, { firstEventAt }: App): boolean {
+  return (
+    completeFrom !== null && (firstEventAt === null || Date.parse(completeFrom) <= Date.parse(firstEventAt))
+  );
+}
+
+function Completeness({ field, app }: { readonly field: DeclaredField; readonly app: App }): VNode {
+  const { view } = useView();
+  const { kind, completeFrom, backfill, eventsLeft } = field;
+  // Declared on the command line: no read answers from the numbers themselves.
+  if (kind === 'number') return html`<span class="muted">not counted</span>`;
+  if (completeFrom === null) return html`<span class="muted">counting begins…</span>`;
+  if (isWhole(field, app)) return html`all events`;
+  const from = dateTime(Date.parse(completeFrom), view.zone);
+  return backfill
+    ? html`<span role="status">back to ${from} so far…${eventsLeft !== undefined && ` ${counted(eventsLeft, 'event')} left`}</span>`
+    : html`<time datetime=${completeFrom}>since ${from}</time>`;
+}
+
+function Values({ field }: { readonly field: DeclaredField }): VNode {
+  const { view } = useView();
+  const { kind, values, otherSince } = field;
+  if (kind === 'number') return html`<span class="muted">–</span>`;
+  return html`${count(values)}${
+    otherSince !== null &&
+    html` <span class="badge" title="There were too many values. New ones are counted together since then, and a filter on one of them is searched for.">other since ${dateTime(Date.parse(otherSince), view.zone)}</span>`
+  }`;
+}
+
+interface SeenProps {
+  readonly appId: string;
+  readonly resource: Resource<Catalogue>;
+  readonly declared: readonly DeclaredField[];
+  readonly onCount: ((proposal: Proposal) => void) | null;
+}
+
+function Seen({ appId, resource, declared, onCount }: SeenProps): VNode {
+  const { data } = resource;
+  const [wanted, setWanted] = useState('');
+  const [rows, setRows] = useState(ROWS);
+  const found = data?.fields.filter(({ path, typeName }) => matches(wanted, path, typeName)) ?? [];
+  return html`<section class="fields-part" aria-labelledby="fields-seen">
+    <div class="toolbar">
+      <div><h2 id="fields-seen">Fields of recent events</h2>
+      ${data && data.sample.events > 0 && html`<p class="muted">Of the last ${counted(data.sample.events, 'event')}.${data.truncated && ' There are more fields than are listed.'}</p>`}</div>
+      <span class="spacer"></span>
+      ${data && data.fields.length >= SEARCH_FROM && html`<${Search} label="Find a field" onText=${setWanted} />`}
+    </div>
+    <${Waiting} for=${resource} lines=${6} class="rows" />
+    ${data?.fields.length === 0 && html`<div class="empty"><h3>${data.sample.events === 0 ? 'No events yet' : 'No fields'}</h3><p>${data.sample.events === 0 ? 'The fields of their payloads are listed here once there are some.' : 'The payloads of recent events are empty.'}</p></div>`}
+    ${
+      found.length > 0 &&
+      html`<div class="scroll"><table class="list">
+        <thead><tr><th scope="col">Field</th><th scope="col">Of</th><th scope="col">Kinds</th><th scope="col" class="number">Events that have it</th><th scope="col">Examples</th><th scope="col">Last seen</th><th scope="col"><span class="sr-only">Counts</span></th></tr></thead>
+        <tbody>${found.slice(0, rows).map((field) => html`<${SeenRow} key=${field.typeId + field.path} appId=${appId} field=${field} isCounted=${countersOf(declared, field.path, field.typeId).length > 0} onCount=${onCount} />`)}</tbody>
+      </table></div>`
+    }
+    ${found.length > rows && html`<div class="row-actions"><button type="button" class="button" onClick=${() => setRows(rows + ROWS)}>Show more of ${count(found.length)}</button></div>`}
+    ${data && data.fields.length > 0 && found.length === 0 && html`<p class="hint" role="status">No field has this in its name.</p>`}
+  </section>`;
+}
+
+interface SeenRowProps {
+  readonly appId: string;
+  readonly field: SeenField;
+  readonly isCounted: boolean;
+  readonly onCount: ((proposal: Proposal) => void) | null;
+}
+
+function SeenRow({ appId, field, isCounted, onCount }: SeenRowProps): VNode {
+  const { view } = useView();
+  const { path, typeId, typeName, kinds, kindChange, share, events, examples, lastSeenAt } = field;
+  const explore = (filter: string): string =>
+    `/apps/${appId}${viewSearch({ ...view, types: [typeId], filters: [filter], text: null, at: null, hidden: [], solo: null, event: null })}`;
+  const at = Date.parse(lastSeenAt);
+  // Objects have no value, and what is in an array is counted by the array's own path.
+  const isCountable = kinds.some(({ kind }) => kind !== 'object' && kind !== 'array');
+  return html`<tr>
+    <th scope="row"><a href=${explore(`${path}:*`)}><code>${path}</code></a></th>
+    <td>${typeName}</td>
+    <td>${kinds.map(({ kind }) => kind).join(', ')}${kindChange && html` <span class="badge changed">was ${kindChange.earlier}, now ${kindChange.recent}</span>`}</td>
+    <td class="number" title=${counted(events, 'event')}>${percent(share)}</td>
+    <td><span class="examples">${examples.map((example) => {
+      const filter = equals(path, valueText(example));
+      return filter === null
+        ? null
+        : html`<a href=${explore(filter)} title=${`Show the events with ${filter}`}><code>${example}</code></a>`;
+    })}</span></td>
+    <td><time datetime=${lastSeenAt} title=${exact(at, view.zone)}>${ago(at, Date.now())}</time></td>
+    <td class="number">${
+      isCounted
+        ? html`<span class="badge">counted</span>`
+        : onCount &&
+          isCountable &&
+          html`<button type="button" class="button quiet" aria-label=${`Count ${path} of ${typeName}`} onClick=${() => onCount({ path, typeName })}>Count…</button>`
+    }</td>
+  </tr>`;
+}
+
+/** A field that is there is in more than none, and one that is missing once is not in all. */
+function percent(share: number): string {
+  if (share < 0.01) return '<1%';
+  return `${share < 1 ? Math.min(99, Math.round(share * 100)) : 100}%`;
+}

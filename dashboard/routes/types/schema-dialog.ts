@@ -1,0 +1,127 @@
+/** The JSON Schema of an event type: what its checks have found, and setting, changing and removing it. */
+import type { VNode } from 'preact';
+import { useId, useRef, useState } from 'preact/hooks';
+import type { SchemaMode, SchemaSummary, TypeSchema } from '../../answers.ts';
+import { call, Problem } from '../../api.ts';
+import { Callout } from '../../components/callout.ts';
+import { Confirm } from '../../components/confirm.ts';
+import { Dialog } from '../../components/dialog.ts';
+import { Form, Select } from '../../components/field.ts';
+import { Waiting } from '../../components/waiting.ts';
+import { ago, count, counted, dateTime, exact } from '../../format.ts';
+import { html } from '../../html.ts';
+import { placeOfMistake } from '../../json-mistake.ts';
+import { useAction, useResource } from '../../resource.ts';
+import { notify } from '../../state.ts';
+import { useView } from '../../view.ts';
+
+export interface SchemaDialogProps {
+  /** Of the type. */
+  readonly path: string;
+  readonly name: string;
+  /** Whether it has a schema now. */
+  readonly isSet: boolean;
+  readonly isOwner: boolean;
+  readonly onDone: () => void;
+  readonly onClose: () => void;
+}
+
+const MODES: readonly (readonly [SchemaMode, string])[] = [
+  ['warn', 'Warn: store the event and count the violation'],
+  ['refuse', 'Refuse: answer 400 SCHEMA_VIOLATION'],
+];
+const DRAFT = `{
+  "type": "object",
+  "required": [],
+  "properties": {}
+}`;
+
+export function SchemaDialog(props: SchemaDialogProps): VNode {
+  const { path, name, isSet, isOwner, onDone, onClose } = props;
+  const schema = useResource<TypeSchema>(isSet ? `${path}/schema` : null);
+  const { data } = schema;
+  const [removing, setRemoving] = useState(false);
+  const remove = useAction(async () => {
+    await call('DELETE', `${path}/schema`);
+    notify('The schema was removed');
+    onClose();
+    onDone();
+  });
+  if (removing)
+    return html`<${Confirm} key="remove" title="Remove the schema" action=${remove} onClose=${() => setRemoving(false)}>Events of <b>${name}</b> are no longer checked, and what was found is forgotten.<//>`;
+  return html`<${Dialog} key="schema" title=${`Schema of ${name}`} onClose=${onClose}>
+    ${isSet && html`<${Waiting} for=${schema} lines=${8} />`}
+    ${data && html`<${Findings} found=${data} />`}
+    ${
+      isOwner
+        ? (data || !isSet) &&
+          html`<${SchemaForm} ...${props} schema=${data} onRemove=${() => setRemoving(true)} />`
+        : data &&
+          html`<pre class="schema-text" tabindex="0" aria-label="JSON Schema">${spelled(data.schema)}</pre>`
+    }
+  <//>`;
+}
+
+const spelled = (schema: object): string => JSON.stringify(schema, null, 2);
+
+/** What a schema does, in a word, and what it has found. */
+export function schemaState({ mode, violations, suspendedAt }: SchemaSummary): string {
+  if (suspendedAt !== null) return 'Suspended';
+  const state = mode === 'refuse' ? 'Refuses' : 'Warns';
+  return violations === 0 ? state : `${state}, ${counted(violations, 'violation')}`;
+}
+
+function Findings({ found }: { readonly found: SchemaSummary }): VNode {
+  const { view } = useView();
+  const { mode, setAt, suspendedAt, suspendedReason, checked, violations, unchecked, lastViolation } = found;
+  const last = lastViolation && Date.parse(lastViolation.at);
+  return html`<p class="muted">${mode === 'refuse' ? 'Refuses' : 'Warns'} since ${dateTime(Date.parse(setAt), view.zone)}: ${count(checked)} checked, <b>${counted(violations, 'violation')}</b>${unchecked > 0 && `, ${count(unchecked)} could not be checked`}.</p>
+    ${suspendedAt !== null && html`<${Callout} tone="note"><p><b>Payloads are not checked since ${dateTime(Date.parse(suspendedAt), view.zone)}.</b> ${suspendedReason} Set the schema again to go on.</p><//>`}
+    ${
+      lastViolation !== null &&
+      last !== null &&
+      html`<${Callout} tone="note"><p>Last violation, <time datetime=${lastViolation.at} title=${exact(last, view.zone)}>${ago(last, Date.now())}</time>: ${lastViolation.path === '' ? 'the payload' : html`<code>${lastViolation.path}</code>`} ${lastViolation.message}</p><//>`
+    }`;
+}
+
+interface FormProps extends SchemaDialogProps {
+  /** Undefined: there is none yet. */
+  readonly schema: TypeSchema | undefined;
+  readonly onRemove: () => void;
+}
+
+function SchemaForm({ path, schema, onRemove, onDone, onClose }: FormProps): VNode {
+  const id = useId();
+  const area = useRef<HTMLTextAreaElement>(null);
+  const save = useAction(async ({ text = '', mode }: Record<string, string>) => {
+    await call('PUT', `${path}/schema`, { body: { schema: parsed(text, area.current), mode } });
+    notify('The schema was set');
+    onClose();
+    onDone();
+  });
+  return html`<${Form} action=${save} submit=${schema ? 'Change the schema' : 'Set the schema'} onCancel=${onClose}>
+    <${Select} label="An event that violates it" name="mode" options=${MODES} chosen=${schema?.mode ?? 'warn'} />
+    <div class="field">
+      <label for=${id}>JSON Schema</label>
+      <textarea id=${id} ref=${area} class="schema-text" name="text" rows="12" required spellcheck=${false} autocomplete="off" aria-describedby=${`${id}-hint`} aria-invalid=${save.problem === null ? undefined : 'true'} defaultValue=${schema ? spelled(schema.schema) : DRAFT} onInput=${save.clear}></textarea>
+      <p class="hint" id=${`${id}-hint`}>Draft 2020-12, or draft-07 by <code>$schema</code>. Setting it counts violations from 0.</p>
+    </div>
+    ${schema && html`<div class="row-actions"><button type="button" class="button quiet" onClick=${onRemove}>Remove the schema…</button></div>`}
+  <//>`;
+}
+
+/** The JSON of what was typed. A mistake in it is selected. @throws Problem with its place */
+function parsed(text: string, area: HTMLTextAreaElement | null): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    const message = error instanceof Error ? error.message : String(error);
+    const place = placeOfMistake(text, message);
+    area?.focus();
+    if (place === null) throw new Problem('This is not JSON', { details: `${message}.` });
+    area?.setSelectionRange(place.at, place.at + 1);
+    throw new Problem(`This is not JSON at line ${place.line}, column ${place.column}`, {
+      details: `${message.replace(/ in JSON at position.*| at line \d+ column.*/s, '')}.`,
+    });
+  }
+}
