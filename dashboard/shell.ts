@@ -163,7 +163,7 @@ function TopBar({ onSearch }: { readonly onSearch: () => void }): VNode {
   return html`<header class="top">
     <a class="brand" href="/"><${Mark} /><span>Tidemark</span></a>
     <nav aria-label="Main">${user && html`<a href="/" aria-current=${path === '/' ? 'page' : undefined}>Apps</a>`}</nav>
-    ${user && html`<button type="button" class="button go-to" aria-label="Go to an app or a page" aria-keyshortcuts="Control+K Meta+K" onClick=${onSearch}><${Icon} name="search" /><span class="go-to-text">Go to…</span><kbd>${COMMAND_KEY} K</kbd></button>`}
+    ${user && html`<button type="button" class="button go-to" aria-keyshortcuts="Control+K Meta+K" onClick=${onSearch}><${Icon} name="search" /><span class="go-to-text">Go to…</span><kbd>${COMMAND_KEY} K</kbd></button>`}
     <${ThemeSwitch} />
     ${user && html`<a class="who" href="/account" title=${user.email} aria-label=${`Account of ${user.email}`} aria-current=${path === '/account' ? 'page' : undefined}><${Icon} name="user" /><span>${user.email}</span></a><${SignOut} />`}
   </header>`;

@@ -35,6 +35,30 @@ export function toWall(instant: number, zone: string): number {
   return date.getTime() + (((instant % 1000) + 1000) % 1000);
 }
 
+/** No zone leaves an offset and comes back to it within this time. */
+const STEADY_MS = 2 * 86_400_000;
+
+/** {@link toWall} of many instants, in ascending order: the formatter, which is slow, is asked about few of them. */
+export function toWalls(instants: readonly number[], zone: string): number[] {
+  const walls = [...instants];
+  const offset = (index: number): number => toWall(instants[index] ?? 0, zone) - (instants[index] ?? 0);
+  const fill = (low: number, high: number, ofLow: number, ofHigh: number): void => {
+    const isSteady = ofLow === ofHigh && (instants[high] ?? 0) - (instants[low] ?? 0) <= STEADY_MS;
+    if (isSteady || high - low <= 1) {
+      for (let index = low; index < high; index += 1) walls[index] = (instants[index] ?? 0) + ofLow;
+      walls[high] = (instants[high] ?? 0) + ofHigh;
+      return;
+    }
+    const middle = (low + high) >> 1;
+    const ofMiddle = offset(middle);
+    fill(low, middle, ofLow, ofMiddle);
+    fill(middle, high, ofMiddle, ofHigh);
+  };
+  const last = instants.length - 1;
+  if (last >= 0) fill(0, last, offset(0), offset(last));
+  return walls;
+}
+
 /**
  * The instant at which the zone's clock shows this. A time that comes twice is its first occurrence; one that is
  * skipped is the same distance after the gap's beginning.

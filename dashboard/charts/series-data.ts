@@ -1,6 +1,6 @@
 /** The server's columns as the lines of a chart: which are shown, in which color, and how they stack. */
 import type { Series } from '../answers.ts';
-import { toWall } from '../time-zone.ts';
+import { toWalls } from '../time-zone.ts';
 import type { Mode, Scale, View } from '../url.ts';
 
 /** Key of what the types beyond the top ones add up to. */
@@ -106,8 +106,8 @@ function comparison({
 }: Series): ((counts: readonly number[]) => ComparedLine) | null {
   if (compared === null) return null;
   const places = (instants: readonly number[]): number[] => {
-    const first = toWall(instants[0] ?? 0, timezone);
-    return instants.map((instant) => toWall(instant, timezone) - first);
+    const walls = toWalls(instants, timezone);
+    return walls.map((wall) => wall - (walls[0] ?? 0));
   };
   const index = new Map(places(compared.starts).map((place, i) => [place, i]));
   // Months differ in length, and the day of one is none of another.

@@ -1,7 +1,7 @@
 /** Ticks of a time axis in any zone: at round times of the zone's clock, so many that their labels do not touch. */
 import { clock, dayMonth, month, year } from '../format.ts';
 import { DAY, HOUR, MINUTE } from '../range.ts';
-import { toWall } from '../time-zone.ts';
+import { toWalls } from '../time-zone.ts';
 
 export interface Tick {
   /** Index of the bucket at whose beginning it stands. */
@@ -17,7 +17,7 @@ const MONTH_STEPS = [1, 2, 3, 6, 12, 24, 60, 120];
 
 /** @param most how many labels have room */
 export function timeTicks(starts: readonly number[], zone: string, most: number): Tick[] {
-  const walls = starts.map((start) => toWall(start, zone));
+  const walls = toWalls(starts, zone);
   const isRound = roundness().find((test) => atRoundTimes(walls, test.is).length <= most);
   if (isRound === undefined) return [];
   const { is, daily } = isRound;

@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest';
 import { timeTicks } from '../../dashboard/charts/time-axis.ts';
 import { bucketSpan } from '../../dashboard/format.ts';
 import { DAY, HOUR, MINUTE, neighbor, resolveRange } from '../../dashboard/range.ts';
-import { fromWall, toWall } from '../../dashboard/time-zone.ts';
+import { fromWall, toWall, toWalls } from '../../dashboard/time-zone.ts';
 
 const BERLIN = 'Europe/Berlin';
 const NEW_YORK = 'America/New_York';
@@ -25,6 +25,26 @@ describe('wall clocks', () => {
     );
     expect(new Date(toWall(at('2026-07-01T03:30:00Z'), NEW_YORK)).toISOString()).toBe(
       '2026-06-30T23:30:00.000Z',
+    );
+  });
+
+  test('of many instants at once is what it is of each, across every change of the clock', () => {
+    const zone = fc.constantFrom(
+      BERLIN,
+      NEW_YORK,
+      'Australia/Lord_Howe',
+      'Africa/Casablanca',
+      'Asia/Kolkata',
+      'UTC',
+    );
+    const start = fc.integer({ min: Date.UTC(1990, 0), max: Date.UTC(2037, 0) });
+    const step = fc.constantFrom(60_000, 900_000, 3_600_000, 6 * 3_600_000, 86_400_000, 30 * 86_400_000);
+    fc.assert(
+      fc.property(zone, start, step, fc.integer({ min: 0, max: 300 }), (where, from, ms, count) => {
+        const instants = Array.from({ length: count }, (_, index) => from + index * ms);
+        expect(toWalls(instants, where)).toEqual(instants.map((instant) => toWall(instant, where)));
+      }),
+      { numRuns: 60 },
     );
   });
 
