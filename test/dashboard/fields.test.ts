@@ -4,6 +4,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { buildDashboard, launchBrowser, withoutBrowser } from '../support/browser.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { startTestService, type TestService, until } from '../support/service.ts';
+import { addPastEvents } from './past-events.ts';
 import { figure, visit } from './visitor.ts';
 
 const SCHEMA = '{"type":"object","properties":{"total":{"type":"number"}}}';
@@ -166,6 +167,23 @@ describe.skipIf(withoutBrowser !== '')('fields', () => {
         .first()
         .innerText(),
     ).toContain('country');
+    expect(complaints).toEqual([]);
+  });
+
+  test('say since when they are complete and further values count as other, and count the past on demand', async () => {
+    const { types } = (await owner.get(`${app.path}/types`)).data as { types: { typeId: string }[] }; // As the route declares it.
+    const at = new Date(Date.now() - 7_200_000).toISOString();
+    await addPastEvents(service, types[0]?.typeId ?? '', [{ at, payload: '{"country":"DE"}' }]);
+    await service.sql`
+      UPDATE declared_fields SET complete_from = date_trunc('minute', now()), full_since = now(), known_values = 10000, backfill = false
+       WHERE removed_at IS NULL`;
+    await page.goto(`/apps/${app.appId}?filter=country:DE`);
+    await page.getByText(/^country is counted from .* on: a range after that is charted exactly/).waitFor();
+    await page.goto(`/apps/${app.appId}/fields`);
+    await row(counted(), 'country').waitFor();
+    expect(await row(counted(), 'country').innerText()).toMatch(/since \d.*\s+10,000\s+other since \d/);
+    await page.getByRole('button', { name: 'Count earlier events by country' }).click();
+    await row(counted(), 'country').getByText('all events').waitFor();
     expect(complaints).toEqual([]);
   });
 
