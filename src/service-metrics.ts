@@ -355,6 +355,26 @@ function registerDatabase(metrics: Metrics, { maintenance, writePath, watch }: S
     'Maintenance runs that failed.',
     () => maintenance.failures,
   );
+  registerFields(metrics, maintenance);
+}
+
+/** Of declared fields. */
+function registerFields(metrics: Metrics, maintenance: MaintenanceLoop): void {
+  metrics.counter(
+    'tidemark_field_other_events_total',
+    'Events that the maintenance of this process has counted as "other": their value is too long, or one of too many.',
+    () => maintenance.fields.others,
+  );
+  metrics.gauge(
+    'tidemark_field_deltas_waiting_seconds',
+    'How long deltas of declared fields could not be folded, by the process that does the maintenance.',
+    () => maintenance.fields.waitingSeconds,
+  );
+  metrics.gauge(
+    'tidemark_field_uncounted_minutes',
+    'Minutes of apps whose declared fields are counted from rows at each read, at most 10,000, by the process that does the maintenance.',
+    () => maintenance.fields.uncountedMinutes,
+  );
 }
 
 function sample(labels: Sample['labels'], value: number): Sample {

@@ -2,7 +2,7 @@
 import { AccountError, appNotFound } from '../accounts/account-error.ts';
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
 import type { Sql, Transaction } from '../storage/connect.ts';
-import { type FieldKind, namesOf } from '../storage/storage.ts';
+import { type FieldKind, namesOf, readEventsLeft } from '../storage/storage.ts';
 
 /** Fields that an app may have. */
 export const MAX_FIELDS = 16;
@@ -82,8 +82,28 @@ export async function declareField(
 
 /** The fields of an app, in order of declaration. @param appId internal id */
 export async function listFields(sql: Sql, appId: number): Promise<Field[]> {
-  const rows = await sql<StoredField[]>`${selectFields(sql)} WHERE field.app_id = ${appId} ORDER BY field.id`;
-  return rows.map(shown);
+  return (await readFields(sql, appId)).map(shown);
+}
+
+async function readFields(sql: Sql, appId: number): Promise<StoredField[]> {
+  return await sql<StoredField[]>`${selectFields(sql)} WHERE field.app_id = ${appId} ORDER BY field.id`;
+}
+
+/** A field with the progress of its backfill. */
+export interface FieldProgress extends Field {
+  /** Events that the backfill has yet to count: those before `completeFrom`. 0 without a backfill; null before it begins. */
+  readonly eventsLeft: number | null;
+}
+
+/** The same with what is left of their backfills. @param appId internal id */
+export async function listFieldProgress(sql: Sql, appId: number): Promise<FieldProgress[]> {
+  // In this order: of a backfill that ends meanwhile nothing is left, rather than something without a backfill.
+  const left = await readEventsLeft(sql, appId);
+  const rows = await readFields(sql, appId);
+  return rows.map((row) => {
+    const eventsLeft = left.get(row.id) ?? (row.completeFrom === null ? null : 0);
+    return { ...shown(row), eventsLeft: row.backfill ? eventsLeft : 0 };
+  });
 }
 
 /**

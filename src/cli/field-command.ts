@@ -1,12 +1,13 @@
 /** The commands for declared fields. */
 import { type Command, Option } from 'commander';
 import { internalAppId } from '../apps/event-types.ts';
-import { declareField, type FieldReference, listFields, removeField } from '../apps/fields.ts';
+import { declareField, type FieldReference, listFieldProgress, removeField } from '../apps/fields.ts';
 import { OperatorError } from '../errors.ts';
 import { shownField } from '../read/field-routes.ts';
 import { parsePath } from '../read/filter/parse-filter.ts';
 import { formatFields, formatTable } from './output.ts';
 import { runCommand, type Session } from './session.ts';
+import { grouped } from './transfer/progress.ts';
 
 interface FieldOptions {
   readonly json?: true;
@@ -59,13 +60,13 @@ export function addFieldCommands(program: Command): void {
     .option(...JSON_OPTION)
     .action((options: FieldOptions) =>
       runCommand(options, async ({ sql }) => {
-        const fields = (await listFields(sql, await internalAppId(sql, options.app))).map(shownField);
+        const fields = (await listFieldProgress(sql, await internalAppId(sql, options.app))).map(shownField);
         const rows = fields.map((one) => [
           one.path,
           one.kind,
           one.typeName,
           one.completeFrom,
-          one.backfill ? 'yes' : 'no',
+          one.backfill ? progressOf(one.eventsLeft) : null,
           String(one.values),
           one.otherSince,
         ]);
@@ -87,6 +88,10 @@ export function addFieldCommands(program: Command): void {
         return { json: shownField(removed), text: formatFields({ Removed: shownField(removed).path }) };
       }),
     );
+}
+
+function progressOf(eventsLeft: number | null): string {
+  return eventsLeft === null ? 'not begun' : `${grouped(eventsLeft)} events left`;
 }
 
 async function referenceOf(

@@ -5,7 +5,7 @@ import {
   declareField,
   type Field,
   type FieldReference,
-  listFields,
+  listFieldProgress,
   MAX_FIELDS,
   removeField,
 } from '../apps/fields.ts';
@@ -26,7 +26,7 @@ const OLD_FIELD = bodyOf(REFERENCE, ['path', 'kind']);
 export function fieldRoutes({ api, sql }: { readonly api: Api; readonly sql: Sql }): readonly Route[] {
   return [
     api.read('/api/apps/:appId/declared-fields', 'viewer', async ({ app }) =>
-      done({ fields: (await listFields(sql, app.id)).map(shownField), most: MAX_FIELDS }),
+      done({ fields: (await listFieldProgress(sql, app.id)).map(shownField), most: MAX_FIELDS }),
     ),
     api.change(
       'POST',
@@ -55,7 +55,7 @@ export function fieldRoutes({ api, sql }: { readonly api: Api; readonly sql: Sql
 }
 
 /** A field with its path as filters spell it. */
-export function shownField(field: Field): Omit<Field, 'path'> & { readonly path: string } {
+export function shownField<F extends Field>(field: F): Omit<F, 'path'> & { readonly path: string } {
   return { ...field, path: spellPath(field.path) };
 }
 

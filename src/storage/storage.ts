@@ -75,6 +75,7 @@ export { decodeFeedCursor, encodeFeedCursor } from './feed-cursor.ts';
 export type { FieldKind } from './fields/declared-fields.ts';
 export { DeclaredFields, namesOf } from './fields/declared-fields.ts';
 export type { FieldFilter } from './fields/field-scope.ts';
+export { readEventsLeft } from './fields/progress.ts';
 export { OTHER, scalarValue, valueOfString } from './fields/value-text.ts';
 export type { MaintenanceTasks } from './maintenance/loop.ts';
 export type { MaintenancePools, StorageSettings } from './storage-engine.ts';

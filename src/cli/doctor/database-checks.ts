@@ -1,5 +1,6 @@
 /** Findings about the database: pure functions of the collected facts. */
 import { isLoopbackName } from '../../http/client-address.ts';
+import { spellPath } from '../../read/fields/payload-paths.ts';
 import { connectionsOf } from '../../service.ts';
 import { withFirstHost } from '../../storage/connections/server-address.ts';
 import { type CountDifference, DAY_MS, type DatabaseFacts } from '../../storage/storage.ts';
@@ -264,8 +265,9 @@ function counts({ counts: check }: DatabaseFacts): Finding[] {
   ];
 }
 
-function describe({ level, app, type, bucket, counted, expected }: CountDifference): string {
-  const whose = type === null ? app : `${type} of ${app}`;
+function describe({ level, app, type, field, bucket, counted, expected }: CountDifference): string {
+  const ofType = type === null ? app : `${type} of ${app}`;
+  const whose = field === undefined ? ofType : `${spellPath(field.path)} ${field.value} of ${ofType}`;
   return `${whose}, ${level.replace('_', '-')} ${new Date(bucket).toISOString()}: ${counted} instead of ${expected}`;
 }
 

@@ -1,8 +1,9 @@
 /** Compares the counts of some days with their rows, for the doctor. */
 import { errorCode, type Sql } from '../connect.ts';
+import { compareFieldDay } from '../fields/compare-day.ts';
 import { readSnapshot } from '../snapshot.ts';
 import type { StorageEngine } from '../storage-engine.ts';
-import { compareDay, type DayComparison } from './differences.ts';
+import { compareDay, type DayComparison, EXAMPLES } from './differences.ts';
 import { ALL_TYPES, DAYS } from './levels.ts';
 
 /** Days of one check: the newest one, and random others, so that each day is checked in time. */
@@ -68,6 +69,7 @@ async function daysWithEvents(sql: Sql, engine: StorageEngine, now: number): Pro
 
 /** @returns null if it takes too long */
 async function compareInTime(sql: Sql, day: number): Promise<DayComparison | null> {
+  const end = performance.now() + TIMEOUT_MS;
   try {
     return await readSnapshot(sql, async (tx) => {
       await tx.unsafe(`SET LOCAL statement_timeout = ${TIMEOUT_MS}`);
@@ -80,7 +82,14 @@ async function compareInTime(sql: Sql, day: number): Promise<DayComparison | nul
          ORDER BY sum(count) > ${MOST_EVENTS}, random()
          LIMIT 1`;
       const [app] = apps;
-      return await compareDay(tx, day, (app?.total ?? 0) > MOST_EVENTS ? (app?.appId ?? null) : null);
+      const compared = (app?.total ?? 0) > MOST_EVENTS ? (app?.appId ?? null) : null;
+      const events = await compareDay(tx, day, compared);
+      const fields = await compareFieldDay(tx, day, compared, () => performance.now() >= end);
+      if (fields === null) return null;
+      return {
+        differing: events.differing + fields.differing,
+        examples: [...events.examples, ...fields.examples].slice(0, EXAMPLES),
+      };
     });
   } catch (error) {
     if (errorCode(error) === QUERY_CANCELED) return null;

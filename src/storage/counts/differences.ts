@@ -13,6 +13,8 @@ export interface CountDifference {
   /** Public ids; internal ones where the app or the type is gone. The type is null for all types of the app. */
   readonly app: string;
   readonly type: string | null;
+  /** Of the count of a declared field's value: the names of its path, and the value's text. */
+  readonly field?: { readonly path: readonly string[]; readonly value: string };
   /** Start of the bucket, milliseconds since 1970. */
   readonly bucket: number;
   readonly counted: number;
@@ -26,7 +28,8 @@ export interface DayComparison {
   readonly examples: readonly CountDifference[];
 }
 
-const EXAMPLES = 3;
+/** Most examples of one comparison. */
+export const EXAMPLES = 3;
 
 /**
  * Compares the counts of a UTC day: those of readers, hence with what is still to be settled and without buckets that

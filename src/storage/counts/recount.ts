@@ -1,6 +1,9 @@
 /** Rebuilds counts from their rows, should they ever differ. */
 import type { Sql } from '../connect.ts';
+import { compareFieldDay } from '../fields/compare-day.ts';
+import { recountFieldDay } from '../fields/recount-day.ts';
 import { readBoundary } from '../retention.ts';
+import { readSnapshot } from '../snapshot.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { compareDay } from './differences.ts';
 import type { Interval } from './intervals.ts';
@@ -14,7 +17,7 @@ export interface RecountedDay {
 }
 
 /**
- * Rebuilds the counts of the UTC days that an interval touches, a day per transaction. Readers and writers go on, and
+ * Rebuilds the counts of the UTC days that an interval touches, those of declared fields too. Readers and writers go on, and
  * totals that were exact stay so. Days before the retention boundary are left out: their rows are gone, and their counts
  * are all that is left of them.
  * @param sql   a pool of one connection
@@ -35,8 +38,10 @@ export async function recount(
       continue;
     }
     const { differing } = await compareDay(sql, day, null);
+    const ofFields = await readSnapshot(sql, (tx) => compareFieldDay(tx, day, null));
     await engine.recountDay(sql, day);
-    onDay({ day, differing });
+    await recountFieldDay(sql, day);
+    onDay({ day, differing: differing + (ofFields?.differing ?? 0) });
   }
   return { leftOut };
 }

@@ -2,9 +2,9 @@
  * Compares the rows of an interval with the counts of an app's fields, in one snapshot, and writes what the counts lack as
  * deltas: so an interval is counted that never was, or only in part. Writers, folds and readers go on meanwhile.
  */
-import type { Transaction } from '../connect.ts';
+import type { Sql, Transaction } from '../connect.ts';
 import type { Interval } from '../counts/intervals.ts';
-import { MINUTE_MS } from '../counts/levels.ts';
+import { ALL_TYPES, DAY_MS, DAYS, HOUR_MS, MINUTE_MS } from '../counts/levels.ts';
 import { type FieldDelta, FieldDeltas } from './copy-values.ts';
 import { type AppFields, appFields, type DeclaredField, type FieldKind, namesOf } from './declared-fields.ts';
 
@@ -45,15 +45,28 @@ export async function countFromRows(
   fields: readonly FieldState[],
   interval: Interval,
 ): Promise<number> {
-  const lacking = new FieldDeltas();
-  const rows = await addRows(tx, appId, appFields(fields), interval, lacking);
-  await subtractCounts(tx, fields, appId, interval, lacking);
-  const deltas = lacking.list();
+  const { deltas, rows } = await lackingDeltas(tx, appId, fields, interval);
   for (let from = 0; from < deltas.length; from += DELTAS_AT_ONCE)
     await insertDeltas(tx, deltas.slice(from, from + DELTAS_AT_ONCE));
   const [from, until] = [new Date(interval.from), new Date(interval.until)];
   await tx`DELETE FROM uncounted_minutes WHERE app_id = ${appId} AND bucket >= ${from} AND bucket < ${until}`;
   return rows;
+}
+
+/**
+ * What the counts of an app's fields by the minute lack of the rows of an interval, or (below 0) have too much.
+ * @param interval of whole minutes
+ */
+export async function lackingDeltas(
+  tx: Transaction,
+  appId: number,
+  fields: readonly FieldState[],
+  interval: Interval,
+): Promise<{ readonly deltas: readonly FieldDelta[]; readonly rows: number }> {
+  const lacking = new FieldDeltas();
+  const rows = await addRows(tx, appId, appFields(fields), interval, lacking);
+  await subtractCounts(tx, fields, appId, interval, lacking);
+  return { deltas: lacking.list(), rows };
 }
 
 async function addRows(
@@ -119,6 +132,24 @@ async function insertDeltas(tx: Transaction, deltas: readonly FieldDelta[]): Pro
       ${deltas.map(({ typeId }) => typeId)}::integer[],
       ${deltas.map(({ bucket }) => new Date(bucket).toISOString())}::timestamptz[],
       ${deltas.map(({ count }) => count)}::bigint[], ${deltas.map(({ value }) => value)}::text[])`;
+}
+
+/** A day with more events is gone through by the hour. */
+const ROWS_OF_STEP = 20_000;
+
+/**
+ * A UTC day in steps that have few enough rows for the memory and for one transaction, as far as the counts tell.
+ * @param day its midnight, milliseconds since 1970
+ */
+export async function stepsOfDay(sql: Sql | Transaction, appId: number, day: number): Promise<Interval[]> {
+  const [row] = await sql<{ count: number }[]>`
+    SELECT coalesce(sum(count), 0)::float8 AS count FROM ${sql(DAYS.view)}
+     WHERE app_id = ${appId} AND type_id = ${ALL_TYPES} AND bucket = ${new Date(day)}`;
+  const length = (row?.count ?? 0) > ROWS_OF_STEP ? HOUR_MS : DAY_MS;
+  return Array.from({ length: DAY_MS / length }, (_, step) => ({
+    from: day + step * length,
+    until: day + (step + 1) * length,
+  }));
 }
 
 /** The minutes of an app that readers count from rows, oldest first. */

@@ -118,7 +118,16 @@ const FOLD = `
       'month',
       `SELECT app_id, series_id, date_trunc('month', bucket, 'UTC'), sum(count)::bigint FROM new_day GROUP BY 1, 2, 3`,
     )}
-    SELECT count(*)::float8 AS folded FROM gone`;
+    SELECT count(*)::float8 AS deltas,
+           (SELECT coalesce(sum(count), 0)::float8 FROM added WHERE value = '${OTHER}' AND type_id = 0) AS others
+      FROM gone`;
+
+export interface FoldedFields {
+  /** How many deltas were folded. */
+  readonly deltas: number;
+  /** Events that were counted as "other". */
+  readonly others: number;
+}
 
 /** Locks out other folds and comparisons. Comes before the snapshot of its transaction. */
 export async function lockFields(tx: Transaction): Promise<void> {
@@ -148,18 +157,19 @@ export async function withFieldsLocked<T extends object | number>(
 /**
  * Moves all pending deltas into the counts of every level. In every snapshot a delta is either pending or folded.
  * @param now milliseconds since 1970
- * @returns the number of deltas folded
+ * @returns null where another process works on fields: it is to be tried again
  */
-export async function foldFields(sql: Sql, now: number): Promise<number> {
+export async function foldFields(sql: Sql, now: number): Promise<FoldedFields | null> {
   const [pending] = await sql.unsafe(`SELECT FROM field_deltas WHERE ${PENDING} LIMIT 1`);
-  if (pending === undefined) return 0;
-  const folded = await withFieldsLocked(sql, async (tx) => {
+  if (pending === undefined) return NOTHING;
+  return await withFieldsLocked(sql, async (tx) => {
     // Dead rows, which the planner does not know of, make nothing but the index of pending deltas bearable.
     await tx`SET LOCAL enable_seqscan = off`;
     await tx.unsafe(MAKE_VALUES, [utcDay(now), new Date(now)]);
     await tx.unsafe(MAKE_SERIES);
-    const [result] = await tx.unsafe<{ folded: number }[]>(FOLD);
-    return result?.folded ?? 0;
+    const [result] = await tx.unsafe<FoldedFields[]>(FOLD);
+    return result ?? NOTHING;
   });
-  return folded ?? 0;
 }
+
+const NOTHING: FoldedFields = { deltas: 0, others: 0 };

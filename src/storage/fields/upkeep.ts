@@ -23,13 +23,30 @@ const VACUUM_AFTER = 2_000;
 const STEP_ROWS = 20_000;
 const LONGEST_STEP_MS = 32 * DAY_MS;
 
-export class FieldUpkeep {
+/** Most uncounted minutes that are looked at for the metrics. */
+const MOST_UNCOUNTED = 10_000;
+
+/** What the upkeep of this process has seen in its last round. */
+export interface FieldStats {
+  /** How long deltas have been waiting to be folded, in seconds: since the round that failed to fold them first. */
+  readonly waitingSeconds: number;
+  /** Minutes of apps that readers count from rows; at most {@link MOST_UNCOUNTED}. */
+  readonly uncountedMinutes: number;
+  /** Events that this process has counted as "other" so far. */
+  readonly others: number;
+}
+
+export class FieldUpkeep implements FieldStats {
   readonly #sql: Sql;
   readonly #now: () => number;
   readonly #deadDeltas: DeadRows;
   readonly #deadMinutes: DeadRows;
   /** The length of an app's next step back. */
   readonly #steps = new Map<number, number>();
+  /** When a fold was tried for the first time since the last one that succeeded; null: none has failed. */
+  #waitingSince: number | null = null;
+  #uncountedMinutes = 0;
+  #others = 0;
 
   /** @param sql a pool of one connection @param now milliseconds since 1970 */
   constructor(sql: Sql, now: () => number) {
@@ -39,15 +56,29 @@ export class FieldUpkeep {
     this.#deadMinutes = new DeadRows(sql, 'uncounted_minutes', VACUUM_AFTER);
   }
 
+  get waitingSeconds(): number {
+    return this.#waitingSince === null ? 0 : Math.max(0, this.#now() - this.#waitingSince) / 1_000;
+  }
+
+  get uncountedMinutes(): number {
+    return this.#uncountedMinutes;
+  }
+
+  get others(): number {
+    return this.#others;
+  }
+
   async everySecond(): Promise<void> {
     const sql = this.#sql;
-    const folded = await foldFields(sql, this.#now());
-    const [work] = await sql<{ toBegin: boolean; apps: number[] }[]>`
+    const folded = await this.#fold();
+    const [work] = await sql<{ toBegin: boolean; apps: number[]; uncounted: number }[]>`
       SELECT EXISTS (SELECT FROM declared_fields WHERE removed_at IS NULL AND complete_from IS NULL) AS "toBegin",
+             (SELECT count(*)::float8 FROM (SELECT FROM uncounted_minutes LIMIT ${MOST_UNCOUNTED}) AS minutes) AS uncounted,
              ARRAY(SELECT app_id FROM declared_fields
                     WHERE removed_at IS NULL AND complete_from IS NOT NULL AND kind = 'value'
                       AND (backfill OR EXISTS (SELECT FROM uncounted_minutes AS minute WHERE minute.app_id = declared_fields.app_id))
                     GROUP BY app_id ORDER BY random()) AS apps`;
+    this.#uncountedMinutes = work?.uncounted ?? 0;
     if (work?.toBegin === true) await this.#begin();
     const until = this.#now() + COUNT_MS;
     for (const appId of work?.apps ?? []) {
@@ -57,6 +88,17 @@ export class FieldUpkeep {
       if (counted === 0) await this.#stepBack(appId);
     }
     await this.#deadDeltas.vacuumAfter(folded);
+  }
+
+  /** @returns how many deltas are gone */
+  async #fold(): Promise<number> {
+    this.#waitingSince ??= this.#now();
+    const folded = await foldFields(this.#sql, this.#now());
+    if (folded === null) return 0;
+    this.#waitingSince = null;
+    // A recount takes events out of "other" again.
+    this.#others += Math.max(0, folded.others);
+    return folded.deltas;
   }
 
   /** Removes counts of minutes that retention has passed, and those of removed fields. */

@@ -1,6 +1,7 @@
 /** Runs the database's maintenance while the service runs, in one process at a time. */
 import type { Logger } from 'pino';
 import { errorCode } from '../connect.ts';
+import type { FieldStats } from '../fields/upkeep.ts';
 import type { SnapshotWatch } from './oldest-snapshot.ts';
 
 /** The tasks of an engine. Each may run in several processes and be interrupted. */
@@ -11,6 +12,8 @@ export interface MaintenanceTasks {
   readonly everySecond: (oldestSnapshotSeconds?: number) => Promise<void>;
   /** Creates partitions of the coming days, and applies retention. @returns the names of dropped partitions or chunks */
   readonly everyTenMinutes: () => Promise<readonly string[]>;
+  /** Of declared fields, by the rounds of this process. */
+  readonly fields: FieldStats;
 }
 
 export interface MaintenanceLoopOptions {
@@ -53,6 +56,12 @@ export class MaintenanceLoop {
   /** Age in seconds of the oldest snapshot in use, while this process does the rounds; else 0. */
   get oldestSnapshotSeconds(): number {
     return this.#isOurTurn ? this.#options.snapshots.seconds : 0;
+  }
+
+  /** Of declared fields; of the database as it is now only while this process does the rounds. */
+  get fields(): FieldStats {
+    const { fields } = this.#options.tasks;
+    return this.#isOurTurn ? fields : { waitingSeconds: 0, uncountedMinutes: 0, others: fields.others };
   }
 
   start(): void {

@@ -293,6 +293,7 @@ export function postgresMaintenance(
   const prepare = (): Promise<void> =>
     ensurePartitions(sql, now() - DAYS_BEHIND * DAY_MS, now() + DAYS_AHEAD * DAY_MS);
   return {
+    fields,
     prepare,
     everySecond: async (oldestSnapshotSeconds = 0) => {
       const folded = await folding.fold(oldestSnapshotSeconds);

@@ -302,6 +302,7 @@ export function timescaleMaintenance(
   const fields = new FieldUpkeep(sql, now);
   const compression = new Compression(slow, settings, now);
   return {
+    fields,
     prepare: async () => {
       // Before there is a policy, whose job drops chunks at once, and before anything is read after a downtime in which
       // such a job may have done so.

@@ -1,0 +1,30 @@
+/** How much of the past the backfills of an app's fields have yet to count. */
+import type { Sql } from '../connect.ts';
+import { countsIn, inSnapshot, scopeOf } from '../counts/exact-counts.ts';
+import { ALL_TIME, sourcesOf, splitExactly } from '../counts/intervals.ts';
+import { ALL_TYPES } from '../counts/levels.ts';
+import { readBoundary } from '../retention.ts';
+import { readFieldStates } from './compare.ts';
+
+/**
+ * Events that can be read and that backfills have not come to, by the internal id of the field: of its type, or of all types.
+ * Fields that count no past, or whose counting has not begun, are left out.
+ * @param appId internal id
+ */
+export async function readEventsLeft(sql: Sql, appId: number): Promise<ReadonlyMap<number, number>> {
+  return await inSnapshot(sql, async (tx, stale) => {
+    const left = new Map<number, number>();
+    const boundary = await readBoundary(tx);
+    for (const { id, typeId, backfill, completeFrom } of await readFieldStates(tx, appId)) {
+      if (!backfill || completeFrom === null) continue;
+      const interval = { from: Math.max(boundary, ALL_TIME.from), until: completeFrom };
+      if (interval.from >= interval.until) continue;
+      const scope = scopeOf(tx, appId, [typeId ?? ALL_TYPES]);
+      const [row] = await tx<{ count: number }[]>`
+        SELECT coalesce(sum(count), 0)::float8 AS count
+          FROM (${countsIn(tx, scope, sourcesOf(splitExactly(interval, stale)))}) AS counts`;
+      left.set(id, row?.count ?? 0);
+    }
+    return left;
+  });
+}

@@ -1,0 +1,24 @@
+/** Exact totals of filters, as the counts of declared fields answer them. */
+import { countedValues } from '../../src/read/filter/counted-values.ts';
+import { parseFilter } from '../../src/read/filter/parse-filter.ts';
+import { payloadFilter } from '../../src/read/filter/payload-filter.ts';
+import type { Sql } from '../../src/storage/connect.ts';
+import { readFilteredList } from '../../src/storage/event-list.ts';
+
+const SCOPE = { typeIds: null, from: null, until: null, order: 'asc', after: null } as const;
+
+/**
+ * @param appId  internal id
+ * @param filter on values of a field, such as `country:DE`
+ * @returns undefined where counts do not answer it
+ */
+export async function countedTotal(sql: Sql, appId: number, filter: string): Promise<number | undefined> {
+  const condition = parseFilter(filter);
+  if ('problem' in condition) throw new Error(condition.problem);
+  const values = countedValues(condition);
+  const rows = payloadFilter([condition], null);
+  if (values === null || rows === null) throw new Error(`${filter} is not about values`);
+  const request = { ...SCOPE, appId, limit: 1, maxBytes: 1_000_000, withTotal: true };
+  const list = await readFilteredList(sql, request, { path: condition.path, values, rows });
+  return list?.total ?? undefined;
+}
