@@ -101,7 +101,7 @@ describe.each(availableEngines())('on %s', (engine) => {
     expect(await json([...add, 'order.country'])).toMatchObject({ ...field, path: 'order.country' });
     expect(await json([...add, '"odd name".x', '--type', 'order', '--backfill'])).toMatchObject({
       ...field,
-      path: 'odd name.x',
+      path: '"odd name".x',
       typeName: 'order',
       typeId: expect.stringMatching(/./),
       backfill: true,
@@ -113,16 +113,16 @@ describe.each(availableEngines())('on %s', (engine) => {
     const list = ['field', 'list', '--app', appId];
     expect((await json(list)).fields).toMatchObject([
       { path: 'order.country', completeFrom: null, backfill: false, eventsLeft: 0 },
-      { path: 'odd name.x', completeFrom: null, backfill: true, eventsLeft: null },
+      { path: '"odd name".x', completeFrom: null, backfill: true, eventsLeft: null },
     ]);
     const { stdout } = await run(list);
     expect(stdout).toMatch(/^Field +Kind +Type +Complete from +Backfill +Values +Other since$/m);
-    expect(stdout).toMatch(/^odd name\.x +value +order .* not begun/m);
+    expect(stdout).toMatch(/^"odd name"\.x +value +order .* not begun/m);
 
     const remove = ['field', 'remove', '--app', appId, '--path', 'order.country'];
     expect(await json(remove)).toMatchObject({ path: 'order.country' });
     expect(await failure(remove)).toContain('the app has not declared this field');
-    expect((await json(list)).fields).toMatchObject([{ path: 'odd name.x' }]);
+    expect((await json(list)).fields).toMatchObject([{ path: '"odd name".x' }]);
   }, 60_000);
 
   test('what cannot be declared is refused with the reason, and nothing changes', async () => {
