@@ -40,6 +40,7 @@ describe.skipIf(REDIS_SERVER === undefined)('workers on one port:', () => {
 
   test('a worker that keeps ending is started again less and less often', async () => {
     const server = await servers.start({ WORKERS: '2' });
+    await until(() => pidsOf(server).length === 2, 'both serve');
     for (let round = 0; round < 4; round += 1) {
       const before = pidsOf(server).length;
       process.kill(pidsOf(server).at(-1) ?? 0, 'SIGKILL');
