@@ -10,6 +10,7 @@ import { foldFields } from '../../../src/storage/fields/fold.ts';
 import { PayloadValues } from '../../../src/storage/fields/payload-values.ts';
 import { FieldUpkeep } from '../../../src/storage/fields/upkeep.ts';
 import { readSnapshot } from '../../../src/storage/snapshot.ts';
+import { connectionsTo } from '../../../src/storage/write/copy-connection.ts';
 import { EventWriter } from '../../../src/storage/write/event-writer.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { SOURCE } from '../../support/source.ts';
@@ -36,7 +37,7 @@ describe.each(availableEngines())('on %s', (engine) => {
     alone = connect(database.address, { connections: 1, name: 'test upkeep' });
     upkeep = new FieldUpkeep(alone, () => now);
     writer = new EventWriter({
-      address: database.address,
+      connect: connectionsTo(database.address),
       engine: database.engine,
       connections: 2,
       fields: known,

@@ -18,6 +18,7 @@ import { MANY } from '../../../src/storage/fields/value-text.ts';
 import { moveBoundary } from '../../../src/storage/retention.ts';
 import { readSnapshot } from '../../../src/storage/snapshot.ts';
 import { type EventReader, openStorage } from '../../../src/storage/storage.ts';
+import { connectionsTo } from '../../../src/storage/write/copy-connection.ts';
 import { EventWriter } from '../../../src/storage/write/event-writer.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { SOURCE } from '../../support/source.ts';
@@ -70,7 +71,7 @@ describe.each(availableEngines())('on %s', (engine) => {
     upkeep = new FieldUpkeep(alone, () => now);
     reader = (await openStorage(sql)).reader(sql);
     writer = new EventWriter({
-      address: database.address,
+      connect: connectionsTo(database.address),
       engine: database.engine,
       connections: 2,
       fields: known,
