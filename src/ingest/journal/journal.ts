@@ -1,5 +1,5 @@
 /** The journal keeps accepted events on disk while the database cannot be reached. */
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import type { Logger } from 'pino';
 import { OperatorError, Rejection } from '../../errors.ts';
 import { errorCode } from '../../storage/connect.ts';
@@ -416,10 +416,16 @@ export class Journal {
   }
 }
 
-/** @throws OperatorError if the folder does not exist and cannot be created */
+/**
+ * Its name is durable before anything in it is: a power cut must not take the folder with acknowledged events.
+ * @throws OperatorError if the folder does not exist and cannot be created
+ */
 async function makeWritersFolder(files: JournalFiles, folder: string): Promise<void> {
   try {
     await files.makeFolder(folder);
+    await files.syncFolder(dirname(folder));
+    // JOURNAL_DIR may have been made just now, too. Where this user cannot read its parent, somebody else has made it.
+    await files.syncFolder(dirname(dirname(folder))).catch(() => undefined);
   } catch (error) {
     throw new OperatorError(
       `JOURNAL_DIR: the folder ${folder} cannot be created (${errorCode(error)}): choose a folder on a local disk that this user may write to`,
