@@ -310,7 +310,7 @@ export interface QueueOptions
 
 export function openBuffers(
   { config, journal, monotonic, onStored }: QueueOptions,
-  store: DurableWriter,
+  store: Pick<DurableWriter, 'write' | 'writePast' | 'availability' | 'takesEvents'>,
 ): { readonly now: CommitBuffer; readonly past: CommitBuffer } {
   const stall = {
     afterMs: STALL_MS,
