@@ -2,6 +2,7 @@
  * Runs commands one after the other in one process, which has loaded the command line once: each as if it were started anew,
  * with its own arguments, settings, standard streams and exit code. test/support/command-line.ts starts it.
  */
+import { Console } from 'node:console';
 import { Readable, Writable } from 'node:stream';
 import { setTimeout as wait } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
@@ -37,6 +38,7 @@ let commands = 0;
 async function run({ args, env, input }) {
   const [stdout, stderr] = [collected(), collected()];
   standard = { stdin: Readable.from([Buffer.from(input)]), stdout: stdout.stream, stderr: stderr.stream };
+  globalThis.console = new Console(standard);
   process.argv = [process.execPath, LAUNCHER, ...args];
   for (const name of Object.keys(process.env)) delete process.env[name];
   Object.assign(process.env, env);
