@@ -188,18 +188,21 @@ export interface Series {
   readonly end: number;
   /** What is counted; buckets that reach beyond it are partial. */
   readonly interval: { readonly from: number; readonly until: number };
-  readonly types: readonly {
-    readonly typeId: string | null;
+  /** The path of the field whose values the lines are; null: they are event types. */
+  readonly by: string | null;
+  readonly lines: readonly {
+    /** The type's identifier, or the value as JSON. */
+    readonly key: string;
     readonly name: string;
     readonly counts: readonly number[];
     readonly total: number;
-    /** A number that the type keeps: types of an app are numbered in the order in which they were created. */
+    /** A number that the line keeps: types and values are numbered in the order in which they came. */
     readonly number: number;
   }[];
   readonly all: readonly number[];
-  /** Sum of the types beyond the top ones. */
+  /** Sum of what is beyond the top lines. */
   readonly other: readonly number[] | null;
-  readonly before: { readonly all: number; readonly byType: Readonly<Record<string, number>> };
+  readonly before: { readonly all: number; readonly byKey: Readonly<Record<string, number>> };
   /** Retention boundary: older events are removed, their counts kept. */
   readonly countsOnlyBefore: number | null;
   /** The same counts of an earlier interval; null where none was asked for or where so fine ones are not kept. */
@@ -211,5 +214,5 @@ export interface Series {
 export interface Compared {
   readonly starts: readonly number[];
   readonly all: readonly number[];
-  readonly byType: Readonly<Record<string, readonly number[]>>;
+  readonly byKey: Readonly<Record<string, readonly number[]>>;
 }

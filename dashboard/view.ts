@@ -50,6 +50,7 @@ const BUCKETS: readonly (readonly [width: number, buckets: number])[] = [
 export function seriesPath(appId: string, view: View, span: Span): string {
   const query = scopeQuery(view, span);
   query.set('timezone', view.zone);
+  if (view.by !== null) query.set('by', view.by);
   query.set('buckets', String(view.detail ?? BUCKETS.find(([width]) => innerWidth < width)?.[1]));
   const compared = comparedSpan(view.compare, view.range, span, view.zone);
   if (compared?.from != null) {

@@ -106,7 +106,7 @@ export default function Chart(props: ChartProps): VNode {
 /** `Events per hour by event type, 19 Nov 2026, 14:00 – 20 Nov 2026, 14:00` */
 export function chartName(series: Series, stack: Stack, zone: string): string {
   const { from, until } = series.interval;
-  return `${WHAT[stack.mode]} per ${bucketName(series.bucket)} by event type, ${spanText(from, until, zone)}`;
+  return `${WHAT[stack.mode]} per ${bucketName(series.bucket)} by ${series.by ?? 'event type'}, ${spanText(from, until, zone)}`;
 }
 
 const WHAT: Record<Mode, string> = {

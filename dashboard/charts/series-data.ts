@@ -3,13 +3,13 @@ import type { Series } from '../answers.ts';
 import { toWalls } from '../time-zone.ts';
 import type { Mode, Scale, View } from '../url.ts';
 
-/** Key of what the types beyond the top ones add up to. */
+/** Key of what is beyond the top lines. */
 export const OTHER = 'other';
 /** Colors of the palette, without the one of {@link OTHER}. */
 export const COLORS = 10;
 
 export interface Line {
-  /** The type's identifier, or {@link OTHER}. */
+  /** The type's identifier, a value as JSON, or {@link OTHER}. */
   readonly key: string;
   readonly name: string;
   /** Index into the palette; COLORS is the gray of the rest. */
@@ -50,23 +50,22 @@ export function linesOf(series: Series, view: Pick<View, 'hidden' | 'solo'>): Li
   const shown = (key: string): boolean =>
     view.solo === null ? !view.hidden.includes(key) : view.solo === key;
   const compared = comparison(series);
-  const lines = series.types.map(({ typeId, name, counts, total, number }): Line => {
-    const key = typeId ?? OTHER;
-    return {
+  const lines = series.lines.map(
+    ({ key, name, counts, total, number }): Line => ({
       key,
       name,
       color: freeColor(number, taken),
       counts,
       total,
-      before: series.before.byType[key] ?? 0,
-      compared: compared?.(series.compared?.byType[key] ?? []) ?? null,
+      before: series.before.byKey[key] ?? 0,
+      compared: compared?.(series.compared?.byKey[key] ?? []) ?? null,
       shown: shown(key),
-    };
-  });
+    }),
+  );
   if (series.other !== null) {
     lines.push({
       key: OTHER,
-      name: 'Other types',
+      name: series.by === null ? 'Other types' : 'All other events',
       color: COLORS,
       counts: series.other,
       total: sum(series.other),
@@ -79,7 +78,7 @@ export function linesOf(series: Series, view: Pick<View, 'hidden' | 'solo'>): Li
   return lines.some((line) => line.shown) ? lines : lines.map((line) => ({ ...line, shown: true }));
 }
 
-/** A type has the color of its number, unless a busier one of the same chart has it. */
+/** A line has the color of its number, unless a busier one of the same chart has it. */
 function freeColor(number: number, taken: Set<number>): number {
   let color = number % COLORS;
   for (let tries = 0; taken.has(color) && tries < COLORS; tries++) color = (color + 1) % COLORS;

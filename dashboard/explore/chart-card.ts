@@ -22,6 +22,7 @@ import { HOUR, isOpen, MINUTE, type Range, rangeText } from '../range.ts';
 import type { Resource } from '../resource.ts';
 import { type Bucket, MODES, type Mode, type View } from '../url.ts';
 import { hasConditions, type ViewAndChange } from '../view.ts';
+import { Breakdown } from './breakdown.ts';
 import { ChartMenu } from './chart-menu.ts';
 import { CountHint } from './count-hint.ts';
 import type { EventPages } from './event-pages.ts';
@@ -103,6 +104,7 @@ function ChartBody({ appId, name, series, list, viewed, lastEventAt, isOwner, on
       ${found !== null && html`<${CountHint} appId=${appId} view=${view} from=${series.interval.from} zone=${zone} isOwner=${isOwner} />`}
     </div>
     <div class="chart-side">
+      <${Breakdown} appId=${appId} viewed=${viewed} series=${series} isOwner=${isOwner} />
       <${Legend} lines=${lines} mode=${view.mode} solo=${view.solo} onToggle=${(key: string) => change(toggled(lines, key), true)} onFocus=${setFocus} onSolo=${(key: string) => change({ solo: view.solo === key ? null : key }, true)} />
     </div>
     ${table}

@@ -32,7 +32,9 @@ export function ExplorePage({ appId, app }: TabProps): VNode {
     scope: `series ${appId}`,
     version: now.value,
     // A relative range is the same a minute later.
-    meaning: [rangeText(view.range), view.zone, scopeQuery(view, { from: null, to: null })].join(' '),
+    meaning: [rangeText(view.range), view.zone, scopeQuery(view, { from: null, to: null }), view.by].join(
+      ' ',
+    ),
   });
   const types = useResource<{ types: EventType[] }>(`/api/apps/${appId}/types`);
   const list = useEventPages(appId, view, listScope(view, span, view.at ?? peek));

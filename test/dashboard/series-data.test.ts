@@ -17,13 +17,14 @@ const series: Series = {
   timezone: 'UTC',
   starts: [0, 3_600_000, 7_200_000],
   end: 10_800_000,
-  types: [
-    { typeId: 'typ_a', name: 'a', counts: [5, 0, 7], total: 12, number: 0 },
-    { typeId: 'typ_b', name: 'b', counts: [1, 2, 0], total: 3, number: 7 },
+  by: null,
+  lines: [
+    { key: 'typ_a', name: 'a', counts: [5, 0, 7], total: 12, number: 0 },
+    { key: 'typ_b', name: 'b', counts: [1, 2, 0], total: 3, number: 7 },
   ],
   all: [8, 2, 7],
   other: [2, 0, 0],
-  before: { all: 100, byType: { typ_a: 60, typ_b: 30 } },
+  before: { all: 100, byKey: { typ_a: 60, typ_b: 30 } },
   countsOnlyBefore: null,
   interval: { from: 0, until: 10_800_000 },
   compared: null,
@@ -42,14 +43,14 @@ describe('lines', () => {
   test('never share a color, and keep it when others are hidden', () => {
     fc.assert(
       fc.property(fc.uniqueArray(fc.string({ minLength: 1 }), { maxLength: 10 }), (keys) => {
-        const types = keys.map((typeId, index) => ({
-          typeId,
-          name: typeId,
+        const lines = keys.map((key, index) => ({
+          key,
+          name: key,
           counts: [1],
           total: 1,
           number: index * 7,
         }));
-        const wide = { ...series, types, other: null };
+        const wide = { ...series, lines, other: null };
         const colors = linesOf(wide, all).map(({ color }) => color);
         expect(new Set(colors).size).toBe(keys.length);
         expect(linesOf(wide, { hidden: keys.slice(1), solo: null }).map(({ color }) => color)).toEqual(
@@ -89,7 +90,7 @@ describe('stacks', () => {
   test('have an axis from zero unless that would squash them', () => {
     expect(verticalRange(stackOf(linesOf(series, all), 'histogram'))[0]).toBe(0);
     expect(verticalRange(stackOf(linesOf(series, all), 'running'))[0]).toBe(100);
-    const empty = { ...series, types: [], other: null };
+    const empty = { ...series, lines: [], other: null };
     expect(verticalRange(stackOf(linesOf(empty, all), 'histogram'))).toEqual([0, 1]);
   });
 
