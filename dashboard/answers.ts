@@ -1,4 +1,5 @@
 /** The shapes of the server's answers under /api, as far as the dashboard reads them. */
+import type { Stat } from './measure.ts';
 
 export interface User {
   readonly userId: string;
@@ -210,6 +211,21 @@ export interface Series {
   /** Whether the conditions on payloads are in the counts. */
   readonly isFiltered?: boolean;
 }
+
+/** Statistics of a number field: columns, as those of {@link Series}. */
+export interface NumberStats {
+  readonly of: string;
+  readonly bucket: string;
+  readonly starts: readonly number[];
+  readonly stats: Readonly<Record<Stat, Values>>;
+  /** Of the whole interval. */
+  readonly overall: Readonly<Record<Stat, number | null>> & { readonly count: number };
+  /** Events that are in no statistic: with several numbers, and with one that cannot be counted with. */
+  readonly leftOut: { readonly several: number; readonly unrepresentable: number };
+}
+
+/** A number for each bucket; null where there is none. */
+type Values = readonly (number | null)[];
 
 export interface Compared {
   readonly starts: readonly number[];

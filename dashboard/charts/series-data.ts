@@ -96,22 +96,28 @@ function restOf(all: ComparedLine | null, lines: readonly Line[]): ComparedLine 
   };
 }
 
-/** Puts counts of the compared interval beside the buckets at the same time of the clock. */
-function comparison({
-  starts,
-  timezone,
-  bucket,
-  compared,
-}: Series): ((counts: readonly number[]) => ComparedLine) | null {
-  if (compared === null) return null;
+/**
+ * For each bucket of the chart, the index of the bucket at the same time of the clock among those of the interval that is
+ * compared with; null where nothing is compared.
+ */
+export function comparedPlaces(
+  { starts, timezone, bucket, compared }: Series,
+  earlier: readonly number[] | undefined = compared?.starts,
+): (number | undefined)[] | null {
+  if (earlier === undefined) return null;
   const places = (instants: readonly number[]): number[] => {
     const walls = toWalls(instants, timezone);
     return walls.map((wall) => wall - (walls[0] ?? 0));
   };
-  const index = new Map(places(compared.starts).map((place, i) => [place, i]));
+  const index = new Map(places(earlier).map((place, i) => [place, i]));
   // Months differ in length, and the day of one is none of another.
-  const matching =
-    bucket === '1mo' ? starts.map((_, i) => i) : places(starts).map((place) => index.get(place));
+  return bucket === '1mo' ? starts.map((_, i) => i) : places(starts).map((place) => index.get(place));
+}
+
+/** Puts counts of the compared interval beside the buckets at the same time of the clock. */
+function comparison(series: Series): ((counts: readonly number[]) => ComparedLine) | null {
+  const matching = comparedPlaces(series);
+  if (matching === null) return null;
   return (counts) => ({
     counts: matching.map((i) => (i === undefined ? 0 : (counts[i] ?? 0))),
     total: sum(counts),

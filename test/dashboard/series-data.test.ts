@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { Series } from '../../dashboard/answers.ts';
+import { curveRange, emptyCurve, ratioCurve } from '../../dashboard/charts/curve.ts';
 import {
   linesOf,
   OTHER,
@@ -107,6 +108,35 @@ describe('stacks', () => {
       peak: 2,
       peakCount: 7,
     });
+  });
+});
+
+describe('a line of a measure', () => {
+  const part: Series = { ...series, all: [2, 0, 7] };
+  const names = { part: 'errors', whole: 'all events' };
+
+  test('is the ratio of each bucket, and of the whole interval; nothing by nothing is no number', () => {
+    const curve = ratioCurve({ ...series, all: [8, 0, 7] }, part, names);
+    expect(curve).toMatchObject({ values: [0.25, null, 1], overall: 0.6, compared: null });
+    expect([0.25, 0.6, 0.001234, 12.5, 0].map(curve.text)).toEqual(['25%', '60%', '0.123%', '1250%', '0%']);
+  });
+
+  test('is compared at the same time of the clock', () => {
+    const starts = [-86_400_000, -82_800_000, -79_200_000];
+    const earlier = (all: number[]): Series['compared'] => ({ starts, all, byKey: {} });
+    const curve = ratioCurve(
+      { ...series, compared: earlier([4, 0, 10]) },
+      { ...part, compared: earlier([1, 0, 5]) },
+      names,
+    );
+    expect(curve.compared).toEqual({ values: [0.25, null, 0.5], overall: 6 / 14 });
+  });
+
+  test('has an axis with 0 in it, also for numbers below it', () => {
+    const range = (values: (number | null)[]) => curveRange({ ...emptyCurve(series), values });
+    expect(range([null, 5, 100])).toEqual([0, 106]);
+    expect(range([-50, null, 100])).toEqual([-53, 106]);
+    expect(range([null])).toEqual([0, 1]);
   });
 });
 
