@@ -125,8 +125,8 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
     const rows = await service.sql<{ ratio: number }[]>`
       SELECT count(*) FILTER (WHERE type.name = 'payment failed')::float8 / count(*) AS ratio
         FROM events JOIN event_types AS type ON type.id = type_id
-       WHERE created_at >= ${DAY}::date AND created_at < ${DAY}::date + 1
-       GROUP BY date_bin('15 minutes', created_at, '2026-01-01') ORDER BY date_bin('15 minutes', created_at, '2026-01-01') DESC`;
+       WHERE events.created_at >= ${`${DAY}T00:00Z`}::timestamptz AND events.created_at < ${`${DAY}T00:00Z`}::timestamptz + interval '1 day'
+       GROUP BY date_bin('15 minutes', events.created_at, '2026-01-01Z') ORDER BY date_bin('15 minutes', events.created_at, '2026-01-01Z') DESC`;
     const shown = await page.locator('.chart-table tbody td b').allInnerTexts();
     expect(shown).toEqual(rows.map(({ ratio }) => `${Number((ratio * 100).toPrecision(3))}%`));
     await page.getByRole('application').focus();
