@@ -13,6 +13,8 @@ import type {
   TypeSeries,
 } from '../storage/storage.ts';
 import type { AppRead } from './app-read.ts';
+import { parsePath } from './filter/parse-filter.ts';
+import { doublesOf, statColumns } from './number-stats.ts';
 import { findTypes } from './scope-query.ts';
 import { parseSeriesQuery } from './series-query.ts';
 
@@ -31,7 +33,11 @@ export function dashboardReadRoutes(
   options: DashboardReadOptions,
   reads: readonly AppRead[],
 ): readonly Route[] {
-  return [...reads.map((read) => sessionRoute(options.api, read)), chartRoute(options)];
+  return [
+    ...reads.map((read) => sessionRoute(options.api, read)),
+    chartRoute(options),
+    numbersRoute(options),
+  ];
 }
 
 function sessionRoute(api: Api, { declaration: { path, headers = [] }, run }: AppRead): Route {
@@ -73,6 +79,33 @@ function chartRoute({ api, sql, events, now }: DashboardReadOptions): Route {
     ]);
     const types = series.types.map((type) => ({ ...type, number: numbers.get(type.typeId) ?? 0 }));
     return done({ ...series, types, compared, isFiltered: filtered !== null });
+  });
+}
+
+const NO_PATH = new Rejection('invalidParameters', 'of must be the path of a declared field.');
+const NOT_COUNTED = new Rejection(
+  'invalidParameters',
+  'of must be a declared field of the kind number that is counted for the whole interval.',
+);
+
+/** Columns of statistics of a field's numbers, as doubles, in the buckets of the chart of the same parameters. */
+function numbersRoute({ api, sql, events, now }: DashboardReadOptions): Route {
+  return api.read('/api/apps/:appId/numbers', 'viewer', async ({ app, exchange }) => {
+    const query = parseSeriesQuery(exchange.query);
+    if (query instanceof Rejection) return query;
+    const of = new URLSearchParams(exchange.query).get('of') ?? '';
+    const path = parsePath(of);
+    if ('problem' in path) return NO_PATH;
+    const typeIds = await findTypes(sql, app.id, { typeId: query.typeIds, typeName: [] });
+    if (typeIds instanceof Rejection) return typeIds;
+    const { from, timezone, buckets } = query;
+    const until = query.until ?? Math.max(now(), from ?? 0) + 1;
+    const request = { appId: app.id, typeIds, timezone, exactEnds: 'both', from, until, buckets } as const;
+    const series = await events.numberSeries(request, path);
+    if (series === 'not counted') return NOT_COUNTED;
+    if (typeof series === 'string') return TOO_LONG;
+    const { stats, overall, ...rest } = series;
+    return done({ of, ...rest, stats: statColumns(stats), overall: doublesOf(overall) });
   });
 }
 
