@@ -127,7 +127,7 @@ const FOLD = `
 export interface FoldedFields {
   /** How many deltas were folded. */
   readonly deltas: number;
-  /** Events that were counted as "other". */
+  /** Events that were counted as "other", or are in no statistic of numbers. */
   readonly others: number;
 }
 
@@ -169,9 +169,9 @@ export async function foldFields(sql: Sql, now: number): Promise<FoldedFields | 
     await tx`SET LOCAL enable_seqscan = off`;
     await tx.unsafe(MAKE_VALUES, [utcDay(now), new Date(now)]);
     await tx.unsafe(MAKE_SERIES);
-    await foldNumbers(tx, PENDING);
-    const [result] = await tx.unsafe<FoldedFields[]>(FOLD);
-    return result ?? NOTHING;
+    const leftOut = await foldNumbers(tx, PENDING);
+    const [result = NOTHING] = await tx.unsafe<FoldedFields[]>(FOLD);
+    return { ...result, others: result.others + leftOut };
   });
 }
 

@@ -9,8 +9,9 @@ const DELTAS_AT_ONCE = 5_000;
 /**
  * @param tx      that deletes the deltas, too, in the same snapshot; with the fields locked (fold.ts)
  * @param pending condition of the deltas that are to be folded
+ * @returns how many of their events are in no statistic
  */
-export async function foldNumbers(tx: Transaction, pending: string): Promise<void> {
+export async function foldNumbers(tx: Transaction, pending: string): Promise<number> {
   const minutes = new NumberRows();
   const deltas = tx<(StoredRow & { byType: boolean })[]>`
     SELECT delta.app_id AS "appId", field_id AS "fieldId", delta.type_id AS "typeId", numbers,
@@ -24,4 +25,8 @@ export async function foldNumbers(tx: Transaction, pending: string): Promise<voi
     }
   }
   for (const level of LEVELS) await addToTable(tx, level, minutes.coarser(level));
+  return minutes
+    .list()
+    .filter(({ typeId }) => typeId === ALL_TYPES)
+    .reduce((sum, { numbers: { leftOut } }) => sum + leftOut.several + leftOut.unrepresentable, 0);
 }
