@@ -127,6 +127,8 @@ export class HeldEvents {
 
   /** The rests of batches that have begun may be refused together, where the database does not answer: only then. */
   #dropRests(): void {
+    // With a journal nothing waits for a stall.
+    if (this.#settings.JOURNAL_MAX_BYTES > 0) return;
     this.#checkStall();
     for (const { events } of new Set(this.#bulk.events.values())) {
       const rest = events.filter((event) => !this.#written.has(event));
@@ -185,7 +187,7 @@ export class HeldEvents {
   }
 
   #checkStall(): void {
-    if (this.#settings.JOURNAL_MAX_BYTES > 0) throw new Error('With a journal no event waits for a stall.');
+    if (this.#settings.JOURNAL_MAX_BYTES > 0) throw new Error('With a journal nothing is refused for a stall.');
     if (this.#world.now - this.#movedAt < STALL_MS)
       throw new Error(
         `Waiting events were refused ${this.#world.now - this.#movedAt} ms after a group had moved.`,
