@@ -184,10 +184,14 @@ export class HeldEvents {
     if (first?.appId === asking.appId) throw new Error('An app was refused what waited in favor of itself.');
     if (before <= asking.wanted)
       throw new Error('An app was refused what waited in favor of one that holds more.');
+    for (const { appId } of this.#bulk.events.keys())
+      if (appId !== asking.appId && this.#bulk.eventsOf(appId) > before)
+        throw new Error('An app was refused what waited although another one holds more.');
   }
 
   #checkStall(): void {
-    if (this.#settings.JOURNAL_MAX_BYTES > 0) throw new Error('With a journal nothing is refused for a stall.');
+    if (this.#settings.JOURNAL_MAX_BYTES > 0)
+      throw new Error('With a journal nothing is refused for a stall.');
     if (this.#world.now - this.#movedAt < STALL_MS)
       throw new Error(
         `Waiting events were refused ${this.#world.now - this.#movedAt} ms after a group had moved.`,
