@@ -10,6 +10,8 @@ export type AccountErrorCode =
   | 'FIELD_EXISTS'
   | 'FIELD_NOT_FOUND'
   | 'TOO_MANY_FIELDS'
+  | 'TOO_MANY_VIEWS'
+  | 'TOO_MANY_ANNOTATIONS'
   | 'TOO_MANY_APPS'
   | 'TOO_MANY_EVENT_TYPES'
   | 'EVENT_TYPE_NOT_FOUND'

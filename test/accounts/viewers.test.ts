@@ -21,6 +21,8 @@ const CHANGED = [
   'logging_tokens',
   'resource_tokens',
   'audit_entries',
+  'saved_views',
+  'annotations',
 ];
 
 let service: TestService;
@@ -49,7 +51,11 @@ beforeAll(async () => {
     members: { userId: string; role: string }[];
     invitations: { invitationId: string }[];
   };
+  const view = await owner.post(`${app.path}/views`, { name: 'Errors', search: 'range=24h' });
+  const annotation = await owner.post(`${app.path}/annotations`, { text: 'Release 1' });
   values = {
+    ':viewId': String(view.data.viewId),
+    ':annotationId': String(annotation.data.annotationId),
     ':appId': app.appId,
     ':typeId': String(type.data.typeId),
     ':tokenId': String(token.data.tokenId),
