@@ -161,6 +161,30 @@ export interface AuditEntry {
   readonly details: Readonly<Record<string, unknown>>;
 }
 
+/** A view of an app's page under a name. */
+export interface SavedView {
+  readonly viewId: string;
+  readonly name: string;
+  /** The query of the page's address, without the question mark. */
+  readonly search: string;
+  readonly savedBy: string | null;
+  readonly savedAt: string;
+}
+
+export type AnnotationKind = 'deployment' | 'incident' | 'note';
+
+/** What happened to an app at a time. */
+export interface Annotation {
+  readonly annotationId: string;
+  readonly kind: AnnotationKind;
+  readonly at: string;
+  /** Null: it happened at one instant. */
+  readonly until: string | null;
+  readonly text: string;
+  /** Null: a logging token wrote it. */
+  readonly createdBy: string | null;
+}
+
 /** What an app uses, beside what it may. */
 export interface Usage {
   /** Requests per minute of the app and of a resource token; 0: no limit. */

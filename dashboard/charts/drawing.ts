@@ -25,6 +25,8 @@ export interface Palette {
   readonly base: string;
   readonly grid: string;
   readonly text: string;
+  /** An annotation of an incident. */
+  readonly incident: string;
   /** The ground of the chart. */
   readonly ground: string;
   /** Events that a search has found, and the line of a measure. */
@@ -111,7 +113,7 @@ function strokeRuns(context: CanvasRenderingContext2D, values: Values, geometry:
   context.stroke();
 }
 
-const across = ({ left, width, buckets }: Geometry, index: number): number =>
+export const across = ({ left, width, buckets }: Geometry, index: number): number =>
   left + (index / buckets) * width;
 
 /** The share of the height at which a value stands. */

@@ -23,6 +23,7 @@ const KINDS: readonly (readonly [kind: string, label: string, begins: RegExp])[]
   ['members', 'Members', /^(member|invitation)\./],
   ['tokens', 'Tokens', /^(logging|resource)-token\./],
   ['types', 'Types and fields', /^(type|field)\./],
+  ['views', 'Views and annotations', /^(view|annotation)\./],
   ['app', 'The app', /^app\./],
 ];
 
@@ -72,6 +73,10 @@ const SENTENCES: Readonly<Record<string, (details: Details) => string>> = {
   'type.rename': ({ from, to }) => `renamed the event type “${from}” to “${to}”`,
   'type.schema-set': ({ mode }) => `set the schema of an event type: ${mode}`,
   'type.schema-remove': () => 'removed the schema of an event type',
+  'view.save': ({ name }) => `saved the view “${name}”`,
+  'view.remove': ({ name }) => `removed the saved view “${name}”`,
+  'annotation.add': ({ kind, text }) => `added the annotation “${text}” (${kind})`,
+  'annotation.remove': ({ kind, text }) => `removed the annotation “${text}” (${kind})`,
   'field.add': ({ path }) => `declared the field “${path}”`,
   'field.backfill': ({ path }) => `had the field “${path}” counted in the past too`,
   'field.remove': ({ path }) => `removed the field “${path}”`,
