@@ -27,6 +27,7 @@ export interface AppRow {
   readonly total: number;
   /** Counts of the last 24 hours, oldest first. */
   readonly sparkline: readonly number[];
+  readonly lastEventAt: string | null;
 }
 
 export interface App {

@@ -200,8 +200,8 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
     await expect
       .poll(() => list.getByRole('listitem').allInnerTexts())
       .toEqual([
-        expect.stringMatching(/Incident: Outage of the shop.*12:00.*13:30/s),
-        expect.stringMatching(/Deployment: Release 2.4.1.*06:20/s),
+        expect.stringMatching(/Incident:\s+Outage of the shop.*12:00.*13:30/s),
+        expect.stringMatching(/Deployment:\s+Release 2.4.1.*06:20/s),
       ]);
     const { annotations } = (await owner.get(`/api/apps/${appId}/annotations`)).data as {
       annotations: object[];

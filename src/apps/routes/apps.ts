@@ -92,6 +92,9 @@ export function appRoutes(options: AppRoutesOptions): readonly Route[] {
       const renamed = await renameEventType(sql, { appId: app.id, typeId, name, by });
       return renamed ? done({ typeId, name }) : NO_TYPE;
     }),
+    api.read('/api/apps/:appId/type-activity', 'viewer', async ({ app }) =>
+      done({ activity: Object.fromEntries(await events.typeActivity(app.id, now())) }),
+    ),
     api.read('/api/apps/:appId/audit', 'viewer', async ({ app, exchange }) => {
       const before = new URLSearchParams(exchange.query).get('before');
       if (before !== null && !/^\d{1,15}$/.test(before)) return NO_ENTRY;
