@@ -1,7 +1,8 @@
 /** Fields and schemas in a real browser: what payloads carry, what is counted, and what a payload must be. */
 import type { Browser, Locator, Page } from 'playwright-core';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { buildDashboard, launchBrowser, withoutBrowser } from '../support/browser.ts';
+import { launchBrowser, withoutBrowser } from '../support/browser.ts';
+import { build } from '../support/command-line.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { startTestService, type TestService, until } from '../support/service.ts';
 import { addPastEvents } from './past-events.ts';
@@ -21,7 +22,7 @@ describe.skipIf(withoutBrowser !== '')('fields', () => {
   let shop: typeof app;
 
   beforeAll(async () => {
-    buildDashboard();
+    build();
     [service, browser] = await Promise.all([startTestService(), launchBrowser()]);
     owner = await newPerson(service, 'owner@example.com');
     viewer = await newPerson(service, 'viewer@example.com');
