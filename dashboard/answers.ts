@@ -46,6 +46,8 @@ export interface EventType {
   readonly createdAt: string;
   readonly count: number;
   readonly lastEventAt: string | null;
+  /** Whether charts leave it out until they are asked for it. */
+  readonly hidden: boolean;
 }
 
 /** A path of payloads whose values are counted. */
@@ -233,6 +235,13 @@ export interface Series {
   readonly countsOnlyBefore: number | null;
   /** The same counts of an earlier interval; null where none was asked for or where so fine ones are not kept. */
   readonly compared: Compared | null;
+  /** The types that are hidden, as one line; absent or null: none are, or types were chosen. */
+  readonly hidden?: {
+    readonly types: number;
+    readonly counts: readonly number[];
+    readonly before: number;
+    readonly compared: readonly number[] | null;
+  } | null;
   /** Whether the conditions on payloads are in the counts. */
   readonly isFiltered?: boolean;
 }

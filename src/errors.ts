@@ -44,6 +44,7 @@ export const REFUSALS = {
 
   // Only under /api.
   confirmationMismatch: { code: 'CONFIRMATION_MISMATCH', status: 400, error: 'Confirmation does not match' },
+  tooManyHiddenTypes: { code: 'TOO_MANY_HIDDEN_TYPES', status: 400, error: 'Too many hidden types' },
   tooManyViews: { code: 'TOO_MANY_VIEWS', status: 400, error: 'Too many saved views' },
   tooManyAnnotations: { code: 'TOO_MANY_ANNOTATIONS', status: 400, error: 'Too many annotations' },
   tooManyFields: { code: 'TOO_MANY_FIELDS', status: 400, error: 'Too many fields' },

@@ -7,6 +7,7 @@ import type { Edges } from '../charts/gestures.ts';
 import { Legend } from '../charts/legend.ts';
 import {
   countedPart,
+  HIDDEN,
   type Line,
   linesOf,
   type Stack,
@@ -160,7 +161,7 @@ function shownOf(series: Series, view: View, mode: Mode): Shown {
 function toggled(lines: readonly Line[], key: string): Pick<View, 'hidden' | 'solo'> {
   const shown = lines.filter((line) => line.shown).map((line) => line.key);
   const next = shown.includes(key) ? shown.filter((other) => other !== key) : [...shown, key];
-  const hidden = lines.map((line) => line.key).filter((other) => !next.includes(other));
+  const hidden = lines.map((line) => line.key).filter((other) => next.includes(other) === (other === HIDDEN));
   return { hidden: next.length === 0 ? [] : hidden, solo: null };
 }
 

@@ -43,6 +43,11 @@ export function TypesPage({ appId, app }: TabProps): VNode {
     notify('The event type was created');
     reload();
   });
+  const hide = useAction(async (typeId: string, hidden: boolean) => {
+    await call('PATCH', `${path}/${encodeURIComponent(typeId)}`, { body: { hidden } });
+    notify(hidden ? 'Charts leave the type out' : 'Charts show the type again');
+    reload();
+  });
   const [order, setOrder] = useState<Order>({ key: 'count', down: true });
   const [renaming, setRenaming] = useState<Named | null>(null);
   const [ofSchema, setOfSchema] = useState<Named | null>(null);
@@ -58,6 +63,7 @@ export function TypesPage({ appId, app }: TabProps): VNode {
       ${data && data.types.length >= SEARCH_FROM && html`<${Search} label="Find a type" onText=${setWanted} />`}
     </div>
     ${types.data !== undefined && data === undefined ? html`<${Skeleton} lines=${8} class="rows" />` : html`<${Waiting} for=${types} lines=${8} class="rows" />`}
+    <${ProblemBox} problem=${hide.problem} />
     ${types.data !== undefined && html`<${ProblemBox} problem=${schemas.problem} retry=${schemas.reload} />`}
     ${
       data?.types.length === 0 &&
@@ -77,15 +83,15 @@ export function TypesPage({ appId, app }: TabProps): VNode {
           </th>`,
         )}${schemas.data && html`<th scope="col">Schema</th>`}<th scope="col" class="spark-head">Last 24 hours</th><th scope="col">Identifier</th>${mayChange && html`<th scope="col"><span class="sr-only">Actions</span></th>`}</tr></thead>
         <tbody>${sorted.slice(0, rows).map(
-          ({ typeId, name, createdAt, lastEventAt, count: events }) => html`<tr key=${typeId}>
-            <th scope="row"><a href=${`/apps/${appId}${viewSearch({ ...view, types: [typeId], hidden: [], solo: null, event: null })}`}>${name}</a></th>
+          ({ typeId, name, createdAt, lastEventAt, count: events, hidden }) => html`<tr key=${typeId}>
+            <th scope="row"><a href=${`/apps/${appId}${viewSearch({ ...view, types: [typeId], hidden: [], solo: null, event: null })}`}>${name}</a>${hidden && html` <span class="badge" title="Charts leave it out until they are asked for it">hidden</span>`}</th>
             <td class="number">${count(events)}</td>
             <td>${lastEventAt === null ? 'never' : html`<time datetime=${lastEventAt} title=${exact(Date.parse(lastEventAt), view.zone)}>${ago(Date.parse(lastEventAt), Date.now())}</time>`}</td>
             <td>${date(Date.parse(createdAt), view.zone)}</td>
             ${schemas.data && html`<td><${SchemaCell} name=${name} schema=${byType.get(typeId)} isOwner=${isOwner} onOpen=${() => setOfSchema({ typeId, name })} /></td>`}
             <td class="spark">${activity?.[typeId] && html`<${Sparkline} counts=${activity[typeId]} />`}</td>
             <td><${Copyable} text=${typeId} label=${`Copy the identifier of ${name}`} /></td>
-            ${mayChange && html`<td class="number"><button type="button" class="button quiet" aria-label=${`Rename ${name}`} onClick=${() => setRenaming({ typeId, name })}>Rename</button></td>`}
+            ${mayChange && html`<td class="number"><button type="button" class="button quiet" aria-label=${`Rename ${name}`} onClick=${() => setRenaming({ typeId, name })}>Rename</button><button type="button" class="button quiet" aria-label=${`${hidden ? 'Show' : 'Hide'} ${name} in charts`} aria-disabled=${hide.busy} onClick=${() => hide.run(typeId, !hidden)}>${hidden ? 'Show' : 'Hide'}</button></td>`}
           </tr>`,
         )}</tbody>
       </table></div>`

@@ -11,6 +11,7 @@ export type AccountErrorCode =
   | 'FIELD_NOT_FOUND'
   | 'TOO_MANY_FIELDS'
   | 'TOO_MANY_VIEWS'
+  | 'TOO_MANY_HIDDEN_TYPES'
   | 'TOO_MANY_ANNOTATIONS'
   | 'TOO_MANY_APPS'
   | 'TOO_MANY_EVENT_TYPES'

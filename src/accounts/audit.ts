@@ -12,6 +12,8 @@ export type AuditAction =
   | 'app.delete'
   | 'type.create'
   | 'type.rename'
+  | 'type.hide'
+  | 'type.show'
   | 'field.add'
   | 'field.backfill'
   | 'field.remove'

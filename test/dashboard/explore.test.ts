@@ -219,6 +219,39 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
     expect(watched.complaints).toEqual([]);
   });
 
+  test('leaves out a type that is hidden until it is asked for, and counts it as ever', async () => {
+    await page.goto(`/apps/${appId}/types`);
+    await page.getByRole('button', { name: 'Hide payment failed in charts' }).click();
+    await page.getByRole('row').filter({ hasText: 'payment failed' }).getByText('hidden').waitFor();
+    expect(
+      await page.getByRole('row').filter({ hasText: 'payment failed' }).locator('td').first().innerText(),
+    ).toBe('12');
+    await open(WHOLE_DAY);
+    expect(await figure(page, 'In this range')).toBe(144);
+    await page
+      .getByRole('button', { name: /^The hidden type/ })
+      .first()
+      .click();
+    await expect.poll(() => figure(page, 'In this range')).toBe(156);
+    expect(parameter('hide')).toEqual(['hidden']);
+    await page.reload();
+    await expect.poll(() => figure(page, 'In this range')).toBe(156);
+    // Where it is chosen it is shown.
+    const failed = (await owner.get(`/api/apps/${appId}/types`)).data.types as {
+      typeId: string;
+      name: string;
+    }[]; // As the route declares it.
+    const typeId = failed.find(({ name }) => name === 'payment failed')?.typeId;
+    await open(`${WHOLE_DAY}&type=${typeId}`);
+    expect(await figure(page, 'In this range')).toBe(12);
+    await page.goto(`/apps/${appId}/types`);
+    await page.getByRole('button', { name: 'Show payment failed in charts' }).click();
+    await page.getByRole('button', { name: 'Hide payment failed in charts' }).waitFor();
+    await open(WHOLE_DAY);
+    expect(await figure(page, 'In this range')).toBe(156);
+    expect(watched.complaints).toEqual([]);
+  });
+
   test('lists the events of a bar that is clicked, of all again, and of what is dragged over', async () => {
     await open(`${WHOLE_DAY}&compare=none`);
     expect(await amount()).toBe('156 events');

@@ -71,6 +71,8 @@ const SENTENCES: Readonly<Record<string, (details: Details) => string>> = {
   'app.rename': ({ from, to }) => `renamed the app from “${from}” to “${to}”`,
   'type.create': ({ name }) => `created the event type “${name}”`,
   'type.rename': ({ from, to }) => `renamed the event type “${from}” to “${to}”`,
+  'type.hide': ({ name }) => `hid the event type “${name}” in charts`,
+  'type.show': ({ name }) => `showed the event type “${name}” in charts again`,
   'type.schema-set': ({ mode }) => `set the schema of an event type: ${mode}`,
   'type.schema-remove': () => 'removed the schema of an event type',
   'view.save': ({ name }) => `saved the view “${name}”`,

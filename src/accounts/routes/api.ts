@@ -298,6 +298,7 @@ const REASONS: Readonly<Record<AccountErrorCode, Reason>> = {
   FIELD_NOT_FOUND: 'fieldNotFound',
   TOO_MANY_FIELDS: 'tooManyFields',
   TOO_MANY_VIEWS: 'tooManyViews',
+  TOO_MANY_HIDDEN_TYPES: 'tooManyHiddenTypes',
   TOO_MANY_ANNOTATIONS: 'tooManyAnnotations',
   TOO_MANY_APPS: 'tooManyApps',
   TOO_MANY_EVENT_TYPES: 'tooManyEventTypes',
