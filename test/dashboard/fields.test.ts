@@ -45,7 +45,8 @@ describe.skipIf(withoutBrowser !== '')('fields', () => {
         (await owner.get(`${shop.path}/numbers?of=total`)).status === 200,
       'the field is counted',
     );
-    for (let index = 0; index < 12; index++) await log('order', { country: index % 3 ? 'DE' : 'FR' }, shop);
+    for (let index = 0; index < 12; index++)
+      await log('order', { country: index % 3 ? 'DE' : 'FR', total: index }, shop);
     await log('visit', { url: '/' }, shop);
     ({ page, complaints } = await visit(browser, service, owner));
   });
