@@ -43,7 +43,7 @@ export interface Marks {
   readonly found: readonly number[] | null;
 }
 
-/** How faint the other layers are while one is pointed at, and all of them behind what a search has found. */
+/** How faint the other layers are while one is pointed at, and all of them below what a search has found. */
 const FAINT = 0.22;
 
 export function drawStack(

@@ -105,7 +105,7 @@ export class Plot {
     this.#content = content;
     if (this.#pointed !== null && this.#pointed >= this.#buckets) this.#pointed = null;
     this.#redraw();
-    // What the pointer rests on is told again, with its new numbers.
+    // The bucket under the pointer is reported again, with its new numbers.
     this.#tell();
     this.#showBands();
   }

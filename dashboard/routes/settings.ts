@@ -40,7 +40,7 @@ export function SettingsPage({ appId, app }: TabProps): VNode | null {
     return html`<${Skeleton} lines=${12} />`;
   }
   const failed = parts.filter((part) => part.data === undefined);
-  // One failure of all is told once.
+  // A failure of all parts is shown once.
   if (failed.length === parts.length) {
     const retry = (): void => {
       for (const part of failed) part.reload();

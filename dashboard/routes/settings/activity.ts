@@ -31,7 +31,7 @@ export function Activity({ app, resource }: SectionProps<AuditPage>): VNode {
   const { data } = resource;
   const [older, setOlder] = useState<AuditPage | null>(null);
   const [kind, setKind] = useState('');
-  // A first page that was loaded anew begins later than the one before: what it lacks was shown already.
+  // A first page that is reloaded begins later than the one before: what it lacks was shown already.
   const known = useRef(new Map<AuditEntry['entryId'], AuditEntry>());
   for (const entry of [...(data?.entries ?? []), ...(older?.entries ?? [])])
     known.current.set(entry.entryId, entry);
