@@ -69,7 +69,7 @@ async function readTypeChart(
   const typeIds = hidden.map(({ id }) => id);
   const apart = await readTypeLines(reading, { ...request, typeIds, buckets: chart.bucket }, query);
   // Between the two reads a minute may have begun.
-  if (apart === null || apart.starts.length !== chart.starts.length) return chart;
+  if (apart?.starts.length !== chart.starts.length || apart.isFiltered !== chart.isFiltered) return chart;
   const keys = new Set(hidden.map(({ typeId }) => typeId));
   const lines = chart.lines.filter(({ key }) => !keys.has(key)).slice(0, TOP_LINES);
   const shown = [...lines, { counts: apart.all }];
