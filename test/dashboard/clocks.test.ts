@@ -112,7 +112,7 @@ describe.skipIf(withoutBrowser !== '')('when clocks change', () => {
       headers: { Authorization: `Bearer ${app.loggingToken}`, 'Content-Type': 'application/x-ndjson' },
       body: lines.join('\n'),
     });
-    expect(stored.status).toBe(201);
+    expect(stored.status).toBe(200);
     page = (await visit(browser, service, owner, { timezoneId: 'Asia/Tokyo' })).page;
   });
   afterAll(async () => {
