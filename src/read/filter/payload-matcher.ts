@@ -29,7 +29,7 @@ export function matcherOf(condition: Condition): PayloadTest {
 }
 
 /** Tests the text of a string, or that of a number, true, false or null. */
-interface ScalarTest {
+export interface ScalarTest {
   readonly ofString: (text: string) => boolean;
   readonly ofOther: (text: string) => boolean;
 }
@@ -134,7 +134,8 @@ function stringAt(text: string, start: number, end: number): string {
   return inner.includes(BACKSLASH) ? (JSON.parse(text.slice(start, end)) as string) : inner;
 }
 
-function scalarTestOf(test: Test): ScalarTest | null {
+/** @returns null where anything will do */
+export function scalarTestOf(test: Test): ScalarTest | null {
   if (test.kind === 'exists') return null;
   return test.kind === 'equals' ? equalityTest(test.values) : comparisonTest(test.comparison, test.value);
 }
