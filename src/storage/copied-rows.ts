@@ -98,37 +98,68 @@ export class CopiedRows {
 }
 
 export interface Copied {
+  /** Valid until the buffer takes others. */
   readonly rows: CopiedRows;
   /** False where there were more: beyond the limit of bytes, or when the time was over. */
   readonly isWhole: boolean;
 }
 
+/** Room for the rows of one statement after the other. */
+export class RowBuffer {
+  #bytes: Buffer = Buffer.alloc(0);
+  #length = 0;
+
+  get length(): number {
+    return this.#length;
+  }
+
+  clear(): void {
+    this.#length = 0;
+  }
+
+  add(chunk: Buffer): void {
+    const length = this.#length + chunk.length;
+    if (length > this.#bytes.length) {
+      const larger = Buffer.allocUnsafe(length * 2);
+      this.#bytes.copy(larger, 0, 0, this.#length);
+      this.#bytes = larger;
+    }
+    chunk.copy(this.#bytes, this.#length);
+    this.#length = length;
+  }
+
+  /** What has been added; valid until more is. */
+  get bytes(): Buffer {
+    return this.#bytes.subarray(0, this.#length);
+  }
+}
+
 /**
  * Reads rows of a query. Those beyond a limit are received and forgotten: a statement that sends cannot be left, and the
  * next one asks for fewer.
- * @param query `SELECT id, created_at, type_id, payload …`, without parameters
- * @param most  bytes that are kept, if it is more than one row
+ * @param query  `SELECT id, created_at, type_id, payload …`, without parameters
+ * @param most   bytes that are kept, if it is more than one row
+ * @param buffer takes the rows, in place of what it had
  * @throws with the code 57014 where the time was over before the first row
  */
-export async function copyRows(tx: Transaction, query: string, most: number): Promise<Copied> {
+export async function copyRows(
+  tx: Transaction,
+  query: string,
+  { most, buffer }: { most: number; buffer: RowBuffer },
+): Promise<Copied> {
   const stream = await tx.unsafe(`COPY (${query}) TO STDOUT (FORMAT binary)`).readable();
-  const chunks: Buffer[] = [];
-  let kept = 0;
+  buffer.clear();
   let limit = most;
   let isWhole = true;
   stream.on('data', (chunk: Buffer) => {
-    if (chunks.length === 0) limit = Math.max(most, 1 + chunk.readUInt32BE(1));
-    if (kept >= limit) {
-      isWhole = false;
-      return;
-    }
-    chunks.push(chunk);
-    kept += chunk.length;
+    if (buffer.length === 0) limit = Math.max(most, 1 + chunk.readUInt32BE(1));
+    if (buffer.length < limit) buffer.add(chunk);
+    else isWhole = false;
   });
   const failure = await new Promise<unknown>((resolve) => {
     stream.on('end', () => resolve(null)).on('error', resolve);
   });
-  const rows = new CopiedRows(Buffer.concat(chunks, kept));
+  const rows = new CopiedRows(buffer.bytes);
   if (failure !== null && (errorCode(failure) !== CANCELED || rows.length === 0)) throw failure;
   return { rows, isWhole: isWhole && failure === null };
 }

@@ -29,12 +29,13 @@ export function openLines(sql: Sql, request: ScanRequest, filter: RowFilter | nu
   const heads = new TypeHeads(sql);
   return {
     next: async () => {
-      const rows = await scan.step(PART, filter?.contains ?? []);
+      const step = await scan.step(PART, filter?.contains ?? []);
       const { position } = scan;
-      if (rows === null || position === null) return null;
+      if (step === null || position === null) return null;
+      const { rows } = step;
       const headOf = await heads.of(rows);
       // A type without a head was removed meanwhile, with its app.
-      const writer = new LineWriter(rows.bytes.length);
+      const writer = new LineWriter(rows.bytes.length + rows.length * ADDED_BYTES);
       eachWanted(rows, filter, (row) => {
         const head = headOf.get(row.typeId);
         if (head !== undefined) writer.add(row, head);
@@ -43,6 +44,9 @@ export function openLines(sql: Sql, request: ScanRequest, filter: RowFilter | nu
     },
   };
 }
+
+/** By how much a line is usually longer than its row. */
+const ADDED_BYTES = 120;
 
 /** What stands between the id and the time of an event, by its internal type. A reader asks once for each. */
 class TypeHeads {

@@ -5,8 +5,8 @@
  * A step reads an interval of few days, so that few partitions are planned; the interval grows while it finds few rows.
  * How many rows a step may read shrinks where they are large or slow to read, and grows again.
  */
-import { errorCode, type Sql } from './connect.ts';
-import { type Copied, type CopiedRows, copyRows } from './copied-rows.ts';
+import { errorCode, type Sql, type Transaction } from './connect.ts';
+import { type Copied, CopiedRows, copyRows, RowBuffer } from './copied-rows.ts';
 import { readAppSpan } from './counts/app-stats.ts';
 import type { Interval } from './counts/intervals.ts';
 import { DAY_MS } from './counts/levels.ts';
@@ -65,13 +65,37 @@ export interface StepLimits {
 export const STEP_TIMEOUT_MS = 2_000;
 const FIRST_ROWS = 2_000;
 /** With more, a step is no cheaper by the row. */
-const MAX_ROWS = 10_000;
+const MAX_ROWS = 16_384;
 /** With more days, planning costs more than empty intervals. */
 const MAX_DAYS = 64;
 
 const CANCELED = '57014';
 const FIRST_ID = '00000000-0000-0000-0000-000000000000';
 const LAST_ID = 'ffffffff-ffff-ffff-ffff-ffffffffffff';
+
+/** What a step has read. */
+export interface ScanStep {
+  /** Valid until the next step. */
+  readonly rows: CopiedRows;
+  /** Rows that were looked at. */
+  readonly looked: number;
+}
+
+interface Outcome extends Copied {
+  readonly looked: number;
+  /** The last row that was looked at; null where there was none. */
+  readonly last: Position | null;
+}
+
+interface Found {
+  readonly looked: number;
+  readonly lastId: string | null;
+  readonly lastAt: Date | null;
+  /** Separated by commas; null: none. */
+  readonly ids: string | null;
+}
+
+const NO_ROWS = new CopiedRows(Buffer.alloc(0));
 
 export class EventScan {
   readonly #sql: Sql;
@@ -81,6 +105,7 @@ export class EventScan {
   #position: Position | null;
   #rows = FIRST_ROWS;
   #days = 1;
+  readonly #buffer = new RowBuffer();
 
   constructor(sql: Sql, request: ScanRequest) {
     this.#sql = sql;
@@ -101,10 +126,11 @@ export class EventScan {
   /**
    * Reads on.
    * @param most     what to look at at most: rows, at least 1; and bytes, if it is more than one row
-   * @param contains what the payloads that are wanted contain: the others are null, as are those of other types
+   * @param contains what the payloads that are wanted contain: other rows are left out. Empty: no row is left out, but those
+   *                 of other types have no payload
    * @returns null at the end of the scope; what was read may hold no rows
    */
-  async step(most: StepLimits, contains: readonly TextTest[]): Promise<CopiedRows | null> {
+  async step(most: StepLimits, contains: readonly TextTest[]): Promise<ScanStep | null> {
     const rest = await this.#restOfScope();
     if (rest.from >= rest.until) return null;
     const interval = this.#nextInterval(rest);
@@ -115,10 +141,10 @@ export class EventScan {
         this.#rows = Math.max(1, limit >> 2);
         continue;
       }
-      const { rows, isWhole } = outcome;
-      this.#advance(interval, rows, isWhole && rows.length < limit);
+      const { rows, looked, last, isWhole } = outcome;
+      this.#advance(interval, { looked, last, isDone: isWhole && looked < limit });
       this.#rows = rowsOfNext(rows, isWhole ? limit * 2 : rows.length, most.bytes);
-      return rows;
+      return { rows, looked };
     }
   }
 
@@ -151,54 +177,82 @@ export class EventScan {
   /** @returns null where it took too long */
   async #read(
     interval: Interval,
-    { rows, bytes }: StepLimits,
+    { rows: limit, bytes: most }: StepLimits,
     contains: readonly TextTest[],
-  ): Promise<Copied | null> {
+  ): Promise<Outcome | null> {
+    const buffer = this.#buffer;
+    const page = this.#page(interval, limit);
     try {
       return await readSnapshot(this.#sql, async (tx) => {
         const limited = tx.unsafe(`SET LOCAL statement_timeout = ${STEP_TIMEOUT_MS}`).execute();
-        const [copied] = await Promise.all([
-          copyRows(tx, this.#statement(interval, rows, contains), bytes),
-          limited,
-        ]);
-        return copied;
+        limited.catch(() => undefined); // What follows fails too.
+        if (contains.length > 0) return await this.#readNarrowed(tx, page, contains, most);
+        const copied = await copyRows(tx, this.#withPayloads(page), { most, buffer });
+        return { ...copied, looked: copied.rows.length, last: copied.rows.last };
       });
     } catch (error) {
-      if (errorCode(error) !== CANCELED || rows === 1) throw error;
+      if (errorCode(error) !== CANCELED || limit === 1) throw error;
       return null;
     }
   }
 
+  /** The database looks for the rows first: where few pass, none of the others is sent. */
+  async #readNarrowed(
+    tx: Transaction,
+    page: string,
+    contains: readonly TextTest[],
+    most: number,
+  ): Promise<Outcome> {
+    const latest = this.#request.order === 'asc' ? 'max' : 'min';
+    // Without OFFSET 0 each use of the text would be a conversion of its own.
+    const [found] = await tx.unsafe<Found[]>(`
+      SELECT count(*)::integer AS looked, (array_agg(id))[count(*)] AS "lastId", ${latest}(created_at) AS "lastAt",
+             array_to_string(array_agg(id) FILTER (WHERE ${passes('text', contains)}), ',') AS ids
+        FROM (SELECT id, created_at, CASE WHEN ${this.#isOfType} THEN payload::text END AS text
+                FROM (${page}) page OFFSET 0) texts`);
+    const { looked = 0, lastId = null, lastAt = null, ids = null } = found ?? {};
+    const last = lastId === null || lastAt === null ? null : { at: lastAt.getTime(), id: lastId };
+    if (ids === null) return { rows: NO_ROWS, looked, last, isWhole: true };
+    const query = `SELECT id, created_at, type_id, payload FROM (${page}) page WHERE id = ANY('{${ids}}'::uuid[])`;
+    const copied = await copyRows(tx, query, { most, buffer: this.#buffer });
+    // Behind the last row that was kept everything is looked at again.
+    return { ...copied, looked, last: copied.isWhole ? last : copied.rows.last };
+  }
+
   /** Rows of all types: of a rare one the statement would look at more rows than it returns. */
-  #statement({ from, until }: Interval, rows: number, contains: readonly TextTest[]): string {
-    const { appId, typeIds, order } = this.#request;
+  #page({ from, until }: Interval, rows: number): string {
+    const { appId, order } = this.#request;
     const [inOrder, beyond] = order === 'asc' ? ['', '>'] : ['DESC', '<'];
     const position = this.#position;
     const after =
       position === null
         ? ''
         : `AND (created_at, id) ${beyond} (${timeLiteral(position.at)}, ${textLiteral(position.id)}::uuid)`;
-    const isOfType = typeIds === null ? 'true' : `type_id = ANY('{${typeIds.join()}}'::integer[])`;
-    const page = `
+    return `
       SELECT id, created_at, type_id, payload FROM events
        WHERE app_id = ${appId} AND created_at >= ${timeLiteral(from)} AND created_at < ${timeLiteral(until)} ${after}
          AND created_at >= (SELECT readable_from FROM retention)
        ORDER BY created_at ${inOrder}, id ${inOrder} LIMIT ${rows}`;
-    if (contains.length === 0)
-      return `SELECT id, created_at, type_id, CASE WHEN ${isOfType} THEN payload END FROM (${page}) page`;
-    // Without OFFSET 0 each use of the text would be a conversion of its own.
-    return `
-      SELECT id, created_at, type_id, CASE WHEN ${passes('text', contains)} THEN text END
-        FROM (SELECT id, created_at, type_id, CASE WHEN ${isOfType} THEN payload::text END AS text
-                FROM (${page}) page OFFSET 0) texts`;
   }
 
-  /** @param isDone whether the interval has no further rows */
-  #advance(interval: Interval, rows: CopiedRows, isDone: boolean): void {
+  #withPayloads(page: string): string {
+    return `SELECT id, created_at, type_id, CASE WHEN ${this.#isOfType} THEN payload END FROM (${page}) page`;
+  }
+
+  get #isOfType(): string {
+    const { typeIds } = this.#request;
+    return typeIds === null ? 'true' : `type_id = ANY('{${typeIds.join()}}'::integer[])`;
+  }
+
+  /** @param end the last row, and whether the interval has no further ones */
+  #advance(
+    interval: Interval,
+    { looked, last, isDone }: Pick<Outcome, 'looked' | 'last'> & { readonly isDone: boolean },
+  ): void {
     const isAscending = this.#request.order === 'asc';
     const rest = this.#rest ?? interval;
     if (!isDone) {
-      this.#position = rows.last ?? this.#position;
+      this.#position = last ?? this.#position;
       const at = this.#position?.at ?? interval.from;
       this.#rest = isAscending ? { ...rest, from: at } : { ...rest, until: at + 1 };
       this.#days = 1;
@@ -209,7 +263,7 @@ export class EventScan {
       ? { at: interval.until - 1, id: LAST_ID }
       : { at: interval.from, id: FIRST_ID };
     this.#rest = isAscending ? { ...rest, from: interval.until } : { ...rest, until: interval.from };
-    const isSparse = rows.length * 4 < this.#rows;
+    const isSparse = looked * 4 < this.#rows;
     this.#days = Math.min(MAX_DAYS, isSparse ? this.#days * 4 : this.#days);
   }
 }

@@ -21,8 +21,8 @@ export interface EventSearch {
 
 /** Most bytes of payloads that a step reads, if it reads more than one row. */
 const STEP_BYTES = 8 * 1_048_576;
-/** Where the database lets through more, its test costs more than it saves. */
-const MOST_CANDIDATES = 0.5;
+/** Where the database lets more of the rows through, its test costs more than it saves. */
+const MOST_CANDIDATES = 0.25;
 
 export function openSearch(sql: Sql, request: ScanRequest, filter: RowFilter): EventSearch {
   const scan = new EventScan(sql, request);
@@ -30,15 +30,16 @@ export function openSearch(sql: Sql, request: ScanRequest, filter: RowFilter): E
   return {
     step: async (mostRows) => {
       const limits = { rows: mostRows, bytes: STEP_BYTES };
-      const rows = await scan.step(limits, narrows ? filter.contains : []);
-      if (rows === null) return { events: [], looked: 0, position: null };
+      const step = await scan.step(limits, narrows ? filter.contains : []);
+      if (step === null) return { events: [], looked: 0, position: null };
+      const { rows, looked } = step;
       const found: FoundRow[] = [];
-      const candidates = eachWanted(rows, filter, ({ id, at, typeId }, payload) =>
+      eachWanted(rows, filter, ({ id, at, typeId }, payload) =>
         found.push({ id, at, typeId, payload: payload ?? '' }),
       );
-      if (filter.suspicion != null && candidates > rows.length * MOST_CANDIDATES) narrows = false;
+      if (rows.length > looked * MOST_CANDIDATES) narrows = false;
       const position = scan.isAtEnd ? null : scan.position;
-      return { events: await withTypes(sql, found), looked: rows.length, position };
+      return { events: await withTypes(sql, found), looked, position };
     },
   };
 }

@@ -31,7 +31,7 @@ export class LineWriter {
 
   /** @param expected about how many bytes there will be */
   constructor(expected: number) {
-    this.#bytes = Buffer.allocUnsafe(expected * 2);
+    this.#bytes = Buffer.allocUnsafe(expected);
   }
 
   get events(): number {
