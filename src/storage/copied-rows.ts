@@ -3,6 +3,8 @@
  * to read few of them. The payload's bytes are its text in UTF-8.
  * Source: https://www.postgresql.org/docs/current/sql-copy.html#SQL-COPY-FILE-FORMATS
  */
+import { Readable } from 'node:stream';
+import type postgres from 'postgres';
 import { errorCode, type Transaction } from './connect.ts';
 import { HEAD_BYTES } from './copy-tap.ts';
 
@@ -147,19 +149,42 @@ export async function copyRows(
   query: string,
   { most, buffer }: { most: number; buffer: RowBuffer },
 ): Promise<Copied> {
-  const stream = await tx.unsafe(`COPY (${query}) TO STDOUT (FORMAT binary)`).readable();
   buffer.clear();
   let limit = most;
   let isWhole = true;
-  stream.on('data', (chunk: Buffer) => {
+  const failure = await received(tx.unsafe(`COPY (${query}) TO STDOUT (FORMAT binary)`), (chunk) => {
     if (buffer.length === 0) limit = Math.max(most, 1 + chunk.readUInt32BE(1));
     if (buffer.length < limit) buffer.add(chunk);
     else isWhole = false;
   });
-  const failure = await new Promise<unknown>((resolve) => {
-    stream.on('end', () => resolve(null)).on('error', resolve);
-  });
   const rows = new CopiedRows(buffer.bytes);
   if (failure !== null && (errorCode(failure) !== CANCELED || rows.length === 0)) throw failure;
   return { rows, isWhole: isWhole && failure === null };
+}
+
+/**
+ * Receives what a COPY sends.
+ * @returns how it has failed in the middle; null where it has not
+ * @throws where it has sent nothing
+ */
+async function received(
+  copy: postgres.PendingQuery<postgres.Row[]>,
+  onData: (chunk: Buffer) => void,
+): Promise<unknown> {
+  // The client settles the query with the stream. It may fail in the same turn, before the promise's reader comes to listen:
+  // an error without a listener would end the process.
+  const query = copy as unknown as { resolve: (result: unknown) => void };
+  const { resolve } = query;
+  const ended = new Promise<unknown>((settle) => {
+    query.resolve = (result) => {
+      if (result instanceof Readable)
+        result
+          .on('data', onData)
+          .on('end', () => settle(null))
+          .on('error', settle);
+      resolve(result);
+    };
+  });
+  await copy;
+  return await ended;
 }

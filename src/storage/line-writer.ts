@@ -17,6 +17,8 @@ const MINUTE_MS = 60_000;
 const MINUTE_LENGTH = 17;
 const SECONDS_LENGTH = 7;
 
+const MOST_SINGLE_BYTES = 400;
+
 /** What a line has beside its payload and the head of its type. */
 const FIXED_LENGTH = START.length + 36 + MINUTE_LENGTH + SECONDS_LENGTH + BEFORE_PAYLOAD.length + 2;
 
@@ -41,12 +43,12 @@ export class LineWriter {
   /** @param head what stands between the id and the time */
   add(row: CopiedRows, head: Buffer): void {
     this.#reserve(FIXED_LENGTH + head.length + row.end - row.start);
-    this.#copy(START);
+    this.#copyPart(START, 0, START.length);
     this.#addId(row.bytes, row.idStart);
-    this.#copy(head);
+    this.#copyPart(head, 0, head.length);
     this.#addTime(row.at);
-    this.#copy(BEFORE_PAYLOAD);
-    this.#length += row.bytes.copy(this.#bytes, this.#length, row.start, row.end);
+    this.#copyPart(BEFORE_PAYLOAD, 0, BEFORE_PAYLOAD.length);
+    this.#copyPart(row.bytes, row.start, row.end);
     this.#bytes[this.#length] = CLOSE_BRACE;
     this.#ends.push(this.#length + 1);
     this.#length += 2;
@@ -69,12 +71,13 @@ export class LineWriter {
     this.#bytes = larger;
   }
 
-  /** Few bytes, faster than a call of the runtime copies them. */
-  #copy(from: Buffer): void {
+  /** A call of the runtime, which makes an object, is only faster for many bytes. */
+  #copyPart(from: Buffer, start: number, end: number): void {
     const bytes = this.#bytes;
     let at = this.#length;
-    for (let i = 0; i < from.length; i += 1) bytes[at++] = from[i] ?? 0;
-    this.#length = at;
+    this.#length += end - start;
+    if (end - start > MOST_SINGLE_BYTES) from.copy(bytes, at, start, end);
+    else for (let i = start; i < end; i += 1) bytes[at++] = from[i] ?? 0;
   }
 
   #addId(from: Buffer, start: number): void {
@@ -96,7 +99,7 @@ export class LineWriter {
       this.#minute = minute;
       this.#minuteText.write(new Date(minute).toISOString(), 'latin1');
     }
-    this.#copy(this.#minuteText);
+    this.#copyPart(this.#minuteText, 0, MINUTE_LENGTH);
     const rest = ms - minute;
     const seconds = Math.floor(rest / 1_000);
     const millis = rest % 1_000;

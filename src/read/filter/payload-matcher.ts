@@ -15,6 +15,8 @@ const OPEN_BRACKET = 0x5b;
 const BACKSLASH = '\\';
 const BACKSLASH_CODE = 0x5c;
 const CLOSE_BRACKET = 0x5d;
+const MINUS = 0x2d;
+const ZERO = 0x30;
 const OPEN_BRACE = 0x7b;
 
 /** Numbers of up to so many characters without an exponent are told apart by their nearest floats, in the same order. */
@@ -195,7 +197,16 @@ function numberOf(text: string): ComparableNumber | null {
 }
 
 function floatOf(text: string): number | null {
-  return text.length <= FLOAT_LENGTH && PLAIN_NUMBER.test(text) ? Number(text) : null;
+  if (text.length > FLOAT_LENGTH) return null;
+  const isNegative = text.charCodeAt(0) === MINUS;
+  let value = 0;
+  for (let at = isNegative ? 1 : 0; at < text.length; at += 1) {
+    const digit = text.charCodeAt(at) - ZERO;
+    if (digit < 0 || digit > 9) return PLAIN_NUMBER.test(text) ? Number(text) : null;
+    value = value * 10 + digit;
+  }
+  if (text === '' || text === '-') return null;
+  return isNegative ? -value : value;
 }
 
 /** Compares the text of a number, or of a word, which is not comparable. */
