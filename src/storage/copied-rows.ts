@@ -171,17 +171,20 @@ async function received(
   copy: postgres.PendingQuery<postgres.Row[]>,
   onData: (chunk: Buffer) => void,
 ): Promise<unknown> {
-  // The client settles the query with the stream. It may fail in the same turn, before the promise's reader comes to listen:
-  // an error without a listener would end the process.
+  // The client settles the query with a stream, which may fail in the same turn: before the promise's reader comes to listen.
+  // Rows are taken as they come, past the stream's buffer: they are valid for that long only (copy-tap.ts).
   const query = copy as unknown as { resolve: (result: unknown) => void };
   const { resolve } = query;
   const ended = new Promise<unknown>((settle) => {
     query.resolve = (result) => {
-      if (result instanceof Readable)
-        result
-          .on('data', onData)
-          .on('end', () => settle(null))
-          .on('error', settle);
+      if (result instanceof Readable) {
+        const push = (chunk: Buffer | null): boolean => {
+          if (chunk === null) settle(null);
+          else onData(chunk);
+          return true;
+        };
+        Object.assign(result, { push }).on('error', settle);
+      }
       resolve(result);
     };
   });

@@ -14,11 +14,7 @@ const EMPTY: Buffer = Buffer.alloc(0);
 /** @param socket of a session, encrypted already where it is to be, and not used yet */
 export function withRowsTogether(socket: Socket): Socket {
   const emit = socket.emit as (event: string, ...values: unknown[]) => boolean; // Any event passes through.
-  const tap = new CopyTap((bytes, isCopy) => {
-    emit.call(socket, 'data', bytes);
-    // The client has paused it if its reader has much to read. It would stay so for ever where the rows ended in this chunk.
-    if (isCopy) socket.resume();
-  });
+  const tap = new CopyTap((bytes) => emit.call(socket, 'data', bytes));
   const tapped = (event: string, ...values: unknown[]): boolean => {
     if (event !== 'data') return emit.call(socket, event, ...values);
     tap.receive(values[0] as Buffer); // Nobody has set an encoding.
@@ -29,7 +25,9 @@ export function withRowsTogether(socket: Socket): Socket {
 
 /** What a server sends, in chunks cut anywhere. */
 export class CopyTap {
-  readonly #deliver: (bytes: Buffer, isCopy: boolean) => void;
+  readonly #deliver: (bytes: Buffer) => void;
+  /** The message of rows, made anew for each chunk: one of its own for each would keep the garbage collector busy. */
+  #message: Buffer = EMPTY;
   /** Bytes of the message that have not arrived. */
   #left = 0;
   /** Whether that message has rows. */
@@ -37,8 +35,8 @@ export class CopyTap {
   /** The beginning of a message whose length is not known. */
   #held = EMPTY;
 
-  /** @param deliver takes one message of rows, or any number of other bytes */
-  constructor(deliver: (bytes: Buffer, isCopy: boolean) => void) {
+  /** @param deliver takes one message of rows, which is valid during the call, or any number of other bytes */
+  constructor(deliver: (bytes: Buffer) => void) {
     this.#deliver = deliver;
   }
 
@@ -70,13 +68,15 @@ export class CopyTap {
   #pass(bytes: Buffer): void {
     if (bytes.length === 0) return;
     if (!this.#isCopy) {
-      this.#deliver(bytes, false);
+      this.#deliver(bytes);
       return;
     }
-    const message = Buffer.allocUnsafe(HEAD_BYTES + bytes.length);
+    const length = HEAD_BYTES + bytes.length;
+    if (this.#message.length < length) this.#message = Buffer.allocUnsafe(length);
+    const message = this.#message.subarray(0, length);
     message[0] = COPY_DATA;
-    message.writeUInt32BE(HEAD_BYTES - 1 + bytes.length, 1);
+    message.writeUInt32BE(length - 1, 1);
     bytes.copy(message, HEAD_BYTES);
-    this.#deliver(message, true);
+    this.#deliver(message);
   }
 }

@@ -17,7 +17,10 @@ export interface EventLines {
 }
 
 export interface LineReader {
-  /** Whether there is nothing to come is only known when null is returned. A part may be empty. */
+  /**
+   * Whether there is nothing to come is only known when null is returned. A part may be empty.
+   * The lines of a part are valid until the next but one is asked for: one is sent while the next is read.
+   */
   next(): Promise<EventLines | null>;
 }
 
@@ -27,6 +30,7 @@ const PART = { rows: 8_000, bytes: 2 * 1_048_576 };
 export function openLines(sql: Sql, request: ScanRequest, filter: RowFilter | null): LineReader {
   const scan = new EventScan(sql, request);
   const heads = new TypeHeads(sql);
+  const room = new LineRoom();
   return {
     next: async () => {
       const step = await scan.step(PART, filter?.contains ?? []);
@@ -35,7 +39,7 @@ export function openLines(sql: Sql, request: ScanRequest, filter: RowFilter | nu
       const { rows } = step;
       const headOf = await heads.of(rows);
       // A type without a head was removed meanwhile, with its app.
-      const writer = new LineWriter(rows.bytes.length + rows.length * ADDED_BYTES);
+      const writer = new LineWriter(room.of(rows.bytes.length + rows.length * ADDED_BYTES));
       eachWanted(rows, filter, (row) => {
         const head = headOf.get(row.typeId);
         if (head !== undefined) writer.add(row, head);
@@ -47,6 +51,26 @@ export function openLines(sql: Sql, request: ScanRequest, filter: RowFilter | nu
 
 /** By how much a line is usually longer than its row. */
 const ADDED_BYTES = 120;
+
+/**
+ * Shorter parts have bytes of their own: whoever sends a part through a stream waits until it is taken only where it is
+ * longer than the stream's buffer.
+ */
+const SHARED_BYTES = 262_144;
+
+/** Room for two parts in turn: new room for each would keep the garbage collector busy. */
+class LineRoom {
+  #next: Buffer = Buffer.alloc(0);
+  #other: Buffer = Buffer.alloc(0);
+
+  of(length: number): Buffer {
+    if (length < SHARED_BYTES) return Buffer.allocUnsafe(length);
+    const room = this.#next.length < length ? Buffer.allocUnsafe(length + (length >> 2)) : this.#next;
+    this.#next = this.#other;
+    this.#other = room;
+    return room;
+  }
+}
 
 /** What stands between the id and the time of an event, by its internal type. A reader asks once for each. */
 class TypeHeads {

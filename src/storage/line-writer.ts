@@ -31,9 +31,9 @@ export class LineWriter {
   #minute = Number.NaN;
   readonly #minuteText = Buffer.alloc(MINUTE_LENGTH);
 
-  /** @param expected about how many bytes there will be */
-  constructor(expected: number) {
-    this.#bytes = Buffer.allocUnsafe(expected);
+  /** @param bytes room for the lines; others are made where it is too small */
+  constructor(bytes: Buffer) {
+    this.#bytes = bytes;
   }
 
   get events(): number {

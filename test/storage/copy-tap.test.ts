@@ -41,10 +41,7 @@ test('messages pass unchanged, and those of rows as the content of messages, how
     fc.property(fc.array(message, { maxLength: 12 }), fc.array(fc.nat(7)), (messages, lengths) => {
       const sent = Buffer.concat(messages.map(bytesOf));
       const delivered: Buffer[] = [];
-      const tap = new CopyTap((bytes, isCopy) => {
-        if (isCopy) expect(messagesIn(bytes)).toHaveLength(1);
-        delivered.push(Buffer.from(bytes));
-      });
+      const tap = new CopyTap((bytes) => delivered.push(Buffer.from(bytes)));
       let at = 0;
       for (const length of [...lengths, sent.length]) {
         tap.receive(sent.subarray(at, at + length));
