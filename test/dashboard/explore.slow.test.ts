@@ -1,9 +1,10 @@
 /** One page from "when" to "which": filters, bars, comparison, exact ends, and what stays true when the server is away. */
-import { readFile } from 'node:fs/promises';
+import { buffer } from 'node:stream/consumers';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { createEventType } from '../../src/apps/event-types.ts';
-import { buildDashboard, launchBrowser, type Watched, withoutBrowser } from '../support/browser.ts';
+import { launchBrowser, type Watched, withoutBrowser } from '../support/browser.ts';
+import { build } from '../support/command-line.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { startTestService, type TestService } from '../support/service.ts';
 import { addPastEvents } from './past-events.ts';
@@ -25,7 +26,7 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
   let appId: string;
 
   beforeAll(async () => {
-    buildDashboard();
+    build();
     [service, browser] = await Promise.all([startTestService(), launchBrowser()]);
     owner = await newPerson(service, 'owner@example.com');
     ({ appId } = await newOwnApp(owner));
@@ -111,6 +112,32 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
     await expect.poll(() => main.getAttribute('title')).toBe('0 before');
     await page.getByLabel('Compare with').selectOption('none');
     await expect.poll(() => main.count()).toBe(0);
+  });
+
+  test('shows the ratio of a type to all events as a line, with its numbers, against SQL', async () => {
+    await open(`${WHOLE_DAY}&table=1`);
+    await page.getByRole('button', { name: /^What the chart shows/ }).click();
+    await page.getByLabel('Ratio of').selectOption('payment failed');
+    await page.getByRole('button', { name: 'Show the ratio' }).click();
+    await expect.poll(() => parameter('part').map((part) => part.slice(0, 9))).toEqual(['type:typ_']);
+    const main = page.locator('.main-figure');
+    await expect.poll(() => main.locator('dd').innerText()).toMatch(/^7\.69%/);
+    expect(await main.locator('dt').innerText()).toBe('payment failed ÷ all events');
+    const rows = await service.sql<{ ratio: number }[]>`
+      SELECT count(*) FILTER (WHERE type.name = 'payment failed')::float8 / count(*) AS ratio
+        FROM events JOIN event_types AS type ON type.id = type_id
+       WHERE events.created_at >= ${`${DAY}T00:00Z`}::timestamptz AND events.created_at < ${`${DAY}T00:00Z`}::timestamptz + interval '1 day'
+       GROUP BY date_bin('15 minutes', events.created_at, '2026-01-01Z') ORDER BY date_bin('15 minutes', events.created_at, '2026-01-01Z') DESC`;
+    const shown = await page.locator('.chart-table tbody td b').allInnerTexts();
+    expect(shown).toEqual(rows.map(({ ratio }) => `${Number((ratio * 100).toPrecision(3))}%`));
+    await page.getByRole('application').focus();
+    await page.keyboard.press('Home');
+    const spoken = page.getByRole('application').locator('[aria-live]');
+    await expect.poll(() => spoken.textContent()).toMatch(/payment failed ÷ all events \d/);
+    // A condition that is not counted has no ratio, and the chart says so.
+    await open(`${WHOLE_DAY}&part=filter:country:DE`);
+    await page.getByText('The ratio is not shown').waitFor();
+    expect(await figure(page, 'In this range')).toBe(156);
   });
 
   test('lists the events of a bar that is clicked, of all again, and of what is dragged over', async () => {
@@ -285,29 +312,29 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
   test('saves what is shown as CSV and as a picture', async () => {
     await open(WHOLE_DAY);
     await page.getByRole('button', { name: /^Chart options/ }).click();
-    const saved = async (name: string): Promise<{ name: string; bytes: Buffer }> => {
+    const saved = async (role: 'button' | 'link', name: string): Promise<{ name: string; bytes: Buffer }> => {
       const [download] = await Promise.all([
         page.waitForEvent('download'),
-        page.getByRole('button', { name }).click(),
+        page.getByRole(role, { name }).click(),
       ]);
-      return { name: download.suggestedFilename(), bytes: await readFile(await download.path()) };
+      return {
+        name: download.suggestedFilename(),
+        bytes: await buffer(await download.createReadStream()),
+      };
     };
-    const csv = await saved('Counts as CSV');
+    const csv = await saved('button', 'Counts as CSV');
     expect(csv.name).toBe('shop-2026-11-10t00-00-00z-2026-11-11t00-00-00z.csv');
     const rows = csv.bytes.toString().trim().split('\r\n');
     expect(rows[0]).toBe('start,end,"order placed","payment failed"');
     const sums = rows.slice(1).map((row) => row.split(',').slice(2).map(Number));
     expect(sums.flat().reduce((sum, value) => sum + value, 0)).toBe(156);
-    const picture = await saved('Picture (PNG)');
+    const picture = await saved('button', 'Picture (PNG)');
     expect(picture.bytes.subarray(1, 4).toString()).toBe('PNG');
     expect(picture.bytes.length).toBeGreaterThan(5_000);
     await page.keyboard.press('Escape');
     await page.getByRole('button', { name: /^Save the events/ }).click();
-    const [download] = await Promise.all([
-      page.waitForEvent('download'),
-      page.getByRole('link', { name: 'As NDJSON' }).click(),
-    ]);
-    const lines = (await readFile(await download.path(), 'utf8')).trim().split('\n');
+    const { bytes } = await saved('link', 'As NDJSON');
+    const lines = bytes.toString().trim().split('\n');
     expect(lines.length).toBe(156);
     expect(JSON.parse(lines[0] ?? '').createdAt).toBe(`${DAY}T00:00:00.000Z`);
     expect(watched.complaints).toEqual([]);
