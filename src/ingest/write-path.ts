@@ -174,6 +174,7 @@ export class WritePath {
       idempotentQueue: queues.batches,
       // A body that exceeds the room of all bodies can never be received: 413, not 503.
       maxBytes: Math.min(config.MAX_BATCH_BYTES, config.MAX_BODIES_BYTES),
+      maxStreamBytes: config.MAX_STREAM_BYTES,
       limits: {
         maxEvents: Math.min(MAX_BATCH_EVENTS, config.COMMIT_BUFFER_EVENTS),
         maxEventBytes: config.MAX_BODY_BYTES,
