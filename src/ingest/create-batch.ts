@@ -48,7 +48,7 @@ export interface CreateBatchSteps extends WriteQueues {
   readonly now: () => number;
   /** Of the text, after inflation. */
   readonly maxBytes: number;
-  readonly limits: BatchLimits;
+  readonly limits: Omit<BatchLimits, 'appId'>;
 }
 
 /** Concurrent lookups or creations of types for one batch: lookups of single events must not wait long. */
@@ -119,7 +119,8 @@ function createSteps(
 
     const bytes = Buffer.isBuffer(received) ? received : NO_BYTES;
     const hold = (more: number): Rejection | null => exchange.hold(more);
-    const sent = await read({ text, bytes, receivedAt: steps.now(), limits: steps.limits, hold });
+    const limits = { ...steps.limits, appId };
+    const sent = await read({ text, bytes, receivedAt: steps.now(), limits, hold });
     if (sent instanceof Rejection) return sent;
 
     const types = await resolveTypes(steps.eventTypes, appId, sent);
