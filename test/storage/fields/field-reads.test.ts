@@ -307,6 +307,7 @@ describe.each(availableEngines())('on %s', (engine) => {
       () => settle(sql),
       () => foldFields(alone, now),
       () => upkeep.everySecond(),
+      () => upkeep.everySecond(60),
       () => known.load(sql),
       async () => {
         now += random(10 * MINUTE_MS);
