@@ -1,8 +1,8 @@
 /** Bodies whose pieces come in turns: each is its own, though their memory is used again and again. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import { BufferPool } from '../../src/buffer-pool.ts';
 import { BodyRoom } from '../../src/http/body-room.ts';
-import { BufferPool } from '../../src/http/buffer-pool.ts';
 import { type ReceivedBody, RequestBody } from '../../src/http/request-body.ts';
 import { runs } from '../support/fuzz.ts';
 
