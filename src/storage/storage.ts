@@ -16,6 +16,7 @@ import {
   readValueSeries,
 } from './counts/field-series.ts';
 import type { Interval } from './counts/intervals.ts';
+import { type NumberSeries, readNumberSeries } from './counts/number-series.ts';
 import { type RecountedDay, recount } from './counts/recount.ts';
 import { readSeries, type Series, type SeriesRequest } from './counts/series.ts';
 import { readTypeStats, type TypeStats } from './counts/type-stats.ts';
@@ -56,6 +57,7 @@ export { WIDTHS } from './counts/buckets.ts';
 export type { CountDifference } from './counts/differences.ts';
 export type { FieldLine, FieldSeries } from './counts/field-series.ts';
 export { DAY_MS, MINUTE_MS } from './counts/levels.ts';
+export type { NumberSeries, NumberStats } from './counts/number-series.ts';
 export type { RecountedDay } from './counts/recount.ts';
 export type { Series, SeriesRequest, TypeSeries } from './counts/series.ts';
 export { isTimezone } from './counts/timezone.ts';
@@ -150,6 +152,11 @@ export interface EventReader {
     request: FieldSeriesRequest,
     path: readonly string[],
   ): Promise<FieldSeries | BucketsProblem | 'not counted'>;
+  /** Statistics of the numbers of a declared field by bucket. */
+  numberSeries(
+    request: SeriesRequest,
+    path: readonly string[],
+  ): Promise<NumberSeries | BucketsProblem | 'not counted'>;
   /** The stats of apps, by id. */
   appStats(
     appIds: readonly number[],
@@ -203,6 +210,7 @@ function createReader(sql: Sql): EventReader {
     series: (request) => readSeries(sql, request),
     filteredSeries: (request, filter) => readFilteredSeries(sql, request, filter),
     valueSeries: (request, path) => readValueSeries(sql, request, path),
+    numberSeries: (request, path) => readNumberSeries(sql, request, path),
     appStats: (appIds, at) => readAppStats(sql, appIds, at),
     appSpan: (appId) => readAppSpan(sql, appId),
     typeStats: (appId) => readTypeStats(sql, appId),

@@ -3,7 +3,8 @@ import { errorCode, type Sql, type Transaction } from '../connect.ts';
 import { finerThan, LEVELS, type Level } from '../counts/levels.ts';
 import type { Foldable } from '../maintenance/folding.ts';
 import { utcDay } from '../retention.ts';
-import { MANY, OTHER } from './value-text.ts';
+import { foldNumbers } from './numbers/fold-numbers.ts';
+import { MANY, NUMBERS, OTHER } from './value-text.ts';
 
 /** Values of a field that are told apart. All others are counted together. */
 export const MAX_VALUES = 10_000;
@@ -17,7 +18,7 @@ const NOTED = { deltas: 20, transactions: 200 } as const;
 const LATER: ReadonlySet<string> = new Set(['55P03', '40001']);
 
 const PENDING = `written >= (SELECT pending_from FROM last_field_fold)`;
-const SPECIAL = `('${OTHER}', '${MANY}')`;
+const SPECIAL = `('${OTHER}', '${MANY}', '${NUMBERS}')`;
 
 /** How many of a field's new values may get ids. `$1` is the day. */
 const ROOM = `
@@ -64,6 +65,7 @@ const RESOLVED = (deltas: string): string => `
         JOIN declared_fields AS field ON field.id = delta.field_id AND removed_at IS NULL
         LEFT JOIN field_series AS known
           ON known.field_id = delta.field_id AND known.value = delta.value AND known.type_id = 0
+       WHERE delta.value <> '${NUMBERS}'
     )`;
 
 /**
@@ -107,7 +109,7 @@ const addTo = (name: string, counts: string): string => `
 /** CTEs: takes all pending deltas away, and notes that. */
 const GONE = `
     gone AS (
-      DELETE FROM field_deltas WHERE ${PENDING} RETURNING app_id, field_id, type_id, bucket, count, value
+      DELETE FROM field_deltas WHERE ${PENDING} RETURNING app_id, field_id, type_id, bucket, count, value, numbers
     ),
     noted AS (
       UPDATE field_folds SET (pending_from, running) = (SELECT pending_from, running FROM next_fold)
@@ -130,20 +132,24 @@ const FOLD = `
            (SELECT coalesce(sum(count), 0)::float8 FROM added WHERE value = '${OTHER}' AND type_id = 0) AS others
       FROM gone`;
 
+/** Numbers in a row are their sum (sql/0050). */
 const ADD_UP = `
     WITH ${GONE},
     ${RESOLVED('gone')},
     added_up AS (
-      INSERT INTO field_deltas (app_id, field_id, type_id, bucket, count, value)
-      SELECT app_id, field_id, type_id, bucket, sum(count)::bigint, value FROM resolved GROUP BY 1, 2, 3, 4, 6
+      INSERT INTO field_deltas (app_id, field_id, type_id, bucket, count, value, numbers)
+      SELECT app_id, field_id, type_id, bucket, sum(count)::bigint, value, NULL FROM resolved GROUP BY 1, 2, 3, 4, 6
       HAVING sum(count) <> 0
+      UNION ALL
+      SELECT app_id, field_id, type_id, bucket, 0, value, string_agg(numbers, ''::bytea)
+        FROM gone WHERE numbers IS NOT NULL GROUP BY 1, 2, 3, 4, 6
     )
     SELECT count(*)::float8 AS deltas, 0::float8 AS others FROM gone`;
 
 export interface FoldedFields {
   /** How many deltas were folded. */
   readonly deltas: number;
-  /** Events that were counted as "other". */
+  /** Events that were counted as "other", or are in no statistic of numbers. */
   readonly others: number;
 }
 
@@ -201,8 +207,9 @@ async function take(sql: Sql, now: number, statement: string): Promise<FoldedFie
     await onlyByIndex(tx);
     await tx.unsafe(MAKE_VALUES, [utcDay(now), new Date(now)]);
     await tx.unsafe(MAKE_SERIES);
-    const [result] = await tx.unsafe<FoldedFields[]>(statement);
-    return result ?? NOTHING;
+    const leftOut = statement === FOLD ? await foldNumbers(tx, PENDING) : 0;
+    const [result = NOTHING] = await tx.unsafe<FoldedFields[]>(statement);
+    return { ...result, others: result.others + leftOut };
   });
 }
 
