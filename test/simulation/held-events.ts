@@ -187,7 +187,8 @@ export class HeldEvents {
   }
 
   #checkStall(): void {
-    if (this.#settings.JOURNAL_MAX_BYTES > 0) throw new Error('With a journal nothing is refused for a stall.');
+    if (this.#settings.JOURNAL_MAX_BYTES > 0)
+      throw new Error('With a journal nothing is refused for a stall.');
     if (this.#world.now - this.#movedAt < STALL_MS)
       throw new Error(
         `Waiting events were refused ${this.#world.now - this.#movedAt} ms after a group had moved.`,
