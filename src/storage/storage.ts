@@ -7,7 +7,13 @@ import { type FeedSnapshot, readFeed, readSnapshotText } from './arrivals.ts';
 import { beginExport, type Export } from './backup/export.ts';
 import { beginRestore, type Restore, type RestoreOptions } from './backup/restore.ts';
 import type { Sql } from './connect.ts';
-import { type AppSpan, type AppStats, readAppSpan, readAppStats } from './counts/app-stats.ts';
+import {
+  type AppSpan,
+  type AppStats,
+  readAppSpan,
+  readAppStats,
+  readTypeActivity,
+} from './counts/app-stats.ts';
 import type { BucketsProblem } from './counts/buckets.ts';
 import {
   type FieldSeries,
@@ -70,7 +76,7 @@ export type { EventLines, LineReader } from './event-lines.ts';
 export type { Cursor, EventList, SingleEvent } from './event-list.ts';
 export { decodeCursor, encodeCursor } from './event-list.ts';
 export type { EventPage, Order, PageRequest, StoredEvent } from './event-page.ts';
-export type { Position, RowFilter, ScanRequest, TextTest } from './event-scan.ts';
+export type { Position, RowFilter, ScanRequest, Suspicion, TextTest } from './event-scan.ts';
 export type { EventSearch, SearchStep } from './event-search.ts';
 export type { FeedCursor } from './feed-cursor.ts';
 export { decodeFeedCursor, encodeFeedCursor } from './feed-cursor.ts';
@@ -166,6 +172,8 @@ export interface EventReader {
   appSpan(appId: number): Promise<AppSpan>;
   /** The stats of each type of an app, by public id; types without events are left out. */
   typeStats(appId: number): Promise<ReadonlyMap<string, TypeStats>>;
+  /** Events of each of the last 24 hours, of the types that have some, by public id. */
+  typeActivity(appId: number, now: number): Promise<ReadonlyMap<string, readonly number[]>>;
   /** Changes whenever anything is committed. */
   snapshotText(): Promise<string>;
   /** Reads of the live feed, in one snapshot. */
@@ -214,6 +222,7 @@ function createReader(sql: Sql): EventReader {
     appStats: (appIds, at) => readAppStats(sql, appIds, at),
     appSpan: (appId) => readAppSpan(sql, appId),
     typeStats: (appId) => readTypeStats(sql, appId),
+    typeActivity: (appId, now) => readTypeActivity(sql, appId, now),
     snapshotText: () => readSnapshotText(sql),
     feed: (appId, read) => readFeed(sql, appId, read),
   };

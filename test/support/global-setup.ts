@@ -103,7 +103,7 @@ function missingPrograms(bin15: string | null): string[] {
 export const BUILTIN_LOCALE = ['--locale=C', '--locale-provider=builtin', '--builtin-locale=C.UTF-8'];
 
 /** No background workers: tests run the policies' jobs themselves, and a template may have no other connections. */
-const TIMESCALE_OPTIONS =
+export const TIMESCALE_OPTIONS =
   '-c shared_preload_libraries=timescaledb -c timescaledb.max_background_workers=0 -c timescaledb.telemetry_level=off';
 
 function timescaleHome(): string {
