@@ -8,7 +8,7 @@ import { startTestService, type TestService } from '../../support/service.ts';
 let service: TestService;
 beforeAll(async () => {
   // Changed names are new types.
-  const config = { CREATE_LIMIT_PER_MINUTE: 0, NEW_TYPES_PER_MINUTE: 0, MAX_BATCH_BYTES: 20_000 };
+  const config = { CREATE_LIMIT_PER_MINUTE: 0, NEW_TYPES_PER_MINUTE: 0, MAX_BATCH_BYTES: 5_000 };
   service = await startTestService({ config });
 });
 afterAll(() => service.stop());
@@ -30,7 +30,7 @@ test.each([
   ['a batch', '/v1/events', 'application/json', `{"events":[${EVENT},${EVENT}]}`],
   ['an array', '/v1/events', 'application/json', `[${EVENT},${EVENT}]`],
   ['lines', '/v1/events', 'application/x-ndjson', `${EVENT}\n${EVENT}\n`],
-  ['long lines', '/v1/events', 'application/x-ndjson', `${EVENT}\n`.repeat(300)],
+  ['long lines', '/v1/events', 'application/x-ndjson', `${EVENT}\n`.repeat(60)],
   [
     'records',
     '/v1/records?typeField=kind&type=b&timeField=date&keyField=user.id',
