@@ -301,7 +301,7 @@ export class RequestBody {
 
   /** uWebSockets.js delivers many MiB after a pause: all that the system has, and what comes meanwhile. */
   #keepLines(lines: ArrivingLines, bytes: Buffer): boolean {
-    if (this.#isPaused && lines.isSpooling) return lines.spool(bytes);
+    if (this.#isPaused && lines.isSpooling) return lines.spool(bytes, this.#resolve !== null);
     if (!this.#hold(bytes.byteLength, false)) return false;
     this.#heldOfLines += bytes.byteLength;
     lines.push(bytes);
