@@ -23,7 +23,6 @@ const EVENTS = [
 let folder: string;
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'tidemark-keys-test-'));
-  await tidemark(['--build-only']);
 }, 60_000);
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
