@@ -285,6 +285,7 @@ async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Pro
       apps: parts.publicIds,
     },
     engine: options.storage.description,
+    nodes: options.storage.nodesAt(watch.address),
   });
   opened.push(registerProcessMetrics(metrics));
   opened.push(() => server.stop());
@@ -316,11 +317,12 @@ async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Pro
 
 function routesOf(
   { config, storage, worker }: ServiceOptions,
-  { pools, journal, dashboard, writePath, getEvents, readRoutes }: Parts,
+  { pools, journal, dashboard, writePath, getEvents, readRoutes, watch }: Parts,
   metrics: Metrics,
   isStopping: () => boolean,
 ): Route[] {
   const { availability } = writePath;
+  const nodes = storage.nodesAt(watch.address);
   const ownStats = (): Promise<string> => metrics.text();
   return [
     ...writePath.routes,
@@ -338,6 +340,7 @@ function routesOf(
         writePath.store.past.closedDays('blocked') + writePath.store.past.closedDays('no-partition'),
       takesKeys: () => writePath.takesKeys,
       trouble: () => availability.trouble,
+      nodesAway: () => nodes?.away ?? [],
       journal,
     }),
     descriptionRoute({
@@ -390,6 +393,7 @@ function openWritePath(
     config,
     address,
     engine: storage.engine,
+    nodes: storage.nodesAt(address),
     lookups,
     limiter: parts.limits.create,
     onStored: parts.usage.stored,

@@ -48,11 +48,15 @@ function AppCard({ app }: { readonly app: AppRow }): VNode {
   const { appId, name, role, today, total, sparkline } = app;
   return html`<a class="card app-card" href=${`/apps/${appId}`}>
     <span class="card-head"><span class="name">${name}</span>${role !== 'owner' && html`<span class="badge">${role}</span>`}</span>
-    <${Sparkline} counts=${sparkline} />
+    ${
+      today === undefined || total === undefined || sparkline === undefined
+        ? html`<span class="muted">Its part of the database does not answer now.</span>`
+        : html`<${Sparkline} counts=${sparkline} />
     <span class="figures">
       <span><b class="figure" title=${count(today)}>${today < 1e6 ? count(today) : compact(today)}</b> today</span>
       <span class="muted" title=${counted(total, 'event')}>${compact(total)} in all</span>
-    </span>
+    </span>`
+    }
   </a>`;
 }
 

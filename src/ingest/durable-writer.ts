@@ -4,11 +4,12 @@ import { Rejection } from '../errors.ts';
 import { Availability } from '../storage/availability.ts';
 import type { DatabaseAddress } from '../storage/connect.ts';
 import type { ServerWatch } from '../storage/connections/server-watch.ts';
-import type { DeclaredFields, Engine } from '../storage/storage.ts';
+import type { DeclaredFields, Engine, Nodes } from '../storage/storage.ts';
 import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
-import { EventWriter, type Outcomes, tablesOfWrites } from '../storage/write/event-writer.ts';
+import { type Outcomes, tablesOfWrites } from '../storage/write/event-writer.ts';
 import { JOURNALING, JOURNALING_PAST, REFUSING, REFUSING_PAST } from '../storage/write/failures.ts';
-import { ReplayWriter } from '../storage/write/replay-writer.ts';
+import { openReplayWriter, type ReplayGroupWriter } from '../storage/write/replay-in-cluster.ts';
+import { type GroupWriter, openWriter } from '../storage/write/routed-writer.ts';
 import type { WriteGroup } from './commit-buffer.ts';
 import type { Journal } from './journal/journal.ts';
 import { Replay } from './journal/replay.ts';
@@ -22,6 +23,8 @@ export interface DurableWriterOptions {
   readonly pastConnections: number;
   /** Null if events are refused while the database is unavailable. */
   readonly journal: Journal | null;
+  /** Of a cluster; null for one server. */
+  readonly nodes: Nodes | null;
   /** Whose values are counted with the rows. */
   readonly fields?: DeclaredFields | undefined;
   /** Watches the connections to the database. */
@@ -43,23 +46,24 @@ export class DurableWriter {
   readonly availability: Availability;
   readonly #options: DurableWriterOptions;
   /** Writes while the database is available. */
-  readonly writer: EventWriter;
+  readonly writer: GroupWriter;
   /** The same for events of past days, whose partitions may be locked or missing one by one. */
   readonly past: PastWriter;
-  readonly #replayWriter: ReplayWriter | null;
+  readonly #replayWriter: ReplayGroupWriter | null;
   readonly #replay: Replay | null;
 
   constructor(options: DurableWriterOptions) {
     const { journal, log, now, address, engine, fields } = options;
     this.#options = options;
-    this.writer = new EventWriter({
+    this.writer = openWriter({
       address,
       engine,
       connections: options.connections,
       timeouts: journal === null ? REFUSING : JOURNALING,
       fields,
-      giveUp: (group, { refusal, failure }) => {
-        this.availability.writeFailed();
+      giveUp: (group, { refusal, failure, node }) => {
+        // The other nodes of a cluster take events.
+        if (node === undefined) this.availability.writeFailed();
         // A missing partition for the current day is an outage, not an error of the events.
         return this.#keep(group, failure === 'no-partition' ? AWAY : refusal);
       },
@@ -77,7 +81,7 @@ export class DurableWriter {
       now,
     });
     const replayWriter =
-      journal && new ReplayWriter({ address, engine, identity: journal.installation.identity, log, now });
+      journal && openReplayWriter({ address, engine, identity: journal.installation.identity, log, now });
     this.#replayWriter = replayWriter;
     this.#replay =
       journal &&
@@ -102,8 +106,10 @@ export class DurableWriter {
   }
 
   start(): void {
+    const { nodes, log, now } = this.#options;
     this.availability.start();
     this.#replay?.start();
+    nodes?.start({ log, now, onBack: () => this.#replay?.run() });
   }
 
   /** Stores a commit group, or keeps it in the journal during an outage. */
@@ -121,8 +127,8 @@ export class DurableWriter {
 
   /** Call it when no commit group is in flight. Waiting events stay in the journal for the next start. */
   async stop(): Promise<void> {
-    const { journal, log } = this.#options;
-    await this.availability.stop();
+    const { journal, log, nodes } = this.#options;
+    await Promise.all([this.availability.stop(), nodes?.stop()]);
     await Promise.all([this.#replay?.stop(), this.writer.close(), this.past.close()]);
     await this.#replayWriter?.close();
     if (journal === null) return;

@@ -8,8 +8,9 @@ import { Rejection } from '../errors.ts';
 import type { DatabaseAddress } from '../storage/connect.ts';
 import type { DeclaredFields, Engine } from '../storage/storage.ts';
 import { type AcceptedEvent, dateOf, dayOf, startOfDay } from '../storage/write/accepted-event.ts';
-import { EventWriter, type Outcomes, type WriteOutcome } from '../storage/write/event-writer.ts';
+import type { Outcomes, WriteOutcome } from '../storage/write/event-writer.ts';
 import { type Failure, NO_PARTITION, type WriteTimeouts } from '../storage/write/failures.ts';
+import { type GroupWriter, openWriter } from '../storage/write/routed-writer.ts';
 
 export interface PastWriterOptions {
   readonly address: DatabaseAddress;
@@ -53,7 +54,7 @@ export function startOfNow(now: number): number {
 
 export class PastWriter {
   readonly #options: PastWriterOptions;
-  readonly #writer: EventWriter;
+  readonly #writer: GroupWriter;
   readonly #closed = new Map<number, ClosedDay>();
   /** Events that were refused for their day. */
   readonly refused: Record<Closure, number> = { blocked: 0, 'no-partition': 0 };
@@ -61,7 +62,7 @@ export class PastWriter {
   constructor(options: PastWriterOptions) {
     this.#options = options;
     const { address, engine, connections, timeouts, log, now } = options;
-    this.#writer = new EventWriter({
+    this.#writer = openWriter({
       address,
       engine,
       connections,

@@ -10,10 +10,11 @@ import type { ChangedTable } from '../storage/changes.ts';
 import type { DatabaseAddress, Sql } from '../storage/connect.ts';
 import type { ServerWatch } from '../storage/connections/server-watch.ts';
 import { answerInTime, type LookupOutage, LookupUnavailable } from '../storage/lookup-cache.ts';
-import { DeclaredFields, type Engine } from '../storage/storage.ts';
+import { poolOfApp } from '../storage/engines.ts';
+import { DeclaredFields, type Engine, type Nodes } from '../storage/storage.ts';
 import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
 import { UNAVAILABLE } from '../storage/write/failures.ts';
-import { KeyedWriter } from '../storage/write/keyed-writer.ts';
+import { type KeyedGroupWriter, openKeyedWriter } from '../storage/write/routed-keyed-writer.ts';
 import { CommitBuffer } from './commit-buffer.ts';
 import { type CreateBatchSteps, createCreateBatch } from './create-batch.ts';
 import { createCreateEvent } from './create-event.ts';
@@ -36,6 +37,8 @@ export interface WritePathOptions {
   readonly config: Config;
   readonly address: DatabaseAddress;
   readonly engine: Engine;
+  /** Of a cluster; null for one server. */
+  readonly nodes: Nodes | null;
   /** For lookups of tokens, types and keys. */
   readonly lookups: Sql;
   readonly limiter: Limiter;
@@ -92,7 +95,7 @@ export class WritePath {
    * of the buffer.
    */
   readonly #keyedQueues: readonly IdempotentQueue[];
-  readonly #keyedWriters: readonly KeyedWriter[];
+  readonly #keyedWriters: readonly KeyedGroupWriter[];
   readonly #keyTable: KeyTable;
 
   constructor(options: WritePathOptions) {
@@ -102,6 +105,7 @@ export class WritePath {
       fields: this.#fields.known,
       address,
       engine,
+      nodes: options.nodes,
       connections: config.COMMIT_CONNECTIONS,
       pastConnections: PAST_CONNECTIONS,
       journal,
@@ -138,13 +142,13 @@ export class WritePath {
   }
 
   #openRoutes(options: WritePathOptions, queues: KeyedQueues): readonly Route[] {
-    const { config, lookups, limiter, watch, wall, monotonic } = options;
+    const { config, limiter, watch, wall, monotonic } = options;
     const steps = {
       loggingTokens: this.loggingTokens,
       limiter,
       eventTypes: this.eventTypes,
       payloadChecks: this.payloadChecks,
-      findRepeated: this.#findRepeated(lookups, wall),
+      findRepeated: this.#findRepeated(options),
       epoch: () => watch.epoch,
       commitBuffer: this.commitBuffer,
       past: {
@@ -183,12 +187,13 @@ export class WritePath {
     ];
   }
 
-  #findRepeated(lookups: Sql, wall: () => number): FindRepeated {
+  #findRepeated({ engine, lookups, wall }: WritePathOptions): FindRepeated {
     return async (appId, request) => {
       if (this.outage.isAway()) throw new LookupUnavailable('The database is away');
       if (this.#keyTable.refusal !== null) return this.#keyTable.refusal;
       try {
-        return await answerInTime(findRepeated(lookups, appId, request, wall()), LOOKUP_TIMEOUT_MS);
+        const found = poolOfApp(engine, lookups, appId).then((sql) => findRepeated(sql, appId, request, wall()));
+        return await answerInTime(found, LOOKUP_TIMEOUT_MS);
       } catch (error) {
         if (error instanceof LookupUnavailable) void this.#keyTable.suspect();
         throw error;
@@ -343,15 +348,15 @@ function openKeyedQueues(
   { config, address, engine, log, monotonic, onStored }: WritePathOptions,
   availability: Availability,
   keyTable: KeyTable,
-): { readonly writers: readonly KeyedWriter[]; readonly queues: KeyedQueues } {
+): { readonly writers: readonly KeyedGroupWriter[]; readonly queues: KeyedQueues } {
   const options = { address, engine, log, now: monotonic };
   const onBlocked = async (): Promise<void> => {
     if (!(await keyTable.suspect())) availability.writeFailed();
   };
   const writers = {
-    events: new KeyedWriter({ ...options, onBlocked, name: 'tidemark keyed events' }),
-    batches: new KeyedWriter({ ...options, onBlocked, name: 'tidemark keyed batches' }),
-    past: new KeyedWriter({
+    events: openKeyedWriter({ ...options, onBlocked, name: 'tidemark keyed events' }),
+    batches: openKeyedWriter({ ...options, onBlocked, name: 'tidemark keyed batches' }),
+    past: openKeyedWriter({
       ...options,
       name: 'tidemark keyed past',
       past: true,
@@ -359,7 +364,7 @@ function openKeyedQueues(
       onBlocked: async () => void (await keyTable.suspect()),
     }),
   };
-  const queueOf = (writer: KeyedWriter): IdempotentQueue =>
+  const queueOf = (writer: KeyedGroupWriter): IdempotentQueue =>
     new IdempotentQueue({
       // The journal does not take them: without the table of keys a repeated request is not recognized.
       write: async (requests) => {

@@ -58,7 +58,7 @@ interface Lines extends StepEnd {
 async function readLines(
   tx: Transaction,
   { page, fits }: StepRows,
-  { typeIds, order }: ScanRequest,
+  { appId, typeIds, order }: ScanRequest,
   filter: RowFilter | null,
 ): Promise<Lines | null> {
   const isOfType = typeIds === null ? tx`true` : tx`type_id = ANY(${[...typeIds]}::integer[])`;
@@ -80,7 +80,7 @@ async function readLines(
                FROM (${page}) page WHERE gate.fits OFFSET 0) texts ON true
       LEFT JOIN LATERAL (
              SELECT '","typeId":' || to_json(public_id)::text || ',"type":' || to_json(name)::text || ',"createdAt":' AS head
-               FROM event_types WHERE event_types.id = texts.type_id OFFSET 0) types ON true`.raw();
+               FROM type_names WHERE type_names.app_id = ${appId} AND type_names.id = texts.type_id OFFSET 0) types ON true`.raw();
   const [isFitting, looked, lastId, lastAt, events, lines] = (row ?? []) as (Buffer | null)[];
   if (isFitting?.toString() !== 't') return null;
   return {

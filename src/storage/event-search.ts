@@ -36,7 +36,7 @@ export function openSearch(sql: Sql, request: ScanRequest, filter: RowFilter): E
       if (found === null) return { events: [], looked: 0, position: null };
       const rows = matchingRows(found.candidates, filter);
       const position = scan.isAtEnd ? null : scan.position;
-      return { events: await withTypes(sql, rows), looked: found.looked, position };
+      return { events: await withTypes(sql, request.appId, rows), looked: found.looked, position };
     },
   };
 }
@@ -104,10 +104,11 @@ function matchingRows(candidates: string, { matches }: RowFilter): FoundRow[] {
   return rows;
 }
 
-async function withTypes(sql: Sql, rows: readonly FoundRow[]): Promise<StoredEvent[]> {
+async function withTypes(sql: Sql, appId: number, rows: readonly FoundRow[]): Promise<StoredEvent[]> {
   if (rows.length === 0) return [];
   const types = await sql<{ id: number; publicId: string }[]>`
-    SELECT id, public_id AS "publicId" FROM event_types WHERE id = ANY(${[...new Set(rows.map(({ typeId }) => typeId))]})`;
+    SELECT id, public_id AS "publicId" FROM type_names
+     WHERE app_id = ${appId} AND id = ANY(${[...new Set(rows.map(({ typeId }) => typeId))]})`;
   const publicIds = new Map(types.map(({ id, publicId }) => [id, publicId]));
   return rows.map(({ id, createdAt, typeId, payload }) => ({
     id,

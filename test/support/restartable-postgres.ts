@@ -31,7 +31,7 @@ import { until } from './service.ts';
  */
 const GUARD = `
 while read -r start; do
-  "$1" -D "$2/data" -k "$2" -p "$3" -c listen_addresses=127.0.0.1 -c fsync=on -c timezone=UTC \
+  "$1" -D "$2/data" -k "$2" -p "$3" -c listen_addresses=127.0.0.1 -c fsync=on -c timezone=UTC $4 \
     >>"$2/log" 2>&1 </dev/null &
   pid=$!
 done
@@ -58,19 +58,31 @@ export class RestartablePostgres {
     this.user = user;
   }
 
-  /** Makes and starts one. */
-  static async make(environment: Readonly<Record<string, string>> = {}): Promise<RestartablePostgres> {
+  /**
+   * Makes and starts one.
+   * @param settings.bin     folder of its programs, if it is not the embedded one
+   * @param settings.options further options of postgres, without blanks in them
+   */
+  static async make(
+    environment: Readonly<Record<string, string>> = {},
+    settings: { readonly bin?: string; readonly options?: string } = {},
+  ): Promise<RestartablePostgres> {
     const user = isRoot() ? await unprivilegedUser() : undefined;
     const folder = await temporaryFolder(user);
-    const { bin } = await usableBinaries(
-      await platformPackage(),
-      user,
-      user === undefined ? join(folder, 'store') : STATE_FOLDER,
-    );
+    const bin =
+      settings.bin ??
+      (
+        await usableBinaries(
+          await platformPackage(),
+          user,
+          user === undefined ? join(folder, 'store') : STATE_FOLDER,
+        )
+      ).bin;
     const password = 'a password of the tests';
     await initialise(bin, folder, BUILTIN_LOCALE, password, user);
     const port = await freePort();
-    const guard = spawn('/bin/sh', ['-c', GUARD, 'sh', join(bin, 'postgres'), folder, String(port)], {
+    const { options = '' } = settings;
+    const guard = spawn('/bin/sh', ['-c', GUARD, 'sh', join(bin, 'postgres'), folder, String(port), options], {
       cwd: '/',
       env: { ...CLEAN_ENVIRONMENT, ...environment },
       detached: true,
@@ -85,7 +97,19 @@ export class RestartablePostgres {
 
   /** By TCP, as servers on other machines are reached. */
   get url(): string {
-    return urlOf(this.#cluster, 'postgres').replaceAll(' ', '%20');
+    return this.urlOf('postgres');
+  }
+
+  urlOf(database: string): string {
+    return urlOf(this.#cluster, database).replaceAll(' ', '%20');
+  }
+
+  get port(): number {
+    return this.#cluster.port;
+  }
+
+  get password(): string {
+    return this.#cluster.password;
   }
 
   /** By the Unix socket. */

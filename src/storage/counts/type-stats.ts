@@ -23,14 +23,14 @@ export async function readTypeStats(sql: Sql, appId: number): Promise<Map<string
   return await inSnapshot(sql, async (tx, stale) => {
     const scope = {
       apps: tx`${[appId]}::integer[]`,
-      types: tx`ARRAY(SELECT id FROM event_types WHERE app_id = ${appId})`,
+      types: tx`ARRAY(SELECT id FROM type_names WHERE app_id = ${appId})`,
     };
     const rows = await tx<{ typeId: string; count: number; lastEventAt: Date | null }[]>`
       SELECT public_id AS "typeId", total AS count, coalesce(newest.at, quarter_hour.start) AS "lastEventAt"
         FROM (SELECT type_id, sum(count)::float8 AS total, max(bucket) AS last
                 FROM (${countsIn(tx, scope, coarseSourcesOf(ALL_TIME, stale))}) counts
                WHERE count > 0 GROUP BY type_id) counted
-        JOIN event_types ON event_types.id = type_id
+        JOIN type_names ON type_names.app_id = ${appId} AND type_names.id = type_id
        CROSS JOIN retention
        CROSS JOIN LATERAL (${lastBucket(tx, appId, DAYS, tx`last`, tx`interval '31 days'`)}) day
        CROSS JOIN LATERAL (${lastBucket(tx, appId, HOURS, tx`day.start`, tx`interval '24 hours'`)}) hour

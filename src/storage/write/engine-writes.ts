@@ -20,6 +20,10 @@ export interface EngineWrites {
   readonly makesRoomAhead: boolean;
   /** SELECT of those of the days `$1::date[]`, as texts, whose rows another session has locked or waits to lock. */
   readonly lockedDays: string;
+  /** Whether writers count the values of declared fields. */
+  readonly countsFields: boolean;
+  /** Whether the cause of a failed COPY is not what its SQLSTATE says. */
+  readonly hidesFailure?: (error: unknown) => boolean;
   /** Settings of every session that writes. */
   readonly session: Readonly<Record<string, string>>;
 }

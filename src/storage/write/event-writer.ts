@@ -41,7 +41,11 @@ export interface EventWriterOptions {
    * Called for a group that could not be stored in time. Never rejects.
    * @param end the refusal that applies otherwise, and its cause
    */
-  readonly giveUp?: (events: readonly AcceptedEvent[], end: GivenUp) => Promise<Outcomes>;
+  readonly giveUp?: ((events: readonly AcceptedEvent[], end: GivenUp) => Promise<Outcomes>) | undefined;
+  /** Whether it is known that the server does not answer. */
+  readonly isAway?: () => boolean;
+  /** Where groups are counted, if not in histograms of its own. */
+  readonly counts?: GroupCounts;
   readonly log: Logger;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
@@ -61,11 +65,21 @@ export function tablesOfWrites(engine: Engine): readonly string[] {
   return ['events', changes, 'idempotency_keys', 'event_types', 'field_deltas', 'uncounted_minutes'];
 }
 
-export class EventWriter {
+/** Counts of commit groups, for metrics. */
+export interface GroupCounts {
   /** Events of each group. */
-  readonly groupEvents = new Histogram(GROUP_BOUNDS);
+  readonly groupEvents: Histogram;
   /** Seconds from a group's arrival to its outcome, retries included. */
-  readonly groupSeconds = new Histogram(SECONDS_BOUNDS);
+  readonly groupSeconds: Histogram;
+}
+
+export function newGroupCounts(): GroupCounts {
+  return { groupEvents: new Histogram(GROUP_BOUNDS), groupSeconds: new Histogram(SECONDS_BOUNDS) };
+}
+
+export class EventWriter implements GroupCounts {
+  readonly groupEvents: Histogram;
+  readonly groupSeconds: Histogram;
   readonly #options: EventWriterOptions;
   readonly #commit: GroupCommit;
   readonly #kind: GroupKind<AcceptedEvent, WriteOutcome>;
@@ -88,8 +102,9 @@ export class EventWriter {
       log,
       now,
     } = options;
+    ({ groupEvents: this.groupEvents, groupSeconds: this.groupSeconds } = options.counts ?? newGroupCounts());
     const engine = ENGINES[options.engine].writes;
-    this.#commit = new GroupCommit({ engine, timeouts, past, log, now });
+    this.#commit = new GroupCommit({ engine, timeouts, past, isAway: options.isAway, log, now });
     const insertMissing = insertMissingValues(engine);
     this.#trial = insertMissing;
     this.#kind = {
@@ -136,6 +151,11 @@ export class EventWriter {
     return this.#commit.retries;
   }
 
+  /** Whether another group may be written now. */
+  get hasRoom(): boolean {
+    return this.#idle.length > 0;
+  }
+
   /**
    * Commits events together; at most `connections` calls may be in progress. All events have keys, or none.
    * @param uncertain true if some of them may be stored already: then only missing ones are inserted
@@ -169,19 +189,20 @@ export class EventWriter {
   /**
    * Whether the database takes events of a time now: inserts one and rolls it back, which needs the same locks, privileges
    * and disk space as a real one. False if all connections are busy, because then it is unknown.
+   * @param appId any app, also one that does not exist
    */
-  async proves(createdAt: number): Promise<boolean> {
+  async proves(createdAt: number, appId = 0): Promise<boolean> {
     const connection = this.#idle.pop();
     if (connection === undefined) return false;
     try {
-      return await this.#try(connection, createdAt);
+      return await this.#try(connection, createdAt, appId);
     } finally {
       this.#idle.push(connection);
     }
   }
 
-  async #try(connection: CopyConnection, createdAt: number): Promise<boolean> {
-    const event = { id: TRIAL_ID, appId: 0, typeId: 0, createdAt, payload: '{}' };
+  async #try(connection: CopyConnection, createdAt: number, appId: number): Promise<boolean> {
+    const event = { id: TRIAL_ID, appId, typeId: 0, createdAt, payload: '{}' };
     try {
       await connection.query('BEGIN', []);
       await connection.query(`SET LOCAL lock_timeout = ${TRIAL_LOCK_MS}`, []);

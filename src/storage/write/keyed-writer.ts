@@ -121,7 +121,7 @@ const KEPT = `request AS (
     ON CONFLICT (app_id, key_digest) DO UPDATE
        SET body_digest = excluded.body_digest, status = excluded.status, answer = excluded.answer,
            created_at = excluded.created_at
-     WHERE known.created_at <= excluded.created_at - interval '${KEY_LIFE_MS} milliseconds'
+     WHERE excluded.created_at - known.created_at >= interval '${KEY_LIFE_MS} milliseconds'
     RETURNING app_id, key_digest
   )`;
 
@@ -138,6 +138,10 @@ export interface KeyedWriterOptions {
   readonly name: string;
   /** For requests with events of past days, whose partitions may be locked or impossible to create. */
   readonly past?: boolean;
+  /** Whether it is known that the server does not answer. */
+  readonly isAway?: () => boolean;
+  /** Told when the server did not take requests. */
+  readonly onAway?: (error: unknown) => void;
   /** Told when requests waited for a lock in vain. Never rejects. */
   readonly onBlocked: () => Promise<void>;
   readonly log: Logger;
@@ -168,7 +172,7 @@ export class KeyedWriter {
     const timeouts = past ? REFUSING_PAST : REFUSING;
     const engine = ENGINES[options.engine].writes;
     this.#connection = new CopyConnection(address, name, timeouts, engine.session);
-    this.#commit = new GroupCommit({ engine, timeouts, past, log, now });
+    this.#commit = new GroupCommit({ engine, timeouts, past, isAway: options.isAway, log, now });
     this.#storeStatement = storeStatement(engine);
     this.#storeMissingStatement = storeMissingStatement(engine);
     this.#kind = {
@@ -177,8 +181,9 @@ export class KeyedWriter {
         works.every(isNew) ? this.#storeNew(works) : this.#storeMissing(works, attempt.uncertain),
       eventsOf: (works) => works.flatMap(({ events }) => events),
       refuse: (_, work, attempt) => this.#storeWithout(work, attempt, POISON),
-      giveUp: async (works, { refusal, failure, attempt }) => {
+      giveUp: async (works, { refusal, failure, error, attempt }) => {
         if (failure === 'blocked') await options.onBlocked();
+        if (failure === 'unreachable' || failure === 'lost') options.onAway?.(error);
         if (failure !== 'no-partition') return works.map(() => refusal);
         // On the current day it is an outage, not an error of the events.
         if (!past) return works.map(() => UNAVAILABLE);
