@@ -27,8 +27,6 @@ const OPTIONS = [
   'citus.enable_statistics_collection=off',
   `citus.shard_count=${SHARDS}`,
   'citus.node_conninfo=sslmode=prefer',
-  // Prepared transactions of a node that was away are ended soon after it is back.
-  'citus.recover_2pc_interval=1s',
 ];
 
 export class TestCitus {

@@ -3,8 +3,6 @@ import type { DataNode } from '../nodes.ts';
 
 /** The shards of all tables with the same apps, and where they are. */
 export interface Place {
-  /** Changes whenever the shards move to another node. */
-  readonly id: number;
   readonly node: DataNode;
   /** Whether the node is the coordinator. */
   readonly isCoordinator: boolean;
@@ -17,11 +15,11 @@ export interface Place {
 
 /** A SELECT of the places, from the metadata that every node has. */
 export const READ_PLACES = `
-  SELECT placementid::float8 AS id, shardid::float8 AS shard, shardminvalue::float8 AS least, shardmaxvalue::float8 AS most,
+  SELECT shardid::float8 AS shard, shardminvalue::float8 AS least, shardmaxvalue::float8 AS most,
          nodename AS host, nodeport AS port, groupid = 0 AS "isCoordinator"
     FROM pg_dist_shard JOIN pg_dist_placement USING (shardid) JOIN pg_dist_node USING (groupid)
    WHERE logicalrelid = to_regclass('events') AND noderole = 'primary'
-   ORDER BY 3`;
+   ORDER BY shardminvalue::float8`;
 
 export interface PlaceRow extends Omit<Place, 'node'> {
   readonly host: string;

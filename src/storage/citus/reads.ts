@@ -24,10 +24,15 @@ async function placeOfApp(sql: Sql, appId: number): Promise<{ pool: Sql; place: 
   return { pool: poolOnNode(sql, place.node), place };
 }
 
-/** Where an app is by the metadata of a node's own snapshot; 0 if it is on another node. */
+/**
+ * Which shard of a node holds an app, by the node's own snapshot; 0 if it is on another node. A shard that is moved away and back
+ * is another table.
+ */
 async function placeIn(tx: Transaction, shard: number): Promise<number> {
   const [found] = await tx<{ id: number }[]>`
-    SELECT placementid::float8 AS id FROM pg_dist_placement
+    SELECT pg_class.oid::float8 AS id
+      FROM pg_dist_placement
+      JOIN pg_class ON relname = 'events_' || shardid AND relnamespace = current_schema()::regnamespace
      WHERE shardid = ${shard} AND groupid = (SELECT groupid FROM pg_dist_local_group)`;
   return found?.id ?? 0;
 }

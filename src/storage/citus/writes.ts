@@ -9,6 +9,7 @@ const INTERNAL_ERROR = 'XX000';
 export const writes: EngineWrites = {
   ...onOneServer,
   countsFields: false,
+  insertsInSteps: true,
   // Any node is asked for it, and the coordinator does it.
   makeRoom: 'SELECT make_room($1::date[])',
   hidesFailure: (error) => errorCode(error) === INTERNAL_ERROR,

@@ -75,5 +75,6 @@ export const writes: EngineWrites = {
               WHERE ${OF_OTHERS} AND relation IN ('events'::regclass, partition)
                 AND (mode IN (${AGAINST_ROWS}) OR (partition IS NULL AND mode = 'ShareUpdateExclusiveLock')))`,
   countsFields: true,
+  insertsInSteps: false,
   session: {},
 };

@@ -34,5 +34,6 @@ export const writes: EngineWrites = {
                          AND range_start < midnight + interval '1 day' AND range_end > midnight)))`,
   // What is in the columnstore is opened up to look for duplicates; by default for 100,000 rows at most.
   countsFields: true,
+  insertsInSteps: false,
   session: { 'timescaledb.max_tuples_decompressed_per_dml_transaction': '0' },
 };

@@ -22,6 +22,8 @@ export interface EngineWrites {
   readonly lockedDays: string;
   /** Whether writers count the values of declared fields. */
   readonly countsFields: boolean;
+  /** Whether rows and their changes are inserted by several statements of a transaction (insert-steps.ts). */
+  readonly insertsInSteps: boolean;
   /** Whether the cause of a failed COPY is not what its SQLSTATE says. */
   readonly hidesFailure?: (error: unknown) => boolean;
   /** Settings of every session that writes. */

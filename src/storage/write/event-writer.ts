@@ -18,6 +18,7 @@ import {
   type KeyedInsert,
   keyedOutcomes,
 } from './insert-events.ts';
+import { INSERT_MISSING_ROWS, inTransaction, insertRows } from './insert-steps.ts';
 
 /** null once an event is durable, or why it is not; `repeated` where an event with its key was durable before. */
 export type WriteOutcome = Rejection | 'repeated' | null;
@@ -106,12 +107,16 @@ export class EventWriter implements GroupCounts {
     const engine = ENGINES[options.engine].writes;
     this.#commit = new GroupCommit({ engine, timeouts, past, isAway: options.isAway, log, now });
     const insertMissing = insertMissingValues(engine);
-    this.#trial = insertMissing;
+    this.#trial = engine.insertsInSteps ? INSERT_MISSING_ROWS : insertMissing;
     this.#kind = {
       name: 'events',
       store: async (connection, events, { uncertain }) => {
         const epoch = epochOf(events);
-        if (uncertain) await connection.query(insertMissing, columns(events), sizeOf(events), epoch);
+        const rows = columns(events);
+        const bytes = sizeOf(events);
+        if (uncertain && engine.insertsInSteps)
+          await inTransaction(connection, () => insertRows(connection, rows, { bytes, epoch }));
+        else if (uncertain) await connection.query(insertMissing, rows, bytes, epoch);
         else await connection.copy(copyGroup(engine, events, fields), epoch);
         return events.map(() => null);
       },
@@ -130,13 +135,12 @@ export class EventWriter implements GroupCounts {
     this.#keyedKind = {
       ...this.#kind,
       store: async (connection, events, { uncertain }) => {
-        const { rows } = await connection.query<KeyedInsert>(
-          insertKeyed,
-          columns(events),
-          sizeOf(events),
-          epochOf(events),
-        );
-        return keyedOutcomes(events, rows[0], uncertain);
+        const rows = columns(events);
+        const [bytes, epoch] = [sizeOf(events), epochOf(events)];
+        const inserted = engine.insertsInSteps
+          ? await inTransaction(connection, () => insertRows(connection, rows, { bytes, epoch }))
+          : (await connection.query<KeyedInsert>(insertKeyed, rows, bytes, epoch)).rows[0];
+        return keyedOutcomes(events, inserted, uncertain);
       },
     };
     this.#all = Array.from(

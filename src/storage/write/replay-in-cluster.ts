@@ -9,7 +9,8 @@ import { type EventRow, type JournaledEvent, sizeOf } from './accepted-event.ts'
 import { CopyConnection } from './copy-connection.ts';
 import { classify, type Failure, REPLAYING } from './failures.ts';
 import { GroupCommit, type GroupKind } from './group-commit.ts';
-import { columns, insertMissingValues } from './insert-events.ts';
+import { columns } from './insert-events.ts';
+import { inTransaction, insertRows } from './insert-steps.ts';
 import { messageOf, type ReplayOutcome, ReplayWriter, type ReplayWriterOptions, Sources } from './replay-writer.ts';
 
 /** What writes events of a journal, on one server or in a cluster. */
@@ -61,13 +62,13 @@ class ReplayInCluster implements ReplayGroupWriter {
     this.#options = options;
     this.#nodes = nodes;
     const engine = ENGINES[options.engine].writes;
-    const insertMissing = insertMissingValues(engine);
     this.#coordinator = new CopyConnection(address, 'tidemark replay', REPLAYING, engine.session);
     this.#commit = new GroupCommit({ engine, timeouts: REPLAYING, log, now });
     this.#kind = {
       name: 'events',
       store: async (connection, events) => {
-        await connection.query(insertMissing, columns(events), sizeOf(events));
+        const bytes = sizeOf(events);
+        await inTransaction(connection, () => insertRows(connection, columns(events), { bytes }));
         return events.map(() => 'stored');
       },
       eventsOf: (events) => events,

@@ -1,6 +1,23 @@
-import { afterAll, beforeAll, describe } from 'vitest';
+/** What a cluster promises beside the contract of storage. One cluster for all of it: a coordinator and two workers. */
+import pino from 'pino';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { createEventIds } from '../../../src/ingest/event-id.ts';
+import { connect, type Sql } from '../../../src/storage/connect.ts';
+import { clusterAt } from '../../../src/storage/citus/cluster.ts';
+import { hashOf } from '../../../src/storage/citus/placement.ts';
+import { openStorage, type Storage } from '../../../src/storage/storage.ts';
+import type { AcceptedEvent } from '../../../src/storage/write/accepted-event.ts';
+import { type GroupWriter, openWriter } from '../../../src/storage/write/routed-writer.ts';
+import { Rejection } from '../../../src/errors.ts';
 import { hasCitus, TestCitus } from '../../support/citus.ts';
+import type { TestDatabase } from '../../support/database.ts';
+import type { RestartablePostgres } from '../../support/restartable-postgres.ts';
+import { startTestService, type TestApp, type TestService, until } from '../../support/service.ts';
 import { storageContract } from '../storage.contract.ts';
+
+const SETTINGS = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 0, RETENTION_DAYS: 0 };
+const DAY_MS = 86_400_000;
+const SCOPE = { typeId: null, from: null, until: null };
 
 describe.runIf(hasCitus)('a Citus cluster', () => {
   let cluster: TestCitus;
@@ -10,4 +27,254 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
   afterAll(() => cluster.stop());
 
   storageContract('citus', (options) => cluster.database(options));
+
+  describe('the writer', () => {
+    let world: World;
+    beforeAll(async () => {
+      world = await World.create(cluster);
+    });
+    afterAll(() => world.close());
+
+    test('finds the node of an app as the cluster does', async () => {
+      const ids = [0, 1, 2, 3, 77, 4_096, 1_000_000, 2_147_483_647];
+      const rows = await world.sql<{ id: number; hash: number; name: string }[]>`
+        SELECT id, worker_hash(id) AS hash, nodename || ':' || nodeport AS name
+          FROM unnest(${ids}::integer[]) AS id
+          JOIN pg_dist_placement ON shardid = get_shard_id_for_distribution_column('events', id)
+          JOIN pg_dist_node USING (groupid)`;
+      expect(rows).toHaveLength(ids.length);
+      for (const { id, hash, name } of rows) {
+        expect(hashOf(id)).toBe(hash);
+        expect(world.nodes.nodeOf(id)?.name).toBe(name);
+      }
+    });
+
+    test('commits the part of each node there, without a transaction over several nodes', async () => {
+      const before = await world.distributedTransactions();
+      await world.write(400);
+      // One that may be stored already, and keyed ones.
+      await world.write(40, true);
+      expect(await world.distributedTransactions()).toBe(before);
+      await world.expectStored();
+      await world.sql`UPDATE type_names SET name = name`;
+      expect(await world.distributedTransactions()).toBeGreaterThan(before);
+    });
+
+    test('refuses a bad event alone, stores none twice, and makes room for days of long ago', async () => {
+      const events = world.events(60);
+      world.written.push(...events);
+      const bad = { ...world.event(0), payload: '{' };
+      const outcomes = await world.writer.write([...events.slice(0, 30), bad, ...events.slice(30)]);
+      expect(outcomes.filter((outcome) => outcome instanceof Rejection)).toHaveLength(1);
+      expect(outcomes[30]).toBeInstanceOf(Rejection);
+      // As after a lost connection: it is not known whether they are stored.
+      expect(await world.writer.write(events, true)).toEqual(events.map(() => null));
+      // And a group that repeats what is stored.
+      expect(await world.writer.write(events.slice(0, 5))).toEqual([null, null, null, null, null]);
+      const old = [0, 1].map((at) => world.event(at, Date.now() - 400 * DAY_MS));
+      world.written.push(...old);
+      expect(await world.writer.write(old)).toEqual([null, null]);
+      await world.expectStored();
+    });
+
+    test('goes on while shards move: nothing is lost, nothing doubled, and reads and the feed follow', async () => {
+      await world.write(100);
+      const [app] = world.apps;
+      if (app === undefined) throw new Error('There is no app.');
+      const reader = world.storage.reader(world.sql);
+      const look = () => reader.feed(app.id, async (snapshot) => ({ cursor: snapshot.cursor(Date.now()) }));
+      const before = await look();
+      let isMoving = true;
+      const moving = world.moveAway(app.id).finally(() => {
+        isMoving = false;
+      });
+      while (isMoving) {
+        await world.write(20);
+        await world.settle();
+      }
+      await moving;
+      await world.nodes.renew();
+      await world.write(20);
+      await world.expectStored();
+      const after = await look();
+      expect(after.cursor.place).not.toBe(before.cursor.place);
+      const missed = await reader.feed(app.id, async (snapshot) => snapshot.missed(before.cursor, Date.now()));
+      expect(missed).toBe('too many');
+    });
+  });
+
+  test('a worker that is killed disturbs its own apps alone, until it is back', async () => {
+    const database = await cluster.database();
+    const service = await startTestService({ database, config: { COMMIT_CONNECTIONS: 2 } });
+    try {
+      await workerAway(cluster, service);
+    } finally {
+      await service.stop();
+      await database.drop();
+    }
+  });
 });
+
+/** By internal ids. */
+interface OwnApp {
+  readonly id: number;
+  readonly typeId: number;
+}
+
+/** A database of a cluster with twelve apps, and a writer. */
+class World {
+  readonly database: TestDatabase;
+  readonly sql: Sql;
+  readonly storage: Storage;
+  readonly writer: GroupWriter;
+  readonly apps: readonly OwnApp[];
+  /** What was acknowledged. */
+  readonly written: AcceptedEvent[] = [];
+  readonly #maintenance: Sql;
+
+  private constructor(database: TestDatabase, storage: Storage, apps: readonly OwnApp[]) {
+    this.database = database;
+    this.sql = database.sql;
+    this.storage = storage;
+    this.apps = apps;
+    this.#maintenance = connect(database.address, { connections: 1, name: 'test maintenance' });
+    this.writer = openWriter({
+      address: database.address,
+      engine: 'citus',
+      connections: 2,
+      log: pino({ level: 'silent' }),
+      now: () => performance.now(),
+    });
+  }
+
+  static async create(cluster: TestCitus): Promise<World> {
+    const database = await cluster.database();
+    const { sql } = database;
+    await sql`INSERT INTO apps (public_id, name) SELECT 'app_' || n, 'App ' || n FROM generate_series(1, 12) AS n`;
+    await sql`INSERT INTO event_types (public_id, app_id, name) SELECT 'typ_' || id, id, 'type' FROM apps`;
+    const apps = await sql<OwnApp[]>`SELECT app_id AS id, id AS "typeId" FROM event_types ORDER BY id`;
+    const world = new World(database, await openStorage(sql), apps);
+    await world.storage.maintenance({ sql, slow: sql }, SETTINGS, Date.now).prepare();
+    await world.nodes.ready();
+    return world;
+  }
+
+  get nodes() {
+    return clusterAt(this.database.address);
+  }
+
+  async close(): Promise<void> {
+    await this.writer.close();
+    await this.#maintenance.end();
+    await this.database.drop();
+  }
+
+  event(at: number, createdAt = Date.now()): AcceptedEvent {
+    const { id: appId, typeId } = this.apps[at % this.apps.length] ?? { id: 0, typeId: 0 };
+    const source = { appId: '', typeId: '', typeName: '' };
+    return { id: newId(createdAt), appId, typeId, createdAt, payload: '{"a":1}', source };
+  }
+
+  /** Events of all apps in turns. */
+  events(count: number): AcceptedEvent[] {
+    return Array.from({ length: count }, (_, at) => this.event(at));
+  }
+
+  /** Writes events of all apps, all of which must be stored. */
+  async write(count: number, uncertain = false): Promise<void> {
+    const events = this.events(count);
+    expect(await this.writer.write(events, uncertain)).toEqual(events.map(() => null));
+    this.written.push(...events);
+  }
+
+  async settle(): Promise<void> {
+    await this.storage.settleCounts(this.#maintenance, Date.now());
+  }
+
+  /** Transactions that were committed in two phases, as far as the nodes still remember them. */
+  async distributedTransactions(): Promise<number> {
+    const [row] = await this.sql<{ count: number }[]>`
+      SELECT sum(result::int)::int AS count
+        FROM run_command_on_all_nodes('SELECT count(*) FROM pg_dist_transaction')`;
+    return row?.count ?? 0;
+  }
+
+  /** Moves the shards of an app to the other worker. */
+  async moveAway(appId: number): Promise<void> {
+    const place = this.nodes.placeOf(appId);
+    const other = this.nodes.places.find(({ node }) => node !== place?.node)?.node;
+    if (place == null || other === undefined) throw new Error('There is no other node.');
+    const sql = connect(this.database.address, { connections: 1, name: 'test move' });
+    try {
+      await sql`SELECT citus_move_shard_placement(${place.shard}::bigint, ${place.node.host}, ${place.node.port}, ${other.host},
+                                                  ${other.port}, 'force_logical')`;
+    } finally {
+      await sql.end();
+    }
+  }
+
+  /** Rows, counts that are not settled and settled counts all say the same. */
+  async expectStored(): Promise<void> {
+    const reader = this.storage.reader(this.sql);
+    for (const settled of [false, true]) {
+      if (settled) await this.settle();
+      for (const { id } of this.apps) {
+        const own = this.written.filter(({ appId }) => appId === id);
+        const page = await reader.page({
+          ...{ scope: { appId: id, ...SCOPE }, offset: 0, limit: 100_000, order: 'asc', maxBytes: 1e9 },
+        });
+        expect(page.total).toBe(own.length);
+        expect(new Set(page.events.map((event) => event.id))).toEqual(new Set(own.map((event) => event.id)));
+        expect(page.events).toHaveLength(own.length);
+      }
+    }
+  }
+}
+
+const newId = createEventIds();
+
+/** Kills a worker under a service, looks at the apps of both workers, and starts it again. */
+async function workerAway(cluster: TestCitus, service: TestService): Promise<void> {
+  const { sql } = service;
+  const [here, there] = [await appOn(cluster.workers[0], service), await appOn(cluster.workers[1], service)];
+  const [worker] = cluster.workers;
+  if (worker === undefined) throw new Error('There is no worker.');
+  const post = async ({ loggingToken, typeId }: PlacedApp): Promise<number> =>
+    (await service.post({ loggingToken, typeId })).status;
+  expect([await post(here), await post(there)]).toEqual([201, 201]);
+  await worker.kill();
+  await until(async () => (await readiness(service)).nodesAway !== undefined, 'the node counts as away');
+  expect(await readiness(service)).toMatchObject({ status: 'ready', nodesAway: [`127.0.0.1:${worker.port}`] });
+  // Sixteen of both at once: none of the other node's waits or is refused.
+  const both = await Promise.all(Array.from({ length: 32 }, (_, at) => post(at % 2 === 0 ? here : there)));
+  expect(both).toEqual(both.map((_, at) => (at % 2 === 0 ? 503 : 201)));
+  const metrics = await service.request({ method: 'GET', path: '/metrics' });
+  expect(metrics.body).toContain(`tidemark_database_node_up{node="127.0.0.1:${worker.port}"} 0`);
+  await worker.start();
+  await until(async () => (await post(here)) === 201, 'its apps are stored again');
+  expect(await readiness(service)).not.toHaveProperty('nodesAway');
+  const apps = await sql<{ id: number; appId: string }[]>`SELECT id, public_id AS "appId" FROM apps`;
+  const eventsOf = async ({ appId }: TestApp): Promise<number> =>
+    (await sql`SELECT FROM events WHERE app_id = ${apps.find((app) => app.appId === appId)?.id ?? 0}`).length;
+  expect([await eventsOf(here), await eventsOf(there)]).toEqual([2, 17]);
+}
+
+async function readiness(service: TestService): Promise<{ nodesAway?: readonly string[] }> {
+  return JSON.parse((await service.request({ method: 'GET', path: '/readyz' })).body);
+}
+
+interface PlacedApp extends TestApp {
+  readonly typeId: string;
+}
+
+/** A new app whose events are on a worker. */
+async function appOn(worker: RestartablePostgres | undefined, service: TestService): Promise<PlacedApp> {
+  for (;;) {
+    const app = await service.newApp();
+    const [place] = await service.sql<{ port: number }[]>`
+      SELECT nodeport AS port
+        FROM apps JOIN pg_dist_placement ON shardid = get_shard_id_for_distribution_column('events', apps.id)
+        JOIN pg_dist_node USING (groupid) WHERE public_id = ${app.appId}`;
+    if (place?.port === worker?.port) return { ...app, ...(await service.newType(app, 'test type')) };
+  }
+}
