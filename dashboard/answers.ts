@@ -1,4 +1,5 @@
 /** The shapes of the server's answers under /api, as far as the dashboard reads them. */
+import type { Stat } from './measure.ts';
 
 export interface User {
   readonly userId: string;
@@ -189,18 +190,21 @@ export interface Series {
   readonly end: number;
   /** What is counted; buckets that reach beyond it are partial. */
   readonly interval: { readonly from: number; readonly until: number };
-  readonly types: readonly {
-    readonly typeId: string | null;
+  /** The path of the field whose values the lines are; null: they are event types. */
+  readonly by: string | null;
+  readonly lines: readonly {
+    /** The type's identifier, or the value as JSON. */
+    readonly key: string;
     readonly name: string;
     readonly counts: readonly number[];
     readonly total: number;
-    /** A number that the type keeps: types of an app are numbered in the order in which they were created. */
+    /** A number that the line keeps: types and values are numbered in the order in which they came. */
     readonly number: number;
   }[];
   readonly all: readonly number[];
-  /** Sum of the types beyond the top ones. */
+  /** Sum of what is beyond the top lines. */
   readonly other: readonly number[] | null;
-  readonly before: { readonly all: number; readonly byType: Readonly<Record<string, number>> };
+  readonly before: { readonly all: number; readonly byKey: Readonly<Record<string, number>> };
   /** Retention boundary: older events are removed, their counts kept. */
   readonly countsOnlyBefore: number | null;
   /** The same counts of an earlier interval; null where none was asked for or where so fine ones are not kept. */
@@ -209,8 +213,23 @@ export interface Series {
   readonly isFiltered?: boolean;
 }
 
+/** Statistics of a number field: columns, as those of {@link Series}. */
+export interface NumberStats {
+  readonly of: string;
+  readonly bucket: string;
+  readonly starts: readonly number[];
+  readonly stats: Readonly<Record<Stat, Values>>;
+  /** Of the whole interval. */
+  readonly overall: Readonly<Record<Stat, number | null>> & { readonly count: number };
+  /** Events that are in no statistic: with several numbers, and with one that cannot be counted with. */
+  readonly leftOut: { readonly several: number; readonly unrepresentable: number };
+}
+
+/** A number for each bucket; null where there is none. */
+type Values = readonly (number | null)[];
+
 export interface Compared {
   readonly starts: readonly number[];
   readonly all: readonly number[];
-  readonly byType: Readonly<Record<string, readonly number[]>>;
+  readonly byKey: Readonly<Record<string, readonly number[]>>;
 }

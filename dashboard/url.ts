@@ -1,4 +1,5 @@
 /** The whole state of a view ⇄ the query of its address: reload, back and a shared link show the same. */
+import { type Measure, parseMeasure, writeMeasure } from './measure.ts';
 import { type Compare, isoText, parseRange, type Range, rangeText, type Span } from './range.ts';
 import { isZone } from './time-zone.ts';
 
@@ -27,6 +28,10 @@ export interface View {
   readonly text: string | null;
   /** The one bucket whose events are listed. */
   readonly at: Bucket | null;
+  /** The path of the field by whose values events are told apart; null: their types. */
+  readonly by: string | null;
+  /** What is drawn in place of numbers of events; null: these. */
+  readonly measure: Measure | null;
   readonly mode: Mode;
   readonly scale: Scale;
   readonly compare: Compare;
@@ -70,6 +75,8 @@ export function parseView(search: string, ownZone: string): View {
     filters: listOf(query, 'filter'),
     text: text('q') || null,
     at: at?.kind === 'between' ? { from: at.from, to: at.to } : null,
+    by: text('by') || null,
+    measure: parseMeasure(query),
     mode: oneOf(MODES, text('mode')),
     scale: oneOf(SCALES, text('scale')),
     compare: oneOf(COMPARES, text('compare')),
@@ -111,6 +118,8 @@ export function viewSearch(view: View): string {
   for (const filter of view.filters) query.append('filter', filter);
   if (view.text !== null) query.set('q', view.text);
   if (view.at !== null) query.set('at', rangeText({ kind: 'between', ...view.at }));
+  if (view.by !== null) query.set('by', view.by);
+  writeMeasure(view.measure, query);
   if (view.mode !== 'histogram') query.set('mode', view.mode);
   if (view.scale !== 'linear') query.set('scale', view.scale);
   if (view.compare !== 'previous') query.set('compare', view.compare);

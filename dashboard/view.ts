@@ -2,6 +2,7 @@
 import { signal } from '@preact/signals';
 import { useMemo } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
+import type { Part } from './measure.ts';
 import { comparedSpan, HOUR, isOpen, isoText, MINUTE, resolveRange, type Span } from './range.ts';
 import { now } from './state.ts';
 import { ownZone } from './time-zone.ts';
@@ -50,7 +51,8 @@ const BUCKETS: readonly (readonly [width: number, buckets: number])[] = [
 export function seriesPath(appId: string, view: View, span: Span): string {
   const query = scopeQuery(view, span);
   query.set('timezone', view.zone);
-  query.set('buckets', String(view.detail ?? BUCKETS.find(([width]) => innerWidth < width)?.[1]));
+  if (view.by !== null) query.set('by', view.by);
+  query.set('buckets', String(bucketsOf(view)));
   const compared = comparedSpan(view.compare, view.range, span, view.zone);
   if (compared?.from != null) {
     query.set('compareFrom', isoText(compared.from));
@@ -58,6 +60,25 @@ export function seriesPath(appId: string, view: View, span: Span): string {
   }
   return `/api/apps/${appId}/series?${query}`;
 }
+
+/** The request for the events that a ratio is of, in the buckets of the view's own series. */
+export function partPath(appId: string, view: View, span: Span, part: Part): string {
+  const scope =
+    'type' in part ? { types: [part.type] } : { filters: [...new Set([...view.filters, part.filter])] };
+  return seriesPath(appId, { ...view, ...scope, by: null }, span);
+}
+
+/** The request for the statistics of a number field in the same buckets. */
+export function numbersPath(appId: string, view: View, span: Span, of: string): string {
+  const query = scopeQuery({ ...view, filters: [], text: null }, span);
+  query.set('of', of);
+  query.set('timezone', view.zone);
+  query.set('buckets', String(bucketsOf(view)));
+  return `/api/apps/${appId}/numbers?${query}`;
+}
+
+const bucketsOf = (view: View): number | undefined =>
+  view.detail ?? BUCKETS.find(([width]) => innerWidth < width)?.[1];
 
 /** Times, types and conditions of a view, as requests have them. @param to null: to the present, whenever it is asked */
 export function scopeQuery(

@@ -1,5 +1,6 @@
 /** The single table of settings. docs/settings.md and `tidemark serve --help` are generated from it. */
 import { readFileSync } from 'node:fs';
+import { totalmem } from 'node:os';
 import { OperatorError } from './errors.ts';
 import { hostsOf, withFirstHost, withHosts } from './storage/connections/server-address.ts';
 
@@ -20,6 +21,26 @@ function integer(min: number, max: number): (text: string) => number {
     }
     return value;
   };
+}
+
+const MIB = 1_048_576;
+
+/**
+ * A share of the memory of this process: one part in 64, from 16 to 64 MiB.
+ * @param memory what the machine has, or the limit of the container; in bytes
+ */
+export function roomForBodies(memory: number): number {
+  return Math.round(Math.min(Math.max(memory / 64, 16 * MIB), 64 * MIB));
+}
+
+/** 0 and more than the machine has both say that there is no limit. */
+function availableMemory(): number {
+  const limit = process.constrainedMemory();
+  return limit > 0 ? Math.min(limit, totalmem()) : totalmem();
+}
+
+function bodiesBytes(text: string): number {
+  return text === 'auto' ? roomForBodies(availableMemory()) : integer(65_536, 4_294_967_296)(text);
 }
 
 function oneOf<const T extends string>(...choices: readonly T[]): (text: string) => T {
@@ -244,11 +265,11 @@ export const SETTINGS = {
     parse: integer(1_024, 64 * 1_048_576),
   },
   MAX_BODIES_BYTES: {
-    default: '16777216',
+    default: 'auto',
     unit: 'bytes',
     meaning:
-      'Total size of request bodies in memory. Beyond it the slowest bodies that are still arriving are cut off with 503, or else the request is refused with 503.',
-    parse: integer(65_536, 4_294_967_296),
+      'Total size of request bodies in the memory of a process; auto: a 64th of the memory that it may use, from 16 to 64 MiB. Beyond it the slowest bodies that are still arriving are cut off with 503, or else the request is refused with 503.',
+    parse: bodiesBytes,
   },
   MAX_BATCH_BYTES: {
     default: '10485760',

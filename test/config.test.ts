@@ -2,7 +2,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { readConfig } from '../src/config.ts';
+import { readConfig, roomForBodies } from '../src/config.ts';
 import { OperatorError } from '../src/errors.ts';
 
 const PASSWORD = 'p@ss/w:rd%41';
@@ -52,5 +52,24 @@ describe('passwords from files', () => {
       expect(read).toThrow(OperatorError);
       expect(read).toThrow(reason);
     }
+  });
+});
+
+describe('the memory of request bodies', () => {
+  const MIB = 1_048_576;
+  test.each([
+    [256 * MIB, 16 * MIB],
+    [2_048 * MIB, 32 * MIB],
+    [65_536 * MIB, 64 * MIB],
+  ])('of %i bytes is %i', (memory, room) => {
+    expect(roomForBodies(memory)).toBe(room);
+  });
+
+  test('is what the setting says, or such a share', () => {
+    expect(readConfig({ MAX_BODIES_BYTES: '70000' }).MAX_BODIES_BYTES).toBe(70_000);
+    const { MAX_BODIES_BYTES } = readConfig({});
+    expect(MAX_BODIES_BYTES).toBeGreaterThanOrEqual(16 * MIB);
+    expect(MAX_BODIES_BYTES).toBeLessThanOrEqual(64 * MIB);
+    expect(() => readConfig({ MAX_BODIES_BYTES: 'much' })).toThrow('MAX_BODIES_BYTES');
   });
 });

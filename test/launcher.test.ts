@@ -3,7 +3,7 @@ import { cp, mkdir, mkdtemp, readdir, readFile, rm, symlink, utimes, writeFile }
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { LAUNCHER, type Outcome, tidemark } from './support/command-line.ts';
+import { LAUNCHER, type Outcome, tidemarkProcess } from './support/command-line.ts';
 
 const REPOSITORY = dirname(LAUNCHER);
 const MAIN = 'process.stdout.write("answer " + process.argv.slice(2).join(" ") + "\\n");\n';
@@ -28,7 +28,8 @@ async function install(...without: string[]): Promise<void> {
   }
 }
 
-const launch = (...args: string[]): Promise<Outcome> => tidemark(args, {}, join(clone, 'tidemark.mjs'));
+const launch = (...args: string[]): Promise<Outcome> =>
+  tidemarkProcess(args, {}, join(clone, 'tidemark.mjs'));
 const FRESH = { code: 0, stdout: 'answer app list\n', stderr: '' };
 const BUILT = { ...FRESH, stderr: 'tidemark: building\n' };
 

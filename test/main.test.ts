@@ -1,4 +1,3 @@
-import { existsSync } from 'node:fs';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -10,9 +9,7 @@ import { type TestDatabase, testDatabase } from './support/database.ts';
 let folder: string;
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'tidemark-main-'));
-  // Whichever test comes first must not be the one whose standard error shows the build.
-  await tidemark(['--build-only']);
-}, 60_000);
+});
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
 describe('on a server', () => {
@@ -145,7 +142,7 @@ describe('on a server', () => {
       [['app', 'list'], { PORT: 'x' }, /PORT: must be a whole number/],
       [['app', 'list'], { SECRET: 'short' }, /SECRET: must have at least 32/],
     ];
-    const fails = async ([args, more, message]: (typeof failures)[number]): Promise<void> => {
+    for (const [args, more, message] of failures) {
       const { code, stdout, stderr } = await tidemark([...args, '--json'], { ...settings, ...more });
       expect({ code, stdout, lines: stderr.split('\n').length }, `${args.join(' ')}: ${stderr}`).toEqual({
         code: 1,
@@ -154,8 +151,7 @@ describe('on a server', () => {
       });
       expect(stderr).toMatch(/^tidemark: /);
       expect(stderr).toMatch(message);
-    };
-    await Promise.all(failures.map(fails));
+    }
   });
 
   test('a server that cannot be used is named without its password, whatever is wrong', async () => {
@@ -190,40 +186,12 @@ describe('on a server', () => {
   });
 });
 
-describe('on the embedded PostgreSQL', () => {
-  test('commands find what earlier ones made, and leave nothing running', async () => {
-    const settings = { DATA_DIR: join(folder, 'embedded') };
-    const made = await tidemark(['app', 'create', '--name', 'Shop', '--json'], settings);
-    expect(made.code, made.stderr).toBe(0);
-    expect(made.stderr).toMatch(/making a new PostgreSQL/);
-    const listed = await tidemark(['app', 'list', '--json'], settings);
-    expect(listed.stderr).toBe('');
-    expect(JSON.parse(listed.stdout).apps[0].appId).toBe(JSON.parse(made.stdout).appId);
-    expect(existsSync(join(settings.DATA_DIR, 'postgres', 'postmaster.pid'))).toBe(false);
-  }, 120_000);
-
-  test('commands at the same time share it', async () => {
-    const settings = { DATA_DIR: join(folder, 'shared') };
-    const names = ['a', 'b', 'c', 'd'];
-    const made = await Promise.all(
-      names.map((name) => tidemark(['app', 'create', '--name', name, '--json'], settings)),
-    );
-    expect(made.map(({ code }) => code)).toEqual([0, 0, 0, 0]);
-    const { stdout } = await tidemark(['app', 'list', '--json'], settings);
-    expect(
-      JSON.parse(stdout)
-        .apps.map(({ name }: { name: string }) => name)
-        .sort(),
-    ).toEqual(names);
-  }, 120_000);
-
-  test('a DATA_DIR that cannot be one is a matter of one line', async () => {
-    const file = join(folder, 'file');
-    await writeFile(file, '');
-    const { code, stdout, stderr } = await tidemark(['app', 'list', '--json'], { DATA_DIR: file });
-    expect({ code, stdout }).toEqual({ code: 1, stdout: '' });
-    expect(stderr).toMatch(/^tidemark: DATA_DIR .* is a file: set DATA_DIR to a folder\n$/);
-  });
+test('a DATA_DIR that cannot be one is a matter of one line', async () => {
+  const file = join(folder, 'file');
+  await writeFile(file, '');
+  const { code, stdout, stderr } = await tidemark(['app', 'list', '--json'], { DATA_DIR: file });
+  expect({ code, stdout }).toEqual({ code: 1, stdout: '' });
+  expect(stderr).toMatch(/^tidemark: DATA_DIR .* is a file: set DATA_DIR to a folder\n$/);
 });
 
 test('--version prints the version of package.json, --help the commands', async () => {

@@ -6,6 +6,7 @@ import { bucketName, spanText } from '../format.ts';
 import { html } from '../html.ts';
 import { theme } from '../state.ts';
 import type { Mode, Scale } from '../url.ts';
+import type { Curve } from './curve.ts';
 import type { Edges } from './gestures.ts';
 import { Plot, type PlotContent } from './plot.ts';
 import type { Stack } from './series-data.ts';
@@ -20,6 +21,8 @@ export interface ChartProps {
   readonly picked: number | null;
   /** Events that a search has found, by bucket; null: nothing is searched. */
   readonly found: readonly number[] | null;
+  /** What is drawn in place of the numbers of events; null: these. */
+  readonly curve: Curve | null;
   /** Key of the line that stands out. */
   readonly focus: string | null;
   readonly onZoom: (first: number, last: number) => void;
@@ -30,17 +33,18 @@ export interface ChartProps {
   readonly onMoved: (edges: Edges) => void;
 }
 
-const contentOf = ({ series, stack, zone, scale, picked, found }: ChartProps): PlotContent => ({
+const contentOf = ({ series, stack, zone, scale, picked, found, curve }: ChartProps): PlotContent => ({
   series,
   stack,
   zone,
   scale,
   picked,
   found,
+  curve,
 });
 
 export default function Chart(props: ChartProps): VNode {
-  const { series, stack, zone, focus, scale, picked, found } = props;
+  const { series, stack, zone, focus, scale, picked, found, curve } = props;
   const place = useRef<HTMLDivElement>(null);
   const plot = useRef<Plot | null>(null);
   const tooltip = useRef<Tooltip | null>(null);
@@ -71,7 +75,7 @@ export default function Chart(props: ChartProps): VNode {
   useEffect(() => {
     if (!isFirst.current) plot.current?.update(contentOf(props));
     isFirst.current = false;
-  }, [series, stack, zone, scale, picked, found]);
+  }, [series, stack, zone, scale, picked, found, curve]);
   useEffect(() => plot.current?.focus(focus), [focus]);
   useEffect(() => {
     const recolor = (): void => plot.current?.recolor();
@@ -86,7 +90,7 @@ export default function Chart(props: ChartProps): VNode {
     };
   }, []);
 
-  const name = chartName(series, stack, zone);
+  const name = chartName(series, stack, curve, zone);
   return html`<div
     class="plot"
     tabindex="0"
@@ -104,9 +108,10 @@ export default function Chart(props: ChartProps): VNode {
 }
 
 /** `Events per hour by event type, 19 Nov 2026, 14:00 – 20 Nov 2026, 14:00` */
-export function chartName(series: Series, stack: Stack, zone: string): string {
+export function chartName(series: Series, stack: Stack, curve: Curve | null, zone: string): string {
   const { from, until } = series.interval;
-  return `${WHAT[stack.mode]} per ${bucketName(series.bucket)} by event type, ${spanText(from, until, zone)}`;
+  const by = curve === null ? ` by ${series.by ?? 'event type'}` : '';
+  return `${curve?.name ?? WHAT[stack.mode]} per ${bucketName(series.bucket)}${by}, ${spanText(from, until, zone)}`;
 }
 
 const WHAT: Record<Mode, string> = {
@@ -154,7 +159,7 @@ function useKeyboardCursor(
     plot.current?.point(null);
   };
   const move = (next: (index: number, last: number) => number, extend: boolean): void => {
-    const { series, stack, zone } = latest.current;
+    const { series } = latest.current;
     const last = series.starts.length - 1;
     // The first step reads the newest bucket, whichever way it goes.
     const from = at.current;
@@ -164,7 +169,7 @@ function useKeyboardCursor(
     at.current = index;
     plot.current?.point(index);
     plot.current?.select(selection());
-    setSpoken(`${bucketSentence(series, stack, index, zone)}${extend ? ', selected' : ''}`);
+    setSpoken(`${bucketSentence(contentOf(latest.current), index)}${extend ? ', selected' : ''}`);
   };
   return {
     spoken,

@@ -1,5 +1,6 @@
 /** What is painted inside the axes: stacked bars, stacked areas, and the background. Device pixels throughout. */
 import type { Scale } from '../url.ts';
+import type { Curve, Values } from './curve.ts';
 import type { Stack } from './series-data.ts';
 
 /** From indices and counts to the canvas. */
@@ -26,7 +27,7 @@ export interface Palette {
   readonly text: string;
   /** The ground of the chart. */
   readonly ground: string;
-  /** Events that a search has found. */
+  /** Events that a search has found, and the line of a measure. */
   readonly found: string;
 }
 
@@ -68,6 +69,46 @@ export function drawStack(
   for (const index of marks.partial) hatch(context, index, geometry, palette);
   if (stack.ghost !== null) drawGhost(context, stack, marks.partial, geometry, palette);
   if (stack.mode !== 'histogram') drawTotal(context, stack, geometry, palette);
+}
+
+/** A line through the middles of the buckets, with gaps where there is no number; what it is compared with is dashed. */
+export function drawCurve(
+  context: CanvasRenderingContext2D,
+  { values, compared }: Curve,
+  geometry: Geometry,
+  palette: Palette,
+): void {
+  const ratio = devicePixelRatio;
+  context.lineJoin = 'round';
+  context.strokeStyle = palette.text;
+  context.lineWidth = 1.5 * ratio;
+  context.setLineDash([2 * ratio, 2 * ratio]);
+  strokeRuns(context, compared?.values ?? [], geometry);
+  context.setLineDash([]);
+  context.strokeStyle = palette.found;
+  context.fillStyle = palette.found;
+  context.lineWidth = 2 * ratio;
+  strokeRuns(context, values, geometry);
+  context.beginPath();
+  values.forEach((value, i) => {
+    // A number between two gaps has no line: it is a dot.
+    if (value === null || (values[i - 1] ?? null) !== null || (values[i + 1] ?? null) !== null) return;
+    const x = across(geometry, i + 0.5);
+    context.moveTo(x, up(geometry, value));
+    context.arc(x, up(geometry, value), 2.5 * ratio, 0, 2 * Math.PI);
+  });
+  context.fill();
+}
+
+function strokeRuns(context: CanvasRenderingContext2D, values: Values, geometry: Geometry): void {
+  context.beginPath();
+  values.forEach((value, i) => {
+    if (value === null) return;
+    const [x, y] = [across(geometry, i + 0.5), up(geometry, value)];
+    if ((values[i - 1] ?? null) === null) context.moveTo(x, y);
+    else context.lineTo(x, y);
+  });
+  context.stroke();
 }
 
 const across = ({ left, width, buckets }: Geometry, index: number): number =>

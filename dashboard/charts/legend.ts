@@ -23,7 +23,7 @@ export function Legend({ lines, mode, solo, onToggle, onSolo, onFocus }: LegendP
     lines.map(({ name }) => name),
     NAME_LENGTH,
   );
-  return html`<ul class="legend" aria-label="Event types of the chart">
+  return html`<ul class="legend" aria-label="Lines of the chart">
     ${lines.map((line, index) => {
       const { key, name, color, shown, compared } = line;
       const total = totalOf(line, mode);

@@ -5,7 +5,8 @@
 import type { Series } from '../answers.ts';
 import { compact } from '../format.ts';
 import type { Scale } from '../url.ts';
-import { drawStack, type Geometry, heightOf } from './drawing.ts';
+import { type Curve, curveRange } from './curve.ts';
+import { drawCurve, drawStack, type Geometry, heightOf } from './drawing.ts';
 import { type Edges, Gestures } from './gestures.ts';
 import { readPalette } from './palette.ts';
 import { isPartial, type Stack, verticalRange } from './series-data.ts';
@@ -20,6 +21,8 @@ export interface PlotContent {
   readonly picked: number | null;
   /** Events that a search has found, by bucket; null: nothing is searched. */
   readonly found: readonly number[] | null;
+  /** What is drawn in place of the stack; null: the stack is. */
+  readonly curve: Curve | null;
 }
 
 export interface PlotEvents {
@@ -163,8 +166,9 @@ export class Plot {
 
   /** The place of the bars, in device pixels. */
   #area(width: number, height: number, ratio: number): Geometry {
-    const { stack, scale } = this.#content;
-    const [min, max] = verticalRange(stack, scale);
+    const { stack, curve } = this.#content;
+    const scale = curve === null ? this.#content.scale : 'linear';
+    const [min, max] = curve === null ? verticalRange(stack, scale) : curveRange(curve);
     return {
       left: Math.round(ROOM.left * ratio),
       top: Math.round(ROOM.top * ratio),
@@ -180,7 +184,10 @@ export class Plot {
   #drawGrid(context: CanvasRenderingContext2D, area: Geometry, ratio: number): void {
     const { left, top, width, height, min, max, scale } = area;
     const most = Math.max(2, Math.floor(height / ratio / GRID_SPACE));
-    const values = scale === 'log' ? powers(max) : multiples(min, max, most);
+    const { curve } = this.#content;
+    // There are no half events, and half percents are.
+    const values =
+      scale === 'log' ? powers(max) : multiples(min, max, { most, finest: curve === null ? 1 : 0 });
     context.textAlign = 'right';
     context.textBaseline = 'middle';
     for (const value of values) {
@@ -188,7 +195,7 @@ export class Plot {
       context.fillStyle = this.#palette.grid;
       context.fillRect(left, y, width, Math.max(1, Math.round(ratio)));
       context.fillStyle = this.#palette.text;
-      context.fillText(compact(value), left - 8 * ratio, y);
+      context.fillText(curve === null ? compact(value) : axisText(value, curve), left - 8 * ratio, y);
     }
   }
 
@@ -215,7 +222,7 @@ export class Plot {
   }
 
   #drawStack(context: CanvasRenderingContext2D, area: Geometry): void {
-    const { series, stack, found } = this.#content;
+    const { series, stack, found, curve } = this.#content;
     const { from, to } = this.#edges;
     const stretched = area.width / (to - from);
     const now = Date.now();
@@ -225,7 +232,8 @@ export class Plot {
     context.rect(area.left, area.top, area.width, area.height);
     context.clip();
     const geometry = { ...area, left: area.left - from * stretched, width: stretched };
-    drawStack(context, stack, geometry, this.#palette, { focus: this.#focus, partial, found });
+    if (curve !== null) drawCurve(context, curve, geometry, this.#palette);
+    else drawStack(context, stack, geometry, this.#palette, { focus: this.#focus, partial, found });
     context.restore();
   }
 
@@ -265,6 +273,12 @@ function div(kind: string): HTMLElement {
   return element;
 }
 
+/** A round number of the axis: short where the curve's own text would be long. */
+function axisText(value: number, { text }: Curve): string {
+  const rounded = Number(value.toPrecision(12));
+  return Math.abs(rounded) >= 10_000 ? compact(rounded) : text(rounded);
+}
+
 /** 0, 1, 10, 100 and so on. */
 function powers(max: number): number[] {
   const all = [0];
@@ -272,10 +286,15 @@ function powers(max: number): number[] {
   return all;
 }
 
-/** Round numbers, and whole ones: there are no half events. */
-function multiples(min: number, max: number, most: number): number[] {
-  let step = 1;
-  for (let power = 1; (max - min) / step > most; power *= 10)
+/** Round numbers, no finer than wanted; 0: as fine as needed. */
+function multiples(
+  min: number,
+  max: number,
+  { most, finest }: { readonly most: number; readonly finest: number },
+): number[] {
+  const start = Math.max(finest, 10 ** (Math.floor(Math.log10((max - min) / most)) - 1));
+  let step = start;
+  for (let power = start; (max - min) / step > most; power *= 10)
     step = [power, 2 * power, 5 * power, 10 * power].find((one) => (max - min) / one <= most) ?? 10 * power;
   const first = Math.ceil(min / step);
   return Array.from(

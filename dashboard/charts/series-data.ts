@@ -3,13 +3,13 @@ import type { Series } from '../answers.ts';
 import { toWalls } from '../time-zone.ts';
 import type { Mode, Scale, View } from '../url.ts';
 
-/** Key of what the types beyond the top ones add up to. */
+/** Key of what is beyond the top lines. */
 export const OTHER = 'other';
 /** Colors of the palette, without the one of {@link OTHER}. */
 export const COLORS = 10;
 
 export interface Line {
-  /** The type's identifier, or {@link OTHER}. */
+  /** The type's identifier, a value as JSON, or {@link OTHER}. */
   readonly key: string;
   readonly name: string;
   /** Index into the palette; COLORS is the gray of the rest. */
@@ -50,23 +50,22 @@ export function linesOf(series: Series, view: Pick<View, 'hidden' | 'solo'>): Li
   const shown = (key: string): boolean =>
     view.solo === null ? !view.hidden.includes(key) : view.solo === key;
   const compared = comparison(series);
-  const lines = series.types.map(({ typeId, name, counts, total, number }): Line => {
-    const key = typeId ?? OTHER;
-    return {
+  const lines = series.lines.map(
+    ({ key, name, counts, total, number }): Line => ({
       key,
       name,
       color: freeColor(number, taken),
       counts,
       total,
-      before: series.before.byType[key] ?? 0,
-      compared: compared?.(series.compared?.byType[key] ?? []) ?? null,
+      before: series.before.byKey[key] ?? 0,
+      compared: compared?.(series.compared?.byKey[key] ?? []) ?? null,
       shown: shown(key),
-    };
-  });
+    }),
+  );
   if (series.other !== null) {
     lines.push({
       key: OTHER,
-      name: 'Other types',
+      name: series.by === null ? 'Other types' : 'All other events',
       color: COLORS,
       counts: series.other,
       total: sum(series.other),
@@ -79,7 +78,7 @@ export function linesOf(series: Series, view: Pick<View, 'hidden' | 'solo'>): Li
   return lines.some((line) => line.shown) ? lines : lines.map((line) => ({ ...line, shown: true }));
 }
 
-/** A type has the color of its number, unless a busier one of the same chart has it. */
+/** A line has the color of its number, unless a busier one of the same chart has it. */
 function freeColor(number: number, taken: Set<number>): number {
   let color = number % COLORS;
   for (let tries = 0; taken.has(color) && tries < COLORS; tries++) color = (color + 1) % COLORS;
@@ -97,22 +96,28 @@ function restOf(all: ComparedLine | null, lines: readonly Line[]): ComparedLine 
   };
 }
 
-/** Puts counts of the compared interval beside the buckets at the same time of the clock. */
-function comparison({
-  starts,
-  timezone,
-  bucket,
-  compared,
-}: Series): ((counts: readonly number[]) => ComparedLine) | null {
-  if (compared === null) return null;
+/**
+ * For each bucket of the chart, the index of the bucket at the same time of the clock among those of the interval that is
+ * compared with; null where nothing is compared.
+ */
+export function comparedPlaces(
+  { starts, timezone, bucket, compared }: Series,
+  earlier: readonly number[] | undefined = compared?.starts,
+): (number | undefined)[] | null {
+  if (earlier === undefined) return null;
   const places = (instants: readonly number[]): number[] => {
     const walls = toWalls(instants, timezone);
     return walls.map((wall) => wall - (walls[0] ?? 0));
   };
-  const index = new Map(places(compared.starts).map((place, i) => [place, i]));
+  const index = new Map(places(earlier).map((place, i) => [place, i]));
   // Months differ in length, and the day of one is none of another.
-  const matching =
-    bucket === '1mo' ? starts.map((_, i) => i) : places(starts).map((place) => index.get(place));
+  return bucket === '1mo' ? starts.map((_, i) => i) : places(starts).map((place) => index.get(place));
+}
+
+/** Puts counts of the compared interval beside the buckets at the same time of the clock. */
+function comparison(series: Series): ((counts: readonly number[]) => ComparedLine) | null {
+  const matching = comparedPlaces(series);
+  if (matching === null) return null;
   return (counts) => ({
     counts: matching.map((i) => (i === undefined ? 0 : (counts[i] ?? 0))),
     total: sum(counts),

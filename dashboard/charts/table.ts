@@ -6,6 +6,7 @@ import { CopyButton } from '../components/copy.ts';
 import { bucketSpan, count } from '../format.ts';
 import { html } from '../html.ts';
 import { isoText } from '../range.ts';
+import type { Curve, Values } from './curve.ts';
 import { bucketEnd, type Line, type Stack } from './series-data.ts';
 
 /** Rows that are made at once: a thousand times ten cells would hold the page up. */
@@ -15,27 +16,27 @@ export interface TableProps {
   readonly name: string;
   readonly series: Series;
   readonly stack: Stack;
+  /** Whose numbers are shown in place of the counts; null: the counts are. */
+  readonly curve: Curve | null;
   readonly zone: string;
 }
 
-export function ChartTable({ name, series, stack, zone }: TableProps): VNode {
+export function ChartTable({ name, series, stack, curve, zone }: TableProps): VNode {
   const [rows, setRows] = useState(ROWS);
-  const columns = stack.layers.map((line) => columnOf(line, stack));
+  const columns = columnsOf(series, stack, curve);
   const indices = series.starts.map((_, index) => index).reverse();
-  const total = (index: number): number => columns.reduce((sum, column) => sum + (column[index] ?? 0), 0);
   return html`<div class="chart-table">
     <div class="scroll" tabindex="0" role="region" aria-label="The chart's numbers">
       <table>
         <caption class="sr-only">${name}, newest first</caption>
-        <thead><tr><th scope="col">Time</th><th scope="col" class="number">Total</th>
-          ${stack.layers.map((line) => html`<th scope="col" class="number"><i class=${`swatch c${line.color}`}></i>${line.name}</th>`)}
+        <thead><tr><th scope="col">Time</th>
+          ${columns.map(({ name: head, color }) => html`<th scope="col" class="number">${color !== undefined && html`<i class=${`swatch c${color}`}></i>`}${head}</th>`)}
         </tr></thead>
         <tbody>
           ${indices.slice(0, rows).map(
             (index) => html`<tr key=${index}>
               <th scope="row">${bucketSpan(series.starts[index] ?? 0, bucketEnd(series, index), series.bucket, zone)}</th>
-              <td class="number"><b>${count(total(index))}</b></td>
-              ${columns.map((column) => html`<td class="number">${count(column[index] ?? 0)}</td>`)}
+              ${columns.map(({ values, text }, column) => html`<td class="number">${column === 0 ? html`<b>${text(values[index] ?? null)}</b>` : text(values[index] ?? null)}</td>`)}
             </tr>`,
           )}
         </tbody>
@@ -43,13 +44,41 @@ export function ChartTable({ name, series, stack, zone }: TableProps): VNode {
     </div>
     <div class="row-actions">
       ${rows < indices.length && html`<button type="button" class="button" onClick=${() => setRows(rows + ROWS)}>Show ${Math.min(ROWS, indices.length - rows)} more of ${indices.length}</button>`}
-      <${CopyButton} text=${() => chartCsv(series, stack)} label="Copy all rows as CSV">Copy as CSV<//>
+      <${CopyButton} text=${() => chartCsv(series, stack, curve)} label="Copy all rows as CSV">Copy as CSV<//>
     </div>
   </div>`;
 }
 
+interface Column {
+  readonly name: string;
+  readonly color?: number;
+  readonly values: Values;
+  readonly text: (value: number | null) => string;
+}
+
+/** The columns beside the times: all events and each line, or the line of a measure and the events it goes with. */
+function columnsOf(series: Series, stack: Stack, curve: Curve | null): Column[] {
+  const text = (value: number | null): string => count(value ?? 0);
+  if (curve !== null)
+    return [
+      {
+        name: curve.name,
+        values: curve.values,
+        text: (value) => (value === null ? '' : curve.text(value)),
+      },
+      { name: 'Events', values: series.all, text },
+    ];
+  const lines = stack.layers.map(
+    (line): Column => ({ name: line.name, color: line.color, values: countsOf(line, stack), text }),
+  );
+  const totals = series.starts.map((_, index) =>
+    lines.reduce((sum, { values }) => sum + (values[index] ?? 0), 0),
+  );
+  return [{ name: 'Total', values: totals, text }, ...lines];
+}
+
 /** A line's numbers, in the chart's mode. */
-function columnOf(line: Line, { mode }: Stack): number[] {
+function countsOf(line: Line, { mode }: Stack): number[] {
   if (mode === 'histogram') return [...line.counts];
   let value = mode === 'running' ? line.before : 0;
   return line.counts.map((added) => {
@@ -59,15 +88,16 @@ function columnOf(line: Line, { mode }: Stack): number[] {
 }
 
 /** RFC 4180; a name that a spreadsheet would run as a formula is kept a text. */
-export function chartCsv(series: Series, stack: Stack): string {
-  const columns = stack.layers.map((line) => columnOf(line, stack));
+export function chartCsv(series: Series, stack: Stack, curve: Curve | null): string {
+  // A sum of the other columns is left to the reader.
+  const columns = columnsOf(series, stack, curve).slice(curve === null ? 1 : 0);
   const cell = (text: string): string => `"${text.replace(/^(?=[=+\-@\t])/, "'").replaceAll('"', '""')}"`;
-  const head = ['start', 'end', ...stack.layers.map(({ name }) => cell(name))];
+  const head = ['start', 'end', ...columns.map(({ name }) => cell(name))];
   const lines = series.starts.map((start, index) =>
     [
       isoText(Math.max(start, series.interval.from)),
       isoText(Math.min(bucketEnd(series, index), series.interval.until)),
-      ...columns.map((column) => column[index] ?? 0),
+      ...columns.map(({ values }) => values[index] ?? ''),
     ].join(','),
   );
   return [head.join(','), ...lines, ''].join('\r\n');

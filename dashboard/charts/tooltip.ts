@@ -1,6 +1,7 @@
 /** What the chart says about one bucket: beside the pointer, written straight to the DOM, since it moves every frame. */
 import type { Series } from '../answers.ts';
 import { bucketSpan, change, count, spanText } from '../format.ts';
+import type { Curve } from './curve.ts';
 import type { PlotContent } from './plot.ts';
 import {
   bucketEnd,
@@ -35,26 +36,20 @@ export class Tooltip {
   }
 
   /** @param left the bucket's middle, in CSS pixels from the chart's left edge */
-  show({ series, stack, zone, found }: PlotContent, index: number, left: number, now: number): void {
+  show(content: PlotContent, index: number, left: number, now: number): void {
+    const { series, zone } = content;
     const element = this.#element;
     // Measured before anything changes, so that nothing is laid out twice in a frame.
     const room = element.parentElement?.clientWidth ?? 0;
-    const rows = linesAt(stack, index).slice(0, MOST_ROWS);
-    const names = shortNames(
-      rows.map(({ line }) => line.name),
-      NAME_LENGTH,
-    );
-    const total = totalAt(stack, index);
     element.replaceChildren(
       text(
         'div',
         'when',
         bucketSpan(series.starts[index] ?? 0, bucketEnd(series, index), series.bucket, zone),
       ),
-      row('', TOTALS[stack.mode], total),
-      ...rows.map(({ line, value }, i) => row(`swatch c${line.color}`, names[i] ?? '', value)),
-      ...comparedRow(stack, index, total),
-      ...(found === null ? [] : [row('swatch found', 'Found so far', found[index] ?? 0)]),
+      ...(content.curve === null
+        ? countRows(content, index)
+        : curveRows(content.curve, index, series.all[index] ?? 0)),
       ...notesOf(series, index, zone, now).map((note) => text('div', 'note', note)),
     );
     element.hidden = false;
@@ -66,13 +61,42 @@ export class Tooltip {
   }
 }
 
+function countRows({ stack, found }: PlotContent, index: number): HTMLElement[] {
+  const rows = linesAt(stack, index).slice(0, MOST_ROWS);
+  const names = shortNames(
+    rows.map(({ line }) => line.name),
+    NAME_LENGTH,
+  );
+  const total = totalAt(stack, index);
+  return [
+    row('', TOTALS[stack.mode], count(total)),
+    ...rows.map(({ line, value }, i) => row(`swatch c${line.color}`, names[i] ?? '', count(value))),
+    ...comparedRow(stack, index, total),
+    ...(found === null ? [] : [row('swatch found', 'Found so far', count(found[index] ?? 0))]),
+  ];
+}
+
+function curveRows(
+  { name, values, compared, text: textOf }: Curve,
+  index: number,
+  events: number,
+): HTMLElement[] {
+  const value = values[index] ?? null;
+  const before = compared?.values[index] ?? null;
+  return [
+    row('', name, value === null ? 'none' : textOf(value)),
+    ...(before === null ? [] : [row('dashes', 'Compared', textOf(before))]),
+    row('swatch none', 'Events', count(events)),
+  ];
+}
+
 const TOTALS = { histogram: 'Total', accumulated: 'Accumulated', running: 'Running total' } as const;
 
 function comparedRow({ ghost, mode }: Stack, index: number, total: number): HTMLElement[] {
   const before = ghost?.[mode === 'histogram' ? index : index + 1];
   if (before === undefined) return [];
   const changed = change(total, before);
-  return [row('dashes', `Compared${changed === null ? '' : ` · ${changed}`}`, before)];
+  return [row('dashes', `Compared${changed === null ? '' : ` · ${changed}`}`, count(before))];
 }
 
 /** What is to be known of a bucket beside its numbers. */
@@ -100,8 +124,14 @@ function totalAt(stack: Stack, index: number): number {
 }
 
 /** The bucket as a sentence. */
-export function bucketSentence(series: Series, stack: Stack, index: number, zone: string): string {
+export function bucketSentence({ series, stack, curve, zone }: PlotContent, index: number): string {
   const when = bucketSpan(series.starts[index] ?? 0, bucketEnd(series, index), series.bucket, zone);
+  const value = curve?.values[index] ?? null;
+  if (curve !== null)
+    return [
+      `${when}: ${curve.name} ${value === null ? 'none' : curve.text(value)}`,
+      ...notesOf(series, index, zone, Date.now()),
+    ].join(', ');
   const lines = linesAt(stack, index).map(({ line, value }) => `${line.name} ${count(value)}`);
   const total = `${count(totalAt(stack, index))} ${stack.mode === 'histogram' ? 'in all' : 'in all by then'}`;
   return [`${when}: ${total}`, ...lines, ...notesOf(series, index, zone, Date.now())].join(', ');
@@ -114,8 +144,8 @@ function text(tag: string, kind: string, content: string): HTMLElement {
   return element;
 }
 
-function row(swatch: string, name: string, value: number): HTMLElement {
+function row(swatch: string, name: string, value: string): HTMLElement {
   const element = text('div', swatch === '' ? 'row total' : 'row', '');
-  element.append(text('i', swatch, ''), text('span', 'name', name), text('b', '', count(value)));
+  element.append(text('i', swatch, ''), text('span', 'name', name), text('b', '', value));
   return element;
 }

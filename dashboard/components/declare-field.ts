@@ -1,6 +1,6 @@
-/** Has the values of a field counted: from now on, or in the past too. */
+/** Has a field counted, by its values or as numbers: from now on, or in the past too. */
 import type { VNode } from 'preact';
-import type { EventType } from '../answers.ts';
+import type { EventType, FieldKind } from '../answers.ts';
 import { call } from '../api.ts';
 import { html } from '../html.ts';
 import { declaredPath } from '../known-fields.ts';
@@ -8,6 +8,11 @@ import { useAction, useResource } from '../resource.ts';
 import { notify } from '../state.ts';
 import { Dialog } from './dialog.ts';
 import { Field, Form, Select } from './field.ts';
+
+const KINDS: readonly (readonly [FieldKind, string])[] = [
+  ['value', 'Its values'],
+  ['number', 'Its numbers'],
+];
 
 export interface DeclareFieldProps {
   readonly appId: string;
@@ -25,10 +30,10 @@ export function DeclareField({ appId, path, typeName, onDone, onClose }: Declare
   if (typeName !== null) names.add(typeName);
   // A name may be any text: it goes with a mark that "all types" does not have.
   const options = [['', 'All types'], ...[...names].map((name) => [`=${name}`, name] as const)] as const;
-  const action = useAction(async ({ path: typed, type = '', backfill }: Record<string, string>) => {
+  const action = useAction(async ({ path: typed, kind, type = '', backfill }: Record<string, string>) => {
     const body = {
       path: typed,
-      kind: 'value',
+      kind,
       typeName: type === '' ? null : type.slice(1),
       backfill: backfill !== undefined,
     };
@@ -38,9 +43,9 @@ export function DeclareField({ appId, path, typeName, onDone, onClose }: Declare
     onDone();
   });
   return html`<${Dialog} title="Count a field" onClose=${onClose}>
-    <p class="muted">A filter on a counted field has an exact total, fast pages and an exact chart, however rare the value is.</p>
     <${Form} action=${action} submit="Count the field" onCancel=${onClose}>
       <${Field} label="Path" name="path" maxlength="1000" defaultValue=${path} placeholder="order.country" hint="The names that lead to the value, with dots between them. An array needs no name." />
+      <${Select} label="Count" name="kind" options=${KINDS} hint="Values: filters on them have exact totals, fast pages and exact charts, and charts are broken down by them. Numbers: charts show their sum, average and percentiles." />
       <${Select} key=${names.size} label="Of" name="type" options=${options} chosen=${typeName === null ? '' : `=${typeName}`} hint="Counts of one type answer filters on that type alone." />
       <label class="check"><input type="checkbox" name="backfill" defaultChecked /><span>Count earlier events too, in the background</span></label>
     <//>

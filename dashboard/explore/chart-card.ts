@@ -1,7 +1,7 @@
 /** The chart with its figures, its legend and its controls, and what stands there while there is nothing. */
 import type { VNode } from 'preact';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
-import type { Series } from '../answers.ts';
+import type { EventType, Series } from '../answers.ts';
 import Chart, { chartName } from '../charts/chart.ts';
 import type { Edges } from '../charts/gestures.ts';
 import { Legend } from '../charts/legend.ts';
@@ -22,17 +22,22 @@ import { HOUR, isOpen, MINUTE, type Range, rangeText } from '../range.ts';
 import type { Resource } from '../resource.ts';
 import { type Bucket, MODES, type Mode, type View } from '../url.ts';
 import { hasConditions, type ViewAndChange } from '../view.ts';
+import { Breakdown } from './breakdown.ts';
 import { ChartMenu } from './chart-menu.ts';
 import { CountHint } from './count-hint.ts';
+import { CurveFigures, CurveLegend } from './curve-figures.ts';
 import type { EventPages } from './event-pages.ts';
 import { Figures } from './figures.ts';
 import { type Found, foundIn } from './found.ts';
+import { MeasurePicker } from './measure-picker.ts';
+import { useMeasured } from './measured.ts';
 
 export interface ChartCardProps {
   readonly appId: string;
   /** The app's name. */
   readonly name: string;
   readonly series: Resource<Series>;
+  readonly types: readonly EventType[];
   readonly list: EventPages;
   readonly viewed: ViewAndChange;
   readonly lastEventAt: string | null;
@@ -62,32 +67,42 @@ interface BodyProps extends Omit<ChartCardProps, 'series'> {
   readonly series: Series;
 }
 
-function ChartBody({ appId, name, series, list, viewed, lastEventAt, isOwner, onPeek }: BodyProps): VNode {
+function ChartBody({
+  appId,
+  name,
+  types,
+  list,
+  viewed,
+  lastEventAt,
+  isOwner,
+  onPeek,
+  ...given
+}: BodyProps): VNode {
   const { view, change } = viewed;
   const [focus, setFocus] = useState<string | null>(null);
+  const { series, curve, note } = useMeasured({ appId, viewed, series: given.series, types });
   const { lines, stack, summary } = useMemo(
-    () => shownOf(series, view),
-    [series, view.mode, view.solo, view.hidden.join('\n')],
+    () => shownOf(series, view, curve === null ? view.mode : 'histogram'),
+    [series, view.mode, curve === null, view.solo, view.hidden.join('\n')],
   );
-  const found = useFound(series, list, view);
+  const searched = useFound(series, list, view);
+  const found = curve === null ? searched : null;
   const toPeek = usePeek(series, onPeek);
   // Its own, not yet the view's while another zone's answer is on its way: labels and numbers belong together.
   const { timezone: zone } = series;
-  const title = chartName(series, stack, zone);
+  const title = chartName(series, stack, curve, zone);
   const picked = view.at === null ? null : indexOf(series, view.at);
-  const table =
-    view.table &&
-    html`<${ChartTable} key=${rangeText(view.range)} name=${title} series=${series} stack=${stack} zone=${zone} />`;
   return html`<div class="chart-layout">
     <div class="chart-head">
-      <${Figures} series=${series} summary=${summary} view=${view} found=${found} />
-      <${Controls} viewed=${viewed} />
-      <${ChartMenu} name=${name} series=${series} stack=${stack} viewed=${viewed} />
+      ${curve === null ? html`<${Figures} series=${series} summary=${summary} view=${view} found=${found} />` : html`<${CurveFigures} curve=${curve} compare=${view.compare} />`}
+      <${MeasurePicker} appId=${appId} viewed=${viewed} types=${types} isOwner=${isOwner} />
+      ${curve === null && html`<${Controls} viewed=${viewed} />`}
+      <${ChartMenu} name=${name} series=${series} stack=${stack} curve=${curve} viewed=${viewed} />
     </div>
     <div class="chart-main">
       <div class="chart-place">
         <${Chart}
-          series=${series} stack=${stack} zone=${zone} focus=${focus} scale=${view.scale} picked=${picked} found=${found?.counts ?? null}
+          series=${series} stack=${stack} curve=${curve} zone=${zone} focus=${focus} scale=${view.scale} picked=${picked} found=${found?.counts ?? null}
           onPoint=${toPeek}
           onPick=${(index: number) => {
             onPeek(null);
@@ -99,13 +114,19 @@ function ChartBody({ appId, name, series, list, viewed, lastEventAt, isOwner, on
         />
         ${summary.total === 0 && html`<${NothingHere} lastEventAt=${lastEventAt} filtered=${view.types.length > 0} change=${change} />`}
       </div>
-      <${Notes} series=${series} found=${found} zone=${zone} mode=${view.mode} />
+      ${note !== null && html`<p class="hint" role="status">${note}</p>`}
+      ${curve === null && html`<${Notes} series=${series} found=${found} zone=${zone} mode=${view.mode} />`}
       ${found !== null && html`<${CountHint} appId=${appId} view=${view} from=${series.interval.from} zone=${zone} isOwner=${isOwner} />`}
     </div>
     <div class="chart-side">
-      <${Legend} lines=${lines} mode=${view.mode} solo=${view.solo} onToggle=${(key: string) => change(toggled(lines, key), true)} onFocus=${setFocus} onSolo=${(key: string) => change({ solo: view.solo === key ? null : key }, true)} />
+      ${
+        curve === null
+          ? html`<${Breakdown} appId=${appId} viewed=${viewed} series=${series} isOwner=${isOwner} />
+            <${Legend} lines=${lines} mode=${view.mode} solo=${view.solo} onToggle=${(key: string) => change(toggled(lines, key), true)} onFocus=${setFocus} onSolo=${(key: string) => change({ solo: view.solo === key ? null : key }, true)} />`
+          : html`<${CurveLegend} curve=${curve} />`
+      }
     </div>
-    ${table}
+    ${view.table && html`<${ChartTable} key=${rangeText(view.range)} name=${title} series=${series} stack=${stack} curve=${curve} zone=${zone} />`}
   </div>`;
 }
 
@@ -115,9 +136,9 @@ interface Shown {
   readonly summary: Summary;
 }
 
-function shownOf(series: Series, view: View): Shown {
+function shownOf(series: Series, view: View, mode: Mode): Shown {
   const lines = linesOf(series, view);
-  return { lines, stack: stackOf(lines, view.mode), summary: summaryOf(lines, series.starts.length) };
+  return { lines, stack: stackOf(lines, mode), summary: summaryOf(lines, series.starts.length) };
 }
 
 /** Out of a solo, a click means "this one too"; the last line that is shown stays. */

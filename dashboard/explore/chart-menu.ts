@@ -1,6 +1,7 @@
 /** What else can be set of the chart, and what can be taken away: comparison, axis, zone; files, a link, the table. */
 import type { VNode } from 'preact';
 import type { Series } from '../answers.ts';
+import type { Curve } from '../charts/curve.ts';
 import type { Stack } from '../charts/series-data.ts';
 import { chartCsv } from '../charts/table.ts';
 import { CopyButton } from '../components/copy.ts';
@@ -18,6 +19,7 @@ export interface ChartMenuProps {
   readonly name: string;
   readonly series: Series;
   readonly stack: Stack;
+  readonly curve: Curve | null;
   readonly viewed: ViewAndChange;
 }
 
@@ -32,13 +34,13 @@ const SCALES: readonly (readonly [Scale, string])[] = [
   ['clipped', 'Cut off high bars'],
 ];
 
-export function ChartMenu({ name, series, stack, viewed }: ChartMenuProps): VNode {
+export function ChartMenu({ name, series, stack, curve, viewed }: ChartMenuProps): VNode {
   const { view, change } = viewed;
   const file = (kind: string): string => fileName(name, series, kind);
   return html`<${Popover} class="at-end" icon="options" label="Chart options" text="Options">
     ${() => html`<div class="options">
       <${Choice} label="Compare with" value=${view.compare} options=${COMPARES} onPick=${(compare: Compare) => change({ compare })} />
-      <${Choice} label="Vertical axis" value=${view.scale} options=${SCALES} onPick=${(scale: Scale) => change({ scale }, true)} />
+      ${curve === null && html`<${Choice} label="Vertical axis" value=${view.scale} options=${SCALES} onPick=${(scale: Scale) => change({ scale }, true)} />`}
       <${Choice} label="Most bars" value=${String(view.detail ?? '')} options=${[['', 'Automatic'], ...DETAILS.map((most) => [String(most), count(most)])]} onPick=${(most: string) => change({ detail: Number(most) || null })} />
       <label>Time zone<${ZoneSelect} zone=${view.zone} onPick=${(zone: string) => change({ zone })} /></label>
       <div class="row-actions">
@@ -46,9 +48,9 @@ export function ChartMenu({ name, series, stack, viewed }: ChartMenuProps): VNod
         <${CopyButton} text=${() => location.href} label="Copy a link to what is shown">Copy link<//>
       </div>
       <div class="row-actions">
-        <button type="button" class="button" onClick=${() => save(file('csv'), new Blob([chartCsv(series, stack)], { type: 'text/csv' }))}>Counts as CSV</button>
+        <button type="button" class="button" onClick=${() => save(file('csv'), new Blob([chartCsv(series, stack, curve)], { type: 'text/csv' }))}>Counts as CSV</button>
         <button type="button" class="button" onClick=${async () => {
-          const picture = await chartPicture(name, series, stack);
+          const picture = await chartPicture(name, series, stack, curve);
           if (picture !== null) save(file('png'), picture);
         }}>Picture (PNG)</button>
         <button type="button" class="button" onClick=${() => print()}>Print</button>

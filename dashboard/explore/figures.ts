@@ -15,7 +15,8 @@ export interface FiguresProps {
   readonly found: Found | null;
 }
 
-const COMPARED = { previous: 'vs the period before', week: 'vs a week before', none: '' } as const;
+/** What a change is against, by what is compared with. */
+export const COMPARED = { previous: 'vs the period before', week: 'vs a week before', none: '' } as const;
 /** Units of an average, from the shortest on. */
 const UNITS: readonly (readonly [string, number])[] = [
   ['minute', MINUTE],

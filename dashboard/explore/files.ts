@@ -1,5 +1,7 @@
 /** Files of what is shown: named by what they hold, made in the browser. */
 import type { Series } from '../answers.ts';
+import type { Curve } from '../charts/curve.ts';
+import type { Palette } from '../charts/drawing.ts';
 import { readPalette } from '../charts/palette.ts';
 import type { Stack } from '../charts/series-data.ts';
 import { count, spanText } from '../format.ts';
@@ -25,15 +27,20 @@ const LINE = 22;
 const PADDING = 16;
 
 /** The chart as it is drawn now, with its title and its legend; null where there is none. */
-export async function chartPicture(name: string, series: Series, stack: Stack): Promise<Blob | null> {
+export async function chartPicture(
+  name: string,
+  series: Series,
+  stack: Stack,
+  curve: Curve | null,
+): Promise<Blob | null> {
   const drawn = document.querySelector<HTMLCanvasElement>('.plot canvas');
   if (drawn === null) return null;
   const ratio = devicePixelRatio;
   const palette = readPalette(document.body);
-  const rows = stack.layers.length;
+  const rows = legendOf(stack, curve, palette);
   const canvas = document.createElement('canvas');
   canvas.width = drawn.width + 2 * PADDING * ratio;
-  canvas.height = drawn.height + (HEAD + rows * LINE + 2 * PADDING) * ratio;
+  canvas.height = drawn.height + (HEAD + rows.length * LINE + 2 * PADDING) * ratio;
   const context = canvas.getContext('2d');
   if (context === null) return null;
   context.fillStyle = palette.ground;
@@ -49,12 +56,28 @@ export async function chartPicture(name: string, series: Series, stack: Stack): 
     PADDING,
     PADDING + 36,
   );
-  stack.layers.forEach((line, index) => {
+  rows.forEach(({ color, text }, index) => {
     const top = PADDING + HEAD + drawn.height / ratio + index * LINE;
-    context.fillStyle = palette.layers[line.color] ?? palette.text;
+    context.fillStyle = color;
     context.fillRect(PADDING, top + 2, 12, 12);
     context.fillStyle = palette.line;
-    context.fillText(`${line.name}   ${count(line.total)}`, PADDING + 20, top + 12);
+    context.fillText(text, PADDING + 20, top + 12);
   });
   return await new Promise((resolve) => canvas.toBlob(resolve, 'image/png'));
+}
+
+interface LegendRow {
+  readonly color: string | CanvasPattern;
+  readonly text: string;
+}
+
+function legendOf({ layers }: Stack, curve: Curve | null, palette: Palette): LegendRow[] {
+  if (curve !== null) {
+    const overall = curve.overall === null ? '' : `   ${curve.text(curve.overall)}`;
+    return [{ color: palette.found, text: curve.name + overall }];
+  }
+  return layers.map(({ color, name, total }) => ({
+    color: palette.layers[color] ?? palette.text,
+    text: `${name}   ${count(total)}`,
+  }));
 }

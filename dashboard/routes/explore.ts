@@ -32,7 +32,9 @@ export function ExplorePage({ appId, app }: TabProps): VNode {
     scope: `series ${appId}`,
     version: now.value,
     // A relative range is the same a minute later.
-    meaning: [rangeText(view.range), view.zone, scopeQuery(view, { from: null, to: null })].join(' '),
+    meaning: [rangeText(view.range), view.zone, scopeQuery(view, { from: null, to: null }), view.by].join(
+      ' ',
+    ),
   });
   const types = useResource<{ types: EventType[] }>(`/api/apps/${appId}/types`);
   const list = useEventPages(appId, view, listScope(view, span, view.at ?? peek));
@@ -64,7 +66,7 @@ export function ExplorePage({ appId, app }: TabProps): VNode {
       <${LiveButton} viewed=${viewed} fresh=${live.fresh} isLost=${live.isLost} />
     </div>
     <${FilterBar} appId=${appId} viewed=${viewed} types=${types.data?.types ?? []} pages=${list.pages} />
-    <${ChartCard} appId=${appId} name=${app.data?.name ?? ''} series=${series} list=${list} viewed=${viewed} lastEventAt=${app.data?.lastEventAt ?? null} isOwner=${app.data?.role === 'owner'} onPeek=${setPeek} />
+    <${ChartCard} appId=${appId} name=${app.data?.name ?? ''} series=${series} types=${types.data?.types ?? NO_TYPES} list=${list} viewed=${viewed} lastEventAt=${app.data?.lastEventAt ?? null} isOwner=${app.data?.role === 'owner'} onPeek=${setPeek} />
     ${
       // Below the chart, whose height is known then: nothing is pushed down.
       (series.data !== undefined || series.problem !== null) &&
@@ -73,6 +75,8 @@ export function ExplorePage({ appId, app }: TabProps): VNode {
     ${view.event !== null && html`<${Sheet} appId=${appId} viewed=${viewed} list=${list} names=${names} onFilter=${onFilter} />`}
   </section>`;
 }
+
+const NO_TYPES: readonly EventType[] = [];
 
 /** Says that an app that was empty has its first event. */
 function useArrival(isEmpty: boolean): void {

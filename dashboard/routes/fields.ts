@@ -51,8 +51,7 @@ export function FieldsPage({ appId, app }: TabProps): VNode {
 }
 
 /** Whether its counts still change in what they cover. */
-const isUnderWay = ({ kind, completeFrom, backfill }: DeclaredField): boolean =>
-  kind === 'value' && (completeFrom === null || backfill);
+const isUnderWay = ({ completeFrom, backfill }: DeclaredField): boolean => completeFrom === null || backfill;
 
 function useProgress({ data, loading, reload }: Resource<DeclaredFields>): void {
   const isWanted = !loading && (data?.fields.length ?? 0) > 0;
@@ -92,7 +91,7 @@ function Counted({ appId, app, resource, onCount }: CountedProps): VNode {
   return html`<section class="fields-part" aria-labelledby="fields-counted">
     <div class="toolbar">
       <div><h2 id="fields-counted">Counted fields</h2>
-      <p class="muted">A filter on one of these has an exact total, fast pages and an exact chart.</p></div>
+      <p class="muted">A filter on one of these has an exact total, fast pages and an exact chart. Numbers have statistics.</p></div>
       <span class="spacer"></span>
       ${data && html`<span class="muted">${count(data.fields.length)} of ${count(data.most)}</span>`}
       ${data && onCount && html`<button type="button" class="button" disabled=${data.fields.length >= data.most} onClick=${() => onCount({ path: '', typeName: null })}>Count a field…</button>`}
@@ -114,7 +113,7 @@ function Counted({ appId, app, resource, onCount }: CountedProps): VNode {
             ${
               onCount &&
               html`<td class="number">
-              ${field.kind === 'value' && !isUnderWay(field) && !isWhole(field, app) && html`<button type="button" class="button quiet" aria-label=${`Count earlier events by ${field.path}`} aria-disabled=${backfill.busy} onClick=${() => backfill.run(field)}>Count earlier events</button>`}
+              ${!isUnderWay(field) && !isWhole(field, app) && html`<button type="button" class="button quiet" aria-label=${`Count earlier events by ${field.path}`} aria-disabled=${backfill.busy} onClick=${() => backfill.run(field)}>Count earlier events</button>`}
               <button type="button" class="button quiet" aria-label=${`Remove ${field.path}`} onClick=${() => setRemoval(field)}>Remove</button>
             </td>`
             }
@@ -138,9 +137,7 @@ function isWhole({ completeFrom }: DeclaredField, { firstEventAt }: App): boolea
 
 function Completeness({ field, app }: { readonly field: DeclaredField; readonly app: App }): VNode {
   const { view } = useView();
-  const { kind, completeFrom, backfill, eventsLeft } = field;
-  // Declared on the command line: no read answers from the numbers themselves.
-  if (kind === 'number') return html`<span class="muted">not counted</span>`;
+  const { completeFrom, backfill, eventsLeft } = field;
   if (completeFrom === null) return html`<span class="muted">counting begins…</span>`;
   if (isWhole(field, app)) return html`all events`;
   const from = dateTime(Date.parse(completeFrom), view.zone);

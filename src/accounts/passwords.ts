@@ -10,6 +10,9 @@ import { loadPasswordList, weaknessOf } from './password-strength.ts';
 /** OWASP's first choice for argon2id (ASVS 11.4.2): 19 MiB, two passes, one lane. The package's default is argon2id. */
 const COST = { memoryCost: 19_456, timeCost: 2, parallelism: 1 } as const;
 
+/** Compared with when there is no account, so that it takes as long. No password has this hash of zeros. */
+const DECOY = `$argon2id$v=19$m=${COST.memoryCost},t=${COST.timeCost},p=${COST.parallelism}$${'A'.repeat(22)}$${'A'.repeat(43)}`;
+
 const SHORTEST = 8;
 /** Bounds the work. Every character counts. */
 const LONGEST = 1_000;
@@ -110,8 +113,6 @@ export class Passwords {
   readonly #outcomes: Record<TurnOutcome, number> = { done: 0, crowded: 0, full: 0, late: 0, left: 0 };
   #working = 0;
   #isTurnOfKnown = true;
-  /** Compared with when there is no account, so that it takes as long. */
-  #decoy: Promise<string> | null = null;
 
   constructor(options: PasswordsOptions = {}) {
     this.#now = options.now ?? (() => performance.now());
@@ -147,19 +148,13 @@ export class Passwords {
     asker: Asker | null = null,
   ): Promise<boolean | Rejection> {
     if (stored !== null) return await this.#inTurn(asker, () => verify(stored, password));
-    const decoy = await this.#decoyHash();
-    const outcome = await this.#inTurn(asker, () => verify(decoy, password));
+    const outcome = await this.#inTurn(asker, () => verify(DECOY, password));
     return outcome instanceof Rejection ? outcome : false;
   }
 
   /** Warms up at start, so that the first request does not take longer. */
   async prepare(): Promise<void> {
-    await Promise.all([this.#decoyHash(), loadPasswordList()]);
-  }
-
-  #decoyHash(): Promise<string> {
-    this.#decoy ??= this.hash('no account has this password');
-    return this.#decoy;
+    await loadPasswordList();
   }
 
   async #inTurn<T>(asker: Asker | null, work: () => Promise<T>): Promise<T | Rejection> {

@@ -3,7 +3,7 @@ import { type Command, Option } from 'commander';
 import { internalAppId } from '../apps/event-types.ts';
 import { declareField, type FieldReference, listFieldProgress, removeField } from '../apps/fields.ts';
 import { OperatorError } from '../errors.ts';
-import { shownField } from '../read/field-routes.ts';
+import { shownField } from '../read/fields/shown-field.ts';
 import { parsePath } from '../read/filter/parse-filter.ts';
 import { formatFields, formatTable } from './output.ts';
 import { runCommand, type Session } from './session.ts';

@@ -3,7 +3,6 @@ import { type Api, done } from '../accounts/routes/api.ts';
 import { bodyOf } from '../accounts/routes/body.ts';
 import {
   declareField,
-  type Field,
   type FieldReference,
   listFieldProgress,
   MAX_FIELDS,
@@ -12,7 +11,7 @@ import {
 import { Rejection } from '../errors.ts';
 import type { Route } from '../http/route.ts';
 import type { Sql } from '../storage/connect.ts';
-import { spellPath } from './fields/payload-paths.ts';
+import { shownField } from './fields/shown-field.ts';
 import { parsePath } from './filter/parse-filter.ts';
 
 const REFERENCE = {
@@ -52,11 +51,6 @@ export function fieldRoutes({ api, sql }: { readonly api: Api; readonly sql: Sql
       },
     ),
   ];
-}
-
-/** A field with its path as filters spell it. */
-export function shownField<F extends Field>(field: F): Omit<F, 'path'> & { readonly path: string } {
-  return { ...field, path: spellPath(field.path) };
 }
 
 function referenceOf(

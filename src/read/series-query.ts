@@ -2,6 +2,7 @@
 import { Rejection } from '../errors.ts';
 import { type FieldFilter, isTimezone } from '../storage/storage.ts';
 import { fieldFilterOf } from './filter/filter-query.ts';
+import { parsePath } from './filter/parse-filter.ts';
 import { parseFilters } from './filter/payload-filter.ts';
 import { parseBound } from './iso-date.ts';
 
@@ -22,6 +23,10 @@ export interface SeriesQuery extends RangeQuery {
   readonly compared: { readonly from: number; readonly until: number } | null;
   /** The condition on payloads that counts may answer; null: none, or one that has to be searched for. */
   readonly filter: FieldFilter | null;
+  /** Whether there are conditions on payloads. */
+  readonly hasConditions: boolean;
+  /** The field by whose values events are told apart; null: their types. */
+  readonly by: readonly string[] | null;
 }
 
 const MAX_BUCKETS = 1_000;
@@ -45,11 +50,15 @@ export function parseSeriesQuery(query: string): SeriesQuery | Rejection {
   if (compared instanceof Rejection) return compared;
   const { from, until } = compared;
   const conditions = parseFilters(parameters.getAll('filter'));
+  const by = parsePath(parameters.get('by') ?? '');
   return {
     ...range,
     // What is wrong with a condition is said once, by the list beside the chart.
     filter:
       typeof conditions === 'string' ? null : fieldFilterOf({ filter: conditions, q: parameters.get('q') }),
+    hasConditions: (parameters.get('q') ?? '') !== '' || parameters.getAll('filter').length > 0,
+    // A path that is none is not counted either: the chart is by type, and says so.
+    by: 'problem' in by ? null : by,
     timezone,
     buckets: Math.min(Number(buckets), MAX_BUCKETS),
     compared: from === null || until === null ? null : { from, until },

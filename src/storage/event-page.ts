@@ -17,12 +17,12 @@ import { type Interval, type LevelInterval, splitExactly } from './counts/interv
 import {
   ALL_TYPES,
   DAYS,
-  finerThan,
   floorTo,
   HOURS,
   type Level,
   MINUTE_MS,
   MINUTES,
+  QUARTER_HOURS,
 } from './counts/levels.ts';
 import { countsRelation } from './fields/counts-relation.ts';
 import type { FieldScope } from './fields/field-scope.ts';
@@ -238,20 +238,21 @@ async function findMinutes(
 ): Promise<SkipInterval[]> {
   const whole = skips.map((skip) => ({ from, until, skip }));
   if (level === null) return whole;
-  if (level !== DAYS || until - from === level.ms) return await descend(tx, request, level, MINUTES, whole);
-  return await descend(tx, request, HOURS, MINUTES, await descend(tx, request, DAYS, DAYS, whole));
+  const isDays = level === DAYS && until - from > level.ms;
+  const found = isDays ? await descend(tx, request, [DAYS], whole) : whole;
+  // Quarter-hours between would save the sums of a few minutes, and cost a relation that is planned.
+  const isFine = level === MINUTES || level === QUARTER_HOURS;
+  return await descend(tx, request, isFine ? [MINUTES] : [HOURS, MINUTES], found);
 }
 
 /**
  * Goes from intervals of whole buckets down to the bucket in which the `skip` of each is passed, in one statement.
- * @param coarsest the first level to look at
- * @param finest   the last, whose buckets are returned
+ * @param levels the coarsest first; the buckets of the last are returned
  */
 async function descend(
   tx: Transaction,
   { scope, order }: PageRequest,
-  coarsest: Level,
-  finest: Level,
+  levels: readonly Level[],
   intervals: readonly SkipInterval[],
 ): Promise<SkipInterval[]> {
   const direction = order === 'asc' ? tx`ASC` : tx`DESC`;
@@ -262,11 +263,7 @@ async function descend(
     SELECT * FROM unnest(${instants(intervals.map(({ from }) => from))}::timestamptz[],
                          ${instants(intervals.map(({ until }) => until))}::timestamptz[],
                          ${intervals.map(({ skip }) => skip)}::numeric[]) WITH ORDINALITY AS whole (start, finish, skip, nth)`;
-  for (
-    let level: Level | null = coarsest;
-    level !== null;
-    level = level === finest ? null : finerThan(level)
-  ) {
+  for (const level of levels) {
     found = tx`
       SELECT below.*, nth
         FROM (${found}) above

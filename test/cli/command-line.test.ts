@@ -1,14 +1,11 @@
 /** What the command line says of itself: help, version, manual page, completion. */
 import { execFileSync, spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
 import { commandLine } from '../../src/cli/command-line.ts';
-import { LAUNCHER } from '../support/command-line.ts';
-
-function tidemark(...args: string[]): { status: number | null; stdout: string; stderr: string } {
-  const { status, stdout, stderr } = spawnSync(process.execPath, [LAUNCHER, ...args], { encoding: 'utf8' });
-  return { status, stdout, stderr: stderr.replace('tidemark: building\n', '') };
-}
+import { build, LAUNCHER, tidemark, tidemarkProcess } from '../support/command-line.ts';
 
 /** Every command that does something, as it is typed. */
 function allCommands(): string[] {
@@ -22,24 +19,27 @@ function allCommands(): string[] {
   return paths;
 }
 
-test('without a command it prints its help with three examples, and succeeds', () => {
-  const { status, stdout, stderr } = tidemark();
-  expect([status, stderr]).toEqual([0, '']);
+test('without a command it prints its help with three examples, and succeeds', async () => {
+  const { code, stdout, stderr } = await tidemark([]);
+  expect([code, stderr]).toEqual([0, '']);
   expect(stdout).toMatch(/^Usage: tidemark/);
   expect(stdout.match(/^ {2}tidemark \w+.* {2,}\w/gm)).toHaveLength(3);
 });
 
-test('an unknown command is refused by its name', () => {
-  expect(tidemark('sevre')).toEqual({ status: 1, stdout: '', stderr: "tidemark: unknown command 'sevre'\n" });
+test('an unknown command is refused by its name', async () => {
+  const stderr = "tidemark: unknown command 'sevre'\n";
+  expect(await tidemark(['sevre'])).toEqual({ code: 1, stdout: '', stderr });
 });
 
-test('the version is that of package.json', () => {
+test('the version is that of package.json', async () => {
+  build();
   const { version } = JSON.parse(readFileSync('package.json', 'utf8'));
-  expect(tidemark('--version')).toEqual({ status: 0, stdout: `${version}\n`, stderr: '' });
+  const expected = { code: 0, stdout: `${version}\n`, stderr: '' };
+  for (const run of [tidemark, tidemarkProcess]) expect(await run(['--version'])).toEqual(expected);
 });
 
-test('the manual page has every command and setting, and groff finds nothing wrong with it', () => {
-  const page = tidemark('man').stdout;
+test('the manual page has every command and setting, and groff finds nothing wrong with it', async () => {
+  const page = (await tidemark(['man'])).stdout;
   const shown = execFileSync('groff', ['-man', '-Tutf8', '-P-cbou'], {
     input: page,
     encoding: 'utf8',
@@ -50,25 +50,67 @@ test('the manual page has every command and setting, and groff finds nothing wro
   expect(warned.stderr).toBe('');
 });
 
-test.each([
-  ['', 'serve'],
-  ['app ', 'create'],
-  ['app create --', '--owner'],
-])('bash completes "tidemark %s" with %s', (typed, expected) => {
-  const words = ['tidemark', ...typed.split(' ')];
+test('bash completes commands and options', () => {
+  build();
+  const expected = { '': 'serve', 'app ': 'create', 'app create --': '--owner' };
+  const completions = Object.keys(expected).map((typed) => {
+    const words = ['tidemark', ...typed.split(' ')];
+    return `
+    COMP_WORDS=(${words.map((word) => `'${word}'`).join(' ')}); COMP_CWORD=${words.length - 1}
+    COMP_LINE='tidemark ${typed}'; COMP_POINT=\${#COMP_LINE}; COMPREPLY=()
+    eval "$(complete -p tidemark | sed -E 's/.*-F ([^ ]+).*/\\1/')"
+    printf '%s\\n' "\${COMPREPLY[@]}" END`;
+  });
   const script = `
     tidemark() { ${process.execPath} ${LAUNCHER} "$@"; }
     # The package bash-completion has this one; of its options only "which words there are" is needed here.
     _get_comp_words_by_ref() { words=("\${COMP_WORDS[@]}"); cword=$COMP_CWORD; cur=\${words[cword]}; }
     source <(tidemark completion bash)
-    COMP_WORDS=(${words.map((word) => `'${word}'`).join(' ')}); COMP_CWORD=${words.length - 1}
-    COMP_LINE='tidemark ${typed}'; COMP_POINT=\${#COMP_LINE}
-    eval "$(complete -p tidemark | sed -E 's/.*-F ([^ ]+).*/\\1/')"
-    printf '%s\\n' "\${COMPREPLY[@]}"`;
-  const completed = execFileSync('bash', ['-c', script], { encoding: 'utf8' });
-  expect(completed.split('\n').map((line) => line.trim().split(/\s/)[0])).toContain(expected);
+    ${completions.join('\n')}`;
+  const completed = execFileSync('bash', ['-c', script], { encoding: 'utf8' }).split('END\n');
+  for (const [index, [typed, word]] of Object.entries(expected).entries()) {
+    const offered = completed[index]?.split('\n').map((line) => line.trim().split(/\s/)[0]);
+    expect(offered, `tidemark ${typed}`).toContain(word);
+  }
 });
 
-test.each(['zsh', 'fish'])('there is a completion for %s', (shell) => {
-  expect(tidemark('completion', shell).stdout).toContain('tidemark');
+test.each(['zsh', 'fish'])('there is a completion for %s', async (shell) => {
+  expect((await tidemark(['completion', shell])).stdout).toContain('tidemark');
+});
+
+/** What a module of src loads before it runs: the packages, through all modules that are not loaded on demand. */
+function packagesOf(entry: string): Set<string> {
+  const packages = new Set<string>();
+  const seen = new Set<string>();
+  const visit = (file: string): void => {
+    if (seen.has(file)) return;
+    seen.add(file);
+    const imports = readFileSync(file, 'utf8').matchAll(/^(?:im|ex)port (?!type )[^;]*?from '([^']+)';$/gm);
+    for (const [text, from = ''] of imports) {
+      const names = /^\w+ \{([^}]*)\}/
+        .exec(text)?.[1]
+        ?.split(',')
+        .filter((name) => name.trim() !== '');
+      if (names?.every((name) => name.trim().startsWith('type '))) continue;
+      if (from.startsWith('.')) visit(join(dirname(file), from));
+      else if (!from.startsWith('node:')) packages.add(from);
+    }
+  };
+  visit(entry);
+  return packages;
+}
+
+test('a command does not wait for packages that only the service or other commands need', () => {
+  const main = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
+  const service = fileURLToPath(new URL('../../src/serve.ts', import.meta.url));
+  expect([...packagesOf(service)]).toEqual(expect.arrayContaining(['ajv', 'pino', '@node-rs/argon2']));
+  expect([...packagesOf(main)].sort()).toEqual([
+    '@bomb.sh/tab/commander',
+    'commander',
+    'lru-cache',
+    'pg',
+    'pg-copy-streams',
+    'postgres',
+    'postgres-array',
+  ]);
 });

@@ -1,6 +1,5 @@
-import { spawn } from 'node:child_process';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { LAUNCHER, type Outcome } from '../support/command-line.ts';
+import { type Outcome, tidemark as run } from '../support/command-line.ts';
 import { newPerson, PASSWORD, Person } from '../support/person.ts';
 import { startTestService, type TestService } from '../support/service.ts';
 
@@ -11,23 +10,16 @@ beforeAll(async () => {
 afterAll(() => service.stop());
 
 /** Runs a command on the service's database, with this on its standard input. */
-const tidemark = (args: readonly string[], input = ''): Promise<Outcome> =>
-  new Promise((resolve) => {
-    const env = {
-      PATH: process.env.PATH ?? '',
-      DATABASE_URL: service.database.url,
-      SECRET: 'the secret of the tests, 32 characters',
-      PUBLIC_URL: 'https://events.example.com',
-    };
-    const child = spawn(process.execPath, [LAUNCHER, ...args], { env });
-    let [stdout, stderr] = ['', ''];
-    child.stdout.on('data', (chunk) => (stdout += chunk));
-    child.stderr.on('data', (chunk) => (stderr += chunk));
-    child.on('close', (code) => resolve({ code, stdout, stderr }));
-    child.stdin.end(input);
-  });
+const tidemark = (args: readonly string[], input = ''): Promise<Outcome> => {
+  const settings = {
+    DATABASE_URL: service.database.url,
+    SECRET: 'the secret of the tests, 32 characters',
+    PUBLIC_URL: 'https://events.example.com',
+  };
+  return run(args, settings, input);
+};
 const json = (outcome: Outcome): Record<string, unknown> => {
-  expect(outcome.stderr.replace('tidemark: building\n', '')).toBe('');
+  expect(outcome.stderr).toBe('');
   return JSON.parse(outcome.stdout);
 };
 

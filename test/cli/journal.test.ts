@@ -2,7 +2,7 @@
 import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import { afterEach, beforeEach, expect, test } from 'vitest';
 import { createApp } from '../../src/apps/apps.ts';
 import { createEventIds } from '../../src/ingest/event-id.ts';
 import { Quarantine, quarantinePath } from '../../src/ingest/journal/quarantine.ts';
@@ -17,10 +17,6 @@ const PAYLOAD = '{ "line\\n":\n1e400 }';
 
 let folder: string;
 let database: TestDatabase;
-
-beforeAll(async () => {
-  await tidemark(['--build-only']);
-}, 60_000);
 
 beforeEach(async () => {
   folder = await mkdtemp(join(tmpdir(), 'tidemark-quarantine-'));

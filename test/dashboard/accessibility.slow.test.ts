@@ -4,7 +4,8 @@ import { createRequire } from 'node:module';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createEventType } from '../../src/apps/event-types.ts';
-import { buildDashboard, launchBrowser, type Watched, withoutBrowser } from '../support/browser.ts';
+import { launchBrowser, type Watched, withoutBrowser } from '../support/browser.ts';
+import { build } from '../support/command-line.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { startTestService, type TestService } from '../support/service.ts';
 import { addPastEvents } from './past-events.ts';
@@ -50,7 +51,7 @@ describe.skipIf(withoutBrowser !== '')('every page', { timeout: 180_000 }, () =>
   let invitation: string;
 
   beforeAll(async () => {
-    buildDashboard();
+    build();
     [service, browser] = await Promise.all([startTestService(), launchBrowser()]);
     owner = await newPerson(service, 'owner@example.com');
     const helper = await newPerson(service, 'helper@example.com');

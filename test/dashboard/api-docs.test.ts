@@ -2,14 +2,15 @@
 import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { API } from '../../src/api-description.ts';
-import { buildDashboard, launchBrowser, openPage, withoutBrowser } from '../support/browser.ts';
+import { launchBrowser, openPage, withoutBrowser } from '../support/browser.ts';
+import { build } from '../support/command-line.ts';
 import { startTestService, type TestService } from '../support/service.ts';
 
 describe.skipIf(withoutBrowser !== '')('the page of the API', () => {
   let service: TestService;
   let browser: Browser;
   beforeAll(async () => {
-    buildDashboard();
+    build();
     [service, browser] = await Promise.all([startTestService(), launchBrowser()]);
   });
   afterAll(async () => {

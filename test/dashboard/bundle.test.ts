@@ -1,10 +1,11 @@
 /** What is downloaded: how much, in which pieces, and that a strict CSP has nothing to refuse. */
+
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { brotliDecompressSync, gunzipSync, gzipSync } from 'node:zlib';
 import { beforeAll, expect, test } from 'vitest';
-import { buildDashboard } from '../support/browser.ts';
+import { build } from '../support/command-line.ts';
 
 const BUILT = fileURLToPath(new URL('../../dist/dashboard/', import.meta.url));
 /** The budget for scripts, gzipped. */
@@ -15,7 +16,7 @@ const MOST_FONT_BYTES = 40_000;
 let scripts: { name: string; text: string }[];
 let page: string;
 beforeAll(() => {
-  buildDashboard();
+  build();
   const names = readdirSync(join(BUILT, 'assets'));
   scripts = names
     .filter((name) => name.endsWith('.js'))

@@ -1,7 +1,8 @@
 /** The pointer and the keyboard select buckets of the same chart. */
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { buildDashboard, launchBrowser, type Watched, withoutBrowser } from '../support/browser.ts';
+import { launchBrowser, type Watched, withoutBrowser } from '../support/browser.ts';
+import { build } from '../support/command-line.ts';
 import { newOwnApp, newPerson } from '../support/person.ts';
 import { startTestService, type TestService } from '../support/service.ts';
 import { visit } from './visitor.ts';
@@ -14,7 +15,7 @@ describe.skipIf(withoutBrowser !== '')('a chart', () => {
   let url: string;
 
   beforeAll(async () => {
-    buildDashboard();
+    build();
     [service, browser] = await Promise.all([startTestService(), launchBrowser()]);
     const owner = await newPerson(service, 'owner@example.com');
     const { appId, loggingToken } = await newOwnApp(owner);

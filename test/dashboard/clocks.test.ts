@@ -2,7 +2,8 @@
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createEventType } from '../../src/apps/event-types.ts';
-import { buildDashboard, launchBrowser, withoutBrowser } from '../support/browser.ts';
+import { launchBrowser, withoutBrowser } from '../support/browser.ts';
+import { build } from '../support/command-line.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { startTestService, type TestService } from '../support/service.ts';
 import { addPastEvents } from './past-events.ts';
@@ -76,7 +77,7 @@ describe.skipIf(withoutBrowser !== '')('when clocks change', () => {
   let appId: string;
 
   beforeAll(async () => {
-    buildDashboard();
+    build();
     [service, browser] = await Promise.all([startTestService(), launchBrowser()]);
     owner = await newPerson(service, 'owner@example.com');
     ({ appId } = await newOwnApp(owner));

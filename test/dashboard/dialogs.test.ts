@@ -1,7 +1,8 @@
 /** Dialogs and settings as one uses them: the first field has the focus, nothing that matters is lost or out of sight. */
 import type { Browser, Locator, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { buildDashboard, launchBrowser, withoutBrowser } from '../support/browser.ts';
+import { launchBrowser, withoutBrowser } from '../support/browser.ts';
+import { build } from '../support/command-line.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { startTestService, type TestService } from '../support/service.ts';
 import { visit } from './visitor.ts';
@@ -18,7 +19,7 @@ describe.skipIf(withoutBrowser !== '')('dialogs', () => {
   let app: { appId: string; path: string };
 
   beforeAll(async () => {
-    buildDashboard();
+    build();
     [service, browser] = await Promise.all([startTestService(), launchBrowser()]);
     owner = await newPerson(service, 'owner@example.com');
     app = await newOwnApp(owner, LONG_NAME);

@@ -2,7 +2,8 @@
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createEventType } from '../../src/apps/event-types.ts';
-import { buildDashboard, launchBrowser, withoutBrowser } from '../support/browser.ts';
+import { launchBrowser, withoutBrowser } from '../support/browser.ts';
+import { build } from '../support/command-line.ts';
 import { newOwnApp, newPerson } from '../support/person.ts';
 import { startTestService, type TestService } from '../support/service.ts';
 import { addPastEvents } from './past-events.ts';
@@ -17,7 +18,7 @@ describe.skipIf(withoutBrowser !== '')('a long list', () => {
   let page: Page;
 
   beforeAll(async () => {
-    buildDashboard();
+    build();
     [service, browser] = await Promise.all([startTestService(), launchBrowser()]);
     const owner = await newPerson(service, 'owner@example.com');
     const { appId, loggingToken } = await newOwnApp(owner);

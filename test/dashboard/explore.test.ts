@@ -3,7 +3,8 @@ import { readFile } from 'node:fs/promises';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { createEventType } from '../../src/apps/event-types.ts';
-import { buildDashboard, launchBrowser, type Watched, withoutBrowser } from '../support/browser.ts';
+import { launchBrowser, type Watched, withoutBrowser } from '../support/browser.ts';
+import { build } from '../support/command-line.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { startTestService, type TestService } from '../support/service.ts';
 import { addPastEvents } from './past-events.ts';
@@ -25,7 +26,7 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
   let appId: string;
 
   beforeAll(async () => {
-    buildDashboard();
+    build();
     [service, browser] = await Promise.all([startTestService(), launchBrowser()]);
     owner = await newPerson(service, 'owner@example.com');
     ({ appId } = await newOwnApp(owner));
@@ -111,6 +112,32 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
     await expect.poll(() => main.getAttribute('title')).toBe('0 before');
     await page.getByLabel('Compare with').selectOption('none');
     await expect.poll(() => main.count()).toBe(0);
+  });
+
+  test('shows the ratio of a type to all events as a line, with its numbers, against SQL', async () => {
+    await open(`${WHOLE_DAY}&table=1`);
+    await page.getByRole('button', { name: /^What the chart shows/ }).click();
+    await page.getByLabel('Ratio of').selectOption('payment failed');
+    await page.getByRole('button', { name: 'Show the ratio' }).click();
+    await expect.poll(() => parameter('part').map((part) => part.slice(0, 9))).toEqual(['type:typ_']);
+    const main = page.locator('.main-figure');
+    await expect.poll(() => main.locator('dd').innerText()).toMatch(/^7\.69%/);
+    expect(await main.locator('dt').innerText()).toBe('payment failed ÷ all events');
+    const rows = await service.sql<{ ratio: number }[]>`
+      SELECT count(*) FILTER (WHERE type.name = 'payment failed')::float8 / count(*) AS ratio
+        FROM events JOIN event_types AS type ON type.id = type_id
+       WHERE events.created_at >= ${`${DAY}T00:00Z`}::timestamptz AND events.created_at < ${`${DAY}T00:00Z`}::timestamptz + interval '1 day'
+       GROUP BY date_bin('15 minutes', events.created_at, '2026-01-01Z') ORDER BY date_bin('15 minutes', events.created_at, '2026-01-01Z') DESC`;
+    const shown = await page.locator('.chart-table tbody td b').allInnerTexts();
+    expect(shown).toEqual(rows.map(({ ratio }) => `${Number((ratio * 100).toPrecision(3))}%`));
+    await page.getByRole('application').focus();
+    await page.keyboard.press('Home');
+    const spoken = page.getByRole('application').locator('[aria-live]');
+    await expect.poll(() => spoken.textContent()).toMatch(/payment failed ÷ all events \d/);
+    // A condition that is not counted has no ratio, and the chart says so.
+    await open(`${WHOLE_DAY}&part=filter:country:DE`);
+    await page.getByText('The ratio is not shown').waitFor();
+    expect(await figure(page, 'In this range')).toBe(156);
   });
 
   test('lists the events of a bar that is clicked, of all again, and of what is dragged over', async () => {

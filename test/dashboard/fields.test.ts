@@ -1,7 +1,8 @@
 /** Fields and schemas in a real browser: what payloads carry, what is counted, and what a payload must be. */
 import type { Browser, Locator, Page } from 'playwright-core';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { buildDashboard, launchBrowser, withoutBrowser } from '../support/browser.ts';
+import { launchBrowser, withoutBrowser } from '../support/browser.ts';
+import { build } from '../support/command-line.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { startTestService, type TestService, until } from '../support/service.ts';
 import { addPastEvents } from './past-events.ts';
@@ -17,13 +18,17 @@ describe.skipIf(withoutBrowser !== '')('fields', () => {
   let page: Page;
   let complaints: string[];
   let app: { appId: string; loggingToken: string; path: string };
+  /** One whose field has been counted from the start. */
+  let shop: typeof app;
 
   beforeAll(async () => {
-    buildDashboard();
+    build();
     [service, browser] = await Promise.all([startTestService(), launchBrowser()]);
     owner = await newPerson(service, 'owner@example.com');
     viewer = await newPerson(service, 'viewer@example.com');
     app = await newOwnApp(owner);
+    shop = await newOwnApp(owner, 'Shop');
+    await owner.post(`${shop.path}/declared-fields`, { path: 'country', kind: 'value' });
     await owner.post(`${app.path}/members`, { email: 'viewer@example.com', role: 'viewer' });
     for (let index = 0; index < 12; index++)
       await log('order', {
@@ -32,6 +37,13 @@ describe.skipIf(withoutBrowser !== '')('fields', () => {
         ...(index === 0 && { 'with space': true }),
       });
     await log('visit', { url: '/' });
+    // Counted from its first event on: values have ids soon.
+    await until(
+      async () => (await owner.get(`${shop.path}/series?by=country`)).data.by === 'country',
+      'the field is counted',
+    );
+    for (let index = 0; index < 12; index++) await log('order', { country: index % 3 ? 'DE' : 'FR' }, shop);
+    await log('visit', { url: '/' }, shop);
     ({ page, complaints } = await visit(browser, service, owner));
   });
   beforeEach(async () => {
@@ -43,8 +55,8 @@ describe.skipIf(withoutBrowser !== '')('fields', () => {
     await service?.stop();
   });
 
-  async function log(typeName: string, payload: object): Promise<number> {
-    const body = JSON.stringify({ loggingToken: app.loggingToken, typeName, payload });
+  async function log(typeName: string, payload: object, { loggingToken } = app): Promise<number> {
+    const body = JSON.stringify({ loggingToken, typeName, payload });
     return (await service.request({ method: 'POST', path: '/public/create_event', body })).status;
   }
   const seen = (one = page): Locator => one.getByRole('region', { name: 'Fields of recent events' });
@@ -167,6 +179,37 @@ describe.skipIf(withoutBrowser !== '')('fields', () => {
         .first()
         .innerText(),
     ).toContain('country');
+    expect(complaints).toEqual([]);
+  });
+
+  test('break the chart down by their values, in the address, with colors of their own', async () => {
+    // Declared at the beginning: a value has a line of its own once it has got its id.
+    await until(
+      async () => ((await owner.get(`${shop.path}/series?by=country`)).data.lines as unknown[]).length === 2,
+      'the values have ids',
+    );
+    await page.goto(`/apps/${shop.appId}`);
+    await page.getByLabel('Break down by').selectOption('country');
+    const legend = page.locator('.legend .line');
+    const lines = async (): Promise<readonly string[]> =>
+      (await legend.allInnerTexts()).map((text) => text.split(/\s+/).slice(0, 2).join(' '));
+    await expect.poll(lines).toEqual(['DE 8', 'FR 4', 'All other']);
+    expect(new URL(page.url()).searchParams.get('by')).toBe('country');
+    const colors = () =>
+      legend.locator('.swatch').evaluateAll((all) => all.map((swatch) => swatch.className));
+    const before = await colors();
+    expect(new Set(before).size).toBe(3);
+    // A busier one comes first, and nothing changes its color.
+    for (let index = 0; index < 6; index++) await log('order', { country: 'FR' }, shop);
+    await page.reload();
+    await expect.poll(lines).toEqual(['FR 10', 'DE 8', 'All other']);
+    expect(await colors()).toEqual([before[1], before[0], before[2]]);
+    await page.getByRole('button', { name: 'Only DE' }).click();
+    await expect.poll(() => figure(page, 'In this range')).toBe(8);
+    // With a condition the values are not counted: the chart says what it shows.
+    await page.goto(`/apps/${shop.appId}?by=country&filter=country:DE`);
+    await page.getByText('are not counted together with conditions').waitFor();
+    await expect.poll(() => figure(page, 'In this range')).toBe(8);
     expect(complaints).toEqual([]);
   });
 

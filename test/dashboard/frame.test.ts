@@ -1,7 +1,8 @@
 /** What stands around every page: what is said of a failure and of a page that is not there, forced colors, sizes of text. */
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { buildDashboard, launchBrowser, withoutBrowser } from '../support/browser.ts';
+import { launchBrowser, withoutBrowser } from '../support/browser.ts';
+import { build } from '../support/command-line.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { startTestService, type TestService } from '../support/service.ts';
 import { visit } from './visitor.ts';
@@ -14,7 +15,7 @@ describe.skipIf(withoutBrowser !== '')('the frame', () => {
   let app: { appId: string; loggingToken: string; path: string };
 
   beforeAll(async () => {
-    buildDashboard();
+    build();
     [service, browser] = await Promise.all([startTestService(), launchBrowser()]);
     owner = await newPerson(service, 'owner@example.com');
     app = await newOwnApp(owner);

@@ -1,7 +1,8 @@
 /** A busy live page: what the main thread of the browser has to do while events arrive. */
 import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { buildDashboard, launchBrowser, withoutBrowser } from '../support/browser.ts';
+import { launchBrowser, withoutBrowser } from '../support/browser.ts';
+import { build } from '../support/command-line.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { startTestService, type TestService } from '../support/service.ts';
 import { visit } from './visitor.ts';
@@ -44,7 +45,7 @@ describe.skipIf(withoutBrowser !== '')('a live page', { timeout: 120_000 }, () =
   let owner: Person;
 
   beforeAll(async () => {
-    buildDashboard();
+    build();
     [service, browser] = await Promise.all([startTestService(), launchBrowser()]);
     owner = await newPerson(service, 'owner@example.com');
   });

@@ -7,7 +7,8 @@ import { join } from 'node:path';
 import type { Browser, Page, Request } from 'playwright-core';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { insertSelected } from '../../src/storage/write/insert-events.ts';
-import { buildDashboard, launchBrowser, type Watched, withoutBrowser } from '../support/browser.ts';
+import { launchBrowser, type Watched, withoutBrowser } from '../support/browser.ts';
+import { build } from '../support/command-line.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { startTestService, type TestService } from '../support/service.ts';
 import { figure, visit } from './visitor.ts';
@@ -29,7 +30,7 @@ describe.skipIf(withoutBrowser !== '')('the live mode', { timeout: 120_000 }, ()
   let sent = 0;
 
   beforeAll(async () => {
-    buildDashboard();
+    build();
     [service, browser] = await Promise.all([startTestService(), launchBrowser()]);
     owner = await newPerson(service, 'owner@example.com');
   });

@@ -1,7 +1,8 @@
 /** The page of an app on a phone: what is seen first, what fingers reach, and what they do to the chart. */
 import type { Browser, CDPSession, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { buildDashboard, launchBrowser, withoutBrowser } from '../support/browser.ts';
+import { launchBrowser, withoutBrowser } from '../support/browser.ts';
+import { build } from '../support/command-line.ts';
 import { newOwnApp, newPerson } from '../support/person.ts';
 import { startTestService, type TestService } from '../support/service.ts';
 import { visit } from './visitor.ts';
@@ -18,7 +19,7 @@ describe.skipIf(withoutBrowser !== '')('on a phone', () => {
   let url: string;
 
   beforeAll(async () => {
-    buildDashboard();
+    build();
     [service, browser] = await Promise.all([startTestService(), launchBrowser()]);
     const owner = await newPerson(service, 'owner@example.com');
     const { appId, loggingToken } = await newOwnApp(owner);

@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { Series } from '../../dashboard/answers.ts';
+import { curveRange, emptyCurve, ratioCurve } from '../../dashboard/charts/curve.ts';
 import {
   linesOf,
   OTHER,
@@ -17,13 +18,14 @@ const series: Series = {
   timezone: 'UTC',
   starts: [0, 3_600_000, 7_200_000],
   end: 10_800_000,
-  types: [
-    { typeId: 'typ_a', name: 'a', counts: [5, 0, 7], total: 12, number: 0 },
-    { typeId: 'typ_b', name: 'b', counts: [1, 2, 0], total: 3, number: 7 },
+  by: null,
+  lines: [
+    { key: 'typ_a', name: 'a', counts: [5, 0, 7], total: 12, number: 0 },
+    { key: 'typ_b', name: 'b', counts: [1, 2, 0], total: 3, number: 7 },
   ],
   all: [8, 2, 7],
   other: [2, 0, 0],
-  before: { all: 100, byType: { typ_a: 60, typ_b: 30 } },
+  before: { all: 100, byKey: { typ_a: 60, typ_b: 30 } },
   countsOnlyBefore: null,
   interval: { from: 0, until: 10_800_000 },
   compared: null,
@@ -42,14 +44,14 @@ describe('lines', () => {
   test('never share a color, and keep it when others are hidden', () => {
     fc.assert(
       fc.property(fc.uniqueArray(fc.string({ minLength: 1 }), { maxLength: 10 }), (keys) => {
-        const types = keys.map((typeId, index) => ({
-          typeId,
-          name: typeId,
+        const lines = keys.map((key, index) => ({
+          key,
+          name: key,
           counts: [1],
           total: 1,
           number: index * 7,
         }));
-        const wide = { ...series, types, other: null };
+        const wide = { ...series, lines, other: null };
         const colors = linesOf(wide, all).map(({ color }) => color);
         expect(new Set(colors).size).toBe(keys.length);
         expect(linesOf(wide, { hidden: keys.slice(1), solo: null }).map(({ color }) => color)).toEqual(
@@ -89,7 +91,7 @@ describe('stacks', () => {
   test('have an axis from zero unless that would squash them', () => {
     expect(verticalRange(stackOf(linesOf(series, all), 'histogram'))[0]).toBe(0);
     expect(verticalRange(stackOf(linesOf(series, all), 'running'))[0]).toBe(100);
-    const empty = { ...series, types: [], other: null };
+    const empty = { ...series, lines: [], other: null };
     expect(verticalRange(stackOf(linesOf(empty, all), 'histogram'))).toEqual([0, 1]);
   });
 
@@ -106,6 +108,35 @@ describe('stacks', () => {
       peak: 2,
       peakCount: 7,
     });
+  });
+});
+
+describe('a line of a measure', () => {
+  const part: Series = { ...series, all: [2, 0, 7] };
+  const names = { part: 'errors', whole: 'all events' };
+
+  test('is the ratio of each bucket, and of the whole interval; nothing by nothing is no number', () => {
+    const curve = ratioCurve({ ...series, all: [8, 0, 7] }, part, names);
+    expect(curve).toMatchObject({ values: [0.25, null, 1], overall: 0.6, compared: null });
+    expect([0.25, 0.6, 0.001234, 12.5, 0].map(curve.text)).toEqual(['25%', '60%', '0.123%', '1250%', '0%']);
+  });
+
+  test('is compared at the same time of the clock', () => {
+    const starts = [-86_400_000, -82_800_000, -79_200_000];
+    const earlier = (all: number[]): Series['compared'] => ({ starts, all, byKey: {} });
+    const curve = ratioCurve(
+      { ...series, compared: earlier([4, 0, 10]) },
+      { ...part, compared: earlier([1, 0, 5]) },
+      names,
+    );
+    expect(curve.compared).toEqual({ values: [0.25, null, 0.5], overall: 6 / 14 });
+  });
+
+  test('has an axis with 0 in it, also for numbers below it', () => {
+    const range = (values: (number | null)[]) => curveRange({ ...emptyCurve(series), values });
+    expect(range([null, 5, 100])).toEqual([0, 106]);
+    expect(range([-50, null, 100])).toEqual([-53, 106]);
+    expect(range([null])).toEqual([0, 1]);
   });
 });
 

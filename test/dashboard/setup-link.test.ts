@@ -1,12 +1,13 @@
 /** The one-time link that the start prints, in a real browser. */
 import { expect, test } from 'vitest';
-import { buildDashboard, launchBrowser, withoutBrowser } from '../support/browser.ts';
+import { launchBrowser, withoutBrowser } from '../support/browser.ts';
+import { build } from '../support/command-line.ts';
 import { PASSWORD } from '../support/person.ts';
 import { startTestService } from '../support/service.ts';
 import { visit } from './visitor.ts';
 
 test.skipIf(withoutBrowser !== '')('the printed link makes the first account, once', async () => {
-  buildDashboard();
+  build();
   const [service, browser] = await Promise.all([startTestService(), launchBrowser()]);
   try {
     const link = service.setupPath ?? '';

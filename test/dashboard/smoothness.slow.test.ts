@@ -1,7 +1,8 @@
 /** A thousand buckets of ten types: no task of hovering or zooming takes long, measured by what the same page takes for a fixed loop. */
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { buildDashboard, launchBrowser, withoutBrowser } from '../support/browser.ts';
+import { launchBrowser, withoutBrowser } from '../support/browser.ts';
+import { build } from '../support/command-line.ts';
 import { newOwnApp, newPerson } from '../support/person.ts';
 import { startTestService, type TestService } from '../support/service.ts';
 import { visit } from './visitor.ts';
@@ -29,7 +30,7 @@ describe.skipIf(withoutBrowser !== '')('a full chart', () => {
   let page: Page;
 
   beforeAll(async () => {
-    buildDashboard();
+    build();
     [service, browser] = await Promise.all([startTestService(), launchBrowser()]);
     const owner = await newPerson(service, 'owner@example.com');
     const { appId, loggingToken } = await newOwnApp(owner);
@@ -128,8 +129,8 @@ describe.skipIf(withoutBrowser !== '')('a full chart', () => {
 function series(from: number): unknown {
   const starts = Array.from({ length: BUCKETS }, (_, index) => from + index * 3_600_000);
   const counts = (type: number): number[] => starts.map((_, index) => ((index * 7919) % 997) + type);
-  const types = Array.from({ length: TYPES }, (_, type) => ({
-    typeId: `typ_${type}`,
+  const lines = Array.from({ length: TYPES }, (_, type) => ({
+    key: `typ_${type}`,
     name: `type ${type}`,
     counts: counts(type),
     total: counts(type).reduce((sum, value) => sum + value, 0),
@@ -140,10 +141,11 @@ function series(from: number): unknown {
     timezone: 'Europe/Berlin',
     starts,
     end: from + BUCKETS * 3_600_000,
-    types,
-    all: starts.map((_, index) => types.reduce((sum, type) => sum + (type.counts[index] ?? 0), 3)),
+    by: null,
+    lines,
+    all: starts.map((_, index) => lines.reduce((sum, line) => sum + (line.counts[index] ?? 0), 3)),
     other: starts.map(() => 3),
-    before: { all: 10, byType: {} },
+    before: { all: 10, byKey: {} },
     countsOnlyBefore: null,
     interval: { from, until: from + BUCKETS * 3_600_000 },
     compared: null,

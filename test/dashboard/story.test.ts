@@ -1,7 +1,8 @@
 /** The whole story in a real browser, in its order: from the first account to a lost server. */
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { buildDashboard, launchBrowser, type Watched, withoutBrowser } from '../support/browser.ts';
+import { launchBrowser, type Watched, withoutBrowser } from '../support/browser.ts';
+import { build } from '../support/command-line.ts';
 import { newPerson, PASSWORD } from '../support/person.ts';
 import { startTestService, type TestService } from '../support/service.ts';
 import { clipboard, figure, signIn, visit } from './visitor.ts';
@@ -20,7 +21,7 @@ describe.skipIf(withoutBrowser !== '')('the story', () => {
   let loggingToken: string;
 
   beforeAll(async () => {
-    buildDashboard();
+    build();
     [service, browser] = await Promise.all([startTestService(), launchBrowser()]);
     owner = await visit(browser, service, null);
     page = owner.page;

@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import { STATS } from '../../dashboard/measure.ts';
 import { DAY, HOUR, MINUTE, PERIODS, parseRange, type Range, type Unit } from '../../dashboard/range.ts';
 import { DETAILS, MODES, parseView, SCALES, safeNext, type View, viewSearch } from '../../dashboard/url.ts';
 
@@ -24,6 +25,16 @@ const view: fc.Arbitrary<View> = fc.record({
     fc
       .record({ from: fc.integer({ min: 0, max: 4e12 }), length: fc.integer({ min: 1, max: 1e9 }) })
       .map(({ from, length }) => ({ from, to: from + length })),
+  ),
+  by: fc.option(text),
+  measure: fc.option(
+    fc.oneof(
+      fc.record({
+        kind: fc.constant('ratio' as const),
+        part: fc.oneof(fc.record({ type: text }), fc.record({ filter: text })),
+      }),
+      fc.record({ kind: fc.constant('stat' as const), of: text, stat: fc.constantFrom(...STATS) }),
+    ),
   ),
   mode: fc.constantFrom(...MODES),
   scale: fc.constantFrom(...SCALES),

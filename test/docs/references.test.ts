@@ -94,8 +94,9 @@ async function commandsOf(path: readonly string[]): Promise<Map<string, string>>
   const names = [...listed.matchAll(/^ {2}(\w[\w-]*)/gm)].map(([, name = '']) => name);
   const own = names.filter((name) => name !== 'help');
   if (own.length === 0) return new Map([[path.join(' '), stdout]]);
-  const below = await Promise.all(own.map((name) => commandsOf([...path, name])));
-  return new Map(below.flatMap((commands) => [...commands]));
+  const below: [string, string][] = [];
+  for (const name of own) below.push(...(await commandsOf([...path, name])));
+  return new Map(below);
 }
 
 test('docs/operations.md lists every command, with options that it has', { timeout: 120_000 }, async () => {

@@ -1,7 +1,7 @@
 /** What the tests of several real processes share: a database for each test, one Redis, and servers that end with the test. */
 import { afterAll, afterEach, beforeAll, beforeEach } from 'vitest';
 import { createApp } from '../../src/apps/apps.ts';
-import { tidemark } from '../support/command-line.ts';
+import { build } from '../support/command-line.ts';
 import { type TestDatabase, testDatabase } from '../support/database.ts';
 import { request } from '../support/http-client.ts';
 import { Ledger } from '../support/ledger.ts';
@@ -30,7 +30,7 @@ export class Servers {
   constructor() {
     beforeAll(async () => {
       // Whichever test comes first must not be the one whose standard error shows the build.
-      await tidemark(['--build-only']);
+      build();
       if (REDIS_SERVER !== undefined) this.redis = await TestRedis.start();
     });
     afterAll(() => this.redis?.remove());

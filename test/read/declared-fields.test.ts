@@ -59,11 +59,11 @@ describe.each(availableEngines())('on %s', (engine) => {
     await log(10);
     const chart = async (query: string) => (await owner.get(`/api/apps/${appId}/series?${query}`)).data;
     const counted = await chart('filter=order.country:DE');
-    expect(counted).toMatchObject({ isFiltered: true, types: [{ total: 9 }] });
+    expect(counted).toMatchObject({ isFiltered: true, by: null, lines: [{ total: 9 }] });
     expect((counted.all as number[]).reduce((sum, count) => sum + count, 0)).toBe(9);
     // What counts do not answer is searched for by the page.
     const excluded = await chart('filter=-order.country:DE');
-    expect(excluded).toMatchObject({ isFiltered: false, types: [{ total: 15 }] });
+    expect(excluded).toMatchObject({ isFiltered: false, lines: [{ total: 15 }] });
 
     const page = await get('/events?filter=order.country:DE&total=exact&limit=4');
     expect(page.data.pagination).toMatchObject({ total: 9, filteredBy: 'counts', limit: 4 });
@@ -88,6 +88,19 @@ describe.each(availableEngines())('on %s', (engine) => {
       [undefined, true, 0, 0],
     ]);
     expect((await get('/series?by=order.n')).status).toBe(400);
+    // The chart has the busiest first; a value keeps the number of its first appearance.
+    expect(await chart('by=order.country&compareFrom=2026-01-01&compareTo=2026-01-02')).toMatchObject({
+      by: 'order.country',
+      lines: [
+        { key: '"DE"', name: 'DE', total: 9, number: 0 },
+        { key: '"FR"', name: 'FR', total: 3, number: 1 },
+        { key: '"IT"', name: 'IT', total: 3, number: 2 },
+      ],
+      other: null,
+      before: { all: 0, byKey: { '"DE"': 0 } },
+    });
+    for (const refused of ['by=order.n', 'by=..', 'by=order.country&filter=order.country:DE'])
+      expect(await chart(refused)).toMatchObject({ by: null, lines: [{ name: 'order' }] });
     // Spelled as the catalogue and filters spell it.
     await owner.post(`/api/apps/${appId}/declared-fields`, { path: '"with space".a', kind: 'value' });
     const { fields, most } = (await owner.get(`/api/apps/${appId}/declared-fields`)).data;

@@ -1,10 +1,12 @@
 /** A real browser for the dashboard: Chromium as the machine has it. */
-import { spawnSync } from 'node:child_process';
-import { fileURLToPath } from 'node:url';
-import { type Browser, type BrowserContextOptions, chromium, type Page } from 'playwright-core';
+import {
+  type Browser,
+  type BrowserContextOptions,
+  type BrowserServer,
+  chromium,
+  type Page,
+} from 'playwright-core';
 import { CHROMIUM, hasChromium } from './chromium.ts';
-
-const LAUNCHER = fileURLToPath(new URL('../../tidemark.mjs', import.meta.url));
 
 const ARGUMENTS = [
   '--headless',
@@ -20,14 +22,13 @@ const ARGUMENTS = [
 /** Why there is no browser; empty where there is one. The last lines of a run name the suites that are skipped for it. */
 export const withoutBrowser = hasChromium ? '' : `chromium is not at ${CHROMIUM} (CHROMIUM)`;
 
-/** Brings dist/dashboard up to date: what is tested is what is served. */
-export function buildDashboard(): void {
-  const { status, stderr } = spawnSync(process.execPath, [LAUNCHER, '--build-only'], { encoding: 'utf8' });
-  if (status !== 0) throw new Error(`The dashboard is not built: ${stderr}`);
-}
+/** One for all files that run in this process, with which it ends. */
+let server: Promise<BrowserServer> | null = null;
 
-export function launchBrowser(): Promise<Browser> {
-  return chromium.launch({ executablePath: CHROMIUM, args: ARGUMENTS });
+/** A connection to the browser; closing it closes its pages. */
+export async function launchBrowser(): Promise<Browser> {
+  server ??= chromium.launchServer({ executablePath: CHROMIUM, args: ARGUMENTS });
+  return await chromium.connect((await server).wsEndpoint());
 }
 
 /** What a page said that it should not have: errors, warnings, refused resources. */

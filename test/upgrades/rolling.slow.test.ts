@@ -10,7 +10,7 @@ import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { ServerProcess } from '../e2e/server-process.ts';
-import { LAUNCHER, tidemark } from '../support/command-line.ts';
+import { LAUNCHER, tidemark, tidemarkProcess } from '../support/command-line.ts';
 import { availableEngines, testDatabase } from '../support/database.ts';
 import { Ledger } from '../support/ledger.ts';
 import { until } from '../support/service.ts';
@@ -68,7 +68,11 @@ describe.skipIf(!isThere).each(availableEngines())(`from ${RELEASE} on %s`, (eng
     const database = await testDatabase(engine, { empty: true });
     const settings = { SECRET, DATABASE_URL: database.url, CREATE_LIMIT_PER_MINUTE: '0' };
     const old = await start(settings, launcher);
-    const created = await tidemark(['app', 'create', '--name', 'Ledger', '--json'], settings, launcher);
+    const created = await tidemarkProcess(
+      ['app', 'create', '--name', 'Ledger', '--json'],
+      settings,
+      launcher,
+    );
     const { appId, loggingToken } = JSON.parse(created.stdout) as { appId: string; loggingToken: string };
 
     let ports = [old.port];

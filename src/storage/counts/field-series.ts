@@ -32,6 +32,10 @@ import {
 export interface FieldSeriesRequest extends SeriesRequest {
   /** Whether what is before the interval is counted, too. */
   readonly withBefore: boolean;
+  /** With values of a field: these are shown apart, as JSON, and not those with the most events. */
+  readonly values?: readonly string[];
+  /** Whether values are numbered. */
+  readonly withNumbers?: boolean;
 }
 
 export interface FieldSeries
@@ -45,6 +49,8 @@ export interface FieldLine {
   readonly counts: readonly number[];
   /** Events before the interval; 0 unless they were asked for. */
   readonly before: number;
+  /** The place of a value among those of its field, in the order in which they were first counted; 0 unless asked for. */
+  readonly number?: number;
 }
 
 /** The counts of fields do not have it: the field is not declared, or not complete. */
@@ -96,7 +102,7 @@ export async function readValueSeries(
       countSeries(tx, { appId, ids, stale: [], field }, plan),
       countSeries(tx, { appId, ids: events, stale: plan.stale }, plan),
     ]);
-    const shown = ids.map((id) => ({ value: top.get(id) ?? null, ...sumOf(counted, [id]) }));
+    const shown = ids.map((id) => ({ ...(top.get(id) ?? NO_VALUE), ...sumOf(counted, [id]) }));
     const rest = { value: null, ...without(sumOf(all, events), sumOf(counted, ids)) };
     return assemble(request, plan, [...shown, rest]);
   });
@@ -109,25 +115,39 @@ function scopeOf(
   return { appId, typeIds, from: withBefore ? 0 : from, until, withCountsOnly: true };
 }
 
+interface ShownValue {
+  /** As JSON. */
+  readonly value: string | null;
+  readonly number: number;
+}
+
+const NO_VALUE: ShownValue = { value: null, number: 0 };
+
 /** Internal ids of series → their values, those with the most events first. */
 async function topValues(
   tx: Transaction,
-  { appId, typeIds, topTypes: most = 0 }: FieldSeriesRequest,
+  { appId, typeIds, topTypes: most = 0, values, withNumbers = false }: FieldSeriesRequest,
   { id, typeId, isFull }: FieldRow,
   plan: SeriesPlan,
-): Promise<ReadonlyMap<number, string>> {
+): Promise<ReadonlyMap<number, ShownValue>> {
   const type = typeId !== null ? ALL_TYPES : (typeIds?.[0] ?? ALL_TYPES);
   // Of values that came late some events may be among the others: all of them are, so that no line has a part of its own.
   const isSure = isFull ? tx`is_complete` : tx`true`;
+  const isWanted = values === undefined ? tx`true` : tx`value = ANY(${[...values]})`;
   const types = tx`
     ARRAY(SELECT id FROM field_series
-           WHERE field_id = ${id} AND type_id = ${type} AND value NOT IN (${MANY}, ${OTHER}) AND ${isSure})`;
+           WHERE field_id = ${id} AND type_id = ${type} AND value NOT IN (${MANY}, ${OTHER}) AND ${isSure} AND ${isWanted})`;
   const field = { appId, corrections: [], rows: [] };
   const scope = { apps: tx`${[appId]}::integer[]`, types, field };
   const ids = await topOf(tx, scope, { whole: plan.whole, stale: [] }, most);
-  const rows = await tx<{ id: number; value: string }[]>`
-    SELECT id, value FROM field_series WHERE id = ANY(${ids}) ORDER BY array_position(${ids}::integer[], id)`;
-  return new Map(rows.map((row) => [row.id, row.value]));
+  const numbered = withNumbers
+    ? tx`SELECT id, value, (row_number() OVER (ORDER BY id) - 1)::integer AS number
+           FROM field_series WHERE field_id = ${id} AND type_id = ${type}`
+    : tx`SELECT id, value, 0 AS number FROM field_series WHERE id = ANY(${ids})`;
+  const rows = await tx<(ShownValue & { id: number })[]>`
+    SELECT id, value, number FROM (${numbered}) AS series
+     WHERE id = ANY(${ids}) ORDER BY array_position(${ids}::integer[], id)`;
+  return new Map(rows.map(({ id: series, value, number }) => [series, { value, number }]));
 }
 
 async function uncountedMinutes(
@@ -144,7 +164,7 @@ async function uncountedMinutes(
 
 interface ValueRequest {
   readonly path: readonly string[];
-  readonly top: ReadonlyMap<number, string>;
+  readonly top: ReadonlyMap<number, ShownValue>;
   readonly minutes: readonly number[];
   readonly interval: Interval;
 }
@@ -156,7 +176,7 @@ async function valueCounts(
   { path, top, minutes, interval }: ValueRequest,
 ): Promise<FieldCounts> {
   const values = new PayloadValues([path]);
-  const idOf = new Map([...top].map(([id, value]) => [value, id]));
+  const idOf = new Map([...top].map(([id, { value }]) => [value, id]));
   const filter = { contains: [], matches: () => true };
   const scope = { appId, typeIds, filter };
   const seriesOf = ({ payload }: MatchingRow): number | undefined =>

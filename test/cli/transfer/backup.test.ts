@@ -51,8 +51,7 @@ const NO_END = 1_000_000_000;
 let folder: string;
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'tidemark-backup-test-'));
-  await tidemark(['--build-only']);
-}, 60_000);
+});
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
 function run(database: TestDatabase, ...args: string[]): Promise<Outcome> {

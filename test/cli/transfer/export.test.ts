@@ -25,8 +25,7 @@ const EVENTS = 60;
 let folder: string;
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'tidemark-export-test-'));
-  await tidemark(['--build-only']);
-}, 60_000);
+});
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
 interface Stored {

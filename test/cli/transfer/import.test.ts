@@ -1,5 +1,3 @@
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -11,7 +9,7 @@ import { createEventIds } from '../../../src/ingest/event-id.ts';
 import { readEventPage } from '../../../src/storage/event-page.ts';
 import { EventWriter } from '../../../src/storage/write/event-writer.ts';
 import { ImportWriter } from '../../../src/storage/write/import-writer.ts';
-import { LAUNCHER, type Outcome, tidemark } from '../../support/command-line.ts';
+import { type Outcome, tidemark } from '../../support/command-line.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { FaultyProxy } from '../../support/proxy.ts';
 import { testSecret, until } from '../../support/service.ts';
@@ -45,8 +43,7 @@ function eventsOf(count: number): Stored[] {
 let folder: string;
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'tidemark-import-test-'));
-  await tidemark(['--build-only']);
-}, 60_000);
+});
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
 describe.each(availableEngines())('an import on %s', (engine) => {
@@ -147,10 +144,9 @@ describe.each(availableEngines())('an import on %s', (engine) => {
 
   test('reads standard input', async () => {
     const app = await newApp();
-    const env = { PATH: process.env.PATH ?? '', DATABASE_URL: database.url, DATA_DIR: folder };
-    const child = spawn(process.execPath, [LAUNCHER, 'import', '--app', app.appId, '-'], { env });
-    child.stdin.end(eventsOf(10).map(lineOf).join('\r\n'));
-    expect((await once(child, 'exit'))[0]).toBe(0);
+    const settings = { DATABASE_URL: database.url, DATA_DIR: folder };
+    const input = eventsOf(10).map(lineOf).join('\r\n');
+    expect(await tidemark(['import', '--app', app.appId, '-'], settings, input)).toMatchObject({ code: 0 });
     expect((await stored(app.id)).total).toBe(10);
   });
 

@@ -89,6 +89,16 @@ describe.each(availableEngines())('on %s a batch', (engine) => {
     return row?.tries ?? 0;
   };
 
+  test('has large payloads compressed by lz4 where the server has it', async () => {
+    const { sql } = database;
+    await writer.write([event(JSON.stringify({ text: 'a long text '.repeat(2_000) }))]);
+    const [found] = await sql<{ method: string; has: boolean }[]>`
+      SELECT pg_column_compression(payload) AS method,
+             (SELECT 'lz4' = ANY (enumvals) FROM pg_settings WHERE name = 'default_toast_compression') AS has
+        FROM events`;
+    expect(found?.method).toBe(found?.has ? 'lz4' : 'pglz');
+  });
+
   test('is stored as it is: ids, app, type, time to the millisecond, payload', async () => {
     const createdAt = Date.now() - (Date.now() % 1_000) + 7;
     const one = event('{"a":1}', createdAt);

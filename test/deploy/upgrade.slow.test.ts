@@ -11,7 +11,7 @@ import { chooseEngine } from '../../src/storage/engine.ts';
 import { migrate, readMigrations } from '../../src/storage/migrate.ts';
 import { codeBlocks, readPage } from '../docs/pages.ts';
 import { ServerProcess } from '../e2e/server-process.ts';
-import { tidemark } from '../support/command-line.ts';
+import { build } from '../support/command-line.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../support/database.ts';
 import { request } from '../support/http-client.ts';
 import { CREATE_EVENT } from '../support/service.ts';
@@ -27,7 +27,7 @@ const OLD_SCHEMA = 6;
 let folder: string;
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'tidemark-upgrade-'));
-  await tidemark(['--build-only']);
+  build();
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
 

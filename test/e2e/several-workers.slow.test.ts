@@ -4,7 +4,7 @@ import { createServer } from 'node:net';
 import { describe, expect, test, vi } from 'vitest';
 import { readConfig } from '../../src/config.ts';
 import { connectionsOf } from '../../src/service.ts';
-import { type Outcome, tidemark } from '../support/command-line.ts';
+import { type Outcome, tidemarkProcess } from '../support/command-line.ts';
 import { request } from '../support/http-client.ts';
 import { REDIS_SERVER } from '../support/redis-server.ts';
 import { until } from '../support/service.ts';
@@ -35,7 +35,7 @@ function oneLine({ code, stdout, stderr }: Outcome, expected: number): string {
 
 describe('a start with workers that fails prints one line, and its exit code says whether a retry may succeed:', () => {
   const serve = (more: Record<string, string>): Promise<Outcome> =>
-    tidemark(['serve'], servers.settings({ WORKERS: '2', PORT: '0', ...more }));
+    tidemarkProcess(['serve'], servers.settings({ WORKERS: '2', PORT: '0', ...more }));
 
   test('without Redis, whose limits are common to all', async () => {
     expect(oneLine(await serve({ REDIS_URL: '' }), NEEDS_A_CHANGE)).toMatch(/WORKERS.*REDIS_URL/);

@@ -6,7 +6,7 @@ import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
-import { LAUNCHER, type Outcome, tidemark } from '../support/command-line.ts';
+import { build, LAUNCHER, type Outcome, tidemarkProcess } from '../support/command-line.ts';
 import { type TestDatabase, testDatabase } from '../support/database.ts';
 import { HttpConnection, request } from '../support/http-client.ts';
 import { CREATE_EVENT, until } from '../support/service.ts';
@@ -22,7 +22,7 @@ beforeAll(async () => {
   database = await testDatabase();
   installation = await Installation.make();
   // Whichever test comes first must not be the one whose standard error shows the build.
-  await tidemark(['--build-only']);
+  build();
 });
 afterAll(async () => {
   await installation.remove();
@@ -45,7 +45,12 @@ function oneLine({ code, stdout, stderr }: Outcome, expected = NEEDS_A_CHANGE): 
 }
 
 const serve = (settings: Record<string, string>): Promise<Outcome> =>
-  tidemark(['serve'], { PORT: '0', DATA_DIR: join(installation.folder, 'unused'), SECRET, ...settings });
+  tidemarkProcess(['serve'], {
+    PORT: '0',
+    DATA_DIR: join(installation.folder, 'unused'),
+    SECRET,
+    ...settings,
+  });
 
 describe('a start that fails prints one line, and its exit code says whether a retry may succeed:', () => {
   test('the port is in use', async () => {
@@ -322,7 +327,7 @@ describe('on an embedded PostgreSQL', () => {
     await once(other, 'listening');
     const address = other.address();
     const port = String(typeof address === 'object' ? address?.port : 0);
-    oneLine(await tidemark(['serve'], { ...installation.settings, PORT: port }), MAY_PASS);
+    oneLine(await tidemarkProcess(['serve'], { ...installation.settings, PORT: port }), MAY_PASS);
     other.close();
     expect(await installation.postmaster()).toBeUndefined();
   });

@@ -1,0 +1,33 @@
+/** The number of a measure over the whole interval, and what it is made of. */
+import type { VNode } from 'preact';
+import type { Curve } from '../charts/curve.ts';
+import { change, count } from '../format.ts';
+import { html } from '../html.ts';
+import type { Compare } from '../range.ts';
+import { COMPARED } from './figures.ts';
+
+export function CurveFigures({
+  curve,
+  compare,
+}: {
+  readonly curve: Curve;
+  readonly compare: Compare;
+}): VNode {
+  const { name, overall, compared, text } = curve;
+  const before = compared?.overall ?? null;
+  const changed = overall === null || before === null ? null : change(overall, before);
+  return html`<dl class="figures-row">
+    <div class="main-figure"><dt>${name}</dt><dd>${overall === null ? '–' : text(overall)}${
+      before !== null &&
+      html` <small title=${`${text(before)} before`}>${changed !== null && html`<b class="change">${changed}</b> `}${COMPARED[compare]}</small>`
+    }</dd></div>
+  </dl>`;
+}
+
+export function CurveLegend({ curve: { name, parts } }: { readonly curve: Curve }): VNode | null {
+  if (name === '') return null;
+  return html`<div class="curve-legend">
+    <p><i class="swatch found"></i>${name}</p>
+    <dl>${parts.map(([part, value]) => html`<div key=${part}><dt>${part}</dt><dd title=${count(value)}>${count(value)}</dd></div>`)}</dl>
+  </div>`;
+}

@@ -1,0 +1,46 @@
+/** What the chart shows in place of numbers of events: a ratio of two counts, or a statistic of a number field. */
+
+/** The statistics of a number field, as the API names them. */
+export const STATS = ['avg', 'sum', 'min', 'max', 'p50', 'p90', 'p95', 'p99'] as const;
+export type Stat = (typeof STATS)[number];
+
+export const STAT_NAMES: Record<Stat, string> = {
+  avg: 'Average',
+  sum: 'Sum',
+  min: 'Minimum',
+  max: 'Maximum',
+  p50: 'Median',
+  p90: '90th percentile',
+  p95: '95th percentile',
+  p99: '99th percentile',
+};
+
+/** Which events the ratio is of: those of a type, or those of the view that meet a condition. */
+export type Part = { readonly type: string } | { readonly filter: string };
+
+export type Measure =
+  | { readonly kind: 'ratio'; readonly part: Part }
+  /** @prop of the path of the field */
+  | { readonly kind: 'stat'; readonly of: string; readonly stat: Stat };
+
+/** Reads a measure from an address; null where it has none, or one that is no sense. */
+export function parseMeasure(query: URLSearchParams): Measure | null {
+  const [, kind, value = ''] = /^(type|filter):(.+)$/s.exec(query.get('part') ?? '') ?? [];
+  if (kind !== undefined)
+    return { kind: 'ratio', part: kind === 'type' ? { type: value } : { filter: value } };
+  const stat = STATS.find((one) => one === query.get('stat'));
+  const of = query.get('of') ?? '';
+  return stat === undefined || of === '' ? null : { kind: 'stat', of, stat };
+}
+
+/** Puts a measure into an address. */
+export function writeMeasure(measure: Measure | null, query: URLSearchParams): void {
+  if (measure === null) return;
+  if (measure.kind === 'stat') {
+    query.set('of', measure.of);
+    query.set('stat', measure.stat);
+  } else query.set('part', partText(measure.part));
+}
+
+export const partText = (part: Part): string =>
+  'type' in part ? `type:${part.type}` : `filter:${part.filter}`;
