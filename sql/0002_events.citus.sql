@@ -70,6 +70,7 @@ CREATE VIEW events_per_day AS
 -- Buckets that readers must count from the level below. Here the views are always exact, so there are none.
 CREATE VIEW stale_buckets AS SELECT 0::smallint AS level, NULL::timestamptz AS bucket WHERE false;
 
+-- Attaching a finished table takes a weaker lock on events than CREATE TABLE … PARTITION OF: readers and writers go on.
 CREATE FUNCTION create_events_partition(day date) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   partition text := 'events_' || to_char(day, 'YYYYMMDD');
@@ -78,5 +79,6 @@ DECLARE
 BEGIN
   PERFORM pg_advisory_xact_lock(hashtext('tidemark partitions'));
   IF to_regclass(partition) IS NOT NULL THEN RETURN; END IF;
-  EXECUTE format('CREATE TABLE %I PARTITION OF events FOR VALUES FROM (%L) TO (%L)', partition, lower_bound, upper_bound);
+  EXECUTE format('CREATE TABLE %I (LIKE events INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', partition);
+  EXECUTE format('ALTER TABLE events ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)', partition, lower_bound, upper_bound);
 END $$;

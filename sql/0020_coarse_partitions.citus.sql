@@ -36,7 +36,8 @@ BEGIN
   IF upper_bound - lower_bound <> interval '1 day' THEN
     name := name || '_' || to_char(upper_bound AT TIME ZONE 'UTC', 'YYYYMMDD');
   END IF;
-  EXECUTE format('CREATE TABLE %I PARTITION OF events FOR VALUES FROM (%L) TO (%L)', name, lower_bound, upper_bound);
+  EXECUTE format('CREATE TABLE %I (LIKE events INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', name);
+  EXECUTE format('ALTER TABLE events ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)', name, lower_bound, upper_bound);
 END $$;
 
 -- The same for several days, from any node: the coordinator makes partitions.
@@ -63,5 +64,6 @@ DECLARE
 BEGIN
   PERFORM pg_advisory_xact_lock(hashtext('tidemark partitions'));
   IF EXISTS (SELECT FROM events_partitions WHERE start <= lower_bound AND finish > lower_bound) THEN RETURN; END IF;
-  EXECUTE format('CREATE TABLE %I PARTITION OF events FOR VALUES FROM (%L) TO (%L)', partition, lower_bound, upper_bound);
+  EXECUTE format('CREATE TABLE %I (LIKE events INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', partition);
+  EXECUTE format('ALTER TABLE events ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)', partition, lower_bound, upper_bound);
 END $$;

@@ -9,8 +9,8 @@ import type { Availability } from '../storage/availability.ts';
 import type { ChangedTable } from '../storage/changes.ts';
 import type { DatabaseAddress, Sql } from '../storage/connect.ts';
 import type { ServerWatch } from '../storage/connections/server-watch.ts';
-import { answerInTime, type LookupOutage, LookupUnavailable } from '../storage/lookup-cache.ts';
 import { poolOfApp } from '../storage/engines.ts';
+import { answerInTime, type LookupOutage, LookupUnavailable } from '../storage/lookup-cache.ts';
 import { DeclaredFields, type Engine, type Nodes } from '../storage/storage.ts';
 import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
 import { UNAVAILABLE } from '../storage/write/failures.ts';
@@ -192,7 +192,9 @@ export class WritePath {
       if (this.outage.isAway()) throw new LookupUnavailable('The database is away');
       if (this.#keyTable.refusal !== null) return this.#keyTable.refusal;
       try {
-        const found = poolOfApp(engine, lookups, appId).then((sql) => findRepeated(sql, appId, request, wall()));
+        const found = poolOfApp(engine, lookups, appId).then((sql) =>
+          findRepeated(sql, appId, request, wall()),
+        );
         return await answerInTime(found, LOOKUP_TIMEOUT_MS);
       } catch (error) {
         if (error instanceof LookupUnavailable) void this.#keyTable.suspect();

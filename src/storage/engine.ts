@@ -79,16 +79,21 @@ export async function chooseEngine(sql: Sql): Promise<EngineChoice> {
 const OLDEST_CITUS = [12, 1] as const;
 
 /** A cluster, if the database is one. Its operator makes it: the extension alone is not created here. */
-async function clusterOf(sql: Sql, { cluster, migrated, postgresVersion }: Facts): Promise<EngineChoice | null> {
+async function clusterOf(
+  sql: Sql,
+  { cluster, migrated, postgresVersion }: Facts,
+): Promise<EngineChoice | null> {
   if (cluster === null) {
     if (migrated !== 'citus') return null;
-    throw new OperatorError('this database was migrated for a Citus cluster, but no longer has the extension: correct that');
+    throw new OperatorError(
+      'this database was migrated for a Citus cluster, but no longer has the extension: correct that',
+    );
   }
   const version = `Citus ${cluster}`;
   if (migrated !== null && migrated !== 'citus')
     throw new OperatorError(
       `this database was migrated for one server and now has ${version}: run DROP EXTENSION citus to continue as before, ` +
-        'or use "tidemark copy" into a new database of a cluster',
+        'or make a new database for the cluster and move apps by "tidemark export" and "tidemark import"',
     );
   if (!isAtLeast(cluster, OLDEST_CITUS))
     throw new OperatorError(`${version} is older than ${OLDEST_CITUS.join('.')}: update it`);

@@ -13,7 +13,9 @@ export async function poolOfApp(engine: Engine, sql: Sql, appId: number): Promis
 
 /** Whether values of payloads (declared fields) can be counted in a database. */
 export async function countsFields(sql: Sql | Transaction): Promise<boolean> {
-  const [row] = await sql<{ engine: Engine }[]>`SELECT value AS engine FROM installation WHERE name = 'engine'`;
+  const [row] = await sql<
+    { engine: Engine }[]
+  >`SELECT value AS engine FROM installation WHERE name = 'engine'`;
   return row === undefined || ENGINES[row.engine].writes.countsFields;
 }
 

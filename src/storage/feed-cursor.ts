@@ -37,7 +37,8 @@ export function encodeFeedCursor({ at, xmax, running, place }: FeedCursor): stri
   return text.length > MAX_LENGTH ? TOO_LONG : text;
 }
 
-const CURSOR = /^([0-9a-z]{1,9})\.([0-9a-z]{1,12})\.((?:[0-9a-z]{1,12}(?:-[0-9a-z]{1,12})*)?)(?:\.([0-9a-z]{1,10}))?$/;
+const CURSOR =
+  /^([0-9a-z]{1,9})\.([0-9a-z]{1,12})\.((?:[0-9a-z]{1,12}(?:-[0-9a-z]{1,12})*)?)(?:\.([0-9a-z]{1,10}))?$/;
 
 /** @returns null if the text is not a cursor */
 export function decodeFeedCursor(text: string): FeedCursor | null {

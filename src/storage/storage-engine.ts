@@ -59,6 +59,8 @@ export interface StorageEngine {
   readonly daysOfAllApps: string;
   /** Number of deltas, or of marks of stale buckets, that maintenance should have settled. */
   unsettled(sql: Sql): Promise<number>;
+  /** Why there are no backups of this engine; absent: there are. */
+  readonly noBackups?: string;
   /** A SELECT of `start, finish`: the intervals of the partitions or chunks of events. */
   readonly eventIntervals: string;
   /**

@@ -3,6 +3,7 @@
  * here engines have names. Each engine is a folder (postgres/, timescale/) that implements {@link StorageEngine}.
  */
 import type pg from 'pg';
+import { OperatorError } from '../errors.ts';
 import { beginExport, type Export } from './backup/export.ts';
 import { beginRestore, type Restore, type RestoreOptions } from './backup/restore.ts';
 import type { DatabaseAddress, Sql } from './connect.ts';
@@ -15,7 +16,7 @@ import { createReader, type EventReader } from './event-reader.ts';
 import type { MaintenanceTasks } from './maintenance/loop.ts';
 import { migrate } from './migrate.ts';
 import type { Nodes } from './nodes.ts';
-import type { MaintenancePools, StorageSettings } from './storage-engine.ts';
+import type { MaintenancePools, StorageEngine, StorageSettings } from './storage-engine.ts';
 
 export type {
   Arrivals,
@@ -44,10 +45,10 @@ export { markAppDeleted } from './deleted-apps.ts';
 export type { Engine } from './engine.ts';
 export { countsFields } from './engines.ts';
 export type { EventLines, LineReader } from './event-lines.ts';
-export type { EventReader } from './event-reader.ts';
 export type { Cursor, EventList, SingleEvent } from './event-list.ts';
 export { decodeCursor, encodeCursor } from './event-list.ts';
 export type { EventPage, Order, PageRequest, StoredEvent } from './event-page.ts';
+export type { EventReader } from './event-reader.ts';
 export type { Position, RowFilter, ScanRequest, TextTest } from './event-scan.ts';
 export type { EventSearch, SearchStep } from './event-search.ts';
 export type { FeedCursor } from './feed-cursor.ts';
@@ -127,9 +128,20 @@ export async function openStorage(sql: Sql): Promise<Storage> {
     settleBesideWriters: async (pool, now) => {
       if (engine.settlesBesideWriters) await engine.settleCounts(pool, now);
     },
-    beginExport: (client) => beginExport(client, engine),
-    beginRestore: (options) => beginRestore({ ...options, engine }),
+    beginExport: async (client) => {
+      requireBackups(engine);
+      return await beginExport(client, engine);
+    },
+    beginRestore: async (options) => {
+      requireBackups(engine);
+      return await beginRestore({ ...options, engine });
+    },
     facts: (pool) => readDatabaseFacts(pool, engine, description),
     recount: (pool, interval, onDay) => recount(pool, engine, interval, onDay),
   };
+}
+
+/** @throws OperatorError for an engine without backups */
+function requireBackups({ noBackups }: StorageEngine): void {
+  if (noBackups !== undefined) throw new OperatorError(noBackups);
 }

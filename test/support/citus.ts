@@ -10,7 +10,8 @@ import { RestartablePostgres } from './restartable-postgres.ts';
 const HOME = process.env.CITUS_PG_HOME ?? process.env.TIMESCALE_PG_HOME ?? '';
 
 /** Whether an installation with Citus is at CITUS_PG_HOME. */
-export const hasCitus = existsSync(join(HOME, 'lib/citus.so')) || existsSync(join(HOME, 'lib/postgresql/citus.so'));
+export const hasCitus =
+  existsSync(join(HOME, 'lib/citus.so')) || existsSync(join(HOME, 'lib/postgresql/citus.so'));
 
 /** Few shards: each partition is a table for every one of them. */
 const SHARDS = 4;

@@ -82,13 +82,17 @@ export class RestartablePostgres {
     await initialise(bin, folder, BUILTIN_LOCALE, password, user);
     const port = await freePort();
     const { options = '' } = settings;
-    const guard = spawn('/bin/sh', ['-c', GUARD, 'sh', join(bin, 'postgres'), folder, String(port), options], {
-      cwd: '/',
-      env: { ...CLEAN_ENVIRONMENT, ...environment },
-      detached: true,
-      stdio: ['pipe', 'ignore', 'inherit'],
-      ...user,
-    });
+    const guard = spawn(
+      '/bin/sh',
+      ['-c', GUARD, 'sh', join(bin, 'postgres'), folder, String(port), options],
+      {
+        cwd: '/',
+        env: { ...CLEAN_ENVIRONMENT, ...environment },
+        detached: true,
+        stdio: ['pipe', 'ignore', 'inherit'],
+        ...user,
+      },
+    );
     const cluster = { socket: folder, host: '127.0.0.1', port, user: USER, password };
     const postgres = new RestartablePostgres(guard, folder, cluster, user);
     await postgres.start();

@@ -1,5 +1,4 @@
 /** A Citus cluster: events and counts distributed by app over its nodes, everything else on its coordinator. */
-import { OperatorError } from '../../errors.ts';
 import { ensureRoom } from '../postgres/maintenance.ts';
 import { recountIn } from '../postgres/recount.ts';
 import type { StorageEngine } from '../storage-engine.ts';
@@ -9,10 +8,6 @@ import { checkCountsOfCluster, compareDayOfCluster } from './count-check.ts';
 import { changeAllShards, clusterMaintenance, foldCluster } from './maintenance.ts';
 import { clusterReader, poolOfApp } from './reads.ts';
 import { writes } from './writes.ts';
-
-/** A snapshot is one node's: what is read from all of them is not of one moment. */
-const NO_BACKUP =
-  'a Citus cluster has no snapshot of all of its nodes, so this is not possible: back each node up with its own tools';
 
 export const citus: StorageEngine = {
   name: 'citus',
@@ -40,10 +35,10 @@ export const citus: StorageEngine = {
   daysOfAllApps: `(SELECT app_id, type_id, bucket, count FROM day_counts
      UNION ALL SELECT app_id, 0, date_bin('1 day', bucket, 'epoch'), count FROM count_deltas)`,
   eventIntervals: 'SELECT start, finish FROM events_partitions WHERE isfinite(start) AND isfinite(finish)',
-  tablesToExport: async () => {
-    throw new OperatorError(NO_BACKUP);
-  },
-  addCounts: async () => {
-    throw new OperatorError(NO_BACKUP);
-  },
+  // A snapshot is one node's: what is read from all of them is not of one moment.
+  noBackups:
+    'a Citus cluster has no snapshot of all of its nodes: back each server up with its own tools, and move single apps by ' +
+    '"tidemark export" and "tidemark import"',
+  tablesToExport: async () => [],
+  addCounts: async () => 0,
 };

@@ -109,12 +109,15 @@ export async function applyRetention(
   const dropped: string[] = [];
   const postponed: string[] = [];
   for (const partition of await partitionsBefore(sql, boundary)) {
-    const free = (await nobodyReadsBefore(sql)) && (await dropPartition(sql, partition));
+    const free = (await nobodyReadsBefore(sql)) && (await dropPartition(sql, partition, ON_ALL_NODES));
     (free ? dropped : postponed).push(partition);
   }
   await clipPartitions(sql);
   return { dropped, postponed };
 }
+
+/** Settings of a transaction are those of its parts on other nodes, too: there as well nobody waits behind a lock that is not free. */
+const ON_ALL_NODES = "SET LOCAL citus.propagate_set_commands = 'local'";
 
 /** Whether no snapshot of any node is older than the boundary. */
 async function nobodyReadsBefore(sql: Sql): Promise<boolean> {

@@ -30,7 +30,7 @@ async function placeOfApp(sql: Sql, appId: number): Promise<{ pool: Sql; place: 
  */
 async function placeIn(tx: Transaction, shard: number): Promise<number> {
   const [found] = await tx<{ id: number }[]>`
-    SELECT pg_class.oid::float8 AS id
+    SELECT pg_class.oid::bigint::float8 AS id
       FROM pg_dist_placement
       JOIN pg_class ON relname = 'events_' || shardid AND relnamespace = current_schema()::regnamespace
      WHERE shardid = ${shard} AND groupid = (SELECT groupid FROM pg_dist_local_group)`;
@@ -70,7 +70,9 @@ export function clusterReader(sql: Sql): EventReader {
         const found = place === null ? 0 : await placeIn(tx, place.shard);
         if (found !== 0 || place === null) return found;
         // It has been moved: this node asks the other one, and its own transactions tell nothing of the app.
-        clusterAt(addressOfPool(sql)).renew().catch(() => undefined);
+        clusterAt(addressOfPool(sql))
+          .renew()
+          .catch(() => undefined);
         elsewhere -= 1;
         return elsewhere;
       });

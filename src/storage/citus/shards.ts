@@ -2,7 +2,14 @@
  * Work on the shards of a node as on the ordinary tables that they are: all apps of a shard in one statement, with all of SQL.
  * Only what is on the node is seen, and no other node is needed.
  */
-import { addressOfPool, errorCode, isUnavailable, poolOnNode, type Sql, type Transaction } from '../connect.ts';
+import {
+  addressOfPool,
+  errorCode,
+  isUnavailable,
+  poolOnNode,
+  type Sql,
+  type Transaction,
+} from '../connect.ts';
 import { clusterAt } from './cluster.ts';
 
 /** The shards of all tables with the same apps, on one node. */
@@ -44,7 +51,9 @@ export async function shardGroups(pool: Sql): Promise<ShardGroup[]> {
      WHERE groupid = (SELECT groupid FROM pg_dist_local_group) AND relnamespace = current_schema()::regnamespace
        AND (shardminvalue IS NULL
             OR colocationid = (SELECT colocationid FROM pg_dist_partition WHERE logicalrelid = 'events'::regclass))`;
-  const everywhere = new Map(rows.filter(({ least }) => least === null).map(({ name, shard }) => [name, shard]));
+  const everywhere = new Map(
+    rows.filter(({ least }) => least === null).map(({ name, shard }) => [name, shard]),
+  );
   const groups = new Map<string, Map<string, string>>();
   for (const { name, shard, least } of rows) {
     if (least === null) continue;

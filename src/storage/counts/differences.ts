@@ -99,7 +99,7 @@ export async function compareDay(
      ORDER BY level >= ${LEVELS.length}::integer, level DESC, bucket, differing.app_id, type_id
      LIMIT ${EXAMPLES}`;
   const levels = [...LEVELS.map(({ name }) => name), 'month', 'profile'] as const;
-  const publicIds = found.length === 0 ? NO_NAMES : await readNames(names, found);
+  const publicIds = await readNames(names, found);
   return {
     differing: found[0]?.differing ?? 0,
     examples: found.map(({ level, appId: app, typeId: type, bucket, counted, expected }) => ({
@@ -126,10 +126,9 @@ interface Names {
   readonly types: ReadonlyMap<number, string>;
 }
 
-const NO_NAMES: Names = { apps: new Map(), types: new Map() };
-
 /** Public ids of apps and types that still exist. */
 async function readNames(sql: Sql | Transaction, found: readonly FoundDifference[]): Promise<Names> {
+  if (found.length === 0) return { apps: new Map(), types: new Map() };
   const [appIds, typeIds] = [found.map(({ appId }) => appId), found.map(({ typeId }) => typeId)];
   const rows = await sql<{ isApp: boolean; id: number; publicId: string }[]>`
     SELECT true AS "isApp", id, public_id AS "publicId" FROM apps WHERE id = ANY(${appIds}::integer[])

@@ -260,10 +260,14 @@ export async function clipPartitions(sql: Sql): Promise<number> {
   return removed;
 }
 
-/** @returns false where the lock was not free in time */
-export async function dropPartition(sql: Sql, partition: string): Promise<boolean> {
+/**
+ * @param prepare a statement before all others of its transaction
+ * @returns false where the lock was not free in time
+ */
+export async function dropPartition(sql: Sql, partition: string, prepare = ''): Promise<boolean> {
   try {
     await sql.begin(async (tx: Transaction) => {
+      if (prepare !== '') await tx.unsafe(prepare);
       await tx.unsafe(`SET LOCAL lock_timeout = ${LOCK_TIMEOUT_MS}`);
       await tx`DROP TABLE IF EXISTS ${tx(partition)}`;
     });

@@ -53,7 +53,11 @@ export async function recountIn(tx: Transaction, day: number, tables: RecountedT
 }
 
 /** Counts the rows of a day by minute, and removes the deltas of the same snapshot. */
-async function countRows(tx: Transaction, day: number, { nameOf, countsFields }: RecountedTables): Promise<void> {
+async function countRows(
+  tx: Transaction,
+  day: number,
+  { nameOf, countsFields }: RecountedTables,
+): Promise<void> {
   const [from, until] = [new Date(day), new Date(day + DAY_MS)];
   await tx`
     CREATE TEMPORARY TABLE recounted (app_id integer, type_id integer, bucket timestamptz, count bigint) ON COMMIT DROP`;

@@ -18,7 +18,7 @@ import {
   type KeyedInsert,
   keyedOutcomes,
 } from './insert-events.ts';
-import { INSERT_MISSING_ROWS, inTransaction, insertRows } from './insert-steps.ts';
+import { INSERT_MISSING_ROWS, insertRows, inTransaction } from './insert-steps.ts';
 
 /** null once an event is durable, or why it is not; `repeated` where an event with its key was durable before. */
 export type WriteOutcome = Rejection | 'repeated' | null;

@@ -23,7 +23,7 @@ import {
   keyedOutcomes,
   whatWasInserted,
 } from './insert-events.ts';
-import { INSERT_MISSING_ROWS, inTransaction, insertRows } from './insert-steps.ts';
+import { INSERT_MISSING_ROWS, insertRows, inTransaction } from './insert-steps.ts';
 
 /** The identity of a keyed request. */
 export interface KeyedRequest {
@@ -274,7 +274,8 @@ export class KeyedWriter {
     const [values, bytes, epoch] = [valuesOf(works), bytesOf(works), epochOf(events)];
     const inserted = this.#inSteps
       ? await storeInSteps(this.#connection, values, { bytes, epoch, isNew: false })
-      : (await this.#connection.query<MissingInsert>(this.#storeMissingStatement, values, bytes, epoch)).rows[0];
+      : (await this.#connection.query<MissingInsert>(this.#storeMissingStatement, values, bytes, epoch))
+          .rows[0];
     const outcomes = keyedOutcomes(events, inserted, uncertain);
     const isRepeated = new Set(events.filter((_, index) => outcomes[index] === 'repeated'));
     const requests = works.filter(hasRequest);

@@ -10,8 +10,14 @@ import { CopyConnection } from './copy-connection.ts';
 import { classify, type Failure, REPLAYING } from './failures.ts';
 import { GroupCommit, type GroupKind } from './group-commit.ts';
 import { columns } from './insert-events.ts';
-import { inTransaction, insertRows } from './insert-steps.ts';
-import { messageOf, type ReplayOutcome, ReplayWriter, type ReplayWriterOptions, Sources } from './replay-writer.ts';
+import { insertRows, inTransaction } from './insert-steps.ts';
+import {
+  messageOf,
+  type ReplayOutcome,
+  ReplayWriter,
+  type ReplayWriterOptions,
+  Sources,
+} from './replay-writer.ts';
 
 /** What writes events of a journal, on one server or in a cluster. */
 export interface ReplayGroupWriter {
@@ -90,7 +96,10 @@ class ReplayInCluster implements ReplayGroupWriter {
     } catch (error) {
       const failure = classify(error);
       if (failure !== 'fault') return events.map(() => (failure === 'blocked' ? 'blocked' : 'away'));
-      this.#options.log.error({ err: error, events: events.length }, 'journal: sources could not be resolved');
+      this.#options.log.error(
+        { err: error, events: events.length },
+        'journal: sources could not be resolved',
+      );
       return events.map(() => 'fault');
     }
     const outcomes: ReplayOutcome[] = events.map(() => 'fault');
@@ -118,7 +127,9 @@ class ReplayInCluster implements ReplayGroupWriter {
   }
 
   async close(): Promise<void> {
-    await Promise.all([this.#coordinator, ...this.#connections.values()].map((connection) => connection.close()));
+    await Promise.all(
+      [this.#coordinator, ...this.#connections.values()].map((connection) => connection.close()),
+    );
   }
 
   async #resolve(sources: Sources): Promise<ReadonlyMap<number, Resolved>> {

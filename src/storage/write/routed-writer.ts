@@ -65,7 +65,9 @@ class RoutedWriter implements GroupWriter {
 
   /** Of a node that is known to be away nothing is expected. */
   get stillMs(): number {
-    const present = [...this.#writers].filter(([node]) => !this.#nodes.isAway(node)).map(([, writer]) => writer);
+    const present = [...this.#writers]
+      .filter(([node]) => !this.#nodes.isAway(node))
+      .map(([, writer]) => writer);
     return Math.max(...[this.#coordinator, ...present].map(({ stillMs }) => stillMs));
   }
 

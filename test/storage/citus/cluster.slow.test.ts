@@ -1,14 +1,14 @@
 /** What a cluster promises beside the contract of storage. One cluster for all of it: a coordinator and two workers. */
 import pino from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { Rejection } from '../../../src/errors.ts';
 import { createEventIds } from '../../../src/ingest/event-id.ts';
-import { connect, type Sql } from '../../../src/storage/connect.ts';
 import { clusterAt } from '../../../src/storage/citus/cluster.ts';
 import { hashOf } from '../../../src/storage/citus/placement.ts';
+import { connect, type Sql } from '../../../src/storage/connect.ts';
 import { openStorage, type Storage } from '../../../src/storage/storage.ts';
 import type { AcceptedEvent } from '../../../src/storage/write/accepted-event.ts';
 import { type GroupWriter, openWriter } from '../../../src/storage/write/routed-writer.ts';
-import { Rejection } from '../../../src/errors.ts';
 import { hasCitus, TestCitus } from '../../support/citus.ts';
 import type { TestDatabase } from '../../support/database.ts';
 import type { RestartablePostgres } from '../../support/restartable-postgres.ts';
@@ -98,7 +98,9 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
       await world.expectStored();
       const after = await look();
       expect(after.cursor.place).not.toBe(before.cursor.place);
-      const missed = await reader.feed(app.id, async (snapshot) => snapshot.missed(before.cursor, Date.now()));
+      const missed = await reader.feed(app.id, async (snapshot) =>
+        snapshot.missed(before.cursor, Date.now()),
+      );
       expect(missed).toBe('too many');
     });
   });
@@ -244,7 +246,10 @@ async function workerAway(cluster: TestCitus, service: TestService): Promise<voi
   expect([await post(here), await post(there)]).toEqual([201, 201]);
   await worker.kill();
   await until(async () => (await readiness(service)).nodesAway !== undefined, 'the node counts as away');
-  expect(await readiness(service)).toMatchObject({ status: 'ready', nodesAway: [`127.0.0.1:${worker.port}`] });
+  expect(await readiness(service)).toMatchObject({
+    status: 'ready',
+    nodesAway: [`127.0.0.1:${worker.port}`],
+  });
   // Sixteen of both at once: none of the other node's waits or is refused.
   const both = await Promise.all(Array.from({ length: 32 }, (_, at) => post(at % 2 === 0 ? here : there)));
   expect(both).toEqual(both.map((_, at) => (at % 2 === 0 ? 503 : 201)));
