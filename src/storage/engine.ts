@@ -93,7 +93,7 @@ async function clusterOf(
   if (migrated !== null && migrated !== 'citus')
     throw new OperatorError(
       `this database was migrated for one server and now has ${version}: run DROP EXTENSION citus to continue as before, ` +
-        'or make a new database for the cluster and move apps by "tidemark export" and "tidemark import"',
+        'or use "tidemark backup" and "tidemark restore" into a new database of the cluster',
     );
   if (!isAtLeast(cluster, OLDEST_CITUS))
     throw new OperatorError(`${version} is older than ${OLDEST_CITUS.join('.')}: update it`);

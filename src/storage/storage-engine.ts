@@ -59,8 +59,10 @@ export interface StorageEngine {
   readonly daysOfAllApps: string;
   /** Number of deltas, or of marks of stale buckets, that maintenance should have settled. */
   unsettled(sql: Sql): Promise<number>;
-  /** Why there are no backups of this engine; absent: there are. */
-  readonly noBackups?: string;
+  /** Why this engine has no export for backups; absent: it has one. */
+  readonly noExport?: string;
+  /** A statement that begins the transaction of a restore, if it needs one. */
+  readonly restoreSettings?: string;
   /** A SELECT of `start, finish`: the intervals of the partitions or chunks of events. */
   readonly eventIntervals: string;
   /**

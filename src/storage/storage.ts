@@ -16,7 +16,7 @@ import { createReader, type EventReader } from './event-reader.ts';
 import type { MaintenanceTasks } from './maintenance/loop.ts';
 import { migrate } from './migrate.ts';
 import type { Nodes } from './nodes.ts';
-import type { MaintenancePools, StorageEngine, StorageSettings } from './storage-engine.ts';
+import type { MaintenancePools, StorageSettings } from './storage-engine.ts';
 
 export type {
   Arrivals,
@@ -129,19 +129,11 @@ export async function openStorage(sql: Sql): Promise<Storage> {
       if (engine.settlesBesideWriters) await engine.settleCounts(pool, now);
     },
     beginExport: async (client) => {
-      requireBackups(engine);
+      if (engine.noExport !== undefined) throw new OperatorError(engine.noExport);
       return await beginExport(client, engine);
     },
-    beginRestore: async (options) => {
-      requireBackups(engine);
-      return await beginRestore({ ...options, engine });
-    },
+    beginRestore: (options) => beginRestore({ ...options, engine }),
     facts: (pool) => readDatabaseFacts(pool, engine, description),
     recount: (pool, interval, onDay) => recount(pool, engine, interval, onDay),
   };
-}
-
-/** @throws OperatorError for an engine without backups */
-function requireBackups({ noBackups }: StorageEngine): void {
-  if (noBackups !== undefined) throw new OperatorError(noBackups);
 }

@@ -1,17 +1,11 @@
 /** A Citus cluster of one test file: a coordinator and workers, each a PostgreSQL of its own. */
 import { randomUUID } from 'node:crypto';
-import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { connect, type Sql } from '../../src/storage/connect.ts';
 import { migrate } from '../../src/storage/migrate.ts';
+import { CITUS_HOME } from './citus-home.ts';
 import type { TestDatabase } from './database.ts';
 import { RestartablePostgres } from './restartable-postgres.ts';
-
-const HOME = process.env.CITUS_PG_HOME ?? process.env.TIMESCALE_PG_HOME ?? '';
-
-/** Whether an installation with Citus is at CITUS_PG_HOME. */
-export const hasCitus =
-  existsSync(join(HOME, 'lib/citus.so')) || existsSync(join(HOME, 'lib/postgresql/citus.so'));
 
 /** Few shards: each partition is a table for every one of them. */
 const SHARDS = 4;
@@ -40,7 +34,10 @@ export class TestCitus {
   }
 
   static async start(workers = 2): Promise<TestCitus> {
-    const settings = { bin: join(HOME, 'bin'), options: OPTIONS.map((option) => `-c ${option}`).join(' ') };
+    const settings = {
+      bin: join(CITUS_HOME, 'bin'),
+      options: OPTIONS.map((option) => `-c ${option}`).join(' '),
+    };
     const [coordinator, ...others] = await Promise.all(
       Array.from({ length: workers + 1 }, () => RestartablePostgres.make({}, settings)),
     );

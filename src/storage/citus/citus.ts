@@ -1,5 +1,6 @@
 /** A Citus cluster: events and counts distributed by app over its nodes, everything else on its coordinator. */
 import { ensureRoom } from '../postgres/maintenance.ts';
+import { postgres } from '../postgres/postgres.ts';
 import { recountIn } from '../postgres/recount.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
@@ -36,9 +37,11 @@ export const citus: StorageEngine = {
      UNION ALL SELECT app_id, 0, date_bin('1 day', bucket, 'epoch'), count FROM count_deltas)`,
   eventIntervals: 'SELECT start, finish FROM events_partitions WHERE isfinite(start) AND isfinite(finish)',
   // A snapshot is one node's: what is read from all of them is not of one moment.
-  noBackups:
+  noExport:
     'a Citus cluster has no snapshot of all of its nodes: back each server up with its own tools, and move single apps by ' +
     '"tidemark export" and "tidemark import"',
   tablesToExport: async () => [],
-  addCounts: async () => 0,
+  // In one transaction with rows of a table that every node has.
+  restoreSettings: "SET LOCAL citus.multi_shard_modify_mode = 'sequential'",
+  addCounts: postgres.addCounts,
 };

@@ -29,10 +29,10 @@ async function placeOfApp(sql: Sql, appId: number): Promise<{ pool: Sql; place: 
  * is another table.
  */
 async function placeIn(tx: Transaction, shard: number): Promise<number> {
-  const [found] = await tx<{ id: number }[]>`
-    SELECT pg_class.oid::bigint::float8 AS id
+  // Not from pg_class, where shards are hidden.
+  const [found] = await tx<{ id: number | null }[]>`
+    SELECT to_regclass('events_' || shardid)::oid::bigint::float8 AS id
       FROM pg_dist_placement
-      JOIN pg_class ON relname = 'events_' || shardid AND relnamespace = current_schema()::regnamespace
      WHERE shardid = ${shard} AND groupid = (SELECT groupid FROM pg_dist_local_group)`;
   return found?.id ?? 0;
 }

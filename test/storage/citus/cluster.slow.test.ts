@@ -6,11 +6,13 @@ import { createEventIds } from '../../../src/ingest/event-id.ts';
 import { clusterAt } from '../../../src/storage/citus/cluster.ts';
 import { hashOf } from '../../../src/storage/citus/placement.ts';
 import { connect, type Sql } from '../../../src/storage/connect.ts';
+import { openCopyClient } from '../../../src/storage/copy-client.ts';
 import { openStorage, type Storage } from '../../../src/storage/storage.ts';
 import type { AcceptedEvent } from '../../../src/storage/write/accepted-event.ts';
 import { type GroupWriter, openWriter } from '../../../src/storage/write/routed-writer.ts';
-import { hasCitus, TestCitus } from '../../support/citus.ts';
-import type { TestDatabase } from '../../support/database.ts';
+import { TestCitus } from '../../support/citus.ts';
+import { hasCitus } from '../../support/citus-home.ts';
+import { type TestDatabase, testDatabase } from '../../support/database.ts';
 import type { RestartablePostgres } from '../../support/restartable-postgres.ts';
 import { startTestService, type TestApp, type TestService, until } from '../../support/service.ts';
 import { storageContract } from '../storage.contract.ts';
@@ -27,6 +29,31 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
   afterAll(() => cluster.stop());
 
   storageContract('citus', (options) => cluster.database(options));
+
+  test('a backup of one server is restored into a cluster, with exact counts', async () => {
+    const source = await World.createIn(await testDatabase('postgres18'));
+    const target = await cluster.database({ empty: true });
+    const [from, into] = [
+      await openCopyClient(source.database.address, 'test export'),
+      await openCopyClient(target.address, 'test restore'),
+    ];
+    try {
+      await source.write(240);
+      const storage = await openStorage(target.sql);
+      const exported = await source.storage.beginExport(from);
+      const restore = await storage.beginRestore({ client: into, sql: target.sql, schema: exported.schema });
+      for (const section of exported.sections) await restore.add(section.section, section.rows());
+      await exported.end();
+      await restore.commit(exported.sequences);
+      await source.expectStored({ database: target, storage });
+      await expect(storage.beginExport(into)).rejects.toThrow('no snapshot of all of its nodes');
+    } finally {
+      await from.end();
+      await into.end();
+      await source.close();
+      await target.drop();
+    }
+  });
 
   describe('the writer', () => {
     let world: World;
@@ -84,6 +111,7 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
       const reader = world.storage.reader(world.sql);
       const look = () => reader.feed(app.id, async (snapshot) => ({ cursor: snapshot.cursor(Date.now()) }));
       const before = await look();
+      expect((await look()).cursor.place).toBe(before.cursor.place);
       let isMoving = true;
       const moving = world.moveAway(app.id).finally(() => {
         isMoving = false;
@@ -105,15 +133,58 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
     });
   });
 
-  test('a worker that is killed disturbs its own apps alone, until it is back', async () => {
-    const database = await cluster.database();
-    const service = await startTestService({ database, config: { COMMIT_CONNECTIONS: 2 } });
-    try {
-      await workerAway(cluster, service);
-    } finally {
+  describe('the service', () => {
+    let database: TestDatabase;
+    let service: TestService;
+    beforeAll(async () => {
+      database = await cluster.database();
+      service = await startTestService({ database, config: { COMMIT_CONNECTIONS: 2 } });
+    });
+    afterAll(async () => {
       await service.stop();
       await database.drop();
-    }
+    });
+
+    test.each([
+      [
+        'killed',
+        (worker: RestartablePostgres) => worker.kill(),
+        (worker: RestartablePostgres) => worker.start(),
+      ],
+      [
+        'stopped',
+        (worker: RestartablePostgres) => worker.pause(),
+        (worker: RestartablePostgres) => worker.resume(),
+      ],
+    ])(
+      'a worker that is %s disturbs its own apps alone, and nothing is lost or doubled',
+      async (_, fail, recover) => {
+        const [worker, other] = cluster.workers;
+        if (worker === undefined || other === undefined) throw new Error('There are no two workers.');
+        const ledger = new Ledger(service, [await appOn(worker, service), await appOn(other, service)]);
+        const name = `127.0.0.1:${worker.port}`;
+        await until(() => ledger.count(201) > 20, 'events are stored');
+        await fail(worker);
+        await until(
+          async () => (await readiness(service)).nodesAway?.[0] === name,
+          'the worker counts as away',
+        );
+        const [here, there] = ledger.apps;
+        expect(await readiness(service)).toMatchObject({ status: 'ready', nodesAway: [name] });
+        const metrics = await service.request({ method: 'GET', path: '/metrics' });
+        expect(metrics.body).toContain(`tidemark_database_node_up{node="${name}"} 0`);
+        // Many of both at once: none of the other worker's waits or is refused.
+        const both = await Promise.all(
+          Array.from({ length: 32 }, (__, at) => ledger.post(at % 2 === 0 ? here : there)),
+        );
+        expect(both).toEqual(both.map((__, at) => (at % 2 === 0 ? 503 : 201)));
+        await recover(worker);
+        await until(async () => (await ledger.post(here)) === 201, 'its apps are stored again');
+        await ledger.end();
+        expect(await readiness(service)).not.toHaveProperty('nodesAway');
+        await ledger.expectExact();
+      },
+    );
   });
 });
 
@@ -132,17 +203,15 @@ class World {
   readonly apps: readonly OwnApp[];
   /** What was acknowledged. */
   readonly written: AcceptedEvent[] = [];
-  readonly #maintenance: Sql;
 
   private constructor(database: TestDatabase, storage: Storage, apps: readonly OwnApp[]) {
     this.database = database;
     this.sql = database.sql;
     this.storage = storage;
     this.apps = apps;
-    this.#maintenance = connect(database.address, { connections: 1, name: 'test maintenance' });
     this.writer = openWriter({
       address: database.address,
-      engine: 'citus',
+      engine: database.engine,
       connections: 2,
       log: pino({ level: 'silent' }),
       now: () => performance.now(),
@@ -150,14 +219,18 @@ class World {
   }
 
   static async create(cluster: TestCitus): Promise<World> {
-    const database = await cluster.database();
+    const world = await World.createIn(await cluster.database());
+    await world.nodes.ready();
+    return world;
+  }
+
+  static async createIn(database: TestDatabase): Promise<World> {
     const { sql } = database;
     await sql`INSERT INTO apps (public_id, name) SELECT 'app_' || n, 'App ' || n FROM generate_series(1, 12) AS n`;
     await sql`INSERT INTO event_types (public_id, app_id, name) SELECT 'typ_' || id, id, 'type' FROM apps`;
     const apps = await sql<OwnApp[]>`SELECT app_id AS id, id AS "typeId" FROM event_types ORDER BY id`;
     const world = new World(database, await openStorage(sql), apps);
     await world.storage.maintenance({ sql, slow: sql }, SETTINGS, Date.now).prepare();
-    await world.nodes.ready();
     return world;
   }
 
@@ -167,7 +240,6 @@ class World {
 
   async close(): Promise<void> {
     await this.writer.close();
-    await this.#maintenance.end();
     await this.database.drop();
   }
 
@@ -190,7 +262,7 @@ class World {
   }
 
   async settle(): Promise<void> {
-    await this.storage.settleCounts(this.#maintenance, Date.now());
+    await settle(this.storage, this.database);
   }
 
   /** Transactions that were committed in two phases, as far as the nodes still remember them. */
@@ -216,10 +288,10 @@ class World {
   }
 
   /** Rows, counts that are not settled and settled counts all say the same. */
-  async expectStored(): Promise<void> {
-    const reader = this.storage.reader(this.sql);
+  async expectStored({ database, storage }: Pick<World, 'database' | 'storage'> = this): Promise<void> {
+    const reader = storage.reader(database.sql);
     for (const settled of [false, true]) {
-      if (settled) await this.settle();
+      if (settled) await settle(storage, database);
       for (const { id } of this.apps) {
         const own = this.written.filter(({ appId }) => appId === id);
         const page = await reader.page({
@@ -233,35 +305,68 @@ class World {
   }
 }
 
+async function settle(storage: Storage, { address }: TestDatabase): Promise<void> {
+  const sql = connect(address, { connections: 1, name: 'test maintenance' });
+  await storage.settleCounts(sql, Date.now());
+  await sql.end();
+}
+
 const newId = createEventIds();
 
-/** Kills a worker under a service, looks at the apps of both workers, and starts it again. */
-async function workerAway(cluster: TestCitus, service: TestService): Promise<void> {
-  const { sql } = service;
-  const [here, there] = [await appOn(cluster.workers[0], service), await appOn(cluster.workers[1], service)];
-  const [worker] = cluster.workers;
-  if (worker === undefined) throw new Error('There is no worker.');
-  const post = async ({ loggingToken, typeId }: PlacedApp): Promise<number> =>
-    (await service.post({ loggingToken, typeId })).status;
-  expect([await post(here), await post(there)]).toEqual([201, 201]);
-  await worker.kill();
-  await until(async () => (await readiness(service)).nodesAway !== undefined, 'the node counts as away');
-  expect(await readiness(service)).toMatchObject({
-    status: 'ready',
-    nodesAway: [`127.0.0.1:${worker.port}`],
-  });
-  // Sixteen of both at once: none of the other node's waits or is refused.
-  const both = await Promise.all(Array.from({ length: 32 }, (_, at) => post(at % 2 === 0 ? here : there)));
-  expect(both).toEqual(both.map((_, at) => (at % 2 === 0 ? 503 : 201)));
-  const metrics = await service.request({ method: 'GET', path: '/metrics' });
-  expect(metrics.body).toContain(`tidemark_database_node_up{node="127.0.0.1:${worker.port}"} 0`);
-  await worker.start();
-  await until(async () => (await post(here)) === 201, 'its apps are stored again');
-  expect(await readiness(service)).not.toHaveProperty('nodesAway');
-  const apps = await sql<{ id: number; appId: string }[]>`SELECT id, public_id AS "appId" FROM apps`;
-  const eventsOf = async ({ appId }: TestApp): Promise<number> =>
-    (await sql`SELECT FROM events WHERE app_id = ${apps.find((app) => app.appId === appId)?.id ?? 0}`).length;
-  expect([await eventsOf(here), await eventsOf(there)]).toEqual([2, 17]);
+/** Producers of two apps, and what each of their events was told. */
+class Ledger {
+  readonly apps: readonly [PlacedApp, PlacedApp];
+  readonly #service: TestService;
+  readonly #told = new Map<string, { readonly status: number; readonly code: string }>();
+  readonly #producers: readonly Promise<void>[];
+  #isOver = false;
+  #events = 0;
+
+  constructor(service: TestService, apps: readonly [PlacedApp, PlacedApp]) {
+    this.#service = service;
+    this.apps = apps;
+    this.#producers = Array.from({ length: 8 }, (_, at) => this.#produce(at % 2 === 0 ? apps[0] : apps[1]));
+  }
+
+  count(status: number): number {
+    return [...this.#told.values()].filter((told) => told.status === status).length;
+  }
+
+  /** @returns the status */
+  async post({ loggingToken, typeId }: PlacedApp): Promise<number> {
+    this.#events += 1;
+    const key = String(this.#events);
+    const { status, body } = await this.#service.post({ loggingToken, typeId, payload: { key } });
+    const answer: { code?: string } = JSON.parse(body);
+    this.#told.set(key, { status, code: answer.code ?? '' });
+    return status;
+  }
+
+  async #produce(app: PlacedApp): Promise<void> {
+    while (!this.#isOver) await this.post(app);
+  }
+
+  async end(): Promise<void> {
+    this.#isOver = true;
+    await Promise.all(this.#producers);
+  }
+
+  /** Each event that was acknowledged is there once, and none of those that were refused. */
+  async expectExact(): Promise<void> {
+    const { sql } = this.#service;
+    const ids = this.apps.map(({ appId }) => appId);
+    const apps = await sql<{ id: number }[]>`SELECT id FROM apps WHERE public_id = ANY(${ids})`;
+    const rows = await sql<{ key: string }[]>`
+      SELECT payload ->> 'key' AS key FROM events WHERE app_id = ANY(${apps.map(({ id }) => id)})`;
+    const stored = rows.map(({ key }) => key);
+    const withStatus = (...codes: string[]): string[] =>
+      [...this.#told]
+        .filter(([, { status, code }]) => status === 201 || codes.includes(code))
+        .map(([key]) => key);
+    expect(new Set(stored).size).toBe(stored.length);
+    expect(withStatus().filter((key) => !stored.includes(key))).toEqual([]);
+    expect(stored.filter((key) => !withStatus('OUTCOME_UNKNOWN').includes(key))).toEqual([]);
+  }
 }
 
 async function readiness(service: TestService): Promise<{ nodesAway?: readonly string[] }> {
