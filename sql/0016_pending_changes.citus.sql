@@ -2,10 +2,6 @@
 SET LOCAL citus.multi_shard_modify_mode = 'sequential';
 SELECT create_distributed_table('idempotency_keys', 'app_id', colocate_with => 'events');
 
--- Readers lock snapshot_lock on whichever node they read; a view is on all nodes, and nothing here takes a lock against theirs.
-DROP TABLE snapshot_lock;
-CREATE VIEW snapshot_lock AS SELECT WHERE false;
-
 -- Of PostgreSQL without a cluster, where a reader's snapshot tells which deltas need not be looked at. Transactions have other
 -- numbers on each node, and a delta that is written by way of another node has that one's: here all of them are looked at.
 CREATE VIEW last_fold AS SELECT '0'::xid8 AS pending_from;

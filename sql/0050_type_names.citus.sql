@@ -20,7 +20,3 @@ BEGIN
 END $$;
 CREATE TRIGGER copy_type_name AFTER INSERT OR UPDATE OF public_id, name ON event_types
   FOR EACH ROW EXECUTE FUNCTION copy_type_name();
-
--- Readers ask it on whichever node they read (sql/0016).
-DROP VIEW last_field_fold;
-CREATE VIEW last_field_fold AS SELECT '0'::xid8 AS pending_from;

@@ -4,6 +4,7 @@ import { addressOfPool, poolOnNode, type Sql, type Transaction } from '../connec
 import type { AppStats } from '../counts/app-stats.ts';
 import { createReader, type EventReader } from '../event-reader.ts';
 import { nodeIsAway } from '../nodes.ts';
+import { readPlainly } from '../snapshot.ts';
 import { clusterAt } from './cluster.ts';
 import type { Place } from './placement.ts';
 
@@ -19,9 +20,9 @@ async function placeOfApp(sql: Sql, appId: number): Promise<{ pool: Sql; place: 
   const cluster = clusterAt(addressOfPool(sql));
   await cluster.ready();
   const place = cluster.placeOf(appId);
-  if (place === null || place.isCoordinator) return { pool: sql, place };
+  if (place === null || place.isCoordinator) return { pool: readPlainly(sql), place };
   if (cluster.isAway(place.node)) throw nodeIsAway(place.node);
-  return { pool: poolOnNode(sql, place.node), place };
+  return { pool: readPlainly(poolOnNode(sql, place.node)), place };
 }
 
 /**
