@@ -178,6 +178,9 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
           Array.from({ length: 32 }, (__, at) => ledger.post(at % 2 === 0 ? here : there)),
         );
         expect(both).toEqual(both.map((__, at) => (at % 2 === 0 ? 503 : 201)));
+        // Reads of the other worker's apps and new apps need nothing of it.
+        await service.newApp();
+        expect(await ledger.total(there)).toBeGreaterThan(16);
         await recover(worker);
         await until(async () => (await ledger.post(here)) === 201, 'its apps are stored again');
         await ledger.end();
@@ -349,6 +352,15 @@ class Ledger {
   async end(): Promise<void> {
     this.#isOver = true;
     await Promise.all(this.#producers);
+  }
+
+  /** What a reader with connections of its own is told. */
+  async total({ appId }: PlacedApp): Promise<number> {
+    const { sql } = this.#service;
+    const [app] = await sql<{ id: number }[]>`SELECT id FROM apps WHERE public_id = ${appId}`;
+    const reader = (await openStorage(sql)).reader(sql);
+    const scope = { appId: app?.id ?? 0, ...SCOPE };
+    return (await reader.page({ scope, offset: 0, limit: 1, order: 'asc', maxBytes: 1_000 })).total;
   }
 
   /** Each event that was acknowledged is there once, and none of those that were refused. */
