@@ -50,7 +50,7 @@ export class Cluster implements Nodes {
   }
 
   async ready(): Promise<void> {
-    if (this.#table === null) await this.renew();
+    if (this.#table === null || this.#table.places.length === 0) await this.renew();
   }
 
   /** Reads where apps are. Concurrent calls share one read. */
