@@ -29,9 +29,12 @@ const JSON_OPTION = ['--json', 'print one JSON object'] as const;
 export function addFieldCommands(program: Command): void {
   const field = program
     .command('field')
-    .description('declared fields of payloads, by whose values events are counted');
+    .description('declared fields of payloads: events are counted by their values, numbers have statistics');
   const kind = (): Option =>
-    new Option('--kind <kind>', 'what is counted: events by value, or the numbers themselves')
+    new Option(
+      '--kind <kind>',
+      'value: count events by the value; number: keep sum, minimum, maximum and quantiles',
+    )
       .choices(['value', 'number'])
       .default('value');
   field

@@ -26,7 +26,7 @@ export interface ChartRouteOptions {
   readonly now: () => number;
 }
 
-const TOO_LONG = new Rejection('invalidParameters', 'from and to must be at most 1,000 months apart.');
+export const TOO_LONG = new Rejection('invalidParameters', 'from and to must be at most 1,000 months apart.');
 
 /** Lines that a chart tells apart at a glance. */
 const TOP_LINES = 5;

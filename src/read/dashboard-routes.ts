@@ -3,6 +3,7 @@ import type { Api } from '../accounts/routes/api.ts';
 import type { Route } from '../http/route.ts';
 import type { AppRead } from './app-read.ts';
 import { type ChartRouteOptions, chartRoute } from './chart-route.ts';
+import { numbersRoute } from './numbers-route.ts';
 
 export type DashboardReadOptions = ChartRouteOptions;
 
@@ -10,7 +11,11 @@ export function dashboardReadRoutes(
   options: DashboardReadOptions,
   reads: readonly AppRead[],
 ): readonly Route[] {
-  return [...reads.map((read) => sessionRoute(options.api, read)), chartRoute(options)];
+  return [
+    ...reads.map((read) => sessionRoute(options.api, read)),
+    chartRoute(options),
+    numbersRoute(options),
+  ];
 }
 
 function sessionRoute(api: Api, { declaration: { path, headers = [] }, run }: AppRead): Route {

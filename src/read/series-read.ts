@@ -7,6 +7,7 @@ import {
   type EventReader,
   type FieldLine,
   isTimezone,
+  type NumberSeries,
   type Series,
   WIDTHS,
   type WidthName,
@@ -15,7 +16,11 @@ import { COUNT, nullable, TIMESTAMP, TYPE_ID } from './answer-shapes.ts';
 import { type AppRead, appRead } from './app-read.ts';
 import { FILTER, fieldFilterOf } from './filter/filter-query.ts';
 import { type Condition, parsePath } from './filter/parse-filter.ts';
+import { LEFT_OUT, OVERALL, STAT, STAT_FIELDS, STATS, type Stat, shownStats } from './number-stats.ts';
 import { checkScope, findTypes, SCOPE } from './scope-query.ts';
+
+const NO_NUMBERS =
+  'of must be a declared field of the kind number that is counted for the whole interval (see its completeFrom).';
 
 /** Most buckets of `auto`. */
 const AUTO_BUCKETS = 200;
@@ -57,9 +62,29 @@ const SERIES_QUERY = new Query(
       },
     ),
     filter: FILTER.filter,
+    of: text(
+      'The path of a declared field of the kind `number`, such as `duration_ms`: statistics of its numbers in place of counts of events. Not with `by`, `filter` or `accumulated`.',
+      {
+        schema: { examples: ['duration_ms'] },
+        convert: (sent) => {
+          const path = parsePath(sent);
+          return 'problem' in path
+            ? new Invalid(`must be the path of a declared field: column ${path.column}: ${path.problem}`)
+            : path;
+        },
+      },
+    ),
+    stat: STAT,
     accumulated: flag('Whether each row also has the count of all events up to the end of its bucket.'),
   },
   (query) => {
+    if (query.of === null && query.stat.length > 0) return 'stat needs of.';
+    if (query.of !== null && query.stat.length === 0) return 'stat is missing: it says what of is asked for.';
+    if (
+      query.of !== null &&
+      (query.filter.length > 0 || query.accumulated || (query.by ?? 'none') !== 'none')
+    )
+      return 'of cannot be combined with by, filter or accumulated.';
     if (query.filter.length > 0 && query.by !== null && query.by !== 'none')
       return 'by must be none together with filter.';
     if (isPath(query.by) && query.typeId.length + query.typeName.length > 1)
@@ -86,7 +111,12 @@ const ROW = objectOf(
       const: true,
       description: 'With `by` a field: the row of all other events, those without the field among them.',
     },
-    count: { ...COUNT, description: 'Events of the bucket that lie between `from` and `to`.' },
+    count: {
+      ...COUNT,
+      description:
+        'Events of the bucket that lie between `from` and `to`; with `of` those that have a number in the field.',
+    },
+    ...STAT_FIELDS,
     accumulated: {
       ...COUNT,
       description: 'With `accumulated=true`: all events before the end of the bucket, or before `to`.',
@@ -97,7 +127,7 @@ const ROW = objectOf(
         'Whether the bucket reaches beyond `from`, `to` or the present, so that `count` is not that of the whole bucket.',
     },
   },
-  { title: 'SeriesRow', optional: ['typeId', 'typeName', 'value', 'other', 'accumulated'] },
+  { title: 'SeriesRow', optional: ['typeId', 'typeName', 'value', 'other', 'accumulated', ...STATS] },
 );
 
 export const SERIES = {
@@ -129,8 +159,10 @@ export const SERIES = {
                 description:
                   'Before it only counts are kept, no events; absent if the series begins after it.',
               },
+              overall: OVERALL,
+              leftOut: LEFT_OUT,
             },
-            { optional: ['to', 'countsOnlyBefore'] },
+            { optional: ['to', 'countsOnlyBefore', 'overall', 'leftOut'] },
           ),
         ),
       ),
@@ -171,11 +203,23 @@ export function seriesRead(options: SeriesReadOptions): AppRead {
       exactEnds: to === null ? 'start' : 'both',
       withBefore: accumulated,
     } as const;
-    const series = await readLines(options, request, query);
-    if (typeof series === 'string') return invalidParameters(PROBLEMS[series]);
-    const { bucket, timezone, countsOnlyBefore, lines } = series;
+    const series =
+      query.of === null
+        ? await readLines(options, request, query)
+        : await options.events.numberSeries(request, query.of);
+    if (typeof series === 'string')
+      return invalidParameters(query.of !== null && series === 'not counted' ? NO_NUMBERS : PROBLEMS[series]);
+    const { bucket, timezone, countsOnlyBefore } = series;
+    const shown = { accumulated, isOpen: to === null };
     const data = {
-      series: lines.flatMap((line) => rowsOf(line, series, { accumulated, isOpen: to === null })),
+      series:
+        'lines' in series
+          ? series.lines.flatMap((line) => rowsOf(line, series, shown))
+          : rowsOfNumbers(series, query.stat, shown),
+      ...('overall' in series && {
+        overall: shownStats(series.overall, query.stat),
+        leftOut: series.leftOut,
+      }),
       interval: bucket === '1mo' ? '1M' : bucket,
       timezone,
       from: timestamp(series.interval.from),
@@ -255,16 +299,35 @@ function rowsOf(
   { accumulated, isOpen }: { accumulated: boolean; isOpen: boolean },
 ): object[] {
   let running = before;
-  return starts.map((start, index) => {
-    const until = starts[index + 1] ?? end;
+  return rowsOfBuckets({ starts, end, interval }, isOpen, (index) => {
     const count = counts[index] ?? 0;
     running += count;
+    return { ...label, count, ...(accumulated && { accumulated: running }) };
+  });
+}
+
+function rowsOfNumbers(
+  series: NumberSeries,
+  stats: readonly Stat[],
+  { isOpen }: { isOpen: boolean },
+): object[] {
+  return rowsOfBuckets(series, isOpen, (index) => {
+    const own = series.stats[index];
+    return own === undefined ? {} : shownStats(own, stats);
+  });
+}
+
+function rowsOfBuckets(
+  { starts, end, interval }: Pick<Series, 'starts' | 'end' | 'interval'>,
+  isOpen: boolean,
+  fieldsOf: (index: number) => object,
+): object[] {
+  return starts.map((start, index) => {
+    const until = starts[index + 1] ?? end;
     return {
       start: timestamp(start),
       end: timestamp(until),
-      ...label,
-      count,
-      ...(accumulated && { accumulated: running }),
+      ...fieldsOf(index),
       partial: start < interval.from || until > interval.until || (isOpen && until === end),
     };
   });

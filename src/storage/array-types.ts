@@ -5,6 +5,7 @@
  */
 import type { PostgresType } from 'postgres';
 import { parse } from 'postgres-array';
+import type { Sql, Transaction } from './connect.ts';
 
 /** Converts values of one type from and to PostgreSQL's text format. */
 interface Codec {
@@ -26,10 +27,12 @@ const BYTES: Codec = {
   write: (value) => `\\x${Buffer.from(value as Uint8Array).toString('hex')}`,
 };
 
+const BYTES_ARRAY = 1001;
+
 /** The object id of each array type (pg_type.dat), and the codec of its elements: the same as the client's for scalars. */
 const ARRAY_TYPES: Readonly<Record<string, readonly [oid: number, element: Codec]>> = {
   bool: [1000, BOOLEAN],
-  bytea: [1001, BYTES],
+  bytea: [BYTES_ARRAY, BYTES],
   name: [1003, TEXT],
   int2: [1005, NUMBER],
   int4: [1007, NUMBER],
@@ -48,6 +51,11 @@ const ARRAY_TYPES: Readonly<Record<string, readonly [oid: number, element: Codec
   jsonb: [3807, JSON_TEXT],
   uuid: [2951, TEXT],
 };
+
+/** Bytes as an array parameter: the client takes an array that begins with bytes for bytes. */
+export function bytesArray(sql: Sql | Transaction, values: readonly (Uint8Array | null)[]) {
+  return sql.typed([...values] as never, BYTES_ARRAY);
+}
 
 /** The client's option `types`. */
 export const ARRAYS: Readonly<Record<string, PostgresType>> = Object.fromEntries(

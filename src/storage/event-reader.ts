@@ -9,6 +9,7 @@ import {
   readFilteredSeries,
   readValueSeries,
 } from './counts/field-series.ts';
+import { type NumberSeries, readNumberSeries } from './counts/number-series.ts';
 import { readSeries, type Series, type SeriesRequest } from './counts/series.ts';
 import { readTypeStats, type TypeStats } from './counts/type-stats.ts';
 import { type LineReader, openLines } from './event-lines.ts';
@@ -51,6 +52,11 @@ export interface EventReader {
     request: FieldSeriesRequest,
     path: readonly string[],
   ): Promise<FieldSeries | BucketsProblem | 'not counted'>;
+  /** Statistics of the numbers of a declared field by bucket. */
+  numberSeries(
+    request: SeriesRequest,
+    path: readonly string[],
+  ): Promise<NumberSeries | BucketsProblem | 'not counted'>;
   /** The stats of apps, by id. */
   appStats(
     appIds: readonly number[],
@@ -78,6 +84,7 @@ export function createReader(sql: Sql): EventReader {
     series: (request) => readSeries(sql, request),
     filteredSeries: (request, filter) => readFilteredSeries(sql, request, filter),
     valueSeries: (request, path) => readValueSeries(sql, request, path),
+    numberSeries: (request, path) => readNumberSeries(sql, request, path),
     appStats: (appIds, at) => readAppStats(sql, appIds, at),
     appSpan: (appId) => readAppSpan(sql, appId),
     typeStats: (appId) => readTypeStats(sql, appId),

@@ -35,6 +35,7 @@ export { WIDTHS } from './counts/buckets.ts';
 export type { CountDifference } from './counts/differences.ts';
 export type { FieldLine, FieldSeries } from './counts/field-series.ts';
 export { DAY_MS, MINUTE_MS } from './counts/levels.ts';
+export type { NumberSeries, NumberStats } from './counts/number-series.ts';
 export type { RecountedDay } from './counts/recount.ts';
 export type { Series, SeriesRequest, TypeSeries } from './counts/series.ts';
 export { isTimezone } from './counts/timezone.ts';

@@ -115,4 +115,74 @@ describe.each(availableEngines())('on %s', (engine) => {
     expect(removed.status).toBe(200);
     expect((await get('/events?filter=order.country:DE&total=exact')).status).toBe(400);
   });
+
+  test('the numbers of a field have statistics, exact but for quantiles', async () => {
+    const owner = await newPerson(service, 'numbers@example.com');
+    const { appId, loggingToken } = await newOwnApp(owner);
+    const { resourceToken } = await createResourceToken(service.sql, {
+      ...{ name: 'test', appIds: [appId], expiresInSeconds: null },
+    });
+    const get = async (query: string) => {
+      const headers = { Authorization: `Bearer ${resourceToken}` };
+      const { status, body } = await service.request({ path: `/v1/apps/${appId}/series?${query}`, headers });
+      return { status, ...JSON.parse(body) };
+    };
+    const log = async (...literals: string[]): Promise<void> => {
+      for (const literal of literals) {
+        const body = `{"loggingToken":"${loggingToken}","typeName":"call","payload":{"ms":${literal},"n":"x"}}`;
+        const { status } = await service.request({ method: 'POST', path: '/public/create_event', body });
+        expect(status).toBe(201);
+      }
+    };
+    await log('0.1', '0.2', '"5"', 'null');
+    for (const kind of ['number', 'value'])
+      await owner.post(`/api/apps/${appId}/declared-fields`, {
+        path: kind === 'number' ? 'ms' : 'n',
+        kind,
+        backfill: true,
+      });
+    const all = 'of=ms&interval=1M&stat=sum&stat=avg&stat=min&stat=max&stat=p50&stat=p99';
+    await until(async () => (await get(all)).status === 200, 'the numbers are counted');
+    await log('1e400', '[1,2]', '9007199254740993', '-3');
+    const { series, overall, leftOut } = (await get(all)).data;
+    const expected = {
+      count: 4,
+      sum: '9007199254740990.3',
+      avg: Number('9007199254740990.3') / 4,
+      min: -3,
+      max: '9007199254740993',
+    };
+    expect(series.at(-1)).toMatchObject({ ...expected, partial: true });
+    expect(overall).toMatchObject(expected);
+    expect(leftOut).toEqual({ several: 1, unrepresentable: 1 });
+    expect(Math.abs(overall.p50 - 0.1)).toBeLessThanOrEqual(0.001);
+    expect(Object.keys(series[0])).not.toContain('p90');
+    const empty = (await get('of=ms&stat=sum&stat=min&interval=1d&from=2020-01-01&to=2020-01-02')).data;
+    expect(empty.series).toMatchObject([{ count: 0, sum: 0, min: null, partial: false }]);
+    expect((await get('of=ms&stat=count&typeName=call&interval=1M')).data.overall).toEqual({ count: 4 });
+
+    const chart = await owner.get(`/api/apps/${appId}/numbers?of=ms&buckets=10`);
+    expect(chart.data).toMatchObject({
+      of: 'ms',
+      overall: { count: 4, min: -3, max: Number('9007199254740993'), sum: Number('9007199254740990.3') },
+      leftOut: { several: 1, unrepresentable: 1 },
+    });
+    const { stats, starts } = chart.data as { stats: { count: number[] }; starts: number[] };
+    expect(stats.count).toHaveLength(starts.length);
+    for (const [query, details] of [
+      ['of=n&stat=sum', /^of must be a declared field of the kind number/],
+      ['of=x&stat=sum', /^of must be a declared field of the kind number/],
+      ['of=a..b&stat=sum', /^of must be the path of a declared field: column 3/],
+      ['of=ms', /^stat is missing/],
+      ['stat=sum', /^stat needs of/],
+      ['of=ms&stat=median', /^stat must be of count, sum, avg/],
+      ['of=ms&stat=sum&filter=n:x', /^of cannot be combined with/],
+      ['of=ms&stat=sum&by=type', /^of cannot be combined with/],
+      ['of=ms&stat=sum&accumulated=true', /^of cannot be combined with/],
+      ['of=ms&stat=sum&interval=1m&from=2020-01-01', /^interval must be wider/],
+    ] as const)
+      expect(await get(query), query).toMatchObject({ status: 400, details: expect.stringMatching(details) });
+    expect((await owner.get(`/api/apps/${appId}/numbers?of=n`)).status).toBe(400);
+    expect((await owner.get(`/api/apps/${appId}/numbers`)).status).toBe(400);
+  });
 });

@@ -65,6 +65,10 @@ export const DERIVED_TABLES: ReadonlySet<string> = new Set([
   'field_hour_counts',
   'field_day_counts',
   'field_month_counts',
+  'field_minute_numbers',
+  'field_quarter_hour_numbers',
+  'field_hour_numbers',
+  'field_day_numbers',
 ]);
 
 /** The tables of our schema, each after those that it refers to. */

@@ -51,6 +51,7 @@ export function clusterReader(sql: Sql): EventReader {
     filteredList: async () => null,
     filteredSeries: async () => 'not counted',
     valueSeries: async () => 'not counted',
+    numberSeries: async () => 'not counted',
     search: (request, filter) => {
       const opened = once(async () => (await at(request.appId)).search(request, filter));
       return { step: async (mostRows) => (await opened()).step(mostRows) };

@@ -9,8 +9,8 @@ import {
   findField,
   isComplete,
   MOST_MINUTES,
+  readUncountedMinutes,
   resolveFieldScope,
-  selectUncounted,
 } from '../fields/field-scope.ts';
 import { type MatchingRow, matchingRows } from '../fields/matching-rows.ts';
 import { PayloadValues } from '../fields/payload-values.ts';
@@ -92,7 +92,7 @@ export async function readValueSeries(
     const scope = scopeOf(request, plan);
     const declared = await findField(tx, scope, path);
     if (declared === null || !(await isComplete(tx, scope, declared))) return 'not counted';
-    const minutes = await uncountedMinutes(tx, scope, declared);
+    const minutes = await readUncountedMinutes(tx, scope, declared);
     if (minutes.length > MOST_MINUTES) return 'not counted';
     const top = await topValues(tx, request, declared, plan);
     const ids = [...top.keys()];
@@ -148,18 +148,6 @@ async function topValues(
     SELECT id, value, number FROM (${numbered}) AS series
      WHERE id = ANY(${ids}) ORDER BY array_position(${ids}::integer[], id)`;
   return new Map(rows.map(({ id: series, value, number }) => [series, { value, number }]));
-}
-
-async function uncountedMinutes(
-  tx: Transaction,
-  { appId, from, until }: FieldScopeRequest,
-  field: FieldRow,
-): Promise<number[]> {
-  const rows = await tx<{ at: number }[]>`
-    SELECT (extract(epoch FROM bucket) * 1000)::float8 AS at FROM (${selectUncounted(tx, appId, field)}) AS minutes, retention
-     WHERE bucket >= greatest(${new Date(floorTo(from ?? 0, MINUTE_MS))}, readable_from) AND bucket < ${new Date(until ?? 0)}
-     ORDER BY at LIMIT ${MOST_MINUTES + 1}`;
-  return rows.map(({ at }) => at);
 }
 
 interface ValueRequest {

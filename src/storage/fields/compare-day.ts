@@ -5,7 +5,13 @@ import { type CountDifference, type DayComparison, EXAMPLES } from '../counts/di
 import { type Interval, startOfMonth } from '../counts/intervals.ts';
 import { ALL_TYPES, DAY_MS, LEVELS, type Level } from '../counts/levels.ts';
 import { type FieldState, lackingDeltas, readFieldStates, stepsOfDay } from './compare.ts';
-import { namesOf } from './declared-fields.ts';
+import { type FieldKind, namesOf } from './declared-fields.ts';
+import {
+  differencesOfLevels as differencesOfCoarser,
+  differencesOfMinutes,
+  differingPart,
+  type NumberDifference,
+} from './numbers/compare-numbers.ts';
 import { OTHER } from './value-text.ts';
 
 type Fragment = postgres.PendingQuery<postgres.Row[]>;
@@ -42,23 +48,35 @@ export async function compareFieldDay(
   if (states.length === 0) return { differing: 0, examples: [] };
   const ofLevels = await differencesOfLevels(tx, states, day);
   const ofRows: Difference[] = [];
+  const ofNumbers: NumberDifference[] = [];
   for (const id of new Set(states.map((state) => state.appId))) {
-    const fields = states.filter((state) => state.appId === id);
+    const [values, numbers] = byKind(states.filter((state) => state.appId === id));
     const uncounted = await uncountedMinutes(tx, id, day);
     for (const step of await stepsOfDay(tx, id, day)) {
       if (isOver()) return null;
-      ofRows.push(...(await differencesOfRows(tx, fields, step, uncounted)));
+      ofRows.push(...(await differencesOfRows(tx, values, step, uncounted)));
+      for (const field of numbers) {
+        const isCompared = (at: number): boolean => at >= (field.completeFrom ?? 0) && !uncounted.has(at);
+        ofNumbers.push(...(await differencesOfMinutes(tx, field, step, isCompared)));
+      }
     }
+    for (const field of numbers) ofNumbers.push(...(await differencesOfCoarser(tx, field, day)));
   }
   // The finest that differs is what is wrong: coarser ones are compared with it.
   const examples = [
     ...(await Promise.all(ofRows.slice(0, EXAMPLES).map((difference) => withCount(tx, states, difference)))),
     ...ofLevels.slice(0, EXAMPLES),
+    ...ofNumbers.slice(0, EXAMPLES).map((one) => ({ ...one, ...differingPart(one) })),
   ];
   return {
-    differing: ofLevels.length + ofRows.length,
+    differing: ofLevels.length + ofRows.length + ofNumbers.length,
     examples: await named(tx, examples.slice(0, EXAMPLES)),
   };
+}
+
+function byKind(fields: readonly FieldState[]): [values: FieldState[], numbers: FieldState[]] {
+  const of = (wanted: FieldKind): FieldState[] => fields.filter(({ kind }) => kind === wanted);
+  return [of('value'), of('number')];
 }
 
 /** Minutes of a day that readers count from rows. */

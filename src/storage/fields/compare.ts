@@ -2,16 +2,20 @@
  * Compares the rows of an interval with the counts of an app's fields, in one snapshot, and writes what the counts lack as
  * deltas: so an interval is counted that never was, or only in part. Writers, folds and readers go on meanwhile.
  */
+import { bytesArray } from '../array-types.ts';
 import type { Sql, Transaction } from '../connect.ts';
 import type { Interval } from '../counts/intervals.ts';
 import { ALL_TYPES, DAY_MS, DAYS, HOUR_MS, MINUTE_MS } from '../counts/levels.ts';
-import { type FieldDelta, FieldDeltas } from './copy-values.ts';
+import { FIELD_DELTAS, type FieldDelta, FieldDeltas } from './copy-values.ts';
 import { type AppFields, appFields, type DeclaredField, type FieldKind, namesOf } from './declared-fields.ts';
+import { NumberSummary } from './numbers/number-summary.ts';
 
 /** Rows that are in memory at once. */
 const ROWS_AT_ONCE = 500;
 /** Deltas of one statement. */
 const DELTAS_AT_ONCE = 5_000;
+/** Summaries of numbers that are in memory at once, as bytes. */
+const NUMBERS_AT_ONCE = 200;
 
 /** A field with what the database knows of its counts. */
 export interface FieldState extends DeclaredField {
@@ -28,7 +32,7 @@ export async function readFieldStates(tx: Transaction, appId: number | null): Pr
     SELECT id, app_id AS "appId", type_id AS "typeId", path, kind, backfill,
            (extract(epoch FROM complete_from) * 1000)::float8 AS "completeFrom"
       FROM declared_fields
-     WHERE removed_at IS NULL AND generation > 0 AND kind = 'value' ${appId === null ? tx`` : tx`AND app_id = ${appId}`}
+     WHERE removed_at IS NULL AND generation > 0 ${appId === null ? tx`` : tx`AND app_id = ${appId}`}
      ORDER BY app_id, id`;
   return rows.map((row) => ({ ...row, path: namesOf(row.path) }));
 }
@@ -66,6 +70,7 @@ export async function lackingDeltas(
   const lacking = new FieldDeltas();
   const rows = await addRows(tx, appId, appFields(fields), interval, lacking);
   await subtractCounts(tx, fields, appId, interval, lacking);
+  await subtractNumbers(tx, fields, appId, interval, lacking);
   return { deltas: lacking.list(), rows };
 }
 
@@ -101,7 +106,8 @@ async function subtractCounts(
   const within = tx`app_id = ${appId} AND bucket >= ${new Date(from)} AND bucket < ${new Date(until)}`;
   // Of a field for one type only the counts of all its events are kept.
   const isCounted = tx`(series.type_id = 0) = (field.type_id IS NOT NULL)`;
-  const ids = fields.map(({ id }) => id);
+  const ids = fields.filter(({ kind }) => kind === 'value').map(({ id }) => id);
+  if (ids.length === 0) return;
   const rows = tx<{ fieldId: number; typeId: number; minute: number; value: string; count: number }[]>`
     SELECT field_id AS "fieldId", type_id AS "typeId", value, sum(count)::float8 AS count,
            (extract(epoch FROM bucket) / 60)::float8 AS minute
@@ -124,14 +130,43 @@ async function subtractCounts(
       deltas.add(appId, fieldId, typeId, minute, value, -count);
 }
 
+async function subtractNumbers(
+  tx: Transaction,
+  fields: readonly FieldState[],
+  appId: number,
+  { from, until }: Interval,
+  deltas: FieldDeltas,
+): Promise<void> {
+  const ids = fields.filter(({ kind }) => kind === 'number').map(({ id }) => id);
+  if (ids.length === 0) return;
+  const rows = tx<{ fieldId: number; typeId: number; minute: number; numbers: Uint8Array }[]>`
+    SELECT field_id AS "fieldId", coalesce(field.type_id, counted.type_id) AS "typeId", numbers,
+           (extract(epoch FROM bucket) / 60)::float8 AS minute
+      FROM declared_fields AS field JOIN numbers_per_minute AS counted ON counted.field_id = field.id
+     WHERE field.id = ANY(${ids}) AND counted.app_id = ${appId}
+       AND bucket >= ${new Date(from)} AND bucket < ${new Date(until)}
+       AND (counted.type_id = ${ALL_TYPES}) = (field.type_id IS NOT NULL)`;
+  for await (const page of rows.cursor(NUMBERS_AT_ONCE)) {
+    for (const { fieldId, typeId, minute, numbers } of page) {
+      const counted = new NumberSummary();
+      counted.addBytes(numbers);
+      deltas.numbersOf(appId, fieldId, typeId, minute).subtract(counted);
+    }
+  }
+}
+
 async function insertDeltas(tx: Transaction, deltas: readonly FieldDelta[]): Promise<void> {
   await tx`
-    INSERT INTO field_deltas (app_id, field_id, type_id, bucket, count, value)
+    INSERT INTO ${tx.unsafe(FIELD_DELTAS)}
     SELECT * FROM unnest(
       ${deltas.map(({ appId }) => appId)}::integer[], ${deltas.map(({ fieldId }) => fieldId)}::integer[],
       ${deltas.map(({ typeId }) => typeId)}::integer[],
       ${deltas.map(({ bucket }) => new Date(bucket).toISOString())}::timestamptz[],
-      ${deltas.map(({ count }) => count)}::bigint[], ${deltas.map(({ value }) => value)}::text[])`;
+      ${deltas.map(({ count }) => count)}::bigint[], ${deltas.map(({ value }) => value)}::text[],
+      ${bytesArray(
+        tx,
+        deltas.map(({ numbers }) => numbers?.toBytes() ?? null),
+      )}::bytea[])`;
 }
 
 /** A day with more events is gone through by the hour. */

@@ -2,7 +2,7 @@
 import type { Sql } from '../connect.ts';
 import { PayloadValues } from './payload-values.ts';
 
-/** `value`: events are counted by the field's values. `number`: its numbers are summed up. */
+/** `value`: events are counted by the field's values. `number`: statistics of its numbers are kept. */
 export type FieldKind = 'value' | 'number';
 
 export interface DeclaredField {
@@ -18,7 +18,7 @@ export interface DeclaredField {
 /** The fields of an app. */
 export interface AppFields {
   readonly fields: readonly DeclaredField[];
-  /** Reads the value of each of them, in their order. */
+  /** Reads the value, or the number, of each of them, in their order. */
   readonly values: PayloadValues;
 }
 
@@ -100,7 +100,8 @@ async function readFields(
 }
 
 export function appFields(fields: readonly DeclaredField[]): AppFields {
-  return { fields, values: new PayloadValues(fields.map(({ path }) => path)) };
+  const [paths, kinds] = [fields.map(({ path }) => path), fields.map(({ kind }) => kind)];
+  return { fields, values: new PayloadValues(paths, kinds) };
 }
 
 /** The names of a path as the database has it. */

@@ -10,6 +10,7 @@ import { ALL_TYPES, DAY_MS, DAYS, floorTo, MINUTE_MS } from '../counts/levels.ts
 import type { RowFilter } from '../event-scan.ts';
 import { readBoundary } from '../retention.ts';
 import type { Correction, Fragment } from './counts-relation.ts';
+import type { FieldKind } from './declared-fields.ts';
 import { type MatchingRow, matchingRows, type RowScope } from './matching-rows.ts';
 import { MANY, OTHER } from './value-text.ts';
 
@@ -99,12 +100,13 @@ export async function findField(
   tx: Transaction,
   { appId, typeIds }: FieldScopeRequest,
   path: readonly string[],
+  kind: FieldKind = 'value',
 ): Promise<FieldRow | null> {
   const fields = await tx<FieldRow[]>`
     SELECT id, type_id AS "typeId", generation, (extract(epoch FROM complete_from) * 1000)::float8 AS "completeFrom",
            full_since IS NOT NULL AS "isFull"
       FROM declared_fields
-     WHERE app_id = ${appId} AND path = ${JSON.stringify(path)} AND kind = 'value'
+     WHERE app_id = ${appId} AND path = ${JSON.stringify(path)} AND kind = ${kind}
        AND removed_at IS NULL AND complete_from IS NOT NULL
      ORDER BY complete_from, id`;
   const fits = ({ typeId }: FieldRow): boolean =>
@@ -180,10 +182,23 @@ async function isLost(
 }
 
 /** SELECT of the minutes that have rows whose values are not counted. */
-export function selectUncounted(tx: Transaction, appId: number, { generation }: FieldRow): Fragment {
+function selectUncounted(tx: Transaction, appId: number, { generation }: FieldRow): Fragment {
   return tx`
     SELECT bucket FROM uncounted_minutes WHERE app_id = ${appId}
      UNION SELECT bucket FROM stamped_minutes WHERE app_id = ${appId} AND fields < ${generation}`;
+}
+
+/** The minutes of an interval that have rows whose values are not counted; one more than {@link MOST_MINUTES} where there are more. */
+export async function readUncountedMinutes(
+  tx: Transaction,
+  { appId, from, until }: FieldScopeRequest,
+  field: FieldRow,
+): Promise<number[]> {
+  const rows = await tx<{ at: number }[]>`
+    SELECT (extract(epoch FROM bucket) * 1000)::float8 AS at FROM (${selectUncounted(tx, appId, field)}) AS minutes, retention
+     WHERE bucket >= greatest(${new Date(floorTo(from ?? 0, MINUTE_MS))}, readable_from) AND bucket < ${new Date(until ?? 0)}
+     ORDER BY at LIMIT ${MOST_MINUTES + 1}`;
+  return rows.map(({ at }) => at);
 }
 
 /** The minutes whose rows must be looked at; one more than {@link MOST_MINUTES} where there are more. */

@@ -2,7 +2,8 @@
 import { errorCode, type Sql, type Transaction } from '../connect.ts';
 import { finerThan, LEVELS, type Level } from '../counts/levels.ts';
 import { utcDay } from '../retention.ts';
-import { MANY, OTHER } from './value-text.ts';
+import { foldNumbers } from './numbers/fold-numbers.ts';
+import { MANY, NUMBERS, OTHER } from './value-text.ts';
 
 /** Values of a field that are told apart. All others are counted together. */
 export const MAX_VALUES = 10_000;
@@ -16,7 +17,7 @@ const NOTED = { deltas: 20, transactions: 200 } as const;
 const LATER: ReadonlySet<string> = new Set(['55P03', '40001']);
 
 const PENDING = `written >= (SELECT pending_from FROM last_field_fold)`;
-const SPECIAL = `('${OTHER}', '${MANY}')`;
+const SPECIAL = `('${OTHER}', '${MANY}', '${NUMBERS}')`;
 
 /** How many of a field's new values may get ids. `$1` is the day. */
 const ROOM = `
@@ -66,6 +67,7 @@ const ADDED = (deltas: string): string => `
         JOIN declared_fields AS field ON field.id = delta.field_id AND removed_at IS NULL
         LEFT JOIN field_series AS known
           ON known.field_id = delta.field_id AND known.value = delta.value AND known.type_id = 0
+       WHERE delta.value <> '${NUMBERS}'
     ),
     added AS MATERIALIZED (
       SELECT app_id, field_id, 0 AS type_id, value, bucket, sum(count)::bigint AS count, bool_and(is_complete) AS is_complete
@@ -125,7 +127,7 @@ const FOLD = `
 export interface FoldedFields {
   /** How many deltas were folded. */
   readonly deltas: number;
-  /** Events that were counted as "other". */
+  /** Events that were counted as "other", or are in no statistic of numbers. */
   readonly others: number;
 }
 
@@ -167,8 +169,9 @@ export async function foldFields(sql: Sql, now: number): Promise<FoldedFields | 
     await tx`SET LOCAL enable_seqscan = off`;
     await tx.unsafe(MAKE_VALUES, [utcDay(now), new Date(now)]);
     await tx.unsafe(MAKE_SERIES);
-    const [result] = await tx.unsafe<FoldedFields[]>(FOLD);
-    return result ?? NOTHING;
+    const leftOut = await foldNumbers(tx, PENDING);
+    const [result = NOTHING] = await tx.unsafe<FoldedFields[]>(FOLD);
+    return { ...result, others: result.others + leftOut };
   });
 }
 

@@ -4,10 +4,14 @@
  * counts, and a path that comes to an array goes on in each of its elements. Objects are no values.
  */
 import { NONE, scalarEnd, skipSpace, stringEnd, valueEnd } from '../../json/valid-json.ts';
+import type { FieldKind } from './declared-fields.ts';
 import { MANY, scalarValue, stringValue } from './value-text.ts';
 
 const QUOTE = 0x22;
 const COMMA = 0x2c;
+const MINUS = 0x2d;
+const DIGIT_0 = 0x30;
+const DIGIT_9 = 0x39;
 const OPEN_BRACKET = 0x5b;
 const BACKSLASH = '\\';
 const CLOSE_BRACKET = 0x5d;
@@ -17,8 +21,9 @@ const OPEN_BRACE = 0x7b;
 interface Step {
   readonly names: string[];
   readonly next: Step[];
-  /** Indexes of the paths that end here. */
+  /** Indexes of the paths that end here, and are about values or about numbers. */
   readonly ends: number[];
+  readonly numberEnds: number[];
   /** Where the member of each of `names` was last seen; meaningful during one object. */
   readonly found: number[];
 }
@@ -28,18 +33,21 @@ export class PayloadValues {
   readonly #values: (string | null)[];
   #text = '';
 
-  constructor(paths: readonly (readonly string[])[]) {
+  /** @param kinds of the paths; absent: all are about values */
+  constructor(paths: readonly (readonly string[])[], kinds: readonly FieldKind[] = []) {
     this.#values = paths.map(() => null);
     for (const [index, path] of paths.entries()) {
       let step = this.#root;
       for (const name of path) step = following(step, name);
-      step.ends.push(index);
+      if (kinds[index] === 'number') step.numberEnds.push(index);
+      else step.ends.push(index);
     }
   }
 
   /**
-   * The value of each path: its text, MANY where there are several different ones, null where there is none. Valid until
-   * the next call.
+   * The value of each path: its text, MANY where there are several different ones, null where there is none. Of a path about
+   * numbers: the number as the payload spells it, MANY where there are several, equal or not; what is no number counts as
+   * nothing. Valid until the next call.
    */
   read(payload: string): readonly (string | null)[] {
     this.#values.fill(null);
@@ -54,12 +62,18 @@ export class PayloadValues {
     const code = this.#text.charCodeAt(at);
     if (code === OPEN_BRACKET) return this.#visitElements(at, step);
     if (code === OPEN_BRACE && step.names.length > 0) return this.#visitMembers(at, step);
-    if (code === OPEN_BRACE || step.ends.length === 0) return valueEnd(this.#text, at);
+    if (code === OPEN_BRACE || (step.ends.length === 0 && step.numberEnds.length === 0))
+      return valueEnd(this.#text, at);
     const isString = code === QUOTE;
     const end = isString ? stringEnd(this.#text, at) : scalarEnd(this.#text, at);
     const literal = this.#text.slice(at, end);
-    this.#note(step, isString ? stringValue(literal) : scalarValue(literal));
+    if (step.ends.length > 0) this.#note(step, isString ? stringValue(literal) : scalarValue(literal));
+    if (code === MINUS || (code >= DIGIT_0 && code <= DIGIT_9)) this.#noteNumber(step, literal);
     return end;
+  }
+
+  #noteNumber({ numberEnds }: Step, literal: string): void {
+    for (const index of numberEnds) this.#values[index] = this.#values[index] === null ? literal : MANY;
   }
 
   #note({ ends }: Step, value: string): void {
@@ -103,7 +117,7 @@ export class PayloadValues {
 }
 
 function newStep(): Step {
-  return { names: [], next: [], ends: [], found: [] };
+  return { names: [], next: [], ends: [], numberEnds: [], found: [] };
 }
 
 function following(step: Step, name: string): Step {

@@ -7,6 +7,7 @@ import { ALL_TYPES, DAY_MS, LEVELS } from '../counts/levels.ts';
 import { readBoundary } from '../retention.ts';
 import { countFromRows, readFieldStates, stepsOfDay } from './compare.ts';
 import { withFieldsLocked } from './fold.ts';
+import { rebuildLevels as rebuildCoarser, rebuildMinutes } from './numbers/compare-numbers.ts';
 
 type Fragment = postgres.PendingQuery<postgres.Row[]>;
 
@@ -21,10 +22,11 @@ const RETRY_MS = 50;
 export async function recountFieldDay(sql: Sql, day: number): Promise<void> {
   const apps = await sql<{ id: number }[]>`
     SELECT DISTINCT app_id AS id FROM declared_fields
-     WHERE removed_at IS NULL AND kind = 'value' AND complete_from < ${new Date(day + DAY_MS)} ORDER BY 1`;
+     WHERE removed_at IS NULL AND complete_from < ${new Date(day + DAY_MS)} ORDER BY 1`;
   for (const { id } of apps) {
     await whenFree(sql, (tx) => rebuildLevels(tx, id, day));
     for (const step of await stepsOfDay(sql, id, day)) await whenFree(sql, (tx) => countStep(tx, id, step));
+    await whenFree(sql, (tx) => rebuildNumberLevels(tx, id, day));
   }
 }
 
@@ -38,7 +40,21 @@ async function countStep(tx: Transaction, appId: number, interval: Interval): Pr
   const fields = (await readFieldStates(tx, appId)).filter(
     ({ completeFrom }) => completeFrom !== null && completeFrom < interval.until,
   );
-  return fields.length === 0 ? 0 : await countFromRows(tx, appId, fields, interval);
+  if (fields.length === 0) return 0;
+  const rows = await countFromRows(tx, appId, fields, interval);
+  // A delta cannot take back a minimum or a maximum.
+  for (const field of fields.filter(({ kind }) => kind === 'number')) {
+    const from = Math.max(interval.from, field.completeFrom ?? 0);
+    await rebuildMinutes(tx, field, { from, until: interval.until });
+  }
+  return rows;
+}
+
+async function rebuildNumberLevels(tx: Transaction, appId: number, day: number): Promise<number> {
+  if (day < (await readBoundary(tx))) return 0;
+  for (const field of await readFieldStates(tx, appId))
+    if (field.kind === 'number') await rebuildCoarser(tx, field, day);
+  return 1;
 }
 
 async function rebuildLevels(tx: Transaction, appId: number, day: number): Promise<number> {

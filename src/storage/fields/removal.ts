@@ -2,12 +2,15 @@
 import type { Sql, Transaction } from '../connect.ts';
 import { LEVELS } from '../counts/levels.ts';
 import { withFieldsLocked } from './fold.ts';
+import { numbersTable } from './numbers/number-tables.ts';
 
 /** Of the counts of fields: by level and by month. */
 const TABLES = [...LEVELS.map(({ name }) => `field_${name}_counts`), 'field_month_counts'];
+const NUMBER_TABLES = LEVELS.map(numbersTable);
 
-/** Series whose counts one transaction removes. */
+/** Series whose counts one transaction removes, and rows of numbers. */
 const SERIES_AT_ONCE = 500;
+const NUMBERS_AT_ONCE = 20_000;
 
 /** Removes fields that were marked as removed, with their counts. */
 export async function removeFields(sql: Sql): Promise<void> {
@@ -16,6 +19,11 @@ export async function removeFields(sql: Sql): Promise<void> {
   for (const { id, appId } of fields) {
     let left: number | null = SERIES_AT_ONCE;
     while (left === SERIES_AT_ONCE) left = await withFieldsLocked(sql, (tx) => removeSeries(tx, appId, id));
+    for (const table of NUMBER_TABLES) {
+      if (left === null) break;
+      do left = await withFieldsLocked(sql, (tx) => removeNumbers(tx, table, appId, id));
+      while (left === NUMBERS_AT_ONCE);
+    }
     if (left !== null) await sql`DELETE FROM declared_fields WHERE id = ${id}`;
   }
 }
@@ -30,17 +38,31 @@ async function removeSeries(tx: Transaction, appId: number, fieldId: number): Pr
   return series.length;
 }
 
+async function removeNumbers(
+  tx: Transaction,
+  table: string,
+  appId: number,
+  fieldId: number,
+): Promise<number> {
+  const { count } = await tx`
+    DELETE FROM ${tx(table)} WHERE ctid = ANY(ARRAY(
+      SELECT ctid FROM ${tx(table)} WHERE app_id = ${appId} AND field_id = ${fieldId} LIMIT ${NUMBERS_AT_ONCE}))`;
+  return count;
+}
+
 /** Removes everything that is kept of the fields of an app that is deleted. */
 export async function removeFieldsOfApp(sql: Sql, appId: number): Promise<void> {
   await sql`DELETE FROM field_deltas WHERE app_id = ${appId}`;
   await sql`DELETE FROM uncounted_minutes WHERE app_id = ${appId}`;
-  for (const table of TABLES) await sql`DELETE FROM ${sql(table)} WHERE app_id = ${appId}`;
+  for (const table of [...TABLES, ...NUMBER_TABLES])
+    await sql`DELETE FROM ${sql(table)} WHERE app_id = ${appId}`;
 }
 
 /** Removes counts by the minute, and notes of minutes, before the retention boundary. Coarser counts stay. */
 export async function removeFieldMinutes(sql: Sql): Promise<void> {
   await withFieldsLocked(sql, async (tx) => {
-    await tx`DELETE FROM field_minute_counts WHERE bucket < (SELECT readable_from FROM retention)`;
+    for (const table of ['field_minute_counts', 'field_minute_numbers'])
+      await tx`DELETE FROM ${tx(table)} WHERE bucket < (SELECT readable_from FROM retention)`;
     const { count } =
       await tx`DELETE FROM uncounted_minutes WHERE bucket < (SELECT readable_from FROM retention)`;
     return count;

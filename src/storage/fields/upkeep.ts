@@ -75,7 +75,7 @@ export class FieldUpkeep implements FieldStats {
       SELECT EXISTS (SELECT FROM declared_fields WHERE removed_at IS NULL AND complete_from IS NULL) AS "toBegin",
              (SELECT count(*)::float8 FROM (SELECT FROM uncounted_minutes LIMIT ${MOST_UNCOUNTED}) AS minutes) AS uncounted,
              ARRAY(SELECT app_id FROM declared_fields
-                    WHERE removed_at IS NULL AND complete_from IS NOT NULL AND kind = 'value'
+                    WHERE removed_at IS NULL AND complete_from IS NOT NULL
                       AND (backfill OR EXISTS (SELECT FROM uncounted_minutes AS minute WHERE minute.app_id = declared_fields.app_id))
                     GROUP BY app_id ORDER BY random()) AS apps`;
     this.#uncountedMinutes = work?.uncounted ?? 0;

@@ -11,6 +11,8 @@ export const MAX_VALUE_LENGTH = 200;
 export const OTHER = 'other';
 /** In place of a value, where an event has several different ones: an array leads to it. Not JSON. */
 export const MANY = 'many';
+/** In place of a value: what is counted are the numbers of a field. Not JSON. */
+export const NUMBERS = 'number';
 
 /** Integers of so many characters are their own text. */
 const PLAIN_LENGTH = 15;

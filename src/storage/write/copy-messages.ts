@@ -14,6 +14,8 @@ import type { EventRow } from './accepted-event.ts';
 /** Signature, flags and length of the header's extension, of which there is none. */
 const COPY_HEADER = Buffer.from('PGCOPY\n\u00ff\r\n\0\0\0\0\0\0\0\0\0', 'latin1');
 const COPY_TRAILER = -1;
+/** In place of the length of a value. */
+const NULL = -1;
 /** 2000-01-01, from which PostgreSQL counts microseconds. */
 const EPOCH_MS = 946_684_800_000;
 /** Values of 32 bits. */
@@ -23,7 +25,7 @@ const UUID_CHARACTERS = 36;
 /** Of an event's row, without the payload's own bytes: the number of fields, and five lengths with four values. */
 const EVENT_BYTES = 2 + 5 * 4 + UUID_BYTES + 4 + 4 + 8;
 /** Of a row of a field's delta, without the value's own bytes. */
-const FIELD_DELTA_BYTES = 2 + 6 * 4 + 3 * 4 + 8 + 8;
+const FIELD_DELTA_BYTES = 2 + 7 * 4 + 3 * 4 + 8 + 8;
 /** UTF-8 takes at most three bytes for a UTF-16 unit. */
 const BYTES_PER_UNIT = 3;
 /** Message type and length, and what begins and ends rows. */
@@ -124,10 +126,11 @@ export class CopyMessages {
     if (stamp !== null) this.#stamp(stamp);
   }
 
-  /** A row of `field_deltas` (app_id, field_id, type_id, bucket, count, value). */
-  fieldDeltaRow({ appId, fieldId, typeId, bucket, count, value }: FieldDelta): void {
-    this.#reserve(MESSAGE_BYTES + FIELD_DELTA_BYTES + value.length * BYTES_PER_UNIT);
-    this.#int2(6);
+  /** A row of `field_deltas` (app_id, field_id, type_id, bucket, count, value, numbers). */
+  fieldDeltaRow({ appId, fieldId, typeId, bucket, count, value, numbers }: FieldDelta): void {
+    const summary = numbers?.toBytes() ?? null;
+    this.#reserve(MESSAGE_BYTES + FIELD_DELTA_BYTES + value.length * BYTES_PER_UNIT + (summary?.length ?? 0));
+    this.#int2(7);
     for (const id of [appId, fieldId, typeId]) {
       this.#int4(4);
       this.#int4(id);
@@ -139,6 +142,8 @@ export class CopyMessages {
     const written = this.#bytes.write(value, this.#at + 4);
     this.#int4(written);
     this.#at += written;
+    this.#int4(summary?.length ?? NULL);
+    if (summary !== null) this.#at += summary.copy(this.#bytes, this.#at);
   }
 
   /** All of it. */

@@ -168,7 +168,7 @@ describe.each(availableEngines())('on %s', (engine) => {
       while (!over) found.push(...(await differing()));
       return found;
     })();
-    for (let round = 0; round < sized(3, 5); round += 1)
+    for (let round = 0; round < sized(2, 5); round += 1)
       expect((await recountAll()).map(({ differing: before }) => before)).toEqual([0, 0, 0, 0]);
     over = true;
     await Promise.all([...writing, settling]);
@@ -189,7 +189,7 @@ describe.each(availableEngines())('on %s', (engine) => {
         );
     })();
     // Until several refreshes were under way beside it, however long each of them takes here.
-    for (let round = 0; round < sized(2, 5) || refreshes <= sized(2, 5); round += 1) await recountAll();
+    for (let round = 0; round < sized(1, 5) || refreshes <= sized(1, 5); round += 1) await recountAll();
     over = true;
     await refreshing;
     expect(await differing()).toEqual([0, 0, 0, 0]);

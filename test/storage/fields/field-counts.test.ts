@@ -1,85 +1,53 @@
 /** Counts of declared fields stay what the rows say, while fields are declared, filled and removed beside writers. */
-import pino from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { declareField, listFields, removeField } from '../../../src/apps/fields.ts';
-import { createEventIds } from '../../../src/ingest/event-id.ts';
-import { connect, type Sql } from '../../../src/storage/connect.ts';
+import type { Sql } from '../../../src/storage/connect.ts';
 import { DAY_MS, MINUTE_MS } from '../../../src/storage/counts/levels.ts';
-import { DeclaredFields } from '../../../src/storage/fields/declared-fields.ts';
+import type { DeclaredFields } from '../../../src/storage/fields/declared-fields.ts';
 import { foldFields } from '../../../src/storage/fields/fold.ts';
 import { PayloadValues } from '../../../src/storage/fields/payload-values.ts';
-import { FieldUpkeep } from '../../../src/storage/fields/upkeep.ts';
+import type { FieldUpkeep } from '../../../src/storage/fields/upkeep.ts';
 import { readSnapshot } from '../../../src/storage/snapshot.ts';
-import { EventWriter } from '../../../src/storage/write/event-writer.ts';
-import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
-import { SOURCE } from '../../support/source.ts';
+import { availableEngines } from '../../support/database.ts';
+import { type FieldDatabase, fieldDatabase } from '../../support/field-database.ts';
 import { storeRows } from '../../support/stored-events.ts';
-import { upkeepOf } from '../../support/upkeep.ts';
 
 const NOW = Math.floor(Date.now() / DAY_MS) * DAY_MS + DAY_MS / 2;
 const LEVELS = ['minute', 'quarter_hour', 'hour', 'day'] as const;
-const newId = createEventIds();
 
 describe.each(availableEngines())('on %s', (engine) => {
-  const { prepare, settle } = upkeepOf(engine);
-  let database: TestDatabase;
+  let fields: FieldDatabase;
   let sql: Sql;
   let alone: Sql;
   let upkeep: FieldUpkeep;
-  const known = new DeclaredFields();
-  let writer: EventWriter;
-  let now = NOW;
+  let known: DeclaredFields;
 
   beforeAll(async () => {
-    database = await testDatabase(engine);
-    sql = database.sql;
-    alone = connect(database.address, { connections: 1, name: 'test upkeep' });
-    upkeep = new FieldUpkeep(alone, () => now);
-    writer = new EventWriter({
-      address: database.address,
-      engine: database.engine,
-      connections: 2,
-      fields: known,
-      log: pino({ level: 'silent' }),
-      now: () => performance.now(),
-    });
-    await sql`INSERT INTO apps (public_id, name) SELECT 'app' || n, 'app' FROM generate_series(1, 2) n`;
-    await sql`
-      INSERT INTO event_types (public_id, app_id, name)
-      SELECT 'type' || n, 1 + (n - 1) / 2, 'type' || n FROM generate_series(1, 4) n`;
-    await prepare(sql, NOW - 3 * DAY_MS, NOW + DAY_MS);
+    fields = await fieldDatabase(engine, { now: NOW, from: NOW - 3 * DAY_MS, until: NOW + DAY_MS });
+    ({ sql, alone, upkeep, known } = fields);
   });
-  afterAll(async () => {
-    await writer.close();
-    await alone.end();
-    await database.drop();
-  });
+  afterAll(() => fields.close());
 
   const field = (path: string, typeName: string | null = null) =>
     ({ appId: 1, path: path.split('.'), kind: 'value', typeName }) as const;
 
   async function write(times: readonly number[], payloadOf: (n: number) => string, appId = 1): Promise<void> {
-    const events = times.map((createdAt, n) => ({
-      id: newId(createdAt),
-      appId,
-      typeId: 2 * appId - (n % 2),
-      createdAt,
-      payload: payloadOf(n),
-      source: SOURCE,
-    }));
-    expect(new Set(await writer.write(events))).toEqual(new Set([null]));
+    const events = times.map((at, n) => {
+      return { id: fields.newId(at), at, typeId: 2 * appId - (n % 2), payload: payloadOf(n) };
+    });
+    await fields.write(events);
   }
 
   /** What readers have of the counts from an instant on, but for minutes that they count from rows; and what the rows say. */
   async function compare(): Promise<number> {
     return await readSnapshot(sql, async (tx) => {
-      const fields = await tx<
+      const declared = await tx<
         { id: number; appId: number; typeId: number | null; path: string; from: Date }[]
       >`
         SELECT id, app_id AS "appId", type_id AS "typeId", path, complete_from AS from FROM declared_fields
          WHERE removed_at IS NULL AND complete_from IS NOT NULL`;
       let compared = 0;
-      for (const { id, appId, typeId, path, from } of fields) {
+      for (const { id, appId, typeId, path, from } of declared) {
         const uncounted = await tx<{ bucket: Date }[]>`
           SELECT bucket FROM uncounted_minutes WHERE app_id = ${appId}
           UNION SELECT bucket FROM stamped_minutes
@@ -159,11 +127,11 @@ describe.each(availableEngines())('on %s', (engine) => {
     await known.load(sql);
     await write(times(50, NOW + 2_000), payloads);
     expect(await compare()).toBeGreaterThanOrEqual(0);
-    await settle(sql);
+    await fields.settle();
     await compare();
-    now = NOW + 20 * MINUTE_MS;
+    fields.clock.now = NOW + 20 * MINUTE_MS;
     await upkeep.everySecond();
-    await foldFields(alone, now);
+    await foldFields(alone, fields.clock.now);
     expect(await compare()).toBeGreaterThan(20);
     expect(await sql`SELECT FROM uncounted_minutes`).toHaveLength(0);
     const [declared] = await listFields(sql, 1);
@@ -186,7 +154,7 @@ describe.each(availableEngines())('on %s', (engine) => {
     ) {
       expect(rounds).toBeLessThan(100);
       await upkeep.everySecond();
-      await write([NOW - DAY_MS + rounds * MINUTE_MS, now], payloads);
+      await write([NOW - DAY_MS + rounds * MINUTE_MS, fields.clock.now], payloads);
       await compare();
     }
     expect(await compare()).toBeGreaterThan(500);
@@ -196,16 +164,22 @@ describe.each(availableEngines())('on %s', (engine) => {
   test('rows that are inserted without their values are counted from the rows', async () => {
     await known.load(sql);
     const at = NOW + 3 * MINUTE_MS;
-    await storeRows(sql, database.engine, [
-      { id: newId(at), appId: 1, typeId: 1, at, payload: '{"country":"SE"}' },
-      { id: newId(at), appId: 1, typeId: 2, at: NOW - 2 * DAY_MS, payload: '{"country":"SE","status":1e2}' },
+    await storeRows(sql, fields.database.engine, [
+      { id: fields.newId(at), appId: 1, typeId: 1, at, payload: '{"country":"SE"}' },
+      {
+        id: fields.newId(at),
+        appId: 1,
+        typeId: 2,
+        at: NOW - 2 * DAY_MS,
+        payload: '{"country":"SE","status":1e2}',
+      },
     ]);
     expect(await sql`SELECT FROM uncounted_minutes`).toHaveLength(2);
     await compare();
     await upkeep.everySecond();
     expect(await sql`SELECT FROM uncounted_minutes`).toHaveLength(0);
     await compare();
-    await foldFields(alone, now);
+    await foldFields(alone, fields.clock.now);
     await compare();
   });
 
@@ -213,8 +187,8 @@ describe.each(availableEngines())('on %s', (engine) => {
     await declareField(sql, { ...field('user'), backfill: false });
     await upkeep.everySecond();
     await known.load(sql);
-    await write(times(1_200, now, 10), (n) => `{"user":${n}}`);
-    await foldFields(alone, now);
+    await write(times(1_200, fields.clock.now, 10), (n) => `{"user":${n}}`);
+    await foldFields(alone, fields.clock.now);
     const [user] = (await listFields(sql, 1)).filter(({ path }) => path[0] === 'user');
     expect(user).toMatchObject({ values: 1_000 });
     expect(user?.otherSince).not.toBeNull();
@@ -223,9 +197,9 @@ describe.each(availableEngines())('on %s', (engine) => {
        WHERE series.value = 'other' AND series.type_id = 0`;
     expect(other?.count).toBe(200);
     // The next day has room for more.
-    now += DAY_MS;
-    await write(times(10, now, 10), (n) => `{"user":${2_000 + n}}`);
-    await foldFields(alone, now);
+    fields.clock.now += DAY_MS;
+    await write(times(10, fields.clock.now, 10), (n) => `{"user":${2_000 + n}}`);
+    await foldFields(alone, fields.clock.now);
     const [later] = (await listFields(sql, 1)).filter(({ path }) => path[0] === 'user');
     expect(later?.values).toBe(1_010);
   });
@@ -233,9 +207,9 @@ describe.each(availableEngines())('on %s', (engine) => {
   test('a removed field takes its counts with it, and its name is free again', async () => {
     await removeField(sql, field('status'));
     await known.load(sql);
-    await write(times(20, now), payloads);
+    await write(times(20, fields.clock.now), payloads);
     await upkeep.everyTenMinutes();
-    await foldFields(alone, now);
+    await foldFields(alone, fields.clock.now);
     await compare();
     const series = await sql`
       SELECT FROM field_day_counts WHERE series_id NOT IN (SELECT id FROM field_series)`;

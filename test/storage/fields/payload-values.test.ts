@@ -51,6 +51,28 @@ test('a value of more than 200 characters is not told apart, whatever its spelli
   expect(valueAt(`{"a":1e${'9'.repeat(3_000)}}`, 'a')).toBe(OTHER);
 });
 
+test.each([
+  ['{"a":-1.50e3}', '-1.50e3'],
+  ['{"a":12345678901234567890123}', '12345678901234567890123'],
+  ['{"a":[7]}', '7'],
+  ['{"a":[true,"7",7,null,{"b":1}]}', '7'],
+  ['{"a":[7,7]}', MANY],
+  ['{"a":[7,[8,9]]}', MANY],
+  ['{"a":"7"}', null],
+  ['{"a":true}', null],
+  ['{"a":null}', null],
+  ['{"a":1,"a":"2"}', null],
+  ['{"b":1}', null],
+])('the number of a in %s is %s', (payload, number) => {
+  expect(new PayloadValues([['a']], ['number']).read(payload)[0] ?? null).toBe(number);
+});
+
+test('a path can be about values and about numbers', () => {
+  const values = new PayloadValues([['a'], ['a'], ['b'], ['b', 'c']], ['value', 'number', 'number', 'value']);
+  expect(values.read('{"a":[1.0,"x"],"b":{"c":2}}')).toEqual([MANY, '1.0', null, '2']);
+  expect(values.read('{"a":1.0,"b":[3,{"c":2.0}]}')).toEqual(['1', '1.0', '3', '2']);
+});
+
 test('paths that share names are read together', () => {
   const paths = [['a'], ['a', 'b'], ['a', 'c'], ['c', 'b'], ['a', 'b']];
   const payload = '{"c":[{"b":1},{"b":1}],"a":[3,{"c":null,"b":[2]},{"b":"2"}]}';

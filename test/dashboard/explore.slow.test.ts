@@ -1,5 +1,5 @@
 /** One page from "when" to "which": filters, bars, comparison, exact ends, and what stays true when the server is away. */
-import { readFile } from 'node:fs/promises';
+import { buffer } from 'node:stream/consumers';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { createEventType } from '../../src/apps/event-types.ts';
@@ -312,29 +312,29 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
   test('saves what is shown as CSV and as a picture', async () => {
     await open(WHOLE_DAY);
     await page.getByRole('button', { name: /^Chart options/ }).click();
-    const saved = async (name: string): Promise<{ name: string; bytes: Buffer }> => {
+    const saved = async (role: 'button' | 'link', name: string): Promise<{ name: string; bytes: Buffer }> => {
       const [download] = await Promise.all([
         page.waitForEvent('download'),
-        page.getByRole('button', { name }).click(),
+        page.getByRole(role, { name }).click(),
       ]);
-      return { name: download.suggestedFilename(), bytes: await readFile(await download.path()) };
+      return {
+        name: download.suggestedFilename(),
+        bytes: await buffer(await download.createReadStream()),
+      };
     };
-    const csv = await saved('Counts as CSV');
+    const csv = await saved('button', 'Counts as CSV');
     expect(csv.name).toBe('shop-2026-11-10t00-00-00z-2026-11-11t00-00-00z.csv');
     const rows = csv.bytes.toString().trim().split('\r\n');
     expect(rows[0]).toBe('start,end,"order placed","payment failed"');
     const sums = rows.slice(1).map((row) => row.split(',').slice(2).map(Number));
     expect(sums.flat().reduce((sum, value) => sum + value, 0)).toBe(156);
-    const picture = await saved('Picture (PNG)');
+    const picture = await saved('button', 'Picture (PNG)');
     expect(picture.bytes.subarray(1, 4).toString()).toBe('PNG');
     expect(picture.bytes.length).toBeGreaterThan(5_000);
     await page.keyboard.press('Escape');
     await page.getByRole('button', { name: /^Save the events/ }).click();
-    const [download] = await Promise.all([
-      page.waitForEvent('download'),
-      page.getByRole('link', { name: 'As NDJSON' }).click(),
-    ]);
-    const lines = (await readFile(await download.path(), 'utf8')).trim().split('\n');
+    const { bytes } = await saved('link', 'As NDJSON');
+    const lines = bytes.toString().trim().split('\n');
     expect(lines.length).toBe(156);
     expect(JSON.parse(lines[0] ?? '').createdAt).toBe(`${DAY}T00:00:00.000Z`);
     expect(watched.complaints).toEqual([]);

@@ -1,0 +1,93 @@
+/** Statistics of the numbers of a declared field, as queries ask for them and answers show them. */
+import { objectOf } from '../http/operation.ts';
+import type { Parameter } from '../http/query.ts';
+import { compareDecimals, parseDecimal } from '../json/decimal.ts';
+import type { NumberStats } from '../storage/storage.ts';
+import { COUNT } from './answer-shapes.ts';
+
+/** `count` is in every row. */
+export const STATS = ['sum', 'avg', 'min', 'max', 'p50', 'p90', 'p95', 'p99'] as const;
+export type Stat = 'count' | (typeof STATS)[number];
+
+const WORDS = ['count', ...STATS] as const;
+
+export const STAT: Parameter<readonly Stat[]> = {
+  description:
+    'With `of`: which statistics each row has, beside `count`. May be given several times. `sum`, `min` and `max` are exact, `avg` is rounded to a double, and the quantiles `p50` to `p99` are within 1 % of the number at their rank.',
+  schema: {
+    type: 'array',
+    items: { type: 'string', enum: WORDS },
+    maxItems: WORDS.length,
+  },
+  rule: `must be of ${WORDS.slice(0, -1).join(', ')} and ${WORDS.at(-1)}`,
+  skipsEmpty: true,
+  // The schema lets no other through.
+  convert: (value) => (value as readonly Stat[] | undefined) ?? [],
+};
+
+const EXACT = {
+  type: ['number', 'string', 'null'],
+  description: 'Exact: as a text where a double cannot hold it. Null where there are no numbers.',
+} as const;
+const ROUNDED = { type: ['number', 'null'] } as const;
+
+export const STAT_FIELDS = {
+  sum: {
+    ...EXACT,
+    description: 'Exact: as a text where a double cannot hold it. 0 where there are no numbers.',
+  },
+  avg: { ...ROUNDED, description: 'The sum divided by the count. Null where there are no numbers.' },
+  min: EXACT,
+  max: EXACT,
+  p50: { ...ROUNDED, description: 'Of n numbers in order the one at ⌊0.5 (n − 1)⌋ from 0 on, within 1 %.' },
+  p90: { ...ROUNDED, description: 'The same with 0.9.' },
+  p95: { ...ROUNDED, description: 'The same with 0.95.' },
+  p99: { ...ROUNDED, description: 'The same with 0.99.' },
+} as const;
+
+export const OVERALL = {
+  ...objectOf({ count: COUNT, ...STAT_FIELDS }, { optional: STATS }),
+  description:
+    'With `of`: the statistics of the whole interval. Quantiles are not averages of those of buckets.',
+};
+
+export const LEFT_OUT = {
+  ...objectOf({
+    several: { ...COUNT, description: 'Events with several numbers: an array leads to the field.' },
+    unrepresentable: {
+      ...COUNT,
+      description: 'Events whose number has more than 30 digits before the decimal point, or 60 after it.',
+    },
+  }),
+  description: 'With `of`: events of the interval that are in none of its statistics.',
+};
+
+/** The statistics that are asked for, with the count. */
+export function shownStats(stats: NumberStats, wanted: readonly Stat[]): object {
+  const { count } = stats;
+  const shown = STATS.filter((name) => wanted.includes(name)).map((name) => [name, exact(stats[name])]);
+  return { count, ...Object.fromEntries(shown) };
+}
+
+/** Statistics as doubles, for charts. */
+export function doublesOf(stats: NumberStats): Record<Stat, number | null> {
+  const doubles = WORDS.map((name) => [name, stats[name] === null ? null : Number(stats[name])]);
+  return Object.fromEntries(doubles);
+}
+
+/** The same as columns. */
+export function statColumns(rows: readonly NumberStats[]): Record<Stat, (number | null)[]> {
+  const doubles = rows.map(doublesOf);
+  return Object.fromEntries(WORDS.map((name) => [name, doubles.map((row) => row[name])])) as Record<
+    Stat,
+    (number | null)[]
+  >;
+}
+
+/** A number where a double is the same. */
+function exact(value: string | number | null): string | number | null {
+  if (typeof value !== 'string') return value;
+  const double = Number(value);
+  const [sent, held] = [parseDecimal(value), parseDecimal(String(double))];
+  return sent !== null && held !== null && compareDecimals(sent, held) === 0 ? double : value;
+}

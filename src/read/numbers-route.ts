@@ -1,0 +1,37 @@
+/** GET /api/apps/:appId/numbers: the statistics of a field's numbers for a chart. */
+import { done } from '../accounts/routes/api.ts';
+import { Rejection } from '../errors.ts';
+import type { Route } from '../http/route.ts';
+import { type ChartRouteOptions, TOO_LONG } from './chart-route.ts';
+import { parsePath } from './filter/parse-filter.ts';
+import { doublesOf, statColumns } from './number-stats.ts';
+import { findTypes } from './scope-query.ts';
+import { parseSeriesQuery } from './series-query.ts';
+
+const NO_PATH = new Rejection('invalidParameters', 'of must be the path of a declared field.');
+const NOT_COUNTED = new Rejection(
+  'invalidParameters',
+  'of must be a declared field of the kind number that is counted for the whole interval.',
+);
+
+/** Columns of statistics, as doubles, in the buckets of the chart of the same parameters. */
+export function numbersRoute({ api, sql, events, now }: ChartRouteOptions): Route {
+  return api.read('/api/apps/:appId/numbers', 'viewer', async ({ app, exchange }) => {
+    const query = parseSeriesQuery(exchange.query);
+    if (query instanceof Rejection) return query;
+    const of = new URLSearchParams(exchange.query).get('of') ?? '';
+    const path = parsePath(of);
+    if ('problem' in path) return NO_PATH;
+    const typeIds = await findTypes(sql, app.id, { typeId: query.typeIds, typeName: [] });
+    if (typeIds instanceof Rejection) return typeIds;
+    const { from, timezone, buckets } = query;
+    // The current millisecond is part of the present.
+    const until = query.until ?? Math.max(now(), from ?? 0) + 1;
+    const request = { appId: app.id, typeIds, timezone, exactEnds: 'both', from, until, buckets } as const;
+    const series = await events.numberSeries(request, path);
+    if (series === 'not counted') return NOT_COUNTED;
+    if (typeof series === 'string') return TOO_LONG;
+    const { stats, overall, ...rest } = series;
+    return done({ of, ...rest, stats: statColumns(stats), overall: doublesOf(overall) });
+  });
+}

@@ -1,0 +1,233 @@
+/**
+ * What is kept of the numbers of a field: their count, exact sum, minimum and maximum, and a sketch of their quantiles.
+ * Summaries can be added in any order. As bytes they are added by concatenation, so that SQL adds them, too (string_agg).
+ */
+import { compare, type Decimal, DecimalSum, decimalOf, decimalText, parseText } from './decimal-sum.ts';
+import { binOf } from './sketch.ts';
+
+/** Of the bytes of a summary; any other is not understood. */
+const VERSION = 1;
+
+/** A number with the double that is next to it. */
+interface Extreme {
+  readonly literal: string;
+  readonly double: number;
+}
+
+/** Events that have no place in the statistics. */
+export interface LeftOut {
+  /** Those with several numbers: an array leads to the field. */
+  readonly several: number;
+  /** Those whose number has too many digits. */
+  readonly unrepresentable: number;
+}
+
+export class NumberSummary {
+  #count = 0;
+  #several = 0;
+  #unrepresentable = 0;
+  readonly #sum = new DecimalSum();
+  #min: Extreme | null = null;
+  #max: Extreme | null = null;
+  readonly #bins = new Map<number, number>();
+
+  get count(): number {
+    return this.#count;
+  }
+  get sum(): Decimal {
+    return this.#sum.value;
+  }
+  /** As JSON, without an exponent; null where there are no numbers. */
+  get min(): string | null {
+    return this.#min && canonical(this.#min.literal);
+  }
+  get max(): string | null {
+    return this.#max && canonical(this.#max.literal);
+  }
+  get bins(): ReadonlyMap<number, number> {
+    return this.#bins;
+  }
+  get leftOut(): LeftOut {
+    return { several: this.#several, unrepresentable: this.#unrepresentable };
+  }
+
+  /** Whether it adds nothing, whatever its minimum and maximum are. */
+  get isEmpty(): boolean {
+    return (
+      this.#count === 0 &&
+      this.#several === 0 &&
+      this.#unrepresentable === 0 &&
+      this.#bins.size === 0 &&
+      this.sum.units === 0n
+    );
+  }
+
+  /** @param literal a number of JSON */
+  addNumber(literal: string): void {
+    if (!this.#sum.add(literal)) {
+      this.#unrepresentable += 1;
+      return;
+    }
+    const double = Number(literal);
+    this.#count += 1;
+    this.#addToBin(binOf(double), 1);
+    this.#widen({ literal, double });
+  }
+
+  /** Adds an event with several numbers. */
+  addSeveral(): void {
+    this.#several += 1;
+  }
+
+  add(other: NumberSummary): void {
+    this.#addCounts(other, 1);
+    if (other.#min !== null) this.#widen(other.#min);
+    if (other.#max !== null) this.#widen(other.#max);
+  }
+
+  /** Takes off what another one counts. Minimum and maximum stay. */
+  subtract(other: NumberSummary): void {
+    this.#addCounts(other, -1);
+  }
+
+  /** Gives it the minimum and the maximum of another one. */
+  takeExtremes(other: NumberSummary): void {
+    this.#min = other.#min;
+    this.#max = other.#max;
+  }
+
+  /** Adds what {@link toBytes} gives, or several of these in a row. */
+  addBytes(bytes: Uint8Array): void {
+    for (const from = new Reader(bytes); !from.isAtEnd; ) {
+      if (from.byte() !== VERSION) throw new Error('A summary of numbers is of an unknown version.');
+      this.#count += from.integer();
+      this.#several += from.integer();
+      this.#unrepresentable += from.integer();
+      this.#sum.addDecimal(parseText(from.text()));
+      for (const literal of [from.text(), from.text()])
+        if (literal !== '') this.#widen({ literal, double: Number(literal) });
+      let bin = 0;
+      for (let bins = from.integer(); bins > 0; bins -= 1) {
+        bin += from.integer();
+        this.#addToBin(bin, from.integer());
+      }
+    }
+  }
+
+  /** The same bytes for equal summaries. */
+  toBytes(): Buffer {
+    const into = new Bytes();
+    into.byte(VERSION);
+    for (const count of [this.#count, this.#several, this.#unrepresentable]) into.integer(count);
+    into.text(decimalText(this.sum));
+    // What takes all numbers away leaves none to be the smallest.
+    for (const extreme of this.isEmpty ? [null, null] : [this.min, this.max]) into.text(extreme ?? '');
+    into.integer(this.#bins.size);
+    let last = 0;
+    for (const [bin, count] of [...this.#bins].sort(([a], [b]) => a - b)) {
+      into.integer(bin - last);
+      into.integer(count);
+      last = bin;
+    }
+    return into.done();
+  }
+
+  #addCounts(other: NumberSummary, sign: 1 | -1): void {
+    this.#count += sign * other.#count;
+    this.#several += sign * other.#several;
+    this.#unrepresentable += sign * other.#unrepresentable;
+    this.#sum.addDecimal(other.sum, sign);
+    for (const [bin, count] of other.#bins) this.#addToBin(bin, sign * count);
+  }
+
+  #addToBin(bin: number, count: number): void {
+    const sum = (this.#bins.get(bin) ?? 0) + count;
+    if (sum === 0) this.#bins.delete(bin);
+    else this.#bins.set(bin, sum);
+  }
+
+  #widen(number: Extreme): void {
+    if (this.#min === null || isLess(number, this.#min)) this.#min = number;
+    if (this.#max === null || isLess(this.#max, number)) this.#max = number;
+  }
+}
+
+/** Doubles tell it, unless two numbers are next to the same one. */
+function isLess(a: Extreme, b: Extreme): boolean {
+  if (a.double !== b.double) return a.double < b.double;
+  if (a.literal === b.literal) return false;
+  return compare(exactly(a.literal), exactly(b.literal)) < 0;
+}
+
+function exactly(literal: string): Decimal {
+  const decimal = decimalOf(literal);
+  if (decimal === null) throw new Error('A number that was summed up is too long.');
+  return decimal;
+}
+
+function canonical(literal: string): string {
+  return decimalText(exactly(literal));
+}
+
+/** Seven bits of a byte, and the bit that says that more follow. */
+const LOW = 128;
+
+class Bytes {
+  readonly #bytes: number[] = [];
+
+  byte(value: number): void {
+    this.#bytes.push(value);
+  }
+
+  /** A whole number that a double holds: its sign is in the lowest bit. */
+  integer(value: number): void {
+    let rest = value < 0 ? -2 * value - 1 : 2 * value;
+    for (; rest >= LOW; rest = Math.floor(rest / LOW)) this.#bytes.push((rest % LOW) + LOW);
+    this.#bytes.push(rest);
+  }
+
+  /** @param value of ASCII */
+  text(value: string): void {
+    this.integer(value.length);
+    for (let at = 0; at < value.length; at += 1) this.#bytes.push(value.charCodeAt(at));
+  }
+
+  done(): Buffer {
+    return Buffer.from(this.#bytes);
+  }
+}
+
+class Reader {
+  readonly #bytes: Uint8Array;
+  #at = 0;
+
+  constructor(bytes: Uint8Array) {
+    this.#bytes = bytes;
+  }
+
+  get isAtEnd(): boolean {
+    return this.#at >= this.#bytes.length;
+  }
+
+  byte(): number {
+    const byte = this.#bytes[this.#at];
+    if (byte === undefined) throw new Error('A summary of numbers ends early.');
+    this.#at += 1;
+    return byte;
+  }
+
+  integer(): number {
+    let value = 0;
+    for (let factor = 1; ; factor *= LOW) {
+      const byte = this.byte();
+      value += (byte % LOW) * factor;
+      if (byte < LOW) return value % 2 === 0 ? value / 2 : -(value + 1) / 2;
+    }
+  }
+
+  text(): string {
+    let value = '';
+    for (let left = this.integer(); left > 0; left -= 1) value += String.fromCharCode(this.byte());
+    return value;
+  }
+}

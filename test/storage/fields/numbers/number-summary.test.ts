@@ -1,0 +1,132 @@
+/** Summaries of numbers are exact, but for quantiles, whose error is bounded; and they can be added in any order. */
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { decimalText, parseText, quotient } from '../../../../src/storage/fields/numbers/decimal-sum.ts';
+import { NumberSummary } from '../../../../src/storage/fields/numbers/number-summary.ts';
+import { binOf, MOST_BINS, MOST_ERROR, quantilesOf } from '../../../../src/storage/fields/numbers/sketch.ts';
+import { runs } from '../../../support/fuzz.ts';
+
+function summaryOf(...literals: string[]): NumberSummary {
+  const summary = new NumberSummary();
+  for (const literal of literals) summary.addNumber(literal);
+  return summary;
+}
+
+const shown = ({ count, sum, min, max, leftOut }: NumberSummary) => ({
+  ...{ count, sum: decimalText(sum), min, max },
+  unrepresentable: leftOut.unrepresentable,
+});
+
+test.each([
+  ['0.1 0.2', { count: 2, sum: '0.3', min: '0.1', max: '0.2' }],
+  ['1e2 -2.50E1', { count: 2, sum: '75', min: '-25', max: '100' }],
+  ['-0 0.0', { count: 2, sum: '0', min: '0', max: '0' }],
+  // Both are the same double.
+  ['9007199254740993 9007199254740992', { count: 2, min: '9007199254740992', max: '9007199254740993' }],
+  ['9007199254740993 9007199254740992', { sum: '18014398509481985' }],
+  ['99999999999999999999 1', { sum: '100000000000000000000' }],
+  ['1e-60 1e-61', { count: 1, min: `0.${'0'.repeat(59)}1`, unrepresentable: 1 }],
+  ['1e29 1e30', { count: 1, max: `1${'0'.repeat(29)}`, unrepresentable: 1 }],
+  ['1e400 -1e400 1e-400 7', { count: 1, sum: '7', unrepresentable: 3 }],
+  [`0.${'3'.repeat(60)} 0.${'3'.repeat(61)}`, { count: 1, sum: `0.${'3'.repeat(60)}`, unrepresentable: 1 }],
+  [`1e${'9'.repeat(3_000)}`, { count: 0, sum: '0', min: null, max: null, unrepresentable: 1 }],
+])('the numbers %s', (literals, expected) => {
+  expect(shown(summaryOf(...literals.split(' ')))).toMatchObject(expected);
+});
+
+/** A number by its digits and the place of its point, spelled in one of several ways. */
+const spelled = fc
+  .tuple(
+    fc.bigInt({ min: -(10n ** 25n), max: 10n ** 25n }),
+    fc.integer({ min: 0, max: 40 }),
+    fc.integer({ min: 0, max: 2 }),
+  )
+  .map(([units, scale, spelling]) => {
+    const plain = decimalText({ units, scale });
+    const literal = spelling === 0 ? plain : spelling === 1 ? `${units}e-${scale}` : `${units}.000E-${scale}`;
+    return { literal, units: units * 10n ** BigInt(40 - scale), double: Number(plain) };
+  });
+
+test('sums, minima, maxima and counts are exact, and quantiles within their error', () => {
+  fc.assert(
+    fc.property(fc.array(spelled, { minLength: 1, maxLength: 60 }), (numbers) => {
+      const summary = summaryOf(...numbers.map(({ literal }) => literal));
+      const inOrder = numbers.toSorted((a, b) => (a.units < b.units ? -1 : Number(a.units > b.units)));
+      const sum = numbers.reduce((total, { units }) => total + units, 0n);
+      const at40 = ({ units, scale }: { units: bigint; scale: number }): bigint =>
+        units * 10n ** BigInt(40 - scale);
+      expect(summary.count).toBe(numbers.length);
+      expect(at40(summary.sum)).toBe(sum);
+      expect(at40(parseText(summary.min ?? ''))).toBe(inOrder[0]?.units);
+      expect(at40(parseText(summary.max ?? ''))).toBe(inOrder.at(-1)?.units);
+      const quantiles = [0, 0.01, 0.5, 0.9, 0.99, 1];
+      for (const [index, found] of quantilesOf(summary.bins, quantiles).entries()) {
+        const right = inOrder[Math.floor((quantiles[index] ?? 0) * (numbers.length - 1))]?.double ?? 0;
+        expect(Math.abs((found ?? Number.NaN) - right)).toBeLessThanOrEqual(MOST_ERROR * Math.abs(right));
+      }
+    }),
+    runs(200),
+  );
+});
+
+test('summaries add up in any order, also as bytes one after the other, and can be taken off again', () => {
+  fc.assert(
+    fc.property(fc.array(fc.array(spelled, { maxLength: 20 }), { maxLength: 6 }), (groups) => {
+      const parts = groups.map((numbers) => summaryOf(...numbers.map(({ literal }) => literal)));
+      const all = summaryOf(...groups.flat().map(({ literal }) => literal));
+      const forward = new NumberSummary();
+      for (const part of parts) forward.add(part);
+      const read = new NumberSummary();
+      read.addBytes(Buffer.concat(parts.toReversed().map((part) => part.toBytes())));
+      expect(forward.toBytes()).toEqual(all.toBytes());
+      expect(read.toBytes()).toEqual(all.toBytes());
+      for (const part of parts) read.subtract(part);
+      expect(read.isEmpty).toBe(true);
+      expect(read.toBytes()).toEqual(new NumberSummary().toBytes());
+    }),
+    runs(100),
+  );
+});
+
+test('events with several numbers and numbers of too many digits are counted apart', () => {
+  const summary = summaryOf('1e999');
+  summary.addSeveral();
+  summary.addSeveral();
+  const read = new NumberSummary();
+  read.addBytes(summary.toBytes());
+  expect(read.leftOut).toEqual({ several: 2, unrepresentable: 1 });
+  expect(read.count).toBe(0);
+  expect(summary.isEmpty).toBe(false);
+});
+
+test('a sum of more numbers than a double counts exactly stays exact', () => {
+  const summary = new NumberSummary();
+  for (let n = 0; n < 100; n += 1) summary.addNumber('999999999999999');
+  expect(decimalText(summary.sum)).toBe('99999999999999900');
+  for (let doubled = 0; doubled < 100; doubled += 1) summary.add(summary);
+  const read = new NumberSummary();
+  read.addBytes(summary.toBytes());
+  expect(decimalText(read.sum)).toBe(String(99_999_999_999_999_900n * 2n ** 100n));
+});
+
+test('averages are the double next to the quotient', () => {
+  expect(quotient(parseText('0.3'), 3)).toBe(0.1);
+  expect(quotient(parseText('-1'), 3)).toBe(-1 / 3);
+  expect(quotient(parseText('0'), 7)).toBe(0);
+  expect(quotient(parseText('123456789012345678901234567890'), 10)).toBe(
+    Number('12345678901234567890123456789'),
+  );
+});
+
+describe('the bins', () => {
+  test('are bounded by the range of numbers', () => {
+    expect(2 * binOf(9.999e29) + 1).toBeLessThanOrEqual(MOST_BINS);
+    expect(binOf(1e-60)).toBeGreaterThan(0);
+    expect(MOST_BINS).toBeLessThan(22_000);
+  });
+
+  test('have the order of their numbers', () => {
+    const numbers = [-1e29, -3, -1e-60, 0, 1e-60, 0.5, 3, 1e29];
+    expect(numbers.map(binOf).toSorted((a, b) => a - b)).toEqual(numbers.map(binOf));
+  });
+});

@@ -1,0 +1,326 @@
+/** What reads of declared fields must give: a computation over all payloads, beside which their answers are held. */
+import { expect } from 'vitest';
+import { countedValues } from '../../src/read/filter/counted-values.ts';
+import { parseFilter } from '../../src/read/filter/parse-filter.ts';
+import { payloadFilter } from '../../src/read/filter/payload-filter.ts';
+import type { Sql } from '../../src/storage/connect.ts';
+import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../src/storage/counts/levels.ts';
+import type { NumberStats } from '../../src/storage/counts/number-series.ts';
+import { readPageIn } from '../../src/storage/event-page.ts';
+import { type FieldFilter, resolveFieldScope } from '../../src/storage/fields/field-scope.ts';
+import { PayloadValues } from '../../src/storage/fields/payload-values.ts';
+import { MANY } from '../../src/storage/fields/value-text.ts';
+import { readSnapshot } from '../../src/storage/snapshot.ts';
+import type { EventReader } from '../../src/storage/storage.ts';
+import type { FieldEvent } from './field-database.ts';
+
+const PLENTY = 1_000_000;
+const FILTERS = [
+  'country:DE',
+  'country:FR,IT',
+  'status:200',
+  'status:"200"',
+  'status:null',
+  'country:XX',
+  'user.id:7',
+];
+const VALUE_PATHS = [['country'], ['status'], ['user', 'id']];
+const NUMBER_PATHS = [['total'], ['user', 'id']];
+const ZONES = ['UTC', 'Asia/Kathmandu', 'Europe/Berlin'];
+
+/** A random number that follows from the ones before. @param below excluded */
+export type Random = (below: number) => number;
+
+export function seededRandom(seed: number): Random {
+  let state = seed;
+  return (below) => {
+    state = (state * 1_103_515_245 + 12_345) % 2_147_483_648;
+    return Math.floor((state / 2_147_483_648) * below);
+  };
+}
+
+/** Numbers as payloads spell them. The last ones are in no statistics. */
+const NUMBERS = [
+  ...[
+    '0',
+    '-0.0',
+    '1',
+    '1.0',
+    '17',
+    '-17',
+    '0.1',
+    '2.5e-3',
+    '1e2',
+    '123.456',
+    '-0.001',
+    '99999999999999999999',
+  ],
+  ...['12345678901234567890.123', '-1E20', '1e-50', '9007199254740993', '9007199254740992'],
+  ...['1e400', '1e-400', `1${'0'.repeat(40)}`, `0.${'1'.repeat(80)}`],
+];
+
+export function randomPayload(random: Random): string {
+  const pick = <T>(from: readonly T[]): T => from[random(from.length)] as T;
+  const country = pick([
+    ...['"DE"', '"D\\u0045"', '"FR"', '"IT"', 'null', '["IT"]', '{}'],
+    random(9) > 0 ? '[]' : '["DE","FR"]',
+  ]);
+  const status = pick(['200', '2e2', '"200"', '404', 'null', 'true', `"${'x'.repeat(201)}"`]);
+  const total = pick([
+    ...[pick(NUMBERS), pick(NUMBERS), `[${pick(NUMBERS)},"5"]`, '"12"', 'null', '[]'],
+    ...[String(random(10_000) / 100), String(random(1_000)), `-${random(50)}.25`],
+    random(5) > 0 ? '3' : '[7,7.0]',
+  ]);
+  return `{"country":${country},"status":${status},"user":{"id":${random(12)}},"total":${total}}`;
+}
+
+export function fieldFilter(text: string): FieldFilter {
+  const condition = parseFilter(text);
+  if ('problem' in condition) throw new Error(condition.problem);
+  const values = countedValues(condition);
+  const filter = payloadFilter([condition], null);
+  if (values === null || filter === null) throw new Error(`${text} is not about values`);
+  return { path: condition.path, values, rows: filter };
+}
+
+interface Scope {
+  readonly typeIds: readonly number[] | null;
+  readonly from: number | null;
+  readonly until: number | null;
+}
+
+/** All events of app 1, and how it is read. */
+export interface Oracle {
+  readonly sql: Sql;
+  readonly reader: EventReader;
+  readonly events: readonly FieldEvent[];
+  readonly random: Random;
+  readonly now: number;
+}
+
+const within = ({ typeIds, from, until }: Scope, { at, typeId }: FieldEvent): boolean =>
+  (typeIds === null || typeIds.includes(typeId)) &&
+  at >= (from ?? 0) &&
+  at < (until ?? Number.POSITIVE_INFINITY);
+
+const ordered = (found: readonly FieldEvent[]): FieldEvent[] =>
+  found.toSorted((a, b) => a.at - b.at || (a.id < b.id ? -1 : 1));
+
+function scopes({ random, now }: Oracle): Scope[] {
+  const today = Math.floor(now / DAY_MS) * DAY_MS;
+  return [
+    { typeIds: null, from: null, until: null },
+    { typeIds: [1], from: now - 2 * HOUR_MS - random(MINUTE_MS), until: null },
+    { typeIds: null, from: today + random(HOUR_MS), until: now - random(HOUR_MS) },
+    { typeIds: [1, 2], from: now - random(DAY_MS), until: now + 1 },
+    { typeIds: [2], from: null, until: now - random(20) * MINUTE_MS },
+  ];
+}
+
+/** Pages by cursor and at an offset, with totals. @returns how many scopes the counts have answered */
+export async function expectPages(oracle: Oracle): Promise<number> {
+  const { reader, events, random } = oracle;
+  let answered = 0;
+  for (const scope of scopes(oracle)) {
+    const filter = fieldFilter(FILTERS[random(FILTERS.length)] ?? '');
+    const expected = ordered(events.filter((row) => within(scope, row) && filter.rows.matches(row.payload)));
+    const order = random(2) === 0 ? 'asc' : 'desc';
+    const inOrder = order === 'asc' ? expected : expected.toReversed();
+    const limit = 1 + random(80);
+    const request = { appId: 1, ...scope, order, limit, maxBytes: PLENTY, withTotal: true } as const;
+    const seen: string[] = [];
+    let list = await reader.filteredList({ ...request, after: null }, filter);
+    if (list === null) continue;
+    answered += 1;
+    for (; list !== null; list = await reader.filteredList({ ...request, after: list.next }, filter)) {
+      expect(list.total).toBe(expected.length);
+      seen.push(...list.events.map(({ id }) => id));
+      if (list.next === null) break;
+    }
+    expect(seen).toEqual(inOrder.map(({ id }) => id));
+    await expectPageAtOffset(oracle, scope, filter, order, inOrder);
+  }
+  return answered;
+}
+
+async function expectPageAtOffset(
+  { sql, random }: Oracle,
+  scope: Scope,
+  filter: FieldFilter,
+  order: 'asc' | 'desc',
+  expected: readonly FieldEvent[],
+): Promise<void> {
+  const offset = random(expected.length + 1);
+  const page = await readSnapshot(sql, async (tx) => {
+    const field = await resolveFieldScope(tx, { appId: 1, ...scope }, filter);
+    if (field === null) throw new Error('the counts have answered it before');
+    const { from, until } = scope;
+    return await readPageIn(tx, {
+      scope: { appId: 1, typeId: null, from, until, field },
+      ...{ order, offset, limit: 7, maxBytes: PLENTY },
+    });
+  });
+  expect(page.events.map(({ id, payload: text }) => [id, text])).toEqual(
+    expected.slice(offset, offset + 7).map(({ id, payload: text }) => [id, text]),
+  );
+  expect(page.hasMore).toBe(offset + 7 < expected.length);
+}
+
+/** Series of filters, values and numbers. @returns how many the counts have answered */
+export async function expectSeries(oracle: Oracle): Promise<number> {
+  const { reader, events, random, now } = oracle;
+  const today = Math.floor(now / DAY_MS) * DAY_MS;
+  let answered = 0;
+  for (const [from, until, buckets] of [
+    [now - 2 * HOUR_MS - random(MINUTE_MS), now + random(MINUTE_MS), 60],
+    [today - (5 * HOUR_MS) / 2 + random(HOUR_MS), now, 50],
+    [null, now + 5 * MINUTE_MS, 5],
+  ] as const) {
+    const typeIds = [null, [1], [2, 1]][random(3)] ?? null;
+    const timezone = ZONES[random(ZONES.length)] ?? 'UTC';
+    const request = {
+      ...{ appId: 1, typeIds, from, until, buckets, timezone },
+      ...({ exactEnds: 'both', withBefore: true } as const),
+    };
+    const filter = fieldFilter(FILTERS[random(FILTERS.length)] ?? '');
+    const series = await reader.filteredSeries(request, filter);
+    if (series !== 'not counted') {
+      if (typeof series === 'string') throw new Error(series);
+      answered += 1;
+      const ofTypes = events.filter((row) => within({ typeIds, from: null, until: null }, row));
+      const matching = ofTypes.filter(({ payload }) => filter.rows.matches(payload));
+      const [line] = series.lines;
+      expect(line?.counts).toEqual(inBuckets(series, matching).map((found) => found.length));
+      expect(line?.before).toBe(matching.filter(({ at }) => at < series.interval.from).length);
+    }
+    answered += await expectValues(oracle, { ...request, typeIds: typeIds?.length === 1 ? typeIds : null });
+    answered += await expectNumbers(oracle, request);
+  }
+  return answered;
+}
+
+interface Buckets {
+  readonly starts: readonly number[];
+  readonly end: number;
+  readonly interval: { readonly from: number; readonly until: number };
+}
+
+function inBuckets({ starts, end, interval }: Buckets, found: readonly FieldEvent[]): FieldEvent[][] {
+  return starts.map((start, index) => {
+    const from = Math.max(start, interval.from);
+    const until = Math.min(starts[index + 1] ?? end, interval.until);
+    return found.filter(({ at }) => at >= from && at < until);
+  });
+}
+
+async function expectValues(
+  { reader, events, random }: Oracle,
+  request: Parameters<EventReader['valueSeries']>[0],
+): Promise<number> {
+  const path = VALUE_PATHS[random(VALUE_PATHS.length)] ?? [];
+  const series = await reader.valueSeries({ ...request, topTypes: 3 }, path);
+  if (series === 'not counted') return 0;
+  if (typeof series === 'string') throw new Error(series);
+  const values = new PayloadValues([path]);
+  const ofTypes = events.filter((row) => within({ typeIds: request.typeIds, from: null, until: null }, row));
+  const valued = ofTypes.map((row) => ({ row, value: values.read(row.payload)[0] ?? null }));
+  const shown = series.lines.map(({ value }) => value);
+  for (const { value, counts, before } of series.lines) {
+    const own = valued.filter((one) =>
+      value === null
+        ? one.value === null || one.value === MANY || !shown.includes(one.value)
+        : one.value === value,
+    );
+    const found = own.map(({ row }) => row);
+    expect(counts).toEqual(inBuckets(series, found).map((some) => some.length));
+    expect(before).toBe(found.filter(({ at }) => at < series.interval.from).length);
+  }
+  return 1;
+}
+
+/** Statistics of numbers: exact, but for quantiles, which are within 1 %. @returns 1 where the summaries have answered */
+export async function expectNumbers(
+  { reader, events, random }: Oracle,
+  request: Parameters<EventReader['numberSeries']>[0],
+): Promise<number> {
+  const path = NUMBER_PATHS[random(NUMBER_PATHS.length)] ?? [];
+  const series = await reader.numberSeries(request, path);
+  if (series === 'not counted') return 0;
+  if (typeof series === 'string') throw new Error(series);
+  const name = path.at(-1) ?? '';
+  const ofTypes = events.filter((row) => within({ typeIds: request.typeIds, from: null, until: null }, row));
+  const buckets = inBuckets(series, ofTypes).map((some) =>
+    some.map(({ payload }) => numberIn(payload, name)),
+  );
+  expect(series.stats).toHaveLength(buckets.length);
+  for (const [index, found] of buckets.entries()) expectStats(series.stats[index], found);
+  expectStats(series.overall, buckets.flat());
+  const leftOut = (kind: Found): number => buckets.flat().filter((found) => found === kind).length;
+  expect(series.leftOut).toEqual({
+    several: leftOut('several'),
+    unrepresentable: leftOut('unrepresentable'),
+  });
+  return 1;
+}
+
+/** What a payload has under a name: a number as units of 10^-60, or why it has none. */
+type Found = bigint | 'several' | 'unrepresentable' | 'none';
+
+const PLACES = 60;
+
+/** Of the payloads of {@link randomPayload}, by their text: JSON.parse would round the numbers. */
+function numberIn(payload: string, name: string): Found {
+  const text = payload.slice(payload.indexOf(`"${name}":`) + name.length + 3);
+  const value = text.startsWith('[')
+    ? text.slice(1, text.indexOf(']')).split(',')
+    : [text.split(/[,}]/)[0] ?? ''];
+  const numbers = value.filter((one) => /^[-\d]/.test(one));
+  const [literal] = numbers;
+  if (literal === undefined) return 'none';
+  return numbers.length > 1 ? 'several' : unitsOf(literal);
+}
+
+function unitsOf(literal: string): Found {
+  const [mantissa = '', exponent = '0'] = literal.toLowerCase().split('e');
+  const [whole = '', fraction = ''] = mantissa.split('.');
+  const places = fraction.length - Number(exponent);
+  const digits = BigInt(whole + fraction);
+  if (digits === 0n) return 0n;
+  if (Math.abs(places) > 200) return 'unrepresentable';
+  const units = places <= PLACES ? digits * 10n ** BigInt(PLACES - places) : 'unrepresentable';
+  return units !== 'unrepresentable' && (units < 0n ? -units : units) < 10n ** 90n
+    ? units
+    : 'unrepresentable';
+}
+
+const asUnits = (text: string | null): Found => (text === null ? 'none' : sumUnits(text));
+function sumUnits(text: string): bigint {
+  const [whole = '', fraction = ''] = text.split('.');
+  return BigInt(whole + fraction.padEnd(PLACES, '0'));
+}
+
+function expectStats(stats: NumberStats | undefined, found: readonly Found[]): void {
+  const numbers = found.filter((one) => typeof one === 'bigint').sort((a, b) => (a < b ? -1 : Number(a > b)));
+  const sum = numbers.reduce((total, one) => total + one, 0n);
+  expect(stats?.count).toBe(numbers.length);
+  expect(asUnits(stats?.sum ?? null)).toBe(sum);
+  expect(asUnits(stats?.min ?? null)).toBe(numbers[0] ?? 'none');
+  expect(asUnits(stats?.max ?? null)).toBe(numbers.at(-1) ?? 'none');
+  const double = (units: bigint): number => Number(`${units}e-${PLACES}`);
+  if (numbers.length === 0) {
+    expect(stats).toMatchObject({ avg: null, p50: null, p90: null, p95: null, p99: null });
+    return;
+  }
+  const average = Number(`${(sum * 10n ** 20n) / BigInt(numbers.length)}e-${PLACES + 20}`);
+  expect(stats?.avg).toBe(average);
+  for (const [name, quantile] of [
+    ['p50', 0.5],
+    ['p90', 0.9],
+    ['p95', 0.95],
+    ['p99', 0.99],
+  ] as const) {
+    const right = double(numbers[Math.floor(quantile * (numbers.length - 1))] ?? 0n);
+    const error = Math.abs((stats?.[name] ?? Number.NaN) - right);
+    expect(error, `${name} of ${numbers.length}: ${right}`).toBeLessThanOrEqual(0.01 * Math.abs(right));
+  }
+}
