@@ -133,6 +133,7 @@ export class WritePath {
     this.eventTypes = new EventTypes({
       ...memory,
       epoch: () => watch.epoch,
+      reach: (appId) => poolOfApp(engine, options.lookups, appId),
       maxTypesPerApp: config.MAX_EVENT_TYPES_PER_APP,
       newTypesPerMinute: config.NEW_TYPES_PER_MINUTE,
       monotonic,
