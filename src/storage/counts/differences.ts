@@ -98,18 +98,20 @@ export async function compareDay(
       FROM differing
      ORDER BY level >= ${LEVELS.length}::integer, level DESC, bucket, differing.app_id, type_id
      LIMIT ${EXAMPLES}`;
-  const levels = [...LEVELS.map(({ name }) => name), 'month', 'profile'] as const;
   const publicIds = await readNames(names, found);
   return {
     differing: found[0]?.differing ?? 0,
     examples: found.map(({ level, appId: app, typeId: type, bucket, counted, expected }) => ({
-      level: levels[level] ?? 'profile',
+      level: LEVEL_NAMES[level] ?? 'profile',
       app: publicIds.apps.get(app) ?? String(app),
       type: type === null ? null : (publicIds.types.get(type) ?? String(type)),
       ...{ bucket, counted, expected },
     })),
   };
 }
+
+/** By the numbers of {@link compareDay}. */
+const LEVEL_NAMES = [...LEVELS.map(({ name }) => name), 'month', 'profile'] as const;
 
 interface FoundDifference {
   readonly level: number;
