@@ -186,6 +186,8 @@ export interface FaultCampaign {
   readonly producers: number;
   readonly faults: readonly {
     readonly fault: string;
+    /** Campaigns up to November 2026 were on PostgreSQL alone. */
+    readonly engine?: 'PostgreSQL' | 'TimescaleDB';
     readonly journal: boolean;
     readonly rounds: number;
     readonly acknowledged: number;
@@ -249,6 +251,7 @@ export function faultsTable({ at, commit, faults }: FaultCampaign): string {
   const seconds = (ms: number): string => `${(ms / 1_000).toFixed(1)} s`;
   const head = [
     'Fault, under load',
+    'Engine',
     'Journal',
     'Times',
     'Acknowledged',
@@ -261,6 +264,7 @@ export function faultsTable({ at, commit, faults }: FaultCampaign): string {
   ];
   const rows = faults.map((row) => [
     row.fault,
+    row.engine ?? 'PostgreSQL',
     row.journal ? 'yes' : 'no',
     formatNumber(row.rounds),
     formatNumber(row.acknowledged),

@@ -1,11 +1,10 @@
 /** The end of the write path: a commit group goes to the database or, during an outage, to the journal. */
 import type { Logger } from 'pino';
 import { Rejection } from '../errors.ts';
-import { Availability } from '../storage/availability.ts';
-import type { DatabaseAddress } from '../storage/connect.ts';
-import type { ServerWatch } from '../storage/connections/server-watch.ts';
+import { Availability, type AvailabilityOptions } from '../storage/availability.ts';
 import type { DeclaredFields, Engine, Nodes } from '../storage/storage.ts';
 import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
+import type { Connect } from '../storage/write/copy-connection.ts';
 import { type Outcomes, tablesOfWrites } from '../storage/write/event-writer.ts';
 import { JOURNALING, JOURNALING_PAST, REFUSING, REFUSING_PAST } from '../storage/write/failures.ts';
 import { openReplayWriter, type ReplayGroupWriter } from '../storage/write/replay-in-cluster.ts';
@@ -16,19 +15,19 @@ import { Replay } from './journal/replay.ts';
 import { PastWriter } from './past-writer.ts';
 
 export interface DurableWriterOptions {
-  readonly address: DatabaseAddress;
+  readonly connect: Connect;
   readonly engine: Engine;
   readonly connections: number;
   /** For events of past days. */
   readonly pastConnections: number;
   /** Null if events are refused while the database is unavailable. */
   readonly journal: Journal | null;
-  /** Of a cluster; null for one server. */
-  readonly nodes: Nodes | null;
+  /** Of a cluster; null or absent for one server. */
+  readonly nodes?: Nodes | null;
   /** Whose values are counted with the rows. */
   readonly fields?: DeclaredFields | undefined;
   /** Watches the connections to the database. */
-  readonly watch: ServerWatch;
+  readonly watch: AvailabilityOptions['watch'];
   readonly log: Logger;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
@@ -53,10 +52,11 @@ export class DurableWriter {
   readonly #replay: Replay | null;
 
   constructor(options: DurableWriterOptions) {
-    const { journal, log, now, address, engine, fields } = options;
+    const { journal, log, now, connect, nodes = null, engine, fields } = options;
     this.#options = options;
     this.writer = openWriter({
-      address,
+      connect,
+      nodes,
       engine,
       connections: options.connections,
       timeouts: journal === null ? REFUSING : JOURNALING,
@@ -71,7 +71,8 @@ export class DurableWriter {
       now,
     });
     this.past = new PastWriter({
-      address,
+      connect,
+      nodes,
       engine,
       connections: options.pastConnections,
       timeouts: journal === null ? REFUSING_PAST : JOURNALING_PAST,
@@ -81,7 +82,8 @@ export class DurableWriter {
       now,
     });
     const replayWriter =
-      journal && openReplayWriter({ address, engine, identity: journal.installation.identity, log, now });
+      journal &&
+      openReplayWriter({ connect, nodes, engine, identity: journal.installation.identity, log, now });
     this.#replayWriter = replayWriter;
     this.#replay =
       journal &&
@@ -95,7 +97,7 @@ export class DurableWriter {
         now,
       });
     this.availability = new Availability({
-      address,
+      connect,
       tables: tablesOfWrites(engine),
       log,
       now,

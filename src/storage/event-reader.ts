@@ -1,7 +1,13 @@
 /** Reads of events and counts with the connections of a pool. */
 import { type FeedSnapshot, readFeed, readSnapshotText } from './arrivals.ts';
 import type { Sql } from './connect.ts';
-import { type AppSpan, type AppStats, readAppSpan, readAppStats } from './counts/app-stats.ts';
+import {
+  type AppSpan,
+  type AppStats,
+  readAppSpan,
+  readAppStats,
+  readTypeActivity,
+} from './counts/app-stats.ts';
 import type { BucketsProblem } from './counts/buckets.ts';
 import {
   type FieldSeries,
@@ -66,6 +72,8 @@ export interface EventReader {
   appSpan(appId: number): Promise<AppSpan>;
   /** The stats of each type of an app, by public id; types without events are left out. */
   typeStats(appId: number): Promise<ReadonlyMap<string, TypeStats>>;
+  /** Events of each of the last 24 hours, of the types that have some, by public id. */
+  typeActivity(appId: number, now: number): Promise<ReadonlyMap<string, readonly number[]>>;
   /** Changes whenever anything is committed where an app is. */
   snapshotText(appId: number): Promise<string>;
   /** Reads of the live feed, in one snapshot. */
@@ -88,6 +96,7 @@ export function createReader(sql: Sql): EventReader {
     appStats: (appIds, at) => readAppStats(sql, appIds, at),
     appSpan: (appId) => readAppSpan(sql, appId),
     typeStats: (appId) => readTypeStats(sql, appId),
+    typeActivity: (appId, now) => readTypeActivity(sql, appId, now),
     snapshotText: () => readSnapshotText(sql),
     feed: (appId, read) => readFeed(sql, appId, read),
   };

@@ -24,6 +24,8 @@ class Sender {
       {
         header: (name) => (name === 'content-length' ? length : ''),
         address: () => '127.0.0.1',
+        pauseBody: () => undefined,
+        resumeBody: () => undefined,
         readBody: (onChunk) => {
           this.#onChunk = onChunk;
         },

@@ -328,6 +328,7 @@ export function storageContract(
             { length: 24 },
             (_, i) => rows.filter(({ at }) => Math.floor(at / HOUR_MS) === firstHour + i).length,
           ),
+          lastEventAt: rows.length === 0 ? null : new Date(Math.max(...rows.map(({ at }) => at))),
         });
         expect(await world.reader.appSpan(appId)).toEqual({
           total: rows.length,

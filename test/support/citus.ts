@@ -1,6 +1,5 @@
 /** A Citus cluster of one test file: a coordinator and workers, each a PostgreSQL of its own. */
 import { randomUUID } from 'node:crypto';
-import { join } from 'node:path';
 import { connect, type Sql } from '../../src/storage/connect.ts';
 import { migrate } from '../../src/storage/migrate.ts';
 import { CITUS_HOME } from './citus-home.ts';
@@ -34,12 +33,9 @@ export class TestCitus {
   }
 
   static async start(workers = 2): Promise<TestCitus> {
-    const settings = {
-      bin: join(CITUS_HOME, 'bin'),
-      options: OPTIONS.map((option) => `-c ${option}`).join(' '),
-    };
+    const installation = { home: CITUS_HOME, options: OPTIONS.map((option) => `-c ${option}`).join(' ') };
     const [coordinator, ...others] = await Promise.all(
-      Array.from({ length: workers + 1 }, () => RestartablePostgres.make({}, settings)),
+      Array.from({ length: workers + 1 }, () => RestartablePostgres.make({}, installation)),
     );
     if (coordinator === undefined) throw new Error('A cluster has a coordinator.');
     return new TestCitus(coordinator, others);

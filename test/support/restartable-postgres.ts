@@ -39,6 +39,19 @@ kill -CONT $pid; kill -QUIT $pid
 wait $pid
 rm -rf "$2"`;
 
+async function embeddedBinaries(folder: string, user: SystemUser | undefined): Promise<string> {
+  const store = user === undefined ? join(folder, 'store') : STATE_FOLDER;
+  return (await usableBinaries(await platformPackage(), user, store)).bin;
+}
+
+/** An installation of PostgreSQL. */
+export interface Installation {
+  /** With `bin`, `lib` and `share`. */
+  readonly home: string;
+  /** Further options of postgres, without blanks in them. */
+  readonly options: string;
+}
+
 export class RestartablePostgres {
   readonly #guard: ChildProcess;
   readonly #folder: string;
@@ -60,28 +73,19 @@ export class RestartablePostgres {
 
   /**
    * Makes and starts one.
-   * @param settings.bin     folder of its programs, if it is not the embedded one
-   * @param settings.options further options of postgres, without blanks in them
+   * @param installation one with its own programs and options, in place of the embedded PostgreSQL
    */
   static async make(
     environment: Readonly<Record<string, string>> = {},
-    settings: { readonly bin?: string; readonly options?: string } = {},
+    installation: Installation | null = null,
   ): Promise<RestartablePostgres> {
     const user = isRoot() ? await unprivilegedUser() : undefined;
     const folder = await temporaryFolder(user);
-    const bin =
-      settings.bin ??
-      (
-        await usableBinaries(
-          await platformPackage(),
-          user,
-          user === undefined ? join(folder, 'store') : STATE_FOLDER,
-        )
-      ).bin;
+    const bin = installation === null ? await embeddedBinaries(folder, user) : join(installation.home, 'bin');
     const password = 'a password of the tests';
     await initialise(bin, folder, BUILTIN_LOCALE, password, user);
     const port = await freePort();
-    const { options = '' } = settings;
+    const options = installation?.options ?? '';
     const guard = spawn(
       '/bin/sh',
       ['-c', GUARD, 'sh', join(bin, 'postgres'), folder, String(port), options],

@@ -3,6 +3,7 @@ import { Rejection } from '../../errors.ts';
 import { ASK_FOR_BEARER, bearerToken } from '../../http/bearer.ts';
 import { flag, Query } from '../../http/query.ts';
 import { batchAnswer, LINES_TYPE, resultLines } from '../batch-answer.ts';
+import { IDEMPOTENCY_KEY } from '../idempotency-key.ts';
 import { isLineDelimited, readBatch } from '../parse/batch-body.ts';
 import type { Format } from './format.ts';
 
@@ -32,6 +33,12 @@ export const EVENTS: Format = {
   isAtomic: (exchange) => {
     const query = BATCH_QUERY.parse(exchange.query);
     return query instanceof Rejection ? query : query.atomic;
+  },
+  mayBeLong: (exchange) => {
+    if (!isLineDelimited(exchange.header('content-type')) || exchange.header(IDEMPOTENCY_KEY) !== '')
+      return false;
+    const query = BATCH_QUERY.parse(exchange.query);
+    return !(query instanceof Rejection) && !query.atomic;
   },
   answer: ({ exchange, results, publicIds, repeated }) =>
     exchange.header('accept') === LINES_TYPE

@@ -61,7 +61,10 @@ export async function readBatch(
 const BAD_LINE = invalid('The line is not valid JSON.');
 
 /** The parsed event, or the refusal of a piece that is too large; null for other members. */
-function sized(piece: NonNullable<Piece>, { maxEventBytes }: BatchLimits): BatchEvent | Rejection | null {
+export function sized(
+  piece: NonNullable<Piece>,
+  { maxEventBytes }: BatchLimits,
+): BatchEvent | Rejection | null {
   const { kind, text } = piece;
   if (3 * text.length > maxEventBytes && Buffer.byteLength(text) > maxEventBytes) {
     const what = kind === 'event' ? 'An event' : 'A field beside "events"';

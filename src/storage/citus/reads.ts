@@ -65,6 +65,7 @@ export function clusterReader(sql: Sql): EventReader {
     appStats: async (appIds, when) => await readStats(sql, appIds, when),
     appSpan: async (appId) => (await at(appId)).appSpan(appId),
     typeStats: async (appId) => (await at(appId)).typeStats(appId),
+    typeActivity: async (appId, now) => (await at(appId)).typeActivity(appId, now),
     snapshotText: async (appId) => (await at(appId)).snapshotText(appId),
     feed: async (appId, read) => {
       const { pool, place } = await placeOfApp(sql, appId);
@@ -82,19 +83,17 @@ export function clusterReader(sql: Sql): EventReader {
   };
 }
 
-/** The stats of each app whose node answers: each node has a snapshot of its own. */
+/** The stats of each app whose node is not away, each of a moment of its own. */
 async function readStats(
   sql: Sql,
   appIds: readonly number[],
   when: { readonly timezone: string; readonly now: number },
 ): Promise<Map<number, AppStats>> {
-  const pools = new Map<Sql, number[]>();
-  for (const appId of appIds) {
-    const pool = await poolOfApp(sql, appId).catch(() => null);
-    if (pool !== null) pools.set(pool, [...(pools.get(pool) ?? []), appId]);
-  }
   const parts = await Promise.all(
-    [...pools].map(async ([pool, ids]) => [...(await createReader(pool).appStats(ids, when))]),
+    appIds.map(async (appId) => {
+      const pool = await poolOfApp(sql, appId).catch(() => null);
+      return pool === null ? [] : [...(await createReader(pool).appStats([appId], when))];
+    }),
   );
   return new Map(parts.flat());
 }

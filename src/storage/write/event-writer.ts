@@ -2,12 +2,11 @@
 import type { Logger } from 'pino';
 import type { Rejection } from '../../errors.ts';
 import { Histogram, SECONDS_BOUNDS } from '../../metrics/histogram.ts';
-import type { DatabaseAddress } from '../connect.ts';
 import type { Engine } from '../engine.ts';
 import { ENGINES } from '../engines.ts';
 import type { DeclaredFields } from '../fields/declared-fields.ts';
 import { type AcceptedEvent, datesOf, epochOf, isKeyed, sizeOf } from './accepted-event.ts';
-import { CopyConnection } from './copy-connection.ts';
+import type { Connect, WriteConnection } from './copy-connection.ts';
 import { copyGroup } from './copy-group.ts';
 import { classify, OUTCOME_UNKNOWN, POISON, REFUSING, type WriteTimeouts } from './failures.ts';
 import { type GivenUp, GroupCommit, type GroupKind } from './group-commit.ts';
@@ -27,7 +26,7 @@ export type WriteOutcome = Rejection | 'repeated' | null;
 export type Outcomes = readonly WriteOutcome[];
 
 export interface EventWriterOptions {
-  readonly address: DatabaseAddress;
+  readonly connect: Connect;
   readonly engine: Engine;
   readonly connections: number;
   /** Shown in pg_stat_activity. */
@@ -86,8 +85,8 @@ export class EventWriter implements GroupCounts {
   readonly #kind: GroupKind<AcceptedEvent, WriteOutcome>;
   /** Events with keys, which may be stored already. */
   readonly #keyedKind: GroupKind<AcceptedEvent, WriteOutcome>;
-  readonly #idle: CopyConnection[];
-  readonly #all: readonly CopyConnection[];
+  readonly #idle: WriteConnection[];
+  readonly #all: readonly WriteConnection[];
   readonly #trial: string;
   /** When a group last ended, or began while none was in flight. */
   #movedAt = 0;
@@ -95,7 +94,7 @@ export class EventWriter implements GroupCounts {
   constructor(options: EventWriterOptions) {
     this.#options = options;
     const {
-      address,
+      connect,
       name = 'tidemark writer',
       timeouts = REFUSING,
       past = false,
@@ -143,9 +142,8 @@ export class EventWriter implements GroupCounts {
         return keyedOutcomes(events, inserted, uncertain);
       },
     };
-    this.#all = Array.from(
-      { length: options.connections },
-      (_, index) => new CopyConnection(address, `${name} ${index + 1}`, timeouts, engine.session),
+    this.#all = Array.from({ length: options.connections }, (_, index) =>
+      connect(`${name} ${index + 1}`, timeouts, engine.session),
     );
     this.#idle = [...this.#all];
   }
@@ -205,7 +203,7 @@ export class EventWriter implements GroupCounts {
     }
   }
 
-  async #try(connection: CopyConnection, createdAt: number, appId: number): Promise<boolean> {
+  async #try(connection: WriteConnection, createdAt: number, appId: number): Promise<boolean> {
     const event = { id: TRIAL_ID, appId, typeId: 0, createdAt, payload: '{}' };
     try {
       await connection.query('BEGIN', []);

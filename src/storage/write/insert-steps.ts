@@ -4,7 +4,7 @@
  */
 import { MINUTE_MS } from '../counts/levels.ts';
 import { timestamp } from './accepted-event.ts';
-import { ConnectionLost, type CopyConnection } from './copy-connection.ts';
+import { ConnectionLost, type WriteConnection } from './copy-connection.ts';
 import { EVENT_COLUMNS, type KeyedInsert } from './insert-events.ts';
 
 type Columns = readonly (readonly unknown[])[];
@@ -36,7 +36,7 @@ interface StoredRow {
 }
 
 /** Runs steps in a transaction. What fails in it is thrown, and nothing of it is stored. */
-export async function inTransaction<T>(connection: CopyConnection, steps: () => Promise<T>): Promise<T> {
+export async function inTransaction<T>(connection: WriteConnection, steps: () => Promise<T>): Promise<T> {
   await connection.query('BEGIN ISOLATION LEVEL READ COMMITTED', []);
   try {
     const outcome = await steps();
@@ -55,7 +55,7 @@ export async function inTransaction<T>(connection: CopyConnection, steps: () => 
  * @param isNew   whether none of them can be stored already: then all are stored, or it fails
  */
 export async function insertRows(
-  connection: CopyConnection,
+  connection: WriteConnection,
   columns: Columns,
   { bytes, epoch, isNew = false }: { bytes: number; epoch?: number | undefined; isNew?: boolean },
 ): Promise<KeyedInsert> {

@@ -6,7 +6,7 @@ import { ENGINES } from '../engines.ts';
 import { IDENTITY } from '../installation-id.ts';
 import type { DataNode, Nodes } from '../nodes.ts';
 import { type EventRow, type JournaledEvent, sizeOf } from './accepted-event.ts';
-import { CopyConnection } from './copy-connection.ts';
+import { connectionsTo, type WriteConnection } from './copy-connection.ts';
 import { classify, type Failure, REPLAYING } from './failures.ts';
 import { GroupCommit, type GroupKind } from './group-commit.ts';
 import { columns } from './insert-events.ts';
@@ -26,9 +26,12 @@ export interface ReplayGroupWriter {
   close(): Promise<void>;
 }
 
-export function openReplayWriter(options: ReplayWriterOptions): ReplayGroupWriter {
-  const nodes = ENGINES[options.engine].nodesAt?.(options.address);
-  return nodes === undefined ? new ReplayWriter(options) : new ReplayInCluster(options, nodes);
+/** @param options.nodes of a cluster; null for one server */
+export function openReplayWriter({
+  nodes,
+  ...options
+}: ReplayWriterOptions & { readonly nodes: Nodes | null }): ReplayGroupWriter {
+  return nodes === null ? new ReplayWriter(options) : new ReplayInCluster(options, nodes);
 }
 
 /** An app and a type by internal ids; null where the database has none. */
@@ -58,17 +61,17 @@ const MAKE_TYPES = `
 class ReplayInCluster implements ReplayGroupWriter {
   readonly #options: ReplayWriterOptions;
   readonly #nodes: Nodes;
-  readonly #coordinator: CopyConnection;
-  readonly #connections = new Map<DataNode, CopyConnection>();
+  readonly #coordinator: WriteConnection;
+  readonly #connections = new Map<DataNode, WriteConnection>();
   readonly #commit: GroupCommit;
   readonly #kind: GroupKind<EventRow, ReplayOutcome>;
 
   constructor(options: ReplayWriterOptions, nodes: Nodes) {
-    const { address, log, now } = options;
+    const { connect, log, now } = options;
     this.#options = options;
     this.#nodes = nodes;
     const engine = ENGINES[options.engine].writes;
-    this.#coordinator = new CopyConnection(address, 'tidemark replay', REPLAYING, engine.session);
+    this.#coordinator = connect('tidemark replay', REPLAYING, engine.session);
     this.#commit = new GroupCommit({ engine, timeouts: REPLAYING, log, now });
     this.#kind = {
       name: 'events',
@@ -177,12 +180,12 @@ class ReplayInCluster implements ReplayGroupWriter {
     return await this.#commit.run(this.#kind, this.#connectionTo(node), rows, this.#commit.begin(true));
   }
 
-  #connectionTo(node: DataNode | null): CopyConnection {
+  #connectionTo(node: DataNode | null): WriteConnection {
     if (node === null) return this.#coordinator;
     const known = this.#connections.get(node);
     if (known !== undefined) return known;
     const { session } = ENGINES[this.#options.engine].writes;
-    const connection = new CopyConnection(this.#nodes.addressOf(node), 'tidemark replay', REPLAYING, session);
+    const connection = connectionsTo(this.#nodes.addressOf(node))('tidemark replay', REPLAYING, session);
     this.#connections.set(node, connection);
     return connection;
   }

@@ -1,6 +1,6 @@
 /** Writes keyed requests in a cluster: those of the apps of one node together, on that node. */
-import { ENGINES } from '../engines.ts';
 import type { DataNode, Nodes } from '../nodes.ts';
+import { connectionsTo } from './copy-connection.ts';
 import { type KeyedEvents, type KeyedOutcome, KeyedWriter, type KeyedWriterOptions } from './keyed-writer.ts';
 import { NODE_IS_AWAY } from './routed-writer.ts';
 
@@ -11,9 +11,12 @@ export interface KeyedGroupWriter {
   close(): Promise<void>;
 }
 
-export function openKeyedWriter(options: KeyedWriterOptions): KeyedGroupWriter {
-  const nodes = ENGINES[options.engine].nodesAt?.(options.address);
-  return nodes === undefined ? new KeyedWriter(options) : new RoutedKeyedWriter(options, nodes);
+/** @param options.nodes of a cluster; null for one server */
+export function openKeyedWriter({
+  nodes,
+  ...options
+}: KeyedWriterOptions & { readonly nodes: Nodes | null }): KeyedGroupWriter {
+  return nodes === null ? new KeyedWriter(options) : new RoutedKeyedWriter(options, nodes);
 }
 
 class RoutedKeyedWriter implements KeyedGroupWriter {
@@ -58,7 +61,7 @@ class RoutedKeyedWriter implements KeyedGroupWriter {
         ? this.#options
         : {
             ...this.#options,
-            address: nodes.addressOf(node),
+            connect: connectionsTo(nodes.addressOf(node)),
             isAway: () => nodes.isAway(node),
             onAway: (error) => nodes.suspect(node, error),
           },

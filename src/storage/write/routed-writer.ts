@@ -4,9 +4,9 @@
  */
 import { Rejection } from '../../errors.ts';
 import type { Histogram } from '../../metrics/histogram.ts';
-import { ENGINES } from '../engines.ts';
 import { type DataNode, type Nodes, nodeIsAway } from '../nodes.ts';
 import type { AcceptedEvent } from './accepted-event.ts';
+import { connectionsTo } from './copy-connection.ts';
 import {
   EventWriter,
   type EventWriterOptions,
@@ -29,9 +29,12 @@ export interface GroupWriter extends GroupCounts {
   close(): Promise<void>;
 }
 
-export function openWriter(options: EventWriterOptions): GroupWriter {
-  const nodes = ENGINES[options.engine].nodesAt?.(options.address);
-  return nodes === undefined ? new EventWriter(options) : new RoutedWriter(options, nodes);
+/** @param options.nodes of a cluster; null for one server */
+export function openWriter({
+  nodes,
+  ...options
+}: EventWriterOptions & { readonly nodes: Nodes | null }): GroupWriter {
+  return nodes === null ? new EventWriter(options) : new RoutedWriter(options, nodes);
 }
 
 export const NODE_IS_AWAY = new Rejection(
@@ -138,7 +141,7 @@ class RoutedWriter implements GroupWriter {
     const { giveUp } = this.#options;
     const writer = new EventWriter({
       ...this.#options,
-      address: this.#nodes.addressOf(node),
+      connect: connectionsTo(this.#nodes.addressOf(node)),
       isAway: () => this.#nodes.isAway(node),
       giveUp: async (events, end) => {
         if (end.failure === 'unreachable' || end.failure === 'lost') this.#nodes.suspect(node, end.error);

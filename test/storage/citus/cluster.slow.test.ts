@@ -9,6 +9,7 @@ import { connect, type Sql } from '../../../src/storage/connect.ts';
 import { openCopyClient } from '../../../src/storage/copy-client.ts';
 import { openStorage, type Storage } from '../../../src/storage/storage.ts';
 import type { AcceptedEvent } from '../../../src/storage/write/accepted-event.ts';
+import { connectionsTo } from '../../../src/storage/write/copy-connection.ts';
 import { type GroupWriter, openWriter } from '../../../src/storage/write/routed-writer.ts';
 import { TestCitus } from '../../support/citus.ts';
 import { hasCitus } from '../../support/citus-home.ts';
@@ -213,7 +214,8 @@ class World {
     this.storage = storage;
     this.apps = apps;
     this.writer = openWriter({
-      address: database.address,
+      connect: connectionsTo(database.address),
+      nodes: storage.nodesAt(database.address),
       engine: database.engine,
       connections: 2,
       log: pino({ level: 'silent' }),
