@@ -31,7 +31,7 @@ export function AppsPage(): VNode {
   const [isCommon, setCommon] = useState(false);
   const apps = data && inOrder(data.apps, order).filter(({ name }) => matches(wanted, name));
   const most = isCommon
-    ? Math.max(1, ...(data?.apps ?? []).flatMap(({ sparkline }) => sparkline))
+    ? Math.max(1, ...(data?.apps ?? []).flatMap(({ sparkline = [] }) => sparkline))
     : undefined;
   const newApp = html`<button type="button" class="button primary" onClick=${() => setCreating(true)}><${Icon} name="plus" />New app</button>`;
   return html`<div class="page">
