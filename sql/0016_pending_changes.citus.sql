@@ -1,3 +1,4 @@
+-- Beside the previous release: yes
 -- Answers of keyed requests are on the node of the events that they answer for.
 SET LOCAL citus.multi_shard_modify_mode = 'sequential';
 SELECT create_distributed_table('idempotency_keys', 'app_id', colocate_with => 'events');

@@ -67,10 +67,14 @@ export class ArrivingLines {
     return this.#isRefilling || !this.#spool.isEmpty || this.#bytesBefore + this.#bytes >= HELD_BYTES;
   }
 
-  /** Adds bytes that are not held in memory. @returns false if there is no room for them */
-  spool(bytes: Uint8Array): boolean {
+  /**
+   * Adds bytes that are not held in memory.
+   * @param isProven whether their sender is known
+   * @returns false if there is no room for them
+   */
+  spool(bytes: Uint8Array, isProven: boolean): boolean {
     if (this.#refusal !== null) return true;
-    if (!this.#spool.append(bytes)) return false;
+    if (!this.#spool.append(bytes, isProven)) return false;
     if (this.isAwaited) void this.#refill();
     return true;
   }

@@ -53,6 +53,13 @@ const HELD_COMPRESSED_BYTES = 1_048_576;
 /** How much of a refused body is read and discarded so that its sender can still read the response. */
 const DRAIN_BYTES = 16 * 1_048_576;
 
+/**
+ * A body that is larger than this is refused after a pause where there is no room for it, in which nothing more of it is read: a
+ * client that sends it again at once would keep the service busy with reading alone.
+ */
+const PAUSED_FROM_BYTES = 262_144;
+const PAUSE_MS = 500;
+
 /** A body that takes longer than this must arrive at least at this rate: the same as uWebSockets.js requires. */
 export const PACE_AFTER_MS = 5_000;
 const PACE_BYTES_PER_SECOND = 16_384;
@@ -115,6 +122,7 @@ export class RequestBody {
   #isOver = false;
   #refusal: Rejection | null = null;
   #drainedBytes = 0;
+  #refusalPause: 'none' | 'paused' | 'over' = 'none';
   /** Start of the current measurement of the pace, and the bytes received before it. */
   #paceSince: number;
   #paceBytes = 0;
@@ -293,7 +301,7 @@ export class RequestBody {
 
   /** uWebSockets.js delivers many MiB after a pause: all that the system has, and what comes meanwhile. */
   #keepLines(lines: ArrivingLines, bytes: Buffer): boolean {
-    if (this.#isPaused && lines.isSpooling) return lines.spool(bytes);
+    if (this.#isPaused && lines.isSpooling) return lines.spool(bytes, this.#resolve !== null);
     if (!this.#hold(bytes.byteLength, false)) return false;
     this.#heldOfLines += bytes.byteLength;
     lines.push(bytes);
@@ -463,12 +471,30 @@ export class RequestBody {
     this.#letGo();
     this.#drainedBytes += bytes;
     const announced = this.#announcedBytes || Number.POSITIVE_INFINITY;
+    if (this.#isRefusedLater(refusal, last, announced)) return;
     if (last || announced <= DRAIN_BYTES) {
       this.#settle(refusal);
     } else if (this.#drainedBytes > DRAIN_BYTES) {
       this.#owner.closeAfterAnswer();
       this.#settle(refusal);
     }
+  }
+
+  /** Whether the refusal has to wait for the end of the pause, which begins with the first chunk that finds no room. */
+  #isRefusedLater(refusal: Rejection, last: boolean, announced: number): boolean {
+    if (refusal !== NO_ROOM || last || announced <= PAUSED_FROM_BYTES || this.#encoding !== null)
+      return false;
+    if (this.#refusalPause === 'none') {
+      this.#refusalPause = 'paused';
+      this.#owner.pauseBody();
+      setTimeout(() => {
+        this.#refusalPause = 'over';
+        if (this.#isOver) return;
+        this.#owner.resumeBody();
+        this.#drain(0, this.#hasEnded, refusal);
+      }, PAUSE_MS);
+    }
+    return this.#refusalPause === 'paused';
   }
 
   /** Responds without waiting for the rest of the body, and closes the connection. */

@@ -8,6 +8,9 @@ import { promisify } from 'node:util';
 
 /** Limit of all spools of the process. */
 const MAX_BYTES = 1_073_741_824;
+/** Limits while the sender of a body is not known yet: of all spools, and of its own. */
+const UNPROVEN_BYTES = MAX_BYTES / 8;
+const UNPROVEN_BYTES_OF_ONE = 32 * 1_048_576;
 const READ_BYTES = 524_288;
 
 const readAt = promisify(readFile);
@@ -27,10 +30,13 @@ export class Spool {
 
   /**
    * Appends bytes. Synchronous, because uWebSockets.js reads on until the system has no more.
+   * @param isProven whether the sender is known
    * @returns false if there is no room for them
    */
-  append(bytes: Uint8Array): boolean {
-    if (this.#isClosed || allBytes + bytes.byteLength > MAX_BYTES) return false;
+  append(bytes: Uint8Array, isProven: boolean): boolean {
+    const { byteLength } = bytes;
+    if (this.#isClosed || allBytes + byteLength > (isProven ? MAX_BYTES : UNPROVEN_BYTES)) return false;
+    if (!isProven && this.#written + byteLength > UNPROVEN_BYTES_OF_ONE) return false;
     try {
       this.#file ??= openNameless();
       for (let done = 0; done < bytes.byteLength; )

@@ -118,6 +118,7 @@ class UwsWire implements Wire {
   }
 
   respond(status: number, headers: string, body: string | Buffer, bytes: number, close: boolean): void {
+    this.resumeBody();
     const res = this.#res;
     res.cork(() => {
       this.#writeHead(status, headers);

@@ -16,7 +16,7 @@ import type { BatchEvent } from './parse/batch-event.ts';
 import { startOfNow } from './past-writer.ts';
 import type { PayloadChecks } from './payload-checks.ts';
 import type { RetentionBoundary } from './retention-boundary.ts';
-import { nextTurn } from './turns.ts';
+import { Slices } from './turns.ts';
 import type { AcceptedEvents } from './write-queues.ts';
 
 export interface AcceptSteps {
@@ -33,9 +33,6 @@ export interface AcceptSteps {
 const TYPE_LOOKUPS = 4;
 /** Limit of days in one batch: each is a partition or a chunk, and each of those takes some locks. */
 const MAX_DAYS = 1_000;
-
-/** Batches of at least this many events yield to the event loop between their steps. */
-const MANY_EVENTS = 1_000;
 
 const TOO_MANY_DAYS = new Rejection(
   'invalidBody',
@@ -70,7 +67,6 @@ export async function acceptEvents(
   const events = schemas.has('refuse')
     ? await withoutViolations(steps, { appId, events: sent, types })
     : sent;
-  await yieldToEventLoop(events.length);
   return await accept(steps, { appId, events, types, warns: schemas.has('warn') });
 }
 
@@ -109,11 +105,6 @@ export function noteStored({ payloadChecks }: AcceptSteps, batch: Batch, outcome
   }
 }
 
-/** Each step of a large batch takes some milliseconds: other requests run between them. */
-export async function yieldToEventLoop(events: number): Promise<void> {
-  if (events >= MANY_EVENTS) await nextTurn();
-}
-
 type Types = ReadonlyMap<TypeReference, EventType | Rejection>;
 
 /** Looks up each type of the events once. */
@@ -134,6 +125,7 @@ async function accept(
   batch: { readonly appId: number; readonly events: Events; readonly types: Types; readonly warns: boolean },
 ): Promise<Batch | Rejection> {
   const { appId, events, types, warns } = batch;
+  const slices = new Slices(appId);
   const acceptedAt = steps.now();
   const isDated = events.some((event) => !(event instanceof Rejection) && event.createdAt !== null);
   const boundary = isDated ? await steps.retentionBoundary.boundary() : 0;
@@ -145,6 +137,7 @@ async function accept(
     const type = typeOf(event, types, acceptedAt, boundary);
     if (type instanceof Rejection) results[index] = type;
     else good.push({ index, event: event as BatchEvent, type }); // It has a type.
+    if (slices.isOverAfterStep) await slices.next();
   }
   if (isDated) good.sort((a, b) => (a.event.createdAt ?? acceptedAt) - (b.event.createdAt ?? acceptedAt));
   const accepted: AcceptedEvent[] = [];
@@ -166,6 +159,7 @@ async function accept(
     results[index] = acceptedEvent;
     if (dayOf(createdAt) !== day) days += 1;
     day = dayOf(createdAt);
+    if (slices.isOverAfterStep) await slices.next();
   }
   if (days > MAX_DAYS) return TOO_MANY_DAYS;
   const publicIds = new Map<number, string>();

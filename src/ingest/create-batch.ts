@@ -22,7 +22,6 @@ import {
   PASSING,
   repeatedOf,
   resultsOf,
-  yieldToEventLoop,
 } from './accepted-batch.ts';
 import { batchAnswer, type Result } from './batch-answer.ts';
 import { overLimit } from './create-event.ts';
@@ -30,6 +29,7 @@ import { hasMoreLines, type StoreLinesSteps, storeLines, WholeLines } from './ev
 import type { Format } from './formats/format.ts';
 import { IDEMPOTENCY_KEY, idempotencyKeyProblem, keyedRequest } from './idempotency-key.ts';
 import type { FindRepeated } from './idempotency-store.ts';
+import { Slices } from './turns.ts';
 import { storeApart, storeTogether } from './write-queues.ts';
 
 export interface CreateBatchSteps extends StoreLinesSteps {
@@ -99,7 +99,8 @@ function createSteps(
 
     const bytes = Buffer.isBuffer(received) ? received : NO_BYTES;
     const hold = (more: number): Rejection | null => exchange.hold(more);
-    const sent = await read({ text, bytes, receivedAt: steps.now(), limits: steps.limits, hold });
+    const limits = { ...steps.limits, appId };
+    const sent = await read({ text, bytes, receivedAt: steps.now(), limits, hold });
     if (sent instanceof Rejection) return sent;
 
     const batch = await acceptEvents(steps, appId, sent);
@@ -112,10 +113,11 @@ function createSteps(
     // The response at the deadline said that nothing is stored, so nothing may be stored from here on.
     if (exchange.settled) return exchange.late;
     exchange.late = OVERDUE;
-    const answers = new BatchAnswers(format, exchange, batch, isAtomic);
+    const slices = new Slices(appId);
+    const answers = new BatchAnswers(format, exchange, batch, { isAtomic, slices });
     const outcome = await storeBatch(steps, batch, answers, { request, isAtomic });
     steps.refusedEvents.count(exchange.route, answers.toldBy(outcome));
-    await yieldToEventLoop(batch.results.length);
+    if (slices.isOver) await slices.next();
     return outcome;
   };
 }
@@ -131,9 +133,9 @@ async function storeBatch(
   if (request === null && !isAtomic) {
     const outcomes = await storeApart(steps, batch);
     noteStored(steps, batch, outcomes);
-    return answers.of(outcomes);
+    return await answers.of(outcomes);
   }
-  if (batch.accepted.length === 0) return answers.of([]);
+  if (batch.accepted.length === 0) return await answers.of([]);
   const together = {
     appId,
     request,
@@ -191,20 +193,27 @@ class BatchAnswers {
   readonly #exchange: Exchange;
   readonly #batch: Batch;
   readonly #isAtomic: boolean;
+  readonly #slices: Slices;
   readonly #told = new Map<Answer | Rejection, readonly Result[]>();
 
-  constructor(format: Format, exchange: Exchange, batch: Batch, isAtomic: boolean) {
+  constructor(
+    format: Format,
+    exchange: Exchange,
+    batch: Batch,
+    { isAtomic, slices }: { readonly isAtomic: boolean; readonly slices: Slices },
+  ) {
     this.#format = format;
     this.#exchange = exchange;
     this.#batch = batch;
     this.#isAtomic = isAtomic;
+    this.#slices = slices;
   }
 
   /**
    * If nothing is stored because of the database, the whole request has failed; also if something is stored, where the
    * clients repeat whole requests.
    */
-  of(outcomes: Outcomes): Answer | Rejection {
+  async of(outcomes: Outcomes): Promise<Answer | Rejection> {
     const refusals = outcomes.filter((outcome) => outcome instanceof Rejection);
     const isKept = refusals.length < outcomes.length && this.#format.repeatsWhole !== true;
     const failures = isKept ? [] : refusals.filter(({ status }) => status >= 500);
@@ -216,7 +225,8 @@ class BatchAnswers {
     const results = refusals.length === 0 ? this.#batch.results : resultsOf(this.#batch, outcomeOf);
     const { publicIds } = this.#batch;
     const repeated = outcomes.includes('repeated') ? repeatedOf(this.#batch, outcomeOf) : NONE_REPEATED;
-    const answer = this.#format.answer({ exchange: this.#exchange, results, publicIds, repeated });
+    const told = { exchange: this.#exchange, results, publicIds, repeated, slices: this.#slices };
+    const answer = await this.#format.answer(told);
     this.#told.set(answer, results);
     return answer;
   }
@@ -224,7 +234,8 @@ class BatchAnswers {
   /** What is kept under an Idempotency-Key. */
   kept(outcomeOf: OutcomeOf): KeptAnswer {
     const results = resultsOf(this.#batch, outcomeOf);
-    const answer = batchAnswer(results, this.#batch.publicIds, repeatedOf(this.#batch, outcomeOf));
+    const repeated = repeatedOf(this.#batch, outcomeOf);
+    const answer = batchAnswer({ results, publicIds: this.#batch.publicIds, repeated });
     this.#told.set(answer, results);
     return answer;
   }

@@ -28,12 +28,12 @@ import { FULL } from './commit-buffer.ts';
 import { overLimit } from './create-event.ts';
 import { tooLarge } from './formats/collect.ts';
 import type { Events } from './formats/format.ts';
-import { type BatchLimits, SLICE_MS, sized } from './parse/batch-body.ts';
+import { type EventLimits, sized } from './parse/batch-body.ts';
 import { type BatchEvent, EventReader, TypeReferences } from './parse/batch-event.ts';
 import { linePieces } from './parse/batch-text.ts';
 import { skipSpace } from './parse/lexer.ts';
 import type { RefusedEvents } from './refused-events.ts';
-import { nextTurn } from './turns.ts';
+import { Slices } from './turns.ts';
 import { storeApart, type WriteQueues } from './write-queues.ts';
 
 export interface StoreLinesSteps extends WriteQueues, AcceptSteps {
@@ -43,7 +43,7 @@ export interface StoreLinesSteps extends WriteQueues, AcceptSteps {
   readonly refusedEvents: RefusedEvents;
   /** Limit of a batch in bytes, after decompression. */
   readonly maxBytes: number;
-  readonly limits: BatchLimits;
+  readonly limits: EventLimits;
 }
 
 /** Events that are committed at a time: as many as one app has in a commit group before others have their turn. */
@@ -165,7 +165,7 @@ class LongBatch {
     const most = Math.min(PART_EVENTS, limits.maxEvents);
     let part: (BatchEvent | Rejection)[] = [];
     let blank = text.length;
-    let pausedAt = performance.now();
+    const slices = new Slices(this.#exchange.writer);
     for (const piece of linePieces(text, reader)) {
       const event = piece === undefined ? null : sized(piece, limits);
       if (event !== null) part.push(event);
@@ -176,12 +176,8 @@ class LongBatch {
         const refusal = await this.#storePart(part);
         if (refusal !== null) return refusal;
         part = [];
-      } else if (performance.now() - pausedAt < SLICE_MS) {
-        continue;
-      } else {
-        await nextTurn();
       }
-      pausedAt = performance.now();
+      if (slices.isOver) await slices.next();
     }
     this.#bytes += blank;
     return part.length === 0 ? null : await this.#storePart(part);
@@ -308,7 +304,9 @@ class LineAnswer implements Telling {
     if (this.tally.stored === 0 && results.some((one) => one instanceof Rejection && PASSING.has(one.status)))
       return true;
     this.#stream ??= this.#exchange.begin(LINES_TYPE);
-    await this.#stream?.send(Buffer.from(resultLines(results, batch.publicIds, repeated).body));
+    await this.#stream?.send(
+      Buffer.from(resultLines({ results, publicIds: batch.publicIds, repeated }).body),
+    );
     return this.#stream?.isClosed === false;
   }
 

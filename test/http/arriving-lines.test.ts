@@ -58,7 +58,7 @@ test('whatever the pieces, each line is given once, or dropped if it is too long
           const way = ways.next().value;
           if (way === 'wait') await new Promise(setImmediate);
           const piece = Buffer.from(body.subarray(bounds[at], end));
-          if (way === 'spool' || lines.isSpooling) expect(lines.spool(piece)).toBe(true);
+          if (way === 'spool' || lines.isSpooling) expect(lines.spool(piece, true)).toBe(true);
           else lines.push(piece);
           piece.fill('!'); // A piece's memory is only valid during the call.
         }
@@ -87,7 +87,7 @@ test('a body that is closed gives the whole lines that have arrived, then why; o
     const options = { maxLineBytes: MAX_LINE_BYTES, onFreed: () => undefined, onAwaited: () => undefined };
     const lines = new ArrivingLines(Buffer.from('a\nb'), options);
     lines.push(Buffer.from('c\nd\ne'));
-    expect(lines.spool(Buffer.from('f\ng'))).toBe(true);
+    expect(lines.spool(Buffer.from('f\ng'), true)).toBe(true);
     return lines;
   };
   const closed = make();
@@ -96,5 +96,14 @@ test('a body that is closed gives the whole lines that have arrived, then why; o
   const failed = make();
   failed.fail(REFUSED);
   expect(await takeAll(failed)).toEqual({ taken: [], end: REFUSED });
-  expect(failed.spool(Buffer.from('x'))).toBe(true);
+  expect(failed.spool(Buffer.from('x'), true)).toBe(true);
+});
+
+test('a sender that is not known yet has little room in the spool', () => {
+  const options = { maxLineBytes: MAX_LINE_BYTES, onFreed: () => undefined, onAwaited: () => undefined };
+  const lines = new ArrivingLines(Buffer.from(''), options);
+  const piece = Buffer.alloc(16 * 1_048_576);
+  expect([1, 2, 3].map(() => lines.spool(piece, false))).toEqual([true, true, false]);
+  expect(lines.spool(piece, true)).toBe(true);
+  lines.fail(REFUSED);
 });

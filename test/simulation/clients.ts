@@ -60,6 +60,7 @@ export class Clients {
   readonly #habits: Habits;
   readonly #pickProcess: () => SimulatedProcess | null;
   readonly #requests = new Map<SimulatedProcess, Set<Request>>();
+  #made = 0;
   #sent = 0;
   #isAway = false;
 
@@ -82,7 +83,8 @@ export class Clients {
         ? this.#wish(appId, 'single', START - (index % 2) * DAY_MS)
         : (this.#known(appId, kind) ?? this.#wish(appId, kind)),
     );
-    const digest = Buffer.from(`key ${this.#sent} ${wishes[0]?.number}`);
+    this.#made += 1;
+    const digest = Buffer.from(`key ${this.#made}`);
     this.#try({ kind, wishes, digest, isMixed, tries: 0, isSettled: false });
   }
 
@@ -257,10 +259,11 @@ async function outcomesOf(
   if (kind === 'idempotent') {
     const outcome = await storeTogether(queues, keyedEvents(accepted, digest, acceptedAt), accepted.past);
     if (outcome instanceof Rejection) return events.map(() => outcome);
-    const ids: Record<string, string | null> = JSON.parse(String(outcome.body));
+    const results: Record<string, Result> = JSON.parse(String(outcome.body));
     return events.map(({ payload }) => {
-      const id = ids[numberIn(payload)];
-      return id === null || id === undefined ? POISON : { id };
+      const result = results[numberIn(payload)];
+      if (result === undefined) throw new Error('An answer lacks an event.');
+      return 'id' in result ? result : new Rejection('invalidBody', result.refused);
     });
   }
   const outcomes = await storeApart(queues, accepted);
@@ -280,11 +283,12 @@ function inOrder(events: readonly AcceptedEvent[], acceptedAt: number, isMixed: 
 }
 
 function keyedEvents({ accepted }: AcceptedEvents, keyDigest: Buffer, acceptedAt: number): KeyedEvents {
+  const only = accepted.length === 1 ? accepted[0] : undefined;
   const answer = (refused: ReadonlyMap<AcceptedEvent, Rejection> = new Map()): KeptAnswer => ({
     status: 201,
     body: JSON.stringify(
       Object.fromEntries(
-        accepted.map((event) => [numberIn(event.payload), refused.has(event) ? null : event.id]),
+        accepted.map((event) => [numberIn(event.payload), resultOf(event, refused.get(event))]),
       ),
     ),
   });
@@ -295,8 +299,15 @@ function keyedEvents({ accepted }: AcceptedEvents, keyDigest: Buffer, acceptedAt
     events: accepted,
     answer: answer(),
     answerRepeated: () => answer(),
-    answerWithout: (refused) => (accepted.length === 1 ? POISON : answer(refused)),
+    answerWithout: (refused) => (only === undefined ? answer(refused) : (refused.get(only) ?? POISON)),
   };
+}
+
+/** What the answer to a request with an Idempotency-Key says of an event. */
+type Result = { readonly id: string } | { readonly refused: string };
+
+function resultOf({ id }: AcceptedEvent, refusal: Rejection | undefined): Result {
+  return refusal === undefined ? { id } : { refused: refusal.details };
 }
 
 function numberIn(payload: string): string {

@@ -184,6 +184,9 @@ export class HeldEvents {
     if (first?.appId === asking.appId) throw new Error('An app was refused what waited in favor of itself.');
     if (before <= asking.wanted)
       throw new Error('An app was refused what waited in favor of one that holds more.');
+    for (const { appId } of this.#bulk.events.keys())
+      if (appId !== asking.appId && this.#bulk.eventsOf(appId) > before)
+        throw new Error('An app was refused what waited although another one holds more.');
   }
 
   #checkStall(): void {

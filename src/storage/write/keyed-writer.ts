@@ -16,6 +16,7 @@ import { type Attempt, GroupCommit, type GroupKind } from './group-commit.ts';
 import {
   AWAITS_STANDBY,
   columns,
+  insertKeyedValues,
   insertMissing,
   insertMissingValues,
   insertNew,
@@ -108,8 +109,8 @@ function storeMissingStatement(engine: EngineWrites): string {
 }
 
 interface MissingInsert extends KeyedInsert {
-  /** Keys that were new. */
-  readonly kept: number;
+  /** Keys that were new; absent where the statement stores none. */
+  readonly kept?: number;
 }
 
 const REQUESTS = `unnest($1::int[], $2::bytea[], $3::bytea[], $4::smallint[], $5::text[], $6::timestamptz[])
@@ -193,6 +194,8 @@ export class KeyedWriter {
   readonly #storeStatement: string;
   readonly #storeMissingStatement: string;
   readonly #inSteps: boolean;
+  /** For requests without Idempotency-Keys: it does not touch their table, which may be locked. */
+  readonly #storeUnkeyedStatement: string;
   readonly #kind: GroupKind<Work, KeyedOutcome>;
   /** Finds the events that the database refuses, and stores nothing. */
   readonly #trial: GroupKind<AcceptedEvent, Rejection | null>;
@@ -207,6 +210,7 @@ export class KeyedWriter {
     this.#inSteps = engine.insertsInSteps;
     this.#storeStatement = storeStatement(engine);
     this.#storeMissingStatement = storeMissingStatement(engine);
+    this.#storeUnkeyedStatement = insertKeyedValues(engine);
     this.#kind = {
       name: 'requests',
       store: (_, works, attempt) =>
@@ -271,15 +275,19 @@ export class KeyedWriter {
 
   async #storeMissing(works: readonly Work[], uncertain: boolean): Promise<readonly KeyedOutcome[]> {
     const events = works.flatMap((work) => work.events);
-    const [values, bytes, epoch] = [valuesOf(works), bytesOf(works), epochOf(events)];
+    const hasKeys = works.some(hasRequest);
+    const [bytes, epoch] = [bytesOf(works), epochOf(events)];
+    const query = (statement: string, values: readonly unknown[]) =>
+      this.#connection.query<MissingInsert>(statement, values, bytes, epoch);
     const inserted = this.#inSteps
-      ? await storeInSteps(this.#connection, values, { bytes, epoch, isNew: false })
-      : (await this.#connection.query<MissingInsert>(this.#storeMissingStatement, values, bytes, epoch))
-          .rows[0];
+      ? await storeInSteps(this.#connection, valuesOf(works), { bytes, epoch, isNew: false })
+      : hasKeys
+        ? (await query(this.#storeMissingStatement, valuesOf(works))).rows[0]
+        : (await query(this.#storeUnkeyedStatement, columns(events))).rows[0];
     const outcomes = keyedOutcomes(events, inserted, uncertain);
     const isRepeated = new Set(events.filter((_, index) => outcomes[index] === 'repeated'));
     const requests = works.filter(hasRequest);
-    const known = inserted?.kept === requests.length ? null : await this.#find(requests);
+    const known = (inserted?.kept ?? 0) === requests.length ? null : await this.#find(requests);
     return works.map((work) => {
       const repeated = new Set(work.events.filter((event) => isRepeated.has(event)));
       if (known !== null && hasRequest(work)) return keptOutcome(work, known.get(work), repeated);
