@@ -3,6 +3,7 @@ import {
   CLOSED,
   type CommitBuffer,
   FULL,
+  LARGE_CHARACTERS,
   MAX_GROUP_DAYS,
   payloadBytes,
   STALLED,
@@ -92,6 +93,8 @@ export class HeldEvents {
     this.#buffer = buffer;
     const [add, addAll] = [buffer.add.bind(buffer), buffer.addAll.bind(buffer)];
     buffer.add = async (event) => {
+      // It waits with those of batches.
+      if (event.payload.length > LARGE_CHARACTERS) return await add(event);
       const request = this.#request(this.#single, [event]);
       const outcome = await add(event);
       this.#end(this.#single, request, [outcome]);

@@ -1,5 +1,5 @@
 /** Fills the buffers of a process that is at rest to the brim. */
-import { FULL, payloadBytes } from '../../src/ingest/commit-buffer.ts';
+import { FULL, LARGE_CHARACTERS } from '../../src/ingest/commit-buffer.ts';
 import type { AcceptedEvent } from '../../src/storage/write/accepted-event.ts';
 import type { KeyedEvents } from '../../src/storage/write/keyed-writer.ts';
 import { type ProcessSettings, type SimulatedProcess, START } from './process.ts';
@@ -15,7 +15,7 @@ export async function probeRoom(process: SimulatedProcess, settings: ProcessSett
   for (const buffer of [now, past]) {
     // The first one so that the limit applies to the second.
     for (const event of fill(settings)) answers.push(buffer.addAll([event]));
-    answers.push(Promise.all(fill(settings).map((event) => buffer.add(event))));
+    answers.push(Promise.all(fill(settings, LARGE_CHARACTERS).map((event) => buffer.add(event))));
   }
   for (const queue of Object.values(process.queues)) {
     answers.push(Promise.all(fill(settings).map((event) => queue.add(keyed(event)))));
@@ -24,10 +24,18 @@ export async function probeRoom(process: SimulatedProcess, settings: ProcessSett
     throw new Error('Nothing waits, but the room of what has waited is not given back.');
 }
 
-/** Two events with as many bytes as a buffer has room for. That it holds no event is seen by its depth. */
-function fill({ COMMIT_BUFFER_BYTES }: ProcessSettings): readonly AcceptedEvent[] {
-  const first = probe('{}');
-  return [first, probe('x'.repeat(Math.floor((COMMIT_BUFFER_BYTES - payloadBytes(first)) / 2)))];
+/**
+ * Events with as many bytes as a buffer has room for. That it holds no event is seen by its depth.
+ * @param most characters of a payload
+ */
+function fill(
+  { COMMIT_BUFFER_BYTES }: ProcessSettings,
+  most = Number.POSITIVE_INFINITY,
+): readonly AcceptedEvent[] {
+  const events = [probe('{}')];
+  for (let left = COMMIT_BUFFER_BYTES / 2 - 2; left >= 1; left -= most)
+    events.push(probe('x'.repeat(Math.min(most, Math.floor(left)))));
+  return events;
 }
 
 function probe(payload: string): AcceptedEvent {

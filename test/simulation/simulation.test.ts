@@ -9,7 +9,7 @@ import { sized } from '../support/fuzz.ts';
 import { type Run, simulate } from './simulation.ts';
 
 const SEED = process.env.SEED === undefined ? null : Number(process.env.SEED);
-const SEEDS = Number(process.env.SEEDS ?? sized(100, 600));
+const SEEDS = Number(process.env.SEEDS ?? sized(100, 400));
 /** Where the seeds of this run begin: the same in every run, so that a failure is that of a change. */
 const FIRST = Number(process.env.FIRST_SEED ?? 1);
 const LAST_LINES = 150;
