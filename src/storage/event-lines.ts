@@ -1,5 +1,8 @@
 /** Events as lines of JSON, as many as a scope has, for exports. */
 import type { Sql, Transaction } from './connect.ts';
+import { readAppSpan } from './counts/app-stats.ts';
+import { readFilteredList } from './event-list.ts';
+import type { StoredEvent } from './event-page.ts';
 import {
   EventScan,
   type Position,
@@ -9,6 +12,7 @@ import {
   type StepEnd,
   type StepRows,
 } from './event-scan.ts';
+import type { FieldFilter } from './fields/field-scope.ts';
 
 export interface EventLines {
   /**
@@ -38,6 +42,50 @@ export function openLines(sql: Sql, request: ScanRequest, filter: RowFilter | nu
       return { lines, events, position };
     },
   };
+}
+
+/**
+ * The same of events that the counts of a declared field find: only minutes that have them are looked at, however rare they
+ * are. From where the counts do not answer it all rows are looked through.
+ */
+export function openFilteredLines(sql: Sql, request: ScanRequest, filter: FieldFilter): LineReader {
+  let after = request.after;
+  let until = request.until;
+  let isOver = false;
+  let search: LineReader | null = null;
+  return {
+    next: async () => {
+      if (search !== null) return await search.next();
+      if (isOver) return null;
+      // An end that is left open is that of the events that there are now.
+      until ??= ((await readAppSpan(sql, request.appId)).lastEventAt?.getTime() ?? -1) + 1;
+      const { order } = request;
+      const asked = { ...request, until, after: after && { ...after, order } };
+      const page = await readFilteredList(sql, { ...asked, limit: PART.rows, maxBytes: PART.bytes }, filter);
+      if (page === null) {
+        search = openLines(sql, { ...request, until, after }, filter.rows);
+        return await search.next();
+      }
+      const last = page.events.at(-1);
+      isOver = page.next === null;
+      if (last === undefined) return null;
+      after = { at: last.createdAt.getTime(), id: last.id };
+      return { lines: await linesOf(sql, page.events), events: page.events.length, position: after };
+    },
+  };
+}
+
+async function linesOf(sql: Sql, events: readonly StoredEvent[]): Promise<Buffer> {
+  const types = await sql<{ typeId: string; name: string }[]>`
+    SELECT public_id AS "typeId", name FROM event_types WHERE public_id = ANY(${[...new Set(events.map(({ typeId }) => typeId))]})`;
+  const names = new Map(types.map(({ typeId, name }) => [typeId, name]));
+  const texts = events.map(({ id, typeId, createdAt, payload }) => {
+    const type = `"typeId":${JSON.stringify(typeId)},"type":${JSON.stringify(names.get(typeId) ?? '')}`;
+    return `{"id":"${id}",${type},"createdAt":"${createdAt.toISOString()}","payload":${payload}}\x1e`;
+  });
+  const lines = Buffer.from(texts.join(''));
+  breakLines(lines);
+  return lines;
 }
 
 /** About a megabyte of usual events; and the most that a part takes of memory, if it has more than one event. */

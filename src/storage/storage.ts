@@ -23,7 +23,7 @@ import { readTypeStats, type TypeStats } from './counts/type-stats.ts';
 import { type DatabaseFacts, readDatabaseFacts } from './database-facts.ts';
 import { chooseEngine, type Engine } from './engine.ts';
 import { ENGINES } from './engines.ts';
-import { type LineReader, openLines } from './event-lines.ts';
+import { type LineReader, openFilteredLines, openLines } from './event-lines.ts';
 import {
   type EventList,
   type EventListRequest,
@@ -138,6 +138,8 @@ export interface EventReader {
   search(request: ScanRequest, filter: RowFilter): EventSearch;
   /** Events as lines of JSON, part by part. It holds no connection between two of them. */
   lines(request: ScanRequest, filter: RowFilter | null): LineReader;
+  /** The same of events that pass a filter, through the counts of a field as far as these answer it. */
+  filteredLines(request: ScanRequest, filter: FieldFilter): LineReader;
   /** One event; null where the app has no such event that can be read. */
   event(appId: number, eventId: string): Promise<SingleEvent | null>;
   /** Counts by bucket and type; what is wrong where there would be too many buckets, or finer ones than are kept. */
@@ -206,6 +208,7 @@ function createReader(sql: Sql): EventReader {
     filteredList: (request, filter) => readFilteredList(sql, request, filter),
     search: (request, filter) => openSearch(sql, request, filter),
     lines: (request, filter) => openLines(sql, request, filter),
+    filteredLines: (request, filter) => openFilteredLines(sql, request, filter),
     event: (appId, eventId) => readEvent(sql, appId, eventId),
     series: (request) => readSeries(sql, request),
     filteredSeries: (request, filter) => readFilteredSeries(sql, request, filter),
