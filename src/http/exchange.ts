@@ -37,6 +37,8 @@ export interface Wire {
   prefixedHeaders?(): ReadonlyMap<string, string>;
   /** Starts to receive the body. A chunk's memory is only valid during the call. Called at most once. */
   readBody(onChunk: (chunk: Buffer, last: boolean) => void): void;
+  /** Reads nothing more of the body for a time, or until the response. Calls back only while the request is pending. */
+  pauseBody(ms: number, then: () => void): void;
   /**
    * Writes the whole response.
    * @param headers complete header lines, `Name: value`, joined by CR LF
@@ -191,6 +193,10 @@ export class Exchange implements ListMember<Exchange>, BodyOwner {
 
   readBody(onChunk: (chunk: Buffer, last: boolean) => void): void {
     this.#wire.readBody(onChunk);
+  }
+
+  pauseBody(ms: number, then: () => void): void {
+    this.#wire.pauseBody(ms, then);
   }
 
   address(): string {

@@ -63,6 +63,15 @@ class NodeWire implements Wire {
     });
   }
 
+  pauseBody(ms: number, then: () => void): void {
+    this.#req.pause();
+    const pause = setTimeout(() => {
+      this.#req.resume();
+      then();
+    }, ms);
+    this.#res.once('close', () => clearTimeout(pause));
+  }
+
   respond(status: number, headers: string, body: string | Buffer, bytes: number, close: boolean): void {
     const res = this.#res;
     res.sendDate = false;

@@ -24,6 +24,8 @@ export interface BodyOwner {
   address(): string;
   /** Starts to receive the body. A chunk's memory is only valid during the call. */
   readBody(onChunk: (chunk: Buffer, last: boolean) => void): void;
+  /** Reads nothing more of the body for a time, then calls back. */
+  pauseBody(ms: number, then: () => void): void;
   /** Closes the connection after the response. */
   closeAfterAnswer(): void;
   /** Responds at once. */
@@ -38,6 +40,13 @@ const SMALL_BODY_BYTES = 2_048;
 
 /** How much of a refused body is read and discarded so that its sender can still read the response. */
 const DRAIN_BYTES = 16 * 1_048_576;
+
+/**
+ * A body that is larger than this is refused after a pause where there is no room for it, in which nothing more of it is read: a
+ * client that sends it again at once would keep the service busy with reading alone.
+ */
+const PAUSED_FROM_BYTES = 262_144;
+const PAUSE_MS = 500;
 
 /** A body that takes longer than this must arrive at least at this rate: the same as uWebSockets.js requires. */
 export const PACE_AFTER_MS = 5_000;
@@ -94,6 +103,7 @@ export class RequestBody {
   #isOver = false;
   #refusal: Rejection | null = null;
   #drainedBytes = 0;
+  #pause: 'none' | 'paused' | 'over' = 'none';
   /** Start of the current measurement of the pace, and the bytes received before it. */
   #paceSince: number;
   #paceBytes = 0;
@@ -330,12 +340,27 @@ export class RequestBody {
     this.#letGo();
     this.#drainedBytes += bytes;
     const announced = this.#announcedBytes || Number.POSITIVE_INFINITY;
+    if (this.#isPaused(refusal, last, announced)) return;
     if (last || announced <= DRAIN_BYTES) {
       this.#settle(refusal);
     } else if (this.#drainedBytes > DRAIN_BYTES) {
       this.#owner.closeAfterAnswer();
       this.#settle(refusal);
     }
+  }
+
+  /** Whether the refusal has to wait for the end of the pause, which begins with the first chunk that finds no room. */
+  #isPaused(refusal: Rejection, last: boolean, announced: number): boolean {
+    if (refusal !== NO_ROOM || last || announced <= PAUSED_FROM_BYTES || this.#encoding !== null)
+      return false;
+    if (this.#pause === 'none') {
+      this.#pause = 'paused';
+      this.#owner.pauseBody(PAUSE_MS, () => {
+        this.#pause = 'over';
+        if (!this.#isOver) this.#drain(0, this.#hasEnded, refusal);
+      });
+    }
+    return this.#pause === 'paused';
   }
 
   /** Responds without waiting for the rest of the body, and closes the connection. */

@@ -3,41 +3,42 @@ import { Rejection } from '../errors.ts';
 import type { Answer } from '../http/exchange.ts';
 import { type AcceptedEvent, timestamp } from '../storage/write/accepted-event.ts';
 import type { KeptAnswer } from '../storage/write/keyed-writer.ts';
+import type { Slices } from './turns.ts';
 
 /** The result of an event: the stored event, or its refusal. */
 export type Result = AcceptedEvent | Rejection;
 
-const NONE: ReadonlySet<Result> = new Set();
+/** What is told of the events of a batch. */
+export interface ToldResults {
+  readonly results: readonly Result[];
+  /** The event types' public ids by the internal ones. */
+  readonly publicIds: ReadonlyMap<number, string>;
+  /** Events whose keys were stored before. */
+  readonly repeated: ReadonlySet<Result>;
+}
 
-/**
- * 200 if every event is stored, else 207.
- * @param publicIds the event types' public ids by the internal ones
- * @param repeated  events whose keys were stored before
- */
-export function batchAnswer(
-  results: readonly Result[],
-  publicIds: ReadonlyMap<number, string>,
-  repeated: ReadonlySet<Result> = NONE,
-): KeptAnswer {
-  const { texts, stored } = resultTexts({ results, publicIds, repeated }, ',');
-  const refused = results.length - stored;
-  return {
-    status: refused === 0 ? 200 : 207,
-    body: `{"success":${refused === 0},"stored":${stored},"refused":${refused},"results":[${texts}]}`,
-  };
+/** 200 if every event is stored, else 207. */
+export function batchAnswer(told: ToldResults): KeptAnswer {
+  const texts = new ResultTexts(told, ',');
+  for (const result of told.results) texts.add(result);
+  return texts.answer();
+}
+
+/** The same for a batch that is so large that others have turns of the event loop meanwhile. */
+export async function batchAnswerInTurns(told: ToldResults, slices: Slices): Promise<KeptAnswer> {
+  const texts = new ResultTexts(told, ',');
+  await texts.addAll(slices);
+  return texts.answer();
 }
 
 /** The media type of {@link resultLines}. */
 export const LINES_TYPE = 'application/x-ndjson';
 
-/** The same as newline-delimited JSON: a line per result. */
-export function resultLines(
-  results: readonly Result[],
-  publicIds: ReadonlyMap<number, string>,
-  repeated: ReadonlySet<Result>,
-): Answer {
-  const { texts, stored } = resultTexts({ results, publicIds, repeated }, '\n');
-  return { status: stored === results.length ? 200 : 207, body: `${texts}\n`, contentType: LINES_TYPE };
+/** The same as {@link batchAnswerInTurns} as newline-delimited JSON: a line per result. */
+export async function resultLines(told: ToldResults, slices: Slices): Promise<Answer> {
+  const texts = new ResultTexts(told, '\n');
+  await texts.addAll(slices);
+  return texts.lines();
 }
 
 /** Errors that an answer names which does not tell of every event. */
@@ -59,31 +60,53 @@ export function countsAnswer(results: readonly Result[]): Answer {
   return { status: 200, body: `{"success":${refused === 0},${counts},"errors":[${errors.join(',')}]}` };
 }
 
-function resultTexts(
-  told: {
-    readonly results: readonly Result[];
-    readonly publicIds: ReadonlyMap<number, string>;
-    readonly repeated: ReadonlySet<Result>;
-  },
-  separator: string,
-): { readonly texts: string; readonly stored: number } {
-  const { results, publicIds, repeated } = told;
-  let stored = 0;
-  let texts = '';
-  // A type's id may come from a restored backup, so it is escaped: once per type.
-  const typeTexts = new Map(
-    [...publicIds].map(([id, publicId]) => [id, `","typeId":${JSON.stringify(publicId)},"timestamp":"`]),
-  );
-  for (const result of results) {
-    if (texts !== '') texts += separator;
+class ResultTexts {
+  readonly #results: readonly Result[];
+  readonly #repeated: ReadonlySet<Result>;
+  readonly #separator: string;
+  /** A type's id may come from a restored backup, so it is escaped: once per type. */
+  readonly #typeTexts: ReadonlyMap<number, string>;
+  #stored = 0;
+  #texts = '';
+
+  constructor({ results, publicIds, repeated }: ToldResults, separator: string) {
+    this.#results = results;
+    this.#repeated = repeated;
+    this.#separator = separator;
+    this.#typeTexts = new Map(
+      [...publicIds].map(([id, publicId]) => [id, `","typeId":${JSON.stringify(publicId)},"timestamp":"`]),
+    );
+  }
+
+  add(result: Result): void {
+    if (this.#texts !== '') this.#texts += this.#separator;
     if (result instanceof Rejection) {
-      texts += JSON.stringify(result.fields());
-    } else {
-      const { id, typeId, createdAt } = result;
-      const end = repeated.size > 0 && repeated.has(result) ? '","repeated":true}' : '"}';
-      texts += `{"eventId":"${id}${typeTexts.get(typeId)}${timestamp(createdAt)}${end}`;
-      stored += 1;
+      this.#texts += JSON.stringify(result.fields());
+      return;
+    }
+    const { id, typeId, createdAt } = result;
+    const end = this.#repeated.size > 0 && this.#repeated.has(result) ? '","repeated":true}' : '"}';
+    this.#texts += `{"eventId":"${id}${this.#typeTexts.get(typeId)}${timestamp(createdAt)}${end}`;
+    this.#stored += 1;
+  }
+
+  async addAll(slices: Slices): Promise<void> {
+    for (const result of this.#results) {
+      this.add(result);
+      if (slices.isOverAfterStep) await slices.next();
     }
   }
-  return { texts, stored };
+
+  answer(): KeptAnswer {
+    const refused = this.#results.length - this.#stored;
+    return {
+      status: refused === 0 ? 200 : 207,
+      body: `{"success":${refused === 0},"stored":${this.#stored},"refused":${refused},"results":[${this.#texts}]}`,
+    };
+  }
+
+  lines(): Answer {
+    const status = this.#stored === this.#results.length ? 200 : 207;
+    return { status, body: `${this.#texts}\n`, contentType: LINES_TYPE };
+  }
 }

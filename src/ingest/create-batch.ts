@@ -28,7 +28,7 @@ import { startOfNow } from './past-writer.ts';
 import type { PayloadChecks } from './payload-checks.ts';
 import type { RefusedEvents } from './refused-events.ts';
 import type { RetentionBoundary } from './retention-boundary.ts';
-import { nextTurn } from './turns.ts';
+import { Slices } from './turns.ts';
 import { type AcceptedEvents, storeApart, storeTogether, type WriteQueues } from './write-queues.ts';
 
 export interface CreateBatchSteps extends WriteQueues {
@@ -48,16 +48,13 @@ export interface CreateBatchSteps extends WriteQueues {
   readonly now: () => number;
   /** Of the text, after inflation. */
   readonly maxBytes: number;
-  readonly limits: BatchLimits;
+  readonly limits: Omit<BatchLimits, 'appId'>;
 }
 
 /** Concurrent lookups or creations of types for one batch: lookups of single events must not wait long. */
 const TYPE_LOOKUPS = 4;
 /** Limit of days in one batch: each is a partition or a chunk, and each of those takes some locks. */
 const MAX_DAYS = 1_000;
-
-/** Batches of at least this many events yield to the event loop between their steps. */
-const MANY_EVENTS = 1_000;
 
 const TOO_MANY_DAYS = new Rejection(
   'invalidBody',
@@ -119,7 +116,8 @@ function createSteps(
 
     const bytes = Buffer.isBuffer(received) ? received : NO_BYTES;
     const hold = (more: number): Rejection | null => exchange.hold(more);
-    const sent = await read({ text, bytes, receivedAt: steps.now(), limits: steps.limits, hold });
+    const limits = { ...steps.limits, appId };
+    const sent = await read({ text, bytes, receivedAt: steps.now(), limits, hold });
     if (sent instanceof Rejection) return sent;
 
     const types = await resolveTypes(steps.eventTypes, appId, sent);
@@ -127,9 +125,10 @@ function createSteps(
     const events = schemas.has('refuse')
       ? await withoutViolations(steps, { appId, events: sent, types })
       : sent;
-    await yieldToEventLoop(events.length);
+    // Each step of a large batch takes some milliseconds: other requests run between them.
+    const slices = new Slices(appId);
     const acceptedAt = steps.now();
-    const batch = await accept(steps, { appId, events, types, acceptedAt });
+    const batch = await accept(steps, { appId, events, types, acceptedAt }, slices);
     if (batch instanceof Rejection) return batch;
     const refusal = isAtomic ? atomicRefusal(batch.results) : passingRefusal(steps, format, batch);
     if (refusal !== null) return refusal;
@@ -140,10 +139,10 @@ function createSteps(
     if (exchange.settled) return exchange.late;
     exchange.late = OVERDUE;
     const storing = { appId, request, acceptedAt, types, isAtomic, warns: schemas.has('warn') };
-    const answers = new BatchAnswers(format, exchange, batch, isAtomic);
+    const answers = new BatchAnswers(format, exchange, batch, { isAtomic, slices });
     const outcome = await storeBatch(steps, batch, answers, storing);
     steps.refusedEvents.count(exchange.route, answers.toldBy(outcome));
-    await yieldToEventLoop(events.length);
+    if (slices.isOver) await slices.next();
     return outcome;
   };
 }
@@ -169,9 +168,9 @@ async function storeBatch(
   if (request === null && !isAtomic) {
     const outcomes = await storeApart(steps, batch);
     if (warns) noteStored(steps, { appId, types, batch, outcomes });
-    return answers.of(outcomes);
+    return await answers.of(outcomes);
   }
-  if (batch.accepted.length === 0) return answers.of([]);
+  if (batch.accepted.length === 0) return await answers.of([]);
   const together = {
     appId,
     request,
@@ -254,11 +253,6 @@ async function authenticate(
   return new Rejection(appId.reason, appId.details, { headers: format.challenge });
 }
 
-/** Each step of a large batch takes some milliseconds: other requests run between them. */
-async function yieldToEventLoop(events: number): Promise<void> {
-  if (events >= MANY_EVENTS) await nextTurn();
-}
-
 type Types = ReadonlyMap<TypeReference, EventType | Rejection>;
 
 /** Looks up each type of the events once. */
@@ -292,6 +286,7 @@ async function accept(
     readonly types: Types;
     readonly acceptedAt: number;
   },
+  slices: Slices,
 ): Promise<Batch | Rejection> {
   const { appId, events, types, acceptedAt } = batch;
   const isDated = events.some((event) => !(event instanceof Rejection) && event.createdAt !== null);
@@ -304,6 +299,7 @@ async function accept(
     const type = typeOf(event, types, acceptedAt, boundary);
     if (type instanceof Rejection) results[index] = type;
     else good.push({ index, event: event as BatchEvent, type }); // It has a type.
+    if (slices.isOverAfterStep) await slices.next();
   }
   if (isDated) good.sort((a, b) => (a.event.createdAt ?? acceptedAt) - (b.event.createdAt ?? acceptedAt));
   const accepted: AcceptedEvent[] = [];
@@ -325,6 +321,7 @@ async function accept(
     results[index] = acceptedEvent;
     if (dayOf(createdAt) !== day) days += 1;
     day = dayOf(createdAt);
+    if (slices.isOverAfterStep) await slices.next();
   }
   if (days > MAX_DAYS) return TOO_MANY_DAYS;
   const publicIds = new Map<number, string>();
@@ -358,20 +355,27 @@ class BatchAnswers {
   readonly #exchange: Exchange;
   readonly #batch: Batch;
   readonly #isAtomic: boolean;
+  readonly #slices: Slices;
   readonly #told = new Map<Answer | Rejection, readonly Result[]>();
 
-  constructor(format: Format, exchange: Exchange, batch: Batch, isAtomic: boolean) {
+  constructor(
+    format: Format,
+    exchange: Exchange,
+    batch: Batch,
+    { isAtomic, slices }: { readonly isAtomic: boolean; readonly slices: Slices },
+  ) {
     this.#format = format;
     this.#exchange = exchange;
     this.#batch = batch;
     this.#isAtomic = isAtomic;
+    this.#slices = slices;
   }
 
   /**
    * If nothing is stored because of the database, the whole request has failed; also if something is stored, where the
    * clients repeat whole requests.
    */
-  of(outcomes: Outcomes): Answer | Rejection {
+  async of(outcomes: Outcomes): Promise<Answer | Rejection> {
     const refusals = outcomes.filter((outcome) => outcome instanceof Rejection);
     const isKept = refusals.length < outcomes.length && this.#format.repeatsWhole !== true;
     const failures = isKept ? [] : refusals.filter(({ status }) => status >= 500);
@@ -383,7 +387,8 @@ class BatchAnswers {
     const results = refusals.length === 0 ? this.#batch.results : resultsOf(this.#batch, outcomeOf);
     const { publicIds } = this.#batch;
     const repeated = outcomes.includes('repeated') ? repeatedOf(this.#batch, outcomeOf) : NONE_REPEATED;
-    const answer = this.#format.answer({ exchange: this.#exchange, results, publicIds, repeated });
+    const told = { exchange: this.#exchange, results, publicIds, repeated, slices: this.#slices };
+    const answer = await this.#format.answer(told);
     this.#told.set(answer, results);
     return answer;
   }
@@ -391,7 +396,8 @@ class BatchAnswers {
   /** What is kept under an Idempotency-Key. */
   kept(outcomeOf: OutcomeOf): KeptAnswer {
     const results = resultsOf(this.#batch, outcomeOf);
-    const answer = batchAnswer(results, this.#batch.publicIds, repeatedOf(this.#batch, outcomeOf));
+    const repeated = repeatedOf(this.#batch, outcomeOf);
+    const answer = batchAnswer({ results, publicIds: this.#batch.publicIds, repeated });
     this.#told.set(answer, results);
     return answer;
   }

@@ -3,6 +3,7 @@ import type { Logger } from 'pino';
 import { EventTypes } from '../apps/event-type-lookup.ts';
 import { LoggingTokens } from '../apps/logging-token-lookup.ts';
 import type { Config } from '../config.ts';
+import type { Rejection } from '../errors.ts';
 import type { Route } from '../http/route.ts';
 import type { Limiter } from '../limits/limiter.ts';
 import type { Availability } from '../storage/availability.ts';
@@ -13,7 +14,7 @@ import { answerInTime, type LookupOutage, LookupUnavailable } from '../storage/l
 import { DeclaredFields, type Engine } from '../storage/storage.ts';
 import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
 import { UNAVAILABLE } from '../storage/write/failures.ts';
-import { KeyedWriter } from '../storage/write/keyed-writer.ts';
+import { type KeyedEvents, type KeyedOutcome, KeyedWriter } from '../storage/write/keyed-writer.ts';
 import { CommitBuffer } from './commit-buffer.ts';
 import { type CreateBatchSteps, createCreateBatch } from './create-batch.ts';
 import { createCreateEvent } from './create-event.ts';
@@ -333,6 +334,19 @@ function lookupOptions({ config, lookups, journal, wall }: WritePathOptions, out
   return { sql: lookups, cacheMs, now: wall, outage: { ...outage, serveStale: journal !== null } };
 }
 
+/** Writes requests, or refuses those with an Idempotency-Key. @param refusal of these; null: they can be stored */
+async function writeUnlessLocked(
+  writer: KeyedWriter,
+  requests: readonly KeyedEvents[],
+  refusal: Rejection | null,
+): Promise<readonly KeyedOutcome[]> {
+  if (refusal === null) return await writer.write(requests);
+  const others = requests.filter(({ request }) => request === null);
+  const outcomes = others.length === 0 ? [] : await writer.write(others);
+  const byRequest = new Map(others.map((keyed, index) => [keyed, outcomes[index]]));
+  return requests.map((keyed) => byRequest.get(keyed) ?? refusal);
+}
+
 interface KeyedQueues {
   readonly events: IdempotentQueue;
   readonly batches: IdempotentQueue;
@@ -363,8 +377,8 @@ function openKeyedQueues(
     new IdempotentQueue({
       // The journal does not take them: without the table of keys a repeated request is not recognized.
       write: async (requests) => {
-        const refusal = availability.writable ? keyTable.refusal : UNAVAILABLE;
-        return refusal === null ? await writer.write(requests) : requests.map(() => refusal);
+        if (!availability.writable) return requests.map(() => UNAVAILABLE);
+        return await writeUnlessLocked(writer, requests, keyTable.refusal);
       },
       onStored,
       ...limitsOf(config),

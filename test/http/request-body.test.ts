@@ -1,8 +1,8 @@
 /** Bodies whose pieces come in turns: each is its own, though their memory is used again and again. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import { BufferPool } from '../../src/buffer-pool.ts';
 import { BodyRoom } from '../../src/http/body-room.ts';
-import { BufferPool } from '../../src/http/buffer-pool.ts';
 import { type ReceivedBody, RequestBody } from '../../src/http/request-body.ts';
 import { runs } from '../support/fuzz.ts';
 
@@ -27,6 +27,7 @@ class Sender {
         readBody: (onChunk) => {
           this.#onChunk = onChunk;
         },
+        pauseBody: () => undefined,
         closeAfterAnswer: () => undefined,
         refuse: () => undefined,
       },
@@ -103,6 +104,65 @@ describe('bodies in pieces', () => {
       sender.body.release();
       expect(room.buffers.idleBytes).toBe(32_768);
     }
+  });
+});
+
+describe('a body for which there is no room', () => {
+  /** A body of so many bytes, of which a part arrives while the room is full. */
+  async function unwanted(bytes: number) {
+    const room = new BodyRoom(1_048_576);
+    const full = room.open('127.0.0.2', true, () => undefined);
+    room.grow(full, 780_000);
+    room.arrived(full);
+    const pauses: (() => void)[] = [];
+    let onChunk: (chunk: Buffer, last: boolean) => void = () => undefined;
+    const owner = {
+      header: (name: string) => (name === 'content-length' ? String(bytes) : ''),
+      address: () => '127.0.0.1',
+      readBody: (listener: typeof onChunk) => {
+        onChunk = listener;
+      },
+      pauseBody: (_: number, then: () => void) => pauses.push(then),
+      closeAfterAnswer: () => undefined,
+      refuse: () => undefined,
+    };
+    const body = new RequestBody(owner, room, bytes, {}, 0);
+    const results: unknown[] = [];
+    void body.read().then((result) => results.push(result));
+    onChunk(Buffer.alloc(200_000, 'a'), false);
+    await Promise.resolve();
+    return { room, body, pauses, results, onChunk };
+  }
+
+  test('is refused at once if it is small', async () => {
+    const { pauses, results } = await unwanted(262_144);
+    expect(results).toMatchObject([{ reason: 'unavailable' }]);
+    expect(pauses).toHaveLength(0);
+  });
+
+  test('is refused after a pause if it is large, and holds nothing meanwhile', async () => {
+    const { room, pauses, results, onChunk } = await unwanted(262_145);
+    // What has arrived before the pause took effect.
+    onChunk(Buffer.alloc(10_000, 'a'), false);
+    await Promise.resolve();
+    expect(results).toHaveLength(0);
+    expect(pauses).toHaveLength(1);
+    expect(room.bytes).toBe(780_000);
+    pauses[0]?.();
+    await Promise.resolve();
+    expect(results).toMatchObject([{ reason: 'unavailable' }]);
+    // The rest is discarded.
+    onChunk(Buffer.alloc(52_145, 'a'), true);
+    expect(pauses).toHaveLength(1);
+    expect(room.bytes).toBe(780_000);
+  });
+
+  test('whose client leaves during the pause is forgotten', async () => {
+    const { body, pauses, results } = await unwanted(500_000);
+    body.release();
+    pauses[0]?.();
+    await Promise.resolve();
+    expect(results).toMatchObject([{ details: 'The client closed the connection.' }]);
   });
 });
 

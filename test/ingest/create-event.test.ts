@@ -19,6 +19,7 @@ async function post({ meanwhile, now = () => 0 }: Options) {
     ...{ method: 'POST', path: '/public/create_event', query: '', remoteAddress: '' },
     header: () => '',
     readBody: (onChunk) => onChunk(body, true),
+    pauseBody: () => expect.unreachable('there is room for it'),
     respond: (status) => statuses.push(status),
     stream: () => expect.unreachable('no answer goes on here'),
   };

@@ -64,6 +64,7 @@ function exchangeOf(query: string, header: string): Exchange {
     query,
     header: (name: string) => (name === 'authorization' ? header : ''),
     readBody: () => expect.unreachable('a read has no body'),
+    pauseBody: () => expect.unreachable('a read has no body'),
     respond: () => expect.unreachable('the server answers, not the handler'),
     stream: () => expect.unreachable('the server answers, not the handler'),
   };

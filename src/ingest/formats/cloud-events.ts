@@ -7,7 +7,7 @@ import { eventTypeNameProblem, type TypeReference } from '../../apps/event-types
 import { Rejection } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange.ts';
 import { decode } from '../../http/request-body.ts';
-import { batchAnswer } from '../batch-answer.ts';
+import { batchAnswerInTurns } from '../batch-answer.ts';
 import { parseEventTime } from '../event-time.ts';
 import { type BatchEvent, TypeReferences } from '../parse/batch-event.ts';
 import { MAX_PAYLOAD_DEPTH } from '../parse/event-body.ts';
@@ -50,7 +50,7 @@ export const CLOUD_EVENTS: Format = {
     const isBinaryMode = headers.has('ce-specversion') && !type.startsWith('application/cloudevents');
     return isBinaryMode ? binaryReader(headers, exchange) : UNKNOWN_MODE;
   },
-  answer: ({ results, publicIds, repeated }) => batchAnswer(results, publicIds, repeated),
+  answer: (told) => batchAnswerInTurns(told, told.slices),
 };
 
 const structuredReader: Reader = async (sent) => {

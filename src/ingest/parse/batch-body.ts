@@ -1,19 +1,16 @@
 /** Parses the body of a batch in slices, so that it does not block the event loop. Events are refused one by one. */
 import { Rejection } from '../../errors.ts';
-import { nextTurn } from '../turns.ts';
+import { Slices } from '../turns.ts';
 import { type BatchEvent, EventReader, TypeReferences } from './batch-event.ts';
 import { documentPieces, linePieces, type Piece } from './batch-text.ts';
 
 export interface BatchLimits {
+  /** Whose turns of the event loop are taken. */
+  readonly appId: number;
   readonly maxEvents: number;
   /** Of one event: the same as for the body of a single event. */
   readonly maxEventBytes: number;
 }
-
-/**
- * Longest time in milliseconds that parsing blocks the event loop: a batch of 10,000 events takes several times as long.
- */
-export const SLICE_MS = 4;
 
 /** Media types of newline-delimited JSON. A body of any other type is one JSON document. */
 const LINES = new Set([
@@ -40,7 +37,7 @@ export async function readBatch(
   const reader = new EventReader(new TypeReferences(), limits.maxEventBytes);
   const pieces = lines ? linePieces(text, reader) : documentPieces(text, reader);
   const read: (BatchEvent | Rejection)[] = [];
-  let pausedAt = performance.now();
+  const slices = new Slices(limits.appId);
   for (;;) {
     const { done, value: piece } = pieces.next();
     if (done === true) {
@@ -52,9 +49,7 @@ export async function readBatch(
     else if (event instanceof Rejection) return event;
     // An earlier "events" array, which a later one replaces, counts towards a limit as well.
     if (read.length > 2 * limits.maxEvents) return tooMany(limits);
-    if (performance.now() - pausedAt < SLICE_MS) continue;
-    await nextTurn();
-    pausedAt = performance.now();
+    if (slices.isOver) await slices.next();
   }
 }
 

@@ -193,6 +193,11 @@ export class JsonScan {
     return this.#deepestBefore;
   }
 
+  /** Levels of the member that a paused scan is in, as far as it has come; 0 where it is in another one. */
+  depthSoFar(name: string): number {
+    return this.#names[this.#member] === name ? this.#deepest - 1 : 0;
+  }
+
   /** The text of a member's value, as {@link span} finds it. */
   member(name: string): string | null {
     const span = this.span(name);

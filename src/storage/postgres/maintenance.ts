@@ -11,6 +11,7 @@ import { ExpiredKeys } from '../expired-keys.ts';
 import { EVERY_FIELD, noteUncounted } from '../fields/uncounted.ts';
 import { FieldUpkeep } from '../fields/upkeep.ts';
 import { DeadRows } from '../maintenance/dead-rows.ts';
+import { type Foldable, Folding } from '../maintenance/folding.ts';
 import { type MaintenanceTasks, REMOVE_APPS_MS } from '../maintenance/loop.ts';
 import { hasNoOlderSnapshot, moveBoundary, utcDay } from '../retention.ts';
 import { removal } from './app-removal.ts';
@@ -105,53 +106,17 @@ async function onlyByIndex(sql: Sql, statement: string): Promise<number> {
   });
 }
 
-/** A snapshot in use for so long keeps the versions of counts: each fold leaves another one of those of now. */
-const LONG_SNAPSHOT_SECONDS = 10;
-/** How often deltas are folded then. */
-const LONG_FOLD_MS = 60_000;
-/** Deltas that are added up only once they are so many more than those that are left of them. */
-const WORTH_ADDING_UP = 20;
-
-/**
- * Folds pending deltas. While a snapshot stays in use, all versions of a count stay with it, and readers of a count go through
- * them. So deltas are folded once a minute then, and meanwhile added up among themselves: their dead rows readers skip.
- */
-export class Folding {
-  readonly #sql: Sql;
-  readonly #now: () => number;
-  #foldedAt = Number.NEGATIVE_INFINITY;
-  /** Pending when they were last added up. */
-  #left = 0;
-
-  /** @param now milliseconds since 1970 */
-  constructor(sql: Sql, now: () => number) {
-    this.#sql = sql;
-    this.#now = now;
-  }
-
-  /**
-   * @param oldestSnapshotSeconds age of the oldest snapshot in use
-   * @returns the number of deltas that are gone
-   */
-  async fold(oldestSnapshotSeconds: number): Promise<number> {
-    const isLong = oldestSnapshotSeconds >= LONG_SNAPSHOT_SECONDS;
-    if (!isLong || Math.abs(this.#now() - this.#foldedAt) >= LONG_FOLD_MS) {
-      this.#foldedAt = this.#now();
-      this.#left = 0;
-      return await foldCounts(this.#sql);
-    }
-    if ((await this.#pending()) < 2 * this.#left + WORTH_ADDING_UP) return 0;
-    const gone = await onlyByIndex(this.#sql, ADD_UP);
-    this.#left = await this.#pending();
-    return gone;
-  }
-
-  async #pending(): Promise<number> {
-    return await onlyByIndex(
-      this.#sql,
-      'SELECT count(*)::float8 AS folded FROM count_deltas WHERE written >= (SELECT pending_from FROM last_fold)',
-    );
-  }
+/** The deltas of events. */
+export function countDeltas(sql: Sql): Foldable {
+  return {
+    fold: () => foldCounts(sql),
+    addUp: () => onlyByIndex(sql, ADD_UP),
+    pending: () =>
+      onlyByIndex(
+        sql,
+        'SELECT count(*)::float8 AS folded FROM count_deltas WHERE written >= (SELECT pending_from FROM last_fold)',
+      ),
+  };
 }
 
 /**
@@ -285,7 +250,7 @@ export function postgresMaintenance(
   options: { retentionDays: number; now: () => number },
 ): MaintenanceTasks {
   const { retentionDays, now } = options;
-  const folding = new Folding(sql, now);
+  const folding = new Folding(countDeltas(sql), now);
   const deadDeltas = new DeadRows(sql, 'count_deltas', VACUUM_AFTER_DELTAS);
   const expiredKeys = new ExpiredKeys(sql);
   const profiler = new DayProfiler(sql, now);
@@ -299,8 +264,8 @@ export function postgresMaintenance(
       const folded = await folding.fold(oldestSnapshotSeconds);
       await expiredKeys.remove(now());
       await profiler.profileSome();
-      await deadDeltas.vacuumAfter(folded);
-      await fields.everySecond();
+      await deadDeltas.vacuumAfter(folded ?? 0);
+      await fields.everySecond(oldestSnapshotSeconds);
     },
     everyTenMinutes: async () => {
       await prepare();

@@ -131,7 +131,7 @@ export class CopyConnection {
    * @param epoch of the ids in the rows: if the database has changed since, nothing is sent
    * @throws pg.DatabaseError if the server refused, ConnectionLost if it is unavailable
    */
-  async copy({ messages, commands }: CopyGroup, epoch?: number): Promise<void> {
+  async copy({ messages, commands, release }: CopyGroup, epoch?: number): Promise<void> {
     const client = await this.#connected();
     this.#requireEpoch(epoch);
     await this.#answered(
@@ -142,6 +142,8 @@ export class CopyConnection {
         client.query(new CopyQuery(messages, commands, done));
       }),
     );
+    // Not after a failure: the socket may still be sending it.
+    release();
   }
 
   /**

@@ -16,6 +16,7 @@ import { type Attempt, GroupCommit, type GroupKind } from './group-commit.ts';
 import {
   AWAITS_STANDBY,
   columns,
+  insertKeyedValues,
   insertMissing,
   insertMissingValues,
   insertNew,
@@ -107,8 +108,8 @@ function storeMissingStatement(engine: EngineWrites): string {
 }
 
 interface MissingInsert extends KeyedInsert {
-  /** Keys that were new. */
-  readonly kept: number;
+  /** Keys that were new; absent where the statement stores none. */
+  readonly kept?: number;
 }
 
 /** The keys of requests, and of these the new ones. */
@@ -158,6 +159,8 @@ export class KeyedWriter {
   readonly #commit: GroupCommit;
   readonly #storeStatement: string;
   readonly #storeMissingStatement: string;
+  /** For requests without Idempotency-Keys: it does not touch their table, which may be locked. */
+  readonly #storeUnkeyedStatement: string;
   readonly #kind: GroupKind<Work, KeyedOutcome>;
   /** Finds the events that the database refuses, and stores nothing. */
   readonly #trial: GroupKind<AcceptedEvent, Rejection | null>;
@@ -171,6 +174,7 @@ export class KeyedWriter {
     this.#commit = new GroupCommit({ engine, timeouts, past, log, now });
     this.#storeStatement = storeStatement(engine);
     this.#storeMissingStatement = storeMissingStatement(engine);
+    this.#storeUnkeyedStatement = insertKeyedValues(engine);
     this.#kind = {
       name: 'requests',
       store: (_, works, attempt) =>
@@ -232,16 +236,17 @@ export class KeyedWriter {
 
   async #storeMissing(works: readonly Work[], uncertain: boolean): Promise<readonly KeyedOutcome[]> {
     const events = works.flatMap((work) => work.events);
+    const hasKeys = works.some(hasRequest);
     const { rows } = await this.#connection.query<MissingInsert>(
-      this.#storeMissingStatement,
-      valuesOf(works),
+      hasKeys ? this.#storeMissingStatement : this.#storeUnkeyedStatement,
+      hasKeys ? valuesOf(works) : columns(events),
       bytesOf(works),
       epochOf(events),
     );
     const outcomes = keyedOutcomes(events, rows[0], uncertain);
     const isRepeated = new Set(events.filter((_, index) => outcomes[index] === 'repeated'));
     const requests = works.filter(hasRequest);
-    const known = rows[0]?.kept === requests.length ? null : await this.#find(requests);
+    const known = (rows[0]?.kept ?? 0) === requests.length ? null : await this.#find(requests);
     return works.map((work) => {
       const repeated = new Set(work.events.filter((event) => isRepeated.has(event)));
       if (known !== null && hasRequest(work)) return keptOutcome(work, known.get(work), repeated);

@@ -22,6 +22,8 @@ import { storeRows } from '../../support/stored-events.ts';
 const TODAY = Math.floor(Date.now() / DAY_MS) * DAY_MS;
 const NOW = TODAY + 12 * HOUR_MS;
 const PLENTY = 1_000_000;
+/** Age of a snapshot that is old. */
+const OLD_SECONDS = 30;
 
 describe.each(availableEngines())('on %s', (engine) => {
   let fields: FieldDatabase;
@@ -82,6 +84,9 @@ describe.each(availableEngines())('on %s', (engine) => {
       () => fields.settle(),
       () => foldFields(alone, clock.now),
       () => upkeep.everySecond(),
+      // As beside an old snapshot: deltas are added up.
+      () => upkeep.everySecond(OLD_SECONDS),
+      () => upkeep.everySecond(60),
       () => known.load(sql),
       async () => {
         clock.now += random(10 * MINUTE_MS);
