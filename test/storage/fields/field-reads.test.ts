@@ -86,7 +86,6 @@ describe.each(availableEngines())('on %s', (engine) => {
       () => upkeep.everySecond(),
       // As beside an old snapshot: deltas are added up.
       () => upkeep.everySecond(OLD_SECONDS),
-      () => upkeep.everySecond(60),
       () => known.load(sql),
       async () => {
         clock.now += random(10 * MINUTE_MS);
