@@ -62,6 +62,7 @@ describe.each(
     await sql`INSERT INTO event_types (public_id, app_id, name) VALUES ('type', 1, 'type')`;
     await upkeepOf(engine).prepare(sql, NOON, NOON + DAY_MS / 4);
     await declareField(sql, { appId: 1, path: ['country'], kind: 'value', typeName: null, backfill: false });
+    await declareField(sql, { appId: 1, path: ['amount'], kind: 'number', typeName: null, backfill: false });
     await upkeep.everySecond();
     await known.load(sql);
     holder = await heldSnapshot(database.address, { hasWritten });
@@ -79,13 +80,14 @@ describe.each(
     count: number,
     at: (n: number) => number,
     value: (n: number) => string,
+    withAmount = false,
   ): Promise<void> {
     const events = Array.from({ length: count }, (__, n) => ({
       id: newId(at(n)),
       appId: 1,
       typeId: 1,
       createdAt: at(n),
-      payload: `{"country":"${value(n)}"}`,
+      payload: `{"country":"${value(n)}"${withAmount ? `,"amount":${n}` : ''}}`,
       source: SOURCE,
     }));
     expect(new Set(await writer.write(events))).toEqual(new Set([null]));
@@ -116,6 +118,20 @@ describe.each(
     );
     if (list === null) throw new Error('the counts have not answered it');
     return list.total ?? Number.NaN;
+  }
+
+  /** The sum of all amounts, as a statistic of numbers has it. */
+  async function readSum(): Promise<string> {
+    const interval = {
+      from: NOON - DAY_MS / 2,
+      until: NOON + DAY_MS / 2,
+      timezone: 'UTC',
+      buckets: 3,
+    } as const;
+    const request = { appId: 1, typeIds: null, ...interval, exactEnds: 'both' } as const;
+    const series = await (await openStorage(sql)).reader(sql).numberSeries(request, ['amount']);
+    if (typeof series === 'string') throw new Error(series);
+    return series.overall.sum;
   }
 
   /** The marks and deltas of events, which tell what writers knew of fields. */
@@ -153,12 +169,14 @@ describe.each(
         300,
         () => NOON,
         (n) => (n === 0 && second % 20 === 15 ? `new${second}` : `v${n}`),
+        true,
       );
       await foldStamps(sql);
       await upkeep.everySecond(60);
       now += 1_000;
       if (second % 20 !== 0) continue;
       expect(await readTotal('v7')).toBe(second);
+      expect(await readSum()).toBe(String(second * ((299 * 300) / 2)));
       // A value that is new is not looked for in rows.
       expect(await sql`SELECT FROM field_series WHERE value = ${`"new${second - 5}"`}`).not.toHaveLength(0);
       expect(await readTotal(`new${second - 5}`)).toBe(1);
@@ -183,6 +201,7 @@ describe.each(
     await upkeep.everySecond(0);
     expect(await sql`SELECT FROM field_deltas`).toHaveLength(0);
     expect(await readTotal('v7')).toBe(41);
+    expect(await readSum()).toBe(String(40 * ((299 * 300) / 2)));
   });
 
   test('what the open transaction stores after folds is counted at once, and folded', async () => {
@@ -199,7 +218,7 @@ describe.each(
       () => 'DE',
     );
     await foldFields(sql, now);
-    const [delta] = await sql<{ fieldId: number }[]>`SELECT id AS "fieldId" FROM declared_fields`;
+    const [delta] = await sql<{ fieldId: number }[]>`SELECT id AS "fieldId" FROM declared_fields WHERE kind = 'value'`;
     await holder.run(async (tx: Transaction) => {
       await tx`
         INSERT INTO field_deltas (app_id, field_id, type_id, bucket, count, value)
