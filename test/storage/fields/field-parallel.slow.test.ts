@@ -48,9 +48,10 @@ describe.each(availableEngines())('on %s', (engine) => {
   });
   afterAll(() => fields.close());
 
-  function newRows(random: Random, count: number): FieldEvent[] {
+  /** @param kinds of ages: of more than 60 minutes that are not counted yet the counts answer nothing */
+  function newRows(random: Random, count: number, kinds = 3): FieldEvent[] {
     return Array.from({ length: count }, () => {
-      const ago = [random(20 * MINUTE_MS), random(3 * HOUR_MS), random(3 * DAY_MS)][random(3)] ?? 0;
+      const ago = [random(20 * MINUTE_MS), random(3 * HOUR_MS), random(3 * DAY_MS)][random(kinds)] ?? 0;
       const at = fields.clock.now - ago;
       return { id: fields.newId(at), at, typeId: 1 + random(2), payload: randomPayload(random) };
     });
@@ -69,9 +70,9 @@ describe.each(availableEngines())('on %s', (engine) => {
     ];
     return [
       () => fields.write(newRows(first, 1 + first(30))),
-      () => fields.write(newRows(other, 1 + other(10)), second),
+      () => fields.write(newRows(other, 1 + other(10), 1), second),
       async () => {
-        const rows = newRows(third, 1 + third(2)).map((row) => ({ ...row, appId: 1 }));
+        const rows = newRows(third, 1 + third(2), 1).map((row) => ({ ...row, appId: 1 }));
         await storeRows(sql, database.engine, rows);
         clock.now += third(MINUTE_MS);
       },
@@ -142,7 +143,7 @@ describe.each(availableEngines())('on %s', (engine) => {
     }
     expect(await failed).toBeUndefined();
     expect(await listFields(fields.sql, 1)).toHaveLength(DECLARED.length);
-    expect(answered).toBeGreaterThan(ROUNDS);
+    expect(answered).toBeGreaterThan(2 * ROUNDS);
   });
 });
 

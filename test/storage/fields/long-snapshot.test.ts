@@ -218,7 +218,9 @@ describe.each(
       () => 'DE',
     );
     await foldFields(sql, now);
-    const [delta] = await sql<{ fieldId: number }[]>`SELECT id AS "fieldId" FROM declared_fields WHERE kind = 'value'`;
+    const [delta] = await sql<
+      { fieldId: number }[]
+    >`SELECT id AS "fieldId" FROM declared_fields WHERE kind = 'value'`;
     await holder.run(async (tx: Transaction) => {
       await tx`
         INSERT INTO field_deltas (app_id, field_id, type_id, bucket, count, value)
