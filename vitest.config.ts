@@ -8,11 +8,14 @@ const SLOW = 'test/**/*.slow.test.ts';
 const FILES = readdirSync('test', { recursive: true, encoding: 'utf8' })
   .map((name) => join('test', name))
   .filter((path) => path.endsWith('.test.ts') && !path.endsWith('.slow.test.ts'));
-/** Files that replace modules: each needs a process in which nothing has loaded them before. */
-const MOCKING = filesWith(/^vi\.mock\(/m);
-/** Files that run per engine. */
-const PER_ENGINE = filesWith(/\b(?:availableEngines|storageContract)\(/).filter(
-  (path) => !MOCKING.includes(path),
+/** Files that replace modules or timers: each needs a process in which nothing has loaded them before, or runs beside it. */
+const MOCKING = filesWith(/^vi\.mock\(|\bsimulate\(/m);
+/**
+ * Files that run per engine and whose result may depend on the version of the server: SQL, catalogs, COPY. It does not for
+ * what HTTP, the commands and a proxy's faults make of the same statements.
+ */
+const PER_VERSION = filesWith(/\b(?:availableEngines|storageContract)\(/).filter((path) =>
+  /^test\/(?:accounts|apps|storage(?!\/connections))\/|\/(?:doctor|idempotency|import)\.test\.ts$/.test(path),
 );
 
 /** Files with tests of a size that is larger in the project `slow` (test/support/fuzz.ts). */
@@ -33,8 +36,8 @@ export default defineConfig({
   test: {
     // Once for all projects of a run, which share its clusters.
     globalSetup: ['test/support/global-setup.ts'],
-    // Two processors are enough: many tests wait, for a timer or for a server that starts.
-    maxWorkers: 2,
+    // For two processors: while some tests wait, for a timer or for a server that starts, others have work.
+    maxWorkers: 3,
     projects: [
       {
         test: {
@@ -52,7 +55,7 @@ export default defineConfig({
         test: {
           ...common,
           name: 'postgres15',
-          include: PER_ENGINE,
+          include: PER_VERSION,
           isolate: false,
           env: { TEST_ENGINES: 'postgres15' },
         },

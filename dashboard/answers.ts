@@ -27,6 +27,7 @@ export interface AppRow {
   readonly total: number;
   /** Counts of the last 24 hours, oldest first. */
   readonly sparkline: readonly number[];
+  readonly lastEventAt: string | null;
 }
 
 export interface App {
@@ -45,6 +46,8 @@ export interface EventType {
   readonly createdAt: string;
   readonly count: number;
   readonly lastEventAt: string | null;
+  /** Whether charts leave it out until they are asked for it. */
+  readonly hidden: boolean;
 }
 
 /** A path of payloads whose values are counted. */
@@ -161,6 +164,30 @@ export interface AuditEntry {
   readonly details: Readonly<Record<string, unknown>>;
 }
 
+/** A view of an app's page under a name. */
+export interface SavedView {
+  readonly viewId: string;
+  readonly name: string;
+  /** The query of the page's address, without the question mark. */
+  readonly search: string;
+  readonly savedBy: string | null;
+  readonly savedAt: string;
+}
+
+export type AnnotationKind = 'deployment' | 'incident' | 'note';
+
+/** What happened to an app at a time. */
+export interface Annotation {
+  readonly annotationId: string;
+  readonly kind: AnnotationKind;
+  readonly at: string;
+  /** Null: it happened at one instant. */
+  readonly until: string | null;
+  readonly text: string;
+  /** Null: a logging token wrote it. */
+  readonly createdBy: string | null;
+}
+
 /** What an app uses, beside what it may. */
 export interface Usage {
   /** Requests per minute of the app and of a resource token; 0: no limit. */
@@ -208,6 +235,13 @@ export interface Series {
   readonly countsOnlyBefore: number | null;
   /** The same counts of an earlier interval; null where none was asked for or where so fine ones are not kept. */
   readonly compared: Compared | null;
+  /** The types that are hidden, as one line; absent or null: none are, or types were chosen. */
+  readonly hidden?: {
+    readonly types: number;
+    readonly counts: readonly number[];
+    readonly before: number;
+    readonly compared: readonly number[] | null;
+  } | null;
   /** Whether the conditions on payloads are in the counts. */
   readonly isFiltered?: boolean;
 }

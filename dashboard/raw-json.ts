@@ -34,7 +34,7 @@ function stringEnd(text: string, at: number): number {
   return text.length;
 }
 
-/** Behind the value that begins at `at`. A loop, not a recursion: payloads may be a thousand levels deep. */
+/** The position after the value that begins at `at`. A loop, not a recursion: payloads may be a thousand levels deep. */
 export function valueEnd(text: string, at: number): number {
   const first = text[at];
   if (first === '"') return stringEnd(text, at);

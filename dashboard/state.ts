@@ -7,13 +7,13 @@ import { forgetAll } from './resource.ts';
 /** Null until the server has answered. */
 export const session = signal<Session | null>(null);
 export const sessionProblem = signal<Problem | null>(null);
-/** True where a session ended by itself while pages were open. */
+/** Whether a session expired while pages were open. */
 export const sessionEnded = signal(false);
 
 /** The instant that relative ranges end at; moved by refreshing and by navigating. */
 export const now = signal(Date.now());
 
-/** A line at the bottom of the window that goes by itself, and is read out. */
+/** A notice at the bottom of the page, which disappears after some seconds and is announced to screen readers. */
 export const notice = signal('');
 let noticeTimer = 0;
 

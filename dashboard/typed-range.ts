@@ -8,9 +8,8 @@ const UNITS: Readonly<Record<string, string>> = {
   ...{ w: 'w', week: 'w', mo: 'mo', month: 'mo', y: 'y', yr: 'y', year: 'y' },
 };
 
-/** @returns null where it cannot be read, or ends before it begins */
-export function parseTyped(text: string, now: number, zone: string): Range | null {
-  const plain = text
+const wordsOf = (text: string): string[] =>
+  text
     .trim()
     .toLowerCase()
     .replaceAll(',', ' ')
@@ -19,6 +18,10 @@ export function parseTyped(text: string, now: number, zone: string): Range | nul
     .replaceAll(' until ', ' to ')
     .split(' ')
     .filter((word) => word !== '');
+
+/** @returns null where it cannot be read, or ends before it begins */
+export function parseTyped(text: string, now: number, zone: string): Range | null {
+  const plain = wordsOf(text);
   const middle = plain.indexOf('to');
   if (middle < 0) return named(plain) ?? fromOne(plain, now, zone);
   const start = parseWhen(plain.slice(0, middle), now, zone);
@@ -29,6 +32,23 @@ export function parseTyped(text: string, now: number, zone: string): Range | nul
   // A time alone is one of the day on which the range begins.
   const end = parseWhen(last, now, zone, start.day);
   return end !== null && start.from < end.to ? { kind: 'between', from: start.from, to: end.to } : null;
+}
+
+/** An instant, such as `14 Nov 09:00`, or two with `to` between them. @returns null where it cannot be read */
+export function parseInstants(
+  text: string,
+  now: number,
+  zone: string,
+): { readonly from: number; readonly until: number | null } | null {
+  const words = wordsOf(text);
+  const middle = words.indexOf('to');
+  if (middle < 0) {
+    const when = words.length === 1 && words[0] === 'now' ? { from: now } : parseWhen(words, now, zone);
+    return when && { from: when.from, until: null };
+  }
+  const range = parseTyped(text, now, zone);
+  if (range?.kind === 'since') return { from: range.from, until: now };
+  return range?.kind === 'between' ? { from: range.from, until: range.to } : null;
 }
 
 /** `today`, `this week`, `all`, `last 3 hours`, `24h` */

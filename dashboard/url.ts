@@ -57,7 +57,7 @@ export const DETAILS = [100, 250, 500, 1000];
 const DEFAULT_RANGE: Range = { kind: 'last', amount: 24, unit: 'h' };
 
 /**
- * Reads a view. What is missing or is no sense has its default: an old or mistyped link still shows something.
+ * Reads a view. Missing and invalid parameters have their defaults: an old or mistyped link still shows something.
  * @param search the query, with or without its question mark
  */
 export function parseView(search: string, ownZone: string): View {

@@ -40,6 +40,9 @@ export function useView(): ViewAndChange {
   };
 }
 
+/** Where the views are that members have saved. */
+export const viewsPath = (appId: string): string => `/api/apps/${appId}/views`;
+
 /** The most bars that are calm to look at in windows up to this width, in CSS pixels. */
 const BUCKETS: readonly (readonly [width: number, buckets: number])[] = [
   [640, 62],

@@ -17,6 +17,7 @@ import { SignInLimits } from './accounts/sign-in-limits.ts';
 import { SignUp } from './accounts/sign-up.ts';
 import { appRoutes } from './apps/routes/apps.ts';
 import { memberRemovalRoute } from './apps/routes/member-removal.ts';
+import { savedViewRoutes } from './apps/routes/saved-views.ts';
 import { tokenRoutes } from './apps/routes/tokens.ts';
 import { typeSchemaRoutes } from './apps/routes/type-schemas.ts';
 import { usageRoute } from './apps/routes/usage.ts';
@@ -24,6 +25,8 @@ import type { Secret } from './apps/secret.ts';
 import type { Config } from './config.ts';
 import { type Assets, readAssets } from './http/assets.ts';
 import type { Route } from './http/route.ts';
+import { annotationRoutes } from './read/annotations/annotation-routes.ts';
+import { annotationsRead } from './read/annotations/annotations-read.ts';
 import type { ReadCall } from './read/app-read.ts';
 import { dashboardReadRoutes } from './read/dashboard-routes.ts';
 import { eventRead, eventsRead } from './read/events-read.ts';
@@ -125,6 +128,8 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
     }),
     ...tokenRoutes({ api, sql, secret }),
     ...fieldRoutes({ api, sql }),
+    ...savedViewRoutes({ api, sql }),
+    ...annotationRoutes({ api, sql, now: wall }),
     ...typeSchemaRoutes({ api, sql, prover }),
     ...memberRoutes({ api, sql, mailer, wall, monotonic }),
     memberRemovalRoute({ api, sql }),
@@ -139,6 +144,7 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
       eventsRead({ sql, events, maxPageBytes: config.MAX_PAGE_BYTES, monotonic }),
       eventRead(events),
       typesRead({ sql, events }),
+      annotationsRead({ sql }),
       exportRead({ sql, events, exports, slots: new ReadSlots(EXPORT_READS, MAX_WAITING_EXPORTS), mayRead }),
       fieldsRead({ sql, events, monotonic }),
       liveRead(feeds),

@@ -44,6 +44,9 @@ export const REFUSALS = {
 
   // Only under /api.
   confirmationMismatch: { code: 'CONFIRMATION_MISMATCH', status: 400, error: 'Confirmation does not match' },
+  tooManyHiddenTypes: { code: 'TOO_MANY_HIDDEN_TYPES', status: 400, error: 'Too many hidden types' },
+  tooManyViews: { code: 'TOO_MANY_VIEWS', status: 400, error: 'Too many saved views' },
+  tooManyAnnotations: { code: 'TOO_MANY_ANNOTATIONS', status: 400, error: 'Too many annotations' },
   tooManyFields: { code: 'TOO_MANY_FIELDS', status: 400, error: 'Too many fields' },
   tooManyApps: { code: 'TOO_MANY_APPS', status: 400, error: 'Too many apps' },
   weakPassword: { code: 'WEAK_PASSWORD', status: 400, error: 'Password too weak' },
@@ -56,6 +59,8 @@ export const REFUSALS = {
   invitationNotFound: { code: 'INVITATION_NOT_FOUND', status: 404, error: 'Invitation not found' },
   linkNotValid: { code: 'LINK_NOT_VALID', status: 404, error: 'Link is not valid' },
   fieldNotFound: { code: 'FIELD_NOT_FOUND', status: 404, error: 'Field not found' },
+  viewNotFound: { code: 'VIEW_NOT_FOUND', status: 404, error: 'Saved view not found' },
+  annotationNotFound: { code: 'ANNOTATION_NOT_FOUND', status: 404, error: 'Annotation not found' },
   schemaNotFound: { code: 'SCHEMA_NOT_FOUND', status: 404, error: 'Schema not found' },
   memberNotFound: { code: 'MEMBER_NOT_FOUND', status: 404, error: 'Member not found' },
   tokenNotFound: { code: 'TOKEN_NOT_FOUND', status: 404, error: 'Resource token not found' },

@@ -12,12 +12,14 @@ import { Rejection } from './errors.ts';
 import { healthRoutes } from './http/health.ts';
 import type { Route } from './http/route.ts';
 import { createServer } from './http/server.ts';
+import { createAnnotationRoute } from './ingest/create-annotation.ts';
 import { Journal, type JournalStats } from './ingest/journal/journal.ts';
 import { WRITE_PATH_CONNECTIONS, WritePath } from './ingest/write-path.ts';
 import { type Limits, openLimits } from './limits/open-limits.ts';
 import { Metrics } from './metrics/metrics.ts';
 import { registerProcessMetrics } from './metrics/process-metrics.ts';
 import { metricsRoute } from './metrics-route.ts';
+import { annotationsRead } from './read/annotations/annotations-read.ts';
 import type { ReadCall } from './read/app-read.ts';
 import { eventRead, eventsRead } from './read/events-read.ts';
 import { exportRead } from './read/export/export-read.ts';
@@ -315,18 +317,28 @@ async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Pro
 }
 
 function routesOf(
-  { config, storage, worker }: ServiceOptions,
-  { pools, journal, dashboard, writePath, getEvents, readRoutes }: Parts,
+  { config, storage, worker, clock = SYSTEM_CLOCK }: ServiceOptions,
+  { pools, journal, limits, dashboard, writePath, getEvents, readRoutes }: Parts,
   metrics: Metrics,
   isStopping: () => boolean,
 ): Route[] {
   const { availability } = writePath;
   const ownStats = (): Promise<string> => metrics.text();
+  const annotate = createAnnotationRoute({
+    loggingTokens: writePath.loggingTokens,
+    limiter: limits.create,
+    sql: pools.lookups,
+    now: clock.wall,
+  });
+  const needDatabase = [
+    annotate,
+    { ...GET_EVENTS, handle: getEvents },
+    ...readRoutes(dashboard.feeds),
+    ...dashboard.routes,
+  ];
   return [
     ...writePath.routes,
-    ...[{ ...GET_EVENTS, handle: getEvents }, ...readRoutes(dashboard.feeds), ...dashboard.routes].map(
-      (route) => whileReachable(route, availability),
-    ),
+    ...needDatabase.map((route) => whileReachable(route, availability)),
     ...healthRoutes({
       release: readRelease(),
       sql: pools.lookups,
@@ -455,6 +467,7 @@ function openReads(
         eventRead(common.events),
         exportRead(common),
         typesRead(common),
+        annotationsRead(common),
         fieldsRead(common),
         seriesRead({ ...common, now: clock.wall }),
         liveRead(feeds),

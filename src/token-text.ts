@@ -42,8 +42,8 @@ export function digestOf(text: string): Buffer {
   return hash('sha256', text, 'buffer');
 }
 
-/** What a public identifier names: an app, an event type, a resource token, a user, an invitation. */
-export type PublicIdPrefix = 'app' | 'typ' | 'tok' | 'usr' | 'inv';
+/** What a public identifier names: an app, an event type, a resource token, a user, an invitation, a saved view, an annotation. */
+export type PublicIdPrefix = 'app' | 'typ' | 'tok' | 'usr' | 'inv' | 'vie' | 'ann';
 
 /** The forms that {@link createPublicId} makes. */
 export const PUBLIC_ID_FORMS = {
@@ -52,6 +52,8 @@ export const PUBLIC_ID_FORMS = {
   tok: /^tok_[0-9A-Za-z]{20}$/,
   usr: /^usr_[0-9A-Za-z]{20}$/,
   inv: /^inv_[0-9A-Za-z]{20}$/,
+  vie: /^vie_[0-9A-Za-z]{20}$/,
+  ann: /^ann_[0-9A-Za-z]{20}$/,
 } as const satisfies Record<PublicIdPrefix, RegExp>;
 
 /** A new public identifier: the prefix, `_`, 20 random base62 characters. */

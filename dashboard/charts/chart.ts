@@ -1,7 +1,7 @@
 /** The chart as a part of a page: pointer, keyboard and screen reader get at the same numbers. */
 import type { VNode } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import type { Series } from '../answers.ts';
+import type { Annotation, Series } from '../answers.ts';
 import { bucketName, spanText } from '../format.ts';
 import { html } from '../html.ts';
 import { theme } from '../state.ts';
@@ -23,6 +23,7 @@ export interface ChartProps {
   readonly found: readonly number[] | null;
   /** What is drawn in place of the numbers of events; null: these. */
   readonly curve: Curve | null;
+  readonly annotations: readonly Annotation[];
   /** Key of the line that stands out. */
   readonly focus: string | null;
   readonly onZoom: (first: number, last: number) => void;
@@ -33,7 +34,7 @@ export interface ChartProps {
   readonly onMoved: (edges: Edges) => void;
 }
 
-const contentOf = ({ series, stack, zone, scale, picked, found, curve }: ChartProps): PlotContent => ({
+const contentOf = ({
   series,
   stack,
   zone,
@@ -41,10 +42,20 @@ const contentOf = ({ series, stack, zone, scale, picked, found, curve }: ChartPr
   picked,
   found,
   curve,
+  annotations,
+}: ChartProps): PlotContent => ({
+  series,
+  stack,
+  zone,
+  scale,
+  picked,
+  found,
+  curve,
+  annotations,
 });
 
 export default function Chart(props: ChartProps): VNode {
-  const { series, stack, zone, focus, scale, picked, found, curve } = props;
+  const { series, stack, zone, focus, scale, picked, found, curve, annotations } = props;
   const place = useRef<HTMLDivElement>(null);
   const plot = useRef<Plot | null>(null);
   const tooltip = useRef<Tooltip | null>(null);
@@ -75,7 +86,7 @@ export default function Chart(props: ChartProps): VNode {
   useEffect(() => {
     if (!isFirst.current) plot.current?.update(contentOf(props));
     isFirst.current = false;
-  }, [series, stack, zone, scale, picked, found, curve]);
+  }, [series, stack, zone, scale, picked, found, curve, annotations]);
   useEffect(() => plot.current?.focus(focus), [focus]);
   useEffect(() => {
     const recolor = (): void => plot.current?.recolor();

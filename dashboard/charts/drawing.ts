@@ -25,6 +25,8 @@ export interface Palette {
   readonly base: string;
   readonly grid: string;
   readonly text: string;
+  /** An annotation of an incident. */
+  readonly incident: string;
   /** The ground of the chart. */
   readonly ground: string;
   /** Events that a search has found, and the line of a measure. */
@@ -41,7 +43,7 @@ export interface Marks {
   readonly found: readonly number[] | null;
 }
 
-/** How faint the other layers are while one is pointed at, and all of them behind what a search has found. */
+/** How faint the other layers are while one is pointed at, and all of them below what a search has found. */
 const FAINT = 0.22;
 
 export function drawStack(
@@ -111,7 +113,7 @@ function strokeRuns(context: CanvasRenderingContext2D, values: Values, geometry:
   context.stroke();
 }
 
-const across = ({ left, width, buckets }: Geometry, index: number): number =>
+export const across = ({ left, width, buckets }: Geometry, index: number): number =>
   left + (index / buckets) * width;
 
 /** The share of the height at which a value stands. */

@@ -18,6 +18,7 @@ export function readPalette(place: HTMLElement): Palette {
     base: color('series-base'),
     grid: forced ? computed(probe, 'GrayText') : color('grid'),
     text: forced ? text : color('muted'),
+    incident: forced ? text : color('danger'),
     ground: forced ? computed(probe, 'Canvas') : color('surface'),
     found: forced ? computed(probe, 'Highlight') : color('accent'),
   };

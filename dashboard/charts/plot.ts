@@ -2,9 +2,10 @@
  * The chart's canvas: axes, grid, and the stack in one pass, drawn once per change; pointers lie over it. The horizontal
  * axis counts buckets, so that bars are equally wide in a month of 28 days and a day of 25 hours.
  */
-import type { Series } from '../answers.ts';
+import type { Annotation, Series } from '../answers.ts';
 import { compact } from '../format.ts';
 import type { Scale } from '../url.ts';
+import { drawAnnotations } from './annotation-marks.ts';
 import { type Curve, curveRange } from './curve.ts';
 import { drawCurve, drawStack, type Geometry, heightOf } from './drawing.ts';
 import { type Edges, Gestures } from './gestures.ts';
@@ -23,6 +24,7 @@ export interface PlotContent {
   readonly found: readonly number[] | null;
   /** What is drawn in place of the stack; null: the stack is. */
   readonly curve: Curve | null;
+  readonly annotations: readonly Annotation[];
 }
 
 export interface PlotEvents {
@@ -103,7 +105,7 @@ export class Plot {
     this.#content = content;
     if (this.#pointed !== null && this.#pointed >= this.#buckets) this.#pointed = null;
     this.#redraw();
-    // What the pointer rests on is told again, with its new numbers.
+    // The bucket under the pointer is reported again, with its new numbers.
     this.#tell();
     this.#showBands();
   }
@@ -222,7 +224,7 @@ export class Plot {
   }
 
   #drawStack(context: CanvasRenderingContext2D, area: Geometry): void {
-    const { series, stack, found, curve } = this.#content;
+    const { series, stack, found, curve, annotations } = this.#content;
     const { from, to } = this.#edges;
     const stretched = area.width / (to - from);
     const now = Date.now();
@@ -234,6 +236,7 @@ export class Plot {
     const geometry = { ...area, left: area.left - from * stretched, width: stretched };
     if (curve !== null) drawCurve(context, curve, geometry, this.#palette);
     else drawStack(context, stack, geometry, this.#palette, { focus: this.#focus, partial, found });
+    drawAnnotations(context, annotations, series, { geometry, palette: this.#palette });
     context.restore();
   }
 

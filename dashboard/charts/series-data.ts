@@ -5,6 +5,8 @@ import type { Mode, Scale, View } from '../url.ts';
 
 /** Key of what is beyond the top lines. */
 export const OTHER = 'other';
+/** Key of the types that charts leave out: shown where a view names it, while other lines are shown unless it does. */
+export const HIDDEN = 'hidden';
 /** Colors of the palette, without the one of {@link OTHER}. */
 export const COLORS = 10;
 
@@ -48,7 +50,7 @@ export interface Stack {
 export function linesOf(series: Series, view: Pick<View, 'hidden' | 'solo'>): Line[] {
   const taken = new Set<number>();
   const shown = (key: string): boolean =>
-    view.solo === null ? !view.hidden.includes(key) : view.solo === key;
+    view.solo === null ? view.hidden.includes(key) === (key === HIDDEN) : view.solo === key;
   const compared = comparison(series);
   const lines = series.lines.map(
     ({ key, name, counts, total, number }): Line => ({
@@ -62,6 +64,19 @@ export function linesOf(series: Series, view: Pick<View, 'hidden' | 'solo'>): Li
       shown: shown(key),
     }),
   );
+  if (series.hidden != null) {
+    const { types, counts, before, compared: earlier } = series.hidden;
+    lines.push({
+      key: HIDDEN,
+      name: types === 1 ? 'The hidden type' : `${types} hidden types`,
+      color: COLORS,
+      counts,
+      total: sum(counts),
+      before,
+      compared: compared?.(earlier ?? []) ?? null,
+      shown: shown(HIDDEN),
+    });
+  }
   if (series.other !== null) {
     lines.push({
       key: OTHER,
@@ -75,7 +90,9 @@ export function linesOf(series: Series, view: Pick<View, 'hidden' | 'solo'>): Li
     });
   }
   // A link may name a line that is not among the top ones any more: an empty chart would look like lost events.
-  return lines.some((line) => line.shown) ? lines : lines.map((line) => ({ ...line, shown: true }));
+  return lines.some((line) => line.shown)
+    ? lines
+    : lines.map((line) => ({ ...line, shown: line.key !== HIDDEN || lines.length === 1 }));
 }
 
 /** A line has the color of its number, unless a busier one of the same chart has it. */

@@ -1,12 +1,18 @@
-/** The last 24 hours of an app as 24 bars. */
+/** The last 24 hours of an app or a type as 24 bars. */
 import type { VNode } from 'preact';
 import { count } from '../format.ts';
 import { html } from '../html.ts';
 
 const HEIGHT = 40;
 
-export function Sparkline({ counts }: { readonly counts: readonly number[] }): VNode {
-  const max = Math.max(1, ...counts);
+export interface SparklineProps {
+  readonly counts: readonly number[];
+  /** The count of a full bar; by default the highest of these. */
+  readonly most?: number;
+}
+
+export function Sparkline({ counts, most }: SparklineProps): VNode {
+  const max = Math.max(1, most ?? Math.max(...counts));
   const total = counts.reduce((sum, value) => sum + value, 0);
   const bars = counts.map((value, hour) => {
     // An hour with a single event is still seen beside one with thousands; an empty one leaves a dot of ground.

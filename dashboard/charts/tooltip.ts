@@ -1,6 +1,6 @@
 /** What the chart says about one bucket: beside the pointer, written straight to the DOM, since it moves every frame. */
-import type { Series } from '../answers.ts';
-import { bucketSpan, change, count, spanText } from '../format.ts';
+import { bucketSpan, change, clock, count, spanText } from '../format.ts';
+import { annotationsAt } from './annotation-marks.ts';
 import type { Curve } from './curve.ts';
 import type { PlotContent } from './plot.ts';
 import {
@@ -18,6 +18,8 @@ const WIDTH = 300;
 /** Rows beyond it would cover the chart. */
 const MOST_ROWS = 12;
 const NAME_LENGTH = 30;
+/** Annotations of one bucket; the list below the chart has all. */
+const MOST_NOTES = 4;
 
 export class Tooltip {
   readonly #element: HTMLElement;
@@ -50,7 +52,7 @@ export class Tooltip {
       ...(content.curve === null
         ? countRows(content, index)
         : curveRows(content.curve, index, series.all[index] ?? 0)),
-      ...notesOf(series, index, zone, now).map((note) => text('div', 'note', note)),
+      ...notesOf(content, index, now).map((note) => text('div', 'note', note)),
     );
     element.hidden = false;
     const width = Math.min(WIDTH, room);
@@ -100,10 +102,12 @@ function comparedRow({ ghost, mode }: Stack, index: number, total: number): HTML
 }
 
 /** What is to be known of a bucket beside its numbers. */
-function notesOf(series: Series, index: number, zone: string, now: number): string[] {
+function notesOf({ series, zone, annotations }: PlotContent, index: number, now: number): string[] {
   const start = series.starts[index] ?? 0;
   const { from, to } = countedPart(series, index);
-  const notes: string[] = [];
+  const notes = annotationsAt(annotations, series, index)
+    .slice(0, MOST_NOTES)
+    .map(({ at, text: what }) => `${clock(Date.parse(at), zone)} ${what}`);
   if (from > start || (to < bucketEnd(series, index) && to <= now))
     notes.push(`Only a part of it: ${spanText(from, to, zone)}`);
   if (isPartial(series, index, now) && bucketEnd(series, index) > now) notes.push('Still being counted');
@@ -124,17 +128,18 @@ function totalAt(stack: Stack, index: number): number {
 }
 
 /** The bucket as a sentence. */
-export function bucketSentence({ series, stack, curve, zone }: PlotContent, index: number): string {
+export function bucketSentence(content: PlotContent, index: number): string {
+  const { series, stack, curve, zone } = content;
   const when = bucketSpan(series.starts[index] ?? 0, bucketEnd(series, index), series.bucket, zone);
   const value = curve?.values[index] ?? null;
   if (curve !== null)
     return [
       `${when}: ${curve.name} ${value === null ? 'none' : curve.text(value)}`,
-      ...notesOf(series, index, zone, Date.now()),
+      ...notesOf(content, index, Date.now()),
     ].join(', ');
   const lines = linesAt(stack, index).map(({ line, value }) => `${line.name} ${count(value)}`);
   const total = `${count(totalAt(stack, index))} ${stack.mode === 'histogram' ? 'in all' : 'in all by then'}`;
-  return [`${when}: ${total}`, ...lines, ...notesOf(series, index, zone, Date.now())].join(', ');
+  return [`${when}: ${total}`, ...lines, ...notesOf(content, index, Date.now())].join(', ');
 }
 
 function text(tag: string, kind: string, content: string): HTMLElement {

@@ -2,11 +2,12 @@
 import type { VNode } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
-import type { AppRow } from '../answers.ts';
+import type { AppRow, SavedView } from '../answers.ts';
 import { html } from '../html.ts';
 import { useResource } from '../resource.ts';
 import { appsPath } from '../routes/apps.ts';
 import { theme } from '../state.ts';
+import { viewsPath } from '../view.ts';
 import { Dialog } from './dialog.ts';
 import { matches } from './search.ts';
 
@@ -94,11 +95,15 @@ function useCommands({ tabs, onHelp }: PaletteProps): Command[] {
     appId === undefined
       ? []
       : tabs.map(([tab, name]) => go(name, own?.name ?? 'this app', `/apps/${appId}${tab && `/${tab}`}`));
+  const views = useResource<{ views: SavedView[] }>(appId === undefined ? null : viewsPath(appId)).data
+    ?.views;
+  const saved = (views ?? []).map(({ name, search }) => go(name, 'saved view', `/apps/${appId}?${search}`));
   const apps = (data?.apps ?? [])
     .filter((app) => app !== own)
     .map((app) => go(app.name, 'app', `/apps/${app.appId}`));
   return [
     ...pages,
+    ...saved,
     ...apps,
     go('All apps', 'page', '/'),
     go('Account', 'page', '/account'),

@@ -3,9 +3,15 @@ import type { VNode } from 'preact';
 import { useId, useState } from 'preact/hooks';
 import { html } from '../html.ts';
 import { CopyButton } from './copy.ts';
-import { reading, type SnippetPlace, sending } from './snippets.ts';
+import { producers, reading, type Snippet, type SnippetPlace, sending } from './snippets.ts';
 
-export type SnippetGroup = 'send' | 'read';
+export type SnippetGroup = 'send' | 'read' | 'producers';
+
+const GROUPS: Readonly<Record<SnippetGroup, (place: SnippetPlace) => Snippet[]>> = {
+  send: sending,
+  read: reading,
+  producers,
+};
 
 export interface SnippetsProps {
   readonly place: SnippetPlace;
@@ -18,7 +24,7 @@ export interface SnippetsProps {
 export function Snippets({ place, groups, masked = false }: SnippetsProps): VNode {
   const name = useId();
   const [shown, setShown] = useState(0);
-  const all = groups.flatMap((group) => (group === 'send' ? sending(place) : reading(place)));
+  const all = groups.flatMap((group) => GROUPS[group](place));
   const snippet = all[shown];
   const text = snippet?.text ?? '';
   const { loggingToken } = place;

@@ -33,16 +33,18 @@ export function sending({ base, loggingToken }: SnippetPlace): Snippet[] {
     },
     {
       name: 'Node',
-      text: `const response = await fetch('${base}/public/create_event', {
-  method: 'POST',
-  headers: { 'Content-Type': 'application/json' },
-  body: JSON.stringify({
-    loggingToken: '${token}',
-    typeName: 'hello',
-    payload: { from: 'node' },
-  }),
+      text: `// npm install tidemark-client
+import { EventLogger } from 'tidemark-client';
+
+const logger = new EventLogger({
+  url: '${base}',
+  loggingToken: '${token}',
 });
-console.log(response.status, await response.json());`,
+logger.log('hello', { from: 'node' });
+
+// Events are sent in the background. Before the process ends:
+const lost = await logger.close();
+console.log(lost === 0);`,
     },
     {
       name: 'Python',
@@ -81,22 +83,112 @@ export function reading({ base, appId, resourceToken }: SnippetPlace): Snippet[]
     },
     {
       name: 'Read: Node',
-      text: `const query = new URLSearchParams({ limit: '1000' });
-for (;;) {
-  const response = await fetch('${base}/v1/apps/${appId}/events?' + query, {
-    headers: { Authorization: 'Bearer ${token}' },
-  });
-  const { data } = await response.json();
-  for (const event of data.events) console.log(event.createdAt, event.payload);
-  if (!data.pagination.nextCursor) break;
-  query.set('cursor', data.pagination.nextCursor);
-}`,
+      text: `// npm install tidemark-client
+import { EventReader } from 'tidemark-client';
+
+const reader = new EventReader({
+  url: '${base}',
+  resourceToken: '${token}',
+});
+for await (const event of reader.events('${appId}'))
+  console.log(event.createdAt, event.payload);`,
     },
     {
       name: 'Export',
       text: `# Every event as a line of JSON, as one stream; format=csv for a table.
 curl '${base}/v1/apps/${appId}/export?format=ndjson' \\
   -H 'Authorization: Bearer ${token}' --compressed -o events.ndjson`,
+    },
+  ];
+}
+
+/** Configurations of programs that have events already. docs/producers.md has the same, and says more. */
+export function producers({ base, loggingToken }: SnippetPlace): Snippet[] {
+  const token = loggingToken ?? LOGGING_TOKEN;
+  const { protocol, hostname, port } = new URL(base);
+  const isSecure = protocol === 'https:';
+  const ownPort = port === '' ? (isSecure ? '443' : '80') : port;
+  return [
+    {
+      name: 'Vector',
+      text: `transforms:
+  events:
+    type: remap
+    inputs: [app_logs]
+    source: |
+      payload = .
+      . = {}
+      .typeName = "log line"
+      .createdAt = format_timestamp!(payload.timestamp, format: "%Y-%m-%dT%H:%M:%S%.3fZ")
+      .key = uuid_v4()
+      .payload = payload
+sinks:
+  tidemark:
+    type: http
+    inputs: [events]
+    uri: ${base}/v1/events
+    method: post
+    auth: { strategy: bearer, token: "${token}" }
+    encoding: { codec: json }
+    framing: { method: newline_delimited }
+    request: { headers: { Content-Type: application/x-ndjson } }
+    compression: gzip
+    batch: { max_events: 1000, timeout_secs: 1 }
+    buffer: { type: disk, max_size: 268435488 }`,
+    },
+    {
+      name: 'Fluent Bit',
+      text: `pipeline:
+  filters:
+    - name: lua
+      match: app.*
+      call: event
+      code: |
+        local started, number = os.time(), 0
+        math.randomseed(started)
+        local run = started .. "-" .. math.random(1000000000)
+        function event(tag, timestamp, record)
+          number = number + 1
+          return 1, timestamp, {typeName = tag, key = run .. "-" .. number, payload = record}
+        end
+  outputs:
+    - name: http
+      match: app.*
+      host: ${hostname}
+      port: ${ownPort}
+      tls: ${isSecure ? 'on' : 'off'}
+      uri: /v1/events
+      header: Authorization Bearer ${token}
+      format: json_lines
+      json_date_key: createdAt
+      json_date_format: iso8601
+      compress: gzip
+      retry_limit: 20`,
+    },
+    {
+      name: 'OpenTelemetry',
+      text: `# OpenTelemetry Collector
+exporters:
+  otlphttp:
+    endpoint: ${base}/v1/otlp
+    headers: { Authorization: "Bearer ${token}" }`,
+    },
+    {
+      name: 'Filebeat',
+      text: `# Filebeat
+output.elasticsearch:
+  hosts: ["${protocol}//${hostname}:${ownPort}/v1/elasticsearch"]
+  username: tidemark
+  password: "${token}"
+setup.ilm.enabled: false
+setup.template.enabled: false`,
+    },
+    {
+      name: 'Annotation',
+      text: `# A deployment on the charts of the app, from the pipeline that makes it.
+curl ${base}/v1/annotations \\
+  -H 'Authorization: Bearer ${token}' \\
+  -d '{"kind": "deployment", "text": "Release 1.0"}'`,
     },
   ];
 }

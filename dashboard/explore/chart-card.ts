@@ -1,12 +1,13 @@
 /** The chart with its figures, its legend and its controls, and what stands there while there is nothing. */
 import type { VNode } from 'preact';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
-import type { EventType, Series } from '../answers.ts';
+import type { Annotation, EventType, Series } from '../answers.ts';
 import Chart, { chartName } from '../charts/chart.ts';
 import type { Edges } from '../charts/gestures.ts';
 import { Legend } from '../charts/legend.ts';
 import {
   countedPart,
+  HIDDEN,
   type Line,
   linesOf,
   type Stack,
@@ -22,6 +23,7 @@ import { HOUR, isOpen, MINUTE, type Range, rangeText } from '../range.ts';
 import type { Resource } from '../resource.ts';
 import { type Bucket, MODES, type Mode, type View } from '../url.ts';
 import { hasConditions, type ViewAndChange } from '../view.ts';
+import { AnnotationList, NewAnnotation, useAnnotations } from './annotations.ts';
 import { Breakdown } from './breakdown.ts';
 import { ChartMenu } from './chart-menu.ts';
 import { CountHint } from './count-hint.ts';
@@ -43,6 +45,8 @@ export interface ChartCardProps {
   readonly lastEventAt: string | null;
   /** Whether the reader may have fields counted. */
   readonly isOwner: boolean;
+  /** Whether the reader may annotate the chart. */
+  readonly mayChange: boolean;
   /** The pointer rests on a bucket; null: no more. */
   readonly onPeek: (bucket: Bucket | null) => void;
 }
@@ -63,6 +67,8 @@ export function ChartCard(props: ChartCardProps): VNode {
   </div>`;
 }
 
+const NO_ANNOTATIONS: readonly Annotation[] = [];
+
 interface BodyProps extends Omit<ChartCardProps, 'series'> {
   readonly series: Series;
 }
@@ -75,6 +81,7 @@ function ChartBody({
   viewed,
   lastEventAt,
   isOwner,
+  mayChange,
   onPeek,
   ...given
 }: BodyProps): VNode {
@@ -90,6 +97,13 @@ function ChartBody({
   const toPeek = usePeek(series, onPeek);
   // Its own, not yet the view's while another zone's answer is on its way: labels and numbers belong together.
   const { timezone: zone } = series;
+  const annotations = useAnnotations(appId, series);
+  const marks = annotations.data?.annotations ?? NO_ANNOTATIONS;
+  const shownMarks = useMemo(
+    () => marks.filter(({ at }) => Date.parse(at) < series.end),
+    [marks, series.end],
+  );
+  const [annotating, setAnnotating] = useState(false);
   const title = chartName(series, stack, curve, zone);
   const picked = view.at === null ? null : indexOf(series, view.at);
   return html`<div class="chart-layout">
@@ -97,12 +111,12 @@ function ChartBody({
       ${curve === null ? html`<${Figures} series=${series} summary=${summary} view=${view} found=${found} />` : html`<${CurveFigures} curve=${curve} compare=${view.compare} />`}
       <${MeasurePicker} appId=${appId} viewed=${viewed} types=${types} isOwner=${isOwner} />
       ${curve === null && html`<${Controls} viewed=${viewed} />`}
-      <${ChartMenu} name=${name} series=${series} stack=${stack} curve=${curve} viewed=${viewed} />
+      <${ChartMenu} name=${name} series=${series} stack=${stack} curve=${curve} viewed=${viewed} onAnnotate=${mayChange ? () => setAnnotating(true) : null} />
     </div>
     <div class="chart-main">
       <div class="chart-place">
         <${Chart}
-          series=${series} stack=${stack} curve=${curve} zone=${zone} focus=${focus} scale=${view.scale} picked=${picked} found=${found?.counts ?? null}
+          series=${series} stack=${stack} curve=${curve} annotations=${shownMarks} zone=${zone} focus=${focus} scale=${view.scale} picked=${picked} found=${found?.counts ?? null}
           onPoint=${toPeek}
           onPick=${(index: number) => {
             onPeek(null);
@@ -114,6 +128,7 @@ function ChartBody({
         />
         ${summary.total === 0 && html`<${NothingHere} lastEventAt=${lastEventAt} filtered=${view.types.length > 0} change=${change} />`}
       </div>
+      <${AnnotationList} appId=${appId} annotations=${shownMarks} zone=${zone} mayChange=${mayChange} onDone=${annotations.reload} />
       ${note !== null && html`<p class="hint" role="status">${note}</p>`}
       ${curve === null && html`<${Notes} series=${series} found=${found} zone=${zone} mode=${view.mode} />`}
       ${found !== null && html`<${CountHint} appId=${appId} view=${view} from=${series.interval.from} zone=${zone} isOwner=${isOwner} />`}
@@ -126,6 +141,7 @@ function ChartBody({
           : html`<${CurveLegend} curve=${curve} />`
       }
     </div>
+    ${annotating && html`<${NewAnnotation} appId=${appId} picked=${view.at} zone=${view.zone} onDone=${annotations.reload} onClose=${() => setAnnotating(false)} />`}
     ${view.table && html`<${ChartTable} key=${rangeText(view.range)} name=${title} series=${series} stack=${stack} curve=${curve} zone=${zone} />`}
   </div>`;
 }
@@ -145,7 +161,7 @@ function shownOf(series: Series, view: View, mode: Mode): Shown {
 function toggled(lines: readonly Line[], key: string): Pick<View, 'hidden' | 'solo'> {
   const shown = lines.filter((line) => line.shown).map((line) => line.key);
   const next = shown.includes(key) ? shown.filter((other) => other !== key) : [...shown, key];
-  const hidden = lines.map((line) => line.key).filter((other) => !next.includes(other));
+  const hidden = lines.map((line) => line.key).filter((other) => next.includes(other) === (other === HIDDEN));
   return { hidden: next.length === 0 ? [] : hidden, solo: null };
 }
 

@@ -21,6 +21,8 @@ export interface ChartMenuProps {
   readonly stack: Stack;
   readonly curve: Curve | null;
   readonly viewed: ViewAndChange;
+  /** Null for those who may not. */
+  readonly onAnnotate: (() => void) | null;
 }
 
 const COMPARES: readonly (readonly [Compare, string])[] = [
@@ -34,11 +36,11 @@ const SCALES: readonly (readonly [Scale, string])[] = [
   ['clipped', 'Cut off high bars'],
 ];
 
-export function ChartMenu({ name, series, stack, curve, viewed }: ChartMenuProps): VNode {
+export function ChartMenu({ name, series, stack, curve, viewed, onAnnotate }: ChartMenuProps): VNode {
   const { view, change } = viewed;
   const file = (kind: string): string => fileName(name, series, kind);
   return html`<${Popover} class="at-end" icon="options" label="Chart options" text="Options">
-    ${() => html`<div class="options">
+    ${(close: () => void) => html`<div class="options">
       <${Choice} label="Compare with" value=${view.compare} options=${COMPARES} onPick=${(compare: Compare) => change({ compare })} />
       ${curve === null && html`<${Choice} label="Vertical axis" value=${view.scale} options=${SCALES} onPick=${(scale: Scale) => change({ scale }, true)} />`}
       <${Choice} label="Most bars" value=${String(view.detail ?? '')} options=${[['', 'Automatic'], ...DETAILS.map((most) => [String(most), count(most)])]} onPick=${(most: string) => change({ detail: Number(most) || null })} />
@@ -46,6 +48,13 @@ export function ChartMenu({ name, series, stack, curve, viewed }: ChartMenuProps
       <div class="row-actions">
         <button type="button" class="button" aria-expanded=${view.table ? 'true' : 'false'} onClick=${() => change({ table: !view.table }, true)}>${view.table ? 'Hide the table' : 'Show as a table'}</button>
         <${CopyButton} text=${() => location.href} label="Copy a link to what is shown">Copy link<//>
+        ${
+          onAnnotate !== null &&
+          html`<button type="button" class="button" onClick=${() => {
+            close();
+            onAnnotate();
+          }}>Annotate…</button>`
+        }
       </div>
       <div class="row-actions">
         <button type="button" class="button" onClick=${() => save(file('csv'), new Blob([chartCsv(series, stack, curve)], { type: 'text/csv' }))}>Counts as CSV</button>

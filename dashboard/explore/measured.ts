@@ -2,7 +2,7 @@
 import { useRef } from 'preact/hooks';
 import type { EventType, NumberStats, Series } from '../answers.ts';
 import { type Curve, emptyCurve, ratioCurve, statCurve } from '../charts/curve.ts';
-import { type Measure, partText, STAT_NAMES } from '../measure.ts';
+import { type Measure, partText, STAT_NAMES, type Stat } from '../measure.ts';
 import { comparedSpan, rangeText } from '../range.ts';
 import { type Resource, useResource } from '../resource.ts';
 import { now } from '../state.ts';
@@ -121,12 +121,13 @@ function statOf(
   const name = `${STAT_NAMES[stat]} of ${of}`;
   return {
     curve: statCurve(series, data, before?.data ?? null, { stat, name }),
-    note: statNote(view, data),
+    note: statNote(view, stat, data),
   };
 }
 
-function statNote(view: View, { leftOut }: NumberStats): string | null {
+function statNote(view: View, stat: Stat, { leftOut }: NumberStats): string | null {
   const notes = [
+    stat.startsWith('p') && 'A percentile is within 1% of the exact one.',
     hasConditions(view) &&
       'A statistic is of all events of these types: conditions on payloads do not apply to it.',
     leftOut.several > 0 && `${leftOut.several} events with several numbers are not in it.`,

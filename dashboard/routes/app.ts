@@ -44,7 +44,7 @@ function tabPage(tab: string, props: TabProps): VNode {
   return html`<${SettingsPage} ...${props} />`;
 }
 
-/** An address of old, when the chart and the list of events were two pages. */
+/** Redirects from the addresses of two earlier pages: the chart, and the list of events. */
 function Moved({ appId }: { readonly appId: string }): null {
   const { url, route } = useLocation();
   useEffect(() => {
@@ -85,7 +85,7 @@ export function AppPage({ params }: { readonly params: Readonly<Record<string, s
       </nav>
     </div>
     ${
-      // What fails for the app fails for its page too, and is told once.
+      // The page would fail the same way: the error is shown once.
       data === undefined && app.problem !== null
         ? html`<${ProblemBox} problem=${app.problem} retry=${app.reload} />`
         : html`<div key=${appId + tab}>${tabPage(tab, { appId, app })}</div>`

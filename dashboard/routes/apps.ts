@@ -10,7 +10,7 @@ import { Field, Form } from '../components/field.ts';
 import { Icon } from '../components/icon.ts';
 import { ProblemBox } from '../components/problem.ts';
 import { matches, Search } from '../components/search.ts';
-import { compact, count, counted } from '../format.ts';
+import { ago, compact, count, counted, exact } from '../format.ts';
 import { html } from '../html.ts';
 import { useAction, useResource } from '../resource.ts';
 import { notify } from '../state.ts';
@@ -27,7 +27,12 @@ export function AppsPage(): VNode {
   const { data, problem, reload } = useResource<{ apps: AppRow[] }>(appsPath());
   const [creating, setCreating] = useState(false);
   const [wanted, setWanted] = useState('');
-  const apps = data?.apps.filter(({ name }) => matches(wanted, name));
+  const [order, setOrder] = useState<Order>('created');
+  const [isCommon, setCommon] = useState(false);
+  const apps = data && inOrder(data.apps, order).filter(({ name }) => matches(wanted, name));
+  const most = isCommon
+    ? Math.max(1, ...(data?.apps ?? []).flatMap(({ sparkline }) => sparkline))
+    : undefined;
   const newApp = html`<button type="button" class="button primary" onClick=${() => setCreating(true)}><${Icon} name="plus" />New app</button>`;
   return html`<div class="page">
     <div class="page-head">
@@ -35,30 +40,76 @@ export function AppsPage(): VNode {
       ${data && data.apps.length >= SEARCH_FROM && html`<${Search} label="Find an app" onText=${setWanted} />`}
       ${newApp}
     </div>
+    ${data && data.apps.length > 1 && html`<${Arrangement} order=${order} onOrder=${setOrder} isCommon=${isCommon} onCommon=${setCommon} />`}
     <${ProblemBox} problem=${problem} retry=${reload} />
     ${apps === undefined && problem === null && html`<${CardSkeletons} />`}
     ${data?.apps.length === 0 && html`<${NoApps} newApp=${newApp} />`}
-    ${apps && apps.length > 0 && html`<ul class="cards">${apps.map((app) => html`<li key=${app.appId}><${AppCard} app=${app} /></li>`)}</ul>`}
+    ${apps && apps.length > 0 && html`<ul class="cards">${apps.map((app) => html`<li key=${app.appId}><${AppCard} app=${app} most=${most} /></li>`)}</ul>`}
     ${data && data.apps.length > 0 && apps?.length === 0 && html`<p class="hint" role="status">No app has this in its name.</p>`}
     ${creating && html`<${NewApp} onClose=${() => setCreating(false)} />`}
   </div>`;
 }
 
-function AppCard({ app }: { readonly app: AppRow }): VNode {
-  const { appId, name, role, today, total, sparkline } = app;
+type Order = 'created' | 'name' | 'today' | 'last';
+
+const ORDERS: readonly (readonly [Order, string])[] = [
+  ['created', 'Order of creation'],
+  ['name', 'Name'],
+  ['today', 'Events today'],
+  ['last', 'Last event'],
+];
+
+/** The server's order is that of creation. */
+function inOrder(apps: readonly AppRow[], order: Order): readonly AppRow[] {
+  if (order === 'created') return apps;
+  const names = new Intl.Collator('en', { numeric: true });
+  const last = ({ lastEventAt }: AppRow): number => (lastEventAt === null ? 0 : Date.parse(lastEventAt));
+  const compare = (a: AppRow, b: AppRow): number => {
+    if (order === 'today') return b.today - a.today;
+    return order === 'last' ? last(b) - last(a) : 0;
+  };
+  return [...apps].sort((a, b) => compare(a, b) || names.compare(a.name, b.name));
+}
+
+interface ArrangementProps {
+  readonly order: Order;
+  readonly onOrder: (order: Order) => void;
+  readonly isCommon: boolean;
+  readonly onCommon: (isCommon: boolean) => void;
+}
+
+function Arrangement({ order, onOrder, isCommon, onCommon }: ArrangementProps): VNode {
+  return html`<div class="toolbar arrangement">
+    <label>Sort by <select value=${order} onChange=${(event: Event) => onOrder((event.currentTarget as HTMLSelectElement).value as Order)}>
+      ${ORDERS.map(([value, label]) => html`<option key=${value} value=${value}>${label}</option>`)}
+    </select></label>
+    <label class="check"><input type="checkbox" checked=${isCommon} onChange=${(event: Event) => onCommon((event.currentTarget as HTMLInputElement).checked)} /><span>One scale for all</span></label>
+  </div>`;
+}
+
+interface AppCardProps {
+  readonly app: AppRow;
+  /** The count of a full bar; absent: each app has its own scale. */
+  readonly most: number | undefined;
+}
+
+function AppCard({ app, most }: AppCardProps): VNode {
+  const { appId, name, role, today, total, sparkline, lastEventAt } = app;
+  const last = lastEventAt === null ? null : Date.parse(lastEventAt);
   return html`<a class="card app-card" href=${`/apps/${appId}`}>
     <span class="card-head"><span class="name">${name}</span>${role !== 'owner' && html`<span class="badge">${role}</span>`}</span>
-    <${Sparkline} counts=${sparkline} />
+    <${Sparkline} counts=${sparkline} ...${most !== undefined && { most }} />
     <span class="figures">
       <span><b class="figure" title=${count(today)}>${today < 1e6 ? count(today) : compact(today)}</b> today</span>
       <span class="muted" title=${counted(total, 'event')}>${compact(total)} in all</span>
     </span>
+    <span class="muted last">${last === null ? 'No events yet' : html`Last event <time datetime=${lastEventAt} title=${exact(last, ownZone())}>${ago(last, Date.now())}</time>`}</span>
   </a>`;
 }
 
 function CardSkeletons(): VNode {
   return html`<div class="cards" role="status" aria-label="Loading">
-    ${[0, 1, 2].map((index) => html`<div key=${index} class="card app-card skeleton"><span></span><span class="block"></span><span></span></div>`)}
+    ${[0, 1, 2].map((index) => html`<div key=${index} class="card app-card skeleton"><span></span><span class="block"></span><span></span><span></span></div>`)}
   </div>`;
 }
 

@@ -13,6 +13,7 @@ import { EventList } from '../explore/event-list.ts';
 import { type EventPages, listScope, useEventPages } from '../explore/event-pages.ts';
 import { FilterBar } from '../explore/filter-bar.ts';
 import { useFollow } from '../explore/follow.ts';
+import { SavedViews } from '../explore/saved-views.ts';
 import { withCondition } from '../filter-text.ts';
 import { rangeLabel } from '../format.ts';
 import { html } from '../html.ts';
@@ -57,6 +58,7 @@ export function ExplorePage({ appId, app }: TabProps): VNode {
     [types.data],
   );
   const onFilter = useFilter(viewed);
+  const mayChange = app.data !== undefined && app.data.role !== 'viewer';
   if (isEmpty) return html`<${FirstEvent} appId=${appId} app=${app} />`;
 
   return html`<section class="explore" aria-label="Explore" ref=${place}>
@@ -64,9 +66,11 @@ export function ExplorePage({ appId, app }: TabProps): VNode {
       <${RangePicker} ...${viewed} />
       <${Back} viewed=${viewed} />
       <${LiveButton} viewed=${viewed} fresh=${live.fresh} isLost=${live.isLost} />
+      <span class="spacer"></span>
+      <${SavedViews} appId=${appId} view=${viewed.view} mayChange=${mayChange} />
     </div>
     <${FilterBar} appId=${appId} viewed=${viewed} types=${types.data?.types ?? []} pages=${list.pages} />
-    <${ChartCard} appId=${appId} name=${app.data?.name ?? ''} series=${series} types=${types.data?.types ?? NO_TYPES} list=${list} viewed=${viewed} lastEventAt=${app.data?.lastEventAt ?? null} isOwner=${app.data?.role === 'owner'} onPeek=${setPeek} />
+    <${ChartCard} appId=${appId} name=${app.data?.name ?? ''} series=${series} types=${types.data?.types ?? NO_TYPES} list=${list} viewed=${viewed} lastEventAt=${app.data?.lastEventAt ?? null} isOwner=${app.data?.role === 'owner'} mayChange=${mayChange} onPeek=${setPeek} />
     ${
       // Below the chart, whose height is known then: nothing is pushed down.
       (series.data !== undefined || series.problem !== null) &&

@@ -40,7 +40,7 @@ export function SettingsPage({ appId, app }: TabProps): VNode | null {
     return html`<${Skeleton} lines=${12} />`;
   }
   const failed = parts.filter((part) => part.data === undefined);
-  // One failure of all is told once.
+  // A failure of all parts is shown once.
   if (failed.length === parts.length) {
     const retry = (): void => {
       for (const part of failed) part.reload();
@@ -92,6 +92,11 @@ function SendAndRead({
   const place = { base: location.origin, appId: app.appId, loggingToken, resourceToken: null };
   return html`<${Section} title="Send and read" about="Programs to start from, with the address of this server. Reading takes a resource token.">
     <${Snippets} masked place=${place} groups=${app.role === 'viewer' ? ['read'] : ['send', 'read']} />
+    ${
+      app.role !== 'viewer' &&
+      html`<h3>Send events from other programs</h3>
+      <${Snippets} masked place=${place} groups=${['producers']} />`
+    }
     <p class="hint"><a href="/docs">The description of the API</a> has every route, parameter and answer.</p>
   <//>`;
 }

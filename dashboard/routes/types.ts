@@ -3,6 +3,7 @@ import type { VNode } from 'preact';
 import { useMemo, useState } from 'preact/hooks';
 import type { EventType, SchemaSummary } from '../answers.ts';
 import { call } from '../api.ts';
+import { Sparkline } from '../charts/sparkline.ts';
 import { Copyable } from '../components/copy.ts';
 import { Dialog } from '../components/dialog.ts';
 import { Field, Form } from '../components/field.ts';
@@ -26,6 +27,10 @@ export function TypesPage({ appId, app }: TabProps): VNode {
   const path = `/api/apps/${appId}/types`;
   const types = useResource<{ types: EventType[] }>(path);
   const schemas = useResource<{ schemas: SchemaSummary[] }>(`/api/apps/${appId}/type-schemas`);
+  // Drawn when it is there: a column of its own width waits for it.
+  const activity = useResource<{ activity: Readonly<Record<string, readonly number[]>> }>(
+    `/api/apps/${appId}/type-activity`,
+  ).data?.activity;
   const { reload } = types;
   // Both at once: a column that fills later would push the others.
   const data = schemas.data === undefined && schemas.problem === null ? undefined : types.data;
@@ -36,6 +41,11 @@ export function TypesPage({ appId, app }: TabProps): VNode {
     await call('POST', path, { body: { name } });
     form.reset();
     notify('The event type was created');
+    reload();
+  });
+  const hide = useAction(async (typeId: string, hidden: boolean) => {
+    await call('PATCH', `${path}/${encodeURIComponent(typeId)}`, { body: { hidden } });
+    notify(hidden ? 'Charts leave the type out' : 'Charts show the type again');
     reload();
   });
   const [order, setOrder] = useState<Order>({ key: 'count', down: true });
@@ -53,6 +63,7 @@ export function TypesPage({ appId, app }: TabProps): VNode {
       ${data && data.types.length >= SEARCH_FROM && html`<${Search} label="Find a type" onText=${setWanted} />`}
     </div>
     ${types.data !== undefined && data === undefined ? html`<${Skeleton} lines=${8} class="rows" />` : html`<${Waiting} for=${types} lines=${8} class="rows" />`}
+    <${ProblemBox} problem=${hide.problem} />
     ${types.data !== undefined && html`<${ProblemBox} problem=${schemas.problem} retry=${schemas.reload} />`}
     ${
       data?.types.length === 0 &&
@@ -70,16 +81,17 @@ export function TypesPage({ appId, app }: TabProps): VNode {
           ]) => html`<th key=${key} scope="col" class=${kind} aria-sort=${order.key === key ? (order.down ? 'descending' : 'ascending') : undefined}>
             <button type="button" class="sort" onClick=${() => setOrder({ key, down: order.key === key ? !order.down : kind === 'number' || key !== 'name' })}>${label}<span class="sort-mark" aria-hidden="true">${order.key === key && (order.down ? '↓' : '↑')}</span></button>
           </th>`,
-        )}${schemas.data && html`<th scope="col">Schema</th>`}<th scope="col">Identifier</th>${mayChange && html`<th scope="col"><span class="sr-only">Actions</span></th>`}</tr></thead>
+        )}${schemas.data && html`<th scope="col">Schema</th>`}<th scope="col" class="spark-head">Last 24 hours</th><th scope="col">Identifier</th>${mayChange && html`<th scope="col"><span class="sr-only">Actions</span></th>`}</tr></thead>
         <tbody>${sorted.slice(0, rows).map(
-          ({ typeId, name, createdAt, lastEventAt, count: events }) => html`<tr key=${typeId}>
-            <th scope="row"><a href=${`/apps/${appId}${viewSearch({ ...view, types: [typeId], hidden: [], solo: null, event: null })}`}>${name}</a></th>
+          ({ typeId, name, createdAt, lastEventAt, count: events, hidden }) => html`<tr key=${typeId}>
+            <th scope="row"><a href=${`/apps/${appId}${viewSearch({ ...view, types: [typeId], hidden: [], solo: null, event: null })}`}>${name}</a>${hidden && html` <span class="badge" title="Charts leave it out until they are asked for it">hidden</span>`}</th>
             <td class="number">${count(events)}</td>
             <td>${lastEventAt === null ? 'never' : html`<time datetime=${lastEventAt} title=${exact(Date.parse(lastEventAt), view.zone)}>${ago(Date.parse(lastEventAt), Date.now())}</time>`}</td>
             <td>${date(Date.parse(createdAt), view.zone)}</td>
             ${schemas.data && html`<td><${SchemaCell} name=${name} schema=${byType.get(typeId)} isOwner=${isOwner} onOpen=${() => setOfSchema({ typeId, name })} /></td>`}
+            <td class="spark">${activity?.[typeId] && html`<${Sparkline} counts=${activity[typeId]} />`}</td>
             <td><${Copyable} text=${typeId} label=${`Copy the identifier of ${name}`} /></td>
-            ${mayChange && html`<td class="number"><button type="button" class="button quiet" aria-label=${`Rename ${name}`} onClick=${() => setRenaming({ typeId, name })}>Rename</button></td>`}
+            ${mayChange && html`<td class="number"><button type="button" class="button quiet" aria-label=${`Rename ${name}`} onClick=${() => setRenaming({ typeId, name })}>Rename</button><button type="button" class="button quiet" aria-label=${`${hidden ? 'Show' : 'Hide'} ${name} in charts`} aria-disabled=${hide.busy} onClick=${() => hide.run(typeId, !hidden)}>${hidden ? 'Show' : 'Hide'}</button></td>`}
           </tr>`,
         )}</tbody>
       </table></div>`

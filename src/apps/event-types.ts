@@ -202,6 +202,49 @@ export async function renameEventType(
   });
 }
 
+/** Types that charts of an app may leave out: with the others of a chart they are as many as one read takes. */
+const MAX_HIDDEN_TYPES = 40;
+
+/**
+ * Has charts leave a type out, or show it again. Its events are counted and listed as ever.
+ * @param change.appId internal id of the app
+ * @returns false if the app has no such type
+ * @throws AccountError TOO_MANY_HIDDEN_TYPES
+ */
+export async function hideEventType(
+  sql: Sql,
+  change: { appId: number; typeId: string; hidden: boolean; by: Actor },
+): Promise<boolean> {
+  const { appId, typeId, hidden, by } = change;
+  return await sql.begin('isolation level read committed', async (tx) => {
+    // The lock makes the limit exact.
+    await tx`SELECT FROM apps WHERE id = ${appId} FOR NO KEY UPDATE`;
+    const [type] = await tx<{ id: number; name: string; isHidden: boolean }[]>`
+      SELECT id, name, hidden_at IS NOT NULL AS "isHidden"
+        FROM event_types WHERE app_id = ${appId} AND public_id = ${typeId} FOR NO KEY UPDATE`;
+    if (type === undefined) return false;
+    if (type.isHidden === hidden) return true;
+    if (hidden && (await listHiddenTypes(tx, appId)).length >= MAX_HIDDEN_TYPES)
+      throw new AccountError(
+        'TOO_MANY_HIDDEN_TYPES',
+        `an app may hide ${MAX_HIDDEN_TYPES} types: show one of them again`,
+      );
+    await tx`UPDATE event_types SET hidden_at = ${hidden ? tx`now()` : null} WHERE id = ${type.id}`;
+    const action = hidden ? 'type.hide' : 'type.show';
+    await writeAudit(tx, { appId, by, action, details: { typeId, name: type.name } });
+    return true;
+  });
+}
+
+/** The types that charts of an app leave out. @param appId internal id */
+export async function listHiddenTypes(
+  sql: Sql | Transaction,
+  appId: number,
+): Promise<readonly { readonly id: number; readonly typeId: string }[]> {
+  return await sql<{ id: number; typeId: string }[]>`
+    SELECT id, public_id AS "typeId" FROM event_types WHERE app_id = ${appId} AND hidden_at IS NOT NULL ORDER BY id`;
+}
+
 function typeExists({ publicId }: StoredType): AccountError {
   return new AccountError(
     'EVENT_TYPE_EXISTS',

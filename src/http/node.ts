@@ -63,13 +63,12 @@ class NodeWire implements Wire {
     });
   }
 
-  pauseBody(ms: number, then: () => void): void {
+  pauseBody(): void {
     this.#req.pause();
-    const pause = setTimeout(() => {
-      this.#req.resume();
-      then();
-    }, ms);
-    this.#res.once('close', () => clearTimeout(pause));
+  }
+
+  resumeBody(): void {
+    this.#req.resume();
   }
 
   respond(status: number, headers: string, body: string | Buffer, bytes: number, close: boolean): void {

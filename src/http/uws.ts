@@ -53,10 +53,10 @@ class UwsWire implements Wire {
   readonly #options: TransportOptions;
   #forwarded = '';
   #isAborted = false;
+  #isPaused = false;
   #unsent = 0;
   #stream: UwsStream | null = null;
   #slowReader: SlowPeer | null = null;
-  #pause: NodeJS.Timeout | null = null;
 
   constructor(res: HttpResponse, req: HttpRequest, match: Match | null, options: TransportOptions) {
     this.#res = res;
@@ -105,23 +105,20 @@ class UwsWire implements Wire {
     this.#res.onData((chunk, last) => onChunk(Buffer.from(chunk), last));
   }
 
-  pauseBody(ms: number, then: () => void): void {
+  pauseBody(): void {
+    if (this.#isAborted || this.#isPaused) return;
+    this.#isPaused = true;
     this.#res.pause();
-    this.#pause = setTimeout(() => {
-      this.#resumeBody();
-      then();
-    }, ms);
   }
 
-  #resumeBody(): void {
-    if (this.#pause === null) return;
-    clearTimeout(this.#pause);
-    this.#pause = null;
-    if (!this.#isAborted) this.#res.resume();
+  resumeBody(): void {
+    if (this.#isAborted || !this.#isPaused) return;
+    this.#isPaused = false;
+    this.#res.resume();
   }
 
   respond(status: number, headers: string, body: string | Buffer, bytes: number, close: boolean): void {
-    this.#resumeBody();
+    this.resumeBody();
     const res = this.#res;
     res.cork(() => {
       this.#writeHead(status, headers);
@@ -192,7 +189,6 @@ class UwsWire implements Wire {
 
   aborted(): void {
     this.#isAborted = true;
-    this.#resumeBody();
     this.#sent();
     this.exchange?.abort();
     this.#stream?.aborted();

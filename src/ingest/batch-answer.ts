@@ -34,8 +34,15 @@ export async function batchAnswerInTurns(told: ToldResults, slices: Slices): Pro
 /** The media type of {@link resultLines}. */
 export const LINES_TYPE = 'application/x-ndjson';
 
-/** The same as {@link batchAnswerInTurns} as newline-delimited JSON: a line per result. */
-export async function resultLines(told: ToldResults, slices: Slices): Promise<Answer> {
+/** The same as {@link batchAnswer} as newline-delimited JSON: a line per result. */
+export function resultLines(told: ToldResults): Answer & { readonly body: string } {
+  const texts = new ResultTexts(told, '\n');
+  for (const result of told.results) texts.add(result);
+  return texts.lines();
+}
+
+/** The same as {@link batchAnswerInTurns}. */
+export async function resultLinesInTurns(told: ToldResults, slices: Slices): Promise<Answer> {
   const texts = new ResultTexts(told, '\n');
   await texts.addAll(slices);
   return texts.lines();
@@ -44,20 +51,36 @@ export async function resultLines(told: ToldResults, slices: Slices): Promise<An
 /** Errors that an answer names which does not tell of every event. */
 const FIRST_ERRORS = 10;
 
+/** What became of events: how many are stored, how many refused, and the first refusals with the index of their event. */
+export class Tally {
+  stored = 0;
+  refused = 0;
+  readonly errors: object[] = [];
+
+  /** Adds the results of the next events. */
+  add(results: readonly Result[]): void {
+    const first = this.stored + this.refused;
+    for (const [at, result] of results.entries()) {
+      if (!(result instanceof Rejection)) this.stored += 1;
+      else if (this.refused++ < FIRST_ERRORS) this.errors.push({ index: first + at, ...result.fields() });
+    }
+  }
+
+  /** The body of a response. */
+  get text(): string {
+    const { stored, refused, errors } = this;
+    return JSON.stringify({ success: refused === 0, stored, refused, errors });
+  }
+}
+
 /**
  * For clients that take any status of 2xx for success, and some of them 200 alone: the numbers, and the first refusals with
  * the index of their event. They must not send again what can never be stored, so this is 200 whatever was refused.
  */
 export function countsAnswer(results: readonly Result[]): Answer {
-  let refused = 0;
-  const errors: string[] = [];
-  for (const [index, result] of results.entries()) {
-    if (!(result instanceof Rejection)) continue;
-    refused += 1;
-    if (errors.length < FIRST_ERRORS) errors.push(JSON.stringify({ index, ...result.fields() }));
-  }
-  const counts = `"stored":${results.length - refused},"refused":${refused}`;
-  return { status: 200, body: `{"success":${refused === 0},${counts},"errors":[${errors.join(',')}]}` };
+  const tally = new Tally();
+  tally.add(results);
+  return { status: 200, body: tally.text };
 }
 
 class ResultTexts {
@@ -105,7 +128,7 @@ class ResultTexts {
     };
   }
 
-  lines(): Answer {
+  lines(): Answer & { readonly body: string } {
     const status = this.#stored === this.#results.length ? 200 : 207;
     return { status, body: `${this.#texts}\n`, contentType: LINES_TYPE };
   }

@@ -217,7 +217,7 @@ class BulkQueue {
     let heaviest: readonly [number, number] = [appId, wanted];
     for (const entry of this.#ofApp) if (entry[1] > heaviest[1]) heaviest = entry;
     const [heaviestApp, most] = heaviest;
-    if (heaviestApp === appId) return null;
+    // Of the asking app itself no request is enough.
     const isEnough = (entry: Entry): boolean => entry.isWhole && most - entry.events.length >= wanted;
     const { plain, keyed } = this.#turns;
     const last = plain.popLast(heaviestApp, isEnough) ?? keyed.popLast(heaviestApp, isEnough);
@@ -300,7 +300,7 @@ class Room {
 
 export const FULL = new Rejection('unavailable', 'Too many events wait for their commit; try again shortly.');
 export const CLOSED = new Rejection('unavailable', 'The service is stopping; try again shortly.');
-const STALLED = new Rejection('unavailable', 'The database does not answer; try again shortly.');
+export const STALLED = new Rejection('unavailable', 'The database does not answer; try again shortly.');
 
 /** The memory that a payload may take: V8 keeps text at one or two bytes per character. */
 export function payloadBytes(event: AcceptedEvent): number {

@@ -1,11 +1,10 @@
 /** The end of the write path: a commit group goes to the database or, during an outage, to the journal. */
 import type { Logger } from 'pino';
 import { Rejection } from '../errors.ts';
-import { Availability } from '../storage/availability.ts';
-import type { DatabaseAddress } from '../storage/connect.ts';
-import type { ServerWatch } from '../storage/connections/server-watch.ts';
+import { Availability, type AvailabilityOptions } from '../storage/availability.ts';
 import type { DeclaredFields, Engine } from '../storage/storage.ts';
 import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
+import type { Connect } from '../storage/write/copy-connection.ts';
 import { EventWriter, type Outcomes, tablesOfWrites } from '../storage/write/event-writer.ts';
 import { JOURNALING, JOURNALING_PAST, REFUSING, REFUSING_PAST } from '../storage/write/failures.ts';
 import { ReplayWriter } from '../storage/write/replay-writer.ts';
@@ -15,7 +14,7 @@ import { Replay } from './journal/replay.ts';
 import { PastWriter } from './past-writer.ts';
 
 export interface DurableWriterOptions {
-  readonly address: DatabaseAddress;
+  readonly connect: Connect;
   readonly engine: Engine;
   readonly connections: number;
   /** For events of past days. */
@@ -25,7 +24,7 @@ export interface DurableWriterOptions {
   /** Whose values are counted with the rows. */
   readonly fields?: DeclaredFields | undefined;
   /** Watches the connections to the database. */
-  readonly watch: ServerWatch;
+  readonly watch: AvailabilityOptions['watch'];
   readonly log: Logger;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
@@ -50,10 +49,10 @@ export class DurableWriter {
   readonly #replay: Replay | null;
 
   constructor(options: DurableWriterOptions) {
-    const { journal, log, now, address, engine, fields } = options;
+    const { journal, log, now, connect, engine, fields } = options;
     this.#options = options;
     this.writer = new EventWriter({
-      address,
+      connect,
       engine,
       connections: options.connections,
       timeouts: journal === null ? REFUSING : JOURNALING,
@@ -67,7 +66,7 @@ export class DurableWriter {
       now,
     });
     this.past = new PastWriter({
-      address,
+      connect,
       engine,
       connections: options.pastConnections,
       timeouts: journal === null ? REFUSING_PAST : JOURNALING_PAST,
@@ -77,7 +76,7 @@ export class DurableWriter {
       now,
     });
     const replayWriter =
-      journal && new ReplayWriter({ address, engine, identity: journal.installation.identity, log, now });
+      journal && new ReplayWriter({ connect, engine, identity: journal.installation.identity, log, now });
     this.#replayWriter = replayWriter;
     this.#replay =
       journal &&
@@ -91,7 +90,7 @@ export class DurableWriter {
         now,
       });
     this.availability = new Availability({
-      address,
+      connect,
       tables: tablesOfWrites(engine),
       log,
       now,

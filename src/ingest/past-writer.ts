@@ -5,14 +5,14 @@
  */
 import type { Logger } from 'pino';
 import { Rejection } from '../errors.ts';
-import type { DatabaseAddress } from '../storage/connect.ts';
 import type { DeclaredFields, Engine } from '../storage/storage.ts';
 import { type AcceptedEvent, dateOf, dayOf, startOfDay } from '../storage/write/accepted-event.ts';
+import type { Connect } from '../storage/write/copy-connection.ts';
 import { EventWriter, type Outcomes, type WriteOutcome } from '../storage/write/event-writer.ts';
 import { type Failure, NO_PARTITION, type WriteTimeouts } from '../storage/write/failures.ts';
 
 export interface PastWriterOptions {
-  readonly address: DatabaseAddress;
+  readonly connect: Connect;
   readonly engine: Engine;
   readonly connections: number;
   readonly timeouts: WriteTimeouts;
@@ -60,9 +60,9 @@ export class PastWriter {
 
   constructor(options: PastWriterOptions) {
     this.#options = options;
-    const { address, engine, connections, timeouts, log, now } = options;
+    const { connect, engine, connections, timeouts, log, now } = options;
     this.#writer = new EventWriter({
-      address,
+      connect,
       engine,
       connections,
       name: 'tidemark past writer',

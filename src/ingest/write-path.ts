@@ -10,9 +10,11 @@ import type { Availability } from '../storage/availability.ts';
 import type { ChangedTable } from '../storage/changes.ts';
 import type { DatabaseAddress, Sql } from '../storage/connect.ts';
 import type { ServerWatch } from '../storage/connections/server-watch.ts';
+import { areKeysLocked } from '../storage/expired-keys.ts';
 import { answerInTime, type LookupOutage, LookupUnavailable } from '../storage/lookup-cache.ts';
 import { DeclaredFields, type Engine } from '../storage/storage.ts';
 import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
+import { type Connect, connectionsTo } from '../storage/write/copy-connection.ts';
 import { UNAVAILABLE } from '../storage/write/failures.ts';
 import { type KeyedEvents, type KeyedOutcome, KeyedWriter } from '../storage/write/keyed-writer.ts';
 import { CommitBuffer } from './commit-buffer.ts';
@@ -54,7 +56,7 @@ export interface WritePathOptions {
 }
 
 /** Connections for events of past days: while one waits for a locked day, the other continues. */
-const PAST_CONNECTIONS = 2;
+export const PAST_CONNECTIONS = 2;
 /**
  * Connections beside COMMIT_CONNECTIONS: those of past days, three for keyed requests, one for the replay of the journal and
  * one for the availability probe.
@@ -97,11 +99,12 @@ export class WritePath {
   readonly #keyTable: KeyTable;
 
   constructor(options: WritePathOptions) {
-    const { config, address, engine, journal, watch, log, monotonic, wall } = options;
+    const { config, engine, journal, watch, log, monotonic, wall } = options;
+    const connect = connectionsTo(options.address);
     this.#fields = new FieldsCache(options.lookups, log);
     this.store = new DurableWriter({
       fields: this.#fields.known,
-      address,
+      connect,
       engine,
       connections: config.COMMIT_CONNECTIONS,
       pastConnections: PAST_CONNECTIONS,
@@ -120,8 +123,8 @@ export class WritePath {
     const buffers = openBuffers(options, this.store);
     this.commitBuffer = buffers.now;
     this.pastBuffer = buffers.past;
-    this.#keyTable = new KeyTable(options.lookups, log);
-    const keyed = openKeyedQueues(options, this.availability, this.#keyTable);
+    this.#keyTable = new KeyTable(() => areKeysLocked(options.lookups), log);
+    const keyed = openKeyedQueues({ ...options, connect }, this.availability, this.#keyTable);
     this.#keyedQueues = Object.values(keyed.queues);
     this.#keyedWriters = keyed.writers;
     this.stageTimes = new StageTimes(monotonic);
@@ -172,6 +175,7 @@ export class WritePath {
       idempotentQueue: queues.batches,
       // A body that exceeds the room of all bodies can never be received: 413, not 503.
       maxBytes: Math.min(config.MAX_BATCH_BYTES, config.MAX_BODIES_BYTES),
+      maxStreamBytes: config.MAX_STREAM_BYTES,
       limits: {
         maxEvents: Math.min(MAX_BATCH_EVENTS, config.COMMIT_BUFFER_EVENTS),
         maxEventBytes: config.MAX_BODY_BYTES,
@@ -296,13 +300,19 @@ class FieldsCache {
 }
 
 /** Limits of each queue. */
-function limitsOf(config: Config): { readonly maxEvents: number; readonly maxBytes: number } {
+function limitsOf(config: QueueOptions['config']): { readonly maxEvents: number; readonly maxBytes: number } {
   return { maxEvents: config.COMMIT_BUFFER_EVENTS, maxBytes: config.COMMIT_BUFFER_BYTES };
 }
 
-function openBuffers(
-  { config, journal, monotonic, onStored }: WritePathOptions,
-  store: DurableWriter,
+/** What the queues of a write path need. */
+export interface QueueOptions
+  extends Pick<WritePathOptions, 'engine' | 'journal' | 'log' | 'monotonic' | 'onStored'> {
+  readonly config: Pick<Config, 'COMMIT_CONNECTIONS' | 'COMMIT_BUFFER_EVENTS' | 'COMMIT_BUFFER_BYTES'>;
+}
+
+export function openBuffers(
+  { config, journal, monotonic, onStored }: QueueOptions,
+  store: Pick<DurableWriter, 'write' | 'writePast' | 'availability' | 'takesEvents'>,
 ): { readonly now: CommitBuffer; readonly past: CommitBuffer } {
   const stall = {
     afterMs: STALL_MS,
@@ -347,18 +357,18 @@ async function writeUnlessLocked(
   return requests.map((keyed) => byRequest.get(keyed) ?? refusal);
 }
 
-interface KeyedQueues {
+export interface KeyedQueues {
   readonly events: IdempotentQueue;
   readonly batches: IdempotentQueue;
   readonly past: IdempotentQueue;
 }
 
-function openKeyedQueues(
-  { config, address, engine, log, monotonic, onStored }: WritePathOptions,
+export function openKeyedQueues(
+  { config, connect, engine, log, monotonic, onStored }: QueueOptions & { readonly connect: Connect },
   availability: Availability,
   keyTable: KeyTable,
 ): { readonly writers: readonly KeyedWriter[]; readonly queues: KeyedQueues } {
-  const options = { address, engine, log, now: monotonic };
+  const options = { connect, engine, log, now: monotonic };
   const onBlocked = async (): Promise<void> => {
     if (!(await keyTable.suspect())) availability.writeFailed();
   };

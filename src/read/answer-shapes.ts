@@ -52,6 +52,10 @@ export const EVENT_TYPE = objectOf(
       ...nullable(TIMESTAMP),
       description: 'The time of its newest event that can still be read; null if there is none.',
     },
+    hidden: {
+      type: 'boolean',
+      description: 'Whether charts of the dashboard leave the type out until they are asked for it.',
+    },
   },
   { title: 'EventType' },
 );

@@ -1,6 +1,6 @@
 /** Columns of counts for the dashboard's chart: by event type or by the values of a field, with an earlier interval beside them. */
 import { type Api, done } from '../accounts/routes/api.ts';
-import { numberTypes } from '../apps/event-types.ts';
+import { listHiddenTypes, numberTypes } from '../apps/event-types.ts';
 import { Rejection } from '../errors.ts';
 import type { Route } from '../http/route.ts';
 import type { Sql } from '../storage/connect.ts';
@@ -15,7 +15,7 @@ import type {
 import { spellPath } from './fields/payload-paths.ts';
 import { findTypes } from './scope-query.ts';
 import { parseSeriesQuery, type SeriesQuery } from './series-query.ts';
-import { type Chart, type ComparedChart, readValueLines } from './value-chart.ts';
+import { type Chart, type ComparedChart, type HiddenLine, readValueLines } from './value-chart.ts';
 
 export interface ChartRouteOptions {
   readonly api: Api;
@@ -46,9 +46,47 @@ export function chartRoute(options: ChartRouteOptions): Route {
     const byValue =
       by === null || query.hasConditions ? null : await readValueLines(events, request, query.compared, by);
     if (byValue !== null && by !== null) return done({ ...byValue, by: spellPath(by), isFiltered: false });
-    const byType = await readTypeLines({ sql, events }, request, query);
+    const byType = await readTypeChart({ sql, events }, request, query);
     return byType === null ? TOO_LONG : done({ ...byType, by: null });
   });
+}
+
+type TypeChart = Chart & { readonly isFiltered: boolean; readonly hidden?: HiddenLine | null };
+
+/**
+ * The lines of the event types with the most events; without a choice of types, those that are hidden are one line apart.
+ * @returns null where there would be too many buckets
+ */
+async function readTypeChart(
+  reading: Reading,
+  request: SeriesRequest,
+  query: SeriesQuery,
+): Promise<TypeChart | null> {
+  const hidden = request.typeIds === null ? await listHiddenTypes(reading.sql, request.appId) : [];
+  if (hidden.length === 0) return await readTypeLines(reading, request, query);
+  const chart = await readTypeLines(reading, { ...request, topTypes: TOP_LINES + hidden.length }, query);
+  if (chart === null) return null;
+  const typeIds = hidden.map(({ id }) => id);
+  const apart = await readTypeLines(reading, { ...request, typeIds, buckets: chart.bucket }, query);
+  // Between the two reads a minute may have begun.
+  if (apart?.starts.length !== chart.starts.length || apart.isFiltered !== chart.isFiltered) return chart;
+  const keys = new Set(hidden.map(({ typeId }) => typeId));
+  const lines = chart.lines.filter(({ key }) => !keys.has(key)).slice(0, TOP_LINES);
+  const shown = [...lines, { counts: apart.all }];
+  const other = chart.all.map((count, index) =>
+    Math.max(0, count - sum(shown.map(({ counts }) => counts[index] ?? 0))),
+  );
+  return {
+    ...chart,
+    lines,
+    other: other.some((count) => count > 0) ? other : null,
+    hidden: {
+      types: hidden.length,
+      counts: apart.all,
+      before: apart.before.all,
+      compared: apart.compared?.all ?? null,
+    },
+  };
 }
 
 /** The lines of the event types with the most events. @returns null where there would be too many buckets */
@@ -56,7 +94,7 @@ async function readTypeLines(
   { sql, events }: Reading,
   request: SeriesRequest,
   query: SeriesQuery,
-): Promise<(Chart & { readonly isFiltered: boolean }) | null> {
+): Promise<TypeChart | null> {
   const counted = await events.series(request);
   if (typeof counted === 'string') return null;
   const filtered = query.filter && (await countPassing({ sql, events }, request, counted, query.filter));

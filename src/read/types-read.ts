@@ -1,5 +1,5 @@
 /** An app's event types, with how many events each has. */
-import { listTypesOf } from '../apps/event-types.ts';
+import { listHiddenTypes, listTypesOf } from '../apps/event-types.ts';
 import { dataOf, json, objectOf } from '../http/operation.ts';
 import { Query } from '../http/query.ts';
 import type { Sql } from '../storage/connect.ts';
@@ -25,10 +25,15 @@ export const TYPES = {
 
 export function typesRead({ sql, events }: { readonly sql: Sql; readonly events: EventReader }): AppRead {
   return appRead(TYPES, async ({ app }) => {
-    const [types, stats] = await Promise.all([listTypesOf(sql, app.id), events.typeStats(app.id)]);
+    const [types, hidden, stats] = await Promise.all([
+      listTypesOf(sql, app.id),
+      listHiddenTypes(sql, app.id),
+      events.typeStats(app.id),
+    ]);
+    const hiddenIds = new Set(hidden.map(({ typeId }) => typeId));
     const rows = types.map((type) => {
       const { count = 0, lastEventAt = null } = stats.get(type.typeId) ?? {};
-      return { ...type, count, lastEventAt };
+      return { ...type, count, lastEventAt, hidden: hiddenIds.has(type.typeId) };
     });
     return { status: 200, body: JSON.stringify({ success: true, data: { types: rows } }) };
   });

@@ -26,6 +26,15 @@ export interface Chart
   readonly compared: ComparedChart | null;
 }
 
+/** The types that a chart leaves out until it is asked for them, as one line. */
+export interface HiddenLine {
+  readonly types: number;
+  readonly counts: readonly number[];
+  readonly before: number;
+  /** Of the interval that is compared with; null: none. */
+  readonly compared: readonly number[] | null;
+}
+
 export interface ComparedChart {
   readonly starts: readonly number[];
   readonly all: readonly number[];

@@ -7,7 +7,14 @@ import { type FeedSnapshot, readFeed, readSnapshotText } from './arrivals.ts';
 import { beginExport, type Export } from './backup/export.ts';
 import { beginRestore, type Restore, type RestoreOptions } from './backup/restore.ts';
 import type { Sql } from './connect.ts';
-import { type AppSpan, type AppStats, readAppSpan, readAppStats } from './counts/app-stats.ts';
+import { openCountedLines } from './counted-lines.ts';
+import {
+  type AppSpan,
+  type AppStats,
+  readAppSpan,
+  readAppStats,
+  readTypeActivity,
+} from './counts/app-stats.ts';
 import type { BucketsProblem } from './counts/buckets.ts';
 import {
   type FieldSeries,
@@ -23,7 +30,7 @@ import { readTypeStats, type TypeStats } from './counts/type-stats.ts';
 import { type DatabaseFacts, readDatabaseFacts } from './database-facts.ts';
 import { chooseEngine, type Engine } from './engine.ts';
 import { ENGINES } from './engines.ts';
-import { type LineReader, openFilteredLines, openLines } from './event-lines.ts';
+import { type LineReader, openLines } from './event-lines.ts';
 import {
   type EventList,
   type EventListRequest,
@@ -70,7 +77,7 @@ export type { EventLines, LineReader } from './event-lines.ts';
 export type { Cursor, EventList, SingleEvent } from './event-list.ts';
 export { decodeCursor, encodeCursor } from './event-list.ts';
 export type { EventPage, Order, PageRequest, StoredEvent } from './event-page.ts';
-export type { Position, RowFilter, ScanRequest, TextTest } from './event-scan.ts';
+export type { Position, RowFilter, ScanRequest, Suspicion, TextTest } from './event-scan.ts';
 export type { EventSearch, SearchStep } from './event-search.ts';
 export type { FeedCursor } from './feed-cursor.ts';
 export { decodeFeedCursor, encodeFeedCursor } from './feed-cursor.ts';
@@ -168,6 +175,8 @@ export interface EventReader {
   appSpan(appId: number): Promise<AppSpan>;
   /** The stats of each type of an app, by public id; types without events are left out. */
   typeStats(appId: number): Promise<ReadonlyMap<string, TypeStats>>;
+  /** Events of each of the last 24 hours, of the types that have some, by public id. */
+  typeActivity(appId: number, now: number): Promise<ReadonlyMap<string, readonly number[]>>;
   /** Changes whenever anything is committed. */
   snapshotText(): Promise<string>;
   /** Reads of the live feed, in one snapshot. */
@@ -208,7 +217,7 @@ function createReader(sql: Sql): EventReader {
     filteredList: (request, filter) => readFilteredList(sql, request, filter),
     search: (request, filter) => openSearch(sql, request, filter),
     lines: (request, filter) => openLines(sql, request, filter),
-    filteredLines: (request, filter) => openFilteredLines(sql, request, filter),
+    filteredLines: (request, filter) => openCountedLines(sql, request, filter),
     event: (appId, eventId) => readEvent(sql, appId, eventId),
     series: (request) => readSeries(sql, request),
     filteredSeries: (request, filter) => readFilteredSeries(sql, request, filter),
@@ -217,6 +226,7 @@ function createReader(sql: Sql): EventReader {
     appStats: (appIds, at) => readAppStats(sql, appIds, at),
     appSpan: (appId) => readAppSpan(sql, appId),
     typeStats: (appId) => readTypeStats(sql, appId),
+    typeActivity: (appId, now) => readTypeActivity(sql, appId, now),
     snapshotText: () => readSnapshotText(sql),
     feed: (appId, read) => readFeed(sql, appId, read),
   };

@@ -7,7 +7,7 @@ import type { Declaration } from '../../src/http/route.ts';
 import { Exports } from '../../src/read/export/exports.ts';
 import { openStorage } from '../../src/storage/storage.ts';
 import { newOwnApp, newPerson, type Person, type Reply } from '../support/person.ts';
-import { startTestService, type TestService, testSecret } from '../support/service.ts';
+import { startTestService, type TestService, testSecret, until } from '../support/service.ts';
 
 /** What a viewer may do besides reading: leave. */
 const ALLOWED = new Set(['DELETE /api/apps/:appId/members/:userId']);
@@ -21,6 +21,8 @@ const CHANGED = [
   'logging_tokens',
   'resource_tokens',
   'audit_entries',
+  'saved_views',
+  'annotations',
 ];
 
 let service: TestService;
@@ -49,7 +51,11 @@ beforeAll(async () => {
     members: { userId: string; role: string }[];
     invitations: { invitationId: string }[];
   };
+  const view = await owner.post(`${app.path}/views`, { name: 'Errors', search: 'range=24h' });
+  const annotation = await owner.post(`${app.path}/annotations`, { text: 'Release 1' });
   values = {
+    ':viewId': String(view.data.viewId),
+    ':annotationId': String(annotation.data.annotationId),
     ':appId': app.appId,
     ':typeId': String(type.data.typeId),
     ':tokenId': String(token.data.tokenId),
@@ -58,6 +64,11 @@ beforeAll(async () => {
     ':invitationId': members.invitations[0]?.invitationId ?? '',
   };
   expect((await put(owner, `${app.path}/types/${type.data.typeId}/schema`)).status).toBe(200);
+  await owner.post(`${app.path}/declared-fields`, { path: 'total', kind: 'number', backfill: true });
+  await until(
+    async () => (await owner.get(`${app.path}/numbers?of=total`)).status === 200,
+    'the field is counted',
+  );
   declared = await declaredRoutes();
 });
 afterAll(() => service.stop());
@@ -81,13 +92,16 @@ async function declaredRoutes(): Promise<readonly Declaration[]> {
   return dashboard.routes.filter(({ path }) => /^\/api\/apps\/:appId(\/|$)/.test(path));
 }
 
+/** Parameters that a route cannot do without. */
+const QUERIES: Readonly<Record<string, string>> = { '/api/apps/:appId/numbers': '?of=total' };
+
 const nameOf = ({ method, path }: Declaration): string => `${method} ${path}`;
 const pathOf = ({ path }: Declaration): string =>
   path.replace(/:\w+/g, (name) => {
     const value = values[name];
     if (value === undefined) throw new Error(`The test has no value for ${name}.`);
     return value;
-  });
+  }) + (QUERIES[path] ?? '');
 const isRead = ({ method }: Declaration): boolean => method === 'GET';
 
 function ask(person: Person, route: Declaration): Promise<Reply> {

@@ -5,7 +5,6 @@ import { afterEach, describe, expect, test } from 'vitest';
 import { EventLogger, type EventLoggerOptions, type TidemarkError } from '../../client/src/index.ts';
 import { pauseMs } from '../../client/src/retry.ts';
 import { Opened } from '../support/proxied-service.ts';
-import { FaultyProxy } from '../support/proxy.ts';
 import { startTestService, TestClock, type TestService, until } from '../support/service.ts';
 import { HttpFront } from './http-front.ts';
 
@@ -64,65 +63,6 @@ describe('a logger', () => {
     expect(requests).toBeLessThanOrEqual(5);
     expect(await logger.close()).toBe(0);
     expect(logger.log('typed', {})).toBe(false);
-  });
-
-  test('loses and doubles nothing through lost answers, refused connections, outages of the database and restarts', async () => {
-    let proxy: FaultyProxy | undefined;
-    const first = await startTestService({
-      config: { CREATE_LIMIT_PER_MINUTE: 0 },
-      reach: async (address) => {
-        proxy = await FaultyProxy.start(address);
-        return proxy.address;
-      },
-    });
-    const front = await HttpFront.start(first.port);
-    if (proxy !== undefined) opened.add(front, proxy);
-    const errors: Error[] = [];
-    const logger = loggerOf(first, {
-      url: front.url,
-      maxBatchEvents: 20,
-      onRetry: (error) => errors.push(error),
-    });
-    let logged = 0;
-    const logSome = (): void => {
-      for (let more = 0; more < 50; more += 1) if (logger.log('ledger', { n: logged })) logged += 1;
-    };
-    const phase = async (work: () => Promise<unknown> | unknown): Promise<void> => {
-      const failures = errors.length;
-      await work();
-      logSome();
-      await until(() => errors.length > failures + 1, 'the client has failed more than once');
-    };
-    let lost = 0;
-    logSome();
-    await logger.flush();
-    await phase(() => {
-      front.losesAnswer = () => {
-        lost += 1;
-        return lost % 3 > 0;
-      };
-    });
-    front.losesAnswer = () => false;
-    await phase(() => {
-      front.isAway = true;
-      front.cutAll();
-    });
-    front.isAway = false;
-    await logger.flush();
-    await phase(() => proxy?.goAway());
-    await proxy?.comeBack();
-    await phase(() => first.stop({ keepDatabase: true }));
-    const second = await startTestService({
-      database: first.database,
-      config: { CREATE_LIMIT_PER_MINUTE: 0 },
-    });
-    opened.add(second, { stop: () => first.database.drop() });
-    front.target = second.port;
-    logSome();
-    await logger.flush();
-    expect(lost).toBeGreaterThan(1);
-    expect(logger.stats).toEqual({ waiting: 0, stored: logged, refused: 0, dropped: 0 });
-    expect(await storedNumbers(second)).toEqual(upTo(logged));
   });
 
   test('with a full queue refuses new events, and stores what it has accepted', async () => {

@@ -3,6 +3,7 @@ import { describe, expect, test } from 'vitest';
 import type { Series } from '../../dashboard/answers.ts';
 import { curveRange, emptyCurve, ratioCurve } from '../../dashboard/charts/curve.ts';
 import {
+  HIDDEN,
   linesOf,
   OTHER,
   stackOf,
@@ -59,6 +60,21 @@ describe('lines', () => {
         );
       }),
     );
+  });
+
+  test('of hidden types are one line, shown where a view names it, and counted neither twice nor as others', () => {
+    const hidden = { types: 2, counts: [1, 0, 0], before: 4, compared: null };
+    const lines = linesOf({ ...series, hidden, other: [1, 0, 0] }, all);
+    expect(lines.map(({ key, total, before, shown }) => [key, total, before, shown])).toEqual([
+      ['typ_a', 12, 60, true],
+      ['typ_b', 3, 30, true],
+      [HIDDEN, 1, 4, false],
+      [OTHER, 1, 6, true],
+    ]);
+    const asked = linesOf({ ...series, hidden }, { hidden: [HIDDEN, 'typ_a'], solo: null });
+    expect(asked.filter(({ shown }) => shown).map(({ key }) => key)).toEqual(['typ_b', HIDDEN, OTHER]);
+    const alone = linesOf({ ...series, lines: [], other: null, hidden }, all);
+    expect(alone.map(({ shown }) => shown)).toEqual([true]);
   });
 
   test('are all shown where a link would leave none', () => {

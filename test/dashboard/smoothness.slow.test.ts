@@ -14,6 +14,15 @@ const LOOP_TURNS = 2_000_000;
 /** The longest task may take as long as so many loops: 50 ms, where a loop takes 10. */
 const LONGEST_LOOPS = 5;
 
+/**
+ * What a CPU that is four times slower has for a range, from the click until it is drawn, and for a frame at 30 a second: in
+ * loops of 10 ms on this one.
+ */
+const RANGE_LOOPS = 300 / 4 / 10;
+const FRAME_LOOPS = 34 / 4 / 10;
+/** Tasks of a drag that may take longer than a frame. */
+const LATE_SHARE = 0.05;
+
 /** An event of Chromium's trace format, as far as it is read here; times in microseconds. */
 interface TraceEvent {
   readonly name: string;
@@ -49,10 +58,10 @@ describe.skipIf(withoutBrowser !== '')('a full chart', () => {
   });
 
   /**
-   * The longest task of the page's main thread during some work, in milliseconds of its own time: what other tests do
-   * to the machine meanwhile is not the page's.
+   * The tasks of the page's main thread during some work, in milliseconds of its own time: what other tests do to the machine
+   * meanwhile is not the page's.
    */
-  async function longestTask(work: () => Promise<unknown>): Promise<number> {
+  async function tasksOf(work: () => Promise<unknown>): Promise<number[]> {
     await browser.startTracing(page, { categories: ['toplevel', '__metadata'] });
     await work();
     const { traceEvents } = JSON.parse((await browser.stopTracing()).toString()) as {
@@ -65,7 +74,11 @@ describe.skipIf(withoutBrowser !== '')('a full chart', () => {
       ({ pid, tid, tdur }) => pid === main?.pid && tid === main?.tid && tdur !== undefined,
     );
     expect(tasks.length).toBeGreaterThan(0);
-    return Math.max(...tasks.map(({ tdur = 0 }) => tdur)) / 1_000;
+    return tasks.map(({ tdur = 0 }) => tdur / 1_000);
+  }
+
+  async function longestTask(work: () => Promise<unknown>): Promise<number> {
+    return Math.max(...(await tasksOf(work)));
   }
 
   /** What the page takes for a fixed loop, just before or after: a slow or busy machine is slow for both. */
@@ -112,6 +125,37 @@ describe.skipIf(withoutBrowser !== '')('a full chart', () => {
       await page.locator('.chart-card:not(.loading)').waitFor();
     };
     await expectSmooth(zoom);
+  });
+
+  test('is drawn for another range in the time that a slow CPU has, from the click on', async () => {
+    const pick = async (): Promise<void> => {
+      await page.getByRole('button', { name: 'Previous period' }).click();
+      await page.locator('.chart-card[aria-busy=false]').waitFor();
+    };
+    await pick();
+    const before = await loopTask();
+    const spent = (await tasksOf(pick)).reduce((sum, task) => sum + task, 0);
+    const loop = Math.max(before, await loopTask());
+    expect(spent / loop).toBeLessThan(RANGE_LOOPS);
+  });
+
+  test('is dragged over in frames that a slow CPU has the time for', async () => {
+    const box = await page.locator('.plot .over').boundingBox();
+    const { x, y, width } = box ?? { x: 0, y: 0, width: 0 };
+    const drag = async (): Promise<void> => {
+      await page.mouse.move(x + 0.1 * width, y + 50);
+      await page.mouse.down();
+      for (let step = 0; step < 100; step++)
+        await page.mouse.move(x + (0.1 + step / 125) * width, y + 50 + (step % 5));
+      await page.keyboard.press('Escape');
+      await page.mouse.up();
+    };
+    const before = await loopTask();
+    const tasks = await tasksOf(drag);
+    const loop = Math.max(before, await loopTask());
+    const late = tasks.filter((task) => task > FRAME_LOOPS * loop).length;
+    // Of the hundred moves: the trace has many a task that only passes a message on.
+    expect(late / 100).toBeLessThan(LATE_SHARE);
   });
 
   test('is toggled, accumulated and painted in the other theme smoothly', async () => {

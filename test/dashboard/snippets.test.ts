@@ -1,13 +1,16 @@
 /** The programs that the dashboard shows do what they say, as they are pasted. */
 import { execFile } from 'node:child_process';
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { cp, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { reading, type SnippetPlace, sending } from '../../dashboard/components/snippets.ts';
+import { producers, reading, type SnippetPlace, sending } from '../../dashboard/components/snippets.ts';
+import { LAUNCHER } from '../support/command-line.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { startTestService, type TestService } from '../support/service.ts';
+
+const REPOSITORY = dirname(LAUNCHER);
 
 const run = promisify(execFile);
 const INTERPRETERS: Readonly<Record<string, readonly string[]>> = {
@@ -30,6 +33,10 @@ beforeAll(async () => {
   const { appId, loggingToken } = app;
   place = { base: service.url, appId, loggingToken, resourceToken: String(data.resourceToken) };
   folder = await mkdtemp(join(tmpdir(), 'tidemark-snippets-'));
+  const client = join(folder, 'node_modules', 'tidemark-client');
+  await cp(join(REPOSITORY, 'client', 'package.json'), join(client, 'package.json'));
+  const tsc = join(REPOSITORY, 'node_modules', '.bin', 'tsc');
+  await run(tsc, ['-p', join(REPOSITORY, 'client'), '--outDir', join(client, 'dist')]);
 });
 afterAll(async () => {
   await service?.stop();
@@ -54,6 +61,20 @@ test('each of those that send stores its events, and each of those that read sho
       (await output(name, text)) +
       (name === 'Export' ? await readFile(join(folder, 'events.ndjson'), 'utf8') : '');
     for (const from of ['curl', 'node', 'python']) expect(shown, name).toContain(from);
+  }
+});
+
+test('those of other programs are what the documentation says of them', async () => {
+  const page = await readFile(join(REPOSITORY, 'docs', 'producers.md'), 'utf8');
+  const documented = page.replace(/\$\{LOGGING_TOKEN\}/g, 'TOKEN').replaceAll('tdl_…', 'TOKEN');
+  const at = { ...place, base: 'https://events.example.com', loggingToken: 'TOKEN' };
+  const [annotation, ...configured] = producers(at).reverse();
+  for (const { name, text } of configured) expect(documented, name).toContain(`\n${text}\n`);
+  const own = producers(place).find(({ name }) => name === annotation?.name)?.text ?? '';
+  expect(await output('Annotation', own)).toContain('"annotationId":"ann_');
+  for (const { name, text } of producers(place)) {
+    expect(text, name).toContain(new URL(place.base).port);
+    expect(text, name).toContain(place.loggingToken);
   }
 });
 

@@ -14,10 +14,11 @@ function setUp() {
     query: '',
     remoteAddress: '',
     header: () => '',
+    pauseBody: () => undefined,
+    resumeBody: () => undefined,
     readBody: (callback) => {
       onChunk = callback;
     },
-    pauseBody: () => expect.unreachable('there is room for it'),
     respond: (status, _headers, _body, _bytes, close) => answers.push({ status, close }),
     stream: () => expect.unreachable('no answer here goes on'),
   };

@@ -1,6 +1,6 @@
 /** Bodies whose pieces come in turns: each is its own, though their memory is used again and again. */
 import fc from 'fast-check';
-import { describe, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { BufferPool } from '../../src/buffer-pool.ts';
 import { BodyRoom } from '../../src/http/body-room.ts';
 import { type ReceivedBody, RequestBody } from '../../src/http/request-body.ts';
@@ -24,10 +24,11 @@ class Sender {
       {
         header: (name) => (name === 'content-length' ? length : ''),
         address: () => '127.0.0.1',
+        pauseBody: () => undefined,
+        resumeBody: () => undefined,
         readBody: (onChunk) => {
           this.#onChunk = onChunk;
         },
-        pauseBody: () => undefined,
         closeAfterAnswer: () => undefined,
         refuse: () => undefined,
       },
@@ -108,13 +109,20 @@ describe('bodies in pieces', () => {
 });
 
 describe('a body for which there is no room', () => {
+  beforeEach(() => {
+    vi.useFakeTimers();
+  });
+  afterEach(() => {
+    vi.useRealTimers();
+  });
+
   /** A body of so many bytes, of which a part arrives while the room is full. */
   async function unwanted(bytes: number) {
     const room = new BodyRoom(1_048_576);
     const full = room.open('127.0.0.2', true, () => undefined);
     room.grow(full, 780_000);
     room.arrived(full);
-    const pauses: (() => void)[] = [];
+    const pauses: string[] = [];
     let onChunk: (chunk: Buffer, last: boolean) => void = () => undefined;
     const owner = {
       header: (name: string) => (name === 'content-length' ? String(bytes) : ''),
@@ -122,7 +130,8 @@ describe('a body for which there is no room', () => {
       readBody: (listener: typeof onChunk) => {
         onChunk = listener;
       },
-      pauseBody: (_: number, then: () => void) => pauses.push(then),
+      pauseBody: () => pauses.push('paused'),
+      resumeBody: () => pauses.push('resumed'),
       closeAfterAnswer: () => undefined,
       refuse: () => undefined,
     };
@@ -146,22 +155,23 @@ describe('a body for which there is no room', () => {
     onChunk(Buffer.alloc(10_000, 'a'), false);
     await Promise.resolve();
     expect(results).toHaveLength(0);
-    expect(pauses).toHaveLength(1);
+    expect(pauses).toEqual(['paused']);
     expect(room.bytes).toBe(780_000);
-    pauses[0]?.();
-    await Promise.resolve();
+    await vi.advanceTimersByTimeAsync(499);
+    expect(results).toHaveLength(0);
+    await vi.advanceTimersByTimeAsync(1);
     expect(results).toMatchObject([{ reason: 'unavailable' }]);
     // The rest is discarded.
     onChunk(Buffer.alloc(52_145, 'a'), true);
-    expect(pauses).toHaveLength(1);
+    expect(pauses).toEqual(['paused', 'resumed']);
     expect(room.bytes).toBe(780_000);
   });
 
   test('whose client leaves during the pause is forgotten', async () => {
     const { body, pauses, results } = await unwanted(500_000);
     body.release();
-    pauses[0]?.();
-    await Promise.resolve();
+    await vi.advanceTimersByTimeAsync(500);
+    expect(pauses).toEqual(['paused']);
     expect(results).toMatchObject([{ details: 'The client closed the connection.' }]);
   });
 });

@@ -49,7 +49,7 @@ describe.each(ENGINES)('while the table is locked, on %s,', (engine) => {
     expect(service.stats()).toMatchObject({ databaseReachable: true, databaseWritable: false });
 
     // Whoever comes now is told without a statement that waits.
-    const looks = mostWaiting(service.sql, 100);
+    const looks = mostWaiting(service.sql, 40);
     for (let round = 0; round < 20; round += 1) {
       const answers = await Promise.all(Array.from({ length: 20 }, () => service.post()));
       expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([503]));
@@ -68,7 +68,7 @@ describe.each(ENGINES)('while the table is locked, on %s,', (engine) => {
   test('with a journal events are accepted, and stored once when the lock is gone', async () => {
     const { service } = await opened.journaled({ engine, config: PATIENT });
     const lock = await heldLock(service.sql, 'events', 'SHARE');
-    const looks = mostWaiting(service.sql, 150);
+    const looks = mostWaiting(service.sql, 60);
     const answers = [];
     for (let round = 0; round < 4; round += 1)
       answers.push(...(await Promise.all(Array.from({ length: 50 }, () => service.post()))));
@@ -118,7 +118,7 @@ describe.each(
     expect(await takesKeys()).toBe(false);
 
     // Whoever comes now is told without a statement that waits.
-    const looks = mostWaiting(service.sql, 50, '^tidemark (keyed|lookups)');
+    const looks = mostWaiting(service.sql, 25, '^tidemark (keyed|lookups)');
     for (let round = 0; round < 10; round += 1) {
       const answers = await Promise.all([
         keyed(),

@@ -1,22 +1,17 @@
-/** Schemas of event types: what is refused, what is counted, and what a hostile one costs others. */
+/** Schemas of event types: what is refused, and what is counted. */
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { type SchemaMode, setTypeSchema, showTypeSchema } from '../../src/apps/type-schemas.ts';
 import { SchemaProver } from '../../src/schema/schema-text.ts';
-import { created, invalidBody, refused } from '../http/answers.ts';
+import { created, invalidBody } from '../http/answers.ts';
 import { answered, postBatch, storedIds } from '../support/batch.ts';
 import { tidemark } from '../support/command-line.ts';
 import type { HttpResponse } from '../support/http-client.ts';
 import { newOwnApp, newPerson } from '../support/person.ts';
 import { CREATE_EVENT, startTestService, type TestService, until } from '../support/service.ts';
-
-const ORDER = {
-  type: 'object',
-  required: ['total'],
-  properties: { total: { type: 'number' }, email: { type: 'string', pattern: '^([a-z]+)+@' } },
-};
+import { attachSchema, expectViolation, ORDER, schemaChecks } from '../support/type-schemas.ts';
 
 let service: TestService;
 const prover = new SchemaProver();
@@ -30,37 +25,8 @@ function here(of: Pick<TestService, 'app' | 'type'> = service): { appId: string;
   return { appId: of.app.appId, typeId: of.type.typeId };
 }
 
-/** Attaches a schema, and waits until the service checks by it. */
-async function attach(schema: object, mode: SchemaMode): Promise<void> {
-  await setTypeSchema(service.sql, prover, { ...here(), schema, mode });
-  await until(async () => await isKnown(service), 'the schema is known');
-}
-
-/** Whether the service checks events of its type: an event that nothing else is wrong with is counted. */
-async function isKnown(of: TestService): Promise<boolean> {
-  const before = await checks(of);
-  await of.post({ payload: { total: 1 } });
-  return (await checks(of)) > before;
-}
-
-async function checks(of: TestService): Promise<number> {
-  return Object.values(await outcomes(of)).reduce((sum, count) => sum + count, 0);
-}
-
-async function outcomes(of: TestService): Promise<Record<string, number>> {
-  const { body } = await of.request({ method: 'GET', path: '/metrics' });
-  return Object.fromEntries(
-    [...body.matchAll(/^tidemark_schema_checks_total\{outcome="(\w+)"\} (\d+)/gm)].map(
-      ([, outcome, count]) => [outcome, Number(count)],
-    ),
-  );
-}
-
-function expectViolation(response: HttpResponse, details: string): void {
-  expect(refused(response, 400, 'SCHEMA_VIOLATION', 'Invalid request body').details).toBe(
-    `The payload violates the schema of its event type at ${details}.`,
-  );
-}
+const attach = (schema: object, mode: SchemaMode): Promise<void> =>
+  attachSchema(service, prover, { schema, mode });
 
 describe('a schema that refuses', () => {
   test('refuses a single event with the path, and stores what meets it', async () => {
@@ -146,7 +112,7 @@ test('a schema that warns stores every event, and counts and shows what violates
   // A repeat stores nothing, and is not counted again.
   for (let sent = 0; sent < 2; sent += 1) created(await service.request(request));
   answered(await postBatch(service, [{ typeId, payload: { total: 'x' } }], { 'Idempotency-Key': 'batch' }));
-  await until(async () => (await outcomes(service)).warned === 4, 'the violations are counted');
+  await until(async () => (await schemaChecks(service)).warned === 4, 'the violations are counted');
   await until(async () => (await showTypeSchema(service.sql, here())).violations === 4, 'they are written');
   const shown = await showTypeSchema(service.sql, here());
   expect(shown).toMatchObject({
@@ -235,66 +201,6 @@ describe('an owner', () => {
     expect(await run('show')).toMatchObject({ code: 1, stderr: expect.stringContaining('has no schema') });
     const hostile = await run('set', '--file', '/dev/null');
     expect(hostile).toMatchObject({ code: 1, stderr: expect.stringContaining('is not JSON') });
-  });
-});
-
-describe('a hostile schema', () => {
-  const UNIQUE = { properties: { list: { uniqueItems: true } } };
-  const slow = { list: Array.from({ length: 50_000 }, (_, i) => ({ i })) };
-
-  test('delays nobody without a schema, is suspended, and costs no event', async () => {
-    await attach(UNIQUE, 'refuse');
-    const typeId = (await service.newType(service.app, 'innocent')).typeId;
-    let isOver = false;
-    const attack = Promise.all(Array.from({ length: 6 }, () => service.post({ payload: slow })));
-    void attack.then(() => {
-      isOver = true;
-    });
-    let stored = 0;
-    while (!isOver) {
-      created(await service.post({ typeId, payload: {} }));
-      stored += 1;
-    }
-    for (const response of await attack) created(response);
-    expect(stored).toBeGreaterThan(20);
-    await until(
-      async () => (await showTypeSchema(service.sql, here())).suspendedReason !== null,
-      'the schema is suspended',
-    );
-    expect(service.log).toContainEqual(
-      expect.objectContaining({ msg: 'schema: suspended, payloads of the type are not checked' }),
-    );
-    // It violates the schema, which nothing is checked against any more.
-    created(await service.post({ payload: { list: [1, 1] } }));
-    await attach(UNIQUE, 'refuse');
-    expectViolation(
-      await service.post({ payload: { list: [1, 1] } }),
-      '/list: must NOT have duplicate items (items ## 0 and 1 are identical)',
-    );
-  });
-
-  test("does not take other apps' turns", async () => {
-    await attach(UNIQUE, 'refuse');
-    const other = await service.newApp();
-    const { typeId } = await service.newType(other, 'order');
-    await setTypeSchema(service.sql, prover, { appId: other.appId, typeId, schema: ORDER, mode: 'refuse' });
-    const attack = Promise.all(Array.from({ length: 8 }, () => service.post({ payload: slow })));
-    const fields = { loggingToken: other.loggingToken, typeId };
-    let isOver = false;
-    void attack.then(() => {
-      isOver = true;
-    });
-    let during = 0;
-    while (!isOver) {
-      const response = await service.post({ ...fields, payload: { total: 'x' } });
-      expect(response.status).toBe(400);
-      during += 1;
-    }
-    // Each waits for one slow check at most.
-    expect(during).toBeGreaterThanOrEqual(3);
-    for (const response of await attack) created(response);
-    expectViolation(await service.post({ ...fields, payload: { total: 'x' } }), '/total: must be number');
-    created(await service.post({ ...fields, payload: { total: 1 } }));
   });
 });
 

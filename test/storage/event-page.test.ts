@@ -191,22 +191,22 @@ describe.each(availableEngines())('%s', (engine) => {
     const { sql } = database;
     const events = fc.sample(seeds, 3_000);
     for (let i = 0; i < 2_000; i += 200) await insert(sql, world, events.slice(i, i + 200));
-    await check(sized(60, 150));
+    await check(sized(30, 150));
     expect(await unsettled(sql)).toBeGreaterThan(0);
     await settle(sql);
-    await check(sized(60, 150));
+    await check(sized(30, 150));
     for (let i = 2_000; i < 3_000; i += 100) await insert(sql, world, events.slice(i, i + 100));
-    await check(sized(120, 300));
+    await check(sized(60, 300));
     await settle(sql);
     expect(await unsettled(sql)).toBe(0);
-    await check(sized(60, 150));
+    await check(sized(30, 150));
   });
 
   test('rows before the retention boundary are neither counted nor read', async () => {
     const { sql } = database;
     for (const day of [1, 3, DAYS + 1]) {
       await sql`UPDATE retention SET readable_from = ${new Date(START + day * DAY)}`;
-      await check(sized(30, 80));
+      await check(sized(15, 80));
     }
     await sql`UPDATE retention SET readable_from = '-infinity'`;
   });
@@ -262,7 +262,7 @@ describe.each(availableEngines())('%s', (engine) => {
     };
     const work = [write(false), write(true), write(true), fold(), fold()];
     try {
-      await check(sized(60, 150));
+      await check(sized(30, 150));
     } finally {
       reading = false;
       await Promise.all(work);

@@ -48,10 +48,8 @@ export async function testDatabase(
   const schema = options.prepared === true ? PREPARED_TEMPLATE : TEMPLATE;
   const template = options.empty === true ? 'template0' : schema;
   // Copies files, which costs the server half of writing all pages to the WAL.
-  await administer(
-    cluster,
-    (admin) => admin`CREATE DATABASE ${admin(database)} TEMPLATE ${admin(template)} STRATEGY file_copy`,
-  );
+  const admin = adminOf(cluster);
+  await admin`CREATE DATABASE ${admin(database)} TEMPLATE ${admin(template)} STRATEGY file_copy`;
   const address = addressOf(cluster, database);
   const sql = connect(address, { connections: 10, name: 'test' });
   // On a server that is not ours TimescaleDB's scheduler works: tests run the jobs themselves.
@@ -64,16 +62,19 @@ export async function testDatabase(
     url: urlOf(cluster, database),
     drop: async () => {
       await sql.end({ timeout: 1 });
-      await administer(cluster, (admin) => admin`DROP DATABASE IF EXISTS ${admin(database)} WITH (FORCE)`);
+      await admin`DROP DATABASE IF EXISTS ${admin(database)} WITH (FORCE)`;
     },
   };
 }
 
-async function administer(cluster: ClusterAddress, work: (admin: Sql) => Promise<unknown>): Promise<void> {
-  const admin = connect(addressOf(cluster, 'postgres'), { connections: 1, name: 'test setup' });
-  try {
-    await work(admin);
-  } finally {
-    await admin.end();
-  }
+/** By which this process makes and drops databases, by cluster: open for as long as it runs, as two connections cost as much as a database. */
+const admins = new Map<string, Sql>();
+
+function adminOf(cluster: ClusterAddress): Sql {
+  const url = urlOf(cluster, 'postgres');
+  const known = admins.get(url);
+  if (known !== undefined) return known;
+  const admin = connect(addressOf(cluster, 'postgres'), { connections: 2, name: 'test setup' });
+  admins.set(url, admin);
+  return admin;
 }

@@ -17,6 +17,7 @@ import { CHROMIUM, hasChromium } from './chromium.ts';
 import { addressOf, type Cluster, type ClusterAddress, startCluster } from './cluster.ts';
 import { hasTypesGenerator } from './openapi-types.ts';
 import { REDIS_SERVER } from './redis-server.ts';
+import { missingDaemons } from './syslog-daemons.ts';
 
 /** What the suites run on: PostgreSQL alone in two versions, and TimescaleDB. */
 export type TestEngine = 'postgres18' | 'postgres15' | 'timescale';
@@ -39,6 +40,8 @@ export default async function setup(project: TestProject): Promise<() => Promise
   const skipped = missingPrograms(has15 ? null : bin15);
   if (process.env.CI === 'true' && skipped.length > 0)
     throw new Error(`In CI nothing may be skipped but TimescaleDB and power cuts: ${skipped.join('; ')}`);
+  // Not every distribution has them.
+  skipped.push(...missingDaemons());
 
   // Copies of programs that an ordinary user may need, where he cannot reach or complete the originals.
   const store = await mkdtemp(join(tmpdir(), 'tidemark-test-store-'));
@@ -100,7 +103,7 @@ function missingPrograms(bin15: string | null): string[] {
 export const BUILTIN_LOCALE = ['--locale=C', '--locale-provider=builtin', '--builtin-locale=C.UTF-8'];
 
 /** No background workers: tests run the policies' jobs themselves, and a template may have no other connections. */
-const TIMESCALE_OPTIONS =
+export const TIMESCALE_OPTIONS =
   '-c shared_preload_libraries=timescaledb -c timescaledb.max_background_workers=0 -c timescaledb.telemetry_level=off';
 
 function timescaleHome(): string {

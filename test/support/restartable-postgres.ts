@@ -22,7 +22,7 @@ import {
   untilReady,
   urlOf,
 } from './cluster.ts';
-import { BUILTIN_LOCALE } from './global-setup.ts';
+import { BUILTIN_LOCALE, TIMESCALE_OPTIONS } from './global-setup.ts';
 import { until } from './service.ts';
 
 /**
@@ -31,13 +31,18 @@ import { until } from './service.ts';
  */
 const GUARD = `
 while read -r start; do
-  "$1" -D "$2/data" -k "$2" -p "$3" -c listen_addresses=127.0.0.1 -c fsync=on -c timezone=UTC \
+  "$1" -D "$2/data" -k "$2" -p "$3" -c listen_addresses=127.0.0.1 -c fsync=on -c timezone=UTC $4 \
     >>"$2/log" 2>&1 </dev/null &
   pid=$!
 done
 kill -CONT $pid; kill -QUIT $pid
 wait $pid
 rm -rf "$2"`;
+
+async function embeddedBinaries(folder: string, user: SystemUser | undefined): Promise<string> {
+  const store = user === undefined ? join(folder, 'store') : STATE_FOLDER;
+  return (await usableBinaries(await platformPackage(), user, store)).bin;
+}
 
 export class RestartablePostgres {
   readonly #guard: ChildProcess;
@@ -58,25 +63,32 @@ export class RestartablePostgres {
     this.user = user;
   }
 
-  /** Makes and starts one. */
-  static async make(environment: Readonly<Record<string, string>> = {}): Promise<RestartablePostgres> {
+  /**
+   * Makes and starts one.
+   * @param timescaleHome an installation with TimescaleDB, in place of the embedded PostgreSQL
+   */
+  static async make(
+    environment: Readonly<Record<string, string>> = {},
+    timescaleHome: string | null = null,
+  ): Promise<RestartablePostgres> {
     const user = isRoot() ? await unprivilegedUser() : undefined;
     const folder = await temporaryFolder(user);
-    const { bin } = await usableBinaries(
-      await platformPackage(),
-      user,
-      user === undefined ? join(folder, 'store') : STATE_FOLDER,
-    );
+    const bin = timescaleHome === null ? await embeddedBinaries(folder, user) : join(timescaleHome, 'bin');
     const password = 'a password of the tests';
     await initialise(bin, folder, BUILTIN_LOCALE, password, user);
     const port = await freePort();
-    const guard = spawn('/bin/sh', ['-c', GUARD, 'sh', join(bin, 'postgres'), folder, String(port)], {
-      cwd: '/',
-      env: { ...CLEAN_ENVIRONMENT, ...environment },
-      detached: true,
-      stdio: ['pipe', 'ignore', 'inherit'],
-      ...user,
-    });
+    const options = timescaleHome === null ? '' : TIMESCALE_OPTIONS;
+    const guard = spawn(
+      '/bin/sh',
+      ['-c', GUARD, 'sh', join(bin, 'postgres'), folder, String(port), options],
+      {
+        cwd: '/',
+        env: { ...CLEAN_ENVIRONMENT, ...environment },
+        detached: true,
+        stdio: ['pipe', 'ignore', 'inherit'],
+        ...user,
+      },
+    );
     const cluster = { socket: folder, host: '127.0.0.1', port, user: USER, password };
     const postgres = new RestartablePostgres(guard, folder, cluster, user);
     await postgres.start();

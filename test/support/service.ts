@@ -124,7 +124,13 @@ export async function withTestService(
 
 async function serve(database: TestDatabase, options: TestServiceOptions): Promise<TestService> {
   const { sql } = database;
-  const settings = { PORT: 0, HTTP_TRANSPORT: options.transport ?? 'auto', ...options.config };
+  const settings = {
+    PORT: 0,
+    HTTP_TRANSPORT: options.transport ?? 'auto',
+    // The same on every machine, however much memory it has.
+    MAX_BODIES_BYTES: 16_777_216,
+    ...options.config,
+  };
   const config = readConfig(
     Object.fromEntries(Object.entries(settings).map(([name, value]) => [name, String(value)])),
   );

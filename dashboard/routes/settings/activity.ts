@@ -23,6 +23,7 @@ const KINDS: readonly (readonly [kind: string, label: string, begins: RegExp])[]
   ['members', 'Members', /^(member|invitation)\./],
   ['tokens', 'Tokens', /^(logging|resource)-token\./],
   ['types', 'Types and fields', /^(type|field)\./],
+  ['views', 'Views and annotations', /^(view|annotation)\./],
   ['app', 'The app', /^app\./],
 ];
 
@@ -30,7 +31,7 @@ export function Activity({ app, resource }: SectionProps<AuditPage>): VNode {
   const { data } = resource;
   const [older, setOlder] = useState<AuditPage | null>(null);
   const [kind, setKind] = useState('');
-  // A first page that was loaded anew begins later than the one before: what it lacks was shown already.
+  // A first page that is reloaded begins later than the one before: what it lacks was shown already.
   const known = useRef(new Map<AuditEntry['entryId'], AuditEntry>());
   for (const entry of [...(data?.entries ?? []), ...(older?.entries ?? [])])
     known.current.set(entry.entryId, entry);
@@ -70,8 +71,14 @@ const SENTENCES: Readonly<Record<string, (details: Details) => string>> = {
   'app.rename': ({ from, to }) => `renamed the app from “${from}” to “${to}”`,
   'type.create': ({ name }) => `created the event type “${name}”`,
   'type.rename': ({ from, to }) => `renamed the event type “${from}” to “${to}”`,
+  'type.hide': ({ name }) => `hid the event type “${name}” in charts`,
+  'type.show': ({ name }) => `showed the event type “${name}” in charts again`,
   'type.schema-set': ({ mode }) => `set the schema of an event type: ${mode}`,
   'type.schema-remove': () => 'removed the schema of an event type',
+  'view.save': ({ name }) => `saved the view “${name}”`,
+  'view.remove': ({ name }) => `removed the saved view “${name}”`,
+  'annotation.add': ({ kind, text }) => `added the annotation “${text}” (${kind})`,
+  'annotation.remove': ({ kind, text }) => `removed the annotation “${text}” (${kind})`,
   'field.add': ({ path }) => `declared the field “${path}”`,
   'field.backfill': ({ path }) => `had the field “${path}” counted in the past too`,
   'field.remove': ({ path }) => `removed the field “${path}”`,

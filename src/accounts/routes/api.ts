@@ -86,6 +86,10 @@ interface RawCall extends Call {
 }
 /** What the `:name` segments of the paths under /api may be, and the answer to anything else. */
 const PARAMETERS: Readonly<Record<string, Parameter>> = {
+  annotationId: {
+    form: PUBLIC_ID_FORMS.ann,
+    refusal: new Rejection('annotationNotFound', 'An annotationId is "ann_" with 20 letters and digits.'),
+  },
   appId: {
     form: PUBLIC_ID_FORMS.app,
     refusal: new Rejection('appNotFound', 'An appId is "app_" with 20 letters and digits.'),
@@ -110,6 +114,10 @@ const PARAMETERS: Readonly<Record<string, Parameter>> = {
     // A restored id may be any text.
     form: /^[^\0]{1,200}$/,
     refusal: new Rejection('eventTypeNotFound', 'A typeId has 1 to 200 characters.'),
+  },
+  viewId: {
+    form: PUBLIC_ID_FORMS.vie,
+    refusal: new Rejection('viewNotFound', 'A viewId is "vie_" with 20 letters and digits.'),
   },
   userId: {
     form: PUBLIC_ID_FORMS.usr,
@@ -289,6 +297,9 @@ const REASONS: Readonly<Record<AccountErrorCode, Reason>> = {
   FIELD_EXISTS: 'fieldExists',
   FIELD_NOT_FOUND: 'fieldNotFound',
   TOO_MANY_FIELDS: 'tooManyFields',
+  TOO_MANY_VIEWS: 'tooManyViews',
+  TOO_MANY_HIDDEN_TYPES: 'tooManyHiddenTypes',
+  TOO_MANY_ANNOTATIONS: 'tooManyAnnotations',
   TOO_MANY_APPS: 'tooManyApps',
   TOO_MANY_EVENT_TYPES: 'tooManyEventTypes',
   INVALID_SCHEMA: 'invalidBody',

@@ -11,7 +11,7 @@ import type { Route } from '../../http/route.ts';
 import type { Sql } from '../../storage/connect.ts';
 import { type EventReader, isTimezone } from '../../storage/storage.ts';
 import { createApp, deleteApp, renameApp } from '../apps.ts';
-import { createEventType, renameEventType } from '../event-types.ts';
+import { createEventType, hideEventType, renameEventType } from '../event-types.ts';
 import type { Secret } from '../secret.ts';
 
 export interface AppRoutesOptions {
@@ -30,6 +30,8 @@ export interface AppRoutesOptions {
 
 /** The name's own rules are checked later; this bound refuses long texts early. */
 const NAME = bodyOf({ name: { type: 'string', maxLength: 1_000 } }, ['name']);
+const CHANGED_TYPE = bodyOf({ name: { type: 'string', maxLength: 1_000 }, hidden: { type: 'boolean' } });
+const NO_CHANGE = new Rejection('invalidBody', 'The field "name" or "hidden" is missing.');
 const CONFIRMATION = bodyOf({ confirm: { type: 'string', maxLength: 1_000 } }, ['confirm']);
 
 const NO_ZONE = new Rejection(
@@ -86,12 +88,23 @@ export function appRoutes(options: AppRoutesOptions): readonly Route[] {
         status: 201,
       }),
     ),
-    api.change('PATCH', '/api/apps/:appId/types/:typeId', 'member', NAME, async (call, { name }) => {
-      const { app, by } = call;
-      const typeId = call.parameters[1] ?? '';
-      const renamed = await renameEventType(sql, { appId: app.id, typeId, name, by });
-      return renamed ? done({ typeId, name }) : NO_TYPE;
-    }),
+    api.change(
+      'PATCH',
+      '/api/apps/:appId/types/:typeId',
+      'member',
+      CHANGED_TYPE,
+      async ({ app, by, parameters }, { name, hidden }) => {
+        const type = { appId: app.id, typeId: parameters[1] ?? '', by };
+        if (name === undefined && hidden === undefined) return NO_CHANGE;
+        const isRenamed = name === undefined || (await renameEventType(sql, { ...type, name }));
+        const isThere =
+          isRenamed && (hidden === undefined || (await hideEventType(sql, { ...type, hidden })));
+        return isThere ? done({ typeId: type.typeId, name, hidden }) : NO_TYPE;
+      },
+    ),
+    api.read('/api/apps/:appId/type-activity', 'viewer', async ({ app }) =>
+      done({ activity: Object.fromEntries(await events.typeActivity(app.id, now())) }),
+    ),
     api.read('/api/apps/:appId/audit', 'viewer', async ({ app, exchange }) => {
       const before = new URLSearchParams(exchange.query).get('before');
       if (before !== null && !/^\d{1,15}$/.test(before)) return NO_ENTRY;

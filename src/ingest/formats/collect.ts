@@ -1,6 +1,6 @@
 /** Reads the events of a body in slices, within the limits of a batch. */
 import { Rejection } from '../../errors.ts';
-import { type BatchLimits, tooMany } from '../parse/batch-body.ts';
+import { type BatchLimits, type EventLimits, tooMany } from '../parse/batch-body.ts';
 import type { BatchEvent } from '../parse/batch-event.ts';
 import { Slices } from '../turns.ts';
 import type { Events } from './format.ts';
@@ -42,6 +42,6 @@ function sized(event: BatchEvent | Rejection, limits: BatchLimits): BatchEvent |
 }
 
 /** The refusal of an event that is too large. */
-export function tooLarge({ maxEventBytes }: BatchLimits): Rejection {
+export function tooLarge({ maxEventBytes }: EventLimits): Rejection {
   return new Rejection('payloadTooLarge', `An event may have at most ${maxEventBytes} bytes.`);
 }

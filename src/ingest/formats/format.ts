@@ -43,6 +43,8 @@ export interface Format {
   readonly isBinary?: boolean;
   /** Whether an Idempotency-Key is read. */
   readonly takesIdempotencyKey?: boolean;
+  /** Whether the body is newline-delimited events, which may be more than a batch: they are then stored while they arrive. */
+  readonly mayBeLong?: (exchange: Exchange) => boolean;
   /** Whether the request wants all of its events to be stored, or none. */
   readonly isAtomic?: (exchange: Exchange) => boolean | Rejection;
   /**

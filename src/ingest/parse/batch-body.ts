@@ -4,12 +4,15 @@ import { Slices } from '../turns.ts';
 import { type BatchEvent, EventReader, TypeReferences } from './batch-event.ts';
 import { documentPieces, linePieces, type Piece } from './batch-text.ts';
 
-export interface BatchLimits {
-  /** Whose turns of the event loop are taken. */
-  readonly appId: number;
+export interface EventLimits {
   readonly maxEvents: number;
   /** Of one event: the same as for the body of a single event. */
   readonly maxEventBytes: number;
+}
+
+export interface BatchLimits extends EventLimits {
+  /** Whose turns of the event loop are taken. */
+  readonly appId: number;
 }
 
 /** Media types of newline-delimited JSON. A body of any other type is one JSON document. */
@@ -56,7 +59,10 @@ export async function readBatch(
 const BAD_LINE = invalid('The line is not valid JSON.');
 
 /** The parsed event, or the refusal of a piece that is too large; null for other members. */
-function sized(piece: NonNullable<Piece>, { maxEventBytes }: BatchLimits): BatchEvent | Rejection | null {
+export function sized(
+  piece: NonNullable<Piece>,
+  { maxEventBytes }: EventLimits,
+): BatchEvent | Rejection | null {
   const { kind, text } = piece;
   if (3 * text.length > maxEventBytes && Buffer.byteLength(text) > maxEventBytes) {
     const what = kind === 'event' ? 'An event' : 'A field beside "events"';
@@ -74,7 +80,7 @@ function checkedCount(
 }
 
 /** The refusal of a batch with more events. */
-export function tooMany({ maxEvents }: BatchLimits): Rejection {
+export function tooMany({ maxEvents }: EventLimits): Rejection {
   return invalid(`A batch may have at most ${maxEvents} events.`);
 }
 

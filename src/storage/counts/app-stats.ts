@@ -4,7 +4,6 @@ import { bucketsOf } from './buckets.ts';
 import { type CountScope, countsIn, type Fragment, inSnapshot, scopeOf } from './exact-counts.ts';
 import {
   ALL_TIME,
-  coarseSourcesOf,
   type Interval,
   type StaleBucket,
   sourcesOf,
@@ -21,6 +20,7 @@ import {
   QUARTER_HOUR_MS,
   QUARTER_HOURS,
 } from './levels.ts';
+import { selectLastEvents } from './type-stats.ts';
 
 export interface AppStats {
   /** All events ever counted. */
@@ -29,6 +29,8 @@ export interface AppStats {
   readonly today: number;
   /** Events of each of the last 24 hours (UTC), the current one last. */
   readonly sparkline: readonly number[];
+  /** Where retention has removed its row, the start of its quarter-hour. Null where there is none. */
+  readonly lastEventAt: Date | null;
 }
 
 const SPARKLINE_HOURS = 24;
@@ -45,9 +47,8 @@ export async function readAppStats(
   return await inSnapshot(sql, async (tx, stale) => {
     const scope = { apps: tx`${[...appIds]}::integer[]`, types: tx`${[ALL_TYPES]}::integer[]` };
     const [totals, ofToday, hourly] = await Promise.all([
-      tx<{ id: number; count: number }[]>`
-        SELECT app_id AS id, sum(count)::float8 AS count
-          FROM (${countsIn(tx, scope, coarseSourcesOf(ALL_TIME, stale))}) counts GROUP BY app_id`,
+      tx<{ id: number; total: number; at: Date | null }[]>`
+        SELECT app_id AS id, total, at FROM (${selectLastEvents(tx, scope, stale)}) AS stats`,
       tx<{ id: number; count: number }[]>`
         SELECT app_id AS id, sum(count)::float8 AS count
           FROM (${countsOf(tx, scope, QUARTER_HOURS, today, stale)}) counts GROUP BY app_id`,
@@ -55,16 +56,51 @@ export async function readAppStats(
         SELECT app_id AS id, floor(extract(epoch FROM bucket) / 3600)::integer AS hour, sum(count)::float8 AS count
           FROM (${countsOf(tx, scope, HOURS, hours, stale)}) counts GROUP BY 1, 2`,
     ]);
-    const totalOf = new Map(totals.map(({ id, count }) => [id, count]));
+    const statsOf = new Map(totals.map((stats) => [stats.id, stats]));
     const todayOf = new Map(ofToday.map(({ id, count }) => [id, count]));
     const sparklines = new Map(appIds.map((id) => [id, new Array<number>(SPARKLINE_HOURS).fill(0)]));
     for (const { id, hour, count } of hourly) sparklines.get(id)?.splice(hour - firstHour, 1, count);
     return new Map(
       appIds.map((id) => [
         id,
-        { total: totalOf.get(id) ?? 0, today: todayOf.get(id) ?? 0, sparkline: sparklines.get(id) ?? [] },
+        {
+          total: statsOf.get(id)?.total ?? 0,
+          today: todayOf.get(id) ?? 0,
+          sparkline: sparklines.get(id) ?? [],
+          lastEventAt: statsOf.get(id)?.at ?? null,
+        },
       ]),
     );
+  });
+}
+
+/**
+ * Events of each of the last 24 hours (UTC), the current one last, of the types of an app that have some, by public id.
+ * @param appId internal id
+ */
+export async function readTypeActivity(
+  sql: Sql,
+  appId: number,
+  now: number,
+): Promise<Map<string, readonly number[]>> {
+  const firstHour = Math.floor(now / HOUR_MS) - (SPARKLINE_HOURS - 1);
+  const hours = { from: firstHour * HOUR_MS, until: (firstHour + SPARKLINE_HOURS) * HOUR_MS };
+  return await inSnapshot(sql, async (tx, stale) => {
+    const scope = {
+      apps: tx`${[appId]}::integer[]`,
+      types: tx`ARRAY(SELECT id FROM event_types WHERE app_id = ${appId})`,
+    };
+    const rows = await tx<{ typeId: string; hour: number; count: number }[]>`
+      SELECT public_id AS "typeId", floor(extract(epoch FROM bucket) / 3600)::integer AS hour, sum(count)::float8 AS count
+        FROM (${countsOf(tx, scope, HOURS, hours, stale)}) counts JOIN event_types ON event_types.id = type_id
+       GROUP BY 1, 2 HAVING sum(count) > 0`;
+    const activity = new Map<string, number[]>();
+    for (const { typeId, hour, count } of rows) {
+      const counts = activity.get(typeId) ?? new Array<number>(SPARKLINE_HOURS).fill(0);
+      counts[hour - firstHour] = count;
+      activity.set(typeId, counts);
+    }
+    return activity;
   });
 }
 

@@ -1,8 +1,8 @@
-/** The stats of an app's types: how many events each has, and when the last of them was. */
+/** The stats of apps and of their types: how many events each has, and when the last of them was. */
 import type { Sql, Transaction } from '../connect.ts';
-import { countsIn, type Fragment, inSnapshot } from './exact-counts.ts';
-import { ALL_TIME, coarseSourcesOf } from './intervals.ts';
-import { DAYS, HOURS, type Level, MINUTES, QUARTER_HOURS } from './levels.ts';
+import { type CountScope, countsIn, type Fragment, inSnapshot } from './exact-counts.ts';
+import { ALL_TIME, coarseSourcesOf, type StaleBucket } from './intervals.ts';
+import { ALL_TYPES, DAYS, HOURS, type Level, MINUTES, QUARTER_HOURS } from './levels.ts';
 
 export interface TypeStats {
   /** All events ever counted. */
@@ -13,10 +13,6 @@ export interface TypeStats {
 
 /**
  * The stats of an app's types, by the type's public id; types without events are left out.
- *
- * The last event is found by descending from the last bucket that holds one, type by type, each step one access to an
- * index. The first step takes nothing from a stale bucket; so what it finds is a bucket without stale buckets in it, or
- * a row, and what the finer levels lack after it are no events of the type.
  * @param appId internal id
  */
 export async function readTypeStats(sql: Sql, appId: number): Promise<Map<string, TypeStats>> {
@@ -26,37 +22,49 @@ export async function readTypeStats(sql: Sql, appId: number): Promise<Map<string
       types: tx`ARRAY(SELECT id FROM event_types WHERE app_id = ${appId})`,
     };
     const rows = await tx<{ typeId: string; count: number; lastEventAt: Date | null }[]>`
-      SELECT public_id AS "typeId", total AS count, coalesce(newest.at, quarter_hour.start) AS "lastEventAt"
-        FROM (SELECT type_id, sum(count)::float8 AS total, max(bucket) AS last
-                FROM (${countsIn(tx, scope, coarseSourcesOf(ALL_TIME, stale))}) counts
-               WHERE count > 0 GROUP BY type_id) counted
-        JOIN event_types ON event_types.id = type_id
-       CROSS JOIN retention
-       CROSS JOIN LATERAL (${lastBucket(tx, appId, DAYS, tx`last`, tx`interval '31 days'`)}) day
-       CROSS JOIN LATERAL (${lastBucket(tx, appId, HOURS, tx`day.start`, tx`interval '24 hours'`)}) hour
-       CROSS JOIN LATERAL (${lastBucket(tx, appId, QUARTER_HOURS, tx`hour.start`, tx`interval '1 hour'`)}) quarter_hour
-       CROSS JOIN LATERAL (${lastBucket(tx, appId, MINUTES, tx`quarter_hour.start`, tx`interval '15 minutes'`)}) minute
-        LEFT JOIN LATERAL (
-               SELECT created_at AS at FROM events
-                WHERE app_id = ${appId} AND events.type_id = counted.type_id AND created_at >= readable_from
-                  AND created_at >= minute.start AND created_at < minute.start + interval '1 minute'
-                ORDER BY created_at DESC LIMIT 1) newest ON true`;
+      SELECT public_id AS "typeId", total AS count, at AS "lastEventAt"
+        FROM (${selectLastEvents(tx, scope, stale)}) AS stats JOIN event_types ON event_types.id = type_id`;
     return new Map(rows.map(({ typeId, count, lastEventAt }) => [typeId, { count, lastEventAt }]));
   });
 }
 
-/** The last bucket of a level in an interval that begins with the coarser bucket; never before the last event known. */
-function lastBucket(
+/**
+ * A SELECT of `app_id`, `type_id`, `total` and `at`, the time of the last event, of each app and type of a scope that has
+ * events.
+ *
+ * The last event is found by descending from the last bucket that holds one, each step one access to an index. The first
+ * step takes nothing from a stale bucket; so what it finds is a bucket without stale buckets in it, or a row, and what the
+ * finer levels lack after it are no events of the type.
+ */
+export function selectLastEvents(
   tx: Transaction,
-  appId: number,
-  level: Level,
-  from: Fragment,
-  length: Fragment,
+  scope: CountScope,
+  stale: readonly StaleBucket[],
 ): Fragment {
+  return tx`
+    SELECT counted.app_id, counted.type_id, total, coalesce(newest.at, quarter_hour.start) AS at
+      FROM (SELECT app_id, type_id, sum(count)::float8 AS total, max(bucket) AS last
+              FROM (${countsIn(tx, scope, coarseSourcesOf(ALL_TIME, stale))}) counts
+             WHERE count > 0 GROUP BY app_id, type_id) counted
+     CROSS JOIN retention
+     CROSS JOIN LATERAL (${lastBucket(tx, DAYS, tx`last`, tx`interval '31 days'`)}) day
+     CROSS JOIN LATERAL (${lastBucket(tx, HOURS, tx`day.start`, tx`interval '24 hours'`)}) hour
+     CROSS JOIN LATERAL (${lastBucket(tx, QUARTER_HOURS, tx`hour.start`, tx`interval '1 hour'`)}) quarter_hour
+     CROSS JOIN LATERAL (${lastBucket(tx, MINUTES, tx`quarter_hour.start`, tx`interval '15 minutes'`)}) minute
+      LEFT JOIN LATERAL (
+             SELECT created_at AS at FROM events
+              WHERE events.app_id = counted.app_id AND counted.type_id IN (events.type_id, ${ALL_TYPES})
+                AND created_at >= readable_from
+                AND created_at >= minute.start AND created_at < minute.start + interval '1 minute'
+              ORDER BY created_at DESC LIMIT 1) newest ON true`;
+}
+
+/** The last bucket of a level in an interval that begins with the coarser bucket; never before the last event known. */
+function lastBucket(tx: Transaction, level: Level, from: Fragment, length: Fragment): Fragment {
   const start = tx`date_bin(${level.ms} * interval '1 ms', ${from}, 'epoch')`;
   return tx`
     SELECT greatest(max(bucket), date_bin(${level.ms} * interval '1 ms', last, 'epoch')) AS start
       FROM ${tx(level.view)} AS level
-     WHERE app_id = ${appId} AND level.type_id = counted.type_id AND count > 0
+     WHERE level.app_id = counted.app_id AND level.type_id = counted.type_id AND count > 0
        AND bucket >= ${start} AND bucket < ${start} + ${length}`;
 }

@@ -2,12 +2,11 @@
 import type { Logger } from 'pino';
 import type { Rejection } from '../../errors.ts';
 import { Histogram, SECONDS_BOUNDS } from '../../metrics/histogram.ts';
-import type { DatabaseAddress } from '../connect.ts';
 import type { Engine } from '../engine.ts';
 import { ENGINES } from '../engines.ts';
 import type { DeclaredFields } from '../fields/declared-fields.ts';
 import { type AcceptedEvent, datesOf, epochOf, isKeyed, sizeOf } from './accepted-event.ts';
-import { CopyConnection } from './copy-connection.ts';
+import type { Connect, WriteConnection } from './copy-connection.ts';
 import { copyGroup } from './copy-group.ts';
 import { classify, OUTCOME_UNKNOWN, POISON, REFUSING, type WriteTimeouts } from './failures.ts';
 import { type GivenUp, GroupCommit, type GroupKind } from './group-commit.ts';
@@ -26,7 +25,7 @@ export type WriteOutcome = Rejection | 'repeated' | null;
 export type Outcomes = readonly WriteOutcome[];
 
 export interface EventWriterOptions {
-  readonly address: DatabaseAddress;
+  readonly connect: Connect;
   readonly engine: Engine;
   readonly connections: number;
   /** Shown in pg_stat_activity. */
@@ -71,8 +70,8 @@ export class EventWriter {
   readonly #kind: GroupKind<AcceptedEvent, WriteOutcome>;
   /** Events with keys, which may be stored already. */
   readonly #keyedKind: GroupKind<AcceptedEvent, WriteOutcome>;
-  readonly #idle: CopyConnection[];
-  readonly #all: readonly CopyConnection[];
+  readonly #idle: WriteConnection[];
+  readonly #all: readonly WriteConnection[];
   readonly #trial: string;
   /** When a group last ended, or began while none was in flight. */
   #movedAt = 0;
@@ -80,7 +79,7 @@ export class EventWriter {
   constructor(options: EventWriterOptions) {
     this.#options = options;
     const {
-      address,
+      connect,
       name = 'tidemark writer',
       timeouts = REFUSING,
       past = false,
@@ -124,9 +123,8 @@ export class EventWriter {
         return keyedOutcomes(events, rows[0], uncertain);
       },
     };
-    this.#all = Array.from(
-      { length: options.connections },
-      (_, index) => new CopyConnection(address, `${name} ${index + 1}`, timeouts, engine.session),
+    this.#all = Array.from({ length: options.connections }, (_, index) =>
+      connect(`${name} ${index + 1}`, timeouts, engine.session),
     );
     this.#idle = [...this.#all];
   }
@@ -180,7 +178,7 @@ export class EventWriter {
     }
   }
 
-  async #try(connection: CopyConnection, createdAt: number): Promise<boolean> {
+  async #try(connection: WriteConnection, createdAt: number): Promise<boolean> {
     const event = { id: TRIAL_ID, appId: 0, typeId: 0, createdAt, payload: '{}' };
     try {
       await connection.query('BEGIN', []);

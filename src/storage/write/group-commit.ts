@@ -4,7 +4,7 @@
  */
 import type { Rejection } from '../../errors.ts';
 import { datesOf, type EventContent } from './accepted-event.ts';
-import type { CopyConnection } from './copy-connection.ts';
+import type { WriteConnection } from './copy-connection.ts';
 import type { EngineWrites } from './engine-writes.ts';
 import {
   backOff,
@@ -40,7 +40,7 @@ export interface GroupKind<Unit, Outcome> {
    * @returns their outcomes
    */
   readonly store: (
-    connection: CopyConnection,
+    connection: WriteConnection,
     units: readonly Unit[],
     attempt: Attempt,
   ) => Promise<readonly Outcome[]>;
@@ -48,7 +48,7 @@ export interface GroupKind<Unit, Outcome> {
   readonly eventsOf: (units: readonly Unit[]) => readonly EventContent[];
   /** Called for the unit of a group whose data the database refuses. */
   readonly refuse: (
-    connection: CopyConnection,
+    connection: WriteConnection,
     unit: Unit,
     attempt: Attempt,
     error: unknown,
@@ -124,7 +124,7 @@ export class GroupCommit {
    */
   async run<Unit, Outcome>(
     kind: GroupKind<Unit, Outcome>,
-    connection: CopyConnection,
+    connection: WriteConnection,
     units: readonly Unit[],
     attempt: Attempt,
   ): Promise<readonly Outcome[]> {
@@ -140,14 +140,14 @@ export class GroupCommit {
   }
 
   /** Makes room for events of these days. @param dates ISO 8601 */
-  async makeRoom(connection: CopyConnection, dates: readonly string[]): Promise<void> {
+  async makeRoom(connection: WriteConnection, dates: readonly string[]): Promise<void> {
     const { makeRoom } = this.#options.engine;
     for (let from = 0; from < dates.length; from += DAYS_AT_ONCE)
       await connection.query(makeRoom, [dates.slice(from, from + DAYS_AT_ONCE)]);
   }
 
   async #makeRoomAhead(
-    connection: CopyConnection,
+    connection: WriteConnection,
     events: readonly EventContent[],
     roomy: Set<string>,
   ): Promise<void> {
@@ -170,7 +170,7 @@ export class GroupCommit {
   /** Prepares a retry and returns null, or returns the outcomes of the units. */
   async #recover<Unit, Outcome>(
     kind: GroupKind<Unit, Outcome>,
-    connection: CopyConnection,
+    connection: WriteConnection,
     units: readonly Unit[],
     attempt: Attempt,
     cause: unknown,
@@ -209,7 +209,7 @@ export class GroupCommit {
    */
   async #diagnose<Unit, Outcome>(
     kind: GroupKind<Unit, Outcome>,
-    connection: CopyConnection,
+    connection: WriteConnection,
     units: readonly Unit[],
     attempt: Attempt,
     error: unknown,
@@ -232,7 +232,7 @@ export class GroupCommit {
    */
   async #runByDays<Unit, Outcome>(
     kind: GroupKind<Unit, Outcome>,
-    connection: CopyConnection,
+    connection: WriteConnection,
     groups: readonly DayGroup<Unit>[],
     end: Omit<GivenUp, 'refusal'>,
   ): Promise<readonly Outcome[]> {
@@ -259,7 +259,7 @@ export class GroupCommit {
 
   /** Days whose rows are locked now, as far as known. */
   async #lockedAmong<Unit>(
-    connection: CopyConnection,
+    connection: WriteConnection,
     groups: readonly DayGroup<Unit>[],
   ): Promise<ReadonlySet<string>> {
     try {
@@ -275,7 +275,7 @@ export class GroupCommit {
   /** Tries groups one by one, each once, so that a failure of one does not affect the others. */
   async #runEach<Unit, Outcome>(
     kind: GroupKind<Unit, Outcome>,
-    connection: CopyConnection,
+    connection: WriteConnection,
     groups: readonly DayGroup<Unit>[],
     attempt: Attempt,
   ): Promise<IndexedOutcome<Outcome>[]> {
@@ -309,7 +309,7 @@ export class GroupCommit {
   /** Halves the group until the unit that cannot be stored is alone; the others are stored. */
   async #isolate<Unit, Outcome>(
     kind: GroupKind<Unit, Outcome>,
-    connection: CopyConnection,
+    connection: WriteConnection,
     units: readonly Unit[],
     attempt: Attempt,
     error: unknown,

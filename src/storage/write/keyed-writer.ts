@@ -4,12 +4,12 @@
  */
 import type { Logger } from 'pino';
 import { Rejection } from '../../errors.ts';
-import type { DatabaseAddress, Sql } from '../connect.ts';
+import type { Sql } from '../connect.ts';
 import type { Engine } from '../engine.ts';
 import { ENGINES } from '../engines.ts';
 import { KEY_LIFE_MS } from '../expired-keys.ts';
 import { type AcceptedEvent, epochOf, isKeyed, sizeOf, timestamp } from './accepted-event.ts';
-import { CopyConnection } from './copy-connection.ts';
+import type { Connect, WriteConnection } from './copy-connection.ts';
 import type { EngineWrites } from './engine-writes.ts';
 import { NO_PARTITION, OUTCOME_UNKNOWN, POISON, REFUSING, REFUSING_PAST, UNAVAILABLE } from './failures.ts';
 import { type Attempt, GroupCommit, type GroupKind } from './group-commit.ts';
@@ -133,7 +133,7 @@ const FIND_KEYS = `
     JOIN idempotency_keys USING (app_id, key_digest)`;
 
 export interface KeyedWriterOptions {
-  readonly address: DatabaseAddress;
+  readonly connect: Connect;
   readonly engine: Engine;
   /** Name of its connection, shown in pg_stat_activity. */
   readonly name: string;
@@ -155,7 +155,7 @@ interface Work {
 
 export class KeyedWriter {
   readonly #options: KeyedWriterOptions;
-  readonly #connection: CopyConnection;
+  readonly #connection: WriteConnection;
   readonly #commit: GroupCommit;
   readonly #storeStatement: string;
   readonly #storeMissingStatement: string;
@@ -167,10 +167,10 @@ export class KeyedWriter {
 
   constructor(options: KeyedWriterOptions) {
     this.#options = options;
-    const { address, name, past = false, log, now } = options;
+    const { connect, name, past = false, log, now } = options;
     const timeouts = past ? REFUSING_PAST : REFUSING;
     const engine = ENGINES[options.engine].writes;
-    this.#connection = new CopyConnection(address, name, timeouts, engine.session);
+    this.#connection = connect(name, timeouts, engine.session);
     this.#commit = new GroupCommit({ engine, timeouts, past, log, now });
     this.#storeStatement = storeStatement(engine);
     this.#storeMissingStatement = storeMissingStatement(engine);

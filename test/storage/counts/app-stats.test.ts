@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Sql } from '../../../src/storage/connect.ts';
-import { readAppSpan, readAppStats } from '../../../src/storage/counts/app-stats.ts';
+import { readAppSpan, readAppStats, readTypeActivity } from '../../../src/storage/counts/app-stats.ts';
 import { readSeries } from '../../../src/storage/counts/series.ts';
 import { readTypeStats } from '../../../src/storage/counts/type-stats.ts';
 import { insertSelected } from '../../../src/storage/write/insert-events.ts';
@@ -51,7 +51,13 @@ describe.each(availableEngines())('on %s', (engine) => {
         (_, i) => rows.filter(({ at }) => Math.floor(at / HOUR_MS) === firstHour + i).length,
       );
       const today = rows.filter(({ at }) => at >= TODAY).length;
-      expect(figures.get(appId)).toEqual({ total: rows.length, today, sparkline });
+      const lastEventAt = rows.length === 0 ? null : new Date(rows.at(-1)?.at ?? 0);
+      expect(figures.get(appId)).toEqual({ total: rows.length, today, sparkline, lastEventAt });
+      const activity = await readTypeActivity(sql, appId, NOW);
+      const together = Array.from({ length: 24 }, (_, hour) =>
+        [...activity.values()].reduce((sum, counts) => sum + (counts[hour] ?? 0), 0),
+      );
+      expect(together).toEqual(sparkline);
 
       const [first, last] = [rows[0], rows.at(-1)];
       expect(await readAppSpan(sql, appId)).toEqual({

@@ -8,6 +8,7 @@ import { profileDay, unprofiledDays } from '../../../src/storage/counts/day-prof
 import { compareDay } from '../../../src/storage/counts/differences.ts';
 import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../../src/storage/counts/levels.ts';
 import { openStorage, type RecountedDay, type Storage } from '../../../src/storage/storage.ts';
+import { connectionsTo } from '../../../src/storage/write/copy-connection.ts';
 import { EventWriter } from '../../../src/storage/write/event-writer.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { sized } from '../../support/fuzz.ts';
@@ -35,7 +36,7 @@ describe.each(availableEngines())('on %s', (engine) => {
     alone = connect(database.address, { connections: 1, name: 'test recount' });
     storage = await openStorage(sql);
     writer = new EventWriter({
-      address: database.address,
+      connect: connectionsTo(database.address),
       engine: database.engine,
       connections: 2,
       log: pino({ level: 'silent' }),
@@ -168,7 +169,7 @@ describe.each(availableEngines())('on %s', (engine) => {
       while (!over) found.push(...(await differing()));
       return found;
     })();
-    for (let round = 0; round < sized(3, 5); round += 1)
+    for (let round = 0; round < sized(2, 5); round += 1)
       expect((await recountAll()).map(({ differing: before }) => before)).toEqual([0, 0, 0, 0]);
     over = true;
     await Promise.all([...writing, settling]);
@@ -189,7 +190,7 @@ describe.each(availableEngines())('on %s', (engine) => {
         );
     })();
     // Until several refreshes were under way beside it, however long each of them takes here.
-    for (let round = 0; round < sized(2, 5) || refreshes <= sized(2, 5); round += 1) await recountAll();
+    for (let round = 0; round < sized(1, 5) || refreshes <= sized(1, 5); round += 1) await recountAll();
     over = true;
     await refreshing;
     expect(await differing()).toEqual([0, 0, 0, 0]);

@@ -134,7 +134,7 @@ describe.each(availableEngines())('on %s', (engine) => {
             expect(counts).toHaveLength(series.starts.length);
         },
       ),
-      runs(sized(50, 120)),
+      runs(sized(20, 120)),
     );
   }, 120_000);
 
@@ -198,7 +198,7 @@ describe.each(availableEngines())('on %s', (engine) => {
           expect(series.before.byType[first.typeId]).toBe(await totalOf(typeId, null, from));
         },
       ),
-      { numRuns: 80 },
+      runs(sized(25, 80)),
     );
   }, 120_000);
 

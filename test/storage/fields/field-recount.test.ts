@@ -17,6 +17,7 @@ import { countDeltas } from '../../../src/storage/postgres/maintenance.ts';
 import { readSnapshot } from '../../../src/storage/snapshot.ts';
 import { openStorage, type Storage } from '../../../src/storage/storage.ts';
 import { mergeMarks } from '../../../src/storage/timescale/maintenance.ts';
+import { connectionsTo } from '../../../src/storage/write/copy-connection.ts';
 import { EventWriter } from '../../../src/storage/write/event-writer.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { countedTotal } from '../../support/field-totals.ts';
@@ -54,7 +55,7 @@ describe.each(availableEngines())('on %s', (engine) => {
     for (const fields of [known, unaware])
       writers.push(
         new EventWriter({
-          address: database.address,
+          connect: connectionsTo(database.address),
           engine: database.engine,
           connections: 1,
           fields,

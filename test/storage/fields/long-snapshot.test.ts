@@ -14,6 +14,7 @@ import { FieldUpkeep } from '../../../src/storage/fields/upkeep.ts';
 import { foldCounts } from '../../../src/storage/postgres/maintenance.ts';
 import { openStorage } from '../../../src/storage/storage.ts';
 import { mergeMarks } from '../../../src/storage/timescale/maintenance.ts';
+import { connectionsTo } from '../../../src/storage/write/copy-connection.ts';
 import { EventWriter } from '../../../src/storage/write/event-writer.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { blocksOf, type HeldSnapshot, heldSnapshot, passTransactions } from '../../support/held-snapshot.ts';
@@ -51,7 +52,7 @@ describe.each(
     session = connect(database.address, { connections: 1, name: 'test reader' });
     upkeep = new FieldUpkeep(alone, () => now);
     writer = new EventWriter({
-      address: database.address,
+      connect: connectionsTo(database.address),
       engine: database.engine,
       connections: 1,
       fields: known,

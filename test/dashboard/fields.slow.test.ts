@@ -29,6 +29,7 @@ describe.skipIf(withoutBrowser !== '')('fields', () => {
     app = await newOwnApp(owner);
     shop = await newOwnApp(owner, 'Shop');
     await owner.post(`${shop.path}/declared-fields`, { path: 'country', kind: 'value' });
+    await owner.post(`${shop.path}/declared-fields`, { path: 'total', kind: 'number' });
     await owner.post(`${app.path}/members`, { email: 'viewer@example.com', role: 'viewer' });
     for (let index = 0; index < 12; index++)
       await log('order', {
@@ -39,10 +40,13 @@ describe.skipIf(withoutBrowser !== '')('fields', () => {
     await log('visit', { url: '/' });
     // Counted from its first event on: values have ids soon.
     await until(
-      async () => (await owner.get(`${shop.path}/series?by=country`)).data.by === 'country',
+      async () =>
+        (await owner.get(`${shop.path}/series?by=country`)).data.by === 'country' &&
+        (await owner.get(`${shop.path}/numbers?of=total`)).status === 200,
       'the field is counted',
     );
-    for (let index = 0; index < 12; index++) await log('order', { country: index % 3 ? 'DE' : 'FR' }, shop);
+    for (let index = 0; index < 12; index++)
+      await log('order', { country: index % 3 ? 'DE' : 'FR', total: index }, shop);
     await log('visit', { url: '/' }, shop);
     ({ page, complaints } = await visit(browser, service, owner));
   });
@@ -210,6 +214,30 @@ describe.skipIf(withoutBrowser !== '')('fields', () => {
     await page.goto(`/apps/${shop.appId}?by=country&filter=country:DE`);
     await page.getByText('are not counted together with conditions').waitFor();
     await expect.poll(() => figure(page, 'In this range')).toBe(8);
+    expect(complaints).toEqual([]);
+  });
+
+  test('of numbers have statistics, shown as a line with the value of the whole range', async () => {
+    await page.goto(`/apps/${shop.appId}`);
+    await page.getByRole('button', { name: /^What the chart shows/ }).click();
+    await page.getByLabel('Statistic').selectOption({ label: 'Average' });
+    expect(await page.getByLabel('of the field').inputValue()).toBe('total');
+    await page.getByRole('button', { name: 'Show the statistic' }).click();
+    const main = page.locator('.main-figure');
+    // 0 to 11 of the twelve orders.
+    await expect.poll(() => main.innerText()).toMatch(/Average of total\s+5\.5/);
+    expect(new URL(page.url()).searchParams.get('stat')).toBe('avg');
+    await page.goto(`/apps/${shop.appId}?of=total&stat=max&table=1`);
+    await expect.poll(() => main.innerText()).toMatch(/Maximum of total\s+11/);
+    const cells = await page.locator('.chart-table tbody td b').allInnerTexts();
+    expect(cells.filter((text) => text !== '')).toContain('11');
+    await page.goto(`/apps/${shop.appId}?of=total&stat=sum&filter=country:DE`);
+    await page.getByText('conditions on payloads do not apply to it').waitFor();
+    await expect.poll(() => main.innerText()).toMatch(/Sum of total\s+66/);
+    await page.goto(`/apps/${shop.appId}?of=country&stat=sum`);
+    await page.getByText('country is not shown:').waitFor();
+    await page.goto(`/apps/${shop.appId}/fields`);
+    expect(await row(counted(), 'total').innerText()).toMatch(/numbers\s+all types\s+all events/);
     expect(complaints).toEqual([]);
   });
 

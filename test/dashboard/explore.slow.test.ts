@@ -1,5 +1,5 @@
 /** One page from "when" to "which": filters, bars, comparison, exact ends, and what stays true when the server is away. */
-import { readFile } from 'node:fs/promises';
+import { buffer } from 'node:stream/consumers';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { createEventType } from '../../src/apps/event-types.ts';
@@ -138,6 +138,118 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
     await open(`${WHOLE_DAY}&part=filter:country:DE`);
     await page.getByText('The ratio is not shown').waitFor();
     expect(await figure(page, 'In this range')).toBe(156);
+  });
+
+  test('is saved under a name, which members find in the list and in the palette, and removed', async () => {
+    await open(`${WHOLE_DAY}&mode=accumulated`);
+    await page.getByRole('button', { name: /^Saved views/ }).click();
+    await page.getByRole('button', { name: 'Save this view…' }).click();
+    await page.getByLabel('Name').fill('A whole day');
+    await page.getByRole('button', { name: 'Save', exact: true }).click();
+    const views = page.getByRole('button', { name: /^Saved views/ });
+    await expect.poll(() => views.innerText()).toContain('A whole day');
+
+    const viewer = await newPerson(service, 'viewer@example.com');
+    await owner.post(`/api/apps/${appId}/members`, { email: 'viewer@example.com', role: 'viewer' });
+    const theirs = await visit(browser, service, viewer, { timezoneId: 'Asia/Tokyo' });
+    await theirs.page.goto(`/apps/${appId}`);
+    await theirs.page.getByRole('button', { name: /^Saved views/ }).click();
+    expect(await theirs.page.getByRole('button', { name: /Save this view|Remove the view/ }).count()).toBe(0);
+    await theirs.page.getByRole('link', { name: 'A whole day' }).click();
+    await expect.poll(() => figure(theirs.page, 'In this range')).toBe(156);
+    const query = new URL(theirs.page.url()).searchParams;
+    expect([query.get('mode'), query.get('from'), query.get('tz')]).toEqual([
+      'accumulated',
+      `${DAY}T00:00:00Z`,
+      'Asia/Tokyo',
+    ]);
+    expect(theirs.complaints).toEqual([]);
+    await theirs.page.context().close();
+
+    await page.goto(`/apps/${appId}/usage`);
+    await page.keyboard.press('Control+k');
+    await page.getByRole('combobox', { name: 'Where to' }).fill('whole');
+    await page.getByRole('option', { name: 'A whole day' }).waitFor();
+    await page.keyboard.press('Enter');
+    await expect.poll(() => parameter('mode')).toEqual(['accumulated']);
+    await views.click();
+    await page.getByRole('button', { name: 'Remove the view A whole day' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Remove the view' }).click();
+    await expect.poll(() => views.innerText()).toContain('Views');
+    expect(watched.complaints).toEqual([]);
+  });
+
+  test('shows what pipelines and members annotate, at its bar, in a list, until it is removed', async () => {
+    const { loggingToken } = (await owner.get(`/api/apps/${appId}/logging-token`)).data;
+    const body = JSON.stringify({ kind: 'deployment', text: 'Release 2.4.1', at: `${DAY}T06:20:00Z` });
+    const headers = { Authorization: `Bearer ${loggingToken}` };
+    expect((await service.request({ method: 'POST', path: '/v1/annotations', headers, body })).status).toBe(
+      201,
+    );
+    await open(`${WHOLE_DAY}&at=${DAY}T12:00:00Z~${DAY}T12:15:00Z`);
+    const list = page.getByRole('list', { name: 'Annotations' });
+    await list.getByText('Release 2.4.1').waitFor();
+    await page.getByRole('button', { name: /^Chart options/ }).click();
+    await page.getByRole('button', { name: 'Annotate…' }).click();
+    const dialog = page.getByRole('dialog', { name: 'Annotate the chart' });
+    // The bar that is picked is proposed.
+    expect(await dialog.getByLabel('When').inputValue()).toBe('10 Nov 2026, 12:00');
+    await dialog.getByLabel('When').fill('10 Nov 2026 12:00 to 13:30');
+    await dialog.getByLabel('What happened').fill('Outage of the shop');
+    await dialog.getByLabel('Kind').selectOption('incident');
+    await dialog.getByRole('button', { name: 'Add the annotation' }).click();
+    await expect
+      .poll(() => list.getByRole('listitem').allInnerTexts())
+      .toEqual([
+        expect.stringMatching(/Incident:\s+Outage of the shop.*12:00.*13:30/s),
+        expect.stringMatching(/Deployment:\s+Release 2.4.1.*06:20/s),
+      ]);
+    const { annotations } = (await owner.get(`/api/apps/${appId}/annotations`)).data as {
+      annotations: object[];
+    }; // As the route declares it.
+    expect(annotations[0]).toMatchObject({ at: `${DAY}T12:00:00.000Z`, until: `${DAY}T13:30:00.000Z` });
+    // The pointer reads it at its bar.
+    await page.mouse.move(...(await point(25.5 / 96)));
+    await page.locator('.tooltip').getByText('06:20 Release 2.4.1').waitFor();
+    await page.mouse.move(...(await point(28.5 / 96)));
+    await expect.poll(() => page.locator('.tooltip .note').count()).toBe(0);
+    await list.getByRole('button', { name: 'Remove the annotation Outage of the shop' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Remove the annotation' }).click();
+    await expect.poll(() => list.getByRole('listitem').count()).toBe(1);
+    expect(watched.complaints).toEqual([]);
+  });
+
+  test('leaves out a type that is hidden until it is asked for, and counts it as ever', async () => {
+    await page.goto(`/apps/${appId}/types`);
+    await page.getByRole('button', { name: 'Hide payment failed in charts' }).click();
+    await page.getByRole('row').filter({ hasText: 'payment failed' }).getByText('hidden').waitFor();
+    expect(
+      await page.getByRole('row').filter({ hasText: 'payment failed' }).locator('td').first().innerText(),
+    ).toBe('12');
+    await open(WHOLE_DAY);
+    expect(await figure(page, 'In this range')).toBe(144);
+    await page
+      .getByRole('button', { name: /^The hidden type/ })
+      .first()
+      .click();
+    await expect.poll(() => figure(page, 'In this range')).toBe(156);
+    expect(parameter('hide')).toEqual(['hidden']);
+    await page.reload();
+    await expect.poll(() => figure(page, 'In this range')).toBe(156);
+    // Where it is chosen it is shown.
+    const failed = (await owner.get(`/api/apps/${appId}/types`)).data.types as {
+      typeId: string;
+      name: string;
+    }[]; // As the route declares it.
+    const typeId = failed.find(({ name }) => name === 'payment failed')?.typeId;
+    await open(`${WHOLE_DAY}&type=${typeId}`);
+    expect(await figure(page, 'In this range')).toBe(12);
+    await page.goto(`/apps/${appId}/types`);
+    await page.getByRole('button', { name: 'Show payment failed in charts' }).click();
+    await page.getByRole('button', { name: 'Hide payment failed in charts' }).waitFor();
+    await open(WHOLE_DAY);
+    expect(await figure(page, 'In this range')).toBe(156);
+    expect(watched.complaints).toEqual([]);
   });
 
   test('lists the events of a bar that is clicked, of all again, and of what is dragged over', async () => {
@@ -312,29 +424,29 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
   test('saves what is shown as CSV and as a picture', async () => {
     await open(WHOLE_DAY);
     await page.getByRole('button', { name: /^Chart options/ }).click();
-    const saved = async (name: string): Promise<{ name: string; bytes: Buffer }> => {
+    const saved = async (role: 'button' | 'link', name: string): Promise<{ name: string; bytes: Buffer }> => {
       const [download] = await Promise.all([
         page.waitForEvent('download'),
-        page.getByRole('button', { name }).click(),
+        page.getByRole(role, { name }).click(),
       ]);
-      return { name: download.suggestedFilename(), bytes: await readFile(await download.path()) };
+      return {
+        name: download.suggestedFilename(),
+        bytes: await buffer(await download.createReadStream()),
+      };
     };
-    const csv = await saved('Counts as CSV');
+    const csv = await saved('button', 'Counts as CSV');
     expect(csv.name).toBe('shop-2026-11-10t00-00-00z-2026-11-11t00-00-00z.csv');
     const rows = csv.bytes.toString().trim().split('\r\n');
     expect(rows[0]).toBe('start,end,"order placed","payment failed"');
     const sums = rows.slice(1).map((row) => row.split(',').slice(2).map(Number));
     expect(sums.flat().reduce((sum, value) => sum + value, 0)).toBe(156);
-    const picture = await saved('Picture (PNG)');
+    const picture = await saved('button', 'Picture (PNG)');
     expect(picture.bytes.subarray(1, 4).toString()).toBe('PNG');
     expect(picture.bytes.length).toBeGreaterThan(5_000);
     await page.keyboard.press('Escape');
     await page.getByRole('button', { name: /^Save the events/ }).click();
-    const [download] = await Promise.all([
-      page.waitForEvent('download'),
-      page.getByRole('link', { name: 'As NDJSON' }).click(),
-    ]);
-    const lines = (await readFile(await download.path(), 'utf8')).trim().split('\n');
+    const { bytes } = await saved('link', 'As NDJSON');
+    const lines = bytes.toString().trim().split('\n');
     expect(lines.length).toBe(156);
     expect(JSON.parse(lines[0] ?? '').createdAt).toBe(`${DAY}T00:00:00.000Z`);
     expect(watched.complaints).toEqual([]);

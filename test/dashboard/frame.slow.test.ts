@@ -51,6 +51,38 @@ describe.skipIf(withoutBrowser !== '')('the frame', () => {
     await page.getByRole('region', { name: 'Members' }).getByText('owner@example.com').waitFor();
   });
 
+  test('apps are sorted, with their last event and on one scale; types have their last day', async () => {
+    const [busy, quiet] = [await newOwnApp(owner, 'Busy'), await newOwnApp(owner, 'A quiet one')];
+    for (let event = 0; event < 4; event++)
+      await service.post({ loggingToken: busy.loggingToken, typeId: undefined, typeName: 'type 1' });
+    await service.post({ loggingToken: quiet.loggingToken, typeId: undefined, typeName: 'type 1' });
+    await newOwnApp(owner, 'Empty');
+    await page.goto('/');
+    const cards = page.locator('.app-card');
+    const names = (): Promise<string[]> => cards.locator('.name').allInnerTexts();
+    await expect.poll(names).toEqual(['Shop', 'Busy', 'A quiet one', 'Empty']);
+    expect(await cards.locator('.last').allInnerTexts()).toEqual([
+      ...Array.from({ length: 3 }, () => 'Last event just now'),
+      'No events yet',
+    ]);
+    await page.getByLabel('Sort by').selectOption('name');
+    await expect.poll(names).toEqual(['A quiet one', 'Busy', 'Empty', 'Shop']);
+    await page.getByLabel('Sort by').selectOption('last');
+    await expect.poll(names).toEqual(['A quiet one', 'Busy', 'Shop', 'Empty']);
+    const highest = () =>
+      cards
+        .filter({ hasText: 'A quiet one' })
+        .locator('rect')
+        .evaluateAll((all) => Math.max(...all.map((bar) => Number(bar.getAttribute('height')))));
+    expect(await highest()).toBe(40);
+    await page.getByLabel('One scale for all').check();
+    await expect.poll(highest).toBe(10);
+    await page.goto(`/apps/${busy.appId}/types`);
+    const row = page.getByRole('row').filter({ hasText: 'type 1' }).first();
+    await row.getByRole('img', { name: 'Last 24 hours: 4' }).waitFor();
+    expect(await page.getByRole('img').count()).toBe(1);
+  });
+
   test('a form stays as wide as it was when it fails', async () => {
     await page.goto(`/apps/${app.appId}/settings`);
     const name = page.getByLabel('Name', { exact: true });

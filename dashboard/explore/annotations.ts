@@ -1,0 +1,112 @@
+/** What happened to the app at a time: a list below the chart that shows it, and a form for one more. */
+import type { VNode } from 'preact';
+import { useState } from 'preact/hooks';
+import type { Annotation, AnnotationKind, Series } from '../answers.ts';
+import { call } from '../api.ts';
+import { Confirm } from '../components/confirm.ts';
+import { Dialog } from '../components/dialog.ts';
+import { Field, Form, Select } from '../components/field.ts';
+import { Icon } from '../components/icon.ts';
+import { dateTime, exact, spanText } from '../format.ts';
+import { html } from '../html.ts';
+import { isoText, MINUTE } from '../range.ts';
+import { type Resource, useAction, useResource } from '../resource.ts';
+import { notify } from '../state.ts';
+import { parseInstants } from '../typed-range.ts';
+import type { Bucket } from '../url.ts';
+
+const pathOf = (appId: string): string => `/api/apps/${appId}/annotations`;
+
+export type Annotations = Resource<{ readonly annotations: readonly Annotation[] }>;
+
+/** The annotations of a chart: asked for again with each minute that the chart begins later. */
+export function useAnnotations(appId: string, { interval }: Series): Annotations {
+  const from = Math.floor(interval.from / MINUTE) * MINUTE;
+  return useResource(`${pathOf(appId)}?from=${encodeURIComponent(isoText(from))}`);
+}
+
+export const KIND_NAMES: Record<AnnotationKind, string> = {
+  deployment: 'Deployment',
+  incident: 'Incident',
+  note: 'Note',
+};
+
+/** Shown before "more". */
+const ROWS = 4;
+
+export interface AnnotationListProps {
+  readonly appId: string;
+  readonly annotations: readonly Annotation[];
+  readonly zone: string;
+  readonly mayChange: boolean;
+  readonly onDone: () => void;
+}
+
+export function AnnotationList(props: AnnotationListProps): VNode | null {
+  const { appId, annotations, zone, mayChange, onDone } = props;
+  const [isWhole, setWhole] = useState(false);
+  const [removal, setRemoval] = useState<Annotation | null>(null);
+  const remove = useAction(async () => {
+    if (removal === null) return;
+    await call('DELETE', `${pathOf(appId)}/${removal.annotationId}`);
+    notify('The annotation was removed');
+    setRemoval(null);
+    onDone();
+  });
+  if (annotations.length === 0) return null;
+  const shown = isWhole ? annotations : annotations.slice(0, ROWS);
+  return html`<ul class="annotations" aria-label="Annotations">
+    ${shown.map(
+      (annotation) => html`<li key=${annotation.annotationId}>
+        <i class=${`annotation-mark ${annotation.kind}`} aria-hidden="true"></i>
+        <span class="sr-only">${KIND_NAMES[annotation.kind]}: </span><span class="name" title=${annotation.createdBy === null ? 'Written with the logging token' : `Written by ${annotation.createdBy}`}>${annotation.text}</span>
+        <time class="muted" datetime=${annotation.at} title=${exact(Date.parse(annotation.at), zone)}>${timeText(annotation, zone)}</time>
+        ${mayChange && html`<button type="button" class="icon-button" aria-label=${`Remove the annotation ${annotation.text}`} onClick=${() => setRemoval(annotation)}><${Icon} name="close" /></button>`}
+      </li>`,
+    )}
+    ${annotations.length > shown.length && html`<li><button type="button" class="button quiet" onClick=${() => setWhole(true)}>Show all ${annotations.length} annotations</button></li>`}
+  </ul>
+  ${removal && html`<${Confirm} title="Remove the annotation" action=${remove} onClose=${() => setRemoval(null)}><b>${removal.text}</b> is removed from the charts of all members.<//>`}`;
+}
+
+/** `20 Nov 2026, 14:00`, or from when to when. */
+export function timeText({ at, until }: Annotation, zone: string): string {
+  return until === null ? dateTime(Date.parse(at), zone) : spanText(Date.parse(at), Date.parse(until), zone);
+}
+
+const KINDS: readonly (readonly [AnnotationKind, string])[] = [
+  ['deployment', KIND_NAMES.deployment],
+  ['incident', KIND_NAMES.incident],
+  ['note', KIND_NAMES.note],
+];
+
+export interface NewAnnotationProps {
+  readonly appId: string;
+  /** The bucket that is picked, which it is proposed for. */
+  readonly picked: Bucket | null;
+  readonly zone: string;
+  readonly onDone: () => void;
+  readonly onClose: () => void;
+}
+
+export function NewAnnotation({ appId, picked, zone, onDone, onClose }: NewAnnotationProps): VNode {
+  const [when, setWhen] = useState(dateTime(picked?.from ?? Date.now(), zone));
+  const read = parseInstants(when, Date.now(), zone);
+  const action = useAction(async ({ kind, text }: Record<string, string>) => {
+    if (read === null) return;
+    const { from, until } = read;
+    const body = { kind, text, at: isoText(from), ...(until !== null && { until: isoText(until) }) };
+    await call('POST', pathOf(appId), { body });
+    notify('The annotation was added');
+    onClose();
+    onDone();
+  });
+  return html`<${Dialog} title="Annotate the chart" onClose=${onClose}>
+    <${Form} action=${action} submit="Add the annotation" onCancel=${onClose}>
+      <${Field} label="What happened" name="text" maxlength="200" placeholder="Release 2.4.1" />
+      <${Select} label="Kind" name="kind" options=${KINDS} />
+      <${Field} label="When" name="when" value=${when} pattern=${read === null ? '(?!)' : undefined} title="Such as 20 Nov 14:00, or 20 Nov 14:00 to 15:30" hint=${read === null ? 'Such as “20 Nov 14:00”, or “20 Nov 14:00 to 15:30” for an interval.' : `${read.until === null ? exact(read.from, zone) : spanText(read.from, read.until, zone)}, in ${zone.replaceAll('_', ' ')}`} onInput=${(event: InputEvent) => setWhen((event.currentTarget as HTMLInputElement).value)} />
+    <//>
+    <p class="hint">A pipeline does the same with the logging token: <code>POST /v1/annotations</code></p>
+  <//>`;
+}

@@ -1,0 +1,100 @@
+/** Views of the page that members have saved under a name. */
+import type { VNode } from 'preact';
+import { useState } from 'preact/hooks';
+import type { SavedView } from '../answers.ts';
+import { call } from '../api.ts';
+import { Confirm } from '../components/confirm.ts';
+import { Dialog } from '../components/dialog.ts';
+import { Field, Form } from '../components/field.ts';
+import { Icon } from '../components/icon.ts';
+import { Popover } from '../components/popover.ts';
+import { ProblemBox } from '../components/problem.ts';
+import { html } from '../html.ts';
+import { useAction, useResource } from '../resource.ts';
+import { notify } from '../state.ts';
+import { type View, viewSearch } from '../url.ts';
+import { viewsPath } from '../view.ts';
+
+export interface SavedViewsProps {
+  readonly appId: string;
+  readonly view: View;
+  /** Whether the reader may save and remove views. */
+  readonly mayChange: boolean;
+}
+
+export function SavedViews({ appId, view, mayChange }: SavedViewsProps): VNode {
+  const views = useResource<{ views: SavedView[] }>(viewsPath(appId));
+  const [saving, setSaving] = useState(false);
+  const [removal, setRemoval] = useState<SavedView | null>(null);
+  const remove = useAction(async () => {
+    if (removal === null) return;
+    await call('DELETE', `${viewsPath(appId)}/${removal.viewId}`);
+    notify('The view was removed');
+    setRemoval(null);
+    views.reload();
+  });
+  const all = views.data?.views ?? [];
+  const search = savedSearch(view);
+  return html`<${Popover} icon="bookmark" class="at-end views" label="Saved views" text=${all.find((one) => one.search === search)?.name ?? 'Views'}>
+    ${(close: () => void) => html`<div class="options">
+      <${ProblemBox} problem=${views.problem} retry=${views.reload} />
+      ${all.length === 0 && views.problem === null && html`<p class="hint">${views.data === undefined ? 'Loading…' : `A saved view keeps range, filter and chart under a name, for all members of the app.${mayChange ? '' : ' None is saved yet.'}`}</p>`}
+      ${
+        all.length > 0 &&
+        html`<ul class="saved-views">${all.map(
+          (saved) => html`<li key=${saved.viewId}>
+            <a href=${`/apps/${appId}?${saved.search}`} aria-current=${saved.search === search ? 'true' : undefined} title=${saved.savedBy === null ? saved.name : `${saved.name}, saved by ${saved.savedBy}`} onClick=${close}>${saved.name}</a>
+            ${
+              mayChange &&
+              html`<button type="button" class="icon-button" aria-label=${`Remove the view ${saved.name}`} onClick=${() => {
+                close();
+                setRemoval(saved);
+              }}><${Icon} name="close" /></button>`
+            }
+          </li>`,
+        )}</ul>`
+      }
+      ${
+        mayChange &&
+        html`<button type="button" class="button" onClick=${() => {
+          close();
+          setSaving(true);
+        }}>Save this view…</button>`
+      }
+    </div>`}
+  <//>
+  ${saving && html`<${SaveView} appId=${appId} search=${search} known=${all} onDone=${views.reload} onClose=${() => setSaving(false)} />`}
+  ${removal && html`<${Confirm} title="Remove the view" action=${remove} onClose=${() => setRemoval(null)}><b>${removal.name}</b> is removed for all members of the app.<//>`}`;
+}
+
+/** What of a view is worth a name: neither the event that is open nor the way back, and everyone has their own time zone. */
+function savedSearch(view: View): string {
+  const query = new URLSearchParams(viewSearch({ ...view, event: null, at: null, back: null }));
+  query.delete('tz');
+  return query.toString();
+}
+
+interface SaveViewProps {
+  readonly appId: string;
+  readonly search: string;
+  readonly known: readonly SavedView[];
+  readonly onDone: () => void;
+  readonly onClose: () => void;
+}
+
+function SaveView({ appId, search, known, onDone, onClose }: SaveViewProps): VNode {
+  const [typed, setTyped] = useState('');
+  const action = useAction(async ({ name = '' }: Record<string, string>) => {
+    await call('POST', viewsPath(appId), { body: { name, search } });
+    notify('The view was saved');
+    onClose();
+    onDone();
+  });
+  const replaces = known.some(({ name }) => name === typed);
+  return html`<${Dialog} title="Save this view" onClose=${onClose}>
+    <p class="muted">Range, filter and chart under a name, for all members of the app. Each member sees it in their own time zone.</p>
+    <${Form} action=${action} submit=${replaces ? 'Replace the view' : 'Save'} onCancel=${onClose}>
+      <${Field} label="Name" name="name" maxlength="200" placeholder="Errors of the last day" hint=${replaces && 'There is a view of this name, which will be replaced.'} onInput=${(event: InputEvent) => setTyped((event.currentTarget as HTMLInputElement).value)} />
+    <//>
+  <//>`;
+}

@@ -1,0 +1,123 @@
+/** Annotations: what happened to an app at a time, such as a deployment or an incident, for its charts. */
+import { AccountError, appNotFound } from '../accounts/account-error.ts';
+import { type Actor, writeAudit } from '../accounts/audit.ts';
+import type { Sql, Transaction } from '../storage/connect.ts';
+import { createPublicId } from '../token-text.ts';
+
+export const ANNOTATION_KINDS = ['deployment', 'incident', 'note'] as const;
+export type AnnotationKind = (typeof ANNOTATION_KINDS)[number];
+
+export interface NewAnnotation {
+  readonly kind: AnnotationKind;
+  readonly at: Date;
+  /** Null: it happened at one instant. */
+  readonly until: Date | null;
+  readonly text: string;
+}
+
+export interface Annotation extends NewAnnotation {
+  readonly annotationId: string;
+  readonly createdAt: Date;
+  /** E-mail of the account that wrote it; null: a logging token did, or the account is gone. */
+  readonly createdBy: string | null;
+}
+
+/** Of an app, that its members wrote; and as many that its logging tokens wrote. */
+export const MAX_ANNOTATIONS = 5_000;
+/** Most in one list. */
+export const MAX_LISTED = 1_000;
+
+/** Who writes an annotation. */
+type Writer = Actor | 'logging token';
+
+/**
+ * Stores an annotation. The same one again is stored once. A logging token's oldest make room for its new ones: nobody is
+ * there to remove them when a deployment fails for want of room.
+ * @param appId internal id
+ * @throws AccountError APP_NOT_FOUND, TOO_MANY_ANNOTATIONS
+ */
+export async function addAnnotation(
+  sql: Sql,
+  appId: number,
+  { kind, at, until, text }: NewAnnotation,
+  by: Writer,
+): Promise<{ readonly annotationId: string; readonly isNew: boolean }> {
+  const isToken = by === 'logging token';
+  const userId = typeof by === 'string' ? null : by.userId;
+  return await sql.begin('isolation level read committed', async (tx) => {
+    // The lock makes the limit exact.
+    const [app] = await tx`SELECT FROM apps WHERE id = ${appId} FOR NO KEY UPDATE`;
+    if (app === undefined) throw appNotFound(String(appId));
+    const known = await findSame(tx, appId, { kind, at, until, text });
+    if (known !== undefined) return { annotationId: known, isNew: false };
+    await makeRoom(tx, appId, isToken);
+    const annotationId = createPublicId('ann');
+    await tx`
+      INSERT INTO annotations (public_id, app_id, kind, starts_at, ends_at, text, by_token, created_by)
+      VALUES (${annotationId}, ${appId}, ${kind}, ${at}, ${until}, ${text}, ${isToken}, ${userId})`;
+    if (!isToken)
+      await writeAudit(tx, { appId, by, action: 'annotation.add', details: { annotationId, kind, text } });
+    return { annotationId, isNew: true };
+  });
+}
+
+async function findSame(
+  tx: Transaction,
+  appId: number,
+  { kind, at, until, text }: NewAnnotation,
+): Promise<string | undefined> {
+  const [row] = await tx<{ annotationId: string }[]>`
+    SELECT public_id AS "annotationId" FROM annotations
+     WHERE app_id = ${appId} AND starts_at = ${at} AND kind = ${kind} AND text = ${text}
+       AND ends_at IS NOT DISTINCT FROM ${until}::timestamptz`;
+  return row?.annotationId;
+}
+
+async function makeRoom(tx: Transaction, appId: number, isToken: boolean): Promise<void> {
+  const [row] = await tx<{ count: number }[]>`
+    SELECT count(*)::integer AS count FROM annotations WHERE app_id = ${appId} AND by_token = ${isToken}`;
+  if ((row?.count ?? 0) < MAX_ANNOTATIONS) return;
+  if (!isToken)
+    throw new AccountError(
+      'TOO_MANY_ANNOTATIONS',
+      `members of an app may write ${MAX_ANNOTATIONS} annotations: remove some`,
+    );
+  await tx`
+    DELETE FROM annotations
+     WHERE id = (SELECT id FROM annotations WHERE app_id = ${appId} AND by_token ORDER BY starts_at, id LIMIT 1)`;
+}
+
+/**
+ * The annotations that touch an interval, newest first, {@link MAX_LISTED} at most.
+ * @param interval milliseconds since 1970; null: without this end
+ */
+export async function listAnnotations(
+  sql: Sql,
+  appId: number,
+  interval: { readonly from: number | null; readonly until: number | null },
+): Promise<{ readonly annotations: Annotation[]; readonly hasMore: boolean }> {
+  const from = interval.from === null ? null : new Date(interval.from);
+  const until = interval.until === null ? null : new Date(interval.until);
+  const rows = await sql<Annotation[]>`
+    SELECT annotation.public_id AS "annotationId", kind, starts_at AS at, ends_at AS until, text,
+           annotation.created_at AS "createdAt", users.email AS "createdBy"
+      FROM annotations AS annotation LEFT JOIN users ON users.id = annotation.created_by
+     WHERE app_id = ${appId} AND (${from}::timestamptz IS NULL OR coalesce(ends_at, starts_at) >= ${from})
+       AND (${until}::timestamptz IS NULL OR starts_at < ${until})
+     ORDER BY starts_at DESC, annotation.id DESC LIMIT ${MAX_LISTED + 1}`;
+  return { annotations: rows.slice(0, MAX_LISTED), hasMore: rows.length > MAX_LISTED };
+}
+
+/** @returns false if the app has no such annotation */
+export async function removeAnnotation(
+  sql: Sql,
+  { appId, annotationId, by }: { appId: number; annotationId: string; by: Actor },
+): Promise<boolean> {
+  return await sql.begin(async (tx) => {
+    const [removed] = await tx<{ kind: string; text: string }[]>`
+      DELETE FROM annotations WHERE app_id = ${appId} AND public_id = ${annotationId} RETURNING kind, text`;
+    if (removed === undefined) return false;
+    await writeAudit(tx, { appId, by, action: 'annotation.remove', details: { annotationId, ...removed } });
+    return true;
+  });
+}

@@ -1,0 +1,74 @@
+/** Saved views: queries of an app's page under a name, for all of its members. */
+import { AccountError, appNotFound } from '../accounts/account-error.ts';
+import { type Actor, writeAudit } from '../accounts/audit.ts';
+import { checkName } from '../accounts/name.ts';
+import type { Sql } from '../storage/connect.ts';
+import { createPublicId } from '../token-text.ts';
+
+export interface SavedView {
+  readonly viewId: string;
+  readonly name: string;
+  /** The query of the page's address, without the question mark. */
+  readonly search: string;
+  /** E-mail of the account; null: it is gone. */
+  readonly savedBy: string | null;
+  readonly savedAt: Date;
+}
+
+/** Views that an app may have. */
+export const MAX_VIEWS = 100;
+
+/** An app's views by name. @param appId internal id */
+export async function listSavedViews(sql: Sql, appId: number): Promise<SavedView[]> {
+  return [
+    ...(await sql<SavedView[]>`
+      SELECT view.public_id AS "viewId", view.name, view.search, users.email AS "savedBy", view.saved_at AS "savedAt"
+        FROM saved_views AS view LEFT JOIN users ON users.id = view.saved_by
+       WHERE view.app_id = ${appId} ORDER BY lower(view.name), view.id`),
+  ];
+}
+
+/**
+ * Saves a view. One of the same name is replaced.
+ * @param view.appId internal id
+ * @throws AccountError INVALID_NAME, APP_NOT_FOUND, TOO_MANY_VIEWS
+ */
+export async function saveView(
+  sql: Sql,
+  view: { appId: number; name: string; search: string; by: Actor },
+): Promise<{ readonly viewId: string; readonly isNew: boolean }> {
+  const { appId, name, search, by } = view;
+  checkName(name);
+  const userId = by === 'command line' ? null : by.userId;
+  return await sql.begin('isolation level read committed', async (tx) => {
+    // The lock makes the limit exact.
+    const [app] = await tx`SELECT FROM apps WHERE id = ${appId} FOR NO KEY UPDATE`;
+    if (app === undefined) throw appNotFound(String(appId));
+    const [others] = await tx<{ count: number }[]>`
+      SELECT count(*)::integer AS count FROM saved_views WHERE app_id = ${appId} AND name <> ${name}`;
+    if ((others?.count ?? 0) >= MAX_VIEWS)
+      throw new AccountError('TOO_MANY_VIEWS', `an app may have ${MAX_VIEWS} saved views: remove one`);
+    const [saved] = await tx<{ viewId: string; isNew: boolean }[]>`
+      INSERT INTO saved_views (public_id, app_id, name, search, saved_by)
+      VALUES (${createPublicId('vie')}, ${appId}, ${name}, ${search}, ${userId})
+          ON CONFLICT (app_id, name) DO UPDATE SET search = excluded.search, saved_by = excluded.saved_by, saved_at = now()
+      RETURNING public_id AS "viewId", xmax = 0 AS "isNew"`;
+    if (saved === undefined) throw new Error('A view was saved and is not there.');
+    await writeAudit(tx, { appId, by, action: 'view.save', details: { viewId: saved.viewId, name } });
+    return saved;
+  });
+}
+
+/** @returns false if the app has no such view */
+export async function removeView(
+  sql: Sql,
+  { appId, viewId, by }: { appId: number; viewId: string; by: Actor },
+): Promise<boolean> {
+  return await sql.begin(async (tx) => {
+    const [removed] = await tx<{ name: string }[]>`
+      DELETE FROM saved_views WHERE app_id = ${appId} AND public_id = ${viewId} RETURNING name`;
+    if (removed === undefined) return false;
+    await writeAudit(tx, { appId, by, action: 'view.remove', details: { viewId, name: removed.name } });
+    return true;
+  });
+}

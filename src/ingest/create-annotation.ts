@@ -1,0 +1,91 @@
+/**
+ * POST /v1/annotations: a deployment or an incident for the charts of an app, from a pipeline. A logging token writes it: it
+ * is the one token that writes, it belongs to one app, and whoever has it can already write events that members see. It can
+ * neither read nor remove annotations, as it cannot with events. A resource token never writes.
+ */
+import { AccountError } from '../accounts/account-error.ts';
+import { addAnnotation } from '../apps/annotations.ts';
+import type { LoggingTokens } from '../apps/logging-token-lookup.ts';
+import { Rejection } from '../errors.ts';
+import type { Exchange, Outcome } from '../http/exchange.ts';
+import { dataOf, json, objectOf } from '../http/operation.ts';
+import type { Declaration, Route } from '../http/route.ts';
+import type { Limiter } from '../limits/limiter.ts';
+import { NEW_ANNOTATION, parseAnnotation } from '../read/annotations/annotation-body.ts';
+import type { Sql } from '../storage/connect.ts';
+import { overLimit } from './create-event.ts';
+import { BEARER } from './formats/events.ts';
+
+export const CREATE_ANNOTATION: Declaration = {
+  method: 'POST',
+  path: '/v1/annotations',
+  headers: ['authorization'],
+  operation: {
+    id: 'createAnnotation',
+    tag: 'Write',
+    summary: 'Annotate the charts of an app with a deployment or an incident.',
+    token: 'loggingToken',
+    isLimited: true,
+    body: {
+      description: 'What happened, and when.',
+      content: { 'application/json': { schema: NEW_ANNOTATION } },
+    },
+    answers: Object.fromEntries(
+      (
+        [
+          [200, 'The same annotation was there.'],
+          [201, 'The annotation is stored.'],
+        ] as const
+      ).map(([status, description]) => [
+        status,
+        json(description, dataOf(objectOf({ annotationId: { type: 'string' } }))),
+      ]),
+    ),
+    refusals: [],
+  },
+};
+
+export interface CreateAnnotationSteps {
+  readonly loggingTokens: LoggingTokens;
+  readonly limiter: Limiter;
+  readonly sql: Sql;
+  /** Milliseconds since 1970. */
+  readonly now: () => number;
+}
+
+const MAX_BYTES = 16_384;
+const NO_APP = new Rejection('invalidLoggingToken', 'The app of the logging token has been deleted.', {
+  headers: BEARER.challenge,
+});
+
+export function createAnnotationRoute(steps: CreateAnnotationSteps): Route {
+  return { ...CREATE_ANNOTATION, handle: (exchange) => createAnnotation(steps, exchange) };
+}
+
+async function createAnnotation(
+  { loggingTokens, limiter, sql, now }: CreateAnnotationSteps,
+  exchange: Exchange,
+): Promise<Outcome> {
+  const text = await exchange.text({ maxBytes: MAX_BYTES });
+  if (text instanceof Rejection) return text;
+  const token = BEARER.token(exchange);
+  if (token === null) return BEARER.noToken;
+  const appId = await loggingTokens.appOf(token);
+  if (appId instanceof Rejection)
+    return new Rejection(appId.reason, appId.details, { headers: BEARER.challenge });
+  exchange.writer = appId;
+  exchange.rateLimit = await limiter.take(appId);
+  if (exchange.rateLimit?.accepted === false) return overLimit(exchange.rateLimit);
+  const annotation = parseAnnotation(text, now());
+  if (annotation instanceof Rejection) return annotation;
+  try {
+    const { annotationId, isNew } = await addAnnotation(sql, appId, annotation, 'logging token');
+    return {
+      status: isNew ? 201 : 200,
+      body: JSON.stringify({ success: true, data: { annotationId } }),
+    };
+  } catch (error) {
+    if (error instanceof AccountError && error.code === 'APP_NOT_FOUND') return NO_APP;
+    throw error;
+  }
+}
