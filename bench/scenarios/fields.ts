@@ -156,6 +156,7 @@ async function measureReads(
   findings: Findings,
   { app, generator, length, server }: ReadOptions,
 ): Promise<void> {
+  const { port, pid } = server;
   const token = await bench.makeResourceToken([app]);
   const headers = { Authorization: `Bearer ${token}` };
   const request = (query: string): LoadRequest => ({
@@ -165,7 +166,7 @@ async function measureReads(
   });
   const turns = async (what: string, asked: readonly { readonly name: string; readonly query: string }[]) => {
     const contenders: Contender[] = asked.map(({ name, query }) => {
-      return { name: `${what}: ${name}`, ...server, requests: [request(query)] };
+      return { name: `${what}: ${name}`, port, pid, requests: [request(query)] };
     });
     const results = [
       ...(await interleavedRounds(bench, generator, contenders, { connections: 1, ...length })),
@@ -188,7 +189,7 @@ async function measureReads(
       findings.goal(`${name}: p50`, 'ms', Math.min(...(medians[index] ?? [])), { atMost: TIME_GOAL_MS });
     }
   };
-  await checkTotals(bench, findings, app, (query) => request(query), server.port);
+  await checkTotals(bench, findings, app, request, port);
   for (const { name, query } of READS)
     await turns(
       name,
