@@ -5,6 +5,7 @@ import { BATCHES } from './scenarios/batches.ts';
 import { COMPARISONS } from './scenarios/comparisons.ts';
 import { ENGINES } from './scenarios/engines.ts';
 import { EXPORT } from './scenarios/export.ts';
+import { FIELDS } from './scenarios/fields.ts';
 import { FLEET } from './scenarios/fleet.ts';
 import { FORMATS } from './scenarios/formats.ts';
 import { HOSTILE, NEIGHBOURS } from './scenarios/hostile.ts';
@@ -33,6 +34,7 @@ export const SCENARIOS: readonly Scenario[] = [
   NEIGHBOURS,
   SERIES,
   ...READS,
+  FIELDS,
   SEARCH,
   EXPORT,
   ...MIXED,

@@ -4,6 +4,8 @@ import { type Command, InvalidArgumentError, Option } from 'commander';
 import { appNotFound } from '../accounts/account-error.ts';
 import { OperatorError, Rejection } from '../errors.ts';
 import { type ExportFormat, FORMATS, formatted } from '../read/export/export-body.ts';
+import { fieldFilterOf } from '../read/filter/counted-values.ts';
+import type { Condition } from '../read/filter/parse-filter.ts';
 import { parseFilters, payloadFilter } from '../read/filter/payload-filter.ts';
 import { parseBound } from '../read/iso-date.ts';
 import type { Sql } from '../storage/connect.ts';
@@ -70,12 +72,15 @@ async function runExport(
   file: string,
   options: ExportCommandOptions,
 ): Promise<ExportResult> {
-  const filter = filterOf(options.filter ?? []);
+  const conditions = conditionsOf(options.filter ?? []);
+  const filter = payloadFilter(conditions, null);
+  const counted = fieldFilterOf({ filter: conditions, q: null });
   const output = file === '-' ? null : await outputOf(file);
   await storage.migrate(sql);
   const startedAt = performance.now();
   const events = storage.reader(sql);
   const scope = await scopeOf(sql, options);
+  const reader = counted === null ? events.lines(scope, filter) : events.filteredLines(scope, counted);
   const state = await progressOf(events, scope, filter);
   const progress = new Progress(process.stderr, () => performance.now());
   const written = { events: 0, bytes: 0 };
@@ -88,7 +93,7 @@ async function runExport(
     }
   }
   async function* body(): AsyncGenerator<Buffer> {
-    for await (const bytes of formatted(watched(events.lines(scope, filter)), options.format)) {
+    for await (const bytes of formatted(watched(reader), options.format)) {
       written.bytes += bytes.length;
       yield bytes;
     }
@@ -102,10 +107,10 @@ async function runExport(
   }
 }
 
-function filterOf(texts: readonly string[]): RowFilter | null {
+function conditionsOf(texts: readonly string[]): readonly Condition[] {
   const conditions = parseFilters(texts);
   if (typeof conditions === 'string') throw new OperatorError(`--filter ${conditions}`);
-  return payloadFilter(conditions, null);
+  return conditions;
 }
 
 async function scopeOf(sql: Sql, options: ExportCommandOptions): Promise<ScanRequest> {

@@ -8,7 +8,8 @@ import { decodeCursor, type EventReader, encodeCursor, type RowFilter } from '..
 import { COUNT, CURSOR, EVENT, EVENT_ID, SINGLE_EVENT, TIMESTAMP } from './answer-shapes.ts';
 import { type AppRead, appRead } from './app-read.ts';
 import { pageBody } from './event-text.ts';
-import { FILTER, fieldFilterOf, filterOf } from './filter/filter-query.ts';
+import { fieldFilterOf } from './filter/counted-values.ts';
+import { FILTER, filterOf } from './filter/filter-query.ts';
 import { checkScope, findTypes, SCOPE } from './scope-query.ts';
 import { readSearchPage, SEARCH_BUDGET, type SearchBudget, type SearchPageRequest } from './search-page.ts';
 

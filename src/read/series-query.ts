@@ -1,7 +1,7 @@
 /** Parses the query of a series or a list of events; a refusal names the invalid parameter. */
 import { Rejection } from '../errors.ts';
 import { type FieldFilter, isTimezone } from '../storage/storage.ts';
-import { fieldFilterOf } from './filter/filter-query.ts';
+import { fieldFilterOf } from './filter/counted-values.ts';
 import { parsePath } from './filter/parse-filter.ts';
 import { parseFilters } from './filter/payload-filter.ts';
 import { parseBound } from './iso-date.ts';

@@ -14,7 +14,8 @@ import {
 } from '../storage/storage.ts';
 import { COUNT, nullable, TIMESTAMP, TYPE_ID } from './answer-shapes.ts';
 import { type AppRead, appRead } from './app-read.ts';
-import { FILTER, fieldFilterOf } from './filter/filter-query.ts';
+import { fieldFilterOf } from './filter/counted-values.ts';
+import { FILTER } from './filter/filter-query.ts';
 import { type Condition, parsePath } from './filter/parse-filter.ts';
 import { LEFT_OUT, OVERALL, STAT, STAT_FIELDS, STATS, type Stat, shownStats } from './number-stats.ts';
 import { checkScope, findTypes, SCOPE } from './scope-query.ts';

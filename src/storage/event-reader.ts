@@ -1,6 +1,7 @@
 /** Reads of events and counts with the connections of a pool. */
 import { type FeedSnapshot, readFeed, readSnapshotText } from './arrivals.ts';
 import type { Sql } from './connect.ts';
+import { openCountedLines } from './counted-lines.ts';
 import {
   type AppSpan,
   type AppStats,
@@ -44,6 +45,8 @@ export interface EventReader {
   search(request: ScanRequest, filter: RowFilter): EventSearch;
   /** Events as lines of JSON, part by part. It holds no connection between two of them. */
   lines(request: ScanRequest, filter: RowFilter | null): LineReader;
+  /** The same of events that pass a filter, through the counts of a field as far as these answer it. */
+  filteredLines(request: ScanRequest, filter: FieldFilter): LineReader;
   /** One event; null where the app has no such event that can be read. */
   event(appId: number, eventId: string): Promise<SingleEvent | null>;
   /** Counts by bucket and type; what is wrong where there would be too many buckets, or finer ones than are kept. */
@@ -88,6 +91,7 @@ export function createReader(sql: Sql): EventReader {
     filteredList: (request, filter) => readFilteredList(sql, request, filter),
     search: (request, filter) => openSearch(sql, request, filter),
     lines: (request, filter) => openLines(sql, request, filter),
+    filteredLines: (request, filter) => openCountedLines(sql, request, filter),
     event: (appId, eventId) => readEvent(sql, appId, eventId),
     series: (request) => readSeries(sql, request),
     filteredSeries: (request, filter) => readFilteredSeries(sql, request, filter),

@@ -11,7 +11,7 @@ import { type FieldFilter, resolveFieldScope } from '../../src/storage/fields/fi
 import { PayloadValues } from '../../src/storage/fields/payload-values.ts';
 import { MANY } from '../../src/storage/fields/value-text.ts';
 import { readSnapshot } from '../../src/storage/snapshot.ts';
-import type { EventReader } from '../../src/storage/storage.ts';
+import type { EventReader, LineReader } from '../../src/storage/storage.ts';
 import type { FieldEvent } from './field-database.ts';
 
 const PLENTY = 1_000_000;
@@ -164,6 +164,38 @@ async function expectPageAtOffset(
     expected.slice(offset, offset + 7).map(({ id, payload: text }) => [id, text]),
   );
   expect(page.hasMore).toBe(offset + 7 < expected.length);
+}
+
+/** The lines of an export, which are those of a search, and how many rows were looked at for them. */
+export async function expectLines({ reader, events, random, now }: Oracle): Promise<number> {
+  const typeIds = [null, [1]][random(2)] ?? null;
+  const scope = { typeIds, from: [null, now - 3 * HOUR_MS][random(2)] ?? null, until: null };
+  const filter = fieldFilter(FILTERS[random(FILTERS.length)] ?? '');
+  let looked = 0;
+  const matches = (payload: string): boolean => {
+    looked += 1;
+    return filter.rows.matches(payload);
+  };
+  const after = [null, { at: now - HOUR_MS, id: '80000000-0000-0000-0000-000000000000' }][random(2)] ?? null;
+  const request = { appId: 1, ...scope, order: 'asc', after } as const;
+  const counted = await linesOf(
+    reader.filteredLines(request, { ...filter, rows: { contains: [], matches } }),
+  );
+  expect(counted).toEqual(await linesOf(reader.lines(request, filter.rows)));
+  const follows = ({ at, id }: FieldEvent): boolean =>
+    after === null || at > after.at || (at === after.at && id > after.id);
+  const wanted = events.filter(
+    (row) => within(scope, row) && follows(row) && filter.rows.matches(row.payload),
+  );
+  expect(counted.map((line) => line.slice(7, 43))).toEqual(ordered(wanted).map(({ id }) => id));
+  return looked;
+}
+
+async function linesOf(from: LineReader): Promise<string[]> {
+  const lines: string[] = [];
+  for (let part = await from.next(); part !== null; part = await from.next())
+    lines.push(...part.lines.toString().split('\n').slice(0, -1));
+  return lines;
 }
 
 /** Series of filters, values and numbers. @returns how many the counts have answered */

@@ -13,6 +13,7 @@ import {
 } from '../../storage/storage.ts';
 import { EVENT_ID, PAYLOAD, TIMESTAMP, TYPE_ID } from '../answer-shapes.ts';
 import { type AppRead, appRead, type ReadCall } from '../app-read.ts';
+import { fieldFilterOf } from '../filter/counted-values.ts';
 import { FILTER, filterOf } from '../filter/filter-query.ts';
 import type { ReadSlots } from '../read-slots.ts';
 import { checkScope, findTypes, SCOPE } from '../scope-query.ts';
@@ -101,7 +102,8 @@ export function exportRead(options: ExportReadOptions): AppRead {
     const after = await positionOf(events, app.id, query.cursor);
     if (after instanceof Rejection) return after;
     const scope = { appId: app.id, typeIds, from: query.from, until: query.to, order: 'asc', after } as const;
-    const reader = events.lines(scope, filterOf(query));
+    const field = fieldFilterOf(query);
+    const reader = field === null ? events.lines(scope, filterOf(query)) : events.filteredLines(scope, field);
     // What fails at once is refused while there is still a status to say so.
     const first = await reader.next();
     const admission = exports.admit(holder);

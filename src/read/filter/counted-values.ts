@@ -1,8 +1,9 @@
 /** The values of a field for which a condition holds, as the counts of declared fields know them. */
 
 import { parseDecimal } from '../../json/decimal.ts';
-import { OTHER, scalarValue, valueOfString } from '../../storage/storage.ts';
+import { type FieldFilter, OTHER, scalarValue, valueOfString } from '../../storage/storage.ts';
 import type { Condition } from './parse-filter.ts';
+import { payloadFilter } from './payload-filter.ts';
 
 const WORDS: ReadonlySet<string> = new Set(['true', 'false', 'null']);
 
@@ -16,4 +17,14 @@ export function countedValues({ isNegated, test }: Condition): readonly string[]
     if (!isQuoted && (WORDS.has(text) || parseDecimal(text) !== null)) values.add(scalarValue(text));
   }
   return values.has(OTHER) ? null : [...values];
+}
+
+/** @returns null where the counts of declared fields cannot answer it: it is not that one field has one of some values */
+export function fieldFilterOf(query: { filter: readonly Condition[]; q: string | null }): FieldFilter | null {
+  const [condition, ...others] = query.filter;
+  const rows = payloadFilter(query.filter, query.q);
+  if (condition === undefined || rows === null || others.length > 0) return null;
+  if (query.q !== null && query.q !== '') return null;
+  const values = countedValues(condition);
+  return values === null ? null : { path: condition.path, values, rows };
 }

@@ -1,7 +1,6 @@
 /** The parameters `filter` and `q` of a read. */
 import { Invalid, type Parameter, text, texts } from '../../http/query.ts';
-import type { FieldFilter, RowFilter } from '../../storage/storage.ts';
-import { countedValues } from './counted-values.ts';
+import type { RowFilter } from '../../storage/storage.ts';
 import { type Condition, MAX_FILTER_LENGTH } from './parse-filter.ts';
 import { parseFilters, payloadFilter } from './payload-filter.ts';
 
@@ -40,14 +39,4 @@ export function filterOf({
   q: string | null;
 }): RowFilter | null {
   return payloadFilter(filter, q);
-}
-
-/** @returns null where the counts of declared fields cannot answer it: it is not that one field has one of some values */
-export function fieldFilterOf(query: { filter: readonly Condition[]; q: string | null }): FieldFilter | null {
-  const [condition, ...others] = query.filter;
-  const rows = filterOf(query);
-  if (condition === undefined || rows === null || others.length > 0) return null;
-  if (query.q !== null && query.q !== '') return null;
-  const values = countedValues(condition);
-  return values === null ? null : { path: condition.path, values, rows };
 }

@@ -2,7 +2,9 @@
 import { readFeed } from '../arrivals.ts';
 import { addressOfPool, poolOnNode, type Sql, type Transaction } from '../connect.ts';
 import type { AppStats } from '../counts/app-stats.ts';
+import type { LineReader } from '../event-lines.ts';
 import { createReader, type EventReader } from '../event-reader.ts';
+import type { RowFilter, ScanRequest } from '../event-scan.ts';
 import { nodeIsAway } from '../nodes.ts';
 import { readPlainly } from '../snapshot.ts';
 import { clusterAt } from './cluster.ts';
@@ -44,6 +46,10 @@ let elsewhere = 0;
 /** Reads of single apps on their nodes, and of several apps on all of theirs at once. */
 export function clusterReader(sql: Sql): EventReader {
   const at = async (appId: number): Promise<EventReader> => createReader(await poolOfApp(sql, appId));
+  const lines = (request: ScanRequest, filter: RowFilter | null): LineReader => {
+    const opened = once(async () => (await at(request.appId)).lines(request, filter));
+    return { next: async () => (await opened()).next() };
+  };
   return {
     page: async (request) => (await at(request.scope.appId)).page(request),
     list: async (request) => (await at(request.appId)).list(request),
@@ -56,10 +62,8 @@ export function clusterReader(sql: Sql): EventReader {
       const opened = once(async () => (await at(request.appId)).search(request, filter));
       return { step: async (mostRows) => (await opened()).step(mostRows) };
     },
-    lines: (request, filter) => {
-      const opened = once(async () => (await at(request.appId)).lines(request, filter));
-      return { next: async () => (await opened()).next() };
-    },
+    lines,
+    filteredLines: (request, filter) => lines(request, filter.rows),
     event: async (appId, eventId) => (await at(appId)).event(appId, eventId),
     series: async (request) => (await at(request.appId)).series(request),
     appStats: async (appIds, when) => await readStats(sql, appIds, when),

@@ -3,7 +3,7 @@ import { errorCode, type Sql, type Transaction } from '../connect.ts';
 import { finerThan, LEVELS, type Level } from '../counts/levels.ts';
 import type { Foldable } from '../maintenance/folding.ts';
 import { utcDay } from '../retention.ts';
-import { foldNumbers } from './numbers/fold-numbers.ts';
+import { foldNumbers, readPendingNumbers, writePendingNumbers } from './numbers/fold-numbers.ts';
 import { MANY, NUMBERS, OTHER } from './value-text.ts';
 
 /** Values of a field that are told apart. All others are counted together. */
@@ -109,7 +109,7 @@ const addTo = (name: string, counts: string): string => `
 /** CTEs: takes all pending deltas away, and notes that. */
 const GONE = `
     gone AS (
-      DELETE FROM field_deltas WHERE ${PENDING} RETURNING app_id, field_id, type_id, bucket, count, value, numbers
+      DELETE FROM field_deltas WHERE ${PENDING} RETURNING app_id, field_id, type_id, bucket, count, value
     ),
     noted AS (
       UPDATE field_folds SET (pending_from, running) = (SELECT pending_from, running FROM next_fold)
@@ -132,17 +132,13 @@ const FOLD = `
            (SELECT coalesce(sum(count), 0)::float8 FROM added WHERE value = '${OTHER}' AND type_id = 0) AS others
       FROM gone`;
 
-/** Numbers in a row are their sum (sql/0050). */
 const ADD_UP = `
     WITH ${GONE},
     ${RESOLVED('gone')},
     added_up AS (
-      INSERT INTO field_deltas (app_id, field_id, type_id, bucket, count, value, numbers)
-      SELECT app_id, field_id, type_id, bucket, sum(count)::bigint, value, NULL FROM resolved GROUP BY 1, 2, 3, 4, 6
+      INSERT INTO field_deltas (app_id, field_id, type_id, bucket, count, value)
+      SELECT app_id, field_id, type_id, bucket, sum(count)::bigint, value FROM resolved GROUP BY 1, 2, 3, 4, 6
       HAVING sum(count) <> 0
-      UNION ALL
-      SELECT app_id, field_id, type_id, bucket, 0, value, string_agg(numbers, ''::bytea)
-        FROM gone WHERE numbers IS NOT NULL GROUP BY 1, 2, 3, 4, 6
     )
     SELECT count(*)::float8 AS deltas, 0::float8 AS others FROM gone`;
 
@@ -207,9 +203,13 @@ async function take(sql: Sql, now: number, statement: string): Promise<FoldedFie
     await onlyByIndex(tx);
     await tx.unsafe(MAKE_VALUES, [utcDay(now), new Date(now)]);
     await tx.unsafe(MAKE_SERIES);
-    const leftOut = statement === FOLD ? await foldNumbers(tx, PENDING) : 0;
+    const numbers = await readPendingNumbers(tx, PENDING);
     const [result = NOTHING] = await tx.unsafe<FoldedFields[]>(statement);
-    return { ...result, others: result.others + leftOut };
+    if (statement === ADD_UP) {
+      await writePendingNumbers(tx, numbers);
+      return result;
+    }
+    return { ...result, others: result.others + (await foldNumbers(tx, numbers)) };
   });
 }
 

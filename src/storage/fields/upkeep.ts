@@ -93,7 +93,8 @@ export class FieldUpkeep implements FieldStats {
       if (this.#now() >= until) break;
       const counted = await this.#countUncounted(appId);
       await this.#deadMinutes.vacuumAfter(counted);
-      if (counted === 0) await this.#stepBack(appId);
+      // A steady trickle of uncounted minutes must not keep a backfill from going on.
+      if (counted < MINUTES_AT_ONCE) await this.#stepBack(appId);
     }
     await this.#deadDeltas.vacuumAfter(folded);
   }

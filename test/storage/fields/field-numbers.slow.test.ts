@@ -109,6 +109,14 @@ describe.each(availableEngines())('on %s', (engine) => {
     await write([DAY + 7, DAY + HOUR_MS, DAY + HOUR_MS + 1]);
     await expectExact('pending');
     expect(await differing()).toBe(0);
+    for (let n = 0; n < 30; n += 1) await write([DAY + 7 + n, DAY + HOUR_MS + n]);
+    const waiting = async (): Promise<number> =>
+      (await fields.sql`SELECT FROM field_deltas WHERE numbers IS NOT NULL`).length;
+    expect(await waiting()).toBeGreaterThan(60);
+    await fields.upkeep.everySecond(30);
+    await fields.upkeep.everySecond(30);
+    expect(await waiting()).toBeLessThan(20);
+    await expectExact('added up');
     await settleAll();
     await expectExact('folded again');
     expect(await differing()).toBe(0);

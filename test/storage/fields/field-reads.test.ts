@@ -8,6 +8,7 @@ import { type EventReader, openStorage } from '../../../src/storage/storage.ts';
 import { availableEngines } from '../../support/database.ts';
 import { type FieldDatabase, type FieldEvent, fieldDatabase } from '../../support/field-database.ts';
 import {
+  expectLines,
   expectNumbers,
   expectPages,
   expectSeries,
@@ -21,6 +22,8 @@ import { storeRows } from '../../support/stored-events.ts';
 const TODAY = Math.floor(Date.now() / DAY_MS) * DAY_MS;
 const NOW = TODAY + 12 * HOUR_MS;
 const PLENTY = 1_000_000;
+/** Age of a snapshot that is old. */
+const OLD_SECONDS = 30;
 
 describe.each(availableEngines())('on %s', (engine) => {
   let fields: FieldDatabase;
@@ -81,7 +84,8 @@ describe.each(availableEngines())('on %s', (engine) => {
       () => fields.settle(),
       () => foldFields(alone, clock.now),
       () => upkeep.everySecond(),
-      () => upkeep.everySecond(60),
+      // As beside an old snapshot: deltas are added up.
+      () => upkeep.everySecond(OLD_SECONDS),
       () => known.load(sql),
       async () => {
         clock.now += random(10 * MINUTE_MS);
@@ -94,6 +98,7 @@ describe.each(availableEngines())('on %s', (engine) => {
         if (field !== undefined) await declareField(sql, { appId: 1, ...field });
       }
       await actions[random(actions.length)]?.();
+      if (round % 8 === 7) await expectLines(oracle());
       if (round % 3 === 0) answered += (await expectPages(oracle())) + (await expectSeries(oracle()));
     }
     // Until all is counted, and some rows more.
@@ -111,6 +116,39 @@ describe.each(availableEngines())('on %s', (engine) => {
       answered += (await expectPages(oracle())) + (await expectSeries(oracle()));
     expect(answered).toBeGreaterThan(4);
     await expectNumbersOfTypes();
+    await expectLines(oracle());
+  });
+
+  test('an export of a rare value looks only at minutes that have it', async () => {
+    const at = TODAY - 2 * DAY_MS + 7;
+    const rare = [0, 5 * HOUR_MS].map((later) => {
+      const payload = '{"country":"RARE"}';
+      return { id: fields.newId(at + later), at: at + later, typeId: 1, payload };
+    });
+    await fields.write(rare);
+    await foldFields(fields.alone, fields.clock.now);
+    const filter = fieldFilter('country:RARE');
+    let looked = 0;
+    const matches = (payload: string): boolean => {
+      looked += 1;
+      return filter.rows.matches(payload);
+    };
+    const request = { appId: 1, typeIds: null, from: null, until: null, order: 'asc', after: null } as const;
+    const reading = reader.filteredLines(request, { ...filter, rows: { contains: [], matches } });
+    const part = await reading.next();
+    expect(part?.lines.toString()).toBe(
+      rare
+        .map(({ id, at: time, payload }) => {
+          const createdAt = new Date(time).toISOString();
+          return `{"id":"${id}","typeId":"type1","type":"type1","createdAt":"${createdAt}","payload":${payload}}\n`;
+        })
+        .join(''),
+    );
+    expect(part?.events).toBe(2);
+    expect(await reading.next()).toBeNull();
+    rows.push(...rare);
+    // Rows of two minutes, and of those whose values are not sure.
+    expect(looked).toBeLessThan(rows.length / 3);
   });
 
   /** The summaries answer for the type that has both fields about numbers. */

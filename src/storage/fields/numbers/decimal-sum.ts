@@ -128,5 +128,8 @@ const QUOTIENT_DIGITS = 25;
 /** A decimal divided by a whole number, as a double. */
 export function quotient({ units, scale }: Decimal, divisor: number): number {
   const more = Math.max(0, QUOTIENT_DIGITS + String(divisor).length - String(units).length);
-  return Number(`${(units * 10n ** BigInt(more)) / BigInt(divisor)}e${-(scale + more)}`);
+  const dividend = units * 10n ** BigInt(more);
+  // A digit stands for what is cut off: it tells which of two doubles is nearer.
+  const rest = dividend % BigInt(divisor) === 0n ? '0' : '1';
+  return Number(`${dividend / BigInt(divisor)}${rest}e${-(scale + more + 1)}`);
 }

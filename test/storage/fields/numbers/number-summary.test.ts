@@ -113,6 +113,9 @@ test('averages are the double next to the quotient', () => {
   expect(quotient(parseText('0.3'), 3)).toBe(0.1);
   expect(quotient(parseText('-1'), 3)).toBe(-1 / 3);
   expect(quotient(parseText('0'), 7)).toBe(0);
+  // Just above the middle of two doubles.
+  expect(quotient(parseText('3002399751580328.25'), 1)).toBe(3002399751580328);
+  expect(quotient(parseText(`3002399751580328.25${'0'.repeat(30)}1`), 1)).toBe(3002399751580328.5);
   expect(quotient(parseText('123456789012345678901234567890'), 10)).toBe(
     Number('12345678901234567890123456789'),
   );

@@ -1,0 +1,155 @@
+/** Reads of declared fields are exact in every snapshot while writers, folds, backfills and retention run beside them. */
+import { EventEmitter, once } from 'node:events';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { declareField, listFields } from '../../../src/apps/fields.ts';
+import type { Sql, Transaction } from '../../../src/storage/connect.ts';
+import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../../src/storage/counts/levels.ts';
+import { DeclaredFields } from '../../../src/storage/fields/declared-fields.ts';
+import { foldFields } from '../../../src/storage/fields/fold.ts';
+import { moveBoundary } from '../../../src/storage/retention.ts';
+import { SNAPSHOT_LOCK } from '../../../src/storage/snapshot.ts';
+import { openStorage, type Storage } from '../../../src/storage/storage.ts';
+import { availableEngines } from '../../support/database.ts';
+import { type FieldDatabase, type FieldEvent, fieldDatabase } from '../../support/field-database.ts';
+import {
+  expectPages,
+  expectSeries,
+  type Random,
+  randomPayload,
+  seededRandom,
+} from '../../support/field-oracle.ts';
+import { storeRows } from '../../support/stored-events.ts';
+
+const TODAY = Math.floor(Date.now() / DAY_MS) * DAY_MS;
+const NOW = TODAY + 12 * HOUR_MS;
+/** Snapshots whose reads are compared, each while everything else runs. */
+const ROUNDS = 20;
+/** From this one on days leave by retention. */
+const LAST_ROUNDS = 16;
+/** How often each of the others works beside a snapshot: what is stored must not outgrow the reads. */
+const TURNS = 4;
+
+const DECLARED = [
+  { path: ['country'], kind: 'value', typeName: null, backfill: true },
+  { path: ['total'], kind: 'number', typeName: null, backfill: true },
+  { path: ['status'], kind: 'value', typeName: null, backfill: false },
+  { path: ['user', 'id'], kind: 'value', typeName: 'type1', backfill: true },
+  { path: ['user', 'id'], kind: 'number', typeName: 'type1', backfill: true },
+] as const;
+
+describe.each(availableEngines())('on %s', (engine) => {
+  let fields: FieldDatabase;
+  let storage: Storage;
+  /** At first longer than any event is old. */
+  let retainedDays = 4;
+  beforeAll(async () => {
+    fields = await fieldDatabase(engine, { now: NOW, from: NOW - 4 * DAY_MS, until: NOW + DAY_MS });
+    storage = await openStorage(fields.sql);
+  });
+  afterAll(() => fields.close());
+
+  /** @param kinds of ages: of more than 60 minutes that are not counted yet the counts answer nothing */
+  function newRows(random: Random, count: number, kinds = 3): FieldEvent[] {
+    return Array.from({ length: count }, () => {
+      const ago = [random(20 * MINUTE_MS), random(3 * HOUR_MS), random(3 * DAY_MS)][random(kinds)] ?? 0;
+      const at = fields.clock.now - ago;
+      return { id: fields.newId(at), at, typeId: 1 + random(2), payload: randomPayload(random) };
+    });
+  }
+
+  /** Everything that runs beside the reads, each as often as it can. */
+  function others(): readonly (() => Promise<unknown>)[] {
+    const { sql, alone, upkeep, known, database, clock } = fields;
+    // Like a second process, which learns of fields late.
+    const late = new DeclaredFields();
+    const second = fields.writer(late, 1);
+    const [first, other, third] = [1, 2, 3].map((seed) => seededRandom(20_261_122 + seed)) as [
+      Random,
+      Random,
+      Random,
+    ];
+    return [
+      () => fields.write(newRows(first, 1 + first(30))),
+      () => fields.write(newRows(other, 1 + other(10), 1), second),
+      async () => {
+        const rows = newRows(third, 1 + third(2), 1).map((row) => ({ ...row, appId: 1 }));
+        await storeRows(sql, database.engine, rows);
+        clock.now += third(MINUTE_MS);
+      },
+      async () => {
+        await upkeep.everySecond(third(2) * 30);
+        if (third(2) === 0) await foldFields(alone, clock.now);
+      },
+      () => fields.settle(),
+      async () => {
+        await known.load(sql);
+        if (first(4) === 0) await late.load(sql);
+        await new Promise(setImmediate);
+      },
+      async () => {
+        await moveBoundary(sql, { days: retainedDays, now: NOW });
+        await upkeep.everyTenMinutes();
+      },
+    ];
+  }
+
+  /** Compares reads with all rows, in one snapshot. @returns how many the counts have answered */
+  async function expectExact(random: Random): Promise<number> {
+    return await fields.sql.begin('isolation level repeatable read', async (tx) => {
+      await tx`LOCK TABLE ${tx(SNAPSHOT_LOCK)} IN ACCESS SHARE MODE`;
+      const events = await tx<FieldEvent[]>`
+        SELECT id, (extract(epoch FROM created_at) * 1000)::float8 AS at, type_id AS "typeId", payload::text AS payload
+          FROM events WHERE app_id = 1 AND created_at >= (SELECT readable_from FROM retention)`;
+      const sql = inSnapshotOf(tx);
+      const oracle = { sql, reader: storage.reader(sql), events, random, now: fields.clock.now };
+      const boundary = await tx<
+        { at: Date | number }[]
+      >`SELECT greatest(readable_from, 'epoch') AS at FROM retention`;
+      const hasAll = Number(boundary[0]?.at) < TODAY - 3 * DAY_MS;
+      // Of what is before the boundary, series have counts, and the test no rows.
+      return (await expectPages(oracle)) + (hasAll ? await expectSeries(oracle) : 0);
+    });
+  }
+
+  test(`${ROUNDS} snapshots agree with their rows`, async () => {
+    const random = seededRandom(7);
+    let isOver = false;
+    const rounds = new EventEmitter().setMaxListeners(0);
+    const loop = async (work: () => Promise<unknown>): Promise<void> => {
+      while (!isOver) {
+        for (let turn = 0; turn < TURNS && !isOver; turn += 1) await work();
+        if (!isOver) await once(rounds, 'next');
+      }
+    };
+    const running = Promise.all(others().map(loop));
+    // A failure of what runs beside ends the test.
+    const failed = running.then(
+      () => undefined,
+      (error: unknown) => error,
+    );
+    let answered = 0;
+    try {
+      for (let round = 0; round < ROUNDS; round += 1) {
+        const field = round % 3 === 1 ? DECLARED[(round - 1) / 3] : undefined;
+        if (field !== undefined) await declareField(fields.sql, { appId: 1, ...field });
+        if (round === LAST_ROUNDS) retainedDays = 2;
+        const compared = expectExact(random);
+        rounds.emit('next');
+        answered += await compared;
+      }
+    } finally {
+      isOver = true;
+      rounds.emit('next');
+    }
+    expect(await failed).toBeUndefined();
+    expect(await listFields(fields.sql, 1)).toHaveLength(DECLARED.length);
+    expect(answered).toBeGreaterThan(2 * ROUNDS);
+  });
+});
+
+/** Reads that open a snapshot get that of a transaction. */
+function inSnapshotOf(tx: Transaction): Sql {
+  const begin = (_options: string, run: (own: Transaction) => Promise<unknown>): Promise<unknown> => run(tx);
+  // Of a pool, reads use nothing else.
+  return Object.assign((...given: Parameters<Sql>) => tx(...given), { begin }) as unknown as Sql;
+}
