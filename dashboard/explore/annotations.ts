@@ -102,11 +102,11 @@ export function NewAnnotation({ appId, picked, zone, onDone, onClose }: NewAnnot
     onDone();
   });
   return html`<${Dialog} title="Annotate the chart" onClose=${onClose}>
+    <p class="muted">All members see it. A pipeline does the same with the logging token: <code>POST /v1/annotations</code>.</p>
     <${Form} action=${action} submit="Add the annotation" onCancel=${onClose}>
       <${Field} label="What happened" name="text" maxlength="200" placeholder="Release 2.4.1" />
       <${Select} label="Kind" name="kind" options=${KINDS} />
       <${Field} label="When" name="when" value=${when} pattern=${read === null ? '(?!)' : undefined} title="Such as 20 Nov 14:00, or 20 Nov 14:00 to 15:30" hint=${read === null ? 'Such as “20 Nov 14:00”, or “20 Nov 14:00 to 15:30” for an interval.' : `${read.until === null ? exact(read.from, zone) : spanText(read.from, read.until, zone)}, in ${zone.replaceAll('_', ' ')}`} onInput=${(event: InputEvent) => setWhen((event.currentTarget as HTMLInputElement).value)} />
     <//>
-    <p class="hint">A pipeline does the same with the logging token: <code>POST /v1/annotations</code></p>
   <//>`;
 }

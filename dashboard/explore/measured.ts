@@ -112,7 +112,13 @@ function statOf(
   { of, stat }: Measure & { readonly kind: 'stat' },
   { shown, earlier, isCompared }: Numbers,
 ): Made | null {
-  if (shown.problem !== null) return { curve: null, note: `${of} is not shown: ${shown.problem.details}` };
+  if (shown.problem !== null) {
+    const why =
+      shown.problem.status === 400
+        ? 'it is not counted as a number for all of this range'
+        : shown.problem.details;
+    return { curve: null, note: `${of} is not shown: ${why}.` };
+  }
   const { data } = shown;
   if (data === undefined || shown.isStale || !hasSameBuckets(series, data)) return null;
   // What is compared with may be from before the field was counted: then there is nothing to compare with.

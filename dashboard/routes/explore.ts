@@ -66,7 +66,6 @@ export function ExplorePage({ appId, app }: TabProps): VNode {
       <${RangePicker} ...${viewed} />
       <${Back} viewed=${viewed} />
       <${LiveButton} viewed=${viewed} fresh=${live.fresh} isLost=${live.isLost} />
-      <span class="spacer"></span>
       <${SavedViews} appId=${appId} view=${viewed.view} mayChange=${mayChange} />
     </div>
     <${FilterBar} appId=${appId} viewed=${viewed} types=${types.data?.types ?? []} pages=${list.pages} />

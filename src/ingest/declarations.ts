@@ -131,10 +131,6 @@ const RESULT: Schema = {
 /** The headers that the routes of batches read. */
 const BATCH_HEADERS = ['accept', 'authorization', 'content-type', IDEMPOTENCY_KEY] as const;
 
-const RESULT_LINES = {
-  [LINES_TYPE]: { schema: { type: 'string', description: 'A `BatchResult` a line.' } },
-};
-
 /** The first refusals. */
 const FIRST_ERRORS: Schema = {
   type: 'array',
@@ -185,6 +181,32 @@ const PROGRESS = {
   resumeAt: { ...COUNT, description: 'Index of the first event that is to be sent again.' },
   errors: FIRST_ERRORS,
 } as const;
+
+/** The last line of an answer that ends before all events are done. */
+const LINES_END = objectOf(
+  {
+    error: { type: 'string' },
+    details: { type: 'string' },
+    code: { type: 'string' },
+    ...PROGRESS,
+    retryAfterSeconds: { type: 'integer', minimum: 1 },
+  },
+  {
+    title: 'LinesEnd',
+    description: 'Why the events from `resumeAt` on are not done: the last line.',
+    optional: ['retryAfterSeconds'],
+  },
+);
+
+const RESULT_LINES = {
+  [LINES_TYPE]: {
+    schema: {
+      type: 'array',
+      items: { anyOf: [RESULT, LINES_END] },
+      description: 'A `BatchResult` a line; a `LinesEnd` if the request ends early.',
+    },
+  },
+};
 
 function batchAnswers(description: string): AnswerShape {
   const { content } = json(description, { anyOf: [BATCH_ANSWER, COUNTS_ANSWER] });

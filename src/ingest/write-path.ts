@@ -12,11 +12,12 @@ import type { DatabaseAddress, Sql } from '../storage/connect.ts';
 import type { ServerWatch } from '../storage/connections/server-watch.ts';
 import { areKeysLocked } from '../storage/expired-keys.ts';
 import { answerInTime, type LookupOutage, LookupUnavailable } from '../storage/lookup-cache.ts';
-import { DeclaredFields, type Engine } from '../storage/storage.ts';
+import { DeclaredFields, type Engine, type Nodes, poolOfApp } from '../storage/storage.ts';
 import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
 import { type Connect, connectionsTo } from '../storage/write/copy-connection.ts';
 import { UNAVAILABLE } from '../storage/write/failures.ts';
-import { type KeyedEvents, type KeyedOutcome, KeyedWriter } from '../storage/write/keyed-writer.ts';
+import type { KeyedEvents, KeyedOutcome } from '../storage/write/keyed-writer.ts';
+import { type KeyedGroupWriter, openKeyedWriter } from '../storage/write/routed-keyed-writer.ts';
 import { CommitBuffer } from './commit-buffer.ts';
 import { type CreateBatchSteps, createCreateBatch } from './create-batch.ts';
 import { createCreateEvent } from './create-event.ts';
@@ -39,6 +40,8 @@ export interface WritePathOptions {
   readonly config: Config;
   readonly address: DatabaseAddress;
   readonly engine: Engine;
+  /** Of a cluster; null for one server. */
+  readonly nodes: Nodes | null;
   /** For lookups of tokens, types and keys. */
   readonly lookups: Sql;
   readonly limiter: Limiter;
@@ -95,7 +98,7 @@ export class WritePath {
    * of the buffer.
    */
   readonly #keyedQueues: readonly IdempotentQueue[];
-  readonly #keyedWriters: readonly KeyedWriter[];
+  readonly #keyedWriters: readonly KeyedGroupWriter[];
   readonly #keyTable: KeyTable;
 
   constructor(options: WritePathOptions) {
@@ -106,6 +109,7 @@ export class WritePath {
       fields: this.#fields.known,
       connect,
       engine,
+      nodes: options.nodes,
       connections: config.COMMIT_CONNECTIONS,
       pastConnections: PAST_CONNECTIONS,
       journal,
@@ -133,6 +137,7 @@ export class WritePath {
     this.eventTypes = new EventTypes({
       ...memory,
       epoch: () => watch.epoch,
+      reach: (appId) => poolOfApp(engine, options.lookups, appId),
       maxTypesPerApp: config.MAX_EVENT_TYPES_PER_APP,
       newTypesPerMinute: config.NEW_TYPES_PER_MINUTE,
       monotonic,
@@ -142,13 +147,13 @@ export class WritePath {
   }
 
   #openRoutes(options: WritePathOptions, queues: KeyedQueues): readonly Route[] {
-    const { config, lookups, limiter, watch, wall, monotonic } = options;
+    const { config, limiter, watch, wall, monotonic } = options;
     const steps = {
       loggingTokens: this.loggingTokens,
       limiter,
       eventTypes: this.eventTypes,
       payloadChecks: this.payloadChecks,
-      findRepeated: this.#findRepeated(lookups, wall),
+      findRepeated: this.#findRepeated(options),
       epoch: () => watch.epoch,
       commitBuffer: this.commitBuffer,
       past: {
@@ -188,12 +193,15 @@ export class WritePath {
     ];
   }
 
-  #findRepeated(lookups: Sql, wall: () => number): FindRepeated {
+  #findRepeated({ engine, lookups, wall }: WritePathOptions): FindRepeated {
     return async (appId, request) => {
       if (this.outage.isAway()) throw new LookupUnavailable('The database is away');
       if (this.#keyTable.refusal !== null) return this.#keyTable.refusal;
       try {
-        return await answerInTime(findRepeated(lookups, appId, request, wall()), LOOKUP_TIMEOUT_MS);
+        const found = poolOfApp(engine, lookups, appId).then((sql) =>
+          findRepeated(sql, appId, request, wall()),
+        );
+        return await answerInTime(found, LOOKUP_TIMEOUT_MS);
       } catch (error) {
         if (error instanceof LookupUnavailable) void this.#keyTable.suspect();
         throw error;
@@ -346,7 +354,7 @@ function lookupOptions({ config, lookups, journal, wall }: WritePathOptions, out
 
 /** Writes requests, or refuses those with an Idempotency-Key. @param refusal of these; null: they can be stored */
 async function writeUnlessLocked(
-  writer: KeyedWriter,
+  writer: KeyedGroupWriter,
   requests: readonly KeyedEvents[],
   refusal: Rejection | null,
 ): Promise<readonly KeyedOutcome[]> {
@@ -364,18 +372,26 @@ export interface KeyedQueues {
 }
 
 export function openKeyedQueues(
-  { config, connect, engine, log, monotonic, onStored }: QueueOptions & { readonly connect: Connect },
+  {
+    config,
+    connect,
+    nodes = null,
+    engine,
+    log,
+    monotonic,
+    onStored,
+  }: QueueOptions & { readonly connect: Connect; readonly nodes?: Nodes | null },
   availability: Availability,
   keyTable: KeyTable,
-): { readonly writers: readonly KeyedWriter[]; readonly queues: KeyedQueues } {
-  const options = { connect, engine, log, now: monotonic };
+): { readonly writers: readonly KeyedGroupWriter[]; readonly queues: KeyedQueues } {
+  const options = { connect, nodes, engine, log, now: monotonic };
   const onBlocked = async (): Promise<void> => {
     if (!(await keyTable.suspect())) availability.writeFailed();
   };
   const writers = {
-    events: new KeyedWriter({ ...options, onBlocked, name: 'tidemark keyed events' }),
-    batches: new KeyedWriter({ ...options, onBlocked, name: 'tidemark keyed batches' }),
-    past: new KeyedWriter({
+    events: openKeyedWriter({ ...options, onBlocked, name: 'tidemark keyed events' }),
+    batches: openKeyedWriter({ ...options, onBlocked, name: 'tidemark keyed batches' }),
+    past: openKeyedWriter({
       ...options,
       name: 'tidemark keyed past',
       past: true,
@@ -383,7 +399,7 @@ export function openKeyedQueues(
       onBlocked: async () => void (await keyTable.suspect()),
     }),
   };
-  const queueOf = (writer: KeyedWriter): IdempotentQueue =>
+  const queueOf = (writer: KeyedGroupWriter): IdempotentQueue =>
     new IdempotentQueue({
       // The journal does not take them: without the table of keys a repeated request is not recognized.
       write: async (requests) => {

@@ -29,7 +29,7 @@ const PART = { rows: 8_000, bytes: 2 * 1_048_576 };
 
 export function openLines(sql: Sql, request: ScanRequest, filter: RowFilter | null): LineReader {
   const scan = new EventScan(sql, request);
-  const heads = new TypeHeads(sql);
+  const heads = new TypeHeads(sql, request.appId);
   const room = new LineRoom();
   return {
     next: async () => {
@@ -75,10 +75,12 @@ class LineRoom {
 /** What stands between the id and the time of an event, by its internal type. A reader asks once for each. */
 class TypeHeads {
   readonly #sql: Sql;
+  readonly #appId: number;
   readonly #known = new Map<number, Buffer>();
 
-  constructor(sql: Sql) {
+  constructor(sql: Sql, appId: number) {
     this.#sql = sql;
+    this.#appId = appId;
   }
 
   /** Those of all rows that have their payload. */
@@ -92,7 +94,8 @@ class TypeHeads {
     }
     if (missing.size === 0) return this.#known;
     const types = await this.#sql<{ id: number; typeId: string; type: string }[]>`
-      SELECT id, public_id AS "typeId", name AS type FROM event_types WHERE id = ANY(${[...missing]}::integer[])`;
+      SELECT id, public_id AS "typeId", name AS type FROM type_names
+        WHERE app_id = ${this.#appId} AND id = ANY(${[...missing]}::integer[])`;
     for (const { id, ...members } of types) {
       const head = `",${JSON.stringify(members).slice(1, -1)},"createdAt":"`;
       this.#known.set(id, Buffer.from(head));

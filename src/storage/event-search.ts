@@ -39,7 +39,7 @@ export function openSearch(sql: Sql, request: ScanRequest, filter: RowFilter): E
       );
       if (rows.length > looked * MOST_CANDIDATES) narrows = false;
       const position = scan.isAtEnd ? null : scan.position;
-      return { events: await withTypes(sql, found), looked, position };
+      return { events: await withTypes(sql, request.appId, found), looked, position };
     },
   };
 }
@@ -53,10 +53,11 @@ interface FoundRow {
   readonly payload: string;
 }
 
-async function withTypes(sql: Sql, rows: readonly FoundRow[]): Promise<StoredEvent[]> {
+async function withTypes(sql: Sql, appId: number, rows: readonly FoundRow[]): Promise<StoredEvent[]> {
   if (rows.length === 0) return [];
   const types = await sql<{ id: number; publicId: string }[]>`
-    SELECT id, public_id AS "publicId" FROM event_types WHERE id = ANY(${[...new Set(rows.map(({ typeId }) => typeId))]})`;
+    SELECT id, public_id AS "publicId" FROM type_names
+     WHERE app_id = ${appId} AND id = ANY(${[...new Set(rows.map(({ typeId }) => typeId))]})`;
   const publicIds = new Map(types.map(({ id, publicId }) => [id, publicId]));
   return rows.map(({ id, at, typeId, payload }) => ({
     id,

@@ -11,6 +11,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, inject, test, vi } from 'vitest';
 import { type FaultCampaign, faultsTable } from '../../bench/figures.ts';
 import { circumstances, RESULTS_FOLDER } from '../../bench/results.ts';
+import { TIMESCALE_OPTIONS } from '../support/global-setup.ts';
 import { request } from '../support/http-client.ts';
 import { Ledger } from '../support/ledger.ts';
 import { FaultyProxy, isCopy } from '../support/proxy.ts';
@@ -40,7 +41,12 @@ const ENGINES: readonly EngineName[] = [
 ];
 
 async function setUp(engine: EngineName): Promise<void> {
-  postgres = await RestartablePostgres.make({}, engine === 'TimescaleDB' ? timescaleHome : null);
+  postgres = await RestartablePostgres.make(
+    {},
+    engine === 'TimescaleDB' && timescaleHome !== null
+      ? { home: timescaleHome, options: TIMESCALE_OPTIONS }
+      : null,
+  );
   proxy = await FaultyProxy.start(postgres.address);
   const address = proxy.address;
   if ('url' in address) throw new Error('The proxy has no port.');

@@ -12,7 +12,7 @@ import {
 } from '../../src/ingest/write-path.ts';
 import type { AcceptedEvent } from '../../src/storage/write/accepted-event.ts';
 import type { Connect } from '../../src/storage/write/copy-connection.ts';
-import type { KeyedWriter } from '../../src/storage/write/keyed-writer.ts';
+import type { KeyedGroupWriter } from '../../src/storage/write/routed-keyed-writer.ts';
 import { IDENTITY } from './database.ts';
 import type { Disk } from './disk.ts';
 import { HeldEvents } from './held-events.ts';
@@ -47,7 +47,7 @@ export class SimulatedProcess {
   readonly held: { readonly now: HeldEvents; readonly past: HeldEvents };
   /** How often each event was acknowledged. */
   readonly stored = new Map<AcceptedEvent, number>();
-  readonly #keyedWriters: readonly KeyedWriter[];
+  readonly #keyedWriters: readonly KeyedGroupWriter[];
   readonly #keyTable: KeyTable;
 
   /** Starts in its owner's name. */

@@ -14,6 +14,7 @@ import { chooseEngine } from '../../src/storage/engine.ts';
 import { migrate } from '../../src/storage/migrate.ts';
 import { openStorage } from '../../src/storage/storage.ts';
 import { CHROMIUM, hasChromium } from './chromium.ts';
+import { hasCitus } from './citus-home.ts';
 import { addressOf, type Cluster, type ClusterAddress, startCluster } from './cluster.ts';
 import { hasTypesGenerator } from './openapi-types.ts';
 import { REDIS_SERVER } from './redis-server.ts';
@@ -39,7 +40,9 @@ export default async function setup(project: TestProject): Promise<() => Promise
   const has15 = existsSync(join(bin15, 'initdb'));
   const skipped = missingPrograms(has15 ? null : bin15);
   if (process.env.CI === 'true' && skipped.length > 0)
-    throw new Error(`In CI nothing may be skipped but TimescaleDB and power cuts: ${skipped.join('; ')}`);
+    throw new Error(
+      `In CI nothing may be skipped but TimescaleDB, Citus and power cuts: ${skipped.join('; ')}`,
+    );
   // Not every distribution has them.
   skipped.push(...missingDaemons());
 
@@ -71,6 +74,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
     ]);
     if (timescale === undefined)
       skipped.push(`the suites on TimescaleDB: no TIMESCALE_URL and nothing at ${timescaleHome()}`);
+    if (!hasCitus) skipped.push('the suites on a Citus cluster: no installation with Citus at CITUS_PG_HOME');
     project.provide('timescaleHome', home);
     project.provide('clusters', {
       postgres18,

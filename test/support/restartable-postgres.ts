@@ -22,7 +22,7 @@ import {
   untilReady,
   urlOf,
 } from './cluster.ts';
-import { BUILTIN_LOCALE, TIMESCALE_OPTIONS } from './global-setup.ts';
+import { BUILTIN_LOCALE } from './global-setup.ts';
 import { until } from './service.ts';
 
 /**
@@ -42,6 +42,14 @@ rm -rf "$2"`;
 async function embeddedBinaries(folder: string, user: SystemUser | undefined): Promise<string> {
   const store = user === undefined ? join(folder, 'store') : STATE_FOLDER;
   return (await usableBinaries(await platformPackage(), user, store)).bin;
+}
+
+/** An installation of PostgreSQL. */
+export interface Installation {
+  /** With `bin`, `lib` and `share`. */
+  readonly home: string;
+  /** Further options of postgres, without blanks in them. */
+  readonly options: string;
 }
 
 export class RestartablePostgres {
@@ -65,19 +73,19 @@ export class RestartablePostgres {
 
   /**
    * Makes and starts one.
-   * @param timescaleHome an installation with TimescaleDB, in place of the embedded PostgreSQL
+   * @param installation one with its own programs and options, in place of the embedded PostgreSQL
    */
   static async make(
     environment: Readonly<Record<string, string>> = {},
-    timescaleHome: string | null = null,
+    installation: Installation | null = null,
   ): Promise<RestartablePostgres> {
     const user = isRoot() ? await unprivilegedUser() : undefined;
     const folder = await temporaryFolder(user);
-    const bin = timescaleHome === null ? await embeddedBinaries(folder, user) : join(timescaleHome, 'bin');
+    const bin = installation === null ? await embeddedBinaries(folder, user) : join(installation.home, 'bin');
     const password = 'a password of the tests';
     await initialise(bin, folder, BUILTIN_LOCALE, password, user);
     const port = await freePort();
-    const options = timescaleHome === null ? '' : TIMESCALE_OPTIONS;
+    const options = installation?.options ?? '';
     const guard = spawn(
       '/bin/sh',
       ['-c', GUARD, 'sh', join(bin, 'postgres'), folder, String(port), options],
@@ -97,7 +105,19 @@ export class RestartablePostgres {
 
   /** By TCP, as servers on other machines are reached. */
   get url(): string {
-    return urlOf(this.#cluster, 'postgres').replaceAll(' ', '%20');
+    return this.urlOf('postgres');
+  }
+
+  urlOf(database: string): string {
+    return urlOf(this.#cluster, database).replaceAll(' ', '%20');
+  }
+
+  get port(): number {
+    return this.#cluster.port;
+  }
+
+  get password(): string {
+    return this.#cluster.password;
   }
 
   /** By the Unix socket. */

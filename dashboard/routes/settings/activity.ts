@@ -6,6 +6,7 @@ import { call } from '../../api.ts';
 import { ProblemBox } from '../../components/problem.ts';
 import { Section } from '../../components/section.ts';
 import { Waiting } from '../../components/waiting.ts';
+import { pathText } from '../../filter-text.ts';
 import { ago, counted, exact } from '../../format.ts';
 import { html } from '../../html.ts';
 import { useAction } from '../../resource.ts';
@@ -79,9 +80,9 @@ const SENTENCES: Readonly<Record<string, (details: Details) => string>> = {
   'view.remove': ({ name }) => `removed the saved view “${name}”`,
   'annotation.add': ({ kind, text }) => `added the annotation “${text}” (${kind})`,
   'annotation.remove': ({ kind, text }) => `removed the annotation “${text}” (${kind})`,
-  'field.add': ({ path }) => `declared the field “${path}”`,
-  'field.backfill': ({ path }) => `had the field “${path}” counted in the past too`,
-  'field.remove': ({ path }) => `removed the field “${path}”`,
+  'field.add': ({ path }) => `declared the field “${fieldOf(path)}”`,
+  'field.backfill': ({ path }) => `had the field “${fieldOf(path)}” counted in the past too`,
+  'field.remove': ({ path }) => `removed the field “${fieldOf(path)}”`,
   'logging-token.rotate': ({ graceHours }) => `rotated the logging token${graceOf(graceHours)}`,
   'resource-token.create': ({ name }) => `created the resource token “${name}”`,
   'resource-token.revoke': ({ name }) => `revoked the resource token “${name}”`,
@@ -95,6 +96,12 @@ const SENTENCES: Readonly<Record<string, (details: Details) => string>> = {
   'invitation.accept': ({ role, invited }) =>
     `joined as ${role}${typeof invited === 'string' ? `, by the invitation of ${invited}` : ''}`,
 };
+
+/** A path as filters spell it: the audit log has its names as JSON. */
+function fieldOf(path: unknown): string {
+  const names: unknown = typeof path === 'string' && path.startsWith('[') ? JSON.parse(path) : null;
+  return Array.isArray(names) ? pathText(names.map(String)) : String(path);
+}
 
 function graceOf(hours: unknown): string {
   if (typeof hours !== 'number') return '';

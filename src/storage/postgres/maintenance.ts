@@ -64,17 +64,23 @@ const takeDeltas = (into: string): string => `
     ${into}
     SELECT count(*)::float8 AS folded FROM folded`;
 
-const FOLD = takeDeltas(`
+/**
+ * CTEs that add `folded` to the counts of every level and of months, and discard the profiles of its days.
+ * @param nameOf the name of a table, where it has another one
+ */
+export const intoCounts = (nameOf: (table: string) => string = (table) => table): string => `
     ${LEVELS.map((level) => `new_${level.name} AS (${newCounts(level)})`).join(',\n    ')},
-    ${LEVELS.map(({ name }) => `into_${name} AS (${addTo(countsOf(name), `SELECT * FROM new_${name}`)})`).join(',\n    ')},
+    ${LEVELS.map(({ name }) => `into_${name} AS (${addTo(nameOf(countsOf(name)), `SELECT * FROM new_${name}`)})`).join(',\n    ')},
     into_month AS (${addTo(
-      'month_counts',
+      nameOf('month_counts'),
       `SELECT app_id, type_id, date_trunc('month', bucket, 'UTC'), sum(count)::bigint FROM new_day GROUP BY 1, 2, 3`,
     )}),
     discarded AS (
-      DELETE FROM profiled_days USING new_day
-       WHERE new_day.type_id = 0 AND profiled_days.app_id = new_day.app_id AND profiled_days.day = new_day.bucket
-    )`);
+      DELETE FROM ${nameOf('profiled_days')} AS profiled USING new_day
+       WHERE new_day.type_id = 0 AND profiled.app_id = new_day.app_id AND profiled.day = new_day.bucket
+    )`;
+
+const FOLD = takeDeltas(intoCounts());
 
 const ADD_UP = takeDeltas(`
     added_up AS (
@@ -182,7 +188,7 @@ export async function applyRetention(
 }
 
 /** Partitions of `events` that end at or before the boundary, oldest first. */
-async function partitionsBefore(sql: Sql, boundary: string): Promise<string[]> {
+export async function partitionsBefore(sql: Sql, boundary: string): Promise<string[]> {
   const rows = await sql<{ name: string }[]>`
     SELECT relname AS name
       FROM events_partitions JOIN pg_class ON pg_class.oid = partition
@@ -219,10 +225,14 @@ export async function clipPartitions(sql: Sql): Promise<number> {
   return removed;
 }
 
-/** @returns false where the lock was not free in time */
-async function dropPartition(sql: Sql, partition: string): Promise<boolean> {
+/**
+ * @param prepare a statement before all others of its transaction
+ * @returns false where the lock was not free in time
+ */
+export async function dropPartition(sql: Sql, partition: string, prepare = ''): Promise<boolean> {
   try {
     await sql.begin(async (tx: Transaction) => {
+      if (prepare !== '') await tx.unsafe(prepare);
       await tx.unsafe(`SET LOCAL lock_timeout = ${LOCK_TIMEOUT_MS}`);
       await tx`DROP TABLE IF EXISTS ${tx(partition)}`;
     });
@@ -234,8 +244,8 @@ async function dropPartition(sql: Sql, partition: string): Promise<boolean> {
 }
 
 /** Partitions are made for yesterday, in case the clock was ahead, and for a week ahead, in case the service is down then. */
-const DAYS_BEHIND = 1;
-const DAYS_AHEAD = 7;
+export const DAYS_BEHIND = 1;
+export const DAYS_AHEAD = 7;
 
 /** Folded deltas after which their dead rows are vacuumed. */
 const VACUUM_AFTER_DELTAS = 2_000;

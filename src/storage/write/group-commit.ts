@@ -68,6 +68,8 @@ export interface GivenUp {
   readonly failure: Failure;
   readonly error: unknown;
   readonly attempt: Attempt;
+  /** The node of a cluster that did not take them, if others do. */
+  readonly node?: string;
 }
 
 /** The methods of a logger that the writer uses. */
@@ -81,6 +83,8 @@ export interface GroupCommitOptions {
   readonly timeouts: WriteTimeouts;
   /** True if events are of past days, whose partitions may be missing. */
   readonly past?: boolean;
+  /** Whether it is known that the server does not answer: then nothing is tried again. */
+  readonly isAway?: (() => boolean) | undefined;
   readonly log: WriteLog;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
@@ -186,7 +190,7 @@ export class GroupCommit {
     }
     if (failure === 'data') return await this.#isolate(kind, connection, units, attempt, error);
     if (failure === 'lost' || failure === 'duplicate') attempt.uncertain = true;
-    if (connection.hasLeft || this.#isOver(attempt, failure)) {
+    if (connection.hasLeft || this.#options.isAway?.() === true || this.#isOver(attempt, failure)) {
       const days = BY_DAY.has(failure) && !connection.hasLeft ? unitsByDays(kind, units) : [];
       if (days.length > 1) return await this.#runByDays(kind, connection, days, { failure, error, attempt });
       log.warn({ ...context, days: daysForLog(kind, units) }, 'write: failed until its time was over');
@@ -215,6 +219,9 @@ export class GroupCommit {
     error: unknown,
   ): Promise<{ readonly failure: Failure; readonly error: unknown }> {
     const failure = classify(error);
+    // The retry inserts, and an INSERT tells what it is that COPY has not told.
+    if (failure === 'fault' && !attempt.uncertain && this.#options.engine.hidesFailure?.(error) === true)
+      return { failure: 'lost', error };
     if (failure !== 'missing-partition') return { failure, error };
     if (attempt.hasRoom) return { failure: 'no-partition', error };
     try {

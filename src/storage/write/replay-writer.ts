@@ -119,7 +119,7 @@ export class ReplayWriter {
 }
 
 /** The distinct apps and types of a group, numbered from 1 on. */
-class Sources {
+export class Sources {
   readonly #numbers = new Map<string, number>();
   readonly #ofObject = new Map<EventSource, number>();
   readonly #list: EventSource[] = [];
@@ -236,6 +236,6 @@ function final(outcome: TryOutcome, event: JournaledEvent | undefined): ReplayOu
   return outcome;
 }
 
-function messageOf(error: unknown): string {
+export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
