@@ -72,14 +72,21 @@ export class Server {
   /** Changes when it is killed: what it was doing then never happens. */
   #life = 0;
   #whenHeard: (() => void)[] = [];
+  /** Statements that have been sent and have not happened. */
+  readonly #underWay = new Set<Statement>();
 
   constructor(world: World, database: Database) {
     this.world = world;
     this.database = database;
   }
 
-  /** Ends all sessions and what they were doing. */
+  /** Ends all sessions. What they were doing was just committed, or never will be. */
   kill(): void {
+    for (const statement of this.#underWay) {
+      if (statement.isCanceled || this.state === 'silent' || this.world.random.chance(0.5)) continue;
+      this.#execute(statement);
+    }
+    this.#underWay.clear();
     this.#life += 1;
     this.#whenHeard = [];
     this.breakAll();
@@ -136,12 +143,14 @@ export class Server {
   #arrive(statement: Statement, ms: number, fate: Error | 'unheard' | null): void {
     const life = this.#life;
     let waitedMs = 0;
+    this.#underWay.add(statement);
     const happen = (): void => {
       if (life !== this.#life || statement.isCanceled) return;
       if (this.state === 'silent') {
         this.#whenHeard.push(happen);
         return;
       }
+      this.#underWay.delete(statement);
       const outcome = fate instanceof Error ? fate : this.#execute(statement);
       if (outcome instanceof Locked) {
         waitedMs += LOCK_LOOK_MS;
