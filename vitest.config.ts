@@ -8,8 +8,8 @@ const SLOW = 'test/**/*.slow.test.ts';
 const FILES = readdirSync('test', { recursive: true, encoding: 'utf8' })
   .map((name) => join('test', name))
   .filter((path) => path.endsWith('.test.ts') && !path.endsWith('.slow.test.ts'));
-/** Files that replace modules: each needs a process in which nothing has loaded them before. */
-const MOCKING = filesWith(/^vi\.mock\(/m);
+/** Files that replace modules or timers: each needs a process in which nothing has loaded them before, or runs beside it. */
+const MOCKING = filesWith(/^vi\.mock\(|\bsimulate\(/m);
 /**
  * Files that run per engine and whose result may depend on the version of the server: SQL, catalogs, COPY. It does not for
  * what HTTP, the commands and a proxy's faults make of the same statements.

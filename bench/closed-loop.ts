@@ -71,9 +71,10 @@ export async function runClosedLoop(job: ClosedJob, nextGlobal: () => number): P
 }
 
 function autocannonRequest(request: LoadRequest, number: (body: string) => string): autocannon.Request {
-  const { method, path, headers = {}, body, gzip = false } = request;
+  const { method, path, headers = {}, body, gzip = false, base64 = false } = request;
   const fixed = { method, path, headers: { 'Content-Type': 'application/json', ...headers } };
   if (body === undefined) return fixed;
+  if (base64) return { ...fixed, body: Buffer.from(body, 'base64') };
   if (gzip) {
     const encoding = { ...fixed.headers, 'Content-Encoding': 'gzip' };
     return { ...fixed, headers: encoding, body: gzipSync(body, { level: 1 }) };

@@ -12,6 +12,7 @@ import {
   LIMIT_FIGURES,
   READ_FIGURES,
   README_FIGURES,
+  SEARCH_FIGURES,
   SOAK_FIGURES,
   WRITE_FIGURES,
 } from './figures.ts';
@@ -74,6 +75,7 @@ export async function documents(): Promise<ReadonlyMap<string, string>> {
       writes: figuresTable(results, WRITE_FIGURES),
       limits: figuresTable(results, LIMIT_FIGURES),
       reads: figuresTable(results, READ_FIGURES),
+      searches: figuresTable(results, SEARCH_FIGURES),
       soak: figuresTable(results, SOAK_FIGURES),
     }),
   ]);

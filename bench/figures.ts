@@ -108,6 +108,39 @@ export const WRITE_FIGURES: readonly Pick[] = [
   ['The same with 64 KB payloads', 'saturate', 'figure', '64 KB, 256 connections: server memory, high-water'],
 ];
 
+export const SEARCH_FIGURES: readonly Pick[] = [
+  ...(['one event by a value', 'one event by a text', 'a comparison that no event meets'] as const).flatMap(
+    (search): Pick[] => [
+      [
+        `Search for ${search}: events/s of CPU`,
+        'search',
+        'figure',
+        `${search}: events looked at, by CPU of service and PostgreSQL`,
+      ],
+      [`Search for ${search}: longest page`, 'search', 'figure', `${search}: longest page`],
+    ],
+  ),
+  ...(['NDJSON', 'NDJSON in gzip', 'CSV', 'NDJSON of one type'] as const).flatMap((way): Pick[] => [
+    [`Export as ${way}, relative to COPY`, 'export', 'ratio', `${way} to COPY`],
+    [`Export as ${way}: CPU of an event in the service`, 'export', 'figure', `${way}: CPU of the service`],
+    [`Export as ${way}: CPU of an event in PostgreSQL`, 'export', 'figure', `${way}: CPU of PostgreSQL`],
+  ]),
+  ['COPY: CPU of an event in PostgreSQL', 'export', 'figure', 'COPY events TO STDOUT: CPU of PostgreSQL'],
+  [
+    'Export of all events beside 10,000 new ones a second',
+    'export',
+    'figure',
+    'all events, as NDJSON beside writers',
+  ],
+  ['The same, relative to COPY alone', 'export', 'ratio', 'all events, NDJSON beside writers to COPY alone'],
+  ['Stored meanwhile, in batches of ten', 'export', 'figure', 'Events that writers store meanwhile'],
+  ['p50 of a batch before the export', 'export', 'figure', 'Writers, before the export: p50'],
+  ['p50 of a batch beside the export', 'export', 'figure', 'Writers, beside the export: p50'],
+  ['p99 of a batch before the export', 'export', 'figure', 'Writers, before the export: p99'],
+  ['p99 of a batch beside the export', 'export', 'figure', 'Writers, beside the export: p99'],
+  ['Memory of the service, high-water mark', 'export', 'figure', 'Memory of the service, high-water mark'],
+];
+
 export const LIMIT_FIGURES: readonly Pick[] = [
   ['1,500 apps at their limit: offered', 'fleet', 'figure', 'offered'],
   ['1,500 apps at their limit: accepted', 'fleet', 'figure', 'accepted'],
@@ -186,6 +219,8 @@ export interface FaultCampaign {
   readonly producers: number;
   readonly faults: readonly {
     readonly fault: string;
+    /** Campaigns up to November 2026 were on PostgreSQL alone. */
+    readonly engine?: 'PostgreSQL' | 'TimescaleDB';
     readonly journal: boolean;
     readonly rounds: number;
     readonly acknowledged: number;
@@ -249,6 +284,7 @@ export function faultsTable({ at, commit, faults }: FaultCampaign): string {
   const seconds = (ms: number): string => `${(ms / 1_000).toFixed(1)} s`;
   const head = [
     'Fault, under load',
+    'Engine',
     'Journal',
     'Times',
     'Acknowledged',
@@ -261,6 +297,7 @@ export function faultsTable({ at, commit, faults }: FaultCampaign): string {
   ];
   const rows = faults.map((row) => [
     row.fault,
+    row.engine ?? 'PostgreSQL',
     row.journal ? 'yes' : 'no',
     formatNumber(row.rounds),
     formatNumber(row.acknowledged),

@@ -10,6 +10,8 @@ export interface LoadRequest {
   readonly body?: string;
   /** Closed loop: the body is sent compressed, as it is here, without numbers in it. */
   readonly gzip?: true;
+  /** Closed loop: the body is Base64 of what is sent. */
+  readonly base64?: true;
 }
 
 interface Job {

@@ -6,6 +6,7 @@ import { COMPARISONS } from './scenarios/comparisons.ts';
 import { ENGINES } from './scenarios/engines.ts';
 import { EXPORT } from './scenarios/export.ts';
 import { FLEET } from './scenarios/fleet.ts';
+import { FORMATS } from './scenarios/formats.ts';
 import { HOSTILE, NEIGHBOURS } from './scenarios/hostile.ts';
 import { LIMITS } from './scenarios/limits.ts';
 import { MIXED } from './scenarios/mixed.ts';
@@ -24,6 +25,7 @@ export const SCENARIOS: readonly Scenario[] = [
   SATURATE,
   WRITE_FORMATS,
   BATCHES,
+  ...FORMATS,
   SHARED_LIMITS,
   NEW_TYPES,
   BAD_INPUT,

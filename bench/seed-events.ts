@@ -1,8 +1,9 @@
 /** Millions of events of one app over 30 days, made in the database itself, with their counts folded. */
 import type { Sql } from '../src/storage/connect.ts';
 import { profileDay, unprofiledDays } from '../src/storage/counts/day-profiles.ts';
+import { ENGINES } from '../src/storage/engines.ts';
 import { ensurePartitions, foldCounts } from '../src/storage/postgres/maintenance.ts';
-import { insertSelected } from '../src/storage/write/insert-events.ts';
+import { insertNew } from '../src/storage/write/insert-events.ts';
 import type { BenchApp, Workbench } from './workbench.ts';
 
 const DAYS = 30;
@@ -83,14 +84,15 @@ async function seedDay(
   const end = Math.floor((events / DAYS) * (day + 1));
   const rare = typeIds.length - 1;
   const rows = sql`
-    SELECT (lpad(to_hex(ms), 12, '0') || '7' || substr(md5(n::text), 1, 3) || '8' || substr(md5(n::text), 4, 15))::uuid,
-           ${appId}::integer,
-           (${[...typeIds]}::integer[])[1 + CASE WHEN hash % ${RARE_ONE_IN} = 0 THEN ${rare}::integer ELSE hash % ${rare} END],
-           to_timestamp(ms / 1000.0),
+    SELECT (lpad(to_hex(ms), 12, '0') || '7' || substr(md5(n::text), 1, 3) || '8' || substr(md5(n::text), 4, 15))::uuid AS id,
+           ${appId}::integer AS app_id,
+           (${[...typeIds]}::integer[])[1 + CASE WHEN hash % ${RARE_ONE_IN} = 0 THEN ${rare}::integer ELSE hash % ${rare} END] AS type_id,
+           to_timestamp(ms / 1000.0) AS created_at,
            ('{"user":"u-' || hash % 5000 || '","path":"/articles/' || n || '","referrer":"https://example.org/","seconds":'
-             || n % 97 || ',"agent":"' || md5(n::text) || md5(hash::text) || '"}')::json
+             || n % 97 || ',"agent":"' || md5(n::text) || md5(hash::text) || '"}')::json AS payload
       FROM generate_series(${first}::integer, ${end - 1}::integer) n,
            LATERAL (SELECT ${START}::bigint + (n * ${(DAYS * DAY_MS) / events}::float8)::bigint AS ms,
                            hashint4(n) & 2147483647 AS hash) drawn`;
-  await insertSelected(sql, 'postgres', rows);
+  const { before, after } = insertNew(ENGINES.postgres.writes);
+  await sql`WITH ${sql.unsafe(before)} ${rows} ${sql.unsafe(after)}`;
 }

@@ -23,11 +23,12 @@ export interface AppRow {
   readonly name: string;
   readonly role: Role;
   readonly createdAt: string;
-  readonly today: number;
-  readonly total: number;
+  /** Absent, as are the others, while the part of the database that holds the app does not answer. */
+  readonly today?: number;
+  readonly total?: number;
   /** Counts of the last 24 hours, oldest first. */
-  readonly sparkline: readonly number[];
-  readonly lastEventAt: string | null;
+  readonly sparkline?: readonly number[];
+  readonly lastEventAt?: string | null;
 }
 
 export interface App {

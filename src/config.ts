@@ -277,6 +277,13 @@ export const SETTINGS = {
     meaning: 'Largest body of a batch of events, after decompression.',
     parse: integer(1_024, 256 * 1_048_576),
   },
+  MAX_STREAM_BYTES: {
+    default: '4294967296',
+    unit: 'bytes',
+    meaning:
+      'Largest body of newline-delimited events on POST /v1/events, after decompression. What is larger than a batch is stored while it arrives.',
+    parse: integer(1_024, 1_099_511_627_776),
+  },
   MAX_PAGE_BYTES: {
     default: '33554432',
     unit: 'bytes',

@@ -13,6 +13,7 @@ import type { Exports } from './read/export/exports.ts';
 import type { ServerWatch } from './storage/connections/server-watch.ts';
 import type { CacheStats } from './storage/lookup-cache.ts';
 import type { MaintenanceLoop } from './storage/maintenance/loop.ts';
+import type { Nodes } from './storage/storage.ts';
 import { readVersion } from './version.ts';
 
 export interface ServiceParts {
@@ -32,6 +33,8 @@ export interface ServiceParts {
   readonly caches: Readonly<Record<string, { readonly caches: readonly CacheStats[] }>>;
   /** Name and version of the database engine. */
   readonly engine: string;
+  /** Of a cluster; null for one server. */
+  readonly nodes: Nodes | null;
 }
 
 /** Stats of sign-ins, including refused ones. */
@@ -57,11 +60,24 @@ export function registerServiceMetrics(metrics: Metrics, parts: ServiceParts): v
   registerSchemas(metrics, parts.writePath);
   registerCaches(metrics, parts.caches);
   registerDatabase(metrics, parts);
+  registerNodes(metrics, parts.nodes);
   registerLimits(metrics, parts.limits);
   registerJournal(metrics, parts.journal);
   registerSignIns(metrics, parts.signIns);
   registerExports(metrics, parts.exports);
   registerUsage(metrics, parts.usage);
+}
+
+function registerNodes(metrics: Metrics, nodes: Nodes | null): void {
+  metrics.gauge(
+    'tidemark_database_node_up',
+    '1 while a node of the database cluster takes events, 0 while it does not; absent without a cluster.',
+    () => {
+      const away = new Set(nodes?.away);
+      return map(nodes?.names ?? [], (node) => sample({ node }, away.has(node) ? 0 : 1));
+    },
+    ['node'],
+  );
 }
 
 function registerUsage(metrics: Metrics, usage: Usage): void {

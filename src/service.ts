@@ -287,6 +287,7 @@ async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Pro
       apps: parts.publicIds,
     },
     engine: options.storage.description,
+    nodes: options.storage.nodesAt(watch.address),
   });
   opened.push(registerProcessMetrics(metrics));
   opened.push(() => server.stop());
@@ -318,11 +319,12 @@ async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Pro
 
 function routesOf(
   { config, storage, worker, clock = SYSTEM_CLOCK }: ServiceOptions,
-  { pools, journal, limits, dashboard, writePath, getEvents, readRoutes }: Parts,
+  { pools, journal, limits, dashboard, writePath, getEvents, readRoutes, watch }: Parts,
   metrics: Metrics,
   isStopping: () => boolean,
 ): Route[] {
   const { availability } = writePath;
+  const nodes = storage.nodesAt(watch.address);
   const ownStats = (): Promise<string> => metrics.text();
   const annotate = createAnnotationRoute({
     loggingTokens: writePath.loggingTokens,
@@ -350,6 +352,7 @@ function routesOf(
         writePath.store.past.closedDays('blocked') + writePath.store.past.closedDays('no-partition'),
       takesKeys: () => writePath.takesKeys,
       trouble: () => availability.trouble,
+      nodesAway: () => nodes?.away ?? [],
       journal,
     }),
     descriptionRoute({
@@ -402,6 +405,7 @@ function openWritePath(
     config,
     address,
     engine: storage.engine,
+    nodes: storage.nodesAt(address),
     lookups,
     limiter: parts.limits.create,
     onStored: parts.usage.stored,

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { createPublicId, createTokenText, digestOf, isWellFormed } from '../src/token-text.ts';
+import { codeSpans, readPage } from './docs/pages.ts';
 
 const CHARACTER = fc.constantFrom(...'0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz');
 
@@ -16,6 +17,16 @@ test('tokens have the documented form and pass their own check', () => {
 test('the check characters are the CRC-32 of the rest in base62, padded', () => {
   // zlib.crc32(b'tdl_' + b'0' * 32) in Python: 2271094826
   expect(isWellFormed(`tdl_${'0'.repeat(32)}2ThHVi`, 'tdl')).toBe(true);
+});
+
+test('the documentation tells secret scanners the form, and shows a well-formed token that was never given to anybody', () => {
+  const section = readPage('docs/api.md').split('For secret scanners:')[1]?.split('\n\n')[0] ?? '';
+  const spans = codeSpans(section);
+  for (const kind of ['tdl', 'tdr'] as const) {
+    const pattern = spans.find((span) => span.startsWith(`${kind}_[`)) ?? '';
+    expect(createTokenText(kind)).toMatch(new RegExp(`^${pattern}$`));
+  }
+  expect(spans.filter((span) => isWellFormed(span, 'tdl'))).toHaveLength(1);
 });
 
 test('a token of one kind is not one of the other', () => {

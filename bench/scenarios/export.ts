@@ -1,21 +1,31 @@
-/** export: all events of an app as NDJSON over HTTP, beside a bare COPY of the same rows. */
+/** export: events of an app as NDJSON over HTTP, beside a bare COPY of the same rows; and all of them beside writers. */
 import { once } from 'node:events';
 import { get, type IncomingMessage } from 'node:http';
 import { to as copyTo } from 'pg-copy-streams';
 import { openCopyClient } from '../../src/storage/copy-client.ts';
 import type { Findings } from '../findings.ts';
 import { pairwise } from '../judge.ts';
-import { withCost } from '../measure.ts';
+import type { LoadGenerator } from '../load-generator.ts';
+import type { LoadReport } from '../load-job.ts';
+import { answersOf, checkStatuses, withCost } from '../measure.ts';
 import { memoryOf } from '../process-usage.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
 import { type SeededApp, seededApp } from '../seed-events.ts';
 import type { Spawned } from '../spawned.ts';
-import type { Workbench } from '../workbench.ts';
+import type { BenchApp, Workbench } from '../workbench.ts';
+import { addLatency } from './limits.ts';
 
 const COPY_GOAL = 0.5;
 const DAY_MS = 86_400_000;
-/** A third of the events is enough for a round. */
-const ROUND_DAYS = 10;
+/** Over which the events are spread. */
+const SEEDED_DAYS = 30;
+/** Enough events for a round, of which there are at most a third. */
+const ROUND_EVENTS = 1_000_000;
+const MOST_DAYS = 10;
+/** New events meanwhile, in batches as of a shipper that does not wait long. */
+const WRITTEN_PER_SECOND = 10_000;
+const BATCH_EVENTS = 10;
+const SLICE_SECONDS = 5;
 const LINE_FEED = 0x0a;
 
 interface Round {
@@ -69,9 +79,12 @@ async function copied({ bench, app, until }: Work): Promise<number> {
   }
 }
 
+const COPY = 'COPY events TO STDOUT';
+const ndjson: Way = async (work) => await lines(await request(work, ''));
+
 const WAYS: Readonly<Record<string, Way>> = {
-  'COPY events TO STDOUT': copied,
-  NDJSON: async (work) => await lines(await request(work, '')),
+  [COPY]: copied,
+  NDJSON: ndjson,
   'NDJSON in gzip': async (work) => {
     // Not inflated: the cost of the client is not measured.
     for await (const _ of await request(work, '', { 'Accept-Encoding': 'gzip' }));
@@ -108,12 +121,78 @@ async function measure(
   };
 }
 
+/** Batches at a steady rate: once for a while, or until something has ended. @returns a report for each slice */
+async function written(
+  generator: LoadGenerator,
+  port: number,
+  app: BenchApp,
+  until: Promise<unknown> | null,
+): Promise<LoadReport[]> {
+  const event = { typeId: app.typeId, payload: { path: '/articles/{g}', text: 'x'.repeat(150) } };
+  const job = {
+    kind: 'open',
+    port,
+    connections: 32,
+    seconds: SLICE_SECONDS,
+    warmUpSeconds: 0,
+    perSecond: WRITTEN_PER_SECOND / BATCH_EVENTS,
+    requests: [
+      {
+        method: 'POST',
+        path: '/v1/events',
+        headers: { Authorization: `Bearer ${app.loggingToken}` },
+        body: JSON.stringify({ events: Array.from({ length: BATCH_EVENTS }, () => event) }),
+      },
+    ],
+  } as const;
+  const reports: LoadReport[] = [];
+  let isOver = until === null;
+  const ended = () => {
+    isOver = true;
+  };
+  until?.then(ended, ended);
+  do reports.push(await generator.run(job));
+  while (!isOver);
+  return reports;
+}
+
+/** All events while others come in: what the export still gives, and what writers notice. */
+async function runBesideWriters(work: Work, findings: Findings): Promise<void> {
+  const { bench, server } = work;
+  const [generator, writers] = [bench.startGenerator(), await bench.makeApp('writers')];
+  const all: Work = { ...work, until: new Date(work.app.until) };
+  const alone = await measure(all, COPY, copied, work.app.events);
+  const before = await written(generator, server.port, writers, null);
+  const exporting = measure(all, 'NDJSON', ndjson, work.app.events);
+  const beside = await written(generator, server.port, writers, exporting);
+  const exported = await exporting;
+  findings.check(
+    'all events come, once, while others are stored',
+    exported.events === work.app.events && alone.events === work.app.events,
+    `${exported.events.toLocaleString('en-GB')} events`,
+  );
+  checkStatuses(findings, 'writers', [...before, ...beside], [200]);
+  findings.note(`Beside writers all ${work.app.events.toLocaleString('en-GB')} events are exported, once.`);
+  const name = 'all events';
+  findings.figure(`${name}, by COPY alone`, '/s', [alone.perSecond]);
+  findings.figure(`${name}, as NDJSON beside writers`, '/s', [exported.perSecond]);
+  findings.ratio(`${name}, NDJSON beside writers to COPY alone`, [exported.perSecond / alone.perSecond]);
+  findings.figure(
+    'Events that writers store meanwhile',
+    '/s',
+    beside.map((report) => (answersOf(report, /^200$/) * BATCH_EVENTS) / report.seconds),
+  );
+  addLatency(findings, 'Writers, before the export', before);
+  addLatency(findings, 'Writers, beside the export', beside);
+}
+
 async function run(bench: Workbench, findings: Findings, options: RunOptions): Promise<void> {
-  const rounds = byLength(options, { full: 5, quick: 5, guard: 3, smoke: 1 });
+  const rounds = byLength(options, { full: 3, quick: 5, guard: 3, smoke: 1 });
   const app = await seededApp(bench, options.events);
   const server = await bench.startService({ limits: 'lifted' });
   const token = await bench.makeResourceToken([app]);
-  const work: Work = { bench, app, server, token, until: new Date(app.from + ROUND_DAYS * DAY_MS) };
+  const days = Math.min(MOST_DAYS, Math.ceil(ROUND_EVENTS / (app.events / SEEDED_DAYS)));
+  const work: Work = { bench, app, server, token, until: new Date(app.from + days * DAY_MS) };
   const expected = await expectedOf(work);
   const looked = expected('NDJSON');
   findings.note(
@@ -130,11 +209,11 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
       if (round >= 0) results.get(name)?.push(measured);
     }
   }
-  const copy = results.get('COPY events TO STDOUT')?.map(({ perSecond }) => perSecond) ?? [];
+  const copy = results.get(COPY)?.map(({ perSecond }) => perSecond) ?? [];
   for (const [name, measured] of results) {
     const rates = measured.map(({ perSecond }) => perSecond);
     findings.figure(`${name}: events`, '/s', rates);
-    if (name !== 'COPY events TO STDOUT')
+    if (name !== COPY)
       findings.figure(
         `${name}: CPU of the service`,
         'µs an event',
@@ -145,19 +224,21 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
       'µs an event',
       measured.map(({ databaseMicros }) => databaseMicros),
     );
-    if (name !== 'COPY events TO STDOUT')
+    if (name !== COPY)
       findings.ratio(
         `${name} to COPY`,
         pairwise(rates, copy),
         name === 'NDJSON' ? { atLeast: COPY_GOAL } : undefined,
       );
   }
+  if (options.length !== 'guard') await runBesideWriters(work, findings);
   findings.figure('Memory of the service, high-water mark', 'MB', [memoryOf(server.pid).highWater]);
 }
 
 export const EXPORT: Scenario = {
   name: 'export',
-  about: 'GET /v1/apps/…/export as NDJSON, in gzip, as CSV and of one type, beside COPY events TO STDOUT.',
+  about:
+    'GET /v1/apps/…/export as NDJSON, in gzip, as CSV and of one type, beside COPY events TO STDOUT; and beside writers.',
   shares: 'events',
   run,
 };

@@ -150,7 +150,11 @@ async function costOf(
     connections.map(async (connection) => {
       while (left > 0) {
         left -= 1;
-        await connection.copy({ messages: way.messages(events[left] ?? []), commands: way.commands });
+        await connection.copy({
+          messages: way.messages(events[left] ?? []),
+          commands: way.commands,
+          release: () => undefined,
+        });
       }
     }),
   );

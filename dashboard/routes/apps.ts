@@ -31,7 +31,7 @@ export function AppsPage(): VNode {
   const [isCommon, setCommon] = useState(false);
   const apps = data && inOrder(data.apps, order).filter(({ name }) => matches(wanted, name));
   const most = isCommon
-    ? Math.max(1, ...(data?.apps ?? []).flatMap(({ sparkline }) => sparkline))
+    ? Math.max(1, ...(data?.apps ?? []).flatMap(({ sparkline = [] }) => sparkline))
     : undefined;
   const newApp = html`<button type="button" class="button primary" onClick=${() => setCreating(true)}><${Icon} name="plus" />New app</button>`;
   return html`<div class="page">
@@ -63,9 +63,9 @@ const ORDERS: readonly (readonly [Order, string])[] = [
 function inOrder(apps: readonly AppRow[], order: Order): readonly AppRow[] {
   if (order === 'created') return apps;
   const names = new Intl.Collator('en', { numeric: true });
-  const last = ({ lastEventAt }: AppRow): number => (lastEventAt === null ? 0 : Date.parse(lastEventAt));
+  const last = ({ lastEventAt }: AppRow): number => (lastEventAt == null ? 0 : Date.parse(lastEventAt));
   const compare = (a: AppRow, b: AppRow): number => {
-    if (order === 'today') return b.today - a.today;
+    if (order === 'today') return (b.today ?? 0) - (a.today ?? 0);
     return order === 'last' ? last(b) - last(a) : 0;
   };
   return [...apps].sort((a, b) => compare(a, b) || names.compare(a.name, b.name));
@@ -95,15 +95,19 @@ interface AppCardProps {
 
 function AppCard({ app, most }: AppCardProps): VNode {
   const { appId, name, role, today, total, sparkline, lastEventAt } = app;
-  const last = lastEventAt === null ? null : Date.parse(lastEventAt);
+  const last = lastEventAt == null ? null : Date.parse(lastEventAt);
   return html`<a class="card app-card" href=${`/apps/${appId}`}>
     <span class="card-head"><span class="name">${name}</span>${role !== 'owner' && html`<span class="badge">${role}</span>`}</span>
-    <${Sparkline} counts=${sparkline} ...${most !== undefined && { most }} />
+    ${
+      today === undefined || total === undefined || sparkline === undefined
+        ? html`<span class="muted">Its part of the database does not answer now.</span>`
+        : html`<${Sparkline} counts=${sparkline} ...${most !== undefined && { most }} />
     <span class="figures">
       <span><b class="figure" title=${count(today)}>${today < 1e6 ? count(today) : compact(today)}</b> today</span>
       <span class="muted" title=${counted(total, 'event')}>${compact(total)} in all</span>
     </span>
-    <span class="muted last">${last === null ? 'No events yet' : html`Last event <time datetime=${lastEventAt} title=${exact(last, ownZone())}>${ago(last, Date.now())}</time>`}</span>
+    <span class="muted last">${last === null ? 'No events yet' : html`Last event <time datetime=${lastEventAt} title=${exact(last, ownZone())}>${ago(last, Date.now())}</time>`}</span>`
+    }
   </a>`;
 }
 

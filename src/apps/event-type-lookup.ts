@@ -30,6 +30,8 @@ export interface EventType {
 
 export interface EventTypesOptions {
   readonly sql: Sql;
+  /** Rejects at once where the database could not store a new type of an app now. */
+  readonly reach?: (appId: number) => Promise<unknown>;
   readonly maxTypesPerApp: number;
   /** Types that an app may create in any 60 seconds; 0 lifts the limit. */
   readonly newTypesPerMinute: number;
@@ -66,8 +68,11 @@ export class EventTypes {
     this.#tooMany = new Rejection('tooManyEventTypes', `An app may have at most ${limit} event types.`);
     this.#names = new BatchedLookup((keys) => this.#findByNames(keys));
     this.#creation = new TypeCreation({
-      create: (appId, names) =>
-        getOrCreateEventTypes(options.sql, { appId, names, maxTypes: limit, counts: this.#counts }),
+      create: async (appId, names) => {
+        await options.reach?.(appId);
+        const counts = this.#counts;
+        return await getOrCreateEventTypes(options.sql, { appId, names, maxTypes: limit, counts });
+      },
       limitPerMinute: options.newTypesPerMinute,
       now: options.monotonic,
     });

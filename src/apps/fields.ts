@@ -2,7 +2,7 @@
 import { AccountError, appNotFound } from '../accounts/account-error.ts';
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
 import type { Sql, Transaction } from '../storage/connect.ts';
-import { type FieldKind, namesOf, readEventsLeft } from '../storage/storage.ts';
+import { countsFields, type FieldKind, namesOf, readEventsLeft } from '../storage/storage.ts';
 
 /** Fields that an app may have. */
 export const MAX_FIELDS = 16;
@@ -54,6 +54,8 @@ export async function declareField(
   const path = JSON.stringify(field.path);
   return await sql.begin('isolation level read committed', async (tx) => {
     await lockApp(tx, appId);
+    if (!(await countsFields(tx)))
+      throw new AccountError('TOO_MANY_FIELDS', 'a database cluster counts no fields of payloads');
     const typeId = await typeIdOf(tx, field);
     const details = { path, kind, type: field.typeName };
     const known = await findField(tx, field);

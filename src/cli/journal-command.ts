@@ -10,6 +10,7 @@ import {
 } from '../ingest/journal/quarantine.ts';
 import { readInstallation } from '../storage/installation-id.ts';
 import { type EventSource, type JournaledEvent, timestamp } from '../storage/write/accepted-event.ts';
+import { connectionsTo } from '../storage/write/copy-connection.ts';
 import { type ReplayOutcome, ReplayWriter } from '../storage/write/replay-writer.ts';
 import { createPublicId } from '../token-text.ts';
 import { formatFields, formatTable } from './output.ts';
@@ -143,7 +144,7 @@ async function importAll(mapping: ReadonlyMap<string, string>): Promise<{ stored
     const { identity } = await readInstallation(sql);
     const log = { warn: () => undefined, error: () => undefined };
     const writer = new ReplayWriter({
-      address,
+      connect: connectionsTo(address),
       engine: storage.engine,
       identity,
       log,

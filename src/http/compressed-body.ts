@@ -111,6 +111,15 @@ export class CompressedBody {
     return decoder;
   }
 
+  /** Stops decompressing, and continues. */
+  pause(): void {
+    this.#decoder?.pause();
+  }
+
+  resume(): void {
+    this.#decoder?.resume();
+  }
+
   /** Stops; the reader is not called any more. */
   stop(): void {
     this.#over = true;

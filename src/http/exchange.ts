@@ -1,6 +1,7 @@
 /** One request and its one response, over either transport. */
 import { Rejection } from '../errors.ts';
 import type { LimitDecision } from '../limits/limiter.ts';
+import type { ArrivingLines } from './arriving-lines.ts';
 import type { BodyRoom } from './body-room.ts';
 import type { ListMember } from './intrusive-list.ts';
 import { type BodyOptions, type BodyOwner, decode, type ReceivedBody, RequestBody } from './request-body.ts';
@@ -22,6 +23,13 @@ export interface Answer {
 /** The result of a handler: the response, or a refusal, which becomes one. */
 export type Outcome = Answer | StreamAnswer | Rejection;
 
+/** What the headers of a response are made of. */
+interface AnswerHead {
+  readonly contentType?: string | undefined;
+  readonly cacheControl?: string;
+  readonly headers?: Readonly<Record<string, string>> | undefined;
+}
+
 /** A transport's side of one request. */
 export interface Wire {
   readonly method: string;
@@ -37,6 +45,9 @@ export interface Wire {
   prefixedHeaders?(): ReadonlyMap<string, string>;
   /** Starts to receive the body. A chunk's memory is only valid during the call. Called at most once. */
   readBody(onChunk: (chunk: Buffer, last: boolean) => void): void;
+  /** Stops reading the body, and continues. What the transport has read already still arrives. */
+  pauseBody(): void;
+  resumeBody(): void;
   /**
    * Writes the whole response.
    * @param headers complete header lines, `Name: value`, joined by CR LF
@@ -81,6 +92,7 @@ const NO_HEADERS: ReadonlyMap<string, string> = new Map();
 const NO_BODY = { body: '', bytes: 0 };
 const UNKNOWN_CODING = new Rejection('invalidParameters', 'The only supported Transfer-Encoding is chunked.');
 const TOO_LATE = new Rejection('unavailable', 'The request took too long.');
+const STOPPING = new Rejection('unavailable', 'The service is stopping; send the rest again.');
 
 export class Exchange implements ListMember<Exchange>, BodyOwner {
   /** Unique in the logs of the installation; returned as X-Request-Id. */
@@ -111,6 +123,11 @@ export class Exchange implements ListMember<Exchange>, BodyOwner {
   readonly #onSettled: (exchange: Exchange, outcome: Outcome | null) => void;
   #body: RequestBody | null = null;
   #mustClose = false;
+  /** The response, if it was begun before the end of the request. */
+  #begun: AnswerStream | null = null;
+  /** Whether something came of the request since the last check of its deadline, and from when that counts. */
+  #hasProgressed = false;
+  #deadlineFrom: number;
 
   /** @param onSettled called once at the end with the response, or null if the client disconnected before it */
   constructor(
@@ -124,6 +141,7 @@ export class Exchange implements ListMember<Exchange>, BodyOwner {
     this.#wire = wire;
     this.id = id;
     this.startedAt = startedAt;
+    this.#deadlineFrom = startedAt;
     this.parameters = parameters;
     this.#limits = limits;
     this.#onSettled = onSettled;
@@ -173,9 +191,20 @@ export class Exchange implements ListMember<Exchange>, BodyOwner {
    * @returns the body, or a refusal: too large, wrong encoding, no memory now, or (of a small body) not UTF-8
    */
   body(options?: BodyOptions): Promise<ReceivedBody | Rejection> {
+    // Lines are only given with the option.
+    return this.bodyOrLines(options) as Promise<ReceivedBody | Rejection>;
+  }
+
+  /** The same for a body that is received with the option `lines`: its lines, if it is larger than `maxBytes`. */
+  bodyOrLines(options?: BodyOptions): Promise<ReceivedBody | ArrivingLines | Rejection> {
     if (this.#body === null) this.receive(options);
     // Set by the line above, or before.
     return (this.#body as RequestBody).read();
+  }
+
+  /** A part of a long request is done: its deadline begins again. */
+  progressed(): void {
+    this.#hasProgressed = true;
   }
 
   /** The whole body as text. A compressed one is only decompressed after this call. */
@@ -193,6 +222,14 @@ export class Exchange implements ListMember<Exchange>, BodyOwner {
     this.#wire.readBody(onChunk);
   }
 
+  pauseBody(): void {
+    this.#wire.pauseBody();
+  }
+
+  resumeBody(): void {
+    this.#wire.resumeBody();
+  }
+
   address(): string {
     return this.#limits.addressOf(this);
   }
@@ -204,9 +241,41 @@ export class Exchange implements ListMember<Exchange>, BodyOwner {
   /** Writes the response; further calls and calls after an abort do nothing. */
   answer(outcome: Outcome): void {
     if (this.settled) return;
-    const headers = `${commonHeaders(outcome)}${this.#limits.everyAnswer}X-Request-Id: ${this.id}${this.#rateLimitLines()}${headerLines(outcome.headers)}`;
+    if (this.#begun !== null) {
+      this.#finish(this.#begun, outcome);
+      return;
+    }
+    const headers = this.#headersOf(outcome);
     if ('open' in outcome && this.method !== 'HEAD') this.#stream(outcome, headers);
     else this.#respond(outcome, headers);
+  }
+
+  /**
+   * Begins a response with the status 200, which is written while the request still arrives. The outcome of the handler ends
+   * it: a refusal, which cannot be told any more, by closing the connection.
+   * @returns null if the client has disconnected
+   */
+  begin(contentType: string): AnswerStream | null {
+    if (this.settled) return null;
+    let isClosed = false;
+    const wire = this.#wire.stream(200, this.#headersOf({ contentType }), '', () => {
+      isClosed = true;
+      this.#begun?.closed();
+    });
+    if (isClosed) return null;
+    this.#begun = new AnswerStream(wire, { hasRoom: () => true, onClosed: () => undefined, isFinite: true });
+    return this.#begun;
+  }
+
+  #finish(begun: AnswerStream, outcome: Outcome): void {
+    // First, because the transport may report an abort during the calls.
+    this.#settle(outcome);
+    if (outcome instanceof Rejection) begun.cut();
+    else begun.end();
+  }
+
+  #headersOf(head: AnswerHead): string {
+    return `${commonHeaders(head)}${this.#limits.everyAnswer}X-Request-Id: ${this.id}${this.#rateLimitLines()}${headerLines(head.headers)}`;
   }
 
   #respond(outcome: Outcome, headers: string): void {
@@ -246,12 +315,29 @@ export class Exchange implements ListMember<Exchange>, BodyOwner {
 
   /** The deadline has passed: responds with {@link late}, or with 400 if the body is incomplete. */
   expire(): void {
-    if (this.#body?.isArriving === true) {
-      this.#mustClose = true;
-      this.answer(this.#body.late);
-    } else {
-      this.answer(this.late);
-    }
+    const body = this.#body;
+    if (body?.isArriving === true) this.#mustClose = true;
+    this.answer(body?.isArriving === true && !body.isStream ? body.late : this.late);
+  }
+
+  /** Whether the deadline has passed. That of a long request begins again with each part. */
+  isOverdue(now: number, timeoutMs: number): boolean {
+    if (this.#hasProgressed) this.#deadlineFrom = now;
+    this.#hasProgressed = false;
+    return now - this.#deadlineFrom >= timeoutMs;
+  }
+
+  /** The server stops: the response is the last one of the connection, and lines that have not arrived are refused. */
+  prepareToStop(): void {
+    // A client that still sends would lose the response with its connection. The server closes that a moment later.
+    if (this.#body?.isStream === true) this.#body.stopLines(STOPPING);
+    else this.#mustClose = true;
+  }
+
+  /** The server stops, and a body takes too long. */
+  stopReceiving(): void {
+    if (this.#body?.isStream === true) this.#body.stopLines(STOPPING);
+    else if (this.isReceiving) this.expire();
   }
 
   /** Refuses a body that arrives too slowly. @returns true if it did */
@@ -292,10 +378,10 @@ export class Exchange implements ListMember<Exchange>, BodyOwner {
   }
 }
 
-function commonHeaders(outcome: Outcome): string {
-  const { contentType } = outcome;
+function commonHeaders(head: AnswerHead): string {
+  const { contentType } = head;
   if (contentType === undefined) return COMMON_HEADERS;
-  const cacheControl = ('cacheControl' in outcome && outcome.cacheControl) || 'no-store';
+  const cacheControl = ('cacheControl' in head && head.cacheControl) || 'no-store';
   return `Content-Type: ${contentType}\r\nX-Content-Type-Options: nosniff\r\nCache-Control: ${cacheControl}\r\n`;
 }
 

@@ -26,6 +26,8 @@ export interface HealthOptions {
   readonly takesKeys: () => boolean;
   /** Why the server that responds is not used; null if it is used, or none responds. */
   readonly trouble: () => ServerTrouble | null;
+  /** Names of the nodes of a cluster that do not answer, though all is well otherwise. */
+  readonly nodesAway: () => readonly string[];
   /** Null without JOURNAL_DIR. */
   readonly journal: JournalHealth | null;
 }
@@ -69,6 +71,12 @@ const CLOSED_DAYS: Schema = {
 const TAKES_KEYS: Schema = {
   const: false,
   description: 'Requests with an `Idempotency-Key` are refused now: their table is locked.',
+};
+const NODES_AWAY: Schema = {
+  type: 'array',
+  minItems: 1,
+  items: { type: 'string' },
+  description: 'Nodes of the database cluster that do not answer: requests for their apps are refused now.',
 };
 const JOURNAL: Schema = objectOf(
   { takesEvents: { type: 'boolean' }, waitingEvents: { type: 'integer', minimum: 0 } },
@@ -125,8 +133,9 @@ export const READYZ: Declaration = {
             journal: JOURNAL,
             closedDays: CLOSED_DAYS,
             takesKeys: TAKES_KEYS,
+            nodesAway: NODES_AWAY,
           },
-          { optional: ['journal', 'closedDays', 'takesKeys'] },
+          { optional: ['journal', 'closedDays', 'takesKeys', 'nodesAway'] },
         ),
       ),
       503: json(
@@ -190,10 +199,12 @@ async function readiness(
   const closedDays = options.closedDays();
   const past = closedDays > 0 && { closedDays };
   const keys = !options.takesKeys() && { takesKeys: false };
+  const nodesAway = options.nodesAway();
+  const nodes = nodesAway.length > 0 && { nodesAway };
   const isOurs = options.journal?.wrongDatabase !== true;
   const met = options.trouble();
   if (writable === true && isOurs && met === null)
-    return ready({ success: true, status: 'ready', ...engine, ...journal, ...past, ...keys });
+    return ready({ success: true, status: 'ready', ...engine, ...journal, ...past, ...keys, ...nodes });
   const refusal = writable === null ? NO_DATABASE : READ_ONLY;
   const trouble = isOurs ? (met === null ? refusal : TROUBLES[met]) : WRONG_DATABASE;
   if (options.journal?.takesEvents !== true)

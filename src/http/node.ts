@@ -63,6 +63,14 @@ class NodeWire implements Wire {
     });
   }
 
+  pauseBody(): void {
+    this.#req.pause();
+  }
+
+  resumeBody(): void {
+    this.#req.resume();
+  }
+
   respond(status: number, headers: string, body: string | Buffer, bytes: number, close: boolean): void {
     const res = this.#res;
     res.sendDate = false;

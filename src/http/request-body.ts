@@ -1,6 +1,7 @@
 /** Receives the body of a request: limits, buffers, decompresses and decodes it. */
 import { isAscii, isUtf8, transcode } from 'node:buffer';
 import { Rejection } from '../errors.ts';
+import { ArrivingLines } from './arriving-lines.ts';
 import type { BodyAccount, BodyRoom } from './body-room.ts';
 import { CompressedBody, ENCODINGS, type Encoding, encodingOf } from './compressed-body.ts';
 
@@ -14,6 +15,13 @@ export interface BodyOptions {
   readonly binary?: boolean;
   /** Whether small bodies may use the memory that is reserved for producers. */
   readonly usesReserve?: boolean;
+  /** Given if the body is lines: one of more than `maxBytes` is then given line by line, while it arrives. */
+  readonly lines?: {
+    /** Limit of all of them in bytes, after decompression. */
+    readonly maxBytes: number;
+    /** Limit of one, beyond which it is dropped. */
+    readonly maxLineBytes: number;
+  };
 }
 
 /** The request, as its body needs it. */
@@ -24,6 +32,9 @@ export interface BodyOwner {
   address(): string;
   /** Starts to receive the body. A chunk's memory is only valid during the call. */
   readBody(onChunk: (chunk: Buffer, last: boolean) => void): void;
+  /** Stops reading from the connection, and continues. A few more chunks may come in between. */
+  pauseBody(): void;
+  resumeBody(): void;
   /** Closes the connection after the response. */
   closeAfterAnswer(): void;
   /** Responds at once. */
@@ -36,8 +47,18 @@ export interface BodyOwner {
  */
 const SMALL_BODY_BYTES = 2_048;
 
+/** Compressed bytes of a body of lines that are held before they are decompressed. */
+const HELD_COMPRESSED_BYTES = 1_048_576;
+
 /** How much of a refused body is read and discarded so that its sender can still read the response. */
 const DRAIN_BYTES = 16 * 1_048_576;
+
+/**
+ * A body that is larger than this is refused after a pause where there is no room for it, in which nothing more of it is read: a
+ * client that sends it again at once would keep the service busy with reading alone.
+ */
+const PAUSED_FROM_BYTES = 262_144;
+const PAUSE_MS = 500;
 
 /** A body that takes longer than this must arrive at least at this rate: the same as uWebSockets.js requires. */
 export const PACE_AFTER_MS = 5_000;
@@ -90,17 +111,25 @@ export class RequestBody {
   #compressedBytes = 0;
   /** True once the last chunk has arrived. */
   #hasEnded = false;
+  readonly #lineLimits: BodyOptions['lines'];
+  /** Null unless the body is given line by line. */
+  #lines: ArrivingLines | null = null;
+  #bytesOfLines = 0;
+  /** Counted of the lines; what was spooled is not counted. */
+  #heldOfLines = 0;
+  #isPaused = false;
   /** True once there is a result: chunks that still arrive are ignored. */
   #isOver = false;
   #refusal: Rejection | null = null;
   #drainedBytes = 0;
+  #refusalPause: 'none' | 'paused' | 'over' = 'none';
   /** Start of the current measurement of the pace, and the bytes received before it. */
   #paceSince: number;
   #paceBytes = 0;
   #receivedBytes = 0;
   #isReleased = false;
-  #result: ReceivedBody | Rejection | null = null;
-  #resolve: ((body: ReceivedBody | Rejection) => void) | null = null;
+  #result: ReceivedBody | ArrivingLines | Rejection | null = null;
+  #resolve: ((body: ReceivedBody | ArrivingLines | Rejection) => void) | null = null;
 
   /**
    * Starts to receive.
@@ -114,6 +143,7 @@ export class RequestBody {
     this.#usesReserve = options.usesReserve ?? false;
     this.#paceSince = startedAt;
     this.#isBinary = options.binary === true;
+    this.#lineLimits = options.lines;
     const encoding = owner.header('content-encoding');
     this.#encoding = options.compressed === true && encoding !== '' ? encodingOf(encoding) : null;
     if (this.#encoding === null && encoding !== '' && encoding.toLowerCase() !== 'identity') {
@@ -126,8 +156,10 @@ export class RequestBody {
     owner.readBody((chunk, last) => this.#onChunk(chunk, last));
   }
 
-  /** The whole body. A compressed one is only decompressed after this call. May be called once. */
-  read(): Promise<ReceivedBody | Rejection> {
+  /**
+   * The whole body, or its lines while they arrive. A compressed one is only decompressed after this call. May be called once.
+   */
+  read(): Promise<ReceivedBody | ArrivingLines | Rejection> {
     return new Promise((resolve) => {
       this.#resolve = resolve;
       if (this.#result !== null) resolve(this.#result);
@@ -157,21 +189,39 @@ export class RequestBody {
     return this.#refusal ?? LATE;
   }
 
+  /** Whether the body is given line by line. */
+  get isStream(): boolean {
+    return this.#lines !== null;
+  }
+
+  /** Ends a body that is given line by line, where it still arrives. */
+  stopLines(refusal: Rejection): void {
+    if (this.#lines !== null && this.isArriving) this.#fail(this.#lines, refusal);
+  }
+
   /** Refuses a body that arrives too slowly. @returns true if it did */
   checkPace(now: number): boolean {
     const elapsed = now - this.#paceSince;
-    if (!this.isArriving || elapsed < PACE_AFTER_MS) return false;
-    const isTooSlow = this.#receivedBytes - this.#paceBytes < (PACE_BYTES_PER_SECOND * elapsed) / 1_000;
+    if (!this.isArriving || (elapsed < PACE_AFTER_MS && !this.#isPaused)) return false;
+    const needed = this.#isPaused ? 0 : (PACE_BYTES_PER_SECOND * elapsed) / 1_000;
+    const isTooSlow = this.#receivedBytes - this.#paceBytes < needed;
     this.#paceSince = now;
     this.#paceBytes = this.#receivedBytes;
-    if (isTooSlow) this.#refuseAtOnce(this.#refusal ?? TOO_SLOW);
+    if (isTooSlow && this.#lines !== null) {
+      this.#owner.closeAfterAnswer();
+      this.#close(this.#lines, TOO_SLOW);
+    } else if (isTooSlow) {
+      this.#refuseAtOnce(this.#refusal ?? TOO_SLOW);
+    }
     return isTooSlow;
   }
 
   /** Releases all memory: the request has its response, or its client disconnected. */
   release(): void {
     this.#isReleased = true;
+    this.#lines?.fail(ABORTED);
     this.#letGo();
+    this.#resume();
     // A body that was not read yet is dropped too: an event that was refused must not be stored later.
     if (this.#isOver) this.#result = ABORTED;
     else this.#settle(ABORTED);
@@ -186,9 +236,12 @@ export class RequestBody {
   }
 
   #onPlain(chunk: Buffer, last: boolean): void {
+    const lines = this.#linesWith(chunk.byteLength);
     const isWhole = last && this.#bytes === 0;
-    this.#refusal ??= this.#admit(chunk.byteLength, isWhole);
-    if (this.#refusal !== null) {
+    if (lines === null) this.#refusal ??= this.#admit(chunk.byteLength, isWhole);
+    if (lines !== null) {
+      this.#addLines(lines, chunk, last);
+    } else if (this.#refusal !== null) {
       this.#drain(chunk.byteLength, last, this.#refusal);
     } else if (isWhole) {
       this.#settle(this.#isBinary ? Buffer.from(chunk) : received(chunk, true));
@@ -207,7 +260,86 @@ export class RequestBody {
     } else {
       this.#bytes += chunk.byteLength;
       this.#keep(chunk);
+      if (this.#lineLimits !== undefined && this.#bytes >= HELD_COMPRESSED_BYTES) this.#pause();
     }
+  }
+
+  /** The lines of a body that is larger with these bytes than one which is held as a whole, and may be. */
+  #linesWith(bytes: number): ArrivingLines | null {
+    const limits = this.#lineLimits;
+    if (this.#lines !== null || limits === undefined || this.#refusal !== null) return this.#lines;
+    const announced = this.#encoding === null ? this.#announcedBytes : 0;
+    if (announced > limits.maxBytes) this.#refusal = this.#tooLarge();
+    if (this.#refusal !== null || (this.#bytes + bytes <= this.#maxBytes && !(announced > this.#maxBytes)))
+      return null;
+    const held = this.#buffer?.subarray(0, this.#bytes) ?? NOTHING;
+    // Not given back: the lines are in it.
+    this.#buffer = null;
+    this.#bytesOfLines = this.#heldOfLines = this.#bytes;
+    this.#bytes = 0;
+    this.#lines = new ArrivingLines(held, {
+      maxLineBytes: limits.maxLineBytes,
+      onFreed: (freed) => this.#giveBackLines(freed),
+      onAwaited: () => this.#resume(),
+    });
+    if (this.#resolve === null) this.#result = this.#lines;
+    else this.#resolve(this.#lines);
+    return this.#lines;
+  }
+
+  #addLines(lines: ArrivingLines, bytes: Buffer, last: boolean): void {
+    this.#bytesOfLines += bytes.byteLength;
+    if (this.#bytesOfLines > this.#mostBytes) {
+      this.#close(lines, this.#tooLarge());
+    } else if (!this.#keepLines(lines, bytes)) {
+      this.#close(lines, NO_ROOM);
+    } else {
+      if (last) this.#end();
+      else if (!lines.isAwaited) this.#pause();
+    }
+  }
+
+  /** uWebSockets.js delivers many MiB after a pause: all that the system has, and what comes meanwhile. */
+  #keepLines(lines: ArrivingLines, bytes: Buffer): boolean {
+    if (this.#isPaused && lines.isSpooling) return lines.spool(bytes, this.#resolve !== null);
+    if (!this.#hold(bytes.byteLength, false)) return false;
+    this.#heldOfLines += bytes.byteLength;
+    lines.push(bytes);
+    return true;
+  }
+
+  #giveBackLines(bytes: number): void {
+    const held = Math.min(bytes, this.#heldOfLines);
+    this.#heldOfLines -= held;
+    this.#giveBack(held);
+  }
+
+  /** Refuses the lines after those that have arrived. */
+  #close(lines: ArrivingLines, refusal: Rejection): void {
+    lines.close(refusal);
+    this.#settle(refusal);
+  }
+
+  /** Drops what has arrived and was not taken, too. */
+  #fail(lines: ArrivingLines, refusal: Rejection): void {
+    lines.fail(refusal);
+    this.#letGo();
+    this.#settle(refusal);
+    if (this.#resolve === null) this.#result = refusal;
+  }
+
+  #pause(): void {
+    if (this.#isPaused) return;
+    this.#isPaused = true;
+    this.#compressed?.pause();
+    this.#owner.pauseBody();
+  }
+
+  #resume(): void {
+    if (!this.#isPaused) return;
+    this.#isPaused = false;
+    this.#compressed?.resume();
+    this.#owner.resumeBody();
   }
 
   /** Decompresses what has arrived, and what arrives from now on. */
@@ -220,6 +352,8 @@ export class RequestBody {
       onWindow: (bytes) => this.#holdWindow(bytes),
       onTaken: (bytes) => this.#giveBack(bytes),
       onBytes: (bytes) => {
+        const lines = this.#linesWith(bytes.byteLength);
+        if (lines !== null) return this.#addLines(lines, bytes, false);
         this.#refusal ??= this.#admit(bytes.byteLength, false);
         if (this.#refusal === null) this.#keep(bytes);
         else this.#drain(0, this.#hasEnded, this.#refusal);
@@ -227,10 +361,12 @@ export class RequestBody {
       onEnd: (problem) => {
         if (problem === null) return this.#end();
         this.#refusal = new Rejection('invalidBody', problem);
+        if (this.#lines !== null) return this.#fail(this.#lines, this.#refusal);
         this.#drain(0, this.#hasEnded, this.#refusal);
       },
     });
     this.#compressed.write(compressed, this.#hasEnded);
+    this.#resume();
   }
 
   /** Counts the window of the decoder. @returns false if there is no room for it: the body is refused */
@@ -258,13 +394,17 @@ export class RequestBody {
   /** The same for compressed bytes: incompressible data grows slightly. */
   #admitCompressed(bytes: number): Rejection | null {
     this.#compressedBytes += bytes;
-    const most = this.#maxBytes + (this.#maxBytes >> 6) + 1_024;
+    const most = this.#mostBytes + Math.floor(this.#mostBytes / 64) + 1_024;
     if (this.#compressedBytes > most || this.#announcedBytes > most) return this.#tooLarge();
     return this.#hold(bytes, false) ? null : NO_ROOM;
   }
 
   #tooLarge(): Rejection {
-    return new Rejection('payloadTooLarge', `The body may have at most ${this.#maxBytes} bytes.`);
+    return new Rejection('payloadTooLarge', `The body may have at most ${this.#mostBytes} bytes.`);
+  }
+
+  get #mostBytes(): number {
+    return this.#lineLimits?.maxBytes ?? this.#maxBytes;
   }
 
   /** Content-Length; NaN or 0 if it is missing or invalid. */
@@ -310,6 +450,7 @@ export class RequestBody {
   }
 
   #end(): void {
+    this.#lines?.end();
     const bytes = this.#buffer?.subarray(0, this.#bytes);
     const body = this.#isBinary ? (bytes ?? NOTHING) : bytes === undefined ? '' : received(bytes, false);
     // The handler may use these bytes even after the response, so their buffer is not reused.
@@ -330,6 +471,7 @@ export class RequestBody {
     this.#letGo();
     this.#drainedBytes += bytes;
     const announced = this.#announcedBytes || Number.POSITIVE_INFINITY;
+    if (this.#isRefusedLater(refusal, last, announced)) return;
     if (last || announced <= DRAIN_BYTES) {
       this.#settle(refusal);
     } else if (this.#drainedBytes > DRAIN_BYTES) {
@@ -338,10 +480,28 @@ export class RequestBody {
     }
   }
 
+  /** Whether the refusal has to wait for the end of the pause, which begins with the first chunk that finds no room. */
+  #isRefusedLater(refusal: Rejection, last: boolean, announced: number): boolean {
+    if (refusal !== NO_ROOM || last || announced <= PAUSED_FROM_BYTES || this.#encoding !== null)
+      return false;
+    if (this.#refusalPause === 'none') {
+      this.#refusalPause = 'paused';
+      this.#owner.pauseBody();
+      setTimeout(() => {
+        this.#refusalPause = 'over';
+        if (this.#isOver) return;
+        this.#owner.resumeBody();
+        this.#drain(0, this.#hasEnded, refusal);
+      }, PAUSE_MS);
+    }
+    return this.#refusalPause === 'paused';
+  }
+
   /** Responds without waiting for the rest of the body, and closes the connection. */
   #refuseAtOnce(refusal: Rejection): void {
     this.#owner.closeAfterAnswer();
-    this.#owner.refuse(refusal);
+    if (this.#lines === null) this.#owner.refuse(refusal);
+    else this.#fail(this.#lines, refusal);
   }
 
   #settle(body: ReceivedBody | Rejection): void {
@@ -353,6 +513,8 @@ export class RequestBody {
     this.#compressed = null;
     this.#giveBack(this.#windowBytes);
     this.#windowBytes = 0;
+    // Who takes the lines learns of their end from them.
+    if (this.#lines !== null) return;
     if (this.#resolve === null) this.#result = body;
     else this.#resolve(body);
   }
@@ -386,6 +548,8 @@ const TRANSCODED_BYTES = 512;
 
 /** Bytes to text. Refuses invalid UTF-8 and a byte order mark, which JSON over HTTP must not have (RFC 8259, 8.1). */
 export function decode(bytes: Buffer): string | Rejection {
+  // Text of one byte a character is scanned faster.
+  if (isAscii(bytes)) return bytes.toString('latin1');
   if (!isUtf8(bytes)) return NOT_UTF8;
   const text =
     bytes.length < TRANSCODED_BYTES

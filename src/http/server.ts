@@ -211,11 +211,11 @@ class Server implements HttpServer {
     for (const exchange of this.#pending) {
       // In order of arrival: if this one is too young for both checks, so are all that follow.
       if (now - exchange.startedAt < Math.min(PACE_AFTER_MS, this.#options.requestTimeoutMs)) break;
-      if (now - exchange.startedAt >= this.#options.requestTimeoutMs) exchange.expire();
+      if (exchange.isOverdue(now, this.#options.requestTimeoutMs)) exchange.expire();
       else if (exchange.checkPace(now)) this.#cutForPace += 1;
     }
     if (this.#stoppingSince === null || now - this.#stoppingSince < STOPPING_BODY_MS) return;
-    for (const exchange of this.#pending) if (exchange.isReceiving) exchange.expire();
+    for (const exchange of this.#pending) exchange.stopReceiving();
   }
 
   #logCuts(): void {
@@ -246,7 +246,7 @@ class Server implements HttpServer {
   async stop(): Promise<void> {
     this.#stoppingSince = this.#options.now();
     this.#transport.stopListening();
-    for (const exchange of this.#pending) exchange.closeAfterAnswer();
+    for (const exchange of this.#pending) exchange.prepareToStop();
     this.#endStreams();
     await turnOfEventLoop();
     while (!this.#pending.isEmpty) {

@@ -53,6 +53,7 @@ class UwsWire implements Wire {
   readonly #options: TransportOptions;
   #forwarded = '';
   #isAborted = false;
+  #isPaused = false;
   #unsent = 0;
   #stream: UwsStream | null = null;
   #slowReader: SlowPeer | null = null;
@@ -104,7 +105,20 @@ class UwsWire implements Wire {
     this.#res.onData((chunk, last) => onChunk(Buffer.from(chunk), last));
   }
 
+  pauseBody(): void {
+    if (this.#isAborted || this.#isPaused) return;
+    this.#isPaused = true;
+    this.#res.pause();
+  }
+
+  resumeBody(): void {
+    if (this.#isAborted || !this.#isPaused) return;
+    this.#isPaused = false;
+    this.#res.resume();
+  }
+
   respond(status: number, headers: string, body: string | Buffer, bytes: number, close: boolean): void {
+    this.resumeBody();
     const res = this.#res;
     res.cork(() => {
       this.#writeHead(status, headers);

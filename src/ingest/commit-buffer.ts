@@ -43,8 +43,14 @@ const MAX_GROUP_CHARACTERS = 2 * 1_048_576;
  * and PostgreSQL has some 7,000 by default for all sessions.
  */
 export const MAX_GROUP_DAYS = 100;
-/** Events of one app in a commit group before the next waiting app has its turn. */
+/** Events of one app in a commit group, and characters, before the next waiting app has its turn. */
 const EVENTS_OF_A_TURN = 1_000;
+const CHARACTERS_OF_A_TURN = 256 * 1_024;
+/**
+ * An event with a longer payload waits with those of batches: PostgreSQL takes up to 30 ms for a megabyte, and small events in
+ * its commit group, or behind it, would wait as long.
+ */
+export const LARGE_CHARACTERS = 16_384;
 /** After this many bulk commits without a single event, the connection that is reserved for single events is used too. */
 const QUIET_COMMITS = 6;
 
@@ -177,12 +183,14 @@ class BulkQueue {
       const isAlone = turns.apps <= 1;
       const entry = turns.take();
       if (entry === null) return taken;
-      const fitting = room.take(entry.events, isAlone ? MAX_GROUP_EVENTS : EVENTS_OF_A_TURN);
+      const fitting = isAlone
+        ? room.take(entry.events, MAX_GROUP_EVENTS)
+        : room.take(entry.events, EVENTS_OF_A_TURN, CHARACTERS_OF_A_TURN);
       const [first, rest] = split(entry, fitting);
       if (fitting > 0) taken.push(first);
       if (rest.events.length === 0) continue;
       turns.putBack(appOf(rest), rest, fitting === 0);
-      if (fitting < EVENTS_OF_A_TURN || isAlone) return taken;
+      if (room.isFull || isAlone) return taken;
     }
   }
 
@@ -209,7 +217,7 @@ class BulkQueue {
     let heaviest: readonly [number, number] = [appId, wanted];
     for (const entry of this.#ofApp) if (entry[1] > heaviest[1]) heaviest = entry;
     const [heaviestApp, most] = heaviest;
-    if (heaviestApp === appId) return null;
+    // Of the asking app itself no request is enough.
     const isEnough = (entry: Entry): boolean => entry.isWhole && most - entry.events.length >= wanted;
     const { plain, keyed } = this.#turns;
     const last = plain.popLast(heaviestApp, isEnough) ?? keyed.popLast(heaviestApp, isEnough);
@@ -254,12 +262,24 @@ class Room {
   #characters = 0;
   #days = 0;
   #day = Number.NaN;
+  #isFull = false;
 
-  /** Adds events from the first one on. @param most limit of them @returns how many fit */
-  take(events: readonly AcceptedEvent[], most: number): number {
+  /** Whether an event did not fit: then no later one does. */
+  get isFull(): boolean {
+    return this.#isFull;
+  }
+
+  /**
+   * Adds events from the first one on.
+   * @param most       limit of them
+   * @param characters after which no other one is added
+   * @returns how many fit
+   */
+  take(events: readonly AcceptedEvent[], most: number, characters = MAX_GROUP_CHARACTERS): number {
+    const end = this.#characters + characters;
     let fitting = 0;
     for (const event of events) {
-      if (fitting === most || !this.#takes(event)) break;
+      if (fitting === most || this.#characters >= end || !this.#takes(event)) break;
       fitting += 1;
     }
     return fitting;
@@ -267,21 +287,20 @@ class Room {
 
   /** Adds the next event if it fits. */
   #takes({ payload, createdAt }: AcceptedEvent): boolean {
-    if (this.#events === MAX_GROUP_EVENTS) return false;
     this.#characters += payload.length;
     const day = dayOf(createdAt);
     if (day !== this.#day) this.#days += 1;
     this.#day = day;
-    if (this.#events > 0 && (this.#characters > MAX_GROUP_CHARACTERS || this.#days > MAX_GROUP_DAYS))
-      return false;
-    this.#events += 1;
-    return true;
+    const isOver = this.#characters > MAX_GROUP_CHARACTERS || this.#days > MAX_GROUP_DAYS;
+    this.#isFull = this.#events === MAX_GROUP_EVENTS || (this.#events > 0 && isOver);
+    if (!this.#isFull) this.#events += 1;
+    return !this.#isFull;
   }
 }
 
 export const FULL = new Rejection('unavailable', 'Too many events wait for their commit; try again shortly.');
 export const CLOSED = new Rejection('unavailable', 'The service is stopping; try again shortly.');
-const STALLED = new Rejection('unavailable', 'The database does not answer; try again shortly.');
+export const STALLED = new Rejection('unavailable', 'The database does not answer; try again shortly.');
 
 /** The memory that a payload may take: V8 keeps text at one or two bytes per character. */
 export function payloadBytes(event: AcceptedEvent): number {
@@ -334,6 +353,8 @@ export class CommitBuffer {
   /** Adds an event without a key. Resolves with what became of it. */
   add(event: AcceptedEvent): Promise<WriteOutcome> {
     if (this.#closed) return Promise.resolve(CLOSED);
+    if (event.payload.length > LARGE_CHARACTERS)
+      return this.addAll([event]).then((outcomes) => outcomeOf(outcomes, 0));
     const refusal = this.#single.admit(1, payloadBytes(event), this.#options);
     if (refusal !== null) return Promise.resolve(refusal);
     return new Promise((resolve) => {

@@ -143,7 +143,7 @@ async function storeOnce(
     const keyed = { appId, request, acceptedAt, events: [event], answer };
     return await storeTogether(
       queues,
-      { ...keyed, answerRepeated: repeated, answerWithout: () => POISON },
+      { ...keyed, answerRepeated: repeated, answerWithout: (refused) => refused.get(event) ?? POISON },
       past,
     );
   }

@@ -131,9 +131,27 @@ const RESULT: Schema = {
 /** The headers that the routes of batches read. */
 const BATCH_HEADERS = ['accept', 'authorization', 'content-type', IDEMPOTENCY_KEY] as const;
 
-const RESULT_LINES = {
-  [LINES_TYPE]: { schema: { type: 'string', description: 'A `BatchResult` a line.' } },
+/** The first refusals. */
+const FIRST_ERRORS: Schema = {
+  type: 'array',
+  description: 'The first refusals.',
+  items: objectOf({
+    index: { ...COUNT, description: 'Of the event in the request.' },
+    error: { type: 'string' },
+    details: { type: 'string' },
+    code: { type: 'string' },
+  }),
 };
+
+export const COUNTS_ANSWER = objectOf(
+  {
+    success: { type: 'boolean', description: 'Whether every event is stored.' },
+    stored: COUNT,
+    refused: COUNT,
+    errors: FIRST_ERRORS,
+  },
+  { title: 'CountsAnswer' },
+);
 
 export const BATCH_ANSWER = objectOf(
   {
@@ -156,8 +174,42 @@ const EVENTS: Schema = {
 };
 const BATCH = objectOf({ events: EVENTS }, { title: 'Batch' });
 
+/** How far a request of many lines has come. */
+const PROGRESS = {
+  stored: COUNT,
+  refused: COUNT,
+  resumeAt: { ...COUNT, description: 'Index of the first event that is to be sent again.' },
+  errors: FIRST_ERRORS,
+} as const;
+
+/** The last line of an answer that ends before all events are done. */
+const LINES_END = objectOf(
+  {
+    error: { type: 'string' },
+    details: { type: 'string' },
+    code: { type: 'string' },
+    ...PROGRESS,
+    retryAfterSeconds: { type: 'integer', minimum: 1 },
+  },
+  {
+    title: 'LinesEnd',
+    description: 'Why the events from `resumeAt` on are not done: the last line.',
+    optional: ['retryAfterSeconds'],
+  },
+);
+
+const RESULT_LINES = {
+  [LINES_TYPE]: {
+    schema: {
+      type: 'array',
+      items: { anyOf: [RESULT, LINES_END] },
+      description: 'A `BatchResult` a line; a `LinesEnd` if the request ends early.',
+    },
+  },
+};
+
 function batchAnswers(description: string): AnswerShape {
-  const { content } = json(description, BATCH_ANSWER);
+  const { content } = json(description, { anyOf: [BATCH_ANSWER, COUNTS_ANSWER] });
   return { description, content: { ...content, ...RESULT_LINES }, headers: REPLAYED };
 }
 
@@ -168,7 +220,9 @@ export const CREATE_BATCH: Declaration = {
   operation: {
     id: 'createEvents',
     tag: 'Write',
-    summary: 'Store up to 10,000 events.',
+    summary: 'Store many events.',
+    description:
+      'Up to 10,000 events are a batch. Newline-delimited events may be more: they are stored while they arrive, and the response has counts.',
     token: 'loggingToken',
     isLimited: true,
     query: BATCH_QUERY,
@@ -186,7 +240,9 @@ export const CREATE_BATCH: Declaration = {
       207: batchAnswers('Some or all events are refused.'),
     },
     refusalProperties: {
+      ...Object.fromEntries([413, 429, 500, 503].map((status) => [status, PROGRESS])),
       400: {
+        ...PROGRESS,
         results: {
           type: 'array',
           items: RESULT,

@@ -1,31 +1,33 @@
 /** The end of the write path: a commit group goes to the database or, during an outage, to the journal. */
 import type { Logger } from 'pino';
 import { Rejection } from '../errors.ts';
-import { Availability } from '../storage/availability.ts';
-import type { DatabaseAddress } from '../storage/connect.ts';
-import type { ServerWatch } from '../storage/connections/server-watch.ts';
-import type { DeclaredFields, Engine } from '../storage/storage.ts';
+import { Availability, type AvailabilityOptions } from '../storage/availability.ts';
+import type { DeclaredFields, Engine, Nodes } from '../storage/storage.ts';
 import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
-import { EventWriter, type Outcomes, tablesOfWrites } from '../storage/write/event-writer.ts';
+import type { Connect } from '../storage/write/copy-connection.ts';
+import { type Outcomes, tablesOfWrites } from '../storage/write/event-writer.ts';
 import { JOURNALING, JOURNALING_PAST, REFUSING, REFUSING_PAST } from '../storage/write/failures.ts';
-import { ReplayWriter } from '../storage/write/replay-writer.ts';
+import { openReplayWriter, type ReplayGroupWriter } from '../storage/write/replay-in-cluster.ts';
+import { type GroupWriter, openWriter } from '../storage/write/routed-writer.ts';
 import type { WriteGroup } from './commit-buffer.ts';
 import type { Journal } from './journal/journal.ts';
 import { Replay } from './journal/replay.ts';
 import { PastWriter } from './past-writer.ts';
 
 export interface DurableWriterOptions {
-  readonly address: DatabaseAddress;
+  readonly connect: Connect;
   readonly engine: Engine;
   readonly connections: number;
   /** For events of past days. */
   readonly pastConnections: number;
   /** Null if events are refused while the database is unavailable. */
   readonly journal: Journal | null;
+  /** Of a cluster; null or absent for one server. */
+  readonly nodes?: Nodes | null;
   /** Whose values are counted with the rows. */
   readonly fields?: DeclaredFields | undefined;
   /** Watches the connections to the database. */
-  readonly watch: ServerWatch;
+  readonly watch: AvailabilityOptions['watch'];
   readonly log: Logger;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
@@ -43,23 +45,25 @@ export class DurableWriter {
   readonly availability: Availability;
   readonly #options: DurableWriterOptions;
   /** Writes while the database is available. */
-  readonly writer: EventWriter;
+  readonly writer: GroupWriter;
   /** The same for events of past days, whose partitions may be locked or missing one by one. */
   readonly past: PastWriter;
-  readonly #replayWriter: ReplayWriter | null;
+  readonly #replayWriter: ReplayGroupWriter | null;
   readonly #replay: Replay | null;
 
   constructor(options: DurableWriterOptions) {
-    const { journal, log, now, address, engine, fields } = options;
+    const { journal, log, now, connect, nodes = null, engine, fields } = options;
     this.#options = options;
-    this.writer = new EventWriter({
-      address,
+    this.writer = openWriter({
+      connect,
+      nodes,
       engine,
       connections: options.connections,
       timeouts: journal === null ? REFUSING : JOURNALING,
       fields,
-      giveUp: (group, { refusal, failure }) => {
-        this.availability.writeFailed();
+      giveUp: (group, { refusal, failure, node }) => {
+        // The other nodes of a cluster take events.
+        if (node === undefined) this.availability.writeFailed();
         // A missing partition for the current day is an outage, not an error of the events.
         return this.#keep(group, failure === 'no-partition' ? AWAY : refusal);
       },
@@ -67,7 +71,8 @@ export class DurableWriter {
       now,
     });
     this.past = new PastWriter({
-      address,
+      connect,
+      nodes,
       engine,
       connections: options.pastConnections,
       timeouts: journal === null ? REFUSING_PAST : JOURNALING_PAST,
@@ -77,7 +82,8 @@ export class DurableWriter {
       now,
     });
     const replayWriter =
-      journal && new ReplayWriter({ address, engine, identity: journal.installation.identity, log, now });
+      journal &&
+      openReplayWriter({ connect, nodes, engine, identity: journal.installation.identity, log, now });
     this.#replayWriter = replayWriter;
     this.#replay =
       journal &&
@@ -91,7 +97,7 @@ export class DurableWriter {
         now,
       });
     this.availability = new Availability({
-      address,
+      connect,
       tables: tablesOfWrites(engine),
       log,
       now,
@@ -102,8 +108,10 @@ export class DurableWriter {
   }
 
   start(): void {
+    const { nodes, log, now } = this.#options;
     this.availability.start();
     this.#replay?.start();
+    nodes?.start({ log, now, onBack: () => this.#replay?.run() });
   }
 
   /** Stores a commit group, or keeps it in the journal during an outage. */
@@ -121,8 +129,8 @@ export class DurableWriter {
 
   /** Call it when no commit group is in flight. Waiting events stay in the journal for the next start. */
   async stop(): Promise<void> {
-    const { journal, log } = this.#options;
-    await this.availability.stop();
+    const { journal, log, nodes } = this.#options;
+    await Promise.all([this.availability.stop(), nodes?.stop()]);
     await Promise.all([this.#replay?.stop(), this.writer.close(), this.past.close()]);
     await this.#replayWriter?.close();
     if (journal === null) return;

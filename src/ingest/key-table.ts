@@ -4,8 +4,6 @@
  */
 import type { Logger } from 'pino';
 import { Rejection } from '../errors.ts';
-import type { Sql } from '../storage/connect.ts';
-import { areKeysLocked } from '../storage/expired-keys.ts';
 
 const LOCKED = new Rejection(
   'unavailable',
@@ -16,15 +14,15 @@ const LOCKED = new Rejection(
 const LOOK_MS = 250;
 
 export class KeyTable {
-  readonly #sql: Sql;
+  readonly #areKeysLocked: () => Promise<boolean>;
   readonly #log: Pick<Logger, 'info' | 'warn'>;
   #isLocked = false;
   #looking: Promise<void> | null = null;
   #timer: NodeJS.Timeout | null = null;
   #stopped = false;
 
-  constructor(sql: Sql, log: Pick<Logger, 'info' | 'warn'>) {
-    this.#sql = sql;
+  constructor(areKeysLocked: () => Promise<boolean>, log: Pick<Logger, 'info' | 'warn'>) {
+    this.#areKeysLocked = areKeysLocked;
     this.#log = log;
   }
 
@@ -58,7 +56,7 @@ export class KeyTable {
 
   async #look(): Promise<void> {
     // A database that does not answer is noticed elsewhere.
-    const isLocked = await areKeysLocked(this.#sql).catch(() => false);
+    const isLocked = await this.#areKeysLocked().catch(() => false);
     if (isLocked !== this.#isLocked) {
       if (isLocked)
         this.#log.warn('write: the table of idempotency keys is locked, refusing requests with a key');

@@ -5,14 +5,17 @@
  */
 import type { Logger } from 'pino';
 import { Rejection } from '../errors.ts';
-import type { DatabaseAddress } from '../storage/connect.ts';
-import type { DeclaredFields, Engine } from '../storage/storage.ts';
+import type { DeclaredFields, Engine, Nodes } from '../storage/storage.ts';
 import { type AcceptedEvent, dateOf, dayOf, startOfDay } from '../storage/write/accepted-event.ts';
-import { EventWriter, type Outcomes, type WriteOutcome } from '../storage/write/event-writer.ts';
+import type { Connect } from '../storage/write/copy-connection.ts';
+import type { Outcomes, WriteOutcome } from '../storage/write/event-writer.ts';
 import { type Failure, NO_PARTITION, type WriteTimeouts } from '../storage/write/failures.ts';
+import { type GroupWriter, openWriter } from '../storage/write/routed-writer.ts';
 
 export interface PastWriterOptions {
-  readonly address: DatabaseAddress;
+  readonly connect: Connect;
+  /** Of a cluster; null for one server. */
+  readonly nodes: Nodes | null;
   readonly engine: Engine;
   readonly connections: number;
   readonly timeouts: WriteTimeouts;
@@ -53,16 +56,17 @@ export function startOfNow(now: number): number {
 
 export class PastWriter {
   readonly #options: PastWriterOptions;
-  readonly #writer: EventWriter;
+  readonly #writer: GroupWriter;
   readonly #closed = new Map<number, ClosedDay>();
   /** Events that were refused for their day. */
   readonly refused: Record<Closure, number> = { blocked: 0, 'no-partition': 0 };
 
   constructor(options: PastWriterOptions) {
     this.#options = options;
-    const { address, engine, connections, timeouts, log, now } = options;
-    this.#writer = new EventWriter({
-      address,
+    const { connect, nodes, engine, connections, timeouts, log, now } = options;
+    this.#writer = openWriter({
+      connect,
+      nodes,
       engine,
       connections,
       name: 'tidemark past writer',

@@ -3,17 +3,21 @@ import type { Logger } from 'pino';
 import { EventTypes } from '../apps/event-type-lookup.ts';
 import { LoggingTokens } from '../apps/logging-token-lookup.ts';
 import type { Config } from '../config.ts';
+import type { Rejection } from '../errors.ts';
 import type { Route } from '../http/route.ts';
 import type { Limiter } from '../limits/limiter.ts';
 import type { Availability } from '../storage/availability.ts';
 import type { ChangedTable } from '../storage/changes.ts';
 import type { DatabaseAddress, Sql } from '../storage/connect.ts';
 import type { ServerWatch } from '../storage/connections/server-watch.ts';
+import { areKeysLocked } from '../storage/expired-keys.ts';
 import { answerInTime, type LookupOutage, LookupUnavailable } from '../storage/lookup-cache.ts';
-import { DeclaredFields, type Engine } from '../storage/storage.ts';
+import { DeclaredFields, type Engine, type Nodes, poolOfApp } from '../storage/storage.ts';
 import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
+import { type Connect, connectionsTo } from '../storage/write/copy-connection.ts';
 import { UNAVAILABLE } from '../storage/write/failures.ts';
-import { KeyedWriter } from '../storage/write/keyed-writer.ts';
+import type { KeyedEvents, KeyedOutcome } from '../storage/write/keyed-writer.ts';
+import { type KeyedGroupWriter, openKeyedWriter } from '../storage/write/routed-keyed-writer.ts';
 import { CommitBuffer } from './commit-buffer.ts';
 import { type CreateBatchSteps, createCreateBatch } from './create-batch.ts';
 import { createCreateEvent } from './create-event.ts';
@@ -36,6 +40,8 @@ export interface WritePathOptions {
   readonly config: Config;
   readonly address: DatabaseAddress;
   readonly engine: Engine;
+  /** Of a cluster; null for one server. */
+  readonly nodes: Nodes | null;
   /** For lookups of tokens, types and keys. */
   readonly lookups: Sql;
   readonly limiter: Limiter;
@@ -53,7 +59,7 @@ export interface WritePathOptions {
 }
 
 /** Connections for events of past days: while one waits for a locked day, the other continues. */
-const PAST_CONNECTIONS = 2;
+export const PAST_CONNECTIONS = 2;
 /**
  * Connections beside COMMIT_CONNECTIONS: those of past days, three for keyed requests, one for the replay of the journal and
  * one for the availability probe.
@@ -92,16 +98,18 @@ export class WritePath {
    * of the buffer.
    */
   readonly #keyedQueues: readonly IdempotentQueue[];
-  readonly #keyedWriters: readonly KeyedWriter[];
+  readonly #keyedWriters: readonly KeyedGroupWriter[];
   readonly #keyTable: KeyTable;
 
   constructor(options: WritePathOptions) {
-    const { config, address, engine, journal, watch, log, monotonic, wall } = options;
+    const { config, engine, journal, watch, log, monotonic, wall } = options;
+    const connect = connectionsTo(options.address);
     this.#fields = new FieldsCache(options.lookups, log);
     this.store = new DurableWriter({
       fields: this.#fields.known,
-      address,
+      connect,
       engine,
+      nodes: options.nodes,
       connections: config.COMMIT_CONNECTIONS,
       pastConnections: PAST_CONNECTIONS,
       journal,
@@ -119,8 +127,8 @@ export class WritePath {
     const buffers = openBuffers(options, this.store);
     this.commitBuffer = buffers.now;
     this.pastBuffer = buffers.past;
-    this.#keyTable = new KeyTable(options.lookups, log);
-    const keyed = openKeyedQueues(options, this.availability, this.#keyTable);
+    this.#keyTable = new KeyTable(() => areKeysLocked(options.lookups), log);
+    const keyed = openKeyedQueues({ ...options, connect }, this.availability, this.#keyTable);
     this.#keyedQueues = Object.values(keyed.queues);
     this.#keyedWriters = keyed.writers;
     this.stageTimes = new StageTimes(monotonic);
@@ -129,6 +137,7 @@ export class WritePath {
     this.eventTypes = new EventTypes({
       ...memory,
       epoch: () => watch.epoch,
+      reach: (appId) => poolOfApp(engine, options.lookups, appId),
       maxTypesPerApp: config.MAX_EVENT_TYPES_PER_APP,
       newTypesPerMinute: config.NEW_TYPES_PER_MINUTE,
       monotonic,
@@ -138,13 +147,13 @@ export class WritePath {
   }
 
   #openRoutes(options: WritePathOptions, queues: KeyedQueues): readonly Route[] {
-    const { config, lookups, limiter, watch, wall, monotonic } = options;
+    const { config, limiter, watch, wall, monotonic } = options;
     const steps = {
       loggingTokens: this.loggingTokens,
       limiter,
       eventTypes: this.eventTypes,
       payloadChecks: this.payloadChecks,
-      findRepeated: this.#findRepeated(lookups, wall),
+      findRepeated: this.#findRepeated(options),
       epoch: () => watch.epoch,
       commitBuffer: this.commitBuffer,
       past: {
@@ -171,6 +180,7 @@ export class WritePath {
       idempotentQueue: queues.batches,
       // A body that exceeds the room of all bodies can never be received: 413, not 503.
       maxBytes: Math.min(config.MAX_BATCH_BYTES, config.MAX_BODIES_BYTES),
+      maxStreamBytes: config.MAX_STREAM_BYTES,
       limits: {
         maxEvents: Math.min(MAX_BATCH_EVENTS, config.COMMIT_BUFFER_EVENTS),
         maxEventBytes: config.MAX_BODY_BYTES,
@@ -183,12 +193,15 @@ export class WritePath {
     ];
   }
 
-  #findRepeated(lookups: Sql, wall: () => number): FindRepeated {
+  #findRepeated({ engine, lookups, wall }: WritePathOptions): FindRepeated {
     return async (appId, request) => {
       if (this.outage.isAway()) throw new LookupUnavailable('The database is away');
       if (this.#keyTable.refusal !== null) return this.#keyTable.refusal;
       try {
-        return await answerInTime(findRepeated(lookups, appId, request, wall()), LOOKUP_TIMEOUT_MS);
+        const found = poolOfApp(engine, lookups, appId).then((sql) =>
+          findRepeated(sql, appId, request, wall()),
+        );
+        return await answerInTime(found, LOOKUP_TIMEOUT_MS);
       } catch (error) {
         if (error instanceof LookupUnavailable) void this.#keyTable.suspect();
         throw error;
@@ -295,13 +308,19 @@ class FieldsCache {
 }
 
 /** Limits of each queue. */
-function limitsOf(config: Config): { readonly maxEvents: number; readonly maxBytes: number } {
+function limitsOf(config: QueueOptions['config']): { readonly maxEvents: number; readonly maxBytes: number } {
   return { maxEvents: config.COMMIT_BUFFER_EVENTS, maxBytes: config.COMMIT_BUFFER_BYTES };
 }
 
-function openBuffers(
-  { config, journal, monotonic, onStored }: WritePathOptions,
-  store: DurableWriter,
+/** What the queues of a write path need. */
+export interface QueueOptions
+  extends Pick<WritePathOptions, 'engine' | 'journal' | 'log' | 'monotonic' | 'onStored'> {
+  readonly config: Pick<Config, 'COMMIT_CONNECTIONS' | 'COMMIT_BUFFER_EVENTS' | 'COMMIT_BUFFER_BYTES'>;
+}
+
+export function openBuffers(
+  { config, journal, monotonic, onStored }: QueueOptions,
+  store: Pick<DurableWriter, 'write' | 'writePast' | 'availability' | 'takesEvents'>,
 ): { readonly now: CommitBuffer; readonly past: CommitBuffer } {
   const stall = {
     afterMs: STALL_MS,
@@ -333,25 +352,46 @@ function lookupOptions({ config, lookups, journal, wall }: WritePathOptions, out
   return { sql: lookups, cacheMs, now: wall, outage: { ...outage, serveStale: journal !== null } };
 }
 
-interface KeyedQueues {
+/** Writes requests, or refuses those with an Idempotency-Key. @param refusal of these; null: they can be stored */
+async function writeUnlessLocked(
+  writer: KeyedGroupWriter,
+  requests: readonly KeyedEvents[],
+  refusal: Rejection | null,
+): Promise<readonly KeyedOutcome[]> {
+  if (refusal === null) return await writer.write(requests);
+  const others = requests.filter(({ request }) => request === null);
+  const outcomes = others.length === 0 ? [] : await writer.write(others);
+  const byRequest = new Map(others.map((keyed, index) => [keyed, outcomes[index]]));
+  return requests.map((keyed) => byRequest.get(keyed) ?? refusal);
+}
+
+export interface KeyedQueues {
   readonly events: IdempotentQueue;
   readonly batches: IdempotentQueue;
   readonly past: IdempotentQueue;
 }
 
-function openKeyedQueues(
-  { config, address, engine, log, monotonic, onStored }: WritePathOptions,
+export function openKeyedQueues(
+  {
+    config,
+    connect,
+    nodes = null,
+    engine,
+    log,
+    monotonic,
+    onStored,
+  }: QueueOptions & { readonly connect: Connect; readonly nodes?: Nodes | null },
   availability: Availability,
   keyTable: KeyTable,
-): { readonly writers: readonly KeyedWriter[]; readonly queues: KeyedQueues } {
-  const options = { address, engine, log, now: monotonic };
+): { readonly writers: readonly KeyedGroupWriter[]; readonly queues: KeyedQueues } {
+  const options = { connect, nodes, engine, log, now: monotonic };
   const onBlocked = async (): Promise<void> => {
     if (!(await keyTable.suspect())) availability.writeFailed();
   };
   const writers = {
-    events: new KeyedWriter({ ...options, onBlocked, name: 'tidemark keyed events' }),
-    batches: new KeyedWriter({ ...options, onBlocked, name: 'tidemark keyed batches' }),
-    past: new KeyedWriter({
+    events: openKeyedWriter({ ...options, onBlocked, name: 'tidemark keyed events' }),
+    batches: openKeyedWriter({ ...options, onBlocked, name: 'tidemark keyed batches' }),
+    past: openKeyedWriter({
       ...options,
       name: 'tidemark keyed past',
       past: true,
@@ -359,12 +399,12 @@ function openKeyedQueues(
       onBlocked: async () => void (await keyTable.suspect()),
     }),
   };
-  const queueOf = (writer: KeyedWriter): IdempotentQueue =>
+  const queueOf = (writer: KeyedGroupWriter): IdempotentQueue =>
     new IdempotentQueue({
       // The journal does not take them: without the table of keys a repeated request is not recognized.
       write: async (requests) => {
-        const refusal = availability.writable ? keyTable.refusal : UNAVAILABLE;
-        return refusal === null ? await writer.write(requests) : requests.map(() => refusal);
+        if (!availability.writable) return requests.map(() => UNAVAILABLE);
+        return await writeUnlessLocked(writer, requests, keyTable.refusal);
       },
       onStored,
       ...limitsOf(config),

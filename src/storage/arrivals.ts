@@ -92,20 +92,26 @@ export async function readSnapshotText(sql: Sql | Transaction): Promise<string> 
   return row.snapshot;
 }
 
-/** Runs reads of one app in one snapshot. */
+/**
+ * Runs reads of one app in one snapshot.
+ * @param placeOf where the app is, in that snapshot; a cursor of another place says nothing there
+ */
 export async function readFeed<T>(
   sql: Sql,
   appId: number,
   read: (snapshot: FeedSnapshot) => Promise<T>,
+  placeOf?: (tx: Transaction) => Promise<number>,
 ): Promise<T> {
   return await readSnapshot(sql, async (tx) => {
-    const text = await readSnapshotText(tx);
+    const [text, place = 0] = await Promise.all([readSnapshotText(tx), placeOf?.(tx)]);
     return await read({
       text,
-      cursor: (at) => feedCursorOf(text, at),
+      cursor: (at) => feedCursorOf(text, at, place),
       minuteCounts: (interval) => countMinutes(tx, appId, interval),
-      arrivals: (since, counts) => readArrivals(tx, appId, since, counts),
-      missed: (since, now) => readMissed(tx, appId, since, now),
+      arrivals: async (since, counts) =>
+        since.place === place ? await readArrivals(tx, appId, since, counts) : 'too many',
+      missed: async (since, now) =>
+        since.place === place ? await readMissed(tx, appId, since, now) : 'too many',
       total: () => countAll(tx, appId),
     });
   });
@@ -196,7 +202,7 @@ async function newestEvents(
 ): Promise<NewEvent[]> {
   return [
     ...(await tx<NewEvent[]>`
-      SELECT newest.id, event_types.public_id AS "typeId", newest.created_at AS "createdAt", bytes AS "payloadBytes",
+      SELECT newest.id, type_names.public_id AS "typeId", newest.created_at AS "createdAt", bytes AS "payloadBytes",
              CASE WHEN bytes <= ${PAYLOAD_BYTES}
                    AND sum(least(bytes, ${PAYLOAD_BYTES})) OVER (ORDER BY newest.created_at DESC, newest.id DESC) <= ${PAYLOADS_BYTES}
                   THEN payload::text END AS payload
@@ -204,7 +210,7 @@ async function newestEvents(
                 FROM (${newRows(tx, appId, since, intervals, tx`id, type_id, created_at, payload`)}) new_rows
                ORDER BY created_at DESC, id DESC
                LIMIT ${most}) newest
-        JOIN event_types ON event_types.id = type_id
+        JOIN type_names ON type_names.app_id = ${appId} AND type_names.id = type_id
        ORDER BY newest.created_at DESC, newest.id DESC`),
   ];
 }
@@ -217,11 +223,11 @@ async function countByType(
 ): Promise<NewCount[]> {
   return [
     ...(await tx<NewCount[]>`
-      SELECT event_types.public_id AS "typeId", minute, count
+      SELECT type_names.public_id AS "typeId", minute, count
         FROM (SELECT type_id, date_bin('1 minute', created_at, 'epoch') AS minute, count(*)::integer AS count
                 FROM (${newRows(tx, appId, since, intervals, tx`type_id, created_at`)}) new_rows
                GROUP BY 1, 2) counted
-        JOIN event_types ON event_types.id = type_id
+        JOIN type_names ON type_names.app_id = ${appId} AND type_names.id = type_id
        ORDER BY minute DESC, count DESC`),
   ];
 }

@@ -1,12 +1,11 @@
 /** Probes continuously whether the database responds and takes writes, so that requests need not find out by waiting. */
 import type { Logger } from 'pino';
-import type { DatabaseAddress } from './connect.ts';
 import { DEADLINES } from './connections/pools.ts';
 import type { ServerTrouble, ServerWatch } from './connections/server-watch.ts';
-import { ConnectionLost, CopyConnection } from './write/copy-connection.ts';
+import { type Connect, ConnectionLost, type WriteConnection } from './write/copy-connection.ts';
 
 export interface AvailabilityOptions {
-  readonly address: DatabaseAddress;
+  readonly connect: Connect;
   readonly log: Logger;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
@@ -15,7 +14,7 @@ export interface AvailabilityOptions {
   /** The tables into which writing inserts. */
   readonly tables: readonly string[];
   /** Looks after the connections: those to a database that does not answer, or takes no writes, are of no further use. */
-  readonly watch: ServerWatch;
+  readonly watch: Pick<ServerWatch, 'trouble' | 'breakAll' | 'breakSilent'>;
   /** The database takes writes again. */
   readonly onWritable: () => void;
 }
@@ -39,7 +38,7 @@ const QUESTION = `
 
 export class Availability {
   readonly #options: AvailabilityOptions;
-  readonly #connection: CopyConnection;
+  readonly #connection: WriteConnection;
   #reachable = true;
   #writable = true;
   #misses = 0;
@@ -55,7 +54,7 @@ export class Availability {
 
   constructor(options: AvailabilityOptions) {
     this.#options = options;
-    this.#connection = new CopyConnection(options.address, 'tidemark probe', TIMEOUT);
+    this.#connection = options.connect('tidemark probe', TIMEOUT);
   }
 
   /** False while the database does not answer. */

@@ -2,6 +2,7 @@
 import postgres from 'postgres';
 import { ARRAYS } from './array-types.ts';
 import { identityOf, sessionOptions } from './connections/dial.ts';
+import { addressOfNode } from './connections/node-address.ts';
 import type { PoolKind } from './connections/pools.ts';
 import type { DatabaseAddress } from './connections/server-address.ts';
 import { FILLER, PoolSockets } from './pool-sockets.ts';
@@ -42,11 +43,50 @@ export interface PoolOptions {
 export function connect(address: DatabaseAddress, { connections, name, kind = null }: PoolOptions): Sql {
   const purpose = { name, kind };
   const options = sessionOptions(address, purpose);
-  return openPool(address, {
+  const pool = openPool(address, {
     max: connections,
     connection: { application_name: name, ...SESSION_PARAMETERS, ...(options !== '' && { options }) },
     sockets: new PoolSockets(address, purpose),
   });
+  ORIGINS.set(pool, { address, options: { connections, name, kind } });
+  return pool;
+}
+
+interface Origin {
+  readonly address: DatabaseAddress;
+  readonly options: PoolOptions;
+  /** Pools of the same kind on nodes of a cluster, by the names of the nodes. */
+  readonly nodes?: Map<string, Sql>;
+}
+
+const ORIGINS = new WeakMap<Sql, Origin>();
+
+/** The address that a pool of {@link connect} leads to. */
+export function addressOfPool(sql: Sql): DatabaseAddress {
+  const origin = ORIGINS.get(sql);
+  if (origin === undefined) throw new Error('The pool was not opened by connect().');
+  return origin.address;
+}
+
+/** A pool like another one, on a node of the same cluster. It is opened once, and ends with the other one. */
+export function poolOnNode(sql: Sql, node: { readonly host: string; readonly port: number }): Sql {
+  const origin = ORIGINS.get(sql);
+  if (origin === undefined) throw new Error('The pool was not opened by connect().');
+  const nodes = origin.nodes ?? new Map<string, Sql>();
+  if (origin.nodes === undefined) {
+    ORIGINS.set(sql, { ...origin, nodes });
+    const end = sql.end.bind(sql);
+    sql.end = async (options) => {
+      await Promise.all([...nodes.values()].map((pool) => endPool(pool)));
+      await end(options);
+    };
+  }
+  const name = `${node.host}:${node.port}`;
+  const known = nodes.get(name);
+  if (known !== undefined) return known;
+  const pool = connect(addressOfNode(origin.address, node), origin.options);
+  nodes.set(name, pool);
+  return pool;
 }
 
 /** A pool without session parameters at its start: a pooler may refuse what it does not know. */
@@ -181,6 +221,8 @@ const CONNECTION_TROUBLE = new Set([
   'SERVER_IS_OLDER',
   'SERVER_IS_FOREIGN',
   'SERVER_FORBIDS',
+  // A node of a cluster that does not answer (nodes.ts).
+  'NODE_AWAY',
   // read_only_sql_transaction: it was the primary when the connection was made. insufficient_privilege: no session can write.
   '25006',
   '42501',

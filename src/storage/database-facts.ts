@@ -1,7 +1,6 @@
 /** Reads facts about the database for `tidemark doctor`, with the privileges of the service and without writes. */
 import type { Sql } from './connect.ts';
 import { type CountCheck, checkCounts } from './counts/count-check.ts';
-import { DAYS } from './counts/levels.ts';
 import type { Engine } from './engine.ts';
 import { readOldestSnapshot, type SnapshotHolder } from './maintenance/oldest-snapshot.ts';
 import { readMigrations } from './migrate.ts';
@@ -80,9 +79,12 @@ export async function readDatabaseFacts(
     ...(await serverFacts(sql)),
     oldestSnapshot: await readOldestSnapshot(sql),
     ...(await clockFacts(sql)),
-    ...(await dataFacts(sql)),
+    ...(await dataFacts(sql, engine)),
     unsettledCounts: await engine.unsettled(sql),
-    counts: pending > 0 ? null : await checkCounts(sql, engine, Date.now()),
+    counts:
+      pending > 0
+        ? null
+        : await (engine.checkCounts?.(sql, Date.now()) ?? checkCounts(sql, engine, Date.now())),
   };
 }
 
@@ -132,15 +134,16 @@ type DataFacts = Pick<
   | 'retentionBoundary'
 >;
 
-async function dataFacts(sql: Sql): Promise<DataFacts> {
+async function dataFacts(sql: Sql, { daysOfAllApps }: StorageEngine): Promise<DataFacts> {
+  const days = sql.unsafe(daysOfAllApps);
   const [row] = await sql<DataFacts[]>`
     WITH today AS (SELECT date_trunc('day', now(), 'UTC') AS start)
     SELECT (SELECT value FROM installation WHERE name = 'secret_fingerprint')          AS "secretFingerprint",
            (SELECT count(*)::int FROM users)                                           AS accounts,
            pg_database_size(current_database())::float8                                AS bytes,
-           (SELECT coalesce(sum(count), 0)::float8 FROM ${sql(DAYS.view)}, retention
+           (SELECT coalesce(sum(count), 0)::float8 FROM ${days} AS days, retention
              WHERE type_id = 0 AND bucket >= date_trunc('day', readable_from, 'UTC'))  AS events,
-           (SELECT coalesce(sum(count), 0)::float8 FROM ${sql(DAYS.view)}, today
+           (SELECT coalesce(sum(count), 0)::float8 FROM ${days} AS days, today
              WHERE type_id = 0 AND bucket >= start - interval '7 days' AND bucket < start) AS "eventsOfWeek",
            (SELECT count(*)::float8 FROM events WHERE created_at > now() + interval '1 day')  AS "eventsInFuture",
            (SELECT (extract(epoch FROM nullif(readable_from, '-infinity')) * 1000)::float8 FROM retention)

@@ -1,8 +1,10 @@
-/** Detects the storage engine: TimescaleDB if all needed features are available, else PostgreSQL. */
+/** Detects the storage engine: a cluster of Citus, TimescaleDB if all needed features are available, else PostgreSQL. */
 import { OperatorError } from '../errors.ts';
 import { errorCode, type Sql } from './connect.ts';
 
-export type Engine = 'postgres' | 'timescale';
+export type Engine = 'postgres' | 'timescale' | 'citus';
+
+const ENGINE_NAMES: readonly Engine[] = ['postgres', 'timescale', 'citus'];
 
 export interface EngineChoice {
   readonly engine: Engine;
@@ -27,6 +29,8 @@ interface Facts {
   readonly license: string | null;
   /** The engine that this database was migrated for; null if it is empty. */
   readonly migrated: Engine | null;
+  /** Version of Citus in this database; null if it is not created. */
+  readonly cluster: string | null;
 }
 
 /**
@@ -38,6 +42,8 @@ export async function chooseEngine(sql: Sql): Promise<EngineChoice> {
     const advice = missingLibraryAdvice(error);
     throw advice === null ? error : new OperatorError(`the database ${advice}`, { cause: error });
   });
+  const cluster = await clusterOf(sql, facts);
+  if (cluster !== null) return cluster;
   const problem = timescaleProblem(facts);
   const postgres = `PostgreSQL ${facts.postgresVersion}`;
   if (facts.migrated === 'timescale' && (problem !== null || facts.installed === null)) {
@@ -67,6 +73,41 @@ export async function chooseEngine(sql: Sql): Promise<EngineChoice> {
         note: updateNote(created),
       }
     : { engine: 'postgres', description: postgres, note: `${edition}; using PostgreSQL without it` };
+}
+
+/** Oldest version of Citus whose cluster is used: from it on every node takes queries, and partitions and views follow. */
+const OLDEST_CITUS = [12, 1] as const;
+
+/** A cluster, if the database is one. Its operator makes it: the extension alone is not created here. */
+async function clusterOf(
+  sql: Sql,
+  { cluster, migrated, postgresVersion }: Facts,
+): Promise<EngineChoice | null> {
+  if (cluster === null) {
+    if (migrated !== 'citus') return null;
+    throw new OperatorError(
+      'this database was migrated for a Citus cluster, but no longer has the extension: correct that',
+    );
+  }
+  const version = `Citus ${cluster}`;
+  if (migrated !== null && migrated !== 'citus')
+    throw new OperatorError(
+      `this database was migrated for one server and now has ${version}: run DROP EXTENSION citus to continue as before, ` +
+        'or use "tidemark backup" and "tidemark restore" into a new database of the cluster',
+    );
+  if (!isAtLeast(cluster, OLDEST_CITUS))
+    throw new OperatorError(`${version} is older than ${OLDEST_CITUS.join('.')}: update it`);
+  const [state] = await sql<{ isCoordinator: boolean; nodes: number }[]>`
+    SELECT citus_is_coordinator() AS "isCoordinator",
+           (SELECT count(*)::int FROM pg_dist_node WHERE shouldhaveshards AND isactive) AS nodes`;
+  if (state?.isCoordinator !== true)
+    throw new OperatorError(`DATABASE_URL names a worker of ${version}: name the coordinator`);
+  if (state.nodes === 0)
+    throw new OperatorError(
+      `${version} has no node for data: run SELECT citus_set_coordinator_host('host', port), then SELECT ` +
+        "citus_add_node('host', port) for each worker, with names that Tidemark can reach, too",
+    );
+  return { engine: 'citus', description: `${version} on PostgreSQL ${postgresVersion}`, note: null };
 }
 
 /** A log line if the server has another version of the extension than the database uses. */
@@ -108,6 +149,7 @@ async function readFacts(sql: Sql): Promise<Facts> {
            -- The extension defines the setting: a value in postgresql.conf without the extension has no row here.
            EXISTS (SELECT FROM pg_settings WHERE name = 'timescaledb.max_background_workers') AS preloaded,
            current_setting('timescaledb.license', true) AS license,
+           (SELECT extversion FROM pg_extension WHERE extname = 'citus') AS cluster,
            NULL AS migrated`;
   if (row === undefined) throw new Error('A SELECT without FROM has a row.');
   return { ...row, migrated: await migratedEngine(sql) };
@@ -117,7 +159,7 @@ async function migratedEngine(sql: Sql): Promise<Engine | null> {
   const [table] = await sql<{ exists: boolean }[]>`SELECT to_regclass('installation') IS NOT NULL AS exists`;
   if (table?.exists !== true) return null;
   const [row] = await sql<{ value: string }[]>`SELECT value FROM installation WHERE name = 'engine'`;
-  return row?.value === 'timescale' ? 'timescale' : row?.value === 'postgres' ? 'postgres' : null;
+  return ENGINE_NAMES.find((name) => name === row?.value) ?? null;
 }
 
 /** Why TimescaleDB cannot be used; null if it can. */
@@ -125,7 +167,7 @@ function timescaleProblem(facts: Facts): string | null {
   const version = facts.installed ?? facts.available;
   if (version === null) return 'TimescaleDB is not installed on this server';
   if (!facts.preloaded) return `TimescaleDB ${version} is installed but not in shared_preload_libraries`;
-  if (!isRecent(version)) {
+  if (!isAtLeast(version, OLDEST_TIMESCALE)) {
     return `TimescaleDB ${version} is older than ${OLDEST_TIMESCALE.join('.')}`;
   }
   if (facts.license !== null && facts.license !== 'timescale') {
@@ -134,9 +176,10 @@ function timescaleProblem(facts: Facts): string | null {
   return null;
 }
 
-function isRecent(version: string): boolean {
-  const [major = 0, minor = 0] = version.split('.').map(Number);
-  return major > OLDEST_TIMESCALE[0] || (major === OLDEST_TIMESCALE[0] && minor >= OLDEST_TIMESCALE[1]);
+function isAtLeast(version: string, [oldest, oldestMinor]: readonly [number, number]): boolean {
+  // Of Citus `14.0-1`.
+  const [major = 0, minor = 0] = version.split(/[.-]/).map(Number);
+  return major > oldest || (major === oldest && minor >= oldestMinor);
 }
 
 async function createExtension(sql: Sql): Promise<void> {

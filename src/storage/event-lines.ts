@@ -1,14 +1,9 @@
 /** Events as lines of JSON, as many as a scope has, for exports. */
-import type { Sql, Transaction } from './connect.ts';
-import {
-  EventScan,
-  type Position,
-  passes,
-  type RowFilter,
-  type ScanRequest,
-  type StepEnd,
-  type StepRows,
-} from './event-scan.ts';
+import type { Sql } from './connect.ts';
+import type { CopiedRows } from './copied-rows.ts';
+import { EventScan, type Position, type RowFilter, type ScanRequest } from './event-scan.ts';
+import { LineWriter } from './line-writer.ts';
+import { eachWanted } from './wanted-rows.ts';
 
 export interface EventLines {
   /**
@@ -22,96 +17,89 @@ export interface EventLines {
 }
 
 export interface LineReader {
-  /** Whether there is nothing to come is only known when null is returned. A part may be empty. */
+  /**
+   * Whether there is nothing to come is only known when null is returned. A part may be empty.
+   * The lines of a part are valid until the next but one is asked for: one is sent while the next is read.
+   */
   next(): Promise<EventLines | null>;
 }
 
+/** About two megabytes of usual events; and the most that a part takes of memory, if it has more than one event. */
+const PART = { rows: 8_000, bytes: 2 * 1_048_576 };
+
 export function openLines(sql: Sql, request: ScanRequest, filter: RowFilter | null): LineReader {
   const scan = new EventScan(sql, request);
+  const heads = new TypeHeads(sql, request.appId);
+  const room = new LineRoom();
   return {
     next: async () => {
-      const found = await scan.step(PART, (tx, rows) => readLines(tx, rows, request, filter));
+      const step = await scan.step(PART, filter?.contains ?? []);
       const { position } = scan;
-      if (found === null || position === null) return null;
-      const { lines, events } = filter === null ? found : filterLines(found.lines, filter);
-      breakLines(lines);
-      return { lines, events, position };
+      if (step === null || position === null) return null;
+      const { rows } = step;
+      const headOf = await heads.of(rows);
+      // A type without a head was removed meanwhile, with its app.
+      const writer = new LineWriter(room.of(rows.bytes.length + rows.length * ADDED_BYTES));
+      eachWanted(rows, filter, (row) => {
+        const head = headOf.get(row.typeId);
+        if (head !== undefined) writer.add(row, head);
+      });
+      return { lines: writer.end(), events: writer.events, position };
     },
   };
 }
 
-/** About a megabyte of usual events; and the most that a part takes of memory, if it has more than one event. */
-const PART = { rows: 4_000, bytes: 2 * 1_048_576 };
+/** By how much a line is usually longer than its row. */
+const ADDED_BYTES = 120;
 
-/** Ends each line until line breaks within payloads are gone: JSON text has no such character. */
-const SEPARATOR = 0x1e;
-const LINE_FEED = 0x0a;
-const CARRIAGE_RETURN = 0x0d;
-const SPACE = 0x20;
+/**
+ * Shorter parts have bytes of their own: whoever sends a part through a stream waits until it is taken only where it is
+ * longer than the stream's buffer.
+ */
+const SHARED_BYTES = 262_144;
 
-interface Lines extends StepEnd {
-  readonly lines: Buffer;
-  readonly events: number;
-}
+/** Room for two parts in turn: new room for each would keep the garbage collector busy. */
+class LineRoom {
+  #next: Buffer = Buffer.alloc(0);
+  #other: Buffer = Buffer.alloc(0);
 
-/** The database writes the lines: their bytes go out as they come. */
-async function readLines(
-  tx: Transaction,
-  { page, fits }: StepRows,
-  { typeIds, order }: ScanRequest,
-  filter: RowFilter | null,
-): Promise<Lines | null> {
-  const isOfType = typeIds === null ? tx`true` : tx`type_id = ANY(${[...typeIds]}::integer[])`;
-  const isWanted =
-    filter === null
-      ? tx`text IS NOT NULL`
-      : tx`text IS NOT NULL AND (${passes(tx, tx`text`, filter.contains)})`;
-  // A time with a microsecond more has six digits, of which the first three are wanted. A lateral join keeps the order.
-  const [row] = await tx`
-    SELECT bool_and(fits), count(texts.id), (array_agg(texts.id))[count(texts.id)],
-           (extract(epoch FROM ${order === 'asc' ? tx`max` : tx`min`}(created_at)) * 1000)::bigint,
-           count(*) FILTER (WHERE ${isWanted}),
-           string_agg('{"id":"' || texts.id || head || left(to_json(created_at + interval '1 microsecond')::text, 24)
-                        || 'Z","payload":' || text || E'}\\x1e', '')
-             FILTER (WHERE ${isWanted})
-      FROM (SELECT ${fits} AS fits OFFSET 0) gate
-      LEFT JOIN LATERAL (
-             SELECT id, type_id, created_at, CASE WHEN ${isOfType} THEN payload::text END AS text
-               FROM (${page}) page WHERE gate.fits OFFSET 0) texts ON true
-      LEFT JOIN LATERAL (
-             SELECT '","typeId":' || to_json(public_id)::text || ',"type":' || to_json(name)::text || ',"createdAt":' AS head
-               FROM event_types WHERE event_types.id = texts.type_id OFFSET 0) types ON true`.raw();
-  const [isFitting, looked, lastId, lastAt, events, lines] = (row ?? []) as (Buffer | null)[];
-  if (isFitting?.toString() !== 't') return null;
-  return {
-    looked: Number(looked),
-    lastId: lastId?.toString() ?? null,
-    lastAt: lastAt == null ? null : new Date(Number(lastAt)),
-    events: Number(events),
-    lines: lines ?? Buffer.alloc(0),
-  };
-}
-
-const PAYLOAD = ',"payload":';
-
-/** The lines whose payload matches; each still ends with the separator. */
-function filterLines(lines: Buffer, { matches }: RowFilter): { lines: Buffer; events: number } {
-  const kept: string[] = [];
-  // The members before the payload are ours: their texts have no unescaped quotes.
-  for (const line of lines.toString().split('\x1e')) {
-    const start = line.indexOf(PAYLOAD) + PAYLOAD.length;
-    if (line !== '' && matches(line.slice(start, -1))) kept.push(`${line}\x1e`);
+  of(length: number): Buffer {
+    if (length < SHARED_BYTES) return Buffer.allocUnsafe(length);
+    const room = this.#next.length < length ? Buffer.allocUnsafe(length + (length >> 2)) : this.#next;
+    this.#next = this.#other;
+    this.#other = room;
+    return room;
   }
-  return { lines: Buffer.from(kept.join('')), events: kept.length };
 }
 
-/** Ends lines by line feeds, and no line before its end: a line break in JSON text is white space between two tokens. */
-function breakLines(lines: Buffer): void {
-  replaceByte(lines, LINE_FEED, SPACE);
-  replaceByte(lines, CARRIAGE_RETURN, SPACE);
-  replaceByte(lines, SEPARATOR, LINE_FEED);
-}
+/** What stands between the id and the time of an event, by its internal type. A reader asks once for each. */
+class TypeHeads {
+  readonly #sql: Sql;
+  readonly #appId: number;
+  readonly #known = new Map<number, Buffer>();
 
-function replaceByte(bytes: Buffer, from: number, to: number): void {
-  for (let at = bytes.indexOf(from); at !== -1; at = bytes.indexOf(from, at + 1)) bytes[at] = to;
+  constructor(sql: Sql, appId: number) {
+    this.#sql = sql;
+    this.#appId = appId;
+  }
+
+  /** Those of all rows that have their payload. */
+  async of(rows: CopiedRows): Promise<ReadonlyMap<number, Buffer>> {
+    const missing = new Set<number>();
+    rows.rewind();
+    while (rows.next()) {
+      if (!rows.hasPayload) continue;
+      const { typeId } = rows;
+      if (!this.#known.has(typeId)) missing.add(typeId);
+    }
+    if (missing.size === 0) return this.#known;
+    const types = await this.#sql<{ id: number; typeId: string; type: string }[]>`
+      SELECT id, public_id AS "typeId", name AS type FROM type_names
+        WHERE app_id = ${this.#appId} AND id = ANY(${[...missing]}::integer[])`;
+    for (const { id, ...members } of types) {
+      const head = `",${JSON.stringify(members).slice(1, -1)},"createdAt":"`;
+      this.#known.set(id, Buffer.from(head));
+    }
+    return this.#known;
+  }
 }

@@ -180,9 +180,9 @@ export async function readEvent(sql: Sql, appId: number, eventId: string): Promi
   const [event] = await readSnapshot(
     sql,
     (tx) => tx<SingleEvent[]>`
-    SELECT events.id, event_types.public_id AS "typeId", event_types.name AS "typeName",
+    SELECT events.id, type_names.public_id AS "typeId", type_names.name AS "typeName",
            events.created_at AS "createdAt", payload::text AS payload
-      FROM events JOIN event_types ON event_types.id = type_id
+      FROM events JOIN type_names ON type_names.app_id = ${appId} AND type_names.id = type_id
      WHERE events.app_id = ${appId} AND events.id = ${eventId}
        AND events.created_at BETWEEN ${clampYear(at - APART_MS)} AND ${clampYear(at + APART_MS)}
        AND events.created_at >= (SELECT readable_from FROM retention)`,

@@ -304,7 +304,7 @@ async function readRows(
   // The stored size is known without reading the value: at most the text's length, plus 4 bytes of header. So the rows
   // that cannot be on the page are left out before the texts of the others are measured.
   return await tx<StoredEvent[]>`
-    SELECT id, (SELECT public_id FROM event_types WHERE event_types.id = type_id) AS "typeId",
+    SELECT id, (SELECT public_id FROM type_names WHERE type_names.app_id = ${scope.appId} AND type_names.id = type_id) AS "typeId",
            created_at AS "createdAt", payload
       FROM (SELECT id, type_id, created_at, payload, number, sum(octet_length(payload)) OVER ${before} AS bytes
               FROM (SELECT id, type_id, created_at, payload::text AS payload, number
@@ -333,13 +333,13 @@ async function readMatching(
   for await (const rows of matchingRows(tx, { ...field, appId: scope.appId }, intervals, order)) {
     for (const row of rows.slice(left)) {
       bytes += Buffer.byteLength(row.payload);
-      if (found.length > 0 && bytes > maxBytes) return await withTypes(tx, found);
+      if (found.length > 0 && bytes > maxBytes) return await withTypes(tx, scope.appId, found);
       found.push(row);
-      if (found.length === size) return await withTypes(tx, found);
+      if (found.length === size) return await withTypes(tx, scope.appId, found);
     }
     left = Math.max(0, left - rows.length);
   }
-  return await withTypes(tx, found);
+  return await withTypes(tx, scope.appId, found);
 }
 
 /** The minutes of an interval that hold events of a scope, cut to the interval. */
@@ -355,9 +355,14 @@ async function minutesWithCounts(
   return minutes.map(({ at }) => ({ from: Math.max(from, at), until: Math.min(until, at + MINUTE_MS) }));
 }
 
-async function withTypes(tx: Transaction, rows: readonly MatchingRow[]): Promise<StoredEvent[]> {
+async function withTypes(
+  tx: Transaction,
+  appId: number,
+  rows: readonly MatchingRow[],
+): Promise<StoredEvent[]> {
   const types = await tx<{ id: number; typeId: string }[]>`
-    SELECT id, public_id AS "typeId" FROM event_types WHERE id = ANY(${[...new Set(rows.map(({ typeId }) => typeId))]})`;
+    SELECT id, public_id AS "typeId" FROM type_names
+     WHERE app_id = ${appId} AND id = ANY(${[...new Set(rows.map(({ typeId }) => typeId))]})`;
   const publicIds = new Map(types.map(({ id, typeId }) => [id, typeId]));
   return rows.map(({ id, typeId, at, payload }) => ({
     id,

@@ -6,8 +6,8 @@
  * How many rows a step may read shrinks where they are large or slow to read, and grows again.
  */
 import { errorCode, type Sql, type Transaction } from './connect.ts';
+import { type Copied, CopiedRows, copyRows, RowBuffer } from './copied-rows.ts';
 import { readAppSpan } from './counts/app-stats.ts';
-import type { Fragment } from './counts/exact-counts.ts';
 import type { Interval } from './counts/intervals.ts';
 import { DAY_MS } from './counts/levels.ts';
 import type { Order } from './event-page.ts';
@@ -36,45 +36,66 @@ export interface ScanRequest {
 /** Texts of which a payload's text contains at least one. */
 export type TextTest = readonly string[];
 
+/**
+ * Tells payloads that do not match by less than reading them: asked of one after the other in the order of their text.
+ * @returns false only where the payload between two indexes does not match
+ */
+export type Suspicion = (start: number, end: number) => boolean;
+
 /** Which payloads are wanted. */
 export interface RowFilter {
   /** What every such payload contains: the cheap test, which the database makes. It takes no NUL and no lone surrogates. */
   readonly contains: readonly TextTest[];
+  /**
+   * The cheap test that the service makes of many payloads in one text, where there is one.
+   * @param text bytes of UTF-8, each as a character; between the payloads it may hold anything
+   */
+  readonly suspicion?: ((text: string) => Suspicion) | null;
   /** The exact test of a payload's text. */
   readonly matches: (payload: string) => boolean;
 }
 
 export interface StepLimits {
   readonly rows: number;
+  /** As they are sent: a row has some forty beside its payload. */
   readonly bytes: number;
-}
-
-/** What a step reads: rows `id, type_id, created_at, payload` in order. */
-export interface StepRows {
-  readonly page: Fragment;
-  readonly rows: number;
-  /** True where the sizes of the rows allow to read them all at once. */
-  readonly fits: Fragment;
-}
-
-/** The last row that a step has looked at, and how many they were; null where the sizes did not fit. */
-export interface StepEnd {
-  readonly looked: number;
-  readonly lastId: string | null;
-  readonly lastAt: Date | null;
 }
 
 /** A step is canceled after this time, and tried again with fewer rows. */
 export const STEP_TIMEOUT_MS = 2_000;
 const FIRST_ROWS = 2_000;
 /** With more, a step is no cheaper by the row. */
-const MAX_ROWS = 10_000;
+const MAX_ROWS = 16_384;
 /** With more days, planning costs more than empty intervals. */
 const MAX_DAYS = 64;
 
 const CANCELED = '57014';
 const FIRST_ID = '00000000-0000-0000-0000-000000000000';
 const LAST_ID = 'ffffffff-ffff-ffff-ffff-ffffffffffff';
+
+/** What a step has read. */
+export interface ScanStep {
+  /** Valid until the next step. */
+  readonly rows: CopiedRows;
+  /** Rows that were looked at. */
+  readonly looked: number;
+}
+
+interface Outcome extends Copied {
+  readonly looked: number;
+  /** The last row that was looked at; null where there was none. */
+  readonly last: Position | null;
+}
+
+interface Found {
+  readonly looked: number;
+  readonly lastId: string | null;
+  readonly lastAt: Date | null;
+  /** Separated by commas; null: none. */
+  readonly ids: string | null;
+}
+
+const NO_ROWS = new CopiedRows(Buffer.alloc(0));
 
 export class EventScan {
   readonly #sql: Sql;
@@ -84,6 +105,7 @@ export class EventScan {
   #position: Position | null;
   #rows = FIRST_ROWS;
   #days = 1;
+  readonly #buffer = new RowBuffer();
 
   constructor(sql: Sql, request: ScanRequest) {
     this.#sql = sql;
@@ -103,26 +125,26 @@ export class EventScan {
 
   /**
    * Reads on.
-   * @param most what to look at at most: rows, at least 1; and bytes of payloads, if it is more than one row
-   * @param read     the statement, over rows of any type; it must look at each of them unless they do not fit
+   * @param most     what to look at at most: rows, at least 1; and bytes, if it is more than one row
+   * @param contains what the payloads that are wanted contain: other rows are left out. Empty: no row is left out, but those
+   *                 of other types have no payload
    * @returns null at the end of the scope; what was read may hold no rows
    */
-  async step<T extends StepEnd>(
-    most: StepLimits,
-    read: (tx: Transaction, rows: StepRows) => Promise<T | null>,
-  ): Promise<T | null> {
+  async step(most: StepLimits, contains: readonly TextTest[]): Promise<ScanStep | null> {
     const rest = await this.#restOfScope();
     if (rest.from >= rest.until) return null;
     const interval = this.#nextInterval(rest);
     for (;;) {
-      const rows = Math.min(this.#rows, most.rows);
-      const outcome = await this.#read(interval, { rows, bytes: most.bytes }, read);
+      const limit = Math.min(this.#rows, most.rows);
+      const outcome = await this.#read(interval, { ...most, rows: limit }, contains);
       if (outcome === null) {
-        this.#rows = Math.max(1, rows >> 2);
+        this.#rows = Math.max(1, limit >> 2);
         continue;
       }
-      this.#advance(interval, rows, outcome);
-      return outcome;
+      const { rows, looked, last, isWhole } = outcome;
+      this.#advance(interval, { looked, last, isDone: isWhole && looked < limit });
+      this.#rows = rowsOfNext(rows, isWhole ? limit * 2 : rows.length, most.bytes);
+      return { rows, looked };
     }
   }
 
@@ -152,54 +174,88 @@ export class EventScan {
       : { from: Math.max(from, (Math.ceil(until / DAY_MS) - 1) * DAY_MS - length + DAY_MS), until };
   }
 
-  /** @returns null where it was too much at once */
-  async #read<T extends StepEnd>(
+  /** @returns null where it took too long */
+  async #read(
     interval: Interval,
-    { rows, bytes }: StepLimits,
-    read: (tx: Transaction, rows: StepRows) => Promise<T | null>,
-  ): Promise<T | null> {
+    { rows: limit, bytes: most }: StepLimits,
+    contains: readonly TextTest[],
+  ): Promise<Outcome | null> {
+    const buffer = this.#buffer;
+    const page = this.#page(interval, limit);
     try {
       return await readSnapshot(this.#sql, async (tx) => {
         const limited = tx.unsafe(`SET LOCAL statement_timeout = ${STEP_TIMEOUT_MS}`).execute();
-        const page = this.#page(tx, interval, rows);
-        const [outcome] = await Promise.all([
-          read(tx, { page, rows, fits: fits(tx, page, { rows, bytes }) }),
-          limited,
-        ]);
-        return outcome;
+        limited.catch(() => undefined); // What follows fails too.
+        if (contains.length > 0) return await this.#readNarrowed(tx, page, contains, most);
+        const copied = await copyRows(tx, this.#withPayloads(page), { most, buffer });
+        return { ...copied, looked: copied.rows.length, last: copied.rows.last };
       });
     } catch (error) {
-      if (errorCode(error) !== CANCELED || rows === 1) throw error;
+      if (errorCode(error) !== CANCELED || limit === 1) throw error;
       return null;
     }
   }
 
+  /** The database looks for the rows first: where few pass, none of the others is sent. */
+  async #readNarrowed(
+    tx: Transaction,
+    page: string,
+    contains: readonly TextTest[],
+    most: number,
+  ): Promise<Outcome> {
+    const latest = this.#request.order === 'asc' ? 'max' : 'min';
+    // Without OFFSET 0 each use of the text would be a conversion of its own.
+    const [found] = await tx.unsafe<Found[]>(`
+      SELECT count(*)::integer AS looked, (array_agg(id))[count(*)] AS "lastId", ${latest}(created_at) AS "lastAt",
+             array_to_string(array_agg(id) FILTER (WHERE ${passes('text', contains)}), ',') AS ids
+        FROM (SELECT id, created_at, CASE WHEN ${this.#isOfType} THEN payload::text END AS text
+                FROM (${page}) page OFFSET 0) texts`);
+    const { looked = 0, lastId = null, lastAt = null, ids = null } = found ?? {};
+    const last = lastId === null || lastAt === null ? null : { at: lastAt.getTime(), id: lastId };
+    if (ids === null) return { rows: NO_ROWS, looked, last, isWhole: true };
+    const query = `SELECT id, created_at, type_id, payload FROM (${page}) page WHERE id = ANY('{${ids}}'::uuid[])`;
+    const copied = await copyRows(tx, query, { most, buffer: this.#buffer });
+    // Behind the last row that was kept everything is looked at again.
+    return { ...copied, looked, last: copied.isWhole ? last : copied.rows.last };
+  }
+
   /** Rows of all types: of a rare one the statement would look at more rows than it returns. */
-  #page(tx: Transaction, { from, until }: Interval, rows: number): Fragment {
+  #page({ from, until }: Interval, rows: number): string {
     const { appId, order } = this.#request;
-    const [inOrder, beyond] =
-      order === 'asc' ? [tx`ORDER BY created_at, id`, tx`>`] : [tx`ORDER BY created_at DESC, id DESC`, tx`<`];
+    const [inOrder, beyond] = order === 'asc' ? ['', '>'] : ['DESC', '<'];
     const position = this.#position;
     const after =
       position === null
-        ? tx``
-        : tx`AND (created_at, id) ${beyond} (${position.at}::timestamptz, ${position.id}::uuid)`;
-    return tx`
-      SELECT id, type_id, created_at, payload FROM events
-       WHERE app_id = ${appId} AND created_at >= ${from} AND created_at < ${until} ${after}
+        ? ''
+        : `AND (created_at, id) ${beyond} (${timeLiteral(position.at)}, ${textLiteral(position.id)}::uuid)`;
+    return `
+      SELECT id, created_at, type_id, payload FROM events
+       WHERE app_id = ${appId} AND created_at >= ${timeLiteral(from)} AND created_at < ${timeLiteral(until)} ${after}
          AND created_at >= (SELECT readable_from FROM retention)
-       ${inOrder} LIMIT ${rows}`;
+       ORDER BY created_at ${inOrder}, id ${inOrder} LIMIT ${rows}`;
   }
 
-  #advance(interval: Interval, rows: number, { looked, lastId, lastAt }: StepEnd): void {
+  #withPayloads(page: string): string {
+    return `SELECT id, created_at, type_id, CASE WHEN ${this.#isOfType} THEN payload END FROM (${page}) page`;
+  }
+
+  get #isOfType(): string {
+    const { typeIds } = this.#request;
+    return typeIds === null ? 'true' : `type_id = ANY('{${typeIds.join()}}'::integer[])`;
+  }
+
+  /** @param end the last row, and whether the interval has no further ones */
+  #advance(
+    interval: Interval,
+    { looked, last, isDone }: Pick<Outcome, 'looked' | 'last'> & { readonly isDone: boolean },
+  ): void {
     const isAscending = this.#request.order === 'asc';
     const rest = this.#rest ?? interval;
-    if (looked === rows && lastId !== null && lastAt !== null) {
-      const at = lastAt.getTime();
-      this.#position = { at, id: lastId };
+    if (!isDone) {
+      this.#position = last ?? this.#position;
+      const at = this.#position?.at ?? interval.from;
       this.#rest = isAscending ? { ...rest, from: at } : { ...rest, until: at + 1 };
       this.#days = 1;
-      this.#rows = Math.min(MAX_ROWS, this.#rows * 2);
       return;
     }
     // The interval is done, whatever position the next one begins with.
@@ -207,8 +263,15 @@ export class EventScan {
       ? { at: interval.until - 1, id: LAST_ID }
       : { at: interval.from, id: FIRST_ID };
     this.#rest = isAscending ? { ...rest, from: interval.until } : { ...rest, until: interval.from };
-    this.#days = Math.min(MAX_DAYS, looked * 4 < rows ? this.#days * 4 : this.#days);
+    const isSparse = looked * 4 < this.#rows;
+    this.#days = Math.min(MAX_DAYS, isSparse ? this.#days * 4 : this.#days);
   }
+}
+
+/** How many rows of the size of these are few enough. */
+function rowsOfNext(rows: CopiedRows, wanted: number, bytes: number): number {
+  const fitting = rows.length === 0 ? wanted : Math.floor((bytes * rows.length) / rows.bytes.length);
+  return Math.max(1, Math.min(wanted, fitting, MAX_ROWS));
 }
 
 /** The first millisecond after a position that may hold rows. Of one at the end of an interval that is the next one. */
@@ -224,23 +287,27 @@ function endOfRest(after: Position | null): number {
 }
 
 /**
- * Whether the payloads of a page are few enough bytes. The length of one that is not compressed is known without reading
- * it; the others are inflated for it.
+ * The condition that a text passes the cheap tests.
+ * @param text the name of a column
  */
-function fits(tx: Transaction, page: Fragment, { rows, bytes }: StepLimits): Fragment {
-  if (rows === 1) return tx`true`;
-  return tx`
-    (SELECT coalesce(sum(CASE WHEN pg_column_compression(payload) IS NULL THEN pg_column_size(payload)
-                              ELSE octet_length(payload::text) END), 0) <= ${bytes} FROM (${page}) sizes)`;
+export function passes(text: string, tests: readonly TextTest[]): string {
+  const contains = (part: string): string => `strpos(${text}, ${textLiteral(part)}) > 0`;
+  const conditions = tests.map((test) => {
+    // One character is found in half the time of several. Most texts have no backslash, and so nothing that begins with one.
+    const escapes = test.filter((part) => part.startsWith('\\') && part.length > 1);
+    const others = test.filter((part) => !escapes.includes(part)).map(contains);
+    const escaped = `(${contains('\\')} AND (${escapes.map(contains).join(' OR ')}))`;
+    return `(${[...others, ...(escapes.length > 0 ? [escaped] : [])].join(' OR ') || 'false'})`;
+  });
+  return conditions.join(' AND ') || 'true';
 }
 
-/** The condition that a text passes the cheap tests. */
-export function passes(tx: Transaction, text: Fragment, tests: readonly TextTest[]): Fragment {
-  let condition = tx`true`;
-  for (const test of tests) {
-    let anyOf = tx`false`;
-    for (const part of test) anyOf = tx`${anyOf} OR strpos(${text}, ${part}) > 0`;
-    condition = tx`${condition} AND (${anyOf})`;
-  }
-  return condition;
+/** COPY takes no parameters. A constant of this form is read alike under all settings. */
+function textLiteral(text: string): string {
+  if (text.includes('\0')) throw new Error('a text of PostgreSQL has no NUL');
+  return `E'${text.replaceAll('\\', '\\\\').replaceAll("'", "''")}'`;
+}
+
+function timeLiteral(ms: number): string {
+  return `'${new Date(ms).toISOString()}'::timestamptz`;
 }

@@ -1,15 +1,8 @@
 /** Search for events whose payload passes a filter: SQL narrows, the service decides. */
-import type { Sql, Transaction } from './connect.ts';
+import type { Sql } from './connect.ts';
 import type { StoredEvent } from './event-page.ts';
-import {
-  EventScan,
-  type Position,
-  passes,
-  type RowFilter,
-  type ScanRequest,
-  type StepEnd,
-  type StepRows,
-} from './event-scan.ts';
+import { EventScan, type Position, type RowFilter, type ScanRequest } from './event-scan.ts';
+import { eachWanted } from './wanted-rows.ts';
 
 export interface SearchStep {
   /** Events that match, in order. */
@@ -26,92 +19,49 @@ export interface EventSearch {
   step(mostRows: number): Promise<SearchStep>;
 }
 
+/** Most bytes of payloads that a step reads, if it reads more than one row. */
+const STEP_BYTES = 8 * 1_048_576;
+/** Where the database lets more of the rows through, its test costs more than it saves. */
+const MOST_CANDIDATES = 0.25;
+
 export function openSearch(sql: Sql, request: ScanRequest, filter: RowFilter): EventSearch {
   const scan = new EventScan(sql, request);
+  let narrows = true;
   return {
     step: async (mostRows) => {
-      const found = await scan.step({ rows: mostRows, bytes: STEP_BYTES }, (tx, rows) =>
-        readCandidates(tx, rows, request, filter),
+      const limits = { rows: mostRows, bytes: STEP_BYTES };
+      const step = await scan.step(limits, narrows ? filter.contains : []);
+      if (step === null) return { events: [], looked: 0, position: null };
+      const { rows, looked } = step;
+      const found: FoundRow[] = [];
+      eachWanted(rows, filter, ({ id, at, typeId }, payload) =>
+        found.push({ id, at, typeId, payload: payload ?? '' }),
       );
-      if (found === null) return { events: [], looked: 0, position: null };
-      const rows = matchingRows(found.candidates, filter);
+      if (rows.length > looked * MOST_CANDIDATES) narrows = false;
       const position = scan.isAtEnd ? null : scan.position;
-      return { events: await withTypes(sql, rows), looked: found.looked, position };
+      return { events: await withTypes(sql, request.appId, found), looked, position };
     },
   };
 }
 
-/** Most bytes of payloads that a step reads, if it reads more than one row. */
-const STEP_BYTES = 8 * 1_048_576;
-
-/** Stands between rows: JSON text has no such character. */
-const SEPARATOR = '\x1e';
-
-interface Candidates extends StepEnd {
-  /** Separator, id, space, milliseconds, space, internal type, space, payload; for each row. */
-  readonly candidates: string;
-}
-
-/** One text for all rows: several times faster to transfer than rows. */
-async function readCandidates(
-  tx: Transaction,
-  { page, fits }: StepRows,
-  { typeIds, order }: ScanRequest,
-  { contains }: RowFilter,
-): Promise<Candidates | null> {
-  const isOfType = typeIds === null ? tx`true` : tx`type_id = ANY(${[...typeIds]}::integer[])`;
-  // Without OFFSET 0 each use of the text would be a conversion of its own.
-  const [row] = await tx<(Candidates & { fits: boolean })[]>`
-    SELECT bool_and(fits) AS fits, count(id)::integer AS looked, (array_agg(id))[count(id)] AS "lastId",
-           ${order === 'asc' ? tx`max` : tx`min`}(created_at) AS "lastAt",
-           coalesce(string_agg(${SEPARATOR}::text || id || ' ' || (extract(epoch FROM created_at) * 1000)::bigint || ' '
-                                 || type_id || ' ' || text, '')
-                      FILTER (WHERE text IS NOT NULL AND ${passes(tx, tx`text`, contains)}), '') AS candidates
-      FROM (SELECT ${fits} AS fits OFFSET 0) gate
-      LEFT JOIN LATERAL (
-             SELECT id, type_id, created_at, CASE WHEN ${isOfType} THEN payload::text END AS text
-               FROM (${page}) page WHERE gate.fits OFFSET 0) texts ON true`;
-  return row?.fits === true ? row : null;
-}
-
 interface FoundRow {
   readonly id: string;
-  readonly createdAt: Date;
+  /** Milliseconds since 1970. */
+  readonly at: number;
   /** Internal. */
   readonly typeId: number;
   readonly payload: string;
 }
 
-function matchingRows(candidates: string, { matches }: RowFilter): FoundRow[] {
-  const rows: FoundRow[] = [];
-  for (let start = 1; start < candidates.length; ) {
-    const next = candidates.indexOf(SEPARATOR, start);
-    const end = next === -1 ? candidates.length : next;
-    const idEnd = candidates.indexOf(' ', start);
-    const timeEnd = candidates.indexOf(' ', idEnd + 1);
-    const typeEnd = candidates.indexOf(' ', timeEnd + 1);
-    const payload = candidates.slice(typeEnd + 1, end);
-    if (matches(payload)) {
-      rows.push({
-        id: candidates.slice(start, idEnd),
-        createdAt: new Date(Number(candidates.slice(idEnd + 1, timeEnd))),
-        typeId: Number(candidates.slice(timeEnd + 1, typeEnd)),
-        payload,
-      });
-    }
-    start = end + 1;
-  }
-  return rows;
-}
-
-async function withTypes(sql: Sql, rows: readonly FoundRow[]): Promise<StoredEvent[]> {
+async function withTypes(sql: Sql, appId: number, rows: readonly FoundRow[]): Promise<StoredEvent[]> {
   if (rows.length === 0) return [];
   const types = await sql<{ id: number; publicId: string }[]>`
-    SELECT id, public_id AS "publicId" FROM event_types WHERE id = ANY(${[...new Set(rows.map(({ typeId }) => typeId))]})`;
+    SELECT id, public_id AS "publicId" FROM type_names
+     WHERE app_id = ${appId} AND id = ANY(${[...new Set(rows.map(({ typeId }) => typeId))]})`;
   const publicIds = new Map(types.map(({ id, publicId }) => [id, publicId]));
-  return rows.map(({ id, createdAt, typeId, payload }) => ({
+  return rows.map(({ id, at, typeId, payload }) => ({
     id,
-    createdAt,
+    createdAt: new Date(at),
     payload,
     typeId: publicIds.get(typeId) ?? '',
   }));

@@ -24,7 +24,7 @@ interface Applied {
 
 /** Beside both src/ and dist/. */
 const SQL_FOLDER = new URL('../../sql/', import.meta.url);
-const FILE_NAME = /^(\d{4})_\w+?(?:\.(postgres|timescale))?\.sql$/;
+const FILE_NAME = /^(\d{4})_\w+?(?:\.(postgres|timescale|citus))?\.sql$/;
 const OLDEST_VERSION = 15;
 
 /**

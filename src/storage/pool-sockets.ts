@@ -2,6 +2,7 @@
 import { Socket } from 'node:net';
 import { openSocket, type Purpose, withCode } from './connections/dial.ts';
 import type { DatabaseAddress } from './connections/server-address.ts';
+import { withRowsTogether } from './copy-tap.ts';
 
 export class PoolSockets {
   readonly #address: DatabaseAddress;
@@ -25,7 +26,7 @@ export class PoolSockets {
     try {
       const socket = await openSocket(this.#address, this.#purpose);
       this.#open.add(socket);
-      if (!this.#closed) return withOrderlyEnd(withCleanStart(socket));
+      if (!this.#closed) return withOrderlyEnd(withRowsTogether(withCleanStart(socket)));
       // The client would not hear that it has ended already.
       socket.destroy();
       return failed(withCode('The pool has ended', 'CONNECTION_ENDED'));

@@ -35,10 +35,11 @@ export async function moveBoundary(sql: Sql, { days, now }: { days: number; now:
 /**
  * Whether every snapshot in use is newer than the boundary. Another process may just have moved it, and a reader with an
  * older snapshot must still find the rows that it has counted.
+ * @param table what holds the boundary, where it has another name
  */
-export async function hasNoOlderSnapshot(sql: Sql): Promise<boolean> {
+export async function hasNoOlderSnapshot(sql: Sql, table = 'retention'): Promise<boolean> {
   const [older] = await sql`
-    SELECT FROM pg_stat_activity, retention
+    SELECT FROM pg_stat_activity, ${sql(table)} AS retention
      WHERE datname = current_database() AND age(backend_xmin) >= age(retention.xmin)
        AND pid <> pg_backend_pid()
      LIMIT 1`;

@@ -2,11 +2,15 @@
 import type pg from 'pg';
 import type { Config } from '../config.ts';
 import type { CoarseLevelName } from './backup/catalog.ts';
-import type { Sql } from './connect.ts';
+import type { DatabaseAddress, Sql } from './connect.ts';
+import type { CountCheck } from './counts/count-check.ts';
+import type { DayComparison } from './counts/differences.ts';
 import type { Interval } from './counts/intervals.ts';
 import type { AppRemoval } from './deleted-apps.ts';
 import type { Engine } from './engine.ts';
+import type { EventReader } from './event-reader.ts';
 import type { MaintenanceTasks } from './maintenance/loop.ts';
+import type { Nodes } from './nodes.ts';
 import type { EngineWrites } from './write/engine-writes.ts';
 
 export type StorageSettings = Pick<Config, 'CHUNK_HOURS' | 'COMPRESS_AFTER_DAYS' | 'RETENTION_DAYS'>;
@@ -20,6 +24,12 @@ export interface MaintenancePools {
 
 export interface StorageEngine {
   readonly name: Engine;
+  /** The nodes of the cluster behind an address; absent for engines of one server. */
+  nodesAt?(address: DatabaseAddress): Nodes;
+  /** The pool on the node of an app, beside a pool on the coordinator. */
+  poolOfApp?(sql: Sql, appId: number): Promise<Sql>;
+  /** Reads that know on which node an app is; absent: every read uses the pool itself. */
+  reader?(sql: Sql): EventReader;
   /** @param now milliseconds since 1970 */
   maintenance(pools: MaintenancePools, settings: StorageSettings, now: () => number): MaintenanceTasks;
   readonly removal: AppRemoval;
@@ -41,8 +51,18 @@ export interface StorageEngine {
    * @param day its midnight in milliseconds since 1970; a day before the retention boundary is not changed
    */
   recountDay(sql: Sql, day: number): Promise<void>;
+  /** Compares the counts of a day with its rows, if that is not one statement over all apps. */
+  compareDay?(sql: Sql, day: number): Promise<DayComparison>;
+  /** The same for a sample of days. @param now milliseconds since 1970 */
+  checkCounts?(sql: Sql, now: number): Promise<CountCheck>;
+  /** The relation (app_id, type_id, bucket, count) of days, for reads of all apps together; of `type_id` 0 at least. */
+  readonly daysOfAllApps: string;
   /** Number of deltas, or of marks of stale buckets, that maintenance should have settled. */
   unsettled(sql: Sql): Promise<number>;
+  /** Why this engine has no export for backups; absent: it has one. */
+  readonly noExport?: string;
+  /** A statement that begins the transaction of a restore, if it needs one. */
+  readonly restoreSettings?: string;
   /** A SELECT of `start, finish`: the intervals of the partitions or chunks of events. */
   readonly eventIntervals: string;
   /**

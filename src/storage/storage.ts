@@ -3,47 +3,19 @@
  * here engines have names. Each engine is a folder (postgres/, timescale/) that implements {@link StorageEngine}.
  */
 import type pg from 'pg';
-import { type FeedSnapshot, readFeed, readSnapshotText } from './arrivals.ts';
+import { OperatorError } from '../errors.ts';
 import { beginExport, type Export } from './backup/export.ts';
 import { beginRestore, type Restore, type RestoreOptions } from './backup/restore.ts';
-import type { Sql } from './connect.ts';
-import {
-  type AppSpan,
-  type AppStats,
-  readAppSpan,
-  readAppStats,
-  readTypeActivity,
-} from './counts/app-stats.ts';
-import type { BucketsProblem } from './counts/buckets.ts';
-import {
-  type FieldSeries,
-  type FieldSeriesRequest,
-  readFilteredSeries,
-  readValueSeries,
-} from './counts/field-series.ts';
+import type { DatabaseAddress, Sql } from './connect.ts';
 import type { Interval } from './counts/intervals.ts';
-import { type NumberSeries, readNumberSeries } from './counts/number-series.ts';
 import { type RecountedDay, recount } from './counts/recount.ts';
-import { readSeries, type Series, type SeriesRequest } from './counts/series.ts';
-import { readTypeStats, type TypeStats } from './counts/type-stats.ts';
 import { type DatabaseFacts, readDatabaseFacts } from './database-facts.ts';
 import { chooseEngine, type Engine } from './engine.ts';
 import { ENGINES } from './engines.ts';
-import { type LineReader, openLines } from './event-lines.ts';
-import {
-  type EventList,
-  type EventListRequest,
-  readEvent,
-  readEventList,
-  readFilteredList,
-  type SingleEvent,
-} from './event-list.ts';
-import { type EventPage, type PageRequest, readEventPage } from './event-page.ts';
-import type { RowFilter, ScanRequest } from './event-scan.ts';
-import { type EventSearch, openSearch } from './event-search.ts';
-import type { FieldFilter } from './fields/field-scope.ts';
+import { createReader, type EventReader } from './event-reader.ts';
 import type { MaintenanceTasks } from './maintenance/loop.ts';
 import { migrate } from './migrate.ts';
+import type { Nodes } from './nodes.ts';
 import type { MaintenancePools, StorageSettings } from './storage-engine.ts';
 
 export type {
@@ -72,11 +44,13 @@ export type { DatabaseFacts } from './database-facts.ts';
 export { hasSchema } from './database-facts.ts';
 export { markAppDeleted } from './deleted-apps.ts';
 export type { Engine } from './engine.ts';
+export { countsFields, poolOfApp } from './engines.ts';
 export type { EventLines, LineReader } from './event-lines.ts';
 export type { Cursor, EventList, SingleEvent } from './event-list.ts';
 export { decodeCursor, encodeCursor } from './event-list.ts';
 export type { EventPage, Order, PageRequest, StoredEvent } from './event-page.ts';
-export type { Position, RowFilter, ScanRequest, TextTest } from './event-scan.ts';
+export type { EventReader } from './event-reader.ts';
+export type { Position, RowFilter, ScanRequest, Suspicion, TextTest } from './event-scan.ts';
 export type { EventSearch, SearchStep } from './event-search.ts';
 export type { FeedCursor } from './feed-cursor.ts';
 export { decodeFeedCursor, encodeFeedCursor } from './feed-cursor.ts';
@@ -86,6 +60,7 @@ export type { FieldFilter } from './fields/field-scope.ts';
 export { readEventsLeft } from './fields/progress.ts';
 export { OTHER, scalarValue, valueOfString } from './fields/value-text.ts';
 export type { MaintenanceTasks } from './maintenance/loop.ts';
+export type { Nodes } from './nodes.ts';
 export type { MaintenancePools, StorageSettings } from './storage-engine.ts';
 
 /** What the storage of one database does, whatever its engine. Operations take the pool whose connections they use. */
@@ -99,6 +74,8 @@ export interface Storage {
   migrate(sql: Sql): Promise<{ applied: string[] }>;
   /** Reads with the connections of a pool. */
   reader(sql: Sql): EventReader;
+  /** The nodes of the cluster at an address; null for one server. */
+  nodesAt(address: DatabaseAddress): Nodes | null;
   /**
    * What has to be done from time to time.
    * @param now milliseconds since 1970
@@ -132,54 +109,6 @@ export interface Storage {
   ): Promise<{ readonly leftOut: number }>;
 }
 
-/** Reads of events and counts. All reject where the database fails. Ids of apps and types are internal ones. */
-export interface EventReader {
-  /** A page at an offset, and the exact total. */
-  page(request: PageRequest): Promise<EventPage>;
-  /** A page from a cursor, in either order. */
-  list(request: EventListRequest): Promise<EventList>;
-  /** The same of events that pass a filter; null if counts of fields do not answer it, so that it must be searched for. */
-  filteredList(request: EventListRequest, filter: FieldFilter): Promise<EventList | null>;
-  /** A search for events whose payload passes a filter. It holds no connection between its steps. */
-  search(request: ScanRequest, filter: RowFilter): EventSearch;
-  /** Events as lines of JSON, part by part. It holds no connection between two of them. */
-  lines(request: ScanRequest, filter: RowFilter | null): LineReader;
-  /** One event; null where the app has no such event that can be read. */
-  event(appId: number, eventId: string): Promise<SingleEvent | null>;
-  /** Counts by bucket and type; what is wrong where there would be too many buckets, or finer ones than are kept. */
-  series(request: SeriesRequest): Promise<Series | BucketsProblem>;
-  /** The events that pass a filter by bucket. */
-  filteredSeries(
-    request: FieldSeriesRequest,
-    filter: FieldFilter,
-  ): Promise<FieldSeries | BucketsProblem | 'not counted'>;
-  /** Counts by bucket and value of a declared field. */
-  valueSeries(
-    request: FieldSeriesRequest,
-    path: readonly string[],
-  ): Promise<FieldSeries | BucketsProblem | 'not counted'>;
-  /** Statistics of the numbers of a declared field by bucket. */
-  numberSeries(
-    request: SeriesRequest,
-    path: readonly string[],
-  ): Promise<NumberSeries | BucketsProblem | 'not counted'>;
-  /** The stats of apps, by id. */
-  appStats(
-    appIds: readonly number[],
-    at: { readonly timezone: string; readonly now: number },
-  ): Promise<ReadonlyMap<number, AppStats>>;
-  /** How many events an app has, and from when to when. */
-  appSpan(appId: number): Promise<AppSpan>;
-  /** The stats of each type of an app, by public id; types without events are left out. */
-  typeStats(appId: number): Promise<ReadonlyMap<string, TypeStats>>;
-  /** Events of each of the last 24 hours, of the types that have some, by public id. */
-  typeActivity(appId: number, now: number): Promise<ReadonlyMap<string, readonly number[]>>;
-  /** Changes whenever anything is committed. */
-  snapshotText(): Promise<string>;
-  /** Reads of the live feed, in one snapshot. */
-  feed<T>(appId: number, read: (snapshot: FeedSnapshot) => Promise<T>): Promise<T>;
-}
-
 /**
  * Opens the storage of a database, whose engine it detects. In an empty database that can have TimescaleDB it creates the
  * extension.
@@ -193,37 +122,19 @@ export async function openStorage(sql: Sql): Promise<Storage> {
     description,
     note,
     migrate: (pool) => migrate(pool, name),
-    reader: createReader,
+    reader: (pool) => engine.reader?.(pool) ?? createReader(pool),
+    nodesAt: (address) => engine.nodesAt?.(address) ?? null,
     maintenance: engine.maintenance,
     settleCounts: engine.settleCounts,
     settleBesideWriters: async (pool, now) => {
       if (engine.settlesBesideWriters) await engine.settleCounts(pool, now);
     },
-    beginExport: (client) => beginExport(client, engine),
+    beginExport: async (client) => {
+      if (engine.noExport !== undefined) throw new OperatorError(engine.noExport);
+      return await beginExport(client, engine);
+    },
     beginRestore: (options) => beginRestore({ ...options, engine }),
     facts: (pool) => readDatabaseFacts(pool, engine, description),
     recount: (pool, interval, onDay) => recount(pool, engine, interval, onDay),
-  };
-}
-
-/** Readers need not know the engine: views of the schema hide what differs. */
-function createReader(sql: Sql): EventReader {
-  return {
-    page: (request) => readEventPage(sql, request),
-    list: (request) => readEventList(sql, request),
-    filteredList: (request, filter) => readFilteredList(sql, request, filter),
-    search: (request, filter) => openSearch(sql, request, filter),
-    lines: (request, filter) => openLines(sql, request, filter),
-    event: (appId, eventId) => readEvent(sql, appId, eventId),
-    series: (request) => readSeries(sql, request),
-    filteredSeries: (request, filter) => readFilteredSeries(sql, request, filter),
-    valueSeries: (request, path) => readValueSeries(sql, request, path),
-    numberSeries: (request, path) => readNumberSeries(sql, request, path),
-    appStats: (appIds, at) => readAppStats(sql, appIds, at),
-    appSpan: (appId) => readAppSpan(sql, appId),
-    typeStats: (appId) => readTypeStats(sql, appId),
-    typeActivity: (appId, now) => readTypeActivity(sql, appId, now),
-    snapshotText: () => readSnapshotText(sql),
-    feed: (appId, read) => readFeed(sql, appId, read),
   };
 }

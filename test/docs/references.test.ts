@@ -71,7 +71,14 @@ const OTHER_VARIABLES = [
   ...['FAULT_ROUNDS', 'LAZYFS_HOME', 'NPM_TOKEN', 'POWER_CUTS', 'UPDATE_SCHEMA'],
   // Of docker-compose.yml alone.
   ...['DATABASE_MAX_CONNECTIONS', 'DATABASE_MEMORY', 'PROXY_MAX_BODY', 'SERVER_MEMORY'],
-  ...['POSTGRES15_BIN', 'POSTGRES_URL', 'TIMESCALE_PG_HOME', 'TIMESCALE_URL'],
+  ...[
+    'CITUS_PG_HOME',
+    'POSTGRES15_BIN',
+    'POSTGRES_URL',
+    'SYSLOG_NG_HOME',
+    'TIMESCALE_PG_HOME',
+    'TIMESCALE_URL',
+  ],
 ];
 
 test.each(PAGES)('the variables that %s names are settings', (path) => {

@@ -1,15 +1,17 @@
 /**
- * The table of faults in docs/durability.md. Each fault is done FAULT_ROUNDS times under load; without that variable this
- * file is skipped, for outage.slow.test.ts and ledger.slow.test.ts check the same, once. Writes bench/results/faults.json.
+ * The table of faults in docs/durability.md, by engine. Each fault is done FAULT_ROUNDS times under load; that writes
+ * bench/results/faults.json. Without that variable a few are done once, on TimescaleDB alone: on PostgreSQL
+ * outage.slow.test.ts and ledger.slow.test.ts do the same.
  *
  *     FAULT_ROUNDS=10 npx vitest run test/e2e/faults.slow.test.ts && npm run docs
  */
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { afterAll, beforeAll, expect, test, vi } from 'vitest';
+import { afterAll, beforeAll, describe, expect, inject, test, vi } from 'vitest';
 import { type FaultCampaign, faultsTable } from '../../bench/figures.ts';
 import { circumstances, RESULTS_FOLDER } from '../../bench/results.ts';
+import { TIMESCALE_OPTIONS } from '../support/global-setup.ts';
 import { request } from '../support/http-client.ts';
 import { Ledger } from '../support/ledger.ts';
 import { FaultyProxy, isCopy } from '../support/proxy.ts';
@@ -30,9 +32,21 @@ let server: ServerProcess | null = null;
 let loggingToken: string;
 const table: FaultCampaign['faults'][number][] = [];
 
-beforeAll(async () => {
-  if (ROUNDS === 0) return;
-  postgres = await RestartablePostgres.make();
+type EngineName = NonNullable<FaultCampaign['faults'][number]['engine']>;
+
+const timescaleHome = inject('timescaleHome');
+const ENGINES: readonly EngineName[] = [
+  ...(ROUNDS > 0 ? (['PostgreSQL'] as const) : []),
+  ...(timescaleHome === null ? [] : (['TimescaleDB'] as const)),
+];
+
+async function setUp(engine: EngineName): Promise<void> {
+  postgres = await RestartablePostgres.make(
+    {},
+    engine === 'TimescaleDB' && timescaleHome !== null
+      ? { home: timescaleHome, options: TIMESCALE_OPTIONS }
+      : null,
+  );
   proxy = await FaultyProxy.start(postgres.address);
   const address = proxy.address;
   if ('url' in address) throw new Error('The proxy has no port.');
@@ -42,23 +56,28 @@ beforeAll(async () => {
   });
   server = await installation.start();
   ({ loggingToken } = await installation.makeApp());
-});
+}
 
-afterAll(async () => {
-  if (ROUNDS === 0) return;
+async function tearDown(): Promise<void> {
   await installation.remove();
   await proxy.stop();
   await postgres.stop();
+}
+
+afterAll(async () => {
+  if (ROUNDS === 0) return;
   const { at, commit } = await circumstances('', 'full');
   const campaign: FaultCampaign = { at, commit, producers: PRODUCERS, faults: table };
   // A part of the campaign is no record.
-  if (table.length === 2 * (FAULTS.length + 1))
+  if (table.length === 2 * (FAULTS.length + 1) * 2)
     await writeFile(join(RESULTS_FOLDER, 'faults.json'), `${JSON.stringify(campaign, null, 2)}\n`);
   console.log(faultsTable(campaign));
 });
 
 interface Fault {
   readonly name: string;
+  /** Whether it is also done without FAULT_ROUNDS. */
+  readonly isShort?: boolean;
   /** Does it, and undoes it. */
   readonly strike: (restart: () => Promise<void>) => Promise<void>;
 }
@@ -67,6 +86,7 @@ const FAULTS: readonly Fault[] = [
   { name: '`kill -9` of the server', strike: (restart) => restart() },
   {
     name: '`kill -9` of PostgreSQL, started again at once',
+    isShort: true,
     strike: async () => {
       await postgres.kill();
       await postgres.start();
@@ -102,6 +122,7 @@ const FAULTS: readonly Fault[] = [
   },
   {
     name: 'connection cut in the middle of a commit, both sides of it',
+    isShort: true,
     strike: async () => {
       for (const fate of ['cut-request', 'lose-answer'] as const) {
         const met = proxy.next(isCopy, fate, 2);
@@ -111,23 +132,28 @@ const FAULTS: readonly Fault[] = [
   },
 ];
 
-test.runIf(ROUNDS > 0)('PostgreSQL stopped (SIGSTOP) for 30 s, once', async () => {
-  for (const journaled of [true, false])
-    await measure(journaled, 1, {
-      name: 'PostgreSQL stopped (SIGSTOP) for 30 s',
-      strike: async () => {
-        await postgres.pause();
-        await delay(30_000);
-        await postgres.resume();
-      },
-    });
+describe.each(ENGINES)('on %s, under load:', (engine) => {
+  beforeAll(() => setUp(engine));
+  afterAll(tearDown);
+
+  test.runIf(ROUNDS > 0)('PostgreSQL stopped (SIGSTOP) for 30 s, once', async () => {
+    for (const journaled of [true, false])
+      await measure(engine, journaled, 1, {
+        name: 'PostgreSQL stopped (SIGSTOP) for 30 s',
+        strike: async () => {
+          await postgres.pause();
+          await delay(30_000);
+          await postgres.resume();
+        },
+      });
+  });
+
+  test.each(FAULTS.filter(({ isShort }) => isShort === true || ROUNDS > 0))('$name', async (fault) => {
+    for (const journaled of [true, false]) await measure(engine, journaled, Math.max(1, ROUNDS), fault);
+  });
 });
 
-test.runIf(ROUNDS > 0).each(FAULTS)('$name', async (fault) => {
-  for (const journaled of [true, false]) await measure(journaled, ROUNDS, fault);
-});
-
-async function measure(journaled: boolean, rounds: number, fault: Fault): Promise<void> {
+async function measure(engine: EngineName, journaled: boolean, rounds: number, fault: Fault): Promise<void> {
   const settings: Record<string, string> = journaled
     ? { JOURNAL_DIR: join(installation.folder, 'journal') }
     : {};
@@ -177,6 +203,7 @@ async function measure(journaled: boolean, rounds: number, fault: Fault): Promis
   for (const [status, times] of ledger.statuses) if (status !== 201) refused += times;
   table.push({
     fault: fault.name,
+    engine,
     journal: journaled,
     rounds,
     acknowledged: ledger.acknowledged,

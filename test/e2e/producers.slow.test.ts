@@ -1,6 +1,7 @@
 /** Real clients of producers, through a kill of the server and one of PostgreSQL: what they delivered is there, once. */
 
 import { createServer } from 'node:net';
+import { Client, HttpConnection } from '@elastic/elasticsearch';
 import { SeverityNumber } from '@opentelemetry/api-logs';
 import { OTLPLogExporter } from '@opentelemetry/exporter-logs-otlp-proto';
 import { BatchLogRecordProcessor, LoggerProvider } from '@opentelemetry/sdk-logs';
@@ -109,8 +110,9 @@ test('what clients deliver through kills of the server and of PostgreSQL is stor
   await Promise.all(sending);
   await exportedLogs();
   await segmentMessages();
+  await bulkDocuments();
   expect(await server.end('SIGTERM')).toMatchObject({ code: 0 });
-  expect(await storedOnce()).toEqual({ ...delivered, logs: 200, segment: 100 });
+  expect(await storedOnce()).toEqual({ ...delivered, logs: 200, segment: 100, bulk: 1_000 });
 });
 
 /** The exporter's own retries carry its records over a restart. */
@@ -149,6 +151,47 @@ async function segmentMessages(): Promise<void> {
   const flushed = analytics.closeAndFlush({ timeout: 60_000 });
   server = await installation.start({ LOG_LEVEL: 'fatal', PORT });
   await flushed;
+}
+
+/** The helper gives up when nobody listens; whoever then sends everything again stores nothing twice. */
+async function bulkDocuments(): Promise<void> {
+  const client = new Client({
+    node: `http://127.0.0.1:${PORT}/v1/elasticsearch`,
+    auth: { apiKey: loggingToken },
+    Connection: HttpConnection,
+  });
+  const documents = Array.from({ length: 1_000 }, (_, n) => ({
+    id: `b${n}`,
+    '@timestamp': '2026-01-31T08:30:00.123Z',
+  }));
+  let restarted: Promise<void> | null = null;
+  const restart = async (): Promise<void> => {
+    await server.end('SIGKILL');
+    server = await installation.start({ LOG_LEVEL: 'fatal', PORT });
+  };
+  async function* source(): AsyncGenerator<(typeof documents)[number]> {
+    for (const [n, document] of documents.entries()) {
+      if (n === 500) restarted ??= restart();
+      yield document;
+    }
+  }
+  await until(
+    async () => {
+      const told = await client.helpers
+        .bulk({
+          datasource: source(),
+          flushBytes: 5_000,
+          concurrency: 1,
+          onDocument: ({ id }) => ({ create: { _index: 'bulk', _id: id } }),
+        })
+        .catch(() => null);
+      return told?.successful === documents.length;
+    },
+    'all documents are stored',
+    60_000,
+  );
+  await restarted;
+  await client.close();
 }
 
 /** Events by type, each counted once for its own identity; fails where one is stored twice. */

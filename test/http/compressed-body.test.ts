@@ -1,10 +1,12 @@
 /** Compressed bodies: what a decoder may hold is known from the first byte, and counted. */
-import { brotliCompressSync, constants, gzipSync } from 'node:zlib';
+import * as zlib from 'node:zlib';
 import { expect, test } from 'vitest';
 import { windowBytes } from '../../src/http/compressed-body.ts';
 import { answered, postBatch } from '../support/batch.ts';
 import { withTestService } from '../support/service.ts';
 import { refused } from './answers.ts';
+
+const { brotliCompressSync, constants, gzipSync } = zlib;
 
 function brotli(text: string, windowLog: number): Buffer {
   return brotliCompressSync(text, { params: { [constants.BROTLI_PARAM_LGWIN]: windowLog } });
@@ -31,3 +33,39 @@ test('a window counts towards the memory of all bodies while the body is decompr
     expect(body).toMatch(/^tidemark_request_body_bytes(?:\{[^}]*\})? 0$/m);
   });
 });
+
+/** What the types of the oldest supported Node lack. */
+const { zstdCompressSync } = zlib as unknown as { zstdCompressSync?: (bytes: string | Buffer) => Buffer };
+
+test.runIf(zstdCompressSync !== undefined)(
+  'Zstandard is taken where Node has it, within the limits',
+  async () => {
+    const compress = zstdCompressSync as NonNullable<typeof zstdCompressSync>;
+    const zstd = { 'Content-Encoding': 'zstd' };
+    const config = { CREATE_LIMIT_PER_MINUTE: 0, MAX_BATCH_BYTES: 1_000_000, MAX_STREAM_BYTES: 4_000_000 };
+    await withTestService({ config }, async (service) => {
+      const line = `{"typeName":"a","payload":{"x":"${'é'.repeat(100)}"}}\n`;
+      const events = JSON.stringify({ events: [JSON.parse(line)] });
+      expect(answered(await postBatch(service, compress(events), zstd)).stored).toBe(1);
+      const lines = { ...zstd, 'Content-Type': 'application/x-ndjson' };
+      const long = await postBatch(service, compress(line.repeat(10_000)), lines);
+      expect(JSON.parse(long.body)).toMatchObject({ stored: 10_000, refused: 0 });
+      expect((await postBatch(service, compress(Buffer.alloc(50_000_000, ' ')), zstd)).status).toBe(413);
+      expect((await postBatch(service, compress(Buffer.alloc(50_000_000, ' ')), lines)).status).toBe(413);
+      expect((await postBatch(service, compress(events).subarray(0, -5), zstd)).status).toBe(400);
+      expect((await postBatch(service, Buffer.from(events), zstd)).status).toBe(400);
+    });
+  },
+);
+
+test.runIf(zstdCompressSync === undefined)(
+  'Zstandard is refused where Node lacks it, with what is taken instead',
+  async () => {
+    await withTestService({}, async (service) => {
+      const response = await postBatch(service, Buffer.from('x'), { 'Content-Encoding': 'zstd' });
+      expect(
+        refused(response, 415, 'UNSUPPORTED_ENCODING', 'Unsupported content encoding').details,
+      ).toContain('gzip');
+    });
+  },
+);

@@ -14,6 +14,8 @@ function setUp() {
     query: '',
     remoteAddress: '',
     header: () => '',
+    pauseBody: () => undefined,
+    resumeBody: () => undefined,
     readBody: (callback) => {
       onChunk = callback;
     },

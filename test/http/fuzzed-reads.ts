@@ -1,12 +1,13 @@
-/** Every parameter of the described reads, with values made from its schema; not a test file. */
+/** Every parameter of the described operations under /v1, with values made from its schema; not a test file. */
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createResourceToken } from '../../src/apps/resource-tokens.ts';
 import type { TestEngine } from '../support/database.ts';
-import { DESCRIPTION } from '../support/described.ts';
+import { checkAnswer, DESCRIPTION } from '../support/described.ts';
 import { runs } from '../support/fuzz.ts';
 import type { HttpResponse } from '../support/http-client.ts';
-import { startTestService, type TestService } from '../support/service.ts';
+import { LiveClient } from '../support/live-client.ts';
+import { startTestService, type TestService, until } from '../support/service.ts';
 
 interface Parameter {
   readonly name: string;
@@ -25,6 +26,7 @@ interface Schema {
 
 interface Described {
   readonly parameters?: readonly Parameter[];
+  readonly security: readonly Readonly<Record<string, unknown>>[];
 }
 
 /** What exists: values with which a request gets past its first checks. */
@@ -36,11 +38,29 @@ interface Known {
   readonly cursors: readonly string[];
 }
 
-/** The GET operations under /v1, but for streams, which do not end. */
-const READS = Object.entries(DESCRIPTION.paths)
-  .filter(([path, { get }]) => path.startsWith('/v1/') && get !== undefined)
-  .map(([path, { get }]) => ({ path, get: get as unknown as Described }))
-  .filter(({ path }) => !/\/(live|export)$/.test(path));
+interface FuzzedOperation {
+  readonly path: string;
+  readonly operation: Described;
+}
+
+/** The operations of a method under /v1. */
+function operationsOf(method: 'get' | 'post'): FuzzedOperation[] {
+  return Object.entries(DESCRIPTION.paths)
+    .filter(([path, methods]) => path.startsWith('/v1/') && methods[method] !== undefined)
+    .map(([path, methods]) => ({ path, operation: methods[method] as unknown as Described }));
+}
+
+/** All but the live feed, which does not end. */
+const READS = operationsOf('get').filter(({ path }) => !path.endsWith('/live'));
+const WRITES = operationsOf('post').filter(({ operation }) => (operation.parameters ?? []).length > 0);
+
+/** Good bodies, by the end of the path; `{}` for others. */
+const BODIES: Readonly<Record<string, string>> = {
+  '/events': '{"events":[{"typeName":"a","payload":{}}]}',
+  '/records': '[{"a":1}]',
+  '/logs': '{"resourceLogs":[]}',
+  '/_bulk': '{"index":{}}\n{"a":1}\n',
+};
 
 /** Texts that no parameter is made for. */
 const HOSTILE = fc.constantFrom(
@@ -105,10 +125,14 @@ function textFor({ name, schema }: Parameter, known: Known): fc.Arbitrary<string
   );
 }
 
-/** Paths and queries of any of the reads, with any of their parameters. */
-function requests(known: Known): fc.Arbitrary<string> {
-  return fc.constantFrom(...READS).chain(({ path, get }) => {
-    const parameters = get.parameters ?? [];
+/** Any of these operations, with paths and queries of any of their parameters. */
+function requests(
+  operations: readonly FuzzedOperation[],
+  known: Known,
+): fc.Arbitrary<{ readonly of: FuzzedOperation; readonly path: string }> {
+  return fc.constantFrom(...operations).chain((of) => {
+    const { path, operation } = of;
+    const parameters = operation.parameters ?? [];
     const filled = fc
       .tuple(
         ...parameters
@@ -136,9 +160,10 @@ function requests(known: Known): fc.Arbitrary<string> {
               ),
             { maxLength: 6 },
           );
-    return fc
-      .tuple(filled, pairs)
-      .map(([target, given]) => `${target}?${given.map((pair) => pair.map(encode).join('=')).join('&')}`);
+    return fc.tuple(filled, pairs).map(([target, given]) => ({
+      of,
+      path: `${target}?${given.map((pair) => pair.map(encode).join('=')).join('&')}`,
+    }));
   });
 }
 
@@ -184,14 +209,55 @@ export function fuzzReads(engine: TestEngine, usualRuns: number): void {
   afterAll(() => service.stop());
 
   const get = (path: string): Promise<HttpResponse> =>
-    service.request({ path, headers: { Authorization: authorization } });
+    path.includes('/export?')
+      ? exported(path)
+      : service.request({ path, headers: { Authorization: authorization } });
+
+  /** An answer without a length, held to the description too. */
+  const exported = async (path: string): Promise<HttpResponse> => {
+    const response = await fetch(`${service.url}${path}`, {
+      headers: { Authorization: authorization, 'Accept-Encoding': 'identity' },
+    });
+    const answer = {
+      status: response.status,
+      headers: Object.fromEntries(response.headers),
+      body: await response.text(),
+    };
+    checkAnswer({ path }, answer);
+    return answer;
+  };
+
+  /** Sends a good body with the headers of the operation that are not the token's. */
+  const post = async (
+    { path: template, operation }: FuzzedOperation,
+    path: string,
+    header: string,
+  ): Promise<HttpResponse> => {
+    const [security] = operation.security;
+    const { loggingToken } = service.app;
+    const isBasic = security !== undefined && 'writeKey' in security;
+    const credentials = isBasic
+      ? `Basic ${Buffer.from(`${loggingToken}:`).toString('base64')}`
+      : `Bearer ${loggingToken}`;
+    const names = (operation.parameters ?? []).filter((one) => one.in === 'header').map(({ name }) => name);
+    const [, body = '{}'] = Object.entries(BODIES).find(([end]) => template.endsWith(end)) ?? [];
+    return await service.request({
+      method: 'POST',
+      path,
+      body,
+      headers: { Authorization: credentials, ...Object.fromEntries(names.map((name) => [name, header])) },
+    });
+  };
+
+  /** Texts that a header can have. */
+  const HEADER = ANYTHING.map((text) => text.replaceAll(/[^\x21-\x7e]/g, '').slice(0, 300));
 
   test('no read ends in a 500, or in an answer that the description does not have', {
     timeout: 600_000,
   }, async () => {
     const statuses = new Map<number, number>();
     await fc.assert(
-      fc.asyncProperty(requests(known), async (path) => {
+      fc.asyncProperty(requests(READS, known), async ({ path }) => {
         const { status, body } = await get(path);
         statuses.set(status, (statuses.get(status) ?? 0) + 1);
         expect(status, body).toBeLessThan(500);
@@ -203,5 +269,42 @@ export function fuzzReads(engine: TestEngine, usualRuns: number): void {
     expect([...statuses.keys()].filter((status) => status !== 431).sort()).toEqual([200, 400, 404]);
     expect(statuses.get(200)).toBeGreaterThan(usualRuns / 5);
     expect(service.log.filter(({ level }) => level === 'error')).toEqual([]);
+  });
+
+  test('nor does a write, whatever its parameters', { timeout: 600_000 }, async () => {
+    const statuses = new Set<number>();
+    await fc.assert(
+      fc.asyncProperty(requests(WRITES, known), HEADER, async ({ of, path }, header) => {
+        const { status, body } = await post(of, path, header);
+        statuses.add(status);
+        expect(status, body).toBeLessThan(500);
+      }),
+      runs(usualRuns / 2),
+    );
+    expect(statuses).toContain(200);
+    expect(statuses).toContain(400);
+    expect(service.log.filter(({ level }) => level === 'error')).toEqual([]);
+  });
+
+  test('the live feed begins, whatever it is to go on from', { timeout: 600_000 }, async () => {
+    const { appId } = service.app;
+    const token = authorization.slice('Bearer '.length);
+    const first = await LiveClient.follow(service.port, appId, { token });
+    first.close();
+    const cursor = fc.constantFrom(first.lastEventId, first.lastEventId.slice(1), `${first.lastEventId}0`);
+    await fc.assert(
+      fc.asyncProperty(fc.oneof(cursor, ANYTHING), fc.oneof(cursor, HEADER), async (after, lastEventId) => {
+        const query = `?after=${encode(after)}`;
+        const client = await LiveClient.open(service.port, appId, { token, lastEventId, query });
+        try {
+          expect(client.response.statusCode).toBe(200);
+          await until(() => client.messages.length > 0, 'the feed says where it stands');
+          expect(['ready', 'reset']).toContain(client.messages[0]?.event);
+        } finally {
+          client.close();
+        }
+      }),
+      runs(Math.ceil(usualRuns / 25)),
+    );
   });
 }

@@ -51,7 +51,8 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     readonly mock: { readonly calls: readonly (readonly [number])[] };
   }): number => Math.max(...strict.mock.calls.map(([characters]) => characters));
 
-  describe.each(SHAPES)('a megabyte of %s', (_, value) => {
+  // The transports differ in how a body arrives, not in what is made of it.
+  describe.each(transport === 'uws' ? SHAPES : SHAPES.slice(0, 3))('a megabyte of %s', (_, value) => {
     test.each([
       ['first', (token: string) => `{"loggingToken":"${token}","typeName":"a","payload":{"a":${value}}}`],
       ['last', (token: string) => `{"payload":{"a":${value}},"typeName":"a","loggingToken":"${token}"}`],

@@ -10,7 +10,7 @@ import { API } from '../../src/api-description.ts';
 import { createResourceToken } from '../../src/apps/resource-tokens.ts';
 import { describeApi } from '../../src/http/openapi.ts';
 import { EVENTS, SINGLE } from '../../src/read/events-read.ts';
-import { checkAnswer } from '../support/described.ts';
+import { checkAnswer, checkMessage } from '../support/described.ts';
 import { hasTypesGenerator, TYPES_GENERATOR } from '../support/openapi-types.ts';
 import { startTestService, type TestService } from '../support/service.ts';
 
@@ -171,5 +171,45 @@ describe('an answer that the description does not have fails the test that recei
     ['another media type', () => answer(200, good, { 'content-type': 'text/html' })],
   ])('%s', (_, check) => {
     expect(check).toThrow('The description does not have this answer to GET /v1/apps');
+  });
+});
+
+describe('a message of the live feed that the description does not have fails the test that receives it', () => {
+  const event = {
+    id: '01a1f95a-a1cb-76ff-978c-f7bb01499ade',
+    typeId: 'typ_1',
+    createdAt: '2026-01-01T00:00:00.000Z',
+  };
+  const arrived = (item: object) => ({
+    event: 'events',
+    data: JSON.stringify({ events: [item], counts: [], skipped: 0 }),
+    id: 'cursor',
+  });
+
+  test('and one that it has does not', () => {
+    checkMessage(arrived({ ...event, payload: {} }));
+    checkMessage(arrived({ ...event, payloadBytes: 20_000 }));
+    checkMessage({ event: 'end', data: '{"reason":"access"}' });
+  });
+
+  test.each([
+    ['a name that is not there', { event: 'news', data: '{}' }],
+    ['no cursor', { event: 'ready', data: '{}' }],
+    ['a cursor where none is promised', { event: 'stalled', data: '{}', id: 'cursor' }],
+    ['an event without its payload', arrived(event)],
+    ['a field more', arrived({ ...event, payload: {}, typeName: 'a' })],
+    ['another reason', { event: 'end', data: '{"reason":"session"}' }],
+  ])('%s', (_, message) => {
+    expect(() => checkMessage(message)).toThrow('The description does not have this message');
+  });
+});
+
+describe.each([
+  ['a line that is not whole', '{"id":'],
+  ['a field less', '{"id":"01a1f95a-a1cb-76ff-978c-f7bb01499ade"}\n'],
+])('%s', (_, body) => {
+  test('in an export is noticed', () => {
+    const headers = { 'x-request-id': 'x', 'content-type': 'application/x-ndjson' };
+    expect(() => checkAnswer({ path: '/v1/apps/app_1/export' }, { status: 200, headers, body })).toThrow();
   });
 });

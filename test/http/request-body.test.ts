@@ -1,8 +1,8 @@
 /** Bodies whose pieces come in turns: each is its own, though their memory is used again and again. */
 import fc from 'fast-check';
-import { describe, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { BufferPool } from '../../src/buffer-pool.ts';
 import { BodyRoom } from '../../src/http/body-room.ts';
-import { BufferPool } from '../../src/http/buffer-pool.ts';
 import { type ReceivedBody, RequestBody } from '../../src/http/request-body.ts';
 import { runs } from '../support/fuzz.ts';
 
@@ -24,6 +24,8 @@ class Sender {
       {
         header: (name) => (name === 'content-length' ? length : ''),
         address: () => '127.0.0.1',
+        pauseBody: () => undefined,
+        resumeBody: () => undefined,
         readBody: (onChunk) => {
           this.#onChunk = onChunk;
         },
@@ -103,6 +105,74 @@ describe('bodies in pieces', () => {
       sender.body.release();
       expect(room.buffers.idleBytes).toBe(32_768);
     }
+  });
+});
+
+describe('a body for which there is no room', () => {
+  beforeEach(() => {
+    vi.useFakeTimers();
+  });
+  afterEach(() => {
+    vi.useRealTimers();
+  });
+
+  /** A body of so many bytes, of which a part arrives while the room is full. */
+  async function unwanted(bytes: number) {
+    const room = new BodyRoom(1_048_576);
+    const full = room.open('127.0.0.2', true, () => undefined);
+    room.grow(full, 780_000);
+    room.arrived(full);
+    const pauses: string[] = [];
+    let onChunk: (chunk: Buffer, last: boolean) => void = () => undefined;
+    const owner = {
+      header: (name: string) => (name === 'content-length' ? String(bytes) : ''),
+      address: () => '127.0.0.1',
+      readBody: (listener: typeof onChunk) => {
+        onChunk = listener;
+      },
+      pauseBody: () => pauses.push('paused'),
+      resumeBody: () => pauses.push('resumed'),
+      closeAfterAnswer: () => undefined,
+      refuse: () => undefined,
+    };
+    const body = new RequestBody(owner, room, bytes, {}, 0);
+    const results: unknown[] = [];
+    void body.read().then((result) => results.push(result));
+    onChunk(Buffer.alloc(200_000, 'a'), false);
+    await Promise.resolve();
+    return { room, body, pauses, results, onChunk };
+  }
+
+  test('is refused at once if it is small', async () => {
+    const { pauses, results } = await unwanted(262_144);
+    expect(results).toMatchObject([{ reason: 'unavailable' }]);
+    expect(pauses).toHaveLength(0);
+  });
+
+  test('is refused after a pause if it is large, and holds nothing meanwhile', async () => {
+    const { room, pauses, results, onChunk } = await unwanted(262_145);
+    // What has arrived before the pause took effect.
+    onChunk(Buffer.alloc(10_000, 'a'), false);
+    await Promise.resolve();
+    expect(results).toHaveLength(0);
+    expect(pauses).toEqual(['paused']);
+    expect(room.bytes).toBe(780_000);
+    await vi.advanceTimersByTimeAsync(499);
+    expect(results).toHaveLength(0);
+    await vi.advanceTimersByTimeAsync(1);
+    expect(results).toMatchObject([{ reason: 'unavailable' }]);
+    // The rest is discarded.
+    onChunk(Buffer.alloc(52_145, 'a'), true);
+    expect(pauses).toEqual(['paused', 'resumed']);
+    expect(room.bytes).toBe(780_000);
+  });
+
+  test('whose client leaves during the pause is forgotten', async () => {
+    const { body, pauses, results } = await unwanted(500_000);
+    body.release();
+    await vi.advanceTimersByTimeAsync(500);
+    expect(pauses).toEqual(['paused']);
+    expect(results).toMatchObject([{ details: 'The client closed the connection.' }]);
   });
 });
 

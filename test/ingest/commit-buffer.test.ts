@@ -217,6 +217,41 @@ test('commits that end, however slowly the queue gets shorter, are no stall', as
   expect(await third).toBeNull();
 });
 
+test('a group that ends is a move, also where what waits may not have its connection', async () => {
+  let now = 0;
+  const stall = { afterMs: 500, now: () => now, isSuspect: () => true };
+  const { buffer, writes } = setUp({ connections: 2, stall });
+  const [batch, single] = [buffer.addAll([event('batch')]), buffer.add(event('single'))];
+  await settle();
+  const waiting = buffer.addAll([event('waits')]);
+  now = 400;
+  writes[1]?.finish();
+  expect(await single).toBeNull();
+  now = 899;
+  await new Promise((resolve) => setTimeout(resolve, 150));
+  expect(await isSettled(waiting)).toBe(false);
+  now = 900;
+  expect(await waiting).toMatchObject([{ reason: 'unavailable' }]);
+  writes[0]?.finish();
+  expect(await batch).toEqual([null]);
+});
+
+test('as long as the database answers, a slow commit is no stall', async () => {
+  let now = 0;
+  let isSuspect = false;
+  const { buffer, writes } = setUp({ stall: { afterMs: 500, now: () => now, isSuspect: () => isSuspect } });
+  const sent = buffer.add(event('sent'));
+  await settle();
+  const waiting = buffer.add(event('waits'));
+  now = 5_000;
+  await new Promise((resolve) => setTimeout(resolve, 150));
+  expect(await isSettled(waiting)).toBe(false);
+  isSuspect = true;
+  expect(await waiting).toMatchObject({ reason: 'unavailable' });
+  writes[0]?.finish();
+  expect(await sent).toBeNull();
+});
+
 test('a drain ends when the last event is answered, those that only wait included', async () => {
   const { buffer, writes } = setUp();
   const answers = addMany(buffer, 1);

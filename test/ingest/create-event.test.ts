@@ -18,6 +18,8 @@ async function post({ meanwhile, now = () => 0 }: Options) {
   const wire: Wire = {
     ...{ method: 'POST', path: '/public/create_event', query: '', remoteAddress: '' },
     header: () => '',
+    pauseBody: () => undefined,
+    resumeBody: () => undefined,
     readBody: (onChunk) => onChunk(body, true),
     respond: (status) => statuses.push(status),
     stream: () => expect.unreachable('no answer goes on here'),

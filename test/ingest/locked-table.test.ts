@@ -3,7 +3,7 @@ import { afterEach, describe, expect, test } from 'vitest';
 import type { Sql } from '../../src/storage/connect.ts';
 import { CopyConnection } from '../../src/storage/write/copy-connection.ts';
 import { refused } from '../http/answers.ts';
-import { answered, postBatch } from '../support/batch.ts';
+import { answered, EVENTS, postBatch } from '../support/batch.ts';
 import { availableEngines, testDatabase } from '../support/database.ts';
 import { heldLock } from '../support/held-lock.ts';
 import type { HttpResponse } from '../support/http-client.ts';
@@ -102,6 +102,13 @@ describe.each(
       postBatch(service, JSON.stringify({ events: [{ typeId: service.type.typeId, payload: {} }] }), {
         'Idempotency-Key': `key-${++number}`,
       });
+    const atomic = (): Promise<HttpResponse> =>
+      service.request({
+        method: 'POST',
+        path: `${EVENTS}?atomic=true`,
+        headers: { Authorization: `Bearer ${service.app.loggingToken}` },
+        body: JSON.stringify({ events: [{ typeId: service.type.typeId, payload: {} }] }),
+      });
     const takesKeys = async (): Promise<unknown> =>
       JSON.parse((await service.request({ path: '/readyz' })).body).takesKeys ?? true;
     expect((await keyed()).status).toBe(201);
@@ -118,8 +125,11 @@ describe.each(
         batch(),
         service.post(),
         service.post({ typeId: null, typeName: `new ${round}` }),
+        atomic(),
       ]);
-      expect(answers.map(({ status }) => status)).toEqual([503, 503, 201, 201]);
+      expect(answers.map(({ status }) => status)).toEqual([503, 503, 201, 201, 200]);
+      for (const answer of answers.slice(0, 2))
+        expect(JSON.parse(answer.body).details).toMatch(/Idempotency-Key.*locked/);
     }
     expect(await looks).toBe(0);
     expect(await readiness(service)).toEqual([200, 200]);

@@ -63,6 +63,8 @@ function exchangeOf(query: string, header: string): Exchange {
     remoteAddress: '127.0.0.1',
     query,
     header: (name: string) => (name === 'authorization' ? header : ''),
+    pauseBody: () => undefined,
+    resumeBody: () => undefined,
     readBody: () => expect.unreachable('a read has no body'),
     respond: () => expect.unreachable('the server answers, not the handler'),
     stream: () => expect.unreachable('the server answers, not the handler'),

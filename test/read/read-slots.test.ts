@@ -13,7 +13,12 @@ function setUp() {
   const read = (name: string) => {
     const wire = {
       ...{ method: 'GET', path: '/', query: '', remoteAddress: '', header: () => '' },
-      ...{ readBody: () => undefined, respond: () => undefined },
+      ...{
+        pauseBody: () => undefined,
+        resumeBody: () => undefined,
+        readBody: () => undefined,
+        respond: () => undefined,
+      },
       stream: (): never => expect.unreachable('nobody answers here'),
     };
     const exchange = new Exchange(wire, name, 0, [], limits, () => undefined);

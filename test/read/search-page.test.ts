@@ -204,7 +204,7 @@ test('the largest filters are searched for too', async () => {
 test('tokens and sessions get the same, and what is wrong is named with its column', async () => {
   const person = await newPerson(service, 'searcher@example.org');
   const app = await newOwnApp(person);
-  for (const payload of ['{"a":1}', '{"a":2}', '{"b":"caf\\u00e9"}']) {
+  for (const payload of ['{"a":1}', '{"a":2}', '{"b":"caf\\u00e9"}', '{"c":"it\'s C:\\\\x"}']) {
     const body = JSON.stringify({ loggingToken: app.loggingToken, typeName: 'x' }).slice(0, -1);
     await service.request({
       method: 'POST',
@@ -232,6 +232,11 @@ test('tokens and sessions get the same, and what is wrong is named with its colu
   expect(await payloadsOf('filter=a>=2')).toEqual([{ a: 2 }]);
   expect(await payloadsOf('filter=a:1,2&filter=-a:1')).toEqual([{ a: 2 }]);
   expect(await payloadsOf('q=caf%C3%A9')).toEqual([{ b: 'café' }]);
+  for (const quoted of ["it's", 'C:\\x', 'C:\\\\x', "t's C:\\"])
+    expect(await payloadsOf(`q=${encodeURIComponent(quoted)}`)).toEqual([{ c: "it's C:\\x" }]);
+  expect(await payloadsOf(`filter=${encodeURIComponent('c:"it\'s C:\\\\x"')}`)).toEqual([
+    { c: "it's C:\\x" },
+  ]);
   expect(await payloadsOf('filter=a:*&order=desc&limit=1')).toEqual([{ a: 2 }]);
   expect((await read('filter=a:*&limit=1')).data.pagination).toMatchObject({
     limit: 1,

@@ -45,6 +45,8 @@ async function refusal(work: Promise<unknown>): Promise<string> {
   return error instanceof Error ? error.message : '';
 }
 
+const ENGINES = ['postgres', 'timescale', 'citus'] as const;
+
 describe.each(availableEngines())('migrations on %s', (engine) => {
   const [kind, other] =
     engine === 'timescale' ? (['timescale', 'postgres'] as const) : (['postgres', 'timescale'] as const);
@@ -154,13 +156,12 @@ describe.each(availableEngines())('migrations on %s', (engine) => {
   });
 });
 
-test('both engines have files of the same numbers: a schema is one state of the service, whatever the engine', async () => {
-  const [postgres, timescale] = await Promise.all(
-    (['postgres', 'timescale'] as const).map(async (kind) =>
-      (await readMigrations(kind)).map(({ number }) => number),
-    ),
+test('all engines have files of the same numbers: a schema is one state of the service, whatever the engine', async () => {
+  const [postgres, timescale, citus] = await Promise.all(
+    ENGINES.map(async (kind) => (await readMigrations(kind)).map(({ number }) => number)),
   );
-  expect(postgres).toEqual(timescale);
+  expect(timescale).toEqual(postgres);
+  expect(citus).toEqual(postgres);
 });
 
 async function exists(sql: Sql, table: string): Promise<boolean> {
@@ -169,7 +170,7 @@ async function exists(sql: Sql, table: string): Promise<boolean> {
 }
 
 test('every migration since the first release says whether the previous release can run beside it', async () => {
-  for (const engine of ['postgres', 'timescale'] as const) {
+  for (const engine of ENGINES) {
     for (const { number, name, text } of await readMigrations(engine)) {
       if (number <= LAST_OF_FIRST_RELEASE) continue;
       expect(text.slice(0, 400), name).toMatch(/^-- Beside the previous release: (yes|no: .+)$/m);

@@ -51,12 +51,12 @@ test('storage knows nothing of what is built on it', () => {
 });
 
 test('an engine is named in its own folder and where one is chosen', () => {
-  const engines = files.filter((file) => /^storage\/(postgres|timescale)\//.test(file));
+  const engines = files.filter((file) => /^storage\/(postgres|timescale|citus)\//.test(file));
   expect(engines.length).toBeGreaterThan(4);
   const users = files.filter(
     (file) =>
-      !/^storage\/(postgres|timescale)\//.test(file) &&
-      importsOf(file).some((target) => /^storage\/(postgres|timescale)\//.test(target)),
+      !/^storage\/(postgres|timescale|citus)\//.test(file) &&
+      importsOf(file).some((target) => /^storage\/(postgres|timescale|citus)\//.test(target)),
   );
   expect(users).toEqual(['storage/engines.ts']);
 });

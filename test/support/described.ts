@@ -13,7 +13,14 @@ interface DescribedOperation {
   readonly responses: Readonly<Record<string, DescribedAnswer>>;
 }
 
+interface DescribedMessage {
+  readonly properties: { readonly event: { readonly const: string } };
+}
+
 interface Description {
+  readonly components: {
+    readonly schemas: Readonly<Record<string, { readonly oneOf?: readonly DescribedMessage[] }>>;
+  };
   readonly paths: Readonly<Record<string, Readonly<Record<string, DescribedOperation>>>>;
 }
 
@@ -91,10 +98,43 @@ function problemOf(
     (one) => one === type || one === type.split(';')[0],
   );
   if (mediaType === undefined) return `no content of type ${type}`;
-  if (mediaType !== 'application/json') return null;
+  const read = READERS[mediaType];
+  if (read === undefined) return null;
   const place = ['paths', template, known, 'responses', String(status), 'content', mediaType, 'schema'];
   const validate = validatorAt(place);
-  return validate(JSON.parse(body)) ? null : ajv.errorsText(validate.errors);
+  return validate(read(body)) ? null : ajv.errorsText(validate.errors);
+}
+
+/** What a schema of a media type describes. */
+const READERS: Readonly<Record<string, (body: string) => unknown>> = {
+  'application/json': (body) => JSON.parse(body),
+  'application/x-ndjson': (body) => {
+    const lines = body.split('\n');
+    if (lines.pop() !== '') throw new Error('The last line has no end.');
+    return lines.map((line) => JSON.parse(line));
+  },
+};
+
+/** Server-sent event as a client has it; without an id of its own where none came with it. */
+export interface ReceivedMessage {
+  readonly event: string;
+  readonly data: string;
+  readonly id?: string;
+}
+
+const MESSAGES = ['components', 'schemas', 'LiveMessage'];
+
+/** @throws where the live feed's description has no such message, or its data is not what it says of it */
+export function checkMessage(message: ReceivedMessage): void {
+  const variants = DESCRIPTION.components.schemas.LiveMessage?.oneOf ?? [];
+  const index = variants.findIndex(({ properties }) => properties.event.const === message.event);
+  const fail = (problem: string): never => {
+    throw new Error(`The description does not have this message: ${problem}. ${JSON.stringify(message)}`);
+  };
+  const isMessage = validatorAt(MESSAGES);
+  if (!isMessage(message)) fail(ajv.errorsText(isMessage.errors));
+  const isData = validatorAt([...MESSAGES, 'oneOf', String(index), 'properties', 'data', 'contentSchema']);
+  if (!isData(JSON.parse(message.data))) fail(ajv.errorsText(isData.errors));
 }
 
 const validators = new Map<string, ValidateFunction>();

@@ -28,6 +28,8 @@ export class FaultyFiles implements JournalFiles {
   readonly remove = SYSTEM_FILES.remove;
   readonly cut = SYSTEM_FILES.cut;
   readonly size = SYSTEM_FILES.size;
+  readonly lines = SYSTEM_FILES.lines;
+  readonly claim = SYSTEM_FILES.claim;
 
   async create(path: string): Promise<JournalFile> {
     this.#meet('create', path);

@@ -4,6 +4,7 @@ import { createEventIds } from '../../src/ingest/event-id.ts';
 import { connect, type Sql } from '../../src/storage/connect.ts';
 import { DeclaredFields } from '../../src/storage/fields/declared-fields.ts';
 import { FieldUpkeep } from '../../src/storage/fields/upkeep.ts';
+import { connectionsTo } from '../../src/storage/write/copy-connection.ts';
 import { EventWriter } from '../../src/storage/write/event-writer.ts';
 import { type TestDatabase, testDatabase } from './database.ts';
 import type { TestEngine } from './global-setup.ts';
@@ -53,7 +54,14 @@ export async function fieldDatabase(
   const writer = (fields: DeclaredFields, connections: number): EventWriter => {
     const log = pino({ level: 'silent' });
     const now = (): number => performance.now();
-    const made = new EventWriter({ address, engine: database.engine, connections, fields, log, now });
+    const made = new EventWriter({
+      connect: connectionsTo(address),
+      engine: database.engine,
+      connections,
+      fields,
+      log,
+      now,
+    });
     writers.push(made);
     return made;
   };

@@ -14,9 +14,11 @@ import { chooseEngine } from '../../src/storage/engine.ts';
 import { migrate } from '../../src/storage/migrate.ts';
 import { openStorage } from '../../src/storage/storage.ts';
 import { CHROMIUM, hasChromium } from './chromium.ts';
+import { hasCitus } from './citus-home.ts';
 import { addressOf, type Cluster, type ClusterAddress, startCluster } from './cluster.ts';
 import { hasTypesGenerator } from './openapi-types.ts';
 import { REDIS_SERVER } from './redis-server.ts';
+import { missingDaemons } from './syslog-daemons.ts';
 
 /** What the suites run on: PostgreSQL alone in two versions, and TimescaleDB. */
 export type TestEngine = 'postgres18' | 'postgres15' | 'timescale';
@@ -38,7 +40,11 @@ export default async function setup(project: TestProject): Promise<() => Promise
   const has15 = existsSync(join(bin15, 'initdb'));
   const skipped = missingPrograms(has15 ? null : bin15);
   if (process.env.CI === 'true' && skipped.length > 0)
-    throw new Error(`In CI nothing may be skipped but TimescaleDB and power cuts: ${skipped.join('; ')}`);
+    throw new Error(
+      `In CI nothing may be skipped but TimescaleDB, Citus and power cuts: ${skipped.join('; ')}`,
+    );
+  // Not every distribution has them.
+  skipped.push(...missingDaemons());
 
   // Copies of programs that an ordinary user may need, where he cannot reach or complete the originals.
   const store = await mkdtemp(join(tmpdir(), 'tidemark-test-store-'));
@@ -68,6 +74,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
     ]);
     if (timescale === undefined)
       skipped.push(`the suites on TimescaleDB: no TIMESCALE_URL and nothing at ${timescaleHome()}`);
+    if (!hasCitus) skipped.push('the suites on a Citus cluster: no installation with Citus at CITUS_PG_HOME');
     project.provide('timescaleHome', home);
     project.provide('clusters', {
       postgres18,
@@ -100,7 +107,7 @@ function missingPrograms(bin15: string | null): string[] {
 export const BUILTIN_LOCALE = ['--locale=C', '--locale-provider=builtin', '--builtin-locale=C.UTF-8'];
 
 /** No background workers: tests run the policies' jobs themselves, and a template may have no other connections. */
-const TIMESCALE_OPTIONS =
+export const TIMESCALE_OPTIONS =
   '-c shared_preload_libraries=timescaledb -c timescaledb.max_background_workers=0 -c timescaledb.telemetry_level=off';
 
 function timescaleHome(): string {

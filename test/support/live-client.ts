@@ -1,6 +1,7 @@
 /** A reader of the live feed: server-sent events as the standard has a browser parse them, without its politeness. */
 import { once } from 'node:events';
 import { type ClientRequest, get, type IncomingMessage } from 'node:http';
+import { checkMessage } from './described.ts';
 import { until } from './service.ts';
 
 /** A message as a client has it. */
@@ -41,9 +42,14 @@ export class LiveClient {
   #text = '';
   #event = '';
   #data: string[] = [];
+  /** That of the message which is coming; null where it has none. */
+  #id: string | null = null;
+  /** The feed of a session ends for a reason more than that of a token, which the API's description has. */
+  readonly #isOfSession: boolean;
 
-  private constructor(request: ClientRequest, response: IncomingMessage) {
+  private constructor(request: ClientRequest, response: IncomingMessage, isOfSession: boolean) {
     this.#request = request;
+    this.#isOfSession = isOfSession;
     this.response = response;
     response.setEncoding('utf8');
     response.on('data', (text: string) => this.#take(text));
@@ -73,7 +79,7 @@ export class LiveClient {
     });
     request.on('error', () => undefined); // After the answer's head: 'close' of the response says the same.
     const [response] = (await once(request, 'response')) as [IncomingMessage];
-    const client = new LiveClient(request, response);
+    const client = new LiveClient(request, response, 'cookie' in who);
     client.lastEventId = lastEventId;
     return client;
   }
@@ -116,10 +122,10 @@ export class LiveClient {
 
   #takeLine(line: string): void {
     if (line === '') {
-      if (this.#data.length > 0)
-        this.messages.push({ event: this.#event, data: this.#data.join('\n'), id: this.lastEventId });
+      if (this.#data.length > 0) this.#dispatch();
       this.#event = '';
       this.#data = [];
+      this.#id = null;
       return;
     }
     const colon = line.indexOf(':');
@@ -128,7 +134,15 @@ export class LiveClient {
     if (field === '') this.comments += 1;
     else if (field === 'event') this.#event = value;
     else if (field === 'data') this.#data.push(value);
-    else if (field === 'id') this.lastEventId = value;
+    else if (field === 'id') this.lastEventId = this.#id = value;
     else if (field !== 'retry') throw new Error(`The feed has an unknown field: ${JSON.stringify(line)}`);
+  }
+
+  /** A message that has come is held to the API's description. */
+  #dispatch(): void {
+    const [event, data] = [this.#event, this.#data.join('\n')];
+    if (!(this.#isOfSession && event === 'end'))
+      checkMessage({ event, data, ...(this.#id !== null && { id: this.#id }) });
+    this.messages.push({ event, data, id: this.lastEventId });
   }
 }

@@ -31,13 +31,26 @@ import { until } from './service.ts';
  */
 const GUARD = `
 while read -r start; do
-  "$1" -D "$2/data" -k "$2" -p "$3" -c listen_addresses=127.0.0.1 -c fsync=on -c timezone=UTC \
+  "$1" -D "$2/data" -k "$2" -p "$3" -c listen_addresses=127.0.0.1 -c fsync=on -c timezone=UTC $4 \
     >>"$2/log" 2>&1 </dev/null &
   pid=$!
 done
 kill -CONT $pid; kill -QUIT $pid
 wait $pid
 rm -rf "$2"`;
+
+async function embeddedBinaries(folder: string, user: SystemUser | undefined): Promise<string> {
+  const store = user === undefined ? join(folder, 'store') : STATE_FOLDER;
+  return (await usableBinaries(await platformPackage(), user, store)).bin;
+}
+
+/** An installation of PostgreSQL. */
+export interface Installation {
+  /** With `bin`, `lib` and `share`. */
+  readonly home: string;
+  /** Further options of postgres, without blanks in them. */
+  readonly options: string;
+}
 
 export class RestartablePostgres {
   readonly #guard: ChildProcess;
@@ -58,25 +71,32 @@ export class RestartablePostgres {
     this.user = user;
   }
 
-  /** Makes and starts one. */
-  static async make(environment: Readonly<Record<string, string>> = {}): Promise<RestartablePostgres> {
+  /**
+   * Makes and starts one.
+   * @param installation one with its own programs and options, in place of the embedded PostgreSQL
+   */
+  static async make(
+    environment: Readonly<Record<string, string>> = {},
+    installation: Installation | null = null,
+  ): Promise<RestartablePostgres> {
     const user = isRoot() ? await unprivilegedUser() : undefined;
     const folder = await temporaryFolder(user);
-    const { bin } = await usableBinaries(
-      await platformPackage(),
-      user,
-      user === undefined ? join(folder, 'store') : STATE_FOLDER,
-    );
+    const bin = installation === null ? await embeddedBinaries(folder, user) : join(installation.home, 'bin');
     const password = 'a password of the tests';
     await initialise(bin, folder, BUILTIN_LOCALE, password, user);
     const port = await freePort();
-    const guard = spawn('/bin/sh', ['-c', GUARD, 'sh', join(bin, 'postgres'), folder, String(port)], {
-      cwd: '/',
-      env: { ...CLEAN_ENVIRONMENT, ...environment },
-      detached: true,
-      stdio: ['pipe', 'ignore', 'inherit'],
-      ...user,
-    });
+    const options = installation?.options ?? '';
+    const guard = spawn(
+      '/bin/sh',
+      ['-c', GUARD, 'sh', join(bin, 'postgres'), folder, String(port), options],
+      {
+        cwd: '/',
+        env: { ...CLEAN_ENVIRONMENT, ...environment },
+        detached: true,
+        stdio: ['pipe', 'ignore', 'inherit'],
+        ...user,
+      },
+    );
     const cluster = { socket: folder, host: '127.0.0.1', port, user: USER, password };
     const postgres = new RestartablePostgres(guard, folder, cluster, user);
     await postgres.start();
@@ -85,7 +105,19 @@ export class RestartablePostgres {
 
   /** By TCP, as servers on other machines are reached. */
   get url(): string {
-    return urlOf(this.#cluster, 'postgres').replaceAll(' ', '%20');
+    return this.urlOf('postgres');
+  }
+
+  urlOf(database: string): string {
+    return urlOf(this.#cluster, database).replaceAll(' ', '%20');
+  }
+
+  get port(): number {
+    return this.#cluster.port;
+  }
+
+  get password(): string {
+    return this.#cluster.password;
   }
 
   /** By the Unix socket. */

@@ -7,7 +7,7 @@ import { eventTypeNameProblem, type TypeReference } from '../../apps/event-types
 import { Rejection } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange.ts';
 import { decode } from '../../http/request-body.ts';
-import { batchAnswer } from '../batch-answer.ts';
+import { batchAnswerInTurns } from '../batch-answer.ts';
 import { parseEventTime } from '../event-time.ts';
 import { type BatchEvent, TypeReferences } from '../parse/batch-event.ts';
 import { MAX_PAYLOAD_DEPTH } from '../parse/event-body.ts';
@@ -50,7 +50,7 @@ export const CLOUD_EVENTS: Format = {
     const isBinaryMode = headers.has('ce-specversion') && !type.startsWith('application/cloudevents');
     return isBinaryMode ? binaryReader(headers, exchange) : UNKNOWN_MODE;
   },
-  answer: ({ results, publicIds, repeated }) => batchAnswer(results, publicIds, repeated),
+  answer: (told) => batchAnswerInTurns(told, told.slices),
 };
 
 const structuredReader: Reader = async (sent) => {
@@ -81,10 +81,11 @@ function alone(events: Events | Rejection): Events | Rejection {
   return event instanceof Rejection ? event : events;
 }
 
-const MEMBERS = ['specversion', 'id', 'source', 'type', 'time', 'data', 'data_base64'] as const;
+const OPTIONAL = ['datacontenttype', 'dataschema', 'subject'] as const;
+const MEMBERS = ['specversion', 'id', 'source', 'type', 'time', 'data', 'data_base64', ...OPTIONAL] as const;
 
 function* structuredEvent(text: string, receivedAt: number): EventStream {
-  const scan = new JsonScan(MEMBERS);
+  const scan = new JsonScan(MEMBERS, true);
   if (!(yield* scanWhole(scan, text))) return NOT_JSON;
   yield eventOf(scan, new TypeReferences(), receivedAt);
   return null;
@@ -93,7 +94,7 @@ function* structuredEvent(text: string, receivedAt: number): EventStream {
 function* batchedEvents(text: string, receivedAt: number): EventStream {
   if (!isArray(text)) return NO_ARRAY;
   const types = new TypeReferences();
-  const scan = new JsonScan(MEMBERS);
+  const scan = new JsonScan(MEMBERS, true);
   const elements = arrayElements(scan, text, skipSpace(text, 0));
   for (;;) {
     const { done, value } = elements.next();
@@ -112,8 +113,57 @@ function eventOf(scan: JsonScan, types: TypeReferences, receivedAt: number): Bat
     if (json === null || json === 'null') return null;
     return json.startsWith('"') ? (scalarText(json) ?? null) : invalid(name, 'must be a string');
   };
+  for (const name of OPTIONAL) {
+    const value = attribute(name);
+    if (value instanceof Rejection) return value;
+    if (value === '') return invalid(name, 'must not be empty');
+    if (name === 'datacontenttype' && value?.includes('/') === false)
+      return invalid(name, 'must be a media type');
+  }
+  const problem = scan.firstOfOthers(extensionProblem);
+  if (problem !== null) return problem;
   return event(attribute, types, receivedAt, () => scan.value);
 }
+
+/** What is wrong with an extension in the JSON format: with its name, or with the type of its value. */
+function extensionProblem(text: string, name: number, nameEnd: number, value: number): Rejection | null {
+  for (let at = name; at < nameEnd; at += 1)
+    if (!isAttributeCharacter(text.charCodeAt(at)))
+      return badName(text.slice(name, Math.min(nameEnd, name + MAX_TOLD)));
+  const first = text.charCodeAt(value);
+  if (name < nameEnd && first !== OPEN_BRACE && first !== OPEN_BRACKET && !isFraction(text, value))
+    return null;
+  return name === nameEnd
+    ? badName('')
+    : invalid(text.slice(name, nameEnd), 'must be a string, a boolean or an integer');
+}
+
+/** Lower-case letters and digits (CloudEvents 1.0, "Naming Conventions"). */
+function isAttributeCharacter(code: number): boolean {
+  return (code >= 0x61 && code <= 0x7a) || (code >= 0x30 && code <= 0x39);
+}
+
+/** Characters of a wrong name that are told. */
+const MAX_TOLD = 50;
+
+function badName(name: string): Rejection {
+  return new Rejection(
+    'invalidBody',
+    `The name of an attribute must have lower-case letters and digits alone, not ${JSON.stringify(name)}.`,
+  );
+}
+
+/** Whether a number with a fraction or an exponent begins at `start`. */
+function isFraction(text: string, start: number): boolean {
+  let at = text.charCodeAt(start) === MINUS ? start + 1 : start;
+  while (text.charCodeAt(at) >= 0x30 && text.charCodeAt(at) <= 0x39) at += 1;
+  const end = text.charAt(at);
+  return at > start && (end === '.' || end === 'e' || end === 'E');
+}
+
+const MINUS = 0x2d;
+const OPEN_BRACKET = 0x5b;
+const OPEN_BRACE = 0x7b;
 
 function* binaryEvent(
   headers: ReadonlyMap<string, string>,
@@ -130,7 +180,11 @@ function* binaryEvent(
     if (scan.depth >= MAX_PAYLOAD_DEPTH) return TOO_DEEP;
   }
   const attributes = new Map<string, string>();
-  for (const [name, value] of headers) attributes.set(name.slice(ATTRIBUTE_PREFIX.length), headerText(value));
+  for (const [header, value] of headers) {
+    const name = header.slice(ATTRIBUTE_PREFIX.length);
+    if (!/^[a-z0-9]+$/.test(name) && name !== 'data_base64') return badName(name.slice(0, MAX_TOLD));
+    attributes.set(name, headerText(value));
+  }
   // The header is the one that counts, and these two are not attributes.
   for (const name of ['datacontenttype', 'data', 'data_base64']) attributes.delete(name);
   if (contentType !== '') attributes.set('datacontenttype', contentType);
@@ -177,11 +231,16 @@ function event(
   if (named instanceof Rejection) return named;
   const createdAt = time ? parseEventTime(time) : null;
   if (typeof createdAt === 'string') return invalid('time', createdAt);
+  if (time && !RFC_3339.test(time))
+    return invalid('time', 'must be a time of RFC 3339, with seconds and an offset');
   if (createdAt === null) return { type: named, createdAt, key: null, payload: payload() };
   // Of a source and an id the standard says that together they are unique. A source has no space in it.
   const key = eventKey(`${source} ${id}`);
   return { type: named, createdAt: Math.min(createdAt, receivedAt), key, payload: payload() };
 }
+
+/** The form of a time; whether there is such a time is another question. */
+const RFC_3339 = /^[\d-]{10}[Tt ]\d\d:\d\d:\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d:\d\d)$/;
 
 function typeOf(types: TypeReferences, name: string): TypeReference | Rejection {
   const type = types.named(null, name);

@@ -1,8 +1,8 @@
 /** Reads the events of a body in slices, within the limits of a batch. */
 import { Rejection } from '../../errors.ts';
-import { type BatchLimits, SLICE_MS, tooMany } from '../parse/batch-body.ts';
+import { type BatchLimits, type EventLimits, tooMany } from '../parse/batch-body.ts';
 import type { BatchEvent } from '../parse/batch-event.ts';
-import { nextTurn } from '../turns.ts';
+import { Slices } from '../turns.ts';
 import type { Events } from './format.ts';
 
 /**
@@ -12,7 +12,7 @@ import type { Events } from './format.ts';
 export type EventStream = Generator<BatchEvent | Rejection | undefined, Rejection | null>;
 
 /**
- * Reads a stream to its end. The event loop is blocked for a few milliseconds at a time.
+ * Reads a stream to its end. In slices that do not block the event loop for long.
  * @param mayBeEmpty whether a body without events is valid
  */
 export async function collect(
@@ -21,15 +21,13 @@ export async function collect(
   mayBeEmpty = false,
 ): Promise<Events | Rejection> {
   const events: (BatchEvent | Rejection)[] = [];
-  let pausedAt = performance.now();
+  const slices = new Slices(limits.appId);
   for (;;) {
     const { done, value } = stream.next();
     if (done === true) return value ?? (events.length === 0 && !mayBeEmpty ? NO_EVENTS : events);
     if (value !== undefined) events.push(sized(value, limits));
     if (events.length > limits.maxEvents) return tooMany(limits);
-    if (performance.now() - pausedAt < SLICE_MS) continue;
-    await nextTurn();
-    pausedAt = performance.now();
+    if (slices.isOver) await slices.next();
   }
 }
 
@@ -44,6 +42,6 @@ function sized(event: BatchEvent | Rejection, limits: BatchLimits): BatchEvent |
 }
 
 /** The refusal of an event that is too large. */
-export function tooLarge({ maxEventBytes }: BatchLimits): Rejection {
+export function tooLarge({ maxEventBytes }: EventLimits): Rejection {
   return new Rejection('payloadTooLarge', `An event may have at most ${maxEventBytes} bytes.`);
 }

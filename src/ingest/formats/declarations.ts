@@ -2,7 +2,7 @@
 import { Rejection } from '../../errors.ts';
 import { type AnswerShape, json, objectOf, type Schema } from '../../http/operation.ts';
 import type { Declaration } from '../../http/route.ts';
-import { BATCH_ANSWER } from '../declarations.ts';
+import { BATCH_ANSWER, COUNTS_ANSWER } from '../declarations.ts';
 import { ATTRIBUTE_PREFIX, BATCH_TYPE, STRUCTURED_TYPE } from './cloud-events.ts';
 import { LOGS_QUERY, PROTOBUF_TYPE } from './otlp/logs.ts';
 import { RECORDS_QUERY } from './records.ts';
@@ -12,25 +12,6 @@ const HEADERS = ['authorization', 'content-type'] as const;
 const COUNT: Schema = { type: 'integer', minimum: 0 };
 const OBJECT: Schema = { type: 'object', additionalProperties: true };
 const BYTES: Schema = { type: 'string', format: 'binary' };
-
-const COUNTS_ANSWER = objectOf(
-  {
-    success: { type: 'boolean', description: 'Whether every event is stored.' },
-    stored: COUNT,
-    refused: COUNT,
-    errors: {
-      type: 'array',
-      description: 'The first refusals.',
-      items: objectOf({
-        index: { ...COUNT, description: 'Of the event in the request.' },
-        error: { type: 'string' },
-        details: { type: 'string' },
-        code: { type: 'string' },
-      }),
-    },
-  },
-  { title: 'CountsAnswer' },
-);
 
 export const CREATE_RECORDS: Declaration = {
   method: 'POST',

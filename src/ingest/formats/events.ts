@@ -2,7 +2,8 @@
 import { Rejection } from '../../errors.ts';
 import { ASK_FOR_BEARER, bearerToken } from '../../http/bearer.ts';
 import { flag, Query } from '../../http/query.ts';
-import { batchAnswer, LINES_TYPE, resultLines } from '../batch-answer.ts';
+import { batchAnswerInTurns, LINES_TYPE, resultLinesInTurns } from '../batch-answer.ts';
+import { IDEMPOTENCY_KEY } from '../idempotency-key.ts';
 import { isLineDelimited, readBatch } from '../parse/batch-body.ts';
 import type { Format } from './format.ts';
 
@@ -33,8 +34,14 @@ export const EVENTS: Format = {
     const query = BATCH_QUERY.parse(exchange.query);
     return query instanceof Rejection ? query : query.atomic;
   },
-  answer: ({ exchange, results, publicIds, repeated }) =>
-    exchange.header('accept') === LINES_TYPE
-      ? resultLines(results, publicIds, repeated)
-      : batchAnswer(results, publicIds, repeated),
+  mayBeLong: (exchange) => {
+    if (!isLineDelimited(exchange.header('content-type')) || exchange.header(IDEMPOTENCY_KEY) !== '')
+      return false;
+    const query = BATCH_QUERY.parse(exchange.query);
+    return !(query instanceof Rejection) && !query.atomic;
+  },
+  answer: (told) =>
+    told.exchange.header('accept') === LINES_TYPE
+      ? resultLinesInTurns(told, told.slices)
+      : batchAnswerInTurns(told, told.slices),
 };

@@ -4,9 +4,10 @@
  */
 import type { Rejection } from '../../errors.ts';
 import type { Answer, Exchange } from '../../http/exchange.ts';
-import type { Result } from '../batch-answer.ts';
+import type { ToldResults } from '../batch-answer.ts';
 import type { BatchLimits } from '../parse/batch-body.ts';
 import type { BatchEvent } from '../parse/batch-event.ts';
+import type { Slices } from '../turns.ts';
 
 /** Events of a request in their order; a refusal takes the place of one that is not valid. */
 export type Events = readonly (BatchEvent | Rejection)[];
@@ -31,14 +32,10 @@ export interface Sent {
 export type Reader = (sent: Sent) => Promise<Events | Rejection>;
 
 /** What became of the events of a request. */
-export interface Told {
+export interface Told extends ToldResults {
   readonly exchange: Exchange;
-  /** One for each event, in their order. */
-  readonly results: readonly Result[];
-  /** Of the stored events' types, by their internal ids. */
-  readonly publicIds: ReadonlyMap<number, string>;
-  /** Events whose keys were stored before. */
-  readonly repeated: ReadonlySet<Result>;
+  /** For an answer that takes long to write. */
+  readonly slices: Slices;
 }
 
 export interface Format {
@@ -46,6 +43,8 @@ export interface Format {
   readonly isBinary?: boolean;
   /** Whether an Idempotency-Key is read. */
   readonly takesIdempotencyKey?: boolean;
+  /** Whether the body is newline-delimited events, which may be more than a batch: they are then stored while they arrive. */
+  readonly mayBeLong?: (exchange: Exchange) => boolean;
   /** Whether the request wants all of its events to be stored, or none. */
   readonly isAtomic?: (exchange: Exchange) => boolean | Rejection;
   /**
@@ -61,7 +60,7 @@ export interface Format {
   readonly challenge: Readonly<Record<string, string>>;
   /** How the body is to be read, by the request's query and headers; or what is wrong with these. */
   readonly reader: (exchange: Exchange) => Reader | Rejection;
-  readonly answer: (told: Told) => Answer | Rejection;
+  readonly answer: (told: Told) => Answer | Rejection | Promise<Answer | Rejection>;
   /** The refusal of a whole request in the form that its clients know; absent: the API's. */
   readonly refuse?: (refusal: Rejection, exchange: Exchange) => Rejection;
 }

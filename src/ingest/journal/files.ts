@@ -2,6 +2,7 @@
 import { open, readdir, readFile, rename, stat, unlink } from 'node:fs/promises';
 import { makeFolder } from '../../make-folder.ts';
 import { errorCode } from '../../storage/connect.ts';
+import { type Claim, claimFolder } from './claim.ts';
 
 export interface JournalFile {
   /** Writes all bytes at a position. If it throws, any part of them may have been written. */
@@ -19,6 +20,8 @@ export interface JournalFiles {
   /** Creates a file that does not exist. */
   create(path: string): Promise<JournalFile>;
   read(path: string): Promise<Buffer>;
+  /** The lines of a file, part by part. */
+  lines(path: string): AsyncIterable<string>;
   /** Appends lines to a file, created if missing, and resolves when they are durable. */
   append(path: string, lines: string): Promise<void>;
   list(folder: string): Promise<string[]>;
@@ -30,6 +33,8 @@ export interface JournalFiles {
   remove(path: string): Promise<void>;
   /** Resolves when created, renamed and removed names in the folder are durable. */
   syncFolder(folder: string): Promise<void>;
+  /** Claims a folder for this process; null if another one has it. */
+  claim(folder: string): Promise<Claim | null>;
 }
 
 export const SYSTEM_FILES: JournalFiles = {
@@ -58,6 +63,7 @@ export const SYSTEM_FILES: JournalFiles = {
     };
   },
   read: (path) => readFile(path),
+  lines: linesOf,
   append: async (path, lines) => {
     const handle = await open(path, 'a', 0o600);
     try {
@@ -95,4 +101,11 @@ export const SYSTEM_FILES: JournalFiles = {
       await handle.close();
     }
   },
+  claim: claimFolder,
 };
+
+async function* linesOf(path: string): AsyncIterable<string> {
+  // The iteration closes the file, and rejects if it cannot be read.
+  const file = await open(path);
+  yield* file.readLines();
+}

@@ -1,12 +1,12 @@
 /** The journal keeps accepted events on disk while the database cannot be reached. */
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import type { Logger } from 'pino';
 import { OperatorError, Rejection } from '../../errors.ts';
 import { errorCode } from '../../storage/connect.ts';
 import type { Installation } from '../../storage/installation-id.ts';
 import type { JournaledEvent } from '../../storage/write/accepted-event.ts';
 import { FAULT } from '../../storage/write/failures.ts';
-import { type Claim, claimFolder } from './claim.ts';
+import type { Claim } from './claim.ts';
 import { type JournalFile, type JournalFiles, SYSTEM_FILES } from './files.ts';
 import { isSegment, type Leftovers, leftoversOf, segmentNames } from './leftovers.ts';
 import { Quarantine, type Quarantined } from './quarantine.ts';
@@ -133,7 +133,7 @@ export class Journal {
     for (let number = 1; number <= MAX_FOLDERS; number += 1) {
       const folder = join(options.folder, `writer-${number}`);
       await makeWritersFolder(files, folder);
-      const claim = await claimFolder(folder);
+      const claim = await files.claim(folder);
       if (claim === null) continue;
       const journal = new Journal(options, folder, claim);
       try {
@@ -269,7 +269,7 @@ export class Journal {
       const folder = join(this.#options.folder, name);
       if (folder === this.#folder || !(await this.#files.list(folder)).some(isSegment)) continue;
       if (this.#waiting.some(({ path }) => path.startsWith(join(folder, '/')))) continue;
-      const claim = await claimFolder(folder);
+      const claim = await this.#files.claim(folder);
       if (claim === null) continue;
       try {
         const leftovers = await leftoversOf(this.#files, folder, this.#options.installation.identity);
@@ -416,10 +416,16 @@ export class Journal {
   }
 }
 
-/** @throws OperatorError if the folder does not exist and cannot be created */
+/**
+ * Its name is durable before anything in it is: a power cut must not take the folder with acknowledged events.
+ * @throws OperatorError if the folder does not exist and cannot be created
+ */
 async function makeWritersFolder(files: JournalFiles, folder: string): Promise<void> {
   try {
     await files.makeFolder(folder);
+    await files.syncFolder(dirname(folder));
+    // JOURNAL_DIR may have been made just now, too. Where this user cannot read its parent, somebody else has made it.
+    await files.syncFolder(dirname(dirname(folder))).catch(() => undefined);
   } catch (error) {
     throw new OperatorError(
       `JOURNAL_DIR: the folder ${folder} cannot be created (${errorCode(error)}): choose a folder on a local disk that this user may write to`,

@@ -6,7 +6,7 @@ import { type FileHandle, open, rename, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type JournaledEvent, timestamp } from '../../storage/write/accepted-event.ts';
 import type { Unstorable } from '../../storage/write/replay-writer.ts';
-import { type Claim, claimFolder } from './claim.ts';
+import type { Claim } from './claim.ts';
 import { type JournalFiles, SYSTEM_FILES } from './files.ts';
 
 /** An event in quarantine. */
@@ -50,7 +50,7 @@ export class Quarantine {
 
   /** Appends events; resolves when they are durable. @throws if the disk fails, or another process uses the file */
   async add(some: readonly Quarantined[]): Promise<void> {
-    const claim = await claimQuarantine(this.#folder);
+    const claim = await claimQuarantine(this.#folder, this.#files);
     try {
       const path = quarantinePath(this.#folder);
       const before = (await this.#files.size(path)) ?? 0;
@@ -73,25 +73,26 @@ export class Quarantine {
   async look(): Promise<void> {
     const size = (await this.#files.size(quarantinePath(this.#folder))) ?? 0;
     if (size === this.#size) return;
-    this.#events = await countQuarantined(this.#folder);
+    this.#events = await countQuarantined(this.#folder, this.#files);
     this.#size = size;
   }
 }
 
 /** The number of different events in quarantine; 0 if there is no file. */
-export async function countQuarantined(folder: string): Promise<number> {
+export async function countQuarantined(folder: string, files: JournalFiles = SYSTEM_FILES): Promise<number> {
   let events = 0;
-  for await (const _ of readQuarantine(folder)) events += 1;
+  for await (const _ of readQuarantine(folder, files)) events += 1;
   return events;
 }
 
 /** The lines without duplicate events, which occur after a replay was killed. */
-export async function* readQuarantine(folder: string): AsyncGenerator<QuarantineLine> {
+export async function* readQuarantine(
+  folder: string,
+  files: JournalFiles = SYSTEM_FILES,
+): AsyncGenerator<QuarantineLine> {
   const seen = new Set<string>();
-  if ((await SYSTEM_FILES.size(quarantinePath(folder))) === null) return;
-  // The iteration closes the file, and rejects if it cannot be read.
-  const file = await open(quarantinePath(folder));
-  for await (const text of file.readLines()) {
+  if ((await files.size(quarantinePath(folder))) === null) return;
+  for await (const text of files.lines(quarantinePath(folder))) {
     if (text === '') continue;
     const quarantined = parseLine(text);
     if (quarantined !== null && seen.has(quarantined.event.id)) continue;
@@ -150,13 +151,15 @@ async function rewrite(
 }
 
 /** @throws if another process uses the file for longer than the timeout */
-async function claimQuarantine(folder: string): Promise<Claim> {
-  for (const deadline = performance.now() + CLAIM_TIMEOUT_MS; performance.now() < deadline; ) {
-    const claim = await claimFolder(folder);
+async function claimQuarantine(folder: string, files: JournalFiles = SYSTEM_FILES): Promise<Claim> {
+  for (let waitedMs = 0; waitedMs < CLAIM_TIMEOUT_MS; ) {
+    const claim = await files.claim(folder);
     if (claim !== null) return claim;
+    const ms = 10 + Math.random() * 40;
     await new Promise((resolve) => {
-      setTimeout(resolve, 10 + Math.random() * 40);
+      setTimeout(resolve, ms);
     });
+    waitedMs += ms;
   }
   throw new Error(`Another process uses ${quarantinePath(folder)}: try again when it has finished`);
 }

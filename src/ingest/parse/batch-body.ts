@@ -1,19 +1,19 @@
 /** Parses the body of a batch in slices, so that it does not block the event loop. Events are refused one by one. */
 import { Rejection } from '../../errors.ts';
-import { nextTurn } from '../turns.ts';
+import { Slices } from '../turns.ts';
 import { type BatchEvent, EventReader, TypeReferences } from './batch-event.ts';
 import { documentPieces, linePieces, type Piece } from './batch-text.ts';
 
-export interface BatchLimits {
+export interface EventLimits {
   readonly maxEvents: number;
   /** Of one event: the same as for the body of a single event. */
   readonly maxEventBytes: number;
 }
 
-/**
- * Longest time in milliseconds that parsing blocks the event loop: a batch of 10,000 events takes several times as long.
- */
-export const SLICE_MS = 4;
+export interface BatchLimits extends EventLimits {
+  /** Whose turns of the event loop are taken. */
+  readonly appId: number;
+}
 
 /** Media types of newline-delimited JSON. A body of any other type is one JSON document. */
 const LINES = new Set([
@@ -40,7 +40,7 @@ export async function readBatch(
   const reader = new EventReader(new TypeReferences(), limits.maxEventBytes);
   const pieces = lines ? linePieces(text, reader) : documentPieces(text, reader);
   const read: (BatchEvent | Rejection)[] = [];
-  let pausedAt = performance.now();
+  const slices = new Slices(limits.appId);
   for (;;) {
     const { done, value: piece } = pieces.next();
     if (done === true) {
@@ -52,16 +52,17 @@ export async function readBatch(
     else if (event instanceof Rejection) return event;
     // An earlier "events" array, which a later one replaces, counts towards a limit as well.
     if (read.length > 2 * limits.maxEvents) return tooMany(limits);
-    if (performance.now() - pausedAt < SLICE_MS) continue;
-    await nextTurn();
-    pausedAt = performance.now();
+    if (slices.isOver) await slices.next();
   }
 }
 
 const BAD_LINE = invalid('The line is not valid JSON.');
 
 /** The parsed event, or the refusal of a piece that is too large; null for other members. */
-function sized(piece: NonNullable<Piece>, { maxEventBytes }: BatchLimits): BatchEvent | Rejection | null {
+export function sized(
+  piece: NonNullable<Piece>,
+  { maxEventBytes }: EventLimits,
+): BatchEvent | Rejection | null {
   const { kind, text } = piece;
   if (3 * text.length > maxEventBytes && Buffer.byteLength(text) > maxEventBytes) {
     const what = kind === 'event' ? 'An event' : 'A field beside "events"';
@@ -79,7 +80,7 @@ function checkedCount(
 }
 
 /** The refusal of a batch with more events. */
-export function tooMany({ maxEvents }: BatchLimits): Rejection {
+export function tooMany({ maxEvents }: EventLimits): Rejection {
   return invalid(`A batch may have at most ${maxEvents} events.`);
 }
 

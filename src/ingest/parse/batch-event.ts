@@ -6,6 +6,7 @@ import { Rejection } from '../../errors.ts';
 import { ownText } from '../../own-text.ts';
 import { parseEventTime } from '../event-time.ts';
 import {
+  CHARACTERS_AT_ONCE,
   EVENT_FIELDS,
   explain,
   fieldsOf,
@@ -89,7 +90,7 @@ export class EventReader {
    */
   constructor(types: TypeReferences, maxLength: number) {
     this.#types = types;
-    this.#maxLength = Math.min(maxLength, SLICE_CHARACTERS);
+    this.#maxLength = Math.min(maxLength, CHARACTERS_AT_ONCE);
   }
 
   /**

@@ -40,6 +40,8 @@ const isBody = new Ajv({ strict: true, allowUnionTypes: true }).compile<FromSche
 /** Limit of a payload's nesting. PostgreSQL's JSON parser is recursive and has a limit that depends on its stack. */
 export const MAX_PAYLOAD_DEPTH = 1_000;
 
+const TOO_DEEP = invalid(`The field "payload" may be nested at most ${MAX_PAYLOAD_DEPTH} levels deep.`);
+
 export interface EventBody {
   readonly loggingToken: string;
   readonly type: TypeReference;
@@ -56,15 +58,18 @@ export interface EventKey {
   readonly createdAt: number;
 }
 
-/** Characters that are scanned per turn of the event loop: less than a millisecond for any text. */
-export const SLICE_CHARACTERS = 131_072;
+/** Characters of a body, or of an event in it, that are read at once: less than a millisecond for any text. */
+export const CHARACTERS_AT_ONCE = 131_072;
+/** Of longer ones, characters that are scanned per turn of the event loop. */
+export const SLICE_CHARACTERS = 65_536;
 
 /**
- * Parses a body. The first violated rule of the contract determines the refusal.
+ * Parses a body. The first violated rule of the contract determines the refusal, but a long body is not scanned further once its
+ * payload is nested too deep.
  * @returns a promise for a long body, which is parsed in slices
  */
 export function parseEventBody(text: string): EventBody | Rejection | Promise<EventBody | Rejection> {
-  if (text.length > SLICE_CHARACTERS) return parseInSlices(text);
+  if (text.length > CHARACTERS_AT_ONCE) return parseInSlices(text);
   return parseFast(text) ?? parseStrict(text);
 }
 
@@ -95,6 +100,7 @@ async function parseInSlices(text: string): Promise<EventBody | Rejection> {
   scan.begin(text, 0);
   let state = scan.step(SLICE_CHARACTERS);
   while (state === 'more') {
+    if (scan.depthSoFar('payload') > MAX_PAYLOAD_DEPTH) return TOO_DEEP;
     await nextTurn();
     state = scan.step(SLICE_CHARACTERS);
   }
@@ -161,10 +167,7 @@ export function fieldsOf(text: string, scan: JsonScan): unknown {
 export function payloadText(text: string, scan: JsonScan): string | Rejection {
   const span = scan.span('payload');
   if (span === null) throw new Error('The scan has no span of a validated payload.');
-  if (span.depth > MAX_PAYLOAD_DEPTH) {
-    return invalid(`The field "payload" may be nested at most ${MAX_PAYLOAD_DEPTH} levels deep.`);
-  }
-  return text.slice(span.start, span.end);
+  return span.depth > MAX_PAYLOAD_DEPTH ? TOO_DEEP : text.slice(span.start, span.end);
 }
 
 /** The type that the two fields refer to; a refusal says what is wrong with them. */

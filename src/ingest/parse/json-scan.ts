@@ -55,10 +55,16 @@ export class JsonScan {
   /** Current member: the index of its name, NONE for a name that is not searched; and the start of its value. */
   #member = NONE;
   #memberStart = 0;
+  /** Of members with other names: where their names begin and end, and where their values begin. Null if not needed. */
+  readonly #others: number[] | null;
 
-  /** @param names of the members of the outermost object whose spans are needed */
-  constructor(names: readonly string[] = []) {
+  /**
+   * @param names       of the members of the outermost object whose spans are needed
+   * @param keepsOthers whether {@link others} are needed
+   */
+  constructor(names: readonly string[] = [], keepsOthers = false) {
     this.#names = names;
+    this.#others = keepsOthers ? [] : null;
     this.#spans = names.map(() => null);
     this.#longestKey = 6 * Math.max(0, ...names.map(({ length }) => length));
   }
@@ -74,6 +80,7 @@ export class JsonScan {
     this.#deepestBefore = 0;
     this.#member = NONE;
     this.#spans.fill(null);
+    if (this.#others !== null) this.#others.length = 0;
   }
 
   /**
@@ -193,6 +200,11 @@ export class JsonScan {
     return this.#deepestBefore;
   }
 
+  /** Levels of the member that a paused scan is in, as far as it has come; 0 where it is in another one. */
+  depthSoFar(name: string): number {
+    return this.#names[this.#member] === name ? this.#deepest - 1 : 0;
+  }
+
   /** The text of a member's value, as {@link span} finds it. */
   member(name: string): string | null {
     const span = this.span(name);
@@ -208,9 +220,29 @@ export class JsonScan {
     return this.#spans[this.#names.indexOf(name)] ?? null;
   }
 
+  /**
+   * Visits the members of the outermost object whose names were not searched, after the scan is done.
+   * @param visit gets the text, where the name begins and ends in it, with its escapes, and where the value begins
+   * @returns the first result that is not null
+   */
+  firstOfOthers<T>(
+    visit: (text: string, name: number, nameEnd: number, value: number) => T | null,
+  ): T | null {
+    const others = this.#others ?? [];
+    for (let at = 0; at < others.length; at += 3) {
+      const value = skipSpace(this.#text, others[at + 2] ?? 0);
+      const result = visit(this.#text, others[at] ?? 0, others[at + 1] ?? 0, value);
+      if (result !== null) return result;
+    }
+    return null;
+  }
+
   #beginMember(keyEnd: number, valueStart: number): void {
     this.#member = this.#nameAt(this.#keyStart, keyEnd);
-    if (this.#member === NONE) return;
+    if (this.#member === NONE) {
+      this.#others?.push(this.#keyStart, keyEnd, valueStart);
+      return;
+    }
     this.#memberStart = skipSpace(this.#text, valueStart);
   }
 

@@ -1,6 +1,7 @@
 /** GET /v1/apps/:appId/export: every event of a scope, streamed. */
 import { Rejection } from '../../errors.ts';
 import type { Outcome } from '../../http/exchange.ts';
+import { objectOf } from '../../http/operation.ts';
 import { Invalid, oneOf, Query, text } from '../../http/query.ts';
 import type { Sql } from '../../storage/connect.ts';
 import {
@@ -10,6 +11,7 @@ import {
   type LineReader,
   type Position,
 } from '../../storage/storage.ts';
+import { EVENT_ID, PAYLOAD, TIMESTAMP, TYPE_ID } from '../answer-shapes.ts';
 import { type AppRead, appRead, type ReadCall } from '../app-read.ts';
 import { FILTER, filterOf } from '../filter/filter-query.ts';
 import type { ReadSlots } from '../read-slots.ts';
@@ -42,12 +44,10 @@ const EXPORT_QUERY = new Query(
   checkScope,
 );
 
-const LINE = {
-  type: 'string',
-  examples: [
-    '{"id":"01a1f95a-a1cb-76ff-978c-f7bb01499ade","typeId":"typ_Y3IfcFTteLRhPnUexNwr","type":"page viewed","createdAt":"2026-11-20T14:27:08.875Z","payload":{"path":"/"}}',
-  ],
-} as const;
+const LINE = objectOf(
+  { id: EVENT_ID, typeId: TYPE_ID, type: { type: 'string' }, createdAt: TIMESTAMP, payload: PAYLOAD },
+  { title: 'ExportedEvent' },
+);
 
 export const EXPORT = {
   path: '/export',
@@ -61,9 +61,10 @@ export const EXPORT = {
       'answer where the export cannot go on: begin again with `cursor`.',
     answers: {
       200: {
-        description: 'The events, one a line.',
+        description: 'The events, one a line: described as an array of lines.',
         content: {
-          'application/x-ndjson': { schema: LINE },
+          // An array of the lines, as OpenAPI has it from 3.2 on.
+          'application/x-ndjson': { schema: { type: 'array', items: LINE } },
           'text/csv; charset=utf-8': { schema: { type: 'string' } },
         },
       },

@@ -107,8 +107,7 @@ export class Exports {
     try {
       for await (const bytes of body) {
         if (!(await isAllowed())) throw new Cut('access_ended');
-        for (let at = 0; at < bytes.length; at += SLICE_BYTES)
-          await this.#send(stream, bytes.subarray(at, at + SLICE_BYTES));
+        for (const slice of slicesOf(bytes)) await this.#send(stream, slice);
       }
       this.#end('complete', holder);
       stream.end();
@@ -145,4 +144,10 @@ export class Exports {
     if (running === 0) this.#running.delete(holder);
     else this.#running.set(holder, running);
   }
+}
+
+/** Of about the same length: after a short one the transport would take more before it has sent it. */
+function* slicesOf(bytes: Buffer): Generator<Buffer> {
+  const length = Math.ceil(bytes.length / Math.ceil(bytes.length / SLICE_BYTES));
+  for (let at = 0; at < bytes.length; at += length) yield bytes.subarray(at, at + length);
 }

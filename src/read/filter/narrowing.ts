@@ -56,8 +56,12 @@ function digitSpellings(digits: string): string[] {
   return [digits, ...splits.map((parts) => parts.join('.'))];
 }
 
-/** @param quote what stands around the text where it is a whole string */
-function spellings(text: string, quote: '"' | ''): string[] {
+/**
+ * What a JSON text has at least one of where it spells a text: the text itself, and escapes.
+ * @param quote what stands around the text where it is a whole string
+ * @returns the text first; only an escape where nothing else can spell it
+ */
+export function spellings(text: string, quote: '"' | ''): string[] {
   if (ONLY_ESCAPED.test(text)) return ['\\'];
   const escapes = [ASCII.test(text) ? '\\u00' : '\\u'];
   if (text.includes('/')) escapes.push('\\/');

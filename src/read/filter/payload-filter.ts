@@ -3,6 +3,7 @@ import type { RowFilter, TextTest } from '../../storage/storage.ts';
 import { containing, narrowingOf } from './narrowing.ts';
 import { type Condition, parseFilter } from './parse-filter.ts';
 import { matcherOf, type PayloadTest } from './payload-matcher.ts';
+import { suspicionOf } from './suspicion.ts';
 
 /**
  * Reads several filters, all of which must be met.
@@ -34,7 +35,11 @@ export function payloadFilter(conditions: readonly Condition[], search: string |
     contains.push(containing(search));
   }
   if (tests.length === 0) return null;
-  return { contains, matches: (payload) => tests.every((test) => test(payload)) };
+  return {
+    contains,
+    suspicion: suspicionOf(conditions),
+    matches: (payload) => tests.every((test) => test(payload)),
+  };
 }
 
 /** Whether a payload's text contains another, as it was sent or with its escapes resolved. */

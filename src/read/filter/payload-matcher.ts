@@ -15,6 +15,8 @@ const OPEN_BRACKET = 0x5b;
 const BACKSLASH = '\\';
 const BACKSLASH_CODE = 0x5c;
 const CLOSE_BRACKET = 0x5d;
+const MINUS = 0x2d;
+const ZERO = 0x30;
 const OPEN_BRACE = 0x7b;
 
 /** Numbers of up to so many characters without an exponent are told apart by their nearest floats, in the same order. */
@@ -29,7 +31,7 @@ export function matcherOf(condition: Condition): PayloadTest {
 }
 
 /** Tests the text of a string, or that of a number, true, false or null. */
-interface ScalarTest {
+export interface ScalarTest {
   readonly ofString: (text: string) => boolean;
   readonly ofOther: (text: string) => boolean;
 }
@@ -134,7 +136,8 @@ function stringAt(text: string, start: number, end: number): string {
   return inner.includes(BACKSLASH) ? (JSON.parse(text.slice(start, end)) as string) : inner;
 }
 
-function scalarTestOf(test: Test): ScalarTest | null {
+/** @returns null where anything will do */
+export function scalarTestOf(test: Test): ScalarTest | null {
   if (test.kind === 'exists') return null;
   return test.kind === 'equals' ? equalityTest(test.values) : comparisonTest(test.comparison, test.value);
 }
@@ -194,7 +197,16 @@ function numberOf(text: string): ComparableNumber | null {
 }
 
 function floatOf(text: string): number | null {
-  return text.length <= FLOAT_LENGTH && PLAIN_NUMBER.test(text) ? Number(text) : null;
+  if (text.length > FLOAT_LENGTH) return null;
+  const isNegative = text.charCodeAt(0) === MINUS;
+  let value = 0;
+  for (let at = isNegative ? 1 : 0; at < text.length; at += 1) {
+    const digit = text.charCodeAt(at) - ZERO;
+    if (digit < 0 || digit > 9) return PLAIN_NUMBER.test(text) ? Number(text) : null;
+    value = value * 10 + digit;
+  }
+  if (text === '' || text === '-') return null;
+  return isNegative ? -value : value;
 }
 
 /** Compares the text of a number, or of a word, which is not comparable. */

@@ -143,7 +143,7 @@ export class Follower {
     try {
       // Starts over if the cursor is too old: the search for newer rows is limited to MAX_CURSOR_AGE_MS.
       const seen = this.#seen !== null && at - this.#seen.cursor.at > MAX_CURSOR_AGE_MS ? null : this.#seen;
-      if (seen !== null && joining.length === 0 && (await events.snapshotText()) === seen.snapshot) {
+      if (seen !== null && joining.length === 0 && (await events.snapshotText(appId)) === seen.snapshot) {
         // No transaction was committed: only the time of the cursor moves.
         if (this.#seen === seen) this.#seen = { ...seen, cursor: { ...seen.cursor, at } };
       } else {

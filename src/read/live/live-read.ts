@@ -2,6 +2,7 @@
 import { Query, text } from '../../http/query.ts';
 import { type AppRead, appRead } from '../app-read.ts';
 import type { LiveFeeds } from './live-feeds.ts';
+import { LIVE_MESSAGE } from './messages.ts';
 
 const LAST_EVENT_ID = 'last-event-id';
 
@@ -17,7 +18,8 @@ export const LIVE = {
     id: 'followEvents',
     summary: 'Follow new events as they are stored.',
     description:
-      'Server-sent events. The id of each message is a cursor: with it the feed continues on any process, and nothing is missed.',
+      'Server-sent events, described as an array of messages. The id of a message is a cursor: with it the feed continues on ' +
+      'any process, and nothing is missed. A message without data only sets a newer id; comments are heartbeats.',
     headers: {
       'Last-Event-ID': {
         description: 'The id of the last message received. Absent: from now on.',
@@ -27,7 +29,8 @@ export const LIVE = {
     answers: {
       200: {
         description: 'Messages, until the client leaves, its access ends or the service stops.',
-        content: { 'text/event-stream': { schema: { type: 'string' } } },
+        // OpenAPI has `itemSchema` for this from 3.2 on, where `schema` is that of the whole as an array: so this one stays true.
+        content: { 'text/event-stream': { schema: { type: 'array', items: LIVE_MESSAGE } } },
       },
     },
     refusals: ['tooManyStreams'],

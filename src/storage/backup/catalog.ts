@@ -55,6 +55,7 @@ export const DERIVED_TABLES: ReadonlySet<string> = new Set([
   'profiled_days',
   'stale_buckets',
   'snapshot_lock',
+  'type_names',
   'field_series',
   'field_deltas',
   'field_folds',

@@ -8,6 +8,7 @@ import { GENERATION, newGeneration } from '../installation-id.ts';
 import { migrate, readMigrations } from '../migrate.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { countCopied } from '../write/count-copied.ts';
+import type { EngineWrites } from '../write/engine-writes.ts';
 import {
   type BackupTable,
   identifiers,
@@ -45,6 +46,7 @@ export async function beginRestore(options: RestoreOptions): Promise<Restore> {
   const { client, sql, engine } = options;
   await prepareSchema(options);
   await client.query('BEGIN ISOLATION LEVEL READ COMMITTED');
+  if (engine.restoreSettings !== undefined) await client.query(engine.restoreSettings);
   const tables = await readTables(client);
   await takeOver(client, tables);
   return {
@@ -65,7 +67,7 @@ export async function beginRestore(options: RestoreOptions): Promise<Restore> {
     commit: async (sequences) => {
       await continueSequences(client, sequences);
       await startGeneration(client);
-      if (tables.some(({ name }) => name === 'declared_fields')) await recountFields(client);
+      if (tables.some(({ name }) => name === 'declared_fields')) await recountFields(client, engine.writes);
       await client.query('COMMIT');
       await migrate(sql, engine.name);
     },
@@ -147,9 +149,13 @@ async function continueSequences(client: pg.Client, sequences: readonly Sequence
 
 /**
  * The values of declared fields are counted again, from the restored rows. Generations continue above a gap, as ids do: other
- * processes may still know later ones.
+ * processes may still know later ones. An engine that counts no values keeps no fields.
  */
-async function recountFields(client: pg.Client): Promise<void> {
+async function recountFields(client: pg.Client, { countsFields }: EngineWrites): Promise<void> {
+  if (!countsFields) {
+    await client.query('DELETE FROM declared_fields');
+    return;
+  }
   await client.query(`UPDATE field_generation SET generation = generation + ${SEQUENCE_GAP}`);
   await client.query(`
     UPDATE declared_fields

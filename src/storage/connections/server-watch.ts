@@ -94,7 +94,10 @@ export class ServerWatch {
   /** The address of the database, with this watch. */
   readonly address: DatabaseAddress;
   readonly #sessions = new Set<Session>();
-  readonly #replaced = new Map<string, { pool: PoolKind; reason: ReplaceReason; count: number }>();
+  readonly #replaced: Map<string, { pool: PoolKind; reason: ReplaceReason; count: number }>;
+  /** Those of the other nodes of a cluster, if this is the one of its coordinator. */
+  readonly #nodes: ServerWatch[] = [];
+  readonly #coordinator: ServerWatch | null;
   #server: Server | null = null;
   #trouble: ServerTrouble | null = null;
   #epoch = 1;
@@ -104,14 +107,29 @@ export class ServerWatch {
   #suspectTurns = SUSPECT_TURNS;
   #isLeaving = false;
 
-  constructor(address: DatabaseAddress, options: ServerWatchOptions) {
+  /** @param coordinator the watch of the coordinator, if this is the one of another node of its cluster */
+  constructor(address: DatabaseAddress, options: ServerWatchOptions, coordinator: ServerWatch | null = null) {
     this.#options = options;
+    this.#coordinator = coordinator;
+    this.#replaced = coordinator === null ? new Map() : coordinator.#replaced;
     this.address = { ...address, watch: this };
   }
 
-  /** Changes whenever the database changes: earlier lookups are invalid then. */
+  /** Changes whenever the database changes: earlier lookups are invalid then. All lookups are of the coordinator. */
   get epoch(): number {
-    return this.#epoch;
+    return this.#coordinator?.epoch ?? this.#epoch;
+  }
+
+  /** Watches the connections to another node of the cluster, for as long as those to this one. */
+  watchNode(address: DatabaseAddress): ServerWatch {
+    // What is known of ids does not depend on which server holds the events.
+    const options = { ...this.#options, onMoved: () => undefined, onForeign: () => undefined };
+    const node = new ServerWatch(address, options, this);
+    this.#nodes.push(node);
+    if (this.#isHurried) node.hurry();
+    if (this.#isLeaving) node.leave();
+    else if (this.#timer !== null) node.start();
+    return node;
   }
 
   /** Why an available server cannot be used; null if it can, or if none is available. */
@@ -136,22 +154,31 @@ export class ServerWatch {
   start(): void {
     this.#timer = setInterval(() => void this.turn(), TURN_MS);
     this.#timer.unref();
+    for (const node of this.#nodes) node.start();
   }
 
   /** Gives silent connections up early from now on, because the service stops. */
   hurry(): void {
     this.#suspectTurns = HURRIED_TURNS;
+    for (const node of this.#nodes) node.hurry();
+  }
+
+  get #isHurried(): boolean {
+    return this.#suspectTurns === HURRIED_TURNS;
   }
 
   async stop(): Promise<void> {
     if (this.#timer !== null) clearInterval(this.#timer);
+    this.#timer = null;
     await this.#asking;
+    await Promise.all(this.#nodes.map((node) => node.stop()));
   }
 
   /** Closes all connections and allows no new ones: whatever waits for the database fails now. */
   leave(): void {
     this.#isLeaving = true;
     for (const session of this.#sessions) session.socket.destroy();
+    for (const node of this.#nodes) node.leave();
   }
 
   /**

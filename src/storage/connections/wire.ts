@@ -221,6 +221,15 @@ class MessageWalk {
   walk(chunk: Buffer, onMessage: (type: number) => void): void {
     let at = 0;
     while (at < chunk.length) {
+      if (this.#headBytes === 0 && chunk.length - at >= HEAD_BYTES) {
+        const end = at + 1 + chunk.readInt32BE(at + 1);
+        if (end <= chunk.length) {
+          // Usually the whole message is there.
+          onMessage(chunk[at] ?? 0);
+          at = end;
+          continue;
+        }
+      }
       if (this.#headBytes < HEAD_BYTES) {
         const taken = chunk.copy(this.#head, this.#headBytes, at, at + HEAD_BYTES - this.#headBytes);
         this.#headBytes += taken;

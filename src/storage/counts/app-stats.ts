@@ -88,11 +88,12 @@ export async function readTypeActivity(
   return await inSnapshot(sql, async (tx, stale) => {
     const scope = {
       apps: tx`${[appId]}::integer[]`,
-      types: tx`ARRAY(SELECT id FROM event_types WHERE app_id = ${appId})`,
+      types: tx`ARRAY(SELECT id FROM type_names WHERE app_id = ${appId})`,
     };
     const rows = await tx<{ typeId: string; hour: number; count: number }[]>`
       SELECT public_id AS "typeId", floor(extract(epoch FROM bucket) / 3600)::integer AS hour, sum(count)::float8 AS count
-        FROM (${countsOf(tx, scope, HOURS, hours, stale)}) counts JOIN event_types ON event_types.id = type_id
+        FROM (${countsOf(tx, scope, HOURS, hours, stale)}) counts
+        JOIN type_names ON type_names.app_id = ${appId} AND type_names.id = type_id
        GROUP BY 1, 2 HAVING sum(count) > 0`;
     const activity = new Map<string, number[]>();
     for (const { typeId, hour, count } of rows) {

@@ -43,7 +43,7 @@ export async function profileDay(sql: Sql, { appId, day }: AppDay): Promise<void
                 FROM (SELECT type_id, count, (extract(epoch FROM bucket - ${day}::timestamptz) / 900)::integer + 1 AS quarter
                         FROM settled_quarter_hour_counts
                        WHERE app_id = ${appId} AND bucket >= ${day} AND bucket < ${day + DAY_MS}
-                         AND type_id = ANY(ARRAY(SELECT 0 UNION ALL SELECT id FROM event_types WHERE app_id = ${appId}))
+                         AND type_id = ANY(ARRAY(SELECT 0 UNION ALL SELECT id FROM type_names WHERE app_id = ${appId}))
                      ) quarter_hours
                GROUP BY type_id) types
        CROSS JOIN LATERAL (
@@ -63,12 +63,17 @@ const PROFILE_MS = 100;
 export class DayProfiler {
   readonly #sql: Sql;
   readonly #now: () => number;
+  readonly #poolOf: ((appId: number) => Promise<Sql>) | undefined;
   #unprofiled: AppDay[] = [];
 
-  /** @param now milliseconds since 1970 */
-  constructor(sql: Sql, now: () => number) {
+  /**
+   * @param now    milliseconds since 1970
+   * @param poolOf the pool of one connection for an app, where it is another one
+   */
+  constructor(sql: Sql, now: () => number, poolOf?: (appId: number) => Promise<Sql>) {
     this.#sql = sql;
     this.#now = now;
+    this.#poolOf = poolOf;
   }
 
   /** Looks for days to profile. */
@@ -80,7 +85,7 @@ export class DayProfiler {
   async profileSome(): Promise<void> {
     const until = this.#now() + PROFILE_MS;
     for (let day = this.#unprofiled.shift(); day !== undefined; day = this.#unprofiled.shift()) {
-      await profileDay(this.#sql, day);
+      await profileDay((await this.#poolOf?.(day.appId)) ?? this.#sql, day);
       if (this.#now() >= until) return;
     }
   }

@@ -36,11 +36,13 @@ export const EXAMPLES = 3;
  * readers do not take. Apps that are being removed are left out, as their rows go before their counts do.
  * @param day   its midnight, milliseconds since 1970; not before the retention boundary
  * @param appId internal id of the one app that is compared; null for all of them
+ * @param names where apps and types have their names
  */
 export async function compareDay(
   sql: Sql | Transaction,
   day: number,
   appId: number | null,
+  names: Sql | Transaction = sql,
 ): Promise<DayComparison> {
   const scope = (time: Fragment, from: number, until: number): Fragment => sql`
     ${time} >= ${new Date(from)} AND ${time} < ${new Date(until)}
@@ -51,7 +53,7 @@ export async function compareDay(
       UNION ALL SELECT ${level}::integer, app_id, type_id, bucket, 0, count FROM ${sql(view)} WHERE ${within(sql`bucket`)}`,
   );
   const [from, until] = [startOfMonth(day), startOfMonth(day, 1)];
-  const found = await sql<(Omit<CountDifference, 'level'> & { level: number; differing: number })[]>`
+  const found = await sql<FoundDifference[]>`
     WITH minutes AS MATERIALIZED (
       SELECT app_id, type_id, date_bin('1 minute', created_at, 'epoch') AS bucket, count(*) AS rows
         FROM events WHERE ${within(sql`created_at`)} GROUP BY 1, 2, 3
@@ -90,21 +92,50 @@ export async function compareDay(
         FROM ready_profiles JOIN day_profiles USING (app_id, day) LEFT JOIN days USING (app_id, type_id)
        WHERE ${within(sql`day`)} AND running[96] <> coalesce(days.count, 0)
     )
-    SELECT level, coalesce(apps.public_id, differing.app_id::text) AS app,
-           CASE WHEN type_id <> ${ALL_TYPES} THEN coalesce(event_types.public_id, type_id::text) END AS type,
+    SELECT level, app_id AS "appId", nullif(type_id, ${ALL_TYPES}) AS "typeId",
            (extract(epoch FROM bucket) * 1000)::float8 AS bucket, counted::float8, expected::float8,
            (count(*) OVER ())::float8 AS differing
       FROM differing
-      LEFT JOIN apps ON apps.id = differing.app_id
-      LEFT JOIN event_types ON event_types.id = type_id
      ORDER BY level >= ${LEVELS.length}::integer, level DESC, bucket, differing.app_id, type_id
      LIMIT ${EXAMPLES}`;
-  const names = [...LEVELS.map(({ name }) => name), 'month', 'profile'] as const;
+  const publicIds = await readNames(names, found);
   return {
     differing: found[0]?.differing ?? 0,
-    examples: found.map(({ differing, ...example }) => ({
-      ...example,
-      level: names[example.level] ?? 'profile',
+    examples: found.map(({ level, appId: app, typeId: type, bucket, counted, expected }) => ({
+      level: LEVEL_NAMES[level] ?? 'profile',
+      app: publicIds.apps.get(app) ?? String(app),
+      type: type === null ? null : (publicIds.types.get(type) ?? String(type)),
+      ...{ bucket, counted, expected },
     })),
   };
+}
+
+/** By the numbers of {@link compareDay}. */
+const LEVEL_NAMES = [...LEVELS.map(({ name }) => name), 'month', 'profile'] as const;
+
+interface FoundDifference {
+  readonly level: number;
+  readonly appId: number;
+  readonly typeId: number | null;
+  readonly bucket: number;
+  readonly counted: number;
+  readonly expected: number;
+  readonly differing: number;
+}
+
+interface Names {
+  readonly apps: ReadonlyMap<number, string>;
+  readonly types: ReadonlyMap<number, string>;
+}
+
+/** Public ids of apps and types that still exist. */
+async function readNames(sql: Sql | Transaction, found: readonly FoundDifference[]): Promise<Names> {
+  if (found.length === 0) return { apps: new Map(), types: new Map() };
+  const [appIds, typeIds] = [found.map(({ appId }) => appId), found.map(({ typeId }) => typeId)];
+  const rows = await sql<{ isApp: boolean; id: number; publicId: string }[]>`
+    SELECT true AS "isApp", id, public_id AS "publicId" FROM apps WHERE id = ANY(${appIds}::integer[])
+    UNION ALL SELECT false, id, public_id FROM event_types WHERE id = ANY(${typeIds}::integer[])`;
+  const namesOf = (isApp: boolean): ReadonlyMap<number, string> =>
+    new Map(rows.filter((row) => row.isApp === isApp).map(({ id, publicId }) => [id, publicId]));
+  return { apps: namesOf(true), types: namesOf(false) };
 }

@@ -37,10 +37,11 @@ export async function recount(
       leftOut += 1;
       continue;
     }
-    const { differing } = await compareDay(sql, day, null);
-    const ofFields = await readSnapshot(sql, (tx) => compareFieldDay(tx, day, null));
+    const { differing } = await (engine.compareDay?.(sql, day) ?? compareDay(sql, day, null));
+    const { countsFields } = engine.writes;
+    const ofFields = countsFields ? await readSnapshot(sql, (tx) => compareFieldDay(tx, day, null)) : null;
     await engine.recountDay(sql, day);
-    await recountFieldDay(sql, day);
+    if (countsFields) await recountFieldDay(sql, day);
     onDay({ day, differing: differing + (ofFields?.differing ?? 0) });
   }
   return { leftOut };

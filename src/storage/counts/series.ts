@@ -97,7 +97,7 @@ export async function readSeries(sql: Sql, request: SeriesRequest): Promise<Seri
     const ids = request.typeIds === null ? [ALL_TYPES, ...chosen] : chosen;
     const [counted, names] = await Promise.all([
       countSeries(tx, { appId, ids, stale: plan.stale }, plan),
-      nameTypes(tx, chosen),
+      nameTypes(tx, appId, chosen),
     ]);
     return assemble(request, plan, { chosen, names, ...counted });
   });
@@ -232,7 +232,7 @@ async function topTypes(
   most: number,
 ): Promise<number[]> {
   // An array, so that the index finds each type's few rows; PostgreSQL before 18 would read all of the app's.
-  const every = tx`ARRAY(SELECT id FROM event_types WHERE app_id = ${appId})`;
+  const every = tx`ARRAY(SELECT id FROM type_names WHERE app_id = ${appId})`;
   return await topOf(tx, { apps: tx`${[appId]}::integer[]`, types: every }, { whole, stale }, most);
 }
 
@@ -268,10 +268,12 @@ export async function topOf(
 
 async function nameTypes(
   tx: Transaction,
+  appId: number,
   ids: readonly number[],
 ): Promise<Map<number, { typeId: string; name: string }>> {
   const rows = await tx<{ id: number; typeId: string; name: string }[]>`
-    SELECT id, public_id AS "typeId", name FROM event_types WHERE id = ANY(${[...ids]})`;
+    SELECT id, public_id AS "typeId", name FROM type_names
+     WHERE app_id = ${appId} AND id = ANY(${[...ids]})`;
   return new Map(rows.map(({ id, typeId, name }) => [id, { typeId, name }]));
 }
 

@@ -19,11 +19,12 @@ export async function readTypeStats(sql: Sql, appId: number): Promise<Map<string
   return await inSnapshot(sql, async (tx, stale) => {
     const scope = {
       apps: tx`${[appId]}::integer[]`,
-      types: tx`ARRAY(SELECT id FROM event_types WHERE app_id = ${appId})`,
+      types: tx`ARRAY(SELECT id FROM type_names WHERE app_id = ${appId})`,
     };
     const rows = await tx<{ typeId: string; count: number; lastEventAt: Date | null }[]>`
       SELECT public_id AS "typeId", total AS count, at AS "lastEventAt"
-        FROM (${selectLastEvents(tx, scope, stale)}) AS stats JOIN event_types ON event_types.id = type_id`;
+        FROM (${selectLastEvents(tx, scope, stale)}) AS stats
+        JOIN type_names ON type_names.app_id = ${appId} AND type_names.id = type_id`;
     return new Map(rows.map(({ typeId, count, lastEventAt }) => [typeId, { count, lastEventAt }]));
   });
 }
@@ -34,7 +35,7 @@ export async function readTypeStats(sql: Sql, appId: number): Promise<Map<string
  *
  * The last event is found by descending from the last bucket that holds one, each step one access to an index. The first
  * step takes nothing from a stale bucket; so what it finds is a bucket without stale buckets in it, or a row, and what the
- * finer levels lack after it are no events of the type.
+ * finer levels lack after it are no events of the type. Every relation is told the apps, by which a cluster finds their node.
  */
 export function selectLastEvents(
   tx: Transaction,
@@ -47,24 +48,30 @@ export function selectLastEvents(
               FROM (${countsIn(tx, scope, coarseSourcesOf(ALL_TIME, stale))}) counts
              WHERE count > 0 GROUP BY app_id, type_id) counted
      CROSS JOIN retention
-     CROSS JOIN LATERAL (${lastBucket(tx, DAYS, tx`last`, tx`interval '31 days'`)}) day
-     CROSS JOIN LATERAL (${lastBucket(tx, HOURS, tx`day.start`, tx`interval '24 hours'`)}) hour
-     CROSS JOIN LATERAL (${lastBucket(tx, QUARTER_HOURS, tx`hour.start`, tx`interval '1 hour'`)}) quarter_hour
-     CROSS JOIN LATERAL (${lastBucket(tx, MINUTES, tx`quarter_hour.start`, tx`interval '15 minutes'`)}) minute
+     CROSS JOIN LATERAL (${lastBucket(tx, scope, DAYS, tx`last`, tx`interval '31 days'`)}) day
+     CROSS JOIN LATERAL (${lastBucket(tx, scope, HOURS, tx`day.start`, tx`interval '24 hours'`)}) hour
+     CROSS JOIN LATERAL (${lastBucket(tx, scope, QUARTER_HOURS, tx`hour.start`, tx`interval '1 hour'`)}) quarter_hour
+     CROSS JOIN LATERAL (${lastBucket(tx, scope, MINUTES, tx`quarter_hour.start`, tx`interval '15 minutes'`)}) minute
       LEFT JOIN LATERAL (
              SELECT created_at AS at FROM events
-              WHERE events.app_id = counted.app_id AND counted.type_id IN (events.type_id, ${ALL_TYPES})
+              WHERE events.app_id = counted.app_id AND events.app_id = ANY(${scope.apps}) AND counted.type_id IN (events.type_id, ${ALL_TYPES})
                 AND created_at >= readable_from
                 AND created_at >= minute.start AND created_at < minute.start + interval '1 minute'
               ORDER BY created_at DESC LIMIT 1) newest ON true`;
 }
 
 /** The last bucket of a level in an interval that begins with the coarser bucket; never before the last event known. */
-function lastBucket(tx: Transaction, level: Level, from: Fragment, length: Fragment): Fragment {
+function lastBucket(
+  tx: Transaction,
+  { apps }: CountScope,
+  level: Level,
+  from: Fragment,
+  length: Fragment,
+): Fragment {
   const start = tx`date_bin(${level.ms} * interval '1 ms', ${from}, 'epoch')`;
   return tx`
     SELECT greatest(max(bucket), date_bin(${level.ms} * interval '1 ms', last, 'epoch')) AS start
       FROM ${tx(level.view)} AS level
-     WHERE level.app_id = counted.app_id AND level.type_id = counted.type_id AND count > 0
+     WHERE level.app_id = counted.app_id AND level.app_id = ANY(${apps}) AND level.type_id = counted.type_id AND count > 0
        AND bucket >= ${start} AND bucket < ${start} + ${length}`;
 }

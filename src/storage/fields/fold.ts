@@ -1,6 +1,7 @@
 /** Moves the pending deltas of declared fields into their counts, and gives new values their ids. */
 import { errorCode, type Sql, type Transaction } from '../connect.ts';
 import { finerThan, LEVELS, type Level } from '../counts/levels.ts';
+import type { Foldable } from '../maintenance/folding.ts';
 import { utcDay } from '../retention.ts';
 import { foldNumbers } from './numbers/fold-numbers.ts';
 import { MANY, NUMBERS, OTHER } from './value-text.ts';
@@ -52,13 +53,10 @@ const MAKE_VALUES = `
     FROM (SELECT field_id, count(*)::integer AS unknown,
                  (SELECT count(*)::integer FROM made WHERE made.field_id = unknown.field_id) AS made
             FROM unknown GROUP BY field_id) AS counted
-   WHERE declared_fields.id = counted.field_id`;
+   WHERE declared_fields.id = counted.field_id AND (counted.made > 0 OR full_since IS NULL)`;
 
-/**
- * CTEs: what deltas of fields that are there add to which series, each value with all types (type_id 0) and, unless the field
- * has but one, with its own. Materialized, so that series are looked up by all of their key.
- */
-const ADDED = (deltas: string): string => `
+/** CTE: deltas of fields that are there, with what their values are counted as. */
+const RESOLVED = (deltas: string): string => `
     resolved AS MATERIALIZED (
       SELECT delta.app_id, delta.field_id, delta.type_id, delta.bucket, delta.count, field.type_id IS NULL AS by_type,
              CASE WHEN known.id IS NULL AND delta.value NOT IN ${SPECIAL} THEN '${OTHER}' ELSE delta.value END AS value,
@@ -68,7 +66,13 @@ const ADDED = (deltas: string): string => `
         LEFT JOIN field_series AS known
           ON known.field_id = delta.field_id AND known.value = delta.value AND known.type_id = 0
        WHERE delta.value <> '${NUMBERS}'
-    ),
+    )`;
+
+/**
+ * CTEs: what these deltas add to which series, each value with all types (type_id 0) and, unless the field has but one, with
+ * its own. Materialized, so that series are looked up by all of their key.
+ */
+const ADDED = (deltas: string): string => `${RESOLVED(deltas)},
     added AS MATERIALIZED (
       SELECT app_id, field_id, 0 AS type_id, value, bucket, sum(count)::bigint AS count, bool_and(is_complete) AS is_complete
         FROM resolved GROUP BY 1, 2, 3, 4, 5
@@ -102,17 +106,21 @@ const addTo = (name: string, counts: string): string => `
       ${counts}
       ON CONFLICT (app_id, series_id, bucket) DO UPDATE SET count = known.count + excluded.count)`;
 
-const FOLD = `
-    WITH gone AS (
-      DELETE FROM field_deltas WHERE ${PENDING} RETURNING app_id, field_id, type_id, bucket, count, value
+/** CTEs: takes all pending deltas away, and notes that. */
+const GONE = `
+    gone AS (
+      DELETE FROM field_deltas WHERE ${PENDING} RETURNING app_id, field_id, type_id, bucket, count, value, numbers
     ),
     noted AS (
-      UPDATE field_folds SET pending_from = pg_snapshot_xmin(pg_current_snapshot())
+      UPDATE field_folds SET (pending_from, running) = (SELECT pending_from, running FROM next_fold)
        WHERE (SELECT count(*) >= ${NOTED.deltas}
-                     OR count(*) > 0 AND pg_snapshot_xmin(pg_current_snapshot())::text::numeric
+                     OR count(*) > 0 AND pg_snapshot_xmax(pg_current_snapshot())::text::numeric
                                          - (SELECT pending_from FROM last_field_fold)::text::numeric >= ${NOTED.transactions}
                 FROM gone)
-    ),
+    )`;
+
+const FOLD = `
+    WITH ${GONE},
     ${ADDED('gone')},
     ${LEVELS.map((level) => `new_${level.name} AS (${newCounts(level)})`).join(',\n    ')},
     ${LEVELS.map(({ name }) => addTo(name, `SELECT * FROM new_${name}`)).join(',')},
@@ -123,6 +131,20 @@ const FOLD = `
     SELECT count(*)::float8 AS deltas,
            (SELECT coalesce(sum(count), 0)::float8 FROM added WHERE value = '${OTHER}' AND type_id = 0) AS others
       FROM gone`;
+
+/** Numbers in a row are their sum (sql/0050). */
+const ADD_UP = `
+    WITH ${GONE},
+    ${RESOLVED('gone')},
+    added_up AS (
+      INSERT INTO field_deltas (app_id, field_id, type_id, bucket, count, value, numbers)
+      SELECT app_id, field_id, type_id, bucket, sum(count)::bigint, value, NULL FROM resolved GROUP BY 1, 2, 3, 4, 6
+      HAVING sum(count) <> 0
+      UNION ALL
+      SELECT app_id, field_id, type_id, bucket, 0, value, string_agg(numbers, ''::bytea)
+        FROM gone WHERE numbers IS NOT NULL GROUP BY 1, 2, 3, 4, 6
+    )
+    SELECT count(*)::float8 AS deltas, 0::float8 AS others FROM gone`;
 
 export interface FoldedFields {
   /** How many deltas were folded. */
@@ -162,17 +184,48 @@ export async function withFieldsLocked<T extends object | number>(
  * @returns null where another process works on fields: it is to be tried again
  */
 export async function foldFields(sql: Sql, now: number): Promise<FoldedFields | null> {
-  const [pending] = await sql.unsafe(`SELECT FROM field_deltas WHERE ${PENDING} LIMIT 1`);
-  if (pending === undefined) return NOTHING;
+  return await take(sql, now, FOLD);
+}
+
+/**
+ * The pending deltas of fields. Adding them up makes the series of their values too, so that readers need not look at rows for
+ * a value that is new.
+ * @param onOthers told how many events were counted as "other"
+ */
+export function fieldDeltas(sql: Sql, now: () => number, onOthers: (events: number) => void): Foldable {
+  const taken = async (statement: string): Promise<number | null> => {
+    const outcome = await take(sql, now(), statement);
+    onOthers(outcome?.others ?? 0);
+    return outcome?.deltas ?? null;
+  };
+  return { fold: () => taken(FOLD), addUp: () => taken(ADD_UP), pending: () => countPending(sql) };
+}
+
+async function take(sql: Sql, now: number, statement: string): Promise<FoldedFields | null> {
+  if ((await countPending(sql)) === 0) return NOTHING;
   return await withFieldsLocked(sql, async (tx) => {
-    // Dead rows, which the planner does not know of, make nothing but the index of pending deltas bearable.
-    await tx`SET LOCAL enable_seqscan = off`;
+    await onlyByIndex(tx);
     await tx.unsafe(MAKE_VALUES, [utcDay(now), new Date(now)]);
     await tx.unsafe(MAKE_SERIES);
-    const leftOut = await foldNumbers(tx, PENDING);
-    const [result = NOTHING] = await tx.unsafe<FoldedFields[]>(FOLD);
+    const leftOut = statement === FOLD ? await foldNumbers(tx, PENDING) : 0;
+    const [result = NOTHING] = await tx.unsafe<FoldedFields[]>(statement);
     return { ...result, others: result.others + leftOut };
   });
+}
+
+async function countPending(sql: Sql): Promise<number> {
+  return await sql.begin('isolation level read committed', async (tx) => {
+    const [, [pending]] = await Promise.all([
+      onlyByIndex(tx),
+      tx.unsafe<{ deltas: number }[]>(`SELECT count(*)::float8 AS deltas FROM field_deltas WHERE ${PENDING}`),
+    ]);
+    return pending?.deltas ?? 0;
+  });
+}
+
+/** Dead rows, which the planner does not know of, make nothing but the index of pending deltas bearable. */
+async function onlyByIndex(tx: Transaction): Promise<void> {
+  await tx`SET LOCAL enable_seqscan = off`;
 }
 
 const NOTHING: FoldedFields = { deltas: 0, others: 0 };

@@ -78,13 +78,13 @@ async function readCandidates(
                AND created_at >= (SELECT readable_from FROM retention)`;
   const page =
     intervals.length === 1
-      ? tx`${rows} OFFSET 0) AS texts WHERE ${passes(tx, tx`text`, filter.contains)}`
+      ? tx`${rows} OFFSET 0) AS texts WHERE ${tx.unsafe(passes('text', filter.contains))}`
       : tx`
           SELECT found.* FROM unnest(${intervals.map((one) => new Date(one.from).toISOString())}::timestamptz[],
                                      ${intervals.map((one) => new Date(one.until).toISOString())}::timestamptz[]) AS part (start, finish)
            CROSS JOIN LATERAL (
              ${rows} AND created_at >= start AND created_at < finish OFFSET 0) AS texts
-              WHERE ${passes(tx, tx`text`, filter.contains)}) AS found`;
+              WHERE ${tx.unsafe(passes('text', filter.contains))}) AS found`;
   const before = tx`(${inOrder} ROWS UNBOUNDED PRECEDING)`;
   return await tx<Candidate[]>`
     SELECT id, type_id AS "typeId", (extract(epoch FROM created_at) * 1000)::float8 AS at, text AS payload,

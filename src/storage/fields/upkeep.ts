@@ -5,9 +5,10 @@
 import type { Sql, Transaction } from '../connect.ts';
 import { DAY_MS, floorTo, HOUR_MS, MINUTE_MS } from '../counts/levels.ts';
 import { DeadRows } from '../maintenance/dead-rows.ts';
+import { Folding } from '../maintenance/folding.ts';
 import { readBoundary } from '../retention.ts';
 import { countFromRows, type FieldState, joinMinutes, readFieldStates, readUncounted } from './compare.ts';
-import { foldFields, withFieldsLocked } from './fold.ts';
+import { fieldDeltas, withFieldsLocked } from './fold.ts';
 import { removeFieldMinutes, removeFields } from './removal.ts';
 
 /** How much of each second may go into counting from rows: no other maintenance runs meanwhile. */
@@ -39,6 +40,7 @@ export interface FieldStats {
 export class FieldUpkeep implements FieldStats {
   readonly #sql: Sql;
   readonly #now: () => number;
+  readonly #folding: Folding;
   readonly #deadDeltas: DeadRows;
   readonly #deadMinutes: DeadRows;
   /** The length of an app's next step back. */
@@ -52,6 +54,11 @@ export class FieldUpkeep implements FieldStats {
   constructor(sql: Sql, now: () => number) {
     this.#sql = sql;
     this.#now = now;
+    const onOthers = (events: number): void => {
+      // A recount takes events out of "other" again.
+      this.#others += Math.max(0, events);
+    };
+    this.#folding = new Folding(fieldDeltas(sql, now, onOthers), now);
     this.#deadDeltas = new DeadRows(sql, 'field_deltas', VACUUM_AFTER);
     this.#deadMinutes = new DeadRows(sql, 'uncounted_minutes', VACUUM_AFTER);
   }
@@ -68,9 +75,10 @@ export class FieldUpkeep implements FieldStats {
     return this.#others;
   }
 
-  async everySecond(): Promise<void> {
+  /** @param oldestSnapshotSeconds age of the oldest snapshot in use */
+  async everySecond(oldestSnapshotSeconds = 0): Promise<void> {
     const sql = this.#sql;
-    const folded = await this.#fold();
+    const folded = await this.#fold(oldestSnapshotSeconds);
     const [work] = await sql<{ toBegin: boolean; apps: number[]; uncounted: number }[]>`
       SELECT EXISTS (SELECT FROM declared_fields WHERE removed_at IS NULL AND complete_from IS NULL) AS "toBegin",
              (SELECT count(*)::float8 FROM (SELECT FROM uncounted_minutes LIMIT ${MOST_UNCOUNTED}) AS minutes) AS uncounted,
@@ -91,14 +99,11 @@ export class FieldUpkeep implements FieldStats {
   }
 
   /** @returns how many deltas are gone */
-  async #fold(): Promise<number> {
+  async #fold(oldestSnapshotSeconds: number): Promise<number> {
     this.#waitingSince ??= this.#now();
-    const folded = await foldFields(this.#sql, this.#now());
-    if (folded === null) return 0;
-    this.#waitingSince = null;
-    // A recount takes events out of "other" again.
-    this.#others += Math.max(0, folded.others);
-    return folded.deltas;
+    const gone = await this.#folding.fold(oldestSnapshotSeconds);
+    if (gone !== null) this.#waitingSince = null;
+    return gone ?? 0;
   }
 
   /** Removes counts of minutes that retention has passed, and those of removed fields. */

@@ -11,6 +11,7 @@ import { ExpiredKeys } from '../expired-keys.ts';
 import { EVERY_FIELD, noteUncounted } from '../fields/uncounted.ts';
 import { FieldUpkeep } from '../fields/upkeep.ts';
 import { DeadRows } from '../maintenance/dead-rows.ts';
+import { type Foldable, Folding } from '../maintenance/folding.ts';
 import { type MaintenanceTasks, REMOVE_APPS_MS } from '../maintenance/loop.ts';
 import { hasNoOlderSnapshot, moveBoundary, utcDay } from '../retention.ts';
 import { removal } from './app-removal.ts';
@@ -63,17 +64,23 @@ const takeDeltas = (into: string): string => `
     ${into}
     SELECT count(*)::float8 AS folded FROM folded`;
 
-const FOLD = takeDeltas(`
+/**
+ * CTEs that add `folded` to the counts of every level and of months, and discard the profiles of its days.
+ * @param nameOf the name of a table, where it has another one
+ */
+export const intoCounts = (nameOf: (table: string) => string = (table) => table): string => `
     ${LEVELS.map((level) => `new_${level.name} AS (${newCounts(level)})`).join(',\n    ')},
-    ${LEVELS.map(({ name }) => `into_${name} AS (${addTo(countsOf(name), `SELECT * FROM new_${name}`)})`).join(',\n    ')},
+    ${LEVELS.map(({ name }) => `into_${name} AS (${addTo(nameOf(countsOf(name)), `SELECT * FROM new_${name}`)})`).join(',\n    ')},
     into_month AS (${addTo(
-      'month_counts',
+      nameOf('month_counts'),
       `SELECT app_id, type_id, date_trunc('month', bucket, 'UTC'), sum(count)::bigint FROM new_day GROUP BY 1, 2, 3`,
     )}),
     discarded AS (
-      DELETE FROM profiled_days USING new_day
-       WHERE new_day.type_id = 0 AND profiled_days.app_id = new_day.app_id AND profiled_days.day = new_day.bucket
-    )`);
+      DELETE FROM ${nameOf('profiled_days')} AS profiled USING new_day
+       WHERE new_day.type_id = 0 AND profiled.app_id = new_day.app_id AND profiled.day = new_day.bucket
+    )`;
+
+const FOLD = takeDeltas(intoCounts());
 
 const ADD_UP = takeDeltas(`
     added_up AS (
@@ -105,53 +112,17 @@ async function onlyByIndex(sql: Sql, statement: string): Promise<number> {
   });
 }
 
-/** A snapshot in use for so long keeps the versions of counts: each fold leaves another one of those of now. */
-const LONG_SNAPSHOT_SECONDS = 10;
-/** How often deltas are folded then. */
-const LONG_FOLD_MS = 60_000;
-/** Deltas that are added up only once they are so many more than those that are left of them. */
-const WORTH_ADDING_UP = 20;
-
-/**
- * Folds pending deltas. While a snapshot stays in use, all versions of a count stay with it, and readers of a count go through
- * them. So deltas are folded once a minute then, and meanwhile added up among themselves: their dead rows readers skip.
- */
-export class Folding {
-  readonly #sql: Sql;
-  readonly #now: () => number;
-  #foldedAt = Number.NEGATIVE_INFINITY;
-  /** Pending when they were last added up. */
-  #left = 0;
-
-  /** @param now milliseconds since 1970 */
-  constructor(sql: Sql, now: () => number) {
-    this.#sql = sql;
-    this.#now = now;
-  }
-
-  /**
-   * @param oldestSnapshotSeconds age of the oldest snapshot in use
-   * @returns the number of deltas that are gone
-   */
-  async fold(oldestSnapshotSeconds: number): Promise<number> {
-    const isLong = oldestSnapshotSeconds >= LONG_SNAPSHOT_SECONDS;
-    if (!isLong || Math.abs(this.#now() - this.#foldedAt) >= LONG_FOLD_MS) {
-      this.#foldedAt = this.#now();
-      this.#left = 0;
-      return await foldCounts(this.#sql);
-    }
-    if ((await this.#pending()) < 2 * this.#left + WORTH_ADDING_UP) return 0;
-    const gone = await onlyByIndex(this.#sql, ADD_UP);
-    this.#left = await this.#pending();
-    return gone;
-  }
-
-  async #pending(): Promise<number> {
-    return await onlyByIndex(
-      this.#sql,
-      'SELECT count(*)::float8 AS folded FROM count_deltas WHERE written >= (SELECT pending_from FROM last_fold)',
-    );
-  }
+/** The deltas of events. */
+export function countDeltas(sql: Sql): Foldable {
+  return {
+    fold: () => foldCounts(sql),
+    addUp: () => onlyByIndex(sql, ADD_UP),
+    pending: () =>
+      onlyByIndex(
+        sql,
+        'SELECT count(*)::float8 AS folded FROM count_deltas WHERE written >= (SELECT pending_from FROM last_fold)',
+      ),
+  };
 }
 
 /**
@@ -217,7 +188,7 @@ export async function applyRetention(
 }
 
 /** Partitions of `events` that end at or before the boundary, oldest first. */
-async function partitionsBefore(sql: Sql, boundary: string): Promise<string[]> {
+export async function partitionsBefore(sql: Sql, boundary: string): Promise<string[]> {
   const rows = await sql<{ name: string }[]>`
     SELECT relname AS name
       FROM events_partitions JOIN pg_class ON pg_class.oid = partition
@@ -254,10 +225,14 @@ export async function clipPartitions(sql: Sql): Promise<number> {
   return removed;
 }
 
-/** @returns false where the lock was not free in time */
-async function dropPartition(sql: Sql, partition: string): Promise<boolean> {
+/**
+ * @param prepare a statement before all others of its transaction
+ * @returns false where the lock was not free in time
+ */
+export async function dropPartition(sql: Sql, partition: string, prepare = ''): Promise<boolean> {
   try {
     await sql.begin(async (tx: Transaction) => {
+      if (prepare !== '') await tx.unsafe(prepare);
       await tx.unsafe(`SET LOCAL lock_timeout = ${LOCK_TIMEOUT_MS}`);
       await tx`DROP TABLE IF EXISTS ${tx(partition)}`;
     });
@@ -269,8 +244,8 @@ async function dropPartition(sql: Sql, partition: string): Promise<boolean> {
 }
 
 /** Partitions are made for yesterday, in case the clock was ahead, and for a week ahead, in case the service is down then. */
-const DAYS_BEHIND = 1;
-const DAYS_AHEAD = 7;
+export const DAYS_BEHIND = 1;
+export const DAYS_AHEAD = 7;
 
 /** Folded deltas after which their dead rows are vacuumed. */
 const VACUUM_AFTER_DELTAS = 2_000;
@@ -285,7 +260,7 @@ export function postgresMaintenance(
   options: { retentionDays: number; now: () => number },
 ): MaintenanceTasks {
   const { retentionDays, now } = options;
-  const folding = new Folding(sql, now);
+  const folding = new Folding(countDeltas(sql), now);
   const deadDeltas = new DeadRows(sql, 'count_deltas', VACUUM_AFTER_DELTAS);
   const expiredKeys = new ExpiredKeys(sql);
   const profiler = new DayProfiler(sql, now);
@@ -299,8 +274,8 @@ export function postgresMaintenance(
       const folded = await folding.fold(oldestSnapshotSeconds);
       await expiredKeys.remove(now());
       await profiler.profileSome();
-      await deadDeltas.vacuumAfter(folded);
-      await fields.everySecond();
+      await deadDeltas.vacuumAfter(folded ?? 0);
+      await fields.everySecond(oldestSnapshotSeconds);
     },
     everyTenMinutes: async () => {
       await prepare();

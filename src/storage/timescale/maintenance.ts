@@ -309,7 +309,7 @@ export function timescaleMaintenance(
       await moveBoundary(sql, { days: settings.RETENTION_DAYS, now: now() });
       await applyPolicies(sql, settings);
     },
-    everySecond: async () => {
+    everySecond: async (oldestSnapshotSeconds = 0) => {
       await marks.merge();
       await expiredKeys.remove(now());
       await profiler.profileSome();
@@ -320,7 +320,7 @@ export function timescaleMaintenance(
           refreshedAt = now();
         });
       }
-      await fields.everySecond();
+      await fields.everySecond(oldestSnapshotSeconds);
       compression.throwFailure();
     },
     everyTenMinutes: async () => {

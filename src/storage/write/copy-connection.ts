@@ -98,6 +98,20 @@ const PREFER_LZ4 = `
 /** Timeout for closing a connection. */
 const CLOSE_TIMEOUT_MS = 1_000;
 
+/** What writers use of a connection. */
+export type WriteConnection = Pick<CopyConnection, 'copy' | 'query' | 'hasLeft' | 'close'>;
+
+/** Makes a connection to the database that a process writes to. @param session additional settings of the session */
+export type Connect = (
+  name: string,
+  timeouts: ConnectionTimeouts,
+  session?: Readonly<Record<string, string>>,
+) => WriteConnection;
+
+export function connectionsTo(address: DatabaseAddress): Connect {
+  return (name, timeouts, session) => new CopyConnection(address, name, timeouts, session);
+}
+
 /** One connection, opened when first needed and opened again after it was lost. Not for concurrent use. */
 export class CopyConnection {
   readonly #address: DatabaseAddress;
@@ -131,7 +145,7 @@ export class CopyConnection {
    * @param epoch of the ids in the rows: if the database has changed since, nothing is sent
    * @throws pg.DatabaseError if the server refused, ConnectionLost if it is unavailable
    */
-  async copy({ messages, commands }: CopyGroup, epoch?: number): Promise<void> {
+  async copy({ messages, commands, release }: CopyGroup, epoch?: number): Promise<void> {
     const client = await this.#connected();
     this.#requireEpoch(epoch);
     await this.#answered(
@@ -142,6 +156,8 @@ export class CopyConnection {
         client.query(new CopyQuery(messages, commands, done));
       }),
     );
+    // Not after a failure: the socket may still be sending it.
+    release();
   }
 
   /**

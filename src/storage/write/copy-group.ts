@@ -14,6 +14,8 @@ export interface CopyGroup {
   readonly messages: Buffer;
   /** Their number. If they are an implicit transaction, it is committed when the last of them completes. */
   readonly commands: number;
+  /** To be called once when the server has answered that it has all of it. */
+  readonly release: () => void;
 }
 
 /**
@@ -45,5 +47,5 @@ export function copyGroup(
     copyFieldDeltas(events, fields, messages);
     messages.endRows();
   }
-  return { messages: messages.bytes, commands: tables.length };
+  return { messages: messages.bytes, commands: tables.length, release: () => messages.release() };
 }

@@ -8,6 +8,7 @@
  *
  * Rows are in COPY's binary format: it costs PostgreSQL and this process less than the text format (bench: write-formats).
  */
+import { BufferPool } from '../../buffer-pool.ts';
 import type { FieldDelta } from '../fields/copy-values.ts';
 import type { EventRow } from './accepted-event.ts';
 
@@ -38,6 +39,10 @@ for (const [value, digit] of [...'0123456789abcdef'].entries()) {
   DIGITS[digit.toUpperCase().charCodeAt(0)] = value;
 }
 
+/** Of groups that are stored. */
+const BUFFERS = new BufferPool();
+const NOTHING = Buffer.alloc(0);
+
 export class CopyMessages {
   #bytes: Buffer;
   #at = 0;
@@ -50,7 +55,7 @@ export class CopyMessages {
 
   /** @param bytes of all messages together, about; more room is made where they need it */
   constructor(bytes: number) {
-    this.#bytes = Buffer.allocUnsafe(bytes + MESSAGE_BYTES);
+    this.#bytes = BUFFERS.take(bytes + MESSAGE_BYTES);
   }
 
   /** Query: one statement, or several that are one implicit transaction. */
@@ -151,6 +156,13 @@ export class CopyMessages {
     return this.#bytes.subarray(0, this.#at);
   }
 
+  /** Gives their memory back. Nothing may read it any more, nor be added. */
+  release(): void {
+    BUFFERS.giveBack(this.#bytes);
+    this.#bytes = NOTHING;
+    this.#at = 0;
+  }
+
   #stamp(generation: number): void {
     this.#int4(4);
     this.#int4(generation);
@@ -158,8 +170,9 @@ export class CopyMessages {
 
   #reserve(bytes: number): void {
     if (this.#at + bytes <= this.#bytes.length) return;
-    const larger = Buffer.allocUnsafe(2 * this.#bytes.length + bytes);
+    const larger = BUFFERS.take(2 * this.#bytes.length + bytes);
     this.#bytes.copy(larger, 0, 0, this.#at);
+    BUFFERS.giveBack(this.#bytes);
     this.#bytes = larger;
   }
 

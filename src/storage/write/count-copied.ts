@@ -19,7 +19,7 @@ export async function countCopied(
            to_regclass('field_generation') IS NOT NULL AS "hasFields"`);
   // Up to schema 9 a trigger counts them.
   if (rows[0]?.counts === true) return;
-  const { changes, stampedChanges, changesOfInserted } = writes;
+  const { changes, stampedChanges, changesOfInserted, copiedNow } = writes;
   // A restore counts the values of fields again, so its minutes need no note.
   const into = rows[0]?.hasFields === true ? stampedChanges : changes;
   const stamp = rows[0]?.hasFields === true ? `, ${EVERY_FIELD}` : '';
@@ -27,7 +27,7 @@ export async function countCopied(
     `WITH inserted AS (
        SELECT app_id, type_id, created_at FROM events
         WHERE created_at >= $1::timestamptz AND created_at < $2::timestamptz
-          AND xmin = pg_current_xact_id()::xid)
+          AND ${copiedNow})
      INSERT INTO ${into} SELECT changes.*${stamp} FROM (${changesOfInserted}) AS changes`,
     [interval.from, interval.until],
   );

@@ -20,6 +20,14 @@ export interface EngineWrites {
   readonly makesRoomAhead: boolean;
   /** SELECT of those of the days `$1::date[]`, as texts, whose rows another session has locked or waits to lock. */
   readonly lockedDays: string;
+  /** A condition for rows of `events` that the current transaction has copied, in an interval that is copied by it alone. */
+  readonly copiedNow: string;
+  /** Whether writers count the values of declared fields. */
+  readonly countsFields: boolean;
+  /** Whether rows and their changes are inserted by several statements of a transaction (insert-steps.ts). */
+  readonly insertsInSteps: boolean;
+  /** Whether the cause of a failed COPY is not what its SQLSTATE says. */
+  readonly hidesFailure?: (error: unknown) => boolean;
   /** Settings of every session that writes. */
   readonly session: Readonly<Record<string, string>>;
 }

@@ -2,12 +2,11 @@
 import type { Logger } from 'pino';
 import type { Rejection } from '../../errors.ts';
 import { Histogram, SECONDS_BOUNDS } from '../../metrics/histogram.ts';
-import type { DatabaseAddress } from '../connect.ts';
 import type { Engine } from '../engine.ts';
 import { ENGINES } from '../engines.ts';
 import type { DeclaredFields } from '../fields/declared-fields.ts';
 import { type AcceptedEvent, datesOf, epochOf, isKeyed, sizeOf } from './accepted-event.ts';
-import { CopyConnection } from './copy-connection.ts';
+import type { Connect, WriteConnection } from './copy-connection.ts';
 import { copyGroup } from './copy-group.ts';
 import { classify, OUTCOME_UNKNOWN, POISON, REFUSING, type WriteTimeouts } from './failures.ts';
 import { type GivenUp, GroupCommit, type GroupKind } from './group-commit.ts';
@@ -18,6 +17,7 @@ import {
   type KeyedInsert,
   keyedOutcomes,
 } from './insert-events.ts';
+import { INSERT_MISSING_ROWS, insertRows, inTransaction } from './insert-steps.ts';
 
 /** null once an event is durable, or why it is not; `repeated` where an event with its key was durable before. */
 export type WriteOutcome = Rejection | 'repeated' | null;
@@ -26,7 +26,7 @@ export type WriteOutcome = Rejection | 'repeated' | null;
 export type Outcomes = readonly WriteOutcome[];
 
 export interface EventWriterOptions {
-  readonly address: DatabaseAddress;
+  readonly connect: Connect;
   readonly engine: Engine;
   readonly connections: number;
   /** Shown in pg_stat_activity. */
@@ -41,7 +41,11 @@ export interface EventWriterOptions {
    * Called for a group that could not be stored in time. Never rejects.
    * @param end the refusal that applies otherwise, and its cause
    */
-  readonly giveUp?: (events: readonly AcceptedEvent[], end: GivenUp) => Promise<Outcomes>;
+  readonly giveUp?: ((events: readonly AcceptedEvent[], end: GivenUp) => Promise<Outcomes>) | undefined;
+  /** Whether it is known that the server does not answer. */
+  readonly isAway?: () => boolean;
+  /** Where groups are counted, if not in histograms of its own. */
+  readonly counts?: GroupCounts;
   readonly log: Logger;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
@@ -61,18 +65,28 @@ export function tablesOfWrites(engine: Engine): readonly string[] {
   return ['events', changes, 'idempotency_keys', 'event_types', 'field_deltas', 'uncounted_minutes'];
 }
 
-export class EventWriter {
+/** Counts of commit groups, for metrics. */
+export interface GroupCounts {
   /** Events of each group. */
-  readonly groupEvents = new Histogram(GROUP_BOUNDS);
+  readonly groupEvents: Histogram;
   /** Seconds from a group's arrival to its outcome, retries included. */
-  readonly groupSeconds = new Histogram(SECONDS_BOUNDS);
+  readonly groupSeconds: Histogram;
+}
+
+export function newGroupCounts(): GroupCounts {
+  return { groupEvents: new Histogram(GROUP_BOUNDS), groupSeconds: new Histogram(SECONDS_BOUNDS) };
+}
+
+export class EventWriter implements GroupCounts {
+  readonly groupEvents: Histogram;
+  readonly groupSeconds: Histogram;
   readonly #options: EventWriterOptions;
   readonly #commit: GroupCommit;
   readonly #kind: GroupKind<AcceptedEvent, WriteOutcome>;
   /** Events with keys, which may be stored already. */
   readonly #keyedKind: GroupKind<AcceptedEvent, WriteOutcome>;
-  readonly #idle: CopyConnection[];
-  readonly #all: readonly CopyConnection[];
+  readonly #idle: WriteConnection[];
+  readonly #all: readonly WriteConnection[];
   readonly #trial: string;
   /** When a group last ended, or began while none was in flight. */
   #movedAt = 0;
@@ -80,7 +94,7 @@ export class EventWriter {
   constructor(options: EventWriterOptions) {
     this.#options = options;
     const {
-      address,
+      connect,
       name = 'tidemark writer',
       timeouts = REFUSING,
       past = false,
@@ -88,15 +102,20 @@ export class EventWriter {
       log,
       now,
     } = options;
+    ({ groupEvents: this.groupEvents, groupSeconds: this.groupSeconds } = options.counts ?? newGroupCounts());
     const engine = ENGINES[options.engine].writes;
-    this.#commit = new GroupCommit({ engine, timeouts, past, log, now });
+    this.#commit = new GroupCommit({ engine, timeouts, past, isAway: options.isAway, log, now });
     const insertMissing = insertMissingValues(engine);
-    this.#trial = insertMissing;
+    this.#trial = engine.insertsInSteps ? INSERT_MISSING_ROWS : insertMissing;
     this.#kind = {
       name: 'events',
       store: async (connection, events, { uncertain }) => {
         const epoch = epochOf(events);
-        if (uncertain) await connection.query(insertMissing, columns(events), sizeOf(events), epoch);
+        const rows = columns(events);
+        const bytes = sizeOf(events);
+        if (uncertain && engine.insertsInSteps)
+          await inTransaction(connection, () => insertRows(connection, rows, { bytes, epoch }));
+        else if (uncertain) await connection.query(insertMissing, rows, bytes, epoch);
         else await connection.copy(copyGroup(engine, events, fields), epoch);
         return events.map(() => null);
       },
@@ -115,18 +134,16 @@ export class EventWriter {
     this.#keyedKind = {
       ...this.#kind,
       store: async (connection, events, { uncertain }) => {
-        const { rows } = await connection.query<KeyedInsert>(
-          insertKeyed,
-          columns(events),
-          sizeOf(events),
-          epochOf(events),
-        );
-        return keyedOutcomes(events, rows[0], uncertain);
+        const rows = columns(events);
+        const [bytes, epoch] = [sizeOf(events), epochOf(events)];
+        const inserted = engine.insertsInSteps
+          ? await inTransaction(connection, () => insertRows(connection, rows, { bytes, epoch }))
+          : (await connection.query<KeyedInsert>(insertKeyed, rows, bytes, epoch)).rows[0];
+        return keyedOutcomes(events, inserted, uncertain);
       },
     };
-    this.#all = Array.from(
-      { length: options.connections },
-      (_, index) => new CopyConnection(address, `${name} ${index + 1}`, timeouts, engine.session),
+    this.#all = Array.from({ length: options.connections }, (_, index) =>
+      connect(`${name} ${index + 1}`, timeouts, engine.session),
     );
     this.#idle = [...this.#all];
   }
@@ -134,6 +151,11 @@ export class EventWriter {
   /** Tries of groups after their first one. */
   get retries(): number {
     return this.#commit.retries;
+  }
+
+  /** Whether another group may be written now. */
+  get hasRoom(): boolean {
+    return this.#idle.length > 0;
   }
 
   /**
@@ -169,19 +191,20 @@ export class EventWriter {
   /**
    * Whether the database takes events of a time now: inserts one and rolls it back, which needs the same locks, privileges
    * and disk space as a real one. False if all connections are busy, because then it is unknown.
+   * @param appId any app, also one that does not exist
    */
-  async proves(createdAt: number): Promise<boolean> {
+  async proves(createdAt: number, appId = 0): Promise<boolean> {
     const connection = this.#idle.pop();
     if (connection === undefined) return false;
     try {
-      return await this.#try(connection, createdAt);
+      return await this.#try(connection, createdAt, appId);
     } finally {
       this.#idle.push(connection);
     }
   }
 
-  async #try(connection: CopyConnection, createdAt: number): Promise<boolean> {
-    const event = { id: TRIAL_ID, appId: 0, typeId: 0, createdAt, payload: '{}' };
+  async #try(connection: WriteConnection, createdAt: number, appId: number): Promise<boolean> {
+    const event = { id: TRIAL_ID, appId, typeId: 0, createdAt, payload: '{}' };
     try {
       await connection.query('BEGIN', []);
       await connection.query(`SET LOCAL lock_timeout = ${TRIAL_LOCK_MS}`, []);

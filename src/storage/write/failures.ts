@@ -26,6 +26,8 @@ export type Failure =
 
 /** SQLSTATE or its prefix → what it means (PostgreSQL documentation, appendix A). */
 const FAILURES: Readonly<Record<string, Failure>> = {
+  '08': 'lost', // connection exception: of the server that was asked to another node of its cluster
+  '08P01': 'fault', // protocol_violation
   '22': 'data', // data exception
   '23': 'data', // integrity constraint violation
   '23505': 'duplicate', // unique_violation

@@ -4,7 +4,7 @@
  */
 import type { Rejection } from '../../errors.ts';
 import { datesOf, type EventContent } from './accepted-event.ts';
-import type { CopyConnection } from './copy-connection.ts';
+import type { WriteConnection } from './copy-connection.ts';
 import type { EngineWrites } from './engine-writes.ts';
 import {
   backOff,
@@ -40,7 +40,7 @@ export interface GroupKind<Unit, Outcome> {
    * @returns their outcomes
    */
   readonly store: (
-    connection: CopyConnection,
+    connection: WriteConnection,
     units: readonly Unit[],
     attempt: Attempt,
   ) => Promise<readonly Outcome[]>;
@@ -48,7 +48,7 @@ export interface GroupKind<Unit, Outcome> {
   readonly eventsOf: (units: readonly Unit[]) => readonly EventContent[];
   /** Called for the unit of a group whose data the database refuses. */
   readonly refuse: (
-    connection: CopyConnection,
+    connection: WriteConnection,
     unit: Unit,
     attempt: Attempt,
     error: unknown,
@@ -68,6 +68,8 @@ export interface GivenUp {
   readonly failure: Failure;
   readonly error: unknown;
   readonly attempt: Attempt;
+  /** The node of a cluster that did not take them, if others do. */
+  readonly node?: string;
 }
 
 /** The methods of a logger that the writer uses. */
@@ -81,6 +83,8 @@ export interface GroupCommitOptions {
   readonly timeouts: WriteTimeouts;
   /** True if events are of past days, whose partitions may be missing. */
   readonly past?: boolean;
+  /** Whether it is known that the server does not answer: then nothing is tried again. */
+  readonly isAway?: (() => boolean) | undefined;
   readonly log: WriteLog;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
@@ -124,7 +128,7 @@ export class GroupCommit {
    */
   async run<Unit, Outcome>(
     kind: GroupKind<Unit, Outcome>,
-    connection: CopyConnection,
+    connection: WriteConnection,
     units: readonly Unit[],
     attempt: Attempt,
   ): Promise<readonly Outcome[]> {
@@ -140,14 +144,14 @@ export class GroupCommit {
   }
 
   /** Makes room for events of these days. @param dates ISO 8601 */
-  async makeRoom(connection: CopyConnection, dates: readonly string[]): Promise<void> {
+  async makeRoom(connection: WriteConnection, dates: readonly string[]): Promise<void> {
     const { makeRoom } = this.#options.engine;
     for (let from = 0; from < dates.length; from += DAYS_AT_ONCE)
       await connection.query(makeRoom, [dates.slice(from, from + DAYS_AT_ONCE)]);
   }
 
   async #makeRoomAhead(
-    connection: CopyConnection,
+    connection: WriteConnection,
     events: readonly EventContent[],
     roomy: Set<string>,
   ): Promise<void> {
@@ -170,7 +174,7 @@ export class GroupCommit {
   /** Prepares a retry and returns null, or returns the outcomes of the units. */
   async #recover<Unit, Outcome>(
     kind: GroupKind<Unit, Outcome>,
-    connection: CopyConnection,
+    connection: WriteConnection,
     units: readonly Unit[],
     attempt: Attempt,
     cause: unknown,
@@ -186,7 +190,7 @@ export class GroupCommit {
     }
     if (failure === 'data') return await this.#isolate(kind, connection, units, attempt, error);
     if (failure === 'lost' || failure === 'duplicate') attempt.uncertain = true;
-    if (connection.hasLeft || this.#isOver(attempt, failure)) {
+    if (connection.hasLeft || this.#options.isAway?.() === true || this.#isOver(attempt, failure)) {
       const days = BY_DAY.has(failure) && !connection.hasLeft ? unitsByDays(kind, units) : [];
       if (days.length > 1) return await this.#runByDays(kind, connection, days, { failure, error, attempt });
       log.warn({ ...context, days: daysForLog(kind, units) }, 'write: failed until its time was over');
@@ -209,12 +213,15 @@ export class GroupCommit {
    */
   async #diagnose<Unit, Outcome>(
     kind: GroupKind<Unit, Outcome>,
-    connection: CopyConnection,
+    connection: WriteConnection,
     units: readonly Unit[],
     attempt: Attempt,
     error: unknown,
   ): Promise<{ readonly failure: Failure; readonly error: unknown }> {
     const failure = classify(error);
+    // The retry inserts, and an INSERT tells what it is that COPY has not told.
+    if (failure === 'fault' && !attempt.uncertain && this.#options.engine.hidesFailure?.(error) === true)
+      return { failure: 'lost', error };
     if (failure !== 'missing-partition') return { failure, error };
     if (attempt.hasRoom) return { failure: 'no-partition', error };
     try {
@@ -232,7 +239,7 @@ export class GroupCommit {
    */
   async #runByDays<Unit, Outcome>(
     kind: GroupKind<Unit, Outcome>,
-    connection: CopyConnection,
+    connection: WriteConnection,
     groups: readonly DayGroup<Unit>[],
     end: Omit<GivenUp, 'refusal'>,
   ): Promise<readonly Outcome[]> {
@@ -259,7 +266,7 @@ export class GroupCommit {
 
   /** Days whose rows are locked now, as far as known. */
   async #lockedAmong<Unit>(
-    connection: CopyConnection,
+    connection: WriteConnection,
     groups: readonly DayGroup<Unit>[],
   ): Promise<ReadonlySet<string>> {
     try {
@@ -275,7 +282,7 @@ export class GroupCommit {
   /** Tries groups one by one, each once, so that a failure of one does not affect the others. */
   async #runEach<Unit, Outcome>(
     kind: GroupKind<Unit, Outcome>,
-    connection: CopyConnection,
+    connection: WriteConnection,
     groups: readonly DayGroup<Unit>[],
     attempt: Attempt,
   ): Promise<IndexedOutcome<Outcome>[]> {
@@ -309,7 +316,7 @@ export class GroupCommit {
   /** Halves the group until the unit that cannot be stored is alone; the others are stored. */
   async #isolate<Unit, Outcome>(
     kind: GroupKind<Unit, Outcome>,
-    connection: CopyConnection,
+    connection: WriteConnection,
     units: readonly Unit[],
     attempt: Attempt,
     error: unknown,

@@ -10,6 +10,7 @@ import { copyGroup } from './copy-group.ts';
 import { backOff } from './failures.ts';
 import { type Attempt, GroupCommit, type GroupKind, type WriteLog } from './group-commit.ts';
 import { columns, insertMissingValues } from './insert-events.ts';
+import { insertRows } from './insert-steps.ts';
 
 export interface ImportOutcome<Event> {
   readonly imported: number;
@@ -159,12 +160,11 @@ export class ImportWriter<Event extends EventRow> {
       await this.#connection.copy(copyGroup(engine, kept, this.#options.fields));
       return { imported: kept.length, skipped: 0, refused };
     }
-    const { rows } = await this.#connection.query<{ stored: number }>(
-      this.#insertMissing,
-      columns(kept),
-      sizeOf(kept),
-    );
-    const imported = rows[0]?.stored ?? 0;
+    const [connection, rows, bytes] = [this.#connection, columns(kept), sizeOf(kept)];
+    const inserted = ENGINES[this.#options.engine].writes.insertsInSteps
+      ? await insertRows(connection, rows, { bytes })
+      : (await connection.query<{ stored: number }>(this.#insertMissing, rows, bytes)).rows[0];
+    const imported = inserted?.stored ?? 0;
     this.#merging = imported < kept.length;
     return { imported, skipped: kept.length - imported, refused };
   }

@@ -4,18 +4,19 @@
  */
 import type { Logger } from 'pino';
 import { Rejection } from '../../errors.ts';
-import type { DatabaseAddress, Sql } from '../connect.ts';
+import type { Sql } from '../connect.ts';
 import type { Engine } from '../engine.ts';
 import { ENGINES } from '../engines.ts';
 import { KEY_LIFE_MS } from '../expired-keys.ts';
 import { type AcceptedEvent, epochOf, isKeyed, sizeOf, timestamp } from './accepted-event.ts';
-import { CopyConnection } from './copy-connection.ts';
+import type { Connect, WriteConnection } from './copy-connection.ts';
 import type { EngineWrites } from './engine-writes.ts';
 import { NO_PARTITION, OUTCOME_UNKNOWN, POISON, REFUSING, REFUSING_PAST, UNAVAILABLE } from './failures.ts';
 import { type Attempt, GroupCommit, type GroupKind } from './group-commit.ts';
 import {
   AWAITS_STANDBY,
   columns,
+  insertKeyedValues,
   insertMissing,
   insertMissingValues,
   insertNew,
@@ -23,6 +24,7 @@ import {
   keyedOutcomes,
   whatWasInserted,
 } from './insert-events.ts';
+import { INSERT_MISSING_ROWS, insertRows, inTransaction } from './insert-steps.ts';
 
 /** The identity of a keyed request. */
 export interface KeyedRequest {
@@ -107,23 +109,52 @@ function storeMissingStatement(engine: EngineWrites): string {
 }
 
 interface MissingInsert extends KeyedInsert {
-  /** Keys that were new. */
-  readonly kept: number;
+  /** Keys that were new; absent where the statement stores none. */
+  readonly kept?: number;
 }
 
-/** The keys of requests, and of these the new ones. */
-const KEPT = `request AS (
-    SELECT * FROM unnest($1::int[], $2::bytea[], $3::bytea[], $4::smallint[], $5::text[], $6::timestamptz[])
-           WITH ORDINALITY AS request (app_id, key_digest, body_digest, status, answer, created_at, number)
-  ), kept AS (
+const REQUESTS = `unnest($1::int[], $2::bytea[], $3::bytea[], $4::smallint[], $5::text[], $6::timestamptz[])
+           WITH ORDINALITY AS request (app_id, key_digest, body_digest, status, answer, created_at, number)`;
+
+/** Stores the new ones of the keys of requests. */
+const keepFrom = (requests: string): string => `
     INSERT INTO idempotency_keys AS known (app_id, key_digest, body_digest, status, answer, created_at)
-    SELECT app_id, key_digest, body_digest, status, answer, created_at FROM request ORDER BY app_id, key_digest
+    SELECT app_id, key_digest, body_digest, status, answer, created_at FROM ${requests} ORDER BY app_id, key_digest
     ON CONFLICT (app_id, key_digest) DO UPDATE
        SET body_digest = excluded.body_digest, status = excluded.status, answer = excluded.answer,
            created_at = excluded.created_at
-     WHERE known.created_at <= excluded.created_at - interval '${KEY_LIFE_MS} milliseconds'
-    RETURNING app_id, key_digest
-  )`;
+     WHERE excluded.created_at - known.created_at >= interval '${KEY_LIFE_MS} milliseconds'
+    RETURNING app_id, key_digest`;
+
+/** The keys of requests, and of these the new ones. */
+const KEPT = `request AS (SELECT * FROM ${REQUESTS}), kept AS (${keepFrom('request')})`;
+const KEEP = keepFrom(REQUESTS);
+
+/** The same as {@link storeStatement} and {@link storeMissingStatement}, in a transaction. @param values of {@link valuesOf} */
+async function storeInSteps(
+  connection: WriteConnection,
+  values: readonly (readonly unknown[])[],
+  how: { readonly bytes: number; readonly epoch: number | undefined; readonly isNew: boolean },
+): Promise<MissingInsert> {
+  const [apps = [], digests = []] = values;
+  const [ids = [], , , , , numbers = []] = values.slice(6);
+  return await inTransaction(connection, async () => {
+    const { rows } =
+      apps.length === 0
+        ? { rows: [] }
+        : await connection.query<{ app_id: number; key_digest: Buffer }>(KEEP, values.slice(0, 6));
+    const kept = new Set(rows.map((row) => `${row.app_id} ${row.key_digest.toString('hex')}`));
+    const isKept = (number: number): boolean => {
+      const digest = digests[number - 1];
+      return digest instanceof Buffer && kept.has(`${String(apps[number - 1])} ${digest.toString('hex')}`);
+    };
+    const wanted = numbers.map((number) => number === 0 || isKept(Number(number)));
+    const columns = values.slice(6, 11).map((column) => column.filter((_, at) => wanted[at]));
+    const inserted = await insertRows(connection, columns, how);
+    const refused = ids.filter((_, at) => wanted[at] !== true).map(String);
+    return { stored: inserted.stored, repeated: [...inserted.repeated, ...refused], kept: rows.length };
+  });
+}
 
 /** The stored keys among several; `index` is that in the two arrays of apps and digests. */
 const FIND_KEYS = `
@@ -132,12 +163,16 @@ const FIND_KEYS = `
     JOIN idempotency_keys USING (app_id, key_digest)`;
 
 export interface KeyedWriterOptions {
-  readonly address: DatabaseAddress;
+  readonly connect: Connect;
   readonly engine: Engine;
   /** Name of its connection, shown in pg_stat_activity. */
   readonly name: string;
   /** For requests with events of past days, whose partitions may be locked or impossible to create. */
   readonly past?: boolean;
+  /** Whether it is known that the server does not answer. */
+  readonly isAway?: () => boolean;
+  /** Told when the server did not take requests. */
+  readonly onAway?: (error: unknown) => void;
   /** Told when requests waited for a lock in vain. Never rejects. */
   readonly onBlocked: () => Promise<void>;
   readonly log: Logger;
@@ -154,31 +189,37 @@ interface Work {
 
 export class KeyedWriter {
   readonly #options: KeyedWriterOptions;
-  readonly #connection: CopyConnection;
+  readonly #connection: WriteConnection;
   readonly #commit: GroupCommit;
   readonly #storeStatement: string;
   readonly #storeMissingStatement: string;
+  readonly #inSteps: boolean;
+  /** For requests without Idempotency-Keys: it does not touch their table, which may be locked. */
+  readonly #storeUnkeyedStatement: string;
   readonly #kind: GroupKind<Work, KeyedOutcome>;
   /** Finds the events that the database refuses, and stores nothing. */
   readonly #trial: GroupKind<AcceptedEvent, Rejection | null>;
 
   constructor(options: KeyedWriterOptions) {
     this.#options = options;
-    const { address, name, past = false, log, now } = options;
+    const { connect, name, past = false, log, now } = options;
     const timeouts = past ? REFUSING_PAST : REFUSING;
     const engine = ENGINES[options.engine].writes;
-    this.#connection = new CopyConnection(address, name, timeouts, engine.session);
-    this.#commit = new GroupCommit({ engine, timeouts, past, log, now });
+    this.#connection = connect(name, timeouts, engine.session);
+    this.#commit = new GroupCommit({ engine, timeouts, past, isAway: options.isAway, log, now });
+    this.#inSteps = engine.insertsInSteps;
     this.#storeStatement = storeStatement(engine);
     this.#storeMissingStatement = storeMissingStatement(engine);
+    this.#storeUnkeyedStatement = insertKeyedValues(engine);
     this.#kind = {
       name: 'requests',
       store: (_, works, attempt) =>
         works.every(isNew) ? this.#storeNew(works) : this.#storeMissing(works, attempt.uncertain),
       eventsOf: (works) => works.flatMap(({ events }) => events),
       refuse: (_, work, attempt) => this.#storeWithout(work, attempt, POISON),
-      giveUp: async (works, { refusal, failure, attempt }) => {
+      giveUp: async (works, { refusal, failure, error, attempt }) => {
         if (failure === 'blocked') await options.onBlocked();
+        if (failure === 'unreachable' || failure === 'lost') options.onAway?.(error);
         if (failure !== 'no-partition') return works.map(() => refusal);
         // On the current day it is an outage, not an error of the events.
         if (!past) return works.map(() => UNAVAILABLE);
@@ -188,7 +229,7 @@ export class KeyedWriter {
         return outcomes;
       },
     };
-    const insert = insertMissingValues(engine);
+    const insert = engine.insertsInSteps ? INSERT_MISSING_ROWS : insertMissingValues(engine);
     this.#trial = {
       name: 'events',
       store: async (_, events) => {
@@ -223,8 +264,10 @@ export class KeyedWriter {
   async #storeNew(works: readonly Work[]): Promise<readonly KeyedOutcome[]> {
     const values = valuesOf(works);
     const epoch = epochOf(works.flatMap(({ events }) => events));
-    const { rowCount } = await this.#connection.query(this.#storeStatement, values, bytesOf(works), epoch);
-    if (rowCount === works.reduce((sum, { events }) => sum + events.length, 0))
+    const stored = this.#inSteps
+      ? (await storeInSteps(this.#connection, values, { bytes: bytesOf(works), epoch, isNew: true })).stored
+      : (await this.#connection.query(this.#storeStatement, values, bytesOf(works), epoch)).rowCount;
+    if (stored === works.reduce((sum, { events }) => sum + events.length, 0))
       return works.map((work) => storedWork(work));
     const known = await this.#find(works);
     return works.map((work) => keptOutcome(work, known.get(work)));
@@ -232,16 +275,19 @@ export class KeyedWriter {
 
   async #storeMissing(works: readonly Work[], uncertain: boolean): Promise<readonly KeyedOutcome[]> {
     const events = works.flatMap((work) => work.events);
-    const { rows } = await this.#connection.query<MissingInsert>(
-      this.#storeMissingStatement,
-      valuesOf(works),
-      bytesOf(works),
-      epochOf(events),
-    );
-    const outcomes = keyedOutcomes(events, rows[0], uncertain);
+    const hasKeys = works.some(hasRequest);
+    const [bytes, epoch] = [bytesOf(works), epochOf(events)];
+    const query = (statement: string, values: readonly unknown[]) =>
+      this.#connection.query<MissingInsert>(statement, values, bytes, epoch);
+    const inserted = this.#inSteps
+      ? await storeInSteps(this.#connection, valuesOf(works), { bytes, epoch, isNew: false })
+      : hasKeys
+        ? (await query(this.#storeMissingStatement, valuesOf(works))).rows[0]
+        : (await query(this.#storeUnkeyedStatement, columns(events))).rows[0];
+    const outcomes = keyedOutcomes(events, inserted, uncertain);
     const isRepeated = new Set(events.filter((_, index) => outcomes[index] === 'repeated'));
     const requests = works.filter(hasRequest);
-    const known = rows[0]?.kept === requests.length ? null : await this.#find(requests);
+    const known = (inserted?.kept ?? 0) === requests.length ? null : await this.#find(requests);
     return works.map((work) => {
       const repeated = new Set(work.events.filter((event) => isRepeated.has(event)));
       if (known !== null && hasRequest(work)) return keptOutcome(work, known.get(work), repeated);

@@ -2,12 +2,11 @@
  * Writes events that come back from a journal or from quarantine. They name their app and type as clients do, so that they
  * find the right ones in a database that was restored or has failed over, and none in another installation's.
  */
-import type { DatabaseAddress } from '../connect.ts';
 import type { Engine } from '../engine.ts';
 import { ENGINES } from '../engines.ts';
 import { IDENTITY } from '../installation-id.ts';
 import { type EventSource, type JournaledEvent, sizeOf, timestamp } from './accepted-event.ts';
-import { CopyConnection } from './copy-connection.ts';
+import type { Connect, WriteConnection } from './copy-connection.ts';
 import type { EngineWrites } from './engine-writes.ts';
 import { type Failure, REPLAYING } from './failures.ts';
 import { GroupCommit, type GroupKind, type WriteLog } from './group-commit.ts';
@@ -41,7 +40,7 @@ export type ReplayOutcome =
   | Unstorable;
 
 export interface ReplayWriterOptions {
-  readonly address: DatabaseAddress;
+  readonly connect: Connect;
   readonly engine: Engine;
   /** The identity of the installation that the events belong to. */
   readonly identity: string;
@@ -64,15 +63,15 @@ interface Resolution {
 const TYPE_TRIES = 3;
 
 export class ReplayWriter {
-  readonly #connection: CopyConnection;
+  readonly #connection: WriteConnection;
   readonly #commit: GroupCommit;
   readonly #kind: GroupKind<JournaledEvent, TryOutcome>;
 
   constructor(options: ReplayWriterOptions) {
-    const { address, identity, log, now } = options;
+    const { connect, identity, log, now } = options;
     const engine = ENGINES[options.engine].writes;
     const statement = insertResolved(engine);
-    this.#connection = new CopyConnection(address, 'tidemark replay', REPLAYING, engine.session);
+    this.#connection = connect('tidemark replay', REPLAYING, engine.session);
     this.#commit = new GroupCommit({ engine, timeouts: REPLAYING, log, now });
     this.#kind = {
       name: 'events',
@@ -120,7 +119,7 @@ export class ReplayWriter {
 }
 
 /** The distinct apps and types of a group, numbered from 1 on. */
-class Sources {
+export class Sources {
   readonly #numbers = new Map<string, number>();
   readonly #ofObject = new Map<EventSource, number>();
   readonly #list: EventSource[] = [];
@@ -237,6 +236,6 @@ function final(outcome: TryOutcome, event: JournaledEvent | undefined): ReplayOu
   return outcome;
 }
 
-function messageOf(error: unknown): string {
+export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }

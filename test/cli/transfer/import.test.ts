@@ -7,6 +7,7 @@ import { createApp } from '../../../src/apps/apps.ts';
 import { type ImportedEvent, importEvents, type Refusal } from '../../../src/cli/transfer/import-events.ts';
 import { createEventIds } from '../../../src/ingest/event-id.ts';
 import { readEventPage } from '../../../src/storage/event-page.ts';
+import { connectionsTo } from '../../../src/storage/write/copy-connection.ts';
 import { EventWriter } from '../../../src/storage/write/event-writer.ts';
 import { ImportWriter } from '../../../src/storage/write/import-writer.ts';
 import { type Outcome, tidemark } from '../../support/command-line.ts';
@@ -219,7 +220,7 @@ describe.each(availableEngines())('an import on %s', (engine) => {
     const newId = createEventIds();
     const log = pino({ level: 'silent' });
     const live = new EventWriter({
-      address: database.address,
+      connect: connectionsTo(database.address),
       engine: database.engine,
       connections: 1,
       log,

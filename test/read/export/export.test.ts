@@ -5,6 +5,7 @@ import { text } from 'node:stream/consumers';
 import { createGunzip } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createResourceToken, revokeResourceToken } from '../../../src/apps/resource-tokens.ts';
+import { checkAnswer } from '../../support/described.ts';
 import { startTestService, type TestService, until } from '../../support/service.ts';
 import { storeRows } from '../../support/stored-events.ts';
 
@@ -83,6 +84,10 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     const response = await begin(`${service.app.appId}/export${query}`);
     const body = await text(response);
     expect(response.statusCode, body).toBe(200);
+    const headers = Object.fromEntries(
+      Object.entries(response.headers).map(([name, v]) => [name, String(v)]),
+    );
+    checkAnswer({ path: `/v1/apps/${service.app.appId}/export` }, { status: 200, headers, body });
     return body;
   };
   const linesOf = (body: string): Line[] =>

@@ -7,7 +7,7 @@ import type { PoolKind } from '../../../src/storage/connections/pools.ts';
 import { ServerWatch } from '../../../src/storage/connections/server-watch.ts';
 import { readInstallation } from '../../../src/storage/installation-id.ts';
 import type { AcceptedEvent } from '../../../src/storage/write/accepted-event.ts';
-import { CopyConnection } from '../../../src/storage/write/copy-connection.ts';
+import { CopyConnection, connectionsTo } from '../../../src/storage/write/copy-connection.ts';
 import { EventWriter } from '../../../src/storage/write/event-writer.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { FaultyProxy } from '../../support/proxy.ts';
@@ -254,7 +254,7 @@ test('events that were accepted for another database are not stored, and later o
   await database.sql`SELECT create_events_partition(now()::date)`;
   const log = pino({ level: 'silent' });
   const writer = new EventWriter({
-    ...{ address: watch.address, engine: database.engine, connections: 1, log },
+    ...{ connect: connectionsTo(watch.address), engine: database.engine, connections: 1, log },
     now: () => performance.now(),
   });
   opened.push(() => writer.close());

@@ -8,6 +8,7 @@ import { profileDay, unprofiledDays } from '../../../src/storage/counts/day-prof
 import { compareDay } from '../../../src/storage/counts/differences.ts';
 import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../../src/storage/counts/levels.ts';
 import { openStorage, type RecountedDay, type Storage } from '../../../src/storage/storage.ts';
+import { connectionsTo } from '../../../src/storage/write/copy-connection.ts';
 import { EventWriter } from '../../../src/storage/write/event-writer.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { sized } from '../../support/fuzz.ts';
@@ -35,7 +36,7 @@ describe.each(availableEngines())('on %s', (engine) => {
     alone = connect(database.address, { connections: 1, name: 'test recount' });
     storage = await openStorage(sql);
     writer = new EventWriter({
-      address: database.address,
+      connect: connectionsTo(database.address),
       engine: database.engine,
       connections: 2,
       log: pino({ level: 'silent' }),

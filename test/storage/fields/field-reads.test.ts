@@ -81,6 +81,7 @@ describe.each(availableEngines())('on %s', (engine) => {
       () => fields.settle(),
       () => foldFields(alone, clock.now),
       () => upkeep.everySecond(),
+      () => upkeep.everySecond(60),
       () => known.load(sql),
       async () => {
         clock.now += random(10 * MINUTE_MS);

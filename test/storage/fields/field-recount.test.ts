@@ -12,10 +12,12 @@ import { compareFieldDay } from '../../../src/storage/fields/compare-day.ts';
 import { DeclaredFields } from '../../../src/storage/fields/declared-fields.ts';
 import { foldFields } from '../../../src/storage/fields/fold.ts';
 import { FieldUpkeep } from '../../../src/storage/fields/upkeep.ts';
-import { Folding } from '../../../src/storage/postgres/maintenance.ts';
+import { Folding } from '../../../src/storage/maintenance/folding.ts';
+import { countDeltas } from '../../../src/storage/postgres/maintenance.ts';
 import { readSnapshot } from '../../../src/storage/snapshot.ts';
 import { openStorage, type Storage } from '../../../src/storage/storage.ts';
 import { mergeMarks } from '../../../src/storage/timescale/maintenance.ts';
+import { connectionsTo } from '../../../src/storage/write/copy-connection.ts';
 import { EventWriter } from '../../../src/storage/write/event-writer.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { countedTotal } from '../../support/field-totals.ts';
@@ -53,7 +55,7 @@ describe.each(availableEngines())('on %s', (engine) => {
     for (const fields of [known, unaware])
       writers.push(
         new EventWriter({
-          address: database.address,
+          connect: connectionsTo(database.address),
           engine: database.engine,
           connections: 1,
           fields,
@@ -196,7 +198,7 @@ describe.each(availableEngines())('on %s', (engine) => {
   });
 
   test('adding up what is pending under an old snapshot keeps totals of values exact', async () => {
-    const folding = new Folding(sql, () => now);
+    const folding = new Folding(countDeltas(sql), () => now);
     if (database.engine === 'postgres') await folding.fold(OLD);
     const minutes = Array.from({ length: 40 }, (_, n) => now - HOUR_MS + (n % 20) * MINUTE_MS);
     await write(minutes, 1, writers[1]);

@@ -6,6 +6,7 @@ import { Rejection } from '../../../src/errors.ts';
 import { createEventIds } from '../../../src/ingest/event-id.ts';
 import { compareDay } from '../../../src/storage/counts/differences.ts';
 import type { AcceptedEvent } from '../../../src/storage/write/accepted-event.ts';
+import { connectionsTo } from '../../../src/storage/write/copy-connection.ts';
 import { EventWriter } from '../../../src/storage/write/event-writer.ts';
 import { jsonObject } from '../../ingest/parse/json-text.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
@@ -27,7 +28,13 @@ describe.each(availableEngines())('on %s a batch', (engine) => {
   const makeWriter = (): EventWriter => {
     const log = pino({ level: 'silent' });
     const { address } = database;
-    return new EventWriter({ address, engine: database.engine, connections: 2, log, now: () => clock.ms });
+    return new EventWriter({
+      connect: connectionsTo(address),
+      engine: database.engine,
+      connections: 2,
+      log,
+      now: () => clock.ms,
+    });
   };
   /** PostgreSQL has partitions that someone must make. */
   const isPlain = engine !== 'timescale';
@@ -289,7 +296,13 @@ describe.each(availableEngines())('on %s a batch', (engine) => {
     const proxy = await FaultyProxy.start(database.address);
     const { address } = proxy;
     const log = pino({ level: 'silent' });
-    const proxied = new EventWriter({ address, engine: database.engine, connections: 1, log, now: () => 0 });
+    const proxied = new EventWriter({
+      connect: connectionsTo(address),
+      engine: database.engine,
+      connections: 1,
+      log,
+      now: () => 0,
+    });
     try {
       const met = proxy.next(isBatch, 'lose-ready', 2);
       expect(await proxied.write([event(), event()])).toEqual([null, null]);

@@ -6,6 +6,7 @@ import { createEventIds } from '../../../src/ingest/event-id.ts';
 import { readEventPage } from '../../../src/storage/event-page.ts';
 import { readInstallation } from '../../../src/storage/installation-id.ts';
 import type { EventSource, JournaledEvent } from '../../../src/storage/write/accepted-event.ts';
+import { connectionsTo } from '../../../src/storage/write/copy-connection.ts';
 import { type ReplayOutcome, ReplayWriter } from '../../../src/storage/write/replay-writer.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { testSecret } from '../../support/service.ts';
@@ -46,7 +47,13 @@ describe.each(availableEngines())('on %s', (engine) => {
   function writerFor(identity: string): ReplayWriter {
     const log = { warn: () => undefined, error: () => undefined };
     const { address, engine: name } = database;
-    return new ReplayWriter({ address, engine: name, identity, log, now: () => performance.now() });
+    return new ReplayWriter({
+      connect: connectionsTo(address),
+      engine: name,
+      identity,
+      log,
+      now: () => performance.now(),
+    });
   }
 
   /** Rows with what clients know of their app and type; an outer join, so that none hides. */

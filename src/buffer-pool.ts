@@ -1,4 +1,4 @@
-/** Reusable buffers for bodies that arrive in several chunks: allocations outside of the heap cause full garbage collections. */
+/** Reusable buffers for bodies of requests and commit groups: allocations outside of the heap cause full garbage collections. */
 
 /** The smallest size; sizes are powers of two. */
 const MIN_BYTES = 256;

@@ -1,0 +1,327 @@
+/**
+ * Newline-delimited events that are more than a batch: they are stored in parts while they arrive. The connection is not read
+ * while a part is being committed and enough for the next one is there.
+ */
+import { setTimeout as wait } from 'node:timers/promises';
+import { Rejection } from '../errors.ts';
+import { type TakenLines, TOO_LONG } from '../http/arriving-lines.ts';
+import type { Answer, Exchange } from '../http/exchange.ts';
+import { decode } from '../http/request-body.ts';
+import type { AnswerStream } from '../http/stream.ts';
+import type { Limiter } from '../limits/limiter.ts';
+import { isUnavailable } from '../storage/connect.ts';
+import { isKeyed } from '../storage/write/accepted-event.ts';
+import type { Outcomes, WriteOutcome } from '../storage/write/event-writer.ts';
+import { UNAVAILABLE } from '../storage/write/failures.ts';
+import {
+  type AcceptSteps,
+  acceptEvents,
+  type Batch,
+  noteStored,
+  OVERDUE,
+  PASSING,
+  repeatedOf,
+  resultsOf,
+} from './accepted-batch.ts';
+import { LINES_TYPE, type Result, resultLines, Tally } from './batch-answer.ts';
+import { FULL } from './commit-buffer.ts';
+import { overLimit } from './create-event.ts';
+import { tooLarge } from './formats/collect.ts';
+import type { Events } from './formats/format.ts';
+import { type EventLimits, sized } from './parse/batch-body.ts';
+import { type BatchEvent, EventReader, TypeReferences } from './parse/batch-event.ts';
+import { linePieces } from './parse/batch-text.ts';
+import { skipSpace } from './parse/lexer.ts';
+import type { RefusedEvents } from './refused-events.ts';
+import { Slices } from './turns.ts';
+import { storeApart, type WriteQueues } from './write-queues.ts';
+
+export interface StoreLinesSteps extends WriteQueues, AcceptSteps {
+  readonly limiter: Limiter;
+  /** Changes when the database becomes another one. */
+  readonly epoch: () => number;
+  readonly refusedEvents: RefusedEvents;
+  /** Limit of a batch in bytes, after decompression. */
+  readonly maxBytes: number;
+  readonly limits: EventLimits;
+}
+
+/** Events that are committed at a time: as many as one app has in a commit group before others have their turn. */
+const PART_EVENTS = 1_000;
+/** Characters of a body that is there already which are given at a time. */
+const WHOLE_CHARACTERS = 1_048_576;
+/** How often, and after how many milliseconds, a part is tried again for which the commit queue has no room. */
+const ROOM_TRIES = 200;
+const ROOM_PAUSE_MS = 50;
+
+const LATE = new Rejection('invalidBody', 'The next line did not arrive in time.');
+const NOT_UTF8 = new Rejection('invalidBody', 'The line is not valid UTF-8.');
+const NO_EVENTS = new Rejection('invalidBody', 'The batch has no events.');
+const GONE = new Rejection('unavailable', 'The client closed the connection.');
+
+/** Where lines come from, a few at a time. */
+export interface LineSource {
+  take(): Promise<TakenLines>;
+}
+
+/** The lines of a body that has arrived. */
+export class WholeLines implements LineSource {
+  readonly #text: string;
+  #at = 0;
+
+  constructor(text: string) {
+    this.#text = text;
+  }
+
+  async take(): Promise<TakenLines> {
+    const start = this.#at;
+    if (start >= this.#text.length) return null;
+    const feed = this.#text.indexOf('\n', start + WHOLE_CHARACTERS);
+    this.#at = feed < 0 ? this.#text.length : feed + 1;
+    return this.#text.slice(start, this.#at);
+  }
+}
+
+/** Whether a text has more lines than a batch may have events. Blank ones do not count. */
+export function hasMoreLines(text: string, most: number): boolean {
+  let lines = 0;
+  for (let at = skipSpace(text, 0); at < text.length; lines += 1) {
+    if (lines === most) return true;
+    const feed = text.indexOf('\n', at);
+    if (feed < 0) return false;
+    at = skipSpace(text, feed);
+  }
+  return false;
+}
+
+/** Stores the events of a request whose token and rate limit have been checked. */
+export async function storeLines(
+  steps: StoreLinesSteps,
+  exchange: Exchange,
+  lines: LineSource,
+): Promise<Answer | Rejection> {
+  const told = exchange.header('accept') === LINES_TYPE ? new LineAnswer(exchange) : new CountsAnswer();
+  const work = new LongBatch(steps, exchange, told);
+  const refusal = await work.storeAll(lines);
+  return refusal === null ? told.end() : await told.fail(refusal);
+}
+
+/** How the client is told what became of its events. */
+interface Telling {
+  /** Tells of the next events. @returns false if nobody is there any more */
+  tell(batch: Batch, results: readonly Result[], repeated: ReadonlySet<Result>): Promise<boolean>;
+  end(): Answer;
+  /** @param refusal with the fields of {@link LongBatch} */
+  fail(refusal: Rejection): Promise<Answer | Rejection>;
+}
+
+class LongBatch {
+  readonly #steps: StoreLinesSteps;
+  readonly #exchange: Exchange;
+  readonly #telling: Telling & { readonly tally: Tally };
+  /** What has come since the rate limiter counted the request: as much as a batch counts once. */
+  #events = 0;
+  #bytes = 0;
+
+  constructor(steps: StoreLinesSteps, exchange: Exchange, telling: Telling & { readonly tally: Tally }) {
+    this.#steps = steps;
+    this.#exchange = exchange;
+    this.#telling = telling;
+  }
+
+  /** @returns why not all events were stored or refused for good; with how many were, so that the client sends the rest */
+  async storeAll(lines: LineSource): Promise<Rejection | null> {
+    try {
+      for (;;) {
+        this.#exchange.late = this.#refusal(LATE);
+        const taken = await lines.take();
+        if (taken === null) return this.#done === 0 ? NO_EVENTS : null;
+        const refusal = taken instanceof Rejection ? this.#refusal(taken) : await this.#storeTaken(taken);
+        if (refusal !== null) return refusal;
+      }
+    } catch (error) {
+      if (isUnavailable(error)) return this.#refusal(UNAVAILABLE);
+      throw error;
+    }
+  }
+
+  async #storeTaken(taken: string | Buffer | typeof TOO_LONG): Promise<Rejection | null> {
+    if (taken === TOO_LONG) return await this.#storePart([tooLarge(this.#steps.limits)]);
+    const text = typeof taken === 'string' ? taken : decode(taken);
+    if (typeof text === 'string') return await this.#storeText(text);
+    // Some line of it is no UTF-8: it is refused alone. The cast is for a string, which is not decoded.
+    for (const line of linesOf(taken as Buffer)) {
+      const one = decode(line);
+      const refusal =
+        typeof one === 'string' ? await this.#storeText(one) : await this.#storePart([NOT_UTF8]);
+      if (refusal !== null) return refusal;
+    }
+    return null;
+  }
+
+  async #storeText(text: string): Promise<Rejection | null> {
+    const { limits } = this.#steps;
+    const reader = new EventReader(new TypeReferences(), limits.maxEventBytes);
+    const most = Math.min(PART_EVENTS, limits.maxEvents);
+    let part: (BatchEvent | Rejection)[] = [];
+    let blank = text.length;
+    const slices = new Slices(this.#exchange.writer);
+    for (const piece of linePieces(text, reader)) {
+      const event = piece === undefined ? null : sized(piece, limits);
+      if (event !== null) part.push(event);
+      const { length = 0 } = piece?.text ?? {};
+      this.#bytes += length;
+      blank -= length;
+      if (part.length === most) {
+        const refusal = await this.#storePart(part);
+        if (refusal !== null) return refusal;
+        part = [];
+      }
+      if (slices.isOver) await slices.next();
+    }
+    this.#bytes += blank;
+    return part.length === 0 ? null : await this.#storePart(part);
+  }
+
+  async #storePart(events: Events): Promise<Rejection | null> {
+    const steps = this.#steps;
+    const exchange = this.#exchange;
+    const epoch = steps.epoch();
+    const refusal = await this.#count(events.length);
+    if (refusal !== null) return this.#refusal(refusal);
+    const batch = await acceptEvents(steps, exchange.writer, events);
+    if (batch instanceof Rejection) return this.#refusal(batch);
+    if (epoch !== steps.epoch()) return this.#refusal(UNAVAILABLE);
+    // The response at the deadline said that nothing more is stored.
+    if (exchange.settled) return GONE;
+    exchange.late = this.#refusal(OVERDUE);
+    const outcomes = await this.#stored(batch);
+    noteStored(steps, batch, outcomes);
+    const outcomeOf = (_: unknown, index: number): WriteOutcome => outcomes[index] ?? null;
+    const results = resultsOf(batch, outcomeOf);
+    steps.refusedEvents.count(exchange.route, results);
+    exchange.progressed();
+    return await this.#tell(batch, results, repeatedOf(batch, outcomeOf));
+  }
+
+  async #tell(
+    batch: Batch,
+    results: readonly Result[],
+    repeated: ReadonlySet<Result>,
+  ): Promise<Rejection | null> {
+    const isPassing = (result: Result): boolean => result instanceof Rejection && PASSING.has(result.status);
+    const at = results.findIndex(isPassing);
+    const passing = results[at];
+    // What may pass ends the request here: the events after it would be refused as well.
+    const resumeAt = this.#done + at;
+    if (!(await this.#telling.tell(batch, results, repeated))) return GONE;
+    return passing instanceof Rejection ? this.#refusal(passing, resumeAt) : null;
+  }
+
+  /** A request of many events counts as the batches do that it stands for. */
+  async #count(events: number): Promise<Rejection | null> {
+    const { limits, limiter, maxBytes } = this.#steps;
+    this.#events += events;
+    while (this.#events > limits.maxEvents || this.#bytes > maxBytes) {
+      this.#events = Math.max(0, this.#events - limits.maxEvents);
+      this.#bytes = Math.max(0, this.#bytes - maxBytes);
+      const decision = await limiter.take(this.#exchange.writer);
+      this.#exchange.rateLimit = decision;
+      if (decision?.accepted === false) return overLimit(decision);
+    }
+    return null;
+  }
+
+  /** Stores events, where there is no room for them as soon as there is: they wait at their sender. */
+  async #stored(batch: Batch): Promise<Outcomes> {
+    const outcomes = [...(await storeApart(this.#steps, batch))];
+    for (let tries = 0; tries < ROOM_TRIES && !this.#exchange.settled; tries += 1) {
+      const indexes = [...outcomes.keys()].filter((index) => outcomes[index] === FULL);
+      if (indexes.length === 0) break;
+      await wait(ROOM_PAUSE_MS);
+      const accepted = indexes.flatMap((index) => batch.accepted[index] ?? []);
+      const past = indexes.filter((index) => index < batch.past).length;
+      const again = await storeApart(this.#steps, { accepted, past, keyed: accepted.filter(isKeyed).length });
+      for (const [at, index] of indexes.entries()) outcomes[index] = again[at] ?? FULL;
+    }
+    return outcomes;
+  }
+
+  /** Events that are stored, or refused. */
+  get #done(): number {
+    const { stored, refused } = this.#telling.tally;
+    return stored + refused;
+  }
+
+  /** The refusal of what is not done. @param resumeAt index of the first event that is to be sent again */
+  #refusal(refusal: Rejection, resumeAt = this.#done): Rejection {
+    const { stored, refused, errors } = this.#telling.tally;
+    const { reason, details, headers } = refusal;
+    return new Rejection(reason, details, { headers, fields: { stored, refused, resumeAt, errors } });
+  }
+}
+
+function* linesOf(bytes: Buffer): Generator<Buffer> {
+  for (let at = 0; at < bytes.length; ) {
+    const feed = bytes.indexOf('\n', at);
+    const end = feed < 0 ? bytes.length : feed + 1;
+    yield bytes.subarray(at, end);
+    at = end;
+  }
+}
+
+/** Tells at the end how many events are stored and refused. */
+class CountsAnswer implements Telling {
+  readonly tally = new Tally();
+
+  async tell(_: Batch, results: readonly Result[]): Promise<boolean> {
+    this.tally.add(results);
+    return true;
+  }
+
+  end(): Answer {
+    return { status: this.tally.refused === 0 ? 200 : 207, body: this.tally.text };
+  }
+
+  async fail(refusal: Rejection): Promise<Rejection> {
+    return refusal;
+  }
+}
+
+/** Tells of each event in a line, while the rest still arrives. The client has to read while it sends. */
+class LineAnswer implements Telling {
+  readonly tally = new Tally();
+  readonly #exchange: Exchange;
+  #stream: AnswerStream | null = null;
+
+  constructor(exchange: Exchange) {
+    this.#exchange = exchange;
+  }
+
+  async tell(batch: Batch, results: readonly Result[], repeated: ReadonlySet<Result>): Promise<boolean> {
+    this.tally.add(results);
+    // Until something is stored the whole request can be refused.
+    if (this.tally.stored === 0 && results.some((one) => one instanceof Rejection && PASSING.has(one.status)))
+      return true;
+    this.#stream ??= this.#exchange.begin(LINES_TYPE);
+    await this.#stream?.send(
+      Buffer.from(resultLines({ results, publicIds: batch.publicIds, repeated }).body),
+    );
+    return this.#stream?.isClosed === false;
+  }
+
+  end(): Answer {
+    return { status: 200, body: '' };
+  }
+
+  async fail(refusal: Rejection): Promise<Answer | Rejection> {
+    if (this.#stream === null) return refusal;
+    const retryAfter = refusal.headers['Retry-After'];
+    const line = {
+      ...refusal.fields(),
+      ...(retryAfter !== undefined && { retryAfterSeconds: Number(retryAfter) }),
+    };
+    await this.#stream.send(Buffer.from(`${JSON.stringify(line)}\n`));
+    return this.end();
+  }
+}

@@ -1,0 +1,97 @@
+/**
+ * Tells payloads that cannot meet a condition without reading them from their beginning: where the name of its field stands
+ * in the text, the value that follows decides. What may hide behind escapes, in arrays or in an object is left to the exact
+ * test.
+ */
+import { scalarEnd, skipSpace, stringEnd } from '../../json/valid-json.ts';
+import type { Suspicion } from '../../storage/storage.ts';
+import { spellings } from './narrowing.ts';
+import type { Condition } from './parse-filter.ts';
+import { type ScalarTest, scalarTestOf } from './payload-matcher.ts';
+
+const COLON = 0x3a;
+const QUOTE = 0x22;
+const OPEN_BRACKET = 0x5b;
+const BACKSLASH = 0x5c;
+const OPEN_BRACE = 0x7b;
+
+/** @returns null where no condition can be told so */
+export function suspicionOf(conditions: readonly Condition[]): ((text: string) => Suspicion) | null {
+  for (const { isNegated, path, test } of conditions) {
+    const scalar = isNegated ? null : scalarTestOf(test);
+    const [member = '', ...escapes] = spellings(path.at(-1) ?? '', '"');
+    if (scalar === null || escapes.length === 0) continue;
+    const [literal, ...hidden] = [member, ...escapes].map(bytewise);
+    return (text) => {
+      const members = new Occurrences(text, literal ?? '');
+      const hiding = hidden.map((part) => new Occurrences(text, part));
+      return (start, end) => {
+        for (const part of hiding) if (part.from(start) < end) return true;
+        for (let at = members.from(start); at < end; at = members.from(at + 1))
+          if (mayHold(text, at + members.length, scalar)) return true;
+        return false;
+      };
+    };
+  }
+  return null;
+}
+
+/** UTF-8 as a text with a character for each byte. */
+function bytewise(text: string): string {
+  return Buffer.from(text).toString('latin1');
+}
+
+/** Where a text has a part, asked from lower indexes to higher ones. */
+class Occurrences {
+  readonly #text: string;
+  readonly length: number;
+  readonly #part: string;
+  #at = -1;
+
+  constructor(text: string, part: string) {
+    this.#text = text;
+    this.#part = part;
+    this.length = part.length;
+  }
+
+  /** @returns the first index from one on; infinite where there is none */
+  from(index: number): number {
+    if (this.#at < index) {
+      const found = this.#text.indexOf(this.#part, index);
+      this.#at = found === -1 ? Number.POSITIVE_INFINITY : found;
+    }
+    return this.#at;
+  }
+}
+
+/**
+ * Whether a member has a value that may meet the test.
+ * @param nameEnd the index behind its name
+ */
+function mayHold(text: string, nameEnd: number, test: ScalarTest): boolean {
+  const behind = skipSpace(text, nameEnd);
+  // Any other string that is spelled so leads nowhere.
+  if (text.charCodeAt(behind) !== COLON) return false;
+  const value = skipSpace(text, behind + 1);
+  switch (text.charCodeAt(value)) {
+    case OPEN_BRACE:
+      return false;
+    case OPEN_BRACKET:
+      return true;
+    case QUOTE: {
+      const inner = text.slice(value + 1, stringEnd(text, value) - 1);
+      return !isPlain(inner) || test.ofString(inner);
+    }
+    default:
+      return test.ofOther(text.slice(value, scalarEnd(text, value)));
+  }
+}
+
+/** Without escapes, and with a byte for each character. */
+function isPlain(text: string): boolean {
+  for (let at = 0; at < text.length; at += 1) {
+    const code = text.charCodeAt(at);
+    if (code > 0x7e || code === BACKSLASH) return false;
+  }
+  return true;
+}

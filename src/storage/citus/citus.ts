@@ -1,0 +1,47 @@
+/** A Citus cluster: events and counts distributed by app over its nodes, everything else on its coordinator. */
+import { ensureRoom } from '../postgres/maintenance.ts';
+import { postgres } from '../postgres/postgres.ts';
+import { recountIn } from '../postgres/recount.ts';
+import type { StorageEngine } from '../storage-engine.ts';
+import { removal } from './app-removal.ts';
+import { clusterAt } from './cluster.ts';
+import { checkCountsOfCluster, compareDayOfCluster } from './count-check.ts';
+import { changeAllShards, clusterMaintenance, foldCluster } from './maintenance.ts';
+import { clusterReader, poolOfApp } from './reads.ts';
+import { writes } from './writes.ts';
+
+export const citus: StorageEngine = {
+  name: 'citus',
+  nodesAt: clusterAt,
+  poolOfApp,
+  reader: clusterReader,
+  maintenance: ({ sql }, { RETENTION_DAYS }, now) =>
+    clusterMaintenance(sql, { retentionDays: RETENTION_DAYS, now }),
+  removal,
+  writes,
+  ensureRoom,
+  settleCounts: async (sql) => await foldCluster(sql),
+  settlesBesideWriters: true,
+  recountDay: (sql, day) =>
+    changeAllShards(sql, async (tx, { nameOf }) => {
+      await tx`SET LOCAL statement_timeout = 0`;
+      await recountIn(tx, day, { nameOf, countsFields: false });
+    }),
+  unsettled: async (sql) => {
+    const [row] = await sql<{ waiting: number }[]>`SELECT count(*)::float8 AS waiting FROM count_deltas`;
+    return row?.waiting ?? 0;
+  },
+  compareDay: compareDayOfCluster,
+  checkCounts: checkCountsOfCluster,
+  daysOfAllApps: `(SELECT app_id, type_id, bucket, count FROM day_counts
+     UNION ALL SELECT app_id, 0, date_bin('1 day', bucket, 'epoch'), count FROM count_deltas)`,
+  eventIntervals: 'SELECT start, finish FROM events_partitions WHERE isfinite(start) AND isfinite(finish)',
+  // A snapshot is one node's: what is read from all of them is not of one moment.
+  noExport:
+    'a Citus cluster has no snapshot of all of its nodes: back each server up with its own tools, and move single apps by ' +
+    '"tidemark export" and "tidemark import"',
+  tablesToExport: async () => [],
+  // In one transaction with rows of a table that every node has.
+  restoreSettings: "SET LOCAL citus.multi_shard_modify_mode = 'sequential'",
+  addCounts: postgres.addCounts,
+};

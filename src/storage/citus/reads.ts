@@ -1,0 +1,111 @@
+/** Reads in a cluster: those of one app go to the node that holds it, where a snapshot is as exact as on one server. */
+import { readFeed } from '../arrivals.ts';
+import { addressOfPool, poolOnNode, type Sql, type Transaction } from '../connect.ts';
+import type { AppStats } from '../counts/app-stats.ts';
+import { createReader, type EventReader } from '../event-reader.ts';
+import { nodeIsAway } from '../nodes.ts';
+import { readPlainly } from '../snapshot.ts';
+import { clusterAt } from './cluster.ts';
+import type { Place } from './placement.ts';
+
+/**
+ * The pool on the node of an app. Should the app have been moved since, that node asks the other one.
+ * @throws an error that says so if the node is away
+ */
+export async function poolOfApp(sql: Sql, appId: number): Promise<Sql> {
+  return (await placeOfApp(sql, appId)).pool;
+}
+
+async function placeOfApp(sql: Sql, appId: number): Promise<{ pool: Sql; place: Place | null }> {
+  const cluster = clusterAt(addressOfPool(sql));
+  await cluster.ready();
+  const place = cluster.placeOf(appId);
+  if (place === null || place.isCoordinator) return { pool: readPlainly(sql), place };
+  if (cluster.isAway(place.node)) throw nodeIsAway(place.node);
+  return { pool: readPlainly(poolOnNode(sql, place.node)), place };
+}
+
+/**
+ * Which shard of a node holds an app, by the node's own snapshot; 0 if it is on another node. A shard that is moved away and back
+ * is another table.
+ */
+async function placeIn(tx: Transaction, shard: number): Promise<number> {
+  // Not from pg_class, where shards are hidden.
+  const [found] = await tx<{ id: number | null }[]>`
+    SELECT to_regclass('events_' || shardid)::oid::bigint::float8 AS id
+      FROM pg_dist_placement
+     WHERE shardid = ${shard} AND groupid = (SELECT groupid FROM pg_dist_local_group)`;
+  return found?.id ?? 0;
+}
+
+/** Numbers that no snapshot has: a feed that looks in the wrong place has seen nothing. */
+let elsewhere = 0;
+
+/** Reads of single apps on their nodes, and of several apps on all of theirs at once. */
+export function clusterReader(sql: Sql): EventReader {
+  const at = async (appId: number): Promise<EventReader> => createReader(await poolOfApp(sql, appId));
+  return {
+    page: async (request) => (await at(request.scope.appId)).page(request),
+    list: async (request) => (await at(request.appId)).list(request),
+    // Values of payloads are not counted here.
+    filteredList: async () => null,
+    filteredSeries: async () => 'not counted',
+    valueSeries: async () => 'not counted',
+    numberSeries: async () => 'not counted',
+    search: (request, filter) => {
+      const opened = once(async () => (await at(request.appId)).search(request, filter));
+      return { step: async (mostRows) => (await opened()).step(mostRows) };
+    },
+    lines: (request, filter) => {
+      const opened = once(async () => (await at(request.appId)).lines(request, filter));
+      return { next: async () => (await opened()).next() };
+    },
+    event: async (appId, eventId) => (await at(appId)).event(appId, eventId),
+    series: async (request) => (await at(request.appId)).series(request),
+    appStats: async (appIds, when) => await readStats(sql, appIds, when),
+    appSpan: async (appId) => (await at(appId)).appSpan(appId),
+    typeStats: async (appId) => (await at(appId)).typeStats(appId),
+    typeActivity: async (appId, now) => (await at(appId)).typeActivity(appId, now),
+    snapshotText: async (appId) => (await at(appId)).snapshotText(appId),
+    feed: async (appId, read) => {
+      const { pool, place } = await placeOfApp(sql, appId);
+      return await readFeed(pool, appId, read, async (tx) => {
+        const found = place === null ? 0 : await placeIn(tx, place.shard);
+        if (found !== 0 || place === null) return found;
+        // It has been moved: this node asks the other one, and its own transactions tell nothing of the app.
+        clusterAt(addressOfPool(sql))
+          .renew()
+          .catch(() => undefined);
+        elsewhere -= 1;
+        return elsewhere;
+      });
+    },
+  };
+}
+
+/** The stats of each app whose node is not away, each of a moment of its own. */
+async function readStats(
+  sql: Sql,
+  appIds: readonly number[],
+  when: { readonly timezone: string; readonly now: number },
+): Promise<Map<number, AppStats>> {
+  const parts = await Promise.all(
+    appIds.map(async (appId) => {
+      const pool = await poolOfApp(sql, appId).catch(() => null);
+      return pool === null ? [] : [...(await createReader(pool).appStats([appId], when))];
+    }),
+  );
+  return new Map(parts.flat());
+}
+
+/** Opens something at its first use; a failure is tried again at the next. */
+function once<T>(open: () => Promise<T>): () => Promise<T> {
+  let opened: Promise<T> | null = null;
+  return () => {
+    opened ??= open().catch((error: unknown) => {
+      opened = null;
+      throw error;
+    });
+    return opened;
+  };
+}

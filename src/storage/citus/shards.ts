@@ -1,0 +1,101 @@
+/**
+ * Work on the shards of a node as on the ordinary tables that they are: all apps of a shard in one statement, with all of SQL.
+ * Only what is on the node is seen, and no other node is needed.
+ */
+import {
+  addressOfPool,
+  errorCode,
+  isUnavailable,
+  poolOnNode,
+  type Sql,
+  type Transaction,
+} from '../connect.ts';
+import { clusterAt } from './cluster.ts';
+
+/** The shards of all tables with the same apps, on one node. */
+export interface ShardGroup {
+  /** The name of a table's shard. */
+  readonly nameOf: (table: string) => string;
+  readonly shards: readonly string[];
+}
+
+/** The nodes that have shards, each with its pool; those that are away are left out. */
+export async function nodePools(sql: Sql): Promise<readonly Sql[]> {
+  const cluster = clusterAt(addressOfPool(sql));
+  await cluster.renew();
+  const present = cluster.places.filter(({ node }) => !cluster.isAway(node));
+  return [
+    ...new Set(present.map(({ isCoordinator, node }) => (isCoordinator ? sql : poolOnNode(sql, node)))),
+  ];
+}
+
+/** Does something on every node at once. A node that is away is left out: what is due there is done when it is back. */
+export async function onEveryNode<T>(sql: Sql, work: (pool: Sql) => Promise<T>): Promise<T[]> {
+  const outcomes = await Promise.allSettled((await nodePools(sql)).map(work));
+  const done: T[] = [];
+  for (const outcome of outcomes) {
+    if (outcome.status === 'fulfilled') done.push(outcome.value);
+    else if (!isUnavailable(outcome.reason)) throw outcome.reason;
+  }
+  return done;
+}
+
+/** The groups of shards on the node of a pool. */
+export async function shardGroups(pool: Sql): Promise<ShardGroup[]> {
+  const rows = await pool<{ name: string; shard: string; least: string | null }[]>`
+    SELECT relname AS name, shardid::text AS shard, shardminvalue AS least
+      FROM pg_dist_shard
+      JOIN pg_dist_placement USING (shardid)
+      JOIN pg_class ON pg_class.oid = logicalrelid AND NOT relispartition
+      JOIN pg_dist_partition USING (logicalrelid)
+     WHERE groupid = (SELECT groupid FROM pg_dist_local_group) AND relnamespace = current_schema()::regnamespace
+       AND (shardminvalue IS NULL
+            OR colocationid = (SELECT colocationid FROM pg_dist_partition WHERE logicalrelid = 'events'::regclass))`;
+  const everywhere = new Map(
+    rows.filter(({ least }) => least === null).map(({ name, shard }) => [name, shard]),
+  );
+  const groups = new Map<string, Map<string, string>>();
+  for (const { name, shard, least } of rows) {
+    if (least === null) continue;
+    const group = groups.get(least) ?? new Map<string, string>();
+    groups.set(least, group.set(name, shard));
+  }
+  return [...groups.values()].map((group) => ({
+    nameOf: (table) => `${table}_${group.get(table) ?? everywhere.get(table) ?? 'missing'}`,
+    shards: [...group.values()],
+  }));
+}
+
+/** How long a shard that is being moved is waited for. */
+const LOCK_TIMEOUT_MS = 1_000;
+const LOCK_NOT_AVAILABLE = '55P03';
+/** ShareLock: as every write takes it. Whoever moves the shards waits for its end, and keeps it out when they leave. */
+const SHARE_LOCK = 5;
+
+/**
+ * Changes shards of a group in one transaction on their node.
+ * @returns null if they have been moved away, or are just being moved
+ */
+export async function changeShards<T>(
+  pool: Sql,
+  { shards }: ShardGroup,
+  change: (tx: Transaction) => Promise<T>,
+): Promise<T | null> {
+  try {
+    const outcome = await pool.begin('isolation level read committed', async (tx) => {
+      await tx.unsafe(
+        `SET LOCAL lock_timeout = ${LOCK_TIMEOUT_MS};
+         SET LOCAL citus.enable_manual_changes_to_shards = on;
+         SELECT lock_shard_metadata(${SHARE_LOCK}, '{${shards.join()}}'::bigint[])`,
+      );
+      const here = await tx`
+        SELECT FROM pg_dist_placement
+         WHERE shardid = ANY(${shards}::text[]::bigint[]) AND groupid = (SELECT groupid FROM pg_dist_local_group)`;
+      return here.length === shards.length ? { value: await change(tx) } : null;
+    });
+    return outcome?.value ?? null;
+  } catch (error) {
+    if (errorCode(error) === LOCK_NOT_AVAILABLE) return null;
+    throw error;
+  }
+}

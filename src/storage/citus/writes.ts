@@ -1,0 +1,18 @@
+/** What the writer adds to the counts in a cluster: deltas, as on PostgreSQL, in the transaction on the node of the rows. */
+import { errorCode } from '../connect.ts';
+import { writes as onOneServer } from '../postgres/writes.ts';
+import type { EngineWrites } from '../write/engine-writes.ts';
+
+/** internal_error: a node reports so what another node has told it of a failed COPY. */
+const INTERNAL_ERROR = 'XX000';
+
+export const writes: EngineWrites = {
+  ...onOneServer,
+  // Each node numbers transactions by itself. A restore fills an empty database.
+  copiedNow: 'true',
+  countsFields: false,
+  insertsInSteps: true,
+  // Any node is asked for it, and the coordinator does it.
+  makeRoom: 'SELECT make_room($1::date[])',
+  hidesFailure: (error) => errorCode(error) === INTERNAL_ERROR,
+};

@@ -1,0 +1,72 @@
+/** Writes keyed requests in a cluster: those of the apps of one node together, on that node. */
+import type { DataNode, Nodes } from '../nodes.ts';
+import { connectionsTo } from './copy-connection.ts';
+import { type KeyedEvents, type KeyedOutcome, KeyedWriter, type KeyedWriterOptions } from './keyed-writer.ts';
+import { NODE_IS_AWAY } from './routed-writer.ts';
+
+/** What writes keyed requests, on one server or in a cluster. */
+export interface KeyedGroupWriter {
+  /** Stores requests, no two of them with the same key; one call at a time. Never rejects. */
+  write(requests: readonly KeyedEvents[]): Promise<readonly KeyedOutcome[]>;
+  close(): Promise<void>;
+}
+
+/** @param options.nodes of a cluster; null for one server */
+export function openKeyedWriter({
+  nodes,
+  ...options
+}: KeyedWriterOptions & { readonly nodes: Nodes | null }): KeyedGroupWriter {
+  return nodes === null ? new KeyedWriter(options) : new RoutedKeyedWriter(options, nodes);
+}
+
+class RoutedKeyedWriter implements KeyedGroupWriter {
+  readonly #options: KeyedWriterOptions;
+  readonly #nodes: Nodes;
+  readonly #writers = new Map<DataNode | null, KeyedWriter>();
+
+  constructor(options: KeyedWriterOptions, nodes: Nodes) {
+    this.#options = options;
+    this.#nodes = nodes;
+  }
+
+  async write(requests: readonly KeyedEvents[]): Promise<readonly KeyedOutcome[]> {
+    await this.#nodes.ready().catch(() => undefined); // The coordinator then says what is wrong with it.
+    const parts = new Map<DataNode | null, number[]>();
+    for (const [index, { appId }] of requests.entries()) {
+      const node = this.#nodes.nodeOf(appId);
+      parts.set(node, [...(parts.get(node) ?? []), index]);
+    }
+    const outcomes: KeyedOutcome[] = requests.map(() => NODE_IS_AWAY);
+    await Promise.all(
+      [...parts].map(async ([node, indexes]) => {
+        if (node !== null && this.#nodes.isAway(node)) return;
+        const part = indexes.flatMap((index) => requests[index] ?? []);
+        const found = await this.#writerOf(node).write(part);
+        for (const [at, index] of indexes.entries()) outcomes[index] = found[at] ?? NODE_IS_AWAY;
+      }),
+    );
+    return outcomes;
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([...this.#writers.values()].map((writer) => writer.close()));
+  }
+
+  #writerOf(node: DataNode | null): KeyedWriter {
+    const known = this.#writers.get(node);
+    if (known !== undefined) return known;
+    const nodes = this.#nodes;
+    const writer = new KeyedWriter(
+      node === null
+        ? this.#options
+        : {
+            ...this.#options,
+            connect: connectionsTo(nodes.addressOf(node)),
+            isAway: () => nodes.isAway(node),
+            onAway: (error) => nodes.suspect(node, error),
+          },
+    );
+    this.#writers.set(node, writer);
+    return writer;
+  }
+}

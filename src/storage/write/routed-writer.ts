@@ -1,0 +1,155 @@
+/**
+ * The writer for a cluster: the part of a commit group that one node holds is sent to that node and committed there, in a
+ * transaction of that node alone. A group by way of another node would be a two-phase commit over all of them.
+ */
+import { Rejection } from '../../errors.ts';
+import type { Histogram } from '../../metrics/histogram.ts';
+import { type DataNode, type Nodes, nodeIsAway } from '../nodes.ts';
+import type { AcceptedEvent } from './accepted-event.ts';
+import { connectionsTo } from './copy-connection.ts';
+import {
+  EventWriter,
+  type EventWriterOptions,
+  type GroupCounts,
+  newGroupCounts,
+  type Outcomes,
+  type WriteOutcome,
+} from './event-writer.ts';
+import type { GivenUp } from './group-commit.ts';
+
+/** What writes commit groups, on one server or in a cluster. */
+export interface GroupWriter extends GroupCounts {
+  /** Tries of groups after their first one. */
+  readonly retries: number;
+  /** Milliseconds for which groups have been in flight and none has ended. */
+  readonly stillMs: number;
+  write(events: readonly AcceptedEvent[], uncertain?: boolean): Promise<Outcomes>;
+  /** Whether the database takes events of a time now. */
+  proves(createdAt: number): Promise<boolean>;
+  close(): Promise<void>;
+}
+
+/** @param options.nodes of a cluster; null for one server */
+export function openWriter({
+  nodes,
+  ...options
+}: EventWriterOptions & { readonly nodes: Nodes | null }): GroupWriter {
+  return nodes === null ? new EventWriter(options) : new RoutedWriter(options, nodes);
+}
+
+export const NODE_IS_AWAY = new Rejection(
+  'unavailable',
+  'The part of the database that holds this app does not answer; try again shortly.',
+);
+
+/** Most numbers that are tried to find an app of a node. */
+const MOST_TRIED = 10_000;
+
+class RoutedWriter implements GroupWriter {
+  readonly groupEvents: Histogram;
+  readonly groupSeconds: Histogram;
+  readonly #options: EventWriterOptions;
+  readonly #nodes: Nodes;
+  /** For what is on the coordinator itself, and while it is not known where apps are. */
+  readonly #coordinator: EventWriter;
+  readonly #writers = new Map<DataNode, EventWriter>();
+
+  constructor(options: EventWriterOptions, nodes: Nodes) {
+    const counts = newGroupCounts();
+    ({ groupEvents: this.groupEvents, groupSeconds: this.groupSeconds } = counts);
+    this.#options = { ...options, counts };
+    this.#nodes = nodes;
+    this.#coordinator = new EventWriter(this.#options);
+  }
+
+  get retries(): number {
+    return this.#all().reduce((sum, { retries }) => sum + retries, 0);
+  }
+
+  /** Of a node that is known to be away nothing is expected. */
+  get stillMs(): number {
+    const present = [...this.#writers]
+      .filter(([node]) => !this.#nodes.isAway(node))
+      .map(([, writer]) => writer);
+    return Math.max(...[this.#coordinator, ...present].map(({ stillMs }) => stillMs));
+  }
+
+  /** Commits the part of each node. None waits for another but for its outcome. */
+  async write(events: readonly AcceptedEvent[], uncertain = false): Promise<Outcomes> {
+    await this.#nodes.ready().catch(() => undefined); // The coordinator then says what is wrong with it.
+    const parts = new Map<DataNode | null, number[]>();
+    for (const [index, { appId }] of events.entries()) {
+      const node = this.#nodes.nodeOf(appId);
+      const part = parts.get(node);
+      if (part === undefined) parts.set(node, [index]);
+      else part.push(index);
+    }
+    const [only] = parts.keys();
+    if (only !== undefined && parts.size === 1) return await this.#writePart(only, events, uncertain);
+    const outcomes: WriteOutcome[] = events.map(() => null);
+    await Promise.all(
+      [...parts].map(async ([node, indexes]) => {
+        const part = indexes.flatMap((index) => events[index] ?? []);
+        const found = await this.#writePart(node, part, uncertain);
+        for (const [at, index] of indexes.entries()) outcomes[index] = found[at] ?? null;
+      }),
+    );
+    return outcomes;
+  }
+
+  async #writePart(
+    node: DataNode | null,
+    events: readonly AcceptedEvent[],
+    uncertain: boolean,
+  ): Promise<Outcomes> {
+    if (node === null) return await this.#coordinator.write(events, uncertain);
+    const writer = this.#writerOf(node);
+    // The connections of a node that was away a moment ago may not have noticed yet that it is back.
+    if (!this.#nodes.isAway(node) && writer.hasRoom) return await writer.write(events, uncertain);
+    const attempt = { startedAt: this.#options.now(), uncertain, retries: 0, hasRoom: false };
+    const error = nodeIsAway(node);
+    const end: GivenUp = { refusal: NODE_IS_AWAY, failure: 'unreachable', error, attempt, node: node.name };
+    return (await this.#options.giveUp?.(events, end)) ?? events.map(() => NODE_IS_AWAY);
+  }
+
+  /** Asks a node that is there: one alone does not keep the others from taking events. */
+  async proves(createdAt: number): Promise<boolean> {
+    await this.#nodes.ready().catch(() => undefined);
+    const tried = new Set<DataNode | null>();
+    for (let appId = 0; appId < MOST_TRIED && tried.size <= this.#nodes.names.length; appId += 1) {
+      const node = this.#nodes.nodeOf(appId);
+      if (tried.has(node)) continue;
+      tried.add(node);
+      if (node !== null && this.#nodes.isAway(node)) continue;
+      const writer = node === null ? this.#coordinator : this.#writerOf(node);
+      if (await writer.proves(createdAt, appId)) return true;
+    }
+    return false;
+  }
+
+  async close(): Promise<void> {
+    await Promise.all(this.#all().map((writer) => writer.close()));
+  }
+
+  #all(): readonly EventWriter[] {
+    return [this.#coordinator, ...this.#writers.values()];
+  }
+
+  #writerOf(node: DataNode): EventWriter {
+    const known = this.#writers.get(node);
+    if (known !== undefined) return known;
+    const { giveUp } = this.#options;
+    const writer = new EventWriter({
+      ...this.#options,
+      connect: connectionsTo(this.#nodes.addressOf(node)),
+      isAway: () => this.#nodes.isAway(node),
+      giveUp: async (events, end) => {
+        if (end.failure === 'unreachable' || end.failure === 'lost') this.#nodes.suspect(node, end.error);
+        const kept = await giveUp?.(events, { ...end, node: node.name });
+        return kept ?? events.map(() => end.refusal);
+      },
+    });
+    this.#writers.set(node, writer);
+    return writer;
+  }
+}

@@ -1,0 +1,161 @@
+/** One process of the service: its write path from the queues on, put together by the service's own code. */
+import type { Logger } from 'pino';
+import type { CommitBuffer } from '../../src/ingest/commit-buffer.ts';
+import { DurableWriter } from '../../src/ingest/durable-writer.ts';
+import { Journal } from '../../src/ingest/journal/journal.ts';
+import { KeyTable } from '../../src/ingest/key-table.ts';
+import {
+  type KeyedQueues,
+  openBuffers,
+  openKeyedQueues,
+  PAST_CONNECTIONS,
+} from '../../src/ingest/write-path.ts';
+import type { AcceptedEvent } from '../../src/storage/write/accepted-event.ts';
+import type { Connect } from '../../src/storage/write/copy-connection.ts';
+import type { KeyedGroupWriter } from '../../src/storage/write/routed-keyed-writer.ts';
+import { IDENTITY } from './database.ts';
+import type { Disk } from './disk.ts';
+import { HeldEvents } from './held-events.ts';
+import { type Server, SimulatedConnection } from './server.ts';
+import type { Owner, World } from './world.ts';
+
+/** 2026-01-15, after noon. */
+export const START = Date.UTC(2026, 0, 15, 12, 0, 7);
+
+export interface ProcessSettings {
+  readonly COMMIT_CONNECTIONS: number;
+  readonly COMMIT_BUFFER_EVENTS: number;
+  readonly COMMIT_BUFFER_BYTES: number;
+  /** 0: without a journal. */
+  readonly JOURNAL_MAX_BYTES: number;
+}
+
+export interface Machine {
+  readonly world: World;
+  readonly server: Server;
+  readonly disk: Disk;
+  readonly settings: ProcessSettings;
+}
+
+export class SimulatedProcess {
+  readonly owner: Owner;
+  readonly journal: Journal | null;
+  readonly store: DurableWriter;
+  readonly buffers: { readonly now: CommitBuffer; readonly past: CommitBuffer };
+  readonly queues: KeyedQueues;
+  /** What each buffer holds. */
+  readonly held: { readonly now: HeldEvents; readonly past: HeldEvents };
+  /** How often each event was acknowledged. */
+  readonly stored = new Map<AcceptedEvent, number>();
+  readonly #keyedWriters: readonly KeyedGroupWriter[];
+  readonly #keyTable: KeyTable;
+
+  /** Starts in its owner's name. */
+  static async start(machine: Machine, owner: Owner, name: string): Promise<SimulatedProcess> {
+    const { world, disk, settings } = machine;
+    const log = logOf(world, name);
+    const journal =
+      settings.JOURNAL_MAX_BYTES === 0
+        ? null
+        : await Journal.open({
+            folder: '/journal',
+            installation: { identity: IDENTITY, generation: '0123456789abcdef' },
+            maxBytes: settings.JOURNAL_MAX_BYTES,
+            log,
+            files: disk.filesOf(owner),
+          });
+    const started = new SimulatedProcess(machine, owner, name, journal);
+    started.store.start();
+    return started;
+  }
+
+  private constructor(
+    { world, server, settings }: Machine,
+    owner: Owner,
+    name: string,
+    journal: Journal | null,
+  ) {
+    this.owner = owner;
+    this.journal = journal;
+    const { engine } = server.database;
+    const log = logOf(world, name);
+    const monotonic = (): number => world.now;
+    const connections: SimulatedConnection[] = [];
+    const connect: Connect = (purpose, timeouts) => {
+      const connection = new SimulatedConnection(server, owner, `${name} ${purpose}`, timeouts);
+      connections.push(connection);
+      return connection;
+    };
+    const breakConnections = (evenIfWaiting: boolean): void => {
+      for (const connection of connections) connection.break(evenIfWaiting);
+    };
+    this.store = new DurableWriter({
+      connect,
+      engine,
+      connections: settings.COMMIT_CONNECTIONS,
+      pastConnections: PAST_CONNECTIONS,
+      journal,
+      watch: {
+        trouble: null,
+        breakAll: () => breakConnections(true),
+        breakSilent: () => breakConnections(false),
+      },
+      log,
+      now: monotonic,
+      wall: () => Math.floor(START + world.now),
+    });
+    const onStored = (event: AcceptedEvent): void => {
+      this.stored.set(event, (this.stored.get(event) ?? 0) + 1);
+    };
+    const options = { config: settings, engine, journal, log, monotonic, onStored };
+    this.held = { now: new HeldEvents(world, settings), past: new HeldEvents(world, settings) };
+    const { store } = this;
+    this.buffers = openBuffers(options, {
+      write: this.held.now.observed(store.write),
+      writePast: this.held.past.observed(store.writePast),
+      availability: store.availability,
+      get takesEvents() {
+        return store.takesEvents;
+      },
+    });
+    this.held.now.follow(this.buffers.now);
+    this.held.past.follow(this.buffers.past);
+    const areKeysLocked = async (): Promise<boolean> => {
+      await world.delay(1);
+      return server.state === 'up' && server.database.areKeysLocked;
+    };
+    this.#keyTable = new KeyTable(areKeysLocked, log);
+    const keyed = openKeyedQueues({ ...options, connect }, store.availability, this.#keyTable);
+    this.queues = keyed.queues;
+    this.#keyedWriters = keyed.writers;
+  }
+
+  /** True where nothing waits, neither in memory nor in the journal. */
+  get isIdle(): boolean {
+    const queues = [...Object.values(this.buffers), ...Object.values(this.queues)];
+    return queues.every(({ depth }) => depth === 0) && (this.journal?.isEmpty ?? true);
+  }
+
+  /** Stops in order, as the service does. */
+  async stop(): Promise<void> {
+    const queues = [...Object.values(this.buffers), ...Object.values(this.queues)];
+    await Promise.all(queues.map((queue) => queue.drain()));
+    await this.#keyTable.stop();
+    await Promise.all([this.store.stop(), ...this.#keyedWriters.map((writer) => writer.close())]);
+    await this.journal?.close();
+  }
+}
+
+/** A log that is kept for people. */
+function logOf(world: World, name: string): Logger {
+  const line =
+    (level: string) =>
+    (fields: object, message?: string): void =>
+      world.note(() => {
+        const { err, ...others } = fields as { readonly err?: Error };
+        const rest = typeof fields === 'string' ? '' : JSON.stringify(others);
+        return `${name} ${level} ${message ?? String(fields)} ${rest} ${err?.message ?? ''}`;
+      });
+  const log = { debug: line('debug'), info: line('info'), warn: line('warn'), error: line('error') };
+  return log as unknown as Logger; // No other method is used here.
+}

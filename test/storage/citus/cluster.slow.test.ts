@@ -1,0 +1,404 @@
+/** What a cluster promises beside the contract of storage. One cluster for all of it: a coordinator and two workers. */
+import pino from 'pino';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { Rejection } from '../../../src/errors.ts';
+import { createEventIds } from '../../../src/ingest/event-id.ts';
+import { clusterAt } from '../../../src/storage/citus/cluster.ts';
+import { hashOf } from '../../../src/storage/citus/placement.ts';
+import { connect, type Sql } from '../../../src/storage/connect.ts';
+import { openCopyClient } from '../../../src/storage/copy-client.ts';
+import { openStorage, type Storage } from '../../../src/storage/storage.ts';
+import type { AcceptedEvent } from '../../../src/storage/write/accepted-event.ts';
+import { connectionsTo } from '../../../src/storage/write/copy-connection.ts';
+import { type GroupWriter, openWriter } from '../../../src/storage/write/routed-writer.ts';
+import { TestCitus } from '../../support/citus.ts';
+import { hasCitus } from '../../support/citus-home.ts';
+import { type TestDatabase, testDatabase } from '../../support/database.ts';
+import type { RestartablePostgres } from '../../support/restartable-postgres.ts';
+import { startTestService, type TestApp, type TestService, until } from '../../support/service.ts';
+import { storageContract } from '../storage.contract.ts';
+
+const SETTINGS = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 0, RETENTION_DAYS: 0 };
+const DAY_MS = 86_400_000;
+const SCOPE = { typeId: null, from: null, until: null };
+
+describe.runIf(hasCitus)('a Citus cluster', () => {
+  let cluster: TestCitus;
+  beforeAll(async () => {
+    cluster = await TestCitus.start();
+  });
+  afterAll(() => cluster.stop());
+
+  storageContract('citus', (options) => cluster.database(options));
+
+  test('a backup of one server is restored into a cluster, with exact counts', async () => {
+    const source = await World.createIn(await testDatabase('postgres18'));
+    const target = await cluster.database({ empty: true });
+    const [from, into] = [
+      await openCopyClient(source.database.address, 'test export'),
+      await openCopyClient(target.address, 'test restore'),
+    ];
+    try {
+      await source.write(240);
+      const storage = await openStorage(target.sql);
+      const exported = await source.storage.beginExport(from);
+      const restore = await storage.beginRestore({ client: into, sql: target.sql, schema: exported.schema });
+      for (const section of exported.sections) await restore.add(section.section, section.rows());
+      await exported.end();
+      await restore.commit(exported.sequences);
+      await source.expectStored({ database: target, storage });
+      await expect(storage.beginExport(into)).rejects.toThrow('no snapshot of all of its nodes');
+    } finally {
+      await from.end();
+      await into.end();
+      await source.close();
+      await target.drop();
+    }
+  });
+
+  describe('the writer', () => {
+    let world: World;
+    beforeAll(async () => {
+      world = await World.create(cluster);
+    });
+    afterAll(() => world.close());
+
+    test('finds the node of an app as the cluster does', async () => {
+      const ids = [0, 1, 2, 3, 77, 4_096, 1_000_000, 2_147_483_647];
+      const rows = await world.sql<{ id: number; hash: number; name: string }[]>`
+        SELECT id, worker_hash(id) AS hash, nodename || ':' || nodeport AS name
+          FROM unnest(${ids}::integer[]) AS id
+          JOIN pg_dist_placement ON shardid = get_shard_id_for_distribution_column('events', id)
+          JOIN pg_dist_node USING (groupid)`;
+      expect(rows).toHaveLength(ids.length);
+      for (const { id, hash, name } of rows) {
+        expect(hashOf(id)).toBe(hash);
+        expect(world.nodes.nodeOf(id)?.name).toBe(name);
+      }
+    });
+
+    test('commits the part of each node there, without a transaction over several nodes', async () => {
+      const before = await world.distributedTransactions();
+      await world.write(400);
+      // One that may be stored already, and keyed ones.
+      await world.write(40, true);
+      expect(await world.distributedTransactions()).toBe(before);
+      await world.expectStored();
+      await world.sql`UPDATE type_names SET name = name`;
+      expect(await world.distributedTransactions()).toBeGreaterThan(before);
+    });
+
+    test('refuses a bad event alone, stores none twice, and makes room for days of long ago', async () => {
+      const events = world.events(60);
+      world.written.push(...events);
+      const bad = { ...world.event(0), payload: '{' };
+      const outcomes = await world.writer.write([...events.slice(0, 30), bad, ...events.slice(30)]);
+      expect(outcomes.filter((outcome) => outcome instanceof Rejection)).toHaveLength(1);
+      expect(outcomes[30]).toBeInstanceOf(Rejection);
+      // As after a lost connection: it is not known whether they are stored.
+      expect(await world.writer.write(events, true)).toEqual(events.map(() => null));
+      // And a group that repeats what is stored.
+      expect(await world.writer.write(events.slice(0, 5))).toEqual([null, null, null, null, null]);
+      const old = [0, 1].map((at) => world.event(at, Date.now() - 400 * DAY_MS));
+      world.written.push(...old);
+      expect(await world.writer.write(old)).toEqual([null, null]);
+      await world.expectStored();
+    });
+
+    test('goes on while shards move: nothing is lost, nothing doubled, and reads and the feed follow', async () => {
+      await world.write(100);
+      const [app] = world.apps;
+      if (app === undefined) throw new Error('There is no app.');
+      const reader = world.storage.reader(world.sql);
+      const look = () => reader.feed(app.id, async (snapshot) => ({ cursor: snapshot.cursor(Date.now()) }));
+      const before = await look();
+      expect((await look()).cursor.place).toBe(before.cursor.place);
+      let isMoving = true;
+      const moving = world.moveAway(app.id).finally(() => {
+        isMoving = false;
+      });
+      while (isMoving) {
+        await world.write(20);
+        await world.settle();
+      }
+      await moving;
+      await world.nodes.renew();
+      await world.write(20);
+      await world.expectStored();
+      const after = await look();
+      expect(after.cursor.place).not.toBe(before.cursor.place);
+      const missed = await reader.feed(app.id, async (snapshot) =>
+        snapshot.missed(before.cursor, Date.now()),
+      );
+      expect(missed).toBe('too many');
+    });
+  });
+
+  describe('the service', () => {
+    let database: TestDatabase;
+    let service: TestService;
+    beforeAll(async () => {
+      database = await cluster.database();
+      service = await startTestService({ database, config: { COMMIT_CONNECTIONS: 2 } });
+    });
+    afterAll(async () => {
+      await service.stop();
+      await database.drop();
+    });
+
+    test.each([
+      [
+        'killed',
+        (worker: RestartablePostgres) => worker.kill(),
+        (worker: RestartablePostgres) => worker.start(),
+      ],
+      [
+        'stopped',
+        (worker: RestartablePostgres) => worker.pause(),
+        (worker: RestartablePostgres) => worker.resume(),
+      ],
+    ])(
+      'a worker that is %s disturbs its own apps alone, and nothing is lost or doubled',
+      async (_, fail, recover) => {
+        const [worker, other] = cluster.workers;
+        if (worker === undefined || other === undefined) throw new Error('There are no two workers.');
+        const ledger = new Ledger(service, [await appOn(worker, service), await appOn(other, service)]);
+        const name = `127.0.0.1:${worker.port}`;
+        await until(() => ledger.count(201) > 20, 'events are stored');
+        await fail(worker);
+        await until(
+          async () => (await readiness(service)).nodesAway?.[0] === name,
+          'the worker counts as away',
+        );
+        const [here, there] = ledger.apps;
+        expect(await readiness(service)).toMatchObject({ status: 'ready', nodesAway: [name] });
+        const metrics = await service.request({ method: 'GET', path: '/metrics' });
+        expect(metrics.body).toContain(`tidemark_database_node_up{node="${name}"} 0`);
+        // Many of both at once: none of the other worker's waits or is refused.
+        const both = await Promise.all(
+          Array.from({ length: 32 }, (__, at) => ledger.post(at % 2 === 0 ? here : there)),
+        );
+        expect(both).toEqual(both.map((__, at) => (at % 2 === 0 ? 503 : 201)));
+        // Reads of the other worker's apps and new apps need nothing of it.
+        await service.newApp();
+        expect(await ledger.total(there)).toBeGreaterThan(16);
+        await recover(worker);
+        await until(async () => (await ledger.post(here)) === 201, 'its apps are stored again');
+        await ledger.end();
+        expect(await readiness(service)).not.toHaveProperty('nodesAway');
+        await ledger.expectExact();
+      },
+    );
+  });
+});
+
+/** By internal ids. */
+interface OwnApp {
+  readonly id: number;
+  readonly typeId: number;
+}
+
+/** A database of a cluster with twelve apps, and a writer. */
+class World {
+  readonly database: TestDatabase;
+  readonly sql: Sql;
+  readonly storage: Storage;
+  readonly writer: GroupWriter;
+  readonly apps: readonly OwnApp[];
+  /** What was acknowledged. */
+  readonly written: AcceptedEvent[] = [];
+
+  private constructor(database: TestDatabase, storage: Storage, apps: readonly OwnApp[]) {
+    this.database = database;
+    this.sql = database.sql;
+    this.storage = storage;
+    this.apps = apps;
+    this.writer = openWriter({
+      connect: connectionsTo(database.address),
+      nodes: storage.nodesAt(database.address),
+      engine: database.engine,
+      connections: 2,
+      log: pino({ level: 'silent' }),
+      now: () => performance.now(),
+    });
+  }
+
+  static async create(cluster: TestCitus): Promise<World> {
+    const world = await World.createIn(await cluster.database());
+    await world.nodes.ready();
+    return world;
+  }
+
+  static async createIn(database: TestDatabase): Promise<World> {
+    const { sql } = database;
+    await sql`INSERT INTO apps (public_id, name) SELECT 'app_' || n, 'App ' || n FROM generate_series(1, 12) AS n`;
+    await sql`INSERT INTO event_types (public_id, app_id, name) SELECT 'typ_' || id, id, 'type' FROM apps`;
+    const apps = await sql<OwnApp[]>`SELECT app_id AS id, id AS "typeId" FROM event_types ORDER BY id`;
+    const world = new World(database, await openStorage(sql), apps);
+    await world.storage.maintenance({ sql, slow: sql }, SETTINGS, Date.now).prepare();
+    return world;
+  }
+
+  get nodes() {
+    return clusterAt(this.database.address);
+  }
+
+  async close(): Promise<void> {
+    await this.writer.close();
+    await this.database.drop();
+  }
+
+  event(at: number, createdAt = Date.now()): AcceptedEvent {
+    const { id: appId, typeId } = this.apps[at % this.apps.length] ?? { id: 0, typeId: 0 };
+    const source = { appId: '', typeId: '', typeName: '' };
+    return { id: newId(createdAt), appId, typeId, createdAt, payload: '{"a":1}', source };
+  }
+
+  /** Events of all apps in turns. */
+  events(count: number): AcceptedEvent[] {
+    return Array.from({ length: count }, (_, at) => this.event(at));
+  }
+
+  /** Writes events of all apps, all of which must be stored. */
+  async write(count: number, uncertain = false): Promise<void> {
+    const events = this.events(count);
+    expect(await this.writer.write(events, uncertain)).toEqual(events.map(() => null));
+    this.written.push(...events);
+  }
+
+  async settle(): Promise<void> {
+    await settle(this.storage, this.database);
+  }
+
+  /** Transactions that were committed in two phases, as far as the nodes still remember them. */
+  async distributedTransactions(): Promise<number> {
+    const [row] = await this.sql<{ count: number }[]>`
+      SELECT sum(result::int)::int AS count
+        FROM run_command_on_all_nodes('SELECT count(*) FROM pg_dist_transaction')`;
+    return row?.count ?? 0;
+  }
+
+  /** Moves the shards of an app to the other worker. */
+  async moveAway(appId: number): Promise<void> {
+    const place = this.nodes.placeOf(appId);
+    const other = this.nodes.places.find(({ node }) => node !== place?.node)?.node;
+    if (place == null || other === undefined) throw new Error('There is no other node.');
+    const sql = connect(this.database.address, { connections: 1, name: 'test move' });
+    try {
+      await sql`SELECT citus_move_shard_placement(${place.shard}::bigint, ${place.node.host}, ${place.node.port}, ${other.host},
+                                                  ${other.port}, 'force_logical')`;
+    } finally {
+      await sql.end();
+    }
+  }
+
+  /** Rows, counts that are not settled and settled counts all say the same. */
+  async expectStored({ database, storage }: Pick<World, 'database' | 'storage'> = this): Promise<void> {
+    const reader = storage.reader(database.sql);
+    for (const settled of [false, true]) {
+      if (settled) await settle(storage, database);
+      for (const { id } of this.apps) {
+        const own = this.written.filter(({ appId }) => appId === id);
+        const page = await reader.page({
+          ...{ scope: { appId: id, ...SCOPE }, offset: 0, limit: 100_000, order: 'asc', maxBytes: 1e9 },
+        });
+        expect(page.total).toBe(own.length);
+        expect(new Set(page.events.map((event) => event.id))).toEqual(new Set(own.map((event) => event.id)));
+        expect(page.events).toHaveLength(own.length);
+      }
+    }
+  }
+}
+
+async function settle(storage: Storage, { address }: TestDatabase): Promise<void> {
+  const sql = connect(address, { connections: 1, name: 'test maintenance' });
+  await storage.settleCounts(sql, Date.now());
+  await sql.end();
+}
+
+const newId = createEventIds();
+
+/** Producers of two apps, and what each of their events was told. */
+class Ledger {
+  readonly apps: readonly [PlacedApp, PlacedApp];
+  readonly #service: TestService;
+  readonly #told = new Map<string, { readonly status: number; readonly code: string }>();
+  readonly #producers: readonly Promise<void>[];
+  #isOver = false;
+  #events = 0;
+
+  constructor(service: TestService, apps: readonly [PlacedApp, PlacedApp]) {
+    this.#service = service;
+    this.apps = apps;
+    this.#producers = Array.from({ length: 8 }, (_, at) => this.#produce(at % 2 === 0 ? apps[0] : apps[1]));
+  }
+
+  count(status: number): number {
+    return [...this.#told.values()].filter((told) => told.status === status).length;
+  }
+
+  /** @returns the status */
+  async post({ loggingToken, typeId }: PlacedApp): Promise<number> {
+    this.#events += 1;
+    const key = String(this.#events);
+    const { status, body } = await this.#service.post({ loggingToken, typeId, payload: { key } });
+    const answer: { code?: string } = JSON.parse(body);
+    this.#told.set(key, { status, code: answer.code ?? '' });
+    return status;
+  }
+
+  async #produce(app: PlacedApp): Promise<void> {
+    while (!this.#isOver) await this.post(app);
+  }
+
+  async end(): Promise<void> {
+    this.#isOver = true;
+    await Promise.all(this.#producers);
+  }
+
+  /** What a reader with connections of its own is told. */
+  async total({ appId }: PlacedApp): Promise<number> {
+    const { sql } = this.#service;
+    const [app] = await sql<{ id: number }[]>`SELECT id FROM apps WHERE public_id = ${appId}`;
+    const reader = (await openStorage(sql)).reader(sql);
+    const scope = { appId: app?.id ?? 0, ...SCOPE };
+    return (await reader.page({ scope, offset: 0, limit: 1, order: 'asc', maxBytes: 1_000 })).total;
+  }
+
+  /** Each event that was acknowledged is there once, and none of those that were refused. */
+  async expectExact(): Promise<void> {
+    const { sql } = this.#service;
+    const ids = this.apps.map(({ appId }) => appId);
+    const apps = await sql<{ id: number }[]>`SELECT id FROM apps WHERE public_id = ANY(${ids})`;
+    const rows = await sql<{ key: string }[]>`
+      SELECT payload ->> 'key' AS key FROM events WHERE app_id = ANY(${apps.map(({ id }) => id)})`;
+    const stored = rows.map(({ key }) => key);
+    const withStatus = (...codes: string[]): string[] =>
+      [...this.#told]
+        .filter(([, { status, code }]) => status === 201 || codes.includes(code))
+        .map(([key]) => key);
+    expect(new Set(stored).size).toBe(stored.length);
+    expect(withStatus().filter((key) => !stored.includes(key))).toEqual([]);
+    expect(stored.filter((key) => !withStatus('OUTCOME_UNKNOWN').includes(key))).toEqual([]);
+  }
+}
+
+async function readiness(service: TestService): Promise<{ nodesAway?: readonly string[] }> {
+  return JSON.parse((await service.request({ method: 'GET', path: '/readyz' })).body);
+}
+
+interface PlacedApp extends TestApp {
+  readonly typeId: string;
+}
+
+/** A new app whose events are on a worker. */
+async function appOn(worker: RestartablePostgres | undefined, service: TestService): Promise<PlacedApp> {
+  for (;;) {
+    const app = await service.newApp();
+    const [place] = await service.sql<{ port: number }[]>`
+      SELECT nodeport AS port
+        FROM apps JOIN pg_dist_placement ON shardid = get_shard_id_for_distribution_column('events', apps.id)
+        JOIN pg_dist_node USING (groupid) WHERE public_id = ${app.appId}`;
+    if (place?.port === worker?.port) return { ...app, ...(await service.newType(app, 'test type')) };
+  }
+}
