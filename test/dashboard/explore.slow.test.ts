@@ -167,6 +167,8 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
     await theirs.page.context().close();
 
     await page.goto(`/apps/${appId}/usage`);
+    // Keys are heard once the session is known.
+    await page.getByRole('heading', { level: 1, name: 'Shop' }).waitFor();
     await page.keyboard.press('Control+k');
     await page.getByRole('combobox', { name: 'Where to' }).fill('whole');
     await page.getByRole('option', { name: 'A whole day' }).waitFor();
