@@ -4,6 +4,7 @@ import type { PasswordStats } from './accounts/passwords.ts';
 import type { SlowedBy } from './accounts/sign-in-limits.ts';
 import type { Usage } from './apps/usage.ts';
 import type { HttpServer } from './http/server.ts';
+import { spooledBytes } from './http/spool.ts';
 import type { Journal, JournalStats } from './ingest/journal/journal.ts';
 import type { WritePath } from './ingest/write-path.ts';
 import type { SharedLimitsStats } from './limits/redis-sliding-log.ts';
@@ -120,6 +121,11 @@ function registerRequests(metrics: Metrics, server: HttpServer): void {
     'tidemark_request_body_bytes',
     'Request bodies in memory now; the limit is MAX_BODIES_BYTES.',
     () => server.bodiesBytes,
+  );
+  metrics.gauge(
+    'tidemark_request_spooled_bytes',
+    'Bytes of bodies with more lines than a batch that wait in files.',
+    spooledBytes,
   );
   metrics.counter(
     'tidemark_request_bodies_cut_total',

@@ -17,6 +17,11 @@ const readAt = promisify(readFile);
 
 let allBytes = 0;
 
+/** Bytes in all spools of the process now. */
+export function spooledBytes(): number {
+  return allBytes;
+}
+
 export class Spool {
   #file: number | null = null;
   #written = 0;
