@@ -52,9 +52,13 @@ export async function countFromRows(
   const { deltas, rows } = await lackingDeltas(tx, appId, fields, interval);
   for (let from = 0; from < deltas.length; from += DELTAS_AT_ONCE)
     await insertDeltas(tx, deltas.slice(from, from + DELTAS_AT_ONCE));
+  return rows;
+}
+
+/** Forgets which minutes of an interval are uncounted. All fields that are complete there must have been counted. */
+export async function forgetUncounted(tx: Transaction, appId: number, interval: Interval): Promise<void> {
   const [from, until] = [new Date(interval.from), new Date(interval.until)];
   await tx`DELETE FROM uncounted_minutes WHERE app_id = ${appId} AND bucket >= ${from} AND bucket < ${until}`;
-  return rows;
 }
 
 /**

@@ -5,7 +5,7 @@ import type { Sql, Transaction } from '../connect.ts';
 import { type Interval, startOfMonth } from '../counts/intervals.ts';
 import { ALL_TYPES, DAY_MS, LEVELS } from '../counts/levels.ts';
 import { readBoundary } from '../retention.ts';
-import { countFromRows, readFieldStates, stepsOfDay } from './compare.ts';
+import { countFromRows, forgetUncounted, readFieldStates, stepsOfDay } from './compare.ts';
 import { withFieldsLocked } from './fold.ts';
 import { rebuildLevels as rebuildCoarser, rebuildMinutes } from './numbers/compare-numbers.ts';
 
@@ -42,6 +42,7 @@ async function countStep(tx: Transaction, appId: number, interval: Interval): Pr
   );
   if (fields.length === 0) return 0;
   const rows = await countFromRows(tx, appId, fields, interval);
+  await forgetUncounted(tx, appId, interval);
   // A delta cannot take back a minimum or a maximum.
   for (const field of fields.filter(({ kind }) => kind === 'number')) {
     const from = Math.max(interval.from, field.completeFrom ?? 0);

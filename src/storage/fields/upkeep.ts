@@ -7,7 +7,14 @@ import { DAY_MS, floorTo, HOUR_MS, MINUTE_MS } from '../counts/levels.ts';
 import { DeadRows } from '../maintenance/dead-rows.ts';
 import { Folding } from '../maintenance/folding.ts';
 import { readBoundary } from '../retention.ts';
-import { countFromRows, type FieldState, joinMinutes, readFieldStates, readUncounted } from './compare.ts';
+import {
+  countFromRows,
+  type FieldState,
+  forgetUncounted,
+  joinMinutes,
+  readFieldStates,
+  readUncounted,
+} from './compare.ts';
 import { fieldDeltas, withFieldsLocked } from './fold.ts';
 import { removeFieldMinutes, removeFields } from './removal.ts';
 
@@ -151,7 +158,10 @@ export class FieldUpkeep implements FieldStats {
       const { count: forgotten } = await tx`
         DELETE FROM uncounted_minutes WHERE app_id = ${appId} AND bucket < ${new Date(from)}`;
       const minutes = await readUncounted(tx, appId, this.#now() - SETTLE_MS - MINUTE_MS, MINUTES_AT_ONCE);
-      for (const interval of joinMinutes(minutes)) await countFromRows(tx, appId, fields, interval);
+      for (const interval of joinMinutes(minutes)) {
+        await countFromRows(tx, appId, fields, interval);
+        await forgetUncounted(tx, appId, interval);
+      }
       return forgotten + minutes.length;
     });
     return counted ?? 0;
