@@ -61,7 +61,7 @@ export interface LoggerStats {
 
 interface Waiting {
   /** JSON text, as it is sent. */
-  readonly line: string;
+  readonly json: string;
   readonly type: string;
   readonly payload: string;
   /** Order of acceptance. */
@@ -150,21 +150,21 @@ export class EventLogger {
       createdAt: at.toISOString(),
       key: key ?? `${this.#name}-${number}`,
     });
-    const line = `${fields.slice(0, -1)},"payload":${text}}`;
+    const json = `${fields.slice(0, -1)},"payload":${text}}`;
     const { maxEventCharacters, maxQueueEvents, maxQueueCharacters } = this.#options;
-    if (line.length > maxEventCharacters)
+    if (json.length > maxEventCharacters)
       throw new RangeError(
-        `The event has ${line.length} characters of JSON; at most ${maxEventCharacters} are allowed.`,
+        `The event has ${json.length} characters of JSON; at most ${maxEventCharacters} are allowed.`,
       );
     const waiting = this.#queue.length + this.#inFlight.length;
-    const isFull = waiting >= maxQueueEvents || this.#characters + line.length > maxQueueCharacters;
+    const isFull = waiting >= maxQueueEvents || this.#characters + json.length > maxQueueCharacters;
     if (this.#isClosed || isFull) {
       this.#dropped += 1;
       return false;
     }
     this.#numbers = number;
-    this.#characters += line.length;
-    this.#queue.push({ line, type, payload: text, number });
+    this.#characters += json.length;
+    this.#queue.push({ json, type, payload: text, number });
     this.#running ??= this.#run();
     if (this.#queue.length === this.#batchEvents) this.#hurry();
     return true;
@@ -231,8 +231,8 @@ export class EventLogger {
   #take(): readonly Waiting[] {
     let characters = 0;
     let count = 0;
-    for (const { line } of this.#queue) {
-      characters += line.length;
+    for (const { json } of this.#queue) {
+      characters += json.length;
       if (count > 0 && (count === this.#batchEvents || characters > this.#options.maxBatchCharacters)) break;
       count += 1;
     }
@@ -242,10 +242,10 @@ export class EventLogger {
   }
 
   async #send(events: readonly Waiting[]): Promise<Outcome> {
-    const text = events.map(({ line }) => line).join('\n');
+    const text = `{"events":[${events.map(({ json }) => json).join(',')}]}`;
     const headers: Record<string, string> = {
       Authorization: `Bearer ${this.#options.loggingToken}`,
-      'Content-Type': 'application/x-ndjson',
+      'Content-Type': 'application/json',
     };
     let response: Response | null = null;
     try {
@@ -299,7 +299,7 @@ export class EventLogger {
       const { eventId, code = '', details = '' } = results[index] ?? {};
       if (eventId !== undefined) {
         this.#stored += 1;
-        this.#characters -= event.line.length;
+        this.#characters -= event.json.length;
       } else if (PASSING_CODES.has(code) || details.endsWith(AHEAD)) {
         isAhead ||= details.endsWith(AHEAD);
         repeated.push(event);
@@ -330,7 +330,7 @@ export class EventLogger {
 
   #refuse(event: Waiting, error: TidemarkError): void {
     this.#refused += 1;
-    this.#characters -= event.line.length;
+    this.#characters -= event.json.length;
     const { onRefused } = this.#options;
     if (onRefused !== undefined)
       queueMicrotask(() => onRefused(error, { type: event.type, payload: event.payload }));

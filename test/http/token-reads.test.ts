@@ -101,9 +101,16 @@ describe.each(availableEngines())('on %s,', (engine) => {
     const createdAt = expect.stringMatching(/Z$/);
     expect(data).toEqual({
       types: [
-        { typeId: service.type.typeId, name: 'test type', createdAt, count: 0, lastEventAt: null },
-        { typeId: a?.typeId, name: 'a', createdAt, count: 2, lastEventAt: a?.createdAt },
-        { typeId: b?.typeId, name: 'b', createdAt, count: 1, lastEventAt: b?.createdAt },
+        {
+          typeId: service.type.typeId,
+          name: 'test type',
+          createdAt,
+          count: 0,
+          lastEventAt: null,
+          hidden: false,
+        },
+        { typeId: a?.typeId, name: 'a', createdAt, count: 2, lastEventAt: a?.createdAt, hidden: false },
+        { typeId: b?.typeId, name: 'b', createdAt, count: 1, lastEventAt: b?.createdAt, hidden: false },
       ],
     });
   });
