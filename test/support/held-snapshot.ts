@@ -46,7 +46,10 @@ export async function heldSnapshot(
   };
 }
 
-/** Lets so many transactions pass. */
+/**
+ * Lets so many transactions pass. After 1,000 a fold notes those that are still open one by one: also the ones of other tests
+ * on the same server.
+ */
 export async function passTransactions(sql: Sql, transactions: number): Promise<void> {
   await sql.unsafe(`
     DO $$ BEGIN FOR n IN 1..${transactions} LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$`);

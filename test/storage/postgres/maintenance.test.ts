@@ -111,6 +111,7 @@ describe.each([
     const deltas = ['count_deltas'];
     const costs: { read: number; fold: number }[] = [];
     for (let round = 1; round <= 30; round += 1) {
+      if (round % 10 === 0) await passTransactions(sql, 1_100);
       await insertMinutes(300);
       await foldCounts(sql);
       expect(await readTotal()).toBe(300 * round);
@@ -155,6 +156,7 @@ describe.each([
       );
     const costs: number[] = [];
     for (let second = 1; second <= 40; second += 1) {
+      if (second % 20 === 0) await passTransactions(sql, 1_100);
       await insertTypes();
       await tasks.everySecond(60);
       now += 1_000;
