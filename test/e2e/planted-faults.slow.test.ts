@@ -10,6 +10,7 @@ import { REDIS_SERVER } from '../support/redis-server.ts';
 import { RestartablePostgres } from '../support/restartable-postgres.ts';
 import { CREATE_EVENT, until } from '../support/service.ts';
 import { childrenOf, Installation, type ServerProcess } from './server-process.ts';
+import { pidsOf } from './servers.ts';
 
 vi.setConfig({ testTimeout: 120_000, hookTimeout: 90_000 });
 
@@ -179,6 +180,7 @@ test.skipIf(REDIS_SERVER === undefined)(
     onTestFinished(() => redis.remove());
     await plant('nothing exception');
     const server = await start({ WORKERS: '2', REDIS_URL: redis.url });
+    await until(() => pidsOf(server).length === 2, 'both serve');
     const workers = childrenOf(server.pid);
     expect(workers).toHaveLength(2);
     const [faulty = 0, other = 0] = workers;
