@@ -13,8 +13,8 @@ export async function makeFolder(path: string, mode: number): Promise<void> {
     await mkdirUnlessThere(path, mode);
   } catch (error) {
     const parent = dirname(path);
-    const isMissing = (error as NodeJS.ErrnoException).code === 'ENOENT' && !(await isFolder(parent));
-    if (!isMissing || parent === path) throw error;
+    if ((error as NodeJS.ErrnoException).code !== 'ENOENT' || parent === path) throw error;
+    // Another process may be making it at the same time.
     await makeFolder(parent, mode);
     await mkdirUnlessThere(path, mode);
   }
