@@ -36,8 +36,8 @@ export default defineConfig({
   test: {
     // Once for all projects of a run, which share its clusters.
     globalSetup: ['test/support/global-setup.ts'],
-    // For two processors: while some tests wait, for a timer or for a server that starts, others have work.
-    maxWorkers: 3,
+    // For two processors. With more, tests on one server of PostgreSQL see more of each other's transactions.
+    maxWorkers: 2,
     projects: [
       {
         test: {
