@@ -409,18 +409,27 @@ test.each([
   expect(await replayAll(next)).toEqual(idsOf([batch]));
 });
 
-test('a file that is cut while its process runs is damage, and what is left of it is replayed', async () => {
-  const journal = await openJournal();
-  const batches = [events(2), events(2)];
-  for (const batch of batches) await journal.append(batch);
-  const [name = ''] = await segments();
-  const path = join(folder, 'writer-1', name);
-  const bytes = await readFile(path);
-  await truncate(path, bytes.length - 5);
-  expect(await replayAll(journal)).toEqual(idsOf([batches[0] ?? []]));
-  expect(journal.stats.damagedSegments).toBe(1);
-  expect(await readFile(`${path}.corrupt`)).toEqual(bytes.subarray(0, -5));
-});
+test.each([
+  ['in its last record', (end: number) => end - 5],
+  ['before its last record', (_: number, before: number) => before],
+])(
+  'a file that is cut %s while its process runs is damage, and what is left of it is replayed',
+  async (_, cut) => {
+    const journal = await openJournal();
+    const [first, second] = [events(2), events(2)];
+    await journal.append(first);
+    const before = journal.stats.waitingBytes;
+    await journal.append(second);
+    const [name = ''] = await segments();
+    const path = join(folder, 'writer-1', name);
+    const bytes = await readFile(path);
+    const length = cut(bytes.length, before);
+    await truncate(path, length);
+    expect(await replayAll(journal)).toEqual(idsOf([first]));
+    expect(journal.stats.damagedSegments).toBe(1);
+    expect(await readFile(`${path}.corrupt`)).toEqual(bytes.subarray(0, length));
+  },
+);
 
 test('a last record that is cut off is damage in any file but the last one of its folder', async () => {
   const journal = await openJournal();
