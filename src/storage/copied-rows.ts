@@ -106,7 +106,7 @@ export interface Copied {
   readonly isWhole: boolean;
 }
 
-/** Room for the rows of one statement after the other. */
+/** Room for the rows of one statement after the other, and for what is made of them. */
 export class RowBuffer {
   #bytes: Buffer = Buffer.alloc(0);
   #length = 0;
@@ -121,11 +121,7 @@ export class RowBuffer {
 
   add(chunk: Buffer): void {
     const length = this.#length + chunk.length;
-    if (length > this.#bytes.length) {
-      const larger = Buffer.allocUnsafe(length * 2);
-      this.#bytes.copy(larger, 0, 0, this.#length);
-      this.#bytes = larger;
-    }
+    if (length > this.#bytes.length) this.#grow(length * 2);
     chunk.copy(this.#bytes, this.#length);
     this.#length = length;
   }
@@ -133,6 +129,19 @@ export class RowBuffer {
   /** What has been added; valid until more is. */
   get bytes(): Buffer {
     return this.#bytes.subarray(0, this.#length);
+  }
+
+  /** @returns all of the buffer, with at least so many bytes behind what has been added; the one before is out of use */
+  withRoom(bytes: number): Buffer {
+    const length = this.#length + bytes;
+    if (length > this.#bytes.length) this.#grow(length + (length >> 2));
+    return this.#bytes;
+  }
+
+  #grow(length: number): void {
+    const larger = Buffer.allocUnsafe(length);
+    this.#bytes.copy(larger);
+    this.#bytes = larger;
   }
 }
 
