@@ -39,9 +39,17 @@ export class CopiedRows {
   constructor(bytes: Buffer) {
     this.bytes = bytes;
     let length = 0;
-    while (this.next()) length += 1;
+    let last = 0;
+    for (let at = 0; ; length += 1) {
+      const end = endOfMessage(bytes, at);
+      // The trailer has no fields.
+      if (end > bytes.length || end - at < HEAD_BYTES + PAYLOAD) break;
+      last = at;
+      at = end;
+    }
     this.length = length;
-    this.last = length === 0 ? null : { at: this.at, id: this.id };
+    this.#next = last;
+    this.last = this.next() ? { at: this.at, id: this.id } : null;
     this.rewind();
   }
 
@@ -54,8 +62,7 @@ export class CopiedRows {
   next(): boolean {
     const { bytes } = this;
     const at = this.#next;
-    if (at + HEAD_BYTES > bytes.length) return false;
-    const end = at + 1 + bytes.readUInt32BE(at + 1);
+    const end = endOfMessage(bytes, at);
     if (end > bytes.length) return false;
     const row = at + HEAD_BYTES + (at === 0 ? SIGNATURE_BYTES : 0);
     // The trailer has no fields.
@@ -97,6 +104,11 @@ export class CopiedRows {
   get payload(): string {
     return this.bytes.toString('utf8', this.start, this.end);
   }
+}
+
+/** @returns a number beyond the bytes where the message that begins there is not whole */
+function endOfMessage(bytes: Buffer, at: number): number {
+  return at + HEAD_BYTES > bytes.length ? Number.POSITIVE_INFINITY : at + 1 + bytes.readUInt32BE(at + 1);
 }
 
 export interface Copied {
