@@ -66,7 +66,7 @@ export interface ServiceOptions {
 
 /** Time as an argument: tests move it. */
 export interface Clock {
-  /** Milliseconds since the epoch, as people see it. */
+  /** Milliseconds since the epoch: the wall clock. */
   readonly wall: () => number;
   /** Milliseconds that never go back, for windows and deadlines. */
   readonly monotonic: () => number;

@@ -89,7 +89,7 @@ export async function readFilteredList(
 function merge(pages: readonly EventPage[], { order, limit }: EventListRequest): Omit<EventList, 'total'> {
   const compare = order === 'asc' ? oldestFirst : (a: StoredEvent, b: StoredEvent) => oldestFirst(b, a);
   const merged = pages.flatMap(({ events }) => events).sort(compare);
-  // Behind the end of a page that goes on, events of its type may be missing.
+  // After the end of a page with more to come, events of its type may be missing.
   const ends = pages.flatMap(({ events, hasMore }) => (hasMore ? events.slice(-1) : []));
   const [end] = ends.sort(compare);
   const known = end === undefined ? merged : merged.filter((event) => compare(event, end) <= 0);

@@ -66,7 +66,7 @@ export type { MaintenancePools, StorageSettings } from './storage-engine.ts';
 /** What the storage of one database does, whatever its engine. Operations take the pool whose connections they use. */
 export interface Storage {
   readonly engine: Engine;
-  /** Names and versions of the engine, for people. */
+  /** Names and versions of the engine, for display. */
   readonly description: string;
   /** A line for the log where a better engine is available and not used. */
   readonly note: string | null;

@@ -28,7 +28,7 @@ const GZIP_LEVEL = 3;
 /** One gzip stream, off the event loop. */
 export function compressed(parts: AsyncIterable<Buffer>): AsyncIterable<Buffer> {
   const gzip = createGzip({ level: GZIP_LEVEL, chunkSize: 65_536 });
-  // Its reader is told of the failure by the stream.
+  // The stream reports the failure to its reader.
   pipeline(parts, gzip, () => undefined);
   return gzip;
 }

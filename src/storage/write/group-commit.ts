@@ -219,7 +219,7 @@ export class GroupCommit {
     error: unknown,
   ): Promise<{ readonly failure: Failure; readonly error: unknown }> {
     const failure = classify(error);
-    // The retry inserts, and an INSERT tells what it is that COPY has not told.
+    // The retry inserts, and an INSERT reports the cause that COPY hides.
     if (failure === 'fault' && !attempt.uncertain && this.#options.engine.hidesFailure?.(error) === true)
       return { failure: 'lost', error };
     if (failure !== 'missing-partition') return { failure, error };
