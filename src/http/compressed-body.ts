@@ -21,7 +21,7 @@ export function encodingOf(header: string): Encoding | null {
 }
 
 export interface CompressedBodyReader {
-  /** Called before anything is decompressed, with what {@link windowBytes} tells. @returns whether to go on */
+  /** Called before anything is decompressed, with the result of {@link windowBytes}. @returns whether to continue */
   readonly onWindow: (bytes: number) => boolean;
   /** Called when compressed bytes were consumed: their memory is free. */
   readonly onTaken: (bytes: number) => void;
@@ -63,7 +63,7 @@ function brotliWindowLog(byte: number): number {
 export class CompressedBody {
   readonly #encoding: Encoding;
   readonly #reader: CompressedBodyReader;
-  /** Null before the first byte, which tells the two forms of deflate apart. */
+  /** Null before the first byte, which distinguishes the two forms of deflate. */
   #decoder: DecoderStream | null = null;
   readonly #frames: ZstdFrames | null;
   #sent = 0;

@@ -251,7 +251,7 @@ class BatchAnswers {
     return refusal ?? this.kept(outcomeOf);
   }
 
-  /** The results that an answer tells; none where it is not of this batch, but a refusal or an earlier answer. */
+  /** The results that an answer reports; none where it is not of this batch, but a refusal or an earlier answer. */
   toldBy(answer: Answer | Rejection): readonly Result[] {
     return this.#told.get(answer) ?? [];
   }

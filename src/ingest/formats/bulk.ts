@@ -86,7 +86,7 @@ function* documents({ text, receivedAt }: Sent, pathIndex: string | null, items:
       yield undefined;
     } else if (awaited === null) {
       const item = isJson ? itemOf(scan, about, pathIndex) : null;
-      // Without it nobody knows what the next line is.
+      // Without it the meaning of the next line is unknown.
       if (item === null) return BAD_ACTION;
       if (item.action === 'delete') yield keep(items, item, STORES_ONLY);
       else awaited = item;

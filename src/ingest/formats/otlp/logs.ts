@@ -20,7 +20,7 @@ const JSON_TYPE = 'application/json';
 
 /** The attribute that named events before log records had a field for it. */
 const EVENT_NAME = 'event.name';
-/** The attribute that tells a log record from all others (semantic conventions). */
+/** The attribute that identifies a log record (semantic conventions). */
 const RECORD_ID = 'log.record.uid';
 
 export const LOGS_QUERY = new Query({
