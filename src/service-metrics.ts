@@ -169,7 +169,7 @@ function registerWrites(metrics: Metrics, writePath: WritePath): void {
   );
   metrics.gauge(
     'tidemark_commit_buffer_events',
-    'Events waiting for their commit or in it; the limit is COMMIT_BUFFER_EVENTS.',
+    'Events waiting for their commit or in it, in all queues; each queue has the limit COMMIT_BUFFER_EVENTS.',
     () => writePath.depth,
   );
   registerPast(metrics, writePath);
@@ -211,7 +211,7 @@ function registerPast(metrics: Metrics, { pastBuffer, store }: WritePath): void 
   const { past } = store;
   metrics.gauge(
     'tidemark_past_events',
-    'Events of past days (UTC) waiting for their commit or in it; a part of tidemark_commit_buffer_events.',
+    'Events of past days (UTC) waiting for their commit or in it, without those of idempotent requests; a part of tidemark_commit_buffer_events.',
     () => pastBuffer.depth,
   );
   metrics.gauge(

@@ -79,7 +79,7 @@ export interface Service {
   readonly transport: 'uws' | 'node';
   /** The path of the one-time link to the first account; null where there is no need of one. */
   readonly setupPath: string | null;
-  /** For metrics. */
+  /** For tests, which wait for states that metrics tell others. */
   stats(): ServiceStats;
   /** Answers what is in flight, commits what waits, leaves the database. */
   stop(): Promise<void>;

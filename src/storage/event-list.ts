@@ -171,7 +171,7 @@ const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 const APART_MS = HOUR_MS;
 
 /**
- * One event. Rows are found by their time, with which the id (UUIDv7) starts.
+ * One event. Rows are found by their time, with which the id (UUIDv7 or v8) starts.
  * @returns null where the app has no such event that can be read
  */
 export async function readEvent(sql: Sql, appId: number, eventId: string): Promise<SingleEvent | null> {

@@ -1,6 +1,6 @@
 /**
  * Events and their counts: the one interface that the rest of the code uses. Only this folder has SQL on them, and only
- * here engines have names. Each engine is a folder (postgres/, timescale/) that implements {@link StorageEngine}.
+ * here engines have names. Each engine is a folder (postgres/, timescale/, citus/) that implements {@link StorageEngine}.
  */
 import type pg from 'pg';
 import { OperatorError } from '../errors.ts';

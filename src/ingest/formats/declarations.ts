@@ -242,7 +242,8 @@ function bulkRoute(method: 'POST' | 'PUT', path: string, id: string): Declaratio
       },
       answers: { 200: json('A result for each action.', BULK_ANSWER) },
       refusals: ['outcomeUnknown', ...(isNamed ? (['notFound'] as const) : [])],
-      errors: { 'application/json': { schema: ELASTIC_ERROR } },
+      // Plain text where the request may be repeated.
+      errors: { 'application/json': { schema: ELASTIC_ERROR }, 'text/plain': { schema: { type: 'string' } } },
     },
   };
 }

@@ -12,7 +12,7 @@ export const CONTENT_TYPES: Readonly<Record<ExportFormat, string>> = {
   csv: 'text/csv; charset=utf-8',
 };
 
-/** A part in its format. @param part nothing is yielded for an empty one */
+/** Parts in their format. Nothing is yielded for an empty one. */
 export async function* formatted(
   parts: AsyncIterable<EventLines>,
   format: ExportFormat,

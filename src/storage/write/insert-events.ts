@@ -144,7 +144,7 @@ export function columns(events: readonly EventRow[]): readonly (readonly unknown
 }
 
 /**
- * Stores the missing rows of a query, for commands that generate events inside of the database.
+ * Stores the missing rows of a query, for tests and benches that make events inside of the database.
  * @param rows SELECT of {@link EVENT_COLUMNS}
  * @returns how many were stored
  */
