@@ -80,6 +80,7 @@ async function declaredRoutes(): Promise<readonly Declaration[]> {
     address: service.database.address,
     storage: await openStorage(service.sql),
     secret: await testSecret(),
+    generation: '',
     log: pino({ level: 'silent' }),
     wall: () => Date.now(),
     monotonic: () => performance.now(),
