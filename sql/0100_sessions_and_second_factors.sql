@@ -2,11 +2,11 @@
 -- What a list of sessions shows, which devices an account has signed in from, and codes as a second factor of a sign-in.
 -- The previous release asks for no code: a second factor protects once every process runs this release.
 ALTER TABLE sessions
-  ADD COLUMN public_id text COLLATE "C" NOT NULL UNIQUE DEFAULT 'ses_' || left(replace(gen_random_uuid()::text, '-', ''), 20),
-  ADD COLUMN browser   text,
-  ADD COLUMN system    text,
-  ADD COLUMN address   text;
-COMMENT ON COLUMN sessions.public_id IS 'Names the session in paths. It has nothing to do with the cookie.';
+  ADD COLUMN handle   text COLLATE "C" NOT NULL UNIQUE DEFAULT 'ses_' || left(replace(gen_random_uuid()::text, '-', ''), 20),
+  ADD COLUMN browser  text,
+  ADD COLUMN system   text,
+  ADD COLUMN address  text;
+COMMENT ON COLUMN sessions.handle IS 'The public id, which has nothing to do with the cookie. Not called so: the previous release joins this table with users, whose column that is.';
 COMMENT ON COLUMN sessions.address IS 'Where the sign-in came from, as far as SESSION_ADDRESSES lets it be stored.';
 
 CREATE TABLE known_devices (

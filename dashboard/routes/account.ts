@@ -1,20 +1,20 @@
-/** One's own account: password, and sessions elsewhere. */
+/** One's own account: e-mail and password, and what protects it. */
 import type { VNode } from 'preact';
-import { useState } from 'preact/hooks';
-import { useLocation } from 'preact-iso/router';
 import { call } from '../api.ts';
-import { Confirm } from '../components/confirm.ts';
 import { Field, Form } from '../components/field.ts';
 import { ProblemBox } from '../components/problem.ts';
 import { Section } from '../components/section.ts';
+import { type Load, Part } from '../components/waiting.ts';
 import { html } from '../html.ts';
 import { useAction } from '../resource.ts';
-import { forgetUser, notify, session } from '../state.ts';
+import { notify, session } from '../state.ts';
 import { useTitle } from '../title.ts';
+
+/** Few visits are to this page: its larger part comes when it is needed. */
+const loadSecurity: Load<object> = async () => (await import('./account/security.ts')).Security;
 
 export function AccountPage(): VNode {
   useTitle('Account');
-  const { route } = useLocation();
   const current = session.value;
   const user = current?.user;
   const change = useAction(
@@ -27,12 +27,6 @@ export function AccountPage(): VNode {
   const confirm = useAction(async () => {
     await call('POST', '/api/email-proofs');
     notify('A mail with a link is on its way');
-  });
-  const [ending, setEnding] = useState(false);
-  const everywhere = useAction(async () => {
-    await call('DELETE', '/api/sessions');
-    route('/sign-in');
-    forgetUser();
   });
   return html`<div class="page">
     <div class="page-head"><h1>Account</h1></div>
@@ -58,10 +52,7 @@ export function AccountPage(): VNode {
           <${Field} label="New password" name="newPassword" type="password" autocomplete="new-password" minlength="8" />
         <//>
       <//>
-      <${Section} title="Sessions" about="Ends every session of yours, this one too.">
-        <button type="button" class="button" onClick=${() => setEnding(true)}>Sign out everywhere…</button>
-        ${ending && html`<${Confirm} title="Sign out everywhere" action=${everywhere} onClose=${() => setEnding(false)}>Every browser in which you are signed in has to sign in again, this one too.<//>`}
-      <//>
+      <${Part} load=${loadSecurity} props=${{}} />
     </div>
     <p class="muted version">Tidemark ${current?.version}</p>
   </div>`;

@@ -162,11 +162,11 @@ export class Sessions {
     const { idleMs, maxMs, now } = this.#options;
     const time = now();
     const rows = await sql<(Omit<ListedSession, 'device'> & { [K in keyof Device]: string | null })[]>`
-      SELECT public_id AS "sessionId", browser, system, address, created_at AS "createdAt",
+      SELECT handle AS "sessionId", browser, system, address, created_at AS "createdAt",
              last_seen_at AS "lastUsedAt", digest = ${current.digest} AS "isCurrent"
         FROM sessions
        WHERE user_id = ${current.user.id} AND last_seen_at > ${time - idleMs} AND created_at > ${time - maxMs}
-       ORDER BY last_seen_at DESC, created_at DESC, public_id`;
+       ORDER BY last_seen_at DESC, created_at DESC, handle`;
     return rows.map(({ browser, system, ...session }) => ({
       ...session,
       device: browser === null || system === null ? null : deviceText({ browser, system }),
@@ -184,7 +184,7 @@ export class Sessions {
     { userId, sessionId }: { userId: number; sessionId: string },
   ): Promise<{ readonly device: string } | null> {
     const [ended] = await tx<{ [K in keyof Device]: string | null }[]>`
-      DELETE FROM sessions WHERE user_id = ${userId} AND public_id = ${sessionId} RETURNING browser, system`;
+      DELETE FROM sessions WHERE user_id = ${userId} AND handle = ${sessionId} RETURNING browser, system`;
     if (ended === undefined) return null;
     const { browser, system } = ended;
     return { device: deviceText({ browser: browser ?? 'unknown', system: system ?? 'unknown' }) };
