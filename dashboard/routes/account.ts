@@ -1,4 +1,4 @@
-/** One's own account: e-mail and password, and what protects it. */
+/** The user's account: e-mail, password, and what protects it. */
 import type { VNode } from 'preact';
 import { call } from '../api.ts';
 import { Field, Form } from '../components/field.ts';
@@ -10,7 +10,7 @@ import { useAction } from '../resource.ts';
 import { notify, session } from '../state.ts';
 import { useTitle } from '../title.ts';
 
-/** Few visits are to this page: its larger part comes when it is needed. */
+/** The larger part of the page is loaded with it: few visits are to this page. */
 const loadSecurity: Load<object> = async () => (await import('./account/security.ts')).Security;
 
 export function AccountPage(): VNode {
