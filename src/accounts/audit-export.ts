@@ -80,7 +80,7 @@ export async function* auditLines(
         LEFT JOIN users AS person ON person.id = entry.user_id
        WHERE ${appId === null ? sql`true` : sql`entry.app_id = ${appId}`}
          AND entry.id > ${last} AND entry.id <= ${horizon}
-         AND entry.at >= ${from ?? '-infinity'}::timestamptz AND entry.at < ${until ?? 'infinity'}::timestamptz
+         AND (${from}::timestamptz IS NULL OR entry.at >= ${from}) AND (${until}::timestamptz IS NULL OR entry.at < ${until})
        ORDER BY entry.id
        LIMIT ${PAGE}`;
     const end = rows.at(-1);

@@ -20,7 +20,6 @@ export const AUTH_EVENTS = {
   'second-factor.enable': ['info', 'second factor turned on'],
   'second-factor.disable': ['info', 'second factor turned off'],
   'second-factor.failure': ['warn', 'code of a second factor refused'],
-  'second-factor.remove': ['info', 'second factor removed by the operator'],
   'recovery-codes.create': ['info', 'recovery codes made anew'],
   'recovery-code.use': ['info', 'recovery code used'],
   'account.create': ['info', 'account created'],

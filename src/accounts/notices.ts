@@ -49,14 +49,17 @@ const OF_ACCOUNT = {
     'Recovery code used',
     'A recovery code of your account was used in place of a code of the authenticator.',
   ],
-} as const satisfies Partial<Record<AuthEvent, readonly [subject: string, what: string]>>;
+} as const satisfies Partial<Record<NoticeEvent, readonly [subject: string, what: string]>>;
 
 /** The same for the owners of an app. */
 const OF_APP = {
   'logging-token.rotate': ['Logging token rotated', 'has a new logging token.'],
   'resource-token.create': ['Resource token created', 'has a new resource token, which can read its events.'],
   'resource-token.revoke': ['Resource token revoked', 'has one resource token less: it was revoked.'],
-} as const satisfies Partial<Record<AuthEvent, readonly [subject: string, what: string]>>;
+} as const satisfies Partial<Record<NoticeEvent, readonly [subject: string, what: string]>>;
+
+/** What owners can be told of: events of the authentication log, and what the operator does. */
+export type NoticeEvent = AuthEvent | 'second-factor.remove';
 
 /** Mails to one mailbox in an hour. Of sign-ins apart: they must not use up the room of changes. */
 const MAX_SIGN_INS_PER_HOUR = 20;
@@ -64,7 +67,7 @@ const MAX_CHANGES_PER_HOUR = 60;
 
 /** Who did it, and how. */
 interface Happening {
-  readonly event: AuthEvent;
+  readonly event: NoticeEvent;
   /** Empty for the service and the command line. */
   readonly ip: string;
   readonly by: string;
@@ -83,7 +86,7 @@ export class Notices {
   }
 
   /** Mails an event to those who are told of it, in the background. Takes the arguments of the authentication log. */
-  mail(event: AuthEvent, source: AuthSource, fields: AuthFields = {}): void {
+  mail(event: NoticeEvent, source: AuthSource, fields: AuthFields = {}): void {
     const { mailer, background } = this.#options;
     if (mailer === null) return;
     const happening = { event, ip: source.ip, by: source.email ?? '', fields };
@@ -136,7 +139,7 @@ export class Notices {
     }
   }
 
-  #send(mailer: Pick<Mailer, 'send'>, to: string, subject: string, text: string, event: AuthEvent): void {
+  #send(mailer: Pick<Mailer, 'send'>, to: string, subject: string, text: string, event: NoticeEvent): void {
     const email: Email = parseEmail(to) ?? { text: to, key: to };
     const limit = event === 'sign-in.new-device' ? this.#signIns : this.#changes;
     if (limit.take(email) > 0)
@@ -155,10 +158,10 @@ export class Notices {
   }
 }
 
-function isOfAccount(event: AuthEvent): event is keyof typeof OF_ACCOUNT {
+function isOfAccount(event: NoticeEvent): event is keyof typeof OF_ACCOUNT {
   return Object.hasOwn(OF_ACCOUNT, event);
 }
 
-function isOfApp(event: AuthEvent): event is keyof typeof OF_APP {
+function isOfApp(event: NoticeEvent): event is keyof typeof OF_APP {
   return Object.hasOwn(OF_APP, event);
 }

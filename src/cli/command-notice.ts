@@ -1,14 +1,15 @@
 /** Mails to owners about what a command has changed. */
 
 import { COMMAND_LINE } from '../accounts/audit.ts';
-import type { AuthEvent, AuthFields } from '../accounts/auth-log.ts';
+import type { AuthFields } from '../accounts/auth-log.ts';
+import type { NoticeEvent } from '../accounts/notices.ts';
 import { commandLog } from './output.ts';
 import type { Session } from './session.ts';
 
 /** Mails an event as the service does, and waits until the mail server has taken it or has failed. Never throws. */
 export async function mailNotice(
   { config, sql }: Pick<Session, 'config' | 'sql'>,
-  event: AuthEvent,
+  event: NoticeEvent,
   fields: AuthFields,
 ): Promise<void> {
   if (config.SMTP_URL === '') return;

@@ -1,6 +1,6 @@
 /** Codes as a second factor: setting up, signing in, guessing, losing the phone; and the mails that tell the owner. */
 import decodeQR from 'qr/decode.js';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { requireEmail } from '../../src/accounts/email.ts';
 import { removeSecondFactorOf } from '../../src/accounts/second-factors.ts';
 import { SignInChallenges } from '../../src/accounts/sign-in-challenge.ts';
@@ -11,9 +11,13 @@ import {
   newProtected,
   signInWithCode,
 } from '../support/authenticator.ts';
+import { cheapArgon2 } from '../support/cheap-argon2.ts';
 import { linkIn, type Mailbox, openMailbox } from '../support/mailbox.ts';
 import { newOwnApp, newPerson, PASSWORD, Person, type Reply } from '../support/person.ts';
 import { startTestService, TestClock, type TestService, testSecret, until } from '../support/service.ts';
+
+// A hundred sign-ins: what they cost is the business of other tests.
+vi.mock('@node-rs/argon2', async (original) => cheapArgon2(await original()));
 
 const SECOND = 'a second good password';
 const MINUTE_MS = 60_000;
@@ -36,14 +40,6 @@ beforeAll(async () => {
   service = await startTestService({ clock, config });
 });
 afterAll(async () => {
-  if (process.env.DEBUG_LOG)
-    console.log(
-      JSON.stringify(
-        service.log.filter(({ err }) => err !== undefined).map(({ err, msg }) => [msg, err]),
-        null,
-        1,
-      ).slice(0, 4000),
-    );
   await service.stop();
   await mailbox.close();
 });
@@ -53,7 +49,7 @@ const stateOf = async (person: Person): Promise<Record<string, unknown>> =>
   (await person.get('/api/second-factor')).data;
 const bySomebodyAt = (address: string) => ({ 'X-Forwarded-For': address });
 const mailsTo = (email: string): readonly string[] =>
-  mailbox.mails.filter(({ to }) => to === email).map(({ text }) => text);
+  [...mailbox.mails, ...mailbox.notices].filter(({ to }) => to === email).map(({ text }) => text);
 
 async function mailTo(email: string, subject: string): Promise<string> {
   const find = () => mailsTo(email).find((text) => text.includes(`Subject: ${subject}`));

@@ -74,7 +74,7 @@ test('a second factor is removed and its owner is told; the audit log is exporte
     secondFactor: false,
   });
   expect((await new Person(service).signIn(email)).cookie).not.toBe('');
-  expect(mailbox.mails.map(({ to, text }) => [to, /Subject: (.*)/.exec(text)?.[1]])).toEqual([
+  expect(mailbox.notices.map(({ to, text }) => [to, /Subject: (.*)/.exec(text)?.[1]])).toEqual([
     [email, 'Second factor removed'],
   ]);
   expect(await tidemark(remove)).toMatchObject({
@@ -84,7 +84,7 @@ test('a second factor is removed and its owner is told; the audit log is exporte
   });
   const rotate = ['app', 'rotate-token', '--app', appId, '--json'];
   json(await tidemark(rotate, '', settings));
-  expect(mailbox.mails.at(-1)).toMatchObject({
+  expect(mailbox.notices.at(-1)).toMatchObject({
     to: email,
     text: expect.stringContaining('By: command line'),
   });
