@@ -2,10 +2,14 @@
 -- What a list of sessions shows, which devices an account has signed in from, and codes as a second factor of a sign-in.
 -- The previous release asks for no code: a second factor protects once every process runs this release.
 ALTER TABLE sessions
-  ADD COLUMN handle   text COLLATE "C" NOT NULL UNIQUE DEFAULT 'ses_' || left(replace(gen_random_uuid()::text, '-', ''), 20),
+  ADD COLUMN handle   text COLLATE "C",
   ADD COLUMN browser  text,
   ADD COLUMN system   text,
   ADD COLUMN address  text;
+ALTER TABLE sessions ALTER COLUMN handle SET DEFAULT 'ses_' || left(replace(gen_random_uuid()::text, '-', ''), 20);
+UPDATE sessions SET handle = DEFAULT;
+ALTER TABLE sessions ALTER COLUMN handle SET NOT NULL;
+CREATE UNIQUE INDEX sessions_by_handle ON sessions (handle);
 COMMENT ON COLUMN sessions.handle IS 'The public id, which has nothing to do with the cookie. Not called so: the previous release joins this table with users, whose column that is.';
 COMMENT ON COLUMN sessions.address IS 'Where the sign-in came from, as far as SESSION_ADDRESSES lets it be stored.';
 

@@ -4,6 +4,7 @@ import { link, open, readFile, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { AccountKeys } from '../accounts/account-keys.ts';
 import { OperatorError } from '../errors.ts';
+import { syncFolder } from '../make-folder.ts';
 import { seal, unseal } from '../sealed-text.ts';
 import { errorCode, type Sql } from '../storage/connect.ts';
 import { openDataFolder } from '../storage/embedded/cluster.ts';
@@ -158,14 +159,4 @@ async function generate(folder: string, path: string): Promise<string> {
   const text = await readSecret(path);
   if (text === undefined) throw new Error(`${path} was removed`);
   return text;
-}
-
-/** A new directory entry survives a power failure only after fsync of its folder. */
-async function syncFolder(folder: string): Promise<void> {
-  const handle = await open(folder, 'r');
-  try {
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
 }

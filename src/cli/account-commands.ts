@@ -107,6 +107,10 @@ export function addUserCommands(program: Command): void {
         };
       }),
     );
+  addSecondFactorCommand(user);
+}
+
+function addSecondFactorCommand(user: Command): void {
   user
     .command('remove-second-factor')
     .description(

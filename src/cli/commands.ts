@@ -171,6 +171,10 @@ export function addTokenCommands(program: Command): void {
         return { json: { tokens }, text: formatTable(head, rows, 'There are no resource tokens.') };
       }),
     );
+  addRevokeCommand(token);
+}
+
+function addRevokeCommand(token: Command): void {
   token
     .command('revoke')
     .description('revoke a resource token at once')

@@ -92,7 +92,8 @@ class RoutedWriter implements GroupWriter {
         const part = indexes.flatMap((index) => events[index] ?? []);
         const found = await this.#writePart(node, part, uncertain);
         // A missing outcome must not pass for an acknowledgement.
-        if (found.length !== indexes.length) throw new Error('A node has not given an outcome for every event.');
+        if (found.length !== indexes.length)
+          throw new Error('A node has not given an outcome for every event.');
         for (const [at, index] of indexes.entries()) outcomes[index] = found[at] as WriteOutcome;
       }),
     );
