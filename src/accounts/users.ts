@@ -26,6 +26,8 @@ export interface UserInList {
   readonly userId: string;
   readonly email: string;
   readonly emailProved: boolean;
+  /** Whether sign-ins need a code. */
+  readonly secondFactor: boolean;
   readonly createdAt: Date;
 }
 
@@ -108,7 +110,9 @@ export async function requireProvedUser(
 export async function listUsers(sql: Sql): Promise<UserInList[]> {
   return [
     ...(await sql<UserInList[]>`
-      SELECT public_id AS "userId", email, email_proved_at IS NOT NULL AS "emailProved", created_at AS "createdAt"
+      SELECT public_id AS "userId", email, email_proved_at IS NOT NULL AS "emailProved",
+             EXISTS (SELECT FROM second_factors WHERE user_id = users.id AND enabled_at IS NOT NULL) AS "secondFactor",
+             created_at AS "createdAt"
         FROM users ORDER BY users.id`),
   ];
 }

@@ -34,11 +34,12 @@ async function createAccount(sql: Sql, email: Email, password: string): Promise<
 }
 
 function usersTable(users: Awaited<ReturnType<typeof listUsers>>): string {
-  const head = ['Account', 'E-mail', 'E-mail proved', 'Created'];
-  const rows = users.map(({ userId, email, emailProved, createdAt }) => [
+  const head = ['Account', 'E-mail', 'E-mail proved', 'Second factor', 'Created'];
+  const rows = users.map(({ userId, email, emailProved, secondFactor, createdAt }) => [
     userId,
     email,
     emailProved ? 'yes' : 'no',
+    secondFactor ? 'yes' : 'no',
     createdAt,
   ]);
   return formatTable(head, rows, 'There are no accounts.');

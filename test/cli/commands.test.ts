@@ -67,6 +67,7 @@ test('a second factor is removed and its owner is told; the audit log is exporte
   const { data } = await person.post('/api/second-factor', { password: PASSWORD });
   const code = codeAt(String(data.secret), Date.now());
   expect((await person.post('/api/second-factor/confirmation', { code })).status).toBe(200);
+  expect((await tidemark(['user', 'list'])).stdout).toMatch(/lost-phone@example\.com +yes +yes/);
   const settings = { SMTP_URL: mailbox.url };
   const remove = ['user', 'remove-second-factor', '--email', email];
   expect(json(await tidemark([...remove, '--json'], '', settings))).toMatchObject({
