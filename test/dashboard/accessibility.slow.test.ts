@@ -254,7 +254,7 @@ describe.skipIf(withoutBrowser !== '')('every page', { timeout: 180_000 }, () =>
       await page.keyboard.press('Enter');
       await check('the QR code', 'dialog .qr');
       const secret = (await page.getByRole('dialog').locator('code').textContent()) ?? '';
-      await page.getByLabel('Code').fill(codeAt(secret, Date.now()));
+      await page.getByRole('textbox', { name: 'Code' }).fill(codeAt(secret, Date.now()));
       await page.keyboard.press('Enter');
       await check('the recovery codes', 'dialog .recovery-codes');
       await page.getByRole('button', { name: 'I have stored them' }).click();

@@ -367,7 +367,7 @@ describe.skipIf(withoutBrowser !== '')('the story', () => {
   });
 
   test('signing out ends it, and nothing of the account stays on the page', async () => {
-    await page.getByRole('button', { name: 'Sign out' }).click();
+    await page.getByRole('button', { name: 'Sign out', exact: true }).click();
     await page.getByRole('heading', { name: 'Sign in' }).waitFor();
     expect(await page.content()).not.toContain(OWNER);
     await page.goto('/account');
@@ -376,6 +376,7 @@ describe.skipIf(withoutBrowser !== '')('the story', () => {
   });
 
   test('signing in then asks for a code, and takes one from the keyboard', async () => {
+    await tabTo('E-mail');
     await page.keyboard.type(OWNER);
     await page.keyboard.press('Tab');
     await page.keyboard.type(PASSWORD);
