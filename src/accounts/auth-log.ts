@@ -20,7 +20,7 @@ export const AUTH_EVENTS = {
   'second-factor.enable': ['info', 'second factor turned on'],
   'second-factor.disable': ['info', 'second factor turned off'],
   'second-factor.failure': ['warn', 'code of a second factor refused'],
-  'recovery-codes.create': ['info', 'recovery codes made anew'],
+  'recovery-codes.create': ['info', 'recovery codes replaced'],
   'recovery-code.use': ['info', 'recovery code used'],
   'account.create': ['info', 'account created'],
   'email.prove': ['info', 'address confirmed'],

@@ -43,7 +43,7 @@ const OF_ACCOUNT = {
   ],
   'recovery-codes.create': [
     'New recovery codes',
-    'The recovery codes of your account were made anew. The earlier ones are not valid any more.',
+    'The recovery codes of your account were replaced. The earlier ones are not valid any more.',
   ],
   'recovery-code.use': [
     'Recovery code used',

@@ -1,4 +1,4 @@
-/** Turning the second factor of a signed-in account on and off, and making its recovery codes anew. */
+/** Turning the second factor of a signed-in account on and off, and replacing its recovery codes. */
 import { Rejection } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/connect.ts';
 import { type AccountAction, type AuditDetails, writeAccountAudit } from './audit.ts';

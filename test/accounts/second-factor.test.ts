@@ -11,13 +11,14 @@ import {
   newProtected,
   signInWithCode,
 } from '../support/authenticator.ts';
-import { cheapArgon2 } from '../support/cheap-argon2.ts';
 import { linkIn, type Mailbox, openMailbox } from '../support/mailbox.ts';
 import { newOwnApp, newPerson, PASSWORD, Person, type Reply } from '../support/person.ts';
 import { startTestService, TestClock, type TestService, testSecret, until } from '../support/service.ts';
 
 // A hundred sign-ins: what they cost is the business of other tests.
-vi.mock('@node-rs/argon2', async (original) => cheapArgon2(await original()));
+vi.mock('@node-rs/argon2', async (original) =>
+  (await import('../support/cheap-argon2.ts')).cheapArgon2(await original()),
+);
 
 const SECOND = 'a second good password';
 const MINUTE_MS = 60_000;

@@ -1,7 +1,7 @@
 /**
  * Password hashes that cost nothing, for tests of what happens around them. Put in place of the package by a test file:
  *
- *   vi.mock('@node-rs/argon2', async (original) => cheapArgon2(await original()));
+ *   vi.mock('@node-rs/argon2', async (original) => (await import('…/cheap-argon2.ts')).cheapArgon2(await original()));
  */
 import { createHash } from 'node:crypto';
 

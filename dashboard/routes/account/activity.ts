@@ -36,7 +36,7 @@ const SENTENCES: Readonly<Record<string, string>> = {
   'second-factor.enable': 'The second factor was turned on',
   'second-factor.disable': 'The second factor was turned off',
   'second-factor.remove': 'The operator of the server removed the second factor',
-  'recovery-codes.create': 'The recovery codes were made anew',
+  'recovery-codes.create': 'The recovery codes were replaced',
   'recovery-code.use': 'A recovery code was used',
 };
 
