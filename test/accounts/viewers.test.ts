@@ -152,8 +152,8 @@ describe('every route of an app', () => {
 
   test('that reads serves viewers, but for the logging token and the export of the audit log', async () => {
     for (const route of declared.filter(isRead)) {
-      // It does not end by itself; that it begins is enough.
-      if (route.path.endsWith('/live')) {
+      // Streams: one has no end, and the end of the other is not that of its connection. That they begin is enough.
+      if (/\/(?:live|export)$/.test(route.path)) {
         const aborter = new AbortController();
         const { status } = await fetch(service.url + pathOf(route), {
           headers: { Cookie: viewer.cookie },
