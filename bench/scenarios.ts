@@ -10,6 +10,7 @@ import { FIELDS } from './scenarios/fields.ts';
 import { FLEET } from './scenarios/fleet.ts';
 import { FORMATS } from './scenarios/formats.ts';
 import { HOSTILE, NEIGHBOURS } from './scenarios/hostile.ts';
+import { IMPORT } from './scenarios/import.ts';
 import { LATENCY } from './scenarios/latency.ts';
 import { LIMITS } from './scenarios/limits.ts';
 import { MIXED } from './scenarios/mixed.ts';
@@ -47,6 +48,7 @@ export const SCENARIOS: readonly Scenario[] = [
   SEARCH,
   EXPORT,
   ...MIXED,
+  IMPORT,
   ENGINES,
   ENGINE_SEARCH,
 ];
