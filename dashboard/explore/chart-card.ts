@@ -7,7 +7,6 @@ import type { Edges } from '../charts/gestures.ts';
 import { Legend } from '../charts/legend.ts';
 import {
   countedPart,
-  HIDDEN,
   type Line,
   linesOf,
   type Stack,
@@ -21,7 +20,7 @@ import { count, date, dateTime, spanText } from '../format.ts';
 import { html } from '../html.ts';
 import { HOUR, isOpen, MINUTE, type Range, rangeText } from '../range.ts';
 import type { Resource } from '../resource.ts';
-import { type Bucket, MODES, type Mode, type View } from '../url.ts';
+import { type Bucket, HIDDEN, MODES, type Mode, type View } from '../url.ts';
 import { hasConditions, type ViewAndChange } from '../view.ts';
 import { AnnotationList, NewAnnotation, useAnnotations } from './annotations.ts';
 import { Breakdown } from './breakdown.ts';
@@ -136,7 +135,7 @@ function ChartBody({
     <div class="chart-side">
       ${
         curve === null
-          ? html`<${Breakdown} appId=${appId} viewed=${viewed} series=${series} isOwner=${isOwner} />
+          ? html`<${Breakdown} appId=${appId} viewed=${viewed} series=${series} list=${list} isOwner=${isOwner} />
             <${Legend} lines=${lines} mode=${view.mode} solo=${view.solo} onToggle=${(key: string) => change(toggled(lines, key), true)} onFocus=${setFocus} onSolo=${(key: string) => change({ solo: view.solo === key ? null : key }, true)} />`
           : html`<${CurveLegend} curve=${curve} />`
       }

@@ -16,6 +16,8 @@ export interface FilterBarProps {
   readonly appId: string;
   readonly viewed: ViewAndChange;
   readonly types: readonly EventType[];
+  /** Those that are completed. */
+  readonly offered: readonly EventType[];
   /** Events at hand: their fields are offered. */
   readonly pages: readonly EventPage[];
 }
@@ -34,7 +36,7 @@ const MOST_TYPES = 8;
 const MOST_FIELDS = 8;
 const MOST_VALUES = 8;
 
-export function FilterBar({ appId, viewed, types, pages }: FilterBarProps): VNode {
+export function FilterBar({ appId, viewed, types, offered, pages }: FilterBarProps): VNode {
   const { view, change } = viewed;
   const [text, setText] = useState('');
   const [open, setOpen] = useState(false);
@@ -43,7 +45,7 @@ export function FilterBar({ appId, viewed, types, pages }: FilterBarProps): VNod
   const root = useRef<HTMLDivElement>(null);
   const id = useId();
   const known = useServerFields(appId, open);
-  const offers = open ? offersFor(text, view, types, mergeFields([...fieldsOf(pages), ...known])) : [];
+  const offers = open ? offersFor(text, view, offered, mergeFields([...fieldsOf(pages), ...known])) : [];
   useEffect(() => {
     if (!open) return;
     const leave = (event: Event): void => {

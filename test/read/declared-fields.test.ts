@@ -99,8 +99,31 @@ describe.each(availableEngines())('on %s', (engine) => {
       other: null,
       before: { all: 0, byKey: { '"DE"': 0 } },
     });
-    for (const refused of ['by=order.n', 'by=..', 'by=order.country&filter=order.country:DE'])
+    for (const refused of ['by=order.n', 'by=..', 'by=order.country&filter=order.n:1'])
       expect(await chart(refused)).toMatchObject({ by: null, lines: [{ name: 'order' }] });
+    // Values and types of what passes a filter on the same field.
+    expect(await chart('by=order.country&filter=order.country:DE,IT')).toMatchObject({
+      by: 'order.country',
+      isFiltered: true,
+      lines: [
+        { name: 'DE', total: 9 },
+        { name: 'IT', total: 3 },
+      ],
+      other: null,
+    });
+    const passing = async (query: string): Promise<unknown[]> =>
+      (await rows(query)).map(({ value, typeName, count }) => [value ?? typeName, count]);
+    expect(await passing('by=order.country&filter=order.country:DE,IT')).toEqual([
+      ['DE', 9],
+      ['IT', 3],
+      [undefined, 0],
+    ]);
+    expect(await passing('by=type&filter=order.country:DE,IT')).toEqual([['order', 12]]);
+    expect(await passing('by=order.country&typeName=order')).toEqual(await passing('by=order.country'));
+    expect(await get('/series?by=order.country&filter=order.n:1')).toMatchObject({
+      status: 400,
+      details: expect.stringMatching(/^by must be none, type or the field of filter/),
+    });
     // Spelled as the catalogue and filters spell it.
     await owner.post(`/api/apps/${appId}/declared-fields`, { path: '"with space".a', kind: 'value' });
     const { fields, most } = (await owner.get(`/api/apps/${appId}/declared-fields`)).data;

@@ -35,6 +35,8 @@ export interface FieldScopeRequest {
   readonly until: number | null;
   /** Whether the time before the retention boundary belongs to it, of which there are counts and no rows. */
   readonly withCountsOnly?: boolean;
+  /** Whether each of the chosen types has series of its own. */
+  readonly isApart?: boolean;
 }
 
 /** What of a scope's counts to read. */
@@ -44,13 +46,17 @@ export interface FieldScope {
   readonly typeIds: readonly number[] | null;
   readonly corrections: readonly Correction[];
   readonly filter: RowFilter;
+  /** The series that counts a row which passes the filter. */
+  readonly seriesOf: (row: Pick<MatchingRow, 'typeId'>) => number | undefined;
+  /** Where types are apart: series → internal id of the type. */
+  readonly typeOf: ReadonlyMap<number, number>;
 }
 
 /** Minutes of which a read looks at the rows. With more, the counts do not answer it. */
 export const MOST_MINUTES = 60;
 /** Series whose counts a read adds up. */
 const MOST_SERIES = 500;
-/** Stands for values that have no series: their events are in corrections alone. */
+/** Stands for values that have no series: their events are in corrections alone. Of one type: less its id. */
 const NO_SERIES = -1;
 
 export interface FieldRow {
@@ -88,11 +94,29 @@ export async function resolveFieldScope(
   const interval = { from: floorTo(Math.max(start, field.completeFrom), MINUTE_MS), until };
   const minutes = await readUnsureMinutes(tx, field, request, filter, unsure, interval);
   if (minutes.length > MOST_MINUTES) return null;
-  const ids = wanted.length === 0 ? [NO_SERIES] : wanted.map(({ id }) => id);
-  const [id] = ids;
+  const { ids, seriesOf, typeOf } = request.isApart ? seriesByType(field, request, wanted) : together(wanted);
   const scope = { appId: request.appId, typeIds, filter: filter.rows };
-  const corrections = await correctionsOf(tx, scope, { ids, minutes, seriesOf: () => id });
-  return { ids, typeIds, corrections, filter: filter.rows };
+  const corrections = await correctionsOf(tx, scope, { ids, minutes, seriesOf });
+  return { ids, typeIds, corrections, filter: filter.rows, seriesOf, typeOf };
+}
+
+type Chosen = Pick<FieldScope, 'ids' | 'seriesOf' | 'typeOf'>;
+
+function together(wanted: readonly SeriesRow[]): Chosen {
+  const ids = wanted.length === 0 ? [NO_SERIES] : wanted.map(({ id }) => id);
+  return { ids, seriesOf: () => ids[0], typeOf: new Map() };
+}
+
+function seriesByType(
+  { typeId: onlyType }: FieldRow,
+  { typeIds }: FieldScopeRequest,
+  wanted: readonly SeriesRow[],
+): Chosen {
+  const typeOf = new Map(wanted.map(({ id, typeId }) => [id, onlyType ?? typeId]));
+  const known = new Set(typeOf.values());
+  for (const typeId of typeIds ?? []) if (!known.has(typeId)) typeOf.set(NO_SERIES - typeId, typeId);
+  const first = new Map([...typeOf].toReversed().map(([id, typeId]) => [typeId, id]));
+  return { ids: [...typeOf.keys()], seriesOf: ({ typeId }) => first.get(typeId), typeOf };
 }
 
 /** The field of a path whose counts are those of the types that are asked for. */
@@ -198,6 +222,26 @@ export async function readUncountedMinutes(
     SELECT (extract(epoch FROM bucket) * 1000)::float8 AS at FROM (${selectUncounted(tx, appId, field)}) AS minutes, retention
      WHERE bucket >= greatest(${new Date(floorTo(from ?? 0, MINUTE_MS))}, readable_from) AND bucket < ${new Date(until ?? 0)}
      ORDER BY at LIMIT ${MOST_MINUTES + 1}`;
+  return rows.map(({ at }) => at);
+}
+
+/**
+ * The minutes of an interval whose pending deltas have values that their type has no series of yet; one more than
+ * {@link MOST_MINUTES} where there are more.
+ */
+export async function readNewMinutes(
+  tx: Transaction,
+  { appId, from, until }: FieldScopeRequest,
+  { id }: FieldRow,
+  typeIds: readonly number[],
+): Promise<number[]> {
+  const rows = await tx<{ at: number }[]>`
+    SELECT DISTINCT (extract(epoch FROM bucket) * 1000)::float8 AS at FROM pending_field_deltas AS delta
+     WHERE app_id = ${appId} AND field_id = ${id} AND type_id = ANY(${[...typeIds]}::integer[])
+       AND bucket >= ${new Date(floorTo(from ?? 0, MINUTE_MS))} AND bucket < ${new Date(until ?? 0)}
+       AND NOT EXISTS (SELECT FROM field_series AS known
+                        WHERE known.field_id = delta.field_id AND known.value = delta.value AND known.type_id = delta.type_id)
+     LIMIT ${MOST_MINUTES + 1}`;
   return rows.map(({ at }) => at);
 }
 
