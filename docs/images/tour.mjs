@@ -28,7 +28,7 @@ const MANY_TYPES = 60;
  * @param to    the folder of the pictures
  */
 export async function tour({ open, appId, to }) {
-  const apps = { full: appId, ...(await fill(await open({}))) };
+  const apps = { full: appId, ...(await fill(await open({}), appId)) };
   const pages = pagesOf(apps);
   for (const size of SIZES)
     for (const colorScheme of SCHEMES) {
@@ -61,8 +61,10 @@ function pagesOf({ full, empty, little, many }) {
     ['explore', `/apps/${full}?range=7d`],
     ['explore-day', `/apps/${full}?range=24h`],
     ['explore-country', `/apps/${full}?range=30d&by=country&mode=accumulated`],
-    ['explore-search', `/apps/${full}?range=7d&q=DE`],
-    ['explore-ratio', `/apps/${full}?range=7d`, press('Number of events')],
+    ['explore-stat', `/apps/${full}?range=7d&of=duration_ms&stat=p95`],
+    ['explore-condition', `/apps/${full}?range=7d&by=country&filter=device:phone`],
+    ['explore-search', `/apps/${full}?range=7d&q=tents`],
+    ['explore-ratio', `/apps/${full}?range=7d`, press(/^What the chart shows/)],
     ['explore-range', `/apps/${full}?range=7d`, press(/^Time range/)],
     ['explore-options', `/apps/${full}?range=7d`, press(/^Chart options/)],
     [
@@ -113,7 +115,7 @@ async function picture(context, file, path, { prepare, answer } = {}) {
 }
 
 /** Apps with nothing, with one event, and with many types of long names, two of them hidden. */
-async function fill(context) {
+async function fill(context, full) {
   const { request } = context;
   const send = async (method, path, data, headers = {}) => {
     const answer = await request.fetch(path, { method, data, headers });
@@ -150,6 +152,14 @@ async function fill(context) {
   const { types } = await send('GET', `/api/apps/${many.appId}/types`);
   for (const { typeId } of types.slice(-2))
     await send('PATCH', `/api/apps/${many.appId}/types/${typeId}`, { hidden: true });
+  // Fields are counted when their backfill has come to the first event.
+  await send('POST', `/api/apps/${full}/declared-fields`, { path: 'country', kind: 'value', backfill: true });
+  await send('POST', `/api/apps/${full}/declared-fields`, {
+    path: 'duration_ms',
+    kind: 'number',
+    backfill: true,
+  });
+  for (let by = null; by === null; ) ({ by } = await send('GET', `/api/apps/${full}/series?by=country`));
   await context.close();
   return { empty: empty.appId, little: little.appId, many: many.appId };
 }

@@ -233,13 +233,17 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
     expect(await amount()).toBe('144 events');
     expect(await page.locator('.event .type', { hasText: 'payment failed' }).count()).toBe(0);
     await page.getByRole('combobox', { name: 'Filter' }).fill('pay');
-    await page.getByRole('option', { name: /in the payload/ }).waitFor();
-    expect(await page.getByRole('option').count()).toBe(1);
+    await page.locator('.offers li').first().waitFor();
+    expect(await page.locator('.offers li').allInnerTexts()).toEqual([
+      expect.stringContaining('in the payload'),
+    ]);
     await page.keyboard.press('Escape');
     await page.getByRole('button', { name: 'Save the events' }).click();
     const files = page.getByRole('link', { name: 'As NDJSON' });
     const linesOf = async (): Promise<number> =>
-      (await owner.get((await files.getAttribute('href')) ?? '')).text.trim().split('\n').length;
+      (await owner.get((await files.getAttribute('href')) ?? '')).text
+        .split('\n')
+        .filter((line) => line.startsWith('{')).length;
     expect(await linesOf()).toBe(144);
     await page.keyboard.press('Escape');
     // Values of a field, and what a condition on it leaves, are without it too.
