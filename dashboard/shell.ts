@@ -69,7 +69,7 @@ function useShortcuts(open: (what: Opened) => void): void {
       if (isSearch && document.querySelector('dialog[open]') === null) open('palette');
       else if (isTaken || event.ctrlKey || event.metaKey) return;
       else if (key === '?') open('shortcuts');
-      else if (key === '/') document.querySelector<HTMLElement>('main input.search')?.focus();
+      else if (key === '/') document.querySelector<HTMLElement>('main :is(input.search, .filter-bar input)')?.focus();
       else return;
       event.preventDefault();
     };
