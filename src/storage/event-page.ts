@@ -3,7 +3,7 @@
  *
  * The algorithm (order statistics over a tree of counts: day → hour → quarter-hour → minute):
  *  1. total: the interval is split into intervals of whole buckets (counts/intervals.ts); one statement sums each of them.
- *  2. page bounds: step 1 tells in which interval the running total passes the offset; a statement descends from it level
+ *  2. page bounds: step 1 shows in which interval the running total passes the offset; a statement descends from it level
  *     by level to the minute. The same for the page's last event.
  *  3. rows: a last statement reads from the first minute to the last and skips what is left of the offset.
  * Descending order is the same walk from the other end.
