@@ -287,7 +287,7 @@ export function shortNames(names: readonly string[], most: number): string[] {
     // Whole words, where the common part ends within one.
     if (common > 8 && rest.length + 4 <= most)
       return `…${characters.slice(characters.length - most + 1).join('')}`;
-    const head = Math.ceil((most - 1) / 2);
+    const head = Math.ceil((most - 1) / 3);
     return `${characters.slice(0, head).join('')}…${characters.slice(characters.length - (most - 1 - head)).join('')}`;
   });
 }

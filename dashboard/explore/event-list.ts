@@ -46,7 +46,7 @@ export function EventList(props: EventListProps): VNode {
       <p class="muted"><${Amount} list=${list} series=${series} view=${view} bucket=${bucket} /></p>
       ${bucket !== null && html`<span class="chip"><span class="name">${spanText(bucket.from, bucket.to, view.zone)}</span>${view.at !== null && html`<button type="button" class="remove" aria-label="Show the events of the whole range" onClick=${() => change({ at: null }, true)}><${Icon} name="close" /></button>`}</span>`}
       <span class="spacer"></span>
-      ${series?.hidden != null && html`<button type="button" class="button" aria-pressed=${asksForHidden(view) ? 'true' : 'false'} onClick=${() => change(withHidden(view), true)}>Hidden types</button>`}
+      ${series?.hidden != null && html`<button type="button" class="button" onClick=${() => change(withHidden(view), true)}>${asksForHidden(view) ? 'Leave out' : 'Show'} hidden types</button>`}
       <${Exports} appId=${appId} view=${view} list=${list} />
       <${ColumnPicker} appId=${appId} viewed=${viewed} columns=${style.columns} pages=${pages} />
     </header>

@@ -251,10 +251,10 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
     await page.keyboard.press('Enter');
     await page.getByText('48 found', { exact: true }).waitFor();
     await open(WHOLE_DAY);
-    await page.getByRole('button', { name: 'Hidden types', pressed: false }).click();
+    await page.getByRole('button', { name: 'Show hidden types' }).click();
     await expect.poll(amount).toBe('156 events');
     await page.locator('.event .type', { hasText: 'payment failed' }).first().waitFor();
-    await page.getByRole('button', { name: 'Hidden types', pressed: true }).click();
+    await page.getByRole('button', { name: 'Leave out hidden types' }).click();
     await expect.poll(amount).toBe('144 events');
     await page
       .getByRole('button', { name: /^The hidden type/ })
