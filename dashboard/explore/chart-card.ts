@@ -108,9 +108,11 @@ function ChartBody({
   return html`<div class="chart-layout">
     <div class="chart-head">
       ${curve === null ? html`<${Figures} series=${series} summary=${summary} view=${view} found=${found} />` : html`<${CurveFigures} curve=${curve} compare=${view.compare} />`}
-      <${MeasurePicker} appId=${appId} viewed=${viewed} types=${types} isOwner=${isOwner} />
-      ${curve === null && html`<${Controls} viewed=${viewed} />`}
-      <${ChartMenu} name=${name} series=${series} stack=${stack} curve=${curve} viewed=${viewed} onAnnotate=${mayChange ? () => setAnnotating(true) : null} />
+      <div class="chart-controls">
+        <${MeasurePicker} appId=${appId} viewed=${viewed} types=${types} isOwner=${isOwner} />
+        ${curve === null && html`<${Controls} viewed=${viewed} />`}
+        <${ChartMenu} name=${name} series=${series} stack=${stack} curve=${curve} viewed=${viewed} onAnnotate=${mayChange ? () => setAnnotating(true) : null} />
+      </div>
     </div>
     <div class="chart-main">
       <div class="chart-place">

@@ -1,6 +1,7 @@
 /**
  * Takes the screenshots of README.md, of the shop of `tidemark demo`: `node docs/images/take.mjs`, with CHROMIUM or /usr/bin/chromium.
- * With a folder it takes every page there instead, in every state, size and theme, for a designer to look at.
+ * With a folder it takes every page there instead, in every state, size and theme, for a designer to look at; with names after it
+ * (`explore`, `types-many`) these pages alone.
  * A service of its own, on a port and in a folder of its own, is started and removed.
  */
 import { spawn, spawnSync } from 'node:child_process';
@@ -19,7 +20,7 @@ const password = 'correct horse battery';
 const PORT = process.env.PORT ?? '18080';
 const settings = { PATH: process.env.PATH, PORT, DATA_DIR: join(folder, 'data'), LOG_LEVEL: 'error' };
 const origin = `http://127.0.0.1:${PORT}`;
-const [wanted] = process.argv.slice(2);
+const [wanted, ...names] = process.argv.slice(2);
 
 function tidemark(args, input = '') {
   const ran = spawnSync(process.execPath, [launcher, ...args], { env: settings, input, encoding: 'utf8' });
@@ -83,7 +84,7 @@ try {
   } else {
     const to = resolve(wanted);
     mkdirSync(to, { recursive: true });
-    await tour({ open: (options, as) => open(browser, options, as), appId, to });
+    await tour({ open: (options, as) => open(browser, options, as), appId, to, names });
   }
 } finally {
   await browser.close();
