@@ -126,3 +126,43 @@ test('`npm run check` runs these rules over everything that meets input', async 
   const { scripts } = JSON.parse(await readFile(join(ROOT, 'package.json'), 'utf8'));
   expect(scripts.check).toMatch(/ && oxlint --deny-warnings src client dashboard /);
 });
+
+test('props of components in templates: what is missing, unknown or of another type, with its line', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'tidemark-props-'));
+  const page = (markup: string): string => `import type { VNode } from 'preact';
+    declare const html: (strings: TemplateStringsArray, ...values: unknown[]) => VNode;
+    interface FieldProps { readonly label: string; readonly most?: number; readonly onPick?: (value: number) => void; readonly children?: unknown }
+    declare function Field(props: FieldProps): VNode;
+    export const page = html\`<div class="a">
+      <p title=\${'text'}>\${[1].map((n) => html\`<i>\${n}</i>\`)}</p>
+      ${markup}
+    </div>\`;`;
+  const good = `<\${Field} key=\${1} label=\${'a'} ...\${{ most: 2 }} onPick=\${(n) => n.toFixed()}>more<//><\${Field} label="b" />`;
+  const pages: Record<string, string> = {
+    good,
+    missing: `<\${Field} most=\${2} />`,
+    unknown: `<\${Field} label="a" lable="b" />`,
+    another: `<\${Field}\n        label="a"\n        most="2"\n      />`,
+    nested: `\${[1].map((n) => html\`<\${Field} label=\${n} />\`)}`,
+  };
+  try {
+    for (const [name, markup] of Object.entries(pages))
+      await writeFile(join(folder, `${name}.ts`), page(markup));
+    const { stdout, status } = spawnSync(process.execPath, [join(ROOT, 'lint', 'props.mjs'), folder], {
+      cwd: folder,
+      encoding: 'utf8',
+    });
+    expect(status).toBe(1);
+    const found = stdout.split('\n').filter((line) => line.includes('error'));
+    expect(found.map((line) => line.replace(/^\.\/(\w+)\.ts\((\d+),.*/s, '$1 $2')).toSorted()).toEqual([
+      'another 9',
+      'missing 7',
+      'nested 7',
+      'unknown 7',
+    ]);
+    expect(stdout).toContain("'label'");
+    expect(stdout).toContain('"lable"');
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+});
