@@ -360,12 +360,14 @@ async function minutesWithCounts(
   return minutes.map(({ at }) => ({ from: Math.max(from, at), until: Math.min(until, at + MINUTE_MS) }));
 }
 
-async function withTypes(
-  tx: Transaction,
+/** Gives rows the public ids of their types. */
+export async function withTypes(
+  sql: Sql | Transaction,
   appId: number,
   rows: readonly MatchingRow[],
 ): Promise<StoredEvent[]> {
-  const types = await tx<{ id: number; typeId: string }[]>`
+  if (rows.length === 0) return [];
+  const types = await sql<{ id: number; typeId: string }[]>`
     SELECT id, public_id AS "typeId" FROM type_names
      WHERE app_id = ${appId} AND id = ANY(${[...new Set(rows.map(({ typeId }) => typeId))]})`;
   const publicIds = new Map(types.map(({ id, typeId }) => [id, typeId]));
