@@ -1,5 +1,6 @@
 /** What `npm run check` finds beyond types and form: each rule on code that it must refuse, and on code that it must let be. */
 import { spawnSync } from 'node:child_process';
+import { readdirSync, readFileSync } from 'node:fs';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -165,4 +166,15 @@ test('props of components in templates: what is missing, unknown or of another t
   } finally {
     await rm(folder, { recursive: true, force: true });
   }
+});
+
+test('no component of the dashboard looks for the elements of another', () => {
+  const files = readdirSync(join(ROOT, 'dashboard'), { recursive: true, encoding: 'utf8' });
+  const looking = files.filter(
+    (name) =>
+      name.endsWith('.ts') &&
+      /document\.(?:querySelector|getElement)/.test(readFileSync(join(ROOT, 'dashboard', name), 'utf8')),
+  );
+  expect(files).toContain('places.ts');
+  expect(looking).toEqual([]);
 });

@@ -7,6 +7,7 @@ import { valuesAt } from '../explore/fields.ts';
 import { valueText } from '../filter-text.ts';
 import { ago, date, exact, preciseClock } from '../format.ts';
 import { html } from '../html.ts';
+import { useOpened } from '../places.ts';
 import type { ViewAndChange } from '../view.ts';
 import { EventActions } from './event-actions.ts';
 import { JsonTree, type OnFilter, preview } from './json-tree.ts';
@@ -44,6 +45,7 @@ export function EventChunk({ events, before, style, isFar }: EventChunkProps): V
   /** Height in pixels while the rows are removed, null while they are rendered. */
   const [away, setAway] = useState<number | null>(isFar ? events.length * ROW_HEIGHT : null);
   const [open, setOpen] = useState<ReadonlySet<string>>(new Set());
+  useOpened('rows', open.size > 0 && away === null);
   useEffect(() => {
     const element = place.current;
     if (element === null) return;

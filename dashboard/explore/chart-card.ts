@@ -86,6 +86,7 @@ function ChartBody({
 }: BodyProps): VNode {
   const { view, change } = viewed;
   const [focus, setFocus] = useState<string | null>(null);
+  const canvas = useRef<HTMLCanvasElement>(null);
   const { series, curve, note } = useMeasured({ appId, viewed, series: given.series, types });
   const { lines, stack, summary } = useMemo(
     () => shownOf(series, view, curve === null ? view.mode : 'histogram'),
@@ -111,13 +112,13 @@ function ChartBody({
       <div class="chart-controls">
         <${MeasurePicker} appId=${appId} viewed=${viewed} types=${types} isOwner=${isOwner} />
         ${curve === null && html`<${Controls} viewed=${viewed} />`}
-        <${ChartMenu} name=${name} series=${series} stack=${stack} curve=${curve} viewed=${viewed} onAnnotate=${mayChange ? () => setAnnotating(true) : null} />
+        <${ChartMenu} name=${name} series=${series} stack=${stack} curve=${curve} viewed=${viewed} canvas=${canvas} onAnnotate=${mayChange ? () => setAnnotating(true) : null} />
       </div>
     </div>
     <div class="chart-main">
       <div class="chart-place">
         <${Chart}
-          series=${series} stack=${stack} curve=${curve} annotations=${shownMarks} zone=${zone} focus=${focus} scale=${view.scale} picked=${picked} found=${found?.counts ?? null}
+          canvas=${canvas} series=${series} stack=${stack} curve=${curve} annotations=${shownMarks} zone=${zone} focus=${focus} scale=${view.scale} picked=${picked} found=${found?.counts ?? null}
           onPoint=${toPeek}
           onPick=${(index: number) => {
             onPeek(null);

@@ -8,6 +8,7 @@ import type { EventPage } from '../event-rows.ts';
 import { typedPath, withCondition } from '../filter-text.ts';
 import { compact } from '../format.ts';
 import { html } from '../html.ts';
+import { useSearchField } from '../places.ts';
 import type { View } from '../url.ts';
 import type { ViewAndChange } from '../view.ts';
 import { fieldsOf, type KnownField, mergeFields, useServerFields } from './fields.ts';
@@ -43,6 +44,7 @@ export function FilterBar({ appId, viewed, types, offered, pages }: FilterBarPro
   const [active, setActive] = useState(-1);
   const input = useRef<HTMLInputElement>(null);
   const root = useRef<HTMLDivElement>(null);
+  useSearchField(input);
   const id = useId();
   const known = useServerFields(appId, open);
   const offers = open ? offersFor(text, view, offered, mergeFields([...fieldsOf(pages), ...known])) : [];

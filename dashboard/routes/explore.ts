@@ -17,6 +17,7 @@ import { SavedViews } from '../explore/saved-views.ts';
 import { withCondition } from '../filter-text.ts';
 import { rangeLabel } from '../format.ts';
 import { html } from '../html.ts';
+import { opened } from '../places.ts';
 import { rangeText, wider } from '../range.ts';
 import { useResource } from '../resource.ts';
 import { notify, now } from '../state.ts';
@@ -41,7 +42,6 @@ export function ExplorePage({ appId, app }: TabProps): VNode {
   const list = useEventPages(appId, view, listScope(view, span, view.at ?? peek));
   useArrival(isEmpty);
   useCanonicalAddress(viewed);
-  const place = useRef<HTMLElement>(null);
   const known = types.data?.types ?? NO_TYPES;
   const unwanted = useMemo(
     () => new Set(asksForHidden(view) ? [] : known.flatMap(({ typeId, hidden }) => (hidden ? typeId : []))),
@@ -55,8 +55,7 @@ export function ExplorePage({ appId, app }: TabProps): VNode {
     loading: series.loading,
     isOn: !isEmpty,
     unwanted,
-    isRead: () =>
-      peek !== null || place.current?.querySelector('.event[data-open="true"], dialog[open]') != null,
+    isRead: () => peek !== null || opened.rows + opened.dialogs > 0,
     reloadApp: app.reload,
   });
   useKnownTypes(types.data?.types, list, types.reload);
@@ -65,7 +64,7 @@ export function ExplorePage({ appId, app }: TabProps): VNode {
   const mayChange = app.data !== undefined && app.data.role !== 'viewer';
   if (isEmpty) return html`<${FirstEvent} appId=${appId} app=${app} />`;
 
-  return html`<section class="explore" aria-label="Explore" ref=${place}>
+  return html`<section class="explore" aria-label="Explore">
     <div class="toolbar controls" role="group" aria-label="View">
       <${RangePicker} ...${viewed} />
       <${Back} viewed=${viewed} />
