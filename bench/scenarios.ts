@@ -3,6 +3,7 @@ import type { Scenario } from './scenario.ts';
 import { BAD_INPUT } from './scenarios/bad-input.ts';
 import { BATCHES } from './scenarios/batches.ts';
 import { COMPARISONS } from './scenarios/comparisons.ts';
+import { ENGINE_SEARCH } from './scenarios/engine-search.ts';
 import { ENGINES } from './scenarios/engines.ts';
 import { EXPORT } from './scenarios/export.ts';
 import { FIELDS } from './scenarios/fields.ts';
@@ -39,4 +40,5 @@ export const SCENARIOS: readonly Scenario[] = [
   EXPORT,
   ...MIXED,
   ENGINES,
+  ENGINE_SEARCH,
 ];

@@ -42,12 +42,14 @@ function templatesIn(node, isInside = false) {
 
 function call(code, { quasi: { quasis, expressions } }) {
   const template = new Template();
-  for (const [index, { value }] of quasis.entries()) {
-    template.text(value.raw);
+  for (const [index, quasi] of quasis.entries()) {
+    template.text(quasi.value.raw);
     const expression = expressions[index];
     if (expression === undefined) continue;
     const isTemplate = expression.type === 'TaggedTemplateExpression' && expression.tag.name === 'html';
+    template.skip(code.slice(quasi.end, expression.start));
     template.expression(isTemplate ? call(code, expression) : translated(code, expression));
+    template.skip(code.slice(expression.end, quasis[index + 1].start));
   }
   return `$html(${template.parts.join(',')})`;
 }
@@ -86,6 +88,11 @@ class Template {
       else this.#name += character;
       if (character === '\n') this.#lines += '\n';
     }
+  }
+
+  /** What stands around an expression within its braces. */
+  skip(code) {
+    this.#lines += code.replace(/[^\n]/g, '');
   }
 
   expression(code) {
