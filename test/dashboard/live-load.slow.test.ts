@@ -93,8 +93,8 @@ describe.skipIf(withoutBrowser !== '')('a live page', { timeout: 120_000 }, () =
     // The list has filled and begun anew by then.
     const [early, late] = [loads.slice(2, 6), loads.slice(6)];
     const most = (of: readonly Load[], name: keyof Load): number => Math.max(...of.map((load) => load[name]));
-    for (const name of ['heap', 'nodes', 'listeners', 'work'] as const)
-      expect(most(late, name), `${name}: ${JSON.stringify(loads)}`).toBeLessThan(FLAT * most(early, name));
+    for (const [name, factor] of Object.entries(FLAT) as [keyof Load, number][]) // Its own names.
+      expect(most(late, name), `${name}: ${JSON.stringify(loads)}`).toBeLessThan(factor * most(early, name));
     expect(complaints).toEqual([]);
     await page.context().close();
   });
@@ -102,8 +102,8 @@ describe.skipIf(withoutBrowser !== '')('a live page', { timeout: 120_000 }, () =
 
 /** Batches of a minute of events. */
 const PARTS = 6;
-/** What grows by less is flat: four minutes beside four others. */
-const FLAT = 1.25;
+/** What grows by less is flat: four minutes beside four others. What the CPU takes for the same work varies on a busy machine. */
+const FLAT = { heap: 1.25, nodes: 1.25, listeners: 1.25, work: 2 };
 
 /** What a page takes: bytes of memory after a collection, elements, and seconds of its main thread. */
 interface Load {
