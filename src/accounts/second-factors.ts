@@ -148,11 +148,6 @@ export async function removeSecondFactorOf(sql: Sql, email: Email): Promise<User
   });
 }
 
-/** Ends an enrollment that was not confirmed: whoever began it knew an earlier password. @param userId internal id */
-export async function endEnrollment(tx: Transaction, userId: number): Promise<void> {
-  await tx`DELETE FROM second_factors WHERE user_id = ${userId} AND enabled_at IS NULL`;
-}
-
 /** Without the separators that apps and paper have, and with the digits that letters are mistaken for. */
 function normalized(entered: string): string {
   return entered

@@ -3,8 +3,6 @@ import { errorCode, type Sql, type Transaction } from '../storage/connect.ts';
 import { createPublicId } from '../token-text.ts';
 import { AccountError } from './account-error.ts';
 import type { Email } from './email.ts';
-import { endEnrollment } from './second-factors.ts';
-import { endSessions } from './sessions.ts';
 
 /** An account without its password hash. */
 export interface User {
@@ -149,10 +147,10 @@ export async function changePassword(
   return true;
 }
 
-/** Ends what an earlier password gave: sessions, devices that are known, and a second factor that was only begun. */
+/** Ends what an earlier password gave: sessions, devices that are known, and a second factor whose enrollment was not confirmed. */
 async function endAccess(tx: Transaction, id: number): Promise<void> {
-  await endSessions(tx, id, null);
-  await endEnrollment(tx, id);
+  await tx`DELETE FROM sessions WHERE user_id = ${id}`;
+  await tx`DELETE FROM second_factors WHERE user_id = ${id} AND enabled_at IS NULL`;
   await tx`DELETE FROM known_devices WHERE user_id = ${id}`;
 }
 

@@ -3,7 +3,6 @@ import type { Command } from 'commander';
 import { AccountError } from '../accounts/account-error.ts';
 import { type Email, requireEmail } from '../accounts/email.ts';
 import { grantRole, ROLES, type Role } from '../accounts/members.ts';
-import { removeSecondFactorOf } from '../accounts/second-factors.ts';
 import { listUsers, proveEmail, requireUser } from '../accounts/users.ts';
 import type { Config } from '../config.ts';
 import type { Sql } from '../storage/connect.ts';
@@ -121,6 +120,7 @@ function addSecondFactorCommand(user: Command): void {
     .option(...JSON_OPTION)
     .action((options: Json & { email: string }) =>
       runCommand(options, async (session) => {
+        const { removeSecondFactorOf } = await import('../accounts/second-factors.ts');
         const { userId, email } = await removeSecondFactorOf(session.sql, requireEmail(options.email));
         return {
           json: { userId, email, secondFactor: false },
