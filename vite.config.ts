@@ -38,6 +38,45 @@ function preloadedFont(): Plugin {
   };
 }
 
+/** Leaves out the indentation of htm's templates: white space with a line break, which says nothing there. */
+function compactTemplates(): Plugin {
+  return {
+    name: 'tidemark-compact-templates',
+    apply: 'build',
+    transform: {
+      order: 'post',
+      filter: { id: /\/dashboard\/[^?]*\.ts$/, code: 'html`' },
+      handler(code) {
+        const parts = templateTexts(this.parse(code)).sort((a, b) => a.start - b.start);
+        let [compact, end] = ['', 0];
+        for (const { start, end: next } of parts) {
+          compact += code.slice(end, start) + code.slice(start, next).replace(/\n[ \t]+/g, '\n');
+          end = next;
+        }
+        return { code: compact + code.slice(end), map: null };
+      },
+    },
+  };
+}
+
+interface Place {
+  readonly start: number;
+  readonly end: number;
+}
+
+/** Where the texts of html`…` are in a syntax tree. */
+function templateTexts(node: unknown): Place[] {
+  if (typeof node !== 'object' || node === null) return [];
+  const inside = Object.values(node).flatMap(templateTexts);
+  const { type, tag, quasi } = node as Partial<{
+    type: string;
+    tag: { name?: string };
+    quasi: { quasis: Place[] };
+  }>; // As ESTree has it.
+  const isTemplate = type === 'TaggedTemplateExpression' && tag?.name === 'html';
+  return isTemplate ? [...inside, ...(quasi?.quasis ?? [])] : inside;
+}
+
 /** What is worth compressing: fonts and bitmaps are compressed already. */
 const COMPRESSIBLE = /\.(?:css|js|json|svg|txt|webmanifest)$/;
 /** Bytes. Below that, compression gains nothing. */
@@ -101,7 +140,7 @@ function apiDocs(): Plugin {
 
 export default defineConfig({
   root: join(import.meta.dirname, 'dashboard'),
-  plugins: [renderBlockingScript(), preloadedFont(), compressedFiles(), apiDocs()],
+  plugins: [compactTemplates(), renderBlockingScript(), preloadedFont(), compressedFiles(), apiDocs()],
   build: {
     outDir: join(import.meta.dirname, 'dist', 'dashboard'),
     emptyOutDir: true,

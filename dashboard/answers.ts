@@ -47,7 +47,7 @@ export interface EventType {
   readonly createdAt: string;
   readonly count: number;
   readonly lastEventAt: string | null;
-  /** Whether charts leave it out until they are asked for it. */
+  /** Whether chart, list and completion leave it out until they are asked for it. */
   readonly hidden: boolean;
 }
 
@@ -236,7 +236,7 @@ export interface Series {
   readonly countsOnlyBefore: number | null;
   /** The same counts of an earlier interval; null where none was asked for or where so fine ones are not kept. */
   readonly compared: Compared | null;
-  /** The types that are hidden, as one line; absent or null: none are, or types were chosen. */
+  /** The types that are hidden, as one line, in no other number; absent or null: none are, or types were chosen. */
   readonly hidden?: {
     readonly types: number;
     readonly counts: readonly number[];

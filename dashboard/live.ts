@@ -61,11 +61,15 @@ export function useLive(appId: string, on: boolean, onMessage: (news: string | n
   return isLost;
 }
 
-/** Number of events of these types (empty: all types) in a message of the feed. */
-export function countNews(news: string, types: readonly string[]): number {
+/** Number of events of these types in a message of the feed. */
+export function countNews(news: string, types: readonly string[], unwanted: ReadonlySet<string>): number {
   const { counts } = JSON.parse(news) as { counts: { typeId: string; count: number }[] };
   return counts.reduce(
-    (sum, { typeId, count }) => (types.length === 0 || types.includes(typeId) ? sum + count : sum),
+    (sum, { typeId, count }) => (isWanted(typeId, types, unwanted) ? sum + count : sum),
     0,
   );
 }
+
+/** Whether a type is one of these; of none: whether it is not among those that are not wanted. */
+export const isWanted = (typeId: string, types: readonly string[], unwanted: ReadonlySet<string>): boolean =>
+  types.length === 0 ? !unwanted.has(typeId) : types.includes(typeId);

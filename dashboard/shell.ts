@@ -9,6 +9,7 @@ import { ProblemBox } from './components/problem.ts';
 import { COMMAND_KEY, Shortcuts } from './components/shortcuts.ts';
 import { Skeleton } from './components/waiting.ts';
 import { html } from './html.ts';
+import { opened, searches } from './places.ts';
 import { useAction } from './resource.ts';
 import { AccountPage } from './routes/account.ts';
 import { AppPage, TABS } from './routes/app.ts';
@@ -64,12 +65,12 @@ function useShortcuts(open: (what: Opened) => void): void {
       const isSearch = (event.ctrlKey || event.metaKey) && key.toLowerCase() === 'k';
       // In inputs these keys are text; in dialogs the dialog handles them.
       const isTaken =
-        document.querySelector('dialog[open]') !== null ||
+        opened.dialogs > 0 ||
         (target instanceof Element && target.closest('input, select, textarea') !== null);
-      if (isSearch && document.querySelector('dialog[open]') === null) open('palette');
+      if (isSearch && opened.dialogs === 0) open('palette');
       else if (isTaken || event.ctrlKey || event.metaKey) return;
       else if (key === '?') open('shortcuts');
-      else if (key === '/') document.querySelector<HTMLElement>('main input.search')?.focus();
+      else if (key === '/') [...searches][0]?.current?.focus();
       else return;
       event.preventDefault();
     };

@@ -11,6 +11,9 @@ export const MODES: readonly Mode[] = ['histogram', 'accumulated', 'running'];
 export type Scale = 'linear' | 'log' | 'clipped';
 export const SCALES: readonly Scale[] = ['linear', 'log', 'clipped'];
 
+/** Key of the types that are hidden, in {@link View.hidden}: there it says that they are shown. */
+export const HIDDEN = 'hidden';
+
 const COMPARES: readonly Compare[] = ['previous', 'week', 'none'];
 
 /** A bucket of the chart, whose events are listed. */

@@ -6,7 +6,7 @@ import type { Part } from './measure.ts';
 import { comparedSpan, HOUR, isOpen, isoText, MINUTE, resolveRange, type Span } from './range.ts';
 import { now } from './state.ts';
 import { ownZone } from './time-zone.ts';
-import { parseView, type View, viewSearch } from './url.ts';
+import { HIDDEN, parseView, type View, viewSearch } from './url.ts';
 
 /** Incremented each time a range is picked, so that picking the same range reloads it. */
 export const picks = signal(0);
@@ -94,6 +94,20 @@ export function scopeQuery(
   for (const type of view.types) query.append('typeId', type);
   for (const filter of view.filters) query.append('filter', filter);
   if (view.text !== null) query.set('q', view.text);
+  return query;
+}
+
+/** Whether a view asks for the events of types that are hidden, too; where it chooses types, these are what is asked for. */
+export const asksForHidden = ({ types, hidden, solo }: View): boolean =>
+  types.length > 0 || hidden.includes(HIDDEN) || solo === HIDDEN;
+
+/** The request for the events of a view, as files or as a list. */
+export function eventsQuery(
+  view: View,
+  span: { readonly from: number | null; readonly to: number | null },
+): URLSearchParams {
+  const query = scopeQuery(view, span);
+  if (!asksForHidden(view)) query.set('hidden', 'exclude');
   return query;
 }
 

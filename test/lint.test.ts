@@ -1,5 +1,6 @@
 /** What `npm run check` finds beyond types and form: each rule on code that it must refuse, and on code that it must let be. */
 import { spawnSync } from 'node:child_process';
+import { readdirSync, readFileSync } from 'node:fs';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -125,4 +126,60 @@ test('what listens, and expressions that take linear time, are let be', async ()
 test('`npm run check` runs these rules over everything that meets input', async () => {
   const { scripts } = JSON.parse(await readFile(join(ROOT, 'package.json'), 'utf8'));
   expect(scripts.check).toMatch(/ && oxlint --deny-warnings src client dashboard /);
+});
+
+test('props of components in templates: what is missing, unknown or of another type, with its line', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'tidemark-props-'));
+  const page = (markup: string): string => `import type { VNode } from 'preact';
+    declare const html: (strings: TemplateStringsArray, ...values: unknown[]) => VNode;
+    interface FieldProps { readonly label: string; readonly most?: number; readonly onPick?: (value: number) => void; readonly children?: unknown }
+    declare function Field(props: FieldProps): VNode;
+    export const page = html\`<div class="a">
+      <p title=\${'text'}>\${[1].map((n) => html\`<i>\${n}</i>\`)}</p>
+      ${markup}
+    </div>\`;`;
+  const good = `<\${Field} key=\${1} label=\${'a'} ...\${{ most: 2 }} onPick=\${(n) => n.toFixed()}>more<//><\${Field} label="b" />`;
+  const pages: Record<string, string> = {
+    good,
+    missing: `<\${Field} most=\${2} />`,
+    unknown: `<\${Field} label="a" lable="b" />`,
+    another: `<\${Field}\n        label="a"\n        most="2"\n      />`,
+    nested: `\${
+        [1].map((n) => html\`<\${Field} label=\${n} />\`)
+      }
+      <\${Field} label=\${2} />`,
+  };
+  try {
+    for (const [name, markup] of Object.entries(pages))
+      await writeFile(join(folder, `${name}.ts`), page(markup));
+    const { stdout, status } = spawnSync(process.execPath, [join(ROOT, 'lint', 'props.mjs'), folder], {
+      cwd: folder,
+      encoding: 'utf8',
+    });
+    expect(status).toBe(1);
+    const found = stdout.split('\n').filter((line) => line.includes('error'));
+    expect(found.map((line) => line.replace(/^\.\/(\w+)\.ts\((\d+),.*/s, '$1 $2')).toSorted()).toEqual([
+      'another 9',
+      'missing 7',
+      'nested 10',
+      'nested 8',
+      'unknown 7',
+    ]);
+    expect(stdout).toContain("'label'");
+    expect(stdout).toContain('"lable"');
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+});
+
+test('no component of the dashboard looks for the elements of another', () => {
+  const files = readdirSync(join(ROOT, 'dashboard'), { recursive: true, encoding: 'utf8' });
+  const looking = files.filter(
+    (name) =>
+      name.endsWith('.ts') &&
+      /document\.(?:querySelector|getElement)/.test(readFileSync(join(ROOT, 'dashboard', name), 'utf8')),
+  );
+  expect(files).toContain('places.ts');
+  // Where the page itself is mounted.
+  expect(looking).toEqual(['main.ts']);
 });

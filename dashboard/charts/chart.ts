@@ -24,6 +24,8 @@ export interface ChartProps {
   /** What is drawn in place of the numbers of events; null: these. */
   readonly curve: Curve | null;
   readonly annotations: readonly Annotation[];
+  /** Takes what the chart is drawn on. */
+  readonly canvas: { current: HTMLCanvasElement | null };
   /** Key of the line that stands out. */
   readonly focus: string | null;
   readonly onZoom: (first: number, last: number) => void;
@@ -79,6 +81,7 @@ export default function Chart(props: ChartProps): VNode {
       onMoved: (edges) => latest.current.onMoved(edges),
       onLeaveZoom: () => latest.current.onLeaveZoom(),
     });
+    props.canvas.current = plot.current.canvas;
     return () => plot.current?.destroy();
   }, []);
 

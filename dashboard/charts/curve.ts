@@ -2,7 +2,7 @@
 import type { NumberStats, Series } from '../answers.ts';
 import { average } from '../format.ts';
 import type { Stat } from '../measure.ts';
-import { comparedPlaces } from './series-data.ts';
+import { allOf, comparedPlaces } from './series-data.ts';
 
 /** A number for each bucket; null where there is none. */
 export type Values = readonly (number | null)[];
@@ -24,14 +24,17 @@ export interface Curve {
 export function ratioCurve(
   whole: Series,
   part: Series,
+  withHidden: boolean,
   names: { readonly part: string; readonly whole: string },
 ): Curve {
-  const [above, below] = [sum(part.all), sum(whole.all)];
+  const [{ all: parts, compared: earlierPart }, { all, compared: earlierWhole }] = [
+    allOf(part, withHidden),
+    allOf(whole, withHidden),
+  ];
+  const [above, below] = [sum(parts), sum(all)];
   const places = comparedPlaces(whole);
-  const before = [part.compared?.all, whole.compared?.all];
-  const [earlierPart, earlierWhole] = before;
   const compared =
-    places === null || earlierPart === undefined || earlierWhole === undefined
+    places === null || earlierPart === null || earlierWhole === null
       ? null
       : {
           values: places.map((i) => (i === undefined ? null : ratio(earlierPart[i], earlierWhole[i]))),
@@ -39,7 +42,7 @@ export function ratioCurve(
         };
   return {
     name: `${names.part} ÷ ${names.whole}`,
-    values: whole.all.map((count, index) => ratio(part.all[index], count)),
+    values: all.map((count, index) => ratio(parts[index], count)),
     overall: ratio(above, below),
     compared,
     text: percent,

@@ -6,7 +6,7 @@ import type { Mode } from '../url.ts';
 import { type Line, shortNames, totalOf } from './series-data.ts';
 
 /** Characters of a name that fit next to its numbers. */
-const NAME_LENGTH = 28;
+const NAME_LENGTH = 20;
 
 export interface LegendProps {
   readonly lines: readonly Line[];

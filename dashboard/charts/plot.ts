@@ -48,7 +48,7 @@ const ROOM = { top: 10, right: 14, bottom: 44, left: 50 };
 
 export class Plot {
   readonly #place: HTMLElement;
-  readonly #canvas = document.createElement('canvas');
+  readonly canvas = document.createElement('canvas');
   /** Exactly over the bars. */
   readonly #over = div('over');
   readonly #band = div('band');
@@ -70,7 +70,7 @@ export class Plot {
     this.#palette = readPalette(place);
     this.#over.hidden = false;
     this.#over.append(this.#picked, this.#band, this.#selection);
-    place.append(this.#canvas, this.#over);
+    place.append(this.canvas, this.#over);
     new Gestures(this.#over, {
       onHover: (at) => this.point(at === null ? null : this.#bucketAt(at)),
       onPick: (at, isTouch) => {
@@ -138,7 +138,7 @@ export class Plot {
 
   destroy(): void {
     this.#observer.disconnect();
-    this.#canvas.remove();
+    this.canvas.remove();
     this.#over.remove();
   }
 
@@ -153,12 +153,12 @@ export class Plot {
   }
 
   #draw(): void {
-    const context = this.#canvas.getContext('2d');
+    const context = this.canvas.getContext('2d');
     const [width, height] = [this.#place.clientWidth, this.#place.clientHeight];
     if (context === null || width === 0 || height === 0) return;
     const ratio = devicePixelRatio;
-    this.#canvas.width = Math.round(width * ratio);
-    this.#canvas.height = Math.round(height * ratio);
+    this.canvas.width = Math.round(width * ratio);
+    this.canvas.height = Math.round(height * ratio);
     const area = this.#area(width, height, ratio);
     context.font = `${12 * ratio}px ${getComputedStyle(this.#place).fontFamily}`;
     this.#drawGrid(context, area, ratio);

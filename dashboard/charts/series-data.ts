@@ -1,12 +1,10 @@
 /** The server's columns as the lines of a chart: which are shown, in which color, and how they stack. */
 import type { Series } from '../answers.ts';
 import { toWalls } from '../time-zone.ts';
-import type { Mode, Scale, View } from '../url.ts';
+import { HIDDEN, type Mode, type Scale, type View } from '../url.ts';
 
 /** Key of the line that sums up the other lines. */
 export const OTHER = 'other';
-/** Key of the types that charts leave out: shown where a view names it, while other lines are shown unless it does. */
-export const HIDDEN = 'hidden';
 /** Colors of the palette, without the one of {@link OTHER}. */
 export const COLORS = 10;
 
@@ -64,6 +62,18 @@ export function linesOf(series: Series, view: Pick<View, 'hidden' | 'solo'>): Li
       shown: shown(key),
     }),
   );
+  if (series.other !== null) {
+    lines.push({
+      key: OTHER,
+      name: series.by === null ? 'Other types' : 'All other events',
+      color: COLORS,
+      counts: series.other,
+      total: sum(series.other),
+      before: Math.max(0, series.before.all - sum(lines.map(({ before }) => before))),
+      compared: restOf(compared?.(series.compared?.all ?? []) ?? null, lines),
+      shown: shown(OTHER),
+    });
+  }
   if (series.hidden != null) {
     const { types, counts, before, compared: earlier } = series.hidden;
     lines.push({
@@ -75,18 +85,6 @@ export function linesOf(series: Series, view: Pick<View, 'hidden' | 'solo'>): Li
       before,
       compared: compared?.(earlier ?? []) ?? null,
       shown: shown(HIDDEN),
-    });
-  }
-  if (series.other !== null) {
-    lines.push({
-      key: OTHER,
-      name: series.by === null ? 'Other types' : 'All other events',
-      color: COLORS,
-      counts: series.other,
-      total: sum(series.other),
-      before: Math.max(0, series.before.all - sum(lines.map(({ before }) => before))),
-      compared: restOf(compared?.(series.compared?.all ?? []) ?? null, lines),
-      shown: shown(OTHER),
     });
   }
   // A link may name a line that is not among the top ones any more: an empty chart would look like lost events.
@@ -139,6 +137,16 @@ function comparison(series: Series): ((counts: readonly number[]) => ComparedLin
     counts: matching.map((i) => (i === undefined ? 0 : (counts[i] ?? 0))),
     total: sum(counts),
   });
+}
+
+/** The counts of all events that a view asks for, hidden types among them or not; the same of what it is compared with. */
+export function allOf(
+  { all, hidden, compared }: Series,
+  withHidden: boolean,
+): { readonly all: readonly number[]; readonly compared: readonly number[] | null } {
+  const add = (counts: readonly number[], more: readonly number[] | null | undefined): readonly number[] =>
+    withHidden && more ? counts.map((count, index) => count + (more[index] ?? 0)) : counts;
+  return { all: add(all, hidden?.counts), compared: compared && add(compared.all, hidden?.compared) };
 }
 
 const sum = (values: readonly number[]): number => values.reduce((total, value) => total + value, 0);
@@ -279,7 +287,7 @@ export function shortNames(names: readonly string[], most: number): string[] {
     // Whole words, where the common part ends within one.
     if (common > 8 && rest.length + 4 <= most)
       return `…${characters.slice(characters.length - most + 1).join('')}`;
-    const head = Math.ceil((most - 1) / 2);
+    const head = Math.ceil((most - 1) / 3);
     return `${characters.slice(0, head).join('')}…${characters.slice(characters.length - (most - 1 - head)).join('')}`;
   });
 }

@@ -15,8 +15,8 @@ async function copyText(text: string): Promise<boolean> {
     area.value = text;
     area.className = 'sr-only';
     // Inside an open dialog: everything outside it is inert and cannot be selected.
-    (document.querySelector('dialog[open]') ?? document.body).append(area);
     const focused = document.activeElement;
+    (focused?.closest('dialog') ?? document.body).append(area);
     area.select();
     const copied = document.execCommand('copy');
     area.remove();

@@ -3,6 +3,7 @@ import type { VNode } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import { focusFirst } from '../focus.ts';
 import { type Children, html } from '../html.ts';
+import { useOpened } from '../places.ts';
 import { Icon } from './icon.ts';
 
 export interface DialogProps {
@@ -26,6 +27,7 @@ export function Dialog({ title, onClose, sheet = false, locked = false, children
   const element = useRef<HTMLDialogElement>(null);
   // The close event is asynchronous and may arrive after the component was unmounted.
   const gone = useRef(false);
+  useOpened('dialogs', true);
   useEffect(() => {
     const dialog = element.current;
     dialog?.showModal();

@@ -1,16 +1,19 @@
 /** A page of event rows, which is removed from the document while it is far from the viewport, so that long lists stay fast. */
 import type { VNode } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
+import { shortNames } from '../charts/series-data.ts';
 import type { EventRow } from '../event-rows.ts';
 import { valuesAt } from '../explore/fields.ts';
 import { valueText } from '../filter-text.ts';
 import { ago, date, exact, preciseClock } from '../format.ts';
 import { html } from '../html.ts';
+import { useOpened } from '../places.ts';
 import type { ViewAndChange } from '../view.ts';
 import { EventActions } from './event-actions.ts';
 import { JsonTree, type OnFilter, preview } from './json-tree.ts';
 
-/** Characters of a payload in its row. */
+/** Characters of a type's name and of a payload in a row. */
+const NAME_LENGTH = 22;
 const ROW_PREVIEW = 240;
 
 /** How rows are shown; rows are rendered again only if this object changes. */
@@ -42,6 +45,7 @@ export function EventChunk({ events, before, style, isFar }: EventChunkProps): V
   /** Height in pixels while the rows are removed, null while they are rendered. */
   const [away, setAway] = useState<number | null>(isFar ? events.length * ROW_HEIGHT : null);
   const [open, setOpen] = useState<ReadonlySet<string>>(new Set());
+  useOpened('rows', open.size > 0 && away === null);
   useEffect(() => {
     const element = place.current;
     if (element === null) return;
@@ -112,7 +116,7 @@ function Row({ event, open, onToggle, style }: RowProps): VNode {
   return html`<article class="event" data-open=${open} data-new=${isNew}>
     <button type="button" class="event-row" aria-expanded=${open ? 'true' : 'false'} onClick=${() => onToggle(id)}>
       <time datetime=${createdAt} title=${exact(instant, zone)}>${preciseClock(instant, zone)}</time>
-      <span class="type" title=${names.get(typeId) ?? typeId}><i class=${`swatch c${colors.get(typeId) ?? 10}`}></i>${names.get(typeId) ?? typeId}</span>
+      <span class="type" title=${names.get(typeId) ?? typeId}><i class=${`swatch c${colors.get(typeId) ?? 10}`}></i>${shortNames([names.get(typeId) ?? typeId], NAME_LENGTH)}</span>
       ${columns.map((path) => html`<span class="cell" key=${path}>${cell(payload, path)}</span>`)}
       <code>${preview(payload, 0, payload.length, ROW_PREVIEW)}</code>
     </button>

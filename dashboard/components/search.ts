@@ -1,6 +1,8 @@
 /** Filters a list that is already loaded. */
 import type { VNode } from 'preact';
+import { useRef } from 'preact/hooks';
 import { html } from '../html.ts';
+import { useSearchField } from '../places.ts';
 
 export interface SearchProps {
   readonly label: string;
@@ -8,7 +10,10 @@ export interface SearchProps {
 }
 
 export function Search({ label, onText }: SearchProps): VNode {
+  const field = useRef<HTMLInputElement>(null);
+  useSearchField(field);
   return html`<input
+    ref=${field}
     class="search"
     type="search"
     aria-label=${label}

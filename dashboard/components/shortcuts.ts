@@ -22,6 +22,7 @@ const KEYS: readonly (readonly [where: string, keys: readonly (readonly [keys: s
       [
         ['← →', 'Go from bucket to bucket'],
         ['Shift ← →', 'Select an interval'],
+        ['Space', 'List the events of the bucket'],
         ['Enter', 'Zoom into the selection'],
         ['Backspace', 'Zoom back out'],
       ],

@@ -1,5 +1,5 @@
 /** Placeholders of the final size, and pages that are loaded on demand. */
-import type { FunctionComponent, VNode } from 'preact';
+import { type Attributes, type FunctionComponent, h, type VNode } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import { Problem } from '../api.ts';
 import { html } from '../html.ts';
@@ -7,7 +7,7 @@ import type { Resource } from '../resource.ts';
 import { ProblemBox } from './problem.ts';
 
 export interface WaitingProps {
-  readonly for: Resource<unknown>;
+  readonly for: Pick<Resource<unknown>, 'data' | 'problem' | 'reload'>;
   /** Lines of the skeleton. */
   readonly lines: number;
   readonly class?: string;
@@ -35,7 +35,7 @@ export function Skeleton({
 
 export type Load<P> = () => Promise<FunctionComponent<P>>;
 
-const loaded = new Map<unknown, unknown>();
+const loaded = new Map<unknown, FunctionComponent<never>>();
 
 /** Starts loading a page's code; safe to call at any time. */
 export function prepare<P>(load: Load<P>): void {
@@ -54,7 +54,7 @@ export interface PartProps<P> {
 export function Part<P>({ load, props }: PartProps<P>): VNode {
   const [, setTurn] = useState(0);
   const [problem, setProblem] = useState<Problem | null>(null);
-  const component = loaded.get(load);
+  const component = loaded.get(load) as FunctionComponent<P> | undefined; // What it has loaded.
   const start = (): void => {
     setProblem(null);
     load().then(
@@ -73,7 +73,7 @@ export function Part<P>({ load, props }: PartProps<P>): VNode {
   useEffect(() => {
     if (component === undefined) start();
   }, [load]);
-  if (component !== undefined) return html`<${component} ...${props} />`;
+  if (component !== undefined) return h(component, props as P & Attributes) as VNode;
   if (problem !== null) return html`<${ProblemBox} problem=${problem} retry=${() => location.reload()} />`;
   return html`<${Skeleton} lines=${8} />`;
 }

@@ -1,17 +1,22 @@
 /** The choice of what the chart's lines are: event types, or the values of a declared field. */
 import type { VNode } from 'preact';
+import { useMemo } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
 import type { DeclaredField, Series } from '../answers.ts';
-import { dateTime } from '../format.ts';
+import { count, dateTime } from '../format.ts';
 import { html } from '../html.ts';
 import { countersOf, pathKey, useDeclaredFields } from '../known-fields.ts';
 import type { View } from '../url.ts';
 import { hasConditions, type ViewAndChange } from '../view.ts';
+import type { EventPages } from './event-pages.ts';
+import { foundBy } from './found.ts';
 
 export interface BreakdownProps {
   readonly appId: string;
   readonly viewed: ViewAndChange;
   readonly series: Series;
+  /** The events that meet the view's conditions. */
+  readonly list: EventPages;
   /** Whether the reader may have fields counted. */
   readonly isOwner: boolean;
 }
@@ -19,7 +24,7 @@ export interface BreakdownProps {
 /** An option that leads to another page. No path consists of a space alone. */
 const MORE = ' ';
 
-export function Breakdown({ appId, viewed, series, isOwner }: BreakdownProps): VNode {
+export function Breakdown({ appId, viewed, series, list, isOwner }: BreakdownProps): VNode {
   const { view, change } = viewed;
   const { route } = useLocation();
   const declared = useDeclaredFields(appId).data?.fields ?? [];
@@ -36,7 +41,21 @@ export function Breakdown({ appId, viewed, series, isOwner }: BreakdownProps): V
       ${paths.map((path) => html`<option key=${path} value=${path}>${path}</option>`)}
       ${isOwner && html`<option value=${MORE}>another field…</option>`}
     </select></label>
-    ${view.by !== null && series.by === null && html`<p class="hint" role="status">${refusalText(view, view.by, declared, series)}</p>`}`;
+    ${
+      view.by !== null &&
+      series.by === null &&
+      html`<p class="hint" role="status">${refusalText(view, view.by, declared, series)}</p>
+      ${hasConditions(view) && html`<${FoundValues} path=${view.by} list=${list} />`}`
+    }`;
+}
+
+/** What counts do not tell, of the events that a search has found. */
+function FoundValues({ path, list }: { readonly path: string; readonly list: EventPages }): VNode {
+  const found = useMemo(() => foundBy(list, path), [list.pages, path]);
+  return html`<div class="curve-legend">
+    <p>${path} of ${list.complete ? 'all events' : 'the newest events'} that meet the filter</p>
+    <dl>${found.map(([value, events]) => html`<div key=${value}><dt>${value}</dt><dd>${count(events)}</dd></div>`)}</dl>
+  </div>`;
 }
 
 /** The declared fields that may break this view down, each path once, and the one that does. */
@@ -57,9 +76,7 @@ function refusalText(
 ): string {
   const shown = 'This chart is by event type:';
   if (hasConditions(view))
-    return `${shown} the values of a field are not counted together with conditions on payloads.`;
-  if (view.types.length > 1)
-    return `${shown} the values of a field are counted for all types or for one, not for ${view.types.length}.`;
+    return `${shown} the values of a field are counted together with a condition on the same field alone.`;
   const counters = countersOf(declared, by, view.types[0] ?? null);
   const since = counters.flatMap(({ completeFrom }) =>
     completeFrom === null ? [] : [Date.parse(completeFrom)],

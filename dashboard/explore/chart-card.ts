@@ -7,7 +7,6 @@ import type { Edges } from '../charts/gestures.ts';
 import { Legend } from '../charts/legend.ts';
 import {
   countedPart,
-  HIDDEN,
   type Line,
   linesOf,
   type Stack,
@@ -21,7 +20,7 @@ import { count, date, dateTime, spanText } from '../format.ts';
 import { html } from '../html.ts';
 import { HOUR, isOpen, MINUTE, type Range, rangeText } from '../range.ts';
 import type { Resource } from '../resource.ts';
-import { type Bucket, MODES, type Mode, type View } from '../url.ts';
+import { type Bucket, HIDDEN, MODES, type Mode, type View } from '../url.ts';
 import { hasConditions, type ViewAndChange } from '../view.ts';
 import { AnnotationList, NewAnnotation, useAnnotations } from './annotations.ts';
 import { Breakdown } from './breakdown.ts';
@@ -87,6 +86,7 @@ function ChartBody({
 }: BodyProps): VNode {
   const { view, change } = viewed;
   const [focus, setFocus] = useState<string | null>(null);
+  const canvas = useRef<HTMLCanvasElement>(null);
   const { series, curve, note } = useMeasured({ appId, viewed, series: given.series, types });
   const { lines, stack, summary } = useMemo(
     () => shownOf(series, view, curve === null ? view.mode : 'histogram'),
@@ -109,14 +109,16 @@ function ChartBody({
   return html`<div class="chart-layout">
     <div class="chart-head">
       ${curve === null ? html`<${Figures} series=${series} summary=${summary} view=${view} found=${found} />` : html`<${CurveFigures} curve=${curve} compare=${view.compare} />`}
-      <${MeasurePicker} appId=${appId} viewed=${viewed} types=${types} isOwner=${isOwner} />
-      ${curve === null && html`<${Controls} viewed=${viewed} />`}
-      <${ChartMenu} name=${name} series=${series} stack=${stack} curve=${curve} viewed=${viewed} onAnnotate=${mayChange ? () => setAnnotating(true) : null} />
+      <div class="chart-controls">
+        <${MeasurePicker} appId=${appId} viewed=${viewed} types=${types} isOwner=${isOwner} />
+        ${curve === null && html`<${Controls} viewed=${viewed} />`}
+        <${ChartMenu} name=${name} series=${series} stack=${stack} curve=${curve} viewed=${viewed} canvas=${canvas} onAnnotate=${mayChange ? () => setAnnotating(true) : null} />
+      </div>
     </div>
     <div class="chart-main">
       <div class="chart-place">
         <${Chart}
-          series=${series} stack=${stack} curve=${curve} annotations=${shownMarks} zone=${zone} focus=${focus} scale=${view.scale} picked=${picked} found=${found?.counts ?? null}
+          canvas=${canvas} series=${series} stack=${stack} curve=${curve} annotations=${shownMarks} zone=${zone} focus=${focus} scale=${view.scale} picked=${picked} found=${found?.counts ?? null}
           onPoint=${toPeek}
           onPick=${(index: number) => {
             onPeek(null);
@@ -136,7 +138,7 @@ function ChartBody({
     <div class="chart-side">
       ${
         curve === null
-          ? html`<${Breakdown} appId=${appId} viewed=${viewed} series=${series} isOwner=${isOwner} />
+          ? html`<${Breakdown} appId=${appId} viewed=${viewed} series=${series} list=${list} isOwner=${isOwner} />
             <${Legend} lines=${lines} mode=${view.mode} solo=${view.solo} onToggle=${(key: string) => change(toggled(lines, key), true)} onFocus=${setFocus} onSolo=${(key: string) => change({ solo: view.solo === key ? null : key }, true)} />`
           : html`<${CurveLegend} curve=${curve} />`
       }

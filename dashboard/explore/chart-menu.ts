@@ -1,5 +1,5 @@
 /** The chart's menu: comparison, axis, time zone, downloads, a link, the table. */
-import type { VNode } from 'preact';
+import type { RefObject, VNode } from 'preact';
 import type { Series } from '../answers.ts';
 import type { Curve } from '../charts/curve.ts';
 import type { Stack } from '../charts/series-data.ts';
@@ -21,6 +21,8 @@ export interface ChartMenuProps {
   readonly stack: Stack;
   readonly curve: Curve | null;
   readonly viewed: ViewAndChange;
+  /** What the chart is drawn on. */
+  readonly canvas: RefObject<HTMLCanvasElement | null>;
   /** Null for those who may not. */
   readonly onAnnotate: (() => void) | null;
 }
@@ -36,14 +38,14 @@ const SCALES: readonly (readonly [Scale, string])[] = [
   ['clipped', 'Cut off high bars'],
 ];
 
-export function ChartMenu({ name, series, stack, curve, viewed, onAnnotate }: ChartMenuProps): VNode {
+export function ChartMenu({ name, series, stack, curve, viewed, canvas, onAnnotate }: ChartMenuProps): VNode {
   const { view, change } = viewed;
   const file = (kind: string): string => fileName(name, series, kind);
   return html`<${Popover} class="at-end" icon="options" label="Chart options" text="Options">
     ${(close: () => void) => html`<div class="options">
       <${Choice} label="Compare with" value=${view.compare} options=${COMPARES} onPick=${(compare: Compare) => change({ compare })} />
       ${curve === null && html`<${Choice} label="Vertical axis" value=${view.scale} options=${SCALES} onPick=${(scale: Scale) => change({ scale }, true)} />`}
-      <${Choice} label="Most bars" value=${String(view.detail ?? '')} options=${[['', 'Automatic'], ...DETAILS.map((most) => [String(most), count(most)])]} onPick=${(most: string) => change({ detail: Number(most) || null })} />
+      <${Choice} label="Most bars" value=${String(view.detail ?? '')} options=${[['', 'Automatic'], ...DETAILS.map((most) => [String(most), count(most)] as const)]} onPick=${(most: string) => change({ detail: Number(most) || null })} />
       <label>Time zone<${ZoneSelect} zone=${view.zone} onPick=${(zone: string) => change({ zone })} /></label>
       <div class="row-actions">
         <button type="button" class="button" aria-expanded=${view.table ? 'true' : 'false'} onClick=${() => change({ table: !view.table }, true)}>${view.table ? 'Hide the table' : 'Show as a table'}</button>
@@ -59,7 +61,7 @@ export function ChartMenu({ name, series, stack, curve, viewed, onAnnotate }: Ch
       <div class="row-actions">
         <button type="button" class="button" onClick=${() => save(file('csv'), new Blob([chartCsv(series, stack, curve)], { type: 'text/csv' }))}>Counts as CSV</button>
         <button type="button" class="button" onClick=${async () => {
-          const picture = await chartPicture(name, series, stack, curve);
+          const picture = await chartPicture(name, series, stack, curve, canvas.current);
           if (picture !== null) save(file('png'), picture);
         }}>Picture (PNG)</button>
         <button type="button" class="button" onClick=${() => print()}>Print</button>
@@ -72,7 +74,7 @@ interface ChoiceProps<T extends string> {
   readonly label: string;
   readonly value: T;
   readonly options: readonly (readonly [T, string])[];
-  readonly onPick: (value: T) => void;
+  onPick(value: T): void;
 }
 
 function Choice<T extends string>({ label, value, options, onPick }: ChoiceProps<T>): VNode {

@@ -2,7 +2,7 @@
 import type { VNode } from 'preact';
 import { useEffect, useMemo, useRef } from 'preact/hooks';
 import type { Series } from '../answers.ts';
-import { linesOf } from '../charts/series-data.ts';
+import { allOf, linesOf } from '../charts/series-data.ts';
 import { EventChunk, type RowStyle } from '../components/event-chunk.ts';
 import { Icon } from '../components/icon.ts';
 import type { OnFilter } from '../components/json-tree.ts';
@@ -11,8 +11,8 @@ import { ProblemBox } from '../components/problem.ts';
 import { Skeleton } from '../components/waiting.ts';
 import { compact, count, counted, dateTime, spanText } from '../format.ts';
 import { html } from '../html.ts';
-import type { Bucket, View } from '../url.ts';
-import { hasConditions, scopeQuery, type ViewAndChange } from '../view.ts';
+import { type Bucket, HIDDEN, type View } from '../url.ts';
+import { asksForHidden, eventsQuery, hasConditions, type ViewAndChange } from '../view.ts';
 import { ColumnPicker, columnsOf } from './columns.ts';
 import { type EventPages, searchedUntil } from './event-pages.ts';
 import { foundIn } from './found.ts';
@@ -46,6 +46,7 @@ export function EventList(props: EventListProps): VNode {
       <p class="muted"><${Amount} list=${list} series=${series} view=${view} bucket=${bucket} /></p>
       ${bucket !== null && html`<span class="chip"><span class="name">${spanText(bucket.from, bucket.to, view.zone)}</span>${view.at !== null && html`<button type="button" class="remove" aria-label="Show the events of the whole range" onClick=${() => change({ at: null }, true)}><${Icon} name="close" /></button>`}</span>`}
       <span class="spacer"></span>
+      ${series?.hidden != null && html`<button type="button" class="button" onClick=${() => change(withHidden(view), true)}>${asksForHidden(view) ? 'Leave out' : 'Show'} hidden types</button>`}
       <${Exports} appId=${appId} view=${view} list=${list} />
       <${ColumnPicker} appId=${appId} viewed=${viewed} columns=${style.columns} pages=${pages} />
     </header>
@@ -64,6 +65,12 @@ export function EventList(props: EventListProps): VNode {
     <div ref=${sentinel}></div>
     ${complete && shown > 0 && html`<p class="hint end" role="status">${counted(shown, 'event')}: these are all of the range.</p>`}
   </section>`;
+}
+
+/** Shows the types that are hidden in list and chart, or leaves them out again. */
+function withHidden(view: View): Partial<View> {
+  const hidden = view.hidden.filter((key) => key !== HIDDEN);
+  return { hidden: asksForHidden(view) ? hidden : [...hidden, HIDDEN], solo: null };
 }
 
 /** The same object until a value changes: rows are rendered again for a new one. */
@@ -99,7 +106,7 @@ function Exports({
   readonly view: View;
   readonly list: EventPages;
 }): VNode {
-  const path = `/api/apps/${appId}/export?${scopeQuery(view, list.scope)}`;
+  const path = `/api/apps/${appId}/export?${eventsQuery(view, list.scope)}`;
   return html`<${Popover} class="at-end" label="Save the events" text="Save">
     ${() => html`<div class="row-actions">
       <a class="button" download href=${`${path}&format=ndjson`}>As NDJSON</a>
@@ -122,7 +129,7 @@ function Amount({ list, series, view, bucket }: AmountProps): VNode | null {
     return html`<span>${count(found)} found${list.complete ? '' : ' so far'}</span>`;
   }
   if (series === undefined) return null;
-  const total = series.all.reduce(
+  const total = allOf(series, asksForHidden(view)).all.reduce(
     (sum, value, index) => (isWithin(series.starts[index] ?? 0, series, bucket) ? sum + value : sum),
     0,
   );

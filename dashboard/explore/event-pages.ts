@@ -4,7 +4,7 @@ import { callText, Problem } from '../api.ts';
 import { type EventPage, type EventRow, readEventPage } from '../event-rows.ts';
 import { isOpen, rangeText, type Span } from '../range.ts';
 import type { Bucket, View } from '../url.ts';
-import { picks, scopeQuery } from '../view.ts';
+import { eventsQuery, picks } from '../view.ts';
 
 /** The first page comes quickly; the next ones come before they are seen. */
 const FIRST = 50;
@@ -55,7 +55,7 @@ type State = Pick<EventPages, 'pages' | 'loading' | 'problem' | 'complete' | 'st
 export function useEventPages(appId: string, view: View, scope: ListScope): EventPages {
   // A relative range begins a little later each minute, and is the same for all that.
   const range = scope.to === null ? `${rangeText(view.range)} ${view.zone}` : `${scope.from} ${scope.to}`;
-  const key = [appId, range, scopeQuery(view, { from: null, to: null })].join(' ');
+  const key = [appId, range, eventsQuery(view, { from: null, to: null })].join(' ');
   const empty: State = {
     key,
     pages: [],
@@ -78,7 +78,7 @@ export function useEventPages(appId: string, view: View, scope: ListScope): Even
     arrived.current = [];
     setState({ ...empty, pages: shown, isWhole });
     const cursor = from.at(-1)?.next ?? null;
-    const query = scopeQuery(view, scope);
+    const query = eventsQuery(view, scope);
     query.set('order', 'desc');
     query.set('limit', String(isWhole ? WHOLE : from.length === 0 ? FIRST : NEXT));
     if (cursor !== null) query.set('cursor', cursor);

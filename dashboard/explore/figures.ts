@@ -39,8 +39,12 @@ export function Figures({ series, summary, view, found }: FiguresProps): VNode {
         : html` <small>${found.complete ? `of ${count(total)}` : `so far, of ${count(total)}`}</small>`
     }</dd></div>
     ${view.mode === 'running' && html`<div><dt>Running total</dt><dd>${count(running)}</dd></div>`}
-    <div><dt>Average per ${unit}</dt><dd>${average((total / elapsed) * length)}</dd></div>
-    <div class="peak"><dt>Peak</dt><dd>${count(peakCount)}${peak >= 0 && html` <small>${bucketSpan(series.starts[peak] ?? 0, bucketEnd(series, peak), bucket, zone)}</small>`}</dd></div>
+    ${
+      // Of what was found so far there is neither.
+      found === null &&
+      html`<div><dt>Average per ${unit}</dt><dd>${average((total / elapsed) * length)}</dd></div>
+    <div class="peak"><dt>Peak</dt><dd>${count(peakCount)}${peak >= 0 && html` <small>${bucketSpan(series.starts[peak] ?? 0, bucketEnd(series, peak), bucket, zone)}</small>`}</dd></div>`
+    }
   </dl>`;
 }
 

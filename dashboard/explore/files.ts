@@ -32,8 +32,8 @@ export async function chartPicture(
   series: Series,
   stack: Stack,
   curve: Curve | null,
+  drawn: HTMLCanvasElement | null,
 ): Promise<Blob | null> {
-  const drawn = document.querySelector<HTMLCanvasElement>('.plot canvas');
   if (drawn === null) return null;
   const ratio = devicePixelRatio;
   const palette = readPalette(document.body);

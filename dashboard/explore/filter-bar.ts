@@ -8,6 +8,7 @@ import type { EventPage } from '../event-rows.ts';
 import { typedPath, withCondition } from '../filter-text.ts';
 import { compact } from '../format.ts';
 import { html } from '../html.ts';
+import { useSearchField } from '../places.ts';
 import type { View } from '../url.ts';
 import type { ViewAndChange } from '../view.ts';
 import { fieldsOf, type KnownField, mergeFields, useServerFields } from './fields.ts';
@@ -16,6 +17,8 @@ export interface FilterBarProps {
   readonly appId: string;
   readonly viewed: ViewAndChange;
   readonly types: readonly EventType[];
+  /** Those that are completed. */
+  readonly offered: readonly EventType[];
   /** Events at hand: their fields are offered. */
   readonly pages: readonly EventPage[];
 }
@@ -34,16 +37,17 @@ const MOST_TYPES = 8;
 const MOST_FIELDS = 8;
 const MOST_VALUES = 8;
 
-export function FilterBar({ appId, viewed, types, pages }: FilterBarProps): VNode {
+export function FilterBar({ appId, viewed, types, offered, pages }: FilterBarProps): VNode {
   const { view, change } = viewed;
   const [text, setText] = useState('');
   const [open, setOpen] = useState(false);
   const [active, setActive] = useState(-1);
   const input = useRef<HTMLInputElement>(null);
   const root = useRef<HTMLDivElement>(null);
+  useSearchField(input);
   const id = useId();
   const known = useServerFields(appId, open);
-  const offers = open ? offersFor(text, view, types, mergeFields([...fieldsOf(pages), ...known])) : [];
+  const offers = open ? offersFor(text, view, offered, mergeFields([...fieldsOf(pages), ...known])) : [];
   useEffect(() => {
     if (!open) return;
     const leave = (event: Event): void => {

@@ -2,10 +2,10 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { callText } from '../api.ts';
 import { type EventRow, readEventPage, readNews } from '../event-rows.ts';
-import { countNews, useLive } from '../live.ts';
+import { countNews, isWanted, useLive } from '../live.ts';
 import { isOpen, rangeText } from '../range.ts';
 import { now } from '../state.ts';
-import { hasConditions, refreshInterval, scopeQuery, type ViewAndChange } from '../view.ts';
+import { eventsQuery, hasConditions, refreshInterval, type ViewAndChange } from '../view.ts';
 import type { EventPages, ListScope } from './event-pages.ts';
 
 /** How soon after the last answer another one is asked for when events have arrived. */
@@ -37,20 +37,22 @@ export interface FollowOptions {
   readonly loading: boolean;
   /** False while the app has no events. */
   readonly isOn: boolean;
+  /** Types whose events are neither listed nor counted. */
+  readonly unwanted: ReadonlySet<string>;
   /** Whether something of the list is being read, which must stay where it is. */
   readonly isRead: () => boolean;
   readonly reloadApp: () => void;
 }
 
 export function useFollow(options: FollowOptions): Follow {
-  const { appId, viewed, isOn } = options;
+  const { appId, viewed, isOn, unwanted } = options;
   const { view } = viewed;
   const [fresh, setFresh] = useState(0);
   const [hasNews, setNews] = useState(false);
   const list = useHeldEvents(options);
   const isLost = useLive(appId, isOn && isOpen(view.range), (news) => {
     setNews(true);
-    if (news !== null) setFresh((known) => known + countNews(news, view.types));
+    if (news !== null) setFresh((known) => known + countNews(news, view.types, unwanted));
     list.tell(news);
   });
   useEffect(() => setFresh(0), [now.value, rangeText(view.range), view.types.join()]);
@@ -90,7 +92,7 @@ interface HeldEvents {
 }
 
 /** New events are inserted while the page is scrolled to its top and no event is open; otherwise they wait. */
-function useHeldEvents({ appId, viewed, list, isRead }: FollowOptions): HeldEvents {
+function useHeldEvents({ appId, viewed, list, isRead, unwanted }: FollowOptions): HeldEvents {
   const { view } = viewed;
   const [held, setHeld] = useState(0);
   /** The waiting events; null: more than are kept. */
@@ -115,7 +117,7 @@ function useHeldEvents({ appId, viewed, list, isRead }: FollowOptions): HeldEven
   useEffect(() => {
     waiting.current = [];
     setHeld(0);
-  }, [rangeText(view.range), scopeQuery(view, { from: null, to: null }).toString(), list.scope.to]);
+  }, [rangeText(view.range), eventsQuery(view, { from: null, to: null }).toString(), list.scope.to]);
   return {
     held,
     tell: (news) => {
@@ -128,8 +130,8 @@ function useHeldEvents({ appId, viewed, list, isRead }: FollowOptions): HeldEven
       }
       const found = news === null ? null : readNews(news);
       take(
-        found === null ? null : wanted(found, view.types, list.scope),
-        news === null ? 0 : countNews(news, view.types),
+        found === null ? null : wanted(found, view.types, unwanted, list.scope),
+        news === null ? 0 : countNews(news, view.types, unwanted),
       );
     },
     show: () => {
@@ -149,7 +151,7 @@ function useArrivalSearch(
   const known = useRef(new Set<string>());
   const latest = useRef(take);
   latest.current = take;
-  const query = scopeQuery(view, { from: null, to: null }).toString();
+  const query = eventsQuery(view, { from: null, to: null }).toString();
   useEffect(() => {
     known.current = new Set();
     return () => {
@@ -162,7 +164,7 @@ function useArrivalSearch(
     const from = Date.now() - LATE_MS;
     timer.current = setTimeout(async () => {
       timer.current = 0;
-      const path = `/api/apps/${appId}/events?${scopeQuery(view, { from, to: null })}&order=desc&limit=200`;
+      const path = `/api/apps/${appId}/events?${eventsQuery(view, { from, to: null })}&order=desc&limit=200`;
       const text = await callText('GET', path).catch(() => null);
       const events = text === null ? null : readEventPage(text).events;
       const found = events?.filter(({ id }) => !known.current.has(id)) ?? null;
@@ -175,9 +177,10 @@ function useArrivalSearch(
 const wanted = (
   events: readonly EventRow[],
   types: readonly string[],
+  unwanted: ReadonlySet<string>,
   { from, to }: ListScope,
 ): readonly EventRow[] =>
   events.filter(({ typeId, createdAt }) => {
     const at = Date.parse(createdAt);
-    return (types.length === 0 || types.includes(typeId)) && at >= (from ?? at) && at < (to ?? Infinity);
+    return isWanted(typeId, types, unwanted) && at >= (from ?? at) && at < (to ?? Infinity);
   });

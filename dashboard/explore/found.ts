@@ -1,6 +1,8 @@
 /** Results of a search, by bucket of the chart. */
 import type { Series } from '../answers.ts';
+import { valueText } from '../filter-text.ts';
 import { type EventPages, searchedUntil } from './event-pages.ts';
+import { valuesAt } from './fields.ts';
 
 export interface Found {
   readonly counts: readonly number[];
@@ -28,6 +30,18 @@ export function foundIn({ starts, end, all }: Series, list: EventPages): Found {
     0,
   );
   return { counts, total, until, complete: list.complete, looked };
+}
+
+/** Values that are told apart. */
+const MOST_VALUES = 6;
+
+/** The events of a list by their values at a path, the most frequent first. */
+export function foundBy({ pages }: EventPages, path: string): [value: string, events: number][] {
+  const counts = new Map<string, number>();
+  for (const { payload } of pages.flatMap(({ events }) => events))
+    for (const value of new Set(valuesAt(payload, path).map(valueText)))
+      counts.set(value, (counts.get(value) ?? 0) + 1);
+  return [...counts].sort((a, b) => b[1] - a[1]).slice(0, MOST_VALUES);
 }
 
 /** The last start that is not after an instant; -1 where all are. */

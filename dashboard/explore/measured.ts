@@ -7,7 +7,14 @@ import { comparedSpan, rangeText } from '../range.ts';
 import { type Resource, useResource } from '../resource.ts';
 import { now } from '../state.ts';
 import type { View } from '../url.ts';
-import { hasConditions, numbersPath, partPath, scopeQuery, type ViewAndChange } from '../view.ts';
+import {
+  asksForHidden,
+  hasConditions,
+  numbersPath,
+  partPath,
+  scopeQuery,
+  type ViewAndChange,
+} from '../view.ts';
 
 export interface Measured {
   /** The counts that the line goes with. */
@@ -103,7 +110,7 @@ function ratioOf(
     part: 'type' in part ? nameOf(part.type) : part.filter,
     whole: hasConditions(view) ? `${whole}, filtered` : whole,
   };
-  return { curve: ratioCurve(series, data, names), note: null };
+  return { curve: ratioCurve(series, data, asksForHidden(view), names), note: null };
 }
 
 /** @returns null while it loads */

@@ -1,5 +1,5 @@
 /** The user's account: e-mail, password, and what protects it. */
-import type { VNode } from 'preact';
+import { h, type VNode } from 'preact';
 import { call } from '../api.ts';
 import { Field, Form } from '../components/field.ts';
 import { ProblemBox } from '../components/problem.ts';
@@ -52,7 +52,7 @@ export function AccountPage(): VNode {
           <${Field} label="New password" name="newPassword" type="password" autocomplete="new-password" minlength="8" />
         <//>
       <//>
-      <${Part} load=${loadSecurity} props=${{}} />
+      ${h(Part<object>, { load: loadSecurity, props: {} })}
     </div>
     <p class="muted version">Tidemark ${current?.version}</p>
   </div>`;

@@ -1,5 +1,5 @@
 /** One app: its name, its tabs, and the page of the tab. */
-import type { FunctionComponent, VNode } from 'preact';
+import { type FunctionComponent, h, type VNode } from 'preact';
 import { useEffect } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
 import type { App } from '../answers.ts';
@@ -36,7 +36,7 @@ export const TABS = [
 ] as const;
 
 function tabPage(tab: string, props: TabProps): VNode {
-  if (tab === '') return html`<${Part} load=${loadExplore} props=${props} />`;
+  if (tab === '') return h(Part<TabProps>, { load: loadExplore, props }) as VNode;
   if (tab === 'events' || tab === 'chart') return html`<${Moved} appId=${props.appId} />`;
   if (tab === 'types') return html`<${TypesPage} ...${props} />`;
   if (tab === 'fields') return html`<${FieldsPage} ...${props} />`;

@@ -17,11 +17,12 @@ import { SavedViews } from '../explore/saved-views.ts';
 import { withCondition } from '../filter-text.ts';
 import { rangeLabel } from '../format.ts';
 import { html } from '../html.ts';
+import { opened } from '../places.ts';
 import { rangeText, wider } from '../range.ts';
 import { useResource } from '../resource.ts';
 import { notify, now } from '../state.ts';
 import type { Bucket } from '../url.ts';
-import { scopeQuery, seriesPath, useView, type ViewAndChange } from '../view.ts';
+import { asksForHidden, scopeQuery, seriesPath, useView, type ViewAndChange } from '../view.ts';
 import type { TabProps } from './app.ts';
 
 export function ExplorePage({ appId, app }: TabProps): VNode {
@@ -41,35 +42,37 @@ export function ExplorePage({ appId, app }: TabProps): VNode {
   const list = useEventPages(appId, view, listScope(view, span, view.at ?? peek));
   useArrival(isEmpty);
   useCanonicalAddress(viewed);
-  const place = useRef<HTMLElement>(null);
+  const known = types.data?.types ?? NO_TYPES;
+  const unwanted = useMemo(
+    () => new Set(asksForHidden(view) ? [] : known.flatMap(({ typeId, hidden }) => (hidden ? typeId : []))),
+    [known, view],
+  );
+  const offered = useMemo(() => known.filter(({ typeId }) => !unwanted.has(typeId)), [known, unwanted]);
   const live = useFollow({
     appId,
     viewed,
     list,
     loading: series.loading,
     isOn: !isEmpty,
-    isRead: () =>
-      peek !== null || place.current?.querySelector('.event[data-open="true"], dialog[open]') != null,
+    unwanted,
+    isRead: () => peek !== null || opened.rows + opened.dialogs > 0,
     reloadApp: app.reload,
   });
   useKnownTypes(types.data?.types, list, types.reload);
-  const names = useMemo(
-    () => new Map(types.data?.types.map(({ typeId, name }) => [typeId, name])),
-    [types.data],
-  );
+  const names = useMemo(() => new Map(known.map(({ typeId, name }) => [typeId, name])), [known]);
   const onFilter = useFilter(viewed);
   const mayChange = app.data !== undefined && app.data.role !== 'viewer';
   if (isEmpty) return html`<${FirstEvent} appId=${appId} app=${app} />`;
 
-  return html`<section class="explore" aria-label="Explore" ref=${place}>
+  return html`<section class="explore" aria-label="Explore">
     <div class="toolbar controls" role="group" aria-label="View">
       <${RangePicker} ...${viewed} />
       <${Back} viewed=${viewed} />
       <${LiveButton} viewed=${viewed} fresh=${live.fresh} isLost=${live.isLost} />
       <${SavedViews} appId=${appId} view=${viewed.view} mayChange=${mayChange} />
     </div>
-    <${FilterBar} appId=${appId} viewed=${viewed} types=${types.data?.types ?? []} pages=${list.pages} />
-    <${ChartCard} appId=${appId} name=${app.data?.name ?? ''} series=${series} types=${types.data?.types ?? NO_TYPES} list=${list} viewed=${viewed} lastEventAt=${app.data?.lastEventAt ?? null} isOwner=${app.data?.role === 'owner'} mayChange=${mayChange} onPeek=${setPeek} />
+    <${FilterBar} appId=${appId} viewed=${viewed} types=${known} offered=${offered} pages=${list.pages} />
+    <${ChartCard} appId=${appId} name=${app.data?.name ?? ''} series=${series} types=${known} list=${list} viewed=${viewed} lastEventAt=${app.data?.lastEventAt ?? null} isOwner=${app.data?.role === 'owner'} mayChange=${mayChange} onPeek=${setPeek} />
     ${
       // Below the chart, whose height is known then: nothing is pushed down.
       (series.data !== undefined || series.problem !== null) &&

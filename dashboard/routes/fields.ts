@@ -180,7 +180,7 @@ function Seen({ appId, resource, declared, onCount }: SeenProps): VNode {
     ${
       found.length > 0 &&
       html`<div class="scroll"><table class="list">
-        <thead><tr><th scope="col">Field</th><th scope="col">Of</th><th scope="col">Kinds</th><th scope="col" class="number">Events that have it</th><th scope="col">Examples</th><th scope="col">Last seen</th><th scope="col"><span class="sr-only">Counts</span></th></tr></thead>
+        <thead><tr><th scope="col">Field</th><th scope="col">Of</th><th scope="col">Kinds</th><th scope="col" class="number">Share</th><th scope="col">Examples</th><th scope="col">Last seen</th><th scope="col"><span class="sr-only">Counts</span></th></tr></thead>
         <tbody>${found.slice(0, rows).map((field) => html`<${SeenRow} key=${field.typeId + field.path} appId=${appId} field=${field} isCounted=${countersOf(declared, field.path, field.typeId).length > 0} onCount=${onCount} />`)}</tbody>
       </table></div>`
     }

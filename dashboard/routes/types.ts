@@ -45,7 +45,7 @@ export function TypesPage({ appId, app }: TabProps): VNode {
   });
   const hide = useAction(async (typeId: string, hidden: boolean) => {
     await call('PATCH', `${path}/${encodeURIComponent(typeId)}`, { body: { hidden } });
-    notify(hidden ? 'Charts leave the type out' : 'Charts show the type again');
+    notify(hidden ? 'The type is hidden' : 'The type is shown again');
     reload();
   });
   const [order, setOrder] = useState<Order>({ key: 'count', down: true });
@@ -84,14 +84,14 @@ export function TypesPage({ appId, app }: TabProps): VNode {
         )}${schemas.data && html`<th scope="col">Schema</th>`}<th scope="col" class="spark-head">Last 24 hours</th><th scope="col">Identifier</th>${mayChange && html`<th scope="col"><span class="sr-only">Actions</span></th>`}</tr></thead>
         <tbody>${sorted.slice(0, rows).map(
           ({ typeId, name, createdAt, lastEventAt, count: events, hidden }) => html`<tr key=${typeId}>
-            <th scope="row"><a href=${`/apps/${appId}${viewSearch({ ...view, types: [typeId], hidden: [], solo: null, event: null })}`}>${name}</a>${hidden && html` <span class="badge" title="Charts leave it out until they are asked for it">hidden</span>`}</th>
+            <th scope="row"><a href=${`/apps/${appId}${viewSearch({ ...view, types: [typeId], hidden: [], solo: null, event: null })}`}>${name}</a>${hidden && html` <span class="badge" title="Chart, list and completion leave it out until they are asked for it">hidden</span>`}</th>
             <td class="number">${count(events)}</td>
             <td>${lastEventAt === null ? 'never' : html`<time datetime=${lastEventAt} title=${exact(Date.parse(lastEventAt), view.zone)}>${ago(Date.parse(lastEventAt), Date.now())}</time>`}</td>
             <td>${date(Date.parse(createdAt), view.zone)}</td>
             ${schemas.data && html`<td><${SchemaCell} name=${name} schema=${byType.get(typeId)} isOwner=${isOwner} onOpen=${() => setOfSchema({ typeId, name })} /></td>`}
             <td class="spark">${activity?.[typeId] && html`<${Sparkline} counts=${activity[typeId]} />`}</td>
             <td><${Copyable} text=${typeId} label=${`Copy the identifier of ${name}`} /></td>
-            ${mayChange && html`<td class="number"><button type="button" class="button quiet" aria-label=${`Rename ${name}`} onClick=${() => setRenaming({ typeId, name })}>Rename</button><button type="button" class="button quiet" aria-label=${`${hidden ? 'Show' : 'Hide'} ${name} in charts`} aria-disabled=${hide.busy} onClick=${() => hide.run(typeId, !hidden)}>${hidden ? 'Show' : 'Hide'}</button></td>`}
+            ${mayChange && html`<td class="number"><button type="button" class="button quiet" aria-label=${`Rename ${name}`} onClick=${() => setRenaming({ typeId, name })}>Rename</button><button type="button" class="button quiet" aria-label=${`${hidden ? 'Show' : 'Hide'} ${name}`} aria-disabled=${hide.busy} onClick=${() => hide.run(typeId, !hidden)}>${hidden ? 'Show' : 'Hide'}</button></td>`}
           </tr>`,
         )}</tbody>
       </table></div>`
@@ -134,14 +134,19 @@ const COLUMNS: readonly (readonly [key: SortKey, label: string, kind: string])[]
 
 const names = new Intl.Collator('en', { numeric: true });
 
-/** Ties are sorted by name in either order. */
+/** Hidden types come last; ties are sorted by name in either order. */
 function inOrder(types: readonly EventType[], { key, down }: Order): EventType[] {
   const compare = (a: EventType, b: EventType): number => {
     if (key === 'name') return names.compare(a.name, b.name);
     const [first, second] = [a[key] ?? '', b[key] ?? ''];
     return first < second ? -1 : first > second ? 1 : 0;
   };
-  return [...types].sort((a, b) => (down ? compare(b, a) : compare(a, b)) || names.compare(a.name, b.name));
+  return [...types].sort(
+    (a, b) =>
+      Number(a.hidden) - Number(b.hidden) ||
+      (down ? compare(b, a) : compare(a, b)) ||
+      names.compare(a.name, b.name),
+  );
 }
 
 interface Named {

@@ -125,7 +125,7 @@ function Tokens({ usage: { tokens, limits } }: { readonly usage: Usage }): VNode
     ${tokens.length === 0 && html`<p class="hint">No valid tokens.</p>`}
     ${
       tokens.length > 0 &&
-      html`<div class="scroll card"><table class="list">
+      html`<div class="scroll card" tabindex="0" role="region" aria-label="Use of the resource tokens"><table class="list">
         <thead><tr><th scope="col">Name</th><th scope="col">Last used</th><th scope="col" class="number">Reads this minute${limits.read > 0 && `, of ${count(limits.read)}`}</th><th scope="col" class="number">Refused in the last hour</th></tr></thead>
         <tbody>${tokens.map(
           ({ tokenId, name, lastUsedAt, reads, refused }) => html`<tr key=${tokenId}>

@@ -1,22 +1,26 @@
 /**
  * Takes the screenshots of README.md, of the shop of `tidemark demo`: `node docs/images/take.mjs`, with CHROMIUM or /usr/bin/chromium.
+ * With a folder it takes every page there instead, in every state, size and theme, for a designer to look at; with names after it
+ * (`explore`, `types-many`) these pages alone.
  * A service of its own, on a port and in a folder of its own, is started and removed.
  */
 import { spawn, spawnSync } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { dirname, join } from 'node:path';
+import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { chromium } from 'playwright-core';
+import { tour } from './tour.mjs';
 
 const here = dirname(fileURLToPath(import.meta.url));
 const launcher = join(here, '..', '..', 'tidemark.mjs');
 const folder = mkdtempSync(join(tmpdir(), 'tidemark-screenshots-'));
 const email = 'anna@example.com';
 const password = 'correct horse battery';
-const PORT = '18080';
+const PORT = process.env.PORT ?? '18080';
 const settings = { PATH: process.env.PATH, PORT, DATA_DIR: join(folder, 'data'), LOG_LEVEL: 'error' };
 const origin = `http://127.0.0.1:${PORT}`;
+const [wanted, ...names] = process.argv.slice(2);
 
 function tidemark(args, input = '') {
   const ran = spawnSync(process.execPath, [launcher, ...args], { env: settings, input, encoding: 'utf8' });
@@ -35,24 +39,29 @@ async function untilReady() {
   }
 }
 
-async function take(context, name, path, prepare = async () => undefined) {
+async function take(context, name, path) {
   const page = await context.newPage();
   await page.goto(`${origin}${path}`);
   await page.waitForLoadState('networkidle');
-  await prepare(page);
   await page.screenshot({ path: join(here, `${name}.png`) });
   await page.close();
 }
 
-async function signedIn(browser, colorScheme) {
-  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, colorScheme });
-  const page = await context.newPage();
-  await page.goto(origin);
-  await page.getByLabel(/e-?mail/i).fill(email);
-  await page.getByLabel('Password', { exact: true }).fill(password);
-  await page.getByRole('button', { name: /sign in/i }).click();
-  await page.getByText('Demo web shop').first().waitFor();
-  await page.close();
+/** A context of a browser; without a person's session where `as` is null. */
+async function open(browser, options, as = email) {
+  const context = await browser.newContext({
+    baseURL: origin,
+    locale: 'en-GB',
+    timezoneId: 'Europe/Berlin',
+    reducedMotion: 'reduce',
+    ...options,
+  });
+  if (as === null) return context;
+  const signedIn = await context.request.post('/api/session', {
+    data: { email: as, password },
+    headers: { Origin: origin },
+  });
+  if (!signedIn.ok()) throw new Error(await signedIn.text());
   return context;
 }
 
@@ -65,11 +74,18 @@ try {
   await untilReady();
   tidemark(['user', 'create', '--email', email, '--password-stdin'], `${password}\n`);
   const { appId } = JSON.parse(tidemark(['demo', '--no-live', '--owner', email, '--json']));
-  const chart = `/apps/${appId}?range=30d`;
-  const light = await signedIn(browser, 'light');
-  await take(light, 'dashboard-apps', '/');
-  await take(light, 'dashboard-chart', chart);
-  await take(await signedIn(browser, 'dark'), 'dashboard-chart-dark', chart);
+  if (wanted === undefined) {
+    const size = { width: 1280, height: 800 };
+    const light = await open(browser, { viewport: size, colorScheme: 'light' });
+    const dark = await open(browser, { viewport: size, colorScheme: 'dark' });
+    await take(light, 'dashboard-apps', '/');
+    await take(light, 'dashboard-chart', `/apps/${appId}?range=30d`);
+    await take(dark, 'dashboard-chart-dark', `/apps/${appId}?range=30d`);
+  } else {
+    const to = resolve(wanted);
+    mkdirSync(to, { recursive: true });
+    await tour({ open: (options, as) => open(browser, options, as), appId, to, names });
+  }
 } finally {
   await browser.close();
   const ended = new Promise((resolve) => service.once('close', resolve));

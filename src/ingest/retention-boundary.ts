@@ -1,7 +1,7 @@
 /** The retention boundary for new events: one dated before it could not be read and is refused. */
 import type { Sql } from '../storage/connect.ts';
 import { LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
-import { readBoundary } from '../storage/retention.ts';
+import { readBoundary } from '../storage/storage.ts';
 import { boundaryOf } from './event-time.ts';
 
 export interface RetentionBoundaryOptions {

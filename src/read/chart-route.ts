@@ -1,21 +1,23 @@
 /** Columns of counts for the dashboard's chart: by event type or by the values of a field, with an earlier interval beside them. */
+
+import { isDeepStrictEqual } from 'node:util';
 import { type Api, done } from '../accounts/routes/api.ts';
 import { listHiddenTypes, numberTypes } from '../apps/event-types.ts';
 import { Rejection } from '../errors.ts';
 import type { Route } from '../http/route.ts';
 import type { Sql } from '../storage/connect.ts';
-import type {
-  EventReader,
-  FieldFilter,
-  FieldLine,
-  Series,
-  SeriesRequest,
-  TypeSeries,
-} from '../storage/storage.ts';
+import type { EventReader, FieldFilter, Series, SeriesRequest, TypeSeries } from '../storage/storage.ts';
 import { spellPath } from './fields/payload-paths.ts';
 import { findTypes } from './scope-query.ts';
 import { parseSeriesQuery, type SeriesQuery } from './series-query.ts';
-import { type Chart, type ComparedChart, type HiddenLine, readValueLines } from './value-chart.ts';
+import {
+  type Chart,
+  type ComparedChart,
+  type HiddenLine,
+  readValueLines,
+  sum,
+  totals,
+} from './value-chart.ts';
 
 export interface ChartRouteOptions {
   readonly api: Api;
@@ -31,6 +33,10 @@ export const TOO_LONG = new Rejection('invalidParameters', 'from and to must be 
 /** Lines that are easy to distinguish in a chart. */
 const TOP_LINES = 5;
 
+/**
+ * The lines of values where a field is asked for and its counts answer it, otherwise those of types; `by` and `isFiltered` say
+ * which. Without a choice of types, those that are hidden are one line apart, and in none of the other numbers.
+ */
 export function chartRoute(options: ChartRouteOptions): Route {
   const { api, sql, events, now } = options;
   return api.read('/api/apps/:appId/series', 'viewer', async ({ app, exchange }) => {
@@ -38,158 +44,140 @@ export function chartRoute(options: ChartRouteOptions): Route {
     if (query instanceof Rejection) return query;
     const typeIds = await findTypes(sql, app.id, { typeId: query.typeIds, typeName: [] });
     if (typeIds instanceof Rejection) return typeIds;
-    const { from, timezone, buckets, by } = query;
+    const { from, timezone, buckets, by, compared, filter, hasConditions } = query;
     // The current millisecond is part of the present.
     const until = query.until ?? Math.max(now(), from ?? 0) + 1;
-    const counting = { appId: app.id, typeIds, timezone, exactEnds: 'both', topTypes: TOP_LINES } as const;
-    const request = { ...counting, from, until, buckets };
-    const byValue =
-      by === null || query.hasConditions ? null : await readValueLines(events, request, query.compared, by);
-    if (byValue !== null && by !== null) return done({ ...byValue, by: spellPath(by), isFiltered: false });
-    const byType = await readTypeChart({ sql, events }, request, query);
+    const exceptTypes = typeIds === null ? (await listHiddenTypes(sql, app.id)).map(({ id }) => id) : [];
+    const counting = { appId: app.id, typeIds, exceptTypes, timezone, exactEnds: 'both' } as const;
+    const request = { ...counting, from, until, buckets, topTypes: TOP_LINES };
+    // What is counted of a field are its values alone: a filter on another field is not in them.
+    const hasCounts = !hasConditions || (filter !== null && isDeepStrictEqual(filter.path, by));
+    const byValue = by && hasCounts ? await readValueLines(events, request, { compared, by, filter }) : null;
+    if (byValue !== null && by !== null) {
+      const hidden = await readHidden(events, { ...request, buckets: byValue.bucket }, { compared, filter });
+      return done({ ...byValue, hidden, by: spellPath(by), isFiltered: filter !== null });
+    }
+    const byType =
+      (filter && (await readTypeChart({ sql, events }, request, { compared, filter }))) ??
+      (await readTypeChart({ sql, events }, request, { compared, filter: null }));
     return byType === null ? TOO_LONG : done({ ...byType, by: null });
   });
 }
 
-type TypeChart = Chart & { readonly isFiltered: boolean; readonly hidden?: HiddenLine | null };
+type TypeChart = Chart & { readonly hidden: HiddenLine | null; readonly isFiltered: boolean };
 
-/**
- * The lines of the event types with the most events; without a choice of types, those that are hidden are one line apart.
- * @returns null where there would be too many buckets
- */
+/** @returns null where counts do not answer it, or there would be too many buckets */
 async function readTypeChart(
   reading: Reading,
   request: SeriesRequest,
-  query: SeriesQuery,
+  asked: Asked,
 ): Promise<TypeChart | null> {
-  const hidden = request.typeIds === null ? await listHiddenTypes(reading.sql, request.appId) : [];
-  if (hidden.length === 0) return await readTypeLines(reading, request, query);
-  const chart = await readTypeLines(reading, { ...request, topTypes: TOP_LINES + hidden.length }, query);
+  const chart = await readTypeLines(reading, request, asked);
   if (chart === null) return null;
-  const typeIds = hidden.map(({ id }) => id);
-  const apart = await readTypeLines(reading, { ...request, typeIds, buckets: chart.bucket }, query);
-  // Between the two reads a minute may have begun.
-  if (apart?.starts.length !== chart.starts.length || apart.isFiltered !== chart.isFiltered) return chart;
-  const keys = new Set(hidden.map(({ typeId }) => typeId));
-  const lines = chart.lines.filter(({ key }) => !keys.has(key)).slice(0, TOP_LINES);
-  const shown = [...lines, { counts: apart.all }];
-  const other = chart.all.map((count, index) =>
-    Math.max(0, count - sum(shown.map(({ counts }) => counts[index] ?? 0))),
-  );
-  return {
-    ...chart,
-    lines,
-    other: other.some((count) => count > 0) ? other : null,
-    hidden: {
-      types: hidden.length,
-      counts: apart.all,
-      before: apart.before.all,
-      compared: apart.compared?.all ?? null,
-    },
-  };
-}
-
-/** The lines of the event types with the most events. @returns null where there would be too many buckets */
-async function readTypeLines(
-  { sql, events }: Reading,
-  request: SeriesRequest,
-  query: SeriesQuery,
-): Promise<TypeChart | null> {
-  const counted = await events.series(request);
-  if (typeof counted === 'string') return null;
-  const filtered = query.filter && (await countPassing({ sql, events }, request, counted, query.filter));
-  const series = filtered ?? counted;
-  const shown = series.types.map(({ typeId }) => typeId);
-  const filter = filtered === null ? null : query.filter;
-  const [numbers, compared] = await Promise.all([
-    numberTypes(sql, request.appId, shown),
-    query.compared && readCompared({ sql, events }, { ...request, ...query.compared }, series, filter),
-  ]);
-  const { types, before, ...rest } = series;
-  const lines = types.map(({ typeId, ...type }) => ({
-    key: typeId,
-    ...type,
-    number: numbers.get(typeId) ?? 0,
-  }));
-  return {
-    ...rest,
-    lines,
-    before: { all: before.all, byKey: before.byType },
-    compared,
-    isFiltered: filtered !== null,
-  };
+  const hidden = await readHidden(reading.events, { ...request, buckets: chart.bucket }, asked);
+  return { ...chart, hidden, isFiltered: asked.filter !== null };
 }
 
 type Reading = Pick<ChartRouteOptions, 'sql' | 'events'>;
+type Asked = Pick<SeriesQuery, 'compared' | 'filter'>;
 
-/**
- * The same series of the events that pass a filter: of the same types, in the same buckets. Where the counts do not reach
- * back to the first event, lines begin at 0.
- * @returns null where the counts of declared fields do not answer it: those events have to be searched for
- */
+interface CountedTypes
+  extends Pick<Series, 'bucket' | 'timezone' | 'starts' | 'end' | 'interval' | 'countsOnlyBefore'> {
+  /** Those with the most events first. */
+  readonly types: readonly (TypeSeries & { readonly before: number })[];
+  /** All types that are asked for. */
+  readonly all: readonly number[];
+  readonly before: number;
+}
+
+/** @returns null where counts do not answer it, or there would be too many buckets */
+async function countTypes(
+  events: EventReader,
+  request: SeriesRequest,
+  filter: FieldFilter | null,
+): Promise<CountedTypes | null> {
+  if (filter !== null) return await countPassing(events, request, filter);
+  const series = await events.series(request);
+  if (typeof series === 'string') return null;
+  const { types, before, ...rest } = series;
+  const withBefore = types.map((type) => ({ ...type, before: before.byType[type.typeId] ?? 0 }));
+  return { ...rest, types: withBefore, before: before.all };
+}
+
+/** Where the counts of a field do not reach back to the first event, lines begin at 0. */
 async function countPassing(
+  events: EventReader,
+  request: SeriesRequest,
+  filter: FieldFilter,
+): Promise<CountedTypes | null> {
+  const whole = await events.filteredTypes({ ...request, withBefore: true }, filter);
+  const series =
+    whole === 'not counted' ? await events.filteredTypes({ ...request, withBefore: false }, filter) : whole;
+  if (typeof series === 'string') return null;
+  const { lines, ...rest } = series;
+  const types = lines.flatMap(({ type, counts, before }) =>
+    type === undefined ? [] : [{ ...type, counts, before, total: sum(counts) }],
+  );
+  types.sort((a, b) => b.total - a.total);
+  return { ...rest, types, all: totals(series), before: sum(lines.map(({ before }) => before)) };
+}
+
+/** The lines of the event types with the most events. @returns null as above */
+async function readTypeLines(
   { sql, events }: Reading,
   request: SeriesRequest,
-  { bucket, types, ...series }: Series,
-  filter: FieldFilter,
-): Promise<Series | null> {
-  const lineOf = async (typeIds: readonly number[] | null): Promise<FieldLine | null> => {
-    const asked = { ...request, typeIds, buckets: bucket };
-    const whole = await events.filteredSeries({ ...asked, withBefore: true }, filter);
-    const passing =
-      whole === 'not counted' ? await events.filteredSeries({ ...asked, withBefore: false }, filter) : whole;
-    if (typeof passing === 'string' || passing.starts.length !== series.starts.length) return null;
-    return passing.lines[0] ?? null;
-  };
-  const ofType = async (type: TypeSeries): Promise<(TypeSeries & FieldLine) | null> => {
-    const found = await findTypes(sql, request.appId, { typeId: [type.typeId], typeName: [] });
-    const line = found instanceof Rejection ? null : await lineOf(found);
-    return line && { ...type, ...line, total: sum(line.counts) };
-  };
-  const [all, ...apart] = await Promise.all([lineOf(request.typeIds), ...types.map(ofType)]);
-  const passing = apart.filter((type) => type !== null);
-  if (!all || passing.length < apart.length) return null;
-  // Read one after the other: an event that came meanwhile may be in the one and not in the other.
-  const rest = all.counts.map((count, index) =>
-    Math.max(0, count - sum(passing.map(({ counts }) => counts[index] ?? 0))),
-  );
+  { compared, filter }: Asked,
+): Promise<Chart | null> {
+  const counted = await countTypes(events, request, filter);
+  if (counted === null) return null;
+  const { types, all, before, ...rest } = counted;
+  const shown = types.map(({ typeId }) => typeId);
+  const [numbers, earlier] = await Promise.all([
+    numberTypes(sql, request.appId, shown),
+    compared &&
+      readCompared({ sql, events }, { ...request, ...compared, buckets: rest.bucket }, { shown, filter }),
+  ]);
+  const other = all.map((count, index) => count - sum(types.map(({ counts }) => counts[index] ?? 0)));
   return {
-    ...series,
-    bucket,
-    types: passing.map(({ typeId, name, counts, total }) => ({ typeId, name, counts, total })),
-    all: all.counts,
-    other: series.other === null ? null : rest,
-    before: {
-      all: all.before,
-      byType: Object.fromEntries(passing.map(({ typeId, before }) => [typeId, before])),
-    },
+    ...rest,
+    lines: types.map(({ typeId, name, counts, total }) => {
+      return { key: typeId, name, counts, total, number: numbers.get(typeId) ?? 0 };
+    }),
+    all,
+    other: other.some((count) => count > 0) ? other : null,
+    before: { all: before, byKey: Object.fromEntries(types.map((type) => [type.typeId, type.before])) },
+    compared: earlier,
   };
 }
 
-function sum(counts: readonly number[]): number {
-  return counts.reduce((total, count) => total + count, 0);
+/** The types that charts leave out, in the buckets of the chart that does. */
+async function readHidden(
+  events: EventReader,
+  { exceptTypes = [], ...request }: SeriesRequest,
+  { compared, filter }: Asked,
+): Promise<HiddenLine | null> {
+  if (exceptTypes.length === 0) return null;
+  const ofHidden = { ...request, typeIds: exceptTypes };
+  const [now, earlier] = await Promise.all([
+    countTypes(events, ofHidden, filter),
+    compared && countTypes(events, { ...ofHidden, ...compared }, filter),
+  ]);
+  if (now === null) return null;
+  return { types: exceptTypes.length, counts: now.all, before: now.before, compared: earlier?.all ?? null };
 }
 
 /** An earlier interval in the same buckets and by the same types; null where such buckets are not kept. */
 async function readCompared(
   { sql, events }: Reading,
   request: SeriesRequest,
-  { bucket, types }: Series,
-  filter: FieldFilter | null,
+  { shown, filter }: { readonly shown: readonly string[]; readonly filter: FieldFilter | null },
 ): Promise<ComparedChart | null> {
-  const { appId } = request;
-  const typeIds = await findTypes(sql, appId, { typeId: types.map(({ typeId }) => typeId), typeName: [] });
+  const typeIds = await findTypes(sql, request.appId, { typeId: shown, typeName: [] });
   // A type may have been deleted since.
   if (typeIds instanceof Rejection) return null;
-  const counting = { ...request, buckets: bucket };
-  const read = async (asked: SeriesRequest): Promise<Series | null> => {
-    const series = await events.series(asked);
-    if (typeof series === 'string') return null;
-    return filter === null ? series : await countPassing({ sql, events }, asked, series, filter);
-  };
   const [apart, all] = await Promise.all([
-    typeIds === null ? undefined : read({ ...counting, typeIds }),
-    request.typeIds === null ? read({ ...counting, topTypes: 0 }) : undefined,
+    typeIds === null ? undefined : countTypes(events, { ...request, typeIds, exceptTypes: [] }, filter),
+    request.typeIds === null ? countTypes(events, { ...request, topTypes: 0 }, filter) : undefined,
   ]);
   // With a choice of types these are all there are.
   const whole = all === undefined ? apart : all;

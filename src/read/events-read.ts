@@ -10,7 +10,7 @@ import { type AppRead, appRead } from './app-read.ts';
 import { pageBody } from './event-text.ts';
 import { COUNTED_LATER, fieldFilterOf } from './filter/counted-values.ts';
 import { FILTER, filterOf } from './filter/filter-query.ts';
-import { checkScope, findTypes, SCOPE } from './scope-query.ts';
+import { checkScope, findScopedTypes, HIDDEN_TYPES, SCOPE } from './scope-query.ts';
 import { readSearchPage, SEARCH_BUDGET, type SearchBudget, type SearchPageRequest } from './search-page.ts';
 
 const DEFAULT_LIMIT = 100;
@@ -22,6 +22,8 @@ const NOT_COUNTED = invalidParameters(
   'total must be none: the filter is not that a declared field has one of some values, or the field is not counted for all of ' +
     'the scope (see its completeFrom).',
 );
+
+const NOT_WITHOUT_HIDDEN = invalidParameters('total must be none together with filter and hidden=exclude.');
 
 const EVENTS_QUERY = new Query(
   {
@@ -40,6 +42,7 @@ const EVENTS_QUERY = new Query(
       ['none', 'exact'],
       'none',
     ),
+    ...HIDDEN_TYPES,
     ...FILTER,
   },
   (query) => {
@@ -106,13 +109,16 @@ export interface EventsReadOptions {
 export function eventsRead(options: EventsReadOptions): AppRead {
   const { sql, events, maxPageBytes } = options;
   return appRead(EVENTS, async ({ app }, query) => {
-    const typeIds = await findTypes(sql, app.id, query);
-    if (typeIds instanceof Rejection) return typeIds;
+    const types = await findScopedTypes(sql, app.id, query);
+    if (types instanceof Rejection) return types;
+    const { typeIds, exceptTypes, exceptIds } = types;
     const { from, to: until, order, cursor: after, limit } = query;
-    const request = { appId: app.id, typeIds, from, until, order, after, limit, maxBytes: maxPageBytes };
+    const scope = { appId: app.id, typeIds, exceptTypes, from, until };
+    const request = { ...scope, order, after, limit, maxBytes: maxPageBytes };
     const filter = filterOf(query);
     const counted = fieldFilterOf(query);
     const withTotal = query.total === 'exact';
+    if (withTotal && counted !== null && exceptIds.size > 0) return NOT_WITHOUT_HIDDEN;
     const found =
       counted === null ? 'not counted' : await events.filteredList({ ...request, withTotal }, counted);
     const isCounted = typeof found !== 'string';
@@ -127,7 +133,9 @@ export function eventsRead(options: EventsReadOptions): AppRead {
       ...(page.next !== null && { nextCursor: encodeCursor(page.next) }),
       ...(page.total !== null && { total: page.total }),
     };
-    return { status: 200, body: pageBody(page.events, pagination) };
+    // What counts find is of all types.
+    const shown = found === null ? page.events : page.events.filter(({ typeId }) => !exceptIds.has(typeId));
+    return { status: 200, body: pageBody(shown, pagination) };
   });
 }
 

@@ -1,10 +1,12 @@
 /** The parameters that say which events of an app are meant. */
 
+import { listHiddenTypes } from '../apps/event-types.ts';
 import { Rejection } from '../errors.ts';
 import {
   Invalid,
   invalidParameters,
   texts as listOf,
+  oneOf,
   type Parameter,
   type Schema,
   text,
@@ -43,6 +45,39 @@ export const SCOPE = {
   ),
   to: instant('Up to this instant, exclusive. ISO 8601, to the millisecond; without an offset it is UTC.'),
 } as const;
+
+/** Whether events of hidden types belong to a scope without a choice of types. */
+export const HIDDEN_TYPES = {
+  hidden: oneOf(
+    '`exclude` leaves out events of the types that are hidden in the dashboard, unless `typeId` or `typeName` choose types.',
+    ['include', 'exclude'],
+    'include',
+  ),
+} as const;
+
+export interface ScopedTypes {
+  /** Internal ids; null: all types but `exceptTypes`. */
+  readonly typeIds: readonly number[] | null;
+  readonly exceptTypes: readonly number[];
+  /** Public ids of `exceptTypes`. */
+  readonly exceptIds: ReadonlySet<string>;
+}
+
+/** The types of a scope, and those that it leaves out. @param appId internal id */
+export async function findScopedTypes(
+  sql: Sql,
+  appId: number,
+  query: Parameters<typeof findTypes>[2] & { readonly hidden: 'include' | 'exclude' },
+): Promise<ScopedTypes | Rejection> {
+  const typeIds = await findTypes(sql, appId, query);
+  if (typeIds instanceof Rejection) return typeIds;
+  const hidden = typeIds === null && query.hidden === 'exclude' ? await listHiddenTypes(sql, appId) : [];
+  return {
+    typeIds,
+    exceptTypes: hidden.map(({ id }) => id),
+    exceptIds: new Set(hidden.map(({ typeId }) => typeId)),
+  };
+}
 
 export function checkScope({ from, to }: { from: number | null; to: number | null }): string | null {
   return from !== null && to !== null && from >= to ? 'from must be before to.' : null;

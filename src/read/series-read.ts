@@ -1,4 +1,5 @@
 /** Counts of events by bucket, for tools: one row for each bucket, or for each bucket and type. */
+import { isDeepStrictEqual } from 'node:util';
 import { Rejection } from '../errors.ts';
 import { dataOf, json, objectOf } from '../http/operation.ts';
 import { flag, Invalid, invalidParameters, oneOf, Query, text } from '../http/query.ts';
@@ -48,7 +49,7 @@ const SERIES_QUERY = new Query(
     }),
     by: text(
       `\`type\` counts each event type apart: those of \`typeId\` and \`typeName\`, else the ${TOP_TYPES} with the most events, and all others together. ` +
-        `The path of a declared field, such as \`order.country\`, does so with the ${TOP_VALUES} values that have the most events; then not with \`filter\`, and with one type at most.`,
+        `The path of a declared field, such as \`order.country\`, does so with the ${TOP_VALUES} values that have the most events; then \`filter\` may only be about the same field.`,
       {
         schema: { examples: ['type', 'order.country'] },
         convert: (sent) => {
@@ -86,10 +87,8 @@ const SERIES_QUERY = new Query(
       (query.filter.length > 0 || query.accumulated || (query.by ?? 'none') !== 'none')
     )
       return 'of cannot be combined with by, filter or accumulated.';
-    if (query.filter.length > 0 && query.by !== null && query.by !== 'none')
-      return 'by must be none together with filter.';
-    if (isPath(query.by) && query.typeId.length + query.typeName.length > 1)
-      return 'by must be none or type with several types.';
+    if (isPath(query.by) && query.filter.some(({ path }) => !isDeepStrictEqual(path, query.by)))
+      return 'by must be none, type or the field of filter: values are not counted together with those of another field.';
     return checkScope(query);
   },
 );
@@ -242,13 +241,20 @@ async function readLines(
   request: Parameters<EventReader['valueSeries']>[0],
   { by, filter }: { by: readonly string[] | 'type' | 'none' | null; filter: readonly Condition[] },
 ): Promise<Lines | keyof typeof PROBLEMS | 'not counted yet'> {
-  if (filter.length > 0) {
-    const field = fieldFilterOf({ filter, q: null });
-    const series = field === null ? 'not counted' : await events.filteredSeries(request, field);
+  const field = fieldFilterOf({ filter, q: null });
+  if (field === null && filter.length > 0) return 'not counted';
+  if (field !== null && by === 'type') {
+    const series = await events.filteredTypes({ ...request, topTypes: TOP_TYPES }, field);
+    return typeof series === 'string'
+      ? series
+      : { ...series, lines: series.lines.filter(hasType).map(ofType) };
+  }
+  if (field !== null && !isPath(by)) {
+    const series = await events.filteredSeries(request, field);
     return typeof series === 'string' ? series : { ...series, lines: series.lines.map(withoutLabel) };
   }
   if (isPath(by)) {
-    const series = await events.valueSeries({ ...request, topTypes: TOP_VALUES }, by);
+    const series = await events.valueSeries({ ...request, topTypes: TOP_VALUES }, by, field);
     return typeof series === 'string' ? series : { ...series, lines: series.lines.map(ofValue) };
   }
   const series = await events.series({ ...request, topTypes: by === 'type' ? TOP_TYPES : 0 });
@@ -257,6 +263,15 @@ async function readLines(
 
 function withoutLabel({ counts, before }: FieldLine): Line {
   return { label: {}, counts, before };
+}
+
+/** Whether a line is that of a type, or of others that there are. */
+function hasType({ type, counts, before }: FieldLine): boolean {
+  return type !== undefined || before > 0 || counts.some((count) => count > 0);
+}
+
+function ofType({ type, counts, before }: FieldLine): Line {
+  return { label: { typeId: type?.typeId ?? null, typeName: type?.name ?? null }, counts, before };
 }
 
 function ofValue({ value, counts, before }: FieldLine): Line {

@@ -1,5 +1,12 @@
 /** The lines of a chart, and those of the values of a declared field. */
-import type { EventReader, FieldLine, FieldSeries, Series, SeriesRequest } from '../storage/storage.ts';
+import type {
+  EventReader,
+  FieldFilter,
+  FieldLine,
+  FieldSeries,
+  Series,
+  SeriesRequest,
+} from '../storage/storage.ts';
 
 /** A line of a chart. */
 export interface ChartLine {
@@ -26,7 +33,7 @@ export interface Chart
   readonly compared: ComparedChart | null;
 }
 
-/** The types that a chart leaves out until it is asked for them, as one line. */
+/** The types that a chart leaves out until it is asked for them, as one line; they are in none of its other numbers. */
 export interface HiddenLine {
   readonly types: number;
   readonly counts: readonly number[];
@@ -41,18 +48,25 @@ export interface ComparedChart {
   readonly byKey: Readonly<Record<string, readonly number[]>>;
 }
 
+export interface ValueQuery {
+  /** An earlier interval to count as well; null: none. */
+  readonly compared: { readonly from: number; readonly until: number } | null;
+  /** The path of the field. */
+  readonly by: readonly string[];
+  /** A filter on the same field; null: none. */
+  readonly filter: FieldFilter | null;
+}
+
 /** @returns null where the counts of declared fields do not answer it */
 export async function readValueLines(
   events: EventReader,
   request: SeriesRequest,
-  compared: { readonly from: number; readonly until: number } | null,
-  path: readonly string[],
+  { compared, by, filter }: ValueQuery,
 ): Promise<Chart | null> {
-  if ((request.typeIds?.length ?? 0) > 1) return null;
   const asked = { ...request, withNumbers: true };
-  const whole = await events.valueSeries({ ...asked, withBefore: true }, path);
+  const whole = await events.valueSeries({ ...asked, withBefore: true }, by, filter);
   const series =
-    whole === 'not counted' ? await events.valueSeries({ ...asked, withBefore: false }, path) : whole;
+    whole === 'not counted' ? await events.valueSeries({ ...asked, withBefore: false }, by, filter) : whole;
   if (typeof series === 'string') return null;
   const valued = series.lines.filter(hasValue).map(({ value, counts, before, number = 0 }) => ({
     line: { key: value, name: nameOf(value), counts, total: sum(counts), number },
@@ -65,7 +79,7 @@ export async function readValueLines(
     values: lines.map(({ key }) => key),
     topTypes: lines.length,
   };
-  const before = earlier && (await events.valueSeries(earlier, path));
+  const before = earlier && (await events.valueSeries(earlier, by, filter));
   const { bucket, timezone, starts, end, interval, countsOnlyBefore } = series;
   const rest = series.lines.find(({ value }) => value === null);
   return {
@@ -90,7 +104,7 @@ function comparedOf(series: FieldSeries): ComparedChart {
 }
 
 /** The counts of all lines together. */
-function totals({ starts, lines }: FieldSeries): number[] {
+export function totals({ starts, lines }: FieldSeries): number[] {
   return starts.map((_, index) => sum(lines.map(({ counts }) => counts[index] ?? 0)));
 }
 
@@ -105,6 +119,6 @@ function isScalar(text: string): boolean {
   return ['true', 'false', 'null'].includes(text) || /^-?\d+(?:\.\d+)?(?:e[+-]?\d+)?$/i.test(text);
 }
 
-function sum(counts: readonly number[]): number {
+export function sum(counts: readonly number[]): number {
   return counts.reduce((total, count) => total + count, 0);
 }

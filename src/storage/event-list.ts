@@ -34,6 +34,8 @@ export interface EventListRequest {
   readonly appId: number;
   /** Internal ids; null: all types. */
   readonly typeIds: readonly number[] | null;
+  /** Internal ids of types that are left out; only with all types, and without a filter. */
+  readonly exceptTypes?: readonly number[];
   readonly from: number | null;
   readonly until: number | null;
   readonly order: Order;
@@ -112,8 +114,8 @@ async function readPage(
   typeId: number | null,
   field?: FieldScope,
 ): Promise<EventPage> {
-  const { appId, from, until, order, after, limit, maxBytes } = list;
-  const scope = { appId, typeId, from, until, ...(field !== undefined && { field }) };
+  const { appId, exceptTypes = [], from, until, order, after, limit, maxBytes } = list;
+  const scope = { appId, typeId, exceptTypes, from, until, ...(field !== undefined && { field }) };
   const request = { limit, order, maxBytes } as const;
   if (after === null) return await readPageIn(tx, { ...request, scope, offset: 0 });
   const rest =
@@ -127,7 +129,7 @@ async function readPage(
 /** How many events of the cursor's millisecond, as far as it is in the scope, come before the cursor. */
 async function countSameInstant(
   tx: Transaction,
-  { appId, typeId, from, until, field }: Scope,
+  { appId, typeId, exceptTypes = [], from, until, field }: Scope,
   { at, id, order }: Cursor,
 ): Promise<number> {
   if ((from !== null && at < from) || (until !== null && at >= until)) return 0;
@@ -140,7 +142,8 @@ async function countSameInstant(
   const [row] = await tx<{ count: number }[]>`
     SELECT count(*)::integer AS count FROM events, retention
      WHERE app_id = ${appId} AND created_at = ${at} AND id ${order === 'asc' ? tx`<=` : tx`>=`} ${id}
-       AND created_at >= readable_from ${typeId === null ? tx`` : tx`AND type_id = ${typeId}`}`;
+       AND created_at >= readable_from AND type_id <> ALL(${[...exceptTypes]}::integer[])
+       ${typeId === null ? tx`` : tx`AND type_id = ${typeId}`}`;
   return row?.count ?? 0;
 }
 

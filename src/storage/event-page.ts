@@ -37,6 +37,8 @@ export interface Scope {
   readonly appId: number;
   /** Internal id; null: all types. */
   readonly typeId: number | null;
+  /** Internal ids of types that are left out; only with all types, and without a field. */
+  readonly exceptTypes?: readonly number[];
   /** First millisecond since 1970; null: from the beginning. */
   readonly from: number | null;
   /** The end in milliseconds since 1970, not included; null: to the end. */
@@ -163,7 +165,7 @@ async function countIntervals(
 
 function sumOf(tx: Transaction, scope: Scope, { level, from, until }: LevelInterval): Fragment {
   if (level !== null)
-    return tx`(SELECT coalesce(sum(count), 0) FROM ${relationOf(tx, scope, level)}
+    return tx`(SELECT coalesce(sum(${countOf(tx, scope)}), 0) FROM ${relationOf(tx, scope, level)}
                 WHERE ${countsOf(tx, scope)} AND bucket >= greatest(${from}, readable_from) AND bucket < ${until})`;
   // Which rows a filter passes is not decided by SQL.
   if (scope.field !== undefined) return tx`0`;
@@ -269,7 +271,8 @@ async function descend(
         FROM (${found}) above
        CROSS JOIN LATERAL (
               SELECT bucket AS start, bucket + ${level.ms} * interval '1 ms' AS finish, above.skip - (passed - here) AS skip
-                FROM (SELECT bucket, sum(count) AS here, sum(sum(count)) OVER (ORDER BY bucket ${direction}) AS passed
+                FROM (SELECT bucket, sum(${countOf(tx, scope)}) AS here,
+                             sum(sum(${countOf(tx, scope)})) OVER (ORDER BY bucket ${direction}) AS passed
                         FROM ${relationOf(tx, scope, level)}
                        WHERE ${countsOf(tx, scope)} AND ${bounds} AND bucket >= above.start AND bucket < above.finish
                        GROUP BY bucket) running
@@ -299,7 +302,9 @@ async function readRows(
      WHERE ${rowsOf(tx, scope)} AND created_at >= ${from} AND created_at < ${until}`;
   const isSparse = until - from > SPARSE_MINUTES * (size + 1) * MINUTE_MS;
   const rows =
-    scope.typeId !== null && isSparse ? rowsByMinute(tx, scope, { from, until }, inInterval) : inInterval;
+    (scope.typeId !== null || hasExceptions(scope)) && isSparse
+      ? rowsByMinute(tx, scope, { from, until }, inInterval)
+      : inInterval;
   const before = tx`(${inOrder} ROWS UNBOUNDED PRECEDING)`;
   // The stored size is known without reading the value: at most the text's length, plus 4 bytes of header. So the rows
   // that cannot be on the page are left out before the texts of the others are measured.
@@ -388,22 +393,38 @@ function rowsByMinute(
   return tx`
     SELECT found.*
       FROM (SELECT bucket FROM ${tx(MINUTES.view)} WHERE ${countsOf(tx, scope)} AND ${inBuckets}
+                   ${hasExceptions(scope) ? tx`GROUP BY bucket HAVING sum(${countOf(tx, scope)}) > 0` : tx``}
              UNION SELECT bucket FROM pending_marks WHERE level = 0 AND ${inBuckets}) minutes
      CROSS JOIN LATERAL (
              ${inInterval} AND created_at >= bucket AND created_at < bucket + interval '1 minute' OFFSET 0) found`;
 }
 
-function rowsOf(tx: Transaction, { appId, typeId }: Scope): Fragment {
-  return typeId === null ? tx`app_id = ${appId}` : tx`app_id = ${appId} AND type_id = ${typeId}`;
+function hasExceptions({ exceptTypes = [], field }: Scope): boolean {
+  return field === undefined && exceptTypes.length > 0;
+}
+
+function rowsOf(tx: Transaction, scope: Scope): Fragment {
+  const { appId, typeId, exceptTypes = [] } = scope;
+  if (typeId !== null) return tx`app_id = ${appId} AND type_id = ${typeId}`;
+  if (hasExceptions(scope)) return tx`app_id = ${appId} AND type_id <> ALL(${[...exceptTypes]}::integer[])`;
+  return tx`app_id = ${appId}`;
 }
 
 function relationOf(tx: Transaction, { appId, field }: Scope, { view }: Level): Fragment {
   return countsRelation(tx, view, field && { appId, corrections: field.corrections });
 }
 
-function countsOf(tx: Transaction, { appId, typeId, field }: Scope): Fragment {
+function countsOf(tx: Transaction, scope: Scope): Fragment {
+  const { appId, typeId, field, exceptTypes = [] } = scope;
   if (field !== undefined) return tx`app_id = ${appId} AND type_id = ANY(${[...field.ids]})`;
+  if (hasExceptions(scope))
+    return tx`app_id = ${appId} AND type_id = ANY(${[ALL_TYPES, ...exceptTypes]}::integer[])`;
   return tx`app_id = ${appId} AND type_id = ${typeId ?? ALL_TYPES}`;
+}
+
+/** What a row of {@link countsOf} adds: the types that are left out take off from the count of all. */
+function countOf(tx: Transaction, scope: Scope): Fragment {
+  return hasExceptions(scope) ? tx`CASE WHEN type_id = ${ALL_TYPES} THEN count ELSE -count END` : tx`count`;
 }
 
 function clamp(ms: number): number {

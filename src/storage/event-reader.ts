@@ -14,6 +14,7 @@ import {
   type FieldSeries,
   type FieldSeriesRequest,
   readFilteredSeries,
+  readFilteredTypes,
   readValueSeries,
 } from './counts/field-series.ts';
 import { type NumberSeries, readNumberSeries } from './counts/number-series.ts';
@@ -56,10 +57,16 @@ export interface EventReader {
     request: FieldSeriesRequest,
     filter: FieldFilter,
   ): Promise<FieldSeries | BucketsProblem | NotCounted>;
-  /** Counts by bucket and value of a declared field. */
+  /** The same by type. */
+  filteredTypes(
+    request: FieldSeriesRequest,
+    filter: FieldFilter,
+  ): Promise<FieldSeries | BucketsProblem | NotCounted>;
+  /** Counts by bucket and value of a declared field; of the events that pass a filter on the same field, where one is given. */
   valueSeries(
     request: FieldSeriesRequest,
     path: readonly string[],
+    only?: FieldFilter | null,
   ): Promise<FieldSeries | BucketsProblem | NotCounted>;
   /** Statistics of the numbers of a declared field by bucket. */
   numberSeries(
@@ -95,7 +102,8 @@ export function createReader(sql: Sql): EventReader {
     event: (appId, eventId) => readEvent(sql, appId, eventId),
     series: (request) => readSeries(sql, request),
     filteredSeries: (request, filter) => readFilteredSeries(sql, request, filter),
-    valueSeries: (request, path) => readValueSeries(sql, request, path),
+    filteredTypes: (request, filter) => readFilteredTypes(sql, request, filter),
+    valueSeries: (request, path, only) => readValueSeries(sql, request, path, only),
     numberSeries: (request, path) => readNumberSeries(sql, request, path),
     appStats: (appIds, at) => readAppStats(sql, appIds, at),
     appSpan: (appId) => readAppSpan(sql, appId),

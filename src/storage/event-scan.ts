@@ -26,6 +26,8 @@ export interface ScanRequest {
   readonly appId: number;
   /** Internal ids; null: all types. */
   readonly typeIds: readonly number[] | null;
+  /** Internal ids of types that are left out; only with all types. */
+  readonly exceptTypes?: readonly number[];
   readonly from: number | null;
   readonly until: number | null;
   readonly order: Order;
@@ -253,8 +255,9 @@ export class EventScan {
   }
 
   get #isOfType(): string {
-    const { typeIds } = this.#request;
-    return typeIds === null ? 'true' : `type_id = ANY('{${typeIds.join()}}'::integer[])`;
+    const { typeIds, exceptTypes = [] } = this.#request;
+    if (typeIds !== null) return `type_id = ANY('{${typeIds.join()}}'::integer[])`;
+    return exceptTypes.length === 0 ? 'true' : `type_id <> ALL('{${exceptTypes.join()}}'::integer[])`;
   }
 
   /** @param end the last row, and whether the interval has no further ones */

@@ -1,4 +1,4 @@
-/** axe-core on every route: light and dark, with data, empty, loading and in error; and the page on a small phone. */
+/** axe-core on every route: light and dark, with data, empty, loading and in error, on a small phone and in forced colors. */
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import type { Browser, Page } from 'playwright-core';
@@ -128,6 +128,9 @@ describe.skipIf(withoutBrowser !== '')('every page', { timeout: 180_000 }, () =>
     'no such page': ['/nowhere', '.narrow h1'],
   });
 
+  /** The theme decides nothing of what there is, so that the dark one is looked at on a phone where a page loads or fails. */
+  const WIDTHS = { light: 1280, dark: 390 } as const;
+
   /** In the dark only colors differ: what else may be wrong is found in the light. */
   async function violations(page: Page, scheme: 'light' | 'dark'): Promise<string[]> {
     await page.evaluate(AXE);
@@ -139,8 +142,14 @@ describe.skipIf(withoutBrowser !== '')('every page', { timeout: 180_000 }, () =>
     );
   }
 
-  async function open(person: Person | null, colorScheme: 'light' | 'dark', width = 1280): Promise<Watched> {
-    const options = { colorScheme, viewport: { width, height: 900 }, reducedMotion: 'reduce' as const };
+  async function open(
+    person: Person | null,
+    colorScheme: 'light' | 'dark',
+    width = 1280,
+    forcedColors: 'active' | 'none' = 'none',
+  ): Promise<Watched> {
+    const viewport = { width, height: 900 };
+    const options = { colorScheme, forcedColors, viewport, reducedMotion: 'reduce' as const };
     return visit(browser, service, person, options);
   }
 
@@ -172,7 +181,7 @@ describe.skipIf(withoutBrowser !== '')('every page', { timeout: 180_000 }, () =>
     });
 
     test('has no violations while loading, and nothing jumps when the answer comes', async () => {
-      const { page } = await open(owner, scheme);
+      const { page } = await open(owner, scheme, WIDTHS[scheme]);
       await page.addInitScript(watchShifts);
       for (const [name, [path, ready]] of unfinished(scheme)) {
         let release = (): void => undefined;
@@ -194,7 +203,7 @@ describe.skipIf(withoutBrowser !== '')('every page', { timeout: 180_000 }, () =>
     });
 
     test('has no violations in error, says the request and offers another try', async () => {
-      const { page } = await open(owner, scheme);
+      const { page } = await open(owner, scheme, WIDTHS[scheme]);
       await page.route(/\/api\/apps/, (route) => route.fulfill(REFUSAL));
       for (const [name, [path]] of unfinished(scheme)) {
         await page.goto(path);
@@ -271,16 +280,19 @@ describe.skipIf(withoutBrowser !== '')('every page', { timeout: 180_000 }, () =>
     },
   );
 
-  test.each([320, 3_840])('fits a window of %i px', async (width) => {
+  // The narrow one in forced colors: there is nothing that only one of the two could break.
+  test.each([320, 3_840])('fits a window of %i px, and has no violations in a narrow one', async (width) => {
     for (const [person, pages] of [
       [owner, routes()],
       [null, visitors()],
     ] as const) {
-      const { page } = await open(person, 'light', width);
+      const isNarrow = width < 390;
+      const { page } = await open(person, 'light', width, isNarrow ? 'active' : 'none');
       for (const [name, [path, ready]] of Object.entries(pages)) {
         await page.goto(path);
         await page.locator(ready).first().waitFor();
         expect(await overflow(page), name).toBeNull();
+        if (isNarrow) expect(await violations(page, 'light'), name).toEqual([]);
       }
       await page.context().close();
     }

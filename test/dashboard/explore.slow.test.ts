@@ -221,20 +221,48 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
     expect(watched.complaints).toEqual([]);
   });
 
-  test('leaves out a type that is hidden until it is asked for, and counts it as ever', async () => {
+  test('leaves a type that is hidden out of chart, list, completion and files until it is asked for', async () => {
     await page.goto(`/apps/${appId}/types`);
-    await page.getByRole('button', { name: 'Hide payment failed in charts' }).click();
+    await page.getByRole('button', { name: 'Hide payment failed', exact: true }).click();
     await page.getByRole('row').filter({ hasText: 'payment failed' }).getByText('hidden').waitFor();
     expect(
       await page.getByRole('row').filter({ hasText: 'payment failed' }).locator('td').first().innerText(),
     ).toBe('12');
     await open(WHOLE_DAY);
     expect(await figure(page, 'In this range')).toBe(144);
+    expect(await amount()).toBe('144 events');
+    expect(await page.locator('.event .type', { hasText: 'payment failed' }).count()).toBe(0);
+    await page.getByRole('combobox', { name: 'Filter' }).fill('pay');
+    await page.locator('.offers li').first().waitFor();
+    expect(await page.locator('.offers li').allInnerTexts()).toEqual([
+      expect.stringContaining('in the payload'),
+    ]);
+    await page.keyboard.press('Escape');
+    await page.getByRole('button', { name: 'Save the events' }).click();
+    const files = page.getByRole('link', { name: 'As NDJSON' });
+    const linesOf = async (): Promise<number> => {
+      const href = (await files.getAttribute('href')) ?? '';
+      const text = await page.evaluate((path) => fetch(path).then((answer) => answer.text()), href);
+      return text.trim().split('\n').length;
+    };
+    expect(await linesOf()).toBe(144);
+    await page.keyboard.press('Escape');
+    // Values of a field, and what a condition on it leaves, are without it too.
+    await page.getByRole('combobox', { name: 'Filter' }).fill('country:DE');
+    await page.keyboard.press('Enter');
+    await page.getByText('48 found', { exact: true }).waitFor();
+    await open(WHOLE_DAY);
+    await page.getByRole('button', { name: 'Show hidden types' }).click();
+    await expect.poll(amount).toBe('156 events');
+    await page.locator('.event .type', { hasText: 'payment failed' }).first().waitFor();
+    await page.getByRole('button', { name: 'Leave out hidden types' }).click();
+    await expect.poll(amount).toBe('144 events');
     await page
       .getByRole('button', { name: /^The hidden type/ })
       .first()
       .click();
     await expect.poll(() => figure(page, 'In this range')).toBe(156);
+    await expect.poll(amount).toBe('156 events');
     expect(parameter('hide')).toEqual(['hidden']);
     await page.reload();
     await expect.poll(() => figure(page, 'In this range')).toBe(156);
@@ -247,8 +275,8 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
     await open(`${WHOLE_DAY}&type=${typeId}`);
     expect(await figure(page, 'In this range')).toBe(12);
     await page.goto(`/apps/${appId}/types`);
-    await page.getByRole('button', { name: 'Show payment failed in charts' }).click();
-    await page.getByRole('button', { name: 'Hide payment failed in charts' }).waitFor();
+    await page.getByRole('button', { name: 'Show payment failed', exact: true }).click();
+    await page.getByRole('button', { name: 'Hide payment failed', exact: true }).waitFor();
     await open(WHOLE_DAY);
     expect(await figure(page, 'In this range')).toBe(156);
     expect(watched.complaints).toEqual([]);

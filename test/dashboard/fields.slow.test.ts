@@ -210,10 +210,15 @@ describe.skipIf(withoutBrowser !== '')('fields', () => {
     expect(await colors()).toEqual([before[1], before[0], before[2]]);
     await page.getByRole('button', { name: 'Only DE' }).click();
     await expect.poll(() => figure(page, 'In this range')).toBe(8);
-    // With a condition the values are not counted: the chart says what it shows.
+    // A condition on the same field is counted too.
     await page.goto(`/apps/${shop.appId}?by=country&filter=country:DE`);
-    await page.getByText('are not counted together with conditions').waitFor();
-    await expect.poll(() => figure(page, 'In this range')).toBe(8);
+    await expect.poll(lines).toEqual(['DE 8']);
+    expect(await figure(page, 'In this range')).toBe(8);
+    // With another one the chart says what it shows, and what the search has found by the field.
+    await page.goto(`/apps/${shop.appId}?by=country&filter=-country:DE`);
+    await page.getByText('are counted together with a condition on the same field alone').waitFor();
+    const found = page.locator('.chart-side dl > div');
+    await expect.poll(() => found.allInnerTexts()).toEqual([expect.stringMatching(/^FR\s+10$/)]);
     expect(complaints).toEqual([]);
   });
 

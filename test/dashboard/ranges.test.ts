@@ -147,5 +147,5 @@ test('names that are cut keep what tells them apart', () => {
   expect(
     shortNames(['checkout.payment.card.declined', 'checkout.payment.card.captured', 'short'], 20),
   ).toEqual(['…yment.card.declined', '…yment.card.captured', 'short']);
-  expect(shortNames(['a name that is alone and long'], 20)).toEqual(['a name tha… and long']);
+  expect(shortNames(['a name that is alone and long'], 20)).toEqual(['a name …one and long']);
 });

@@ -3,7 +3,6 @@ import { describe, expect, test } from 'vitest';
 import type { Series } from '../../dashboard/answers.ts';
 import { curveRange, emptyCurve, ratioCurve } from '../../dashboard/charts/curve.ts';
 import {
-  HIDDEN,
   linesOf,
   OTHER,
   stackOf,
@@ -13,6 +12,7 @@ import {
   verticalRange,
 } from '../../dashboard/charts/series-data.ts';
 import { ago, average, compact, counted, rangeLabel } from '../../dashboard/format.ts';
+import { HIDDEN } from '../../dashboard/url.ts';
 
 const series: Series = {
   bucket: '1h',
@@ -64,15 +64,15 @@ describe('lines', () => {
 
   test('of hidden types are one line, shown where a view names it, and counted neither twice nor as others', () => {
     const hidden = { types: 2, counts: [1, 0, 0], before: 4, compared: null };
-    const lines = linesOf({ ...series, hidden, other: [1, 0, 0] }, all);
+    const lines = linesOf({ ...series, hidden }, all);
     expect(lines.map(({ key, total, before, shown }) => [key, total, before, shown])).toEqual([
       ['typ_a', 12, 60, true],
       ['typ_b', 3, 30, true],
+      [OTHER, 2, 10, true],
       [HIDDEN, 1, 4, false],
-      [OTHER, 1, 6, true],
     ]);
     const asked = linesOf({ ...series, hidden }, { hidden: [HIDDEN, 'typ_a'], solo: null });
-    expect(asked.filter(({ shown }) => shown).map(({ key }) => key)).toEqual(['typ_b', HIDDEN, OTHER]);
+    expect(asked.filter(({ shown }) => shown).map(({ key }) => key)).toEqual(['typ_b', OTHER, HIDDEN]);
     const alone = linesOf({ ...series, lines: [], other: null, hidden }, all);
     expect(alone.map(({ shown }) => shown)).toEqual([true]);
   });
@@ -132,9 +132,17 @@ describe('a line of a measure', () => {
   const names = { part: 'errors', whole: 'all events' };
 
   test('is the ratio of each bucket, and of the whole interval; nothing by nothing is no number', () => {
-    const curve = ratioCurve({ ...series, all: [8, 0, 7] }, part, names);
+    const curve = ratioCurve({ ...series, all: [8, 0, 7] }, part, false, names);
     expect(curve).toMatchObject({ values: [0.25, null, 1], overall: 0.6, compared: null });
     expect([0.25, 0.6, 0.001234, 12.5, 0].map(curve.text)).toEqual(['25%', '60%', '0.123%', '1250%', '0%']);
+  });
+
+  test('has hidden types in it where these are asked for', () => {
+    const hidden = { types: 1, counts: [2, 1, 3], before: 0, compared: null };
+    const whole = { ...series, all: [8, 0, 7], hidden };
+    const values = (withHidden: boolean) => ratioCurve(whole, { ...part, hidden }, withHidden, names).values;
+    expect(values(false)).toEqual([0.25, null, 1]);
+    expect(values(true)).toEqual([0.4, 1, 1]);
   });
 
   test('is compared at the same time of the clock', () => {
@@ -143,6 +151,7 @@ describe('a line of a measure', () => {
     const curve = ratioCurve(
       { ...series, compared: earlier([4, 0, 10]) },
       { ...part, compared: earlier([1, 0, 5]) },
+      false,
       names,
     );
     expect(curve.compared).toEqual({ values: [0.25, null, 0.5], overall: 6 / 14 });

@@ -3,14 +3,13 @@ import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { launchBrowser, withoutBrowser } from '../support/browser.ts';
 import { build } from '../support/command-line.ts';
-import { newOwnApp, newPerson } from '../support/person.ts';
+import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { startTestService, type TestService } from '../support/service.ts';
+import { LOOP_MS, longestOf, loopTime, tasksOf, timeOf } from './main-thread.ts';
 import { visit } from './visitor.ts';
 
 const BUCKETS = 1_000;
 const TYPES = 9;
-/** Turns of the loop: some 10 ms on a machine of 2026. */
-const LOOP_TURNS = 2_000_000;
 /** The longest task may take as long as so many loops: 50 ms, where a loop takes 10. */
 const LONGEST_LOOPS = 5;
 
@@ -18,82 +17,51 @@ const LONGEST_LOOPS = 5;
  * What a CPU that is four times slower has for a range, from the click until it is drawn, and for a frame at 30 a second: in
  * loops of 10 ms on this one.
  */
-const RANGE_LOOPS = 300 / 4 / 10;
-const FRAME_LOOPS = 34 / 4 / 10;
+const RANGE_LOOPS = 300 / 4 / LOOP_MS;
+const FRAME_LOOPS = 34 / 4 / LOOP_MS;
+/** The same for the first chart, with an empty cache and with a full one. */
+const COLD_LOOPS = 2_000 / 4 / LOOP_MS;
+const WARM_LOOPS = 1_000 / 4 / LOOP_MS;
 /** Tasks of a drag that may take longer than a frame. */
 const LATE_SHARE = 0.05;
-
-/** An event of Chromium's trace format, as far as it is read here; times in microseconds. */
-interface TraceEvent {
-  readonly name: string;
-  readonly pid: number;
-  readonly tid: number;
-  /** How long the thread itself was at work. */
-  readonly tdur?: number;
-  readonly args?: { readonly name?: string };
-}
 
 describe.skipIf(withoutBrowser !== '')('a full chart', () => {
   let service: TestService;
   let browser: Browser;
   let page: Page;
+  let owner: Person;
+  let url: string;
 
   beforeAll(async () => {
     build();
     [service, browser] = await Promise.all([startTestService(), launchBrowser()]);
-    const owner = await newPerson(service, 'owner@example.com');
+    owner = await newPerson(service, 'owner@example.com');
     const { appId, loggingToken } = await newOwnApp(owner);
     await service.post({ loggingToken, typeId: undefined, typeName: 'first' });
     page = (await visit(browser, service, owner)).page;
-    await page.route('**/series?*', (route) => {
-      const from = Date.parse(new URL(route.request().url()).searchParams.get('from') ?? '');
-      return route.fulfill({ json: { success: true, data: series(from) } });
-    });
-    await page.goto(`/apps/${appId}?range=30d&tz=Europe/Berlin&buckets=1000`);
-    await page.locator('.plot[data-buckets="1000"]').waitFor();
+    url = `/apps/${appId}?range=30d&tz=Europe/Berlin&buckets=1000`;
+    await fillChart(page);
+    await page.goto(url);
+    await drawn(page);
   });
   afterAll(async () => {
     await browser?.close();
     await service?.stop();
   });
 
-  /**
-   * The tasks of the page's main thread during some work, in milliseconds of its own time: what other tests do to the machine
-   * meanwhile is not the page's.
-   */
-  async function tasksOf(work: () => Promise<unknown>): Promise<number[]> {
-    await browser.startTracing(page, { categories: ['toplevel', '__metadata'] });
-    await work();
-    const { traceEvents } = JSON.parse((await browser.stopTracing()).toString()) as {
-      traceEvents: TraceEvent[];
-    };
-    const main = traceEvents.find(
-      ({ name, args }) => name === 'thread_name' && args?.name === 'CrRendererMain',
-    );
-    const tasks = traceEvents.filter(
-      ({ pid, tid, tdur }) => pid === main?.pid && tid === main?.tid && tdur !== undefined,
-    );
-    expect(tasks.length).toBeGreaterThan(0);
-    return tasks.map(({ tdur = 0 }) => tdur / 1_000);
-  }
-
-  async function longestTask(work: () => Promise<unknown>): Promise<number> {
-    return Math.max(...(await tasksOf(work)));
-  }
-
-  /** What the page takes for a fixed loop, just before or after: a slow or busy machine is slow for both. */
-  const loopTask = (): Promise<number> =>
-    longestTask(() =>
-      page.evaluate((turns) => {
-        let sum = 0;
-        for (let turn = 0; turn < turns; turn += 1) sum = (sum * 31 + turn) | 0;
-        return sum;
-      }, LOOP_TURNS),
-    );
+  /** Answers with a full chart, whatever is asked for. */
+  const fillChart = (of: Page): Promise<unknown> =>
+    of.route('**/series?*', (route) => {
+      const from = Date.parse(new URL(route.request().url()).searchParams.get('from') ?? '');
+      return route.fulfill({ json: { success: true, data: series(from) } });
+    });
+  const drawn = (of: Page): Promise<unknown> => of.locator('.plot[data-buckets="1000"]').waitFor();
+  const loopTask = (): Promise<number> => loopTime(browser, page);
+  const tasks = (work: () => Promise<unknown>) => tasksOf(browser, page, work);
 
   async function expectSmooth(work: () => Promise<void>): Promise<void> {
     const before = await loopTask();
-    const longest = await longestTask(work);
+    const longest = longestOf(await tasks(work));
     const after = await loopTask();
     expect(longest).toBeLessThan(LONGEST_LOOPS * Math.max(before, after));
   }
@@ -127,6 +95,22 @@ describe.skipIf(withoutBrowser !== '')('a full chart', () => {
     await expectSmooth(zoom);
   });
 
+  test('is drawn for the first time in the time that a slow CPU has, with an empty cache and with a full one', async () => {
+    const fresh = (await visit(browser, service, owner)).page;
+    await fillChart(fresh);
+    const open = async (): Promise<number> => {
+      const loop = await loopTime(browser, fresh);
+      const opened = await tasksOf(browser, fresh, async () => {
+        await fresh.goto(url);
+        await drawn(fresh);
+      });
+      return timeOf(opened) / Math.max(loop, await loopTime(browser, fresh));
+    };
+    expect(await open()).toBeLessThan(COLD_LOOPS);
+    expect(await open()).toBeLessThan(WARM_LOOPS);
+    await fresh.context().close();
+  });
+
   test('is drawn for another range in the time that a slow CPU has, from the click on', async () => {
     const pick = async (): Promise<void> => {
       await page.getByRole('button', { name: 'Previous period' }).click();
@@ -134,7 +118,7 @@ describe.skipIf(withoutBrowser !== '')('a full chart', () => {
     };
     await pick();
     const before = await loopTask();
-    const spent = (await tasksOf(pick)).reduce((sum, task) => sum + task, 0);
+    const spent = timeOf(await tasks(pick));
     const loop = Math.max(before, await loopTask());
     expect(spent / loop).toBeLessThan(RANGE_LOOPS);
   });
@@ -151,9 +135,9 @@ describe.skipIf(withoutBrowser !== '')('a full chart', () => {
       await page.mouse.up();
     };
     const before = await loopTask();
-    const tasks = await tasksOf(drag);
+    const dragged = await tasks(drag);
     const loop = Math.max(before, await loopTask());
-    const late = tasks.filter((task) => task > FRAME_LOOPS * loop).length;
+    const late = dragged.filter(({ spent }) => spent > FRAME_LOOPS * loop).length;
     // Of the hundred moves: the trace has many a task that only passes a message on.
     expect(late / 100).toBeLessThan(LATE_SHARE);
   });

@@ -99,9 +99,65 @@ describe.each(availableEngines())('on %s', (engine) => {
       other: null,
       before: { all: 0, byKey: { '"DE"': 0 } },
     });
-    for (const refused of ['by=order.n', 'by=..', 'by=order.country&filter=order.country:DE'])
+    for (const refused of ['by=order.n', 'by=..', 'by=order.country&filter=order.n:1'])
       expect(await chart(refused)).toMatchObject({ by: null, lines: [{ name: 'order' }] });
-    // Spelled as the catalogue and filters spell it.
+    // Values and types of what passes a filter on the same field.
+    expect(await chart('by=order.country&filter=order.country:DE,IT')).toMatchObject({
+      by: 'order.country',
+      isFiltered: true,
+      lines: [
+        { name: 'DE', total: 9 },
+        { name: 'IT', total: 3 },
+      ],
+      other: null,
+    });
+    const passing = async (query: string): Promise<unknown[]> =>
+      (await rows(query)).map(({ value, typeName, count }) => [value ?? typeName, count]);
+    expect(await passing('by=order.country&filter=order.country:DE,IT')).toEqual([
+      ['DE', 9],
+      ['IT', 3],
+      [undefined, 0],
+    ]);
+    expect(await passing('by=type&filter=order.country:DE,IT')).toEqual([['order', 12]]);
+    expect(await passing('by=order.country&typeName=order')).toEqual(await passing('by=order.country'));
+    expect(await get('/series?by=order.country&filter=order.n:1')).toMatchObject({
+      status: 400,
+      details: expect.stringMatching(/^by must be none, type or the field of filter/),
+    });
+    // Events of a hidden type are in none of what leaves them out.
+    const noise = JSON.stringify({ loggingToken, typeName: 'noise', payload: { order: { country: 'DE' } } });
+    expect(
+      (await service.request({ method: 'POST', path: '/public/create_event', body: noise })).status,
+    ).toBe(201);
+    const types = (await owner.get(`/api/apps/${appId}/types`)).data.types as {
+      typeId: string;
+      name: string;
+    }[]; // As declared.
+    const hidden = types.find(({ name }) => name === 'noise')?.typeId;
+    expect((await owner.patch(`/api/apps/${appId}/types/${hidden}`, { hidden: true })).status).toBe(200);
+    expect((await get('/events?total=exact')).data.pagination.total).toBe(16);
+    expect((await get('/events?total=exact&hidden=exclude')).data.pagination.total).toBe(15);
+    expect((await get('/events?hidden=exclude&typeName=noise')).data.events).toHaveLength(1);
+    for (const filter of ['filter=order.country:DE', 'q=DE']) {
+      expect((await get(`/events?${filter}`)).data.events).toHaveLength(10);
+      expect((await get(`/events?${filter}&hidden=exclude`)).data.events).toHaveLength(9);
+    }
+    expect((await get('/events?filter=order.country:DE&hidden=exclude&total=exact')).status).toBe(400);
+    for (const [query, shown] of [
+      ['', 15],
+      ['filter=order.country:DE', 9],
+      ['by=order.country', 15],
+      ['by=order.country&filter=order.country:DE', 9],
+    ] as const) {
+      const counts = await chart(query);
+      expect(
+        (counts.all as number[]).reduce((sum, count) => sum + count, 0),
+        query,
+      ).toBe(shown);
+      expect((counts.hidden as { counts: number[] }).counts.reduce((sum, count) => sum + count, 0)).toBe(1);
+      expect((counts.lines as { total: number }[])[0]?.total).toBe(query === '' ? 15 : 9);
+    }
+    // Spelled as and filters spell it.
     await owner.post(`/api/apps/${appId}/declared-fields`, { path: '"with space".a', kind: 'value' });
     const { fields, most } = (await owner.get(`/api/apps/${appId}/declared-fields`)).data;
     expect({ fields, most }).toMatchObject({

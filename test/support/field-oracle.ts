@@ -241,7 +241,9 @@ export async function expectSeries(oracle: Oracle): Promise<number> {
       expect(line?.counts).toEqual(inBuckets(series, matching).map((found) => found.length));
       expect(line?.before).toBe(matching.filter(({ at }) => at < series.interval.from).length);
     }
-    answered += await expectValues(oracle, { ...request, typeIds: typeIds?.length === 1 ? typeIds : null });
+    const exceptTypes = typeIds === null && random(2) === 0 ? [1 + random(2)] : [];
+    answered += await expectTypes(oracle, { ...request, exceptTypes }, filter);
+    answered += await expectValues(oracle, { ...request, exceptTypes });
     answered += await expectNumbers(oracle, request);
   }
   return answered;
@@ -261,18 +263,46 @@ function inBuckets({ starts, end, interval }: Buckets, found: readonly FieldEven
   });
 }
 
-async function expectValues(
-  { reader, events, random, onRead }: Oracle,
-  request: Parameters<EventReader['valueSeries']>[0],
-): Promise<number> {
+type FieldRequest = Parameters<EventReader['valueSeries']>[0];
+
+/** All events of the types of a request, whenever they were. */
+function ofTypesOf({ events }: Oracle, { typeIds, exceptTypes = [] }: FieldRequest): FieldEvent[] {
+  const all = { typeIds, from: null, until: null };
+  return events.filter((row) => within(all, row) && !exceptTypes.includes(row.typeId));
+}
+
+/** What passes a filter, by type. */
+async function expectTypes(oracle: Oracle, request: FieldRequest, filter: FieldFilter): Promise<number> {
+  const series = await oracle.reader.filteredTypes({ ...request, topTypes: oracle.random(3) }, filter);
+  if (series === 'not counted' || series === 'not counted yet') return 0;
+  if (typeof series === 'string') throw new Error(series);
+  const matching = ofTypesOf(oracle, request).filter(({ payload }) => filter.rows.matches(payload));
+  const shown = series.lines.map(({ type }) => type?.typeId);
+  for (const { type, counts, before } of series.lines) {
+    const found = matching.filter(({ typeId }) =>
+      type === undefined ? !shown.includes(`type${typeId}`) : type.typeId === `type${typeId}`,
+    );
+    expect(counts).toEqual(inBuckets(series, found).map((some) => some.length));
+    expect(before).toBe(found.filter(({ at }) => at < series.interval.from).length);
+  }
+  return 1;
+}
+
+async function expectValues(oracle: Oracle, request: FieldRequest): Promise<number> {
+  const { reader, random, onRead } = oracle;
   const path = VALUE_PATHS[random(VALUE_PATHS.length)] ?? [];
-  const series = await reader.valueSeries({ ...request, topTypes: 3 }, path);
+  const name = path.join('.');
+  const only = random(2) === 0 ? null : FILTERS.filter((text) => text.startsWith(`${name}:`))[random(3)];
+  const filter = only == null ? null : fieldFilter(only);
+  const series = await reader.valueSeries({ ...request, topTypes: 3 }, path, filter);
   const { typeIds, until } = request;
   onRead?.({ typeIds, from: null, until, path, kind: 'value' }, typeof series !== 'string');
   if (series === 'not counted' || series === 'not counted yet') return 0;
   if (typeof series === 'string') throw new Error(series);
   const values = new PayloadValues([path]);
-  const ofTypes = events.filter((row) => within({ typeIds: request.typeIds, from: null, until: null }, row));
+  const ofTypes = ofTypesOf(oracle, request).filter(
+    ({ payload }) => filter === null || filter.rows.matches(payload),
+  );
   const valued = ofTypes.map((row) => ({ row, value: values.read(row.payload)[0] ?? null }));
   const shown = series.lines.map(({ value }) => value);
   for (const { value, counts, before } of series.lines) {

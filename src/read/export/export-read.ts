@@ -16,7 +16,7 @@ import { type AppRead, appRead, type ReadCall } from '../app-read.ts';
 import { fieldFilterOf } from '../filter/counted-values.ts';
 import { FILTER, filterOf } from '../filter/filter-query.ts';
 import type { ReadSlots } from '../read-slots.ts';
-import { checkScope, findTypes, SCOPE } from '../scope-query.ts';
+import { checkScope, findScopedTypes, HIDDEN_TYPES, SCOPE } from '../scope-query.ts';
 import { CONTENT_TYPES, compressed, FORMATS, formatted } from './export-body.ts';
 import type { Admission, Exports } from './exports.ts';
 
@@ -40,6 +40,7 @@ const EXPORT_QUERY = new Query(
         },
       },
     ),
+    ...HIDDEN_TYPES,
     ...FILTER,
   },
   checkScope,
@@ -97,12 +98,22 @@ export function exportRead(options: ExportReadOptions): AppRead {
     const holder = holderOf(call);
     const refusal = exports.refusal(holder);
     if (refusal !== null) return refusal;
-    const typeIds = await findTypes(sql, app.id, query);
-    if (typeIds instanceof Rejection) return typeIds;
+    const types = await findScopedTypes(sql, app.id, query);
+    if (types instanceof Rejection) return types;
+    const { typeIds, exceptTypes } = types;
     const after = await positionOf(events, app.id, query.cursor);
     if (after instanceof Rejection) return after;
-    const scope = { appId: app.id, typeIds, from: query.from, until: query.to, order: 'asc', after } as const;
-    const field = fieldFilterOf(query);
+    const scope = {
+      appId: app.id,
+      typeIds,
+      exceptTypes,
+      from: query.from,
+      until: query.to,
+      order: 'asc',
+      after,
+    } as const;
+    // The counts of a field find events of all types.
+    const field = exceptTypes.length > 0 ? null : fieldFilterOf(query);
     const reader = field === null ? events.lines(scope, filterOf(query)) : events.filteredLines(scope, field);
     // What fails at once is refused while there is still a status to say so.
     const first = await reader.next();

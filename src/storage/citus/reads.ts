@@ -56,6 +56,7 @@ export function clusterReader(sql: Sql): EventReader {
     // Values of payloads are not counted here.
     filteredList: async () => 'not counted',
     filteredSeries: async () => 'not counted',
+    filteredTypes: async () => 'not counted',
     valueSeries: async () => 'not counted',
     numberSeries: async () => 'not counted',
     search: (request, filter) => {

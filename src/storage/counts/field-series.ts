@@ -1,10 +1,11 @@
 /** Series of what declared fields count: of the events that pass a filter, or by the values of a field. */
 import type { Sql, Transaction } from '../connect.ts';
-import type { Correction, FieldCounts } from '../fields/counts-relation.ts';
+import type { Correction, FieldCounts, Fragment } from '../fields/counts-relation.ts';
 import {
   correctionsOf,
   type FieldFilter,
   type FieldRow,
+  type FieldScope,
   type FieldScopeRequest,
   findField,
   isComplete,
@@ -22,11 +23,13 @@ import { ALL_TYPES, floorTo, MINUTE_MS } from './levels.ts';
 import {
   type CountedSeries,
   countSeries,
+  nameTypes,
   planSeries,
   type Series,
   type SeriesPlan,
   type SeriesRequest,
   topOf,
+  topTypes,
 } from './series.ts';
 
 export interface FieldSeriesRequest extends SeriesRequest {
@@ -46,6 +49,8 @@ export interface FieldSeries
 export interface FieldLine {
   /** A value as JSON; null: all events of the series, or all others. */
   readonly value: string | null;
+  /** The type whose events these are, where types are apart; otherwise absent. */
+  readonly type?: { readonly typeId: string; readonly name: string };
   readonly counts: readonly number[];
   /** Events before the interval; 0 unless they were asked for. */
   readonly before: number;
@@ -65,47 +70,144 @@ export async function readFilteredSeries(
   return await readSnapshot(sql, async (tx) => {
     const plan = await planSeries(tx, request);
     if (typeof plan === 'string') return plan;
-    const { appId } = request;
-    const scope = await resolveFieldScope(tx, scopeOf(request, plan), filter);
-    if (typeof scope === 'string') return scope;
-    const [id = 0] = scope.ids;
-    const rows = await ragged(tx, { ...scope, appId }, plan.interval, () => id);
-    const field = { appId, corrections: scope.corrections, rows };
-    const counted = await countSeries(tx, { appId, ids: scope.ids, stale: [], field }, plan);
-    return assemble(request, plan, [{ value: null, ...sumOf(counted, scope.ids) }]);
+    const all = await countPassing(tx, request, plan, filter);
+    return typeof all === 'string' ? all : assemble(request, plan, [{ value: null, ...all }]);
   });
+}
+
+/** The same with a line for each of the types with the most such events, or of those chosen, and one for all others. */
+export async function readFilteredTypes(
+  sql: Sql,
+  request: FieldSeriesRequest,
+  filter: FieldFilter,
+): Promise<FieldSeries | Problem> {
+  return await readSnapshot(sql, async (tx) => {
+    const plan = await planSeries(tx, request);
+    if (typeof plan === 'string') return plan;
+    const all = await countPassing(tx, request, plan, filter);
+    if (typeof all === 'string') return all;
+    const typeIds = await passingTypes(tx, request, plan, filter);
+    if (typeIds === null) return 'not counted';
+    const asked = { ...scopeOf(request, plan), typeIds, isApart: true };
+    const scope = typeIds.length === 0 ? null : await resolveFieldScope(tx, asked, filter);
+    if (typeof scope === 'string') return scope;
+    const [counted, names] = await Promise.all([
+      scope && countScope(tx, request.appId, scope, plan),
+      nameTypes(tx, request.appId, typeIds),
+    ]);
+    const lines = typeIds.flatMap((typeId): FieldLine[] => {
+      const ids = scope?.ids.filter((id) => scope.typeOf.get(id) === typeId) ?? [];
+      const type = names.get(typeId);
+      return counted === null || type === undefined ? [] : [{ value: null, type, ...sumOf(counted, ids) }];
+    });
+    const shown = {
+      counts: addUp(lines.map(({ counts }) => counts)),
+      before: sum(lines.map(({ before }) => before)),
+    };
+    return assemble(request, plan, [...lines, { value: null, ...without(all, shown) }]);
+  });
+}
+
+/** All events of a series that pass a filter. */
+async function countPassing(
+  tx: Transaction,
+  request: FieldSeriesRequest,
+  plan: SeriesPlan,
+  filter: FieldFilter,
+): Promise<Line | NotCounted> {
+  const { appId, exceptTypes = [] } = request;
+  const asked = scopeOf(request, plan);
+  const scope = await resolveFieldScope(tx, asked, filter);
+  if (typeof scope === 'string') return scope;
+  const all = sumOf(await countScope(tx, appId, scope, plan), scope.ids);
+  if (exceptTypes.length === 0) return all;
+  const except = await resolveFieldScope(tx, { ...asked, typeIds: exceptTypes }, filter);
+  if (typeof except === 'string') return except;
+  return without(all, sumOf(await countScope(tx, appId, except, plan), except.ids));
+}
+
+async function countScope(
+  tx: Transaction,
+  appId: number,
+  scope: FieldScope,
+  plan: SeriesPlan,
+): Promise<CountedSeries> {
+  const rows = await ragged(tx, { ...scope, appId }, plan.interval, scope.seriesOf);
+  const field = { appId, corrections: scope.corrections, rows };
+  return await countSeries(tx, { appId, ids: scope.ids, stale: [], field }, plan);
+}
+
+/** The types that are chosen, or those with the most events that pass a filter, as internal ids; null where the field is not declared. */
+async function passingTypes(
+  tx: Transaction,
+  request: FieldSeriesRequest,
+  plan: SeriesPlan,
+  { path, values }: FieldFilter,
+): Promise<readonly number[] | null> {
+  const { appId, typeIds, exceptTypes = [], topTypes: most = 0 } = request;
+  if (typeIds !== null) return typeIds;
+  const declared = await findField(tx, scopeOf(request, plan), path);
+  if (declared === null) return null;
+  const groups = tx`
+    SELECT id, type_id AS key, 1 AS sign FROM field_series
+     WHERE field_id = ${declared.id} AND type_id <> 0 AND type_id <> ALL(${[...exceptTypes]}::integer[]) AND value = ANY(${[...values]})`;
+  const [passing, busiest] = await Promise.all([
+    topSeries(tx, appId, groups, plan, most),
+    // What has come in the last second may have no series yet.
+    topTypes(tx, { ...request, topTypes: most }, plan),
+  ]);
+  return [...new Set([...passing, ...busiest])].slice(0, most);
 }
 
 /**
  * A line for each of the values with the most events, and one for all other events, those without the field among them.
- * @param request of one type at most
+ * @param only events whose payload passes it alone: a filter on the same field
  */
 export async function readValueSeries(
   sql: Sql,
   request: FieldSeriesRequest,
   path: readonly string[],
+  only: FieldFilter | null = null,
 ): Promise<FieldSeries | Problem> {
   return await readSnapshot(sql, async (tx) => {
     const plan = await planSeries(tx, request);
     if (typeof plan === 'string') return plan;
-    const { appId, typeIds } = request;
     const scope = scopeOf(request, plan);
     const declared = await findField(tx, scope, path);
     if (declared === null || !(await isComplete(tx, scope, declared))) return 'not counted';
-    const minutes = await readUncountedMinutes(tx, scope, declared);
+    const minutes = await minutesToRead(tx, request, scope, declared);
     if (typeof minutes === 'string') return minutes;
-    const top = await topValues(tx, request, declared, plan);
-    const ids = [...top.keys()];
+    const values = only === null ? request.values : only.values.filter(isAmong(request.values));
+    const top = await topValues(tx, { ...request, ...(values && { values }) }, declared, plan);
+    const ids = top.flatMap(({ series }) => series.map(({ id }) => id));
     const field = await valueCounts(tx, request, { path, top, minutes, interval: plan.interval });
-    const events = typeIds ?? [ALL_TYPES];
     const [counted, all] = await Promise.all([
-      countSeries(tx, { appId, ids, stale: [], field }, plan),
-      countSeries(tx, { appId, ids: events, stale: plan.stale }, plan),
+      countSeries(tx, { appId: request.appId, ids, stale: [], field }, plan),
+      only === null ? countEvents(tx, request, plan) : countPassing(tx, request, plan, only),
     ]);
-    const shown = ids.map((id) => ({ ...(top.get(id) ?? NO_VALUE), ...sumOf(counted, [id]) }));
-    const rest = { value: null, ...without(sumOf(all, events), sumOf(counted, ids)) };
-    return assemble(request, plan, [...shown, rest]);
+    if (typeof all === 'string') return all;
+    const shown = top.map(({ value, number, series }) => ({ value, number, ...signedSum(counted, series) }));
+    const together = {
+      counts: addUp(shown.map(({ counts }) => counts)),
+      before: sum(shown.map(({ before }) => before)),
+    };
+    return assemble(request, plan, [...shown, { value: null, ...without(all, together) }]);
   });
+}
+
+function isAmong(values: readonly string[] | undefined): (value: string) => boolean {
+  return (value) => values === undefined || values.includes(value);
+}
+
+/** All events of a series, whatever their payloads have. */
+async function countEvents(
+  tx: Transaction,
+  { appId, typeIds, exceptTypes = [] }: FieldSeriesRequest,
+  plan: SeriesPlan,
+): Promise<Line> {
+  const ids = typeIds ?? [ALL_TYPES];
+  const counted = await countSeries(tx, { appId, ids: [...ids, ...exceptTypes], stale: plan.stale }, plan);
+  return without(sumOf(counted, ids), sumOf(counted, exceptTypes));
 }
 
 function scopeOf(
@@ -115,44 +217,92 @@ function scopeOf(
   return { appId, typeIds, from: withBefore ? 0 : from, until, withCountsOnly: true, isCountedAlone: true };
 }
 
-interface ShownValue {
-  /** As JSON. */
-  readonly value: string | null;
-  readonly number: number;
+/** The minutes of which values are counted from rows. */
+async function minutesToRead(
+  tx: Transaction,
+  request: FieldSeriesRequest,
+  scope: FieldScopeRequest,
+  field: FieldRow,
+): Promise<readonly number[] | NotCounted> {
+  const isOne = partsOf(request, field).length === 1;
+  // Of a value that has a series of one type and none of another yet, a part of the line would be among the others.
+  const apart = isOne ? [] : (request.typeIds ?? request.exceptTypes ?? []);
+  return await readUncountedMinutes(tx, scope, field, apart);
 }
 
-const NO_VALUE: ShownValue = { value: null, number: 0 };
+/** Whose series a line adds up: internal ids of types, 0 for all; those of types that are left out take off. */
+function partsOf(
+  { typeIds, exceptTypes = [] }: FieldSeriesRequest,
+  field: FieldRow,
+): readonly { readonly typeId: number; readonly sign: 1 | -1 }[] {
+  // Of a field for one type there are only series with all of its events.
+  if (field.typeId !== null) return [{ typeId: ALL_TYPES, sign: 1 }];
+  const added = (typeIds ?? [ALL_TYPES]).map((typeId) => ({ typeId, sign: 1 as const }));
+  return [...added, ...exceptTypes.map((typeId) => ({ typeId, sign: -1 as const }))];
+}
 
-/** Internal ids of series → their values, those with the most events first. */
+/** A value that is shown apart. */
+interface ShownValue {
+  /** As JSON. */
+  readonly value: string;
+  readonly number: number;
+  /** Those that are added up; the first one takes what rows say. */
+  readonly series: readonly { readonly id: number; readonly sign: number }[];
+}
+
+/** The values with the most events, most first. */
 async function topValues(
   tx: Transaction,
-  { appId, typeIds, topTypes: most = 0, values, withNumbers = false }: FieldSeriesRequest,
-  { id, typeId, isFull }: FieldRow,
+  request: FieldSeriesRequest,
+  field: FieldRow,
   plan: SeriesPlan,
-): Promise<ReadonlyMap<number, ShownValue>> {
-  const type = typeId !== null ? ALL_TYPES : (typeIds?.[0] ?? ALL_TYPES);
+): Promise<readonly ShownValue[]> {
+  const { appId, topTypes: most = 0, values, withNumbers = false } = request;
+  const parts = partsOf(request, field);
   // Of values that came late some events may be among the others: all of them are, so that no line has a part of its own.
-  const isSure = isFull ? tx`is_complete` : tx`true`;
+  const isSure = field.isFull
+    ? tx`bool_and(is_complete) OVER same AND count(*) OVER same = ${parts.length}`
+    : tx`true`;
   const isWanted = values === undefined ? tx`true` : tx`value = ANY(${[...values]})`;
-  const types = tx`
-    ARRAY(SELECT id FROM field_series
-           WHERE field_id = ${id} AND type_id = ${type} AND value NOT IN (${MANY}, ${OTHER}) AND ${isSure} AND ${isWanted})`;
-  const field = { appId, corrections: [], rows: [] };
-  const scope = { apps: tx`${[appId]}::integer[]`, types, field };
-  const ids = await topOf(tx, scope, { whole: plan.whole, stale: [] }, most);
+  const series = tx`
+    SELECT field_series.id, value, sign, min(field_series.id) FILTER (WHERE sign > 0) OVER same AS key, ${isSure} AS sure
+      FROM field_series
+      JOIN unnest(${parts.map(({ typeId }) => typeId)}::integer[], ${parts.map(({ sign }) => sign)}::integer[]) AS part (type, sign)
+        ON field_series.type_id = part.type
+     WHERE field_id = ${field.id} AND value NOT IN (${MANY}, ${OTHER}) AND ${isWanted}
+    WINDOW same AS (PARTITION BY value)`;
+  const sure = tx`SELECT id, key, sign, value FROM (${series}) AS series WHERE sure AND key IS NOT NULL`;
+  const keys = await topSeries(tx, appId, tx`SELECT id, key, sign FROM (${sure}) AS sure`, plan, most);
+  // Numbered as those of all types are: a value keeps its number whatever types are chosen.
   const numbered = withNumbers
-    ? tx`SELECT id, value, (row_number() OVER (ORDER BY id) - 1)::integer AS number
-           FROM field_series WHERE field_id = ${id} AND type_id = ${type}`
-    : tx`SELECT id, value, 0 AS number FROM field_series WHERE id = ANY(${ids})`;
-  const rows = await tx<(ShownValue & { id: number })[]>`
-    SELECT id, value, number FROM (${numbered}) AS series
-     WHERE id = ANY(${ids}) ORDER BY array_position(${ids}::integer[], id)`;
-  return new Map(rows.map(({ id: series, value, number }) => [series, { value, number }]));
+    ? tx`SELECT value, (row_number() OVER (ORDER BY id) - 1)::integer AS number
+           FROM field_series WHERE field_id = ${field.id} AND type_id = ${ALL_TYPES}`
+    : tx`SELECT NULL AS value, 0 AS number WHERE false`;
+  const rows = await tx<(ShownValue & { key: number })[]>`
+    SELECT key, sure.value, coalesce(number, 0) AS number,
+           json_agg(json_build_object('id', id, 'sign', sign) ORDER BY sign DESC, id) AS series
+      FROM (${sure}) AS sure LEFT JOIN (${numbered}) AS numbered ON numbered.value = sure.value
+     WHERE key = ANY(${keys}) GROUP BY key, sure.value, number`;
+  const ofKey = new Map(rows.map(({ key, ...value }) => [key, value]));
+  return keys.flatMap((key) => ofKey.get(key) ?? []);
+}
+
+/** The keys of a relation (id, key, sign) of series whose events are the most, most first. */
+async function topSeries(
+  tx: Transaction,
+  appId: number,
+  groups: Fragment,
+  { whole }: SeriesPlan,
+  most: number,
+): Promise<number[]> {
+  const types = tx`ARRAY(SELECT id FROM (${groups}) AS groups)`;
+  const scope = { apps: tx`${[appId]}::integer[]`, types, field: { appId, corrections: [], rows: [] } };
+  return await topOf(tx, scope, { whole, stale: [] }, most, groups);
 }
 
 interface ValueRequest {
   readonly path: readonly string[];
-  readonly top: ReadonlyMap<number, ShownValue>;
+  readonly top: readonly ShownValue[];
   readonly minutes: readonly number[];
   readonly interval: Interval;
 }
@@ -160,17 +310,18 @@ interface ValueRequest {
 /** What the rows say of the top values where their counts do not. */
 async function valueCounts(
   tx: Transaction,
-  { appId, typeIds }: FieldSeriesRequest,
+  { appId, typeIds, exceptTypes = [] }: FieldSeriesRequest,
   { path, top, minutes, interval }: ValueRequest,
 ): Promise<FieldCounts> {
   const values = new PayloadValues([path]);
-  const idOf = new Map([...top].map(([id, { value }]) => [value, id]));
+  const idOf = new Map(top.map(({ value, series }) => [value, series[0]?.id]));
   const filter = { contains: [], matches: () => true };
   const scope = { appId, typeIds, filter };
-  const seriesOf = ({ payload }: MatchingRow): number | undefined =>
-    idOf.get(values.read(payload)[0] ?? MANY);
+  const seriesOf = ({ typeId, payload }: MatchingRow): number | undefined =>
+    exceptTypes.includes(typeId) ? undefined : idOf.get(values.read(payload)[0] ?? MANY);
   const rows = await ragged(tx, scope, interval, seriesOf);
-  const lacking = await correctionsOf(tx, scope, { ids: [...top.keys()], minutes, seriesOf });
+  const ids = top.flatMap(({ series }) => series.map(({ id }) => id));
+  const lacking = await correctionsOf(tx, scope, { ids, minutes, seriesOf });
   return { appId, corrections: lacking, rows };
 }
 
@@ -193,18 +344,27 @@ async function ragged(
   return counts;
 }
 
-function sumOf(
-  { counts, before }: CountedSeries,
-  ids: readonly number[],
-): { readonly counts: readonly number[]; readonly before: number } {
-  const columns = ids.map((id) => counts.get(id) ?? []);
-  const length = Math.max(0, ...columns.map((column) => column.length));
+function sumOf({ counts, before }: CountedSeries, ids: readonly number[]): Line {
   return {
-    counts: Array.from({ length }, (_, index) =>
-      columns.reduce((sum, column) => sum + (column[index] ?? 0), 0),
-    ),
-    before: ids.reduce((sum, id) => sum + (before.get(id) ?? 0), 0),
+    counts: addUp(ids.map((id) => counts.get(id) ?? [])),
+    before: sum(ids.map((id) => before.get(id) ?? 0)),
   };
+}
+
+/** The same, where some of them take off. */
+function signedSum(counted: CountedSeries, series: ShownValue['series']): Line {
+  const idsOf = (sign: number): number[] => series.filter((one) => one.sign === sign).map(({ id }) => id);
+  return without(sumOf(counted, idsOf(1)), sumOf(counted, idsOf(-1)));
+}
+
+/** Columns as one. */
+function addUp(columns: readonly (readonly number[])[]): number[] {
+  const length = Math.max(0, ...columns.map((column) => column.length));
+  return Array.from({ length }, (_, index) => sum(columns.map((column) => column[index] ?? 0)));
+}
+
+function sum(numbers: readonly number[]): number {
+  return numbers.reduce((total, number) => total + number, 0);
 }
 
 type Line = Pick<FieldLine, 'counts' | 'before'>;

@@ -40,6 +40,8 @@ export interface SeriesRequest {
   readonly appId: number;
   /** Internal ids; null: the types with the most events in the interval. */
   readonly typeIds: readonly number[] | null;
+  /** Internal ids of types that are left out of everything; only without a choice of types. */
+  readonly exceptTypes?: readonly number[];
   /** Milliseconds since 1970; null: from the first event. */
   readonly from: number | null;
   /** The end of the interval, not included. */
@@ -92,9 +94,9 @@ export async function readSeries(sql: Sql, request: SeriesRequest): Promise<Seri
   return await readSnapshot(sql, async (tx) => {
     const plan = await planSeries(tx, request);
     if (typeof plan === 'string') return plan;
-    const { appId, topTypes: most = TOP_TYPES } = request;
-    const chosen = request.typeIds ?? (await topTypes(tx, appId, plan, most));
-    const ids = request.typeIds === null ? [ALL_TYPES, ...chosen] : chosen;
+    const { appId, exceptTypes = [] } = request;
+    const chosen = request.typeIds ?? (await topTypes(tx, request, plan));
+    const ids = request.typeIds === null ? [ALL_TYPES, ...chosen, ...exceptTypes] : chosen;
     const [counted, names] = await Promise.all([
       countSeries(tx, { appId, ids, stale: plan.stale }, plan),
       nameTypes(tx, appId, chosen),
@@ -225,32 +227,38 @@ const MOST_RANKED_BUCKETS = 16;
  * interval begins or ends within a month (which types become candidates) or a bucket; the counts of the chosen types are
  * exact.
  */
-async function topTypes(
+export async function topTypes(
   tx: Transaction,
-  appId: number,
+  { appId, exceptTypes = [], topTypes: most = TOP_TYPES }: SeriesRequest,
   { whole, stale }: SeriesPlan,
-  most: number,
 ): Promise<number[]> {
   // An array, so that the index finds each type's few rows; PostgreSQL before 18 would read all of the app's.
-  const every = tx`ARRAY(SELECT id FROM type_names WHERE app_id = ${appId})`;
+  const every = tx`ARRAY(SELECT id FROM type_names WHERE app_id = ${appId} AND id <> ALL(${[...exceptTypes]}::integer[]))`;
   return await topOf(tx, { apps: tx`${[appId]}::integer[]`, types: every }, { whole, stale }, most);
 }
 
-/** The types, or series, of a scope with the most events. */
+/**
+ * The types, or series, of a scope with the most events.
+ * @param groups a relation (id, key, sign) of series that are ranked together, by the sum of their counts: then keys are returned
+ */
 export async function topOf(
   tx: Transaction,
   scope: CountScope,
   { whole: interval, stale }: Pick<SeriesPlan, 'whole' | 'stale'>,
   most: number,
+  groups?: Fragment,
 ): Promise<number[]> {
   const rank = async (
     types: Fragment,
     sources: readonly SourceInterval[],
     limit: number,
   ): Promise<number[]> => {
-    const rows = await tx<{ id: number }[]>`
-      SELECT type_id AS id FROM (${countsIn(tx, { ...scope, types }, sources)}) counts
-       GROUP BY type_id ORDER BY sum(count) DESC, type_id LIMIT ${limit}`;
+    const counts = tx`(${countsIn(tx, { ...scope, types }, sources)}) AS counts`;
+    const rows = await tx<{ id: number }[]>`${
+      groups === undefined
+        ? tx`SELECT type_id AS id, sum(count) AS total FROM ${counts} GROUP BY type_id`
+        : tx`SELECT key AS id, sum(count * sign) AS total FROM ${counts} JOIN (${groups}) AS groups ON groups.id = type_id GROUP BY key`
+    } ORDER BY total DESC, id LIMIT ${limit}`;
     return rows.map(({ id }) => id);
   };
   if (most === 0) return [];
@@ -263,10 +271,15 @@ export async function topOf(
   const candidates = await rank(scope.types, coarseSourcesOf(months, stale), Math.max(CANDIDATES, 2 * most));
   if (candidates.length < 2) return candidates;
   const days = coarseSourcesOf(wholeBuckets(interval, DAY_MS), stale);
-  return await rank(tx`${candidates}::integer[]`, days, most);
+  const ofCandidates =
+    groups === undefined
+      ? tx`${candidates}::integer[]`
+      : tx`ARRAY(SELECT id FROM (${groups}) AS groups WHERE key = ANY(${candidates}::integer[]))`;
+  return await rank(ofCandidates, days, most);
 }
 
-async function nameTypes(
+/** Internal ids → public ids and names. */
+export async function nameTypes(
   tx: Transaction,
   appId: number,
   ids: readonly number[],
@@ -298,8 +311,14 @@ function assemble(
   });
   types.sort((a, b) => b.total - a.total);
   const together = starts.map((_, index) => sum(types.map((type) => type.counts[index] ?? 0)));
-  const hasChoice = request.typeIds !== null;
-  const all = hasChoice ? together : (counts.get(ALL_TYPES) ?? together);
+  const { typeIds, exceptTypes = [] } = request;
+  const hasChoice = typeIds !== null;
+  const all = hasChoice
+    ? together
+    : (counts.get(ALL_TYPES) ?? together).map(
+        (count, index) => count - sum(exceptTypes.map((id) => counts.get(id)?.[index] ?? 0)),
+      );
+  const beforeAll = (before.get(ALL_TYPES) ?? 0) - sum(exceptTypes.map((id) => before.get(id) ?? 0));
   const other = all.map((count, index) => count - (together[index] ?? 0));
   return {
     bucket: width.name,
@@ -310,7 +329,7 @@ function assemble(
     types,
     all,
     other: other.some((count) => count > 0) ? other : null,
-    before: { all: hasChoice ? sum(Object.values(byType)) : (before.get(ALL_TYPES) ?? 0), byType },
+    before: { all: hasChoice ? sum(Object.values(byType)) : beforeAll, byType },
     countsOnlyBefore,
   };
 }

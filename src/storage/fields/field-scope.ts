@@ -38,6 +38,8 @@ export interface FieldScopeRequest {
   readonly withCountsOnly?: boolean;
   /** Whether nothing but the counts answers it: then the rows of more minutes are looked at, up to {@link MOST_ROWS}. */
   readonly isCountedAlone?: boolean;
+  /** Whether each of the chosen types has series of its own. */
+  readonly isApart?: boolean;
 }
 
 /** What of a scope's counts to read. */
@@ -47,18 +49,22 @@ export interface FieldScope {
   readonly typeIds: readonly number[] | null;
   readonly corrections: readonly Correction[];
   readonly filter: RowFilter;
+  /** The series that counts a row which passes the filter. */
+  readonly seriesOf: (row: Pick<MatchingRow, 'typeId'>) => number | undefined;
+  /** Where types are apart: series → internal id of the type. */
+  readonly typeOf: ReadonlyMap<number, number>;
 }
 
 /**
  * Minutes of which every read looks at the rows. With more of them a page is found by a search; a total or a series, which
  * nothing else answers, looks at more minutes as long as these have few enough rows: some tenths of a second.
  */
-export const MOST_MINUTES = 60;
+const MOST_MINUTES = 60;
 const MOST_MINUTES_OF_COUNTS = 5_000;
 const MOST_ROWS = 50_000;
 /** Series whose counts a read adds up. */
 const MOST_SERIES = 500;
-/** Stands for values that have no series: their events are in corrections alone. */
+/** Stands for values that have no series: their events are in corrections alone. Of one type: less its id. */
 const NO_SERIES = -1;
 
 export interface FieldRow {
@@ -102,11 +108,29 @@ export async function resolveFieldScope(
   const interval = { from: floorTo(Math.max(start, field.completeFrom), MINUTE_MS), until };
   const minutes = await readUnsureMinutes(tx, field, request, filter, unsure, interval);
   if (typeof minutes === 'string') return minutes;
-  const ids = wanted.length === 0 ? [NO_SERIES] : wanted.map(({ id }) => id);
-  const [id] = ids;
+  const { ids, seriesOf, typeOf } = request.isApart ? seriesByType(field, request, wanted) : together(wanted);
   const scope = { appId: request.appId, typeIds, filter: filter.rows };
-  const corrections = await correctionsOf(tx, scope, { ids, minutes, seriesOf: () => id });
-  return { ids, typeIds, corrections, filter: filter.rows };
+  const corrections = await correctionsOf(tx, scope, { ids, minutes, seriesOf });
+  return { ids, typeIds, corrections, filter: filter.rows, seriesOf, typeOf };
+}
+
+type Chosen = Pick<FieldScope, 'ids' | 'seriesOf' | 'typeOf'>;
+
+function together(wanted: readonly SeriesRow[]): Chosen {
+  const ids = wanted.length === 0 ? [NO_SERIES] : wanted.map(({ id }) => id);
+  return { ids, seriesOf: () => ids[0], typeOf: new Map() };
+}
+
+function seriesByType(
+  { typeId: onlyType }: FieldRow,
+  { typeIds }: FieldScopeRequest,
+  wanted: readonly SeriesRow[],
+): Chosen {
+  const typeOf = new Map(wanted.map(({ id, typeId }) => [id, onlyType ?? typeId]));
+  const known = new Set(typeOf.values());
+  for (const typeId of typeIds ?? []) if (!known.has(typeId)) typeOf.set(NO_SERIES - typeId, typeId);
+  const first = new Map([...typeOf].toReversed().map(([id, typeId]) => [typeId, id]));
+  return { ids: [...typeOf.keys()], seriesOf: ({ typeId }) => first.get(typeId), typeOf };
 }
 
 /** The field of a path whose counts are those of the types that are asked for. */
@@ -218,16 +242,27 @@ interface UnsureMinute {
   readonly isLate: boolean;
 }
 
-/** The minutes of an interval that have rows whose values are not counted. */
+/**
+ * The minutes of an interval that have rows whose values are not counted.
+ * @param apart internal ids of types: also the minutes whose pending deltas have values that these have no series of yet
+ */
 export async function readUncountedMinutes(
   tx: Transaction,
   request: FieldScopeRequest,
   field: FieldRow,
+  apart: readonly number[] = [],
 ): Promise<readonly number[] | NotCounted> {
   const { appId, from, until } = request;
   const minutes = await tx<UnsureMinute[]>`
     SELECT (extract(epoch FROM bucket) * 1000)::float8 AS at, true AS "isLate"
-      FROM (${selectUncounted(tx, appId, field)}) AS minutes, retention
+      FROM (${selectUncounted(tx, appId, field)}
+             UNION
+            SELECT bucket FROM pending_field_deltas AS delta
+             WHERE app_id = ${appId} AND field_id = ${field.id} AND type_id = ANY(${[...apart]}::integer[])
+               AND NOT EXISTS (SELECT FROM field_series AS known
+                                WHERE known.field_id = delta.field_id AND known.value = delta.value
+                                  AND known.type_id = delta.type_id)
+           ) AS minutes, retention
      WHERE bucket >= greatest(${new Date(floorTo(from ?? 0, MINUTE_MS))}, readable_from) AND bucket < ${new Date(until ?? 0)}
      LIMIT ${mostMinutes(request) + 1}`;
   return await withinBudget(tx, request, minutes);

@@ -102,6 +102,7 @@ describe.each(availableEngines())('on %s', (engine) => {
     typeIds?: readonly number[];
     exactEnds?: 'start' | 'both';
     topTypes?: number;
+    exceptTypes?: readonly number[];
   }): Promise<Series> => {
     const { timezone = 'UTC', buckets = 200, typeIds: chosen = null, ...range } = request;
     const series = await readSeries(database.sql, { appId, typeIds: chosen, timezone, buckets, ...range });
@@ -221,6 +222,19 @@ describe.each(availableEngines())('on %s', (engine) => {
     totals.sort((a, b) => b.total - a.total);
     expect(series.types.map(({ total }) => total)).toEqual(totals.slice(0, 9).map(({ total }) => total));
     expect(sum(series.other ?? [])).toBe(sum(totals.slice(9).map(({ total }) => total)));
+  });
+
+  test('types that are left out are in no number of a series', async () => {
+    const exceptTypes = typeIds.slice(0, 2);
+    const range = { from: START + DAY_MS + 1, until: END - HOUR_MS - 1, exactEnds: 'both' } as const;
+    const whole = await read({ ...range, buckets: 40 });
+    const left = await read({ ...range, buckets: 40, exceptTypes });
+    const out = await read({ ...range, buckets: 40, typeIds: exceptTypes });
+    expect(sum(out.all)).toBeGreaterThan(0);
+    expect(left.all).toEqual(whole.all.map((count, index) => count - (out.all[index] ?? 0)));
+    expect(left.before.all).toBe(whole.before.all - out.before.all);
+    expect(left.types.some(({ typeId }) => ['typ_1', 'typ_2'].includes(typeId))).toBe(false);
+    expect(sum(left.types.map(({ total }) => total)) + sum(left.other ?? [])).toBe(sum(left.all));
   });
 
   test('without a beginning a series starts with the app, and with nothing before it', async () => {
