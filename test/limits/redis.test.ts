@@ -152,33 +152,42 @@ describe.skipIf(REDIS_SERVER === undefined)('on a real Redis,', () => {
     expect(limits.stats).toEqual({ shared: true, fallbacks: 0, ownDecisions: 0 });
   });
 
-  test('security 25: while Redis is paused requests go on, within the own window, which knows what Redis accepted', async () => {
-    const limits = await connect({ timeoutMs: 200 });
-    const limiter = limits.limiter({ name: newName(), limit: 10 });
-    await until(() => limits.stats.shared, 'Redis is quick enough');
-    expect(await acceptedOf([limiter], 4)).toBe(4);
-    await redis.pause();
-    try {
-      expect(await acceptedOf([limiter], 20)).toBe(6);
-      expect(limits.stats).toMatchObject({ shared: false, fallbacks: 1 });
-      // Redis is asked no more: each is decided in the turn of the event loop in which it comes.
-      for (let index = 0; index < 50; index += 1) {
-        let decision: LimitDecision | null = null;
-        void take(limiter).then((taken) => {
-          decision = taken;
-        });
-        await new Promise(setImmediate);
-        expect(decision).toMatchObject({ accepted: false });
+  test.each([
+    ['soon after the start', 0],
+    // Then the windows in Redis are complete, and decide alone.
+    ['a minute after the start', 61_000],
+  ])(
+    'security 25: while Redis is paused %s, requests go on, within the own window, which knows what Redis accepted',
+    async (_, sinceStartMs) => {
+      let ahead = 0;
+      const limits = await connect({ timeoutMs: 200, now: () => performance.now() + ahead });
+      ahead = sinceStartMs;
+      const limiter = limits.limiter({ name: newName(), limit: 10 });
+      await until(() => limits.stats.shared, 'Redis is quick enough');
+      expect(await acceptedOf([limiter], 4)).toBe(4);
+      await redis.pause();
+      try {
+        expect(await acceptedOf([limiter], 20)).toBe(6);
+        expect(limits.stats).toMatchObject({ shared: false, fallbacks: 1 });
+        // Redis is asked no more: each is decided in the turn of the event loop in which it comes.
+        for (let index = 0; index < 50; index += 1) {
+          let decision: LimitDecision | null = null;
+          void take(limiter).then((taken) => {
+            decision = taken;
+          });
+          await new Promise(setImmediate);
+          expect(decision).toMatchObject({ accepted: false });
+        }
+        expect(limits.stats).toMatchObject({ fallbacks: 1, ownDecisions: 70 });
+      } finally {
+        await redis.resume();
       }
-      expect(limits.stats).toMatchObject({ fallbacks: 1, ownDecisions: 70 });
-    } finally {
-      await redis.resume();
-    }
-    await until(() => limits.stats.shared, 'limits are shared again');
-    expect((await take(limiter)).accepted).toBe(false);
-    expect(messages().filter((message) => message === AWAY).length).toBeGreaterThan(0);
-    expect(messages().at(-1)).toBe(SHARED);
-  });
+      await until(() => limits.stats.shared, 'limits are shared again');
+      expect((await take(limiter)).accepted).toBe(false);
+      expect(messages().filter((message) => message === AWAY).length).toBeGreaterThan(0);
+      expect(messages().at(-1)).toBe(SHARED);
+    },
+  );
 
   test('security 25: Redis killed and started again, empty: one line at each change, and the window goes on in each process', async () => {
     const limits = await connect();
