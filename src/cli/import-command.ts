@@ -6,6 +6,7 @@ import { appNotFound } from '../accounts/account-error.ts';
 import { OperatorError } from '../errors.ts';
 import { boundaryOf } from '../ingest/event-time.ts';
 import type { Sql } from '../storage/connect.ts';
+import { ServerWatch } from '../storage/connections/server-watch.ts';
 import { DeclaredFields } from '../storage/storage.ts';
 import { ImportWriter } from '../storage/write/import-writer.ts';
 import { formatFields } from './output.ts';
@@ -63,6 +64,9 @@ export function addImportCommand(program: Command): void {
     });
 }
 
+/** A connection that is refused fails the import, which says why. */
+const UNLOGGED = { info: () => undefined, warn: () => undefined, error: () => undefined };
+
 async function runImport(
   { config, address, storage, sql }: Installation,
   file: string,
@@ -74,9 +78,15 @@ async function runImport(
   const startedAt = performance.now();
   const fields = new DeclaredFields();
   await fields.load(sql);
+  // Each of its connections looks whether the database has been left for another one.
+  const { address: watched } = new ServerWatch(address, {
+    log: UNLOGGED,
+    onMoved: () => undefined,
+    onForeign: () => undefined,
+  });
   const writer = new ImportWriter<ImportedEvent>({
     fields,
-    address,
+    address: watched,
     engine: storage.engine,
     appId: id,
     boundary: boundaryOf(config.RETENTION_DAYS, Date.now()),

@@ -7,6 +7,7 @@ import { OperatorError } from '../errors.ts';
 import { beginExport, type Export } from './backup/export.ts';
 import { beginRestore, type Restore, type RestoreOptions } from './backup/restore.ts';
 import type { DatabaseAddress, Sql } from './connect.ts';
+import { refuseMoved } from './copy/side.ts';
 import type { Interval } from './counts/intervals.ts';
 import { type RecountedDay, recount } from './counts/recount.ts';
 import { type DatabaseFacts, readDatabaseFacts } from './database-facts.ts';
@@ -112,10 +113,11 @@ export interface Storage {
 /**
  * Opens the storage of a database, whose engine it detects. In an empty database that can have TimescaleDB it creates the
  * extension.
- * @throws OperatorError where the database was migrated for another engine
+ * @throws OperatorError where the database was migrated for another engine, was left for another one, or is a part of a copy
  */
 export async function openStorage(sql: Sql): Promise<Storage> {
   const { engine: name, description, note } = await chooseEngine(sql);
+  await refuseMoved(sql);
   const engine = ENGINES[name];
   return {
     engine: name,

@@ -35,7 +35,7 @@ export const EVENT_COLUMNS = ['id', 'app_id', 'type_id', 'created_at', 'payload'
 export const COUNT_COLUMNS = ['app_id', 'type_id', 'bucket', 'count'] as const;
 
 /** Rows of `installation` that belong to a database, not to its content. */
-export const OWN_FACTS = "name IN ('engine', 'id', 'generation', 'release')";
+export const OWN_FACTS = "name IN ('engine', 'id', 'generation', 'release', 'moved_to', 'copied_from')";
 
 /**
  * Tables that are not copied as they are: events are copied by time, and the others are computed from them. Counts that

@@ -48,7 +48,8 @@ export async function beginRestore(options: RestoreOptions): Promise<Restore> {
   await client.query('BEGIN ISOLATION LEVEL READ COMMITTED');
   if (engine.restoreSettings !== undefined) await client.query(engine.restoreSettings);
   const tables = await readTables(client);
-  await takeOver(client, tables);
+  await refuseUsed(client, tables);
+  await emptyTables(client, tables);
   return {
     hasTable: (name) => tables.some((table) => table.name === name),
     add: async (section, rows) => {
@@ -99,8 +100,11 @@ async function prepareSchema({ sql, engine, schema }: RestoreOptions): Promise<v
   await migrate(sql, engine.name, needed);
 }
 
-/** Locks the database against its first use, and removes the rows that a first start has written. */
-async function takeOver(client: pg.Client, tables: readonly BackupTable[]): Promise<void> {
+/**
+ * Locks the database against its first use.
+ * @throws OperatorError if it has been used
+ */
+export async function refuseUsed(client: pg.Client, tables: readonly BackupTable[]): Promise<void> {
   await client.query('LOCK TABLE apps, users IN SHARE ROW EXCLUSIVE MODE');
   for (const name of ['apps', 'users', 'deleted_apps', 'events']) {
     if (name !== 'events' && !tables.some((table) => table.name === name)) continue;
@@ -111,13 +115,17 @@ async function takeOver(client: pg.Client, tables: readonly BackupTable[]): Prom
       );
     }
   }
+}
+
+/** Removes the rows of all tables, such as those that a first start has written. */
+export async function emptyTables(client: pg.Client, tables: readonly BackupTable[]): Promise<void> {
   for (const { name } of tables.toReversed()) {
     const condition = name === 'installation' ? `WHERE NOT (${OWN_FACTS})` : '';
     await client.query(`DELETE FROM ${identifiers([name])} ${condition}`);
   }
 }
 
-async function copyInto(
+export async function copyInto(
   client: pg.Client,
   table: string,
   columns: readonly string[],
@@ -135,7 +143,11 @@ async function copyInto(
  */
 export const SEQUENCE_GAP = 1_000_000;
 
-async function continueSequences(client: pg.Client, sequences: readonly SequenceValue[]): Promise<void> {
+/** Has identity columns continue above a gap. */
+export async function continueSequences(
+  client: pg.Client,
+  sequences: readonly SequenceValue[],
+): Promise<void> {
   for (const { table, column } of await readIdentityColumns(client)) {
     const seen = sequences.find((sequence) => sequence.table === table && sequence.column === column);
     const name = identifiers([column]);
@@ -151,7 +163,7 @@ async function continueSequences(client: pg.Client, sequences: readonly Sequence
  * The values of declared fields are counted again, from the restored rows. Generations continue above a gap, as ids do: other
  * processes may still know later ones. An engine that counts no values keeps no fields.
  */
-async function recountFields(client: pg.Client, { countsFields }: EngineWrites): Promise<void> {
+export async function recountFields(client: pg.Client, { countsFields }: EngineWrites): Promise<void> {
   if (!countsFields) {
     await client.query('DELETE FROM declared_fields');
     return;
@@ -164,7 +176,7 @@ async function recountFields(client: pg.Client, { countsFields }: EngineWrites):
 }
 
 /** Starts a new generation, so that processes do not use cached ids of the original database. */
-async function startGeneration(client: pg.Client): Promise<void> {
+export async function startGeneration(client: pg.Client): Promise<void> {
   await client.query(
     'INSERT INTO installation (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = EXCLUDED.value',
     [GENERATION, newGeneration()],

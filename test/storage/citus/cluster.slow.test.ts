@@ -1,4 +1,7 @@
 /** What a cluster promises beside the contract of storage. One cluster for all of it: a coordinator and two workers. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import pino from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Rejection } from '../../../src/errors.ts';
@@ -6,6 +9,7 @@ import { createEventIds } from '../../../src/ingest/event-id.ts';
 import { clusterAt } from '../../../src/storage/citus/cluster.ts';
 import { hashOf } from '../../../src/storage/citus/placement.ts';
 import { connect, type Sql } from '../../../src/storage/connect.ts';
+import { copyDatabase } from '../../../src/storage/copy/copy.ts';
 import { openCopyClient } from '../../../src/storage/copy-client.ts';
 import { openStorage, type Storage } from '../../../src/storage/storage.ts';
 import type { AcceptedEvent } from '../../../src/storage/write/accepted-event.ts';
@@ -14,6 +18,7 @@ import { type GroupWriter, openWriter } from '../../../src/storage/write/routed-
 import { TestCitus } from '../../support/citus.ts';
 import { hasCitus } from '../../support/citus-home.ts';
 import { type TestDatabase, testDatabase } from '../../support/database.ts';
+import { Ledger as Producers } from '../../support/ledger.ts';
 import type { RestartablePostgres } from '../../support/restartable-postgres.ts';
 import { startTestService, type TestApp, type TestService, until } from '../../support/service.ts';
 import { storageContract } from '../storage.contract.ts';
@@ -53,6 +58,58 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
       await into.end();
       await source.close();
       await target.drop();
+    }
+  });
+
+  test('a database moves into a cluster and out of it while producers go on: nothing is lost or doubled', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'tidemark-move-test-'));
+    const config = { JOURNAL_DIR: folder, CREATE_LIMIT_PER_MINUTE: 0 };
+    const databases = [
+      await testDatabase('postgres18', { prepared: true }),
+      await cluster.database({ empty: true }),
+      await testDatabase('postgres18', { empty: true }),
+    ];
+    let service: TestService | null = null;
+    let port: number | null = null;
+    let ledger: Producers | null = null;
+    try {
+      for (const [at, database] of databases.entries()) {
+        const current = await startTestService({ database, config });
+        service = current;
+        port = current.port;
+        ledger ??= new Producers({
+          loggingToken: current.app.loggingToken,
+          typeName: 'moved',
+          port: () => port,
+        });
+        if (at === 0) ledger.start(4);
+        const written = ledger;
+        const before = written.acknowledged;
+        await until(() => written.acknowledged > before + 50, 'producers write');
+        const next = databases[at + 1];
+        if (next === undefined) break;
+        const sides = { from: database.address, to: next.address, onProgress: () => undefined };
+        expect(await copyDatabase(sides, false)).toMatchObject({ switched: false, mended: [] });
+        expect(await copyDatabase(sides, true)).toMatchObject({ switched: true, mended: [] });
+        port = null;
+        await current.stop();
+      }
+      await ledger?.stop();
+      await until(() => service?.stats().journal?.waitingEvents === 0, 'the journal is replayed');
+      const last = databases.at(-1);
+      expect(last && (await ledger?.compare(last.sql))).toEqual({
+        acknowledgedAndMissing: 0,
+        storedTwice: 0,
+        storedAndRefused: 0,
+        storedAndNeverSent: 0,
+        miscounted: 0,
+      });
+    } finally {
+      port = null;
+      await ledger?.stop();
+      await service?.stop();
+      for (const database of databases) await database.drop();
+      await rm(folder, { recursive: true, force: true });
     }
   });
 

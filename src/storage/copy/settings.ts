@@ -1,0 +1,61 @@
+/** Copies everything that is not events or counts: apps, types, tokens, people. It replaces what the target had of it. */
+import { COUNT_COLUMNS, identifiers, OWN_FACTS, readSequences, readTables } from '../backup/catalog.ts';
+import { continueSequences, emptyTables, recountFields, startGeneration } from '../backup/restore.ts';
+import { COARSE_LEVELS } from '../counts/levels.ts';
+import { copyTable } from './rows.ts';
+import type { Side } from './side.ts';
+
+/**
+ * Replaces all of it in one transaction of the target, from one snapshot of the source.
+ * @param isLast the source is closed: the target becomes a database to work with
+ */
+export async function copySettings(
+  sides: { readonly from: Side; readonly to: Side },
+  isLast: boolean,
+): Promise<void> {
+  const { from, to } = sides;
+  await from.client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY');
+  await to.client.query('BEGIN ISOLATION LEVEL READ COMMITTED');
+  if (to.engine.restoreSettings !== undefined) await to.client.query(to.engine.restoreSettings);
+  const tables = await readTables(from.client);
+  await emptyTables(to.client, await readTables(to.client));
+  for (const { name, columns } of tables) {
+    const condition = name === 'installation' ? ` WHERE NOT (${OWN_FACTS})` : '';
+    const query = `SELECT ${identifiers(columns)} FROM ${identifiers([name])}${condition}`;
+    await copyTable(sides, name, columns, query);
+  }
+  // Events of apps that were deleted meanwhile.
+  await to.client.query(`
+    INSERT INTO deleted_apps (app_id)
+    SELECT DISTINCT app_id FROM ${to.engine.settledCounts(COARSE_LEVELS[2])} AS days
+     WHERE app_id NOT IN (SELECT id FROM apps) ON CONFLICT DO NOTHING`);
+  await continueSequences(to.client, await readSequences(from.client));
+  if (isLast) {
+    await startGeneration(to.client);
+    await recountFields(to.client, to.engine.writes);
+  }
+  await to.client.query('COMMIT');
+  await from.client.query('COMMIT');
+}
+
+/** Copies the retention boundary, and the counts before it, whose rows are gone: in a transaction of the target. */
+export async function copyOutlivedCounts(sides: { readonly from: Side; readonly to: Side }): Promise<void> {
+  const { from, to } = sides;
+  const { rows } = await from.client.query<{ boundary: string }>(
+    'SELECT readable_from::text AS boundary FROM retention',
+  );
+  const boundary = rows[0]?.boundary ?? '-infinity';
+  await to.client.query('UPDATE retention SET readable_from = $1', [boundary]);
+  // What is to be settled is of readable days.
+  await from.engine.settleCounts(from.sql, Date.now());
+  for (const level of COARSE_LEVELS)
+    await to.engine.addCounts(to.client, level.name, (table) =>
+      copyTable(
+        sides,
+        table,
+        COUNT_COLUMNS,
+        `SELECT app_id, type_id, bucket, sum(count)::bigint FROM ${from.engine.settledCounts(level)} AS counts
+          WHERE bucket < '${boundary}'::timestamptz GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`,
+      ),
+    );
+}
