@@ -23,7 +23,7 @@ export interface AppRow {
   readonly name: string;
   readonly role: Role;
   readonly createdAt: string;
-  /** Absent, as are the others, while the part of the database that holds the app does not answer. */
+  /** Absent, like the others, while the database node that holds the app does not answer. */
   readonly today?: number;
   readonly total?: number;
   /** Counts of the last 24 hours, oldest first. */
@@ -79,7 +79,7 @@ export interface DeclaredFields {
   readonly most: number;
 }
 
-/** What payloads of recent events have at a path. */
+/** What recent payloads contain at a path. */
 export interface SeenField {
   readonly typeId: string;
   readonly typeName: string;
@@ -95,7 +95,7 @@ export interface SeenField {
   readonly lastSeenAt: string;
 }
 
-export interface Catalogue {
+export interface Catalog {
   readonly fields: readonly SeenField[];
   readonly truncated: boolean;
   readonly sample: { readonly events: number; readonly from: string | null; readonly to: string | null };
@@ -189,7 +189,7 @@ export interface Annotation {
   readonly createdBy: string | null;
 }
 
-/** What an app uses, beside what it may. */
+/** What an app uses, and its limits. */
 export interface Usage {
   /** Requests per minute of the app and of a resource token; 0: no limit. */
   readonly limits: { readonly create: number; readonly read: number };
@@ -225,7 +225,7 @@ export interface Series {
     readonly name: string;
     readonly counts: readonly number[];
     readonly total: number;
-    /** A number that the line keeps: types and values are numbered in the order in which they came. */
+    /** A stable number of the line: types and values are numbered in order of creation. */
     readonly number: number;
   }[];
   readonly all: readonly number[];
@@ -255,7 +255,7 @@ export interface NumberStats {
   readonly stats: Readonly<Record<Stat, Values>>;
   /** Of the whole interval. */
   readonly overall: Readonly<Record<Stat, number | null>> & { readonly count: number };
-  /** Events that are in no statistic: with several numbers, and with one that cannot be counted with. */
+  /** Events that no statistic includes: with several numbers, or with a number out of range. */
   readonly leftOut: { readonly several: number; readonly unrepresentable: number };
 }
 

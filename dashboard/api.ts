@@ -53,7 +53,7 @@ export async function callText(method: Method, path: string, options: CallOption
       method,
       credentials: 'same-origin',
       signal: signal === undefined ? timeout : AbortSignal.any([signal, timeout]),
-      // State-changing requests need the JSON content type even where they have nothing to say.
+      // State-changing requests need the JSON content type even without a body.
       ...(method !== 'GET' && {
         headers: { 'Content-Type': 'application/json' },
         body: JSON.stringify(body ?? {}),

@@ -16,7 +16,7 @@ export interface EventPage {
   readonly events: readonly EventRow[];
   /** Cursor of the next older page; null where this was the last. */
   readonly next: string | null;
-  /** Where a search has stopped for now, in milliseconds since the Unix epoch; null where it did not. */
+  /** Where a search has paused, in milliseconds since the Unix epoch; null if it has not. */
   readonly searchedUntil: number | null;
 }
 
@@ -35,7 +35,7 @@ export function readEventPage(text: string): EventPage {
   };
 }
 
-/** The events of a message of the live feed; null where it leaves something of them out. */
+/** The events of a message of the live feed; null if the message is not complete. */
 export function readNews(news: string): readonly EventRow[] | null {
   if (!news.endsWith('"skipped":0}') || news.includes('"payloadBytes":')) return null;
   return readEventPage(`{"data":${news}}`).events;
@@ -61,7 +61,7 @@ function readRow(text: string, at: number): EventRow {
   };
 }
 
-/** A string or null of the envelope, which is the server's own and has no surprises. */
+/** A string or null of the envelope, which the server writes. */
 function scalar(text: string, child: Child | undefined): string | null {
   return child === undefined ? null : (JSON.parse(text.slice(child.start, child.end)) as string | null);
 }

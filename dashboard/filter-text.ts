@@ -1,8 +1,8 @@
-/** Conditions on payloads, in the grammar of the API's `filter`: written for a value, and recognized in what is typed. */
+/** Conditions on payloads, in the grammar of the API's `filter`: written for a value, and recognized in typed text. */
 
 /** A name that needs no quotes. */
 const PLAIN_NAME = /^[\p{L}_$@][\p{L}\p{N}_$@/-]*$/u;
-/** A text that needs none, and that is not taken for a number. */
+/** A text that needs no quotes and does not look like a number. */
 const PLAIN_TEXT = /^[\p{L}_/@][\p{L}\p{N}_/@.:+ -]*$/u;
 const WORDS = ['true', 'false', 'null'];
 /** The server's limit. */
@@ -46,7 +46,7 @@ export function withCondition(
   return kept.map((filter, i) => (i === index && longer.length < MOST_CHARACTERS ? longer : filter));
 }
 
-/** What is typed, up to the sign that ends a path: `user.id:4` has the path `user.id`. Null where there is none. */
+/** The path at the beginning of typed text: `user.id:4` has the path `user.id`. Null if there is none. */
 export function typedPath(
   text: string,
 ): { readonly path: string; readonly sign: string; readonly value: string } | null {

@@ -3,13 +3,13 @@ import { DAY, HOUR, MINUTE, PERIODS, type Period, PRESETS, type Range, UNIT_NAME
 
 const LOCALE = pickLocale(globalThis.navigator?.language ?? '');
 
-/** Words of the page are English: dates with foreign names of months between them would be neither. */
+/** The page is in English, so month names are too. */
 function pickLocale(language: string): string {
   return /^en\b/.test(language) && language !== 'en' ? language : 'en-GB';
 }
 
 const plain = new Intl.NumberFormat(LOCALE);
-/** American in any case: elsewhere a million is a small m, which reads as minutes or meters. */
+/** Always American: other locales write a million as "m", which reads as minutes or meters. */
 const short = new Intl.NumberFormat('en-US', { notation: 'compact', maximumFractionDigits: 1 });
 const rough = new Intl.NumberFormat(LOCALE, { maximumSignificantDigits: 3 });
 const signed = [0, 1].map(
@@ -21,7 +21,7 @@ const signed = [0, 1].map(
 export const count = (value: number): string => plain.format(value);
 /** 12.3K */
 export const compact = (value: number): string => short.format(value);
-/** An average: as exact as it is useful. */
+/** An average, with a useful number of digits. */
 export function average(value: number): string {
   if (value > 0 && value < 0.01) return '<0.01';
   return value < 100 ? rough.format(value) : plain.format(Math.round(value));

@@ -1,4 +1,4 @@
-/** Where a text stops being JSON, as the browser says it. */
+/** The position of a JSON syntax error, from the browser's message. */
 
 export interface JsonMistake {
   /** Index in the text. */
@@ -8,7 +8,7 @@ export interface JsonMistake {
   readonly column: number;
 }
 
-/** @param message of the browser's SyntaxError. @returns null where it does not name a place */
+/** @param message of the browser's SyntaxError. @returns null if it names no position */
 export function placeOfMistake(text: string, message: string): JsonMistake | null {
   // Chromium: "… in JSON at position 15 (line 2 column 3)"; Firefox: "… at line 2 column 3 of the JSON data".
   const position = /\bposition (\d+)/.exec(message)?.[1];

@@ -1,5 +1,5 @@
-/** The fields of an app's payloads, as the server knows them: those of recent events, and those that are declared. */
-import type { Catalogue, DeclaredField, DeclaredFields, SeenField } from './answers.ts';
+/** The fields of an app's payloads from the server: those of recent events, and the declared ones. */
+import type { Catalog, DeclaredField, DeclaredFields, SeenField } from './answers.ts';
 import { callText } from './api.ts';
 import { children, members } from './raw-json.ts';
 import { type Resource, useResource } from './resource.ts';
@@ -12,16 +12,16 @@ export function useDeclaredFields(appId: string, isWanted = true, version = 0): 
 }
 
 /** The fields of recent events. */
-export function useCatalogue(appId: string, isWanted = true): Resource<Catalogue> {
+export function useCatalog(appId: string, isWanted = true): Resource<Catalog> {
   const path = `/api/apps/${appId}/fields`;
-  return useResource<Catalogue>(isWanted ? path : null, {
-    load: async (signal) => catalogueOf(await callText('GET', path, { signal })),
+  return useResource<Catalog>(isWanted ? path : null, {
+    load: async (signal) => catalogOf(await callText('GET', path, { signal })),
   });
 }
 
-/** Examples keep their spelling: a number of twenty digits is no other one. */
-export function catalogueOf(text: string): Catalogue {
-  const { data } = JSON.parse(text) as { data: Catalogue }; // The shape of the server's answer.
+/** Examples keep their spelling: JSON.parse would round a number of twenty digits. */
+export function catalogOf(text: string): Catalog {
+  const { data } = JSON.parse(text) as { data: Catalog }; // The shape of the server's answer.
   const answer = members(text, text.indexOf('{')).get('data');
   const fields = members(text, answer?.start ?? 0).get('fields');
   const spellings = children(text, fields?.start ?? 0).items.map(({ start }): string[] => {
@@ -46,7 +46,7 @@ function nameOf(quoted: string): string {
   try {
     return JSON.parse(quoted) as string;
   } catch {
-    return quoted; // Typed, and no JSON.
+    return quoted; // Typed by the user, and not valid JSON.
   }
 }
 

@@ -7,14 +7,14 @@ const HIDDEN_MS = 10_000;
 const REFUSED_MS = 5_000;
 
 /**
- * Follows while `on`.
- * @param told called with the text of a message; with null if the caller must reload
+ * Follows the feed while `on` is true.
+ * @param onMessage called with the text of a message; with null if the caller must reload
  * @returns true while the feed is interrupted
  */
-export function useLive(appId: string, on: boolean, told: (news: string | null) => void): boolean {
+export function useLive(appId: string, on: boolean, onMessage: (news: string | null) => void): boolean {
   const [isLost, setLost] = useState(false);
-  const latest = useRef(told);
-  latest.current = told;
+  const latest = useRef(onMessage);
+  latest.current = onMessage;
   useEffect(() => {
     if (!on) return;
     let source: EventSource | null = null;
@@ -31,14 +31,14 @@ export function useLive(appId: string, on: boolean, told: (news: string | null) 
           after = lastEventId;
           setLost(kind === 'stalled');
           if (kind === 'end') close();
-          // Where it has ended for good, what is asked for next is refused, and that is shown.
+          // If the session has ended, the next request is refused, and the page shows why.
           if (kind !== 'stalled') latest.current(kind === 'events' ? data : null);
         });
       }
       source.onerror = () => {
         setLost(true);
         if (source?.readyState !== EventSource.CLOSED) return;
-        // Refused: what the page asks for next says why.
+        // Refused: the next request of the page shows why.
         close();
         latest.current(null);
         timer = setTimeout(turn, REFUSED_MS);

@@ -1,4 +1,4 @@
-/** Starts the page: what the address needs is asked for at once, all together, before anything is drawn. */
+/** Starts the page: sends all requests that the address needs at once, before the first render. */
 import { render } from 'preact';
 import { html } from './html.ts';
 import { resolveRange } from './range.ts';

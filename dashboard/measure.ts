@@ -23,7 +23,7 @@ export type Measure =
   /** @prop of the path of the field */
   | { readonly kind: 'stat'; readonly of: string; readonly stat: Stat };
 
-/** Reads a measure from an address; null where it has none, or an invalid one. */
+/** Reads a measure from an address; null if it has none or an invalid one. */
 export function parseMeasure(query: URLSearchParams): Measure | null {
   const [, kind, value = ''] = /^(type|filter):(.+)$/s.exec(query.get('part') ?? '') ?? [];
   if (kind !== undefined)

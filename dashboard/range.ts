@@ -52,7 +52,7 @@ export function isOpen(range: Range): boolean {
 /** What the range picker offers first. */
 export const PRESETS = ['15m', '1h', '24h', '7d', '30d', '90d', '1y', 'all'];
 
-/** Beyond it, dates would leave what the server takes. */
+/** Larger spans would give dates that the server refuses. */
 const LONGEST_MS = 200 * UNIT_MS.y;
 
 /** `24h`, `all`, `today`, `<ISO>~` or `<ISO>~<ISO>` to a range; null for anything else. */
@@ -184,7 +184,7 @@ export function comparedSpan(compare: Compare, range: Range, { from, to }: Span,
   return before.kind === 'between' ? { from: before.from, to: before.to } : null;
 }
 
-/** The relative range that is as long as a span, near enough: where "live" leads from a range that is over. */
+/** The relative range closest in length to a span: the live button switches to it from a range in the past. */
 export function relativeOf({ from, to }: Span): Range {
   const length = from === null ? DAY : to - from;
   const preset = PRESETS.map(parseRange).find(

@@ -16,7 +16,7 @@ const SPACE = /[ \t\n\r]*/y;
 const SCALAR = /[^,\]}\s]+/y;
 const BRACKET_OR_QUOTE = /["[\]{}]/g;
 
-/** Where the next thing other than white space begins. */
+/** The index of the next character that is not white space. */
 function skipSpace(text: string, at: number): number {
   SPACE.lastIndex = at;
   SPACE.test(text);

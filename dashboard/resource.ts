@@ -6,18 +6,18 @@ export interface Resource<T> {
   readonly data: T | undefined;
   readonly problem: Problem | null;
   readonly loading: boolean;
-  /** Whether `data` stands for something else than what is asked for now. */
+  /** Whether `data` belongs to an earlier key. */
   readonly isStale: boolean;
-  /** Asks again. */
+  /** Reloads. */
   readonly reload: () => void;
-  /** Puts in place what is known to be true now, for example after a change. */
+  /** Replaces `data`, for example after a change. */
   readonly replace: (data: T) => void;
 }
 
-/** Last answers by key: going back shows them at once, and asks again. */
+/** Last answers by key: going back shows them at once and reloads them. */
 const answers = new Map<string, unknown>();
 const MOST_ANSWERS = 40;
-/** Requests that were sent before the component that needs them was there. */
+/** Requests sent before the component that needs them was mounted. */
 const early = new Map<string, Promise<unknown>>();
 
 export function forgetAll(): void {
@@ -37,7 +37,7 @@ export interface ResourceOptions<T> {
   readonly load?: (signal: AbortSignal) => Promise<T>;
   /** Answers of one scope stand in for each other while loading; default: the key's path without its query. */
   readonly scope?: string;
-  /** Asks again when it changes, also for the same key. */
+  /** Reloads when it changes, also for the same key. */
   readonly version?: number;
   /** What the answer stands for, where several keys stand for the same; default: the key. */
   readonly meaning?: string;
@@ -130,7 +130,7 @@ export interface Action<A extends readonly unknown[]> {
   readonly clear: () => void;
 }
 
-/** A change by the user: at most one at a time; its failure is kept, to be shown beside the button. */
+/** A change by the user: at most one at a time; its error is kept, to be shown next to the button. */
 export function useAction<A extends readonly unknown[]>(work: (...given: A) => Promise<void>): Action<A> {
   const [busy, setBusy] = useState(false);
   const [problem, setProblem] = useState<Problem | null>(null);

@@ -1,4 +1,4 @@
-/** What stands around every page: the bar at the top, the routes, notices, and where the focus goes. */
+/** The frame of every page: top bar, routes, notices, and focus handling. */
 import type { VNode } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { exec, LocationProvider, useLocation } from 'preact-iso/router';
@@ -53,7 +53,7 @@ function Frame(): VNode {
     <div class="notice" role="status" data-shown=${notice.value !== ''}>${notice.value}</div>`;
 }
 
-/** What the keys of every page have opened. */
+/** The dialog that a keyboard shortcut has opened. */
 type Opened = 'palette' | 'shortcuts' | null;
 
 function useShortcuts(open: (what: Opened) => void): void {
@@ -62,7 +62,7 @@ function useShortcuts(open: (what: Opened) => void): void {
       const { key, target } = event;
       if (session.value?.user == null || event.altKey) return;
       const isSearch = (event.ctrlKey || event.metaKey) && key.toLowerCase() === 'k';
-      // Elsewhere these are text, or the business of a dialog.
+      // In inputs these keys are text; in dialogs the dialog handles them.
       const isTaken =
         document.querySelector('dialog[open]') !== null ||
         (target instanceof Element && target.closest('input, select, textarea') !== null);
@@ -88,7 +88,7 @@ function Pages(): VNode {
   const signInPath = `/sign-in${path === '/' ? '' : `?next=${encodeURIComponent(url)}`}`;
   const first = current !== null && current.setup !== null && !PUBLIC.test(path);
   const found = findPage(path);
-  // That there is no such page is no secret of anybody's.
+  // Visitors may see that a page does not exist.
   const needsSession = found !== null && !PUBLIC.test(path) && path !== '/sign-in';
   const away = current !== null && !signedIn && !first && needsSession;
   useEffect(() => {
@@ -101,7 +101,7 @@ function Pages(): VNode {
     if (sessionProblem.value !== null) {
       return html`<div class="narrow"><${ProblemBox} problem=${sessionProblem.value} retry=${loadSession} /></div>`;
     }
-    // An app's page need not wait to know who asks: its own requests say so.
+    // An app's page does not wait for the session: a 401 to its requests leads to the sign-in page.
     if (!path.startsWith('/apps/'))
       return path === '/'
         ? html`<${AppsPage} />`
@@ -129,7 +129,7 @@ const ROUTES: readonly (readonly [pattern: string, page: (params: Parameters) =>
   ['/apps/:appId/:tab?', (params) => html`<${AppPage} params=${params} />`],
 ];
 
-/** What draws the page of a path; null where there is none. */
+/** Returns the component for a path, or null if no route matches. */
 function findPage(path: string): (() => VNode) | null {
   for (const [pattern, page] of ROUTES) {
     const params = match(path, pattern);
@@ -138,13 +138,13 @@ function findPage(path: string): (() => VNode) | null {
   return null;
 }
 
-/** The values of the pattern's names, undefined where the path is another one. */
+/** Returns the pattern's parameters, or undefined if the path does not match. */
 function match(path: string, pattern: string): Parameters | undefined {
   try {
-    // Undefined in spite of its type.
+    // Undefined at run time, although the type says otherwise.
     return (exec(path, pattern) as ReturnType<typeof exec> | undefined)?.params;
   } catch {
-    return undefined; // An escape that is none, such as %zz, names nothing.
+    return undefined; // An invalid escape such as %zz matches nothing.
   }
 }
 
@@ -152,7 +152,7 @@ function NotFound(): VNode {
   useTitle('No such page');
   return html`<div class="narrow">
     <h1>There is no such page</h1>
-    <p>The address may be mistyped, or what it named is gone.</p>
+    <p>The address may be mistyped, or the page was removed.</p>
     <a class="button" href="/">All apps</a>
   </div>`;
 }

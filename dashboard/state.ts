@@ -34,7 +34,7 @@ export async function loadSession(): Promise<void> {
   }
 }
 
-/** Nothing of one account is shown to the next. */
+/** Clears all data of an account before another one signs in. */
 export function forgetUser(): void {
   forgetAll();
   if (session.value !== null) session.value = { ...session.value, user: null };

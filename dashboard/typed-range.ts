@@ -118,7 +118,7 @@ function dayOf(
   return year === undefined && day > wallNow ? Date.UTC(thisYear - 1, month, date) : day;
 }
 
-/** Notes what one word says. @returns false where it says nothing */
+/** Applies one word. @returns false if it is not understood */
 function readWord(word: string, parts: Parts): boolean {
   const [, isoYear, isoMonth, isoDate, rest] = /^(\d{4})-(\d\d)-(\d\d)(?:t(.+))?$/.exec(word) ?? [];
   if (isoYear !== undefined) {

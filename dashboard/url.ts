@@ -18,7 +18,7 @@ export type Bucket = Span & { readonly from: number };
 
 export interface View {
   readonly range: Range;
-  /** Where a zoom or a step in time came from, so that there is a way back. */
+  /** Where a zoom or a step in time came from, for the button that returns to it. */
   readonly back: Range | null;
   /** Only these event types are asked for; none: the top types and the rest. */
   readonly types: readonly string[];
@@ -28,9 +28,9 @@ export interface View {
   readonly text: string | null;
   /** The one bucket whose events are listed. */
   readonly at: Bucket | null;
-  /** The path of the field by whose values events are told apart; null: their types. */
+  /** The path of the field whose values are the lines; null: event types are. */
   readonly by: string | null;
-  /** What is drawn in place of numbers of events; null: these. */
+  /** The measure that is drawn; null: numbers of events. */
   readonly measure: Measure | null;
   readonly mode: Mode;
   readonly scale: Scale;
@@ -128,7 +128,7 @@ export function viewSearch(view: View): string {
   if (!view.live) query.set('refresh', 'off');
   if (view.detail !== null) query.set('buckets', String(view.detail));
   if (view.table) query.set('table', '1');
-  // An empty column says that there are none.
+  // An empty parameter means no columns.
   if (view.columns !== null)
     for (const column of view.columns.length === 0 ? [''] : view.columns) query.append('column', column);
   if (view.event !== null) query.set('event', view.event);
@@ -142,7 +142,7 @@ export function safeNext(next: string | null, origin: string): string {
   const path = next?.startsWith('/') ? localPath(next, origin) : null;
   // Resolved twice: a path whose dots are gone may name another host, as `/..//evil.example` does.
   const again = path === null ? null : localPath(path, origin);
-  // Going on to the sign-in page would stay there.
+  // The sign-in page would redirect to itself.
   return path === null || again !== path || path.startsWith('/sign-in') ? '/' : path;
 }
 

@@ -1,4 +1,4 @@
-/** The view of an app's page as its address has it, and the way to change it. */
+/** The view of an app's page, read from the address, and a function that changes it. */
 import { signal } from '@preact/signals';
 import { useMemo } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
@@ -8,7 +8,7 @@ import { now } from './state.ts';
 import { ownZone } from './time-zone.ts';
 import { parseView, type View, viewSearch } from './url.ts';
 
-/** Counts how often a range was picked: what was loaded for the same range before is loaded again. */
+/** Incremented each time a range is picked, so that picking the same range reloads it. */
 export const picks = signal(0);
 
 export interface ViewAndChange {
@@ -28,7 +28,7 @@ export function useView(): ViewAndChange {
     view,
     span,
     change: (changes, replace = false) => {
-      // A range that is picked again means the time at which it is picked.
+      // Picking a relative range again moves its end to the present.
       if (changes.range !== undefined) {
         now.value = Date.now();
         picks.value += 1;
@@ -40,10 +40,10 @@ export function useView(): ViewAndChange {
   };
 }
 
-/** Where the views are that members have saved. */
+/** Path of the saved views of an app. */
 export const viewsPath = (appId: string): string => `/api/apps/${appId}/views`;
 
-/** The most bars that are calm to look at in windows up to this width, in CSS pixels. */
+/** The most bars that stay legible in windows up to this width, in CSS pixels. */
 const BUCKETS: readonly (readonly [width: number, buckets: number])[] = [
   [640, 62],
   [2_000, 100],
@@ -97,10 +97,10 @@ export function scopeQuery(
   return query;
 }
 
-/** Whether a view asks for something of the payloads. */
+/** Whether a view has conditions on payloads. */
 export const hasConditions = ({ filters, text }: View): boolean => filters.length > 0 || text !== null;
 
-/** How long until a live view asks again; null where it does not. */
+/** Delay before a live view reloads; null if it does not. */
 export function refreshInterval(view: View, { from, to }: Span): number | null {
   if (!view.live || !isOpen(view.range)) return null;
   return from !== null && to - from <= 3 * HOUR

@@ -6,7 +6,7 @@ import { html } from '../html.ts';
 export interface Bar {
   readonly name: string;
   readonly value: number;
-  /** Stands on top of it, in the color of what went wrong. */
+  /** Stacked on top in the error color. */
   readonly second: number;
 }
 
@@ -20,7 +20,7 @@ export interface BarsProps {
 }
 
 const HEIGHT = 60;
-/** Below this share of the line it would only squeeze the bars. */
+/** The line is left out if the bars would be lower than this share of it. */
 const LINE_FROM = 0.25;
 
 export function Bars({ label, bars, unit, secondUnit, line }: BarsProps): VNode {

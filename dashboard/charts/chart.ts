@@ -1,4 +1,4 @@
-/** The chart as a part of a page: pointer, keyboard and screen reader get at the same numbers. */
+/** The chart as a part of a page: pointer, keyboard and screen reader get the same numbers. */
 import type { VNode } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { Annotation, Series } from '../answers.ts';
@@ -59,7 +59,7 @@ export default function Chart(props: ChartProps): VNode {
   const place = useRef<HTMLDivElement>(null);
   const plot = useRef<Plot | null>(null);
   const tooltip = useRef<Tooltip | null>(null);
-  /** What the handlers of a plot, which outlives many renders, go by. */
+  /** The latest props for the plot's handlers: the plot outlives renders. */
   const latest = useRef(props);
   latest.current = props;
   const cursor = useKeyboardCursor(latest, plot);
@@ -147,7 +147,7 @@ const MOVES: Record<string, (index: number, last: number) => number> = {
 };
 
 /**
- * Arrow keys walk over the buckets and speak them; with Shift they select, Space picks, and Enter zooms. A press of the
+ * Arrow keys move between buckets and announce them; with Shift they select, Space picks, and Enter zooms. A press of the
  * pointer ends that.
  */
 function useKeyboardCursor(

@@ -1,4 +1,4 @@
-/** What is painted inside the axes: stacked bars, stacked areas, and the background. Device pixels throughout. */
+/** Draws the plot area: stacked bars, stacked areas, and the background, in device pixels. */
 import type { Scale } from '../url.ts';
 import type { Curve, Values } from './curve.ts';
 import type { Stack } from './series-data.ts';
@@ -33,17 +33,17 @@ export interface Palette {
   readonly found: string;
 }
 
-/** What is drawn beside the stack itself. */
+/** What is drawn in addition to the stack. */
 export interface Marks {
   /** Key of the layer that stands out, null for none. */
   readonly focus: string | null;
   /** Buckets that are counted in part. */
   readonly partial: readonly number[];
-  /** Events found by a search, by bucket: the stack is then only the ground that they are seen on. */
+  /** Events found by a search, by bucket: the stack is then the faint background. */
   readonly found: readonly number[] | null;
 }
 
-/** How faint the other layers are while one is pointed at, and all of them below what a search has found. */
+/** Opacity of the other layers while one is highlighted, and of all layers behind search results. */
 const FAINT = 0.22;
 
 export function drawStack(

@@ -1,25 +1,25 @@
-/** What pointers do over a chart: a mouse reads, picks and drags over bars; fingers pick, move the chart and stretch it. */
+/** What pointers do over a chart: a mouse reads, picks and drags over bars; fingers pick, pan and zoom. */
 
 export interface GestureEvents {
-  /** The mouse rests on a place; null: it has left. In shares of the width, as everywhere here. */
+  /** The mouse rests on a position, as a share of the width; null: it has left. */
   readonly onHover: (place: number | null) => void;
   /** A click, or a tap. */
   readonly onPick: (place: number, isTouch: boolean) => void;
-  /** What is being dragged over; null: nothing any more. */
+  /** The interval being selected by a drag; null: the drag has ended. */
   readonly onSelecting: (places: readonly [number, number] | null) => void;
   readonly onSelect: (places: readonly [number, number]) => void;
-  /** Fingers move the chart; null: they have stopped. `from` and `to` are what lies at the edges now. */
+  /** Fingers pan or zoom the chart; null: they have stopped. `from` and `to` are the new edges. */
   readonly onMoving: (edges: Edges | null) => void;
   readonly onMoved: (edges: Edges) => void;
 }
 
-/** What lies at the edges of a chart that was moved: 0 and 1 before. */
+/** The edges of a panned or zoomed chart; 0 and 1 before. */
 export interface Edges {
   readonly from: number;
   readonly to: number;
 }
 
-/** Pixels below which a hand was only unsteady. */
+/** Movement below this many pixels is a click. */
 const UNSTEADY = 6;
 
 interface Finger {
@@ -30,7 +30,7 @@ interface Finger {
 export class Gestures {
   readonly #element: HTMLElement;
   readonly #events: GestureEvents;
-  /** Where a drag of the mouse began; null: there is none. */
+  /** Where a drag of the mouse began; null if there is none. */
   #start: number | null = null;
   #isDrag = false;
   readonly #fingers = new Map<number, Finger>();
@@ -48,7 +48,7 @@ export class Gestures {
     });
   }
 
-  /** Forgets what was begun. @returns whether anything was */
+  /** Cancels the gesture. @returns whether there was one */
   readonly cancel = (): boolean => {
     const isActive = this.#start !== null || this.#fingers.size > 0;
     this.#start = null;
@@ -63,7 +63,7 @@ export class Gestures {
     return isActive;
   };
 
-  /** Before anyone else hears it: it means the drag. */
+  /** Listens in the capture phase: while a drag is active, Escape cancels it and does nothing else. */
   readonly #escape = (event: KeyboardEvent): void => {
     if (event.key !== 'Escape') return;
     event.stopPropagation();
@@ -118,7 +118,7 @@ export class Gestures {
     this.#events.onMoving(this.#edges);
   }
 
-  /** What lies at the edges when what was under each finger stays under it. */
+  /** The edges for which each finger stays on its position in the chart. */
   #edgesOf(fingers: readonly Finger[]): Edges {
     const { left, width } = this.#element.getBoundingClientRect();
     const middle = (at: (finger: Finger) => number): number =>
@@ -135,9 +135,9 @@ export class Gestures {
             20,
             spread(({ start }) => start),
           );
-    const stretched = Math.min(20, Math.max(0.1, scale));
+    const zoom = Math.min(20, Math.max(0.1, scale));
     const [before, now] = [middle(({ start }) => start), middle((finger) => finger.now)];
-    return { from: (before - now / stretched) / width, to: (before + (width - now) / stretched) / width };
+    return { from: (before - now / zoom) / width, to: (before + (width - now) / zoom) / width };
   }
 
   #up(event: PointerEvent): void {

@@ -5,7 +5,7 @@ import { html } from '../html.ts';
 import type { Mode } from '../url.ts';
 import { type Line, shortNames, totalOf } from './series-data.ts';
 
-/** Characters of a name that have room beside its numbers. */
+/** Characters of a name that fit next to its numbers. */
 const NAME_LENGTH = 28;
 
 export interface LegendProps {

@@ -2,7 +2,7 @@
 import type { Palette } from './drawing.ts';
 import { COLORS } from './series-data.ts';
 
-/** Reads the colors through an element, in whose place light or dark is decided. */
+/** Reads the colors from an element, which inherits the light or dark theme. */
 export function readPalette(place: HTMLElement): Palette {
   const probe = document.createElement('span');
   place.append(probe);
@@ -12,7 +12,7 @@ export function readPalette(place: HTMLElement): Palette {
   const names = Array.from({ length: COLORS + 1 }, (_, index) => `series-${index}`);
   const text = forced ? computed(probe, 'CanvasText') : color('text');
   const palette = {
-    // A user's few colors cannot tell types apart: patterns can.
+    // Forced colors are too few to distinguish types: patterns do.
     layers: forced ? names.map((_, index) => pattern(index, text)) : names.map(color),
     line: text,
     base: color('series-base'),

@@ -33,15 +33,15 @@ export interface PlotEvents {
   readonly onPick: (index: number) => void;
   /** Buckets from first to last were dragged over. */
   readonly onSelect: (first: number, last: number) => void;
-  /** The chart was moved or stretched by fingers. */
+  /** The chart was panned or zoomed by touch. */
   readonly onMoved: (edges: Edges) => void;
   readonly onLeaveZoom: () => void;
 }
 
-/** Room that one label of the time axis needs, in CSS pixels as all of these. */
+/** Space for one label of the time axis, in CSS pixels like all of these. */
 const LABEL_WIDTH = 76;
 const LINE_HEIGHT = 17;
-/** Room between two lines of the grid. */
+/** Distance between two grid lines. */
 const GRID_SPACE = 44;
 /** Around the bars: labels lie to the left and below. */
 const ROOM = { top: 10, right: 14, bottom: 44, left: 50 };
@@ -187,7 +187,7 @@ export class Plot {
     const { left, top, width, height, min, max, scale } = area;
     const most = Math.max(2, Math.floor(height / ratio / GRID_SPACE));
     const { curve } = this.#content;
-    // There are no half events, and half percents are.
+    // Events are whole numbers; percentages are not.
     const values =
       scale === 'log' ? powers(max) : multiples(min, max, { most, finest: curve === null ? 1 : 0 });
     context.textAlign = 'right';
@@ -212,7 +212,7 @@ export class Plot {
       const x = Math.round(left + (index / buckets) * width);
       const lines = label.split('\n');
       const half = Math.max(...lines.map((line) => context.measureText(line).width)) / 2;
-      // A label that would be cut at the right edge says less than none.
+      // A label that would be cut off at the right edge is left out.
       if (x + half > left + width + ROOM.right * ratio) continue;
       context.fillStyle = this.#palette.grid;
       context.fillRect(x, top + height, Math.max(1, Math.round(ratio)), 4 * ratio);
@@ -226,14 +226,14 @@ export class Plot {
   #drawStack(context: CanvasRenderingContext2D, area: Geometry): void {
     const { series, stack, found, curve, annotations } = this.#content;
     const { from, to } = this.#edges;
-    const stretched = area.width / (to - from);
+    const zoomed = area.width / (to - from);
     const now = Date.now();
     const partial = series.starts.map((_, index) => index).filter((index) => isPartial(series, index, now));
     context.save();
     context.beginPath();
     context.rect(area.left, area.top, area.width, area.height);
     context.clip();
-    const geometry = { ...area, left: area.left - from * stretched, width: stretched };
+    const geometry = { ...area, left: area.left - from * zoomed, width: zoomed };
     if (curve !== null) drawCurve(context, curve, geometry, this.#palette);
     else drawStack(context, stack, geometry, this.#palette, { focus: this.#focus, partial, found });
     drawAnnotations(context, annotations, series, { geometry, palette: this.#palette });

@@ -3,7 +3,7 @@ import type { Series } from '../answers.ts';
 import { toWalls } from '../time-zone.ts';
 import type { Mode, Scale, View } from '../url.ts';
 
-/** Key of what is beyond the top lines. */
+/** Key of the line that sums up the other lines. */
 export const OTHER = 'other';
 /** Key of the types that charts leave out: shown where a view names it, while other lines are shown unless it does. */
 export const HIDDEN = 'hidden';
@@ -127,11 +127,11 @@ export function comparedPlaces(
     return walls.map((wall) => wall - (walls[0] ?? 0));
   };
   const index = new Map(places(earlier).map((place, i) => [place, i]));
-  // Months differ in length, and the day of one is none of another.
+  // Months differ in length: a day may not exist in the other one.
   return bucket === '1mo' ? starts.map((_, i) => i) : places(starts).map((place) => index.get(place));
 }
 
-/** Puts counts of the compared interval beside the buckets at the same time of the clock. */
+/** Aligns counts of the compared interval with the buckets at the same clock time. */
 function comparison(series: Series): ((counts: readonly number[]) => ComparedLine) | null {
   const matching = comparedPlaces(series);
   if (matching === null) return null;
@@ -181,7 +181,7 @@ function raised(below: Float64Array, counts: readonly number[], mode: Mode): Flo
   return edge;
 }
 
-/** A running total has none: it would lie below the axis. */
+/** None in a running total: it would be below the axis. */
 function ghostOf(layers: readonly Line[], buckets: number, mode: Mode): Float64Array | null {
   if (mode === 'running' || layers.every(({ compared }) => compared === null)) return null;
   const counts = Array.from({ length: buckets }, (_, i) =>
@@ -266,7 +266,7 @@ export function summaryOf(lines: readonly Line[], buckets: number): Summary {
   return { total, running, compared: comparedTotal(shown), peak, peakCount };
 }
 
-/** Names of the lines, where they are long without what they have in common: the end tells them apart. */
+/** Names of the lines, where they are long without what they have in common: only their ends differ. */
 export function shortNames(names: readonly string[], most: number): string[] {
   return names.map((name) => {
     const characters = [...name];

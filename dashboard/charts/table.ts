@@ -9,7 +9,7 @@ import { isoText } from '../range.ts';
 import type { Curve, Values } from './curve.ts';
 import { bucketEnd, type Line, type Stack } from './series-data.ts';
 
-/** Rows that are made at once: a thousand times ten cells would hold the page up. */
+/** Rows rendered at once: thousands of cells would block the page. */
 const ROWS = 100;
 
 export interface TableProps {
@@ -56,7 +56,7 @@ interface Column {
   readonly text: (value: number | null) => string;
 }
 
-/** The columns beside the times: all events and each line, or the line of a measure and the events it goes with. */
+/** The columns after the time: all events and each line, or the line of a measure and its events. */
 function columnsOf(series: Series, stack: Stack, curve: Curve | null): Column[] {
   const text = (value: number | null): string => count(value ?? 0);
   if (curve !== null)
@@ -87,7 +87,7 @@ function countsOf(line: Line, { mode }: Stack): number[] {
   });
 }
 
-/** RFC 4180; a name that a spreadsheet would run as a formula is kept a text. */
+/** RFC 4180; a name that a spreadsheet would run as a formula is escaped. */
 export function chartCsv(series: Series, stack: Stack, curve: Curve | null): string {
   // A sum of the other columns is left to the reader.
   const columns = columnsOf(series, stack, curve).slice(curve === null ? 1 : 0);

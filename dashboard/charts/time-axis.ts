@@ -15,7 +15,7 @@ const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720].map((minutes) => min
 const DAY_STEPS = [1, 2, 7, 14];
 const MONTH_STEPS = [1, 2, 3, 6, 12, 24, 60, 120];
 
-/** @param most how many labels have room */
+/** @param most how many labels fit */
 export function timeTicks(starts: readonly number[], zone: string, most: number): Tick[] {
   const walls = toWalls(starts, zone);
   const isRound = roundness().find((test) => atRoundTimes(walls, test.is).length <= most);

@@ -1,4 +1,4 @@
-/** What the chart says about one bucket: beside the pointer, written straight to the DOM, since it moves every frame. */
+/** The tooltip of a bucket, next to the pointer. Writes to the DOM directly, because it moves every frame. */
 import { bucketSpan, change, clock, count, spanText } from '../format.ts';
 import { annotationsAt } from './annotation-marks.ts';
 import type { Curve } from './curve.ts';
@@ -101,7 +101,7 @@ function comparedRow({ ghost, mode }: Stack, index: number, total: number): HTML
   return [row('dashes', `Compared${changed === null ? '' : ` · ${changed}`}`, count(before))];
 }
 
-/** What is to be known of a bucket beside its numbers. */
+/** Notes about a bucket: whether it is partial, and its annotations. */
 function notesOf({ series, zone, annotations }: PlotContent, index: number, now: number): string[] {
   const start = series.starts[index] ?? 0;
   const { from, to } = countedPart(series, index);

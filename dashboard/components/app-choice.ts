@@ -1,4 +1,4 @@
-/** Choosing some of many apps: searched by name, and what was chosen stays chosen while it is not listed. */
+/** A multiple choice of apps with a search by name, which keeps the chosen apps that it does not list. */
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
 import { html } from '../html.ts';
@@ -10,7 +10,7 @@ export interface AppChoiceProps {
   readonly onChoose: (appIds: readonly string[]) => void;
 }
 
-/** From so many on, finding one by eye takes longer than by name. */
+/** From this many on, the list has a search field. */
 const SEARCH_FROM = 9;
 
 export function AppChoice({ apps, chosen, onChoose }: AppChoiceProps): VNode {
@@ -27,6 +27,6 @@ export function AppChoice({ apps, chosen, onChoose }: AppChoiceProps): VNode {
         </label></li>`,
       )}
     </ul>
-    ${found.length === 0 && html`<p class="hint" role="status">No app has this in its name.</p>`}
+    ${found.length === 0 && html`<p class="hint" role="status">No app name contains this text.</p>`}
   </div>`;
 }

@@ -1,4 +1,4 @@
-/** A month of days, of which the first and the last one are picked. */
+/** A calendar month in which the first and the last day of a range are picked. */
 import type { VNode } from 'preact';
 import { useRef, useState } from 'preact/hooks';
 import { date, monthOfYear } from '../format.ts';

@@ -1,11 +1,11 @@
-/** A short message at its place: something to know, something that went well. Failures are in problem.ts. */
+/** A short inline message: a note or a success. Errors use Problem. */
 import type { VNode } from 'preact';
 import { type Children, html } from '../html.ts';
 
 export interface CalloutProps {
-  /** `note`: mind this. `good`: it was done. */
+  /** `note`: information. `good`: success. */
   readonly tone: 'note' | 'good';
-  /** Read out when it comes. */
+  /** Whether screen readers announce it. */
   readonly status?: boolean;
   readonly children: Children;
 }

@@ -1,4 +1,4 @@
-/** Asks before something is taken away. */
+/** A confirmation dialog for destructive actions. */
 import type { VNode } from 'preact';
 import { type Children, html } from '../html.ts';
 import type { Action } from '../resource.ts';
@@ -6,11 +6,11 @@ import { Dialog } from './dialog.ts';
 import { ProblemBox } from './problem.ts';
 
 export interface ConfirmProps {
-  /** What will be done; the button says it too. */
+  /** The action: title of the dialog and label of its button. */
   readonly title: string;
   readonly action: Action<[]>;
   readonly onClose: () => void;
-  /** What follows from it. */
+  /** The consequences of the action. */
   readonly children: Children;
 }
 

@@ -1,11 +1,11 @@
-/** Copying with an answer: the icon turns into a tick, and the notice is read out. */
+/** A copy button with feedback: its icon turns into a tick, and screen readers announce the notice. */
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
 import { html } from '../html.ts';
 import { notify } from '../state.ts';
 import { Icon } from './icon.ts';
 
-/** Puts text on the clipboard, also on plain-http origins, where browsers withhold the clipboard's API. */
+/** Writes text to the clipboard, also on plain-http origins, where browsers do not offer the clipboard API. */
 async function copyText(text: string): Promise<boolean> {
   try {
     await navigator.clipboard.writeText(text);
@@ -29,7 +29,7 @@ export interface CopyProps {
   readonly text: string | (() => string);
   /** What is copied, for the label of a button that shows only an icon. */
   readonly label: string;
-  /** Text beside the icon. */
+  /** Text next to the icon. */
   readonly children?: string;
 }
 

@@ -1,4 +1,4 @@
-/** Has a field counted, by its values or as numbers: from now on, or in the past too. */
+/** Declares a field to be counted by values or as numbers, optionally for past events too. */
 import type { VNode } from 'preact';
 import type { EventType, FieldKind } from '../answers.ts';
 import { call } from '../api.ts';

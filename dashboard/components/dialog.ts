@@ -1,4 +1,4 @@
-/** Modal dialogs by the browser's own <dialog>: it keeps the focus, closes on Escape and gives the focus back. */
+/** Modal dialogs on the browser's <dialog>, which traps the focus, closes on Escape and restores the focus. */
 import type { VNode } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import { focusFirst } from '../focus.ts';
@@ -10,12 +10,12 @@ export interface DialogProps {
   readonly onClose: () => void;
   /** A sheet at the side rather than a box in the middle. */
   readonly sheet?: boolean;
-  /** Only its own buttons close it: what it shows is shown once. */
+  /** Only its own buttons close it, because its content is shown only once. */
   readonly locked?: boolean;
   readonly children: Children;
 }
 
-/** Best first. The button that closes the dialog comes first in the document, and is none of them. */
+/** Focus targets, best first. The close button comes first in the document but is not a target. */
 const FIRST = [
   '[data-first]',
   'form :is(input:not([type=hidden], [tabindex="-1"]), select, textarea)',
@@ -46,7 +46,7 @@ export function Dialog({ title, onClose, sheet = false, locked = false, children
     }}
     onClose=${() => {
       if (gone.current) return;
-      // Browsers close a dialog at the second Escape, whatever became of the first.
+      // Browsers close a dialog at the second Escape even if the first was canceled.
       if (locked) element.current?.showModal();
       else onClose();
     }}

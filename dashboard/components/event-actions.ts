@@ -1,4 +1,4 @@
-/** What can be done with one event: copied as what it is, copied as a command, linked to. */
+/** Actions on one event: copy its JSON, copy a command that sends it, copy a link to it. */
 import type { VNode } from 'preact';
 import type { EventRow } from '../event-rows.ts';
 import { html } from '../html.ts';
@@ -12,7 +12,7 @@ export interface EventActionsProps {
   readonly appId: string;
   readonly event: EventRow;
   readonly viewed: ViewAndChange;
-  /** True where the event is already open by itself. */
+  /** True if the event is already open in the sheet. */
   readonly alone?: boolean;
 }
 

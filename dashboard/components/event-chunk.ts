@@ -1,4 +1,4 @@
-/** A page of event rows, which leaves the document while it is far away: a list of a hundred thousand stays light. */
+/** A page of event rows, which is removed from the document while it is far from the viewport, so that long lists stay fast. */
 import type { VNode } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { EventRow } from '../event-rows.ts';
@@ -13,7 +13,7 @@ import { JsonTree, type OnFilter, preview } from './json-tree.ts';
 /** Characters of a payload in its row. */
 const ROW_PREVIEW = 240;
 
-/** How rows are shown; rows are made again only for another one. */
+/** How rows are shown; rows are rendered again only if this object changes. */
 export interface RowStyle {
   readonly appId: string;
   readonly names: ReadonlyMap<string, string>;
@@ -30,7 +30,7 @@ export interface EventChunkProps {
   /** The row above the first one. */
   readonly before: EventRow | undefined;
   readonly style: RowStyle;
-  /** Whether it is likely to be far away. */
+  /** Whether the chunk starts out of view. */
   readonly isFar: boolean;
 }
 
@@ -39,7 +39,7 @@ const ROW_HEIGHT = 34;
 
 export function EventChunk({ events, before, style, isFar }: EventChunkProps): VNode {
   const place = useRef<HTMLDivElement>(null);
-  /** Height in pixels while the rows are away, null while they are here. */
+  /** Height in pixels while the rows are removed, null while they are rendered. */
   const [away, setAway] = useState<number | null>(isFar ? events.length * ROW_HEIGHT : null);
   const [open, setOpen] = useState<ReadonlySet<string>>(new Set());
   useEffect(() => {
@@ -48,7 +48,7 @@ export function EventChunk({ events, before, style, isFar }: EventChunkProps): V
     const observer = new IntersectionObserver(
       ([entry]) => {
         if (entry === undefined) return;
-        // What has the focus stays: it would be lost with its row.
+        // A chunk with the focus stays, since the focus would be lost with its row.
         if (entry.isIntersecting || element.contains(document.activeElement)) setAway(null);
         else setAway((known) => known ?? element.offsetHeight);
       },
@@ -79,7 +79,7 @@ export function EventChunk({ events, before, style, isFar }: EventChunkProps): V
   </div>`;
 }
 
-/** Rows as they were made before: Preact passes over what is the same, and a live list adds a few rows to many. */
+/** Memoized rows: Preact skips identical nodes, and a live list adds a few rows to many. */
 function useRows(style: RowStyle, toggle: (id: string) => void): (event: EventRow, open: boolean) => VNode {
   const made = useRef({ style, rows: new Map<string, VNode>() });
   if (made.current.style !== style) made.current = { style, rows: new Map() };

@@ -1,4 +1,4 @@
-/** One event by itself: what a link to it opens, and the next and the previous one. */
+/** The sheet of one event, which a link to the event opens, with buttons for its neighbors. */
 import type { VNode } from 'preact';
 import { callText } from '../api.ts';
 import { type EventRow, readEvent } from '../event-rows.ts';
@@ -18,7 +18,7 @@ export interface EventSheetProps {
   readonly eventId: string;
   readonly names: ReadonlyMap<string, string>;
   readonly viewed: ViewAndChange;
-  /** The events beside it in the list; null where it has none. */
+  /** Its neighbors in the list; null at either end. */
   readonly newer: string | null;
   readonly older: string | null;
   readonly onFilter: OnFilter;

@@ -1,4 +1,4 @@
-/** Form parts: a labelled input with its hint, and a form that does not leave the page. */
+/** Form parts: a labeled input with its hint, and a form that does not leave the page. */
 import type { VNode } from 'preact';
 import { useId } from 'preact/hooks';
 import { type Children, html } from '../html.ts';
@@ -45,10 +45,10 @@ export interface FormProps {
   readonly action: Action<[values: Record<string, string>, form: HTMLFormElement]>;
   /** What the button says. */
   readonly submit: Children;
-  /** `row`: the button stands beside the fields. `stacked`: below them. */
+  /** `row`: the button is next to the fields. `stacked`: below them. */
   readonly layout?: 'row' | 'stacked';
   readonly danger?: boolean;
-  /** Closes what the form is in; offered beside the button. */
+  /** Closes the dialog that contains the form; its button is next to the submit button. */
   readonly onCancel?: () => void;
   readonly children: Children;
 }

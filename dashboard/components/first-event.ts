@@ -1,4 +1,4 @@
-/** An app without events: how to send the first one, until it is there. */
+/** Shown for an app without events: how to send the first one. */
 import type { VNode } from 'preact';
 import { useEffect } from 'preact/hooks';
 import type { App, LoggingToken } from '../answers.ts';
@@ -39,7 +39,7 @@ export function FirstEvent({ appId, app }: FirstEventProps): VNode {
   </section>`;
 }
 
-/** Asks for the app until it has an event; the page then turns into the chart. */
+/** Polls the app until it has an event; the page then shows the chart. */
 function usePolling(app: Resource<App>): void {
   useEffect(() => {
     const timer = setInterval(() => {

@@ -1,4 +1,4 @@
-/** Line icons of one weight, drawn in the text's color. They stand beside words or in labeled buttons. */
+/** Line icons of one weight, drawn in the text's color. They are decorative: next to text or in labeled buttons. */
 import type { VNode } from 'preact';
 import { html } from '../html.ts';
 
@@ -32,7 +32,7 @@ export function Icon({ name }: { readonly name: IconName }): VNode {
   return html`<svg class="icon" viewBox="0 0 16 16" aria-hidden="true"><path d=${PATHS[name]} /></svg>`;
 }
 
-/** The mark: a tide, and what was counted above it. */
+/** The logo. */
 export function Mark(): VNode {
   return html`<svg class="mark" viewBox="0 0 32 32" aria-hidden="true">
     <path d="M10 13V9M16 13V6M22 13v-3" />

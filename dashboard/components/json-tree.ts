@@ -1,4 +1,4 @@
-/** JSON as it was sent, folded: every key and value in its own spelling, parts read only when they are opened. */
+/** A collapsible tree of JSON in its original spelling; nested values are parsed when they are opened. */
 import type { VNode } from 'preact';
 import { useMemo, useState } from 'preact/hooks';
 import { pathText, valueText } from '../filter-text.ts';
@@ -11,10 +11,10 @@ const CHILDREN = 100;
 /** Characters of a folded value's beginning, and of a long string before "more". */
 const PREVIEW = 70;
 const LONG_STRING = 2_000;
-/** Longer values make no filter. */
+/** Longer values are not offered as filters. */
 const LONGEST_FILTER = 500;
 
-/** Filters by a value of an event. @param not excludes it */
+/** Filters by a value of an event. @param not true: excludes it */
 export type OnFilter = (path: string, value: string, not: boolean) => void;
 
 export interface JsonTreeProps {
@@ -73,7 +73,7 @@ interface LeafProps {
   readonly onFilter?: OnFilter | undefined;
 }
 
-/** A value; a click on it offers what can be done with it. */
+/** A value; a click on it offers filters and copying. */
 function Leaf({ name, path, spelling, onFilter }: LeafProps): VNode {
   const [isOpen, setOpen] = useState(false);
   const filter = (not: boolean) => () => onFilter?.(pathText(path), valueText(spelling), not);
@@ -92,7 +92,7 @@ function Leaf({ name, path, spelling, onFilter }: LeafProps): VNode {
   </div>`;
 }
 
-/** A string without its quotes and escapes; what else there is as it is spelled. */
+/** A string without its quotes and escapes; any other value as spelled. */
 const plainText = (spelling: string): string =>
   spelling.startsWith('"') ? (JSON.parse(spelling) as string) : spelling;
 
@@ -102,7 +102,7 @@ function Scalar({ spelling }: { readonly spelling: string }): VNode {
   return html`<span class=${kind}>${spelling.slice(0, LONG_STRING)}… (${spelling.length} characters)</span>`;
 }
 
-/** The beginning of a value on one line. White space between tokens is all that may be shortened. */
+/** The beginning of a value on one line. Only white space between tokens is shortened. */
 export function preview(text: string, start: number, end: number, length = PREVIEW): string {
   const beginning = text.slice(start, Math.min(end, start + length));
   return beginning.replace(/[\n\r\t]+ */g, ' ') + (end > start + length ? '…' : '');

@@ -1,4 +1,4 @@
-/** Live, paused, or over: how much is new meanwhile, and the way back to now. */
+/** The live button: follows, pauses with a count of new events, or returns to the present. */
 import type { VNode } from 'preact';
 import { count } from '../format.ts';
 import { html } from '../html.ts';

@@ -1,4 +1,4 @@
-/** Going anywhere by typing: the pages of the app one is in, every app, and what can be done from everywhere. */
+/** The command palette: pages of the current app, all apps, and global commands. */
 import type { VNode } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
@@ -20,7 +20,7 @@ export interface PaletteProps {
 
 interface Command {
   readonly name: string;
-  /** What kind of place it is. */
+  /** The kind of entry. */
   readonly kind: string;
   readonly run: () => void;
 }
@@ -80,7 +80,7 @@ export function Palette(props: PaletteProps): VNode {
           ><span class="palette-name">${command.name}</span><span class="muted">${command.kind}</span></li>`,
         )}
       </ul>
-      <p class="hint" role="status">${shown.length === 0 ? 'Nothing has this in its name.' : commands.length > shown.length ? `And ${commands.length - shown.length} more: type a part of the name.` : ''}</p>
+      <p class="hint" role="status">${shown.length === 0 ? 'No name contains this text.' : commands.length > shown.length ? `And ${commands.length - shown.length} more: type a part of the name.` : ''}</p>
     </div>
   <//>`;
 }

@@ -1,4 +1,4 @@
-/** A failure at its place: what, why, a retry button, and the request id for the operator. */
+/** An error next to what failed: message, details, a retry button, and the request id for the operator. */
 import type { VNode } from 'preact';
 import type { Problem } from '../api.ts';
 import { html } from '../html.ts';

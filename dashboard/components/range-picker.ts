@@ -1,4 +1,4 @@
-/** Choosing the time: presets, typed in words, days of a calendar; one step back or on. */
+/** The range picker: presets, typed ranges, calendar days, and steps back and forward. */
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
 import { dateTime, presetLabels, rangeLabel } from '../format.ts';

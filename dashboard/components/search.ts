@@ -1,4 +1,4 @@
-/** Narrows a list that is already here. */
+/** Filters a list that is already loaded. */
 import type { VNode } from 'preact';
 import { html } from '../html.ts';
 

@@ -1,4 +1,4 @@
-/** A part of a settings page: what it is about beside what can be done. */
+/** A section of a settings page: its description next to its controls. */
 import type { VNode } from 'preact';
 import { useId } from 'preact/hooks';
 import { type Children, html } from '../html.ts';

@@ -1,4 +1,4 @@
-/** The keys that do something, on a page of their own. */
+/** The dialog that lists the keyboard shortcuts. */
 import type { VNode } from 'preact';
 import { html } from '../html.ts';
 import { Dialog } from './dialog.ts';
@@ -14,7 +14,7 @@ const KEYS: readonly (readonly [where: string, keys: readonly (readonly [keys: s
         [`${COMMAND_KEY} K`, 'Go to an app, a page or a command'],
         ['/', 'Go to the search of the page'],
         ['?', 'Show these shortcuts'],
-        ['Esc', 'Close what is open'],
+        ['Esc', 'Close the open dialog or panel'],
       ],
     ],
     [

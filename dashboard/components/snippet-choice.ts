@@ -1,4 +1,4 @@
-/** Choosing one of the programs that send and read, and copying it. */
+/** A choice of example programs, with a copy button. */
 import type { VNode } from 'preact';
 import { useId, useState } from 'preact/hooks';
 import { html } from '../html.ts';

@@ -4,7 +4,7 @@ export interface SnippetPlace {
   /** Origin of the server. */
   readonly base: string;
   readonly appId: string;
-  /** Null: not to be shown here; the program takes it from its environment. */
+  /** Null: not shown; the program reads it from its environment. */
   readonly loggingToken: string | null;
   readonly resourceToken: string | null;
 }
@@ -102,7 +102,7 @@ curl '${base}/v1/apps/${appId}/export?format=ndjson' \\
   ];
 }
 
-/** Configurations of programs that have events already. docs/producers.md has the same, and says more. */
+/** Configurations of log shippers. docs/producers.md explains the same ones in detail. */
 export function producers({ base, loggingToken }: SnippetPlace): Snippet[] {
   const token = loggingToken ?? LOGGING_TOKEN;
   const { protocol, hostname, port } = new URL(base);

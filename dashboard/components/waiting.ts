@@ -1,4 +1,4 @@
-/** Stand-ins of the final size, and pages that come when they are needed. */
+/** Placeholders of the final size, and pages that are loaded on demand. */
 import type { FunctionComponent, VNode } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import { Problem } from '../api.ts';
@@ -13,14 +13,14 @@ export interface WaitingProps {
   readonly class?: string;
 }
 
-/** What stands in an answer's place until it has come, and its failure where it has not. */
+/** A placeholder until the answer has arrived, or its error. */
 export function Waiting({ for: resource, lines, class: kind = '' }: WaitingProps): VNode | null {
   const { data, problem, reload } = resource;
   if (problem !== null) return html`<${ProblemBox} problem=${problem} retry=${reload} />`;
   return data === undefined ? html`<${Skeleton} lines=${lines} class=${kind} />` : null;
 }
 
-/** Grey lines where text will be. */
+/** Gray lines in place of text. */
 export function Skeleton({
   lines = 3,
   class: kind = '',
@@ -50,7 +50,7 @@ export interface PartProps<P> {
   readonly props: P;
 }
 
-/** A component whose code comes when it is needed. */
+/** A component whose code is loaded on demand. */
 export function Part<P>({ load, props }: PartProps<P>): VNode {
   const [, setTurn] = useState(0);
   const [problem, setProblem] = useState<Problem | null>(null);
@@ -65,8 +65,7 @@ export function Part<P>({ load, props }: PartProps<P>): VNode {
       () =>
         setProblem(
           new Problem('This page could not be loaded', {
-            details:
-              'The server is out of reach, or was updated meanwhile: then loading the page again helps.',
+            details: 'The server cannot be reached, or was updated: reload the page.',
           }),
         ),
     );

@@ -22,7 +22,7 @@ export function ZoneSelect({ zone, onPick }: ZoneProps): VNode {
     >
       ${zoneNames(zone).map((name) => html`<option value=${name}>${name.replaceAll('_', ' ')}</option>`)}
     </select>`,
-    // Four hundred options are made again only for another zone.
+    // Rebuilt only when the zone changes: there are four hundred options.
     [zone],
   );
 }

@@ -1,4 +1,4 @@
-/** What happened to the app at a time: a list below the chart that shows it, and a form for one more. */
+/** The annotations of a chart: a list below it, and a form that adds one. */
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
 import type { Annotation, AnnotationKind, Series } from '../answers.ts';
@@ -82,7 +82,7 @@ const KINDS: readonly (readonly [AnnotationKind, string])[] = [
 
 export interface NewAnnotationProps {
   readonly appId: string;
-  /** The bucket that is picked, which it is proposed for. */
+  /** The picked bucket, which the form starts with. */
   readonly picked: Bucket | null;
   readonly zone: string;
   readonly onDone: () => void;

@@ -1,4 +1,4 @@
-/** By what the chart tells events apart: their types, or the values of a declared field. */
+/** The choice of what the chart's lines are: event types, or the values of a declared field. */
 import type { VNode } from 'preact';
 import { useLocation } from 'preact-iso/router';
 import type { DeclaredField, Series } from '../answers.ts';
@@ -16,7 +16,7 @@ export interface BreakdownProps {
   readonly isOwner: boolean;
 }
 
-/** An option that leads to another page. No path is only a space. */
+/** An option that leads to another page. No path consists of a space alone. */
 const MORE = ' ';
 
 export function Breakdown({ appId, viewed, series, isOwner }: BreakdownProps): VNode {

@@ -1,4 +1,4 @@
-/** The chart with its figures, its legend and its controls, and what stands there while there is nothing. */
+/** The chart with its numbers, legend and controls, and their placeholders. */
 import type { VNode } from 'preact';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { Annotation, EventType, Series } from '../answers.ts';
@@ -157,7 +157,7 @@ function shownOf(series: Series, view: View, mode: Mode): Shown {
   return { lines, stack: stackOf(lines, mode), summary: summaryOf(lines, series.starts.length) };
 }
 
-/** Out of a solo, a click means "this one too"; the last line that is shown stays. */
+/** While one line is shown alone, a click adds a line; the last visible line cannot be hidden. */
 function toggled(lines: readonly Line[], key: string): Pick<View, 'hidden' | 'solo'> {
   const shown = lines.filter((line) => line.shown).map((line) => line.key);
   const next = shown.includes(key) ? shown.filter((other) => other !== key) : [...shown, key];
@@ -243,7 +243,7 @@ interface NotesProps {
   readonly mode: Mode;
 }
 
-/** What the chart is made of, where that is not plain to see. */
+/** Notes about the chart's data that are not obvious. */
 function Notes({ series, found, zone, mode }: NotesProps): VNode {
   const { countsOnlyBefore, interval } = series;
   return html`${mode === 'accumulated' && html`<p class="hint">Counted from 0 at the beginning of this interval.</p>`}
@@ -277,7 +277,7 @@ function NothingHere({ lastEventAt, filtered, change }: NothingProps): VNode {
   </div>`;
 }
 
-/** Of the chart's own size, so that nothing moves when it comes. */
+/** As large as the chart, so that nothing moves when it appears. */
 function ChartSkeleton({ waiting }: { readonly waiting: boolean }): VNode {
   return html`<div class="chart-layout" role="status" aria-label=${waiting ? 'Loading the chart' : 'No chart'}>
     <div class="chart-head"><div class=${`figures-row ${waiting ? 'skeleton' : ''}`}>${waiting && html`<span></span><span></span>`}</div></div>

@@ -1,4 +1,4 @@
-/** What else can be set of the chart, and what can be taken away: comparison, axis, zone; files, a link, the table. */
+/** The chart's menu: comparison, axis, time zone, downloads, a link, the table. */
 import type { VNode } from 'preact';
 import type { Series } from '../answers.ts';
 import type { Curve } from '../charts/curve.ts';

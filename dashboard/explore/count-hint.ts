@@ -1,4 +1,4 @@
-/** Why a condition is searched for and not counted, and the way to have it counted. */
+/** Explains why a condition is searched for and not counted, and offers to count it. */
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
 import type { DeclaredField, EventType } from '../answers.ts';
@@ -43,7 +43,7 @@ function pathOf({ filters, text }: View): string | null {
   return only === undefined || others.length > 0 || text !== null ? null : countablePath(only);
 }
 
-/** What is missing of counts that are there; null where they are complete, or none are there. */
+/** Which part of the counts is missing; null if they are complete or do not exist. */
 function progressText(
   counters: readonly DeclaredField[],
   { path, from, zone }: { readonly path: string; readonly from: number; readonly zone: string },

@@ -1,4 +1,4 @@
-/** The events of what is shown, newest first, loaded as one scrolls. */
+/** The events of the view, newest first, loaded while scrolling. */
 import type { VNode } from 'preact';
 import { useEffect, useMemo, useRef } from 'preact/hooks';
 import type { Series } from '../answers.ts';
@@ -66,7 +66,7 @@ export function EventList(props: EventListProps): VNode {
   </section>`;
 }
 
-/** One object as long as nothing of it changes: rows are made again for another one. */
+/** The same object until a value changes: rows are rendered again for a new one. */
 function useRowStyle({ appId, viewed, series, names, onFilter }: EventListProps): RowStyle {
   const { view } = viewed;
   const latest = useRef(viewed);

@@ -140,7 +140,7 @@ export function useEventPages(appId: string, view: View, scope: ListScope): Even
   };
 }
 
-/** Without the events that a relative range has left behind. */
+/** Removes the events that a relative range has moved past. */
 function since(pages: readonly EventPage[], from: number | null): readonly EventPage[] {
   const oldest = pages.at(-1)?.events.at(-1);
   if (from === null || oldest === undefined || Date.parse(oldest.createdAt) >= from) return pages;

@@ -1,7 +1,7 @@
 /** The fields of an app's payloads, for completion: those that the server knows, and those of the events at hand. */
 import type { EventPage } from '../event-rows.ts';
 import { pathText, valueText } from '../filter-text.ts';
-import { pathKey, useCatalogue, useDeclaredFields } from '../known-fields.ts';
+import { pathKey, useCatalog, useDeclaredFields } from '../known-fields.ts';
 import { children } from '../raw-json.ts';
 
 export interface KnownField {
@@ -20,12 +20,12 @@ const MEMBERS = 50;
 const VALUES = 20;
 const LONGEST_VALUE = 80;
 
-/** The fields that the server knows, those with counts first; completion is as good as the events at hand without them. */
+/** The fields that the server knows, those with counts first; without them, completion uses only the loaded events. */
 export function useServerFields(appId: string, isWanted: boolean): readonly KnownField[] {
   const declared = (useDeclaredFields(appId, isWanted).data?.fields ?? []).filter(
     ({ kind }) => kind === 'value',
   );
-  const seen = useCatalogue(appId, isWanted).data?.fields ?? [];
+  const seen = useCatalog(appId, isWanted).data?.fields ?? [];
   return [
     ...declared.map(({ path }) => ({ path, values: [], isCounted: true })),
     ...seen.map(({ path, examples }) => ({ path, values: examples.map(valueText) })),
@@ -58,7 +58,7 @@ export function fieldsOf(pages: readonly EventPage[]): KnownField[] {
     }));
 }
 
-/** Each field once, with the values of all: the catalogue has a field of two types twice. Those with counts come first. */
+/** Each field once, with the values of all: the server lists a field of two types twice. Those with counts come first. */
 export function mergeFields(all: readonly KnownField[]): KnownField[] {
   const fields = new Map<string, KnownField>();
   for (const { path, values, isCounted = false } of all) {

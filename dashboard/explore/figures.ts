@@ -1,4 +1,4 @@
-/** The numbers above the chart, and how they compare. */
+/** The numbers above the chart and their comparison. */
 import type { VNode } from 'preact';
 import type { Series } from '../answers.ts';
 import { bucketEnd, type Summary } from '../charts/series-data.ts';
@@ -15,7 +15,7 @@ export interface FiguresProps {
   readonly found: Found | null;
 }
 
-/** What a change is against, by what is compared with. */
+/** Label of a change, by comparison. */
 export const COMPARED = { previous: 'vs the period before', week: 'vs a week before', none: '' } as const;
 /** Units of an average, from the shortest on. */
 const UNITS: readonly (readonly [string, number])[] = [

@@ -1,4 +1,4 @@
-/** Files of what is shown: named by what they hold, made in the browser. */
+/** Downloads that the browser builds from what is shown. */
 import type { Series } from '../answers.ts';
 import type { Curve } from '../charts/curve.ts';
 import type { Palette } from '../charts/drawing.ts';

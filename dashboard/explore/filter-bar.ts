@@ -1,4 +1,4 @@
-/** What is looked at: event types, conditions on payloads and text, as chips; typed with completion. */
+/** The filter bar: event types, conditions on payloads, and text as chips, typed with completion. */
 import type { VNode } from 'preact';
 import { useEffect, useId, useRef, useState } from 'preact/hooks';
 import type { EventType } from '../answers.ts';
@@ -162,7 +162,7 @@ function offersFor(
         text: `${isNot ? '-' : ''}${path}:`,
       }),
     );
-  // What is asked for in words is more often a text than a type, and Enter takes the first one that filters.
+  // Words are more often a text than a type, and Enter takes the first suggestion.
   return wanted === '' ? [...ofTypes, ...ofFields] : [textOffer(wanted), ...ofTypes, ...ofFields];
 }
 

@@ -1,4 +1,4 @@
-/** One live feed for the chart and the list: both show what is committed, or count what waits while they are paused. */
+/** One live feed for the chart and the list: both show committed events, or count new ones while paused. */
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { callText } from '../api.ts';
 import { type EventRow, readEventPage, readNews } from '../event-rows.ts';
@@ -25,7 +25,7 @@ export interface Follow {
   /** Events that are new and not in the chart. */
   readonly fresh: number;
   readonly isLost: boolean;
-  /** Puts into the list what waits. */
+  /** Inserts the waiting events into the list. */
   readonly show: () => void;
 }
 
@@ -89,11 +89,11 @@ interface HeldEvents {
   readonly show: () => void;
 }
 
-/** New events are inserted while the page is at its top and nothing of it is read; otherwise they wait. */
+/** New events are inserted while the page is scrolled to its top and no event is open; otherwise they wait. */
 function useHeldEvents({ appId, viewed, list, isRead }: FollowOptions): HeldEvents {
   const { view } = viewed;
   const [held, setHeld] = useState(0);
-  /** What waits; null: more than is known here. */
+  /** The waiting events; null: more than are kept. */
   const waiting = useRef<readonly EventRow[] | null>([]);
   const rows = list.pages.reduce((sum, { events }) => sum + events.length, 0);
   const show = (): void => {

@@ -1,4 +1,4 @@
-/** What a search has found, by bucket of the chart. */
+/** Results of a search, by bucket of the chart. */
 import type { Series } from '../answers.ts';
 import { type EventPages, searchedUntil } from './event-pages.ts';
 

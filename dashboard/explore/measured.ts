@@ -1,4 +1,4 @@
-/** The line that a chart shows in place of the numbers of events, from the answers that it is made of. */
+/** The line of a measure, computed from the answers that it needs. */
 import { useRef } from 'preact/hooks';
 import type { EventType, NumberStats, Series } from '../answers.ts';
 import { type Curve, emptyCurve, ratioCurve, statCurve } from '../charts/curve.ts';
@@ -14,7 +14,7 @@ export interface Measured {
   readonly series: Series;
   /** Null: the numbers of events are shown. */
   readonly curve: Curve | null;
-  /** What is to be said of the line, or why there is none. */
+  /** A note about the line, or why there is none. */
   readonly note: string | null;
 }
 
@@ -81,7 +81,7 @@ function useNumbers({ appId, viewed: { view, span } }: MeasuredOptions): Numbers
 
 type Made = Omit<Measured, 'series'>;
 
-/** @returns null while it is on its way */
+/** @returns null while it loads */
 function ratioOf(
   { series, viewed: { view }, types }: MeasuredOptions,
   { part }: Measure & { readonly kind: 'ratio' },
@@ -106,7 +106,7 @@ function ratioOf(
   return { curve: ratioCurve(series, data, names), note: null };
 }
 
-/** @returns null while it is on its way */
+/** @returns null while it loads */
 function statOf(
   { series, viewed: { view } }: MeasuredOptions,
   { of, stat }: Measure & { readonly kind: 'stat' },

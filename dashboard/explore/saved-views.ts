@@ -67,7 +67,7 @@ export function SavedViews({ appId, view, mayChange }: SavedViewsProps): VNode {
   ${removal && html`<${Confirm} title="Remove the view" action=${remove} onClose=${() => setRemoval(null)}><b>${removal.name}</b> is removed for all members of the app.<//>`}`;
 }
 
-/** What of a view is worth a name: neither the event that is open nor the way back, and everyone has their own time zone. */
+/** The part of a view that is saved: without the open event, the way back and the time zone, which belong to the reader. */
 function savedSearch(view: View): string {
   const query = new URLSearchParams(viewSearch({ ...view, event: null, at: null, back: null }));
   query.delete('tz');
@@ -94,7 +94,7 @@ function SaveView({ appId, search, known, onDone, onClose }: SaveViewProps): VNo
   return html`<${Dialog} title="Save this view" onClose=${onClose}>
     <p class="muted">Range, filter and chart under a name, for all members of the app. Each member sees it in their own time zone.</p>
     <${Form} action=${action} submit=${replaces ? 'Replace the view' : 'Save'} onCancel=${onClose}>
-      <${Field} label="Name" name="name" maxlength="200" placeholder="Errors of the last day" hint=${replaces && 'There is a view of this name, which will be replaced.'} onInput=${(event: InputEvent) => setTyped((event.currentTarget as HTMLInputElement).value)} />
+      <${Field} label="Name" name="name" maxlength="200" placeholder="Errors of the last day" hint=${replaces && 'A view with this name exists and will be replaced.'} onInput=${(event: InputEvent) => setTyped((event.currentTarget as HTMLInputElement).value)} />
     <//>
   <//>`;
 }

@@ -1,4 +1,4 @@
-/** One's own account: password, and sessions elsewhere. */
+/** The user's account: password and other sessions. */
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
@@ -60,7 +60,7 @@ export function AccountPage(): VNode {
       <//>
       <${Section} title="Sessions" about="Ends every session of yours, this one too.">
         <button type="button" class="button" onClick=${() => setEnding(true)}>Sign out everywhere…</button>
-        ${ending && html`<${Confirm} title="Sign out everywhere" action=${everywhere} onClose=${() => setEnding(false)}>Every browser in which you are signed in has to sign in again, this one too.<//>`}
+        ${ending && html`<${Confirm} title="Sign out everywhere" action=${everywhere} onClose=${() => setEnding(false)}>All browsers are signed out, including this one.<//>`}
       <//>
     </div>
     <p class="muted version">Tidemark ${current?.version}</p>

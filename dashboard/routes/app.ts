@@ -23,7 +23,7 @@ export interface TabProps {
   readonly app: Resource<App>;
 }
 
-/** The page comes when it is needed. */
+/** Loaded on demand. */
 const loadExplore: Load<TabProps> = async () => (await import('./explore.ts')).ExplorePage;
 
 /** The ends of the pages' paths, and their names. */
@@ -67,7 +67,7 @@ export function AppPage({ params }: { readonly params: Readonly<Record<string, s
   const { data } = app;
   useTitle(data && name && `${name} · ${data.name}`);
   if (app.problem?.status === 404) return html`<${Gone} />`;
-  // The view goes along, and is there again when the tab is.
+  // Tabs keep the view in their address.
   const search = viewSearch({ ...view, event: null });
   return html`<div class="page">
     <div class="page-head app-head">

@@ -1,4 +1,4 @@
-/** All apps that one may see: how busy each is, and a new one. */
+/** The user's apps with their activity, and a form for a new one. */
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
@@ -17,7 +17,7 @@ import { notify } from '../state.ts';
 import { ownZone } from '../time-zone.ts';
 import { useTitle } from '../title.ts';
 
-/** From so many on, finding one by eye takes longer than by name. */
+/** From this many on, the list has a search field. */
 const SEARCH_FROM = 9;
 
 export const appsPath = (): string => `/api/apps?timezone=${encodeURIComponent(ownZone())}`;
@@ -45,7 +45,7 @@ export function AppsPage(): VNode {
     ${apps === undefined && problem === null && html`<${CardSkeletons} />`}
     ${data?.apps.length === 0 && html`<${NoApps} newApp=${newApp} />`}
     ${apps && apps.length > 0 && html`<ul class="cards">${apps.map((app) => html`<li key=${app.appId}><${AppCard} app=${app} most=${most} /></li>`)}</ul>`}
-    ${data && data.apps.length > 0 && apps?.length === 0 && html`<p class="hint" role="status">No app has this in its name.</p>`}
+    ${data && data.apps.length > 0 && apps?.length === 0 && html`<p class="hint" role="status">No app name contains this text.</p>`}
     ${creating && html`<${NewApp} onClose=${() => setCreating(false)} />`}
   </div>`;
 }
@@ -100,7 +100,7 @@ function AppCard({ app, most }: AppCardProps): VNode {
     <span class="card-head"><span class="name">${name}</span>${role !== 'owner' && html`<span class="badge">${role}</span>`}</span>
     ${
       today === undefined || total === undefined || sparkline === undefined
-        ? html`<span class="muted">Its part of the database does not answer now.</span>`
+        ? html`<span class="muted">Its database node does not answer.</span>`
         : html`<${Sparkline} counts=${sparkline} ...${most !== undefined && { most }} />
     <span class="figures">
       <span><b class="figure" title=${count(today)}>${today < 1e6 ? count(today) : compact(today)}</b> today</span>

@@ -1,4 +1,4 @@
-/** One app's events: when they happened, and which they are. One view, in one address, of a chart and the list below it. */
+/** One app's events: a chart and the list below it share one view and one address. */
 import type { VNode } from 'preact';
 import { useCallback, useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { EventType, Series } from '../answers.ts';
@@ -93,7 +93,7 @@ function useArrival(isEmpty: boolean): void {
   }, [isEmpty]);
 }
 
-/** Makes the address complete: what it leaves out is this reader's own zone, and would be another one's elsewhere. */
+/** Completes the address with the reader's time zone, so that a shared link shows the same interval. */
 function useCanonicalAddress({ view, change }: ViewAndChange): void {
   useEffect(() => {
     const query = new URLSearchParams(location.search);

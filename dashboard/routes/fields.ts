@@ -1,7 +1,7 @@
 /** Fields of payloads: those whose values are counted, and what recent events have. */
 import type { VNode } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
-import type { App, Catalogue, DeclaredField, DeclaredFields, SeenField } from '../answers.ts';
+import type { App, Catalog, DeclaredField, DeclaredFields, SeenField } from '../answers.ts';
 import { call } from '../api.ts';
 import { Confirm } from '../components/confirm.ts';
 import { DeclareField } from '../components/declare-field.ts';
@@ -11,7 +11,7 @@ import { Skeleton, Waiting } from '../components/waiting.ts';
 import { equals, valueText } from '../filter-text.ts';
 import { ago, count, counted, dateTime, exact } from '../format.ts';
 import { html } from '../html.ts';
-import { countersOf, declaredPath, useCatalogue, useDeclaredFields } from '../known-fields.ts';
+import { countersOf, declaredPath, useCatalog, useDeclaredFields } from '../known-fields.ts';
 import { type Resource, useAction } from '../resource.ts';
 import { notify } from '../state.ts';
 import { viewSearch } from '../url.ts';
@@ -24,16 +24,16 @@ const REFRESH_MS = 5_000;
 const ROWS = 100;
 const SEARCH_FROM = 12;
 
-/** What is proposed to be counted. */
+/** The field proposed for counting. */
 type Proposal = Pick<DeclaredField, 'path' | 'typeName'>;
 
 export function FieldsPage({ appId, app }: TabProps): VNode {
   const declared = useDeclaredFields(appId);
-  const catalogue = useCatalogue(appId);
+  const catalogue = useCatalog(appId);
   useProgress(declared);
   const [proposal, setProposal] = useState<Proposal | null>(null);
   const parts = [declared, catalogue];
-  // All at once: a list that came later would push the other one down.
+  // All at once, so that no list pushes the other one down.
   if (app.data === undefined || parts.some(({ data, problem }) => data === undefined && problem === null))
     return html`<${Skeleton} lines=${10} class="rows" />`;
   if (parts.every(({ data }) => data === undefined)) {
@@ -158,7 +158,7 @@ function Values({ field }: { readonly field: DeclaredField }): VNode {
 
 interface SeenProps {
   readonly appId: string;
-  readonly resource: Resource<Catalogue>;
+  readonly resource: Resource<Catalog>;
   readonly declared: readonly DeclaredField[];
   readonly onCount: ((proposal: Proposal) => void) | null;
 }
@@ -185,7 +185,7 @@ function Seen({ appId, resource, declared, onCount }: SeenProps): VNode {
       </table></div>`
     }
     ${found.length > rows && html`<div class="row-actions"><button type="button" class="button" onClick=${() => setRows(rows + ROWS)}>Show more of ${count(found.length)}</button></div>`}
-    ${data && data.fields.length > 0 && found.length === 0 && html`<p class="hint" role="status">No field has this in its name.</p>`}
+    ${data && data.fields.length > 0 && found.length === 0 && html`<p class="hint" role="status">No field name contains this text.</p>`}
   </section>`;
 }
 
@@ -226,7 +226,7 @@ function SeenRow({ appId, field, isCounted, onCount }: SeenRowProps): VNode {
   </tr>`;
 }
 
-/** A field that is there is in more than none, and one that is missing once is not in all. */
+/** Rounds so that a rare field does not show 0% and only a field of every event shows 100%. */
 function percent(share: number): string {
   if (share < 0.01) return '<1%';
   return `${share < 1 ? Math.min(99, Math.round(share * 100)) : 100}%`;

@@ -62,7 +62,7 @@ function SignUp({ setupToken }: { readonly setupToken?: string }): VNode {
     return html`<${Narrow} title="You are signed in"><p><a href="/">Go to your apps</a></p><//>`;
   if (current.setup === 'link' && setupToken === undefined) {
     return html`<${Narrow} title="Almost there">
-      <p>This server has no account yet. The first one is made through a one-time link, which the server printed when it started. Open that link to go on.</p>
+      <p>This server has no account yet. The first one is made through a one-time link, which the server printed when it started. Open that link to continue.</p>
     <//>`;
   }
   if (current.setup === null && current.signup !== 'open') {
@@ -72,7 +72,7 @@ function SignUp({ setupToken }: { readonly setupToken?: string }): VNode {
     <//>`;
   }
   if (mailed)
-    return html`<${Narrow} title="Check your mail"><p role="status">A link to finish with is on its way.</p><//>`;
+    return html`<${Narrow} title="Check your mail"><p role="status">A link to finish the sign-up is on its way.</p><//>`;
   return html`<${Narrow} title=${isFirst ? 'Welcome to Tidemark' : 'Create an account'}>
     ${isFirst && html`<p>Create the first account of this server. Others can be invited later.</p>`}
     <${Form} action=${action} submit=${action.busy ? 'One moment…' : 'Create the account'}>

@@ -29,12 +29,12 @@ export function SettingsPage({ appId, app }: TabProps): VNode | null {
   const { data } = app;
   const path = appPath(appId);
   const isViewer = data?.role === 'viewer';
-  // With the logging token one writes: it is not for viewers. Before it is known who asks, nothing is asked for.
+  // Viewers do not see the logging token. It is not requested before the role is known.
   const token = useResource<LoggingToken>(data === undefined || isViewer ? null : `${path}/logging-token`);
   const tokens = useResource<TokenList>(`${path}/tokens`);
   const members = useResource<MemberList>(`${path}/members`);
   const audit = useResource<AuditPage>(`${path}/audit`);
-  // All at once: lists that came one by one would push each other down.
+  // All at once, so that lists do not push each other down.
   const parts = [...(isViewer ? [] : [token]), tokens, members, audit];
   if (data === undefined || parts.some((part) => part.data === undefined && part.problem === null)) {
     return html`<${Skeleton} lines=${12} />`;

@@ -1,4 +1,4 @@
-/** Signing in, and going on to where one wanted to be. */
+/** The sign-in page, which then continues to the requested page. */
 import type { VNode } from 'preact';
 import { useEffect } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
@@ -26,7 +26,7 @@ export function SignInPage(): VNode {
   });
   return html`<div class="narrow">
     <h1>Sign in</h1>
-    ${sessionEnded.value && html`<${Callout} status tone="note">Your session has ended. Sign in again to go on where you were.<//>`}
+    ${sessionEnded.value && html`<${Callout} status tone="note">Your session has ended. Sign in again to continue.<//>`}
     <${Form} action=${action} submit=${action.busy ? 'Signing in…' : 'Sign in'}>
       <${Field} label="E-mail" name="email" type="email" autocomplete="username" autofocus />
       <${Field} label="Password" name="password" type="password" autocomplete="current-password" />
@@ -38,7 +38,7 @@ export function SignInPage(): VNode {
   </div>`;
 }
 
-/** Takes a new session as the page's own. */
+/** Switches the page to a new session. */
 export function signedIn(user: User): void {
   sessionEnded.value = false;
   const current = session.value;

@@ -27,12 +27,12 @@ export function TypesPage({ appId, app }: TabProps): VNode {
   const path = `/api/apps/${appId}/types`;
   const types = useResource<{ types: EventType[] }>(path);
   const schemas = useResource<{ schemas: SchemaSummary[] }>(`/api/apps/${appId}/type-schemas`);
-  // Drawn when it is there: a column of its own width waits for it.
+  // Drawn when loaded; the column keeps its width until then.
   const activity = useResource<{ activity: Readonly<Record<string, readonly number[]>> }>(
     `/api/apps/${appId}/type-activity`,
   ).data?.activity;
   const { reload } = types;
-  // Both at once: a column that fills later would push the others.
+  // Both at once, so that no column shifts the others.
   const data = schemas.data === undefined && schemas.problem === null ? undefined : types.data;
   const [wanted, setWanted] = useState('');
   const [rows, setRows] = useState(ROWS);
@@ -97,7 +97,7 @@ export function TypesPage({ appId, app }: TabProps): VNode {
       </table></div>`
     }
     ${found && found.length > rows && html`<div class="row-actions"><button type="button" class="button" onClick=${() => setRows(rows + ROWS)}>Show more of ${count(found.length)}</button></div>`}
-    ${data && data.types.length > 0 && found?.length === 0 && html`<p class="hint" role="status">No type has this in its name.</p>`}
+    ${data && data.types.length > 0 && found?.length === 0 && html`<p class="hint" role="status">No type name contains this text.</p>`}
     ${renaming && html`<${Rename} path=${`${path}/${renaming.typeId}`} name=${renaming.name} onDone=${reload} onClose=${() => setRenaming(null)} />`}
     ${ofSchema && html`<${SchemaDialog} path=${`${path}/${encodeURIComponent(ofSchema.typeId)}`} name=${ofSchema.name} isSet=${byType.has(ofSchema.typeId)} isOwner=${isOwner} onDone=${schemas.reload} onClose=${() => setOfSchema(null)} />`}
   </section>`;
@@ -134,7 +134,7 @@ const COLUMNS: readonly (readonly [key: SortKey, label: string, kind: string])[]
 
 const names = new Intl.Collator('en', { numeric: true });
 
-/** Equals stand by name, whichever way the order goes. */
+/** Ties are sorted by name in either order. */
 function inOrder(types: readonly EventType[], { key, down }: Order): EventType[] {
   const compare = (a: EventType, b: EventType): number => {
     if (key === 'name') return names.compare(a.name, b.name);

@@ -1,4 +1,4 @@
-/** What an app uses, beside what it may: requests against the limit, what was refused, events and bytes by day, tokens. */
+/** The usage of an app: requests and their limit, refusals, events and bytes by day, tokens. */
 import type { VNode } from 'preact';
 import { useEffect } from 'preact/hooks';
 import type { Usage } from '../answers.ts';
@@ -11,9 +11,9 @@ import { type Resource, useResource } from '../resource.ts';
 import { ownZone } from '../time-zone.ts';
 import { appPath, type TabProps } from './app.ts';
 
-/** The figures are of the current minute. */
+/** The numbers are of the current minute. */
 const REFRESH_MS = 10_000;
-/** From this share of the limit on it is time to think of it. */
+/** Share of the limit from which a warning is shown. */
 const NEAR = 0.8;
 
 export function UsagePage({ appId }: TabProps): VNode {
@@ -49,7 +49,7 @@ function useRefresh({ reload, loading }: Resource<Usage>): void {
   }, [loading]);
 }
 
-/** Before producers are refused, or when they were. */
+/** Warns before producers reach the limit, or after they did. */
 function Warning({ usage: { limits, minutes, refused } }: { readonly usage: Usage }): VNode | null {
   const limit = limits.create;
   if (limit === 0) return null;
@@ -122,7 +122,7 @@ function Refused({ refused }: { readonly refused: Usage['refused'] }): VNode {
 function Tokens({ usage: { tokens, limits } }: { readonly usage: Usage }): VNode {
   return html`<section class="usage-tokens" aria-labelledby="usage-tokens">
     <h2 id="usage-tokens">Resource tokens</h2>
-    ${tokens.length === 0 && html`<p class="hint">None that is valid.</p>`}
+    ${tokens.length === 0 && html`<p class="hint">No valid tokens.</p>`}
     ${
       tokens.length > 0 &&
       html`<div class="scroll card"><table class="list">

@@ -2,12 +2,12 @@
 import { describe, expect, test } from 'vitest';
 import { countablePath } from '../../dashboard/filter-text.ts';
 import { placeOfMistake } from '../../dashboard/json-mistake.ts';
-import { catalogueOf, countersOf, pathKey } from '../../dashboard/known-fields.ts';
+import { catalogOf, countersOf, pathKey } from '../../dashboard/known-fields.ts';
 
 test('examples of the catalogue keep the spelling in which they were sent', () => {
   const text =
     '{"success":true,"data":{"fields":[{"path":"id","examples":[12345678901234567890,1e400,"a\\"b"]},{"path":"x","examples":[]}],"truncated":false}}';
-  expect(catalogueOf(text).fields.map(({ path, examples }) => [path, examples])).toEqual([
+  expect(catalogOf(text).fields.map(({ path, examples }) => [path, examples])).toEqual([
     ['id', ['12345678901234567890', '1e400', '"a\\"b"']],
     ['x', []],
   ]);

@@ -18,7 +18,7 @@ export interface AuditPage {
   readonly hasMore: boolean;
 }
 
-/** What the list can be narrowed to, by how the action begins. */
+/** Filters of the list, by the prefix of the action. */
 const KINDS: readonly (readonly [kind: string, label: string, begins: RegExp])[] = [
   ['', 'Everything', /^/],
   ['members', 'Members', /^(member|invitation)\./],
@@ -50,7 +50,7 @@ export function Activity({ app, resource }: SectionProps<AuditPage>): VNode {
         ${KINDS.map(([value, label]) => html`<option value=${value}>${label}</option>`)}
       </select>`
     }
-    ${data && entries.length === 0 && html`<p class="hint">${(older ?? data).hasMore ? 'Nothing of this kind among the latest changes.' : 'Nothing yet.'}</p>`}
+    ${data && entries.length === 0 && html`<p class="hint">${(older ?? data).hasMore ? 'No change of this kind among the latest ones.' : 'Nothing yet.'}</p>`}
     <ol class="activity">
       ${entries.map(
         (entry) => html`<li key=${entry.entryId}>
@@ -66,7 +66,7 @@ export function Activity({ app, resource }: SectionProps<AuditPage>): VNode {
 
 type Details = AuditEntry['details'];
 
-/** What the actor did, by the action; the name of what it was done to is a detail. */
+/** Sentences by action; the name of its target is a detail. */
 const SENTENCES: Readonly<Record<string, (details: Details) => string>> = {
   'app.create': () => 'created the app',
   'app.rename': ({ from, to }) => `renamed the app from “${from}” to “${to}”`,

@@ -33,7 +33,7 @@ const ROLES = [
   ['viewer', 'viewer'],
 ] as const;
 
-/** What is about to be taken away, once it is confirmed. */
+/** The removal that waits for confirmation. */
 type Removal = Member | Invitation;
 
 export interface MembersProps extends SectionProps<MemberList> {
@@ -69,7 +69,7 @@ export function Members({ app, resource, onChanged, onRemoved }: MembersProps): 
     removed();
   });
   const about =
-    'Viewers see everything but tokens, and change nothing. Maintainers also create event types and tokens. The owner also renames, deletes, and decides who is here.';
+    'Viewers see everything but tokens, and change nothing. Maintainers also create event types and tokens. The owner also renames and deletes the app and manages its members.';
   return html`<${Section} title="Members" about=${about}>
     <${Waiting} for=${resource} lines=${3} />
     ${

@@ -45,7 +45,7 @@ export function RemoveMember({ app, member, onRemoved, onClose }: RemoveMemberPr
           own.length > 0 &&
           html`<fieldset class="callout note tokens-ending">
             <legend>Resource tokens of ${member.email}</legend>
-            <p>They stop reading this app now.${!leaves && ' Anyone who has the text of a token that you keep can still read.'}</p>
+            <p>They lose access to this app immediately.${!leaves && ' Anyone who has the text of a token that you keep can still read.'}</p>
             ${own.map(
               ({ tokenId, name, lastUsedAt }) => html`<label class="check" key=${tokenId}>
                 ${!leaves && html`<input type="checkbox" name=${tokenId} />`}

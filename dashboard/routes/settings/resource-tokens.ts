@@ -79,7 +79,7 @@ export function ResourceTokens({ app, resource, members, onChanged }: ResourceTo
   <//>`;
 }
 
-/** Whether it is valid although its creator, who may still have its text, is not a member. */
+/** Whether it is valid although its creator is no longer a member and may still know it. */
 function isOrphan(token: ResourceToken, members: readonly Member[] | undefined): boolean {
   const maker = token.createdBy?.userId;
   return !(isOver(token) || maker === undefined || (members?.some(({ userId }) => userId === maker) ?? true));
@@ -143,7 +143,7 @@ interface MadeTokenProps {
 function MadeToken({ appId, text, onClose }: MadeTokenProps): VNode {
   const place = { base: location.origin, appId, loggingToken: null, resourceToken: text };
   return html`<${Dialog} locked title="The new resource token" onClose=${onClose}>
-    <${Callout} tone="note">It is shown only now: put it where it is used before you close this.<//>
+    <${Callout} tone="note">It is shown only once: copy it before you close this dialog.<//>
     <${Copyable} text=${text} label="Copy the resource token" />
     <${Snippets} place=${place} groups=${['read']} />
     <div class="form-actions"><button type="button" class="button primary" onClick=${onClose}>I have copied it</button></div>

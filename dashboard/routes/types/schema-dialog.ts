@@ -64,7 +64,7 @@ export function SchemaDialog(props: SchemaDialogProps): VNode {
 
 const spelled = (schema: object): string => JSON.stringify(schema, null, 2);
 
-/** What a schema does, in a word, and what it has found. */
+/** The mode of a schema in one word, and its violations. */
 export function schemaState({ mode, violations, suspendedAt }: SchemaSummary): string {
   if (suspendedAt !== null) return 'Suspended';
   const state = mode === 'refuse' ? 'Refuses' : 'Warns';
@@ -76,7 +76,7 @@ function Findings({ found }: { readonly found: SchemaSummary }): VNode {
   const { mode, setAt, suspendedAt, suspendedReason, checked, violations, unchecked, lastViolation } = found;
   const last = lastViolation && Date.parse(lastViolation.at);
   return html`<p class="muted">${mode === 'refuse' ? 'Refuses' : 'Warns'} since ${dateTime(Date.parse(setAt), view.zone)}: ${count(checked)} checked, <b>${counted(violations, 'violation')}</b>${unchecked > 0 && `, ${count(unchecked)} could not be checked`}.</p>
-    ${suspendedAt !== null && html`<${Callout} tone="note"><p><b>Payloads are not checked since ${dateTime(Date.parse(suspendedAt), view.zone)}.</b> ${suspendedReason} Set the schema again to go on.</p><//>`}
+    ${suspendedAt !== null && html`<${Callout} tone="note"><p><b>Payloads are not checked since ${dateTime(Date.parse(suspendedAt), view.zone)}.</b> ${suspendedReason} Set the schema again to resume the checks.</p><//>`}
     ${
       lastViolation !== null &&
       last !== null &&
@@ -110,7 +110,7 @@ function SchemaForm({ path, schema, onRemove, onDone, onClose }: FormProps): VNo
   <//>`;
 }
 
-/** The JSON of what was typed. A mistake in it is selected. @throws Problem with its place */
+/** The JSON of what was typed. A syntax error is selected. @throws Problem with its position */
 function parsed(text: string, area: HTMLTextAreaElement | null): unknown {
   try {
     return JSON.parse(text);
