@@ -5,7 +5,7 @@ import { type Command, Option } from 'commander';
 import { appNotFound } from '../accounts/account-error.ts';
 import { OperatorError } from '../errors.ts';
 import { boundaryOf } from '../ingest/event-time.ts';
-import type { Sql } from '../storage/connect.ts';
+import type { DatabaseAddress, Sql } from '../storage/connect.ts';
 import { ServerWatch } from '../storage/connections/server-watch.ts';
 import { DeclaredFields } from '../storage/storage.ts';
 import { ImportWriter } from '../storage/write/import-writer.ts';
@@ -64,8 +64,13 @@ export function addImportCommand(program: Command): void {
     });
 }
 
-/** A connection that is refused fails the import, which says why. */
-const UNLOGGED = { info: () => undefined, warn: () => undefined, error: () => undefined };
+/** Of this address each connection looks whether the database has been left for another one. */
+function watchedAddress(address: DatabaseAddress): DatabaseAddress {
+  // A connection that is refused fails the import, which says why.
+  const nothing = (): void => undefined;
+  const log = { info: nothing, warn: nothing, error: nothing };
+  return new ServerWatch(address, { log, onMoved: nothing, onForeign: nothing }).address;
+}
 
 async function runImport(
   { config, address, storage, sql }: Installation,
@@ -78,15 +83,9 @@ async function runImport(
   const startedAt = performance.now();
   const fields = new DeclaredFields();
   await fields.load(sql);
-  // Each of its connections looks whether the database has been left for another one.
-  const { address: watched } = new ServerWatch(address, {
-    log: UNLOGGED,
-    onMoved: () => undefined,
-    onForeign: () => undefined,
-  });
   const writer = new ImportWriter<ImportedEvent>({
     fields,
-    address: watched,
+    address: watchedAddress(address),
     engine: storage.engine,
     appId: id,
     boundary: boundaryOf(config.RETENTION_DAYS, Date.now()),

@@ -12,7 +12,9 @@ export async function closeNodes(sql: Sql, isClosed: boolean): Promise<readonly 
     await pool.begin('isolation level read committed read write', async (tx) => {
       await tx`SET LOCAL citus.enable_ddl_propagation = off`;
       const [database] = await tx<{ name: string }[]>`SELECT quote_ident(current_database()) AS name`;
-      const change = isClosed ? 'SET default_transaction_read_only = on' : 'RESET default_transaction_read_only';
+      const change = isClosed
+        ? 'SET default_transaction_read_only = on'
+        : 'RESET default_transaction_read_only';
       await tx.unsafe(`ALTER DATABASE ${database?.name ?? ''} ${change}`);
     });
   return pools;
