@@ -61,7 +61,7 @@ export type { FieldFilter } from './fields/field-scope.ts';
 export { readEventsLeft } from './fields/progress.ts';
 export { OTHER, scalarValue, valueOfString } from './fields/value-text.ts';
 export type { MaintenanceTasks } from './maintenance/loop.ts';
-export type { Nodes } from './nodes.ts';
+export type { DataNode, Nodes } from './nodes.ts';
 export type { MaintenancePools, StorageSettings } from './storage-engine.ts';
 
 /** What the storage of one database does, whatever its engine. Operations take the pool whose connections they use. */

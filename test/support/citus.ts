@@ -49,8 +49,17 @@ export class TestCitus {
     await Promise.all(this.all.map((server) => server.stop()));
   }
 
-  /** Makes a database on every node. @param options.empty without the schema of this release */
-  async database({ empty = false } = {}): Promise<TestDatabase> {
+  /**
+   * Makes a database on every node.
+   * @param options.empty   without the schema of this release
+   * @param options.workers those that it has at first; by default all
+   * @param options.portOf  by which everybody reaches a worker, where that is not its own
+   */
+  async database({
+    empty = false,
+    workers = this.workers,
+    portOf = ({ port }: RestartablePostgres): number => port,
+  } = {}): Promise<TestDatabase> {
     const name = `test_${randomUUID().replaceAll('-', '')}`;
     await Promise.all(
       this.all.map(async (server) => {
@@ -66,7 +75,7 @@ export class TestCitus {
     const address = { url };
     const sql = connect(address, { connections: 10, name: 'test' });
     await sql`SELECT citus_set_coordinator_host('127.0.0.1', ${this.coordinator.port})`;
-    for (const worker of this.workers) await sql`SELECT citus_add_node('127.0.0.1', ${worker.port})`;
+    for (const worker of workers) await sql`SELECT citus_add_node('127.0.0.1', ${portOf(worker)})`;
     if (!empty) await migrate(sql, 'citus');
     return {
       engine: 'citus',

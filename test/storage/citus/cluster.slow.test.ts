@@ -8,7 +8,7 @@ import { Rejection } from '../../../src/errors.ts';
 import { createEventIds } from '../../../src/ingest/event-id.ts';
 import { clusterAt } from '../../../src/storage/citus/cluster.ts';
 import { hashOf } from '../../../src/storage/citus/placement.ts';
-import { connect, type Sql } from '../../../src/storage/connect.ts';
+import { connect, type DatabaseAddress, type Sql } from '../../../src/storage/connect.ts';
 import { copyDatabase } from '../../../src/storage/copy/copy.ts';
 import { openCopyClient } from '../../../src/storage/copy-client.ts';
 import { openStorage, type Storage } from '../../../src/storage/storage.ts';
@@ -19,6 +19,7 @@ import { TestCitus } from '../../support/citus.ts';
 import { hasCitus } from '../../support/citus-home.ts';
 import { type TestDatabase, testDatabase } from '../../support/database.ts';
 import { Ledger as Producers } from '../../support/ledger.ts';
+import { FaultyProxy } from '../../support/proxy.ts';
 import type { RestartablePostgres } from '../../support/restartable-postgres.ts';
 import { startTestService, type TestApp, type TestService, until } from '../../support/service.ts';
 import { storageContract } from '../storage.contract.ts';
@@ -194,33 +195,86 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
   describe('the service', () => {
     let database: TestDatabase;
     let service: TestService;
+    /** In front of the last worker. */
+    let proxy: FaultyProxy;
+    const portOf = (worker: RestartablePostgres): number =>
+      worker === cluster.workers.at(-1) ? portOfAddress(proxy.address) : worker.port;
     beforeAll(async () => {
-      database = await cluster.database();
-      service = await startTestService({ database, config: { COMMIT_CONNECTIONS: 2 } });
+      proxy = await FaultyProxy.start({ url: cluster.workers.at(-1)?.url ?? '' });
+      database = await cluster.database({ portOf });
+      service = await startTestService({
+        database,
+        config: { COMMIT_CONNECTIONS: 2, COMMIT_BUFFER_EVENTS: 64, CREATE_LIMIT_PER_MINUTE: 0 },
+      });
     });
     afterAll(async () => {
       await service.stop();
       await database.drop();
+      await proxy.stop();
+    });
+
+    test('a worker that is stopped takes its share of the room alone: events of the others are stored before that is noticed', async () => {
+      const [worker, other] = cluster.workers;
+      if (worker === undefined || other === undefined) throw new Error('There are no two workers.');
+      const [here, there] = [await appOn(worker.port, service), await appOn(portOf(other), service)] as const;
+      const post = async ({ loggingToken, typeId }: PlacedApp): Promise<number> =>
+        (await service.post({ loggingToken, typeId })).status;
+      expect([await post(here), await post(there)]).toEqual([201, 201]);
+      let isWithout = false;
+      // A machine that stands still for seconds may take all the time until the worker counts as away.
+      for (let attempt = 1; attempt <= 5 && !isWithout; attempt += 1) {
+        await worker.pause();
+        try {
+          let answered = 0;
+          const silent = Array.from({ length: 150 }, () =>
+            post(here).then((status) => {
+              answered += 1;
+              return status;
+            }),
+          );
+          // Those beyond its share are refused at once.
+          await until(() => answered >= 80, 'its share is full');
+          const waiting = await metric(service, 'tidemark_commit_buffer_events');
+          expect(waiting).toBeLessThanOrEqual(64);
+          for (let round = 0; round < 3; round += 1)
+            expect(await Promise.all(Array.from({ length: 32 }, () => post(there)))).toEqual(
+              Array.from({ length: 32 }, () => 201),
+            );
+          isWithout = answered < silent.length && waiting > 0;
+          await worker.resume();
+          await Promise.all(silent);
+        } finally {
+          await worker.resume();
+        }
+        await until(async () => (await post(here)) === 201, 'its apps are stored again');
+      }
+      expect(isWithout).toBe(true);
     });
 
     test.each([
       [
         'killed',
+        0,
         (worker: RestartablePostgres) => worker.kill(),
         (worker: RestartablePostgres) => worker.start(),
       ],
       [
         'stopped',
+        0,
         (worker: RestartablePostgres) => worker.pause(),
         (worker: RestartablePostgres) => worker.resume(),
       ],
+      ['cut off', 1, () => proxy.swallow(), () => proxy.stopSwallowing()],
     ])(
       'a worker that is %s disturbs its own apps alone, and nothing is lost or doubled',
-      async (_, fail, recover) => {
-        const [worker, other] = cluster.workers;
+      async (_, at, fail, recover) => {
+        const [worker, other] = [cluster.workers[at], cluster.workers[1 - at]];
         if (worker === undefined || other === undefined) throw new Error('There are no two workers.');
-        const ledger = new Ledger(service, [await appOn(worker, service), await appOn(other, service)]);
-        const name = `127.0.0.1:${worker.port}`;
+        const ledger = new Ledger(service, [
+          await appOn(portOf(worker), service),
+          await appOn(portOf(other), service),
+        ]);
+        const name = `127.0.0.1:${portOf(worker)}`;
         await until(() => ledger.count(201) > 20, 'events are stored');
         await fail(worker);
         await until(
@@ -440,6 +494,16 @@ class Ledger {
   }
 }
 
+/** A metric without labels. */
+async function metric(service: TestService, name: string): Promise<number> {
+  const { body } = await service.request({ method: 'GET', path: '/metrics' });
+  return Number(new RegExp(`^${name} (\\d+)`, 'm').exec(body)?.[1]);
+}
+
+function portOfAddress(address: DatabaseAddress): number {
+  return 'url' in address ? Number(new URL(address.url).port) : address.port;
+}
+
 async function readiness(service: TestService): Promise<{ nodesAway?: readonly string[] }> {
   return JSON.parse((await service.request({ method: 'GET', path: '/readyz' })).body);
 }
@@ -449,13 +513,13 @@ interface PlacedApp extends TestApp {
 }
 
 /** A new app whose events are on a worker. */
-async function appOn(worker: RestartablePostgres | undefined, service: TestService): Promise<PlacedApp> {
+async function appOn(port: number, service: TestService): Promise<PlacedApp> {
   for (;;) {
     const app = await service.newApp();
     const [place] = await service.sql<{ port: number }[]>`
       SELECT nodeport AS port
         FROM apps JOIN pg_dist_placement ON shardid = get_shard_id_for_distribution_column('events', apps.id)
         JOIN pg_dist_node USING (groupid) WHERE public_id = ${app.appId}`;
-    if (place?.port === worker?.port) return { ...app, ...(await service.newType(app, 'test type')) };
+    if (place?.port === port) return { ...app, ...(await service.newType(app, 'test type')) };
   }
 }
