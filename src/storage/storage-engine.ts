@@ -2,6 +2,7 @@
 import type pg from 'pg';
 import type { Config } from '../config.ts';
 import type { CoarseLevelName } from './backup/catalog.ts';
+import type { ExportSnapshot } from './backup/export.ts';
 import type { DatabaseAddress, Sql } from './connect.ts';
 import type { CountCheck } from './counts/count-check.ts';
 import type { DayComparison } from './counts/differences.ts';
@@ -67,8 +68,8 @@ export interface StorageEngine {
   settledCounts(level: Level): string;
   /** Number of deltas, or of marks of stale buckets, that maintenance should have settled. */
   unsettled(sql: Sql): Promise<number>;
-  /** Why this engine has no export for backups; absent: it has one. */
-  readonly noExport?: string;
+  /** Takes the snapshot of a backup on all nodes of a cluster. Absent: one server has it. @param client on the coordinator */
+  beginSnapshot?(client: pg.Client, address: DatabaseAddress): Promise<ExportSnapshot>;
   /** A statement that begins the transaction of a restore, if it needs one. */
   readonly restoreSettings?: string;
   /** A SELECT of `start, finish`: the intervals of the partitions or chunks of events. */

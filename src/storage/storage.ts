@@ -3,7 +3,6 @@
  * here engines have names. Each engine is a folder (postgres/, timescale/) that implements {@link StorageEngine}.
  */
 import type pg from 'pg';
-import { OperatorError } from '../errors.ts';
 import { beginExport, type Export } from './backup/export.ts';
 import { beginRestore, type Restore, type RestoreOptions } from './backup/restore.ts';
 import type { DatabaseAddress, Sql } from './connect.ts';
@@ -91,8 +90,8 @@ export interface Storage {
   settleCounts(sql: Sql, now: number): Promise<void>;
   /** The same while more is being stored; does nothing where that would make writers wait. */
   settleBesideWriters(sql: Sql, now: number): Promise<void>;
-  /** Takes a snapshot of everything that a backup holds. @param client a connection for this alone */
-  beginExport(client: pg.Client): Promise<Export>;
+  /** Takes a snapshot of everything that a backup holds. @param client a connection to the address for this alone */
+  beginExport(client: pg.Client, address: DatabaseAddress): Promise<Export>;
   /** Prepares an unused database for the rows of a backup. @throws OperatorError where it does not fit or has been used */
   beginRestore(options: Omit<RestoreOptions, 'engine'>): Promise<Restore>;
   /** Facts for the doctor. */
@@ -131,10 +130,7 @@ export async function openStorage(sql: Sql): Promise<Storage> {
     settleBesideWriters: async (pool, now) => {
       if (engine.settlesBesideWriters) await engine.settleCounts(pool, now);
     },
-    beginExport: async (client) => {
-      if (engine.noExport !== undefined) throw new OperatorError(engine.noExport);
-      return await beginExport(client, engine);
-    },
+    beginExport: (client, address) => beginExport(client, address, engine),
     beginRestore: (options) => beginRestore({ ...options, engine }),
     facts: (pool) => readDatabaseFacts(pool, engine, description),
     recount: (pool, interval, onDay) => recount(pool, engine, interval, onDay),

@@ -10,6 +10,7 @@ import { clusterAt } from './cluster.ts';
 import { checkCountsOfCluster, compareDayOfCluster } from './count-check.ts';
 import { changeAllShards, clusterMaintenance, foldCluster } from './maintenance.ts';
 import { clusterReader, poolOfApp } from './reads.ts';
+import { beginClusterSnapshot } from './snapshot.ts';
 import { writes } from './writes.ts';
 
 export const citus: StorageEngine = {
@@ -40,10 +41,7 @@ export const citus: StorageEngine = {
   settledCounts: ({ name }) => countsOf(name),
   closeNodes,
   eventIntervals: 'SELECT start, finish FROM events_partitions WHERE isfinite(start) AND isfinite(finish)',
-  // A snapshot is one node's: what is read from all of them is not of one moment.
-  noExport:
-    'a Citus cluster has no snapshot of all of its nodes: back each server up with its own tools, and move single apps by ' +
-    '"tidemark export" and "tidemark import"',
+  beginSnapshot: beginClusterSnapshot,
   tablesToExport: async () => [],
   // In one transaction with rows of a table that every node has.
   restoreSettings: "SET LOCAL citus.multi_shard_modify_mode = 'sequential'",
