@@ -53,11 +53,13 @@ export class TestCitus {
    * Makes a database on every node.
    * @param options.empty   without the schema of this release
    * @param options.workers those that it has at first; by default all
+   * @param options.shards  of each table
    * @param options.portOf  by which everybody reaches a worker, where that is not its own
    */
   async database({
     empty = false,
     workers = this.workers,
+    shards = SHARDS,
     portOf = ({ port }: RestartablePostgres): number => port,
   } = {}): Promise<TestDatabase> {
     const name = `test_${randomUUID().replaceAll('-', '')}`;
@@ -70,6 +72,9 @@ export class TestCitus {
                     VALUES (0, current_user, ${`password='${server.password}'`})`;
         });
       }),
+    );
+    await once(this.coordinator.url, (sql) =>
+      sql.unsafe(`ALTER DATABASE ${name} SET citus.shard_count = ${shards}`),
     );
     const url = this.coordinator.urlOf(name);
     const address = { url };

@@ -15,6 +15,7 @@ import { openStorage, type Storage } from '../../../src/storage/storage.ts';
 import type { AcceptedEvent } from '../../../src/storage/write/accepted-event.ts';
 import { connectionsTo } from '../../../src/storage/write/copy-connection.ts';
 import { type GroupWriter, openWriter } from '../../../src/storage/write/routed-writer.ts';
+import { readPage } from '../../docs/pages.ts';
 import { TestCitus } from '../../support/citus.ts';
 import { hasCitus } from '../../support/citus-home.ts';
 import { type TestDatabase, testDatabase } from '../../support/database.ts';
@@ -246,6 +247,64 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
       );
       expect(missed).toBe('too many');
     });
+  });
+
+  test('a worker is added and taken out as documented, while producers write; what the journal held meanwhile is replayed where its app is', async () => {
+    const [first, added] = cluster.workers;
+    if (first === undefined || added === undefined) throw new Error('There are no two workers.');
+    const folder = await mkdtemp(join(tmpdir(), 'tidemark-grow-test-'));
+    const database = await cluster.database({ workers: [first], shards: 2 });
+    const service = await startTestService({
+      database,
+      config: { JOURNAL_DIR: folder, CREATE_LIMIT_PER_MINUTE: 0 },
+    });
+    const name = `127.0.0.1:${added.port}`;
+    const run = async (statements: string): Promise<readonly Record<string, unknown>[]> => {
+      let rows: readonly Record<string, unknown>[] = [];
+      for (const statement of statements.replaceAll("'db-3', 5432", `'127.0.0.1', ${added.port}`).split(';'))
+        if (statement.trim() !== '') rows = await database.sql.unsafe(statement);
+      return rows;
+    };
+    const knows = async (): Promise<boolean> =>
+      (await service.request({ method: 'GET', path: '/metrics' })).body.includes(
+        `tidemark_database_node_up{node="${name}"} 1`,
+      );
+    const ledger = new Ledger(service, await appsOfTwoShards(service));
+    try {
+      const [add = '', start = '', state = '', parts = ''] = documentedSql('Add a worker');
+      await until(() => ledger.count(201) > 20, 'events are stored');
+      await run(add);
+      await run(start);
+      await until(async () => (await run(state))[0]?.state === 'finished', 'the shards are moved', 60_000);
+      expect(await run(parts)).toMatchObject([{ count: '1' }, { count: '1' }]);
+      await until(knows, 'the service has followed', 30_000);
+      await added.kill();
+      await until(
+        async () => (service.stats().journal?.waitingEvents ?? 0) > 20,
+        'its events wait in the journal',
+      );
+      await added.start();
+      await until(
+        async () => service.stats().journal?.waitingEvents === 0,
+        'the journal is replayed',
+        30_000,
+      );
+      const [drain = '', remove = ''] = documentedSql('Remove a worker');
+      await run(drain);
+      await until(async () => !(await knows()), 'the service has followed back', 30_000);
+      await run(remove);
+      const before = ledger.count(201);
+      await until(() => ledger.count(201) > before + 20, 'events are stored');
+      await ledger.end();
+      await until(async () => service.stats().journal?.waitingEvents === 0, 'nothing waits');
+      expect(ledger.count(503)).toBe(0);
+      await ledger.expectExact();
+    } finally {
+      await ledger.end();
+      await service.stop();
+      await database.drop();
+      await rm(folder, { recursive: true, force: true });
+    }
   });
 
   describe('the service', () => {
@@ -566,6 +625,26 @@ async function readiness(service: TestService): Promise<{ nodesAway?: readonly s
 
 interface PlacedApp extends TestApp {
   readonly typeId: string;
+}
+
+/** The SQL of a section of docs/scaling.md, block by block. */
+function documentedSql(section: string): readonly string[] {
+  const [, text = ''] = readPage('docs/scaling.md').split(`### ${section}\n`);
+  const own = text.split('\n### ', 1)[0] ?? '';
+  return [...own.matchAll(/```sql\n([\s\S]*?)```/g)].map(([, block = '']) => block);
+}
+
+/** New apps whose events are in different shards. */
+async function appsOfTwoShards(service: TestService): Promise<readonly [PlacedApp, PlacedApp]> {
+  const found = new Map<string, PlacedApp>();
+  for (;;) {
+    const app = await service.newApp();
+    const [place] = await service.sql<{ shard: string }[]>`
+      SELECT get_shard_id_for_distribution_column('events', id)::text AS shard FROM apps WHERE public_id = ${app.appId}`;
+    found.set(place?.shard ?? '', { ...app, ...(await service.newType(app, 'test type')) });
+    const [one, other] = [...found.values()];
+    if (one !== undefined && other !== undefined) return [one, other];
+  }
 }
 
 /** A new app whose events are on a worker. */
