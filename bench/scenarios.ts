@@ -2,6 +2,7 @@
 import type { Scenario } from './scenario.ts';
 import { BAD_INPUT } from './scenarios/bad-input.ts';
 import { BATCHES } from './scenarios/batches.ts';
+import { CLUSTER } from './scenarios/cluster.ts';
 import { COMPARISONS } from './scenarios/comparisons.ts';
 import { ENGINES } from './scenarios/engines.ts';
 import { EXPORT } from './scenarios/export.ts';
@@ -39,4 +40,5 @@ export const SCENARIOS: readonly Scenario[] = [
   EXPORT,
   ...MIXED,
   ENGINES,
+  CLUSTER,
 ];

@@ -1,8 +1,8 @@
 /** `tidemark copy`: the whole installation into another database, while the services go on. */
 import { type Command, Option } from 'commander';
 import { readConfig } from '../config.ts';
-import { type CopyProgress, type CopyResult, copyDatabase, reopenSource } from '../storage/copy/copy.ts';
 import { openDatabase } from '../storage/open.ts';
+import { type CopyProgress, type CopyResult, copyDatabase, reopenSource } from '../storage/storage.ts';
 import { commandLog, formatFields } from './output.ts';
 import { grouped, Progress } from './transfer/progress.ts';
 
@@ -77,7 +77,7 @@ async function runCopy(
     }));
   try {
     const result = await copyDatabase({ ...addresses, onProgress }, isSwitch);
-    for (const { app, day, source, target } of result.mended)
+    for (const { app, day, source, target } of result.repaired)
       progress.note(
         `${app} on ${new Date(day).toISOString().slice(0, 10)}: the copy had ${target} of ${source} events; copied again`,
       );
@@ -87,11 +87,11 @@ async function runCopy(
   }
 }
 
-function describe({ copied, days, mended, switched, seconds }: CopyResult & { seconds: number }): string {
+function describe({ copied, days, repaired, switched, seconds }: CopyResult & { seconds: number }): string {
   return formatFields({
     'Copied events': grouped(copied),
     'Compared days': grouped(days),
-    'Mended days': grouped(mended.length),
+    'Repaired days': grouped(repaired.length),
     Seconds: seconds.toFixed(1),
     Next: switched
       ? 'set DATABASE_URL to the copy and start the services again'

@@ -29,6 +29,8 @@ export { MAX_CURSOR_AGE_MS, sumCounts } from './arrivals.ts';
 export type { RowSection, SequenceValue } from './backup/catalog.ts';
 export type { Export } from './backup/export.ts';
 export type { Restore } from './backup/restore.ts';
+export type { CopyProgress, CopyResult } from './copy/copy.ts';
+export { copyDatabase, reopenSource } from './copy/copy.ts';
 export type { AppSpan, AppStats } from './counts/app-stats.ts';
 export type { BucketsProblem, WidthName } from './counts/buckets.ts';
 export { WIDTHS } from './counts/buckets.ts';

@@ -134,7 +134,9 @@ async function beginOnNode(client: pg.Client): Promise<RowPlace[]> {
   const { rows } = await client.query<ShardRow>(SHARD_ROWS);
   const groups = groupsOf(rows);
   await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY');
-  await client.query(`SET LOCAL lock_timeout = ${LOCK_TIMEOUT_MS}`);
+  await client.query(
+    `SET LOCAL lock_timeout = ${LOCK_TIMEOUT_MS}; SET LOCAL citus.enable_manual_changes_to_shards = on`,
+  );
   // Before the snapshot: what is dropped before it is not read, and nothing is dropped after it.
   const tables = groups.flatMap(({ tables: names }) => names);
   if (tables.length > 0) await client.query(`LOCK TABLE ONLY ${tables.join(', ONLY ')} IN ACCESS SHARE MODE`);

@@ -54,8 +54,8 @@ export interface CopyResult {
   readonly copied: number;
   /** Days whose rows were compared. */
   readonly days: number;
-  /** Differences of rows that were found and mended. */
-  readonly mended: readonly FoundDifference[];
+  /** Differences of rows that were found and repaired. */
+  readonly repaired: readonly FoundDifference[];
   /** Whether the target is the database of the installation now. */
   readonly switched: boolean;
 }
@@ -148,14 +148,14 @@ class Copy {
     await this.#catchUp(MOST_ROUNDS, CAUGHT_UP);
     await copySettings(this.#sides, false);
     const days = await this.#days();
-    const mended = await this.#compareAndMend(days);
+    const repaired = await this.#compareAndRepair(days);
     if (isSwitch) {
       this.#step = 'switching';
       await closeSource(from, nameOf(this.#options.to));
       try {
         await this.#catchUp(LAST_ROUNDS, 0);
         await copySettings(this.#sides, true);
-        mended.push(...(await this.#compareAndMend([...this.#changed])));
+        repaired.push(...(await this.#compareAndRepair([...this.#changed])));
         await this.#expectEqual();
         await to.sql`DELETE FROM installation WHERE name = ${COPIED_FROM}`;
       } catch (error) {
@@ -167,7 +167,7 @@ class Copy {
     return {
       copied: this.#copied,
       days: days.length,
-      mended: await this.#withNames(mended),
+      repaired: await this.#withNames(repaired),
       switched: isSwitch,
     };
   }
@@ -260,7 +260,7 @@ class Copy {
    * Compares the rows of days. Where the target lacks rows that it has counted, it is counted again and gets them.
    * @throws OperatorError if that does not help
    */
-  async #compareAndMend(days: readonly number[]): Promise<RowDifference[]> {
+  async #compareAndRepair(days: readonly number[]): Promise<RowDifference[]> {
     const found = await this.#compare(days);
     if (found.length === 0) return [];
     for (const day of new Set(found.map((one) => one.day)))

@@ -78,12 +78,12 @@ describe.runIf(everyEngine().includes('timescale'))('a copy from TimescaleDB to 
       await fill(service, 3);
       ledger.start(4);
       await until(() => ledger.acknowledged > 50, 'producers write');
-      expect(await copied(source, target)).toMatchObject({ switched: false, mended: [] });
+      expect(await copied(source, target)).toMatchObject({ switched: false, repaired: [] });
       // A copy that is not complete is no database to work with.
       const refused = await tidemark(['app', 'list'], { DATABASE_URL: target.url, DATA_DIR: folder });
       expect(refused.stderr).toContain('a copy that is not complete');
       const result = await copied(source, target, '--switch');
-      expect(result).toMatchObject({ switched: true, mended: [] });
+      expect(result).toMatchObject({ switched: true, repaired: [] });
       // The service that still uses the original keeps what producers send in its journal, and says why.
       const before = ledger.acknowledged;
       await until(() => ledger.acknowledged > before + 20, 'the journal takes events');
@@ -163,16 +163,16 @@ describe('a copy from PostgreSQL to PostgreSQL', () => {
         sql`SELECT gen_random_uuid(), app_id, type_id, created_at + interval '1 ms', '{"late":true}'::json FROM events
              WHERE payload ->> 'key' IN ('old 777', 'old 15000')`,
       );
-      expect(await copied(source, target)).toMatchObject({ copied: 2, mended: [] });
+      expect(await copied(source, target)).toMatchObject({ copied: 2, repaired: [] });
       const [removed] = await target.sql<{ day: string }[]>`
         DELETE FROM events WHERE payload ->> 'key' = 'old 5000'
         RETURNING (extract(epoch FROM date_bin('1 day', created_at, 'epoch')) * 1000)::float8 AS day`;
-      const mended = await copied(source, target);
-      expect(mended.mended).toEqual([
+      const repaired = await copied(source, target);
+      expect(repaired.repaired).toEqual([
         { app: service.app.appId, day: removed?.day, source: EVENTS / 40, target: EVENTS / 40 - 1 },
       ]);
       expect(await contentOf(target)).toEqual(await contentOf(source));
-      // One that belongs to no event of the original cannot be mended, and nothing is switched.
+      // One that belongs to no event of the original cannot be repaired, and nothing is switched.
       await target.sql`UPDATE events SET id = gen_random_uuid() WHERE payload ->> 'key' = 'old 9000'`;
       const refused = await copy(source, target, '--switch');
       expect(refused.stderr).toContain('the copy is not equal');
