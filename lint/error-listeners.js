@@ -1,7 +1,7 @@
 /**
- * An `error` event that nobody listens to ends the process. So whatever can emit one (a socket, server, stream, child
+ * An `error` event without a listener ends the process. So whatever can emit one (a socket, server, stream, child
  * process or client of a database) gets its listener in the code that makes it, before anything is awaited, or goes
- * straight into `pipeline`, which listens itself. `once` is not enough: the second error would find nobody.
+ * straight into `pipeline`, which listens itself. `once` is not enough: the second error would have no listener.
  */
 
 /** What makes emitters, by the module that it is imported from. `default.x` is a property of the default import. */

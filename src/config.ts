@@ -312,7 +312,7 @@ export const SETTINGS = {
   MAX_LIVE_FEEDS_PER_ACCOUNT: {
     default: '20',
     unit: 'feeds',
-    meaning: 'Live feeds of one account, of MAX_LIVE_FEEDS. More are refused with 429.',
+    meaning: 'Live feeds of one account or resource token, of MAX_LIVE_FEEDS. More are refused with 429.',
     parse: integer(1, 100_000),
   },
   NEW_TYPES_PER_MINUTE: {
@@ -351,7 +351,7 @@ export const SETTINGS = {
     default: '20000',
     unit: 'events',
     meaning:
-      'Events that can wait for their commit, separately for single events, for batches and for past days. Beyond it requests are refused with 503.',
+      'Events that can wait for their commit, separately for single events, for batches and for requests with an Idempotency-Key, each apart for past days. Beyond it requests are refused with 503.',
     parse: integer(1, 10_000_000),
   },
   COMMIT_BUFFER_BYTES: {

@@ -1,5 +1,5 @@
-/** Makes folders. */
-import { mkdir, stat } from 'node:fs/promises';
+/** Makes folders, and keeps what is in them over a power failure. */
+import { mkdir, open, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 
 /**
@@ -33,5 +33,15 @@ async function isFolder(path: string): Promise<boolean> {
     return (await stat(path)).isDirectory();
   } catch {
     return false;
+  }
+}
+
+/** Brings the entries of a folder to the disk: files that were made, renamed or removed in it survive a power failure only then. */
+export async function syncFolder(folder: string): Promise<void> {
+  const handle = await open(folder, 'r');
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
   }
 }

@@ -148,12 +148,12 @@ function announce(config: Config, server: Server, engine: string, hasApps: boole
   const local = ['0.0.0.0', '[::]'].includes(host) ? 'localhost' : host;
   const base = config.PUBLIC_URL === '' ? `http://${local}:${server.port}` : config.PUBLIC_URL;
   const address = inImage ? base : `http://${host}:${server.port}`;
-  const people =
+  const dashboard =
     server.setupPath === null
       ? `  Dashboard: ${base}\n\n`
       : `  Create the first account within 7 days:\n    ${base}${server.setupPath}\n\n`;
   process.stdout.write(
-    `\n  Tidemark listens on ${address}\n  ${engine}${place}; ${transport}${processes}\n\n${people}` +
+    `\n  Tidemark listens on ${address}\n  ${engine}${place}; ${transport}${processes}\n\n${dashboard}` +
       `  Next, in another terminal:\n    ${commandPrefix(process.env)} ${next}\n\n`,
   );
 }

@@ -169,7 +169,7 @@ function registerWrites(metrics: Metrics, writePath: WritePath): void {
   );
   metrics.gauge(
     'tidemark_commit_buffer_events',
-    'Events waiting for their commit or in it; the limit is COMMIT_BUFFER_EVENTS.',
+    'Events waiting for their commit or in it, in all queues; each queue has the limit COMMIT_BUFFER_EVENTS.',
     () => writePath.depth,
   );
   registerPast(metrics, writePath);
@@ -211,7 +211,7 @@ function registerPast(metrics: Metrics, { pastBuffer, store }: WritePath): void 
   const { past } = store;
   metrics.gauge(
     'tidemark_past_events',
-    'Events of past days (UTC) waiting for their commit or in it; a part of tidemark_commit_buffer_events.',
+    'Events of past days (UTC) waiting for their commit or in it, without those of idempotent requests; a part of tidemark_commit_buffer_events.',
     () => pastBuffer.depth,
   );
   metrics.gauge(
@@ -232,11 +232,11 @@ function registerPast(metrics: Metrics, { pastBuffer, store }: WritePath): void 
 }
 
 function registerCaches(metrics: Metrics, caches: ServiceParts['caches']): void {
-  const sums = (figure: 'hits' | 'misses') => () =>
+  const sums = (stat: 'hits' | 'misses') => () =>
     map(Object.entries(caches), ([cache, owner]) =>
       sample(
         { cache },
-        owner.caches.reduce((sum, one) => sum + one[figure], 0),
+        owner.caches.reduce((sum, one) => sum + one[stat], 0),
       ),
     );
   metrics.counter('tidemark_cache_hits_total', 'Lookups answered from memory.', sums('hits'), ['cache']);
@@ -286,7 +286,7 @@ function registerSignIns(metrics: Metrics, stats: () => SignInStats): void {
 
 /** @param journal null if there is none: its metrics are then 0 */
 function registerJournal(metrics: Metrics, journal: Journal | null): void {
-  const figure = (name: Exclude<keyof JournalStats, 'wrongDatabase'>) => () => journal?.stats[name] ?? 0;
+  const stat = (name: Exclude<keyof JournalStats, 'wrongDatabase'>) => () => journal?.stats[name] ?? 0;
   metrics.gauge(
     'tidemark_journal_takes_events',
     'Whether there is a journal and its last write succeeded: 1 or 0.',
@@ -295,32 +295,32 @@ function registerJournal(metrics: Metrics, journal: Journal | null): void {
   metrics.gauge(
     'tidemark_journal_waiting_events',
     'Acknowledged events in the journal that are not in the database yet.',
-    figure('waitingEvents'),
+    stat('waitingEvents'),
   );
   metrics.gauge(
     'tidemark_journal_waiting_bytes',
     'Size of the journal; the limit is JOURNAL_MAX_BYTES.',
-    figure('waitingBytes'),
+    stat('waitingBytes'),
   );
   metrics.counter(
     'tidemark_journal_appended_events_total',
     'Events that were acknowledged from the journal.',
-    figure('appendedEvents'),
+    stat('appendedEvents'),
   );
   metrics.counter(
     'tidemark_journal_replayed_events_total',
     'Events of the journal that are in the database now.',
-    figure('replayedEvents'),
+    stat('replayedEvents'),
   );
   metrics.counter(
     'tidemark_journal_quarantined_events_total',
     'Events of the journal that could not be stored at their replay and went to quarantine.',
-    figure('quarantinedEvents'),
+    stat('quarantinedEvents'),
   );
   metrics.gauge(
     'tidemark_journal_quarantine_events',
     'Events in quarantine now, of all processes that share JOURNAL_DIR; "tidemark journal list" shows them.',
-    figure('quarantineEvents'),
+    stat('quarantineEvents'),
   );
   metrics.gauge(
     'tidemark_journal_wrong_database',
@@ -330,12 +330,12 @@ function registerJournal(metrics: Metrics, journal: Journal | null): void {
   metrics.counter(
     'tidemark_journal_failures_total',
     'Writes to the journal that failed or found it full.',
-    figure('failures'),
+    stat('failures'),
   );
   metrics.counter(
     'tidemark_journal_damaged_segments_total',
     'Journal files that were set aside as damaged.',
-    figure('damagedSegments'),
+    stat('damagedSegments'),
   );
 }
 

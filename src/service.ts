@@ -66,7 +66,7 @@ export interface ServiceOptions {
 
 /** Time as an argument: tests move it. */
 export interface Clock {
-  /** Milliseconds since the epoch, as people see it. */
+  /** Milliseconds since the epoch: the wall clock. */
   readonly wall: () => number;
   /** Milliseconds that never go back, for windows and deadlines. */
   readonly monotonic: () => number;
@@ -79,7 +79,7 @@ export interface Service {
   readonly transport: 'uws' | 'node';
   /** The path of the one-time link to the first account; null where there is no need of one. */
   readonly setupPath: string | null;
-  /** For metrics. */
+  /** For tests, which wait for states that metrics tell others. */
   stats(): ServiceStats;
   /** Answers what is in flight, commits what waits, leaves the database. */
   stop(): Promise<void>;

@@ -1,4 +1,4 @@
-/** ndjson, cloudevents, otlp: what a whole event costs that arrives in another format, beside the same event in a batch. */
+/** ndjson, cloudevents, otlp, segment: what a whole event costs that arrives in another format, beside the same event in a batch. */
 import { BinaryWriter } from '@bufbuild/protobuf/wire';
 import type { Findings } from '../findings.ts';
 import { pairwise } from '../judge.ts';
@@ -103,6 +103,23 @@ function logOf(n: number): Log {
       ['http.request.method', 'POST'],
     ],
   };
+}
+
+/** Of a time before the run, as all messages of a batch have it; it is the time of the events beside them, too. */
+const SENT_AT = new Date(Date.now() - 1_000).toISOString();
+
+function segmentWays(): Way[] {
+  const events = eventsOf((n) => {
+    const head = `"type":"track","event":"${TYPE}","timestamp":"${SENT_AT}","userId":"u_${(n * 7_919) % 50_000}"`;
+    const context =
+      '"context":{"library":{"name":"@segment/analytics-node","version":"3.1.0"}},"integrations":{}';
+    return { createdAt: SENT_AT, payload: `{${head},"properties":${orders(n)},${context}}` };
+  });
+  const body = `{"batch":[${events.map(({ payload }) => payload).join(',')}],"sentAt":"${SENT_AT}"}`;
+  return [
+    batch(events),
+    { name: 'messages of Segment', request: (app) => post(app, '/v1/batch', 'application/json', body) },
+  ];
 }
 
 const text = (value: string): string => `{"stringValue":${JSON.stringify(value)}}`;
@@ -253,5 +270,10 @@ export const FORMATS: readonly Scenario[] = [
     'otlp',
     'CPU of a log record of OpenTelemetry, in JSON and in Protobuf, beside the same event in a batch.',
     otlpWays,
+  ),
+  scenario(
+    'segment',
+    "CPU of a message of Segment's libraries beside the same event in a batch.",
+    segmentWays,
   ),
 ];

@@ -31,7 +31,7 @@ export class Mailer {
     this.#transport = createTransport(options.url, {
       from: options.from,
     });
-    // What fails a mail is told to its sender; this is of connections that are kept for the next one.
+    // A failed mail is reported to its caller; these are errors of idle connections.
     this.#transport.on('error', (error) =>
       options.log.warn({ code: errorCode(error) }, 'mail: connection to the server failed'),
     );

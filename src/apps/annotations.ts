@@ -31,8 +31,8 @@ export const MAX_LISTED = 1_000;
 type Writer = Actor | 'logging token';
 
 /**
- * Stores an annotation. The same one again is stored once. A logging token's oldest make room for its new ones: nobody is
- * there to remove them when a deployment fails for want of room.
+ * Stores an annotation. The same one again is stored once. The oldest annotations of a logging token make room for its new
+ * ones, so that no deployment fails because the limit is reached.
  * @param appId internal id
  * @throws AccountError APP_NOT_FOUND, TOO_MANY_ANNOTATIONS
  */

@@ -49,7 +49,7 @@ const UNKNOWN = new Rejection('eventTypeNotFound', 'The app has no event type wi
 
 const MAX_TYPES = 100_000;
 /**
- * Negative results are not cached: new types are not announced between processes, and creating them is rate-limited.
+ * Of negative results only the last one is kept: new types are not announced between processes, and creating them is rate-limited.
  */
 const NO_NEGATIVES = 1;
 

@@ -20,7 +20,7 @@ export interface Field {
   readonly completeFrom: Date | null;
   /** Whether the time before is being counted. */
   readonly backfill: boolean;
-  /** Values that are told apart. */
+  /** Values that are counted separately. */
   readonly values: number;
   /** Since when some events are counted under "other", because there were too many values; null: none. */
   readonly otherSince: Date | null;

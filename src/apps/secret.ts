@@ -11,6 +11,7 @@ import {
 import { link, open, readFile, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { OperatorError } from '../errors.ts';
+import { syncFolder } from '../make-folder.ts';
 import { errorCode, type Sql } from '../storage/connect.ts';
 import { openDataFolder } from '../storage/embedded/cluster.ts';
 import { digestOf } from '../token-text.ts';
@@ -175,14 +176,4 @@ async function generate(folder: string, path: string): Promise<string> {
   const text = await readSecret(path);
   if (text === undefined) throw new Error(`${path} was removed`);
   return text;
-}
-
-/** A new directory entry survives a power failure only after fsync of its folder. */
-async function syncFolder(folder: string): Promise<void> {
-  const handle = await open(folder, 'r');
-  try {
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
 }

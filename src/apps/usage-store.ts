@@ -70,7 +70,7 @@ async function addRequests(
     ON CONFLICT (${tx(id)}, minute, code) DO UPDATE SET requests = known.requests + excluded.requests`;
 }
 
-/** Removes requests that nobody is shown any more. @param now milliseconds since 1970 */
+/** Removes requests that are not shown any more. @param now milliseconds since 1970 */
 export async function removeOldRequests(sql: Sql, now: number): Promise<void> {
   const before = new Date(now - KEPT_MS);
   await sql`DELETE FROM app_requests WHERE minute < ${before}`;

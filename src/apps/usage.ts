@@ -35,38 +35,50 @@ class Use {
       this.accepted += 1;
       return;
     }
+    this.#refuse(outcome.code, 1);
+  }
+
+  addAll(other: Use): void {
+    this.accepted += other.accepted;
+    this.events += other.events;
+    this.bytes += other.bytes;
+    for (const [code, requests] of other.refused ?? []) this.#refuse(code, requests);
+  }
+
+  #refuse(code: string, requests: number): void {
     this.refused ??= new Map();
-    this.refused.set(outcome.code, (this.refused.get(outcome.code) ?? 0) + 1);
+    this.refused.set(code, (this.refused.get(code) ?? 0) + requests);
   }
 }
 
-/** A minute, or a part of it. */
+/** What is used in a minute. */
 class Period {
-  /** Number of the minute since 1970. */
-  readonly minute: number;
   /** By internal ids. */
   readonly apps = new Map<number, Use>();
   readonly tokens = new Map<number, Use>();
 
-  constructor(minute: number) {
-    this.minute = minute;
-  }
-
-  get isEmpty(): boolean {
-    return this.apps.size + this.tokens.size === 0;
+  addAll(other: Period): void {
+    for (const [id, use] of other.apps) useOf(this.apps, id).addAll(use);
+    for (const [id, use] of other.tokens) useOf(this.tokens, id).addAll(use);
   }
 }
 
+/** By the number of the minute since 1970, in the order in which the minutes came. */
+type Periods = Map<number, Period>;
+
 export class Usage {
   readonly #options: UsageOptions;
-  #current = new Period(0);
-  /** Not yet in the database, oldest first. */
-  #waiting: Period[] = [];
+  /** Not yet in the database. */
+  #waiting: Periods = new Map();
+  /** The last one that was counted in. */
+  #current = { minute: Number.NaN, period: new Period() };
   #writing: Promise<void> = Promise.resolve();
   #timer: NodeJS.Timeout | null = null;
   #removedAt = Number.NEGATIVE_INFINITY;
   #failures = 0;
   #lost = 0;
+  /** Grows when what waits is forgotten, also what a write had that then fails. */
+  #forgotten = 0;
   #isFailing = false;
 
   constructor(options: UsageOptions) {
@@ -112,8 +124,8 @@ export class Usage {
 
   /** Forgets what waits: the database has become another one, where the ids mean others. */
   forget(): void {
-    this.#waiting = [];
-    this.#current = new Period(0);
+    this.#forgotten += 1;
+    this.#wait(new Map());
   }
 
   async stop(): Promise<void> {
@@ -123,26 +135,32 @@ export class Usage {
 
   #period(): Period {
     const minute = Math.floor(this.#options.now() / MINUTE_MS);
-    if (this.#current.minute !== minute) this.#turn(minute);
-    return this.#current;
+    if (this.#current.minute !== minute) {
+      const period = this.#waiting.get(minute) ?? new Period();
+      this.#wait(this.#waiting.set(minute, period));
+      this.#current = { minute, period };
+    }
+    return this.#current.period;
   }
 
-  #turn(minute: number): void {
-    if (!this.#current.isEmpty) this.#waiting.push(this.#current);
-    this.#current = new Period(minute);
-    while (this.#waiting.length > MAX_WAITING) {
-      this.#waiting.shift();
+  /** Has these wait, of which the oldest are given up where they are too many. */
+  #wait(periods: Periods): void {
+    for (const minute of periods.keys()) {
+      if (periods.size <= MAX_WAITING) break;
+      periods.delete(minute);
       this.#lost += 1;
     }
+    this.#waiting = periods;
+    this.#current = { minute: Number.NaN, period: new Period() };
   }
 
   async #write(): Promise<void> {
     const { sql, log, now } = this.#options;
-    this.#turn(this.#current.minute);
     const periods = this.#waiting;
-    this.#waiting = [];
+    const forgotten = this.#forgotten;
+    this.#wait(new Map());
     try {
-      if (periods.length > 0) await addUsage(sql, deltasOf(periods));
+      if (periods.size > 0) await addUsage(sql, deltasOf(periods));
       if (Math.abs(now() - this.#removedAt) >= REMOVE_EVERY_MS) {
         await removeOldRequests(sql, now());
         this.#removedAt = now();
@@ -150,7 +168,13 @@ export class Usage {
       this.#isFailing = false;
     } catch (error) {
       this.#failures += 1;
-      this.#waiting = [...periods, ...this.#waiting];
+      if (forgotten !== this.#forgotten) periods.clear();
+      for (const [minute, period] of this.#waiting) {
+        const failed = periods.get(minute);
+        if (failed === undefined) periods.set(minute, period);
+        else failed.addAll(period);
+      }
+      this.#wait(periods);
       if (!this.#isFailing)
         log.warn({ code: errorCode(error) }, 'usage: write failed, retrying every 5 seconds');
       this.#isFailing = true;
@@ -167,11 +191,11 @@ function useOf(uses: Map<number, Use>, id: number): Use {
   return use;
 }
 
-function deltasOf(periods: readonly Period[]): UsageDeltas {
+function deltasOf(periods: Periods): UsageDeltas {
   const deltas = { apps: [], tokens: [], days: [] } as {
     -readonly [Name in keyof UsageDeltas]: UsageDeltas[Name][number][];
   };
-  for (const { minute, apps, tokens } of periods) {
+  for (const [minute, { apps, tokens }] of periods) {
     const at = minute * MINUTE_MS;
     for (const [appId, use] of apps) {
       deltas.apps.push(...requestsOf(appId, at, use));

@@ -2,10 +2,10 @@
 import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { type Command, Option } from 'commander';
-import { appNotFound } from '../accounts/account-error.ts';
+import { internalAppId } from '../apps/event-types.ts';
 import { OperatorError } from '../errors.ts';
 import { boundaryOf } from '../ingest/event-time.ts';
-import type { DatabaseAddress, Sql } from '../storage/connect.ts';
+import type { DatabaseAddress } from '../storage/connect.ts';
 import { ServerWatch } from '../storage/connections/server-watch.ts';
 import { DeclaredFields } from '../storage/storage.ts';
 import { ImportWriter } from '../storage/write/import-writer.ts';
@@ -137,12 +137,6 @@ async function runImport(
       progress.note(`${grouped(refusals - NAMED_REFUSALS)} more lines were refused`);
     await writer.close();
   }
-}
-
-async function internalAppId(sql: Sql, appId: string): Promise<number> {
-  const [app] = await sql<{ id: number }[]>`SELECT id FROM apps WHERE public_id = ${appId}`;
-  if (app === undefined) throw appNotFound(appId);
-  return app.id;
 }
 
 interface Input {

@@ -33,7 +33,7 @@ interface Json {
   readonly json?: true;
 }
 
-/** What `list` tells of the events of one app that have one reason. */
+/** A row of `list`: the events of one app with one reason. */
 interface Group {
   readonly appId: string;
   readonly reason: string;

@@ -1,6 +1,7 @@
 /** Decompresses a body while it arrives: gzip (RFC 1952), deflate (RFC 1950 and 1951), Brotli (RFC 7932), Zstandard (RFC 8878). */
 import type { Transform } from 'node:stream';
 import * as zlib from 'node:zlib';
+import { ZstdFrames } from './zstd-frames.ts';
 
 /** The encodings that this Node decompresses: Zstandard from 22.15 on. */
 export const ENCODINGS: readonly Encoding[] = [
@@ -20,7 +21,7 @@ export function encodingOf(header: string): Encoding | null {
 }
 
 export interface CompressedBodyReader {
-  /** Called before anything is decompressed, with what {@link windowBytes} tells. @returns whether to go on */
+  /** Called before anything is decompressed, with the result of {@link windowBytes}. @returns whether to continue */
   readonly onWindow: (bytes: number) => boolean;
   /** Called when compressed bytes were consumed: their memory is free. */
   readonly onTaken: (bytes: number) => void;
@@ -62,8 +63,9 @@ function brotliWindowLog(byte: number): number {
 export class CompressedBody {
   readonly #encoding: Encoding;
   readonly #reader: CompressedBodyReader;
-  /** Null before the first byte, which tells the two forms of deflate apart. */
+  /** Null before the first byte, which distinguishes the two forms of deflate. */
   #decoder: DecoderStream | null = null;
+  readonly #frames: ZstdFrames | null;
   #sent = 0;
   #complete = false;
   #over = false;
@@ -71,6 +73,7 @@ export class CompressedBody {
   constructor(encoding: Encoding, reader: CompressedBodyReader) {
     this.#encoding = encoding;
     this.#reader = reader;
+    this.#frames = encoding === 'zstd' ? new ZstdFrames() : null;
   }
 
   /** Consumes the next bytes. Their memory is only valid during the call. */
@@ -88,6 +91,7 @@ export class CompressedBody {
     }
     if (bytes.byteLength > 0) {
       this.#sent += bytes.byteLength;
+      this.#frames?.push(bytes);
       this.#decoder.write(Buffer.from(bytes), () => {
         if (!this.#over) this.#reader.onTaken(bytes.byteLength);
       });
@@ -105,8 +109,10 @@ export class CompressedBody {
     decoder.on('end', () => {
       // Without any data zlib reports the end of an empty stream.
       if (this.#sent === 0) return onError();
-      const isWhole = this.#complete && decoder.bytesWritten === this.#sent;
-      this.#end(isWhole ? null : `The ${name} body has data after its end.`);
+      if (!this.#complete || decoder.bytesWritten !== this.#sent)
+        return this.#end(`The ${name} body has data after its end.`);
+      if (this.#frames?.isAtEnd === false) return onError();
+      this.#end(null);
     });
     return decoder;
   }

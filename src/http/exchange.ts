@@ -252,7 +252,7 @@ export class Exchange implements ListMember<Exchange>, BodyOwner {
 
   /**
    * Begins a response with the status 200, which is written while the request still arrives. The outcome of the handler ends
-   * it: a refusal, which cannot be told any more, by closing the connection.
+   * it: a refusal, whose status cannot be sent any more, by closing the connection.
    * @returns null if the client has disconnected
    */
   begin(contentType: string): AnswerStream | null {

@@ -72,17 +72,22 @@ class NodeWire implements Wire {
   }
 
   respond(status: number, headers: string, body: string | Buffer, bytes: number, close: boolean): void {
+    const req = this.#req;
     const res = this.#res;
     res.sendDate = false;
     const lines = headerList(headers);
     if (close) lines.push('Connection', 'close');
-    res.writeHead(status, [...lines, 'Content-Length', String(bytes)]);
-    res.once('close', () => this.#countUnsent(0));
+    lines.push('Content-Length', String(bytes));
+    res.writeHead(status, lines);
     if (this.method === 'HEAD') res.end();
-    else this.#send(Buffer.from(body as string), 0);
-    if (close) res.once('finish', () => this.#req.destroy());
-    else if (!this.#req.complete) this.#req.resume();
-    if (!res.writableFinished || !this.#req.complete) this.#waitForPeer();
+    else if (bytes > CHUNK_BYTES) this.#send(Buffer.from(body as string), 0);
+    // Text joins the head in one write. As many bytes as characters: it is ASCII.
+    else res.end(body, bytes === body.length ? 'latin1' : 'utf8');
+    if (close) res.once('finish', () => req.destroy());
+    else if (!req.complete) req.resume();
+    if (res.writableLength === 0 && req.complete) return;
+    if (bytes <= CHUNK_BYTES) this.#countUnsent(res.writableLength);
+    this.#waitForPeer();
   }
 
   /** In chunks, each after the last was sent, so that unsent bytes and the reader's pace are known. */
@@ -115,7 +120,11 @@ class NodeWire implements Wire {
     const { slowPeers } = this.#options;
     const peer: SlowPeer = {
       moved: () => this.#moved + req.socket.bytesRead,
-      cut: () => req.socket.destroy(),
+      cut: () => {
+        req.socket.destroy();
+        // Of a response that waits for an earlier one of its connection, Node does not report the end.
+        this.closed();
+      },
     };
     slowPeers.add(peer);
     const check = (): void => {
@@ -140,6 +149,12 @@ class NodeWire implements Wire {
     return stream;
   }
 
+  /** The response has been handed to the system, or the connection is closed. */
+  closed(): void {
+    if (this.#unsent > 0) this.#countUnsent(0);
+    if (!this.#res.writableFinished) this.exchange?.abort();
+  }
+
   /** Refuses a request that is not valid HTTP. */
   refuse(): void {
     this.exchange?.closeAfterAnswer();
@@ -159,10 +174,15 @@ class NodeWire implements Wire {
 
 /** Header lines joined by CR LF → alternating names and values. */
 function headerList(headers: string): string[] {
-  return headers.split('\r\n').flatMap((line) => {
-    const colon = line.indexOf(': ');
-    return [line.slice(0, colon), line.slice(colon + 2)];
-  });
+  const list: string[] = [];
+  for (let start = 0; start < headers.length; ) {
+    const colon = headers.indexOf(': ', start);
+    const found = headers.indexOf('\r\n', colon);
+    const end = found < 0 ? headers.length : found;
+    list.push(headers.slice(start, colon), headers.slice(colon + 2, end));
+    start = end + 2;
+  }
+  return list;
 }
 
 /** A streaming response. */
@@ -214,6 +234,7 @@ class NodeStream implements StreamWire {
 }
 
 const EMPTY = Buffer.alloc(0);
+const ignore = (): void => undefined;
 const CHUNK_BYTES = 32_768;
 const MALFORMED = new Rejection('invalidParameters', 'The request is not valid HTTP.');
 
@@ -237,15 +258,13 @@ class NodeTransport implements Transport {
       if (this.#server.listening) options.onAcceptError(error);
     });
     const accept = (req: IncomingMessage, res: ServerResponse): void => {
-      // An unhandled 'error' would end the process; the 'close' that follows is handled.
-      for (const emitter of [req, res]) emitter.on('error', () => undefined);
+      // An unhandled 'error' would end the process; the 'close' that follows is handled. A request without a listener has none.
+      res.on('error', ignore);
       // Data after a request with an unknown end is not a request; its response closes the connection.
       if (this.#newest.get(req.socket)?.exchange?.isFramed === false) return;
       const wire = new NodeWire(req, res, options);
       this.#newest.set(req.socket, wire);
-      res.once('close', () => {
-        if (!res.writableFinished) wire.exchange?.abort();
-      });
+      res.on('close', () => wire.closed());
       wire.exchange = options.accept(wire, null);
       if (req.headers.host === undefined && req.httpVersion === '1.1') wire.refuse();
     };

@@ -71,7 +71,7 @@ const STOPPING_BODY_MS = 3_000;
 /** One year. Without includeSubDomains: subdomains of the host may belong to other services. */
 const STRICT_TRANSPORT = 'Strict-Transport-Security: max-age=31536000\r\n';
 
-/** Paths at which nobody looks with a browser, or wants to see what a program would. */
+/** Paths for programs: their errors are JSON in a browser too. */
 const OF_PROGRAMS = /^\/(?:api|public|v1)(?:\/|$)/;
 
 class Server implements HttpServer {

@@ -8,7 +8,7 @@ import type { Slices } from './turns.ts';
 /** The result of an event: the stored event, or its refusal. */
 export type Result = AcceptedEvent | Rejection;
 
-/** What is told of the events of a batch. */
+/** What the answer to a batch reports. */
 export interface ToldResults {
   readonly results: readonly Result[];
   /** The event types' public ids by the internal ones. */
@@ -48,7 +48,7 @@ export async function resultLinesInTurns(told: ToldResults, slices: Slices): Pro
   return texts.lines();
 }
 
-/** Errors that an answer names which does not tell of every event. */
+/** Errors that an answer with totals instead of results names. */
 const FIRST_ERRORS = 10;
 
 /** What became of events: how many are stored, how many refused, and the first refusals with the index of their event. */

@@ -48,7 +48,7 @@ const EVENTS_OF_A_TURN = 1_000;
 const CHARACTERS_OF_A_TURN = 256 * 1_024;
 /**
  * An event with a longer payload waits with those of batches: PostgreSQL takes up to 30 ms for a megabyte, and small events in
- * its commit group, or behind it, would wait as long.
+ * its commit group, or after it, would wait as long.
  */
 export const LARGE_CHARACTERS = 16_384;
 /** After this many bulk commits without a single event, the connection that is reserved for single events is used too. */

@@ -1,6 +1,6 @@
 /**
  * POST /v1/annotations: a deployment or an incident for the charts of an app, from a pipeline. A logging token writes it: it
- * is the one token that writes, it belongs to one app, and whoever has it can already write events that members see. It can
+ * is the one token that writes, it belongs to one app, and its holder can already write events that members see. It can
  * neither read nor remove annotations, as it cannot with events. A resource token never writes.
  */
 import { AccountError } from '../accounts/account-error.ts';

@@ -2,7 +2,7 @@
  * The steps of a batch, in the order in which they may refuse it or one of its events: those of POST /v1/events, and of every
  * route that takes another format.
  */
-
+import { setTimeout } from 'node:timers/promises';
 import type { LoggingTokens } from '../apps/logging-token-lookup.ts';
 import { Rejection } from '../errors.ts';
 import { ArrivingLines } from '../http/arriving-lines.ts';
@@ -49,11 +49,14 @@ export function createCreateBatch(
   format: Format,
 ): (exchange: Exchange) => Promise<Outcome> {
   const create = createSteps(steps, format);
-  const { refuse } = format;
+  const { refuse, refusalDelayMs } = format;
   if (refuse === undefined) return create;
   return async (exchange) => {
+    exchange.late = refuse(exchange.late, exchange);
     const outcome = await create(exchange);
-    return outcome instanceof Rejection ? refuse(outcome, exchange) : outcome;
+    if (!(outcome instanceof Rejection)) return outcome;
+    if (refusalDelayMs !== undefined && PASSING.has(outcome.status)) await setTimeout(refusalDelayMs);
+    return refuse(outcome, exchange);
   };
 }
 
@@ -112,7 +115,7 @@ function createSteps(
     if (epoch !== steps.epoch()) return UNAVAILABLE;
     // The response at the deadline said that nothing is stored, so nothing may be stored from here on.
     if (exchange.settled) return exchange.late;
-    exchange.late = OVERDUE;
+    exchange.late = format.refuse?.(OVERDUE, exchange) ?? OVERDUE;
     const slices = new Slices(appId);
     const answers = new BatchAnswers(format, exchange, batch, { isAtomic, slices });
     const outcome = await storeBatch(steps, batch, answers, { request, isAtomic });
@@ -215,7 +218,9 @@ class BatchAnswers {
    */
   async of(outcomes: Outcomes): Promise<Answer | Rejection> {
     const refusals = outcomes.filter((outcome) => outcome instanceof Rejection);
-    const isKept = refusals.length < outcomes.length && this.#format.repeatsWhole !== true;
+    const { repeatsWhole = false, repeatsKeyed = false } = this.#format;
+    const isRepeated = repeatsWhole || (repeatsKeyed && this.#batch.keyed === this.#batch.accepted.length);
+    const isKept = refusals.length < outcomes.length && !isRepeated;
     const failures = isKept ? [] : refusals.filter(({ status }) => status >= 500);
     for (const reason of ['outcomeUnknown', 'internalError', 'unavailable'] as const) {
       const failure = failures.find((outcome) => outcome.reason === reason);
@@ -246,7 +251,7 @@ class BatchAnswers {
     return refusal ?? this.kept(outcomeOf);
   }
 
-  /** The results that an answer tells; none where it is not of this batch, but a refusal or an earlier answer. */
+  /** The results that an answer reports; none where it is not of this batch, but a refusal or an earlier answer. */
   toldBy(answer: Answer | Rejection): readonly Result[] {
     return this.#told.get(answer) ?? [];
   }

@@ -1,6 +1,6 @@
 /**
  * Event ids: UUIDv7 (RFC 9562, 5.7), monotonic within the process even if the clock steps back; and UUIDv8 made of what
- * tells an event from others, where its producer names that.
+ * identifies the event, where its producer names that.
  */
 import { hash, randomFillSync } from 'node:crypto';
 import type { EventSource } from '../storage/write/accepted-event.ts';
@@ -69,7 +69,7 @@ export function createEventIds(): (now: number) => string {
  * The id of an event with a key: the same for the same app, type, time and key, however often and wherever it is sent.
  *
  * The digest has no secret in it: SECRET can be lost or replaced, and with other ids every retry would be stored again. None
- * is needed, as the unique index has the app: whoever knows all four can compute the id, but only the app's own token can
+ * is needed, as the unique index has the app: a client that knows all four can compute the id, but only the app's own token can
  * store it. App and type go in by their public ids, which restores, renames and replays of the journal keep.
  * @param key without lone surrogates, which have no UTF-8
  */

@@ -106,9 +106,9 @@ export async function storeLines(
   return refusal === null ? told.end() : await told.fail(refusal);
 }
 
-/** How the client is told what became of its events. */
+/** How the outcomes of events are reported to the client. */
 interface Telling {
-  /** Tells of the next events. @returns false if nobody is there any more */
+  /** Reports the next events. @returns false if the client has disconnected */
   tell(batch: Batch, results: readonly Result[], repeated: ReadonlySet<Result>): Promise<boolean>;
   end(): Answer;
   /** @param refusal with the fields of {@link LongBatch} */

@@ -1,4 +1,4 @@
-/** Group commit of requests with an Idempotency-Key. */
+/** Group commit of requests that are stored as a whole: with an Idempotency-Key, and atomic batches. */
 
 import { Rejection } from '../errors.ts';
 import type { Answer } from '../http/exchange.ts';

@@ -26,7 +26,7 @@ export class KeyTable {
     this.#log = log;
   }
 
-  /** False while somebody has the table locked, as far as is known. */
+  /** False while another session has the table locked, as far as is known. */
   get takesKeys(): boolean {
     return !this.#isLocked;
   }
@@ -37,7 +37,7 @@ export class KeyTable {
   }
 
   /**
-   * To be called when keyed requests waited for a lock in vain, which may be one on this table or on that of events.
+   * To be called when keyed requests could not get a lock in time, which may be one on this table or on that of events.
    * @returns whether it is this one
    */
   async suspect(): Promise<boolean> {

@@ -1,6 +1,7 @@
 /** The retention boundary for new events: one dated before it could not be read and is refused. */
 import type { Sql } from '../storage/connect.ts';
 import { LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
+import { readBoundary } from '../storage/retention.ts';
 import { boundaryOf } from './event-time.ts';
 
 export interface RetentionBoundaryOptions {
@@ -36,10 +37,4 @@ export class RetentionBoundary {
     const { retentionDays, now } = this.#options;
     return Math.max((await this.#boundary.get('')) ?? 0, boundaryOf(retentionDays, now()));
   }
-}
-
-async function readBoundary(sql: Sql): Promise<number> {
-  const [row] = await sql<{ boundary: number }[]>`
-    SELECT (extract(epoch FROM greatest(readable_from, '1970-01-01Z')) * 1000)::float8 AS boundary FROM retention`;
-  return row?.boundary ?? 0;
 }

@@ -232,7 +232,7 @@ export class WritePath {
     );
   }
 
-  /** False while somebody has the table of idempotency keys locked: requests with one are refused. */
+  /** False while another session has the table of idempotency keys locked: requests with one are refused. */
   get takesKeys(): boolean {
     return this.#keyTable.takesKeys;
   }

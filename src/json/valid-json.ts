@@ -19,7 +19,7 @@ export function skipSpace(text: string, from: number): number {
   return at;
 }
 
-/** Index behind the closing quote of the string that starts at `start`. */
+/** Index after the closing quote of the string that starts at `start`. */
 export function stringEnd(text: string, start: number): number {
   for (let at = start + 1; at < text.length; at += 1) {
     const code = text.charCodeAt(at);
@@ -29,7 +29,7 @@ export function stringEnd(text: string, start: number): number {
   return text.length;
 }
 
-/** Index behind the number, true, false or null that starts at `start`. */
+/** Index after the number, true, false or null that starts at `start`. */
 export function scalarEnd(text: string, start: number): number {
   for (let at = start; at < text.length; at += 1) {
     const code = text.charCodeAt(at);
@@ -38,7 +38,7 @@ export function scalarEnd(text: string, start: number): number {
   return text.length;
 }
 
-/** Index behind the value that starts at `start`. */
+/** Index after the value that starts at `start`. */
 export function valueEnd(text: string, start: number): number {
   const first = text.charCodeAt(start);
   if (first === QUOTE) return stringEnd(text, start);

@@ -5,7 +5,7 @@ import type { Operation } from '../http/operation.ts';
 import type { Parameters, Query, Values } from '../http/query.ts';
 import type { FeedHolder } from './live/live-feeds.ts';
 
-/** A read of an app by someone who may read it. */
+/** A read of an app by a caller with access to it. */
 export interface ReadCall {
   readonly exchange: Exchange;
   readonly app: { /** Internal id. */ readonly id: number; readonly appId: string };

@@ -28,7 +28,7 @@ export interface ChartRouteOptions {
 
 export const TOO_LONG = new Rejection('invalidParameters', 'from and to must be at most 1,000 months apart.');
 
-/** Lines that a chart tells apart at a glance. */
+/** Lines that are easy to distinguish in a chart. */
 const TOP_LINES = 5;
 
 export function chartRoute(options: ChartRouteOptions): Route {

@@ -13,7 +13,7 @@ export interface EventsQuery {
   readonly typeId: string | null;
   /** First millisecond since 1970 of the range; null: from the beginning. */
   readonly from: number | null;
-  /** First millisecond since 1970 that is behind the range; null: to the end. */
+  /** First millisecond since 1970 that is after the range; null: to the end. */
   readonly until: number | null;
   /** 1 to {@link MAX_LIMIT}: what is applied, which may be less than was asked for. */
   readonly limit: number;

@@ -67,7 +67,7 @@ const PAGINATION = objectOf(
       enum: ['counts', 'search'],
       description:
         'With a filter, how it was answered. `counts`: a declared field has one of some values; such a page ends only at its ' +
-        'limit, whatever lies between. `search`: all events of the scope are looked at.',
+        'limit or its largest size, whatever lies between. `search`: all events of the scope are looked at.',
     },
     total: { ...COUNT, description: 'All events of the scope, in the snapshot of the page; on request.' },
   },

@@ -25,7 +25,7 @@ export interface SeriesQuery extends RangeQuery {
   readonly filter: FieldFilter | null;
   /** Whether there are conditions on payloads. */
   readonly hasConditions: boolean;
-  /** The field by whose values events are told apart; null: their types. */
+  /** The field whose values are the lines; null: event types are. */
   readonly by: readonly string[] | null;
 }
 

@@ -37,7 +37,7 @@ const SERIES_QUERY = new Query(
   {
     ...SCOPE,
     interval: oneOf(
-      `The width of a bucket. \`auto\` is the finest that gives at most ${AUTO_BUCKETS} buckets.`,
+      `The width of a bucket. \`auto\` is the finest that gives at most ${AUTO_BUCKETS} buckets, or months.`,
       NAMES,
       'auto',
     ),

@@ -94,7 +94,7 @@ function totals({ starts, lines }: FieldSeries): number[] {
   return starts.map((_, index) => sum(lines.map(({ counts }) => counts[index] ?? 0)));
 }
 
-/** A value as people read it: a text without quotes, unless it would look like something else. */
+/** A value for display: a text without quotes, unless it would look like something else. */
 function nameOf(value: string): string {
   const parsed: unknown = JSON.parse(value);
   const isPlain = typeof parsed === 'string' && parsed.trim() !== '' && !isScalar(parsed);

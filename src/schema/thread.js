@@ -1,7 +1,7 @@
 // @ts-check
 /**
  * The thread that compiles schemas and checks payloads: everything that a hostile schema or payload can make slow runs here,
- * and whoever waits for it ends this thread. Plain JavaScript, because the tests of Node 20 load it as it is.
+ * and the caller that waits for it ends this thread. Plain JavaScript, because the tests of Node 20 load it as it is.
  */
 import { parentPort, workerData } from 'node:worker_threads';
 import { Ajv } from 'ajv';
@@ -22,7 +22,7 @@ const MAX_MESSAGE = 300;
 const DRAFT_07 = 'json-schema.org/draft-07/schema';
 const DRAFT_2020 = 'json-schema.org/draft/2020-12/schema';
 
-/** Counts what has begun, so that whoever waits sees whether it goes on: items, and of these the compilations. */
+/** Counts what has begun, so that the caller that waits sees whether there is progress: items, and of these the compilations. */
 const progress = new Int32Array(workerData);
 
 /** Names the pattern that the engine refuses. */

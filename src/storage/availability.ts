@@ -62,7 +62,7 @@ export class Availability {
     return this.#reachable;
   }
 
-  /** False while it does not take batches: then each would only lose time on finding that out. */
+  /** False while it does not take commit groups: then each would only lose time on finding that out. */
   get writable(): boolean {
     return this.#writable;
   }
@@ -89,7 +89,7 @@ export class Availability {
     await this.#connection.close();
   }
 
-  /** A batch could not be stored for want of a database that takes it. */
+  /** A commit group could not be stored for want of a database that takes it. */
   writeFailed(): void {
     if (!this.#writable) return;
     this.#writable = false;

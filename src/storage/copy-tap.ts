@@ -26,7 +26,7 @@ export function withRowsTogether(socket: Socket): Socket {
 /** What a server sends, in chunks cut anywhere. */
 export class CopyTap {
   readonly #deliver: (bytes: Buffer) => void;
-  /** The message of rows, made anew for each chunk: one of its own for each would keep the garbage collector busy. */
+  /** The message of rows, replaced for each chunk: a buffer for each row would keep the garbage collector busy. */
   #message: Buffer = EMPTY;
   /** Bytes of the message that have not arrived. */
   #left = 0;

@@ -2,9 +2,9 @@
 import { OperatorError } from '../errors.ts';
 import { errorCode, type Sql } from './connect.ts';
 
-export type Engine = 'postgres' | 'timescale' | 'citus';
+export const ENGINE_NAMES = ['postgres', 'timescale', 'citus'] as const;
 
-const ENGINE_NAMES: readonly Engine[] = ['postgres', 'timescale', 'citus'];
+export type Engine = (typeof ENGINE_NAMES)[number];
 
 export interface EngineChoice {
   readonly engine: Engine;

@@ -53,8 +53,8 @@ export function openLines(sql: Sql, request: ScanRequest, filter: RowFilter | nu
 const ADDED_BYTES = 120;
 
 /**
- * Shorter parts have bytes of their own: whoever sends a part through a stream waits until it is taken only where it is
- * longer than the stream's buffer.
+ * Shorter parts have bytes of their own: the sender waits until a stream has taken a part only if it is longer than the
+ * stream's buffer.
  */
 const SHARED_BYTES = 262_144;
 

@@ -89,7 +89,7 @@ export async function readFilteredList(
 function merge(pages: readonly EventPage[], { order, limit }: EventListRequest): Omit<EventList, 'total'> {
   const compare = order === 'asc' ? oldestFirst : (a: StoredEvent, b: StoredEvent) => oldestFirst(b, a);
   const merged = pages.flatMap(({ events }) => events).sort(compare);
-  // Behind the end of a page that goes on, events of its type may be missing.
+  // After the end of a page with more to come, events of its type may be missing.
   const ends = pages.flatMap(({ events, hasMore }) => (hasMore ? events.slice(-1) : []));
   const [end] = ends.sort(compare);
   const known = end === undefined ? merged : merged.filter((event) => compare(event, end) <= 0);
@@ -171,7 +171,7 @@ const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 const APART_MS = HOUR_MS;
 
 /**
- * One event. Rows are found by their time, with which the id (UUIDv7) starts.
+ * One event. Rows are found by their time, with which the id (UUIDv7 or v8) starts.
  * @returns null where the app has no such event that can be read
  */
 export async function readEvent(sql: Sql, appId: number, eventId: string): Promise<SingleEvent | null> {

@@ -3,7 +3,7 @@
  *
  * The algorithm (order statistics over a tree of counts: day → hour → quarter-hour → minute):
  *  1. total: the interval is split into intervals of whole buckets (counts/intervals.ts); one statement sums each of them.
- *  2. page bounds: step 1 tells in which interval the running total passes the offset; a statement descends from it level
+ *  2. page bounds: step 1 shows in which interval the running total passes the offset; a statement descends from it level
  *     by level to the minute. The same for the page's last event.
  *  3. rows: a last statement reads from the first minute to the last and skips what is left of the offset.
  * Descending order is the same walk from the other end.
@@ -355,12 +355,14 @@ async function minutesWithCounts(
   return minutes.map(({ at }) => ({ from: Math.max(from, at), until: Math.min(until, at + MINUTE_MS) }));
 }
 
-async function withTypes(
-  tx: Transaction,
+/** Gives rows the public ids of their types. */
+export async function withTypes(
+  sql: Sql | Transaction,
   appId: number,
   rows: readonly MatchingRow[],
 ): Promise<StoredEvent[]> {
-  const types = await tx<{ id: number; typeId: string }[]>`
+  if (rows.length === 0) return [];
+  const types = await sql<{ id: number; typeId: string }[]>`
     SELECT id, public_id AS "typeId" FROM type_names
      WHERE app_id = ${appId} AND id = ANY(${[...new Set(rows.map(({ typeId }) => typeId))]})`;
   const publicIds = new Map(types.map(({ id, typeId }) => [id, typeId]));

@@ -1,6 +1,6 @@
 /**
  * Reads through the rows of a scope in the order of the index, some thousand at a time. Each step is a statement with a
- * snapshot of its own that ends within {@link STEP_TIMEOUT_MS}: whoever waits between two steps holds nothing.
+ * snapshot of its own that ends within {@link STEP_TIMEOUT_MS}: a caller that waits between two steps holds no snapshot.
  *
  * A step reads an interval of few days, so that few partitions are planned; the interval grows while it finds few rows.
  * How many rows a step may read shrinks where they are large or slow to read, and grows again.
@@ -215,7 +215,7 @@ export class EventScan {
     if (ids === null) return { rows: NO_ROWS, looked, last, isWhole: true };
     const query = `SELECT id, created_at, type_id, payload FROM (${page}) page WHERE id = ANY('{${ids}}'::uuid[])`;
     const copied = await copyRows(tx, query, { most, buffer: this.#buffer });
-    // Behind the last row that was kept everything is looked at again.
+    // Everything after the last row that was kept is read again.
     return { ...copied, looked, last: copied.isWhole ? last : copied.rows.last };
   }
 

@@ -1,7 +1,8 @@
 /** Search for events whose payload passes a filter: SQL narrows, the service decides. */
 import type { Sql } from './connect.ts';
-import type { StoredEvent } from './event-page.ts';
+import { type StoredEvent, withTypes } from './event-page.ts';
 import { EventScan, type Position, type RowFilter, type ScanRequest } from './event-scan.ts';
+import type { MatchingRow } from './fields/matching-rows.ts';
 import { eachWanted } from './wanted-rows.ts';
 
 export interface SearchStep {
@@ -33,7 +34,7 @@ export function openSearch(sql: Sql, request: ScanRequest, filter: RowFilter): E
       const step = await scan.step(limits, narrows ? filter.contains : []);
       if (step === null) return { events: [], looked: 0, position: null };
       const { rows, looked } = step;
-      const found: FoundRow[] = [];
+      const found: MatchingRow[] = [];
       eachWanted(rows, filter, ({ id, at, typeId }, payload) =>
         found.push({ id, at, typeId, payload: payload ?? '' }),
       );
@@ -42,27 +43,4 @@ export function openSearch(sql: Sql, request: ScanRequest, filter: RowFilter): E
       return { events: await withTypes(sql, request.appId, found), looked, position };
     },
   };
-}
-
-interface FoundRow {
-  readonly id: string;
-  /** Milliseconds since 1970. */
-  readonly at: number;
-  /** Internal. */
-  readonly typeId: number;
-  readonly payload: string;
-}
-
-async function withTypes(sql: Sql, appId: number, rows: readonly FoundRow[]): Promise<StoredEvent[]> {
-  if (rows.length === 0) return [];
-  const types = await sql<{ id: number; publicId: string }[]>`
-    SELECT id, public_id AS "publicId" FROM type_names
-     WHERE app_id = ${appId} AND id = ANY(${[...new Set(rows.map(({ typeId }) => typeId))]})`;
-  const publicIds = new Map(types.map(({ id, publicId }) => [id, publicId]));
-  return rows.map(({ id, at, typeId, payload }) => ({
-    id,
-    createdAt: new Date(at),
-    payload,
-    typeId: publicIds.get(typeId) ?? '',
-  }));
 }

@@ -41,7 +41,7 @@ const LOOK_AGAIN_MS = 600_000;
 
 /**
  * Removes expired keys again and again. While a snapshot stays in use, removed keys stay in the table as dead rows, at the very
- * beginning of what is looked through; so each time begins behind what an earlier one has removed.
+ * beginning of what is looked through; so each run begins after what an earlier one has removed.
  */
 export class ExpiredKeys {
   readonly #sql: Sql;
@@ -52,7 +52,7 @@ export class ExpiredKeys {
     this.#sql = sql;
   }
 
-  /** Does nothing while somebody has the table locked. @param now milliseconds since 1970 */
+  /** Does nothing while another session has the table locked. @param now milliseconds since 1970 */
   async remove(now: number): Promise<number> {
     const isDue = now >= this.#lookAgainAt || now < this.#lookAgainAt - LOOK_AGAIN_MS;
     if (isDue) [this.#from, this.#lookAgainAt] = [0, now + LOOK_AGAIN_MS];

@@ -1,7 +1,7 @@
 /**
  * A cursor of the live feed: a snapshot of PostgreSQL, which says what was committed at a time.
  *
- * Transactions commit out of order and in several processes, so neither a time nor the id of an event tells what a client
+ * Transactions commit out of order and in several processes, so neither a time nor the id of an event shows what a client
  * has received. A snapshot does: the transactions from `xmax` on, and those in `running`, had not ended; all others had.
  * Rows that are committed later are not in it, however early they were written.
  */

@@ -1,4 +1,4 @@
-/** What tells this installation from others, and one life of its database from another. */
+/** The identity of this installation, and the generation of its database. */
 import { randomBytes } from 'node:crypto';
 import type { Sql } from './connect.ts';
 

@@ -4,7 +4,7 @@ import { readdir, readFile } from 'node:fs/promises';
 import { OperatorError } from '../errors.ts';
 import { readVersion } from '../version.ts';
 import { errorCode, isUnavailable, type Sql, type Transaction } from './connect.ts';
-import type { Engine } from './engine.ts';
+import { ENGINE_NAMES, type Engine } from './engine.ts';
 
 /** One numbered file. */
 export interface Migration {
@@ -24,7 +24,7 @@ interface Applied {
 
 /** Beside both src/ and dist/. */
 const SQL_FOLDER = new URL('../../sql/', import.meta.url);
-const FILE_NAME = /^(\d{4})_\w+?(?:\.(postgres|timescale|citus))?\.sql$/;
+const FILE_NAME = new RegExp(`^(\\d{4})_\\w+?(?:\\.(${ENGINE_NAMES.join('|')}))?\\.sql$`);
 const OLDEST_VERSION = 15;
 
 /**

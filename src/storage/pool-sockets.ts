@@ -56,7 +56,7 @@ class FailedSocket extends Socket {
 
 /**
  * A socket that fails as soon as the client listens to it. The client learns from these events alone that a connection
- * has ended: told of the failure in any other way, it would wait for it for ever.
+ * has ended: informed in any other way, it would wait for it forever.
  */
 function failed(failure: Error): Socket {
   const socket = new FailedSocket();

@@ -1,6 +1,6 @@
 /**
  * Events and their counts: the one interface that the rest of the code uses. Only this folder has SQL on them, and only
- * here engines have names. Each engine is a folder (postgres/, timescale/) that implements {@link StorageEngine}.
+ * here engines have names. Each engine is a folder (postgres/, timescale/, citus/) that implements {@link StorageEngine}.
  */
 import type pg from 'pg';
 import { beginExport, type Export } from './backup/export.ts';
@@ -68,7 +68,7 @@ export type { MaintenancePools, StorageSettings } from './storage-engine.ts';
 /** What the storage of one database does, whatever its engine. Operations take the pool whose connections they use. */
 export interface Storage {
   readonly engine: Engine;
-  /** Names and versions of the engine, for people. */
+  /** Names and versions of the engine, for display. */
   readonly description: string;
   /** A line for the log where a better engine is available and not used. */
   readonly note: string | null;

@@ -1,6 +1,9 @@
 /** What apps and tokens use: every request of theirs once, and nothing of those who have no token. */
 import { gzipSync } from 'node:zlib';
+import { pino } from 'pino';
 import { afterEach, describe, expect, test } from 'vitest';
+import { Usage } from '../../src/apps/usage.ts';
+import type { Sql } from '../../src/storage/connect.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import {
   startTestService,
@@ -14,7 +17,7 @@ const NOON = Date.parse('2026-11-20T12:00:30Z');
 const MINUTE_MS = 60_000;
 const DAY_MS = 86_400_000;
 
-interface Usage {
+interface UsageAnswer {
   limits: object;
   minutes: { at: string; accepted: number; refused: number }[];
   refused: { code: string; requests: number }[];
@@ -34,12 +37,12 @@ async function start(options: TestServiceOptions = {}): Promise<{ service: TestS
   return { service, clock };
 }
 
-const read = async (person: Person, path: string): Promise<Usage> => {
+const read = async (person: Person, path: string): Promise<UsageAnswer> => {
   const reply = await person.get(`${path}/usage`);
   expect(reply.status).toBe(200);
-  return reply.data as unknown as Usage; // As the route declares it.
+  return reply.data as unknown as UsageAnswer; // As the route declares it.
 };
-const used = ({ minutes }: Usage): object[] =>
+const used = ({ minutes }: UsageAnswer): object[] =>
   minutes.filter(({ accepted, refused }) => accepted + refused > 0);
 
 describe('the usage of an app', () => {
@@ -187,6 +190,27 @@ describe('the usage of an app', () => {
     await service.sql`ALTER TABLE elsewhere RENAME TO usage_days`;
     const usage = await read(owner, app.path);
     expect([usage.minutes.at(-1)?.accepted, usage.days.at(-1)?.events]).toEqual([1, 1]);
+  });
+
+  test('waits for 120 minutes, however often it cannot be written meanwhile', async () => {
+    const clock = new TestClock(NOON);
+    const failing = (async () => await Promise.reject(new Error('away'))) as unknown as Sql;
+    const usage = new Usage({
+      sql: Object.assign(failing, { begin: failing }),
+      log: pino({ enabled: false }),
+      now: clock.wall,
+    });
+    const store = async (): Promise<void> => {
+      usage.stored({ appId: 1, payload: '{}' });
+      await usage.write();
+    };
+    for (let n = 0; n < 150; n += 1) await store();
+    expect([usage.failures, usage.lost]).toEqual([150, 0]);
+    for (let n = 0; n < 129; n += 1) {
+      clock.advance(MINUTE_MS);
+      await store();
+    }
+    expect(usage.lost).toBe(10);
   });
 
   test('is told to members alone', async () => {

@@ -1,214 +1,283 @@
-/** Real clients of producers, through a kill of the server and one of PostgreSQL: what they delivered is there, once. */
-
-import { createServer } from 'node:net';
+/**
+ * Real clients of producers, through an outage of the database and a kill of the server. The ledger: what a client was told is
+ * stored is there from then on, and nothing is there twice, however often it was sent.
+ */
 import { Client, HttpConnection } from '@elastic/elasticsearch';
 import { SeverityNumber } from '@opentelemetry/api-logs';
-import { OTLPLogExporter } from '@opentelemetry/exporter-logs-otlp-proto';
-import { BatchLogRecordProcessor, LoggerProvider } from '@opentelemetry/sdk-logs';
+import { OTLPLogExporter as JsonExporter } from '@opentelemetry/exporter-logs-otlp-http';
+import { OTLPLogExporter as ProtobufExporter } from '@opentelemetry/exporter-logs-otlp-proto';
+import { BatchLogRecordProcessor, LoggerProvider, type LogRecordExporter } from '@opentelemetry/sdk-logs';
 import { Analytics } from '@segment/analytics-node';
 import { CloudEvent, HTTP } from 'cloudevents';
+import { pino } from 'pino';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
-import { connect } from '../../src/storage/connect.ts';
-import { openEmbedded } from '../../src/storage/embedded/embedded.ts';
 import { until } from '../support/service.ts';
-import { Installation, type ServerProcess } from './server-process.ts';
+import { FaultyInstallation } from './faulty-installation.ts';
 
-vi.setConfig({ testTimeout: 120_000, hookTimeout: 60_000 });
+vi.setConfig({ testTimeout: 240_000, hookTimeout: 90_000 });
 
-let installation: Installation;
-let server: ServerProcess;
+/** Of each client in each phase. */
+const EVENTS = 100;
+const LONG = 120_000;
+
+let world: FaultyInstallation;
 let loggingToken: string;
-/** Clients go on with the address that they have. */
-let PORT: string;
-
 beforeAll(async () => {
-  installation = await Installation.make();
-  PORT = String(await portOfOurOwn());
-  server = await installation.start({ LOG_LEVEL: 'fatal', PORT });
-  ({ loggingToken } = await installation.makeApp());
+  world = await FaultyInstallation.make();
+  ({ loggingToken } = await world.makeApp());
 });
-afterAll(() => installation.remove());
+afterAll(() => world.remove());
 
-/** A free port that the system gives to no connection: clients that connect while nothing listens must not take it. */
-async function portOfOurOwn(): Promise<number> {
-  for (;;) {
-    const port = 20_000 + Math.floor(10_000 * Math.random());
-    const isFree = await new Promise<boolean>((resolve) => {
-      const probe = createServer();
-      probe.on('error', () => resolve(false));
-      probe.listen(port, '127.0.0.1', () => probe.close(() => resolve(true)));
-    });
-    if (isFree) return port;
-  }
+/** An event that is sent again keeps its time: it is a part of the key. */
+const TIME = new Date(Date.now() - 60_000);
+
+interface Producer {
+  /** The type of its events, which no other has. */
+  readonly type: string;
+  readonly route: string;
+  /**
+   * Sends events of these identities, of which some may have been sent before, and gives up as the client does.
+   * @returns those that it was told are stored
+   */
+  readonly send: (ids: readonly string[]) => Promise<readonly string[]>;
+  readonly close: () => Promise<void>;
 }
 
-/** Sends until it is acknowledged, as a shipper does; the id of an event is told once it is. */
-async function deliver(path: string, body: string, headers: Record<string, string>): Promise<void> {
-  const Authorization = `Bearer ${loggingToken}`;
-  await until(
-    async () => {
-      const response = await fetch(`http://127.0.0.1:${server.port}${path}`, {
-        method: 'POST',
-        body,
-        headers: { Authorization, ...headers },
-        signal: AbortSignal.timeout(5_000),
-      }).catch(() => null);
-      await response?.arrayBuffer().catch(() => null);
-      if (response !== null && response.status >= 400 && response.status < 429)
-        throw new Error(`${path} was answered ${response.status}.`);
-      return response?.ok === true;
-    },
-    `${path} is acknowledged`,
-    60_000,
-  );
+const nothing = async (): Promise<void> => undefined;
+
+async function post(path: string, body: string, headers: Record<string, string>): Promise<boolean> {
+  const response = await fetch(`${world.url}${path}`, {
+    method: 'POST',
+    body,
+    headers: { Authorization: `Bearer ${loggingToken}`, ...headers },
+    signal: AbortSignal.timeout(10_000),
+  }).catch(() => null);
+  await response?.arrayBuffer().catch(() => null);
+  if (response !== null && response.status >= 400 && response.status < 429)
+    throw new Error(`${path} was answered ${response.status}.`);
+  return response?.ok === true;
 }
 
-test('what clients deliver through kills of the server and of PostgreSQL is stored once', async () => {
-  const delivered = { records: 0, cloudevents: 0 };
-  let isOver = false;
-  const time = new Date(Date.now() - 60_000).toISOString();
-  const ship = async (): Promise<void> => {
-    while (!isOver) {
-      const from = delivered.records;
-      const lines = Array.from({ length: 20 }, (_, index) => `{"id":"r${from + index}","at":"${time}"}`);
-      await deliver('/v1/records?type=records&timeField=at&keyField=id', lines.join('\n'), {
-        'Content-Type': 'application/x-ndjson',
-      });
-      delivered.records += lines.length;
-    }
+function lines(): Producer {
+  const send = async (ids: readonly string[]): Promise<readonly string[]> => {
+    const body = ids.map((id) => JSON.stringify({ id, at: TIME })).join('\n');
+    const path = '/v1/records?type=records&timeField=at&keyField=id';
+    return (await post(path, body, { 'Content-Type': 'application/x-ndjson' })) ? ids : [];
   };
-  const emit = async (): Promise<void> => {
-    while (!isOver) {
+  return { type: 'records', route: '/v1/records', send, close: nothing };
+}
+
+function cloudEvents(): Producer {
+  const send = async (ids: readonly string[]): Promise<readonly string[]> => {
+    const told: string[] = [];
+    for (const id of ids) {
       const event = new CloudEvent({
-        id: String(delivered.cloudevents),
+        id,
         source: '/s',
         type: 'cloudevents',
-        time,
+        time: TIME.toISOString(),
         data: {},
       });
       const { headers, body } = HTTP.structured(event);
-      await deliver('/v1/cloudevents', String(body), headers as Record<string, string>);
-      delivered.cloudevents += 1;
+      if (!(await post('/v1/cloudevents', String(body), headers as Record<string, string>))) break;
+      told.push(id);
     }
+    return told;
   };
-  const sending = [ship(), emit()];
-  const progress = async (): Promise<void> => {
-    const { records, cloudevents } = delivered;
-    await until(
-      () => delivered.records > records + 200 && delivered.cloudevents > cloudevents + 20,
-      'both senders go on',
-      60_000,
-    );
-  };
-  await progress();
-  await server.end('SIGKILL');
-  server = await installation.start({ LOG_LEVEL: 'fatal', PORT });
-  await progress();
-  await installation.killAllOfPostgres();
-  await progress();
-  isOver = true;
-  await Promise.all(sending);
-  await exportedLogs();
-  await segmentMessages();
-  await bulkDocuments();
-  expect(await server.end('SIGTERM')).toMatchObject({ code: 0 });
-  expect(await storedOnce()).toEqual({ ...delivered, logs: 200, segment: 100, bulk: 1_000 });
-});
+  return { type: 'cloudevents', route: '/v1/cloudevents', send, close: nothing };
+}
 
-/** The exporter's own retries carry its records over a restart. */
-async function exportedLogs(): Promise<void> {
-  const exporter = new OTLPLogExporter({
-    url: `http://127.0.0.1:${PORT}/v1/otlp/v1/logs`,
+/** The exporter sends a batch again by itself; one that it gives up comes again from us. */
+function openTelemetry(type: string, Exporter: typeof JsonExporter | typeof ProtobufExporter): Producer {
+  const exporter: LogRecordExporter = new Exporter({
+    url: `${world.url}/v1/otlp/v1/logs`,
     headers: { Authorization: `Bearer ${loggingToken}` },
-    timeoutMillis: 60_000,
   });
-  const provider = new LoggerProvider({
-    processors: [new BatchLogRecordProcessor({ exporter, exportTimeoutMillis: 60_000 })],
-  });
+  const told: string[] = [];
+  const telling: LogRecordExporter = {
+    export: (records, callback) =>
+      exporter.export(records, (result) => {
+        if (result.code === 0)
+          told.push(...records.map(({ attributes }) => String(attributes['log.record.uid'])));
+        callback(result);
+      }),
+    forceFlush: nothing,
+    shutdown: () => exporter.shutdown(),
+  };
+  const provider = new LoggerProvider({ processors: [new BatchLogRecordProcessor({ exporter: telling })] });
   const logger = provider.getLogger('ledger');
-  await server.end('SIGTERM');
-  for (let index = 0; index < 200; index += 1)
-    logger.emit({
-      eventName: 'logs',
-      severityNumber: SeverityNumber.INFO,
-      attributes: { 'log.record.uid': `l${index}` },
-    });
-  const flushed = provider.forceFlush();
-  server = await installation.start({ LOG_LEVEL: 'fatal', PORT });
-  await flushed;
-  await provider.shutdown();
+  const send = async (ids: readonly string[]): Promise<readonly string[]> => {
+    for (const id of ids)
+      logger.emit({
+        eventName: type,
+        timestamp: TIME,
+        severityNumber: SeverityNumber.INFO,
+        attributes: { 'log.record.uid': id },
+      });
+    await provider.forceFlush().catch(() => undefined);
+    return told.splice(0);
+  };
+  return { type, route: '/v1/otlp/v1/logs', send, close: () => provider.shutdown() };
 }
 
-async function segmentMessages(): Promise<void> {
-  const analytics = new Analytics({
-    host: `http://127.0.0.1:${PORT}`,
-    writeKey: loggingToken,
-    maxRetries: 30,
+/** It runs in a thread of its own, and tells nobody what became of a record. */
+function pinoTransport(): Producer {
+  const transport = pino.transport({
+    target: 'pino-opentelemetry-transport',
+    options: {
+      loggerName: 'ledger',
+      serviceVersion: '1.0.0',
+      resourceAttributes: { 'service.name': 'ledger' },
+      logRecordProcessorOptions: {
+        recordProcessorType: 'batch',
+        processorConfig: { scheduledDelayMillis: 100 },
+        exporterOptions: {
+          protocol: 'http/protobuf',
+          protobufExporterOptions: {
+            url: `${world.url}/v1/otlp/v1/logs`,
+            headers: { Authorization: `Bearer ${loggingToken}` },
+          },
+        },
+      },
+    },
   });
-  await server.end('SIGTERM');
-  for (let index = 0; index < 100; index += 1)
-    analytics.track({ userId: 'u', event: 'segment', messageId: `s${index}` });
-  const flushed = analytics.closeAndFlush({ timeout: 60_000 });
-  server = await installation.start({ LOG_LEVEL: 'fatal', PORT });
-  await flushed;
+  const logger = pino({ base: null, timestamp: () => `,"time":${TIME.getTime()}` }, transport);
+  const ended = new Promise<void>((resolve) => transport.on('close', () => resolve()));
+  const send = async (ids: readonly string[]): Promise<readonly string[]> => {
+    for (const id of ids) logger.warn({ 'log.record.uid': id, 'event.name': 'pino' }, 'a line');
+    await until(async () => (await missing('pino', ids)).length === 0, 'pino has delivered', 20_000).catch(
+      () => undefined,
+    );
+    return [];
+  };
+  const close = async (): Promise<void> => {
+    transport.end();
+    await ended;
+  };
+  return { type: 'pino', route: '/v1/otlp/v1/logs', send, close };
 }
 
-/** The helper gives up when nobody listens; whoever then sends everything again stores nothing twice. */
-async function bulkDocuments(): Promise<void> {
+function segment(): Producer {
+  const send = async (ids: readonly string[]): Promise<readonly string[]> => {
+    const analytics = new Analytics({ host: world.url, writeKey: loggingToken });
+    const told: string[] = [];
+    for (const id of ids)
+      analytics.track({ userId: 'u', event: 'segment', messageId: id, timestamp: TIME }, (error) => {
+        if (error === undefined || error === null) told.push(id);
+      });
+    await analytics.closeAndFlush({ timeout: LONG });
+    return told;
+  };
+  return { type: 'segment', route: '/v1/batch', send, close: nothing };
+}
+
+function bulkHelper(): Producer {
   const client = new Client({
-    node: `http://127.0.0.1:${PORT}/v1/elasticsearch`,
+    node: `${world.url}/v1/elasticsearch`,
     auth: { apiKey: loggingToken },
     Connection: HttpConnection,
   });
-  const documents = Array.from({ length: 1_000 }, (_, n) => ({
-    id: `b${n}`,
-    '@timestamp': '2026-01-31T08:30:00.123Z',
-  }));
-  let restarted: Promise<void> | null = null;
-  const restart = async (): Promise<void> => {
-    await server.end('SIGKILL');
-    server = await installation.start({ LOG_LEVEL: 'fatal', PORT });
+  const send = async (ids: readonly string[]): Promise<readonly string[]> => {
+    const dropped = new Set<string>();
+    const told = await client.helpers
+      .bulk<{ id: string }>({
+        datasource: ids.map((id) => ({ id, '@timestamp': TIME.toISOString() })),
+        flushBytes: 2_000,
+        concurrency: 2,
+        onDocument: ({ id }) => ({ create: { _index: 'bulk', _id: id } }),
+        onDrop: ({ document }) => dropped.add(document.id),
+      })
+      .catch(() => null);
+    return told === null ? [] : ids.filter((id) => !dropped.has(id));
   };
-  async function* source(): AsyncGenerator<(typeof documents)[number]> {
-    for (const [n, document] of documents.entries()) {
-      if (n === 500) restarted ??= restart();
-      yield document;
-    }
-  }
-  await until(
-    async () => {
-      const told = await client.helpers
-        .bulk({
-          datasource: source(),
-          flushBytes: 5_000,
-          concurrency: 1,
-          onDocument: ({ id }) => ({ create: { _index: 'bulk', _id: id } }),
-        })
-        .catch(() => null);
-      return told?.successful === documents.length;
-    },
-    'all documents are stored',
-    60_000,
-  );
-  await restarted;
-  await client.close();
+  return { type: 'bulk', route: '/v1/elasticsearch/_bulk', send, close: () => client.close() };
 }
 
-/** Events by type, each counted once for its own identity; fails where one is stored twice. */
-async function storedOnce(): Promise<Record<string, number>> {
-  const quiet = { info: () => undefined, warn: () => undefined };
-  const embedded = await openEmbedded({ dataDir: installation.dataDir, log: quiet });
-  const sql = connect(embedded.connection, { connections: 1, name: 'ledger' });
-  try {
-    const rows = await sql<{ name: string; stored: number; identities: number }[]>`
-      SELECT type.name, count(*)::int AS stored,
-             count(DISTINCT coalesce(payload ->> 'messageId', payload ->> 'id', payload ->> 'attributes'))::int AS identities
-        FROM events JOIN event_types AS type ON type.id = events.type_id GROUP BY type.name`;
-    for (const { name, stored, identities } of rows)
-      expect({ name, stored }).toEqual({ name, stored: identities });
-    return Object.fromEntries(rows.map(({ name, identities }) => [name, identities]));
-  } finally {
-    await sql.end();
-    await embedded.close();
-  }
+/** Those of these identities that are not stored. */
+async function missing(type: string, ids: readonly string[]): Promise<string[]> {
+  const stored = await identities(type);
+  return ids.filter((id) => !stored.has(id));
 }
+
+/** How often each identity of a type is stored. @throws in an outage */
+async function identities(type: string): Promise<Map<string, number>> {
+  const rows = await world.sql<{ id: string; times: number }[]>`
+    SELECT id, count(*)::integer AS times
+      FROM (SELECT coalesce(payload ->> 'messageId', payload ->> 'id', uid.value -> 'value' ->> 'stringValue') AS id
+              FROM events
+              JOIN event_types AS type ON type.id = events.type_id AND type.name = ${type}
+              LEFT JOIN LATERAL json_array_elements(payload -> 'attributes') AS uid ON uid.value ->> 'key' = 'log.record.uid') AS identities
+     GROUP BY id`;
+  return new Map(rows.map(({ id, times }) => [id, times]));
+}
+
+/** Sends until all is stored. Whatever a client was told is stored must be there at once. */
+async function deliver(producer: Producer, ids: readonly string[]): Promise<void> {
+  let left = ids;
+  await until(
+    async () => {
+      const told = new Set(await producer.send(left));
+      let absent: string[] | null = null;
+      const look = async (): Promise<boolean> => {
+        absent = await missing(producer.type, ids).catch(() => null);
+        return absent !== null;
+      };
+      await until(look, 'the database answers', LONG);
+      await world.serving;
+      left = absent ?? [];
+      expect({ type: producer.type, lost: left.filter((id) => told.has(id)) }).toEqual({
+        type: producer.type,
+        lost: [],
+      });
+      return left.length === 0;
+    },
+    `all of ${producer.type} is stored`,
+    LONG,
+  );
+}
+
+test('what clients deliver through an outage of the database and a kill of the server is stored once', async () => {
+  const producers = [
+    lines(),
+    cloudEvents(),
+    openTelemetry('protobuf', ProtobufExporter),
+    openTelemetry('json', JsonExporter),
+    pinoTransport(),
+    segment(),
+    bulkHelper(),
+  ];
+  const phase = (name: string): Promise<unknown> =>
+    Promise.all(
+      producers.map((producer) =>
+        deliver(
+          producer,
+          Array.from({ length: EVENTS }, (_, n) => `${producer.type} ${name} ${n}`),
+        ),
+      ),
+    );
+  await phase('quiet');
+
+  await world.killDatabase();
+  const throughOutage = phase('outage');
+  throughOutage.catch(() => undefined); // It is awaited below.
+  for (const route of new Set(producers.map(({ route }) => route)))
+    await until(async () => (await world.unavailable(route)) > 0, `${route} is answered 503`, LONG);
+  await world.startDatabase();
+  await throughOutage;
+
+  const throughKill = phase('kill');
+  throughKill.catch(() => undefined);
+  await world.killServer();
+  await world.startServer();
+  await throughKill;
+
+  for (const { type } of producers) {
+    const stored = await identities(type);
+    expect({ type, stored: stored.size, twice: [...stored].filter(([, times]) => times > 1) }).toEqual({
+      type,
+      stored: 3 * EVENTS,
+      twice: [],
+    });
+  }
+  for (const { close } of producers) await close();
+});

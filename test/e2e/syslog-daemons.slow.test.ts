@@ -1,13 +1,13 @@
-/** syslog-ng and rsyslog with the configurations of docs/producers.md, through kills of the server: each message is stored once. */
+/**
+ * syslog-ng and rsyslog with the configurations of docs/producers.md, through kills of the server and an outage of the
+ * database: each message is stored once.
+ */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { appendFile, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { connect, type Sql } from '../../src/storage/connect.ts';
-import { openEmbedded } from '../../src/storage/embedded/embedded.ts';
+import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { readPage } from '../docs/pages.ts';
 import { until } from '../support/service.ts';
 import {
@@ -17,123 +17,185 @@ import {
   SYSLOG_NG,
   SYSLOG_NG_LIBRARIES,
 } from '../support/syslog-daemons.ts';
-import { Installation, type ServerProcess } from './server-process.ts';
+import { FaultyInstallation } from './faulty-installation.ts';
 
-vi.setConfig({ testTimeout: 120_000, hookTimeout: 60_000 });
+vi.setConfig({ testTimeout: 240_000, hookTimeout: 90_000 });
 
 const MESSAGES = 300;
+const LONG = 90_000;
 
 let folder: string;
-let installation: Installation;
-let server: ServerProcess;
-let settings: Record<string, string>;
-let loggingToken: string;
-let sql: Sql;
-let closeDatabase: () => Promise<void>;
-
-beforeEach(async () => {
+let world: FaultyInstallation;
+beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'tidemark-syslog-'));
-  installation = await Installation.make();
-  const probe = createServer().listen(0, '127.0.0.1');
-  await once(probe, 'listening');
-  settings = { LOG_LEVEL: 'fatal', PORT: String((probe.address() as { port: number }).port) };
-  probe.close();
-  server = await installation.start(settings);
-  ({ loggingToken } = await installation.makeApp());
-  const quiet = { info: () => undefined, warn: () => undefined };
-  const embedded = await openEmbedded({ dataDir: installation.dataDir, log: quiet });
-  sql = connect(embedded.connection, { connections: 1, name: 'ledger' });
-  closeDatabase = async () => {
-    await sql.end();
-    await embedded.close();
-  };
+  world = await FaultyInstallation.make();
 });
-afterEach(async () => {
-  await closeDatabase();
-  await installation.remove();
+afterAll(async () => {
+  await world.remove();
   await rm(folder, { recursive: true, force: true });
 });
 
 /** A configuration of the page, for the server of the test. */
-function configuration(name: string): string {
+function configuration(name: string, loggingToken: string): string {
   const [, text] =
     new RegExp(`<!-- ${name} -->\\n\`\`\`\\n([\\s\\S]*?)\`\`\``).exec(readPage('docs/producers.md')) ?? [];
   if (text === undefined) throw new Error(`The page has no configuration "${name}".`);
   return text
-    .replaceAll(/https:\/\/events\.example\.com(?::443)?/g, `http://127.0.0.1:${settings.PORT}`)
+    .replaceAll(/https:\/\/events\.example\.com(?::443)?/g, world.url)
     .replaceAll('tdl_…', loggingToken)
     .replaceAll('time-reopen(5)', 'time-reopen(1)')
     .replaceAll('action.resumeInterval="5"', 'action.resumeInterval="1"');
 }
 
-async function stored(): Promise<{ stored: number; different: number }> {
-  const [row] = await sql<[{ stored: number; different: number }]>`
-    SELECT count(*)::integer AS stored, count(DISTINCT coalesce(payload ->> 'MESSAGE', payload ->> 'message'))::integer AS different
-      FROM events`;
-  return row;
+/** A daemon that follows a file, and what is stored of it. */
+interface Daemon {
+  readonly name: string;
+  /** Of its requests. */
+  readonly route: string;
+  readonly program: string;
+  readonly environment?: Readonly<Record<string, string>>;
+  /** Writes its configuration. @returns its parameters */
+  readonly configure: (own: string, input: string, loggingToken: string) => Promise<readonly string[]>;
 }
 
-/** Runs a daemon that follows a file, kills the server in the middle, and waits until all is stored. */
-async function deliverThroughKills(program: string, args: readonly string[], env = {}): Promise<void> {
-  const input = join(folder, 'messages');
-  let written = 0;
-  const write = async (count: number): Promise<void> => {
+const SYSLOG_NG_DAEMON: Daemon = {
+  name: 'syslog-ng',
+  route: '/v1/records',
+  program: SYSLOG_NG,
+  environment: { LD_LIBRARY_PATH: SYSLOG_NG_LIBRARIES },
+  configure: async (own, input, loggingToken) => {
+    const config = join(own, 'syslog-ng.conf');
+    const buffers = join(own, 'buffers');
+    await mkdir(buffers);
+    const destination = configuration('syslog-ng', loggingToken);
+    await writeFile(
+      config,
+      `@version: 3.38
+${destination.replace('reliable(yes)', `dir("${buffers}") reliable(yes)`)}
+source s_file { file("${input}" follow-freq(0.1)); };
+log { source(s_file); destination(d_tidemark); };
+`,
+    );
+    const files = ['-R', join(own, 'persist'), '-p', join(own, 'pid'), '-c', join(own, 'control')];
+    return ['-F', '-f', config, `--module-path=${SYSLOG_NG_LIBRARIES}/3.38`, ...files];
+  },
+};
+
+const RSYSLOG_DAEMON: Daemon = {
+  name: 'rsyslog',
+  route: '/v1/elasticsearch/_bulk',
+  program: RSYSLOGD,
+  configure: async (own, input, loggingToken) => {
+    const config = join(own, 'rsyslog.conf');
+    await writeFile(
+      config,
+      `global(workDirectory="${own}")
+module(load="imfile" mode="polling" pollingInterval="1")
+input(type="imfile" file="${input}" tag="app:" freshStartTail="off")
+${configuration('rsyslog bulk', loggingToken)}`,
+    );
+    return ['-n', '-f', config, '-i', join(own, 'pid')];
+  },
+};
+
+const DAEMONS = [...(hasSyslogNg ? [SYSLOG_NG_DAEMON] : []), ...(hasRsyslogBulk ? [RSYSLOG_DAEMON] : [])];
+
+class RunningDaemon {
+  readonly name: string;
+  readonly route: string;
+  readonly #input: string;
+  readonly #appId: string;
+  readonly #end: () => Promise<void>;
+  #written = 0;
+
+  private constructor({ name, route }: Daemon, input: string, appId: string, end: () => Promise<void>) {
+    this.name = name;
+    this.route = route;
+    this.#input = input;
+    this.#appId = appId;
+    this.#end = end;
+  }
+
+  static async start(daemon: Daemon): Promise<RunningDaemon> {
+    const { appId, loggingToken } = await world.makeApp();
+    const own = join(folder, daemon.name);
+    await mkdir(own);
+    const input = join(own, 'messages');
+    await writeFile(input, '');
+    const args = await daemon.configure(own, input, loggingToken);
+    const env = { ...process.env, ...daemon.environment };
+    const child = spawn(daemon.program, args, { stdio: 'ignore', env });
+    const ended = once(child, 'exit');
+    return new RunningDaemon(daemon, input, appId, async () => {
+      child.kill();
+      await ended;
+    });
+  }
+
+  async write(): Promise<void> {
     const lines = Array.from(
-      { length: count },
-      (_, at) => `<13>Nov 22 12:00:00 host app: message "${written + at}" ü\n`,
+      { length: MESSAGES },
+      (_, at) => `<13>Nov 22 12:00:00 host app: message "${this.#written + at}" ü\n`,
     );
-    written += count;
-    await appendFile(input, lines.join(''));
-  };
-  await write(MESSAGES);
-  const daemon = spawn(program, args, { stdio: 'ignore', env: { ...process.env, ...env } });
-  const ended = once(daemon, 'exit');
-  try {
-    await until(async () => (await stored()).stored >= MESSAGES, 'the first messages are stored', 30_000);
-    await server.end('SIGKILL');
-    await write(MESSAGES);
-    server = await installation.start(settings);
-    await until(
-      async () => (await stored()).stored >= 2 * MESSAGES,
-      'those of the outage are stored',
-      60_000,
-    );
-    await write(MESSAGES);
-    await server.end('SIGKILL');
-    server = await installation.start(settings);
-    await until(async () => (await stored()).different === 3 * MESSAGES, 'all messages are stored', 60_000);
-    expect(await stored()).toEqual({ stored: 3 * MESSAGES, different: 3 * MESSAGES });
-  } finally {
-    daemon.kill();
-    await ended;
+    this.#written += MESSAGES;
+    await appendFile(this.#input, lines.join(''));
+  }
+
+  /** Waits until all that was written is stored, each message once. */
+  async delivered(): Promise<void> {
+    const isDelivered = async (): Promise<boolean> =>
+      (await this.#stored().catch(() => null))?.different === this.#written;
+    await until(isDelivered, `all messages of ${this.name} are stored`, LONG);
+    expect({ name: this.name, ...(await this.#stored()) }).toEqual({
+      name: this.name,
+      stored: this.#written,
+      different: this.#written,
+    });
+  }
+
+  async #stored(): Promise<{ stored: number; different: number } | undefined> {
+    const [row] = await world.sql<{ stored: number; different: number }[]>`
+      SELECT count(*)::integer AS stored,
+             count(DISTINCT coalesce(payload ->> 'MESSAGE', payload ->> 'message'))::integer AS different
+        FROM events JOIN apps ON apps.id = events.app_id AND apps.public_id = ${this.#appId}`;
+    return row;
+  }
+
+  end(): Promise<void> {
+    return this.#end();
   }
 }
 
-test.runIf(hasSyslogNg)('syslog-ng delivers each message once', async () => {
-  const config = join(folder, 'syslog-ng.conf');
-  const buffers = join(folder, 'buffers');
-  await mkdir(buffers);
-  await writeFile(
-    config,
-    `@version: 3.38
-${configuration('syslog-ng').replace('reliable(yes)', `dir("${buffers}") reliable(yes)`)}
-source s_file { file("${join(folder, 'messages')}" follow-freq(0.1)); };
-log { source(s_file); destination(d_tidemark); };
-`,
-  );
-  const own = ['-R', join(folder, 'persist'), '-p', join(folder, 'pid'), '-c', join(folder, 'control')];
-  const args = ['-F', '-f', config, `--module-path=${SYSLOG_NG_LIBRARIES}/3.38`, ...own];
-  await deliverThroughKills(SYSLOG_NG, args, { LD_LIBRARY_PATH: SYSLOG_NG_LIBRARIES });
-});
+test.runIf(DAEMONS.length > 0)('each daemon delivers each message once', async () => {
+  const daemons: RunningDaemon[] = [];
+  const each = (work: (daemon: RunningDaemon) => Promise<void>): Promise<unknown> =>
+    Promise.all(daemons.map(work));
+  const write = (): Promise<unknown> => each((daemon) => daemon.write());
+  const delivered = (): Promise<unknown> => each((daemon) => daemon.delivered());
+  try {
+    for (const daemon of DAEMONS) daemons.push(await RunningDaemon.start(daemon));
+    await write();
+    await delivered();
 
-test.runIf(hasRsyslogBulk)('rsyslog delivers each message once by omelasticsearch', async () => {
-  const config = join(folder, 'rsyslog.conf');
-  await writeFile(
-    config,
-    `global(workDirectory="${folder}")
-module(load="imfile" mode="polling" pollingInterval="1")
-input(type="imfile" file="${join(folder, 'messages')}" tag="app:" freshStartTail="off")
-${configuration('rsyslog bulk')}`,
-  );
-  await deliverThroughKills(RSYSLOGD, ['-n', '-f', config, '-i', join(folder, 'pid')]);
+    await world.killServer();
+    await write();
+    await world.startServer();
+    await delivered();
+
+    await world.killDatabase();
+    await write();
+    await each(({ name, route }) =>
+      until(async () => (await world.unavailable(route)) > 0, `${name} is answered 503`, LONG),
+    );
+    await world.startDatabase();
+    await delivered();
+
+    // In the middle of a delivery, perhaps.
+    await write();
+    await world.killServer();
+    await world.startServer();
+    await delivered();
+  } finally {
+    await each((daemon) => daemon.end());
+  }
 });

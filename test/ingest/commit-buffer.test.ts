@@ -1,7 +1,7 @@
 import fc from 'fast-check';
-import { expect, test } from 'vitest';
+import { afterEach, expect, test, vi } from 'vitest';
 import { Rejection } from '../../src/errors.ts';
-import { CommitBuffer, type CommitBufferOptions } from '../../src/ingest/commit-buffer.ts';
+import { CommitBuffer, type CommitBufferOptions, LARGE_CHARACTERS } from '../../src/ingest/commit-buffer.ts';
 import { keyedEventId } from '../../src/ingest/event-id.ts';
 import type { AcceptedEvent } from '../../src/storage/write/accepted-event.ts';
 import type { WriteOutcome } from '../../src/storage/write/event-writer.ts';
@@ -48,6 +48,25 @@ function addMany(buffer: CommitBuffer, count: number, payload?: string): Promise
 /** Long enough for everything that needs no write to end. */
 async function settle(): Promise<void> {
   for (let turn = 0; turn < 3; turn += 1) await new Promise(setImmediate);
+}
+
+afterEach(() => {
+  vi.useRealTimers();
+});
+
+/** A clock for stalls that moves only when the test moves it, together with the checks that the buffer makes. */
+function stallClock(isSuspect = (): boolean => true) {
+  vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] });
+  let now = 0;
+  return {
+    stall: { afterMs: 500, now: () => now, isSuspect },
+    /** Moves the clock, and lets the buffer check once. */
+    moveTo: async (ms: number): Promise<void> => {
+      now = ms;
+      vi.advanceTimersByTime(100);
+      await settle();
+    },
+  };
 }
 
 /** Whether a promise has settled. */
@@ -177,15 +196,14 @@ test('what is being written counts for the ceiling until it has ended', async ()
 });
 
 test('during a stall waiting events are refused, those in flight are not, and later events are written again', async () => {
-  let now = 0;
-  const { buffer, writes } = setUp({ stall: { afterMs: 500, now: () => now, isSuspect: () => true } });
+  const { stall, moveTo } = stallClock();
+  const { buffer, writes } = setUp({ stall });
   const sent = buffer.add(event('sent'));
   await settle();
   const waiting = addMany(buffer, 3);
-  now = 499;
-  await new Promise((resolve) => setTimeout(resolve, 150)); // It looks every 100 ms.
+  await moveTo(499);
   expect(await isSettled(Promise.race(waiting))).toBe(false);
-  now = 500;
+  await moveTo(500);
   const refused = await Promise.all(waiting);
   expect(refused).toMatchObject(Array.from({ length: 3 }, () => ({ reason: 'unavailable' })));
   expect(buffer.depth).toBe(1);
@@ -199,17 +217,16 @@ test('during a stall waiting events are refused, those in flight are not, and la
 });
 
 test('commits that end, however slowly the queue gets shorter, are no stall', async () => {
-  let now = 0;
-  const { buffer, writes } = setUp({ stall: { afterMs: 500, now: () => now, isSuspect: () => true } });
+  const { stall, moveTo } = stallClock();
+  const { buffer, writes } = setUp({ stall });
   const first = buffer.add(event('a'));
   await settle();
   const second = buffer.add(event('b'));
-  now = 400;
+  await moveTo(400);
   writes[0]?.finish();
   await first;
   const third = buffer.add(event('c'));
-  now = 800;
-  await new Promise((resolve) => setTimeout(resolve, 150));
+  await moveTo(800);
   writes[1]?.finish();
   expect(await second).toBeNull();
   await settle();
@@ -218,38 +235,50 @@ test('commits that end, however slowly the queue gets shorter, are no stall', as
 });
 
 test('a group that ends is a move, also where what waits may not have its connection', async () => {
-  let now = 0;
-  const stall = { afterMs: 500, now: () => now, isSuspect: () => true };
+  const { stall, moveTo } = stallClock();
   const { buffer, writes } = setUp({ connections: 2, stall });
   const [batch, single] = [buffer.addAll([event('batch')]), buffer.add(event('single'))];
   await settle();
   const waiting = buffer.addAll([event('waits')]);
-  now = 400;
+  await moveTo(400);
   writes[1]?.finish();
   expect(await single).toBeNull();
-  now = 899;
-  await new Promise((resolve) => setTimeout(resolve, 150));
+  await moveTo(899);
   expect(await isSettled(waiting)).toBe(false);
-  now = 900;
+  await moveTo(900);
   expect(await waiting).toMatchObject([{ reason: 'unavailable' }]);
   writes[0]?.finish();
   expect(await batch).toEqual([null]);
 });
 
 test('as long as the database answers, a slow commit is no stall', async () => {
-  let now = 0;
   let isSuspect = false;
-  const { buffer, writes } = setUp({ stall: { afterMs: 500, now: () => now, isSuspect: () => isSuspect } });
+  const { stall, moveTo } = stallClock(() => isSuspect);
+  const { buffer, writes } = setUp({ stall });
   const sent = buffer.add(event('sent'));
   await settle();
   const waiting = buffer.add(event('waits'));
-  now = 5_000;
-  await new Promise((resolve) => setTimeout(resolve, 150));
+  await moveTo(5_000);
   expect(await isSettled(waiting)).toBe(false);
   isSuspect = true;
+  await moveTo(5_100);
   expect(await waiting).toMatchObject({ reason: 'unavailable' });
   writes[0]?.finish();
   expect(await sent).toBeNull();
+});
+
+test('in a stall each event of a batch of which a part is in flight gets its own outcome', async () => {
+  const { stall, moveTo } = stallClock();
+  const { buffer, writes } = setUp({ stall });
+  const outcomes = addAll(buffer, bulk(5_000));
+  await settle();
+  await moveTo(500);
+  expect(buffer.depth).toBe(4_000);
+  writes[0]?.finish();
+  const reasons = await outcomes;
+  expect(reasons.slice(0, 4_000)).toEqual(Array(4_000).fill(null));
+  expect(reasons.slice(4_000)).toEqual(Array(1_000).fill('unavailable'));
+  expect(buffer.depth).toBe(0);
 });
 
 test('a drain ends when the last event is answered, those that only wait included', async () => {
@@ -547,6 +576,26 @@ test('every app of many that wait has its turn, however full the batches are', a
   }
   const apps = new Set(writes.slice(0, 3).flatMap(({ ids }) => ids.map((id) => id.slice(0, 5))));
   expect(apps.size).toBe(9);
+});
+
+test('a large event waits with batches, so that small ones share no commit group with it', async () => {
+  const { buffer, writes } = setUp({ connections: 2 });
+  void buffer.add(event('large', 'x'.repeat(LARGE_CHARACTERS + 1)));
+  void buffer.add(event('small'));
+  void buffer.add(event('as long as a small one may be', 'x'.repeat(LARGE_CHARACTERS)));
+  await settle();
+  expect(writes.map(({ ids }) => ids)).toEqual([['large'], ['small', 'as long as a small one may be']]);
+});
+
+test('an app with large events has a turn by their size, so that the next app does not wait for all of them', async () => {
+  const { buffer, writes } = setUp();
+  const payload = 'x'.repeat(100 * 1_024);
+  void buffer.addAll(batchOf(1, 15, 'a').map((one) => ({ ...one, payload })));
+  void buffer.addAll(batchOf(2, 2, 'b'));
+  void buffer.addAll(batchOf(3, 2, 'c').map((one) => ({ ...one, payload })));
+  await settle();
+  // A turn ends with the event that reaches 256 KiB.
+  expect(writes[0]?.ids.slice(0, 7)).toEqual(['a0', 'a1', 'a2', 'b0', 'b1', 'c0', 'c1']);
 });
 
 test('an app whose batches fill all the room makes room for another one, by what of it came last', async () => {

@@ -19,6 +19,7 @@ import { addressOf, type Cluster, type ClusterAddress, startCluster } from './cl
 import { hasTypesGenerator } from './openapi-types.ts';
 import { REDIS_SERVER } from './redis-server.ts';
 import { missingDaemons } from './syslog-daemons.ts';
+import { missingZstd } from './zstd-cuts.ts';
 
 /** What the suites run on: PostgreSQL alone in two versions, and TimescaleDB. */
 export type TestEngine = 'postgres18' | 'postgres15' | 'timescale';
@@ -44,7 +45,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
       `In CI nothing may be skipped but TimescaleDB, Citus and power cuts: ${skipped.join('; ')}`,
     );
   // Not every distribution has them.
-  skipped.push(...missingDaemons());
+  skipped.push(...missingDaemons(), ...missingZstd());
 
   // Copies of programs that an ordinary user may need, where he cannot reach or complete the originals.
   const store = await mkdtemp(join(tmpdir(), 'tidemark-test-store-'));

@@ -1,4 +1,4 @@
-/** The events of a web shop that does not exist, believable and the same each time they are asked for. */
+/** The events of a fictitious web shop: realistic, and the same in each run. */
 import { DAY_MS, MINUTE_MS } from '../../storage/storage.ts';
 
 export interface DemoEvent {

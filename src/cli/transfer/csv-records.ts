@@ -40,7 +40,7 @@ export class CsvRecords {
 
 const OPEN = 'it has a quote without its end';
 const MISPLACED =
-  'it has a quote within a field that does not begin with one, or text behind the closing quote';
+  'it has a quote within a field that does not begin with one, or text after the closing quote';
 
 function fieldsOf(record: string): string[] | string {
   const fields: string[] = [];

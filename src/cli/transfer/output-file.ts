@@ -5,6 +5,7 @@ import { lstat, open, readdir, rename, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import type { Writable } from 'node:stream';
 import { OperatorError } from '../../errors.ts';
+import { syncFolder } from '../../make-folder.ts';
 import { errorCode } from '../../storage/connect.ts';
 
 /** Writes the output. @param write must end the stream */
@@ -55,12 +56,7 @@ async function writeWholeFile<T>(path: string, write: (stream: Writable) => Prom
     stream.on('error', () => undefined); // The writer reports the error.
     const result = await write(stream);
     await rename(draft, path);
-    const directory = await open(folder);
-    try {
-      await directory.sync();
-    } finally {
-      await directory.close();
-    }
+    await syncFolder(folder);
     return result;
   } catch (error) {
     await rm(draft, { force: true });

@@ -7,6 +7,7 @@ import { Rejection } from '../../errors.ts';
 import { ASK_FOR_BASIC, basicCredentials, bearerToken } from '../../http/bearer.ts';
 import type { Answer, Exchange } from '../../http/exchange.ts';
 import { isWellFormed } from '../../token-text.ts';
+import { PASSING } from '../accepted-batch.ts';
 import type { Result } from '../batch-answer.ts';
 import { type BatchEvent, TypeReferences } from '../parse/batch-event.ts';
 import { MAX_PAYLOAD_DEPTH } from '../parse/event-body.ts';
@@ -57,7 +58,9 @@ export const BULK: Format = {
     return collect(documents(sent, exchange.parameters[0] ?? null, items), sent.limits);
   },
   answer: bulkAnswer,
+  repeatsKeyed: true,
   refuse: elasticError,
+  refusalDelayMs: 1_000,
 };
 
 /** `ApiKey` is base64 of an id and the key, or the key alone; the password of `Basic` may be its user name as well. */
@@ -83,7 +86,7 @@ function* documents({ text, receivedAt }: Sent, pathIndex: string | null, items:
       yield undefined;
     } else if (awaited === null) {
       const item = isJson ? itemOf(scan, about, pathIndex) : null;
-      // Without it nobody knows what the next line is.
+      // Without it the meaning of the next line is unknown.
       if (item === null) return BAD_ACTION;
       if (item.action === 'delete') yield keep(items, item, STORES_ONLY);
       else awaited = item;
@@ -178,8 +181,12 @@ function errorOf(refusal: Rejection, status: number): { readonly type: string; r
   return { type, reason: refusal.details };
 }
 
-/** A refusal as Elasticsearch has errors. */
+/**
+ * A refusal as Elasticsearch has errors; as plain text where the request may be repeated: rsyslog drops what is refused in JSON
+ * and repeats what is not, while others look at the status alone.
+ */
 function elasticError(refusal: Rejection): Rejection {
   const { status } = refusal;
+  if (PASSING.has(status)) return refusal.written(`Not stored yet: ${refusal.details}`, 'text/plain');
   return refusal.written(JSON.stringify({ error: errorOf(refusal, status), status }));
 }

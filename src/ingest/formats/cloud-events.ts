@@ -143,7 +143,7 @@ function isAttributeCharacter(code: number): boolean {
   return (code >= 0x61 && code <= 0x7a) || (code >= 0x30 && code <= 0x39);
 }
 
-/** Characters of a wrong name that are told. */
+/** Characters of a wrong name that the message quotes. */
 const MAX_TOLD = 50;
 
 function badName(name: string): Rejection {

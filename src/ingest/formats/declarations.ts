@@ -136,7 +136,7 @@ export const CREATE_LOGS: Declaration = {
     },
     answers: {
       200: {
-        description: 'What can be stored is stored; `partialSuccess` tells of the rest.',
+        description: 'What can be stored is stored; `partialSuccess` names the rest.',
         content: {
           [PROTOBUF_TYPE]: { schema: BYTES },
           'application/json': {
@@ -158,7 +158,7 @@ export const CREATE_LOGS: Declaration = {
   },
 };
 
-/** Exporters that send other signals are told so, and drop them. */
+/** Exporters that send other signals get this refusal, and drop them. */
 export const OTHER_SIGNALS: readonly Declaration[] = ['traces', 'metrics'].map((signal) => ({
   method: 'POST',
   path: `/v1/otlp/v1/${signal}`,
@@ -242,7 +242,8 @@ function bulkRoute(method: 'POST' | 'PUT', path: string, id: string): Declaratio
       },
       answers: { 200: json('A result for each action.', BULK_ANSWER) },
       refusals: ['outcomeUnknown', ...(isNamed ? (['notFound'] as const) : [])],
-      errors: { 'application/json': { schema: ELASTIC_ERROR } },
+      // Plain text where the request may be repeated.
+      errors: { 'application/json': { schema: ELASTIC_ERROR }, 'text/plain': { schema: { type: 'string' } } },
     },
   };
 }

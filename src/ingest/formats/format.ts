@@ -52,6 +52,11 @@ export interface Format {
    * is then refused with 429 or 503, before any event is stored where that is known before.
    */
   readonly repeatsWhole?: boolean;
+  /**
+   * Whether a request is also refused as a whole, with 503, where the database has failed for some of its events and each of
+   * them has a key: to store the others again stores nothing.
+   */
+  readonly repeatsKeyed?: boolean;
   /** The logging token; null where the request has none. */
   readonly token: (exchange: Exchange) => string | null;
   /** The refusal of a request without a token. */
@@ -63,4 +68,6 @@ export interface Format {
   readonly answer: (told: Told) => Answer | Rejection | Promise<Answer | Rejection>;
   /** The refusal of a whole request in the form that its clients know; absent: the API's. */
   readonly refuse?: (refusal: Rejection, exchange: Exchange) => Rejection;
+  /** For so long a refusal that may pass is held back, because clients of this format try again at once. */
+  readonly refusalDelayMs?: number;
 }

@@ -1,4 +1,4 @@
-/** Keys of events: what tells an event that is sent again from another one of the same app, type and time. */
+/** Keys of events: they identify an event that is sent again among those of the same app, type and time. */
 import { hash } from 'node:crypto';
 
 const MAX_KEY_CHARACTERS = 200;

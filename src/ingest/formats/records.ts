@@ -41,7 +41,7 @@ export const RECORDS_QUERY = new Query(
       'The field that has the `createdAt`: RFC 3339, or Unix time in s, ms, µs or ns.',
     ),
     keyField: fieldParameter(
-      'The field whose value tells a record that is sent again. It needs `timeField`.',
+      'The field whose value identifies a record that is sent again. It needs `timeField`.',
     ),
   },
   ({ type, typeField, timeField, keyField }) => {

@@ -1,6 +1,6 @@
 /** The file system operations of the journal, behind an interface so that tests can inject failures. */
 import { open, readdir, readFile, rename, stat, unlink } from 'node:fs/promises';
-import { makeFolder } from '../../make-folder.ts';
+import { makeFolder, syncFolder } from '../../make-folder.ts';
 import { errorCode } from '../../storage/connect.ts';
 import { type Claim, claimFolder } from './claim.ts';
 
@@ -93,14 +93,7 @@ export const SYSTEM_FILES: JournalFiles = {
     }
   },
   remove: unlink,
-  syncFolder: async (folder) => {
-    const handle = await open(folder, 'r');
-    try {
-      await handle.sync();
-    } finally {
-      await handle.close();
-    }
-  },
+  syncFolder,
   claim: claimFolder,
 };
 

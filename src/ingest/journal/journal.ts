@@ -424,7 +424,7 @@ async function makeWritersFolder(files: JournalFiles, folder: string): Promise<v
   try {
     await files.makeFolder(folder);
     await files.syncFolder(dirname(folder));
-    // JOURNAL_DIR may have been made just now, too. Where this user cannot read its parent, somebody else has made it.
+    // JOURNAL_DIR may have been made just now, too. Where this user cannot read its parent, another user has made it.
     await files.syncFolder(dirname(dirname(folder))).catch(() => undefined);
   } catch (error) {
     throw new OperatorError(

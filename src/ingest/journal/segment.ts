@@ -1,5 +1,5 @@
 /**
- * The format of a journal segment: a header and records, one record per batch. Numbers are big-endian.
+ * The format of a journal segment: a header and records, one record per commit group. Numbers are big-endian.
  *
  * Header, written twice in case one copy gets corrupted, 44 bytes per copy:
  *   magic (8), marker (8, random), installation (16), its generation (8), CRC-32 of these 40 bytes (4)
@@ -62,7 +62,7 @@ function checksum(bytes: Uint8Array): Buffer {
 const ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
 
 /**
- * Encodes the events of a batch as the body of a record.
+ * Encodes the events of a commit group as the body of a record.
  * @throws if an id is not a UUID: it would shift the following bytes under a valid checksum
  */
 export function encodeBody(batch: readonly JournaledEvent[]): Buffer {

@@ -12,7 +12,7 @@ export const CONTENT_TYPES: Readonly<Record<ExportFormat, string>> = {
   csv: 'text/csv; charset=utf-8',
 };
 
-/** A part in its format. @param part nothing is yielded for an empty one */
+/** Parts in their format. Nothing is yielded for an empty one. */
 export async function* formatted(
   parts: AsyncIterable<EventLines>,
   format: ExportFormat,
@@ -28,7 +28,7 @@ const GZIP_LEVEL = 3;
 /** One gzip stream, off the event loop. */
 export function compressed(parts: AsyncIterable<Buffer>): AsyncIterable<Buffer> {
   const gzip = createGzip({ level: GZIP_LEVEL, chunkSize: 65_536 });
-  // Its reader is told of the failure by the stream.
+  // The stream reports the failure to its reader.
   pipeline(parts, gzip, () => undefined);
   return gzip;
 }

@@ -86,7 +86,7 @@ export interface ExportReadOptions {
   readonly exports: Exports;
   /** Each part of an export waits for its turn among all reads. */
   readonly slots: ReadSlots;
-  /** Whether whoever has asked may still read the app: asked before each part. */
+  /** Whether the caller may still read the app: checked before each part. */
   readonly mayRead: (call: ReadCall) => Promise<boolean>;
 }
 

@@ -57,7 +57,7 @@ export class Exports {
     access_ended: 0,
     failed: 0,
   };
-  /** Events sent. */
+  /** Events read. */
   events = 0;
 
   /** @param timeoutMs for tests; by default {@link READER_TIMEOUT_MS} */

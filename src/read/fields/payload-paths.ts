@@ -42,7 +42,7 @@ class PathScan {
     this.#visit = visit;
   }
 
-  /** @returns the index behind the object that starts at `start` */
+  /** @returns the index after the object that starts at `start` */
   members(start: number, parent: string, levels: number): number {
     const text = this.#text;
     let at = skipSpace(text, start + 1);
@@ -58,7 +58,7 @@ class PathScan {
     return at + 1;
   }
 
-  /** @returns the index behind the value */
+  /** @returns the index after the value */
   #value(at: number, path: string, levels: number): number {
     const text = this.#text;
     const kind = kindOf(text.charCodeAt(at));

@@ -180,7 +180,7 @@ class FilterParser {
     return text.slice(0, lengthWithoutSpaces);
   }
 
-  /** A JSON string, and the spaces behind it. */
+  /** A JSON string, and the spaces after it. */
   #quoted(): string {
     const start = this.#at;
     for (this.#at += 1; this.#text[this.#at] !== QUOTE; this.#at += 1) {

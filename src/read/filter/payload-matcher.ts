@@ -19,7 +19,7 @@ const MINUS = 0x2d;
 const ZERO = 0x30;
 const OPEN_BRACE = 0x7b;
 
-/** Numbers of up to so many characters without an exponent are told apart by their nearest floats, in the same order. */
+/** Numbers of up to so many characters without an exponent are compared by their nearest floats, in the same order. */
 const FLOAT_LENGTH = 15;
 const PLAIN_NUMBER = /^-?\d+(?:\.\d+)?$/;
 

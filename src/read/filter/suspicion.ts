@@ -1,6 +1,6 @@
 /**
- * Tells payloads that cannot meet a condition without reading them from their beginning: where the name of its field stands
- * in the text, the value that follows decides. What may hide behind escapes, in arrays or in an object is left to the exact
+ * Finds payloads that cannot meet a condition without parsing them from the beginning: where the name of its field stands
+ * in the text, the value that follows decides. What may be hidden by escapes, in arrays or in an object is left to the exact
  * test.
  */
 import { scalarEnd, skipSpace, stringEnd } from '../../json/valid-json.ts';
@@ -15,7 +15,7 @@ const OPEN_BRACKET = 0x5b;
 const BACKSLASH = 0x5c;
 const OPEN_BRACE = 0x7b;
 
-/** @returns null where no condition can be told so */
+/** @returns null if no condition can be checked this way */
 export function suspicionOf(conditions: readonly Condition[]): ((text: string) => Suspicion) | null {
   for (const { isNegated, path, test } of conditions) {
     const scalar = isNegated ? null : scalarTestOf(test);
@@ -66,13 +66,13 @@ class Occurrences {
 
 /**
  * Whether a member has a value that may meet the test.
- * @param nameEnd the index behind its name
+ * @param nameEnd the index after its name
  */
 function mayHold(text: string, nameEnd: number, test: ScalarTest): boolean {
-  const behind = skipSpace(text, nameEnd);
+  const after = skipSpace(text, nameEnd);
   // Any other string that is spelled so leads nowhere.
-  if (text.charCodeAt(behind) !== COLON) return false;
-  const value = skipSpace(text, behind + 1);
+  if (text.charCodeAt(after) !== COLON) return false;
+  const value = skipSpace(text, after + 1);
   switch (text.charCodeAt(value)) {
     case OPEN_BRACE:
       return false;

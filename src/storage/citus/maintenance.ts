@@ -116,7 +116,7 @@ export async function applyRetention(
   return { dropped, postponed };
 }
 
-/** Settings of a transaction are those of its parts on other nodes, too: there as well nobody waits behind a lock that is not free. */
+/** Settings of a transaction are those of its parts on other nodes, too: no session waits there for a lock either. */
 const ON_ALL_NODES = "SET LOCAL citus.propagate_set_commands = 'local'";
 
 /** Whether no snapshot of any node is older than the boundary. */

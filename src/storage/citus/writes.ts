@@ -3,7 +3,7 @@ import { errorCode } from '../connect.ts';
 import { writes as onOneServer } from '../postgres/writes.ts';
 import type { EngineWrites } from '../write/engine-writes.ts';
 
-/** internal_error: a node reports so what another node has told it of a failed COPY. */
+/** internal_error: a node reports an error of another node during COPY with this code. */
 const INTERNAL_ERROR = 'XX000';
 
 export const writes: EngineWrites = {

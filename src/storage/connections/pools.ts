@@ -18,7 +18,7 @@ const HOUR_MS = 3_600_000;
 export const DEADLINES = {
   /** Lookups of tokens, types and keys, for writers and readers. Requests have a shorter timeout. */
   lookups: { statementMs: 4_500, answerMs: 5_000, lockMs: 1_000 },
-  /** Pages of events: as long as a request may take by default. */
+  /** Pages of events: a little less than a request may take by default. */
   reads: { statementMs: 25_000, answerMs: 26_000 },
   dashboard: { statementMs: 25_000, answerMs: 26_000 },
   live: { statementMs: 8_000, answerMs: 9_000 },

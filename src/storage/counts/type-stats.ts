@@ -35,7 +35,7 @@ export async function readTypeStats(sql: Sql, appId: number): Promise<Map<string
  *
  * The last event is found by descending from the last bucket that holds one, each step one access to an index. The first
  * step takes nothing from a stale bucket; so what it finds is a bucket without stale buckets in it, or a row, and what the
- * finer levels lack after it are no events of the type. Every relation is told the apps, by which a cluster finds their node.
+ * finer levels lack after it are no events of the type. Every relation is filtered by app, by which a cluster finds the node.
  */
 export function selectLastEvents(
   tx: Transaction,

@@ -7,7 +7,6 @@ import {
   lstat,
   mkdir,
   mkdtemp,
-  open,
   readdir,
   readFile,
   readlink,
@@ -19,7 +18,7 @@ import {
 } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { OperatorError } from '../../errors.ts';
-import { makeFolder } from '../../make-folder.ts';
+import { makeFolder, syncFolder } from '../../make-folder.ts';
 import { type Binaries, renamed, rootOnlyFolder, STATE_FOLDER } from './binaries.ts';
 import { canReach, isRoot, run, type SystemUser } from './user.ts';
 
@@ -277,16 +276,6 @@ async function removeAbandoned(dataDir: string): Promise<void> {
     const found = await stat(path).catch(() => undefined);
     if (found === undefined || Date.now() - found.mtimeMs < ABANDONED_MS) continue;
     await rm(path, { recursive: true, force: true });
-  }
-}
-
-/** A rename survives a power failure only after fsync of its folder. */
-async function syncFolder(folder: string): Promise<void> {
-  const handle = await open(folder, 'r');
-  try {
-    await handle.sync();
-  } finally {
-    await handle.close();
   }
 }
 

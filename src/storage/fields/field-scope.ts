@@ -166,7 +166,7 @@ function unsureSeries(
   return series.filter(({ value }) => unsure.includes(value)).map(({ id }) => id);
 }
 
-/** Whether some of these events lie before the retention boundary, where no row tells about them. */
+/** Whether some of these events lie before the retention boundary, where no rows are left. */
 async function isLost(
   tx: Transaction,
   { appId, from, withCountsOnly = false }: FieldScopeRequest,

@@ -6,7 +6,7 @@ import { utcDay } from '../retention.ts';
 import { foldNumbers, readPendingNumbers, writePendingNumbers } from './numbers/fold-numbers.ts';
 import { MANY, NUMBERS, OTHER } from './value-text.ts';
 
-/** Values of a field that are told apart. All others are counted together. */
+/** Values of a field that are counted separately. All others are counted together. */
 export const MAX_VALUES = 10_000;
 /** How many of these may be new within a UTC day, but for a backfill. */
 export const MAX_NEW_VALUES = 1_000;
@@ -186,7 +186,7 @@ export async function foldFields(sql: Sql, now: number): Promise<FoldedFields | 
 /**
  * The pending deltas of fields. Adding them up makes the series of their values too, so that readers need not look at rows for
  * a value that is new.
- * @param onOthers told how many events were counted as "other"
+ * @param onOthers called with how many events were counted as "other"
  */
 export function fieldDeltas(sql: Sql, now: () => number, onOthers: (events: number) => void): Foldable {
   const taken = async (statement: string): Promise<number | null> => {

@@ -40,7 +40,7 @@ export async function* matchingRows(
     const some = intervals.slice(first, first + INTERVALS_AT_ONCE);
     for (let last: MatchingRow | undefined, isOver = false; !isOver; ) {
       const rows: Candidate[] = await readCandidates(tx, scope, some, order, last);
-      // The last row tells by its number whether the statement came to its limits before it.
+      // The number of the last row shows whether the statement came to its limits before it.
       isOver = rows.at(-1)?.isLast ?? true;
       last = rows.at(-1);
       yield rows.filter(({ payload }) => scope.filter.matches(payload));

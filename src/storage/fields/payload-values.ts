@@ -57,7 +57,7 @@ export class PayloadValues {
     return this.#values;
   }
 
-  /** @returns the index behind the value */
+  /** @returns the index after the value */
   #visit(at: number, step: Step): number {
     const code = this.#text.charCodeAt(at);
     if (code === OPEN_BRACKET) return this.#visitElements(at, step);

@@ -4,10 +4,10 @@
  */
 import { type Decimal, parseDecimal } from '../../json/decimal.ts';
 
-/** Most characters (UTF-16 units) of a string, or of a number's text, that is told apart. */
+/** Most characters (UTF-16 units) of a string, or of a number's text, that is counted by itself. */
 export const MAX_VALUE_LENGTH = 200;
 
-/** In place of a value: one that is too long, or that is beyond the number of values that are told apart. Not JSON. */
+/** In place of a value: one that is too long, or beyond the number of values that are counted separately. Not JSON. */
 export const OTHER = 'other';
 /** In place of a value, where an event has several different ones: an array leads to it. Not JSON. */
 export const MANY = 'many';
@@ -55,7 +55,7 @@ function spell({ sign, digits, exponent }: Decimal): string {
     if (exponent > 0 && exponent < digits.length)
       return `${minus}${digits.slice(0, exponent)}.${digits.slice(exponent)}`;
     if (exponent <= 0 && exponent >= -MOST_ZEROS) return `${minus}0.${'0'.repeat(-exponent)}${digits}`;
-    // Digits of an exponent that nobody can compare: no such number is told apart.
+    // An exponent beyond the range of numbers: such values are counted together.
     if (!Number.isFinite(exponent)) return OTHER;
   }
   const fraction = digits.length > 1 ? `.${digits.slice(1)}` : '';

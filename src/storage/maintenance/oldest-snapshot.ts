@@ -6,9 +6,9 @@ import type { Sql } from '../connect.ts';
 export interface SnapshotHolder {
   /** Of the holder and its transaction. */
   readonly id: string;
-  /** The process, prepared transaction or replication slot, for people. */
+  /** The process, prepared transaction or replication slot, for display. */
   readonly name: string;
-  /** How long its transaction has been open; null where PostgreSQL does not tell, as of other roles or of a slot. */
+  /** How long its transaction has been open; null where PostgreSQL does not show it, as for other roles or a slot. */
   readonly seconds: number | null;
   /** Transactions that have begun since. */
   readonly transactions: number;
@@ -60,7 +60,7 @@ export class SnapshotWatch {
   /** When the holder was seen for the first time. */
   #since = 0;
   #seconds = 0;
-  #told: string | null = null;
+  #logged: string | null = null;
 
   /**
    * @param now         milliseconds since 1970
@@ -85,12 +85,12 @@ export class SnapshotWatch {
     if (holder !== this.#holder) this.#since = this.#now();
     this.#holder = holder;
     this.#seconds = oldest === null ? 0 : (oldest.seconds ?? Math.max(0, this.#now() - this.#since) / 1_000);
-    if (this.#told !== null && this.#told !== holder) {
+    if (this.#logged !== null && this.#logged !== holder) {
       this.#log.info('maintenance: the long-running snapshot has ended');
-      this.#told = null;
+      this.#logged = null;
     }
-    if (oldest === null || this.#seconds < this.#longSeconds || this.#told !== null) return;
-    this.#told = holder;
+    if (oldest === null || this.#seconds < this.#longSeconds || this.#logged !== null) return;
+    this.#logged = holder;
     const { name, transactions } = oldest;
     this.#log.warn(
       { holder: name, seconds: Math.round(this.#seconds), transactions },

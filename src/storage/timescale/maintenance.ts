@@ -41,12 +41,12 @@ interface Mark {
   readonly bucket: number;
 }
 
-/** Marks that a merge has to take away beyond those that it writes anew. */
+/** How many more marks a merge must remove than it rewrites. */
 const WORTH_MERGING = 20;
 
 /**
  * Every commit marks its minutes; one mark of each is enough. One statement, so that no snapshot finds a stale minute
- * without its mark, and what the marks tell of fields is noted in it too. It writes all marks anew and notes its snapshot
+ * without its mark, and what the marks say about fields is recorded in it too. It rewrites all marks and records its snapshot
  * (sql/0028), so that readers skip what is gone: when that is more than what it writes.
  * @param removed marks that were removed since the last merge: their dead rows are still looked at
  * @returns how many it has taken away; null where it was not worth it
@@ -105,8 +105,8 @@ const VACUUM_AFTER_MARKS = 2_000;
  * it, and a row committed later has brought a mark of its own.
  * @param now       milliseconds since 1970
  * @param timeoutMs how long each refresh waits for another one of the same buckets
- * @param onLifted  told how many marks are gone, level by level
- * @throws what {@link isBeingRefreshed} tells where that one has not ended by then: the marks that are left stay
+ * @param onLifted  called with how many marks are gone, level by level
+ * @throws the error that {@link isBeingRefreshed} recognizes if that refresh has not ended by then: the marks left stay
  */
 export async function refreshStale(
   sql: Sql,
@@ -259,7 +259,7 @@ async function unlessBeingRefreshed(refreshing: () => Promise<void>): Promise<vo
   }
 }
 
-/** The marks, of which many come and go: what that leaves behind is kept out of the way of readers. */
+/** The marks, of which many come and go: their dead rows are kept away from readers. */
 class Marks {
   readonly #sql: Sql;
   readonly #deadRows: DeadRows;

@@ -24,7 +24,7 @@ export async function refresh(
 }
 
 /**
- * Newer releases refresh ten buckets at a time unless told otherwise: 15 s for a hundred days of minutes, in place of
+ * Newer releases refresh ten buckets at a time by default: 15 s for a hundred days of minutes, in place of
  * 12 ms. Older ones neither do so nor know the option.
  */
 export async function refreshesInBatches(sql: Sql): Promise<boolean> {
@@ -46,10 +46,10 @@ export function isBeingRefreshed(error: unknown): boolean {
 }
 
 /**
- * Refreshes, and tries again where another refresh of the same buckets is under way: those of TimescaleDB's own policies
+ * Refreshes, and retries while another refresh of the same buckets is in progress: those of TimescaleDB's own policies
  * and of other programs do not know our lock.
  * @param sql       a pool of one connection
- * @param timeoutMs after which it throws what {@link isBeingRefreshed} tells; with 0 it does not wait for locks either
+ * @param timeoutMs after which it throws the error that {@link isBeingRefreshed} recognizes; with 0 it does not wait for locks either
  */
 export async function refreshInTurn(
   sql: Sql,

@@ -32,9 +32,9 @@ export const writes: EngineWrites = {
                       SELECT format('%I.%I', chunk_schema, chunk_name)::regclass FROM timescaledb_information.chunks
                        WHERE hypertable_schema = current_schema() AND hypertable_name = 'events'
                          AND range_start < midnight + interval '1 day' AND range_end > midnight)))`,
-  // What is in the columnstore is opened up to look for duplicates; by default for 100,000 rows at most.
   copiedNow: 'xmin = pg_current_xact_id()::xid',
   countsFields: true,
   insertsInSteps: false,
+  // What is in the columnstore is opened up to look for duplicates; by default for 100,000 rows at most.
   session: { 'timescaledb.max_tuples_decompressed_per_dml_transaction': '0' },
 };

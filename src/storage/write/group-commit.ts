@@ -1,5 +1,5 @@
 /**
- * The one way into the events table. Single events, batches, keyed requests, replays and imports differ in the unit that is
+ * The one way into the events table, but for a restore into an empty database. Single events, batches, keyed requests, replays and imports differ in the unit that is
  * stored as a whole and in its outcome. Failures are handled in the same way for all of them.
  */
 import type { Rejection } from '../../errors.ts';
@@ -219,7 +219,7 @@ export class GroupCommit {
     error: unknown,
   ): Promise<{ readonly failure: Failure; readonly error: unknown }> {
     const failure = classify(error);
-    // The retry inserts, and an INSERT tells what it is that COPY has not told.
+    // The retry inserts, and an INSERT reports the cause that COPY hides.
     if (failure === 'fault' && !attempt.uncertain && this.#options.engine.hidesFailure?.(error) === true)
       return { failure: 'lost', error };
     if (failure !== 'missing-partition') return { failure, error };

@@ -28,7 +28,7 @@ export const AWAITS_STANDBY = "pg_logical_emit_message(true, 'tidemark', '')";
 
 /**
  * What rows of `inserted` (app_id, type_id, created_at) change in the counts. Their values are not read here: the minutes of
- * apps with declared fields are left to maintenance. The stamp tells which fields the statement's snapshot knows.
+ * apps with declared fields are left to maintenance. The stamp records which fields the statement's snapshot knows.
  */
 function countInserted({ changes, stampedChanges, changesOfInserted, countsFields }: EngineWrites): string {
   if (!countsFields) return `counted AS (INSERT INTO ${changes} ${changesOfInserted})`;
@@ -144,7 +144,7 @@ export function columns(events: readonly EventRow[]): readonly (readonly unknown
 }
 
 /**
- * Stores the missing rows of a query, for commands that generate events inside of the database.
+ * Stores the missing rows of a query, for tests and benches that make events inside of the database.
  * @param rows SELECT of {@link EVENT_COLUMNS}
  * @returns how many were stored
  */

@@ -171,9 +171,9 @@ export interface KeyedWriterOptions {
   readonly past?: boolean;
   /** Whether it is known that the server does not answer. */
   readonly isAway?: () => boolean;
-  /** Told when the server did not take requests. */
+  /** Called when the server did not take requests. */
   readonly onAway?: (error: unknown) => void;
-  /** Told when requests waited for a lock in vain. Never rejects. */
+  /** Called when requests could not get a lock in time. Never rejects. */
   readonly onBlocked: () => Promise<void>;
   readonly log: Logger;
   /** Milliseconds of a monotonic clock. */

@@ -88,12 +88,15 @@ class RoutedWriter implements GroupWriter {
     }
     const [only] = parts.keys();
     if (only !== undefined && parts.size === 1) return await this.#writePart(only, events, uncertain);
-    const outcomes: WriteOutcome[] = events.map(() => null);
+    const outcomes: WriteOutcome[] = new Array(events.length);
     await Promise.all(
       [...parts].map(async ([node, indexes]) => {
         const part = indexes.flatMap((index) => events[index] ?? []);
         const found = await this.#writePart(node, part, uncertain);
-        for (const [at, index] of indexes.entries()) outcomes[index] = found[at] ?? null;
+        // A missing outcome must not pass for an acknowledgement.
+        if (found.length !== indexes.length)
+          throw new Error('A node has not given an outcome for every event.');
+        for (const [at, index] of indexes.entries()) outcomes[index] = found[at] as WriteOutcome;
       }),
     );
     return outcomes;

@@ -173,7 +173,7 @@ test('a record of CSV that cannot be read is named and left out', async () => {
     expect(outcome.stderr.split('\n').slice(0, -1)).toEqual([
       'tidemark: line 3: it has 3 fields in place of the 4 of the first line',
       'tidemark: line 4: the field "payload" is not valid JSON',
-      'tidemark: line 5: it has a quote within a field that does not begin with one, or text behind the closing quote',
+      'tidemark: line 5: it has a quote within a field that does not begin with one, or text after the closing quote',
       'tidemark: line 8: the field "payload" is not valid JSON',
       'tidemark: line 9: it has a quote without its end',
     ]);

@@ -4,7 +4,7 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { runs } from '../../support/fuzz.ts';
 import type { HttpResponse } from '../../support/http-client.ts';
-import { startTestService, type TestService } from '../../support/service.ts';
+import { startTestService, type TestService, withTestService } from '../../support/service.ts';
 
 const PREFIX = '/v1/elasticsearch';
 
@@ -137,6 +137,29 @@ test('what may be stored later has the status that clients repeat', async () => 
   const many = Array.from({ length: 80 }, (_, n) => [{ index: { _index: `type ${n}` } }, {}]).flat();
   const statuses = new Set((await bulk(lines(...many))).map(({ status }) => status));
   expect([...statuses].sort()).toEqual([201, 429]);
+});
+
+test('a request that may be repeated is refused in plain text, because rsyslog drops what is refused in JSON', async () => {
+  await withTestService({ config: { CREATE_LIMIT_PER_MINUTE: 1 } }, async (limited) => {
+    const send = (): Promise<HttpResponse> =>
+      limited.request({
+        method: 'POST',
+        path: `${PREFIX}/_bulk`,
+        body: lines({ index: { _index: 'limited' } }, {}),
+        headers: {
+          Authorization: `ApiKey ${limited.app.loggingToken}`,
+          'Content-Type': 'application/x-ndjson',
+        },
+      });
+    expect((await send()).status).toBe(200);
+    const { status, headers, body } = await send();
+    expect({ status, type: headers['content-type'], body }).toEqual({
+      status: 429,
+      type: 'text/plain',
+      body: expect.stringMatching(/^Not stored yet: /),
+    });
+    expect(Number(headers['retry-after'])).toBeGreaterThan(0);
+  });
 });
 
 test.each([

@@ -7,6 +7,7 @@ import { resourceFromAttributes } from '@opentelemetry/resources';
 import { LoggerProvider, SimpleLogRecordProcessor } from '@opentelemetry/sdk-logs';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { logRecords as jsonRecords } from '../../../src/ingest/formats/otlp/json.ts';
 import { runs } from '../../support/fuzz.ts';
 import type { HttpResponse } from '../../support/http-client.ts';
 import { startTestService, type TestService, until } from '../../support/service.ts';
@@ -155,6 +156,106 @@ test('the type is the event name, else an attribute, else the severity', async (
       count: 1,
     });
   }
+});
+
+/** JSON of objects and arrays whose members come in any order, some of them twice. */
+function objectText(members: readonly (readonly [string, string])[], space: string): string {
+  return `{${space}${members.map(([name, json]) => `${JSON.stringify(name)}${space}:${json}`).join(`,${space}`)}}`;
+}
+
+const SPACE = fc.constantFrom('', ' ', '\n\t');
+const OTHER = fc.constantFrom('null', '7', '"x"', '{"a":[{}]}', '[]', '[1]', '{}');
+
+function anyObject(members: Readonly<Record<string, fc.Arbitrary<string>>>): fc.Arbitrary<string> {
+  const member = fc.oneof(
+    ...Object.entries(members).map(([name, json]) => fc.tuple(fc.constant(name), json)),
+    fc.tuple(fc.constantFrom('other', 'resource\n', ''), OTHER),
+  );
+  return fc.tuple(fc.array(member, { maxLength: 4 }), SPACE).map(([all, space]) => objectText(all, space));
+}
+
+function anyArray(element: fc.Arbitrary<string>): fc.Arbitrary<string> {
+  const elements = fc.array(fc.oneof({ arbitrary: element, weight: 8 }, OTHER), { maxLength: 3 });
+  return fc.oneof(
+    { arbitrary: fc.tuple(elements, SPACE).map(([all, space]) => `[${all.join(`${space},`)}]`), weight: 8 },
+    OTHER,
+  );
+}
+
+const REQUEST = anyObject({
+  resourceLogs: anyArray(
+    anyObject({
+      resource: OTHER,
+      schemaUrl: OTHER,
+      scopeLogs: anyArray(
+        anyObject({
+          scope: OTHER,
+          schemaUrl: OTHER,
+          logRecords: anyArray(
+            anyObject({
+              eventName: fc.constantFrom('"a"', '"b \\u00e9"'),
+              timeUnixNano: fc.constantFrom('"1769848200123456789"', '1769848200123456789', '"0"', '"x"'),
+            }),
+          ),
+        }),
+      ),
+    }),
+  ),
+});
+
+/** The same by JSON.parse. */
+function recordsByParse(text: string): unknown[] {
+  const array = (value: unknown): Record<string, unknown>[] =>
+    Array.isArray(value) ? value.map((one) => (one ?? {}) as Record<string, unknown>) : [];
+  const given = (value: unknown, name: string): object =>
+    value === null || value === undefined ? {} : { [name]: value };
+  return array(JSON.parse(text).resourceLogs).flatMap((resource) =>
+    array(resource.scopeLogs).flatMap((scope) =>
+      (Array.isArray(scope.logRecords) ? scope.logRecords : []).map((record: unknown) => {
+        if (typeof record !== 'object' || record === null || Array.isArray(record)) return 'no object';
+        const { eventName = '', timeUnixNano = 0 } = record as { eventName?: string; timeUnixNano?: string };
+        const payload = {
+          ...record,
+          ...given(resource.resource, 'resource'),
+          ...given(resource.schemaUrl, 'resourceSchemaUrl'),
+          ...given(scope.scope, 'scope'),
+          ...given(scope.schemaUrl, 'scopeSchemaUrl'),
+        };
+        return { eventName, time: Math.floor(Number(timeUnixNano) / 1e6) || 0, payload };
+      }),
+    ),
+  );
+}
+
+function recordsByText(text: string, maxRecords = 1_000): unknown[] {
+  return [...jsonRecords(text, { wanted: new Set(), maxRecords })].map((one) => {
+    if (one === undefined || typeof one === 'string') return one;
+    const { record, origin } = one;
+    const members = [record.members, origin].filter((text) => text !== '').join();
+    return { eventName: record.eventName, time: record.time, payload: JSON.parse(`{${members}}`) };
+  });
+}
+
+test('in JSON the members may come in any order, and of the same name the last one counts', () => {
+  fc.assert(
+    fc.property(REQUEST, (text) => {
+      expect(recordsByText(text)).toEqual(recordsByParse(text));
+    }),
+    runs(500),
+  );
+});
+
+test('what is not JSON to its end, and more records than are read, end the records', () => {
+  const whole = '{"resourceLogs":[{"scopeLogs":[{"logRecords":[{},{}]}]}]}';
+  expect(recordsByText(whole)).toHaveLength(2);
+  for (let end = 0; end < whole.length; end += 1)
+    expect(recordsByText(whole.slice(0, end))).toEqual(['not JSON']);
+  for (const text of [`${whole}x`, whole.replace('[{}', '[{},]'), whole.replace(':', ''), '[]', '7'])
+    expect(recordsByText(text)).toEqual(['not JSON']);
+  expect(recordsByText(whole, 1)).toEqual(['too many']);
+  const long = `{"x":"${'y'.repeat(1_000_000)}",${whole.slice(1)}`;
+  expect(recordsByText(long).slice(-2)).toHaveLength(2);
+  expect(recordsByText(long)).toContain(undefined);
 });
 
 test('records that are not valid are told by partial success, and the others are stored', async () => {

@@ -9,7 +9,7 @@ import { readInstallation } from '../../../src/storage/installation-id.ts';
 import type { AcceptedEvent } from '../../../src/storage/write/accepted-event.ts';
 import { CopyConnection, connectionsTo } from '../../../src/storage/write/copy-connection.ts';
 import { EventWriter } from '../../../src/storage/write/event-writer.ts';
-import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
+import { everyEngine, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { FaultyProxy } from '../../support/proxy.ts';
 import { until } from '../../support/service.ts';
 
@@ -275,7 +275,7 @@ test('events that were accepted for another database are not stored, and later o
   expect(row?.stored).toBe(2);
 });
 
-test.runIf(availableEngines().includes('postgres15'))(
+test.runIf(everyEngine().includes('postgres15'))(
   'when the address leads to another server, every connection leaves the old one before its next statement',
   async () => {
     const sql = pool('reader', 'reads', 3);

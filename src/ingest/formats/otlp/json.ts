@@ -1,102 +1,223 @@
 /**
- * Reads an ExportLogsServiceRequest in OTLP's JSON form. A log record keeps its own text; the texts of its resource and its
- * scope follow it as members.
+ * Reads an ExportLogsServiceRequest in OTLP's JSON form, in one pass. A log record keeps its own text; the texts of its
+ * resource and its scope follow it as members.
  */
-import { JsonScan, type Span } from '../../parse/json-scan.ts';
-import { arrayElements, scalarText, scanWhole } from '../json-values.ts';
+import { SLICE_CHARACTERS } from '../../parse/event-body.ts';
+import { JsonScan } from '../../parse/json-scan.ts';
+import { skipSpace } from '../../parse/lexer.ts';
+import { scalarText, scanValue } from '../json-values.ts';
 import { joined, type LogRecord } from './protobuf.ts';
 
-/** A record with the members of its resource and scope; or what is wrong with the whole body. */
+const QUOTE = 0x22;
+const COMMA = 0x2c;
+const COLON = 0x3a;
+const OPEN_BRACKET = 0x5b;
+const CLOSE_BRACKET = 0x5d;
+const OPEN_BRACE = 0x7b;
+const CLOSE_BRACE = 0x7d;
+
+/** A record with the members of its resource and scope; or what is wrong with it, or with the whole body. */
 export type OneRecord =
   | { readonly record: LogRecord; readonly origin: string; readonly depth: number }
   | 'no object'
+  | 'too many'
   | 'not JSON'
   | undefined;
+
+export interface ReadOptions {
+  /** Names of the attributes whose values are needed. */
+  readonly wanted: ReadonlySet<string>;
+  /** The most records that are read. */
+  readonly maxRecords: number;
+}
+
+/** Reads the records of a request one by one; undefined: a pause. After `too many` and `not JSON` there are no more. */
+export function* logRecords(text: string, options: ReadOptions): Generator<OneRecord> {
+  try {
+    const request = yield* new LogsText(text, options).request();
+    for (const resource of request.inner)
+      for (const scope of resource.inner) {
+        const origin = joined(resource.members('resource'), scope.members('scope'));
+        const outer = Math.max(resource.depth, scope.depth) + 1;
+        for (const found of scope.records)
+          yield found === 'no object' ? found : { ...found, origin, depth: Math.max(found.depth, outer) };
+      }
+  } catch (error) {
+    if (error instanceof NotJson) return yield 'not JSON';
+    if (error instanceof TooMany) return yield 'too many';
+    throw error;
+  }
+}
+
+class NotJson extends Error {}
+class TooMany extends Error {}
+
+/** The arrays that lead to the records: each is a member of the elements of the one before. */
+const ARRAYS = ['resourceLogs', 'scopeLogs', 'logRecords'] as const;
+const RECORDS = ARRAYS.length - 1;
+/** Members of ResourceLogs and ScopeLogs that their records get. */
+const SHARED: ReadonlySet<string> = new Set(['resource', 'scope', 'schemaUrl']);
+/** Longer names, all of their characters escaped, are none of these. */
+const MAX_NAME_CHARACTERS = 6 * 12 + 2;
+
+type Found = { readonly record: LogRecord; readonly depth: number } | 'no object';
+
+/** An object around records: the request, ResourceLogs or ScopeLogs. */
+class Enclosing {
+  inner: Enclosing[] = [];
+  records: Found[] = [];
+  /** Levels of the texts below. */
+  depth = 0;
+  readonly #texts = new Map<string, string>();
+
+  set(name: string, json: string, depth: number): void {
+    this.#texts.set(name, json);
+    this.depth = Math.max(this.depth, depth);
+  }
+
+  /** Its members in a payload. */
+  members(name: 'resource' | 'scope'): string {
+    return joined(this.#member(name, name), this.#member('schemaUrl', `${name}SchemaUrl`));
+  }
+
+  #member(name: string, as: string): string {
+    const json = this.#texts.get(name) ?? 'null';
+    return json === 'null' ? '' : `"${as}":${json}`;
+  }
+}
+
+/**
+ * The text of a request. It is walked through once, record by record, and all of it is validated on the way. As the members
+ * of an object may come in any order, nothing is known of a record's resource before the end. Members that are not what
+ * they should be are passed over; of those with the same name the last one counts.
+ */
+class LogsText {
+  readonly #text: string;
+  readonly #maxRecords: number;
+  readonly #value = new JsonScan();
+  readonly #record = new JsonScan(RECORD_MEMBERS);
+  readonly #attributes: AttributeSearch;
+  /** Where the next token begins. */
+  #at: number;
+  #pausedAt = 0;
+  #records = 0;
+
+  constructor(text: string, { wanted, maxRecords }: ReadOptions) {
+    this.#text = text;
+    this.#maxRecords = maxRecords;
+    this.#attributes = new AttributeSearch(wanted);
+    this.#at = skipSpace(text, 0);
+  }
+
+  *request(): Generator<undefined, Enclosing> {
+    if (this.#text.charCodeAt(this.#at) !== OPEN_BRACE) throw new NotJson();
+    const request = yield* this.#enclosing(0);
+    if (this.#at !== this.#text.length) throw new NotJson();
+    return request;
+  }
+
+  /** @param level of the array that leads on, among {@link ARRAYS} */
+  *#enclosing(level: number): Generator<undefined, Enclosing> {
+    const found = new Enclosing();
+    if (!this.#takes(OPEN_BRACE)) {
+      yield* this.#pass(this.#value);
+      return found;
+    }
+    if (this.#takes(CLOSE_BRACE)) return found;
+    do {
+      const name = yield* this.#name();
+      const start = this.#at;
+      if (name === ARRAYS[level]) yield* this.#array(level, found);
+      else yield* this.#pass(this.#value);
+      if (SHARED.has(name)) found.set(name, this.#text.slice(start, this.#value.end), this.#value.depth);
+    } while (this.#takes(COMMA));
+    this.#expect(CLOSE_BRACE);
+    return found;
+  }
+
+  *#array(level: number, found: Enclosing): Generator<undefined> {
+    found.inner = [];
+    found.records = [];
+    if (!this.#takes(OPEN_BRACKET)) return yield* this.#pass(this.#value);
+    if (this.#takes(CLOSE_BRACKET)) return;
+    do {
+      if (level === RECORDS) {
+        const start = this.#at;
+        yield* this.#pass(this.#record);
+        found.records.push(this.#readRecord(start));
+      } else {
+        const inner = yield* this.#enclosing(level + 1);
+        // Empty ones take a few bytes each: none of them is kept.
+        if (inner.inner.length + inner.records.length > 0) found.inner.push(inner);
+      }
+    } while (this.#takes(COMMA));
+    this.#expect(CLOSE_BRACKET);
+  }
+
+  /** The name of a member; empty for one that is too long to matter. */
+  *#name(): Generator<undefined, string> {
+    const start = this.#at;
+    if (this.#text.charCodeAt(start) !== QUOTE) throw new NotJson();
+    yield* this.#pass(this.#value);
+    const { end } = this.#value;
+    this.#expect(COLON);
+    return end - start > MAX_NAME_CHARACTERS ? '' : (JSON.parse(this.#text.slice(start, end)) as string);
+  }
+
+  /** Passes a value, which the scan then holds. */
+  *#pass(scan: JsonScan): Generator<undefined> {
+    if (!(yield* scanValue(scan, this.#text, this.#at))) throw new NotJson();
+    this.#at = skipSpace(this.#text, scan.end);
+    if (this.#at - this.#pausedAt < SLICE_CHARACTERS) return;
+    this.#pausedAt = this.#at;
+    yield;
+  }
+
+  /** Passes a character if it is the next one, with the white space after it. */
+  #takes(code: number): boolean {
+    if (this.#text.charCodeAt(this.#at) !== code) return false;
+    this.#at = skipSpace(this.#text, this.#at + 1);
+    return true;
+  }
+
+  #expect(code: number): void {
+    if (!this.#takes(code)) throw new NotJson();
+  }
+
+  /** The record that the scan holds. */
+  #readRecord(start: number): Found {
+    const scan = this.#record;
+    this.#records += 1;
+    if (this.#records > this.#maxRecords) throw new TooMany();
+    if (this.#text.charCodeAt(start) !== OPEN_BRACE) return 'no object';
+    const record = {
+      members: this.#text.slice(start + 1, scan.end - 1).trim(),
+      eventName: textOf(scan, 'eventName'),
+      severityNumber: Number(textOf(scan, 'severityNumber')) || 0,
+      severityText: textOf(scan, 'severityText'),
+      time: milliseconds(textOf(scan, 'timeUnixNano')) || milliseconds(textOf(scan, 'observedTimeUnixNano')),
+      attributes: this.#attributes.in(scan.member('attributes')),
+    };
+    return { record, depth: scan.depth };
+  }
+}
 
 const RECORD_MEMBERS = [
   ...['timeUnixNano', 'observedTimeUnixNano', 'severityNumber', 'severityText', 'eventName', 'attributes'],
 ] as const;
-
-/** Reads the records of a request one by one; undefined: a pause. After `not JSON` there are no more. */
-export function* logRecords(text: string, wanted: ReadonlySet<string>): Generator<OneRecord> {
-  const request = new JsonScan(['resourceLogs']);
-  if (!(yield* scanWhole(request, text)) || !request.isObject) return yield 'not JSON';
-  const resourceLogs = new JsonScan(['resource', 'scopeLogs', 'schemaUrl']);
-  const scopeLogs = new JsonScan(['scope', 'logRecords', 'schemaUrl']);
-  const record = new JsonScan(RECORD_MEMBERS);
-  const attributes = new AttributeSearch(wanted);
-  for (const isHeld of elements(text, request.span('resourceLogs'), resourceLogs)) {
-    if (isHeld === undefined) yield undefined;
-    else {
-      const resource = joined(
-        memberOf(resourceLogs, 'resource', 'resource'),
-        memberOf(resourceLogs, 'schemaUrl', 'resourceSchemaUrl'),
-      );
-      const depth = resourceLogs.span('resource')?.depth ?? 0;
-      for (const isOne of elements(text, resourceLogs.span('scopeLogs'), scopeLogs)) {
-        if (isOne === undefined) yield undefined;
-        else yield* recordsOf({ text, scopeLogs, record }, { members: resource, depth }, attributes);
-      }
-    }
-  }
-}
-
-function* recordsOf(
-  {
-    text,
-    scopeLogs,
-    record,
-  }: { readonly text: string; readonly scopeLogs: JsonScan; readonly record: JsonScan },
-  resource: { readonly members: string; readonly depth: number },
-  attributes: AttributeSearch,
-): Generator<OneRecord> {
-  const scope = joined(
-    memberOf(scopeLogs, 'scope', 'scope'),
-    memberOf(scopeLogs, 'schemaUrl', 'scopeSchemaUrl'),
-  );
-  const origin = joined(resource.members, scope);
-  const outer = Math.max(resource.depth, scopeLogs.span('scope')?.depth ?? 0) + 1;
-  for (const isHeld of elements(text, scopeLogs.span('logRecords'), record)) {
-    if (isHeld === undefined) yield undefined;
-    else if (!record.isObject) yield 'no object';
-    else yield { record: readRecord(record, attributes), origin, depth: Math.max(record.depth, outer) };
-  }
-}
-
-/** The elements of an array, each while the scan holds it. The text is JSON; what is no array has none. */
-function* elements(text: string, array: Span | null, scan: JsonScan): Generator<true | undefined> {
-  if (array === null || !text.startsWith('[', array.start)) return;
-  const found = arrayElements(scan, text, array.start);
-  for (let next = found.next(); next.done !== true; next = found.next()) yield next.value;
-}
-
-function memberOf(scan: JsonScan, name: string, as: string): string {
-  const json = scan.member(name);
-  return json === null || json === 'null' ? '' : `"${as}":${json}`;
-}
-
-function readRecord(scan: JsonScan, attributes: AttributeSearch): LogRecord {
-  const value = scan.value;
-  return {
-    members: value.slice(1, -1).trim(),
-    eventName: textOf(scan, 'eventName'),
-    severityNumber: Number(textOf(scan, 'severityNumber')) || 0,
-    severityText: textOf(scan, 'severityText'),
-    time: nanoseconds(textOf(scan, 'timeUnixNano')),
-    observedTime: nanoseconds(textOf(scan, 'observedTimeUnixNano')),
-    attributes: attributes.in(scan.member('attributes')),
-  };
-}
 
 function textOf(scan: JsonScan, name: string): string {
   const json = scan.member(name);
   return (json === null ? null : scalarText(json)) ?? '';
 }
 
-/** Of a uint64; 0 for what is none, which means unknown. */
-function nanoseconds(text: string): bigint {
-  return /^\d{1,20}$/.test(text) ? BigInt(text) : 0n;
+/** Of a uint64 of nanoseconds; 0 for what is none, which means unknown. */
+function milliseconds(nanoseconds: string): number {
+  return /^\d{7,20}$/.test(nanoseconds) ? Number(nanoseconds.slice(0, -NANOSECOND_DIGITS)) : 0;
 }
+
+/** Decimal places of a millisecond in nanoseconds. */
+const NANOSECOND_DIGITS = 6;
 
 /** Finds string values of attributes. Most records have none of them, so the text is searched before it is parsed. */
 class AttributeSearch {

@@ -5,13 +5,13 @@ import { Rejection } from '../../../errors.ts';
 import type { Answer, Exchange } from '../../../http/exchange.ts';
 import { Query, text } from '../../../http/query.ts';
 import { decode } from '../../../http/request-body.ts';
+import { tooMany } from '../../parse/batch-body.ts';
 import { type BatchEvent, TypeReferences } from '../../parse/batch-event.ts';
 import { MAX_PAYLOAD_DEPTH } from '../../parse/event-body.ts';
 import { collect, type EventStream, tooLarge } from '../collect.ts';
 import { BEARER } from '../events.ts';
 import type { Format, Sent } from '../format.ts';
 import { eventKey } from '../key.ts';
-import { millisecondsOf } from '../times.ts';
 import { logRecords as jsonRecords } from './json.ts';
 import { type LogRecord, MalformedMessage, logRecords as protobufRecords } from './protobuf.ts';
 
@@ -20,7 +20,7 @@ const JSON_TYPE = 'application/json';
 
 /** The attribute that named events before log records had a field for it. */
 const EVENT_NAME = 'event.name';
-/** The attribute that tells a log record from all others (semantic conventions). */
+/** The attribute that identifies a log record (semantic conventions). */
 const RECORD_ID = 'log.record.uid';
 
 export const LOGS_QUERY = new Query({
@@ -99,9 +99,11 @@ function* jsonEvents(sent: Sent, attribute: string): EventStream {
   const text = decode(sent.bytes);
   if (text instanceof Rejection) return text;
   const records = new RecordEvents(sent, attribute);
-  for (const one of jsonRecords(text, records.wanted)) {
+  const { maxEvents } = sent.limits;
+  for (const one of jsonRecords(text, { wanted: records.wanted, maxRecords: maxEvents })) {
     if (one === undefined) yield undefined;
     else if (one === 'not JSON') return NOT_JSON;
+    else if (one === 'too many') return tooMany(sent.limits);
     else if (one === 'no object') yield NO_OBJECT;
     else yield one.depth > MAX_PAYLOAD_DEPTH ? TOO_DEEP : records.event(one.record, one.origin);
     if (records.refusal !== null) return records.refusal;
@@ -133,8 +135,7 @@ class RecordEvents {
     const type = this.#types.named(null, name);
     if (type === null)
       return new Rejection('invalidBody', `The event name ${eventTypeNameProblem(name) ?? 'is not valid'}.`);
-    const time = millisecondsOf(record.time === 0n ? record.observedTime : record.time);
-    const createdAt = time === 0 ? null : Math.min(time, receivedAt);
+    const createdAt = record.time === 0 ? null : Math.min(record.time, receivedAt);
     const id = record.attributes.get(RECORD_ID) ?? '';
     const separator = record.members === '' || origin === '' ? '' : ',';
     return {

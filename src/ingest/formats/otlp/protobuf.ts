@@ -6,6 +6,7 @@
  * of fields by pauses, and groups, which the protocol does not have, are refused. Unknown fields are skipped.
  */
 import { BinaryReader, WireType } from '@bufbuild/protobuf/wire';
+import { millisecondsOf } from '../times.ts';
 
 /** What is read of a log record, beside its text. */
 export interface LogRecord {
@@ -14,9 +15,8 @@ export interface LogRecord {
   readonly eventName: string;
   readonly severityNumber: number;
   readonly severityText: string;
-  /** Nanoseconds since 1970; 0 if unknown. */
-  readonly time: bigint;
-  readonly observedTime: bigint;
+  /** When it happened, else when it was observed: milliseconds since 1970; 0 if unknown. */
+  readonly time: number;
   /** String values of the attributes that were asked for. */
   readonly attributes: ReadonlyMap<string, string>;
 }
@@ -278,7 +278,8 @@ class LogsMessage {
       stringOf('traceId', traceId),
       stringOf('spanId', spanId),
     );
-    return { members, eventName, severityNumber, severityText, time, observedTime, attributes: found };
+    const at = millisecondsOf(time === 0n ? observedTime : time);
+    return { members, eventName, severityNumber, severityText, time: at, attributes: found };
   }
 
   /** Reads a KeyValue from its length on. */

@@ -129,7 +129,7 @@ const QUOTIENT_DIGITS = 25;
 export function quotient({ units, scale }: Decimal, divisor: number): number {
   const more = Math.max(0, QUOTIENT_DIGITS + String(divisor).length - String(units).length);
   const dividend = units * 10n ** BigInt(more);
-  // A digit stands for what is cut off: it tells which of two doubles is nearer.
+  // A digit stands for what is cut off: it decides which of two doubles is nearer.
   const rest = dividend % BigInt(divisor) === 0n ? '0' : '1';
   return Number(`${dividend / BigInt(divisor)}${rest}e${-(scale + more + 1)}`);
 }

@@ -90,12 +90,6 @@ export class NumberSummary {
     this.#addCounts(other, -1);
   }
 
-  /** Gives it the minimum and the maximum of another one. */
-  takeExtremes(other: NumberSummary): void {
-    this.#min = other.#min;
-    this.#max = other.#max;
-  }
-
   /** Adds what {@link toBytes} gives, or several of these in a row. */
   addBytes(bytes: Uint8Array): void {
     for (const from = new Reader(bytes); !from.isAtEnd; ) {
