@@ -114,15 +114,23 @@ async function readState(
   client: pg.Client,
   { totalsOfAllApps }: StorageEngine,
 ): Promise<{ boundary: string; schema: number; events: number }> {
-  const { rows } = await client.query<{ boundary: string; schema: number; events: number }>(`
-    SELECT greatest(readable_from, '1970-01-01Z')::text       AS boundary,
-           (SELECT max(number) FROM schema_migrations)        AS schema,
-           (SELECT coalesce(sum(count), 0)::float8 FROM ${totalsOfAllApps(DAYS)} AS days
-             WHERE type_id = 0 AND bucket >= readable_from)   AS events
-      FROM retention`);
-  const [state] = rows;
-  if (state === undefined) throw new Error('The table retention has lost its row.');
-  return state;
+  // One after the other: a cluster does not join what is in different places.
+  const only = async <Row extends pg.QueryResultRow>(query: string, values: string[] = []): Promise<Row> => {
+    const { rows } = await client.query<Row>(query, values);
+    const [row] = rows;
+    if (row === undefined) throw new Error('The table retention has lost its row.');
+    return row;
+  };
+  const { boundary } = await only<{ boundary: string }>(
+    "SELECT greatest(readable_from, '1970-01-01Z')::text AS boundary FROM retention",
+  );
+  const { schema } = await only<{ schema: number }>('SELECT max(number) AS schema FROM schema_migrations');
+  const { events } = await only<{ events: number }>(
+    `SELECT coalesce(sum(count), 0)::float8 AS events FROM ${totalsOfAllApps(DAYS)} AS days
+      WHERE type_id = 0 AND bucket >= $1::timestamptz`,
+    [boundary],
+  );
+  return { boundary, schema, events };
 }
 
 async function sectionsOf(
