@@ -70,10 +70,10 @@ async function runCopy(
 ): Promise<CopyResult & { readonly seconds: number }> {
   const progress = new Progress(process.stderr, () => performance.now());
   const startedAt = performance.now();
-  const onProgress = ({ step, done, total }: CopyProgress): void =>
+  const onProgress = ({ step, unit, done, total }: CopyProgress): void =>
     progress.update(() => ({
       fraction: total === 0 ? null : Math.min(1, done / total),
-      text: `${step}, ${grouped(done)} of ${grouped(total)} ${step === 'copying' ? 'events' : 'days'}`,
+      text: `${step}, ${grouped(done)} of ${grouped(total)} ${unit}`,
     }));
   try {
     const result = await copyDatabase({ ...addresses, onProgress }, isSwitch);

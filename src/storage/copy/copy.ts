@@ -32,7 +32,8 @@ import { appsBehind, differing, readTotals, sumOf, type Totals } from './totals.
 /** What is shown while it copies. */
 export interface CopyProgress {
   readonly step: 'copying' | 'comparing' | 'switching';
-  /** Events of the target; or days that were compared. */
+  /** What is counted: events that the target has, or days that were compared. */
+  readonly unit: 'events' | 'days';
   readonly done: number;
   readonly total: number;
 }
@@ -160,7 +161,9 @@ class Copy {
         await to.sql`DELETE FROM installation WHERE name = ${COPIED_FROM}`;
       } catch (error) {
         // The services go on with the source; nothing was written to the target but by this copy.
-        await openSource(from);
+        await openSource(from).catch((cause: unknown) => {
+          throw new OperatorError('the switch failed, and the original is closed: use --reopen', { cause });
+        });
         throw error;
       }
     }
@@ -273,10 +276,11 @@ class Copy {
 
   async #compare(days: readonly number[]): Promise<RowDifference[]> {
     const found: RowDifference[] = [];
-    const { step } = { step: this.#step };
+    const step = this.#step === 'switching' ? 'switching' : 'comparing';
     for (const [at, day] of days.entries()) {
       this.#options.onProgress({
-        step: step === 'switching' ? step : 'comparing',
+        step,
+        unit: 'days',
         done: at,
         total: days.length,
       });
@@ -368,6 +372,7 @@ class Copy {
   #report(): void {
     this.#options.onProgress({
       step: this.#step,
+      unit: 'events',
       done: this.#done,
       total: Math.max(this.#total, this.#done),
     });
