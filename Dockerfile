@@ -25,7 +25,8 @@ RUN binary=$(node -p '`uws_${process.platform}_${process.arch}_${process.version
  && rm -rf embedded-postgres @embedded-postgres .bin .package-lock.json \
  && rm -rf */test */tests */docs */benchmarks \
  && rm -rf @bufbuild/protobuf/dist/cjs lru-cache/dist/commonjs nodemailer/dist/cjs re2js/build/*.cjs re2js/build/*.umd.js \
- && rm -rf @zxcvbn-ts/*/src @zxcvbn-ts/*/dist/*.mjs \
+ && rm -rf @zxcvbn-ts/*/src @zxcvbn-ts/*/dist/*.mjs qr/decode.js qr/dom.js \
+ && find otpauth/dist -type f ! -name otpauth.node.mjs -delete \
  && find . ../dist \( -name '*.map' -o -name '*.ts' -o -name '*.mts' -o -name '*.cts' \) -delete \
  && find . -name '*.md' ! -iname '*licen*' -delete \
  && find ../dist/dashboard/docs \( -name '*.br' -o -name '*.gz' \) -delete \

@@ -13,11 +13,13 @@ const MOCKING = filesWith(/^vi\.mock\(|\bsimulate\(/m);
 /** Files with suites that run per engine. */
 const PER_ENGINE = filesWith(/\b(?:availableEngines|storageContract)\(/);
 /**
- * Those whose result may depend on the version of the server: SQL, catalogs, COPY. It does not for what HTTP, the commands and a
- * proxy's faults make of the same statements.
+ * Those whose result may depend on the version of the server: SQL, catalogs, COPY, and the routes of the read API. It does not
+ * for what else HTTP, the commands and a proxy's faults make of the same statements.
  */
 const PER_VERSION = PER_ENGINE.filter((path) =>
-  /^test\/(?:accounts|apps|storage(?!\/connections))\/|\/(?:doctor|idempotency|import)\.test\.ts$/.test(path),
+  /^test\/(?:accounts|apps|storage(?!\/connections))\/|\/(?:doctor|idempotency|import|token-reads)\.test\.ts$/.test(
+    path,
+  ),
 );
 
 /** Files with tests of a size that is larger in the project `slow` (test/support/fuzz.ts). */

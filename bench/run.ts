@@ -4,6 +4,8 @@
  *   npm run bench                     every scenario, 40 minutes, the soak's ten included; engines, where TIMESCALE_URL is
  *                                     set, take half an hour more
  *   npm run bench -- NAME [NAME]      some of them
+ *   npm run bench -- search export    searches and exports of ten million events, one export beside 10,000 new ones a second:
+ *                                     about 20 minutes, 5 of them to fill the events in; --events 1000000 takes 4
  *   npm run bench -- --quick          shorter rounds and fewer, 12 minutes
  *   npm run bench:guard               the short set, judged by bench/thresholds.json
  *   npm run bench:smoke               what no noise excuses, in under two minutes

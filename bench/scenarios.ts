@@ -4,6 +4,7 @@ import { BAD_INPUT } from './scenarios/bad-input.ts';
 import { BATCHES } from './scenarios/batches.ts';
 import { CLUSTER } from './scenarios/cluster.ts';
 import { COMPARISONS } from './scenarios/comparisons.ts';
+import { ENGINE_SEARCH } from './scenarios/engine-search.ts';
 import { ENGINES } from './scenarios/engines.ts';
 import { EXPORT } from './scenarios/export.ts';
 import { FIELDS } from './scenarios/fields.ts';
@@ -41,4 +42,5 @@ export const SCENARIOS: readonly Scenario[] = [
   ...MIXED,
   ENGINES,
   CLUSTER,
+  ENGINE_SEARCH,
 ];

@@ -189,6 +189,13 @@ export const SETTINGS = {
     meaning: 'A session ends this long after its sign-in, even if it is used.',
     parse: integer(1, 3_650),
   },
+  SESSION_ADDRESSES: {
+    default: 'full',
+    unit: '',
+    meaning:
+      'What of a client address is stored with a session and mailed to its user: full, network (the first 24 bits of IPv4, 48 of IPv6) or none.',
+    parse: oneOf('full', 'network', 'none'),
+  },
   TRUST_PROXY: {
     default: '0',
     unit: 'proxies',

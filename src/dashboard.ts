@@ -3,16 +3,23 @@ import { fileURLToPath } from 'node:url';
 import type { Logger } from 'pino';
 import { AuthLog } from './accounts/auth-log.ts';
 import { Background } from './accounts/background.ts';
+import { KnownDevices } from './accounts/known-devices.ts';
 import { Mailer } from './accounts/mail.ts';
+import { Notices } from './accounts/notices.ts';
 import { PasswordChange } from './accounts/password-change.ts';
 import { PasswordReset } from './accounts/password-reset.ts';
 import { Passwords } from './accounts/passwords.ts';
 import { Api } from './accounts/routes/api.ts';
 import { memberRoutes } from './accounts/routes/members.ts';
 import { peopleRoutes } from './accounts/routes/people.ts';
+import { secondFactorRoutes } from './accounts/routes/second-factor.ts';
+import { sessionRoutes } from './accounts/routes/sessions.ts';
+import { SecondFactorChange } from './accounts/second-factor-change.ts';
+import { SecondFactors } from './accounts/second-factors.ts';
 import { Sessions } from './accounts/sessions.ts';
 import { Setup } from './accounts/setup.ts';
 import { SignIn } from './accounts/sign-in.ts';
+import { SignInChallenges } from './accounts/sign-in-challenge.ts';
 import { SignInLimits } from './accounts/sign-in-limits.ts';
 import { SignUp } from './accounts/sign-up.ts';
 import { appRoutes } from './apps/routes/apps.ts';
@@ -30,6 +37,7 @@ import { annotationsRead } from './read/annotations/annotations-read.ts';
 import type { ReadCall } from './read/app-read.ts';
 import { dashboardReadRoutes } from './read/dashboard-routes.ts';
 import { eventRead, eventsRead } from './read/events-read.ts';
+import { auditExportRoute } from './read/export/audit-export-route.ts';
 import { exportRead } from './read/export/export-read.ts';
 import type { Exports } from './read/export/exports.ts';
 import { fieldRoutes } from './read/field-routes.ts';
@@ -49,6 +57,8 @@ export interface DashboardOptions {
   readonly address: DatabaseAddress;
   readonly storage: Storage;
   readonly secret: Secret;
+  /** Of the database: what was signed for another one is not valid. */
+  readonly generation: string;
   readonly log: Logger;
   /** Milliseconds since 1970. */
   readonly wall: () => number;
@@ -133,6 +143,7 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
     ...typeSchemaRoutes({ api, sql, prover }),
     ...memberRoutes({ api, sql, mailer, wall, monotonic }),
     memberRemovalRoute({ api, sql }),
+    auditExportRoute({ api, sql, sessions: accounts.sessions, exports }),
     usageRoute({
       api,
       sql,
@@ -177,6 +188,7 @@ async function isStillMember(sql: Sql, sessions: Sessions, { holder, app }: Read
 /** Sign-up, sign-in and sessions, and the routes of users. */
 function createAccounts(options: DashboardOptions, sql: Sql) {
   const { config, log, wall, monotonic } = options;
+  const { accounts: keys } = options.secret;
   const publicUrl = config.PUBLIC_URL;
   const allowed = config.ALLOW_SIGNUP;
   const passwords = new Passwords({ now: monotonic, log });
@@ -189,33 +201,53 @@ function createAccounts(options: DashboardOptions, sql: Sql) {
     secure: publicUrl.startsWith('https:'),
     idleMs: config.SESSION_IDLE_HOURS * HOUR_MS,
     maxMs: config.SESSION_MAX_DAYS * DAY_MS,
+    devices: new KnownDevices(keys.devices),
     now: wall,
   });
   const setup = new Setup({ sql, host: config.HOST, publicUrl, now: wall });
   const limits = new SignInLimits(monotonic);
-  const signIn = new SignIn({ sql, sessions, passwords, limits });
+  const secondFactors = new SecondFactors({
+    key: keys.secondFactors,
+    issuer: publicUrl === '' ? 'Tidemark' : `Tidemark ${new URL(publicUrl).hostname}`,
+    now: wall,
+    log,
+  });
+  const challenges = new SignInChallenges({
+    key: keys.challenges,
+    generation: options.generation,
+    now: wall,
+  });
+  const signIn = new SignIn({ sql, sessions, passwords, limits, secondFactors, challenges });
+  const addresses = config.SESSION_ADDRESSES;
+  const common = { sql, publicUrl, passwords, mailer, background, wall, monotonic };
   const api = new Api({
     sql,
     sessions,
     authLog,
+    notices: new Notices({ ...common, addresses, log }),
+    addresses,
     publicUrl,
     trustedProxies: config.TRUST_PROXY,
     onChange: options.onChange,
   });
-  const common = { sql, publicUrl, passwords, mailer, background, wall, monotonic };
-  const routes = peopleRoutes({
-    api,
-    sql,
-    sessions,
-    signIn,
-    signUp: new SignUp({ ...common, allowed, setup, mailsPerHour: config.MAX_SIGN_UP_MAILS_PER_HOUR }),
-    setup,
-    passwordChange: new PasswordChange({ sql, passwords, sessions, signIn, now: monotonic }),
-    passwordReset: new PasswordReset(common),
-    mailer,
-    allowed,
-    version: readVersion(),
-  });
+  const routes = [
+    ...sessionRoutes({ api, sql, sessions, signIn, setup, mailer, allowed, version: readVersion() }),
+    ...peopleRoutes({
+      api,
+      sessions,
+      signIn,
+      signUp: new SignUp({ ...common, allowed, setup, mailsPerHour: config.MAX_SIGN_UP_MAILS_PER_HOUR }),
+      passwordChange: new PasswordChange({ sql, passwords, sessions, signIn, now: monotonic }),
+      passwordReset: new PasswordReset(common),
+      mailer,
+    }),
+    ...secondFactorRoutes({
+      api,
+      sql,
+      secondFactors,
+      change: new SecondFactorChange({ sql, secondFactors, signIn }),
+    }),
+  ];
   const signIns = (): SignInStats => ({ passwords: passwords.stats, slowedDown: limits.slowedDown });
   return { api, authLog, background, mailer, passwords, routes, sessions, setup, signIns };
 }

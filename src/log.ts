@@ -20,14 +20,28 @@ const SECRETS = [
  */
 const UNESCAPED = /[\u007f-\u009f\u2028\u2029]/g;
 
+/** Where lines are written. */
+export interface LogDestination {
+  write(line: string): unknown;
+}
+
+/** Standard error: standard output belongs to commands. */
+function standardError(): LogDestination {
+  const destination = pino.destination({ fd: 2, sync: true });
+  // A log that cannot be written, on a full disk or to a reader that is gone, is no reason to stop serving.
+  destination.on('error', () => undefined);
+  return destination;
+}
+
 /**
- * Creates the process's logger. It writes to standard error: standard output belongs to commands.
+ * Creates the process's logger.
  * @param base fields of every line: the worker, if there are several
  */
-export function createLog(level: Config['LOG_LEVEL'], base: { worker: number } | null = null): Logger {
-  const standardError = pino.destination({ fd: 2, sync: true });
-  // A log that cannot be written, on a full disk or to a reader that is gone, is no reason to stop serving.
-  standardError.on('error', () => undefined);
+export function createLog(
+  level: Config['LOG_LEVEL'],
+  base: { worker: number } | null = null,
+  destination = standardError(),
+): Logger {
   return pino(
     {
       level,
@@ -38,7 +52,7 @@ export function createLog(level: Config['LOG_LEVEL'], base: { worker: number } |
       serializers: { err: describeError },
     },
     // They occur only inside JSON strings.
-    { write: (line: string) => standardError.write(line.replace(UNESCAPED, escaped)) },
+    { write: (line: string) => destination.write(line.replace(UNESCAPED, escaped)) },
   );
 }
 

@@ -194,6 +194,7 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   });
   const dashboard = await createDashboard({
     ...options,
+    generation: `${installation.identity} ${installation.generation}`,
     wall: clock.wall,
     monotonic: clock.monotonic,
     // The notification comes a moment after the commit; the response to the user must not come before it.

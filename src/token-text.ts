@@ -42,8 +42,8 @@ export function digestOf(text: string): Buffer {
   return hash('sha256', text, 'buffer');
 }
 
-/** What a public identifier names: an app, an event type, a resource token, a user, an invitation, a saved view, an annotation. */
-export type PublicIdPrefix = 'app' | 'typ' | 'tok' | 'usr' | 'inv' | 'vie' | 'ann';
+/** What a public identifier names: an app, an event type, a resource token, a user, an invitation, a saved view, an annotation, a session. */
+export type PublicIdPrefix = 'app' | 'typ' | 'tok' | 'usr' | 'inv' | 'vie' | 'ann' | 'ses';
 
 /** The forms that {@link createPublicId} makes. */
 export const PUBLIC_ID_FORMS = {
@@ -54,6 +54,7 @@ export const PUBLIC_ID_FORMS = {
   inv: /^inv_[0-9A-Za-z]{20}$/,
   vie: /^vie_[0-9A-Za-z]{20}$/,
   ann: /^ann_[0-9A-Za-z]{20}$/,
+  ses: /^ses_[0-9A-Za-z]{20}$/,
 } as const satisfies Record<PublicIdPrefix, RegExp>;
 
 /** A new public identifier: the prefix, `_`, 20 random base62 characters. */

@@ -98,7 +98,7 @@ async function importYear(
 }
 
 /** An engine with its year of events, served. */
-interface Side extends Omit<Contender, 'requests'> {
+export interface Side extends Omit<Contender, 'requests'> {
   readonly installation: Installation;
   readonly year: BenchApp;
   readonly written: BenchApp;
@@ -267,10 +267,10 @@ async function addSize(findings: Findings, side: Side, events: number, suffix = 
   findings.figure(`${side.name}${suffix}: size of an event`, 'B', [(row?.bytes ?? Number.NaN) / events]);
 }
 
-const isTimescale = ({ name }: Side): boolean => name.startsWith('TimescaleDB');
+export const isTimescale = ({ name }: Side): boolean => name.startsWith('TimescaleDB');
 
 /** Moves every chunk to the columnstore, as the policy does with old ones. */
-async function compressAll({ address, sql }: Installation): Promise<void> {
+export async function compressAll({ address, sql }: Installation): Promise<void> {
   // A session of its own, with what the service's start has set for them.
   const session = connect(address, { connections: 1, name: 'tidemark bench' });
   await session`SELECT count(compress_chunk(chunk)) FROM show_chunks('events') AS chunk`;
@@ -278,19 +278,26 @@ async function compressAll({ address, sql }: Installation): Promise<void> {
   await sql`VACUUM ANALYZE`;
 }
 
-async function run(bench: Workbench, findings: Findings, options: RunOptions): Promise<void> {
+/** Both engines with the same events; none where there is no TimescaleDB. */
+export async function openSides(bench: Workbench, findings: Findings, events: number): Promise<Side[]> {
   const url = process.env.TIMESCALE_URL;
   if (url === undefined) {
     findings.note('Skipped: TIMESCALE_URL names no empty database with TimescaleDB.');
-    return;
+    return [];
   }
-  const { events } = options;
   findings.note(
     `${events.toLocaleString('en-GB')} events of ${TYPES} types over ${DAYS} days, by tidemark import.`,
   );
   const sides: Side[] = [];
   for (const installation of [bench.installation, await bench.openInstallation(url)])
     sides.push(await openSide(bench, findings, installation, events));
+  return sides;
+}
+
+async function run(bench: Workbench, findings: Findings, options: RunOptions): Promise<void> {
+  const { events } = options;
+  const sides = await openSides(bench, findings, events);
+  if (sides.length === 0) return;
   const generator = bench.startGenerator();
   for (const side of sides) {
     await checkTotals(findings, side, events);

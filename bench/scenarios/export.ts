@@ -2,6 +2,7 @@
 import { once } from 'node:events';
 import { get, type IncomingMessage } from 'node:http';
 import { to as copyTo } from 'pg-copy-streams';
+import type { DatabaseAddress } from '../../src/storage/connect.ts';
 import { openCopyClient } from '../../src/storage/copy-client.ts';
 import type { Findings } from '../findings.ts';
 import { pairwise } from '../judge.ts';
@@ -45,35 +46,45 @@ interface Work {
 /** @returns events that came */
 type Way = (work: Work) => Promise<number>;
 
-async function request(
+function request(
   { app, server, token, until }: Work,
   query: string,
   headers: Record<string, string> = {},
 ): Promise<IncomingMessage> {
   const path = `/v1/apps/${app.appId}/export?to=${until.toISOString()}${query}`;
-  const sent = get({ port: server.port, path, headers: { Authorization: `Bearer ${token}`, ...headers } });
+  return exported(server.port, path, { Authorization: `Bearer ${token}`, ...headers });
+}
+
+/** The answer to the request of an export. */
+export async function exported(
+  port: number,
+  path: string,
+  headers: Record<string, string>,
+): Promise<IncomingMessage> {
+  const sent = get({ port, path, headers });
   const [response] = (await once(sent, 'response')) as [IncomingMessage];
   if (response.statusCode !== 200) throw new Error(`An export was answered ${response.statusCode}.`);
   return response;
 }
 
 /** The lines are counted as they come, as cheaply as can be. */
-async function lines(response: AsyncIterable<Buffer>): Promise<number> {
+export async function lines(response: AsyncIterable<Buffer>): Promise<number> {
   let count = 0;
   for await (const chunk of response)
     for (let at = chunk.indexOf(LINE_FEED); at !== -1; at = chunk.indexOf(LINE_FEED, at + 1)) count += 1;
   return count;
 }
 
-async function copied({ bench, app, until }: Work): Promise<number> {
-  const client = await openCopyClient(bench.connection, 'bench copy');
+function copied({ bench, app, until }: Work): Promise<number> {
+  const scope = `app_id = ${app.id} AND created_at < '${until.toISOString()}'`;
+  return copiedRows(bench.connection, `SELECT * FROM events WHERE ${scope}`);
+}
+
+/** Rows of a query by COPY, counted. */
+export async function copiedRows(address: DatabaseAddress, query: string): Promise<number> {
+  const client = await openCopyClient(address, 'bench copy');
   try {
-    const rows = client.query(
-      copyTo(
-        `COPY (SELECT * FROM events WHERE app_id = ${app.id} AND created_at < '${until.toISOString()}') TO STDOUT`,
-      ),
-    );
-    return await lines(rows);
+    return await lines(client.query(copyTo(`COPY (${query}) TO STDOUT`)));
   } finally {
     await client.end();
   }

@@ -1,20 +1,20 @@
-/** The user's account: password and other sessions. */
+/** The user's account: e-mail, password, and what protects it. */
 import type { VNode } from 'preact';
-import { useState } from 'preact/hooks';
-import { useLocation } from 'preact-iso/router';
 import { call } from '../api.ts';
-import { Confirm } from '../components/confirm.ts';
 import { Field, Form } from '../components/field.ts';
 import { ProblemBox } from '../components/problem.ts';
 import { Section } from '../components/section.ts';
+import { type Load, Part } from '../components/waiting.ts';
 import { html } from '../html.ts';
 import { useAction } from '../resource.ts';
-import { forgetUser, notify, session } from '../state.ts';
+import { notify, session } from '../state.ts';
 import { useTitle } from '../title.ts';
+
+/** The larger part of the page is loaded with it: few visits are to this page. */
+const loadSecurity: Load<object> = async () => (await import('./account/security.ts')).Security;
 
 export function AccountPage(): VNode {
   useTitle('Account');
-  const { route } = useLocation();
   const current = session.value;
   const user = current?.user;
   const change = useAction(
@@ -27,12 +27,6 @@ export function AccountPage(): VNode {
   const confirm = useAction(async () => {
     await call('POST', '/api/email-proofs');
     notify('A mail with a link is on its way');
-  });
-  const [ending, setEnding] = useState(false);
-  const everywhere = useAction(async () => {
-    await call('DELETE', '/api/sessions');
-    route('/sign-in');
-    forgetUser();
   });
   return html`<div class="page">
     <div class="page-head"><h1>Account</h1></div>
@@ -58,10 +52,7 @@ export function AccountPage(): VNode {
           <${Field} label="New password" name="newPassword" type="password" autocomplete="new-password" minlength="8" />
         <//>
       <//>
-      <${Section} title="Sessions" about="Ends every session of yours, this one too.">
-        <button type="button" class="button" onClick=${() => setEnding(true)}>Sign out everywhere…</button>
-        ${ending && html`<${Confirm} title="Sign out everywhere" action=${everywhere} onClose=${() => setEnding(false)}>All browsers are signed out, including this one.<//>`}
-      <//>
+      <${Part} load=${loadSecurity} props=${{}} />
     </div>
     <p class="muted version">Tidemark ${current?.version}</p>
   </div>`;

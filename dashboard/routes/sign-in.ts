@@ -1,14 +1,16 @@
 /** The sign-in page, which then continues to the requested page. */
 import type { VNode } from 'preact';
-import { useEffect } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
 import type { User } from '../answers.ts';
 import { call } from '../api.ts';
 import { Callout } from '../components/callout.ts';
 import { Field, Form } from '../components/field.ts';
+import { focusFirst } from '../focus.ts';
+import { counted } from '../format.ts';
 import { html } from '../html.ts';
 import { useAction } from '../resource.ts';
-import { session, sessionEnded } from '../state.ts';
+import { notify, session, sessionEnded } from '../state.ts';
 import { useTitle } from '../title.ts';
 import { safeNext } from '../url.ts';
 
@@ -20,10 +22,14 @@ export function SignInPage(): VNode {
   useEffect(() => {
     if (current?.user != null) route(next, true);
   }, [current]);
+  const [challenge, setChallenge] = useState<string | null>(null);
   const action = useAction(async ({ email, password }: Record<string, string>) => {
-    const { user } = await call<{ user: User }>('POST', '/api/session', { body: { email, password } });
-    signedIn(user);
+    const answer = await call<FirstStep>('POST', '/api/session', { body: { email, password } });
+    if ('user' in answer) signedIn(answer.user);
+    else setChallenge(answer.challenge);
   });
+  if (challenge !== null)
+    return html`<${CodeStep} challenge=${challenge} onBack=${() => setChallenge(null)} />`;
   return html`<div class="narrow">
     <h1>Sign in</h1>
     ${sessionEnded.value && html`<${Callout} status tone="note">Your session has ended. Sign in again to continue.<//>`}
@@ -34,6 +40,39 @@ export function SignInPage(): VNode {
     <p class="muted links">
       ${current?.mail ? html`<a href="/password-reset">Forgot your password?</a>` : html`<span>Forgot your password? The operator of this server can reset it: <code>tidemark user reset-password</code></span>`}
       ${current?.signup === 'open' && html`<a href="/sign-up">Create an account</a>`}
+    </p>
+  </div>`;
+}
+
+/** Signed in, or the password was right and a code is needed too. */
+type FirstStep = { readonly user: User } | { readonly challenge: string };
+
+interface CodeStepProps {
+  readonly challenge: string;
+  readonly onBack: () => void;
+}
+
+/** The second step: a code of the authenticator app. */
+function CodeStep({ challenge, onBack }: CodeStepProps): VNode {
+  const form = useRef<HTMLDivElement>(null);
+  useEffect(() => focusFirst(form.current, ['input']), []);
+  const action = useAction(async ({ code }: Record<string, string>) => {
+    const { user, recoveryCodesLeft: left } = await call<{ user: User; recoveryCodesLeft: number }>(
+      'POST',
+      '/api/session/code',
+      { body: { challenge, code } },
+    );
+    if (left < 4) notify(`${counted(left, 'recovery code')} left: make new ones on the page of your account`);
+    signedIn(user);
+  });
+  return html`<div class="narrow" ref=${form}>
+    <h1>Enter your code</h1>
+    <${Form} action=${action} submit=${action.busy ? 'Signing in…' : 'Sign in'}>
+      <${Field} label="Code" name="code" autocomplete="one-time-code" spellcheck=${false} hint="Of your authenticator app, or a recovery code." />
+    <//>
+    <p class="muted links">
+      <button type="button" class="button quiet" onClick=${onBack}>Begin again</button>
+      <span>Lost both? The operator of this server can help: <code>tidemark user remove-second-factor</code></span>
     </p>
   </div>`;
 }

@@ -29,6 +29,7 @@ export type AccountErrorCode =
   | 'ALREADY_MEMBER'
   | 'MEMBER_NOT_FOUND'
   | 'LAST_OWNER'
+  | 'SECOND_FACTOR_OFF'
   | 'CONFIRMATION_MISMATCH';
 
 /** A request that was refused without changing anything. The message is one line and says why. */

@@ -11,8 +11,17 @@ import { atMost } from '../storage/lookup-cache.ts';
 export const AUTH_EVENTS = {
   'sign-in.success': ['info', 'signed in'],
   'sign-in.failure': ['warn', 'sign-in failed'],
+  'sign-in.first-step': ['info', 'password correct, code needed'],
+  'sign-in.new-device': ['info', 'signed in from a device that the account has not used before'],
   'sign-out': ['info', 'signed out'],
+  'sign-out.one': ['info', 'another session of the account ended'],
+  'sign-out.others': ['info', 'all other sessions of the account ended'],
   'sign-out.everywhere': ['info', 'all sessions of the account ended'],
+  'second-factor.enable': ['info', 'second factor turned on'],
+  'second-factor.disable': ['info', 'second factor turned off'],
+  'second-factor.failure': ['warn', 'code of a second factor refused'],
+  'recovery-codes.create': ['info', 'recovery codes replaced'],
+  'recovery-code.use': ['info', 'recovery code used'],
   'account.create': ['info', 'account created'],
   'email.prove': ['info', 'address confirmed'],
   'password-change.success': ['info', 'password changed'],
@@ -62,6 +71,8 @@ export interface AuthFields {
   /** The user who is added, invited or removed. */
   readonly targetUserId?: string;
   readonly targetEmail?: string;
+  /** From a closed list: "Firefox on Linux". */
+  readonly device?: string;
   /** The purpose of a link, or how an account was created. */
   readonly purpose?: string;
   /** The `code` of the refusal. */

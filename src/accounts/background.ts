@@ -6,10 +6,10 @@ import { errorCode } from '../storage/connect.ts';
 const MAX_PENDING = 500;
 
 export class Background {
-  readonly #log: Logger;
+  readonly #log: Pick<Logger, 'warn'>;
   readonly #pending = new Set<Promise<void>>();
 
-  constructor(log: Logger) {
+  constructor(log: Pick<Logger, 'warn'>) {
     this.#log = log;
   }
 

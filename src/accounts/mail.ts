@@ -14,7 +14,7 @@ export interface MailerOptions {
   readonly url: string;
   /** MAIL_FROM */
   readonly from: string;
-  readonly log: Logger;
+  readonly log: Pick<Logger, 'warn'>;
 }
 
 /** Mails in delivery. Further ones are dropped and logged: only an attack reaches the limit. */

@@ -1,13 +1,20 @@
 /** Changing the password of a signed-in account, which requires the current password. */
 import { Rejection } from '../errors.ts';
 import type { Sql } from '../storage/connect.ts';
+import { writeAccountAudit } from './audit.ts';
 import type { Email } from './email.ts';
 import type { Client } from './networks.ts';
 import { type Passwords, passwordProblem } from './passwords.ts';
-import type { Sessions } from './sessions.ts';
+import {
+  holdSession,
+  type Session,
+  type SessionOrigin,
+  type Sessions,
+  type StartedSession,
+} from './sessions.ts';
 import { type SignIn, slowedDown } from './sign-in.ts';
 import { SlowDown } from './slow-down.ts';
-import { changePassword } from './users.ts';
+import { changePassword, holdPassword, lockUser } from './users.ts';
 
 export interface PasswordChangeOptions {
   readonly sql: Sql;
@@ -18,6 +25,7 @@ export interface PasswordChangeOptions {
   readonly now: () => number;
 }
 
+const NO_SESSION = new Rejection('sessionRequired', 'The session has ended.');
 const WRONG_PASSWORD = new Rejection('wrongPassword', 'The current password is wrong.');
 
 /**
@@ -42,20 +50,19 @@ export class PasswordChange {
 
   /**
    * Changes the password, ends every session of the account, and starts one for the client.
-   * @param cookies the request's Cookie header
-   * @returns the Set-Cookie value, or the refusal
+   * @param session the client's, which needs no code for the new one: it must not have been ended meanwhile
    */
   async change(
     given: { email: Email; currentPassword: string; newPassword: string },
     client: Client,
-    cookies: string,
-  ): Promise<string | Rejection> {
+    { session, origin }: { session: Session; origin: SessionOrigin },
+  ): Promise<StartedSession | Rejection> {
     const { signIn, passwords } = this.#options;
     const { email, currentPassword, newPassword } = given;
     const wait = this.#ofAccount.wait(email.key);
     if (wait > 0) return slowedDown(wait);
     // Counted like sign-ins: an open session must not be a way to guess the password.
-    const verified = await signIn.check({ email, password: currentPassword }, client, true);
+    const verified = await signIn.check({ email, password: currentPassword }, client);
     if (verified instanceof Rejection) return verified.reason === 'signInFailed' ? WRONG_PASSWORD : verified;
     // From here on the attempt counts, refused or not: rating a new password costs CPU.
     this.#ofAccount.begin(email.key);
@@ -63,9 +70,15 @@ export class PasswordChange {
     if (problem !== null) return new Rejection('weakPassword', `The password ${problem}.`);
     const newHash = await passwords.hash(newPassword, { ...client, isKnown: true, failures: 0 });
     if (newHash instanceof Rejection) return newHash;
+    const { user } = session;
     return await this.#options.sql.begin('isolation level read committed', async (tx) => {
-      if (!(await changePassword(tx, verified, newHash))) return WRONG_PASSWORD;
-      return await this.#options.sessions.start(tx, verified.user, cookies);
+      await lockUser(tx, user.id);
+      if (!(await holdPassword(tx, verified))) return WRONG_PASSWORD;
+      if (!(await holdSession(tx, session))) return NO_SESSION;
+      await changePassword(tx, verified, newHash);
+      const by = { userId: user.id, email: user.email };
+      await writeAccountAudit(tx, { user, by, action: 'password.change', details: {} });
+      return await this.#options.sessions.start(tx, verified.user, origin);
     });
   }
 }

@@ -3,6 +3,7 @@
 import { Rejection } from '../errors.ts';
 import type { Sql } from '../storage/connect.ts';
 import { createLink, findLink } from './account-links.ts';
+import { writeAccountAudit } from './audit.ts';
 import type { Note } from './auth-log.ts';
 import type { Background } from './background.ts';
 import { type Email, parseEmail } from './email.ts';
@@ -88,6 +89,8 @@ export class PasswordReset {
       if (again === null) return NO_LINK;
       if (again.provesEmail) await proveEmail(tx, userId);
       await resetPassword(tx, userId, passwordHash);
+      const by = { userId, email: email.text };
+      await writeAccountAudit(tx, { user: { id: userId }, by, action: 'password.reset', details: {} });
       return email;
     });
   }

@@ -2,6 +2,8 @@
 import { parseCookie, stringifySetCookie } from 'cookie';
 import { BatchedLookup } from '../storage/batched-lookup.ts';
 import type { Sql, Transaction } from '../storage/connect.ts';
+import { type Device, deviceText } from './device.ts';
+import type { KnownDevices } from './known-devices.ts';
 import { createSecretText, secretDigest } from './one-time-secret.ts';
 import type { User } from './users.ts';
 
@@ -11,8 +13,37 @@ export interface SessionsOptions {
   readonly secure: boolean;
   readonly idleMs: number;
   readonly maxMs: number;
+  readonly devices: KnownDevices;
   /** Milliseconds since the Unix epoch. */
   readonly now: () => number;
+}
+
+/** Where a session is started from. */
+export interface SessionOrigin {
+  /** The request's Cookie header. */
+  readonly cookies: string;
+  readonly device: Device;
+  /** The client's address as far as SESSION_ADDRESSES lets it be stored. */
+  readonly address: string | null;
+}
+
+export interface StartedSession {
+  /** The Set-Cookie value. */
+  readonly setCookie: string;
+  /** Whether the account has not been used from this device before. */
+  readonly isNewDevice: boolean;
+}
+
+/** A session in the list of its user. */
+export interface ListedSession {
+  readonly sessionId: string;
+  /** "Firefox on Linux"; null for a session of a release that did not store it. */
+  readonly device: string | null;
+  readonly address: string | null;
+  readonly createdAt: Date;
+  /** Exact to some minutes. */
+  readonly lastUsedAt: Date;
+  readonly isCurrent: boolean;
 }
 
 /** A session that is valid now. */
@@ -28,7 +59,9 @@ interface StoredSession {
 }
 
 /** Shortest interval between writes of a session's last use. An idle lifetime is at least an hour. */
-const SEEN_EVERY_MS = 60_000;
+const SEEN_EVERY_MS = 5 * 60_000;
+/** Sessions of one account. Beyond that the one that was used longest ago ends. */
+const MAX_OF_ACCOUNT = 100;
 /** As long as a request may take: the statement may wait for chart queries on the same connections. */
 const TIMEOUT_MS = 30_000;
 
@@ -45,24 +78,30 @@ export class Sessions {
     this.#name = options.secure ? '__Host-tidemark_session' : 'tidemark_session';
   }
 
-  /**
-   * Starts a session and ends the one of the request, so that no session id survives a sign-in.
-   * @param previous the request's Cookie header
-   * @returns the Set-Cookie value
-   */
-  async start(sql: Sql | Transaction, user: User, previous: string): Promise<string> {
-    await this.end(sql, previous);
+  /** Starts a session and ends the one of the request, so that no session id survives a sign-in. */
+  async start(sql: Sql | Transaction, user: User, origin: SessionOrigin): Promise<StartedSession> {
+    await this.end(sql, origin.cookies);
     const { text, digest } = createSecretText();
+    const { device, address } = origin;
+    const { devices, idleMs, maxMs } = this.#options;
     const now = this.#options.now();
     await sql`
-      INSERT INTO sessions (digest, user_id, created_at, last_seen_at) VALUES (${digest}, ${user.id}, ${now}, ${now})`;
+      INSERT INTO sessions (digest, user_id, created_at, last_seen_at, browser, system, address)
+      VALUES (${digest}, ${user.id}, ${now}, ${now}, ${device.browser}, ${device.system}, ${address})`;
     // Skip rows that another transaction has locked: waiting for each other would deadlock.
     await sql`
       DELETE FROM sessions
        WHERE digest IN (SELECT digest FROM sessions
-                         WHERE last_seen_at <= ${now - this.#options.idleMs} OR created_at <= ${now - this.#options.maxMs}
+                         WHERE last_seen_at <= ${now - idleMs} OR created_at <= ${now - maxMs}
                            FOR UPDATE SKIP LOCKED)`;
-    return this.#cookie(text, this.#options.maxMs / 1_000);
+    await sql`
+      DELETE FROM sessions
+       WHERE digest IN (SELECT digest FROM sessions
+                         WHERE user_id = ${user.id} AND digest <> ${digest}
+                         ORDER BY last_seen_at DESC, digest OFFSET ${MAX_OF_ACCOUNT - 1}
+                           FOR UPDATE SKIP LOCKED)`;
+    const isNewDevice = await devices.remember(sql, user, { device, address }, now);
+    return { setCookie: this.#cookie(text, maxMs / 1_000), isNewDevice };
   }
 
   /** The session of a Cookie header; null if there is none or it has ended. */
@@ -118,9 +157,37 @@ export class Sessions {
     return ended ?? null;
   }
 
-  /** Ends all sessions of an account. @param userId internal id */
-  async endAll(sql: Sql | Transaction, userId: number): Promise<void> {
-    await sql`DELETE FROM sessions WHERE user_id = ${userId}`;
+  /** The valid sessions of an account, the last used first. @param current the session of the request */
+  async list(sql: Sql, current: Session): Promise<ListedSession[]> {
+    const { idleMs, maxMs, now } = this.#options;
+    const time = now();
+    const rows = await sql<(Omit<ListedSession, 'device'> & { [K in keyof Device]: string | null })[]>`
+      SELECT handle AS "sessionId", browser, system, address, created_at AS "createdAt",
+             last_seen_at AS "lastUsedAt", digest = ${current.digest} AS "isCurrent"
+        FROM sessions
+       WHERE user_id = ${current.user.id} AND last_seen_at > ${time - idleMs} AND created_at > ${time - maxMs}
+       ORDER BY last_seen_at DESC, created_at DESC, handle`;
+    return rows.map(({ browser, system, ...session }) => ({
+      ...session,
+      device: browser === null || system === null ? null : deviceText({ browser, system }),
+    }));
+  }
+
+  /**
+   * Ends one session of an account.
+   * @param session.userId    internal id
+   * @param session.sessionId public id
+   * @returns its device; null if the account has no such session
+   */
+  async endOne(
+    tx: Transaction,
+    { userId, sessionId }: { userId: number; sessionId: string },
+  ): Promise<{ readonly device: string } | null> {
+    const [ended] = await tx<{ [K in keyof Device]: string | null }[]>`
+      DELETE FROM sessions WHERE user_id = ${userId} AND handle = ${sessionId} RETURNING browser, system`;
+    if (ended === undefined) return null;
+    const { browser, system } = ended;
+    return { device: deviceText({ browser: browser ?? 'unknown', system: system ?? 'unknown' }) };
   }
 
   /** The Set-Cookie value that deletes the cookie. */
@@ -143,4 +210,24 @@ export class Sessions {
       maxAge,
     });
   }
+}
+
+/**
+ * Ends the sessions of an account, all or all but one. Call after lockUser: two of these could deadlock.
+ * @param userId internal id
+ * @returns how many
+ */
+export async function endSessions(tx: Transaction, userId: number, keep: Session | null): Promise<number> {
+  const ended = await tx`
+    DELETE FROM sessions WHERE user_id = ${userId} AND digest IS DISTINCT FROM ${keep?.digest ?? null}::bytea RETURNING 1`;
+  return ended.length;
+}
+
+/**
+ * Whether a session has not been ended since it was found; if so, it is not until the end of the transaction, which must
+ * be "read committed". Call after lockUser.
+ */
+export async function holdSession(tx: Transaction, { digest, user }: Session): Promise<boolean> {
+  const rows = await tx`SELECT FROM sessions WHERE digest = ${digest} AND user_id = ${user.id} FOR SHARE`;
+  return rows.length > 0;
 }

@@ -28,6 +28,11 @@ const PAIR_LEVELS = [
 /** Attempts at one account from everywhere, per tier. The wait doubles slowly, so that a full tier still makes progress. */
 const ACCOUNT_LEVEL = { free: 50 / TIERS, longestMs: 10_000, doublesEvery: 60 } as const;
 
+/** Wrong codes of a client at one account, and at one account from everywhere, per tier. Three codes of a million are right. */
+const CODE_PAIR_LEVEL = { free: 5, longestMs: 900_000 } as const;
+const CODE_PAIR_LEVELS = [CODE_PAIR_LEVEL, CODE_PAIR_LEVEL, CODE_PAIR_LEVEL];
+const CODE_ACCOUNT_LEVEL = { free: 10, longestMs: 900_000 } as const;
+
 /** Accounts with remembered networks, and networks per account: one account cannot evict those of many others. */
 const MAX_KNOWN_ACCOUNTS = 10_000;
 const MAX_KNOWN_NETWORKS = 20;
@@ -42,9 +47,11 @@ export interface AdmittedAttempt {
   readonly isKnown: boolean;
   /** Failed attempts of the client in the last hour. */
   readonly failures: number;
-  /** The password was correct. */
+  /** The password or the code was correct, and the client is signed in. */
   succeeded(): void;
-  /** The password was not checked. */
+  /** The password was correct, but a code is needed too: failures are not forgotten, and the client is not known yet. */
+  passedFirst(): void;
+  /** The password or the code was not checked. */
   notChecked(): void;
 }
 
@@ -52,8 +59,12 @@ export class SignInLimits {
   readonly #ofPair: NetworkSlowDown;
   readonly #ofClient: NetworkSlowDown;
   readonly #ofAccount: SlowDown;
-  /** By account: networks of successful sign-ins, latest last. */
-  readonly #known = new LRUCache<string, Set<string>>(atMost(MAX_KNOWN_ACCOUNTS));
+  readonly #codesOfPair: NetworkSlowDown;
+  readonly #codesOfAccount: SlowDown;
+  /** Of successful sign-ins and resets by a link. */
+  readonly #known = new KnownNetworks();
+  /** Of sign-ins with a code. */
+  readonly #knownByCode = new KnownNetworks();
   /** Throttled attempts, by the limit with the longest wait. */
   readonly slowedDown: Record<SlowedBy, number> = { account_and_client: 0, client: 0, account: 0 };
 
@@ -62,23 +73,21 @@ export class SignInLimits {
     this.#ofPair = new NetworkSlowDown(PAIR_LEVELS, now);
     this.#ofClient = new NetworkSlowDown(CLIENT_LEVELS, now);
     this.#ofAccount = new SlowDown({ ...ACCOUNT_LEVEL, now });
+    this.#codesOfPair = new NetworkSlowDown(CODE_PAIR_LEVELS, now);
+    this.#codesOfAccount = new SlowDown({ ...CODE_ACCOUNT_LEVEL, now });
   }
 
   /** Counts an attempt, or returns the milliseconds to wait. */
   admit(email: Email, networks: readonly string[]): AdmittedAttempt | number {
-    const isKnown = this.#isKnown(email, networks);
+    const isKnown = this.#known.has(email, networks);
     const tier = this.#ofPair.tier(networks, email.key);
     const waits: Record<SlowedBy, number> = {
       account_and_client: this.#ofPair.wait(networks, email.key),
       client: isKnown ? 0 : this.#ofClient.wait(networks),
       account: isKnown ? 0 : this.#ofAccount.wait(email.key, tier),
     };
-    const wait = Math.max(...Object.values(waits));
-    if (wait > 0) {
-      const by = SLOW_DOWNS.find((count) => waits[count] === wait);
-      if (by !== undefined) this.slowedDown[by] += 1;
-      return wait;
-    }
+    const wait = this.#longest(waits);
+    if (wait > 0) return wait;
     const failures = this.#ofClient.count(networks);
     const pair = this.#ofPair.begin(networks, email.key);
     const client = this.#ofClient.begin(networks);
@@ -95,7 +104,42 @@ export class SignInLimits {
         client.takeBack();
         this.remember(email, networks);
       },
+      passedFirst: () => {
+        takeBack();
+        client.takeBack();
+      },
       // The client's own count stays: a request beyond the queue's capacity is an attempt too.
+      notChecked: takeBack,
+    };
+  }
+
+  /** The same for a code of a client that has shown the password. */
+  admitCode(email: Email, networks: readonly string[]): AdmittedAttempt | number {
+    const isKnown = this.#knownByCode.has(email, networks);
+    const tier = this.#codesOfPair.tier(networks, email.key);
+    const wait = this.#longest({
+      account_and_client: this.#codesOfPair.wait(networks, email.key),
+      client: 0,
+      account: isKnown ? 0 : this.#codesOfAccount.wait(email.key, tier),
+    });
+    if (wait > 0) return wait;
+    const failures = this.#codesOfPair.count(networks, email.key);
+    const pair = this.#codesOfPair.begin(networks, email.key);
+    this.#codesOfAccount.begin(email.key, tier);
+    const takeBack = (): void => {
+      pair.takeBack();
+      this.#codesOfAccount.takeBack(email.key, tier);
+    };
+    return {
+      isKnown,
+      failures,
+      succeeded: () => {
+        takeBack();
+        this.#codesOfPair.forget(networks, email.key);
+        this.#knownByCode.add(email, networks);
+        this.remember(email, networks);
+      },
+      passedFirst: takeBack,
       notChecked: takeBack,
     };
   }
@@ -103,18 +147,34 @@ export class SignInLimits {
   /** The client signed in to the account, or set its password by a link: its earlier failures no longer count. */
   remember(email: Email, networks: readonly string[]): void {
     this.#ofPair.forget(networks, email.key);
-    const known = this.#known.get(email.key) ?? new Set();
-    const [narrowest = ''] = networks;
+    this.#known.add(email, networks);
+  }
+
+  /** The longest of the waits, counted for metrics. */
+  #longest(waits: Readonly<Record<SlowedBy, number>>): number {
+    const wait = Math.max(...Object.values(waits));
+    const by = wait > 0 ? SLOW_DOWNS.find((count) => waits[count] === wait) : undefined;
+    if (by !== undefined) this.slowedDown[by] += 1;
+    return wait;
+  }
+}
+
+/** Networks by account, the latest last. */
+class KnownNetworks {
+  readonly #networks = new LRUCache<string, Set<string>>(atMost(MAX_KNOWN_ACCOUNTS));
+
+  has(email: Email, [narrowest = '']: readonly string[]): boolean {
+    return this.#networks.get(email.key)?.has(narrowest) ?? false;
+  }
+
+  add(email: Email, [narrowest = '']: readonly string[]): void {
+    const known = this.#networks.get(email.key) ?? new Set();
     known.delete(narrowest);
     known.add(narrowest);
     for (const oldest of known) {
       if (known.size <= MAX_KNOWN_NETWORKS) break;
       known.delete(oldest);
     }
-    this.#known.set(email.key, known);
-  }
-
-  #isKnown(email: Email, [narrowest = '']: readonly string[]): boolean {
-    return this.#known.get(email.key)?.has(narrowest) ?? false;
+    this.#networks.set(email.key, known);
   }
 }

@@ -13,6 +13,7 @@ import { MAILS, type Mailer } from './mail.ts';
 import { MailboxLimit } from './mailbox-limit.ts';
 import type { Client } from './networks.ts';
 import { type Passwords, passwordProblem } from './passwords.ts';
+import type { StartedSession } from './sessions.ts';
 import type { Setup } from './setup.ts';
 import { slowedDown } from './sign-in.ts';
 import { CLIENT_LEVELS } from './sign-in-limits.ts';
@@ -42,8 +43,8 @@ export interface NewAccount {
   readonly invitation?: string | undefined;
 }
 
-/** Starts a session in the transaction that creates the account. @returns the Set-Cookie value */
-export type StartSession = (tx: Transaction, user: User) => Promise<string>;
+/** Starts a session in the transaction that creates the account. */
+export type StartSession = (tx: Transaction, user: User) => Promise<StartedSession>;
 
 export interface SignedUp {
   readonly user: User;
@@ -115,7 +116,7 @@ export class SignUp {
     }
     return await this.#options.sql.begin('isolation level read committed', async (tx) => {
       const made = await this.#make(tx, way, given, email, passwordHash);
-      return made instanceof Rejection ? made : { ...made, way, setCookie: await start(tx, made.user) };
+      return made instanceof Rejection ? made : { ...made, way, ...(await start(tx, made.user)) };
     });
   }
 
@@ -227,7 +228,7 @@ export class SignUp {
       if (again === null || email === null || again.passwordHash === null) return NO_LINK;
       const user = await createUser(tx, { email, passwordHash: again.passwordHash, proved: true });
       await useUp(tx, again);
-      return { user, way: 'mailed-link', setCookie: await start(tx, user) };
+      return { user, way: 'mailed-link', ...(await start(tx, user)) };
     });
   }
 }

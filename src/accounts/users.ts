@@ -3,6 +3,8 @@ import { errorCode, type Sql, type Transaction } from '../storage/connect.ts';
 import { createPublicId } from '../token-text.ts';
 import { AccountError } from './account-error.ts';
 import type { Email } from './email.ts';
+import { endEnrollment } from './second-factors.ts';
+import { endSessions } from './sessions.ts';
 
 /** An account without its password hash. */
 export interface User {
@@ -24,6 +26,8 @@ export interface UserInList {
   readonly userId: string;
   readonly email: string;
   readonly emailProved: boolean;
+  /** Whether sign-ins need a code. */
+  readonly secondFactor: boolean;
   readonly createdAt: Date;
 }
 
@@ -65,6 +69,17 @@ export async function findUser(sql: Sql | Transaction, email: Email): Promise<Ve
   return { user, passwordHash };
 }
 
+/** The account with this public id, and its password hash. */
+export async function findUserById(sql: Sql | Transaction, userId: string): Promise<VerifiedUser | null> {
+  const [row] = await sql<(User & { passwordHash: string })[]>`
+    SELECT id, public_id AS "userId", email, email_key AS "emailKey",
+           email_proved_at IS NOT NULL AS "emailProved", password_hash AS "passwordHash"
+      FROM users WHERE public_id = ${userId}`;
+  if (row === undefined) return null;
+  const { passwordHash, ...user } = row;
+  return { user, passwordHash };
+}
+
 /** @throws AccountError USER_NOT_FOUND */
 export async function requireUser(sql: Sql | Transaction, email: Email): Promise<User> {
   const found = await findUser(sql, email);
@@ -95,7 +110,9 @@ export async function requireProvedUser(
 export async function listUsers(sql: Sql): Promise<UserInList[]> {
   return [
     ...(await sql<UserInList[]>`
-      SELECT public_id AS "userId", email, email_proved_at IS NOT NULL AS "emailProved", created_at AS "createdAt"
+      SELECT public_id AS "userId", email, email_proved_at IS NOT NULL AS "emailProved",
+             EXISTS (SELECT FROM second_factors WHERE user_id = users.id AND enabled_at IS NOT NULL) AS "secondFactor",
+             created_at AS "createdAt"
         FROM users ORDER BY users.id`),
   ];
 }
@@ -128,17 +145,25 @@ export async function changePassword(
   const changed = await tx`
     UPDATE users SET password_hash = ${newHash} WHERE id = ${user.id} AND password_hash = ${passwordHash} RETURNING 1`;
   if (changed.length === 0) return false;
-  await tx`DELETE FROM sessions WHERE user_id = ${user.id}`;
+  await endAccess(tx, user.id);
   return true;
 }
 
+/** Ends what an earlier password gave: sessions, devices that are known, and a second factor that was only begun. */
+async function endAccess(tx: Transaction, id: number): Promise<void> {
+  await endSessions(tx, id, null);
+  await endEnrollment(tx, id);
+  await tx`DELETE FROM known_devices WHERE user_id = ${id}`;
+}
+
 /**
- * Sets the password regardless of the current one, and deletes every session and reset link. Call after {@link lockUser}.
+ * Sets the password regardless of the current one, and deletes every session and reset link. A second factor stays: who has
+ * the mailbox alone does not get in. Call after {@link lockUser}.
  * @param id internal id
  */
 export async function resetPassword(tx: Transaction, id: number, newHash: string): Promise<void> {
   await tx`UPDATE users SET password_hash = ${newHash} WHERE id = ${id}`;
-  await tx`DELETE FROM sessions WHERE user_id = ${id}`;
+  await endAccess(tx, id);
   await tx`DELETE FROM account_links WHERE user_id = ${id} AND purpose = 'reset-password'`;
 }
 

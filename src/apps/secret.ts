@@ -1,17 +1,11 @@
 /** SECRET: its source, what it seals, and how an installation detects that it was replaced. */
-import {
-  createCipheriv,
-  createDecipheriv,
-  createSecretKey,
-  hkdfSync,
-  type KeyObject,
-  randomBytes,
-  randomUUID,
-} from 'node:crypto';
+import { createSecretKey, hkdfSync, type KeyObject, randomBytes, randomUUID } from 'node:crypto';
 import { link, open, readFile, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
+import type { AccountKeys } from '../accounts/account-keys.ts';
 import { OperatorError } from '../errors.ts';
 import { syncFolder } from '../make-folder.ts';
+import { seal, unseal } from '../sealed-text.ts';
 import { errorCode, type Sql } from '../storage/connect.ts';
 import { openDataFolder } from '../storage/embedded/cluster.ts';
 import { digestOf } from '../token-text.ts';
@@ -20,6 +14,7 @@ import { digestOf } from '../token-text.ts';
 export interface Secret {
   /** AES-256 key of the logging tokens at rest. */
   readonly sealingKey: KeyObject;
+  readonly accounts: AccountKeys;
   /** Identifies the secret without revealing it. */
   readonly fingerprint: string;
 }
@@ -32,9 +27,6 @@ export function secretFile(dataDir: string): string {
 }
 
 const SHORTEST = 32;
-const CIPHER = 'aes-256-gcm';
-const NONCE_BYTES = 12;
-const TAG_BYTES = 16;
 /** The row of `installation`. */
 const FINGERPRINT = 'secret_fingerprint';
 
@@ -86,31 +78,16 @@ export async function compareSecret(
   }
 }
 
-/** Encrypts a token so that it can be shown again: nonce (12 bytes), ciphertext, tag (16 bytes). */
+/** Encrypts a token so that it can be shown again, bound to its row by its digest. */
 export function sealToken(secret: Secret, token: string): Buffer {
-  const nonce = randomBytes(NONCE_BYTES);
-  const cipher = createCipheriv(CIPHER, secret.sealingKey, nonce, { authTagLength: TAG_BYTES });
-  // The digest binds it to its row: sealed texts swapped between rows do not open.
-  cipher.setAAD(digestOf(token));
-  return Buffer.concat([nonce, cipher.update(token, 'utf8'), cipher.final(), cipher.getAuthTag()]);
+  return seal(secret.sealingKey, token, digestOf(token));
 }
 
 /**
  * The token that was sealed for the row with this digest; null if another secret sealed it or it was modified.
  */
 export function openSealed(secret: Secret, sealed: Uint8Array, digest: Uint8Array): string | null {
-  if (sealed.length < NONCE_BYTES + TAG_BYTES) return null;
-  const nonce = sealed.subarray(0, NONCE_BYTES);
-  const decipher = createDecipheriv(CIPHER, secret.sealingKey, nonce, { authTagLength: TAG_BYTES });
-  decipher.setAAD(digest);
-  decipher.setAuthTag(sealed.subarray(-TAG_BYTES));
-  try {
-    const text = decipher.update(sealed.subarray(NONCE_BYTES, -TAG_BYTES));
-    return Buffer.concat([text, decipher.final()]).toString('utf8');
-  } catch {
-    // GCM reports only that key, nonce, text and digest do not match.
-    return null;
-  }
+  return unseal(secret.sealingKey, sealed, digest);
 }
 
 /**
@@ -127,13 +104,19 @@ export async function checkFingerprint(
   if (first === undefined || first.value === secret.fingerprint) return;
   log.warn(
     'SECRET differs from the original one of this database: logging tokens sealed with the original stay valid but ' +
-      'cannot be shown; restore the original SECRET, or rotate those tokens',
+      'cannot be shown, and codes of second factors cannot be checked; restore the original SECRET, or rotate those ' +
+      'tokens and remove those second factors',
   );
 }
 
 function deriveSecret(text: string): Secret {
   return {
     sealingKey: createSecretKey(derive(text, 'seal logging tokens', 32)),
+    accounts: {
+      secondFactors: createSecretKey(derive(text, 'seal second factors', 32)),
+      challenges: createSecretKey(derive(text, 'sign challenges', 32)),
+      devices: createSecretKey(derive(text, 'recognize devices', 32)),
+    },
     fingerprint: derive(text, 'fingerprint', 16).toString('hex'),
   };
 }

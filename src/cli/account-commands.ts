@@ -3,9 +3,11 @@ import type { Command } from 'commander';
 import { AccountError } from '../accounts/account-error.ts';
 import { type Email, requireEmail } from '../accounts/email.ts';
 import { grantRole, ROLES, type Role } from '../accounts/members.ts';
+import { removeSecondFactorOf } from '../accounts/second-factors.ts';
 import { listUsers, proveEmail, requireUser } from '../accounts/users.ts';
 import type { Config } from '../config.ts';
 import type { Sql } from '../storage/connect.ts';
+import { mailNotice } from './command-notice.ts';
 import { formatFields, formatTable } from './output.ts';
 import { runCommand } from './session.ts';
 
@@ -32,17 +34,18 @@ async function createAccount(sql: Sql, email: Email, password: string): Promise<
 }
 
 function usersTable(users: Awaited<ReturnType<typeof listUsers>>): string {
-  const head = ['Account', 'E-mail', 'E-mail proved', 'Created'];
-  const rows = users.map(({ userId, email, emailProved, createdAt }) => [
+  const head = ['Account', 'E-mail', 'E-mail proved', 'Second factor', 'Created'];
+  const rows = users.map(({ userId, email, emailProved, secondFactor, createdAt }) => [
     userId,
     email,
     emailProved ? 'yes' : 'no',
+    secondFactor ? 'yes' : 'no',
     createdAt,
   ]);
   return formatTable(head, rows, 'There are no accounts.');
 }
 
-/** `user create`, `user list`, `user prove`, `user reset-password`. */
+/** `user create`, `user list`, `user prove`, `user reset-password`, `user remove-second-factor`. */
 export function addUserCommands(program: Command): void {
   const user = program.command('user').description('user accounts');
   user
@@ -102,6 +105,27 @@ export function addUserCommands(program: Command): void {
         return {
           json: { email: email.text, link },
           text: `${formatFields({ 'E-mail': email.text, Link: link })}\nGive it only to the account's owner.${warning}`,
+        };
+      }),
+    );
+  addSecondFactorCommand(user);
+}
+
+function addSecondFactorCommand(user: Command): void {
+  user
+    .command('remove-second-factor')
+    .description(
+      'let an account sign in without a code, for a user who has lost the authenticator and the recovery codes',
+    )
+    .requiredOption(...EMAIL_OPTION)
+    .option(...JSON_OPTION)
+    .action((options: Json & { email: string }) =>
+      runCommand(options, async (session) => {
+        const { userId, email } = await removeSecondFactorOf(session.sql, requireEmail(options.email));
+        return {
+          json: { userId, email, secondFactor: false },
+          text: formatFields({ Account: userId, 'E-mail': email, 'Second factor': 'removed' }),
+          afterwards: () => mailNotice(session, 'second-factor.remove', { email }),
         };
       }),
     );

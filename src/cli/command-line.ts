@@ -3,6 +3,7 @@ import addCompletion from '@bomb.sh/tab/commander';
 import { Command } from 'commander';
 import { readRelease } from '../version.ts';
 import { addUserCommands } from './account-commands.ts';
+import { addAuditCommands } from './audit-command.ts';
 import { addBackupCommand } from './backup-command.ts';
 import { addAppCommands, addTokenCommands, addTypeCommands } from './commands.ts';
 import { addCopyCommand } from './copy-command.ts';
@@ -64,6 +65,7 @@ export function commandLine(): Command {
   addJournalCommands(program);
   addRecountCommand(program);
   addUserCommands(program);
+  addAuditCommands(program);
   addDoctorCommand(program);
   addDemoCommand(program);
   program

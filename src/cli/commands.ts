@@ -7,6 +7,7 @@ import { createEventType, listEventTypes } from '../apps/event-types.ts';
 import { rotateLoggingToken } from '../apps/logging-tokens.ts';
 import { createResourceToken, listResourceTokens, revokeResourceToken } from '../apps/resource-tokens.ts';
 import { addGrantCommand, UNPROVED_OPTION } from './account-commands.ts';
+import { mailNotice } from './command-notice.ts';
 import { parseDuration, parseHours } from './duration.ts';
 import { formatFields, formatTable } from './output.ts';
 import { addSchemaCommands } from './schema-commands.ts';
@@ -60,15 +61,20 @@ export function addAppCommands(program: Command): void {
     .option('--grace <hours>', 'how long the earlier tokens stay valid; 0 ends them at once', parseHours, 24)
     .option(...JSON_OPTION)
     .action((options: Json & { app: string; grace: number }) =>
-      runCommand(options, async ({ sql, secret }) => {
+      runCommand(options, async (session) => {
         const rotation = { appId: options.app, graceHours: options.grace };
-        const rotated = await rotateLoggingToken(sql, await secret(), rotation);
+        const rotated = await rotateLoggingToken(session.sql, await session.secret(), rotation);
         const text = formatFields({
           App: rotated.appId,
           'Logging token': rotated.loggingToken,
           'Earlier tokens end': rotated.previousValidUntil,
         });
-        return { json: rotated, text };
+        const { appId } = rotated;
+        return {
+          json: rotated,
+          text,
+          afterwards: () => mailNotice(session, 'logging-token.rotate', { appId }),
+        };
       }),
     );
   addGrantCommand(app);
@@ -119,9 +125,9 @@ export function addTokenCommands(program: Command): void {
     )
     .option(...JSON_OPTION)
     .action((options: Json & { name: string; app: string[]; expiresIn?: number }) =>
-      runCommand(options, async ({ sql }) => {
+      runCommand(options, async (session) => {
         const expiresInSeconds = options.expiresIn ?? null;
-        const made = await createResourceToken(sql, {
+        const made = await createResourceToken(session.sql, {
           name: options.name,
           appIds: options.app,
           expiresInSeconds,
@@ -137,6 +143,10 @@ export function addTokenCommands(program: Command): void {
         return {
           json: { tokenId, resourceToken, expiresAt },
           text: `${text}\nStore it now: it is not shown again.`,
+          afterwards: async () => {
+            for (const appId of appIds)
+              await mailNotice(session, 'resource-token.create', { appId, tokenId });
+          },
         };
       }),
     );
@@ -161,15 +171,23 @@ export function addTokenCommands(program: Command): void {
         return { json: { tokens }, text: formatTable(head, rows, 'There are no resource tokens.') };
       }),
     );
+  addRevokeCommand(token);
+}
+
+function addRevokeCommand(token: Command): void {
   token
     .command('revoke')
     .description('revoke a resource token at once')
     .argument('<id>', 'the token, tok_…')
     .option(...JSON_OPTION)
     .action((id: string, options: Json) =>
-      runCommand(options, async ({ sql }) => {
-        const revoked = await revokeResourceToken(sql, id);
-        return { json: revoked, text: formatFields({ Token: revoked.tokenId, Revoked: revoked.revokedAt }) };
+      runCommand(options, async (session) => {
+        const revoked = await revokeResourceToken(session.sql, id);
+        return {
+          json: revoked,
+          text: formatFields({ Token: revoked.tokenId, Revoked: revoked.revokedAt }),
+          afterwards: () => mailNotice(session, 'resource-token.revoke', { tokenId: revoked.tokenId }),
+        };
       }),
     );
 }

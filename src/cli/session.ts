@@ -22,6 +22,8 @@ export interface Answer {
   readonly json: object;
   /** Printed otherwise. */
   readonly text: string;
+  /** What remains to be done once the result is printed. */
+  readonly afterwards?: () => Promise<void>;
 }
 
 /**
@@ -47,6 +49,7 @@ export async function runCommand(
     const answer = await command({ config, sql, applied, secret });
     // Before later steps can fail: the change is committed, and a token is shown only once.
     process.stdout.write(`${options.json === true ? JSON.stringify(answer.json) : answer.text}\n`);
+    await answer.afterwards?.();
   } finally {
     await sql.end({ timeout: 5 });
     await database.close();

@@ -39,9 +39,17 @@ export class CopiedRows {
   constructor(bytes: Buffer) {
     this.bytes = bytes;
     let length = 0;
-    while (this.next()) length += 1;
+    let last = 0;
+    for (let at = 0; ; length += 1) {
+      const end = endOfMessage(bytes, at);
+      // The trailer has no fields.
+      if (end > bytes.length || end - at < HEAD_BYTES + PAYLOAD) break;
+      last = at;
+      at = end;
+    }
     this.length = length;
-    this.last = length === 0 ? null : { at: this.at, id: this.id };
+    this.#next = last;
+    this.last = this.next() ? { at: this.at, id: this.id } : null;
     this.rewind();
   }
 
@@ -54,8 +62,7 @@ export class CopiedRows {
   next(): boolean {
     const { bytes } = this;
     const at = this.#next;
-    if (at + HEAD_BYTES > bytes.length) return false;
-    const end = at + 1 + bytes.readUInt32BE(at + 1);
+    const end = endOfMessage(bytes, at);
     if (end > bytes.length) return false;
     const row = at + HEAD_BYTES + (at === 0 ? SIGNATURE_BYTES : 0);
     // The trailer has no fields.
@@ -99,6 +106,11 @@ export class CopiedRows {
   }
 }
 
+/** @returns a number beyond the bytes where the message that begins there is not whole */
+function endOfMessage(bytes: Buffer, at: number): number {
+  return at + HEAD_BYTES > bytes.length ? Number.POSITIVE_INFINITY : at + 1 + bytes.readUInt32BE(at + 1);
+}
+
 export interface Copied {
   /** Valid until the buffer takes others. */
   readonly rows: CopiedRows;
@@ -106,7 +118,7 @@ export interface Copied {
   readonly isWhole: boolean;
 }
 
-/** Room for the rows of one statement after the other. */
+/** Room for the rows of one statement after the other, and for what is made of them. */
 export class RowBuffer {
   #bytes: Buffer = Buffer.alloc(0);
   #length = 0;
@@ -121,11 +133,7 @@ export class RowBuffer {
 
   add(chunk: Buffer): void {
     const length = this.#length + chunk.length;
-    if (length > this.#bytes.length) {
-      const larger = Buffer.allocUnsafe(length * 2);
-      this.#bytes.copy(larger, 0, 0, this.#length);
-      this.#bytes = larger;
-    }
+    if (length > this.#bytes.length) this.#grow(length * 2);
     chunk.copy(this.#bytes, this.#length);
     this.#length = length;
   }
@@ -133,6 +141,19 @@ export class RowBuffer {
   /** What has been added; valid until more is. */
   get bytes(): Buffer {
     return this.#bytes.subarray(0, this.#length);
+  }
+
+  /** @returns all of the buffer, with at least so many bytes behind what has been added; the one before is out of use */
+  withRoom(bytes: number): Buffer {
+    const length = this.#length + bytes;
+    if (length > this.#bytes.length) this.#grow(length + (length >> 2));
+    return this.#bytes;
+  }
+
+  #grow(length: number): void {
+    const larger = Buffer.allocUnsafe(length);
+    this.#bytes.copy(larger);
+    this.#bytes = larger;
   }
 }
 

@@ -1,8 +1,8 @@
 /** Events as lines of JSON, as many as a scope has, for exports. */
 import type { Sql } from './connect.ts';
-import type { CopiedRows } from './copied-rows.ts';
+import { type CopiedRows, RowBuffer } from './copied-rows.ts';
 import { EventScan, type Position, type RowFilter, type ScanRequest } from './event-scan.ts';
-import { LineWriter } from './line-writer.ts';
+import { LineWriter, lineHead } from './line-writer.ts';
 import { eachWanted } from './wanted-rows.ts';
 
 export interface EventLines {
@@ -28,23 +28,25 @@ export interface LineReader {
 const PART = { rows: 8_000, bytes: 2 * 1_048_576 };
 
 export function openLines(sql: Sql, request: ScanRequest, filter: RowFilter | null): LineReader {
-  const scan = new EventScan(sql, request);
+  // Two in turn, each for the rows and the lines of a part: new room for each part would keep the garbage collector busy.
+  const scan = new EventScan(sql, request, [new RowBuffer(), new RowBuffer()]);
   const heads = new TypeHeads(sql, request.appId);
-  const room = new LineRoom();
   return {
     next: async () => {
       const step = await scan.step(PART, filter?.contains ?? []);
       const { position } = scan;
       if (step === null || position === null) return null;
-      const { rows } = step;
+      const { rows, buffer } = step;
       const headOf = await heads.of(rows);
+      const writer = new LineWriter(buffer, rows.bytes.length + rows.length * ADDED_BYTES);
       // A type without a head was removed meanwhile, with its app.
-      const writer = new LineWriter(room.of(rows.bytes.length + rows.length * ADDED_BYTES));
       eachWanted(rows, filter, (row) => {
         const head = headOf.get(row.typeId);
         if (head !== undefined) writer.add(row, head);
       });
-      return { lines: writer.end(), events: writer.events, position };
+      const lines = writer.end();
+      const isShared = lines.length >= SHARED_BYTES;
+      return { lines: isShared ? lines : Buffer.from(lines), events: writer.events, position };
     },
   };
 }
@@ -58,21 +60,7 @@ const ADDED_BYTES = 120;
  */
 const SHARED_BYTES = 262_144;
 
-/** Room for two parts in turn: new room for each would keep the garbage collector busy. */
-class LineRoom {
-  #next: Buffer = Buffer.alloc(0);
-  #other: Buffer = Buffer.alloc(0);
-
-  of(length: number): Buffer {
-    if (length < SHARED_BYTES) return Buffer.allocUnsafe(length);
-    const room = this.#next.length < length ? Buffer.allocUnsafe(length + (length >> 2)) : this.#next;
-    this.#next = this.#other;
-    this.#other = room;
-    return room;
-  }
-}
-
-/** What stands between the id and the time of an event, by its internal type. A reader asks once for each. */
+/** What lines begin with, by the internal types of their events. A reader asks once for each. */
 class TypeHeads {
   readonly #sql: Sql;
   readonly #appId: number;
@@ -96,10 +84,7 @@ class TypeHeads {
     const types = await this.#sql<{ id: number; typeId: string; type: string }[]>`
       SELECT id, public_id AS "typeId", name AS type FROM type_names
         WHERE app_id = ${this.#appId} AND id = ANY(${[...missing]}::integer[])`;
-    for (const { id, ...members } of types) {
-      const head = `",${JSON.stringify(members).slice(1, -1)},"createdAt":"`;
-      this.#known.set(id, Buffer.from(head));
-    }
+    for (const { id, ...type } of types) this.#known.set(id, lineHead(type));
     return this.#known;
   }
 }

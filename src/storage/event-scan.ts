@@ -75,8 +75,10 @@ const LAST_ID = 'ffffffff-ffff-ffff-ffff-ffffffffffff';
 
 /** What a step has read. */
 export interface ScanStep {
-  /** Valid until the next step. */
+  /** Valid until their buffer is used again. */
   readonly rows: CopiedRows;
+  /** What they are in. */
+  readonly buffer: RowBuffer;
   /** Rows that were looked at. */
   readonly looked: number;
 }
@@ -105,12 +107,15 @@ export class EventScan {
   #position: Position | null;
   #rows = FIRST_ROWS;
   #days = 1;
-  readonly #buffer = new RowBuffer();
+  /** That of the next step comes first. */
+  readonly #buffers: RowBuffer[];
 
-  constructor(sql: Sql, request: ScanRequest) {
+  /** @param buffers in turn, one for each step */
+  constructor(sql: Sql, request: ScanRequest, buffers = [new RowBuffer()]) {
     this.#sql = sql;
     this.#request = request;
     this.#position = request.after;
+    this.#buffers = [...buffers];
   }
 
   /** Up to where everything has been looked at; null where nothing has been. */
@@ -142,10 +147,18 @@ export class EventScan {
         continue;
       }
       const { rows, looked, last, isWhole } = outcome;
+      const buffer = this.#buffer;
+      this.#buffers.push(...this.#buffers.splice(0, 1));
       this.#advance(interval, { looked, last, isDone: isWhole && looked < limit });
       this.#rows = rowsOfNext(rows, isWhole ? limit * 2 : rows.length, most.bytes);
-      return { rows, looked };
+      return { rows, buffer, looked };
     }
+  }
+
+  get #buffer(): RowBuffer {
+    const [buffer] = this.#buffers;
+    if (buffer === undefined) throw new Error('A scan has at least one buffer.');
+    return buffer;
   }
 
   /** What has not been read. Ends that the request leaves open are those of the events that there are now. */

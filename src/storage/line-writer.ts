@@ -1,123 +1,130 @@
-/** Writes events as lines of JSON, from the bytes of their rows: no text is made of a payload. */
-import type { CopiedRows } from './copied-rows.ts';
+/**
+ * Writes events as lines of JSON, from the bytes of their rows and behind them: no text is made of a payload, and to copy within
+ * one buffer takes a third of the time that it takes from one to another.
+ */
+import type { CopiedRows, RowBuffer } from './copied-rows.ts';
 
 const LINE_FEED = 0x0a;
 const CARRIAGE_RETURN = 0x0d;
 const SPACE = 0x20;
-const DASH = 0x2d;
 const ZERO = 0x30;
-
-const START = Buffer.from('{"id":"');
-const BEFORE_PAYLOAD = Buffer.from('","payload":');
 const CLOSE_BRACE = 0x7d;
+
+const ID_START = '{"id":"'.length;
+const ID_LENGTH = 36;
+const NO_ID = '00000000-0000-0000-0000-000000000000';
+/** Where the two digits of each byte of an id are. */
+const ID_DIGITS = [...NO_ID.matchAll(/00/g)].map(({ index }) => index);
 const HEX = Buffer.from('0123456789abcdef');
 
+const NO_TIME = '2000-01-01T00:00:00.000Z';
+const BEFORE_PAYLOAD = '","payload":';
+/** From where the time begins to the payload. */
+const TIME_TO_PAYLOAD = NO_TIME.length + BEFORE_PAYLOAD.length;
 const MINUTE_MS = 60_000;
-/** `2026-01-31T08:30:`, and the rest of it, `00.123Z`. */
+/** `2026-01-31T08:30:`, before the seconds. */
 const MINUTE_LENGTH = 17;
-const SECONDS_LENGTH = 7;
 
-const MOST_SINGLE_BYTES = 400;
-
-/** What a line has beside its payload and the head of its type. */
-const FIXED_LENGTH = START.length + 36 + MINUTE_LENGTH + SECONDS_LENGTH + BEFORE_PAYLOAD.length + 2;
+/** What a line of a type has before its payload; the id and the time are to be filled in. */
+export function lineHead(type: { readonly typeId: string; readonly type: string }): Buffer {
+  const members = JSON.stringify(type).slice(1, -1);
+  return Buffer.from(`{"id":"${NO_ID}",${members},"createdAt":"${NO_TIME}${BEFORE_PAYLOAD}`);
+}
 
 export class LineWriter {
+  readonly #room: RowBuffer;
   #bytes: Buffer;
-  #length = 0;
+  readonly #start: number;
+  #at: number;
   /** Where lines end. Their line feeds come last: until then a line feed is one of a payload. */
   readonly #ends: number[] = [];
+  /** Where a line of each type begins, which the next one is made of. */
+  readonly #known = new Map<Buffer, number>();
   /** Start of the minute whose text is known. */
   #minute = Number.NaN;
   readonly #minuteText = Buffer.alloc(MINUTE_LENGTH);
 
-  /** @param bytes room for the lines; others are made where it is too small */
-  constructor(bytes: Buffer) {
-    this.#bytes = bytes;
+  /**
+   * @param room  that of the rows
+   * @param bytes of the lines, about
+   */
+  constructor(room: RowBuffer, bytes: number) {
+    this.#room = room;
+    this.#bytes = room.withRoom(bytes);
+    this.#start = room.length;
+    this.#at = room.length;
   }
 
   get events(): number {
     return this.#ends.length;
   }
 
-  /** @param head what stands between the id and the time */
+  /**
+   * @param row  one of those in the room
+   * @param head of its type
+   */
   add(row: CopiedRows, head: Buffer): void {
-    this.#reserve(FIXED_LENGTH + head.length + row.end - row.start);
-    this.#copyPart(START, 0, START.length);
-    this.#addId(row.bytes, row.idStart);
-    this.#copyPart(head, 0, head.length);
-    this.#addTime(row.at);
-    this.#copyPart(BEFORE_PAYLOAD, 0, BEFORE_PAYLOAD.length);
-    this.#copyPart(row.bytes, row.start, row.end);
-    this.#bytes[this.#length] = CLOSE_BRACE;
-    this.#ends.push(this.#length + 1);
-    this.#length += 2;
+    const start = this.#at;
+    const payload = start + head.length;
+    const end = payload + row.end - row.start;
+    if (end + 2 > this.#bytes.length) this.#bytes = this.#room.withRoom(end + 2 - this.#start);
+    const bytes = this.#bytes;
+    const known = this.#known.get(head);
+    if (known === undefined) {
+      head.copy(bytes, start);
+      this.#known.set(head, start);
+    } else {
+      bytes.copyWithin(start, known, known + head.length);
+    }
+    writeId(bytes, row.idStart, start + ID_START);
+    this.#writeTime(row.at, payload - TIME_TO_PAYLOAD);
+    bytes.copyWithin(payload, row.start, row.end);
+    bytes[end] = CLOSE_BRACE;
+    this.#ends.push(end + 1);
+    this.#at = end + 2;
   }
 
   /** All lines. A line break in JSON text is white space between two tokens. */
   end(): Buffer {
-    const lines = this.#bytes.subarray(0, this.#length);
-    for (const end of this.#ends) lines[end] = SPACE;
+    for (const end of this.#ends) this.#bytes[end] = SPACE;
+    const lines = this.#bytes.subarray(this.#start, this.#at);
     replaceByte(lines, LINE_FEED, SPACE);
     replaceByte(lines, CARRIAGE_RETURN, SPACE);
-    for (const end of this.#ends) lines[end] = LINE_FEED;
+    for (const end of this.#ends) this.#bytes[end] = LINE_FEED;
     return lines;
   }
 
-  #reserve(length: number): void {
-    if (this.#length + length <= this.#bytes.length) return;
-    const larger = Buffer.allocUnsafe((this.#length + length) * 2);
-    this.#bytes.copy(larger, 0, 0, this.#length);
-    this.#bytes = larger;
-  }
-
-  /** A call of the runtime, which makes an object, is only faster for many bytes. */
-  #copyPart(from: Buffer, start: number, end: number): void {
-    const bytes = this.#bytes;
-    let at = this.#length;
-    this.#length += end - start;
-    if (end - start > MOST_SINGLE_BYTES) from.copy(bytes, at, start, end);
-    else for (let i = start; i < end; i += 1) bytes[at++] = from[i] ?? 0;
-  }
-
-  #addId(from: Buffer, start: number): void {
-    const bytes = this.#bytes;
-    let at = this.#length;
-    for (let i = 0; i < 16; i += 1) {
-      const byte = from[start + i] ?? 0;
-      if (i === 4 || i === 6 || i === 8 || i === 10) bytes[at++] = DASH;
-      bytes[at++] = HEX[byte >> 4] ?? 0;
-      bytes[at++] = HEX[byte & 15] ?? 0;
-    }
-    this.#length = at;
-  }
-
   /** @param ms since 1970, of a year of four digits */
-  #addTime(ms: number): void {
+  #writeTime(ms: number, start: number): void {
     const minute = Math.floor(ms / MINUTE_MS) * MINUTE_MS;
     if (minute !== this.#minute) {
       this.#minute = minute;
       this.#minuteText.write(new Date(minute).toISOString(), 'latin1');
     }
-    this.#copyPart(this.#minuteText, 0, MINUTE_LENGTH);
+    const bytes = this.#bytes;
+    const text = this.#minuteText;
+    for (let at = 0; at < MINUTE_LENGTH; at += 1) bytes[start + at] = text[at] ?? 0;
     const rest = ms - minute;
     const seconds = Math.floor(rest / 1_000);
     const millis = rest % 1_000;
-    const bytes = this.#bytes;
-    let at = this.#length;
-    bytes[at++] = ZERO + Math.floor(seconds / 10);
-    bytes[at++] = ZERO + (seconds % 10);
-    bytes[at++] = DOT;
-    bytes[at++] = ZERO + Math.floor(millis / 100);
-    bytes[at++] = ZERO + (Math.floor(millis / 10) % 10);
-    bytes[at++] = ZERO + (millis % 10);
-    bytes[at++] = Z;
-    this.#length = at;
+    const at = start + MINUTE_LENGTH;
+    bytes[at] = ZERO + Math.floor(seconds / 10);
+    bytes[at + 1] = ZERO + (seconds % 10);
+    bytes[at + 3] = ZERO + Math.floor(millis / 100);
+    bytes[at + 4] = ZERO + (Math.floor(millis / 10) % 10);
+    bytes[at + 5] = ZERO + (millis % 10);
   }
 }
 
-const DOT = 0x2e;
-const Z = 0x5a;
+/** The text of an id. Its dashes are there. */
+function writeId(bytes: Buffer, from: number, to: number): void {
+  for (let i = 0; i < 16; i += 1) {
+    const byte = bytes[from + i] ?? 0;
+    const at = to + (ID_DIGITS[i] ?? ID_LENGTH);
+    bytes[at] = HEX[byte >> 4] ?? 0;
+    bytes[at + 1] = HEX[byte & 15] ?? 0;
+  }
+}
 
 function replaceByte(bytes: Buffer, from: number, to: number): void {
   for (let at = bytes.indexOf(from); at !== -1; at = bytes.indexOf(from, at + 1)) bytes[at] = to;

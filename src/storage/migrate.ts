@@ -24,7 +24,7 @@ interface Applied {
 
 /** Beside both src/ and dist/. */
 const SQL_FOLDER = new URL('../../sql/', import.meta.url);
-const FILE_NAME = new RegExp(`^(\\d{4})_\\w+?(?:\\.(${ENGINE_NAMES.join('|')}))?\\.sql$`);
+const FILE_NAME = /^(\d{4})_\w+?(?:\.(\w+))?\.sql$/;
 const OLDEST_VERSION = 15;
 
 /**
@@ -61,6 +61,8 @@ export async function readMigrations(engine: Engine): Promise<Migration[]> {
   const migrations = new Map<number, Migration>();
   for (const name of await readdir(SQL_FOLDER)) {
     const [, digits, only] = FILE_NAME.exec(name) ?? [];
+    if (only !== undefined && !(ENGINE_NAMES as readonly string[]).includes(only))
+      throw new Error(`sql/${name} names an engine that there is not`);
     if (digits === undefined || (only !== undefined && only !== engine)) continue;
     const number = Number(digits);
     const twin = migrations.get(number);

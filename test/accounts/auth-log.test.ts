@@ -4,6 +4,7 @@ import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { AUTH_EVENTS, type AuthEvent, AuthLog } from '../../src/accounts/auth-log.ts';
 import { digestOf } from '../../src/token-text.ts';
+import { newProtected, signInWithCode } from '../support/authenticator.ts';
 import { linkIn, type Mailbox, openMailbox } from '../support/mailbox.ts';
 import { newOwnApp, newPerson, PASSWORD, Person, type Reply } from '../support/person.ts';
 import { captured, startTestService, TestClock, type TestService, until } from '../support/service.ts';
@@ -14,6 +15,7 @@ const OWNER = 'auth-owner@example.com';
 const HELPER = 'auth-helper@example.com';
 const GUEST = 'auth-guest@example.com';
 const NEWCOMER = 'auth-newcomer@example.com';
+const CAREFUL = 'auth-careful@example.com';
 const WRONG = 'not anybody’s password';
 const SECOND = 'the second good password';
 const THIRD = 'the third good password';
@@ -32,6 +34,7 @@ const FIELDS = new Set([
     'appId',
     'tokenId',
     'invitationId',
+    'device',
   ],
   ...[
     'targetUserId',
@@ -55,6 +58,7 @@ describe.each(['uws', 'node'] as const)('on %s', (transport) => {
   let app: { appId: string; path: string; loggingToken: string };
   let failure: Reply;
   let revokedToken: string;
+  const clock = new TestClock();
 
   const of = (event: AuthEvent): readonly Line[] => lines.filter((line) => line.event === event);
   const from = (ip: string) => ({ headers: { 'X-Forwarded-For': ip } });
@@ -84,7 +88,7 @@ describe.each(['uws', 'node'] as const)('on %s', (transport) => {
   beforeAll(async () => {
     mailbox = await openMailbox();
     const config = { SMTP_URL: mailbox.url, PUBLIC_URL: 'http://events.example.com', TRUST_PROXY: 1 };
-    service = await startTestService({ transport, clock: new TestClock(), config });
+    service = await startTestService({ transport, clock, config });
     openService = await startTestService({
       transport,
       clock: new TestClock(),
@@ -92,6 +96,7 @@ describe.each(['uws', 'node'] as const)('on %s', (transport) => {
       database: service.database,
     });
     await people();
+    await sessionsAndCodes();
     await tokensAndMembers();
     await endings();
     lines = [...service.log, ...openService.log].filter((line) => line.event !== undefined);
@@ -126,6 +131,32 @@ describe.each(['uws', 'node'] as const)('on %s', (transport) => {
     expect((await newcomer.post(proof, { password: WRONG })).status).toBe(403);
     expect((await newcomer.post(proof, { password: PASSWORD })).status).toBe(201);
     noted(newcomer);
+  };
+
+  /** A second factor from its beginning to its end, and sessions that are ended from another one. */
+  const sessionsAndCodes = async (): Promise<void> => {
+    const {
+      email,
+      owner: person,
+      secret,
+      recoveryCodes,
+      nextCode,
+    } = await newProtected(service, clock, CAREFUL);
+    for (const text of [secret, ...recoveryCodes]) secrets.add(text);
+    const code = nextCode();
+    const other = await signInWithCode(service, email, recoveryCodes[0] ?? '');
+    expect((await signInWithCode(service, email, 'not a code')).reply.status).toBe(403);
+    expect((await signInWithCode(service, email, code)).reply.status).toBe(200);
+    const { sessions } = (await noted(other.person).get('/api/sessions')).data as {
+      sessions: { sessionId: string; isCurrent: boolean }[];
+    };
+    const mine = sessions.find(({ isCurrent }) => isCurrent);
+    expect((await person.delete(`/api/sessions/${mine?.sessionId}`)).status).toBe(200);
+    expect((await noted(person).delete('/api/sessions', { keepCurrent: true })).status).toBe(200);
+    const renewal = { password: PASSWORD, code: nextCode() };
+    expect((await person.post('/api/second-factor/recovery-codes', renewal)).status).toBe(200);
+    const end = { password: PASSWORD, code: nextCode() };
+    expect((await person.delete('/api/second-factor', end)).status).toBe(200);
   };
 
   const tokensAndMembers = async (): Promise<void> => {

@@ -1,7 +1,10 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { deviceOf, deviceText } from '../../src/accounts/device.ts';
+import { storedAddress } from '../../src/accounts/stored-address.ts';
 import { HttpConnection } from '../support/http-client.ts';
-import { newPerson, PASSWORD, Person } from '../support/person.ts';
-import { startTestService, TestClock, type TestService } from '../support/service.ts';
+import { LiveClient } from '../support/live-client.ts';
+import { newOwnApp, newPerson, PASSWORD, Person } from '../support/person.ts';
+import { startTestService, TestClock, type TestService, until } from '../support/service.ts';
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
@@ -83,6 +86,88 @@ describe.each(['uws', 'node'] as const)('on %s', (transport) => {
     expect((await there.delete('/api/sessions')).status).toBe(200);
     expect(await whoIs(here)).toBeNull();
     expect(await whoIs(there)).toBeNull();
+  });
+
+  const CHROME_ON_WINDOWS =
+    'Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/142.0.0.0 Safari/537.36';
+  const listOf = async (person: Person): Promise<Record<string, unknown>[]> =>
+    (await person.get('/api/sessions')).data.sessions as Record<string, unknown>[]; // As the route declares it.
+  const signInWith = async (email: string, headers: Readonly<Record<string, string>>): Promise<Person> => {
+    const person = new Person(service);
+    expect((await person.post('/api/session', { email, password: PASSWORD }, { headers })).status).toBe(200);
+    return person;
+  };
+
+  test('the list of sessions has device, address, first and last use, and marks the current one', async () => {
+    const email = anEmail();
+    const here = await newPerson(service, email);
+    const signedInAt = clock.wall();
+    const there = await signInWith(email, { 'User-Agent': CHROME_ON_WINDOWS });
+    clock.advance(4 * 60_000);
+    await there.get('/api/session');
+    const before = await listOf(there);
+    expect(before.map(({ isCurrent }) => isCurrent).sort()).toEqual([false, true]);
+    expect(before.find(({ isCurrent }) => isCurrent)).toEqual({
+      sessionId: expect.stringMatching(/^ses_[0-9a-f]{20}$/),
+      device: 'Chrome on Windows',
+      address: '127.0.0.1',
+      createdAt: new Date(signedInAt).toISOString(),
+      // Written at most once in five minutes.
+      lastUsedAt: new Date(signedInAt).toISOString(),
+      isCurrent: true,
+    });
+    clock.advance(60_000);
+    await there.get('/api/session');
+    const [latest, other] = await listOf(there);
+    expect(latest).toMatchObject({ isCurrent: true, lastUsedAt: new Date(clock.wall()).toISOString() });
+    expect(other).toMatchObject({ device: 'An unknown device', isCurrent: false });
+    expect(JSON.stringify(before)).not.toContain(there.cookie.split('=')[1]);
+    expect(await whoIs(here)).toMatchObject({ email });
+  });
+
+  test('signing out one session ends it and its live feeds, and no session of another account', async () => {
+    const email = anEmail();
+    const here = await newPerson(service, email);
+    const there = await signInWith(email, { 'User-Agent': CHROME_ON_WINDOWS });
+    const stranger = await newPerson(service, anEmail());
+    const { appId } = await newOwnApp(here);
+    const feed = await LiveClient.open(service.port, appId, { cookie: there.cookie });
+    const theirs = (await listOf(here)).find(({ isCurrent }) => !isCurrent);
+    const session = `/api/sessions/${theirs?.sessionId}`;
+    expect(await stranger.delete(session)).toMatchObject({ status: 404, code: 'SESSION_NOT_FOUND' });
+    expect(await whoIs(there)).toMatchObject({ email });
+    expect((await here.delete(session)).status).toBe(200);
+    expect(await whoIs(there)).toBeNull();
+    await until(() => feed.isOver, 'the feed of the ended session to end');
+    expect(feed.messages.at(-1)).toMatchObject({ event: 'end' });
+    expect(await here.delete(session)).toMatchObject({ status: 404, code: 'SESSION_NOT_FOUND' });
+    expect(await here.delete('/api/sessions/x')).toMatchObject({ status: 404, code: 'SESSION_NOT_FOUND' });
+    expect(await listOf(here)).toHaveLength(1);
+  });
+
+  test('signing out everywhere else keeps the current session alone', async () => {
+    const email = anEmail();
+    const here = await newPerson(service, email);
+    const others = [await signInWith(email, {}), await signInWith(email, {})];
+    const reply = await here.delete('/api/sessions', { keepCurrent: true });
+    expect(reply).toMatchObject({ status: 200, data: { ended: 2 } });
+    expect(reply.headers['set-cookie']).toBeUndefined();
+    expect(await Promise.all(others.map(whoIs))).toEqual([null, null]);
+    expect(await whoIs(here)).toMatchObject({ email });
+  });
+
+  test('an account has at most 100 sessions: the one that was used longest ago ends', async () => {
+    const email = anEmail();
+    const first = await newPerson(service, email);
+    clock.advance(1_000);
+    const second = await new Person(service).signIn(email);
+    await service.sql`
+      INSERT INTO sessions (digest, user_id, created_at, last_seen_at)
+      SELECT sha256(convert_to(${email} || number, 'UTF8')), (SELECT id FROM users WHERE email = ${email}), ${clock.wall()}, ${clock.wall() + 1}
+        FROM generate_series(1, 98) AS number`;
+    const last = await new Person(service).signIn(email);
+    expect(await whoIs(first)).toBeNull();
+    expect([await whoIs(second), await whoIs(last)]).toEqual([expect.anything(), expect.anything()]);
   });
 
   test('a password change needs the current password', async () => {
@@ -192,4 +277,40 @@ test('security 1: with an https PUBLIC_URL the cookie is Secure and has the __Ho
   } finally {
     await service.stop();
   }
+});
+
+test.each([
+  ['192.0.2.77', '192.0.2.77', '192.0.2.0/24'],
+  ['2001:db8:1:2:3::4', '2001:db8:1:2:3::4', '2001:db8:1::/48'],
+  ['', null, null],
+])('of the address %s is stored what SESSION_ADDRESSES says', (address, full, network) => {
+  expect(storedAddress(address, 'full')).toBe(full);
+  expect(storedAddress(address, 'network')).toBe(network);
+  expect(storedAddress(address, 'none')).toBeNull();
+});
+
+test.each([
+  ['Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0', 'Firefox on Linux'],
+  [
+    'Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/18.5 Safari/605.1.15',
+    'Safari on macOS',
+  ],
+  [
+    'Mozilla/5.0 (iPhone; CPU iPhone OS 18_5 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) CriOS/138.0 Mobile/15E148 Safari/604.1',
+    'Chrome on iPhone',
+  ],
+  [
+    'Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/142.0.0.0 Safari/537.36 Edg/142.0.0.0',
+    'Edge on Windows',
+  ],
+  [
+    'Mozilla/5.0 (Linux; Android 10; K) AppleWebKit/537.36 (KHTML, like Gecko) SamsungBrowser/28.0 Chrome/130.0.0.0 Mobile Safari/537.36',
+    'Samsung Internet on Android',
+  ],
+  ['curl/8.5.0', 'curl'],
+  ['', 'An unknown device'],
+  ['<b>Reset your password at evil.example</b>', 'An unknown device'],
+  [`${'x'.repeat(100_000)}Firefox/1`, 'An unknown device'],
+])('the device of %.60s is shown from a closed list', (agent, shown) => {
+  expect(deviceText(deviceOf(agent))).toBe(shown);
 });

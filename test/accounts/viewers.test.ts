@@ -11,8 +11,8 @@ import { startTestService, type TestService, testSecret, until } from '../suppor
 
 /** What a viewer may do besides reading: leave. */
 const ALLOWED = new Set(['DELETE /api/apps/:appId/members/:userId']);
-/** Reads of what lets one write. */
-const SECRET = new Set(['GET /api/apps/:appId/logging-token']);
+/** Reads of what lets one write, and of who did what from the beginning on. */
+const SECRET = new Set(['GET /api/apps/:appId/logging-token', 'GET /api/apps/:appId/audit/export']);
 const CHANGED = [
   'apps',
   'app_members',
@@ -80,6 +80,7 @@ async function declaredRoutes(): Promise<readonly Declaration[]> {
     address: service.database.address,
     storage: await openStorage(service.sql),
     secret: await testSecret(),
+    generation: '',
     log: pino({ level: 'silent' }),
     wall: () => Date.now(),
     monotonic: () => performance.now(),
@@ -149,10 +150,10 @@ describe('every route of an app', () => {
     expect(changes.map(nameOf)).toEqual(expect.arrayContaining([...ALLOWED]));
   });
 
-  test('that reads serves viewers, but for the logging token', async () => {
+  test('that reads serves viewers, but for the logging token and the export of the audit log', async () => {
     for (const route of declared.filter(isRead)) {
-      // It does not end by itself; that it begins is enough.
-      if (route.path.endsWith('/live')) {
+      // Streams: one has no end, and the end of the other is not that of its connection. That they begin is enough.
+      if (/\/(?:live|export)$/.test(route.path)) {
         const aborter = new AbortController();
         const { status } = await fetch(service.url + pathOf(route), {
           headers: { Cookie: viewer.cookie },

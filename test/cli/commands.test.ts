@@ -1,6 +1,8 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { codeAt } from '../support/authenticator.ts';
 import { type Outcome, tidemark as run } from '../support/command-line.ts';
-import { newPerson, PASSWORD, Person } from '../support/person.ts';
+import { openMailbox } from '../support/mailbox.ts';
+import { newOwnApp, newPerson, PASSWORD, Person } from '../support/person.ts';
 import { startTestService, type TestService } from '../support/service.ts';
 
 let service: TestService;
@@ -10,11 +12,16 @@ beforeAll(async () => {
 afterAll(() => service.stop());
 
 /** Runs a command on the service's database, with this on its standard input. */
-const tidemark = (args: readonly string[], input = ''): Promise<Outcome> => {
+const tidemark = (
+  args: readonly string[],
+  input = '',
+  further: Readonly<Record<string, string>> = {},
+): Promise<Outcome> => {
   const settings = {
     DATABASE_URL: service.database.url,
     SECRET: 'the secret of the tests, 32 characters',
     PUBLIC_URL: 'https://events.example.com',
+    ...further,
   };
   return run(args, settings, input);
 };
@@ -50,6 +57,74 @@ test('an account is made with a password from standard input, owns an app of the
   const sole = ['app', 'grant', '--app', String(app.appId), '--email', email, '--role', 'maintainer'];
   expect(await tidemark(sole)).toMatchObject({ code: 1, stdout: '' });
   expect((await tidemark(['user', 'list'])).stdout).toMatch(/helper@example\.com +yes/);
+}, 60_000);
+
+test('a second factor is removed and its owner is told; the audit log is exported in lines', async () => {
+  const mailbox = await openMailbox();
+  const email = 'lost-phone@example.com';
+  const person = await newPerson(service, email);
+  const { appId } = await newOwnApp(person);
+  const { data } = await person.post('/api/second-factor', { password: PASSWORD });
+  const code = codeAt(String(data.secret), Date.now());
+  expect((await person.post('/api/second-factor/confirmation', { code })).status).toBe(200);
+  expect((await tidemark(['user', 'list'])).stdout).toMatch(/lost-phone@example\.com +yes +yes/);
+  const settings = { SMTP_URL: mailbox.url };
+  const remove = ['user', 'remove-second-factor', '--email', email];
+  expect(json(await tidemark([...remove, '--json'], '', settings))).toMatchObject({
+    email,
+    secondFactor: false,
+  });
+  expect((await new Person(service).signIn(email)).cookie).not.toBe('');
+  expect(mailbox.notices.map(({ to, text }) => [to, /Subject: (.*)/.exec(text)?.[1]])).toEqual([
+    [email, 'Second factor removed'],
+  ]);
+  expect(await tidemark(remove)).toMatchObject({
+    code: 1,
+    stdout: '',
+    stderr: expect.stringContaining('no second factor'),
+  });
+  const rotate = ['app', 'rotate-token', '--app', appId, '--json'];
+  json(await tidemark(rotate, '', settings));
+  expect(mailbox.notices.at(-1)).toMatchObject({
+    to: email,
+    text: expect.stringContaining('By: command line'),
+  });
+  await mailbox.close();
+  // A mail server that is gone changes nothing but a line on standard error.
+  expect(await tidemark(rotate, '', settings)).toMatchObject({
+    code: 0,
+    stderr: expect.stringContaining('mail: '),
+  });
+
+  const exported = async (...options: string[]): Promise<Record<string, unknown>[]> => {
+    const { stdout, code } = await tidemark(['audit', 'export', '-', ...options]);
+    expect(code).toBe(0);
+    return stdout
+      .split('\n')
+      .filter((line) => line !== '')
+      .map((line) => JSON.parse(line));
+  };
+  const ofApp = await exported('--app', appId);
+  expect(ofApp.map(({ action, actor }) => [action, actor])).toEqual([
+    ['app.create', email],
+    ['logging-token.rotate', 'command line'],
+    ['logging-token.rotate', 'command line'],
+  ]);
+  const all = await exported();
+  expect(all.filter(({ appId: app }) => app === appId)).toEqual(ofApp);
+  const { userId } = (await person.get('/api/session')).data.user as { userId: string };
+  expect(all.filter((entry) => entry.userId === userId).map(({ action }) => action)).toEqual([
+    'sign-in.new-device',
+    'second-factor.enable',
+    'second-factor.remove',
+  ]);
+  const [first, ...others] = ofApp;
+  expect(await exported('--app', appId, '--after', String(first?.entryId))).toEqual(others);
+  expect(await exported('--app', appId, '--to', '2020-01-01')).toEqual([]);
+  expect(await tidemark(['audit', 'export', '-', '--app', 'app_none'])).toMatchObject({
+    code: 1,
+    stdout: '',
+  });
 }, 60_000);
 
 describe('an account that has not proved its e-mail', () => {

@@ -4,12 +4,13 @@ import { createRequire } from 'node:module';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createEventType } from '../../src/apps/event-types.ts';
+import { codeAt } from '../support/authenticator.ts';
 import { launchBrowser, type Watched, withoutBrowser } from '../support/browser.ts';
 import { build } from '../support/command-line.ts';
-import { newOwnApp, newPerson, type Person } from '../support/person.ts';
+import { newOwnApp, newPerson, PASSWORD, type Person } from '../support/person.ts';
 import { startTestService, type TestService } from '../support/service.ts';
 import { addPastEvents } from './past-events.ts';
-import { visit } from './visitor.ts';
+import { signIn, visit } from './visitor.ts';
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const NOW = Date.now();
@@ -104,7 +105,7 @@ describe.skipIf(withoutBrowser !== '')('every page', { timeout: 180_000 }, () =>
     'no fields': [`/apps/${empty}/fields`, '.empty'],
     usage: [`/apps/${full}/usage`, '.bars'],
     settings: [`/apps/${full}/settings`, '.activity li'],
-    account: ['/account', '.sections'],
+    account: ['/account', '.activity li'],
     'no such app': ['/apps/app_nowhere', '.empty'],
   });
   /** Pages to be seen while they load or fail. In the dark some: the colors of what loads and of what failed are the same on all. */
@@ -112,7 +113,7 @@ describe.skipIf(withoutBrowser !== '')('every page', { timeout: 180_000 }, () =>
     scheme: 'light' | 'dark',
   ): [name: string, page: readonly [path: string, ready: string]][] =>
     Object.entries(routes()).filter(
-      // The account asks for nothing.
+      // The account asks for nothing of an app.
       ([name]) => name !== 'account' && (scheme === 'light' || ['apps', 'chart', 'types'].includes(name)),
     );
   const visitors = (): Record<string, readonly [path: string, ready: string]> => ({
@@ -236,6 +237,40 @@ describe.skipIf(withoutBrowser !== '')('every page', { timeout: 180_000 }, () =>
       }
     });
   });
+
+  test.each(['light', 'dark'] as const)(
+    'has no violations while a second factor is set up and used, in %s',
+    async (scheme) => {
+      const email = `careful-${scheme}@example.com`;
+      const { page, complaints } = await open(await newPerson(service, email), scheme);
+      const check = async (name: string, selector: string): Promise<void> => {
+        await page.locator(selector).first().waitFor();
+        await page.screenshot({ path: `/tmp/acc-shot-${scheme}-${name}.png`, fullPage: true });
+        expect(await violations(page, scheme), name).toEqual([]);
+      };
+      await page.goto('/account');
+      await page.getByRole('button', { name: 'Turn on…' }).click();
+      await check('the question', 'dialog input');
+      await page.getByRole('dialog').getByLabel('Password').fill(PASSWORD);
+      await page.keyboard.press('Enter');
+      await check('the QR code', 'dialog .qr');
+      const secret = (await page.getByRole('dialog').locator('code').textContent()) ?? '';
+      await page.getByRole('textbox', { name: 'Code' }).fill(codeAt(secret, Date.now()));
+      await page.keyboard.press('Enter');
+      await check('the recovery codes', 'dialog .recovery-codes');
+      await page.getByRole('button', { name: 'I have stored them' }).click();
+      await check('the account', '.activity li');
+      await page.getByRole('button', { name: 'Sign out everywhere…' }).click();
+      await check('the end of all sessions', 'dialog .danger');
+      await page.getByRole('dialog').getByRole('button', { name: 'Sign out everywhere' }).click();
+      await page.getByRole('heading', { name: 'Sign in' }).waitFor();
+      await signIn(page, email, PASSWORD);
+      await page.getByRole('heading', { name: 'Enter your code' }).waitFor();
+      await check('the second step', '.narrow input');
+      expect(complaints).toEqual([]);
+      await page.context().close();
+    },
+  );
 
   test.each([320, 3_840])('fits a window of %i px', async (width) => {
     for (const [person, pages] of [

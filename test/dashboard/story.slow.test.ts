@@ -1,6 +1,7 @@
 /** The whole story in a real browser, in its order: from the first account to a lost server. */
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { CODE_EVERY_MS, codeAt } from '../support/authenticator.ts';
 import { launchBrowser, type Watched, withoutBrowser } from '../support/browser.ts';
 import { build } from '../support/command-line.ts';
 import { newPerson, PASSWORD } from '../support/person.ts';
@@ -19,6 +20,7 @@ describe.skipIf(withoutBrowser !== '')('the story', () => {
   let page: Page;
   let appId: string;
   let loggingToken: string;
+  let secret: string;
 
   beforeAll(async () => {
     build();
@@ -325,13 +327,72 @@ describe.skipIf(withoutBrowser !== '')('the story', () => {
     await page.getByRole('heading', { name: 'There is no such app' }).waitFor();
   });
 
+  /** Goes on with Tab until a control has the focus, as somebody without a mouse does. */
+  async function tabTo(name: string): Promise<void> {
+    for (let i = 0; i < 60; i++) {
+      const focused = await page.evaluate(() => {
+        const element = document.activeElement;
+        const labels = element instanceof HTMLInputElement ? [...(element.labels ?? [])] : [];
+        return [element?.textContent, ...labels.map((label) => label.textContent)].join(' ').trim();
+      });
+      if (focused.startsWith(name)) return;
+      await page.keyboard.press('Tab');
+    }
+    throw new Error(`Tab does not lead to ${name}`);
+  }
+
+  test('a second factor is turned on by the keyboard alone', async () => {
+    await page.goto('/account');
+    await page.getByRole('button', { name: 'Turn on…' }).waitFor();
+    await tabTo('Turn on…');
+    await page.keyboard.press('Enter');
+    await page.getByRole('dialog').getByLabel('Password').waitFor();
+    await page.keyboard.type(PASSWORD);
+    await page.keyboard.press('Enter');
+    const dialog = page.getByRole('dialog', { name: 'Scan this with the authenticator app' });
+    await dialog.getByRole('img', { name: 'QR code of the secret below' }).waitFor();
+    secret = (await dialog.locator('code').textContent()) ?? '';
+    await page.keyboard.type(codeAt(secret, Date.now()));
+    await page.keyboard.press('Enter');
+    const codes = page.getByRole('dialog', { name: 'Recovery codes' });
+    await expect.poll(() => codes.getByRole('listitem').count()).toBe(10);
+    // They are shown once: Escape does not lose them.
+    await page.keyboard.press('Escape');
+    expect(await codes.isVisible()).toBe(true);
+    await page.keyboard.press('Enter');
+    await codes.waitFor({ state: 'detached' });
+    await page.getByText('10 of 10 recovery codes left').waitFor();
+    await page.getByRole('row', { name: /Chrome on Linux.*this one/ }).waitFor();
+    await page.getByText('The second factor was turned on').waitFor();
+  });
+
   test('signing out ends it, and nothing of the account stays on the page', async () => {
-    await page.getByRole('button', { name: 'Sign out' }).click();
+    await page.getByRole('button', { name: 'Sign out', exact: true }).click();
     await page.getByRole('heading', { name: 'Sign in' }).waitFor();
     expect(await page.content()).not.toContain(OWNER);
     await page.goto('/account');
     await page.getByRole('heading', { name: 'Sign in' }).waitFor();
     expect(owner.complaints).toEqual([]);
+  });
+
+  test('signing in then asks for a code, and takes one from the keyboard', async () => {
+    await tabTo('E-mail');
+    await page.keyboard.type(OWNER);
+    await page.keyboard.press('Tab');
+    await page.keyboard.type(PASSWORD);
+    await page.keyboard.press('Enter');
+    await page.getByRole('heading', { name: 'Enter your code' }).waitFor();
+    await expect.poll(() => page.evaluate(() => document.activeElement?.tagName)).toBe('INPUT');
+    await page.keyboard.type('not a code');
+    await page.keyboard.press('Enter');
+    await page.getByRole('alert').filter({ hasText: 'Code is wrong' }).waitFor();
+    await page.getByLabel('Code').fill('');
+    // That of the present was used to turn it on, if no half a minute has passed.
+    await page.keyboard.type(codeAt(secret, Date.now() + CODE_EVERY_MS));
+    await page.keyboard.press('Enter');
+    await page.getByRole('heading', { name: 'Second factor' }).waitFor();
+    await page.getByRole('button', { name: 'Sign out', exact: true }).click();
+    await page.getByRole('heading', { name: 'Sign in' }).waitFor();
   });
 
   test('where an account has been, the first one is not offered again', async () => {

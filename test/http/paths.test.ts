@@ -169,6 +169,9 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
       connection.destroy();
     });
 
+    // What the database does is the same to both transports.
+    if (transport === 'node') return;
+
     test('while the database is away /readyz is 503 and /livez 200; when it is back /readyz is 200', async () => {
       let proxy: FaultyProxy | undefined;
       const other = await startTestService({

@@ -589,13 +589,24 @@ test('a large event waits with batches, so that small ones share no commit group
 
 test('an app with large events has a turn by their size, so that the next app does not wait for all of them', async () => {
   const { buffer, writes } = setUp();
-  const payload = 'x'.repeat(100 * 1_024);
+  const payload = 'x'.repeat(64 * 1_024);
   void buffer.addAll(batchOf(1, 15, 'a').map((one) => ({ ...one, payload })));
   void buffer.addAll(batchOf(2, 2, 'b'));
   void buffer.addAll(batchOf(3, 2, 'c').map((one) => ({ ...one, payload })));
   await settle();
   // A turn ends with the event that reaches 256 KiB.
-  expect(writes[0]?.ids.slice(0, 7)).toEqual(['a0', 'a1', 'a2', 'b0', 'b1', 'c0', 'c1']);
+  expect(writes[0]?.ids.slice(0, 8)).toEqual(['a0', 'a1', 'a2', 'a3', 'b0', 'b1', 'c0', 'c1']);
+});
+
+test('an app for which a commit group has no room left is the first of the next one', async () => {
+  const { buffer, writes } = setUp();
+  for (const [index, name] of ['a', 'b', 'c', 'd', 'e'].entries())
+    void buffer.addAll(batchOf(index + 1, 3_000, name));
+  await settle();
+  writes[0]?.finish();
+  await settle();
+  const turnsOf = (group = 0): string => [...new Set(writes[group]?.ids.map((id) => id[0]))].join('');
+  expect([turnsOf(0), turnsOf(1)]).toEqual(['abcd', 'eabc']);
 });
 
 test('an app whose batches fill all the room makes room for another one, by what of it came last', async () => {
@@ -651,6 +662,18 @@ test('events with keys are written apart from those without, in turns', async ()
       .slice(0, 2)
       .toSorted(),
   ).toEqual([keys.map(({ id }) => id), ['a0', 'b0']].toSorted());
+});
+
+test('under continuous load of events with keys those without have every other group, and the reverse', async () => {
+  const { buffer, writes } = setUp();
+  void buffer.addAll(keyed(10_000));
+  void buffer.addAll(bulk(10_000));
+  for (let write = 0; write < 4; write += 1) {
+    await settle();
+    writes[write]?.finish();
+  }
+  const kinds = writes.slice(0, 4).map(({ ids }) => (ids[0]?.startsWith('b') ? 'plain' : 'keyed'));
+  expect(kinds).toEqual(['keyed', 'plain', 'keyed', 'plain']);
 });
 
 test('events with keys have no room of their own: what came last of the app with most of it makes room', async () => {

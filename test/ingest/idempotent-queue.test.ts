@@ -13,21 +13,25 @@ interface Write {
 }
 
 /** A queue whose writes end when the test says so. */
-function setUp({ maxEvents = 1_000_000, maxBytes = 1_000_000_000 } = {}) {
+function setUp({ maxEvents = 1_000_000, maxBytes = 1_000_000_000, repeated = 0 } = {}) {
   const writes: Write[] = [];
+  const stored: string[] = [];
   const queue = new IdempotentQueue({
     maxEvents,
     maxBytes,
+    onStored: ({ id }) => stored.push(id),
     write: (requests) =>
       new Promise<Answers>((resolve) => {
         writes.push({
           keys: requests.map(({ request }) => request?.keyDigest.toString() ?? ''),
           finish: () =>
-            resolve(requests.map(({ answer, events }) => ({ stored: events, repeated: 0, answer }))),
+            resolve(
+              requests.map(({ answer, events }) => ({ stored: events.slice(repeated), repeated, answer })),
+            ),
         });
       }),
   });
-  return { queue, writes };
+  return { queue, writes, stored };
 }
 
 function keyed(key: string, payload = '{}', events = 1): KeyedEvents {
@@ -99,6 +103,50 @@ test('of requests with the same key the second waits for the commit of the first
   }
   await Promise.all(answers);
   expect(writes.map(({ keys }) => keys)).toEqual([['a', 'b'], ['a'], ['a']]);
+});
+
+test('one commit is in flight at a time, and keys of different apps are different keys', async () => {
+  const { queue, writes } = setUp();
+  const answers = [add(queue, keyed('first'))];
+  await settle();
+  answers.push(add(queue, keyed('a')), add(queue, { ...keyed('a'), appId: 2 }));
+  await settle();
+  expect(writes.map(({ keys }) => keys)).toEqual([['first']]);
+  writes[0]?.finish();
+  await settle();
+  expect(writes[1]?.keys).toEqual(['a', 'a']);
+  writes[1]?.finish();
+  expect(await Promise.all(answers)).toEqual(['first', 'a', 'a']);
+});
+
+test('a commit has at most 1,000 events, and no request overtakes an earlier one with its key', async () => {
+  const { queue, writes } = setUp();
+  const first = add(queue, keyed('first'));
+  await settle();
+  const sizes = [
+    ['a', 600],
+    ['b', 600],
+    ['b', 1],
+    ['c', 400],
+    ['d', 1],
+  ] as const;
+  const answers = sizes.map(([key, events]) => add(queue, keyed(key, '{}', events)));
+  for (let commit = 0; commit < 4; commit += 1) {
+    writes[commit]?.finish();
+    await settle();
+  }
+  expect(writes.map(({ keys }) => keys)).toEqual([['first'], ['a', 'c'], ['b', 'd'], ['b']]);
+  expect(await Promise.all([first, ...answers])).toEqual(['first', 'a', 'b', 'b', 'c', 'd']);
+});
+
+test('stored and repeated events are counted, and each stored one is announced once', async () => {
+  const { queue, writes, stored } = setUp({ repeated: 1 });
+  const answers = [add(queue, keyed('a', '{}', 3)), add(queue, keyed('b', '{}', 2))];
+  await settle();
+  writes[0]?.finish();
+  await Promise.all(answers);
+  expect([queue.stored, queue.repeated, queue.depth]).toEqual([3, 2, 0]);
+  expect(stored).toEqual(['a-1', 'a-2', 'b-1']);
 });
 
 test('a drain ends when the last request is answered, and no other is taken meanwhile', async () => {

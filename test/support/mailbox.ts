@@ -2,15 +2,24 @@
 import { once } from 'node:events';
 import { createServer, type Socket } from 'node:net';
 
+export interface Mail {
+  readonly to: string;
+  readonly text: string;
+}
+
 export interface Mailbox {
   /** An SMTP_URL. */
   readonly url: string;
-  readonly mails: readonly { readonly to: string; readonly text: string }[];
+  /** What was asked for: invitations, and links. */
+  readonly mails: readonly Mail[];
+  /** What owners are told of: it comes at times of its own. */
+  readonly notices: readonly Mail[];
   close(): Promise<void>;
 }
 
 export async function openMailbox(): Promise<Mailbox> {
-  const mails: { to: string; text: string }[] = [];
+  const mails: Mail[] = [];
+  const notices: Mail[] = [];
   const sockets = new Set<Socket>();
   const server = createServer((socket) => {
     sockets.add(socket);
@@ -27,7 +36,8 @@ export async function openMailbox(): Promise<Mailbox> {
         const part = buffered.slice(0, end);
         buffered = buffered.slice(end + (inData ? 5 : 2));
         if (inData) {
-          mails.push({ to, text: decode(part) });
+          const mail = { to, text: decode(part) };
+          (/^Time: \d{4}-/m.test(mail.text) ? notices : mails).push(mail);
           inData = false;
           socket.write('250 taken\r\n');
         } else if (/^DATA/i.test(part)) {
@@ -47,6 +57,7 @@ export async function openMailbox(): Promise<Mailbox> {
   return {
     url: `smtp://127.0.0.1:${address.port}`,
     mails,
+    notices,
     close: async () => {
       for (const socket of sockets) socket.destroy();
       server.close();

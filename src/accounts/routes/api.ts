@@ -12,10 +12,13 @@ import type { Sql } from '../../storage/connect.ts';
 import { PUBLIC_ID_FORMS } from '../../token-text.ts';
 import { AccountError, type AccountErrorCode } from '../account-error.ts';
 import type { AuthEvent, AuthLog, Note } from '../auth-log.ts';
+import { deviceOf } from '../device.ts';
 import { findMembership, type Membership } from '../members.ts';
 import { type Client, networksOf } from '../networks.ts';
+import type { Notices } from '../notices.ts';
 import { SECRET_TEXT } from '../one-time-secret.ts';
-import type { Session, Sessions } from '../sessions.ts';
+import type { Session, SessionOrigin, Sessions } from '../sessions.ts';
+import { type AddressStorage, storedAddress } from '../stored-address.ts';
 import type { User } from '../users.ts';
 import type { BodyParser } from './body.ts';
 
@@ -26,9 +29,11 @@ export interface Call {
   readonly parameters: readonly string[];
   /** The Cookie header. */
   readonly cookies: string;
+  /** For a session that the request starts. */
+  readonly origin: SessionOrigin;
   /** Key of the client for throttling. */
   readonly address: string;
-  /** Writes a line of the authentication log with the request's account and address. */
+  /** Writes a line of the authentication log with the request's account and address, and mails what owners are told. */
   readonly note: Note;
   readonly client: Client;
   /** The public address of the service for links, without a trailing slash. */
@@ -64,6 +69,9 @@ export interface ApiOptions {
   readonly sql: Sql;
   readonly sessions: Sessions;
   readonly authLog: AuthLog;
+  readonly notices: Notices;
+  /** SESSION_ADDRESSES */
+  readonly addresses: AddressStorage;
   /** PUBLIC_URL, empty if not set. */
   readonly publicUrl: string;
   /** TRUST_PROXY */
@@ -106,6 +114,10 @@ const PARAMETERS: Readonly<Record<string, Parameter>> = {
     form: SECRET_TEXT,
     refusal: new Rejection('linkNotValid', 'The link is not complete: its token has 43 characters.'),
   },
+  sessionId: {
+    form: PUBLIC_ID_FORMS.ses,
+    refusal: new Rejection('sessionNotFound', 'A sessionId is "ses_" with 20 letters and digits.'),
+  },
   tokenId: {
     form: PUBLIC_ID_FORMS.tok,
     refusal: new Rejection('tokenNotFound', 'A tokenId is "tok_" with 20 letters and digits.'),
@@ -125,7 +137,7 @@ const PARAMETERS: Readonly<Record<string, Parameter>> = {
   },
 };
 
-const HEADERS = ['cookie', ...ORIGIN_HEADERS, ...FORWARDING_HEADERS];
+const HEADERS = ['cookie', 'user-agent', ...ORIGIN_HEADERS, ...FORWARDING_HEADERS];
 
 /** Largest body: names, passwords, e-mail addresses, lists of apps. */
 const MAX_BODY_BYTES = 65_536;
@@ -222,16 +234,24 @@ export class Api {
   }
 
   #call(exchange: Exchange): RawCall {
-    const { publicUrl, trustedProxies, authLog } = this.#options;
+    const { publicUrl, trustedProxies, authLog, notices, addresses } = this.#options;
     const ip = clientAddress(exchange, trustedProxies);
     const source: Source = { ip, requestId: exchange.id };
     return {
       exchange,
       parameters: exchange.parameters,
       cookies: exchange.header('cookie'),
+      origin: {
+        cookies: exchange.header('cookie'),
+        device: deviceOf(exchange.header('user-agent')),
+        address: storedAddress(ip, addresses),
+      },
       address: addressKey(ip),
       client: { networks: networksOf(ip), hasLeft: () => exchange.settled },
-      note: (event, fields) => authLog.write(event, source, fields),
+      note: (event, fields) => {
+        authLog.write(event, source, fields);
+        notices.mail(event, source, fields);
+      },
       source,
       // The Host header of the user's own browser: the link is shown only to that user.
       baseUrl: publicUrl === '' ? `http://${exchange.header('host')}` : publicUrl,
@@ -313,6 +333,7 @@ const REASONS: Readonly<Record<AccountErrorCode, Reason>> = {
   ALREADY_MEMBER: 'alreadyMember',
   MEMBER_NOT_FOUND: 'memberNotFound',
   LAST_OWNER: 'ownerStays',
+  SECOND_FACTOR_OFF: 'secondFactorOff',
   CONFIRMATION_MISMATCH: 'confirmationMismatch',
 };
 

@@ -1,15 +1,12 @@
-/** Routes of accounts: sessions, sign-up, passwords, e-mail verification. */
-import type { Config } from '../../config.ts';
+/** Routes of accounts: sign-up, passwords, e-mail verification. */
 import { Rejection } from '../../errors.ts';
 import type { Outcome } from '../../http/exchange.ts';
 import type { Route } from '../../http/route.ts';
-import type { Sql } from '../../storage/connect.ts';
 import { parseEmail } from '../email.ts';
 import type { Mailer } from '../mail.ts';
 import type { PasswordChange } from '../password-change.ts';
 import type { PasswordReset } from '../password-reset.ts';
 import type { Sessions } from '../sessions.ts';
-import type { Setup } from '../setup.ts';
 import type { SignIn } from '../sign-in.ts';
 import type { SignedUp, SignUp } from '../sign-up.ts';
 import type { User } from '../users.ts';
@@ -18,24 +15,19 @@ import { bodyOf, NO_FIELDS } from './body.ts';
 
 export interface PeopleOptions {
   readonly api: Api;
-  readonly sql: Sql;
   readonly sessions: Sessions;
   readonly signIn: SignIn;
   readonly signUp: SignUp;
-  readonly setup: Setup;
   readonly passwordChange: PasswordChange;
   readonly passwordReset: PasswordReset;
   readonly mailer: Mailer | null;
-  readonly allowed: Config['ALLOW_SIGNUP'];
-  readonly version: string;
 }
 
 /** Longer than any accepted password: refused before each character is checked. */
-const password = { type: 'string', maxLength: 4_096 } as const;
-const email = { type: 'string', maxLength: 1_000 } as const;
+export const password = { type: 'string', maxLength: 4_096 } as const;
+export const email = { type: 'string', maxLength: 1_000 } as const;
 const token = { type: 'string', maxLength: 1_000 } as const;
 
-const CREDENTIALS = bodyOf({ email, password }, ['email', 'password']);
 const NEW_ACCOUNT = bodyOf({ email, password, setupToken: token, invitation: token }, ['email', 'password']);
 const EMAIL = bodyOf({ email }, ['email']);
 const PASSWORD = bodyOf({ password }, ['password']);
@@ -45,73 +37,20 @@ const PASSWORD_CHANGE = bodyOf({ currentPassword: password, newPassword: passwor
   'newPassword',
 ]);
 
-const NO_EMAIL = new Rejection('invalidBody', 'The field "email" must be an e-mail address.');
+export const NO_EMAIL = new Rejection('invalidBody', 'The field "email" must be an e-mail address.');
 const NO_MAIL = new Rejection('unavailable', 'This installation sends no mail: set SMTP_URL.', {
   retryAfterSeconds: 3_600,
 });
 const NO_LINK = new Rejection('linkNotValid', 'The link was used already, or has expired.');
 
 export function peopleRoutes(options: PeopleOptions): readonly Route[] {
-  return [
-    ...sessionRoutes(options),
-    ...accountRoutes(options),
-    ...passwordRoutes(options),
-    ...proofRoutes(options),
-  ];
-}
-
-function sessionRoutes({
-  api,
-  sql,
-  sessions,
-  signIn,
-  setup,
-  allowed,
-  mailer,
-  version,
-}: PeopleOptions): Route[] {
-  return [
-    api.read('/api/session', 'public', async ({ exchange, cookies }) => {
-      const session = await sessions.find(cookies);
-      const pending = session === null && allowed === 'first' && (await setup.isPending());
-      return done({
-        user: session === null ? null : shown(session.user),
-        setup: pending ? (setup.isOpenTo(exchange) ? 'open' : 'link') : null,
-        signup: allowed,
-        mail: mailer !== null,
-        version,
-      });
-    }),
-    api.change('POST', '/api/session', 'public', CREDENTIALS, async ({ cookies, client, note }, body) => {
-      const parsed = parseEmail(body.email);
-      if (parsed === null) return NO_EMAIL;
-      const given = { email: parsed, password: body.password };
-      const signedIn = await signIn.signIn(given, client, cookies);
-      if (signedIn instanceof Rejection) {
-        if (signedIn.reason === 'signInFailed')
-          note('sign-in.failure', { email: parsed.text, reason: signedIn.code });
-        return signedIn;
-      }
-      note('sign-in.success', named(signedIn.user));
-      return done({ user: shown(signedIn.user) }, { setCookie: signedIn.setCookie });
-    }),
-    api.change('DELETE', '/api/session', 'public', NO_FIELDS, async ({ cookies, note }) => {
-      const ended = await sessions.end(sql, cookies);
-      if (ended !== null) note('sign-out', ended);
-      return done({}, { setCookie: sessions.forget() });
-    }),
-    api.change('DELETE', '/api/sessions', 'signed-in', NO_FIELDS, async ({ user, note }) => {
-      await sessions.endAll(sql, user.id);
-      note('sign-out.everywhere');
-      return done({}, { setCookie: sessions.forget() });
-    }),
-  ];
+  return [...accountRoutes(options), ...passwordRoutes(options), ...proofRoutes(options)];
 }
 
 function accountRoutes({ api, sessions, signUp }: PeopleOptions): Route[] {
   return [
     api.change('POST', '/api/users', 'public', NEW_ACCOUNT, async (call, body) => {
-      const made = await signUp.create(body, call, (tx, user) => sessions.start(tx, user, call.cookies));
+      const made = await signUp.create(body, call, (tx, user) => sessions.start(tx, user, call.origin));
       if (made === 'check-mail') return done({ checkMail: true }, { status: 202 });
       return made instanceof Rejection ? made : signedUp(call, made);
     }),
@@ -124,14 +63,14 @@ function passwordRoutes(options: PeopleOptions): Route[] {
     api.change('POST', '/api/password', 'signed-in', PASSWORD_CHANGE, async (call, body) => {
       const own = parseEmail(call.user.email);
       if (own === null) return NO_EMAIL;
-      const setCookie = await passwordChange.change({ email: own, ...body }, call.client, call.cookies);
-      if (setCookie instanceof Rejection) {
-        if (setCookie.reason === 'wrongPassword')
-          call.note('password-change.failure', { reason: setCookie.code });
-        return setCookie;
+      const started = await passwordChange.change({ email: own, ...body }, call.client, call);
+      if (started instanceof Rejection) {
+        if (started.reason === 'wrongPassword')
+          call.note('password-change.failure', { reason: started.code });
+        return started;
       }
       call.note('password-change.success');
-      return done({}, { setCookie });
+      return done({}, { setCookie: started.setCookie });
     }),
     api.change('POST', '/api/password-resets', 'public', EMAIL, async ({ client, note }, body) => {
       const parsed = parseEmail(body.email);
@@ -167,7 +106,7 @@ function proofRoutes({ api, sessions, signUp, mailer }: PeopleOptions): Route[] 
       const session = await sessions.find(call.cookies);
       const proof = { password: body.password, user: session?.user ?? null };
       const proved = await signUp.prove(call.parameters[0] ?? '', proof, call.client, (tx, user) =>
-        sessions.start(tx, user, call.cookies),
+        sessions.start(tx, user, call.origin),
       );
       if (proved === 'proved') {
         call.note('email.prove', session === null ? {} : named(session.user));
@@ -190,12 +129,12 @@ function signedUp({ note }: Call, { user, setCookie, way, invitation }: SignedUp
 }
 
 /** An account's fields in the authentication log. */
-function named({ userId, email }: User): { userId: string; email: string } {
+export function named({ userId, email }: User): { userId: string; email: string } {
   return { userId, email };
 }
 
 /** An account's own data. */
-function shown({ userId, email, emailProved }: User): {
+export function shown({ userId, email, emailProved }: User): {
   userId: string;
   email: string;
   emailProved: boolean;

@@ -21,14 +21,15 @@ export function suspicionOf(conditions: readonly Condition[]): ((text: string) =
     const scalar = isNegated ? null : scalarTestOf(test);
     const [member = '', ...escapes] = spellings(path.at(-1) ?? '', '"');
     if (scalar === null || escapes.length === 0) continue;
-    const [literal, ...hidden] = [member, ...escapes].map(bytewise);
+    // Without its first quote: JSON is full of quotes, and a search stops at each place that begins like what it looks for.
+    const [name, ...hidden] = [member.slice(1), ...escapes].map(bytewise);
     return (text) => {
-      const members = new Occurrences(text, literal ?? '');
+      const names = new Occurrences(text, name ?? '');
       const hiding = hidden.map((part) => new Occurrences(text, part));
       return (start, end) => {
         for (const part of hiding) if (part.from(start) < end) return true;
-        for (let at = members.from(start); at < end; at = members.from(at + 1))
-          if (mayHold(text, at + members.length, scalar)) return true;
+        for (let at = names.from(start + 1); at < end; at = names.from(at + 1))
+          if (text.charCodeAt(at - 1) === QUOTE && mayHold(text, at + names.length, scalar)) return true;
         return false;
       };
     };

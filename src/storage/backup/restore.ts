@@ -68,6 +68,7 @@ export async function beginRestore(options: RestoreOptions): Promise<Restore> {
     commit: async (sequences) => {
       await continueSequences(client, sequences);
       await startGeneration(client);
+      await endSessions(client, tables);
       if (tables.some(({ name }) => name === 'declared_fields')) await recountFields(client, engine.writes);
       await client.query('COMMIT');
       await migrate(sql, engine.name);
@@ -181,4 +182,12 @@ export async function startGeneration(client: pg.Client): Promise<void> {
     'INSERT INTO installation (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = EXCLUDED.value',
     [GENERATION, newGeneration()],
   );
+}
+
+/**
+ * Nobody stays signed in: a session may have been ended since the backup, and a cookie of the original installation must not
+ * open a copy of it.
+ */
+async function endSessions(client: pg.Client, tables: readonly BackupTable[]): Promise<void> {
+  if (tables.some(({ name }) => name === 'sessions')) await client.query('DELETE FROM sessions');
 }

@@ -72,6 +72,10 @@ async function usedDatabase(engine: TestEngine): Promise<TestDatabase> {
     expiresInSeconds: null,
   });
   await sql`INSERT INTO users (public_id, email, email_key, password_hash) VALUES ('usr_1', 'A@b', 'a@b', 'hash')`;
+  await sql`INSERT INTO second_factors (user_id, sealed, started_at, enabled_at) SELECT id, 'sealed', now(), now() FROM users`;
+  await sql`INSERT INTO recovery_codes (user_id, digest) SELECT id, sha256('code') FROM users`;
+  await sql`INSERT INTO known_devices (user_id, digest, last_seen_at) SELECT id, sha256('device'), now() FROM users`;
+  await sql`INSERT INTO sessions (digest, user_id, created_at, last_seen_at) SELECT sha256('cookie'), id, now(), now() FROM users`;
   await sql`INSERT INTO app_members (app_id, user_id, role) SELECT apps.id, users.id, 'owner' FROM apps, users`;
   await createApp(sql, secret, { name: 'Gone' });
   await sql`DELETE FROM apps WHERE name = 'Gone'`;
@@ -98,6 +102,9 @@ async function contentOf(sql: Sql): Promise<Record<string, unknown>> {
     'resource_token_apps',
     'users',
     'app_members',
+    'second_factors',
+    'recovery_codes',
+    'known_devices',
   ];
   const content: Record<string, unknown> = {};
   for (const table of [...plain, 'audit_entries', 'retention'])
@@ -237,6 +244,9 @@ describe.each(availableEngines())('a backup of %s', (engine) => {
         const outcome = await run(target, 'restore', file);
         expect(outcome).toMatchObject({ code: 0, stderr: '' });
         const restored = await contentOf(target.sql);
+        // Nobody is signed in to a copy.
+        expect(await source.sql`SELECT FROM sessions`).toHaveLength(1);
+        expect(await target.sql`SELECT FROM sessions`).toHaveLength(0);
         for (const [what, rows] of Object.entries(content))
           expect({ [what]: restored[what] }).toEqual({ [what]: rows });
         await upkeepOf(targetEngine).settle(target.sql);

@@ -191,6 +191,8 @@ test('after a failed sync that cannot be undone the outcome is unknown', async (
   files.fault = () => null;
   expect(await journal.append(events(1))).toBeNull();
   expect(journal.stats.waitingEvents).toBe(2);
+  // This process knows which bytes were acknowledged.
+  expect(await replayAll(journal)).toHaveLength(2);
 });
 
 test.each(['create', 'rename', 'syncFolder'] as const)(
@@ -334,8 +336,12 @@ test('the number of waiting events falls while a large file is replayed', async 
   for (let record = 0; record < 4; record += 1) await journal.append(events(2_500));
   const { replay } = replayOf(journal);
   const waiting = [journal.stats.waitingEvents];
+  await replay.step();
+  waiting.push(journal.stats.waitingEvents);
+  // This one waits in the next file.
+  await journal.append(events(1));
   while ((await replay.step()) === 'stored') waiting.push(journal.stats.waitingEvents);
-  expect(waiting).toEqual([10_000, 7_500, 5_000, 2_500, 0]);
+  expect(waiting).toEqual([10_000, 7_500, 5_001, 2_501, 1, 0]);
 });
 
 test('the events of a file count as waiting while it is closed for its replay', async () => {
@@ -409,18 +415,27 @@ test.each([
   expect(await replayAll(next)).toEqual(idsOf([batch]));
 });
 
-test('a file that is cut while its process runs is damage, and what is left of it is replayed', async () => {
-  const journal = await openJournal();
-  const batches = [events(2), events(2)];
-  for (const batch of batches) await journal.append(batch);
-  const [name = ''] = await segments();
-  const path = join(folder, 'writer-1', name);
-  const bytes = await readFile(path);
-  await truncate(path, bytes.length - 5);
-  expect(await replayAll(journal)).toEqual(idsOf([batches[0] ?? []]));
-  expect(journal.stats.damagedSegments).toBe(1);
-  expect(await readFile(`${path}.corrupt`)).toEqual(bytes.subarray(0, -5));
-});
+test.each([
+  ['in its last record', (end: number) => end - 5],
+  ['before its last record', (_: number, before: number) => before],
+])(
+  'a file that is cut %s while its process runs is damage, and what is left of it is replayed',
+  async (_, cut) => {
+    const journal = await openJournal();
+    const [first, second] = [events(2), events(2)];
+    await journal.append(first);
+    const before = journal.stats.waitingBytes;
+    await journal.append(second);
+    const [name = ''] = await segments();
+    const path = join(folder, 'writer-1', name);
+    const bytes = await readFile(path);
+    const length = cut(bytes.length, before);
+    await truncate(path, length);
+    expect(await replayAll(journal)).toEqual(idsOf([first]));
+    expect(journal.stats.damagedSegments).toBe(1);
+    expect(await readFile(`${path}.corrupt`)).toEqual(bytes.subarray(0, length));
+  },
+);
 
 test('a last record that is cut off is damage in any file but the last one of its folder', async () => {
   const journal = await openJournal();
@@ -526,6 +541,52 @@ test('each process has a folder of its own, and takes over what one that is gone
   expect(await replayAll(first)).toEqual(idsOf([batch]));
   await first.adoptLeftovers();
   expect(first.isEmpty).toBe(true);
+});
+
+/** What a process that is gone has left: a file for each batch. */
+async function leaveFiles(batches: readonly JournaledEvent[][], options: Partial<JournalOptions> = {}) {
+  const gone = await openJournal(options);
+  for (const batch of batches) {
+    await gone.append(batch);
+    // A sync that fails ends a file.
+    files.failNext('sync', 'EIO');
+    await gone.append(events(1));
+  }
+  open.splice(open.indexOf(gone), 1);
+  await gone.close();
+}
+
+test('a folder that was taken over belongs to the process until its last file is replayed', async () => {
+  const journal = await openJournal();
+  const batches = [events(1), events(1)];
+  await leaveFiles(batches);
+  await journal.adoptLeftovers();
+  const left = join(folder, 'writer-2');
+  const { replay, ids } = replayOf(journal);
+  expect(await replay.step()).toBe('stored');
+  expect(await files.claim(left)).toBeNull();
+  expect(await replay.step()).toBe('stored');
+  expect(ids()).toEqual(idsOf(batches));
+  const claim = await files.claim(left);
+  expect(claim).not.toBeNull();
+  await claim?.release();
+});
+
+test('a process that stops leaves the folders that it had taken over to the next one', async () => {
+  const journal = await openJournal();
+  const batch = events(1);
+  await leaveFiles([batch]);
+  await journal.adoptLeftovers();
+  expect(journal.stats.waitingEvents).toBe(1);
+  expect(await replayAll(await reopen(journal))).toEqual(idsOf([batch]));
+});
+
+test("a folder with another database's events is left alone, and reported at each look", async () => {
+  const journal = await openJournal();
+  await leaveFiles([events(1)], { installation: { ...INSTALLATION, identity: 'ff'.repeat(16) } });
+  for (let look = 0; look < 2; look += 1)
+    await expect(journal.adoptLeftovers()).rejects.toThrow(/holds 1 events of another database/);
+  expect(journal.isEmpty).toBe(true);
 });
 
 test('of many that open at once none shares a folder', async () => {

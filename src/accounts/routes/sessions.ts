@@ -1,0 +1,159 @@
+/** Routes of sessions: signing in, in one or two steps, the list of one's sessions, and ending them. */
+import type { Config } from '../../config.ts';
+import { Rejection } from '../../errors.ts';
+import type { Outcome } from '../../http/exchange.ts';
+import type { Route } from '../../http/route.ts';
+import type { Sql } from '../../storage/connect.ts';
+import { type AccountAction, type AuditDetails, listAccountAudit, writeAccountAudit } from '../audit.ts';
+import { deviceText } from '../device.ts';
+import { parseEmail } from '../email.ts';
+import type { Mailer } from '../mail.ts';
+import { MOST_CODE_CHARACTERS } from '../second-factors.ts';
+import { endSessions, type Sessions } from '../sessions.ts';
+import type { Setup } from '../setup.ts';
+import type { SignedIn, SignIn } from '../sign-in.ts';
+import { MOST_CHARACTERS } from '../sign-in-challenge.ts';
+import { lockUser } from '../users.ts';
+import { type Api, type Call, done, type SignedInCall } from './api.ts';
+import { bodyOf, NO_FIELDS } from './body.ts';
+import { email, NO_EMAIL, named, password, shown } from './people.ts';
+
+export interface SessionRoutesOptions {
+  readonly api: Api;
+  readonly sql: Sql;
+  readonly sessions: Sessions;
+  readonly signIn: SignIn;
+  readonly setup: Setup;
+  readonly mailer: Mailer | null;
+  readonly allowed: Config['ALLOW_SIGNUP'];
+  readonly version: string;
+}
+
+const CREDENTIALS = bodyOf({ email, password }, ['email', 'password']);
+const SECOND_STEP = bodyOf(
+  {
+    challenge: { type: 'string', maxLength: MOST_CHARACTERS },
+    code: { type: 'string', maxLength: MOST_CODE_CHARACTERS },
+  },
+  ['challenge', 'code'],
+);
+const WHICH = bodyOf({ keepCurrent: { type: 'boolean' } });
+
+const NO_ENTRY = new Rejection('invalidParameters', 'before must be the entryId of an entry.');
+const NO_SESSION = new Rejection('sessionNotFound', 'Your account has no such session, or it has ended.');
+
+export function sessionRoutes(options: SessionRoutesOptions): readonly Route[] {
+  return [...signInRoutes(options), ...listRoutes(options)];
+}
+
+function signInRoutes(options: SessionRoutesOptions): Route[] {
+  const { api, sql, sessions, signIn } = options;
+  return [
+    currentSessionRoute(options),
+    api.change('POST', '/api/session', 'public', CREDENTIALS, async (call, body) => {
+      const { client, origin, note } = call;
+      const parsed = parseEmail(body.email);
+      if (parsed === null) return NO_EMAIL;
+      const step = await signIn.signIn({ email: parsed, password: body.password }, client, origin);
+      if (step instanceof Rejection) {
+        if (step.reason === 'signInFailed')
+          note('sign-in.failure', { email: parsed.text, reason: step.code });
+        return step;
+      }
+      if (!('challenge' in step)) return signedIn(call, step);
+      note('sign-in.first-step', named(step.user));
+      return done({ challenge: step.challenge }, { status: 202 });
+    }),
+    api.change('POST', '/api/session/code', 'public', SECOND_STEP, async (call, body) => {
+      const step = await signIn.completeByCode(body, call.client, call.origin);
+      if (step instanceof Rejection) {
+        if (step.reason === 'wrongCode') call.note('second-factor.failure', { reason: step.code });
+        return step;
+      }
+      if (step.accepted === 'recovery-code') call.note('recovery-code.use', named(step.user));
+      return signedIn(call, step, { recoveryCodesLeft: step.recoveryCodesLeft });
+    }),
+    api.change('DELETE', '/api/session', 'public', NO_FIELDS, async ({ cookies, note }) => {
+      const ended = await sessions.end(sql, cookies);
+      if (ended !== null) note('sign-out', ended);
+      return done({}, { setCookie: sessions.forget() });
+    }),
+  ];
+}
+
+function currentSessionRoute({
+  api,
+  sessions,
+  setup,
+  allowed,
+  mailer,
+  version,
+}: SessionRoutesOptions): Route {
+  return api.read('/api/session', 'public', async ({ exchange, cookies }) => {
+    const session = await sessions.find(cookies);
+    const pending = session === null && allowed === 'first' && (await setup.isPending());
+    return done({
+      user: session === null ? null : shown(session.user),
+      setup: pending ? (setup.isOpenTo(exchange) ? 'open' : 'link') : null,
+      signup: allowed,
+      mail: mailer !== null,
+      version,
+    });
+  });
+}
+
+/** The answer to a sign-in that is complete. */
+function signedIn(
+  { note, origin }: Call,
+  { user, setCookie, isNewDevice }: SignedIn,
+  fields: object = {},
+): Outcome {
+  note('sign-in.success', named(user));
+  if (isNewDevice) note('sign-in.new-device', { ...named(user), device: deviceText(origin.device) });
+  return done({ user: shown(user), ...fields }, { setCookie });
+}
+
+function listRoutes({ api, sql, sessions }: SessionRoutesOptions): Route[] {
+  return [
+    api.read('/api/sessions', 'signed-in', async ({ session }) =>
+      done({ sessions: await sessions.list(sql, session) }),
+    ),
+    api.change('DELETE', '/api/sessions', 'signed-in', WHICH, async (call, { keepCurrent = false }) => {
+      const { user, session, note } = call;
+      const event = keepCurrent ? 'sign-out.others' : 'sign-out.everywhere';
+      const ended = await sql.begin('isolation level read committed', async (tx) => {
+        await lockUser(tx, user.id);
+        const count = await endSessions(tx, user.id, keepCurrent ? session : null);
+        await auditOf(tx, call, event, { sessions: count });
+        return count;
+      });
+      note(event);
+      return done({ ended }, keepCurrent ? {} : { setCookie: sessions.forget() });
+    }),
+    api.change('DELETE', '/api/sessions/:sessionId', 'signed-in', NO_FIELDS, async (call) => {
+      const { user, parameters, note } = call;
+      const ended = await sql.begin('isolation level read committed', async (tx) => {
+        const one = await sessions.endOne(tx, { userId: user.id, sessionId: parameters[0] ?? '' });
+        if (one !== null) await auditOf(tx, call, 'sign-out.one', one);
+        return one;
+      });
+      if (ended === null) return NO_SESSION;
+      note('sign-out.one');
+      return done({});
+    }),
+    api.read('/api/activity', 'signed-in', async ({ user, exchange }) => {
+      const before = new URLSearchParams(exchange.query).get('before');
+      if (before !== null && !/^\d{1,15}$/.test(before)) return NO_ENTRY;
+      return done(await listAccountAudit(sql, user.id, before === null ? null : Number(before)));
+    }),
+  ];
+}
+
+async function auditOf(
+  tx: Parameters<typeof writeAccountAudit>[0],
+  { user, by }: SignedInCall,
+  action: AccountAction,
+  details: AuditDetails,
+): Promise<void> {
+  await writeAccountAudit(tx, { user, by, action, details });
+}

@@ -1,0 +1,98 @@
+/** `tidemark audit export`: the audit log in a file of lines. */
+import { pipeline } from 'node:stream/promises';
+import { type Command, InvalidArgumentError } from 'commander';
+import { appNotFound } from '../accounts/account-error.ts';
+import { auditHorizon, auditLines } from '../accounts/audit-export.ts';
+import { OperatorError } from '../errors.ts';
+import { parseBound } from '../read/iso-date.ts';
+import type { Sql } from '../storage/connect.ts';
+import { formatFields } from './output.ts';
+import { type Installation, withInstallation } from './transfer/installation.ts';
+import { outputOf } from './transfer/output-file.ts';
+import { grouped } from './transfer/progress.ts';
+
+const HELP = `
+One entry a line, in the order of "entryId", with the app or the account that was changed, who changed it and how. Without
+--app the entries of all apps and accounts are exported. The order is stable, and no entry appears before an exported one
+later: --after with the last entryId of an earlier export continues it. Entries that are written meanwhile belong to the next
+export.`;
+
+interface AuditExportOptions {
+  readonly app?: string;
+  readonly from?: number;
+  readonly to?: number;
+  readonly after?: number;
+  readonly json?: true;
+}
+
+interface AuditExportResult {
+  readonly entries: number;
+  /** Null where no entry was written. */
+  readonly lastEntryId: number | null;
+}
+
+export function addAuditCommands(program: Command): void {
+  const audit = program.command('audit').description('the audit log');
+  audit
+    .command('export')
+    .description('write the audit log to a file, one entry per line')
+    .argument(
+      '<file>',
+      'the file, which is replaced when the export is complete, or a pipe or device; - writes standard output',
+    )
+    .option('--app <id>', 'only entries of this app, app_…')
+    .option('--from <time>', 'from this instant on, ISO 8601; without an offset it is UTC', instant)
+    .option('--to <time>', 'up to this instant, exclusive', instant)
+    .option('--after <entryId>', 'continue after this entry', entryId)
+    .option('--json', 'print one JSON object')
+    .addHelpText('after', HELP)
+    .action(async (file: string, options: AuditExportOptions) => {
+      const result = await withInstallation((installation) => runExport(installation, file, options));
+      const fields = { Entries: grouped(result.entries), 'Last entry': String(result.lastEntryId ?? '-') };
+      const answer = options.json === true ? JSON.stringify(result) : formatFields(fields);
+      // Standard output may be the export itself.
+      (file === '-' ? process.stderr : process.stdout).write(`${answer}\n`);
+    });
+}
+
+async function runExport(
+  { storage, sql }: Installation,
+  file: string,
+  options: AuditExportOptions,
+): Promise<AuditExportResult> {
+  const { app, from = null, to: until = null, after = 0 } = options;
+  if (from !== null && until !== null && from >= until) throw new OperatorError('--from must be before --to');
+  const output = file === '-' ? null : await outputOf(file);
+  await storage.migrate(sql);
+  const appId: number | null = app === undefined ? null : await internalId(sql, app);
+  const horizon = await auditHorizon(sql);
+  if (horizon === null) throw new OperatorError('the audit log is written to without a pause: try again');
+  const written: { entries: number; lastEntryId: number | null } = { entries: 0, lastEntryId: null };
+  async function* body(): AsyncGenerator<Buffer> {
+    for await (const part of auditLines(sql, { appId, from, until, after }, horizon ?? 0)) {
+      yield part.lines;
+      written.entries += part.entries;
+      written.lastEntryId = part.lastEntryId;
+    }
+  }
+  if (output === null) await pipeline(body, process.stdout, { end: false });
+  else await output((stream) => pipeline(body, stream));
+  return written;
+}
+
+async function internalId(sql: Sql, appId: string): Promise<number> {
+  const [app] = await sql<{ id: number }[]>`SELECT id FROM apps WHERE public_id = ${appId}`;
+  if (app === undefined) throw appNotFound(appId);
+  return app.id;
+}
+
+function instant(text: string): number {
+  const bound = parseBound(text, 'start');
+  if (typeof bound === 'string') throw new InvalidArgumentError(`It ${bound}.`);
+  return bound;
+}
+
+function entryId(text: string): number {
+  if (!/^\d{1,15}$/.test(text)) throw new InvalidArgumentError('It must be the entryId of an entry.');
+  return Number(text);
+}

@@ -1,0 +1,86 @@
+/** GET /api/apps/:appId/audit/export: an app's audit log for its owners, streamed. */
+import { type AuditScope, auditHorizon, auditLines } from '../../accounts/audit-export.ts';
+import type { Api, MemberCall } from '../../accounts/routes/api.ts';
+import type { Sessions } from '../../accounts/sessions.ts';
+import { Rejection } from '../../errors.ts';
+import type { Outcome } from '../../http/exchange.ts';
+import { Query, wholeNumber } from '../../http/query.ts';
+import type { Route } from '../../http/route.ts';
+import type { Sql } from '../../storage/connect.ts';
+import { checkScope, SCOPE } from '../scope-query.ts';
+import { CONTENT_TYPES } from './export-body.ts';
+import type { Admission, Exports } from './exports.ts';
+
+export interface AuditExportOptions {
+  readonly api: Api;
+  readonly sql: Sql;
+  readonly sessions: Sessions;
+  readonly exports: Exports;
+}
+
+const QUERY = new Query(
+  {
+    from: SCOPE.from,
+    to: SCOPE.to,
+    after: wholeNumber('Continues after the entry with this `entryId`.', {
+      minimum: 0,
+      absent: 0,
+      largest: Number.MAX_SAFE_INTEGER,
+    }),
+  },
+  checkScope,
+);
+
+const BUSY = new Rejection('unavailable', 'The audit log is written to without a pause; try again shortly.', {
+  retryAfterSeconds: 5,
+});
+
+export function auditExportRoute(options: AuditExportOptions): Route {
+  const { api, sql, exports } = options;
+  return api.read('/api/apps/:appId/audit/export', 'owner', async (call) => {
+    const query = QUERY.parse(call.exchange.query);
+    if (query instanceof Rejection) return query;
+    const holder = `user ${call.user.id}`;
+    const refusal = exports.refusal(holder);
+    if (refusal !== null) return refusal;
+    const horizon = await auditHorizon(sql);
+    if (horizon === null) return BUSY;
+    const admission = exports.admit(holder);
+    if (admission instanceof Rejection) return admission;
+    const { from, to: until, after } = query;
+    return streamed(options, call, { appId: call.app.id, from, until, after }, { admission, horizon });
+  });
+}
+
+function streamed(
+  { sql, sessions, exports }: AuditExportOptions,
+  call: MemberCall,
+  scope: AuditScope,
+  { admission, horizon }: { admission: Admission; horizon: number },
+): Outcome {
+  const mayRead = async (): Promise<boolean> => {
+    const [valid, owners] = await Promise.all([
+      sessions.findValid(sql, [call.session.digest]),
+      sql`SELECT FROM app_members WHERE app_id = ${call.app.id} AND user_id = ${call.user.id} AND role = 'owner'`,
+    ]);
+    return valid.size > 0 && owners.length > 0;
+  };
+  return {
+    status: 200,
+    contentType: CONTENT_TYPES.ndjson,
+    headers: {
+      'Content-Disposition': 'attachment; filename="audit.ndjson"',
+      // nginx would store the answer on its disk before its reader gets it.
+      'X-Accel-Buffering': 'no',
+    },
+    filler: '',
+    isFinite: true,
+    open: (stream) => {
+      void exports.send(admission, stream, textOf(auditLines(sql, scope, horizon)), mayRead);
+    },
+  };
+}
+
+async function* textOf(parts: ReturnType<typeof auditLines>): AsyncGenerator<Buffer> {
+  for await (const { lines } of parts) yield lines;
+}
