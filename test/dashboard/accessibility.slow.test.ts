@@ -245,7 +245,6 @@ describe.skipIf(withoutBrowser !== '')('every page', { timeout: 180_000 }, () =>
       const { page, complaints } = await open(await newPerson(service, email), scheme);
       const check = async (name: string, selector: string): Promise<void> => {
         await page.locator(selector).first().waitFor();
-        await page.screenshot({ path: `/tmp/acc-shot-${scheme}-${name}.png`, fullPage: true });
         expect(await violations(page, scheme), name).toEqual([]);
       };
       await page.goto('/account');

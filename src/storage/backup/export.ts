@@ -8,13 +8,12 @@ import type { StorageEngine } from '../storage-engine.ts';
 import {
   COUNT_COLUMNS,
   EVENT_COLUMNS,
-  identifiers,
-  OWN_FACTS,
   type RowSection,
   readEventIntervals,
   readSequences,
   readTables,
   type SequenceValue,
+  selectKept,
 } from './catalog.ts';
 
 /** Bytes in COPY's text format; the number of rows is known after they are read. */
@@ -150,13 +149,9 @@ async function sectionsOf(
     rows: () => new RowsOfPlaces(placesOf(table), query),
   });
   return [
-    ...tables.map(({ name, columns }) =>
-      exported(
-        { section: 'table', table: name, columns },
-        name,
-        ({ nameOf }) => `
-          SELECT ${identifiers(columns)} FROM ${identifiers([nameOf(name)])}
-          ${name === 'installation' ? `WHERE NOT (${OWN_FACTS})` : ''}`,
+    ...tables.map((table) =>
+      exported({ section: 'table', table: table.name, columns: table.columns }, table.name, ({ nameOf }) =>
+        selectKept({ ...table, name: nameOf(table.name) }, time(boundary), engine.writes.countsFields),
       ),
     ),
     ...COARSE_LEVELS.map((level) =>

@@ -11,7 +11,9 @@ import { countCopied } from '../write/count-copied.ts';
 import type { EngineWrites } from '../write/engine-writes.ts';
 import {
   type BackupTable,
+  FIELD_COUNTS,
   identifiers,
+  isOfFields,
   OWN_FACTS,
   type RowSection,
   readIdentityColumns,
@@ -50,6 +52,7 @@ export async function beginRestore(options: RestoreOptions): Promise<Restore> {
   const tables = await readTables(client);
   await refuseUsed(client, tables);
   await emptyTables(client, tables);
+  let hasFieldCounts = false;
   return {
     hasTable: (name) => tables.some((table) => table.name === name),
     add: async (section, rows) => {
@@ -58,7 +61,10 @@ export async function beginRestore(options: RestoreOptions): Promise<Restore> {
           copyInto(client, table, section.columns, rows),
         );
       }
-      if (section.section === 'table') return await copyInto(client, section.table, section.columns, rows);
+      if (section.section === 'table') {
+        hasFieldCounts ||= section.table === FIELD_COUNTS;
+        return await copyInto(client, section.table, section.columns, rows);
+      }
       // Outside of the transaction: thousands of partitions would exceed its limit of locks.
       await engine.ensureRoom(sql, { from: Date.parse(section.from), until: Date.parse(section.until) });
       const added = await copyInto(client, 'events', section.columns, rows);
@@ -69,7 +75,8 @@ export async function beginRestore(options: RestoreOptions): Promise<Restore> {
       await continueSequences(client, sequences);
       await startGeneration(client);
       await endSessions(client, tables);
-      if (tables.some(({ name }) => name === 'declared_fields')) await recountFields(client, engine.writes);
+      if (tables.some(({ name }) => name === 'declared_fields'))
+        await continueFields(client, tables, engine.writes, hasFieldCounts);
       await client.query('COMMIT');
       await migrate(sql, engine.name);
     },
@@ -161,15 +168,28 @@ export async function continueSequences(
 }
 
 /**
- * The values of declared fields are counted again, from the restored rows. Generations continue above a gap, as ids do: other
- * processes may still know later ones. An engine that counts no values keeps no fields.
+ * Generations of declared fields continue above a gap, as ids do: other processes may still know later ones. What these write
+ * is counted from its rows. Where the backup has no counts of values, these are counted again from the restored rows. An
+ * engine that counts no values keeps no fields.
  */
-export async function recountFields(client: pg.Client, { countsFields }: EngineWrites): Promise<void> {
+export async function continueFields(
+  client: pg.Client,
+  tables: readonly BackupTable[],
+  { countsFields }: EngineWrites,
+  hasCounts: boolean,
+): Promise<void> {
   if (!countsFields) {
-    await client.query('DELETE FROM declared_fields');
+    for (const { name } of tables.filter(isOfFields).toReversed())
+      await client.query(`DELETE FROM ${identifiers([name])}`);
     return;
   }
   await client.query(`UPDATE field_generation SET generation = generation + ${SEQUENCE_GAP}`);
+  if (hasCounts) {
+    await client.query(`
+      UPDATE declared_fields SET generation = newest.generation
+        FROM field_generation AS newest WHERE declared_fields.generation > 0`);
+    return;
+  }
   await client.query(`
     UPDATE declared_fields
        SET generation = 0, complete_from = NULL, backfill = true, known_values = 0, new_values = 0,

@@ -1,6 +1,6 @@
 /** Copies everything that is not events or counts: apps, types, tokens, people. It replaces what the target had of it. */
-import { COUNT_COLUMNS, identifiers, OWN_FACTS, readSequences, readTables } from '../backup/catalog.ts';
-import { continueSequences, emptyTables, recountFields, startGeneration } from '../backup/restore.ts';
+import { COUNT_COLUMNS, isOfFields, readSequences, readTables, selectKept } from '../backup/catalog.ts';
+import { continueFields, continueSequences, emptyTables, startGeneration } from '../backup/restore.ts';
 import { COARSE_LEVELS } from '../counts/levels.ts';
 import { copyTable } from './rows.ts';
 import type { Side } from './side.ts';
@@ -17,13 +17,19 @@ export async function copySettings(
   await from.client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY');
   await to.client.query('BEGIN ISOLATION LEVEL READ COMMITTED');
   if (to.engine.restoreSettings !== undefined) await to.client.query(to.engine.restoreSettings);
+  const boundary = await boundaryOf(from);
   const tables = await readTables(from.client);
-  await emptyTables(to.client, await readTables(to.client));
-  for (const { name, columns } of tables) {
-    const condition = name === 'installation' ? ` WHERE NOT (${OWN_FACTS})` : '';
-    const query = `SELECT ${identifiers(columns)} FROM ${identifiers([name])}${condition}`;
-    await copyTable(sides, name, columns, query);
-  }
+  await emptyTables(to.client, tables);
+  // The counts of values are those of all events: they are copied when no more come.
+  const hasFields = isLast && from.engine.writes.countsFields && to.engine.writes.countsFields;
+  for (const table of tables)
+    if (hasFields || !isOfFields(table))
+      await copyTable(
+        sides,
+        table.name,
+        table.columns,
+        selectKept(table, `'${boundary}'::timestamptz`, hasFields),
+      );
   // Events of apps that were deleted meanwhile.
   await to.client.query(`
     INSERT INTO deleted_apps (app_id)
@@ -32,7 +38,7 @@ export async function copySettings(
   await continueSequences(to.client, await readSequences(from.client));
   if (isLast) {
     await startGeneration(to.client);
-    await recountFields(to.client, to.engine.writes);
+    await continueFields(to.client, tables, to.engine.writes, hasFields);
   }
   await to.client.query('COMMIT');
   await from.client.query('COMMIT');
@@ -41,10 +47,7 @@ export async function copySettings(
 /** Copies the retention boundary, and the counts before it, whose rows are gone: in a transaction of the target. */
 export async function copyOutlivedCounts(sides: { readonly from: Side; readonly to: Side }): Promise<void> {
   const { from, to } = sides;
-  const { rows } = await from.client.query<{ boundary: string }>(
-    'SELECT readable_from::text AS boundary FROM retention',
-  );
-  const boundary = rows[0]?.boundary ?? '-infinity';
+  const boundary = await boundaryOf(from);
   await to.client.query('UPDATE retention SET readable_from = $1', [boundary]);
   // What is to be settled is of readable days.
   await from.engine.settleCounts(from.sql, Date.now());
@@ -58,4 +61,12 @@ export async function copyOutlivedCounts(sides: { readonly from: Side; readonly 
           WHERE bucket < '${boundary}'::timestamptz GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`,
       ),
     );
+}
+
+/** The retention boundary as PostgreSQL's text. */
+async function boundaryOf({ client }: Side): Promise<string> {
+  const { rows } = await client.query<{ boundary: string }>(
+    'SELECT readable_from::text AS boundary FROM retention',
+  );
+  return rows[0]?.boundary ?? '-infinity';
 }

@@ -8,7 +8,7 @@ import {
   type FieldScopeRequest,
   findField,
   isComplete,
-  MOST_MINUTES,
+  type NotCounted,
   readUncountedMinutes,
   resolveFieldScope,
 } from '../fields/field-scope.ts';
@@ -53,8 +53,8 @@ export interface FieldLine {
   readonly number?: number;
 }
 
-/** The counts of fields do not have it: the field is not declared, or not complete. */
-type Problem = BucketsProblem | 'not counted';
+/** Not counted: the field is not declared, or not complete. */
+type Problem = BucketsProblem | NotCounted;
 
 /** One line: the events whose payload passes a filter. */
 export async function readFilteredSeries(
@@ -67,7 +67,7 @@ export async function readFilteredSeries(
     if (typeof plan === 'string') return plan;
     const { appId } = request;
     const scope = await resolveFieldScope(tx, scopeOf(request, plan), filter);
-    if (scope === null) return 'not counted';
+    if (typeof scope === 'string') return scope;
     const [id = 0] = scope.ids;
     const rows = await ragged(tx, { ...scope, appId }, plan.interval, () => id);
     const field = { appId, corrections: scope.corrections, rows };
@@ -93,7 +93,7 @@ export async function readValueSeries(
     const declared = await findField(tx, scope, path);
     if (declared === null || !(await isComplete(tx, scope, declared))) return 'not counted';
     const minutes = await readUncountedMinutes(tx, scope, declared);
-    if (minutes.length > MOST_MINUTES) return 'not counted';
+    if (typeof minutes === 'string') return minutes;
     const top = await topValues(tx, request, declared, plan);
     const ids = [...top.keys()];
     const field = await valueCounts(tx, request, { path, top, minutes, interval: plan.interval });
@@ -112,7 +112,7 @@ function scopeOf(
   { appId, typeIds, withBefore }: FieldSeriesRequest,
   { interval: { from, until } }: SeriesPlan,
 ): FieldScopeRequest {
-  return { appId, typeIds, from: withBefore ? 0 : from, until, withCountsOnly: true };
+  return { appId, typeIds, from: withBefore ? 0 : from, until, withCountsOnly: true, isCountedAlone: true };
 }
 
 interface ShownValue {
