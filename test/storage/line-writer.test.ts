@@ -40,7 +40,8 @@ const TYPES = ['plain', 'with "quotes" and é', '\u0001'.repeat(200)].map((type,
 
 const ROW = fc.record({
   id: fc.uuid(),
-  at: fc.integer({ min: Date.UTC(1970, 0, 1), max: Date.UTC(9999, 11, 31) }),
+  // Microseconds after that are no longer exact numbers.
+  at: fc.integer({ min: Date.UTC(1970, 0, 1), max: Date.UTC(2284, 0, 1) }),
   type: fc.nat(TYPES.length - 1),
   payload: fc
     .tuple(fc.json(), fc.constantFrom('', ' ', '\n', '\r\n'))
