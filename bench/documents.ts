@@ -5,6 +5,7 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { SETTINGS, type SettingName } from '../src/config.ts';
+import { modelTable } from './cluster-model.ts';
 import {
   type FaultCampaign,
   faultsTable,
@@ -91,9 +92,18 @@ export async function documents(): Promise<ReadonlyMap<string, string>> {
   ]);
 }
 
+/** What takes a while to compute. */
+export async function modelDocuments(): Promise<ReadonlyMap<string, string>> {
+  const path = 'docs/scaling.md';
+  return new Map([
+    [path, withParts(path, await readFile(join(ROOT, path), 'utf8'), { model: modelTable() })],
+  ]);
+}
+
 /** Renews the files. */
 export async function writeDocuments(): Promise<void> {
-  for (const [path, text] of await documents()) await writeFile(join(ROOT, path), text);
+  for (const [path, text] of [...(await documents()), ...(await modelDocuments())])
+    await writeFile(join(ROOT, path), text);
 }
 
 /** Puts each part between its marks, `<!-- generated: NAME -->` and `<!-- end of generated -->`. */

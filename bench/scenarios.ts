@@ -2,6 +2,7 @@
 import type { Scenario } from './scenario.ts';
 import { BAD_INPUT } from './scenarios/bad-input.ts';
 import { BATCHES } from './scenarios/batches.ts';
+import { CLUSTER } from './scenarios/cluster.ts';
 import { COMPARISONS } from './scenarios/comparisons.ts';
 import { ENGINE_SEARCH } from './scenarios/engine-search.ts';
 import { ENGINES } from './scenarios/engines.ts';
@@ -50,5 +51,6 @@ export const SCENARIOS: readonly Scenario[] = [
   ...MIXED,
   IMPORT,
   ENGINES,
+  CLUSTER,
   ENGINE_SEARCH,
 ];

@@ -74,7 +74,7 @@ async function runBackup(
       text: `${grouped(sofar.events)} of ${grouped(total)} events, ${megabytes(bytes)}`,
     }));
   async function* parts(): AsyncGenerator<Buffer> {
-    counts = yield* writeBackup({ storage, client, now: Date.now(), onProgress });
+    counts = yield* writeBackup({ storage, client, address, now: Date.now(), onProgress });
   }
   try {
     if (output === null) await pipeline(parts, gzip, process.stdout, { end: false });

@@ -6,6 +6,7 @@ import { addUserCommands } from './account-commands.ts';
 import { addAuditCommands } from './audit-command.ts';
 import { addBackupCommand } from './backup-command.ts';
 import { addAppCommands, addTokenCommands, addTypeCommands } from './commands.ts';
+import { addCopyCommand } from './copy-command.ts';
 import { addDemoCommand } from './demo-command.ts';
 import { addDoctorCommand } from './doctor-command.ts';
 import { addExportCommand } from './export-command.ts';
@@ -60,6 +61,7 @@ export function commandLine(): Command {
   addBackupCommand(program);
   addExportCommand(program);
   addRestoreCommand(program);
+  addCopyCommand(program);
   addJournalCommands(program);
   addRecountCommand(program);
   addUserCommands(program);

@@ -5,6 +5,8 @@ import { type Command, Option } from 'commander';
 import { internalAppId } from '../apps/event-types.ts';
 import { OperatorError } from '../errors.ts';
 import { boundaryOf } from '../ingest/event-time.ts';
+import type { DatabaseAddress } from '../storage/connect.ts';
+import { ServerWatch } from '../storage/connections/server-watch.ts';
 import { DeclaredFields } from '../storage/storage.ts';
 import { ImportWriter } from '../storage/write/import-writer.ts';
 import { formatFields } from './output.ts';
@@ -63,6 +65,14 @@ export function addImportCommand(program: Command): void {
     });
 }
 
+/** Of this address each connection looks whether the database has been left for another one. */
+function watchedAddress(address: DatabaseAddress): DatabaseAddress {
+  // A connection that is refused fails the import, which says why.
+  const nothing = (): void => undefined;
+  const log = { info: nothing, warn: nothing, error: nothing };
+  return new ServerWatch(address, { log, onMoved: nothing, onForeign: nothing }).address;
+}
+
 interface ImportSeconds {
   /** Until all events were stored. */
   readonly seconds: number;
@@ -83,7 +93,7 @@ async function runImport(
   await fields.load(sql);
   const writer = new ImportWriter<ImportedEvent>({
     fields,
-    address,
+    address: watchedAddress(address),
     engine: storage.engine,
     appId: id,
     boundary: boundaryOf(config.RETENTION_DAYS, Date.now()),

@@ -54,6 +54,8 @@ const TROUBLES: Readonly<Record<ServerTrouble, string>> = {
   older: 'The server of the database has been replaced by a promoted standby; waiting for that one.',
   foreign: WRONG_DATABASE,
   forbidden: 'The user of the database lacks a privilege; the log names it.',
+  moved:
+    'The data of the database has been moved to another one, which the log names: point DATABASE_URL to that one.',
 };
 
 const common = {

@@ -18,7 +18,6 @@ import { type Connect, connectionsTo } from '../storage/write/copy-connection.ts
 import { UNAVAILABLE } from '../storage/write/failures.ts';
 import type { KeyedEvents, KeyedOutcome } from '../storage/write/keyed-writer.ts';
 import { type KeyedGroupWriter, openKeyedWriter } from '../storage/write/routed-keyed-writer.ts';
-import { CommitBuffer } from './commit-buffer.ts';
 import { type CreateBatchSteps, createCreateBatch } from './create-batch.ts';
 import { createCreateEvent } from './create-event.ts';
 import { CREATE_BATCH, CREATE_EVENT } from './declarations.ts';
@@ -27,9 +26,9 @@ import { createEventIds } from './event-id.ts';
 import { EVENTS } from './formats/events.ts';
 import { formatRoutes } from './formats/routes.ts';
 import { type FindRepeated, findRepeated } from './idempotency-store.ts';
-import { IdempotentQueue } from './idempotent-queue.ts';
 import type { Journal } from './journal/journal.ts';
 import { KeyTable } from './key-table.ts';
+import { type EventBuffer, type KeyedQueue, openEventBuffer, openKeyedQueue } from './node-queues.ts';
 import { PayloadChecks } from './payload-checks.ts';
 import { RefusedEvents } from './refused-events.ts';
 import { RetentionBoundary } from './retention-boundary.ts';
@@ -83,7 +82,7 @@ export class WritePath {
   /** How lookups behave during an outage of the database. */
   readonly outage: LookupOutage;
   readonly store: DurableWriter;
-  readonly commitBuffer: CommitBuffer;
+  readonly commitBuffer: EventBuffer;
   readonly stageTimes: StageTimes;
   readonly loggingTokens: LoggingTokens;
   readonly eventTypes: EventTypes;
@@ -92,12 +91,12 @@ export class WritePath {
   readonly #fields: FieldsCache;
   readonly payloadChecks: PayloadChecks;
   /** The commit buffer for events of past days, which may wait for a locked day. */
-  readonly pastBuffer: CommitBuffer;
+  readonly pastBuffer: EventBuffer;
   /**
    * Separate queues for keyed single events, keyed batches, and keyed batches with events of past days, each with the limits
    * of the buffer.
    */
-  readonly #keyedQueues: readonly IdempotentQueue[];
+  readonly #keyedQueues: readonly KeyedQueue[];
   readonly #keyedWriters: readonly KeyedGroupWriter[];
   readonly #keyTable: KeyTable;
 
@@ -315,33 +314,32 @@ function limitsOf(config: QueueOptions['config']): { readonly maxEvents: number;
 /** What the queues of a write path need. */
 export interface QueueOptions
   extends Pick<WritePathOptions, 'engine' | 'journal' | 'log' | 'monotonic' | 'onStored'> {
+  /** Of a cluster; null or absent for one server. */
+  readonly nodes?: Nodes | null;
   readonly config: Pick<Config, 'COMMIT_CONNECTIONS' | 'COMMIT_BUFFER_EVENTS' | 'COMMIT_BUFFER_BYTES'>;
 }
 
 export function openBuffers(
-  { config, journal, monotonic, onStored }: QueueOptions,
+  { config, nodes = null, journal, monotonic, onStored }: QueueOptions,
   store: Pick<DurableWriter, 'write' | 'writePast' | 'availability' | 'takesEvents'>,
-): { readonly now: CommitBuffer; readonly past: CommitBuffer } {
+): { readonly now: EventBuffer; readonly past: EventBuffer } {
   const stall = {
     afterMs: STALL_MS,
     now: monotonic,
     isSuspect: () => store.availability.suspect || !store.takesEvents,
   };
+  const now = {
+    write: store.write,
+    onStored,
+    connections: config.COMMIT_CONNECTIONS,
+    ...limitsOf(config),
+    // With a journal no commit takes longer than that.
+    ...(journal === null && { stall }),
+  };
+  const past = { write: store.writePast, onStored, connections: PAST_CONNECTIONS, ...limitsOf(config) };
   return {
-    now: new CommitBuffer({
-      write: store.write,
-      onStored,
-      connections: config.COMMIT_CONNECTIONS,
-      ...limitsOf(config),
-      // With a journal no commit takes longer than that.
-      ...(journal === null && { stall }),
-    }),
-    past: new CommitBuffer({
-      write: store.writePast,
-      onStored,
-      connections: PAST_CONNECTIONS,
-      ...limitsOf(config),
-    }),
+    now: openEventBuffer(nodes, now, MAX_BATCH_EVENTS),
+    past: openEventBuffer(nodes, past, MAX_BATCH_EVENTS),
   };
 }
 
@@ -366,9 +364,9 @@ async function writeUnlessLocked(
 }
 
 export interface KeyedQueues {
-  readonly events: IdempotentQueue;
-  readonly batches: IdempotentQueue;
-  readonly past: IdempotentQueue;
+  readonly events: KeyedQueue;
+  readonly batches: KeyedQueue;
+  readonly past: KeyedQueue;
 }
 
 export function openKeyedQueues(
@@ -380,7 +378,7 @@ export function openKeyedQueues(
     log,
     monotonic,
     onStored,
-  }: QueueOptions & { readonly connect: Connect; readonly nodes?: Nodes | null },
+  }: QueueOptions & { readonly connect: Connect },
   availability: Availability,
   keyTable: KeyTable,
 ): { readonly writers: readonly KeyedGroupWriter[]; readonly queues: KeyedQueues } {
@@ -399,16 +397,14 @@ export function openKeyedQueues(
       onBlocked: async () => void (await keyTable.suspect()),
     }),
   };
-  const queueOf = (writer: KeyedGroupWriter): IdempotentQueue =>
-    new IdempotentQueue({
-      // The journal does not take them: without the table of keys a repeated request is not recognized.
-      write: async (requests) => {
-        if (!availability.writable) return requests.map(() => UNAVAILABLE);
-        return await writeUnlessLocked(writer, requests, keyTable.refusal);
-      },
-      onStored,
-      ...limitsOf(config),
-    });
+  const queueOf = (writer: KeyedGroupWriter): KeyedQueue => {
+    // The journal does not take them: without the table of keys a repeated request is not recognized.
+    const write = async (requests: readonly KeyedEvents[]): Promise<readonly KeyedOutcome[]> => {
+      if (!availability.writable) return requests.map(() => UNAVAILABLE);
+      return await writeUnlessLocked(writer, requests, keyTable.refusal);
+    };
+    return openKeyedQueue(nodes, { write, onStored, ...limitsOf(config) }, MAX_BATCH_EVENTS);
+  };
   const queues = {
     events: queueOf(writers.events),
     batches: queueOf(writers.batches),

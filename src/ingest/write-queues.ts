@@ -4,17 +4,16 @@ import type { Answer } from '../http/exchange.ts';
 import { type AcceptedEvent, isKeyed } from '../storage/write/accepted-event.ts';
 import type { Outcomes, WriteOutcome } from '../storage/write/event-writer.ts';
 import type { KeyedEvents } from '../storage/write/keyed-writer.ts';
-import type { CommitBuffer } from './commit-buffer.ts';
-import type { IdempotentQueue } from './idempotent-queue.ts';
+import type { EventBuffer, KeyedQueue } from './node-queues.ts';
 
 export interface WriteQueues {
-  readonly commitBuffer: CommitBuffer;
+  readonly commitBuffer: EventBuffer;
   /** For requests with an Idempotency-Key. */
-  readonly idempotentQueue: IdempotentQueue;
+  readonly idempotentQueue: KeyedQueue;
   /** The same for events of past days, which may wait for one of these days. */
   readonly past: {
-    readonly commitBuffer: CommitBuffer;
-    readonly idempotentQueue: IdempotentQueue;
+    readonly commitBuffer: EventBuffer;
+    readonly idempotentQueue: KeyedQueue;
     /** Why the day of a time takes no events now, or null. */
     readonly refusalOf: (time: number) => Rejection | null;
   };
@@ -50,7 +49,7 @@ export async function storeApart(queues: WriteQueues, events: AcceptedEvents): P
     group?.indexes.push(index);
   }
   const outcomes = new Array<WriteOutcome>(accepted.length);
-  const add = async (buffer: CommitBuffer, group: Group): Promise<void> => {
+  const add = async (buffer: EventBuffer, group: Group): Promise<void> => {
     const stored = await buffer.addAll(group.events);
     for (const [at, index] of group.indexes.entries()) {
       const outcome = stored[at];

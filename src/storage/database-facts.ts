@@ -1,6 +1,7 @@
 /** Reads facts about the database for `tidemark doctor`, with the privileges of the service and without writes. */
 import type { Sql } from './connect.ts';
 import { type CountCheck, checkCounts } from './counts/count-check.ts';
+import { DAYS } from './counts/levels.ts';
 import type { Engine } from './engine.ts';
 import { readOldestSnapshot, type SnapshotHolder } from './maintenance/oldest-snapshot.ts';
 import { readMigrations } from './migrate.ts';
@@ -134,8 +135,8 @@ type DataFacts = Pick<
   | 'retentionBoundary'
 >;
 
-async function dataFacts(sql: Sql, { daysOfAllApps }: StorageEngine): Promise<DataFacts> {
-  const days = sql.unsafe(daysOfAllApps);
+async function dataFacts(sql: Sql, { totalsOfAllApps }: StorageEngine): Promise<DataFacts> {
+  const days = sql.unsafe(totalsOfAllApps(DAYS));
   const [row] = await sql<DataFacts[]>`
     WITH today AS (SELECT date_trunc('day', now(), 'UTC') AS start)
     SELECT (SELECT value FROM installation WHERE name = 'secret_fingerprint')          AS "secretFingerprint",

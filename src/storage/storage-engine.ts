@@ -2,10 +2,12 @@
 import type pg from 'pg';
 import type { Config } from '../config.ts';
 import type { CoarseLevelName } from './backup/catalog.ts';
+import type { ExportSnapshot } from './backup/export.ts';
 import type { DatabaseAddress, Sql } from './connect.ts';
 import type { CountCheck } from './counts/count-check.ts';
 import type { DayComparison } from './counts/differences.ts';
 import type { Interval } from './counts/intervals.ts';
+import type { Level } from './counts/levels.ts';
 import type { AppRemoval } from './deleted-apps.ts';
 import type { Engine } from './engine.ts';
 import type { EventReader } from './event-reader.ts';
@@ -35,6 +37,11 @@ export interface StorageEngine {
   readonly removal: AppRemoval;
   /** Writes rows and their changes to the counts. */
   readonly writes: EngineWrites;
+  /**
+   * Has the other nodes of a cluster refuse writes, or take them again: writers send events to them directly. Absent: there are none.
+   * @returns the pools of these nodes
+   */
+  closeNodes?(sql: Sql, isClosed: boolean): Promise<readonly Sql[]>;
   /** Creates partitions for events of an interval, if the engine does not create them on insert. */
   ensureRoom(sql: Sql, interval: Interval): Promise<void>;
   /**
@@ -55,12 +62,14 @@ export interface StorageEngine {
   compareDay?(sql: Sql, day: number): Promise<DayComparison>;
   /** The same for a sample of days. @param now milliseconds since 1970 */
   checkCounts?(sql: Sql, now: number): Promise<CountCheck>;
-  /** The relation (app_id, type_id, bucket, count) of days, for reads of all apps together; of `type_id` 0 at least. */
-  readonly daysOfAllApps: string;
+  /** The relation (app_id, type_id, bucket, count) of a level, for reads of all apps together; of `type_id` 0 at least. */
+  totalsOfAllApps(level: Level): string;
+  /** The same of all types, for buckets that are settled: those before the retention boundary. */
+  settledCounts(level: Level): string;
   /** Number of deltas, or of marks of stale buckets, that maintenance should have settled. */
   unsettled(sql: Sql): Promise<number>;
-  /** Why this engine has no export for backups; absent: it has one. */
-  readonly noExport?: string;
+  /** Takes the snapshot of a backup on all nodes of a cluster. Absent: one server has it. @param client on the coordinator */
+  beginSnapshot?(client: pg.Client, address: DatabaseAddress): Promise<ExportSnapshot>;
   /** A statement that begins the transaction of a restore, if it needs one. */
   readonly restoreSettings?: string;
   /** A SELECT of `start, finish`: the intervals of the partitions or chunks of events. */

@@ -3,10 +3,10 @@
  * here engines have names. Each engine is a folder (postgres/, timescale/, citus/) that implements {@link StorageEngine}.
  */
 import type pg from 'pg';
-import { OperatorError } from '../errors.ts';
 import { beginExport, type Export } from './backup/export.ts';
 import { beginRestore, type Restore, type RestoreOptions } from './backup/restore.ts';
 import type { DatabaseAddress, Sql } from './connect.ts';
+import { refuseMoved } from './copy/side.ts';
 import type { Interval } from './counts/intervals.ts';
 import { type RecountedDay, recount } from './counts/recount.ts';
 import { type DatabaseFacts, readDatabaseFacts } from './database-facts.ts';
@@ -29,6 +29,8 @@ export { MAX_CURSOR_AGE_MS, sumCounts } from './arrivals.ts';
 export type { RowSection, SequenceValue } from './backup/catalog.ts';
 export type { Export } from './backup/export.ts';
 export type { Restore } from './backup/restore.ts';
+export type { CopyProgress, CopyResult } from './copy/copy.ts';
+export { copyDatabase, reopenSource } from './copy/copy.ts';
 export type { AppSpan, AppStats } from './counts/app-stats.ts';
 export type { BucketsProblem, WidthName } from './counts/buckets.ts';
 export { WIDTHS } from './counts/buckets.ts';
@@ -60,7 +62,7 @@ export type { FieldFilter } from './fields/field-scope.ts';
 export { readEventsLeft } from './fields/progress.ts';
 export { OTHER, scalarValue, valueOfString } from './fields/value-text.ts';
 export type { MaintenanceTasks } from './maintenance/loop.ts';
-export type { Nodes } from './nodes.ts';
+export type { DataNode, Nodes } from './nodes.ts';
 export { readBoundary } from './retention.ts';
 export type { MaintenancePools, StorageSettings } from './storage-engine.ts';
 
@@ -91,8 +93,8 @@ export interface Storage {
   settleCounts(sql: Sql, now: number): Promise<void>;
   /** The same while more is being stored; does nothing where that would make writers wait. */
   settleBesideWriters(sql: Sql, now: number): Promise<void>;
-  /** Takes a snapshot of everything that a backup holds. @param client a connection for this alone */
-  beginExport(client: pg.Client): Promise<Export>;
+  /** Takes a snapshot of everything that a backup holds. @param client a connection to the address for this alone */
+  beginExport(client: pg.Client, address: DatabaseAddress): Promise<Export>;
   /** Prepares an unused database for the rows of a backup. @throws OperatorError where it does not fit or has been used */
   beginRestore(options: Omit<RestoreOptions, 'engine'>): Promise<Restore>;
   /** Facts for the doctor. */
@@ -113,10 +115,11 @@ export interface Storage {
 /**
  * Opens the storage of a database, whose engine it detects. In an empty database that can have TimescaleDB it creates the
  * extension.
- * @throws OperatorError where the database was migrated for another engine
+ * @throws OperatorError where the database was migrated for another engine, was left for another one, or is a part of a copy
  */
 export async function openStorage(sql: Sql): Promise<Storage> {
   const { engine: name, description, note } = await chooseEngine(sql);
+  await refuseMoved(sql);
   const engine = ENGINES[name];
   return {
     engine: name,
@@ -130,10 +133,7 @@ export async function openStorage(sql: Sql): Promise<Storage> {
     settleBesideWriters: async (pool, now) => {
       if (engine.settlesBesideWriters) await engine.settleCounts(pool, now);
     },
-    beginExport: async (client) => {
-      if (engine.noExport !== undefined) throw new OperatorError(engine.noExport);
-      return await beginExport(client, engine);
-    },
+    beginExport: (client, address) => beginExport(client, address, engine),
     beginRestore: (options) => beginRestore({ ...options, engine }),
     facts: (pool) => readDatabaseFacts(pool, engine, description),
     recount: (pool, interval, onDay) => recount(pool, engine, interval, onDay),

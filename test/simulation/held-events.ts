@@ -1,7 +1,6 @@
 /** What a commit buffer holds, seen from outside, and the rules that it keeps at every step. */
 import {
   CLOSED,
-  type CommitBuffer,
   FULL,
   LARGE_CHARACTERS,
   MAX_GROUP_DAYS,
@@ -9,6 +8,7 @@ import {
   STALLED,
   type WriteGroup,
 } from '../../src/ingest/commit-buffer.ts';
+import type { EventBuffer } from '../../src/ingest/node-queues.ts';
 import { type AcceptedEvent, dayOf, isKeyed } from '../../src/storage/write/accepted-event.ts';
 import type { WriteOutcome } from '../../src/storage/write/event-writer.ts';
 import type { ProcessSettings } from './process.ts';
@@ -67,7 +67,7 @@ export class HeldEvents {
   readonly #written = new Set<AcceptedEvent>();
   /** When a group last began or ended. */
   #movedAt = 0;
-  #buffer: CommitBuffer | null = null;
+  #buffer: EventBuffer | null = null;
   /** The batch of this step for which others may have to go. */
   #asking: Asking | null = null;
 
@@ -89,7 +89,7 @@ export class HeldEvents {
   }
 
   /** Sees every call of the buffer. */
-  follow(buffer: CommitBuffer): void {
+  follow(buffer: EventBuffer): void {
     this.#buffer = buffer;
     const [add, addAll] = [buffer.add.bind(buffer), buffer.addAll.bind(buffer)];
     buffer.add = async (event) => {

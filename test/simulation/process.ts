@@ -1,9 +1,9 @@
 /** One process of the service: its write path from the queues on, put together by the service's own code. */
 import type { Logger } from 'pino';
-import type { CommitBuffer } from '../../src/ingest/commit-buffer.ts';
 import { DurableWriter } from '../../src/ingest/durable-writer.ts';
 import { Journal } from '../../src/ingest/journal/journal.ts';
 import { KeyTable } from '../../src/ingest/key-table.ts';
+import type { EventBuffer } from '../../src/ingest/node-queues.ts';
 import {
   type KeyedQueues,
   openBuffers,
@@ -41,7 +41,7 @@ export class SimulatedProcess {
   readonly owner: Owner;
   readonly journal: Journal | null;
   readonly store: DurableWriter;
-  readonly buffers: { readonly now: CommitBuffer; readonly past: CommitBuffer };
+  readonly buffers: { readonly now: EventBuffer; readonly past: EventBuffer };
   readonly queues: KeyedQueues;
   /** What each buffer holds. */
   readonly held: { readonly now: HeldEvents; readonly past: HeldEvents };

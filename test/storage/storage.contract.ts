@@ -473,55 +473,51 @@ export function storageContract(
       }
     });
 
-    // A cluster has no snapshot of all of its nodes.
-    test.each(engine === 'citus' ? [] : everyEngine())(
-      'an export restored on %s reads the same',
-      async (targetEngine) => {
-        const target = await testDatabase(targetEngine, { empty: true });
-        const source = await openCopyClient(world.database.address, 'test export');
-        const client = await openCopyClient(target.address, 'test restore');
-        try {
-          const storage = await openStorage(target.sql);
-          const exported = await world.storage.beginExport(source);
-          const before = world.of(1);
-          // Committed after the snapshot: it is not in the export.
-          await world.store([{ at: START + 77, typeId: 1 }]);
-          const restore = await storage.beginRestore({ client, sql: target.sql, schema: exported.schema });
-          expect([restore.hasTable('apps'), restore.hasTable('events'), restore.hasTable('none')]).toEqual([
-            true,
-            false,
-            false,
-          ]);
-          let rows = 0;
-          for (const section of exported.sections) {
-            const copied = section.rows();
-            const added = await restore.add(section.section, copied);
-            expect(added).toBe(copied.rowCount);
-            if (section.section.section === 'events') rows += added;
-          }
-          await exported.end();
-          expect(rows).toBe(before.length + world.of(2).length);
-          const reader = storage.reader(target.sql);
-          expect((await target.sql`SELECT FROM apps`).length).toBe(0);
-          await restore.commit(exported.sequences);
-          const restored = await reader.page({
-            scope: scopeOf(1),
-            offset: 0,
-            limit: 1_000,
-            order: 'asc',
-            maxBytes: PLENTY,
-          });
-          expect(restored).toEqual({ total: before.length, events: before.map(shown), hasMore: false });
-          await expect(
-            storage.beginRestore({ client, sql: target.sql, schema: exported.schema }),
-          ).rejects.toThrow('the database is in use');
-        } finally {
-          await source.end();
-          await client.end();
-          await target.drop();
+    test.each(everyEngine())('an export restored on %s reads the same', async (targetEngine) => {
+      const target = await testDatabase(targetEngine, { empty: true });
+      const source = await openCopyClient(world.database.address, 'test export');
+      const client = await openCopyClient(target.address, 'test restore');
+      try {
+        const storage = await openStorage(target.sql);
+        const exported = await world.storage.beginExport(source, world.database.address);
+        const before = world.of(1);
+        // Committed after the snapshot: it is not in the export.
+        await world.store([{ at: START + 77, typeId: 1 }]);
+        const restore = await storage.beginRestore({ client, sql: target.sql, schema: exported.schema });
+        expect([restore.hasTable('apps'), restore.hasTable('events'), restore.hasTable('none')]).toEqual([
+          true,
+          false,
+          false,
+        ]);
+        let rows = 0;
+        for (const section of exported.sections) {
+          const copied = section.rows();
+          const added = await restore.add(section.section, copied);
+          expect(added).toBe(copied.rowCount);
+          if (section.section.section === 'events') rows += added;
         }
-      },
-    );
+        await exported.end();
+        expect(rows).toBe(before.length + world.of(2).length);
+        const reader = storage.reader(target.sql);
+        expect((await target.sql`SELECT FROM apps`).length).toBe(0);
+        await restore.commit(exported.sequences);
+        const restored = await reader.page({
+          scope: scopeOf(1),
+          offset: 0,
+          limit: 1_000,
+          order: 'asc',
+          maxBytes: PLENTY,
+        });
+        expect(restored).toEqual({ total: before.length, events: before.map(shown), hasMore: false });
+        await expect(
+          storage.beginRestore({ client, sql: target.sql, schema: exported.schema }),
+        ).rejects.toThrow('the database is in use');
+      } finally {
+        await source.end();
+        await client.end();
+        await target.drop();
+      }
+    });
 
     test('of a deleted app nothing is left, and the others keep all of theirs', async () => {
       const total = world.of(1).length;

@@ -49,8 +49,19 @@ export class TestCitus {
     await Promise.all(this.all.map((server) => server.stop()));
   }
 
-  /** Makes a database on every node. @param options.empty without the schema of this release */
-  async database({ empty = false } = {}): Promise<TestDatabase> {
+  /**
+   * Makes a database on every node.
+   * @param options.empty   without the schema of this release
+   * @param options.workers those that it has at first; by default all
+   * @param options.shards  of each table
+   * @param options.portOf  by which everybody reaches a worker, where that is not its own
+   */
+  async database({
+    empty = false,
+    workers = this.workers,
+    shards = SHARDS,
+    portOf = ({ port }: RestartablePostgres): number => port,
+  } = {}): Promise<TestDatabase> {
     const name = `test_${randomUUID().replaceAll('-', '')}`;
     await Promise.all(
       this.all.map(async (server) => {
@@ -62,11 +73,14 @@ export class TestCitus {
         });
       }),
     );
+    await once(this.coordinator.url, (sql) =>
+      sql.unsafe(`ALTER DATABASE ${name} SET citus.shard_count = ${shards}`),
+    );
     const url = this.coordinator.urlOf(name);
     const address = { url };
     const sql = connect(address, { connections: 10, name: 'test' });
     await sql`SELECT citus_set_coordinator_host('127.0.0.1', ${this.coordinator.port})`;
-    for (const worker of this.workers) await sql`SELECT citus_add_node('127.0.0.1', ${worker.port})`;
+    for (const worker of workers) await sql`SELECT citus_add_node('127.0.0.1', ${portOf(worker)})`;
     if (!empty) await migrate(sql, 'citus');
     return {
       engine: 'citus',

@@ -126,9 +126,10 @@ export class Ledger {
   }
 
   async compare(sql: Sql): Promise<Comparison> {
+    // Types and events may be on different servers of a cluster.
+    const types = await sql<{ id: number }[]>`SELECT id FROM event_types WHERE name = ${this.#typeName}`;
     const rows = await sql<{ id: string; key: string }[]>`
-      SELECT events.id::text AS id, payload ->> 'key' AS key
-        FROM events JOIN event_types ON event_types.id = type_id WHERE event_types.name = ${this.#typeName}`;
+      SELECT id::text, payload ->> 'key' AS key FROM events WHERE type_id = ANY(${types.map(({ id }) => id)})`;
     const [table] = await sql<{ stored: number }[]>`SELECT count(*)::int AS stored FROM events`;
     const counted = await countedEvents(sql);
     const idsByKey = new Map<string, Set<string>>();

@@ -37,16 +37,23 @@ export const COUNT_COLUMNS = ['app_id', 'type_id', 'bucket', 'count'] as const;
 /** The counts of declared fields are restored if a backup has this table, and computed again if it is an older one without. */
 export const FIELD_COUNTS = 'field_series';
 
+/** Whether a table has declared fields, or their counts. The generation of the newest field is no part of these. */
+export function isOfFields({ name }: BackupTable): boolean {
+  if (name === 'field_generation') return false;
+  return name === 'declared_fields' || name === 'uncounted_minutes' || name.startsWith('field_');
+}
+
 /**
  * SELECT of the rows of a table that a backup holds.
- * @param boundary the retention boundary, as an expression
+ * @param boundary     the retention boundary, as an expression
+ * @param countsFields whether the engine counts the values of declared fields
  */
-export function selectKept({ name, columns }: BackupTable, boundary: string): string {
+export function selectKept({ name, columns }: BackupTable, boundary: string, countsFields: boolean): string {
   const rows = `SELECT ${identifiers(columns)} FROM ${identifiers([name])}`;
   if (name === 'installation') return `${rows} WHERE NOT (${OWN_FACTS})`;
   if (name === 'field_minute_counts' || name === 'field_minute_numbers')
     return `${rows} WHERE bucket >= ${boundary}`;
-  if (name !== 'uncounted_minutes') return rows;
+  if (name !== 'uncounted_minutes' || !countsFields) return rows;
   // Stamps are no part of a backup: what they tell is.
   return `
     SELECT ${identifiers(columns)} FROM (
@@ -60,7 +67,7 @@ export function selectKept({ name, columns }: BackupTable, boundary: string): st
 }
 
 /** Rows of `installation` that belong to a database, not to its content. */
-export const OWN_FACTS = "name IN ('engine', 'id', 'generation', 'release')";
+export const OWN_FACTS = "name IN ('engine', 'id', 'generation', 'release', 'moved_to', 'copied_from')";
 
 /**
  * Tables that are not copied as they are: events are copied by time, and the others are computed from them. Counts that

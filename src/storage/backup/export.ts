@@ -1,8 +1,8 @@
 /** Reads the content of a backup in one snapshot, while the service runs. */
 import type pg from 'pg';
 import { to as copyTo } from 'pg-copy-streams';
-import { errorCode } from '../connect.ts';
-import { COARSE_LEVELS, DAYS } from '../counts/levels.ts';
+import { type DatabaseAddress, errorCode } from '../connect.ts';
+import { COARSE_LEVELS, countsOf, DAYS, type Level } from '../counts/levels.ts';
 import { SNAPSHOT_LOCK } from '../snapshot.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import {
@@ -39,16 +39,48 @@ export interface Export {
   end(): Promise<void>;
 }
 
+/** A place in the snapshot where rows of tables are: a server, or some shards of a cluster. */
+export interface RowPlace {
+  /** In a transaction with the snapshot. */
+  readonly client: pg.Client;
+  /** The name of a table there. */
+  readonly nameOf: (table: string) => string;
+  /** The relation of the counts of a level there. */
+  readonly countsOf: (level: Level) => string;
+}
+
+/** A snapshot, and where it has the rows of each table. */
+export interface ExportSnapshot {
+  /** Of the database, for all that is in one place. */
+  readonly client: pg.Client;
+  placesOf(table: string): readonly RowPlace[];
+  end(): Promise<void>;
+}
+
 /** Takes a snapshot. @param client a dedicated connection */
-export async function beginExport(client: pg.Client, engine: StorageEngine): Promise<Export> {
-  for (let tries = 1; !(await beginLocked(client, await engine.tablesToExport(client))); tries += 1)
-    if (tries === MAX_TRIES) throw new Error('Tables of events are dropped faster than they can be locked.');
-  const { boundary, schema, events } = await readState(client);
+export async function beginExport(
+  client: pg.Client,
+  address: DatabaseAddress,
+  engine: StorageEngine,
+): Promise<Export> {
+  const snapshot = (await engine.beginSnapshot?.(client, address)) ?? (await beginOnServer(client, engine));
+  const { boundary, schema, events } = await readState(client, engine);
   return {
     schema,
     events,
     sequences: await readSequences(client),
-    sections: await sectionsOf(client, engine, boundary),
+    sections: await sectionsOf(snapshot, engine, boundary),
+    end: () => snapshot.end(),
+  };
+}
+
+async function beginOnServer(client: pg.Client, engine: StorageEngine): Promise<ExportSnapshot> {
+  for (let tries = 1; !(await beginLocked(client, await engine.tablesToExport(client))); tries += 1)
+    if (tries === MAX_TRIES) throw new Error('Tables of events are dropped faster than they can be locked.');
+  const server = { client, nameOf: (table: string) => table, countsOf: ({ view }: Level) => view };
+  return {
+    client,
+    placesOf: () => [server],
     end: async () => {
       await client.query('COMMIT');
     },
@@ -77,56 +109,91 @@ async function beginLocked(client: pg.Client, tables: readonly string[]): Promis
   }
 }
 
-async function readState(client: pg.Client): Promise<{ boundary: string; schema: number; events: number }> {
-  const { rows } = await client.query<{ boundary: string; schema: number; events: number }>(`
-    SELECT greatest(readable_from, '1970-01-01Z')::text       AS boundary,
-           (SELECT max(number) FROM schema_migrations)        AS schema,
-           (SELECT coalesce(sum(count), 0)::float8 FROM ${DAYS.view}
-             WHERE type_id = 0 AND bucket >= readable_from)   AS events
-      FROM retention`);
-  const [state] = rows;
-  if (state === undefined) throw new Error('The table retention has lost its row.');
-  return state;
+async function readState(
+  client: pg.Client,
+  { totalsOfAllApps }: StorageEngine,
+): Promise<{ boundary: string; schema: number; events: number }> {
+  // One after the other: a cluster does not join what is in different places.
+  const only = async <Row extends pg.QueryResultRow>(query: string, values: string[] = []): Promise<Row> => {
+    const { rows } = await client.query<Row>(query, values);
+    const [row] = rows;
+    if (row === undefined) throw new Error('The table retention has lost its row.');
+    return row;
+  };
+  const { boundary } = await only<{ boundary: string }>(
+    "SELECT greatest(readable_from, '1970-01-01Z')::text AS boundary FROM retention",
+  );
+  const { schema } = await only<{ schema: number }>('SELECT max(number) AS schema FROM schema_migrations');
+  const { events } = await only<{ events: number }>(
+    `SELECT coalesce(sum(count), 0)::float8 AS events FROM ${totalsOfAllApps(DAYS)} AS days
+      WHERE type_id = 0 AND bucket >= $1::timestamptz`,
+    [boundary],
+  );
+  return { boundary, schema, events };
 }
 
 async function sectionsOf(
-  client: pg.Client,
+  { client, placesOf }: ExportSnapshot,
   engine: StorageEngine,
   boundary: string,
 ): Promise<ExportedSection[]> {
   const tables = await readTables(client);
   const intervals = await readEventIntervals(client, engine, boundary);
   const time = (text: string): string => `'${text}'::timestamptz`;
-  const exported = (section: RowSection, query: string): ExportedSection => ({
+  const exported = (
+    section: RowSection,
+    table: string,
+    query: (place: RowPlace) => string,
+  ): ExportedSection => ({
     section,
-    rows: () => {
-      const rows = client.query(copyTo(`COPY (${query}) TO STDOUT`));
-      rows.on('error', () => undefined); // Whoever reads it throws it.
-      // The package's type does not declare that chunks are buffers.
-      return rows as CopiedRows;
-    },
+    rows: () => new RowsOfPlaces(placesOf(table), query),
   });
   return [
     ...tables.map((table) =>
-      exported(
-        { section: 'table', table: table.name, columns: table.columns },
-        selectKept(table, time(boundary)),
+      exported({ section: 'table', table: table.name, columns: table.columns }, table.name, ({ nameOf }) =>
+        selectKept({ ...table, name: nameOf(table.name) }, time(boundary), engine.writes.countsFields),
       ),
     ),
-    ...COARSE_LEVELS.map(({ name, view }) =>
+    ...COARSE_LEVELS.map((level) =>
       exported(
-        { section: 'counts', level: name, columns: COUNT_COLUMNS },
-        `SELECT app_id, type_id, bucket, sum(count)::bigint FROM ${view}
-          WHERE bucket < ${time(boundary)} GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`,
+        { section: 'counts', level: level.name, columns: COUNT_COLUMNS },
+        countsOf(level.name),
+        ({ countsOf: relationOf }) => `
+          SELECT app_id, type_id, bucket, sum(count)::bigint FROM ${relationOf(level)} AS counts
+           WHERE bucket < ${time(boundary)} GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`,
       ),
     ),
     ...intervals.map(({ from, until }) =>
       exported(
         { section: 'events', from, until, columns: EVENT_COLUMNS },
+        'events',
         // In physical order: nearly that of time, and without a sort on disk.
-        `SELECT ${EVENT_COLUMNS.join(', ')} FROM events
-          WHERE created_at >= ${time(from)} AND created_at < ${time(until)}`,
+        ({ nameOf }) => `
+          SELECT ${EVENT_COLUMNS.join(', ')} FROM ${nameOf('events')}
+           WHERE created_at >= ${time(from)} AND created_at < ${time(until)}`,
       ),
     ),
   ];
+}
+
+/** The rows of a section, from one place after the other. */
+class RowsOfPlaces implements CopiedRows {
+  rowCount = 0;
+  readonly #places: readonly RowPlace[];
+  readonly #query: (place: RowPlace) => string;
+
+  constructor(places: readonly RowPlace[], query: (place: RowPlace) => string) {
+    this.#places = places;
+    this.#query = query;
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<Buffer> {
+    for (const place of this.#places) {
+      const rows = place.client.query(copyTo(`COPY (${this.#query(place)}) TO STDOUT`));
+      rows.on('error', () => undefined); // Whoever reads it throws it.
+      // The package's type does not declare that chunks are buffers.
+      for await (const chunk of rows) yield chunk as Buffer;
+      this.rowCount += rows.rowCount;
+    }
+  }
 }

@@ -13,6 +13,7 @@ import {
   type BackupTable,
   FIELD_COUNTS,
   identifiers,
+  isOfFields,
   OWN_FACTS,
   type RowSection,
   readIdentityColumns,
@@ -49,7 +50,8 @@ export async function beginRestore(options: RestoreOptions): Promise<Restore> {
   await client.query('BEGIN ISOLATION LEVEL READ COMMITTED');
   if (engine.restoreSettings !== undefined) await client.query(engine.restoreSettings);
   const tables = await readTables(client);
-  await takeOver(client, tables);
+  await refuseUsed(client, tables);
+  await emptyTables(client, tables);
   let hasFieldCounts = false;
   return {
     hasTable: (name) => tables.some((table) => table.name === name),
@@ -106,8 +108,11 @@ async function prepareSchema({ sql, engine, schema }: RestoreOptions): Promise<v
   await migrate(sql, engine.name, needed);
 }
 
-/** Locks the database against its first use, and removes the rows that a first start has written. */
-async function takeOver(client: pg.Client, tables: readonly BackupTable[]): Promise<void> {
+/**
+ * Locks the database against its first use.
+ * @throws OperatorError if it has been used
+ */
+export async function refuseUsed(client: pg.Client, tables: readonly BackupTable[]): Promise<void> {
   await client.query('LOCK TABLE apps, users IN SHARE ROW EXCLUSIVE MODE');
   for (const name of ['apps', 'users', 'deleted_apps', 'events']) {
     if (name !== 'events' && !tables.some((table) => table.name === name)) continue;
@@ -118,13 +123,17 @@ async function takeOver(client: pg.Client, tables: readonly BackupTable[]): Prom
       );
     }
   }
+}
+
+/** Removes the rows of all tables, such as those that a first start has written. */
+export async function emptyTables(client: pg.Client, tables: readonly BackupTable[]): Promise<void> {
   for (const { name } of tables.toReversed()) {
     const condition = name === 'installation' ? `WHERE NOT (${OWN_FACTS})` : '';
     await client.query(`DELETE FROM ${identifiers([name])} ${condition}`);
   }
 }
 
-async function copyInto(
+export async function copyInto(
   client: pg.Client,
   table: string,
   columns: readonly string[],
@@ -142,7 +151,11 @@ async function copyInto(
  */
 export const SEQUENCE_GAP = 1_000_000;
 
-async function continueSequences(client: pg.Client, sequences: readonly SequenceValue[]): Promise<void> {
+/** Has identity columns continue above a gap. */
+export async function continueSequences(
+  client: pg.Client,
+  sequences: readonly SequenceValue[],
+): Promise<void> {
   for (const { table, column } of await readIdentityColumns(client)) {
     const seen = sequences.find((sequence) => sequence.table === table && sequence.column === column);
     const name = identifiers([column]);
@@ -159,17 +172,15 @@ async function continueSequences(client: pg.Client, sequences: readonly Sequence
  * is counted from its rows. Where the backup has no counts of values, these are counted again from the restored rows. An
  * engine that counts no values keeps no fields.
  */
-async function continueFields(
+export async function continueFields(
   client: pg.Client,
   tables: readonly BackupTable[],
   { countsFields }: EngineWrites,
   hasCounts: boolean,
 ): Promise<void> {
   if (!countsFields) {
-    const isOfFields = ({ name }: BackupTable): boolean =>
-      name === 'declared_fields' || name === 'uncounted_minutes' || name.startsWith('field_');
     for (const { name } of tables.filter(isOfFields).toReversed())
-      if (name !== 'field_generation') await client.query(`DELETE FROM ${identifiers([name])}`);
+      await client.query(`DELETE FROM ${identifiers([name])}`);
     return;
   }
   await client.query(`UPDATE field_generation SET generation = generation + ${SEQUENCE_GAP}`);
@@ -186,7 +197,7 @@ async function continueFields(
 }
 
 /** Starts a new generation, so that processes do not use cached ids of the original database. */
-async function startGeneration(client: pg.Client): Promise<void> {
+export async function startGeneration(client: pg.Client): Promise<void> {
   await client.query(
     'INSERT INTO installation (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = EXCLUDED.value',
     [GENERATION, newGeneration()],

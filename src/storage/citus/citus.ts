@@ -1,13 +1,16 @@
 /** A Citus cluster: events and counts distributed by app over its nodes, everything else on its coordinator. */
+import { countsOf } from '../counts/levels.ts';
 import { ensureRoom } from '../postgres/maintenance.ts';
 import { postgres } from '../postgres/postgres.ts';
 import { recountIn } from '../postgres/recount.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
+import { closeNodes } from './closing.ts';
 import { clusterAt } from './cluster.ts';
 import { checkCountsOfCluster, compareDayOfCluster } from './count-check.ts';
 import { changeAllShards, clusterMaintenance, foldCluster } from './maintenance.ts';
 import { clusterReader, poolOfApp } from './reads.ts';
+import { beginClusterSnapshot } from './snapshot.ts';
 import { writes } from './writes.ts';
 
 export const citus: StorageEngine = {
@@ -33,13 +36,12 @@ export const citus: StorageEngine = {
   },
   compareDay: compareDayOfCluster,
   checkCounts: checkCountsOfCluster,
-  daysOfAllApps: `(SELECT app_id, type_id, bucket, count FROM day_counts
-     UNION ALL SELECT app_id, 0, date_bin('1 day', bucket, 'epoch'), count FROM count_deltas)`,
+  totalsOfAllApps: ({ name, ms }) => `(SELECT app_id, type_id, bucket, count FROM ${countsOf(name)}
+     UNION ALL SELECT app_id, 0, date_bin('${ms} ms', bucket, 'epoch'), count FROM count_deltas)`,
+  settledCounts: ({ name }) => countsOf(name),
+  closeNodes,
   eventIntervals: 'SELECT start, finish FROM events_partitions WHERE isfinite(start) AND isfinite(finish)',
-  // A snapshot is one node's: what is read from all of them is not of one moment.
-  noExport:
-    'a Citus cluster has no snapshot of all of its nodes: back each server up with its own tools, and move single apps by ' +
-    '"tidemark export" and "tidemark import"',
+  beginSnapshot: beginClusterSnapshot,
   tablesToExport: async () => [],
   // In one transaction with rows of a table that every node has.
   restoreSettings: "SET LOCAL citus.multi_shard_modify_mode = 'sequential'",

@@ -17,6 +17,8 @@ export interface ShardGroup {
   /** The name of a table's shard. */
   readonly nameOf: (table: string) => string;
   readonly shards: readonly string[];
+  /** The names of all of them. */
+  readonly tables: readonly string[];
 }
 
 /** The nodes that have shards, each with its pool; those that are away are left out. */
@@ -40,9 +42,14 @@ export async function onEveryNode<T>(sql: Sql, work: (pool: Sql) => Promise<T>):
   return done;
 }
 
-/** The groups of shards on the node of a pool. */
-export async function shardGroups(pool: Sql): Promise<ShardGroup[]> {
-  const rows = await pool<{ name: string; shard: string; least: string | null }[]>`
+export interface ShardRow {
+  readonly name: string;
+  readonly shard: string;
+  readonly least: string | null;
+}
+
+/** A SELECT of the shards on a node: of tables that have all apps' rows, and of those that every node has. */
+export const SHARD_ROWS = `
     SELECT relname AS name, shardid::text AS shard, shardminvalue AS least
       FROM pg_dist_shard
       JOIN pg_dist_placement USING (shardid)
@@ -51,6 +58,13 @@ export async function shardGroups(pool: Sql): Promise<ShardGroup[]> {
      WHERE groupid = (SELECT groupid FROM pg_dist_local_group) AND relnamespace = current_schema()::regnamespace
        AND (shardminvalue IS NULL
             OR colocationid = (SELECT colocationid FROM pg_dist_partition WHERE logicalrelid = 'events'::regclass))`;
+
+/** The groups of shards on the node of a pool. */
+export async function shardGroups(pool: Sql): Promise<ShardGroup[]> {
+  return groupsOf(await pool.unsafe<ShardRow[]>(SHARD_ROWS));
+}
+
+export function groupsOf(rows: readonly ShardRow[]): ShardGroup[] {
   const everywhere = new Map(
     rows.filter(({ least }) => least === null).map(({ name, shard }) => [name, shard]),
   );
@@ -63,6 +77,7 @@ export async function shardGroups(pool: Sql): Promise<ShardGroup[]> {
   return [...groups.values()].map((group) => ({
     nameOf: (table) => `${table}_${group.get(table) ?? everywhere.get(table) ?? 'missing'}`,
     shards: [...group.values()],
+    tables: [...group].map(([table, shard]) => `${table}_${shard}`),
   }));
 }
 

@@ -9,6 +9,7 @@ import type { Logger } from 'pino';
 import { askBackends } from './ask-backends.ts';
 import type { Purpose } from './dial.ts';
 import { chooseAgain, withCode } from './dial.ts';
+import { MOVED_TO, movedMessage } from './moved.ts';
 import { DEADLINES, type PoolKind } from './pools.ts';
 import type { DatabaseAddress } from './server-address.ts';
 import { type OwnAnswer, Wire } from './wire.ts';
@@ -23,7 +24,7 @@ export type ReplaceReason =
   | 'moved';
 
 /** Why an available server must not be used. */
-export type ServerTrouble = 'read-only' | 'recovery' | 'older' | 'foreign' | 'forbidden';
+export type ServerTrouble = 'read-only' | 'recovery' | 'older' | 'foreign' | 'forbidden' | 'moved';
 
 const REFUSALS: Readonly<Record<ServerTrouble, readonly [code: string, message: string]>> = {
   'read-only': ['SERVER_READ_ONLY', 'The server is read-only'],
@@ -31,6 +32,7 @@ const REFUSALS: Readonly<Record<ServerTrouble, readonly [code: string, message: 
   older: ['SERVER_IS_OLDER', 'The server has been replaced by another one'],
   foreign: ['SERVER_IS_FOREIGN', 'The database belongs to another installation'],
   forbidden: ['SERVER_FORBIDS', 'The database user lacks a right'],
+  moved: ['SERVER_HAS_MOVED', 'The data of this database has been moved to another one'],
 };
 
 /** The server that a connection leads to. Null if unknown. */
@@ -50,7 +52,8 @@ const GREETING = [
   `SELECT (SELECT system_identifier FROM pg_control_system()),
           CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END`,
   `SELECT (SELECT value FROM installation WHERE name = 'database_identity'),
-          (SELECT value FROM installation WHERE name = 'generation')`,
+          (SELECT value FROM installation WHERE name = 'generation'),
+          (SELECT value FROM installation WHERE name = '${MOVED_TO}')`,
 ] as const;
 const NO_SUCH_TABLE = '42P01';
 const NO_RIGHT = '42501';
@@ -291,7 +294,7 @@ export class ServerWatch {
     const [pid, inRecovery, readOnly] = state?.rows[0] ?? [];
     session.pid = Number(pid ?? 0);
     const [systemId = null, timeline = null] = system?.rows[0] ?? [];
-    const [identity = null, generation = null] = installation?.rows[0] ?? [];
+    const [identity = null, generation = null, movedTo = null] = installation?.rows[0] ?? [];
     const server: Server = {
       systemId,
       timeline: timeline === null ? null : Number.parseInt(timeline, 16),
@@ -302,6 +305,8 @@ export class ServerWatch {
       inRecovery: inRecovery === 't',
       isReadOnly: readOnly === 'on',
     });
+    // Nothing may be written there any more, whatever else it is.
+    if (movedTo !== null) return this.#refuse(session, 'moved', movedMessage(movedTo));
     if (trouble !== null) return this.#refuse(session, trouble, installation?.error?.message);
     if (this.#trouble !== null) this.#options.log.info({}, 'database: the server can be used again');
     this.#meet(null);
@@ -328,8 +333,8 @@ export class ServerWatch {
 
   #refuse(session: Session, trouble: ServerTrouble, message: string | undefined): Error {
     const [code, text] = REFUSALS[trouble];
-    // An outage passes by itself; a wrong database and a missing privilege need the operator.
-    const level = trouble === 'foreign' || trouble === 'forbidden' ? 'error' : 'warn';
+    // An outage passes by itself; a wrong database, one that was left and a missing privilege need the operator.
+    const level = trouble === 'foreign' || trouble === 'forbidden' || trouble === 'moved' ? 'error' : 'warn';
     if (this.#trouble !== trouble)
       this.#options.log[level]({ trouble, connection: session.name }, `database: ${message ?? text}`);
     this.#meet(trouble);

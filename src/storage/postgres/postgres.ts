@@ -1,6 +1,6 @@
 /** PostgreSQL without extensions: events in partitions by day, counts in tables that the service folds deltas into. */
 import { addMonthCounts } from '../backup/month-counts.ts';
-import { countsOf, DAYS } from '../counts/levels.ts';
+import { countsOf } from '../counts/levels.ts';
 import { foldFields } from '../fields/fold.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
@@ -26,7 +26,8 @@ export const postgres: StorageEngine = {
       SELECT count(*)::float8 AS waiting FROM count_deltas WHERE written >= (SELECT pending_from FROM last_fold)`;
     return row?.waiting ?? 0;
   },
-  daysOfAllApps: DAYS.view,
+  totalsOfAllApps: ({ view }) => view,
+  settledCounts: ({ view }) => view,
   eventIntervals: 'SELECT start, finish FROM events_partitions WHERE isfinite(start) AND isfinite(finish)',
   // Nothing rewrites a partition.
   tablesToExport: async () => [],

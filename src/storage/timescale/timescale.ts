@@ -2,7 +2,7 @@
 import type pg from 'pg';
 import { COUNT_COLUMNS } from '../backup/catalog.ts';
 import { addMonthCounts } from '../backup/month-counts.ts';
-import { countsOf, DAYS } from '../counts/levels.ts';
+import { countsOf } from '../counts/levels.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
 import { settleCounts, timescaleMaintenance } from './maintenance.ts';
@@ -28,7 +28,8 @@ export const timescale: StorageEngine = {
        WHERE written >= (SELECT pending_from FROM last_fold) AND bucket < now() - interval '1 hour'`;
     return row?.waiting ?? 0;
   },
-  daysOfAllApps: DAYS.view,
+  totalsOfAllApps: ({ view }) => view,
+  settledCounts: ({ view }) => view,
   eventIntervals: `
     SELECT range_start AS start, range_end AS finish FROM timescaledb_information.chunks
      WHERE hypertable_schema = current_schema() AND hypertable_name = 'events'`,

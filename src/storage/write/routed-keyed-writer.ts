@@ -6,7 +6,7 @@ import { NODE_IS_AWAY } from './routed-writer.ts';
 
 /** What writes keyed requests, on one server or in a cluster. */
 export interface KeyedGroupWriter {
-  /** Stores requests, no two of them with the same key; one call at a time. Never rejects. */
+  /** Stores requests, no two of them with the same key; one call at a time for each node. Never rejects. */
   write(requests: readonly KeyedEvents[]): Promise<readonly KeyedOutcome[]>;
   close(): Promise<void>;
 }
@@ -23,6 +23,8 @@ class RoutedKeyedWriter implements KeyedGroupWriter {
   readonly #options: KeyedWriterOptions;
   readonly #nodes: Nodes;
   readonly #writers = new Map<DataNode | null, KeyedWriter>();
+  /** By node, the write that was begun last: an app that has just been moved brings another one. */
+  readonly #last = new Map<DataNode | null, Promise<unknown>>();
 
   constructor(options: KeyedWriterOptions, nodes: Nodes) {
     this.#options = options;
@@ -41,11 +43,21 @@ class RoutedKeyedWriter implements KeyedGroupWriter {
       [...parts].map(async ([node, indexes]) => {
         if (node !== null && this.#nodes.isAway(node)) return;
         const part = indexes.flatMap((index) => requests[index] ?? []);
-        const found = await this.#writerOf(node).write(part);
+        const found = await this.#inTurn(node, () => this.#writerOf(node).write(part));
         for (const [at, index] of indexes.entries()) outcomes[index] = found[at] ?? NODE_IS_AWAY;
       }),
     );
     return outcomes;
+  }
+
+  /** Writes after what was begun before on the same node. */
+  #inTurn<T>(node: DataNode | null, write: () => Promise<T>): Promise<T> {
+    const turn = (this.#last.get(node) ?? Promise.resolve()).then(write);
+    this.#last.set(
+      node,
+      turn.catch(() => undefined),
+    );
+    return turn;
   }
 
   async close(): Promise<void> {

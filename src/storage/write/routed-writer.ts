@@ -53,6 +53,8 @@ class RoutedWriter implements GroupWriter {
   /** For what is on the coordinator itself, and while it is not known where apps are. */
   readonly #coordinator: EventWriter;
   readonly #writers = new Map<DataNode, EventWriter>();
+  /** Groups that wait for a connection. */
+  readonly #waiting: (() => void)[] = [];
 
   constructor(options: EventWriterOptions, nodes: Nodes) {
     const counts = newGroupCounts();
@@ -105,10 +107,16 @@ class RoutedWriter implements GroupWriter {
     events: readonly AcceptedEvent[],
     uncertain: boolean,
   ): Promise<Outcomes> {
-    if (node === null) return await this.#coordinator.write(events, uncertain);
-    const writer = this.#writerOf(node);
-    // The connections of a node that was away a moment ago may not have noticed yet that it is back.
-    if (!this.#nodes.isAway(node) && writer.hasRoom) return await writer.write(events, uncertain);
+    const writer = node === null ? this.#coordinator : this.#writerOf(node);
+    // Each node has as many groups at once as connections, but an app that has just been moved brings one more.
+    while (!writer.hasRoom && !(node !== null && this.#nodes.isAway(node))) await this.#anEnd();
+    if (node === null || !this.#nodes.isAway(node)) {
+      try {
+        return await writer.write(events, uncertain);
+      } finally {
+        this.#noteEnd();
+      }
+    }
     const attempt = { startedAt: this.#options.now(), uncertain, retries: 0, hasRoom: false };
     const error = nodeIsAway(node);
     const end: GivenUp = { refusal: NODE_IS_AWAY, failure: 'unreachable', error, attempt, node: node.name };
@@ -125,13 +133,28 @@ class RoutedWriter implements GroupWriter {
       tried.add(node);
       if (node !== null && this.#nodes.isAway(node)) continue;
       const writer = node === null ? this.#coordinator : this.#writerOf(node);
-      if (await writer.proves(createdAt, appId)) return true;
+      try {
+        if (await writer.proves(createdAt, appId)) return true;
+      } finally {
+        this.#noteEnd();
+      }
     }
     return false;
   }
 
   async close(): Promise<void> {
     await Promise.all(this.#all().map((writer) => writer.close()));
+  }
+
+  /** The end of a write: a connection may be free. */
+  #anEnd(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#waiting.push(resolve);
+    });
+  }
+
+  #noteEnd(): void {
+    for (const resolve of this.#waiting.splice(0)) resolve();
   }
 
   #all(): readonly EventWriter[] {

@@ -1,19 +1,26 @@
 /** What a cluster promises beside the contract of storage. One cluster for all of it: a coordinator and two workers. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import pino from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Rejection } from '../../../src/errors.ts';
 import { createEventIds } from '../../../src/ingest/event-id.ts';
 import { clusterAt } from '../../../src/storage/citus/cluster.ts';
 import { hashOf } from '../../../src/storage/citus/placement.ts';
-import { connect, type Sql } from '../../../src/storage/connect.ts';
+import { connect, type DatabaseAddress, type Sql } from '../../../src/storage/connect.ts';
+import { copyDatabase } from '../../../src/storage/copy/copy.ts';
 import { openCopyClient } from '../../../src/storage/copy-client.ts';
 import { openStorage, type Storage } from '../../../src/storage/storage.ts';
 import type { AcceptedEvent } from '../../../src/storage/write/accepted-event.ts';
 import { connectionsTo } from '../../../src/storage/write/copy-connection.ts';
 import { type GroupWriter, openWriter } from '../../../src/storage/write/routed-writer.ts';
+import { readPage } from '../../docs/pages.ts';
 import { TestCitus } from '../../support/citus.ts';
 import { hasCitus } from '../../support/citus-home.ts';
 import { type TestDatabase, testDatabase } from '../../support/database.ts';
+import { Ledger as Producers } from '../../support/ledger.ts';
+import { FaultyProxy } from '../../support/proxy.ts';
 import type { RestartablePostgres } from '../../support/restartable-postgres.ts';
 import { startTestService, type TestApp, type TestService, until } from '../../support/service.ts';
 import { storageContract } from '../storage.contract.ts';
@@ -41,18 +48,69 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
     try {
       await source.write(240);
       const storage = await openStorage(target.sql);
-      const exported = await source.storage.beginExport(from);
+      const exported = await source.storage.beginExport(from, source.database.address);
       const restore = await storage.beginRestore({ client: into, sql: target.sql, schema: exported.schema });
       for (const section of exported.sections) await restore.add(section.section, section.rows());
       await exported.end();
       await restore.commit(exported.sequences);
       await source.expectStored({ database: target, storage });
-      await expect(storage.beginExport(into)).rejects.toThrow('no snapshot of all of its nodes');
     } finally {
       await from.end();
       await into.end();
       await source.close();
       await target.drop();
+    }
+  });
+
+  test('a database moves into a cluster and out of it while producers go on: nothing is lost or doubled', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'tidemark-move-test-'));
+    const config = { JOURNAL_DIR: folder, CREATE_LIMIT_PER_MINUTE: 0 };
+    const databases = [
+      await testDatabase('postgres18', { prepared: true }),
+      await cluster.database({ empty: true }),
+      await testDatabase('postgres18', { empty: true }),
+    ];
+    let service: TestService | null = null;
+    let port: number | null = null;
+    let ledger: Producers | null = null;
+    try {
+      for (const [at, database] of databases.entries()) {
+        const current = await startTestService({ database, config });
+        service = current;
+        port = current.port;
+        ledger ??= new Producers({
+          loggingToken: current.app.loggingToken,
+          typeName: 'moved',
+          port: () => port,
+        });
+        if (at === 0) ledger.start(4);
+        const written = ledger;
+        const before = written.acknowledged;
+        await until(() => written.acknowledged > before + 50, 'producers write');
+        const next = databases[at + 1];
+        if (next === undefined) break;
+        const sides = { from: database.address, to: next.address, onProgress: () => undefined };
+        expect(await copyDatabase(sides, false)).toMatchObject({ switched: false, repaired: [] });
+        expect(await copyDatabase(sides, true)).toMatchObject({ switched: true, repaired: [] });
+        port = null;
+        await current.stop();
+      }
+      await ledger?.stop();
+      await until(() => service?.stats().journal?.waitingEvents === 0, 'the journal is replayed');
+      const last = databases.at(-1);
+      expect(last && (await ledger?.compare(last.sql))).toEqual({
+        acknowledgedAndMissing: 0,
+        storedTwice: 0,
+        storedAndRefused: 0,
+        storedAndNeverSent: 0,
+        miscounted: 0,
+      });
+    } finally {
+      port = null;
+      await ledger?.stop();
+      await service?.stop();
+      for (const database of databases) await database.drop();
+      await rm(folder, { recursive: true, force: true });
     }
   });
 
@@ -105,6 +163,63 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
       await world.expectStored();
     });
 
+    test('a backup is one moment of all nodes while events are written', async () => {
+      const [first] = world.apps;
+      const nodeOf = (appId: number): string => world.nodes.nodeOf(appId)?.name ?? '';
+      const second = world.apps.find(({ id }) => nodeOf(id) !== nodeOf(first?.id ?? 0));
+      const [one, other] = [
+        first === undefined ? -1 : world.apps.indexOf(first),
+        second === undefined ? -1 : world.apps.indexOf(second),
+      ];
+      expect(other).toBeGreaterThan(0);
+      const before = new Map(
+        [one, other].map((at) => [
+          at,
+          world.written.filter((event) => event.appId === world.apps[at]?.id).length,
+        ]),
+      );
+      let isOver = false;
+      // An event on one node, and when that is stored one on another node.
+      const writing = (async () => {
+        while (!isOver)
+          for (const at of [one, other]) {
+            const event = world.event(at);
+            expect(await world.writer.write([event])).toEqual([null]);
+            world.written.push(event);
+          }
+      })();
+      try {
+        for (let round = 0; round < 5; round += 1) {
+          const client = await openCopyClient(world.database.address, 'test export');
+          try {
+            const exported = await world.storage.beginExport(client, world.database.address);
+            const counts = new Map<string, number>();
+            for (const { section, rows } of exported.sections) {
+              if (section.section !== 'events') continue;
+              const chunks: Buffer[] = [];
+              for await (const chunk of rows()) chunks.push(chunk);
+              for (const line of Buffer.concat(chunks).toString().split('\n')) {
+                const [, app = ''] = line.split('\t');
+                counts.set(app, (counts.get(app) ?? 0) + 1);
+              }
+            }
+            await exported.end();
+            const since = [one, other].map(
+              (at) => (counts.get(String(world.apps[at]?.id)) ?? 0) - (before.get(at) ?? 0),
+            );
+            const ahead = (since[0] ?? 0) - (since[1] ?? 0);
+            expect([0, 1]).toContain(ahead);
+          } finally {
+            await client.end();
+          }
+        }
+      } finally {
+        isOver = true;
+        await writing;
+      }
+      await world.expectStored();
+    });
+
     test('goes on while shards move: nothing is lost, nothing doubled, and reads and the feed follow', async () => {
       await world.write(100);
       const [app] = world.apps;
@@ -134,36 +249,160 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
     });
   });
 
+  test('a worker is added and taken out as documented, while producers write; what the journal held meanwhile is replayed where its app is', async () => {
+    const [first, added] = cluster.workers;
+    if (first === undefined || added === undefined) throw new Error('There are no two workers.');
+    const folder = await mkdtemp(join(tmpdir(), 'tidemark-grow-test-'));
+    const database = await cluster.database({ workers: [first], shards: 2 });
+    const service = await startTestService({
+      database,
+      config: { JOURNAL_DIR: folder, CREATE_LIMIT_PER_MINUTE: 0 },
+    });
+    const name = `127.0.0.1:${added.port}`;
+    const run = async (statements: string): Promise<readonly Record<string, unknown>[]> => {
+      let rows: readonly Record<string, unknown>[] = [];
+      for (const statement of statements.replaceAll("'db-3', 5432", `'127.0.0.1', ${added.port}`).split(';'))
+        if (statement.trim() !== '') rows = await database.sql.unsafe(statement);
+      return rows;
+    };
+    const knows = async (): Promise<boolean> =>
+      (await service.request({ method: 'GET', path: '/metrics' })).body.includes(
+        `tidemark_database_node_up{node="${name}"} 1`,
+      );
+    const ledger = new Ledger(service, await appsOfTwoShards(service));
+    try {
+      const [add = '', start = '', state = '', parts = ''] = documentedSql('Add a worker');
+      await until(() => ledger.count(201) > 20, 'events are stored');
+      await run(add);
+      await run(start);
+      await until(async () => (await run(state))[0]?.state === 'finished', 'the shards are moved', 60_000);
+      expect(await run(parts)).toMatchObject([{ count: '1' }, { count: '1' }]);
+      await until(knows, 'the service has followed', 30_000);
+      await added.kill();
+      await until(
+        async () => (service.stats().journal?.waitingEvents ?? 0) > 20,
+        'its events wait in the journal',
+      );
+      await added.start();
+      await until(
+        async () => service.stats().journal?.waitingEvents === 0,
+        'the journal is replayed',
+        30_000,
+      );
+      const [drain = '', remove = ''] = documentedSql('Remove a worker');
+      // Connections of the coordinator to a worker that was restarted fail once.
+      await until(
+        () =>
+          run(drain).then(
+            () => true,
+            (error: Error) => {
+              if (!/connection/.test(error.message)) throw error;
+              return false;
+            },
+          ),
+        'the worker is drained',
+        60_000,
+      );
+      await until(async () => !(await knows()), 'the service has followed back', 30_000);
+      await run(remove);
+      const before = ledger.count(201);
+      await until(() => ledger.count(201) > before + 20, 'events are stored');
+      await ledger.end();
+      await until(async () => service.stats().journal?.waitingEvents === 0, 'nothing waits');
+      expect(ledger.count(503)).toBe(0);
+      await ledger.expectExact();
+    } finally {
+      await ledger.end();
+      await service.stop();
+      await database.drop();
+      await rm(folder, { recursive: true, force: true });
+    }
+  });
+
   describe('the service', () => {
     let database: TestDatabase;
     let service: TestService;
+    /** In front of the last worker. */
+    let proxy: FaultyProxy;
+    const portOf = (worker: RestartablePostgres): number =>
+      worker === cluster.workers.at(-1) ? portOfAddress(proxy.address) : worker.port;
     beforeAll(async () => {
-      database = await cluster.database();
-      service = await startTestService({ database, config: { COMMIT_CONNECTIONS: 2 } });
+      proxy = await FaultyProxy.start({ url: cluster.workers.at(-1)?.url ?? '' });
+      database = await cluster.database({ portOf });
+      service = await startTestService({
+        database,
+        config: { COMMIT_CONNECTIONS: 2, COMMIT_BUFFER_EVENTS: 64, CREATE_LIMIT_PER_MINUTE: 0 },
+      });
     });
     afterAll(async () => {
       await service.stop();
+      // Before the database: what is silent holds it.
+      await proxy.stop();
       await database.drop();
+    });
+
+    test('a worker that is stopped takes its share of the room alone: events of the others are stored before that is noticed', async () => {
+      const [worker, other] = cluster.workers;
+      if (worker === undefined || other === undefined) throw new Error('There are no two workers.');
+      const [here, there] = [await appOn(worker.port, service), await appOn(portOf(other), service)] as const;
+      const post = async ({ loggingToken, typeId }: PlacedApp): Promise<number> =>
+        (await service.post({ loggingToken, typeId })).status;
+      expect([await post(here), await post(there)]).toEqual([201, 201]);
+      let isWithout = false;
+      // A machine that stands still for seconds may take all the time until the worker counts as away.
+      for (let attempt = 1; attempt <= 5 && !isWithout; attempt += 1) {
+        await worker.pause();
+        try {
+          let answered = 0;
+          const silent = Array.from({ length: 150 }, () =>
+            post(here).then((status) => {
+              answered += 1;
+              return status;
+            }),
+          );
+          // Those beyond its share are refused at once.
+          await until(() => answered >= 80, 'its share is full');
+          const waiting = await metric(service, 'tidemark_commit_buffer_events');
+          expect(waiting).toBeLessThanOrEqual(64);
+          for (let round = 0; round < 3; round += 1)
+            expect(await Promise.all(Array.from({ length: 32 }, () => post(there)))).toEqual(
+              Array.from({ length: 32 }, () => 201),
+            );
+          isWithout = answered < silent.length && waiting > 0;
+          await worker.resume();
+          await Promise.all(silent);
+        } finally {
+          await worker.resume();
+        }
+        await until(async () => (await post(here)) === 201, 'its apps are stored again');
+      }
+      expect(isWithout).toBe(true);
     });
 
     test.each([
       [
         'killed',
+        0,
         (worker: RestartablePostgres) => worker.kill(),
         (worker: RestartablePostgres) => worker.start(),
       ],
       [
         'stopped',
+        0,
         (worker: RestartablePostgres) => worker.pause(),
         (worker: RestartablePostgres) => worker.resume(),
       ],
+      ['cut off', 1, () => proxy.swallow(), () => proxy.stopSwallowing()],
     ])(
       'a worker that is %s disturbs its own apps alone, and nothing is lost or doubled',
-      async (_, fail, recover) => {
-        const [worker, other] = cluster.workers;
+      async (_, at, fail, recover) => {
+        const [worker, other] = [cluster.workers[at], cluster.workers[1 - at]];
         if (worker === undefined || other === undefined) throw new Error('There are no two workers.');
-        const ledger = new Ledger(service, [await appOn(worker, service), await appOn(other, service)]);
-        const name = `127.0.0.1:${worker.port}`;
+        const ledger = new Ledger(service, [
+          await appOn(portOf(worker), service),
+          await appOn(portOf(other), service),
+        ]);
+        const name = `127.0.0.1:${portOf(worker)}`;
         await until(() => ledger.count(201) > 20, 'events are stored');
         await fail(worker);
         await until(
@@ -183,8 +422,11 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
         await service.newApp();
         expect(await ledger.total(there)).toBeGreaterThan(16);
         await recover(worker);
-        await until(async () => (await ledger.post(here)) === 201, 'its apps are stored again');
-        await ledger.end();
+        try {
+          await until(async () => (await ledger.post(here)) === 201, 'its apps are stored again', 60_000);
+        } finally {
+          await ledger.end();
+        }
         expect(await readiness(service)).not.toHaveProperty('nodesAway');
         await ledger.expectExact();
       },
@@ -383,6 +625,16 @@ class Ledger {
   }
 }
 
+/** A metric without labels. */
+async function metric(service: TestService, name: string): Promise<number> {
+  const { body } = await service.request({ method: 'GET', path: '/metrics' });
+  return Number(new RegExp(`^${name} (\\d+)`, 'm').exec(body)?.[1]);
+}
+
+function portOfAddress(address: DatabaseAddress): number {
+  return 'url' in address ? Number(new URL(address.url).port) : address.port;
+}
+
 async function readiness(service: TestService): Promise<{ nodesAway?: readonly string[] }> {
   return JSON.parse((await service.request({ method: 'GET', path: '/readyz' })).body);
 }
@@ -391,14 +643,34 @@ interface PlacedApp extends TestApp {
   readonly typeId: string;
 }
 
+/** The SQL of a section of docs/scaling.md, block by block. */
+function documentedSql(section: string): readonly string[] {
+  const [, text = ''] = readPage('docs/scaling.md').split(`### ${section}\n`);
+  const own = text.split('\n### ', 1)[0] ?? '';
+  return [...own.matchAll(/```sql\n([\s\S]*?)```/g)].map(([, block = '']) => block);
+}
+
+/** New apps whose events are in different shards. */
+async function appsOfTwoShards(service: TestService): Promise<readonly [PlacedApp, PlacedApp]> {
+  const found = new Map<string, PlacedApp>();
+  for (;;) {
+    const app = await service.newApp();
+    const [place] = await service.sql<{ shard: string }[]>`
+      SELECT get_shard_id_for_distribution_column('events', id)::text AS shard FROM apps WHERE public_id = ${app.appId}`;
+    found.set(place?.shard ?? '', { ...app, ...(await service.newType(app, 'test type')) });
+    const [one, other] = [...found.values()];
+    if (one !== undefined && other !== undefined) return [one, other];
+  }
+}
+
 /** A new app whose events are on a worker. */
-async function appOn(worker: RestartablePostgres | undefined, service: TestService): Promise<PlacedApp> {
+async function appOn(port: number, service: TestService): Promise<PlacedApp> {
   for (;;) {
     const app = await service.newApp();
     const [place] = await service.sql<{ port: number }[]>`
       SELECT nodeport AS port
         FROM apps JOIN pg_dist_placement ON shardid = get_shard_id_for_distribution_column('events', apps.id)
         JOIN pg_dist_node USING (groupid) WHERE public_id = ${app.appId}`;
-    if (place?.port === worker?.port) return { ...app, ...(await service.newType(app, 'test type')) };
+    if (place?.port === port) return { ...app, ...(await service.newType(app, 'test type')) };
   }
 }

@@ -1,0 +1,137 @@
+/** Copies rows of events from one database to another, with their changes of the counts. */
+import { to as copyTo } from 'pg-copy-streams';
+import { EVENT_COLUMNS } from '../backup/catalog.ts';
+import { copyInto } from '../backup/restore.ts';
+import type { Interval } from '../counts/intervals.ts';
+import { CopyConnection } from '../write/copy-connection.ts';
+import { countCopied } from '../write/count-copied.ts';
+import { insertMissingValues } from '../write/insert-events.ts';
+import { insertRows, inTransaction } from '../write/insert-steps.ts';
+import { COPY_NAME, type Side } from './side.ts';
+
+const text = (ms: number): string => new Date(ms).toISOString();
+
+/**
+ * Copies all rows of an interval of which the target has none yet, in one transaction.
+ * @param apps internal ids of the apps
+ * @returns how many they are
+ */
+export async function copyInterval(
+  { from, to }: { readonly from: Side; readonly to: Side },
+  { from: start, until }: Interval,
+  apps: readonly number[],
+): Promise<number> {
+  const interval = { from: text(start), until: text(until) };
+  await to.engine.ensureRoom(to.sql, { from: start, until });
+  const rows = from.client.query(
+    copyTo(`COPY (SELECT ${EVENT_COLUMNS.join(', ')} FROM events
+                   WHERE created_at >= '${interval.from}' AND created_at < '${interval.until}'
+                     AND app_id = ANY ('{${apps.join()}}')) TO STDOUT`),
+  );
+  rows.on('error', () => undefined); // Whoever reads it throws it.
+  await to.client.query('BEGIN ISOLATION LEVEL READ COMMITTED');
+  if (to.engine.restoreSettings !== undefined) await to.client.query(to.engine.restoreSettings);
+  const copied = await copyInto(to.client, 'events', EVENT_COLUMNS, rows);
+  await countCopied(to.client, to.engine.writes, interval);
+  await to.client.query('COMMIT');
+  return copied;
+}
+
+/** Rows of one INSERT: with the largest payloads some hundred megabytes. */
+const MERGED_ROWS = 200;
+
+/** As for imports: the columnstore takes long. */
+const TIMEOUTS = { connectMs: 5_000, answerMs: 300_000, lockMs: 0 } as const;
+const SESSION = { statement_timeout: '0', idle_in_transaction_session_timeout: '0' } as const;
+
+interface MergedRow {
+  readonly id: string;
+  readonly appId: number;
+  readonly typeId: number;
+  readonly at: string;
+  readonly payload: string;
+}
+
+/** Copies rows of which the target has some. */
+export class Merger {
+  readonly #from: Side;
+  readonly #to: Side;
+  readonly #connection: CopyConnection;
+  readonly #statement: string;
+
+  constructor({ from, to }: { readonly from: Side; readonly to: Side }) {
+    this.#from = from;
+    this.#to = to;
+    const { writes } = to.engine;
+    this.#connection = new CopyConnection(to.address, COPY_NAME, TIMEOUTS, { ...SESSION, ...writes.session });
+    this.#statement = insertMissingValues(writes);
+  }
+
+  /** Copies what the target lacks of an interval of some apps. @param apps internal ids @returns how many rows that was */
+  async merge(interval: Interval, apps: readonly number[]): Promise<number> {
+    await this.#to.engine.ensureRoom(this.#to.sql, interval);
+    let stored = 0;
+    let after: MergedRow | undefined;
+    do {
+      const rows: readonly MergedRow[] = await this.#read(interval, apps, after);
+      if (rows.length > 0) stored += await this.#insert(rows);
+      after = rows.length === MERGED_ROWS ? rows.at(-1) : undefined;
+    } while (after !== undefined);
+    return stored;
+  }
+
+  close(): Promise<void> {
+    return this.#connection.close();
+  }
+
+  async #read(
+    interval: Interval,
+    apps: readonly number[],
+    after: MergedRow | undefined,
+  ): Promise<readonly MergedRow[]> {
+    const { rows } = await this.#from.client.query<MergedRow>(
+      `SELECT id::text, app_id AS "appId", type_id AS "typeId", created_at::text AS at, payload::text AS payload
+         FROM events
+        WHERE created_at >= $1 AND created_at < $2 AND app_id = ANY ($3::integer[])
+          AND (app_id, created_at, id) > ($4::integer, $5::timestamptz, $6::uuid)
+        ORDER BY app_id, created_at, id LIMIT ${MERGED_ROWS}`,
+      [
+        text(interval.from),
+        text(interval.until),
+        apps,
+        after?.appId ?? 0,
+        after?.at ?? '-infinity',
+        after?.id ?? '00000000-0000-0000-0000-000000000000',
+      ],
+    );
+    return rows;
+  }
+
+  async #insert(rows: readonly MergedRow[]): Promise<number> {
+    const columns = [
+      rows.map(({ id }) => id),
+      rows.map(({ appId }) => appId),
+      rows.map(({ typeId }) => typeId),
+      rows.map(({ at }) => at),
+      rows.map(({ payload }) => payload),
+    ];
+    const bytes = rows.reduce((sum, { payload }) => sum + payload.length, 0);
+    const connection = this.#connection;
+    if (this.#to.engine.writes.insertsInSteps)
+      return (await inTransaction(connection, () => insertRows(connection, columns, { bytes }))).stored;
+    const { rows: inserted } = await connection.query<{ stored: number }>(this.#statement, columns, bytes);
+    return inserted[0]?.stored ?? 0;
+  }
+}
+
+/** Copies the rows of one table as they are. */
+export async function copyTable(
+  { from, to }: { readonly from: Side; readonly to: Side },
+  table: string,
+  columns: readonly string[],
+  query: string,
+): Promise<number> {
+  const rows = from.client.query(copyTo(`COPY (${query}) TO STDOUT`));
+  rows.on('error', () => undefined); // Whoever reads it throws it.
+  return await copyInto(to.client, table, columns, rows);
+}

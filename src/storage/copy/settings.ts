@@ -1,0 +1,72 @@
+/** Copies everything that is not events or counts: apps, types, tokens, people. It replaces what the target had of it. */
+import { COUNT_COLUMNS, isOfFields, readSequences, readTables, selectKept } from '../backup/catalog.ts';
+import { continueFields, continueSequences, emptyTables, startGeneration } from '../backup/restore.ts';
+import { COARSE_LEVELS } from '../counts/levels.ts';
+import { copyTable } from './rows.ts';
+import type { Side } from './side.ts';
+
+/**
+ * Replaces all of it in one transaction of the target, from one snapshot of the source.
+ * @param isLast the source is closed: the target becomes a database to work with
+ */
+export async function copySettings(
+  sides: { readonly from: Side; readonly to: Side },
+  isLast: boolean,
+): Promise<void> {
+  const { from, to } = sides;
+  await from.client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY');
+  await to.client.query('BEGIN ISOLATION LEVEL READ COMMITTED');
+  if (to.engine.restoreSettings !== undefined) await to.client.query(to.engine.restoreSettings);
+  const boundary = await boundaryOf(from);
+  const tables = await readTables(from.client);
+  await emptyTables(to.client, tables);
+  // The counts of values are those of all events: they are copied when no more come.
+  const hasFields = isLast && from.engine.writes.countsFields && to.engine.writes.countsFields;
+  for (const table of tables)
+    if (hasFields || !isOfFields(table))
+      await copyTable(
+        sides,
+        table.name,
+        table.columns,
+        selectKept(table, `'${boundary}'::timestamptz`, hasFields),
+      );
+  // Events of apps that were deleted meanwhile.
+  await to.client.query(`
+    INSERT INTO deleted_apps (app_id)
+    SELECT DISTINCT app_id FROM ${to.engine.settledCounts(COARSE_LEVELS[2])} AS days
+     WHERE app_id NOT IN (SELECT id FROM apps) ON CONFLICT DO NOTHING`);
+  await continueSequences(to.client, await readSequences(from.client));
+  if (isLast) {
+    await startGeneration(to.client);
+    await continueFields(to.client, tables, to.engine.writes, hasFields);
+  }
+  await to.client.query('COMMIT');
+  await from.client.query('COMMIT');
+}
+
+/** Copies the retention boundary, and the counts before it, whose rows are gone: in a transaction of the target. */
+export async function copyOutlivedCounts(sides: { readonly from: Side; readonly to: Side }): Promise<void> {
+  const { from, to } = sides;
+  const boundary = await boundaryOf(from);
+  await to.client.query('UPDATE retention SET readable_from = $1', [boundary]);
+  // What is to be settled is of readable days.
+  await from.engine.settleCounts(from.sql, Date.now());
+  for (const level of COARSE_LEVELS)
+    await to.engine.addCounts(to.client, level.name, (table) =>
+      copyTable(
+        sides,
+        table,
+        COUNT_COLUMNS,
+        `SELECT app_id, type_id, bucket, sum(count)::bigint FROM ${from.engine.settledCounts(level)} AS counts
+          WHERE bucket < '${boundary}'::timestamptz GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`,
+      ),
+    );
+}
+
+/** The retention boundary as PostgreSQL's text. */
+async function boundaryOf({ client }: Side): Promise<string> {
+  const { rows } = await client.query<{ boundary: string }>(
+    'SELECT readable_from::text AS boundary FROM retention',
+  );
+  return rows[0]?.boundary ?? '-infinity';
+}

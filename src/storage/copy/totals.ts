@@ -1,0 +1,65 @@
+/** How many events the apps of a database have in each bucket: exact in a snapshot, on every engine. */
+import { readStaleBuckets } from '../counts/exact-counts.ts';
+import { type Interval, sourcesOf, withoutStale } from '../counts/intervals.ts';
+import { ALL_TYPES, LEVELS, type Level } from '../counts/levels.ts';
+import { readPlainly, readSnapshot } from '../snapshot.ts';
+import type { Side } from './side.ts';
+
+/** By the start of the bucket, then by the internal id of the app. Those without events are left out. */
+export type Totals = ReadonlyMap<number, ReadonlyMap<number, number>>;
+
+const NONE: ReadonlyMap<number, number> = new Map();
+
+/** @param apps internal ids */
+export async function readTotals(
+  { sql, engine }: Side,
+  apps: readonly number[],
+  level: Level,
+  interval: Interval,
+): Promise<Totals> {
+  const pool = engine.nodesAt === undefined ? sql : readPlainly(sql);
+  const rows = await readSnapshot(pool, async (tx) => {
+    const stale = await readStaleBuckets(tx, interval);
+    const parts = sourcesOf(withoutStale([{ level, ...interval }], stale)).map(({ view, from, until }) => {
+      const within = tx`>= ${new Date(from)} AND app_id = ANY(${[...apps]}::integer[])`;
+      const source = LEVELS.find((one) => one.view === view);
+      return source === undefined
+        ? tx`SELECT app_id, created_at AS bucket, 1::bigint AS count FROM events
+              WHERE created_at < ${new Date(until)} AND created_at ${within}`
+        : tx`SELECT app_id, bucket, count FROM ${tx.unsafe(engine.totalsOfAllApps(source))} AS counts
+              WHERE type_id = ${ALL_TYPES} AND bucket < ${new Date(until)} AND bucket ${within}`;
+    });
+    const all = parts.flatMap((part, at) => (at === 0 ? [part] : [tx` UNION ALL `, part]));
+    return await tx<{ appId: number; start: number; count: number }[]>`
+      SELECT app_id AS "appId", (extract(epoch FROM date_bin(${`${level.ms} ms`}::interval, bucket, 'epoch')) * 1000)::float8 AS start,
+             sum(count)::float8 AS count
+        FROM (${all}) AS counts GROUP BY 1, 2 HAVING sum(count) <> 0 ORDER BY 2, 1`;
+  });
+  const totals = new Map<number, Map<number, number>>();
+  for (const { appId, start, count } of rows) {
+    const bucket = totals.get(start) ?? new Map<number, number>();
+    totals.set(start, bucket.set(appId, count));
+  }
+  return totals;
+}
+
+export function sumOf(totals: Totals, start: number): number {
+  return [...(totals.get(start) ?? NONE).values()].reduce((sum, count) => sum + count, 0);
+}
+
+/** The buckets in which the target differs, in order of time. */
+export function differing(source: Totals, target: Totals): number[] {
+  return [...new Set([...source.keys(), ...target.keys()])]
+    .filter(
+      (start) => appsBehind(source, target, start).length > 0 || appsBehind(target, source, start).length > 0,
+    )
+    .sort((a, b) => a - b);
+}
+
+/** The apps that have more events of a bucket in the source than in the target. */
+export function appsBehind(source: Totals, target: Totals, start: number): number[] {
+  const there = target.get(start) ?? NONE;
+  return [...(source.get(start) ?? NONE)]
+    .filter(([appId, count]) => count > (there.get(appId) ?? 0))
+    .map(([appId]) => appId);
+}

@@ -1,0 +1,193 @@
+/** `tidemark copy`: another database, of another engine, takes the place of the first while producers go on. */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { insertSelected } from '../../../src/storage/write/insert-events.ts';
+import { build, LAUNCHER, type Outcome, tidemark } from '../../support/command-line.ts';
+import { everyEngine, type TestDatabase, testDatabase } from '../../support/database.ts';
+import { Ledger } from '../../support/ledger.ts';
+import { startTestService, type TestService, until } from '../../support/service.ts';
+import { upkeepOf } from '../../support/upkeep.ts';
+
+const DAY = 86_400_000;
+const EVENTS = 20_000;
+
+let folder: string;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'tidemark-copy-test-'));
+});
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+function copy(from: TestDatabase, to: TestDatabase, ...options: string[]): Promise<Outcome> {
+  const args = ['copy', '--from', from.url, '--to', to.url, ...options, '--json'];
+  return tidemark(args, { DATA_DIR: folder, SECRET: 'the secret of the tests, 32 characters' });
+}
+
+async function copied(from: TestDatabase, to: TestDatabase, ...options: string[]) {
+  const { code, stdout, stderr } = await copy(from, to, ...options);
+  if (code !== 0) throw new Error(stderr);
+  return JSON.parse(stdout);
+}
+
+/** Events of the last days, all of one type. */
+async function fill({ sql, database, type }: TestService, days: number): Promise<void> {
+  const { engine } = database;
+  const start = Math.floor(Date.now() / DAY - days) * DAY;
+  await upkeepOf(engine === 'timescale' ? 'timescale' : 'postgres18').prepare(sql, start, Date.now());
+  await insertSelected(
+    sql,
+    engine,
+    sql`SELECT gen_random_uuid(), event_types.app_id, event_types.id,
+               ${new Date(start)}::timestamptz + n * interval '1 ms' * ${Math.floor((days * DAY) / EVENTS)},
+               ('{"key":"old ' || n || '"}')::json
+          FROM generate_series(0, ${EVENTS - 1}) AS n JOIN event_types ON public_id = ${type.typeId}`,
+  );
+}
+
+/** What both databases must have the same of. */
+async function contentOf({ sql }: TestDatabase): Promise<Record<string, unknown>> {
+  const content: Record<string, unknown> = {};
+  for (const table of ['apps', 'event_types', 'logging_tokens', 'users', 'retention'])
+    content[table] = await sql`SELECT * FROM ${sql(table)} ORDER BY 1, 2`;
+  content.events = await sql`
+    SELECT app_id, type_id, created_at, payload::text FROM events ORDER BY app_id, created_at, id`;
+  content.days = await sql`
+    SELECT app_id, type_id, date_bin('1 day', created_at, 'epoch') AS day, count(*)::int FROM events GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`;
+  return content;
+}
+
+describe.runIf(everyEngine().includes('timescale'))('a copy from TimescaleDB to PostgreSQL', () => {
+  test('takes the place of the original while producers go on: nothing is lost or doubled, and nothing is written to the original any more', async () => {
+    const target = await testDatabase('postgres18', { empty: true });
+    const service = await startTestService({
+      engine: 'timescale',
+      config: { CREATE_LIMIT_PER_MINUTE: 0, JOURNAL_DIR: join(folder, 'j') },
+    });
+    const { database: source } = service;
+    let moved: TestService | null = null;
+    let port: number | null = service.port;
+    const ledger = new Ledger({
+      loggingToken: service.app.loggingToken,
+      typeName: 'produced',
+      port: () => port,
+    });
+    try {
+      await fill(service, 3);
+      ledger.start(4);
+      await until(() => ledger.acknowledged > 50, 'producers write');
+      expect(await copied(source, target)).toMatchObject({ switched: false, repaired: [] });
+      // A copy that is not complete is no database to work with.
+      const refused = await tidemark(['app', 'list'], { DATABASE_URL: target.url, DATA_DIR: folder });
+      expect(refused.stderr).toContain('a copy that is not complete');
+      const result = await copied(source, target, '--switch');
+      expect(result).toMatchObject({ switched: true, repaired: [] });
+      // The service that still uses the original keeps what producers send in its journal, and says why.
+      const before = ledger.acknowledged;
+      await until(() => ledger.acknowledged > before + 20, 'the journal takes events');
+      const ready = await service.request({ method: 'GET', path: '/readyz' });
+      expect(JSON.parse(ready.body).details).toContain('moved to another one');
+      expect(service.log.map(({ msg }) => msg).join('\n')).toContain(`has been moved to 127.0.0.1:`);
+      port = null;
+      await service.stop({ keepDatabase: true });
+      const old = await tidemark(['app', 'list'], { DATABASE_URL: source.url, DATA_DIR: folder });
+      expect(old.stderr).toMatch(/has been moved to .*set DATABASE_URL to it/);
+      const reopened = await copy(source, target, '--reopen');
+      expect(reopened.stderr).toContain('the switch is complete');
+      const [left] = await source.sql<{ events: number }[]>`SELECT count(*)::int AS events FROM events`;
+      moved = await startTestService({
+        database: target,
+        config: { CREATE_LIMIT_PER_MINUTE: 0, JOURNAL_DIR: join(folder, 'j') },
+      });
+      port = moved.port;
+      const resumed = ledger.acknowledged;
+      await until(() => ledger.acknowledged > resumed + 50, 'producers write to the new database');
+      await ledger.stop();
+      const state = moved;
+      await until(() => state.stats().journal?.waitingEvents === 0, 'the journal is replayed');
+      expect(await ledger.compare(target.sql)).toEqual({
+        acknowledgedAndMissing: 0,
+        storedTwice: 0,
+        storedAndRefused: 0,
+        storedAndNeverSent: 0,
+        miscounted: 0,
+      });
+      const [now] = await source.sql<{ events: number }[]>`SELECT count(*)::int AS events FROM events`;
+      expect(now).toEqual(left);
+    } finally {
+      port = null;
+      await ledger.stop();
+      await moved?.stop();
+      await service.stop({ keepDatabase: true });
+      await source.drop();
+      await target.drop();
+    }
+  });
+});
+
+describe('a copy from PostgreSQL to PostgreSQL', () => {
+  let service: TestService;
+  beforeAll(async () => {
+    service = await startTestService();
+    await fill(service, 40);
+  });
+  afterAll(() => service.stop());
+
+  test('that is killed goes on where it was; late events come after, and a row that was removed from it is found', async () => {
+    const { database: source, sql } = service;
+    const target = await testDatabase('postgres18', { empty: true });
+    try {
+      build();
+      const args = [LAUNCHER, 'copy', '--from', source.url, '--to', target.url];
+      const first = spawn(process.execPath, args, { env: { PATH: process.env.PATH, DATA_DIR: folder } });
+      const isBegun = async (): Promise<boolean> => {
+        const [table] = await target.sql`SELECT to_regclass('events') AS events`;
+        if (table?.events === null) return false;
+        const [row] = await target.sql<{ events: number }[]>`SELECT count(*)::int AS events FROM events`;
+        return (row?.events ?? 0) > 0;
+      };
+      await until(isBegun, 'the copy has begun');
+      first.kill('SIGKILL');
+      await once(first, 'exit');
+      const [before] = await target.sql<{ events: number }[]>`SELECT count(*)::int AS events FROM events`;
+      const result = await copied(source, target);
+      // What was committed before it was killed is not copied again.
+      expect(result.copied).toBe(EVENTS - (before?.events ?? 0));
+      expect(await contentOf(target)).toEqual(await contentOf(source));
+      // One late event on each of two days, one in a minute that has others.
+      await insertSelected(
+        sql,
+        source.engine,
+        sql`SELECT gen_random_uuid(), app_id, type_id, created_at + interval '1 ms', '{"late":true}'::json FROM events
+             WHERE payload ->> 'key' IN ('old 777', 'old 15000')`,
+      );
+      expect(await copied(source, target)).toMatchObject({ copied: 2, repaired: [] });
+      const [removed] = await target.sql<{ day: string }[]>`
+        DELETE FROM events WHERE payload ->> 'key' = 'old 5000'
+        RETURNING (extract(epoch FROM date_bin('1 day', created_at, 'epoch')) * 1000)::float8 AS day`;
+      const repaired = await copied(source, target);
+      expect(repaired.repaired).toEqual([
+        { app: service.app.appId, day: removed?.day, source: EVENTS / 40, target: EVENTS / 40 - 1 },
+      ]);
+      expect(await contentOf(target)).toEqual(await contentOf(source));
+      // One that belongs to no event of the original cannot be repaired, and nothing is switched.
+      await target.sql`UPDATE events SET id = gen_random_uuid() WHERE payload ->> 'key' = 'old 9000'`;
+      const refused = await copy(source, target, '--switch');
+      expect(refused.stderr).toContain('the copy is not equal');
+      expect((await service.post()).status).toBe(201);
+    } finally {
+      await target.drop();
+    }
+  });
+
+  test('refuses a database that is in use, and a second copy into the same one', async () => {
+    const other = await startTestService();
+    try {
+      expect((await copy(service.database, other.database)).stderr).toContain('the database is in use');
+    } finally {
+      await other.stop();
+    }
+  });
+});
