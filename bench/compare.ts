@@ -28,6 +28,8 @@ import { formatNumber, formatTable } from './table.ts';
 
 /** What a bound of an interval must be above for a change to be refused. */
 const GROWTH_LIMIT = 1.1;
+/** Of the claim that something has grown by more than the limit: one-sided, so the interval leaves out 5 % at either end. */
+const JUDGED_CONFIDENCE = 0.9;
 /** An interval is narrow where its bounds are this close to its estimate. */
 const NARROW = 0.03;
 /**
@@ -73,6 +75,8 @@ interface Load {
   readonly name: string;
   readonly connections: number;
   readonly seconds: number;
+  /** Of the time that a comparison has. */
+  readonly share: number;
   /** Events or reads of one answer. */
   readonly units: number;
   readonly request: (side: Side) => LoadRequest;
@@ -102,6 +106,8 @@ interface Comparison {
   readonly now: number;
   readonly before: number;
   readonly ratio: Interval;
+  /** The least that the ratio may be, by {@link JUDGED_CONFIDENCE}. */
+  readonly least: number;
   /** The median ratio of each start. */
   readonly starts: readonly number[];
   readonly rounds: number;
@@ -138,6 +144,7 @@ const LOADS: readonly Load[] = [
     name: 'event',
     connections: 64,
     seconds: 1.5,
+    share: 0.45,
     units: 1,
     request: ({ written: { loggingToken, typeId } }) => ({
       method: 'POST',
@@ -149,6 +156,7 @@ const LOADS: readonly Load[] = [
     name: 'batch',
     connections: 2,
     seconds: 1,
+    share: 0.2,
     units: BATCH_EVENTS,
     request: ({ written }) => batch(written, () => ''),
   },
@@ -156,6 +164,7 @@ const LOADS: readonly Load[] = [
     name: 'page',
     connections: 4,
     seconds: 0.8,
+    share: 0.2,
     units: 1,
     request: (side) => get(side, `/public/get_events?appId=${side.filled.appId}&limit=100&offset=20000`),
   },
@@ -163,6 +172,7 @@ const LOADS: readonly Load[] = [
     name: 'series',
     connections: 4,
     seconds: 0.8,
+    share: 0.15,
     units: 1,
     request: (side) => get(side, `/v1/apps/${side.filled.appId}/series?interval=1d&by=type`),
   },
@@ -281,15 +291,19 @@ class Measuring {
   }
 
   /**
-   * Rounds of two turns, in an order drawn each time, until they say enough. What a side's PostgreSQL does behind its turn,
+   * Rounds of two turns, in a drawn order, until they say enough. What a side's PostgreSQL does behind its turn,
    * such as folding counts, is counted until its next one.
    * @param isEnough asked after each round
    */
   async rounds(load: Load, isEnough: (turns: Start) => boolean): Promise<Start> {
     const turns: Start = [[], []];
     const open: (() => void)[] = [];
+    let order: readonly [number, number] = [0, 1];
+    let rounds = 0;
     do {
-      for (const side of Math.random() < 0.5 ? [0, 1] : [1, 0]) {
+      // Drawn for every other round; the next one has it the other way around, which cancels a drift.
+      order = rounds++ % 2 === 1 ? [order[1], order[0]] : Math.random() < 0.5 ? [0, 1] : [1, 0];
+      for (const side of order) {
         open[side]?.();
         open[side] = await this.#turn(side, load, turns);
       }
@@ -329,6 +343,7 @@ function comparisonsOf(load: Load, starts: readonly Start[]): Comparison[] {
       now: spreadOf(starts.flatMap(([now]) => of(now))).median,
       before: spreadOf(starts.flatMap(([, before]) => of(before))).median,
       ratio: intervalOf(ratios.flat()),
+      least: intervalOf(ratios.flat(), JUDGED_CONFIDENCE).low,
       starts: ratios.map((one) => spreadOf(one).median),
       rounds: ratios.flat().length,
     };
@@ -355,9 +370,9 @@ function formatComparisons(comparisons: readonly Comparison[]): string {
 /** What has certainly become dearer by more than the limit, in every start. */
 function grown(comparisons: readonly Comparison[]): Comparison[] {
   return comparisons.filter(
-    ({ measure, ratio, starts }) =>
+    ({ measure, least, starts }) =>
       (measure === 'service' || measure === 'postgres') &&
-      ratio.low > GROWTH_LIMIT &&
+      least > GROWTH_LIMIT &&
       starts.every((one) => one > GROWTH_LIMIT),
   );
 }
@@ -404,14 +419,16 @@ async function measureStart(
 ): Promise<void> {
   const measuring = new Measuring(pair, turnShare);
   try {
-    for (const [index, load] of [...turns.keys()].entries()) {
+    const loads = [...turns.keys()];
+    for (const [index, load] of loads.entries()) {
       if (!(await measuring.warmUp(load))) {
         process.stderr.write(`${load.name}: only one of the two commits has it\n`);
         turns.delete(load);
         continue;
       }
       const now = performance.now();
-      const deadline = now + (until - now) / (turns.size - index);
+      const left = loads.slice(index).reduce((sum, { share }) => sum + share, 0);
+      const deadline = now + ((until - now) * load.share) / left;
       const earlier = turns.get(load) ?? [];
       const isEnough = (latest: Start): boolean =>
         latest[0].length >= leastRounds &&
@@ -442,9 +459,9 @@ async function main(ref: string | undefined, options: Options): Promise<number> 
       `Now: the working tree. Before: ${base}.\n\n${formatComparisons(comparisons)}\n\nMemory of the service in each start, high-water: ${starts} MB.\n`,
     );
   }
-  for (const { load, measure, ratio } of dearer)
+  for (const { load, measure, least } of dearer)
     process.stderr.write(
-      `FAILED: ${load}, CPU of ${measure}: at least ${ratio.low.toFixed(2)} times as much\n`,
+      `FAILED: ${load}, ${MEASURES[measure]}: at least ${least.toFixed(2)} times as much\n`,
     );
   return dearer.length > 0 ? 1 : 0;
 }

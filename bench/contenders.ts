@@ -1,9 +1,13 @@
 /** Starts the service and what it is compared with, each ready to be measured. */
+import { once } from 'node:events';
 import { existsSync } from 'node:fs';
+import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { loadUws } from '../src/http/uws.ts';
+import type { Findings } from './findings.ts';
+import type { LoadRequest } from './load-job.ts';
 import { type Contender, createRequest } from './measure.ts';
-import { cpuOf } from './process-usage.ts';
+import { cpuOf, cpuOfFamily } from './process-usage.ts';
 import { Spawned } from './spawned.ts';
 import type { BenchApp, Workbench } from './workbench.ts';
 
@@ -42,6 +46,29 @@ export async function startLifted(bench: Workbench, app: BenchApp): Promise<Cont
   return { name: 'tidemark', port, pid, requests: [createRequest(app, SMALL_PAYLOAD_BYTES)] };
 }
 
+/**
+ * The service with its limits lifted, as so many processes on one port.
+ * @param counts each is a service of its own
+ * @returns those of more than one process only where there is a redis-server
+ */
+export async function startWorkers(
+  bench: Workbench,
+  counts: readonly number[],
+  requests: readonly LoadRequest[],
+  findings: Findings,
+): Promise<Contender[]> {
+  const redis = await startForgetfulRedis(bench);
+  if (redis === null) findings.note('Skipped: more than one process, as there is no redis-server.');
+  const contenders: Contender[] = [];
+  for (const count of redis === null ? counts.filter((one) => one === 1) : counts) {
+    const settings = { WORKERS: String(count), READ_CONNECTIONS: '1', REDIS_URL: redis?.url ?? '' };
+    const { port, pid } = await bench.startService({ limits: 'lifted', settings });
+    const name = count === 1 ? 'one process' : `${count} processes`;
+    contenders.push({ name, port, pid, requests, serverCpu: () => cpuOfFamily(pid) });
+  }
+  return contenders;
+}
+
 export async function startInsertRival(bench: Workbench, app: BenchApp): Promise<Contender> {
   const { port, pid } = await bench.startContender('rival-insert');
   const requests = [createRequest(app, SMALL_PAYLOAD_BYTES)];
@@ -69,6 +96,25 @@ export async function startRedis(bench: Workbench, options: readonly string[]): 
   if (command === null) return null;
   const args = ['--dir', bench.folder, '--save', '', '--daemonize', 'no', ...options];
   return bench.keep(await Spawned.start({ command, args, env: {}, listens: /eady to accept connections/ }));
+}
+
+/** Redis as the limiter uses it, on a port of its own. @returns null where there is no redis-server */
+export async function startForgetfulRedis(bench: Workbench): Promise<(Spawned & { url: string }) | null> {
+  const port = await freePort();
+  const address = ['--port', String(port), '--bind', '127.0.0.1'];
+  const redis = await startRedis(bench, [...address, '--appendonly', 'no']);
+  return redis && Object.assign(redis, { url: `redis://127.0.0.1:${port}` });
+}
+
+/** A free TCP port. */
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const address = server.address();
+  server.close();
+  await once(server, 'close');
+  if (address === null || typeof address === 'string') throw new Error('There is no TCP port.');
+  return address.port;
 }
 
 /** @returns its path; null where it is not installed */

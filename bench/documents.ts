@@ -16,6 +16,7 @@ import {
   SOAK_FIGURES,
   WRITE_FIGURES,
 } from './figures.ts';
+import { coresPart, latencyPart, nodesPart, scalePart } from './parts.ts';
 import { formatReport } from './report.ts';
 import { RESULTS_FOLDER, ROOT, readResults } from './results.ts';
 import { SCENARIOS } from './scenarios.ts';
@@ -58,6 +59,10 @@ one line that names the variable.
 export async function documents(): Promise<ReadonlyMap<string, string>> {
   const results = await readResults();
   const faults: FaultCampaign = JSON.parse(await readFile(join(RESULTS_FOLDER, 'faults.json'), 'utf8'));
+  const nodes = nodesPart(results);
+  const latency = latencyPart(results);
+  const scale = scalePart(results);
+  const cores = coresPart(results);
   const order = SCENARIOS.map(({ name }) => name);
   const page = async (path: string, parts: Readonly<Record<string, string>>): Promise<[string, string]> => [
     path,
@@ -71,13 +76,18 @@ export async function documents(): Promise<ReadonlyMap<string, string>> {
       figures: figuresTable(results, README_FIGURES),
     }),
     await page('docs/durability.md', { faults: faultsTable(faults) }),
+    await page('docs/scaling.md', { cores: cores.text }),
     await page('docs/performance.md', {
       writes: figuresTable(results, WRITE_FIGURES),
       limits: figuresTable(results, LIMIT_FIGURES),
       reads: figuresTable(results, READ_FIGURES),
       searches: figuresTable(results, SEARCH_FIGURES),
       soak: figuresTable(results, SOAK_FIGURES),
+      nodes: nodes.text,
+      latency: latency.text,
+      scale: scale.text,
     }),
+    ...[nodes, latency, scale, cores].flatMap(({ files }) => [...files]),
   ]);
 }
 

@@ -213,25 +213,26 @@ export const SOAK_FIGURES: readonly Pick[] = [
 
 /** What a fault campaign has found (test/e2e/faults.slow.test.ts). */
 export interface FaultCampaign {
+  readonly producers: number;
+  readonly faults: readonly FaultRow[];
+}
+
+export interface FaultRow {
   /** ISO 8601. */
   readonly at: string;
   readonly commit: string;
-  readonly producers: number;
-  readonly faults: readonly {
-    readonly fault: string;
-    /** Campaigns up to November 2026 were on PostgreSQL alone. */
-    readonly engine?: 'PostgreSQL' | 'TimescaleDB';
-    readonly journal: boolean;
-    readonly rounds: number;
-    readonly acknowledged: number;
-    readonly lost: number;
-    readonly storedTwice: number;
-    /** Rows that were never sent, or whose request was refused. */
-    readonly unexplained: number;
-    readonly refused: number;
-    readonly longestWaitMs: number;
-    readonly recoveryMs: number;
-  }[];
+  readonly engine: 'PostgreSQL' | 'TimescaleDB';
+  readonly fault: string;
+  readonly journal: boolean;
+  readonly rounds: number;
+  readonly acknowledged: number;
+  readonly lost: number;
+  readonly storedTwice: number;
+  /** Rows that were never sent, or whose request was refused. */
+  readonly unexplained: number;
+  readonly refused: number;
+  readonly longestWaitMs: number;
+  readonly recoveryMs: number;
 }
 
 /** Shown for a figure that no result has: after a short run, or if its name has changed. */
@@ -280,7 +281,7 @@ function provenance(results: readonly StoredResult[], picks: readonly Pick[]): s
   return `<sub>${[days.join(', '), commit, ...machines, ...versions.sort()].join('; ')}</sub>`;
 }
 
-export function faultsTable({ at, commit, faults }: FaultCampaign): string {
+export function faultsTable({ faults }: FaultCampaign): string {
   const seconds = (ms: number): string => `${(ms / 1_000).toFixed(1)} s`;
   const head = [
     'Fault, under load',
@@ -297,7 +298,7 @@ export function faultsTable({ at, commit, faults }: FaultCampaign): string {
   ];
   const rows = faults.map((row) => [
     row.fault,
-    row.engine ?? 'PostgreSQL',
+    row.engine,
     row.journal ? 'yes' : 'no',
     formatNumber(row.rounds),
     formatNumber(row.acknowledged),
@@ -308,5 +309,8 @@ export function faultsTable({ at, commit, faults }: FaultCampaign): string {
     seconds(row.longestWaitMs),
     seconds(row.recoveryMs),
   ]);
-  return `${formatTable(head, rows)}\n\n<sub>${at.slice(0, 10)}, commit ${commit}</sub>`;
+  const runs = new Set(
+    faults.map(({ at, commit, engine }) => `${engine}: ${at.slice(0, 10)}, commit ${commit}`),
+  );
+  return `${formatTable(head, rows)}\n\n<sub>${[...runs].join('; ')}</sub>`;
 }

@@ -101,6 +101,33 @@ export interface Threshold {
   readonly margin: number;
 }
 
+/** How many runs a threshold is made of. */
+export const RECORDED_RUNS = 10;
+/**
+ * For ten values of a normal distribution: 99 % of all that follow lie above the mean less so many standard deviations, with a
+ * confidence of 95 % (one-sided tolerance factor; NIST/SEMATECH e-Handbook of Statistical Methods, 7.2.6.3).
+ */
+const TOLERANCE_FACTOR = 3.981;
+const LEAST_MARGIN = 0.02;
+
+/**
+ * A threshold that a further run of the same code misses once in a hundred times.
+ * @param medians of {@link RECORDED_RUNS} runs; with any that was not measured the threshold stays as it is
+ */
+export function thresholdOf(before: Threshold, medians: readonly number[]): Threshold {
+  if (medians.length !== RECORDED_RUNS || !medians.every((median) => median > 0)) return before;
+  const logs = medians.map(Math.log);
+  const mean = logs.reduce((sum, log) => sum + log, 0) / logs.length;
+  const deviation = Math.sqrt(logs.reduce((sum, log) => sum + (log - mean) ** 2, 0) / (logs.length - 1));
+  const most = Math.exp(TOLERANCE_FACTOR * deviation);
+  const margin = Math.max(LEAST_MARGIN, before.better === 'more' ? 1 - 1 / most : most - 1);
+  return {
+    ...before,
+    recorded: Number(Math.exp(mean).toPrecision(3)),
+    margin: Math.ceil(margin * 100) / 100,
+  };
+}
+
 export interface Verdict {
   readonly threshold: Threshold;
   /** The bound that the recorded ratio and its margin make. */

@@ -13,6 +13,8 @@ export interface Contender {
   readonly port: number;
   readonly pid: number;
   readonly requests: readonly LoadRequest[];
+  /** CPU of it in milliseconds, where it has more processes than one. */
+  readonly serverCpu?: () => number;
   /** CPU of its database in milliseconds, where that is not the bench's PostgreSQL. */
   readonly databaseCpu?: () => number;
 }
@@ -34,12 +36,16 @@ export interface Round {
 /** Work, and the CPU that a server and its database have used meanwhile, in milliseconds. */
 export async function withCost<T>(
   bench: Workbench,
-  { pid, databaseCpu = () => bench.databaseCpu() }: Pick<Contender, 'pid' | 'databaseCpu'>,
+  {
+    pid,
+    serverCpu = () => cpuOf(pid),
+    databaseCpu = () => bench.databaseCpu(),
+  }: Pick<Contender, 'pid' | 'serverCpu' | 'databaseCpu'>,
   work: () => Promise<T>,
 ): Promise<{ result: T; serverMs: number; databaseMs: number }> {
-  const before = { server: cpuOf(pid), database: databaseCpu() };
+  const before = { server: serverCpu(), database: databaseCpu() };
   const result = await work();
-  return { result, serverMs: cpuOf(pid) - before.server, databaseMs: databaseCpu() - before.database };
+  return { result, serverMs: serverCpu() - before.server, databaseMs: databaseCpu() - before.database };
 }
 
 /** The number of answers with a status of this form. */

@@ -19,7 +19,7 @@ import { Command, InvalidArgumentError, Option } from 'commander';
 import { OperatorError } from '../src/errors.ts';
 import { writeDocuments } from './documents.ts';
 import { Findings, ratioOf, type ScenarioResult } from './findings.ts';
-import { judge, type Threshold, type Verdict } from './judge.ts';
+import { judge as judgeOne, RECORDED_RUNS, type Threshold, type Verdict } from './judge.ts';
 import { endProfile, profileOptions } from './profile.ts';
 import { circumstances, ROOT, type StoredResult, storeProfile, storeResult } from './results.ts';
 import type { Length, RunOptions, Scenario } from './scenario.ts';
@@ -113,7 +113,7 @@ const EVENTS: Readonly<Record<Length, number>> = {
 function verdictsOf(limits: readonly Threshold[], results: ReadonlyMap<string, ScenarioResult>): Verdict[] {
   return limits.map((threshold) => {
     const result = results.get(threshold.scenario);
-    return judge(threshold, result === undefined ? undefined : ratioOf(result, threshold.ratio));
+    return judgeOne(threshold, result === undefined ? undefined : ratioOf(result, threshold.ratio));
   });
 }
 
@@ -140,20 +140,35 @@ async function main(names: readonly string[], given: Options): Promise<number> {
   const profileFolder = given.profile === true ? resolve(ROOT, '.bench', 'profiles') : null;
   if (profileFolder !== null) await mkdir(profileFolder, { recursive: true });
   const options: RunOptions = { length, events: given.events ?? EVENTS[length], profileFolder };
-  const results = new Map<string, StoredResult>();
   // What was only judged is no record of how fast the service is; a profile is one of where its time goes.
   const store = given.store && given.judge === undefined;
-  await runScenarios(chosen(names, set), options, async (result) => {
-    results.set(result.scenario, result);
-    if (!store) return;
-    if (profileFolder === null) await storeResult(result);
-    else await storeProfile(result);
-    await writeDocuments();
-  });
-  // Where only some scenarios were asked for, only they are judged.
-  const judged = set?.thresholds.filter(({ scenario }) => names.length === 0 || results.has(scenario)) ?? [];
-  const verdicts = verdictsOf(judged, results);
-  if (given.judge !== undefined && given.record === true) await record(given.judge, verdicts);
+  const runOnce = async (): Promise<Map<string, StoredResult>> => {
+    const results = new Map<string, StoredResult>();
+    await runScenarios(chosen(names, set), options, async (result) => {
+      results.set(result.scenario, result);
+      if (!store) return;
+      if (profileFolder === null) await storeResult(result);
+      else await storeProfile(result);
+      await writeDocuments();
+    });
+    return results;
+  };
+  const judge = (results: ReadonlyMap<string, StoredResult>): Verdict[] => {
+    // Where only some scenarios were asked for, only they are judged.
+    const judged =
+      set?.thresholds.filter(({ scenario }) => names.length === 0 || results.has(scenario)) ?? [];
+    return verdictsOf(judged, results);
+  };
+  let results = await runOnce();
+  const runs = [judge(results)];
+  if (given.judge !== undefined && given.record === true) {
+    for (; runs.length < RECORDED_RUNS; runs.push(judge(results))) {
+      say(`\nrun ${runs.length + 1} of ${RECORDED_RUNS}`);
+      results = await runOnce();
+    }
+    await record(given.judge, runs);
+  }
+  const verdicts = runs.at(-1) ?? [];
   if (verdicts.length > 0) say(`\n${formatVerdicts(verdicts)}`);
   if (given.json === true) {
     process.stdout.write(`${JSON.stringify({ results: [...results.values()], verdicts }, null, 2)}\n`);
@@ -189,7 +204,10 @@ const program = new Command('bench')
   )
   .option('--docs', 'run nothing; renew the generated parts of README.md, docs and bench/RESULTS.md')
   .option('--no-store', 'leave bench/results and the documentation as they are')
-  .option('--record', 'with --judge: keep what this run measures as what later ones are judged by')
+  .option(
+    '--record',
+    `with --judge: run ${RECORDED_RUNS} times, and judge later runs by the medians, with margins that their spread justifies`,
+  )
   .addOption(new Option('--judge <set>', 'judge by bench/thresholds.json').choices(['guard', 'smoke']))
   .action(async (names: string[], options: Options) => {
     process.exitCode = await main(names, options).catch((error: unknown) => {

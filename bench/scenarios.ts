@@ -10,14 +10,19 @@ import { FIELDS } from './scenarios/fields.ts';
 import { FLEET } from './scenarios/fleet.ts';
 import { FORMATS } from './scenarios/formats.ts';
 import { HOSTILE, NEIGHBOURS } from './scenarios/hostile.ts';
+import { IMPORT } from './scenarios/import.ts';
+import { LATENCY } from './scenarios/latency.ts';
 import { LIMITS } from './scenarios/limits.ts';
 import { MIXED } from './scenarios/mixed.ts';
 import { NEW_TYPES } from './scenarios/new-types.ts';
+import { NODES } from './scenarios/nodes.ts';
 import { READS } from './scenarios/reads.ts';
 import { SATURATE } from './scenarios/saturate.ts';
+import { SCALE } from './scenarios/scale.ts';
 import { SEARCH } from './scenarios/search.ts';
 import { SERIES } from './scenarios/series.ts';
 import { SHARED_LIMITS } from './scenarios/shared-limits.ts';
+import { WORKERS_SCENARIO } from './scenarios/workers.ts';
 import { WRITE_FORMATS } from './scenarios/write-formats.ts';
 
 export const SCENARIOS: readonly Scenario[] = [
@@ -25,6 +30,9 @@ export const SCENARIOS: readonly Scenario[] = [
   ...LIMITS,
   FLEET,
   SATURATE,
+  NODES,
+  LATENCY,
+  WORKERS_SCENARIO,
   WRITE_FORMATS,
   BATCHES,
   ...FORMATS,
@@ -35,10 +43,12 @@ export const SCENARIOS: readonly Scenario[] = [
   NEIGHBOURS,
   SERIES,
   ...READS,
+  SCALE,
   FIELDS,
   SEARCH,
   EXPORT,
   ...MIXED,
+  IMPORT,
   ENGINES,
   ENGINE_SEARCH,
 ];

@@ -47,17 +47,7 @@ async function seed(bench: Workbench, events: number): Promise<SeededApp> {
       FROM generate_series(1, ${TYPES - 1}::integer) n`;
   const types = await sql<{ id: number; publicId: string }[]>`
     SELECT id, public_id AS "publicId" FROM event_types WHERE app_id = ${app.id} ORDER BY id`;
-  await ensurePartitions(sql, START, START + (DAYS - 1) * DAY_MS);
-  const typeIds = types.map(({ id }) => id);
-  let day = 0;
-  const insertSome = async (): Promise<void> => {
-    for (let mine = day++; mine < DAYS; mine = day++) await seedDay(sql, app.id, typeIds, mine, events);
-  };
-  await Promise.all(Array.from({ length: CONNECTIONS }, insertSome));
-  await foldCounts(sql);
-  for (const one of await unprofiledDays(sql, START + 60 * DAY_MS)) await profileDay(sql, one);
-  await sql`VACUUM ANALYZE`;
-  await sql`CHECKPOINT`;
+  await fillEvents(sql, { appIds: [app.id], typeIds: types.map(({ id }) => id), events });
   const [counted] = await sql<{ events: number }[]>`
     SELECT sum(count)::float8 AS events FROM events_per_day WHERE app_id = ${app.id} AND type_id = 0`;
   if (counted?.events !== events) throw new Error(`${counted?.events} events were counted, not ${events}.`);
@@ -72,21 +62,42 @@ async function seed(bench: Workbench, events: number): Promise<SeededApp> {
   };
 }
 
-/** One day's events, evenly spread, in the order of time; types are drawn by hash. */
-async function seedDay(
-  sql: Sql,
-  appId: number,
-  typeIds: readonly number[],
-  day: number,
-  events: number,
-): Promise<void> {
+/** Event `n` of a fill goes to app `n` modulo their number; its type is drawn by hash from those of the app. */
+export interface Fill {
+  readonly appIds: readonly number[];
+  /** All apps' types, each app's after the other's: as many of each. */
+  readonly typeIds: readonly number[];
+  readonly events: number;
+}
+
+export const FILLED_DAYS = DAYS;
+export const FILLED_FROM = START;
+
+/** Fills in events over {@link FILLED_DAYS}, and folds their counts. */
+export async function fillEvents(sql: Sql, fill: Fill): Promise<void> {
+  await ensurePartitions(sql, START, START + (DAYS - 1) * DAY_MS);
+  let day = 0;
+  const insertSome = async (): Promise<void> => {
+    for (let mine = day++; mine < DAYS; mine = day++) await fillDay(sql, fill, mine);
+  };
+  await Promise.all(Array.from({ length: CONNECTIONS }, insertSome));
+  await foldCounts(sql);
+  for (const one of await unprofiledDays(sql, START + 60 * DAY_MS)) await profileDay(sql, one);
+  await sql`VACUUM ANALYZE`;
+  await sql`CHECKPOINT`;
+}
+
+/** One day's events, evenly spread, in the order of time. Of several types the last one is rare. */
+async function fillDay(sql: Sql, { appIds, typeIds, events }: Fill, day: number): Promise<void> {
   const first = Math.floor((events / DAYS) * day);
   const end = Math.floor((events / DAYS) * (day + 1));
-  const rare = typeIds.length - 1;
+  const apps = appIds.length;
+  const rare = typeIds.length / apps - 1;
+  const drawnType = sql`CASE WHEN hash % ${RARE_ONE_IN} = 0 THEN ${rare}::integer ELSE hash % ${Math.max(1, rare)} END`;
   const rows = sql`
     SELECT (lpad(to_hex(ms), 12, '0') || '7' || substr(md5(n::text), 1, 3) || '8' || substr(md5(n::text), 4, 15))::uuid AS id,
-           ${appId}::integer AS app_id,
-           (${[...typeIds]}::integer[])[1 + CASE WHEN hash % ${RARE_ONE_IN} = 0 THEN ${rare}::integer ELSE hash % ${rare} END] AS type_id,
+           (${[...appIds]}::integer[])[1 + n % ${apps}::integer] AS app_id,
+           (${[...typeIds]}::integer[])[1 + n % ${apps}::integer * ${rare + 1}::integer + ${drawnType}] AS type_id,
            to_timestamp(ms / 1000.0) AS created_at,
            ('{"user":"u-' || hash % 5000 || '","path":"/articles/' || n || '","referrer":"https://example.org/","seconds":'
              || n % 97 || ',"agent":"' || md5(n::text) || md5(hash::text) || '"}')::json AS payload

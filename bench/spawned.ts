@@ -1,7 +1,8 @@
 /** Servers under test as child processes: started until they say that they listen, ended by SIGTERM. */
-import { type ChildProcess, spawn } from 'node:child_process';
+import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
 
 const START_TIMEOUT_MS = 120_000;
 const STOP_TIMEOUT_MS = 30_000;
@@ -81,13 +82,24 @@ export class Spawned {
   }
 }
 
-/** The real service, as `npm start` runs it. @param nodeOptions such as `--cpu-prof` */
+/** @param node the path of its program @returns such as `22.23.3` */
+export async function versionOfNode(node: string): Promise<string> {
+  const { stdout } = await promisify(execFile)(node, ['--version']);
+  return stdout.trim().slice(1);
+}
+
+/**
+ * The real service, as `npm start` runs it.
+ * @param nodeOptions such as `--cpu-prof`
+ * @param node        the program that runs it
+ */
 export function startTidemark(
   settings: Readonly<Record<string, string>>,
   nodeOptions: readonly string[] = [],
+  node: string = process.execPath,
 ): Promise<Spawned> {
   return Spawned.start({
-    command: process.execPath,
+    command: node,
     args: [...nodeOptions, LAUNCHER, 'serve'],
     env: { PORT: '0', LOG_LEVEL: 'warn', ...settings },
     listens: /listens on http:\/\/127\.0\.0\.1:(\d+)/,

@@ -1,7 +1,7 @@
 /** bench/thresholds.json: what a judged run runs, and what it judges by. */
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Threshold, Verdict } from './judge.ts';
+import { type Threshold, thresholdOf, type Verdict } from './judge.ts';
 import { ROOT } from './results.ts';
 
 export interface JudgedSet {
@@ -21,15 +21,17 @@ export async function readJudgedSet(name: 'guard' | 'smoke'): Promise<JudgedSet>
   return (await readSets())[name];
 }
 
-/** Makes what was measured now the measure of later runs; margins stay. */
-export async function record(name: 'guard' | 'smoke', verdicts: readonly Verdict[]): Promise<void> {
+/** Makes what several runs have measured the measure of later ones, with margins as narrow as their spread allows. */
+export async function record(name: 'guard' | 'smoke', runs: readonly (readonly Verdict[])[]): Promise<void> {
   const sets = await readSets();
   const thresholds = sets[name].thresholds.map((threshold) => {
-    const found = verdicts.find(
-      (one) => one.threshold.scenario === threshold.scenario && one.threshold.ratio === threshold.ratio,
+    const { scenario, ratio } = threshold;
+    const medians = runs.map(
+      (verdicts) =>
+        verdicts.find((one) => one.threshold.scenario === scenario && one.threshold.ratio === ratio)?.measured
+          ?.median ?? Number.NaN,
     );
-    const median = found?.measured?.median ?? Number.NaN;
-    return Number.isNaN(median) ? threshold : { ...threshold, recorded: Number(median.toPrecision(3)) };
+    return thresholdOf(threshold, medians);
   });
   await writeFile(FILE, `${JSON.stringify({ ...sets, [name]: { ...sets[name], thresholds } }, null, 2)}\n`);
 }

@@ -35,6 +35,8 @@ export interface ServiceOptions {
   readonly settings?: Readonly<Record<string, string>>;
   /** Where it is not the bench's own. */
   readonly installation?: Installation;
+  /** The program that runs the service, where it is not this Node. */
+  readonly node?: string;
 }
 
 export class Workbench {
@@ -109,10 +111,10 @@ export class Workbench {
   }
 
   async startService(options: ServiceOptions): Promise<Spawned> {
-    const { limits, settings = {}, installation = this.#installation } = options;
+    const { limits, settings = {}, installation = this.#installation, node } = options;
     const lifted = limits === 'lifted' ? { CREATE_LIMIT_PER_MINUTE: '0', READ_LIMIT_PER_MINUTE: '0' } : {};
     const env = { ...installation.settings, ...lifted, ...settings };
-    return this.keep(await startTidemark(env, this.#nodeOptions));
+    return this.keep(await startTidemark(env, this.#nodeOptions, node));
   }
 
   async startContender(name: string, env: Readonly<Record<string, string>> = {}): Promise<Spawned> {

@@ -1,8 +1,6 @@
 /** shared-limits: what limits through Redis cost, beside limits in the process's own memory. */
-import { once } from 'node:events';
-import { createServer } from 'node:net';
 import { Redis } from 'ioredis';
-import { SMALL_PAYLOAD_BYTES, startRedis } from '../contenders.ts';
+import { SMALL_PAYLOAD_BYTES, startForgetfulRedis } from '../contenders.ts';
 import type { Findings } from '../findings.ts';
 import { pairwise } from '../judge.ts';
 import { addSums, sumOfTable } from '../ledger.ts';
@@ -33,9 +31,7 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
   findings.note(
     `Closed loop by autocannon, ${CONNECTIONS} connections, ${APPS} apps, far below their limits.`,
   );
-  const redisPort = await freePort();
-  const address = ['--port', String(redisPort), '--bind', '127.0.0.1'];
-  const redis = await startRedis(bench, [...address, '--appendonly', 'no']);
+  const redis = await startForgetfulRedis(bench);
   if (redis === null) {
     findings.note('Skipped: there is no redis-server.');
     return;
@@ -48,8 +44,8 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
   });
   const generator = bench.startGenerator();
   const apps = await bench.makeApps(APPS, 'shared-limits');
-  const [own, shared] = [await startOwn(bench, apps), await startShared(bench, apps, redisPort)];
-  const client = new Redis({ port: redisPort });
+  const [own, shared] = [await startOwn(bench, apps), await startShared(bench, apps, redis.url)];
+  const client = new Redis(redis.url);
   const before = { calls: await scriptCalls(client), cpu: cpuOf(redis.pid) };
   const results = await interleavedRounds(bench, generator, [own, shared], {
     connections: CONNECTIONS,
@@ -92,12 +88,8 @@ async function startOwn(bench: Workbench, apps: readonly BenchApp[]): Promise<Co
   return { name: OWN, port, pid, requests: apps.map((app) => createRequest(app, SMALL_PAYLOAD_BYTES)) };
 }
 
-async function startShared(
-  bench: Workbench,
-  apps: readonly BenchApp[],
-  redisPort: number,
-): Promise<Contender> {
-  const settings = { ...SETTINGS, REDIS_URL: `redis://127.0.0.1:${redisPort}` };
+async function startShared(bench: Workbench, apps: readonly BenchApp[], url: string): Promise<Contender> {
+  const settings = { ...SETTINGS, REDIS_URL: url };
   const { port, pid } = await bench.startService({ limits: 'kept', settings });
   await untilJoined(port);
   return { name: SHARED, port, pid, requests: apps.map((app) => createRequest(app, SMALL_PAYLOAD_BYTES)) };
@@ -115,17 +107,6 @@ async function untilJoined(port: number): Promise<void> {
 async function scriptCalls(client: Redis): Promise<number> {
   const stats = await client.info('commandstats');
   return Number(/cmdstat_evalsha:calls=(\d+)/.exec(stats)?.[1] ?? 0);
-}
-
-/** A free TCP port. */
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const address = server.address();
-  server.close();
-  await once(server, 'close');
-  if (address === null || typeof address === 'string') throw new Error('There is no TCP port.');
-  return address.port;
 }
 
 export const SHARED_LIMITS: Scenario = {

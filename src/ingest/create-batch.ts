@@ -55,7 +55,9 @@ export function createCreateBatch(
     exchange.late = refuse(exchange.late, exchange);
     const outcome = await create(exchange);
     if (!(outcome instanceof Rejection)) return outcome;
-    if (refusalDelayMs !== undefined && PASSING.has(outcome.status)) await setTimeout(refusalDelayMs);
+    // Who has no token is not waited for: a request that is held back keeps its body.
+    const isHeld = refusalDelayMs !== undefined && exchange.writer !== 0 && PASSING.has(outcome.status);
+    if (isHeld) await setTimeout(refusalDelayMs);
     return refuse(outcome, exchange);
   };
 }

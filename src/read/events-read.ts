@@ -8,7 +8,7 @@ import { decodeCursor, type EventReader, encodeCursor, type RowFilter } from '..
 import { COUNT, CURSOR, EVENT, EVENT_ID, SINGLE_EVENT, TIMESTAMP } from './answer-shapes.ts';
 import { type AppRead, appRead } from './app-read.ts';
 import { pageBody } from './event-text.ts';
-import { fieldFilterOf } from './filter/counted-values.ts';
+import { COUNTED_LATER, fieldFilterOf } from './filter/counted-values.ts';
 import { FILTER, filterOf } from './filter/filter-query.ts';
 import { checkScope, findScopedTypes, HIDDEN_TYPES, SCOPE } from './scope-query.ts';
 import { readSearchPage, SEARCH_BUDGET, type SearchBudget, type SearchPageRequest } from './search-page.ts';
@@ -119,13 +119,17 @@ export function eventsRead(options: EventsReadOptions): AppRead {
     const counted = fieldFilterOf(query);
     const withTotal = query.total === 'exact';
     if (withTotal && counted !== null && exceptIds.size > 0) return NOT_WITHOUT_HIDDEN;
-    const found = counted === null ? null : await events.filteredList({ ...request, withTotal }, counted);
-    if (filter !== null && found === null)
-      return withTotal ? NOT_COUNTED : await searchAnswer(options, request, filter);
-    const page = found ?? (await events.list({ ...request, withTotal }));
+    const found =
+      counted === null ? 'not counted' : await events.filteredList({ ...request, withTotal }, counted);
+    const isCounted = typeof found !== 'string';
+    if (filter !== null && !isCounted) {
+      if (withTotal) return found === 'not counted' ? NOT_COUNTED : COUNTED_LATER;
+      return await searchAnswer(options, request, filter);
+    }
+    const page = isCounted ? found : await events.list({ ...request, withTotal });
     const pagination = {
       limit,
-      ...(found !== null && { filteredBy: 'counts' }),
+      ...(isCounted && { filteredBy: 'counts' }),
       ...(page.next !== null && { nextCursor: encodeCursor(page.next) }),
       ...(page.total !== null && { total: page.total }),
     };

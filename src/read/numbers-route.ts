@@ -3,6 +3,7 @@ import { done } from '../accounts/routes/api.ts';
 import { Rejection } from '../errors.ts';
 import type { Route } from '../http/route.ts';
 import { type ChartRouteOptions, TOO_LONG } from './chart-route.ts';
+import { COUNTED_LATER } from './filter/counted-values.ts';
 import { parsePath } from './filter/parse-filter.ts';
 import { doublesOf, statColumns } from './number-stats.ts';
 import { findTypes } from './scope-query.ts';
@@ -30,6 +31,7 @@ export function numbersRoute({ api, sql, events, now }: ChartRouteOptions): Rout
     const request = { appId: app.id, typeIds, timezone, exactEnds: 'both', from, until, buckets } as const;
     const series = await events.numberSeries(request, path);
     if (series === 'not counted') return NOT_COUNTED;
+    if (series === 'not counted yet') return COUNTED_LATER;
     if (typeof series === 'string') return TOO_LONG;
     const { stats, overall, ...rest } = series;
     return done({ of, ...rest, stats: statColumns(stats), overall: doublesOf(overall) });

@@ -15,7 +15,7 @@ import {
 } from '../storage/storage.ts';
 import { COUNT, nullable, TIMESTAMP, TYPE_ID } from './answer-shapes.ts';
 import { type AppRead, appRead } from './app-read.ts';
-import { fieldFilterOf } from './filter/counted-values.ts';
+import { COUNTED_LATER, fieldFilterOf } from './filter/counted-values.ts';
 import { FILTER } from './filter/filter-query.ts';
 import { type Condition, parsePath } from './filter/parse-filter.ts';
 import { LEFT_OUT, OVERALL, STAT, STAT_FIELDS, STATS, type Stat, shownStats } from './number-stats.ts';
@@ -207,6 +207,7 @@ export function seriesRead(options: SeriesReadOptions): AppRead {
       query.of === null
         ? await readLines(options, request, query)
         : await options.events.numberSeries(request, query.of);
+    if (series === 'not counted yet') return COUNTED_LATER;
     if (typeof series === 'string')
       return invalidParameters(query.of !== null && series === 'not counted' ? NO_NUMBERS : PROBLEMS[series]);
     const { bucket, timezone, countsOnlyBefore } = series;
@@ -239,7 +240,7 @@ async function readLines(
   { events }: SeriesReadOptions,
   request: Parameters<EventReader['valueSeries']>[0],
   { by, filter }: { by: readonly string[] | 'type' | 'none' | null; filter: readonly Condition[] },
-): Promise<Lines | keyof typeof PROBLEMS> {
+): Promise<Lines | keyof typeof PROBLEMS | 'not counted yet'> {
   const field = fieldFilterOf({ filter, q: null });
   if (field === null && filter.length > 0) return 'not counted';
   if (field !== null && by === 'type') {

@@ -5,7 +5,7 @@ import { type EventLines, type LineReader, openLines } from './event-lines.ts';
 import { type EventList, readFilteredList } from './event-list.ts';
 import type { StoredEvent } from './event-page.ts';
 import type { Position, ScanRequest } from './event-scan.ts';
-import type { FieldFilter } from './fields/field-scope.ts';
+import type { FieldFilter, NotCounted } from './fields/field-scope.ts';
 
 const PAGE = { limit: 4_000, maxBytes: 2 * 1_048_576 };
 /** Of values with more events than one in so many, looking through all rows finds more in the same time. */
@@ -57,7 +57,7 @@ class CountedPages {
   async next(): Promise<readonly StoredEvent[] | 'to search' | null> {
     if (this.#isOver) return null;
     const page = await this.#read();
-    if (page === null || (page.total ?? 0) > (this.#most ?? 0)) return 'to search';
+    if (typeof page === 'string' || (page.total ?? 0) > (this.#most ?? 0)) return 'to search';
     this.#isOver = page.next === null;
     const last = page.events.at(-1);
     if (last === undefined) return null;
@@ -65,7 +65,7 @@ class CountedPages {
     return page.events;
   }
 
-  async #read(): Promise<EventList | null> {
+  async #read(): Promise<EventList | NotCounted> {
     const isFirst = this.#most === null;
     if (isFirst) {
       const { total, lastEventAt } = await readAppSpan(this.#sql, this.#request.appId);

@@ -9,7 +9,12 @@ import {
   type Scope,
   type StoredEvent,
 } from './event-page.ts';
-import { type FieldFilter, type FieldScope, resolveFieldScope } from './fields/field-scope.ts';
+import {
+  type FieldFilter,
+  type FieldScope,
+  type NotCounted,
+  resolveFieldScope,
+} from './fields/field-scope.ts';
 import { matchingRows } from './fields/matching-rows.ts';
 import { readSnapshot } from './snapshot.ts';
 
@@ -69,21 +74,22 @@ export async function readEventList(sql: Sql, request: EventListRequest): Promis
   });
 }
 
-/**
- * The same of events that pass a filter, with all of its values and types together.
- * @returns null if the counts of fields do not answer the filter: then it must be searched for
- */
+/** The same of events that pass a filter, with all of its values and types together. */
 export async function readFilteredList(
   sql: Sql,
   request: EventListRequest,
   filter: FieldFilter,
-): Promise<EventList | null> {
+): Promise<EventList | NotCounted> {
   return await readSnapshot(sql, async (tx) => {
-    const field = await resolveFieldScope(tx, request, filter);
-    if (field === null) return null;
-    const page = await readPage(tx, request, null, field);
-    const total =
-      request.withTotal === true ? await countScope(tx, { ...request, typeId: null, field }) : null;
+    const withTotal = request.withTotal === true;
+    const field = await resolveFieldScope(tx, { ...request, isCountedAlone: withTotal }, filter);
+    if (typeof field === 'string') return field;
+    // A page from the beginning knows the total.
+    const [page, counted] = await Promise.all([
+      readPage(tx, request, null, field),
+      withTotal && request.after !== null ? countScope(tx, { ...request, typeId: null, field }) : null,
+    ]);
+    const total = withTotal ? (counted ?? page.total) : null;
     return { ...merge([page], request), total };
   });
 }

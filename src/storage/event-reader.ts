@@ -32,7 +32,7 @@ import {
 import { type EventPage, type PageRequest, readEventPage } from './event-page.ts';
 import type { RowFilter, ScanRequest } from './event-scan.ts';
 import { type EventSearch, openSearch } from './event-search.ts';
-import type { FieldFilter } from './fields/field-scope.ts';
+import type { FieldFilter, NotCounted } from './fields/field-scope.ts';
 
 /** Reads of events and counts. All reject where the database fails. Ids of apps and types are internal ones. */
 export interface EventReader {
@@ -40,8 +40,8 @@ export interface EventReader {
   page(request: PageRequest): Promise<EventPage>;
   /** A page from a cursor, in either order. */
   list(request: EventListRequest): Promise<EventList>;
-  /** The same of events that pass a filter; null if counts of fields do not answer it, so that it must be searched for. */
-  filteredList(request: EventListRequest, filter: FieldFilter): Promise<EventList | null>;
+  /** The same of events that pass a filter; if counts of fields do not answer it, it must be searched for. */
+  filteredList(request: EventListRequest, filter: FieldFilter): Promise<EventList | NotCounted>;
   /** A search for events whose payload passes a filter. It holds no connection between its steps. */
   search(request: ScanRequest, filter: RowFilter): EventSearch;
   /** Events as lines of JSON, part by part. It holds no connection between two of them. */
@@ -56,23 +56,23 @@ export interface EventReader {
   filteredSeries(
     request: FieldSeriesRequest,
     filter: FieldFilter,
-  ): Promise<FieldSeries | BucketsProblem | 'not counted'>;
+  ): Promise<FieldSeries | BucketsProblem | NotCounted>;
   /** The same by type. */
   filteredTypes(
     request: FieldSeriesRequest,
     filter: FieldFilter,
-  ): Promise<FieldSeries | BucketsProblem | 'not counted'>;
+  ): Promise<FieldSeries | BucketsProblem | NotCounted>;
   /** Counts by bucket and value of a declared field; of the events that pass a filter on the same field, where one is given. */
   valueSeries(
     request: FieldSeriesRequest,
     path: readonly string[],
     only?: FieldFilter | null,
-  ): Promise<FieldSeries | BucketsProblem | 'not counted'>;
+  ): Promise<FieldSeries | BucketsProblem | NotCounted>;
   /** Statistics of the numbers of a declared field by bucket. */
   numberSeries(
     request: SeriesRequest,
     path: readonly string[],
-  ): Promise<NumberSeries | BucketsProblem | 'not counted'>;
+  ): Promise<NumberSeries | BucketsProblem | NotCounted>;
   /** The stats of apps, by id. */
   appStats(
     appIds: readonly number[],

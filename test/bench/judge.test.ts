@@ -1,5 +1,13 @@
 import { describe, expect, test } from 'vitest';
-import { intervalOf, judge, keeps, pairwise, spreadOf, type Threshold } from '../../bench/judge.ts';
+import {
+  intervalOf,
+  judge,
+  keeps,
+  pairwise,
+  spreadOf,
+  type Threshold,
+  thresholdOf,
+} from '../../bench/judge.ts';
 
 describe('medians and spreads', () => {
   test('the median of an odd number is the middle one, of an even one the mean of both', () => {
@@ -76,5 +84,28 @@ describe('thresholds', () => {
   test('a ratio that was not measured fails', () => {
     expect(judge(more, undefined).passed).toBe(false);
     expect(judge(less, at(Number.NaN)).passed).toBe(false);
+  });
+
+  test('ten runs make a margin as narrow as their spread: 5 % apart is not forgiven where runs are 1 % apart', () => {
+    const medians = Array.from({ length: 10 }, (_, run) => 2 * (run % 2 === 0 ? 1.01 : 0.99));
+    const calm = thresholdOf(less, medians);
+    expect(calm.recorded).toBeCloseTo(2);
+    // A standard deviation of 0.0105 times 3.981, rounded up to a percent.
+    expect(calm.margin).toBe(0.05);
+    expect(thresholdOf(more, medians).margin).toBe(0.05);
+    const wild = thresholdOf(
+      more,
+      medians.map((median, run) => median * (run % 2 === 0 ? 1.1 : 0.9)),
+    );
+    expect(wild.margin).toBeGreaterThan(0.3);
+    expect(wild.margin).toBeLessThan(0.4);
+    for (const median of medians) expect(judge(calm, at(median)).passed).toBe(true);
+    expect(judge(calm, at(2.2)).passed).toBe(false);
+  });
+
+  test('equal runs leave a margin of two percent, and a ratio that was not measured in every run stays as it is', () => {
+    expect(thresholdOf(less, Array(10).fill(3)).margin).toBe(0.02);
+    expect(thresholdOf(less, [...Array(9).fill(3), Number.NaN])).toBe(less);
+    expect(thresholdOf(less, Array(9).fill(3))).toBe(less);
   });
 });

@@ -20,5 +20,5 @@ export async function countedTotal(sql: Sql, appId: number, filter: string): Pro
   if (values === null || rows === null) throw new Error(`${filter} is not about values`);
   const request = { ...SCOPE, appId, limit: 1, maxBytes: 1_000_000, withTotal: true };
   const list = await readFilteredList(sql, request, { path: condition.path, values, rows });
-  return list?.total ?? undefined;
+  return typeof list === 'string' ? undefined : (list.total ?? undefined);
 }

@@ -1,11 +1,19 @@
 /** The values of a field for which a condition holds, as the counts of declared fields know them. */
 
+import { Rejection } from '../../errors.ts';
 import { parseDecimal } from '../../json/decimal.ts';
 import { type FieldFilter, OTHER, scalarValue, valueOfString } from '../../storage/storage.ts';
 import type { Condition } from './parse-filter.ts';
 import { payloadFilter } from './payload-filter.ts';
 
 const WORDS: ReadonlySet<string> = new Set(['true', 'false', 'null']);
+
+/** The answer to what only counts know, while too much of it is not counted yet: maintenance needs some seconds for it. */
+export const COUNTED_LATER = new Rejection(
+  'unavailable',
+  'Many events of the interval are not counted by the values of the field yet; try again shortly.',
+  { retryAfterSeconds: 5 },
+);
 
 /** @returns null where the condition is not that the field has one of some values, or a value is too long to be counted */
 export function countedValues({ isNegated, test }: Condition): readonly string[] | null {

@@ -34,6 +34,31 @@ export interface BackupTable {
 export const EVENT_COLUMNS = ['id', 'app_id', 'type_id', 'created_at', 'payload'] as const;
 export const COUNT_COLUMNS = ['app_id', 'type_id', 'bucket', 'count'] as const;
 
+/** The counts of declared fields are restored if a backup has this table, and computed again if it is an older one without. */
+export const FIELD_COUNTS = 'field_series';
+
+/**
+ * SELECT of the rows of a table that a backup holds.
+ * @param boundary the retention boundary, as an expression
+ */
+export function selectKept({ name, columns }: BackupTable, boundary: string): string {
+  const rows = `SELECT ${identifiers(columns)} FROM ${identifiers([name])}`;
+  if (name === 'installation') return `${rows} WHERE NOT (${OWN_FACTS})`;
+  if (name === 'field_minute_counts' || name === 'field_minute_numbers')
+    return `${rows} WHERE bucket >= ${boundary}`;
+  if (name !== 'uncounted_minutes') return rows;
+  // Stamps are no part of a backup: what they tell is.
+  return `
+    SELECT ${identifiers(columns)} FROM (
+      SELECT app_id, bucket FROM uncounted_minutes
+       UNION
+      SELECT app_id, bucket FROM stamped_minutes
+        JOIN (SELECT app_id, max(generation) AS generation FROM declared_fields WHERE removed_at IS NULL GROUP BY app_id) AS newest
+       USING (app_id)
+       WHERE fields < generation) AS minutes
+     WHERE bucket >= ${boundary}`;
+}
+
 /** Rows of `installation` that belong to a database, not to its content. */
 export const OWN_FACTS = "name IN ('engine', 'id', 'generation', 'release')";
 
@@ -56,27 +81,17 @@ export const DERIVED_TABLES: ReadonlySet<string> = new Set([
   'stale_buckets',
   'snapshot_lock',
   'type_names',
-  'field_series',
-  'field_deltas',
   'field_folds',
-  'uncounted_minutes',
-  'field_minute_counts',
-  'field_quarter_hour_counts',
-  'field_hour_counts',
-  'field_day_counts',
-  'field_month_counts',
-  'field_minute_numbers',
-  'field_quarter_hour_numbers',
-  'field_hour_numbers',
-  'field_day_numbers',
 ]);
 
-/** The tables of our schema, each after those that it refers to. */
+/** The tables of our schema, each after those that it refers to. Numbers of transactions mean nothing in another database. */
 export async function readTables(client: pg.Client): Promise<BackupTable[]> {
   const { rows } = await client.query<{ name: string; columns: string[]; parents: string[] }>(`
     SELECT class.relname AS name,
            ARRAY(SELECT attname::text FROM pg_attribute
                   WHERE attrelid = class.oid AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
+                    AND NOT EXISTS (SELECT FROM pg_attrdef WHERE adrelid = class.oid AND adnum = attnum
+                                       AND pg_get_expr(adbin, adrelid) = 'pg_current_xact_id()')
                   ORDER BY attnum) AS columns,
            ARRAY(SELECT DISTINCT parent.relname::text FROM pg_constraint JOIN pg_class parent ON parent.oid = confrelid
                   WHERE conrelid = class.oid AND contype = 'f' AND confrelid <> conrelid) AS parents

@@ -8,13 +8,12 @@ import type { StorageEngine } from '../storage-engine.ts';
 import {
   COUNT_COLUMNS,
   EVENT_COLUMNS,
-  identifiers,
-  OWN_FACTS,
   type RowSection,
   readEventIntervals,
   readSequences,
   readTables,
   type SequenceValue,
+  selectKept,
 } from './catalog.ts';
 
 /** Bytes in COPY's text format; the number of rows is known after they are read. */
@@ -108,11 +107,10 @@ async function sectionsOf(
     },
   });
   return [
-    ...tables.map(({ name, columns }) =>
+    ...tables.map((table) =>
       exported(
-        { section: 'table', table: name, columns },
-        `SELECT ${identifiers(columns)} FROM ${identifiers([name])}
-          ${name === 'installation' ? `WHERE NOT (${OWN_FACTS})` : ''}`,
+        { section: 'table', table: table.name, columns: table.columns },
+        selectKept(table, time(boundary)),
       ),
     ),
     ...COARSE_LEVELS.map(({ name, view }) =>

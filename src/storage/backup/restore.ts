@@ -11,6 +11,7 @@ import { countCopied } from '../write/count-copied.ts';
 import type { EngineWrites } from '../write/engine-writes.ts';
 import {
   type BackupTable,
+  FIELD_COUNTS,
   identifiers,
   OWN_FACTS,
   type RowSection,
@@ -49,6 +50,7 @@ export async function beginRestore(options: RestoreOptions): Promise<Restore> {
   if (engine.restoreSettings !== undefined) await client.query(engine.restoreSettings);
   const tables = await readTables(client);
   await takeOver(client, tables);
+  let hasFieldCounts = false;
   return {
     hasTable: (name) => tables.some((table) => table.name === name),
     add: async (section, rows) => {
@@ -57,7 +59,10 @@ export async function beginRestore(options: RestoreOptions): Promise<Restore> {
           copyInto(client, table, section.columns, rows),
         );
       }
-      if (section.section === 'table') return await copyInto(client, section.table, section.columns, rows);
+      if (section.section === 'table') {
+        hasFieldCounts ||= section.table === FIELD_COUNTS;
+        return await copyInto(client, section.table, section.columns, rows);
+      }
       // Outside of the transaction: thousands of partitions would exceed its limit of locks.
       await engine.ensureRoom(sql, { from: Date.parse(section.from), until: Date.parse(section.until) });
       const added = await copyInto(client, 'events', section.columns, rows);
@@ -68,7 +73,8 @@ export async function beginRestore(options: RestoreOptions): Promise<Restore> {
       await continueSequences(client, sequences);
       await startGeneration(client);
       await endSessions(client, tables);
-      if (tables.some(({ name }) => name === 'declared_fields')) await recountFields(client, engine.writes);
+      if (tables.some(({ name }) => name === 'declared_fields'))
+        await continueFields(client, tables, engine.writes, hasFieldCounts);
       await client.query('COMMIT');
       await migrate(sql, engine.name);
     },
@@ -149,15 +155,30 @@ async function continueSequences(client: pg.Client, sequences: readonly Sequence
 }
 
 /**
- * The values of declared fields are counted again, from the restored rows. Generations continue above a gap, as ids do: other
- * processes may still know later ones. An engine that counts no values keeps no fields.
+ * Generations of declared fields continue above a gap, as ids do: other processes may still know later ones. What these write
+ * is counted from its rows. Where the backup has no counts of values, these are counted again from the restored rows. An
+ * engine that counts no values keeps no fields.
  */
-async function recountFields(client: pg.Client, { countsFields }: EngineWrites): Promise<void> {
+async function continueFields(
+  client: pg.Client,
+  tables: readonly BackupTable[],
+  { countsFields }: EngineWrites,
+  hasCounts: boolean,
+): Promise<void> {
   if (!countsFields) {
-    await client.query('DELETE FROM declared_fields');
+    const isOfFields = ({ name }: BackupTable): boolean =>
+      name === 'declared_fields' || name === 'uncounted_minutes' || name.startsWith('field_');
+    for (const { name } of tables.filter(isOfFields).toReversed())
+      if (name !== 'field_generation') await client.query(`DELETE FROM ${identifiers([name])}`);
     return;
   }
   await client.query(`UPDATE field_generation SET generation = generation + ${SEQUENCE_GAP}`);
+  if (hasCounts) {
+    await client.query(`
+      UPDATE declared_fields SET generation = newest.generation
+        FROM field_generation AS newest WHERE declared_fields.generation > 0`);
+    return;
+  }
   await client.query(`
     UPDATE declared_fields
        SET generation = 0, complete_from = NULL, backfill = true, known_values = 0, new_values = 0,

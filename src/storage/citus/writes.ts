@@ -1,10 +1,13 @@
 /** What the writer adds to the counts in a cluster: deltas, as on PostgreSQL, in the transaction on the node of the rows. */
 import { errorCode } from '../connect.ts';
-import { writes as onOneServer } from '../postgres/writes.ts';
+import { writes as postgres } from '../postgres/writes.ts';
 import type { EngineWrites } from '../write/engine-writes.ts';
 
 /** internal_error: a node reports an error of another node during COPY with this code. */
 const INTERNAL_ERROR = 'XX000';
+
+// The counts themselves are changed by the node that has them alone.
+const { countDirectly: _, ...onOneServer } = postgres;
 
 export const writes: EngineWrites = {
   ...onOneServer,

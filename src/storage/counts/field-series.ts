@@ -9,7 +9,7 @@ import {
   type FieldScopeRequest,
   findField,
   isComplete,
-  MOST_MINUTES,
+  type NotCounted,
   readNewMinutes,
   readUncountedMinutes,
   resolveFieldScope,
@@ -59,8 +59,8 @@ export interface FieldLine {
   readonly number?: number;
 }
 
-/** The counts of fields do not have it: the field is not declared, or not complete. */
-type Problem = BucketsProblem | 'not counted';
+/** Not counted: the field is not declared, or not complete. */
+type Problem = BucketsProblem | NotCounted;
 
 /** One line: the events whose payload passes a filter. */
 export async function readFilteredSeries(
@@ -72,7 +72,7 @@ export async function readFilteredSeries(
     const plan = await planSeries(tx, request);
     if (typeof plan === 'string') return plan;
     const all = await countPassing(tx, request, plan, filter);
-    return all === null ? 'not counted' : assemble(request, plan, [{ value: null, ...all }]);
+    return typeof all === 'string' ? all : assemble(request, plan, [{ value: null, ...all }]);
   });
 }
 
@@ -87,10 +87,11 @@ export async function readFilteredTypes(
     if (typeof plan === 'string') return plan;
     const all = await countPassing(tx, request, plan, filter);
     const typeIds = await passingTypes(tx, request, plan, filter);
-    if (all === null || typeIds === null) return 'not counted';
+    if (typeof all === 'string') return all;
+    if (typeIds === null) return 'not counted';
     const asked = { ...scopeOf(request, plan), typeIds, isApart: true };
     const scope = typeIds.length === 0 ? null : await resolveFieldScope(tx, asked, filter);
-    if (scope === null && typeIds.length > 0) return 'not counted';
+    if (typeof scope === 'string') return scope;
     const [counted, names] = await Promise.all([
       scope && countScope(tx, request.appId, scope, plan),
       nameTypes(tx, request.appId, typeIds),
@@ -108,21 +109,22 @@ export async function readFilteredTypes(
   });
 }
 
-/** All events of a series that pass a filter. @returns null where counts do not answer it */
+/** All events of a series that pass a filter. */
 async function countPassing(
   tx: Transaction,
   request: FieldSeriesRequest,
   plan: SeriesPlan,
   filter: FieldFilter,
-): Promise<Line | null> {
+): Promise<Line | NotCounted> {
   const { appId, exceptTypes = [] } = request;
   const asked = scopeOf(request, plan);
   const scope = await resolveFieldScope(tx, asked, filter);
-  if (scope === null) return null;
+  if (typeof scope === 'string') return scope;
   const all = sumOf(await countScope(tx, appId, scope, plan), scope.ids);
   if (exceptTypes.length === 0) return all;
   const except = await resolveFieldScope(tx, { ...asked, typeIds: exceptTypes }, filter);
-  return except && without(all, sumOf(await countScope(tx, appId, except, plan), except.ids));
+  if (typeof except === 'string') return except;
+  return without(all, sumOf(await countScope(tx, appId, except, plan), except.ids));
 }
 
 async function countScope(
@@ -136,7 +138,7 @@ async function countScope(
   return await countSeries(tx, { appId, ids: scope.ids, stale: [], field }, plan);
 }
 
-/** The types that are chosen, or those with the most events that pass a filter, as internal ids; null as above. */
+/** The types that are chosen, or those with the most events that pass a filter, as internal ids; null where they are not counted. */
 async function passingTypes(
   tx: Transaction,
   request: FieldSeriesRequest,
@@ -175,7 +177,7 @@ export async function readValueSeries(
     const declared = await findField(tx, scope, path);
     if (declared === null || !(await isComplete(tx, scope, declared))) return 'not counted';
     const minutes = await minutesToRead(tx, request, scope, declared);
-    if (minutes.length > MOST_MINUTES) return 'not counted';
+    if (typeof minutes === 'string') return minutes;
     const values = only === null ? request.values : only.values.filter(isAmong(request.values));
     const top = await topValues(tx, { ...request, ...(values && { values }) }, declared, plan);
     const ids = top.flatMap(({ series }) => series.map(({ id }) => id));
@@ -184,7 +186,7 @@ export async function readValueSeries(
       countSeries(tx, { appId: request.appId, ids, stale: [], field }, plan),
       only === null ? countEvents(tx, request, plan) : countPassing(tx, request, plan, only),
     ]);
-    if (all === null) return 'not counted';
+    if (typeof all === 'string') return all;
     const shown = top.map(({ value, number, series }) => ({ value, number, ...signedSum(counted, series) }));
     const together = {
       counts: addUp(shown.map(({ counts }) => counts)),
@@ -213,21 +215,21 @@ function scopeOf(
   { appId, typeIds, withBefore }: FieldSeriesRequest,
   { interval: { from, until } }: SeriesPlan,
 ): FieldScopeRequest {
-  return { appId, typeIds, from: withBefore ? 0 : from, until, withCountsOnly: true };
+  return { appId, typeIds, from: withBefore ? 0 : from, until, withCountsOnly: true, isCountedAlone: true };
 }
 
-/** The minutes of which values are counted from rows; one more than {@link MOST_MINUTES} where there are more. */
+/** The minutes of which values are counted from rows. */
 async function minutesToRead(
   tx: Transaction,
   request: FieldSeriesRequest,
   scope: FieldScopeRequest,
   field: FieldRow,
-): Promise<readonly number[]> {
+): Promise<readonly number[] | NotCounted> {
   const uncounted = await readUncountedMinutes(tx, scope, field);
-  if (partsOf(request, field).length === 1) return uncounted;
+  if (typeof uncounted === 'string' || partsOf(request, field).length === 1) return uncounted;
   // Of a value that has a series of one type and none of another yet, a part of the line would be among the others.
   const fresh = await readNewMinutes(tx, scope, field, request.typeIds ?? request.exceptTypes ?? []);
-  return [...new Set([...uncounted, ...fresh])];
+  return typeof fresh === 'string' ? fresh : [...new Set([...uncounted, ...fresh])];
 }
 
 /** Whose series a line adds up: internal ids of types, 0 for all; those of types that are left out take off. */

@@ -1,16 +1,22 @@
 /** Statistics of the numbers of a declared field by bucket. */
 import type { Sql, Transaction } from '../connect.ts';
+import { joinMinutes } from '../fields/compare.ts';
 import {
   type FieldRow,
   type FieldScopeRequest,
   findField,
   isComplete,
-  MOST_MINUTES,
+  type NotCounted,
   readUncountedMinutes,
 } from '../fields/field-scope.ts';
 import { type Decimal, decimalText, quotient } from '../fields/numbers/decimal-sum.ts';
 import { type LeftOut, NumberSummary } from '../fields/numbers/number-summary.ts';
-import { addRowNumbers, type NumberScope, readSummaries } from '../fields/numbers/read-numbers.ts';
+import {
+  addRowNumbers,
+  type NumberScope,
+  readMinuteSummaries,
+  readSummaries,
+} from '../fields/numbers/read-numbers.ts';
 import { quantilesOf } from '../fields/numbers/sketch.ts';
 import { readSnapshot } from '../snapshot.ts';
 import type { BucketsProblem } from './buckets.ts';
@@ -52,16 +58,16 @@ export async function readNumberSeries(
   sql: Sql,
   request: SeriesRequest,
   path: readonly string[],
-): Promise<NumberSeries | BucketsProblem | 'not counted'> {
+): Promise<NumberSeries | BucketsProblem | NotCounted> {
   return await readSnapshot(sql, async (tx) => {
     const plan = await planSeries(tx, request);
     if (typeof plan === 'string') return plan;
     const { appId, typeIds } = request;
-    const asked = { appId, typeIds, ...plan.interval, withCountsOnly: true };
+    const asked = { appId, typeIds, ...plan.interval, withCountsOnly: true, isCountedAlone: true };
     const field = await findField(tx, asked, path, 'number');
     if (field === null || !(await isComplete(tx, asked, field))) return 'not counted';
     const uncounted = await readUncountedMinutes(tx, asked, field);
-    if (uncounted.length > MOST_MINUTES) return 'not counted';
+    if (typeof uncounted === 'string') return uncounted;
     // Parts of minutes are read from rows anyway.
     const lacking = uncounted.filter((at) => isWithin(plan.interval, at));
     const scope = scopeOf(asked, field, path);
@@ -173,16 +179,14 @@ async function addUncounted(
   minutes: readonly number[],
   into: BucketNumbers,
 ): Promise<void> {
+  if (minutes.length === 0) return;
   const lacking = new Map(minutes.map((at) => [at, new NumberSummary()]));
   const of = (at: number): NumberSummary => lacking.get(floorTo(at, MINUTE_MS)) ?? new NumberSummary();
-  const intervals = minutes.map((from) => ({ from, until: from + MINUTE_MS }));
-  await addRowNumbers(tx, scope, intervals, ({ at }) => of(at));
-  for (const interval of intervals) {
-    for await (const { at, numbers } of readSummaries(tx, scope, { name: 'minute' }, interval)) {
-      const counted = new NumberSummary();
-      counted.addBytes(numbers);
-      of(at).subtract(counted);
-    }
+  await addRowNumbers(tx, scope, joinMinutes(minutes), ({ at }) => of(at));
+  for await (const { at, numbers } of readMinuteSummaries(tx, scope, minutes)) {
+    const counted = new NumberSummary();
+    counted.addBytes(numbers);
+    of(at).subtract(counted);
   }
   for (const [at, numbers] of lacking) into.early(at).add(numbers);
 }

@@ -204,12 +204,12 @@ export async function readUncounted(
   return rows.map(({ at }) => at);
 }
 
-/** Whole minutes in a row as intervals. @param minutes ascending */
-export function joinMinutes(minutes: readonly number[]): Interval[] {
+/** Whole minutes as intervals: one for those that are up to so many milliseconds apart. @param minutes ascending */
+export function joinMinutes(minutes: readonly number[], apart = 0): Interval[] {
   const intervals: { from: number; until: number }[] = [];
   for (const at of minutes) {
     const last = intervals.at(-1);
-    if (last?.until === at) last.until = at + MINUTE_MS;
+    if (last !== undefined && at - last.until <= apart) last.until = at + MINUTE_MS;
     else intervals.push({ from: at, until: at + MINUTE_MS });
   }
   return intervals;

@@ -6,9 +6,10 @@
  * the counts of the minute lack, or have too much, is added to them at every level. So whatever reads counts need not know.
  */
 import type { Transaction } from '../connect.ts';
-import { ALL_TYPES, DAY_MS, DAYS, floorTo, MINUTE_MS } from '../counts/levels.ts';
+import { ALL_TYPES, DAY_MS, DAYS, floorTo, MINUTE_MS, MINUTES } from '../counts/levels.ts';
 import type { RowFilter } from '../event-scan.ts';
 import { readBoundary } from '../retention.ts';
+import { joinMinutes } from './compare.ts';
 import type { Correction, Fragment } from './counts-relation.ts';
 import type { FieldKind } from './declared-fields.ts';
 import { type MatchingRow, matchingRows, type RowScope } from './matching-rows.ts';
@@ -37,6 +38,8 @@ export interface FieldScopeRequest {
   readonly withCountsOnly?: boolean;
   /** Whether each of the chosen types has series of its own. */
   readonly isApart?: boolean;
+  /** Whether nothing but the counts answers it: then the rows of more minutes are looked at, up to {@link MOST_ROWS}. */
+  readonly isCountedAlone?: boolean;
 }
 
 /** What of a scope's counts to read. */
@@ -52,8 +55,13 @@ export interface FieldScope {
   readonly typeOf: ReadonlyMap<number, number>;
 }
 
-/** Minutes of which a read looks at the rows. With more, the counts do not answer it. */
+/**
+ * Minutes of which every read looks at the rows. With more of them a page is found by a search; a total or a series, which
+ * nothing else answers, looks at more minutes as long as these have few enough rows: some tenths of a second.
+ */
 export const MOST_MINUTES = 60;
+const MOST_MINUTES_OF_COUNTS = 5_000;
+const MOST_ROWS = 50_000;
 /** Series whose counts a read adds up. */
 const MOST_SERIES = 500;
 /** Stands for values that have no series: their events are in corrections alone. Of one type: less its id. */
@@ -74,26 +82,32 @@ interface SeriesRow {
   readonly isComplete: boolean;
 }
 
-/** @returns null where the counts cannot answer it: the rows must be searched */
+/**
+ * Why counts answer nothing: they do not have it, so that the rows must be searched; or they will have it as soon as
+ * maintenance has counted what is late.
+ */
+export type NotCounted = 'not counted' | 'not counted yet';
+
 export async function resolveFieldScope(
   tx: Transaction,
   request: FieldScopeRequest,
   filter: FieldFilter,
-): Promise<FieldScope | null> {
-  const field = await findField(tx, request, filter.path);
-  if (field === null || !(await isComplete(tx, request, field))) return null;
+): Promise<FieldScope | NotCounted> {
+  const [field, boundary] = await Promise.all([findField(tx, request, filter.path), readBoundary(tx)]);
+  if (field === null) return 'not counted';
   const { typeIds, until } = request;
-  const [boundary, series] = await Promise.all([
-    readBoundary(tx),
+  const [isWhole, series] = await Promise.all([
+    isCompleteFrom(tx, request, field, boundary),
     readSeriesOf(tx, field, request, [...filter.values, MANY, OTHER]),
   ]);
+  if (!isWhole) return 'not counted';
   const start = Math.max(request.from ?? 0, boundary);
   const wanted = series.filter(({ value }) => filter.values.includes(value));
   const unsure = unsureSeries(field, filter, series);
-  if (wanted.length > MOST_SERIES || (await isLost(tx, request, unsure, boundary))) return null;
+  if (wanted.length > MOST_SERIES || (await isLost(tx, request, unsure, boundary))) return 'not counted';
   const interval = { from: floorTo(Math.max(start, field.completeFrom), MINUTE_MS), until };
   const minutes = await readUnsureMinutes(tx, field, request, filter, unsure, interval);
-  if (minutes.length > MOST_MINUTES) return null;
+  if (typeof minutes === 'string') return minutes;
   const { ids, seriesOf, typeOf } = request.isApart ? seriesByType(field, request, wanted) : together(wanted);
   const scope = { appId: request.appId, typeIds, filter: filter.rows };
   const corrections = await correctionsOf(tx, scope, { ids, minutes, seriesOf });
@@ -155,10 +169,18 @@ async function readSeriesOf(
 /** Whether a scope has no events before the time from which on the field's counts are complete. */
 export async function isComplete(
   tx: Transaction,
+  request: FieldScopeRequest,
+  field: FieldRow,
+): Promise<boolean> {
+  return await isCompleteFrom(tx, request, field, await readBoundary(tx));
+}
+
+async function isCompleteFrom(
+  tx: Transaction,
   { appId, typeIds, from, until, withCountsOnly = false }: FieldScopeRequest,
   { completeFrom }: FieldRow,
+  boundary: number,
 ): Promise<boolean> {
-  const boundary = await readBoundary(tx);
   const end = Math.min(until ?? completeFrom, completeFrom);
   const start = Math.max(from ?? 0, boundary);
   if (start < end) {
@@ -212,66 +234,108 @@ function selectUncounted(tx: Transaction, appId: number, { generation }: FieldRo
      UNION SELECT bucket FROM stamped_minutes WHERE app_id = ${appId} AND fields < ${generation}`;
 }
 
-/** The minutes of an interval that have rows whose values are not counted; one more than {@link MOST_MINUTES} where there are more. */
-export async function readUncountedMinutes(
-  tx: Transaction,
-  { appId, from, until }: FieldScopeRequest,
-  field: FieldRow,
-): Promise<number[]> {
-  const rows = await tx<{ at: number }[]>`
-    SELECT (extract(epoch FROM bucket) * 1000)::float8 AS at FROM (${selectUncounted(tx, appId, field)}) AS minutes, retention
-     WHERE bucket >= greatest(${new Date(floorTo(from ?? 0, MINUTE_MS))}, readable_from) AND bucket < ${new Date(until ?? 0)}
-     ORDER BY at LIMIT ${MOST_MINUTES + 1}`;
-  return rows.map(({ at }) => at);
+/** A minute whose rows must be looked at. */
+interface UnsureMinute {
+  /** Milliseconds since 1970. */
+  readonly at: number;
+  /** Whether maintenance will count it, so that it need not be looked at any more. */
+  readonly isLate: boolean;
 }
 
-/**
- * The minutes of an interval whose pending deltas have values that their type has no series of yet; one more than
- * {@link MOST_MINUTES} where there are more.
- */
+/** The minutes of an interval that have rows whose values are not counted. */
+export async function readUncountedMinutes(
+  tx: Transaction,
+  request: FieldScopeRequest,
+  field: FieldRow,
+): Promise<readonly number[] | NotCounted> {
+  const { appId, from, until } = request;
+  const minutes = await tx<UnsureMinute[]>`
+    SELECT (extract(epoch FROM bucket) * 1000)::float8 AS at, true AS "isLate"
+      FROM (${selectUncounted(tx, appId, field)}) AS minutes, retention
+     WHERE bucket >= greatest(${new Date(floorTo(from ?? 0, MINUTE_MS))}, readable_from) AND bucket < ${new Date(until ?? 0)}
+     LIMIT ${mostMinutes(request) + 1}`;
+  return await withinBudget(tx, request, minutes);
+}
+
+/** The minutes of an interval whose pending deltas have values that their type has no series of yet. */
 export async function readNewMinutes(
   tx: Transaction,
-  { appId, from, until }: FieldScopeRequest,
+  request: FieldScopeRequest,
   { id }: FieldRow,
   typeIds: readonly number[],
-): Promise<number[]> {
-  const rows = await tx<{ at: number }[]>`
-    SELECT DISTINCT (extract(epoch FROM bucket) * 1000)::float8 AS at FROM pending_field_deltas AS delta
+): Promise<readonly number[] | NotCounted> {
+  const { appId, from, until } = request;
+  const minutes = await tx<UnsureMinute[]>`
+    SELECT DISTINCT (extract(epoch FROM bucket) * 1000)::float8 AS at, true AS "isLate" FROM pending_field_deltas AS delta
      WHERE app_id = ${appId} AND field_id = ${id} AND type_id = ANY(${[...typeIds]}::integer[])
        AND bucket >= ${new Date(floorTo(from ?? 0, MINUTE_MS))} AND bucket < ${new Date(until ?? 0)}
        AND NOT EXISTS (SELECT FROM field_series AS known
                         WHERE known.field_id = delta.field_id AND known.value = delta.value AND known.type_id = delta.type_id)
-     LIMIT ${MOST_MINUTES + 1}`;
-  return rows.map(({ at }) => at);
+     LIMIT ${mostMinutes(request) + 1}`;
+  return await withinBudget(tx, request, minutes);
 }
 
-/** The minutes whose rows must be looked at; one more than {@link MOST_MINUTES} where there are more. */
 async function readUnsureMinutes(
   tx: Transaction,
   field: FieldRow,
-  { appId, typeIds }: FieldScopeRequest,
+  request: FieldScopeRequest,
   { values }: FieldFilter,
   unsure: readonly number[],
   { from, until }: { readonly from: number; readonly until: number | null },
-): Promise<number[]> {
+): Promise<readonly number[] | NotCounted> {
+  const { appId, typeIds } = request;
   const isOfType = typeIds === null ? tx`true` : tx`delta.type_id = ANY(${[...typeIds]}::integer[])`;
   const type = field.typeId !== null || typeIds === null ? tx`0` : tx`delta.type_id`;
   const end = until === null ? tx`true` : tx`bucket < ${new Date(until)}`;
   const texts = [...values, MANY, OTHER];
-  const rows = await tx<{ at: number }[]>`
-    SELECT (extract(epoch FROM bucket) * 1000)::float8 AS at
-      FROM (${selectUncounted(tx, appId, field)}
-             UNION SELECT bucket FROM pending_field_deltas AS delta
-                    WHERE app_id = ${appId} AND field_id = ${field.id} AND value = ANY(${texts}) AND ${isOfType}
-                      AND NOT EXISTS (SELECT FROM field_series AS known
-                                       WHERE known.field_id = ${field.id} AND known.value = delta.value AND known.type_id = ${type})
-             UNION SELECT bucket FROM fields_per_minute
-                    WHERE app_id = ${appId} AND type_id = ANY(${[...unsure]}) AND count > 0
-                      AND bucket >= ${new Date(from)} AND ${end}
+  // Those that stay first: whether they alone are too many tells whether it would help to wait.
+  const minutes = await tx<UnsureMinute[]>`
+    SELECT (extract(epoch FROM bucket) * 1000)::float8 AS at, bool_and(is_late) AS "isLate"
+      FROM (SELECT bucket, true AS is_late FROM (${selectUncounted(tx, appId, field)}) AS uncounted
+             UNION ALL
+            SELECT bucket, true FROM pending_field_deltas AS delta
+             WHERE app_id = ${appId} AND field_id = ${field.id} AND value = ANY(${texts}) AND ${isOfType}
+               AND NOT EXISTS (SELECT FROM field_series AS known
+                                WHERE known.field_id = ${field.id} AND known.value = delta.value AND known.type_id = ${type})
+             UNION ALL
+            SELECT bucket, false FROM fields_per_minute
+             WHERE app_id = ${appId} AND type_id = ANY(${[...unsure]}) AND count > 0
+               AND bucket >= ${new Date(from)} AND ${end}
            ) AS minutes
      WHERE bucket >= ${new Date(from)} AND ${end}
-     ORDER BY at LIMIT ${MOST_MINUTES + 1}`;
-  return rows.map(({ at }) => at);
+     GROUP BY bucket ORDER BY "isLate", bucket LIMIT ${mostMinutes(request) + 1}`;
+  return await withinBudget(tx, request, minutes);
+}
+
+function mostMinutes({ isCountedAlone = false }: FieldScopeRequest): number {
+  return isCountedAlone ? MOST_MINUTES_OF_COUNTS : MOST_MINUTES;
+}
+
+/** Minutes in order of time, if a read may look at all of their rows. @param minutes those that are late last */
+async function withinBudget(
+  tx: Transaction,
+  request: FieldScopeRequest,
+  minutes: readonly UnsureMinute[],
+): Promise<readonly number[] | NotCounted> {
+  const fits = async (some: readonly UnsureMinute[]): Promise<boolean> => {
+    if (some.length <= MOST_MINUTES) return true;
+    return some.length <= mostMinutes(request) && (await countRows(tx, request, some)) <= MOST_ROWS;
+  };
+  if (await fits(minutes)) return minutes.map(({ at }) => at).sort((a, b) => a - b);
+  return (await fits(minutes.filter(({ isLate }) => !isLate))) ? 'not counted yet' : 'not counted';
+}
+
+/** The events of minutes, as far as the counts have them. */
+async function countRows(
+  tx: Transaction,
+  { appId, typeIds }: FieldScopeRequest,
+  minutes: readonly UnsureMinute[],
+): Promise<number> {
+  const [row] = await tx<{ count: number }[]>`
+    SELECT coalesce(sum(count), 0)::float8 AS count FROM ${tx(MINUTES.view)}
+     WHERE app_id = ${appId} AND type_id = ANY(${[...(typeIds ?? [ALL_TYPES])]}::integer[])
+       AND bucket = ANY(${minutes.map(({ at }) => new Date(at).toISOString())}::timestamptz[])`;
+  return row?.count ?? 0;
 }
 
 /** Which rows of which minutes belong to which series. */
@@ -297,8 +361,7 @@ export async function correctionsOf(
     if (known === undefined) lacking.set(`${id} ${at}`, { id, at, count });
     else known.count += count;
   };
-  const intervals = minutes.map((from) => ({ from, until: from + MINUTE_MS }));
-  for await (const rows of matchingRows(tx, scope, intervals, 'asc')) {
+  for await (const rows of matchingRows(tx, scope, joinMinutes(minutes), 'asc')) {
     for (const row of rows) {
       const id = seriesOf(row);
       if (id !== undefined) add(id, row.at, 1);

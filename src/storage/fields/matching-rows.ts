@@ -1,13 +1,20 @@
 /** Reads the rows of intervals whose payloads pass a filter, in order and in the snapshot of a transaction. */
 import type { Transaction } from '../connect.ts';
 import type { Interval } from '../counts/intervals.ts';
+import { DAY_MS } from '../counts/levels.ts';
 import { passes, type RowFilter } from '../event-scan.ts';
+import type { Fragment } from './counts-relation.ts';
 
 /** Rows of one statement, and bytes of their payloads: what is in memory at once. */
 const ROWS_AT_ONCE = 1_000;
 const BYTES_AT_ONCE = 8 * 1_048_576;
 /** Intervals of one statement. */
 const INTERVALS_AT_ONCE = 50;
+/**
+ * Intervals that are spread over more than this are read by a SELECT each, whose constants leave one partition of events to be
+ * planned. One SELECT for all of them would be planned over each partition in between.
+ */
+const SPREAD_MS = 7 * DAY_MS;
 
 export interface RowScope {
   /** Internal id. */
@@ -67,24 +74,25 @@ async function readCandidates(
     after === undefined
       ? tx`true`
       : tx`(created_at, id) ${isAscending ? tx`>` : tx`<`} (${new Date(after.at)}::timestamptz, ${after.id}::uuid)`;
-  const from = Math.min(...intervals.map((one) => one.from));
-  const until = Math.max(...intervals.map((one) => one.until));
   // Without OFFSET 0 each use of the text would be a conversion of its own.
-  const rows = tx`
+  const rowsIn = ({ from, until }: Interval, within = tx``) => tx`
     SELECT id, type_id, created_at, text
       FROM (SELECT id, type_id, created_at, payload::text AS text FROM events
              WHERE app_id = ${appId} AND ${isOfType} AND ${isBeyond}
                AND created_at >= ${new Date(from)} AND created_at < ${new Date(until)}
-               AND created_at >= (SELECT readable_from FROM retention)`;
-  const page =
-    intervals.length === 1
-      ? tx`${rows} OFFSET 0) AS texts WHERE ${tx.unsafe(passes('text', filter.contains))}`
-      : tx`
-          SELECT found.* FROM unnest(${intervals.map((one) => new Date(one.from).toISOString())}::timestamptz[],
-                                     ${intervals.map((one) => new Date(one.until).toISOString())}::timestamptz[]) AS part (start, finish)
-           CROSS JOIN LATERAL (
-             ${rows} AND created_at >= start AND created_at < finish OFFSET 0) AS texts
-              WHERE ${tx.unsafe(passes('text', filter.contains))}) AS found`;
+               AND created_at >= (SELECT readable_from FROM retention) ${within} OFFSET 0) AS texts
+     WHERE ${tx.unsafe(passes('text', filter.contains))}`;
+  const from = Math.min(...intervals.map((one) => one.from));
+  const until = Math.max(...intervals.map((one) => one.until));
+  const isSpread = until - from > SPREAD_MS;
+  const together = (): Fragment => tx`
+    SELECT found.* FROM unnest(${intervals.map((one) => new Date(one.from).toISOString())}::timestamptz[],
+                               ${intervals.map((one) => new Date(one.until).toISOString())}::timestamptz[]) AS part (start, finish)
+     CROSS JOIN LATERAL (${rowsIn({ from, until }, tx`AND created_at >= start AND created_at < finish`)}) AS found`;
+  const apart = intervals.length === 1 || isSpread;
+  const page = apart
+    ? tx`${intervals.flatMap((one, index) => (index === 0 ? [rowsIn(one)] : [tx` UNION ALL `, rowsIn(one)]))}`
+    : together();
   const before = tx`(${inOrder} ROWS UNBOUNDED PRECEDING)`;
   return await tx<Candidate[]>`
     SELECT id, type_id AS "typeId", (extract(epoch FROM created_at) * 1000)::float8 AS at, text AS payload,

@@ -3,7 +3,8 @@
  * the past, and removes what belongs to removed fields. Any process may do it, and be interrupted at any point.
  */
 import type { Sql, Transaction } from '../connect.ts';
-import { DAY_MS, floorTo, HOUR_MS, MINUTE_MS } from '../counts/levels.ts';
+import type { Interval } from '../counts/intervals.ts';
+import { ALL_TYPES, DAY_MS, floorTo, HOUR_MS, MINUTE_MS, MINUTES } from '../counts/levels.ts';
 import { DeadRows } from '../maintenance/dead-rows.ts';
 import { Folding } from '../maintenance/folding.ts';
 import { readBoundary } from '../retention.ts';
@@ -22,8 +23,13 @@ import { removeFieldMinutes, removeFields } from './removal.ts';
 const COUNT_MS = 250;
 /** An uncounted minute is counted this long after its end: until then it may be noted again. */
 const SETTLE_MS = 5_000;
-/** Uncounted minutes of one transaction. */
-const MINUTES_AT_ONCE = 60;
+/** Uncounted minutes that are looked for at once, and the intervals of them that one transaction counts. */
+const MINUTES_AT_ONCE = 1_000;
+const INTERVALS_AT_ONCE = 60;
+/** Uncounted minutes up to this far apart are counted in one interval, if it has few enough rows. */
+const JOINED_MS = HOUR_MS;
+/** With fewer in a round, backfills go on. */
+const MANY_MINUTES = 60;
 /** Folded deltas after which their dead rows are vacuumed. */
 const VACUUM_AFTER = 2_000;
 
@@ -98,10 +104,13 @@ export class FieldUpkeep implements FieldStats {
     const until = this.#now() + COUNT_MS;
     for (const appId of work?.apps ?? []) {
       if (this.#now() >= until) break;
-      const counted = await this.#countUncounted(appId);
-      await this.#deadMinutes.vacuumAfter(counted);
+      let counted = 0;
+      do {
+        counted = await this.#countUncounted(appId);
+        await this.#deadMinutes.vacuumAfter(counted);
+      } while (counted > 0 && this.#now() < until);
       // A steady trickle of uncounted minutes must not keep a backfill from going on.
-      if (counted < MINUTES_AT_ONCE) await this.#stepBack(appId);
+      if (counted < MANY_MINUTES) await this.#stepBack(appId);
     }
     await this.#deadDeltas.vacuumAfter(folded);
   }
@@ -158,11 +167,13 @@ export class FieldUpkeep implements FieldStats {
       const { count: forgotten } = await tx`
         DELETE FROM uncounted_minutes WHERE app_id = ${appId} AND bucket < ${new Date(from)}`;
       const minutes = await readUncounted(tx, appId, this.#now() - SETTLE_MS - MINUTE_MS, MINUTES_AT_ONCE);
-      for (const interval of joinMinutes(minutes)) {
+      const intervals = (await intervalsOf(tx, appId, minutes)).slice(0, INTERVALS_AT_ONCE);
+      for (const interval of intervals) {
         await countFromRows(tx, appId, fields, interval);
         await forgetUncounted(tx, appId, interval);
       }
-      return forgotten + minutes.length;
+      const end = intervals.at(-1)?.until ?? 0;
+      return forgotten + minutes.filter((at) => at < end).length;
     });
     return counted ?? 0;
   }
@@ -194,6 +205,27 @@ export class FieldUpkeep implements FieldStats {
     if (rows > 2 * STEP_ROWS) this.#steps.set(appId, Math.max(MINUTE_MS, floorTo(length / 2, MINUTE_MS)));
     else if (rows < STEP_ROWS) this.#steps.set(appId, Math.min(LONGEST_STEP_MS, length * 2));
   }
+}
+
+/**
+ * Intervals that hold uncounted minutes: of minutes that are near each other, with what is between them, where that is no more
+ * than one step should look at. To count what is counted already changes nothing.
+ */
+async function intervalsOf(tx: Transaction, appId: number, minutes: readonly number[]): Promise<Interval[]> {
+  const joined = joinMinutes(minutes, JOINED_MS);
+  const rows = await tx<{ count: number }[]>`
+    SELECT (SELECT coalesce(sum(count), 0)::float8 FROM ${tx(MINUTES.view)}
+             WHERE app_id = ${appId} AND type_id = ${ALL_TYPES} AND bucket >= start AND bucket < finish) AS count
+      FROM unnest(${joined.map(({ from }) => new Date(from).toISOString())}::timestamptz[],
+                  ${joined.map(({ until }) => new Date(until).toISOString())}::timestamptz[])
+           WITH ORDINALITY AS part (start, finish, place)
+     ORDER BY place`;
+  let room = STEP_ROWS;
+  return joined.flatMap((interval, index) => {
+    const { from, until } = interval;
+    room -= rows[index]?.count ?? 0;
+    return room >= 0 ? [interval] : joinMinutes(minutes.filter((at) => at >= from && at < until));
+  });
 }
 
 function startOf({ completeFrom }: FieldState): number {

@@ -4,6 +4,7 @@ import type { EventRow } from '../write/accepted-event.ts';
 import type { CopyMessages } from '../write/copy-messages.ts';
 import type { EngineWrites } from '../write/engine-writes.ts';
 import { AGAINST_ROWS, OF_OTHERS } from '../write/locks.ts';
+import { countDirectly } from './direct-counts.ts';
 
 interface Delta {
   readonly appId: number;
@@ -56,6 +57,7 @@ export const writes: EngineWrites = {
   changes: 'count_deltas (app_id, type_id, bucket, count)',
   stampedChanges: 'count_deltas (app_id, type_id, bucket, count, fields)',
   copyChanges: copyDeltas,
+  countDirectly,
   changesOfInserted: `
     SELECT app_id, type_id, date_bin('1 minute', created_at, 'epoch'), count(*) FROM inserted GROUP BY 1, 2, 3`,
   makeRoom: `

@@ -21,17 +21,20 @@ export interface CopyGroup {
 /**
  * Outside of a transaction block the commands are one implicit transaction: a failure of any of them stores nothing.
  * @param fields those whose values are counted; absent: what the group changes in their counts is left to maintenance
+ * @param changes what the group changes in the counts of events: written with it, or left to who calls
  */
 export function copyGroup(
   engine: EngineWrites,
   events: readonly EventRow[],
   fields?: DeclaredFields,
+  changes: 'written' | 'left out' = 'written',
 ): CopyGroup {
+  const withChanges = changes === 'written';
   const stamp = fields === undefined || fields.generation === 0 ? null : fields.generation;
   const withFields = fields !== undefined && haveFields(events, fields);
   const tables = [
     `events (${EVENT_COLUMNS})`,
-    stamp === null ? engine.changes : engine.stampedChanges,
+    ...(withChanges ? [stamp === null ? engine.changes : engine.stampedChanges] : []),
     ...(withFields ? [FIELD_DELTAS] : []),
   ];
   const messages = new CopyMessages(sizeOf(events) + ROW_BYTES * events.length + 1_024);
@@ -39,9 +42,11 @@ export function copyGroup(
   messages.beginRows();
   for (const event of events) messages.eventRow(event);
   messages.endRows();
-  messages.beginRows();
-  engine.copyChanges(events, messages, stamp);
-  messages.endRows();
+  if (withChanges) {
+    messages.beginRows();
+    engine.copyChanges(events, messages, stamp);
+    messages.endRows();
+  }
   if (withFields) {
     messages.beginRows();
     copyFieldDeltas(events, fields, messages);

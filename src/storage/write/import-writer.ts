@@ -40,12 +40,27 @@ export interface ImportWriterOptions {
 
 const BOUNDARY = "(extract(epoch FROM greatest(readable_from, '1970-01-01Z')) * 1000)::float8 AS boundary";
 
-/** Its locks keep the app from being removed, and the retention boundary from moving, before the group is committed. */
-const BEGIN_GROUP = `
+/**
+ * Begins a transaction. Its locks keep the app from being removed, the retention boundary from moving, and new fields from being
+ * counted, before the group is committed. One message: in between this process parses lines, and answers wait for that.
+ */
+function beginGroup(appId: number, holdsFields: boolean): string {
+  return `
+  BEGIN ISOLATION LEVEL READ COMMITTED;
   SELECT pg_current_xact_id()::text AS xid, ${BOUNDARY}
     FROM apps CROSS JOIN retention
-   WHERE apps.id = $1
-     FOR KEY SHARE OF apps FOR SHARE OF retention`;
+   WHERE apps.id = ${appId}
+     FOR KEY SHARE OF apps FOR SHARE OF retention;
+  ${holdsFields ? 'SELECT generation FROM field_generation FOR SHARE' : ''}`;
+}
+
+interface BegunGroup {
+  readonly xid: string;
+  /** Milliseconds since 1970. */
+  readonly boundary: number;
+  /** Of declared fields. */
+  readonly generation: number;
+}
 
 /** An import may wait for a lock for as long as the compression of a chunk takes. */
 const CONNECTION_TIMEOUTS = { connectMs: 5_000, answerMs: 300_000, lockMs: 0 } as const;
@@ -122,10 +137,9 @@ export class ImportWriter<Event extends EventRow> {
     const connection = this.#connection;
     try {
       await this.#makeRoom(events);
-      await connection.query('BEGIN ISOLATION LEVEL READ COMMITTED', []);
-      const { xid, boundary } = await this.#begin();
-      const outcome = await this.#fill(events, boundary, attempt.uncertain);
-      this.#uncertain = { xid, outcome };
+      const group = await this.#begin();
+      const outcome = await this.#fill(events, group, attempt.uncertain);
+      this.#uncertain = { xid: group.xid, outcome };
       await connection.query('COMMIT', []);
       this.#uncertain = null;
       return outcome;
@@ -139,25 +153,31 @@ export class ImportWriter<Event extends EventRow> {
     }
   }
 
-  async #begin(): Promise<{ xid: string; boundary: number }> {
+  async #begin(): Promise<BegunGroup> {
     const { appId } = this.#options;
-    const { rows } = await this.#connection.query<{ xid: string; boundary: number }>(BEGIN_GROUP, [appId]);
-    const [start] = rows;
-    if (start === undefined) throw new OperatorError('the app was removed: its import ends here');
-    this.#boundary = Math.max(start.boundary, this.#options.boundary);
-    return { xid: start.xid, boundary: this.#boundary };
+    const holdsFields = ENGINES[this.#options.engine].writes.countDirectly !== undefined;
+    const results: unknown = await this.#connection.query(beginGroup(appId, holdsFields), []);
+    // Each statement has a result, which the type of the connection does not tell.
+    const [, started, fields] = results as readonly { readonly rows: readonly Partial<BegunGroup>[] }[];
+    const [{ xid, boundary = 0 } = {}] = started?.rows ?? [];
+    if (xid === undefined) throw new OperatorError('the app was removed: its import ends here');
+    this.#boundary = Math.max(boundary, this.#options.boundary);
+    return { xid, boundary: this.#boundary, generation: fields?.rows[0]?.generation ?? 0 };
   }
 
   /** Writes the events that retention keeps. */
-  async #fill(events: readonly Event[], boundary: number, uncertain: boolean): Promise<ImportOutcome<Event>> {
+  async #fill(
+    events: readonly Event[],
+    { boundary, generation }: BegunGroup,
+    uncertain: boolean,
+  ): Promise<ImportOutcome<Event>> {
     const kept = this.#kept(events);
     const refused = events
       .filter(({ createdAt }) => createdAt < boundary)
       .map((event) => ({ event, reason: { boundary } }));
     if (kept.length === 0) return { imported: 0, skipped: 0, refused };
     if (!uncertain && !this.#merging) {
-      const engine = ENGINES[this.#options.engine].writes;
-      await this.#connection.copy(copyGroup(engine, kept, this.#options.fields));
+      await this.#copy(kept, generation);
       return { imported: kept.length, skipped: 0, refused };
     }
     const [connection, rows, bytes] = [this.#connection, columns(kept), sizeOf(kept)];
@@ -167,6 +187,22 @@ export class ImportWriter<Event extends EventRow> {
     const imported = inserted?.stored ?? 0;
     this.#merging = imported < kept.length;
     return { imported, skipped: kept.length - imported, refused };
+  }
+
+  /** Copies new events, and counts them. */
+  async #copy(events: readonly Event[], generation: number): Promise<void> {
+    const { appId, fields } = this.#options;
+    const engine = ENGINES[this.#options.engine].writes;
+    // What was written without regard to a field needs the stamp that changes have.
+    if (engine.countDirectly === undefined || generation > (fields?.generation ?? 0)) {
+      await this.#connection.copy(copyGroup(engine, events, fields));
+      return;
+    }
+    const copying = this.#connection.copy(copyGroup(engine, events, fields, 'left out'));
+    copying.catch(() => undefined); // Awaited below.
+    const addToCounts = engine.countDirectly(appId, events);
+    await copying;
+    await addToCounts(this.#connection);
   }
 
   /** Creates missing partitions first: COPY would send a whole group to find the first of them missing. */

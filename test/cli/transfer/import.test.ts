@@ -4,14 +4,23 @@ import { join } from 'node:path';
 import pino from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createApp } from '../../../src/apps/apps.ts';
+import { declareField } from '../../../src/apps/fields.ts';
 import { type ImportedEvent, importEvents, type Refusal } from '../../../src/cli/transfer/import-events.ts';
 import { createEventIds } from '../../../src/ingest/event-id.ts';
+import { profileDay } from '../../../src/storage/counts/day-profiles.ts';
+import { compareDay } from '../../../src/storage/counts/differences.ts';
+import { DAY_MS, floorTo } from '../../../src/storage/counts/levels.ts';
 import { readEventPage } from '../../../src/storage/event-page.ts';
+import { compareFieldDay } from '../../../src/storage/fields/compare-day.ts';
+import { foldFields } from '../../../src/storage/fields/fold.ts';
+import { FieldUpkeep } from '../../../src/storage/fields/upkeep.ts';
+import { readSnapshot } from '../../../src/storage/snapshot.ts';
 import { connectionsTo } from '../../../src/storage/write/copy-connection.ts';
 import { EventWriter } from '../../../src/storage/write/event-writer.ts';
 import { ImportWriter } from '../../../src/storage/write/import-writer.ts';
 import { type Outcome, tidemark } from '../../support/command-line.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
+import { countedTotal } from '../../support/field-totals.ts';
 import { FaultyProxy } from '../../support/proxy.ts';
 import { testSecret, until } from '../../support/service.ts';
 import { beginRefresh } from '../../support/slow-refresh.ts';
@@ -20,6 +29,7 @@ import { upkeepOf } from '../../support/upkeep.ts';
 
 const START = Date.UTC(2026, 1, 27, 23, 50);
 const MINUTE = 60_000;
+const DAY_OF_START = floorTo(START, DAY_MS);
 const NO_END = 1_000_000_000;
 
 interface Stored {
@@ -96,7 +106,13 @@ describe.each(availableEngines())('an import on %s', (engine) => {
     const events = eventsOf(600);
     const outcome = await command(app.appId, events.map(lineOf));
     expect(outcome).toMatchObject({ code: 0, stderr: '' });
-    expect(resultOf(outcome)).toEqual({ imported: 600, skipped: 0, failed: 0, seconds: expect.any(Number) });
+    expect(resultOf(outcome)).toEqual({
+      imported: 600,
+      skipped: 0,
+      failed: 0,
+      seconds: expect.any(Number),
+      settledSeconds: expect.any(Number),
+    });
     expect(await stored(app.id)).toEqual({ total: 600, events });
     expect(await upkeepOf(engine).unsettled(database.sql)).toBe(0);
   });
@@ -251,6 +267,72 @@ describe.each(availableEngines())('an import on %s', (engine) => {
     expect((await stored(app.id)).total).toBe(12_000 + written);
     await upkeepOf(engine).settle(database.sql);
     expect((await stored(app.id)).total).toBe(12_000 + written);
+  });
+
+  test('counts what falls between, before and after counts that are there, at every level', async () => {
+    const app = await newApp();
+    const between = (first: number, step: number): string[] =>
+      Array.from({ length: 300 }, (_, n) =>
+        lineOf({
+          type: ['ünïcode', 'plain', 'third'][(n * step) % 3] ?? '',
+          createdAt: new Date(START + first + n * step * MINUTE).toISOString(),
+          payload: `{"n":${n},"step":${step}}`,
+        }),
+      );
+    const days = Array.from({ length: 7 }, (_, n) => DAY_OF_START + n * DAY_MS);
+    const differing = async (): Promise<number[]> =>
+      await Promise.all(days.map(async (day) => (await compareDay(database.sql, day, app.id)).differing));
+    let total = 0;
+    for (const [first, step] of [
+      [0, 7],
+      [3 * MINUTE, 7],
+      [0, 21],
+      [-20 * MINUTE, 1],
+    ] as const) {
+      await imported(app, between(first + total, step));
+      total += 300;
+      expect(await differing()).toEqual(days.map(() => 0));
+      expect((await stored(app.id)).total).toBe(total);
+      // What is made of a day's counts must be made again after the next import.
+      for (const day of days) await profileDay(database.sql, { appId: app.id, day });
+      const ready = await database.sql`SELECT FROM ready_profiles WHERE app_id = ${app.id}`;
+      if (engine !== 'timescale') expect(ready).toHaveLength(days.length);
+      const next = await imported(app, between(5_000 + total, 40));
+      expect(next.counts).toMatchObject({ imported: 300 });
+      total += 300;
+      expect(await differing()).toEqual(days.map(() => 0));
+      if (engine !== 'timescale')
+        expect(await database.sql`SELECT FROM ready_profiles WHERE app_id = ${app.id}`).toHaveLength(0);
+    }
+    await upkeepOf(engine).settle(database.sql);
+    const [month] = await database.sql`
+      SELECT sum(count)::integer AS events FROM events_per_month WHERE app_id = ${app.id} AND type_id = 0`;
+    expect(month).toEqual({ events: total });
+  });
+
+  test('leaves minutes to be counted by the values of a field that it does not know', async () => {
+    const app = await newApp();
+    await declareField(database.sql, {
+      appId: app.id,
+      path: ['n'],
+      kind: 'value',
+      typeName: null,
+      backfill: true,
+    });
+    const upkeep = new FieldUpkeep(database.sql, () => START + 200 * MINUTE);
+    await upkeep.everySecond();
+    await imported(app, eventsOf(50).map(lineOf));
+    const [noted] = await database.sql`
+      SELECT count(*)::integer AS minutes FROM stamped_minutes
+       WHERE app_id = ${app.id} AND fields < (SELECT max(generation) FROM declared_fields)`;
+    expect(noted).toEqual({ minutes: 50 });
+    await upkeepOf(engine).settle(database.sql);
+    await upkeep.everySecond();
+    await foldFields(database.sql, START);
+    expect(await countedTotal(database.sql, app.id, 'n:7')).toBe(0);
+    expect(await readSnapshot(database.sql, (tx) => compareFieldDay(tx, DAY_OF_START, app.id))).toMatchObject(
+      { differing: 0 },
+    );
   });
 
   test('refuses a line whose type is one too many, and ends where the app is removed', async () => {

@@ -11,7 +11,7 @@ import { createEventIds } from '../../../src/ingest/event-id.ts';
 import { Journal, type JournalOptions } from '../../../src/ingest/journal/journal.ts';
 import { readQuarantine } from '../../../src/ingest/journal/quarantine.ts';
 import { Replay } from '../../../src/ingest/journal/replay.ts';
-import { readSegment } from '../../../src/ingest/journal/segment.ts';
+import { encodeHeader, newHeader, readSegment } from '../../../src/ingest/journal/segment.ts';
 import { dayOf, type JournaledEvent } from '../../../src/storage/write/accepted-event.ts';
 import type { ReplayOutcome } from '../../../src/storage/write/replay-writer.ts';
 import { FaultyFiles } from '../../support/faulty-files.ts';
@@ -203,12 +203,15 @@ test.each(['create', 'rename', 'syncFolder'] as const)(
     expect(await journal.append(events(1))).toMatchObject({ reason: 'unavailable' });
     const batch = events(1);
     expect(await journal.append(batch)).toBeNull();
+    const names = await readdir(join(folder, 'writer-1'));
+    expect(names.filter((name) => !name.startsWith('owner-'))).toEqual(['0000000002.journal']);
     expect(await replayAll(journal)).toEqual(idsOf([batch]));
   },
 );
 
 test('beyond its ceiling the journal refuses, and takes events again when some have left it', async () => {
-  const journal = await openJournal({ maxBytes: 10_500 });
+  const lines: Record<string, unknown>[] = [];
+  const journal = await openJournal({ maxBytes: 10_500, log: captured(lines) });
   const kept: JournaledEvent[][] = [];
   for (
     let batch = events(1, `{"x":"${'x'.repeat(900)}"}`);
@@ -218,6 +221,9 @@ test('beyond its ceiling the journal refuses, and takes events again when some h
     kept.push(batch);
   expect(kept.length).toBe(10);
   expect(journal.takesEvents).toBe(false);
+  for (let more = 0; more < 5; more += 1) expect(await journal.append(kept[0] ?? [])).not.toBeNull();
+  expect(journal.stats.failures).toBe(6);
+  expect(lines.map(({ msg }) => msg)).toEqual(['journal: full, refusing events']);
   expect(journal.stats.waitingBytes).toBeLessThanOrEqual(10_500);
   expect(await replayAll(journal)).toEqual(idsOf(kept));
   expect(await journal.append(events(1))).toBeNull();
@@ -410,9 +416,11 @@ test.each([
   expect(next.stats.damagedSegments).toBe(1);
   expect(await readFile(`${path}.corrupt`)).toEqual(left);
   const batch = events(1);
-  await next.append(batch);
+  // Its number is not used again, so that no other damaged file takes its name.
+  const last = await reopen(next);
+  await last.append(batch);
   expect(await segments()).toEqual(['0000000002.journal']);
-  expect(await replayAll(next)).toEqual(idsOf([batch]));
+  expect(await replayAll(last)).toEqual(idsOf([batch]));
 });
 
 test.each([
@@ -524,6 +532,16 @@ test("another database's journal is refused in one line that says what to do", a
     /^JOURNAL_DIR: .*0000000001\.journal holds 1 events of another database: start once with/,
   );
   expect(await replayAll(await openJournal())).toHaveLength(1);
+});
+
+test("another database's file without events is no obstacle", async () => {
+  const journal = await openJournal();
+  const other = newHeader({ ...INSTALLATION, identity: 'ff'.repeat(16) });
+  await writeFile(join(folder, 'writer-1', '0000000001.journal'), encodeHeader(other));
+  const batch = events(1);
+  const next = await reopen(journal);
+  await next.append(batch);
+  expect(await replayAll(next)).toEqual(idsOf([batch]));
 });
 
 test('each process has a folder of its own, and takes over what one that is gone has left', async () => {

@@ -1,7 +1,7 @@
 /** Reads summaries of numbers: stored and pending ones, and those of rows. */
 import type { Transaction } from '../../connect.ts';
 import type { Interval } from '../../counts/intervals.ts';
-import type { Level } from '../../counts/levels.ts';
+import { type Level, MINUTES } from '../../counts/levels.ts';
 import { type MatchingRow, matchingRows } from '../matching-rows.ts';
 import { PayloadValues } from '../payload-values.ts';
 import { MANY } from '../value-text.ts';
@@ -35,6 +35,19 @@ export async function* readSummaries(
      WHERE app_id = ${appId} AND field_id = ${fieldId} AND type_id = ANY(${[...summaryTypes]}::integer[])
        AND bucket >= ${new Date(from)} AND bucket < ${new Date(until)}
      ORDER BY bucket`;
+  for await (const some of rows.cursor(ROWS_AT_ONCE)) yield* some;
+}
+
+/** The same of single minutes. @param minutes milliseconds since 1970 */
+export async function* readMinuteSummaries(
+  tx: Transaction,
+  { appId, fieldId, summaryTypes }: NumberScope,
+  minutes: readonly number[],
+): AsyncGenerator<{ readonly at: number; readonly numbers: Uint8Array }> {
+  const rows = tx<{ at: number; numbers: Uint8Array }[]>`
+    SELECT (extract(epoch FROM bucket) * 1000)::float8 AS at, numbers FROM ${tx(numbersView(MINUTES))}
+     WHERE app_id = ${appId} AND field_id = ${fieldId} AND type_id = ANY(${[...summaryTypes]}::integer[])
+       AND bucket = ANY(${minutes.map((at) => new Date(at).toISOString())}::timestamptz[])`;
   for await (const some of rows.cursor(ROWS_AT_ONCE)) yield* some;
 }
 

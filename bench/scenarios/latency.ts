@@ -1,0 +1,104 @@
+/** latency: what an event waits at a share of the most that the service can take, with one process and two. */
+import { SMALL_PAYLOAD_BYTES, startWorkers } from '../contenders.ts';
+import type { Findings } from '../findings.ts';
+import { spreadOf } from '../judge.ts';
+import { sumOfTable } from '../ledger.ts';
+import type { LoadReport } from '../load-job.ts';
+import { answersOf, type Contender, checkLedger, checkStatuses, createRequest } from '../measure.ts';
+import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
+import type { Workbench } from '../workbench.ts';
+import { addLatency } from './limits.ts';
+
+export const SHARES = [10, 25, 50, 75, 90, 95] as const;
+export const PROCESSES = [1, 2] as const;
+const CONNECTIONS = 256;
+/** More than any two cores can take: what is answered of it is the saturated rate. */
+const FLOOD_PER_SECOND = 60_000;
+const TAIL_GOAL = 3;
+
+export function nameOf(processes: number): string {
+  return processes === 1 ? 'one process' : `${processes} processes`;
+}
+
+async function run(bench: Workbench, findings: Findings, options: RunOptions): Promise<void> {
+  findings.note(
+    `Open loop over ${CONNECTIONS} connections, one app, limits lifted. A latency counts from the time at which its request was due.`,
+  );
+  findings.note(
+    'The saturated rate is what the same generator gets answered when it offers more. Load generator, service and database share the cores.',
+  );
+  const { seconds, rounds, shares } = byLength(options, {
+    full: { seconds: 8, rounds: 3, shares: SHARES },
+    quick: { seconds: 4, rounds: 1, shares: [10, 50, 90] },
+    guard: { seconds: 4, rounds: 3, shares: [50] },
+    smoke: { seconds: 2, rounds: 1, shares: [50] },
+  });
+  const app = await bench.makeApp('latency');
+  const request = createRequest(app, SMALL_PAYLOAD_BYTES);
+  const contenders = await startWorkers(bench, PROCESSES, [request], findings);
+  const generator = bench.startGenerator();
+  const offer = ({ port }: Contender, perSecond: number): Promise<LoadReport> =>
+    generator.run({
+      kind: 'open',
+      port,
+      connections: CONNECTIONS,
+      seconds,
+      perSecond,
+      warmUpSeconds: seconds / 4,
+      requests: [request],
+    });
+  const reports: LoadReport[] = [];
+  const saturated = new Map<Contender, number>();
+  for (const contender of contenders) {
+    // The first one warms up.
+    const floods = [await offer(contender, FLOOD_PER_SECOND), await offer(contender, FLOOD_PER_SECOND)];
+    reports.push(...floods);
+    const [, flood] = floods.map((report) => answersOf(report) / report.seconds);
+    saturated.set(contender, flood ?? Number.NaN);
+    findings.figure(`${contender.name}: saturated`, '/s', [flood ?? Number.NaN]);
+  }
+  for (const share of shares) {
+    const found = new Map<Contender, LoadReport[]>(contenders.map((contender) => [contender, []]));
+    for (let round = 0; round < rounds; round += 1) {
+      for (const contender of round % 2 === 0 ? contenders : [...contenders].reverse()) {
+        const perSecond = ((saturated.get(contender) ?? Number.NaN) * share) / 100;
+        found.get(contender)?.push(await offer(contender, perSecond));
+      }
+    }
+    for (const [{ name }, ofShare] of found) {
+      reports.push(...ofShare);
+      addShare(findings, `${name}, ${share} %`, ofShare, share);
+    }
+  }
+  checkStatuses(findings, 'latency', reports, [201]);
+  checkLedger(findings, 'latency', reports, await sumOfTable(bench.sql, 'events', [app.id]));
+}
+
+function addShare(findings: Findings, name: string, reports: readonly LoadReport[], share: number): void {
+  findings.figure(
+    `${name}: answers`,
+    '/s',
+    reports.map((report) => answersOf(report) / report.seconds),
+  );
+  addLatency(findings, name, reports);
+  const tails = reports.map(({ latency }) => (latency?.p99 ?? Number.NaN) / (latency?.p50 ?? Number.NaN));
+  const goal = share === 50 ? ([{ atMost: TAIL_GOAL }] as const) : [];
+  findings.ratio(`p99 to p50, ${name}`, tails, ...goal);
+}
+
+/** The median of a percentile at a share, for the drawing. */
+export function percentileAt(
+  figures: readonly { readonly name: string; readonly values: readonly number[] }[],
+  processes: number,
+  share: number,
+  percentile: 'p50' | 'p99',
+): number {
+  const name = `${nameOf(processes)}, ${share} %: ${percentile}`;
+  return spreadOf(figures.find((figure) => figure.name === name)?.values ?? []).median;
+}
+
+export const LATENCY: Scenario = {
+  name: 'latency',
+  about: 'Latency against offered load, 10 to 95 % of the saturated rate, one process and two.',
+  run,
+};
