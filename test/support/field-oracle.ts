@@ -296,7 +296,8 @@ async function expectValues(oracle: Oracle, request: FieldRequest): Promise<numb
   const filter = only == null ? null : fieldFilter(only);
   const series = await reader.valueSeries({ ...request, topTypes: 3 }, path, filter);
   const { typeIds, until } = request;
-  onRead?.({ typeIds, from: null, until, path, kind: 'value' }, typeof series !== 'string');
+  if (filter === null)
+    onRead?.({ typeIds, from: null, until, path, kind: 'value' }, typeof series !== 'string');
   if (series === 'not counted' || series === 'not counted yet') return 0;
   if (typeof series === 'string') throw new Error(series);
   const values = new PayloadValues([path]);

@@ -57,7 +57,7 @@ export function Sessions({ resource, onChanged }: SessionsProps): VNode {
     <${Waiting} for=${resource} lines=${3} />
     ${
       sessions.length > 0 &&
-      html`<div class="scroll"><table class="list">
+      html`<div class="scroll" tabindex="0" role="region" aria-label="List of sessions"><table class="list">
         <thead><tr><th scope="col">Device</th><th scope="col">Address</th><th scope="col">Signed in</th><th scope="col">Last used</th><th scope="col"><span class="sr-only">Actions</span></th></tr></thead>
         <tbody>${sessions.map(
           ({ sessionId, device, address, createdAt, lastUsedAt, isCurrent }) => html`<tr key=${sessionId}>
