@@ -20,7 +20,7 @@ function importsOf(file: string): string[] {
 /** Modules of storage that others use: the interface, connections, migrations, lookups, the writer, the embedded server. */
 const DOORS = [
   /^storage\/storage\.ts$/,
-  /^storage\/(open|connect|copy-client|availability|changes|installation-id|expired-keys|retention)\.ts$/,
+  /^storage\/(open|connect|copy-client|availability|changes|installation-id|expired-keys)\.ts$/,
   /^storage\/(lookup-cache|batched-lookup)\.ts$/,
   /^storage\/connections\/(pools|server-address|server-watch)\.ts$/,
   /^storage\/maintenance\//,
