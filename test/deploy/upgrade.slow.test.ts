@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { createApp } from '../../src/apps/apps.ts';
+import { issueLoggingToken } from '../../src/apps/logging-tokens.ts';
 import { createResourceToken } from '../../src/apps/resource-tokens.ts';
 import { openSecret } from '../../src/apps/secret.ts';
 import { chooseEngine } from '../../src/storage/engine.ts';
@@ -38,6 +39,17 @@ interface App {
 
 async function newApp({ sql }: TestDatabase): Promise<App> {
   return await createApp(sql, await openSecret({ configured: SECRET, dataDir: null }), { name: 'Old' });
+}
+
+/** An app as an older release made it: whose audit log had no accounts. */
+async function newOldApp({ sql }: TestDatabase): Promise<App> {
+  const secret = await openSecret({ configured: SECRET, dataDir: null });
+  return await sql.begin(async (tx) => {
+    const [app] = await tx<
+      [{ id: number }]
+    >`INSERT INTO apps (public_id, name) VALUES ('app_old', 'Old') RETURNING id`;
+    return { appId: 'app_old', loggingToken: await issueLoggingToken(tx, secret, app.id) };
+  });
 }
 
 /** Events as plain rows, which the triggers of the old schema count. */
@@ -80,7 +92,7 @@ describe.each(availableEngines())('a release of the service on %s', (engine) => 
       const kind = (await chooseEngine(sql)).engine;
       const older = (await readMigrations(kind)).filter(({ number }) => number <= OLD_SCHEMA);
       await migrate(sql, kind, older);
-      const app = await newApp(database);
+      const app = await newOldApp(database);
       await upkeepOf(engine).prepare(sql, Date.now() - 3_600_000, Date.now());
       await insertOld(database);
 
