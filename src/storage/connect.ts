@@ -12,6 +12,9 @@ export type { DatabaseAddress } from './connections/server-address.ts';
 export type Sql = postgres.Sql;
 export type Transaction = postgres.TransactionSql;
 
+/** Name of the session that keeps the embedded PostgreSQL running; it writes nothing. */
+export const HOLDER_NAME = 'tidemark holder';
+
 /** Session settings of every connection. */
 export const SESSION_PARAMETERS = {
   timezone: 'UTC',

@@ -40,6 +40,9 @@ const OWN_PARAMETERS = [
   'sslnegotiation',
   'uselibpqcompat',
   'target_session_attrs',
+  // The service's own names tell its sessions apart.
+  'application_name',
+  'fallback_application_name',
 ] as const;
 /** The service needs a server that takes writes: `primary` is treated as `read-write`. */
 const ATTRIBUTES: Readonly<Record<string, SessionAttributes>> = {

@@ -15,13 +15,14 @@ import { type Interval, startOfMonth } from '../counts/intervals.ts';
 import { ALL_TYPES, DAY_MS, DAYS, floorTo, HOUR_MS, HOURS, MINUTE_MS, MINUTES } from '../counts/levels.ts';
 import { readBoundary } from '../retention.ts';
 import { compareRows, type RowDifference } from './compare-rows.ts';
-import { closeSource, openSource } from './fence.ts';
+import { closeSource, openSource, refuseOtherTarget } from './fence.ts';
 import { copyInterval, Merger } from './rows.ts';
 import { copyOutlivedCounts, copySettings } from './settings.ts';
 import {
   COPIED_FROM,
   checkSource,
   closeSide,
+  lockTarget,
   openSide,
   prepareTarget,
   readCopyState,
@@ -77,6 +78,7 @@ const LAST_ROUNDS = 3;
 export async function copyDatabase(options: CopyOptions, isSwitch: boolean): Promise<CopyResult> {
   return await withSides(options, async (from, to) => {
     const identity = await checkSource(from);
+    await refuseOtherTarget(from.sql, nameOf(options.to));
     await refuseComplete(from, to, identity);
     await prepareTarget(to, identity, () => copyOutlivedCounts({ from, to }));
     const copy = new Copy({ from, to, options });
@@ -92,8 +94,9 @@ export async function copyDatabase(options: CopyOptions, isSwitch: boolean): Pro
 export async function reopenSource(options: Omit<CopyOptions, 'onProgress'>): Promise<void> {
   await withSides(options, async (from, to) => {
     const identity = await checkSource(from);
+    await lockTarget(to);
     await refuseComplete(from, to, identity);
-    await openSource(from);
+    await openSource(from, nameOf(options.to));
   });
 }
 
@@ -144,35 +147,56 @@ class Copy {
   }
 
   async run(isSwitch: boolean): Promise<CopyResult> {
-    const { from, to } = this.#sides;
     await this.#readSums();
     await this.#catchUp(MOST_ROUNDS, CAUGHT_UP);
     await copySettings(this.#sides, false);
     const days = await this.#days();
     const repaired = await this.#compareAndRepair(days);
-    if (isSwitch) {
-      this.#step = 'switching';
-      await closeSource(from, nameOf(this.#options.to));
-      try {
-        await this.#catchUp(LAST_ROUNDS, 0);
-        await copySettings(this.#sides, true);
-        repaired.push(...(await this.#compareAndRepair([...this.#changed])));
-        await this.#expectEqual();
-        await to.sql`DELETE FROM installation WHERE name = ${COPIED_FROM}`;
-      } catch (error) {
-        // The services go on with the source; nothing was written to the target but by this copy.
-        await openSource(from).catch((cause: unknown) => {
-          throw new OperatorError('the switch failed, and the original is closed: use --reopen', { cause });
-        });
-        throw error;
-      }
-    }
+    if (isSwitch) repaired.push(...(await this.#switch()));
     return {
       copied: this.#copied,
       days: days.length,
       repaired: await this.#withNames(repaired),
       switched: isSwitch,
     };
+  }
+
+  /** Makes the target the database of the installation. @returns differences that were found and repaired */
+  async #switch(): Promise<RowDifference[]> {
+    const { from } = this.#sides;
+    const target = nameOf(this.#options.to);
+    this.#step = 'switching';
+    let repaired: RowDifference[];
+    try {
+      await closeSource(from, target);
+      await this.#catchUp(LAST_ROUNDS, 0);
+      await copySettings(this.#sides, true);
+      repaired = await this.#compareAndRepair([...this.#changed]);
+      await this.#expectEqual();
+    } catch (error) {
+      // The services go on with the source; nothing was written to the target but by this copy.
+      await openSource(from, target).catch((cause: unknown) => {
+        throw new OperatorError('the switch failed, and the original is closed: use --reopen', { cause });
+      });
+      throw error;
+    }
+    await this.#complete();
+    return repaired;
+  }
+
+  /** The last step, after which the target takes events. Until its outcome is known neither database does. */
+  async #complete(): Promise<void> {
+    const { sql } = this.#sides.to;
+    try {
+      await sql`DELETE FROM installation WHERE name = ${COPIED_FROM}`;
+    } catch (cause) {
+      const state = await readCopyState(sql).catch(() => null);
+      if (state?.copiedFrom === null) return;
+      throw new OperatorError(
+        'whether the last step of the switch was done is not known, so the original stays closed: run the switch again',
+        { cause },
+      );
+    }
   }
 
   /** Copies what the target lacks, again and again, until that is little. */
@@ -292,10 +316,11 @@ class Copy {
     return found;
   }
 
-  /** Compares the number of events of every app on every day. @throws OperatorError if any differs */
+  /** Compares the number of events of every app on every day, also of days that have counts alone. @throws OperatorError if any differs */
   async #expectEqual(): Promise<void> {
     const { from, to } = this.#sides;
-    for (const month of await this.#months()) {
+    const outlived = { from: 0, until: await readBoundary(from.sql) };
+    for (const month of [outlived, ...(await this.#months())]) {
       const source = await readTotals(from, this.#apps, DAYS, month);
       const target = await readTotals(to, this.#apps, DAYS, month);
       const found = differing(source, target).flatMap((day) =>

@@ -1,8 +1,8 @@
 /** Closes the source of a copy: from then on no service writes there, and their journals hold what producers send. */
 import { OperatorError } from '../../errors.ts';
-import type { Sql } from '../connect.ts';
+import { errorCode, HOLDER_NAME, type Sql } from '../connect.ts';
 import { MOVED_TO } from '../connections/moved.ts';
-import { COPY_NAME, type Side } from './side.ts';
+import { COPY_NAME, readCopyState, type Side } from './side.ts';
 
 /** How long sessions may take to end. */
 const END_TIMEOUT_MS = 60_000;
@@ -12,32 +12,44 @@ const END_RETRY_MS = 50;
  * Marks the source as moved and ends all sessions of services and commands. Each new session of a service reads the mark before
  * its first statement, and is given up: so nothing is committed after this.
  * @param movedTo host and name of the target
- * @throws OperatorError if sessions do not end, or may not be ended
+ * @throws OperatorError if it was left for another target, or sessions do not end, or may not be ended
  */
 export async function closeSource({ sql, engine }: Side, movedTo: string): Promise<void> {
-  await sql`
-    INSERT INTO installation (name, value) VALUES (${MOVED_TO}, ${movedTo})
-    ON CONFLICT (name) DO UPDATE SET value = EXCLUDED.value`;
+  await sql`INSERT INTO installation (name, value) VALUES (${MOVED_TO}, ${movedTo}) ON CONFLICT (name) DO NOTHING`;
+  await refuseOtherTarget(sql, movedTo);
   const nodes = (await engine.closeNodes?.(sql, true)) ?? [];
   await Promise.all([sql, ...nodes].map(endSessions));
 }
 
-/** Takes back what {@link closeSource} did. */
-export async function openSource({ sql, engine }: Side): Promise<void> {
+/** Takes back what {@link closeSource} did, unless another switch did it. */
+export async function openSource({ sql, engine }: Side, movedTo: string): Promise<void> {
+  await refuseOtherTarget(sql, movedTo);
   await engine.closeNodes?.(sql, false);
-  await sql`DELETE FROM installation WHERE name = ${MOVED_TO}`;
+  await sql`DELETE FROM installation WHERE name = ${MOVED_TO} AND value = ${movedTo}`;
 }
 
-/** Ends the sessions that began before now: a session that has read an older mark is one of them. */
+/** @throws OperatorError if the source was left for another target: that one may have new events */
+export async function refuseOtherTarget(sql: Sql, target: string): Promise<void> {
+  const { movedTo } = await readCopyState(sql);
+  if (movedTo !== null && movedTo !== target)
+    throw new OperatorError(
+      `the database to copy from was left for ${movedTo}, which may have new events: name that one with --to, as it was named before`,
+    );
+}
+
+/**
+ * Ends the sessions that began before now: a session that has read an older mark is one of them. Of sessions of other roles
+ * PostgreSQL may show the name alone: those count as such, so that they are ended, or the switch fails.
+ */
 async function endSessions(sql: Sql): Promise<void> {
   const [clock] = await sql<{ now: string }[]>`SELECT clock_timestamp()::text AS now`;
   for (const deadline = performance.now() + END_TIMEOUT_MS; ; ) {
-    const left = await sql`
+    const left = await ended(sql`
       SELECT pg_terminate_backend(pid)
         FROM pg_stat_activity
-       WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
-         AND application_name LIKE 'tidemark%' AND application_name <> ${COPY_NAME}
-         AND backend_start < ${clock?.now ?? 'infinity'}::text::timestamptz`;
+       WHERE datname = current_database() AND coalesce(backend_type, 'client backend') = 'client backend'
+         AND pid <> pg_backend_pid() AND application_name LIKE 'tidemark%' AND application_name <> ALL(${[COPY_NAME, HOLDER_NAME]})
+         AND coalesce(backend_start, '-infinity') < ${clock?.now ?? 'infinity'}::text::timestamptz`);
     if (left.length === 0) return;
     if (performance.now() >= deadline)
       throw new OperatorError(
@@ -46,5 +58,18 @@ async function endSessions(sql: Sql): Promise<void> {
     await new Promise((resolve) => {
       setTimeout(resolve, END_RETRY_MS);
     });
+  }
+}
+
+/** @throws OperatorError if this role may not end the sessions of the services */
+async function ended<Row>(ending: Promise<Row>): Promise<Row> {
+  try {
+    return await ending;
+  } catch (error) {
+    if (errorCode(error) !== '42501') throw error;
+    throw new OperatorError(
+      'this role may not end the sessions of the services: use their role, or one with pg_signal_backend and pg_read_all_stats',
+      { cause: error },
+    );
   }
 }

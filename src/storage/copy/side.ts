@@ -96,18 +96,12 @@ export async function checkSource({ sql, engine }: Side): Promise<string> {
  * @param begin what a new copy begins with, in the transaction of the mark
  * @throws OperatorError if it is in use, or another copy into it is under way
  */
-export async function prepareTarget(
-  { sql, engine, client }: Side,
-  identity: string,
-  begin: () => Promise<void>,
-): Promise<void> {
+export async function prepareTarget(to: Side, identity: string, begin: () => Promise<void>): Promise<void> {
+  const { sql, engine, client } = to;
   const state = await readCopyState(sql);
   if (state.movedTo !== null) throw new OperatorError(movedMessage(state.movedTo));
   await migrate(sql, engine.name);
-  const { rows } = await client.query<{ free: boolean }>(
-    "SELECT pg_try_advisory_lock(hashtext('tidemark copy')) AS free",
-  );
-  if (rows[0]?.free !== true) throw new OperatorError('another copy into this database is under way');
+  await lockTarget(to);
   if (state.copiedFrom === identity) return;
   if (state.copiedFrom !== null)
     throw new OperatorError('the database to copy to has a part of another installation: use an empty one');
@@ -122,4 +116,12 @@ export async function prepareTarget(
   ]);
   await begin();
   await client.query('COMMIT');
+}
+
+/** Locks a target against other copies for as long as its connection lives. @throws OperatorError if one is under way */
+export async function lockTarget({ client }: Side): Promise<void> {
+  const { rows } = await client.query<{ free: boolean }>(
+    "SELECT pg_try_advisory_lock(hashtext('tidemark copy')) AS free",
+  );
+  if (rows[0]?.free !== true) throw new OperatorError('another copy into this database is under way');
 }

@@ -2,6 +2,7 @@ import { dirname, join, resolve } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import pg from 'pg';
 import { OperatorError } from '../../errors.ts';
+import { HOLDER_NAME } from '../connect.ts';
 import { platformPackage, STATE_FOLDER, usableBinaries } from './binaries.ts';
 import {
   checkVersion,
@@ -264,7 +265,7 @@ async function tryToHold(cluster: string): Promise<Attempt> {
     ...connection,
     // Set explicitly, so that no PG* variable of the environment is used.
     ssl: false,
-    application_name: 'tidemark holder',
+    application_name: HOLDER_NAME,
     options: '-c idle_session_timeout=0 -c statement_timeout=0 -c lock_timeout=0',
     connectionTimeoutMillis: 5_000,
   });

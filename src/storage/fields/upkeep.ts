@@ -2,7 +2,7 @@
  * The upkeep of declared fields: folds their deltas, begins to count new fields, counts from rows what writers have not, fills
  * the past, and removes what belongs to removed fields. Any process may do it, and be interrupted at any point.
  */
-import type { Sql, Transaction } from '../connect.ts';
+import { errorCode, type Sql, type Transaction } from '../connect.ts';
 import type { Interval } from '../counts/intervals.ts';
 import { ALL_TYPES, DAY_MS, floorTo, HOUR_MS, MINUTE_MS, MINUTES } from '../counts/levels.ts';
 import { DeadRows } from '../maintenance/dead-rows.ts';
@@ -19,6 +19,8 @@ import {
 import { fieldDeltas, withFieldsLocked } from './fold.ts';
 import { removeFieldMinutes, removeFields } from './removal.ts';
 
+/** SQLSTATE of a wait that lock_timeout ended. */
+const LOCK_NOT_AVAILABLE = '55P03';
 /** How much of each second may go into counting from rows: no other maintenance runs meanwhile. */
 const COUNT_MS = 250;
 /** An uncounted minute is counted this long after its end: until then it may be noted again. */
@@ -132,15 +134,24 @@ export class FieldUpkeep implements FieldStats {
   /**
    * New fields get their generation, in a transaction of its own: whatever is committed after it says whether its writer
    * knew them. Then their counting begins with a minute: that and later ones that have rows already are counted from these.
+   * Imports hold the generation, one after the other: it is tried again a second later, and nothing else waits for it.
    */
   async #begin(): Promise<void> {
-    await this.#sql`
-      WITH next AS (
-        UPDATE field_generation SET generation = generation + 1
-         WHERE EXISTS (SELECT FROM declared_fields WHERE generation = 0 AND removed_at IS NULL)
-        RETURNING generation)
-      UPDATE declared_fields SET generation = next.generation FROM next
-       WHERE declared_fields.generation = 0 AND removed_at IS NULL`;
+    try {
+      await this.#sql.begin(async (tx) => {
+        await tx`SET LOCAL lock_timeout = '500ms'`;
+        await tx`
+          WITH next AS (
+            UPDATE field_generation SET generation = generation + 1
+             WHERE EXISTS (SELECT FROM declared_fields WHERE generation = 0 AND removed_at IS NULL)
+            RETURNING generation)
+          UPDATE declared_fields SET generation = next.generation FROM next
+           WHERE declared_fields.generation = 0 AND removed_at IS NULL`;
+      });
+    } catch (error) {
+      if (errorCode(error) !== LOCK_NOT_AVAILABLE) throw error;
+      return;
+    }
     const minute = new Date(floorTo(this.#now(), MINUTE_MS));
     await withFieldsLocked(this.#sql, async (tx) => {
       const begun = await tx<{ appId: number }[]>`

@@ -1,5 +1,6 @@
 /** `tidemark copy`: another database, of another engine, takes the place of the first while producers go on. */
 import { spawn } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -96,6 +97,11 @@ describe.runIf(everyEngine().includes('timescale'))('a copy from TimescaleDB to 
       expect(old.stderr).toMatch(/has been moved to .*set DATABASE_URL to it/);
       const reopened = await copy(source, target, '--reopen');
       expect(reopened.stderr).toContain('the switch is complete');
+      // Nor is it opened, or copied again, by the name of another database.
+      const other = await testDatabase('postgres18', { empty: true });
+      for (const option of ['--reopen', '--switch'])
+        expect((await copy(source, other, option)).stderr).toContain('was left for 127.0.0.1:');
+      await other.drop();
       const [left] = await source.sql<{ events: number }[]>`SELECT count(*)::int AS events FROM events`;
       moved = await startTestService({
         database: target,
@@ -134,6 +140,25 @@ describe('a copy from PostgreSQL to PostgreSQL', () => {
     await fill(service, 40);
   });
   afterAll(() => service.stop());
+
+  test('by a role that does not see whose sessions there are is not switched, and the original goes on', async () => {
+    const { database: source, sql } = service;
+    const target = await testDatabase('postgres18', { empty: true });
+    const role = `mover_${randomBytes(6).toString('hex')}`;
+    try {
+      await sql.unsafe(`CREATE ROLE ${role} LOGIN PASSWORD 'secret';
+        GRANT ALL ON ALL TABLES IN SCHEMA public TO ${role}; GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO ${role}`);
+      const url = new URL(source.url);
+      [url.username, url.password] = [role, 'secret'];
+      const { stderr } = await copy({ ...source, url: url.href }, target, '--switch');
+      expect(stderr).toContain('this role may not end the sessions of the services');
+      const [left] = await sql`SELECT FROM installation WHERE name = 'moved_to'`;
+      expect(left).toBeUndefined();
+    } finally {
+      await target.drop();
+      await sql.unsafe(`DROP OWNED BY ${role}; DROP ROLE ${role}`);
+    }
+  });
 
   test('that is killed goes on where it was; late events come after, and a row that was removed from it is found', async () => {
     const { database: source, sql } = service;
