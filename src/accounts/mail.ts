@@ -28,9 +28,17 @@ export class Mailer {
 
   constructor(options: MailerOptions) {
     this.#options = options;
-    this.#transport = createTransport(options.url, {
-      from: options.from,
-    });
+    const transport = {
+      url: options.url,
+      // The package's own are minutes: a server that is silent must not keep sockets, or a command, for so long.
+      ...{
+        connectionTimeout: TIMEOUT_MS,
+        greetingTimeout: TIMEOUT_MS,
+        socketTimeout: TIMEOUT_MS,
+        dnsTimeout: TIMEOUT_MS,
+      },
+    };
+    this.#transport = createTransport(transport, { from: options.from });
     // A failed mail is reported to its caller; these are errors of idle connections.
     this.#transport.on('error', (error) =>
       options.log.warn({ code: errorCode(error) }, 'mail: connection to the server failed'),

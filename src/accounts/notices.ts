@@ -51,6 +51,10 @@ const OF_ACCOUNT = {
   ],
 } as const satisfies Partial<Record<NoticeEvent, readonly [subject: string, what: string]>>;
 
+/** Neither a new password nor a reset helps an owner whose account another person has turned a second factor on for. */
+const LOCKED_OUT =
+  '\n\nIf you cannot sign in any more, ask the operator of the server to remove it (tidemark user remove-second-factor).';
+
 /** The same for the owners of an app. */
 const OF_APP = {
   'logging-token.rotate': ['Logging token rotated', 'has a new logging token.'],
@@ -110,7 +114,7 @@ export class Notices {
       SELECT email FROM users WHERE email_key = ${key} AND email_proved_at IS NOT NULL`;
     if (user === undefined) return;
     const [subject, what] = OF_ACCOUNT[event];
-    const advice = `If it was you, ignore this mail. If it was not you, set a new password and sign out everywhere else:\n${publicUrl}/account`;
+    const advice = `If it was you, ignore this mail. If it was not you, set a new password and sign out everywhere else:\n${publicUrl}/account${event === 'second-factor.enable' ? LOCKED_OUT : ''}`;
     this.#send(mailer, user.email, subject, `${what}\n\n${this.#facts(happening)}\n\n${advice}\n`, event);
   }
 
@@ -134,7 +138,9 @@ export class Notices {
     for (const { email, app, token, ...its } of owners) {
       // Names are a member's text: in quotes, and on one line.
       const named = token === null ? '' : `\nToken: ${JSON.stringify(token)}`;
-      const text = `The app ${JSON.stringify(app)} ${what}\n\n${this.#facts(happening)}${named}\n\nTokens of the app:\n${publicUrl}/apps/${its.appId}/settings\n`;
+      // Addresses are told to nobody else.
+      const facts = this.#facts(email === happening.by ? happening : { ...happening, ip: '' });
+      const text = `The app ${JSON.stringify(app)} ${what}\n\n${facts}${named}\n\nTokens of the app:\n${publicUrl}/apps/${its.appId}/settings\n`;
       this.#send(mailer, email, subject, text, event);
     }
   }

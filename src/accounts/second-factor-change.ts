@@ -123,7 +123,11 @@ export class SecondFactorChange {
   ): Promise<T | Rejection> {
     const attempt = this.#options.signIn.admitCode(session.user, client);
     if (attempt instanceof Rejection) return attempt;
-    const outcome = await this.#change(session, verified, change);
+    // What fails for want of the database is no guess.
+    const outcome = await this.#change(session, verified, change).catch((error: unknown) => {
+      attempt.notChecked();
+      throw error;
+    });
     if (!(outcome instanceof Rejection)) attempt.succeeded();
     else if (outcome !== WRONG_CODE) attempt.notChecked();
     return outcome;

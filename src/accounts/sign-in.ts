@@ -103,7 +103,7 @@ export class SignIn {
     const { user } = found;
     const attempt = this.admitCode(user, client);
     if (attempt instanceof Rejection) return attempt;
-    const outcome = await sql.begin('isolation level read committed', async (tx) => {
+    const checked = sql.begin('isolation level read committed', async (tx) => {
       await lockUser(tx, user.id);
       if (!(await holdPassword(tx, found))) return EXPIRED;
       const accepted = await secondFactors.accept(tx, user, given.code);
@@ -117,6 +117,11 @@ export class SignIn {
         await writeAccountAudit(tx, { user, by, action: 'recovery-code.use', details });
       }
       return { user, accepted, recoveryCodesLeft, ...(await this.#start(tx, user, origin)) };
+    });
+    // What fails for want of the database is no guess.
+    const outcome = await checked.catch((error: unknown) => {
+      attempt.notChecked();
+      throw error;
     });
     if (!(outcome instanceof Rejection)) attempt.succeeded();
     else if (outcome === EXPIRED) attempt.notChecked();

@@ -124,7 +124,7 @@ function listRoutes({ api, sql, sessions }: SessionRoutesOptions): Route[] {
       const ended = await sql.begin('isolation level read committed', async (tx) => {
         await lockUser(tx, user.id);
         const count = await endSessions(tx, user.id, keepCurrent ? session : null);
-        await auditOf(tx, call, event, { sessions: count });
+        if (count > 0) await auditOf(tx, call, event, { sessions: count });
         return count;
       });
       note(event);
