@@ -74,8 +74,12 @@ describe.skipIf(withoutBrowser !== '')('dialogs', () => {
     await dialog().getByText('Let it read further apps (1)').waitFor();
     await dialog().getByRole('button', { name: 'Create' }).click();
     await dialog().getByText(/^tdr_/).waitFor();
-    const { tokens } = (await owner.get(`${app.path}/tokens`)).data as { tokens: { appIds: string[] }[] };
-    expect(tokens.map(({ appIds }) => appIds)).toEqual([[app.appId, 'app_00000000000000000277']]);
+    const { tokens } = (await owner.get(`${app.path}/tokens`)).data as {
+      tokens: { name: string; appIds: string[] }[];
+    };
+    expect(tokens.map(({ name, appIds }) => [name, appIds])).toEqual([
+      ['Of two apps', [app.appId, 'app_00000000000000000277']],
+    ]);
   });
 
   test('keep a token that is shown once until it is said to be copied', async () => {
