@@ -134,7 +134,7 @@ async function inTurn(sql: Sql, statement: string, waits: boolean): Promise<numb
       return await onlyByIndex(tx, statement);
     });
   } catch (error) {
-    if (!isLocked && errorCode(error) === LOCK_NOT_AVAILABLE) return null;
+    if (!isLocked && errorCode(error) === SQLSTATE.lockNotAvailable) return null;
     throw error;
   }
 }
