@@ -99,7 +99,7 @@ describe('with connections that are silent', () => {
     ['those of lookups', /^tidemark lookups/],
     ['those of reads', /^tidemark reads/],
     ['those of the writers', /^tidemark (writer|past)/],
-    ['those of keyed requests', /^tidemark keyed/],
+    ['those of idempotent requests', /^tidemark keyed/],
     ['those of the dashboard', /^tidemark (dashboard|live)/],
     ['those that ask whether the database is there', /^tidemark (probe|watch)/],
     ['those of maintenance and of notifications', /^tidemark (maintenance|slow maintenance|listener)/],
