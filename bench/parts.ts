@@ -120,6 +120,7 @@ export function clusterPart(results: readonly StoredResult[]): Part {
       factor(result, `${read}, cluster to ${ONE_SERVER}`),
     ]);
     const text = [
+      `${result.notes.filter((note) => note.includes('PostgreSQL')).join('; ')}.`,
       formatTable(['', 'CPU of an event', 'To one server', 'To one node'], writes),
       formatTable(['', 'One server', 'Cluster', ''], reads),
     ].join('\n\n');
