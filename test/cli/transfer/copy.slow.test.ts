@@ -355,6 +355,11 @@ describe('a copy from PostgreSQL to PostgreSQL', () => {
     const reached = { ...target, url: proxy.address.url };
     try {
       await copied(source, reached);
+      // Those that write, too, have the names by which the switch finds them.
+      expect((await service.post()).status).toBe(201);
+      const hidden = source.sql`
+        SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name IN ('mine', 'ours')`;
+      expect(await hidden).toHaveLength(0);
       const switching = await holder.begin(async (tx) => {
         await tx`SELECT FROM installation WHERE name = 'copied_from' FOR UPDATE`;
         const running = copy(source, reached, '--switch');
