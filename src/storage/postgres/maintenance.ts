@@ -2,7 +2,7 @@
  * Maintenance of PostgreSQL: pending deltas are folded into the counts, partitions made ahead, retention applied.
  * Everything here may run in several processes at once and be interrupted at any point.
  */
-import { errorCode, type Sql, type Transaction } from '../connect.ts';
+import { errorCode, SQLSTATE, type Sql, type Transaction } from '../connect.ts';
 import { DayProfiler } from '../counts/day-profiles.ts';
 import type { Interval } from '../counts/intervals.ts';
 import { countsOf, DAY_MS, finerThan, LEVELS, type Level, MINUTES } from '../counts/levels.ts';
@@ -21,7 +21,6 @@ import { removal } from './app-removal.ts';
  * and writer queues after the request.
  */
 const LOCK_TIMEOUT_MS = 200;
-const LOCK_NOT_AVAILABLE = '55P03';
 
 /** Adds counts to a table of counts, in the order of its keys. */
 const addTo = (table: string, counts: string): string => `
@@ -238,7 +237,7 @@ export async function dropPartition(sql: Sql, partition: string, prepare = ''): 
     });
     return true;
   } catch (error) {
-    if (errorCode(error) === LOCK_NOT_AVAILABLE) return false;
+    if (errorCode(error) === SQLSTATE.lockNotAvailable) return false;
     throw error;
   }
 }
