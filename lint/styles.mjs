@@ -30,12 +30,25 @@ function selectorsOf(css) {
     if (character === '{') {
       const prelude = text.slice(start, index).trim();
       if (!prelude.startsWith('@') && !blocks.some((block) => block.startsWith('@keyframes')))
-        selectors.push(...prelude.split(/,(?![^(]*\))/).map((one) => one.trim()));
+        selectors.push(...listed(prelude));
       blocks.push(prelude);
     } else if (character === '}') blocks.pop();
     if ('{};'.includes(character)) start = index + 1;
   }
   return selectors;
+}
+
+/** The parts of a list of selectors, whose commas are those outside of parentheses. */
+function listed(prelude) {
+  const parts = [''];
+  let depth = 0;
+  for (const character of prelude) {
+    if (character === '(') depth += 1;
+    if (character === ')') depth -= 1;
+    if (character === ',' && depth === 0) parts.push('');
+    else parts.push(parts.pop() + character);
+  }
+  return parts.map((part) => part.trim());
 }
 
 const classesIn = (selector) => [...selector.matchAll(/\.([a-z][\w-]*)/gi)].map(([, name]) => name);
@@ -48,10 +61,10 @@ function find(node, test, found = []) {
   return found;
 }
 
-/** What stands for a part of a class name that is only known at run time. */
-const ANY = '\0';
+/** Stands for an expression within a class name: a number. */
+const NUMBER = '\0';
 
-/** The classes that a file gives to elements: names, or beginnings that end with ANY. */
+/** The classes that a file gives to elements: names, or beginnings that end with NUMBER. */
 class Uses {
   #program;
   #path;
@@ -74,7 +87,7 @@ class Uses {
 
   /** Whether a class may be one of those. */
   has(name) {
-    return [...this.names].some((used) => used === name || matcher(used)?.test(name));
+    return [...this.names].some((used) => isUseOf(used, name));
   }
 
   #template({ quasis, expressions }) {
@@ -90,7 +103,7 @@ class Uses {
   }
 
   #text(text) {
-    for (const name of text.split(/\s+/)) if (name !== '' && name !== ANY) this.names.add(name);
+    for (const name of text.split(/\s+/)) if (name !== '' && name !== NUMBER) this.names.add(name);
   }
 
   #add(expression) {
@@ -107,7 +120,7 @@ class Uses {
       const between = node.expressions.flatMap((part) =>
         part.type === 'ConditionalExpression' ? this.#texts(part) : [],
       );
-      return [node.quasis.map(({ value }) => value.raw).join(ANY), ...between];
+      return [node.quasis.map(({ value }) => value.raw).join(NUMBER), ...between];
     }
     if (node.type === 'Identifier') return this.#named(node.name);
     return this.#unknown();
@@ -147,15 +160,8 @@ const isClassProp = ({ type, properties }, name) =>
     ({ key, value }) => key?.name === 'class' && (value.name === name || value.left?.name === name),
   );
 
-const matcher = (used) =>
-  used.includes(ANY)
-    ? new RegExp(
-        `^${used
-          .split(ANY)
-          .map((part) => part.replace(/\W/g, '\\$&'))
-          .join('[\\w-]+')}$`,
-      )
-    : null;
+/** Whether a use, which may have numbers that are only known at run time, is of a class. */
+const isUseOf = (used, name) => used === name || used === name.replace(/\d+/g, NUMBER);
 
 const components = new Map(
   files.filter((path) => path.endsWith('.ts')).map((path) => [path, new Uses(path, read(path))]),
@@ -216,10 +222,10 @@ for (const [path, { names }] of components) {
   const sheet = own.find((one) => one.path === path.replace(/ts$/, 'css'));
   for (const name of names) {
     const declared = [...shared, ...(sheet?.classes ?? [])];
-    if (!declared.some((one) => one === name || matcher(name)?.test(one)))
+    if (!declared.some((one) => isUseOf(name, one)))
       complain(
         path,
-        `.${name.replaceAll(ANY, '…')} is declared neither by style/ nor by ${basename(path).replace(/ts$/, 'css')}`,
+        `.${name.replaceAll(NUMBER, '…')} is declared neither by style/ nor by ${basename(path).replace(/ts$/, 'css')}`,
       );
   }
 }

@@ -60,7 +60,9 @@ describe.skipIf(withoutBrowser !== '')('dialogs', () => {
     await page.getByRole('button', { name: 'New app' }).waitFor();
     // Within one task, so that neither a frame nor a timer comes between the click and the answer.
     const focused = await page.evaluate(async () => {
-      [...document.querySelectorAll('button')].find((button) => button.textContent === 'New app')?.click();
+      const button = [...document.querySelectorAll('button')].find((one) => one.textContent === 'New app');
+      button?.focus();
+      button?.click();
       for (let turn = 0; turn < 20; turn++) await null;
       return (document.activeElement as HTMLInputElement | null)?.name;
     });

@@ -1,5 +1,5 @@
 /** What one does with the page of an app beside looking: print it, save its picture, stop a search; and the warning of its usage. */
-import { readFile } from 'node:fs/promises';
+import { buffer } from 'node:stream/consumers';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createEventType } from '../../src/apps/event-types.ts';
@@ -58,8 +58,11 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
   /** Whether a color is drawn on the chart without being blended. */
   const isDrawn = (color: readonly number[]): Promise<boolean> =>
     page.locator('.plot canvas').evaluate((element, [red, green, blue]) => {
-      const canvas = element as HTMLCanvasElement;
-      const pixels = canvas.getContext('2d')?.getImageData(0, 0, canvas.width, canvas.height).data ?? [];
+      const drawn = element as HTMLCanvasElement;
+      const { width, height } = drawn;
+      const copy = new OffscreenCanvas(width, height).getContext('2d', { willReadFrequently: true });
+      copy?.drawImage(drawn, 0, 0);
+      const pixels = copy?.getImageData(0, 0, width, height).data ?? [];
       for (let at = 0; at < pixels.length; at += 4)
         if (
           pixels[at] === red &&
@@ -125,29 +128,32 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
       page.getByRole('button', { name: 'Picture (PNG)' }).click(),
     ]);
     expect(download.suggestedFilename()).toMatch(/^shop-\d{4}-\d\d-\d\dt.*\.png$/);
-    const file = await readFile(await download.path());
+    const file = await buffer(await download.createReadStream());
     const seen = await page.evaluate(async (base64) => {
       const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
       const picture = await createImageBitmap(new Blob([bytes], { type: 'image/png' }));
       const drawn = document.querySelector<HTMLCanvasElement>('.plot canvas');
-      const canvas = document.createElement('canvas');
-      [canvas.width, canvas.height] = [picture.width, picture.height];
-      const context = canvas.getContext('2d');
-      if (drawn === null || context === null) return null;
-      context.drawImage(picture, 0, 0);
+      if (drawn === null) return null;
       const ratio = devicePixelRatio;
-      const place = [16 * ratio, 64 * ratio, drawn.width, drawn.height] as const;
-      const inPicture = context.getImageData(...place).data;
-      const onPage = drawn.getContext('2d')?.getImageData(0, 0, drawn.width, drawn.height).data ?? [];
-      const colorsOf = (from: number, height: number): number =>
-        new Set(new Uint32Array(context.getImageData(0, from, picture.width, height).data.buffer)).size;
+      const readable = (source: CanvasImageSource, width: number, height: number) => {
+        const context = new OffscreenCanvas(width, height).getContext('2d', { willReadFrequently: true });
+        context?.drawImage(source, 0, 0);
+        return (...place: [left: number, top: number, width: number, height: number]): Uint8ClampedArray =>
+          context?.getImageData(...place).data ?? new Uint8ClampedArray();
+      };
+      const { width, height } = drawn;
+      const read = readable(picture, picture.width, picture.height);
+      const inPicture = read(16 * ratio, 64 * ratio, width, height);
+      const onPage = readable(drawn, width, height)(0, 0, width, height);
+      const colorsOf = (from: number, rows: number): number =>
+        new Set(new Uint32Array(read(0, from, picture.width, rows).buffer)).size;
       let [opaque, different] = [0, 0];
       for (let at = 0; at < onPage.length; at += 4) {
         if (onPage[at + 3] !== 255) continue;
         opaque += 1;
         if ([0, 1, 2].some((part) => inPicture[at + part] !== onPage[at + part])) different += 1;
       }
-      const below = 64 * ratio + drawn.height;
+      const below = 64 * ratio + height;
       return {
         opaque,
         different,
