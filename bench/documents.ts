@@ -102,8 +102,9 @@ export async function modelDocuments(): Promise<ReadonlyMap<string, string>> {
 
 /** Renews the files. */
 export async function writeDocuments(): Promise<void> {
-  for (const [path, text] of [...(await documents()), ...(await modelDocuments())])
-    await writeFile(join(ROOT, path), text);
+  // One after the other: they have a page in common.
+  for (const make of [documents, modelDocuments])
+    for (const [path, text] of await make()) await writeFile(join(ROOT, path), text);
 }
 
 /** Puts each part between its marks, `<!-- generated: NAME -->` and `<!-- end of generated -->`. */
