@@ -238,7 +238,7 @@ const READ_BYTES = 65_536;
 
 /**
  * A socket that reads into the same memory each time. By default each read makes a buffer outside of the heap, and for those
- * alone V8 would go through all of the heap again and again, which took a third of the CPU of an export.
+ * alone V8 would go through all of the heap again and again, which took a quarter of the CPU of an export.
  * Its `data` is valid during the event only, and does not wait for a listener: a server says nothing before it is asked.
  */
 function readingInPlace(): Socket {
