@@ -75,6 +75,7 @@ function Requests({ usage: { limits, minutes } }: { readonly usage: Usage }): VN
       bars=${minutes.map(({ at, accepted, refused }) => ({ name: clock(Date.parse(at), ownZone()), value: accepted, second: refused }))}
       unit="request" secondUnit="refused" line=${limit === 0 ? null : limit}
     />
+    <p class="usage-span hint" aria-hidden="true"><span>an hour ago</span><span>now</span></p>
   </section>`;
 }
 
@@ -88,6 +89,7 @@ function Days({ days }: { readonly days: Usage['days'] }): VNode {
       bars=${days.map(({ day, events, bytes }) => ({ name: `${date(Date.parse(day), 'UTC')}: ${byteSize(bytes)}`, value: events, second: 0 }))}
       unit="event" secondUnit="" line=${null}
     />
+    <p class="usage-span hint" aria-hidden="true"><span>${days[0] && date(Date.parse(days[0].day), 'UTC')}</span><span>today</span></p>
   </section>`;
 }
 
