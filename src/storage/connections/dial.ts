@@ -218,7 +218,8 @@ function wayTo(target: Target, tls: ServerAddress['tls']): Way {
 
 async function connectTo({ target, name, tls }: Way, timeoutMs = CONNECT_TIMEOUT_MS): Promise<Socket> {
   const isPlain = tls === null || 'path' in target;
-  const socket = isPlain ? readingInPlace() : new Socket();
+  const deliver = (bytes: Buffer): boolean => socket.emit('data', bytes);
+  const socket: Socket = new Socket(isPlain ? readingInPlace(deliver) : {});
   // For the lifetime of the socket: a client may remove its own listeners earlier.
   socket.on('error', () => undefined);
   const started = 'path' in target ? socket.connect(target.path) : socket.connect(target.port, target.host);
@@ -237,24 +238,23 @@ async function connectTo({ target, name, tls }: Way, timeoutMs = CONNECT_TIMEOUT
 const READ_BYTES = 65_536;
 
 /**
- * A socket that reads into the same memory each time. By default each read makes a buffer outside of the heap, and for those
- * alone V8 would go through all of the heap again and again, which took a quarter of the CPU of an export.
- * Its `data` is valid during the event only, and does not wait for a listener: a server says nothing before it is asked.
+ * The options of a socket that reads into the same memory each time. By default each read makes a buffer outside of the heap, and
+ * for those alone V8 would go through all of the heap again and again, which took a quarter of the CPU of an export.
+ * What is delivered is valid during the call, and does not wait for a listener: a server says nothing before it is asked.
  */
-function readingInPlace(): Socket {
+function readingInPlace(
+  deliver: (bytes: Buffer) => void,
+): SocketConstructorOpts & { readonly onread: OnReadOpts } {
   const buffer = Buffer.allocUnsafeSlow(READ_BYTES);
-  // The types lack the option of the constructor.
-  const options: SocketConstructorOpts & { readonly onread: OnReadOpts } = {
+  return {
     onread: {
       buffer,
       callback: (length) => {
-        socket.emit('data', buffer.subarray(0, length));
+        deliver(buffer.subarray(0, length));
         return true;
       },
     },
   };
-  const socket: Socket = new Socket(options);
-  return socket;
 }
 
 /** Has the listeners of a socket of {@link openSocket} keep what they get. */
