@@ -11,6 +11,8 @@ import {
   faultsTable,
   figuresTable,
   LIMIT_FIGURES,
+  type PowerCutRow,
+  powerCutsTable,
   READ_FIGURES,
   README_FIGURES,
   SEARCH_FIGURES,
@@ -60,6 +62,7 @@ one line that names the variable.
 export async function documents(): Promise<ReadonlyMap<string, string>> {
   const results = await readResults();
   const faults: FaultCampaign = JSON.parse(await readFile(join(RESULTS_FOLDER, 'faults.json'), 'utf8'));
+  const cuts: PowerCutRow[] = JSON.parse(await readFile(join(RESULTS_FOLDER, 'power-cuts.json'), 'utf8'));
   const nodes = nodesPart(results);
   const latency = latencyPart(results);
   const scale = scalePart(results);
@@ -76,7 +79,7 @@ export async function documents(): Promise<ReadonlyMap<string, string>> {
       settings: settingsTable(IMPORTANT),
       figures: figuresTable(results, README_FIGURES),
     }),
-    await page('docs/durability.md', { faults: faultsTable(faults) }),
+    await page('docs/durability.md', { faults: faultsTable(faults), 'power cuts': powerCutsTable(cuts) }),
     await page('docs/scaling.md', { cores: cores.text }),
     await page('docs/performance.md', {
       writes: figuresTable(results, WRITE_FIGURES),
