@@ -1,9 +1,11 @@
 /**
- * The generated parts of the documentation: settings from src/config.ts, figures from bench/results. `npm run docs` renews
- * them, and so does every scenario that stores a result. test/docs/generated.test.ts fails while one is stale.
+ * The generated parts of the documentation: settings from src/config.ts, figures from bench/results, programs and configurations
+ * from dashboard/snippets.txt. `npm run docs` renews them, and so does every scenario that stores a result.
+ * test/docs/generated.test.ts fails while one is stale.
  */
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { fillIn, parseSnippets, type SnippetPlace } from '../dashboard/components/snippets.ts';
 import { SETTINGS, type SettingName } from '../src/config.ts';
 import { modelTable } from './cluster-model.ts';
 import {
@@ -19,7 +21,7 @@ import {
   SOAK_FIGURES,
   WRITE_FIGURES,
 } from './figures.ts';
-import { coresPart, latencyPart, nodesPart, scalePart } from './parts.ts';
+import { clusterPart, coresPart, latencyPart, nodesPart, scalePart } from './parts.ts';
 import { formatReport } from './report.ts';
 import { RESULTS_FOLDER, ROOT, readResults } from './results.ts';
 import { SCENARIOS } from './scenarios.ts';
@@ -67,6 +69,7 @@ export async function documents(): Promise<ReadonlyMap<string, string>> {
   const latency = latencyPart(results);
   const scale = scalePart(results);
   const cores = coresPart(results);
+  const cluster = clusterPart(results);
   const order = SCENARIOS.map(({ name }) => name);
   const page = async (path: string, parts: Readonly<Record<string, string>>): Promise<[string, string]> => [
     path,
@@ -80,7 +83,8 @@ export async function documents(): Promise<ReadonlyMap<string, string>> {
       figures: figuresTable(results, README_FIGURES),
     }),
     await page('docs/durability.md', { faults: faultsTable(faults), 'power cuts': powerCutsTable(cuts) }),
-    await page('docs/scaling.md', { cores: cores.text }),
+    await page('docs/producers.md', await snippetBlocks()),
+    await page('docs/scaling.md', { cores: cores.text, cluster: cluster.text }),
     await page('docs/performance.md', {
       writes: figuresTable(results, WRITE_FIGURES),
       limits: figuresTable(results, LIMIT_FIGURES),
@@ -95,6 +99,26 @@ export async function documents(): Promise<ReadonlyMap<string, string>> {
   ]);
 }
 
+/** The place that the documentation shows. */
+const EXAMPLE: SnippetPlace = {
+  base: 'https://events.example.com',
+  appId: 'app_…',
+  loggingToken: 'tdl_…',
+  resourceToken: 'tdr_…',
+};
+const NOT_RUN = '<!-- not run: a test runs it with an address and a token -->\n';
+
+/** The programs and configurations of the dashboard as code blocks. */
+async function snippetBlocks(): Promise<Record<string, string>> {
+  const snippets = parseSnippets(await readFile(join(ROOT, 'dashboard', 'snippets.txt'), 'utf8'));
+  return Object.fromEntries(
+    snippets.map(({ name, language, template }) => {
+      const block = `\`\`\`${language}\n${fillIn(template, EXAMPLE)}\n\`\`\``;
+      return [`snippet ${name}`, language === 'sh' ? `${NOT_RUN}${block}` : block];
+    }),
+  );
+}
+
 /** What takes a while to compute. */
 export async function modelDocuments(): Promise<ReadonlyMap<string, string>> {
   const path = 'docs/scaling.md';
@@ -105,8 +129,9 @@ export async function modelDocuments(): Promise<ReadonlyMap<string, string>> {
 
 /** Renews the files. */
 export async function writeDocuments(): Promise<void> {
-  for (const [path, text] of [...(await documents()), ...(await modelDocuments())])
-    await writeFile(join(ROOT, path), text);
+  // One after the other: they have a page in common.
+  for (const make of [documents, modelDocuments])
+    for (const [path, text] of await make()) await writeFile(join(ROOT, path), text);
 }
 
 /** Puts each part between its marks, `<!-- generated: NAME -->` and `<!-- end of generated -->`. */

@@ -44,7 +44,7 @@ export function EventList(props: EventListProps): VNode {
     <header class="list-head">
       <h2>Events</h2>
       <p class="muted"><${Amount} list=${list} series=${series} view=${view} bucket=${bucket} /></p>
-      ${bucket !== null && html`<span class="chip"><span class="name">${spanText(bucket.from, bucket.to, view.zone)}</span>${view.at !== null && html`<button type="button" class="remove" aria-label="Show the events of the whole range" onClick=${() => change({ at: null }, true)}><${Icon} name="close" /></button>`}</span>`}
+      ${bucket !== null && html`<span class="chip"><span class="chip-name">${spanText(bucket.from, bucket.to, view.zone)}</span>${view.at !== null && html`<button type="button" class="chip-remove" aria-label="Show the events of the whole range" onClick=${() => change({ at: null }, true)}><${Icon} name="close" /></button>`}</span>`}
       <span class="spacer"></span>
       ${series?.hidden != null && html`<button type="button" class="button" onClick=${() => change(withHidden(view), true)}>${asksForHidden(view) ? 'Leave out' : 'Show'} hidden types</button>`}
       <${Exports} appId=${appId} view=${view} list=${list} />
@@ -59,7 +59,14 @@ export function EventList(props: EventListProps): VNode {
         ${pages.map((page, index) => html`<${EventChunk} key=${page.events.at(-1)?.id ?? index} events=${page.events} before=${pages[index - 1]?.events.at(-1)} style=${style} isFar=${index > 5} />`)}
       </div>`
     }
-    ${shown === 0 && complete && html`<div class="empty"><h2>No events ${hasConditions(view) ? 'meet the filter' : 'in this range'}</h2><p>Choose a longer range, another period, or fewer conditions.</p></div>`}
+    ${
+      // Of a range without events the chart says so.
+      shown === 0 &&
+      complete &&
+      (hasConditions(view)
+        ? html`<div class="empty"><h2>No events meet the filter</h2><p>Choose a longer range, another period, or fewer conditions.</p></div>`
+        : html`<p class="hint end">Choose a longer range, or another period.</p>`)
+    }
     <${ProblemBox} problem=${problem} retry=${more} />
     ${loading && html`<${Skeleton} class="rows" lines=${shown === 0 ? 14 : 3} />`}
     <div ref=${sentinel}></div>
@@ -107,7 +114,7 @@ function Exports({
   readonly list: EventPages;
 }): VNode {
   const path = `/api/apps/${appId}/export?${eventsQuery(view, list.scope)}`;
-  return html`<${Popover} class="at-end" label="Save the events" text="Save">
+  return html`<${Popover} atEnd label="Save the events" text="Save">
     ${() => html`<div class="row-actions">
       <a class="button" download href=${`${path}&format=ndjson`}>As NDJSON</a>
       <a class="button" download href=${`${path}&format=csv`}>As CSV</a>

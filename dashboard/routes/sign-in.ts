@@ -1,6 +1,6 @@
 /** The sign-in page, which then continues to the requested page. */
 import type { VNode } from 'preact';
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
 import type { User } from '../answers.ts';
 import { call } from '../api.ts';
@@ -55,7 +55,7 @@ interface CodeStepProps {
 /** The second step: a code of the authenticator app. */
 function CodeStep({ challenge, onBack }: CodeStepProps): VNode {
   const form = useRef<HTMLDivElement>(null);
-  useEffect(() => focusFirst(form.current, ['input']), []);
+  useLayoutEffect(() => focusFirst(form.current, ['input']), []);
   const action = useAction(async ({ code }: Record<string, string>) => {
     const answer = await call<SecondStep>('POST', '/api/session/code', { body: { challenge, code } });
     const said = warningsOf(answer);

@@ -1,7 +1,7 @@
 /** The table of idempotency keys beside what the writer does: expired keys are removed, and a lock on it is noticed. */
 import { errorCode, SQLSTATE, type Sql } from './connect.ts';
 
-/** How long the response to a keyed request is kept, in milliseconds. */
+/** How long the response to an idempotent request is kept, in milliseconds. */
 export const KEY_LIFE_MS = 24 * 3_600_000;
 
 /** Limit of rows per call: a call takes about 50 ms. */
