@@ -8,13 +8,13 @@ import type { Fragment } from './counts-relation.ts';
 /** Rows of one statement, and bytes of their payloads: what is in memory at once. */
 const ROWS_AT_ONCE = 1_000;
 const BYTES_AT_ONCE = 8 * 1_048_576;
-/** Intervals of one statement. */
-const INTERVALS_AT_ONCE = 50;
+/** Intervals of one statement: those of a page of a rare value. */
+const INTERVALS_AT_ONCE = 100;
 /**
- * Intervals that are spread over more than this are read by a SELECT each, whose constants leave one partition of events to be
- * planned. One SELECT for all of them would be planned over each partition in between.
+ * One SELECT for all intervals is planned over each partition of events in between, mostly one a day. A SELECT for each interval
+ * is planned over one partition, which costs about as much as this many partitions of the other.
  */
-const SPREAD_MS = 7 * DAY_MS;
+const PARTITIONS_OF_SELECT = 4;
 
 export interface RowScope {
   /** Internal id. */
@@ -84,12 +84,11 @@ async function readCandidates(
      WHERE ${tx.unsafe(passes('text', filter.contains))}`;
   const from = Math.min(...intervals.map((one) => one.from));
   const until = Math.max(...intervals.map((one) => one.until));
-  const isSpread = until - from > SPREAD_MS;
   const together = (): Fragment => tx`
     SELECT found.* FROM unnest(${intervals.map((one) => new Date(one.from).toISOString())}::timestamptz[],
                                ${intervals.map((one) => new Date(one.until).toISOString())}::timestamptz[]) AS part (start, finish)
      CROSS JOIN LATERAL (${rowsIn({ from, until }, tx`AND created_at >= start AND created_at < finish`)}) AS found`;
-  const apart = intervals.length === 1 || isSpread;
+  const apart = intervals.length === 1 || (until - from) / DAY_MS > PARTITIONS_OF_SELECT * intervals.length;
   const page = apart
     ? tx`${intervals.flatMap((one, index) => (index === 0 ? [rowsIn(one)] : [tx` UNION ALL `, rowsIn(one)]))}`
     : together();
