@@ -1,9 +1,11 @@
 /**
- * The generated parts of the documentation: settings from src/config.ts, figures from bench/results. `npm run docs` renews
- * them, and so does every scenario that stores a result. test/docs/generated.test.ts fails while one is stale.
+ * The generated parts of the documentation: settings from src/config.ts, figures from bench/results, programs and configurations
+ * from dashboard/snippets.txt. `npm run docs` renews them, and so does every scenario that stores a result.
+ * test/docs/generated.test.ts fails while one is stale.
  */
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { fillIn, parseSnippets, type SnippetPlace } from '../dashboard/components/snippets.ts';
 import { SETTINGS, type SettingName } from '../src/config.ts';
 import { modelTable } from './cluster-model.ts';
 import {
@@ -76,6 +78,7 @@ export async function documents(): Promise<ReadonlyMap<string, string>> {
       settings: settingsTable(IMPORTANT),
       figures: figuresTable(results, README_FIGURES),
     }),
+    await page('docs/producers.md', await snippetBlocks()),
     await page('docs/durability.md', { faults: faultsTable(faults) }),
     await page('docs/scaling.md', { cores: cores.text }),
     await page('docs/performance.md', {
@@ -92,6 +95,26 @@ export async function documents(): Promise<ReadonlyMap<string, string>> {
   ]);
 }
 
+/** The place that the documentation shows. */
+const EXAMPLE: SnippetPlace = {
+  base: 'https://events.example.com',
+  appId: 'app_…',
+  loggingToken: 'tdl_…',
+  resourceToken: 'tdr_…',
+};
+const NOT_RUN = '<!-- not run: a test runs it with an address and a token -->\n';
+
+/** The programs and configurations of the dashboard as code blocks. */
+async function snippetBlocks(): Promise<Record<string, string>> {
+  const snippets = parseSnippets(await readFile(join(ROOT, 'dashboard', 'snippets.txt'), 'utf8'));
+  return Object.fromEntries(
+    snippets.map(({ name, language, template }) => {
+      const block = `\`\`\`${language}\n${fillIn(template, EXAMPLE)}\n\`\`\``;
+      return [`snippet ${name}`, language === 'sh' ? `${NOT_RUN}${block}` : block];
+    }),
+  );
+}
+
 /** What takes a while to compute. */
 export async function modelDocuments(): Promise<ReadonlyMap<string, string>> {
   const path = 'docs/scaling.md';
@@ -102,8 +125,9 @@ export async function modelDocuments(): Promise<ReadonlyMap<string, string>> {
 
 /** Renews the files. */
 export async function writeDocuments(): Promise<void> {
-  for (const [path, text] of [...(await documents()), ...(await modelDocuments())])
-    await writeFile(join(ROOT, path), text);
+  // One after the other: they have a page in common.
+  for (const make of [documents, modelDocuments])
+    for (const [path, text] of await make()) await writeFile(join(ROOT, path), text);
 }
 
 /** Puts each part between its marks, `<!-- generated: NAME -->` and `<!-- end of generated -->`. */

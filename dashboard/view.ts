@@ -73,7 +73,7 @@ export function partPath(appId: string, view: View, span: Span, part: Part): str
 
 /** The request for the statistics of a number field in the same buckets. */
 export function numbersPath(appId: string, view: View, span: Span, of: string): string {
-  const query = scopeQuery({ ...view, filters: [], text: null }, span);
+  const query = eventsQuery({ ...view, filters: [], text: null }, span);
   query.set('of', of);
   query.set('timezone', view.zone);
   query.set('buckets', String(bucketsOf(view)));

@@ -3,6 +3,7 @@ import { fileURLToPath } from 'node:url';
 import type { Logger } from 'pino';
 import { AuthLog } from './accounts/auth-log.ts';
 import { Background } from './accounts/background.ts';
+import { CodeChecks } from './accounts/code-checks.ts';
 import { KnownDevices } from './accounts/known-devices.ts';
 import { Mailer } from './accounts/mail.ts';
 import { Notices } from './accounts/notices.ts';
@@ -219,7 +220,8 @@ function createAccounts(options: DashboardOptions, sql: Sql) {
     generation: options.generation,
     now: wall,
   });
-  const signIn = new SignIn({ sql, sessions, passwords, limits, secondFactors, challenges });
+  const codes = new CodeChecks({ sql, limits, secondFactors });
+  const signIn = new SignIn({ sql, sessions, passwords, limits, secondFactors, codes, challenges });
   const addresses = config.SESSION_ADDRESSES;
   const common = { sql, publicUrl, passwords, mailer, background, wall, monotonic };
   const api = new Api({
@@ -247,7 +249,7 @@ function createAccounts(options: DashboardOptions, sql: Sql) {
       api,
       sql,
       secondFactors,
-      change: new SecondFactorChange({ sql, secondFactors, signIn }),
+      change: new SecondFactorChange({ sql, sessions, secondFactors, codes, signIn }),
     }),
   ];
   const signIns = (): SignInStats => ({ passwords: passwords.stats, slowedDown: limits.slowedDown });

@@ -56,6 +56,7 @@ export const REFUSALS = {
   crossOrigin: { code: 'CROSS_ORIGIN', status: 403, error: 'Request from another site' },
   signUpClosed: { code: 'SIGN_UP_CLOSED', status: 403, error: 'Sign-up is closed' },
   wrongAccount: { code: 'WRONG_ACCOUNT', status: 403, error: 'For another account' },
+  recoveryCodeNeeded: { code: 'RECOVERY_CODE_NEEDED', status: 403, error: 'A recovery code is needed' },
   wrongCode: { code: 'WRONG_CODE', status: 403, error: 'Code is wrong' },
   wrongPassword: { code: 'WRONG_PASSWORD', status: 403, error: 'Password is wrong' },
   invitationNotFound: { code: 'INVITATION_NOT_FOUND', status: 404, error: 'Invitation not found' },

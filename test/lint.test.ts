@@ -1,7 +1,7 @@
 /** What `npm run check` finds beyond types and form: each rule on code that it must refuse, and on code that it must let be. */
 import { spawnSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -167,6 +167,51 @@ test('props of components in templates: what is missing, unknown or of another t
     ]);
     expect(stdout).toContain("'label'");
     expect(stdout).toContain('"lable"');
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+});
+
+test('class names of components: each sheet declares what its component uses, and nothing of it reaches another', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'tidemark-styles-'));
+  const good: Record<string, string> = {
+    'style.css': '@import "./style/all.css";\n@import "./card.css";\n@import "./chip.css";\n',
+    'style/all.css': '.button { color: red }\n.c0, .c1 { color: blue }\n',
+    'card.css': '.card { color: red }\n@media print { .card .name, a.card:hover { color: black } }\n',
+    'card.ts': `import { Chip } from './chip.ts';
+      export const Card = ({ color, kind }) => html\`<div class="card button"><b class=\${kind === 1 ? 'name' : ''}>\${color}</b>
+        <i class=\${\`button c\${color}\`}></i><\${Chip} /></div>\`;`,
+    'chip.css': '.chip-off .text { color: red }\n',
+    'chip.ts': `export const Chip = ({ color }) => html\`<b class="button chip-off"><i class=\${\`c\${color}\`}></i></b>\`;
+      function make(kind) { element.className = kind; }
+      make('text');`,
+  };
+  const bad: Record<string, readonly [file: string, text: string, complaint: RegExp]> = {
+    undeclared: ['chip.ts', "make('txt')", /chip\.ts: \.txt is declared neither/],
+    unused: ['chip.css', '.chip-on { color: red }', /chip\.css: \.chip-on is not used by chip\.ts/],
+    foreign: ['chip.css', '.chip-off .card { color: red }', /chip\.css: \.card is not used by chip\.ts/],
+    reaching: ['card.css', '.card .text { color: red }', /card\.css: \.text would also reach chip\.ts/],
+    loose: ['card.css', 'p { color: red }', /card\.css: p has no class that is this sheet's alone/],
+    alone: ['style/all.css', '.once { color: red }', /style: \.once is used by 0 components/],
+    orphan: ['gone.css', '.gone { color: red }', /gone\.css: no component gone\.ts/],
+    unread: ['chip.ts', 'element.className = names[0]', /chip\.ts: has a class that this check cannot read/],
+    missing: ['more.css', '', /style\.css: does not import more\.css/],
+  };
+  const check = async (files: Record<string, string>) => {
+    await mkdir(join(folder, 'style'), { recursive: true });
+    for (const [name, text] of Object.entries(files)) await writeFile(join(folder, name), text);
+    const { stdout, status } = spawnSync(process.execPath, [join(ROOT, 'lint', 'styles.mjs'), folder], {
+      encoding: 'utf8',
+    });
+    return { stdout, status };
+  };
+  try {
+    expect(await check(good)).toEqual({ stdout: '', status: 0 });
+    const files = { ...good };
+    for (const [file, text] of Object.values(bad)) files[file] = `${files[file] ?? ''}\n${text}\n`;
+    const { stdout, status } = await check(files);
+    for (const [name, [, , complaint]] of Object.entries(bad)) expect(stdout, name).toMatch(complaint);
+    expect(status).toBe(1);
   } finally {
     await rm(folder, { recursive: true, force: true });
   }

@@ -93,7 +93,7 @@ export default function Chart(props: ChartProps): VNode {
   useEffect(() => plot.current?.focus(focus), [focus]);
   useEffect(() => {
     const recolor = (): void => plot.current?.recolor();
-    const media = ['(prefers-color-scheme: dark)', '(forced-colors: active)'].map((query) =>
+    const media = ['(prefers-color-scheme: dark)', '(forced-colors: active)', 'print'].map((query) =>
       matchMedia(query),
     );
     for (const query of media) query.addEventListener('change', recolor);

@@ -17,9 +17,9 @@ export function Sparkline({ counts, most }: SparklineProps): VNode {
   const bars = counts.map((value, hour) => {
     // An hour with a single event is still seen beside one with thousands; an empty one leaves a dot of ground.
     const height = value === 0 ? 1 : Math.max(2.5, (value / max) * HEIGHT);
-    return { hour, height, kind: value === 0 ? 'empty' : '' };
+    return { hour, height, isEmpty: value === 0 };
   });
   return html`<svg class="sparkline" viewBox=${`0 0 ${counts.length * 10} ${HEIGHT}`} preserveAspectRatio="none" role="img" aria-label=${`Last 24 hours: ${count(total)}`}>
-    ${bars.map(({ hour, height, kind }) => html`<rect key=${hour} class=${kind} x=${hour * 10 + 1} y=${HEIGHT - height} width="8" height=${height} rx="1" />`)}
+    ${bars.map(({ hour, height, isEmpty }) => html`<rect key=${hour} class=${isEmpty ? 'zero' : ''} x=${hour * 10 + 1} y=${HEIGHT - height} width="8" height=${height} rx="1" />`)}
   </svg>`;
 }

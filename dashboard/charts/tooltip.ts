@@ -88,7 +88,7 @@ function curveRows(
   return [
     row('', name, value === null ? 'none' : textOf(value)),
     ...(before === null ? [] : [row('dashes', 'Compared', textOf(before))]),
-    row('swatch none', 'Events', count(events)),
+    row('swatch', 'Events', count(events)),
   ];
 }
 

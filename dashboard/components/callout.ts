@@ -11,5 +11,5 @@ export interface CalloutProps {
 }
 
 export function Callout({ tone, status = false, children }: CalloutProps): VNode {
-  return html`<div class=${`callout ${tone}`} role=${status ? 'status' : undefined}>${children}</div>`;
+  return html`<div class=${tone === 'good' ? 'callout good' : 'callout'} role=${status ? 'status' : undefined}>${children}</div>`;
 }

@@ -1,6 +1,6 @@
 /** Modal dialogs on the browser's <dialog>, which traps the focus, closes on Escape and restores the focus. */
 import type { VNode } from 'preact';
-import { useEffect, useRef } from 'preact/hooks';
+import { useLayoutEffect, useRef } from 'preact/hooks';
 import { focusFirst } from '../focus.ts';
 import { type Children, html } from '../html.ts';
 import { useOpened } from '../places.ts';
@@ -28,7 +28,8 @@ export function Dialog({ title, onClose, sheet = false, locked = false, children
   // The close event is asynchronous and may arrive after the component was unmounted.
   const gone = useRef(false);
   useOpened('dialogs', true);
-  useEffect(() => {
+  // Before the next key is handled: typing begins right after the click or the shortcut.
+  useLayoutEffect(() => {
     const dialog = element.current;
     dialog?.showModal();
     focusFirst(dialog, FIRST);

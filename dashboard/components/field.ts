@@ -67,7 +67,7 @@ export function Form(props: FormProps): VNode {
   const button = html`<button class=${kind} aria-disabled=${action.busy}>${submit}</button>`;
   const problem = html`<${ProblemBox} problem=${action.problem} />`;
   if (layout === 'row') {
-    return html`<form class="form row" onSubmit=${send}><div class="form-fields">${children}${button}</div>${problem}</form>`;
+    return html`<form class="form inline" onSubmit=${send}><div class="form-fields">${children}${button}</div>${problem}</form>`;
   }
   return html`<form class="form stacked" onSubmit=${send}>
     <div class="form-fields">${children}</div>

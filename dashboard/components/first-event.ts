@@ -32,7 +32,7 @@ export function FirstEvent({ appId, app }: FirstEventProps): VNode {
       ${
         (token.data ?? token.problem) &&
         html`<${Snippets} place=${place} groups=${['send']} />
-      <details><summary>Or from Vector, Fluent Bit, OpenTelemetry or Filebeat</summary><${Snippets} place=${place} groups=${['producers']} /></details>`
+      <details><summary>Or from a tool that sends already: Fluent Bit, OpenTelemetry, Filebeat and others</summary><${Snippets} place=${place} groups=${['producers']} /></details>`
       }
       <p class="hint">The logging token in it is this app’s own. Keep it on servers: anyone who has it can write events. <code>typeName</code> makes an event type the first time it is used.</p>`
     }

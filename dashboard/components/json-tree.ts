@@ -44,7 +44,7 @@ function Value({ text, place, path, open = false, onFilter }: ValueProps): VNode
     return html`<${Leaf} name=${name} path=${path} spelling=${text.slice(start, end)} onFilter=${onFilter} />`;
   const close = first === '{' ? '}' : ']';
   if (/^.\s*.$/.test(text.slice(start, end))) return html`<div class="leaf">${name}${first}${close}</div>`;
-  return html`<div class="branch">
+  return html`<div>
     <button type="button" class="fold" aria-expanded=${isOpen ? 'true' : 'false'} onClick=${() => setOpen(!isOpen)}>
       ${name}${isOpen ? first : html`<span class="preview">${preview(text, start, end)}</span>`}
     </button>

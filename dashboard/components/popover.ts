@@ -1,6 +1,6 @@
 /** A button with a panel below it: closes on Escape, on a click elsewhere, and when the focus leaves. */
 import type { VNode } from 'preact';
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { focusFirst } from '../focus.ts';
 import { type Children, html } from '../html.ts';
 import { Icon, type IconName } from './icon.ts';
@@ -11,14 +11,15 @@ export interface PopoverProps {
   readonly text: Children;
   /** What the button and its panel are for. */
   readonly label: string;
-  readonly class?: string;
+  /** Whether the panel ends where the button does, and a long text is cut. */
+  readonly atEnd?: boolean;
   readonly children: (close: () => void) => Children;
 }
 
 /** Best first: what is chosen now, or what there is. */
 const FIRST = ['[autofocus]', '[aria-checked=true], [aria-pressed=true]', 'button, input, a'] as const;
 
-export function Popover({ icon, text, label, class: kind = '', children }: PopoverProps): VNode {
+export function Popover({ icon, text, label, atEnd = false, children }: PopoverProps): VNode {
   const [open, setOpen] = useState(false);
   const root = useRef<HTMLDivElement>(null);
   const button = useRef<HTMLButtonElement>(null);
@@ -28,7 +29,8 @@ export function Popover({ icon, text, label, class: kind = '', children }: Popov
     button.current?.focus();
   };
 
-  useEffect(() => {
+  // The focus is there before the next key is handled.
+  useLayoutEffect(() => {
     if (!open) return;
     focusFirst(panel.current, FIRST);
     const leave = (event: Event): void => {
@@ -43,7 +45,7 @@ export function Popover({ icon, text, label, class: kind = '', children }: Popov
   }, [open]);
 
   return html`<div
-    class=${`popover ${kind}`}
+    class=${atEnd ? 'popover at-end' : 'popover'}
     ref=${root}
     onKeyDown=${(event: KeyboardEvent) => {
       if (event.key !== 'Escape' || !open) return;

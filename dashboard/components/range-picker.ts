@@ -19,7 +19,7 @@ export function RangePicker({ view, span, change }: ViewAndChange): VNode {
   };
   return html`<div class="joined">
     <button type="button" class="button" aria-label="Previous period" title="Previous period" disabled=${from === null} onClick=${step(-1)}><${Icon} name="back" /></button>
-    <${Popover} class="range" icon="clock" label="Time range" text=${rangeLabel(range, zone)}>
+    <${Popover} icon="clock" label="Time range" text=${rangeLabel(range, zone)}>
       ${(close: () => void) => {
         const pick = (picked: Range): void => {
           close();

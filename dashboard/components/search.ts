@@ -14,7 +14,6 @@ export function Search({ label, onText }: SearchProps): VNode {
   useSearchField(field);
   return html`<input
     ref=${field}
-    class="search"
     type="search"
     aria-label=${label}
     placeholder=${label}

@@ -1,17 +1,17 @@
 /** A choice of example programs, with a copy button. */
 import type { VNode } from 'preact';
 import { useId, useState } from 'preact/hooks';
+import { callText } from '../api.ts';
 import { html } from '../html.ts';
+import { useResource } from '../resource.ts';
 import { CopyButton } from './copy.ts';
-import { producers, reading, type Snippet, type SnippetPlace, sending } from './snippets.ts';
+import { fillIn, parseSnippets, type Snippet, type SnippetPlace } from './snippets.ts';
+import { Waiting } from './waiting.ts';
+
+/** A file of its own, for scripts are what every visit waits for. */
+const FILE = new URL('../snippets.txt', import.meta.url).href;
 
 export type SnippetGroup = 'send' | 'read' | 'producers';
-
-const GROUPS: Readonly<Record<SnippetGroup, (place: SnippetPlace) => Snippet[]>> = {
-  send: sending,
-  read: reading,
-  producers,
-};
 
 export interface SnippetsProps {
   readonly place: SnippetPlace;
@@ -24,11 +24,13 @@ export interface SnippetsProps {
 export function Snippets({ place, groups, masked = false }: SnippetsProps): VNode {
   const name = useId();
   const [shown, setShown] = useState(0);
-  const all = groups.flatMap((group) => GROUPS[group](place));
+  const file = useResource<readonly Snippet[]>(FILE, {
+    load: async (signal) => parseSnippets(await callText('GET', FILE, { signal })),
+  });
+  const all = file.data?.filter(({ group }) => groups.includes(group as SnippetGroup)) ?? []; // As the file has them.
   const snippet = all[shown];
-  const text = snippet?.text ?? '';
-  const { loggingToken } = place;
-  const shownText = masked && loggingToken !== null ? text.replace(loggingToken, 'tdl_••••••••') : text;
+  const textAt = (at: SnippetPlace): string => fillIn(snippet?.template ?? '', at);
+  const isMasked = masked && place.loggingToken !== null;
   return html`<div class="snippets">
     <div class="row-actions">
       <fieldset class="segmented">
@@ -36,8 +38,9 @@ export function Snippets({ place, groups, masked = false }: SnippetsProps): VNod
         ${all.map((one, index) => html`<label key=${one.name}><input type="radio" name=${name} checked=${index === shown} onChange=${() => setShown(index)} /><span>${one.name}</span></label>`)}
       </fieldset>
       <span class="spacer"></span>
-      <${CopyButton} text=${text} label="Copy the snippet">Copy<//>
+      <${CopyButton} text=${textAt(place)} label="Copy the snippet">Copy<//>
     </div>
-    <pre class="code-block" tabindex="0" aria-label=${snippet?.name}><code>${shownText}</code></pre>
+    <${Waiting} for=${file} class="code-block" lines=${9} />
+    ${snippet && html`<pre class="code-block" tabindex="0" aria-label=${snippet.name}><code>${textAt(isMasked ? { ...place, loggingToken: 'tdl_••••••••' } : place)}</code></pre>`}
   </div>`;
 }

@@ -14,7 +14,6 @@ export function ZoneSelect({ zone, onPick }: ZoneProps): VNode {
   pick.current = onPick;
   return useMemo(
     () => html`<select
-      class="zone"
       aria-label="Time zone"
       title="Time zone"
       value=${zone}

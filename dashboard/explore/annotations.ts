@@ -58,7 +58,7 @@ export function AnnotationList(props: AnnotationListProps): VNode | null {
   return html`<ul class="annotations" aria-label="Annotations">
     ${shown.map(
       (annotation) => html`<li key=${annotation.annotationId}>
-        <i class=${`annotation-mark ${annotation.kind}`} aria-hidden="true"></i>
+        <i class=${annotation.kind === 'incident' ? 'annotation-mark incident' : 'annotation-mark'} aria-hidden="true"></i>
         <span class="sr-only">${KIND_NAMES[annotation.kind]}: </span><span class="name" title=${annotation.createdBy === null ? 'Written with the logging token' : `Written by ${annotation.createdBy}`}>${annotation.text}</span>
         <time class="muted" datetime=${annotation.at} title=${exact(Date.parse(annotation.at), zone)}>${timeText(annotation, zone)}</time>
         ${mayChange && html`<button type="button" class="icon-button" aria-label=${`Remove the annotation ${annotation.text}`} onClick=${() => setRemoval(annotation)}><${Icon} name="close" /></button>`}

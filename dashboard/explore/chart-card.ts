@@ -59,7 +59,7 @@ export function ChartCard(props: ChartCardProps): VNode {
   const { interval, timezone } = data ?? {};
   // The same range again, as it is live, is no wait.
   const isWaiting = loading && (data === undefined || old);
-  return html`<div class=${`card chart-card ${isWaiting ? 'loading' : ''}`} aria-busy=${loading}>
+  return html`<div class=${isWaiting ? 'card chart-card loading' : 'card chart-card'} aria-busy=${loading}>
     <${ProblemBox} problem=${problem} retry=${series.reload} />
     ${problem !== null && interval !== undefined && html`<p class="hint" role="status">Not up to date: these are the numbers of ${spanText(interval.from, interval.until, timezone ?? 'UTC')}.</p>`}
     ${data === undefined ? html`<${ChartSkeleton} waiting=${series.problem === null} />` : html`<div class=${old ? `stale ${problem === null ? '' : 'failed'}` : ''}><${ChartBody} ...${props} series=${data} viewed=${viewed} /></div>`}
@@ -282,10 +282,10 @@ function NothingHere({ lastEventAt, filtered, change }: NothingProps): VNode {
 /** As large as the chart, so that nothing moves when it appears. */
 function ChartSkeleton({ waiting }: { readonly waiting: boolean }): VNode {
   return html`<div class="chart-layout" role="status" aria-label=${waiting ? 'Loading the chart' : 'No chart'}>
-    <div class="chart-head"><div class=${`figures-row ${waiting ? 'skeleton' : ''}`}>${waiting && html`<span></span><span></span>`}</div></div>
+    <div class="chart-head"><div class=${waiting ? 'figures-row skeleton' : 'figures-row'}>${waiting && html`<span></span><span></span>`}</div></div>
     <div class="chart-main">
-      <div class=${`chart-place plot ${waiting ? 'skeleton' : ''}`}>${waiting && html`<span class="block"></span>`}</div>
+      <div class=${waiting ? 'chart-place skeleton' : 'chart-place'}>${waiting && html`<span class="block"></span>`}</div>
     </div>
-    <div class=${`chart-side ${waiting ? 'skeleton' : ''}`}>${waiting && [0, 1, 2, 3, 4].map((line) => html`<span key=${line}></span>`)}</div>
+    <div class=${waiting ? 'chart-side skeleton' : 'chart-side'}>${waiting && [0, 1, 2, 3, 4].map((line) => html`<span key=${line}></span>`)}</div>
   </div>`;
 }

@@ -41,7 +41,7 @@ const SCALES: readonly (readonly [Scale, string])[] = [
 export function ChartMenu({ name, series, stack, curve, viewed, canvas, onAnnotate }: ChartMenuProps): VNode {
   const { view, change } = viewed;
   const file = (kind: string): string => fileName(name, series, kind);
-  return html`<${Popover} class="at-end" icon="options" label="Chart options" text="Options">
+  return html`<${Popover} atEnd icon="options" label="Chart options" text="Options">
     ${(close: () => void) => html`<div class="options">
       <${Choice} label="Compare with" value=${view.compare} options=${COMPARES} onPick=${(compare: Compare) => change({ compare })} />
       ${curve === null && html`<${Choice} label="Vertical axis" value=${view.scale} options=${SCALES} onPick=${(scale: Scale) => change({ scale }, true)} />`}

@@ -33,7 +33,7 @@ export function CountHint({ appId, view, from, zone, isOwner }: CountHintProps):
   if (text !== null) return html`<p class="hint" role="status">${text}</p>`;
   if (counters.length > 0 || !isOwner) return null;
   const typeName = types.data?.types.find((type) => type.typeId === typeId)?.name ?? null;
-  return html`<p class="count-hint"><button type="button" class="button" onClick=${() => setDeclaring(true)}>Count this field to chart it exactly</button></p>
+  return html`<p><button type="button" class="button" onClick=${() => setDeclaring(true)}>Count this field to chart it exactly</button></p>
     ${declaring && html`<${DeclareField} appId=${appId} path=${path} typeName=${typeName} onDone=${reload} onClose=${() => setDeclaring(false)} />`}`;
 }
 

@@ -44,7 +44,7 @@ export function EventList(props: EventListProps): VNode {
     <header class="list-head">
       <h2>Events</h2>
       <p class="muted"><${Amount} list=${list} series=${series} view=${view} bucket=${bucket} /></p>
-      ${bucket !== null && html`<span class="chip"><span class="name">${spanText(bucket.from, bucket.to, view.zone)}</span>${view.at !== null && html`<button type="button" class="remove" aria-label="Show the events of the whole range" onClick=${() => change({ at: null }, true)}><${Icon} name="close" /></button>`}</span>`}
+      ${bucket !== null && html`<span class="chip"><span class="chip-name">${spanText(bucket.from, bucket.to, view.zone)}</span>${view.at !== null && html`<button type="button" class="chip-remove" aria-label="Show the events of the whole range" onClick=${() => change({ at: null }, true)}><${Icon} name="close" /></button>`}</span>`}
       <span class="spacer"></span>
       ${series?.hidden != null && html`<button type="button" class="button" onClick=${() => change(withHidden(view), true)}>${asksForHidden(view) ? 'Leave out' : 'Show'} hidden types</button>`}
       <${Exports} appId=${appId} view=${view} list=${list} />
@@ -107,7 +107,7 @@ function Exports({
   readonly list: EventPages;
 }): VNode {
   const path = `/api/apps/${appId}/export?${eventsQuery(view, list.scope)}`;
-  return html`<${Popover} class="at-end" label="Save the events" text="Save">
+  return html`<${Popover} atEnd label="Save the events" text="Save">
     ${() => html`<div class="row-actions">
       <a class="button" download href=${`${path}&format=ndjson`}>As NDJSON</a>
       <a class="button" download href=${`${path}&format=csv`}>As CSV</a>

@@ -35,7 +35,7 @@ export function Figures({ series, summary, view, found }: FiguresProps): VNode {
     <div class="main-figure"><dt>${found === null ? 'In this range' : 'Found'}</dt><dd>${count(found?.total ?? total)}${
       found === null
         ? compared !== null &&
-          html` <small title=${`${count(compared)} before`}>${changed === null ? (total > 0 ? `${count(compared)} before` : '') : html`<b class="change">${changed}</b> ${COMPARED[view.compare]}`}</small>`
+          html` <small title=${`${count(compared)} before`}>${changed === null ? (total > 0 ? `${count(compared)} before` : '') : html`<b>${changed}</b> ${COMPARED[view.compare]}`}</small>`
         : html` <small>${found.complete ? `of ${count(total)}` : `so far, of ${count(total)}`}</small>`
     }</dd></div>
     ${view.mode === 'running' && html`<div><dt>Running total</dt><dd>${count(running)}</dd></div>`}

@@ -233,7 +233,7 @@ function Chips({ viewed, types, onEdit }: ChipsProps): VNode {
   })}
   ${view.filters.map(
     (filter) =>
-      html`<${Chip} key=${filter} text=${filter} kind=${filter.startsWith('-') ? 'chip not' : 'chip'} onRemove=${() => drop({ filters: without(view.filters, filter) })} onEdit=${() => {
+      html`<${Chip} key=${filter} text=${filter} isNot=${filter.startsWith('-')} onRemove=${() => drop({ filters: without(view.filters, filter) })} onEdit=${() => {
         drop({ filters: without(view.filters, filter) });
         onEdit(filter);
       }} />`,
@@ -243,15 +243,15 @@ function Chips({ viewed, types, onEdit }: ChipsProps): VNode {
 
 interface ChipProps {
   readonly text: string;
-  readonly kind?: string;
+  readonly isNot?: boolean;
   readonly onRemove: () => void;
   readonly onEdit?: () => void;
 }
 
-function Chip({ text, kind = 'chip', onRemove, onEdit }: ChipProps): VNode {
-  return html`<span class=${kind}>
-    ${onEdit === undefined ? html`<span class="name" title=${text}>${text}</span>` : html`<button type="button" class="name" title="Change" onClick=${onEdit}>${text}</button>`}
-    <button type="button" class="remove" aria-label=${`Remove the filter ${text}`} onClick=${onRemove}><${Icon} name="close" /></button>
+function Chip({ text, isNot = false, onRemove, onEdit }: ChipProps): VNode {
+  return html`<span class=${isNot ? 'chip not' : 'chip'}>
+    ${onEdit === undefined ? html`<span class="chip-name" title=${text}>${text}</span>` : html`<button type="button" class="chip-name" title="Change" onClick=${onEdit}>${text}</button>`}
+    <button type="button" class="chip-remove" aria-label=${`Remove the filter ${text}`} onClick=${onRemove}><${Icon} name="close" /></button>
   </span>`;
 }
 

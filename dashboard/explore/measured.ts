@@ -9,10 +9,10 @@ import { now } from '../state.ts';
 import type { View } from '../url.ts';
 import {
   asksForHidden,
+  eventsQuery,
   hasConditions,
   numbersPath,
   partPath,
-  scopeQuery,
   type ViewAndChange,
 } from '../view.ts';
 
@@ -52,7 +52,7 @@ export function useMeasured(options: MeasuredOptions): Measured {
 }
 
 const meaningOf = (view: View): string =>
-  [rangeText(view.range), view.zone, view.compare, scopeQuery(view, { from: null, to: null })].join(' ');
+  [rangeText(view.range), view.zone, view.compare, eventsQuery(view, { from: null, to: null })].join(' ');
 
 function useParts({ appId, viewed: { view, span } }: MeasuredOptions): Resource<Series> {
   const part = view.measure?.kind === 'ratio' ? view.measure.part : null;

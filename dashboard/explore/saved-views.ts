@@ -35,7 +35,7 @@ export function SavedViews({ appId, view, mayChange }: SavedViewsProps): VNode {
   });
   const all = views.data?.views ?? [];
   const search = savedSearch(view);
-  return html`<${Popover} icon="bookmark" class="at-end views" label="Saved views" text=${all.find((one) => one.search === search)?.name ?? 'Views'}>
+  return html`<${Popover} icon="bookmark" atEnd label="Saved views" text=${all.find((one) => one.search === search)?.name ?? 'Views'}>
     ${(close: () => void) => html`<div class="options">
       <${ProblemBox} problem=${views.problem} retry=${views.reload} />
       ${all.length === 0 && views.problem === null && html`<p class="hint">${views.data === undefined ? 'Loading…' : `A saved view keeps range, filter and chart under a name, for all members of the app.${mayChange ? '' : ' None is saved yet.'}`}</p>`}

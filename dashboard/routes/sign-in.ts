@@ -1,6 +1,6 @@
 /** The sign-in page, which then continues to the requested page. */
 import type { VNode } from 'preact';
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
 import type { User } from '../answers.ts';
 import { call } from '../api.ts';
@@ -55,15 +55,12 @@ interface CodeStepProps {
 /** The second step: a code of the authenticator app. */
 function CodeStep({ challenge, onBack }: CodeStepProps): VNode {
   const form = useRef<HTMLDivElement>(null);
-  useEffect(() => focusFirst(form.current, ['input']), []);
+  useLayoutEffect(() => focusFirst(form.current, ['input']), []);
   const action = useAction(async ({ code }: Record<string, string>) => {
-    const { user, recoveryCodesLeft: left } = await call<{ user: User; recoveryCodesLeft: number }>(
-      'POST',
-      '/api/session/code',
-      { body: { challenge, code } },
-    );
-    if (left < 4) notify(`${counted(left, 'recovery code')} left: make new ones on the page of your account`);
-    signedIn(user);
+    const answer = await call<SecondStep>('POST', '/api/session/code', { body: { challenge, code } });
+    const said = warningsOf(answer);
+    if (said !== '') notify(said);
+    signedIn(answer.user);
   });
   return html`<div class="narrow" ref=${form}>
     <h1>Enter your code</h1>
@@ -75,6 +72,25 @@ function CodeStep({ challenge, onBack }: CodeStepProps): VNode {
       <span>Lost both? The operator of this server can help: <code>tidemark user remove-second-factor</code></span>
     </p>
   </div>`;
+}
+
+interface SecondStep {
+  readonly user: User;
+  readonly recoveryCodesLeft: number;
+  /** Entered since the last right code: those of another person show that the password is known. */
+  readonly wrongCodes: number;
+}
+
+function warningsOf({ recoveryCodesLeft, wrongCodes }: SecondStep): string {
+  const tried =
+    wrongCodes > 0
+      ? [`${counted(wrongCodes, 'wrong code')} before this one: if it was not you, set a new password`]
+      : [];
+  const left =
+    recoveryCodesLeft < 4
+      ? [`${counted(recoveryCodesLeft, 'recovery code')} left: make new ones on the page of your account`]
+      : [];
+  return [...tried, ...left].join('. ');
 }
 
 /** Switches the page to a new session. */

@@ -56,7 +56,7 @@ export function TypesPage({ appId, app }: TabProps): VNode {
   const byType = new Map(schemas.data?.schemas.map((schema) => [schema.typeId, schema]));
   const found = data?.types.filter(({ name, typeId }) => matches(wanted, name, typeId));
   const sorted = useMemo(() => inOrder(found ?? [], order), [data, wanted, order]);
-  return html`<section aria-label="Event types">
+  return html`<section class="types" aria-label="Event types">
     <div class="toolbar">
       ${mayChange && html`<${Form} layout="row" action=${create} submit="Add the type"><${Field} label="New event type" name="name" maxlength="200" placeholder="order placed" /><//>`}
       <span class="spacer"></span>
@@ -78,10 +78,10 @@ export function TypesPage({ appId, app }: TabProps): VNode {
             key,
             label,
             kind,
-          ]) => html`<th key=${key} scope="col" class=${kind} aria-sort=${order.key === key ? (order.down ? 'descending' : 'ascending') : undefined}>
+          ]) => html`<th key=${key} scope="col" class=${kind === 'number' ? 'number' : ''} aria-sort=${order.key === key ? (order.down ? 'descending' : 'ascending') : undefined}>
             <button type="button" class="sort" onClick=${() => setOrder({ key, down: order.key === key ? !order.down : kind === 'number' || key !== 'name' })}>${label}<span class="sort-mark" aria-hidden="true">${order.key === key && (order.down ? '↓' : '↑')}</span></button>
           </th>`,
-        )}${schemas.data && html`<th scope="col">Schema</th>`}<th scope="col" class="spark-head">Last 24 hours</th><th scope="col">Identifier</th>${mayChange && html`<th scope="col"><span class="sr-only">Actions</span></th>`}</tr></thead>
+        )}${schemas.data && html`<th scope="col">Schema</th>`}<th scope="col">Last 24 hours</th><th scope="col">Identifier</th>${mayChange && html`<th scope="col"><span class="sr-only">Actions</span></th>`}</tr></thead>
         <tbody>${sorted.slice(0, rows).map(
           ({ typeId, name, createdAt, lastEventAt, count: events, hidden }) => html`<tr key=${typeId}>
             <th scope="row"><a href=${`/apps/${appId}${viewSearch({ ...view, types: [typeId], hidden: [], solo: null, event: null })}`}>${name}</a>${hidden && html` <span class="badge" title="Chart, list and completion leave it out until they are asked for it">hidden</span>`}</th>

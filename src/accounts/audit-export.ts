@@ -3,8 +3,8 @@
  * appears before it later. So an export continues after the last `entryId` of an earlier one.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
+import type postgres from 'postgres';
 import type { Sql } from '../storage/connect.ts';
-import { AUDIT_LOCK } from './audit.ts';
 
 export interface AuditScope {
   /** Internal id; null: all apps, and the entries of accounts. */
@@ -20,27 +20,37 @@ export interface AuditScope {
 const PAGE = 500;
 
 /** Transactions that write entries take milliseconds. */
-const TRY_EVERY_MS = 20;
-const MAX_TRIES = 250;
+const LOOK_EVERY_MS = 20;
+const MOST_LOOKS = 250;
 
 /**
- * The last entry that can be exported: every lower id that was drawn is committed, or never will be.
- * @returns null if such a moment did not come within five seconds
+ * The last entry that can be exported: every lower id that was drawn is committed, or never will be. A transaction has locked the
+ * table before it draws an id, whichever release it is of, so those that hold such a lock now are all that may commit a lower one.
+ * They are looked at, not waited for: a waiting lock would hold up those who write entries. Later ones draw higher ids.
+ * @returns null if one of them did not end within five seconds
  */
 export async function auditHorizon(sql: Sql): Promise<number | null> {
-  for (let tries = 0; tries < MAX_TRIES; tries += 1) {
-    if (tries > 0) await sleep(TRY_EVERY_MS);
-    // Tried, not waited for: a waiting lock would hold up those who write entries, in an order that could deadlock.
-    const horizon = await sql.begin('isolation level read committed', async (tx) => {
-      const [lock] = await tx<{ held: boolean }[]>`SELECT pg_try_advisory_xact_lock(${AUDIT_LOCK}) AS held`;
-      if (lock?.held !== true) return null;
-      const [last] = await tx<{ id: number }[]>`
-        SELECT coalesce(max(id), 0)::float8 AS id FROM audit_entries`;
-      return last?.id ?? 0;
-    });
-    if (horizon !== null) return horizon;
+  // The locks are read after the snapshot that the highest entry is of.
+  const [now] = await sql<{ last: number; writers: string[] }[]>`
+    SELECT (SELECT coalesce(max(id), 0)::float8 FROM audit_entries) AS last, ARRAY(${writersOf(sql)}) AS writers`;
+  if (now === undefined) throw new Error('SELECT of the last entry returned no row');
+  let { writers } = now;
+  for (let looks = 1; writers.length > 0; looks += 1) {
+    if (looks === MOST_LOOKS) return null;
+    await sleep(LOOK_EVERY_MS);
+    const left = await sql<{ writer: string }[]>`
+      SELECT writer FROM (${writersOf(sql)}) AS writers (writer) WHERE writer = ANY(${writers})`;
+    writers = left.map(({ writer }) => writer);
   }
-  return null;
+  return now.last;
+}
+
+/** Transactions that write entries. */
+function writersOf(sql: Sql): postgres.PendingQuery<postgres.Row[]> {
+  return sql`
+    SELECT virtualtransaction FROM pg_locks
+     WHERE locktype = 'relation' AND relation = 'audit_entries'::regclass AND mode = 'RowExclusiveLock' AND granted
+       AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`;
 }
 
 interface ExportedEntry {

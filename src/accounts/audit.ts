@@ -47,6 +47,8 @@ export type AccountAction =
   | 'second-factor.enable'
   | 'second-factor.disable'
   | 'second-factor.remove'
+  | 'second-factor.guessing'
+  | 'second-factor.lock'
   | 'recovery-codes.create'
   | 'recovery-code.use';
 
@@ -57,22 +59,11 @@ export interface AuditEntry {
   readonly entryId: number;
   readonly at: Date;
   readonly actor: string;
-  readonly action: AuditAction;
+  readonly action: AuditAction | AccountAction;
   readonly details: AuditDetails;
 }
 
-/** An entry of an account's own log. */
-export interface AccountEntry extends Omit<AuditEntry, 'action'> {
-  readonly action: AccountAction;
-}
-
 const PAGE = 50;
-
-/**
- * Held by every transaction that writes entries, from before the first one's id is drawn: an export that gets the exclusive
- * lock knows that no lower id will appear.
- */
-export const AUDIT_LOCK = 7_261_100_103;
 
 /** @param entry.appId internal id of the app */
 export async function writeAudit(
@@ -105,40 +96,28 @@ async function insertEntry(
   const { appId, accountId, by, action, details } = entry;
   const userId = by === 'command line' ? null : by.userId;
   const actor = by === 'command line' ? by : by.email;
-  await tx`SELECT pg_advisory_xact_lock_shared(${AUDIT_LOCK})`;
   await tx`
     INSERT INTO audit_entries (app_id, account_id, user_id, actor, action, details)
     VALUES (${appId}, ${accountId}, ${userId}, ${actor}, ${action}, ${tx.json(details)})`;
 }
 
+/** What a page of the log is of: an app, or an account. Internal ids. */
+export type AuditOf = { readonly appId: number } | { readonly userId: number };
+
 /**
- * A page of an app's audit log, newest first.
+ * A page of the audit log of an app or an account, newest first.
  * @param before the last page's last entryId; null for the first page
  */
 export async function listAudit(
   sql: Sql,
-  appId: number,
+  of: AuditOf,
   before: number | null,
 ): Promise<{ entries: AuditEntry[]; hasMore: boolean }> {
   const rows = await sql<AuditEntry[]>`
     SELECT id::float8 AS "entryId", at, actor, action, details
       FROM audit_entries
-     WHERE app_id = ${appId} AND id < ${before ?? Number.MAX_SAFE_INTEGER}
-     ORDER BY id DESC
-     LIMIT ${PAGE + 1}`;
-  return { entries: rows.slice(0, PAGE), hasMore: rows.length > PAGE };
-}
-
-/** A page of an account's own log, newest first. @param userId internal id @param before as for {@link listAudit} */
-export async function listAccountAudit(
-  sql: Sql,
-  userId: number,
-  before: number | null,
-): Promise<{ entries: AccountEntry[]; hasMore: boolean }> {
-  const rows = await sql<AccountEntry[]>`
-    SELECT id::float8 AS "entryId", at, actor, action, details
-      FROM audit_entries
-     WHERE account_id = ${userId} AND id < ${before ?? Number.MAX_SAFE_INTEGER}
+     WHERE ${'appId' in of ? sql`app_id = ${of.appId}` : sql`account_id = ${of.userId}`}
+       AND id < ${before ?? Number.MAX_SAFE_INTEGER}
      ORDER BY id DESC
      LIMIT ${PAGE + 1}`;
   return { entries: rows.slice(0, PAGE), hasMore: rows.length > PAGE };

@@ -20,6 +20,8 @@ export const AUTH_EVENTS = {
   'second-factor.enable': ['info', 'second factor turned on'],
   'second-factor.disable': ['info', 'second factor turned off'],
   'second-factor.failure': ['warn', 'code of a second factor refused'],
+  'second-factor.guessing': ['warn', 'many wrong codes in a row'],
+  'second-factor.lock': ['warn', 'codes of the authenticator refused after too many wrong codes'],
   'recovery-codes.create': ['info', 'recovery codes replaced'],
   'recovery-code.use': ['info', 'recovery code used'],
   'account.create': ['info', 'account created'],

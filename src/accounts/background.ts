@@ -2,8 +2,10 @@
 import type { Logger } from 'pino';
 import { errorCode } from '../storage/connect.ts';
 
-/** Work beyond this limit is dropped and logged. Clients are throttled, so only an attack reaches it. */
+/** Work beyond these limits is dropped and logged. Clients are throttled, so only an attack reaches them. */
 const MAX_PENDING = 500;
+/** Of what is pending the rest is for security: what clients can ask for must not keep an owner from being told. */
+const MAX_PENDING_OTHERS = 400;
 
 export class Background {
   readonly #log: Pick<Logger, 'warn'>;
@@ -13,9 +15,9 @@ export class Background {
     this.#log = log;
   }
 
-  /** Starts the work. A failure is logged. */
-  run(what: string, work: () => Promise<void>): void {
-    if (this.#pending.size >= MAX_PENDING) {
+  /** Starts the work. A failure is logged. @param options.isSecurity whether the owner of an account is told what happened to it */
+  run(what: string, work: () => Promise<void>, { isSecurity = false } = {}): void {
+    if (this.#pending.size >= (isSecurity ? MAX_PENDING : MAX_PENDING_OTHERS)) {
       this.#log.warn({ task: what }, 'background: task dropped, too many are pending');
       return;
     }

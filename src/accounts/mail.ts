@@ -17,8 +17,10 @@ export interface MailerOptions {
   readonly log: Pick<Logger, 'warn'>;
 }
 
-/** Mails in delivery. Further ones are dropped and logged: only an attack reaches the limit. */
+/** Mails in delivery. Further ones are dropped and logged: only an attack reaches the limits. */
 const MAX_PENDING = 200;
+/** The rest is for what owners are told of their accounts: mails that clients ask for must not keep those from being sent. */
+const MAX_PENDING_OTHERS = 150;
 const TIMEOUT_MS = 15_000;
 
 export class Mailer {
@@ -45,9 +47,9 @@ export class Mailer {
     );
   }
 
-  /** Starts to send a mail. A failure is logged without the mail and its address. */
-  send(mail: Mail): void {
-    if (this.#pending.size >= MAX_PENDING) {
+  /** Starts to send a mail. A failure is logged without the mail and its address. @param options.isSecurity whether it tells an owner what happened to the account */
+  send(mail: Mail, { isSecurity = false } = {}): void {
+    if (this.#pending.size >= (isSecurity ? MAX_PENDING : MAX_PENDING_OTHERS)) {
       this.#options.log.warn('mail: message dropped, too many are in delivery');
       return;
     }

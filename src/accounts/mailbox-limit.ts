@@ -1,4 +1,4 @@
-/** Limits the mails per mailbox and hour that unauthenticated clients can trigger. In memory and per process. */
+/** Limits the mails per mailbox and hour that clients can trigger. In memory and per process. */
 import { LRUCache } from 'lru-cache';
 import { atMost } from '../storage/lookup-cache.ts';
 import type { Email } from './email.ts';
@@ -9,23 +9,26 @@ const MAX_MAILBOXES = 10_000;
 export class MailboxLimit {
   readonly #limit: number;
   readonly #now: () => number;
+  readonly #keyOf: (email: Email) => string;
   /** Send times, oldest first. */
   readonly #mails = new LRUCache<string, number[]>(atMost(MAX_MAILBOXES));
 
   /**
    * @param limit mails in any hour; 0 for no limit
    * @param now   milliseconds of a monotonic clock
+   * @param keyOf what is counted together
    */
-  constructor(limit: number, now: () => number) {
+  constructor(limit: number, now: () => number, keyOf = mailboxOf) {
     this.#limit = limit;
     this.#now = now;
+    this.#keyOf = keyOf;
   }
 
   /** Counts a mail. @returns 0 if it may be sent; else the milliseconds until the next one may be sent */
   take(email: Email): number {
     if (this.#limit === 0) return 0;
     const now = this.#now();
-    const key = mailboxOf(email);
+    const key = this.#keyOf(email);
     const recent = (this.#mails.get(key) ?? []).filter((at) => at > now - HOUR_MS);
     const [oldest = now] = recent;
     if (recent.length >= this.#limit) return oldest + HOUR_MS - now;
@@ -35,7 +38,7 @@ export class MailboxLimit {
 
   /** Undoes the last count of a mailbox: the mail was not sent. */
   giveBack(email: Email): void {
-    this.#mails.get(mailboxOf(email))?.pop();
+    this.#mails.get(this.#keyOf(email))?.pop();
   }
 }
 

@@ -41,6 +41,14 @@ const OF_ACCOUNT = {
     'Second factor removed',
     'The operator of the server removed the second factor of your account: sign-ins need no code any more.',
   ],
+  'second-factor.guessing': [
+    'Wrong codes',
+    'Ten wrong codes in a row were entered for your account, by someone who knows its password.',
+  ],
+  'second-factor.lock': [
+    'Codes of the authenticator are refused',
+    'A hundred wrong codes in a row were entered for your account, by someone who knows its password. Until a recovery code is used, codes of the authenticator are refused.',
+  ],
   'recovery-codes.create': [
     'New recovery codes',
     'The recovery codes of your account were replaced. The earlier ones are not valid any more.',
@@ -51,9 +59,10 @@ const OF_ACCOUNT = {
   ],
 } as const satisfies Partial<Record<NoticeEvent, readonly [subject: string, what: string]>>;
 
-/** Neither a new password nor a reset helps an owner whose account another person has turned a second factor on for. */
+/** What neither a new password nor a reset helps against. */
+const LOCKING: readonly NoticeEvent[] = ['second-factor.enable', 'second-factor.lock'];
 const LOCKED_OUT =
-  '\n\nIf you cannot sign in any more, ask the operator of the server to remove it (tidemark user remove-second-factor).';
+  '\n\nIf you cannot sign in any more, ask the operator of the server to remove the second factor (tidemark user remove-second-factor).';
 
 /** The same for the owners of an app. */
 const OF_APP = {
@@ -65,9 +74,10 @@ const OF_APP = {
 /** What owners can be told of: events of the authentication log, and what the operator does. */
 export type NoticeEvent = AuthEvent | 'second-factor.remove';
 
-/** Mails to one mailbox in an hour. Of sign-ins apart: they must not use up the room of changes. */
+/** Mails to one address in an hour. Each kind has room of its own: sign-ins, and what members of an app do, must not use up that of changes of the account. */
 const MAX_SIGN_INS_PER_HOUR = 20;
 const MAX_CHANGES_PER_HOUR = 60;
+const MAX_OF_APPS_PER_HOUR = 60;
 
 /** Who did it, and how. */
 interface Happening {
@@ -82,11 +92,16 @@ export class Notices {
   readonly #options: NoticesOptions;
   readonly #signIns: MailboxLimit;
   readonly #changes: MailboxLimit;
+  readonly #ofApps: MailboxLimit;
 
   constructor(options: NoticesOptions) {
     this.#options = options;
-    this.#signIns = new MailboxLimit(MAX_SIGN_INS_PER_HOUR, options.monotonic);
-    this.#changes = new MailboxLimit(MAX_CHANGES_PER_HOUR, options.monotonic);
+    // By the whole address, which is proved: another one that looks like a spelling of it may be another person's.
+    const limit = (mails: number): MailboxLimit =>
+      new MailboxLimit(mails, options.monotonic, ({ key }) => key);
+    this.#signIns = limit(MAX_SIGN_INS_PER_HOUR);
+    this.#changes = limit(MAX_CHANGES_PER_HOUR);
+    this.#ofApps = limit(MAX_OF_APPS_PER_HOUR);
   }
 
   /** Mails an event to those who are told of it, in the background. Takes the arguments of the authentication log. */
@@ -96,7 +111,8 @@ export class Notices {
     const happening = { event, ip: source.ip, by: source.email ?? '', fields };
     if (isOfAccount(event)) {
       const account = fields.email ?? source.email ?? '';
-      background.run('notice to an account', () => this.#tellAccount(mailer, event, account, happening));
+      const tell = () => this.#tellAccount(mailer, event, account, happening);
+      background.run('notice to an account', tell, { isSecurity: true });
     } else if (isOfApp(event)) {
       background.run('notice to owners', () => this.#tellOwners(mailer, event, happening));
     }
@@ -114,7 +130,7 @@ export class Notices {
       SELECT email FROM users WHERE email_key = ${key} AND email_proved_at IS NOT NULL`;
     if (user === undefined) return;
     const [subject, what] = OF_ACCOUNT[event];
-    const advice = `If it was you, ignore this mail. If it was not you, set a new password and sign out everywhere else:\n${publicUrl}/account${event === 'second-factor.enable' ? LOCKED_OUT : ''}`;
+    const advice = `If it was you, ignore this mail. If it was not you, set a new password and sign out everywhere else:\n${publicUrl}/account${LOCKING.includes(event) ? LOCKED_OUT : ''}`;
     this.#send(mailer, user.email, subject, `${what}\n\n${this.#facts(happening)}\n\n${advice}\n`, event);
   }
 
@@ -147,10 +163,14 @@ export class Notices {
 
   #send(mailer: Pick<Mailer, 'send'>, to: string, subject: string, text: string, event: NoticeEvent): void {
     const email: Email = parseEmail(to) ?? { text: to, key: to };
-    const limit = event === 'sign-in.new-device' ? this.#signIns : this.#changes;
-    if (limit.take(email) > 0)
+    if (this.#limitOf(event).take(email) > 0)
       this.#options.log.warn({ event }, 'mail: notice not sent, the mailbox has had too many in an hour');
-    else mailer.send({ to, subject, text });
+    else mailer.send({ to, subject, text }, { isSecurity: isOfAccount(event) });
+  }
+
+  #limitOf(event: NoticeEvent): MailboxLimit {
+    if (isOfApp(event)) return this.#ofApps;
+    return event === 'sign-in.new-device' ? this.#signIns : this.#changes;
   }
 
   #facts({ ip, by, fields }: Happening): string {

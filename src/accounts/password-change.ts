@@ -5,16 +5,10 @@ import { writeAccountAudit } from './audit.ts';
 import type { Email } from './email.ts';
 import type { Client } from './networks.ts';
 import { type Passwords, passwordProblem } from './passwords.ts';
-import {
-  holdSession,
-  type Session,
-  type SessionOrigin,
-  type Sessions,
-  type StartedSession,
-} from './sessions.ts';
-import { type SignIn, slowedDown } from './sign-in.ts';
-import { SlowDown } from './slow-down.ts';
-import { changePassword, holdPassword, lockUser } from './users.ts';
+import type { Session, SessionOrigin, Sessions, StartedSession } from './sessions.ts';
+import { holdAccess, type SignIn } from './sign-in.ts';
+import { SlowDown, slowedDown } from './slow-down.ts';
+import { changePassword, lockUser } from './users.ts';
 
 export interface PasswordChangeOptions {
   readonly sql: Sql;
@@ -24,9 +18,6 @@ export interface PasswordChangeOptions {
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
 }
-
-const NO_SESSION = new Rejection('sessionRequired', 'The session has ended.');
-const WRONG_PASSWORD = new Rejection('wrongPassword', 'The current password is wrong.');
 
 /**
  * Limit per account: some changes are free, then each waits minutes. Each change ends all other sessions, so a thief
@@ -63,7 +54,7 @@ export class PasswordChange {
     if (wait > 0) return slowedDown(wait);
     // Counted like sign-ins: an open session must not be a way to guess the password.
     const verified = await signIn.check({ email, password: currentPassword }, client);
-    if (verified instanceof Rejection) return verified.reason === 'signInFailed' ? WRONG_PASSWORD : verified;
+    if (verified instanceof Rejection) return verified;
     // From here on the attempt counts, refused or not: rating a new password costs CPU.
     this.#ofAccount.begin(email.key);
     const problem = await passwordProblem(newPassword, email);
@@ -73,8 +64,8 @@ export class PasswordChange {
     const { user } = session;
     return await this.#options.sql.begin('isolation level read committed', async (tx) => {
       await lockUser(tx, user.id);
-      if (!(await holdPassword(tx, verified))) return WRONG_PASSWORD;
-      if (!(await holdSession(tx, session))) return NO_SESSION;
+      const refusal = await holdAccess(tx, session, verified);
+      if (refusal !== null) return refusal;
       await changePassword(tx, verified, newHash);
       const by = { userId: user.id, email: user.email };
       await writeAccountAudit(tx, { user, by, action: 'password.change', details: {} });

@@ -10,9 +10,8 @@ import { type Email, parseEmail } from './email.ts';
 import { MAILS, type Mailer } from './mail.ts';
 import type { Client } from './networks.ts';
 import { type Passwords, passwordProblem } from './passwords.ts';
-import { slowedDown } from './sign-in.ts';
 import { CLIENT_LEVELS } from './sign-in-limits.ts';
-import { NetworkSlowDown, SlowDown } from './slow-down.ts';
+import { NetworkSlowDown, SlowDown, slowedDown } from './slow-down.ts';
 import { findUser, lockUser, proveEmail, requireUser, resetPassword } from './users.ts';
 
 export interface PasswordResetOptions {

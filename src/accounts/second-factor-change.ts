@@ -1,18 +1,20 @@
 /** Turning the second factor of a signed-in account on and off, and replacing its recovery codes. */
 import { Rejection } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/connect.ts';
-import { type AccountAction, type AuditDetails, writeAccountAudit } from './audit.ts';
+import { type AccountAction, writeAccountAudit } from './audit.ts';
+import type { CodeChecks, CodeSource } from './code-checks.ts';
 import type { Email } from './email.ts';
-import type { Client } from './networks.ts';
-import { countRecoveryCodes, createRecoveryCodes } from './recovery-codes.ts';
+import { createRecoveryCodes } from './recovery-codes.ts';
 import { type Enrollment, removeSecondFactor, type SecondFactors } from './second-factors.ts';
-import { endSessions, holdSession, type Session } from './sessions.ts';
-import { type SignIn, WRONG_CODE } from './sign-in.ts';
-import { holdPassword, lockUser, type User, type VerifiedUser } from './users.ts';
+import { endSessions, type Session, type Sessions } from './sessions.ts';
+import { holdAccess, type SignIn } from './sign-in.ts';
+import { lockUser, type User } from './users.ts';
 
 export interface SecondFactorChangeOptions {
   readonly sql: Sql;
+  readonly sessions: Sessions;
   readonly secondFactors: SecondFactors;
+  readonly codes: CodeChecks;
   readonly signIn: SignIn;
 }
 
@@ -23,10 +25,19 @@ export interface PasswordAndCode {
   readonly code: string;
 }
 
-const NO_SESSION = new Rejection('sessionRequired', 'The session has ended.');
-const WRONG_PASSWORD = new Rejection('wrongPassword', 'The password is wrong.');
+/** The request of a signed-in user. */
+export interface ChangeSource extends CodeSource {
+  readonly session: Session;
+}
+
+/** A second factor that is on now. */
+export interface Confirmed {
+  readonly recoveryCodes: readonly string[];
+  /** The Set-Cookie value of the session that goes on. */
+  readonly setCookie: string;
+}
+
 const IS_ON = new Rejection('secondFactorOn', 'Sign-ins to this account need a code already.');
-const IS_OFF = new Rejection('secondFactorOff', 'Sign-ins to this account need no code.');
 const NO_ENROLLMENT = new Rejection(
   'secondFactorOff',
   'No second factor waits for its first code, or it has waited for more than 15 minutes: set it up again.',
@@ -42,35 +53,47 @@ export class SecondFactorChange {
   /** Makes the secret of a second factor, which {@link confirm} turns on. */
   async begin(
     given: { email: Email; password: string },
-    client: Client,
-    session: Session,
+    { session, client }: ChangeSource,
   ): Promise<Enrollment | Rejection> {
-    const verified = await this.#verify(given, client);
+    const { sql, signIn, secondFactors } = this.#options;
+    const verified = await signIn.check(given, client);
     if (verified instanceof Rejection) return verified;
-    return await this.#change(session, verified, async (tx, user) => {
-      return (await this.#options.secondFactors.begin(tx, user)) ?? IS_ON;
+    const { user } = session;
+    return await sql.begin('isolation level read committed', async (tx) => {
+      await lockUser(tx, user.id);
+      const refusal = await holdAccess(tx, session, verified);
+      return refusal ?? (await secondFactors.begin(tx, user)) ?? IS_ON;
     });
   }
 
-  /** Turns it on and ends all other sessions, which began without it. @returns the recovery codes */
-  async confirm(code: string, client: Client, session: Session): Promise<readonly string[] | Rejection> {
-    return await this.#guess(session, client, null, async (tx, user) => {
-      const codes = await this.#options.secondFactors.confirm(tx, user, code);
-      if (codes === 'off') return NO_ENROLLMENT;
-      if (codes === 'wrong') return WRONG_CODE;
-      await endSessions(tx, user.id, session);
+  /**
+   * Turns it on and ends all sessions, which began without it, or whose cookie another person may have since then. The client's
+   * goes on with a new cookie.
+   */
+  async confirm(code: string, source: ChangeSource): Promise<Confirmed | Rejection> {
+    const { codes, secondFactors, sessions } = this.#options;
+    const { session, origin } = source;
+    const { user } = session;
+    return await codes.run(user, source, async (check) => {
+      const { tx } = check;
+      const refusal = await holdAccess(tx, session, null);
+      if (refusal !== null) return refusal;
+      const recoveryCodes = await secondFactors.confirm(tx, user, code);
+      if (recoveryCodes === 'off') return NO_ENROLLMENT;
+      if (recoveryCodes === 'wrong') return check.wrong();
       await audit(tx, user, 'second-factor.enable');
-      return codes;
+      await endSessions(tx, user.id, null);
+      const { setCookie } = await sessions.start(tx, user, origin);
+      return { recoveryCodes, setCookie };
     });
   }
 
   /** Replaces the recovery codes. @returns the new ones */
   async renewRecoveryCodes(
     given: PasswordAndCode,
-    client: Client,
-    session: Session,
+    source: ChangeSource,
   ): Promise<readonly string[] | Rejection> {
-    return await this.#byPasswordAndCode(given, client, session, async (tx, user) => {
+    return await this.#byPasswordAndCode(given, source, async (tx, user) => {
       const codes = await createRecoveryCodes(tx, user.id);
       await audit(tx, user, 'recovery-codes.create');
       return codes;
@@ -78,8 +101,8 @@ export class SecondFactorChange {
   }
 
   /** Turns it off. @returns null, or the refusal */
-  async turnOff(given: PasswordAndCode, client: Client, session: Session): Promise<null | Rejection> {
-    return await this.#byPasswordAndCode(given, client, session, async (tx, user) => {
+  async turnOff(given: PasswordAndCode, source: ChangeSource): Promise<null | Rejection> {
+    return await this.#byPasswordAndCode(given, source, async (tx, user) => {
       await removeSecondFactor(tx, user.id);
       await audit(tx, user, 'second-factor.disable');
       return null;
@@ -87,74 +110,25 @@ export class SecondFactorChange {
   }
 
   async #byPasswordAndCode<T>(
-    given: PasswordAndCode,
-    client: Client,
-    session: Session,
+    { email, password, code }: PasswordAndCode,
+    source: ChangeSource,
     change: (tx: Transaction, user: User) => Promise<T>,
   ): Promise<T | Rejection> {
-    const verified = await this.#verify(given, client);
-    if (verified instanceof Rejection) return verified;
-    return await this.#guess(session, client, verified, async (tx, user) => {
-      const accepted = await this.#options.secondFactors.accept(tx, user, given.code);
-      if (accepted === 'off') return IS_OFF;
-      if (accepted === 'wrong') return WRONG_CODE;
-      if (accepted === 'recovery-code')
-        await audit(tx, user, 'recovery-code.use', { left: await countRecoveryCodes(tx, user.id) });
-      return await change(tx, user);
-    });
-  }
-
-  /** Counted like sign-ins: an open session must not be a way to guess the password. */
-  async #verify(
-    given: { email: Email; password: string },
-    client: Client,
-  ): Promise<VerifiedUser | Rejection> {
-    const { email, password } = given;
-    const verified = await this.#options.signIn.check({ email, password }, client);
-    return verified instanceof Rejection && verified.reason === 'signInFailed' ? WRONG_PASSWORD : verified;
-  }
-
-  /** A change that a code decides about: a wrong one counts as a guess. */
-  async #guess<T>(
-    session: Session,
-    client: Client,
-    verified: VerifiedUser | null,
-    change: (tx: Transaction, user: User) => Promise<T | Rejection>,
-  ): Promise<T | Rejection> {
-    const attempt = this.#options.signIn.admitCode(session.user, client);
-    if (attempt instanceof Rejection) return attempt;
-    // What fails for want of the database is no guess.
-    const outcome = await this.#change(session, verified, change).catch((error: unknown) => {
-      attempt.notChecked();
-      throw error;
-    });
-    if (!(outcome instanceof Rejection)) attempt.succeeded();
-    else if (outcome !== WRONG_CODE) attempt.notChecked();
-    return outcome;
-  }
-
-  /** Changes the account while neither the session nor the password that were found to be valid change. */
-  async #change<T>(
-    session: Session,
-    verified: VerifiedUser | null,
-    change: (tx: Transaction, user: User) => Promise<T | Rejection>,
-  ): Promise<T | Rejection> {
+    const { codes, signIn } = this.#options;
+    const { session, client } = source;
     const { user } = session;
-    const { outcome } = await this.#options.sql.begin('isolation level read committed', async (tx) => {
-      await lockUser(tx, user.id);
-      if (!(await holdSession(tx, session))) return { outcome: NO_SESSION };
-      if (verified !== null && !(await holdPassword(tx, verified))) return { outcome: WRONG_PASSWORD };
-      return { outcome: await change(tx, user) };
+    const verified = await signIn.check({ email, password }, client);
+    if (verified instanceof Rejection) return verified;
+    return await codes.run(user, source, async (check) => {
+      const refusal = await holdAccess(check.tx, session, verified);
+      if (refusal !== null) return refusal;
+      const accepted = await check.accept(code);
+      return accepted instanceof Rejection ? accepted : await change(check.tx, user);
     });
-    return outcome;
   }
 }
 
-async function audit(
-  tx: Transaction,
-  user: User,
-  action: AccountAction,
-  details: AuditDetails = {},
-): Promise<void> {
-  await writeAccountAudit(tx, { user, by: { userId: user.id, email: user.email }, action, details });
+async function audit(tx: Transaction, user: User, action: AccountAction): Promise<void> {
+  const by = { userId: user.id, email: user.email };
+  await writeAccountAudit(tx, { user, by, action, details: {} });
 }

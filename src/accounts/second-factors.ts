@@ -22,10 +22,17 @@ export interface SecondFactorState {
   /** Null: a sign-in needs no code. */
   readonly enabledAt: Date | null;
   readonly recoveryCodesLeft: number;
+  /** Whether too many wrong codes were entered: until a recovery code is used, nothing else is accepted. */
+  readonly recoveryCodeNeeded: boolean;
 }
 
 /** A code that was accepted. */
 export type AcceptedCode = 'code' | 'recovery-code';
+
+/** A code that was checked, with the number of wrong ones in a row: before it, or this one included. */
+export type CheckedCode =
+  | { readonly accepted: AcceptedCode; readonly wrongCodes: number }
+  | { readonly wrongCodes: number };
 
 export interface SecondFactorsOptions {
   /** Of the secrets at rest. */
@@ -39,6 +46,17 @@ export interface SecondFactorsOptions {
 
 /** An enrollment is confirmed within this time. */
 const ENROLLMENT_MS = 15 * 60_000;
+/** After so many wrong codes in a row the owner is told. */
+export const TOLD_WRONG_CODES = 10;
+/**
+ * After so many in a row only recovery codes are accepted: a hundred guesses succeed with a chance of 0.03 %, since three codes of
+ * a million are right at any moment. The waits of each process alone would allow 0.6 % a day.
+ *
+ * So those who know the password can make the authenticator useless to its owner, in a quarter of an hour from many addresses and
+ * in a day from one. That is the lesser evil: the owner is mailed, is told so at the next sign-in, and gets in by a recovery code,
+ * or with the operator's help. A code that was guessed gives them the account with its events and tokens.
+ */
+export const MOST_WRONG_CODES = 100;
 /** Longest text that can be a code, with its separators. */
 export const MOST_CODE_CHARACTERS = 40;
 
@@ -46,6 +64,7 @@ interface StoredFactor {
   readonly sealed: Buffer;
   /** A bigint in the database; steps of this millennium are exact. */
   readonly lastStep: number;
+  readonly wrongCodes: number;
 }
 
 export class SecondFactors {
@@ -57,10 +76,12 @@ export class SecondFactors {
 
   /** @param userId internal id */
   async state(sql: Sql, userId: number): Promise<SecondFactorState> {
-    const [row] = await sql<{ enabledAt: Date | null }[]>`
-      SELECT enabled_at AS "enabledAt" FROM second_factors WHERE user_id = ${userId}`;
-    const enabledAt = row?.enabledAt ?? null;
-    return { enabledAt, recoveryCodesLeft: enabledAt === null ? 0 : await countRecoveryCodes(sql, userId) };
+    const [row] = await sql<{ enabledAt: Date | null; recoveryCodeNeeded: boolean }[]>`
+      SELECT enabled_at AS "enabledAt", wrong_codes >= ${MOST_WRONG_CODES} AS "recoveryCodeNeeded"
+        FROM second_factors WHERE user_id = ${userId}`;
+    const { enabledAt, recoveryCodeNeeded } = row ?? { enabledAt: null, recoveryCodeNeeded: false };
+    const recoveryCodesLeft = enabledAt === null ? 0 : await countRecoveryCodes(sql, userId);
+    return { enabledAt, recoveryCodesLeft, recoveryCodeNeeded };
   }
 
   /** Begins an enrollment, in place of one that was not confirmed. @returns null if the account has a second factor */
@@ -83,7 +104,7 @@ export class SecondFactors {
   async confirm(tx: Transaction, user: User, entered: string): Promise<readonly string[] | 'wrong' | 'off'> {
     const now = this.#options.now();
     const [pending] = await tx<StoredFactor[]>`
-      SELECT sealed, last_step::float8 AS "lastStep" FROM second_factors
+      SELECT sealed, last_step::float8 AS "lastStep", wrong_codes AS "wrongCodes" FROM second_factors
        WHERE user_id = ${user.id} AND enabled_at IS NULL AND started_at > ${now - ENROLLMENT_MS}`;
     if (pending === undefined) return 'off';
     if (!(await this.#acceptStep(tx, user, pending, normalized(entered)))) return 'wrong';
@@ -97,15 +118,31 @@ export class SecondFactors {
     return rows.length > 0;
   }
 
-  /** Checks a code of the authenticator or a recovery code, and uses it up. */
-  async accept(tx: Transaction, user: User, entered: string): Promise<AcceptedCode | 'wrong' | 'off'> {
+  /**
+   * Checks a code of the authenticator or a recovery code, and uses it up. Counts the wrong ones in a row; a new password does not
+   * end the row, because whoever reads the owner's mail can set one.
+   */
+  async accept(
+    tx: Transaction,
+    user: User,
+    entered: string,
+  ): Promise<CheckedCode | 'recovery-code-needed' | 'off'> {
     const [factor] = await tx<StoredFactor[]>`
-      SELECT sealed, last_step::float8 AS "lastStep" FROM second_factors
+      SELECT sealed, last_step::float8 AS "lastStep", wrong_codes AS "wrongCodes" FROM second_factors
        WHERE user_id = ${user.id} AND enabled_at IS NOT NULL`;
     if (factor === undefined) return 'off';
+    const { wrongCodes } = factor;
     const code = normalized(entered);
-    if (TOTP_CODE.test(code)) return (await this.#acceptStep(tx, user, factor, code)) ? 'code' : 'wrong';
-    return (await useRecoveryCode(tx, user.id, code)) ? 'recovery-code' : 'wrong';
+    const accepted = TOTP_CODE.test(code) ? 'code' : 'recovery-code';
+    // Not checked, so that an answer says nothing about it.
+    if (accepted === 'code' && wrongCodes >= MOST_WRONG_CODES) return 'recovery-code-needed';
+    const isRight =
+      accepted === 'code'
+        ? await this.#acceptStep(tx, user, factor, code)
+        : await useRecoveryCode(tx, user.id, code);
+    const inARow = isRight ? 0 : wrongCodes + 1;
+    await tx`UPDATE second_factors SET wrong_codes = ${inARow} WHERE user_id = ${user.id}`;
+    return isRight ? { accepted, wrongCodes } : { wrongCodes: inARow };
   }
 
   /** Accepts a code of a later step than the last one: a code that was read over a shoulder is of no use. */

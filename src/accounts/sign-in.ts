@@ -2,26 +2,31 @@
 import { Rejection } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/connect.ts';
 import { writeAccountAudit } from './audit.ts';
+import { type CodeChecks, type CodeSource, IS_OFF, type RightCode } from './code-checks.ts';
 import { deviceText } from './device.ts';
-import { type Email, parseEmail } from './email.ts';
+import type { Email } from './email.ts';
 import type { Client } from './networks.ts';
 import type { Passwords } from './passwords.ts';
-import { countRecoveryCodes } from './recovery-codes.ts';
-import type { AcceptedCode, SecondFactors } from './second-factors.ts';
-import type { SessionOrigin, Sessions, StartedSession } from './sessions.ts';
+import type { SecondFactors } from './second-factors.ts';
+import {
+  holdSession,
+  type Session,
+  type SessionOrigin,
+  type Sessions,
+  type StartedSession,
+} from './sessions.ts';
 import type { SignInChallenges } from './sign-in-challenge.ts';
 import type { AdmittedAttempt, SignInLimits } from './sign-in-limits.ts';
-import { findUser, findUserById, holdPassword, lockUser, type User, type VerifiedUser } from './users.ts';
+import { slowedDown } from './slow-down.ts';
+import { findUser, findUserById, holdPassword, type User, type VerifiedUser } from './users.ts';
 
 const FAILED = new Rejection('signInFailed', 'There is no account with this e-mail and password.');
 const EXPIRED = new Rejection(
   'signInExpired',
   'Too much time has passed since the password was checked, or it was changed: begin again.',
 );
-export const WRONG_CODE = new Rejection(
-  'wrongCode',
-  'The code is wrong, was used already, or is not of this moment. Enter the one that the app shows now, or a recovery code.',
-);
+const NO_SESSION = new Rejection('sessionRequired', 'The session has ended.');
+const WRONG_PASSWORD = new Rejection('wrongPassword', 'The current password is wrong.');
 
 export interface SignInOptions {
   readonly sql: Sql;
@@ -29,6 +34,7 @@ export interface SignInOptions {
   readonly passwords: Passwords;
   readonly limits: SignInLimits;
   readonly secondFactors: SecondFactors;
+  readonly codes: CodeChecks;
   readonly challenges: SignInChallenges;
 }
 
@@ -43,10 +49,7 @@ export interface FirstStep {
 }
 
 /** A sign-in by a code. */
-export interface SecondStep extends SignedIn {
-  readonly accepted: AcceptedCode;
-  readonly recoveryCodesLeft: number;
-}
+export interface SecondStep extends SignedIn, RightCode {}
 
 /** A password that was verified, and its attempt, which counts as failed until it is told otherwise. */
 interface CheckedPassword {
@@ -91,57 +94,33 @@ export class SignIn {
   /** The second step of a sign-in: checks a code and starts a session. */
   async completeByCode(
     given: { challenge: string; code: string },
-    client: Client,
-    origin: SessionOrigin,
+    source: CodeSource,
   ): Promise<SecondStep | Rejection> {
-    const { sql, secondFactors, challenges } = this.#options;
+    const { sql, codes, challenges } = this.#options;
     const claim = challenges.read(given.challenge);
     // Before anything is counted or looked up: a client without the password cannot use up the owner's attempts.
     if (claim === null) return EXPIRED;
     const found = await findUserById(sql, claim.userId);
     if (found === null || !claim.isOf(found.passwordHash)) return EXPIRED;
     const { user } = found;
-    const attempt = this.admitCode(user, client);
-    if (attempt instanceof Rejection) return attempt;
-    const checked = sql.begin('isolation level read committed', async (tx) => {
-      await lockUser(tx, user.id);
-      if (!(await holdPassword(tx, found))) return EXPIRED;
-      const accepted = await secondFactors.accept(tx, user, given.code);
+    return await codes.run(user, source, async (check) => {
+      if (!(await holdPassword(check.tx, found))) return EXPIRED;
+      const code = await check.accept(given.code);
       // It was removed since the first step, which another sign-in needs no code after.
-      if (accepted === 'off') return EXPIRED;
-      if (accepted === 'wrong') return WRONG_CODE;
-      const recoveryCodesLeft = await countRecoveryCodes(tx, user.id);
-      if (accepted === 'recovery-code') {
-        const by = { userId: user.id, email: user.email };
-        const details = { left: recoveryCodesLeft };
-        await writeAccountAudit(tx, { user, by, action: 'recovery-code.use', details });
-      }
-      return { user, accepted, recoveryCodesLeft, ...(await this.#start(tx, user, origin)) };
+      if (code === IS_OFF) return EXPIRED;
+      if (code instanceof Rejection) return code;
+      return { user, ...code, ...(await this.#start(check.tx, user, source.origin)) };
     });
-    // What fails for want of the database is no guess.
-    const outcome = await checked.catch((error: unknown) => {
-      attempt.notChecked();
-      throw error;
-    });
-    if (!(outcome instanceof Rejection)) attempt.succeeded();
-    else if (outcome === EXPIRED) attempt.notChecked();
-    return outcome;
-  }
-
-  /** Counts a guess at a code of an account, which the client has shown to be its own by the password. */
-  admitCode(user: User, client: Client): AdmittedAttempt | Rejection {
-    const email = parseEmail(user.email) ?? { text: user.email, key: user.emailKey };
-    const attempt = this.#options.limits.admitCode(email, client.networks);
-    return typeof attempt === 'number' ? slowedDown(attempt) : attempt;
   }
 
   /**
-   * The account with this e-mail and password, or the refusal, for a client with a session of it. The password may have
-   * changed by the time this returns: act on it only after {@link holdPassword} or {@link changePassword} confirms it.
+   * The account with this e-mail and password, or the refusal, for a client with a session of it. Counted like sign-ins: an open
+   * session must not be a way to guess the password. The password may have changed by the time this returns: act on it only
+   * after {@link holdAccess} or {@link changePassword} confirms it.
    */
   async check(given: { email: Email; password: string }, client: Client): Promise<VerifiedUser | Rejection> {
     const checked = await this.#checkPassword(given, client, true);
-    if (checked instanceof Rejection) return checked;
+    if (checked instanceof Rejection) return checked === FAILED ? WRONG_PASSWORD : checked;
     checked.attempt.succeeded();
     return checked.verified;
   }
@@ -184,10 +163,17 @@ export class SignIn {
   }
 }
 
-/** The 429 response of all throttled operations. */
-export function slowedDown(waitMs: number): Rejection {
-  const retryAfterSeconds = Math.ceil(waitMs / 1_000);
-  return new Rejection('tooManyAttempts', `Wait ${retryAfterSeconds} s before the next attempt.`, {
-    retryAfterSeconds,
-  });
+/**
+ * Whether the session and the password that were found to be valid still are; if so, they are until the end of the transaction,
+ * which must be "read committed". Call after lockUser.
+ * @param verified null where no password was asked for
+ * @returns null, or the refusal
+ */
+export async function holdAccess(
+  tx: Transaction,
+  session: Session,
+  verified: VerifiedUser | null,
+): Promise<Rejection | null> {
+  if (verified !== null && !(await holdPassword(tx, verified))) return WRONG_PASSWORD;
+  return (await holdSession(tx, session)) ? null : NO_SESSION;
 }

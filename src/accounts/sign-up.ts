@@ -15,9 +15,8 @@ import type { Client } from './networks.ts';
 import { type Passwords, passwordProblem } from './passwords.ts';
 import type { StartedSession } from './sessions.ts';
 import type { Setup } from './setup.ts';
-import { slowedDown } from './sign-in.ts';
 import { CLIENT_LEVELS } from './sign-in-limits.ts';
-import { NetworkSlowDown, SlowDown } from './slow-down.ts';
+import { NetworkSlowDown, SlowDown, slowedDown } from './slow-down.ts';
 import { createUser, findUser, hasUsers, proveEmail, type User } from './users.ts';
 
 export interface SignUpOptions {

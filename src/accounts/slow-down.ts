@@ -5,6 +5,7 @@
  * In memory and per process: with N processes on one port a client has N times the attempts.
  */
 import { LRUCache } from 'lru-cache';
+import { Rejection } from '../errors.ts';
 import { atMost } from '../storage/lookup-cache.ts';
 
 export interface SlowDownOptions {
@@ -169,3 +170,11 @@ export class NetworkSlowDown {
 }
 
 const ATTEMPTS_PER_TIER = 2;
+
+/** The 429 response of all throttled operations. */
+export function slowedDown(waitMs: number): Rejection {
+  const retryAfterSeconds = Math.ceil(waitMs / 1_000);
+  return new Rejection('tooManyAttempts', `Wait ${retryAfterSeconds} s before the next attempt.`, {
+    retryAfterSeconds,
+  });
+}

@@ -245,6 +245,17 @@ export async function listHiddenTypes(
     SELECT id, public_id AS "typeId" FROM event_types WHERE app_id = ${appId} AND hidden_at IS NOT NULL ORDER BY id`;
 }
 
+/** Internal ids of the types of an app but for some. @param appId internal id */
+export async function listOtherTypes(
+  sql: Sql,
+  appId: number,
+  exceptTypes: readonly number[],
+): Promise<readonly number[]> {
+  const rows = await sql<{ id: number }[]>`
+    SELECT id FROM event_types WHERE app_id = ${appId} AND id <> ALL(${[...exceptTypes]}::integer[]) ORDER BY id`;
+  return rows.map(({ id }) => id);
+}
+
 function typeExists({ publicId }: StoredType): AccountError {
   return new AccountError(
     'EVENT_TYPE_EXISTS',

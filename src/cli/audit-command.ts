@@ -66,7 +66,8 @@ async function runExport(
   await storage.migrate(sql);
   const appId: number | null = app === undefined ? null : await internalId(sql, app);
   const horizon = await auditHorizon(sql);
-  if (horizon === null) throw new OperatorError('the audit log is written to without a pause: try again');
+  if (horizon === null)
+    throw new OperatorError('a change that writes to the audit log takes long: try again');
   const written: { entries: number; lastEntryId: number | null } = { entries: 0, lastEntryId: null };
   async function* body(): AsyncGenerator<Buffer> {
     for await (const part of auditLines(sql, { appId, from, until, after }, horizon ?? 0)) {

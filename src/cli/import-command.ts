@@ -8,12 +8,12 @@ import { boundaryOf } from '../ingest/event-time.ts';
 import type { DatabaseAddress } from '../storage/connect.ts';
 import { ServerWatch } from '../storage/connections/server-watch.ts';
 import { DeclaredFields } from '../storage/storage.ts';
+import type { ImportedEvent } from '../storage/write/import-group.ts';
 import { ImportWriter } from '../storage/write/import-writer.ts';
 import { formatFields } from './output.ts';
 import {
   IMPORT_FORMATS,
   type ImportCounts,
-  type ImportedEvent,
   type ImportFormat,
   importEvents,
   type Refusal,

@@ -2,7 +2,7 @@
 import { Rejection } from '../errors.ts';
 import type { Answer } from '../http/exchange.ts';
 import { type AcceptedEvent, timestamp } from '../storage/write/accepted-event.ts';
-import type { KeptAnswer } from '../storage/write/keyed-writer.ts';
+import type { KeptAnswer } from '../storage/write/idempotent-writer.ts';
 import type { Slices } from './turns.ts';
 
 /** The result of an event: the stored event, or its refusal. */

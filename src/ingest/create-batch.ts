@@ -11,7 +11,7 @@ import { decode } from '../http/request-body.ts';
 import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
 import type { Outcomes } from '../storage/write/event-writer.ts';
 import { UNAVAILABLE } from '../storage/write/failures.ts';
-import type { KeptAnswer, KeyedRequest } from '../storage/write/keyed-writer.ts';
+import type { KeptAnswer, RequestIdentity } from '../storage/write/idempotent-writer.ts';
 import {
   acceptEvents,
   type Batch,
@@ -27,7 +27,7 @@ import { batchAnswer, type Result } from './batch-answer.ts';
 import { overLimit } from './create-event.ts';
 import { hasMoreLines, type StoreLinesSteps, storeLines, WholeLines } from './event-lines.ts';
 import type { Format } from './formats/format.ts';
-import { IDEMPOTENCY_KEY, idempotencyKeyProblem, keyedRequest } from './idempotency-key.ts';
+import { IDEMPOTENCY_KEY, idempotencyKeyProblem, requestIdentity } from './idempotency-key.ts';
 import type { FindRepeated } from './idempotency-store.ts';
 import { Slices } from './turns.ts';
 import { storeApart, storeTogether } from './write-queues.ts';
@@ -98,7 +98,7 @@ function createSteps(
     const key = format.takesIdempotencyKey === true ? exchange.header(IDEMPOTENCY_KEY) : '';
     const keyProblem = idempotencyKeyProblem(key);
     if (keyProblem !== null) return keyProblem;
-    const request = key === '' ? null : await keyedRequest(key, exchange.path, text);
+    const request = key === '' ? null : await requestIdentity(key, exchange.path, text);
     const repeated = request === null ? null : await steps.findRepeated(appId, request);
     if (repeated !== null) return repeated;
 
@@ -132,7 +132,7 @@ async function storeBatch(
   steps: CreateBatchSteps,
   batch: Batch,
   answers: BatchAnswers,
-  { request, isAtomic }: { readonly request: KeyedRequest | null; readonly isAtomic: boolean },
+  { request, isAtomic }: { readonly request: RequestIdentity | null; readonly isAtomic: boolean },
 ): Promise<Answer | Rejection> {
   const { appId, acceptedAt } = batch;
   if (request === null && !isAtomic) {
@@ -143,7 +143,7 @@ async function storeBatch(
   if (batch.accepted.length === 0) return await answers.of([]);
   const together = {
     appId,
-    request,
+    identity: request,
     acceptedAt,
     events: batch.accepted,
     answer: answers.kept(() => null),

@@ -8,10 +8,10 @@ import { isSmallBody } from '../http/request-body.ts';
 import type { LimitDecision, Limiter } from '../limits/limiter.ts';
 import { type AcceptedEvent, timestamp } from '../storage/write/accepted-event.ts';
 import { POISON, UNAVAILABLE } from '../storage/write/failures.ts';
-import type { KeptAnswer, KeyedRequest } from '../storage/write/keyed-writer.ts';
+import type { KeptAnswer, RequestIdentity } from '../storage/write/idempotent-writer.ts';
 import { keyedEventId } from './event-id.ts';
 import { eventTimeProblem } from './event-time.ts';
-import { IDEMPOTENCY_KEY, idempotencyKeyProblem, keyedRequest } from './idempotency-key.ts';
+import { IDEMPOTENCY_KEY, idempotencyKeyProblem, requestIdentity } from './idempotency-key.ts';
 import type { FindRepeated } from './idempotency-store.ts';
 import { parseEventBody } from './parse/event-body.ts';
 import { startOfNow } from './past-writer.ts';
@@ -73,7 +73,7 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
     if (exchange.rateLimit?.accepted === false) return overLimit(exchange.rateLimit);
     // Close to the time that the limiter counted, so the events' times show the limit as well.
     const acceptedAt = steps.now();
-    const request = key === '' ? null : await keyedRequest(key, exchange.path, text);
+    const request = key === '' ? null : await requestIdentity(key, exchange.path, text);
 
     const found = steps.eventTypes.find(appId, body.type);
     const type = found instanceof Promise ? await found : found;
@@ -129,7 +129,7 @@ async function storeOnce(
   queues: WriteQueues,
   event: AcceptedEvent,
   options: {
-    readonly request: KeyedRequest | null;
+    readonly request: RequestIdentity | null;
     readonly acceptedAt: number;
     readonly answer: KeptAnswer;
     /** The answer if the event was stored before, by its own key. */
@@ -140,10 +140,10 @@ async function storeOnce(
   const { appId, createdAt } = event;
   const past = createdAt < startOfNow(acceptedAt) ? 1 : 0;
   if (request !== null) {
-    const keyed = { appId, request, acceptedAt, events: [event], answer };
+    const together = { appId, identity: request, acceptedAt, events: [event], answer };
     return await storeTogether(
       queues,
-      { ...keyed, answerRepeated: repeated, answerWithout: (refused) => refused.get(event) ?? POISON },
+      { ...together, answerRepeated: repeated, answerWithout: (refused) => refused.get(event) ?? POISON },
       past,
     );
   }

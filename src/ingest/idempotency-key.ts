@@ -1,7 +1,7 @@
-/** The header Idempotency-Key, and the digests that identify a keyed request. */
+/** The header Idempotency-Key, and the digests that identify an idempotent request. */
 import { createHash, hash } from 'node:crypto';
 import { Rejection } from '../errors.ts';
-import type { KeyedRequest } from '../storage/write/keyed-writer.ts';
+import type { RequestIdentity } from '../storage/write/idempotent-writer.ts';
 import { nextTurn } from './turns.ts';
 
 /** The request header, in lower case. */
@@ -28,12 +28,12 @@ export function idempotencyKeyProblem(header: string): Rejection | null {
 const SLICE = 262_144;
 
 /**
- * The digests that identify a keyed request. A long body is hashed in slices, so that it does not block the event loop.
+ * The digests that identify an idempotent request. A long body is hashed in slices, so that it does not block the event loop.
  * @param key  the header's value, valid by {@link idempotencyKeyProblem}
  * @param path of the route: the same body on another route is another request
  * @param body the text of the whole body
  */
-export async function keyedRequest(key: string, path: string, body: string): Promise<KeyedRequest> {
+export async function requestIdentity(key: string, path: string, body: string): Promise<RequestIdentity> {
   return { keyDigest: sha256(key), bodyDigest: await digestOf(`${path}\n`, body) };
 }
 

@@ -3,7 +3,7 @@
 import { Rejection } from '../errors.ts';
 import type { Answer } from '../http/exchange.ts';
 import type { Sql } from '../storage/connect.ts';
-import { findKnownKey, type KeyedRequest, type KnownKey } from '../storage/write/keyed-writer.ts';
+import { findKnownKey, type KnownKey, type RequestIdentity } from '../storage/write/idempotent-writer.ts';
 
 const REPLAYED = { 'Idempotent-Replayed': 'true' } as const;
 const REUSED = new Rejection(
@@ -12,13 +12,13 @@ const REUSED = new Rejection(
 );
 
 /** The response to a request with a known key: the stored response, or a refusal if the request differs. */
-export function repeated(known: KnownKey, request: KeyedRequest): Answer | Rejection {
+export function repeated(known: KnownKey, request: RequestIdentity): Answer | Rejection {
   if (!known.bodyDigest.equals(request.bodyDigest)) return REUSED;
   return { status: known.status, body: known.answer, headers: REPLAYED };
 }
 
 /** {@link findRepeated} for one database and clock. */
-export type FindRepeated = (appId: number, request: KeyedRequest) => Promise<Answer | Rejection | null>;
+export type FindRepeated = (appId: number, request: RequestIdentity) => Promise<Answer | Rejection | null>;
 
 /**
  * Looks up a key before its request is parsed.
@@ -28,7 +28,7 @@ export type FindRepeated = (appId: number, request: KeyedRequest) => Promise<Ans
 export async function findRepeated(
   sql: Sql,
   appId: number,
-  request: KeyedRequest,
+  request: RequestIdentity,
   now: number,
 ): Promise<Answer | Rejection | null> {
   const known = await findKnownKey(sql, appId, request, now);

@@ -4,7 +4,7 @@ import { Rejection } from '../errors.ts';
 import type { Answer } from '../http/exchange.ts';
 import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
 import { UNAVAILABLE } from '../storage/write/failures.ts';
-import type { KeyedEvents, KeyedOutcome } from '../storage/write/keyed-writer.ts';
+import type { IdempotentOutcome, IdempotentRequest } from '../storage/write/idempotent-writer.ts';
 import { AppTurns } from './app-turns.ts';
 import { CLOSED, FULL, payloadBytes } from './commit-buffer.ts';
 import { repeated } from './idempotency-store.ts';
@@ -13,7 +13,7 @@ export interface IdempotentQueueOptions {
   /** Called with each event that is acknowledged, once. */
   readonly onStored?: (event: AcceptedEvent) => void;
   /** Stores requests of which no two have the same key. Never rejects. */
-  readonly write: (requests: readonly KeyedEvents[]) => Promise<readonly KeyedOutcome[]>;
+  readonly write: (requests: readonly IdempotentRequest[]) => Promise<readonly IdempotentOutcome[]>;
   /** Limit of events that wait or are being committed; beyond it requests are refused. */
   readonly maxEvents: number;
   /** The same for the memory of their payloads, as in the commit buffer. */
@@ -24,7 +24,7 @@ export interface IdempotentQueueOptions {
 const MAX_EVENTS_TOGETHER = 1_000;
 
 interface Entry {
-  readonly keyed: KeyedEvents;
+  readonly request: IdempotentRequest;
   /** App and key; null without a key. */
   readonly name: string | null;
   readonly bytes: number;
@@ -66,19 +66,19 @@ export class IdempotentQueue {
   }
 
   /** Resolves with the response once the events are durable, or with the reason why they are not. */
-  add(keyed: KeyedEvents): Promise<Answer | Rejection> {
+  add(request: IdempotentRequest): Promise<Answer | Rejection> {
     if (this.#closed) return Promise.resolve(CLOSED);
     const { maxEvents, maxBytes } = this.#options;
-    const bytes = keyed.events.reduce((sum, event) => sum + payloadBytes(event), 0);
-    const isFull = this.#held + keyed.events.length > maxEvents || this.#heldBytes + bytes > maxBytes;
+    const bytes = request.events.reduce((sum, event) => sum + payloadBytes(event), 0);
+    const isFull = this.#held + request.events.length > maxEvents || this.#heldBytes + bytes > maxBytes;
     // A request that exceeds a limit by itself is accepted if nothing else waits.
     if (isFull && this.#held > 0) return Promise.resolve(FULL);
-    this.#held += keyed.events.length;
+    this.#held += request.events.length;
     this.#heldBytes += bytes;
     return new Promise((resolve) => {
-      const { appId, request } = keyed;
-      const name = request && `${appId} ${request.keyDigest.toString('latin1')}`;
-      this.#waiting.push({ keyed, name, bytes, resolve });
+      const { appId, identity } = request;
+      const name = identity && `${appId} ${identity.keyDigest.toString('latin1')}`;
+      this.#waiting.push({ request, name, bytes, resolve });
       // Requests that arrive in one turn of the event loop share a commit.
       if (!this.#busy && this.#waiting.length === 1) setImmediate(() => this.#flush());
     });
@@ -103,12 +103,12 @@ export class IdempotentQueue {
     const left: Entry[] = [];
     let events = 0;
     for (const entry of inTurns(this.#waiting)) {
-      const fits = events === 0 || events + entry.keyed.events.length <= MAX_EVENTS_TOGETHER;
+      const fits = events === 0 || events + entry.request.events.length <= MAX_EVENTS_TOGETHER;
       if (!fits || (entry.name !== null && names.has(entry.name))) {
         left.push(entry);
       } else {
         taken.push(entry);
-        events += entry.keyed.events.length;
+        events += entry.request.events.length;
       }
       // A later request with the key of one that is left must not overtake it.
       if (entry.name !== null) names.add(entry.name);
@@ -119,25 +119,26 @@ export class IdempotentQueue {
 
   async #commit(batch: readonly Entry[]): Promise<void> {
     this.#busy = true;
-    const outcomes = await this.#options.write(batch.map(({ keyed }) => keyed));
+    const outcomes = await this.#options.write(batch.map(({ request }) => request));
     this.#busy = false;
-    for (const { keyed, bytes } of batch) {
-      this.#held -= keyed.events.length;
+    for (const { request, bytes } of batch) {
+      this.#held -= request.events.length;
       this.#heldBytes -= bytes;
     }
     this.#flush();
     for (const [index, entry] of batch.entries()) {
       const outcome = outcomes[index];
-      if (outcome === undefined) throw new Error('Keyed requests were written without an outcome for each.');
-      entry.resolve(this.#answer(entry.keyed, outcome));
+      if (outcome === undefined)
+        throw new Error('Idempotent requests were written without an outcome for each.');
+      entry.resolve(this.#answer(entry.request, outcome));
     }
     if (this.#held === 0) this.#onDrained?.();
   }
 
-  #answer({ request }: KeyedEvents, outcome: KeyedOutcome): Answer | Rejection {
+  #answer({ identity }: IdempotentRequest, outcome: IdempotentOutcome): Answer | Rejection {
     if (outcome instanceof Rejection) return outcome;
     // Without an Idempotency-Key none can be known.
-    if ('known' in outcome) return request === null ? UNAVAILABLE : repeated(outcome.known, request);
+    if ('known' in outcome) return identity === null ? UNAVAILABLE : repeated(outcome.known, identity);
     this.#stored += outcome.stored.length;
     this.#repeated += outcome.repeated;
     const { onStored } = this.#options;
@@ -148,10 +149,10 @@ export class IdempotentQueue {
 
 /** Requests in rounds, one of each app in a round, so that an app with many of them delays no other. */
 function inTurns(entries: readonly Entry[]): readonly Entry[] {
-  const first = entries[0]?.keyed.appId;
-  if (entries.every(({ keyed }) => keyed.appId === first)) return entries;
+  const first = entries[0]?.request.appId;
+  if (entries.every(({ request }) => request.appId === first)) return entries;
   const turns = new AppTurns<Entry>();
-  for (const entry of entries) turns.push(entry.keyed.appId, entry);
+  for (const entry of entries) turns.push(entry.request.appId, entry);
   const ordered: Entry[] = [];
   for (let entry = turns.take(); entry !== null; entry = turns.take()) ordered.push(entry);
   return ordered;

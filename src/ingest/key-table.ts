@@ -37,7 +37,7 @@ export class KeyTable {
   }
 
   /**
-   * To be called when keyed requests could not get a lock in time, which may be one on this table or on that of events.
+   * To be called when idempotent requests could not get a lock in time, which may be one on this table or on that of events.
    * @returns whether it is this one
    */
   async suspect(): Promise<boolean> {

@@ -9,8 +9,8 @@ import { IdempotentQueue, type IdempotentQueueOptions } from './idempotent-queue
 /** What events wait in. */
 export type EventBuffer = Pick<CommitBuffer, 'add' | 'addAll' | 'depth' | 'stored' | 'repeated' | 'drain'>;
 
-/** What keyed requests wait in. */
-export type KeyedQueue = Pick<IdempotentQueue, 'add' | 'depth' | 'stored' | 'repeated' | 'drain'>;
+/** What idempotent requests wait in. */
+export type RequestQueue = Pick<IdempotentQueue, 'add' | 'depth' | 'stored' | 'repeated' | 'drain'>;
 
 /**
  * @param nodes   of a cluster; null for one server
@@ -29,16 +29,16 @@ export function openEventBuffer(
   });
 }
 
-/** The same for keyed requests. */
-export function openKeyedQueue(
+/** The same for idempotent requests. */
+export function openRequestQueue(
   nodes: Pick<Nodes, 'nodeOf' | 'names'> | null,
   options: IdempotentQueueOptions,
   largest: number,
-): KeyedQueue {
+): RequestQueue {
   if (nodes === null) return new IdempotentQueue(options);
   const queues = new NodeQueues(nodes, () => new IdempotentQueue(shared(nodes, options, largest)));
   return Object.assign(queues, {
-    add: (keyed: Parameters<KeyedQueue['add']>[0]) => queues.of(keyed.appId).add(keyed),
+    add: (request: Parameters<RequestQueue['add']>[0]) => queues.of(request.appId).add(request),
   });
 }
 

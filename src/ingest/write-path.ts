@@ -16,8 +16,11 @@ import { DeclaredFields, type Engine, type Nodes, poolOfApp } from '../storage/s
 import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
 import { type Connect, connectionsTo } from '../storage/write/copy-connection.ts';
 import { UNAVAILABLE } from '../storage/write/failures.ts';
-import type { KeyedEvents, KeyedOutcome } from '../storage/write/keyed-writer.ts';
-import { type KeyedGroupWriter, openKeyedWriter } from '../storage/write/routed-keyed-writer.ts';
+import type { IdempotentOutcome, IdempotentRequest } from '../storage/write/idempotent-writer.ts';
+import {
+  type IdempotentGroupWriter,
+  openIdempotentWriter,
+} from '../storage/write/routed-idempotent-writer.ts';
 import { type CreateBatchSteps, createCreateBatch } from './create-batch.ts';
 import { createCreateEvent } from './create-event.ts';
 import { CREATE_BATCH, CREATE_EVENT } from './declarations.ts';
@@ -28,7 +31,7 @@ import { formatRoutes } from './formats/routes.ts';
 import { type FindRepeated, findRepeated } from './idempotency-store.ts';
 import type { Journal } from './journal/journal.ts';
 import { KeyTable } from './key-table.ts';
-import { type EventBuffer, type KeyedQueue, openEventBuffer, openKeyedQueue } from './node-queues.ts';
+import { type EventBuffer, openEventBuffer, openRequestQueue, type RequestQueue } from './node-queues.ts';
 import { PayloadChecks } from './payload-checks.ts';
 import { RefusedEvents } from './refused-events.ts';
 import { RetentionBoundary } from './retention-boundary.ts';
@@ -60,7 +63,7 @@ export interface WritePathOptions {
 /** Connections for events of past days: while one waits for a locked day, the other continues. */
 export const PAST_CONNECTIONS = 2;
 /**
- * Connections beside COMMIT_CONNECTIONS: those of past days, three for keyed requests, one for the replay of the journal and
+ * Connections beside COMMIT_CONNECTIONS: those of past days, three for idempotent requests, one for the replay of the journal and
  * one for the availability probe.
  */
 export const WRITE_PATH_CONNECTIONS = PAST_CONNECTIONS + 5;
@@ -93,11 +96,11 @@ export class WritePath {
   /** The commit buffer for events of past days, which may wait for a locked day. */
   readonly pastBuffer: EventBuffer;
   /**
-   * Separate queues for keyed single events, keyed batches, and keyed batches with events of past days, each with the limits
+   * Separate queues for single events with an Idempotency-Key, batches that are stored whole, and such batches with events of past days, each with the limits
    * of the buffer.
    */
-  readonly #keyedQueues: readonly KeyedQueue[];
-  readonly #keyedWriters: readonly KeyedGroupWriter[];
+  readonly #idempotentQueues: readonly RequestQueue[];
+  readonly #idempotentWriters: readonly IdempotentGroupWriter[];
   readonly #keyTable: KeyTable;
 
   constructor(options: WritePathOptions) {
@@ -127,9 +130,9 @@ export class WritePath {
     this.commitBuffer = buffers.now;
     this.pastBuffer = buffers.past;
     this.#keyTable = new KeyTable(() => areKeysLocked(options.lookups), log);
-    const keyed = openKeyedQueues({ ...options, connect }, this.availability, this.#keyTable);
-    this.#keyedQueues = Object.values(keyed.queues);
-    this.#keyedWriters = keyed.writers;
+    const idempotent = openIdempotentQueues({ ...options, connect }, this.availability, this.#keyTable);
+    this.#idempotentQueues = Object.values(idempotent.queues);
+    this.#idempotentWriters = idempotent.writers;
     this.stageTimes = new StageTimes(monotonic);
     const memory = lookupOptions(options, this.outage);
     this.loggingTokens = new LoggingTokens(memory);
@@ -142,10 +145,10 @@ export class WritePath {
       monotonic,
     });
     this.payloadChecks = new PayloadChecks({ ...memory, ...limitsOf(config), log });
-    this.routes = this.#openRoutes(options, keyed.queues);
+    this.routes = this.#openRoutes(options, idempotent.queues);
   }
 
-  #openRoutes(options: WritePathOptions, queues: KeyedQueues): readonly Route[] {
+  #openRoutes(options: WritePathOptions, queues: IdempotentQueues): readonly Route[] {
     const { config, limiter, watch, wall, monotonic } = options;
     const steps = {
       loggingTokens: this.loggingTokens,
@@ -210,7 +213,7 @@ export class WritePath {
 
   /** Events that were acknowledged: committed, or in the journal. */
   get acknowledged(): number {
-    return this.#keyedQueues.reduce(
+    return this.#idempotentQueues.reduce(
       (sum, { stored }) => sum + stored,
       this.commitBuffer.stored + this.pastBuffer.stored,
     );
@@ -218,7 +221,7 @@ export class WritePath {
 
   /** Events whose keys were stored before. */
   get repeated(): number {
-    return this.#keyedQueues.reduce(
+    return this.#idempotentQueues.reduce(
       (sum, { repeated }) => sum + repeated,
       this.commitBuffer.repeated + this.pastBuffer.repeated,
     );
@@ -226,7 +229,7 @@ export class WritePath {
 
   /** Events that wait for their commit or are being committed. */
   get depth(): number {
-    return this.#keyedQueues.reduce(
+    return this.#idempotentQueues.reduce(
       (sum, { depth }) => sum + depth,
       this.commitBuffer.depth + this.pastBuffer.depth,
     );
@@ -265,11 +268,11 @@ export class WritePath {
   /** Commits the waiting events, and closes. Call it when no request is in progress. */
   async stop(): Promise<void> {
     this.#fields.stop();
-    const queues = [this.commitBuffer, this.pastBuffer, ...this.#keyedQueues];
+    const queues = [this.commitBuffer, this.pastBuffer, ...this.#idempotentQueues];
     await Promise.all(queues.map((queue) => queue.drain()));
     await this.payloadChecks.close();
     await this.#keyTable.stop();
-    await Promise.all([this.store.stop(), ...this.#keyedWriters.map((writer) => writer.close())]);
+    await Promise.all([this.store.stop(), ...this.#idempotentWriters.map((writer) => writer.close())]);
   }
 }
 
@@ -352,24 +355,24 @@ function lookupOptions({ config, lookups, journal, wall }: WritePathOptions, out
 
 /** Writes requests, or refuses those with an Idempotency-Key. @param refusal of these; null: they can be stored */
 async function writeUnlessLocked(
-  writer: KeyedGroupWriter,
-  requests: readonly KeyedEvents[],
+  writer: IdempotentGroupWriter,
+  requests: readonly IdempotentRequest[],
   refusal: Rejection | null,
-): Promise<readonly KeyedOutcome[]> {
+): Promise<readonly IdempotentOutcome[]> {
   if (refusal === null) return await writer.write(requests);
-  const others = requests.filter(({ request }) => request === null);
+  const others = requests.filter(({ identity }) => identity === null);
   const outcomes = others.length === 0 ? [] : await writer.write(others);
-  const byRequest = new Map(others.map((keyed, index) => [keyed, outcomes[index]]));
-  return requests.map((keyed) => byRequest.get(keyed) ?? refusal);
+  const byRequest = new Map(others.map((request, index) => [request, outcomes[index]]));
+  return requests.map((request) => byRequest.get(request) ?? refusal);
 }
 
-export interface KeyedQueues {
-  readonly events: KeyedQueue;
-  readonly batches: KeyedQueue;
-  readonly past: KeyedQueue;
+export interface IdempotentQueues {
+  readonly events: RequestQueue;
+  readonly batches: RequestQueue;
+  readonly past: RequestQueue;
 }
 
-export function openKeyedQueues(
+export function openIdempotentQueues(
   {
     config,
     connect,
@@ -381,29 +384,29 @@ export function openKeyedQueues(
   }: QueueOptions & { readonly connect: Connect },
   availability: Availability,
   keyTable: KeyTable,
-): { readonly writers: readonly KeyedGroupWriter[]; readonly queues: KeyedQueues } {
+): { readonly writers: readonly IdempotentGroupWriter[]; readonly queues: IdempotentQueues } {
   const options = { connect, nodes, engine, log, now: monotonic };
   const onBlocked = async (): Promise<void> => {
     if (!(await keyTable.suspect())) availability.writeFailed();
   };
   const writers = {
-    events: openKeyedWriter({ ...options, onBlocked, name: 'tidemark keyed events' }),
-    batches: openKeyedWriter({ ...options, onBlocked, name: 'tidemark keyed batches' }),
-    past: openKeyedWriter({
+    events: openIdempotentWriter({ ...options, onBlocked, name: 'tidemark idempotent events' }),
+    batches: openIdempotentWriter({ ...options, onBlocked, name: 'tidemark idempotent batches' }),
+    past: openIdempotentWriter({
       ...options,
-      name: 'tidemark keyed past',
+      name: 'tidemark idempotent past',
       past: true,
       // That may be a lock on one of the past days.
       onBlocked: async () => void (await keyTable.suspect()),
     }),
   };
-  const queueOf = (writer: KeyedGroupWriter): KeyedQueue => {
+  const queueOf = (writer: IdempotentGroupWriter): RequestQueue => {
     // The journal does not take them: without the table of keys a repeated request is not recognized.
-    const write = async (requests: readonly KeyedEvents[]): Promise<readonly KeyedOutcome[]> => {
+    const write = async (requests: readonly IdempotentRequest[]): Promise<readonly IdempotentOutcome[]> => {
       if (!availability.writable) return requests.map(() => UNAVAILABLE);
       return await writeUnlessLocked(writer, requests, keyTable.refusal);
     };
-    return openKeyedQueue(nodes, { write, onStored, ...limitsOf(config) }, MAX_BATCH_EVENTS);
+    return openRequestQueue(nodes, { write, onStored, ...limitsOf(config) }, MAX_BATCH_EVENTS);
   };
   const queues = {
     events: queueOf(writers.events),

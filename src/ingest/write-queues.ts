@@ -3,17 +3,17 @@ import type { Rejection } from '../errors.ts';
 import type { Answer } from '../http/exchange.ts';
 import { type AcceptedEvent, isKeyed } from '../storage/write/accepted-event.ts';
 import type { Outcomes, WriteOutcome } from '../storage/write/event-writer.ts';
-import type { KeyedEvents } from '../storage/write/keyed-writer.ts';
-import type { EventBuffer, KeyedQueue } from './node-queues.ts';
+import type { IdempotentRequest } from '../storage/write/idempotent-writer.ts';
+import type { EventBuffer, RequestQueue } from './node-queues.ts';
 
 export interface WriteQueues {
   readonly commitBuffer: EventBuffer;
   /** For requests with an Idempotency-Key. */
-  readonly idempotentQueue: KeyedQueue;
+  readonly idempotentQueue: RequestQueue;
   /** The same for events of past days, which may wait for one of these days. */
   readonly past: {
     readonly commitBuffer: EventBuffer;
-    readonly idempotentQueue: KeyedQueue;
+    readonly idempotentQueue: RequestQueue;
     /** Why the day of a time takes no events now, or null. */
     readonly refusalOf: (time: number) => Rejection | null;
   };
@@ -67,7 +67,7 @@ export async function storeApart(queues: WriteQueues, events: AcceptedEvents): P
 /** Stores the events of a request in one commit, which waits until each of their days takes events. @param past as above */
 export async function storeTogether(
   { idempotentQueue, past: pastQueues }: WriteQueues,
-  request: KeyedEvents,
+  request: IdempotentRequest,
   past: number,
 ): Promise<Answer | Rejection> {
   if (past === 0) return await idempotentQueue.add(request);

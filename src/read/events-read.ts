@@ -109,7 +109,7 @@ export interface EventsReadOptions {
 /** Pages of events. */
 export function eventsRead(options: EventsReadOptions): AppRead {
   const { sql, events, maxPageBytes } = options;
-  return appRead(EVENTS, async ({ app }, query) => {
+  return appRead(EVENTS, async ({ app, exchange }, query) => {
     const types = await findScopedTypes(sql, app.id, query);
     if (types instanceof Rejection) return types;
     const { typeIds, exceptTypes, exceptIds } = types;
@@ -125,7 +125,7 @@ export function eventsRead(options: EventsReadOptions): AppRead {
     const isCounted = typeof found !== 'string';
     if (filter !== null && !isCounted) {
       if (withTotal) return found === 'not counted' ? NOT_COUNTED : COUNTED_LATER;
-      return await searchAnswer(options, request, filter);
+      return await searchAnswer(options, request, filter, () => exchange.settled);
     }
     const page = isCounted ? found : await events.list({ ...request, withTotal });
     const pagination = {
@@ -144,8 +144,9 @@ async function searchAnswer(
   { events, monotonic: now, searchBudget: budget = SEARCH_BUDGET }: EventsReadOptions,
   request: SearchPageRequest,
   filter: RowFilter,
+  isAbandoned: () => boolean,
 ): Promise<Outcome> {
-  const page = await readSearchPage(events, request, filter, { budget, now });
+  const page = await readSearchPage(events, request, filter, { budget, now, isAbandoned });
   const { order, limit } = request;
   const pagination = {
     limit,

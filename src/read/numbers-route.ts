@@ -6,7 +6,7 @@ import { type ChartRouteOptions, TOO_LONG } from './chart-route.ts';
 import { COUNTED_LATER } from './filter/counted-values.ts';
 import { parsePath } from './filter/parse-filter.ts';
 import { doublesOf, statColumns } from './number-stats.ts';
-import { findTypes } from './scope-query.ts';
+import { findTypesLeft } from './scope-query.ts';
 import { parseSeriesQuery } from './series-query.ts';
 
 const NO_PATH = new Rejection('invalidParameters', 'of must be the path of a declared field.');
@@ -15,15 +15,22 @@ const NOT_COUNTED = new Rejection(
   'of must be a declared field of the kind number that is counted for the whole interval.',
 );
 
-/** Columns of statistics, as doubles, in the buckets of the chart of the same parameters. */
+/**
+ * Columns of statistics, as doubles, in the buckets of the chart of the same parameters. `hidden=exclude` leaves out types as the
+ * chart does: the least and the greatest number of what remains cannot be told from those of all, so its types are read one by one.
+ */
 export function numbersRoute({ api, sql, events, now }: ChartRouteOptions): Route {
   return api.read('/api/apps/:appId/numbers', 'viewer', async ({ app, exchange }) => {
     const query = parseSeriesQuery(exchange.query);
     if (query instanceof Rejection) return query;
-    const of = new URLSearchParams(exchange.query).get('of') ?? '';
+    const parameters = new URLSearchParams(exchange.query);
+    const of = parameters.get('of') ?? '';
     const path = parsePath(of);
     if ('problem' in path) return NO_PATH;
-    const typeIds = await findTypes(sql, app.id, { typeId: query.typeIds, typeName: [] });
+    const typeIds = await findTypesLeft(sql, app.id, {
+      ...{ typeId: query.typeIds, typeName: [] },
+      hidden: parameters.get('hidden') === 'exclude' ? 'exclude' : 'include',
+    });
     if (typeIds instanceof Rejection) return typeIds;
     const { from, timezone, buckets } = query;
     // The current millisecond is part of the present.

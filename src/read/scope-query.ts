@@ -1,6 +1,6 @@
 /** The parameters that say which events of an app are meant. */
 
-import { listHiddenTypes } from '../apps/event-types.ts';
+import { listHiddenTypes, listOtherTypes } from '../apps/event-types.ts';
 import { Rejection } from '../errors.ts';
 import {
   Invalid,
@@ -77,6 +77,22 @@ export async function findScopedTypes(
     exceptTypes: hidden.map(({ id }) => id),
     exceptIds: new Set(hidden.map(({ typeId }) => typeId)),
   };
+}
+
+/**
+ * The types of a scope as a list, for counts from which those of a type cannot be taken away again.
+ * @param appId internal id
+ * @returns null where it is all types of the app
+ */
+export async function findTypesLeft(
+  sql: Sql,
+  appId: number,
+  query: Parameters<typeof findScopedTypes>[2],
+): Promise<readonly number[] | null | Rejection> {
+  const types = await findScopedTypes(sql, appId, query);
+  if (types instanceof Rejection) return types;
+  const { typeIds, exceptTypes } = types;
+  return exceptTypes.length === 0 ? typeIds : await listOtherTypes(sql, appId, exceptTypes);
 }
 
 export function checkScope({ from, to }: { from: number | null; to: number | null }): string | null {

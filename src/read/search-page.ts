@@ -26,12 +26,19 @@ export interface SearchPage {
   readonly searchedUntil: Date | null;
 }
 
-/** @param now milliseconds of a monotonic clock */
+export interface SearchOptions {
+  readonly budget: SearchBudget;
+  /** Milliseconds of a monotonic clock. */
+  readonly now: () => number;
+  /** Whether nobody waits for the page any more: then no further step begins. */
+  readonly isAbandoned: () => boolean;
+}
+
 export async function readSearchPage(
   reader: EventReader,
   request: SearchPageRequest,
   filter: RowFilter,
-  { budget, now }: { readonly budget: SearchBudget; readonly now: () => number },
+  { budget, now, isAbandoned }: SearchOptions,
 ): Promise<SearchPage> {
   const search = reader.search(request, filter);
   const deadline = now() + budget.ms;
@@ -44,7 +51,7 @@ export async function readSearchPage(
     }
     if (position === null) return { events: page.events, next: null, searchedUntil: null };
     left -= looked;
-    if (left <= 0 || now() >= deadline)
+    if (left <= 0 || now() >= deadline || isAbandoned())
       return { events: page.events, next: position, searchedUntil: new Date(position.at) };
   }
 }

@@ -5,7 +5,7 @@
  * a minute, newest first, ends with the last new row: its cost depends on new rows only. A snapshot does not list
  * subtransactions. The service never writes events in one; if another program does, the counts show it.
  */
-import { errorCode, type Sql, type Transaction } from './connect.ts';
+import { errorCode, SQLSTATE, type Sql, type Transaction } from './connect.ts';
 import { countBefore, countBuckets } from './counts/bucket-counts.ts';
 import { type Fragment, readStaleBuckets } from './counts/exact-counts.ts';
 import { ALL_TIME, type Interval } from './counts/intervals.ts';
@@ -43,7 +43,6 @@ export type MinuteCounts = ReadonlyMap<number, number>;
 
 /** Timeout of the search for events that a client has missed. */
 const MISSED_TIMEOUT_MS = 1_000;
-const QUERY_CANCELED = '57014';
 
 /**
  * Age limit of a cursor that a client can resume from. An event that is committed later than this after its `createdAt` only
@@ -177,7 +176,7 @@ async function readMissed(
     });
     return events.length > MOST_MISSED ? 'too many' : complete(events);
   } catch (error) {
-    if (errorCode(error) === QUERY_CANCELED) return 'too many';
+    if (errorCode(error) === SQLSTATE.queryCanceled) return 'too many';
     throw error;
   }
 }

@@ -198,6 +198,16 @@ export async function endPool(sql: Sql): Promise<void> {
   sockets?.close();
 }
 
+/** Codes of what may pass when it is tried again (PostgreSQL documentation, appendix A). */
+export const SQLSTATE = {
+  serializationFailure: '40001',
+  deadlock: '40P01',
+  /** A wait that lock_timeout or NOWAIT ended. */
+  lockNotAvailable: '55P03',
+  /** By statement_timeout, by the service or by an operator. */
+  queryCanceled: '57014',
+} as const;
+
 /** SQLSTATE of a database error, or the system's or the client's code of a broken connection; empty where there is none. */
 export function errorCode(error: unknown): string {
   if (typeof error !== 'object' || error === null || !('code' in error)) return '';

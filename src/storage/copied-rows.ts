@@ -5,7 +5,7 @@
  */
 import { Readable } from 'node:stream';
 import type postgres from 'postgres';
-import { errorCode, type Transaction } from './connect.ts';
+import { errorCode, SQLSTATE, type Transaction } from './connect.ts';
 import { HEAD_BYTES } from './copy-tap.ts';
 
 /** Starts the first row. */
@@ -18,8 +18,6 @@ const PAYLOAD_BYTES = 42;
 const PAYLOAD = 46;
 /** 2000-01-01, from which PostgreSQL counts microseconds. */
 const EPOCH_MS = Date.UTC(2000, 0, 1);
-
-const CANCELED = '57014';
 
 /** A cursor over rows; before the first one to begin with. */
 export class CopiedRows {
@@ -179,7 +177,7 @@ export async function copyRows(
     else isWhole = false;
   });
   const rows = new CopiedRows(buffer.bytes);
-  if (failure !== null && (errorCode(failure) !== CANCELED || rows.length === 0)) throw failure;
+  if (failure !== null && (errorCode(failure) !== SQLSTATE.queryCanceled || rows.length === 0)) throw failure;
   return { rows, isWhole: isWhole && failure === null };
 }
 

@@ -5,7 +5,7 @@
  * A step reads an interval of few days, so that few partitions are planned; the interval grows while it finds few rows.
  * How many rows a step may read shrinks where they are large or slow to read, and grows again.
  */
-import { errorCode, type Sql, type Transaction } from './connect.ts';
+import { errorCode, SQLSTATE, type Sql, type Transaction } from './connect.ts';
 import { type Copied, CopiedRows, copyRows, RowBuffer } from './copied-rows.ts';
 import { readAppSpan } from './counts/app-stats.ts';
 import type { Interval } from './counts/intervals.ts';
@@ -71,7 +71,6 @@ const MAX_ROWS = 16_384;
 /** With more days, planning costs more than empty intervals. */
 const MAX_DAYS = 64;
 
-const CANCELED = '57014';
 const FIRST_ID = '00000000-0000-0000-0000-000000000000';
 const LAST_ID = 'ffffffff-ffff-ffff-ffff-ffffffffffff';
 
@@ -206,7 +205,7 @@ export class EventScan {
         return { ...copied, looked: copied.rows.length, last: copied.rows.last };
       });
     } catch (error) {
-      if (errorCode(error) !== CANCELED || limit === 1) throw error;
+      if (errorCode(error) !== SQLSTATE.queryCanceled || limit === 1) throw error;
       return null;
     }
   }

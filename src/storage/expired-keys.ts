@@ -1,13 +1,12 @@
 /** The table of idempotency keys beside what the writer does: expired keys are removed, and a lock on it is noticed. */
-import { errorCode, type Sql } from './connect.ts';
+import { errorCode, SQLSTATE, type Sql } from './connect.ts';
 
-/** How long the response to a keyed request is kept, in milliseconds. */
+/** How long the response to an idempotent request is kept, in milliseconds. */
 export const KEY_LIFE_MS = 24 * 3_600_000;
 
 /** Limit of rows per call: a call takes about 50 ms. */
 const MAX_ROWS = 10_000;
 
-const LOCK_NOT_AVAILABLE = '55P03';
 /** How long a lock on the table is waited for. */
 const LOCK_TIMEOUT_MS = 100;
 
@@ -61,7 +60,7 @@ export class ExpiredKeys {
       if (removed < MAX_ROWS) this.#from = now - KEY_LIFE_MS;
       return removed;
     } catch (error) {
-      if (errorCode(error) === LOCK_NOT_AVAILABLE) return 0;
+      if (errorCode(error) === SQLSTATE.lockNotAvailable) return 0;
       throw error;
     }
   }
@@ -73,7 +72,7 @@ export async function areKeysLocked(sql: Sql): Promise<boolean> {
     await sql`DO $$ BEGIN LOCK TABLE idempotency_keys IN ROW EXCLUSIVE MODE NOWAIT; END $$`;
     return false;
   } catch (error) {
-    if (errorCode(error) === LOCK_NOT_AVAILABLE) return true;
+    if (errorCode(error) === SQLSTATE.lockNotAvailable) return true;
     throw error;
   }
 }

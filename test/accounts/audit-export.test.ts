@@ -1,9 +1,8 @@
 /** The export of an app's audit log: who may have it, its order, and that nothing is missed by continuing. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { AUDIT_LOCK } from '../../src/accounts/audit.ts';
 import { auditHorizon, auditLines } from '../../src/accounts/audit-export.ts';
 import { newOwnApp, newPerson, Person } from '../support/person.ts';
-import { startTestService, type TestService } from '../support/service.ts';
+import { startTestService, type TestService, until } from '../support/service.ts';
 
 interface Entry {
   readonly entryId: number;
@@ -70,11 +69,10 @@ test('has the entries of the app in the order of their ids, and continues after 
     expect((await owner.get(`${app.path}/audit/export${query}`)).status, query).toBe(400);
 });
 
-test('waits for entries that have drawn a lower id, so that a cursor never skips one', async () => {
+test('waits for entries that have drawn a lower id, of any release, so that a cursor never skips one', async () => {
   const last = (await exported()).at(-1)?.entryId ?? 0;
   const slow = await service.sql.reserve();
   await slow`BEGIN`;
-  await slow`SELECT pg_advisory_xact_lock_shared(${AUDIT_LOCK})`;
   await slow`
     INSERT INTO audit_entries (app_id, actor, action, details)
     VALUES ((SELECT id FROM apps WHERE public_id = ${app.appId}), 'slow', 'app.rename', '{}')`;
@@ -91,6 +89,52 @@ test('waits for entries that have drawn a lower id, so that a cursor never skips
   slow.release();
   const entries = await late;
   expect(entries.slice(0, 2).map(({ action }) => action)).toEqual(['app.rename', 'type.create']);
+});
+
+test('waits for those alone that were writing when it began: others may write without a pause', async () => {
+  const writing = async (actor: string) => {
+    const connection = await service.sql.reserve();
+    await connection`BEGIN`;
+    await connection`
+      INSERT INTO audit_entries (app_id, actor, action, details)
+      VALUES ((SELECT id FROM apps WHERE public_id = ${app.appId}), ${actor}, 'app.rename', '{}')`;
+    return {
+      end: async () => {
+        await connection`COMMIT`;
+        connection.release();
+      },
+    };
+  };
+  const before = await writing('before');
+  let horizon: number | null = null;
+  const found = auditHorizon(service.sql).then((id) => {
+    horizon = id;
+  });
+  // It has looked once when it looks again.
+  const looks = async (): Promise<number> => {
+    const [row] = await service.sql<{ count: number }[]>`
+      SELECT count(*)::integer AS count FROM pg_stat_activity
+       WHERE datname = current_database() AND query LIKE '%writer = ANY%' AND query NOT LIKE '%pg_stat_activity%'`;
+    return row?.count ?? 0;
+  };
+  await until(async () => (await looks()) > 0, 'a second look at those who write');
+  const meanwhile = await writing('meanwhile');
+  expect(horizon).toBeNull();
+  await before.end();
+  await found;
+  expect(horizon).toEqual(expect.any(Number));
+  await meanwhile.end();
+});
+
+test('that wait for others count as running: of three at once one is refused before it asks the database anything', async () => {
+  const slow = await service.sql.reserve();
+  await slow`BEGIN`;
+  await slow`LOCK TABLE audit_entries IN ROW EXCLUSIVE MODE`;
+  const replies = Array.from({ length: 3 }, () => owner.get(`${app.path}/audit/export`));
+  expect((await Promise.race(replies)).code).toBe('TOO_MANY_EXPORTS');
+  await slow`COMMIT`;
+  slow.release();
+  expect((await Promise.all(replies)).map(({ status }) => status).sort()).toEqual([200, 200, 429]);
 });
 
 test('takes the same memory however long the log is: parts of 500 entries', async () => {

@@ -147,6 +147,11 @@ describe.each(['uws', 'node'] as const)('on %s', (transport) => {
     const other = await signInWithCode(service, email, recoveryCodes[0] ?? '');
     expect((await signInWithCode(service, email, 'not a code')).reply.status).toBe(403);
     expect((await signInWithCode(service, email, code)).reply.status).toBe(200);
+    for (const wrongCodes of [9, 99]) {
+      await service.sql`UPDATE second_factors SET wrong_codes = ${wrongCodes}`;
+      expect((await signInWithCode(service, email, 'not a code')).reply.status).toBe(403);
+    }
+    expect((await signInWithCode(service, email, recoveryCodes[1] ?? '')).reply.status).toBe(200);
     const { sessions } = (await noted(other.person).get('/api/sessions')).data as {
       sessions: { sessionId: string; isCurrent: boolean }[];
     };
@@ -243,6 +248,10 @@ describe.each(['uws', 'node'] as const)('on %s', (transport) => {
       reason: 'SIGN_IN_FAILED',
     });
     expect(of('password-change.failure')[0]).toMatchObject({ email: OWNER, reason: 'WRONG_PASSWORD' });
+    const account = { email: CAREFUL, userId: expect.stringMatching(/^usr_/) };
+    expect(of('second-factor.failure')[0]).toMatchObject({ ...account, reason: 'WRONG_CODE' });
+    for (const event of ['second-factor.guessing', 'second-factor.lock'] as const)
+      expect(of(event)).toEqual([expect.objectContaining(account)]);
   });
 
   test('has the author and the object of a change', () => {

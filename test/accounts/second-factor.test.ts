@@ -2,6 +2,7 @@
 import decodeQR from 'qr/decode.js';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { requireEmail } from '../../src/accounts/email.ts';
+import { Notices } from '../../src/accounts/notices.ts';
 import { removeSecondFactorOf } from '../../src/accounts/second-factors.ts';
 import { SignInChallenges } from '../../src/accounts/sign-in-challenge.ts';
 import { type AdmittedAttempt, SignInLimits } from '../../src/accounts/sign-in-limits.ts';
@@ -35,11 +36,11 @@ const anEmail = (): string => `factor-${++counter}@example.com`;
 /** Every test has addresses of its own: what one has counted does not delay another one. */
 const anAddress = (): string => `198.51.${Math.floor(++counter / 250)}.${counter % 250}`;
 
+const settings = () => ({ SMTP_URL: mailbox.url, PUBLIC_URL: 'http://events.example.com', TRUST_PROXY: 1 });
 beforeAll(async () => {
   mailbox = await openMailbox();
   clock = new TestClock();
-  const config = { SMTP_URL: mailbox.url, PUBLIC_URL: 'http://events.example.com', TRUST_PROXY: 1 };
-  service = await startTestService({ clock, config });
+  service = await startTestService({ clock, config: settings() });
 });
 afterAll(async () => {
   await service.stop();
@@ -97,7 +98,11 @@ describe('setting up', () => {
       status: 403,
       code: 'WRONG_CODE',
     });
-    expect(await stateOf(owner)).toEqual({ enabledAt: null, recoveryCodesLeft: 0 });
+    expect(await stateOf(owner)).toEqual({
+      enabledAt: null,
+      recoveryCodesLeft: 0,
+      recoveryCodeNeeded: false,
+    });
     expect(await whoIs(await new Person(service).signIn(email))).toMatchObject({ email });
     const code = codeAt(secret, clock.wall());
     const confirmed = await owner.post('/api/second-factor/confirmation', {
@@ -107,6 +112,7 @@ describe('setting up', () => {
     expect(await stateOf(owner)).toEqual({
       enabledAt: new Date(clock.wall()).toISOString(),
       recoveryCodesLeft: 10,
+      recoveryCodeNeeded: false,
     });
     expect(await owner.post('/api/second-factor', { password: PASSWORD })).toMatchObject({
       status: 409,
@@ -158,6 +164,19 @@ describe('setting up', () => {
         FROM second_factors JOIN users ON users.id = second_factors.user_id
        WHERE sessions.user_id = users.id AND email = ${email}`;
     expect(await whoIs(owner)).toBeNull();
+  });
+
+  test('renews the session id: a cookie of the time before opens nothing', async () => {
+    const email = anEmail();
+    const owner = await newPerson(service, email);
+    const secret = String((await owner.post('/api/second-factor', { password: PASSWORD })).data.secret);
+    const thief = new Person(service);
+    thief.cookie = owner.cookie;
+    expect(await whoIs(thief)).toMatchObject({ email });
+    const code = codeAt(secret, clock.wall());
+    expect((await owner.post('/api/second-factor/confirmation', { code })).status).toBe(200);
+    expect(owner.cookie).not.toBe(thief.cookie);
+    expect([await whoIs(thief), await whoIs(owner)]).toEqual([null, expect.objectContaining({ email })]);
   });
 
   test('a sign-in that was under way when it was turned on needs a code too', async () => {
@@ -402,6 +421,73 @@ describe('security 6: guessing codes', () => {
   });
 });
 
+describe('security 6: wrong codes in a row', () => {
+  const wrongAt = async (at: TestService, email: string): Promise<Reply> =>
+    (await signInWithCode(at, email, '00000000', bySomebodyAt(anAddress()))).reply;
+  const rightAt = async (at: TestService, email: string, code: string): Promise<Reply> =>
+    (await signInWithCode(at, email, code, bySomebodyAt(anAddress()))).reply;
+  const activityOf = async (owner: Person): Promise<Record<string, unknown>[]> =>
+    (await owner.get('/api/activity')).data.entries as Record<string, unknown>[];
+  const setWrongCodes = (email: string, count: number) => service.sql`
+    UPDATE second_factors SET wrong_codes = ${count} WHERE user_id = (SELECT id FROM users WHERE email = ${email})`;
+
+  test('are counted over all processes: the owner is told of ten, and a hundred leave the recovery codes alone', async () => {
+    const { email, owner, nextCode, recoveryCodes } = await newProtected(service, clock, anEmail());
+    // Knows nothing of what the first process has counted, as after a restart.
+    const other = await startTestService({ clock, config: settings(), database: service.database });
+    try {
+      const guesses = await Promise.all(Array.from({ length: 9 }, () => wrongAt(service, email)));
+      expect(guesses.map(({ status }) => status)).toEqual(Array(9).fill(403));
+      expect((await activityOf(owner)).map(({ action }) => action)).not.toContain('second-factor.guessing');
+      expect((await wrongAt(other, email)).code).toBe('WRONG_CODE');
+      expect(await mailTo(email, 'Wrong codes')).toContain('by someone who knows its password');
+      expect((await activityOf(owner))[0]).toMatchObject({
+        action: 'second-factor.guessing',
+        details: { wrongCodes: 10, device: expect.any(String), address: expect.stringContaining('198.51.') },
+      });
+
+      await setWrongCodes(email, 98);
+      expect((await wrongAt(other, email)).code).toBe('WRONG_CODE');
+      expect(await stateOf(owner)).toMatchObject({ recoveryCodeNeeded: false });
+      expect((await wrongAt(other, email)).code).toBe('WRONG_CODE');
+      expect(await mailTo(email, 'Codes of the authenticator are refused')).toContain('recovery code');
+      expect(await stateOf(owner)).toMatchObject({ recoveryCodeNeeded: true });
+      expect((await activityOf(owner))[0]).toMatchObject({ action: 'second-factor.lock' });
+      // Whoever reads the owner's mail can set a password, which must not let the guessing go on.
+      const change = { currentPassword: PASSWORD, newPassword: PASSWORD };
+      expect((await owner.post('/api/password', change)).status).toBe(200);
+      for (const at of [service, other])
+        expect(await rightAt(at, email, nextCode())).toMatchObject({
+          status: 403,
+          code: 'RECOVERY_CODE_NEEDED',
+        });
+      const off = { password: PASSWORD, code: nextCode() };
+      expect((await owner.delete('/api/second-factor', off)).code).toBe('RECOVERY_CODE_NEEDED');
+
+      expect(await rightAt(other, email, recoveryCodes[0] ?? '')).toMatchObject({
+        status: 200,
+        data: { wrongCodes: 100, recoveryCodesLeft: 9 },
+      });
+      expect((await rightAt(other, email, nextCode())).status).toBe(200);
+    } finally {
+      await other.stop();
+    }
+  });
+
+  test('end with a right code, whose answer tells how many there were', async () => {
+    const { email, owner, nextCode } = await newProtected(service, clock, anEmail());
+    await setWrongCodes(email, 99);
+    expect(await rightAt(service, email, nextCode())).toMatchObject({
+      status: 200,
+      data: { wrongCodes: 99 },
+    });
+    expect((await wrongAt(service, email)).code).toBe('WRONG_CODE');
+    expect(await stateOf(owner)).toMatchObject({ recoveryCodeNeeded: false });
+    expect(await rightAt(service, email, nextCode())).toMatchObject({ status: 200, data: { wrongCodes: 1 } });
+    expect((await activityOf(owner)).map(({ action }) => action)).not.toContain('second-factor.lock');
+  });
+});
+
 describe('turning it off', () => {
   test('needs the password and a code', async () => {
     const { email, owner, nextCode, recoveryCodes } = await newProtected(service, clock, anEmail());
@@ -410,7 +496,7 @@ describe('turning it off', () => {
     expect(await off(PASSWORD, '00000000')).toMatchObject({ status: 403, code: 'WRONG_CODE' });
     expect(await stateOf(owner)).toMatchObject({ enabledAt: expect.any(String) });
     expect((await off(PASSWORD, recoveryCodes[0] ?? '')).status).toBe(200);
-    expect(await stateOf(owner)).toEqual({ enabledAt: null, recoveryCodesLeft: 0 });
+    expect(await stateOf(owner)).toMatchObject({ enabledAt: null, recoveryCodesLeft: 0 });
     expect(await whoIs(await new Person(service).signIn(email))).toMatchObject({ email });
     expect(await off(PASSWORD, nextCode())).toMatchObject({ status: 409, code: 'SECOND_FACTOR_OFF' });
   });
@@ -536,6 +622,42 @@ describe('mails to the owner', () => {
     expect(await mailTo(email, 'Logging token rotated')).toContain('Address:');
     for (const other of [helperEmail, viewerEmail])
       expect(mailsTo(other).filter((text) => /token/i.test(text))).toEqual([]);
+  });
+
+  test('of an app leave the room of those of the account', async () => {
+    const email = anEmail();
+    const owner = await newPerson(service, email);
+    const app = await newOwnApp(owner);
+    for (let i = 0; i < 61; i++) await owner.post(`${app.path}/logging-token/rotate`, { confirm: 'Shop' });
+    const isSaid = (): boolean =>
+      service.log.some(
+        ({ msg, event }) => String(msg).includes('notice not sent') && event === 'logging-token.rotate',
+      );
+    await until(isSaid, 'a notice of the app not to be sent');
+    await owner.post('/api/password', { currentPassword: PASSWORD, newPassword: PASSWORD });
+    await mailTo(email, 'Password changed');
+  });
+
+  test('to one address do not count for another that looks like a spelling of it', async () => {
+    const [dotted, plain] = [`look.alike-${++counter}@example.com`, `lookalike-${counter}@example.com`];
+    for (const email of [dotted, plain]) await newPerson(service, email);
+    const sent: string[] = [];
+    const work: Promise<void>[] = [];
+    const notices = new Notices({
+      sql: service.sql,
+      mailer: { send: ({ to }) => sent.push(to) },
+      background: { run: (_, run) => work.push(run()) },
+      publicUrl: '',
+      addresses: 'full',
+      log: { warn: () => undefined },
+      ...clock,
+    });
+    const source = { ip: '', requestId: '' };
+    for (let i = 0; i < 70; i++) notices.mail('password-change.success', source, { email: dotted });
+    await Promise.all(work);
+    notices.mail('password-change.success', source, { email: plain });
+    await Promise.all(work);
+    expect([sent.length, sent.at(-1)]).toEqual([61, plain]);
   });
 
   test('go to proved addresses alone, a bounded number in an hour', async () => {

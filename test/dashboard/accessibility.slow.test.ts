@@ -96,7 +96,10 @@ describe.skipIf(withoutBrowser !== '')('every page', { timeout: 180_000 }, () =>
     'an empty app': [`/apps/${empty}`, '.snippets'],
     events: [`/apps/${full}`, '.events article'],
     'a filter': [`/apps/${full}?filter=nested.list:two&filter=-index:3&column=index`, '.events article'],
-    'a filter that could be counted': [`/apps/${full}?filter=index:3`, '.count-hint .button'],
+    'a filter that could be counted': [
+      `/apps/${full}?filter=index:3`,
+      'text=Count this field to chart it exactly',
+    ],
     'no events': [`/apps/${full}?from=2020-01-01T00:00Z&to=2020-01-02T00:00Z`, '.event-list .empty'],
     'one event': [`/apps/${full}?event=${eventId}`, 'dialog .json'],
     types: [`/apps/${full}/types`, '.list'],

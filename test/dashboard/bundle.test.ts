@@ -55,9 +55,15 @@ test('the chart is in a file that the first page does not load', () => {
   expect(page.match(/<script/g)).toHaveLength(1);
 });
 
-test('scripts and styles lie beside their compressed copies', () => {
+test('programs and configurations of producers are in a file that a page loads when it shows them', () => {
+  expect(readdirSync(join(BUILT, 'assets'))).toContainEqual(expect.stringMatching(/^snippets-.{8}\.txt$/));
+  expect(scripts.filter(({ text }) => text.includes('omelasticsearch'))).toEqual([]);
+  expect(page).not.toContain('snippets-');
+});
+
+test('scripts, styles and texts lie beside their compressed copies', () => {
   const assets = join(BUILT, 'assets');
-  const plain = readdirSync(assets).filter((name) => /\.(js|css)$/.test(name));
+  const plain = readdirSync(assets).filter((name) => /\.(js|css|txt)$/.test(name));
   expect(plain.length).toBeGreaterThan(scripts.length);
   for (const name of plain) {
     const file = readFileSync(join(assets, name));
@@ -68,7 +74,7 @@ test('scripts and styles lie beside their compressed copies', () => {
 
 test('names are hashed, and nothing is inline', () => {
   for (const name of readdirSync(join(BUILT, 'assets')))
-    expect(name).toMatch(/-[\w-]{8}\.(js|css|svg|woff2)(\.gz|\.br)?$/);
+    expect(name).toMatch(/-[\w-]{8}\.(js|css|svg|txt|woff2)(\.gz|\.br)?$/);
   expect(page).toMatch(/<script type="module"[^>]* src="\/assets\/[^"]+"><\/script>/);
   expect(page).not.toMatch(/<style|style=|\son\w+=|javascript:|<script(?![^>]*src=)/);
   expect(scripts.filter(({ text }) => /\beval\(|new Function\(/.test(text))).toEqual([]);

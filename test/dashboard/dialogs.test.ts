@@ -55,6 +55,23 @@ describe.skipIf(withoutBrowser !== '')('dialogs', () => {
     await page.getByRole('heading', { name: 'Typed at once', level: 1 }).waitFor();
   });
 
+  test('take the focus before the next key, however busy the page is', async () => {
+    await page.goto('/');
+    await page.getByRole('button', { name: 'New app' }).waitFor();
+    // Within one task, so that neither a frame nor a timer comes between the click and the answer.
+    const focused = await page.evaluate(async () => {
+      const button = [...document.querySelectorAll('button')].find((one) => one.textContent === 'New app');
+      button?.focus();
+      button?.click();
+      for (let turn = 0; turn < 20; turn++) await null;
+      return (document.activeElement as HTMLInputElement | null)?.name;
+    });
+    expect(focused).toBe('name');
+    // And gives it back to the button that opened it.
+    await dialog().getByRole('button', { name: 'Cancel' }).click();
+    await expect.poll(() => page.evaluate(() => document.activeElement?.textContent)).toBe('New app');
+  });
+
   test('find one of 300 apps, and keep their button in sight', async () => {
     await settings();
     await page.getByRole('button', { name: 'New resource token…' }).click();

@@ -1,13 +1,12 @@
 /** The live mode in a browser: the chart and the list move, a pause keeps the place and counts, a lost server comes back. */
-import { once } from 'node:events';
 import { mkdirSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import { createServer } from 'node:net';
 import { join } from 'node:path';
 import type { Browser, Page, Request } from 'playwright-core';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { insertSelected } from '../../src/storage/write/insert-events.ts';
 import { launchBrowser, type Watched, withoutBrowser } from '../support/browser.ts';
+import { freePort } from '../support/cluster.ts';
 import { build } from '../support/command-line.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { startTestService, type TestService } from '../support/service.ts';
@@ -59,16 +58,6 @@ describe.skipIf(withoutBrowser !== '')('the live mode', { timeout: 120_000 }, ()
       });
       expect(response.status).toBe(201);
     }
-  }
-
-  /** Known before, so that the system lets a second server have it as soon as the first one has left. */
-  async function freePort(): Promise<number> {
-    const server = createServer().listen(0, '127.0.0.1');
-    await once(server, 'listening');
-    const address = server.address();
-    server.close();
-    if (address === null || typeof address === 'string') throw new Error('no TCP port');
-    return address.port;
   }
 
   const open = async (tab: '' | '/events', query = 'range=1h&tz=UTC'): Promise<void> => {

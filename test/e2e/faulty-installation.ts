@@ -1,6 +1,6 @@
 /** A server and its PostgreSQL, both of which end and start again while clients go on with the address that they have. */
-import { createServer } from 'node:net';
 import type { Sql } from '../../src/storage/connect.ts';
+import { freePort } from '../support/cluster.ts';
 import { request } from '../support/http-client.ts';
 import { RestartablePostgres } from '../support/restartable-postgres.ts';
 import { until } from '../support/service.ts';
@@ -32,7 +32,7 @@ export class FaultyInstallation {
   static async make(): Promise<FaultyInstallation> {
     const postgres = await RestartablePostgres.make();
     const installation = await Installation.make({ DATABASE_URL: postgres.url, LOG_LEVEL: 'fatal' });
-    const port = String(await portOfOurOwn());
+    const port = String(await freePort());
     const server = await installation.start({ PORT: port });
     return new FaultyInstallation(installation, postgres, server, port);
   }
@@ -87,18 +87,5 @@ export class FaultyInstallation {
     await this.sql.end();
     await this.#installation.remove();
     await this.#postgres.stop();
-  }
-}
-
-/** A free port that the system gives to no connection: clients that connect while nothing listens must not take it. */
-async function portOfOurOwn(): Promise<number> {
-  for (;;) {
-    const port = 20_000 + Math.floor(10_000 * Math.random());
-    const isFree = await new Promise<boolean>((resolve) => {
-      const probe = createServer();
-      probe.on('error', () => resolve(false));
-      probe.listen(port, '127.0.0.1', () => probe.close(() => resolve(true)));
-    });
-    if (isFree) return port;
   }
 }

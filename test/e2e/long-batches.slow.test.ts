@@ -4,6 +4,7 @@ import { request } from 'node:http';
 import { afterEach, expect, test, vi } from 'vitest';
 import { connect } from '../../src/storage/connect.ts';
 import { openEmbedded } from '../../src/storage/embedded/embedded.ts';
+import { freePort } from '../support/cluster.ts';
 import { residentMiB } from '../support/good-traffic.ts';
 import { LongBatch } from '../support/long-batch.ts';
 import { until } from '../support/service.ts';
@@ -74,8 +75,9 @@ test.each([
 test('a client that goes on where it was told to has each line stored once, through kills of everything', async () => {
   installation = await Installation.make();
   const LINES = 60_000;
-  let server: ServerProcess = await installation.start({ LOG_LEVEL: 'fatal' });
-  const { port } = server;
+  const port = await freePort();
+  const settings = { LOG_LEVEL: 'fatal', PORT: String(port) };
+  let server: ServerProcess = await installation.start(settings);
   const { loggingToken } = await installation.makeApp();
   const createdAt = new Date(Date.now() - 60_000).toISOString();
   const line = (n: number): string =>
@@ -140,7 +142,6 @@ test('a client that goes on where it was told to has each line stored once, thro
     );
     isOver = true;
   })();
-  const settings = { LOG_LEVEL: 'fatal', PORT: String(port) };
   const goesOn = async (part: number): Promise<void> =>
     await until(() => sent >= part * LINES || isOver, `it has sent ${part} of it`, 60_000);
   await goesOn(0.2);

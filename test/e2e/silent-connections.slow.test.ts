@@ -53,7 +53,7 @@ function routes({ service, token, person }: Subject): Record<string, () => Promi
       headers: { authorization: `Bearer ${service.app.loggingToken}`, ...headers },
       body: JSON.stringify({ events: [{ typeId: service.type.typeId, payload: {} }] }),
     });
-  const keyed = (): Promise<HttpResponse> =>
+  const idempotent = (): Promise<HttpResponse> =>
     service.request({
       method: 'POST',
       path: '/public/create_event',
@@ -69,9 +69,9 @@ function routes({ service, token, person }: Subject): Record<string, () => Promi
       const app = await service.newApp();
       return is(service.post({ loggingToken: app.loggingToken, typeId: null, typeName: 'first' }), 201);
     },
-    'keyed create': () => is(keyed(), 201),
+    'idempotent create': () => is(idempotent(), 201),
     batch: () => is(batch({}), 200),
-    'keyed batch': () => is(batch({ 'Idempotency-Key': `key-${++number}` }), 200),
+    'idempotent batch': () => is(batch({ 'Idempotency-Key': `key-${++number}` }), 200),
     read: () => is(get(service, token), 200),
     'read by a new token': async () => is(get(service, await newToken(service)), 200),
     dashboard: () => is(person.get('/api/apps'), 200),
@@ -99,11 +99,11 @@ describe('with connections that are silent', () => {
     ['those of lookups', /^tidemark lookups/],
     ['those of reads', /^tidemark reads/],
     ['those of the writers', /^tidemark (writer|past)/],
-    ['those of keyed requests', /^tidemark keyed/],
+    ['those of idempotent requests', /^tidemark idempotent/],
     ['those of the dashboard', /^tidemark (dashboard|live)/],
     ['those that ask whether the database is there', /^tidemark (probe|watch)/],
     ['those of maintenance and of notifications', /^tidemark (maintenance|slow maintenance|listener)/],
-    ['every second one', /^tidemark (lookups$|writer 1|keyed events|dashboard|maintenance)/],
+    ['every second one', /^tidemark (lookups$|writer 1|idempotent events|dashboard|maintenance)/],
     ['all of them', /^tidemark/],
   ])(
     '%s, every route answers again',

@@ -6,6 +6,7 @@ import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { freePort } from '../support/cluster.ts';
 import { build, LAUNCHER, type Outcome, tidemarkProcess } from '../support/command-line.ts';
 import { type TestDatabase, testDatabase } from '../support/database.ts';
 import { HttpConnection, request } from '../support/http-client.ts';
@@ -245,11 +246,7 @@ describe.skipIf(process.platform !== 'linux')(
     });
 
     test('serves without its announcement', async () => {
-      const free = createServer().listen(0, '127.0.0.1');
-      await once(free, 'listening');
-      const address = free.address();
-      const port = typeof address === 'object' ? (address?.port ?? 0) : 0;
-      free.close();
+      const port = await freePort();
       const server = ServerProcess.begin({ ...settings(), PORT: String(port) }, [
         'sh',
         '-c',

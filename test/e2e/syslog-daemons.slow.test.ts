@@ -1,6 +1,6 @@
 /**
- * syslog-ng and rsyslog with the configurations of docs/producers.md, through kills of the server and an outage of the
- * database: each message is stored once.
+ * syslog-ng and rsyslog with the configurations of the dashboard and of docs/producers.md, through kills of the server and an
+ * outage of the database: each message is stored once.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -8,8 +8,8 @@ import { appendFile, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
-import { readPage } from '../docs/pages.ts';
 import { until } from '../support/service.ts';
+import { snippet } from '../support/snippets.ts';
 import {
   hasRsyslogBulk,
   hasSyslogNg,
@@ -35,14 +35,9 @@ afterAll(async () => {
   await rm(folder, { recursive: true, force: true });
 });
 
-/** A configuration of the page, for the server of the test. */
+/** A configuration for the server of the test, which repeats sooner. */
 function configuration(name: string, loggingToken: string): string {
-  const [, text] =
-    new RegExp(`<!-- ${name} -->\\n\`\`\`\\n([\\s\\S]*?)\`\`\``).exec(readPage('docs/producers.md')) ?? [];
-  if (text === undefined) throw new Error(`The page has no configuration "${name}".`);
-  return text
-    .replaceAll(/https:\/\/events\.example\.com(?::443)?/g, world.url)
-    .replaceAll('tdl_…', loggingToken)
+  return snippet(name, { base: world.url, loggingToken })
     .replaceAll('time-reopen(5)', 'time-reopen(1)')
     .replaceAll('action.resumeInterval="5"', 'action.resumeInterval="1"');
 }
@@ -71,9 +66,8 @@ const SYSLOG_NG_DAEMON: Daemon = {
     await writeFile(
       config,
       `@version: 3.38
+source s_src { file("${input}" follow-freq(0.1)); };
 ${destination.replace('reliable(yes)', `dir("${buffers}") reliable(yes)`)}
-source s_file { file("${input}" follow-freq(0.1)); };
-log { source(s_file); destination(d_tidemark); };
 `,
     );
     const files = ['-R', join(own, 'persist'), '-p', join(own, 'pid'), '-c', join(own, 'control')];
@@ -92,7 +86,8 @@ const RSYSLOG_DAEMON: Daemon = {
       `global(workDirectory="${own}")
 module(load="imfile" mode="polling" pollingInterval="1")
 input(type="imfile" file="${input}" tag="app:" freshStartTail="off")
-${configuration('rsyslog bulk', loggingToken)}`,
+${configuration('rsyslog', loggingToken)}
+`,
     );
     return ['-n', '-f', config, '-i', join(own, 'pid')];
   },

@@ -2,12 +2,12 @@
 import { hash } from 'node:crypto';
 import { expect, test } from 'vitest';
 import { Rejection } from '../../src/errors.ts';
-import { keyedRequest } from '../../src/ingest/idempotency-key.ts';
+import { requestIdentity } from '../../src/ingest/idempotency-key.ts';
 
 const MIB = 1_048_576;
 
 async function bodyDigest(body: string): Promise<string> {
-  const request = await keyedRequest('key', '/v1/events', body);
+  const request = await requestIdentity('key', '/v1/events', body);
   if (request instanceof Rejection) throw new Error('The key was not taken.');
   return request.bodyDigest.toString('hex');
 }

@@ -276,7 +276,7 @@ test('a commit whose answer never came is found by the repeat, once the database
   expect(await storedIds(service)).toEqual([created(repeat).eventId]);
 });
 
-test('during an outage keyed requests are refused with 503, and their keys are not stored', async () => {
+test('during an outage idempotent requests are refused with 503, and their keys are not stored', async () => {
   const { service, proxy } = await proxied();
   await proxy.goAway();
   refused(await post(service, 'away'), 503, 'UNAVAILABLE', 'Service unavailable');

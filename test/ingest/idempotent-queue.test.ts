@@ -1,7 +1,7 @@
 /** How requests with an Idempotency-Key wait for their commit, and how many may. */
 import { expect, test } from 'vitest';
 import { IdempotentQueue, type IdempotentQueueOptions } from '../../src/ingest/idempotent-queue.ts';
-import type { KeyedEvents } from '../../src/storage/write/keyed-writer.ts';
+import type { IdempotentRequest } from '../../src/storage/write/idempotent-writer.ts';
 import { SOURCE } from '../support/source.ts';
 
 type Answers = Awaited<ReturnType<IdempotentQueueOptions['write']>>;
@@ -23,7 +23,7 @@ function setUp({ maxEvents = 1_000_000, maxBytes = 1_000_000_000, repeated = 0 }
     write: (requests) =>
       new Promise<Answers>((resolve) => {
         writes.push({
-          keys: requests.map(({ request }) => request?.keyDigest.toString() ?? ''),
+          keys: requests.map(({ identity }) => identity?.keyDigest.toString() ?? ''),
           finish: () =>
             resolve(
               requests.map(({ answer, events }) => ({ stored: events.slice(repeated), repeated, answer })),
@@ -34,11 +34,11 @@ function setUp({ maxEvents = 1_000_000, maxBytes = 1_000_000_000, repeated = 0 }
   return { queue, writes, stored };
 }
 
-function keyed(key: string, payload = '{}', events = 1): KeyedEvents {
+function keyed(key: string, payload = '{}', events = 1): IdempotentRequest {
   const answer = { status: 201, body: key, bytes: key.length };
   return {
     appId: 1,
-    request: { keyDigest: Buffer.from(key), bodyDigest: Buffer.from(payload) },
+    identity: { keyDigest: Buffer.from(key), bodyDigest: Buffer.from(payload) },
     acceptedAt: 0,
     events: Array.from({ length: events }, (_, n) => ({
       id: `${key}-${n}`,
@@ -55,7 +55,7 @@ function keyed(key: string, payload = '{}', events = 1): KeyedEvents {
 }
 
 /** Adds a request; gives the body of its answer, or the reason why it is refused. */
-async function add(queue: IdempotentQueue, request: KeyedEvents): Promise<unknown> {
+async function add(queue: IdempotentQueue, request: IdempotentRequest): Promise<unknown> {
   const outcome = await queue.add(request);
   return 'reason' in outcome ? outcome.reason : outcome.body;
 }

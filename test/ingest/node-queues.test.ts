@@ -1,9 +1,9 @@
 /** A node that does not answer keeps what is its own, and nothing of the others. */
 import { expect, test } from 'vitest';
 import { Rejection } from '../../src/errors.ts';
-import { openEventBuffer, openKeyedQueue } from '../../src/ingest/node-queues.ts';
+import { openEventBuffer, openRequestQueue } from '../../src/ingest/node-queues.ts';
 import type { AcceptedEvent } from '../../src/storage/write/accepted-event.ts';
-import type { KeyedEvents } from '../../src/storage/write/keyed-writer.ts';
+import type { IdempotentRequest } from '../../src/storage/write/idempotent-writer.ts';
 
 const SILENT = { name: 'silent', host: 'silent', port: 1 };
 const OTHER = { name: 'other', host: 'other', port: 1 };
@@ -77,10 +77,10 @@ test('a share has room for the largest batch, however many nodes there are', asy
   expect(larger[0]).toBeInstanceOf(Rejection);
 });
 
-test('keyed requests for a silent node keep those of another node from nothing', async () => {
+test('idempotent requests for a silent node keep those of another node from nothing', async () => {
   const { wait, end } = silence<{ answer: { status: number; body: string }; stored: []; repeated: 0 }[]>();
   const answer = { status: 201, body: '{}' };
-  const queue = openKeyedQueue(
+  const queue = openRequestQueue(
     NODES,
     {
       write: (requests) =>
@@ -93,8 +93,8 @@ test('keyed requests for a silent node keep those of another node from nothing',
     },
     10,
   );
-  const request = (appId: number): KeyedEvents => ({
-    ...{ appId, request: null, acceptedAt: 0, events: [event(appId)], answer },
+  const request = (appId: number): IdempotentRequest => ({
+    ...{ appId, identity: null, acceptedAt: 0, events: [event(appId)], answer },
     answerRepeated: () => answer,
     answerWithout: () => answer,
   });

@@ -105,6 +105,8 @@ test('a slow network is no outage', async () => {
   const answers = await Promise.all(Array.from({ length: 20 }, () => service.post()));
   expect(await storedIds(service)).toEqual(ids(answers));
   expect(service.stats()).toMatchObject({ databaseReachable: true, journal: { appendedEvents: 0 } });
+  // The end of the service is not what is slow here.
+  proxy.delayMs = 0;
 });
 
 test('during an outage known tokens and types are served beyond TOKEN_CACHE_SECONDS, unknown ones get 503', async () => {

@@ -58,7 +58,7 @@ describe('a schema that refuses', () => {
     expect(results[1]?.details).toContain('/total: must be number');
   });
 
-  test('refuses keyed requests, but a repeat of one that was stored before gets its first response', async () => {
+  test('refuses idempotent requests, but a repeat of one that was stored before gets its first response', async () => {
     const keyed = (key: string): Promise<HttpResponse> =>
       service.request({
         method: 'POST',

@@ -231,6 +231,26 @@ describe.each(availableEngines())('on %s', (engine) => {
       overall: { count: 4, min: -3, max: Number('9007199254740993'), sum: Number('9007199254740990.3') },
       leftOut: { several: 1, unrepresentable: 1 },
     });
+    // Of the types that charts leave out the statistics have nothing, where none is chosen.
+    const { types } = (await owner.get(`/api/apps/${appId}/types`)).data as { types: { typeId: string }[] };
+    const [call] = types;
+    await service.request({
+      method: 'POST',
+      path: '/public/create_event',
+      body: JSON.stringify({ loggingToken, typeName: 'noise', payload: { ms: -1e6 } }),
+    });
+    const overallOf = async (query: string) =>
+      (await owner.get(`/api/apps/${appId}/numbers?of=ms&buckets=10${query}`)).data.overall;
+    const noise = (
+      (await owner.get(`/api/apps/${appId}/types`)).data as { types: { typeId: string }[] }
+    ).types.find(({ typeId }) => typeId !== call?.typeId);
+    expect(await overallOf('&hidden=exclude')).toMatchObject({ count: 5, min: -1e6 });
+    expect((await owner.patch(`/api/apps/${appId}/types/${noise?.typeId}`, { hidden: true })).status).toBe(
+      200,
+    );
+    expect(await overallOf('&hidden=exclude')).toMatchObject({ count: 4, min: -3 });
+    expect(await overallOf('')).toMatchObject({ count: 5, min: -1e6 });
+    expect(await overallOf(`&hidden=exclude&typeId=${noise?.typeId}`)).toMatchObject({ count: 1, max: -1e6 });
     const { stats, starts } = chart.data as { stats: { count: number[] }; starts: number[] };
     expect(stats.count).toHaveLength(starts.length);
     for (const [query, details] of [

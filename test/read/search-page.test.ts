@@ -100,7 +100,10 @@ async function allPages(
   } as const;
   for (let after: SearchPageRequest['after'] = null; ; ) {
     looked = 0;
-    const page = await readSearchPage(counting, { ...scope, ...request, after }, filter, { budget, now });
+    const page = await readSearchPage(counting, { ...scope, ...request, after }, filter, {
+      ...{ budget, now },
+      isAbandoned: () => false,
+    });
     all.events.push(...page.events);
     all.pages.push({ looked, isShort: page.searchedUntil !== null, events: page.events.length });
     if (page.next === null) return all;
@@ -140,6 +143,38 @@ test('a page looks at no more events than its budget, says so, and the next one 
     expect(pages.at(-1)?.isShort).toBe(false);
     expect(pages.length).toBeGreaterThanOrEqual(EVENTS / 70);
   }
+});
+
+test('a page that nobody waits for any more begins no further step', async () => {
+  let steps = 0;
+  const counting: EventReader = {
+    ...reader,
+    search: (request, filter) => {
+      const search = reader.search(request, filter);
+      return {
+        // Ten rows at a time.
+        step: async (most) => {
+          steps += 1;
+          return await search.step(Math.min(most, 10));
+        },
+      };
+    },
+  };
+  const scope = {
+    appId: ids.appId,
+    typeIds: null,
+    from: null,
+    until: null,
+    after: null,
+    order: 'asc',
+  } as const;
+  const request = { ...scope, limit: 1_000, maxBytes: PLENTY };
+  const asked = { budget: { rows: PLENTY, ms: PLENTY }, now: () => 0 };
+  const page = await readSearchPage(counting, request, filterOf('status:404'), {
+    ...asked,
+    isAbandoned: () => steps >= 3,
+  });
+  expect([steps, page.next !== null]).toEqual([3, true]);
 });
 
 test('a page begins no step after its time', async () => {

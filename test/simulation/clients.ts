@@ -11,7 +11,7 @@ import {
 import type { AcceptedEvent } from '../../src/storage/write/accepted-event.ts';
 import type { WriteOutcome } from '../../src/storage/write/event-writer.ts';
 import { POISON } from '../../src/storage/write/failures.ts';
-import type { KeptAnswer, KeyedEvents } from '../../src/storage/write/keyed-writer.ts';
+import type { IdempotentRequest, KeptAnswer } from '../../src/storage/write/idempotent-writer.ts';
 import { POISON_WORD } from './database.ts';
 import type { Wish } from './ledger.ts';
 import { type SimulatedProcess, START } from './process.ts';
@@ -282,7 +282,7 @@ function inOrder(events: readonly AcceptedEvent[], acceptedAt: number, isMixed: 
   };
 }
 
-function keyedEvents({ accepted }: AcceptedEvents, keyDigest: Buffer, acceptedAt: number): KeyedEvents {
+function keyedEvents({ accepted }: AcceptedEvents, keyDigest: Buffer, acceptedAt: number): IdempotentRequest {
   const only = accepted.length === 1 ? accepted[0] : undefined;
   const answer = (refused: ReadonlyMap<AcceptedEvent, Rejection> = new Map()): KeptAnswer => ({
     status: 201,
@@ -294,7 +294,7 @@ function keyedEvents({ accepted }: AcceptedEvents, keyDigest: Buffer, acceptedAt
   });
   return {
     appId: accepted[0]?.appId ?? 0,
-    request: { keyDigest, bodyDigest: BODY },
+    identity: { keyDigest, bodyDigest: BODY },
     acceptedAt,
     events: accepted,
     answer: answer(),

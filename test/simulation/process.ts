@@ -5,14 +5,14 @@ import { Journal } from '../../src/ingest/journal/journal.ts';
 import { KeyTable } from '../../src/ingest/key-table.ts';
 import type { EventBuffer } from '../../src/ingest/node-queues.ts';
 import {
-  type KeyedQueues,
+  type IdempotentQueues,
   openBuffers,
-  openKeyedQueues,
+  openIdempotentQueues,
   PAST_CONNECTIONS,
 } from '../../src/ingest/write-path.ts';
 import type { AcceptedEvent } from '../../src/storage/write/accepted-event.ts';
 import type { Connect } from '../../src/storage/write/copy-connection.ts';
-import type { KeyedGroupWriter } from '../../src/storage/write/routed-keyed-writer.ts';
+import type { IdempotentGroupWriter } from '../../src/storage/write/routed-idempotent-writer.ts';
 import { IDENTITY } from './database.ts';
 import type { Disk } from './disk.ts';
 import { HeldEvents } from './held-events.ts';
@@ -42,12 +42,12 @@ export class SimulatedProcess {
   readonly journal: Journal | null;
   readonly store: DurableWriter;
   readonly buffers: { readonly now: EventBuffer; readonly past: EventBuffer };
-  readonly queues: KeyedQueues;
+  readonly queues: IdempotentQueues;
   /** What each buffer holds. */
   readonly held: { readonly now: HeldEvents; readonly past: HeldEvents };
   /** How often each event was acknowledged. */
   readonly stored = new Map<AcceptedEvent, number>();
-  readonly #keyedWriters: readonly KeyedGroupWriter[];
+  readonly #idempotentWriters: readonly IdempotentGroupWriter[];
   readonly #keyTable: KeyTable;
 
   /** Starts in its owner's name. */
@@ -125,9 +125,9 @@ export class SimulatedProcess {
       return server.state === 'up' && server.database.areKeysLocked;
     };
     this.#keyTable = new KeyTable(areKeysLocked, log);
-    const keyed = openKeyedQueues({ ...options, connect }, store.availability, this.#keyTable);
+    const keyed = openIdempotentQueues({ ...options, connect }, store.availability, this.#keyTable);
     this.queues = keyed.queues;
-    this.#keyedWriters = keyed.writers;
+    this.#idempotentWriters = keyed.writers;
   }
 
   /** True where nothing waits, neither in memory nor in the journal. */
@@ -141,7 +141,7 @@ export class SimulatedProcess {
     const queues = [...Object.values(this.buffers), ...Object.values(this.queues)];
     await Promise.all(queues.map((queue) => queue.drain()));
     await this.#keyTable.stop();
-    await Promise.all([this.store.stop(), ...this.#keyedWriters.map((writer) => writer.close())]);
+    await Promise.all([this.store.stop(), ...this.#idempotentWriters.map((writer) => writer.close())]);
     await this.journal?.close();
   }
 }

@@ -1,7 +1,7 @@
 /** Fills the buffers of a process that is at rest to the brim. */
 import { FULL, LARGE_CHARACTERS } from '../../src/ingest/commit-buffer.ts';
 import type { AcceptedEvent } from '../../src/storage/write/accepted-event.ts';
-import type { KeyedEvents } from '../../src/storage/write/keyed-writer.ts';
+import type { IdempotentRequest } from '../../src/storage/write/idempotent-writer.ts';
 import { type ProcessSettings, type SimulatedProcess, START } from './process.ts';
 
 /** App and type of the probes, which no client has. */
@@ -50,11 +50,11 @@ function probe(payload: string): AcceptedEvent {
   };
 }
 
-function keyed(event: AcceptedEvent): KeyedEvents {
+function keyed(event: AcceptedEvent): IdempotentRequest {
   const answer = { status: 201, body: '' };
   return {
     appId: APP,
-    request: null,
+    identity: null,
     acceptedAt: START,
     events: [event],
     answer,

@@ -1,6 +1,6 @@
 /** A PostgreSQL cluster for one run of the tests, in a folder of its own, which goes when the run ends however it ends. */
 import { spawn } from 'node:child_process';
-import { randomBytes } from 'node:crypto';
+import { randomBytes, randomInt } from 'node:crypto';
 import { once } from 'node:events';
 import { appendFile, chown, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
@@ -134,14 +134,20 @@ export async function temporaryFolder(user: SystemUser | undefined): Promise<str
   return folder;
 }
 
+/**
+ * A free port below those that the system gives to connections: none takes it before a server listens there, nor while that
+ * server is away.
+ */
 export async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const address = server.address();
-  server.close();
-  await once(server, 'close');
-  if (address === null || typeof address === 'string') throw new Error('no TCP port');
-  return address.port;
+  for (;;) {
+    const port = randomInt(10_000, 32_000);
+    const isFree = await new Promise<boolean>((resolve) => {
+      const probe = createServer();
+      probe.on('error', () => resolve(false));
+      probe.listen(port, '127.0.0.1', () => probe.close(() => resolve(true)));
+    });
+    if (isFree) return port;
+  }
 }
 
 /** How to connect to one of a cluster's databases. */

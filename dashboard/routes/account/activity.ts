@@ -36,6 +36,8 @@ const SENTENCES: Readonly<Record<string, string>> = {
   'second-factor.enable': 'The second factor was turned on',
   'second-factor.disable': 'The second factor was turned off',
   'second-factor.remove': 'The operator of the server removed the second factor',
+  'second-factor.guessing': 'Ten wrong codes in a row were entered',
+  'second-factor.lock': 'A hundred wrong codes in a row were entered: a recovery code is needed',
   'recovery-codes.create': 'The recovery codes were replaced',
   'recovery-code.use': 'A recovery code was used',
 };

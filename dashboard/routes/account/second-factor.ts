@@ -2,6 +2,7 @@
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
 import { call } from '../../api.ts';
+import { Callout } from '../../components/callout.ts';
 import { Copyable, CopyButton } from '../../components/copy.ts';
 import { Dialog } from '../../components/dialog.ts';
 import { Field, Form } from '../../components/field.ts';
@@ -16,6 +17,8 @@ export interface SecondFactorState {
   /** Null: sign-ins need no code. */
   readonly enabledAt: string | null;
   readonly recoveryCodesLeft: number;
+  /** After too many wrong codes: until a recovery code is used, codes of the authenticator are refused. */
+  readonly recoveryCodeNeeded: boolean;
 }
 
 interface Enrollment {
@@ -51,6 +54,7 @@ export function SecondFactor({ resource, onChanged }: SecondFactorProps): VNode 
       data &&
       data.enabledAt !== null &&
       html`<p>On since <${Time} at=${data.enabledAt} />. ${data.recoveryCodesLeft} of 10 recovery codes left.</p>
+      ${data.recoveryCodeNeeded && html`<${Callout} tone="note">Too many wrong codes were entered by someone who knows your password: set a new one. The authenticator's codes are refused until a recovery code is used.<//>`}
       <div class="row-actions">${button('New recovery codes…', 'renew')}${button('Turn off…', 'off')}</div>`
     }
     ${step && html`<${StepDialog} key=${step.kind} step=${step} onStep=${proceed} onClose=${() => setStep(null)} />`}

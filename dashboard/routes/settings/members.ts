@@ -82,7 +82,7 @@ export function Members({ app, resource, onChanged, onRemoved }: MembersProps): 
             ${
               isOwner &&
               member.role !== 'owner' &&
-              html`<select class="people-role" aria-label=${`Role of ${member.email}`} value=${member.role} onChange=${(event: Event) => changeRole.run(member, (event.currentTarget as HTMLSelectElement).value)}>${ROLES.map(([role, label]) => html`<option value=${role}>${label}</option>`)}</select>`
+              html`<select aria-label=${`Role of ${member.email}`} value=${member.role} onChange=${(event: Event) => changeRole.run(member, (event.currentTarget as HTMLSelectElement).value)}>${ROLES.map(([role, label]) => html`<option value=${role}>${label}</option>`)}</select>`
             }
             ${
               member.role !== 'owner' &&

@@ -43,7 +43,7 @@ export function RemoveMember({ app, member, onRemoved, onClose }: RemoveMemberPr
       html`<${Form} danger action=${action} submit=${title} onCancel=${onClose}>
         ${
           own.length > 0 &&
-          html`<fieldset class="callout note tokens-ending">
+          html`<fieldset class="callout tokens-ending">
             <legend>Resource tokens of ${member.email}</legend>
             <p>They lose access to this app immediately.${!leaves && ' Anyone who has the text of a token that you keep can still read.'}</p>
             ${own.map(

@@ -60,7 +60,7 @@ export function ResourceTokens({ app, resource, members, onChanged }: ResourceTo
       html`<div class="scroll"><table class="list">
         <thead><tr><th scope="col">Name</th><th scope="col">Created by</th><th scope="col">Last used</th><th scope="col">Expires</th><th scope="col"><span class="sr-only">Actions</span></th></tr></thead>
         <tbody>${data.tokens.map(
-          (token) => html`<tr key=${token.tokenId} class=${isOver(token) ? 'over' : ''}>
+          (token) => html`<tr key=${token.tokenId} class=${isOver(token) ? 'ended' : ''}>
             <th scope="row">${token.name}${token.appIds.length > 1 && html` <span class="badge">${token.appIds.length} apps</span>`}</th>
             <td>${token.createdBy?.email ?? 'the command line'}${isOrphan(token, members) && html` <span class="badge">no longer a member</span>`}</td>
             <td>${token.lastUsedAt === null ? 'never' : ago(Date.parse(token.lastUsedAt), Date.now())}</td>

@@ -15,8 +15,7 @@ import {
 } from '../invitations.ts';
 import { MAILS, type Mailer } from '../mail.ts';
 import { addMember, changeRole, type GivenRole, listMembers, lockMembers, roleOf } from '../members.ts';
-import { slowedDown } from '../sign-in.ts';
-import { SlowDown } from '../slow-down.ts';
+import { SlowDown, slowedDown } from '../slow-down.ts';
 import { findUser, type User } from '../users.ts';
 import { type Api, done, type MemberCall } from './api.ts';
 import { bodyOf, NO_FIELDS } from './body.ts';

@@ -31,19 +31,20 @@ export function secondFactorRoutes(options: SecondFactorRoutesOptions): readonly
     api.change('POST', '/api/second-factor', 'signed-in', PASSWORD, async (call, body) => {
       const email = parseEmail(call.user.email);
       if (email === null) return NO_EMAIL;
-      const begun = await change.begin({ email, ...body }, call.client, call.session);
+      const begun = await change.begin({ email, ...body }, call);
       return begun instanceof Rejection ? refused(call, begun) : done(begun, { status: 201 });
     }),
     api.change('POST', '/api/second-factor/confirmation', 'signed-in', CODE, async (call, body) => {
-      const recoveryCodes = await change.confirm(body.code, call.client, call.session);
-      if (recoveryCodes instanceof Rejection) return refused(call, recoveryCodes);
+      const confirmed = await change.confirm(body.code, call);
+      if (confirmed instanceof Rejection) return confirmed;
+      const { recoveryCodes, setCookie } = confirmed;
       call.note('second-factor.enable');
-      return done({ recoveryCodes });
+      return done({ recoveryCodes }, { setCookie });
     }),
     api.change('POST', '/api/second-factor/recovery-codes', 'signed-in', BOTH, async (call, body) => {
       const email = parseEmail(call.user.email);
       if (email === null) return NO_EMAIL;
-      const recoveryCodes = await change.renewRecoveryCodes({ email, ...body }, call.client, call.session);
+      const recoveryCodes = await change.renewRecoveryCodes({ email, ...body }, call);
       if (recoveryCodes instanceof Rejection) return refused(call, recoveryCodes);
       call.note('recovery-codes.create');
       return done({ recoveryCodes });
@@ -51,7 +52,7 @@ export function secondFactorRoutes(options: SecondFactorRoutesOptions): readonly
     api.change('DELETE', '/api/second-factor', 'signed-in', BOTH, async (call, body) => {
       const email = parseEmail(call.user.email);
       if (email === null) return NO_EMAIL;
-      const refusal = await change.turnOff({ email, ...body }, call.client, call.session);
+      const refusal = await change.turnOff({ email, ...body }, call);
       if (refusal !== null) return refused(call, refusal);
       call.note('second-factor.disable');
       return done({});
@@ -59,8 +60,8 @@ export function secondFactorRoutes(options: SecondFactorRoutesOptions): readonly
   ];
 }
 
+/** A wrong code is in the log already. */
 function refused({ note }: SignedInCall, refusal: Rejection): Outcome {
-  if (refusal.reason === 'wrongCode' || refusal.reason === 'wrongPassword')
-    note('second-factor.failure', { reason: refusal.code });
+  if (refusal.reason === 'wrongPassword') note('second-factor.failure', { reason: refusal.code });
   return refusal;
 }

@@ -4,7 +4,7 @@ import { Rejection } from '../../errors.ts';
 import type { Outcome } from '../../http/exchange.ts';
 import type { Route } from '../../http/route.ts';
 import type { Sql } from '../../storage/connect.ts';
-import { type AccountAction, type AuditDetails, listAccountAudit, writeAccountAudit } from '../audit.ts';
+import { type AccountAction, type AuditDetails, writeAccountAudit } from '../audit.ts';
 import { deviceText } from '../device.ts';
 import { parseEmail } from '../email.ts';
 import type { Mailer } from '../mail.ts';
@@ -15,6 +15,7 @@ import type { SignedIn, SignIn } from '../sign-in.ts';
 import { MOST_CHARACTERS } from '../sign-in-challenge.ts';
 import { lockUser } from '../users.ts';
 import { type Api, type Call, done, type SignedInCall } from './api.ts';
+import { auditPage } from './audit-page.ts';
 import { bodyOf, NO_FIELDS } from './body.ts';
 import { email, NO_EMAIL, named, password, shown } from './people.ts';
 
@@ -39,7 +40,6 @@ const SECOND_STEP = bodyOf(
 );
 const WHICH = bodyOf({ keepCurrent: { type: 'boolean' } });
 
-const NO_ENTRY = new Rejection('invalidParameters', 'before must be the entryId of an entry.');
 const NO_SESSION = new Rejection('sessionNotFound', 'Your account has no such session, or it has ended.');
 
 export function sessionRoutes(options: SessionRoutesOptions): readonly Route[] {
@@ -65,13 +65,10 @@ function signInRoutes(options: SessionRoutesOptions): Route[] {
       return done({ challenge: step.challenge }, { status: 202 });
     }),
     api.change('POST', '/api/session/code', 'public', SECOND_STEP, async (call, body) => {
-      const step = await signIn.completeByCode(body, call.client, call.origin);
-      if (step instanceof Rejection) {
-        if (step.reason === 'wrongCode') call.note('second-factor.failure', { reason: step.code });
-        return step;
-      }
-      if (step.accepted === 'recovery-code') call.note('recovery-code.use', named(step.user));
-      return signedIn(call, step, { recoveryCodesLeft: step.recoveryCodesLeft });
+      const step = await signIn.completeByCode(body, call);
+      if (step instanceof Rejection) return step;
+      const { recoveryCodesLeft, wrongCodes } = step;
+      return signedIn(call, step, { recoveryCodesLeft, wrongCodes });
     }),
     api.change('DELETE', '/api/session', 'public', NO_FIELDS, async ({ cookies, note }) => {
       const ended = await sessions.end(sql, cookies);
@@ -141,11 +138,9 @@ function listRoutes({ api, sql, sessions }: SessionRoutesOptions): Route[] {
       note('sign-out.one');
       return done({});
     }),
-    api.read('/api/activity', 'signed-in', async ({ user, exchange }) => {
-      const before = new URLSearchParams(exchange.query).get('before');
-      if (before !== null && !/^\d{1,15}$/.test(before)) return NO_ENTRY;
-      return done(await listAccountAudit(sql, user.id, before === null ? null : Number(before)));
-    }),
+    api.read('/api/activity', 'signed-in', ({ user, exchange }) =>
+      auditPage(sql, { userId: user.id }, exchange),
+    ),
   ];
 }
 

@@ -1,11 +1,10 @@
 /** Routes of apps: the list, one app, new types and its audit log. */
 
-import { listAudit } from '../../accounts/audit.ts';
 import { listMemberships } from '../../accounts/members.ts';
 import { type Api, done } from '../../accounts/routes/api.ts';
+import { auditPage } from '../../accounts/routes/audit-page.ts';
 import { bodyOf } from '../../accounts/routes/body.ts';
-import { slowedDown } from '../../accounts/sign-in.ts';
-import { SlowDown } from '../../accounts/slow-down.ts';
+import { SlowDown, slowedDown } from '../../accounts/slow-down.ts';
 import { Rejection } from '../../errors.ts';
 import type { Route } from '../../http/route.ts';
 import type { Sql } from '../../storage/connect.ts';
@@ -39,7 +38,6 @@ const NO_ZONE = new Rejection(
   'timezone must be an IANA time zone, such as Europe/Berlin.',
 );
 const NO_TYPE = new Rejection('eventTypeNotFound', 'The app has no such event type.');
-const NO_ENTRY = new Rejection('invalidParameters', 'before must be the entryId of an entry.');
 
 export function appRoutes(options: AppRoutesOptions): readonly Route[] {
   const { api, sql, events, secret, maxTypesPerApp, maxAppsPerAccount: maxApps, now } = options;
@@ -105,10 +103,8 @@ export function appRoutes(options: AppRoutesOptions): readonly Route[] {
     api.read('/api/apps/:appId/type-activity', 'viewer', async ({ app }) =>
       done({ activity: Object.fromEntries(await events.typeActivity(app.id, now())) }),
     ),
-    api.read('/api/apps/:appId/audit', 'viewer', async ({ app, exchange }) => {
-      const before = new URLSearchParams(exchange.query).get('before');
-      if (before !== null && !/^\d{1,15}$/.test(before)) return NO_ENTRY;
-      return done(await listAudit(sql, app.id, before === null ? null : Number(before)));
-    }),
+    api.read('/api/apps/:appId/audit', 'viewer', ({ app, exchange }) =>
+      auditPage(sql, { appId: app.id }, exchange),
+    ),
   ];
 }

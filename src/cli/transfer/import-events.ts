@@ -2,18 +2,13 @@
 import { getOrCreateEventType, TypeCounts } from '../../apps/event-types.ts';
 import { OperatorError } from '../../errors.ts';
 import { beforeRetention, IN_THE_FUTURE } from '../../ingest/event-time.ts';
+import { ownText } from '../../own-text.ts';
 import { isUnavailable, type Sql } from '../../storage/connect.ts';
-import type { EventRow } from '../../storage/write/accepted-event.ts';
+import { type ImportedEvent, ImportGroup } from '../../storage/write/import-group.ts';
 import type { ImportWriter, RefusedImport } from '../../storage/write/import-writer.ts';
 import { CsvRecords } from './csv-records.ts';
-import { digestOf, importedId, type LineEvent, parseImportLine, parseImportRecord } from './import-line.ts';
-import { type InputLine, readLines } from './input-lines.ts';
-import { Occurrences } from './occurrences.ts';
-
-/** An event with the number of its line. */
-export interface ImportedEvent extends EventRow {
-  readonly line: number;
-}
+import { type LineEvent, LineIds, parseImportLine, parseImportRecord } from './import-line.ts';
+import { type LineBlock, readLines } from './input-lines.ts';
 
 /** A line that is not stored, and why. */
 export interface Refusal {
@@ -49,71 +44,53 @@ export interface ImportCounts {
   readonly failed: number;
 }
 
-/** Batch size: larger batches are no faster. */
-const BATCH_EVENTS = 10_000;
-const BATCH_UNITS = 4 * 1_048_576;
-
-/** A line's event with its id. */
-interface Waiting {
-  readonly event: LineEvent;
-  readonly id: string;
-  readonly line: number;
-}
-
-/** Reads the whole input. While a batch is being committed the next one is read. */
+/** Reads the whole input. While a group is being committed the next one is read. */
 export async function importEvents(options: ImportOptions): Promise<ImportCounts> {
-  const { source, app, maxLineBytes, now, onRefused, onBatch } = options;
+  const { source, app, maxLineBytes, now, onRefused, onBatch, writer } = options;
   const counts = { imported: 0, skipped: 0, failed: 0 };
   const types = new TypeIds(options);
-  const occurrences = new Occurrences();
+  const ids = new LineIds(app.appId);
 
   const refuse = (refusal: Refusal): void => {
     counts.failed += 1;
     onRefused(refusal);
   };
-  const identify = (event: LineEvent): string => {
-    if (event.id !== null) return event.id;
-    const digest = digestOf(app.appId, event);
-    return importedId(event.createdAt, digest, occurrences.count(event.createdAt, digest));
-  };
-  const accept = ({ number, event }: ReadLine): Waiting | null => {
-    if (typeof event === 'string') {
-      refuse({ line: number, reason: event });
-      return null;
-    }
-    const id = identify(event);
-    if (event.createdAt <= now()) return { event, id, line: number };
-    refuse({ line: number, reason: `the field "createdAt" ${IN_THE_FUTURE}` });
-    return null;
-  };
-  const store = async (lines: readonly Waiting[]): Promise<void> => {
-    const { events, refused } = await types.resolve(lines);
-    const outcome = await options.writer.write(events);
+  const store = async (ended: ImportGroup): Promise<void> => {
+    const rows = ended.end();
+    const outcome = await writer.write(ended.events, rows);
     counts.imported += outcome.imported;
     counts.skipped += outcome.skipped;
-    for (const refusal of [...refused, ...outcome.refused.map(refusalOf)]) refuse(refusal);
+    for (const refused of outcome.refused) refuse(refusalOf(refused));
+    ended.release();
     await onBatch(counts);
   };
 
-  let batch: Waiting[] = [];
-  let units = 0;
+  let group = new ImportGroup();
   let storing: Promise<void> = Promise.resolve();
   const flush = async (): Promise<void> => {
     await storing;
-    storing = store(batch);
+    storing = store(group);
     // The next await reports a failure; until then it must not be unhandled.
     storing.catch(() => undefined);
-    batch = [];
-    units = 0;
+    group = new ImportGroup();
   };
   try {
     for await (const lines of readEvents(readLines(source, maxLineBytes), options.format)) {
-      for (const line of lines) {
-        const accepted = accept(line);
-        if (accepted === null) continue;
-        batch.push(accepted);
-        units += accepted.event.payload.length;
-        if (batch.length >= BATCH_EVENTS || units >= BATCH_UNITS) await flush();
+      for (const { number: line, event } of lines) {
+        if (typeof event === 'string') {
+          refuse({ line, reason: event });
+          continue;
+        }
+        const { type, createdAt, payload } = event;
+        if (createdAt > now()) {
+          refuse({ line, reason: `the field "createdAt" ${IN_THE_FUTURE}` });
+          continue;
+        }
+        const id = event.id ?? ids.of(event);
+        const typeId = types.known(type) ?? (await types.look(type));
+        if (typeId === null) refuse({ line, reason: types.tooMany });
+        else group.add({ id, appId: app.id, typeId, createdAt, line }, payload);
+        if (group.isFull) await flush();
       }
     }
     await flush();
@@ -131,30 +108,27 @@ interface ReadLine {
 }
 
 async function* readEvents(
-  blocks: AsyncIterable<readonly InputLine[]>,
+  blocks: AsyncIterable<LineBlock>,
   format: ImportFormat,
-): AsyncGenerator<readonly ReadLine[]> {
-  if (format === 'csv') {
-    yield* readCsv(blocks);
-    return;
-  }
-  for await (const lines of blocks)
-    yield lines.map(({ number, text, problem }) => ({
-      number,
-      event: text === null ? problem : parseImportLine(text),
-    }));
+): AsyncGenerator<Iterable<ReadLine>> {
+  if (format === 'csv') yield* readCsv(blocks);
+  else for await (const block of blocks) yield eventsOf(block);
+}
+
+function* eventsOf(block: LineBlock): Generator<ReadLine> {
+  while (block.next()) yield { number: block.number, event: block.problem || parseImportLine(block) };
 }
 
 const COLUMNS = ['type', 'createdAt', 'payload'];
 
 /** @throws OperatorError where the first line does not name the columns */
-async function* readCsv(blocks: AsyncIterable<readonly InputLine[]>): AsyncGenerator<readonly ReadLine[]> {
+async function* readCsv(blocks: AsyncIterable<LineBlock>): AsyncGenerator<readonly ReadLine[]> {
   const records = new CsvRecords();
   let columns: readonly string[] | null = null;
-  for await (const lines of blocks) {
+  for await (const block of blocks) {
     const read: ReadLine[] = [];
-    for (const line of lines) {
-      const record = records.add(line);
+    while (block.next()) {
+      const record = records.add(block);
       if (record === null) continue;
       const { number, fields, problem } = record;
       if (columns === null) columns = columnsOf(fields ?? []);
@@ -194,19 +168,13 @@ class TypeIds {
     this.#options = options;
   }
 
-  async resolve(lines: readonly Waiting[]): Promise<{ events: ImportedEvent[]; refused: Refusal[] }> {
-    const refused: Refusal[] = [];
-    const events: ImportedEvent[] = [];
-    for (const { event, id, line } of lines) {
-      const { type, createdAt, payload } = event;
-      const typeId = this.#ids.get(type) ?? (await this.#look(type));
-      if (typeId === null) refused.push({ line, reason: this.#tooMany() });
-      else events.push({ id, appId: this.#options.app.id, typeId, createdAt, payload, line });
-    }
-    return { events, refused };
+  /** @returns undefined for a type that has not been looked up */
+  known(name: string): number | undefined {
+    return this.#ids.get(name);
   }
 
-  async #look(name: string): Promise<number | null> {
+  /** @returns null if there are too many types */
+  async look(name: string): Promise<number | null> {
     const { sql, app, maxTypes } = this.#options;
     for (const deadline = performance.now() + TIMEOUT_MS; ; ) {
       try {
@@ -217,7 +185,8 @@ class TypeIds {
           counts: this.#counts,
         });
         if (type === 'too-many') return null;
-        this.#ids.set(name, type.id);
+        // Not a part of the block that it was read from.
+        this.#ids.set(ownText(name), type.id);
         return type.id;
       } catch (error) {
         if (!isUnavailable(error) || performance.now() > deadline) throw error;
@@ -228,7 +197,7 @@ class TypeIds {
     }
   }
 
-  #tooMany(): string {
+  get tooMany(): string {
     return `the app has as many event types as it may have, ${this.#options.maxTypes} (MAX_EVENT_TYPES_PER_APP)`;
   }
 }

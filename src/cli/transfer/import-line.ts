@@ -3,8 +3,11 @@ import { hash } from 'node:crypto';
 import { eventTypeNameProblem } from '../../apps/event-types.ts';
 import { uuidOfDigest } from '../../ingest/event-id.ts';
 import { NOT_A_TIME, parseEventTime } from '../../ingest/event-time.ts';
-import { JsonScan, memberSpan, type Span } from '../../ingest/parse/json-scan.ts';
+import { JsonScan, type Span } from '../../ingest/parse/json-scan.ts';
 import { skipSpace } from '../../ingest/parse/lexer.ts';
+import type { TextBytes } from '../../storage/write/copy-messages.ts';
+import type { LineBlock } from './input-lines.ts';
+import { Occurrences } from './occurrences.ts';
 
 /** The event of a line. */
 export interface LineEvent {
@@ -13,7 +16,7 @@ export interface LineEvent {
   /** Milliseconds since the Unix epoch. */
   readonly createdAt: number;
   /** The payload's JSON text, exactly as in the line. */
-  readonly payload: string;
+  readonly payload: TextBytes;
   /** The id that an export has written; null where the line brings none, or none of that time. */
   readonly id: string | null;
 }
@@ -21,41 +24,50 @@ export interface LineEvent {
 /** As for requests: PostgreSQL's JSON parser is recursive and limits the depth. */
 const MAX_PAYLOAD_DEPTH = 1_000;
 
+const QUOTE = 0x22;
+const OPEN_BRACE = 0x7b;
 const FIELDS = ['id', 'type', 'createdAt', 'payload'] as const;
 
 /** Lines are read one after the other, so that one scan is enough. */
 const scan = new JsonScan(FIELDS);
 
-/** @returns the event, or its problem as a clause without a full stop */
-export function parseImportLine(text: string): LineEvent | string {
+/** @returns the event of the line that the block is at, or its problem as a clause without a full stop */
+export function parseImportLine(block: LineBlock): LineEvent | string {
+  const { characters, start, end } = block;
   // A scan accepts what JSON.parse accepts, and does not build the payload, most of the time of a line.
-  scan.begin(text, 0);
-  if (scan.step(text.length) !== 'done' || skipSpace(text, scan.end) !== text.length)
-    return 'it is not valid JSON';
+  scan.begin(characters, start);
+  // White space between two tokens may be the line break.
+  const isWhole = scan.step(end - start) === 'done' && scan.end <= end;
+  if (!isWhole || skipSpace(characters, scan.end) < end) return 'it is not valid JSON';
   if (!scan.isObject) return 'it must be a JSON object';
-  const span = scan.span('payload');
+  const payload = scan.span('payload');
   return eventOf({
-    id: scannedValue(text, scan.span('id')),
-    type: scannedValue(text, scan.span('type')),
-    createdAt: scannedValue(text, scan.span('createdAt')),
-    payload: scannedValue(text, span),
-    payloadText: span === null ? '' : text.slice(span.start, span.end),
-    depth: span?.depth ?? 0,
+    id: scannedValue(block, scan.span('id')),
+    type: scannedValue(block, scan.span('type')),
+    createdAt: scannedValue(block, scan.span('createdAt')),
+    payload: payload && {
+      text: { bytes: block.bytes, start: payload.start, end: payload.end },
+      isObject: characters.charCodeAt(payload.start) === OPEN_BRACE,
+      depth: payload.depth,
+    },
   });
 }
 
 /** A scanned value as JSON.parse would return it, objects and arrays without their content. */
-function scannedValue(text: string, span: Span | null): unknown {
+function scannedValue({ bytes, characters }: LineBlock, span: Span | null): unknown {
   if (span === null) return undefined;
   const { start, end, depth } = span;
-  if (depth > 0) return text.startsWith('{', start) ? EMPTY : NO_OBJECT;
-  const value = text.slice(start, end);
-  // Between the quotes of a string without escapes is the string.
-  return value.startsWith('"') && !value.includes('\\') ? value.slice(1, -1) : JSON.parse(value);
+  if (depth > 0) return NO_TEXT;
+  if (characters.charCodeAt(start) === QUOTE) {
+    const text = characters.slice(start + 1, end - 1);
+    if (PLAIN.test(text)) return text;
+  }
+  return JSON.parse(bytes.toString('utf8', start, end));
 }
 
-const EMPTY = Object.freeze({});
-const NO_OBJECT: readonly unknown[] = Object.freeze([]);
+const NO_TEXT = Object.freeze({});
+/** Characters of ASCII that stand for themselves in a string of JSON. */
+const PLAIN = /^[ !#-[\]-~]*$/;
 
 /**
  * Reads a record of CSV.
@@ -65,29 +77,33 @@ export function parseImportRecord(columns: readonly string[], fields: readonly s
   if (fields.length !== columns.length)
     return `it has ${fields.length} fields in place of the ${columns.length} of the first line`;
   const field = (name: string): string | undefined => fields[columns.indexOf(name)];
-  const payloadText = field('payload') ?? '';
-  let payload: unknown;
-  try {
-    payload = JSON.parse(payloadText);
-  } catch {
+  const text = field('payload') ?? '';
+  const whole = new JsonScan();
+  whole.begin(text, 0);
+  if (whole.step(text.length) !== 'done' || skipSpace(text, whole.end) !== text.length)
     return 'the field "payload" is not valid JSON';
-  }
-  const depth = memberSpan(`{"payload":${payloadText}}`, 'payload')?.depth ?? 0;
-  const [id, type, createdAt] = [field('id'), field('type'), field('createdAt')];
-  return eventOf({ id, type, createdAt, payload, payloadText, depth });
+  const bytes = Buffer.from(text);
+  const payload = {
+    text: { bytes, start: 0, end: bytes.length },
+    isObject: whole.isObject,
+    depth: whole.depth,
+  };
+  return eventOf({ id: field('id'), type: field('type'), createdAt: field('createdAt'), payload });
 }
 
 interface Fields {
-  readonly id?: unknown;
-  readonly type?: unknown;
-  readonly createdAt?: unknown;
-  readonly payload?: unknown;
-  readonly payloadText: string;
-  /** Levels of the payload. */
-  readonly depth: number;
+  readonly id: unknown;
+  readonly type: unknown;
+  readonly createdAt: unknown;
+  readonly payload: {
+    readonly text: TextBytes;
+    readonly isObject: boolean;
+    /** Levels of objects and arrays. */
+    readonly depth: number;
+  } | null;
 }
 
-function eventOf({ id, type, createdAt, payload, payloadText, depth }: Fields): LineEvent | string {
+function eventOf({ id, type, createdAt, payload }: Fields): LineEvent | string {
   if (type === undefined) return 'the field "type" is missing';
   if (typeof type !== 'string') return 'the field "type" must be a string, the name of the event type';
   const problem = eventTypeNameProblem(type);
@@ -95,12 +111,11 @@ function eventOf({ id, type, createdAt, payload, payloadText, depth }: Fields): 
   if (createdAt === undefined) return 'the field "createdAt" is missing';
   const time = typeof createdAt === 'string' ? parseEventTime(createdAt) : NOT_A_TIME;
   if (typeof time === 'string') return `the field "createdAt" ${time}`;
-  if (payload === undefined) return 'the field "payload" is missing';
-  if (!isObject(payload)) return 'the field "payload" must be a JSON object';
-  if (payloadText === '') throw new Error('import line: payload not found in the text');
-  if (depth > MAX_PAYLOAD_DEPTH)
+  if (payload === null) return 'the field "payload" is missing';
+  if (!payload.isObject) return 'the field "payload" must be a JSON object';
+  if (payload.depth > MAX_PAYLOAD_DEPTH)
     return `the field "payload" may be nested at most ${MAX_PAYLOAD_DEPTH} levels deep`;
-  return { type, createdAt: time, payload: payloadText, id: exportedId(id, time) };
+  return { type, createdAt: time, payload: payload.text, id: exportedId(id, time) };
 }
 
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[78][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
@@ -114,24 +129,45 @@ function exportedId(id: unknown, createdAt: number): string | null {
   return Math.abs(at - createdAt) <= APART_MS ? id : null;
 }
 
-function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
+/** Makes the ids of the lines of one import that bring none. */
+export class LineIds {
+  /** What is hashed. It begins with the app. */
+  #content: Buffer;
+  readonly #headBytes: number;
+  readonly #occurrences: Occurrences;
+
+  /** @param appId public id of the app, which a restore into another database preserves */
+  constructor(appId: string, occurrences = new Occurrences()) {
+    this.#content = Buffer.from(`${appId}\0`);
+    this.#headBytes = this.#content.length;
+    this.#occurrences = occurrences;
+  }
+
+  /**
+   * The same at every import: of the time and the digest. For repeated lines of one input, the digest includes the occurrence
+   * number.
+   */
+  of(event: LineEvent): string {
+    const { createdAt } = event;
+    const digest = this.#digestOf(event);
+    const occurrence = this.#occurrences.count(createdAt, digest);
+    return uuidOfDigest(createdAt, occurrence === 1 ? digest : hash('sha256', `${digest}\0${occurrence}`));
+  }
+
+  /**
+   * SHA-256 of an event's content in its app, hexadecimal; independent of the spelling of the time and the order of fields.
+   * Fields are separated by NUL, which neither names nor JSON text contain.
+   */
+  #digestOf({ type, createdAt, payload: { bytes, start, end } }: LineEvent): string {
+    const before = `${createdAt}\0${type}\0`;
+    const most = this.#headBytes + BYTES_PER_UNIT * before.length + end - start;
+    if (most > this.#content.length) this.#content = Buffer.concat([this.#content], 2 * most);
+    let length = this.#headBytes;
+    length += this.#content.write(before, length);
+    length += bytes.copy(this.#content, length, start, end);
+    return hash('sha256', this.#content.subarray(0, length));
+  }
 }
 
-/**
- * SHA-256 of an event's content in its app, hexadecimal; independent of the spelling of the time and the order of fields.
- * Fields are separated by NUL, which neither names nor JSON text contain.
- * @param appId public id of the app, which a restore into another database preserves
- */
-export function digestOf(appId: string, { type, createdAt, payload }: Omit<LineEvent, 'id'>): string {
-  return hash('sha256', `${appId}\0${createdAt}\0${type}\0${payload}`);
-}
-
-/**
- * The id of an imported event, the same at every import: of its time and its digest. For repeated lines of one input, the
- * digest includes the occurrence number.
- * @param occurrence 1 for the first
- */
-export function importedId(createdAt: number, digest: string, occurrence: number): string {
-  return uuidOfDigest(createdAt, occurrence === 1 ? digest : hash('sha256', `${digest}\0${occurrence}`));
-}
+/** UTF-8 takes at most three bytes for a UTF-16 unit. */
+const BYTES_PER_UNIT = 3;

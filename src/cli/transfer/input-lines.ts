@@ -11,31 +11,93 @@ export interface InputLine {
 }
 
 const NEWLINE = 0x0a;
-const BYTE_ORDER_MARK = '\uFEFF';
+const EMPTY = Buffer.alloc(0);
+const SPACE = 0x20;
+const LAST_ASCII = 0x7f;
+/** The bytes of U+FEFF, each as a character. */
+const BYTE_ORDER_MARK = '\u00ef\u00bb\u00bf';
+
+/** A cursor over some lines; before the first one to begin with. Blank lines are skipped. */
+export class LineBlock implements InputLine {
+  readonly bytes: Buffer;
+  /** Each byte as a character, so that indexes are the same: scans of a text are faster than of bytes. */
+  readonly characters: string;
+  number: number;
+  problem = '';
+  /** Where the line begins and ends. */
+  start = 0;
+  end = 0;
+  readonly #maxBytes: number;
+  readonly #isTooLong: boolean;
+  readonly #isUtf8: boolean;
+  #next = 0;
+
+  /**
+   * @param bytes    lines without the last line break; null for one line that is too long
+   * @param before   number of the line before
+   * @param maxBytes a longer line has a problem
+   */
+  constructor(bytes: Buffer | null, before: number, maxBytes: number) {
+    this.bytes = bytes ?? EMPTY;
+    this.characters = this.bytes.toString('latin1');
+    this.number = before;
+    this.#maxBytes = maxBytes;
+    this.#isTooLong = bytes === null;
+    this.#isUtf8 = isUtf8(this.bytes);
+  }
+
+  /** @returns false after the last line; {@link number} is then its number, blank or not */
+  next(): boolean {
+    for (;;) {
+      this.start = this.#next;
+      if (this.start > this.bytes.length) return false;
+      const feed = this.characters.indexOf('\n', this.start);
+      this.end = feed === -1 ? this.bytes.length : feed;
+      this.#next = this.end + 1;
+      this.number += 1;
+      this.problem = this.#problem();
+      if (this.problem !== '') return true;
+      if (this.number === 1 && this.characters.startsWith(BYTE_ORDER_MARK, this.start))
+        this.start += BYTE_ORDER_MARK.length;
+      if (!this.#isBlank()) return true;
+    }
+  }
+
+  get text(): string | null {
+    return this.problem === '' ? this.bytes.toString('utf8', this.start, this.end) : null;
+  }
+
+  #problem(): string {
+    const { start, end } = this;
+    if (this.#isTooLong || end - start > this.#maxBytes)
+      return `it is longer than ${this.#maxBytes} bytes (MAX_BODY_BYTES)`;
+    return this.#isUtf8 || isUtf8(this.bytes.subarray(start, end)) ? '' : 'it is not valid UTF-8';
+  }
+
+  #isBlank(): boolean {
+    if (this.start === this.end) return true;
+    const first = this.characters.charCodeAt(this.start);
+    if (first > SPACE && first < LAST_ASCII) return false;
+    return this.text?.trim() === '';
+  }
+}
 
 /**
- * Reads lines in blocks. Skips blank lines and a byte order mark at the start.
+ * Reads lines in blocks, without a byte order mark at the start. A block is to be read to its end before the next one.
  * @param maxBytes a longer line has a problem instead of its text, and is never buffered as a whole
  */
-export async function* readLines(
-  source: AsyncIterable<Buffer>,
-  maxBytes: number,
-): AsyncGenerator<readonly InputLine[]> {
-  let number = 0;
+export async function* readLines(source: AsyncIterable<Buffer>, maxBytes: number): AsyncGenerator<LineBlock> {
+  let block: LineBlock | null = null;
   let held: Buffer[] = [];
   let heldBytes = 0;
 
-  const take = (end: Buffer): InputLine[] => {
-    const block = heldBytes > maxBytes ? null : Buffer.concat([...held, end]);
+  /** @param lines whole ones without the last line break, after what is held */
+  const blockOf = (lines: Buffer): LineBlock => {
+    const bytes = heldBytes === 0 ? lines : Buffer.concat([...held, lines]);
+    block = new LineBlock(heldBytes > maxBytes ? null : bytes, block?.number ?? 0, maxBytes);
     held = [];
     heldBytes = 0;
-    const lines = block === null ? [tooLong(maxBytes)] : linesOf(block, maxBytes);
-    return lines.flatMap((line) => {
-      number += 1;
-      if (line.text?.trim() === '') return [];
-      const text = number === 1 && line.text?.startsWith(BYTE_ORDER_MARK) ? line.text.slice(1) : line.text;
-      return [{ number, text, problem: line.problem }];
-    });
+    return block;
   };
   const hold = (part: Buffer): void => {
     heldBytes += part.length;
@@ -53,45 +115,12 @@ export async function* readLines(
         continue;
       }
       hold(rest.subarray(0, end));
-      yield take(Buffer.alloc(0));
+      yield blockOf(EMPTY);
       rest = rest.subarray(end + 1);
     }
     const last = rest.lastIndexOf(NEWLINE);
-    if (last !== -1) yield take(rest.subarray(0, last));
+    if (last !== -1) yield blockOf(rest.subarray(0, last));
     if (last + 1 < rest.length) hold(rest.subarray(last + 1));
   }
-  if (heldBytes > 0) yield take(Buffer.alloc(0));
-}
-
-interface Text {
-  readonly text: string | null;
-  readonly problem: string;
-}
-
-function linesOf(block: Buffer, maxBytes: number): Text[] {
-  if (isUtf8(block)) {
-    return block
-      .toString('utf8')
-      .split('\n')
-      .map((text) =>
-        // A UTF-16 unit takes at most three bytes.
-        text.length * 3 > maxBytes && Buffer.byteLength(text) > maxBytes
-          ? tooLong(maxBytes)
-          : { text, problem: '' },
-      );
-  }
-  const lines: Text[] = [];
-  for (let start = 0; start <= block.length; ) {
-    const newline = block.indexOf(NEWLINE, start);
-    const end = newline === -1 ? block.length : newline;
-    const bytes = block.subarray(start, end);
-    if (!isUtf8(bytes)) lines.push({ text: null, problem: 'it is not valid UTF-8' });
-    else lines.push(...linesOf(bytes, maxBytes));
-    start = end + 1;
-  }
-  return lines;
-}
-
-function tooLong(maxBytes: number): Text {
-  return { text: null, problem: `it is longer than ${maxBytes} bytes (MAX_BODY_BYTES)` };
+  if (heldBytes > 0) yield blockOf(EMPTY);
 }

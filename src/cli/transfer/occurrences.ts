@@ -10,6 +10,9 @@ const MAX_REMEMBERED_LINES = 2_000_000;
  * are numbered as identical; their ids still differ in the rest of the digest.
  */
 const FINGERPRINT_DIGITS = 13;
+const ZERO = 0x30;
+const NINE = 0x39;
+const A = 0x61;
 
 /** Fingerprint of a line → number of occurrences. */
 type Table = Map<number, number>;
@@ -23,7 +26,9 @@ export class Occurrences {
   /** Least recently used first. */
   readonly #tables = new Map<number, Table>();
   readonly #forgotten = new Set<number>();
+  /** The interval of the last line, and its table. */
   #current = Number.NaN;
+  #table: Table = new Map();
   #remembered = 0;
 
   /** @param ceiling different lines that are remembered at a time */
@@ -43,9 +48,8 @@ export class Occurrences {
    * @throws OperatorError if the input is not sorted enough for its size
    */
   count(createdAt: number, digest: string): number {
-    const interval = Math.floor(createdAt / INTERVAL_MS);
-    const table = this.#tableOf(interval);
-    const fingerprint = Number.parseInt(digest.slice(-FINGERPRINT_DIGITS), 16);
+    const table = this.#tableOf(Math.floor(createdAt / INTERVAL_MS));
+    const fingerprint = fingerprintOf(digest);
     const number = (table.get(fingerprint) ?? 0) + 1;
     if (number === 1) this.#makeRoom();
     table.set(fingerprint, number);
@@ -53,10 +57,11 @@ export class Occurrences {
   }
 
   #tableOf(interval: number): Table {
+    if (interval === this.#current) return this.#table;
     if (this.#forgotten.has(interval)) throw this.#refusal('returns to events of', interval, 'sort');
     const table = this.#tables.get(interval) ?? new Map();
-    if (interval === this.#current) return table;
     this.#current = interval;
+    this.#table = table;
     this.#tables.delete(interval);
     this.#tables.set(interval, table);
     return table;
@@ -82,4 +87,14 @@ export class Occurrences {
         `number identical ones: ${remedy} the file by createdAt and import it again; what is stored is then skipped`,
     );
   }
+}
+
+/** The last digits as a number. */
+function fingerprintOf(digest: string): number {
+  let fingerprint = 0;
+  for (let at = digest.length - FINGERPRINT_DIGITS; at < digest.length; at += 1) {
+    const code = digest.charCodeAt(at);
+    fingerprint = 16 * fingerprint + (code > NINE ? code - A + 10 : code - ZERO);
+  }
+  return fingerprint;
 }

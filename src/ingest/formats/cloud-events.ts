@@ -113,13 +113,6 @@ function eventOf(scan: JsonScan, types: TypeReferences, receivedAt: number): Bat
     if (json === null || json === 'null') return null;
     return json.startsWith('"') ? (scalarText(json) ?? null) : invalid(name, 'must be a string');
   };
-  for (const name of OPTIONAL) {
-    const value = attribute(name);
-    if (value instanceof Rejection) return value;
-    if (value === '') return invalid(name, 'must not be empty');
-    if (name === 'datacontenttype' && value?.includes('/') === false)
-      return invalid(name, 'must be a media type');
-  }
   const problem = scan.firstOfOthers(extensionProblem);
   if (problem !== null) return problem;
   return event(attribute, types, receivedAt, () => scan.value);
@@ -183,7 +176,9 @@ function* binaryEvent(
   for (const [header, value] of headers) {
     const name = header.slice(ATTRIBUTE_PREFIX.length);
     if (!/^[a-z0-9]+$/.test(name) && name !== 'data_base64') return badName(name.slice(0, MAX_TOLD));
-    attributes.set(name, headerText(value));
+    const text = headerText(value);
+    if (text === null) return invalid(name, 'must be percent-encoded UTF-8');
+    attributes.set(name, text);
   }
   // The header is the one that counts, and these two are not attributes.
   for (const name of ['datacontenttype', 'data', 'data_base64']) attributes.delete(name);
@@ -225,6 +220,13 @@ function event(
     if ((value === null || value === '') && name !== 'time') return invalid(name, 'is missing');
     values[name] = value;
   }
+  for (const name of OPTIONAL) {
+    const value = attribute(name);
+    if (value instanceof Rejection) return value;
+    if (value === '') return invalid(name, 'must not be empty');
+    if (name === 'datacontenttype' && value?.includes('/') === false)
+      return invalid(name, 'must be a media type');
+  }
   const { specversion, id, source, type, time } = values;
   if (specversion !== '1.0') return invalid('specversion', 'must be "1.0"');
   const named = typeOf(types, type ?? '');
@@ -247,17 +249,20 @@ function typeOf(types: TypeReferences, name: string): TypeReference | Rejection 
   return type ?? invalid('type', eventTypeNameProblem(name) ?? 'is not the name of an event type');
 }
 
-/** The value of an attribute's header (HTTP binding, 3.1.3.2): maybe a quoted string, then percent-encoded. */
-function headerText(value: string): string {
+/**
+ * The value of an attribute's header (HTTP binding, 3.1.3.2): maybe a quoted string, then percent-encoded. A percent sign that
+ * encodes nothing stands for itself.
+ * @returns null if the encoded bytes are not UTF-8
+ */
+function headerText(value: string): string | null {
   const unquoted =
     value.length >= 2 && value.startsWith('"') && value.endsWith('"')
       ? value.slice(1, -1).replaceAll(/\\(.)/g, '$1')
       : value;
-  if (!unquoted.includes('%')) return unquoted;
   try {
-    return decodeURIComponent(unquoted);
+    return unquoted.replaceAll(/(?:%[\da-f]{2})+/gi, (encoded) => decodeURIComponent(encoded));
   } catch {
-    return unquoted; // A percent sign that encodes nothing stands for itself.
+    return null;
   }
 }
 

@@ -82,7 +82,7 @@ export const CREATE_CLOUD_EVENTS: Declaration = {
 export const CLOUD_EVENTS_HANDSHAKE: Declaration = {
   method: 'OPTIONS',
   path: '/v1/cloudevents',
-  headers: ['webhook-request-origin', 'webhook-request-rate'],
+  headers: [],
   operation: {
     id: 'allowCloudEvents',
     tag: 'Write',
@@ -96,7 +96,7 @@ export const CLOUD_EVENTS_HANDSHAKE: Declaration = {
         headers: {
           'WebHook-Allowed-Origin': { description: 'Any.', schema: { const: '*' } },
           'WebHook-Allowed-Rate': {
-            description: 'Requests per minute, or `*`; if the sender has asked for a rate.',
+            description: 'Requests per minute that the limit of the app lets through, or `*`.',
             schema: { type: 'string' },
           },
           Allow: { description: 'The methods.', schema: { type: 'string' } },

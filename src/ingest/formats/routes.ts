@@ -45,14 +45,13 @@ export function formatRoutes(steps: CreateBatchSteps, limitPerMinute: number): r
  * (WebHook-Request-Callback).
  */
 function handshake(limitPerMinute: number): Route {
-  const allowed = { 'WebHook-Allowed-Origin': '*', Allow: 'POST, OPTIONS' };
-  const rate = { 'WebHook-Allowed-Rate': limitPerMinute === 0 ? '*' : String(limitPerMinute) };
+  const headers = {
+    'WebHook-Allowed-Origin': '*',
+    'WebHook-Allowed-Rate': limitPerMinute === 0 ? '*' : String(limitPerMinute),
+    Allow: 'POST, OPTIONS',
+  };
   return {
     ...CLOUD_EVENTS_HANDSHAKE,
-    handle: async (exchange) => ({
-      status: 200,
-      body: '{"success":true}',
-      headers: exchange.header('webhook-request-rate') === '' ? allowed : { ...allowed, ...rate },
-    }),
+    handle: async () => ({ status: 200, body: '{"success":true}', headers }),
   };
 }

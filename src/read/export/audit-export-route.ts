@@ -9,7 +9,7 @@ import type { Route } from '../../http/route.ts';
 import type { Sql } from '../../storage/connect.ts';
 import { checkScope, SCOPE } from '../scope-query.ts';
 import { CONTENT_TYPES } from './export-body.ts';
-import type { Admission, Exports } from './exports.ts';
+import type { Admitted, Exports } from './exports.ts';
 
 export interface AuditExportOptions {
   readonly api: Api;
@@ -31,9 +31,13 @@ const QUERY = new Query(
   checkScope,
 );
 
-const BUSY = new Rejection('unavailable', 'The audit log is written to without a pause; try again shortly.', {
-  retryAfterSeconds: 5,
-});
+const BUSY = new Rejection(
+  'unavailable',
+  'A change that writes to the audit log takes long; try again shortly.',
+  {
+    retryAfterSeconds: 5,
+  },
+);
 
 export function auditExportRoute(options: AuditExportOptions): Route {
   const { api, sql, exports } = options;
@@ -41,14 +45,10 @@ export function auditExportRoute(options: AuditExportOptions): Route {
     const query = QUERY.parse(call.exchange.query);
     if (query instanceof Rejection) return query;
     const holder = `user ${call.user.id}`;
-    const refusal = exports.refusal(holder);
-    if (refusal !== null) return refusal;
-    const horizon = await auditHorizon(sql);
-    if (horizon === null) return BUSY;
-    const admission = exports.admit(holder);
-    if (admission instanceof Rejection) return admission;
+    const admitted = await exports.admit(holder, async () => (await auditHorizon(sql)) ?? BUSY);
+    if (admitted instanceof Rejection) return admitted;
     const { from, to: until, after } = query;
-    return streamed(options, call, { appId: call.app.id, from, until, after }, { admission, horizon });
+    return streamed(options, call, { appId: call.app.id, from, until, after }, admitted);
   });
 }
 
@@ -56,7 +56,7 @@ function streamed(
   { sql, sessions, exports }: AuditExportOptions,
   call: MemberCall,
   scope: AuditScope,
-  { admission, horizon }: { admission: Admission; horizon: number },
+  { admission, prepared: horizon }: Admitted<number>,
 ): Outcome {
   const mayRead = async (): Promise<boolean> => {
     const [valid, owners] = await Promise.all([

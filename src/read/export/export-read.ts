@@ -92,38 +92,49 @@ export interface ExportReadOptions {
 }
 
 export function exportRead(options: ExportReadOptions): AppRead {
-  const { sql, events, exports } = options;
+  const { exports } = options;
   return appRead(EXPORT, async (call, query) => {
     const { app } = call;
     const holder = holderOf(call);
-    const refusal = exports.refusal(holder);
-    if (refusal !== null) return refusal;
-    const types = await findScopedTypes(sql, app.id, query);
-    if (types instanceof Rejection) return types;
-    const { typeIds, exceptTypes } = types;
-    const after = await positionOf(events, app.id, query.cursor);
-    if (after instanceof Rejection) return after;
-    const scope = {
-      appId: app.id,
-      typeIds,
-      exceptTypes,
-      from: query.from,
-      until: query.to,
-      order: 'asc',
-      after,
-    } as const;
-    // The counts of a field find events of all types.
-    const field = exceptTypes.length > 0 ? null : fieldFilterOf(query);
-    const reader = field === null ? events.lines(scope, filterOf(query)) : events.filteredLines(scope, field);
-    // What fails at once is refused while there is still a status to say so.
-    const first = await reader.next();
-    const admission = exports.admit(holder);
-    if (admission instanceof Rejection) return admission;
+    const admitted = await exports.admit(holder, () => begun(options, app.id, query));
+    if (admitted instanceof Rejection) return admitted;
+    const { admission, prepared } = admitted;
     return streamed(options, call, query.format, {
       admission,
-      parts: (isGone) => partsOf(options, reader, first, isGone),
+      parts: (isGone) => partsOf(options, prepared, isGone),
     });
   });
+}
+
+/** What is found before the answer begins: what fails then is refused while there is still a status to say so. */
+interface Begun {
+  readonly reader: LineReader;
+  readonly first: EventLines | null;
+}
+
+async function begun(
+  { sql, events }: ExportReadOptions,
+  appId: number,
+  query: Exclude<ReturnType<typeof EXPORT_QUERY.parse>, Rejection>,
+): Promise<Begun | Rejection> {
+  const types = await findScopedTypes(sql, appId, query);
+  if (types instanceof Rejection) return types;
+  const { typeIds, exceptTypes } = types;
+  const after = await positionOf(events, appId, query.cursor);
+  if (after instanceof Rejection) return after;
+  const scope = {
+    appId,
+    typeIds,
+    exceptTypes,
+    from: query.from,
+    until: query.to,
+    order: 'asc',
+    after,
+  } as const;
+  // The counts of a field find events of all types.
+  const field = exceptTypes.length > 0 ? null : fieldFilterOf(query);
+  const reader = field === null ? events.lines(scope, filterOf(query)) : events.filteredLines(scope, field);
+  return { reader, first: await reader.next() };
 }
 
 interface Source {
@@ -163,8 +174,7 @@ function streamed(
 /** The parts of a reader; while one is sent the next one is read. */
 async function* partsOf(
   { slots, exports }: ExportReadOptions,
-  reader: LineReader,
-  first: EventLines | null,
+  { reader, first }: Begun,
   isGone: () => boolean,
 ): AsyncGenerator<EventLines> {
   const turn = {

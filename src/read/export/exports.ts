@@ -34,6 +34,12 @@ export interface Admission {
   isOpen: boolean;
 }
 
+/** An export that may begin, with what was prepared for it. */
+export interface Admitted<T> {
+  readonly admission: Admission;
+  readonly prepared: T;
+}
+
 /** Ends an export before its end. */
 class Cut extends Error {
   readonly outcome: ExportOutcome;
@@ -66,30 +72,36 @@ export class Exports {
     this.#timeoutMs = timeoutMs;
   }
 
-  /** Exports that are being sent. */
+  /** Exports that are being sent or prepared. */
   get running(): number {
     return this.#all;
   }
 
-  /** Why one more cannot begin; null if it can. @param holder whose exports are counted together */
-  refusal(holder: string): Rejection | null {
-    if ((this.#running.get(holder) ?? 0) >= MAX_OF_HOLDER) return OF_HOLDER;
-    return this.#all >= MAX_OF_PROCESS ? OF_PROCESS : null;
-  }
-
   /**
-   * Counts one more in, to be called when its response is returned: the response is opened in the same turn of the event
-   * loop, or never. So of several exports that begin at once, those that are too many are refused while they can be.
+   * Counts one more in, and then prepares it: what is asked of the database before the response begins is limited too. The response
+   * must be opened in the turn of the event loop in which this returns; one that never is gives its place back.
+   * @param holder  whose exports are counted together
+   * @param prepare may refuse it
    */
-  admit(holder: string): Admission | Rejection {
-    const refusal = this.refusal(holder);
-    if (refusal !== null) return refusal;
+  async admit<T extends object | number>(
+    holder: string,
+    prepare: () => Promise<T | Rejection>,
+  ): Promise<Admitted<T> | Rejection> {
+    if ((this.#running.get(holder) ?? 0) >= MAX_OF_HOLDER) return OF_HOLDER;
+    if (this.#all >= MAX_OF_PROCESS) return OF_PROCESS;
     const admission = { holder, isOpen: false };
     this.#count(holder, 1);
-    setImmediate(() => {
-      if (!admission.isOpen) this.#count(holder, -1);
-    });
-    return admission;
+    let prepared: T | Rejection | undefined;
+    try {
+      prepared = await prepare();
+      if (prepared instanceof Rejection) return prepared;
+      setImmediate(() => {
+        if (!admission.isOpen) this.#count(holder, -1);
+      });
+      return { admission, prepared };
+    } finally {
+      if (prepared === undefined || prepared instanceof Rejection) this.#count(holder, -1);
+    }
   }
 
   /**

@@ -7,6 +7,7 @@ import {
   errorCode,
   isUnavailable,
   poolOnNode,
+  SQLSTATE,
   type Sql,
   type Transaction,
 } from '../connect.ts';
@@ -83,7 +84,6 @@ export function groupsOf(rows: readonly ShardRow[]): ShardGroup[] {
 
 /** How long a shard that is being moved is waited for. */
 const LOCK_TIMEOUT_MS = 1_000;
-const LOCK_NOT_AVAILABLE = '55P03';
 /** ShareLock: as every write takes it. Whoever moves the shards waits for its end, and keeps it out when they leave. */
 const SHARE_LOCK = 5;
 
@@ -110,7 +110,7 @@ export async function changeShards<T>(
     });
     return outcome?.value ?? null;
   } catch (error) {
-    if (errorCode(error) === LOCK_NOT_AVAILABLE) return null;
+    if (errorCode(error) === SQLSTATE.lockNotAvailable) return null;
     throw error;
   }
 }

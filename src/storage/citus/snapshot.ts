@@ -5,7 +5,7 @@
 import type pg from 'pg';
 import { OperatorError } from '../../errors.ts';
 import type { ExportSnapshot, RowPlace } from '../backup/export.ts';
-import { type DatabaseAddress, errorCode } from '../connect.ts';
+import { type DatabaseAddress, errorCode, SQLSTATE } from '../connect.ts';
 import { openCopyClient } from '../copy-client.ts';
 import { countsOf, type Level } from '../counts/levels.ts';
 import { type DataNode, nodeIsAway } from '../nodes.ts';
@@ -19,7 +19,7 @@ const LOCK_TIMEOUT_MS = 1_000;
 /** ExclusiveLock on the metadata of shards: whoever writes to them takes ShareLock. */
 const EXCLUSIVE_LOCK = 7;
 /** lock_not_available, deadlock_detected, undefined_table: a shard is being moved, or a statement takes long. */
-const PASSING = new Set(['55P03', '40P01', '42P01']);
+const PASSING = new Set<string>([SQLSTATE.lockNotAvailable, SQLSTATE.deadlock, '42P01']);
 
 interface NodeSession {
   readonly reader: pg.Client;

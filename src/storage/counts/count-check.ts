@@ -1,5 +1,5 @@
 /** Compares the counts of some days with their rows, for the doctor. */
-import { errorCode, type Sql } from '../connect.ts';
+import { errorCode, SQLSTATE, type Sql } from '../connect.ts';
 import { compareFieldDay } from '../fields/compare-day.ts';
 import { readSnapshot } from '../snapshot.ts';
 import type { StorageEngine } from '../storage-engine.ts';
@@ -11,7 +11,6 @@ const SAMPLED_DAYS = 5;
 /** Of a day with more events one app is compared: by its index, where all of them would take a scan of the day. */
 const MOST_EVENTS = 1_000_000;
 const TIMEOUT_MS = 20_000;
-const QUERY_CANCELED = '57014';
 
 export interface ComparedDay extends DayComparison {
   /** Its midnight (UTC), milliseconds since 1970. */
@@ -92,7 +91,7 @@ async function compareInTime(sql: Sql, day: number): Promise<DayComparison | nul
       };
     });
   } catch (error) {
-    if (errorCode(error) === QUERY_CANCELED) return null;
+    if (errorCode(error) === SQLSTATE.queryCanceled) return null;
     throw error;
   }
 }

@@ -1,5 +1,5 @@
 /** Moves the pending deltas of declared fields into their counts, and gives new values their ids. */
-import { errorCode, type Sql, type Transaction } from '../connect.ts';
+import { errorCode, SQLSTATE, type Sql, type Transaction } from '../connect.ts';
 import { finerThan, LEVELS, type Level } from '../counts/levels.ts';
 import type { Foldable } from '../maintenance/folding.ts';
 import { utcDay } from '../retention.ts';
@@ -15,7 +15,7 @@ export const MAX_NEW_VALUES = 1_000;
 const NOTED = { deltas: 20, transactions: 200 } as const;
 
 /** Somebody else works on fields, or has just changed one. */
-const LATER: ReadonlySet<string> = new Set(['55P03', '40001']);
+const LATER: ReadonlySet<string> = new Set([SQLSTATE.lockNotAvailable, SQLSTATE.serializationFailure]);
 
 const PENDING = `written >= (SELECT pending_from FROM last_field_fold)`;
 const SPECIAL = `('${OTHER}', '${MANY}', '${NUMBERS}')`;

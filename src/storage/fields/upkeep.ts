@@ -2,7 +2,7 @@
  * The upkeep of declared fields: folds their deltas, begins to count new fields, counts from rows what writers have not, fills
  * the past, and removes what belongs to removed fields. Any process may do it, and be interrupted at any point.
  */
-import { errorCode, type Sql, type Transaction } from '../connect.ts';
+import { errorCode, SQLSTATE, type Sql, type Transaction } from '../connect.ts';
 import type { Interval } from '../counts/intervals.ts';
 import { ALL_TYPES, DAY_MS, floorTo, HOUR_MS, MINUTE_MS, MINUTES } from '../counts/levels.ts';
 import { DeadRows } from '../maintenance/dead-rows.ts';
@@ -19,8 +19,6 @@ import {
 import { fieldDeltas, withFieldsLocked } from './fold.ts';
 import { removeFieldMinutes, removeFields } from './removal.ts';
 
-/** SQLSTATE of a wait that lock_timeout ended. */
-const LOCK_NOT_AVAILABLE = '55P03';
 /** How much of each second may go into counting from rows: no other maintenance runs meanwhile. */
 const COUNT_MS = 250;
 /** An uncounted minute is counted this long after its end: until then it may be noted again. */
@@ -149,7 +147,7 @@ export class FieldUpkeep implements FieldStats {
            WHERE declared_fields.generation = 0 AND removed_at IS NULL`;
       });
     } catch (error) {
-      if (errorCode(error) !== LOCK_NOT_AVAILABLE) throw error;
+      if (errorCode(error) !== SQLSTATE.lockNotAvailable) throw error;
       return;
     }
     const minute = new Date(floorTo(this.#now(), MINUTE_MS));

@@ -7,7 +7,7 @@
  * changes counts holds the same lock, so what is read here stays true until the commit.
  */
 import { type Interval, startOfMonth } from '../counts/intervals.ts';
-import { ALL_TYPES, countsOf, DAYS, floorTo, HOURS, LEVELS } from '../counts/levels.ts';
+import { ALL_TYPES, countsOf, DAYS, floorTo, HOURS, LEVELS, MINUTES } from '../counts/levels.ts';
 import { type EventRow, timestamp } from '../write/accepted-event.ts';
 import type { WriteConnection } from '../write/copy-connection.ts';
 import type { CopyGroup } from '../write/copy-group.ts';
@@ -122,7 +122,7 @@ async function readKnown(
   });
 }
 
-/** By the time of each event, of its type and of all types. */
+/** By the minute, of each type and of all types. */
 function countEvents(events: readonly EventRow[]): readonly Counts[] {
   const all: Counts = { typeId: ALL_TYPES, buckets: [], counts: [] };
   const types = new Map([[ALL_TYPES, all]]);
@@ -132,8 +132,9 @@ function countEvents(events: readonly EventRow[]): readonly Counts[] {
       counts = { typeId, buckets: [], counts: [] };
       types.set(typeId, counts);
     }
-    add(counts, createdAt, 1);
-    add(all, createdAt, 1);
+    const minute = floorTo(createdAt, MINUTES.ms);
+    add(counts, minute, 1);
+    add(all, minute, 1);
   }
   // In the order of the keys, in which whatever changes counts takes its locks.
   return [...types.values()].sort((a, b) => a.typeId - b.typeId);

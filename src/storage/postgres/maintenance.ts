@@ -2,7 +2,7 @@
  * Maintenance of PostgreSQL: pending deltas are folded into the counts, partitions made ahead, retention applied.
  * Everything here may run in several processes at once and be interrupted at any point.
  */
-import { errorCode, type Sql, type Transaction } from '../connect.ts';
+import { errorCode, SQLSTATE, type Sql, type Transaction } from '../connect.ts';
 import { DayProfiler } from '../counts/day-profiles.ts';
 import type { Interval } from '../counts/intervals.ts';
 import { countsOf, DAY_MS, finerThan, LEVELS, type Level, MINUTES } from '../counts/levels.ts';
@@ -21,7 +21,6 @@ import { removal } from './app-removal.ts';
  * and writer queues after the request.
  */
 const LOCK_TIMEOUT_MS = 200;
-const LOCK_NOT_AVAILABLE = '55P03';
 
 /** Adds counts to a table of counts, in the order of its keys. */
 const addTo = (table: string, counts: string): string => `
@@ -50,7 +49,6 @@ const takeDeltas = (into: string): string => `
     WITH folded AS (
       DELETE FROM count_deltas
        WHERE written >= (SELECT pending_from FROM last_fold)
-         AND (SELECT pg_try_advisory_xact_lock(hashtext('tidemark counts')))
       RETURNING app_id, type_id, bucket, count, fields
     ),
     ${noteUncounted('folded', { apps: true })},
@@ -89,38 +87,78 @@ const ADD_UP = takeDeltas(`
       RETURNING app_id
     )`);
 
+/** Rounds in which others have the lock of counts, after which a fold waits for its turn; and for how long at most. */
+const MOST_MISSES = 5;
+const TURN_TIMEOUT_MS = 5_000;
+
 /**
  * Moves all pending deltas into the counts of every level and of months, for each type and for all together, and discards
- * the profiles of the days that they belong to.
+ * the profiles of the days that they belong to. Waits for whoever else changes counts.
  *
  * One statement, so that every snapshot sees a delta either pending or folded. One fold at a time: another would only
- * wait for the same rows, so a process that does not get the lock folds nothing. Keys are written in their order.
+ * wait for the same rows. Keys are written in their order.
  * @returns the number of deltas folded
  */
 export async function foldCounts(sql: Sql): Promise<number> {
-  return await onlyByIndex(sql, FOLD);
-}
-
-/** Dead rows, which the planner does not know of, make nothing but the index of pending deltas bearable. */
-async function onlyByIndex(sql: Sql, statement: string): Promise<number> {
   return await sql.begin('isolation level read committed', async (tx) => {
-    const [, [result]] = await Promise.all([
-      tx`SET LOCAL enable_seqscan = off`,
-      tx.unsafe<{ folded: number }[]>(statement),
-    ]);
-    return result?.folded ?? 0;
+    await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark counts'))`;
+    return await onlyByIndex(tx, FOLD);
   });
 }
 
-/** The deltas of events. */
+/** Dead rows, which the planner does not know of, make nothing but the index of pending deltas bearable. */
+async function onlyByIndex(tx: Transaction, statement: string): Promise<number> {
+  const [, [result]] = await Promise.all([
+    tx`SET LOCAL enable_seqscan = off`,
+    tx.unsafe<{ folded: number }[]>(statement),
+  ]);
+  return result?.folded ?? 0;
+}
+
+/**
+ * Runs a statement under the lock of counts, which is taken before its snapshot.
+ * @param waits false: only if the lock is free
+ * @returns null where others have the lock
+ */
+async function inTurn(sql: Sql, statement: string, waits: boolean): Promise<number | null> {
+  let isLocked = false;
+  try {
+    return await sql.begin('isolation level read committed', async (tx) => {
+      if (waits) await tx.unsafe(`SET LOCAL lock_timeout = ${TURN_TIMEOUT_MS}`);
+      const lock = waits ? 'pg_advisory_xact_lock' : 'pg_try_advisory_xact_lock';
+      const [taken] = await tx.unsafe<{ lock: unknown }[]>(
+        `SELECT ${lock}(hashtext('tidemark counts')) AS lock`,
+      );
+      if (taken?.lock === false) return null;
+      isLocked = true;
+      return await onlyByIndex(tx, statement);
+    });
+  } catch (error) {
+    if (!isLocked && errorCode(error) === SQLSTATE.lockNotAvailable) return null;
+    throw error;
+  }
+}
+
+/**
+ * The deltas of events. Imports hold the lock of counts for a part of each transaction, and pass it on to one another where
+ * several run: after some misses a fold queues for it, so that the imports come after it once.
+ */
 export function countDeltas(sql: Sql): Foldable {
+  let misses = 0;
+  const take = async (statement: string): Promise<number | null> => {
+    const taken = await inTurn(sql, statement, misses >= MOST_MISSES);
+    misses = taken === null ? misses + 1 : 0;
+    return taken;
+  };
   return {
-    fold: () => foldCounts(sql),
-    addUp: () => onlyByIndex(sql, ADD_UP),
+    fold: () => take(FOLD),
+    addUp: () => take(ADD_UP),
     pending: () =>
-      onlyByIndex(
-        sql,
-        'SELECT count(*)::float8 AS folded FROM count_deltas WHERE written >= (SELECT pending_from FROM last_fold)',
+      sql.begin('isolation level read committed', (tx) =>
+        onlyByIndex(
+          tx,
+          'SELECT count(*)::float8 AS folded FROM count_deltas WHERE written >= (SELECT pending_from FROM last_fold)',
+        ),
       ),
   };
 }
@@ -238,7 +276,7 @@ export async function dropPartition(sql: Sql, partition: string, prepare = ''): 
     });
     return true;
   } catch (error) {
-    if (errorCode(error) === LOCK_NOT_AVAILABLE) return false;
+    if (errorCode(error) === SQLSTATE.lockNotAvailable) return false;
     throw error;
   }
 }

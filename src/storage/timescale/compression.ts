@@ -7,7 +7,7 @@
  * are, beside writers. Before that commits, whatever reads in a snapshot is locked out: readers by {@link SNAPSHOT_LOCK},
  * refreshes of the aggregates by the advisory lock of maintenance.
  */
-import { errorCode, type Sql, type Transaction } from '../connect.ts';
+import { errorCode, SQLSTATE, type Sql, type Transaction } from '../connect.ts';
 import { HOUR_MS, MINUTES } from '../counts/levels.ts';
 import { SNAPSHOT_LOCK } from '../snapshot.ts';
 import type { StorageSettings } from '../storage-engine.ts';
@@ -18,8 +18,7 @@ import { aggregatesOf } from './policies.ts';
 const COMPRESSED = 1;
 const PARTIAL = 8;
 /** lock_not_available, and deadlock_detected with this transaction as the victim. */
-const LOCKED: ReadonlySet<string> = new Set(['55P03', '40P01']);
-const SERIALIZATION_FAILURE = '40001';
+const LOCKED: ReadonlySet<string> = new Set([SQLSTATE.lockNotAvailable, SQLSTATE.deadlock]);
 
 /** Timeout of a lock request, because late writers of the chunk, or readers, wait for it. */
 const CHUNK_LOCK_TIMEOUT_MS = 1_000;
@@ -158,7 +157,7 @@ async function isFree(sql: Sql): Promise<boolean> {
 }
 
 /** A lock that was not free, or writers that TimescaleDB could not lock out at its end. */
-const IN_THE_WAY = new Set([...LOCKED, SERIALIZATION_FAILURE]);
+const IN_THE_WAY = new Set([...LOCKED, SQLSTATE.serializationFailure]);
 
 /** A lock was not free: what the transaction has done is rolled back. */
 class NotFree extends Error {}

@@ -1,5 +1,5 @@
 /** Refreshes of the continuous aggregates. TimescaleDB refuses concurrent ones of the same buckets. */
-import { errorCode, type Sql } from '../connect.ts';
+import { errorCode, SQLSTATE, type Sql } from '../connect.ts';
 
 export interface RefreshInterval {
   readonly from: Date;
@@ -33,7 +33,6 @@ export async function refreshesInBatches(sql: Sql): Promise<boolean> {
   return refresh?.hasOptions === true;
 }
 
-const LOCK_NOT_AVAILABLE = '55P03';
 const RETRY_MS = 100;
 /** How long a refresh that cannot wait for another one waits for locks. */
 const LOCK_TIMEOUT_MS = 500;
@@ -42,7 +41,7 @@ export const REFRESH_TIMEOUT_MS = 60_000;
 
 /** Whether a refresh was given up, as another program refreshes the same buckets or has them locked. */
 export function isBeingRefreshed(error: unknown): boolean {
-  return errorCode(error) === LOCK_NOT_AVAILABLE;
+  return errorCode(error) === SQLSTATE.lockNotAvailable;
 }
 
 /**

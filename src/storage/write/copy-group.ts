@@ -18,30 +18,37 @@ export interface CopyGroup {
   readonly release: () => void;
 }
 
+/** What a group consists of: its rows, what they change in the counts of events, and in those of fields. */
+export type Part = 'rows' | 'changes' | 'values';
+const ALL: readonly Part[] = ['rows', 'changes', 'values'];
+
 /**
  * Outside of a transaction block the commands are one implicit transaction: a failure of any of them stores nothing.
  * @param fields those whose values are counted; absent: what the group changes in their counts is left to maintenance
- * @param changes what the group changes in the counts of events: written with it, or left to who calls
+ * @param parts  absent: all; what is left out is to be written in the same transaction
  */
 export function copyGroup(
   engine: EngineWrites,
   events: readonly EventRow[],
   fields?: DeclaredFields,
-  changes: 'written' | 'left out' = 'written',
+  parts = ALL,
 ): CopyGroup {
-  const withChanges = changes === 'written';
+  const withRows = parts.includes('rows');
+  const withChanges = parts.includes('changes');
   const stamp = fields === undefined || fields.generation === 0 ? null : fields.generation;
-  const withFields = fields !== undefined && haveFields(events, fields);
+  const withFields = parts.includes('values') && fields !== undefined && haveFields(events, fields);
   const tables = [
-    `events (${EVENT_COLUMNS})`,
+    ...(withRows ? [`events (${EVENT_COLUMNS})`] : []),
     ...(withChanges ? [stamp === null ? engine.changes : engine.stampedChanges] : []),
     ...(withFields ? [FIELD_DELTAS] : []),
   ];
-  const messages = new CopyMessages(sizeOf(events) + ROW_BYTES * events.length + 1_024);
+  const messages = new CopyMessages((withRows ? sizeOf(events) + ROW_BYTES * events.length : 0) + 1_024);
   messages.query(tables.map((table) => `COPY ${table} FROM STDIN (FORMAT binary)`).join(';'));
-  messages.beginRows();
-  for (const event of events) messages.eventRow(event);
-  messages.endRows();
+  if (withRows) {
+    messages.beginRows();
+    for (const event of events) messages.eventRow(event);
+    messages.endRows();
+  }
   if (withChanges) {
     messages.beginRows();
     engine.copyChanges(events, messages, stamp);

@@ -39,6 +39,13 @@ for (const [value, digit] of [...'0123456789abcdef'].entries()) {
   DIGITS[digit.toUpperCase().charCodeAt(0)] = value;
 }
 
+/** Text in UTF-8, in a part of a buffer. */
+export interface TextBytes {
+  readonly bytes: Buffer;
+  readonly start: number;
+  readonly end: number;
+}
+
 /** Of groups that are stored. */
 const BUFFERS = new BufferPool();
 const NOTHING = Buffer.alloc(0);
@@ -87,23 +94,36 @@ export class CopyMessages {
   }
 
   /** A row of `events` (id, app_id, type_id, created_at, payload). */
-  eventRow({ id, appId, typeId, createdAt, payload }: EventRow): void {
+  eventRow(event: EventRow): void {
+    const { payload } = event;
     let most = payload.length * BYTES_PER_UNIT;
     if (this.#at + EVENT_BYTES + most > this.#bytes.length) {
       most = Buffer.byteLength(payload);
       this.#reserve(EVENT_BYTES + most + MESSAGE_BYTES);
     }
-    this.#int2(5);
-    this.#int4(UUID_BYTES);
-    this.#uuid(id);
-    this.#int4(4);
-    this.#int4(appId);
-    this.#int4(4);
-    this.#int4(typeId);
-    this.#timestamp(createdAt);
+    this.#eventHead(event);
     const written = this.#bytes.write(payload, this.#at + 4);
     this.#int4(written);
     this.#at += written;
+  }
+
+  /** The same row, of bytes of a payload. @returns where it begins in {@link bytes} */
+  eventRowOfBytes(event: Omit<EventRow, 'payload'>, { bytes, start, end }: TextBytes): number {
+    this.#reserve(EVENT_BYTES + end - start + MESSAGE_BYTES);
+    const at = this.#at;
+    this.#eventHead(event);
+    this.#int4(end - start);
+    this.#at += bytes.copy(this.#bytes, this.#at, start, end);
+    return at;
+  }
+
+  /** A row of `events` that was built before. @param at where it begins @returns where it begins now */
+  sameEventRow(bytes: Buffer, at: number): number {
+    const { end } = payloadOf(bytes, at);
+    this.#reserve(end - at + MESSAGE_BYTES);
+    const start = this.#at;
+    this.#at += bytes.copy(this.#bytes, start, at, end);
+    return start;
   }
 
   /** A row of `count_deltas` (app_id, type_id, bucket, count), and `fields` where there is a stamp. */
@@ -151,6 +171,11 @@ export class CopyMessages {
     if (summary !== null) this.#at += summary.copy(this.#bytes, this.#at);
   }
 
+  /** In bytes. */
+  get length(): number {
+    return this.#at;
+  }
+
   /** All of it. */
   get bytes(): Buffer {
     return this.#bytes.subarray(0, this.#at);
@@ -161,6 +186,17 @@ export class CopyMessages {
     BUFFERS.giveBack(this.#bytes);
     this.#bytes = NOTHING;
     this.#at = 0;
+  }
+
+  #eventHead({ id, appId, typeId, createdAt }: Omit<EventRow, 'payload'>): void {
+    this.#int2(5);
+    this.#int4(UUID_BYTES);
+    this.#uuid(id);
+    this.#int4(4);
+    this.#int4(appId);
+    this.#int4(4);
+    this.#int4(typeId);
+    this.#timestamp(createdAt);
   }
 
   #stamp(generation: number): void {
@@ -223,4 +259,20 @@ export class CopyMessages {
     }
     this.#at = at;
   }
+}
+
+/** Offsets in a row of `events`. */
+const ID_AT = 2 + 4;
+const PAYLOAD_AT = EVENT_BYTES;
+
+/** The id in a row of `events`. @param at where the row begins */
+export function idOf(bytes: Buffer, at: number): string {
+  const hex = bytes.toString('hex', at + ID_AT, at + ID_AT + UUID_BYTES);
+  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-${hex.slice(12, 16)}-${hex.slice(16, 20)}-${hex.slice(20)}`;
+}
+
+/** The payload in a row of `events`. */
+export function payloadOf(bytes: Buffer, at: number): TextBytes {
+  const start = at + PAYLOAD_AT;
+  return { bytes, start, end: start + bytes.readInt32BE(start - 4) };
 }

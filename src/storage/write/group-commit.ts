@@ -1,5 +1,5 @@
 /**
- * The one way into the events table, but for a restore into an empty database. Single events, batches, keyed requests, replays and imports differ in the unit that is
+ * The one way into the events table, but for a restore into an empty database. Single events, batches, idempotent requests, replays and imports differ in the unit that is
  * stored as a whole and in its outcome. Failures are handled in the same way for all of them.
  */
 import type { Rejection } from '../../errors.ts';

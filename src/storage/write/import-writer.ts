@@ -6,7 +6,7 @@ import { ENGINES } from '../engines.ts';
 import type { DeclaredFields } from '../fields/declared-fields.ts';
 import { datesOf, type EventRow, sizeOf } from './accepted-event.ts';
 import { ConnectionLost, CopyConnection } from './copy-connection.ts';
-import { copyGroup } from './copy-group.ts';
+import { type CopyGroup, copyGroup } from './copy-group.ts';
 import { backOff } from './failures.ts';
 import { type Attempt, GroupCommit, type GroupKind, type WriteLog } from './group-commit.ts';
 import { columns, insertMissingValues } from './insert-events.ts';
@@ -81,6 +81,8 @@ export class ImportWriter<Event extends EventRow> {
   #boundary: number | null = null;
   /** True after a group of which some events were there already: then COPY would only find that out again. */
   #merging = false;
+  /** The group that is being written, and its rows as a query where that is built already. */
+  #whole: { readonly events: readonly Event[]; readonly rows: CopyGroup } | null = null;
   /** The transaction whose COMMIT got no response, and the outcome of the group if it was committed. */
   #uncertain: { readonly xid: string; readonly outcome: ImportOutcome<Event> } | null = null;
 
@@ -116,12 +118,14 @@ export class ImportWriter<Event extends EventRow> {
 
   /**
    * Commits a group; one call at a time.
+   * @param events in order of time
+   * @param rows   all of them as a query, for {@link CopyConnection.copy}
    * @throws OperatorError if the app was removed meanwhile, or the database stays unavailable
    */
-  async write(events: readonly Event[]): Promise<ImportOutcome<Event>> {
+  async write(events: readonly Event[], rows: CopyGroup | null = null): Promise<ImportOutcome<Event>> {
     if (events.length === 0) return { imported: 0, skipped: 0, refused: [] };
-    const ordered = events.toSorted((a, b) => a.createdAt - b.createdAt);
-    const outcomes = await this.#commit.run(this.#kind, this.#connection, ordered, this.#commit.begin(false));
+    this.#whole = rows && { events, rows };
+    const outcomes = await this.#commit.run(this.#kind, this.#connection, events, this.#commit.begin(false));
     return {
       imported: outcomes.reduce((sum, { imported }) => sum + imported, 0),
       skipped: outcomes.reduce((sum, { skipped }) => sum + skipped, 0),
@@ -193,16 +197,18 @@ export class ImportWriter<Event extends EventRow> {
   async #copy(events: readonly Event[], generation: number): Promise<void> {
     const { appId, fields } = this.#options;
     const engine = ENGINES[this.#options.engine].writes;
-    // What was written without regard to a field needs the stamp that changes have.
-    if (engine.countDirectly === undefined || generation > (fields?.generation ?? 0)) {
-      await this.#connection.copy(copyGroup(engine, events, fields));
-      return;
-    }
-    const copying = this.#connection.copy(copyGroup(engine, events, fields, 'left out'));
+    const rows =
+      this.#whole?.events === events ? this.#whole.rows : copyGroup(engine, events, fields, ['rows']);
+    const copying = this.#connection.copy(rows);
     copying.catch(() => undefined); // Awaited below.
-    const addToCounts = engine.countDirectly(appId, events);
+    // What was written without regard to a field needs the stamp that changes have.
+    const isDirect = engine.countDirectly !== undefined && generation <= (fields?.generation ?? 0);
+    const addToCounts = isDirect ? engine.countDirectly(appId, events) : null;
+    const changes = copyGroup(engine, events, fields, isDirect ? ['values'] : ['changes', 'values']);
     await copying;
-    await addToCounts(this.#connection);
+    if (changes.commands > 0) await this.#connection.copy(changes);
+    else changes.release();
+    await addToCounts?.(this.#connection);
   }
 
   /** Creates missing partitions first: COPY would send a whole group to find the first of them missing. */
@@ -221,8 +227,10 @@ export class ImportWriter<Event extends EventRow> {
     return Math.max(rows[0]?.boundary ?? 0, this.#options.boundary);
   }
 
+  /** Those that retention keeps; the same list where it keeps all. */
   #kept(events: readonly Event[]): readonly Event[] {
     const boundary = this.#boundary ?? this.#options.boundary;
+    if ((events[0]?.createdAt ?? boundary) >= boundary) return events;
     return events.filter(({ createdAt }) => createdAt >= boundary);
   }
 

@@ -1,9 +1,32 @@
+import { hash } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { digestOf, importedId, parseImportLine } from '../../../src/cli/transfer/import-line.ts';
-import { type InputLine, readLines } from '../../../src/cli/transfer/input-lines.ts';
+import { LineIds, parseImportLine } from '../../../src/cli/transfer/import-line.ts';
+import { type InputLine, LineBlock, readLines } from '../../../src/cli/transfer/input-lines.ts';
 import { Occurrences } from '../../../src/cli/transfer/occurrences.ts';
 import { OperatorError } from '../../../src/errors.ts';
+
+interface ParsedLine {
+  readonly type: string;
+  readonly createdAt: number;
+  readonly payload: string;
+  readonly id: string | null;
+}
+
+/** The events of lines, or their problems. */
+function parsed(...lines: readonly string[]): (ParsedLine | string)[] {
+  const block = new LineBlock(Buffer.from(lines.join('\n')), 1, 1_000_000);
+  const found: (ParsedLine | string)[] = [];
+  while (block.next()) {
+    const event = parseImportLine(block);
+    if (typeof event === 'string') found.push(event);
+    else {
+      const { bytes, start, end } = event.payload;
+      found.push({ ...event, payload: bytes.toString('utf8', start, end) });
+    }
+  }
+  return found;
+}
 
 describe('a line', () => {
   const time = '2026-01-31T08:30:00.123Z';
@@ -11,14 +34,9 @@ describe('a line', () => {
 
   test('gives its type, its time and the very text of its payload', () => {
     const payload = '{ "a" : 1e400, "a":-0,"big":12345678901234567890, "z":"\\ud800\\u0000" }';
-    expect(
-      parseImportLine(`{"payload":${payload} ,"type":"ä","createdAt":"${time}","x":{"payload":1}}`),
-    ).toEqual({
-      type: 'ä',
-      id: null,
-      createdAt: at,
-      payload,
-    });
+    const line = `{"payload":${payload} ,"type":"ä","createdAt":"${time}","x":{"payload":1}}`;
+    const event = { type: 'ä', id: null, createdAt: at, payload };
+    expect(parsed(line, '{"ü":1}', line)).toEqual([event, 'the field "type" is missing', event]);
   });
 
   test.each([
@@ -26,9 +44,7 @@ describe('a line', () => {
     ['2026-01-31 08:30:00.123999', at],
     ['2026-01-31T08:30', at - 123],
   ])('may give its time as %s', (createdAt, ms) => {
-    expect(parseImportLine(JSON.stringify({ type: 't', createdAt, payload: {} }))).toMatchObject({
-      createdAt: ms,
-    });
+    expect(parsed(JSON.stringify({ type: 't', createdAt, payload: {} }))).toMatchObject([{ createdAt: ms }]);
   });
 
   test.each([
@@ -59,8 +75,42 @@ describe('a line', () => {
       'the field "payload" may be nested at most 1000 levels deep',
     ],
   ])('that says %s is refused with its reason', (text, reason) => {
-    expect(parseImportLine(text)).toEqual(reason);
+    expect(parsed(text)).toEqual([reason]);
   });
+});
+
+function isJson(text: string): boolean {
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+test('a line ends where it ends, whatever the next one begins with', () => {
+  const part = fc.constantFrom(
+    '{',
+    '}',
+    '{"a":1',
+    '{"a":1,',
+    '{"a":',
+    '"b":2}',
+    ',"b":2}',
+    '2}',
+    '"',
+    ': 2}',
+    '{"',
+    '12',
+    '3',
+  );
+  fc.assert(
+    fc.property(fc.array(part, { maxLength: 8 }), (lines) => {
+      const alone = lines.flatMap((line) => parsed(line));
+      expect(parsed(...lines)).toEqual(alone);
+      expect(alone.map((problem) => problem !== 'it is not valid JSON')).toEqual(lines.map(isJson));
+    }),
+  );
 });
 
 test('a line is read as JSON.parse reads it, whatever stands twice, is escaped or is not JSON', () => {
@@ -98,20 +148,15 @@ test('a line is read as JSON.parse reads it, whatever stands twice, is escaped o
     );
   fc.assert(
     fc.property(line, (text) => {
-      let parsed: { type?: unknown; createdAt?: unknown; payload?: unknown } | null = null;
-      try {
-        parsed = JSON.parse(text);
-      } catch {
-        // Not JSON.
+      const [found = ''] = parsed(text);
+      if (typeof found === 'string') {
+        expect(found !== 'it is not valid JSON').toBe(isJson(text));
+        return;
       }
-      const found = parseImportLine(text);
-      if (parsed === null) expect(found).toBe('it is not valid JSON');
-      else if (typeof found === 'string') expect(found).not.toBe('it is not valid JSON');
-      else {
-        expect(found.type).toBe(parsed.type);
-        expect(JSON.parse(found.payload)).toEqual(parsed.payload);
-        expect(found.createdAt).toBe(Date.parse(String(parsed.createdAt)));
-      }
+      const known: { type?: unknown; createdAt?: unknown; payload?: unknown } = JSON.parse(text);
+      expect(found.type).toBe(known.type);
+      expect(JSON.parse(found.payload)).toEqual(known.payload);
+      expect(found.createdAt).toBe(Date.parse(String(known.createdAt)));
     }),
     { numRuns: 2_000 },
   );
@@ -120,11 +165,20 @@ test('a line is read as JSON.parse reads it, whatever stands twice, is escaped o
 describe('the id of an imported event', () => {
   const event = { type: 't', createdAt: Date.UTC(2026, 0, 31), payload: '{}' };
 
+  /** @param occurrence which of several such lines */
+  function idOf(appId: string, change: Partial<typeof event>, occurrence = 1): string {
+    const changed = { ...event, ...change };
+    const bytes = Buffer.from(`x${changed.payload}x`);
+    const payload = { bytes, start: 1, end: bytes.length - 1 };
+    const ids = new LineIds(appId);
+    for (let before = 1; before < occurrence; before += 1) ids.of({ ...changed, id: null, payload });
+    return ids.of({ ...changed, id: null, payload });
+  }
+
   test('keeps the id that an export has written, and no other', () => {
-    const idOf = (id: unknown): string | null => {
-      const line = parseImportLine(
-        JSON.stringify({ id, type: 'x', createdAt: '2026-01-31T08:30:00.123Z', payload: {} }),
-      );
+    const keptOf = (id: unknown): string | null => {
+      const createdAt = '2026-01-31T08:30:00.123Z';
+      const [line = ''] = parsed(JSON.stringify({ id, type: 'x', createdAt, payload: {} }));
       return typeof line === 'string' ? line : line.id;
     };
     const time = Date.UTC(2026, 0, 31, 8, 30)
@@ -132,38 +186,42 @@ describe('the id of an imported event', () => {
       .padStart(12, '0')
       .replace(/^(.{8})/, '$1-');
     for (const version of [7, 8])
-      expect(idOf(`${time}-${version}abc-8def-0123456789ab`)).toBe(`${time}-${version}abc-8def-0123456789ab`);
+      expect(keptOf(`${time}-${version}abc-8def-0123456789ab`)).toBe(
+        `${time}-${version}abc-8def-0123456789ab`,
+      );
     // Of another time, another version, another spelling, or somebody else's.
     const others = [
       `019a0000-0000-7abc-8def-0123456789ab`,
       `${time}-4abc-8def-0123456789ab`,
       `${time}-7ABC-8def-0123456789ab`,
     ];
-    for (const id of [...others, '42', 42, null, undefined]) expect(idOf(id)).toBeNull();
+    for (const id of [...others, '42', 42, null, undefined]) expect(keptOf(id)).toBeNull();
   });
 
   test('is a UUIDv8 that begins with the time', () => {
-    const id = importedId(event.createdAt, digestOf('app_1', event), 1);
+    const id = idOf('app_1', {});
     expect(id).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
     expect(Number.parseInt(id.replace('-', '').slice(0, 12), 16)).toBe(event.createdAt);
   });
 
   test('is another for another app, type, time, payload or number, and else the same', () => {
-    const id = (appId: string, change: object, occurrence = 1): string => {
-      const changed = { ...event, ...change };
-      return importedId(changed.createdAt, digestOf(appId, changed), occurrence);
-    };
     const all = [
-      id('app_1', {}),
-      id('app_2', {}),
-      id('app_1', { type: 'u' }),
-      id('app_1', { createdAt: event.createdAt + 1 }),
-      id('app_1', { payload: '{ }' }),
-      id('app_1', {}, 2),
-      id('app_1', {}, 3),
+      idOf('app_1', {}),
+      idOf('app_2', {}),
+      idOf('app_1', { type: 'u' }),
+      idOf('app_1', { createdAt: event.createdAt + 1 }),
+      idOf('app_1', { payload: '{ }' }),
+      idOf('app_1', {}, 2),
+      idOf('app_1', {}, 3),
     ];
     expect(new Set(all).size).toBe(all.length);
-    expect(id('app_1', {})).toBe(all[0]);
+    expect(idOf('app_1', {})).toBe(all[0]);
+    // Ids of earlier imports.
+    expect(all.slice(4)).toEqual([
+      '019c1159-7000-8a05-83e1-5349e6666b9d',
+      '019c1159-7000-8a02-a5a2-fbaf19022474',
+      '019c1159-7000-892a-81a4-5fb2cf4c14e7',
+    ]);
   });
 });
 
@@ -173,7 +231,8 @@ describe('an input', () => {
       yield* chunks;
     }
     const lines: InputLine[] = [];
-    for await (const some of readLines(source(), maxBytes)) lines.push(...some);
+    for await (const block of readLines(source(), maxBytes))
+      while (block.next()) lines.push({ number: block.number, text: block.text, problem: block.problem });
     return lines;
   }
 
@@ -219,7 +278,7 @@ describe('an input', () => {
 describe('occurrences', () => {
   const INTERVAL_MS = 600_000;
   const count = (occurrences: Occurrences, createdAt: number, payload = '{}'): number =>
-    occurrences.count(createdAt, digestOf('app', { type: 't', createdAt, payload }));
+    occurrences.count(createdAt, hash('sha256', `${createdAt} ${payload}`));
 
   test('are exact in any order of lines', () => {
     const occurrences = new Occurrences(2_000);

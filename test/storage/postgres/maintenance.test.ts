@@ -4,6 +4,7 @@ import { readEventPage } from '../../../src/storage/event-page.ts';
 import {
   applyRetention,
   clipPartitions,
+  countDeltas,
   ensurePartitions,
   foldCounts,
   postgresMaintenance,
@@ -247,6 +248,57 @@ test('folds that run at the same time as each other and as writers lose and doub
   await Promise.all([...writing, ...folding]);
   await foldCounts(sql);
   expect(await sums(7)).toEqual([200, 200, 200, 200]);
+});
+
+/** Sessions that hold the lock of counts one after the other, each until another one waits for it, as parallel imports do. */
+function holdersInTurns(): { readonly stop: () => Promise<void> } {
+  let stopped = false;
+  const isWaitedFor = async (): Promise<boolean> => {
+    const waiting = await sql`
+      SELECT FROM pg_locks JOIN pg_database ON pg_database.oid = database
+       WHERE locktype = 'advisory' AND NOT granted AND datname = current_database()`;
+    return stopped || waiting.length > 0;
+  };
+  const hold = async (): Promise<void> => {
+    const holder = connect(database.address, { connections: 1, name: 'test holder' });
+    while (!stopped) {
+      await holder.begin(async (tx) => {
+        await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark counts'))`;
+        await until(isWaitedFor, 'another one waits for the lock');
+      });
+    }
+    await holder.end();
+  };
+  const holding = [hold(), hold()];
+  return {
+    stop: async () => {
+      stopped = true;
+      await Promise.all(holding);
+    },
+  };
+}
+
+test('a fold that finds the lock held again and again comes in between holders that never pause', async () => {
+  await ensurePartitions(sql, START, START);
+  await insertAt(NOON);
+  const holders = holdersInTurns();
+  await until(async () => {
+    const [lock] = await sql<{ isFree: boolean }[]>`
+      SELECT pg_try_advisory_xact_lock(hashtext('tidemark counts')) AS "isFree"`;
+    return lock?.isFree === false;
+  }, 'the lock is held');
+  try {
+    const { fold } = countDeltas(sql);
+    const folded: (number | null)[] = [];
+    while ((folded.at(-1) ?? null) === null && folded.length < 20) folded.push(await fold());
+    expect(folded.slice(0, 5)).toEqual([null, null, null, null, null]);
+    expect(folded.at(-1)).toBe(1);
+    await insertAt(NOON);
+    expect(await fold()).toBe(null);
+  } finally {
+    await holders.stop();
+  }
+  expect(await sums(7)).toEqual([1, 1, 1, 1]);
 });
 
 test('retention moves the boundary first and removes at the next call; coarse counts stay', async () => {

@@ -1,44 +1,49 @@
-/** Writes keyed requests in a cluster: those of the apps of one node together, on that node. */
+/** Writes idempotent requests in a cluster: those of the apps of one node together, on that node. */
 import type { DataNode, Nodes } from '../nodes.ts';
 import { connectionsTo } from './copy-connection.ts';
-import { type KeyedEvents, type KeyedOutcome, KeyedWriter, type KeyedWriterOptions } from './keyed-writer.ts';
+import {
+  type IdempotentOutcome,
+  type IdempotentRequest,
+  IdempotentWriter,
+  type IdempotentWriterOptions,
+} from './idempotent-writer.ts';
 import { NODE_IS_AWAY } from './routed-writer.ts';
 
-/** What writes keyed requests, on one server or in a cluster. */
-export interface KeyedGroupWriter {
+/** What writes idempotent requests, on one server or in a cluster. */
+export interface IdempotentGroupWriter {
   /** Stores requests, no two of them with the same key; one call at a time for each node. Never rejects. */
-  write(requests: readonly KeyedEvents[]): Promise<readonly KeyedOutcome[]>;
+  write(requests: readonly IdempotentRequest[]): Promise<readonly IdempotentOutcome[]>;
   close(): Promise<void>;
 }
 
 /** @param options.nodes of a cluster; null for one server */
-export function openKeyedWriter({
+export function openIdempotentWriter({
   nodes,
   ...options
-}: KeyedWriterOptions & { readonly nodes: Nodes | null }): KeyedGroupWriter {
-  return nodes === null ? new KeyedWriter(options) : new RoutedKeyedWriter(options, nodes);
+}: IdempotentWriterOptions & { readonly nodes: Nodes | null }): IdempotentGroupWriter {
+  return nodes === null ? new IdempotentWriter(options) : new RoutedIdempotentWriter(options, nodes);
 }
 
-class RoutedKeyedWriter implements KeyedGroupWriter {
-  readonly #options: KeyedWriterOptions;
+class RoutedIdempotentWriter implements IdempotentGroupWriter {
+  readonly #options: IdempotentWriterOptions;
   readonly #nodes: Nodes;
-  readonly #writers = new Map<DataNode | null, KeyedWriter>();
+  readonly #writers = new Map<DataNode | null, IdempotentWriter>();
   /** By node, the write that was begun last: an app that has just been moved brings another one. */
   readonly #last = new Map<DataNode | null, Promise<unknown>>();
 
-  constructor(options: KeyedWriterOptions, nodes: Nodes) {
+  constructor(options: IdempotentWriterOptions, nodes: Nodes) {
     this.#options = options;
     this.#nodes = nodes;
   }
 
-  async write(requests: readonly KeyedEvents[]): Promise<readonly KeyedOutcome[]> {
+  async write(requests: readonly IdempotentRequest[]): Promise<readonly IdempotentOutcome[]> {
     await this.#nodes.ready().catch(() => undefined); // The coordinator then says what is wrong with it.
     const parts = new Map<DataNode | null, number[]>();
     for (const [index, { appId }] of requests.entries()) {
       const node = this.#nodes.nodeOf(appId);
       parts.set(node, [...(parts.get(node) ?? []), index]);
     }
-    const outcomes: KeyedOutcome[] = requests.map(() => NODE_IS_AWAY);
+    const outcomes: IdempotentOutcome[] = requests.map(() => NODE_IS_AWAY);
     await Promise.all(
       [...parts].map(async ([node, indexes]) => {
         if (node !== null && this.#nodes.isAway(node)) return;
@@ -64,11 +69,11 @@ class RoutedKeyedWriter implements KeyedGroupWriter {
     await Promise.all([...this.#writers.values()].map((writer) => writer.close()));
   }
 
-  #writerOf(node: DataNode | null): KeyedWriter {
+  #writerOf(node: DataNode | null): IdempotentWriter {
     const known = this.#writers.get(node);
     if (known !== undefined) return known;
     const nodes = this.#nodes;
-    const writer = new KeyedWriter(
+    const writer = new IdempotentWriter(
       node === null
         ? this.#options
         : {

@@ -26,8 +26,8 @@ import {
 } from './insert-events.ts';
 import { INSERT_MISSING_ROWS, insertRows, inTransaction } from './insert-steps.ts';
 
-/** The identity of a keyed request. */
-export interface KeyedRequest {
+/** The identity of an idempotent request. */
+export interface RequestIdentity {
   /** SHA-256 of the key. */
   readonly keyDigest: Buffer;
   /** SHA-256 of the path and of the body's bytes. */
@@ -43,10 +43,10 @@ export interface KeptAnswer {
 }
 
 /** Events that a request stores in one commit, under its key if it has one. */
-export interface KeyedEvents {
+export interface IdempotentRequest {
   readonly appId: number;
   /** Null where the request has no Idempotency-Key. */
-  readonly request: KeyedRequest | null;
+  readonly identity: RequestIdentity | null;
   /** When the request was accepted, in milliseconds since the epoch: the start of the key's life. */
   readonly acceptedAt: number;
   /** At least one. */
@@ -70,7 +70,7 @@ export interface KnownKey {
  * The outcome of a request: its response, the events that it stored and the number of those that were stored before; the
  * Idempotency-Key that existed before; or a refusal.
  */
-export type KeyedOutcome =
+export type IdempotentOutcome =
   | { readonly stored: readonly AcceptedEvent[]; readonly repeated: number; readonly answer: KeptAnswer }
   | { readonly known: KnownKey }
   | Rejection;
@@ -162,7 +162,7 @@ const FIND_KEYS = `
     FROM unnest($1::int[], $2::bytea[]) WITH ORDINALITY AS request (app_id, key_digest, number)
     JOIN idempotency_keys USING (app_id, key_digest)`;
 
-export interface KeyedWriterOptions {
+export interface IdempotentWriterOptions {
   readonly connect: Connect;
   readonly engine: Engine;
   /** Name of its connection, shown in pg_stat_activity. */
@@ -182,25 +182,25 @@ export interface KeyedWriterOptions {
 
 /** What a request stores: all of its events, or those that the database does not refuse. */
 interface Work {
-  readonly keyed: KeyedEvents;
+  readonly request: IdempotentRequest;
   readonly events: readonly AcceptedEvent[];
   readonly answer: KeptAnswer;
 }
 
-export class KeyedWriter {
-  readonly #options: KeyedWriterOptions;
+export class IdempotentWriter {
+  readonly #options: IdempotentWriterOptions;
   readonly #connection: WriteConnection;
   readonly #commit: GroupCommit;
   readonly #storeStatement: string;
   readonly #storeMissingStatement: string;
   readonly #inSteps: boolean;
   /** For requests without Idempotency-Keys: it does not touch their table, which may be locked. */
-  readonly #storeUnkeyedStatement: string;
-  readonly #kind: GroupKind<Work, KeyedOutcome>;
+  readonly #storePlainStatement: string;
+  readonly #kind: GroupKind<Work, IdempotentOutcome>;
   /** Finds the events that the database refuses, and stores nothing. */
   readonly #trial: GroupKind<AcceptedEvent, Rejection | null>;
 
-  constructor(options: KeyedWriterOptions) {
+  constructor(options: IdempotentWriterOptions) {
     this.#options = options;
     const { connect, name, past = false, log, now } = options;
     const timeouts = past ? REFUSING_PAST : REFUSING;
@@ -210,7 +210,7 @@ export class KeyedWriter {
     this.#inSteps = engine.insertsInSteps;
     this.#storeStatement = storeStatement(engine);
     this.#storeMissingStatement = storeMissingStatement(engine);
-    this.#storeUnkeyedStatement = insertKeyedValues(engine);
+    this.#storePlainStatement = insertKeyedValues(engine);
     this.#kind = {
       name: 'requests',
       store: (_, works, attempt) =>
@@ -223,7 +223,7 @@ export class KeyedWriter {
         if (failure !== 'no-partition') return works.map(() => refusal);
         // On the current day it is an outage, not an error of the events.
         if (!past) return works.map(() => UNAVAILABLE);
-        const outcomes: KeyedOutcome[] = [];
+        const outcomes: IdempotentOutcome[] = [];
         for (const work of works)
           outcomes.push(await this.#storeWithout(work, { ...attempt, hasRoom: false }, NO_PARTITION));
         return outcomes;
@@ -246,8 +246,8 @@ export class KeyedWriter {
    * Stores requests in one commit, no two of them with the same key; one call at a time. Never rejects.
    * @returns the outcome of each, in order
    */
-  async write(requests: readonly KeyedEvents[]): Promise<readonly KeyedOutcome[]> {
-    const works = requests.map((keyed) => ({ keyed, events: keyed.events, answer: keyed.answer }));
+  async write(requests: readonly IdempotentRequest[]): Promise<readonly IdempotentOutcome[]> {
+    const works = requests.map((request) => ({ request, events: request.events, answer: request.answer }));
     try {
       return await this.#commit.run(this.#kind, this.#connection, works, this.#commit.begin(false));
     } catch (error) {
@@ -261,7 +261,7 @@ export class KeyedWriter {
     return this.#connection.close();
   }
 
-  async #storeNew(works: readonly Work[]): Promise<readonly KeyedOutcome[]> {
+  async #storeNew(works: readonly Work[]): Promise<readonly IdempotentOutcome[]> {
     const values = valuesOf(works);
     const epoch = epochOf(works.flatMap(({ events }) => events));
     const stored = this.#inSteps
@@ -273,7 +273,7 @@ export class KeyedWriter {
     return works.map((work) => keptOutcome(work, known.get(work)));
   }
 
-  async #storeMissing(works: readonly Work[], uncertain: boolean): Promise<readonly KeyedOutcome[]> {
+  async #storeMissing(works: readonly Work[], uncertain: boolean): Promise<readonly IdempotentOutcome[]> {
     const events = works.flatMap((work) => work.events);
     const hasKeys = works.some(hasRequest);
     const [bytes, epoch] = [bytesOf(works), epochOf(events)];
@@ -283,7 +283,7 @@ export class KeyedWriter {
       ? await storeInSteps(this.#connection, valuesOf(works), { bytes, epoch, isNew: false })
       : hasKeys
         ? (await query(this.#storeMissingStatement, valuesOf(works))).rows[0]
-        : (await query(this.#storeUnkeyedStatement, columns(events))).rows[0];
+        : (await query(this.#storePlainStatement, columns(events))).rows[0];
     const outcomes = keyedOutcomes(events, inserted, uncertain);
     const isRepeated = new Set(events.filter((_, index) => outcomes[index] === 'repeated'));
     const requests = works.filter(hasRequest);
@@ -292,15 +292,15 @@ export class KeyedWriter {
       const repeated = new Set(work.events.filter((event) => isRepeated.has(event)));
       if (known !== null && hasRequest(work)) return keptOutcome(work, known.get(work), repeated);
       const isPlain = repeated.size === 0 || hasRequest(work);
-      return storedWork(work, repeated, isPlain ? work.answer : work.keyed.answerRepeated(repeated));
+      return storedWork(work, repeated, isPlain ? work.answer : work.request.answerRepeated(repeated));
     });
   }
 
   /** The stored Idempotency-Keys of works. */
   async #find(works: readonly Work[]): Promise<ReadonlyMap<Work, KnownKey>> {
     const { rows } = await this.#connection.query<KnownKey & { index: number }>(FIND_KEYS, [
-      works.map(({ keyed }) => keyed.appId),
-      works.map(({ keyed }) => keyed.request?.keyDigest),
+      works.map(({ request }) => request.appId),
+      works.map(({ request }) => request.identity?.keyDigest),
     ]);
     const known = new Map<Work, KnownKey>();
     for (const row of rows) {
@@ -311,7 +311,7 @@ export class KeyedWriter {
   }
 
   /** Stores a request without the events that the database refuses. @param why the refusal of those */
-  async #storeWithout(work: Work, attempt: Attempt, why: Rejection): Promise<KeyedOutcome> {
+  async #storeWithout(work: Work, attempt: Attempt, why: Rejection): Promise<IdempotentOutcome> {
     const trial =
       work.events.length === 1
         ? [why]
@@ -329,7 +329,7 @@ export class KeyedWriter {
     this.#options.log.error(fields, 'write: the database refuses events');
     // The request was refused, but none of its events is: a retry may succeed.
     if (refused.size === 0) return UNAVAILABLE;
-    const answer = work.keyed.answerWithout(refused);
+    const answer = work.request.answerWithout(refused);
     if (answer instanceof Rejection) return answer;
     const events = work.events.filter((event) => !refused.has(event));
     if (events.length === 0) return { stored: [], repeated: 0, answer };
@@ -355,8 +355,8 @@ export class KeyedWriter {
   }
 }
 
-function hasRequest({ keyed }: Work): boolean {
-  return keyed.request !== null;
+function hasRequest({ request }: Work): boolean {
+  return request.identity !== null;
 }
 
 /** Whether none of the events can be stored already if the Idempotency-Key is new. */
@@ -367,19 +367,20 @@ function isNew(work: Work): boolean {
 const NONE: ReadonlySet<AcceptedEvent> = new Set();
 
 /** @param repeated the events that were stored before */
-function storedWork({ events, answer }: Work, repeated = NONE, given = answer): KeyedOutcome {
+function storedWork({ events, answer }: Work, repeated = NONE, given = answer): IdempotentOutcome {
   const stored = repeated.size === 0 ? events : events.filter((event) => !repeated.has(event));
   return { stored, repeated: repeated.size, answer: given };
 }
 
 /** The outcome if the Idempotency-Key may have existed before. @param repeated as above, if it did not */
-function keptOutcome(work: Work, found: KnownKey | undefined, repeated = NONE): KeyedOutcome {
-  const { keyed, answer } = work;
+function keptOutcome(work: Work, found: KnownKey | undefined, repeated = NONE): IdempotentOutcome {
+  const { request, answer } = work;
   // It existed a moment ago, and expired by the clock of another process.
   if (found === undefined) return UNAVAILABLE;
   // It contains the ids of the events, so it is the response of this request, committed now or by an earlier try. If all
   // events have keys, it may be the response of a twin, which is the same.
-  const isOurs = found.answer === answer.body && keyed.request?.bodyDigest.equals(found.bodyDigest) === true;
+  const isOurs =
+    found.answer === answer.body && request.identity?.bodyDigest.equals(found.bodyDigest) === true;
   return isOurs ? storedWork(work, repeated) : { known: found };
 }
 
@@ -390,12 +391,12 @@ function bytesOf(works: readonly Work[]): number {
 function valuesOf(works: readonly Work[]): readonly (readonly unknown[])[] {
   const requests = works.filter(hasRequest);
   return [
-    requests.map(({ keyed }) => keyed.appId),
-    requests.map(({ keyed }) => keyed.request?.keyDigest),
-    requests.map(({ keyed }) => keyed.request?.bodyDigest),
+    requests.map(({ request }) => request.appId),
+    requests.map(({ request }) => request.identity?.keyDigest),
+    requests.map(({ request }) => request.identity?.bodyDigest),
     requests.map(({ answer }) => answer.status),
     requests.map(({ answer }) => answer.body),
-    requests.map(({ keyed }) => timestamp(keyed.acceptedAt)),
+    requests.map(({ request }) => timestamp(request.acceptedAt)),
     ...columns(works.flatMap(({ events }) => events)),
     // From 1 on; 0 for events of a request that is none of these.
     works.flatMap((work) => {
@@ -413,7 +414,7 @@ function valuesOf(works: readonly Work[]): readonly (readonly unknown[])[] {
 export async function findKnownKey(
   sql: Sql,
   appId: number,
-  { keyDigest }: KeyedRequest,
+  { keyDigest }: RequestIdentity,
   now: number,
 ): Promise<KnownKey | null> {
   // A repeated response acknowledges the events, so this waits for the synchronous standby as their commit does.

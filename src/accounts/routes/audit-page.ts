@@ -1,0 +1,14 @@
+/** A page of the audit log of an app or an account, as its route answers it. */
+import { Rejection } from '../../errors.ts';
+import type { Exchange, Outcome } from '../../http/exchange.ts';
+import type { Sql } from '../../storage/connect.ts';
+import { type AuditOf, listAudit } from '../audit.ts';
+import { done } from './api.ts';
+
+const NO_ENTRY = new Rejection('invalidParameters', 'before must be the entryId of an entry.');
+
+export async function auditPage(sql: Sql, of: AuditOf, exchange: Exchange): Promise<Outcome> {
+  const before = new URLSearchParams(exchange.query).get('before');
+  if (before !== null && !/^\d{1,15}$/.test(before)) return NO_ENTRY;
+  return done(await listAudit(sql, of, before === null ? null : Number(before)));
+}
