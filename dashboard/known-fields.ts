@@ -1,11 +1,8 @@
 /** The fields of an app's payloads from the server: those of recent events, and the declared ones. */
-import type { Catalog, DeclaredField, DeclaredFields, FieldValues, SeenField } from './answers.ts';
+import type { Catalog, DeclaredField, DeclaredFields, SeenField } from './answers.ts';
 import { callText } from './api.ts';
-import { countablePath, valueText } from './filter-text.ts';
-import { isOpen } from './range.ts';
 import { children, members } from './raw-json.ts';
 import { type Resource, useResource } from './resource.ts';
-import { eventsQuery, type ViewAndChange } from './view.ts';
 
 export const declaredPath = (appId: string): string => `/api/apps/${appId}/declared-fields`;
 
@@ -20,31 +17,6 @@ export function useCatalog(appId: string, isWanted = true): Resource<Catalog> {
   return useResource<Catalog>(isWanted ? path : null, {
     load: async (signal) => catalogOf(await callText('GET', path, { signal })),
   });
-}
-
-/**
- * The values that a field has in a view, whatever else the view asks of it; conditions on the field itself count as absent.
- * In the grammar of filters, the most frequent first.
- * @param path null: asks for nothing
- */
-export function useFieldValues(appId: string, path: string | null, { view, span }: ViewAndChange): string[] {
-  const others = view.filters.filter(
-    (filter) => pathKey(countablePath(filter) ?? '') !== pathKey(path ?? ''),
-  );
-  const query = eventsQuery(
-    { ...view, filters: others },
-    { from: span.from, to: isOpen(view.range) ? null : span.to },
-  );
-  query.set('path', path ?? '');
-  const key = `/api/apps/${appId}/fields/values?${query}`;
-  const { data } = useResource<FieldValues>(path === null ? null : key, { scope: `${appId} ${path}` });
-  return (data?.values ?? []).map(({ value }) => spelling(value));
-}
-
-function spelling(value: FieldValues['values'][number]['value']): string {
-  // Without quotes a text that spells a number is that number, too.
-  const isNumber = typeof value === 'string' && /^-?\d+(?:\.\d+)?(?:e-?\d+)?$/.test(value);
-  return isNumber ? value : valueText(JSON.stringify(value));
 }
 
 /** Examples keep their spelling: JSON.parse would round a number of twenty digits. */

@@ -8,10 +8,10 @@ import type { EventPage } from '../event-rows.ts';
 import { typedPath, withCondition } from '../filter-text.ts';
 import { compact } from '../format.ts';
 import { html } from '../html.ts';
-import { useFieldValues } from '../known-fields.ts';
 import { useSearchField } from '../places.ts';
 import type { View } from '../url.ts';
 import type { ViewAndChange } from '../view.ts';
+import { useFieldValues } from './field-values.ts';
 import { fieldsOf, type KnownField, mergeFields, useServerFields } from './fields.ts';
 
 export interface FilterBarProps {

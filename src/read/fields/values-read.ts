@@ -134,7 +134,7 @@ interface ValueCounts {
 
 export function valuesRead(options: ValuesReadOptions): AppRead {
   const { sql, events, now } = options;
-  return appRead(VALUES, async ({ app }, query) => {
+  return appRead(VALUES, async ({ app, exchange }, query) => {
     const types = await findScopedTypes(sql, app.id, query);
     if (types instanceof Rejection) return types;
     const { typeIds, exceptTypes, exceptIds } = types;
@@ -144,13 +144,17 @@ export function valuesRead(options: ValuesReadOptions): AppRead {
     const scope = { appId: app.id, typeIds, exceptTypes, from, until };
     const rows = filterOf(query);
     const field = fieldFilterOf(query);
+    const isAbandoned = (): boolean => exchange.settled;
     const isCountable = rows === null || (field !== null && isDeepStrictEqual(field.path, path));
     const counted = isCountable
       ? await valuesByCounts(events, { ...scope, now: now() }, path, { field, limit })
       : null;
     const counts =
       counted ??
-      (await valuesOf(await newestOf(options, scope, { rows, field }), path, { limit, exceptIds }));
+      (await valuesOf(await newestOf(options, scope, { rows, field, isAbandoned }), path, {
+        limit,
+        exceptIds,
+      }));
     const values = counts.values.map(([value, count]) => ({ value: shownValue(value), events: count }));
     return { status: 200, body: JSON.stringify({ success: true, data: { ...counts, values } }) };
   });
@@ -185,6 +189,13 @@ async function valuesByCounts(
   return { values, otherEvents, exact: true, sample: null };
 }
 
+interface SampleRequest {
+  readonly rows: RowFilter | null;
+  readonly field: FieldFilter | null;
+  /** Whether nobody waits for it any more. */
+  readonly isAbandoned: () => boolean;
+}
+
 interface Newest {
   readonly events: readonly StoredEvent[];
   /** Whether these are all events of the scope that pass. */
@@ -195,12 +206,12 @@ interface Newest {
 async function newestOf(
   { events, monotonic, searchBudget: budget = SEARCH_BUDGET }: ValuesReadOptions,
   scope: ValueScope,
-  { rows, field }: { readonly rows: RowFilter | null; readonly field: FieldFilter | null },
+  { rows, field, isAbandoned }: SampleRequest,
 ): Promise<Newest> {
   const request = { ...scope, ...SAMPLE, order: 'desc', after: null } as const;
   const found = field === null ? 'not counted' : await events.filteredList(request, field);
   if (typeof found !== 'string') return { events: found.events, isWhole: found.next === null };
-  const page = await readSearchPage(events, request, rows ?? ALL, { budget, now: monotonic });
+  const page = await readSearchPage(events, request, rows ?? ALL, { budget, now: monotonic, isAbandoned });
   return { events: page.events, isWhole: page.next === null };
 }
 
