@@ -19,7 +19,7 @@ import {
   SOAK_FIGURES,
   WRITE_FIGURES,
 } from './figures.ts';
-import { coresPart, latencyPart, nodesPart, scalePart } from './parts.ts';
+import { clusterPart, coresPart, latencyPart, nodesPart, scalePart } from './parts.ts';
 import { formatReport } from './report.ts';
 import { RESULTS_FOLDER, ROOT, readResults } from './results.ts';
 import { SCENARIOS } from './scenarios.ts';
@@ -66,6 +66,7 @@ export async function documents(): Promise<ReadonlyMap<string, string>> {
   const latency = latencyPart(results);
   const scale = scalePart(results);
   const cores = coresPart(results);
+  const cluster = clusterPart(results);
   const order = SCENARIOS.map(({ name }) => name);
   const page = async (path: string, parts: Readonly<Record<string, string>>): Promise<[string, string]> => [
     path,
@@ -80,7 +81,7 @@ export async function documents(): Promise<ReadonlyMap<string, string>> {
     }),
     await page('docs/producers.md', await snippetBlocks()),
     await page('docs/durability.md', { faults: faultsTable(faults) }),
-    await page('docs/scaling.md', { cores: cores.text }),
+    await page('docs/scaling.md', { cores: cores.text, cluster: cluster.text }),
     await page('docs/performance.md', {
       writes: figuresTable(results, WRITE_FIGURES),
       limits: figuresTable(results, LIMIT_FIGURES),

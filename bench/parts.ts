@@ -2,6 +2,7 @@
 import { draw, type Line } from './drawing.ts';
 import { spreadOf } from './judge.ts';
 import type { StoredResult } from './results.ts';
+import { COORDINATED, NODE_COUNTS, nameOfWay, ONE_SERVER, READS } from './scenarios/cluster.ts';
 import { nameOf, PROCESSES, percentileAt, SHARES } from './scenarios/latency.ts';
 import { MEASURES } from './scenarios/scale.ts';
 import { WORKERS } from './scenarios/workers.ts';
@@ -92,6 +93,38 @@ export function latencyPart(results: readonly StoredResult[]): Part {
     const head = ['Load', ...PROCESSES.flatMap((one) => [`${nameOf(one)}: events`, 'p50', 'p99'])];
     const text = `![Latency against offered load](images/latency.svg)\n\n${formatTable(head, rows)}`;
     return { text, files: new Map([[LATENCY_FILE, drawing]]) };
+  });
+}
+
+/** The median of a ratio, as a factor; empty where the result has none of the name. */
+function factor({ ratios }: StoredResult, name: string): string {
+  const ratio = ratios.find((one) => one.name === name);
+  return ratio === undefined ? '' : `${formatNumber(spreadOf(ratio.values).median)} ×`;
+}
+
+/** What an event and a read cost in a cluster. */
+export function clusterPart(results: readonly StoredResult[]): Part {
+  return partOf(results, 'cluster', (result) => {
+    const whole = NODE_COUNTS.map((count) => nameOfWay(count, 'whole'));
+    const split = NODE_COUNTS.slice(1).map((count) => nameOfWay(count, 'split'));
+    const writes = [ONE_SERVER, ...whole, ...split, COORDINATED].map((name) => [
+      name,
+      `${formatNumber(median(result, `${name}: CPU of an event`))} µs`,
+      factor(result, `CPU of an event, ${name} to ${ONE_SERVER}`),
+      factor(result, `CPU of an event, ${name} to ${whole[0]}`),
+    ]);
+    const reads = READS.map((read) => [
+      read,
+      `${formatNumber(median(result, `${ONE_SERVER}: ${read}`))} ms`,
+      `${formatNumber(median(result, `cluster: ${read}`))} ms`,
+      factor(result, `${read}, cluster to ${ONE_SERVER}`),
+    ]);
+    const text = [
+      `${result.notes.filter((note) => note.includes('PostgreSQL')).join('; ')}.`,
+      formatTable(['', 'CPU of an event', 'To one server', 'To one node'], writes),
+      formatTable(['', 'One server', 'Cluster', ''], reads),
+    ].join('\n\n');
+    return { text, files: NO_FILES };
   });
 }
 

@@ -1,173 +1,373 @@
-/** cluster: CPU of an event on one server, and in a Citus cluster by the number of nodes. */
+/** cluster: what an event and a read cost on one server, and in a Citus cluster by the number of nodes. */
 import pino from 'pino';
 import { createEventIds } from '../../src/ingest/event-id.ts';
-import { poolOnNode } from '../../src/storage/connect.ts';
-import type { DataNode } from '../../src/storage/nodes.ts';
-import { openStorage } from '../../src/storage/storage.ts';
+import { connect, poolOnNode, type Sql } from '../../src/storage/connect.ts';
+import type { DataNode, Nodes } from '../../src/storage/nodes.ts';
+import { type EventReader, openStorage, type Storage } from '../../src/storage/storage.ts';
 import type { AcceptedEvent } from '../../src/storage/write/accepted-event.ts';
 import { connectionsTo } from '../../src/storage/write/copy-connection.ts';
 import { type GroupWriter, openWriter } from '../../src/storage/write/routed-writer.ts';
+import { startCitusServers } from '../citus-servers.ts';
 import { SMALL_PAYLOAD_BYTES } from '../contenders.ts';
 import type { Findings } from '../findings.ts';
 import type { Installation } from '../installation.ts';
-import { pairwise } from '../judge.ts';
+import { pairwise, spreadOf } from '../judge.ts';
 import { sumOfTable } from '../ledger.ts';
 import { cpuOfFamily } from '../process-usage.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
 import { postmasterOf, type Workbench } from '../workbench.ts';
 
+/** Nodes that hold the apps of a way of writing. */
+export const NODE_COUNTS = [1, 2, 4] as const;
+const MOST_NODES = 4;
+/** Without the routing there is a transaction over all nodes; with two it is the cheapest one. */
+const NODES_OF_COORDINATOR = 2;
 const APPS_OF_NODE = 10;
-/** Groups of one server, or of each node. */
-const GROUP = 500;
+/** Events of a commit group. */
+export const GROUP = 500;
+const CPU_GOAL = 1.1;
+const READ_GOAL = 1.5;
 const SETTINGS = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 0, RETENTION_DAYS: 0 };
 const PAYLOAD = JSON.stringify({ text: 'x'.repeat(SMALL_PAYLOAD_BYTES - 11) });
+
+export const ONE_SERVER = 'one server';
+export const COORDINATED = `${NODES_OF_COORDINATOR} nodes, by the coordinator`;
+
+/** Each node gets whole groups, as under load; or all nodes share the events of one. */
+export function nameOfWay(nodes: number, groups: 'whole' | 'split'): string {
+  const on = `${nodes} ${nodes === 1 ? 'node' : 'nodes'}`;
+  return groups === 'whole' ? `${on}, groups of ${GROUP}` : `${on}, groups of ${GROUP / nodes}`;
+}
 
 interface App {
   readonly id: number;
   readonly typeId: number;
 }
 
+/** One server, or a cluster. */
+interface Side {
+  readonly installation: Installation;
+  readonly storage: Storage;
+  readonly nodes: Nodes | null;
+  readonly writer: GroupWriter;
+  /** A pool of one connection, for maintenance. */
+  readonly alone: Sql;
+}
+
 /** A way of writing, with its apps. */
 interface Way {
   readonly name: string;
+  readonly side: Side;
   readonly writer: GroupWriter;
   readonly apps: readonly App[];
   /** Events of one call of the writer. */
   readonly group: number;
-  /** CPU of all servers so far, in milliseconds. */
+  /** CPU of the servers that it uses so far, in milliseconds. */
   readonly cpu: () => number;
   written: number;
   readonly micros: number[];
 }
 
 const newId = createEventIds();
+const SOURCE = { appId: '', typeId: '', typeName: '' };
+
+function openWriterOn(
+  bench: Workbench,
+  side: Pick<Side, 'installation' | 'storage' | 'nodes'>,
+  nodes = side.nodes,
+): GroupWriter {
+  const { installation, storage } = side;
+  const writer = openWriter({
+    ...{ connect: connectionsTo(installation.address), nodes, engine: storage.engine, connections: 2 },
+    ...{ log: pino({ level: 'silent' }), now: () => performance.now() },
+  });
+  bench.keep({ stop: () => writer.close() });
+  return writer;
+}
+
+async function openSide(bench: Workbench, url: string): Promise<Side> {
+  const installation = await bench.openInstallation(url);
+  const { sql, address } = installation;
+  const storage = await openStorage(sql);
+  await storage.maintenance({ sql, slow: sql }, SETTINGS, Date.now).prepare();
+  const nodes = storage.nodesAt(address);
+  await nodes?.ready();
+  const alone = connect(address, { connections: 1, name: 'tidemark bench' });
+  bench.keep({ stop: () => alone.end() });
+  const side = { installation, storage, nodes, alone };
+  return { ...side, writer: openWriterOn(bench, side) };
+}
+
+/** Folds what was written, as the service does once a second: it is a part of what an event costs. */
+async function settle({ storage, alone }: Side): Promise<void> {
+  await storage.settleCounts(alone, Date.now());
+}
 
 async function round(way: Way, events: number): Promise<void> {
-  const { writer, apps, group, cpu } = way;
+  const { writer, apps, group, cpu, side } = way;
   const before = cpu();
   const calls = Math.ceil(events / group);
   for (let call = 0; call < calls; call += 1) {
     const createdAt = Date.now();
     const batch = Array.from({ length: group }, (_, at): AcceptedEvent => {
       const { id: appId, typeId } = apps[at % apps.length] ?? { id: 0, typeId: 0 };
-      const source = { appId: '', typeId: '', typeName: '' };
-      return { id: newId(createdAt), appId, typeId, createdAt, payload: PAYLOAD, source };
+      return { id: newId(createdAt), appId, typeId, createdAt, payload: PAYLOAD, source: SOURCE };
     });
     const outcomes = await writer.write(batch);
     way.written += outcomes.filter((outcome) => outcome === null).length;
   }
+  await settle(side);
   way.micros.push(((cpu() - before) * 1_000) / (calls * group));
 }
 
-/** Apps with a type, on each of some nodes; null: of one server. */
-async function makeApps(
-  { sql, makeApp }: Pick<Installation, 'sql' | 'makeApp'>,
-  nodeOf: (appId: number) => DataNode | null,
-  nodes: readonly (DataNode | null)[],
-): Promise<App[]> {
-  const found = new Map<DataNode | null, App[]>(nodes.map((node) => [node, []]));
-  while ([...found.values()].some((apps) => apps.length < APPS_OF_NODE)) {
-    const app = await makeApp('cluster');
-    const [type] = await sql<{ id: number }[]>`SELECT id FROM event_types WHERE app_id = ${app.id}`;
-    const apps = found.get(nodeOf(app.id));
-    if (apps !== undefined && apps.length < APPS_OF_NODE) apps.push({ id: app.id, typeId: type?.id ?? 0 });
-  }
-  // One of each node after the other.
-  return Array.from({ length: APPS_OF_NODE }, (_, at) =>
-    [...found.values()].flatMap((apps) => apps[at] ?? []),
-  ).flat();
+async function makeApp(installation: Installation, name: string): Promise<App> {
+  const { id } = await installation.makeApp(name);
+  const [type] = await installation.sql<{ id: number }[]>`SELECT id FROM event_types WHERE app_id = ${id}`;
+  return { id, typeId: type?.id ?? 0 };
 }
 
-/** The ways of a cluster: routed over one, two and four nodes, with whole groups and with split ones, and by the coordinator. */
-async function clusterWays(bench: Workbench, installation: Installation): Promise<Way[]> {
-  const { sql, address } = installation;
-  const storage = await openStorage(sql);
-  const nodes = storage.nodesAt(address);
-  if (nodes === null) throw new Error('CITUS_URL is no cluster.');
-  await storage.maintenance({ sql, slow: sql }, SETTINGS, Date.now).prepare();
-  await nodes.ready();
-  const all = nodes.names.map((name): DataNode => {
-    const [host = '', port = ''] = name.split(/:(?=\d+$)/);
-    return { name, host, port: Number(port) };
-  });
-  const postmasters = await Promise.all([sql, ...all.map((node) => poolOnNode(sql, node))].map(postmasterOf));
-  const cpu = (): number => postmasters.reduce((sum, pid) => sum + cpuOfFamily(pid), 0);
-  const open = (routed: boolean): GroupWriter => {
-    const writer = openWriter({
-      ...{ connect: connectionsTo(address), nodes: routed ? nodes : null, engine: 'citus', connections: 2 },
-      ...{ log: pino({ level: 'silent' }), now: () => performance.now() },
-    });
-    bench.keep({ stop: () => writer.close() });
-    return writer;
-  };
-  const writer = open(true);
-  const nodeOf = (appId: number): DataNode | null =>
-    all.find(({ name }) => name === nodes.nodeOf(appId)?.name) ?? null;
+/** Apps of each node. */
+async function makeApps(
+  installation: Installation,
+  nodes: Nodes,
+  names: readonly string[],
+): Promise<readonly (readonly App[])[]> {
+  const found = new Map<string, App[]>(names.map((name) => [name, []]));
+  while ([...found.values()].some((apps) => apps.length < APPS_OF_NODE)) {
+    const app = await makeApp(installation, 'cluster');
+    const apps = found.get(nodes.nodeOf(app.id)?.name ?? '');
+    if (apps !== undefined && apps.length < APPS_OF_NODE) apps.push(app);
+  }
+  return [...found.values()];
+}
+
+async function postmasters(pools: readonly Sql[]): Promise<() => number> {
+  const pids = await Promise.all(pools.map(postmasterOf));
+  return () => pids.reduce((sum, pid) => sum + cpuOfFamily(pid), 0);
+}
+
+/** Events of some nodes in turns, so that a split group has as many of each. */
+function inTurns(apps: readonly (readonly App[])[]): App[] {
+  return Array.from({ length: APPS_OF_NODE }, (_, at) => apps.flatMap((own) => own[at] ?? [])).flat();
+}
+
+async function waysOf(bench: Workbench, server: Side, cluster: Side): Promise<Way[]> {
+  const { nodes, installation } = cluster;
+  if (nodes === null || nodes.names.length < MOST_NODES) throw new Error('The cluster has too few nodes.');
   const ways: Way[] = [];
-  const add = (name: string, over: GroupWriter, apps: readonly App[], group: number): void => {
-    ways.push({ name, writer: over, apps, group, cpu, written: 0, micros: [] });
+  const add = (way: Omit<Way, 'written' | 'micros'>): void => {
+    ways.push({ ...way, written: 0, micros: [] });
   };
-  for (const count of [1, 2, 4].filter((number) => number <= all.length)) {
-    const makeApp = (name: string) => installation.makeApp(name);
-    const apps = await makeApps({ sql, makeApp }, nodeOf, all.slice(0, count));
-    const on = `${count} ${count === 1 ? 'node' : 'nodes'}`;
-    add(`${on}, groups of ${GROUP} for each`, writer, apps, GROUP * count);
-    if (count > 1) add(`${on}, groups of ${GROUP} split`, writer, apps, GROUP);
-    else add(`${on}, groups of ${GROUP / 2}`, writer, apps, GROUP / 2);
-    if (count === 2) add(`${on}, by the coordinator`, open(false), apps, GROUP);
+  const own = server.installation;
+  const few = await Promise.all(Array.from({ length: APPS_OF_NODE }, () => makeApp(own, 'cluster')));
+  add({
+    ...{ name: ONE_SERVER, side: server, writer: server.writer, apps: few, group: GROUP },
+    cpu: await postmasters([own.sql]),
+  });
+  const names = nodes.names.slice(0, MOST_NODES);
+  const apps = await makeApps(installation, nodes, names);
+  const coordinator = openWriterOn(bench, cluster, null);
+  for (const count of NODE_COUNTS) {
+    const pools = names.slice(0, count).map((name) => poolOnNode(installation.sql, dataNode(name)));
+    const shared = { side: cluster, cpu: await postmasters([installation.sql, ...pools]) };
+    const routed = { ...shared, writer: cluster.writer, apps: inTurns(apps.slice(0, count)) };
+    add({ ...routed, name: nameOfWay(count, 'whole'), group: GROUP * count });
+    if (count > 1) add({ ...routed, name: nameOfWay(count, 'split'), group: GROUP });
+    if (count === NODES_OF_COORDINATOR)
+      add({ ...routed, name: COORDINATED, writer: coordinator, group: GROUP });
   }
   return ways;
 }
 
-async function run(bench: Workbench, findings: Findings, options: RunOptions): Promise<void> {
-  const url = process.env.CITUS_URL;
-  if (url === undefined) {
-    findings.note('Skipped: CITUS_URL names no empty database of a Citus cluster on this machine.');
-    return;
-  }
-  const { installation } = bench;
-  const server = await openStorage(installation.sql);
-  await server.maintenance({ sql: installation.sql, slow: installation.sql }, SETTINGS, Date.now).prepare();
-  const writer = openWriter({
-    ...{ connect: connectionsTo(installation.address), nodes: null, engine: server.engine, connections: 2 },
-    ...{ log: pino({ level: 'silent' }), now: () => performance.now() },
-  });
-  bench.keep({ stop: () => writer.close() });
-  const makeApp = (name: string) => installation.makeApp(name);
-  const one: Way = {
-    ...{ name: 'one server', writer, group: GROUP, cpu: () => bench.databaseCpu(), written: 0, micros: [] },
-    apps: await makeApps({ sql: installation.sql, makeApp }, () => null, [null]),
-  };
-  const cluster = await bench.openInstallation(url);
-  const ways = [one, ...(await clusterWays(bench, cluster))];
-  const rounds = byLength(options, { full: 7, quick: 3, guard: 3, smoke: 1 });
-  const events = byLength(options, { full: 100_000, quick: 20_000, guard: 20_000, smoke: 5_000 });
+function dataNode(name: string): DataNode {
+  const [host = '', port = ''] = name.split(/:(?=\d+$)/);
+  return { name, host, port: Number(port) };
+}
+
+async function measureWrites(
+  findings: Findings,
+  ways: readonly Way[],
+  { rounds, events }: { rounds: number; events: number },
+): Promise<void> {
   for (let at = 0; at <= rounds; at += 1) {
-    for (const way of ways) {
+    for (const way of at % 2 === 0 ? ways : [...ways].reverse()) {
       // What it costs is so much more that a tenth is enough.
-      await round(way, way.name.endsWith('coordinator') ? events / 10 : events);
+      await round(way, way.name === COORDINATED ? events / 10 : events);
       // The first one warms up.
       if (at === 0) way.micros.length = 0;
     }
   }
-  for (const { name, micros, apps, written } of ways) {
+  const microsOf = (name: string): number[] => ways.find((way) => way.name === name)?.micros ?? [];
+  const oneNode = nameOfWay(1, 'whole');
+  for (const { name, micros } of ways) {
     findings.figure(`${name}: CPU of an event`, 'µs', micros);
-    if (name !== one.name) findings.ratio(`${name} to one server`, pairwise(micros, one.micros));
-    const ids = apps.map(({ id }) => id);
-    const { events: stored } = await sumOfTable(
-      (name === one.name ? installation : cluster).sql,
-      'events',
-      ids,
-    );
-    findings.check(`${name}: what was committed is stored`, stored >= written, `${stored} of ${written}`);
+    if (name !== ONE_SERVER)
+      findings.ratio(`CPU of an event, ${name} to one server`, pairwise(micros, microsOf(ONE_SERVER)));
   }
-  const [single, ...others] = ways.filter(({ name }) => name.endsWith('for each'));
-  for (const { name, micros } of others)
-    findings.ratio(`${name} to one node`, pairwise(micros, single?.micros ?? []), { atMost: 1.1 });
+  for (const count of NODE_COUNTS.slice(1)) {
+    for (const groups of ['whole', 'split'] as const) {
+      const name = nameOfWay(count, groups);
+      const goal = groups === 'whole' ? ([{ atMost: CPU_GOAL }] as const) : [];
+      findings.ratio(
+        `CPU of an event, ${name} to ${oneNode}`,
+        pairwise(microsOf(name), microsOf(oneNode)),
+        ...goal,
+      );
+    }
+  }
+}
+
+/** Ways share apps: all that was committed of an app of the cluster is there, whichever way it came. */
+async function checkStored(findings: Findings, ways: readonly Way[]): Promise<void> {
+  for (const side of new Set(ways.map((way) => way.side))) {
+    const own = ways.filter((way) => way.side === side);
+    const ids = [...new Set(own.flatMap(({ apps }) => apps.map(({ id }) => id)))];
+    const committed = own.reduce((sum, { written }) => sum + written, 0);
+    const { events } = await sumOfTable(side.installation.sql, 'events', ids);
+    const { engine } = side.storage;
+    findings.check(
+      `${engine}: what was committed is stored once`,
+      events === committed,
+      `${events} of ${committed}`,
+    );
+  }
+}
+
+const DAY_MS = 86_400_000;
+const READ_DAYS = 20;
+/** Events of one call of the writer when an app is filled. */
+const FILL_GROUP = 5_000;
+const PAGE = { limit: 100, order: 'asc', maxBytes: 1e9 } as const;
+
+/** The reads that are compared, by what a user asks for. */
+export const READS = ['page', 'page in the middle', 'total', 'series'] as const;
+type Read = (typeof READS)[number];
+
+/** An app that is read, on each side. */
+interface Readable {
+  readonly name: string;
+  readonly reader: EventReader;
+  readonly appId: number;
+  readonly millis: Map<Read, number[]>;
+}
+
+/** The same events into an app of each side, the ids of apps and types apart. */
+async function fill(sides: readonly Side[], events: number, end: number): Promise<Readable[]> {
+  const apps = await Promise.all(sides.map(({ installation }) => makeApp(installation, 'read')));
+  const step = Math.floor((READ_DAYS * DAY_MS) / events);
+  for (let from = 0; from < events; from += FILL_GROUP) {
+    const group = Array.from({ length: Math.min(FILL_GROUP, events - from) }, (_, at) => {
+      const createdAt = end - READ_DAYS * DAY_MS + (from + at) * step;
+      return { id: newId(createdAt), createdAt, payload: PAYLOAD, source: SOURCE };
+    });
+    for (const [at, { writer }] of sides.entries()) {
+      const { id: appId, typeId } = apps[at] ?? { id: 0, typeId: 0 };
+      const outcomes = await writer.write(group.map((event) => ({ ...event, appId, typeId })));
+      if (outcomes.some((outcome) => outcome !== null)) throw new Error('An event was refused.');
+    }
+  }
+  for (const side of sides) {
+    await settle(side);
+    await side.installation.sql`VACUUM ANALYZE`;
+  }
+  return sides.map(({ installation, storage }, at) => ({
+    name: storage.engine,
+    reader: storage.reader(installation.sql),
+    appId: apps[at]?.id ?? 0,
+    millis: new Map(READS.map((read) => [read, []])),
+  }));
+}
+
+/** What is read, as text that is the same wherever the same events are. */
+async function readOnce(
+  { reader, appId }: Readable,
+  read: Read,
+  { events, end }: { events: number; end: number },
+): Promise<string> {
+  const all = { appId, typeId: null, from: null, until: null };
+  if (read === 'series') {
+    const from = end - READ_DAYS * DAY_MS;
+    const series = await reader.series({
+      appId,
+      typeIds: null,
+      from,
+      until: end,
+      timezone: 'UTC',
+      buckets: '1h',
+    });
+    if (typeof series === 'string') throw new Error(series);
+    return JSON.stringify([series.starts, series.all]);
+  }
+  // Ends inside of a minute: the rows there are counted.
+  const scope = read === 'total' ? { ...all, from: end - 15.3 * DAY_MS, until: end - 3.7 * DAY_MS } : all;
+  const offset = read === 'page in the middle' ? Math.floor(events / 2) : 0;
+  const page = await reader.page({ ...PAGE, ...(read === 'total' && { limit: 1 }), scope, offset });
+  return JSON.stringify([page.total, page.events.map(({ id }) => id)]);
+}
+
+async function measureReads(
+  findings: Findings,
+  sides: readonly Side[],
+  { rounds, events, calls }: { rounds: number; events: number; calls: number },
+): Promise<void> {
+  const end = Math.floor(Date.now() / DAY_MS) * DAY_MS;
+  const readable = await fill(sides, events, end);
+  for (const read of READS) {
+    const texts = await Promise.all(readable.map((one) => readOnce(one, read, { events, end })));
+    findings.check(`${read}: both read the same`, new Set(texts).size === 1, `${texts[0]?.slice(0, 40)} …`);
+  }
+  for (let at = 0; at <= rounds; at += 1) {
+    for (const read of READS) {
+      const took = new Map<Readable, number[]>(readable.map((one) => [one, []]));
+      // In turns, so that whatever else the machine does meets all alike.
+      for (let call = 0; call < calls; call += 1) {
+        for (const one of readable) {
+          const startedAt = performance.now();
+          await readOnce(one, read, { events, end });
+          took.get(one)?.push(performance.now() - startedAt);
+        }
+      }
+      if (at > 0) for (const [one, all] of took) one.millis.get(read)?.push(spreadOf(all).median);
+    }
+  }
+  const [server, cluster] = readable;
+  for (const read of READS) {
+    const of = (one: Readable | undefined): number[] => one?.millis.get(read) ?? [];
+    findings.figure(`${ONE_SERVER}: ${read}`, 'ms', of(server));
+    findings.figure(`cluster: ${read}`, 'ms', of(cluster));
+    findings.ratio(`${read}, cluster to one server`, pairwise(of(cluster), of(server)), {
+      atMost: READ_GOAL,
+    });
+  }
+}
+
+async function run(bench: Workbench, findings: Findings, options: RunOptions): Promise<void> {
+  const home = process.env.CITUS_PG_HOME;
+  if (home === undefined) {
+    findings.note('Skipped: CITUS_PG_HOME names no installation of PostgreSQL with Citus.');
+    return;
+  }
+  const servers = bench.keep(await startCitusServers(home, MOST_NODES));
+  const sides = [await openSide(bench, servers.server), await openSide(bench, servers.cluster)] as const;
+  for (const { storage } of sides) findings.note(storage.description);
+  findings.note(
+    `CPU of all processes of the servers that hold the apps, and of the coordinator, with the folding of counts: ${APPS_OF_NODE} apps on each node, two connections to each.`,
+  );
+  const length = byLength(options, {
+    full: { rounds: 7, events: 100_000, calls: 40, stored: 200_000 },
+    quick: { rounds: 3, events: 20_000, calls: 20, stored: 100_000 },
+    guard: { rounds: 3, events: 20_000, calls: 20, stored: 100_000 },
+    smoke: { rounds: 1, events: 5_000, calls: 5, stored: 20_000 },
+  });
+  const ways = await waysOf(bench, ...sides);
+  await measureWrites(findings, ways, length);
+  await checkStored(findings, ways);
+  await measureReads(findings, sides, { ...length, events: length.stored });
 }
 
 export const CLUSTER: Scenario = {
   name: 'cluster',
-  about: 'CPU of an event in a Citus cluster, by the number of nodes and the size of groups (CITUS_URL).',
+  about:
+    'CPU of an event and latency of reads on one server and in a Citus cluster, by the number of nodes (CITUS_PG_HOME).',
   run,
 };

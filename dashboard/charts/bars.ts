@@ -35,7 +35,7 @@ export function Bars({ label, bars, unit, secondUnit, line }: BarsProps): VNode 
       return html`<g key=${index}>
         <title>${`${name}: ${counted(value, unit)}${second > 0 ? `, ${count(second)} ${secondUnit}` : ''}`}</title>
         <rect class="bars-place" x=${index * 10} y="0" width="10" height=${HEIGHT} />
-        <rect x=${index * 10 + 1} y=${HEIGHT - Math.max(first, 0.8)} width="8" height=${Math.max(first, 0.8)} />
+        <rect class=${value === 0 ? 'bars-zero' : ''} x=${index * 10 + 1} y=${HEIGHT - Math.max(first, 0.8)} width="8" height=${Math.max(first, 0.8)} />
         ${second > 0 && html`<rect class="bars-second" x=${index * 10 + 1} y=${HEIGHT - first - above} width="8" height=${above} />`}
       </g>`;
     })}

@@ -283,10 +283,8 @@ export function shortNames(names: readonly string[], most: number): string[] {
       0,
       ...names.filter((other) => other !== name).map((other) => commonStart(characters, other)),
     );
-    const rest = characters.slice(common);
-    // Whole words, where the common part ends within one.
-    if (common > 8 && rest.length + 4 <= most)
-      return `…${characters.slice(characters.length - most + 1).join('')}`;
+    // The beginning says nothing then.
+    if (common > 8) return `…${characters.slice(characters.length - most + 1).join('')}`;
     const head = Math.ceil((most - 1) / 3);
     return `${characters.slice(0, head).join('')}…${characters.slice(characters.length - (most - 1 - head)).join('')}`;
   });

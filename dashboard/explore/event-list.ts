@@ -59,7 +59,14 @@ export function EventList(props: EventListProps): VNode {
         ${pages.map((page, index) => html`<${EventChunk} key=${page.events.at(-1)?.id ?? index} events=${page.events} before=${pages[index - 1]?.events.at(-1)} style=${style} isFar=${index > 5} />`)}
       </div>`
     }
-    ${shown === 0 && complete && html`<div class="empty"><h2>No events ${hasConditions(view) ? 'meet the filter' : 'in this range'}</h2><p>Choose a longer range, another period, or fewer conditions.</p></div>`}
+    ${
+      // Of a range without events the chart says so.
+      shown === 0 &&
+      complete &&
+      (hasConditions(view)
+        ? html`<div class="empty"><h2>No events meet the filter</h2><p>Choose a longer range, another period, or fewer conditions.</p></div>`
+        : html`<p class="hint end">Choose a longer range, or another period.</p>`)
+    }
     <${ProblemBox} problem=${problem} retry=${more} />
     ${loading && html`<${Skeleton} class="rows" lines=${shown === 0 ? 14 : 3} />`}
     <div ref=${sentinel}></div>

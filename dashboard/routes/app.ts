@@ -71,7 +71,7 @@ export function AppPage({ params }: { readonly params: Readonly<Record<string, s
   const search = viewSearch({ ...view, event: null });
   return html`<div class="page">
     <div class="page-head app-head">
-      <h1>${data?.name ?? html`<span class="sr-only">App</span><span class="skeleton"><span></span></span>`}</h1>
+      <h1>${data?.name ?? (app.problem === null ? html`<span class="sr-only">App</span><span class="skeleton"><span></span></span>` : 'App')}</h1>
       <p class="muted">${data && html`<${Figures} app=${data} zone=${view.zone} />`}</p>
       <nav class="tabs" aria-label="App">
         ${TABS.map(

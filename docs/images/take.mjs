@@ -1,7 +1,7 @@
 /**
  * Takes the screenshots of README.md, of the shop of `tidemark demo`: `node docs/images/take.mjs`, with CHROMIUM or /usr/bin/chromium.
  * With a folder it takes every page there instead, in every state, size and theme, for a designer to look at; with names after it
- * (`explore`, `types-many`) these pages alone.
+ * (`explore`, `types-many`, or a width: `390`) these alone.
  * A service of its own, on a port and in a folder of its own, is started and removed.
  */
 import { spawn, spawnSync } from 'node:child_process';

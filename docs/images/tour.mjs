@@ -26,20 +26,22 @@ const MANY_TYPES = 60;
  * @param open  a context of the browser with given options; without a session where the second argument is null
  * @param appId the app of the demo
  * @param to    the folder of the pictures
- * @param names of pages; empty: all of them
+ * @param names of pages, and widths (`390`); empty: all of them
  */
 export async function tour({ open, appId, to, names }) {
   const apps = { full: appId, ...(await fill(await open({}), appId)) };
-  const isWanted = ([name]) => names.length === 0 || names.includes(name);
+  const widths = SIZES.filter(({ name }) => names.includes(name));
+  const chosen = names.filter((name) => !SIZES.some((size) => size.name === name));
+  const isWanted = ([name]) => chosen.length === 0 || chosen.includes(name);
   const pages = pagesOf(apps).filter(isWanted);
-  for (const size of SIZES)
+  for (const size of widths.length === 0 ? SIZES : widths)
     for (const colorScheme of SCHEMES) {
       const { name: width, ...rest } = size;
       const name = (page) => join(to, `${page}-${width}-${colorScheme}.png`);
       const member = await open({ ...rest, colorScheme });
       for (const [page, path, prepare] of pages) await picture(member, name(page), path, { prepare });
       // As they are in the light they are in the dark.
-      if (colorScheme === 'light' && names.length === 0) await unfinished(member, pages, name);
+      if (colorScheme === 'light' && chosen.length === 0) await unfinished(member, pages, name);
       const visitor = await open({ ...rest, colorScheme }, null);
       for (const [page, path] of VISITORS.filter(isWanted)) await picture(visitor, name(page), path);
       await Promise.all([member.close(), visitor.close()]);

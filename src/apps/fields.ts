@@ -44,7 +44,7 @@ interface StoredField extends Omit<Field, 'path'> {
 /**
  * Declares a field. From now on its values are counted; with `backfill` those of earlier events, too, in the background.
  * Declaring a field again with `backfill` begins to count the earlier events.
- * @throws AccountError APP_NOT_FOUND, EVENT_TYPE_NOT_FOUND, FIELD_EXISTS, TOO_MANY_FIELDS
+ * @throws AccountError APP_NOT_FOUND, EVENT_TYPE_NOT_FOUND, FIELD_EXISTS, TOO_MANY_FIELDS, FIELDS_NOT_COUNTED
  */
 export async function declareField(
   sql: Sql,
@@ -55,7 +55,10 @@ export async function declareField(
   return await sql.begin('isolation level read committed', async (tx) => {
     await lockApp(tx, appId);
     if (!(await countsFields(tx)))
-      throw new AccountError('TOO_MANY_FIELDS', 'a database cluster counts no fields of payloads');
+      throw new AccountError(
+        'FIELDS_NOT_COUNTED',
+        'a database cluster counts no fields of payloads: filters search the payloads instead',
+      );
     const typeId = await typeIdOf(tx, field);
     const details = { path, kind, type: field.typeName };
     const known = await findField(tx, field);

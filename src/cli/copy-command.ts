@@ -3,7 +3,7 @@ import { type Command, Option } from 'commander';
 import { readConfig } from '../config.ts';
 import { openDatabase } from '../storage/open.ts';
 import { type CopyProgress, type CopyResult, copyDatabase, reopenSource } from '../storage/storage.ts';
-import { commandLog, formatFields } from './output.ts';
+import { commandLog, formatFields, leftOutField } from './output.ts';
 import { grouped, Progress } from './transfer/progress.ts';
 
 const HELP = `
@@ -87,11 +87,13 @@ async function runCopy(
   }
 }
 
-function describe({ copied, days, repaired, switched, seconds }: CopyResult & { seconds: number }): string {
+function describe(result: CopyResult & { seconds: number }): string {
+  const { copied, days, repaired, fieldsLeftOut, switched, seconds } = result;
   return formatFields({
     'Copied events': grouped(copied),
     'Compared days': grouped(days),
     'Repaired days': grouped(repaired.length),
+    ...leftOutField(fieldsLeftOut),
     Seconds: seconds.toFixed(1),
     Next: switched
       ? 'set DATABASE_URL to the copy and start the services again'

@@ -1,7 +1,7 @@
 /** Parts of the documentation that are made of results: drawings, and the model of larger machines. */
 import { expect, test } from 'vitest';
 import { draw } from '../../bench/drawing.ts';
-import { coresPart, latencyPart, nodesPart, scalePart } from '../../bench/parts.ts';
+import { clusterPart, coresPart, latencyPart, nodesPart, scalePart } from '../../bench/parts.ts';
 import type { StoredResult } from '../../bench/results.ts';
 
 function result(scenario: string, figures: Readonly<Record<string, number>>): StoredResult {
@@ -96,4 +96,28 @@ test('scale is drawn to its first point; a scenario without a result says how to
   expect(two).toBeLessThan(one);
   expect(new Set(heights(files.get('docs/images/scale-apps.svg') ?? '', 1)).size).toBe(1);
   expect(nodesPart([]).text).toContain('npm run bench -- nodes');
+});
+
+test('the table of clusters has each number of nodes against one server and one node, and reads against one server', () => {
+  const figures = {
+    'one server: CPU of an event': 4,
+    '1 node, groups of 500: CPU of an event': 6,
+    '4 nodes, groups of 500: CPU of an event': 6.3,
+    '4 nodes, groups of 125: CPU of an event': 8,
+    'one server: page': 2,
+    'cluster: page': 3,
+  };
+  const ratio = (name: string, value: number) => ({ name, values: [value] });
+  const ratios = [
+    ratio('CPU of an event, 4 nodes, groups of 500 to one server', 1.58),
+    ratio('CPU of an event, 4 nodes, groups of 500 to 1 node, groups of 500', 1.05),
+    ratio('page, cluster to one server', 1.5),
+  ];
+  const notes = ['PostgreSQL 18.6', 'Citus 14 on PostgreSQL 18.6', 'Something else'];
+  const { text } = clusterPart([{ ...result('cluster', figures), ratios, notes }]);
+  expect(text).toContain('PostgreSQL 18.6; Citus 14 on PostgreSQL 18.6.');
+  expect(text).not.toContain('Something else');
+  expect(text).toMatch(/\| 4 nodes, groups of 500 +\| 6.3 µs +\| 1.58 × +\| 1.05 × +\|/);
+  expect(text).toMatch(/\| 4 nodes, groups of 125 +\| 8 µs +\|/);
+  expect(text).toMatch(/\| page +\| 2 ms +\| 3 ms +\| 1.5 × +\|/);
 });

@@ -100,7 +100,7 @@ describe.skipIf(withoutBrowser !== '')('every page', { timeout: 180_000 }, () =>
       `/apps/${full}?filter=index:3`,
       'text=Count this field to chart it exactly',
     ],
-    'no events': [`/apps/${full}?from=2020-01-01T00:00Z&to=2020-01-02T00:00Z`, '.event-list .empty'],
+    'no events': [`/apps/${full}?from=2020-01-01T00:00Z&to=2020-01-02T00:00Z`, '.event-list .end'],
     'one event': [`/apps/${full}?event=${eventId}`, 'dialog .json'],
     types: [`/apps/${full}/types`, '.list'],
     'no types': [`/apps/${empty}/types`, '.empty'],

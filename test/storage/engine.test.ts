@@ -5,9 +5,15 @@ import { connect, type Sql } from '../../src/storage/connect.ts';
 import { isRoot, unprivilegedUser } from '../../src/storage/embedded/user.ts';
 import { chooseEngine } from '../../src/storage/engine.ts';
 import { openDatabase } from '../../src/storage/open.ts';
-import { addressOf, type Cluster, type ClusterAddress, startCluster, urlOf } from '../support/cluster.ts';
+import {
+  addressOf,
+  BUILTIN_LOCALE,
+  type Cluster,
+  type ClusterAddress,
+  startCluster,
+  urlOf,
+} from '../support/cluster.ts';
 import { availableEngines, type TestDatabase, type TestEngine, testDatabase } from '../support/database.ts';
-import { BUILTIN_LOCALE } from '../support/global-setup.ts';
 import { startTestService } from '../support/service.ts';
 
 const open: TestDatabase[] = [];

@@ -47,21 +47,30 @@ rm -rf "$2"`;
  */
 const WITHOUT_DISK = '\nfsync = off\nfull_page_writes = off\nmax_wal_size = 8GB\n';
 
+/** Of initdb, for the locale that every build of PostgreSQL 17 and newer has. */
+export const BUILTIN_LOCALE = ['--locale=C', '--locale-provider=builtin', '--builtin-locale=C.UTF-8'];
+
+/** The password of a new cluster. */
+export function newPassword(): string {
+  return randomBytes(16).toString('hex');
+}
+
 /**
  * Makes and starts a cluster.
- * @param bin     folder of initdb and postgres
- * @param locale  initdb's options for the locale, which differ between versions
- * @param user    who runs it, where this process is root
- * @param options further options of postgres, such as `-c name=value`, without blanks in them
+ * @param bin      folder of initdb and postgres
+ * @param locale   initdb's options for the locale, which differ between versions
+ * @param user     who runs it, where this process is root
+ * @param options  further options of postgres, such as `-c name=value`, without blanks in them
+ * @param password of {@link USER}
  */
 export async function startCluster(
   bin: string,
   locale: readonly string[],
   user: SystemUser | undefined,
   options = '',
+  password = newPassword(),
 ): Promise<Cluster> {
   const folder = await temporaryFolder(user);
-  const password = randomBytes(16).toString('hex');
   try {
     await initialise(bin, folder, locale, password, user);
     await appendFile(join(folder, 'data', 'postgresql.conf'), WITHOUT_DISK);

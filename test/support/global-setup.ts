@@ -15,7 +15,7 @@ import { migrate } from '../../src/storage/migrate.ts';
 import { openStorage } from '../../src/storage/storage.ts';
 import { CHROMIUM, hasChromium } from './chromium.ts';
 import { hasCitus } from './citus-home.ts';
-import { addressOf, type Cluster, type ClusterAddress, startCluster } from './cluster.ts';
+import { addressOf, BUILTIN_LOCALE, type Cluster, type ClusterAddress, startCluster } from './cluster.ts';
 import { hasTypesGenerator } from './openapi-types.ts';
 import { REDIS_SERVER } from './redis-server.ts';
 import { missingDaemons } from './syslog-daemons.ts';
@@ -104,8 +104,6 @@ function missingPrograms(bin15: string | null): string[] {
     skipped.push('the order of system calls: strace is not on the PATH (Debian: apt install strace)');
   return skipped;
 }
-
-export const BUILTIN_LOCALE = ['--locale=C', '--locale-provider=builtin', '--builtin-locale=C.UTF-8'];
 
 /** No background workers: tests run the policies' jobs themselves, and a template may have no other connections. */
 export const TIMESCALE_OPTIONS =

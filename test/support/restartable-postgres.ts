@@ -14,6 +14,7 @@ import {
 import { childrenOf, isAlive } from '../e2e/server-process.ts';
 import {
   addressOf,
+  BUILTIN_LOCALE,
   type ClusterAddress,
   freePort,
   initialise,
@@ -22,7 +23,6 @@ import {
   untilReady,
   urlOf,
 } from './cluster.ts';
-import { BUILTIN_LOCALE } from './global-setup.ts';
 import { until } from './service.ts';
 
 /**

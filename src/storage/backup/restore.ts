@@ -36,8 +36,11 @@ export interface Restore {
   hasTable(name: string): boolean;
   /** Adds the rows of a section. @returns how many they are */
   add(section: RowSection, rows: AsyncIterable<Buffer>): Promise<number>;
-  /** Makes everything visible, with identity columns that continue above a gap, then brings the schema to this release's. */
-  commit(sequences: readonly SequenceValue[]): Promise<void>;
+  /**
+   * Makes everything visible, with identity columns that continue above a gap, then brings the schema to this release's.
+   * @returns how many declared fields were left out, because the engine counts none
+   */
+  commit(sequences: readonly SequenceValue[]): Promise<number>;
 }
 
 /**
@@ -75,10 +78,12 @@ export async function beginRestore(options: RestoreOptions): Promise<Restore> {
       await continueSequences(client, sequences);
       await startGeneration(client);
       await endSessions(client, tables);
-      if (tables.some(({ name }) => name === 'declared_fields'))
-        await continueFields(client, tables, engine.writes, hasFieldCounts);
+      const hasFields = tables.some(({ name }) => name === 'declared_fields');
+      const leftOut = hasFields ? await countFields(client) : 0;
+      if (hasFields) await continueFields(client, tables, engine.writes, hasFieldCounts);
       await client.query('COMMIT');
       await migrate(sql, engine.name);
+      return engine.writes.countsFields ? 0 : leftOut;
     },
   };
 }
@@ -194,6 +199,14 @@ export async function continueFields(
     UPDATE declared_fields
        SET generation = 0, complete_from = NULL, backfill = true, known_values = 0, new_values = 0,
            new_values_on = '-infinity', full_since = NULL`);
+}
+
+/** How many fields are declared. */
+export async function countFields(client: pg.Client): Promise<number> {
+  const { rows } = await client.query<{ fields: number }>(
+    'SELECT count(*)::integer AS fields FROM declared_fields WHERE removed_at IS NULL',
+  );
+  return rows[0]?.fields ?? 0;
 }
 
 /** Starts a new generation, so that processes do not use cached ids of the original database. */

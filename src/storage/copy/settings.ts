@@ -1,6 +1,12 @@
 /** Copies everything that is not events or counts: apps, types, tokens, people. It replaces what the target had of it. */
 import { COUNT_COLUMNS, isOfFields, readSequences, readTables, selectKept } from '../backup/catalog.ts';
-import { continueFields, continueSequences, emptyTables, startGeneration } from '../backup/restore.ts';
+import {
+  continueFields,
+  continueSequences,
+  countFields,
+  emptyTables,
+  startGeneration,
+} from '../backup/restore.ts';
 import { COARSE_LEVELS } from '../counts/levels.ts';
 import { copyTable } from './rows.ts';
 import type { Side } from './side.ts';
@@ -8,11 +14,12 @@ import type { Side } from './side.ts';
 /**
  * Replaces all of it in one transaction of the target, from one snapshot of the source.
  * @param isLast the source is closed: the target becomes a database to work with
+ * @returns how many declared fields are left out, because the engine of the target counts none
  */
 export async function copySettings(
   sides: { readonly from: Side; readonly to: Side },
   isLast: boolean,
-): Promise<void> {
+): Promise<number> {
   const { from, to } = sides;
   await from.client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY');
   await to.client.query('BEGIN ISOLATION LEVEL READ COMMITTED');
@@ -40,8 +47,10 @@ export async function copySettings(
     await startGeneration(to.client);
     await continueFields(to.client, tables, to.engine.writes, hasFields);
   }
+  const leftOut = to.engine.writes.countsFields ? 0 : await countFields(from.client);
   await to.client.query('COMMIT');
   await from.client.query('COMMIT');
+  return leftOut;
 }
 
 /** Copies the retention boundary, and the counts before it, whose rows are gone: in a transaction of the target. */

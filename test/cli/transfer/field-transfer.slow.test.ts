@@ -5,10 +5,12 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { declareField } from '../../../src/apps/fields.ts';
 import { connect, type Sql } from '../../../src/storage/connect.ts';
+import { MOVED_TO } from '../../../src/storage/connections/moved.ts';
 import { DAY_MS, HOUR_MS } from '../../../src/storage/counts/levels.ts';
 import { compareFieldDay } from '../../../src/storage/fields/compare-day.ts';
 import { foldFields } from '../../../src/storage/fields/fold.ts';
 import { FieldUpkeep } from '../../../src/storage/fields/upkeep.ts';
+import { readInstallation } from '../../../src/storage/installation-id.ts';
 import { moveBoundary } from '../../../src/storage/retention.ts';
 import { readSnapshot } from '../../../src/storage/snapshot.ts';
 import { openStorage } from '../../../src/storage/storage.ts';
@@ -112,25 +114,33 @@ describe.each(availableEngines())('the counts of fields on %s', (engine) => {
     expect((await readAll(source.sql, 1, null))['status:200']).toHaveLength(1);
   });
 
+  /** That a database has the same counts, and that they stay exact. */
+  async function expectSame(target: TestDatabase): Promise<void> {
+    const alone = connect(target.address, { connections: 1, name: 'test upkeep' });
+    try {
+      const before = await readAll(source.sql, 1, null);
+      expect(await readAll(target.sql, 1, null)).toEqual(before);
+      const upkeep = new FieldUpkeep(alone, () => TODAY);
+      for (let rounds = 0; rounds < 3; rounds += 1) await upkeep.everySecond();
+      expect(await readAll(target.sql, 1, null)).toEqual(before);
+      expect(await target.sql`SELECT FROM uncounted_minutes`).toHaveLength(0);
+      for (let day = BOUNDARY; day <= NOW; day += DAY_MS)
+        expect(await readSnapshot(target.sql, (tx) => compareFieldDay(tx, day, null))).toEqual({
+          differing: 0,
+          examples: [],
+        });
+    } finally {
+      await alone.end();
+    }
+  }
+
   describe.each(availableEngines())('after a restore on %s', (targetEngine) => {
     test('are all there, before the retention boundary too, and stay exact', async () => {
       const target = await testDatabase(targetEngine, { empty: true });
-      const alone = connect(target.address, { connections: 1, name: 'test upkeep' });
       try {
         expect(await run(target, 'restore', backup)).toMatchObject({ code: 0 });
-        const before = await readAll(source.sql, 1, null);
-        expect(await readAll(target.sql, 1, null)).toEqual(before);
-        const upkeep = new FieldUpkeep(alone, () => TODAY);
-        for (let rounds = 0; rounds < 3; rounds += 1) await upkeep.everySecond();
-        expect(await readAll(target.sql, 1, null)).toEqual(before);
-        expect(await target.sql`SELECT FROM uncounted_minutes`).toHaveLength(0);
-        for (let day = BOUNDARY; day <= NOW; day += DAY_MS)
-          expect(await readSnapshot(target.sql, (tx) => compareFieldDay(tx, day, null))).toEqual({
-            differing: 0,
-            examples: [],
-          });
+        await expectSame(target);
       } finally {
-        await alone.end();
         await target.drop();
       }
     });
@@ -155,4 +165,30 @@ describe.each(availableEngines())('the counts of fields on %s', (engine) => {
       }
     });
   });
+
+  // After everything else: the original is left.
+  test.each(availableEngines())(
+    'are all there after a switch to a copy on %s, and stay exact',
+    async (targetEngine) => {
+      const { database, sql } = source;
+      const target = await testDatabase(targetEngine, { empty: true });
+      try {
+        await readInstallation(sql);
+        const args = ['copy', '--from', database.url, '--to', target.url];
+        expect(await run(database, ...args)).toMatchObject({ code: 0 });
+        // Found by a later round: in minutes that have others.
+        const more = newRows(BOUNDARY, NOW, 20);
+        await source.write(more);
+        expect(await run(database, ...args, '--switch')).toMatchObject({ code: 0 });
+        // The original is compared with it, and copied again by the next test.
+        await sql`DELETE FROM installation WHERE name = ${MOVED_TO}`;
+        const [found] =
+          await target.sql`SELECT count(*)::int AS events FROM events WHERE id = ANY(${more.map(({ id }) => id)})`;
+        expect(found).toEqual({ events: more.length });
+        await expectSame(target);
+      } finally {
+        await target.drop();
+      }
+    },
+  );
 });

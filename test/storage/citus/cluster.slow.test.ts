@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pino from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { declareField } from '../../../src/apps/fields.ts';
 import { Rejection } from '../../../src/errors.ts';
 import { createEventIds } from '../../../src/ingest/event-id.ts';
 import { clusterAt } from '../../../src/storage/citus/cluster.ts';
@@ -27,6 +28,7 @@ import { storageContract } from '../storage.contract.ts';
 
 const SETTINGS = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 0, RETENTION_DAYS: 0 };
 const DAY_MS = 86_400_000;
+const FIELD = { appId: 1, path: ['a'], kind: 'value', typeName: null, backfill: true } as const;
 const SCOPE = { typeId: null, from: null, until: null };
 
 describe.runIf(hasCitus)('a Citus cluster', () => {
@@ -47,12 +49,17 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
     ];
     try {
       await source.write(240);
+      await declareField(source.sql, FIELD);
       const storage = await openStorage(target.sql);
       const exported = await source.storage.beginExport(from, source.database.address);
       const restore = await storage.beginRestore({ client: into, sql: target.sql, schema: exported.schema });
       for (const section of exported.sections) await restore.add(section.section, section.rows());
       await exported.end();
-      await restore.commit(exported.sequences);
+      expect(await restore.commit(exported.sequences)).toBe(1);
+      expect(await target.sql`SELECT FROM declared_fields`).toHaveLength(0);
+      await expect(declareField(target.sql, FIELD)).rejects.toMatchObject({
+        code: 'FIELDS_NOT_COUNTED',
+      });
       await source.expectStored({ database: target, storage });
     } finally {
       await from.end();
@@ -90,7 +97,10 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
         const next = databases[at + 1];
         if (next === undefined) break;
         const sides = { from: database.address, to: next.address, onProgress: () => undefined };
-        expect(await copyDatabase(sides, false)).toMatchObject({ switched: false, repaired: [] });
+        if (at === 0) await declareField(database.sql, FIELD);
+        const first = await copyDatabase(sides, false);
+        // A cluster counts none, and so has none to be copied out of it.
+        expect(first).toMatchObject({ switched: false, repaired: [], fieldsLeftOut: at === 0 ? 1 : 0 });
         expect(await copyDatabase(sides, true)).toMatchObject({ switched: true, repaired: [] });
         port = null;
         await current.stop();
