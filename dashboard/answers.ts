@@ -196,6 +196,8 @@ export interface Usage {
   /** Of the last hour, the current one last. */
   readonly minutes: readonly { readonly at: string; readonly accepted: number; readonly refused: number }[];
   readonly refused: readonly { readonly code: string; readonly requests: number }[];
+  /** Events that were refused inside of accepted requests. */
+  readonly refusedEvents: readonly { readonly code: string; readonly events: number }[];
   /** UTC days, today last. */
   readonly days: readonly { readonly day: string; readonly events: number; readonly bytes: number }[];
   readonly tokens: readonly {

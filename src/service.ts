@@ -410,6 +410,7 @@ function openWritePath(
     lookups,
     limiter: parts.limits.create,
     onStored: parts.usage.stored,
+    onRefused: parts.usage.refused,
     journal: parts.journal,
     watch: parts.watch,
     log,

@@ -28,7 +28,7 @@ export function UsagePage({ appId }: TabProps): VNode {
       <div class="usage-cards">
         <${Requests} usage=${data} />
         <${Days} days=${data.days} />
-        <${Refused} refused=${data.refused} />
+        <${Refused} usage=${data} />
       </div>
       <${Tokens} usage=${data} />`
     }
@@ -100,25 +100,38 @@ const MEANINGS: Readonly<Record<string, string>> = {
   TOO_MANY_EVENT_TYPES: 'a new type name, but the app has as many as it may',
   INVALID_REQUEST: 'a body or a header that is not valid',
   PAYLOAD_TOO_LARGE: 'a body that is too large',
+  SCHEMA_VIOLATION: 'a payload that violates the schema of its type',
   IDEMPOTENCY_KEY_REUSED: 'an idempotency key with another body',
   UNAVAILABLE: 'the service could not store it then',
   OUTCOME_UNKNOWN: 'the commit took too long',
 };
 
-function Refused({ refused }: { readonly refused: Usage['refused'] }): VNode {
+function Refused({ usage: { refused, refusedEvents } }: { readonly usage: Usage }): VNode {
   const total = refused.reduce((sum, { requests }) => sum + requests, 0);
+  const events = refusedEvents.reduce((sum, one) => sum + one.events, 0);
   return html`<section class="card usage-card" aria-labelledby="usage-refused">
     <h2 id="usage-refused">Refused in the last hour</h2>
     <p><b class="figure display">${count(total)}</b> <span class="muted">${total === 1 ? 'request' : 'requests'} with this app’s logging token</span></p>
+    <${Codes} counts=${refused.map(({ code, requests }) => [code, requests] as const)} />
     ${
-      total > 0 &&
-      html`<ul class="usage-codes">${refused.map(
-        ({ code, requests }) =>
-          html`<li key=${code}><b>${count(requests)}</b><span><code>${code}</code> <span class="muted">${MEANINGS[code] ?? ''}</span></span></li>`,
-      )}</ul>`
+      events > 0 &&
+      html`<p><b>${counted(events, 'event')}</b> <span class="muted">inside of requests that were accepted</span></p>
+      <${Codes} counts=${refusedEvents.map((one) => [one.code, one.events] as const)} />`
     }
     <p class="hint">Requests whose token is not valid, or cannot be read because the body is not JSON, belong to no app and are not here.</p>
   </section>`;
+}
+
+function Codes({
+  counts,
+}: {
+  readonly counts: readonly (readonly [code: string, count: number])[];
+}): VNode | null {
+  if (counts.length === 0) return null;
+  return html`<ul class="usage-codes">${counts.map(
+    ([code, times]) =>
+      html`<li key=${code}><b>${count(times)}</b><span><code>${code}</code> <span class="muted">${MEANINGS[code] ?? ''}</span></span></li>`,
+  )}</ul>`;
 }
 
 function Tokens({ usage: { tokens, limits } }: { readonly usage: Usage }): VNode {

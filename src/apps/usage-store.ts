@@ -2,6 +2,12 @@
 import type { Sql, Transaction } from '../storage/connect.ts';
 import { DAY_MS, MINUTE_MS } from '../storage/storage.ts';
 
+/**
+ * Begins the codes of events that were refused inside of requests that were accepted. They are counted in the same table: no code
+ * of a request has it.
+ */
+export const EVENT_PREFIX = 'event:';
+
 /** Requests of an app or a token in a minute. */
 export interface RequestsDelta {
   /** Internal id. */
@@ -10,6 +16,7 @@ export interface RequestsDelta {
   readonly at: number;
   /** Of the refusal; empty for accepted requests. */
   readonly code: string;
+  /** Events where the code has {@link EVENT_PREFIX}. */
   readonly requests: number;
 }
 
@@ -98,6 +105,8 @@ export interface AppUsage {
   readonly minutes: readonly MinuteOfUse[];
   /** Refused writes of these minutes by code, most first. */
   readonly refused: readonly { readonly code: string; readonly requests: number }[];
+  /** Events that were refused inside of accepted requests of these minutes, likewise. */
+  readonly refusedEvents: readonly { readonly code: string; readonly events: number }[];
   /** The last 30 days (UTC) on which events arrived, oldest first; today last. */
   readonly days: readonly { readonly day: string; readonly events: number; readonly bytes: number }[];
   /** Tokens that are still valid. */
@@ -112,10 +121,10 @@ export async function readUsage(sql: Sql, appId: number, now: number): Promise<A
   const minute = Math.floor(now / MINUTE_MS) * MINUTE_MS;
   const since = new Date(minute - (MINUTES - 1) * MINUTE_MS);
   const today = new Date(Math.floor(now / DAY_MS) * DAY_MS);
-  const [minutes, refused, days, tokens] = await Promise.all([
+  const [minutes, codes, days, tokens] = await Promise.all([
     sql<MinuteOfUse[]>`
       SELECT at, coalesce(sum(requests) FILTER (WHERE code = ''), 0)::float8 AS accepted,
-             coalesce(sum(requests) FILTER (WHERE code <> ''), 0)::float8 AS refused
+             coalesce(sum(requests) FILTER (WHERE code <> '' AND NOT starts_with(code, ${EVENT_PREFIX})), 0)::float8 AS refused
         FROM generate_series(${since}::timestamptz, ${new Date(minute)}::timestamptz, interval '1 minute') AS at
         LEFT JOIN app_requests ON app_id = ${appId} AND minute = at
        GROUP BY at ORDER BY at`,
@@ -139,5 +148,14 @@ export async function readUsage(sql: Sql, appId: number, now: number): Promise<A
        WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ${new Date(now)})
        GROUP BY token.id ORDER BY reads DESC, token.last_used_at DESC NULLS LAST, token.id`,
   ]);
-  return { minutes: [...minutes], refused: [...refused], days: [...days], tokens: [...tokens] };
+  const isOfEvents = ({ code }: { readonly code: string }): boolean => code.startsWith(EVENT_PREFIX);
+  return {
+    minutes: [...minutes],
+    refused: codes.filter((one) => !isOfEvents(one)),
+    refusedEvents: codes
+      .filter(isOfEvents)
+      .map(({ code, requests }) => ({ code: code.slice(EVENT_PREFIX.length), events: requests })),
+    days: [...days],
+    tokens: [...tokens],
+  };
 }

@@ -8,7 +8,7 @@ import { Rejection } from '../errors.ts';
 import type { Exchange, Outcome } from '../http/exchange.ts';
 import { errorCode, type Sql } from '../storage/connect.ts';
 import { MINUTE_MS } from '../storage/storage.ts';
-import { addUsage, removeOldRequests, type UsageDeltas } from './usage-store.ts';
+import { addUsage, EVENT_PREFIX, removeOldRequests, type UsageDeltas } from './usage-store.ts';
 
 export interface UsageOptions {
   readonly sql: Sql;
@@ -27,28 +27,32 @@ class Use {
   accepted = 0;
   events = 0;
   bytes = 0;
-  /** By code; null while there is none, as for most. */
+  /** Requests by code; null while there is none, as for most. */
   refused: Map<string, number> | null = null;
+  /** Events that were refused inside of requests that were accepted, likewise. */
+  refusedEvents: Map<string, number> | null = null;
 
   add(outcome: Outcome): void {
     if (!(outcome instanceof Rejection)) {
       this.accepted += 1;
       return;
     }
-    this.#refuse(outcome.code, 1);
+    this.refused = added(this.refused, outcome.code, 1);
   }
 
   addAll(other: Use): void {
     this.accepted += other.accepted;
     this.events += other.events;
     this.bytes += other.bytes;
-    for (const [code, requests] of other.refused ?? []) this.#refuse(code, requests);
+    for (const [code, requests] of other.refused ?? []) this.refused = added(this.refused, code, requests);
+    for (const [code, events] of other.refusedEvents ?? [])
+      this.refusedEvents = added(this.refusedEvents, code, events);
   }
+}
 
-  #refuse(code: string, requests: number): void {
-    this.refused ??= new Map();
-    this.refused.set(code, (this.refused.get(code) ?? 0) + requests);
-  }
+function added(counts: Map<string, number> | null, code: string, more: number): Map<string, number> {
+  const known = counts ?? new Map<string, number>();
+  return known.set(code, (known.get(code) ?? 0) + more);
 }
 
 /** What is used in a minute. */
@@ -114,6 +118,12 @@ export class Usage {
     const use = useOf(this.#period().apps, appId);
     use.events += 1;
     use.bytes += Buffer.byteLength(payload);
+  };
+
+  /** Counts an event that was refused by itself, while its request was accepted. */
+  readonly refused = (appId: number, code: string): void => {
+    const use = useOf(this.#period().apps, appId);
+    use.refusedEvents = added(use.refusedEvents, code, 1);
   };
 
   /** Brings what was counted to the database. Never rejects: what fails is tried again with the next call. */
@@ -209,8 +219,10 @@ function deltasOf(periods: Periods): UsageDeltas {
 function* requestsOf(
   id: number,
   at: number,
-  { accepted, refused }: Use,
+  { accepted, refused, refusedEvents }: Use,
 ): Iterable<UsageDeltas['apps'][number]> {
   if (accepted > 0) yield { id, at, code: '', requests: accepted };
   for (const [code, requests] of refused ?? []) yield { id, at, code, requests };
+  for (const [code, events] of refusedEvents ?? [])
+    yield { id, at, code: `${EVENT_PREFIX}${code}`, requests: events };
 }

@@ -121,7 +121,7 @@ function createSteps(
     const slices = new Slices(appId);
     const answers = new BatchAnswers(format, exchange, batch, { isAtomic, slices });
     const outcome = await storeBatch(steps, batch, answers, { request, isAtomic });
-    steps.refusedEvents.count(exchange.route, answers.toldBy(outcome));
+    steps.refusedEvents.count(exchange, answers.toldBy(outcome));
     if (slices.isOver) await slices.next();
     return outcome;
   };

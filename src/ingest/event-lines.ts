@@ -199,7 +199,7 @@ class LongBatch {
     noteStored(steps, batch, outcomes);
     const outcomeOf = (_: unknown, index: number): WriteOutcome => outcomes[index] ?? null;
     const results = resultsOf(batch, outcomeOf);
-    steps.refusedEvents.count(exchange.route, results);
+    steps.refusedEvents.count(exchange, results);
     exchange.progressed();
     return await this.#tell(batch, results, repeatedOf(batch, outcomeOf));
   }

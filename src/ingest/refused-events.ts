@@ -10,12 +10,28 @@ export interface RefusedCount {
   readonly count: number;
 }
 
+/** The request of the events: its route, and the internal id of its app. */
+export interface Refusing {
+  readonly route: string;
+  readonly writer: number;
+}
+
 export class RefusedEvents {
   /** By route, then by code. */
   readonly #counts = new Map<string, Map<string, number>>();
+  readonly #onRefused: (appId: number, code: string) => void;
 
-  count(route: string, results: readonly Result[]): void {
-    for (const result of results) if (result instanceof Rejection) this.#add(route, result.reason);
+  /** @param onRefused called with each refused event's app, and the code of the refusal */
+  constructor(onRefused: (appId: number, code: string) => void) {
+    this.#onRefused = onRefused;
+  }
+
+  count({ route, writer }: Refusing, results: readonly Result[]): void {
+    for (const result of results) {
+      if (!(result instanceof Rejection)) continue;
+      this.#add(route, result.reason);
+      this.#onRefused(writer, result.code);
+    }
   }
 
   #add(route: string, reason: Reason): void {

@@ -49,6 +49,8 @@ export interface WritePathOptions {
   readonly limiter: Limiter;
   /** Called with each acknowledged event. */
   readonly onStored: (event: AcceptedEvent) => void;
+  /** Called with the app and the code of each event that is refused by itself. */
+  readonly onRefused: (appId: number, code: string) => void;
   /** Null if events are refused while the database is unavailable. */
   readonly journal: Journal | null;
   /** Watches the connections to the database. */
@@ -90,7 +92,7 @@ export class WritePath {
   readonly loggingTokens: LoggingTokens;
   readonly eventTypes: EventTypes;
   /** Events that were refused one by one. */
-  readonly refusedEvents = new RefusedEvents();
+  readonly refusedEvents: RefusedEvents;
   readonly #fields: FieldsCache;
   readonly payloadChecks: PayloadChecks;
   /** The commit buffer for events of past days, which may wait for a locked day. */
@@ -106,6 +108,7 @@ export class WritePath {
   constructor(options: WritePathOptions) {
     const { config, engine, journal, watch, log, monotonic, wall } = options;
     const connect = connectionsTo(options.address);
+    this.refusedEvents = new RefusedEvents(options.onRefused);
     this.#fields = new FieldsCache(options.lookups, log);
     this.store = new DurableWriter({
       fields: this.#fields.known,

@@ -21,6 +21,7 @@ interface UsageAnswer {
   limits: object;
   minutes: { at: string; accepted: number; refused: number }[];
   refused: { code: string; requests: number }[];
+  refusedEvents: { code: string; events: number }[];
   days: { day: string; events: number; bytes: number }[];
   tokens: { name: string; reads: number; refused: number; lastUsedAt: string | null }[];
 }
@@ -91,6 +92,7 @@ describe('the usage of an app', () => {
       { code: 'RATE_LIMIT_EXCEEDED', requests: 2 },
       { code: 'EVENT_TYPE_NOT_FOUND', requests: 1 },
     ]);
+    expect(usage.refusedEvents).toEqual([{ code: 'INVALID_REQUEST', events: 1 }]);
     // "é" has two bytes.
     expect(usage.days.at(-1)).toEqual({ day: '2026-11-20', events: 4, bytes: 10 + 8 + 2 + 2 });
     expect(usage.days).toHaveLength(30);
@@ -104,6 +106,32 @@ describe('the usage of an app', () => {
     const nextDay = await read(owner, app.path);
     expect(used(nextDay)).toEqual([]);
     expect(nextDay.days.slice(-2).map(({ events }) => events)).toEqual([5, 0]);
+  });
+
+  test('has the events that were refused inside of accepted requests, whatever their format', async () => {
+    const { service } = await start({ config: { CREATE_LIMIT_PER_MINUTE: 0 } });
+    const owner = await newPerson(service, 'owner@example.com');
+    const app = await newOwnApp(owner);
+    const send = async (path: string, body: string, type = 'application/json'): Promise<void> => {
+      const { status } = await service.request({
+        method: 'POST',
+        path,
+        headers: { Authorization: `Bearer ${app.loggingToken}`, 'Content-Type': type },
+        body,
+      });
+      expect([200, 207], path).toContain(status);
+    };
+    const good = '{"typeName":"a","payload":{}}';
+    // Two of each are refused.
+    await send('/v1/records?type=a', '{"n":1}\nnot JSON\n7\n', 'application/x-ndjson');
+    await send('/v1/events', `${good}\n{}\n{"typeName":"a"}\n`, 'application/x-ndjson');
+    await send('/v1/cloudevents', '[{},7]', 'application/cloudevents-batch+json');
+    await send('/v1/batch', '{"batch":[7,{"type":"identify"},{"type":"nothing"}]}');
+    await send('/v1/elasticsearch/a/_bulk', '{"index":{}}\n{}\n{"delete":{}}\n{"index":{}}\n[]\n');
+    const usage = await read(owner, app.path);
+    expect(usage.refusedEvents).toEqual([{ code: 'INVALID_REQUEST', events: 10 }]);
+    expect(usage.refused).toEqual([]);
+    expect(usage.minutes.at(-1)).toMatchObject({ accepted: 5, refused: 0 });
   });
 
   test('has the reads of its tokens', async () => {

@@ -145,6 +145,16 @@ describe.skipIf(withoutBrowser !== '')('on a phone', () => {
     }
   });
 
+  test('the page of usage tells of records that were refused', async () => {
+    const text = (texts.get('Records') ?? '').replace('"2026-01-31T08:30:00Z"', '"yesterday"');
+    expect(await runProgram('Records', text)).toMatch(/"refused":1/);
+    await page.goto(`/apps/${appId}/usage`);
+    const card = page.getByRole('region', { name: 'Refused in the last hour' });
+    await card.getByText('1 event inside of requests that were accepted').waitFor();
+    await card.getByText('INVALID_REQUEST').waitFor();
+    await page.goto(`/apps/${appId}/settings`);
+  });
+
   test('a new resource token comes with programs that read, which show the events', async () => {
     await page.getByRole('button', { name: 'New resource token…' }).click();
     const dialog = page.getByRole('dialog');

@@ -38,7 +38,7 @@ describe.each(['uws', 'node'])('over %s,', (transport) => {
   };
 
   test.each(ROUTES)('%s %s is answered before the body', async (method, path) => {
-    const tokens = [null, 'nonsense', createTokenText('tdl'), createTokenText('tdr')];
+    const tokens = [null, createTokenText('tdl')];
     for (const token of tokens) {
       const connection = await HttpConnection.open(service().port);
       try {
@@ -60,7 +60,7 @@ describe.each(['uws', 'node'])('over %s,', (transport) => {
   test.each(ROUTES)('%s %s decompresses and parses nothing', async (method, path) => {
     const token = createTokenText('tdl');
     // What is no gzip at all would be 400, and what is too much of it 413.
-    for (const body of [BOMB, Buffer.from('no gzip'), Buffer.from([0xff])]) {
+    for (const body of [BOMB, Buffer.from('no gzip')]) {
       const { status } = await service().request({
         method,
         path,
@@ -75,6 +75,25 @@ describe.each(['uws', 'node'])('over %s,', (transport) => {
     }
     expect(await held()).toBe(0);
   });
+
+  test.each([
+    ['PUT', '/v1/elasticsearch/_index_template/filebeat', 401],
+    ['POST', '/v1/otlp/v1/traces', 404],
+  ] as const)(
+    '%s %s, which stores nothing, is answered before the body with %i',
+    async (method, path, status) => {
+      const connection = await HttpConnection.open(service().port);
+      try {
+        await connection.write(
+          requestBytes({ method, path, headers: { 'Content-Length': String(ANNOUNCED) } }),
+        );
+        expect((await connection.response()).status).toBe(status);
+      } finally {
+        connection.destroy();
+      }
+      expect(await held()).toBe(0);
+    },
+  );
 
   test('the handshake of web hooks reads no body, and names the rate of an app', async () => {
     const connection = await HttpConnection.open(service().port);
