@@ -13,6 +13,8 @@ import {
   faultsTable,
   figuresTable,
   LIMIT_FIGURES,
+  type PowerCutRow,
+  powerCutsTable,
   READ_FIGURES,
   README_FIGURES,
   SEARCH_FIGURES,
@@ -62,6 +64,7 @@ one line that names the variable.
 export async function documents(): Promise<ReadonlyMap<string, string>> {
   const results = await readResults();
   const faults: FaultCampaign = JSON.parse(await readFile(join(RESULTS_FOLDER, 'faults.json'), 'utf8'));
+  const cuts: PowerCutRow[] = JSON.parse(await readFile(join(RESULTS_FOLDER, 'power-cuts.json'), 'utf8'));
   const nodes = nodesPart(results);
   const latency = latencyPart(results);
   const scale = scalePart(results);
@@ -79,8 +82,8 @@ export async function documents(): Promise<ReadonlyMap<string, string>> {
       settings: settingsTable(IMPORTANT),
       figures: figuresTable(results, README_FIGURES),
     }),
+    await page('docs/durability.md', { faults: faultsTable(faults), 'power cuts': powerCutsTable(cuts) }),
     await page('docs/producers.md', await snippetBlocks()),
-    await page('docs/durability.md', { faults: faultsTable(faults) }),
     await page('docs/scaling.md', { cores: cores.text, cluster: cluster.text }),
     await page('docs/performance.md', {
       writes: figuresTable(results, WRITE_FIGURES),

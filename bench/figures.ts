@@ -235,6 +235,18 @@ export interface FaultRow {
   readonly recoveryMs: number;
 }
 
+/** What a campaign of power cuts has found (test/e2e/power-loss.slow.test.ts). */
+export interface PowerCutRow {
+  /** ISO 8601. */
+  readonly at: string;
+  readonly commit: string;
+  readonly what: string;
+  readonly cuts: number;
+  readonly acknowledged: number;
+  readonly lost: number;
+  readonly storedTwice: number;
+}
+
 /** Shown for a figure that no result has: after a short run, or if its name has changed. */
 export const NOT_MEASURED = 'not measured';
 
@@ -313,4 +325,13 @@ export function faultsTable({ faults }: FaultCampaign): string {
     faults.map(({ at, commit, engine }) => `${engine}: ${at.slice(0, 10)}, commit ${commit}`),
   );
   return `${formatTable(head, rows)}\n\n<sub>${[...runs].join('; ')}</sub>`;
+}
+
+export function powerCutsTable(rows: readonly PowerCutRow[]): string {
+  const table = rows.map(({ what, cuts, acknowledged, lost, storedTwice }) => [
+    what,
+    ...[cuts, acknowledged, lost, storedTwice].map(formatNumber),
+  ]);
+  const runs = new Set(rows.map(({ at, commit }) => `${at.slice(0, 10)}, commit ${commit}`));
+  return `${formatTable(['Power cuts', 'Times', 'Acknowledged', 'Lost', 'Stored twice'], table)}\n\n<sub>${[...runs].join('; ')}</sub>`;
 }

@@ -219,6 +219,13 @@ describe.skipIf(withoutBrowser !== '')('fields', () => {
     await page.getByText('are counted together with a condition on the same field alone').waitFor();
     const found = page.locator('.chart-side dl > div');
     await expect.poll(() => found.allInnerTexts()).toEqual([expect.stringMatching(/^FR\s+10$/)]);
+    // The filter completes values of the events that the view is about.
+    const asked = page.waitForResponse((response) => response.url().includes('/fields/values?'));
+    await page.getByRole('combobox', { name: 'Filter' }).fill('country:');
+    const answer = await asked;
+    expect(new URL(answer.url()).searchParams.getAll('filter')).toEqual(['-country:DE']);
+    expect((await answer.json()).data).toMatchObject({ values: [{ value: 'FR', events: 10 }], exact: true });
+    await page.getByRole('option', { name: 'country: FR' }).waitFor();
     expect(complaints).toEqual([]);
   });
 

@@ -1,5 +1,6 @@
 /** POST /public/create_event as its contract says, row by row, over both transports. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { createResourceToken } from '../../src/apps/resource-tokens.ts';
 import { createTokenText } from '../../src/token-text.ts';
 import { type HttpResponse, request } from '../support/http-client.ts';
 import {
@@ -243,6 +244,26 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
       const { eventId } = created(await postRaw(body));
       expect(await storedPayload(eventId)).toBe(payload);
       expect('polluted' in {}).toBe(false);
+    });
+
+    test('security 15: with such keys comes back from every read as it was sent', async () => {
+      const payload = '{ "constructor":{"prototype":{"b":1}},"__proto__" : {"a":1},"__proto__":[2] }';
+      const { eventId } = created(await postRaw(service.body(payload)));
+      const { appId } = service.app;
+      const token = { name: 'reads', appIds: [appId], expiresInSeconds: null };
+      const { resourceToken } = await createResourceToken(service.sql, token);
+      for (const path of [
+        `/public/get_events?appId=${appId}&order=desc&limit=1`,
+        `/v1/apps/${appId}/events?order=desc&limit=1`,
+        `/v1/apps/${appId}/events/${eventId}`,
+        `/v1/apps/${appId}/export`,
+      ]) {
+        const headers = { Authorization: `Bearer ${resourceToken}` };
+        const response = await fetch(`${service.url}${path}`, { headers });
+        expect(response.status, path).toBe(200);
+        expect(await response.text(), path).toContain(payload);
+      }
+      expect('a' in {} || 'b' in {}).toBe(false);
     });
   });
 

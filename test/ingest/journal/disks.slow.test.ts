@@ -37,7 +37,7 @@ const post = (service: TestService): Promise<HttpResponse> =>
   service.post({ payload: { filler: 'x'.repeat(20_000) } });
 
 test.skipIf(!mountsAllowed())(
-  'a full disk under the journal is 503 until there is room; what was acknowledged is stored, what was refused is not',
+  'security 23: a full disk under the journal is 503 until there is room; what was acknowledged is stored, what was refused is not',
   async () => {
     const folder = await temporaryFolder();
     undo.push(await mountSmall(folder, '512k'));

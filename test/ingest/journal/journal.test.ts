@@ -165,7 +165,7 @@ test('a new folder and a new file are on the disk under their names before anyth
 test.each([
   ['a write for which there is no room', 'write', 'ENOSPC'],
   ['a sync that fails', 'sync', 'EIO'],
-] as const)('%s is a refusal, and what was refused is never replayed', async (_, call, code) => {
+] as const)('security 23: %s is a refusal, and what was refused is never replayed', async (_, call, code) => {
   const journal = await openJournal();
   const before = events(2);
   await journal.append(before);
