@@ -246,6 +246,19 @@ describe.skipIf(withoutBrowser !== '')('fields', () => {
     await page.goto(`/apps/${shop.appId}?of=total&stat=sum&filter=country:DE`);
     await page.getByText('conditions on payloads do not apply to it').waitFor();
     await expect.poll(() => main.innerText()).toMatch(/Sum of total\s+66/);
+    // A type that is hidden is in none of it, until it is asked for.
+    await log('refund', { total: -1_000 }, shop);
+    await page.goto(`/apps/${shop.appId}?of=total&stat=min`);
+    await expect.poll(() => main.innerText()).toMatch(/Minimum of total\s+−1,000/);
+    const { types } = (await owner.get(`${shop.path}/types`)).data as {
+      types: { typeId: string; name: string }[];
+    };
+    const refund = types.find(({ name }) => name === 'refund')?.typeId;
+    await owner.patch(`${shop.path}/types/${refund}`, { hidden: true });
+    await page.reload();
+    await expect.poll(() => main.innerText()).toMatch(/Minimum of total\s+0/);
+    await page.getByRole('button', { name: 'Show hidden types' }).click();
+    await expect.poll(() => main.innerText()).toMatch(/Minimum of total\s+−1,000/);
     await page.goto(`/apps/${shop.appId}?of=country&stat=sum`);
     await page.getByText('country is not shown:').waitFor();
     await page.goto(`/apps/${shop.appId}/fields`);
