@@ -94,7 +94,10 @@ async function declaredRoutes(): Promise<readonly Declaration[]> {
 }
 
 /** Parameters that a route cannot do without. */
-const QUERIES: Readonly<Record<string, string>> = { '/api/apps/:appId/numbers': '?of=total' };
+const QUERIES: Readonly<Record<string, string>> = {
+  '/api/apps/:appId/numbers': '?of=total',
+  '/api/apps/:appId/fields/values': '?path=total',
+};
 
 const nameOf = ({ method, path }: Declaration): string => `${method} ${path}`;
 const pathOf = ({ path }: Declaration): string =>
