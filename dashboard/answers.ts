@@ -101,6 +101,16 @@ export interface Catalog {
   readonly sample: { readonly events: number; readonly from: string | null; readonly to: string | null };
 }
 
+/** The values of a field among events that pass a filter. */
+export interface FieldValues {
+  /** Most events first. A number that a double cannot hold is a text. */
+  readonly values: readonly { readonly value: string | number | boolean | null; readonly events: number }[];
+  /** Events with other values, several or none. */
+  readonly otherEvents: number;
+  /** Whether all events that pass are counted, and not a sample of the newest. */
+  readonly exact: boolean;
+}
+
 /** What the checks of a type's JSON Schema have found since it was set. */
 export interface SchemaSummary {
   readonly typeId: string;

@@ -11,6 +11,7 @@ import { ANNOTATIONS } from './read/annotations/annotations-read.ts';
 import { EVENTS, SINGLE } from './read/events-read.ts';
 import { EXPORT } from './read/export/export-read.ts';
 import { FIELDS } from './read/fields/fields-read.ts';
+import { VALUES } from './read/fields/values-read.ts';
 import { GET_EVENTS } from './read/get-events.ts';
 import { LIVE } from './read/live/live-read.ts';
 import { SERIES } from './read/series-read.ts';
@@ -35,7 +36,7 @@ const DESCRIPTION: Declaration = {
 /** Every route of the public API. */
 export const API: readonly Declaration[] = [
   ...[CREATE_EVENT, CREATE_BATCH, ...FORMAT_ROUTES, CREATE_ANNOTATION, GET_EVENTS, APPS],
-  ...[TYPES, ANNOTATIONS, FIELDS, EVENTS, SINGLE, SERIES, LIVE, EXPORT].map(declareRead),
+  ...[TYPES, ANNOTATIONS, FIELDS, VALUES, EVENTS, SINGLE, SERIES, LIVE, EXPORT].map(declareRead),
   ...[LIVEZ, READYZ, METRICS, DESCRIPTION],
 ];
 

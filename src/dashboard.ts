@@ -43,6 +43,7 @@ import { exportRead } from './read/export/export-read.ts';
 import type { Exports } from './read/export/exports.ts';
 import { fieldRoutes } from './read/field-routes.ts';
 import { fieldsRead } from './read/fields/fields-read.ts';
+import { valuesRead } from './read/fields/values-read.ts';
 import { LiveFeeds } from './read/live/live-feeds.ts';
 import { liveRead } from './read/live/live-read.ts';
 import { ReadSlots } from './read/read-slots.ts';
@@ -159,6 +160,7 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
       annotationsRead({ sql }),
       exportRead({ sql, events, exports, slots: new ReadSlots(EXPORT_READS, MAX_WAITING_EXPORTS), mayRead }),
       fieldsRead({ sql, events, monotonic }),
+      valuesRead({ sql, events, now: wall, monotonic }),
       liveRead(feeds),
     ]),
   ];

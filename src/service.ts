@@ -25,6 +25,7 @@ import { eventRead, eventsRead } from './read/events-read.ts';
 import { exportRead } from './read/export/export-read.ts';
 import { Exports } from './read/export/exports.ts';
 import { fieldsRead } from './read/fields/fields-read.ts';
+import { valuesRead } from './read/fields/values-read.ts';
 import { createGetEvents, GET_EVENTS } from './read/get-events.ts';
 import type { LiveFeeds } from './read/live/live-feeds.ts';
 import { liveRead } from './read/live/live-read.ts';
@@ -475,6 +476,7 @@ function openReads(
         typesRead(common),
         annotationsRead(common),
         fieldsRead(common),
+        valuesRead({ ...common, now: clock.wall }),
         seriesRead({ ...common, now: clock.wall }),
         liveRead(feeds),
       ]),

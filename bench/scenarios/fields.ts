@@ -1,12 +1,13 @@
 /** fields: what declared fields cost an event, and what reads through their counts cost beside unfiltered ones. */
 import { declareField, listFields } from '../../src/apps/fields.ts';
 import { connect, type Sql } from '../../src/storage/connect.ts';
+import { ENGINES } from '../../src/storage/engines.ts';
 import { FieldUpkeep } from '../../src/storage/fields/upkeep.ts';
 import { ensurePartitions, foldCounts } from '../../src/storage/postgres/maintenance.ts';
 import { encodeCursor } from '../../src/storage/storage.ts';
-import { insertSelected } from '../../src/storage/write/insert-events.ts';
+import { insertNew } from '../../src/storage/write/insert-events.ts';
 import type { Findings } from '../findings.ts';
-import { pairwise } from '../judge.ts';
+import { pairwise, spreadOf } from '../judge.ts';
 import type { LoadGenerator } from '../load-generator.ts';
 import type { LoadRequest } from '../load-job.ts';
 import { type Contender, checkStatuses, interleavedRounds, type Round } from '../measure.ts';
@@ -21,6 +22,8 @@ const END = START + DAYS * DAY_MS;
 const READ_GOAL = 1.5;
 const TIME_GOAL_MS = 10;
 const CONNECTIONS = 64;
+/** Sessions that make the events, one a core of the smallest machine. */
+const SEEDING = 2;
 
 const FIELD_COUNTS = [0, 1, 4, 16] as const;
 /** A payload whose members can all be declared: half of them as values, half as numbers. */
@@ -104,22 +107,24 @@ async function seedYear(bench: Workbench, app: BenchApp, events: number): Promis
   const { sql } = bench;
   await ensurePartitions(sql, START, END);
   const [type] = await sql<{ id: number }[]>`SELECT id FROM event_types WHERE app_id = ${app.id}`;
-  for (let day = 0; day < DAYS; day += 5) {
-    const [first, end] = [day, Math.min(DAYS, day + 5)].map((at) => Math.floor((events / DAYS) * at));
-    await insertSelected(
-      sql,
-      'postgres',
-      sql`
-      SELECT (lpad(to_hex(ms), 12, '0') || '7' || substr(md5(n::text), 1, 3) || '8' || substr(md5(n::text), 4, 15))::uuid,
-             ${app.id}::integer, ${type?.id ?? 0}::integer, to_timestamp(ms / 1000.0),
+  const { before, after } = insertNew(ENGINES.postgres.writes);
+  let next = 0;
+  const insertSome = async (): Promise<void> => {
+    for (let day = next++; day < DAYS; day = next++) {
+      const [first, end] = [day, day + 1].map((at) => Math.floor((events / DAYS) * at));
+      const rows = sql`
+      SELECT (lpad(to_hex(ms), 12, '0') || '7' || substr(md5(n::text), 1, 3) || '8' || substr(md5(n::text), 4, 15))::uuid AS id,
+             ${app.id}::integer AS app_id, ${type?.id ?? 0}::integer AS type_id, to_timestamp(ms / 1000.0) AS created_at,
              ('{"tenth":"' || CASE WHEN hash % 10 = 0 THEN 'x' ELSE 'y' END || '","rare":"'
                || CASE WHEN hash % 10000 = 0 THEN 'x' ELSE 'y' END || '","ms":' || round(exp((hash % 70000) / 10000.0)::numeric, 2)
-               || ',"path":"/articles/' || n || '","agent":"' || md5(n::text) || md5(hash::text) || '"}')::json
+               || ',"path":"/articles/' || n || '","agent":"' || md5(n::text) || md5(hash::text) || '"}')::json AS payload
         FROM generate_series(${first ?? 0}::integer, ${(end ?? 0) - 1}::integer) n,
              LATERAL (SELECT ${START}::bigint + (n * ${(DAYS * DAY_MS) / events}::float8)::bigint AS ms,
-                             hashint4(n) & 2147483647 AS hash) drawn`,
-    );
-  }
+                             hashint4(n) & 2147483647 AS hash) drawn`;
+      await sql`WITH ${sql.unsafe(before)} ${rows} ${sql.unsafe(after)}`;
+    }
+  };
+  await Promise.all(Array.from({ length: SEEDING }, insertSome));
   await foldCounts(sql);
   await sql`VACUUM ANALYZE`;
 }
@@ -183,10 +188,12 @@ async function measureReads(
       );
       findings.figure(`${name}: p50`, 'ms', medians[index] ?? []);
       if (index === 0) continue;
-      findings.ratio(`${name} to ${asked[0]?.name}`, pairwise(medians[index] ?? [], medians[0] ?? []), {
-        atMost: READ_GOAL,
-      });
-      findings.goal(`${name}: p50`, 'ms', Math.min(...(medians[index] ?? [])), { atMost: TIME_GOAL_MS });
+      // Either will do: so much more than without a filter, or a time that is short in itself.
+      const time = spreadOf(medians[index] ?? []).median;
+      const isQuick = time <= TIME_GOAL_MS;
+      const ratios = pairwise(medians[index] ?? [], medians[0] ?? []);
+      findings.ratio(`${name} to ${asked[0]?.name}`, ratios, isQuick ? undefined : { atMost: READ_GOAL });
+      if (isQuick) findings.goal(`${name}: p50`, 'ms', time, { atMost: TIME_GOAL_MS });
     }
   };
   await checkTotals(bench, findings, app, request, port);

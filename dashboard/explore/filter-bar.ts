@@ -11,6 +11,7 @@ import { html } from '../html.ts';
 import { useSearchField } from '../places.ts';
 import type { View } from '../url.ts';
 import type { ViewAndChange } from '../view.ts';
+import { useFieldValues } from './field-values.ts';
 import { fieldsOf, type KnownField, mergeFields, useServerFields } from './fields.ts';
 
 export interface FilterBarProps {
@@ -47,7 +48,11 @@ export function FilterBar({ appId, viewed, types, offered, pages }: FilterBarPro
   useSearchField(input);
   const id = useId();
   const known = useServerFields(appId, open);
-  const offers = open ? offersFor(text, view, offered, mergeFields([...fieldsOf(pages), ...known])) : [];
+  const typed = typedPath(text);
+  const path = open && typed?.sign === ':' ? typed.path.replace(/^-/, '') : null;
+  const values = useFieldValues(appId, path, viewed);
+  const all = [...(path === null ? [] : [{ path, values }]), ...fieldsOf(pages), ...known];
+  const offers = open ? offersFor(text, view, offered, mergeFields(all)) : [];
   useEffect(() => {
     if (!open) return;
     const leave = (event: Event): void => {

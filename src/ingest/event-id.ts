@@ -10,6 +10,8 @@ const RANDOM_BYTES_PER_ID = 10;
 const COUNTER_MAX = 0xfff;
 const TEXT_BYTES = 36;
 const DASH = 0x2d;
+const ZERO = 0x30;
+const A = 0x61;
 
 const HEX = Buffer.from('0123456789abcdef');
 
@@ -86,4 +88,21 @@ export function uuidOfDigest(time: number, digest: string): string {
   const start = time.toString(16).padStart(12, '0');
   const variant = '89ab'.charAt(Number.parseInt(digest.charAt(3), 16) & 3);
   return `${start.slice(0, 8)}-${start.slice(8)}-8${digest.slice(0, 3)}-${variant}${digest.slice(4, 7)}-${digest.slice(7, 19)}`;
+}
+
+/** The bytes of {@link uuidOfDigest}. */
+export function writeUuidOfDigest(time: number, digest: string, id: Buffer): void {
+  id.writeUIntBE(time, 0, 6);
+  id[6] = 0x80 | digitAt(digest, 0);
+  id[7] = (digitAt(digest, 1) << 4) | digitAt(digest, 2);
+  id[8] = 0x80 | ((digitAt(digest, 3) & 3) << 4) | digitAt(digest, 4);
+  for (let at = 9; at < 16; at += 1) {
+    const digit = 2 * at - 13;
+    id[at] = (digitAt(digest, digit) << 4) | digitAt(digest, digit + 1);
+  }
+}
+
+function digitAt(hex: string, index: number): number {
+  const code = hex.charCodeAt(index);
+  return code < A ? code - ZERO : code - A + 10;
 }

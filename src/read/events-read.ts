@@ -8,7 +8,7 @@ import { decodeCursor, type EventReader, encodeCursor, type RowFilter } from '..
 import { COUNT, CURSOR, EVENT, EVENT_ID, SINGLE_EVENT, TIMESTAMP } from './answer-shapes.ts';
 import { type AppRead, appRead } from './app-read.ts';
 import { pageBody } from './event-text.ts';
-import { COUNTED_LATER, fieldFilterOf } from './filter/counted-values.ts';
+import { COUNTED_LATER, COUNTED_LATER_NOTE, fieldFilterOf } from './filter/counted-values.ts';
 import { FILTER, filterOf } from './filter/filter-query.ts';
 import { checkScope, findScopedTypes, HIDDEN_TYPES, SCOPE } from './scope-query.ts';
 import { readSearchPage, SEARCH_BUDGET, type SearchBudget, type SearchPageRequest } from './search-page.ts';
@@ -83,6 +83,7 @@ export const EVENTS = {
   operation: {
     id: 'listEvents',
     summary: 'Read events page by page.',
+    description: COUNTED_LATER_NOTE,
     answers: {
       200: json(
         'A page of events.',

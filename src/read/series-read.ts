@@ -15,7 +15,8 @@ import {
 } from '../storage/storage.ts';
 import { COUNT, nullable, TIMESTAMP, TYPE_ID } from './answer-shapes.ts';
 import { type AppRead, appRead } from './app-read.ts';
-import { COUNTED_LATER, fieldFilterOf } from './filter/counted-values.ts';
+import { shownValue, VALUE } from './fields/shown-value.ts';
+import { COUNTED_LATER, COUNTED_LATER_NOTE, fieldFilterOf } from './filter/counted-values.ts';
 import { FILTER } from './filter/filter-query.ts';
 import { type Condition, parsePath } from './filter/parse-filter.ts';
 import { LEFT_OUT, OVERALL, STAT, STAT_FIELDS, STATS, type Stat, shownStats } from './number-stats.ts';
@@ -88,7 +89,7 @@ const SERIES_QUERY = new Query(
     )
       return 'of cannot be combined with by, filter or accumulated.';
     if (isPath(query.by) && query.filter.some(({ path }) => !isDeepStrictEqual(path, query.by)))
-      return 'by must be none, type or the field of filter: values are not counted together with those of another field.';
+      return 'by must be none, type or the field of filter: values are not counted together with those of another field. GET /v1/apps/{appId}/fields/values samples them.';
     return checkScope(query);
   },
 );
@@ -104,8 +105,8 @@ const ROW = objectOf(
     typeId: { ...nullable(TYPE_ID), description: 'With `by=type`; null for all other types together.' },
     typeName: { type: ['string', 'null'], description: 'With `by=type`; null for all other types together.' },
     value: {
+      ...VALUE,
       description: 'With `by` a field: the value as JSON; a number that a double cannot hold as a text.',
-      type: ['string', 'number', 'boolean', 'null'],
     },
     other: {
       const: true,
@@ -136,6 +137,7 @@ export const SERIES = {
   operation: {
     id: 'getSeries',
     summary: 'Read exact counts of events by bucket.',
+    description: COUNTED_LATER_NOTE,
     answers: {
       200: json(
         'One row for each bucket; with `by=type` one for each type and bucket. Buckets without events have rows, too.',
@@ -276,9 +278,7 @@ function ofType({ type, counts, before }: FieldLine): Line {
 
 function ofValue({ value, counts, before }: FieldLine): Line {
   if (value === null) return { label: { other: true }, counts, before };
-  const parsed: unknown = JSON.parse(value);
-  const isExact = typeof parsed !== 'number' || String(parsed) === value;
-  return { label: { value: isExact ? parsed : value }, counts, before };
+  return { label: { value: shownValue(value) }, counts, before };
 }
 
 function widthOf(name: Exclude<(typeof NAMES)[number], 'auto'>): WidthName {

@@ -40,6 +40,7 @@ export class CopyTap {
     this.#deliver = deliver;
   }
 
+  /** @param chunk valid during the call */
   receive(chunk: Buffer): void {
     const bytes = this.#held.length === 0 ? chunk : Buffer.concat([this.#held, chunk]);
     this.#held = EMPTY;
@@ -53,7 +54,7 @@ export class CopyTap {
           this.#isCopy = isCopy;
         }
         if (bytes.length - at < HEAD_BYTES) {
-          this.#held = bytes.subarray(at);
+          this.#held = Buffer.from(bytes.subarray(at));
           return;
         }
         this.#left = 1 + bytes.readUInt32BE(at + 1);
@@ -68,7 +69,7 @@ export class CopyTap {
   #pass(bytes: Buffer): void {
     if (bytes.length === 0) return;
     if (!this.#isCopy) {
-      this.#deliver(bytes);
+      this.#deliver(Buffer.from(bytes));
       return;
     }
     const length = HEAD_BYTES + bytes.length;

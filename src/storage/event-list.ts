@@ -63,13 +63,15 @@ export async function readEventList(sql: Sql, request: EventListRequest): Promis
   return await readSnapshot(sql, async (tx) => {
     const types = request.typeIds ?? [null];
     const maxBytes = Math.ceil(request.maxBytes / types.length);
-    const [pages, totals] = await Promise.all([
+    const withTotal = request.withTotal === true;
+    // Pages from the beginning know the totals.
+    const isCounted = withTotal && request.after !== null;
+    const [pages, counts] = await Promise.all([
       Promise.all(types.map((typeId) => readPage(tx, { ...request, maxBytes }, typeId))),
-      request.withTotal === true
-        ? Promise.all(types.map((typeId) => countScope(tx, { ...request, typeId })))
-        : null,
+      isCounted ? Promise.all(types.map((typeId) => countScope(tx, { ...request, typeId }))) : null,
     ]);
-    const total = totals === null ? null : totals.reduce((sum, count) => sum + count, 0);
+    const totals = counts ?? pages.map(({ total }) => total);
+    const total = withTotal ? totals.reduce((sum, count) => sum + count, 0) : null;
     return { ...merge(pages, request), total };
   });
 }
@@ -122,8 +124,7 @@ async function readPage(
     order === 'asc'
       ? { ...scope, from: Math.max(from ?? after.at, after.at) }
       : { ...scope, until: Math.min(until ?? after.at + 1, after.at + 1) };
-  const offset = await countSameInstant(tx, rest, after);
-  return await readPageIn(tx, { ...request, scope: rest, offset });
+  return await readPageIn(tx, { ...request, scope: rest, offset: 0 }, countSameInstant(tx, rest, after));
 }
 
 /** How many events of the cursor's millisecond, as far as it is in the scope, come before the cursor. */

@@ -12,87 +12,28 @@
  * would have all of them planned.
  */
 import type { Sql, Transaction } from './connect.ts';
+import {
+  type CountedInterval,
+  countOf,
+  countsOf,
+  descend,
+  hasExceptions,
+  intervalOf,
+  relationOf,
+  type SkipInterval,
+} from './count-descent.ts';
 import { type Fragment, readStaleBuckets } from './counts/exact-counts.ts';
 import { type Interval, type LevelInterval, splitExactly } from './counts/intervals.ts';
-import {
-  ALL_TYPES,
-  DAYS,
-  floorTo,
-  HOURS,
-  type Level,
-  MINUTE_MS,
-  MINUTES,
-  QUARTER_HOURS,
-} from './counts/levels.ts';
-import { countsRelation } from './fields/counts-relation.ts';
-import type { FieldScope } from './fields/field-scope.ts';
-import { type MatchingRow, matchingRows } from './fields/matching-rows.ts';
+import { DAYS, floorTo, HOURS, MINUTE_MS, MINUTES, QUARTER_HOURS } from './counts/levels.ts';
+import { countMatching, isSpread, readFilteredRows } from './filtered-page.ts';
+import type { EventPage, PageRequest, Scope, StoredEvent } from './page-request.ts';
 import { readSnapshot } from './snapshot.ts';
 
-/** By time of creation, then id. */
-export type Order = 'asc' | 'desc';
-
-/** Which events: of one app, of one type or all, of an interval. */
-export interface Scope {
-  readonly appId: number;
-  /** Internal id; null: all types. */
-  readonly typeId: number | null;
-  /** Internal ids of types that are left out; only with all types, and without a field. */
-  readonly exceptTypes?: readonly number[];
-  /** First millisecond since 1970; null: from the beginning. */
-  readonly from: number | null;
-  /** The end in milliseconds since 1970, not included; null: to the end. */
-  readonly until: number | null;
-  /** Only events whose payload passes its filter, which the counts of a declared field answer; `typeId` is then not used. */
-  readonly field?: FieldScope;
-}
-
-export interface PageRequest {
-  readonly scope: Scope;
-  /** Events to skip. */
-  readonly offset: number;
-  /** Most events of the page, at least 1. */
-  readonly limit: number;
-  readonly order: Order;
-  /** The page ends before the event whose payload would take it beyond this many bytes, unless it is the first. */
-  readonly maxBytes: number;
-}
-
-export interface StoredEvent {
-  readonly id: string;
-  /** Public id of the type. */
-  readonly typeId: string;
-  readonly createdAt: Date;
-  /** The very JSON text that was sent. */
-  readonly payload: string;
-}
-
-export interface EventPage {
-  /** All events of the scope that can be read. */
-  readonly total: number;
-  readonly events: readonly StoredEvent[];
-  /** True where there are events after this page. */
-  readonly hasMore: boolean;
-}
-
-/** An interval, and how many of its events, in the order of the page, to skip. */
-interface SkipInterval extends Interval {
-  readonly skip: number;
-}
-
-interface CountedInterval extends LevelInterval {
-  readonly count: number;
-}
+export type { EventPage, Order, PageRequest, Scope, StoredEvent } from './page-request.ts';
 
 // What a bound may be in SQL: far from every event, and written with a year of four digits.
 const EARLIEST = Date.UTC(1900, 0, 1);
 const LATEST = Date.UTC(9999, 11, 31);
-
-/**
- * A page with fewer events than one in this many minutes is read minute by minute. One with more is faster read as a
- * whole, with the rows of other types: in the columnstore each lookup decompresses a batch of rows.
- */
-const SPARSE_MINUTES = 2;
 
 /** Reads one page. Rejects where the database fails. */
 export async function readEventPage(sql: Sql, request: PageRequest): Promise<EventPage> {
@@ -105,16 +46,25 @@ function isEmpty({ from, until }: Scope): boolean {
   return clamp(from ?? EARLIEST) >= clamp(until ?? LATEST);
 }
 
-/** The same in the snapshot of a transaction. */
-export async function readPageIn(tx: Transaction, request: PageRequest): Promise<EventPage> {
-  const { scope } = request;
-  if (isEmpty(scope)) return NO_EVENTS;
-  const interval = { from: clamp(scope.from ?? EARLIEST), until: clamp(scope.until ?? LATEST) };
-  const counted = await countIntervals(tx, scope, await intervalsOf(tx, scope, interval));
-  const total = counted.reduce((sum, { count }) => sum + count, 0);
+/**
+ * The same in the snapshot of a transaction.
+ * @param alsoSkipped further events to skip, which are counted meanwhile
+ */
+export async function readPageIn(
+  tx: Transaction,
+  given: PageRequest,
+  alsoSkipped: Promise<number> | number = 0,
+): Promise<EventPage> {
+  const { scope } = given;
+  const [counted, skipped] = await Promise.all([isEmpty(scope) ? [] : countWhole(tx, scope), alsoSkipped]);
+  const total = sumOfCounts(counted);
+  const request = { ...given, offset: given.offset + skipped };
   if (request.offset >= total) return { total, events: [], hasMore: false };
   const size = Math.min(request.limit, total - request.offset);
-  const events = await readRows(tx, request, await locate(tx, request, counted, size), size);
+  const events =
+    scope.field === undefined
+      ? await readRows(tx, request, await locate(tx, request, counted, size), size)
+      : await readFilteredRows(tx, { ...request, field: scope.field }, counted, size);
   // If a counted row were missing, an empty page with hasMore would make its reader ask forever.
   const hasMore = events.length > 0 && request.offset + events.length < total;
   return { total, events, hasMore };
@@ -122,19 +72,18 @@ export async function readPageIn(tx: Transaction, request: PageRequest): Promise
 
 /** All events of a scope that can be read, in the snapshot of a transaction. */
 export async function countScope(tx: Transaction, scope: Scope): Promise<number> {
-  if (isEmpty(scope)) return 0;
-  const interval = { from: clamp(scope.from ?? EARLIEST), until: clamp(scope.until ?? LATEST) };
-  const counted = await countIntervals(tx, scope, await intervalsOf(tx, scope, interval));
+  return isEmpty(scope) ? 0 : sumOfCounts(await countWhole(tx, scope));
+}
+
+function sumOfCounts(counted: readonly CountedInterval[]): number {
   return counted.reduce((sum, { count }) => sum + count, 0);
 }
 
 /** The counts of fields lack nothing that their corrections do not have. */
-async function intervalsOf(
-  tx: Transaction,
-  { field }: Scope,
-  interval: Interval,
-): Promise<readonly LevelInterval[]> {
-  return splitExactly(interval, field === undefined ? await readStaleBuckets(tx, interval) : []);
+async function countWhole(tx: Transaction, scope: Scope): Promise<CountedInterval[]> {
+  const interval = { from: clamp(scope.from ?? EARLIEST), until: clamp(scope.until ?? LATEST) };
+  const stale = scope.field === undefined ? await readStaleBuckets(tx, interval) : [];
+  return await countIntervals(tx, scope, splitExactly(interval, stale));
 }
 
 /** Sums each interval, as far as retention lets it be read, and returns those that hold events. */
@@ -145,20 +94,22 @@ async function countIntervals(
 ): Promise<CountedInterval[]> {
   // The retention boundary is the start of a day: an interval that it cuts still consists of whole buckets.
   const sums = intervals.map((interval) => sumOf(tx, scope, interval));
-  const [row] = await tx<{ readableFrom: number; counts: number[] }[]>`
-    SELECT (extract(epoch FROM greatest(readable_from, ${EARLIEST})) * 1000)::float8 AS "readableFrom",
-           ARRAY[${sums.flatMap((sum, i) => (i === 0 ? [sum] : [tx`,`, sum]))}]::float8[] AS counts
-      FROM retention`;
+  const ofRows = async ({ level, ...interval }: LevelInterval): Promise<number> =>
+    scope.field === undefined || level !== null ? 0 : await countMatching(tx, scope, scope.field, interval);
+  const [[row], matching] = await Promise.all([
+    tx<{ readableFrom: number; counts: number[] }[]>`
+      SELECT (extract(epoch FROM greatest(readable_from, ${EARLIEST})) * 1000)::float8 AS "readableFrom",
+             ARRAY[${sums.flatMap((sum, i) => (i === 0 ? [sum] : [tx`,`, sum]))}]::float8[] AS counts
+        FROM retention`,
+    Promise.all(intervals.map(ofRows)),
+  ]);
   if (row === undefined) throw new Error('The table retention has lost its row.');
   const { readableFrom, counts } = row;
-  if (scope.field !== undefined)
-    for (const [index, interval] of intervals.entries())
-      if (interval.level === null) counts[index] = await countMatching(tx, scope, scope.field, interval);
   return intervals
     .map((interval, i) => ({
       ...interval,
       from: Math.max(interval.from, readableFrom),
-      count: counts[i] ?? 0,
+      count: (counts[i] ?? 0) + (matching[i] ?? 0),
     }))
     .filter(({ count }) => count > 0);
 }
@@ -172,18 +123,6 @@ function sumOf(tx: Transaction, scope: Scope, { level, from, until }: LevelInter
   return tx`(SELECT count(*) FROM events
               WHERE ${rowsOf(tx, scope)} AND created_at >= ${from} AND created_at < ${until}
                 AND created_at >= readable_from)`;
-}
-
-/** Counts the rows of an interval that a filter passes. */
-async function countMatching(
-  tx: Transaction,
-  { appId }: Scope,
-  field: FieldScope,
-  interval: Interval,
-): Promise<number> {
-  let count = 0;
-  for await (const rows of matchingRows(tx, { ...field, appId }, [interval], 'asc')) count += rows.length;
-  return count;
 }
 
 /**
@@ -215,19 +154,6 @@ async function locate(
   return { from: Math.min(begin.from, end.from), until: Math.max(begin.until, end.until), skip: begin.skip };
 }
 
-/** The interval that holds one event. @param skip how many events of the walk come before it */
-function intervalOf(
-  walk: readonly CountedInterval[],
-  skip: number,
-): { readonly interval: CountedInterval; readonly skip: number } {
-  let before = 0;
-  for (const interval of walk) {
-    if (skip - before < interval.count) return { interval, skip: skip - before };
-    before += interval.count;
-  }
-  throw new Error(`There is no event ${skip} among ${before}.`);
-}
-
 /**
  * Finds the minutes of an interval in which each of the ascending `skips` is passed. The days are found by a statement of
  * their own: the finer counts are then searched in those days alone, which are one or two chunks of many on TimescaleDB.
@@ -247,62 +173,19 @@ async function findMinutes(
   return await descend(tx, request, isFine ? [MINUTES] : [HOURS, MINUTES], found);
 }
 
-/**
- * Goes from intervals of whole buckets down to the bucket in which the `skip` of each is passed, in one statement.
- * @param levels the coarsest first; the buckets of the last are returned
- */
-async function descend(
-  tx: Transaction,
-  { scope, order }: PageRequest,
-  levels: readonly Level[],
-  intervals: readonly SkipInterval[],
-): Promise<SkipInterval[]> {
-  const direction = order === 'asc' ? tx`ASC` : tx`DESC`;
-  const instants = (times: readonly number[]): string[] => times.map((time) => new Date(time).toISOString());
-  const bounds = tx`
-    bucket >= ${Math.min(...intervals.map((one) => one.from))} AND bucket < ${Math.max(...intervals.map((one) => one.until))}`;
-  let found = tx`
-    SELECT * FROM unnest(${instants(intervals.map(({ from }) => from))}::timestamptz[],
-                         ${instants(intervals.map(({ until }) => until))}::timestamptz[],
-                         ${intervals.map(({ skip }) => skip)}::numeric[]) WITH ORDINALITY AS whole (start, finish, skip, nth)`;
-  for (const level of levels) {
-    found = tx`
-      SELECT below.*, nth
-        FROM (${found}) above
-       CROSS JOIN LATERAL (
-              SELECT bucket AS start, bucket + ${level.ms} * interval '1 ms' AS finish, above.skip - (passed - here) AS skip
-                FROM (SELECT bucket, sum(${countOf(tx, scope)}) AS here,
-                             sum(sum(${countOf(tx, scope)})) OVER (ORDER BY bucket ${direction}) AS passed
-                        FROM ${relationOf(tx, scope, level)}
-                       WHERE ${countsOf(tx, scope)} AND ${bounds} AND bucket >= above.start AND bucket < above.finish
-                       GROUP BY bucket) running
-               WHERE passed > above.skip
-               ORDER BY bucket ${direction}
-               LIMIT 1) below`;
-  }
-  return await tx<SkipInterval[]>`
-    SELECT (extract(epoch FROM start) * 1000)::float8 AS from, (extract(epoch FROM finish) * 1000)::float8 AS until,
-           skip::float8
-      FROM (${found}) found ORDER BY nth`;
-}
-
-/** Reads the page's `size` rows from an interval that holds them all, without the first `skip` of it. */
+/** Reads the page's rows from an interval that holds them all, without the first `skip` of it. */
 async function readRows(
   tx: Transaction,
-  request: PageRequest,
+  { scope, order, limit, maxBytes }: PageRequest,
   { from, until, skip }: SkipInterval,
   size: number,
 ): Promise<StoredEvent[]> {
-  const { scope, order, limit, maxBytes } = request;
-  if (scope.field !== undefined)
-    return await readMatching(tx, request, scope.field, { from, until, skip }, size);
   const inOrder = order === 'asc' ? tx`ORDER BY created_at, id` : tx`ORDER BY created_at DESC, id DESC`;
   const inInterval = tx`
     SELECT id, type_id, created_at, payload FROM events
      WHERE ${rowsOf(tx, scope)} AND created_at >= ${from} AND created_at < ${until}`;
-  const isSparse = until - from > SPARSE_MINUTES * (size + 1) * MINUTE_MS;
   const rows =
-    (scope.typeId !== null || hasExceptions(scope)) && isSparse
+    (scope.typeId !== null || hasExceptions(scope)) && isSpread({ from, until }, size)
       ? rowsByMinute(tx, scope, { from, until }, inInterval)
       : inInterval;
   const before = tx`(${inOrder} ROWS UNBOUNDED PRECEDING)`;
@@ -319,64 +202,6 @@ async function readRows(
                      WHERE number = 1 OR least_bytes <= ${maxBytes}) page) page
      WHERE number = 1 OR bytes <= ${maxBytes}
      ${inOrder}`;
-}
-
-/** The same rows where a filter decides: those before the page are looked at, too, but no further than its first minute. */
-async function readMatching(
-  tx: Transaction,
-  { scope, order, maxBytes }: PageRequest,
-  field: FieldScope,
-  { from, until, skip }: SkipInterval,
-  size: number,
-): Promise<StoredEvent[]> {
-  const isSparse = until - from > SPARSE_MINUTES * (size + 1) * MINUTE_MS;
-  const minutes = isSparse ? await minutesWithCounts(tx, scope, { from, until }) : [{ from, until }];
-  const intervals = order === 'asc' ? minutes : minutes.toReversed();
-  const found: MatchingRow[] = [];
-  let left = skip;
-  let bytes = 0;
-  for await (const rows of matchingRows(tx, { ...field, appId: scope.appId }, intervals, order)) {
-    for (const row of rows.slice(left)) {
-      bytes += Buffer.byteLength(row.payload);
-      if (found.length > 0 && bytes > maxBytes) return await withTypes(tx, scope.appId, found);
-      found.push(row);
-      if (found.length === size) return await withTypes(tx, scope.appId, found);
-    }
-    left = Math.max(0, left - rows.length);
-  }
-  return await withTypes(tx, scope.appId, found);
-}
-
-/** The minutes of an interval that hold events of a scope, cut to the interval. */
-async function minutesWithCounts(
-  tx: Transaction,
-  scope: Scope,
-  { from, until }: Interval,
-): Promise<Interval[]> {
-  const minutes = await tx<{ at: number }[]>`
-    SELECT (extract(epoch FROM bucket) * 1000)::float8 AS at FROM ${relationOf(tx, scope, MINUTES)}
-     WHERE ${countsOf(tx, scope)} AND bucket >= ${floorTo(from, MINUTE_MS)} AND bucket < ${until}
-     GROUP BY bucket HAVING sum(count) > 0 ORDER BY bucket`;
-  return minutes.map(({ at }) => ({ from: Math.max(from, at), until: Math.min(until, at + MINUTE_MS) }));
-}
-
-/** Gives rows the public ids of their types. */
-export async function withTypes(
-  sql: Sql | Transaction,
-  appId: number,
-  rows: readonly MatchingRow[],
-): Promise<StoredEvent[]> {
-  if (rows.length === 0) return [];
-  const types = await sql<{ id: number; typeId: string }[]>`
-    SELECT id, public_id AS "typeId" FROM type_names
-     WHERE app_id = ${appId} AND id = ANY(${[...new Set(rows.map(({ typeId }) => typeId))]})`;
-  const publicIds = new Map(types.map(({ id, typeId }) => [id, typeId]));
-  return rows.map(({ id, typeId, at, payload }) => ({
-    id,
-    typeId: publicIds.get(typeId) ?? '',
-    createdAt: new Date(at),
-    payload,
-  }));
 }
 
 /**
@@ -399,32 +224,11 @@ function rowsByMinute(
              ${inInterval} AND created_at >= bucket AND created_at < bucket + interval '1 minute' OFFSET 0) found`;
 }
 
-function hasExceptions({ exceptTypes = [], field }: Scope): boolean {
-  return field === undefined && exceptTypes.length > 0;
-}
-
 function rowsOf(tx: Transaction, scope: Scope): Fragment {
   const { appId, typeId, exceptTypes = [] } = scope;
   if (typeId !== null) return tx`app_id = ${appId} AND type_id = ${typeId}`;
   if (hasExceptions(scope)) return tx`app_id = ${appId} AND type_id <> ALL(${[...exceptTypes]}::integer[])`;
   return tx`app_id = ${appId}`;
-}
-
-function relationOf(tx: Transaction, { appId, field }: Scope, { view }: Level): Fragment {
-  return countsRelation(tx, view, field && { appId, corrections: field.corrections });
-}
-
-function countsOf(tx: Transaction, scope: Scope): Fragment {
-  const { appId, typeId, field, exceptTypes = [] } = scope;
-  if (field !== undefined) return tx`app_id = ${appId} AND type_id = ANY(${[...field.ids]})`;
-  if (hasExceptions(scope))
-    return tx`app_id = ${appId} AND type_id = ANY(${[ALL_TYPES, ...exceptTypes]}::integer[])`;
-  return tx`app_id = ${appId} AND type_id = ${typeId ?? ALL_TYPES}`;
-}
-
-/** What a row of {@link countsOf} adds: the types that are left out take off from the count of all. */
-function countOf(tx: Transaction, scope: Scope): Fragment {
-  return hasExceptions(scope) ? tx`CASE WHEN type_id = ${ALL_TYPES} THEN count ELSE -count END` : tx`count`;
 }
 
 function clamp(ms: number): number {

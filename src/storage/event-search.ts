@@ -1,8 +1,9 @@
 /** Search for events whose payload passes a filter: SQL narrows, the service decides. */
 import type { Sql } from './connect.ts';
-import { type StoredEvent, withTypes } from './event-page.ts';
 import { EventScan, type Position, type RowFilter, type ScanRequest } from './event-scan.ts';
 import type { MatchingRow } from './fields/matching-rows.ts';
+import { withTypes } from './filtered-page.ts';
+import type { StoredEvent } from './page-request.ts';
 import { eachWanted } from './wanted-rows.ts';
 
 export interface SearchStep {

@@ -219,6 +219,13 @@ describe.skipIf(withoutBrowser !== '')('fields', () => {
     await page.getByText('are counted together with a condition on the same field alone').waitFor();
     const found = page.locator('.chart-side dl > div');
     await expect.poll(() => found.allInnerTexts()).toEqual([expect.stringMatching(/^FR\s+10$/)]);
+    // The filter completes values of the events that the view is about.
+    const asked = page.waitForResponse((response) => response.url().includes('/fields/values?'));
+    await page.getByRole('combobox', { name: 'Filter' }).fill('country:');
+    const answer = await asked;
+    expect(new URL(answer.url()).searchParams.getAll('filter')).toEqual(['-country:DE']);
+    expect((await answer.json()).data).toMatchObject({ values: [{ value: 'FR', events: 10 }], exact: true });
+    await page.getByRole('option', { name: 'country: FR' }).waitFor();
     expect(complaints).toEqual([]);
   });
 
@@ -239,6 +246,19 @@ describe.skipIf(withoutBrowser !== '')('fields', () => {
     await page.goto(`/apps/${shop.appId}?of=total&stat=sum&filter=country:DE`);
     await page.getByText('conditions on payloads do not apply to it').waitFor();
     await expect.poll(() => main.innerText()).toMatch(/Sum of total\s+66/);
+    // A type that is hidden is in none of it, until it is asked for.
+    await log('refund', { total: -1_000 }, shop);
+    await page.goto(`/apps/${shop.appId}?of=total&stat=min`);
+    await expect.poll(() => main.innerText()).toMatch(/Minimum of total\s+−1,000/);
+    const { types } = (await owner.get(`${shop.path}/types`)).data as {
+      types: { typeId: string; name: string }[];
+    };
+    const refund = types.find(({ name }) => name === 'refund')?.typeId;
+    await owner.patch(`${shop.path}/types/${refund}`, { hidden: true });
+    await page.reload();
+    await expect.poll(() => main.innerText()).toMatch(/Minimum of total\s+0/);
+    await page.getByRole('button', { name: 'Show hidden types' }).click();
+    await expect.poll(() => main.innerText()).toMatch(/Minimum of total\s+−1,000/);
     await page.goto(`/apps/${shop.appId}?of=country&stat=sum`);
     await page.getByText('country is not shown:').waitFor();
     await page.goto(`/apps/${shop.appId}/fields`);

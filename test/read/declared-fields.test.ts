@@ -1,10 +1,18 @@
 /** Declared fields over HTTP: what is declared while events arrive has exact totals, pages and series. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createResourceToken } from '../../src/apps/resource-tokens.ts';
+import { createEventIds } from '../../src/ingest/event-id.ts';
+import { MINUTE_MS } from '../../src/storage/counts/levels.ts';
 import { availableEngines } from '../support/database.ts';
+import { DESCRIPTION } from '../support/described.ts';
+import { heldLock } from '../support/held-lock.ts';
 import { newOwnApp, newPerson } from '../support/person.ts';
 import { startTestService, type TestService, until } from '../support/service.ts';
+import { storeRows } from '../support/stored-events.ts';
+import { upkeepOf } from '../support/upkeep.ts';
 
+/** More minutes than one read may look at. */
+const TOO_MANY = 5_100;
 const COUNTRIES = ['DE', 'FR', 'DE', 'IT', 'DE'];
 
 describe.each(availableEngines())('on %s', (engine) => {
@@ -260,5 +268,192 @@ describe.each(availableEngines())('on %s', (engine) => {
       expect(await get(query), query).toMatchObject({ status: 400, details: expect.stringMatching(details) });
     expect((await owner.get(`/api/apps/${appId}/numbers?of=n`)).status).toBe(400);
     expect((await owner.get(`/api/apps/${appId}/numbers`)).status).toBe(400);
+  });
+
+  test('values are told under any filter: exactly where they are counted, else of a sample', async () => {
+    const owner = await newPerson(service, 'values@example.com');
+    const { appId, loggingToken } = await newOwnApp(owner);
+    const { resourceToken } = await createResourceToken(service.sql, {
+      ...{ name: 'test', appIds: [appId], expiresInSeconds: null },
+    });
+    const get = async (query: string) => {
+      const headers = { Authorization: `Bearer ${resourceToken}` };
+      const path = `/v1/apps/${appId}/fields/values?${query}`;
+      const { status, body } = await service.request({ path, headers });
+      return { status, ...JSON.parse(body) };
+    };
+    const log = async (typeName: string, ...payloads: string[]): Promise<void> => {
+      for (const payload of payloads) {
+        const body = `{"loggingToken":"${loggingToken}","typeName":"${typeName}","payload":${payload}}`;
+        const { status } = await service.request({ method: 'POST', path: '/public/create_event', body });
+        expect(status).toBe(201);
+      }
+    };
+    const told = async (query: string) => {
+      const { data, ...refused } = await get(query);
+      expect(refused).toMatchObject({ status: 200 });
+      const values = data.values.map(({ value, events }: { value: unknown; events: number }) => [
+        value,
+        events,
+      ]);
+      return { values, other: data.otherEvents, exact: data.exact, sampled: data.sample?.events };
+    };
+    const orders = [
+      ...[
+        '{"country":"DE","status":200}',
+        '{"country":"D\\u0045","status":404}',
+        '{"country":"FR","status":200}',
+      ],
+      ...['{"country":"IT","status":200}', '{"country":["DE","FR"],"status":2e2}', '{"status":"200"}'],
+      ...[12345678901234567890n, 1.5, true, null].map((country) => `{"country":${country},"status":9}`),
+    ];
+    const visit = '{"country":"DE","status":200}';
+    let times = 1;
+    await log('order', ...orders);
+    await log('visit', visit);
+    const byStatus = () => ({
+      values: [
+        ['DE', 2 * times],
+        ['FR', times],
+        ['IT', times],
+      ],
+      ...{ other: 2 * times, exact: true, sampled: 6 * times },
+    });
+    const sorted = (answer: Awaited<ReturnType<typeof told>>) => {
+      return {
+        ...answer,
+        values: answer.values.toSorted((a: [string], b: [string]) => `${a}`.localeCompare(`${b}`)),
+      };
+    };
+    // A search that has come to the end of the scope has counted all.
+    expect(sorted(await told('path=country&filter=status:200'))).toEqual(byStatus());
+    expect(await told('path=country')).toMatchObject({ exact: true, sampled: 11, other: 2 });
+    expect(await told('path=country&limit=1')).toMatchObject({ values: [['DE', 3]], other: 8 });
+    const declared = await owner.post(`/api/apps/${appId}/declared-fields`, {
+      ...{ path: 'country', kind: 'value', backfill: true },
+    });
+    expect(declared.status).toBe(201);
+    // Values get their ids from writers that know the field, within a second; in between, the newest events tell them.
+    await until(async () => {
+      await log('order', ...orders);
+      await log('visit', visit);
+      times += 1;
+      const { values, sampled } = await told('path=country');
+      return sampled === undefined && values.length === 7;
+    }, 'the values have ids');
+    expect(await told('path=country&limit=1')).toEqual({
+      values: [['DE', 3 * times]],
+      other: 8 * times,
+      exact: true,
+    });
+    expect((await told('path=country')).values).toEqual(
+      expect.arrayContaining([
+        ['12345678901234567890', times],
+        [1.5, times],
+        [true, times],
+        [null, times],
+      ]),
+    );
+    expect(await told('path=country&typeName=visit')).toEqual({
+      values: [['DE', times]],
+      other: 0,
+      exact: true,
+    });
+    // An array with several values passes, and is counted as none of them.
+    expect(await told('path=country&filter=country:FR,IT')).toMatchObject({ other: times, exact: true });
+    // Under a filter on another field, counted or not, there is a sample; it may be all there is.
+    expect(sorted(await told('path=country&filter=status:200'))).toEqual(byStatus());
+    expect(await told('path=status&filter=country:DE')).toEqual({
+      values: [
+        [200, 3 * times],
+        [404, times],
+      ],
+      ...{ other: 0, exact: true, sampled: 4 * times },
+    });
+    expect(await told('path=country&q=404')).toEqual({
+      values: [['DE', times]],
+      other: 0,
+      exact: true,
+      sampled: times,
+    });
+    expect(await told('path=country&filter=status:200&typeName=visit')).toMatchObject({
+      values: [['DE', times]],
+      sampled: times,
+    });
+    expect((await owner.get(`/api/apps/${appId}/fields/values?path=country&limit=1`)).data).toMatchObject({
+      values: [{ value: 'DE', events: 3 * times }],
+    });
+    for (const [query, details] of [
+      ['', /^path is missing/],
+      ['path=a..b', /^path must be the path of a field: column 3/],
+      ['path=a&limit=0', /^limit must be/],
+      ['path=a&filter=b', /^filter is wrong/],
+    ] as const)
+      expect(await get(query), query).toMatchObject({ status: 400, details: expect.stringMatching(details) });
+  });
+
+  test('what only counts know, and they do not have yet, is answered 503 until maintenance has counted it', async () => {
+    const owner = await newPerson(service, 'late@example.com');
+    const { appId } = await newOwnApp(owner);
+    const { resourceToken } = await createResourceToken(service.sql, {
+      ...{ name: 'test', appIds: [appId], expiresInSeconds: null },
+    });
+    const ask = (path: string) => {
+      const headers = { Authorization: `Bearer ${resourceToken}` };
+      return service.request({ path: `/v1/apps/${appId}${path}`, headers });
+    };
+    for (const [path, kind] of [
+      ['status', 'value'],
+      ['total', 'number'],
+    ])
+      expect(
+        (await owner.post(`/api/apps/${appId}/declared-fields`, { path, kind, backfill: true })).status,
+      ).toBe(201);
+    const questions = [
+      '/events?filter=status:200&total=exact',
+      '/series?filter=status:200',
+      '/series?by=status',
+      '/series?of=total&stat=sum',
+    ];
+    for (const question of questions)
+      await until(async () => (await ask(question)).status === 200, 'the fields are counted');
+    // Maintenance cannot count meanwhile.
+    const lock = await heldLock(service.sql, 'field_folds', 'SHARE');
+    try {
+      const [type] = await service.sql<{ id: number; appId: number }[]>`
+        INSERT INTO event_types (public_id, app_id, name)
+        SELECT 'typ_late', id, 'late' FROM apps WHERE public_id = ${appId} RETURNING id, app_id AS "appId"`;
+      if (type === undefined) throw new Error('the type was not made');
+      const now = Date.now();
+      await upkeepOf(engine).prepare(service.sql, now - TOO_MANY * MINUTE_MS, now);
+      const newId = createEventIds();
+      const rows = Array.from({ length: TOO_MANY }, (_, n) => {
+        const at = now - (n + 1) * MINUTE_MS;
+        return { id: newId(at), appId: type.appId, typeId: type.id, at, payload: '{"status":200,"total":2}' };
+      });
+      await storeRows(service.sql, service.database.engine, rows);
+      for (const question of questions) {
+        const { status, headers, body } = await ask(question);
+        expect({ status, ...JSON.parse(body) }, question).toMatchObject({
+          ...{ status: 503, success: false, code: 'UNAVAILABLE' },
+          details: expect.stringMatching(/not counted by the values of the field yet; try again shortly/),
+        });
+        expect(headers['retry-after']).toBe('5');
+        const template = `/v1/apps/{appId}${question.split('?')[0]}`;
+        const operation = DESCRIPTION.paths[template]?.get;
+        expect(operation).toMatchObject({
+          description: expect.stringMatching(/refused with 503 `UNAVAILABLE` and `Retry-After`/),
+          responses: { 503: { headers: { 'Retry-After': { $ref: '#/components/headers/Retry-After' } } } },
+        });
+      }
+      // What a search answers as well, it does.
+      const { data } = JSON.parse((await ask('/events?filter=status:200&limit=3')).body);
+      expect(data).toMatchObject({ pagination: { filteredBy: 'search' } });
+      expect(data.events).toHaveLength(3);
+      const values = JSON.parse((await ask('/fields/values?path=status')).body).data;
+      expect(values).toMatchObject({ values: [{ value: 200, events: 1_000 }], exact: false });
+    } finally {
+      await lock.release();
+    }
   });
 });

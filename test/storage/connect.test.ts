@@ -1,8 +1,10 @@
 /** What a pool must keep apart, however much is asked of it at once, and what it must live through. */
 
+import { hash } from 'node:crypto';
 import { once } from 'node:events';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { connect, endPool, errorCode, isUnavailable, type Sql } from '../../src/storage/connect.ts';
+import { clientSettings, openSocket, pgClient } from '../../src/storage/connections/dial.ts';
 import { openCopyClient } from '../../src/storage/copy-client.ts';
 import { PoolSockets } from '../../src/storage/pool-sockets.ts';
 import { CopyConnection } from '../../src/storage/write/copy-connection.ts';
@@ -23,6 +25,28 @@ beforeAll(async () => {
 afterAll(async () => {
   await endPool(pool);
   await database.drop();
+});
+
+test('all reads of a socket use the same memory, and no client loses a part of a long answer by that', async () => {
+  const digests = Array.from({ length: 20_000 }, (_, n) => hash('md5', String(n)));
+  const long =
+    "SELECT string_agg(md5(n::text), '' ORDER BY n) AS digests FROM generate_series(0, 19999) AS n";
+  const socket = await openSocket(database.address, { name: 'test reads', kind: null });
+  const client = pgClient(socket, clientSettings(database.address, {}));
+  const memories = new Set<ArrayBufferLike>();
+  const emit = socket.emit as (event: string, ...values: unknown[]) => boolean;
+  const watched = (event: string, ...values: unknown[]): boolean => {
+    if (event === 'data') memories.add((values[0] as Buffer).buffer);
+    return emit.call(socket, event, ...values);
+  };
+  Object.assign(socket, { emit: watched });
+  await client.connect();
+  const { rows } = await client.query(long);
+  await client.end();
+  expect(rows[0].digests === digests.join('')).toBe(true);
+  expect(memories.size).toBe(1);
+  const [row] = await pool.unsafe(long);
+  expect(row?.digests === digests.join('')).toBe(true);
 });
 
 test('a transaction has its connection to itself, however many queries are before it and behind it', async () => {

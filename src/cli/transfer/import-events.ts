@@ -86,10 +86,10 @@ export async function importEvents(options: ImportOptions): Promise<ImportCounts
           refuse({ line, reason: `the field "createdAt" ${IN_THE_FUTURE}` });
           continue;
         }
-        const id = event.id ?? ids.of(event);
+        const id = ids.of(event);
         const typeId = types.known(type) ?? (await types.look(type));
         if (typeId === null) refuse({ line, reason: types.tooMany });
-        else group.add({ id, appId: app.id, typeId, createdAt, line }, payload);
+        else group.add({ appId: app.id, typeId, createdAt, line }, id, payload);
         if (group.isFull) await flush();
       }
     }

@@ -1,11 +1,11 @@
 /** Parses one line of an import into an event, or describes its problem. */
 import { hash } from 'node:crypto';
 import { eventTypeNameProblem } from '../../apps/event-types.ts';
-import { uuidOfDigest } from '../../ingest/event-id.ts';
+import { writeUuidOfDigest } from '../../ingest/event-id.ts';
 import { NOT_A_TIME, parseEventTime } from '../../ingest/event-time.ts';
 import { JsonScan, type Span } from '../../ingest/parse/json-scan.ts';
 import { skipSpace } from '../../ingest/parse/lexer.ts';
-import type { TextBytes } from '../../storage/write/copy-messages.ts';
+import { type TextBytes, UUID_BYTES, writeUuid } from '../../storage/write/copy-messages.ts';
 import type { LineBlock } from './input-lines.ts';
 import { Occurrences } from './occurrences.ts';
 
@@ -129,12 +129,13 @@ function exportedId(id: unknown, createdAt: number): string | null {
   return Math.abs(at - createdAt) <= APART_MS ? id : null;
 }
 
-/** Makes the ids of the lines of one import that bring none. */
+/** The ids of the lines of one import, as bytes. */
 export class LineIds {
   /** What is hashed. It begins with the app. */
   #content: Buffer;
   readonly #headBytes: number;
   readonly #occurrences: Occurrences;
+  readonly #id = Buffer.alloc(UUID_BYTES);
 
   /** @param appId public id of the app, which a restore into another database preserves */
   constructor(appId: string, occurrences = new Occurrences()) {
@@ -144,14 +145,24 @@ export class LineIds {
   }
 
   /**
-   * The same at every import: of the time and the digest. For repeated lines of one input, the digest includes the occurrence
-   * number.
+   * The id that an export has written, or one of the time and the digest: the same at every import. For repeated lines of one
+   * input, the digest includes the occurrence number.
+   * @returns bytes that are valid until the next call
    */
-  of(event: LineEvent): string {
+  of(event: LineEvent): Uint8Array {
+    if (event.id !== null) {
+      writeUuid(event.id, this.#id, 0);
+      return this.#id;
+    }
     const { createdAt } = event;
     const digest = this.#digestOf(event);
     const occurrence = this.#occurrences.count(createdAt, digest);
-    return uuidOfDigest(createdAt, occurrence === 1 ? digest : hash('sha256', `${digest}\0${occurrence}`));
+    writeUuidOfDigest(
+      createdAt,
+      occurrence === 1 ? digest : hash('sha256', `${digest}\0${occurrence}`),
+      this.#id,
+    );
+    return this.#id;
   }
 
   /**

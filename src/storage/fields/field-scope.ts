@@ -93,20 +93,26 @@ export async function resolveFieldScope(
   request: FieldScopeRequest,
   filter: FieldFilter,
 ): Promise<FieldScope | NotCounted> {
-  const [field, boundary] = await Promise.all([findField(tx, request, filter.path), readBoundary(tx)]);
-  if (field === null) return 'not counted';
-  const { typeIds, until } = request;
-  const [isWhole, series] = await Promise.all([
-    isCompleteFrom(tx, request, field, boundary),
-    readSeriesOf(tx, field, request, [...filter.values, MANY, OTHER]),
+  const texts = [...filter.values, MANY, OTHER];
+  const [found, boundary] = await Promise.all([
+    findFieldWithSeries(tx, request, filter.path, texts),
+    readBoundary(tx),
   ]);
-  if (!isWhole) return 'not counted';
+  if (found === null) return 'not counted';
+  const { field, series } = found;
+  const { typeIds, until } = request;
   const start = Math.max(request.from ?? 0, boundary);
   const wanted = series.filter(({ value }) => filter.values.includes(value));
+  if (wanted.length > MOST_SERIES) return 'not counted';
   const unsure = unsureSeries(field, filter, series);
-  if (wanted.length > MOST_SERIES || (await isLost(tx, request, unsure, boundary))) return 'not counted';
   const interval = { from: floorTo(Math.max(start, field.completeFrom), MINUTE_MS), until };
-  const minutes = await readUnsureMinutes(tx, field, request, filter, unsure, interval);
+  // Sent together: none waits for the answers to the others.
+  const [isWhole, isPartLost, minutes] = await Promise.all([
+    isCompleteFrom(tx, request, field, boundary),
+    isLost(tx, request, unsure, boundary),
+    readUnsureMinutes(tx, field, request, filter, unsure, interval),
+  ]);
+  if (!isWhole || isPartLost) return 'not counted';
   if (typeof minutes === 'string') return minutes;
   const { ids, seriesOf, typeOf } = request.isApart ? seriesByType(field, request, wanted) : together(wanted);
   const scope = { appId: request.appId, typeIds, filter: filter.rows };
@@ -136,34 +142,68 @@ function seriesByType(
 /** The field of a path whose counts are those of the types that are asked for. */
 export async function findField(
   tx: Transaction,
-  { appId, typeIds }: FieldScopeRequest,
+  request: FieldScopeRequest,
   path: readonly string[],
   kind: FieldKind = 'value',
 ): Promise<FieldRow | null> {
   const fields = await tx<FieldRow[]>`
-    SELECT id, type_id AS "typeId", generation, (extract(epoch FROM complete_from) * 1000)::float8 AS "completeFrom",
-           full_since IS NOT NULL AS "isFull"
-      FROM declared_fields
-     WHERE app_id = ${appId} AND path = ${JSON.stringify(path)} AND kind = ${kind}
-       AND removed_at IS NULL AND complete_from IS NOT NULL
-     ORDER BY complete_from, id`;
-  const fits = ({ typeId }: FieldRow): boolean =>
-    typeId === null || (typeIds?.length === 1 && typeIds[0] === typeId);
-  return fields.find(fits) ?? null;
+    SELECT ${fieldColumns(tx)} FROM declared_fields AS field WHERE ${isDeclared(tx, request, path, kind)}
+     ORDER BY complete_from, field.id`;
+  return fields.find((field) => answersFor(field, request)) ?? null;
 }
 
-/** The series of values: with all types, or with each of those that are asked for. */
-async function readSeriesOf(
+/** The same with the series of values: with all types, or with each of those that are asked for. */
+async function findFieldWithSeries(
   tx: Transaction,
-  { id, typeId }: FieldRow,
-  { typeIds }: FieldScopeRequest,
+  request: FieldScopeRequest,
+  path: readonly string[],
   values: readonly string[],
-): Promise<SeriesRow[]> {
+): Promise<{ readonly field: FieldRow; readonly series: readonly SeriesRow[] } | null> {
+  const { typeIds } = request;
   // Of a field for one type there are only series with all of its events.
-  const types = typeId !== null || typeIds === null ? [0] : typeIds;
-  return await tx<SeriesRow[]>`
-    SELECT id, type_id AS "typeId", value, is_complete AS "isComplete" FROM field_series
-     WHERE field_id = ${id} AND type_id = ANY(${[...types]}) AND value = ANY(${[...values]})`;
+  const types = tx`CASE WHEN field.type_id IS NULL THEN ${[...(typeIds ?? [ALL_TYPES])]}::integer[] ELSE ARRAY[${ALL_TYPES}::integer] END`;
+  const rows = await tx<(FieldRow & (FoundSeries | { readonly seriesId: null }))[]>`
+    SELECT ${fieldColumns(tx)}, series.id AS "seriesId", series.type_id AS "seriesType", value, is_complete AS "isComplete"
+      FROM declared_fields AS field
+      LEFT JOIN field_series AS series
+        ON series.field_id = field.id AND series.value = ANY(${[...values]}) AND series.type_id = ANY(${types})
+     WHERE ${isDeclared(tx, request, path, 'value')}
+     ORDER BY complete_from, field.id`;
+  const field = rows.find((row) => answersFor(row, request));
+  if (field === undefined) return null;
+  const ofField = rows.filter(
+    (row): row is FieldRow & FoundSeries => row.id === field.id && row.seriesId !== null,
+  );
+  const series = ofField.map(({ seriesId, seriesType, value, isComplete }) => {
+    return { id: seriesId, typeId: seriesType, value, isComplete };
+  });
+  return { field, series };
+}
+
+interface FoundSeries {
+  readonly seriesId: number;
+  readonly seriesType: number;
+  readonly value: string;
+  readonly isComplete: boolean;
+}
+
+function fieldColumns(tx: Transaction): Fragment {
+  return tx`field.id, field.type_id AS "typeId", generation, (extract(epoch FROM complete_from) * 1000)::float8 AS "completeFrom",
+            full_since IS NOT NULL AS "isFull"`;
+}
+
+function isDeclared(
+  tx: Transaction,
+  { appId }: FieldScopeRequest,
+  path: readonly string[],
+  kind: FieldKind,
+): Fragment {
+  return tx`app_id = ${appId} AND path = ${JSON.stringify(path)} AND kind = ${kind}
+            AND removed_at IS NULL AND complete_from IS NOT NULL`;
+}
+
+function answersFor({ typeId }: FieldRow, { typeIds }: FieldScopeRequest): boolean {
+  return typeId === null || (typeIds?.length === 1 && typeIds[0] === typeId);
 }
 
 /** Whether a scope has no events before the time from which on the field's counts are complete. */
@@ -281,6 +321,14 @@ async function readUnsureMinutes(
   const type = field.typeId !== null || typeIds === null ? tx`0` : tx`delta.type_id`;
   const end = until === null ? tx`true` : tx`bucket < ${new Date(until)}`;
   const texts = [...values, MANY, OTHER];
+  const ofUnsure =
+    unsure.length === 0
+      ? tx``
+      : tx`
+             UNION ALL
+            SELECT bucket, false FROM fields_per_minute
+             WHERE app_id = ${appId} AND type_id = ANY(${[...unsure]}) AND count > 0
+               AND bucket >= ${new Date(from)} AND ${end}`;
   // Those that stay first: whether they alone are too many tells whether it would help to wait.
   const minutes = await tx<UnsureMinute[]>`
     SELECT (extract(epoch FROM bucket) * 1000)::float8 AS at, bool_and(is_late) AS "isLate"
@@ -290,10 +338,7 @@ async function readUnsureMinutes(
              WHERE app_id = ${appId} AND field_id = ${field.id} AND value = ANY(${texts}) AND ${isOfType}
                AND NOT EXISTS (SELECT FROM field_series AS known
                                 WHERE known.field_id = ${field.id} AND known.value = delta.value AND known.type_id = ${type})
-             UNION ALL
-            SELECT bucket, false FROM fields_per_minute
-             WHERE app_id = ${appId} AND type_id = ANY(${[...unsure]}) AND count > 0
-               AND bucket >= ${new Date(from)} AND ${end}
+             ${ofUnsure}
            ) AS minutes
      WHERE bucket >= ${new Date(from)} AND ${end}
      GROUP BY bucket ORDER BY "isLate", bucket LIMIT ${mostMinutes(request) + 1}`;

@@ -8,13 +8,13 @@ import type { Fragment } from './counts-relation.ts';
 /** Rows of one statement, and bytes of their payloads: what is in memory at once. */
 const ROWS_AT_ONCE = 1_000;
 const BYTES_AT_ONCE = 8 * 1_048_576;
-/** Intervals of one statement. */
-const INTERVALS_AT_ONCE = 50;
+/** Intervals of one statement: those of a page of a rare value. */
+const INTERVALS_AT_ONCE = 100;
 /**
- * Intervals that are spread over more than this are read by a SELECT each, whose constants leave one partition of events to be
- * planned. One SELECT for all of them would be planned over each partition in between.
+ * Intervals up to this far apart are read by one SELECT, which is planned over each partition of events in between, mostly one a
+ * day. A SELECT of its own for an interval is planned over one partition, and costs as much as two of these.
  */
-const SPREAD_MS = 7 * DAY_MS;
+const TOGETHER_MS = 2 * DAY_MS;
 
 export interface RowScope {
   /** Internal id. */
@@ -82,17 +82,17 @@ async function readCandidates(
                AND created_at >= ${new Date(from)} AND created_at < ${new Date(until)}
                AND created_at >= (SELECT readable_from FROM retention) ${within} OFFSET 0) AS texts
      WHERE ${tx.unsafe(passes('text', filter.contains))}`;
-  const from = Math.min(...intervals.map((one) => one.from));
-  const until = Math.max(...intervals.map((one) => one.until));
-  const isSpread = until - from > SPREAD_MS;
-  const together = (): Fragment => tx`
-    SELECT found.* FROM unnest(${intervals.map((one) => new Date(one.from).toISOString())}::timestamptz[],
-                               ${intervals.map((one) => new Date(one.until).toISOString())}::timestamptz[]) AS part (start, finish)
-     CROSS JOIN LATERAL (${rowsIn({ from, until }, tx`AND created_at >= start AND created_at < finish`)}) AS found`;
-  const apart = intervals.length === 1 || isSpread;
-  const page = apart
-    ? tx`${intervals.flatMap((one, index) => (index === 0 ? [rowsIn(one)] : [tx` UNION ALL `, rowsIn(one)]))}`
-    : together();
+  const ofGroup = (group: readonly Interval[]): Fragment => {
+    const whole = spanOf(group);
+    if (group.length === 1) return rowsIn(whole);
+    return tx`
+    SELECT found.* FROM unnest(${group.map((one) => new Date(one.from).toISOString())}::timestamptz[],
+                               ${group.map((one) => new Date(one.until).toISOString())}::timestamptz[]) AS part (start, finish)
+     CROSS JOIN LATERAL (${rowsIn(whole, tx`AND created_at >= start AND created_at < finish`)}) AS found`;
+  };
+  const page = nearEachOther(intervals)
+    .map(ofGroup)
+    .flatMap((rows, index) => (index === 0 ? [rows] : [tx` UNION ALL `, rows]));
   const before = tx`(${inOrder} ROWS UNBOUNDED PRECEDING)`;
   return await tx<Candidate[]>`
     SELECT id, type_id AS "typeId", (extract(epoch FROM created_at) * 1000)::float8 AS at, text AS payload,
@@ -102,4 +102,26 @@ async function readCandidates(
               FROM (${page} ${inOrder} LIMIT ${ROWS_AT_ONCE}) AS page) AS page
      WHERE number = 1 OR bytes <= ${BYTES_AT_ONCE}
      ORDER BY number`;
+}
+
+/** The interval that holds several. */
+function spanOf(intervals: readonly Interval[]): Interval {
+  return {
+    from: Math.min(...intervals.map(({ from }) => from)),
+    until: Math.max(...intervals.map(({ until }) => until)),
+  };
+}
+
+/** Puts together what is near each other. @param intervals in order of time, either way */
+function nearEachOther(intervals: readonly Interval[]): Interval[][] {
+  const groups: Interval[][] = [];
+  for (const interval of intervals) {
+    const last = groups.at(-1);
+    const before = last?.at(-1);
+    const gap =
+      before === undefined ? 0 : Math.max(interval.from - before.until, before.from - interval.until);
+    if (last === undefined || gap > TOGETHER_MS) groups.push([interval]);
+    else last.push(interval);
+  }
+  return groups;
 }

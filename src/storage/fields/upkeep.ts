@@ -171,8 +171,11 @@ export class FieldUpkeep implements FieldStats {
   async #countUncounted(appId: number): Promise<number> {
     const counted = await withFieldsLocked(this.#sql, async (tx) => {
       const fields = await readFieldStates(tx, appId);
+      const begin = Math.min(...fields.map(startOf));
+      // The fields, or their app, have just been removed.
+      if (begin === Number.POSITIVE_INFINITY) return 0;
       // A backfill comes to what is before; and before the boundary there are no rows.
-      const from = Math.max(await readBoundary(tx), Math.min(...fields.map(startOf)));
+      const from = Math.max(await readBoundary(tx), begin);
       const { count: forgotten } = await tx`
         DELETE FROM uncounted_minutes WHERE app_id = ${appId} AND bucket < ${new Date(from)}`;
       const minutes = await readUncounted(tx, appId, this.#now() - SETTLE_MS - MINUTE_MS, MINUTES_AT_ONCE);

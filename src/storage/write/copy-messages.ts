@@ -21,7 +21,8 @@ const NULL = -1;
 const EPOCH_MS = 946_684_800_000;
 /** Values of 32 bits. */
 const WORD = 0x1_0000_0000;
-const UUID_BYTES = 16;
+/** Of an id. */
+export const UUID_BYTES = 16;
 const UUID_CHARACTERS = 36;
 /** Of an event's row, without the payload's own bytes: the number of fields, and five lengths with four values. */
 const EVENT_BYTES = 2 + 5 * 4 + UUID_BYTES + 4 + 4 + 8;
@@ -101,17 +102,32 @@ export class CopyMessages {
       most = Buffer.byteLength(payload);
       this.#reserve(EVENT_BYTES + most + MESSAGE_BYTES);
     }
-    this.#eventHead(event);
+    this.#int2(5);
+    this.#int4(UUID_BYTES);
+    this.#uuid(event.id);
+    this.#eventFields(event);
     const written = this.#bytes.write(payload, this.#at + 4);
     this.#int4(written);
     this.#at += written;
   }
 
-  /** The same row, of bytes of a payload. @returns where it begins in {@link bytes} */
-  eventRowOfBytes(event: Omit<EventRow, 'payload'>, { bytes, start, end }: TextBytes): number {
+  /**
+   * The same row, of bytes.
+   * @param id of {@link UUID_BYTES}
+   * @returns where it begins in {@link bytes}
+   */
+  eventRowOfBytes(
+    event: Omit<EventRow, 'id' | 'payload'>,
+    id: Uint8Array,
+    { bytes, start, end }: TextBytes,
+  ): number {
     this.#reserve(EVENT_BYTES + end - start + MESSAGE_BYTES);
     const at = this.#at;
-    this.#eventHead(event);
+    this.#int2(5);
+    this.#int4(UUID_BYTES);
+    for (let index = 0; index < UUID_BYTES; index += 1) this.#bytes[this.#at + index] = id[index] ?? 0;
+    this.#at += UUID_BYTES;
+    this.#eventFields(event);
     this.#int4(end - start);
     this.#at += bytes.copy(this.#bytes, this.#at, start, end);
     return at;
@@ -188,10 +204,8 @@ export class CopyMessages {
     this.#at = 0;
   }
 
-  #eventHead({ id, appId, typeId, createdAt }: Omit<EventRow, 'payload'>): void {
-    this.#int2(5);
-    this.#int4(UUID_BYTES);
-    this.#uuid(id);
+  /** Those between the id and the payload. */
+  #eventFields({ appId, typeId, createdAt }: Omit<EventRow, 'id' | 'payload'>): void {
     this.#int4(4);
     this.#int4(appId);
     this.#int4(4);
@@ -250,14 +264,18 @@ export class CopyMessages {
   }
 
   #uuid(text: string): void {
-    const bytes = this.#bytes;
-    let at = this.#at;
-    for (let index = 0; index < UUID_CHARACTERS; index += 2) {
-      if (index === 8 || index === 13 || index === 18 || index === 23) index += 1; // Hyphens.
-      const high = DIGITS[text.charCodeAt(index)] ?? 0;
-      bytes[at++] = (high << 4) | (DIGITS[text.charCodeAt(index + 1)] ?? 0);
-    }
-    this.#at = at;
+    writeUuid(text, this.#bytes, this.#at);
+    this.#at += UUID_BYTES;
+  }
+}
+
+/** Writes the bytes of a UUID. */
+export function writeUuid(text: string, bytes: Uint8Array, start: number): void {
+  let at = start;
+  for (let index = 0; index < UUID_CHARACTERS; index += 2) {
+    if (index === 8 || index === 13 || index === 18 || index === 23) index += 1; // Hyphens.
+    const high = DIGITS[text.charCodeAt(index)] ?? 0;
+    bytes[at++] = (high << 4) | (DIGITS[text.charCodeAt(index + 1)] ?? 0);
   }
 }
 

@@ -18,7 +18,7 @@ export interface ImportedEvent extends EventRow {
   readonly line: number;
 }
 
-type Head = Omit<ImportedEvent, 'payload'>;
+type Head = Omit<ImportedEvent, 'id' | 'payload'>;
 
 /** A row of a group, as an event. Valid until the group is released. */
 class ImportedRow implements ImportedEvent {
@@ -68,10 +68,11 @@ export class ImportGroup {
     return this.#messages.bytes;
   }
 
-  add(event: Head, payload: TextBytes): void {
+  /** @param id its bytes */
+  add(event: Head, id: Uint8Array, payload: TextBytes): void {
     const last = this.#events.at(-1);
     if (last !== undefined && event.createdAt < last.createdAt) this.#isInOrder = false;
-    this.#events.push(new ImportedRow(this, event, this.#messages.eventRowOfBytes(event, payload)));
+    this.#events.push(new ImportedRow(this, event, this.#messages.eventRowOfBytes(event, id, payload)));
   }
 
   /** Ends the group. @returns all of its events in order of time, as one query */

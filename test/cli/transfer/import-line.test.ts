@@ -169,10 +169,16 @@ describe('the id of an imported event', () => {
   function idOf(appId: string, change: Partial<typeof event>, occurrence = 1): string {
     const changed = { ...event, ...change };
     const bytes = Buffer.from(`x${changed.payload}x`);
-    const payload = { bytes, start: 1, end: bytes.length - 1 };
+    const line = { ...changed, id: null, payload: { bytes, start: 1, end: bytes.length - 1 } };
     const ids = new LineIds(appId);
-    for (let before = 1; before < occurrence; before += 1) ids.of({ ...changed, id: null, payload });
-    return ids.of({ ...changed, id: null, payload });
+    for (let before = 1; before < occurrence; before += 1) ids.of(line);
+    return textOf(ids.of(line));
+  }
+
+  function textOf(id: Uint8Array): string {
+    return Buffer.from(id)
+      .toString('hex')
+      .replace(/^(.{8})(.{4})(.{4})(.{4})/, '$1-$2-$3-$4-');
   }
 
   test('keeps the id that an export has written, and no other', () => {
