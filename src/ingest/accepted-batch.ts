@@ -133,10 +133,13 @@ async function accept(
   const newPastId = createEventIds();
   const results = new Array<Result>(events.length);
   const good: { readonly index: number; readonly event: BatchEvent; readonly type: EventType }[] = [];
-  for (const [index, event] of events.entries()) {
+  // entries() would make a pair for each event.
+  let index = 0;
+  for (const event of events) {
     const type = typeOf(event, types, acceptedAt, boundary);
     if (type instanceof Rejection) results[index] = type;
     else good.push({ index, event: event as BatchEvent, type }); // It has a type.
+    index += 1;
     if (slices.isOverAfterStep) await slices.next();
   }
   if (isDated) good.sort((a, b) => (a.event.createdAt ?? acceptedAt) - (b.event.createdAt ?? acceptedAt));
@@ -146,7 +149,7 @@ async function accept(
   let keyed = 0;
   let days = 0;
   let day = Number.NaN;
-  for (const { index, event, type } of good) {
+  for (const { index: place, event, type } of good) {
     const createdAt = event.createdAt ?? acceptedAt;
     const { payload, key } = event;
     let id: string;
@@ -156,7 +159,7 @@ async function accept(
     const acceptedEvent = { id, appId, typeId: type.id, createdAt, payload, source: type.source };
     accepted.push(acceptedEvent);
     if (createdAt < now) past += 1;
-    results[index] = acceptedEvent;
+    results[place] = acceptedEvent;
     if (dayOf(createdAt) !== day) days += 1;
     day = dayOf(createdAt);
     if (slices.isOverAfterStep) await slices.next();
@@ -164,7 +167,7 @@ async function accept(
   if (days > MAX_DAYS) return TOO_MANY_DAYS;
   const publicIds = new Map<number, string>();
   for (const type of types.values()) if (!(type instanceof Rejection)) publicIds.set(type.id, type.publicId);
-  const indexes = good.map(({ index }) => index);
+  const indexes = good.map(({ index: place }) => place);
   return { appId, acceptedAt, types, warns, accepted, past, keyed, results, indexes, publicIds };
 }
 
@@ -194,9 +197,11 @@ export function repeatedOf(batch: Batch, outcomeOf: OutcomeOf): ReadonlySet<Resu
 
 export function resultsOf(batch: Batch, outcomeOf: OutcomeOf): readonly Result[] {
   const results = [...batch.results];
-  for (const [at, event] of batch.accepted.entries()) {
+  let at = 0;
+  for (const event of batch.accepted) {
     const outcome = outcomeOf(event, at);
     const index = batch.indexes[at];
+    at += 1;
     if (outcome instanceof Rejection && index !== undefined) results[index] = outcome;
   }
   return results;

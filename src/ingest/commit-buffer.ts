@@ -116,11 +116,14 @@ class SingleQueue {
   take(): readonly Entry[] {
     const waiting = this.#entries;
     const room = new Room();
-    for (const [index, entry] of waiting.entries()) {
+    let taken = 0;
+    for (const { events } of waiting) {
       // An entry has one event here, which fits or does not.
-      if (room.take(entry.events, MAX_GROUP_EVENTS) === entry.events.length) continue;
-      this.#entries = waiting.slice(index);
-      return waiting.slice(0, index);
+      if (room.take(events, MAX_GROUP_EVENTS) !== events.length) {
+        this.#entries = waiting.slice(taken);
+        return waiting.slice(0, taken);
+      }
+      taken += 1;
     }
     this.#entries = [];
     return waiting;
@@ -462,13 +465,16 @@ export class CommitBuffer {
     const { onStored } = this.#options;
     let at = 0;
     for (const { events, resolve, start } of entries) {
-      for (const [index, event] of events.entries()) {
+      // entries() would make a pair for each event: of batches that is a tenth of all garbage.
+      let index = start;
+      for (const event of events) {
         const outcome = outcomeOf(outcomes, at);
         if (outcome === null) {
           this.#stored += 1;
           onStored?.(event);
         } else if (outcome === 'repeated') this.#repeated += 1;
-        resolve(outcome, start + index);
+        resolve(outcome, index);
+        index += 1;
         at += 1;
       }
     }
