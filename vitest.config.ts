@@ -44,7 +44,7 @@ export default defineConfig({
   test: {
     // Once for all projects of a run, which share its clusters.
     globalSetup: ['test/support/global-setup.ts'],
-    // For two processors. With more, tests on one server of PostgreSQL see more of each other's transactions.
+    // For two processors, and suites that fill them. Those of `npm test` wait more than they compute: it has one more worker.
     maxWorkers: 2,
     projects: [
       {
