@@ -25,8 +25,8 @@ export async function serve(config: Config): Promise<void> {
   // V8 lets the heap grow to several times of what lives before it collects: 425 MB under large bodies. With this it is
   // 220 MB, and small events lose nothing that could be measured.
   setFlagsFromString('--heap-growing-percent=30');
-  // V8 may decide by chance that the objects of a batch live long and allocate them in the old space, for as long as the
-  // process lives: 9 of 39 starts took 1.8 times the CPU for a batch, against none of 14 with this.
+  // V8 may decide by chance that the objects of a batch live long, and allocate them in the old space for as long as the process
+  // lives: about one start in four then took 1.8 times the CPU for a batch.
   setFlagsFromString('--no-allocation-site-pretenuring');
   if (isWorker()) {
     await serveAsWorker(config);

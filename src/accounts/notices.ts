@@ -59,7 +59,7 @@ const OF_ACCOUNT = {
   ],
 } as const satisfies Partial<Record<NoticeEvent, readonly [subject: string, what: string]>>;
 
-/** What neither a new password nor a reset helps against. */
+/** After these a user may be unable to sign in, also with a new password. */
 const LOCKING: readonly NoticeEvent[] = ['second-factor.enable', 'second-factor.lock'];
 const LOCKED_OUT =
   '\n\nIf you cannot sign in any more, ask the operator of the server to remove the second factor (tidemark user remove-second-factor).';

@@ -3,8 +3,8 @@ import type { Sql, Transaction } from '../storage/connect.ts';
 import { DAY_MS, MINUTE_MS } from '../storage/storage.ts';
 
 /**
- * Begins the codes of events that were refused inside of requests that were accepted. They are counted in the same table: no code
- * of a request has it.
+ * The prefix of the codes of events that were refused inside of accepted requests. They are counted in the table of refused
+ * requests, whose codes never begin with it.
  */
 export const EVENT_PREFIX = 'event:';
 

@@ -55,7 +55,7 @@ export function createCreateBatch(
     exchange.late = refuse(exchange.late, exchange);
     const outcome = await create(exchange);
     if (!(outcome instanceof Rejection)) return outcome;
-    // Who has no token is not waited for: a request that is held back keeps its body.
+    // A request without a valid token is answered at once: one that is held back keeps its body in memory.
     const isHeld = refusalDelayMs !== undefined && exchange.writer !== 0 && PASSING.has(outcome.status);
     if (isHeld) await setTimeout(refusalDelayMs);
     return refuse(outcome, exchange);

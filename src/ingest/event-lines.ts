@@ -50,7 +50,7 @@ export interface StoreLinesSteps extends WriteQueues, AcceptSteps {
 const PART_EVENTS = 1_000;
 /** Characters of a body that is there already which are given at a time. */
 const WHOLE_CHARACTERS = 1_048_576;
-/** How often, and after how many milliseconds, a part is tried again for which the commit queue has no room. */
+/** How often, and after how many milliseconds, a part is tried again for which the commit buffer has no room. */
 const ROOM_TRIES = 200;
 const ROOM_PAUSE_MS = 50;
 

@@ -98,8 +98,8 @@ export class WritePath {
   /** The commit buffer for events of past days, which may wait for a locked day. */
   readonly pastBuffer: EventBuffer;
   /**
-   * Separate queues for single events with an Idempotency-Key, batches that are stored whole, and such batches with events of past days, each with the limits
-   * of the buffer.
+   * Queues of requests that are stored in one commit: single events, batches, and either of them with events of past days. Each
+   * has the limits of the buffer.
    */
   readonly #idempotentQueues: readonly RequestQueue[];
   readonly #idempotentWriters: readonly IdempotentGroupWriter[];

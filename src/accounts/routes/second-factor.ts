@@ -60,7 +60,7 @@ export function secondFactorRoutes(options: SecondFactorRoutesOptions): readonly
   ];
 }
 
-/** A wrong code is in the log already. */
+/** Writes a wrong password to the log. A wrong code is there already, by {@link CodeChecks}. */
 function refused({ note }: SignedInCall, refusal: Rejection): Outcome {
   if (refusal.reason === 'wrongPassword') note('second-factor.failure', { reason: refusal.code });
   return refusal;

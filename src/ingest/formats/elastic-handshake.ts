@@ -56,7 +56,8 @@ const ANSWERS: readonly (readonly [Method, string, object])[] = [
   ['PUT', '/*', ACKNOWLEDGED],
 ];
 
-const NAME = { form: /^[^/]{1,255}$/, refusal: new Rejection('notFound', 'There is nothing at this path.') };
+/** No index and no template begins with an underscore: such a path is another request. */
+const NAME = { form: /^[^_/][^/]{0,254}$/, refusal: new Rejection('notFound', 'There is nothing at this path.') };
 
 /** Each needs the token, so that a wrong one is noticed before the first document. */
 export function elasticHandshake(loggingTokens: LoggingTokens): readonly Route[] {

@@ -1,6 +1,7 @@
 /**
- * The one way into the events table, but for a restore into an empty database. Single events, batches, idempotent requests, replays and imports differ in the unit that is
- * stored as a whole and in its outcome. Failures are handled in the same way for all of them.
+ * The one way into the events table, but for restores and copies into another database. Single events, batches, idempotent
+ * requests, replays and imports differ in the unit that is stored as a whole and in its outcome. Failures are handled in the same
+ * way for all of them.
  */
 import type { Rejection } from '../../errors.ts';
 import { datesOf, type EventContent } from './accepted-event.ts';
