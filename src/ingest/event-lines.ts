@@ -199,7 +199,9 @@ class LongBatch {
     noteStored(steps, batch, outcomes);
     const outcomeOf = (_: unknown, index: number): WriteOutcome => outcomes[index] ?? null;
     const results = resultsOf(batch, outcomeOf);
-    steps.refusedEvents.count(exchange, results);
+    const at = results.findIndex(isPassing);
+    // What may pass is sent again, from there on.
+    steps.refusedEvents.count(exchange, at < 0 ? results : results.slice(0, at));
     exchange.progressed();
     return await this.#tell(batch, results, repeatedOf(batch, outcomeOf));
   }
@@ -209,7 +211,6 @@ class LongBatch {
     results: readonly Result[],
     repeated: ReadonlySet<Result>,
   ): Promise<Rejection | null> {
-    const isPassing = (result: Result): boolean => result instanceof Rejection && PASSING.has(result.status);
     const at = results.findIndex(isPassing);
     const passing = results[at];
     // What may pass ends the request here: the events after it would be refused as well.
@@ -324,4 +325,9 @@ class LineAnswer implements Telling {
     await this.#stream.send(Buffer.from(`${JSON.stringify(line)}\n`));
     return this.end();
   }
+}
+
+/** Whether an event was refused for something that may pass. */
+function isPassing(result: Result): boolean {
+  return result instanceof Rejection && PASSING.has(result.status);
 }

@@ -2,6 +2,7 @@
  * Maintenance of PostgreSQL: pending deltas are folded into the counts, partitions made ahead, retention applied.
  * Everything here may run in several processes at once and be interrupted at any point.
  */
+import { OperatorError } from '../../errors.ts';
 import { errorCode, SQLSTATE, type Sql, type Transaction } from '../connect.ts';
 import { DayProfiler } from '../counts/day-profiles.ts';
 import type { Interval } from '../counts/intervals.ts';
@@ -90,6 +91,8 @@ const ADD_UP = takeDeltas(`
 /** Rounds in which others have the lock of counts, after which a fold waits for its turn; and for how long at most. */
 const MOST_MISSES = 5;
 const TURN_TIMEOUT_MS = 5_000;
+/** A command waits longer: whoever holds the lock for a minute hangs. */
+const COMMAND_TIMEOUT_MS = 60_000;
 
 /**
  * Moves all pending deltas into the counts of every level and of months, for each type and for all together, and discards
@@ -97,13 +100,17 @@ const TURN_TIMEOUT_MS = 5_000;
  *
  * One statement, so that every snapshot sees a delta either pending or folded. One fold at a time: another would only
  * wait for the same rows. Keys are written in their order.
+ * @param waitMs how long it waits
  * @returns the number of deltas folded
+ * @throws OperatorError where it has waited in vain
  */
-export async function foldCounts(sql: Sql): Promise<number> {
-  return await sql.begin('isolation level read committed', async (tx) => {
-    await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark counts'))`;
-    return await onlyByIndex(tx, FOLD);
-  });
+export async function foldCounts(sql: Sql, waitMs = COMMAND_TIMEOUT_MS): Promise<number> {
+  const folded = await inTurn(sql, FOLD, waitMs);
+  if (folded !== null) return folded;
+  throw new OperatorError(
+    `Another session has held the lock of the counts for ${waitMs / 1_000} s: look for it in pg_locks (advisory) and pg_stat_activity. ` +
+      'Totals are exact meanwhile, and the service folds the counts by itself once the lock is free.',
+  );
 }
 
 /** Dead rows, which the planner does not know of, make nothing but the index of pending deltas bearable. */
@@ -117,15 +124,15 @@ async function onlyByIndex(tx: Transaction, statement: string): Promise<number> 
 
 /**
  * Runs a statement under the lock of counts, which is taken before its snapshot.
- * @param waits false: only if the lock is free
+ * @param waitMs how long it waits for the lock; 0: not at all
  * @returns null where others have the lock
  */
-async function inTurn(sql: Sql, statement: string, waits: boolean): Promise<number | null> {
+async function inTurn(sql: Sql, statement: string, waitMs: number): Promise<number | null> {
   let isLocked = false;
   try {
     return await sql.begin('isolation level read committed', async (tx) => {
-      if (waits) await tx.unsafe(`SET LOCAL lock_timeout = ${TURN_TIMEOUT_MS}`);
-      const lock = waits ? 'pg_advisory_xact_lock' : 'pg_try_advisory_xact_lock';
+      if (waitMs > 0) await tx.unsafe(`SET LOCAL lock_timeout = ${waitMs}`);
+      const lock = waitMs > 0 ? 'pg_advisory_xact_lock' : 'pg_try_advisory_xact_lock';
       const [taken] = await tx.unsafe<{ lock: unknown }[]>(
         `SELECT ${lock}(hashtext('tidemark counts')) AS lock`,
       );
@@ -146,7 +153,7 @@ async function inTurn(sql: Sql, statement: string, waits: boolean): Promise<numb
 export function countDeltas(sql: Sql): Foldable {
   let misses = 0;
   const take = async (statement: string): Promise<number | null> => {
-    const taken = await inTurn(sql, statement, misses >= MOST_MISSES);
+    const taken = await inTurn(sql, statement, misses >= MOST_MISSES ? TURN_TIMEOUT_MS : 0);
     misses = taken === null ? misses + 1 : 0;
     return taken;
   };

@@ -199,9 +199,12 @@ test.each([
   expect((await request(method, path, body, { Authorization: null })).status).toBe(401);
 });
 
-test.each(['/_search', '/_nodes', '/my-index/_search'])('what is no handshake is not there: %s', async (path) => {
-  expect((await request('GET', path)).status).toBe(404);
-});
+test.each(['/_search', '/_nodes', '/my-index/_search'])(
+  'what is no handshake is not there: %s',
+  async (path) => {
+    expect((await request('GET', path)).status).toBe(404);
+  },
+);
 
 test('the token is an API key, alone or encoded, a bearer token, or a password', async () => {
   const { loggingToken } = service.app;
