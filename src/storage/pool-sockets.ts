@@ -24,7 +24,7 @@ export class PoolSockets {
     if (this.#closed) return failed(withCode('The pool has ended', 'CONNECTION_ENDED'));
     for (const old of this.#open) if (old.destroyed) this.#open.delete(old);
     try {
-      const socket = await openSocket(this.#address, this.#purpose);
+      const socket = await openSocket(this.#address, { ...this.#purpose, readsInPlace: true });
       this.#open.add(socket);
       if (!this.#closed) return withOrderlyEnd(withRowsTogether(withCleanStart(socket)));
       // The client would not hear that it has ended already.

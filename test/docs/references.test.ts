@@ -68,7 +68,7 @@ test.each(PAGES)('the npm scripts that %s names exist', (path) => {
 /** Variables that are not settings: of the tests, the benchmarks, and the examples. */
 const OTHER_VARIABLES = [
   ...['APP_ID', 'LOGGING_TOKEN', 'RESOURCE_TOKEN'],
-  ...['FAULT_ROUNDS', 'LAZYFS_HOME', 'NPM_TOKEN', 'POWER_CUTS', 'UPDATE_SCHEMA'],
+  ...['FAULT_ROUNDS', 'LAZYFS_HOME', 'NODE_OPTIONS', 'NPM_TOKEN', 'POWER_CUTS', 'UPDATE_SCHEMA'],
   // Of docker-compose.yml alone.
   ...['DATABASE_MAX_CONNECTIONS', 'DATABASE_MEMORY', 'PROXY_MAX_BODY', 'SERVER_MEMORY'],
   ...[

@@ -19,6 +19,8 @@ export interface Purpose {
   readonly kind: PoolKind | null;
   /** The client enforces the deadlines of its statements itself, because large statements take long to send. */
   readonly keepsDeadline?: boolean;
+  /** What the socket delivers is valid during the call alone, and is not read in any other way. */
+  readonly readsInPlace?: boolean;
 }
 
 const CONNECT_TIMEOUT_MS = 5_000;
@@ -35,7 +37,7 @@ const SERVERS = new WeakMap<DatabaseAddress, Servers>();
  * @throws Error with a system error code if there is none; the socket is destroyed then
  */
 export async function openSocket(address: DatabaseAddress, purpose: Purpose): Promise<Socket> {
-  const socket = hasLeft(address) ? null : await serversOf(address).connect();
+  const socket = hasLeft(address) ? null : await serversOf(address).connect(purpose.readsInPlace === true);
   // The service may have left the database meanwhile.
   if (socket === null || hasLeft(address)) {
     socket?.destroy();
@@ -103,15 +105,15 @@ class Servers {
         : { targets: [targetOf(address)], attributes: 'any', tls: null, url: '' };
   }
 
-  async connect(): Promise<Socket> {
+  async connect(readsInPlace: boolean): Promise<Socket> {
     const { targets, tls } = this.address;
     const chosen = this.#chosen ?? (await this.#choose());
     try {
-      return await connectTo(wayTo(chosen, tls));
+      return await connectTo(wayTo(chosen, tls), { readsInPlace });
     } catch (error) {
       if (targets.length === 1) throw error;
       this.forget();
-      return await connectTo(wayTo(await this.#choose(), tls));
+      return await connectTo(wayTo(await this.#choose(), tls), { readsInPlace });
     }
   }
 
@@ -176,7 +178,7 @@ function notWritable(): Error {
 /** A client of the package `pg` on an open socket. */
 export function pgClient(socket: Socket, settings: pg.ClientConfig): pg.Client {
   // The client connects its stream itself. This one is connected, so only the event is emitted.
-  const stream = Object.assign(withLastingData(socket), {
+  const stream = Object.assign(socket, {
     connect: () => {
       setImmediate(() => socket.emit('connect'));
       return socket;
@@ -209,17 +211,23 @@ const WAYS = new WeakMap<Duplex, Way>();
 export async function openAgain(socket: Duplex, timeoutMs: number): Promise<Socket> {
   const way = WAYS.get(socket);
   if (way === undefined) throw new Error('The connection was not opened here.');
-  return await connectTo(way, timeoutMs);
+  return await connectTo(way, { timeoutMs });
 }
 
 function wayTo(target: Target, tls: ServerAddress['tls']): Way {
   return { target, name: 'path' in target ? '' : target.host, tls };
 }
 
-async function connectTo({ target, name, tls }: Way, timeoutMs = CONNECT_TIMEOUT_MS): Promise<Socket> {
+async function connectTo(
+  { target, name, tls }: Way,
+  {
+    timeoutMs = CONNECT_TIMEOUT_MS,
+    readsInPlace = false,
+  }: { readonly timeoutMs?: number; readonly readsInPlace?: boolean } = {},
+): Promise<Socket> {
   const isPlain = tls === null || 'path' in target;
   const deliver = (bytes: Buffer): boolean => socket.emit('data', bytes);
-  const socket: Socket = new Socket(isPlain ? readingInPlace(deliver) : {});
+  const socket: Socket = new Socket(isPlain && readsInPlace ? readingInPlace(deliver) : {});
   // For the lifetime of the socket: a client may remove its own listeners earlier.
   socket.on('error', () => undefined);
   const started = 'path' in target ? socket.connect(target.path) : socket.connect(target.port, target.host);
@@ -255,16 +263,6 @@ function readingInPlace(
       },
     },
   };
-}
-
-/** Has the listeners of a socket of {@link openSocket} keep what they get. */
-function withLastingData(socket: Socket): Socket {
-  const emit = socket.emit as (event: string, ...values: unknown[]) => boolean; // Any event passes through.
-  const lasting = (event: string, ...values: unknown[]): boolean =>
-    event === 'data'
-      ? emit.call(socket, event, Buffer.from(values[0] as Buffer)) // Nobody has set an encoding.
-      : emit.call(socket, event, ...values);
-  return Object.assign(socket, { emit: lasting });
 }
 
 async function encrypted(
