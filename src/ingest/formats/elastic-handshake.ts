@@ -57,7 +57,10 @@ const ANSWERS: readonly (readonly [Method, string, object])[] = [
 ];
 
 /** No index and no template begins with an underscore: such a path is another request. */
-const NAME = { form: /^[^_/][^/]{0,254}$/, refusal: new Rejection('notFound', 'There is nothing at this path.') };
+const NAME = {
+  form: /^[^_/][^/]{0,254}$/,
+  refusal: new Rejection('notFound', 'There is nothing at this path.'),
+};
 
 /** Each needs the token, so that a wrong one is noticed before the first document. */
 export function elasticHandshake(loggingTokens: LoggingTokens): readonly Route[] {
