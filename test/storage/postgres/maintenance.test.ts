@@ -301,6 +301,16 @@ test('a fold that finds the lock held again and again comes in between holders t
   expect(await sums(7)).toEqual([1, 1, 1, 1]);
 });
 
+test('a command that waits for the lock of the counts in vain says so, and leaves the deltas to the service', async () => {
+  await ensurePartitions(sql, START, START);
+  await insertAt(NOON);
+  await sql.begin(async (holder) => {
+    await holder`SELECT pg_advisory_xact_lock(hashtext('tidemark counts'))`;
+    await expect(foldCounts(sql, 50)).rejects.toThrow(/held the lock of the counts for 0.05 s/);
+  });
+  expect(await foldCounts(sql)).toBe(1);
+});
+
 test('retention moves the boundary first and removes at the next call; coarse counts stay', async () => {
   await ensurePartitions(sql, START, START + 2 * DAY_MS);
   for (const day of [0, 1, 2]) await insertAt(NOON + day * DAY_MS);
