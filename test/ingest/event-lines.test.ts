@@ -355,6 +355,9 @@ describe('while the database is away, lines that are more than a batch', () => {
     expect([status, isWhole]).toEqual([200, true]);
     expect(lines.filter(({ eventId }) => eventId !== undefined)).toHaveLength(await storedNow(service));
     expect(lines.at(-1)).toMatchObject({ code: 'UNAVAILABLE', resumeAt: 2_000, retryAfterSeconds: 1 });
+    // They are sent again: no event was refused for good.
+    const metrics = (await service.request({ path: '/metrics' })).body;
+    expect(metrics).not.toMatch(/tidemark_events_refused_total\{[^}]*UNAVAILABLE/);
   });
 
   test('go into the journal where there is one', async () => {
