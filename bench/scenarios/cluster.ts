@@ -381,9 +381,12 @@ async function checkRouted(
   port: number,
   nodes: readonly string[],
 ): Promise<void> {
-  const metrics = await readMetrics(port);
+  // Each process has samples of its own.
+  const samples = [...((await readMetrics(port)) ?? [])].filter(([name]) =>
+    name.startsWith('tidemark_database_node_batches_total{'),
+  );
   const sent = (node: string): number =>
-    metrics?.get(`tidemark_database_node_batches_total{node="${node}"}`) ?? 0;
+    samples.reduce((sum, [labels, groups]) => sum + (labels.includes(`node="${node}"`) ? groups : 0), 0);
   const seen = [...nodes, COORDINATOR].map((node) => `${sent(node)} to ${node}`).join(', ');
   findings.check(
     `${name}: all groups go to the nodes of their apps`,

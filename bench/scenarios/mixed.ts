@@ -8,7 +8,7 @@ import { answersOf, checkLedger, checkStatuses, withCost } from '../measure.ts';
 import { memoryOf } from '../process-usage.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
 import { type SeededApp, seededApp } from '../seed-events.ts';
-import type { BenchApp, Workbench } from '../workbench.ts';
+import type { Workbench } from '../workbench.ts';
 import { FLEET_APPS, FLEET_PER_SECOND, fleetJob } from './fleet.ts';
 import { addLatency, windowsOverLimit } from './limits.ts';
 

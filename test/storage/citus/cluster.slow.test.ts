@@ -21,8 +21,7 @@ import {
 import type { AcceptedEvent } from '../../../src/storage/write/accepted-event.ts';
 import { connectionsTo } from '../../../src/storage/write/copy-connection.ts';
 import { type GroupWriter, openWriter } from '../../../src/storage/write/routed-writer.ts';
-import { readPage } from '../../docs/pages.ts';
-import { TestCitus } from '../../support/citus.ts';
+import { documentedSql, TestCitus } from '../../support/citus.ts';
 import { hasCitus } from '../../support/citus-home.ts';
 import { holdersInTurns, isWaitedFor } from '../../support/counts-lock.ts';
 import { type TestDatabase, testDatabase } from '../../support/database.ts';
@@ -500,6 +499,41 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
       },
     );
 
+    test('a worker that falls silent while a backup takes its snapshots keeps no writers out of the others', async () => {
+      const [worker, other] = cluster.workers;
+      if (worker === undefined || other === undefined) throw new Error('There are no two workers.');
+      const there = await appOn(portOf(other), service);
+      const post = async (): Promise<number> =>
+        (await service.post({ loggingToken: there.loggingToken, typeId: there.typeId })).status;
+      const name = new URL(database.url).pathname.slice(1);
+      const node = connect({ url: worker.urlOf(name) }, { connections: 2, name: 'test holder' });
+      const client = await openCopyClient(database.address, 'test export');
+      const storage = await openStorage(database.sql);
+      const isWaiting = async (): Promise<boolean> => {
+        const waiting = await node`
+          SELECT FROM pg_locks JOIN pg_stat_activity USING (pid)
+           WHERE NOT granted AND datname = ${name} AND application_name = 'tidemark backup'`;
+        return waiting.length > 0;
+      };
+      // The backup waits for whoever writes on the worker, and keeps writers out of the other one meanwhile.
+      await node.begin(async (tx) => {
+        await tx`SELECT lock_shard_metadata(5, (SELECT array_agg(shardid) FROM pg_dist_shard))`;
+        const outcome = storage.beginExport(client, database.address).catch((error: unknown) => error);
+        await until(isWaiting, 'the backup waits');
+        await worker.pause();
+        try {
+          await until(async () => (await post()) === 201, 'the other one takes events');
+          expect(await outcome).toMatchObject({
+            message: `The node 127.0.0.1:${worker.port} of the cluster does not answer: a backup needs all nodes`,
+          });
+        } finally {
+          await worker.resume();
+        }
+      });
+      await Promise.all([client.end(), node.end()]);
+      await until(async () => (await readiness(service)).nodesAway === undefined, 'it is back');
+    });
+
     test('maintenance goes on while a worker is away, and does what is due there when it is back', async () => {
       const [worker, other] = cluster.workers;
       if (worker === undefined || other === undefined) throw new Error('There are no two workers.');
@@ -779,13 +813,6 @@ async function readiness(service: TestService): Promise<{ nodesAway?: readonly s
 
 interface PlacedApp extends TestApp {
   readonly typeId: string;
-}
-
-/** The SQL of a section of docs/scaling.md, block by block. */
-function documentedSql(section: string): readonly string[] {
-  const [, text = ''] = readPage('docs/scaling.md').split(`### ${section}\n`);
-  const own = text.split('\n### ', 1)[0] ?? '';
-  return [...own.matchAll(/```sql\n([\s\S]*?)```/g)].map(([, block = '']) => block);
 }
 
 /** New apps whose events are in different shards. */
