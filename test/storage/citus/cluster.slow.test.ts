@@ -556,10 +556,18 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
       const maintenance = storage.maintenance({ sql, slow: sql }, SETTINGS, tomorrow);
       const partitions = async (): Promise<number> => (await sql`SELECT FROM events_partitions`).length;
       const before = await partitions();
-      const isAway = async (): Promise<boolean> => (await readiness(service)).nodesAway !== undefined;
+      // As a service does, beside the one that serves.
+      const nodes = clusterAt(database.address);
+      nodes.start({
+        log: pino({ level: 'silent' }),
+        now: () => performance.now(),
+        onBack: () => undefined,
+      });
+      const isAway = async (): Promise<boolean> =>
+        nodes.away.length > 0 || (await readiness(service)).nodesAway !== undefined;
       await worker.kill();
       try {
-        await until(isAway, 'the worker counts as away');
+        await until(() => nodes.away.length > 0, 'the worker counts as away');
         await maintenance.everySecond();
         expect(await maintenance.everyTenMinutes()).toEqual([]);
         expect(await eventsOf(ids[1])).toBe(0);
@@ -579,6 +587,7 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
       );
       expect(await eventsOf(ids[0])).toBe(0);
       expect(await partitions()).toBe(before + 1);
+      await nodes.stop();
       await sql.end();
     });
   });
