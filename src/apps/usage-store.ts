@@ -1,6 +1,6 @@
 /** The usage of apps and tokens in PostgreSQL: added as deltas, so that processes need not know of each other. */
 import type { Sql, Transaction } from '../storage/connect.ts';
-import { DAY_MS, MINUTE_MS } from '../storage/storage.ts';
+import { DAY_MS, MINUTE_MS } from '../time-units.ts';
 
 /**
  * The prefix of the codes of events that were refused inside of accepted requests. They are counted in the table of refused

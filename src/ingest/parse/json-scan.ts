@@ -16,6 +16,9 @@ const OPEN_BRACE = 0x7b;
 /** Difference between the codes of an opening bracket or brace and the closing one. */
 const TO_CLOSING = 2;
 
+/** Limit of a payload's nesting. PostgreSQL's JSON parser is recursive and has a limit that depends on its stack. */
+export const MAX_PAYLOAD_DEPTH = 1_000;
+
 /** A value in the text. */
 export interface Span {
   /** Index of its first character. */

@@ -5,9 +5,9 @@ import { type DatabaseAddress, errorCode } from '../connect.ts';
 import { COARSE_LEVELS, countsOf, DAYS, type Level } from '../counts/levels.ts';
 import { SNAPSHOT_LOCK } from '../snapshot.ts';
 import type { StorageEngine } from '../storage-engine.ts';
+import { EVENT_COLUMN_NAMES } from '../write/accepted-event.ts';
 import {
   COUNT_COLUMNS,
-  EVENT_COLUMNS,
   type RowSection,
   readEventIntervals,
   readSequences,
@@ -165,11 +165,11 @@ async function sectionsOf(
     ),
     ...intervals.map(({ from, until }) =>
       exported(
-        { section: 'events', from, until, columns: EVENT_COLUMNS },
+        { section: 'events', from, until, columns: EVENT_COLUMN_NAMES },
         'events',
         // In physical order: nearly that of time, and without a sort on disk.
         ({ nameOf }) => `
-          SELECT ${EVENT_COLUMNS.join(', ')} FROM ${nameOf('events')}
+          SELECT ${EVENT_COLUMN_NAMES.join(', ')} FROM ${nameOf('events')}
            WHERE created_at >= ${time(from)} AND created_at < ${time(until)}`,
       ),
     ),
