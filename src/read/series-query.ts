@@ -63,7 +63,7 @@ export function parseSeriesQuery(query: string): SeriesQuery | Rejection {
 }
 
 /** `from` is inclusive, `to` is exclusive. */
-export function parseRangeQuery(parameters: URLSearchParams): RangeQuery | Rejection {
+function parseRangeQuery(parameters: URLSearchParams): RangeQuery | Rejection {
   const interval = parseInterval(parameters, ['from', 'to']);
   if (interval instanceof Rejection) return interval;
   const typeIds = [...new Set(parameters.getAll('typeId').filter((id) => id !== ''))];

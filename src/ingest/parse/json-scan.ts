@@ -276,16 +276,6 @@ export class JsonScan {
   }
 }
 
-/**
- * The span of a member's value in the text of a JSON object, as {@link JsonScan.span} finds it.
- * @returns null if there is no such member, or the text is not JSON
- */
-export function memberSpan(text: string, name: string): Span | null {
-  const scan = new JsonScan([name]);
-  scan.begin(text, 0);
-  return scan.step(text.length) === 'done' ? scan.span(name) : null;
-}
-
 function twiceAsLong(stack: Uint8Array): Uint8Array {
   const longer = new Uint8Array(2 * stack.length);
   longer.set(stack);
