@@ -268,6 +268,95 @@ describe.skipIf(REDIS_SERVER === undefined)('on a real Redis,', () => {
     expect(limits.stats).toMatchObject({ shared: true, fallbacks: 1, ownDecisions: 3 });
   });
 
+  describe('with timers that the tests move,', () => {
+    const realTimeout = setTimeout;
+    const turns = async (condition: () => boolean): Promise<void> => {
+      while (!condition()) await new Promise(setImmediate);
+    };
+    /** The process that answers a script with an error, and still answers. */
+    const refuse = (isRefused: boolean): Promise<string> =>
+      redis.cli('config', 'set', 'maxmemory', isRefused ? '1' : '0');
+    const calls = async (): Promise<number> =>
+      Number(/cmdstat_evalsha:calls=(\d+)/.exec(await redis.cli('info', 'commandstats'))?.[1] ?? 0);
+    const connectionId = async (): Promise<string | undefined> =>
+      /^id=(\d+) .* name=tidemark /m.exec(await redis.cli('client', 'list'))?.[1];
+    afterEach(async () => {
+      vi.useRealTimers();
+      await refuse(false);
+    });
+
+    test('a Redis that fails now and then is asked less and less often, and soon once it has held for a minute', async () => {
+      const clock = { ms: 0 };
+      const limits = await connect({ now: () => clock.ms, timeoutMs: 600_000 });
+      const limiter = limits.limiter({ name: newName(), limit: 1_000 });
+      vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+      for (const [heldMs, probedAfterMs] of [
+        [0, 500],
+        [0, 1_000],
+        [0, 2_000],
+        [0, 4_000],
+        [0, 5_000],
+        [0, 5_000],
+        [60_000, 250],
+        [59_999, 500],
+      ] as const) {
+        clock.ms += heldMs;
+        await refuse(true);
+        expect((await take(limiter)).accepted).toBe(true);
+        expect(limits.stats.shared).toBe(false);
+        await refuse(false);
+        const before = await calls();
+        vi.advanceTimersByTime(probedAfterMs - 1);
+        expect(await calls()).toBe(before);
+        vi.advanceTimersByTime(1);
+        await turns(() => limits.stats.shared);
+      }
+      expect(limits.stats).toEqual({ shared: true, fallbacks: 8, ownDecisions: 8 });
+    });
+
+    test('a connection that is silent at three probes in a row is replaced, as its packets may be dropped', async () => {
+      for (const [probes, isReplaced] of [
+        [2, false],
+        [3, true],
+      ] as const) {
+        const limits = await connect({ timeoutMs: 10_000 });
+        const limiter = limits.limiter({ name: newName(), limit: 1_000 });
+        const before = await connectionId();
+        expect(before).toBeDefined();
+        await redis.pause();
+        try {
+          vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+          const asked = take(limiter);
+          await new Promise(setImmediate);
+          vi.advanceTimersByTime(10_000);
+          expect((await asked).accepted).toBe(true);
+          for (let probe = 1; probe <= probes; probe += 1) {
+            // Until the probe is sent, and until it is given up.
+            for (const ms of [probe === 1 ? 500 : 1_000, 10_000]) {
+              vi.advanceTimersByTime(ms);
+              for (let turn = 0; turn < 5; turn += 1) await new Promise(setImmediate);
+            }
+          }
+        } finally {
+          await redis.resume();
+        }
+        if (isReplaced) {
+          // The new connection has waits of its own before it is there.
+          while (!limits.stats.shared) {
+            vi.advanceTimersByTime(500);
+            await new Promise((resolve) => realTimeout(resolve, 10));
+          }
+        } else {
+          vi.advanceTimersByTime(1_000);
+          await turns(() => limits.stats.shared);
+        }
+        vi.useRealTimers();
+        expect((await connectionId()) !== before).toBe(isReplaced);
+        limits.stop();
+      }
+    });
+  });
+
   test('a Redis that became a replica counts as away until it is a primary', async () => {
     const limits = await connect();
     const limiter = limits.limiter({ name: newName(), limit: 10 });
