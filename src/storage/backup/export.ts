@@ -17,14 +17,14 @@ import {
 } from './catalog.ts';
 
 /** Bytes in COPY's text format; the number of rows is known after they are read. */
-export interface CopiedRows extends AsyncIterable<Buffer> {
+export interface ExportedRows extends AsyncIterable<Buffer> {
   readonly rowCount: number;
 }
 
 export interface ExportedSection {
   readonly section: RowSection;
   /** Starts to copy; one section at a time. */
-  rows(): CopiedRows;
+  rows(): ExportedRows;
 }
 
 export interface Export {
@@ -177,7 +177,7 @@ async function sectionsOf(
 }
 
 /** The rows of a section, from one place after the other. */
-class RowsOfPlaces implements CopiedRows {
+class RowsOfPlaces implements ExportedRows {
   rowCount = 0;
   readonly #places: readonly RowPlace[];
   readonly #query: (place: RowPlace) => string;
