@@ -148,7 +148,10 @@ describe.skipIf(REDIS_SERVER === undefined)('on a real Redis,', () => {
     ] as const) {
       const before = await calls();
       // The last key is asked for three times, of which one is too many.
-      const asked = [...Array.from({ length: keys }, (_, key) => keys * 10 + key), keys * 10 + keys - 1];
+      const asked = [
+        ...Array.from({ length: keys }, (_, key) => keys * 1_000 + key),
+        keys * 1_000 + keys - 1,
+      ];
       const decisions = await Promise.all([...asked, asked.at(-1) ?? 0].map((key) => take(limiter, key)));
       expect(decisions.filter(({ accepted }) => accepted)).toHaveLength(keys + 1);
       expect(decisions.at(-1)).toMatchObject({ accepted: false, remaining: 0 });
