@@ -376,9 +376,9 @@ function registerDatabase(metrics: Metrics, { maintenance, writePath, watch }: S
     () => (writePath.store.takesEvents ? 1 : 0),
   );
   metrics.gauge(
-    'tidemark_database_takes_keys',
+    'tidemark_database_accepts_idempotency_keys',
     'Whether the table of idempotency keys takes rows, as far as is known: 1 or 0.',
-    () => (writePath.takesKeys ? 1 : 0),
+    () => (writePath.acceptsIdempotencyKeys ? 1 : 0),
   );
   metrics.counter(
     'tidemark_upkeep_failures_total',
