@@ -57,12 +57,22 @@ describe.skipIf(withoutBrowser !== '')('on a phone', () => {
   };
   const instant = (name: string): number => Date.parse(new URL(page.url()).searchParams.get(name) ?? '');
 
-  test('the chart is in the first screen, below one row of controls', async () => {
+  test('the chart is in the first screen, below controls of which none is beyond an edge', async () => {
     await open();
     const { y, height } = await over();
     expect(y + height).toBeLessThanOrEqual(HEIGHT);
-    const row = page.locator('.controls');
-    expect(await row.evaluate((element) => element.clientHeight)).toBeLessThan(2 * TARGET);
+    // Two rows each, and nothing to be swiped to.
+    for (const row of ['.controls', '.chart-controls']) {
+      const { rows, beyond } = await page.locator(row).evaluate((element) => ({
+        rows: element.clientHeight,
+        beyond: [...element.querySelectorAll('button, input')].filter((one) => {
+          const { left, right } = one.getBoundingClientRect();
+          return left < 0 || right > innerWidth;
+        }).length,
+      }));
+      expect(rows, row).toBeLessThan(3 * TARGET);
+      expect(beyond, row).toBe(0);
+    }
     expect(await page.evaluate(() => document.documentElement.scrollWidth - innerWidth)).toBeLessThanOrEqual(
       0,
     );
