@@ -20,7 +20,7 @@ const REFUSAL = {
   status: 503,
   contentType: 'application/json',
   headers: { 'X-Request-Id': 'request-7' },
-  body: '{"success":false,"error":"Service unavailable","details":"The database is away.","code":"UNAVAILABLE"}',
+  body: '{"success":false,"error":"Service unavailable","details":"The database cannot be reached; try again shortly.","code":"UNAVAILABLE"}',
 };
 
 /** Cumulative layout shift: the share of the window that moves, times how far; below 0.1 counts as good. */

@@ -23,7 +23,7 @@ describe.skipIf(withoutBrowser !== '')('on a phone', () => {
     [service, browser] = await Promise.all([startTestService(), launchBrowser()]);
     const owner = await newPerson(service, 'owner@example.com');
     const { appId, loggingToken } = await newOwnApp(owner);
-    await service.post({ loggingToken, typeId: undefined, typeName: 'order placed' });
+    await service.post({ loggingToken, typeId: undefined, typeName: 'order placed', payload: { n: 1 } });
     const options = { viewport: { width: 390, height: HEIGHT }, hasTouch: true, isMobile: true };
     ({ page } = await visit(browser, service, owner, options));
     fingers = await page.context().newCDPSession(page);
@@ -77,6 +77,44 @@ describe.skipIf(withoutBrowser !== '')('on a phone', () => {
       0,
     );
   });
+
+  test.each(['types', 'fields'])(
+    'the rows of /%s lie within the window, no cell over another',
+    async (tab) => {
+      await page.goto(url.replace('?', `/${tab}?`));
+      const rows = page.locator('.list tbody tr');
+      await rows.first().waitFor();
+      const wrong = await rows.evaluateAll((all) =>
+        all.flatMap((row) => {
+          const cells = [...row.children].map((cell) => ({ cell, box: cell.getBoundingClientRect() }));
+          const shown = cells.filter(({ box }) => box.width > 0);
+          return shown
+            .filter(
+              ({ box }, index) =>
+                box.left < 0 ||
+                box.right > innerWidth ||
+                shown
+                  .slice(index + 1)
+                  .some(
+                    ({ box: other }) =>
+                      box.left < other.right - 1 &&
+                      other.left < box.right - 1 &&
+                      box.top < other.bottom - 1 &&
+                      other.top < box.bottom - 1,
+                  ),
+            )
+            .map(({ cell }) => cell.outerHTML.slice(0, 120));
+        }),
+      );
+      expect(wrong).toEqual([]);
+      // Actions are there without a swipe.
+      const action = page.getByRole('button', {
+        name: tab === 'types' ? 'Rename order placed' : /^Count n of/,
+      });
+      const box = await action.boundingBox();
+      expect((box?.x ?? 0) + (box?.width ?? Infinity)).toBeLessThanOrEqual(390);
+    },
+  );
 
   test('everything that is pressed is large enough for a finger', async () => {
     await open();
