@@ -37,7 +37,7 @@ export function Figures({ series, summary, view, found }: FiguresProps): VNode {
   return html`<dl class="figures-row">
     <div class="main-figure"><dt>In this range</dt><dd>${count(total)}${
       compared !== null &&
-      html` <small title=${`${count(compared)} before`}>${changed !== null ? html`<b>${changed}</b> vs ${COMPARED[view.compare]}` : total > 0 && html`<b>${count(compared)}</b> ${COMPARED[view.compare]}`}</small>`
+      html` <small title=${`${count(compared)} before`}>${changed !== null ? html`<b>${changed}</b> vs ${COMPARED[view.compare]}` : total > 0 && html`was <b>${count(compared)}</b> ${COMPARED[view.compare]}`}</small>`
     }</dd></div>
     ${view.mode === 'running' && html`<div><dt>Running total</dt><dd>${count(running)}</dd></div>`}
     ${total >= LEAST_AVERAGED && html`<div><dt>Average per ${unit}</dt><dd>${average((total / elapsed) * length)}</dd></div>`}
