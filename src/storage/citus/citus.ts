@@ -8,7 +8,7 @@ import { removal } from './app-removal.ts';
 import { closeNodes } from './closing.ts';
 import { clusterAt } from './cluster.ts';
 import { checkCountsOfCluster, compareDayOfCluster } from './count-check.ts';
-import { changeAllShards, clusterMaintenance, foldCluster } from './maintenance.ts';
+import { changeAllCounts, clusterMaintenance, settleCluster } from './maintenance.ts';
 import { clusterReader, poolOfApp } from './reads.ts';
 import { beginClusterSnapshot } from './snapshot.ts';
 import { writes } from './writes.ts';
@@ -23,10 +23,10 @@ export const citus: StorageEngine = {
   removal,
   writes,
   ensureRoom,
-  settleCounts: async (sql) => await foldCluster(sql),
+  settleCounts: settleCluster,
   settlesBesideWriters: true,
   recountDay: (sql, day) =>
-    changeAllShards(sql, async (tx, { nameOf }) => {
+    changeAllCounts(sql, async (tx, { nameOf }) => {
       await tx`SET LOCAL statement_timeout = 0`;
       await recountIn(tx, day, { nameOf, countsFields: false });
     }),
