@@ -95,7 +95,11 @@ export class TestCitus {
         await once(server.urlOf(name), (sql) => sql.unsafe(own));
       }),
     );
-    const ownShards = inPlaceOf(ofShards, ['DATABASE tidemark', `DATABASE ${name}`], ['32', String(shards)]);
+    const ownShards = inPlaceOf(
+      ofShards,
+      ['DATABASE tidemark', `DATABASE ${name}`],
+      ['count = 32', `count = ${shards}`],
+    );
     await once(this.coordinator.url, (sql) => sql.unsafe(ownShards));
     const url = this.coordinator.urlOf(name);
     const address = { url };
