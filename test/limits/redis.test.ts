@@ -274,7 +274,11 @@ describe.skipIf(REDIS_SERVER === undefined)('on a real Redis,', () => {
   describe('with timers that the tests move,', () => {
     const realTimeout = setTimeout;
     const turns = async (condition: () => boolean): Promise<void> => {
-      while (!condition()) await new Promise(setImmediate);
+      const deadline = Date.now() + 15_000;
+      while (!condition()) {
+        if (Date.now() > deadline) throw new Error('Redis was not asked when it should be.');
+        await new Promise(setImmediate);
+      }
     };
     /** The process that answers a script with an error, and still answers. */
     const refuse = (isRefused: boolean): Promise<string> =>
