@@ -7,7 +7,7 @@ import { DayProfiler } from '../counts/day-profiles.ts';
 import { DAY_MS } from '../counts/levels.ts';
 import { removeDeletedApps } from '../deleted-apps.ts';
 import { KEY_LIFE_MS } from '../expired-keys.ts';
-import type { FieldStats } from '../fields/upkeep.ts';
+import { noteUncounted } from '../fields/uncounted.ts';
 import { DeadRows } from '../maintenance/dead-rows.ts';
 import { type MaintenanceTasks, REMOVE_APPS_MS } from '../maintenance/loop.ts';
 import {
@@ -21,6 +21,7 @@ import {
 } from '../postgres/maintenance.ts';
 import { hasNoOlderSnapshot, moveBoundary } from '../retention.ts';
 import { removal } from './app-removal.ts';
+import { ClusterFields } from './fields.ts';
 import { poolOfApp } from './reads.ts';
 import { changeShards, onEveryNode, type ShardGroup, shardGroups } from './shards.ts';
 
@@ -33,10 +34,16 @@ function foldStatement({ nameOf }: ShardGroup): string {
     WITH folded AS (
       DELETE FROM ${nameOf('count_deltas')}
        WHERE (SELECT pg_try_advisory_xact_lock(hashtext('tidemark counts')))
-      RETURNING app_id, type_id, bucket, count
+      RETURNING app_id, type_id, bucket, count, fields
     ),
+    ${noteUncounted('folded', { apps: true, nameOf: fieldTables(nameOf) })},
     ${intoCounts(nameOf)}
     SELECT count(*)::float8 AS folded FROM folded`;
+}
+
+/** On its node a field has a state in the place of its declaration. */
+export function fieldTables(nameOf: ShardGroup['nameOf']): (table: string) => string {
+  return (table) => nameOf(table === 'declared_fields' ? 'field_states' : table);
 }
 
 /** Folds the deltas of a group of shards. @returns their number */
@@ -140,9 +147,6 @@ async function clipPartitions(sql: Sql): Promise<void> {
     });
 }
 
-/** Values of payloads are not counted in a cluster. */
-const NO_FIELDS: FieldStats = { waitingSeconds: 0, uncountedMinutes: 0, others: 0 };
-
 /** @param sql a pool of one connection: with it one on each node is used */
 export function clusterMaintenance(
   sql: Sql,
@@ -151,10 +155,11 @@ export function clusterMaintenance(
   const { retentionDays, now } = options;
   const deadDeltas = new Map<string, DeadRows>();
   const profiler = new DayProfiler(sql, now, (appId) => poolOfApp(sql, appId));
+  const fields = new ClusterFields(sql, now);
   const prepare = (): Promise<void> =>
     ensurePartitions(sql, now() - DAYS_BEHIND * DAY_MS, now() + DAYS_AHEAD * DAY_MS);
   return {
-    fields: NO_FIELDS,
+    fields,
     prepare,
     everySecond: async () => {
       await foldCluster(sql, async (pool, table, deltas) => {
@@ -162,6 +167,7 @@ export function clusterMaintenance(
         deadDeltas.set(table, dead);
         await dead.vacuumAfter(deltas);
       });
+      await fields.everySecond();
       await profiler.profileSome();
     },
     everyTenMinutes: async () => {
@@ -170,6 +176,7 @@ export function clusterMaintenance(
       await profiler.look();
       await removeDeletedApps(sql, removal, now, now() + REMOVE_APPS_MS);
       const { dropped } = await applyRetention(sql, { days: retentionDays, now: now() });
+      await fields.everyTenMinutes();
       return dropped;
     },
   };
