@@ -16,6 +16,7 @@ import {
 } from '../fields/upkeep.ts';
 import { clusterAt } from './cluster.ts';
 import {
+  dropOldSchemas,
   makeShardSchema,
   NoShardSchema,
   ShardsElsewhere,
@@ -87,9 +88,10 @@ export class ClusterFields implements FieldStats {
 
   async everySecond(): Promise<void> {
     const sql = this.#sql;
+    const { isUsed, hasNew } = await lookForFields(sql);
     // An installation without fields asks nothing else.
-    if (!(await hasFields(sql))) return;
-    await giveGenerations(sql);
+    if (!isUsed) return;
+    if (hasNew) await giveGenerations(sql);
     // States first: of what has a state and is not declared any more, the declaration is gone for good.
     const groups = await groupsOfNodes(sql);
     const { declared, boundary } = await readDeclarations(sql);
@@ -110,7 +112,7 @@ export class ClusterFields implements FieldStats {
   }
 
   async everyTenMinutes(): Promise<void> {
-    if (!(await hasFields(this.#sql))) return;
+    if (!(await lookForFields(this.#sql)).isUsed) return;
     const groups = await fieldGroups(this.#sql);
     await eachGroup(
       this.#sql,
@@ -156,11 +158,13 @@ async function fieldGroups(sql: Sql): Promise<FieldGroup[]> {
   return (await groupsOfNodes(sql)).filter(({ states }) => states.length > 0);
 }
 
-/** Whether any app has, or had, a field. */
-async function hasFields(sql: Sql): Promise<boolean> {
-  const [row] = await sql<{ has: boolean }[]>`
-    SELECT generation > 0 OR EXISTS (SELECT FROM declared_fields) AS has FROM field_generation`;
-  return row?.has === true;
+/** Whether any app has, or had, a field, and whether some have no generation yet. */
+async function lookForFields(sql: Sql): Promise<{ readonly isUsed: boolean; readonly hasNew: boolean }> {
+  const [row] = await sql<{ isUsed: boolean; hasNew: boolean }[]>`
+    SELECT generation > 0 OR EXISTS (SELECT FROM declared_fields) AS "isUsed",
+           EXISTS (SELECT FROM declared_fields AS field WHERE field.generation = 0 AND removed_at IS NULL) AS "hasNew"
+      FROM field_generation`;
+  return row ?? { isUsed: false, hasNew: false };
 }
 
 /** The groups of shards of all nodes that answer. */
@@ -231,7 +235,7 @@ async function apply(tx: Transaction, { added, filled, removed }: Changes): Prom
   for (const { id, appId, typeId, path, kind, generation, backfill } of added)
     await tx`
       INSERT INTO declared_fields (app_id, id, type_id, path, kind, generation, backfill)
-      SELECT ${appId}::integer, ${id}::integer, ${typeId}::integer, ${path}, ${kind}, ${generation}::integer, ${backfill}::boolean
+      SELECT ${appId}::integer, ${id}::integer, ${typeId}::integer, ${path}::text, ${kind}::text, ${generation}::integer, ${backfill}::boolean
        WHERE NOT EXISTS (SELECT FROM declared_fields WHERE id = ${id})`;
   if (filled.length > 0) await tx`UPDATE declared_fields SET backfill = true WHERE id = ANY(${filled})`;
   if (removed.length > 0) await tx`UPDATE declared_fields SET removed_at = now() WHERE id = ANY(${removed})`;
