@@ -1,7 +1,7 @@
 /** Declared fields in a cluster: the contracts of one server, and what a cluster promises beside them. */
 import pino from 'pino';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { declareField, listFields, removeField } from '../../../src/apps/fields.ts';
+import { declareField, listFieldProgress, listFields, removeField } from '../../../src/apps/fields.ts';
 import { clusterAt } from '../../../src/storage/citus/cluster.ts';
 import { connect } from '../../../src/storage/connect.ts';
 import { DAY_MS, HOUR_MS } from '../../../src/storage/counts/levels.ts';
@@ -209,6 +209,47 @@ describe.runIf(hasCitus)('declared fields in a Citus cluster', () => {
       await fields.fold();
       await expectExact(2);
       await expectExact(1);
+    });
+
+    test('a backfill tells how much is left', async () => {
+      const { sql } = fields;
+      await write(60);
+      await declareField(sql, { ...FIELD, appId: 1, backfill: true });
+      expect(await listFieldProgress(sql, 1)).toMatchObject([{ completeFrom: null, eventsLeft: null }]);
+      await fields.upkeep.everySecond();
+      const [begun] = await listFieldProgress(sql, 1);
+      expect(begun?.backfill).toBe(true);
+      expect(begun?.eventsLeft).toBe(ofApp(1).filter(({ at }) => at < Number(begun?.completeFrom)).length);
+      expect(begun?.eventsLeft).toBeGreaterThan(0);
+      await completed(1);
+      expect(await listFieldProgress(sql, 1)).toMatchObject([{ backfill: false, eventsLeft: 0, values: 3 }]);
+      await expectExact();
+    });
+
+    test.each([
+      ['minute', 'UPDATE field_minute_counts SET count = count + 3 WHERE app_id = 1'],
+      ['day', 'DELETE FROM field_day_counts WHERE app_id = 1'],
+    ])('counts by the %s that are wrong are found, and recounted', async (level, corruption) => {
+      await write(60, 1);
+      await write(30, 2);
+      await declare(1);
+      await declare(2);
+      await fields.settle();
+      await fields.fold();
+      await expectExact();
+      const { sql, alone, database } = fields;
+      await sql.unsafe(corruption);
+      const found = await ENGINES[database.engine].compareDay?.(alone, DAY);
+      expect(found?.examples[0]).toMatchObject({ level, app: 'app1', field: { path: ['country'] } });
+      const storage = await openStorage(sql);
+      const days: number[] = [];
+      const interval = { from: DAY, until: DAY + DAY_MS };
+      await storage.recount(alone, interval, ({ differing }) => days.push(differing));
+      expect(days).toEqual([found?.differing]);
+      await fields.fold();
+      await expectExact(1);
+      await expectExact(2);
+      expect(await ENGINES[database.engine].compareDay?.(alone, DAY)).toMatchObject({ differing: 0 });
     });
 
     test('a field is counted until its node knows that it is removed', async () => {

@@ -84,7 +84,7 @@ export function fieldsInParallel(open: OpenFieldDatabase): void {
   }
 
   /** Everything that runs beside the reads, each as often as it can. */
-  function others(): readonly (() => Promise<unknown>)[] {
+  function others(onUpkeep: () => void): readonly (() => Promise<unknown>)[] {
     const { sql, alone, upkeep, known, database, clock } = fields;
     // Like a second process, which learns of fields late.
     const late = new DeclaredFields();
@@ -120,6 +120,7 @@ export function fieldsInParallel(open: OpenFieldDatabase): void {
       async () => {
         await upkeep.everySecond(third(2) * 30);
         if (third(2) === 0) await fields.fold();
+        onUpkeep();
       },
       () => fields.settle(),
       async () => {
@@ -187,13 +188,20 @@ export function fieldsInParallel(open: OpenFieldDatabase): void {
     const random = seededRandom(7);
     let isOver = false;
     const rounds = new EventEmitter().setMaxListeners(0);
+    let round = 0;
     const loop = async (work: () => Promise<unknown>): Promise<void> => {
       while (!isOver) {
+        const begun = round;
         for (let turn = 0; turn < TURNS && !isOver; turn += 1) await work();
-        if (!isOver) await once(rounds, 'next');
+        if (!isOver && round === begun) await once(rounds, 'next');
       }
     };
-    const running = Promise.all(others().map(loop));
+    let upkeeps = 0;
+    const onUpkeep = (): void => {
+      upkeeps += 1;
+      rounds.emit('upkeep');
+    };
+    const running = Promise.all(others(onUpkeep).map(loop));
     // A failure of what runs beside ends the test.
     const failed = running.then(
       () => undefined,
@@ -201,7 +209,7 @@ export function fieldsInParallel(open: OpenFieldDatabase): void {
     );
     const answers = { possible: 0, given: 0 };
     try {
-      for (let round = 0; round < ROUNDS; round += 1) {
+      for (; round < ROUNDS; round += 1) {
         const field = round % 3 === 1 ? DECLARED[(round - 1) / 3] : undefined;
         if (field !== undefined) await declareField(fields.sql, { appId: 1, ...field });
         if (round === REMOVED) await removeOther();
@@ -209,6 +217,8 @@ export function fieldsInParallel(open: OpenFieldDatabase): void {
         const compared = expectExact(random, answers);
         rounds.emit('next');
         await compared;
+        // Where upkeep takes longer than reads, these wait for it now and then.
+        while (upkeeps < round) await Promise.race([once(rounds, 'upkeep'), running]);
       }
     } finally {
       isOver = true;
