@@ -120,6 +120,8 @@ export class ClusterFields implements FieldStats {
       ({ group }) => this.#upkeepOf(group).everyTenMinutes(),
     );
     await onEveryNode(this.#sql, dropOldSchemas);
+    // It may have had shards before.
+    await dropOldSchemas(this.#sql);
   }
 
   #upkeepOf(group: FieldGroup): FieldUpkeep {
