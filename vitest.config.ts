@@ -24,6 +24,10 @@ const PER_VERSION = PER_ENGINE.filter((path) =>
 
 /** Files with tests of a size that is larger in the project `slow` (test/support/fuzz.ts). */
 const SIZED = filesWith(/\bsized\(/);
+/** Where everything runs, `slow` has these on its engines at their full size, which contains what others would do with them. */
+const DONE_BY_SLOW = process.env.TEST_ALL === 'true' ? SIZED : [];
+const besideSlow = (paths: readonly string[]): string[] =>
+  paths.filter((path) => !DONE_BY_SLOW.includes(path));
 
 function filesWith(pattern: RegExp): string[] {
   return FILES.filter((path) => pattern.test(readFileSync(path, 'utf8')));
@@ -52,7 +56,7 @@ export default defineConfig({
           ...common,
           name: 'fast',
           include: ['test/**/*.test.ts'],
-          exclude: [SLOW, ...MOCKING],
+          exclude: [SLOW, ...MOCKING, ...DONE_BY_SLOW],
           // A worker loads the service once, not once a file, which saves a second for each of them.
           isolate: false,
           env: { TEST_ENGINES: 'postgres18' },
@@ -65,7 +69,7 @@ export default defineConfig({
           ...common,
           ...oneEngine('timescale'),
           name: 'timescale',
-          include: PER_ENGINE,
+          include: besideSlow(PER_ENGINE),
         },
       },
       {
@@ -76,7 +80,7 @@ export default defineConfig({
           include: PER_VERSION,
         },
       },
-      { test: { ...common, name: 'mocking', include: MOCKING } },
+      { test: { ...common, name: 'mocking', include: besideSlow(MOCKING) } },
       // Campaigns of faults, long property runs, floods and long browser tours; and the sized tests at their full size.
       {
         test: {

@@ -91,7 +91,7 @@ export async function startRedisRival(bench: Workbench, app: BenchApp): Promise<
 }
 
 /** @returns the server, which ends with the scenario; null where there is no redis-server */
-export async function startRedis(bench: Workbench, options: readonly string[]): Promise<Spawned | null> {
+async function startRedis(bench: Workbench, options: readonly string[]): Promise<Spawned | null> {
   const command = findProgram('redis-server');
   if (command === null) return null;
   const args = ['--dir', bench.folder, '--save', '', '--daemonize', 'no', ...options];

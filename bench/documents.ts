@@ -10,9 +10,12 @@ import { SETTINGS, type SettingName } from '../src/config.ts';
 import { modelTable } from './cluster-model.ts';
 import {
   type FaultCampaign,
+  FIELD_FIGURES,
   faultsTable,
   figuresTable,
+  IMPORT_FIGURES,
   LIMIT_FIGURES,
+  NEIGHBOR_FIGURES,
   type PowerCutRow,
   powerCutsTable,
   READ_FIGURES,
@@ -90,6 +93,9 @@ export async function documents(): Promise<ReadonlyMap<string, string>> {
       limits: figuresTable(results, LIMIT_FIGURES),
       reads: figuresTable(results, READ_FIGURES),
       searches: figuresTable(results, SEARCH_FIGURES),
+      fields: figuresTable(results, FIELD_FIGURES),
+      imports: figuresTable(results, IMPORT_FIGURES),
+      neighbors: figuresTable(results, NEIGHBOR_FIGURES),
       soak: figuresTable(results, SOAK_FIGURES),
       nodes: nodes.text,
       latency: latency.text,

@@ -141,6 +141,78 @@ export const SEARCH_FIGURES: readonly Pick[] = [
   ['Memory of the service, high-water mark', 'export', 'figure', 'Memory of the service, high-water mark'],
 ];
 
+const FIELD_READS = [
+  ['First page with its total', 'first page with its total'],
+  ['Page in the middle', 'a page in the middle'],
+  ['Year by the day', 'a year by the day'],
+] as const;
+
+export const FIELD_FIGURES: readonly Pick[] = [
+  ...FIELD_READS.flatMap(([shown, read]) =>
+    (['all events', 'a value of one in 10', 'a value of one in 10,000'] as const).map(
+      (filter): Pick => [`${shown}, ${filter}: p50`, 'fields', 'figure', `${read}: ${filter}: p50`],
+    ),
+  ),
+  ...(['counts', 'sums of a number', 'p99 of a number'] as const).map(
+    (what): Pick => [`Year by the day, ${what}: p50`, 'fields', 'figure', `a year by the day: ${what}: p50`],
+  ),
+  ...([1, 4, 16] as const).map(
+    (count): Pick => [
+      `CPU of an event with ${count === 1 ? 'a field' : `${count} fields`}, relative to none`,
+      'fields',
+      'ratio',
+      `CPU of an event, ${count} fields to none`,
+    ],
+  ),
+  ['Storage of a field of values, by event', 'fields', 'figure', 'storage of a field of values, by event'],
+  ['Storage of a field of numbers, by event', 'fields', 'figure', 'storage of a field of numbers, by event'],
+  [
+    'Backfill of two fields of values, events',
+    'fields',
+    'figure',
+    'backfill of two fields of values: events',
+  ],
+  ['Backfill of a field of numbers, events', 'fields', 'figure', 'backfill of a field of numbers: events'],
+];
+
+export const IMPORT_FIGURES: readonly Pick[] = (['PostgreSQL', 'TimescaleDB'] as const).flatMap((engine) =>
+  (['sparse', 'dense'] as const).flatMap((spread): Pick[] => {
+    const what = `${engine}, ${spread}`;
+    return [
+      [`${what}: events stored`, 'import', 'figure', `${what}: import, stored`],
+      [
+        `${what}: stored, relative to a bare COPY`,
+        'import',
+        'ratio',
+        `${what}: import, stored, to bare COPY`,
+      ],
+      [
+        `${what}: with settled counts, relative to a bare COPY`,
+        'import',
+        'ratio',
+        `${what}: import, settled, to bare COPY`,
+      ],
+    ];
+  }),
+);
+
+const NEIGHBORS = [
+  'two busy processes',
+  'deep bodies, ten a second',
+  'deep bodies, ten at once',
+  'batches of 10,000 without pause',
+  'batches of 8 MiB without pause',
+] as const;
+
+export const NEIGHBOR_FIGURES: readonly Pick[] = (['uws', 'node'] as const).flatMap((transport): Pick[] => [
+  [`${transport}: alone: p50`, 'neighbours', 'figure', `${transport}: producers alone: p50`],
+  [`${transport}: alone: p99`, 'neighbours', 'figure', `${transport}: producers alone: p99`],
+  ...NEIGHBORS.flatMap((neighbor): Pick[] => [
+    [`${transport}: ${neighbor}: p50`, 'neighbours', 'figure', `${transport}, ${neighbor}: producers: p50`],
+    [`${transport}: ${neighbor}: p99`, 'neighbours', 'figure', `${transport}, ${neighbor}: producers: p99`],
+  ]),
+]);
+
 export const LIMIT_FIGURES: readonly Pick[] = [
   ['1,500 apps at their limit: offered', 'fleet', 'figure', 'offered'],
   ['1,500 apps at their limit: accepted', 'fleet', 'figure', 'accepted'],

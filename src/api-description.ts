@@ -14,8 +14,8 @@ import { FIELDS } from './read/fields/fields-read.ts';
 import { VALUES } from './read/fields/values-read.ts';
 import { GET_EVENTS } from './read/get-events.ts';
 import { LIVE } from './read/live/live-read.ts';
+import { APPS, declareRead } from './read/resource-token-routes.ts';
 import { SERIES } from './read/series-read.ts';
-import { APPS, declareRead } from './read/token-routes.ts';
 import { TYPES } from './read/types-read.ts';
 
 const DESCRIPTION: Declaration = {

@@ -51,7 +51,8 @@ import { typesRead } from './read/types-read.ts';
 import { SchemaProver } from './schema/schema-text.ts';
 import type { SignInStats } from './service-metrics.ts';
 import { connect, type DatabaseAddress, endPool, type Sql } from './storage/connect.ts';
-import { DAY_MS, type Storage } from './storage/storage.ts';
+import type { Storage } from './storage/storage.ts';
+import { DAY_MS, HOUR_MS } from './time-units.ts';
 import { readVersion } from './version.ts';
 
 export interface DashboardOptions {
@@ -104,7 +105,6 @@ export const DASHBOARD_CONNECTIONS = CONNECTIONS + LIVE_CONNECTIONS + 1;
 
 /** The built pages, in dist/ also when this file runs from src/. */
 const BUILT = fileURLToPath(new URL('../dist/dashboard', import.meta.url));
-const HOUR_MS = 3_600_000;
 
 export async function createDashboard(options: DashboardOptions): Promise<Dashboard> {
   const { config, address, storage, secret, wall, monotonic, exports, assets = BUILT } = options;

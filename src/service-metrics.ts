@@ -61,7 +61,7 @@ export function registerServiceMetrics(metrics: Metrics, parts: ServiceParts): v
   registerSchemas(metrics, parts.writePath);
   registerCaches(metrics, parts.caches);
   registerDatabase(metrics, parts);
-  registerNodes(metrics, parts.nodes);
+  registerNodes(metrics, parts);
   registerLimits(metrics, parts.limits);
   registerJournal(metrics, parts.journal);
   registerSignIns(metrics, parts.signIns);
@@ -69,7 +69,7 @@ export function registerServiceMetrics(metrics: Metrics, parts: ServiceParts): v
   registerUsage(metrics, parts.usage);
 }
 
-function registerNodes(metrics: Metrics, nodes: Nodes | null): void {
+function registerNodes(metrics: Metrics, { nodes, writePath }: ServiceParts): void {
   metrics.gauge(
     'tidemark_database_node_up',
     '1 while a node of the database cluster takes events, 0 while it does not; absent without a cluster.',
@@ -77,6 +77,14 @@ function registerNodes(metrics: Metrics, nodes: Nodes | null): void {
       const away = new Set(nodes?.away);
       return map(nodes?.names ?? [], (node) => sample({ node }, away.has(node) ? 0 : 1));
     },
+    ['node'],
+  );
+  const { writer } = writePath.store;
+  metrics.counter(
+    'tidemark_database_node_batches_total',
+    'Batches by the node of the database cluster that they were sent to; coordinator: it holds their apps itself, or the ' +
+      'node is not known. Absent without a cluster.',
+    () => map(writer.groupsByNode ?? [], ([node, count]) => sample({ node }, count)),
     ['node'],
   );
 }
@@ -368,9 +376,9 @@ function registerDatabase(metrics: Metrics, { maintenance, writePath, watch }: S
     () => (writePath.store.takesEvents ? 1 : 0),
   );
   metrics.gauge(
-    'tidemark_database_takes_keys',
+    'tidemark_database_accepts_idempotency_keys',
     'Whether the table of idempotency keys takes rows, as far as is known: 1 or 0.',
-    () => (writePath.takesKeys ? 1 : 0),
+    () => (writePath.acceptsIdempotencyKeys ? 1 : 0),
   );
   metrics.counter(
     'tidemark_upkeep_failures_total',

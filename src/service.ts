@@ -31,8 +31,8 @@ import type { LiveFeeds } from './read/live/live-feeds.ts';
 import { liveRead } from './read/live/live-read.ts';
 import { ReadSlots } from './read/read-slots.ts';
 import { ResourceTokenAccess } from './read/resource-token-access.ts';
+import { resourceTokenRoutes } from './read/resource-token-routes.ts';
 import { seriesRead } from './read/series-read.ts';
-import { tokenRoutes } from './read/token-routes.ts';
 import { typesRead } from './read/types-read.ts';
 import { registerServiceMetrics } from './service-metrics.ts';
 import type { Availability } from './storage/availability.ts';
@@ -352,7 +352,7 @@ function routesOf(
       takesEvents: () => writePath.store.takesEvents,
       closedDays: () =>
         writePath.store.past.closedDays('blocked') + writePath.store.past.closedDays('no-partition'),
-      takesKeys: () => writePath.takesKeys,
+      acceptsIdempotencyKeys: () => writePath.acceptsIdempotencyKeys,
       trouble: () => availability.trouble,
       nodesAway: () => nodes?.away ?? [],
       journal,
@@ -469,7 +469,7 @@ function openReads(
     exports,
     getEvents: createGetEvents({ ...common, apps: publicIds }),
     readRoutes: (feeds) =>
-      tokenRoutes(common, [
+      resourceTokenRoutes(common, [
         eventsRead(common),
         eventRead(common.events),
         exportRead(common),

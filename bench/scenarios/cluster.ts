@@ -6,16 +6,18 @@ import type { DataNode, Nodes } from '../../src/storage/nodes.ts';
 import { type EventReader, openStorage, type Storage } from '../../src/storage/storage.ts';
 import type { AcceptedEvent } from '../../src/storage/write/accepted-event.ts';
 import { connectionsTo } from '../../src/storage/write/copy-connection.ts';
-import { type GroupWriter, openWriter } from '../../src/storage/write/routed-writer.ts';
+import { COORDINATOR, type GroupWriter, openWriter } from '../../src/storage/write/routed-writer.ts';
 import { startCitusServers } from '../citus-servers.ts';
-import { SMALL_PAYLOAD_BYTES } from '../contenders.ts';
+import { SMALL_PAYLOAD_BYTES, startForgetfulRedis } from '../contenders.ts';
 import type { Findings } from '../findings.ts';
 import type { Installation } from '../installation.ts';
 import { pairwise, spreadOf } from '../judge.ts';
 import { sumOfTable } from '../ledger.ts';
+import { readMetrics } from '../metrics.ts';
 import { cpuOfFamily } from '../process-usage.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
 import { postmasterOf, type Workbench } from '../workbench.ts';
+import { runFleet } from './fleet.ts';
 
 /** Nodes that hold the apps of a way of writing. */
 export const NODE_COUNTS = [1, 2, 4] as const;
@@ -299,7 +301,8 @@ async function readOnce(
     return JSON.stringify([series.starts, series.all]);
   }
   // Ends inside of a minute: the rows there are counted.
-  const scope = read === 'total' ? { ...all, from: end - 15.3 * DAY_MS, until: end - 3.7 * DAY_MS } : all;
+  const within = { from: end - 15.3 * DAY_MS + 12_345, until: end - 3.7 * DAY_MS - 23_456 };
+  const scope = read === 'total' ? { ...all, ...within } : all;
   const offset = read === 'page in the middle' ? Math.floor(events / 2) : 0;
   const page = await reader.page({ ...PAGE, ...(read === 'total' && { limit: 1 }), scope, offset });
   return JSON.stringify([page.total, page.events.map(({ id }) => id)]);
@@ -341,6 +344,57 @@ async function measureReads(
   }
 }
 
+/** The service as it runs in production, as two processes, with apps at their limits: on one server, and on the cluster. */
+async function measureFleet(
+  bench: Workbench,
+  findings: Findings,
+  sides: readonly Side[],
+  { apps: count, seconds }: { apps: number; seconds: number },
+): Promise<void> {
+  const redis = await startForgetfulRedis(bench);
+  if (redis === null) {
+    findings.note('Skipped: the fleet, as there is no redis-server for the limits of two processes.');
+    return;
+  }
+  const generator = bench.startGenerator();
+  for (const { installation, nodes } of sides) {
+    const pools = (nodes?.names ?? []).map((name) => poolOnNode(installation.sql, dataNode(name)));
+    const databaseCpu = await postmasters([installation.sql, ...pools]);
+    const apps = await installation.makeApps(count, 'fleet');
+    const settings = { WORKERS: '2', READ_CONNECTIONS: '1', REDIS_URL: redis.url, REDIS_TIMEOUT_MS: '5000' };
+    const service = await bench.startService({ limits: 'kept', installation, settings });
+    const { port, pid } = service;
+    const name = `fleet on ${nodes === null ? ONE_SERVER : 'the cluster'}`;
+    await runFleet(bench, findings, generator, {
+      ...{ name, prefix: `${name}: `, sql: installation.sql, apps, seconds, port, pid, databaseCpu },
+      serverCpu: () => cpuOfFamily(pid),
+    });
+    if (nodes !== null) await checkRouted(findings, name, port, nodes.names);
+    await service.stop();
+  }
+}
+
+/** Every commit group went to a node, and none through the coordinator. */
+async function checkRouted(
+  findings: Findings,
+  name: string,
+  port: number,
+  nodes: readonly string[],
+): Promise<void> {
+  // Each process has samples of its own.
+  const samples = [...((await readMetrics(port)) ?? [])].filter(([name]) =>
+    name.startsWith('tidemark_database_node_batches_total{'),
+  );
+  const sent = (node: string): number =>
+    samples.reduce((sum, [labels, groups]) => sum + (labels.includes(`node="${node}"`) ? groups : 0), 0);
+  const seen = [...nodes, COORDINATOR].map((node) => `${sent(node)} to ${node}`).join(', ');
+  findings.check(
+    `${name}: all groups go to the nodes of their apps`,
+    nodes.every((node) => sent(node) > 0) && sent(COORDINATOR) === 0,
+    seen,
+  );
+}
+
 async function run(bench: Workbench, findings: Findings, options: RunOptions): Promise<void> {
   const home = process.env.CITUS_PG_HOME;
   if (home === undefined) {
@@ -354,20 +408,21 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
     `CPU of all processes of the servers that hold the apps, and of the coordinator, with the folding of counts: ${APPS_OF_NODE} apps on each node, two connections to each.`,
   );
   const length = byLength(options, {
-    full: { rounds: 7, events: 100_000, calls: 40, stored: 200_000 },
-    quick: { rounds: 3, events: 20_000, calls: 20, stored: 100_000 },
-    guard: { rounds: 3, events: 20_000, calls: 20, stored: 100_000 },
-    smoke: { rounds: 1, events: 5_000, calls: 5, stored: 20_000 },
+    full: { rounds: 7, events: 100_000, calls: 40, stored: 200_000, apps: 600, seconds: 30 },
+    quick: { rounds: 3, events: 20_000, calls: 20, stored: 100_000, apps: 300, seconds: 8 },
+    guard: { rounds: 3, events: 20_000, calls: 20, stored: 100_000, apps: 300, seconds: 8 },
+    smoke: { rounds: 1, events: 5_000, calls: 5, stored: 20_000, apps: 150, seconds: 4 },
   });
   const ways = await waysOf(bench, ...sides);
   await measureWrites(findings, ways, length);
   await checkStored(findings, ways);
   await measureReads(findings, sides, { ...length, events: length.stored });
+  await measureFleet(bench, findings, sides, length);
 }
 
 export const CLUSTER: Scenario = {
   name: 'cluster',
   about:
-    'CPU of an event and latency of reads on one server and in a Citus cluster, by the number of nodes (CITUS_PG_HOME).',
+    'CPU of an event and latency of reads on one server and in a Citus cluster, by the number of nodes, and a fleet of apps at their limits on both (CITUS_PG_HOME).',
   run,
 };

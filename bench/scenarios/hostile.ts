@@ -2,6 +2,8 @@
  * Latencies of producers beside others, over both transports. hostile: clients without a token, who attack the service.
  * neighbours: an app that sends all that it can.
  */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { createTokenText } from '../../src/token-text.ts';
 import { SMALL_PAYLOAD_BYTES, transport } from '../contenders.ts';
 import { addDashboardUser, trySignIn, wrongSignIn } from '../dashboard-user.ts';
@@ -31,7 +33,8 @@ const NO_REFUSAL = { atMost: 0 };
 
 interface Attack {
   readonly name: string;
-  readonly job: (target: Target) => LoadJob;
+  /** Null where the processors alone are kept busy, by {@link SPINNERS} processes that have nothing to do with the service. */
+  readonly job: ((target: Target) => LoadJob) | null;
 }
 
 interface Target {
@@ -129,7 +132,15 @@ function deepEvents({ loggingToken }: BenchApp): LoadRequest[] {
   }));
 }
 
+/**
+ * What another producer takes from this one by its use of the processors alone: a batch keeps the process that sends it and a
+ * session of the database busy. What no service could give back is told apart from what this one could.
+ */
+const BUSY = 'two busy processes';
+const SPINNERS = 2;
+
 const NEIGHBORS: readonly Attack[] = [
+  { name: BUSY, job: null },
   {
     name: DEEP_PACED,
     job: ({ port, seconds, other }) => ({
@@ -219,13 +230,21 @@ async function spell(field: Battlefield, attack: Attack | null): Promise<Spell> 
       ownerSeconds: Number.NaN,
     };
   const seconds = LEAD_MS / 1_000 + field.seconds + TAIL_SECONDS;
-  const attacking = field.bad.run(attack.job({ ...field, seconds }));
+  const attacking = attack.job === null ? spin(seconds) : field.bad.run(attack.job({ ...field, seconds }));
   await new Promise((resolve) => setTimeout(resolve, LEAD_MS));
   const [producers, ownerSeconds] = await Promise.all([
     field.good.run(producersJob(field)),
     attack.name === GUESSES ? ownerSignsIn(field) : Number.NaN,
   ]);
   return { producers, attackers: await attacking, ownerSeconds };
+}
+
+/** Keeps {@link SPINNERS} processors busy. */
+async function spin(seconds: number): Promise<null> {
+  const program = `const end = Date.now() + ${seconds * 1_000}; while (Date.now() < end);`;
+  const spinners = Array.from({ length: SPINNERS }, () => spawn(process.execPath, ['-e', program]));
+  await Promise.all(spinners.map((spinner) => once(spinner, 'exit')));
+  return null;
 }
 
 /** Tries once a second, as a person does. @returns seconds until it went well; NaN where it did not in the time there was */
@@ -286,6 +305,7 @@ async function runOn(
   }
   addLatency(findings, `${name}: producers alone`, alone);
   for (const [attack, spells] of beside) addAttack(findings, `${name}, ${attack}`, spells, alone);
+  addControl(findings, name, beside);
   checkStatuses(findings, `${name}: producers alone`, [warmUp.producers, ...alone], [201]);
   await service.stop();
   return [warmUp.producers, ...alone, ...[...beside.values()].flat().map(({ producers }) => producers)];
@@ -303,11 +323,13 @@ function addAttack(
     reports.map(({ latency }) => latency?.[key] ?? Number.NaN);
   addLatency(findings, `${name}: producers`, producers);
   findings.figure(`${name}: producers refused`, '', refused);
-  findings.figure(
-    `${name}: attackers' answers`,
-    '',
-    spells.map(({ attackers: report }) => (report === null ? 0 : answersOf(report))),
-  );
+  const attacks = spells.flatMap(({ attackers: report }) => report ?? []);
+  if (attacks.length > 0)
+    findings.figure(
+      `${name}: attackers' answers`,
+      '',
+      attacks.map((report) => answersOf(report)),
+    );
   if (name.endsWith(GUESSES))
     findings.figure(
       `${name}: owner signed in after`,
@@ -315,12 +337,27 @@ function addAttack(
       spells.map(({ ownerSeconds }) => ownerSeconds),
     );
   findings.ratio(`${name}: p50 to alone`, pairwise(of(producers, 'p50'), of(alone, 'p50')));
-  findings.ratio(`${name}: p99 to alone`, pairwise(of(producers, 'p99'), of(alone, 'p99')), P99_GOAL);
-  findings.goal(`${name}: producers refused`, '', Math.max(...refused), NO_REFUSAL);
-  const reached = spells.every(
-    ({ attackers: report }) => report !== null && answersOf(report) + report.unanswered > 0,
+  const isControl = attacks.length === 0;
+  findings.ratio(
+    `${name}: p99 to alone`,
+    pairwise(of(producers, 'p99'), of(alone, 'p99')),
+    isControl ? undefined : P99_GOAL,
   );
+  findings.goal(`${name}: producers refused`, '', Math.max(...refused), NO_REFUSAL);
+  if (isControl) return;
+  const reached = attacks.every((report) => answersOf(report) + report.unanswered > 0);
   findings.check(`${name}: the attack reached the service`, reached, reached ? 'each time' : 'not each time');
+}
+
+/** How much longer producers wait beside each neighbor than beside processes that are as busy, where there was such a time. */
+function addControl(findings: Findings, name: string, beside: ReadonlyMap<string, readonly Spell[]>): void {
+  const p99 = (spells: readonly Spell[]): number[] =>
+    spells.map(({ producers }) => producers.latency?.p99 ?? Number.NaN);
+  const control = beside.get(BUSY);
+  if (control === undefined) return;
+  for (const [attack, spells] of beside)
+    if (attack !== BUSY)
+      findings.ratio(`${name}, ${attack}: p99 to ${BUSY}`, pairwise(p99(spells), p99(control)));
 }
 
 async function run(
@@ -371,7 +408,7 @@ export const NEIGHBOURS: Scenario = {
   about: 'An app that sends all that it can beside another one: the latency of that one to without.',
   run: async (bench, findings, options) => {
     findings.note(
-      'Limits lifted. Deep bodies: events of 1 MiB of nested arrays, on ten connections, ten a second or without pause. Batches: on two connections without pause.',
+      'Limits lifted. Deep bodies: events of 1 MiB of nested arrays, on ten connections, ten a second or without pause. Batches: on two connections without pause. Two busy processes count in a loop and send nothing: what the processors alone take.',
     );
     await run(bench, findings, options, NEIGHBORS);
   },

@@ -1,4 +1,5 @@
 /** per-app-limit and over-limit: one app just below its limit, and one at three times of it. */
+import type { Sql } from '../../src/storage/connect.ts';
 import { SMALL_PAYLOAD_BYTES, startFloor } from '../contenders.ts';
 import type { Findings } from '../findings.ts';
 import { pairwise, spreadOf } from '../judge.ts';
@@ -82,9 +83,9 @@ async function runPerAppLimit(bench: Workbench, findings: Findings, options: Run
 }
 
 /** How often 1,001 events of an app came within 60 seconds of each other. */
-export async function windowsOverLimit(bench: Workbench, appIds: readonly number[]): Promise<number> {
+export async function windowsOverLimit(sql: Sql, appIds: readonly number[]): Promise<number> {
   const shortest = WINDOW_SECONDS - CLOCK_TOLERANCE_MS / 1_000;
-  const [row] = await bench.sql<{ times: number }[]>`
+  const [row] = await sql<{ times: number }[]>`
     SELECT count(*)::float8 AS times
       FROM (SELECT created_at - lag(created_at, ${LIMIT}::integer) OVER (PARTITION BY app_id ORDER BY created_at) AS apart
               FROM events WHERE app_id = ANY(${[...appIds]}::integer[])) events
@@ -130,7 +131,7 @@ async function runOverLimit(bench: Workbench, findings: Findings, options: RunOp
     accepted.every((events) => events === LIMIT),
     accepted.join(', '),
   );
-  const over = await windowsOverLimit(bench, [app.id]);
+  const over = await windowsOverLimit(bench.sql, [app.id]);
   findings.check('over-limit: never more than 1,000 in any 60 seconds', over === 0, `${over} times`);
   addLatency(findings, 'accepted and refused', [report]);
 

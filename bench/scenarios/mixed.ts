@@ -8,7 +8,7 @@ import { answersOf, checkLedger, checkStatuses, withCost } from '../measure.ts';
 import { memoryOf } from '../process-usage.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
 import { type SeededApp, seededApp } from '../seed-events.ts';
-import type { BenchApp, Workbench } from '../workbench.ts';
+import type { Workbench } from '../workbench.ts';
 import { FLEET_APPS, FLEET_PER_SECOND, fleetJob } from './fleet.ts';
 import { addLatency, windowsOverLimit } from './limits.ts';
 
@@ -74,7 +74,7 @@ async function runMix(
   const { port, pid } = service;
   const cookie = await signIn(port);
   const jobs: Jobs = (seconds) => ({
-    fleet: fleetOf(port, apps, seconds),
+    fleet: fleetJob(port, apps, seconds),
     readers: {
       ...openJob(port, seconds),
       perSecond: READS_PER_SECOND,
@@ -110,18 +110,13 @@ async function runMix(
   checkStatuses(findings, 'dashboard', of('dashboard'), [200]);
   const ids = apps.map(({ id }) => id);
   checkLedger(findings, 'fleet', of('fleet'), await sumOfTable(bench.sql, 'events', ids));
-  const over = await windowsOverLimit(bench, ids);
+  const over = await windowsOverLimit(bench.sql, ids);
   findings.check('fleet: never more than 1,000 of an app in any 60 seconds', over === 0, `${over} times`);
   return { slices, highWater };
 }
 
 function openJob(port: number, seconds: number) {
   return { kind: 'open', port, seconds, connections: 16, warmUpSeconds: Math.min(5, seconds / 3) } as const;
-}
-
-/** Every app at its limit, whatever their number. */
-function fleetOf(port: number, apps: readonly BenchApp[], seconds: number): OpenJob {
-  return { ...fleetJob(port, apps, seconds), perSecond: (FLEET_PER_SECOND * apps.length) / FLEET_APPS };
 }
 
 function addMix(findings: Findings, slices: readonly Slice[], highWater: number, offered: number): void {

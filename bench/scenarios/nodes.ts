@@ -10,7 +10,7 @@ import { versionOfNode } from '../spawned.ts';
 import type { BenchApp, Workbench } from '../workbench.ts';
 import { addRounds } from './comparisons.ts';
 
-export const NODE_CONNECTIONS = 64;
+const NODE_CONNECTIONS = 64;
 /** Of the events/s that pass over uWebSockets.js. */
 const NODE_HTTP_GOAL = 0.5;
 

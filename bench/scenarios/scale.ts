@@ -10,7 +10,7 @@ import { FILLED_DAYS, FILLED_FROM, type Fill, fillEvents } from '../seed-events.
 import type { BenchApp, Workbench } from '../workbench.ts';
 
 const DAY_MS = 86_400_000;
-export const APP_COUNTS = [1, 100, 10_000] as const;
+const APP_COUNTS = [1, 100, 10_000] as const;
 const CONNECTIONS = 64;
 /** Events whose counts one fold takes, about as many as a second brings. */
 const FOLDED = 20_000;
@@ -26,7 +26,7 @@ interface Point {
   readonly apps: number;
 }
 
-export function pointsOf(events: number): { readonly sizes: Point[]; readonly counts: Point[] } {
+function pointsOf(events: number): { readonly sizes: Point[]; readonly counts: Point[] } {
   const name = (some: number, apps: number): string =>
     `${some.toLocaleString('en-GB')} events, ${apps.toLocaleString('en-GB')} app${apps === 1 ? '' : 's'}`;
   const point = (some: number, apps: number): Point => ({ name: name(some, apps), events: some, apps });

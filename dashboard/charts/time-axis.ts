@@ -1,6 +1,6 @@
 /** Ticks of a time axis in any zone: at round times of the zone's clock, so many that their labels do not touch. */
 import { clock, dayMonth, month, year } from '../format.ts';
-import { DAY, HOUR, MINUTE } from '../range.ts';
+import { DAY, MINUTE } from '../range.ts';
 import { toWalls } from '../time-zone.ts';
 
 export interface Tick {
@@ -66,11 +66,4 @@ function atRoundTimes(walls: readonly number[], is: (wall: number) => number): n
     if (is(wall) !== is(earlier)) found.push(i);
   }
   return found;
-}
-
-/** Milliseconds of a bucket of this name, roughly for months. */
-export function bucketLength(bucket: string): number {
-  const units: Record<string, number> = { m: MINUTE, h: HOUR, d: DAY, mo: 30 * DAY };
-  const [, amount = '1', unit = 'm'] = /^(\d+)(\D+)$/.exec(bucket) ?? [];
-  return Number(amount) * (units[unit] ?? MINUTE);
 }

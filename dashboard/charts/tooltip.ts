@@ -26,7 +26,7 @@ export class Tooltip {
 
   constructor(place: HTMLElement) {
     this.#element = document.createElement('div');
-    this.#element.className = 'tooltip';
+    this.#element.className = 'tooltip raised';
     this.#element.hidden = true;
     // Screen readers get the same as a sentence, when they ask for it with the arrow keys.
     this.#element.ariaHidden = 'true';

@@ -42,7 +42,7 @@ export function Dialog({ title, onClose, sheet = false, locked = false, children
   const pressed = useRef(false);
   return html`<dialog
     ref=${element}
-    class=${sheet ? 'dialog sheet' : 'dialog'}
+    class=${sheet ? 'dialog raised sheet' : 'dialog raised'}
     aria-label=${title}
     onKeyDown=${(event: KeyboardEvent) => {
       if (locked && event.key === 'Escape') event.preventDefault();

@@ -62,6 +62,6 @@ export function Popover({ icon, text, label, atEnd = false, children }: PopoverP
       title=${label}
       onClick=${() => setOpen(!open)}
     >${icon && html`<${Icon} name=${icon} />`}<span class="sr-only">${label}: </span><span class="text">${text}</span><${Icon} name="down" /></button>
-    ${open && html`<div class="panel" role="dialog" aria-label=${label} ref=${panel}>${children(close)}</div>`}
+    ${open && html`<div class="panel raised" role="dialog" aria-label=${label} ref=${panel}>${children(close)}</div>`}
   </div>`;
 }

@@ -25,7 +25,7 @@ export function useAnnotations(appId: string, { interval }: Series): Annotations
   return useResource(`${pathOf(appId)}?from=${encodeURIComponent(isoText(from))}`);
 }
 
-export const KIND_NAMES: Record<AnnotationKind, string> = {
+const KIND_NAMES: Record<AnnotationKind, string> = {
   deployment: 'Deployment',
   incident: 'Incident',
   note: 'Note',
@@ -70,7 +70,7 @@ export function AnnotationList(props: AnnotationListProps): VNode | null {
 }
 
 /** `20 Nov 2026, 14:00`, or from when to when. */
-export function timeText({ at, until }: Annotation, zone: string): string {
+function timeText({ at, until }: Annotation, zone: string): string {
   return until === null ? dateTime(Date.parse(at), zone) : spanText(Date.parse(at), Date.parse(until), zone);
 }
 

@@ -109,7 +109,7 @@ function ChartBody({
   return html`<div class="chart-layout">
     <div class="chart-head">
       ${curve === null ? html`<${Figures} series=${series} summary=${summary} view=${view} found=${found} />` : html`<${CurveFigures} curve=${curve} compare=${view.compare} />`}
-      <div class="chart-controls">
+      <div class="chart-controls one-row">
         <${MeasurePicker} appId=${appId} viewed=${viewed} types=${types} isOwner=${isOwner} />
         ${curve === null && html`<${Controls} viewed=${viewed} />`}
         <${ChartMenu} name=${name} series=${series} stack=${stack} curve=${curve} viewed=${viewed} canvas=${canvas} onAnnotate=${mayChange ? () => setAnnotating(true) : null} />

@@ -74,7 +74,7 @@ export function mergeFields(all: readonly KnownField[]): KnownField[] {
 }
 
 /** Every scalar of a payload with its path; elements of arrays have the path of the array. */
-export function scalarsOf(payload: string): { path: string; spelling: string }[] {
+function scalarsOf(payload: string): { path: string; spelling: string }[] {
   const found: { path: string; spelling: string }[] = [];
   const visit = (at: number, end: number, names: readonly string[]): void => {
     const first = payload[at];

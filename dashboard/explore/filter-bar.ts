@@ -117,7 +117,7 @@ export function FilterBar({ appId, viewed, types, offered, pages }: FilterBarPro
       }}
       onKeyDown=${keys}
     />
-    <ul class="offers" role="listbox" id=${id} aria-label="Filters" hidden=${offers.length === 0}>
+    <ul class="offers raised" role="listbox" id=${id} aria-label="Filters" hidden=${offers.length === 0}>
       ${offers.map(
         (offer, index) => html`<li
           key=${offer.kind + offer.label}

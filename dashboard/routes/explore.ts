@@ -65,7 +65,7 @@ export function ExplorePage({ appId, app }: TabProps): VNode {
   if (isEmpty) return html`<${FirstEvent} appId=${appId} app=${app} />`;
 
   return html`<section class="explore" aria-label="Explore">
-    <div class="toolbar controls" role="group" aria-label="View">
+    <div class="toolbar controls one-row" role="group" aria-label="View">
       <${RangePicker} ...${viewed} />
       <${Back} viewed=${viewed} />
       <${LiveButton} viewed=${viewed} fresh=${live.fresh} isLost=${live.isLost} />

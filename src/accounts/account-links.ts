@@ -1,15 +1,14 @@
 /** One-time links: initial setup, pending sign-ups, e-mail verification, password resets. */
 import type { Sql, Transaction } from '../storage/connect.ts';
+import { DAY_MS, HOUR_MS } from '../time-units.ts';
 import type { Email } from './email.ts';
 import { createSecretText, secretDigest } from './one-time-secret.ts';
 
-const HOUR_MS = 3_600_000;
-
 /** Lifetime of each kind of link. */
 const VALID_FOR_MS = {
-  setup: 7 * 24 * HOUR_MS,
-  'sign-up': 24 * HOUR_MS,
-  'prove-email': 24 * HOUR_MS,
+  setup: 7 * DAY_MS,
+  'sign-up': DAY_MS,
+  'prove-email': DAY_MS,
   'reset-password': HOUR_MS,
 } as const;
 

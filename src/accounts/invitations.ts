@@ -3,6 +3,7 @@
  * nothing about the address: any account that opens it joins the one app.
  */
 import type { Sql, Transaction } from '../storage/connect.ts';
+import { DAY_MS } from '../time-units.ts';
 import { createPublicId } from '../token-text.ts';
 import { type Actor, writeAudit } from './audit.ts';
 import type { Email } from './email.ts';
@@ -29,7 +30,7 @@ export interface OpenInvitation {
   readonly role: GivenRole;
 }
 
-const VALID_FOR_MS = 7 * 86_400_000;
+const VALID_FOR_MS = 7 * DAY_MS;
 
 /**
  * Invites an e-mail, after {@link lockMembers}. Replaces an earlier invitation of the same e-mail.

@@ -1,11 +1,11 @@
 /** The devices that an account has signed in from: a sign-in from another one is told to its owner. */
 import { createHmac, type KeyObject } from 'node:crypto';
 import type { Sql, Transaction } from '../storage/connect.ts';
+import { DAY_MS } from '../time-units.ts';
 import type { Device } from './device.ts';
 import { networksOf } from './networks.ts';
 import type { User } from './users.ts';
 
-const DAY_MS = 86_400_000;
 /** A device that is not used for so long is new again. */
 const FORGET_AFTER_MS = 400 * DAY_MS;
 const MAX_OF_ACCOUNT = 200;

@@ -1,9 +1,9 @@
 /** Limits the mails per mailbox and hour that clients can trigger. In memory and per process. */
 import { LRUCache } from 'lru-cache';
 import { atMost } from '../storage/lookup-cache.ts';
+import { HOUR_MS } from '../time-units.ts';
 import type { Email } from './email.ts';
 
-const HOUR_MS = 3_600_000;
 const MAX_MAILBOXES = 10_000;
 
 export class MailboxLimit {

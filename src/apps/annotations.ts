@@ -23,9 +23,9 @@ export interface Annotation extends NewAnnotation {
 }
 
 /** Of an app, that its members wrote; and as many that its logging tokens wrote. */
-export const MAX_ANNOTATIONS = 5_000;
+const MAX_ANNOTATIONS = 5_000;
 /** Most in one list. */
-export const MAX_LISTED = 1_000;
+const MAX_LISTED = 1_000;
 
 /** Who writes an annotation. */
 type Writer = Actor | 'logging token';

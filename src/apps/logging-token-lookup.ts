@@ -2,7 +2,7 @@
 
 import { Rejection } from '../errors.ts';
 import { ownText } from '../own-text.ts';
-import { BatchedLookup, LOOKUP_TIMEOUT_MS, MADE_UP_PAUSE_MS } from '../storage/batched-lookup.ts';
+import { BatchedLookup, LOOKUP_STATEMENT_TIMEOUT_MS, MADE_UP_PAUSE_MS } from '../storage/batched-lookup.ts';
 import type { Sql } from '../storage/connect.ts';
 import { type CacheStats, LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
 import { digestOf, isWellFormed } from '../token-text.ts';
@@ -41,7 +41,7 @@ export class LoggingTokens {
     // The check characters are public: clients can make up valid-looking tokens, which only the database can reject.
     const lookup = new BatchedLookup(
       (tokens) => loadTokens(options.sql, tokens),
-      LOOKUP_TIMEOUT_MS,
+      LOOKUP_STATEMENT_TIMEOUT_MS,
       MADE_UP_PAUSE_MS,
     );
     this.#cache = new LookupCache({

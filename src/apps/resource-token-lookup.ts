@@ -2,7 +2,7 @@
 import { LRUCache } from 'lru-cache';
 import { Rejection } from '../errors.ts';
 import { ASK_FOR_BEARER, bearerToken } from '../http/bearer.ts';
-import { BatchedLookup, LOOKUP_TIMEOUT_MS, MADE_UP_PAUSE_MS } from '../storage/batched-lookup.ts';
+import { BatchedLookup, LOOKUP_STATEMENT_TIMEOUT_MS, MADE_UP_PAUSE_MS } from '../storage/batched-lookup.ts';
 import type { Sql } from '../storage/connect.ts';
 import { atMost, type CacheStats, LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
 import { digestOf, isWellFormed } from '../token-text.ts';
@@ -51,7 +51,7 @@ export class ResourceTokens {
     this.#options = options;
     const lookup = new BatchedLookup(
       (digests) => findTokens(options.sql, digests),
-      LOOKUP_TIMEOUT_MS,
+      LOOKUP_STATEMENT_TIMEOUT_MS,
       MADE_UP_PAUSE_MS,
     );
     this.#tokens = new LookupCache({

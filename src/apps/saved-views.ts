@@ -16,7 +16,7 @@ export interface SavedView {
 }
 
 /** Views that an app may have. */
-export const MAX_VIEWS = 100;
+const MAX_VIEWS = 100;
 
 /** An app's views by name. @param appId internal id */
 export async function listSavedViews(sql: Sql, appId: number): Promise<SavedView[]> {

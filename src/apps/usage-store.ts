@@ -1,6 +1,6 @@
 /** The usage of apps and tokens in PostgreSQL: added as deltas, so that processes need not know of each other. */
 import type { Sql, Transaction } from '../storage/connect.ts';
-import { DAY_MS, MINUTE_MS } from '../storage/storage.ts';
+import { DAY_MS, MINUTE_MS } from '../time-units.ts';
 
 /**
  * The prefix of the codes of events that were refused inside of accepted requests. They are counted in the table of refused
@@ -113,13 +113,13 @@ export interface AppUsage {
   readonly tokens: readonly TokenUse[];
 }
 
-const MINUTES = 60;
-const DAYS = 30;
+const SHOWN_MINUTES = 60;
+const SHOWN_DAYS = 30;
 
 /** @param appId internal id @param now milliseconds since 1970 */
 export async function readUsage(sql: Sql, appId: number, now: number): Promise<AppUsage> {
   const minute = Math.floor(now / MINUTE_MS) * MINUTE_MS;
-  const since = new Date(minute - (MINUTES - 1) * MINUTE_MS);
+  const since = new Date(minute - (SHOWN_MINUTES - 1) * MINUTE_MS);
   const today = new Date(Math.floor(now / DAY_MS) * DAY_MS);
   const [minutes, codes, days, tokens] = await Promise.all([
     sql<MinuteOfUse[]>`
@@ -134,7 +134,7 @@ export async function readUsage(sql: Sql, appId: number, now: number): Promise<A
        GROUP BY code ORDER BY requests DESC, code`,
     sql<AppUsage['days'][number][]>`
       SELECT at::date::text AS day, coalesce(events, 0)::float8 AS events, coalesce(bytes, 0)::float8 AS bytes
-        FROM generate_series(${today}::timestamptz AT TIME ZONE 'UTC' - ${DAYS - 1} * interval '1 day',
+        FROM generate_series(${today}::timestamptz AT TIME ZONE 'UTC' - ${SHOWN_DAYS - 1} * interval '1 day',
                              ${today}::timestamptz AT TIME ZONE 'UTC', interval '1 day') AS at
         LEFT JOIN usage_days ON app_id = ${appId} AND day = at::date
        ORDER BY at`,

@@ -7,7 +7,7 @@ import type { Logger } from 'pino';
 import { Rejection } from '../errors.ts';
 import type { Exchange, Outcome } from '../http/exchange.ts';
 import { errorCode, type Sql } from '../storage/connect.ts';
-import { MINUTE_MS } from '../storage/storage.ts';
+import { MINUTE_MS } from '../time-units.ts';
 import { addUsage, EVENT_PREFIX, removeOldRequests, type UsageDeltas } from './usage-store.ts';
 
 export interface UsageOptions {

@@ -7,10 +7,10 @@ import { listUsers, proveEmail, requireUser } from '../accounts/users.ts';
 import type { Config } from '../config.ts';
 import type { Sql } from '../storage/connect.ts';
 import { mailNotice } from './command-notice.ts';
+import { JSON_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';
 import { runCommand } from './session.ts';
 
-const JSON_OPTION = ['--json', 'print one JSON object'] as const;
 const EMAIL_OPTION = ['--email <e-mail>', 'the e-mail that the account signs in with'] as const;
 /** For commands that grant access to an account by its address. */
 export const UNPROVED_OPTION = [

@@ -9,13 +9,12 @@ import { createResourceToken, listResourceTokens, revokeResourceToken } from '..
 import { addGrantCommand, UNPROVED_OPTION } from './account-commands.ts';
 import { mailNotice } from './command-notice.ts';
 import { parseDuration, parseHours } from './duration.ts';
+import { APP_OPTION, JSON_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';
 import { addSchemaCommands } from './schema-commands.ts';
 import { runCommand } from './session.ts';
 
-const JSON_OPTION = ['--json', 'print one JSON object'] as const;
 const JSON_LIST = ['--json', 'print one JSON object with the whole list'] as const;
-const APP_OPTION = ['--app <id>', 'the app, app_…'] as const;
 
 interface Json {
   readonly json?: true;

@@ -5,7 +5,7 @@ import { requireEmail } from '../accounts/email.ts';
 import { requireProvedUser } from '../accounts/users.ts';
 import { localOrigin, readConfig } from '../config.ts';
 import { OperatorError } from '../errors.ts';
-import { DAY_MS } from '../storage/storage.ts';
+import { DAY_MS } from '../time-units.ts';
 import { openDemoApp, removeDemoApp } from './demo/demo-app.ts';
 import { type DemoEvent, WebShop } from './demo/web-shop.ts';
 import { runCommand } from './session.ts';

@@ -5,6 +5,7 @@ import { declareField, type FieldReference, listFieldProgress, removeField } fro
 import { OperatorError } from '../errors.ts';
 import { shownField } from '../read/fields/shown-field.ts';
 import { parsePath } from '../read/filter/parse-filter.ts';
+import { APP_OPTION, JSON_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';
 import { runCommand, type Session } from './session.ts';
 import { grouped } from './transfer/progress.ts';
@@ -18,13 +19,11 @@ interface FieldOptions {
   readonly backfill?: true;
 }
 
-const APP_OPTION = ['--app <id>', 'the app, app_…'] as const;
 const PATH_OPTION = ['--path <path>', 'where the value is in the payload, such as order.country'] as const;
-const TYPE_OPTION = [
+const TYPE_NAME_OPTION = [
   '--type <name>',
   'only events of this type have it; without it, events of all types',
 ] as const;
-const JSON_OPTION = ['--json', 'print one JSON object'] as const;
 
 export function addFieldCommands(program: Command): void {
   const field = program
@@ -42,7 +41,7 @@ export function addFieldCommands(program: Command): void {
     .description('declare a field: its values are counted from now on')
     .requiredOption(...APP_OPTION)
     .requiredOption(...PATH_OPTION)
-    .option(...TYPE_OPTION)
+    .option(...TYPE_NAME_OPTION)
     .addOption(kind())
     .option(
       '--backfill',
@@ -82,7 +81,7 @@ export function addFieldCommands(program: Command): void {
     .description('remove a field with its counts')
     .requiredOption(...APP_OPTION)
     .requiredOption(...PATH_OPTION)
-    .option(...TYPE_OPTION)
+    .option(...TYPE_NAME_OPTION)
     .addOption(kind())
     .option(...JSON_OPTION)
     .action((options: FieldOptions) =>

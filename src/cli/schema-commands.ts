@@ -12,12 +12,11 @@ import {
 } from '../apps/type-schemas.ts';
 import { OperatorError } from '../errors.ts';
 import { SchemaProver } from '../schema/schema-text.ts';
+import { APP_OPTION, JSON_OPTION } from './options.ts';
 import { formatFields } from './output.ts';
 import { runCommand } from './session.ts';
 
-const JSON_OPTION = ['--json', 'print one JSON object'] as const;
-const APP_OPTION = ['--app <id>', 'the app, app_…'] as const;
-const TYPE_OPTION = ['--type <id>', 'the event type, typ_…'] as const;
+const TYPE_ID_OPTION = ['--type <id>', 'the event type, typ_…'] as const;
 
 interface TypeOptions {
   readonly app: string;
@@ -33,7 +32,7 @@ export function addSchemaCommands(type: Command): void {
     .command('set')
     .description('attach a JSON Schema (draft 2020-12 or 07) to an event type, in place of an earlier one')
     .requiredOption(...APP_OPTION)
-    .requiredOption(...TYPE_OPTION)
+    .requiredOption(...TYPE_ID_OPTION)
     .requiredOption('--file <file>', 'the schema; - reads it from standard input')
     .addOption(
       new Option('--mode <mode>', 'count payloads that violate it, or refuse them too')
@@ -58,7 +57,7 @@ export function addSchemaCommands(type: Command): void {
     .command('show')
     .description('show the schema of an event type, and what was found with it')
     .requiredOption(...APP_OPTION)
-    .requiredOption(...TYPE_OPTION)
+    .requiredOption(...TYPE_ID_OPTION)
     .option(...JSON_OPTION)
     .action((options: TypeOptions) =>
       runCommand(options, async ({ sql }) =>
@@ -69,7 +68,7 @@ export function addSchemaCommands(type: Command): void {
     .command('remove')
     .description('remove the schema of an event type')
     .requiredOption(...APP_OPTION)
-    .requiredOption(...TYPE_OPTION)
+    .requiredOption(...TYPE_ID_OPTION)
     .option(...JSON_OPTION)
     .action((options: TypeOptions) =>
       runCommand(options, async ({ sql }) => {

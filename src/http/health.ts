@@ -23,7 +23,7 @@ export interface HealthOptions {
   /** Past days that take no events now, though all is well otherwise. */
   readonly closedDays: () => number;
   /** False while requests with an Idempotency-Key are refused, though all is well otherwise. */
-  readonly takesKeys: () => boolean;
+  readonly acceptsIdempotencyKeys: () => boolean;
   /** Why the server that responds is not used; null if it is used, or none responds. */
   readonly trouble: () => ServerTrouble | null;
   /** Names of the nodes of a cluster that do not answer, though all is well otherwise. */
@@ -70,7 +70,7 @@ const CLOSED_DAYS: Schema = {
   minimum: 1,
   description: 'Past days (UTC) whose events are refused now.',
 };
-const TAKES_KEYS: Schema = {
+const ACCEPTS_IDEMPOTENCY_KEYS: Schema = {
   const: false,
   description: 'Requests with an `Idempotency-Key` are refused now: their table is locked.',
 };
@@ -134,10 +134,10 @@ export const READYZ: Declaration = {
             engine: { type: 'string' },
             journal: JOURNAL,
             closedDays: CLOSED_DAYS,
-            takesKeys: TAKES_KEYS,
+            acceptsIdempotencyKeys: ACCEPTS_IDEMPOTENCY_KEYS,
             nodesAway: NODES_AWAY,
           },
-          { optional: ['journal', 'closedDays', 'takesKeys', 'nodesAway'] },
+          { optional: ['journal', 'closedDays', 'acceptsIdempotencyKeys', 'nodesAway'] },
         ),
       ),
       503: json(
@@ -200,7 +200,7 @@ async function readiness(
   const engine = { engine: options.engine };
   const closedDays = options.closedDays();
   const past = closedDays > 0 && { closedDays };
-  const keys = !options.takesKeys() && { takesKeys: false };
+  const keys = !options.acceptsIdempotencyKeys() && { acceptsIdempotencyKeys: false };
   const nodesAway = options.nodesAway();
   const nodes = nodesAway.length > 0 && { nodesAway };
   const isOurs = options.journal?.wrongDatabase !== true;

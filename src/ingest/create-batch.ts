@@ -25,10 +25,10 @@ import {
 } from './accepted-batch.ts';
 import { batchAnswer, type Result } from './batch-answer.ts';
 import { overLimit } from './create-event.ts';
-import { hasMoreLines, type StoreLinesSteps, storeLines, WholeLines } from './event-lines.ts';
 import type { Format } from './formats/format.ts';
 import { IDEMPOTENCY_KEY, idempotencyKeyProblem, requestIdentity } from './idempotency-key.ts';
 import type { FindRepeated } from './idempotency-store.ts';
+import { hasMoreLines, type StoreLinesSteps, storeLines, WholeLines } from './long-batch.ts';
 import { Slices } from './turns.ts';
 import { storeApart, storeTogether } from './write-queues.ts';
 

@@ -167,12 +167,12 @@ export const BATCH_ANSWER = objectOf(
   { title: 'BatchAnswer' },
 );
 
-const EVENTS: Schema = {
+const EVENT_ARRAY: Schema = {
   type: 'array',
   minItems: 1,
   items: described(EVENT_SCHEMA, 'NewBatchEvent'),
 };
-const BATCH = objectOf({ events: EVENTS }, { title: 'Batch' });
+const BATCH = objectOf({ events: EVENT_ARRAY }, { title: 'Batch' });
 
 /** How far a request of many lines has come. */
 const PROGRESS = {
@@ -231,7 +231,7 @@ export const CREATE_BATCH: Declaration = {
       description:
         'Events as one JSON document, or one a line. With `Accept: application/x-ndjson` the results are lines, too.',
       content: {
-        'application/json': { schema: { anyOf: [BATCH, EVENTS] } },
+        'application/json': { schema: { anyOf: [BATCH, EVENT_ARRAY] } },
         'application/x-ndjson': { schema: { type: 'string', description: 'A `NewBatchEvent` a line.' } },
       },
     },

@@ -84,7 +84,7 @@ export function keyedEventId(createdAt: number, { appId, typeId }: EventSource, 
  * A UUIDv8 (RFC 9562, 5.8) of the 48 bits of a time in milliseconds, as in UUIDv7, and 74 bits of a digest.
  * @param digest hexadecimal, at least 19 digits
  */
-export function uuidOfDigest(time: number, digest: string): string {
+function uuidOfDigest(time: number, digest: string): string {
   const start = time.toString(16).padStart(12, '0');
   const variant = '89ab'.charAt(Number.parseInt(digest.charAt(3), 16) & 3);
   return `${start.slice(0, 8)}-${start.slice(8)}-8${digest.slice(0, 3)}-${variant}${digest.slice(4, 7)}-${digest.slice(7, 19)}`;

@@ -27,7 +27,7 @@ export class KeyTable {
   }
 
   /** False while another session has the table locked, as far as is known. */
-  get takesKeys(): boolean {
+  get acceptsIdempotencyKeys(): boolean {
     return !this.#isLocked;
   }
 

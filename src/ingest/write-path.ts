@@ -26,7 +26,7 @@ import { createCreateEvent } from './create-event.ts';
 import { CREATE_BATCH, CREATE_EVENT } from './declarations.ts';
 import { DurableWriter } from './durable-writer.ts';
 import { createEventIds } from './event-id.ts';
-import { EVENTS } from './formats/events.ts';
+import { EVENTS_FORMAT } from './formats/events.ts';
 import { formatRoutes } from './formats/routes.ts';
 import { type FindRepeated, findRepeated } from './idempotency-store.ts';
 import type { Journal } from './journal/journal.ts';
@@ -193,7 +193,7 @@ export class WritePath {
     };
     return [
       { ...CREATE_EVENT, handle: createEvent },
-      { ...CREATE_BATCH, handle: createCreateBatch(batchSteps, EVENTS) },
+      { ...CREATE_BATCH, handle: createCreateBatch(batchSteps, EVENTS_FORMAT) },
       ...formatRoutes(batchSteps, config.CREATE_LIMIT_PER_MINUTE),
     ];
   }
@@ -239,8 +239,8 @@ export class WritePath {
   }
 
   /** False while another session has the table of idempotency keys locked: requests with one are refused. */
-  get takesKeys(): boolean {
-    return this.#keyTable.takesKeys;
+  get acceptsIdempotencyKeys(): boolean {
+    return this.#keyTable.acceptsIdempotencyKeys;
   }
 
   start(): void {

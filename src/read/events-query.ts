@@ -15,15 +15,15 @@ export interface EventsQuery {
   readonly from: number | null;
   /** First millisecond since 1970 that is after the range; null: to the end. */
   readonly until: number | null;
-  /** 1 to {@link MAX_LIMIT}: what is applied, which may be less than was asked for. */
+  /** 1 to {@link MAX_PAGE_EVENTS}: what is applied, which may be less than was asked for. */
   readonly limit: number;
   /** 0 to Number.MAX_SAFE_INTEGER. */
   readonly offset: number;
   readonly order: Order;
 }
 
-const DEFAULT_LIMIT = 100;
-export const MAX_LIMIT = 1_000;
+export const DEFAULT_PAGE_EVENTS = 100;
+export const MAX_PAGE_EVENTS = 1_000;
 
 export const EVENTS_QUERY = new Query(
   {
@@ -39,10 +39,10 @@ export const EVENTS_QUERY = new Query(
       schema: TYPE_ID,
       convert: (typeId) => typeId,
     }),
-    limit: wholeNumber(`Most events of the page. A larger number is reduced to ${MAX_LIMIT}.`, {
+    limit: wholeNumber(`Most events of the page. A larger number is reduced to ${MAX_PAGE_EVENTS}.`, {
       minimum: 1,
-      absent: DEFAULT_LIMIT,
-      largest: MAX_LIMIT,
+      absent: DEFAULT_PAGE_EVENTS,
+      largest: MAX_PAGE_EVENTS,
     }),
     offset: wholeNumber('Events to skip. The cost of a page does not depend on it.', {
       minimum: 0,

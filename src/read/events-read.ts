@@ -8,13 +8,11 @@ import { decodeCursor, type EventReader, encodeCursor, type RowFilter } from '..
 import { COUNT, CURSOR, EVENT, EVENT_ID, SINGLE_EVENT, TIMESTAMP } from './answer-shapes.ts';
 import { type AppRead, appRead } from './app-read.ts';
 import { pageBody } from './event-text.ts';
+import { DEFAULT_PAGE_EVENTS, MAX_PAGE_EVENTS } from './events-query.ts';
 import { COUNTED_LATER, COUNTED_LATER_NOTE, fieldFilterOf } from './filter/counted-values.ts';
 import { FILTER, filterOf } from './filter/filter-query.ts';
 import { checkScope, findScopedTypes, HIDDEN_TYPES, SCOPE } from './scope-query.ts';
 import { readSearchPage, SEARCH_BUDGET, type SearchBudget, type SearchPageRequest } from './search-page.ts';
-
-const DEFAULT_LIMIT = 100;
-const MAX_LIMIT = 1_000;
 
 const NO_EVENT = new Rejection('eventNotFound', 'The app has no such event, or its rows are no longer kept.');
 
@@ -29,10 +27,10 @@ const EVENTS_QUERY = new Query(
   {
     ...SCOPE,
     order: oneOf('By `createdAt`, then `id`: oldest first, or newest first.', ['asc', 'desc'], 'asc'),
-    limit: wholeNumber(`Most events of the page. A larger number is reduced to ${MAX_LIMIT}.`, {
+    limit: wholeNumber(`Most events of the page. A larger number is reduced to ${MAX_PAGE_EVENTS}.`, {
       minimum: 1,
-      absent: DEFAULT_LIMIT,
-      largest: MAX_LIMIT,
+      absent: DEFAULT_PAGE_EVENTS,
+      largest: MAX_PAGE_EVENTS,
     }),
     cursor: text('`nextCursor` of the page before, with the same other parameters.', {
       convert: (sent) => decodeCursor(sent) ?? new Invalid('must be the nextCursor of an earlier page'),
@@ -54,7 +52,7 @@ const EVENTS_QUERY = new Query(
 
 const PAGINATION = objectOf(
   {
-    limit: { ...COUNT, minimum: 1, maximum: MAX_LIMIT, description: 'The limit applied.' },
+    limit: { ...COUNT, minimum: 1, maximum: MAX_PAGE_EVENTS, description: 'The limit applied.' },
     nextCursor: {
       ...CURSOR,
       description:

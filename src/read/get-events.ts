@@ -7,7 +7,7 @@ import type { Declaration } from '../http/route.ts';
 import type { EventPage, EventReader } from '../storage/storage.ts';
 import { COUNT, EVENT } from './answer-shapes.ts';
 import { pageBody } from './event-text.ts';
-import { EVENTS_QUERY, type EventsQuery, MAX_LIMIT, parseEventsQuery } from './events-query.ts';
+import { EVENTS_QUERY, type EventsQuery, MAX_PAGE_EVENTS, parseEventsQuery } from './events-query.ts';
 import type { ReadSlots } from './read-slots.ts';
 import type { ResourceTokenAccess } from './resource-token-access.ts';
 
@@ -28,11 +28,11 @@ export const GET_EVENTS: Declaration = {
         'A page of events.',
         dataOf(
           objectOf({
-            events: { type: 'array', items: EVENT, maxItems: MAX_LIMIT },
+            events: { type: 'array', items: EVENT, maxItems: MAX_PAGE_EVENTS },
             pagination: objectOf(
               {
                 total: { ...COUNT, description: 'All events of the scope, in the snapshot of the page.' },
-                limit: { ...COUNT, minimum: 1, maximum: MAX_LIMIT, description: 'The limit applied.' },
+                limit: { ...COUNT, minimum: 1, maximum: MAX_PAGE_EVENTS, description: 'The limit applied.' },
                 offset: COUNT,
                 hasMore: { type: 'boolean', description: 'Whether there are events after this page.' },
               },

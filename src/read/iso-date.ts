@@ -8,7 +8,7 @@
  * `24:00:00` is the midnight at the end of the day; `23:59:60` UTC, a leap second, is the midnight that follows.
  * Not accepted: weeks, days of the year, dates without a day, years with other than four digits.
  */
-import { DAY_MS } from '../storage/storage.ts';
+import { DAY_MS, HOUR_MS, MINUTE_MS } from '../time-units.ts';
 
 const DATE = /^(\d{4})(?:-(\d\d)-(\d\d)|(\d\d)(\d\d))(?=$|[Tt ])/;
 const TIME = /^(\d\d)(?::(\d\d)(?::(\d\d)(?:[.,](\d+))?)?|(\d\d)(?:(\d\d)(?:[.,](\d+))?)?)?/;
@@ -54,7 +54,7 @@ function timeOfDay(midnight: number, text: string, edge: 'start' | 'end'): numbe
   const minute = Number(time[2] ?? time[5] ?? 0);
   const second = Number(time[3] ?? time[6] ?? 0);
   const fraction = fractionMs(time[4] ?? time[7] ?? '', edge);
-  const whole = midnight + hour * 3_600_000 + minute * 60_000 + second * 1_000 - offset;
+  const whole = midnight + hour * HOUR_MS + minute * MINUTE_MS + second * 1_000 - offset;
   if (hour > 24 || minute > 59 || second > 60) return NO_SUCH_TIME;
   if (hour === 24 && (minute > 0 || second > 0 || fraction > 0)) return NO_SUCH_TIME;
   if (second === 60 && whole % DAY_MS !== 0) return NO_SUCH_TIME;
@@ -69,7 +69,7 @@ function offsetMs(text: string): number | string {
   const hours = Number(offset[2] ?? 0);
   const minutes = Number(offset[3] ?? 0);
   if (hours > 23 || minutes > 59) return 'has an offset from UTC that does not exist';
-  const size = hours * 3_600_000 + minutes * 60_000;
+  const size = hours * HOUR_MS + minutes * MINUTE_MS;
   return offset[1] === '-' || offset[1] === '\u2212' ? -size : size;
 }
 

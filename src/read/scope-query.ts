@@ -15,9 +15,9 @@ import type { Sql } from '../storage/connect.ts';
 import { parseBound } from './iso-date.ts';
 
 /** As many types as a chart can show apart, and then some. */
-const MAX_TYPES = 50;
-const EARLIEST = Date.UTC(1970, 0, 1);
-const LATEST = Date.UTC(9999, 0, 1);
+export const MAX_TYPES = 50;
+export const EARLIEST = Date.UTC(1970, 0, 1);
+export const LATEST = Date.UTC(9999, 0, 1);
 
 const NO_TYPE = new Rejection('eventTypeNotFound', 'The app has no event type of one of these ids or names.');
 

@@ -5,6 +5,7 @@ import { fieldFilterOf } from './filter/counted-values.ts';
 import { parsePath } from './filter/parse-filter.ts';
 import { parseFilters } from './filter/payload-filter.ts';
 import { parseBound } from './iso-date.ts';
+import { EARLIEST, LATEST, MAX_TYPES } from './scope-query.ts';
 
 export interface RangeQuery {
   /** First millisecond since 1970; null: from the first event. */
@@ -31,10 +32,6 @@ export interface SeriesQuery extends RangeQuery {
 
 const MAX_BUCKETS = 1_000;
 const DEFAULT_BUCKETS = 200;
-/** More lines than a chart can show distinguishably. */
-const MAX_TYPES = 50;
-const EARLIEST = Date.UTC(1970, 0, 1);
-const LATEST = Date.UTC(9999, 0, 1);
 
 /** @param query the query as sent, without the question mark */
 export function parseSeriesQuery(query: string): SeriesQuery | Rejection {
@@ -66,7 +63,7 @@ export function parseSeriesQuery(query: string): SeriesQuery | Rejection {
 }
 
 /** `from` is inclusive, `to` is exclusive. */
-export function parseRangeQuery(parameters: URLSearchParams): RangeQuery | Rejection {
+function parseRangeQuery(parameters: URLSearchParams): RangeQuery | Rejection {
   const interval = parseInterval(parameters, ['from', 'to']);
   if (interval instanceof Rejection) return interval;
   const typeIds = [...new Set(parameters.getAll('typeId').filter((id) => id !== ''))];

@@ -3,7 +3,7 @@
 import { answerInTime } from './lookup-cache.ts';
 
 /** Timeout of a statement. The next one uses another connection of the pool. */
-export const LOOKUP_TIMEOUT_MS = 3_000;
+export const LOOKUP_STATEMENT_TIMEOUT_MS = 3_000;
 /** Limit of keys in one statement. */
 const MAX_KEYS = 1_000;
 /** A pause for lookups of tokens, nearly all of which exist in normal use. */
@@ -39,7 +39,7 @@ export class BatchedLookup<V extends NonNullable<unknown>> {
    * @param pauseMs   delay of the next statement after one of made-up keys, so that it serves more keys; 0 if keys that do
    *                  not exist are normal
    */
-  constructor(loadMany: LoadMany<V>, timeoutMs = LOOKUP_TIMEOUT_MS, pauseMs = 0) {
+  constructor(loadMany: LoadMany<V>, timeoutMs = LOOKUP_STATEMENT_TIMEOUT_MS, pauseMs = 0) {
     this.#loadMany = loadMany;
     this.#timeoutMs = timeoutMs;
     this.#pauseMs = pauseMs;

@@ -1,5 +1,6 @@
 /** Removes the events and counts of deleted apps in the background. */
 import type { Sql, Transaction } from './connect.ts';
+import { saysNodeIsAway } from './nodes.ts';
 
 /** An event that was accepted before the deletion may still be committed for a while after it. */
 const SETTLE = '1 hour';
@@ -23,7 +24,7 @@ export async function markAppDeleted(tx: Transaction, appId: number): Promise<vo
 }
 
 /**
- * Removes some rows of deleted apps.
+ * Removes some rows of deleted apps. Those of an app whose node is away are removed when it is back.
  * @param until time of the clock `now`: no removal of events begins after it, except the first
  * @returns true if nothing is left to remove now
  */
@@ -35,12 +36,19 @@ export async function removeDeletedApps(
 ): Promise<boolean> {
   const apps = await sql<{ id: number; settled: boolean }[]>`
     SELECT app_id AS id, deleted_at < now() - ${SETTLE}::interval AS settled FROM deleted_apps ORDER BY deleted_at`;
+  let isAllGone = true;
   for (const { id, settled } of apps) {
-    if (!(await removal.removeEvents(sql, id, () => now() >= until))) return false;
-    await removal.removeCounts(sql, id);
+    try {
+      if (!(await removal.removeEvents(sql, id, () => now() >= until))) return false;
+      await removal.removeCounts(sql, id);
+    } catch (error) {
+      if (!saysNodeIsAway(error)) throw error;
+      isAllGone = false;
+      continue;
+    }
     if (settled) await sql`DELETE FROM deleted_apps WHERE app_id = ${id}`;
   }
-  return true;
+  return isAllGone;
 }
 
 /** Removes an app's rows of the tables that have its days or months. */

@@ -64,7 +64,7 @@ export interface StepLimits {
 }
 
 /** A step is canceled after this time, and tried again with fewer rows. */
-export const STEP_TIMEOUT_MS = 2_000;
+const STEP_TIMEOUT_MS = 2_000;
 const FIRST_ROWS = 2_000;
 /** With more, a step is no cheaper by the row. */
 const MAX_ROWS = 16_384;

@@ -1,8 +1,9 @@
 /** The table of idempotency keys beside what the writer does: expired keys are removed, and a lock on it is noticed. */
+import { DAY_MS } from '../time-units.ts';
 import { errorCode, SQLSTATE, type Sql } from './connect.ts';
 
 /** How long the response to an idempotent request is kept, in milliseconds. */
-export const KEY_LIFE_MS = 24 * 3_600_000;
+export const KEY_LIFE_MS = DAY_MS;
 
 /** Limit of rows per call: a call takes about 50 ms. */
 const MAX_ROWS = 10_000;

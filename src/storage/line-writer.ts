@@ -2,6 +2,7 @@
  * Writes events as lines of JSON, from the bytes of their rows and behind them: no text is made of a payload, and to copy within
  * one buffer takes a third of the time that it takes from one to another.
  */
+import { MINUTE_MS } from '../time-units.ts';
 import type { CopiedRows, RowBuffer } from './copied-rows.ts';
 
 const LINE_FEED = 0x0a;
@@ -21,7 +22,6 @@ const NO_TIME = '2000-01-01T00:00:00.000Z';
 const BEFORE_PAYLOAD = '","payload":';
 /** From where the time begins to the payload. */
 const TIME_TO_PAYLOAD = NO_TIME.length + BEFORE_PAYLOAD.length;
-const MINUTE_MS = 60_000;
 /** `2026-01-31T08:30:`, before the seconds. */
 const MINUTE_LENGTH = 17;
 

@@ -1,6 +1,6 @@
 /** The nodes of a cluster, as far as those who read and write know of them. A database on one server has none. */
 import type { Logger } from 'pino';
-import type { DatabaseAddress } from './connect.ts';
+import { type DatabaseAddress, errorCode } from './connect.ts';
 import { withCode } from './connections/dial.ts';
 
 /** A node that holds events. */
@@ -39,7 +39,14 @@ export interface Nodes {
   stop(): Promise<void>;
 }
 
+const NODE_AWAY = 'NODE_AWAY';
+
 /** The failure of whatever needs a node that does not answer. */
 export function nodeIsAway(node: DataNode): Error {
-  return withCode(`The node ${node.name} of the cluster does not answer`, 'NODE_AWAY');
+  return withCode(`The node ${node.name} of the cluster does not answer`, NODE_AWAY);
+}
+
+/** Whether an error says that a node of a cluster does not answer: what is on the others can be done. */
+export function saysNodeIsAway(error: unknown): boolean {
+  return errorCode(error) === NODE_AWAY;
 }

@@ -36,7 +36,6 @@ export type { BucketsProblem, WidthName } from './counts/buckets.ts';
 export { WIDTHS } from './counts/buckets.ts';
 export type { CountDifference } from './counts/differences.ts';
 export type { FieldLine, FieldSeries } from './counts/field-series.ts';
-export { DAY_MS, MINUTE_MS } from './counts/levels.ts';
 export type { NumberSeries, NumberStats } from './counts/number-series.ts';
 export type { RecountedDay } from './counts/recount.ts';
 export type { Series, SeriesRequest, TypeSeries } from './counts/series.ts';

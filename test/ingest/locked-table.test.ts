@@ -109,13 +109,13 @@ describe.each(
         headers: { Authorization: `Bearer ${service.app.loggingToken}` },
         body: JSON.stringify({ events: [{ typeId: service.type.typeId, payload: {} }] }),
       });
-    const takesKeys = async (): Promise<unknown> =>
-      JSON.parse((await service.request({ path: '/readyz' })).body).takesKeys ?? true;
+    const acceptsIdempotencyKeys = async (): Promise<unknown> =>
+      JSON.parse((await service.request({ path: '/readyz' })).body).acceptsIdempotencyKeys ?? true;
     expect((await keyed()).status).toBe(201);
     const lock = await heldLock(service.sql, 'idempotency_keys', mode);
     const [first, second] = await Promise.all([keyed(), batch()]);
     for (const answer of [first, second]) refused(answer, 503, 'UNAVAILABLE', 'Service unavailable');
-    expect(await takesKeys()).toBe(false);
+    expect(await acceptsIdempotencyKeys()).toBe(false);
 
     // Whoever comes now is told without a statement that waits.
     const looks = mostWaiting(service.sql, 25, '^tidemark (keyed|lookups)');
@@ -135,11 +135,11 @@ describe.each(
     expect(await readiness(service)).toEqual([200, 200]);
     expect(service.stats()).toMatchObject({ databaseWritable: true });
     const { body } = await service.request({ path: '/metrics' });
-    expect(body).toMatch(/^tidemark_database_takes_keys 0$/m);
+    expect(body).toMatch(/^tidemark_database_accepts_idempotency_keys 0$/m);
     expect(service.log.filter(({ msg }) => String(msg).includes('idempotency keys'))).toHaveLength(1);
 
     await lock.release();
-    await until(async () => (await takesKeys()) === true, 'it is noticed that the lock is gone');
+    await until(async () => (await acceptsIdempotencyKeys()) === true, 'it is noticed that the lock is gone');
     expect((await keyed()).status).toBe(201);
     expect(answered(await batch()).stored).toBe(1);
   });

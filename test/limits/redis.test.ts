@@ -2,6 +2,7 @@
 import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
 import type { LimitDecision, Limiter } from '../../src/limits/limiter.ts';
+import { describeRedisError } from '../../src/limits/redis-connection.ts';
 import { SharedLimits, type SharedLimitsOptions } from '../../src/limits/redis-sliding-log.ts';
 import { startRedisCluster, TestRedis } from '../support/redis.ts';
 import { REDIS_SERVER } from '../support/redis-server.ts';
@@ -47,6 +48,22 @@ const acceptedOf = async (limiters: readonly Limiter[], times: number, key = 1):
 const messages = (): unknown[] => log.map(({ msg }) => msg);
 const AWAY = 'limits: Redis unavailable, limiting per process';
 const SHARED = 'limits: shared through Redis';
+
+test.each([
+  ['an answer', new Error('READONLY You cannot write'), 'READONLY You cannot write'],
+  [
+    'a cluster of which no node answers',
+    Object.assign(new Error('Failed to refresh slots cache.'), {
+      lastNodeError: new Error('connect ECONNREFUSED'),
+    }),
+    'connect ECONNREFUSED',
+  ],
+  ['no address of a name', Object.assign(new AggregateError([]), { code: 'ECONNREFUSED' }), 'ECONNREFUSED'],
+  ['an error without a word', new TypeError(), 'TypeError'],
+  ['what is no error', 'a text', 'a text'],
+])('of %s the log has one line', (_, error, line) => {
+  expect(describeRedisError(error)).toBe(line);
+});
 
 describe.skipIf(REDIS_SERVER === undefined)('on a real Redis,', () => {
   beforeAll(async () => {
@@ -118,6 +135,55 @@ describe.skipIf(REDIS_SERVER === undefined)('on a real Redis,', () => {
       ...Array.from({ length: 50 }, (_, index) => reads?.take(index % 5)),
     ]);
     expect((await calls()) - before).toBe(1);
+  });
+
+  test('more keys than one call may have are asked for in several, and each gets its own answer', async () => {
+    const limits = await connect();
+    const limiter = limits.limiter({ name: newName(), limit: 2 });
+    const calls = async (): Promise<number> =>
+      Number(/cmdstat_evalsha:calls=(\d+)/.exec(await redis.cli('info', 'commandstats'))?.[1] ?? 0);
+    for (const [keys, expected] of [
+      [500, 1],
+      [501, 2],
+    ] as const) {
+      const before = await calls();
+      // The last key is asked for three times, of which one is too many.
+      const asked = [
+        ...Array.from({ length: keys }, (_, key) => keys * 1_000 + key),
+        keys * 1_000 + keys - 1,
+      ];
+      const decisions = await Promise.all([...asked, asked.at(-1) ?? 0].map((key) => take(limiter, key)));
+      expect(decisions.filter(({ accepted }) => accepted)).toHaveLength(keys + 1);
+      expect(decisions.at(-1)).toMatchObject({ accepted: false, remaining: 0 });
+      expect((await calls()) - before).toBe(expected);
+    }
+  });
+
+  test('what the own window refuses takes no place in Redis', async () => {
+    const [one, other] = await Promise.all([connect(), connect()]);
+    const [name, limit] = [newName(), 10];
+    const [limiter, elsewhere] = [one.limiter({ name, limit }), other.limiter({ name, limit })];
+    expect(await acceptedOf([limiter], 10)).toBe(10);
+    // Redis has lost its windows, as when it is started again.
+    await redis.cli('del', `test:{one}:${name}:1`);
+    expect(await acceptedOf([limiter], 20)).toBe(0);
+    expect(await acceptedOf([elsewhere], 20)).toBe(10);
+    expect(one.stats).toMatchObject({ fallbacks: 0, ownDecisions: 0 });
+  });
+
+  test('a stop answers what waits for Redis, however long that may take', async () => {
+    const limits = await connect({ timeoutMs: 600_000 });
+    const limiter = limits.limiter({ name: newName(), limit: 10 });
+    await redis.pause();
+    try {
+      const asked = Promise.all(Array.from({ length: 20 }, () => take(limiter)));
+      await new Promise(setImmediate);
+      limits.stop();
+      expect((await asked).filter(({ accepted }) => accepted)).toHaveLength(10);
+      expect(limits.stats).toMatchObject({ shared: false, ownDecisions: 20 });
+    } finally {
+      await redis.resume();
+    }
   });
 
   test('keys carry the prefix and one hash tag, expire, and are small', async () => {
@@ -203,6 +269,95 @@ describe.skipIf(REDIS_SERVER === undefined)('on a real Redis,', () => {
     expect(await acceptedOf([limiter], 20)).toBe(3);
     expect(messages()).toEqual([AWAY, SHARED]);
     expect(limits.stats).toMatchObject({ shared: true, fallbacks: 1, ownDecisions: 3 });
+  });
+
+  describe('with timers that the tests move,', () => {
+    const realTimeout = setTimeout;
+    const turns = async (condition: () => boolean): Promise<void> => {
+      while (!condition()) await new Promise(setImmediate);
+    };
+    /** The process that answers a script with an error, and still answers. */
+    const refuse = (isRefused: boolean): Promise<string> =>
+      redis.cli('config', 'set', 'maxmemory', isRefused ? '1' : '0');
+    const calls = async (): Promise<number> =>
+      Number(/cmdstat_evalsha:calls=(\d+)/.exec(await redis.cli('info', 'commandstats'))?.[1] ?? 0);
+    const connectionId = async (): Promise<string | undefined> =>
+      /^id=(\d+) .* name=tidemark /m.exec(await redis.cli('client', 'list'))?.[1];
+    afterEach(async () => {
+      vi.useRealTimers();
+      await refuse(false);
+    });
+
+    test('a Redis that fails now and then is asked less and less often, and soon once it has held for a minute', async () => {
+      const clock = { ms: 0 };
+      const limits = await connect({ now: () => clock.ms, timeoutMs: 600_000 });
+      const limiter = limits.limiter({ name: newName(), limit: 1_000 });
+      vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+      for (const [heldMs, probedAfterMs] of [
+        [0, 500],
+        [0, 1_000],
+        [0, 2_000],
+        [0, 4_000],
+        [0, 5_000],
+        [0, 5_000],
+        [60_000, 250],
+        [59_999, 500],
+      ] as const) {
+        clock.ms += heldMs;
+        await refuse(true);
+        expect((await take(limiter)).accepted).toBe(true);
+        expect(limits.stats.shared).toBe(false);
+        await refuse(false);
+        const before = await calls();
+        vi.advanceTimersByTime(probedAfterMs - 1);
+        expect(await calls()).toBe(before);
+        vi.advanceTimersByTime(1);
+        await turns(() => limits.stats.shared);
+      }
+      expect(limits.stats).toEqual({ shared: true, fallbacks: 8, ownDecisions: 8 });
+    });
+
+    test('a connection that is silent at three probes in a row is replaced, as its packets may be dropped', async () => {
+      for (const [probes, isReplaced] of [
+        [2, false],
+        [3, true],
+      ] as const) {
+        const limits = await connect({ timeoutMs: 10_000 });
+        const limiter = limits.limiter({ name: newName(), limit: 1_000 });
+        const before = await connectionId();
+        expect(before).toBeDefined();
+        await redis.pause();
+        try {
+          vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+          const asked = take(limiter);
+          await new Promise(setImmediate);
+          vi.advanceTimersByTime(10_000);
+          expect((await asked).accepted).toBe(true);
+          for (let probe = 1; probe <= probes; probe += 1) {
+            // Until the probe is sent, and until it is given up.
+            for (const ms of [probe === 1 ? 500 : 1_000, 10_000]) {
+              vi.advanceTimersByTime(ms);
+              for (let turn = 0; turn < 5; turn += 1) await new Promise(setImmediate);
+            }
+          }
+        } finally {
+          await redis.resume();
+        }
+        if (isReplaced) {
+          // The new connection has waits of its own before it is there.
+          while (!limits.stats.shared) {
+            vi.advanceTimersByTime(500);
+            await new Promise((resolve) => realTimeout(resolve, 10));
+          }
+        } else {
+          vi.advanceTimersByTime(1_000);
+          await turns(() => limits.stats.shared);
+        }
+        vi.useRealTimers();
+        expect((await connectionId()) !== before).toBe(isReplaced);
+        limits.stop();
+      }
+    });
   });
 
   test('a Redis that became a replica counts as away until it is a primary', async () => {

@@ -43,3 +43,67 @@ test('the sliding log keeps the window of a key that is not silent when others g
   expect(limiter.take(1)).toMatchObject({ accepted: true, remaining: 0 });
   expect(limiter.take(1)).toMatchObject({ accepted: false });
 });
+
+test('what was accepted elsewhere counts, and never for more than the limit', () => {
+  const clock = { ms: 0 };
+  const limiter = new SlidingLog({ limit: 3, now: () => clock.ms });
+  expect(limiter.refusal(1)).toBeNull();
+  limiter.note(1);
+  clock.ms = 10_000;
+  limiter.note(1);
+  expect(limiter.refusal(1)).toBeNull();
+  limiter.note(1);
+  expect(limiter.refusal(1)).toEqual({ accepted: false, limit: 3, remaining: 0, resetSeconds: 50 });
+  // One more: the clocks of two places differ. The oldest makes room for it.
+  limiter.note(1);
+  expect(limiter.refusal(1)).toEqual({ accepted: false, limit: 3, remaining: 0, resetSeconds: 60 });
+  clock.ms = 69_999;
+  expect(limiter.refusal(1)).toMatchObject({ resetSeconds: 1 });
+  clock.ms = 70_000;
+  expect(limiter.refusal(1)).toBeNull();
+  // To ask counts nothing.
+  for (const remaining of [2, 1, 0]) {
+    expect(limiter.refusal(1)).toBeNull();
+    expect(limiter.take(1)).toMatchObject({ accepted: true, remaining });
+  }
+  expect(limiter.take(1)).toMatchObject({ accepted: false, remaining: 0 });
+});
+
+test('without a limit nothing is refused, counted or kept', () => {
+  const before = bufferBytes();
+  const limiter = new SlidingLog({ limit: 0, now: () => 0 });
+  for (let key = 0; key < 10_000; key += 1) limiter.note(key);
+  expect(limiter.refusal(1)).toBeNull();
+  expect(limiter.take(1)).toBeNull();
+  expect(bufferBytes() - before).toBeLessThan(10_000 * 8);
+});
+
+test('what was accepted elsewhere gives its memory back when its key has been silent for its window', () => {
+  const clock = { ms: 0 };
+  const limiter = new SlidingLog({ limit: 1_000, now: () => clock.ms });
+  const before = bufferBytes();
+  for (let key = 0; key < 10_000; key += 1) limiter.note(key);
+  const full = bufferBytes() - before;
+  expect(full).toBeGreaterThan(10_000 * 16 * 7);
+  clock.ms = 60_001;
+  limiter.note(10_000);
+  expect(bufferBytes() - before).toBeLessThan(full / 10);
+});
+
+test('a window that grows keeps the order of its times, wherever it begins in its memory', () => {
+  const clock = { ms: 0 };
+  const limiter = new SlidingLog({ limit: 40, now: () => clock.ms });
+  for (let index = 0; index < 16; index += 1) {
+    clock.ms = index * 1_000;
+    limiter.take(1);
+  }
+  // Ten have left the window, and twenty come: the ring grows while its head is in the middle.
+  clock.ms = 69_999;
+  for (let index = 0; index < 20; index += 1) limiter.take(1);
+  expect(limiter.take(1)).toMatchObject({ accepted: true, remaining: 40 - 6 - 21, resetSeconds: 1 });
+  for (const second of [70, 71, 72, 73, 74, 75]) {
+    clock.ms = second * 1_000;
+    expect(limiter.take(1)?.resetSeconds).toBe(second === 75 ? 55 : 1);
+  }
+  expect(limiter.take(1)).toMatchObject({ remaining: 40 - 21 - 7 });
+});

@@ -2,7 +2,9 @@
 import { randomUUID } from 'node:crypto';
 import { connect, type Sql } from '../../src/storage/connect.ts';
 import { migrate } from '../../src/storage/migrate.ts';
+import { readPage } from '../docs/pages.ts';
 import { CITUS_HOME } from './citus-home.ts';
+import { USER } from './cluster.ts';
 import type { TestDatabase } from './database.ts';
 import { RestartablePostgres } from './restartable-postgres.ts';
 
@@ -22,6 +24,24 @@ const OPTIONS = [
   `citus.shard_count=${SHARDS}`,
   'citus.node_conninfo=sslmode=prefer',
 ];
+
+/** The SQL of a section of docs/scaling.md, block by block. */
+export function documentedSql(section: string): readonly string[] {
+  const [, text = ''] = readPage('docs/scaling.md').split(`### ${section}\n`);
+  const own = text.split('\n### ', 1)[0] ?? '';
+  return [...own.matchAll(/```sql\n([\s\S]*?)```/g)].map(([, block = '']) => block);
+}
+
+/** Puts what a cluster of tests has in place of what the documentation names. @throws where it does not name that */
+function inPlaceOf(
+  text: string,
+  ...changes: readonly (readonly [documented: string, own: string])[]
+): string {
+  return changes.reduce((changed, [documented, own]) => {
+    if (!changed.includes(documented)) throw new Error(`docs/scaling.md has no ${documented} here: ${text}`);
+    return changed.replaceAll(documented, own);
+  }, text);
+}
 
 export class TestCitus {
   readonly coordinator: RestartablePostgres;
@@ -50,7 +70,7 @@ export class TestCitus {
   }
 
   /**
-   * Makes a database on every node.
+   * Makes a database on every node, by the documented statements.
    * @param options.empty   without the schema of this release
    * @param options.workers those that it has at first; by default all
    * @param options.shards  of each table
@@ -63,24 +83,27 @@ export class TestCitus {
     portOf = ({ port }: RestartablePostgres): number => port,
   } = {}): Promise<TestDatabase> {
     const name = `test_${randomUUID().replaceAll('-', '')}`;
+    const [onEach = '', onCoordinator = '', ofShards = ''] = documentedSql('Set up a cluster');
     await Promise.all(
       this.all.map(async (server) => {
         await once(server.url, (sql) => sql`CREATE DATABASE ${sql(name)}`);
-        await once(server.urlOf(name), async (sql) => {
-          await sql`CREATE EXTENSION citus`;
-          await sql`INSERT INTO pg_dist_authinfo (nodeid, rolename, authinfo)
-                    VALUES (0, current_user, ${`password='${server.password}'`})`;
-        });
+        const own = inPlaceOf(
+          onEach,
+          ["'tidemark'", `'${USER}'`],
+          ["'password=secret'", `'password=''${server.password}'''`],
+        );
+        await once(server.urlOf(name), (sql) => sql.unsafe(own));
       }),
     );
-    await once(this.coordinator.url, (sql) =>
-      sql.unsafe(`ALTER DATABASE ${name} SET citus.shard_count = ${shards}`),
-    );
+    const ownShards = inPlaceOf(ofShards, ['DATABASE tidemark', `DATABASE ${name}`], ['32', String(shards)]);
+    await once(this.coordinator.url, (sql) => sql.unsafe(ownShards));
     const url = this.coordinator.urlOf(name);
     const address = { url };
     const sql = connect(address, { connections: 10, name: 'test' });
-    await sql`SELECT citus_set_coordinator_host('127.0.0.1', ${this.coordinator.port})`;
-    for (const worker of workers) await sql`SELECT citus_add_node('127.0.0.1', ${portOf(worker)})`;
+    const [setHost = '', addNode = ''] = onCoordinator.split(';');
+    await sql.unsafe(inPlaceOf(setHost, ["'db-0', 5432", `'127.0.0.1', ${this.coordinator.port}`]));
+    for (const worker of workers)
+      await sql.unsafe(inPlaceOf(addNode, ["'db-1', 5432", `'127.0.0.1', ${portOf(worker)}`]));
     if (!empty) await migrate(sql, 'citus');
     return {
       engine: 'citus',

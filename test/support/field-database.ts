@@ -2,7 +2,7 @@
 import pino from 'pino';
 import { createEventIds } from '../../src/ingest/event-id.ts';
 import { ClusterFields, foldClusterFields } from '../../src/storage/citus/fields.ts';
-import { foldCluster } from '../../src/storage/citus/maintenance.ts';
+import { settleCluster } from '../../src/storage/citus/maintenance.ts';
 import { readFieldsOfApp } from '../../src/storage/citus/reads.ts';
 import { connect, type Sql, type Transaction } from '../../src/storage/connect.ts';
 import { DeclaredFields } from '../../src/storage/fields/declared-fields.ts';
@@ -119,9 +119,9 @@ export async function clusterFieldDatabase(cluster: TestCitus, time: FieldTime):
     },
     store: async (events) => {
       await opened.write(events, undefined, true);
-      await foldCluster(alone);
+      await settleCluster(alone);
     },
-    settle: () => foldCluster(alone),
+    settle: () => settleCluster(alone),
     fold: async () => {
       await foldClusterFields(alone, clock.now);
       await fields.everySecond();

@@ -11,7 +11,7 @@ const { constants, zstdCompressSync } = zlib as unknown as {
   readonly zstdCompressSync?: (bytes: string, options?: object) => Buffer;
 };
 
-export const hasZstd = zstdCompressSync !== undefined;
+const hasZstd = zstdCompressSync !== undefined;
 /** The program of a Node from 22.18 on. */
 export const ZSTD_NODE = env.ZSTD_NODE ?? '';
 export const hasZstdNode = ZSTD_NODE !== '' && existsSync(ZSTD_NODE);

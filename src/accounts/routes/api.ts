@@ -145,7 +145,7 @@ const MAX_BODY_BYTES = 65_536;
 const NO_SESSION = new Rejection('sessionRequired', 'There is no session, or it has ended.');
 const NO_APP = new Rejection('appNotFound', 'There is no such app, or you are not a member of it.');
 const NOT_VIEWER = new Rejection('accessDenied', 'Viewers of the app may not do this.');
-const NOT_OWNER = new Rejection('accessDenied', 'Only an owner of the app may do this.');
+export const NOT_OWNER = new Rejection('accessDenied', 'Only an owner of the app may do this.');
 
 /** Builds the routes. */
 export class Api {

@@ -17,7 +17,7 @@ import { MAILS, type Mailer } from '../mail.ts';
 import { addMember, changeRole, type GivenRole, listMembers, lockMembers, roleOf } from '../members.ts';
 import { SlowDown, slowedDown } from '../slow-down.ts';
 import { findUser, type User } from '../users.ts';
-import { type Api, done, type MemberCall } from './api.ts';
+import { type Api, done, type MemberCall, NOT_OWNER } from './api.ts';
 import { bodyOf, NO_FIELDS } from './body.ts';
 
 export interface MemberRoutesOptions {
@@ -43,7 +43,6 @@ const ALREADY_MEMBER = new Rejection(
   'alreadyMember',
   'You are already a member of the app. The link stays valid for its addressee.',
 );
-const NOT_OWNER = new Rejection('accessDenied', 'Only an owner of the app may do this.');
 
 export function memberRoutes({ api, sql, mailer, wall, monotonic }: MemberRoutesOptions): readonly Route[] {
   // An account must not be a way to flood the mailboxes of strangers.

@@ -3,7 +3,8 @@ import { isLoopbackName } from '../../http/client-address.ts';
 import { spellPath } from '../../read/fields/payload-paths.ts';
 import { connectionsOf } from '../../service.ts';
 import { withFirstHost } from '../../storage/connections/server-address.ts';
-import { type CountDifference, DAY_MS, type DatabaseFacts } from '../../storage/storage.ts';
+import type { CountDifference, DatabaseFacts } from '../../storage/storage.ts';
+import { DAY_MS } from '../../time-units.ts';
 import type { Facts } from './facts.ts';
 import { type Finding, note, ok, problem, warning } from './finding.ts';
 

@@ -3,9 +3,9 @@ import { hash } from 'node:crypto';
 import { eventTypeNameProblem } from '../../apps/event-types.ts';
 import { writeUuidOfDigest } from '../../ingest/event-id.ts';
 import { NOT_A_TIME, parseEventTime } from '../../ingest/event-time.ts';
-import { JsonScan, type Span } from '../../ingest/parse/json-scan.ts';
+import { JsonScan, MAX_PAYLOAD_DEPTH, type Span } from '../../ingest/parse/json-scan.ts';
 import { skipSpace } from '../../ingest/parse/lexer.ts';
-import { type TextBytes, UUID_BYTES, writeUuid } from '../../storage/write/copy-messages.ts';
+import { BYTES_PER_UNIT, type TextBytes, UUID_BYTES, writeUuid } from '../../storage/write/copy-messages.ts';
 import type { LineBlock } from './input-lines.ts';
 import { Occurrences } from './occurrences.ts';
 
@@ -20,9 +20,6 @@ export interface LineEvent {
   /** The id that an export has written; null where the line brings none, or none of that time. */
   readonly id: string | null;
 }
-
-/** As for requests: PostgreSQL's JSON parser is recursive and limits the depth. */
-const MAX_PAYLOAD_DEPTH = 1_000;
 
 const QUOTE = 0x22;
 const OPEN_BRACE = 0x7b;
@@ -179,6 +176,3 @@ export class LineIds {
     return hash('sha256', this.#content.subarray(0, length));
   }
 }
-
-/** UTF-8 takes at most three bytes for a UTF-16 unit. */
-const BYTES_PER_UNIT = 3;

@@ -6,7 +6,7 @@ import { BATCH_ANSWER, COUNTS_ANSWER } from '../declarations.ts';
 import { ATTRIBUTE_PREFIX, BATCH_TYPE, STRUCTURED_TYPE } from './cloud-events.ts';
 import { LOGS_QUERY, PROTOBUF_TYPE } from './otlp/logs.ts';
 import { RECORDS_QUERY } from './records.ts';
-import { CALLS } from './segment.ts';
+import { CALLS } from './segment-tracking.ts';
 
 const HEADERS = ['authorization', 'content-type'] as const;
 const COUNT: Schema = { type: 'integer', minimum: 0 };

@@ -23,7 +23,7 @@ export const BATCH_QUERY = new Query({
   atomic: flag('`true` stores all events of the batch or none, in one transaction.'),
 });
 
-export const EVENTS: Format = {
+export const EVENTS_FORMAT: Format = {
   ...BEARER,
   takesIdempotencyKey: true,
   reader: (exchange) => {

@@ -16,7 +16,7 @@ import {
 import { elasticHandshake } from './elastic-handshake.ts';
 import { OTLP_LOGS } from './otlp/logs.ts';
 import { RECORDS } from './records.ts';
-import { SEGMENT_BATCH, segmentCall } from './segment.ts';
+import { SEGMENT_BATCH, segmentCall } from './segment-tracking.ts';
 
 const LOGS_ALONE = new Rejection(
   'notFound',

@@ -8,6 +8,7 @@ import { readdir, unlink } from 'node:fs/promises';
 import { connect, createServer } from 'node:net';
 import { join } from 'node:path';
 import { OperatorError } from '../../errors.ts';
+import { MAX_SOCKET_PATH } from '../../socket-path.ts';
 import { errorCode } from '../../storage/connect.ts';
 
 export interface Claim {
@@ -15,8 +16,6 @@ export interface Claim {
 }
 
 const NAME = /^owner-[0-9a-f]{8}$/;
-/** sockaddr_un has 108 bytes on Linux and 104 on macOS, including a final NUL. */
-const MAX_SOCKET_PATH = process.platform === 'darwin' ? 103 : 107;
 
 /**
  * Claims a folder. Of several concurrent claims at most one succeeds: each creates its socket first, then looks for others.

@@ -1,7 +1,7 @@
 /** Parses the body of a batch in slices, so that it does not block the event loop. Events are refused one by one. */
 import { Rejection } from '../../errors.ts';
 import { Slices } from '../turns.ts';
-import { type BatchEvent, EventReader, TypeReferences } from './batch-event.ts';
+import { type BatchEvent, BatchEventParser, TypeReferences } from './batch-event.ts';
 import { documentPieces, linePieces, type Piece } from './batch-text.ts';
 
 export interface EventLimits {
@@ -37,8 +37,8 @@ export async function readBatch(
   lines: boolean,
   limits: BatchLimits,
 ): Promise<readonly (BatchEvent | Rejection)[] | Rejection> {
-  const reader = new EventReader(new TypeReferences(), limits.maxEventBytes);
-  const pieces = lines ? linePieces(text, reader) : documentPieces(text, reader);
+  const parser = new BatchEventParser(new TypeReferences(), limits.maxEventBytes);
+  const pieces = lines ? linePieces(text, parser) : documentPieces(text, parser);
   const read: (BatchEvent | Rejection)[] = [];
   const slices = new Slices(limits.appId);
   for (;;) {

@@ -76,7 +76,7 @@ export interface BatchEvent {
 }
 
 /** Parses the events of a batch one by one. */
-export class EventReader {
+export class BatchEventParser {
   /** Index after the last parsed event. */
   end = 0;
   readonly #types: TypeReferences;
@@ -95,9 +95,9 @@ export class EventReader {
 
   /**
    * The fast path: parses a valid event that {@link EventMembers} supports. Ignores text after it.
-   * @returns null if the event needs {@link readStrict}
+   * @returns null if the event needs {@link parseStrict}
    */
-  readFast(text: string, start: number): BatchEvent | null {
+  parseFast(text: string, start: number): BatchEvent | null {
     const members = this.#members;
     const limit = Math.min(text.length, start + this.#maxLength);
     if (!members.read(text, start, limit) || members.payload === undefined) return null;
@@ -114,7 +114,7 @@ export class EventReader {
    * The strict path: parses any event. Yields after each slice of a long one.
    * @returns the event or its refusal; null if the text is not JSON
    */
-  *readStrict(text: string, start: number): Generator<undefined, BatchEvent | Rejection | null> {
+  *parseStrict(text: string, start: number): Generator<undefined, BatchEvent | Rejection | null> {
     const scan = this.#scan;
     scan.begin(text, start);
     let state = scan.step(SLICE_CHARACTERS);

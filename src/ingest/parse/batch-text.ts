@@ -2,7 +2,7 @@
  * Splits the body of a batch into events one at a time, so that other requests can run in between.
  */
 import type { Rejection } from '../../errors.ts';
-import type { BatchEvent, EventReader } from './batch-event.ts';
+import type { BatchEvent, BatchEventParser } from './batch-event.ts';
 import { SLICE_CHARACTERS } from './event-body.ts';
 import { JsonScan } from './json-scan.ts';
 import { NONE, skipSpace, stringEnd } from './lexer.ts';
@@ -32,11 +32,11 @@ const CLOSE_BRACE = 0x7d;
  * The pieces of `{"events": […], …}`, or of the array alone. As in JSON.parse the last of several "events" members counts, and the name may
  * contain escapes. Earlier ones are split as well, because they must be valid JSON too.
  */
-export function* documentPieces(text: string, reader: EventReader): Generator<Piece, End> {
+export function* documentPieces(text: string, parser: BatchEventParser): Generator<Piece, End> {
   let end: End = { problem: 'The field "events" is missing.' };
   let at = skipSpace(text, 0);
   if (text.charCodeAt(at) === OPEN_BRACKET) {
-    const array = yield* arrayPieces(text, at, reader);
+    const array = yield* arrayPieces(text, at, parser);
     if (array === null || skipSpace(text, array.end) !== text.length) return { problem: NOT_JSON };
     return { events: array.events };
   }
@@ -52,7 +52,7 @@ export function* documentPieces(text: string, reader: EventReader): Generator<Pi
     if (text.charCodeAt(at) !== COLON) return { problem: NOT_JSON };
     at = skipSpace(text, at + 1);
     if (isEvents(key) && text.charCodeAt(at) === OPEN_BRACKET) {
-      const array = yield* arrayPieces(text, at, reader);
+      const array = yield* arrayPieces(text, at, parser);
       if (array === null) return { problem: NOT_JSON };
       end = { events: array.events };
       at = array.end;
@@ -89,14 +89,14 @@ function* otherPiece(text: string, start: number): Generator<Piece, number> {
 function* arrayPieces(
   text: string,
   start: number,
-  reader: EventReader,
+  parser: BatchEventParser,
 ): Generator<Piece, { readonly events: number; readonly end: number } | null> {
   let at = skipSpace(text, start + 1);
   if (text.charCodeAt(at) === CLOSE_BRACKET) return { events: 0, end: at + 1 };
   for (let events = 1; ; events += 1) {
-    const read = reader.readFast(text, at) ?? (yield* reader.readStrict(text, at));
+    const read = parser.parseFast(text, at) ?? (yield* parser.parseStrict(text, at));
     if (read === null) return null;
-    const { end } = reader;
+    const { end } = parser;
     yield { kind: 'event', text: text.slice(at, end), read };
     at = skipSpace(text, end);
     const next = text.charCodeAt(at);
@@ -111,15 +111,15 @@ function closed(text: string, at: number, end: End): End {
 }
 
 /** The lines of newline-delimited JSON. Blank lines are skipped. */
-export function* linePieces(text: string, reader: EventReader): Generator<Piece, End> {
+export function* linePieces(text: string, parser: BatchEventParser): Generator<Piece, End> {
   let events = 0;
   for (let at = skipSpace(text, 0); at < text.length; ) {
     const feed = text.indexOf('\n', at);
     const end = feed < 0 ? text.length : feed;
     events += 1;
     const line = text.slice(at, end);
-    const read = reader.readFast(line, 0) ?? (yield* reader.readStrict(line, 0));
-    const isWhole = skipSpace(line, reader.end) === line.length;
+    const read = parser.parseFast(line, 0) ?? (yield* parser.parseStrict(line, 0));
+    const isWhole = skipSpace(line, parser.end) === line.length;
     yield { kind: 'event', text: line, read: isWhole ? read : null };
     at = skipSpace(text, end);
   }

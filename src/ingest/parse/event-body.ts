@@ -7,7 +7,7 @@ import { Rejection } from '../../errors.ts';
 import { parseEventTime } from '../event-time.ts';
 import { nextTurn } from '../turns.ts';
 import { EventMembers } from './fast-event-parser.ts';
-import { JsonScan } from './json-scan.ts';
+import { JsonScan, MAX_PAYLOAD_DEPTH } from './json-scan.ts';
 import { skipSpace } from './lexer.ts';
 
 /** What the strict path checks of the body of a create request. */
@@ -36,9 +36,6 @@ const NOT_JSON = invalid('The body is not valid JSON.');
 const isBody = new Ajv({ strict: true, allowUnionTypes: true }).compile<FromSchema<typeof BODY_SCHEMA>>(
   BODY_SCHEMA,
 );
-
-/** Limit of a payload's nesting. PostgreSQL's JSON parser is recursive and has a limit that depends on its stack. */
-export const MAX_PAYLOAD_DEPTH = 1_000;
 
 const TOO_DEEP = invalid(`The field "payload" may be nested at most ${MAX_PAYLOAD_DEPTH} levels deep.`);
 

@@ -16,6 +16,9 @@ const OPEN_BRACE = 0x7b;
 /** Difference between the codes of an opening bracket or brace and the closing one. */
 const TO_CLOSING = 2;
 
+/** Limit of a payload's nesting. PostgreSQL's JSON parser is recursive and has a limit that depends on its stack. */
+export const MAX_PAYLOAD_DEPTH = 1_000;
+
 /** A value in the text. */
 export interface Span {
   /** Index of its first character. */
@@ -271,16 +274,6 @@ export class JsonScan {
     }
     return false;
   }
-}
-
-/**
- * The span of a member's value in the text of a JSON object, as {@link JsonScan.span} finds it.
- * @returns null if there is no such member, or the text is not JSON
- */
-export function memberSpan(text: string, name: string): Span | null {
-  const scan = new JsonScan([name]);
-  scan.begin(text, 0);
-  return scan.step(text.length) === 'done' ? scan.span(name) : null;
 }
 
 function twiceAsLong(stack: Uint8Array): Uint8Array {

@@ -5,10 +5,10 @@ import { ANNOTATION_KINDS, type NewAnnotation } from '../../apps/annotations.ts'
 import { Rejection } from '../../errors.ts';
 import { objectOf, type Schema } from '../../http/operation.ts';
 import { parseBound } from '../iso-date.ts';
+import { EARLIEST, LATEST } from '../scope-query.ts';
 
 const CHARACTERS = 200;
 /** The years that PostgreSQL and ISO 8601 both write with four digits. */
-const [EARLIEST, LATEST] = [Date.UTC(1970, 0, 1), Date.UTC(9999, 0, 1)];
 
 const FIELDS = {
   text: { type: 'string', maxLength: 2 * CHARACTERS },

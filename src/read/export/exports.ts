@@ -4,7 +4,7 @@ import { Rejection } from '../../errors.ts';
 import type { AnswerStream } from '../../http/stream.ts';
 
 /** How an export has ended: complete, or cut: by its reader, because that read too slowly, lost its access, or by a failure. */
-export const OUTCOMES = ['complete', 'disconnected', 'too_slow', 'access_ended', 'failed'] as const;
+const OUTCOMES = ['complete', 'disconnected', 'too_slow', 'access_ended', 'failed'] as const;
 export type ExportOutcome = (typeof OUTCOMES)[number];
 
 const MAX_OF_HOLDER = 2;
@@ -14,7 +14,7 @@ const MAX_OF_PROCESS = 16;
  * it has. That is the rate asked of readers of other large responses.
  */
 const SLICE_BYTES = 1_048_576;
-export const READER_TIMEOUT_MS = 60_000;
+const READER_TIMEOUT_MS = 60_000;
 
 const RETRY = { retryAfterSeconds: 10 } as const;
 const OF_HOLDER = new Rejection(

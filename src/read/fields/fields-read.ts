@@ -21,7 +21,7 @@ export interface SampleBudget {
   readonly ms: number;
 }
 
-export const SAMPLE_BUDGET: SampleBudget = {
+const SAMPLE_BUDGET: SampleBudget = {
   events: 2_000,
   rows: 20_000,
   characters: 4 * 1_048_576,

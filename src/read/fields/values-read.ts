@@ -22,8 +22,8 @@ import { checkScope, findScopedTypes, HIDDEN_TYPES, SCOPE } from '../scope-query
 import { readSearchPage, SEARCH_BUDGET, type SearchBudget } from '../search-page.ts';
 import { shownValue, VALUE } from './shown-value.ts';
 
-const DEFAULT_LIMIT = 20;
-const MAX_LIMIT = 100;
+const DEFAULT_PAGE_VALUES = 20;
+const MAX_PAGE_VALUES = 100;
 /** The newest events that pass, where their values are not counted: how many, and about how many bytes of payloads. */
 const SAMPLE = { limit: 1_000, maxBytes: 4 * 1_048_576 } as const;
 /** Buckets of a series whose counts are added up. */
@@ -52,10 +52,10 @@ export const VALUES = {
       ...SCOPE,
       ...HIDDEN_TYPES,
       ...FILTER,
-      limit: wholeNumber(`Most values. A larger number is reduced to ${MAX_LIMIT}.`, {
+      limit: wholeNumber(`Most values. A larger number is reduced to ${MAX_PAGE_VALUES}.`, {
         minimum: 1,
-        absent: DEFAULT_LIMIT,
-        largest: MAX_LIMIT,
+        absent: DEFAULT_PAGE_VALUES,
+        largest: MAX_PAGE_VALUES,
       }),
     },
     checkScope,

@@ -5,8 +5,7 @@ import { parseDecimal } from '../../json/decimal.ts';
 import { type FieldFilter, OTHER, scalarValue, valueOfString } from '../../storage/storage.ts';
 import type { Condition } from './parse-filter.ts';
 import { payloadFilter } from './payload-filter.ts';
-
-const WORDS: ReadonlySet<string> = new Set(['true', 'false', 'null']);
+import { JSON_WORDS } from './payload-matcher.ts';
 
 /** The answer to what only counts know, while too much of it is not counted yet: maintenance needs some seconds for it. */
 export const COUNTED_LATER = new Rejection(
@@ -27,7 +26,7 @@ export function countedValues({ isNegated, test }: Condition): readonly string[]
   for (const { text, isQuoted } of test.values) {
     values.add(valueOfString(text));
     // An unquoted value is also the number, true, false or null that it spells.
-    if (!isQuoted && (WORDS.has(text) || parseDecimal(text) !== null)) values.add(scalarValue(text));
+    if (!isQuoted && (JSON_WORDS.has(text) || parseDecimal(text) !== null)) values.add(scalarValue(text));
   }
   return values.has(OTHER) ? null : [...values];
 }

@@ -146,7 +146,7 @@ export function scalarTestOf(test: Test): ScalarTest | null {
 function equalityTest(values: readonly Operand[]): ScalarTest {
   const strings = new Set(values.map(({ text }) => text));
   const unquoted = values.filter(({ isQuoted }) => !isQuoted).map(({ text }) => text);
-  const words = new Set(unquoted.filter((text) => WORDS.has(text)));
+  const words = new Set(unquoted.filter((text) => JSON_WORDS.has(text)));
   const numbers = unquoted.map(numberOf).filter((number) => number !== null);
   return {
     ofString: (text) => strings.has(text),
@@ -154,7 +154,7 @@ function equalityTest(values: readonly Operand[]): ScalarTest {
   };
 }
 
-const WORDS: ReadonlySet<string> = new Set(['true', 'false', 'null']);
+export const JSON_WORDS: ReadonlySet<string> = new Set(['true', 'false', 'null']);
 
 /** A number is compared with numbers, anything else with strings. */
 function comparisonTest(comparison: Comparison, { text, isQuoted }: Operand): ScalarTest {

@@ -31,7 +31,6 @@ export interface BackupTable {
   readonly columns: readonly string[];
 }
 
-export const EVENT_COLUMNS = ['id', 'app_id', 'type_id', 'created_at', 'payload'] as const;
 export const COUNT_COLUMNS = ['app_id', 'type_id', 'bucket', 'count'] as const;
 
 /** The counts of declared fields are restored if a backup has this table, and computed again if it is an older one without. */

@@ -5,9 +5,9 @@ import { type DatabaseAddress, errorCode } from '../connect.ts';
 import { COARSE_LEVELS, countsOf, DAYS, type Level } from '../counts/levels.ts';
 import { SNAPSHOT_LOCK } from '../snapshot.ts';
 import type { StorageEngine } from '../storage-engine.ts';
+import { EVENT_COLUMN_NAMES } from '../write/accepted-event.ts';
 import {
   COUNT_COLUMNS,
-  EVENT_COLUMNS,
   isOfFieldCounts,
   type RowSection,
   readEventIntervals,
@@ -18,14 +18,14 @@ import {
 } from './catalog.ts';
 
 /** Bytes in COPY's text format; the number of rows is known after they are read. */
-export interface CopiedRows extends AsyncIterable<Buffer> {
+export interface ExportedRows extends AsyncIterable<Buffer> {
   readonly rowCount: number;
 }
 
 export interface ExportedSection {
   readonly section: RowSection;
   /** Starts to copy; one section at a time. */
-  rows(): CopiedRows;
+  rows(): ExportedRows;
 }
 
 export interface Export {
@@ -168,11 +168,11 @@ async function sectionsOf(
     ),
     ...intervals.map(({ from, until }) =>
       exported(
-        { section: 'events', from, until, columns: EVENT_COLUMNS },
+        { section: 'events', from, until, columns: EVENT_COLUMN_NAMES },
         'events',
         // In physical order: nearly that of time, and without a sort on disk.
         ({ nameOf }) => `
-          SELECT ${EVENT_COLUMNS.join(', ')} FROM ${nameOf('events')}
+          SELECT ${EVENT_COLUMN_NAMES.join(', ')} FROM ${nameOf('events')}
            WHERE created_at >= ${time(from)} AND created_at < ${time(until)}`,
       ),
     ),
@@ -180,7 +180,7 @@ async function sectionsOf(
 }
 
 /** The rows of a section, from one place after the other. */
-class RowsOfPlaces implements CopiedRows {
+class RowsOfPlaces implements ExportedRows {
   rowCount = 0;
   readonly #places: readonly RowPlace[];
   readonly #query: (place: RowPlace) => string;

@@ -10,7 +10,7 @@ import { closeNodes } from './closing.ts';
 import { clusterAt } from './cluster.ts';
 import { checkCountsOfCluster, compareDayOfCluster } from './count-check.ts';
 import { foldClusterFields, forEachFieldGroup } from './fields.ts';
-import { changeAllShards, clusterMaintenance, fieldTables, foldCluster } from './maintenance.ts';
+import { changeAllCounts, clusterMaintenance, fieldTables, settleCluster } from './maintenance.ts';
 import { clusterReader, poolOfApp } from './reads.ts';
 import { beginClusterSnapshot } from './snapshot.ts';
 import { writes } from './writes.ts';
@@ -26,12 +26,12 @@ export const citus: StorageEngine = {
   writes,
   ensureRoom,
   settleCounts: async (sql, now) => {
-    await foldCluster(sql);
+    await settleCluster(sql);
     await foldClusterFields(sql, now);
   },
   settlesBesideWriters: true,
   recountDay: (sql, day) =>
-    changeAllShards(sql, async (tx, { nameOf }) => {
+    changeAllCounts(sql, async (tx, { nameOf }) => {
       await tx`SET LOCAL statement_timeout = 0`;
       await recountIn(tx, day, fieldTables(nameOf));
     }),

@@ -5,6 +5,8 @@
  * Whatever must not be seen too early has an order. A field is on its node before its counting begins there; writers count it
  * as soon as it has a generation. A removed one is counted on until its node knows that it is removed: until then its counts are read.
  */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { OperatorError } from '../../errors.ts';
 import { addressOfPool, errorCode, isUnavailable, SQLSTATE, type Sql, type Transaction } from '../connect.ts';
 import { foldFields } from '../fields/fold.ts';
 import {
@@ -143,16 +145,35 @@ export async function foldClusterFields(sql: Sql, now: number): Promise<void> {
   });
 }
 
-/** Does something for every group of shards that has fields, on all nodes at once and one after the other on each. */
+/** Tries of a command that meets shards that are being moved, and the time between two. */
+const MOST_TRIES = 60;
+const RETRY_MS = 1_000;
+
+/**
+ * Does something for every group of shards that has fields, on all nodes at once and one after the other on each; wherever they are
+ * moved meanwhile.
+ * @throws OperatorError where they are moved for too long
+ */
 export async function forEachFieldGroup(
   sql: Sql,
   work: (group: FieldShards) => Promise<void>,
 ): Promise<void> {
-  const groups = await fieldGroups(sql);
-  await eachGroup(
-    sql,
-    groups.map((group) => ({ group })),
-    ({ group }) => work(group),
+  const done = new Set<string>();
+  for (let tries = 1; tries <= MOST_TRIES; tries += 1) {
+    const left = (await fieldGroups(sql)).filter(({ shard }) => !done.has(shard));
+    await eachGroup(
+      sql,
+      left.map((group) => ({ group })),
+      async ({ group }) => {
+        await work(group);
+        done.add(group.shard);
+      },
+    );
+    if (left.every(({ shard }) => done.has(shard))) return;
+    await sleep(RETRY_MS);
+  }
+  throw new OperatorError(
+    'Shards of the cluster were being moved for too long; run the command again after that.',
   );
 }
 

@@ -2,7 +2,8 @@
  * Maintenance of a cluster, by one process at a time: deltas are folded on each node by itself, partitions are made and dropped
  * by the coordinator on all of them. A node that is away keeps the others from nothing but new partitions.
  */
-import type { Sql, Transaction } from '../connect.ts';
+import { OperatorError } from '../../errors.ts';
+import { addressOfPool, isUnavailable, type Sql, type Transaction } from '../connect.ts';
 import { DayProfiler } from '../counts/day-profiles.ts';
 import { DAY_MS } from '../counts/levels.ts';
 import { removeDeletedApps } from '../deleted-apps.ts';
@@ -11,6 +12,7 @@ import { noteUncounted } from '../fields/uncounted.ts';
 import { DeadRows } from '../maintenance/dead-rows.ts';
 import { type MaintenanceTasks, REMOVE_APPS_MS } from '../maintenance/loop.ts';
 import {
+  COMMAND_TIMEOUT_MS,
   DAYS_AHEAD,
   DAYS_BEHIND,
   dropPartition,
@@ -18,12 +20,24 @@ import {
   intoCounts,
   partitionsBefore,
   type RetentionResult,
+  Turns,
+  underCountsLock,
+  waitedInVain,
 } from '../postgres/maintenance.ts';
 import { hasNoOlderSnapshot, moveBoundary } from '../retention.ts';
 import { removal } from './app-removal.ts';
+import { clusterAt } from './cluster.ts';
 import { ClusterFields } from './fields.ts';
 import { poolOfApp } from './reads.ts';
-import { changeShards, onEveryNode, type ShardGroup, shardGroups } from './shards.ts';
+import {
+  changeShards,
+  holdShards,
+  nodePools,
+  onEveryNode,
+  type ShardGroup,
+  shardGroups,
+  unlessMoving,
+} from './shards.ts';
 
 /** Folded deltas after which their dead rows are vacuumed. */
 const VACUUM_AFTER_DELTAS = 2_000;
@@ -32,9 +46,7 @@ const VACUUM_AFTER_DELTAS = 2_000;
 function foldStatement({ nameOf }: ShardGroup): string {
   return `
     WITH folded AS (
-      DELETE FROM ${nameOf('count_deltas')}
-       WHERE (SELECT pg_try_advisory_xact_lock(hashtext('tidemark counts')))
-      RETURNING app_id, type_id, bucket, count, fields
+      DELETE FROM ${nameOf('count_deltas')} RETURNING app_id, type_id, bucket, count, fields
     ),
     ${noteUncounted('folded', { apps: true, nameOf: fieldTables(nameOf) })},
     ${intoCounts(nameOf)}
@@ -46,14 +58,33 @@ export function fieldTables(nameOf: ShardGroup['nameOf']): (table: string) => st
   return (table) => nameOf(table === 'declared_fields' ? 'field_states' : table);
 }
 
-/** Folds the deltas of a group of shards. @returns their number */
-async function foldGroup(pool: Sql, group: ShardGroup): Promise<number> {
-  const folded = await changeShards(pool, group, async (tx: Transaction) => {
-    // Dead rows, which the planner does not know of, make nothing but the index bearable.
-    const [result] = await tx.unsafe<{ folded: number }[]>(foldStatement(group));
-    return result?.folded ?? 0;
-  });
-  return folded ?? 0;
+/** Folds the deltas of a group of shards in a transaction that has the lock of counts. @returns their number */
+async function foldIn(tx: Transaction, group: ShardGroup): Promise<number> {
+  const [result] = await tx.unsafe<{ folded: number }[]>(foldStatement(group));
+  return result?.folded ?? 0;
+}
+
+/** In place of an outcome: the shards have been moved away, or are just being moved. */
+const MOVED = 'moved';
+
+/**
+ * Changes the counts of a group of shards. The lock of counts comes first: whoever waits for it must not keep shards from being
+ * moved, nor a backup from its snapshot.
+ * @param waitMs how long it waits for the lock; 0: not at all
+ * @returns null where others have the lock
+ */
+async function changeCounts<T>(
+  pool: Sql,
+  group: ShardGroup,
+  waitMs: number,
+  change: (tx: Transaction) => Promise<T>,
+): Promise<T | typeof MOVED | null> {
+  const outcome = await unlessMoving(async () => ({
+    value: await underCountsLock<T | typeof MOVED>(pool, waitMs, async (tx) =>
+      (await holdShards(tx, group)) ? await change(tx) : MOVED,
+    ),
+  }));
+  return outcome === null ? MOVED : outcome.value;
 }
 
 /** The groups of shards of a node that have deltas. */
@@ -68,19 +99,75 @@ async function groupsWithDeltas(pool: Sql): Promise<readonly ShardGroup[]> {
   return found.flatMap(({ at }) => groups[at] ?? []);
 }
 
-/** Folds all deltas of all nodes. @param onFolded called for each group of shards with the number of its deltas */
-export async function foldCluster(
+/**
+ * Folds the deltas of all nodes, as far as their counts and shards are free.
+ * @param turnsOf  of the folds of a node, which has a lock of counts of its own
+ * @param onFolded called for each group of shards with the number of its deltas
+ */
+async function foldCluster(
   sql: Sql,
-  onFolded: (pool: Sql, table: string, deltas: number) => Promise<void> = async () => undefined,
+  turnsOf: (pool: Sql) => Turns,
+  onFolded: (pool: Sql, table: string, deltas: number) => Promise<void>,
 ): Promise<void> {
   await onEveryNode(sql, async (pool) => {
-    for (const group of await groupsWithDeltas(pool))
-      await onFolded(pool, group.nameOf('count_deltas'), await foldGroup(pool, group));
+    const groups = await groupsWithDeltas(pool);
+    await turnsOf(pool).take(async (waitMs) => {
+      for (const group of groups) {
+        const folded = await changeCounts(pool, group, waitMs, (tx) => foldIn(tx, group));
+        // The other groups need the same lock.
+        if (folded === null) return null;
+        if (folded !== MOVED) await onFolded(pool, group.nameOf('count_deltas'), folded);
+      }
+      return groups.length;
+    });
   });
 }
 
-/** Changes every group of shards of every node, one after the other on each. */
-export async function changeAllShards(
+/** Tries of a command that meets shards that are being moved: each waits for a second. */
+const MOST_TRIES = 60;
+
+/**
+ * Changes the counts of every group of shards, wherever it is moved meanwhile. Waits for whoever else changes counts.
+ * @param waitMs how long it waits for the lock of counts
+ * @throws OperatorError where it has waited in vain
+ */
+export async function changeAllCounts(
+  sql: Sql,
+  change: (tx: Transaction, group: ShardGroup) => Promise<unknown>,
+  waitMs = COMMAND_TIMEOUT_MS,
+): Promise<void> {
+  const cluster = clusterAt(addressOfPool(sql));
+  const changed = new Set<string>();
+  for (let tries = 1; tries <= MOST_TRIES; tries += 1) {
+    const nodes = (await nodePools(sql)).map(async (pool) => {
+      for (const group of await shardGroups(pool)) {
+        const name = group.nameOf('events');
+        if (changed.has(name)) continue;
+        const outcome = await changeCounts(pool, group, waitMs, async (tx) => {
+          await change(tx, group);
+          return name;
+        });
+        if (outcome === null) throw waitedInVain(waitMs);
+        if (outcome === name) changed.add(name);
+      }
+    });
+    // None goes on when this has ended.
+    const failed = (await Promise.allSettled(nodes)).find((outcome) => outcome.status === 'rejected');
+    if (failed !== undefined) throw failed.reason;
+    if (changed.size >= cluster.places.length) return;
+  }
+  throw new OperatorError(
+    'Shards of the cluster were being moved for too long; run the command again after that.',
+  );
+}
+
+/** Folds all deltas of all nodes. */
+export async function settleCluster(sql: Sql): Promise<void> {
+  await changeAllCounts(sql, foldIn);
+}
+
+/** Changes every group of shards of every node, one after the other on each. Those that are being moved are left out. */
+async function changeAllShards(
   sql: Sql,
   change: (tx: Transaction, group: ShardGroup) => Promise<void>,
 ): Promise<void> {
@@ -100,6 +187,9 @@ async function removeExpiredKeys(sql: Sql, now: number): Promise<void> {
   });
 }
 
+/** How long retention waits for the lock of counts. */
+const COUNTS_TIMEOUT_MS = 1_000;
+
 /**
  * Moves the retention boundary on all nodes, and removes what an earlier call has made unreadable. Counts by quarter-hour and
  * coarser stay.
@@ -109,9 +199,17 @@ export async function applyRetention(
   options: { days: number; now: number },
 ): Promise<RetentionResult> {
   const boundary = await moveBoundary(sql, options);
-  await changeAllShards(sql, async (tx, { nameOf }) => {
-    await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark counts'))`;
-    await tx`DELETE FROM ${tx(nameOf('minute_counts'))} WHERE bucket < ${boundary}::text::timestamptz`;
+  await onEveryNode(sql, async (pool) => {
+    for (const group of await shardGroups(pool)) {
+      const minutes = group.nameOf('minute_counts');
+      // Not while a fold adds to the same minutes: the two could deadlock. What is left is removed by the next call.
+      await changeCounts(
+        pool,
+        group,
+        COUNTS_TIMEOUT_MS,
+        (tx) => tx`DELETE FROM ${tx(minutes)} WHERE bucket < ${boundary}::text::timestamptz`,
+      );
+    }
   });
   const dropped: string[] = [];
   const postponed: string[] = [];
@@ -153,6 +251,12 @@ export function clusterMaintenance(
   options: { retentionDays: number; now: () => number },
 ): MaintenanceTasks {
   const { retentionDays, now } = options;
+  const turns = new Map<Sql, Turns>();
+  const turnsOf = (pool: Sql): Turns => {
+    const known = turns.get(pool) ?? new Turns();
+    turns.set(pool, known);
+    return known;
+  };
   const deadDeltas = new Map<string, DeadRows>();
   const profiler = new DayProfiler(sql, now, (appId) => poolOfApp(sql, appId));
   const fields = new ClusterFields(sql, now);
@@ -162,7 +266,7 @@ export function clusterMaintenance(
     fields,
     prepare,
     everySecond: async () => {
-      await foldCluster(sql, async (pool, table, deltas) => {
+      await foldCluster(sql, turnsOf, async (pool, table, deltas) => {
         const dead = deadDeltas.get(table) ?? new DeadRows(pool, table, VACUUM_AFTER_DELTAS);
         deadDeltas.set(table, dead);
         await dead.vacuumAfter(deltas);
@@ -171,13 +275,23 @@ export function clusterMaintenance(
       await profiler.profileSome();
     },
     everyTenMinutes: async () => {
-      await prepare();
+      await unlessAway(sql, prepare);
       await removeExpiredKeys(sql, now());
-      await profiler.look();
+      await unlessAway(sql, () => profiler.look());
       await removeDeletedApps(sql, removal, now, now() + REMOVE_APPS_MS);
-      const { dropped } = await applyRetention(sql, { days: retentionDays, now: now() });
+      const applied = await unlessAway(sql, () => applyRetention(sql, { days: retentionDays, now: now() }));
       await fields.everyTenMinutes();
-      return dropped;
+      return applied?.dropped ?? [];
     },
   };
+}
+
+/** Does what needs all nodes. While one is away it fails, and is due again in ten minutes: nothing else waits for that. */
+async function unlessAway<T>(sql: Sql, task: () => Promise<T>): Promise<T | null> {
+  try {
+    return await task();
+  } catch (error) {
+    if (isUnavailable(error) && clusterAt(addressOfPool(sql)).away.length > 0) return null;
+    throw error;
+  }
 }

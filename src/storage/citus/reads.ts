@@ -1,6 +1,6 @@
 /** Reads in a cluster: those of one app go to the node that holds it, where a snapshot is as exact as on one server. */
 import { readFeed } from '../arrivals.ts';
-import { addressOfPool, poolOnNode, type Sql, type Transaction } from '../connect.ts';
+import { addressOfPool, isUnavailable, poolOnNode, type Sql, type Transaction } from '../connect.ts';
 import { openCountedLines } from '../counted-lines.ts';
 import type { AppStats } from '../counts/app-stats.ts';
 import type { LineReader } from '../event-lines.ts';
@@ -135,7 +135,7 @@ export function clusterReader(sql: Sql): EventReader {
   return reader;
 }
 
-/** The stats of each app whose node is not away, each of a moment of its own. */
+/** The stats of each app whose node answers, each of a moment of its own. */
 async function readStats(
   sql: Sql,
   appIds: readonly number[],
@@ -143,8 +143,12 @@ async function readStats(
 ): Promise<Map<number, AppStats>> {
   const parts = await Promise.all(
     appIds.map(async (appId) => {
-      const pool = await poolOfApp(sql, appId).catch(() => null);
-      return pool === null ? [] : [...(await createReader(pool).appStats([appId], when))];
+      try {
+        return [...(await createReader(await poolOfApp(sql, appId)).appStats([appId], when))];
+      } catch (error) {
+        if (!isUnavailable(error)) throw error;
+        return [];
+      }
     }),
   );
   return new Map(parts.flat());

@@ -91,27 +91,43 @@ const LOCK_TIMEOUT_MS = 1_000;
 const SHARE_LOCK = 5;
 
 /**
+ * Keeps the shards of a group where they are until the end of a transaction on their node.
+ * @returns false if they have been moved away
+ * @throws lock_not_available while they are being moved
+ */
+export async function holdShards(tx: Transaction, { shards }: ShardGroup): Promise<boolean> {
+  await tx.unsafe(
+    `SET LOCAL lock_timeout = ${LOCK_TIMEOUT_MS};
+     SET LOCAL citus.enable_manual_changes_to_shards = on;
+     SELECT lock_shard_metadata(${SHARE_LOCK}, '{${shards.join()}}'::bigint[])`,
+  );
+  const here = await tx`
+    SELECT FROM pg_dist_placement
+     WHERE shardid = ANY(${shards}::text[]::bigint[]) AND groupid = (SELECT groupid FROM pg_dist_local_group)`;
+  return here.length === shards.length;
+}
+
+/**
  * Changes shards of a group in one transaction on their node.
  * @returns null if they have been moved away, or are just being moved
  */
 export async function changeShards<T>(
   pool: Sql,
-  { shards }: ShardGroup,
+  group: ShardGroup,
   change: (tx: Transaction) => Promise<T>,
 ): Promise<T | null> {
+  const outcome = await unlessMoving(() =>
+    pool.begin('isolation level read committed', async (tx) =>
+      (await holdShards(tx, group)) ? { value: await change(tx) } : null,
+    ),
+  );
+  return outcome?.value ?? null;
+}
+
+/** @returns null if the shards of a transaction are just being moved */
+export async function unlessMoving<T>(transaction: () => Promise<T>): Promise<T | null> {
   try {
-    const outcome = await pool.begin('isolation level read committed', async (tx) => {
-      await tx.unsafe(
-        `SET LOCAL lock_timeout = ${LOCK_TIMEOUT_MS};
-         SET LOCAL citus.enable_manual_changes_to_shards = on;
-         SELECT lock_shard_metadata(${SHARE_LOCK}, '{${shards.join()}}'::bigint[])`,
-      );
-      const here = await tx`
-        SELECT FROM pg_dist_placement
-         WHERE shardid = ANY(${shards}::text[]::bigint[]) AND groupid = (SELECT groupid FROM pg_dist_local_group)`;
-      return here.length === shards.length ? { value: await change(tx) } : null;
-    });
-    return outcome?.value ?? null;
+    return await transaction();
   } catch (error) {
     if (errorCode(error) === SQLSTATE.lockNotAvailable) return null;
     throw error;

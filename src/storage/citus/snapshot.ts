@@ -5,7 +5,7 @@
 import type pg from 'pg';
 import { OperatorError } from '../../errors.ts';
 import type { ExportSnapshot, RowPlace } from '../backup/export.ts';
-import { type DatabaseAddress, errorCode, SQLSTATE } from '../connect.ts';
+import { type DatabaseAddress, errorCode, isUnavailable, SQLSTATE } from '../connect.ts';
 import { openCopyClient } from '../copy-client.ts';
 import { countsOf, type Level } from '../counts/levels.ts';
 import { type DataNode, nodeIsAway } from '../nodes.ts';
@@ -21,7 +21,15 @@ const EXCLUSIVE_LOCK = 7;
 /** lock_not_available, deadlock_detected, undefined_table: a shard is being moved, or a statement takes long. */
 const PASSING = new Set<string>([SQLSTATE.lockNotAvailable, SQLSTATE.deadlock, '42P01']);
 
+/** What a node must answer in while writers are kept out of the others. */
+const ANSWER_TIMEOUT_MS = 3_000;
+/** After so long without news of this process a node lets writers in again by itself. */
+const KEEPER_TIMEOUT_MS = 5_000;
+/** Timeout for closing a connection. */
+const CLOSE_TIMEOUT_MS = 1_000;
+
 interface NodeSession {
+  readonly node: DataNode;
   readonly reader: pg.Client;
   /** Keeps writers out while it has a transaction. */
   readonly keeper: pg.Client;
@@ -73,11 +81,11 @@ async function openSessions(address: DatabaseAddress): Promise<NodeSession[]> {
     for (const [node, place] of nodes) {
       const open = (): Promise<pg.Client> =>
         openCopyClient(place, NAME).catch((cause: unknown) => {
-          throw new OperatorError(`${nodeIsAway(node).message}: a backup needs all nodes`, { cause });
+          throw notAnswering(node, cause);
         });
       const reader = await open();
       try {
-        sessions.push({ reader, keeper: await open() });
+        sessions.push({ node, reader, keeper: await open() });
       } catch (error) {
         await end(reader);
         throw error;
@@ -94,9 +102,11 @@ async function closeSessions(sessions: readonly NodeSession[]): Promise<void> {
   await Promise.all(sessions.flatMap(({ reader, keeper }) => [end(reader), end(keeper)]));
 }
 
-/** The connection may already be broken. */
+/** The connection may already be broken, or its server silent. */
 async function end(client: pg.Client): Promise<void> {
+  const timeout = setTimeout(() => client.connection.stream.destroy(), CLOSE_TIMEOUT_MS);
   await client.end().catch(() => undefined);
+  clearTimeout(timeout);
 }
 
 async function takeSnapshots(
@@ -105,20 +115,54 @@ async function takeSnapshots(
 ): Promise<readonly RowPlace[]> {
   for (let tries = 1; ; tries += 1) {
     try {
-      await Promise.all(sessions.map(({ keeper }) => keepOut(keeper)));
-      const places = await Promise.all(sessions.map(({ reader }) => beginOnNode(reader)));
+      await onAll(sessions, 'keeper', keepOut);
+      const places = await onAll(sessions, 'reader', beginOnNode);
       // After the nodes: the apps and types of all of their events are known then.
       await coordinator.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY');
       await coordinator.query('SELECT FROM installation');
+      // A keeper that was given up in between fails here: writers may have come in.
+      await onAll(sessions, 'keeper', rollBack);
       return places.flat();
     } catch (error) {
-      for (const client of [coordinator, ...sessions.map(({ reader }) => reader)])
-        await client.query('ROLLBACK');
       if (!PASSING.has(errorCode(error)) || tries === MAX_TRIES) throw error;
-    } finally {
-      await Promise.all(sessions.map(({ keeper }) => keeper.query('ROLLBACK')));
+      await onAll(sessions, 'keeper', rollBack);
+      await onAll(sessions, 'reader', rollBack);
+      await rollBack(coordinator);
     }
   }
+}
+
+/** Does something on all nodes at once. @throws an error that says so if a node does not answer in time */
+async function onAll<T>(
+  sessions: readonly NodeSession[],
+  role: 'reader' | 'keeper',
+  work: (client: pg.Client) => Promise<T>,
+): Promise<T[]> {
+  const outcomes = await Promise.allSettled(
+    sessions.map(async ({ node, [role]: client }) => {
+      const timeout = setTimeout(() => client.connection.stream.destroy(), ANSWER_TIMEOUT_MS);
+      try {
+        return await work(client);
+      } catch (cause) {
+        throw errorCode(cause) === '' || isUnavailable(cause) ? notAnswering(node, cause) : cause;
+      } finally {
+        clearTimeout(timeout);
+      }
+    }),
+  );
+  const failed = outcomes.flatMap((outcome) => (outcome.status === 'rejected' ? [outcome.reason] : []));
+  // What passes is tried again only where nothing else is wrong.
+  const worst = failed.find((error) => !PASSING.has(errorCode(error))) ?? failed[0];
+  if (worst !== undefined) throw worst;
+  return outcomes.flatMap((outcome) => (outcome.status === 'fulfilled' ? [outcome.value] : []));
+}
+
+function notAnswering(node: DataNode, cause: unknown): OperatorError {
+  return new OperatorError(`${nodeIsAway(node).message}: a backup needs all nodes`, { cause });
+}
+
+async function rollBack(client: pg.Client): Promise<void> {
+  await client.query('ROLLBACK');
 }
 
 /** All shards on every node: a write by way of another node takes its lock there. */
@@ -126,6 +170,7 @@ async function keepOut(keeper: pg.Client): Promise<void> {
   await keeper.query(`
     BEGIN;
     SET LOCAL lock_timeout = ${LOCK_TIMEOUT_MS};
+    SET LOCAL idle_in_transaction_session_timeout = ${KEEPER_TIMEOUT_MS};
     SELECT lock_shard_metadata(${EXCLUSIVE_LOCK}, (SELECT array_agg(shardid ORDER BY shardid) FROM pg_dist_shard))`);
 }
 

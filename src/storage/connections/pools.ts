@@ -3,6 +3,8 @@
  * so its connection stays usable. A connection is replaced only if the server does not respond to that either.
  */
 
+import { DAY_MS, HOUR_MS } from '../../time-units.ts';
+
 export interface Deadlines {
   /** `statement_timeout` of the session in milliseconds; 0: no timeout. */
   readonly statementMs: number;
@@ -11,8 +13,6 @@ export interface Deadlines {
   /** `lock_timeout` of the session in milliseconds, where a lock must not keep its connection from others. */
   readonly lockMs?: number;
 }
-
-const HOUR_MS = 3_600_000;
 
 /** By the value of the metrics' label `pool`. */
 export const DEADLINES = {
@@ -27,7 +27,7 @@ export const DEADLINES = {
   /** Folding after a long outage, or creating an index, takes minutes; the connection is pinged separately. */
   maintenance: { statementMs: HOUR_MS, answerMs: HOUR_MS + 5_000 },
   /** Compression of chunks, which has no deadline. */
-  'slow maintenance': { statementMs: 0, answerMs: 24 * HOUR_MS },
+  'slow maintenance': { statementMs: 0, answerMs: DAY_MS },
   /** Commit groups without a journal. Large groups have longer (by the bytes of their rows). */
   write: { statementMs: 9_000, answerMs: 10_000 },
   /** Commit groups with a journal. */

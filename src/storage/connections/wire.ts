@@ -32,7 +32,8 @@ const [READY, ERROR, DATA_ROW] = [type('Z'), type('E'), type('D')];
 const ASYNCHRONOUS = new Set([type('A'), type('N'), type('S')]);
 /** The type and the length of a message. */
 const HEAD_BYTES = 5;
-const CANCEL_REQUEST = 80_877_102;
+/** The code of a CancelRequest, which comes in the place of a protocol version (PostgreSQL's documentation, 54.7). */
+export const CANCEL_REQUEST = 80_877_102;
 /** An empty query: the server answers it at once, also inside of a transaction. */
 const NOTHING = '';
 

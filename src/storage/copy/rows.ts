@@ -1,9 +1,9 @@
 /** Copies rows of events from one database to another, with their changes of the counts. */
 import { to as copyTo } from 'pg-copy-streams';
-import { EVENT_COLUMNS } from '../backup/catalog.ts';
 import { copyInto } from '../backup/restore.ts';
 import type { Interval } from '../counts/intervals.ts';
-import { CopyConnection } from '../write/copy-connection.ts';
+import { EVENT_COLUMN_NAMES } from '../write/accepted-event.ts';
+import { BULK_SESSION, BULK_TIMEOUTS, CopyConnection } from '../write/copy-connection.ts';
 import { countCopied } from '../write/count-copied.ts';
 import { insertMissingValues } from '../write/insert-events.ts';
 import { insertRows, inTransaction } from '../write/insert-steps.ts';
@@ -24,14 +24,14 @@ export async function copyInterval(
   const interval = { from: text(start), until: text(until) };
   await to.engine.ensureRoom(to.sql, { from: start, until });
   const rows = from.client.query(
-    copyTo(`COPY (SELECT ${EVENT_COLUMNS.join(', ')} FROM events
+    copyTo(`COPY (SELECT ${EVENT_COLUMN_NAMES.join(', ')} FROM events
                    WHERE created_at >= '${interval.from}' AND created_at < '${interval.until}'
                      AND app_id = ANY ('{${apps.join()}}')) TO STDOUT`),
   );
   rows.on('error', () => undefined); // Whoever reads it throws it.
   await to.client.query('BEGIN ISOLATION LEVEL READ COMMITTED');
   if (to.engine.restoreSettings !== undefined) await to.client.query(to.engine.restoreSettings);
-  const copied = await copyInto(to.client, 'events', EVENT_COLUMNS, rows);
+  const copied = await copyInto(to.client, 'events', EVENT_COLUMN_NAMES, rows);
   await countCopied(to.client, to.engine.writes, interval);
   await to.client.query('COMMIT');
   return copied;
@@ -39,10 +39,6 @@ export async function copyInterval(
 
 /** Rows of one INSERT: with the largest payloads some hundred megabytes. */
 const MERGED_ROWS = 200;
-
-/** As for imports: the columnstore takes long. */
-const TIMEOUTS = { connectMs: 5_000, answerMs: 300_000, lockMs: 0 } as const;
-const SESSION = { statement_timeout: '0', idle_in_transaction_session_timeout: '0' } as const;
 
 interface MergedRow {
   readonly id: string;
@@ -63,7 +59,10 @@ export class Merger {
     this.#from = from;
     this.#to = to;
     const { writes } = to.engine;
-    this.#connection = new CopyConnection(to.address, COPY_NAME, TIMEOUTS, { ...SESSION, ...writes.session });
+    this.#connection = new CopyConnection(to.address, COPY_NAME, BULK_TIMEOUTS, {
+      ...BULK_SESSION,
+      ...writes.session,
+    });
     this.#statement = insertMissingValues(writes);
   }
 

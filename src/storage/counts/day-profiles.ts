@@ -1,5 +1,6 @@
 /** Makes the profiles of days that are over (sql/0004), from which charts of long intervals are read. */
 import type { Sql } from '../connect.ts';
+import { saysNodeIsAway } from '../nodes.ts';
 import { DAY_MS } from './levels.ts';
 
 /** A day is profiled this long after its end: until then a late commit would have it made again. */
@@ -85,8 +86,17 @@ export class DayProfiler {
   async profileSome(): Promise<void> {
     const until = this.#now() + PROFILE_MS;
     for (let day = this.#unprofiled.shift(); day !== undefined; day = this.#unprofiled.shift()) {
-      await profileDay((await this.#poolOf?.(day.appId)) ?? this.#sql, day);
+      await this.#profile(day);
       if (this.#now() >= until) return;
+    }
+  }
+
+  /** A day of an app whose node is away is found again by a later look. */
+  async #profile(day: AppDay): Promise<void> {
+    try {
+      await profileDay((await this.#poolOf?.(day.appId)) ?? this.#sql, day);
+    } catch (error) {
+      if (!saysNodeIsAway(error)) throw error;
     }
   }
 }

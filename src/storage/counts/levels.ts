@@ -1,9 +1,7 @@
 /** The levels of the counts, and the units of time that storage computes with. */
+import { DAY_MS, HOUR_MS, MINUTE_MS, QUARTER_HOUR_MS } from '../../time-units.ts';
 
-export const MINUTE_MS = 60_000;
-export const QUARTER_HOUR_MS = 15 * MINUTE_MS;
-export const HOUR_MS = 60 * MINUTE_MS;
-export const DAY_MS = 24 * HOUR_MS;
+export { DAY_MS, HOUR_MS, MINUTE_MS, QUARTER_HOUR_MS };
 
 /** One level of the counts. Its buckets are aligned to 1970, UTC. */
 export interface Level {

@@ -17,7 +17,6 @@ import {
   readMinuteSummaries,
   readSummaries,
 } from '../fields/numbers/read-numbers.ts';
-import { quantilesOf } from '../fields/numbers/sketch.ts';
 import { readSnapshot } from '../snapshot.ts';
 import type { BucketsProblem } from './buckets.ts';
 import { type Interval, type LevelInterval, splitByLevel } from './intervals.ts';
@@ -195,7 +194,7 @@ function statsOf(numbers: NumberSummary): NumberStats {
   const { count, sum, min, max } = numbers;
   const within = (quantile: number | null): number | null =>
     quantile === null ? null : Math.min(Math.max(quantile, Number(min)), Number(max));
-  const [p50 = null, p90 = null, p95 = null, p99 = null] = quantilesOf(numbers.bins, QUANTILES).map(within);
+  const [p50 = null, p90 = null, p95 = null, p99 = null] = numbers.bins.quantiles(QUANTILES).map(within);
   return { count, sum: decimalText(sum), avg: averageOf(sum, count), min, max, p50, p90, p95, p99 };
 }
 

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { chown, lstat, mkdtemp, readlink, rename, symlink } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { MAX_SOCKET_PATH } from '../../socket-path.ts';
 import type { SystemUser } from './user.ts';
 
 /** Part of the socket's name; PostgreSQL does not listen on TCP. */
@@ -9,9 +10,6 @@ export const PORT = 5432;
 
 /** In the data folder: a link to the folder of the socket if the path of the cluster is too long. */
 const SOCKET_LINK = 'postgres.socket';
-
-/** sockaddr_un has 108 bytes on Linux and 104 on macOS, including a final NUL. */
-const MAX_SOCKET_PATH = process.platform === 'darwin' ? 103 : 107;
 
 /**
  * The folder for the Unix socket: the cluster itself, or one in the system's temporary folder if that path is too long. A

@@ -92,7 +92,7 @@ const ADD_UP = takeDeltas(`
 const MOST_MISSES = 5;
 const TURN_TIMEOUT_MS = 5_000;
 /** A command waits longer: whoever holds the lock for a minute hangs. */
-const COMMAND_TIMEOUT_MS = 60_000;
+export const COMMAND_TIMEOUT_MS = 60_000;
 
 /**
  * Moves all pending deltas into the counts of every level and of months, for each type and for all together, and discards
@@ -105,9 +105,14 @@ const COMMAND_TIMEOUT_MS = 60_000;
  * @throws OperatorError where it has waited in vain
  */
 export async function foldCounts(sql: Sql, waitMs = COMMAND_TIMEOUT_MS): Promise<number> {
-  const folded = await inTurn(sql, FOLD, waitMs);
-  if (folded !== null) return folded;
-  throw new OperatorError(
+  const folded = await underCountsLock(sql, waitMs, (tx) => onlyByIndex(tx, FOLD));
+  if (folded === null) throw waitedInVain(waitMs);
+  return folded;
+}
+
+/** What a command says that has waited so long for the lock of counts. */
+export function waitedInVain(waitMs: number): OperatorError {
+  return new OperatorError(
     `Another session has held the lock of the counts for ${waitMs / 1_000} s: look for it in pg_locks (advisory) and pg_stat_activity. ` +
       'Totals are exact meanwhile, and the service folds the counts by itself once the lock is free.',
   );
@@ -123,14 +128,18 @@ async function onlyByIndex(tx: Transaction, statement: string): Promise<number> 
 }
 
 /**
- * Runs a statement under the lock of counts, which is taken before its snapshot.
+ * Runs a transaction under the lock of counts, which is taken before the snapshot of its first statement.
  * @param waitMs how long it waits for the lock; 0: not at all
  * @returns null where others have the lock
  */
-async function inTurn(sql: Sql, statement: string, waitMs: number): Promise<number | null> {
+export async function underCountsLock<T>(
+  sql: Sql,
+  waitMs: number,
+  work: (tx: Transaction) => Promise<T>,
+): Promise<T | null> {
   let isLocked = false;
   try {
-    return await sql.begin('isolation level read committed', async (tx) => {
+    const outcome = await sql.begin('isolation level read committed', async (tx) => {
       if (waitMs > 0) await tx.unsafe(`SET LOCAL lock_timeout = ${waitMs}`);
       const lock = waitMs > 0 ? 'pg_advisory_xact_lock' : 'pg_try_advisory_xact_lock';
       const [taken] = await tx.unsafe<{ lock: unknown }[]>(
@@ -138,8 +147,10 @@ async function inTurn(sql: Sql, statement: string, waitMs: number): Promise<numb
       );
       if (taken?.lock === false) return null;
       isLocked = true;
-      return await onlyByIndex(tx, statement);
+      // Wrapped in an object, because the client awaits each element of an array.
+      return { value: await work(tx) };
     });
+    return outcome?.value ?? null;
   } catch (error) {
     if (!isLocked && errorCode(error) === SQLSTATE.lockNotAvailable) return null;
     throw error;
@@ -147,16 +158,25 @@ async function inTurn(sql: Sql, statement: string, waitMs: number): Promise<numb
 }
 
 /**
- * The deltas of events. Imports hold the lock of counts for a part of each transaction, and pass it on to one another where
- * several run: after some misses a fold queues for it, so that the imports come after it once.
+ * When folds queue for the lock of counts. Imports hold it for a part of each transaction, and pass it on to one another where
+ * several run: after some misses a fold waits for it, so that the imports come after it once.
  */
-export function countDeltas(sql: Sql): Foldable {
-  let misses = 0;
-  const take = async (statement: string): Promise<number | null> => {
-    const taken = await inTurn(sql, statement, misses >= MOST_MISSES ? TURN_TIMEOUT_MS : 0);
-    misses = taken === null ? misses + 1 : 0;
+export class Turns {
+  #misses = 0;
+
+  /** @param attempt waits so many milliseconds for the lock; null where others have it */
+  async take<T>(attempt: (waitMs: number) => Promise<T | null>): Promise<T | null> {
+    const taken = await attempt(this.#misses >= MOST_MISSES ? TURN_TIMEOUT_MS : 0);
+    this.#misses = taken === null ? this.#misses + 1 : 0;
     return taken;
-  };
+  }
+}
+
+/** The deltas of events. */
+export function countDeltas(sql: Sql): Foldable {
+  const turns = new Turns();
+  const take = (statement: string): Promise<number | null> =>
+    turns.take((waitMs) => underCountsLock(sql, waitMs, (tx) => onlyByIndex(tx, statement)));
   return {
     fold: () => take(FOLD),
     addUp: () => take(ADD_UP),

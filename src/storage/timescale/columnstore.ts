@@ -8,7 +8,7 @@
 import type { Sql, Transaction } from '../connect.ts';
 
 /** The table of a chunk's columnstore is named after the chunk. */
-export const COLUMNSTORE_PREFIX = 'columnstore_of_';
+const COLUMNSTORE_PREFIX = 'columnstore_of_';
 const SCRATCH = 'columnstore_template';
 
 /** Longest that the chunk's writers wait. */

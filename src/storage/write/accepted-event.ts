@@ -1,5 +1,5 @@
 /** Accepted events on their way into the table, from whichever source. */
-import { DAY_MS, MINUTE_MS } from '../counts/levels.ts';
+import { DAY_MS, HOUR_MS, MINUTE_MS } from '../counts/levels.ts';
 
 /** The content of an event, without its app and type. */
 export interface EventContent {
@@ -10,6 +10,9 @@ export interface EventContent {
   /** The payload's JSON text. */
   readonly payload: string;
 }
+
+/** Of the table of events, in the order of a row. */
+export const EVENT_COLUMN_NAMES = ['id', 'app_id', 'type_id', 'created_at', 'payload'] as const;
 
 /** An event as a row of the table: its app and type by internal ids, which are valid in one database only. */
 export interface EventRow extends EventContent {
@@ -107,7 +110,7 @@ export function timestamp(time: number): string {
     lastDay = day;
   }
   const ms = time - day * DAY_MS;
-  const hour = TWO_DIGITS[Math.floor(ms / 3_600_000)];
+  const hour = TWO_DIGITS[Math.floor(ms / HOUR_MS)];
   const minute = TWO_DIGITS[Math.floor(ms / MINUTE_MS) % 60];
   const second = TWO_DIGITS[Math.floor(ms / 1_000) % 60];
   lastText = `${lastDate}${hour}:${minute}:${second}.${THREE_DIGITS[ms % 1_000]}Z`;

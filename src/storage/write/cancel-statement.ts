@@ -1,9 +1,8 @@
 /** Asks PostgreSQL to cancel the statement of a connection, so that its backend does not continue without a client. */
 import type pg from 'pg';
 import { openAgain } from '../connections/dial.ts';
+import { CANCEL_REQUEST } from '../connections/wire.ts';
 
-/** Protocol documentation, 55.7: CancelRequest. */
-const CANCEL_REQUEST = 80_877_102;
 const MESSAGE_BYTES = 16;
 
 /** `pg` keeps the server's BackendKeyData, but its types lack it. */

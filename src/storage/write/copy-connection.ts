@@ -78,6 +78,9 @@ export interface ConnectionTimeouts {
 }
 
 const DEFAULT_TIMEOUTS: ConnectionTimeouts = { connectMs: 5_000, answerMs: 10_000 };
+/** For commands that write in bulk: a statement waits for a lock for as long as the compression of a chunk takes. */
+export const BULK_TIMEOUTS = { connectMs: 5_000, answerMs: 300_000, lockMs: 0 } as const;
+export const BULK_SESSION = { statement_timeout: '0', idle_in_transaction_session_timeout: '0' } as const;
 /** Additional time for large statements: a slow network is no outage. */
 const BYTES_PER_MS = 10_000;
 /** An attempt to connect that takes longer is repeated. */

@@ -29,7 +29,7 @@ const EVENT_BYTES = 2 + 5 * 4 + UUID_BYTES + 4 + 4 + 8;
 /** Of a row of a field's delta, without the value's own bytes. */
 const FIELD_DELTA_BYTES = 2 + 7 * 4 + 3 * 4 + 8 + 8;
 /** UTF-8 takes at most three bytes for a UTF-16 unit. */
-const BYTES_PER_UNIT = 3;
+export const BYTES_PER_UNIT = 3;
 /** Message type and length, and what begins and ends rows. */
 const MESSAGE_BYTES = 64;
 

@@ -5,7 +5,7 @@ import type { Engine } from '../engine.ts';
 import { ENGINES } from '../engines.ts';
 import type { DeclaredFields } from '../fields/declared-fields.ts';
 import { datesOf, type EventRow, sizeOf } from './accepted-event.ts';
-import { ConnectionLost, CopyConnection } from './copy-connection.ts';
+import { BULK_SESSION, BULK_TIMEOUTS, ConnectionLost, CopyConnection } from './copy-connection.ts';
 import { type CopyGroup, copyGroup } from './copy-group.ts';
 import { backOff } from './failures.ts';
 import { type Attempt, GroupCommit, type GroupKind, type WriteLog } from './group-commit.ts';
@@ -62,10 +62,6 @@ interface BegunGroup {
   readonly generation: number;
 }
 
-/** An import may wait for a lock for as long as the compression of a chunk takes. */
-const CONNECTION_TIMEOUTS = { connectMs: 5_000, answerMs: 300_000, lockMs: 0 } as const;
-const SESSION = { statement_timeout: '0', idle_in_transaction_session_timeout: '0' } as const;
-
 /** Failures are thrown, and reported by the command. */
 const NO_LOG: WriteLog = { warn: () => undefined, error: () => undefined };
 
@@ -91,13 +87,13 @@ export class ImportWriter<Event extends EventRow> {
     const { address, timeoutMs } = options;
     const engine = ENGINES[options.engine].writes;
     const timeouts = {
-      ...CONNECTION_TIMEOUTS,
+      ...BULK_TIMEOUTS,
       unreachableMs: timeoutMs,
       blockedMs: timeoutMs,
       retryMs: timeoutMs,
     };
     this.#connection = new CopyConnection(address, 'tidemark import', timeouts, {
-      ...SESSION,
+      ...BULK_SESSION,
       ...engine.session,
     });
     this.#commit = new GroupCommit({ engine, timeouts, log: NO_LOG, now: () => performance.now() });

@@ -3,10 +3,10 @@ import type postgres from 'postgres';
 import type { Sql, Transaction } from '../connect.ts';
 import type { Engine } from '../engine.ts';
 import { ENGINES } from '../engines.ts';
-import { type EventRow, timestamp } from './accepted-event.ts';
+import { EVENT_COLUMN_NAMES, type EventRow, timestamp } from './accepted-event.ts';
 import type { EngineWrites } from './engine-writes.ts';
 
-export const EVENT_COLUMNS = 'id, app_id, type_id, created_at, payload';
+export const EVENT_COLUMNS = EVENT_COLUMN_NAMES.join(', ');
 
 /** What comes before and after a SELECT of {@link EVENT_COLUMNS} to store its rows. */
 export interface InsertStatement {

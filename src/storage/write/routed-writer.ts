@@ -23,6 +23,8 @@ export interface GroupWriter extends GroupCounts {
   readonly retries: number;
   /** Milliseconds for which groups have been in flight and none has ended. */
   readonly stillMs: number;
+  /** Of a cluster: groups by the name of the node that they were sent to, {@link COORDINATOR} included. */
+  readonly groupsByNode?: ReadonlyMap<string, number>;
   write(events: readonly AcceptedEvent[], uncertain?: boolean): Promise<Outcomes>;
   /** Whether the database takes events of a time now. */
   proves(createdAt: number): Promise<boolean>;
@@ -42,12 +44,16 @@ export const NODE_IS_AWAY = new Rejection(
   'The part of the database that holds this app does not answer; try again shortly.',
 );
 
+/** In place of a node's name: groups of apps that the coordinator holds itself, or of which the node is not known. */
+export const COORDINATOR = 'coordinator';
+
 /** Most numbers that are tried to find an app of a node. */
 const MOST_TRIED = 10_000;
 
 class RoutedWriter implements GroupWriter {
   readonly groupEvents: Histogram;
   readonly groupSeconds: Histogram;
+  readonly groupsByNode = new Map<string, number>();
   readonly #options: EventWriterOptions;
   readonly #nodes: Nodes;
   /** For what is on the coordinator itself, and while it is not known where apps are. */
@@ -111,6 +117,8 @@ class RoutedWriter implements GroupWriter {
     // Each node has as many groups at once as connections, but an app that has just been moved brings one more.
     while (!writer.hasRoom && !(node !== null && this.#nodes.isAway(node))) await this.#anEnd();
     if (node === null || !this.#nodes.isAway(node)) {
+      const name = node?.name ?? COORDINATOR;
+      this.groupsByNode.set(name, (this.groupsByNode.get(name) ?? 0) + 1);
       try {
         return await writer.write(events, uncertain);
       } finally {

@@ -9,15 +9,11 @@
  *
  * The cases for XML, Protobuf and Kafka are of formats and bindings that are not taken.
  */
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { refused } from '../../http/answers.ts';
 import { answered } from '../../support/batch.ts';
+import { BATCH, overEachTransport, PATH, STRUCTURED } from '../../support/cloud-events.ts';
 import type { HttpResponse } from '../../support/http-client.ts';
-import { startTestService, type TestService } from '../../support/service.ts';
-
-const PATH = '/v1/cloudevents';
-const STRUCTURED = 'application/cloudevents+json';
-const BATCH = 'application/cloudevents-batch+json';
 
 type Attributes = Readonly<Record<string, unknown>>;
 
@@ -105,27 +101,7 @@ function binary(event: Attributes): {
   return { headers, body: data === undefined ? '' : String(data) };
 }
 
-const services = new Map<string, TestService>();
-beforeAll(async () => {
-  for (const transport of ['uws', 'node'] as const)
-    services.set(transport, await startTestService({ transport, config: { CREATE_LIMIT_PER_MINUTE: 0 } }));
-});
-afterAll(async () => {
-  for (const service of services.values()) await service.stop();
-});
-
-describe.each(['uws', 'node'])('over %s,', (transport) => {
-  const service = (): TestService => services.get(transport) as TestService;
-  const post = (
-    body: string | Buffer,
-    headers: Readonly<Record<string, string | null>>,
-  ): Promise<HttpResponse> =>
-    service().request({
-      method: 'POST',
-      path: PATH,
-      body,
-      headers: { Authorization: `Bearer ${service().app.loggingToken}`, ...headers },
-    });
+overEachTransport(({ service, post }) => {
   const postStructured = (event: unknown, type = STRUCTURED): Promise<HttpResponse> =>
     post(JSON.stringify(event), { 'Content-Type': type });
   const postBatch = (events: readonly unknown[]): Promise<HttpResponse> =>

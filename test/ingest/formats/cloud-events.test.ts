@@ -1,39 +1,14 @@
 /** CloudEvents in each mode of the HTTP binding, from the standard's own SDK and by hand. */
 import { CloudEvent, HTTP } from 'cloudevents';
 import fc from 'fast-check';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { refused } from '../../http/answers.ts';
 import { answered } from '../../support/batch.ts';
+import { BATCH, overEachTransport, STRUCTURED } from '../../support/cloud-events.ts';
 import { runs } from '../../support/fuzz.ts';
 import type { HttpResponse } from '../../support/http-client.ts';
-import { startTestService, type TestService } from '../../support/service.ts';
 
-const PATH = '/v1/cloudevents';
-const STRUCTURED = 'application/cloudevents+json';
-const BATCH = 'application/cloudevents-batch+json';
-
-const services = new Map<string, TestService>();
-beforeAll(async () => {
-  for (const transport of ['uws', 'node'] as const)
-    services.set(transport, await startTestService({ transport, config: { CREATE_LIMIT_PER_MINUTE: 0 } }));
-});
-afterAll(async () => {
-  for (const service of services.values()) await service.stop();
-});
-
-describe.each(['uws', 'node'])('over %s,', (transport) => {
-  const service = (): TestService => services.get(transport) as TestService;
-  const post = (
-    body: string | Buffer,
-    headers: Readonly<Record<string, string | null>>,
-  ): Promise<HttpResponse> =>
-    service().request({
-      method: 'POST',
-      path: PATH,
-      body,
-      headers: { Authorization: `Bearer ${service().app.loggingToken}`, ...headers },
-    });
-
+overEachTransport(({ service, post }) => {
   /** The stored event of an answer. */
   const stored = async (response: HttpResponse) => {
     const id = answered(response).results[0]?.eventId ?? '';

@@ -8,6 +8,7 @@ import {
   encodeFrame,
   encodeHeader,
   HEADER_BYTES,
+  isOldFormat,
   newHeader,
   readSegment,
   type SegmentHeader,
@@ -151,6 +152,24 @@ test('a header of another format is not read, even if its checksum is right', ()
   expect(readSegment(header).header).toBeNull();
 });
 
+test('a file of an earlier format is known by either copy of its header', () => {
+  const copies = (...magic: readonly string[]): Buffer =>
+    Buffer.concat(magic.map((text) => Buffer.concat([Buffer.from(text), Buffer.alloc(28, 7)])));
+  for (const old of [
+    copies('TDMKJNL1', 'TDMKJNL1'),
+    copies('TDMKJNL1', 'damaged!'),
+    copies('damaged!', 'TDMKJNL1'),
+  ])
+    expect(isOldFormat(old)).toBe(true);
+  for (const other of [
+    copies('damaged!', 'damaged!'),
+    segmentOf([]).bytes,
+    Buffer.from('TDMKJNL'),
+    Buffer.alloc(0),
+  ])
+    expect(isOldFormat(other)).toBe(false);
+});
+
 test('random bytes are no records and break nothing', () => {
   fc.assert(
     fc.property(fc.uint8Array({ maxLength: 500 }), (noise) => {
@@ -179,8 +198,19 @@ test('a record whose checksum is right and whose events are not costs itself, an
   const event = { id: newId(1), createdAt: 3, payload: '{"a":1}', source: SOURCE };
   const header = newHeader(INSTALLATION);
   const good = encodeBody([event]);
-  // Too short by some bytes, too long, and of more events than it has.
+  // Its index of a source is the four bytes before the size and the text of the payload.
+  const ofUnknownSource = Buffer.from(good);
+  ofUnknownSource.writeUInt32BE(1, good.length - 4 - 4 - event.payload.length);
+  const withSources = (text: string): Buffer => {
+    const body = Buffer.from(text.padEnd(good.readUInt32BE()));
+    return Buffer.concat([good.subarray(0, 4), body, good.subarray(4 + body.length)]);
+  };
+  // Too short by some bytes, too long, of more events than it has, of a source that it has not, and with sources of no use.
   for (const [body, events] of [
+    [ofUnknownSource, 1],
+    [withSources('{}'), 1],
+    [withSources('not JSON'), 1],
+    [good.subarray(0, 20), 1],
     [good.subarray(0, -7), 1],
     [Buffer.concat([good, Buffer.alloc(3)]), 1],
     [good, 2],

@@ -4,7 +4,7 @@ import { runInNewContext } from 'node:vm';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { Rejection } from '../../../src/errors.ts';
-import { type BatchEvent, EventReader, TypeReferences } from '../../../src/ingest/parse/batch-event.ts';
+import { type BatchEvent, BatchEventParser, TypeReferences } from '../../../src/ingest/parse/batch-event.ts';
 import { runs, sized } from '../../support/fuzz.ts';
 import { eventByJsonParse } from './by-json-parse.ts';
 import {
@@ -19,20 +19,20 @@ import {
 } from './json-text.ts';
 
 /** What is read fast of a text that is one event and nothing else. */
-function readFast(text: string): BatchEvent | null {
-  const reader = new EventReader(new TypeReferences(), 10_000_000);
-  const event = reader.readFast(text, 0);
-  return event !== null && reader.end === text.length ? event : null;
+function parseFast(text: string): BatchEvent | null {
+  const parser = new BatchEventParser(new TypeReferences(), 10_000_000);
+  const event = parser.parseFast(text, 0);
+  return event !== null && parser.end === text.length ? event : null;
 }
 
 /** The same, strictly: the event, or what is wrong with it; null for what is not JSON. */
-function readStrict(text: string): BatchEvent | string | null {
-  const reader = new EventReader(new TypeReferences(), 10_000_000);
-  const reading = reader.readStrict(text, 0);
+function parseStrict(text: string): BatchEvent | string | null {
+  const parser = new BatchEventParser(new TypeReferences(), 10_000_000);
+  const reading = parser.parseStrict(text, 0);
   let step = reading.next();
   while (step.done !== true) step = reading.next();
   const event = step.value;
-  if (event === null || !/^[ \t\n\r]*$/.test(text.slice(reader.end))) return null;
+  if (event === null || !/^[ \t\n\r]*$/.test(text.slice(parser.end))) return null;
   return event instanceof Rejection ? event.details : event;
 }
 
@@ -40,13 +40,13 @@ function readStrict(text: string): BatchEvent | string | null {
 let read = 0;
 
 function expectSame(text: string): void {
-  const strict = readStrict(text);
+  const strict = parseStrict(text);
   const meant =
     strict === null || typeof strict === 'string'
       ? strict
       : { ...strict, payload: JSON.parse(strict.payload) };
   expect(meant, text).toEqual(eventByJsonParse(text));
-  const fast = readFast(text);
+  const fast = parseFast(text);
   if (fast === null) return;
   read += 1;
   expect(fast).toEqual(strict);
@@ -161,9 +161,9 @@ describe('what is read of an event', () => {
       Buffer.from(
         `{"typeName":"a name of some length ${n}","payload":{"x":"${'x'.repeat(length)}"}}`,
       ).toString('latin1');
-    const fast = Array.from({ length: 500 }, (_, n) => readFast(text(n, 100_000))?.type);
+    const fast = Array.from({ length: 500 }, (_, n) => parseFast(text(n, 100_000))?.type);
     const strict = Array.from({ length: 20 }, (_, n) => {
-      const event = readStrict(text(n, 4_000_000));
+      const event = parseStrict(text(n, 4_000_000));
       return typeof event === 'object' ? event?.type : undefined;
     });
     expect(memory() - before).toBeLessThan(40_000_000);
@@ -173,10 +173,10 @@ describe('what is read of an event', () => {
 
   test('names each type once', () => {
     const types = new TypeReferences();
-    const reader = new EventReader(types, 10_000_000);
-    const first = reader.readFast('{"typeName":"é of some length","payload":{}}', 0);
+    const parser = new BatchEventParser(types, 10_000_000);
+    const first = parser.parseFast('{"typeName":"é of some length","payload":{}}', 0);
     expect(first?.type).toEqual({ typeName: 'é of some length' });
-    expect(reader.readFast('{"payload":{},"typeName":"é of some length"}', 0)?.type).toBe(first?.type);
+    expect(parser.parseFast('{"payload":{},"typeName":"é of some length"}', 0)?.type).toBe(first?.type);
   });
 });
 
@@ -195,8 +195,8 @@ describe('usual', () => {
     '{"key":"","typeId":"t","payload":{}}',
     `{"typeId":"t","payload":${deep(100)}}`,
   ])('is %s', (text) => {
-    expect(readFast(text)).toEqual(readStrict(text));
-    expect(readFast(text)).not.toBeNull();
+    expect(parseFast(text)).toEqual(parseStrict(text));
+    expect(parseFast(text)).not.toBeNull();
   });
 
   test.each([
@@ -218,14 +218,14 @@ describe('usual', () => {
     '[]',
     '',
   ])('is not %s', (text) => {
-    expect(readFast(text)).toBeNull();
+    expect(parseFast(text)).toBeNull();
   });
 });
 
 test('no more of a text is looked at than an event may have', () => {
   const event = '{"typeId":"t","payload":{"a":"bcd","e":[1,{"f":null}]}}';
   const read = (maxLength: number, text = event): BatchEvent | null =>
-    new EventReader(new TypeReferences(), maxLength).readFast(text, 0);
+    new BatchEventParser(new TypeReferences(), maxLength).parseFast(text, 0);
   expect(read(event.length)).not.toBeNull();
   for (let length = 0; length < event.length; length += 1) expect(read(length), String(length)).toBeNull();
   for (const item of ['\\u0000', 'x', 'null,', '{"":[']) {
@@ -236,6 +236,6 @@ test('no more of a text is looked at than an event may have', () => {
 
 test('a long event is read in steps', () => {
   const text = `{"typeName":"n","payload":{"a":${'['.repeat(999)}${'],['.repeat(200_000)}${']'.repeat(999)}}}`;
-  const steps = Array.from(new EventReader(new TypeReferences(), 10_000_000).readStrict(text, 0));
+  const steps = Array.from(new BatchEventParser(new TypeReferences(), 10_000_000).parseStrict(text, 0));
   expect(steps.length).toBeGreaterThanOrEqual(4);
 });

@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { Rejection } from '../../../src/errors.ts';
 import { readBatch } from '../../../src/ingest/parse/batch-body.ts';
-import { EventReader, TypeReferences } from '../../../src/ingest/parse/batch-event.ts';
+import { BatchEventParser, TypeReferences } from '../../../src/ingest/parse/batch-event.ts';
 import { documentPieces, type End, linePieces, type Piece } from '../../../src/ingest/parse/batch-text.ts';
 import { expectLinear } from '../../support/linear.ts';
 import { type JsonText, jsonObject, jsonString, jsonValue, spellingOf, whiteSpace } from './json-text.ts';
@@ -17,8 +17,8 @@ function cut(pieces: Generator<Piece, End>): { pieces: NonNullable<Piece>[]; end
   }
 }
 
-function reader(): EventReader {
-  return new EventReader(new TypeReferences(), 1_000_000);
+function reader(): BatchEventParser {
+  return new BatchEventParser(new TypeReferences(), 1_000_000);
 }
 
 function isJson(text: string): boolean {

@@ -1,7 +1,7 @@
 /** The scan takes what JSON.parse takes, wherever it stops, and finds members where JSON.parse does. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { JsonScan, memberSpan } from '../../../src/ingest/parse/json-scan.ts';
+import { JsonScan, type Span } from '../../../src/ingest/parse/json-scan.ts';
 import { runs, sized } from '../../support/fuzz.ts';
 import {
   CHANGES,
@@ -44,6 +44,13 @@ function render(before: string, members: readonly Member[], after: string) {
     text += spaces[3];
   }
   return { text: `${text}}${after}`, expected };
+}
+
+/** As the scan of a whole text finds it; null if there is no such member, or the text is not JSON. */
+function memberSpan(text: string, name: string): Span | null {
+  const scan = new JsonScan([name]);
+  scan.begin(text, 0);
+  return scan.step(text.length) === 'done' ? scan.span(name) : null;
 }
 
 describe('the span of a member', () => {

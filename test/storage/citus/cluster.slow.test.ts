@@ -12,13 +12,18 @@ import { hashOf } from '../../../src/storage/citus/placement.ts';
 import { connect, type DatabaseAddress, type Sql } from '../../../src/storage/connect.ts';
 import { copyDatabase } from '../../../src/storage/copy/copy.ts';
 import { openCopyClient } from '../../../src/storage/copy-client.ts';
-import { openStorage, type Storage } from '../../../src/storage/storage.ts';
+import {
+  type MaintenanceTasks,
+  markAppDeleted,
+  openStorage,
+  type Storage,
+} from '../../../src/storage/storage.ts';
 import type { AcceptedEvent } from '../../../src/storage/write/accepted-event.ts';
 import { connectionsTo } from '../../../src/storage/write/copy-connection.ts';
 import { type GroupWriter, openWriter } from '../../../src/storage/write/routed-writer.ts';
-import { readPage } from '../../docs/pages.ts';
-import { TestCitus } from '../../support/citus.ts';
+import { documentedSql, TestCitus } from '../../support/citus.ts';
 import { hasCitus } from '../../support/citus-home.ts';
+import { holdersInTurns, isWaitedFor } from '../../support/counts-lock.ts';
 import { type TestDatabase, testDatabase } from '../../support/database.ts';
 import { totalBy } from '../../support/field-totals.ts';
 import { Ledger as Producers } from '../../support/ledger.ts';
@@ -26,6 +31,7 @@ import { FaultyProxy } from '../../support/proxy.ts';
 import type { RestartablePostgres } from '../../support/restartable-postgres.ts';
 import { startTestService, type TestApp, type TestService, until } from '../../support/service.ts';
 import { storageContract } from '../storage.contract.ts';
+import { fleetOnCluster } from './fleet.ts';
 
 const SETTINGS = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 0, RETENTION_DAYS: 0 };
 const DAY_MS = 86_400_000;
@@ -40,6 +46,7 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
   afterAll(() => cluster.stop());
 
   storageContract('citus', (options) => cluster.database(options));
+  fleetOnCluster(() => cluster);
 
   test('a backup of one server is restored into a cluster, with exact counts', async () => {
     const source = await World.createIn(await testDatabase('postgres18'));
@@ -171,6 +178,56 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
       const old = [0, 1].map((at) => world.event(at, Date.now() - 400 * DAY_MS));
       world.written.push(...old);
       expect(await world.writer.write(old)).toEqual([null, null]);
+      await world.expectStored();
+    });
+
+    test('a fold that finds the counts of a node held again and again comes in between holders that never pause', async () => {
+      await world.settle();
+      const event = world.event(0);
+      expect(await world.writer.write([event])).toEqual([null]);
+      world.written.push(event);
+      const { maintenance, end } = world.maintenance();
+      const holders = await holdersInTurns(world.addressOf(event.appId));
+      try {
+        const left: number[] = [];
+        while (left.at(-1) !== 0 && left.length < 20) {
+          await maintenance.everySecond();
+          left.push(await world.unsettled(event.appId));
+        }
+        expect(left.slice(0, 5)).toEqual([1, 1, 1, 1, 1]);
+        expect(left.at(-1)).toBe(0);
+      } finally {
+        await holders.stop();
+        await end();
+      }
+      await world.expectStored();
+    });
+
+    test('a recount waits for whoever changes the counts of a node', async () => {
+      await world.write(world.apps.length);
+      await world.settle();
+      const appId = world.apps[0]?.id ?? 0;
+      const own = world.written.filter((event) => event.appId === appId);
+      const days = own.map(({ createdAt }) => Math.floor(createdAt / DAY_MS) * DAY_MS);
+      const [from, end] = [Math.max(...days), Math.max(...days) + DAY_MS];
+      const { sql } = world;
+      await sql`UPDATE day_counts SET count = count + 1 WHERE app_id = ${appId} AND bucket = ${new Date(from)}`;
+      const alone = connect(world.database.address, { connections: 1, name: 'test recount' });
+      const node = connect(world.addressOf(appId), { connections: 2, name: 'test holder' });
+      let isOver = false;
+      const recounted = await node.begin(async (tx) => {
+        await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark counts'))`;
+        const outcome = world.storage
+          .recount(alone, { from, until: end }, () => undefined)
+          .finally(() => {
+            isOver = true;
+          });
+        // Longer than a lock of shards is waited for.
+        await until(async () => isOver || (await isWaitedFor(node, 1_500)), 'the recount waits');
+        return { outcome };
+      });
+      await recounted.outcome;
+      await Promise.all([alone.end(), node.end()]);
       await world.expectStored();
     });
 
@@ -442,6 +499,98 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
         await ledger.expectExact();
       },
     );
+
+    test('a worker that falls silent while a backup takes its snapshots keeps no writers out of the others', async () => {
+      const [worker, other] = cluster.workers;
+      if (worker === undefined || other === undefined) throw new Error('There are no two workers.');
+      const there = await appOn(portOf(other), service);
+      const post = async (): Promise<number> =>
+        (await service.post({ loggingToken: there.loggingToken, typeId: there.typeId })).status;
+      const name = new URL(database.url).pathname.slice(1);
+      const node = connect({ url: worker.urlOf(name) }, { connections: 2, name: 'test holder' });
+      const client = await openCopyClient(database.address, 'test export');
+      const storage = await openStorage(database.sql);
+      const isWaiting = async (): Promise<boolean> => {
+        const waiting = await node`
+          SELECT FROM pg_locks JOIN pg_stat_activity USING (pid)
+           WHERE NOT granted AND datname = ${name} AND application_name = 'tidemark backup'`;
+        return waiting.length > 0;
+      };
+      // The backup waits for whoever writes on the worker, and keeps writers out of the other one meanwhile.
+      await node.begin(async (tx) => {
+        await tx`SELECT lock_shard_metadata(5, (SELECT array_agg(shardid) FROM pg_dist_shard))`;
+        const outcome = storage.beginExport(client, database.address).catch((error: unknown) => error);
+        await until(isWaiting, 'the backup waits');
+        await worker.pause();
+        try {
+          await until(async () => (await post()) === 201, 'the other one takes events');
+          expect(await outcome).toMatchObject({
+            message: `The node 127.0.0.1:${worker.port} of the cluster does not answer: a backup needs all nodes`,
+          });
+        } finally {
+          await worker.resume();
+        }
+      });
+      await Promise.all([client.end(), node.end()]);
+      await until(async () => (await readiness(service)).nodesAway === undefined, 'it is back');
+    });
+
+    test('maintenance goes on while a worker is away, and does what is due there when it is back', async () => {
+      const [worker, other] = cluster.workers;
+      if (worker === undefined || other === undefined) throw new Error('There are no two workers.');
+      const [here, there] = [await appOn(worker.port, service), await appOn(portOf(other), service)] as const;
+      const idOf = async ({ appId }: PlacedApp): Promise<number> => {
+        const [app] = await service.sql<{ id: number }[]>`SELECT id FROM apps WHERE public_id = ${appId}`;
+        return app?.id ?? 0;
+      };
+      const ids = [await idOf(here), await idOf(there)] as const;
+      for (const { loggingToken, typeId } of [here, there])
+        expect((await service.post({ loggingToken, typeId })).status).toBe(201);
+      // The one whose node is away comes first.
+      for (const id of ids) await service.sql.begin((tx) => markAppDeleted(tx, id));
+      const eventsOf = async (id: number): Promise<number> =>
+        (await service.sql`SELECT FROM events WHERE app_id = ${id}`).length;
+      const sql = connect(database.address, { connections: 1, name: 'test maintenance' });
+      // It is due a new partition, for which it needs all nodes.
+      const tomorrow = (): number => Date.now() + DAY_MS;
+      const storage = await openStorage(sql);
+      const maintenance = storage.maintenance({ sql, slow: sql }, SETTINGS, tomorrow);
+      const partitions = async (): Promise<number> => (await sql`SELECT FROM events_partitions`).length;
+      const before = await partitions();
+      // As a service does, beside the one that serves.
+      const nodes = clusterAt(database.address);
+      nodes.start({
+        log: pino({ level: 'silent' }),
+        now: () => performance.now(),
+        onBack: () => undefined,
+      });
+      const isAway = async (): Promise<boolean> =>
+        nodes.away.length > 0 || (await readiness(service)).nodesAway !== undefined;
+      await worker.kill();
+      try {
+        await until(() => nodes.away.length > 0, 'the worker counts as away');
+        await maintenance.everySecond();
+        expect(await maintenance.everyTenMinutes()).toEqual([]);
+        expect(await eventsOf(ids[1])).toBe(0);
+        expect(await partitions()).toBe(before);
+      } finally {
+        await worker.start();
+      }
+      await until(async () => !(await isAway()), 'it is back');
+      // Connections to a worker that was restarted fail once.
+      await until(
+        () =>
+          maintenance.everyTenMinutes().then(
+            () => true,
+            () => false,
+          ),
+        'maintenance is done',
+      );
+      expect(await eventsOf(ids[0])).toBe(0);
+      expect(await partitions()).toBe(before + 1);
+      await nodes.stop();
+      await sql.end();
+    });
   });
 });
 
@@ -521,6 +670,28 @@ class World {
 
   async settle(): Promise<void> {
     await settle(this.storage, this.database);
+  }
+
+  /** As a service does it. */
+  maintenance(): { maintenance: MaintenanceTasks; end(): Promise<void> } {
+    const sql = connect(this.database.address, { connections: 1, name: 'test maintenance' });
+    return {
+      maintenance: this.storage.maintenance({ sql, slow: sql }, SETTINGS, Date.now),
+      end: () => sql.end(),
+    };
+  }
+
+  /** Deltas of an app. */
+  async unsettled(appId: number): Promise<number> {
+    const rows = await this.sql`SELECT FROM count_deltas WHERE app_id = ${appId}`;
+    return rows.length;
+  }
+
+  /** The node of an app. */
+  addressOf(appId: number): DatabaseAddress {
+    const node = this.nodes.nodeOf(appId);
+    if (node === null) throw new Error('The app is on the coordinator.');
+    return this.nodes.addressOf(node);
   }
 
   /** Transactions that were committed in two phases, as far as the nodes still remember them. */
@@ -664,13 +835,6 @@ async function readiness(service: TestService): Promise<{ nodesAway?: readonly s
 
 interface PlacedApp extends TestApp {
   readonly typeId: string;
-}
-
-/** The SQL of a section of docs/scaling.md, block by block. */
-function documentedSql(section: string): readonly string[] {
-  const [, text = ''] = readPage('docs/scaling.md').split(`### ${section}\n`);
-  const own = text.split('\n### ', 1)[0] ?? '';
-  return [...own.matchAll(/```sql\n([\s\S]*?)```/g)].map(([, block = '']) => block);
 }
 
 /** New apps whose events are in different shards. */

@@ -185,6 +185,37 @@ describe('an interval from as few counts as there are', () => {
     expect(sources.map(({ view }) => view)).toEqual(['events_per_day', 'events_per_month', 'events_per_day']);
   });
 
+  test('of whole months reads nothing else, from the first instant of one to that of another', () => {
+    for (const [from, until] of [
+      [START, Date.UTC(2026, 1, 1)],
+      [START, END],
+    ])
+      expect(coarseSourcesOf({ from: from ?? 0, until: until ?? 0 }, [])).toEqual([
+        { view: 'events_per_month', from, until },
+      ]);
+    expect(coarseSourcesOf({ from: START + 1, until: END - 1 }, []).map(({ view }) => view)).toContain(
+      'events_per_month',
+    );
+  });
+
+  test('without a whole month is not cut at the start of one', () => {
+    const februaryTo = (until: number) => ({ from: Date.UTC(2026, 1, 1) + DAY_MS, until });
+    for (const interval of [februaryTo(Date.UTC(2026, 1, 20)), februaryTo(Date.UTC(2026, 2, 20))])
+      expect(coarseSourcesOf(interval, [])).toEqual([{ view: DAYS.view, ...interval }]);
+  });
+
+  test('reads a month with a stale bucket from finer counts, and the months beside it whole', () => {
+    const stale = { level: DAYS, start: Date.UTC(2026, 1, 28) };
+    const sources = coarseSourcesOf({ from: START, until: END }, [stale]);
+    const [february, march] = [Date.UTC(2026, 1, 1), Date.UTC(2026, 2, 1)];
+    expect(sources).toEqual([
+      { view: 'events_per_month', from: START, until: february },
+      { view: DAYS.view, from: february, until: stale.start },
+      { view: HOURS.view, from: stale.start, until: march },
+      { view: 'events_per_month', from: march, until: END },
+    ]);
+  });
+
   test('with stale buckets in many months is not split into more parts than a statement can be planned for', () => {
     const year = { from: START, until: Date.UTC(2027, 0, 1) };
     const stale = Array.from({ length: 12 }, (_, month) => ({

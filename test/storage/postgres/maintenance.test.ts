@@ -11,6 +11,7 @@ import {
 } from '../../../src/storage/postgres/maintenance.ts';
 import { writes } from '../../../src/storage/postgres/writes.ts';
 import { insertSelected } from '../../../src/storage/write/insert-events.ts';
+import { holdersInTurns } from '../../support/counts-lock.ts';
 import { type TestDatabase, testDatabase } from '../../support/database.ts';
 import { blocksOf, type HeldSnapshot, heldSnapshot, passTransactions } from '../../support/held-snapshot.ts';
 import { until } from '../../support/service.ts';
@@ -250,43 +251,10 @@ test('folds that run at the same time as each other and as writers lose and doub
   expect(await sums(7)).toEqual([200, 200, 200, 200]);
 });
 
-/** Sessions that hold the lock of counts one after the other, each until another one waits for it, as parallel imports do. */
-function holdersInTurns(): { readonly stop: () => Promise<void> } {
-  let stopped = false;
-  const isWaitedFor = async (): Promise<boolean> => {
-    const waiting = await sql`
-      SELECT FROM pg_locks JOIN pg_database ON pg_database.oid = database
-       WHERE locktype = 'advisory' AND NOT granted AND datname = current_database()`;
-    return stopped || waiting.length > 0;
-  };
-  const hold = async (): Promise<void> => {
-    const holder = connect(database.address, { connections: 1, name: 'test holder' });
-    while (!stopped) {
-      await holder.begin(async (tx) => {
-        await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark counts'))`;
-        await until(isWaitedFor, 'another one waits for the lock');
-      });
-    }
-    await holder.end();
-  };
-  const holding = [hold(), hold()];
-  return {
-    stop: async () => {
-      stopped = true;
-      await Promise.all(holding);
-    },
-  };
-}
-
 test('a fold that finds the lock held again and again comes in between holders that never pause', async () => {
   await ensurePartitions(sql, START, START);
   await insertAt(NOON);
-  const holders = holdersInTurns();
-  await until(async () => {
-    const [lock] = await sql<{ isFree: boolean }[]>`
-      SELECT pg_try_advisory_xact_lock(hashtext('tidemark counts')) AS "isFree"`;
-    return lock?.isFree === false;
-  }, 'the lock is held');
+  const holders = await holdersInTurns(database.address);
   try {
     const { fold } = countDeltas(sql);
     const folded: (number | null)[] = [];

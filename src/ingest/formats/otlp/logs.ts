@@ -7,7 +7,7 @@ import { Query, text } from '../../../http/query.ts';
 import { decode } from '../../../http/request-body.ts';
 import { tooMany } from '../../parse/batch-body.ts';
 import { type BatchEvent, TypeReferences } from '../../parse/batch-event.ts';
-import { MAX_PAYLOAD_DEPTH } from '../../parse/event-body.ts';
+import { MAX_PAYLOAD_DEPTH } from '../../parse/json-scan.ts';
 import { collect, type EventStream, tooLarge } from '../collect.ts';
 import { BEARER } from '../events.ts';
 import type { Format, Sent } from '../format.ts';

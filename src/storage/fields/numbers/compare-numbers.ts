@@ -24,6 +24,7 @@ import {
   writeToTable,
 } from './number-tables.ts';
 import { addRowNumbers } from './read-numbers.ts';
+import { Bins } from './sketch.ts';
 
 /** Summaries of so much of a day are in memory at once. */
 const STEP_MS = 6 * HOUR_MS;
@@ -54,9 +55,10 @@ export function differingPart({ counted, expected }: Pick<NumberDifference, 'cou
   ] as const;
   const part = parts.find(([, a, b]) => a !== b);
   if (part !== undefined) return { value: part[0], counted: Number(part[1]), expected: Number(part[2]) };
-  const places = [...new Set([...counted.bins.keys(), ...expected.bins.keys()])];
-  const moved = places.filter((bin) => counted.bins.get(bin) !== expected.bins.get(bin));
-  return { value: 'sketch', counted: moved.length, expected: 0 };
+  const moved = new Bins();
+  moved.addBins(counted.bins, 1);
+  moved.addBins(expected.bins, -1);
+  return { value: 'sketch', counted: moved.size, expected: 0 };
 }
 
 /**

@@ -3,7 +3,7 @@
  * Summaries can be added in any order. As bytes they are added by concatenation, so that SQL adds them, too (string_agg).
  */
 import { compare, type Decimal, DecimalSum, decimalOf, decimalText, parseText } from './decimal-sum.ts';
-import { binOf } from './sketch.ts';
+import { Bins, binOf } from './sketch.ts';
 
 /** Of the bytes of a summary; any other is not understood. */
 const VERSION = 1;
@@ -29,7 +29,7 @@ export class NumberSummary {
   readonly #sum = new DecimalSum();
   #min: Extreme | null = null;
   #max: Extreme | null = null;
-  readonly #bins = new Map<number, number>();
+  readonly #bins = new Bins();
 
   get count(): number {
     return this.#count;
@@ -44,7 +44,7 @@ export class NumberSummary {
   get max(): string | null {
     return this.#max && canonical(this.#max.literal);
   }
-  get bins(): ReadonlyMap<number, number> {
+  get bins(): Bins {
     return this.#bins;
   }
   get leftOut(): LeftOut {
@@ -70,7 +70,7 @@ export class NumberSummary {
     }
     const double = Number(literal);
     this.#count += 1;
-    this.#addToBin(binOf(double), 1);
+    this.#bins.add(binOf(double), 1);
     this.#widen({ literal, double });
   }
 
@@ -100,11 +100,14 @@ export class NumberSummary {
       this.#sum.addDecimal(parseText(from.text()));
       for (const literal of [from.text(), from.text()])
         if (literal !== '') this.#widen({ literal, double: Number(literal) });
+      const [bins, counts]: [number[], number[]] = [[], []];
       let bin = 0;
-      for (let bins = from.integer(); bins > 0; bins -= 1) {
+      for (let left = from.integer(); left > 0; left -= 1) {
         bin += from.integer();
-        this.#addToBin(bin, from.integer());
+        bins.push(bin);
+        counts.push(from.integer());
       }
+      this.#bins.addSorted(bins, counts);
     }
   }
 
@@ -118,11 +121,11 @@ export class NumberSummary {
     for (const extreme of this.isEmpty ? [null, null] : [this.min, this.max]) into.text(extreme ?? '');
     into.integer(this.#bins.size);
     let last = 0;
-    for (const [bin, count] of [...this.#bins].sort(([a], [b]) => a - b)) {
+    this.#bins.forEach((bin, count) => {
       into.integer(bin - last);
       into.integer(count);
       last = bin;
-    }
+    });
     return into.done();
   }
 
@@ -131,13 +134,7 @@ export class NumberSummary {
     this.#several += sign * other.#several;
     this.#unrepresentable += sign * other.#unrepresentable;
     this.#sum.addDecimal(other.sum, sign);
-    for (const [bin, count] of other.#bins) this.#addToBin(bin, sign * count);
-  }
-
-  #addToBin(bin: number, count: number): void {
-    const sum = (this.#bins.get(bin) ?? 0) + count;
-    if (sum === 0) this.#bins.delete(bin);
-    else this.#bins.set(bin, sum);
+    this.#bins.addBins(other.#bins, sign);
   }
 
   #widen(number: Extreme): void {
@@ -191,6 +188,10 @@ class Bytes {
   }
 }
 
+function signed(value: number): number {
+  return value % 2 === 0 ? value / 2 : -(value + 1) / 2;
+}
+
 class Reader {
   readonly #bytes: Uint8Array;
   #at = 0;
@@ -211,12 +212,15 @@ class Reader {
   }
 
   integer(): number {
-    let value = 0;
-    for (let factor = 1; ; factor *= LOW) {
-      const byte = this.byte();
+    let byte = this.byte();
+    // Most are of one byte.
+    if (byte < LOW) return signed(byte);
+    let value = byte % LOW;
+    for (let factor = LOW; byte >= LOW; factor *= LOW) {
+      byte = this.byte();
       value += (byte % LOW) * factor;
-      if (byte < LOW) return value % 2 === 0 ? value / 2 : -(value + 1) / 2;
     }
+    return signed(value);
   }
 
   text(): string {

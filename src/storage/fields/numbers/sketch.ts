@@ -20,9 +20,6 @@ const OFFSET = Math.ceil((MOST_FRACTION_DIGITS * Math.LN10) / LOG_GAMMA) + 2;
 /** The most bins that a sketch can have. */
 export const MOST_BINS = 2 * (OFFSET + Math.ceil((MOST_WHOLE_DIGITS * Math.LN10) / LOG_GAMMA) + 1) + 1;
 
-/** Counts by bin. Bins are ordered as their numbers are. */
-export type Bins = ReadonlyMap<number, number>;
-
 /** @param number finite, and 0 or within the range of the bins */
 export function binOf(number: number): number {
   if (number === 0) return 0;
@@ -37,24 +34,101 @@ function middleOf(bin: number): number {
   return bin < 0 ? -size : size;
 }
 
-/**
- * The quantiles of what is counted: of n numbers in order, the one at ⌊q (n − 1)⌋ from 0 on.
- * @param quantiles ascending, from 0 to 1
- * @returns null for each where nothing is counted
- */
-export function quantilesOf(bins: Bins, quantiles: readonly number[]): (number | null)[] {
-  const inOrder = [...bins].sort(([a], [b]) => a - b);
-  const total = inOrder.reduce((sum, [, count]) => sum + count, 0);
-  let place = 0;
-  let below = 0;
-  return quantiles.map((quantile) => {
-    if (total <= 0) return null;
-    const rank = Math.floor(quantile * (total - 1));
-    for (; place < inOrder.length - 1; place += 1) {
-      const count = inOrder[place]?.[1] ?? 0;
-      if (below + count > rank) break;
-      below += count;
+/** As many bins as are merged with one of their number by a search for each rather than by a walk through all. */
+const SEARCHED = 8;
+
+/** Counts by bin, in the order of the bins, which is that of their numbers. No count is 0. */
+export class Bins {
+  #bins: number[] = [];
+  #counts: number[] = [];
+
+  get size(): number {
+    return this.#bins.length;
+  }
+
+  /** Calls with each bin and its count, in order. */
+  forEach(use: (bin: number, count: number) => void): void {
+    for (let at = 0; at < this.#bins.length; at += 1) use(this.#bins[at] ?? 0, this.#counts[at] ?? 0);
+  }
+
+  /** @param count may be negative */
+  add(bin: number, count: number): void {
+    const at = this.#placeOf(bin);
+    if (this.#bins[at] !== bin) {
+      this.#bins.splice(at, 0, bin);
+      this.#counts.splice(at, 0, count);
+      return;
     }
-    return middleOf(inOrder[place]?.[0] ?? 0);
-  });
+    const sum = (this.#counts[at] ?? 0) + count;
+    this.#counts[at] = sum;
+    if (sum !== 0) return;
+    this.#bins.splice(at, 1);
+    this.#counts.splice(at, 1);
+  }
+
+  /** @param sign -1 takes them off again */
+  addBins(other: Bins, sign: 1 | -1): void {
+    const counts = sign === 1 ? other.#counts : other.#counts.map((count) => -count);
+    this.addSorted(other.#bins, counts);
+  }
+
+  /** @param bins ascending, each once @param counts of each, none of them 0 */
+  addSorted(bins: readonly number[], counts: readonly number[]): void {
+    if (this.#bins.length === 0) {
+      this.#bins = [...bins];
+      this.#counts = [...counts];
+    } else if (bins.length * SEARCHED < this.#bins.length) {
+      for (const [at, bin] of bins.entries()) this.add(bin, counts[at] ?? 0);
+    } else {
+      this.#merge(bins, counts);
+    }
+  }
+
+  /**
+   * The quantiles of what is counted: of n numbers in order, the one at ⌊q (n − 1)⌋ from 0 on.
+   * @param quantiles ascending, from 0 to 1
+   * @returns null for each where nothing is counted
+   */
+  quantiles(quantiles: readonly number[]): (number | null)[] {
+    const total = this.#counts.reduce((sum, count) => sum + count, 0);
+    let place = 0;
+    let below = 0;
+    return quantiles.map((quantile) => {
+      if (total <= 0) return null;
+      const rank = Math.floor(quantile * (total - 1));
+      for (; place < this.#bins.length - 1; place += 1) {
+        const count = this.#counts[place] ?? 0;
+        if (below + count > rank) break;
+        below += count;
+      }
+      return middleOf(this.#bins[place] ?? 0);
+    });
+  }
+
+  /** Index of a bin, or where it belongs. */
+  #placeOf(bin: number): number {
+    let [low, high] = [0, this.#bins.length];
+    while (low < high) {
+      const middle = (low + high) >>> 1;
+      if ((this.#bins[middle] ?? 0) < bin) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+
+  #merge(bins: readonly number[], counts: readonly number[]): void {
+    const [mergedBins, mergedCounts]: [number[], number[]] = [[], []];
+    let [own, other] = [0, 0];
+    while (own < this.#bins.length || other < bins.length) {
+      const [ownBin = Infinity, otherBin = Infinity] = [this.#bins[own], bins[other]];
+      let count = 0;
+      if (ownBin <= otherBin) count += this.#counts[own++] ?? 0;
+      if (otherBin <= ownBin) count += counts[other++] ?? 0;
+      if (count === 0) continue;
+      mergedBins.push(Math.min(ownBin, otherBin));
+      mergedCounts.push(count);
+    }
+    this.#bins = mergedBins;
+    this.#counts = mergedCounts;
+  }
 }

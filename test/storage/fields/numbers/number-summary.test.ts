@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { decimalText, parseText, quotient } from '../../../../src/storage/fields/numbers/decimal-sum.ts';
 import { NumberSummary } from '../../../../src/storage/fields/numbers/number-summary.ts';
-import { binOf, MOST_BINS, MOST_ERROR, quantilesOf } from '../../../../src/storage/fields/numbers/sketch.ts';
+import { binOf, MOST_BINS, MOST_ERROR } from '../../../../src/storage/fields/numbers/sketch.ts';
 import { runs } from '../../../support/fuzz.ts';
 
 function summaryOf(...literals: string[]): NumberSummary {
@@ -60,7 +60,7 @@ test('sums, minima, maxima and counts are exact, and quantiles within their erro
       expect(at40(parseText(summary.min ?? ''))).toBe(inOrder[0]?.units);
       expect(at40(parseText(summary.max ?? ''))).toBe(inOrder.at(-1)?.units);
       const quantiles = [0, 0.01, 0.5, 0.9, 0.99, 1];
-      for (const [index, found] of quantilesOf(summary.bins, quantiles).entries()) {
+      for (const [index, found] of summary.bins.quantiles(quantiles).entries()) {
         const right = inOrder[Math.floor((quantiles[index] ?? 0) * (numbers.length - 1))]?.double ?? 0;
         expect(Math.abs((found ?? Number.NaN) - right)).toBeLessThanOrEqual(MOST_ERROR * Math.abs(right));
       }

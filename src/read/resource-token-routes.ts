@@ -9,7 +9,7 @@ import type { AppRead, ReadDeclaration } from './app-read.ts';
 import type { ReadSlots } from './read-slots.ts';
 import type { ResourceTokenAccess } from './resource-token-access.ts';
 
-export interface TokenRoutesOptions {
+export interface ResourceTokenRoutesOptions {
   readonly access: ResourceTokenAccess;
   readonly slots: ReadSlots;
   /** For the list of apps. */
@@ -37,7 +37,10 @@ export const APPS: Declaration = {
 };
 
 /** GET /v1/apps, and each of the reads below an app. */
-export function tokenRoutes(options: TokenRoutesOptions, reads: readonly AppRead[]): readonly Route[] {
+export function resourceTokenRoutes(
+  options: ResourceTokenRoutesOptions,
+  reads: readonly AppRead[],
+): readonly Route[] {
   return [appsRoute(options), ...reads.map((read) => readRoute(options, read))];
 }
 
@@ -60,7 +63,7 @@ export function declareRead({ path, headers = [], query, operation }: ReadDeclar
   };
 }
 
-function readRoute({ access, slots }: TokenRoutesOptions, read: AppRead): Route {
+function readRoute({ access, slots }: ResourceTokenRoutesOptions, read: AppRead): Route {
   return {
     ...declareRead(read.declaration),
     handle: async (exchange) => {
@@ -75,7 +78,7 @@ function readRoute({ access, slots }: TokenRoutesOptions, read: AppRead): Route 
   };
 }
 
-function appsRoute({ access, slots, sql }: TokenRoutesOptions): Route {
+function appsRoute({ access, slots, sql }: ResourceTokenRoutesOptions): Route {
   return {
     ...APPS,
     handle: async (exchange) => {

@@ -29,7 +29,7 @@ import { overLimit } from './create-event.ts';
 import { tooLarge } from './formats/collect.ts';
 import type { Events } from './formats/format.ts';
 import { type EventLimits, sized } from './parse/batch-body.ts';
-import { type BatchEvent, EventReader, TypeReferences } from './parse/batch-event.ts';
+import { type BatchEvent, BatchEventParser, TypeReferences } from './parse/batch-event.ts';
 import { linePieces } from './parse/batch-text.ts';
 import { skipSpace } from './parse/lexer.ts';
 import type { RefusedEvents } from './refused-events.ts';
@@ -161,12 +161,12 @@ class LongBatch {
 
   async #storeText(text: string): Promise<Rejection | null> {
     const { limits } = this.#steps;
-    const reader = new EventReader(new TypeReferences(), limits.maxEventBytes);
+    const parser = new BatchEventParser(new TypeReferences(), limits.maxEventBytes);
     const most = Math.min(PART_EVENTS, limits.maxEvents);
     let part: (BatchEvent | Rejection)[] = [];
     let blank = text.length;
     const slices = new Slices(this.#exchange.writer);
-    for (const piece of linePieces(text, reader)) {
+    for (const piece of linePieces(text, parser)) {
       const event = piece === undefined ? null : sized(piece, limits);
       if (event !== null) part.push(event);
       const { length = 0 } = piece?.text ?? {};

@@ -8,8 +8,7 @@ import { ASK_FOR_BASIC, basicCredentials, bearerToken } from '../../http/bearer.
 import type { Exchange } from '../../http/exchange.ts';
 import { countsAnswer } from '../batch-answer.ts';
 import { type BatchEvent, TypeReferences } from '../parse/batch-event.ts';
-import { MAX_PAYLOAD_DEPTH } from '../parse/event-body.ts';
-import { JsonScan } from '../parse/json-scan.ts';
+import { JsonScan, MAX_PAYLOAD_DEPTH } from '../parse/json-scan.ts';
 import { collect, type EventStream } from './collect.ts';
 import type { Format } from './format.ts';
 import { arrayElements, scalarText, scanWhole } from './json-values.ts';

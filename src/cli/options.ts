@@ -1,0 +1,4 @@
+/** Options that several commands have. */
+
+export const JSON_OPTION = ['--json', 'print one JSON object'] as const;
+export const APP_OPTION = ['--app <id>', 'the app, app_…'] as const;

@@ -1,0 +1,6 @@
+/** Units of time in milliseconds. */
+
+export const MINUTE_MS = 60_000;
+export const QUARTER_HOUR_MS = 15 * MINUTE_MS;
+export const HOUR_MS = 60 * MINUTE_MS;
+export const DAY_MS = 24 * HOUR_MS;
