@@ -95,7 +95,8 @@ export class TestCitus {
         await once(server.urlOf(name), (sql) => sql.unsafe(own));
       }),
     );
-    const ownShards = inPlaceOf(ofShards, ['DATABASE tidemark', `DATABASE ${name}`], ['32', String(shards)]);
+    // The number first: the name may have its digits.
+    const ownShards = inPlaceOf(ofShards, ['32', String(shards)], ['DATABASE tidemark', `DATABASE ${name}`]);
     await once(this.coordinator.url, (sql) => sql.unsafe(ownShards));
     const url = this.coordinator.urlOf(name);
     const address = { url };
